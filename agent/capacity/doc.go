@@ -1,6 +1,6 @@
-// Package capacity decides whether a cluster has room for an image, by what it
-// tells of its storage: CSIStorageCapacities and ResourceQuotas.
+// Package capacity decides whether a cluster has storage for an image.
 //
-// It is pure: what was read in, what is lacking out. What nobody tells is not
-// lacking: most clusters tell of one of the two, or of none.
+// Reader reads CSIStorageCapacities, ResourceQuotas and the CDIConfig, once for
+// all images. FindShortage is pure: it decides by what was read. Unknown capacity
+// is no shortage, as most clusters publish one of the two, or none.
 package capacity

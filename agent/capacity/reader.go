@@ -1,5 +1,3 @@
-// Package capacity reads what the cluster tells of the room that its storage has, for
-// all images at once.
 package capacity
 
 import (
@@ -23,129 +21,127 @@ import (
 // +kubebuilder:rbac:groups="",resources=resourcequotas,verbs=list
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=cdiconfigs,verbs=get
 
-// How old an answer may be. A watch would tell sooner, and for as long as
-// the agent runs: drivers of local storage publish a CSIStorageCapacity for each
-// node and class, and change it with every volume, whereas images wait for a
-// while only. So all that is asked is what one list gives, by whoever asks first.
+// The maximum age of what was read. It is listed and not watched: drivers of local
+// storage publish a CSIStorageCapacity per node and class and update it with every
+// volume, whereas the agent needs them only while images wait.
 const (
 	// MaxAgeWhileWaiting is for images that wait.
 	MaxAgeWhileWaiting = 10 * time.Second
-	// MaxAgeAtAdmission is for one that is about to get a slot: all that get one at a time share
-	// an answer, and what has got one before has taken its room.
+	// MaxAgeAtAdmission is for images that are about to get a slot. Those admitted
+	// together share one read.
 	MaxAgeAtAdmission = time.Second
 )
 
-// cdiConfigName is the name of CDI's one CDIConfig.
+// cdiConfigName is the name of CDI's only CDIConfig.
 const cdiConfigName = "config"
 
-// Reader keeps what was last read. It is safe to be used by several at a
-// time: one of them reads, the others wait for it.
+// Reader caches what was last read. It is safe for concurrent use: one caller
+// reads, the others wait for it.
 type Reader struct {
 	apiReader client.Reader
 
 	mu         sync.Mutex
-	readAt     time.Time // zero: nothing was read yet
+	readAt     time.Time // zero before the first read
 	version    int
 	current    clusterStorage
-	lastErrors map[string]string
+	lastErrors map[string]string // by kind
 }
 
-// clusterStorage is what was read. Its fields are compared from outside of this package.
+// clusterStorage is what was read. Its fields are exported for DeepEqual.
 type clusterStorage struct {
 	Capacities   map[string][]storagev1.CSIStorageCapacity // by StorageClass
 	Quotas       map[string][]corev1.ResourceQuota         // by namespace
 	ScratchClass string
 }
 
-// NewReader returns a Reader that asks past every cache.
-func NewReader(live client.Reader) *Reader {
-	return &Reader{apiReader: live, lastErrors: map[string]string{}}
+// NewReader returns a Reader; apiReader must not be cached.
+func NewReader(apiReader client.Reader) *Reader {
+	return &Reader{apiReader: apiReader, lastErrors: map[string]string{}}
 }
 
-// AvailabilityFor returns the room for images of a namespace in a StorageClass, as it was no
-// longer ago than age.
-func (r *Reader) AvailabilityFor(ctx context.Context, namespace, class string, age time.Duration) Availability {
+// AvailabilityFor returns the storage that is available to a namespace in a
+// StorageClass, not older than maxAge.
+func (r *Reader) AvailabilityFor(ctx context.Context, namespace, class string, maxAge time.Duration) Availability {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.readIfOlder(ctx, age)
+	r.readIfOlder(ctx, maxAge)
 	return Availability{Capacities: r.current.Capacities[class], Quotas: r.current.Quotas[namespace], ScratchClass: r.current.ScratchClass}
 }
 
-// Version is another one once something of the room has changed, as it was no
-// longer ago than age.
-func (r *Reader) Version(ctx context.Context, age time.Duration) int {
+// Version changes whenever the available storage does. It is not older than maxAge.
+func (r *Reader) Version(ctx context.Context, maxAge time.Duration) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.readIfOlder(ctx, age)
+	r.readIfOlder(ctx, maxAge)
 	return r.version
 }
 
-// readIfOlder asks again where the last answer is too old. What cannot be asked for, as
-// the cluster does not serve it or does not allow it, is not known; where the API
-// server does not answer, the former answer holds.
-func (r *Reader) readIfOlder(ctx context.Context, age time.Duration) {
-	if !r.readAt.IsZero() && time.Since(r.readAt) < age {
+// readIfOlder reads everything unless it was read within maxAge. A kind that is not
+// served or not permitted becomes unknown; after any other error the former answer
+// stays.
+func (r *Reader) readIfOlder(ctx context.Context, maxAge time.Duration) {
+	if !r.readAt.IsZero() && time.Since(r.readAt) < maxAge {
 		return
 	}
-	now := r.current
+	next := r.current
 	var capacities storagev1.CSIStorageCapacityList
-	if r.tryRead(ctx, "CSIStorageCapacities", func() error { return r.apiReader.List(ctx, &capacities, fromServerCache) }) {
-		now.Capacities = groupByStorageClass(capacities.Items)
+	if r.tryRead(ctx, "CSIStorageCapacity", func() error { return r.apiReader.List(ctx, &capacities, fromServerCache) }) {
+		next.Capacities = groupByStorageClass(capacities.Items)
 	}
 	var quotas corev1.ResourceQuotaList
-	if r.tryRead(ctx, "ResourceQuotas", func() error { return r.apiReader.List(ctx, &quotas, fromServerCache) }) {
-		now.Quotas = groupByNamespace(quotas.Items)
+	if r.tryRead(ctx, "ResourceQuota", func() error { return r.apiReader.List(ctx, &quotas, fromServerCache) }) {
+		next.Quotas = groupByNamespace(quotas.Items)
 	}
 	config := &cdiv1.CDIConfig{}
 	if r.tryRead(ctx, "CDIConfig", func() error { return r.apiReader.Get(ctx, types.NamespacedName{Name: cdiConfigName}, config) }) {
-		now.ScratchClass = config.Status.ScratchSpaceStorageClass
+		next.ScratchClass = config.Status.ScratchSpaceStorageClass
 	}
-	if !equality.Semantic.DeepEqual(now, r.current) {
+	if !equality.Semantic.DeepEqual(next, r.current) {
 		r.version++
 	}
-	r.current, r.readAt = now, time.Now()
+	r.current, r.readAt = next, time.Now()
 }
 
-// fromServerCache has the API server answer from its own cache.
+// fromServerCache makes the API server answer from its watch cache.
 var fromServerCache = &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
 
-// tryRead tells whether there is an answer; that something is not there is one. What
-// goes wrong is logged when it is not what went wrong before.
-func (r *Reader) tryRead(ctx context.Context, what string, do func() error) bool {
-	err := do()
+// tryRead reports whether read has an answer, which may be that there is nothing. It
+// logs an error when it differs from the last one of that kind.
+func (r *Reader) tryRead(ctx context.Context, kind string, read func() error) bool {
+	err := read()
 	if err == nil || meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		delete(r.lastErrors, what)
+		delete(r.lastErrors, kind)
 		return true
 	}
-	if r.lastErrors[what] != err.Error() {
-		r.lastErrors[what] = err.Error()
-		ctrl.LoggerFrom(ctx).Error(err, "Reading what room the storage has: images are imported without regard to what is not known", "object", what)
+	if r.lastErrors[kind] != err.Error() {
+		r.lastErrors[kind] = err.Error()
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to read available storage; not checking images against it", "kind", kind)
 	}
 	return apierrors.IsForbidden(err)
 }
 
-// groupByStorageClass keeps of each object what is decided by.
+// groupByStorageClass keeps the fields that FindShortage uses.
 func groupByStorageClass(items []storagev1.CSIStorageCapacity) map[string][]storagev1.CSIStorageCapacity {
-	found := map[string][]storagev1.CSIStorageCapacity{}
+	groups := map[string][]storagev1.CSIStorageCapacity{}
 	for i := range items {
 		item := storagev1.CSIStorageCapacity{
 			StorageClassName: items[i].StorageClassName, NodeTopology: items[i].NodeTopology,
 			Capacity: items[i].Capacity, MaximumVolumeSize: items[i].MaximumVolumeSize,
 		}
-		found[item.StorageClassName] = append(found[item.StorageClassName], item)
+		groups[item.StorageClassName] = append(groups[item.StorageClassName], item)
 	}
-	return found
+	return groups
 }
 
-// groupByNamespace keeps of each object what is decided by.
+// groupByNamespace keeps the fields that FindShortage uses.
 func groupByNamespace(items []corev1.ResourceQuota) map[string][]corev1.ResourceQuota {
-	found := map[string][]corev1.ResourceQuota{}
+	groups := map[string][]corev1.ResourceQuota{}
 	for i := range items {
 		item := corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Namespace: items[i].Namespace, Name: items[i].Name},
 			Spec:       items[i].Spec, Status: items[i].Status,
 		}
-		found[item.Namespace] = append(found[item.Namespace], item)
+		groups[item.Namespace] = append(groups[item.Namespace], item)
 	}
-	return found
+	return groups
 }

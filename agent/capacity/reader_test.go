@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// countingClient counts lists, and fails those that it is told to.
+// countingClient counts lists, and fails those of CSIStorageCapacities with listError.
 type countingClient struct {
 	client.WithWatch
 	listCalls int
@@ -83,8 +83,8 @@ func TestUnreadableKindsAreUnknown(t *testing.T) {
 	}{
 		{"a kind that is not served", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "storage.k8s.io", Kind: "CSIStorageCapacity"}}, 0},
 		{"a kind that is not found", apierrors.NewNotFound(resource, ""), 0},
-		{"it is not allowed", apierrors.NewForbidden(resource, "", errors.New("no")), 0},
-		{"no answer: the former one holds", apierrors.NewTimeoutError("later", 1), 1},
+		{"a forbidden kind", apierrors.NewForbidden(resource, "", errors.New("no")), 0},
+		{"a timeout: the former answer stays", apierrors.NewTimeoutError("later", 1), 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCountingClient(t)
@@ -94,11 +94,11 @@ func TestUnreadableKindsAreUnknown(t *testing.T) {
 			c.listError = tt.err
 			got := r.AvailabilityFor(t.Context(), "lab", "fast", now)
 			assert.Len(t, got.Capacities, tt.want)
-			assert.Len(t, got.Quotas, 1, "the rest is read all the same")
+			assert.Len(t, got.Quotas, 1, "the other kinds are read")
 
 			before := c.listCalls
 			r.AvailabilityFor(t.Context(), "lab", "fast", MaxAgeWhileWaiting)
-			assert.Equal(t, before, c.listCalls, "what has failed is not tried again at once")
+			assert.Equal(t, before, c.listCalls, "a failed read is not repeated within maxAge")
 		})
 	}
 }

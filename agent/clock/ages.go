@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// AgeTracker tell how old things are of which it is stored by the wall clock when they began.
-// What a process has seen since, it knows by its own clock: a wall clock that is put
-// back makes nothing younger. What was before is known by the wall clock alone, so that
-// one that is put back while no process runs does. The zero value goes by the wall
-// clock. It is safe for concurrent use.
+// AgeTracker computes the ages of things whose start is stored as a wall-clock time.
+// Since a thing was first observed its age grows by the process's own clock: setting
+// the wall clock back makes nothing younger. Before that the wall clock counts, so
+// setting it back while no process runs does. The zero value uses the wall clock
+// only. It is safe for concurrent use.
 type AgeTracker struct {
 	mu        sync.Mutex
 	elapsed   func() time.Duration
@@ -17,43 +17,44 @@ type AgeTracker struct {
 	firstSeen map[string]firstObservation
 }
 
-// firstObservation is how old a thing was when it was first seen.
+// firstObservation is the age of a thing when it was first observed, and when that
+// was.
 type firstObservation struct{ age, at time.Duration }
 
-// NewAgeTracker returns Ages by a clock that nobody sets.
+// NewAgeTracker returns an AgeTracker. elapsed must never decrease (Clock.Elapsed).
 func NewAgeTracker(elapsed func() time.Duration) *AgeTracker {
 	return &AgeTracker{elapsed: elapsed, wallClock: time.Now}
 }
 
-// TrackOnly takes note of the things that there are, by their names, which are never used
-// again, and forgets all others.
-func (a *AgeTracker) TrackOnly(began map[string]time.Time) {
+// TrackOnly tracks the named things and forgets all others. A name must not be used
+// again.
+func (a *AgeTracker) TrackOnly(started map[string]time.Time) {
 	if a == nil || a.elapsed == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now, next := a.elapsed(), make(map[string]firstObservation, len(began))
-	for name, since := range began {
-		s, known := a.firstSeen[name]
-		if !known {
-			s = firstObservation{age: max(0, a.wallClock().Sub(since)), at: now}
+	now, next := a.elapsed(), make(map[string]firstObservation, len(started))
+	for name, since := range started {
+		first, ok := a.firstSeen[name]
+		if !ok {
+			first = firstObservation{age: max(0, a.wallClock().Sub(since)), at: now}
 		}
-		next[name] = s
+		next[name] = first
 	}
 	a.firstSeen = next
 }
 
-// AgeOf is how old a thing is that began at a time by the wall clock.
-func (a *AgeTracker) AgeOf(name string, began time.Time) time.Duration {
+// AgeOf returns the age of a thing that started at a wall-clock time.
+func (a *AgeTracker) AgeOf(name string, started time.Time) time.Duration {
 	if a == nil || a.elapsed == nil {
-		return time.Since(began)
+		return time.Since(started)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	age := a.wallClock().Sub(began)
-	if s, known := a.firstSeen[name]; known {
-		age = max(age, s.age+a.elapsed()-s.at)
+	age := a.wallClock().Sub(started)
+	if first, ok := a.firstSeen[name]; ok {
+		age = max(age, first.age+a.elapsed()-first.at)
 	}
 	return age
 }

@@ -1,5 +1,5 @@
-// Package clock tells how long a process has been running, by a clock that is never
-// behind.
+// Package clock measures how long a process has been running, with a clock that is
+// never behind.
 package clock
 
 import (
@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// Clock counts from when it was made. What it counts is the longer of what the
-// machine's monotonic clock says and what its wall clock does, step by step: the
-// former stands still while a virtual machine is paused or suspended, and the latter
-// is put forward then. A wall clock that is put back does not move it, one that is put
-// forward for other reasons lets it run ahead; both ends only sooner what holds for a
-// while. It is safe for concurrent use.
+// Clock counts the time since it was created. Per step it counts the longer of the
+// monotonic and the wall clock: the former stops while a virtual machine is paused
+// or suspended, and the latter is set forward afterwards. Setting the wall clock
+// back has no effect; setting it forward makes the Clock run ahead, which only ends
+// leases and timeouts early. It is safe for concurrent use.
 type Clock struct {
 	mu      sync.Mutex
 	now     func() time.Time
@@ -20,12 +19,12 @@ type Clock struct {
 	elapsed time.Duration
 }
 
-// New returns a clock that begins at 0.
+// New returns a clock that starts at 0.
 func New() *Clock { return newClock(time.Now) }
 
 func newClock(now func() time.Time) *Clock { return &Clock{now: now, last: now()} }
 
-// Elapsed is how long it has been running.
+// Elapsed returns the time since the clock was created.
 func (c *Clock) Elapsed() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestClockCountsForwardJumpsOnly: a time without a monotonic reading is that of a wall clock which is set.
+// TestClockCountsForwardJumpsOnly uses times without a monotonic reading, as of a
+// wall clock that is set.
 func TestClockCountsForwardJumpsOnly(t *testing.T) {
 	wall := time.Unix(1_000, 0)
 	c := newClock(func() time.Time { return wall })
@@ -16,10 +17,10 @@ func TestClockCountsForwardJumpsOnly(t *testing.T) {
 		step time.Duration
 		want time.Duration
 	}{
-		{"it runs", time.Second, time.Second},
-		{"put forward", time.Hour, time.Hour + time.Second},
-		{"put back", -2 * time.Hour, time.Hour + time.Second},
-		{"it goes on from there", time.Second, time.Hour + 2*time.Second},
+		{"the clock runs", time.Second, time.Second},
+		{"set forward", time.Hour, time.Hour + time.Second},
+		{"set back", -2 * time.Hour, time.Hour + time.Second},
+		{"the clock runs again", time.Second, time.Hour + 2*time.Second},
 	} {
 		wall = wall.Add(tt.step)
 		assert.Equal(t, tt.want, c.Elapsed(), tt.what)

@@ -1,5 +1,4 @@
-// Package cloudinit words for cloud-init what a VirtualMachine says of its guest:
-// host name, users, network, and the author's own user data.
-//
-// It is pure, and the same input gives the same bytes.
+// Package cloudinit renders what cloud-init reads in the guest of a VirtualMachine: user
+// data with host name, users and the author's own part, and the network config. It is pure
+// and deterministic.
 package cloudinit

@@ -32,7 +32,7 @@ func TestNamesAreAlwaysValid(t *testing.T) {
 
 		again := mustRender(t, apitest.VirtualMachine("ns", "vm").WithHostname(cfg.Hostname).WithUsers(v1alpha1.User{Name: user}).Obj())
 		require.Equal(t, cfg.Hostname, again.Hostname)
-		require.Empty(t, again.Adjusted, "what was made valid is valid")
+		require.Empty(t, again.Adjusted, "a valid name is not changed")
 	})
 }
 
@@ -64,7 +64,7 @@ func TestMACAddressesAreUnique(t *testing.T) {
 	for i := range 200 {
 		vm := apitest.VirtualMachine("ns", fmt.Sprintf("vm-%d", i)).WithInterfaces(make([]v1alpha1.Interface, 16)...).Obj()
 		for j, mac := range mustRender(t, vm).MACs {
-			require.Regexp(t, `^[0-3][26ae](:[0-9a-f]{2}){5}$`, mac, "administered locally, no multicast")
+			require.Regexp(t, `^[0-3][26ae](:[0-9a-f]{2}){5}$`, mac, "locally administered, unicast")
 			require.Empty(t, seen[mac])
 			seen[mac] = fmt.Sprintf("%d/%d", i, j)
 		}

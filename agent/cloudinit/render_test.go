@@ -23,7 +23,6 @@ func mustRender(t require.TestingT, vm *v1alpha1.VirtualMachine) cloudinit.Confi
 	return cfg
 }
 
-// TestRenderProposal renders the example of the proposal.
 func TestRenderProposal(t *testing.T) {
 	vm := apitest.VirtualMachine("workspaces", "demo-workspace-1").WithHostname("demo-vm").
 		WithUsers(v1alpha1.User{
@@ -39,7 +38,7 @@ func TestRenderProposal(t *testing.T) {
 
 	assert.Equal(t, "demo-workspace-1-cloudinit", cloudinit.SecretName(vm))
 	assert.Equal(t, "demo-vm", cfg.Hostname)
-	assert.Equal(t, []string{`user name "demo user" is none that Linux takes: the user is called "demo-user"`}, cfg.Adjusted)
+	assert.Equal(t, []string{`user name "demo user" is not valid on Linux: the user's name is "demo-user"`}, cfg.Adjusted)
 	assert.Equal(t, `#cloud-config
 hostname: demo-vm
 ssh_pwauth: true
@@ -52,7 +51,7 @@ users:
   sudo: ALL=(ALL) NOPASSWD:ALL
 `, string(cfg.UserData))
 	assert.Equal(t, []string{"36:3b:4f:36:c0:04", "0a:6d:4d:66:be:16", "2a:da:41:31:e0:5f"}, cfg.MACs,
-		"guests know their interfaces by them: they may not change with the agent's version")
+		"guests identify their interfaces by them, so they must not change with the agent's version")
 	assert.Equal(t, `ethernets:
   eth0:
     addresses:
@@ -75,7 +74,7 @@ version: 2
 
 func TestRenderMinimalMachine(t *testing.T) {
 	cfg := mustRender(t, apitest.VirtualMachine("ns", "vm").Obj())
-	assert.Equal(t, "#cloud-config\nhostname: vm\n", string(cfg.UserData), "the image's own users and sshd's settings stay")
+	assert.Equal(t, "#cloud-config\nhostname: vm\n", string(cfg.UserData), "users and sshd settings of the image stay")
 	assert.Nil(t, cfg.NetworkData)
 	assert.Empty(t, cfg.MACs)
 	assert.Empty(t, cfg.Adjusted)
@@ -118,13 +117,13 @@ func quoteYAML(t *testing.T, s string) string {
 func TestTooLargeDataIsRefused(t *testing.T) {
 	vm := apitest.VirtualMachine("ns", "vm").Obj()
 	vm.Spec.CloudInit = &v1alpha1.CloudInit{UserDataSecretRef: &v1alpha1.SecretKey{Name: "s", Key: "k"}}
-	of := func(kib int) error {
+	renderSize := func(kib int) error {
 		_, err := cloudinit.Render(vm, cloudinit.Inputs{UserData: []byte("#!/bin/sh\n#" + strings.Repeat("x", kib<<10))})
 		return err
 	}
-	require.NoError(t, of(100))
-	require.NoError(t, of(512))
-	require.ErrorContains(t, of(1000), "make the user data smaller, or have the guest fetch the rest itself with #include")
+	require.NoError(t, renderSize(100))
+	require.NoError(t, renderSize(512))
+	require.ErrorContains(t, renderSize(1000), "shorten the user data, or let the guest fetch parts of it with #include")
 }
 
 func TestDigestOmitsSecrets(t *testing.T) {
@@ -155,11 +154,11 @@ func TestDigestOmitsSecrets(t *testing.T) {
 		assert.Equal(t, d, digest(b, none))
 	}
 
-	of := func(password string) string {
+	digestWithPassword := func(password string) string {
 		return digest(base().WithUsers(secret), cloudinit.Inputs{Passwords: map[string]string{"a": password}})
 	}
-	assert.Equal(t, of("one"), of("two"))
-	assert.Equal(t, of("one"), of("$6$salt$"+strings.Repeat("x", 86)))
+	assert.Equal(t, digestWithPassword("one"), digestWithPassword("two"))
+	assert.Equal(t, digestWithPassword("one"), digestWithPassword("$6$salt$"+strings.Repeat("x", 86)))
 	assert.Equal(t, digest(base().WithUsers(v1alpha1.User{Name: "a", PlainTextPasswd: "one"}), none),
 		digest(base().WithUsers(v1alpha1.User{Name: "a", PlainTextPasswd: "two"}), none))
 
@@ -170,11 +169,11 @@ func TestDigestOmitsSecrets(t *testing.T) {
 		require.NoError(t, err)
 		return cfg.Digest
 	}
-	assert.Equal(t, fromSecret("k", "#!/bin/sh"), fromSecret("k", "#!/bin/bash"), "a hash of a secret lets everybody guess at it")
+	assert.Equal(t, fromSecret("k", "#!/bin/sh"), fromSecret("k", "#!/bin/bash"), "a hash of a secret would let its readers test guesses")
 	assert.NotEqual(t, fromSecret("k", "#!/bin/sh"), fromSecret("l", "#!/bin/sh"))
 }
 
-// cloudConfig is the agent's part as cloud-init reads it.
+// cloudConfig parses the agent's part as cloud-init does.
 func cloudConfig(t require.TestingT, text []byte) (config struct {
 	Hostname  string                       `json:"hostname"`
 	SSHPwauth *bool                        `json:"ssh_pwauth"`

@@ -22,8 +22,8 @@ import (
 
 func TestCombineUserData(t *testing.T) {
 	cfg := mustRender(t, apitest.VirtualMachine("ns", "vm").WithUserData("#cloud-config\npackages: [vim]\n").Obj())
-	// Held against cloud-init 22.4.2 of Debian 12 by hand: it makes one
-	// configuration of the two, with the author's scalars and both lists.
+	// Checked by hand with cloud-init 22.4.2 of Debian 12: the merged configuration has the
+	// author's scalars and both lists.
 	assert.Equal(t, `MIME-Version: 1.0
 Content-Type: multipart/mixed; boundary="ot-fleet-9723d45cab5f47430570fcbad1f8ec84"
 
@@ -49,7 +49,7 @@ type archivePart struct {
 	body   string
 }
 
-// readArchiveParts of an archive, those of archives in it among them.
+// readArchiveParts returns the parts of an archive, including those of nested archives.
 func readArchiveParts(t require.TestingT, text []byte) (all []archivePart) {
 	msg, err := mail.ReadMessage(bytes.NewReader(text))
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func readArchiveParts(t require.TestingT, text []byte) (all []archivePart) {
 }
 
 func TestUserDataFormats(t *testing.T) {
-	const agents = "#cloud-config\nhostname: vm\n"
+	const agentPart = "#cloud-config\nhostname: vm\n"
 	script := "#!/bin/sh\necho " + strings.Repeat("größer ", 50) + "\n"
 	var compressed bytes.Buffer
 	w := gzip.NewWriter(&compressed)
@@ -92,15 +92,15 @@ func TestUserDataFormats(t *testing.T) {
 		want []string
 		err  string
 	}{
-		"empty":               {data: ""},
-		"script":              {data: script, want: []string{script, agents}},
-		"compressed":          {data: compressed.String(), want: []string{script, agents}},
-		"archive":             {data: archive, want: []string{"#!/bin/sh", "packages: [vim]", agents}},
-		"no text":             {data: "\x7fELF\x00\xff", want: []string{"\x7fELF\x00\xff", agents}},
-		"bad archive":         {data: "MIME-Version: 1.0\n\n\xff", err: "cloudInit: the MIME archive is no UTF-8, so cloud-init could not read it"},
-		"bad gzip":            {data: "\x1f\x8bno", err: "cloudInit: the user data begins like gzip and is not: unexpected EOF"},
-		"cut off":             {data: compressed.String()[:compressed.Len()-9], err: "cloudInit: decompressing the user data: unexpected EOF"},
-		"its own boundary in": {data: "--ot-fleet-\n--ot-fleet---\n", want: []string{"--ot-fleet-\n--ot-fleet---\n", agents}},
+		"empty":                {data: ""},
+		"script":               {data: script, want: []string{script, agentPart}},
+		"compressed":           {data: compressed.String(), want: []string{script, agentPart}},
+		"archive":              {data: archive, want: []string{"#!/bin/sh", "packages: [vim]", agentPart}},
+		"binary":               {data: "\x7fELF\x00\xff", want: []string{"\x7fELF\x00\xff", agentPart}},
+		"archive not in UTF-8": {data: "MIME-Version: 1.0\n\n\xff", err: "cloudInit: the MIME archive is not UTF-8, so cloud-init cannot read it"},
+		"invalid gzip":         {data: "\x1f\x8bno", err: "cloudInit: the user data begins like gzip and is not valid gzip: unexpected EOF"},
+		"truncated gzip":       {data: compressed.String()[:compressed.Len()-9], err: "cloudInit: decompressing the user data: unexpected EOF"},
+		"boundary in the data": {data: "--ot-fleet-\n--ot-fleet---\n", want: []string{"--ot-fleet-\n--ot-fleet---\n", agentPart}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vm := apitest.VirtualMachine("ns", "vm").Obj()
@@ -112,7 +112,7 @@ func TestUserDataFormats(t *testing.T) {
 			}
 			require.NoError(t, err)
 			if tt.want == nil {
-				assert.Equal(t, agents, string(cfg.UserData))
+				assert.Equal(t, agentPart, string(cfg.UserData))
 				return
 			}
 			var bodies []string

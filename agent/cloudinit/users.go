@@ -13,12 +13,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// user is one of cloud-init's module users_groups.
+// user is a user of cloud-init's module users_groups.
 type user struct {
 	Name  string `json:"name"`
 	Gecos string `json:"gecos,omitempty"`
-	// PlainTextPasswd and HashedPasswd, unlike passwd, are set for a user whom the
-	// image already has, too.
+	// PlainTextPasswd and HashedPasswd, unlike passwd, also apply to a user that the image
+	// already has.
 	PlainTextPasswd   string   `json:"plain_text_passwd,omitempty"`
 	HashedPasswd      string   `json:"hashed_passwd,omitempty"`
 	LockPasswd        bool     `json:"lock_passwd"`
@@ -29,19 +29,19 @@ type user struct {
 }
 
 func renderUsers(specs []v1alpha1.User, passwords map[string]string) (users []user, adjusted []string, err error) {
-	by := map[string]string{}
+	specNames := map[string]string{} // by the name in the guest
 	for _, spec := range specs {
 		u := user{
 			Name: linuxUserName(spec.Name), Sudo: spec.Sudo, Groups: normalizeGroups(spec.Groups), Shell: spec.Shell,
 			SSHAuthorizedKeys: trimKeys(spec.SSHAuthorizedKeys),
 		}
-		if other, taken := by[u.Name]; taken {
-			return nil, nil, fmt.Errorf("users %q and %q would both be called %q in the guest: rename one", other, spec.Name, u.Name)
+		if other, taken := specNames[u.Name]; taken {
+			return nil, nil, fmt.Errorf("users %q and %q would both be named %q in the guest: rename one", other, spec.Name, u.Name)
 		}
-		by[u.Name] = spec.Name
+		specNames[u.Name] = spec.Name
 		if u.Name != spec.Name {
 			u.Gecos = sanitizeGecos(spec.Name)
-			adjusted = append(adjusted, fmt.Sprintf("user name %q is none that Linux takes: the user is called %q", spec.Name, u.Name))
+			adjusted = append(adjusted, fmt.Sprintf("user name %q is not valid on Linux: the user's name is %q", spec.Name, u.Name))
 		}
 		if err := u.setPassword(spec, passwords); err != nil {
 			return nil, nil, fmt.Errorf("user %q: the password %w", spec.Name, err)
@@ -56,8 +56,8 @@ func hasPassword(spec v1alpha1.User) bool {
 	return spec.PlainTextPasswd != "" || spec.PasswordSecretRef != nil
 }
 
-// allowSSHPassword lets people who have a password log in with it: cloud images forbid
-// it. Else it is left as the image has it.
+// allowSSHPassword returns true where a user can log in with a password, since cloud images
+// forbid that over SSH; else nil, which keeps the setting of the image.
 func allowSSHPassword(users []user) *bool {
 	for _, u := range users {
 		if (u.PlainTextPasswd != "" || u.HashedPasswd != "") && !u.LockPasswd {
@@ -72,10 +72,10 @@ func (u *user) setPassword(spec v1alpha1.User, passwords map[string]string) erro
 		u.PlainTextPasswd = spec.PlainTextPasswd
 		return validatePassword(u.PlainTextPasswd)
 	}
-	// A line break ends what chpasswd reads; many a Secret is made with one.
+	// Secrets made from files often end in a line break, which chpasswd cannot take.
 	password := strings.TrimRight(passwords[spec.Name], "\r\n")
 	if password == "" {
-		return fmt.Errorf("that key %q of Secret %q holds is empty: put one there", spec.PasswordSecretRef.Key, spec.PasswordSecretRef.Name)
+		return fmt.Errorf("in key %q of Secret %q is empty: set one", spec.PasswordSecretRef.Key, spec.PasswordSecretRef.Name)
 	}
 	if cryptHash.MatchString(password) {
 		u.HashedPasswd = password
@@ -96,8 +96,8 @@ func validatePassword(password string) error {
 	}
 }
 
-// cryptHash is what crypt(3) makes with the methods of libxcrypt that are in use;
-// that of DES looks like any word.
+// cryptHash matches hashes of crypt(3) by the methods of libxcrypt that are in use. DES is
+// not among them: its hashes look like any word.
 var cryptHash = regexp.MustCompile(`^(\$1\$[^$:]{0,8}\$[./0-9A-Za-z]{22}` +
 	`|\$2[abxy]\$[0-9]{2}\$[./0-9A-Za-z]{53}` +
 	`|\$5\$(rounds=[0-9]+\$)?[^$:]{0,16}\$[./0-9A-Za-z]{43}` +
@@ -105,26 +105,7 @@ var cryptHash = regexp.MustCompile(`^(\$1\$[^$:]{0,8}\$[./0-9A-Za-z]{22}` +
 	`|\$7\$[./0-9A-Za-z]{11}[^$:]*\$[./0-9A-Za-z]{43}` +
 	`|\$g?y\$[./0-9A-Za-z]+\$[./0-9A-Za-z]{0,86}\$[./0-9A-Za-z]{43})$`)
 
-const maxUserNameLength = 32
-
-// linuxUserName makes a name that useradd takes of every distribution.
-func linuxUserName(wanted string) string {
-	name := strings.Trim(sanitizeName(wanted, isUserNameRune), "-")
-	switch {
-	case name == "":
-		name = "user-" + shortHash(wanted)
-	case '0' <= name[0] && name[0] <= '9':
-		name = "_" + name
-	}
-	if len(name) > maxUserNameLength {
-		name = strings.TrimRight(name[:maxUserNameLength-1-hashLength], "-") + "-" + shortHash(wanted)
-	}
-	return name
-}
-
-func isUserNameRune(r rune) bool { return isLabelRune(r) || r == '_' }
-
-// sanitizeGecos is a field of /etc/passwd, where a colon ends it.
+// sanitizeGecos returns a value for the gecos field of /etc/passwd, which a colon would end.
 func sanitizeGecos(name string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r == ':' || unicode.IsControl(r) {
@@ -134,22 +115,24 @@ func sanitizeGecos(name string) string {
 	}, name))
 }
 
+// normalizeGroups removes spaces and empty names from a comma-separated list.
 func normalizeGroups(list string) string {
-	var kept []string
+	var groups []string
 	for g := range strings.SplitSeq(list, ",") {
 		if g = strings.TrimSpace(g); g != "" {
-			kept = append(kept, g)
+			groups = append(groups, g)
 		}
 	}
-	return strings.Join(kept, ",")
+	return strings.Join(groups, ",")
 }
 
+// trimKeys removes surrounding space and empty keys.
 func trimKeys(list []string) []string {
-	var kept []string
+	var keys []string
 	for _, k := range list {
 		if k = strings.TrimSpace(k); k != "" {
-			kept = append(kept, k)
+			keys = append(keys, k)
 		}
 	}
-	return kept
+	return keys
 }

@@ -31,7 +31,7 @@ func TestLinuxUserName(t *testing.T) {
 	for _, tt := range []struct{ name, want, gecos string }{
 		{"demo", "demo", ""},
 		{"root", "root", ""},
-		{"default", "default", ""}, // the image's own, as cloud-init has it
+		{"default", "default", ""}, // cloud-init's name for the user of the image
 		{"_svc-1", "_svc-1", ""},
 		{"demo user", "demo-user", "demo user"},
 		{"Demo  User", "demo-user", "Demo  User"},
@@ -63,7 +63,7 @@ func TestLinuxUserName(t *testing.T) {
 
 func TestDuplicateUserNamesAreRefused(t *testing.T) {
 	_, err := cloudinit.Render(apitest.VirtualMachine("ns", "vm").WithUsers(v1alpha1.User{Name: "demo user"}, v1alpha1.User{Name: "demo-user"}).Obj(), cloudinit.Inputs{})
-	require.EqualError(t, err, `users "demo user" and "demo-user" would both be called "demo-user" in the guest: rename one`)
+	require.EqualError(t, err, `users "demo user" and "demo-user" would both be named "demo-user" in the guest: rename one`)
 }
 
 func TestUserFields(t *testing.T) {
@@ -87,24 +87,24 @@ func TestPasswordRendering(t *testing.T) {
 		wantLock, wantSSH bool
 		wantErr           string
 	}{
-		"none":                     {wantLock: true},
-		"none, not locked":         {user: v1alpha1.User{LockPasswd: ptr.To(false)}},
-		"in the spec":              {user: v1alpha1.User{PlainTextPasswd: "yes"}, wantKey: "plain_text_passwd", want: "yes", wantSSH: true},
-		"in the spec, locked":      {user: v1alpha1.User{PlainTextPasswd: "no: \"x\" #", LockPasswd: ptr.To(true)}, wantKey: "plain_text_passwd", want: "no: \"x\" #", wantLock: true},
-		"to the letter":            {user: v1alpha1.User{PlainTextPasswd: sha512}, wantKey: "plain_text_passwd", want: sha512, wantSSH: true},
-		"in a Secret":              {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "0123", wantKey: "plain_text_passwd", want: "0123", wantSSH: true},
-		"in a Secret, locked":      {user: v1alpha1.User{PasswordSecretRef: ref, LockPasswd: ptr.To(true)}, inSecret: "x", wantKey: "plain_text_passwd", want: "x", wantLock: true},
-		"with a line break":        {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "word\r\n", wantKey: "plain_text_passwd", want: "word", wantSSH: true},
-		"SHA-512":                  {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: sha512 + "\n", wantKey: "hashed_passwd", want: sha512, wantSSH: true},
-		"SHA-256":                  {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "$5$salt$" + strings.Repeat("x", 43), wantKey: "hashed_passwd", want: "$5$salt$" + strings.Repeat("x", 43), wantSSH: true},
-		"bcrypt":                   {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "$2b$12$" + strings.Repeat("x", 53), wantKey: "hashed_passwd", want: "$2b$12$" + strings.Repeat("x", 53), wantSSH: true},
-		"yescrypt":                 {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$X3DX6M94c7o.9agCG9G317fhZg9SqC.5i5rd.RhAtQ7", wantKey: "hashed_passwd", want: "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$X3DX6M94c7o.9agCG9G317fhZg9SqC.5i5rd.RhAtQ7", wantSSH: true},
-		"MD5":                      {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "$1$salt$" + strings.Repeat("x", 22), wantKey: "hashed_passwd", want: "$1$salt$" + strings.Repeat("x", 22), wantSSH: true},
-		"like a hash, and is none": {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "$6$salt$short", wantKey: "plain_text_passwd", want: "$6$salt$short", wantSSH: true},
-		"empty":                    {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "\n", wantErr: `user "a": the password that key "k" of Secret "s" holds is empty: put one there`},
-		"two lines":                {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "word\nroot:word", wantErr: `user "a": the password must be one line`},
-		"two lines in the spec":    {user: v1alpha1.User{PlainTextPasswd: "word\nroot:word"}, wantErr: `user "a": the password must be one line`},
-		"no UTF-8":                 {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "\xff", wantErr: `user "a": the password is no UTF-8`},
+		"none":                  {wantLock: true},
+		"none, unlocked":        {user: v1alpha1.User{LockPasswd: ptr.To(false)}},
+		"in the spec":           {user: v1alpha1.User{PlainTextPasswd: "yes"}, wantKey: "plain_text_passwd", want: "yes", wantSSH: true},
+		"in the spec, locked":   {user: v1alpha1.User{PlainTextPasswd: "no: \"x\" #", LockPasswd: ptr.To(true)}, wantKey: "plain_text_passwd", want: "no: \"x\" #", wantLock: true},
+		"hash in the spec":      {user: v1alpha1.User{PlainTextPasswd: sha512}, wantKey: "plain_text_passwd", want: sha512, wantSSH: true},
+		"in a Secret":           {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "0123", wantKey: "plain_text_passwd", want: "0123", wantSSH: true},
+		"in a Secret, locked":   {user: v1alpha1.User{PasswordSecretRef: ref, LockPasswd: ptr.To(true)}, inSecret: "x", wantKey: "plain_text_passwd", want: "x", wantLock: true},
+		"with a line break":     {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "word\r\n", wantKey: "plain_text_passwd", want: "word", wantSSH: true},
+		"SHA-512":               {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: sha512 + "\n", wantKey: "hashed_passwd", want: sha512, wantSSH: true},
+		"SHA-256":               {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "$5$salt$" + strings.Repeat("x", 43), wantKey: "hashed_passwd", want: "$5$salt$" + strings.Repeat("x", 43), wantSSH: true},
+		"bcrypt":                {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "$2b$12$" + strings.Repeat("x", 53), wantKey: "hashed_passwd", want: "$2b$12$" + strings.Repeat("x", 53), wantSSH: true},
+		"yescrypt":              {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$X3DX6M94c7o.9agCG9G317fhZg9SqC.5i5rd.RhAtQ7", wantKey: "hashed_passwd", want: "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$X3DX6M94c7o.9agCG9G317fhZg9SqC.5i5rd.RhAtQ7", wantSSH: true},
+		"MD5":                   {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "$1$salt$" + strings.Repeat("x", 22), wantKey: "hashed_passwd", want: "$1$salt$" + strings.Repeat("x", 22), wantSSH: true},
+		"resembles a hash":      {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "$6$salt$short", wantKey: "plain_text_passwd", want: "$6$salt$short", wantSSH: true},
+		"empty":                 {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "\n", wantErr: `user "a": the password in key "k" of Secret "s" is empty: set one`},
+		"two lines":             {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "word\nroot:word", wantErr: `user "a": the password must be one line`},
+		"two lines in the spec": {user: v1alpha1.User{PlainTextPasswd: "word\nroot:word"}, wantErr: `user "a": the password must be one line`},
+		"not UTF-8":             {user: v1alpha1.User{PasswordSecretRef: ref}, inSecret: "\xff", wantErr: `user "a": the password is not UTF-8`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.user.Name = "a"

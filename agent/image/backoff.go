@@ -10,11 +10,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/policy"
 )
 
-// ComputeBackoff is the wait after the n-th attempt of a round failed, n from 1: the
-// policy's first wait, doubled for each further one up to its most, less up to
-// a fifth. The spread is worked out from image and attempt, so that the images
-// that a broken source failed together do not return together, and the same
-// question has the same answer.
+// ComputeBackoff returns the wait after the n-th attempt (from 1) since the last
+// restart has failed: the policy's RetryBackoff, doubled per attempt up to
+// MaxRetryBackoff, less up to a fifth. The spread is a hash of image and attempt:
+// images that a broken source failed together do not retry together, and equal
+// arguments give equal results.
 func ComputeBackoff(p policy.Policy, uid types.UID, n int32) time.Duration {
 	wait := p.RetryBackoff
 	for i := int32(1); i < n && wait < p.MaxRetryBackoff; i++ {

@@ -8,8 +8,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// NewDataVolume is the DataVolume of a slot. It has no owner reference: a
-// foreground deletion of the image would take it while VMs still use it.
+// NewDataVolume returns the DataVolume of a slot. It has no owner reference: a
+// foreground deletion of the image would delete it while VMs still use it.
 func NewDataVolume(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) *cdiv1.DataVolume {
 	dv := &cdiv1.DataVolume{
 		TypeMeta: metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataVolume"},
@@ -19,7 +19,7 @@ func NewDataVolume(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) *cdiv1.DataVol
 			Labels:    AttemptLabels(slot.Image, slot.Revision, slot.Attempt),
 			Annotations: map[string]string{
 				v1alpha1.AnnotationImageName: slot.Image.Name,
-				// A WaitForFirstConsumer class would hold the slot until a VM comes.
+				// With WaitForFirstConsumer the slot would be occupied until a VM is created.
 				"cdi.kubevirt.io/storage.bind.immediate.requested": "true",
 				"cdi.kubevirt.io/storage.deleteAfterCompletion":    "false",
 			},

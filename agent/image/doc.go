@@ -1,9 +1,9 @@
-// Package image decides what becomes of one VMDiskImage.
+// Package image decides what happens to one VMDiskImage.
 //
-// It is pure: Decide takes everything it rests on as a View, time included, and
-// returns the status to store and what is to be done.
+// It is pure: Decide takes all its input as a View, time included, and returns
+// the status to store and the actions to take.
 //
-// What is irreversible rests on live reads alone. Where a View from the cache
-// leads to such a step, Decide asks for a live one (Decision.NeedsLiveRead) and
-// decides nothing else.
+// Invariant: an irreversible action needs live reads. Where a View from the cache
+// leads to one, Decide asks for a live View (Decision.NeedsLiveRead) and decides
+// nothing else.
 package image

@@ -6,14 +6,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// failurePatterns tell failures by what CDI's importer says (CDI 1.65,
+// failurePatterns classify the messages of CDI's importer (CDI 1.65,
 // pkg/importer). They are anchored in its own wording: an image that is called
 // lab-404 is not missing.
 var failurePatterns = []struct {
@@ -38,8 +36,8 @@ const (
 	cdiReasonClaimInvalid  = "ErrClaimNotValid"
 )
 
-// DetectFailure tells whether an import has failed, at its first sign: CDI itself
-// would start the download over, for ever.
+// DetectFailure reports whether an import has failed, at its first sign: CDI
+// itself would restart the download endlessly.
 func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	for i := range o.Pods {
 		if text, failed := detectPodFailure(&o.Pods[i]); failed {
@@ -50,24 +48,25 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	if dv == nil {
 		return v1alpha1.Failure{}, false
 	}
-	running := findCondition(dv, cdiv1.DataVolumeRunning)
 	for _, c := range dv.Status.Conditions {
 		if c.Reason == cdiReasonExceededQuota {
 			return v1alpha1.Failure{Reason: v1alpha1.ReasonQuotaExceeded, Message: truncateMessage(c.Message)}, true
 		}
 	}
+	running := findCondition(dv, cdiv1.DataVolumeRunning)
 	if running.Reason == cdiReasonChecksumError {
 		return v1alpha1.Failure{Reason: v1alpha1.ReasonChecksumMismatch, Message: truncateMessage(running.Message)}, true
 	}
-	notRunning := running.Status == corev1.ConditionFalse
-	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 || (notRunning && running.Reason == cdiReasonError) {
+	stopped := running.Status == corev1.ConditionFalse && running.Reason == cdiReasonError
+	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 || stopped {
 		return classifyFailure(running.Message), true
 	}
 	return v1alpha1.Failure{}, false
 }
 
-// detectPodFailure reads an importer's own status, which says so before CDI does.
-func detectPodFailure(pod *corev1.Pod) (string, bool) {
+// detectPodFailure reads the status of an importer Pod, which shows a failure
+// before the DataVolume does.
+func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
 	for i := range pod.Status.ContainerStatuses {
 		c := &pod.Status.ContainerStatuses[i]
 		for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
@@ -85,39 +84,62 @@ func detectPodFailure(pod *corev1.Pod) (string, bool) {
 	return "", false
 }
 
-// classifyFailure gives an importer's words a reason, and says what to do where only a
-// person can help.
-func classifyFailure(text string) v1alpha1.Failure {
-	f := v1alpha1.Failure{Reason: v1alpha1.ReasonImportFailed, Message: truncateMessage(text)}
-	if f.Message == "" {
-		f.Message = "the importer failed and gave no reason"
+// classifyFailure gives an importer's message a reason.
+func classifyFailure(message string) v1alpha1.Failure {
+	failure := v1alpha1.Failure{Reason: v1alpha1.ReasonImportFailed, Message: truncateMessage(message)}
+	if failure.Message == "" {
+		failure.Message = "the importer failed and gave no reason"
 	}
 	for _, p := range failurePatterns {
-		if p.pattern.MatchString(text) {
-			f.Reason = p.reason
+		if p.pattern.MatchString(message) {
+			failure.Reason = p.reason
 			break
 		}
 	}
-	return f
+	return failure
 }
 
-// describeStall says what an import that does not get on is waiting for.
+// showFailure states a failure that is not retried, with what to do about it.
+func (d *decider) showFailure(rev *v1alpha1.RevisionStatus) {
+	d.setActivity(rev.Failure.Reason, rev.Failure.Message+adviceFor(rev.Failure.Reason))
+}
+
+// adviceFor says what a person can do about a failure that is not retried.
+func adviceFor(r v1alpha1.Reason) string {
+	const restart = " Annotation " + v1alpha1.AnnotationRetry + " starts it over."
+	switch r {
+	case v1alpha1.ReasonNotFound:
+		return ". Correct spec.url, or publish the image and change annotation " + v1alpha1.AnnotationRetry
+	case v1alpha1.ReasonChecksumMismatch:
+		return ". Correct spec.checksum, or publish the file it belongs to." + restart
+	case v1alpha1.ReasonDiskTooSmall:
+		return ". Enlarge spec.diskSize"
+	case v1alpha1.ReasonForbidden:
+		return ". Check the credentials in spec.secretRef." + restart
+	case v1alpha1.ReasonQuotaExceeded:
+		return ". Free or raise the quota of the namespace." + restart
+	default:
+		return "." + restart
+	}
+}
+
+// describeStall says what an import without progress waits for.
 func describeStall(o *AttemptObjects) string {
 	dv := o.DataVolume
 	if dv == nil {
 		return "its DataVolume has not been created"
 	}
 	if dv.Status.Phase == cdiv1.PhaseUnset && len(dv.Status.Conditions) == 0 {
-		return "CDI has not looked at its DataVolume: is cdi-controller running?"
+		return "CDI has not processed its DataVolume: check that the CDI controller is running"
 	}
 	if bound := findCondition(dv, cdiv1.DataVolumeBound); bound.Reason == cdiReasonClaimInvalid {
-		return "CDI cannot make its claim: " + bound.Message +
+		return "CDI cannot create its PersistentVolumeClaim: " + bound.Message +
 			". Set claimPropertySets (accessModes) in the StorageProfile of its StorageClass"
 	} else if bound.Status != corev1.ConditionTrue && bound.Message != "" {
-		return "its claim is not bound: " + bound.Message
+		return "its PersistentVolumeClaim is not bound: " + bound.Message
 	}
 	if running := findCondition(dv, cdiv1.DataVolumeRunning); running.Status != corev1.ConditionTrue && running.Message != "" {
-		return "its importer does not run: " + running.Message
+		return "its importer is not running: " + running.Message
 	}
 	return fmt.Sprintf("its DataVolume is in phase %q at %q", dv.Status.Phase, dv.Status.Progress)
 }
@@ -133,30 +155,11 @@ func findCondition(dv *cdiv1.DataVolume, t cdiv1.DataVolumeConditionType) cdiv1.
 
 const maxMessageLength = 512
 
+// truncateMessage returns at most maxMessageLength runes of valid UTF-8.
 func truncateMessage(text string) string {
 	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
 	if r := []rune(text); len(r) > maxMessageLength {
 		return string(r[:maxMessageLength]) + "…"
 	}
 	return text
-}
-
-// RecordRefusal writes into an image's status that the API server refused the
-// DataVolume of a slot. It tells whether there was anything to write: an
-// outcome that is stored already is not changed.
-func RecordRefusal(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot, f v1alpha1.Failure, p *policy.Policy, now metav1.Time) bool {
-	if outcome, begun := OutcomeOf(img, slot); outcome != "" || begun {
-		return false
-	}
-	e := findRevision(img.Status.Revisions, slot.Revision)
-	if e == nil {
-		return false
-	}
-	if p == nil {
-		d := policy.Default()
-		p = &d
-	}
-	f.Message = truncateMessage(f.Message)
-	RecordFailure(&img.Status, img.UID, e, slot.Attempt, f, *p, now)
-	return true
 }

@@ -11,47 +11,44 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Kinds of other projects that images are made of.
+// Kinds of other projects that belong to images.
 var (
 	DataVolumeGVK     = cdiv1.SchemeGroupVersion.WithKind("DataVolume")
 	VolumeSnapshotGVK = snapshotv1.SchemeGroupVersion.WithKind("VolumeSnapshot")
 )
 
-// ImageUIDIndex is the field index of what belongs to an image; its values are the
+// ImageUIDIndex is the field index of the objects that belong to an image, by the
 // image's UID.
 const ImageUIDIndex = "image-uid"
 
-// UnfinishedIndex is the field index of DataVolumes that may still download;
-// its one value is Unfinished.
+// UnfinishedIndex is the field index of DataVolumes that may still download; its
+// only value is UnfinishedIndexValue.
 const (
 	UnfinishedIndex      = "unfinished"
 	UnfinishedIndexValue = "true"
 )
 
-// AttemptObjects are what exists of one attempt.
+// AttemptObjects are the objects that exist of one attempt.
 type AttemptObjects struct {
 	DataVolume *cdiv1.DataVolume
-	// Claim is the one that the DataVolume fills; both have one name.
+	// Claim is the one that the DataVolume populates; both have the same name.
 	Claim *corev1.PersistentVolumeClaim
-	// CDIClaims are CDI's own while it imports: prime and scratch space.
+	// CDIClaims are CDI's own during an import: prime and scratch space.
 	CDIClaims []corev1.PersistentVolumeClaim
 	// Pods are importers.
 	Pods      []corev1.Pod
 	Snapshots []snapshotv1.VolumeSnapshot
 }
 
-// CanDownload tells whether anything of the attempt exists that can download, or
-// that CDI would start a download from again.
+// CanDownload reports whether any object of the attempt can download, or would make
+// CDI start a download again.
 func (o *AttemptObjects) CanDownload() bool {
 	return o != nil && (o.DataVolume != nil || o.Claim != nil || len(o.CDIClaims) > 0 || len(o.Pods) > 0)
 }
 
-// podPhaseAnnotation is where CDI keeps the importer's phase on a claim (CDI 1.65).
-const podPhaseAnnotation = "cdi.kubevirt.io/storage.pod.phase"
-
-// ImportComplete tells whether the import is done and its storage is there. A
-// DataVolume that is gone counts as done where its claim was filled: older CDI
-// collects finished DataVolumes.
+// ImportComplete reports whether the import has succeeded and its claim is bound. A
+// missing DataVolume is complete where its claim is populated: older CDI
+// garbage-collects finished DataVolumes.
 func (o *AttemptObjects) ImportComplete() bool {
 	if o == nil || o.Claim == nil || o.Claim.Status.Phase != corev1.ClaimBound || o.Claim.DeletionTimestamp != nil {
 		return false
@@ -62,13 +59,10 @@ func (o *AttemptObjects) ImportComplete() bool {
 	return o.DataVolume.DeletionTimestamp == nil && o.DataVolume.Status.Phase == cdiv1.Succeeded
 }
 
-// isPopulated tells that CDI has done with a claim.
-func isPopulated(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Annotations[podPhaseAnnotation] == string(corev1.PodSucceeded)
+// claimExists reports whether the claim is neither missing, lost nor being deleted.
+func (o *AttemptObjects) claimExists() bool {
+	return o != nil && o.Claim != nil && o.Claim.DeletionTimestamp == nil && o.Claim.Status.Phase != corev1.ClaimLost
 }
-
-// SnapshotReady tells whether disks can be cloned from a snapshot.
-func SnapshotReady(snap *snapshotv1.VolumeSnapshot) bool { return ready(snap) }
 
 func (o *AttemptObjects) findSnapshot(name string) *snapshotv1.VolumeSnapshot {
 	if o == nil || name == "" {
@@ -82,6 +76,14 @@ func (o *AttemptObjects) findSnapshot(name string) *snapshotv1.VolumeSnapshot {
 	return nil
 }
 
+// podPhaseAnnotation is where CDI stores the importer's phase on a claim (CDI 1.65).
+const podPhaseAnnotation = "cdi.kubevirt.io/storage.pod.phase"
+
+// isPopulated reports whether CDI has finished a claim.
+func isPopulated(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[podPhaseAnnotation] == string(corev1.PodSucceeded)
+}
+
 // ObjectLists are the objects that carry the UID of one image.
 type ObjectLists struct {
 	DataVolumes []cdiv1.DataVolume
@@ -90,42 +92,42 @@ type ObjectLists struct {
 	Snapshots   []snapshotv1.VolumeSnapshot
 }
 
-// GroupByAttempt sorts what exists of an image by attempt. What carries no number is
-// nobody's attempt and stands under 0.
-func GroupByAttempt(l ObjectLists) map[int32]*AttemptObjects {
+// GroupByAttempt groups the objects of an image by attempt number. Objects without
+// a valid number belong to no attempt and are under 0.
+func GroupByAttempt(lists ObjectLists) map[int32]*AttemptObjects {
 	attempts := map[int32]*AttemptObjects{}
-	at := func(o metav1.Object) *AttemptObjects {
+	objectsOf := func(o metav1.Object) *AttemptObjects {
 		n := attemptNumber(o)
 		if attempts[n] == nil {
 			attempts[n] = &AttemptObjects{}
 		}
 		return attempts[n]
 	}
-	for i := range l.DataVolumes {
-		at(&l.DataVolumes[i]).DataVolume = &l.DataVolumes[i]
+	for i := range lists.DataVolumes {
+		objectsOf(&lists.DataVolumes[i]).DataVolume = &lists.DataVolumes[i]
 	}
-	for i := range l.Claims {
-		o := at(&l.Claims[i])
-		if isTargetClaim(&l.Claims[i], o) {
-			o.Claim = &l.Claims[i]
+	for i := range lists.Claims {
+		o := objectsOf(&lists.Claims[i])
+		if isTargetClaim(&lists.Claims[i], o) {
+			o.Claim = &lists.Claims[i]
 		} else {
-			o.CDIClaims = append(o.CDIClaims, l.Claims[i])
+			o.CDIClaims = append(o.CDIClaims, lists.Claims[i])
 		}
 	}
-	for i := range l.Pods {
-		o := at(&l.Pods[i])
-		o.Pods = append(o.Pods, l.Pods[i])
+	for i := range lists.Pods {
+		o := objectsOf(&lists.Pods[i])
+		o.Pods = append(o.Pods, lists.Pods[i])
 	}
-	for i := range l.Snapshots {
-		o := at(&l.Snapshots[i])
-		o.Snapshots = append(o.Snapshots, l.Snapshots[i])
+	for i := range lists.Snapshots {
+		o := objectsOf(&lists.Snapshots[i])
+		o.Snapshots = append(o.Snapshots, lists.Snapshots[i])
 	}
 	return attempts
 }
 
-// isTargetClaim tells the claim that a DataVolume fills from CDI's own: those are
-// owned by a claim or a Pod, it by the DataVolume or, once that is collected,
-// by nobody.
+// isTargetClaim distinguishes the claim that a DataVolume populates from CDI's own.
+// The latter are owned by a claim or a Pod; the former by the DataVolume or, once
+// that is garbage-collected, by nothing.
 func isTargetClaim(claim *corev1.PersistentVolumeClaim, o *AttemptObjects) bool {
 	if o.DataVolume != nil {
 		return claim.Name == o.DataVolume.Name
@@ -142,7 +144,7 @@ func attemptNumber(o metav1.Object) int32 {
 	return int32(n)
 }
 
-// AttemptLabels of what belongs to an attempt of an image.
+// AttemptLabels are the labels of the objects of an attempt.
 func AttemptLabels(img v1alpha1.ImageKey, revision string, attempt int32) map[string]string {
 	return map[string]string{
 		v1alpha1.LabelImageUID: string(img.UID),

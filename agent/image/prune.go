@@ -12,178 +12,178 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// reconcilePrune takes an image that an ImagePrune has deleted through its undo window.
+// maxPruneMessageLength is the limit of PruneStatus.message.
+const maxPruneMessageLength = 512
+
+// reconcilePrune takes an image through the undo window of an ImagePrune.
 //
-// It begins by a write, PrunePending, and ends by another one: Skipped for whatever
-// makes the image another one than was reported, Undone when nobody asks for it any
-// more. What has ended does not begin again, whatever an older plan says. Only what
-// is stored as pending since its window opened is deleted, by a live View, and as it
-// was before that View was read (DESIGN, S7). It serves on until then, and who comes
-// to name it after the list of holders is seen by the one after the mark (S2).
-func (s *step) reconcilePrune() {
-	want := s.plannedPrune()
-	if s.Image.DeletionTimestamp != nil {
-		s.skipPruneWhileTerminating(want)
+// A prune begins and ends with a status write: Pending, then Skipped when the image
+// no longer is as it was reported, or Undone when the prune is no longer requested.
+//
+// Invariant (S7 of docs/architecture.md): a prune that has ended does not begin
+// again, whatever an older plan says. An image is deleted only if its prune was
+// stored as Pending for the whole window, by a live View, and unchanged since. It
+// stays available until then; a VM that references it after the list of holders
+// makes it Terminating (S2).
+func (d *decider) reconcilePrune() {
+	requested := d.requestedPrune()
+	if d.Image.DeletionTimestamp != nil {
+		d.skipPruneWhileTerminating(requested)
 		return
 	}
-	if p := s.pendingPrune(); p != nil && !s.Plan.Unknown && (want == nil || want.UID != p.UID) {
-		if !s.Live {
-			s.decision.NeedsLiveRead = true // there is no way back, and the cache may show an older plan
+	if p := d.pendingPrune(); p != nil && !d.Plan.Unknown && (requested == nil || requested.UID != p.UID) {
+		if !d.requireLive() { // undoing is irreversible, and the cached plan may be stale
 			return
 		}
-		s.endPrune(p.UID, v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn, "the hub does not ask for it any more")
+		d.endPrune(p.UID, v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn, "the hub no longer requests it")
 	}
-	p := s.pendingPrune()
+	pending := d.pendingPrune()
 	switch {
-	case want == nil && p == nil:
-	case want == nil: // nobody knows what is asked for: it waits, but not against those who need it
-		if reason, message := s.reasonToSkipPrune(nil); reason != "" {
-			s.endPrune(p.UID, v1alpha1.PruneSkipped, reason, message)
+	case requested == nil && pending == nil:
+	case requested == nil: // the plan is unknown: wait, unless the image is referenced
+		if reason, message := d.reasonToSkipPrune(nil); reason != "" {
+			d.endPrune(pending.UID, v1alpha1.PruneSkipped, reason, message)
 			return
 		}
-		s.requeueWithin(blockerRecheckInterval)
-	case s.hasPruneEnded(want.UID):
-		s.reportEndedPrune(want.UID)
-	case want.Undo:
-		s.endPrune(want.UID, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, "its ImagePrune was undone")
+		d.requeueWithin(blockerRecheckInterval)
+	case d.hasPruneEnded(requested.UID):
+		d.reportEndedPrune(requested.UID)
+	case requested.Undo:
+		d.endPrune(requested.UID, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, "its ImagePrune was undone")
 	default:
-		if reason, message := s.reasonToSkipPrune(want); reason != "" {
-			s.endPrune(want.UID, v1alpha1.PruneSkipped, reason, message)
+		if reason, message := d.reasonToSkipPrune(requested); reason != "" {
+			d.endPrune(requested.UID, v1alpha1.PruneSkipped, reason, message)
 			return
 		}
-		s.awaitUndoWindow(want)
+		d.awaitUndoWindow(requested)
 	}
 }
 
-// plannedPrune is what the plan asks for of this very image, nil for nothing: one of
-// its name that came later is another image.
-func (s *step) plannedPrune() *v1alpha1.PlannedPrune {
-	if want := s.Plan.Prune; want != nil && want.ImageUID == s.Image.UID && !s.Plan.Unknown {
-		return want
-	}
-	return nil
-}
-
-// pendingPrune is the prune whose undo window is open, nil for none.
-func (s *step) pendingPrune() *v1alpha1.PruneStatus {
-	if p := s.status.Prune; p != nil && p.State == v1alpha1.PrunePending {
+// requestedPrune is the prune of this very image that the plan requests, nil for
+// none: a later image of the same name is another one.
+func (d *decider) requestedPrune() *v1alpha1.PlannedPrune {
+	if p := d.Plan.Prune; p != nil && p.ImageUID == d.Image.UID && !d.Plan.Unknown {
 		return p
 	}
 	return nil
 }
 
-// hasPruneEnded tells whether an ImagePrune has ended here.
-func (s *step) hasPruneEnded(uid types.UID) bool {
-	p := s.status.Prune
-	return slices.Contains(s.status.EndedPrunes, uid) || (p != nil && p.UID == uid && p.State.IsFinal())
+// pendingPrune is the prune whose undo window is open, nil for none.
+func (d *decider) pendingPrune() *v1alpha1.PruneStatus {
+	if p := d.status.Prune; p != nil && p.State == v1alpha1.PrunePending {
+		return p
+	}
+	return nil
 }
 
-// skipPruneWhileTerminating ends the prune of an image that is to be deleted and is held: it may
-// serve for as long as it likes. One that nobody holds goes, and what is told of its
-// prune stays until it is gone.
-func (s *step) skipPruneWhileTerminating(want *v1alpha1.PlannedPrune) {
-	if s.status.Phase != v1alpha1.PhaseTerminating {
+// hasPruneEnded reports whether an ImagePrune has ended for this image.
+func (d *decider) hasPruneEnded(uid types.UID) bool {
+	p := d.status.Prune
+	return slices.Contains(d.status.EndedPrunes, uid) || (p != nil && p.UID == uid && p.State.IsFinal())
+}
+
+// skipPruneWhileTerminating ends the prune of a Terminating image, which may serve
+// for an unlimited time. Once unreferenced, the image keeps its prune status until
+// it is gone.
+func (d *decider) skipPruneWhileTerminating(requested *v1alpha1.PlannedPrune) {
+	if d.status.Phase != v1alpha1.PhaseTerminating {
 		return
 	}
-	uid := types.UID("")
-	switch p := s.pendingPrune(); {
+	var uid types.UID
+	switch p := d.pendingPrune(); {
 	case p != nil:
 		uid = p.UID
-	case want != nil && !s.hasPruneEnded(want.UID):
-		uid = want.UID
+	case requested != nil && !d.hasPruneEnded(requested.UID):
+		uid = requested.UID
 	default:
 		return
 	}
-	s.endPrune(uid, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, "is Terminating, and serves on until these let go of it: "+s.listHolders())
+	d.endPrune(uid, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, "is Terminating and stays available while it is referenced by "+d.listHolders())
 }
 
-// reasonToSkipPrune says why an image stays that is to be pruned; empty where nothing speaks for
-// that. want is nil where nobody knows what is asked for.
-func (s *step) reasonToSkipPrune(want *v1alpha1.PlannedPrune) (reason, message string) {
-	switch phase := s.computePhase(); {
-	case s.Plan.Keep && !s.Plan.Unknown:
-		return v1alpha1.PruneWanted, "the ClusterPlan wants it to be there"
-	case len(s.Holders) > 0:
-		return v1alpha1.PruneReferenced, "is referenced by " + s.listHolders()
-	case want != nil && want.Revision != s.targetRevision:
-		return v1alpha1.PruneChanged, "its source is another one than was reported"
-	case want != nil && !want.Others && !IsPlanned(s.Image):
-		return v1alpha1.PruneChanged, "no plan has made it, or somebody has taken it back by removing label " + v1alpha1.LabelPlanned + ": it goes only with spec.includeOthers of the ImagePrune"
-	case want != nil && s.status.References.UnreferencedSince.Unix() > want.UnreferencedSince:
-		return v1alpha1.PruneChanged, "a VirtualMachine has referenced it since it was reported, until " + s.status.References.UnreferencedSince.UTC().Format(time.RFC3339)
+// reasonToSkipPrune says why an image must not be pruned; empty for no reason.
+// requested is nil where the plan is unknown.
+func (d *decider) reasonToSkipPrune(requested *v1alpha1.PlannedPrune) (reason, message string) {
+	switch phase := d.computePhase(); {
+	case d.Plan.Keep && !d.Plan.Unknown:
+		return v1alpha1.PruneWanted, "the ClusterPlan wants the image"
+	case len(d.Holders) > 0:
+		return v1alpha1.PruneReferenced, "is referenced by " + d.listHolders()
+	case requested != nil && requested.Revision != d.targetRevision:
+		return v1alpha1.PruneChanged, "its source has changed since it was reported"
+	case requested != nil && !requested.Others && !IsPlanned(d.Image):
+		return v1alpha1.PruneChanged, "it belongs to no plan, as label " + v1alpha1.LabelPlanned + " is missing: set spec.includeOthers of the ImagePrune to prune it"
+	case requested != nil && d.status.References.UnreferencedSince.Unix() > requested.UnreferencedSince:
+		return v1alpha1.PruneChanged, "a VirtualMachine has referenced it since it was reported, until " + d.status.References.UnreferencedSince.UTC().Format(time.RFC3339)
 	case phase != v1alpha1.PhaseSucceeded && phase != v1alpha1.PhaseFailed:
-		return v1alpha1.PruneInTransition, fmt.Sprintf("is %s: %s", phase, s.activity.Message)
+		return v1alpha1.PruneInTransition, fmt.Sprintf("is %s: %s", phase, d.activity.Message)
 	default:
 		return "", ""
 	}
 }
 
 // awaitUndoWindow opens the undo window, waits for its end, and then deletes.
-func (s *step) awaitUndoWindow(want *v1alpha1.PlannedPrune) {
-	if p := s.pendingPrune(); p == nil || p.Until == nil {
-		s.openUndoWindow(want)
+func (d *decider) awaitUndoWindow(requested *v1alpha1.PlannedPrune) {
+	if p := d.pendingPrune(); p == nil || p.Until == nil {
+		d.openUndoWindow(requested)
 	}
-	until := s.status.Prune.Until
-	stored := s.Image.Status.Prune
-	switch left := until.Sub(s.Now); {
+	until := d.status.Prune.Until
+	stored := d.Image.Status.Prune
+	switch left := until.Sub(d.Now); {
 	case left > 0:
-		s.requeueWithin(left)
-	case stored == nil || stored.UID != want.UID || stored.State != v1alpha1.PrunePending || !stored.Until.Equal(until):
-		s.requeueWithin(0) // it is stored first: then whoever looks sees that it is to go
-	case !s.Live:
-		s.decision.NeedsLiveRead = true
-	case !s.decision.DeleteImage: // else its time is over without the prune
-		s.decision.DeleteImage, s.decision.Pruned = true, true
+		d.requeueWithin(left)
+	case stored == nil || stored.UID != requested.UID || stored.State != v1alpha1.PrunePending || !stored.Until.Equal(until):
+		d.requeueWithin(0) // Pending is stored, and visible, before the deletion
+	case !d.requireLive():
+	case !d.decision.DeleteImage: // otherwise the image expires without the prune
+		d.decision.DeleteImage, d.decision.Pruned = true, true
 	}
 }
 
-// openUndoWindow opens the undo window. What is stored has full seconds: it is none
-// shorter than was asked for.
-func (s *step) openUndoWindow(want *v1alpha1.PlannedPrune) {
-	until := s.now
-	if window := want.UndoWindow.Duration; window > 0 {
-		until = metav1.NewTime(s.Now.UTC().Add(window + time.Second - 1).Truncate(time.Second))
+// openUndoWindow opens the undo window. Its end is rounded up to the full seconds
+// that the status stores.
+func (d *decider) openUndoWindow(requested *v1alpha1.PlannedPrune) {
+	until := d.now
+	if window := requested.UndoWindow.Duration; window > 0 {
+		until = metav1.NewTime(d.Now.UTC().Add(window + time.Second - 1).Truncate(time.Second))
 	}
-	s.rememberReplacedPrune(want.UID)
-	s.status.Prune = &v1alpha1.PruneStatus{
-		UID: want.UID, State: v1alpha1.PrunePending, Until: &until,
-		Message: fmt.Sprintf("is deleted after %s, for the hub's ImagePrune with UID %s. It serves until then; what keeps it is a VirtualMachine that references it, or spec.undo of that ImagePrune",
-			until.UTC().Format(time.RFC3339), want.UID),
+	d.rememberReplacedPrune(requested.UID)
+	d.status.Prune = &v1alpha1.PruneStatus{
+		UID: requested.UID, State: v1alpha1.PrunePending, Until: &until,
+		Message: fmt.Sprintf("is deleted after %s, for the hub's ImagePrune with UID %s, and stays available until then. To keep it, set spec.undo of that ImagePrune, or reference it from a VirtualMachine",
+			until.UTC().Format(time.RFC3339), requested.UID),
 	}
 }
 
-// endPrune has a prune be over for good.
-func (s *step) endPrune(uid types.UID, state v1alpha1.PruneState, reason, message string) {
-	s.rememberReplacedPrune(uid)
-	s.status.Prune = &v1alpha1.PruneStatus{UID: uid, State: state, Reason: reason, Message: message}
+// endPrune ends a prune for good.
+func (d *decider) endPrune(uid types.UID, state v1alpha1.PruneState, reason, message string) {
+	d.rememberReplacedPrune(uid)
 	if len(message) > maxPruneMessageLength {
-		s.status.Prune.Message = strings.ToValidUTF8(message[:maxPruneMessageLength], "")
+		message = strings.ToValidUTF8(message[:maxPruneMessageLength], "")
 	}
-	s.rememberPrune(uid)
+	d.status.Prune = &v1alpha1.PruneStatus{UID: uid, State: state, Reason: reason, Message: message}
+	d.rememberPrune(uid)
 }
 
-// maxPruneMessageLength is what the message of a PruneStatus has room for.
-const maxPruneMessageLength = 512
-
-// reportEndedPrune tells of a prune that the plan has come back to after another one of the
-// image: how it ended stood where that one's state stands now.
-func (s *step) reportEndedPrune(uid types.UID) {
-	if s.status.Prune == nil || s.status.Prune.UID != uid {
-		s.endPrune(uid, v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn, "it ended here before, and another prune of the image came after it")
+// reportEndedPrune answers a plan that requests a prune again which ended before
+// another prune of the image: its own outcome is no longer stored.
+func (d *decider) reportEndedPrune(uid types.UID) {
+	if d.status.Prune == nil || d.status.Prune.UID != uid {
+		d.endPrune(uid, v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn, "it ended before another prune of the image")
 	}
 }
 
-// rememberReplacedPrune remembers the last prune where another one takes its place.
-func (s *step) rememberReplacedPrune(next types.UID) {
-	if p := s.status.Prune; p != nil && p.UID != next {
-		s.rememberPrune(p.UID)
+// rememberReplacedPrune remembers the stored prune where another one replaces it.
+func (d *decider) rememberReplacedPrune(next types.UID) {
+	if p := d.status.Prune; p != nil && p.UID != next {
+		d.rememberPrune(p.UID)
 	}
 }
 
-func (s *step) rememberPrune(uid types.UID) {
-	if slices.Contains(s.status.EndedPrunes, uid) {
+func (d *decider) rememberPrune(uid types.UID) {
+	if slices.Contains(d.status.EndedPrunes, uid) {
 		return
 	}
-	s.status.EndedPrunes = slices.Insert(s.status.EndedPrunes, 0, uid)
-	s.status.EndedPrunes = s.status.EndedPrunes[:min(len(s.status.EndedPrunes), v1alpha1.MaxEndedPrunes)]
+	d.status.EndedPrunes = slices.Insert(d.status.EndedPrunes, 0, uid)
+	d.status.EndedPrunes = d.status.EndedPrunes[:min(len(d.status.EndedPrunes), v1alpha1.MaxEndedPrunes)]
 }

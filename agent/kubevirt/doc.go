@@ -1,5 +1,4 @@
-// Package kubevirt builds the objects that a VirtualMachine is made of: root
-// disk, cloud-init Secret and BuildVirtualMachine VirtualMachine.
-//
-// It is pure: what it returns is applied by the controller.
+// Package kubevirt builds the objects that a VirtualMachine consists of: the DataVolume of
+// its root disk, its cloud-init Secret and its KubeVirt VirtualMachine. It is pure; the
+// controller applies what it returns.
 package kubevirt

@@ -14,44 +14,45 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 )
 
-// forbiddenOverlayKeys are what the agent decides, or what would take the root disk past it.
+// forbiddenOverlayKeys have a field of their own in the VirtualMachine, or would give the
+// machine a root disk that the agent does not know. The values say what to do instead.
 var forbiddenOverlayKeys = map[string]string{
-	"runStrategy":         "say it in spec.runStrategy",
-	"running":             "say it in spec.runStrategy",
-	"instancetype":        "say it in spec.instancetype",
-	"preference":          "say it in spec.preference",
-	"dataVolumeTemplates": "the root disk is made of the image; make further DataVolumes by themselves and name them as volumes",
+	"runStrategy":         "set spec.runStrategy instead",
+	"running":             "set spec.runStrategy instead",
+	"instancetype":        "set spec.instancetype instead",
+	"preference":          "set spec.preference instead",
+	"dataVolumeTemplates": "the root disk is cloned from the image; create other DataVolumes separately and add them as volumes",
 }
 
 var errOverlay = errors.New("overlay")
 
-// applyOverlay is content, a BuildVirtualMachine VirtualMachine, with an overlay merged over its
-// spec. It comes out as BuildVirtualMachine stores it: with quantities in one spelling and
-// without what is empty, or it would look changed for ever.
+// applyOverlay merges an overlay into the spec of content, a KubeVirt VirtualMachine. It
+// returns the result as KubeVirt stores it, with canonical quantities and without empty
+// fields: otherwise every comparison with the live object would find a difference.
 func applyOverlay(content map[string]any, raw *runtime.RawExtension) (map[string]any, error) {
 	if raw == nil || len(raw.Raw) == 0 {
 		return content, nil
 	}
-	var over map[string]any
-	if err := utiljson.Unmarshal(raw.Raw, &over); err != nil {
-		return nil, fmt.Errorf("%w must be an object, with what belongs under spec of a KubeVirt VirtualMachine: %w", errOverlay, err)
+	var overlay map[string]any
+	if err := utiljson.Unmarshal(raw.Raw, &overlay); err != nil {
+		return nil, fmt.Errorf("%w must be an object with fields of spec of a KubeVirt VirtualMachine: %w", errOverlay, err)
 	}
-	for _, key := range slices.Sorted(maps.Keys(over)) {
-		if why, no := forbiddenOverlayKeys[key]; no {
-			return nil, fmt.Errorf("%w must not set %s: %s", errOverlay, key, why)
+	for _, key := range slices.Sorted(maps.Keys(overlay)) {
+		if advice, forbidden := forbiddenOverlayKeys[key]; forbidden {
+			return nil, fmt.Errorf("%w must not set %s: %s", errOverlay, key, advice)
 		}
 		if slices.Contains([]string{"apiVersion", "kind", "metadata", "spec", "status"}, key) {
-			return nil, fmt.Errorf("%w must not have %s: it is merged over spec of the KubeVirt VirtualMachine, so give the content of spec alone, such as {\"template\": {…}}", errOverlay, key)
+			return nil, fmt.Errorf("%w must not set %s: it is merged into spec of the KubeVirt VirtualMachine, so give the content of spec alone, such as {\"template\": {…}}", errOverlay, key)
 		}
 	}
-	if len(over) == 0 {
+	if len(overlay) == 0 {
 		return content, nil
 	}
 	spec, _ := content["spec"].(map[string]any)
-	content["spec"] = mergeMaps(spec, over)
+	content["spec"] = mergeMaps(spec, overlay)
 
 	if err := validateVirtualMachine(content); err != nil {
-		return nil, fmt.Errorf("%w: what comes of it is no KubeVirt VirtualMachine: %w", errOverlay, err)
+		return nil, fmt.Errorf("%w: the result is no valid KubeVirt VirtualMachine: %w", errOverlay, err)
 	}
 	var typed kubevirtv1.VirtualMachine
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &typed); err != nil {
@@ -60,8 +61,8 @@ func applyOverlay(content map[string]any, raw *runtime.RawExtension) (map[string
 	return toUnstructuredContent(typed)
 }
 
-// instanceSpec is without the methods of VirtualMachineInstanceSpec, one of
-// which decodes it and passes over fields that it does not know.
+// instanceSpec has no methods: UnmarshalJSON of VirtualMachineInstanceSpec would ignore
+// unknown fields.
 type instanceSpec kubevirtv1.VirtualMachineInstanceSpec
 
 func validateVirtualMachine(content map[string]any) error {
@@ -80,8 +81,9 @@ func validateVirtualMachine(content map[string]any) error {
 	return decodeStrictly(spec, &instanceSpec{}, "spec.template.spec.")
 }
 
-// decodeStrictly tells what does not, under is where the content stands.
-func decodeStrictly(content map[string]any, into any, under string) error {
+// decodeStrictly returns an error for unknown fields and wrong types. Its paths begin with
+// prefix.
+func decodeStrictly(content map[string]any, into any, prefix string) error {
 	text, err := json.Marshal(content)
 	if err != nil {
 		return err
@@ -89,23 +91,24 @@ func decodeStrictly(content map[string]any, into any, under string) error {
 	var mismatch *json.UnmarshalTypeError
 	err = json.Unmarshal(text, into)
 	if errors.As(err, &mismatch) {
-		return fmt.Errorf("%s%s cannot be a %s", under, mismatch.Field, mismatch.Value)
+		return fmt.Errorf("%s%s cannot be a %s", prefix, mismatch.Field, mismatch.Value)
 	}
 	if err != nil {
 		return err
 	}
 	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, into, true)
-	if strict, is := runtime.AsStrictDecodingError(err); is {
-		return errors.New(strings.ReplaceAll(strings.TrimPrefix(strict.Error(), "strict decoding error: "), `unknown field "`, `unknown field "`+under))
+	if strict, ok := runtime.AsStrictDecodingError(err); ok {
+		return errors.New(strings.ReplaceAll(strings.TrimPrefix(strict.Error(), "strict decoding error: "), `unknown field "`, `unknown field "`+prefix))
 	}
 	return err
 }
 
-func mergeMaps(base, over map[string]any) map[string]any {
+// mergeMaps merges by key; null removes a key.
+func mergeMaps(base, overlay map[string]any) map[string]any {
 	if base == nil {
 		base = map[string]any{}
 	}
-	for key, value := range over {
+	for key, value := range overlay {
 		if value == nil {
 			delete(base, key)
 		} else {
@@ -115,26 +118,27 @@ func mergeMaps(base, over map[string]any) map[string]any {
 	return base
 }
 
-func mergeValues(base, over any) any {
-	switch over := over.(type) {
+func mergeValues(base, overlay any) any {
+	switch overlay := overlay.(type) {
 	case map[string]any:
 		m, _ := base.(map[string]any)
-		return mergeMaps(m, over)
+		return mergeMaps(m, overlay)
 	case []any:
 		l, _ := base.([]any)
-		return mergeLists(l, over)
+		return mergeLists(l, overlay)
 	default:
-		return over
+		return overlay
 	}
 }
 
-// mergeLists by name where all items of both have one.
-func mergeLists(base, over []any) []any {
-	if !allItemsNamed(base) || !allItemsNamed(over) {
+// mergeLists merges items by name where all items of both lists have one; otherwise
+// overlay replaces base.
+func mergeLists(base, overlay []any) []any {
+	if !allItemsNamed(base) || !allItemsNamed(overlay) {
 		base = []any{}
 	}
 	merged := base
-	for _, item := range over {
+	for _, item := range overlay {
 		i := slices.IndexFunc(base, func(b any) bool { return itemName(b) == itemName(item) })
 		if i < 0 {
 			merged = append(merged, mergeValues(nil, item))

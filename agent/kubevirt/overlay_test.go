@@ -13,54 +13,54 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-func machineWithOverlay(t *testing.T, over string) *apitest.MachineBuilder {
-	text, err := yaml.YAMLToJSON([]byte(over))
+func machineWithOverlay(t *testing.T, overlay string) *apitest.MachineBuilder {
+	text, err := yaml.YAMLToJSON([]byte(overlay))
 	require.NoError(t, err)
 	return apitest.VirtualMachine("ns", "vm").WithOverlay(string(text))
 }
 
 func TestOverlayIsMerged(t *testing.T) {
-	for name, tt := range map[string]struct{ over, path, want string }{
-		"adds": {
+	for name, tt := range map[string]struct{ overlay, path, want string }{
+		"new key": {
 			"template: {spec: {nodeSelector: {zone: a}}}", "spec.template.spec.nodeSelector", "zone: a\n",
 		},
-		"by key": {
+		"existing key": {
 			"template: {spec: {domain: {cpu: {sockets: 2, model: host-model}}}}", "spec.template.spec.domain.cpu", "cores: 1\nmodel: host-model\nsockets: 2\n",
 		},
-		"null removes": {
+		"null removes a key": {
 			"template: {spec: {domain: {cpu: {cores: null, sockets: 4}}}}", "spec.template.spec.domain.cpu", "sockets: 4\n",
 		},
-		"null of what is not there": {
+		"null for a missing key": {
 			"template: {spec: {domain: {cpu: {model: null, numa: {guestMappingPassthrough: null}}}}}", "spec.template.spec.domain.cpu", "cores: 1\nnuma: {}\n",
 		},
-		"named items": {
+		"new named item": {
 			"template: {spec: {volumes: [{name: data, dataVolume: {name: d}}]}}", "spec.template.spec.volumes",
 			"- dataVolume:\n    name: vm-root\n  name: root\n- cloudInitNoCloud:\n    secretRef:\n      name: vm-cloudinit\n  name: cloudinit\n- dataVolume:\n    name: d\n  name: data\n",
 		},
-		"a named item": {
+		"existing named item": {
 			"template: {spec: {domain: {devices: {disks: [{name: root, cache: none, disk: {bus: null}}]}}}}", "spec.template.spec.domain.devices.disks",
 			"- bootOrder: 1\n  cache: none\n  disk: {}\n  name: root\n- disk:\n    bus: virtio\n  name: cloudinit\n",
 		},
-		"other lists": {
+		"list of unnamed items": {
 			"template: {spec: {tolerations: [{key: a, operator: Exists}]}}", "spec.template.spec.tolerations", "- key: a\n  operator: Exists\n",
 		},
-		"an empty list": {
+		"empty list": {
 			"template: {spec: {networks: []}}", "spec.template.spec.networks", "null\n",
 		},
-		"as KubeVirt stores it": {
+		"canonical quantities": {
 			"template: {spec: {domain: {memory: {guest: 2048Mi}, resources: {requests: {memory: 1024Mi}}, ioThreadsPolicy: ''}}}", "spec.template.spec.domain",
 			"cpu:\n  cores: 1\ndevices:\n  disks:\n  - bootOrder: 1\n    disk:\n      bus: virtio\n    name: root\n  - disk:\n      bus: virtio\n    name: cloudinit\n  interfaces:\n  - masquerade: {}\n    name: default\n" +
 				"ioThreadsPolicy: \"\"\nmemory:\n  guest: 2Gi\nresources:\n  requests:\n    memory: 1Gi\n",
 		},
-		"labels": {
+		"template labels": {
 			"template: {metadata: {labels: {a: b}}}", "metadata.labels", "pelotech.ot/machine-uid: vm\n",
 		},
-		"on the spec itself": {
+		"field of spec itself": {
 			"updateVolumesStrategy: Migration", "spec.updateVolumesStrategy", "Migration\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			vm := machineWithOverlay(t, tt.over).WithUID("vm").Obj()
+			vm := machineWithOverlay(t, tt.overlay).WithUID("vm").Obj()
 			assert.Equal(t, tt.want, toYAML(t, fieldAt(t, mustBuild(t, vm), tt.path)))
 		})
 	}
@@ -68,37 +68,37 @@ func TestOverlayIsMerged(t *testing.T) {
 
 func TestEmptyOverlayChangesNothing(t *testing.T) {
 	want := mustBuild(t, apitest.VirtualMachine("ns", "vm").Obj())
-	for _, over := range []string{"", "{}", "null", `{"template":{}}`, `{"template":{"spec":{"domain":{"devices":{"disks":[{"name":"root"}]}}}}}`} {
-		got := mustBuild(t, apitest.VirtualMachine("ns", "vm").WithOverlay(over).Obj())
-		assert.Equal(t, want.Object["spec"], got.Object["spec"], over)
-		assert.Equal(t, want.GetAnnotations()[v1alpha1.AnnotationAppliedDigest], got.GetAnnotations()[v1alpha1.AnnotationAppliedDigest], over)
+	for _, overlay := range []string{"", "{}", "null", `{"template":{}}`, `{"template":{"spec":{"domain":{"devices":{"disks":[{"name":"root"}]}}}}}`} {
+		got := mustBuild(t, apitest.VirtualMachine("ns", "vm").WithOverlay(overlay).Obj())
+		assert.Equal(t, want.Object["spec"], got.Object["spec"], overlay)
+		assert.Equal(t, want.GetAnnotations()[v1alpha1.AnnotationAppliedDigest], got.GetAnnotations()[v1alpha1.AnnotationAppliedDigest], overlay)
 		assert.NotContains(t, got.GetAnnotations(), v1alpha1.AnnotationOverlaid)
 	}
 }
 
 func TestInvalidOverlayIsRefused(t *testing.T) {
-	for name, tt := range map[string]struct{ over, want string }{
-		"run strategy":  {"runStrategy: Always", "overlay must not set runStrategy: say it in spec.runStrategy"},
-		"running":       {"running: true", "overlay must not set running: say it in spec.runStrategy"},
-		"removed":       {"runStrategy: null", "overlay must not set runStrategy: say it in spec.runStrategy"},
-		"instancetype":  {"instancetype: {name: a}", "overlay must not set instancetype: say it in spec.instancetype"},
-		"preference":    {"preference: {name: a}", "overlay must not set preference: say it in spec.preference"},
-		"templates":     {"dataVolumeTemplates: []", "overlay must not set dataVolumeTemplates: the root disk is made of the image; make further DataVolumes by themselves and name them as volumes"},
-		"a whole one":   {"spec: {runStrategy: Always}", "overlay must not have spec: it is merged over spec of the KubeVirt VirtualMachine, so give the content of spec alone, such as {\"template\": {…}}"},
-		"with a name":   {"metadata: {name: other}", "overlay must not have metadata: it is merged over spec of the KubeVirt VirtualMachine, so give the content of spec alone, such as {\"template\": {…}}"},
-		"a list":        {"[1]", "overlay must be an object, with what belongs under spec of a KubeVirt VirtualMachine"},
-		"no template":   {"template: null", "overlay: what comes of it is no KubeVirt VirtualMachine: spec.template.spec is missing"},
-		"unknown":       {"templat: {}", `overlay: what comes of it is no KubeVirt VirtualMachine: unknown field "spec.templat"`},
-		"unknown below": {"template: {spec: {domain: {cpus: 2}}}", `overlay: what comes of it is no KubeVirt VirtualMachine: unknown field "spec.template.spec.domain.cpus"`},
-		"letter case":   {"template: {spec: {nodeselector: {}}}", `overlay: what comes of it is no KubeVirt VirtualMachine: unknown field "spec.template.spec.nodeselector"`},
+	for name, tt := range map[string]struct{ overlay, want string }{
+		"run strategy":  {"runStrategy: Always", "overlay must not set runStrategy: set spec.runStrategy instead"},
+		"running":       {"running: true", "overlay must not set running: set spec.runStrategy instead"},
+		"removed":       {"runStrategy: null", "overlay must not set runStrategy: set spec.runStrategy instead"},
+		"instancetype":  {"instancetype: {name: a}", "overlay must not set instancetype: set spec.instancetype instead"},
+		"preference":    {"preference: {name: a}", "overlay must not set preference: set spec.preference instead"},
+		"templates":     {"dataVolumeTemplates: []", "overlay must not set dataVolumeTemplates: the root disk is cloned from the image; create other DataVolumes separately and add them as volumes"},
+		"a whole one":   {"spec: {runStrategy: Always}", "overlay must not set spec: it is merged into spec of the KubeVirt VirtualMachine, so give the content of spec alone, such as {\"template\": {…}}"},
+		"with a name":   {"metadata: {name: other}", "overlay must not set metadata: it is merged into spec of the KubeVirt VirtualMachine, so give the content of spec alone, such as {\"template\": {…}}"},
+		"a list":        {"[1]", "overlay must be an object with fields of spec of a KubeVirt VirtualMachine"},
+		"no template":   {"template: null", "overlay: the result is no valid KubeVirt VirtualMachine: spec.template.spec is missing"},
+		"unknown":       {"templat: {}", `overlay: the result is no valid KubeVirt VirtualMachine: unknown field "spec.templat"`},
+		"unknown below": {"template: {spec: {domain: {cpus: 2}}}", `overlay: the result is no valid KubeVirt VirtualMachine: unknown field "spec.template.spec.domain.cpus"`},
+		"letter case":   {"template: {spec: {nodeselector: {}}}", `overlay: the result is no valid KubeVirt VirtualMachine: unknown field "spec.template.spec.nodeselector"`},
 		"two unknown":   {"template: {spec: {a: 1, b: 2}}", `unknown field "spec.template.spec.b"`},
 		"in a list":     {"template: {spec: {domain: {devices: {disks: [{name: x, Lun: {}}]}}}}", `unknown field "spec.template.spec.domain.devices.disks[2].Lun"`},
-		"another type":  {"template: {spec: {domain: {cpu: {cores: two}}}}", "overlay: what comes of it is no KubeVirt VirtualMachine: spec.template.spec.domain.cpu.cores cannot be a string"},
+		"another type":  {"template: {spec: {domain: {cpu: {cores: two}}}}", "overlay: the result is no valid KubeVirt VirtualMachine: spec.template.spec.domain.cpu.cores cannot be a string"},
 		"no quantity":   {"template: {spec: {domain: {memory: {guest: 2GB}}}}", "quantities must match"},
 		"no object":     {"template: {spec: 1}", "spec.template.spec"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := kubevirt.BuildVirtualMachine(machineWithOverlay(t, tt.over).Obj(), cloudinit.Config{Hostname: "vm"})
+			_, err := kubevirt.BuildVirtualMachine(machineWithOverlay(t, tt.overlay).Obj(), cloudinit.Config{Hostname: "vm"})
 			require.ErrorContains(t, err, tt.want)
 		})
 	}

@@ -19,11 +19,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// password is in every password that is drawn, and in nothing else.
+// password is part of every drawn password, and of nothing else.
 const password = "pa55-w0rd"
 
-// drawMachine draws what the API server takes, and no two users or addresses
-// that come out as one.
+// drawMachine draws a machine that the API server accepts, without users or addresses that
+// become equal in the guest.
 func drawMachine(t *rapid.T) (*v1alpha1.VirtualMachine, cloudinit.Inputs) {
 	label := rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?`)
 	name := rapid.OneOf(label, rapid.StringMatching(`[a-z0-9]{1,30}\.[a-z0-9]{1,30}`)).Draw(t, "name")
@@ -45,7 +45,7 @@ func drawMachine(t *rapid.T) (*v1alpha1.VirtualMachine, cloudinit.Inputs) {
 		case 2:
 			u.PasswordSecretRef, in.Passwords[u.Name] = &v1alpha1.SecretKey{Name: "s", Key: "k"}, text
 		}
-		if rapid.Bool().Draw(t, "says whether it is locked") {
+		if rapid.Bool().Draw(t, "lock is set") {
 			u.LockPasswd = ptr.To(rapid.Bool().Draw(t, "locked"))
 		}
 		users = append(users, u)
@@ -86,7 +86,7 @@ func TestAnyValidMachineBuilds(t *testing.T) {
 		require.NoError(t, err)
 		u, err := kubevirt.BuildVirtualMachine(vm, cfg)
 		require.NoError(t, err)
-		require.Equal(t, before, vm, "the spec is the author's")
+		require.Equal(t, before, vm, "the spec is not modified")
 
 		again, err := cloudinit.Render(vm, in)
 		require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestAnyValidMachineBuilds(t *testing.T) {
 		u2, err := kubevirt.BuildVirtualMachine(vm, again)
 		require.NoError(t, err)
 		require.Equal(t, u, u2)
-		require.Equal(t, u, u.DeepCopy(), "made of what an Unstructured can hold")
+		require.Equal(t, u, u.DeepCopy(), "it has only types that an Unstructured can hold")
 
 		require.Len(t, cfg.MACs, len(vm.Spec.Interfaces))
 		unique := map[string]bool{}
@@ -122,12 +122,12 @@ func TestAnyValidMachineBuilds(t *testing.T) {
 		}
 		changed, err := cloudinit.Render(vm, others)
 		require.NoError(t, err)
-		require.Equal(t, cfg.Digest, changed.Digest, "passwords are left out")
+		require.Equal(t, cfg.Digest, changed.Digest, "the digest leaves out passwords")
 
 		vm.Spec.Overlay = apitest.VirtualMachine("ns", "vm").WithOverlay("{}").Obj().Spec.Overlay
 		u3, err := kubevirt.BuildVirtualMachine(vm, cfg)
 		require.NoError(t, err)
-		require.Equal(t, u, u3, "an overlay of nothing changes nothing")
+		require.Equal(t, u, u3, "an empty overlay changes nothing")
 	})
 }
 
@@ -138,13 +138,13 @@ func TestRootDiskIsNeverTooSmall(t *testing.T) {
 		}
 		img := apitest.Image("farm/a").Obj()
 		img.Spec.DiskSize = size("image")
-		restore, asked := size("restore"), size("asked")
+		restore, requested := size("restore"), size("requested")
 		vm := apitest.VirtualMachine("ns", "vm").Obj()
-		vm.Spec.Resources.DiskSize = &asked
+		vm.Spec.Resources.DiskSize = &requested
 		got, adjusted := kubevirt.RootDiskSize(vm, img)
 		require.GreaterOrEqual(t, got.Cmp(img.Spec.DiskSize), 0)
-		require.GreaterOrEqual(t, got.Cmp(asked), 0)
-		require.Equal(t, got.Cmp(asked) != 0, adjusted != "")
+		require.GreaterOrEqual(t, got.Cmp(requested), 0)
+		require.Equal(t, got.Cmp(requested) != 0, adjusted != "")
 
 		p := newPin(img, "claim", "snapshot")
 		p.RestoreSize = &restore

@@ -9,7 +9,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Machines counts VirtualMachines by where they are. Create it with NewMachines.
+// Machines counts VirtualMachines by phase and reason. NewMachines creates it.
 type Machines struct {
 	mu     sync.Mutex
 	states map[types.NamespacedName]machineState
@@ -20,23 +20,23 @@ type machineState struct {
 	reason v1alpha1.Reason
 }
 
-var machinesDesc = prometheus.NewDesc(namespace+"_virtual_machines", "VirtualMachines by phase, and by the reason for it.", []string{"phase", "reason"}, nil)
+var machinesDesc = prometheus.NewDesc(namespace+"_virtual_machines", "VirtualMachines by phase and reason.", []string{"phase", "reason"}, nil)
 
-// NewMachines registers the metrics.
+// NewMachines registers the metric.
 func NewMachines(r prometheus.Registerer) *Machines {
 	m := &Machines{states: map[types.NamespacedName]machineState{}}
 	r.MustRegister(m)
 	return m
 }
 
-// Set notes where a machine is.
+// Set records the state of a machine.
 func (m *Machines) Set(name types.NamespacedName, phase v1alpha1.MachinePhase, reason v1alpha1.Reason) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.states[name] = machineState{phase, reason}
 }
 
-// Delete a machine that is gone.
+// Delete removes a machine.
 func (m *Machines) Delete(name types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,8 +46,7 @@ func (m *Machines) Delete(name types.NamespacedName) {
 // Describe implements prometheus.Collector.
 func (m *Machines) Describe(ch chan<- *prometheus.Desc) { ch <- machinesDesc }
 
-// Collect implements prometheus.Collector: machines are counted when that is
-// asked for, not at every change of one.
+// Collect implements prometheus.Collector. It counts the machines at each scrape.
 func (m *Machines) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Report counts what the agent tells the hub. Create it with NewReport.
+// Report has the metrics of the ClusterReport. NewReport creates it.
 type Report struct {
 	pages   prometheus.Gauge
 	omitted prometheus.Gauge
@@ -17,25 +17,25 @@ type Report struct {
 	orphanedBytes prometheus.Gauge
 }
 
-// Objects that a report consists of.
+// Objects of a report.
 const (
 	ReportRoot = "root"
 	ReportPage = "page"
 )
 
-// NewReport registers the metrics of a reporter.
+// NewReport registers the metrics.
 func NewReport(r prometheus.Registerer) *Report {
 	m := &Report{
 		pages:   prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "pages", Help: "Pages that the ClusterReport lists."}),
-		omitted: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "omitted_images", Help: "Images that the pages of the ClusterReport have no room for."}),
+		omitted: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "omitted_images", Help: "Images that do not fit into the pages of the ClusterReport."}),
 		written: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "last_write_timestamp_seconds",
-			Help: "When this agent last wrote the root of the ClusterReport; 0 where it never has, as one that does not lead."}),
+			Help: "When this agent last wrote the root of the ClusterReport; 0 for never, as without leadership."}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: "report", Name: "writes_total",
-			Help: "Objects of the ClusterReport that were stored or deleted."}, []string{"object"}),
+			Help: "Objects of the ClusterReport that were written or deleted."}, []string{"object"}),
 		orphaned: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "orphaned_objects",
-			Help: "DataVolumes, PersistentVolumeClaims and VolumeSnapshots that were made for VMDiskImages which are not there any more."}),
+			Help: "DataVolumes, PersistentVolumeClaims and VolumeSnapshots of VMDiskImages that no longer exist."}),
 		orphanedBytes: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "orphaned_bytes",
-			Help: "What they take, as provisioned."}),
+			Help: "Provisioned size of the orphaned objects."}),
 	}
 	m.writes.WithLabelValues(ReportRoot)
 	m.writes.WithLabelValues(ReportPage)
@@ -46,14 +46,14 @@ func NewReport(r prometheus.Registerer) *Report {
 // CountWrite counts a write of a root or a page.
 func (m *Report) CountWrite(object string) { m.writes.WithLabelValues(object).Inc() }
 
-// SetRoot tells what the root that was written says.
+// SetRoot sets what the written root contains.
 func (m *Report) SetRoot(at time.Time, pages int, omitted int32) {
 	m.pages.Set(float64(pages))
 	m.omitted.Set(float64(omitted))
 	m.written.Set(float64(at.UnixMilli()) / 1000)
 }
 
-// SetOrphans tells how much storage belongs to no image.
+// SetOrphans sets the storage that belongs to no image.
 func (m *Report) SetOrphans(objects int32, bytes int64) {
 	m.orphaned.Set(float64(objects))
 	m.orphanedBytes.Set(float64(bytes))

@@ -1,5 +1,5 @@
-// Package preflight asks HTTP sources whether they have an image, before a slot
-// or any egress is spent on it.
+// Package preflight probes HTTP sources for an image before a slot or any egress is
+// spent on it.
 package preflight
 
 import (
@@ -20,15 +20,14 @@ import (
 )
 
 const (
-	// probeTimeout of one question. While it is open, the image holds up those behind
-	// it in the queue.
-	probeTimeout = 3 * time.Second
-	// maxConcurrentProbes questions at a time.
+	// probeTimeout bounds one probe. Meanwhile the image blocks those behind it in the
+	// queue.
+	probeTimeout        = 3 * time.Second
 	maxConcurrentProbes = 32
 )
 
-// Prober asks sources. Each image has at most one answer, for one URL and
-// attempt; it is kept until it is forgotten.
+// Prober probes sources. It keeps one result per image, for one URL and attempt,
+// until Forget.
 type Prober struct {
 	client    *http.Client
 	semaphore chan struct{}
@@ -37,37 +36,45 @@ type Prober struct {
 	results map[types.UID]probeResult
 }
 
-type probeResult struct {
+// probe is what is asked for.
+type probe struct {
 	url     string
 	attempt int32
-	image.PreflightResult
 }
 
-// New returns a Prober with nothing asked yet.
-func New() *Prober {
-	dialer := &net.Dialer{Timeout: probeTimeout, Control: refuseLinkLocal}
+// probeResult is the result of a probe; zero while it runs.
+type probeResult struct {
+	probe
+	result image.PreflightResult
+}
+
+// New returns a Prober without results.
+func New() *Prober { return newProber(probeTimeout) }
+
+func newProber(timeout time.Duration) *Prober {
+	dialer := &net.Dialer{Timeout: timeout, Control: refuseLinkLocal}
 	return &Prober{
 		semaphore: make(chan struct{}, maxConcurrentProbes),
 		results:   map[types.UID]probeResult{},
 		client: &http.Client{
-			Timeout: probeTimeout,
+			Timeout: timeout,
 			Transport: &http.Transport{
 				Proxy:               http.ProxyFromEnvironment,
 				DialContext:         dialer.DialContext,
-				TLSHandshakeTimeout: probeTimeout,
+				TLSHandshakeTimeout: timeout,
 				MaxIdleConnsPerHost: 2,
 				IdleConnTimeout:     30 * time.Second,
 			},
-			// Whether the target of a redirect wants the same request is CDI's to find out.
+			// The target of a redirect may need another request; CDI finds that out.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 }
 
-var errLinkLocal = errors.New("link-local addresses are not asked")
+var errLinkLocal = errors.New("link-local addresses are not probed")
 
-// refuseLinkLocal keeps people who may create images from having the agent ask
-// the metadata service of its cloud.
+// refuseLinkLocal keeps image authors from making the agent call the metadata
+// service of its cloud.
 func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
 	host, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -79,26 +86,27 @@ func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// CachedResult returns what the source of an image said before an attempt.
+// CachedResult returns the source's answer before an attempt; Known is false while
+// there is none.
 func (p *Prober) CachedResult(uid types.UID, url string, attempt int32) image.PreflightResult {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a := p.results[uid]; a.url == url && a.attempt == attempt {
-		return a.PreflightResult
+	if r := p.results[uid]; r.probe == (probe{url, attempt}) {
+		return r.result
 	}
 	return image.PreflightResult{}
 }
 
-// ProbeAsync asks the source of an image in the background, unless that question is
-// open or answered already, and calls then once there is an answer.
-func (p *Prober) ProbeAsync(ctx context.Context, uid types.UID, url string, attempt int32, then func()) {
+// ProbeAsync probes the source of an image in the background, and calls onDone when
+// the result is there. It does nothing where that probe runs or has a result.
+func (p *Prober) ProbeAsync(ctx context.Context, uid types.UID, url string, attempt int32, onDone func()) {
+	asked := probe{url, attempt}
 	p.mu.Lock()
-	a, asked := p.results[uid]
-	if asked && a.url == url && a.attempt == attempt {
+	if r, ok := p.results[uid]; ok && r.probe == asked {
 		p.mu.Unlock()
 		return
 	}
-	p.results[uid] = probeResult{url: url, attempt: attempt}
+	p.results[uid] = probeResult{probe: asked}
 	p.mu.Unlock()
 	go func() {
 		select {
@@ -109,49 +117,48 @@ func (p *Prober) ProbeAsync(ctx context.Context, uid types.UID, url string, atte
 		defer func() { <-p.semaphore }()
 		result := p.sendHead(ctx, url)
 		p.mu.Lock()
-		if now, open := p.results[uid]; open && now.url == url && now.attempt == attempt {
-			p.results[uid] = probeResult{url, attempt, result}
+		if r, ok := p.results[uid]; ok && r.probe == asked {
+			p.results[uid] = probeResult{asked, result}
 		}
 		p.mu.Unlock()
-		then()
+		onDone()
 	}()
 }
 
-// Forget drops the answer of an image.
+// Forget drops the result of an image.
 func (p *Prober) Forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.results, uid)
 }
 
-// sendHead counts only what is definite: 404 and 410 mean that the image is not
-// there, 403 that it is not given. Whatever else happens is left to CDI, which
-// may reach what the agent does not.
+// sendHead respects definite answers only: with 404 and 410 the image does not
+// exist, with 403 it is refused. Anything else is left to CDI, which may reach what
+// the agent does not.
 func (p *Prober) sendHead(ctx context.Context, url string) image.PreflightResult {
-	known := image.PreflightResult{Known: true}
+	result := image.PreflightResult{Known: true}
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
 	if err != nil {
-		return known
+		return result
 	}
 	response, err := p.client.Do(request)
 	if err != nil {
-		return known
+		return result
 	}
 	defer func() { _ = response.Body.Close() }()
-	refused := func(reason v1alpha1.Reason) image.PreflightResult {
-		known.Refused = &v1alpha1.Failure{
+	refuse := func(reason v1alpha1.Reason) {
+		result.Refused = &v1alpha1.Failure{
 			Reason:  reason,
 			Message: fmt.Sprintf("the source answered %q when asked for the image (HEAD %s); nothing was downloaded", response.Status, url),
 		}
-		return known
 	}
 	switch response.StatusCode {
 	case http.StatusNotFound, http.StatusGone:
-		return refused(v1alpha1.ReasonNotFound)
+		refuse(v1alpha1.ReasonNotFound)
 	case http.StatusForbidden:
-		return refused(v1alpha1.ReasonForbidden)
+		refuse(v1alpha1.ReasonForbidden)
 	case http.StatusOK:
-		known.Size = max(0, response.ContentLength)
+		result.Size = max(0, response.ContentLength)
 	}
-	return known
+	return result
 }

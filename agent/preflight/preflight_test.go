@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,12 +17,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// probeAndWait asks and waits for the answer.
+// probeAndWait probes a source and waits for the result.
 func probeAndWait(t *testing.T, p *preflight.Prober, uid types.UID, url string) image.PreflightResult {
 	t.Helper()
-	answered := make(chan struct{})
-	p.ProbeAsync(t.Context(), uid, url, 1, func() { close(answered) })
-	<-answered
+	done := make(chan struct{})
+	p.ProbeAsync(t.Context(), uid, url, 1, func() { close(done) })
+	<-done
 	return p.CachedResult(uid, url, 1)
 }
 
@@ -60,16 +61,20 @@ func TestProbeResults(t *testing.T) {
 		"missing":      {refused: v1alpha1.ReasonNotFound},
 		"gone":         {refused: v1alpha1.ReasonNotFound},
 		"forbidden":    {refused: v1alpha1.ReasonForbidden},
-		"unauthorized": {}, // the importer may be let in where the agent is not
+		"unauthorized": {}, // the importer may have credentials
 		"broken":       {},
 		"no-head":      {},
-		"moved":        {}, // the target may want another request
+		"moved":        {}, // the target may need another request
 		"silent":       {},
 	} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			got := probeAndWait(t, preflight.New(), "uid", s.URL+"/"+path)
-			assert.True(t, got.Known, "an answer, whatever it is, ends the wait")
+			p := preflight.New()
+			if path == "silent" {
+				p = preflight.NewWithTimeout(50 * time.Millisecond)
+			}
+			got := probeAndWait(t, p, "uid", s.URL+"/"+path)
+			assert.True(t, got.Known, "any answer ends the wait")
 			assert.Equal(t, want.size, got.Size)
 			if want.refused == "" {
 				assert.Nil(t, got.Refused)
@@ -89,16 +94,16 @@ func TestMetadataServiceIsNotProbed(t *testing.T) {
 }
 
 func TestSourceIsProbedOncePerAttempt(t *testing.T) {
-	var asked atomic.Int32
-	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	var requests atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
 	t.Cleanup(s.Close)
 	p := preflight.New()
 	require.True(t, probeAndWait(t, p, "uid", s.URL).Known)
-	p.ProbeAsync(t.Context(), "uid", s.URL, 1, func() { t.Error("asked again for the same attempt") })
-	assert.EqualValues(t, 1, asked.Load())
+	p.ProbeAsync(t.Context(), "uid", s.URL, 1, func() { t.Error("probed again for the same attempt") })
+	assert.EqualValues(t, 1, requests.Load())
 
-	assert.False(t, p.CachedResult("uid", s.URL, 2).Known, "another attempt is another question")
-	assert.False(t, p.CachedResult("uid", s.URL+"/other", 1).Known, "another source is another question")
+	assert.False(t, p.CachedResult("uid", s.URL, 2).Known, "another attempt needs another probe")
+	assert.False(t, p.CachedResult("uid", s.URL+"/other", 1).Known, "another source needs another probe")
 	assert.False(t, p.CachedResult("other", s.URL, 1).Known)
 	p.Forget("uid")
 	assert.False(t, p.CachedResult("uid", s.URL, 1).Known)

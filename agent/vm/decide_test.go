@@ -19,7 +19,7 @@ func TestMachineGoesFromNothingToRunning(t *testing.T) {
 	assert.Equal(t, "ns/vm", w.lastDecision.CreateImage.Annotations[v1alpha1.AnnotationCreatedFor])
 
 	w.reconcile()
-	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonWaitingForImage, "it has just been created")
+	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonWaitingForImage, "it was just created")
 	w.Image.Status = goldenImage(1).Status
 	first := w.decide()
 	assert.True(t, first.StoreStatusFirst)
@@ -30,7 +30,7 @@ func TestMachineGoesFromNothingToRunning(t *testing.T) {
 	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk)
 	assert.True(t, w.hasCondition(v1alpha1.ConditionImageAcquired))
 	require.NotNil(t, w.RootDisk)
-	assert.NotNil(t, w.KubeVirtVM, "it does not wait for the clone, which may wait for it")
+	assert.NotNil(t, w.KubeVirtVM, "it does not wait for the clone, which may wait for its first consumer")
 	assert.NotNil(t, w.CloudInitSecret)
 
 	w.setKubeVirtStatus("Provisioning", nil).reconcile()
@@ -43,7 +43,7 @@ func TestMachineGoesFromNothingToRunning(t *testing.T) {
 	for _, c := range []string{v1alpha1.ConditionImageAcquired, v1alpha1.ConditionRootDiskReady, v1alpha1.ConditionMachineCreated} {
 		assert.True(t, w.hasCondition(c), c)
 	}
-	assert.Nil(t, w.lastDecision.ApplyKubeVirtVM, "what KubeVirt adds is no drift")
+	assert.Nil(t, w.lastDecision.ApplyKubeVirtVM, "defaults of KubeVirt are no drift")
 	assert.Nil(t, w.lastDecision.ApplySecret)
 	assert.Zero(t, w.lastDecision.RequeueAfter)
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ImageIndex is the field index of VirtualMachines by the images they hold; its
-// values are those of Images and ImageIndexKeys.
+// ImageIndex is the field index of VirtualMachines by the images they hold. HeldImages
+// returns the values of a machine, ImageIndexKeys the values to look up for an image.
 const ImageIndex = "image"
 
-// HeldImages are what a machine holds, running or stopped: the image that it names,
-// and the one that its root disk was cloned from, by its UID. The latter can be
-// another: a reference may be changed, and a name used again.
+// HeldImages returns what a machine holds, running or stopped: the image that its spec
+// names, by name, and the one that its root disk was cloned from, by UID. They can differ:
+// the reference may change, and an image may be recreated under its name.
 func HeldImages(vm *v1alpha1.VirtualMachine) []string {
 	held := []string{vm.ImageNamespacedName().String()}
 	if vm.Status.Pinned != nil {
@@ -25,29 +25,28 @@ func HeldImages(vm *v1alpha1.VirtualMachine) []string {
 	return held
 }
 
-// ImageIndexKeys are the values under which the holders of an image are indexed.
+// ImageIndexKeys returns the values of ImageIndex under which the holders of an image are.
 func ImageIndexKeys(img *v1alpha1.VMDiskImage) []string {
 	return []string{types.NamespacedName{Namespace: img.Namespace, Name: img.Name}.String(), string(img.UID)}
 }
 
-// ListHolders are those of some machines that hold an image, by name. Nothing of the
-// machines is kept: they can be many, and can be those of a cache.
+// ListHolders returns those of vms that hold an image, sorted by name. The result shares no
+// memory with vms, which may be of a cache.
 func ListHolders(vms []v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) []image.Holder {
 	return SortHolders(AppendHolders(nil, vms, img))
 }
 
-// AppendHolders adds those of some machines that hold an image to what Sorted is
-// made of.
+// AppendHolders appends those of vms that hold an image, unsorted and possibly twice.
 func AppendHolders(holders []image.Holder, vms []v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) []image.Holder {
-	named := types.NamespacedName{Namespace: img.Namespace, Name: img.Name}
+	imageName := types.NamespacedName{Namespace: img.Namespace, Name: img.Name}
 	for i := range vms {
 		vm := &vms[i]
-		pins := vm.Status.Pinned != nil && vm.Status.Pinned.UID == img.UID
-		if !pins && vm.ImageNamespacedName() != named {
+		isPinned := vm.Status.Pinned != nil && vm.Status.Pinned.UID == img.UID
+		if !isPinned && vm.ImageNamespacedName() != imageName {
 			continue
 		}
 		h := image.Holder{Name: vm.Namespace + "/" + vm.Name}
-		if pins {
+		if isPinned {
 			h.Pin = vm.Status.Pinned.DeepCopy()
 		}
 		holders = append(holders, h)
@@ -55,7 +54,7 @@ func AppendHolders(holders []image.Holder, vms []v1alpha1.VirtualMachine, img *v
 	return holders
 }
 
-// SortHolders has each holder once, by name.
+// SortHolders sorts by name and removes duplicates.
 func SortHolders(holders []image.Holder) []image.Holder {
 	slices.SortStableFunc(holders, func(a, b image.Holder) int { return cmp.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(holders, func(a, b image.Holder) bool { return a.Name == b.Name })

@@ -14,25 +14,25 @@ import (
 func TestListHolders(t *testing.T) {
 	img := goldenImage(1)
 	pin := pinServedBy(img, true)
-	again := pin
-	again.UID = "uid-of-former"
-	names := apitest.VirtualMachine("ns", "b-names").Obj()
-	pins := apitest.VirtualMachine("ns", "a-pins").WithImage("", "another").WithPin(pin).Obj()
+	formerPin := pin
+	formerPin.UID = "uid-of-former"
+	byName := apitest.VirtualMachine("ns", "b-names").Obj()
+	byPin := apitest.VirtualMachine("ns", "a-pins").WithImage("", "another").WithPin(pin).Obj()
 	both := apitest.VirtualMachine("other", "c-both").WithImage("ns", "golden").WithPin(pin).Obj()
-	ofFormer := apitest.VirtualMachine("ns", "d-names-and-pins-a-former").WithPin(again).Obj()
+	ofFormer := apitest.VirtualMachine("ns", "d-names-and-pins-a-former").WithPin(formerPin).Obj()
 	neither := apitest.VirtualMachine("other", "e").Obj()
-	all := []v1alpha1.VirtualMachine{*names, *pins, *both, *ofFormer, *neither, *both}
+	all := []v1alpha1.VirtualMachine{*byName, *byPin, *both, *ofFormer, *neither, *both}
 	assert.Equal(t, []image.Holder{
 		{Name: "ns/a-pins", Pin: &pin}, {Name: "ns/b-names"}, {Name: "ns/d-names-and-pins-a-former"}, {Name: "other/c-both", Pin: &pin},
 	}, vm.ListHolders(all, img), "each once, by name")
 	for i := range all {
 		held := false
 		for _, key := range vm.ImageIndexKeys(img) {
-			for _, of := range vm.HeldImages(&all[i]) {
-				held = held || key == of
+			for _, value := range vm.HeldImages(&all[i]) {
+				held = held || key == value
 			}
 		}
-		assert.Equal(t, len(vm.ListHolders(all[i:i+1], img)) > 0, held, "the index finds %s where it holds the image", all[i].Name)
+		assert.Equal(t, len(vm.ListHolders(all[i:i+1], img)) > 0, held, "the index finds %s if it holds the image", all[i].Name)
 	}
 }
 
@@ -42,5 +42,5 @@ func TestHoldersDoNotAliasMachines(t *testing.T) {
 	holders := vm.AppendHolders(nil, all, img)
 	all[0].Status.Pinned.Attempt = 2
 	assert.EqualValues(t, 1, holders[0].Pin.Attempt)
-	assert.Len(t, vm.SortHolders(vm.AppendHolders(holders, all, img)), 1, "in two pages, or by two keys")
+	assert.Len(t, vm.SortHolders(vm.AppendHolders(holders, all, img)), 1, "found in two pages or by two keys")
 }

@@ -22,8 +22,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestDecisionInvariantsHoldForAnyView has all that a decision rests on be anything, together
-// with anything else: decideChecked holds what is always true.
+// The checks are in decideChecked.
 func TestDecisionInvariantsHoldForAnyView(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
@@ -35,7 +34,7 @@ func TestDecisionInvariantsHoldForAnyView(t *testing.T) {
 	})
 }
 
-// TestReconcileConverges has nothing happen but what the agent does itself.
+// Nothing changes but by the agent itself.
 func TestReconcileConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
@@ -45,7 +44,7 @@ func TestReconcileConverges(t *testing.T) {
 		stored := w.VM.Status.DeepCopy()
 		w.Now = w.Now.Add(10 * time.Second)
 		d := w.reconcile()
-		require.Nil(t, d.ApplyKubeVirtVM, "it is applied again and again")
+		require.Nil(t, d.ApplyKubeVirtVM, "it is applied again")
 		require.Nil(t, d.ApplySecret)
 		require.Empty(t, d.RunStrategy)
 		if w.RootDisk == nil || w.RootDisk.Status.Phase != cdiv1.Failed {
@@ -54,7 +53,7 @@ func TestReconcileConverges(t *testing.T) {
 	})
 }
 
-// refuseRepeatedly has the API server refuse what was decided, at each visit.
+// refuseRepeatedly lets the API server refuse what is decided, twice.
 func (w *world) refuseRepeatedly(t *rapid.T, d vm.Decision) {
 	err := errors.New(strings.Repeat("no", rapid.IntRange(1, 2000).Draw(t, "length")))
 	d.SetRefused(w.VM.Generation, w.Now, v1alpha1.ReasonMachineRefused, "it", err)
@@ -63,20 +62,19 @@ func (w *world) refuseRepeatedly(t *rapid.T, d vm.Decision) {
 	w.Now = w.Now.Add(3 * time.Second)
 	again := w.decide()
 	again.SetRefused(w.VM.Generation, w.Now, v1alpha1.ReasonMachineRefused, "it", err)
-	require.Equal(t, d.Status, again.Status, "it is stored once, not at each refusal")
+	require.Equal(t, d.Status, again.Status, "a repeated refusal does not change the status")
 	require.LessOrEqual(t, again.RequeueAfter, 30*time.Second)
 	require.NotZero(t, again.RequeueAfter)
 }
 
-// TestPrunePendingImageStillServes: it serves on, and whoever comes to
-// name it ends the prune.
+// A pending prune does not affect the machines: the image still serves, and a reference ends the prune.
 func TestPrunePendingImageStillServes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		if w.Image == nil || w.Image.Status.Serving == nil {
 			return
 		}
-		decided := func(phase v1alpha1.Phase) vm.Decision {
+		decideWithPhase := func(phase v1alpha1.Phase) vm.Decision {
 			v := w.View
 			v.Image = w.Image.DeepCopy()
 			v.Image.Status.Phase, v.Image.Status.TearDown = phase, false
@@ -92,7 +90,7 @@ func TestPrunePendingImageStillServes(t *testing.T) {
 			}
 			return d
 		}
-		require.Equal(t, decided(v1alpha1.PhaseSucceeded), decided(v1alpha1.PhasePrunePending))
+		require.Equal(t, decideWithPhase(v1alpha1.PhaseSucceeded), decideWithPhase(v1alpha1.PhasePrunePending))
 	})
 }
 
@@ -101,7 +99,7 @@ func drawWorld(t *rapid.T) *world {
 	b := apitest.VirtualMachine("ns", "vm").WithGeneration(rapid.Int64Range(1, 3).Draw(t, "generation")).
 		WithResources("1", "1Gi", rapid.SampledFrom([]string{"", "1Mi", "1Gi", "4Gi"}).Draw(t, "diskSize")).
 		WithRunStrategy(rapid.SampledFrom([]v1alpha1.RunStrategy{"", "Always", "Halted", "Manual", "Once", "RerunOnFailure"}).Draw(t, "runStrategy"))
-	if flip("ignored") {
+	if flip("ignoreOnDeploy") {
 		b.IgnoredOnDeploy()
 	}
 	if flip("template") {
@@ -111,12 +109,12 @@ func drawWorld(t *rapid.T) *world {
 		b.WithUsers(v1alpha1.User{Name: "a b", PlainTextPasswd: "x"}, v1alpha1.User{Name: "a-b"})
 	}
 	b.WithImageMode(rapid.SampledFrom([]v1alpha1.ImageMode{"", v1alpha1.ImageModeFail}).Draw(t, "imageMode"))
-	if flip("overlay does not do") {
+	if flip("invalid overlay") {
 		b.WithOverlay(`{"running":true}`)
 	}
 	w := newWorld(t, b)
 	w.CDIServed, w.KubeVirtServed = !rapid.Bool().Draw(t, "no CDI"), !rapid.Bool().Draw(t, "no KubeVirt")
-	w.sourceExists = flip("what is pinned is there")
+	w.sourceExists = flip("source exists")
 	w.MissingSecret = rapid.SampledFrom([]string{"", "", "Secret ns/s does not exist"}).Draw(t, "missing")
 	w.MissingNetwork = rapid.SampledFrom([]string{"", "", "ns/net"}).Draw(t, "network missing")
 	w.drawImage(t)
@@ -205,9 +203,9 @@ func (w *world) drawKubeVirtVM(t *rapid.T) {
 	}
 	cfg, err := cloudinit.Render(obj, w.Inputs)
 	require.NoError(t, err)
-	made, err := kubevirt.BuildVirtualMachine(obj, cfg)
+	built, err := kubevirt.BuildVirtualMachine(obj, cfg)
 	require.NoError(t, err)
-	w.KubeVirtVM = asStoredByKubeVirt(made)
+	w.KubeVirtVM = asStoredByKubeVirt(built)
 	drawOwner(t, "machine", w.KubeVirtVM)
 	run := rapid.SampledFrom([]string{"", "Always", "Halted", "Manual", "Once", "RerunOnFailure"}).Draw(t, "machine's runStrategy")
 	if run != "" {
@@ -226,8 +224,8 @@ func (w *world) drawKubeVirtVM(t *rapid.T) {
 	})
 }
 
-// drawOwner has an object be this machine's, a former one's or nobody's, and
-// sometimes on its way out.
+// drawOwner makes an object one of this machine, of a former one or of nobody, and sometimes being
+// deleted.
 func drawOwner(t *rapid.T, what string, o metav1.Object) {
 	switch rapid.SampledFrom([]string{"this one", "this one", "this one", "former", "nobody"}).Draw(t, what+" of") {
 	case "former":

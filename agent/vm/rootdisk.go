@@ -12,172 +12,184 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// failedCloneRetryDelay is how old a failed clone gets before another is tried: cloning
-// costs no egress, so it is tried for as long as it is wanted.
+// failedCloneRetryDelay is the age at which a failed clone is replaced. Retries are
+// unlimited: cloning costs no egress.
 const failedCloneRetryDelay = time.Minute
 
-// reconcileRootDisk has the root disk cloned from what is pinned. A disk that has
-// been cloned is never deleted here, whatever it was cloned from: a guest has
-// written to it.
-func (s *decider) reconcileRootDisk() {
-	name := kubevirt.RootDiskName(s.VM)
-	s.status.RootDisk = nil
+// reconcileRootDisk has the root disk cloned from the pin. Invariant: a disk that was cloned
+// is never deleted here, whatever its source: the guest has written to it.
+func (d *decider) reconcileRootDisk() {
+	name := kubevirt.RootDiskName(d.VM)
+	d.status.RootDisk = nil
 	switch {
-	case s.RootDisk == nil || s.ownsObject(s.RootDisk):
-	case s.RootDisk.Labels[v1alpha1.LabelMachineUID] == "":
-		s.setBlocker(nameTakenState("DataVolume", name))
-		s.requeueWithin(missingRecheckInterval)
+	case d.RootDisk == nil || d.ownsObject(d.RootDisk):
+	case d.RootDisk.Labels[v1alpha1.LabelMachineUID] == "":
+		d.setBlocker(nameTakenState("DataVolume", name))
+		d.requeueWithin(missingRecheckInterval)
 		return
 	default:
-		s.waitForLeftover("DataVolume", s.RootDisk)
+		d.waitForLeftover("DataVolume", d.RootDisk)
 		return
 	}
-	if s.hasLostRootDisk() { // first, for the status alone may know that it had been cloned
-		s.reportLostRootDisk()
+	if d.hasLostRootDisk() { // first: only the status may know that the disk was cloned
+		d.reportLostRootDisk()
 		return
 	}
-	if s.RootClaim != nil && !s.ownsObject(s.RootClaim) {
-		s.waitForLeftover("PersistentVolumeClaim", s.RootClaim)
+	if d.RootClaim != nil && !d.ownsObject(d.RootClaim) {
+		d.waitForLeftover("PersistentVolumeClaim", d.RootClaim)
 		return
 	}
-	if s.hasClonedRootDisk() {
-		s.rootDiskRequested = true
-		s.status.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: s.rootDiskSize(), Ready: true}
+	if d.hasClonedRootDisk() {
+		d.rootDiskRequested = true
+		d.status.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: d.rootDiskSize(), Ready: true}
 		return
 	}
-	if s.deployIgnored() {
-		s.deleteIncompleteDisk()
+	if d.deployIgnored() {
+		d.deleteIncompleteDisk()
 		return
 	}
-	if !s.CDIServed {
-		s.setBlocker(failedState(v1alpha1.ReasonCDIMissing, "the cluster does not serve CDI's DataVolume: install CDI; the agent takes it up by itself"))
+	if !d.CDIServed {
+		d.setBlocker(failedState(v1alpha1.ReasonCDIMissing, "the cluster does not serve CDI's DataVolume: install CDI; the agent detects it"))
 		return
 	}
-	p := s.status.Pinned
-	if !s.replacesRootDisk && (p == nil || p.AcquiredAt == nil) {
-		s.deleteIncompleteDisk()
-		w := s.imageState
-		if w.phase == v1alpha1.MachineReady {
-			w = provisioningState(v1alpha1.ReasonAcquiringImage, fmt.Sprintf("VMDiskImage %s is ready; the machine is about to acquire it", s.VM.ImageNamespacedName()))
+	p := d.status.Pinned
+	if !d.replacesRootDisk && (p == nil || p.AcquiredAt == nil) {
+		d.deleteIncompleteDisk()
+		state := d.imageState
+		if state.phase == v1alpha1.MachineReady {
+			state = provisioningState(v1alpha1.ReasonAcquiringImage, fmt.Sprintf("VMDiskImage %s is ready; the machine is about to acquire it", d.VM.ImageNamespacedName()))
 		}
-		s.setBlocker(w)
+		d.setBlocker(state)
 		return
 	}
-	switch dv := s.RootDisk; {
+	switch dv := d.RootDisk; {
 	case dv == nil:
-		s.createRootDisk(p)
+		d.createRootDisk(p)
 	case dv.DeletionTimestamp != nil:
-		s.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, fmt.Sprintf("DataVolume %s is being deleted; the root disk is cloned again then", name)))
-	case s.replacesRootDisk || dv.Annotations[v1alpha1.AnnotationClonedFrom] != kubevirt.ClonedFromValue(*p):
-		s.deleteIncompleteDisk()
-		s.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, fmt.Sprintf("DataVolume %s was to be cloned from something else and is replaced", name)))
+		d.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, fmt.Sprintf("DataVolume %s is being deleted; then the root disk is cloned again", name)))
+	case d.replacesRootDisk || dv.Annotations[v1alpha1.AnnotationClonedFrom] != kubevirt.ClonedFromValue(*p):
+		d.deleteIncompleteDisk()
+		d.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, fmt.Sprintf("DataVolume %s is an unfinished clone of another source and is replaced", name)))
 	case dv.Status.Phase == cdiv1.Failed:
-		s.retryFailedClone(dv)
+		d.retryFailedClone(dv)
 	default:
-		s.rootDiskRequested = true
-		s.status.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: s.rootDiskSize(), Progress: string(dv.Status.Progress)}
-		s.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, describeCloning(dv)))
+		d.rootDiskRequested = true
+		d.status.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: d.rootDiskSize(), Progress: string(dv.Status.Progress)}
+		d.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, describeCloning(dv)))
 	}
 }
 
-// createRootDisk clones the root disk. What is pinned has been acquired, but may have
-// been deleted by hand since.
-func (s *decider) createRootDisk(p *v1alpha1.PinnedImage) {
-	if s.RootClaim != nil {
-		s.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, fmt.Sprintf("PersistentVolumeClaim %s of a former root disk is still there: waits until it is removed", s.RootClaim.Name)))
+// createRootDisk clones the root disk. The pin is acquired, but its source may have been
+// deleted by hand since.
+func (d *decider) createRootDisk(p *v1alpha1.PinnedImage) {
+	if d.RootClaim != nil {
+		d.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, fmt.Sprintf("PersistentVolumeClaim %s of a former root disk still exists: waiting until it is removed", d.RootClaim.Name)))
 		return
 	}
-	img := s.cloneSourceImage()
+	img := d.cloneSourceImage()
 	switch {
-	case !s.Live:
-		s.decision.NeedsLive = true
+	case !d.Live:
+		d.decision.NeedsLive = true
 		return
-	case s.Pinned == nil || !s.SourceExists:
-		s.setBlocker(provisioningState(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("what the root disk is cloned from, VMDiskImage %s/%s revision %s, is gone: waits until the image has seen it", p.Namespace, p.Name, p.Revision)))
-		if s.Pinned != nil && stillServes(s.Pinned, p) { // else it tells when it serves again
-			s.requeueWithin(time.Second)
+	case d.Pinned == nil || !d.SourceExists:
+		d.setBlocker(provisioningState(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("the source of the root disk, VMDiskImage %s/%s revision %s, is gone: waiting until the image reports that", p.Namespace, p.Name, p.Revision)))
+		if d.Pinned != nil && stillServes(d.Pinned, p) { // otherwise an event of the image follows
+			d.requeueWithin(time.Second)
 		}
 		return
 	}
-	size, _ := kubevirt.RootDiskSize(s.VM, img)
-	dv := kubevirt.BuildRootDisk(s.VM, img, *p, size)
-	s.decision.CreateRootDisk = dv
-	s.rootDiskRequested = true
-	s.status.RootDisk = &v1alpha1.RootDisk{DataVolume: dv.Name, Size: size}
-	s.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, "the root disk is being cloned"))
+	size, _ := kubevirt.RootDiskSize(d.VM, img)
+	dv := kubevirt.BuildRootDisk(d.VM, img, *p, size)
+	d.decision.CreateRootDisk = dv
+	d.rootDiskRequested = true
+	d.status.RootDisk = &v1alpha1.RootDisk{DataVolume: dv.Name, Size: size}
+	d.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, "the root disk is being cloned"))
 }
 
-// deleteIncompleteDisk deletes a root disk that is incomplete and not wanted as it is. One that
-// CDIServed has said nothing of, and whose claim is bound, may be complete: it has been
-// restored from a backup, which has no status.
-func (s *decider) deleteIncompleteDisk() {
-	dv := s.RootDisk
-	if dv == nil || dv.DeletionTimestamp != nil || (dv.Status.Phase == "" && s.RootClaim != nil && s.RootClaim.Status.Phase == corev1.ClaimBound) {
+// deleteIncompleteDisk deletes an unfinished root disk. A DataVolume without a status and
+// with a bound claim may be complete: backups restore no status.
+func (d *decider) deleteIncompleteDisk() {
+	dv := d.RootDisk
+	if dv == nil || dv.DeletionTimestamp != nil || (dv.Status.Phase == "" && d.RootClaim != nil && d.RootClaim.Status.Phase == corev1.ClaimBound) {
 		return
 	}
-	s.decision.DeleteRootDisk = &DeleteTarget{dv.Name, dv.UID, dv.ResourceVersion}
+	d.decision.DeleteRootDisk = &DeleteTarget{dv.Name, dv.UID, dv.ResourceVersion}
 }
 
-// annPodPhase of a claim is what became of the Pod of CDIServed's that filled it (CDIServed 1.65).
+// annPodPhase is set on a claim to the phase of the Pod that fills it (CDI 1.65).
 const annPodPhase = "cdi.kubevirt.io/storage.pod.phase"
 
-// hasLostRootDisk tells that a root disk has failed that had been cloned, or may have
-// been: CDIServed says so too of one whose claim is lost, and what the guest has written
-// can still be on the volume.
-func (s *decider) hasLostRootDisk() bool {
-	dv, claim, was := s.RootDisk, s.RootClaim, s.VM.Status.RootDisk
-	if dv == nil || !s.ownsObject(dv) || dv.DeletionTimestamp != nil || dv.Status.Phase != cdiv1.Failed {
+// hasLostRootDisk reports whether a root disk is Failed that was cloned, or may have been.
+// CDI also sets Failed when a claim is lost, and the guest's data may still be on the volume.
+func (d *decider) hasLostRootDisk() bool {
+	dv, claim, previous := d.RootDisk, d.RootClaim, d.VM.Status.RootDisk
+	if dv == nil || !d.ownsObject(dv) || dv.DeletionTimestamp != nil || dv.Status.Phase != cdiv1.Failed {
 		return false
 	}
-	if was != nil && was.Ready {
+	if previous != nil && previous.Ready {
 		return true
 	}
-	if claim == nil || !s.ownsObject(claim) {
+	if claim == nil || !d.ownsObject(claim) {
 		return false
 	}
 	return claim.Status.Phase == corev1.ClaimLost || (claim.Status.Phase == corev1.ClaimBound && claim.Annotations[annPodPhase] != string(corev1.PodFailed))
 }
 
-// reportLostRootDisk leaves it to a person, and keeps in mind that it had been cloned.
-func (s *decider) reportLostRootDisk() {
-	dv := s.RootDisk
-	s.lostDiskMessage = "DataVolume " + dv.Name + " has failed after it had been cloned"
-	if why := cloneProblem(dv); why != "" {
-		s.lostDiskMessage += ": " + Truncate(why, maxQuotedBytes)
+// reportLostRootDisk keeps the disk as ready in status, so that the agent remembers that it
+// was cloned; a person has to decide.
+func (d *decider) reportLostRootDisk() {
+	dv := d.RootDisk
+	d.lostDiskMessage = "DataVolume " + dv.Name + " failed after it was cloned"
+	if problem := cloneProblem(dv); problem != "" {
+		d.lostDiskMessage += ": " + Truncate(problem, maxQuotedBytes)
 	}
-	if s.RootClaim != nil && s.ownsObject(s.RootClaim) && s.RootClaim.Status.Phase == corev1.ClaimLost {
-		s.lostDiskMessage = fmt.Sprintf("PersistentVolumeClaim %s of the root disk is lost", dv.Name)
+	if d.RootClaim != nil && d.ownsObject(d.RootClaim) && d.RootClaim.Status.Phase == corev1.ClaimLost {
+		d.lostDiskMessage = fmt.Sprintf("PersistentVolumeClaim %s of the root disk is lost", dv.Name)
 	}
-	s.status.RootDisk = &v1alpha1.RootDisk{DataVolume: dv.Name, Size: s.rootDiskSize(), Ready: true}
-	if !s.deployIgnored() {
-		s.setBlocker(failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("%s. It is not replaced by itself, for what the guest has written may still be on its volume: save that, or delete DataVolume %s to have another cloned", s.lostDiskMessage, dv.Name)))
+	d.status.RootDisk = &v1alpha1.RootDisk{DataVolume: dv.Name, Size: d.rootDiskSize(), Ready: true}
+	if !d.deployIgnored() {
+		d.setBlocker(failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("%s. The agent does not replace it, since its volume may still hold what the guest has written: save that, or delete DataVolume %s to have another cloned", d.lostDiskMessage, dv.Name)))
 	}
 }
 
-func (s *decider) retryFailedClone(dv *cdiv1.DataVolume) {
-	s.setBlocker(failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed: %s; it is tried again every %s", Truncate(cloneProblem(dv), maxQuotedBytes), failedCloneRetryDelay)))
-	if left := failedCloneRetryDelay - s.Now.Sub(dv.CreationTimestamp.Time); left > 0 {
-		s.requeueWithin(left)
+func (d *decider) retryFailedClone(dv *cdiv1.DataVolume) {
+	d.setBlocker(failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed: %s; it is retried every %s", Truncate(cloneProblem(dv), maxQuotedBytes), failedCloneRetryDelay)))
+	if left := failedCloneRetryDelay - d.Now.Sub(dv.CreationTimestamp.Time); left > 0 {
+		d.requeueWithin(left)
 		return
 	}
-	s.deleteIncompleteDisk()
+	d.deleteIncompleteDisk()
 }
 
-// rootDiskSize is what the guest sees of a disk that is there. One that asked for
-// nothing has the size of its image at that time, which only the status knows.
-func (s *decider) rootDiskSize() resource.Quantity {
-	if s.RootDisk != nil && s.RootDisk.Spec.Storage != nil {
-		if size, asked := s.RootDisk.Spec.Storage.Resources.Requests[corev1.ResourceStorage]; asked {
+// rootDiskSize returns the size of the existing disk as the guest sees it. A DataVolume
+// without a request has the size that its image had, which only the status records.
+func (d *decider) rootDiskSize() resource.Quantity {
+	if d.RootDisk != nil && d.RootDisk.Spec.Storage != nil {
+		if size, ok := d.RootDisk.Spec.Storage.Resources.Requests[corev1.ResourceStorage]; ok {
 			return size
 		}
 	}
-	if was := s.VM.Status.RootDisk; was != nil {
-		return was.Size
+	if previous := d.VM.Status.RootDisk; previous != nil {
+		return previous.Size
 	}
-	if s.RootClaim != nil {
-		return s.RootClaim.Status.Capacity[corev1.ResourceStorage]
+	if d.RootClaim != nil {
+		return d.RootClaim.Status.Capacity[corev1.ResourceStorage]
 	}
 	return resource.Quantity{}
+}
+
+// cloneSourceImage returns the image that the root disk is cloned from, with the disk size
+// that it had when it was pinned.
+func (d *decider) cloneSourceImage() *v1alpha1.VMDiskImage {
+	if d.Pinned == nil {
+		return d.Image
+	}
+	img := d.Pinned
+	if p := d.status.Pinned; p != nil && p.DiskSize != nil {
+		img = img.DeepCopy()
+		img.Spec.DiskSize = *p.DiskSize
+	}
+	return img
 }
 
 func describeCloning(dv *cdiv1.DataVolume) string {
@@ -185,13 +197,13 @@ func describeCloning(dv *cdiv1.DataVolume) string {
 	if p := dv.Status.Progress; p != "" && p != "N/A" {
 		text += ": " + string(p)
 	}
-	if why := cloneProblem(dv); why != "" {
-		text += " (" + Truncate(why, maxQuotedBytes) + ")"
+	if problem := cloneProblem(dv); problem != "" {
+		text += " (" + Truncate(problem, maxQuotedBytes) + ")"
 	}
 	return text
 }
 
-// cloneProblem is what CDIServed says of a clone that does not run.
+// cloneProblem returns the message of CDI about a clone that does not run; empty for none.
 func cloneProblem(dv *cdiv1.DataVolume) string {
 	for _, t := range []cdiv1.DataVolumeConditionType{cdiv1.DataVolumeRunning, cdiv1.DataVolumeBound} {
 		for i := range dv.Status.Conditions {

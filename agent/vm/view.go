@@ -1,4 +1,5 @@
-// Package vm decides what becomes of a VirtualMachine.
+// Package vm decides the next step for a VirtualMachine: what to create, apply or delete,
+// and its status. It is pure; agent/controllers/vm carries the decisions out.
 package vm
 
 import (
@@ -14,79 +15,78 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// View is everything that a decision on a machine rests on.
+// View is the input of Decide.
 type View struct {
 	Now time.Time
 	VM  *v1alpha1.VirtualMachine
-	// Image that the spec names; nil where it does not exist.
+	// Image is the image that the spec names; nil if it does not exist.
 	Image *v1alpha1.VMDiskImage
-	// Pinned is the image that status.pinned names, by its UID; nil where it does
-	// not exist or nothing is pinned.
+	// Pinned is the image that status.pinned names, with that UID; nil if it does not exist
+	// or nothing is pinned.
 	Pinned *v1alpha1.VMDiskImage
-	// SourceExists: what is pinned exists and is not being deleted. Known only in a
-	// live View.
+	// SourceExists: the pinned claim or snapshot exists and is not being deleted. Set in a
+	// live View only.
 	SourceExists bool
-	// Live: Image, Pinned, SourceExists and RootDisk were read from the API server
-	// after VM was stored as it is.
+	// Live: Image, Pinned, SourceExists and RootDisk were read from the API server after VM
+	// was stored as it is here.
 	Live bool
 
 	// CDIServed, KubeVirtServed: the cluster serves their kinds.
 	CDIServed, KubeVirtServed bool
 
-	// RootDisk and its claim; nil where they do not exist.
+	// RootDisk and RootClaim are nil if they do not exist.
 	RootDisk  *cdiv1.DataVolume
 	RootClaim *corev1.PersistentVolumeClaim
-	// CloudInitSecret of cloud-init; nil where it does not exist.
+	// CloudInitSecret is nil if it does not exist.
 	CloudInitSecret *corev1.Secret
-	// KubeVirtVM is KubeVirtServed's; nil where it does not exist.
+	// KubeVirtVM is KubeVirt's VirtualMachine; nil if it does not exist.
 	KubeVirtVM *unstructured.Unstructured
 
-	// MissingNetwork names a NetworkAttachmentDefinition that an interface names
-	// and that does not exist. It is looked for while Machine is not ready.
+	// MissingNetwork is a NetworkAttachmentDefinition that an interface names and that does
+	// not exist. Set only while KubeVirtVM is not ready.
 	MissingNetwork string
 
-	// Inputs of the guest, read from Secrets.
+	// Inputs of cloud-init, read from Secrets.
 	Inputs cloudinit.Inputs
-	// MissingSecret says which Secret, or key of it, the spec names and is not there.
+	// MissingSecret is a sentence about a Secret, or a key of one, that the spec names and
+	// that does not exist.
 	MissingSecret string
 }
 
-// DeleteTarget is one object to delete. UID and resourceVersion are preconditions: it is
-// deleted as it was decided on, or not at all.
+// DeleteTarget is an object to delete. UID and ResourceVersion are preconditions.
 type DeleteTarget struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
 }
 
-// Decision is what becomes of a machine. It is carried out in the order of its
+// Decision is the next step for a machine. The caller carries it out in the order of the
 // fields.
 type Decision struct {
-	// NeedsLive: decide again with a live View. Nothing else is decided.
+	// NeedsLive: decide again with a live View. No other field is set.
 	NeedsLive bool
-	// StoreStatusFirst: status is stored before anything else is done, and then it is
-	// decided again: what is pinned must be seen by whoever deletes images before
-	// the image is looked at once more.
+	// StoreStatusFirst: store the status, then decide again. Nothing else is to be done.
+	// Invariant: a pin is stored before its image is read live.
 	StoreStatusFirst bool
 
 	CreateImage    *v1alpha1.VMDiskImage
 	DeleteRootDisk *DeleteTarget
 	CreateRootDisk *cdiv1.DataVolume
 	ApplySecret    *corev1.Secret
-	// ApplyKubeVirtVM is applied server-side. Its resourceVersion, where it has one,
-	// is what it was decided on.
+	// ApplyKubeVirtVM is applied server-side. Its resourceVersion, if set, is the one that
+	// the decision is based on.
 	ApplyKubeVirtVM *unstructured.Unstructured
-	// RunStrategy to set on the KubeVirtServed VirtualMachine without touching the rest.
+	// RunStrategy is set on the KubeVirt VirtualMachine without touching other fields.
 	RunStrategy v1alpha1.RunStrategy
 
 	Status v1alpha1.VirtualMachineStatus
-	// previousConditions are the conditions that are stored.
+	// previousConditions are the stored ones.
 	previousConditions []metav1.Condition
-	// RequeueAfter is when to look again for what no event tells of; 0 for never.
+	// RequeueAfter is when to decide again, for what no event announces; 0 for never.
 	RequeueAfter time.Duration
 }
 
-// machineState is what a machine does or waits for.
+// machineState is a phase with its reason and message.
 type machineState struct {
 	phase   v1alpha1.MachinePhase
 	reason  v1alpha1.Reason
@@ -101,7 +101,7 @@ func failedState(reason v1alpha1.Reason, message string) machineState {
 	return machineState{v1alpha1.MachineFailed, reason, message}
 }
 
-// decider works out one Decision.
+// decider computes one Decision.
 type decider struct {
 	View
 	decision  Decision
@@ -110,49 +110,49 @@ type decider struct {
 
 	guestConfig cloudinit.Config
 	desiredVM   *unstructured.Unstructured
-	// specError says why the spec cannot be carried out.
+	// specError says why the spec is invalid.
 	specError error
 
-	// replaced: the root disk is incomplete and goes before anything else is pinned.
+	// replacesRootDisk: the root disk is incomplete and is deleted before the pin changes.
 	replacesRootDisk bool
-	// foreignDiskNote says that the root disk is of something else than what is pinned.
+	// foreignDiskNote says that the root disk was cloned from something other than the pin.
 	foreignDiskNote string
-	// lostDiskMessage says what became of a root disk that had been cloned.
+	// lostDiskMessage says what happened to a root disk that had been cloned.
 	lostDiskMessage string
-	// rootDiskRequested: the root disk is there, or being cloned.
+	// rootDiskRequested: the root disk exists or is being cloned.
 	rootDiskRequested bool
-	// told: what the guest is told is stored, or about to be.
+	// guestConfigStored: the cloud-init Secret is up to date or about to be.
 	guestConfigStored bool
-	// compared: what KubeVirtServed has was held against the spec.
+	// comparedWithSpec: the KubeVirt VirtualMachine was compared with the spec.
 	comparedWithSpec bool
 	// changeNeedsRestart: a change of the spec waits for a restart.
 	changeNeedsRestart bool
-	// reworded: this agent makes something else of the same spec, which waits for
-	// the next start.
+	// renderingChanged: this version of the agent renders the same spec differently, which
+	// waits for the next start.
 	renderingChanged bool
-	// endingRunStrategy is the run strategy that the machine keeps until its instance is gone.
+	// endingRunStrategy is the run strategy to keep until the current instance is gone.
 	endingRunStrategy string
-	// untold: the spec has the guest told what it has not been told at its first boot.
+	// guestConfigOutdated: the guest booted with other cloud-init data than the spec's.
 	guestConfigOutdated bool
 
 	generation int64
 	// blocker is the first thing that keeps the machine from being ready.
 	blocker *machineState
-	// imageState is what there is to say of the image, whatever else is waited for.
+	// imageState describes the image, whatever the blocker is.
 	imageState machineState
 }
 
-// setBlocker notes what is waited for, unless something before it is.
-func (s *decider) setBlocker(w machineState) {
-	if s.blocker == nil {
-		s.blocker = &w
+// setBlocker keeps an earlier blocker.
+func (d *decider) setBlocker(state machineState) {
+	if d.blocker == nil {
+		d.blocker = &state
 	}
 }
 
-// requeueWithin asks for another look after d, at the latest.
-func (s *decider) requeueWithin(d time.Duration) {
-	d = max(d, 10*time.Millisecond)
-	if s.decision.RequeueAfter == 0 || d < s.decision.RequeueAfter {
-		s.decision.RequeueAfter = d
+// requeueWithin keeps an earlier requeue.
+func (d *decider) requeueWithin(delay time.Duration) {
+	delay = max(delay, 10*time.Millisecond)
+	if d.decision.RequeueAfter == 0 || delay < d.decision.RequeueAfter {
+		d.decision.RequeueAfter = delay
 	}
 }

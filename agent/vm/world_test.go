@@ -20,11 +20,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// world is a cluster with one machine, as a View shows it.
+// world is a cluster with one machine, in the form of a View.
 type world struct {
 	t require.TestingT
 	vm.View
-	// there: what is pinned can be cloned.
+	// sourceExists: the pinned source can be cloned.
 	sourceExists bool
 	lastDecision vm.Decision
 }
@@ -33,7 +33,7 @@ func newWorld(t require.TestingT, b *apitest.MachineBuilder) *world {
 	return &world{t: t, sourceExists: true, View: vm.View{Now: apitest.Epoch.Add(time.Hour), VM: b.Obj(), CDIServed: true, KubeVirtServed: true}}
 }
 
-// goldenImage is the image that machines of apitest name, and serves its attempt.
+// goldenImage returns the image that machines of apitest name. It serves the attempt.
 func goldenImage(attempt int32) *v1alpha1.VMDiskImage {
 	return apitest.Image("ns/golden").WithStatus(v1alpha1.VMDiskImageStatus{
 		Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady, Serving: servingStatus("golden", attempt),
@@ -47,7 +47,7 @@ func servingStatus(name string, attempt int32) *v1alpha1.Serving {
 	}
 }
 
-// pinServedBy is what a machine pins of what an image serves.
+// pinServedBy returns a pin of what an image serves.
 func pinServedBy(img *v1alpha1.VMDiskImage, acquired bool) v1alpha1.PinnedImage {
 	s := img.Status.Serving
 	p := v1alpha1.PinnedImage{
@@ -61,7 +61,7 @@ func pinServedBy(img *v1alpha1.VMDiskImage, acquired bool) v1alpha1.PinnedImage 
 	return p
 }
 
-// clonedRootDisk is what the agent clones for a machine from what is pinned.
+// clonedRootDisk returns the root disk of a machine, cloned from p.
 func clonedRootDisk(obj *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, p v1alpha1.PinnedImage, phase cdiv1.DataVolumePhase) *cdiv1.DataVolume {
 	size, _ := kubevirt.RootDiskSize(obj, img)
 	dv := kubevirt.BuildRootDisk(obj, img, p, size)
@@ -71,31 +71,30 @@ func clonedRootDisk(obj *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, p v
 	return dv
 }
 
-// rootDiskClaim is the claim of a root disk.
 func rootDiskClaim(dv *cdiv1.DataVolume, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
 	claim := apitest.Claim(dv.Namespace+"/"+dv.Name).OwnedBy("DataVolume", dv.Name).Bound("1Gi").Phase(phase).Obj()
 	claim.Labels = dv.Labels
 	return claim
 }
 
-// withPin has the machine pin an image that is there.
+// withPin adds an image and pins it.
 func (w *world) withPin(img *v1alpha1.VMDiskImage, acquired bool) *world {
 	w.Image, w.Pinned = img, img
 	w.VM.Status.Pinned = ptr.To(pinServedBy(img, acquired))
 	return w
 }
 
-// withRootDisk has the machine have a root disk.
+// withRootDisk adds an image that is pinned and acquired, and a root disk cloned from it.
 func (w *world) withRootDisk(img *v1alpha1.VMDiskImage, phase cdiv1.DataVolumePhase) *world {
 	w.withPin(img, true)
 	w.RootDisk = clonedRootDisk(w.VM, img, *w.VM.Status.Pinned, phase)
 	return w
 }
 
-// withKubeVirtVM has KubeVirtServed's machine be there, with a status.
+// withKubeVirtVM reconciles until there is a KubeVirt VirtualMachine, and sets its status.
 func (w *world) withKubeVirtVM(printable string, status map[string]any) *world {
 	w.reconcile()
-	require.NotNil(w.t, w.KubeVirtVM, "it is not made: %s", w.VM.Status.Message)
+	require.NotNil(w.t, w.KubeVirtVM, "it is not created: %s", w.VM.Status.Message)
 	return w.setKubeVirtStatus(printable, status)
 }
 
@@ -108,12 +107,11 @@ func (w *world) setKubeVirtStatus(printable string, status map[string]any) *worl
 	return w
 }
 
-// withRunningVM has the machine run.
 func (w *world) withRunningVM() *world {
 	return w.withKubeVirtVM("Running", map[string]any{"created": true, "ready": true, "runStrategy": "Always"})
 }
 
-// decide decides on what is there now, live where that is needed.
+// decide decides on the current world, with a live View where one is needed.
 func (w *world) decide() vm.Decision {
 	v := w.View
 	v.VM = w.VM.DeepCopy()
@@ -126,7 +124,7 @@ func (w *world) decide() vm.Decision {
 	return d
 }
 
-// reconcile decides and carries out, until nothing is to be stored first.
+// reconcile decides and applies the decisions until no status is to be stored first.
 func (w *world) reconcile() vm.Decision {
 	for range 4 {
 		d := w.decide()
@@ -137,11 +135,11 @@ func (w *world) reconcile() vm.Decision {
 			return d
 		}
 	}
-	require.Fail(w.t, "something else is to be stored first each time")
+	require.Fail(w.t, "each decision stores another status first")
 	return w.lastDecision
 }
 
-// refreshPinned finds the image that is pinned now, as the controller does.
+// refreshPinned reads the pinned image, as the controller does.
 func (w *world) refreshPinned() {
 	w.Pinned = nil
 	if p := w.VM.Status.Pinned; p != nil && w.Image != nil && w.Image.UID == p.UID {
@@ -152,7 +150,7 @@ func (w *world) refreshPinned() {
 func (w *world) applyDecision(d vm.Decision) {
 	if d.CreateImage != nil {
 		w.Image = d.CreateImage.DeepCopy()
-		w.Image.UID = "uid-of-made"
+		w.Image.UID = "uid-of-created"
 	}
 	if d.DeleteRootDisk != nil {
 		w.RootDisk, w.RootClaim = nil, nil
@@ -178,8 +176,8 @@ func (w *world) applyDecision(d vm.Decision) {
 	}
 }
 
-// asStoredByKubeVirt is what the API server, KubeVirtServed's webhook and its controller make of
-// what is applied (KubeVirtServed 1.8).
+// asStoredByKubeVirt returns what the API server and KubeVirt's webhook and controller make of an
+// applied object (KubeVirt 1.8).
 func asStoredByKubeVirt(applied *unstructured.Unstructured) *unstructured.Unstructured {
 	u := applied.DeepCopy()
 	u.SetUID("uid-of-machine")
@@ -207,7 +205,6 @@ var allConditions = []string{
 	v1alpha1.ConditionImageDiffers, v1alpha1.ConditionRestartRequired, v1alpha1.ConditionPlainTextPassword,
 }
 
-// allReasons that a status can have.
 var allReasons = []v1alpha1.Reason{
 	v1alpha1.ReasonImageMissing, v1alpha1.ReasonImageNamespaceMissing, v1alpha1.ReasonImageRefused, v1alpha1.ReasonWaitingForImage,
 	v1alpha1.ReasonImageFailed, v1alpha1.ReasonImageDeleting, v1alpha1.ReasonAcquiringImage, v1alpha1.ReasonIgnoredOnDeploy,
@@ -217,20 +214,20 @@ var allReasons = []v1alpha1.Reason{
 	v1alpha1.ReasonCDIMissing, v1alpha1.ReasonSecretMissing,
 }
 
-// decideChecked decides, and holds what is true of every decision.
+// decideChecked decides and checks the invariants of every decision.
 func (w *world) decideChecked(v vm.View) vm.Decision {
 	t, before := w.t, v.VM.DeepCopy()
 	d := vm.Decide(v)
-	require.True(t, equality.Semantic.DeepEqual(before, v.VM), "what it decides on is left alone")
-	made := d.CreateImage != nil || d.DeleteRootDisk != nil || d.CreateRootDisk != nil || d.ApplySecret != nil || d.ApplyKubeVirtVM != nil || d.RunStrategy != ""
+	require.True(t, equality.Semantic.DeepEqual(before, v.VM), "the View is not modified")
+	hasActions := d.CreateImage != nil || d.DeleteRootDisk != nil || d.CreateRootDisk != nil || d.ApplySecret != nil || d.ApplyKubeVirtVM != nil || d.RunStrategy != ""
 	if d.NeedsLive {
-		require.False(t, v.Live, "it has been read live")
-		require.False(t, made || d.StoreStatusFirst, "nothing else is decided")
+		require.False(t, v.Live, "the View is live already")
+		require.False(t, hasActions || d.StoreStatusFirst, "nothing else is decided")
 		return d
 	}
 	if d.StoreStatusFirst {
-		require.False(t, made, "it is stored before anything else is done")
-		require.False(t, equality.Semantic.DeepEqual(before.Status, d.Status), "there is something to store")
+		require.False(t, hasActions, "the status is stored before anything else is done")
+		require.False(t, equality.Semantic.DeepEqual(before.Status, d.Status), "the status has changed")
 	}
 	w.checkPin(v, d)
 	w.checkRootDisk(v, d)
@@ -243,21 +240,21 @@ func (w *world) decideChecked(v vm.View) vm.Decision {
 }
 
 func (w *world) checkPin(v vm.View, d vm.Decision) {
-	was, is := v.VM.Status.Pinned, d.Status.Pinned
-	if equality.Semantic.DeepEqual(was, is) {
+	before, after := v.VM.Status.Pinned, d.Status.Pinned
+	if equality.Semantic.DeepEqual(before, after) {
 		return
 	}
 	require.True(w.t, d.StoreStatusFirst, "a pin is stored before anything else is done")
-	mine := v.RootDisk != nil && v.RootDisk.Labels[v1alpha1.LabelMachineUID] == string(v.VM.UID)
-	if !mine {
-		require.True(w.t, v.Live || is == nil || was == nil || is.AcquiredAt == nil, "what is acquired has been looked at live")
+	owned := v.RootDisk != nil && v.RootDisk.Labels[v1alpha1.LabelMachineUID] == string(v.VM.UID)
+	if !owned {
+		require.True(w.t, v.Live || after == nil || before == nil || after.AcquiredAt == nil, "an acquired image was read live")
 		return
 	}
-	require.NotNil(w.t, is, "no pin is given up while there is a root disk of it")
-	require.Equal(w.t, v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], kubevirt.ClonedFromValue(*is), "what is pinned is what is being cloned")
-	if v.RootDisk.Status.Phase == cdiv1.Succeeded && v.RootDisk.DeletionTimestamp == nil && was != nil &&
-		kubevirt.ClonedFromValue(*was) == v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] {
-		require.Equal(w.t, kubevirt.ClonedFromValue(*was), kubevirt.ClonedFromValue(*is), "a pin does not change once it has been cloned")
+	require.NotNil(w.t, after, "no pin is removed while there is a root disk of it")
+	require.Equal(w.t, v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], kubevirt.ClonedFromValue(*after), "the pin is what is being cloned")
+	if v.RootDisk.Status.Phase == cdiv1.Succeeded && v.RootDisk.DeletionTimestamp == nil && before != nil &&
+		kubevirt.ClonedFromValue(*before) == v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] {
+		require.Equal(w.t, kubevirt.ClonedFromValue(*before), kubevirt.ClonedFromValue(*after), "a pin does not change once it is cloned")
 	}
 }
 
@@ -266,12 +263,12 @@ func (w *world) checkRootDisk(v vm.View, d vm.Decision) {
 		dv := v.RootDisk
 		require.NotNil(w.t, dv)
 		require.Equal(w.t, vm.DeleteTarget{Name: dv.Name, UID: dv.UID, ResourceVersion: dv.ResourceVersion}, *t)
-		require.Equal(w.t, string(v.VM.UID), dv.Labels[v1alpha1.LabelMachineUID], "it is the machine's own")
-		require.NotEqual(w.t, cdiv1.Succeeded, dv.Status.Phase, "what a guest has written is never deleted")
-		if was := v.VM.Status.RootDisk; dv.Status.Phase == cdiv1.Failed {
-			require.False(w.t, was != nil && was.Ready, "it had been cloned")
+		require.Equal(w.t, string(v.VM.UID), dv.Labels[v1alpha1.LabelMachineUID], "the disk is of this machine")
+		require.NotEqual(w.t, cdiv1.Succeeded, dv.Status.Phase, "a cloned disk is never deleted")
+		if previous := v.VM.Status.RootDisk; dv.Status.Phase == cdiv1.Failed {
+			require.False(w.t, previous != nil && previous.Ready, "the disk was cloned")
 			lost := v.RootClaim != nil && v.RootClaim.Status.Phase == corev1.ClaimLost && v.RootClaim.Labels[v1alpha1.LabelMachineUID] == string(v.VM.UID)
-			require.False(w.t, lost, "it may be found again")
+			require.False(w.t, lost, "a lost claim may come back")
 		}
 		require.Nil(w.t, dv.DeletionTimestamp)
 	}
@@ -279,22 +276,22 @@ func (w *world) checkRootDisk(v vm.View, d vm.Decision) {
 		stored := v.VM.Status.Pinned
 		require.True(w.t, v.Live && v.SourceExists)
 		require.NotNil(w.t, stored)
-		require.NotNil(w.t, stored.AcquiredAt, "that it is acquired has been stored")
+		require.NotNil(w.t, stored.AcquiredAt, "the acquired pin was stored before")
 		require.Equal(w.t, kubevirt.ClonedFromValue(*stored), dv.Annotations[v1alpha1.AnnotationClonedFrom])
 		require.Nil(w.t, v.RootDisk)
 	}
 }
 
-// checkRunStrategy holds that RerunOnFailure meets no instance that KubeVirtServed is ending: no
-// other would be started after it.
+// checkRunStrategy checks that RerunOnFailure is not set while KubeVirt is ending an instance: it would
+// not start another.
 func (w *world) checkRunStrategy(v vm.View, d vm.Decision) {
 	if v.KubeVirtVM == nil {
 		return
 	}
-	now, _, _ := unstructured.NestedString(v.KubeVirtVM.Object, "spec", "runStrategy")
+	current, _, _ := unstructured.NestedString(v.KubeVirtVM.Object, "spec", "runStrategy")
 	created, _, _ := unstructured.NestedBool(v.KubeVirtVM.Object, "status", "created")
 	status, _, _ := unstructured.NestedString(v.KubeVirtVM.Object, "status", "printableStatus")
-	if !created || now == "" || now == "RerunOnFailure" || (now != "Halted" && status != "Stopping") {
+	if !created || current == "" || current == "RerunOnFailure" || (current != "Halted" && status != "Stopping") {
 		return
 	}
 	require.NotEqual(w.t, v1alpha1.RunStrategy("RerunOnFailure"), d.RunStrategy)
@@ -304,7 +301,7 @@ func (w *world) checkRunStrategy(v vm.View, d vm.Decision) {
 	}
 }
 
-// checkStatus holds what must be true of a status as people see it.
+// checkStatus checks the invariants of phase, reason, message and conditions.
 func (w *world) checkStatus(v vm.View, d vm.Decision) {
 	t, st := w.t, d.Status
 	require.Contains(t, allReasons, st.Reason)
@@ -337,7 +334,7 @@ func (w *world) checkStatus(v vm.View, d vm.Decision) {
 	require.True(t, v.KubeVirtVM != nil && v.KubeVirtVM.GetLabels()[v1alpha1.LabelMachineUID] == string(v.VM.UID) && v.KubeVirtVM.GetDeletionTimestamp() == nil)
 }
 
-// checkIdempotence holds that nothing is stored again as long as nothing happens.
+// checkIdempotence checks that the status stays the same while nothing else changes.
 func (w *world) checkIdempotence(v vm.View, d vm.Decision) {
 	if d.StoreStatusFirst {
 		return
@@ -353,12 +350,12 @@ func (w *world) checkIdempotence(v vm.View, d vm.Decision) {
 	}
 }
 
-// hasCondition tells whether a condition of what was decided last holds.
+// hasCondition reports whether a stored condition is True.
 func (w *world) hasCondition(condition string) bool {
 	return meta.IsStatusConditionTrue(w.VM.Status.Conditions, condition)
 }
 
-// requireState wants the status to have a phase and a reason, and its message parts.
+// requireState checks phase, reason and parts of the message of the last decision.
 func (w *world) requireState(phase v1alpha1.MachinePhase, reason v1alpha1.Reason, parts ...string) {
 	st := w.lastDecision.Status
 	require.Equal(w.t, []any{phase, reason}, []any{st.Phase, st.Reason}, st.Message)
@@ -367,7 +364,7 @@ func (w *world) requireState(phase v1alpha1.MachinePhase, reason v1alpha1.Reason
 	}
 }
 
-// labelAsFormer has an object be of a machine that had the name before.
+// labelAsFormer makes an object one of a former machine with the same name.
 func labelAsFormer(o metav1.Object) {
 	o.SetLabels(map[string]string{v1alpha1.LabelMachineUID: "uid-of-former"})
 }

@@ -1,5 +1,5 @@
-// Package apitest builds objects for tests: what a test does not name has a
-// value that is valid and does not matter.
+// Package apitest builds objects for tests. Fields that a test does not set have valid
+// values that do not matter.
 package apitest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Epoch is when objects were created whose tests do not care.
+// Epoch is the creation time of objects unless a test sets another.
 var Epoch = time.Date(2025, time.June, 2, 8, 0, 0, 0, time.UTC)
 
 // newObjectMeta splits "namespace/name"; the UID follows from both.
@@ -48,7 +48,7 @@ func Image(key string) *ImageBuilder {
 	return b
 }
 
-// Obj returns the image; the builder can go on being used.
+// Obj returns a copy of the image; the builder can be used further.
 func (b *ImageBuilder) Obj() *v1alpha1.VMDiskImage { return b.img.DeepCopy() }
 
 // WithUID sets the UID.

@@ -1,7 +1,3 @@
-// Package health tells whether a program gets at what it works on, for the probe of its
-// readiness. None of it asks anything: what is told is what requests have met that were
-// made anyway. The probe of liveness knows nothing of this: to end a program does not
-// bring back an API server.
 package health
 
 import (
@@ -17,27 +13,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 )
 
-// unreachableGrace is how long an API server may be away unnoticed: one that is restarted, or
-// changes its leader, is to make no replica unready.
+// unreachableGrace is how long an API server may be unreachable before the program is
+// unready. A restart or leader change of the API server must not make replicas unready.
 const unreachableGrace = 30 * time.Second
 
-// APIServerMonitor is what is known of an API server from the requests to it.
+// APIServerMonitor is a readiness check that observes the requests to an API server and
+// sends none itself. It is not for liveness: restarting the program does not bring back
+// an API server.
 type APIServerMonitor struct {
 	now func() time.Time
 
 	mu sync.Mutex
-	// failingSince is the time of the first request, after all that were answered, that was not;
-	// fault is what the last one of them met.
+	// failingSince is when the first request after the last answered one failed; zero
+	// if the last request was answered. lastError is the newest failure.
 	failingSince time.Time
 	lastError    error
 }
 
-// NewAPIServerMonitor returns a Contact with an API server that nothing is known of.
+// NewAPIServerMonitor returns a monitor that reports ready until requests fail.
 func NewAPIServerMonitor() *APIServerMonitor { return &APIServerMonitor{now: time.Now} }
 
-// WrapTransport looks at what a transport is answered.
-func (c *APIServerMonitor) WrapTransport(next http.RoundTripper) http.RoundTripper {
-	return monitoredTransport{next, c}
+// WrapTransport returns a transport that records the outcome of each request.
+func (m *APIServerMonitor) WrapTransport(next http.RoundTripper) http.RoundTripper {
+	return monitoredTransport{next, m}
 }
 
 type monitoredTransport struct {
@@ -53,7 +51,7 @@ func (t monitoredTransport) RoundTrip(request *http.Request) (*http.Response, er
 	case err != nil:
 		t.monitor.recordFailure(err)
 	case response.StatusCode == http.StatusBadGateway || response.StatusCode == http.StatusServiceUnavailable || response.StatusCode == http.StatusGatewayTimeout:
-		// A balancer's word for an API server that is not there.
+		// A load balancer answers for an API server that is down.
 		t.monitor.recordFailure(fmt.Errorf("%s %s: %s", request.Method, request.URL.Path, response.Status))
 	default:
 		t.monitor.recordAnswer()
@@ -64,38 +62,38 @@ func (t monitoredTransport) RoundTrip(request *http.Request) (*http.Response, er
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper.
 func (t monitoredTransport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
-func (c *APIServerMonitor) recordFailure(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.lastError = err; c.failingSince.IsZero() {
-		c.failingSince = c.now()
+func (m *APIServerMonitor) recordFailure(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lastError = err; m.failingSince.IsZero() {
+		m.failingSince = m.now()
 	}
 }
 
-func (c *APIServerMonitor) recordAnswer() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.failingSince, c.lastError = time.Time{}, nil
+func (m *APIServerMonitor) recordAnswer() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failingSince, m.lastError = time.Time{}, nil
 }
 
-// Check is for a probe of readiness.
-func (c *APIServerMonitor) Check(*http.Request) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.failingSince.IsZero() {
+// Check implements healthz.Checker.
+func (m *APIServerMonitor) Check(*http.Request) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failingSince.IsZero() {
 		return nil
 	}
-	if away := c.now().Sub(c.failingSince); away > unreachableGrace {
-		return fmt.Errorf("the API server has not answered for %s: %w", away.Round(time.Second), c.lastError)
+	if failing := m.now().Sub(m.failingSince); failing > unreachableGrace {
+		return fmt.Errorf("the API server has not answered for %s: %w", failing.Round(time.Second), m.lastError)
 	}
 	return nil
 }
 
-// cacheSyncTimeout is how long a probe waits for caches.
+// cacheSyncTimeout is how long a readiness check waits for a cache.
 const cacheSyncTimeout = 100 * time.Millisecond
 
-// CachesSynced is for a probe of readiness: caches have what they are to have. One that nobody
-// reads has it at once, as that of a replica which waits for its Lease.
+// CachesSynced returns a readiness check that fails until all caches are synced. A
+// cache without informers, as in a replica that is not the leader, is synced at once.
 func CachesSynced(caches map[string]func(context.Context) bool) healthz.Checker {
 	return func(request *http.Request) error {
 		for name, wait := range caches {
@@ -103,16 +101,16 @@ func CachesSynced(caches map[string]func(context.Context) bool) healthz.Checker 
 			done := wait(ctx)
 			cancel()
 			if !done {
-				return fmt.Errorf("the cache of %s has not been filled yet", name)
+				return fmt.Errorf("the cache of %s is not synced yet", name)
 			}
 		}
 		return nil
 	}
 }
 
-// AddReadyChecks has a manager's probe of readiness look at all of this.
-func AddReadyChecks(mgr ctrl.Manager, contact *APIServerMonitor, lacks *PermissionWatch, caches map[string]func(context.Context) bool) error {
-	for name, check := range map[string]healthz.Checker{"api-server": contact.Check, "rights": lacks.Check, "caches": CachesSynced(caches)} {
+// AddReadyChecks adds the API server, permission and cache checks to a manager.
+func AddReadyChecks(mgr ctrl.Manager, apiServer *APIServerMonitor, permissions *PermissionWatch, caches map[string]func(context.Context) bool) error {
+	for name, check := range map[string]healthz.Checker{"api-server": apiServer.Check, "rights": permissions.Check, "caches": CachesSynced(caches)} {
 		if err := mgr.AddReadyzCheck(name, LogTransitions(mgr.GetLogger().WithName("readyz").WithName(name), check)); err != nil {
 			return err
 		}
@@ -120,8 +118,8 @@ func AddReadyChecks(mgr ctrl.Manager, contact *APIServerMonitor, lacks *Permissi
 	return nil
 }
 
-// LogTransitions logs when a check fails, and when it does no more: the server of probes keeps to
-// itself what its checks say.
+// LogTransitions logs when a check starts to fail and when it passes again, because the
+// probe server does not log check errors.
 func LogTransitions(log logr.Logger, check healthz.Checker) healthz.Checker {
 	var mu sync.Mutex
 	failing := false
@@ -129,10 +127,10 @@ func LogTransitions(log logr.Logger, check healthz.Checker) healthz.Checker {
 		err := check(request)
 		mu.Lock()
 		defer mu.Unlock()
-		if now := err != nil; now != failing {
-			failing = now
-			if now {
-				log.Info("Not ready", "because", err.Error())
+		if failed := err != nil; failed != failing {
+			failing = failed
+			if failed {
+				log.Info("Not ready", "error", err.Error())
 			} else {
 				log.Info("Ready again")
 			}

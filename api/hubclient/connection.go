@@ -25,24 +25,24 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ErrNotServed tells that what is dialled answers, and knows none of the mailbox's kinds.
+// ErrNotServed: the API server answers but does not serve the kinds of the mailbox.
 var ErrNotServed = errors.New("it does not serve the kinds of the mailbox")
 
-// Scheme knows the kinds that a connection may be used for.
+// Scheme has the kinds that a connection is used for.
 var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
-			panic(err) // two types of one kind: a fault of the build
+			panic(err) // two types are registered for one kind
 		}
 	}
 	return s
 }()
 
-// Mapper needs no discovery: the kinds are known, and a credential is given the
-// right to nothing else.
+// Mapper needs no discovery: the kinds are known, and a credential has no other
+// permissions.
 var Mapper = func() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{"ClusterPlan", "TransferGrant", "ClusterReport", "MemberLink", "ClusterJoin"} {
@@ -54,22 +54,20 @@ var Mapper = func() meta.RESTMapper {
 	return m
 }()
 
-// Options of a connection. What is zero of the times has the default.
+// Options of a connection. Zero durations get the default.
 type Options struct {
-	// RequestTimeout ends a request; by default 10 s.
+	// RequestTimeout bounds a request. Default: 10s.
 	RequestTimeout time.Duration
-	// ProbeInterval is how often the other end is asked whether it still answers; by
-	// default 10 s.
+	// ProbeInterval is the interval of probes. Default: 10s.
 	ProbeInterval time.Duration
-	// ProbeTimeout is how long it may take to answer; by default 5 s.
+	// ProbeTimeout bounds a probe. Default: 5s.
 	ProbeTimeout time.Duration
-	// SyncTimeout is how long reading what is watched for the first time may take;
-	// by default 30 s.
+	// SyncTimeout bounds the initial sync of the cache. Default: 30s.
 	SyncTimeout time.Duration
 	UserAgent   string
 }
 
-// SetDefaults fills in what is zero.
+// SetDefaults sets zero durations to their defaults.
 func (o *Options) SetDefaults() {
 	for _, d := range []struct {
 		value    *time.Duration
@@ -86,26 +84,25 @@ func (o *Options) SetDefaults() {
 	}
 }
 
-// Endpoint says what is dialled.
+// Endpoint is what to connect to.
 type Endpoint struct {
-	// Config without a bearer token, which is Token's.
+	// Config without a bearer token; Token has it.
 	Config *rest.Config
 	Token  *Token
-	// Namespace of the mailbox: nothing is read or watched outside it.
+	// Namespace of the mailbox: nothing else is read or watched.
 	Namespace string
 	// Watched are the kinds that the cache holds. Report is the one of them, whole or
-	// its metadata, by whose root it is told whether the watches still hear.
+	// metadata only, whose root is used to check that watches deliver changes.
 	Watched []client.Object
 	Report  client.Object
 }
 
-// Connection is one connection to a mailbox. Its transport is its own: it is not
-// shared with the connection before, which may hang, and goes with it. GetCache
-// reads what was seen last; GetClient reads and writes past the cache, and each
-// of its requests ends in time.
+// Connection is one connection to a mailbox. It has its own transport, so that a
+// hanging predecessor does not affect it. GetCache reads the latest observed state;
+// GetClient reads and writes live, and each of its requests is bounded.
 type Connection struct {
 	cluster.Cluster
-	end          Endpoint
+	endpoint     Endpoint
 	options      Options
 	transport    *http.Transport
 	accessErrors chan error
@@ -113,19 +110,19 @@ type Connection struct {
 	informers    []cache.Informer
 }
 
-// New prepares a connection and sends nothing yet.
-func New(end Endpoint, o Options) (*Connection, error) {
+// New prepares a connection without sending a request.
+func New(endpoint Endpoint, o Options) (*Connection, error) {
 	o.SetDefaults()
-	cfg := rest.CopyConfig(end.Config)
+	cfg := rest.CopyConfig(endpoint.Config)
 	cfg.Timeout = o.RequestTimeout
 	cfg.UserAgent = o.UserAgent
 	cfg.QPS, cfg.Burst = 50, 100
-	c := &Connection{end: end, options: o, accessErrors: make(chan error, 1), cacheEnded: make(chan error, 1)}
+	c := &Connection{endpoint: endpoint, options: o, accessErrors: make(chan error, 1), cacheEnded: make(chan error, 1)}
 	var err error
 	if c.transport, err = newTransport(cfg, o.RequestTimeout); err != nil {
 		return nil, err
 	}
-	wrapped, err := rest.HTTPWrappersForConfig(cfg, &tokenTransport{token: end.Token, next: c.transport})
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, &tokenTransport{token: endpoint.Token, next: c.transport})
 	if err != nil {
 		return nil, err
 	}
@@ -143,17 +140,16 @@ func New(end Endpoint, o Options) (*Connection, error) {
 	return c, err
 }
 
-// newCache watches the mailbox. The timeout of a client ends its watches too, so
-// the cache has a client without: the transport bounds the wait for an answer's
-// beginning, pings tell a dead connection.
+// newCache returns a cache with a client without timeout, because a client's timeout
+// also ends its watches. The transport bounds the wait for response headers, and pings
+// detect dead connections.
 func (c *Connection) newCache(watching *http.Client) cache.NewCacheFunc {
 	return func(cfg *rest.Config, options cache.Options) (cache.Cache, error) {
 		options.HTTPClient = watching
-		// Not DefaultNamespaces: of controller-runtime's informers for those (v0.24) each
-		// leaves a goroutine behind for ever when it ends before it has synced, as one does
-		// at each try to reach an end that does not answer. This asks for the namespace's
-		// path too.
-		options.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.namespace", c.end.Namespace)
+		// DefaultNamespaces would leak a goroutine for each informer that ends before it
+		// has synced (controller-runtime v0.24), at every attempt to reach a member that
+		// does not answer. The field selector also requests the namespace's path.
+		options.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.namespace", c.endpoint.Namespace)
 		options.DefaultTransform = cache.TransformStripManagedFields()
 		options.ReaderFailOnMissingInformer = true
 		options.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {
@@ -166,8 +162,9 @@ func (c *Connection) newCache(watching *http.Client) cache.NewCacheFunc {
 	}
 }
 
-// reportWatchError ends the connection where a credential may read an object and not
-// list or watch it: the reflector would try for ever, and the probe see nothing.
+// reportWatchError ends the connection if the credential may not list or watch a kind:
+// the reflector would retry forever, and the probe, which reads one object, would not
+// notice.
 func (c *Connection) reportWatchError(err error) {
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		select {
@@ -177,13 +174,12 @@ func (c *Connection) reportWatchError(err error) {
 	}
 }
 
-// Close lets go of connections; what is under way on them ends by its context.
+// Close closes idle connections; requests in progress end by their context.
 func (c *Connection) Close() { c.transport.CloseIdleConnections() }
 
-// Start returns when what is to be watched has been read. It goes on being watched
-// until ctx ends.
+// Start returns when the watched kinds are synced. They stay watched until ctx ends.
 func (c *Connection) Start(ctx context.Context) error {
-	for _, kind := range c.end.Watched {
+	for _, kind := range c.endpoint.Watched {
 		informer, err := c.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watching %T: %w", kind, err)
@@ -192,13 +188,14 @@ func (c *Connection) Start(ctx context.Context) error {
 	}
 	go func() {
 		c.cacheEnded <- c.Cluster.Start(ctx)
-		// What was under way keeps its connection from being idle, and has ended then.
+		// Requests in progress keep their connection busy until their timeout.
 		time.AfterFunc(c.options.RequestTimeout, c.Close)
 	}()
 	return c.waitForSync(ctx)
 }
 
-// waitForSync waits until the mailbox has been read.
+// waitForSync waits until the cache is synced, the credential is refused, or
+// SyncTimeout passes.
 func (c *Connection) waitForSync(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.options.SyncTimeout)
 	defer cancel()
@@ -210,49 +207,49 @@ func (c *Connection) waitForSync(ctx context.Context) error {
 	case ok := <-synced:
 		if !ok {
 			return fmt.Errorf("reading the mailbox in namespace %s: no answer within %s: %w",
-				c.end.Namespace, c.options.SyncTimeout, context.DeadlineExceeded)
+				c.endpoint.Namespace, c.options.SyncTimeout, context.DeadlineExceeded)
 		}
 	}
 	return nil
 }
 
-// OnMailboxEvent has something done with each object that is seen to be made, changed or
-// deleted, those included that are there. It must not block, nor change the
-// object. Call it after Start.
+// OnMailboxEvent calls do for each object of the mailbox that is created, changed or
+// deleted, and for those that already exist. do must not block or change the object.
+// Call it after Start.
 func (c *Connection) OnMailboxEvent(do func(o client.Object, deleted bool)) error {
-	tell := func(what any, deleted bool) {
-		if gone, is := what.(toolscache.DeletedFinalStateUnknown); is {
-			what = gone.Obj
+	notify := func(event any, deleted bool) {
+		if unknown, ok := event.(toolscache.DeletedFinalStateUnknown); ok {
+			event = unknown.Obj
 		}
-		if o, is := what.(client.Object); is {
+		if o, ok := event.(client.Object); ok {
 			do(o, deleted)
 		}
 	}
 	for _, informer := range c.informers {
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { tell(o, false) },
-			UpdateFunc: func(_, now any) { tell(now, false) },
-			DeleteFunc: func(o any) { tell(o, true) },
+			AddFunc:    func(o any) { notify(o, false) },
+			UpdateFunc: func(_, o any) { notify(o, false) },
+			DeleteFunc: func(o any) { notify(o, true) },
 		}); err != nil {
-			return fmt.Errorf("listening to what is watched: %w", err)
+			return fmt.Errorf("adding an event handler: %w", err)
 		}
 	}
 	return nil
 }
 
-// WaitUntilBroken returns when the connection is no longer good, with the reason, or when ctx
-// has ended, with none. nudge asks for a probe at once.
-func (c *Connection) WaitUntilBroken(ctx context.Context, nudge <-chan struct{}) error {
-	var heard watchStaleness
+// WaitUntilBroken probes the connection and returns the reason when it is broken, or
+// nil when ctx ends. trigger requests a probe at once.
+func (c *Connection) WaitUntilBroken(ctx context.Context, trigger <-chan struct{}) error {
+	var staleness watchStaleness
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-c.cacheEnded:
-			return errors.Join(errors.New("its cache has ended"), err)
+			return errors.Join(errors.New("the cache has stopped"), err)
 		case err := <-c.accessErrors:
 			return err
-		case <-nudge:
+		case <-trigger:
 		case <-time.After(wait.Jitter(c.options.ProbeInterval, 0.1)):
 		}
 		cached, err := c.cachedRootVersion(ctx)
@@ -261,24 +258,23 @@ func (c *Connection) WaitUntilBroken(ctx context.Context, nudge <-chan struct{})
 		}
 		live, err := c.Probe(ctx)
 		if err != nil {
-			// One answer that is lost is no outage.
-			WaitForTrigger(ctx, nudge, min(FirstRetryDelay, c.options.ProbeInterval))
+			// One lost answer is no outage.
+			WaitForTrigger(ctx, trigger, min(FirstRetryDelay, c.options.ProbeInterval))
 			if live, err = c.Probe(ctx); err != nil {
 				return err
 			}
 		}
-		if heard.isStale(cached, live, time.Now()) {
+		if staleness.isStale(cached, live, time.Now()) {
 			return ErrWatchStale
 		}
 	}
 }
 
-// Probe asks for a sign of life: the resourceVersion of the report's root, empty
-// for none.
+// Probe returns the resourceVersion of the report's root; empty if there is no report.
 func (c *Connection) Probe(ctx context.Context) (live string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.ProbeTimeout)
 	defer cancel()
-	// That it is not there is an answer too.
+	// Not found is a sign of life too.
 	root := &v1alpha1.ClusterReport{}
 	err = c.GetClient().Get(ctx, c.rootKey(), root)
 	switch {
@@ -290,10 +286,10 @@ func (c *Connection) Probe(ctx context.Context) (live string, err error) {
 	return root.ResourceVersion, err
 }
 
-// cachedRootVersion is the resourceVersion of the report's root as the watch told it; empty
-// for none.
+// cachedRootVersion returns the resourceVersion of the report's root in the cache;
+// empty if there is none.
 func (c *Connection) cachedRootVersion(ctx context.Context) (string, error) {
-	root := c.end.Report.DeepCopyObject().(client.Object)
+	root := c.endpoint.Report.DeepCopyObject().(client.Object)
 	err := c.GetCache().Get(ctx, c.rootKey(), root)
 	if apierrors.IsNotFound(err) {
 		return "", nil
@@ -302,18 +298,18 @@ func (c *Connection) cachedRootVersion(ctx context.Context) (string, error) {
 }
 
 func (c *Connection) rootKey() client.ObjectKey {
-	return client.ObjectKey{Namespace: c.end.Namespace, Name: v1alpha1.MailboxName}
+	return client.ObjectKey{Namespace: c.endpoint.Namespace, Name: v1alpha1.MailboxName}
 }
 
-// FirstRetryDelay is how soon what failed is tried again; the wait doubles up to the
-// interval of probes.
+// FirstRetryDelay is the delay before the first retry; it doubles up to the probe
+// interval.
 const FirstRetryDelay = time.Second
 
-// WaitForTrigger waits for a while, or until somebody knows something new.
-func WaitForTrigger(ctx context.Context, nudge <-chan struct{}, d time.Duration) {
+// WaitForTrigger waits for d, a trigger, or the end of ctx.
+func WaitForTrigger(ctx context.Context, trigger <-chan struct{}, d time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-nudge:
+	case <-trigger:
 	case <-time.After(wait.Jitter(d, 0.1)):
 	}
 }

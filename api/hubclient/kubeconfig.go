@@ -11,12 +11,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// ParseKubeconfig reads a kubeconfig that came in a Secret. version differs
-// where two of them do in more than the bearer token.
+// ParseKubeconfig reads a kubeconfig from a Secret. version changes whenever anything
+// but the bearer token changes.
 //
-// What would have its reader run a program or read a file of its own is refused:
-// whoever may write a Secret could run what they like in hub or agent, or have
-// their tokens sent to a server of their own.
+// Kubeconfigs that run a program or read a file are refused: otherwise whoever may
+// write the Secret could run programs in hub or agent, or have their tokens sent to
+// another server.
 func ParseKubeconfig(data []byte) (cfg *rest.Config, version string, err error) {
 	fail := func(err error) (*rest.Config, string, error) {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)

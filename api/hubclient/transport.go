@@ -1,6 +1,6 @@
-// Package hubclient makes connections between hub and members, whichever of them
-// dials: requests that end in time, watches of a mailbox that are known to tell
-// what happens, and a token that may be renewed under a connection.
+// Package hubclient makes connections between hub and members, in either direction:
+// every request has a timeout, the watches of a mailbox are checked for staleness, and
+// a bearer token can be renewed without reconnecting.
 package hubclient
 
 import (
@@ -14,14 +14,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A connection on which nothing comes is asked for a sign of life, and given up
-// without one: a watch has no timeout, and would hang with it.
+// A silent connection is pinged and closed without a reply: a watch has no timeout and
+// would hang.
 const (
 	pingAfter   = 10 * time.Second
 	pingTimeout = 5 * time.Second
 )
 
-// newTransport of one connection, on which nothing is waited for without end.
+// newTransport returns the transport of one connection; all its waits are bounded by
+// timeout.
 func newTransport(cfg *rest.Config, timeout time.Duration) (*http.Transport, error) {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
@@ -46,8 +47,8 @@ func newTransport(cfg *rest.Config, timeout time.Duration) (*http.Transport, err
 	return t, nil
 }
 
-// NewClient makes a client for a few requests, each of which ends in time. Its
-// connections go with done.
+// NewClient returns a client for a few requests, each bounded by timeout. Call done to
+// close its connections.
 func NewClient(cfg *rest.Config, timeout time.Duration, options client.Options) (c client.Client, done func(), err error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = timeout
@@ -64,23 +65,22 @@ func NewClient(cfg *rest.Config, timeout time.Duration, options client.Options) 
 	return c, t.CloseIdleConnections, err
 }
 
-// newHTTPClient goes nowhere else than it is sent: API servers redirect nobody, and one
-// that does would have the token sent to whom it likes, or whoever asks it ask what
-// only they reach. No timeout is 0.
+// newHTTPClient refuses redirects: API servers do not redirect, and a malicious one
+// could redirect the token or reach internal addresses. A timeout of 0 means none.
 func newHTTPClient(through http.RoundTripper, timeout time.Duration) *http.Client {
 	return &http.Client{Transport: through, Timeout: timeout, CheckRedirect: func(to *http.Request, _ []*http.Request) error {
 		return fmt.Errorf("it redirects to %s, which no API server does", to.URL.Host)
 	}}
 }
 
-// Token is a bearer token that may be replaced while connections use it: one that
-// was renewed needs no new connection. The zero value is none.
+// Token is a bearer token that can be replaced while connections use it. The zero value
+// is no token.
 type Token struct{ value atomic.Pointer[string] }
 
-// Set has the token sent with each request from now on.
+// Set replaces the token for all later requests.
 func (t *Token) Set(value string) { t.value.Store(&value) }
 
-// Get returns the token that is sent by now.
+// Get returns the current token.
 func (t *Token) Get() string {
 	if value := t.value.Load(); value != nil {
 		return *value
@@ -88,7 +88,7 @@ func (t *Token) Get() string {
 	return ""
 }
 
-// tokenTransport sends the token that there is by now.
+// tokenTransport adds the current token to requests.
 type tokenTransport struct {
 	token *Token
 	next  http.RoundTripper
@@ -102,12 +102,12 @@ func (b *tokenTransport) RoundTrip(request *http.Request) (*http.Response, error
 	return b.next.RoundTrip(request)
 }
 
-// WrappedRoundTripper is for those who look for what is below.
+// WrappedRoundTripper implements utilnet.RoundTripperWrapper.
 func (b *tokenTransport) WrappedRoundTripper() http.RoundTripper { return b.next }
 
-// DedicatedConfig returns a configuration for clients that make their own: what they send goes
-// through one transport, which wrap, unless it is nil, goes around, and each request
-// ends in time. Its connections go with done.
+// DedicatedConfig returns a configuration for libraries that make their own clients:
+// all requests use one transport, wrapped by wrap if it is not nil, and are bounded by
+// timeout. Call done to close its connections.
 func DedicatedConfig(cfg *rest.Config, timeout time.Duration, wrap func(http.RoundTripper) http.RoundTripper) (own *rest.Config, done func(), err error) {
 	t, err := newTransport(cfg, timeout)
 	if err != nil {
@@ -128,7 +128,7 @@ func DedicatedConfig(cfg *rest.Config, timeout time.Duration, wrap func(http.Rou
 	return own, t.CloseIdleConnections, nil
 }
 
-// noRedirectTransport goes nowhere else than it is sent, as newHTTPClient does.
+// noRedirectTransport refuses redirects, as newHTTPClient does.
 type noRedirectTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

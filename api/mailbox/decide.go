@@ -2,101 +2,102 @@ package mailbox
 
 import "k8s.io/apimachinery/pkg/types"
 
-// action is what a relay does next about one object.
-type action uint8
+// syncAction is what a relay does next with one object.
+type syncAction uint8
 
 const (
-	// keepCopy the copy as it is: it is what it should be.
-	keepCopy action = iota
-	// rereadSource the source once more, past any cache, and decide again.
+	// keepCopy: the copy is up to date.
+	keepCopy syncAction = iota
+	// rereadSource: read the source live and decide again.
 	rereadSource
-	// overwriteCopy the source over the copy.
+	// overwriteCopy: write the source over the copy.
 	overwriteCopy
-	// ahead: the copy is newer, of the same cluster, and is left alone.
+	// copyIsNewer: the copy is of the same cluster and newer than the source; it is
+	// left alone.
 	copyIsNewer
-	// another: this is for or of another cluster, and is not carried.
+	// otherCluster: the object is for or from another cluster and is not copied.
 	otherCluster
 )
 
-// comparison is what is seen of a source and its copy.
+// comparison is the result of comparing a source with its copy.
 type comparison struct {
-	// found: there is a copy. Without one, what follows says nothing.
+	// exists: there is a copy. Otherwise order, equal and otherCluster are not set.
 	exists bool
-	// order is below 0 where the source is older than the copy by its own version.
+	// order is negative if the source is older than the copy by its own version.
 	order int
 	// equal content.
 	equal bool
-	// foreign: source and copy are of different clusters.
+	// otherCluster: source and copy belong to different clusters.
 	otherCluster bool
-	// live: the source was read past any cache, after the copy was read. So
-	// whatever the copy holds had been at the source before.
+	// sourceLive: the source was read live after the copy was read. So every state that
+	// the copy holds was at the source before.
 	sourceLive bool
 }
 
-// decideCopy goes by versions where they tell that the source is newer. Everything
-// else is either nothing to do, or rare enough to read the source once more: a
-// cache that is behind must neither bring back what is gone, nor take a copy for
-// one that somebody changed. Versions of different clusters do not compare: what
-// the source holds is for the cluster that is there now.
-func decideCopy(l comparison) action {
+// decideCopy trusts versions if they say that the source is newer. In all other cases
+// nothing is to be done, or the case is rare enough to read the source live: a stale
+// cache must neither restore old content nor make a good copy look changed. Versions of
+// different clusters cannot be compared: the source is for the current cluster.
+func decideCopy(c comparison) syncAction {
 	switch {
-	case l.exists && l.order == 0 && l.equal:
+	case c.exists && c.order == 0 && c.equal:
 		return keepCopy
-	case l.exists && l.order > 0 && !l.otherCluster:
+	case c.exists && c.order > 0 && !c.otherCluster:
 		return overwriteCopy
-	case !l.sourceLive:
+	case !c.sourceLive:
 		return rereadSource
-	case l.exists && l.order < 0 && !l.otherCluster:
+	case c.exists && c.order < 0 && !c.otherCluster:
 		return copyIsNewer
 	default:
 		return overwriteCopy
 	}
 }
 
-// decideDown decides about plan or grant, made for a cluster, where the agent
-// reports to be in one; reported is empty where it has not reported.
-func decideDown(l comparison, reported, source types.UID) action {
+// decideDown decides about a plan or grant for cluster source, in a member whose agent
+// reports another or the same cluster; reported is empty before the first report.
+func decideDown(c comparison, reported, source types.UID) syncAction {
 	switch {
 	case reported == "" || reported == source:
-		return decideCopy(l)
-	case !l.sourceLive:
+		return decideCopy(c)
+	case !c.sourceLive:
 		return rereadSource
 	default:
 		return otherCluster
 	}
 }
 
-// decideRoot decides about the root of a report, and so about the report. known
-// is the cluster that the hub knows; where it knows none, the copy tells it.
-// Sequences of different clusters do not compare: that of the known one holds.
-func decideRoot(l comparison, known, source types.UID) action {
-	stranger := known != source
+// decideRoot decides about the root of a report, and thereby about the whole report.
+// known is the cluster that the hub knows; if empty, the cluster of the copy counts.
+// Sequences of different clusters cannot be compared: the report of the known cluster
+// wins.
+func decideRoot(c comparison, known, source types.UID) syncAction {
+	unexpected := known != source
 	if known == "" {
-		stranger = l.exists && l.otherCluster
+		unexpected = c.exists && c.otherCluster
 	}
 	switch {
-	case stranger && !l.sourceLive:
+	case unexpected && !c.sourceLive:
 		return rereadSource
-	case stranger:
+	case unexpected:
 		return otherCluster
 	}
-	return decideCopy(l)
+	return decideCopy(c)
 }
 
-// decidePage decides about a page that a root lists which is not older than the
-// hub's. A copy of a higher sequence then is from before the member was restored
-// to an older state, and the agent has had no reason yet to write the page anew.
-func decidePage(l comparison) action {
-	if v := decideCopy(l); v != copyIsNewer {
-		return v
+// decidePage decides about a page whose root is not older than the hub's. A copy with a
+// higher sequence is then from before the member was restored from a backup, and is
+// overwritten.
+func decidePage(c comparison) syncAction {
+	if next := decideCopy(c); next != copyIsNewer {
+		return next
 	}
 	return overwriteCopy
 }
 
-// unlistedPages tells which of the pages on the hub a root does not list.
-func unlistedPages(onHub []string, lists map[string]bool) (names []string) {
+// unlistedPages returns the pages on the hub that the root does not list.
+func unlistedPages(onHub []string, listed map[string]bool) (names []string) {
 	for _, name := range onHub {
-		if !lists[name] {
+		if !listed[name] {
 			names = append(names, name)
 		}
 	}

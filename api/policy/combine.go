@@ -1,11 +1,9 @@
 package policy
 
-// Combine is the policy of a member that may have two: its own, from its policy
-// ConfigMap, and the one that the hub plans. Of both, the smaller concurrency
-// holds, so that neither side can have a cluster download more than the other
-// wants; for all other keys the hub's plan wins. Whether it goes by grants is the
-// plan's alone: without one it does not. nil stands for a policy that is
-// not there, and is returned where there is none at all.
+// Combine returns the effective policy of a member from its own policy ConfigMap and
+// the hub's plan. The smaller concurrency applies, so that neither side can exceed the
+// other's limit; the plan decides all other keys. Grants are used only if the plan says
+// so. nil means no policy; the result is nil if both are.
 func Combine(own, planned *Policy) *Policy {
 	switch {
 	case own == nil && planned == nil:

@@ -1,6 +1,5 @@
-// Package policy reads the policy ConfigMap sync-operator-policy.
-//
-// It is pure: text in, a Policy or the errors of each key out.
+// Package policy parses the policy ConfigMap sync-operator-policy. It is pure: text in,
+// a Policy or the errors of each key out.
 package policy
 
 import (
@@ -14,7 +13,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Where a cluster's policy ConfigMap stands, unless the agent is told otherwise.
+// Default location of a cluster's policy ConfigMap.
 const (
 	DefaultNamespace = "sync-operator"
 	DefaultName      = "sync-operator-policy"
@@ -22,31 +21,31 @@ const (
 
 // Policy is how a cluster syncs images.
 type Policy struct {
-	// Concurrency is how many imports may run at a time, 0 to v1alpha1.MaxSlots.
+	// Concurrency is how many imports may run at a time, from 0 to v1alpha1.MaxSlots.
 	Concurrency int32
-	// RetryLimit is how often a failed import is tried again: at most
-	// RetryLimit+1 attempts are made.
+	// RetryLimit is how often a failed import is retried: at most RetryLimit+1 attempts
+	// are made.
 	RetryLimit int32
-	// RetryBackoff is the wait before the first retry; it doubles for each
-	// further one, up to MaxRetryBackoff, and is spread by up to a fifth.
+	// RetryBackoff is the delay before the first retry. It doubles with each retry, up
+	// to MaxRetryBackoff, and is jittered by up to a fifth.
 	RetryBackoff    time.Duration
 	MaxRetryBackoff time.Duration
-	// AttemptTimeout ends an attempt, however well it gets on.
+	// AttemptTimeout ends an attempt even if it makes progress.
 	AttemptTimeout time.Duration
-	// StallTimeout ends an attempt, or gives up a VolumeSnapshot, that has not
-	// got on for so long.
+	// StallTimeout ends an attempt, or a wait for a VolumeSnapshot, without progress
+	// for this long.
 	StallTimeout time.Duration
-	// MaxPriority caps spec.priority of the images.
+	// MaxPriority caps spec.priority of images.
 	MaxPriority int32
-	// ResyncLimit is how often in 24 hours the lost storage of one image is
-	// synced again.
+	// ResyncLimit is how often in 24 hours the lost storage of one image is synced
+	// again.
 	ResyncLimit int32
-	// Preflight asks an HTTP source for the image before a slot is taken.
+	// Preflight requests an HTTP source before an image gets a slot.
 	Preflight bool
 
-	// UsesGrants has the cluster go by its grants beyond Safe imports, and for each
-	// import from one of Sources. The latter two say nothing without it. It is a
-	// hub's to ask for: see ParseConfigMap.
+	// UsesGrants: imports beyond SafeConcurrency, and all imports from Sources, need a
+	// grant of the fleet-wide budget. SafeConcurrency and Sources are ignored without
+	// it. Only a hub's plan can set it; see ParseConfigMap.
 	UsesGrants      bool
 	SafeConcurrency int32
 	Sources         Sources
@@ -67,7 +66,7 @@ func Default() Policy {
 	}
 }
 
-// KeyError says what is wrong with one key of the ConfigMap.
+// KeyError is an error in one key of the ConfigMap.
 type KeyError struct {
 	Key     string
 	Message string
@@ -75,7 +74,7 @@ type KeyError struct {
 
 func (e KeyError) Error() string { return e.Key + ": " + e.Message }
 
-// keyCodec reads and writes one key of the ConfigMap.
+// keyCodec parses and formats one key of the ConfigMap.
 type keyCodec struct {
 	parse  func(*Policy, string) error
 	format func(Policy) string
@@ -109,13 +108,13 @@ var memberKeys = map[string]keyCodec{
 	},
 }
 
-// hubKeys are the keys by which a hub has a cluster go by its grants.
+// hubKeys can be set only in a hub's plan.
 var hubKeys = map[string]keyCodec{
 	KeySafeConcurrency: int32Codec(func(p *Policy) *int32 { return &p.SafeConcurrency }, v1alpha1.MaxSlots),
 	KeyFleetSources:    {parse: func(p *Policy, s string) error { return p.Sources.unmarshal(s) }, format: func(p Policy) string { return p.Sources.marshal() }},
 }
 
-// ConfigMapKeys lists the keys that a cluster's own policy ConfigMap may have, sorted.
+// ConfigMapKeys returns the keys that a cluster's policy ConfigMap may have, sorted.
 func ConfigMapKeys() []string {
 	keys := make([]string, 0, len(memberKeys))
 	for k := range memberKeys {
@@ -125,8 +124,8 @@ func ConfigMapKeys() []string {
 	return keys
 }
 
-// ParseConfigMap reads the data of a cluster's own policy ConfigMap. The keys that are a
-// hub's to set are among the unknown ones: a cluster alone has no grants.
+// ParseConfigMap parses the data of a cluster's policy ConfigMap. Keys that only a hub
+// may set are returned as unknown: a cluster without a hub has no grants.
 func ParseConfigMap(data map[string]string) (p Policy, unknown []string, errs []KeyError) {
 	own := make(map[string]string, len(data))
 	var ignored []string
@@ -143,11 +142,10 @@ func ParseConfigMap(data map[string]string) (p Policy, unknown []string, errs []
 	return p, unknown, errs
 }
 
-// Parse reads the policy of a plan, or one that was stored. A key that is absent has its
-// default; one that is unparsable or out of range is an error, and then the
-// whole is not to be used: half a policy is nobody's intention. Keys that it
-// does not know are returned and are no error: they can be for the hub, or for
-// a later agent. Both lists are sorted by key.
+// Parse parses the policy of a plan or a stored one. A missing key has its default. If
+// any key is invalid, errs lists them all and p is not to be used: a partly applied
+// policy is nobody's intention. Unknown keys are returned and are no error: they may be
+// for the hub or for a newer agent. Both lists are sorted by key.
 func Parse(data map[string]string) (p Policy, unknown []string, errs []KeyError) {
 	p = Default()
 	for key, text := range data {
@@ -181,8 +179,8 @@ func Parse(data map[string]string) (p Policy, unknown []string, errs []KeyError)
 	return p, unknown, nil
 }
 
-// ToData writes every key of a policy; Parse(p.Data()) is p. Those by which a hub
-// limits are there only where it does.
+// ToData returns every key of a policy, so that Parse(p.ToData()) equals p. The hub's
+// keys are included only if UsesGrants is set.
 func (p Policy) ToData() map[string]string {
 	data := make(map[string]string, len(memberKeys)+len(hubKeys))
 	for key, f := range memberKeys {
@@ -197,7 +195,7 @@ func (p Policy) ToData() map[string]string {
 	return data
 }
 
-// Equal tells whether two policies say the same.
+// Equal reports whether two policies are the same.
 func (p Policy) Equal(o Policy) bool {
 	same := p.Sources.Equal(o.Sources)
 	p.Sources, o.Sources = nil, nil

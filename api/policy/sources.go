@@ -15,28 +15,27 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Keys by which a hub has a cluster go by its grants. They count in the policy of
-// a plan alone: see ParseConfigMap.
+// Keys that only a hub's plan may set; see ParseConfigMap.
 const (
-	// KeySafeConcurrency has the share that needs no grant. That it is there has the cluster
-	// go by grants.
+	// KeySafeConcurrency is the share that needs no grant. Its presence makes the
+	// cluster use grants.
 	KeySafeConcurrency = "safeConcurrency"
-	// KeyFleetSources has the groups of sources that have budgets of their own.
+	// KeyFleetSources lists the groups of sources with their own budget.
 	KeyFleetSources = "fleetSources"
 )
 
-// maxSourcesBytes bounds what each plan and each report carry.
+// maxSourcesBytes bounds the size of the groups in each plan and report.
 const maxSourcesBytes = 8192
 
 // Source is a group of hosts that images are downloaded from.
 type Source struct {
 	Name string `json:"name"`
-	// Hosts are names, or *.suffix for all names below suffix.
+	// Hosts are names, or *.suffix for all subdomains of suffix.
 	Hosts []string `json:"hosts"`
 }
 
-// Sources are the groups that have budgets of their own. Of two that a host is in,
-// the first one counts.
+// Sources are the groups with their own budget. A host belongs to the first group that
+// matches it.
 type Sources []Source
 
 // GroupOfHost returns the group of a host, as in a URL without its port.
@@ -52,8 +51,7 @@ func (s Sources) GroupOfHost(host string) (name string, found bool) {
 	return "", false
 }
 
-// GroupOfURL returns the group of the host of a URL. One that cannot be read is in
-// none.
+// GroupOfURL returns the group of a URL's host. An invalid URL is in none.
 func (s Sources) GroupOfURL(text string) (name string, found bool) {
 	if len(s) == 0 {
 		return "", false
@@ -65,12 +63,12 @@ func (s Sources) GroupOfURL(text string) (name string, found bool) {
 	return s.GroupOfHost(u.Hostname())
 }
 
-// Equal tells whether two say the same.
+// Equal reports whether two lists are the same.
 func (s Sources) Equal(o Sources) bool {
 	return slices.EqualFunc(s, o, func(a, b Source) bool { return a.Name == b.Name && slices.Equal(a.Hosts, b.Hosts) })
 }
 
-// Validate says what is wrong with the first group that is not as it should be.
+// Validate returns the first error in the groups.
 func (s Sources) Validate() error {
 	if len(s) > v1alpha1.MaxSourceGroups {
 		return fmt.Errorf("there are %d groups: the most is %d", len(s), v1alpha1.MaxSourceGroups)

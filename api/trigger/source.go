@@ -3,12 +3,14 @@ package trigger
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Source puts requests into the queue of the controller that it is a source of.
-// It never blocks, and what was poked before the controller starts is not lost.
+// Source puts requests into the queue of the controller that it is a source of. It never
+// blocks, and keeps what is enqueued before the controller starts. The zero Source is
+// ready for use.
 type Source[request comparable] struct {
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[request]
@@ -27,12 +29,16 @@ func (s *Source[request]) Start(_ context.Context, queue workqueue.TypedRateLimi
 	return nil
 }
 
-// Enqueue has a request looked at.
-func (s *Source[request]) Enqueue(r request) {
+// Enqueue adds a request to the queue.
+func (s *Source[request]) Enqueue(r request) { s.EnqueueAfter(r, 0) }
+
+// EnqueueAfter adds a request to the queue after a delay, which is none where the
+// controller has not started yet.
+func (s *Source[request]) EnqueueAfter(r request, delay time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queue != nil {
-		s.queue.Add(r)
+		s.queue.AddAfter(r, delay)
 		return
 	}
 	if s.early == nil {

@@ -9,34 +9,34 @@ import (
 // +kubebuilder:validation:Enum=Pending;Issued
 type JoinPhase string
 
-// Phases.
+// Phases of a ClusterJoin.
 const (
-	// JoinPending: the platform team has not accepted the agent's key.
+	// JoinPending: the agent's key has not been accepted yet.
 	JoinPending JoinPhase = "Pending"
-	// JoinIssued: the credential is in the status, for the holder of that key alone.
+	// JoinIssued: status.credential is set; only the holder of the key can open it.
 	JoinIssued JoinPhase = "Issued"
 )
 
-// ClusterJoinSpec is what an agent says that asks to be let in.
+// ClusterJoinSpec is an agent's registration request. It cannot be changed.
 //
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a ClusterJoin does not change: whoever presents a join token first has used it up"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a ClusterJoin cannot be changed: request a new join token and join again"
 type ClusterJoinSpec struct {
-	// clusterUID is the UID of the kube-system namespace of the agent's cluster.
-	// It stands in what people are told to compare: whoever has a join token chooses it.
+	// clusterUID is the UID of the kube-system namespace of the agent's cluster. It is
+	// not verified: whoever has the join token can choose it.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Za-z-]{1,64}$')",message="clusterUID must be the UID of the cluster's kube-system namespace"
 	// +required
 	ClusterUID types.UID `json:"clusterUID"`
-	// publicKey is the agent's X25519 key, 32 bytes in base64: what is issued is
-	// sealed for it, so that who else has the join token gets nothing.
+	// publicKey is the agent's X25519 public key, 32 bytes in base64. The credential is
+	// sealed for it, so that another holder of the join token cannot open it.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{43}=$`
 	// +required
 	PublicKey string `json:"publicKey"`
-	// account is the UID of the ServiceAccount that the join token is of. What was
-	// presented with another token than the hub has made last is removed.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Za-z-]{1,64}$')",message="account must be the UID of the ServiceAccount that the join token is of"
+	// account is the UID of the ServiceAccount of the join token. The hub deletes a
+	// request that was made with another than the newest join token.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Za-z-]{1,64}$')",message="account must be the UID of the join token's ServiceAccount"
 	// +required
 	Account types.UID `json:"account"`
-	// agentVersion that asks.
+	// agentVersion of the requesting agent.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	AgentVersion string `json:"agentVersion,omitempty"`
@@ -44,32 +44,33 @@ type ClusterJoinSpec struct {
 
 // ClusterJoinStatus is the hub's answer.
 type ClusterJoinStatus struct {
+	// phase is Pending until the key is accepted, then Issued.
 	// +optional
 	Phase JoinPhase `json:"phase,omitempty"`
-	// fingerprint of the key, to be compared with what the agent tells of its own and
-	// accepted in the MemberCluster.
+	// fingerprint of the key, to compare with the agent's log and to accept in
+	// spec.connection.pull.acceptedKey of the MemberCluster.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// message says what is waited for.
+	// message says what the request waits for.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
-	// credential is a token of the agent's ServiceAccount on the hub, sealed for
-	// publicKey (NaCl anonymous box).
+	// credential is a kubeconfig with a token of the agent's ServiceAccount on the hub,
+	// sealed for publicKey (NaCl anonymous box).
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	Credential []byte `json:"credential,omitempty"`
 }
 
-// ClusterJoin is an agent's request to be let into the fleet. It is made with a join
-// token, in the member's namespace on the hub, and goes once the agent has dialled
-// in with the credential that comes of it.
+// ClusterJoin is an agent's request to register with the hub (pull mode). The agent
+// creates it with a join token in the member's namespace on the hub; the hub deletes it
+// once the agent has connected with its credential.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=join,categories=ot
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="there is one ClusterJoin in a namespace, named default"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="the ClusterJoin of a namespace must be named default"
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.clusterUID`
 // +kubebuilder:printcolumn:name="Fingerprint",type=string,JSONPath=`.status.fingerprint`

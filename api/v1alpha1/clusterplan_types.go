@@ -5,17 +5,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MailboxName is the name of the one ClusterPlan and TransferGrant of a member,
-// and of the root of its ClusterReport: in the agent's namespace in the member,
-// in the member's namespace on the hub.
+// MailboxName is the name of a member's ClusterPlan and TransferGrant and of the root
+// of its ClusterReport: in the agent's namespace in the member, and in the member's
+// namespace on the hub.
 const MailboxName = "default"
 
-// PlanVersion orders the plans of one member: a higher epoch is newer, in one
-// epoch a higher sequence. Metadata does not tell, for it differs per copy.
+// PlanVersion orders the plans of one member: by epoch, then by sequence.
+// metadata.generation cannot, because it differs between the copies.
 type PlanVersion struct {
-	// epoch is raised when the hub finds the member ahead of what it knows to have
-	// planned itself: it was restored from a backup, or set up anew. Nothing of
-	// the former epoch that is still on its way can win then.
+	// epoch is raised when the hub finds that the member has a newer plan than the hub
+	// knows of, as after a restore from a backup. Plans of an earlier epoch never
+	// replace those of a later one.
 	// +kubebuilder:validation:Minimum=0
 	// +required
 	Epoch int64 `json:"epoch"`
@@ -23,15 +23,14 @@ type PlanVersion struct {
 	// +kubebuilder:validation:Minimum=0
 	// +required
 	Sequence int64 `json:"sequence"`
-	// hash of the plan's content: two hubs, or one before and after a restore, can
-	// have given one version to two plans.
+	// hash of the plan's content, to detect two different plans with the same version.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Hash string `json:"hash,omitempty"`
 }
 
-// Compare orders two versions: below 0 where v is older than other. The hash
-// orders nothing.
+// Compare returns a negative number if v is older than other, 0 if both have the same
+// epoch and sequence, and a positive number otherwise. It ignores the hash.
 func (v PlanVersion) Compare(other PlanVersion) int {
 	switch {
 	case v.Epoch != other.Epoch:
@@ -52,118 +51,126 @@ func compareInt64(a, b int64) int {
 	}
 }
 
-// PlannedImage is a ImageNameForVersion that the member is to have.
+// PlannedImage is a VMDiskImage that the member must have.
 type PlannedImage struct {
+	// namespace of the VMDiskImage.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Namespace string `json:"namespace"`
+	// name of the VMDiskImage.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Name string `json:"name"`
-	// spec of the ImageNameForVersion. The member's API server validates it when the agent
+	// spec of the VMDiskImage. The member's API server validates it when the agent
 	// applies it.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +required
 	Spec VMDiskImageSpec `json:"spec"`
-	// plannedAt is since when the plan has asked for this revision, by the hub's
-	// clock. It is for the hub alone.
+	// plannedAt is when the plan first asked for this revision, by the hub's clock.
+	// Only the hub uses it.
 	// +optional
 	PlannedAt *metav1.Time `json:"plannedAt,omitempty"`
 }
 
-// KeptImage is a ImageNameForVersion that the member need not have, but that is not to go
-// where it has it.
+// KeptImage is a VMDiskImage that the plan does not ask for, but that must not be
+// deleted where it exists.
 type KeptImage struct {
+	// namespace of the VMDiskImage.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Namespace string `json:"namespace"`
+	// name of the VMDiskImage.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Name string `json:"name"`
 }
 
-// RetiredImage is a ImageNameForVersion that was made because a plan asked for it, and
-// that is to go where nobody references it.
+// RetiredImage is a VMDiskImage that was created for a plan and that the agent deletes
+// when no VirtualMachine references it.
 type RetiredImage struct {
+	// namespace of the VMDiskImage.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Namespace string `json:"namespace"`
+	// name of the VMDiskImage.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Name string `json:"name"`
-	// unreferencedFor is how long no VirtualMachine must have referenced it. At 0 it
-	// is deleted at once; while it is referenced it serves on.
+	// unreferencedFor is how long no VirtualMachine must have referenced it, as in
+	// 168h. With 0s it is deleted as soon as it is unreferenced.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +required
 	UnreferencedFor metav1.Duration `json:"unreferencedFor"`
 }
 
-// PlanInquiry is a PruneReport that is being made. The member does nothing about
-// it: a plan with another inquiry is another plan, and a report that answers it was
-// made after it.
+// PlanInquiry names a PruneReport in progress. The member does nothing about it except
+// answer the plan that has it: a report that answers such a plan was made after it.
 type PlanInquiry struct {
 	// uid of the PruneReport.
 	// +required
 	UID types.UID `json:"uid"`
-	// epoch and sequence of the first plan that carried it.
+	// epoch of the first plan that had this inquiry.
 	// +kubebuilder:validation:Minimum=0
 	// +required
 	Epoch int64 `json:"epoch"`
+	// sequence of the first plan that had this inquiry.
 	// +kubebuilder:validation:Minimum=0
 	// +required
 	Sequence int64 `json:"sequence"`
 }
 
-// PlannedPrune is a ImageNameForVersion that an ImagePrune has deleted, if the member finds
-// it as it was reported: this very object, of this revision, wanted by no plan, and
-// held by nobody now and since.
+// PlannedPrune is a VMDiskImage to delete for an ImagePrune, if the member finds it as
+// it was reported: the same object and revision, not in the plan, and not referenced
+// now or since.
 type PlannedPrune struct {
+	// namespace of the VMDiskImage.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Namespace string `json:"namespace"`
+	// name of the VMDiskImage.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Name string `json:"name"`
-	// imageUID is that of the ImageNameForVersion.
+	// imageUID is the UID of the VMDiskImage.
 	// +required
 	ImageUID types.UID `json:"imageUID"`
 	// revision of its source.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// unreferencedSince is since when no VirtualMachine had referenced it when it was
-	// reported, in seconds since 1970 by the member's clock: one that was referenced
-	// since is not what was reviewed.
+	// unreferencedSince is the time since which no VirtualMachine had referenced the
+	// image when it was reported, in Unix seconds by the member's clock. An image that
+	// was referenced later is skipped.
 	// +required
 	UnreferencedSince int64 `json:"unreferencedSince"`
-	// others: it goes also where no plan has made it.
+	// others allows deleting the image even if no plan created it.
 	// +optional
 	Others bool `json:"others,omitempty"`
 	// uid of the ImagePrune.
 	// +required
 	UID types.UID `json:"uid"`
-	// undoWindow is how long it serves on from when the member takes this up.
+	// undoWindow is how long the image stays usable after the member starts the prune.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +required
 	UndoWindow metav1.Duration `json:"undoWindow"`
-	// undo: it is to stay after all.
+	// undo cancels the prune; the image stays.
 	// +optional
 	Undo bool `json:"undo,omitempty"`
 }
 
-// Bounds of a plan, so that it fits into one object.
+// Limits that keep a plan small enough for one object.
 const (
 	MaxPlannedImages = 500
 	MaxKeptImages    = 2000
@@ -172,62 +179,63 @@ const (
 	MaxPlannedPrunes = 500
 )
 
-// ClusterPlanSpec is all that the hub wants of a member.
+// ClusterPlanSpec is everything that the hub wants from one member.
 type ClusterPlanSpec struct {
 	PlanVersion `json:",inline"`
-	// clusterUID is the UID of the member's kube-system namespace, for which this
-	// plan was made: another cluster under the same name refuses it.
+	// clusterUID is the UID of the member's kube-system namespace that this plan was
+	// made for. Another cluster under the same name refuses it.
 	// +kubebuilder:validation:XValidation:rule="size(self) > 0",message="clusterUID must be the UID of the cluster's kube-system namespace"
 	// +required
 	ClusterUID types.UID `json:"clusterUID"`
-	// policy of the member, every key. Where the member has a policy ConfigMap of
-	// its own, the smaller concurrency holds, and this plan wins for all other
-	// keys. Without it the plan says nothing about the policy.
+	// policy of the member, with every key. If the member also has a policy ConfigMap,
+	// the smaller concurrency applies, and the plan decides all other keys. If absent,
+	// the plan sets no policy.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	Policy map[string]string `json:"policy,omitempty"`
-	// policySource says where policy comes from, for people.
+	// policySource says where the policy comes from, for people.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	PolicySource string `json:"policySource,omitempty"`
-	// heldPolicy is the hash of the policy that the hub's ConfigMap asks for and
-	// that this plan does not carry: the hub was restored to an older state than
-	// the member's, and the ConfigMap was not changed since.
+	// heldPolicy is the hash of the policy in the hub's ConfigMap if this plan does not
+	// apply it: the hub was restored to a state older than the member's, and the
+	// ConfigMap has not been changed since.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	HeldPolicy string `json:"heldPolicy,omitempty"`
-	// images that the member is to have.
+	// images that the member must have.
 	// +kubebuilder:validation:MaxItems=500
 	// +listType=map
 	// +listMapKey=namespace
 	// +listMapKey=name
 	// +optional
 	Images []PlannedImage `json:"images,omitempty"`
-	// kept are images that are not to go, though the plan does not ask for them.
+	// kept lists images that must not be deleted, although the plan does not ask for
+	// them.
 	// +kubebuilder:validation:MaxItems=2000
 	// +listType=map
 	// +listMapKey=namespace
 	// +listMapKey=name
 	// +optional
 	Kept []KeptImage `json:"kept,omitempty"`
-	// retired are images that plans have asked for, and that are to go where nobody
-	// references them. What images or kept names, or what somebody else has made, is
-	// left alone.
+	// retired lists images that were created for plans and are deleted when
+	// unreferenced. An image that is also in images or kept, or that somebody else
+	// created, is left alone.
 	// +kubebuilder:validation:MaxItems=2000
 	// +listType=map
 	// +listMapKey=namespace
 	// +listMapKey=name
 	// +optional
 	Retired []RetiredImage `json:"retired,omitempty"`
-	// inquiries are PruneReports that are being made.
+	// inquiries are the PruneReports in progress.
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=uid
 	// +optional
 	Inquiries []PlanInquiry `json:"inquiries,omitempty"`
-	// prunes are images that are to go where they are still as they were reported.
-	// What images or kept names stays. One that is not named any more and has not
-	// been deleted is undone.
+	// prunes lists images to delete if they still are as reported. An image that is
+	// also in images or kept stays. A prune that is removed from the list before the
+	// image is deleted is undone.
 	// +kubebuilder:validation:MaxItems=500
 	// +listType=map
 	// +listMapKey=namespace
@@ -236,12 +244,13 @@ type ClusterPlanSpec struct {
 	Prunes []PlannedPrune `json:"prunes,omitempty"`
 }
 
-// ClusterPlan carries what the hub wants of one member, in full. Losing or
-// repeating a copy does no harm, and an older one never replaces a newer one.
+// ClusterPlan holds everything that the hub wants from one member. It always carries
+// the full state: losing or repeating a copy is harmless, and an older one never
+// replaces a newer one.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=plan,categories=ot
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="there is one ClusterPlan in a namespace, named default"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="the ClusterPlan of a namespace must be named default"
 // +kubebuilder:printcolumn:name="Epoch",type=integer,JSONPath=`.spec.epoch`
 // +kubebuilder:printcolumn:name="Sequence",type=integer,JSONPath=`.spec.sequence`
 // +kubebuilder:printcolumn:name="Concurrency",type=string,JSONPath=`.spec.policy.concurrency`

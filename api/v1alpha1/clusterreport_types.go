@@ -5,39 +5,39 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Bounds of a report.
+// Limits of a report.
 const (
-	// MaxReportPages is how many pages a report can have.
+	// MaxReportPages is the maximum number of pages.
 	MaxReportPages = 256
-	// MaxReportedImages is how many images a page can have.
+	// MaxReportedImages is the maximum number of images on a page.
 	MaxReportedImages = 128
-	// MaxReportedOrphans is how many orphans the root names.
+	// MaxReportedOrphans is the maximum number of orphans that the root lists.
 	MaxReportedOrphans = 32
 )
 
-// PlanItemState is what the agent did about a planned image.
+// PlanItemState is what the agent did with a planned image.
 //
 // +kubebuilder:validation:Enum=Applied;NotOurs;Rejected;Waiting
 type PlanItemState string
 
 // States of a planned image.
 const (
-	// PlanItemApplied: the ImageNameForVersion is as the plan says.
+	// PlanItemApplied: the VMDiskImage has the planned spec.
 	PlanItemApplied PlanItemState = "Applied"
-	// PlanItemNotOurs: somebody else has made a ImageNameForVersion of that name; it is
-	// left alone.
+	// PlanItemNotOurs: somebody else created a VMDiskImage with that name; the agent
+	// leaves it alone.
 	PlanItemNotOurs PlanItemState = "NotOurs"
-	// PlanItemRejected: the member's API server refuses it as the plan says it.
+	// PlanItemRejected: the member's API server refused the planned spec.
 	PlanItemRejected PlanItemState = "Rejected"
-	// PlanItemWaiting: not done yet; the message says what for.
+	// PlanItemWaiting: not applied yet; see the message.
 	PlanItemWaiting PlanItemState = "Waiting"
 )
 
-// PlanItemReport is what became of a planned image.
+// PlanItemReport is what the agent did with a planned image.
 type PlanItemReport struct {
 	// +required
 	State PlanItemState `json:"state"`
-	// revision that the plan asked for; an older agent does not say it.
+	// revision that the plan asked for. Agents of older versions do not set it.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	Revision string `json:"revision,omitempty"`
@@ -46,29 +46,29 @@ type PlanItemReport struct {
 	Message string `json:"message,omitempty"`
 }
 
-// ImageOrigin says who has made a ImageNameForVersion.
+// ImageOrigin says who created a VMDiskImage.
 //
 // +kubebuilder:validation:Enum=Plan;Template
 type ImageOrigin string
 
-// Origins of a ImageNameForVersion; empty for one that somebody else has made.
+// Origins of a VMDiskImage; empty if somebody else created it.
 const (
-	// OriginPlan: the agent, because a plan asked for it.
+	// OriginPlan: the agent created it for a plan.
 	OriginPlan ImageOrigin = "Plan"
-	// OriginTemplate: the agent, from the template of a VirtualMachine.
+	// OriginTemplate: the agent created it from the template of a VirtualMachine.
 	OriginTemplate ImageOrigin = "Template"
 )
 
-// ReportedPrune is what became of a PlannedPrune.
+// ReportedPrune is the progress of a PlannedPrune.
 type ReportedPrune struct {
 	PruneStatus `json:",inline"`
-	// imageUID is that of the ImageNameForVersion that was to be pruned.
+	// imageUID is the UID of the VMDiskImage to prune.
 	// +required
 	ImageUID types.UID `json:"imageUID"`
 }
 
-// ReportedImage is one ImageNameForVersion of a member, or one that is not there and that
-// the plan names: as one that is to be there, or to be pruned.
+// ReportedImage is one VMDiskImage of a member. It also stands for an image that does
+// not exist but that the plan lists, to create or to prune.
 type ReportedImage struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +required
@@ -76,23 +76,23 @@ type ReportedImage struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
-	// uid of the ImageNameForVersion; empty where there is none.
+	// uid of the VMDiskImage; empty if it does not exist.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// origin says who has made it.
+	// origin says who created it; empty for people and CI.
 	// +optional
 	Origin ImageOrigin `json:"origin,omitempty"`
-	// source is what the image is downloaded from: sourceType, url and checksum in
-	// one text. Two images of one source are the same image under two names.
+	// source is what the image is downloaded from: sourceType, url and checksum in one
+	// string. Images with the same source are the same image under several names.
 	// +kubebuilder:validation:MaxLength=2560
 	// +optional
 	Source string `json:"source,omitempty"`
-	// revision that phase and reason are about: what the spec asked for when the
-	// agent looked at it last.
+	// revision that phase and reason are about: the one that the spec asked for when
+	// the agent last reconciled it.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// servingRevision is the one that VMs are cloned from; empty for none.
+	// servingRevision is the revision that VMs are cloned from; empty if none.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	ServingRevision string `json:"servingRevision,omitempty"`
@@ -100,41 +100,39 @@ type ReportedImage struct {
 	Phase Phase `json:"phase,omitempty"`
 	// +optional
 	Reason Reason `json:"reason,omitempty"`
-	// message as in the image's status, cut to fit.
+	// message of the image's status, truncated.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
 	// references is how many VirtualMachines need the image.
 	// +optional
 	References int32 `json:"references"`
-	// unreferencedSince is when that was last seen to become 0, by the member's
-	// clock.
+	// unreferencedSince is when references last became 0, by the member's clock.
 	// +optional
 	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
-	// bytes that the image's storage takes, as provisioned: spec.diskSize for each
-	// revision that is imported.
+	// bytes of storage that the image takes, as provisioned: spec.diskSize for each
+	// imported revision.
 	// +optional
 	Bytes int64 `json:"bytes,omitempty"`
-	// downloadBytes is the size of the download, as far as it is known.
+	// downloadBytes is the size of the download, if known.
 	// +optional
 	DownloadBytes int64 `json:"downloadBytes,omitempty"`
-	// attempts that were begun for the current revision.
+	// attempts started for the current revision.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
 	// syncedAt is when the current revision was imported, by the member's clock.
 	// +optional
 	SyncedAt *metav1.Time `json:"syncedAt,omitempty"`
-	// plan is what became of the plan's wish for it; empty for images that the
-	// plan does not name.
+	// plan says what the agent did with the planned image; absent if the plan does not
+	// list it.
 	// +optional
 	Plan *PlanItemReport `json:"plan,omitempty"`
-	// prune is what became of the prune that the plan asks for, or that it asked for
-	// last.
+	// prune is the progress of the current or last prune of the image.
 	// +optional
 	Prune *ReportedPrune `json:"prune,omitempty"`
 }
 
-// ReportPage holds the images of a member whose key falls into it.
+// ReportPage holds some of a member's images: those whose key hashes to this page.
 type ReportPage struct {
 	// +kubebuilder:validation:MaxItems=128
 	// +listType=atomic
@@ -142,174 +140,178 @@ type ReportPage struct {
 	Images []ReportedImage `json:"images,omitempty"`
 }
 
-// PageRef names a page as it was when the root was written.
+// PageRef names a page as of when the root was written.
 type PageRef struct {
-	// name of the ClusterReport.
+	// name of the ClusterReport that is the page.
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Name string `json:"name"`
 	// sequence of the page.
 	// +required
 	Sequence int64 `json:"sequence"`
-	// images on it.
+	// images is how many images the page has.
 	// +optional
 	Images int32 `json:"images"`
 }
 
-// SourceDemand is how many imports a member runs, and could run, from one group of
-// sources.
+// SourceDemand is how many imports from one group of sources a member runs and could
+// run.
 type SourceDemand struct {
 	// name of the group in the plan's policy.
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Name string `json:"name"`
+	// running is how many imports run.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Running int32 `json:"running"`
-	// wanted includes running.
+	// wanted is how many could run, including the running ones.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Wanted int32 `json:"wanted"`
 }
 
-// ReportedTransfers is a member's request for a part of the fleet-wide budget, and
-// what it goes by.
+// ReportedTransfers is a member's request for a part of the fleet-wide budget, and the
+// grant that it uses.
 type ReportedTransfers struct {
-	// limited: the acknowledged plan has the member go by grants. Otherwise it goes by
-	// its policy's concurrency alone.
+	// limited: the acknowledged plan makes the member use grants. Otherwise only its
+	// policy's concurrency counts.
 	// +optional
 	Limited bool `json:"limited,omitempty"`
-	// safe is how many imports it may run without a grant, from no group of sources.
+	// safe is how many imports may run without a grant. Imports from a group of sources
+	// always need one.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Safe int32 `json:"safe,omitempty"`
-	// nonce of the newest request; empty while nothing is asked for. It tells the boot
-	// of the process that asks.
+	// nonce of the newest request; empty while the member requests nothing. It contains
+	// the boot ID of the requesting process.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Nonce string `json:"nonce,omitempty"`
-	// wanted is how many imports could run, those that run included, were there no
-	// fleet-wide budget: never more than the policy's concurrency, unless more run.
+	// wanted is how many imports could run without a fleet-wide budget, including the
+	// running ones. It is at most the policy's concurrency, unless more imports run.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Wanted int32 `json:"wanted"`
-	// sources are the parts of that which are from a group, in the plan's order.
+	// sources are the parts of wanted that belong to groups of sources, in the plan's
+	// order.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Sources []SourceDemand `json:"sources,omitempty"`
-	// grant is the sequence of the newest grant that was taken up; what came before it
-	// is not gone by any more. The ledger was written under it.
+	// grant is the sequence of the newest grant that the ledger was written under. The
+	// member uses no earlier grant any more.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9007199254740991
 	// +optional
 	Grant int64 `json:"grant,omitempty"`
-	// slots of it; 0 once it has ended, or where it answers another process's request.
+	// slots of that grant; 0 if it has expired or answers another process.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Slots int32 `json:"slots,omitempty"`
 }
 
-// ReportRoot is a member in short, and the list of its pages.
+// ReportRoot is the summary of a member and the list of its report pages.
 type ReportRoot struct {
-	// observedAt is when the agent last looked, by the member's clock. It moves
-	// with every heartbeat.
+	// observedAt is when the agent last observed this state, by the member's clock. It
+	// changes with every heartbeat.
 	// +required
 	ObservedAt metav1.Time `json:"observedAt"`
-	// heartbeatSeconds is how often observedAt moves at least.
+	// heartbeatSeconds is the longest time between two updates of observedAt.
 	// +kubebuilder:validation:Minimum=1
 	// +required
 	HeartbeatSeconds int32 `json:"heartbeatSeconds"`
-	// bootID of the agent process that wrote this.
+	// bootID identifies the agent process that wrote this.
 	// +kubebuilder:validation:MaxLength=64
 	// +required
 	BootID string `json:"bootID"`
-	// agentVersion is the version of that process.
+	// agentVersion of that process.
 	// +kubebuilder:validation:MaxLength=128
 	// +required
 	AgentVersion string `json:"agentVersion"`
 
-	// plan under which the member's ledger was last written: it is acknowledged.
+	// plan is the acknowledged plan: the one under which the ledger was last written.
 	// +optional
 	Plan *PlanVersion `json:"plan,omitempty"`
-	// answeredPlan is the plan that this report answers: it was acknowledged before
-	// the images were looked at that the pages tell of, and all pages are as the agent
-	// has them. An agent that does not know prunes does not say it.
+	// answeredPlan is the plan that this report answers: the plan was acknowledged
+	// before the reported images were read, and all pages are complete. Agents that do
+	// not support prunes do not set it.
 	// +optional
 	AnsweredPlan *PlanVersion `json:"answeredPlan,omitempty"`
-	// planPolicy is what that plan said about the policy, so that a hub that was
-	// restored from a backup does not undo what it has forgotten; none where the plan
-	// is gone.
+	// planPolicy is the policy of that plan, so that a hub that was restored from a
+	// backup does not revert it. Absent if the plan was deleted.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	PlanPolicy map[string]string `json:"planPolicy,omitempty"`
-	// planPolicySource is that plan's policySource.
+	// planPolicySource is the policySource of that plan.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	PlanPolicySource string `json:"planPolicySource,omitempty"`
-	// policy that is in force in the member, every key.
+	// policy that the member applies, with every key.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	Policy map[string]string `json:"policy,omitempty"`
 
-	// budget and slots are those of the member's SyncLedger; noLedger says that
-	// there is none yet.
+	// budget of the member's SyncLedger.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Budget int32 `json:"budget"`
+	// slots taken in the member's SyncLedger.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	// +optional
 	Slots int32 `json:"slots"`
+	// noLedger: the SyncLedger does not exist yet.
 	// +optional
 	NoLedger bool `json:"noLedger,omitempty"`
-	// transfers is what it asks of the fleet-wide budget; an agent that knows of none
-	// does not say it.
+	// transfers is the member's request for the fleet-wide budget. Agents that do not
+	// support budgets do not set it.
 	// +optional
 	Transfers *ReportedTransfers `json:"transfers,omitempty"`
 	// phases counts the member's images per phase.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	Phases map[Phase]int32 `json:"phases,omitempty"`
-	// images is how many there are.
+	// images is how many images the member has.
 	// +optional
 	Images int32 `json:"images"`
-	// omittedImages is how many the pages have no room for.
+	// omittedImages is how many images do not fit into the pages.
 	// +optional
 	OmittedImages int32 `json:"omittedImages,omitempty"`
-	// references is how many VirtualMachines need an image, over all images.
+	// references is how many VirtualMachines need an image, summed over all images.
 	// +optional
 	References int32 `json:"references"`
-	// oldestQueuedSince is when the image that waits longest was created.
+	// oldestQueuedSince is the creation time of the image that has been queued longest.
 	// +optional
 	OldestQueuedSince *metav1.Time `json:"oldestQueuedSince,omitempty"`
 
-	// orphans are the first objects of storage that were made for images which are
-	// not there any more, by kind, namespace and name.
+	// orphans lists, by kind, namespace and name, the first storage objects of images
+	// that no longer exist.
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	// +optional
 	Orphans []OrphanedObject `json:"orphans,omitempty"`
-	// orphanCount is how many there are, and orphanBytes what they take.
+	// orphanCount is how many orphans exist.
 	// +optional
 	OrphanCount int32 `json:"orphanCount,omitempty"`
+	// orphanBytes is the storage that they take.
 	// +optional
 	OrphanBytes int64 `json:"orphanBytes,omitempty"`
 
-	// conditions of the member's SyncLedger, and of what the agent made of the plan.
+	// conditions of the member's SyncLedger and of its handling of the plan.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// pages that the report consists of.
+	// pages of the report.
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=map
 	// +listMapKey=name
@@ -317,14 +319,14 @@ type ReportRoot struct {
 	Pages []PageRef `json:"pages,omitempty"`
 }
 
-// ClusterReport is what a member tells the hub: a root named default, and pages
-// that it lists. They carry full state. A page is written before the root that
-// lists it; what the root does not list is of no account.
+// ClusterReport is what a member reports to the hub: a root named default, and pages
+// that the root lists. It always carries the full state. A page is written before the
+// root that lists it; a page that the root does not list is ignored.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=report,categories=ot
-// +kubebuilder:validation:XValidation:rule="(self.metadata.name == 'default') == has(self.root)",message="the ClusterReport named default is the root, all others are pages"
-// +kubebuilder:validation:XValidation:rule="has(self.root) != has(self.page)",message="a ClusterReport is either the root or a page"
+// +kubebuilder:validation:XValidation:rule="(self.metadata.name == 'default') == has(self.root)",message="the ClusterReport named default must have root, and all others page"
+// +kubebuilder:validation:XValidation:rule="has(self.root) != has(self.page)",message="a ClusterReport must have either root or page"
 // +kubebuilder:printcolumn:name="Sequence",type=integer,JSONPath=`.sequence`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.root.agentVersion`
 // +kubebuilder:printcolumn:name="Budget",type=integer,JSONPath=`.root.budget`
@@ -341,13 +343,15 @@ type ClusterReport struct {
 	// +required
 	ClusterUID types.UID `json:"clusterUID"`
 	// sequence is higher in every later write of this object. It is at least the
-	// member's clock in milliseconds, so that an agent whose cluster was restored
-	// from a backup goes on above what it had written before.
+	// member's clock in milliseconds, so that it also rises after the cluster is
+	// restored from a backup.
 	// +kubebuilder:validation:Minimum=1
 	// +required
 	Sequence int64 `json:"sequence"`
+	// root is set in the ClusterReport named default only.
 	// +optional
 	Root *ReportRoot `json:"root,omitempty"`
+	// page is set in all other ClusterReports.
 	// +optional
 	Page *ReportPage `json:"page,omitempty"`
 }

@@ -5,19 +5,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Placement says which clusters of the fleet are meant: those that the selector
-// selects and those that are named, without those that are excluded.
+// Placement selects clusters of the fleet: those that the selector matches and those
+// that are named, except the excluded ones.
 type Placement struct {
 	// clusterSelector selects MemberClusters by their labels; {} selects all.
 	// +optional
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
-	// clusterNames are MemberClusters that are meant whatever their labels.
+	// clusterNames adds MemberClusters by name, whatever their labels.
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=53
 	// +listType=set
 	// +optional
 	ClusterNames []string `json:"clusterNames,omitempty"`
-	// excludedClusters are never meant.
+	// excludedClusters removes MemberClusters by name.
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=53
 	// +listType=set
@@ -25,115 +25,118 @@ type Placement struct {
 	ExcludedClusters []string `json:"excludedClusters,omitempty"`
 }
 
-// Wave is a part of the fleet that is rolled out to before the next one. A
-// cluster belongs to the first wave whose selector selects it. Those that none
-// selects make up a last wave, named rest.
+// Wave is a part of the fleet that gets the image before the next part. A cluster
+// belongs to the first wave whose selector matches it. Clusters that no selector
+// matches form the last wave, named rest.
 type Wave struct {
+	// name of the wave, as in canary. The name rest is reserved.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a wave must consist of a-z, 0-9 and -, as in canary"
-	// +kubebuilder:validation:XValidation:rule="self != 'rest'",message="rest is the wave of the clusters that no other wave selects: give this one another name"
+	// +kubebuilder:validation:XValidation:rule="self != 'rest'",message="rest is reserved for the clusters that no other wave selects: choose another name"
 	// +required
 	Name string `json:"name"`
 	// clusterSelector selects MemberClusters of the placement by their labels.
 	// +required
 	ClusterSelector metav1.LabelSelector `json:"clusterSelector"`
-	// maxConcurrency is how many clusters of the wave may be on their way at a time,
-	// a number or a part of the wave as in 25%, at least 1. Default: that of the
-	// rollout.
+	// maxConcurrency is how many clusters of the wave may be in progress at a time: a
+	// number, or a percentage of the wave as in 25%; at least 1. Default: the rollout's
+	// maxConcurrency.
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^([1-9][0-9]?|100)%$`
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.endsWith('%') && !self.startsWith('0') && (size(self) <= 3 || self == '100%')",message="maxConcurrency must be a number from 1 or a part as in 25%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.endsWith('%') && !self.startsWith('0') && (size(self) <= 3 || self == '100%')",message="maxConcurrency must be at least 1, or a percentage as in 25%"
 	// +optional
 	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
-	// minSuccessTime is how long the wave has to have been done before the next one
-	// begins, as in 1h. Default: that of the rollout.
+	// minSuccessTime is how long the wave must have been done before the next one
+	// starts, as in 1h. Default: the rollout's minSuccessTime.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="minSuccessTime must be a duration in hours, minutes and seconds, as in 1h30m"
 	// +optional
 	MinSuccessTime *metav1.Duration `json:"minSuccessTime,omitempty"`
-	// requireApproval keeps the wave from beginning before somebody has approved of
-	// it in spec.approvals.
+	// requireApproval stops the rollout before this wave until spec.approvals has an
+	// approval for it.
 	// +optional
 	RequireApproval bool `json:"requireApproval,omitempty"`
 }
 
-// WaveRest is the name of the wave of the clusters that no other wave selects.
+// WaveRest is the name of the wave of clusters that no other wave selects.
 const WaveRest = "rest"
 
-// OfflineClusters says what becomes of a wave with clusters that are offline.
+// OfflineClusters says how a wave treats clusters that are offline.
 //
 // +kubebuilder:validation:Enum=Defer;Wait
 type OfflineClusters string
 
-// What becomes of a wave with clusters that are offline.
+// Treatment of clusters that are offline.
 const (
-	// OfflineDefer: the wave goes on without them; they catch up when they are back.
+	// OfflineDefer: the wave continues without them; they catch up when they are back.
 	OfflineDefer OfflineClusters = "Defer"
 	// OfflineWait: the wave is not done before they are.
 	OfflineWait OfflineClusters = "Wait"
 )
 
-// Rollout says in which order and how fast the clusters get the image. The words
-// are those of Open Cluster Management.
+// Rollout says in which order and how fast the clusters get the image. The terms are
+// those of Open Cluster Management.
 type Rollout struct {
-	// waves, in their order. Without any, all clusters are in wave rest.
+	// waves, in order. Default: all clusters are in wave rest.
 	// +kubebuilder:validation:MaxItems=20
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Waves []Wave `json:"waves,omitempty"`
-	// maxConcurrency of a wave that says nothing else, and of wave rest. Default: no
-	// limit but each cluster's own budget.
+	// maxConcurrency of wave rest and of waves that set none: a number, or a percentage
+	// of the wave as in 25%. Default: unlimited; each cluster's own budget still
+	// applies.
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="maxConcurrency must be a number from 1 or a part as in 25%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="maxConcurrency must be at least 1, or a percentage as in 25%"
 	// +optional
 	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
-	// minSuccessTime of a wave that says nothing else. Default: 0s.
+	// minSuccessTime of waves that set none, as in 1h. Default: 0s.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="minSuccessTime must be a duration in hours, minutes and seconds, as in 1h30m"
 	// +optional
 	MinSuccessTime *metav1.Duration `json:"minSuccessTime,omitempty"`
-	// maxFailures is how many clusters may have failed before no more are begun, a
-	// number or a part of the placement as in 5%, rounded down. Default: 0.
+	// maxFailures is how many clusters may fail before no more clusters are started: a
+	// number, or a percentage of the placement as in 5%, rounded down. Default: 0.
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^([0-9]|[1-9][0-9]|100)%$')",message="maxFailures must be a number from 0 or a part as in 5%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^([0-9]|[1-9][0-9]|100)%$')",message="maxFailures must be at least 0, or a percentage as in 5%"
 	// +optional
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 	// progressDeadline is how long a cluster may take, counted while it is online,
-	// until it counts as failed. Default: as long as it needs.
+	// before it counts as failed, as in 6h. Default: unlimited.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) > duration('0s')",message="progressDeadline must be a duration in hours, minutes and seconds, as in 6h"
 	// +optional
 	ProgressDeadline *metav1.Duration `json:"progressDeadline,omitempty"`
-	// paused: no further cluster is begun. What is on its way goes on.
+	// paused starts no more clusters. Clusters in progress continue.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
-	// offlineClusters says whether a wave waits for clusters that are offline.
+	// offlineClusters says how a wave treats offline clusters: Defer continues without
+	// them, Wait waits for them. Default: Defer.
 	// +kubebuilder:default=Defer
 	// +optional
 	OfflineClusters OfflineClusters `json:"offlineClusters,omitempty"`
 }
 
-// Approval lets a wave of one version begin.
+// Approval allows one wave to start with one version.
 type Approval struct {
-	// wave that may begin.
+	// wave that may start.
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Wave string `json:"wave"`
-	// version that it may begin with: what was approved of one does not hold for
-	// the next.
+	// version that may start. An approval does not apply to later versions.
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Version string `json:"version"`
-	// by is the user who approves. The hub's chart has it be the one who writes it.
+	// by is the user who approves. With the hub chart's admission policy it must be the
+	// user who writes the approval.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	By string `json:"by"`
-	// at is when, for people, as in 2026-01-02T15:04:05Z.
+	// at is the time of the approval, for people, as in 2026-01-02T15:04:05Z.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Format=date-time
 	// +kubebuilder:validation:Pattern=`^[0-9-]{10}T[0-9:]{8}([.][0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
@@ -141,19 +144,19 @@ type Approval struct {
 	At *metav1.Time `json:"at,omitempty"`
 }
 
-// Retention says what becomes of versions that newer ones have taken the place of.
+// Retention says what happens to versions that a newer one replaced.
 type Retention struct {
-	// keepVersions is how many versions are kept, the current one included. Those
-	// are never deleted for want of references.
+	// keepVersions is how many versions are kept, including the current one. They are
+	// never deleted for being unreferenced. Default: 2.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10
 	// +kubebuilder:default=2
 	// +optional
 	KeepVersions int32 `json:"keepVersions,omitempty"`
-	// keepUnreferencedFor has the images of older versions deleted in each cluster
-	// once no VirtualMachine has referenced them for so long, as in 168h, and, where
-	// the current version is to come, once that is there. Without it
-	// they stay until somebody deletes them.
+	// keepUnreferencedFor deletes images of older versions in each cluster once no
+	// VirtualMachine has referenced them for this long, as in 168h, and the current
+	// version is ready there if the cluster is to have it. Default: they are not
+	// deleted.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="keepUnreferencedFor must be a duration in hours, minutes and seconds, as in 168h"
@@ -161,54 +164,57 @@ type Retention struct {
 	KeepUnreferencedFor *metav1.Duration `json:"keepUnreferencedFor,omitempty"`
 }
 
-// DefaultKeepVersions is how many versions are kept where spec.retention is not set.
+// DefaultKeepVersions is how many versions are kept without spec.retention.
 const DefaultKeepVersions = 2
 
-// DeletionPolicy says what becomes of a FleetDiskImage's images when it is deleted.
+// DeletionPolicy says what happens to the images of a FleetDiskImage when it is
+// deleted.
 //
 // +kubebuilder:validation:Enum=Retain;Delete
 type DeletionPolicy string
 
-// What becomes of the images in the members.
+// Deletion policies.
 const (
-	// DeletionRetain leaves them, though nobody wants them any more.
+	// DeletionRetain keeps the images in the members; nothing protects them any more.
 	DeletionRetain DeletionPolicy = "Retain"
-	// DeletionDelete deletes those of every version, each one when no VirtualMachine
-	// references it any more. The FleetDiskImage stays until each cluster has said so.
+	// DeletionDelete deletes the images of every version, each once no VirtualMachine
+	// references it. The FleetDiskImage stays until every cluster has confirmed that.
 	DeletionDelete DeletionPolicy = "Delete"
 )
 
-// FleetDiskImageSpec says which disk image which clusters are to have, and how it
-// gets there.
+// FleetDiskImageSpec says which disk image which clusters get, and how it is rolled
+// out.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.approvals) || self.approvals.all(a, a.wave == 'rest' || (has(self.rollout) && has(self.rollout.waves) && self.rollout.waves.exists(w, w.name == a.wave)))",message="approvals name a wave that spec.rollout.waves does not have"
+// +kubebuilder:validation:XValidation:rule="!has(self.approvals) || self.approvals.all(a, a.wave == 'rest' || (has(self.rollout) && has(self.rollout.waves) && self.rollout.waves.exists(w, w.name == a.wave)))",message="approvals name a wave that is not in spec.rollout.waves: correct the name, or add the wave"
 type FleetDiskImageSpec struct {
-	// version of the image. Each version is a ImageNameForVersion of its own in the members,
-	// <imageName>-<version>, beside those of the versions before it.
+	// version of the image, as in 2.1.0. Each version is a VMDiskImage of its own in
+	// the members, named <imageName>-<version>, beside those of earlier versions.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="version becomes part of a name: it must consist of a-z, 0-9, - and ., as in 2.1.0"
 	// +required
 	Version string `json:"version"`
-	// imageName is the first part of the VMDiskImages' names. Default: the name of
-	// the FleetDiskImage.
+	// imageName is the first part of the VMDiskImages' names. Default: the name of the
+	// FleetDiskImage.
 	// +kubebuilder:validation:MaxLength=180
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="imageName must consist of a-z, 0-9, - and ., as in ubuntu"
 	// +optional
 	ImageName string `json:"imageName,omitempty"`
-	// targetNamespace of the VMDiskImages in the members. It is not created.
+	// targetNamespace is the namespace of the VMDiskImages in the members. It must
+	// exist there.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="targetNamespace must be the name of a namespace"
 	// +required
 	TargetNamespace string `json:"targetNamespace"`
-	// template of the VMDiskImages. A change of its source without another version is
-	// rolled out, too, as another revision of the same VMDiskImages.
+	// template of the VMDiskImages. Changing its source without a new version is also
+	// rolled out, as a new revision of the same VMDiskImages.
 	// +required
 	Template VMDiskImageSpec `json:"template"`
-	// placement says which clusters get the image. One that is not placed any more
-	// keeps what it has, unprotected.
-	// +kubebuilder:validation:XValidation:rule="has(self.clusterSelector) || (has(self.clusterNames) && size(self.clusterNames) > 0)",message="placement names no cluster: set clusterSelector ({} for all) or clusterNames"
+	// placement selects the clusters that get the image. A cluster that is no longer
+	// selected keeps its images, unprotected.
+	// +kubebuilder:validation:XValidation:rule="has(self.clusterSelector) || (has(self.clusterNames) && size(self.clusterNames) > 0)",message="placement selects no cluster: set clusterSelector ({} for all) or clusterNames"
 	// +required
 	Placement Placement `json:"placement"`
+	// rollout says in which order and how fast clusters get the image.
 	// +optional
 	Rollout Rollout `json:"rollout,omitempty"`
 	// approvals of waves that have requireApproval.
@@ -218,98 +224,105 @@ type FleetDiskImageSpec struct {
 	// +listMapKey=version
 	// +optional
 	Approvals []Approval `json:"approvals,omitempty"`
+	// retention says what happens to replaced versions. Default: keep 2 versions and
+	// delete none.
 	// +optional
 	Retention *Retention `json:"retention,omitempty"`
+	// deletionPolicy says what happens to the images in the members when this object is
+	// deleted: Retain keeps them, Delete deletes each once it is unreferenced. Default:
+	// Retain.
 	// +kubebuilder:default=Retain
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 }
 
-// RolloutPhase is where the rollout of a version is.
+// RolloutPhase is the phase of the rollout of a version.
 //
 // +kubebuilder:validation:Enum=Progressing;Waiting;Succeeded;Failed
 type RolloutPhase string
 
-// Phases of a rollout. What is Succeeded or Failed goes on by itself when another
-// cluster joins, or a failed one heals.
+// Phases of a rollout. A Succeeded or Failed rollout continues when another cluster
+// joins or a failed one recovers.
 const (
-	// RolloutProgressing: clusters are on their way.
+	// RolloutProgressing: clusters are in progress.
 	RolloutProgressing RolloutPhase = "Progressing"
-	// RolloutWaiting: none is, and something is waited for: see reason.
+	// RolloutWaiting: no cluster is in progress, and the rollout waits; see the reason.
 	RolloutWaiting RolloutPhase = "Waiting"
-	// RolloutSucceeded: every cluster that is placed and online has the image, and no
-	// more have failed than may.
+	// RolloutSucceeded: every selected cluster that is online has the image, and at
+	// most maxFailures failed.
 	RolloutSucceeded RolloutPhase = "Succeeded"
-	// RolloutFailed: more clusters have failed than may, and none is on its way.
+	// RolloutFailed: more than maxFailures clusters failed, and none is in progress.
 	RolloutFailed RolloutPhase = "Failed"
 )
 
-// Reasons of a FleetDiskImage, for which a rollout does not begin with another
-// cluster, or is over: a closed set.
+// Reasons why a rollout does not start another cluster, or is finished: a closed set.
 const (
-	// ReasonRolledOut: all that can be done is done.
+	// ReasonRolledOut: the rollout is finished.
 	ReasonRolledOut = "RolledOut"
-	// ReasonMaxConcurrency: as many clusters of the wave are on their way as may be.
+	// ReasonMaxConcurrency: maxConcurrency clusters of the wave are in progress.
 	ReasonMaxConcurrency = "MaxConcurrency"
-	// ReasonMaxFailures: more clusters have failed than may.
+	// ReasonMaxFailures: more than maxFailures clusters failed.
 	ReasonMaxFailures = "MaxFailures"
-	// ReasonRolloutPaused: spec.rollout.paused.
+	// ReasonRolloutPaused: spec.rollout.paused is true.
 	ReasonRolloutPaused = "Paused"
-	// ReasonAwaitingApproval: the wave is to be approved first.
+	// ReasonAwaitingApproval: the wave needs an approval.
 	ReasonAwaitingApproval = "AwaitingApproval"
-	// ReasonMinSuccessTime: the wave before has not been done for long enough.
+	// ReasonMinSuccessTime: the previous wave has not been done for minSuccessTime.
 	ReasonMinSuccessTime = "MinSuccessTime"
-	// ReasonAwaitingClusters: all clusters of the wave are on their way or over.
+	// ReasonAwaitingClusters: all clusters of the wave are in progress or finished.
 	ReasonAwaitingClusters = "AwaitingClusters"
-	// ReasonOfflineClusters: the wave waits for clusters that are offline.
+	// ReasonOfflineClusters: the wave waits for offline clusters.
 	ReasonOfflineClusters = "OfflineClusters"
-	// ReasonPlanFull: the plans of the clusters that are left have no room for
-	// another image.
+	// ReasonPlanFull: the plans of the remaining clusters have no room for another
+	// image.
 	ReasonPlanFull = "PlanFull"
-	// ReasonNoClusters: no MemberCluster is placed.
+	// ReasonNoClusters: the placement selects no MemberCluster.
 	ReasonNoClusters = "NoClusters"
-	// ReasonNameConflict: another FleetDiskImage makes VMDiskImages of that name.
+	// ReasonNameConflict: another FleetDiskImage creates VMDiskImages of the same name.
 	ReasonNameConflict = "NameConflict"
-	// ReasonSelectorInvalid: a label selector cannot be read.
+	// ReasonSelectorInvalid: a label selector cannot be parsed.
 	ReasonSelectorInvalid = "SelectorInvalid"
-	// ReasonDeletingImages: the FleetDiskImage is to go and waits for clusters that
-	// still have its images.
+	// ReasonDeletingImages: the FleetDiskImage is being deleted and waits for clusters
+	// that still have its images.
 	ReasonDeletingImages = "DeletingImages"
 )
 
 // Conditions of a FleetDiskImage.
 const (
-	// ConditionFinished: the rollout is Succeeded or Failed; status.phase says which.
-	// It is for kubectl wait.
+	// ConditionFinished: the rollout is Succeeded or Failed; see status.phase. For
+	// kubectl wait.
 	ConditionFinished = "Finished"
 	// ConditionSucceeded: the rollout is Succeeded.
 	ConditionSucceeded = "Succeeded"
-	// ConditionProgressing: clusters are on their way, or will be by themselves.
+	// ConditionProgressing: clusters are in progress, or will be without anybody's
+	// action.
 	ConditionProgressing = "Progressing"
 )
 
-// ClusterState is how far one cluster is with the image.
+// ClusterState is the state of one cluster in a rollout.
 //
 // +kubebuilder:validation:Enum=ToApply;Progressing;Succeeded;Failed;TimedOut;Deferred
 type ClusterState string
 
-// States of a cluster.
+// States of a cluster in a rollout.
 const (
-	// ClusterToApply: its turn has not come.
+	// ClusterToApply: not started yet.
 	ClusterToApply ClusterState = "ToApply"
-	// ClusterProgressing: planned, and not there yet.
+	// ClusterProgressing: the image is in the cluster's plan and not ready yet.
 	ClusterProgressing ClusterState = "Progressing"
-	// ClusterSucceeded: its report says that the revision is there.
+	// ClusterSucceeded: the cluster reports that the revision is ready.
 	ClusterSucceeded ClusterState = "Succeeded"
-	// ClusterFailed: the image has failed there, or cannot be made.
+	// ClusterFailed: the image failed there, or cannot be created.
 	ClusterFailed ClusterState = "Failed"
-	// ClusterTimedOut: progressDeadline has passed. It goes on, and can still succeed.
+	// ClusterTimedOut: progressDeadline has passed. The cluster continues and can still
+	// succeed.
 	ClusterTimedOut ClusterState = "TimedOut"
-	// ClusterDeferred: offline. It holds no concurrency and catches up.
+	// ClusterDeferred: the cluster is offline. It does not count for maxConcurrency and
+	// catches up later.
 	ClusterDeferred ClusterState = "Deferred"
 )
 
-// ClusterCounts counts clusters by their state.
+// ClusterCounts counts clusters by state.
 type ClusterCounts struct {
 	// +optional
 	Total int32 `json:"total"`
@@ -327,12 +340,12 @@ type ClusterCounts struct {
 	Deferred int32 `json:"deferred"`
 }
 
-// ClusterStates are all states of a cluster.
+// ClusterStates lists all states.
 func ClusterStates() []ClusterState {
 	return []ClusterState{ClusterToApply, ClusterProgressing, ClusterSucceeded, ClusterFailed, ClusterTimedOut, ClusterDeferred}
 }
 
-// CountOf is the count of a state.
+// CountOf returns the counter of a state.
 func (c *ClusterCounts) CountOf(state ClusterState) *int32 {
 	switch state {
 	case ClusterToApply:
@@ -350,18 +363,18 @@ func (c *ClusterCounts) CountOf(state ClusterState) *int32 {
 	}
 }
 
-// WaveStatus is how far a wave is.
+// WaveStatus is the progress of a wave.
 type WaveStatus struct {
 	// +required
 	Name string `json:"name"`
 	// +required
 	Clusters ClusterCounts `json:"clusters"`
-	// doneAt is since when the wave is done, by the hub's clock.
+	// doneAt is when the wave became done, by the hub's clock.
 	// +optional
 	DoneAt *metav1.Time `json:"doneAt,omitempty"`
 }
 
-// ClusterSummary is one cluster in short.
+// ClusterSummary describes one cluster in short.
 type ClusterSummary struct {
 	// +required
 	Cluster string `json:"cluster"`
@@ -379,38 +392,39 @@ type ClusterSummary struct {
 type VersionStatus struct {
 	// +required
 	Version string `json:"version"`
-	// namespace and image name the ImageNameForVersion in the members.
+	// namespace of the VMDiskImage in the members.
 	// +required
 	Namespace string `json:"namespace"`
+	// image is the name of the VMDiskImage in the members.
 	// +required
 	Image string `json:"image"`
 	// revision of its source.
 	// +required
 	Revision string `json:"revision"`
-	// since is when it became the current one.
+	// since is when it became the current version.
 	// +required
 	Since metav1.Time `json:"since"`
 }
 
-// Bounds of the status of a FleetDiskImage.
+// Limits of the status of a FleetDiskImage.
 const (
-	// MaxVersions is how many versions a FleetDiskImage knows of. Images of those
-	// that it has forgotten stay.
+	// MaxVersions is how many versions a FleetDiskImage remembers. Images of older
+	// versions are kept.
 	MaxVersions = 20
-	// MaxFailingClusters is how many of the failing clusters are named.
+	// MaxFailingClusters is how many failing clusters the status lists.
 	MaxFailingClusters = 10
 )
 
-// FleetDiskImageStatus is how far the rollout is.
+// FleetDiskImageStatus is the progress of the rollout.
 type FleetDiskImageStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
-	// reason says why it is in this phase, from a closed set.
+	// reason for the phase, from a closed set.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// message says the same in words, and what to do where something is to be done.
+	// message explains the reason and says what to do, if anything.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -423,23 +437,23 @@ type FleetDiskImageStatus struct {
 	// clusters by their state with the current version.
 	// +optional
 	Clusters ClusterCounts `json:"clusters"`
-	// currentWave is the first that is not done; empty where all are.
+	// currentWave is the first wave that is not done; empty if all are.
 	// +optional
 	CurrentWave string `json:"currentWave,omitempty"`
-	// waves that have clusters or are named in the spec, in their order.
+	// waves that have clusters or are named in the spec, in order.
 	// +kubebuilder:validation:MaxItems=21
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Waves []WaveStatus `json:"waves,omitempty"`
-	// lastSuccessAt is when a cluster was last seen to succeed, by the hub's clock.
+	// lastSuccessAt is when a cluster last succeeded, by the hub's clock.
 	// +optional
 	LastSuccessAt *metav1.Time `json:"lastSuccessAt,omitempty"`
-	// expectedAt is when the rollout is done if it goes on as fast as until
-	// lastSuccessAt. It is absent where nothing can be said.
+	// expectedAt is when the rollout will be done at its pace until lastSuccessAt.
+	// Absent if it cannot be estimated.
 	// +optional
 	ExpectedAt *metav1.Time `json:"expectedAt,omitempty"`
-	// failing are the first clusters that have failed or timed out, by name.
+	// failing lists the first clusters that failed or timed out, by name.
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic
 	// +optional
@@ -450,7 +464,7 @@ type FleetDiskImageStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// FleetDiskImage has a disk image be in many clusters before it is needed there.
+// FleetDiskImage brings a disk image to many clusters before VMs need it there.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -488,7 +502,7 @@ type FleetDiskImageList struct {
 	Items           []FleetDiskImage `json:"items"`
 }
 
-// ImageNameForVersion returns the name that a version's image has in the members.
+// ImageNameForVersion returns the name of a version's VMDiskImage in the members.
 func (f *FleetDiskImage) ImageNameForVersion(version string) string {
 	if f.Spec.ImageName != "" {
 		return f.Spec.ImageName + "-" + version

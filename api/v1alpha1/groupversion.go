@@ -1,5 +1,4 @@
-// Package v1alpha1 holds the kinds of group pelotech.ot: what people, CI
-// pipelines and the fleet's own processes write into member clusters.
+// Package v1alpha1 defines the kinds of group pelotech.ot, for members and the hub.
 //
 // +kubebuilder:object:generate=true
 // +groupName=pelotech.ot

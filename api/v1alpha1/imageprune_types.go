@@ -9,6 +9,7 @@ import (
 
 // PruneReportRef names a PruneReport as it was reviewed.
 type PruneReportRef struct {
+	// name of the PruneReport.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +required
@@ -20,62 +21,64 @@ type PruneReportRef struct {
 	Digest string `json:"digest"`
 }
 
-// ImagePruneSpec says what of a PruneReport is to go. But for undo, it does not
-// change. Clients write one duration in many ways: it is the duration that is
-// compared.
+// ImagePruneSpec says which candidates of a PruneReport to delete. Only undo can be
+// changed. Durations are compared by value, because clients write the same duration in
+// several ways.
 //
-// +kubebuilder:validation:XValidation:rule="self.reportRef == oldSelf.reportRef && self.approvedBy == oldSelf.approvedBy && self.includeOthers == oldSelf.includeOthers && duration(self.undoWindow) == duration(oldSelf.undoWindow) && duration(self.deadline) == duration(oldSelf.deadline) && has(self.clusters) == has(oldSelf.clusters) && (!has(self.clusters) || self.clusters == oldSelf.clusters) && has(self.images) == has(oldSelf.images) && (!has(self.images) || self.images == oldSelf.images)",message="only undo can be changed: make another ImagePrune"
-// +kubebuilder:validation:XValidation:rule="!oldSelf.undo || self.undo",message="what is undone stays so: make another ImagePrune"
+// +kubebuilder:validation:XValidation:rule="self.reportRef == oldSelf.reportRef && self.approvedBy == oldSelf.approvedBy && self.includeOthers == oldSelf.includeOthers && duration(self.undoWindow) == duration(oldSelf.undoWindow) && duration(self.deadline) == duration(oldSelf.deadline) && has(self.clusters) == has(oldSelf.clusters) && (!has(self.clusters) || self.clusters == oldSelf.clusters) && has(self.images) == has(oldSelf.images) && (!has(self.images) || self.images == oldSelf.images)",message="only undo can be changed: create another ImagePrune"
+// +kubebuilder:validation:XValidation:rule="!oldSelf.undo || self.undo",message="undo cannot be unset: create another ImagePrune"
 type ImagePruneSpec struct {
-	// reportRef names the PruneReport that was reviewed. Nothing that it does not
-	// list as a candidate is pruned.
+	// reportRef names the reviewed PruneReport. Only images that it lists as candidates
+	// are pruned.
 	// +required
 	ReportRef PruneReportRef `json:"reportRef"`
-	// clusters of the report in which images are pruned. Default: all.
+	// clusters of the report to prune in. Default: all.
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=53
 	// +kubebuilder:validation:items:MinLength=1
 	// +listType=set
 	// +optional
 	Clusters []string `json:"clusters,omitempty"`
-	// images of the report that are pruned, as namespace/name; * stands for any
-	// characters but /, as in vmdi-farm/ubuntu-*. Default: all candidates.
+	// images of the report to prune, as namespace/name; * matches any characters except
+	// /, as in vmdi-farm/ubuntu-*. Default: all candidates.
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=320
 	// +kubebuilder:validation:items:Pattern=`^[-a-z0-9*]+/[-a-z0-9.*]+$`
 	// +listType=set
 	// +optional
 	Images []string `json:"images,omitempty"`
-	// includeOthers: images go as well that no plan has made, but people or the
-	// template of a VirtualMachine.
+	// includeOthers also prunes images that no plan created, but people, CI or the
+	// template of a VirtualMachine. Default: false.
 	// +kubebuilder:default=false
 	// +optional
 	IncludeOthers bool `json:"includeOthers"`
-	// undoWindow is how long an image still serves, and the prune can be undone, from
-	// when its cluster took it up, as in 24h. Default: 24h.
+	// undoWindow is how long an image stays usable, and the prune can be undone, after
+	// the image's cluster starts the prune, as in 24h. Default: 24h.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="undoWindow must be a duration in hours, minutes and seconds, as in 24h"
 	// +kubebuilder:default="24h"
 	// +optional
 	UndoWindow *metav1.Duration `json:"undoWindow,omitempty"`
-	// deadline is how long beyond the undo window clusters are waited for. Then what
-	// they have not told of is Unknown, and they are not asked any more: one that
-	// comes back later prunes nothing but what it had been asked for already, and
-	// whose undo window has ended there. Default: 1h.
+	// deadline is how long to wait for clusters beyond the undo window. Images not
+	// reported by then become Unknown and are no longer requested: a cluster that
+	// returns later prunes only what it had already started and whose undo window has
+	// ended there. Default: 1h.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('1s')",message="deadline must be a duration of at least 1s in hours, minutes and seconds, as in 1h"
 	// +kubebuilder:default="1h"
 	// +optional
 	Deadline *metav1.Duration `json:"deadline,omitempty"`
-	// approvedBy is the user who has reviewed the report. The hub's chart has it be
-	// the one who creates this, with the right to approve.
+	// approvedBy is the user who reviewed the report. With the hub chart's admission
+	// policy it must be the user who creates this object, who needs the right to
+	// approve.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	ApprovedBy string `json:"approvedBy"`
-	// undo takes back what has not been deleted yet.
+	// undo cancels the prune of all images that have not been deleted yet. It cannot be
+	// unset.
 	// +kubebuilder:default=false
 	// +optional
 	Undo bool `json:"undo"`
@@ -87,7 +90,7 @@ const (
 	DefaultPruneDeadline = time.Hour
 )
 
-// UndoWindowOrDefault is how long an image still serves.
+// UndoWindowOrDefault returns how long an image stays usable after the prune starts.
 func (s *ImagePruneSpec) UndoWindowOrDefault() time.Duration {
 	if s.UndoWindow == nil {
 		return DefaultUndoWindow
@@ -95,7 +98,8 @@ func (s *ImagePruneSpec) UndoWindowOrDefault() time.Duration {
 	return s.UndoWindow.Duration
 }
 
-// TotalDuration is how long clusters are asked, from when the first one is.
+// TotalDuration returns undo window plus deadline: how long clusters are asked after
+// the first one is.
 func (s *ImagePruneSpec) TotalDuration() time.Duration {
 	if s.Deadline == nil {
 		return s.UndoWindowOrDefault() + DefaultPruneDeadline
@@ -103,109 +107,110 @@ func (s *ImagePruneSpec) TotalDuration() time.Duration {
 	return s.UndoWindowOrDefault() + s.Deadline.Duration
 }
 
-// ImagePrunePhase is where an ImagePrune is.
+// ImagePrunePhase is the phase of an ImagePrune.
 //
 // +kubebuilder:validation:Enum=Pending;Running;Complete;Undone;Failed
 type ImagePrunePhase string
 
 // Phases of an ImagePrune.
 const (
-	// ImagePrunePending: nothing has been asked of a cluster yet.
+	// ImagePrunePending: no cluster has been asked yet.
 	ImagePrunePending ImagePrunePhase = "Pending"
 	// ImagePruneRunning: clusters have been asked, and some are not done.
 	ImagePruneRunning ImagePrunePhase = "Running"
-	// ImagePruneComplete: nothing more is asked of any cluster.
+	// ImagePruneComplete: no cluster is asked for anything any more.
 	ImagePruneComplete ImagePrunePhase = "Complete"
-	// ImagePruneUndone: so it is, and it was undone.
+	// ImagePruneUndone: the prune was undone, and no cluster is asked for anything any
+	// more.
 	ImagePruneUndone ImagePrunePhase = "Undone"
-	// ImagePruneFailed: it cannot be carried out; the message says why.
+	// ImagePruneFailed: the prune cannot be done; see the message.
 	ImagePruneFailed ImagePrunePhase = "Failed"
 )
 
-// IsFinal tells that nothing more comes of an ImagePrune.
+// IsFinal reports whether the ImagePrune does nothing more.
 func (p ImagePrunePhase) IsFinal() bool {
 	return p == ImagePruneComplete || p == ImagePruneUndone || p == ImagePruneFailed
 }
 
 // Reasons of an ImagePrune: a closed set.
 const (
-	// ReasonReportMissing: there is no PruneReport of that name, or not any more.
+	// ReasonReportMissing: the PruneReport does not exist.
 	ReasonReportMissing = "ReportMissing"
 	// ReasonReportIncomplete: the PruneReport is not complete yet.
 	ReasonReportIncomplete = "ReportIncomplete"
-	// ReasonReportChanged: the PruneReport or one of its pages is not as it was
+	// ReasonReportChanged: the PruneReport or one of its pages differs from what was
 	// reviewed.
 	ReasonReportChanged = "ReportChanged"
-	// ReasonNothingSelected: no candidate of the report is selected.
+	// ReasonNothingSelected: the spec selects no candidate of the report.
 	ReasonNothingSelected = "NothingSelected"
-	// ReasonAwaitingMembers: clusters have not taken up yet what they are asked.
+	// ReasonAwaitingMembers: some clusters have not started the prune yet.
 	ReasonAwaitingMembers = "AwaitingMembers"
 	// ReasonUndoWindow: images wait for the end of their undo window.
 	ReasonUndoWindow = "UndoWindow"
-	// ReasonPruned: all that could go is gone.
+	// ReasonPruned: all selected images are gone.
 	ReasonPruned = "Pruned"
-	// ReasonPartlyPruned: some were skipped, or are unknown.
+	// ReasonPartlyPruned: some images were skipped or are unknown.
 	ReasonPartlyPruned = "PartlyPruned"
-	// ReasonUndone: it was undone.
+	// ReasonUndone: the prune was undone.
 	ReasonUndone = "Undone"
 )
 
-// PruneState is how far an image is that is to be pruned.
+// PruneState is the state of one image of an ImagePrune.
 //
 // +kubebuilder:validation:Enum=Waiting;Pending;Pruned;Skipped;Undone;Unknown
 type PruneState string
 
-// States of an image that is to be pruned. The agent reports Pending to Undone.
+// States of an image of an ImagePrune. The agent reports Pending, Pruned, Skipped and
+// Undone.
 const (
-	// PruneWaiting: its cluster has not taken it up yet.
+	// PruneWaiting: the image's cluster has not started the prune yet.
 	PruneWaiting PruneState = "Waiting"
-	// PrunePending: it serves on, and goes when its undo window ends.
+	// PrunePending: the image stays usable and is deleted when its undo window ends.
 	PrunePending PruneState = "Pending"
-	// PrunePruned: the image is not there any more, whoever has deleted it.
+	// PrunePruned: the image no longer exists, whoever deleted it.
 	PrunePruned PruneState = "Pruned"
-	// PruneSkipped: it stays, for it is not as it was when it was reported.
+	// PruneSkipped: the image stays, because it is no longer as reported.
 	PruneSkipped PruneState = "Skipped"
-	// PruneUndone: it stays, for the prune was undone, or its cluster is not asked
-	// for it any more.
+	// PruneUndone: the image stays, because the prune was undone or the cluster is no
+	// longer asked for it.
 	PruneUndone PruneState = "Undone"
-	// PruneUnknown: its cluster has not told in time.
+	// PruneUnknown: the image's cluster did not report in time.
 	PruneUnknown PruneState = "Unknown"
 )
 
-// PruneStates are all states of an image that is to be pruned.
+// PruneStates lists all states.
 func PruneStates() []PruneState {
 	return []PruneState{PruneWaiting, PrunePending, PrunePruned, PruneSkipped, PruneUndone, PruneUnknown}
 }
 
-// IsFinal tells that a state is the last one.
+// IsFinal reports whether the state does not change any more.
 func (s PruneState) IsFinal() bool { return s != PruneWaiting && s != PrunePending }
 
-// Reasons for which an image was not pruned, or not yet: a closed set.
+// Reasons why an image was not pruned, or not yet: a closed set.
 const (
-	// PruneReferenced: a VirtualMachine references it.
+	// PruneReferenced: a VirtualMachine references the image.
 	PruneReferenced = "Referenced"
-	// PruneWanted: a ClusterPlan wants it to be there.
+	// PruneWanted: the ClusterPlan asks for the image.
 	PruneWanted = "Wanted"
-	// PruneChanged: its source is another than that of the report.
+	// PruneChanged: the image's source differs from the report.
 	PruneChanged = "Changed"
-	// PruneInTransition: it is being synced again.
+	// PruneInTransition: the image is being synced again.
 	PruneInTransition = "InTransition"
-	// PruneTooMany: more images of its cluster are to be pruned than fit into a plan.
+	// PruneTooMany: the cluster has more images to prune than fit into a plan.
 	PruneTooMany = "TooMany"
-	// PruneAnotherPrune: another ImagePrune is at the same image.
+	// PruneAnotherPrune: another ImagePrune is pruning the same image.
 	PruneAnotherPrune = "AnotherPrune"
-	// PruneWithdrawn: no plan asks for it any more.
+	// PruneWithdrawn: the plan no longer asks for the prune.
 	PruneWithdrawn = "Withdrawn"
-	// PruneUndoAsked: spec.undo of its ImagePrune.
+	// PruneUndoAsked: spec.undo of the ImagePrune is set.
 	PruneUndoAsked = "UndoAsked"
-	// PruneClusterGone: there is no MemberCluster of that name any more, or it is
-	// another cluster.
+	// PruneClusterGone: the MemberCluster was deleted, or is another cluster now.
 	PruneClusterGone = "ClusterGone"
-	// PruneDeadline: its cluster has not told until the deadline.
+	// PruneDeadline: the cluster did not report before the deadline.
 	PruneDeadline = "Deadline"
 )
 
-// TargetCounts counts the images of an ImagePrune by their state.
+// TargetCounts counts the images of an ImagePrune by state.
 type TargetCounts struct {
 	// +optional
 	Total int32 `json:"total"`
@@ -223,7 +228,7 @@ type TargetCounts struct {
 	Unknown int32 `json:"unknown"`
 }
 
-// CountOf is the count of a state.
+// CountOf returns the counter of a state.
 func (c *TargetCounts) CountOf(state PruneState) *int32 {
 	switch state {
 	case PruneWaiting:
@@ -241,8 +246,9 @@ func (c *TargetCounts) CountOf(state PruneState) *int32 {
 	}
 }
 
-// TargetSummary is an image that was not pruned, in short.
+// TargetSummary describes an image that was not pruned.
 type TargetSummary struct {
+	// cluster is the name of the MemberCluster.
 	// +required
 	Cluster string `json:"cluster"`
 	// +required
@@ -259,46 +265,45 @@ type TargetSummary struct {
 	Message string `json:"message,omitempty"`
 }
 
-// MaxSkippedTargets is how many of the images that were not pruned the status of an
-// ImagePrune names.
+// MaxSkippedTargets is how many images that were not pruned the status lists.
 const MaxSkippedTargets = 50
 
-// ImagePruneStatus is how far an ImagePrune is.
+// ImagePruneStatus is the progress of an ImagePrune.
 type ImagePruneStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
 	Phase ImagePrunePhase `json:"phase,omitempty"`
-	// reason says why it is in this phase, from a closed set.
+	// reason for the phase, from a closed set.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// message says the same in words, and what to do where something is to be done.
+	// message explains the reason and says what to do, if anything.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Message string `json:"message,omitempty"`
-	// startedAt is since when clusters are asked, by the hub's clock.
+	// startedAt is when the first cluster was asked, by the hub's clock.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
-	// finishedAt is when nothing more was asked, by the hub's clock.
+	// finishedAt is when the phase became final, by the hub's clock.
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
-	// pendingUntil is when the last undo window ends that is known of, by its
-	// cluster's clock.
+	// pendingUntil is when the last known undo window ends, by its cluster's clock.
 	// +optional
 	PendingUntil *metav1.Time `json:"pendingUntil,omitempty"`
-	// clusters that have images to be pruned.
+	// clusters is how many clusters have images to prune.
 	// +optional
 	Clusters int32 `json:"clusters"`
-	// targets by their state.
+	// targets counts the images by state.
 	// +optional
 	Targets TargetCounts `json:"targets"`
-	// bytes of all targets, and prunedBytes of those that are pruned.
+	// bytes of storage of all targets.
 	// +optional
 	Bytes int64 `json:"bytes"`
+	// prunedBytes is the storage of the pruned targets.
 	// +optional
 	PrunedBytes int64 `json:"prunedBytes"`
-	// skipped are the first that were skipped or are unknown, by cluster, namespace
-	// and name.
+	// skipped lists the first skipped or unknown images, by cluster, namespace and
+	// name.
 	// +kubebuilder:validation:MaxItems=50
 	// +listType=atomic
 	// +optional
@@ -309,12 +314,12 @@ type ImagePruneStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ImagePrune deletes images that a PruneReport lists as candidates: exactly those,
-// and of them only what its cluster finds as it was reported, wanted by no plan and
-// held by no VirtualMachine (DESIGN, S7). Each serves on until its undo window ends,
-// and a VirtualMachine that comes to name it cancels.
+// ImagePrune deletes images that a PruneReport lists as candidates, and only those that
+// their cluster still finds as reported: not in a plan and not referenced by a
+// VirtualMachine. Each image stays usable until its undo window ends; a VirtualMachine
+// that references it before then cancels its prune.
 //
-// Deleting an ImagePrune that has not ended undoes it.
+// Deleting an ImagePrune that is not finished undoes it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -350,18 +355,18 @@ type ImagePruneList struct {
 	Items           []ImagePrune `json:"items"`
 }
 
-// PruneStatus is how far one image is that is to be pruned.
+// PruneStatus is the progress of pruning one image.
 type PruneStatus struct {
 	// uid of the ImagePrune.
 	// +required
 	UID types.UID `json:"uid"`
 	// +required
 	State PruneState `json:"state"`
-	// reason for which it is not pruned, or not yet.
+	// reason why the image is not pruned, or not yet.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// message says the same in words.
+	// message explains the reason.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`

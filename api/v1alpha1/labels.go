@@ -1,60 +1,107 @@
 package v1alpha1
 
+// Labels, annotations and finalizers of images and VMs in a member.
 const (
-	// LabelImageUID stands on every DataVolume, PersistentVolumeClaim, importer
-	// Pod and VolumeSnapshot made for a ImageNameForVersion; its value is the image's
-	// UID. Children are found by it alone: a name can be used again and can be
-	// longer than a label may be, a UID neither. CDI 1.65 copies a DataVolume's
-	// labels to its claims and importer Pods.
+	// LabelImageUID is set on every DataVolume, PersistentVolumeClaim, importer Pod and
+	// VolumeSnapshot of a VMDiskImage; its value is the image's UID. Children are found
+	// by this label only: names can be reused and can be longer than a label value. CDI
+	// 1.65 copies a DataVolume's labels to its claims and importer Pods.
 	LabelImageUID = "pelotech.ot/image-uid"
 	// LabelRevision is the revision of the image that a child belongs to.
 	LabelRevision = "pelotech.ot/revision"
 	// LabelAttempt is the attempt that a child belongs to, a decimal number.
 	LabelAttempt = "pelotech.ot/attempt"
 
-	// AnnotationImageName is the name of the ImageNameForVersion a child belongs to, for
-	// people: names may be longer than a label's value.
+	// AnnotationImageName is the name of the VMDiskImage that a child belongs to, for
+	// people: a name can be longer than a label value.
 	AnnotationImageName = "pelotech.ot/image-name"
-	// AnnotationRetry starts a ImageNameForVersion over whenever its value changes: the
-	// retries and the resyncs it has used are forgotten.
+	// AnnotationRetry restarts a VMDiskImage whenever its value changes: its retries
+	// and resyncs are counted from 0 again.
 	AnnotationRetry = "pelotech.ot/retry"
 
-	// LabelMachineUID stands on all that is made for a VirtualMachine: its root disk
-	// with the claim of it, its cloud-init Secret and its KubeVirt VirtualMachine.
+	// LabelMachineUID is set on everything the agent creates for a VirtualMachine: the
+	// root disk with its claim, the cloud-init Secret and the KubeVirt VirtualMachine.
 	// Its value is the UID of the VirtualMachine.
 	LabelMachineUID = "pelotech.ot/machine-uid"
-	// LabelBaseVM stands on the KubeVirt VirtualMachine and its instances, as
-	// spec.baseVm says.
+	// LabelBaseVM is set on the KubeVirt VirtualMachine and its instances, with
+	// spec.baseVm.
 	LabelBaseVM = "pelotech.ot/base-vm"
-	// LabelBaseVMVersion does so with spec.baseVmVersion.
+	// LabelBaseVMVersion is set likewise, with spec.baseVmVersion.
 	LabelBaseVMVersion = "pelotech.ot/base-vm-version"
-	// LabelVersion does so with spec.version.
+	// LabelVersion is set likewise, with spec.version.
 	LabelVersion = "pelotech.ot/version"
-	// AnnotationClonedFrom of a root disk says what it was cloned from:
-	// image UID, revision, attempt and the name of the claim or snapshot, with
-	// slashes between them.
+	// AnnotationClonedFrom of a root disk says what it was cloned from: image UID,
+	// revision, attempt and the name of the claim or snapshot, separated by slashes.
 	AnnotationClonedFrom = "pelotech.ot/cloned-from"
-	// AnnotationAppliedDigest of a KubeVirt VirtualMachine is the digest of its labels and
-	// of its spec as the agent applied them, run strategy left out.
+	// AnnotationAppliedDigest of a KubeVirt VirtualMachine is the digest of the labels
+	// and spec that the agent applied, without the run strategy.
 	AnnotationAppliedDigest = "pelotech.ot/applied"
-	// AnnotationAppliedSpec of a KubeVirt VirtualMachine is the digest of what the author
-	// asked for when it was applied: the fields of the VirtualMachine that its spec
-	// is made of. It stays when another version of the agent makes something else
-	// of the same.
+	// AnnotationAppliedSpec of a KubeVirt VirtualMachine is the digest of the author's
+	// input: the fields of the VirtualMachine that its spec is made from. It does not
+	// change when another version of the agent renders the same input differently.
 	AnnotationAppliedSpec = "pelotech.ot/applied-spec"
-	// AnnotationAppliedGuest of a KubeVirt VirtualMachine is the digest of what the guest
-	// was told at its first boot: name, users, interfaces and cloudInit, inline
-	// userData included. Who reads it can try guesses at userData. Passwords and
-	// what Secrets hold are no part of it.
+	// AnnotationAppliedGuest of a KubeVirt VirtualMachine is the digest of what the
+	// guest got at its first boot: name, users, interfaces and cloudInit with inline
+	// userData. Anybody who can read it can test guesses of userData. It does not cover
+	// passwords or the content of Secrets.
 	AnnotationAppliedGuest = "pelotech.ot/applied-guest"
-	// AnnotationOverlaid of a KubeVirt VirtualMachine has the names, with commas
-	// between them, of the disks, volumes, interfaces and networks that an overlay
-	// has added: they go when it does not have them any more.
+	// AnnotationOverlaid of a KubeVirt VirtualMachine lists, separated by commas, the
+	// disks, volumes, interfaces and networks that an overlay added. The agent removes
+	// them when the overlay no longer has them.
 	AnnotationOverlaid = "pelotech.ot/overlaid"
-	// AnnotationCreatedFor of a ImageNameForVersion names the VirtualMachine, as
-	// namespace/name, from whose template it was made.
+	// AnnotationCreatedFor of a VMDiskImage names the VirtualMachine, as
+	// namespace/name, whose template it was created from.
 	AnnotationCreatedFor = "pelotech.ot/created-for"
 
-	// FinalizerImage keeps a ImageNameForVersion until nothing of it runs or is stored.
+	// FinalizerImage keeps a VMDiskImage until none of its imports run and none of its
+	// storage is left.
 	FinalizerImage = "pelotech.ot/teardown"
+)
+
+// Labels, annotations and finalizers of the fleet.
+const (
+	// LabelPlanned is set on a VMDiskImage that the agent created for a ClusterPlan.
+	// The plan changes only such images.
+	LabelPlanned = "pelotech.ot/planned"
+	// LabelMember on a Secret in the hub's namespace names a member whose kubeconfig
+	// the Secret has in key kubeconfig. The hub creates the MemberCluster.
+	LabelMember = "pelotech.ot/member"
+	// LabelDiscovered is set on a MemberCluster that the hub created from a Secret
+	// (value secret) or a Cluster of Cluster API (value cluster-api). The hub deletes
+	// the MemberCluster together with its origin.
+	LabelDiscovered = "pelotech.ot/discovered"
+	// LabelInstallAgent with value "true" on a MemberCluster, or on the Cluster or
+	// Secret it is created from, lets the hub install and upgrade the agent there.
+	LabelInstallAgent = "pelotech.ot/install-agent"
+	// LabelPolicyPreview on a ConfigMap beside the fleet's policy requests a preview:
+	// the hub writes to AnnotationPreview what the policy would change and applies
+	// nothing.
+	LabelPolicyPreview = "pelotech.ot/policy-preview"
+
+	// LabelPruneReport on a PruneReportPage is the UID of its PruneReport.
+	LabelPruneReport = "pelotech.ot/prune-report"
+
+	// AnnotationAcceptCluster of a MemberCluster accepts the cluster with that UID
+	// under this name, instead of the cluster that the hub knew.
+	AnnotationAcceptCluster = "pelotech.ot/accept-cluster"
+	// AnnotationJoinToken of a MemberCluster in pull mode: each new value makes the hub
+	// issue a new join token and invalidate the one before.
+	AnnotationJoinToken = "pelotech.ot/join-token"
+	// AnnotationAdoptAgent with value "true" on a MemberCluster lets the hub take over
+	// an agent that somebody else installed.
+	AnnotationAdoptAgent = "pelotech.ot/adopt-agent"
+	// AnnotationDowngradeAgent of a MemberCluster names the agent version that the hub
+	// may install even if the installed agent may be newer.
+	AnnotationDowngradeAgent = "pelotech.ot/downgrade-agent"
+	// AnnotationInstallAttempts of a MemberCluster is the hub's counter of install
+	// attempts. Removing it resets the counter.
+	AnnotationInstallAttempts = "pelotech.ot/install-attempts"
+	// AnnotationPreview is the hub's answer to a preview of a policy.
+	AnnotationPreview = "pelotech.ot/preview"
+
+	// FinalizerMember keeps a MemberCluster until the hub has cleaned up in the member.
+	FinalizerMember = "pelotech.ot/member"
+	// FinalizerFleetDiskImage keeps a FleetDiskImage with deletionPolicy Delete until
+	// its images are gone, or will be deleted by the members alone.
+	FinalizerFleetDiskImage = "pelotech.ot/fleet-disk-image"
 )

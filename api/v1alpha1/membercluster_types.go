@@ -5,17 +5,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MemberNamespacePrefix and a member's name make the namespace of its plan, its
-// grant and its report on the hub.
+// MemberNamespacePrefix followed by a member's name is the member's namespace on the
+// hub, which holds its ClusterPlan, TransferGrant, ClusterReports and MemberLink.
 const MemberNamespacePrefix = "ot-member-"
 
 // SecretKeyRef names one key of a Secret in the hub's namespace.
 type SecretKeyRef struct {
+	// name of the Secret.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Name string `json:"name"`
-	// key with the kubeconfig.
+	// key that holds the kubeconfig. Default: kubeconfig.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:default=kubeconfig
 	// +optional
@@ -24,60 +25,65 @@ type SecretKeyRef struct {
 
 // ClusterAPIRef names a Cluster of Cluster API on the hub's API server.
 type ClusterAPIRef struct {
+	// namespace of the Cluster.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Namespace string `json:"namespace"`
+	// name of the Cluster.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Name string `json:"name"`
 }
 
-// MemberPull lets the member's agent dial in, with a credential of its own on the
-// hub that reaches nothing but the member's mailbox there.
+// MemberPull selects pull mode: the member's agent connects to the hub, with its own
+// credential that can access only the member's mailbox.
 type MemberPull struct {
-	// autoAccept has whoever presents the join token first be let in. Without it the
-	// platform team accepts the key of the agent that asks.
+	// autoAccept admits the first agent that presents the join token. If false,
+	// somebody must accept the agent's key in acceptedKey.
 	// +optional
 	AutoAccept bool `json:"autoAccept,omitempty"`
-	// acceptedKey is the fingerprint of the agent's key that is let in; ClusterJoin
-	// default in the member's namespace on the hub, and the agent's log, tell it.
+	// acceptedKey is the fingerprint of the agent key to admit, as in SHA256:…. The
+	// agent's log and ClusterJoin default in the member's namespace on the hub show it.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	AcceptedKey string `json:"acceptedKey,omitempty"`
-	// revoked makes all credentials of the agent worthless at once, and join tokens
-	// with them. It cannot be taken back before condition Joined says Revoked: a hub that
-	// had not seen it would have revoked nothing. Then the agent joins anew with a new
-	// join token.
+	// revoked invalidates all credentials of the agent and all join tokens at once. It
+	// can be unset only after condition Joined has reason Revoked, so that a hub that
+	// has not seen it cannot skip the revocation. The agent then registers again with a
+	// new join token.
 	// +optional
 	Revoked bool `json:"revoked,omitempty"`
 }
 
-// MemberConnection says how the hub reaches a member, or is reached by it.
+// MemberConnection says how hub and member reach each other. Exactly one field must be
+// set.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.kubeconfigSecretRef), has(self.clusterAPI), has(self.pull)].filter(x, x).size() == 1",message="name exactly one of kubeconfigSecretRef, clusterAPI and pull: how does the hub reach this cluster, or does its agent dial in?"
+// +kubebuilder:validation:XValidation:rule="[has(self.kubeconfigSecretRef), has(self.clusterAPI), has(self.pull)].filter(x, x).size() == 1",message="set exactly one of kubeconfigSecretRef, clusterAPI and pull: with pull the agent connects to the hub, else the hub connects to the cluster"
 type MemberConnection struct {
-	// kubeconfigSecretRef names a Secret with a kubeconfig, which need not be
-	// allowed more than the ClusterPlan, TransferGrant and ClusterReports in the
-	// agent's namespace.
+	// kubeconfigSecretRef names a Secret in the hub's namespace with a kubeconfig for
+	// the member. It needs access only to ClusterPlan, TransferGrant and ClusterReports
+	// in the agent's namespace.
 	// +optional
 	KubeconfigSecretRef *SecretKeyRef `json:"kubeconfigSecretRef,omitempty"`
-	// clusterAPI names a Cluster. Its kubeconfig Secret is used once, to make a
-	// ServiceAccount that may touch the kinds above and renew its own token; then
-	// the hub works with that token alone.
+	// clusterAPI names a Cluster of Cluster API. The hub uses its kubeconfig Secret
+	// once, to create a ServiceAccount that can access only the kinds above and renew
+	// its own token, and then uses only that token.
 	// +optional
 	ClusterAPI *ClusterAPIRef `json:"clusterAPI,omitempty"`
-	// pull: the hub does not reach the member; its agent dials in.
+	// pull selects pull mode: the member's agent connects to the hub, for members that
+	// the hub cannot reach.
 	// +optional
 	Pull *MemberPull `json:"pull,omitempty"`
 }
 
-// MemberClusterSpec says which cluster belongs to the fleet.
+// MemberClusterSpec says which cluster belongs to the fleet and how it is reached.
 type MemberClusterSpec struct {
+	// connection between hub and member.
 	// +required
 	Connection MemberConnection `json:"connection"`
-	// agentNamespace is where ot-agent runs in the member.
+	// agentNamespace is the namespace of ot-agent in the member. Default: ot-agent.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:default=ot-agent
@@ -87,12 +93,11 @@ type MemberClusterSpec struct {
 
 // MemberPolicy is the policy that the hub plans for a member.
 type MemberPolicy struct {
-	// data of the policy, every key.
+	// data of the policy, with every key.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	Data map[string]string `json:"data,omitempty"`
-	// source says where it comes from: "fleet default" or the overrides that
-	// apply.
+	// source of the policy: "fleet default" or the overrides that apply.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Source string `json:"source,omitempty"`
@@ -110,41 +115,43 @@ type MemberImages struct {
 	Ready int32 `json:"ready"`
 	// +optional
 	Failed int32 `json:"failed"`
-	// leaving are those that are to be deleted.
+	// leaving counts images that are being deleted or pruned.
 	// +optional
 	Leaving int32 `json:"leaving"`
-	// unreferenced are those that no VirtualMachine needs.
+	// unreferenced counts images that no VirtualMachine needs.
 	// +optional
 	Unreferenced int32 `json:"unreferenced"`
-	// bytes of storage that they take, as provisioned.
+	// bytes of storage that the images take, as provisioned.
 	// +optional
 	Bytes int64 `json:"bytes"`
 }
 
-// MemberTransfers is a member's part in the fleet-wide budget.
+// MemberTransfers is a member's part of the fleet-wide budget.
 type MemberTransfers struct {
-	// granted is how many imports it may run by the grant that the hub has made last.
+	// granted is how many imports the newest grant allows.
 	// +optional
 	Granted int32 `json:"granted"`
-	// held is how many it is counted with: what it may be running, dark or not.
+	// held is how many slots the budget reserves for the member: the most it may be
+	// running, even while it is silent.
 	// +optional
 	Held int32 `json:"held"`
-	// wanted is how many it could make use of, as it has said last.
+	// wanted is how many slots the member requested last.
 	// +optional
 	Wanted int32 `json:"wanted"`
-	// heldUntil is when less is held for it at the latest, by the hub's clock, if it is
-	// not heard of until then.
+	// heldUntil is the latest time, by the hub's clock, until which the slots stay
+	// reserved if the member stays silent.
 	// +optional
 	HeldUntil *metav1.Time `json:"heldUntil,omitempty"`
-	// reason is one of a closed set.
+	// reason for these numbers, from a closed set.
 	// +optional
 	Reason string `json:"reason,omitempty"`
+	// message explains the reason.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// ImageSummary is one image in short.
+// ImageSummary describes one image in short.
 type ImageSummary struct {
 	// +required
 	Namespace string `json:"namespace"`
@@ -157,56 +164,57 @@ type ImageSummary struct {
 	Message string `json:"message,omitempty"`
 }
 
-// MemberClusterStatus is what the hub knows of a member.
+// MemberClusterStatus is what the hub knows about a member.
 type MemberClusterStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// namespace of the member on the hub.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// shard is the replica of the hub that carries for it; agent where its agent dials
-	// in.
+	// shard is the hub replica that syncs the member's mailbox, or "agent" in pull
+	// mode.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Shard string `json:"shard,omitempty"`
-	// transfers is its part in the fleet-wide budget; not there where there is none.
+	// transfers is the member's part of the fleet-wide budget; absent without one.
 	// +optional
 	Transfers *MemberTransfers `json:"transfers,omitempty"`
-	// clusterUID is the UID of the member's kube-system namespace, as its first
-	// report told it, or as annotation pelotech.ot/accept-cluster accepted it.
+	// clusterUID is the UID of the member's kube-system namespace, from its first
+	// report or from annotation pelotech.ot/accept-cluster.
 	// +optional
 	ClusterUID types.UID `json:"clusterUID,omitempty"`
 	// agentVersion of the agent that reports.
 	// +optional
 	AgentVersion string `json:"agentVersion,omitempty"`
-	// policy that is planned for it.
+	// policy that the hub plans for the member.
 	// +optional
 	Policy *MemberPolicy `json:"policy,omitempty"`
-	// plan that the hub has made last.
+	// plan is the version of the newest plan.
 	// +optional
 	Plan *PlanVersion `json:"plan,omitempty"`
-	// acknowledgedPlan is the one that the member's ledger was written under last.
+	// acknowledgedPlan is the plan under which the member's ledger was last written.
 	// +optional
 	AcknowledgedPlan *PlanVersion `json:"acknowledgedPlan,omitempty"`
-	// budget and slotsUsed are those of the member's SyncLedger. Without a report
-	// they are unknown, and not there.
+	// budget of the member's SyncLedger: how many imports may run. Absent without a
+	// report.
 	// +optional
 	Budget *int32 `json:"budget,omitempty"`
+	// slotsUsed is how many slots of the SyncLedger are taken. Absent without a report.
 	// +optional
 	SlotsUsed *int32 `json:"slotsUsed,omitempty"`
-	// images are not there while no report is.
+	// images of the member, counted. Absent without a report.
 	// +optional
 	Images *MemberImages `json:"images,omitempty"`
-	// references is how many VirtualMachines need an image, over all images.
+	// references is how many VirtualMachines need an image, summed over all images.
 	// +optional
 	References *int32 `json:"references,omitempty"`
-	// failing are the first images that have failed, by namespace and name.
+	// failing lists the first failed images, by namespace and name.
 	// +kubebuilder:validation:MaxItems=5
 	// +listType=atomic
 	// +optional
 	Failing []ImageSummary `json:"failing,omitempty"`
-	// lastReport is when a report was last carried to the hub, by the hub's clock.
-	// It is written at most once a minute while nothing else changes.
+	// lastReport is when the hub last received a report, by the hub's clock. Without
+	// other changes it is updated at most once a minute.
 	// +optional
 	LastReport *metav1.Time `json:"lastReport,omitempty"`
 	// +kubebuilder:validation:MaxItems=32
@@ -216,14 +224,14 @@ type MemberClusterStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// MemberCluster is a cluster of the fleet. Its labels are what policies and
-// placements select it by.
+// MemberCluster is a cluster of the fleet. Policies and placements select it by its
+// labels.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=member;members,categories=ot
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 53 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a MemberCluster must have at most 53 characters, of a-z, 0-9 and -: ot-member-<name> is its namespace"
-// +kubebuilder:validation:XValidation:rule="!oldSelf.spec.connection.?pull.?revoked.orValue(false) || self.spec.connection.?pull.?revoked.orValue(false) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked')",message="spec.connection.pull.revoked is taken back once condition Joined says Revoked: until then something that was issued may still be good"
+// +kubebuilder:validation:XValidation:rule="!oldSelf.spec.connection.?pull.?revoked.orValue(false) || self.spec.connection.?pull.?revoked.orValue(false) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked')",message="spec.connection.pull.revoked can be unset only after condition Joined has reason Revoked: until then issued credentials may still be valid"
 // +kubebuilder:printcolumn:name="Reachable",type=string,JSONPath=`.status.conditions[?(@.type=="Reachable")].status`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="AgentHealthy")].status`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`

@@ -5,118 +5,122 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// LinkMode tells who carries the mailbox of a member.
+// LinkMode says who syncs the mailbox of a member.
 // +kubebuilder:validation:Enum=Push;Pull
 type LinkMode string
 
-// Modes.
+// Link modes.
 const (
-	// LinkPush: a replica of the hub reaches the member and carries.
+	// LinkPush: a hub replica connects to the member and syncs.
 	LinkPush LinkMode = "Push"
-	// LinkPull: the member's agent dials in and carries.
+	// LinkPull: the member's agent connects to the hub and syncs.
 	LinkPull LinkMode = "Pull"
 )
 
-// MemberLinkSpec says who is to carry for a member. The elected replica of the hub
-// writes it.
+// MemberLinkSpec says who syncs the mailbox of a member. The elected hub replica writes
+// it.
 type MemberLinkSpec struct {
+	// mode is Push if a hub replica syncs, Pull if the member's agent does.
 	// +required
 	Mode LinkMode `json:"mode"`
-	// replica of the hub that the member is assigned to; empty where mode is Pull, and
-	// while no replica is known to be alive.
+	// replica of the hub that the member is assigned to. Empty in mode Pull, and while
+	// no replica is alive.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Replica string `json:"replica,omitempty"`
-	// challenge is of the elected process alone: whoever carries repeats it once it
-	// has compared the member's report with the hub's copy after having read it. What
-	// was confirmed to another is of no account: the hub's store may have been restored
-	// from a backup since.
+	// challenge is chosen by the elected hub process. The syncing process repeats it
+	// after it has compared the member's report with the hub's copy, both read after
+	// the challenge. Confirmations of another challenge are ignored: the hub may have
+	// been restored from a backup since.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Challenge string `json:"challenge,omitempty"`
-	// leaving: plan and grant are to be removed in the member, and nothing is to be
-	// carried down any more.
+	// leaving asks to delete plan and grant in the member and to copy nothing to it any
+	// more.
 	// +optional
 	Leaving bool `json:"leaving,omitempty"`
 }
 
-// MaxDroppedFields is how many fields a MemberLink names.
+// MaxDroppedFields is how many dropped fields a MemberLink lists.
 const MaxDroppedFields = 8
 
-// MemberLinkStatus is what whoever carries says of that. It is written when it
-// changes, and is no sign of life: the report is.
+// MemberLinkStatus is written by the syncing process, only when it changes. It is not a
+// heartbeat; the report is.
 type MemberLinkStatus struct {
-	// observedGeneration of spec that this was written under.
+	// observedGeneration of the spec that this status is for.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// carrier that wrote this: a replica of the hub by its name, or agent/ and the
-	// agent's boot ID.
+	// carrier is the process that wrote this status: the name of a hub replica, or
+	// agent/<boot ID>.
 	// +kubebuilder:validation:MaxLength=320
 	// +optional
 	Carrier string `json:"carrier,omitempty"`
-	// known is false before the first attempt to reach the member has come to an end.
+	// known is false until the first attempt to reach the member has ended.
 	// +optional
 	Known bool `json:"known,omitempty"`
-	// reachable: the member answers, and its mailbox is being watched. In mode Pull it
-	// is so whenever this is written.
+	// reachable: the member answers and its mailbox is watched. Always true in mode
+	// Pull.
 	// +optional
 	Reachable bool `json:"reachable,omitempty"`
-	// reason is one of condition Reachable's.
+	// reason, one of those of condition Reachable of MemberCluster.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// message says what to do; it is the same for the same cause.
+	// message says what to do. It is always the same for the same cause.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// challenge of spec under which confirmed is.
+	// challenge of the spec that confirmed is for.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Challenge string `json:"challenge,omitempty"`
-	// confirmed: since challenge was read, the hub's copy of the report was compared
-	// with the member's own, and was not of before this sequence then. 0 for not yet.
+	// confirmed is a report sequence: since the challenge was read, the hub's copy of
+	// the report was compared with the member's own and is at least this new. 0 if not
+	// compared yet.
 	// +optional
 	Confirmed int64 `json:"confirmed,omitempty"`
-	// another is the cluster that answers in place of the one that is known.
+	// another is the UID of the cluster that answers instead of the expected one.
 	// +optional
 	Another types.UID `json:"another,omitempty"`
-	// older: the member shows a report from before the hub's copy.
+	// older: the member's report is older than the hub's copy.
 	// +optional
 	Older bool `json:"older,omitempty"`
-	// ahead is the version of a plan in the member that is newer than the hub's.
+	// ahead is the version of the member's plan if it is newer than the hub's.
 	// +optional
 	Ahead *PlanVersion `json:"ahead,omitempty"`
-	// aheadGrant is the sequence of a grant in the member that is newer than the
-	// hub's; 0 for none.
+	// aheadGrant is the sequence of the member's grant if it is newer than the hub's; 0
+	// otherwise.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9007199254740991
 	// +optional
 	AheadGrant int64 `json:"aheadGrant,omitempty"`
-	// dropped are fields of plan and grant that the member's API server does not store,
-	// by kind and path: its kinds are older than whoever carries. The first of them.
+	// dropped lists the first fields of plan and grant, by kind and path, that the
+	// member's API server drops because its CustomResourceDefinitions are older than
+	// the syncing process.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=512
 	// +listType=atomic
 	// +optional
 	Dropped []string `json:"dropped,omitempty"`
 
-	// cleanedUp: with spec.leaving, plan and grant are gone in the member.
+	// cleanedUp: after spec.leaving, plan and grant are gone from the member.
 	// +optional
 	CleanedUp bool `json:"cleanedUp,omitempty"`
-	// cleanUpError says why they may be left; then nothing more is tried.
+	// cleanUpError says why plan and grant may still exist in the member; no more
+	// attempts are made.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	CleanUpError string `json:"cleanUpError,omitempty"`
 }
 
-// MemberLink says who carries the mailbox of a member, and how that goes. It is in
-// the member's namespace on the hub.
+// MemberLink says who syncs the mailbox of a member, and with what result. There is one
+// in each member's namespace on the hub, named default.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=link,categories=ot
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="there is one MemberLink in a namespace, named default"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="the MemberLink of a namespace must be named default"
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
 // +kubebuilder:printcolumn:name="Replica",type=string,JSONPath=`.spec.replica`
 // +kubebuilder:printcolumn:name="Carrier",type=string,JSONPath=`.status.carrier`

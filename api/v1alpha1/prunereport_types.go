@@ -5,15 +5,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ImageSelector says which VMDiskImages of a cluster are meant.
+// ImageSelector selects VMDiskImages of a cluster.
 type ImageSelector struct {
-	// namespaces that the images are in. Default: all.
+	// namespaces of the images. Default: all.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=set
 	// +optional
 	Namespaces []string `json:"namespaces,omitempty"`
-	// names of the images; * stands for any characters, as in ubuntu-*. Default: all.
+	// names of the images; * matches any characters, as in ubuntu-*. Default: all.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
 	// +kubebuilder:validation:items:Pattern=`^[-a-z0-9.*]+$`
@@ -22,19 +22,19 @@ type ImageSelector struct {
 	Names []string `json:"names,omitempty"`
 }
 
-// PruneReportSpec says what a report is to be about, and with schedule, when
-// reports are to be made. That of a report that is made once does not change.
-// Clients write one duration in many ways: it is the duration that is compared.
+// PruneReportSpec says what a report covers and, with schedule, when reports are made.
+// Without a schedule it cannot be changed. Durations are compared by value, because
+// clients write the same duration in several ways.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.schedule) == has(oldSelf.schedule)",message="schedule can be changed, but neither be added nor removed: make another PruneReport"
-// +kubebuilder:validation:XValidation:rule="has(self.schedule) || (has(self.placement) == has(oldSelf.placement) && (!has(self.placement) || self.placement == oldSelf.placement) && has(self.imageSelector) == has(oldSelf.imageSelector) && (!has(self.imageSelector) || self.imageSelector == oldSelf.imageSelector) && has(self.unreferencedFor) == has(oldSelf.unreferencedFor) && (!has(self.unreferencedFor) || duration(self.unreferencedFor) == duration(oldSelf.unreferencedFor)) && has(self.answerDeadline) == has(oldSelf.answerDeadline) && (!has(self.answerDeadline) || duration(self.answerDeadline) == duration(oldSelf.answerDeadline)))",message="a PruneReport without a schedule tells of one moment and cannot be changed: make another one"
-// +kubebuilder:validation:XValidation:rule="has(self.schedule) || !(has(self.timeZone) || has(self.suspend) || has(self.historyLimit))",message="timeZone, suspend and historyLimit belong to a schedule: set schedule, or remove them"
+// +kubebuilder:validation:XValidation:rule="has(self.schedule) == has(oldSelf.schedule)",message="schedule can be changed, but not added or removed: create another PruneReport"
+// +kubebuilder:validation:XValidation:rule="has(self.schedule) || (has(self.placement) == has(oldSelf.placement) && (!has(self.placement) || self.placement == oldSelf.placement) && has(self.imageSelector) == has(oldSelf.imageSelector) && (!has(self.imageSelector) || self.imageSelector == oldSelf.imageSelector) && has(self.unreferencedFor) == has(oldSelf.unreferencedFor) && (!has(self.unreferencedFor) || duration(self.unreferencedFor) == duration(oldSelf.unreferencedFor)) && has(self.answerDeadline) == has(oldSelf.answerDeadline) && (!has(self.answerDeadline) || duration(self.answerDeadline) == duration(oldSelf.answerDeadline)))",message="a PruneReport without a schedule cannot be changed: create another one"
+// +kubebuilder:validation:XValidation:rule="has(self.schedule) || !(has(self.timeZone) || has(self.suspend) || has(self.historyLimit))",message="timeZone, suspend and historyLimit need a schedule: set schedule, or remove them"
 type PruneReportSpec struct {
-	// placement says which clusters are asked. Default: all.
-	// +kubebuilder:validation:XValidation:rule="has(self.clusterSelector) || (has(self.clusterNames) && size(self.clusterNames) > 0)",message="placement names no cluster: set clusterSelector ({} for all) or clusterNames, or remove placement"
+	// placement selects the clusters to ask. Default: all.
+	// +kubebuilder:validation:XValidation:rule="has(self.clusterSelector) || (has(self.clusterNames) && size(self.clusterNames) > 0)",message="placement selects no cluster: set clusterSelector ({} for all) or clusterNames, or remove placement"
 	// +optional
 	Placement *Placement `json:"placement,omitempty"`
-	// imageSelector says which images the report is about. Default: all.
+	// imageSelector selects the images that the report covers. Default: all.
 	// +optional
 	ImageSelector *ImageSelector `json:"imageSelector,omitempty"`
 	// unreferencedFor is how long no VirtualMachine must have referenced an image for
@@ -44,17 +44,17 @@ type PruneReportSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="unreferencedFor must be a duration in hours, minutes and seconds, as in 168h"
 	// +optional
 	UnreferencedFor *metav1.Duration `json:"unreferencedFor,omitempty"`
-	// answerDeadline is how long clusters are waited for that are online and have not
-	// answered. Those that have not by then are listed as unknown, and nothing of
-	// theirs is a candidate. Default: 10m.
+	// answerDeadline is how long to wait for online clusters that have not answered, as
+	// in 10m. Clusters without an answer by then are listed as unknown and have no
+	// candidates. Default: 10m.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('1s')",message="answerDeadline must be a duration of at least 1s in hours, minutes and seconds, as in 10m"
 	// +optional
 	AnswerDeadline *metav1.Duration `json:"answerDeadline,omitempty"`
 
-	// schedule has a report be made at these times, in Cron's form as in "0 6 * * 1".
-	// Each is a PruneReport of its own, owned by this one.
+	// schedule makes reports at these times, in Cron format, as in "0 6 * * 1". Each
+	// report is a PruneReport of its own, owned by this one.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -64,11 +64,11 @@ type PruneReportSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +optional
 	TimeZone string `json:"timeZone,omitempty"`
-	// suspend: no further report is made.
+	// suspend stops making reports for the schedule.
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
-	// historyLimit is how many finished reports of the schedule stay; one that an
-	// ImagePrune goes by that has not ended stays as well. Default: 3.
+	// historyLimit is how many finished reports of the schedule are kept. Reports that
+	// an unfinished ImagePrune uses are kept in addition. Default: 3.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	// +optional
@@ -81,20 +81,21 @@ const (
 	DefaultHistoryLimit   = 3
 )
 
-// PruneReportPhase is where a PruneReport is.
+// PruneReportPhase is the phase of a PruneReport.
 //
 // +kubebuilder:validation:Enum=Scheduled;Collecting;Complete;Failed
 type PruneReportPhase string
 
 // Phases of a PruneReport.
 const (
-	// PruneReportScheduled: it makes reports and is none itself.
+	// PruneReportScheduled: it makes reports by its schedule and is not a report
+	// itself.
 	PruneReportScheduled PruneReportPhase = "Scheduled"
-	// PruneReportCollecting: clusters are asked.
+	// PruneReportCollecting: clusters are being asked.
 	PruneReportCollecting PruneReportPhase = "Collecting"
-	// PruneReportComplete: it does not change any more.
+	// PruneReportComplete: the report is complete and does not change any more.
 	PruneReportComplete PruneReportPhase = "Complete"
-	// PruneReportFailed: it cannot be made; the message says why.
+	// PruneReportFailed: the report cannot be made; see the message.
 	PruneReportFailed PruneReportPhase = "Failed"
 )
 
@@ -102,58 +103,60 @@ const (
 const (
 	// ReasonAwaitingAnswers: clusters have not answered yet.
 	ReasonAwaitingAnswers = "AwaitingAnswers"
-	// ReasonReported: the report is there.
+	// ReasonReported: the report is complete.
 	ReasonReported = "Reported"
-	// ReasonReportTooLarge: it has more rows than it may have pages for.
+	// ReasonReportTooLarge: the report needs more pages than allowed.
 	ReasonReportTooLarge = "ReportTooLarge"
-	// ReasonScheduleInvalid: schedule or timeZone cannot be read.
+	// ReasonScheduleInvalid: schedule or timeZone cannot be parsed.
 	ReasonScheduleInvalid = "ScheduleInvalid"
-	// ReasonScheduled: the next report is waited for.
+	// ReasonScheduled: the next report is not due yet.
 	ReasonScheduled = "Scheduled"
-	// ReasonSuspended: spec.suspend.
+	// ReasonSuspended: spec.suspend is true.
 	ReasonSuspended = "Suspended"
 )
 
-// ConditionComplete of a PruneReport: it is there, for kubectl wait.
+// ConditionComplete of a PruneReport: the report is complete. For kubectl wait.
 const ConditionComplete = "Complete"
 
-// Reasons for which a cluster is unknown to a PruneReport, beside those for which
-// it is to the fleet: a closed set.
+// Reasons why a cluster is unknown to a PruneReport, beside those why it is unknown to
+// the fleet: a closed set.
 const (
-	// ReasonNotAnswered: its report does not answer a plan with the inquiry yet.
+	// ReasonNotAnswered: the cluster's report does not answer a plan with the inquiry
+	// yet.
 	ReasonNotAnswered = "NotAnswered"
-	// ReasonOffline: its agent does not report, and it is not waited for.
+	// ReasonOffline: the cluster's agent does not report; the PruneReport does not wait
+	// for it.
 	ReasonOffline = "Offline"
-	// ReasonAgentTooOld: its agent reports and does not say which plan it answers.
+	// ReasonAgentTooOld: the cluster's agent does not support prunes.
 	ReasonAgentTooOld = "AgentTooOld"
 )
 
-// KeptReason says why an image is no candidate.
+// KeptReason says why an image is not a candidate.
 //
 // +kubebuilder:validation:Enum=Referenced;Wanted;TooRecent;InTransition;Leaving
 type KeptReason string
 
-// Reasons for which an image is kept.
+// Reasons why an image is kept.
 const (
 	// KeptReferenced: VirtualMachines need it.
 	KeptReferenced KeptReason = "Referenced"
-	// KeptWanted: a ClusterPlan or a FleetDiskImage wants it to be there.
+	// KeptWanted: the ClusterPlan or a FleetDiskImage asks for it.
 	KeptWanted KeptReason = "Wanted"
-	// KeptTooRecent: it has not been unreferenced for long enough, or since when it
-	// is so is not known.
+	// KeptTooRecent: it has not been unreferenced for long enough, or it is not known
+	// since when.
 	KeptTooRecent KeptReason = "TooRecent"
-	// KeptInTransition: it is still to be synced.
+	// KeptInTransition: it is not synced yet.
 	KeptInTransition KeptReason = "InTransition"
-	// KeptLeaving: it is on its way out already.
+	// KeptLeaving: it is already being deleted or pruned.
 	KeptLeaving KeptReason = "Leaving"
 )
 
-// KeptReasons are all reasons for which an image is kept.
+// KeptReasons lists all reasons.
 func KeptReasons() []KeptReason {
 	return []KeptReason{KeptReferenced, KeptWanted, KeptTooRecent, KeptInTransition, KeptLeaving}
 }
 
-// PruneCandidate is an image that could go.
+// PruneCandidate is an image that can be pruned.
 type PruneCandidate struct {
 	// +required
 	Namespace string `json:"namespace"`
@@ -166,31 +169,31 @@ type PruneCandidate struct {
 	Revision string `json:"revision,omitempty"`
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// origin says who has made it; empty for people. Only those that plans have made
-	// are pruned unless an ImagePrune says otherwise.
+	// origin says who created it; empty for people and CI. An ImagePrune prunes images
+	// that no plan created only with includeOthers.
 	// +optional
 	Origin ImageOrigin `json:"origin,omitempty"`
-	// declaredBy is the FleetDiskImage that it is a version of; empty for none.
+	// declaredBy is the FleetDiskImage that the image is a version of; empty if none.
 	// +optional
 	DeclaredBy string `json:"declaredBy,omitempty"`
-	// bytes that its storage takes, as provisioned.
+	// bytes of storage that it takes, as provisioned.
 	// +optional
 	Bytes int64 `json:"bytes,omitempty"`
-	// unreferencedSince is since when no VirtualMachine references it, by its
+	// unreferencedSince is when the last VirtualMachine stopped referencing it, by its
 	// cluster's clock.
 	// +optional
 	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
 }
 
-// KeptImages are images that are kept for one reason.
+// KeptImages are images that are kept for the same reason.
 type KeptImages struct {
 	// +required
 	Reason KeptReason `json:"reason"`
-	// detail says more, as in "2 VirtualMachines" or "FleetDiskImage ubuntu".
+	// detail of the reason, as in "2 VirtualMachines" or "FleetDiskImage ubuntu".
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Detail string `json:"detail,omitempty"`
-	// bytes of all of them.
+	// bytes of storage of all these images.
 	// +optional
 	Bytes int64 `json:"bytes,omitempty"`
 	// images as namespace/name.
@@ -200,8 +203,7 @@ type KeptImages struct {
 	Images []string `json:"images"`
 }
 
-// OrphanedObject is storage that was made for a ImageNameForVersion that is not there any
-// more.
+// OrphanedObject is storage that was created for a VMDiskImage that no longer exists.
 type OrphanedObject struct {
 	// kind is DataVolume, PersistentVolumeClaim or VolumeSnapshot.
 	// +kubebuilder:validation:MaxLength=63
@@ -213,66 +215,69 @@ type OrphanedObject struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
-	// image is the name of the ImageNameForVersion it was made for.
+	// image is the name of the VMDiskImage that it was created for.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Image string `json:"image,omitempty"`
+	// imageUID is the UID of that VMDiskImage.
 	// +optional
 	ImageUID types.UID `json:"imageUID,omitempty"`
-	// bytes that it takes, as provisioned; 0 where another object counts them.
+	// bytes that it takes, as provisioned; 0 if another object counts them.
 	// +optional
 	Bytes int64 `json:"bytes,omitempty"`
 }
 
-// ReportedCluster is what a PruneReport says of one cluster. One with many images
-// stands in several parts, on one page or on pages that follow each other.
+// ReportedCluster is the part of a PruneReport about one cluster. A cluster with many
+// images has several parts, on one page or on consecutive pages.
 type ReportedCluster struct {
 	// cluster is the name of the MemberCluster.
 	// +required
 	Cluster string `json:"cluster"`
-	// clusterUID is the UID of its kube-system namespace.
+	// clusterUID is the UID of the cluster's kube-system namespace.
 	// +optional
 	ClusterUID types.UID `json:"clusterUID,omitempty"`
-	// unknown is why nothing is said of it; empty where it has answered.
+	// unknown is the reason why nothing is known about the cluster; empty if it
+	// answered.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Unknown string `json:"unknown,omitempty"`
-	// message says the same in words.
+	// message explains why the cluster is unknown.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
-	// plan that it has answered.
+	// plan that the cluster answered.
 	// +optional
 	Plan *PlanVersion `json:"plan,omitempty"`
-	// observedAt is when it did, by its own clock.
+	// observedAt is when it answered, by its own clock.
 	// +optional
 	ObservedAt *metav1.Time `json:"observedAt,omitempty"`
-	// candidates by namespace and name.
+	// candidates to prune, by namespace and name.
 	// +kubebuilder:validation:MaxItems=4096
 	// +listType=atomic
 	// +optional
 	Candidates []PruneCandidate `json:"candidates,omitempty"`
-	// kept are the images that are no candidates, by reason.
+	// kept are the images that are not candidates, by reason.
 	// +kubebuilder:validation:MaxItems=4096
 	// +listType=atomic
 	// +optional
 	Kept []KeptImages `json:"kept,omitempty"`
-	// orphans are the first objects of storage that belong to no image.
+	// orphans are the first storage objects that belong to no image.
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	// +optional
 	Orphans []OrphanedObject `json:"orphans,omitempty"`
-	// omittedOrphans is how many more there are.
+	// omittedOrphans is how many more orphans exist.
 	// +optional
 	OmittedOrphans int32 `json:"omittedOrphans,omitempty"`
-	// omittedOrphanBytes is what those take.
+	// omittedOrphanBytes is the storage that the omitted orphans take.
 	// +optional
 	OmittedOrphanBytes int64 `json:"omittedOrphanBytes,omitempty"`
 }
 
-// PruneReportPage holds a part of a PruneReport: its clusters, by name. It is owned
-// by its report and named <report>-<digest>-<number>, from 0. The digest is over all
-// pages: what is changed afterwards is no part of the report any more.
+// PruneReportPage holds a part of a PruneReport: some of its clusters, by name. The
+// report owns it. Its name is <report>-<digest>-<number>, numbered from 0. The digest
+// covers all pages, so a page that was changed later is not part of the report any
+// more.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=prp,categories=ot
@@ -283,6 +288,7 @@ type PruneReportPage struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// clusters on this page, by name.
 	// +kubebuilder:validation:MaxItems=4096
 	// +listType=atomic
 	// +required
@@ -298,7 +304,7 @@ type PruneReportPageList struct {
 	Items           []PruneReportPage `json:"items"`
 }
 
-// PruneTotal adds up images, or objects of storage.
+// PruneTotal is the number and size of images or storage objects.
 type PruneTotal struct {
 	// +optional
 	Count int32 `json:"count"`
@@ -306,7 +312,7 @@ type PruneTotal struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// KeptTotal adds up the images that are kept for one reason.
+// KeptTotal is the number and size of images that are kept for one reason.
 type KeptTotal struct {
 	// +required
 	Reason     KeptReason `json:"reason"`
@@ -323,7 +329,7 @@ type AnswerCounts struct {
 	Unknown int32 `json:"unknown"`
 }
 
-// UnknownCluster is a cluster of which nothing is known that holds, and why.
+// UnknownCluster is a cluster that nothing current is known about.
 type UnknownCluster struct {
 	// +required
 	Cluster string `json:"cluster"`
@@ -335,77 +341,78 @@ type UnknownCluster struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Bounds of a PruneReport.
+// Limits of a PruneReport.
 const (
-	// MaxPruneReportPages is how many pages a PruneReport can have.
+	// MaxPruneReportPages is the maximum number of pages.
 	MaxPruneReportPages = 250
-	// MaxUnknownClusters is how many clusters that are unknown its status names.
+	// MaxUnknownClusters is how many unknown clusters the status lists.
 	MaxUnknownClusters = 20
 )
 
-// PruneReportStatus is what a report says in short.
+// PruneReportStatus is the summary of a report.
 type PruneReportStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
 	Phase PruneReportPhase `json:"phase,omitempty"`
-	// reason says why it is in this phase, from a closed set.
+	// reason for the phase, from a closed set.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// message says the same in words, and what to do where something is to be done.
+	// message explains the reason and says what to do, if anything.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Message string `json:"message,omitempty"`
-	// startedAt is when clusters were first asked, by the hub's clock.
+	// startedAt is when the first cluster was asked, by the hub's clock.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
-	// completedAt is when the report was there, by the hub's clock.
+	// completedAt is when the report became complete, by the hub's clock.
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
+	// clusters of the report, counted.
 	// +optional
 	Clusters AnswerCounts `json:"clusters"`
-	// unknownClusters are the first that nothing is said of, by name.
+	// unknownClusters lists the first unknown clusters, by name.
 	// +kubebuilder:validation:MaxItems=20
 	// +listType=map
 	// +listMapKey=cluster
 	// +optional
 	UnknownClusters []UnknownCluster `json:"unknownClusters,omitempty"`
-	// candidates are the images that could go.
+	// candidates are the images that can be pruned.
 	// +optional
 	Candidates PruneTotal `json:"candidates"`
-	// others are those of the candidates that no plan has made: people, or the
-	// template of a VirtualMachine. They go only with includeOthers.
+	// others are the candidates that no plan created, but people, CI or the template of
+	// a VirtualMachine. An ImagePrune prunes them only with includeOthers.
 	// +optional
 	Others PruneTotal `json:"others"`
-	// undeclared are those of the candidates that plans have made and that no
-	// FleetDiskImage declares any more.
+	// undeclared are the candidates that a plan created and that no FleetDiskImage
+	// declares any more.
 	// +optional
 	Undeclared PruneTotal `json:"undeclared"`
-	// kept are the images that are no candidates, by reason.
+	// kept are the images that are not candidates, by reason.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
 	// +listMapKey=reason
 	// +optional
 	Kept []KeptTotal `json:"kept,omitempty"`
-	// orphans are objects of storage that belong to no image.
+	// orphans are storage objects that belong to no image.
 	// +optional
 	Orphans PruneTotal `json:"orphans"`
-	// pages is how many PruneReportPages there are.
+	// pages is the number of PruneReportPages.
 	// +optional
 	Pages int32 `json:"pages"`
-	// digest over the report's UID and its pages. An ImagePrune names it: what was
-	// reviewed is what is pruned.
+	// digest of the report's UID and pages. An ImagePrune names it, so that exactly
+	// what was reviewed is pruned.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Digest string `json:"digest,omitempty"`
 
-	// lastScheduleTime is the time of the schedule that a report was last made for.
+	// lastScheduleTime is the scheduled time of the newest report.
 	// +optional
 	LastScheduleTime *metav1.Time `json:"lastScheduleTime,omitempty"`
-	// nextScheduleTime is when the next is made.
+	// nextScheduleTime is when the next report is due.
 	// +optional
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
-	// lastReport is the PruneReport that was made last.
+	// lastReport is the name of the newest PruneReport of the schedule.
 	// +optional
 	LastReport string `json:"lastReport,omitempty"`
 
@@ -415,12 +422,11 @@ type PruneReportStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PruneReport tells which images in which clusters nobody needs, and why each of
-// the others is kept. It deletes nothing.
+// PruneReport lists which images in which clusters nothing needs, and why each other
+// image is kept. It deletes nothing.
 //
-// A cluster counts with a report only that answers a plan which carried the
-// inquiry; clocks are not compared. All others are unknown, and nothing of theirs
-// is a candidate.
+// A cluster is included only with a report that answers a plan with this inquiry;
+// clocks are not compared. All other clusters are unknown and have no candidates.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

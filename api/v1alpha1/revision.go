@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Revision is the hash of what decides which bytes an image consists of and
-// where they are stored. A spec that hashes alike needs no new download.
+// Revision returns the hash of the fields that decide which bytes an image has and
+// where they are stored. Specs with the same hash need no new download.
 func (s *VMDiskImageSpec) Revision() string {
 	h := fnv.New64a()
 	for _, field := range []string{

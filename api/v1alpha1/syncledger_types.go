@@ -6,56 +6,60 @@ import (
 )
 
 const (
-	// LedgerName is the name of the one SyncLedger of a cluster, in the agent's namespace.
+	// LedgerName is the name of the only SyncLedger of a cluster, in the agent's
+	// namespace.
 	LedgerName = "default"
-	// MaxSlots is the most that a SyncLedger can hold, and so the highest
-	// concurrency of a cluster. The API server's limit on the cost of CEL rules
-	// sets it.
+	// MaxSlots is how many slots a SyncLedger can have, and thus the highest
+	// concurrency of a cluster. The API server's cost limit for CEL rules sets it.
 	MaxSlots = 256
 )
 
-// Slot is the right to run one import.
+// Slot is the permission to run one import.
 type Slot struct {
+	// image that the import is for.
 	// +required
 	Image ImageKey `json:"image"`
+	// revision of the image.
 	// +kubebuilder:validation:MaxLength=16
 	// +required
 	Revision string `json:"revision"`
+	// attempt at the revision.
 	// +kubebuilder:validation:Minimum=1
 	// +required
 	Attempt int32 `json:"attempt"`
-	// dataVolume is the name of the DataVolume that this slot is for, in the
-	// image's namespace. It is never used for another attempt.
+	// dataVolume is the name of the slot's DataVolume, in the image's namespace. No
+	// other attempt ever uses this name.
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	DataVolume string `json:"dataVolume"`
+	// startedAt is when the slot was taken.
 	// +required
 	StartedAt metav1.Time `json:"startedAt"`
-	// ended: the attempt has an outcome. From here on the admission policy refuses
-	// to create its DataVolume, so that a write that was held up cannot bring it
-	// back after the slot is given to another.
+	// ended: the attempt has an outcome. The admission policy then refuses to create
+	// its DataVolume, so that a delayed write cannot start the import again after the
+	// slot is freed.
 	// +optional
 	Ended bool `json:"ended,omitempty"`
-	// host that it imports from, by which it is counted to a group of sources.
+	// host of the import's source, which decides its group of sources.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Host string `json:"host,omitempty"`
 }
 
-// LedgerGrant is what a ledger was written under of the fleet-wide budget.
+// LedgerGrant is the part of the fleet-wide budget that a ledger was written under.
 type LedgerGrant struct {
-	// bootID of the agent process that wrote it. A grant answers one process, and only
-	// while no other has written the ledger.
+	// bootID of the agent process that wrote the ledger. A grant is valid for one
+	// process, and only while no other has written the ledger.
 	// +kubebuilder:validation:MaxLength=64
 	// +required
 	BootID string `json:"bootID"`
-	// sequence of the newest TransferGrant that was taken up.
+	// sequence of the newest TransferGrant that was applied.
 	// +optional
 	Sequence int64 `json:"sequence,omitempty"`
-	// slots of it; 0 where it is not in force: it has ended, or is not for this process.
+	// slots of that grant; 0 if it has expired or is for another process.
 	// +optional
 	Slots int32 `json:"slots,omitempty"`
-	// sources are parts of slots for groups of sources.
+	// sources says how many of the slots each group of sources may use.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
 	// +listMapKey=name
@@ -63,12 +67,12 @@ type LedgerGrant struct {
 	Sources []SourceGrant `json:"sources,omitempty"`
 }
 
-// SyncLedgerStatus is the cluster's budget and who uses it.
+// SyncLedgerStatus is the cluster's import budget and the slots that use it.
 //
-// The rule is the API server's own guard of the budget: it holds against any
-// writer, however late its write arrives.
+// Invariant, enforced by the API server against every writer, however late its write
+// arrives: a slot is added only while fewer slots than the budget are taken.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.slots) ? size(self.slots) : 0) <= self.budget || (oldSelf.hasValue() && has(oldSelf.value().slots) && size(self.slots) <= size(oldSelf.value().slots) && self.slots.all(s, oldSelf.value().slots.exists(o, o.dataVolume == s.dataVolume)))",optionalOldSelf=true,message="more slots than the budget: a slot is given only while fewer than budget are taken"
+// +kubebuilder:validation:XValidation:rule="(has(self.slots) ? size(self.slots) : 0) <= self.budget || (oldSelf.hasValue() && has(oldSelf.value().slots) && size(self.slots) <= size(oldSelf.value().slots) && self.slots.all(s, oldSelf.value().slots.exists(o, o.dataVolume == s.dataVolume)))",optionalOldSelf=true,message="more slots than the budget: a slot can be added only while fewer slots than the budget are taken"
 type SyncLedgerStatus struct {
 	// budget is how many imports may run, as the agent last acknowledged it.
 	// +kubebuilder:validation:Minimum=0
@@ -80,31 +84,29 @@ type SyncLedgerStatus struct {
 	// +listType=atomic
 	// +optional
 	Slots []Slot `json:"slots,omitempty"`
-	// policy is the last valid policy, key by key: it stays in force while the
-	// ConfigMap is invalid, also over a restart of the agent.
+	// policy is the last valid policy, key by key. It stays in effect while the
+	// ConfigMap is invalid, also across restarts of the agent.
 	// +optional
 	Policy map[string]string `json:"policy,omitempty"`
-	// policyVersion is the resourceVersion of the ConfigMap that policy came from.
+	// policyVersion is the resourceVersion of the ConfigMap that the policy came from.
 	// +optional
 	PolicyVersion string `json:"policyVersion,omitempty"`
-	// policyUID is the UID of the ConfigMap that policy came from.
+	// policyUID is the UID of the ConfigMap that the policy came from.
 	// +optional
 	PolicyUID types.UID `json:"policyUID,omitempty"`
-	// plan is the newest ClusterPlan that was acknowledged: one that is older is
-	// refused.
+	// plan is the newest acknowledged ClusterPlan; older ones are refused.
 	// +optional
 	Plan *PlanVersion `json:"plan,omitempty"`
-	// planPolicy is what that plan said about the policy; it goes when there is no
-	// plan any more.
+	// planPolicy is the policy of that plan; it is removed with the plan.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	PlanPolicy map[string]string `json:"planPolicy,omitempty"`
-	// planPolicySource is that plan's policySource.
+	// planPolicySource is the policySource of that plan.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	PlanPolicySource string `json:"planPolicySource,omitempty"`
-	// grant is what it was written under of the fleet-wide budget; none where the
-	// policy knows no such.
+	// grant is the part of the fleet-wide budget that this was written under; absent if
+	// the policy has no fleet-wide budget.
 	// +optional
 	Grant *LedgerGrant `json:"grant,omitempty"`
 	// +listType=map
@@ -113,13 +115,13 @@ type SyncLedgerStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// SyncLedger holds the slots of a cluster: one object, so that the API server
+// SyncLedger holds the import slots of a cluster in one object, so that the API server
 // orders all admissions. Only the elected agent writes it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=ledger,categories=ot
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="there is one SyncLedger, named default"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="the SyncLedger must be named default"
 // +kubebuilder:printcolumn:name="Budget",type=integer,JSONPath=`.status.budget`
 // +kubebuilder:printcolumn:name="Policy",type=string,JSONPath=`.status.conditions[?(@.type=="PolicyAccepted")].reason`
 // +kubebuilder:printcolumn:name="Running",type=string,JSONPath=`.status.slots[*].image.name`

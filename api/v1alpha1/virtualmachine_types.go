@@ -7,16 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ImageMode says what is done where the image of a VirtualMachine is not there.
+// ImageMode says what to do if the image of a VirtualMachine does not exist.
 //
 // +kubebuilder:validation:Enum=CreateIfNotExist;FailIfNotExist
 type ImageMode string
 
 // Image modes.
 const (
-	// ImageModeCreate makes the image from spec.vmDiskImageTemplate.
+	// ImageModeCreate creates the image from spec.vmDiskImageTemplate.
 	ImageModeCreate ImageMode = "CreateIfNotExist"
-	// ImageModeFail waits in phase Failed until somebody else makes the image.
+	// ImageModeFail waits in phase Failed until somebody creates the image.
 	ImageModeFail ImageMode = "FailIfNotExist"
 )
 
@@ -25,55 +25,54 @@ const (
 // +kubebuilder:validation:Enum=Always;RerunOnFailure;Manual;Halted;Once
 type RunStrategy string
 
-// VirtualMachineSpec says which machine a workspace is to have. The agent never
-// changes it: where it has to do something else than the letter of it, condition
-// SpecAdjusted says so.
+// VirtualMachineSpec describes a VM of a workspace. The agent never changes it; where
+// it applies something else, condition SpecAdjusted says so.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.instancetype) || (has(self.resources) && has(self.resources.memory))",message="resources.memory is required where no instancetype is named"
+// +kubebuilder:validation:XValidation:rule="has(self.instancetype) || (has(self.resources) && has(self.resources.memory))",message="resources.memory is required without an instancetype"
 // +kubebuilder:validation:XValidation:rule="!has(self.instancetype) || !has(self.resources) || (!has(self.resources.cpu) && !has(self.resources.memory))",message="instancetype excludes resources.cpu and resources.memory: KubeVirt takes both from the instancetype"
 // +kubebuilder:validation:XValidation:rule="!has(self.imageMode) || self.imageMode != 'CreateIfNotExist' || has(self.vmDiskImageTemplate)",message="imageMode CreateIfNotExist needs a vmDiskImageTemplate to create the image from"
 type VirtualMachineSpec struct {
-	// baseVm is carried as label pelotech.ot/base-vm. (Assumption on an open point
-	// of the proposal: it selects nothing.)
+	// baseVm is copied to label pelotech.ot/base-vm. It selects nothing (an assumption:
+	// the proposal leaves it open).
 	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",message="baseVm becomes a label: up to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	BaseVM string `json:"baseVm,omitempty"`
-	// baseVmVersion is carried as label pelotech.ot/base-vm-version.
+	// baseVmVersion is copied to label pelotech.ot/base-vm-version.
 	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",message="baseVmVersion becomes a label: up to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	BaseVMVersion string `json:"baseVmVersion,omitempty"`
-	// version is carried as label pelotech.ot/version.
+	// version is copied to label pelotech.ot/version.
 	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",message="version becomes a label: up to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// ignoreOnDeploy makes the image ready and creates no KubeVirt VirtualMachine
-	// until it is false. One that is there already is left alone. (Assumption on
-	// an open point of the proposal.)
+	// ignoreOnDeploy prepares the image but creates no KubeVirt VirtualMachine until it
+	// is false. An existing one is left alone (an assumption: the proposal leaves it
+	// open).
 	// +optional
 	IgnoreOnDeploy bool `json:"ignoreOnDeploy,omitempty"`
 
-	// name is the host name inside the guest. Default: metadata.name.
+	// name is the host name of the guest. Default: metadata.name.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
 
-	// users that cloud-init makes at the first boot. Those listed are all there
-	// are; one named default is the image's own.
+	// users that cloud-init creates at the first boot. The list is complete: other
+	// users are not created. A user named default is the image's own.
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(u, self.exists_one(o, o.name == u.name))",message="two users have the same name"
 	// +listType=atomic
 	// +optional
 	Users []User `json:"users,omitempty"`
 
-	// resources of the machine.
+	// resources of the VM.
 	// +optional
 	Resources *MachineResources `json:"resources,omitempty"`
 
-	// instancetype is passed to KubeVirt; it excludes resources.cpu and
+	// instancetype is passed to KubeVirt. It excludes resources.cpu and
 	// resources.memory.
 	// +kubebuilder:validation:XValidation:rule="!has(self.kind) || self.kind.endsWith('Instancetype')",message="instancetype.kind must be VirtualMachineInstancetype or VirtualMachineClusterInstancetype"
 	// +optional
@@ -92,66 +91,66 @@ type VirtualMachineSpec struct {
 	// +optional
 	Interfaces []Interface `json:"interfaces,omitempty"`
 
-	// vmDiskImageRef names the image that the root disk is cloned from. Another
-	// image is taken up only while the root disk is not there yet: what a guest has
-	// written is never thrown away.
+	// vmDiskImageRef names the image that the root disk is cloned from. A change
+	// applies only before the root disk is created: data of the guest is never
+	// discarded.
 	// +required
 	VMDiskImageRef ImageReference `json:"vmDiskImageRef"`
 
-	// vmDiskImageTemplate is what the image is made from where it is not there and
-	// the machine has no root disk yet. An image that is there wins, and condition
-	// ImageDiffers says where it differs.
+	// vmDiskImageTemplate is used to create the image if it does not exist and the VM
+	// has no root disk yet. An existing image is used as it is; condition ImageDiffers
+	// says where it differs.
 	// +optional
 	VMDiskImageTemplate *VMDiskImageSpec `json:"vmDiskImageTemplate,omitempty"`
 
-	// imageMode says what is done where the image is not there. Default:
-	// CreateIfNotExist where there is a template, else FailIfNotExist.
+	// imageMode says what to do if the image does not exist. Default: CreateIfNotExist
+	// with a template, else FailIfNotExist.
 	// +optional
 	ImageMode ImageMode `json:"imageMode,omitempty"`
 
-	// runStrategy is KubeVirt's. Unset, the machine is created with Always, and
-	// from then on its run strategy is left to virtctl and others.
+	// runStrategy is KubeVirt's. Default: the VM is created with Always, and later
+	// changes by virtctl and others are kept.
 	// +optional
 	RunStrategy RunStrategy `json:"runStrategy,omitempty"`
 
-	// cloudInit is what the guest is told beside name, users and interfaces.
+	// cloudInit adds user data beside name, users and interfaces.
 	// +optional
 	CloudInit *CloudInit `json:"cloudInit,omitempty"`
 
-	// overlay is merged over spec of the KubeVirt VirtualMachine, for what this
-	// kind has no field for: objects are merged by key, lists whose items have a
-	// name by that name, other lists are replaced, null removes. Disks and volumes
-	// are named root and cloudinit, interfaces and networks net0, net1 and so on,
-	// the one of the Pod network default. runStrategy,
-	// running, instancetype, preference and dataVolumeTemplates are refused. Who
-	// sets it must be allowed to create KubeVirt VirtualMachines.
+	// overlay is merged over the spec of the KubeVirt VirtualMachine, for fields that
+	// this kind does not have. Objects are merged by key, lists with named items by
+	// name; other lists are replaced, and null removes a field. The disks and volumes
+	// are named root and cloudinit; interfaces and networks net0, net1 and so on, or
+	// default for the Pod network. runStrategy, running, instancetype, preference and
+	// dataVolumeTemplates are refused. To set it, a user must be allowed to create
+	// KubeVirt VirtualMachines.
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Overlay *runtime.RawExtension `json:"overlay,omitempty"`
 }
 
-// User of the guest, in the words of cloud-init.
+// User of the guest, in the terms of cloud-init.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.plain_text_passwd) && has(self.passwordSecretRef))",message="plain_text_passwd and passwordSecretRef exclude each other: prefer passwordSecretRef"
+// +kubebuilder:validation:XValidation:rule="!(has(self.plain_text_passwd) && has(self.passwordSecretRef))",message="set only one of plain_text_passwd and passwordSecretRef; prefer passwordSecretRef"
 type User struct {
-	// name of the user. What is no valid Linux name is made one, and condition
-	// SpecAdjusted says which.
+	// name of the user. An invalid Linux name is made valid, and condition SpecAdjusted
+	// shows the result.
 	// +kubebuilder:validation:XValidation:rule="size(self) >= 1",message="name must not be empty"
 	// +kubebuilder:validation:MaxLength=128
 	// +required
 	Name string `json:"name"`
-	// passwordSecretRef names a key of a Secret in the machine's namespace with
-	// the password, in clear or as crypt(3) makes it.
+	// passwordSecretRef names a key of a Secret in the VM's namespace with the
+	// password, in plain text or hashed by crypt(3).
 	// +optional
 	PasswordSecretRef *SecretKey `json:"passwordSecretRef,omitempty"`
-	// plain_text_passwd is a password that everybody can read who can read the
-	// VirtualMachine: prefer passwordSecretRef.
+	// plain_text_passwd is a password that everybody who can read the VirtualMachine
+	// can read. Prefer passwordSecretRef.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	PlainTextPasswd string `json:"plain_text_passwd,omitempty"`
-	// lock_passwd forbids to log in with a password. Default: true without a
-	// password, false with one.
+	// lock_passwd forbids login with a password. Default: true without a password,
+	// false with one.
 	// +optional
 	LockPasswd *bool `json:"lock_passwd,omitempty"`
 	// ssh_authorized_keys are public keys that the user can log in with.
@@ -164,7 +163,7 @@ type User struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Sudo string `json:"sudo,omitempty"`
-	// groups, with commas between them.
+	// groups of the user, separated by commas.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Groups string `json:"groups,omitempty"`
@@ -189,7 +188,7 @@ type SecretKey struct {
 
 // MachineResources of a VirtualMachine.
 type MachineResources struct {
-	// cpu is the number of cores, a whole number. Default: 1.
+	// cpu is the number of cores, from 1 to 512. Default: 1.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && quantity(string(self)).asInteger() >= 1 && quantity(string(self)).asInteger() <= 512",message="cpu must be a whole number from 1 to 512"
@@ -198,62 +197,62 @@ type MachineResources struct {
 	// memory of the guest, from 1Mi to 64Ti.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="memory must be a quantity such as 2Gi (units are Mi, Gi and Ti; GB or GiB are none)"
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="memory must be a quantity such as 2Gi (use Mi, Gi or Ti, not GB or GiB)"
 	// +kubebuilder:validation:XValidation:rule="!isQuantity(string(self)) || (!quantity(string(self)).isLessThan(quantity('1Mi')) && !quantity(string(self)).isGreaterThan(quantity('64Ti')))",message="memory must be from 1Mi to 64Ti: is the unit missing, as in 2Gi?"
 	// +optional
 	Memory *resource.Quantity `json:"memory,omitempty"`
-	// diskSize of the root disk, from 1Mi to 64Ti. One that is smaller than the
-	// image is grown to it. Default: the size of the image.
+	// diskSize of the root disk, from 1Mi to 64Ti. If it is smaller than the image, the
+	// disk gets the size of the image. Default: the size of the image.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="diskSize must be a quantity such as 24Gi (units are Mi, Gi and Ti; GB or GiB are none)"
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="diskSize must be a quantity such as 24Gi (use Mi, Gi or Ti, not GB or GiB)"
 	// +kubebuilder:validation:XValidation:rule="!isQuantity(string(self)) || (!quantity(string(self)).isLessThan(quantity('1Mi')) && !quantity(string(self)).isGreaterThan(quantity('64Ti')))",message="diskSize must be from 1Mi to 64Ti: is the unit missing, as in 24Gi?"
 	// +optional
 	DiskSize *resource.Quantity `json:"diskSize,omitempty"`
 }
 
-// Matcher names an instancetype or a preference, as KubeVirt does.
+// Matcher names an instancetype or a preference, as in KubeVirt.
 type Matcher struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
-	// kind, such as VirtualMachineInstancetype. Default: KubeVirt's, the one of
-	// the whole cluster.
+	// kind, such as VirtualMachineInstancetype. Default: KubeVirt's, which is
+	// cluster-wide.
 	// +kubebuilder:validation:Enum=VirtualMachineInstancetype;VirtualMachineClusterInstancetype;VirtualMachinePreference;VirtualMachineClusterPreference
 	// +optional
 	Kind string `json:"kind,omitempty"`
 }
 
-// Interface of a machine.
+// Interface of a VM.
 type Interface struct {
-	// network is a NetworkAttachmentDefinition in the machine's namespace, or
-	// namespace/name of another one.
+	// network is the name of a NetworkAttachmentDefinition in the VM's namespace, or
+	// namespace/name.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$')",message="network must be the name of a NetworkAttachmentDefinition, or namespace/name"
 	// +kubebuilder:validation:MaxLength=317
 	// +required
 	Network string `json:"network"`
-	// ipAddress with the length of its prefix, as in 10.10.0.161/24. Without one
-	// the guest asks by DHCP.
-	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="ipAddress must be an address with the length of its prefix, as in 10.10.0.161/24"
+	// ipAddress with prefix length, as in 10.10.0.161/24. Default: the guest uses DHCP.
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="ipAddress must be an address with a prefix length, as in 10.10.0.161/24"
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	IPAddress string `json:"ipAddress,omitempty"`
-	// gateway is where the interface's default route leads.
+	// gateway of the interface's default route, as in 10.10.0.1.
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="gateway must be an address, as in 10.10.0.1"
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Gateway string `json:"gateway,omitempty"`
-	// nameservers to ask over the interface.
+	// nameservers to use on the interface, as in 10.10.0.53.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.all(n, isIP(n))",message="nameservers must be addresses, as in 10.10.0.53"
 	// +listType=atomic
 	// +optional
 	Nameservers []string `json:"nameservers,omitempty"`
-	// macAddress. Default: one that depends on the cluster, the machine's name and
-	// the place in this list only, so that it stays when the machine is made again.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$')",message="macAddress must be six bytes with colons, as in 02:00:00:12:34:56, and no multicast address"
+	// macAddress of the interface. Default: computed from the cluster, the VM's name
+	// and the index in this list, so that it stays the same when the VM is created
+	// again.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$')",message="macAddress must be six bytes separated by colons, as in 02:00:00:12:34:56, and not a multicast address"
 	// +kubebuilder:validation:MaxLength=17
 	// +optional
 	MACAddress string `json:"macAddress,omitempty"`
@@ -265,47 +264,48 @@ type ImageReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
-	// namespace of the image. Default: that of the machine.
+	// namespace of the image. Default: the VM's namespace.
 	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="namespace must be that of a ImageNameForVersion: up to 63 lower case letters, digits and '-', with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// CloudInit is what a guest is told beside what the VirtualMachine says of name,
-// users and interfaces.
+// CloudInit is user data for the guest beside name, users and interfaces of the
+// VirtualMachine.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.userData) && has(self.userDataSecretRef))",message="userData and userDataSecretRef exclude each other"
+// +kubebuilder:validation:XValidation:rule="!(has(self.userData) && has(self.userDataSecretRef))",message="set only one of userData and userDataSecretRef"
 type CloudInit struct {
-	// userData is a part of cloud-init's user data in any form that it knows:
-	// #cloud-config, a script, and so on. What both this and the agent's own part
-	// set is as here; lists are joined, the agent's first.
+	// userData in any format of cloud-init, such as #cloud-config or a script. It is
+	// combined with the agent's own part: its values win, and lists are joined with the
+	// agent's items first.
 	// +kubebuilder:validation:MaxLength=524288
 	// +optional
 	UserData string `json:"userData,omitempty"`
-	// userDataSecretRef names a key of a Secret in the machine's namespace with
-	// the same.
+	// userDataSecretRef names a key of a Secret in the VM's namespace that has the
+	// userData.
 	// +optional
 	UserDataSecretRef *SecretKey `json:"userDataSecretRef,omitempty"`
 }
 
-// MachinePhase is where a VirtualMachine is in its life.
+// MachinePhase is the phase of a VirtualMachine.
 //
 // +kubebuilder:validation:Enum=Provisioning;Ready;Failed
 type MachinePhase string
 
 // Phases of a VirtualMachine.
 const (
-	// MachineProvisioning: something is being made, or waited for.
+	// MachineProvisioning: something is being created or waited for.
 	MachineProvisioning MachinePhase = "Provisioning"
-	// MachineReady: the KubeVirt VirtualMachine is there and runs, or is stopped on
-	// purpose; with ignoreOnDeploy, the image is ready.
+	// MachineReady: the KubeVirt VirtualMachine exists and runs, or is stopped on
+	// purpose. With ignoreOnDeploy: the image is ready.
 	MachineReady MachinePhase = "Ready"
-	// MachineFailed: a person has to do something. It is left when the cause goes.
+	// MachineFailed: somebody has to act. The phase changes again when the cause is
+	// fixed.
 	MachineFailed MachinePhase = "Failed"
 )
 
-// MachineImage is the image of a machine as it was last seen.
+// MachineImage is the state of the VM's image as last observed.
 type MachineImage struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
@@ -313,15 +313,14 @@ type MachineImage struct {
 	Reason Reason `json:"reason,omitempty"`
 	// +optional
 	Progress string `json:"progress,omitempty"`
-	// queuePosition is at most how many images go first.
+	// queuePosition is an upper bound of how many images go first.
 	// +optional
 	QueuePosition *int32 `json:"queuePosition,omitempty"`
 }
 
-// PinnedImage is what the root disk is, or is to be, cloned from. It is stored
-// before the image is looked at once more, so that whoever deletes the image or
-// a revision of it sees it: an image, revision and snapshot that are pinned stay
-// while the VirtualMachine exists.
+// PinnedImage is what the root disk is cloned from. It is stored before the image is
+// read again, so that whoever deletes the image or a revision sees it. Invariant:
+// pinned images, revisions and snapshots are kept while the VirtualMachine exists.
 type PinnedImage struct {
 	ImageKey `json:",inline"`
 	// +kubebuilder:validation:MaxLength=16
@@ -331,62 +330,63 @@ type PinnedImage struct {
 	Attempt int32 `json:"attempt"`
 	// +required
 	PersistentVolumeClaim string `json:"persistentVolumeClaim"`
-	// volumeSnapshot, where the image has one, is what is cloned.
+	// volumeSnapshot to clone from, if the image has one.
 	// +optional
 	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`
-	// diskSize and restoreSize are those of the image's status.serving.
+	// diskSize of the image's status.serving.
 	// +optional
 	DiskSize *resource.Quantity `json:"diskSize,omitempty"`
+	// restoreSize of the image's status.serving.
 	// +optional
 	RestoreSize *resource.Quantity `json:"restoreSize,omitempty"`
-	// acquiredAt is when the image was seen, read live after the pin had been
-	// stored, to serve what is pinned. Nothing is cloned before.
+	// acquiredAt is when a live read after storing the pin showed that the image serves
+	// what is pinned. Nothing is cloned before.
 	// +optional
 	AcquiredAt *metav1.Time `json:"acquiredAt,omitempty"`
 }
 
-// RootDisk of a machine.
+// RootDisk of a VM.
 type RootDisk struct {
-	// dataVolume and its PersistentVolumeClaim have this name.
+	// dataVolume is the name of the DataVolume and its PersistentVolumeClaim.
 	// +required
 	DataVolume string `json:"dataVolume"`
 	// size as the guest sees it; the volume can be larger.
 	// +required
 	Size resource.Quantity `json:"size"`
-	// progress of the clone, as CDI tells it.
+	// progress of the clone, as CDI reports it.
 	// +optional
 	Progress string `json:"progress,omitempty"`
-	// ready: it has been cloned.
+	// ready: the root disk is cloned.
 	// +optional
 	Ready bool `json:"ready,omitempty"`
 }
 
-// VirtualMachineStatus is what the agent knows of the machine.
+// VirtualMachineStatus is what the agent knows about the VM.
 type VirtualMachineStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
 	Phase MachinePhase `json:"phase,omitempty"`
-	// reason says why it is in this phase, from a closed set.
+	// reason for the phase, from a closed set.
 	// +optional
 	Reason Reason `json:"reason,omitempty"`
-	// message says the same in words, and what to do where something is to be done.
+	// message explains the reason and says what to do, if anything.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// image that the spec names, as it was last seen.
+	// image of the spec, as last observed.
 	// +optional
 	Image *MachineImage `json:"image,omitempty"`
 	// pinned is what the root disk is cloned from.
 	// +optional
 	Pinned *PinnedImage `json:"pinned,omitempty"`
-	// rootDisk of the machine.
+	// rootDisk of the VM.
 	// +optional
 	RootDisk *RootDisk `json:"rootDisk,omitempty"`
-	// printableStatus of the KubeVirt VirtualMachine, which has the name of this one.
+	// printableStatus of the KubeVirt VirtualMachine, which has the same name.
 	// +optional
 	PrintableStatus string `json:"printableStatus,omitempty"`
-	// runStrategy that the KubeVirt VirtualMachine was last seen with. It is made
-	// again with this one where the spec names none.
+	// runStrategy that the KubeVirt VirtualMachine last had. If it is created again, it
+	// gets this one unless the spec sets another.
 	// +optional
 	RunStrategy RunStrategy `json:"runStrategy,omitempty"`
 	// +listType=map
@@ -395,8 +395,8 @@ type VirtualMachineStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// VirtualMachine is a KubeVirt VirtualMachine whose disk image is made sure of:
-// it is there before the machine boots, and stays while the machine exists.
+// VirtualMachine is a KubeVirt VirtualMachine with a managed disk image: the image is
+// ready before the VM boots and is kept while the VM exists.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -429,7 +429,7 @@ type VirtualMachineList struct {
 	Items           []VirtualMachine `json:"items"`
 }
 
-// ImageNamespacedName is the image that the machine names.
+// ImageNamespacedName returns the image that the VM references.
 func (vm *VirtualMachine) ImageNamespacedName() types.NamespacedName {
 	name := types.NamespacedName{Namespace: vm.Spec.VMDiskImageRef.Namespace, Name: vm.Spec.VMDiskImageRef.Name}
 	if name.Namespace == "" {

@@ -6,26 +6,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// SourceType is the kind of place a disk image comes from.
+// SourceType says where a disk image comes from.
 //
 // +kubebuilder:validation:Enum=s3;http;registry;blank
 type SourceType string
 
-// Source types, each one of CDI's.
+// Source types, those of CDI.
 const (
 	SourceS3       SourceType = "s3"
 	SourceHTTP     SourceType = "http"
 	SourceRegistry SourceType = "registry"
-	// SourceBlank is an empty disk, without a URL. It is meant for tests.
+	// SourceBlank is an empty disk without a URL, meant for tests.
 	SourceBlank SourceType = "blank"
 )
 
-// VMDiskImageSpec says which disk image the cluster is to have.
+// VMDiskImageSpec says which disk image the cluster must have.
 //
-// A change of url, sourceType, checksum, diskSize or storageClass is a new
-// revision: it is synced through the queue beside the old one, which serves
-// until the new one is ready. A change of secretRef, certConfigMap,
-// snapshotClass, priority or deleteUnreferencedAfter is none.
+// A change of url, sourceType, checksum, diskSize or storageClass creates a new
+// revision. It is queued and synced beside the old revision, which stays usable until
+// the new one is ready. Changes of other fields create no revision.
 //
 // +kubebuilder:validation:XValidation:rule="self.sourceType == 'blank' || (has(self.url) && size(self.url) > 0)",message="url is required: say where the image is downloaded from (only sourceType blank has none)"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'blank' || !has(self.url) || size(self.url) == 0",message="sourceType blank is an empty disk and takes no url: remove url, or set sourceType to s3, http or registry"
@@ -37,38 +36,38 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.checksum) || self.sourceType == 'http'",message="checksum works with sourceType http only (CDI 1.65 or later)"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'blank' || (!has(self.secretRef) && !has(self.certConfigMap))",message="sourceType blank downloads nothing: remove secretRef and certConfigMap"
 type VMDiskImageSpec struct {
-	// name is what people call the disk. It need not be unique.
+	// name of the disk for people. It need not be unique.
 	// +kubebuilder:validation:XValidation:rule="size(self) >= 1 && size(self) <= 253",message="name must have 1 to 253 characters"
 	// +kubebuilder:validation:MaxLength=1024
 	// +required
 	Name string `json:"name"`
 
-	// sourceType says how url is read.
+	// sourceType says how url is read: s3, http, registry, or blank for an empty disk.
 	// +required
 	SourceType SourceType `json:"sourceType"`
 
-	// url of the image. http: http:// or https://; s3: s3://, https:// or
-	// http://; registry: docker:// or oci-archive://; blank: none.
+	// url of the image. For sourceType http: http:// or https://; for s3: s3://,
+	// https:// or http://; for registry: docker:// or oci-archive://; for blank: none.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	URL string `json:"url,omitempty"`
 
-	// checksum of the file at url, "algorithm:hex" with md5, sha1, sha256 or
-	// sha512. Only for sourceType http, from CDI 1.65.
+	// checksum of the file at url as algorithm:hex, with md5, sha1, sha256 or sha512.
+	// Only for sourceType http, with CDI 1.65 or later.
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(md5:[0-9a-fA-F]{32}|sha1:[0-9a-fA-F]{40}|sha256:[0-9a-fA-F]{64}|sha512:[0-9a-fA-F]{128})$')",message="checksum must be an algorithm and a hash of its length, as in sha256:<64 hex digits>; algorithms are md5, sha1, sha256 and sha512"
 	// +optional
 	Checksum string `json:"checksum,omitempty"`
 
-	// secretRef names a Secret in the image's namespace with the credentials of
-	// the source, in CDI's form (keys accessKeyId and secretKey).
+	// secretRef names a Secret in the image's namespace with the credentials for the
+	// source, in CDI's format (keys accessKeyId and secretKey).
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
 	SecretRef string `json:"secretRef,omitempty"`
 
-	// certConfigMap names a ConfigMap in the image's namespace with the
-	// certificate authorities to trust for url.
+	// certConfigMap names a ConfigMap in the image's namespace with the certificate
+	// authorities to trust for url.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -81,8 +80,8 @@ type VMDiskImageSpec struct {
 	// +optional
 	StorageClass string `json:"storageClass,omitempty"`
 
-	// snapshotClass is the VolumeSnapshotClass of the snapshot that VMs are
-	// cloned from. Without one they are cloned from the PersistentVolumeClaim.
+	// snapshotClass is the VolumeSnapshotClass of the snapshot that VMs are cloned
+	// from. Default: no snapshot; VMs are cloned from the PersistentVolumeClaim.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -91,23 +90,22 @@ type VMDiskImageSpec struct {
 	// diskSize is the virtual size of the disk, from 1Mi to 64Ti.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="diskSize must be a quantity such as 24Gi (units are Mi, Gi and Ti; GB or GiB are none)"
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="diskSize must be a quantity such as 24Gi (use Mi, Gi or Ti, not GB or GiB)"
 	// +kubebuilder:validation:XValidation:rule="!isQuantity(string(self)) || !quantity(string(self)).isLessThan(quantity('1Mi'))",message="diskSize must be at least 1Mi: is the unit missing, as in 24Gi?"
 	// +kubebuilder:validation:XValidation:rule="!isQuantity(string(self)) || !quantity(string(self)).isGreaterThan(quantity('64Ti'))",message="diskSize must be at most 64Ti"
 	// +required
 	DiskSize resource.Quantity `json:"diskSize"`
 
-	// priority lets an image pass those of a lower one in the queue. It counts up
-	// to the policy's maxPriority, which is 0 unless set; below 0 it always
-	// counts.
+	// priority in the queue; higher goes first. Values above the policy's maxPriority,
+	// which is 0 by default, count as maxPriority. Default: 0.
 	// +kubebuilder:validation:Minimum=-1000
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
 
-	// deleteUnreferencedAfter has the image deleted once no VirtualMachine has
-	// referenced it for so long, as in 72h. Never one that a ClusterPlan wants.
-	// Default: it is not deleted.
+	// deleteUnreferencedAfter deletes the image once no VirtualMachine has referenced
+	// it for this long, as in 72h. An image that the ClusterPlan asks for is never
+	// deleted. Default: it is not deleted.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('1m')",message="deleteUnreferencedAfter must be a duration of at least 1m in hours, minutes and seconds, as in 72h or 1h30m"
@@ -115,38 +113,37 @@ type VMDiskImageSpec struct {
 	DeleteUnreferencedAfter *metav1.Duration `json:"deleteUnreferencedAfter,omitempty"`
 }
 
-// Phase is where a ImageNameForVersion is in its life.
+// Phase is the phase of a VMDiskImage.
 //
 // +kubebuilder:validation:Enum=Queued;Syncing;Succeeded;Failed;PrunePending;Terminating;Deleting
 type Phase string
 
 // Phases of a ImageNameForVersion.
 const (
-	// PhaseQueued: waits for a slot, also while it backs off.
+	// PhaseQueued: waits for a slot, or for its backoff.
 	PhaseQueued Phase = "Queued"
-	// PhaseSyncing: an attempt runs, or its snapshot is being made.
+	// PhaseSyncing: an attempt runs, or its snapshot is being created.
 	PhaseSyncing Phase = "Syncing"
-	// PhaseSucceeded: the current revision is there.
+	// PhaseSucceeded: the current revision is ready.
 	PhaseSucceeded Phase = "Succeeded"
-	// PhaseFailed: the current revision is not there and nothing more is tried.
+	// PhaseFailed: the current revision failed and is not retried.
 	PhaseFailed Phase = "Failed"
-	// PhasePrunePending: serves on, will be deleted when its undo window ends.
+	// PhasePrunePending: stays usable, and is deleted when its undo window ends.
 	PhasePrunePending Phase = "PrunePending"
-	// PhaseTerminating: to be deleted, serves on while it is referenced.
+	// PhaseTerminating: is to be deleted, and stays usable while referenced.
 	PhaseTerminating Phase = "Terminating"
-	// PhaseDeleting: unreferenced when marked; can no longer be acquired.
+	// PhaseDeleting: is being deleted, and can no longer be acquired.
 	PhaseDeleting Phase = "Deleting"
 )
 
-// OrderingKey is a revision's place in the queue, given when it is first seen
-// and never changed: smaller time first, then smaller sequence.
+// OrderingKey is a revision's place in the queue: smaller time first, then smaller
+// sequence. It is set when the agent first sees the revision and never changes.
 type OrderingKey struct {
-	// time is the image's creation time, or the time of the last key given
-	// before it where that is later, so that clocks that differ cannot reorder
-	// what the agent saw arrive.
+	// time is the image's creation time, or the time of the previous key if that is
+	// later, so that clock differences cannot reorder images.
 	// +required
 	Time metav1.Time `json:"time"`
-	// sequence counts the keys given.
+	// sequence numbers the keys.
 	// +required
 	Sequence int64 `json:"sequence"`
 }
@@ -173,14 +170,13 @@ type Failure struct {
 	Time metav1.Time `json:"time"`
 }
 
-// RevisionStatus is what is known of one revision of an image.
+// RevisionStatus is the state of one revision of an image.
 //
-// Attempts are numbered from 1 and set by value, from the slot that carried
-// them, never incremented: a repeated or late write says the same. They count
-// through all revisions of an image, so that no number is used twice in its
-// life.
+// Attempts are numbered from 1 across all revisions of an image, so no number is used
+// twice. Invariant: attempt numbers are set by value, from the slot of the attempt,
+// never incremented; a repeated or late write changes nothing.
 type RevisionStatus struct {
-	// revision is the hash of the source-defining fields.
+	// revision is the hash of the fields that define the source.
 	// +kubebuilder:validation:MaxLength=16
 	// +required
 	Revision string `json:"revision"`
@@ -188,60 +184,59 @@ type RevisionStatus struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Source string `json:"source,omitempty"`
-	// orderingKey is its place in the queue.
+	// orderingKey is the revision's place in the queue.
 	// +required
 	OrderingKey OrderingKey `json:"orderingKey"`
-	// attempt is the highest attempt that was begun.
+	// attempt is the highest attempt that was started.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
-	// attemptEnded is the highest attempt whose outcome is known.
+	// attemptEnded is the highest attempt with an outcome.
 	// +optional
 	AttemptEnded int32 `json:"attemptEnded,omitempty"`
 	// outcome of attemptEnded.
 	// +optional
 	Outcome Outcome `json:"outcome,omitempty"`
-	// attemptsBefore is the number of attempts that do not count against
-	// retryLimit any more: those before a person started the image over, or
-	// before its storage was lost.
+	// attemptsBefore is how many attempts no longer count against retryLimit: those
+	// before somebody restarted the image, or before its storage was lost.
 	// +optional
 	AttemptsBefore int32 `json:"attemptsBefore,omitempty"`
-	// failure of the last attempt that failed, until one succeeds.
+	// failure of the last failed attempt, until one succeeds.
 	// +optional
 	Failure *Failure `json:"failure,omitempty"`
-	// notBefore is when the next attempt may start.
+	// notBefore is the earliest time of the next attempt.
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 
-	// startedAt is when the attempt that runs got its slot.
+	// startedAt is when the running attempt got its slot.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
-	// progressedAt is when the attempt that runs was last seen to get on.
+	// progressedAt is when the running attempt last made progress.
 	// +optional
 	ProgressedAt *metav1.Time `json:"progressedAt,omitempty"`
 	// importedAt is when the last successful attempt ended.
 	// +optional
 	ImportedAt *metav1.Time `json:"importedAt,omitempty"`
 
-	// importPhase is the phase of the DataVolume of the attempt that runs.
+	// importPhase is the phase of the running attempt's DataVolume.
 	// +optional
 	ImportPhase string `json:"importPhase,omitempty"`
-	// dataVolume of the attempt, and its PersistentVolumeClaim of the same name.
+	// dataVolume of the attempt; its PersistentVolumeClaim has the same name.
 	// +optional
 	DataVolume string `json:"dataVolume,omitempty"`
-	// volumeSnapshot of the attempt, where spec.snapshotClass asks for one.
+	// volumeSnapshot of the attempt, if spec.snapshotClass is set.
 	// +optional
 	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`
 	// snapshotAttempt counts the VolumeSnapshots tried for this attempt.
 	// +optional
 	SnapshotAttempt int32 `json:"snapshotAttempt,omitempty"`
-	// snapshotSince is when the VolumeSnapshot being waited for was wanted.
+	// snapshotSince is when the agent started to wait for the VolumeSnapshot.
 	// +optional
 	SnapshotSince *metav1.Time `json:"snapshotSince,omitempty"`
 
 	// resyncs is how often lost storage was synced again since resyncsSince.
 	// +optional
 	Resyncs int32 `json:"resyncs,omitempty"`
-	// resyncsSince is when the count of resyncs began.
+	// resyncsSince is when counting resyncs started.
 	// +optional
 	ResyncsSince *metav1.Time `json:"resyncsSince,omitempty"`
 }
@@ -254,66 +249,67 @@ type Serving struct {
 	Attempt int32 `json:"attempt"`
 	// +required
 	PersistentVolumeClaim string `json:"persistentVolumeClaim"`
-	// volumeSnapshot, where there is one, is the better source of clones.
+	// volumeSnapshot to clone from; if absent, VMs are cloned from the claim.
 	// +optional
 	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`
-	// diskSize is the virtual size of the disk that is served.
+	// diskSize is the virtual size of the disk.
 	// +optional
 	DiskSize *resource.Quantity `json:"diskSize,omitempty"`
-	// restoreSize is the least size of the volume of a clone, the overhead of a
-	// filesystem included.
+	// restoreSize is the minimum size of a clone's volume, including filesystem
+	// overhead.
 	// +optional
 	RestoreSize *resource.Quantity `json:"restoreSize,omitempty"`
 }
 
-// References counts who needs the image. It is recomputed, never incremented.
+// References counts the VirtualMachines that need the image. It is recomputed, never
+// incremented.
 type References struct {
 	// +optional
 	Count int32 `json:"count"`
-	// unreferencedSince is when count was last seen to become 0.
+	// unreferencedSince is when count last became 0.
 	// +optional
 	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
-	// holders are the first few, as namespace/name.
+	// holders are the first VirtualMachines, as namespace/name.
 	// +kubebuilder:validation:MaxItems=5
 	// +listType=atomic
 	// +optional
 	Holders []string `json:"holders,omitempty"`
 }
 
-// MaxEndedPrunes is how many ImagePrunes are remembered that have ended at an image.
+// MaxEndedPrunes is how many ended ImagePrunes an image remembers.
 const MaxEndedPrunes = 16
 
-// MaxRevisions bounds the revisions that an image keeps beside each other.
+// MaxRevisions is how many revisions an image can have at a time.
 const MaxRevisions = 4
 
-// VMDiskImageStatus is what the agent knows of the image.
+// VMDiskImageStatus is what the agent knows about the image.
 type VMDiskImageStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// reason says why it is in this phase, from a closed set.
+	// reason for the phase, from a closed set.
 	// +optional
 	Reason Reason `json:"reason,omitempty"`
-	// message says the same in words, and what to do where something is to be done.
+	// message explains the reason and says what to do, if anything.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// progress of the attempt that runs, as CDI tells it: "42.0%" or "N/A".
+	// progress of the running attempt as CDI reports it: "42.0%" or "N/A".
 	// +optional
 	Progress string `json:"progress,omitempty"`
-	// bytesDone of bytesTotal, of the attempt that runs or the last that
-	// succeeded, worked out from progress.
+	// bytesDone of bytesTotal, for the running or last successful attempt, computed
+	// from progress.
 	// +optional
 	BytesDone int64 `json:"bytesDone,omitempty"`
-	// bytesTotal is the size of the download where the source tells it, else
+	// bytesTotal is the size of the download if the source reports it, else
 	// spec.diskSize.
 	// +optional
 	BytesTotal int64 `json:"bytesTotal,omitempty"`
-	// queuePosition is at most how many images will go first, 0 for the head. It
-	// is written anew only when it falls below another power of ten.
+	// queuePosition is an upper bound of how many images go first; 0 for the head of
+	// the queue. It is updated only when it falls below another power of ten.
 	// +optional
 	QueuePosition *int32 `json:"queuePosition,omitempty"`
-	// lastAttempt is the highest attempt of any revision that was begun.
+	// lastAttempt is the highest attempt of any revision that was started.
 	// +optional
 	LastAttempt int32 `json:"lastAttempt,omitempty"`
 	// attempts that count against the policy's retryLimit.
@@ -322,30 +318,30 @@ type VMDiskImageStatus struct {
 	// revision that the spec asks for.
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// serving is what VMs are cloned from; it can be older than revision.
+	// serving names what VMs are cloned from; it can be older than revision.
 	// +optional
 	Serving *Serving `json:"serving,omitempty"`
-	// revisions that are wanted or still there, the current one first.
+	// revisions that are needed or still exist, the current one first.
 	// +kubebuilder:validation:MaxItems=4
 	// +listType=map
 	// +listMapKey=revision
 	// +optional
 	Revisions []RevisionStatus `json:"revisions,omitempty"`
-	// observedRetry is the value of annotation pelotech.ot/retry that was acted on.
+	// observedRetry is the last value of annotation pelotech.ot/retry that was applied.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	ObservedRetry string `json:"observedRetry,omitempty"`
 	// +optional
 	References References `json:"references"`
-	// tearDown: nothing held the image when its holders were listed after it had
-	// been marked as Deleting. There is no way back from here.
+	// tearDown: after the image was marked Deleting, a live list found no
+	// VirtualMachine that holds it. Its deletion can no longer be cancelled.
 	// +optional
 	TearDown bool `json:"tearDown,omitempty"`
-	// prune is how far the prune is that a ClusterPlan asked for last.
+	// prune is the progress of the last prune that a ClusterPlan asked for.
 	// +optional
 	Prune *PruneStatus `json:"prune,omitempty"`
-	// endedPrunes are the ImagePrunes, the last first, that were skipped or undone
-	// here: none of them begins again, whatever an older plan says.
+	// endedPrunes are the ImagePrunes, newest first, that were skipped or undone for
+	// this image. None of them starts again, even if an older plan asks for it.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	// +optional
@@ -356,8 +352,8 @@ type VMDiskImageStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ImageNameForVersion is a disk image that VMs of a cluster boot from: downloaded once,
-// cloned for every VM.
+// VMDiskImage is a disk image that VMs of a cluster boot from: downloaded once, cloned
+// for every VM.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -391,8 +387,7 @@ type VMDiskImageList struct {
 	Items           []VMDiskImage `json:"items"`
 }
 
-// ImageKey names one ImageNameForVersion for good: a name that is used again has
-// another UID.
+// ImageKey identifies one VMDiskImage: a name that is reused has another UID.
 type ImageKey struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +required

@@ -63,7 +63,7 @@ func (c *baselineClient) rollOutPlans(ctx context.Context, img v1alpha1.PlannedI
 		if !open {
 			return 0, fmt.Errorf("waiting for the images of %d members: %w", len(waiting)+len(running), context.DeadlineExceeded)
 		}
-		if r, is := e.Object.(*v1alpha1.ClusterReport); is && r.Page != nil && r.Page.Images[0].Phase == v1alpha1.PhaseSucceeded {
+		if r, ok := e.Object.(*v1alpha1.ClusterReport); ok && r.Page != nil && r.Page.Images[0].Phase == v1alpha1.PhaseSucceeded {
 			delete(running, r.Namespace)
 		}
 	}

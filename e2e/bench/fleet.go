@@ -145,7 +145,7 @@ func (s *hubSetup) measurePhaseChanges(ctx context.Context, members []*fakemembe
 				err = fmt.Errorf("waiting for a page of %s on the hub: %w", m.Name, context.DeadlineExceeded)
 				break
 			}
-			if r, is := e.Object.(*v1alpha1.ClusterReport); is && r.Page != nil && r.Page.Images[0].Message == want {
+			if r, ok := e.Object.(*v1alpha1.ClusterReport); ok && r.Page != nil && r.Page.Images[0].Message == want {
 				all = append(all, time.Since(start))
 				break
 			}
@@ -203,8 +203,8 @@ func measureAgentToHub(ctx context.Context) (_ []figureRow, _ []string, err erro
 			return nil, nil, err
 		}
 		for e := range w.ResultChan() {
-			r, is := e.Object.(*v1alpha1.ClusterReport)
-			if is && r.Page != nil && slices.ContainsFunc(r.Page.Images, func(i v1alpha1.ReportedImage) bool { return i.Name == img.Name && i.Phase != "" }) {
+			r, ok := e.Object.(*v1alpha1.ClusterReport)
+			if ok && r.Page != nil && slices.ContainsFunc(r.Page.Images, func(i v1alpha1.ReportedImage) bool { return i.Name == img.Name && i.Phase != "" }) {
 				all = append(all, time.Since(start))
 				break
 			}

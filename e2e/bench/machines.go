@@ -73,8 +73,8 @@ func (s *watchers) awaitReady(ctx context.Context, name string) (time.Time, erro
 			if !open {
 				return time.Time{}, fmt.Errorf("waiting for image %s: the watch ended", name)
 			}
-			img, is := e.Object.(*v1alpha1.VMDiskImage)
-			if is && img.Name == name && meta.IsStatusConditionTrue(img.Status.Conditions, v1alpha1.ConditionReady) {
+			img, ok := e.Object.(*v1alpha1.VMDiskImage)
+			if ok && img.Name == name && meta.IsStatusConditionTrue(img.Status.Conditions, v1alpha1.ConditionReady) {
 				return time.Now(), nil
 			}
 		}
@@ -213,11 +213,11 @@ func (s *memberSetup) measureWaitingVMs(ctx context.Context, n int) (latencies, 
 
 // drainWatches takes in what a watch tells of machines that are there already.
 func (s *memberSetup) drainWatches(ctx context.Context, seen *watchers) error {
-	var there kubevirtv1.VirtualMachineList
-	if err := s.Client().List(ctx, &there, client.InNamespace(namespace)); err != nil {
+	var existing kubevirtv1.VirtualMachineList
+	if err := s.Client().List(ctx, &existing, client.InNamespace(namespace)); err != nil {
 		return err
 	}
-	_, err := seen.awaitCreated(ctx, len(there.Items))
+	_, err := seen.awaitCreated(ctx, len(existing.Items))
 	return err
 }
 

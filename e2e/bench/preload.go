@@ -138,7 +138,7 @@ func (s *hubSetup) awaitRolledOut(ctx context.Context, write func() error, img *
 			return fmt.Errorf("waiting until version %s is rolled out: %w; it was %s, %s: %s", img.Spec.Version, context.DeadlineExceeded,
 				img.Status.Phase, img.Status.Reason, img.Status.Message)
 		}
-		if now, is := e.Object.(*v1alpha1.FleetDiskImage); is && now.Status.ObservedGeneration >= img.Generation {
+		if now, ok := e.Object.(*v1alpha1.FleetDiskImage); ok && now.Status.ObservedGeneration >= img.Generation {
 			now.DeepCopyInto(img)
 			done = now.Status.Phase == v1alpha1.RolloutSucceeded
 		}

@@ -54,8 +54,8 @@ func newSentMessage() string { return fmt.Sprint(sentPrefix, time.Now().UnixNano
 
 // parseSentMessage is when an image was changed whose message tells.
 func parseSentMessage(message string) (time.Time, bool) {
-	text, is := strings.CutPrefix(message, sentPrefix)
-	if !is {
+	text, ok := strings.CutPrefix(message, sentPrefix)
+	if !ok {
 		return time.Time{}, false
 	}
 	at, err := strconv.ParseInt(text, 10, 64)
@@ -80,13 +80,13 @@ func (s *hubSetup) measureRelayedChanges(ctx context.Context, members []*fakemem
 	shown := map[string]bool{}
 	go func() {
 		for e := range w.ResultChan() {
-			r, is := e.Object.(*v1alpha1.ClusterReport)
-			if !is || r.Page == nil || len(r.Page.Images) == 0 {
+			r, ok := e.Object.(*v1alpha1.ClusterReport)
+			if !ok || r.Page == nil || len(r.Page.Images) == 0 {
 				continue
 			}
 			message := r.Page.Images[0].Message
 			mu.Lock()
-			if at, is := parseSentMessage(message); is && !shown[message] {
+			if at, ok := parseSentMessage(message); ok && !shown[message] {
 				shown[message] = true
 				took = append(took, time.Since(at))
 			}

@@ -117,7 +117,7 @@ func readMetric(ctx context.Context, p metricsServer, name string) (float64, err
 	}
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
-		if value, is := strings.CutPrefix(lines.Text(), name+" "); is {
+		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
 			return strconv.ParseFloat(value, 64)
 		}
 	}

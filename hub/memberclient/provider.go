@@ -1,7 +1,6 @@
-// Package memberclient holds the hub's connections to its member clusters, as a
-// provider of multicluster-runtime. Each member is looked after by a goroutine
-// of its own with a timeout on everything it does: one that hangs holds up
-// nobody but itself.
+// Package memberclient holds the hub's connections to its members, as a provider of
+// multicluster-runtime. Each member has its own goroutine with a timeout on everything
+// it does, so one that hangs delays no other.
 package memberclient
 
 import (
@@ -22,38 +21,37 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Options of a Provider. What is zero has the default.
+// Options of a Provider. Zero values get the default.
 type Options = hubclient.Options
 
-// Target says how a member is reached.
+// Target says how to connect to a member.
 type Target struct {
-	// Config may have a bearer token; other files and plugins it must not need.
+	// Config may have a bearer token. It must not need other files or plugins.
 	Config *rest.Config
-	// Namespace of the member's agent: nothing is read or watched outside it.
+	// Namespace of the member's agent: nothing else is read or watched.
 	Namespace string
-	// ConfigVersion differs where Config does, but for the bearer token: a new token is
-	// taken up by the connection that is there, all else is a new connection.
+	// ConfigVersion changes whenever Config changes, except for its bearer token: the
+	// existing connection uses a new token, and everything else needs a new connection.
 	ConfigVersion string
-	// Source is what Config was read from; Keep asks for it.
+	// Source is what Config was read from; see KeepConnection.
 	Source string
 }
 
-// State is what is known of the connection to a member.
+// State of the connection to a member.
 type State struct {
-	// Known is false as long as no attempt to reach it has come to an end.
+	// Known is false until the first attempt to connect has ended.
 	Known     bool
 	Reachable bool
 	// Reason is one of those of v1alpha1.ConditionReachable.
 	Reason string
-	// Message says what to do; it is the same for the same cause.
+	// Message says what to do; it is always the same for the same cause.
 	Message string
-	// Since is when Reachable or Reason has become what it is.
+	// Since is when Reachable or Reason last changed.
 	Since time.Time
 }
 
-// Member is a member that is connected and whose mailbox is being watched.
-// GetCache reads what was seen last; GetClient reads and writes past the cache,
-// and each of its requests ends in time.
+// Member is a connected member whose mailbox is watched. GetCache reads the latest
+// observed state; GetClient reads and writes live, and each of its requests is bounded.
 type Member struct {
 	cluster.Cluster
 	// Namespace of the agent.
@@ -66,31 +64,32 @@ type fieldIndex struct {
 	extract client.IndexerFunc
 }
 
-// memberEntry is what the Provider knows of one member.
+// memberEntry is the Provider's state of one member.
 type memberEntry struct {
 	name   string
 	target Target
 	token  hubclient.Token
-	// trigger asks for a probe, or for an attempt, at once.
+	// trigger requests a probe, or an attempt to connect, at once.
 	trigger chan struct{}
 	cancel  context.CancelFunc
 	done    chan struct{}
 
 	state   State
 	engaged *Member
-	// reached: it has been connected. note is what Keep has to say of it.
+	// everReached: the member has been connected with this target. keptNote is the note
+	// of KeepConnection.
 	everReached bool
 	keptNote    string
 }
 
-// Provider gives multicluster-runtime the members that can be reached.
+// Provider gives multicluster-runtime the members that are reachable.
 //
-// The library's own clusters.Clusters is not used: it removes by name whatever
-// has taken the place of a cluster that ended, so that a re-connection may end
-// the new connection, and it can engage one at a time.
+// It does not use the library's clusters.Clusters, which removes by name whatever has
+// replaced an ended cluster, so that a reconnection could end the new connection, and
+// which engages one cluster at a time.
 //
-// It is no multicluster.ProviderRunnable on purpose: the library would run it
-// in the elected replica only. Add what Runnable returns to the manager.
+// It deliberately is not a multicluster.ProviderRunnable: the library would run it in
+// the elected replica only. Add the result of Runnable to the manager.
 type Provider struct {
 	options Options
 
@@ -98,7 +97,7 @@ type Provider struct {
 	ctx     context.Context // of Runnable; nil before it runs
 	aware   multicluster.Aware
 	entries map[string]*memberEntry
-	// ending are the connections that were replaced or removed and have not ended.
+	// ending are replaced or removed connections that have not ended yet.
 	ending       map[string]chan struct{}
 	indexes      []fieldIndex
 	changeHooks  []func(string)
@@ -116,7 +115,7 @@ func New(o Options) *Provider {
 	return &Provider{options: o, entries: map[string]*memberEntry{}, ending: map[string]chan struct{}{}}
 }
 
-// Runnable connects and probes members for as long as it runs, in every replica.
+// Runnable connects and probes members while it runs, in every replica.
 func (p *Provider) Runnable(aware multicluster.Aware) manager.Runnable {
 	return &runnable{provider: p, aware: aware}
 }
@@ -126,10 +125,10 @@ type runnable struct {
 	aware    multicluster.Aware
 }
 
-// NeedLeaderElection is false: every replica relays.
+// NeedLeaderElection returns false: every replica syncs mailboxes.
 func (r *runnable) NeedLeaderElection() bool { return false }
 
-// Start returns when ctx has ended and with it every connection.
+// Start returns when ctx and every connection have ended.
 func (r *runnable) Start(ctx context.Context) error {
 	p := r.provider
 	p.mu.Lock()
@@ -161,22 +160,20 @@ func (r *runnable) Start(ctx context.Context) error {
 	return nil
 }
 
-// OnChange has hook called when the State of a member has changed, and after
-// it was engaged or disengaged. Call it before the Provider runs. A hook must
-// not block.
+// OnChange calls hook when the State of a member changes, and after it is engaged or
+// disengaged. Call it before the Provider runs. A hook must not block.
 func (p *Provider) OnChange(hook func(name string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.changeHooks = append(p.changeHooks, hook)
 }
 
-// OnMailboxEvent has hook called with each object of a member's mailbox that is seen to
-// be made, changed or deleted, those included that are there when the member is
-// connected. Call it before the Provider runs. A hook must not block, nor change
-// the object.
+// OnMailboxEvent calls hook for each object of a member's mailbox that is created,
+// changed or deleted, and for existing ones when the member is connected. Call it
+// before the Provider runs. A hook must not block or change the object.
 //
-// It is there because the watches of multicluster-runtime (v0.24) leave a
-// goroutine behind for each connection; these go with the connection's cache.
+// The watches of multicluster-runtime (v0.24) leak a goroutine per connection; these
+// end with the connection's cache.
 func (p *Provider) OnMailboxEvent(hook func(name string, o client.Object)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,7 +189,7 @@ func (p *Provider) notifyChange(name string) {
 	}
 }
 
-// SetTarget says how a member is reached from now on. It does not wait for anything.
+// SetTarget sets how to connect to a member. It does not wait.
 func (p *Provider) SetTarget(name string, t Target) {
 	t.Config = rest.CopyConfig(t.Config)
 	token := t.Config.BearerToken
@@ -227,9 +224,9 @@ func (p *Provider) SetTarget(name string, t Target) {
 	}
 }
 
-// KeepConnection lets a connection go on whose source is gone, and has its State say so
-// with note. There is none to keep, and false is returned, where the member was
-// never reached by what that source had, or is to be reached in another namespace.
+// KeepConnection keeps a connection although its source no longer exists, and adds note
+// to its State. It returns false if there is no connection to keep: the member was
+// never reached with that source, or has another namespace.
 func (p *Provider) KeepConnection(name, source, namespace, note string) bool {
 	p.mu.Lock()
 	e := p.entries[name]
@@ -245,8 +242,7 @@ func (p *Provider) KeepConnection(name, source, namespace, note string) bool {
 	return keep
 }
 
-// SetUnreachable says that a member cannot be reached for now, and why; what connection
-// there was ends.
+// SetUnreachable ends the connection to a member and sets why it cannot be reached.
 func (p *Provider) SetUnreachable(name, reason, message string) {
 	p.mu.Lock()
 	e := &memberEntry{name: name}
@@ -259,7 +255,7 @@ func (p *Provider) SetUnreachable(name, reason, message string) {
 	p.updateState(e, State{Known: true, Reason: reason, Message: message})
 }
 
-// Remove forgets a member.
+// Remove ends the connection to a member and forgets it.
 func (p *Provider) Remove(name string) {
 	p.mu.Lock()
 	e := p.entries[name]
@@ -273,7 +269,7 @@ func (p *Provider) Remove(name string) {
 	}
 }
 
-// State of the connection to a member.
+// State returns the state of the connection to a member.
 func (p *Provider) State(name string) State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -288,8 +284,7 @@ func (p *Provider) State(name string) State {
 	return s
 }
 
-// GetMember returns one that is connected; else the error is
-// multicluster.ErrClusterNotFound.
+// GetMember returns a connected member, or multicluster.ErrClusterNotFound.
 func (p *Provider) GetMember(name string) (*Member, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -299,7 +294,7 @@ func (p *Provider) GetMember(name string) (*Member, error) {
 	return nil, fmt.Errorf("member %s is not connected: %w", name, multicluster.ErrClusterNotFound)
 }
 
-// Get is Member, for multicluster-runtime.
+// Get implements multicluster.Provider.
 func (p *Provider) Get(_ context.Context, name multicluster.ClusterName) (cluster.Cluster, error) {
 	m, err := p.GetMember(name.String())
 	if err != nil {
@@ -308,7 +303,7 @@ func (p *Provider) Get(_ context.Context, name multicluster.ClusterName) (cluste
 	return m, nil
 }
 
-// IndexField indexes a field in all members, those to come included.
+// IndexField indexes a field in all current and later members.
 func (p *Provider) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
 	p.mu.Lock()
 	p.indexes = append(p.indexes, fieldIndex{object, field, extract})
@@ -335,8 +330,8 @@ func (e *memberEntry) triggerProbe() {
 	}
 }
 
-// startEntryLocked lets the goroutine of a member begin after the one before it has
-// ended: an old connection must not be engaged over a newer one.
+// startEntryLocked starts the goroutine of a member after its predecessor has ended: an
+// old connection must not be engaged over a newer one.
 func (p *Provider) startEntryLocked(e *memberEntry) {
 	if e.cancel == nil {
 		return // it cannot be reached, as Fail has said
@@ -355,7 +350,7 @@ func (p *Provider) startEntryLocked(e *memberEntry) {
 	}()
 }
 
-// stopEntryLocked ends the goroutine of a member and does not wait for it.
+// stopEntryLocked ends the goroutine of a member without waiting for it.
 func (p *Provider) stopEntryLocked(e *memberEntry) {
 	e.engaged = nil
 	if e.done == nil {
@@ -374,8 +369,8 @@ func (p *Provider) stopEntryLocked(e *memberEntry) {
 	}()
 }
 
-// updateState notes the state of a member unless another connection has taken the
-// place of this one, and tells those who want to know.
+// updateState stores the state of a member and calls the hooks, unless the entry was
+// replaced.
 func (p *Provider) updateState(e *memberEntry, s State) {
 	p.mu.Lock()
 	if p.entries[e.name] != e {
@@ -395,7 +390,7 @@ func (p *Provider) updateState(e *memberEntry, s State) {
 	}
 }
 
-// setEngaged makes a member known, or unknown again with nil.
+// setEngaged stores the connected member, or nil when it is disconnected.
 func (p *Provider) setEngaged(e *memberEntry, m *Member) {
 	p.mu.Lock()
 	same := p.entries[e.name] != e || e.engaged == m

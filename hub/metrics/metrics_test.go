@@ -13,7 +13,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -64,7 +64,7 @@ func TestUnknownIsNotZero(t *testing.T) {
 	}
 	all := []string{v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionWithinBudget}
 	r := prometheus.NewRegistry()
-	r.MustRegister(&metrics.FleetCollector{Elected: closedChannel(), Reports: fakeReports{}, Index: fleet.NewIndex(), Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+	r.MustRegister(&metrics.FleetCollector{Elected: closedChannel(), Reports: fakeReports{}, Index: inventory.NewIndex(), Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		of("new", metav1.ConditionUnknown), of("open", metav1.ConditionUnknown, all...),
 		of("no", metav1.ConditionFalse, all...), of("yes", metav1.ConditionTrue, all...),
 	).Build()})
@@ -83,7 +83,7 @@ func TestRolloutMetrics(t *testing.T) {
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	status := v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutFailed, Clusters: v1alpha1.ClusterCounts{Total: 5, Succeeded: 3, TimedOut: 2}}
 	r := prometheus.NewRegistry()
-	r.MustRegister(&metrics.FleetCollector{Elected: closedChannel(), Reports: fakeReports{}, Index: fleet.NewIndex(), Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+	r.MustRegister(&metrics.FleetCollector{Elected: closedChannel(), Reports: fakeReports{}, Index: inventory.NewIndex(), Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		apitest.FleetDiskImage("ubuntu").WithStatus(status).Obj(), apitest.FleetDiskImage("new").Obj(),
 	).Build()})
 	assert.Equal(t, map[string]float64{"Progressing": 0, "Waiting": 0, "Succeeded": 0, "Failed": 1}, gatherSeries(t, r, "ot_hub_rollout_phase"))
@@ -100,7 +100,7 @@ func closedChannel() <-chan struct{} {
 // Who does not see the fleet says nothing of it, and asks its cache for nothing:
 // that would have it hold all of it.
 func TestReplicaNotElectedHasNoFleetMetrics(t *testing.T) {
-	index := fleet.NewIndex()
+	index := inventory.NewIndex()
 	index.SetRoot("a", &v1alpha1.ReportRoot{})
 	r := prometheus.NewRegistry()
 	r.MustRegister(&metrics.FleetCollector{Elected: make(chan struct{}), Reports: fakeReports{}, Index: index})

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -24,7 +24,7 @@ func newRegistry(t *testing.T, objects ...client.Object) *prometheus.Registry {
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(&metrics.FleetCollector{Elected: closedChannel(), Reports: fakeReports{}, Index: fleet.NewIndex(), Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()})
+	r.MustRegister(&metrics.FleetCollector{Elected: closedChannel(), Reports: fakeReports{}, Index: inventory.NewIndex(), Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()})
 	return r
 }
 

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
 // Cluster is one cluster when a PruneReport is made.
@@ -235,7 +234,7 @@ func toStoredTime(t time.Time) *metav1.Time {
 
 // truncateText is a text as it is stored.
 func truncateText(of string, most int) string {
-	return fleet.Truncate(strings.ToValidUTF8(of, "�"), most)
+	return v1alpha1.Truncate(strings.ToValidUTF8(of, "�"), most)
 }
 
 // describePhase is an image's phase, with its reason.

@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
 )
 
 // updateCounts writes what was counted into the status.
@@ -89,7 +88,7 @@ func (s *evaluation) failingClusters() []v1alpha1.ClusterSummary {
 		}
 		reason, message := s.explainState(m)
 		failing = append(failing, v1alpha1.ClusterSummary{
-			Cluster: m.Name, State: m.state, Reason: fleet.Truncate(reason, maxReasonLength), Message: fleet.Truncate(message, maxMessageLength),
+			Cluster: m.Name, State: m.state, Reason: v1alpha1.Truncate(reason, maxReasonLength), Message: v1alpha1.Truncate(message, maxMessageLength),
 		})
 		if len(failing) == v1alpha1.MaxFailingClusters {
 			break
@@ -104,7 +103,7 @@ func isFailed(state v1alpha1.ClusterState) bool {
 
 // setPhase writes phase and conditions, all of them on every visit.
 func (s *evaluation) setPhase(v phaseVerdict) {
-	s.status.Phase, s.status.Reason, s.status.Message = v.phase, v.reason, fleet.Truncate(v.message, 2048)
+	s.status.Phase, s.status.Reason, s.status.Message = v.phase, v.reason, v1alpha1.Truncate(v.message, 2048)
 	finished := v.phase == v1alpha1.RolloutSucceeded || v.phase == v1alpha1.RolloutFailed
 	moves := v.phase == v1alpha1.RolloutProgressing || slices.Contains(transientReasons, v.reason)
 	s.setCondition(v1alpha1.ConditionFinished, finished)

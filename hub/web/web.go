@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
@@ -43,7 +43,7 @@ type API struct {
 	Members client.Reader
 	// Live reads past the cache, which holds no pages of PruneReports: they are large.
 	Live  client.Reader
-	Index *fleet.Index
+	Index *inventory.Index
 	Pages Pages
 	// PageNames lists the names of a member's pages, sorted.
 	PageNames func(member string) []string
@@ -69,7 +69,7 @@ type MemberList struct {
 
 // Member is one member in short. What is not known is not there.
 type Member struct {
-	fleet.MemberSummary
+	inventory.MemberSummary
 	Labels map[string]string `json:"labels,omitempty"`
 	// Ready, Reachable, AgentHealthy and PolicyAcknowledged are the conditions of
 	// its MemberCluster: True, False or Unknown. Message is that of Ready.
@@ -90,9 +90,9 @@ type Member struct {
 // ImageList is a part of the distinct images, by source. Next is what to pass as
 // after to get on; empty at the end. UnknownMembers may have any of them.
 type ImageList struct {
-	Images         []fleet.Image         `json:"images"`
-	Next           string                `json:"next,omitempty"`
-	UnknownMembers []fleet.UnknownMember `json:"unknownMembers,omitempty"`
+	Images         []inventory.Image         `json:"images"`
+	Next           string                    `json:"next,omitempty"`
+	UnknownMembers []inventory.UnknownMember `json:"unknownMembers,omitempty"`
 }
 
 // MemberImages are the images of one page of a member's report. Next is what to
@@ -204,7 +204,7 @@ func (a *API) listMembers(request *http.Request) (any, error) {
 		byName[stored.Items[i].Name] = &stored.Items[i]
 	}
 	all := a.Index.Members()
-	part, next := pageAfter(all, request.URL.Query().Get("after"), most, func(m fleet.MemberSummary) string { return m.Member })
+	part, next := pageAfter(all, request.URL.Query().Get("after"), most, func(m inventory.MemberSummary) string { return m.Member })
 	list := MemberList{Members: make([]Member, 0, len(part)), Next: next}
 	for _, summary := range part {
 		list.Members = append(list.Members, summarizeMember(summary, byName[summary.Member]))
@@ -212,7 +212,7 @@ func (a *API) listMembers(request *http.Request) (any, error) {
 	return list, nil
 }
 
-func summarizeMember(summary fleet.MemberSummary, stored *v1alpha1.MemberCluster) Member {
+func summarizeMember(summary inventory.MemberSummary, stored *v1alpha1.MemberCluster) Member {
 	m := Member{MemberSummary: summary}
 	if stored == nil {
 		stored = &v1alpha1.MemberCluster{}
@@ -252,7 +252,7 @@ func (a *API) getImage(request *http.Request) (any, error) {
 	}
 	detail, found := a.Index.Image(source)
 	if !found {
-		detail = fleet.ImageDetail{Image: fleet.Image{Source: source}, PerMember: []fleet.ImageInMember{}, UnknownMembers: a.Index.UnknownMembers()}
+		detail = inventory.ImageDetail{Image: inventory.Image{Source: source}, PerMember: []inventory.ImageInMember{}, UnknownMembers: a.Index.UnknownMembers()}
 		detail.Unknown = len(detail.UnknownMembers)
 	}
 	return detail, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
 // fakePages has one image on each page, of the page's name.
@@ -23,7 +23,7 @@ func (fakePages) Page(_ context.Context, _, page string) ([]v1alpha1.ReportedIma
 }
 
 func newTestAPI(filled bool) *API {
-	index := fleet.NewIndex()
+	index := inventory.NewIndex()
 	index.AddMember("dark")
 	index.SetRoot("a", &v1alpha1.ReportRoot{Pages: []v1alpha1.PageRef{{Name: "page", Sequence: 1}}})
 	var images []v1alpha1.ReportedImage
@@ -60,7 +60,7 @@ func TestImagesArePaged(t *testing.T) {
 	for after := ""; ; {
 		var list ImageList
 		require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/images?limit=2&after="+after, &list))
-		assert.Equal(t, []fleet.UnknownMember{{Member: "dark", Reason: v1alpha1.ReasonNeverReported}}, list.UnknownMembers)
+		assert.Equal(t, []inventory.UnknownMember{{Member: "dark", Reason: v1alpha1.ReasonNeverReported}}, list.UnknownMembers)
 		for _, image := range list.Images {
 			sources = append(sources, image.Source)
 			assert.Equal(t, 1, image.Unknown)
@@ -75,7 +75,7 @@ func TestImagesArePaged(t *testing.T) {
 // Also an image that nobody is known to have may be in a member that has not
 // reported.
 func TestUnknownImageListsUnknownMembers(t *testing.T) {
-	var detail fleet.ImageDetail
+	var detail inventory.ImageDetail
 	require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/images/detail?source=elsewhere", &detail))
 	assert.Empty(t, detail.PerMember)
 	assert.Equal(t, 1, detail.Unknown)

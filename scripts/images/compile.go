@@ -11,28 +11,28 @@ import (
 	"regexp"
 )
 
-// builderGoVariables are the settings of Go that say where modules come from, where the caches
-// are and which version of Go it is. No other setting of whoever builds reaches a
-// binary: there is always another one that changes its bytes.
+// builderGoVariables are the settings of Go that say where modules come from, where caches
+// are and which version of Go runs. No other setting of the builder may reach the build:
+// most change its bytes.
 var builderGoVariables = []string{
 	"GOAUTH", "GOCACHE", "GOCACHEPROG", "GOINSECURE", "GOMODCACHE", "GONOPROXY", "GONOSUMDB",
 	"GOPATH", "GOPROXY", "GOSUMDB", "GOTMPDIR", "GOTOOLCHAIN", "GOVCS",
 }
 
-// goVariablePattern are the variables that are Go's, and not those of GOOGLE_….
+// goVariablePattern matches Go's variables, but not GOOGLE_….
 var goVariablePattern = regexp.MustCompile(`^(GO[A-Z0-9]*=|C?GO_)`)
 
-// buildEnvironment is what binaries are built in: of Go's settings those of builderGoVariables, and
-// all that are not Go's, as proxies and PATH. Settings can stand in the environment or in
-// the file of `go env -w`, which a build does not read therefore.
+// buildEnvironment returns the environment of a build: of Go's settings builderGoVariables
+// only, and every variable that is not Go's, such as PATH. The settings come from the
+// environment or from `go env -w`; the build itself ignores the latter.
 func buildEnvironment(ctx context.Context) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "go", append([]string{"env", "-json"}, builderGoVariables...)...).Output()
 	if err != nil {
-		return nil, fmt.Errorf("asking go env for the settings of this machine: %w", err)
+		return nil, fmt.Errorf("running go env: %w", err)
 	}
 	var settings map[string]string
 	if err := json.Unmarshal(out, &settings); err != nil {
-		return nil, fmt.Errorf("reading what go env says: %w", err)
+		return nil, fmt.Errorf("decoding the output of go env: %w", err)
 	}
 	var all []string
 	for _, variable := range os.Environ() {
@@ -46,8 +46,8 @@ func buildEnvironment(ctx context.Context) ([]string, error) {
 	return append(all, "GOENV=off", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux"), nil
 }
 
-// compileBinary returns a static binary, in which nothing tells where it was built, and the
-// version of Go that it was built with.
+// compileBinary returns a static binary without a trace of where it was built, and the
+// version of Go that built it.
 func compileBinary(ctx context.Context, o options, p program, architecture string) (binary []byte, version string, err error) {
 	directory, err := os.MkdirTemp("", "ot-images-")
 	if err != nil {
@@ -65,7 +65,7 @@ func compileBinary(ctx context.Context, o options, p program, architecture strin
 	}
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
-		return nil, "", fmt.Errorf("reading which Go has built %s: %w", p.name, err)
+		return nil, "", fmt.Errorf("reading the Go version of %s: %w", p.name, err)
 	}
 	binary, err = os.ReadFile(path)
 	return binary, info.GoVersion, err

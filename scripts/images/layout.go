@@ -3,155 +3,128 @@ package main
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
-	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-const (
-	mediaManifest = "application/vnd.oci.image.manifest.v1+json"
-	mediaIndex    = "application/vnd.oci.image.index.v1+json"
-	mediaConfig   = "application/vnd.oci.image.config.v1+json"
-	mediaLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
-	// user is nobody's: the number that distroless images have made usual.
-	user = "65532:65532"
-)
+// nonRootUser is the unprivileged user of distroless images.
+const nonRootUser = "65532:65532"
 
-// blob is content that is known by its digest.
-type blob struct {
-	digest string
-	data   []byte
-}
-
-func newBlob(data []byte) blob {
-	sum := sha256.Sum256(data)
-	return blob{digest: "sha256:" + hex.EncodeToString(sum[:]), data: data}
-}
-
-// layoutPath in an OCI layout.
-func (b blob) layoutPath() string { return "blobs/sha256/" + strings.TrimPrefix(b.digest, "sha256:") }
-
-// image of one platform.
-type image struct {
-	architecture            string
-	manifest, config, layer blob
-}
-
-type descriptor struct {
-	MediaType   string            `json:"mediaType"`
-	Digest      string            `json:"digest"`
-	Size        int               `json:"size"`
-	Platform    *platform         `json:"platform,omitempty"`
-	Annotations map[string]string `json:"annotations,omitempty"`
-}
-
-type platform struct {
-	Architecture string `json:"architecture"`
-	OS           string `json:"os"`
-}
-
-type manifest struct {
-	SchemaVersion int               `json:"schemaVersion"`
-	MediaType     string            `json:"mediaType"`
-	Config        descriptor        `json:"config"`
-	Layers        []descriptor      `json:"layers"`
-	Annotations   map[string]string `json:"annotations,omitempty"`
-}
-
-type index struct {
-	SchemaVersion int          `json:"schemaVersion"`
-	MediaType     string       `json:"mediaType"`
-	Manifests     []descriptor `json:"manifests"`
-}
-
-type config struct {
-	platform
-	Created time.Time `json:"created"`
-	Config  struct {
-		User       string            `json:"User"`
-		Entrypoint []string          `json:"Entrypoint"`
-		WorkingDir string            `json:"WorkingDir"`
-		Labels     map[string]string `json:"Labels"`
-	} `json:"config"`
-	RootFS struct {
-		Type    string   `json:"type"`
-		DiffIDs []string `json:"diff_ids"`
-	} `json:"rootfs"`
-	History []history `json:"history"`
-}
-
-type history struct {
-	Created   time.Time `json:"created"`
-	CreatedBy string    `json:"created_by"`
-}
-
-// newImage puts a binary, and nothing else, into an image.
-func newImage(o options, p program, architecture string, binary []byte) (image, error) {
+// newImage returns an image whose only file is the binary.
+func newImage(o options, p program, architecture string, binary []byte) (v1.Image, error) {
 	var files bytes.Buffer
 	writer := tar.NewWriter(&files)
 	if err := addFile(writer, o, p.name, 0o755, binary); err != nil {
-		return image{}, err
+		return nil, err
 	}
 	if err := writer.Close(); err != nil {
-		return image{}, err
+		return nil, err
 	}
-	plain := newBlob(files.Bytes())
-	// The header tells no name and no time.
-	var compressed bytes.Buffer
-	zip := gzip.NewWriter(&compressed)
-	if _, err := zip.Write(plain.data); err != nil {
-		return image{}, err
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(files.Bytes())), nil
+	}, tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return nil, fmt.Errorf("making the layer of %s: %w", p.name, err)
 	}
-	if err := zip.Close(); err != nil {
-		return image{}, err
-	}
-	made := image{architecture: architecture, layer: newBlob(compressed.Bytes())}
-
-	var c config
-	c.platform, c.Created = platform{architecture, "linux"}, o.created
-	c.Config.User, c.Config.Entrypoint, c.Config.WorkingDir = user, []string{"/" + p.name}, "/"
-	c.Config.Labels = map[string]string{
-		"org.opencontainers.image.title":       p.name,
-		"org.opencontainers.image.description": p.description,
-		"org.opencontainers.image.version":     o.version,
-		"org.opencontainers.image.revision":    o.revision,
-		"org.opencontainers.image.source":      "https://github.com/pelotech/ot-fleet",
-		"org.opencontainers.image.licenses":    "Apache-2.0",
-	}
-	c.RootFS.Type, c.RootFS.DiffIDs = "layers", []string{plain.digest}
-	c.History = []history{{o.created, "scripts/images"}}
-	var err error
-	if made.config, err = encodeJSON(c); err != nil {
-		return image{}, err
-	}
-	made.manifest, err = encodeJSON(manifest{
-		SchemaVersion: 2, MediaType: mediaManifest,
-		Config: newDescriptor(mediaConfig, made.config),
-		Layers: []descriptor{newDescriptor(mediaLayer, made.layer)},
+	created := v1.Time{Time: o.created}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err = mutate.ConfigFile(image, &v1.ConfigFile{
+		Architecture: architecture, OS: "linux", Created: created,
+		RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{
+			User: nonRootUser, Entrypoint: []string{"/" + p.name}, WorkingDir: "/",
+			Labels: map[string]string{
+				"org.opencontainers.image.title":       p.name,
+				"org.opencontainers.image.description": p.description,
+				"org.opencontainers.image.version":     o.version,
+				"org.opencontainers.image.revision":    o.revision,
+				"org.opencontainers.image.source":      "https://github.com/pelotech/ot-fleet",
+				"org.opencontainers.image.licenses":    "Apache-2.0",
+			},
+		},
 	})
-	return made, err
+	if err != nil {
+		return nil, fmt.Errorf("making the config of %s: %w", p.name, err)
+	}
+	return mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: created, CreatedBy: "scripts/images"}})
 }
 
-func newDescriptor(mediaType string, b blob) descriptor {
-	return descriptor{MediaType: mediaType, Digest: b.digest, Size: len(b.data)}
+// platformImage is an image and the architecture it is for.
+type platformImage struct {
+	v1.Image
+	architecture string
 }
 
-func encodeJSON(v any) (blob, error) {
-	data, err := json.Marshal(v)
-	return newBlob(data), err
+// writeArchive writes an archive of an OCI layout. The archive of a single image can be
+// read by `docker load` as well.
+func writeArchive(o options, file, name string, images []platformImage) error {
+	directory, err := os.MkdirTemp("", "ot-images-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(directory) }()
+	if err := writeLayout(o, directory, name, images); err != nil {
+		return fmt.Errorf("writing the layout of %s: %w", file, err)
+	}
+	path := filepath.Join(o.directory, file+".tar")
+	if err := archiveDirectory(o, directory, path); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
 }
 
-// writeArchive makes an archive that is an OCI layout. With one image it also is what
-// `docker save` writes, for engines that know nothing else.
-func writeArchive(o options, name string, all []image) (err error) {
-	path := filepath.Join(o.directory, name+".tar")
+func writeLayout(o options, directory, name string, images []platformImage) error {
+	reference := o.registry + "/" + name + ":" + o.version
+	annotations := map[string]string{
+		"org.opencontainers.image.ref.name": o.version,
+		"io.containerd.image.name":          reference,
+	}
+	manifests := make([]mutate.IndexAddendum, 0, len(images))
+	for _, image := range images {
+		manifests = append(manifests, mutate.IndexAddendum{Add: image.Image, Descriptor: v1.Descriptor{
+			Platform: &v1.Platform{Architecture: image.architecture, OS: "linux"},
+		}})
+	}
+	if len(images) > 1 {
+		// The name leads to an index of all platforms.
+		all := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), manifests...)
+		manifests = []mutate.IndexAddendum{{Add: all}}
+	}
+	manifests[0].Descriptor.Annotations = annotations
+	top := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), manifests...)
+	path, err := layout.Write(directory, top)
+	if err != nil || len(images) > 1 {
+		return err
+	}
+	manifest, err := images[0].Manifest()
+	if err != nil {
+		return err
+	}
+	// What `docker save` writes: it knows one platform.
+	saved, err := json.Marshal([]map[string]any{{
+		"Config": blobPath(manifest.Config.Digest), "RepoTags": []string{reference}, "Layers": []string{blobPath(manifest.Layers[0].Digest)},
+	}})
+	if err != nil {
+		return err
+	}
+	return path.WriteFile("manifest.json", saved, 0o644)
+}
+
+// blobPath is where an OCI layout has a blob.
+func blobPath(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
+
+// archiveDirectory archives the files of a directory, by name, as of the one time.
+func archiveDirectory(o options, directory, path string) (err error) {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
@@ -161,60 +134,24 @@ func writeArchive(o options, name string, all []image) (err error) {
 			err = closeErr
 		}
 	}()
-	if err := writeLayout(file, o, strings.TrimSuffix(name, "-"+all[0].architecture), all); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	return nil
-}
-
-func writeLayout(to io.Writer, o options, name string, all []image) error {
-	writer := tar.NewWriter(to)
-	reference := o.registry + "/" + name + ":" + o.version
-	top := index{SchemaVersion: 2, MediaType: mediaIndex}
-	for _, one := range all {
-		d := newDescriptor(mediaManifest, one.manifest)
-		d.Platform = &platform{one.architecture, "linux"}
-		top.Manifests = append(top.Manifests, d)
-	}
-	if len(all) > 1 {
-		// Of several platforms one index, which the name leads to.
-		nested, err := encodeJSON(top)
+	writer := tar.NewWriter(file)
+	// WalkDir walks in lexical order.
+	err = filepath.WalkDir(directory, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(directory, path)
 		if err != nil {
 			return err
 		}
-		if err := addFile(writer, o, nested.layoutPath(), 0o644, nested.data); err != nil {
-			return err
-		}
-		top.Manifests = []descriptor{newDescriptor(mediaIndex, nested)}
-	}
-	top.Manifests[0].Annotations = map[string]string{
-		"org.opencontainers.image.ref.name": o.version,
-		"io.containerd.image.name":          reference,
-	}
-	files := map[string]any{"index.json": top, "oci-layout": map[string]string{"imageLayoutVersion": "1.0.0"}}
-	if len(all) == 1 {
-		files["manifest.json"] = []map[string]any{{
-			"Config": all[0].config.layoutPath(), "RepoTags": []string{reference}, "Layers": []string{all[0].layer.layoutPath()},
-		}}
-	}
-	for _, name := range []string{"oci-layout", "index.json", "manifest.json"} {
-		if files[name] == nil {
-			continue
-		}
-		content, err := encodeJSON(files[name])
+		data, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		if err := addFile(writer, o, name, 0o644, content.data); err != nil {
-			return err
-		}
-	}
-	for _, one := range all {
-		for _, b := range []blob{one.manifest, one.config, one.layer} {
-			if err := addFile(writer, o, b.layoutPath(), 0o644, b.data); err != nil {
-				return err
-			}
-		}
+		return addFile(writer, o, filepath.ToSlash(name), 0o644, data)
+	})
+	if err != nil {
+		return err
 	}
 	return writer.Close()
 }

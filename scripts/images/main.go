@@ -1,16 +1,14 @@
-// Command images builds the container images of both programs, without a container
-// engine and without a registry: static binaries, each alone in its image, run by a user
-// that is not root.
+// Command images builds the container images of agent and hub without a container engine
+// or a registry. Each holds one static binary, which runs as a user other than root.
 //
-// It writes, below -o:
+// It writes to -o, for both:
 //
 //	ot-agent-amd64.tar   for `docker load`, `podman load`, `kind load image-archive`, `ctr images import`
 //	ot-agent-arm64.tar
 //	ot-agent.tar         an OCI layout with all platforms, for `skopeo copy oci-archive:`, `crane push`
 //
-// and the same of ot-hub. What is in them depends on the sources, the version, the commit
-// and the time that are given and the version of Go, which it tells, and on nothing else:
-// two builds have one digest.
+// Invariant: the digests depend on nothing but the sources, the version of Go, -version,
+// -revision and SOURCE_DATE_EPOCH.
 package main
 
 import (
@@ -24,10 +22,8 @@ import (
 	"time"
 )
 
-// program is one of the two.
-type program struct {
-	name, pkg, description string
-}
+// program is what an image runs.
+type program struct{ name, pkg, description string }
 
 var programs = []program{
 	{"ot-agent", "./agent", "Syncs VM disk images into a cluster under a budget and builds machines from them"},
@@ -42,11 +38,11 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.directory, "o", "dist", "Folder to write to.")
-	flag.StringVar(&o.registry, "registry", "ghcr.io/pelotech", "What the images' names begin with.")
-	flag.StringVar(&o.version, "version", "dev", "The version, stamped into the binaries, and the tag.")
-	flag.StringVar(&o.revision, "revision", "", "The commit, told in a label.")
-	platforms := flag.String("platforms", "amd64,arm64", "Architectures, of Linux.")
+	flag.StringVar(&o.directory, "o", "dist", "Directory to write to.")
+	flag.StringVar(&o.registry, "registry", "ghcr.io/pelotech", "Registry and path that the images' names begin with.")
+	flag.StringVar(&o.version, "version", "dev", "Version, stamped into the binaries, and tag.")
+	flag.StringVar(&o.revision, "revision", "", "Commit, set as a label.")
+	platforms := flag.String("platforms", "amd64,arm64", "Architectures to build for, on Linux.")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -67,31 +63,36 @@ func buildAll(ctx context.Context, o options, programs []program) error {
 		return err
 	}
 	for _, p := range programs {
-		var all []image
+		var all []platformImage
 		for _, architecture := range o.platforms {
 			binary, version, err := compileBinary(ctx, o, p, architecture)
 			if err != nil {
 				return err
 			}
-			made, err := newImage(o, p, architecture, binary)
+			image, err := newImage(o, p, architecture, binary)
 			if err != nil {
 				return err
 			}
-			all = append(all, made)
-			if err := writeArchive(o, p.name+"-"+architecture, []image{made}); err != nil {
+			digest, err := image.Digest()
+			if err != nil {
 				return err
 			}
-			fmt.Printf("%s/%s:%s linux/%s %s, by %s\n", o.registry, p.name, o.version, architecture, made.manifest.digest, version)
+			one := platformImage{image, architecture}
+			all = append(all, one)
+			if err := writeArchive(o, p.name+"-"+architecture, p.name, []platformImage{one}); err != nil {
+				return err
+			}
+			fmt.Printf("%s/%s:%s linux/%s %s, by %s\n", o.registry, p.name, o.version, architecture, digest, version)
 		}
-		if err := writeArchive(o, p.name, all); err != nil {
+		if err := writeArchive(o, p.name, p.name, all); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// readSourceDate is the one time that images tell: reproducible-builds.org has what
-// SOURCE_DATE_EPOCH is.
+// readSourceDate reads the only time that appears in images, SOURCE_DATE_EPOCH as of
+// reproducible-builds.org.
 func readSourceDate() (time.Time, error) {
 	given := os.Getenv("SOURCE_DATE_EPOCH")
 	if given == "" {

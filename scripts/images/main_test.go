@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -52,8 +54,8 @@ func decodeJSON[T any](t *testing.T, data []byte) (into T) {
 	return into
 }
 
-// copyHello is a copy of hello, in a module of its own, and the folder that builds go on
-// in. What `go env -w` has set is read there.
+// copyHello copies the program into a module of its own, next to further files, and changes
+// to that directory. `go env -w` is read from there too.
 func copyHello(t *testing.T, further map[string]string) program {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join("testdata", "hello", "main.go"))
@@ -70,7 +72,7 @@ func copyHello(t *testing.T, further map[string]string) program {
 	return program{name: helloProgram.name, pkg: ".", description: helloProgram.description}
 }
 
-// readArchives are those that a build of all platforms writes.
+// readArchives builds for all platforms and returns the archives.
 func readArchives(t *testing.T, p program) map[string][]byte {
 	t.Helper()
 	directory := buildImages(t, p, "amd64", "arm64")
@@ -83,8 +85,8 @@ func readArchives(t *testing.T, p program) map[string][]byte {
 	return all
 }
 
-// Two builds, in whatever folder and with whatever settings of Go, are the same to the
-// last byte.
+// TestBuildsAreReproducible builds in other directories and with other settings of Go: the
+// archives are the same to the last byte.
 func TestBuildsAreReproducible(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	var first map[string][]byte
@@ -115,7 +117,7 @@ func TestBuildsAreReproducible(t *testing.T) {
 	}
 }
 
-// What a builder needs to get modules reaches the build, from wherever it is set.
+// TestBuilderSettingsReachTheBuild covers what a builder needs to download modules.
 func TestBuilderSettingsReachTheBuild(t *testing.T) {
 	settings := filepath.Join(t.TempDir(), "settings")
 	require.NoError(t, os.WriteFile(settings, []byte("GOPROXY=https://modules.example\nGOFLAGS=-mod=mod\nGOAMD64=v2\n"), 0o600))
@@ -139,9 +141,8 @@ func TestBuilderSettingsReachTheBuild(t *testing.T) {
 	}
 }
 
-// One binary is all that there is, and whoever runs it is not root.
 func TestImageHoldsOneBinary(t *testing.T) {
-	// What else a builder may have set would have it be loaded by the system's loader.
+	// Either would make the binary need the system's loader.
 	t.Setenv("GOFLAGS", "-buildmode=pie")
 	t.Setenv("CGO_ENABLED", "1")
 	directory := buildImages(t, helloProgram, "amd64", "arm64")
@@ -160,23 +161,23 @@ func requireOneBinary(t *testing.T, directory, architecture string, machine elf.
 			assert.Equal(t, digest, hex.EncodeToString(sum[:]))
 		}
 	}
-	top := decodeJSON[index](t, content["index.json"])
+	top := decodeJSON[v1.IndexManifest](t, content["index.json"])
 	require.Len(t, top.Manifests, 1)
 	assert.Equal(t, "registry.example/ot/hello:v1.2.3", top.Manifests[0].Annotations["io.containerd.image.name"])
-	blobOf := func(d descriptor) []byte {
-		data, is := content["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]
-		require.True(t, is, d.Digest)
-		require.Len(t, data, d.Size)
+	blobOf := func(d v1.Descriptor) []byte {
+		data, ok := content[blobPath(d.Digest)]
+		require.True(t, ok, d.Digest)
+		require.Len(t, data, int(d.Size))
 		return data
 	}
-	m := decodeJSON[manifest](t, blobOf(top.Manifests[0]))
-	c := decodeJSON[config](t, blobOf(m.Config))
+	m := decodeJSON[v1.Manifest](t, blobOf(top.Manifests[0]))
+	c := decodeJSON[v1.ConfigFile](t, blobOf(m.Config))
 	assert.Equal(t, "65532:65532", c.Config.User)
 	assert.Equal(t, []string{"/hello"}, c.Config.Entrypoint)
-	assert.Equal(t, platform{architecture, "linux"}, c.platform)
+	assert.Equal(t, "linux/"+architecture, c.Platform().String())
 	assert.Equal(t, "v1.2.3", c.Config.Labels["org.opencontainers.image.version"])
 
-	// What `docker load` reads names the same blobs.
+	// `docker load` reads manifest.json.
 	saved := decodeJSON[[]struct {
 		Config   string
 		RepoTags []string
@@ -185,14 +186,14 @@ func requireOneBinary(t *testing.T, directory, architecture string, machine elf.
 	require.Len(t, saved, 1)
 	assert.Equal(t, []string{"registry.example/ot/hello:v1.2.3"}, saved[0].RepoTags)
 	assert.Contains(t, content, saved[0].Config)
-	assert.Equal(t, []string{"blobs/sha256/" + strings.TrimPrefix(m.Layers[0].Digest, "sha256:")}, saved[0].Layers)
+	assert.Equal(t, []string{blobPath(m.Layers[0].Digest)}, saved[0].Layers)
 
 	zipped, err := gzip.NewReader(bytes.NewReader(blobOf(m.Layers[0])))
 	require.NoError(t, err)
 	layer, err := io.ReadAll(zipped)
 	require.NoError(t, err)
 	sum := sha256.Sum256(layer)
-	assert.Equal(t, []string{"sha256:" + hex.EncodeToString(sum[:])}, c.RootFS.DiffIDs)
+	assert.Equal(t, []v1.Hash{{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}}, c.RootFS.DiffIDs)
 	inside := readArchive(t, layer)
 	assert.Len(t, inside, 1)
 	binary := inside["hello"]
@@ -203,29 +204,29 @@ func requireOneBinary(t *testing.T, directory, architecture string, machine elf.
 	require.NoError(t, err)
 	assert.Equal(t, machine, program.Machine)
 	for _, segment := range program.Progs {
-		assert.NotEqual(t, elf.PT_INTERP, segment.Type, "no loader is asked for: there is none in the image")
+		assert.NotEqual(t, elf.PT_INTERP, segment.Type, "the binary needs a loader, which the image lacks")
 	}
 	needed, err := program.ImportedLibraries()
 	require.NoError(t, err)
-	assert.Empty(t, needed, "nor libraries")
+	assert.Empty(t, needed, "the binary needs libraries, which the image lacks")
 }
 
-// The archive of all platforms has one index that the name leads to.
+// TestArchiveOfAllPlatforms wants the image's name to refer to an index of all platforms.
 func TestArchiveOfAllPlatforms(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(buildImages(t, helloProgram, "amd64", "arm64"), "hello.tar"))
 	require.NoError(t, err)
 	content := readArchive(t, text)
-	assert.NotContains(t, content, "manifest.json", "`docker save` knows no platforms")
-	top := decodeJSON[index](t, content["index.json"])
+	assert.NotContains(t, content, "manifest.json", "`docker load` cannot read several platforms")
+	top := decodeJSON[v1.IndexManifest](t, content["index.json"])
 	require.Len(t, top.Manifests, 1)
-	assert.Equal(t, mediaIndex, top.Manifests[0].MediaType)
-	nested := decodeJSON[index](t, content["blobs/sha256/"+strings.TrimPrefix(top.Manifests[0].Digest, "sha256:")])
-	var platforms []platform
+	assert.Equal(t, types.OCIImageIndex, top.Manifests[0].MediaType)
+	nested := decodeJSON[v1.IndexManifest](t, content[blobPath(top.Manifests[0].Digest)])
+	var platforms []string
 	for _, d := range nested.Manifests {
-		platforms = append(platforms, *d.Platform)
-		assert.Contains(t, content, "blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:"))
+		platforms = append(platforms, d.Platform.String())
+		assert.Contains(t, content, blobPath(d.Digest))
 	}
-	assert.Equal(t, []platform{{"amd64", "linux"}, {"arm64", "linux"}}, platforms)
+	assert.Equal(t, []string{"linux/amd64", "linux/arm64"}, platforms)
 }
 
 func TestInvalidSourceDateEpoch(t *testing.T) {

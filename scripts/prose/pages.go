@@ -19,7 +19,7 @@ const (
 var packageMaps = map[string]bool{"agent/README.md": true, "hub/README.md": true, "e2e/README.md": true}
 
 var (
-	link     = regexp.MustCompile(`\]\([^)]*\)`)
+	link     = regexp.MustCompile(`\]\(([^)]*)\)`)
 	listItem = regexp.MustCompile(`^\s*([-*+]|\d+\.)\s`)
 )
 

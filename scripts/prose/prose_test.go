@@ -1,10 +1,12 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestPhrases(t *testing.T) {
@@ -59,6 +61,18 @@ func TestPages(t *testing.T) {
 	} {
 		assert.Len(t, checkPage(c.file, c.text), c.want, name)
 	}
+}
+
+func TestLinks(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("other.md", []byte("# Who holds what\n\n## `Joined`, and more\n"), 0o600))
+	for target, want := range map[string]int{
+		"https://example.com/x": 0, "other.md": 0, "other.md#who-holds-what": 0, "other.md#joined-and-more": 0, "#here": 0, "../docs/other.md": 0,
+		"missing.md": 1, "other.md#missing": 1, "#missing": 1,
+	} {
+		assert.Len(t, checkLinks("docs.md", "# Here\n\nSee [this]("+strings.Replace(target, "../docs/", "", 1)+").\n"), want, target)
+	}
+	assert.Empty(t, checkLinks("docs.md", "```\n[x](missing.md)\n```\n"), "code is not read")
 }
 
 func TestIsProse(t *testing.T) {

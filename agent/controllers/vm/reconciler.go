@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,39 +33,34 @@ import (
 // +kubebuilder:rbac:groups=k8s.cni.cncf.io,resources=network-attachment-definitions,verbs=get
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;create;patch
 
-// fieldOwner is the field manager of what the agent applies.
 const fieldOwner = client.FieldOwner("ot-agent")
 
-// Reconciler looks after VirtualMachines.
+// Reconciler reconciles VirtualMachines.
 type Reconciler struct {
 	client.Client
-	// Live reads from the API server, past the cache.
+	// Live reads from the API server.
 	Live client.Reader
-	// Owned holds what carries a machine's UID: root disks with their claims, and
-	// KubeVirt's VirtualMachines.
+	// Owned is a cache of the objects with the label of a machine's UID: root disks, their
+	// claims, and KubeVirt VirtualMachines.
 	Owned   client.Reader
 	Events  events.EventRecorder
 	Kinds   *apidiscovery.KindTracker
 	Metrics *metrics.Machines
-	// ClusterUID is the UID of the cluster.
+	// ClusterUID returns the UID of the cluster.
 	ClusterUID func(context.Context) (types.UID, error)
 
 	requeueEvents chan event.GenericEvent
 }
 
-// errObjectChanged: the machine is not any more as the cache showed it. The event of
-// that change brings it back.
-var errObjectChanged = errors.New("the machine has changed meanwhile")
-
-// conflictRetryDelay is the wait after a write that met another one, should the event
-// of that one have come before.
+// conflictRetryDelay is the requeue delay after a write conflict. The event of the other
+// write may have arrived before.
 const conflictRetryDelay = 50 * time.Millisecond
 
-// maxDecisionsPerReconcile is how often a machine is decided on in one visit: what is pinned is
-// stored first, and looked at again.
+// maxDecisionsPerReconcile bounds how often a reconcile decides again after it has stored
+// a pin.
 const maxDecisionsPerReconcile = 4
 
-// Reconcile takes one machine further.
+// Reconcile implements reconcile.Reconciler.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if !r.Kinds.Discovered() {
 		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
@@ -77,7 +71,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if obj.DeletionTimestamp != nil {
-		return ctrl.Result{}, nil // what was made for it is owned by it, and goes with it
+		return ctrl.Result{}, nil // its children are garbage-collected with it
 	}
 	var d vm.Decision
 	var view vm.View
@@ -86,8 +80,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if view, d, err = r.decide(ctx, obj, view); err == nil {
 			err = r.applyDecision(ctx, obj, &d)
 		}
-		var told *reportedError
-		if !errors.As(err, &told) && isConflict(err) {
+		var reported *reportedError
+		if !errors.As(err, &reported) && isConflict(err) {
 			return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 		}
 		if err != nil {
@@ -100,7 +94,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 }
 
-// decide goes by what an earlier step of the visit has read of Secrets.
+// decide returns a decision and the View that it is based on. earlier is the last View of
+// this reconcile.
 func (r *Reconciler) decide(ctx context.Context, obj *v1alpha1.VirtualMachine, earlier vm.View) (vm.View, vm.Decision, error) {
 	view, err := r.buildView(ctx, obj, earlier)
 	if err != nil {
@@ -116,26 +111,25 @@ func (r *Reconciler) decide(ctx context.Context, obj *v1alpha1.VirtualMachine, e
 	return view, vm.Decide(view), nil
 }
 
-// applyDecision carries out a decision, and stores the status last, but for a pin: that
-// is stored first and alone.
+// applyDecision applies the children and then stores the status. A pin is stored alone.
 func (r *Reconciler) applyDecision(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) error {
 	var failure error
 	if !d.StoreStatusFirst {
-		what, err := r.applyChildren(ctx, obj, d)
-		reason, refused := refusalReason(what, err)
+		child, err := r.applyChildren(ctx, obj, d)
+		reason, refused := refusalReason(child, err)
 		switch {
-		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && what != childImage:
-			return nil // the machine is going too
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && child != childImage:
+			return nil // the machine is being deleted too
 		case refused && reason == v1alpha1.ReasonImageNamespaceMissing:
-			d.SetNamespaceMissing(obj, time.Now(), reason, string(what), err)
+			d.SetNamespaceMissing(obj, time.Now(), reason, string(child), err)
 		case refused:
-			d.SetRefused(obj.Generation, time.Now(), reason, string(what), err)
+			d.SetRefused(obj.Generation, time.Now(), reason, string(child), err)
 		case err != nil:
-			failure = fmt.Errorf("making %s of VirtualMachine %s/%s: %w", what, obj.Namespace, obj.Name, err)
+			failure = fmt.Errorf("applying %s of VirtualMachine %s/%s: %w", child, obj.Namespace, obj.Name, err)
 			if isConflict(err) || ctx.Err() != nil {
 				return failure
 			}
-			d.SetRequestFailed(obj.Generation, time.Now(), string(what), err)
+			d.SetRequestFailed(obj.Generation, time.Now(), string(child), err)
 			failure = &reportedError{failure}
 		}
 	}
@@ -145,7 +139,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, obj *v1alpha1.VirtualMac
 	return failure
 }
 
-// updateStatus writes the status of a decision where it differs from what is stored.
+// updateStatus writes the status if it differs from the stored one.
 func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) error {
 	before := obj.Status.DeepCopy()
 	if equality.Semantic.DeepEqual(obj.Status, d.Status) {
@@ -154,80 +148,25 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMach
 	}
 	obj.Status = d.Status
 	if err := r.Status().Update(ctx, obj); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("storing status of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err))
+		return client.IgnoreNotFound(fmt.Errorf("updating status of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err))
 	}
 	r.Metrics.Set(client.ObjectKeyFromObject(obj), obj.Status.Phase, obj.Status.Reason)
 	r.recordEvents(obj, before)
 	return nil
 }
 
-// reportedError: what failed stands in the status, and is tried again at growing
-// intervals.
-type reportedError struct{ error }
-
-// isConflict tells that something was not any more as it was decided on. A quota that
-// was is none of the machine's objects: no event tells of it.
-func isConflict(err error) bool {
-	if !apierrors.IsConflict(err) {
-		return errors.Is(err, errObjectChanged)
-	}
-	var status apierrors.APIStatus
-	details := errors.As(err, &status) && status.Status().Details != nil
-	return !details || status.Status().Details.Kind != "resourcequotas"
-}
-
-// refusalReason tells errors that come again until a person, or another object,
-// changes something.
-func refusalReason(what childObject, err error) (v1alpha1.Reason, bool) {
-	var taken *nameTakenError
-	switch {
-	case err == nil:
-		return "", false
-	case errors.As(err, &taken):
-		return v1alpha1.ReasonNameTaken, true
-	case what == childImage && (apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err)):
-		return v1alpha1.ReasonImageNamespaceMissing, true
-	case !isRefused(err):
-		return "", false
-	}
-	switch what {
-	case childImage:
-		return v1alpha1.ReasonImageRefused, true
-	case childRootDisk:
-		return v1alpha1.ReasonRootDiskRefused, true
-	default:
-		return v1alpha1.ReasonMachineRefused, true
-	}
-}
-
-// isRefused tells that the API server, or a webhook, did not want a request as it
-// was. Webhooks often give a code and no reason (CDI 1.65 when a clone is not
-// allowed).
-func isRefused(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch status.Status().Code {
-	case http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity:
-		return true
-	default:
-		return false
-	}
-}
-
-// maxEventNoteBytes is what the API server takes as the note of an Event, in bytes.
+// maxEventNoteBytes is the limit of the API server.
 const maxEventNoteBytes = 1024
 
-// recordEvents reports what a stored status says for the first time.
+// recordEvents records what is new in a stored status.
 func (r *Reconciler) recordEvents(obj *v1alpha1.VirtualMachine, before *v1alpha1.VirtualMachineStatus) {
 	st := &obj.Status
 	if before.Phase != st.Phase || (before.Reason != st.Reason && st.Phase == v1alpha1.MachineFailed) {
-		kind := corev1.EventTypeNormal
+		eventType := corev1.EventTypeNormal
 		if st.Phase == v1alpha1.MachineFailed {
-			kind = corev1.EventTypeWarning
+			eventType = corev1.EventTypeWarning
 		}
-		r.Events.Eventf(obj, nil, kind, string(st.Reason), "Reconcile", "%s", vm.Truncate(string(st.Phase)+": "+st.Message, maxEventNoteBytes))
+		r.Events.Eventf(obj, nil, eventType, string(st.Reason), "Reconcile", "%s", vm.Truncate(string(st.Phase)+": "+st.Message, maxEventNoteBytes))
 	}
 	for _, t := range []string{
 		v1alpha1.ConditionSpecAdjusted, v1alpha1.ConditionImageDiffers, v1alpha1.ConditionPlainTextPassword, v1alpha1.ConditionRestartRequired,

@@ -16,14 +16,13 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestSourceExists: the agent clones for people who may not, so nothing is cloned
-// that was not made for the image.
+// The agent may clone what authors of machines may not, so it clones only what was made for the image.
 func TestSourceExists(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, corev1.AddToScheme(scheme))
 	require.NoError(t, snapshotv1.AddToScheme(scheme))
 	key := v1alpha1.ImageKey{Namespace: "farm", Name: "image", UID: "uid"}
-	made := image.AttemptLabels(key, "rev", 2)
+	labels := image.AttemptLabels(key, "rev", 2)
 	meta := func(name string, labels map[string]string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "farm", Name: name, Labels: labels}
 	}
@@ -37,34 +36,34 @@ func TestSourceExists(t *testing.T) {
 		}
 	}
 	r := &Reconciler{Live: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
-		claim("image-2", made, corev1.ClaimBound),
-		claim("pending", made, corev1.ClaimPending),
+		claim("image-2", labels, corev1.ClaimBound),
+		claim("pending", labels, corev1.ClaimPending),
 		claim("payroll", nil, corev1.ClaimBound),
 		claim("older", image.AttemptLabels(key, "rev", 1), corev1.ClaimBound),
 		claim("other", image.AttemptLabels(v1alpha1.ImageKey{UID: "other"}, "rev", 2), corev1.ClaimBound),
 		claim("by-attempt", map[string]string{v1alpha1.LabelAttempt: "2", v1alpha1.LabelImageUID: ""}, corev1.ClaimBound),
-		snapshot("image-2", made), snapshot("payroll", nil),
+		snapshot("image-2", labels), snapshot("payroll", nil),
 	).Build()}
 	for name, tt := range map[string]struct {
 		pin  *v1alpha1.PinnedImage
 		want bool
 	}{
-		"nothing pinned":            {nil, false},
-		"the claim":                 {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, PersistentVolumeClaim: "image-2"}, true},
-		"the snapshot":              {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, VolumeSnapshot: "image-2"}, true},
-		"one that is not bound":     {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, PersistentVolumeClaim: "pending"}, false},
-		"one that is not there":     {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, PersistentVolumeClaim: "gone"}, false},
-		"a claim of no image":       {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, PersistentVolumeClaim: "payroll"}, false},
-		"a snapshot of no image":    {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, VolumeSnapshot: "payroll"}, false},
-		"another attempt":           {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, PersistentVolumeClaim: "older"}, false},
-		"another image":             {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, PersistentVolumeClaim: "other"}, false},
-		"a pin without image's UID": {&v1alpha1.PinnedImage{ImageKey: v1alpha1.ImageKey{Namespace: "farm"}, Attempt: 2, PersistentVolumeClaim: "by-attempt"}, false},
-		"a claim elsewhere":         {&v1alpha1.PinnedImage{ImageKey: v1alpha1.ImageKey{Namespace: "ns", UID: "uid"}, Attempt: 2, PersistentVolumeClaim: "image-2"}, false},
+		"nothing pinned":             {nil, false},
+		"claim":                      {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, PersistentVolumeClaim: "image-2"}, true},
+		"snapshot":                   {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, VolumeSnapshot: "image-2"}, true},
+		"pending claim":              {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, PersistentVolumeClaim: "pending"}, false},
+		"missing claim":              {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, PersistentVolumeClaim: "gone"}, false},
+		"claim without labels":       {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, PersistentVolumeClaim: "payroll"}, false},
+		"snapshot without labels":    {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, VolumeSnapshot: "payroll"}, false},
+		"claim of another attempt":   {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, PersistentVolumeClaim: "older"}, false},
+		"claim of another image":     {&v1alpha1.PinnedImage{ImageKey: key, Attempt: 2, PersistentVolumeClaim: "other"}, false},
+		"pin without UID":            {&v1alpha1.PinnedImage{ImageKey: v1alpha1.ImageKey{Namespace: "farm"}, Attempt: 2, PersistentVolumeClaim: "by-attempt"}, false},
+		"claim in another namespace": {&v1alpha1.PinnedImage{ImageKey: v1alpha1.ImageKey{Namespace: "ns", UID: "uid"}, Attempt: 2, PersistentVolumeClaim: "image-2"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			there, err := r.sourceExists(t.Context(), tt.pin)
+			exists, err := r.sourceExists(t.Context(), tt.pin)
 			require.NoError(t, err)
-			assert.Equal(t, tt.want, there)
+			assert.Equal(t, tt.want, exists)
 		})
 	}
 }

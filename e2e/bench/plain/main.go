@@ -180,7 +180,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 	r.state.mu.Lock()
 	defer r.state.mu.Unlock()
 	r.state.Seen++
-	if text, is := strings.CutPrefix(img.Status.Message, sent); is {
+	if text, ok := strings.CutPrefix(img.Status.Message, sent); ok {
 		if at, err := strconv.ParseInt(text, 10, 64); err == nil {
 			r.state.Took = append(r.state.Took, time.Since(time.Unix(0, at)))
 		}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
@@ -98,8 +98,8 @@ func (h *Hub) ListMembers(ctx context.Context) ([]web.Member, error) {
 }
 
 // ListImages returns all distinct images of the read API.
-func (h *Hub) ListImages(ctx context.Context) ([]fleet.Image, error) {
-	var all []fleet.Image
+func (h *Hub) ListImages(ctx context.Context) ([]inventory.Image, error) {
+	var all []inventory.Image
 	for after := ""; ; {
 		var list web.ImageList
 		if err := h.GetJSON(ctx, "/fleet/v1/images?after="+url.QueryEscape(after), &list); err != nil {
@@ -113,7 +113,7 @@ func (h *Hub) ListImages(ctx context.Context) ([]fleet.Image, error) {
 }
 
 // GetImage returns one distinct image of the read API.
-func (h *Hub) GetImage(ctx context.Context, source string) (detail fleet.ImageDetail, err error) {
+func (h *Hub) GetImage(ctx context.Context, source string) (detail inventory.ImageDetail, err error) {
 	return detail, h.GetJSON(ctx, "/fleet/v1/images/detail?source="+url.QueryEscape(source), &detail)
 }
 

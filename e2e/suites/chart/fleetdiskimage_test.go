@@ -60,8 +60,7 @@ spec:
   deletionPolicy: Delete
 `
 
-// newFleetImage is fullRollout with some fields replaced, by their path in the spec,
-// or removed where nil stands for them.
+// newFleetImage returns fullRollout with spec fields replaced by path; nil removes a field.
 func newFleetImage(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -111,8 +110,8 @@ func TestFleetDiskImageDefaults(t *testing.T) {
 	assert.Equal(t, "Retain", spec["deletionPolicy"])
 }
 
-// An object that the API server takes and the hub cannot read would keep it from
-// all others of the kind.
+// TestValidFleetDiskImages decodes them as well: one object that the hub cannot decode would
+// keep it from reading all others.
 func TestValidFleetDiskImages(t *testing.T) {
 	label := strings.Repeat("v", 63)
 	for name, changes := range map[string]map[string]any{
@@ -182,7 +181,7 @@ func TestOddFleetDiskImagesAreRejectedOrDecodable(t *testing.T) {
 	}
 }
 
-// signApprovals has the approvals given by the tests' own user, whatever its name.
+// signApprovals replaces the name in approvals by the tests' own user.
 func signApprovals(t *testing.T, object *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	approvals, _, err := unstructured.NestedSlice(object.Object, "spec", "approvals")
@@ -209,13 +208,13 @@ func TestInvalidFleetDiskImagesAreRejected(t *testing.T) {
 		version     = "version becomes part of a name: it must consist of a-z, 0-9, - and ., as in 2.1.0"
 		imageName   = "imageName must consist of a-z, 0-9, - and ., as in ubuntu"
 		waveName    = "the name of a wave must consist of a-z, 0-9 and -, as in canary"
-		concurrency = "maxConcurrency must be a number from 1 or a part as in 25%"
-		failures    = "maxFailures must be a number from 0 or a part as in 5%"
+		concurrency = "maxConcurrency must be at least 1, or a percentage as in 25%"
+		failures    = "maxFailures must be at least 0, or a percentage as in 5%"
 		soak        = "minSuccessTime must be a duration in hours, minutes and seconds, as in 1h30m"
 		deadline    = "progressDeadline must be a duration in hours, minutes and seconds, as in 6h"
 		unused      = "keepUnreferencedFor must be a duration in hours, minutes and seconds, as in 168h"
-		nowhere     = "placement names no cluster: set clusterSelector ({} for all) or clusterNames"
-		noWave      = "approvals name a wave that spec.rollout.waves does not have"
+		nowhere     = "placement selects no cluster: set clusterSelector ({} for all) or clusterNames"
+		noWave      = "approvals name a wave that is not in spec.rollout.waves: correct the name, or add the wave"
 		tooLong     = "Too long: may not be more than"
 	)
 	approval := func(wave string) []any {
@@ -253,7 +252,7 @@ func TestInvalidFleetDiskImagesAreRejected(t *testing.T) {
 		"a wave in capitals":              {map[string]any{"rollout.waves": newWaves("Canary", nil)}, waveName},
 		"a wave with a dot":               {map[string]any{"rollout.waves": newWaves("canary.1", nil)}, waveName},
 		"a wave of a name too long":       {map[string]any{"rollout.waves": newWaves(strings.Repeat("w", 64), nil)}, tooLong},
-		"rest as a wave":                  {map[string]any{"rollout.waves": newWaves("rest", nil)}, "rest is the wave of the clusters that no other wave selects: give this one another name"},
+		"rest as a wave":                  {map[string]any{"rollout.waves": newWaves("rest", nil)}, "rest is reserved for the clusters that no other wave selects: choose another name"},
 		"a wave without a selector":       {map[string]any{"rollout.waves": []any{map[string]any{"name": "canary"}}}, "clusterSelector: Required value"},
 		"a wave twice":                    {map[string]any{"rollout.waves": append(newWaves("canary", nil), newWaves("canary", nil)...)}, "Duplicate value"},
 		"too many waves":                  {map[string]any{"rollout.waves": repeat(21, func(i int) any { return newWaves(fmt.Sprintf("wave-%d", i), nil)[0] })}, "must have at most 20 items"},
@@ -318,12 +317,12 @@ func TestAllRolloutErrorsAreReportedAtOnce(t *testing.T) {
 		"version": "2.1.0+1", "rollout.maxConcurrency": "0%", "rollout.waves": newWaves("rest", nil), "template.diskSize": "24",
 	}), client.DryRunAll)
 	require.ErrorContains(t, err, "version becomes part of a name")
-	require.ErrorContains(t, err, "maxConcurrency must be a number from 1")
-	require.ErrorContains(t, err, "rest is the wave of the clusters")
+	require.ErrorContains(t, err, "maxConcurrency must be at least 1")
+	require.ErrorContains(t, err, "rest is reserved for the clusters")
 	require.ErrorContains(t, err, "diskSize must be at least 1Mi")
 }
 
-// The status is the hub's: what it writes at most fits.
+// TestLargestFleetDiskImageStatusIsStored stores the largest status that the hub can write.
 func TestLargestFleetDiskImageStatusIsStored(t *testing.T) {
 	object := newFleetImage(t, nil)
 	object.SetName("fullest")

@@ -21,8 +21,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// fullReport has every field of a PruneReport that is made once, fullSchedule those
-// of one that makes others, and fullPrune those of an ImagePrune.
+// fullReport has every field of a single PruneReport, fullSchedule those of a scheduled one, and
+// fullPrune those of an ImagePrune.
 const (
 	fullReport = `
 apiVersion: pelotech.ot/v1alpha1
@@ -57,8 +57,7 @@ spec:
 `
 )
 
-// newFromYAML is an object with some fields of its spec replaced, by their path, or
-// removed where nil stands for them.
+// newFromYAML returns an object with spec fields replaced by path; nil removes a field.
 func newFromYAML(t *testing.T, text string, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -89,11 +88,11 @@ func newImagePrune(t *testing.T, changes map[string]any) *unstructured.Unstructu
 	return newFromYAML(t, fullPrune, changes)
 }
 
-// newOwnPrune is one that the tests' own user may create.
+// newOwnPrune returns an ImagePrune that is signed by the tests' own user.
 func newOwnPrune(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	object := newImagePrune(t, changes)
-	if _, is := changes["approvedBy"]; !is {
+	if _, ok := changes["approvedBy"]; !ok {
 		require.NoError(t, unstructured.SetNestedField(object.Object, currentUser(t), "spec", "approvedBy"))
 	}
 	return object
@@ -115,7 +114,7 @@ func TestReportsAndPrunesRoundTrip(t *testing.T) {
 			require.NoError(t, adminClient.Create(t.Context(), test.written, client.DryRunAll))
 			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(test.written.Object, test.into))
 			specOf := func(o client.Object) any {
-				if r, is := o.(*v1alpha1.PruneReport); is {
+				if r, ok := o.(*v1alpha1.PruneReport); ok {
 					return r.Spec
 				}
 				return o.(*v1alpha1.ImagePrune).Spec
@@ -143,7 +142,7 @@ const (
 	badAnswer        = "answerDeadline must be a duration of at least 1s in hours, minutes and seconds, as in 10m"
 	badUndoWindow    = "undoWindow must be a duration in hours, minutes and seconds, as in 24h"
 	badDeadline      = "deadline must be a duration of at least 1s in hours, minutes and seconds, as in 1h"
-	badScheduleField = "timeZone, suspend and historyLimit belong to a schedule: set schedule, or remove them"
+	badScheduleField = "timeZone, suspend and historyLimit need a schedule: set schedule, or remove them"
 )
 
 func TestInvalidReportsAndPrunesAreRejected(t *testing.T) {
@@ -167,7 +166,7 @@ func TestInvalidReportsAndPrunesAreRejected(t *testing.T) {
 		"an empty zone":                    {newSchedule(t, map[string]any{"timeZone": ""}), "spec.timeZone in body should be at least 1 chars long"},
 		"no history":                       {newSchedule(t, map[string]any{"historyLimit": int64(0)}), "spec.historyLimit in body should be greater than or equal to 1"},
 		"too much history":                 {newSchedule(t, map[string]any{"historyLimit": int64(101)}), "spec.historyLimit in body should be less than or equal to 100"},
-		"a placement without clusters":     {newPruneReport(t, map[string]any{"placement": map[string]any{"excludedClusters": []any{"oslo"}}}), "placement names no cluster: set clusterSelector ({} for all) or clusterNames, or remove placement"},
+		"a placement without clusters":     {newPruneReport(t, map[string]any{"placement": map[string]any{"excludedClusters": []any{"oslo"}}}), "placement selects no cluster: set clusterSelector ({} for all) or clusterNames, or remove placement"},
 		"an image in capitals":             {newPruneReport(t, map[string]any{"imageSelector.names": []any{"Ubuntu"}}), "spec.imageSelector.names[0] in body should match"},
 		"an image with its namespace":      {newPruneReport(t, map[string]any{"imageSelector.names": []any{"vmdi-farm/ubuntu"}}), "spec.imageSelector.names[0] in body should match"},
 		"an image of no name":              {newPruneReport(t, map[string]any{"imageSelector.names": []any{""}}), "spec.imageSelector.names[0] in body should match"},
@@ -219,15 +218,15 @@ func TestPruneReportNameLeavesRoomForPages(t *testing.T) {
 	assert.True(t, apierrors.IsInvalid(err), "%v", err)
 }
 
-// What has been made from a spec, and what was approved of, does not become
-// something else.
+// TestReportsAndPrunesAreImmutable: a spec that was approved, or that a report was made from,
+// must not change.
 func TestReportsAndPrunesAreImmutable(t *testing.T) {
 	const (
 		fine     = ""
-		once     = "a PruneReport without a schedule tells of one moment and cannot be changed: make another one"
-		either   = "schedule can be changed, but neither be added nor removed: make another PruneReport"
-		onlyUndo = "only undo can be changed: make another ImagePrune"
-		stays    = "what is undone stays so: make another ImagePrune"
+		once     = "a PruneReport without a schedule cannot be changed: create another one"
+		either   = "schedule can be changed, but not added or removed: create another PruneReport"
+		onlyUndo = "only undo can be changed: create another ImagePrune"
+		stays    = "undo cannot be unset: create another ImagePrune"
 	)
 	undone := newOwnPrune(t, map[string]any{"undo": true})
 	undone.SetName("undone")
@@ -240,7 +239,7 @@ func TestReportsAndPrunesAreImmutable(t *testing.T) {
 	for _, test := range []struct {
 		object  *unstructured.Unstructured
 		changes map[string]map[string]any
-		says    map[string]string // by change; fine where there is none
+		says    map[string]string // message by change; none: accepted
 	}{
 		{newPruneReport(t, nil), map[string]map[string]any{
 			"another placement": {"placement.excludedClusters": []any{"bergen"}},
@@ -292,7 +291,7 @@ func TestReportsAndPrunesAreImmutable(t *testing.T) {
 	}
 }
 
-// The status is the hub's: what it writes at most fits.
+// TestLargestReportAndPruneStatusIsStored stores the largest status that the hub can write.
 func TestLargestReportAndPruneStatusIsStored(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1_700_000_000, 0))
 	conditions := []metav1.Condition{{Type: v1alpha1.ConditionComplete, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReported, LastTransitionTime: now}}
@@ -336,7 +335,7 @@ func TestLargestReportAndPruneStatusIsStored(t *testing.T) {
 	assert.Equal(t, *wanted, prune.Status)
 }
 
-// A plan carries what it can at most, and a report what members say of it.
+// TestLargestPlanWithInquiryAndPrunes stores the largest plan, and the report that answers it.
 func TestLargestPlanWithInquiryAndPrunes(t *testing.T) {
 	plan := &v1alpha1.ClusterPlan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: imageNamespace, Name: v1alpha1.MailboxName},

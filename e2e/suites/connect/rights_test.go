@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/e2e/harness/rbaccheck"
-	"github.com/pelotech/ot-fleet/e2e/suites/chart"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 )
 

@@ -21,7 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
-	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
@@ -88,7 +88,7 @@ func TestMemberImageIsReportedToHub(t *testing.T) {
 	})
 	shared.awaitMetric(t, `ot_hub_member_images{member="frankfurt",phase="Succeeded"}`, 1)
 
-	var images []hubfleet.Image
+	var images []inventory.Image
 	require.True(t, testenv.Await(t, func() (done bool) {
 		var err error
 		images, err = shared.Hub.ListImages(t.Context())

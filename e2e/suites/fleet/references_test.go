@@ -14,7 +14,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
 // The same image is in two members, and machines of one of them need it.
@@ -83,7 +83,7 @@ func (s *testMember) createMachine(t *testing.T, name string, img *v1alpha1.VMDi
 
 // awaitReferences waits until the read API tells of as many references of an image,
 // and of no member that is unknown.
-func (f *testFleet) awaitReferences(t *testing.T, source string, want int64) (detail hubfleet.ImageDetail) {
+func (f *testFleet) awaitReferences(t *testing.T, source string, want int64) (detail inventory.ImageDetail) {
 	t.Helper()
 	require.True(t, testenv.Await(t, func() bool {
 		var err error

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/backend"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleetjourneys"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -35,7 +35,7 @@ type attemptCost struct {
 	phase       v1alpha1.Phase
 	attempts    int
 	restarts    int32
-	requests    backend.RequestCounts
+	requests    fleetjourneys.RequestCounts
 	fileSize    int64
 }
 
@@ -65,17 +65,17 @@ type costCase struct {
 	wantFileSizes float64
 	// wantAttempts is how many there are at the image; 0 is one.
 	wantAttempts int
-	interfere    func(t *testing.T, f *kindFleet, m backend.Member, img *v1alpha1.VMDiskImage)
+	interfere    func(t *testing.T, f *kindFleet, m fleetjourneys.Member, img *v1alpha1.VMDiskImage)
 }
 
 // Each attempt asks the source as often as it has to, and not once more.
 func TestCostOfAnAttempt(t *testing.T) {
 	f := requireFleet(t)
 	runJourney(t, "what one attempt asks of its source, by how it ends", func(t *testing.T) {
-		backend.SetPolicy(t, f, map[string]string{"retryLimit": "0", "preflight": "false"})
+		fleetjourneys.SetPolicy(t, f, map[string]string{"retryLimit": "0", "preflight": "false"})
 		m := f.Members()[0]
 		ledger := &v1alpha1.SyncLedger{}
-		backend.Await(t, "the agent has looked whether an attempt costs one download", func() bool {
+		fleetjourneys.AwaitCondition(t, "the agent has looked whether an attempt costs one download", func() bool {
 			if m.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) != nil || ledger.Status == nil {
 				return false
 			}
@@ -101,7 +101,7 @@ func TestCostOfAnAttempt(t *testing.T) {
 			t.Run(u.description, func(t *testing.T) { f.measureCost(t, m, u) })
 		}
 		t.Run("given up", func(t *testing.T) {
-			backend.SetPolicy(t, f, map[string]string{"retryLimit": "2", "retryBackoffDuration": "1s"})
+			fleetjourneys.SetPolicy(t, f, map[string]string{"retryLimit": "2", "retryBackoffDuration": "1s"})
 			f.measureCost(t, m, costCase{"500, with retryLimit 2", "status/500/costs", "disk.qcow2", v1alpha1.PhaseFailed, 1, 0, 3, nil})
 		})
 		t.Run("memory", func(t *testing.T) {
@@ -118,22 +118,22 @@ func TestCostOfAnAttempt(t *testing.T) {
 }
 
 // measureCost makes one attempt, and waits until its slot is free again.
-func (f *kindFleet) measureCost(t *testing.T, m backend.Member, u costCase) {
+func (f *kindFleet) measureCost(t *testing.T, m fleetjourneys.Member, u costCase) {
 	name := fmt.Sprintf("cost-%d", len(resultsPage.costs))
 	// A path of its own: the source counts by path, over all runs since it was started.
 	spec := f.imageSpecAt(u.path, rand.String(8), u.file)
-	o := backend.ObserveMember(t, m)
-	img := backend.CreateImage(t, m, name, spec)
+	o := fleetjourneys.ObserveMember(t, m)
+	img := fleetjourneys.CreateImage(t, m, name, spec)
 	if u.interfere != nil {
 		u.interfere(t, f, m, img)
 	}
-	got := backend.AwaitImage(t, m, name, "at its end", backend.HasPhase(v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed))
+	got := fleetjourneys.AwaitImage(t, m, name, "at its end", fleetjourneys.HasPhase(v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed))
 	assert.Equal(t, u.wantPhase, got.Status.Phase, "%s: %s", got.Status.Reason, got.Status.Message)
 	if got.Status.Phase == v1alpha1.PhaseSucceeded {
 		f.RequireBytes(t, m, got)
 	}
 	// One that CDI has made of an import that had succeeded already stays, Completed.
-	backend.Await(t, "the end of the attempt's Pods", func() bool {
+	fleetjourneys.AwaitCondition(t, "the end of the attempt's Pods", func() bool {
 		var pods corev1.PodList
 		return m.List(t.Context(), &pods, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}) == nil &&
 			!slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {
@@ -155,7 +155,7 @@ func (f *kindFleet) measureCost(t *testing.T, m backend.Member, u costCase) {
 }
 
 // limitMemory has CDI give importers no more than that, for as long as the test runs.
-func limitMemory(t *testing.T, m backend.Member, limit string) {
+func limitMemory(t *testing.T, m fleetjourneys.Member, limit string) {
 	t.Helper()
 	set := func(ctx context.Context, requirements string) error {
 		cdi := &cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: "cdi"}}
@@ -164,7 +164,7 @@ func limitMemory(t *testing.T, m backend.Member, limit string) {
 	require.NoError(t, set(t.Context(), fmt.Sprintf(`{"limits": {"cpu": "750m", "memory": %q}, "requests": {"cpu": "10m", "memory": %q}}`, limit, limit)))
 	t.Cleanup(func() { require.NoError(t, set(context.Background(), "null")) })
 	config := &cdiv1.CDIConfig{}
-	backend.Await(t, "importers with "+limit, func() bool {
+	fleetjourneys.AwaitCondition(t, "importers with "+limit, func() bool {
 		if m.Get(t.Context(), client.ObjectKey{Name: "config"}, config) != nil || config.Status.DefaultPodResourceRequirements == nil {
 			return false
 		}
@@ -175,7 +175,7 @@ func limitMemory(t *testing.T, m backend.Member, limit string) {
 
 // enablePopulators has CDI fill the claims of new imports by its populators, as it does where
 // the provisioner of a claim's class is a CSI driver: those of kind are none.
-func enablePopulators(t *testing.T, m backend.Member) {
+func enablePopulators(t *testing.T, m fleetjourneys.Member) {
 	t.Helper()
 	named := metav1.ObjectMeta{Name: "kind-populators"}
 	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: named, Spec: admissionv1.MutatingAdmissionPolicySpec{
@@ -195,7 +195,7 @@ func enablePopulators(t *testing.T, m backend.Member) {
 	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: named, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: named.Name}}
 	for _, o := range []client.Object{policy, binding} {
 		require.NoError(t, m.Create(t.Context(), o))
-		backend.DeleteAfterTest(t, m.Client, o)
+		fleetjourneys.DeleteAfterTest(t, m.Client, o)
 	}
 	probe := &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: named.Name},
@@ -204,15 +204,15 @@ func enablePopulators(t *testing.T, m backend.Member) {
 			Storage: &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}}},
 		},
 	}
-	backend.Await(t, "DataVolumes that are filled by populators", func() bool {
+	fleetjourneys.AwaitCondition(t, "DataVolumes that are filled by populators", func() bool {
 		tried := probe.DeepCopy()
 		return m.Create(t.Context(), tried, client.DryRunAll) == nil && tried.Annotations["cdi.kubevirt.io/storage.usePopulator"] == "true"
 	}, func() string { return "" })
 }
 
 // deleteImporterPod deletes the importer Pod in the midst of its download.
-func deleteImporterPod(t *testing.T, f *kindFleet, m backend.Member, img *v1alpha1.VMDiskImage) {
-	backend.Await(t, "an importer Pod that downloads", func() bool {
+func deleteImporterPod(t *testing.T, f *kindFleet, m fleetjourneys.Member, img *v1alpha1.VMDiskImage) {
+	fleetjourneys.AwaitCondition(t, "an importer Pod that downloads", func() bool {
 		if asked, _ := f.SourceRequests(t, img.Spec); asked.Bytes < 32<<20 {
 			return false
 		}

@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/backend"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleetjourneys"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -41,11 +41,11 @@ type fleetDescription struct {
 	Members []struct{ Name, Shape, Mode string }
 }
 
-// kindFleet is a backend.Fleet of kind clusters.
+// kindFleet is a fleetjourneys.Fleet of kind clusters.
 type kindFleet struct {
 	fleetDescription
 	hub     client.Client
-	members []backend.Member
+	members []fleetjourneys.Member
 	// countsURL is where the source tells what it was asked.
 	countsURL string
 	// diskChecksum of the disk that all files of the source are made of, and its size.
@@ -66,7 +66,7 @@ func openFleet(path string) (*kindFleet, error) {
 		return nil, err
 	}
 	for _, m := range f.fleetDescription.Members {
-		member := backend.Member{Name: m.Name, PullMode: m.Mode == "pull"}
+		member := fleetjourneys.Member{Name: m.Name, PullMode: m.Mode == "pull"}
 		if member.Client, err = f.newClient(m.Name, &member); err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func (f *kindFleet) kubeconfigPath(name string) string {
 	return filepath.Join(f.Kubeconfigs, f.clusterName(name))
 }
 
-func (f *kindFleet) newClient(name string, m *backend.Member) (client.Client, error) {
+func (f *kindFleet) newClient(name string, m *fleetjourneys.Member) (client.Client, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", f.kubeconfigPath(name))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %s: %w", name, err)
@@ -130,7 +130,7 @@ var scheme = func() *runtime.Scheme {
 
 // runProgram runs a program against the fleet's engine, and returns what it prints.
 func (f *kindFleet) runProgram(ctx context.Context, program string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, backend.WaitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, fleetjourneys.WaitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = os.Environ()
@@ -156,25 +156,25 @@ func (f *kindFleet) requireProgram(t *testing.T, program string, args ...string)
 	return out
 }
 
-// Hub implements backend.Fleet.
+// Hub implements fleetjourneys.Fleet.
 func (f *kindFleet) Hub() client.Client { return f.hub }
 
-// Members implements backend.Fleet.
-func (f *kindFleet) Members() []backend.Member { return f.members }
+// Members implements fleetjourneys.Fleet.
+func (f *kindFleet) Members() []fleetjourneys.Member { return f.members }
 
 // requireMember of a name; a test that needs another topology is skipped.
-func (f *kindFleet) requireMember(t *testing.T, name string) backend.Member {
+func (f *kindFleet) requireMember(t *testing.T, name string) fleetjourneys.Member {
 	t.Helper()
-	i := slices.IndexFunc(f.members, func(m backend.Member) bool { return m.Name == name })
+	i := slices.IndexFunc(f.members, func(m fleetjourneys.Member) bool { return m.Name == name })
 	if i < 0 {
 		t.Skipf("there is no member %s: scripts/kind-up without arguments makes it", name)
 	}
 	return f.members[i]
 }
 
-// ImageSpec implements backend.Fleet.
-func (f *kindFleet) ImageSpec(way backend.SourceBehaviour, name string) v1alpha1.VMDiskImageSpec {
-	path := map[backend.SourceBehaviour]string{backend.SlowDownload: "slow/6", backend.FailingDownload: "status/500"}[way]
+// ImageSpec implements fleetjourneys.Fleet.
+func (f *kindFleet) ImageSpec(way fleetjourneys.SourceBehaviour, name string) v1alpha1.VMDiskImageSpec {
+	path := map[fleetjourneys.SourceBehaviour]string{fleetjourneys.SlowDownload: "slow/6", fleetjourneys.FailingDownload: "status/500"}[way]
 	return f.imageSpecAt(path, name, "disk.qcow2")
 }
 
@@ -186,14 +186,14 @@ func (f *kindFleet) imageSpecAt(path, name, file string) v1alpha1.VMDiskImageSpe
 	}
 }
 
-// RequireBytes implements backend.Fleet: the volume begins with the disk, and has
+// RequireBytes implements fleetjourneys.Fleet: the volume begins with the disk, and has
 // nothing but zeros after it.
-func (f *kindFleet) RequireBytes(t *testing.T, m backend.Member, img *v1alpha1.VMDiskImage) {
+func (f *kindFleet) RequireBytes(t *testing.T, m fleetjourneys.Member, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	f.requireVolumeBytes(t, m, img.Namespace, img.Status.Serving.PersistentVolumeClaim)
 }
 
-func (f *kindFleet) requireVolumeBytes(t *testing.T, m backend.Member, namespace, name string) {
+func (f *kindFleet) requireVolumeBytes(t *testing.T, m fleetjourneys.Member, namespace, name string) {
 	t.Helper()
 	claim, volume := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
 	require.NoError(t, m.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, claim))
@@ -213,26 +213,26 @@ func (f *kindFleet) requireVolumeBytes(t *testing.T, m backend.Member, namespace
 	resultsPage.bytesCompared++
 }
 
-// SourceRequests implements backend.Fleet.
-func (f *kindFleet) SourceRequests(t *testing.T, img v1alpha1.VMDiskImageSpec) (backend.RequestCounts, bool) {
+// SourceRequests implements fleetjourneys.Fleet.
+func (f *kindFleet) SourceRequests(t *testing.T, img v1alpha1.VMDiskImageSpec) (fleetjourneys.RequestCounts, bool) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.countsURL, nil)
 	require.NoError(t, err)
 	answer, err := http.DefaultClient.Do(request)
 	require.NoError(t, err)
 	defer func() { _ = answer.Body.Close() }()
-	all := map[string]backend.RequestCounts{}
+	all := map[string]fleetjourneys.RequestCounts{}
 	require.NoError(t, json.NewDecoder(answer.Body).Decode(&all))
 	return all[strings.TrimPrefix(img.URL, "http://"+f.Source)], true
 }
 
-// KillAgent implements backend.Fleet.
-func (f *kindFleet) KillAgent(t *testing.T, m backend.Member) {
+// KillAgent implements fleetjourneys.Fleet.
+func (f *kindFleet) KillAgent(t *testing.T, m fleetjourneys.Member) {
 	t.Helper()
 	f.killLeader(t, m, program.AgentNamespace, "ot-agent")
 }
 
-// KillHub implements backend.Fleet.
+// KillHub implements fleetjourneys.Fleet.
 func (f *kindFleet) KillHub(t *testing.T) {
 	t.Helper()
 	f.killLeader(t, f.hub, program.HubNamespace, "ot-hub")
@@ -294,8 +294,8 @@ func (f *kindFleet) nodeAddress(ctx context.Context, node string) (string, error
 // dockerNetwork of kind's nodes.
 const dockerNetwork = "kind"
 
-// CutNetwork implements backend.Fleet.
-func (f *kindFleet) CutNetwork(t *testing.T, m backend.Member) func() {
+// CutNetwork implements fleetjourneys.Fleet.
+func (f *kindFleet) CutNetwork(t *testing.T, m fleetjourneys.Member) func() {
 	t.Helper()
 	nodes, addresses, err := f.nodeAddresses(t.Context(), m.Name)
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/backend"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleetjourneys"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
@@ -41,13 +41,13 @@ func TestHelmUpgrade(t *testing.T) {
 	runJourney(t, "hub and agents are upgraded with helm in the middle of a rollout, which goes on; nothing is downloaded twice", func(t *testing.T) {
 		observers := map[string]*observer.Observer{}
 		for _, m := range f.Members() {
-			observers[m.Name] = backend.ObserveMember(t, m)
+			observers[m.Name] = fleetjourneys.ObserveMember(t, m)
 		}
-		img := backend.NewFleetImage(f, "kind-upgrade")
+		img := fleetjourneys.NewFleetImage(f, "kind-upgrade")
 		img.Spec.Template = f.imageSpecAt("slow/60", "kind-upgrade", "disk.qcow2")
 		img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromInt32(1))
-		backend.CreateFleetImage(t, f, img)
-		backend.AwaitFleetImage(t, f, img.Name, "on its way", func(img *v1alpha1.FleetDiskImage) bool { return img.Status.Clusters.Progressing > 0 })
+		fleetjourneys.CreateFleetImage(t, f, img)
+		fleetjourneys.AwaitFleetImage(t, f, img.Name, "on its way", func(img *v1alpha1.FleetDiskImage) bool { return img.Status.Clusters.Progressing > 0 })
 		f.upgradeRelease(t, "hub", program.HubNamespace, "ot-hub")
 		for _, m := range f.Members() {
 			f.upgradeRelease(t, m.Name, program.AgentNamespace, "ot-agent")
@@ -55,9 +55,9 @@ func TestHelmUpgrade(t *testing.T) {
 		under := &v1alpha1.FleetDiskImage{}
 		require.NoError(t, f.hub.Get(t.Context(), client.ObjectKeyFromObject(img), under))
 		require.Less(t, under.Status.Clusters.Succeeded, int32(len(f.members)), "the rollout was over before the upgrade was: nothing is shown")
-		backend.AwaitFleetImage(t, f, img.Name, "in all clusters", backend.IsSucceeded)
+		fleetjourneys.AwaitFleetImage(t, f, img.Name, "in all clusters", fleetjourneys.IsSucceeded)
 		for _, m := range f.Members() {
-			there := backend.AwaitReadyImage(t, f, m, img.ImageNameForVersion("1"))
+			there := fleetjourneys.AwaitReadyImage(t, f, m, img.ImageNameForVersion("1"))
 			assert.Equal(t, 1, testenv.History(t, observers[m.Name]).Attempts(there.UID), m.Name)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/pelotech/ot-fleet/e2e/harness/backend"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleetjourneys"
 )
 
 // fleetVariable of the environment names the file in which scripts/kind-up says what
@@ -56,7 +56,7 @@ func requireFleet(t *testing.T) *kindFleet {
 
 func TestJourneys(t *testing.T) {
 	f := requireFleet(t)
-	for _, j := range backend.Journeys {
+	for _, j := range fleetjourneys.Journeys {
 		t.Run(j.Name, func(t *testing.T) {
 			runJourney(t, j.Shows, func(t *testing.T) { j.Run(t, f) })
 		})

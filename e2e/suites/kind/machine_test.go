@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/backend"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleetjourneys"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -23,14 +23,14 @@ func TestVirtualMachine(t *testing.T) {
 	f := requireFleet(t)
 	runJourney(t, "a machine waits for its image, its disk is cloned from it, byte by byte, for the Pod that KubeVirt starts; it runs, stops and starts, and nobody can delete the image meanwhile", func(t *testing.T) {
 		m := f.Members()[0]
-		img := backend.CreateImage(t, m, "kind-machine", f.ImageSpec(backend.SlowDownload, "kind-machine"))
+		img := fleetjourneys.CreateImage(t, m, "kind-machine", f.ImageSpec(fleetjourneys.SlowDownload, "kind-machine"))
 		vm := testenv.NewMachine(img.Namespace, "kind-machine", img)
 		require.NoError(t, m.Create(t.Context(), vm))
-		backend.DeleteAfterTest(t, m.Client, vm.DeepCopy())
+		fleetjourneys.DeleteAfterTest(t, m.Client, vm.DeepCopy())
 		got := &v1alpha1.VirtualMachine{}
 		eventually := func(wanted string, holds func(*v1alpha1.VirtualMachine) bool) {
 			t.Helper()
-			backend.Await(t, wanted, func() bool {
+			fleetjourneys.AwaitCondition(t, wanted, func() bool {
 				got = &v1alpha1.VirtualMachine{}
 				return m.Get(t.Context(), client.ObjectKeyFromObject(vm), got) == nil && holds(got)
 			}, func() string {
@@ -53,16 +53,16 @@ func TestVirtualMachine(t *testing.T) {
 		eventually("a machine that runs again", testenv.MachineHasReason(v1alpha1.ReasonRunning))
 
 		require.NoError(t, m.Delete(t.Context(), img.DeepCopy()))
-		backend.AwaitImage(t, m, img.Name, "held by the machine", backend.HasPhase(v1alpha1.PhaseTerminating))
+		fleetjourneys.AwaitImage(t, m, img.Name, "held by the machine", fleetjourneys.HasPhase(v1alpha1.PhaseTerminating))
 		require.NoError(t, m.Delete(t.Context(), vm.DeepCopy()))
-		backend.Await(t, "the image goes with the machine", func() bool {
+		fleetjourneys.AwaitCondition(t, "the image goes with the machine", func() bool {
 			return apierrors.IsNotFound(m.Get(t.Context(), client.ObjectKeyFromObject(img), &v1alpha1.VMDiskImage{}))
 		}, func() string { return "it is still there" })
 	})
 }
 
 // setRunStrategy does what virtctl stop and start come to, by KubeVirt's admission.
-func setRunStrategy(t *testing.T, m backend.Member, vm *v1alpha1.VirtualMachine, strategy kubevirtv1.VirtualMachineRunStrategy) {
+func setRunStrategy(t *testing.T, m fleetjourneys.Member, vm *v1alpha1.VirtualMachine, strategy kubevirtv1.VirtualMachineRunStrategy) {
 	t.Helper()
 	machine := &kubevirtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: vm.Name}}
 	require.NoError(t, m.Patch(t.Context(), machine, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec": {"runStrategy": %q}}`, strategy))))

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/backend"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleetjourneys"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -27,13 +27,13 @@ func TestNodeDrain(t *testing.T) {
 		m := f.requireMember(t, twoWorkerMember)
 		leader := f.awaitLeaderPod(t, f.hub, program.HubNamespace, "ot-hub")
 		f.drainNode(t, "hub", leader.Spec.NodeName)
-		o := backend.ObserveMember(t, m)
-		img := backend.CreateImage(t, m, "kind-drained", f.ImageSpec(backend.SlowDownload, "kind-drained"))
+		o := fleetjourneys.ObserveMember(t, m)
+		img := fleetjourneys.CreateImage(t, m, "kind-drained", f.ImageSpec(fleetjourneys.SlowDownload, "kind-drained"))
 		node := f.awaitImporterNode(t, m, img)
 		back := f.drainNode(t, m.Name, node)
 		f.awaitNewLeader(t, f.hub, program.HubNamespace, "ot-hub", leader.Name)
 		back()
-		backend.AwaitReadyImage(t, f, m, img.Name)
+		fleetjourneys.AwaitReadyImage(t, f, m, img.Name)
 		h := testenv.History(t, o)
 		assert.Empty(t, h.BudgetViolations())
 		assert.LessOrEqual(t, h.Attempts(img.UID), 2, "what was drained away is made up for once")
@@ -44,7 +44,7 @@ func TestNodeDrain(t *testing.T) {
 func (f *kindFleet) awaitNewLeader(t *testing.T, c client.Reader, namespace, program, before string) {
 	t.Helper()
 	var name string
-	backend.Await(t, "another replica leads "+program, func() bool {
+	fleetjourneys.AwaitCondition(t, "another replica leads "+program, func() bool {
 		if pod, err := f.findLeaderPod(t.Context(), c, namespace, program); err == nil {
 			name = pod.Name
 		}
@@ -53,9 +53,9 @@ func (f *kindFleet) awaitNewLeader(t *testing.T, c client.Reader, namespace, pro
 }
 
 // awaitImporterNode waits until an image is downloaded, and says on which node.
-func (f *kindFleet) awaitImporterNode(t *testing.T, m backend.Member, img *v1alpha1.VMDiskImage) (node string) {
+func (f *kindFleet) awaitImporterNode(t *testing.T, m fleetjourneys.Member, img *v1alpha1.VMDiskImage) (node string) {
 	t.Helper()
-	backend.Await(t, "an importer Pod that runs", func() bool {
+	fleetjourneys.AwaitCondition(t, "an importer Pod that runs", func() bool {
 		var pods corev1.PodList
 		if m.List(t.Context(), &pods, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}) != nil {
 			return false
@@ -86,13 +86,13 @@ func (f *kindFleet) drainNode(t *testing.T, cluster, node string) (back func()) 
 func TestNodeLoss(t *testing.T) {
 	f := requireFleet(t)
 	runJourney(t, "the node on which an image is downloaded loses its power: the budget holds, and all images come when it is back", func(t *testing.T) {
-		backend.SetPolicy(t, f, map[string]string{"concurrency": "2"})
+		fleetjourneys.SetPolicy(t, f, map[string]string{"concurrency": "2"})
 		m := f.requireMember(t, twoWorkerMember)
-		o := backend.ObserveMember(t, m)
+		o := fleetjourneys.ObserveMember(t, m)
 		var images []*v1alpha1.VMDiskImage
 		for i := range 3 {
 			name := fmt.Sprintf("kind-lost-%d", i)
-			images = append(images, backend.CreateImage(t, m, name, f.ImageSpec(backend.SlowDownload, name)))
+			images = append(images, fleetjourneys.CreateImage(t, m, name, f.ImageSpec(fleetjourneys.SlowDownload, name)))
 		}
 		node := f.awaitImporterNode(t, m, images[0])
 		f.requireProgram(t, "docker", "kill", node)
@@ -105,7 +105,7 @@ func TestNodeLoss(t *testing.T) {
 			}
 		}
 		t.Cleanup(start)
-		backend.Await(t, "the node is given up", func() bool {
+		fleetjourneys.AwaitCondition(t, "the node is given up", func() bool {
 			n := &corev1.Node{}
 			if m.Get(t.Context(), client.ObjectKey{Name: node}, n) != nil {
 				return false
@@ -119,7 +119,7 @@ func TestNodeLoss(t *testing.T) {
 		}, func() string { return node })
 		start()
 		for _, img := range images {
-			backend.AwaitReadyImage(t, f, m, img.Name)
+			fleetjourneys.AwaitReadyImage(t, f, m, img.Name)
 		}
 		h := testenv.History(t, o)
 		assert.Empty(t, h.BudgetViolations())

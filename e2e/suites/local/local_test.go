@@ -18,9 +18,9 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/backend"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleetjourneys"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
@@ -42,12 +42,12 @@ func TestMain(m *testing.M) {
 }
 
 func TestJourneys(t *testing.T) {
-	for _, journey := range backend.Journeys {
+	for _, journey := range fleetjourneys.Journeys {
 		t.Run(journey.Name, func(t *testing.T) { journey.Run(t, sharedFleet) })
 	}
 }
 
-// processFleet is a backend.Fleet of processes of this machine.
+// processFleet is a fleetjourneys.Fleet of processes of this machine.
 type processFleet struct {
 	hubPlane  *controlplane.ControlPlane
 	hubClient client.Client
@@ -138,49 +138,49 @@ func (f *processFleet) stop() error {
 	return errors.Join(errs...)
 }
 
-// Hub implements backend.Fleet.
+// Hub implements fleetjourneys.Fleet.
 func (f *processFleet) Hub() client.Client { return f.hubClient }
 
-// Members implements backend.Fleet.
-func (f *processFleet) Members() (members []backend.Member) {
+// Members implements fleetjourneys.Fleet.
+func (f *processFleet) Members() (members []fleetjourneys.Member) {
 	for _, name := range []string{pullMember, linkedMember} {
 		m := f.members[name]
-		members = append(members, backend.Member{Name: name, Client: m.Client(), Config: m.ControlPlane.Config(), PullMode: name == pullMember})
+		members = append(members, fleetjourneys.Member{Name: name, Client: m.Client(), Config: m.ControlPlane.Config(), PullMode: name == pullMember})
 	}
 	return members
 }
 
-// ImageSpec implements backend.Fleet.
-func (f *processFleet) ImageSpec(way backend.SourceBehaviour, name string) v1alpha1.VMDiskImageSpec {
-	path := map[backend.SourceBehaviour]string{backend.SlowDownload: "/ok/5s/", backend.FailingDownload: "/servererror/"}[way]
+// ImageSpec implements fleetjourneys.Fleet.
+func (f *processFleet) ImageSpec(way fleetjourneys.SourceBehaviour, name string) v1alpha1.VMDiskImageSpec {
+	path := map[fleetjourneys.SourceBehaviour]string{fleetjourneys.SlowDownload: "/ok/5s/", fleetjourneys.FailingDownload: "/servererror/"}[way]
 	return v1alpha1.VMDiskImageSpec{
 		Name: name, SourceType: v1alpha1.SourceHTTP, URL: f.source.URL + path + name + ".qcow2",
 		DiskSize: resource.MustParse("1Gi"), StorageClass: "sim-csi",
 	}
 }
 
-// RequireBytes implements backend.Fleet: no bytes move here.
-func (f *processFleet) RequireBytes(*testing.T, backend.Member, *v1alpha1.VMDiskImage) {}
+// RequireBytes implements fleetjourneys.Fleet: no bytes move here.
+func (f *processFleet) RequireBytes(*testing.T, fleetjourneys.Member, *v1alpha1.VMDiskImage) {}
 
-// SourceRequests implements backend.Fleet: nobody asks the source.
-func (f *processFleet) SourceRequests(*testing.T, v1alpha1.VMDiskImageSpec) (backend.RequestCounts, bool) {
-	return backend.RequestCounts{}, false
+// SourceRequests implements fleetjourneys.Fleet: nobody asks the source.
+func (f *processFleet) SourceRequests(*testing.T, v1alpha1.VMDiskImageSpec) (fleetjourneys.RequestCounts, bool) {
+	return fleetjourneys.RequestCounts{}, false
 }
 
-// KillAgent implements backend.Fleet.
-func (f *processFleet) KillAgent(t *testing.T, m backend.Member) {
+// KillAgent implements fleetjourneys.Fleet.
+func (f *processFleet) KillAgent(t *testing.T, m fleetjourneys.Member) {
 	f.agents[m.Name].Kill()
 	require.NoError(t, f.startAgent(context.Background(), f.members[m.Name]))
 }
 
-// KillHub implements backend.Fleet.
+// KillHub implements fleetjourneys.Fleet.
 func (f *processFleet) KillHub(t *testing.T) {
 	f.hub.Kill()
 	require.NoError(t, f.startHub(context.Background()))
 }
 
-// CutNetwork implements backend.Fleet, for far alone.
-func (f *processFleet) CutNetwork(t *testing.T, m backend.Member) func() {
+// CutNetwork implements fleetjourneys.Fleet, for far alone.
+func (f *processFleet) CutNetwork(t *testing.T, m fleetjourneys.Member) func() {
 	require.Equal(t, linkedMember, m.Name)
 	f.link.Cut()
 	mend := func() { require.NoError(t, f.link.Repair(context.Background())) }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
-	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
 // Pages of a report that are not those that its root lists are told of, and what
@@ -59,7 +59,7 @@ func TestPartiallyWrittenReport(t *testing.T) {
 	require.NoError(t, s.startAgent(t.Context()))
 	shared.awaitMember(t, bergen, "complete", isHealthy, hasImages(1),
 		hasCondition(v1alpha1.ConditionReportComplete, metav1.ConditionTrue, v1alpha1.ReasonComplete))
-	shared.awaitImage(t, "half-written", func(image hubfleet.ImageDetail) bool {
+	shared.awaitImage(t, "half-written", func(image inventory.ImageDetail) bool {
 		return image.Unknown == 0 && len(image.PerMember) == 1 && image.PerMember[0].Member == bergen
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
 // reachableFake is a member that no test disturbs.
@@ -34,9 +34,9 @@ func TestUnreachableMember(t *testing.T) {
 	shared.awaitMember(t, reachableFake, "under the new policy", isHealthy, hasBudget(3))
 	shared.awaitMember(t, bergen, "behind, with what was known, marked",
 		hasCondition(v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionFalse, v1alpha1.ReasonNotAcknowledged, "see Reachable"),
-		hasCondition(v1alpha1.ConditionAgentHealthy, metav1.ConditionFalse, v1alpha1.ReasonSilent, "does not reach", "what is shown is of then"),
+		hasCondition(v1alpha1.ConditionAgentHealthy, metav1.ConditionFalse, v1alpha1.ReasonSilent, "does not reach", "the status shows that time"),
 		hasBudget(2), hasImages(1))
-	shared.awaitImage(t, "cut-off", func(image hubfleet.ImageDetail) bool {
+	shared.awaitImage(t, "cut-off", func(image inventory.ImageDetail) bool {
 		return image.Unknown == 1 && len(image.PerMember) == 1 && image.PerMember[0].Member == bergen && image.PerMember[0].Unknown == v1alpha1.ReasonSilent
 	})
 	told := shared.getMemberFromReadAPI(t, bergen)
@@ -46,7 +46,7 @@ func TestUnreachableMember(t *testing.T) {
 
 	require.NoError(t, away.Repair(t.Context()))
 	shared.awaitMember(t, bergen, "healthy, under the new policy", isHealthy, hasBudget(3), hasImages(1))
-	shared.awaitImage(t, "cut-off", func(image hubfleet.ImageDetail) bool { return image.Unknown == 0 && len(image.PerMember) == 1 })
+	shared.awaitImage(t, "cut-off", func(image inventory.ImageDetail) bool { return image.Unknown == 0 && len(image.PerMember) == 1 })
 }
 
 func TestHungMember(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
 // A cluster that answers under another's name is not taken for it. What is known
@@ -47,7 +47,7 @@ func TestClusterRebuiltUnderSameName(t *testing.T) {
 		hasCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonAnotherCluster),
 		hasCondition(v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonConnected), hasImages(1))
 	assert.Equal(t, before.getClusterUID(t), m.Status.ClusterUID)
-	shared.awaitImage(t, "of-the-old", func(image hubfleet.ImageDetail) bool {
+	shared.awaitImage(t, "of-the-old", func(image inventory.ImageDetail) bool {
 		return image.Unknown == 1 && len(image.PerMember) == 1 && image.PerMember[0].Unknown == v1alpha1.ReasonAnotherCluster
 	})
 	// What is planned meanwhile goes to the others.
@@ -67,8 +67,8 @@ func TestClusterRebuiltUnderSameName(t *testing.T) {
 		return m.Status.ClusterUID == after.getClusterUID(t)
 	})
 	assert.True(t, hasCondition(v1alpha1.ConditionIdentityConfirmed, metav1.ConditionTrue, v1alpha1.ReasonSameCluster)(m), testenv.DescribeMember(m))
-	shared.awaitImage(t, "of-the-new", func(image hubfleet.ImageDetail) bool { return image.Unknown == 0 && len(image.PerMember) == 1 })
-	shared.awaitImage(t, "of-the-old", func(image hubfleet.ImageDetail) bool { return len(image.PerMember) == 0 })
+	shared.awaitImage(t, "of-the-new", func(image inventory.ImageDetail) bool { return image.Unknown == 0 && len(image.PerMember) == 1 })
+	shared.awaitImage(t, "of-the-old", func(image inventory.ImageDetail) bool { return len(image.PerMember) == 0 })
 
 	shared.redirectMember(t, bergen)
 	shared.awaitMember(t, bergen, "another cluster", hasCondition(v1alpha1.ConditionIdentityConfirmed, metav1.ConditionFalse, v1alpha1.ReasonAnotherCluster))
@@ -76,7 +76,7 @@ func TestClusterRebuiltUnderSameName(t *testing.T) {
 	shared.awaitMember(t, bergen, "the old cluster, healthy", isHealthy, hasBudget(3), hasImages(1), func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.ClusterUID == before.getClusterUID(t)
 	})
-	shared.awaitImage(t, "of-the-new", func(image hubfleet.ImageDetail) bool { return len(image.PerMember) == 0 })
+	shared.awaitImage(t, "of-the-new", func(image inventory.ImageDetail) bool { return len(image.PerMember) == 0 })
 }
 
 // redirectMember has the Secret of bergen lead to a cluster.

@@ -30,7 +30,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	hubfleet "github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
@@ -328,13 +328,13 @@ func (f *testFleet) getMemberFromReadAPI(t *testing.T, name string) web.Member {
 }
 
 // awaitImage reads one distinct image from the read API until it is as wanted.
-func (f *testFleet) awaitImage(t *testing.T, file string, holds func(hubfleet.ImageDetail) bool) {
+func (f *testFleet) awaitImage(t *testing.T, file string, holds func(inventory.ImageDetail) bool) {
 	t.Helper()
-	var detail hubfleet.ImageDetail
+	var detail inventory.ImageDetail
 	require.True(t, testenv.Await(t, func() bool {
 		images, err := f.Hub.ListImages(t.Context())
 		require.NoError(t, err)
-		detail = hubfleet.ImageDetail{}
+		detail = inventory.ImageDetail{}
 		for _, image := range images {
 			if strings.Contains(image.Source, file) {
 				detail, err = f.Hub.GetImage(t.Context(), image.Source)

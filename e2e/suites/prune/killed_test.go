@@ -34,11 +34,11 @@ func (f *testFleet) getPrune(t *testing.T, p *v1alpha1.ImagePrune) *v1alpha1.Ima
 // reported goes with its storage, what is undone or referenced stays, nothing else is touched.
 func TestPruneSurvivesAgentKilledAtEachWrite(t *testing.T) {
 	in := shared.Members[island]
-	of := func(name, what string, matches func(faults.Write) bool) faults.KillPoint {
-		return faults.KillPoint{Write: what + " of " + name, Matches: matches}
+	of := func(name, what string, matches func(faults.Write) bool) faults.FatalWrite {
+		return faults.FatalWrite{Write: what + " of " + name, Matches: matches}
 	}
 	var goes []string
-	var points []faults.KillPoint
+	var points []faults.FatalWrite
 	for i, w := range []struct {
 		what string
 		at   func(name string) func(faults.Write) bool
@@ -73,12 +73,12 @@ func TestPruneSurvivesAgentKilledAtEachWrite(t *testing.T) {
 		}
 	}
 	points = append(points, faults.BeforeAndAfter(
-		faults.KillPoint{Write: "the ledger under the plan", Matches: faults.MatchWrite(http.MethodPut, "syncledgers", true)},
-		faults.KillPoint{Write: "a page of the report", Matches: func(w faults.Write) bool {
+		faults.FatalWrite{Write: "the ledger under the plan", Matches: faults.MatchWrite(http.MethodPut, "syncledgers", true)},
+		faults.FatalWrite{Write: "a page of the report", Matches: func(w faults.Write) bool {
 			resource, name, _ := w.Target()
 			return resource == "clusterreports" && name != v1alpha1.MailboxName && strings.Contains(string(w.Body), `"prune"`)
 		}},
-		faults.KillPoint{Write: "the root of the report", Matches: func(w faults.Write) bool {
+		faults.FatalWrite{Write: "the root of the report", Matches: func(w faults.Write) bool {
 			resource, name, _ := w.Target()
 			return resource == "clusterreports" && name == v1alpha1.MailboxName
 		}},
@@ -88,7 +88,7 @@ func TestPruneSurvivesAgentKilledAtEachWrite(t *testing.T) {
 	last := of(after, "status Undone", storesState(after, v1alpha1.PruneUndone))
 	last.Stored = true
 	points = testenv.SweepShare(append(points, last))
-	sweep := faults.NewKillSweep(func() *process.Process { return in.Agent.Process },
+	killer := faults.NewWriteKiller(func() *process.Process { return in.Agent.Process },
 		func(ctx context.Context) error { return in.StartAgent(ctx) }, points)
 
 	in.createLeftoverImages(t, append(goes, held, undone, after, "mortal-stays")...)
@@ -106,7 +106,7 @@ func TestPruneSurvivesAgentKilledAtEachWrite(t *testing.T) {
 	in.awaitMachineReady(t, vm, images[held])
 	before := shared.listImages(t)
 
-	sweep.Watch(t, in.AgentProxy)
+	killer.Watch(t, in.AgentProxy)
 	p := newImagePrune("mortal-goes", r)
 	p.Spec.Images = []string{namespace + "/" + held}
 	for _, name := range goes {
@@ -116,20 +116,20 @@ func TestPruneSurvivesAgentKilledAtEachWrite(t *testing.T) {
 	q.Spec.Images = []string{namespace + "/" + undone, namespace + "/" + after}
 	shared.CreateForTest(t, p)
 	shared.CreateForTest(t, q)
-	sweep.Await(t, "the images to undo to be pending", func() bool { return shared.getPrune(t, q).Status.Targets.Pending == 2 })
+	killer.Await(t, "the images to undo to be pending", func() bool { return shared.getPrune(t, q).Status.Targets.Pending == 2 })
 	shared.undoPrune(t, q)
 	for _, p := range []*v1alpha1.ImagePrune{p, q} {
-		sweep.Await(t, p.Name, func() bool { return shared.getPrune(t, p).Status.Phase.IsFinal() })
+		killer.Await(t, p.Name, func() bool { return shared.getPrune(t, p).Status.Phase.IsFinal() })
 	}
 	got := shared.awaitPruneEnd(t, p, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: int32(len(goes)) + 1, Pruned: int32(len(goes)), Skipped: 1})
 	assert.Equal(t, map[string]string{island + "/" + held: "Skipped Referenced"}, skippedReasons(got))
 	shared.awaitPruneEnd(t, q, v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 2, Undone: 2})
-	sweep.Await(t, "the images to be deleted", func() bool {
+	killer.Await(t, "the images to be deleted", func() bool {
 		return !slices.ContainsFunc(goes, func(name string) bool { return in.GetImage(t, name) != nil })
 	})
 	// A write that was stored while its writer died at another one is not made again.
-	assert.LessOrEqual(t, len(sweep.Remaining()), max(1, len(points)/10), "%v", sweep.Remaining())
-	t.Logf("killed %s", strings.Join(sweep.Killed(), ", "))
+	assert.LessOrEqual(t, len(killer.Remaining()), max(1, len(points)/10), "%v", killer.Remaining())
+	t.Logf("killed %s", strings.Join(killer.Killed(), ", "))
 	for _, name := range goes {
 		in.awaitImageGone(t, images[name])
 		before = withoutKeys(before, island+"/"+name)
@@ -163,27 +163,27 @@ func TestPruneSurvivesHubKilledAtEachWrite(t *testing.T) {
 	}
 	copiesReport := func(w faults.Write) bool { return strings.Contains(w.Path, mail+"/clusterreports/") }
 	points := testenv.SweepShare(faults.BeforeAndAfter(
-		faults.KillPoint{Write: "status Collecting", Matches: status("prunereports", "Collecting")},
-		faults.KillPoint{Write: "a plan with the inquiry", Matches: plan(mail, "inquiries")},
-		faults.KillPoint{Write: "a page of the PruneReport", Matches: func(w faults.Write) bool {
+		faults.FatalWrite{Write: "status Collecting", Matches: status("prunereports", "Collecting")},
+		faults.FatalWrite{Write: "a plan with the inquiry", Matches: plan(mail, "inquiries")},
+		faults.FatalWrite{Write: "a page of the PruneReport", Matches: func(w faults.Write) bool {
 			return w.Method == http.MethodPost && strings.HasSuffix(w.Path, "/prunereportpages")
 		}},
-		faults.KillPoint{Write: "status Complete of the PruneReport", Matches: status("prunereports", "Complete")},
-		faults.KillPoint{Write: "status Running", Matches: status("imageprunes", "Running")},
-		faults.KillPoint{Write: "a plan with the prunes", Matches: plan(mail, "prunes")},
-		faults.KillPoint{Write: "a plan with the undo", Matches: plan(mail, "prunes", `"undo":true`)},
-		faults.KillPoint{Write: "the copy of a page of the report", Matches: func(w faults.Write) bool {
+		faults.FatalWrite{Write: "status Complete of the PruneReport", Matches: status("prunereports", "Complete")},
+		faults.FatalWrite{Write: "status Running", Matches: status("imageprunes", "Running")},
+		faults.FatalWrite{Write: "a plan with the prunes", Matches: plan(mail, "prunes")},
+		faults.FatalWrite{Write: "a plan with the undo", Matches: plan(mail, "prunes", `"undo":true`)},
+		faults.FatalWrite{Write: "the copy of a page of the report", Matches: func(w faults.Write) bool {
 			return copiesReport(w) && !strings.HasSuffix(w.Path, "/"+v1alpha1.MailboxName)
 		}},
-		faults.KillPoint{Write: "the copy of the root of the report", Matches: func(w faults.Write) bool {
+		faults.FatalWrite{Write: "the copy of the root of the report", Matches: func(w faults.Write) bool {
 			return copiesReport(w) && strings.HasSuffix(w.Path, "/"+v1alpha1.MailboxName)
 		}},
-		faults.KillPoint{Write: "status Undone", Matches: status("imageprunes", "Undone")},
-		faults.KillPoint{Write: "status Complete of the ImagePrune", Matches: status("imageprunes", "Complete")},
-		faults.KillPoint{Write: "the copy of a plan with the inquiry", Matches: plan("/namespaces/"+program.AgentNamespace, "inquiries")},
-		faults.KillPoint{Write: "the copy of a plan with the prunes", Matches: plan("/namespaces/"+program.AgentNamespace, "prunes")},
+		faults.FatalWrite{Write: "status Undone", Matches: status("imageprunes", "Undone")},
+		faults.FatalWrite{Write: "status Complete of the ImagePrune", Matches: status("imageprunes", "Complete")},
+		faults.FatalWrite{Write: "the copy of a plan with the inquiry", Matches: plan("/namespaces/"+program.AgentNamespace, "inquiries")},
+		faults.FatalWrite{Write: "the copy of a plan with the prunes", Matches: plan("/namespaces/"+program.AgentNamespace, "prunes")},
 	))
-	sweep := faults.NewKillSweep(func() *process.Process { return shared.Hub.Process },
+	killer := faults.NewWriteKiller(func() *process.Process { return shared.Hub.Process },
 		func(ctx context.Context) error { return shared.StartHub(ctx) }, points)
 	// In pull mode the agent copies plans and reports.
 	proxies := []*faults.Proxy{shared.Proxy, shared.Members[edge].Proxy}
@@ -191,19 +191,19 @@ func TestPruneSurvivesHubKilledAtEachWrite(t *testing.T) {
 		proxies = append(proxies, in.AgentProxy)
 	}
 
-	// A kill hides the writes that follow it: the sweep takes several rounds.
+	// A kill hides the writes that follow it: the killer takes several rounds.
 	const maxRounds = 4
-	for n := 0; n < maxRounds && len(sweep.Remaining()) > 0; n++ {
+	for n := 0; n < maxRounds && len(killer.Remaining()) > 0; n++ {
 		name := fmt.Sprintf("killed-%d", n)
 		for _, in := range ins {
 			in.createLeftoverImages(t, name+"-goes", name+"-undone")
 		}
 		goes := []*v1alpha1.VMDiskImage{ins[0].GetImage(t, name+"-goes"), ins[1].GetImage(t, name+"-goes")}
 		before := shared.listImages(t)
-		sweep.Watch(t, proxies...)
+		killer.Watch(t, proxies...)
 		r := newPruneReport(name, name+"-", bergen, edge)
 		shared.CreateForTest(t, r)
-		sweep.Await(t, "the report", func() bool {
+		killer.Await(t, "the report", func() bool {
 			require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(r), r))
 			return r.Status.Phase == v1alpha1.PruneReportComplete
 		})
@@ -215,12 +215,12 @@ func TestPruneSurvivesHubKilledAtEachWrite(t *testing.T) {
 		p.Spec.Images, q.Spec.Images = []string{namespace + "/" + name + "-goes"}, []string{namespace + "/" + name + "-undone"}
 		shared.CreateForTest(t, p)
 		shared.CreateForTest(t, q)
-		sweep.Await(t, "the images to undo to be pending", func() bool { return shared.getPrune(t, q).Status.Targets.Pending == 2 })
+		killer.Await(t, "the images to undo to be pending", func() bool { return shared.getPrune(t, q).Status.Targets.Pending == 2 })
 		shared.undoPrune(t, q)
 		for _, p := range []*v1alpha1.ImagePrune{p, q} {
-			sweep.Await(t, p.Name, func() bool { return shared.getPrune(t, p).Status.Phase.IsFinal() })
+			killer.Await(t, p.Name, func() bool { return shared.getPrune(t, p).Status.Phase.IsFinal() })
 		}
-		sweep.KeepAlive(t)
+		killer.KeepAlive(t)
 		shared.awaitPruned(t, p, 2)
 		shared.awaitPruneEnd(t, q, v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 2, Undone: 2})
 		for i, in := range ins {
@@ -229,8 +229,8 @@ func TestPruneSurvivesHubKilledAtEachWrite(t *testing.T) {
 			in.requireServing(t, name+"-undone")
 		}
 		assert.Equal(t, before, shared.listImages(t))
-		sweep.Await(t, "pages of abandoned attempts to be deleted", func() bool { return len(shared.listWrittenPages(t, r)) == 1 })
+		killer.Await(t, "pages of abandoned attempts to be deleted", func() bool { return len(shared.listWrittenPages(t, r)) == 1 })
 	}
-	assert.Empty(t, sweep.Remaining(), "writes that were never made in %d rounds", maxRounds)
-	t.Logf("killed %s", strings.Join(sweep.Killed(), ", "))
+	assert.Empty(t, killer.Remaining(), "writes that were never made in %d rounds", maxRounds)
+	t.Logf("killed %s", strings.Join(killer.Killed(), ", "))
 }

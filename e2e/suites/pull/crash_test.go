@@ -132,7 +132,7 @@ func TestRegistrationSurvivesHubKilledAfterEachWrite(t *testing.T) {
 	for _, back := range []string{`{"pull":{"revoked":false}}`, `{"pull":{"revoked":null}}`, `{"pull":null,"kubeconfigSecretRef":{"name":"mortal"}}`} {
 		err := shared.Patch(t.Context(), getMember(t, "mortal"), newMergePatch(`{"spec":{"connection":%s}}`, back))
 		require.True(t, apierrors.IsInvalid(err), "%s: %v", back, err)
-		require.ErrorContains(t, err, "once condition Joined says Revoked")
+		require.ErrorContains(t, err, "only after condition Joined has reason Revoked")
 	}
 	require.NoError(t, agent.listPlans(t.Context()), "nothing is revoked yet, and nobody was told that it is")
 	until(v1alpha1.ReasonRevoked)

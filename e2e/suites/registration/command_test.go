@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,7 +88,7 @@ const testChartFlags = " --set policy.create=false --take-ownership"
 func (s *testFleet) documentedCommand(t *testing.T, mode string, args ...string) string {
 	t.Helper()
 	var found []string
-	for _, page := range []string{"README.md", "hub/README.md"} {
+	for _, page := range []string{"README.md", "docs/operate/install.md", "docs/operate/members.md"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "..", page))
 		require.NoError(t, err)
 		for _, command := range joinCommand.FindAllStringSubmatch(string(text), -1) {
@@ -96,8 +97,8 @@ func (s *testFleet) documentedCommand(t *testing.T, mode string, args ...string)
 			}
 		}
 	}
-	require.Len(t, found, 2, "one command in each page")
-	require.Equal(t, found[0], found[1])
+	require.Len(t, found, 3, "one command in each page")
+	require.Equal(t, slices.Repeat(found[:1], 3), found)
 	join, values, ok := strings.Cut(found[0], " -- ")
 	require.True(t, ok, "%s installs no agent", found[0])
 	join = strings.Replace(join, mode+" "+frankfurt, mode+" "+s.memberName, 1)
@@ -214,7 +215,7 @@ func TestJoinPullCommand(t *testing.T) {
 	for _, args := range []string{"", " --member hub -- --set image.tag=v1.2.3"} {
 		said, err := term.runCommand(t, "scripts/join pull "+s.memberName+args)
 		require.Error(t, err)
-		assert.Contains(t, said, "the agent of "+s.memberName+" has dialled in already")
+		assert.Contains(t, said, "the agent of "+s.memberName+" is registered already")
 		assert.NotContains(t, said, "installing")
 	}
 }

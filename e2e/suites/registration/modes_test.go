@@ -21,7 +21,7 @@ import (
 )
 
 // Images are synced on, and nothing is planned or made anew, while a member goes from
-// push to pull and back, as hub/README.md has it. What is being downloaded meanwhile is
+// push to pull and back, as docs/operate/members.md has it. What is being downloaded meanwhile is
 // downloaded on, within the budget.
 func TestSwitchBetweenPushAndPull(t *testing.T) {
 	s := shared

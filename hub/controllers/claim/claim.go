@@ -1,5 +1,5 @@
-// Package claim tells which MemberCluster a cluster belongs to, where several
-// lead to it.
+// Package claim finds which MemberCluster a cluster belongs to if several
+// MemberClusters connect to it.
 package claim
 
 import (
@@ -10,24 +10,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
-// claimIndexField that MemberClusters are indexed by: the cluster that they are accepted to
-// be. Looking through the whole fleet for each member would cost its square.
+// claimIndexField indexes MemberClusters by the cluster that they are accepted to be.
+// Without an index, checking every member would cost the square of the fleet's size.
 const claimIndexField = "claim"
 
-// AddIndex has MemberClusters found by their cluster. Call it before the cache starts.
+// AddIndex indexes MemberClusters by their cluster. Call it before the cache starts.
 func AddIndex(ctx context.Context, indexer client.FieldIndexer) error {
 	return indexer.IndexField(ctx, &v1alpha1.MemberCluster{}, claimIndexField, func(o client.Object) []string {
-		if member, is := o.(*v1alpha1.MemberCluster); is && fleet.ClaimedCluster(member) != "" {
-			return []string{string(fleet.ClaimedCluster(member))}
+		if member, ok := o.(*v1alpha1.MemberCluster); ok && memberstatus.ClaimedCluster(member) != "" {
+			return []string{string(memberstatus.ClaimedCluster(member))}
 		}
 		return nil
 	})
 }
 
-// FindHolder is fleet.Holder, among the members that the cache shows.
+// FindHolder returns the name of the MemberCluster, among those in the cache, that the
+// cluster belongs to.
 func FindHolder(ctx context.Context, cached client.Reader, member *v1alpha1.MemberCluster, cluster types.UID) (string, error) {
 	if cluster == "" {
 		return "", nil
@@ -36,5 +37,5 @@ func FindHolder(ctx context.Context, cached client.Reader, member *v1alpha1.Memb
 	if err := cached.List(ctx, &list, client.MatchingFields{claimIndexField: string(cluster)}, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("listing the MemberClusters of cluster %s: %w", cluster, err)
 	}
-	return fleet.FindHolder(list.Items, member, cluster), nil
+	return memberstatus.FindHolder(list.Items, member, cluster), nil
 }

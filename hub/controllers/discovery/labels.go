@@ -10,12 +10,13 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// annotationCopied remembers which labels were copied, and with which value: so
-// that those which people set are told from them.
+// annotationCopied stores which labels were copied with which value, to tell them from
+// labels that users set.
 const annotationCopied = "pelotech.ot/copied-labels"
 
-// toolLabelPrefixes are labels by which deployment tools find what is theirs. Copied, they
-// would have such a tool prune a MemberCluster that it does not know.
+// toolLabelPrefixes are prefixes of labels by which deployment tools find their
+// objects. Copying them would let such a tool prune a MemberCluster that it does not
+// know.
 var toolLabelPrefixes = []string{
 	"app.kubernetes.io/", "helm.sh/", "argocd.argoproj.io/",
 	"kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/", "objectset.rio.cattle.io/",
@@ -33,43 +34,43 @@ func isCopiedLabel(key string) bool {
 	return true
 }
 
-// mergeLabels brings labels of the origin into those of a MemberCluster. record
-// is what was copied before; the new record comes back. A label that people have
-// changed, removed or set before stays as they want it.
+// mergeLabels merges the origin's labels into those of a MemberCluster. record has the
+// labels copied before, next those copied now. Labels that users changed, removed or
+// set themselves are left alone.
 func mergeLabels(current, record, origin map[string]string) (labels, next map[string]string) {
 	labels, next = maps.Clone(current), map[string]string{}
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	for key, value := range origin {
+	for key, originValue := range origin {
 		if !isCopiedLabel(key) {
 			continue
 		}
-		now, is := current[key]
-		before, was := record[key]
+		value, exists := current[key]
+		copiedValue, wasCopied := record[key]
 		switch {
-		case was && is && now == before, !was && !is:
-			labels[key], next[key] = value, value
-		case was:
-			next[key] = before
+		case wasCopied && exists && value == copiedValue, !wasCopied && !exists:
+			labels[key], next[key] = originValue, originValue
+		case wasCopied:
+			next[key] = copiedValue
 		}
 	}
-	for key, before := range record {
-		if _, still := origin[key]; still && isCopiedLabel(key) {
+	for key, copiedValue := range record {
+		if _, ok := origin[key]; ok && isCopiedLabel(key) {
 			continue
 		}
-		if now, is := current[key]; is && now == before {
+		if value, ok := current[key]; ok && value == copiedValue {
 			delete(labels, key)
 		}
 	}
 	return labels, next
 }
 
-// copyLabels tells whether it changed anything.
+// copyLabels copies the origin's labels and reports whether anything changed.
 func copyLabels(member *v1alpha1.MemberCluster, origin map[string]string) bool {
 	record := map[string]string{}
 	text := member.Annotations[annotationCopied]
-	// What somebody made unreadable counts as nothing copied: no label is lost.
+	// If the annotation is unreadable, all labels count as set by users and are kept.
 	_ = json.Unmarshal([]byte(text), &record)
 	labels, next := mergeLabels(member.Labels, record, origin)
 	encoded, err := json.Marshal(next)

@@ -6,15 +6,15 @@ import (
 	"regexp"
 )
 
-// A MemberCluster's name makes that of its namespace.
+// maxNameLength leaves room for the prefix of the member's namespace.
 const maxNameLength = 53
 
 var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
 var invalidCharacters = regexp.MustCompile(`[^a-z0-9]+`)
 
-// namesFor a Cluster, the best first: its own, that with its namespace before it,
-// and one that no other Cluster has.
+// namesFor returns the names for a Cluster's member, best first: its own name, its
+// namespace and name, and a name that no other Cluster gets.
 func namesFor(namespace, cluster string) (names []string) {
 	for _, name := range []string{cluster, namespace + "-" + cluster} {
 		if len(name) <= maxNameLength && validName.MatchString(name) {

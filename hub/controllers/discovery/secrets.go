@@ -19,7 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// secretReconciler makes a MemberCluster of each labelled Secret. A request names the
+// secretReconciler creates a MemberCluster for each labelled Secret. Requests name the
 // member, not the Secret: two Secrets may claim one name.
 type secretReconciler struct {
 	Options
@@ -27,7 +27,8 @@ type secretReconciler struct {
 	live   client.Reader
 	events events.EventRecorder
 
-	// missingSince is since when there is no Secret of a member. One worker uses it.
+	// missingSince is when a member's Secret was first missing. Only one worker uses
+	// it.
 	missingSince map[string]time.Time
 }
 
@@ -40,7 +41,7 @@ func (s *secretReconciler) requestsForSecret(_ context.Context, secret client.Ob
 }
 
 func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	of, err := secretsOfMember(ctx, s.client, s.Namespace, request.Name)
+	claimants, err := secretsOfMember(ctx, s.client, s.Namespace, request.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -52,7 +53,7 @@ func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
 	}
 	ours := member != nil && member.Labels[v1alpha1.LabelDiscovered] == originSecret
-	if len(of) == 0 {
+	if len(claimants) == 0 {
 		if !ours {
 			delete(s.missingSince, request.Name)
 			return reconcile.Result{}, nil
@@ -61,22 +62,22 @@ func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	}
 	delete(s.missingSince, request.Name)
 
-	secret := of[0]
+	secret := claimants[0]
 	ref := &v1alpha1.SecretKeyRef{Name: secret.Name, Key: "kubeconfig"}
-	for _, other := range of[1:] {
-		s.recordWarning(&other, "NameTaken", "Secret %s, which is older, is member %s already: give one of them another label %s", secret.Name, request.Name, v1alpha1.LabelMember)
+	for _, other := range claimants[1:] {
+		s.recordWarning(&other, "NameTaken", "The older Secret %s is already member %s: change label %s of one of them", secret.Name, request.Name, v1alpha1.LabelMember)
 	}
 	switch {
 	case member == nil:
 		return reconcile.Result{}, s.createMember(ctx, request.Name, ref, &secret)
 	case !ours:
-		if now := member.Spec.Connection.KubeconfigSecretRef; now == nil || now.Name != secret.Name {
-			s.recordWarning(&secret, "NameTaken", "There is a MemberCluster %s that was not made of this Secret: give the Secret another label %s", request.Name, v1alpha1.LabelMember)
+		if current := member.Spec.Connection.KubeconfigSecretRef; current == nil || current.Name != secret.Name {
+			s.recordWarning(&secret, "NameTaken", "MemberCluster %s exists and was not created from this Secret: change label %s of the Secret", request.Name, v1alpha1.LabelMember)
 		}
 		return reconcile.Result{}, nil
 	}
 	changed := copyLabels(member, secret.Labels)
-	if now := member.Spec.Connection.KubeconfigSecretRef; now == nil || *now != *ref {
+	if current := member.Spec.Connection.KubeconfigSecretRef; current == nil || *current != *ref {
 		member.Spec.Connection = v1alpha1.MemberConnection{KubeconfigSecretRef: ref}
 		changed = true
 	}
@@ -89,7 +90,8 @@ func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	return reconcile.Result{}, nil
 }
 
-// deleteAfterGrace lets a MemberCluster be without its Secret for a while.
+// deleteAfterGrace deletes a MemberCluster whose Secret has been missing for
+// DeletionGrace.
 func (s *secretReconciler) deleteAfterGrace(ctx context.Context, member *v1alpha1.MemberCluster) (reconcile.Result, error) {
 	since, known := s.missingSince[member.Name]
 	if !known {
@@ -99,16 +101,16 @@ func (s *secretReconciler) deleteAfterGrace(ctx context.Context, member *v1alpha
 	if left := s.DeletionGrace - time.Since(since); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	// Only a live read may decide what cannot be taken back.
-	of, err := secretsOfMember(ctx, s.live, s.Namespace, member.Name)
+	// Deletion is irreversible: decide with a live read.
+	claimants, err := secretsOfMember(ctx, s.live, s.Namespace, member.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if len(of) > 0 {
+	if len(claimants) > 0 {
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	delete(s.missingSince, member.Name)
-	ctrl.LoggerFrom(ctx).Info("The Secret of the member is gone: deleting its MemberCluster", "member", member.Name)
+	ctrl.LoggerFrom(ctx).Info("Secret of the member was deleted; deleting its MemberCluster", "member", member.Name)
 	return reconcile.Result{}, deleteMember(ctx, s.client, member)
 }
 
@@ -116,10 +118,10 @@ func (s *secretReconciler) createMember(ctx context.Context, name string, ref *v
 	member := newMember(name, originSecret, v1alpha1.MemberConnection{KubeconfigSecretRef: ref}, secret.Labels)
 	switch err := s.client.Create(ctx, member); {
 	case apierrors.IsInvalid(err):
-		s.recordWarning(secret, "NameInvalid", "The value of label %s is no name of a MemberCluster: %v", v1alpha1.LabelMember, err)
+		s.recordWarning(secret, "NameInvalid", "The value of label %s is not a valid name of a MemberCluster: %v", v1alpha1.LabelMember, err)
 		return nil
 	case err != nil:
-		return fmt.Errorf("creating MemberCluster %s of Secret %s/%s: %w", name, secret.Namespace, secret.Name, err)
+		return fmt.Errorf("creating MemberCluster %s for Secret %s/%s: %w", name, secret.Namespace, secret.Name, err)
 	}
 	return nil
 }
@@ -128,8 +130,8 @@ func (s *secretReconciler) recordWarning(secret *metav1.PartialObjectMetadata, r
 	s.events.Eventf(secret, nil, corev1.EventTypeWarning, reason, "Discover", format, args...)
 }
 
-// secretsOfMember are the Secrets that are labelled with a member's name, the oldest first. What
-// they hold is not read.
+// secretsOfMember returns the metadata of the Secrets that are labelled with a member's
+// name, oldest first.
 func secretsOfMember(ctx context.Context, reader client.Reader, namespace, member string) ([]metav1.PartialObjectMetadata, error) {
 	kind := corev1.SchemeGroupVersion.WithKind("Secret")
 	var list metav1.PartialObjectMetadataList
@@ -137,12 +139,12 @@ func secretsOfMember(ctx context.Context, reader client.Reader, namespace, membe
 	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelMember: member}); err != nil {
 		return nil, fmt.Errorf("listing the Secrets of member %s in namespace %s: %w", member, namespace, err)
 	}
-	of := slices.DeleteFunc(list.Items, func(s metav1.PartialObjectMetadata) bool { return !s.DeletionTimestamp.IsZero() })
-	for i := range of {
-		of[i].SetGroupVersionKind(kind) // events name it
+	claimants := slices.DeleteFunc(list.Items, func(s metav1.PartialObjectMetadata) bool { return !s.DeletionTimestamp.IsZero() })
+	for i := range claimants {
+		claimants[i].SetGroupVersionKind(kind) // for events
 	}
-	slices.SortFunc(of, func(a, b metav1.PartialObjectMetadata) int {
+	slices.SortFunc(claimants, func(a, b metav1.PartialObjectMetadata) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	return of, nil
+	return claimants, nil
 }

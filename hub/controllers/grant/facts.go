@@ -10,7 +10,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
+	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
 // memberState is all that is decided upon for one member.
@@ -42,7 +43,7 @@ const learningTimeout = 2 * time.Minute
 
 // clusterUID of the member's cluster, where its report is of it; empty where not.
 func (s *memberState) clusterUID() types.UID {
-	uid := fleet.ResolveClusterUID(s.member, s.root.ClusterUID)
+	uid := memberstatus.ResolveClusterUID(s.member, s.root.ClusterUID)
 	if s.root.ClusterUID != uid {
 		return ""
 	}
@@ -90,11 +91,11 @@ func (s *memberState) isSilent(now time.Time) bool {
 	if s.root.ReceivedAt != nil {
 		last = *s.root.ReceivedAt
 	}
-	return now.Sub(last) > fleet.SilenceTimeout(s.root.Report)
+	return now.Sub(last) > memberstatus.SilenceTimeout(s.root.Report)
 }
 
 // buildFacts of a member, for the book.
-func (m *policyCache) buildFacts(s *memberState, inForce *fleet.Policy, groups apipolicy.Sources, now time.Time) budget.MemberFacts {
+func (m *policyCache) buildFacts(s *memberState, inForce *policy.Policy, groups apipolicy.Sources, now time.Time) budget.MemberFacts {
 	unfenced := s.writable && s.root.Report != nil && !s.fenced || s.mayBePlannedElsewhere()
 	waited := !now.Before(s.startedAt.Add(learningTimeout))
 	f := budget.MemberFacts{
@@ -154,7 +155,7 @@ type policyCache struct {
 	memberUID types.UID
 
 	planned, reported, desired parsedPolicy
-	policy                     *fleet.Policy
+	policy                     *policy.Policy
 	labels                     map[string]string
 	weight                     int32
 }
@@ -176,7 +177,7 @@ func (p *parsedPolicy) parse(data map[string]string) (budget.Bounds, apipolicy.S
 }
 
 // refresh reads the fleet's policy for a member where that, or the member, is another.
-func (m *policyCache) refresh(p *fleet.Policy, member *v1alpha1.MemberCluster) {
+func (m *policyCache) refresh(p *policy.Policy, member *v1alpha1.MemberCluster) {
 	if m.policy == p && maps.Equal(m.labels, member.Labels) {
 		return
 	}
@@ -188,12 +189,12 @@ func (m *policyCache) refresh(p *fleet.Policy, member *v1alpha1.MemberCluster) {
 	}
 }
 
-func (m *policyCache) memberWeight(p *fleet.Policy, member *v1alpha1.MemberCluster) int32 {
+func (m *policyCache) memberWeight(p *policy.Policy, member *v1alpha1.MemberCluster) int32 {
 	m.refresh(p, member)
 	return m.weight
 }
 
-func (m *policyCache) desiredBounds(p *fleet.Policy, member *v1alpha1.MemberCluster) budget.Bounds {
+func (m *policyCache) desiredBounds(p *policy.Policy, member *v1alpha1.MemberCluster) budget.Bounds {
 	m.refresh(p, member)
 	return m.desired.bounds
 }

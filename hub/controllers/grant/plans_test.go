@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
 // unlimitedPlan is one to be written over another.
@@ -67,7 +67,7 @@ func TestPlanCountsBeforeItIsWritten(t *testing.T) {
 	s.applyPolicy(policyOfFour)
 	s.reconcile()
 	limited := s.policy.policy
-	free, _, errs := fleet.ParsePolicy(map[string]string{"concurrency": "9"})
+	free, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "9"})
 	require.Empty(t, errs)
 	s.policy.policy = free
 	s.reconcile()

@@ -16,7 +16,9 @@ import (
 	"github.com/pelotech/ot-fleet/hub/budget"
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
+	"github.com/pelotech/ot-fleet/hub/plan"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
@@ -33,8 +35,8 @@ type snapshot struct {
 	plan       *v1alpha1.ClusterPlan
 	grant      *v1alpha1.TransferGrant
 	root       report.Root
-	totals     *fleet.Totals
-	connection fleet.Connection
+	totals     *inventory.Totals
+	connection memberstatus.Connection
 	syncResult mailbox.Findings
 	joined     *metav1.Condition
 	installed  *metav1.Condition
@@ -104,7 +106,7 @@ func decide(s snapshot) decision {
 	}
 
 	var desired map[string]string
-	view := fleet.MemberView{
+	view := memberstatus.Input{
 		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, SyncStalled: s.syncStalled, Joined: s.joined, Installed: s.installed,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watchedSince, IncompleteSince: s.root.IncompleteSince,
 		OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
@@ -132,7 +134,7 @@ func decide(s snapshot) decision {
 		d.status = s.member.Status
 		return d
 	}
-	d.status, d.recheckAfter = fleet.MemberStatus(view)
+	d.status, d.recheckAfter = memberstatus.Compute(view)
 	if obstacle != "" {
 		meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
 			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNamespaceTaken, Message: obstacle,
@@ -161,8 +163,8 @@ func (s *snapshot) applySafeShare(desired map[string]string) {
 // decidePlan returns the plan to write, guarded by the state that it was decided
 // upon; nil for none.
 func decidePlan(s snapshot, namespace string, desired map[string]string, source string) *v1alpha1.ClusterPlan {
-	view := fleet.PlanView{
-		ClusterUID: fleet.ResolveClusterUID(s.member, s.root.ClusterUID),
+	view := plan.Input{
+		ClusterUID: memberstatus.ResolveClusterUID(s.member, s.root.ClusterUID),
 		Report:     s.root.Report, ReportClusterUID: s.root.ClusterUID,
 		ReportUnconfirmed: s.syncResult.ConfirmedSequence == 0 || s.root.Sequence < s.syncResult.ConfirmedSequence,
 		NewerMemberPlan:   s.syncResult.NewerPlan,
@@ -189,22 +191,22 @@ func decidePlan(s snapshot, namespace string, desired map[string]string, source 
 			view.Inquiries = append(view.Inquiries, asked.UID)
 		}
 	}
-	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.MailboxName}}
+	next := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.MailboxName}}
 	if s.plan != nil {
 		if !s.plan.DeletionTimestamp.IsZero() {
 			return nil
 		}
-		plan, view.Current = s.plan.DeepCopy(), &s.plan.Spec
+		next, view.Current = s.plan.DeepCopy(), &s.plan.Spec
 	}
-	next, write, _ := fleet.NextPlan(view)
+	spec, write, _ := plan.Next(view)
 	if !write {
 		return nil
 	}
-	plan.Spec = next
+	next.Spec = spec
 	if s.plan != nil {
-		budget.RecordSuperseded(plan, s.plan, s.acknowledgedPlan())
+		budget.RecordSuperseded(next, s.plan, s.acknowledgedPlan())
 	}
-	return plan
+	return next
 }
 
 // acknowledgedPlan is the plan that the member's report says its ledger was written

@@ -15,9 +15,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
-	"github.com/pelotech/ot-fleet/hub/controllers/policy"
+	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/policy"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
@@ -26,7 +26,7 @@ const uid = types.UID("11111111-1111-1111-1111-111111111111")
 // settledMember is one that reports, of which all is known.
 func settledMember(t *testing.T) snapshot {
 	t.Helper()
-	parsed, _, errs := fleet.ParsePolicy(map[string]string{"concurrency": "4"})
+	parsed, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "4"})
 	require.Empty(t, errs)
 	return snapshot{
 		now:    time.Now(),
@@ -39,7 +39,7 @@ func settledMember(t *testing.T) snapshot {
 			Report: &v1alpha1.ReportRoot{ObservedAt: metav1.Now(), HeartbeatSeconds: 20},
 		},
 		syncResult:    mailbox.Findings{ConfirmedSequence: 1},
-		policy:        policy.State{Known: true, Policy: parsed},
+		policy:        policycontroller.State{Known: true, Policy: parsed},
 		reportsSynced: true, mayPlan: true, imagesKnown: true, requestsKnown: true,
 	}
 }
@@ -116,7 +116,7 @@ func TestPlanKeepsImagesUntilDesiredImagesAreKnown(t *testing.T) {
 	s.plan, s.images, s.imagesKnown = first, rollout.DesiredImages{}, false
 	assert.Nil(t, decide(s).plan, "nothing is written")
 
-	other, _, errs := fleet.ParsePolicy(map[string]string{"concurrency": "7"})
+	other, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "7"})
 	require.Empty(t, errs)
 	s.policy.Policy = other
 	next := decide(s).plan
@@ -254,7 +254,7 @@ func TestNothingIsPlannedForClusterOfOtherMember(t *testing.T) {
 // there is room for it.
 func TestPlanHasAdmittedSafeShare(t *testing.T) {
 	s := settledMember(t)
-	parsed, _, errs := fleet.ParsePolicy(map[string]string{"fleetConcurrency": "4", "safeConcurrency": "3"})
+	parsed, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": "4", "safeConcurrency": "3"})
 	require.Empty(t, errs)
 	s.policy.Policy = parsed
 	assert.Nil(t, decide(s).plan, "nobody can say yet")
@@ -274,7 +274,7 @@ func TestPlanRecordsBoundsOfSupersededPlan(t *testing.T) {
 	require.NotNil(t, free)
 	assert.Nil(t, budget.UnacknowledgedBounds(free))
 
-	parsed, _, errs := fleet.ParsePolicy(map[string]string{"fleetConcurrency": "4"})
+	parsed, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": "4"})
 	require.Empty(t, errs)
 	s.plan, s.policy.Policy, s.safeKnown = free, parsed, true
 	limited := decide(s).plan

@@ -33,7 +33,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -78,7 +79,7 @@ type Reconciler struct {
 	// Installs tell of the agents that the hub installs.
 	Installs *install.Conditions
 	Policy   *policy.ActivePolicy
-	Index    *fleet.Index
+	Index    *inventory.Index
 	Images   DesiredImages
 	Requests PruneRequests
 	Shares   *grant.Shares
@@ -171,7 +172,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 	s.safe, s.safeKnown = r.Shares.SafeShare(member.Name)
 	s.mayPlan = s.policy.Known && read
 	var err error
-	if s.holder, err = claim.FindHolder(ctx, r.Client, member, fleet.ResolveClusterUID(member, s.root.ClusterUID)); err != nil {
+	if s.holder, err = claim.FindHolder(ctx, r.Client, member, memberstatus.ResolveClusterUID(member, s.root.ClusterUID)); err != nil {
 		return s, err
 	}
 	link, err := r.Links.Get(ctx, member.Name)
@@ -202,8 +203,8 @@ func shardName(link *v1alpha1.MemberLink) string {
 
 // connectionState to a member, as whoever carries for it says, unless there is no
 // credential to reach it with.
-func (r *Reconciler) connectionState(member *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) fleet.Connection {
-	c := fleet.Connection{PullMode: member.Spec.Connection.Pull != nil}
+func (r *Reconciler) connectionState(member *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) memberstatus.Connection {
+	c := memberstatus.Connection{PullMode: member.Spec.Connection.Pull != nil}
 	if link != nil && (link.Spec.Mode == v1alpha1.LinkPull) == c.PullMode {
 		c.Known, c.Reachable, c.Reason, c.Message = link.Status.Known, link.Status.Reachable, link.Status.Reason, link.Status.Message
 	}

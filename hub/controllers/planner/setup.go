@@ -20,7 +20,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
 // maxConcurrentReconciles look after members at a time; none of them ever waits for a member.
@@ -87,7 +87,7 @@ func claimChanged() predicate.Predicate {
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, is := e.ObjectOld.(*v1alpha1.MemberCluster)
 			after, too := e.ObjectNew.(*v1alpha1.MemberCluster)
-			return is && too && (before.Status.ClusterUID != after.Status.ClusterUID || fleet.ClaimedCluster(before) != fleet.ClaimedCluster(after) ||
+			return is && too && (before.Status.ClusterUID != after.Status.ClusterUID || memberstatus.ClaimedCluster(before) != memberstatus.ClaimedCluster(after) ||
 				before.Spec.AgentNamespace != after.Spec.AgentNamespace)
 		},
 	}
@@ -105,7 +105,7 @@ func (r *Reconciler) mapToCompetingMembers(ctx context.Context, o client.Object)
 		m := &list.Items[i]
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionIdentityConfirmed)
 		waits := c != nil && c.Reason == v1alpha1.ReasonDuplicateCluster
-		if m.Name != changed.Name && (waits || fleet.ClaimedCluster(changed) != "" && fleet.ClaimedCluster(m) == fleet.ClaimedCluster(changed)) {
+		if m.Name != changed.Name && (waits || memberstatus.ClaimedCluster(changed) != "" && memberstatus.ClaimedCluster(m) == memberstatus.ClaimedCluster(changed)) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
 		}
 	}

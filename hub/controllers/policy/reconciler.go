@@ -20,8 +20,8 @@ import (
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
 // +kubebuilder:rbac:groups="",namespace=policy-namespace,resources=configmaps,verbs=get;list;watch;patch
@@ -66,7 +66,7 @@ type Reconciler struct {
 type evaluation struct {
 	version objectVersion
 	data    map[string]string // nil: there is none that is valid
-	policy  *fleet.Policy
+	policy  *policy.Policy
 	unknown []string
 	errs    []apipolicy.KeyError
 	missing bool
@@ -112,7 +112,7 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
 	}
 	state := State{Known: true, Policy: next.policy, Errors: next.errs, Message: r.describe(next)}
 	if state.Policy == nil {
-		if last, _, errs := fleet.ParsePolicy(kept.Data); len(errs) == 0 && kept.Name != "" {
+		if last, _, errs := policy.ParsePolicy(kept.Data); len(errs) == 0 && kept.Name != "" {
 			state.Policy = last
 		}
 		state.Message += describeFallback(state.Policy)
@@ -149,24 +149,24 @@ func isOlder(cm *corev1.ConfigMap, last string) bool {
 	return err == nil && order < 0
 }
 
-func (r *Reconciler) listMembers(ctx context.Context) ([]fleet.Member, error) {
+func (r *Reconciler) listMembers(ctx context.Context) ([]policy.Member, error) {
 	var list v1alpha1.MemberClusterList
 	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing MemberClusters: %w", err)
 	}
-	members := make([]fleet.Member, len(list.Items))
+	members := make([]policy.Member, len(list.Items))
 	for i := range list.Items {
-		members[i] = fleet.Member{Name: list.Items[i].Name, Labels: list.Items[i].Labels}
+		members[i] = policy.Member{Name: list.Items[i].Name, Labels: list.Items[i].Labels}
 	}
 	return members, nil
 }
 
 // evaluate parses a ConfigMap and tries it on every member.
-func evaluate(cm *corev1.ConfigMap, members []fleet.Member) evaluation {
+func evaluate(cm *corev1.ConfigMap, members []policy.Member) evaluation {
 	if cm == nil {
 		return evaluation{missing: true}
 	}
-	parsed, unknown, errs := fleet.ParsePolicy(cm.Data)
+	parsed, unknown, errs := policy.ParsePolicy(cm.Data)
 	if len(errs) == 0 {
 		errs = parsed.ValidateMembers(members)
 	}
@@ -233,15 +233,15 @@ func (r *Reconciler) describe(next evaluation) string {
 	case next.missing:
 		return fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.PolicyKey)
 	case len(next.errs) > 0:
-		return fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, fleet.FormatErrors(next.errs))
+		return fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, policy.FormatErrors(next.errs))
 	case len(next.unknown) > 0:
-		return fmt.Sprintf("in force; keys that nobody knows are ignored: %s (known are %s)", strings.Join(next.unknown, ", "), strings.Join(fleet.KnownKeys(), ", "))
+		return fmt.Sprintf("in force; keys that nobody knows are ignored: %s (known are %s)", strings.Join(next.unknown, ", "), strings.Join(policy.KnownKeys(), ", "))
 	default:
 		return "in force"
 	}
 }
 
-func describeFallback(last *fleet.Policy) string {
+func describeFallback(last *policy.Policy) string {
 	if last == nil {
 		return " There was never a valid policy, so no cluster is told one."
 	}
@@ -285,9 +285,9 @@ func (r *Reconciler) reconcilePreview(ctx context.Context, key types.NamespacedN
 	next := evaluate(cm, members)
 	answer := ""
 	if len(next.errs) > 0 {
-		answer = "would be refused: " + fleet.FormatErrors(next.errs)
+		answer = "would be refused: " + policy.FormatErrors(next.errs)
 	} else {
-		answer = fleet.Preview(state.Policy, next.policy, members)
+		answer = policy.Preview(state.Policy, next.policy, members)
 	}
 	if len(next.unknown) > 0 {
 		answer += "\nkeys that nobody knows: " + strings.Join(next.unknown, ", ")

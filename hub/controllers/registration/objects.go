@@ -16,7 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// finalizer keeps a MemberCluster until what its agent was given is revoked.
+// finalizer keeps a MemberCluster until everything that its agent was given is revoked.
 const finalizer = "pelotech.ot/joined"
 
 const (
@@ -24,10 +24,10 @@ const (
 	managedByHub   = "ot-hub"
 
 	// annotationJoin of the agent's account is the UID of the ClusterJoin that it was
-	// made for.
+	// created for.
 	annotationJoin = "pelotech.ot/join"
 	// annotationAccount of the Secret with a join token is the UID of the token's
-	// account, annotationExpires until when it can be presented.
+	// account; annotationExpires is when the token expires.
 	annotationAccount = "pelotech.ot/account"
 	annotationExpires = "pelotech.ot/expires"
 )
@@ -38,15 +38,17 @@ func hasFinalizer(member *v1alpha1.MemberCluster, finalizer string) bool {
 
 func isManagedByHub(secret *corev1.Secret) bool { return secret.Labels[managedByLabel] == managedByHub }
 
-// storedCondition is condition Joined as the member has it; nil for none.
+// storedCondition returns condition Joined of the member's status; nil for none.
 func (s snapshot) storedCondition() *metav1.Condition {
 	return meta.FindStatusCondition(s.member.Status.Conditions, v1alpha1.ConditionJoined)
 }
 
-// reportsRevoked tells whether people are told that nothing is left of what was issued.
+// reportsRevoked reports whether the status already says that nothing that was issued
+// is left.
 func (s snapshot) reportsRevoked() bool { return joinedReason(s.member) == v1alpha1.ReasonRevoked }
 
-// joinedReason condition Joined as the member has it; empty for none.
+// joinedReason returns the reason of condition Joined in the member's status; empty for
+// none.
 func joinedReason(member *v1alpha1.MemberCluster) string {
 	if c := meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionJoined); c != nil {
 		return c.Reason
@@ -54,7 +56,7 @@ func joinedReason(member *v1alpha1.MemberCluster) string {
 	return ""
 }
 
-// roleOfAccount by the account that they are for.
+// roleOfAccount maps accounts to their ClusterRoles.
 var roleOfAccount = map[string]string{registration.AgentAccount: registration.AgentRole, registration.JoinAccount: registration.JoinRole}
 
 func memberNamespace(member *v1alpha1.MemberCluster) string {
@@ -68,12 +70,12 @@ func newObjectMeta(member *v1alpha1.MemberCluster, name string) metav1.ObjectMet
 	}
 }
 
-// existingObjectMeta is what has that UID, and nothing else of its name.
+// existingObjectMeta identifies an existing object by UID.
 func existingObjectMeta(member *v1alpha1.MemberCluster, name string, uid types.UID) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: memberNamespace(member), Name: name, UID: uid}
 }
 
-// newServiceAccount makes a ServiceAccount. No Pod is ever to run under it.
+// newServiceAccount returns a ServiceAccount that no Pod uses.
 func newServiceAccount(member *v1alpha1.MemberCluster, name string, of *v1alpha1.ClusterJoin) *corev1.ServiceAccount {
 	a := &corev1.ServiceAccount{ObjectMeta: newObjectMeta(member, name), AutomountServiceAccountToken: ptr.To(false)}
 	a.Annotations = map[string]string{v1alpha1.AnnotationJoinToken: member.Annotations[v1alpha1.AnnotationJoinToken]}
@@ -91,7 +93,7 @@ func newRoleBinding(member *v1alpha1.MemberCluster, name string) *rbacv1.RoleBin
 	}
 }
 
-// newAccountState what is there of an account.
+// newAccountState summarizes an account and its binding.
 func newAccountState(sa *corev1.ServiceAccount, binding, wanted *rbacv1.RoleBinding) (a accountState) {
 	if sa != nil {
 		a.uid, a.clusterJoinUID, a.joinTokenRequest = sa.UID, types.UID(sa.Annotations[annotationJoin]), sa.Annotations[v1alpha1.AnnotationJoinToken]
@@ -103,8 +105,8 @@ func newAccountState(sa *corev1.ServiceAccount, binding, wanted *rbacv1.RoleBind
 	return a
 }
 
-// newJoinSecret makes the Secret with a join token. It goes with the MemberCluster, also
-// where no hub runs by then.
+// newJoinSecret returns the Secret with a join token. It is owned by the MemberCluster,
+// so that it is deleted even if no hub runs.
 func newJoinSecret(member *v1alpha1.MemberCluster, namespace string, token issuedToken, kubeconfig []byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -119,7 +121,7 @@ func newJoinSecret(member *v1alpha1.MemberCluster, namespace string, token issue
 	}
 }
 
-// memberKey is the key of what has a name in the member's namespace.
+// memberKey returns the key of an object in the member's namespace.
 func memberKey(member *v1alpha1.MemberCluster, name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: memberNamespace(member), Name: name}
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
-	"github.com/pelotech/ot-fleet/hub/fleet"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -118,12 +118,12 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	}
 	// Where the hub knows no cluster, its copy of the report tells it. Whether the
 	// cluster that answers is another member's may be known before that is there.
-	known := fleet.ResolveClusterUID(member, "")
+	known := memberstatus.ResolveClusterUID(member, "")
 	answers, err := getReportedCluster(ctx, connected)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	holder, err := claim.FindHolder(ctx, r.Cached, member, fleet.ResolveClusterUID(member, answers))
+	holder, err := claim.FindHolder(ctx, r.Cached, member, memberstatus.ResolveClusterUID(member, answers))
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -183,7 +183,7 @@ func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1
 		return ctrl.Result{}, nil
 	}
 	next.ObservedGeneration, next.Carrier = link.Generation, r.Replica.Name()
-	next.Known, next.Reachable, next.Reason, next.Message = true, state.Reachable, state.Reason, fleet.Truncate(state.Message, 1024)
+	next.Known, next.Reachable, next.Reason, next.Message = true, state.Reachable, state.Reason, v1alpha1.Truncate(state.Message, 1024)
 	if equality.Semantic.DeepEqual(&link.Status, next) {
 		return ctrl.Result{}, nil
 	}

@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/inventory"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
 // +kubebuilder:rbac:groups=pelotech.ot,resources=clusterreports,verbs=get;list;watch
@@ -33,7 +34,7 @@ type Reconciler struct {
 	// pages of a fleet are too many to keep them all decoded.
 	Cached client.Reader
 	Live   client.Reader
-	Index  *fleet.Index
+	Index  *inventory.Index
 	Store  *Store
 	// Readers are told what is read, the Index among them, before the Store counts a
 	// report as read.
@@ -55,7 +56,7 @@ type Reader interface {
 }
 
 // New returns a Reconciler.
-func New(cached, live client.Reader, index *fleet.Index, store *Store, readers ...Reader) (*Reconciler, error) {
+func New(cached, live client.Reader, index *inventory.Index, store *Store, readers ...Reader) (*Reconciler, error) {
 	pages, err := lru.New[types.NamespacedName, *v1alpha1.ClusterReport](pageCacheSize)
 	if err != nil {
 		return nil, err
@@ -202,6 +203,6 @@ func (r *Reconciler) reconcileMember(ctx context.Context, name string) error {
 		return fmt.Errorf("reading MemberCluster %s: %w", name, err)
 	}
 	r.Index.AddMember(name)
-	r.Index.SetStaleReason(name, fleet.StaleReason(member))
+	r.Index.SetStaleReason(name, memberstatus.StaleReason(member))
 	return nil
 }

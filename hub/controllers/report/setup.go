@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
 var clusterReportKind = v1alpha1.GroupVersion.WithKind("ClusterReport")
@@ -37,7 +37,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	// make of its report.
 	doubts := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.MemberCluster), e.ObjectNew.(*v1alpha1.MemberCluster)
-		return before.UID != after.UID || fleet.StaleReason(before) != fleet.StaleReason(after)
+		return before.UID != after.UID || memberstatus.StaleReason(before) != memberstatus.StaleReason(after)
 	}}
 	metadata := &metav1.PartialObjectMetadata{}
 	metadata.SetGroupVersionKind(clusterReportKind)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/plan"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
@@ -94,7 +94,7 @@ func (b *testState) buildPlan(name string, w rollout.DesiredImages) *v1alpha1.Cl
 		p.Generation, p.Spec.Sequence = m.plan.Generation+1, m.plan.Spec.Sequence+1
 	}
 	p.Spec.Images, p.Spec.Kept, p.Spec.Retired = w.Images, w.Kept, w.Retired
-	p.Spec.Hash = fleet.PlanHash(&p.Spec)
+	p.Spec.Hash = plan.Hash(&p.Spec)
 	return p.DeepCopy()
 }
 

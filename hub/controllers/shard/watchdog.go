@@ -15,7 +15,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/fleet"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -154,12 +154,12 @@ func isSuspect(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink, root report
 	if status.Known && !status.Reachable && status.Carrier == link.Spec.Replica && link.Spec.Replica != self {
 		return true
 	}
-	heard, silence := since, fleet.SilenceTimeout(&v1alpha1.ReportRoot{})
+	heard, silence := since, memberstatus.SilenceTimeout(&v1alpha1.ReportRoot{})
 	if made := m.CreationTimestamp.Time; made.After(heard) {
 		heard = made
 	}
 	if root.Report != nil {
-		silence = fleet.SilenceTimeout(root.Report)
+		silence = memberstatus.SilenceTimeout(root.Report)
 	}
 	if root.ReceivedAt != nil {
 		heard = *root.ReceivedAt
@@ -215,7 +215,7 @@ func isSyncable(m *v1alpha1.MemberCluster, copied report.Root, there *v1alpha1.C
 	if copied.Report != nil {
 		return there.ClusterUID == copied.ClusterUID
 	}
-	known := fleet.ResolveClusterUID(m, "")
+	known := memberstatus.ResolveClusterUID(m, "")
 	return known == "" || there.ClusterUID == known
 }
 

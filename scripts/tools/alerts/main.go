@@ -137,7 +137,7 @@ func (t *test) run(ruleFiles []string, every time.Duration) (known []string, err
 	var alerting []*rules.AlertingRule
 	for _, g := range groups {
 		for _, r := range g.Rules() {
-			if a, is := r.(*rules.AlertingRule); is {
+			if a, ok := r.(*rules.AlertingRule); ok {
 				a.SetRestored(true)
 				alerting, known = append(alerting, a), append(known, a.Name())
 			}
@@ -214,7 +214,7 @@ func dashboard(path string) error {
 				look(below)
 			}
 		case map[string]any:
-			if expr, is := node["expr"].(string); is {
+			if expr, ok := node["expr"].(string); ok {
 				asked++
 				plain := strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h").Replace(expr)
 				if _, err := parser.ParseExpr(plain); err != nil {

@@ -129,7 +129,7 @@ func reachable(all map[string]map[string]any, name string) map[string]any {
 				visit(p)
 			}
 		case map[string]any:
-			if to, is := part["$ref"].(string); is {
+			if to, ok := part["$ref"].(string); ok {
 				to = strings.TrimPrefix(to, "#/definitions/")
 				if _, known := found[to]; !known {
 					found[to] = all[to]

@@ -1,0 +1,121 @@
+package cloudinit_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/agent/cloudinit"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func TestRenderNetworkConfig(t *testing.T) {
+	cfg := mustRender(t, apitest.VirtualMachine("ns", "vm").WithInterfaces(
+		v1alpha1.Interface{Network: "a", MACAddress: "02:00:00:12:34:56"},
+		v1alpha1.Interface{Network: "b", MACAddress: "02:00:00:00:00:0B", IPAddress: "10.0.0.2/24", Gateway: "10.0.0.1", Nameservers: []string{"10.0.0.53", "FD00::53"}},
+		v1alpha1.Interface{Network: "c", MACAddress: "02:00:00:00:00:0c", IPAddress: "10.1.0.2/32", Gateway: "10.1.0.1"},
+		v1alpha1.Interface{Network: "d", MACAddress: "02:00:00:00:00:0d", IPAddress: "FD00:0::2/64", Gateway: "fe80::1"},
+		v1alpha1.Interface{Network: "e", MACAddress: "02:00:00:00:00:0e", Gateway: "10.2.0.1"},
+	).Obj())
+	assert.Equal(t, `ethernets:
+  eth0:
+    dhcp4: true
+    match:
+      macaddress: "02:00:00:12:34:56"
+  eth1:
+    addresses:
+    - 10.0.0.2/24
+    match:
+      macaddress: 02:00:00:00:00:0b
+    nameservers:
+      addresses:
+      - 10.0.0.53
+      - fd00::53
+    routes:
+    - to: 0.0.0.0/0
+      via: 10.0.0.1
+  eth2:
+    addresses:
+    - 10.1.0.2/32
+    match:
+      macaddress: 02:00:00:00:00:0c
+    routes:
+    - metric: 100
+      on-link: true
+      to: 0.0.0.0/0
+      via: 10.1.0.1
+  eth3:
+    addresses:
+    - fd00::2/64
+    match:
+      macaddress: 02:00:00:00:00:0d
+    routes:
+    - to: ::/0
+      via: fe80::1
+  eth4:
+    dhcp4: true
+    match:
+      macaddress: 02:00:00:00:00:0e
+    routes:
+    - metric: 200
+      to: 0.0.0.0/0
+      via: 10.2.0.1
+version: 2
+`, string(cfg.NetworkData))
+}
+
+func TestDerivedMACAddressIsStable(t *testing.T) {
+	two := []v1alpha1.Interface{{Network: "a"}, {Network: "a"}}
+	macs := mustRender(t, apitest.VirtualMachine("ns", "vm").WithInterfaces(two...).Obj()).MACs
+	same := apitest.VirtualMachine("ns", "vm").WithUID("recreated").WithHostname("other").
+		WithInterfaces(v1alpha1.Interface{Network: "other", IPAddress: "10.0.0.1/8"}, two[1])
+	assert.Equal(t, macs, mustRender(t, same.Obj()).MACs, "they do not change when the machine is recreated")
+
+	all := append([]string{}, macs...)
+	all = append(all, mustRender(t, apitest.VirtualMachine("ns", "vm2").WithInterfaces(two...).Obj()).MACs...)
+	all = append(all, mustRender(t, apitest.VirtualMachine("ns2", "vm").WithInterfaces(two...).Obj()).MACs...)
+	elsewhere, err := cloudinit.Render(apitest.VirtualMachine("ns", "vm").WithInterfaces(two...).Obj(), cloudinit.Inputs{ClusterUID: "another"})
+	require.NoError(t, err)
+	all = append(all, elsewhere.MACs...)
+	unique := map[string]bool{}
+	for _, mac := range all {
+		unique[mac] = true
+	}
+	assert.Len(t, unique, len(all), "clusters can share a network")
+}
+
+func TestInvalidNetworkIsRefused(t *testing.T) {
+	derived := mustRender(t, apitest.VirtualMachine("ns", "vm").WithInterfaces(v1alpha1.Interface{Network: "a"}).Obj()).MACs[0]
+	for name, tt := range map[string]struct {
+		interfaces []v1alpha1.Interface
+		want       string
+	}{
+		"equal MAC addresses": {
+			[]v1alpha1.Interface{{Network: "a", MACAddress: "02:00:00:00:00:AA"}, {Network: "b", MACAddress: "02:00:00:00:00:aa"}},
+			"interfaces[0] (a) and interfaces[1] (b) both have macAddress 02:00:00:00:00:aa: change one",
+		},
+		"MAC address derived for another": {
+			[]v1alpha1.Interface{{Network: "a"}, {Network: "b", MACAddress: derived}},
+			"interfaces[0] (a) and interfaces[1] (b) both have macAddress " + derived + ": change one",
+		},
+		"equal addresses": {
+			[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.1/8"}, {Network: "b"}, {Network: "a", IPAddress: "10.0.0.1/24"}},
+			"interfaces[0] (a) and interfaces[2] (a) both have ipAddress 10.0.0.1: change one",
+		},
+		"equal addresses, spelled differently": {
+			[]v1alpha1.Interface{{Network: "a", IPAddress: "fd00::1/64"}, {Network: "b", IPAddress: "FD00:0:0::0001/64"}},
+			"interfaces[0] (a) and interfaces[1] (b) both have ipAddress fd00::1: change one",
+		},
+		"address without prefix length": {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.1"}}, `interfaces[0] (a): ipAddress "10.0.0.1" is not an address with a prefix length, such as 10.10.0.161/24`},
+		"invalid prefix length":         {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.1/33"}}, `interfaces[0] (a): ipAddress "10.0.0.1/33" is not an address with a prefix length, such as 10.10.0.161/24`},
+		"invalid gateway":               {[]v1alpha1.Interface{{Network: "a", Gateway: "router"}}, `interfaces[0] (a): gateway "router" is not an address, such as 10.10.0.1`},
+		"invalid nameserver":            {[]v1alpha1.Interface{{Network: "a", Nameservers: []string{"dns"}}}, `interfaces[0] (a): nameserver "dns" is not an address, such as 10.10.0.53`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := cloudinit.Render(apitest.VirtualMachine("ns", "vm").WithInterfaces(tt.interfaces...).Obj(), cloudinit.Inputs{ClusterUID: clusterUID})
+			require.EqualError(t, err, tt.want)
+		})
+	}
+}

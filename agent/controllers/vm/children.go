@@ -1,0 +1,144 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// childObject is an object that is created for a machine, as messages name it.
+type childObject string
+
+const (
+	childImage      childObject = "the VMDiskImage"
+	childRootDisk   childObject = "the root disk"
+	childSecret     childObject = "the cloud-init Secret"
+	childKubeVirtVM childObject = "the KubeVirt VirtualMachine"
+)
+
+// nameTakenError: an object with a required name belongs to others.
+type nameTakenError struct{ kind, name string }
+
+func (e *nameTakenError) Error() string { return vm.NameTakenMessage(e.kind, e.name) }
+
+// applyChildren creates, applies and deletes what a decision says. With an error it returns
+// the child that the error is about.
+func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (childObject, error) {
+	if d.CreateImage != nil {
+		if err := r.Create(ctx, d.CreateImage, fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
+			return childImage, err
+		}
+	}
+	if t := d.DeleteRootDisk; t != nil {
+		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: t.Name}}
+		if err := r.Delete(ctx, dv, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion}); client.IgnoreNotFound(err) != nil {
+			return childRootDisk, err
+		}
+	}
+	if d.CreateRootDisk != nil {
+		if err := r.createRootDisk(ctx, obj, d.CreateRootDisk); err != nil {
+			return childRootDisk, err
+		}
+	}
+	if d.ApplySecret != nil {
+		if err := r.applySecret(ctx, d.ApplySecret); err != nil {
+			return childSecret, err
+		}
+	}
+	if d.ApplyKubeVirtVM != nil {
+		if err := r.applyKubeVirtVM(ctx, d.ApplyKubeVirtVM); err != nil {
+			return childKubeVirtVM, err
+		}
+	}
+	if d.RunStrategy != "" {
+		return childKubeVirtVM, r.setRunStrategy(ctx, obj, d.RunStrategy)
+	}
+	return "", nil
+}
+
+// createRootDisk creates a DataVolume. One that exists and is not in the cache is either new
+// or belongs to others.
+func (r *Reconciler) createRootDisk(ctx context.Context, obj *v1alpha1.VirtualMachine, dv *cdiv1.DataVolume) error {
+	// With a claim of the same name CDI would leave the DataVolume pending.
+	claim, err := getOptional(ctx, r.Live, client.ObjectKeyFromObject(dv), &corev1.PersistentVolumeClaim{})
+	switch {
+	case err != nil:
+		return err
+	case claim == nil:
+	case claim.Labels[v1alpha1.LabelMachineUID] == "":
+		existing, err := getOptional(ctx, r.Live, client.ObjectKeyFromObject(dv), &cdiv1.DataVolume{})
+		if err != nil {
+			return err
+		}
+		if existing != nil && existing.Labels[v1alpha1.LabelMachineUID] == "" {
+			return &nameTakenError{"DataVolume", dv.Name} // which owns the claim
+		}
+		return &nameTakenError{"PersistentVolumeClaim", dv.Name}
+	default:
+		return errObjectChanged // the cache is stale
+	}
+	err = r.Create(ctx, dv, fieldOwner)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	existing := &cdiv1.DataVolume{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(dv), existing); err != nil {
+		if apierrors.IsNotFound(err) {
+			return errObjectChanged
+		}
+		return err
+	}
+	if existing.Labels[v1alpha1.LabelMachineUID] == "" {
+		return &nameTakenError{"DataVolume", dv.Name}
+	}
+	if existing.Labels[v1alpha1.LabelMachineUID] != string(obj.UID) || existing.Annotations[v1alpha1.AnnotationClonedFrom] != dv.Annotations[v1alpha1.AnnotationClonedFrom] {
+		return errObjectChanged
+	}
+	return nil
+}
+
+// applyKubeVirtVM applies the KubeVirt VirtualMachine. A new one is first read live: apply
+// would take over an existing one of others.
+func (r *Reconciler) applyKubeVirtVM(ctx context.Context, desired *unstructured.Unstructured) error {
+	if desired.GetResourceVersion() == "" {
+		existing := newKubeVirtVM()
+		err := r.Live.Get(ctx, client.ObjectKeyFromObject(desired), existing)
+		switch {
+		case err == nil && existing.GetLabels()[v1alpha1.LabelMachineUID] == "":
+			return &nameTakenError{"KubeVirt VirtualMachine", desired.GetName()}
+		case err == nil:
+			return errObjectChanged // the cache is stale, or it is of a former machine
+		case !apierrors.IsNotFound(err):
+			return err
+		}
+	}
+	return r.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), fieldOwner, client.ForceOwnership)
+}
+
+func (r *Reconciler) applySecret(ctx context.Context, secret *corev1.Secret) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(secret)
+	if err != nil {
+		return err
+	}
+	delete(content["metadata"].(map[string]any), "creationTimestamp")
+	return r.Apply(ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: content}), fieldOwner, client.ForceOwnership)
+}
+
+// setRunStrategy starts or stops a machine whose template has to stay.
+func (r *Reconciler) setRunStrategy(ctx context.Context, obj *v1alpha1.VirtualMachine, run v1alpha1.RunStrategy) error {
+	kubeVirtVM := newKubeVirtVM()
+	kubeVirtVM.SetNamespace(obj.Namespace)
+	kubeVirtVM.SetName(obj.Name)
+	patch := fmt.Sprintf(`{"spec":{"runStrategy":%q}}`, run)
+	return r.Patch(ctx, kubeVirtVM, client.RawPatch("application/merge-patch+json", []byte(patch)), fieldOwner)
+}

@@ -1,0 +1,77 @@
+package vm
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// The cache has no claims without the label, and CDI leaves a DataVolume pending next to one.
+func TestCreateRootDiskChecksExistingClaim(t *testing.T) {
+	obj := apitest.VirtualMachine("ns", "vm").Obj()
+	objectMeta := func(machineUID types.UID) metav1.ObjectMeta {
+		m := metav1.ObjectMeta{Namespace: "ns", Name: "vm-root"}
+		if machineUID != "" {
+			m.Labels = map[string]string{v1alpha1.LabelMachineUID: string(machineUID)}
+		}
+		return m
+	}
+	for name, tt := range map[string]struct {
+		claim       *corev1.PersistentVolumeClaim
+		disk        *cdiv1.DataVolume
+		wantMessage string
+		wantErr     error
+	}{
+		"no claim":  {},
+		"of others": {claim: &corev1.PersistentVolumeClaim{ObjectMeta: objectMeta("")}, wantMessage: "PersistentVolumeClaim vm-root exists and was not created for this machine"},
+		"of others, with a DataVolume": {
+			claim: &corev1.PersistentVolumeClaim{ObjectMeta: objectMeta("")}, disk: &cdiv1.DataVolume{ObjectMeta: objectMeta("")},
+			wantMessage: "DataVolume vm-root exists and was not created for this machine",
+		},
+		"DataVolume of others without a claim": {disk: &cdiv1.DataVolume{ObjectMeta: objectMeta("")}, wantMessage: "DataVolume vm-root exists and was not created for this machine"},
+		"of a former machine":                  {claim: &corev1.PersistentVolumeClaim{ObjectMeta: objectMeta("uid-of-former")}, wantErr: errObjectChanged},
+		"of this machine":                      {claim: &corev1.PersistentVolumeClaim{ObjectMeta: objectMeta(obj.UID)}, wantErr: errObjectChanged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			require.NoError(t, corev1.AddToScheme(scheme))
+			require.NoError(t, cdiv1.AddToScheme(scheme))
+			b := fake.NewClientBuilder().WithScheme(scheme)
+			if tt.claim != nil {
+				b.WithObjects(tt.claim)
+			}
+			if tt.disk != nil {
+				b.WithObjects(tt.disk)
+			}
+			c := b.Build()
+			r := &Reconciler{Client: c, Live: c}
+			dv := &cdiv1.DataVolume{ObjectMeta: objectMeta(obj.UID)}
+			err := r.createRootDisk(t.Context(), obj, dv)
+			existing := &cdiv1.DataVolume{}
+			created := c.Get(t.Context(), client.ObjectKeyFromObject(dv), existing) == nil && existing.Labels[v1alpha1.LabelMachineUID] == string(obj.UID)
+			assert.Equal(t, err == nil, created)
+			switch {
+			case tt.wantMessage != "":
+				require.ErrorContains(t, err, tt.wantMessage)
+				reason, refused := refusalReason(childRootDisk, err)
+				assert.True(t, refused)
+				assert.Equal(t, v1alpha1.ReasonNameTaken, reason)
+			case tt.wantErr != nil:
+				require.ErrorIs(t, err, tt.wantErr)
+			default:
+				require.NoError(t, err)
+			}
+		})
+	}
+}

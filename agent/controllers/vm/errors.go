@@ -1,0 +1,68 @@
+package vm
+
+import (
+	"errors"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// errObjectChanged: an object differs from what the decision was based on. The event of the
+// change triggers a reconcile.
+var errObjectChanged = errors.New("the object has changed since it was read")
+
+// reportedError is an error that the status reports already. It is retried with backoff.
+type reportedError struct{ error }
+
+// isConflict reports whether an object differs from what the decision was based on. A
+// conflict over a ResourceQuota does not count: no event of the machine follows it.
+func isConflict(err error) bool {
+	if !apierrors.IsConflict(err) {
+		return errors.Is(err, errObjectChanged)
+	}
+	var status apierrors.APIStatus
+	details := errors.As(err, &status) && status.Status().Details != nil
+	return !details || status.Status().Details.Kind != "resourcequotas"
+}
+
+// refusalReason returns the reason of an error that recurs until a person or another object
+// changes something.
+func refusalReason(child childObject, err error) (reason v1alpha1.Reason, refused bool) {
+	var nameTaken *nameTakenError
+	switch {
+	case err == nil:
+		return "", false
+	case errors.As(err, &nameTaken):
+		return v1alpha1.ReasonNameTaken, true
+	case child == childImage && (apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err)):
+		return v1alpha1.ReasonImageNamespaceMissing, true
+	case !isRefused(err):
+		return "", false
+	}
+	switch child {
+	case childImage:
+		return v1alpha1.ReasonImageRefused, true
+	case childRootDisk:
+		return v1alpha1.ReasonRootDiskRefused, true
+	default:
+		return v1alpha1.ReasonMachineRefused, true
+	}
+}
+
+// isRefused reports whether the API server or a webhook rejected a request for its content.
+// It compares codes: webhooks often set no reason (CDI 1.65 for a clone that is not allowed).
+func isRefused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,238 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/cloudinit"
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// buildView reads the View of a machine, from the cache except for Secrets and networks.
+// Those are taken from earlier, the last View of this reconcile, if there is one.
+func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine, earlier vm.View) (vm.View, error) {
+	v := vm.View{
+		Now: time.Now(), VM: obj,
+		CDIServed: r.Kinds.IsServed(image.DataVolumeGVK), KubeVirtServed: r.Kinds.IsServed(kubevirt.VirtualMachineGVK),
+	}
+	var err error
+	if v.Image, v.Pinned, err = r.getImages(ctx, r.Client, obj); err != nil {
+		return v, err
+	}
+	diskKey := types.NamespacedName{Namespace: obj.Namespace, Name: kubevirt.RootDiskName(obj)}
+	if v.RootClaim, err = getOptional(ctx, r.Owned, diskKey, &corev1.PersistentVolumeClaim{}); err != nil {
+		return v, err
+	}
+	if v.CDIServed {
+		if v.RootDisk, err = getOptional(ctx, r.Owned, diskKey, &cdiv1.DataVolume{}); err != nil {
+			return v, err
+		}
+	}
+	if v.KubeVirtServed {
+		if v.KubeVirtVM, err = getOptional(ctx, r.Owned, client.ObjectKeyFromObject(obj), newKubeVirtVM()); err != nil {
+			return v, err
+		}
+	}
+	if earlier.VM != nil {
+		v.MissingNetwork, v.CloudInitSecret, v.Inputs, v.MissingSecret = earlier.MissingNetwork, earlier.CloudInitSecret, earlier.Inputs, earlier.MissingSecret
+		return v, nil
+	}
+	if v.MissingNetwork, err = r.findMissingNetwork(ctx, v.KubeVirtVM); err != nil {
+		return v, err
+	}
+	if v.CloudInitSecret, err = getOptional(ctx, r.Live, types.NamespacedName{Namespace: obj.Namespace, Name: cloudinit.SecretName(obj)}, &corev1.Secret{}); err != nil {
+		return v, err
+	}
+	if v.Inputs.ClusterUID, err = r.ClusterUID(ctx); err != nil {
+		return v, err
+	}
+	v.Inputs, v.MissingSecret, err = r.readInputs(ctx, obj, v.Inputs)
+	return v, err
+}
+
+// buildLiveView reads from the API server what an irreversible decision rests on: first that
+// the machine is unchanged, then its images and its root disk.
+func (r *Reconciler) buildLiveView(ctx context.Context, v vm.View) (vm.View, error) {
+	current := &v1alpha1.VirtualMachine{}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(v.VM), current)
+	if apierrors.IsNotFound(err) || (err == nil && current.ResourceVersion != v.VM.ResourceVersion) {
+		return v, errObjectChanged
+	}
+	if err != nil {
+		return v, fmt.Errorf("reading VirtualMachine %s/%s: %w", v.VM.Namespace, v.VM.Name, err)
+	}
+	if v.Image, v.Pinned, err = r.getImages(ctx, r.Live, v.VM); err != nil {
+		return v, err
+	}
+	if v.SourceExists, err = r.sourceExists(ctx, v.VM.Status.Pinned); err != nil {
+		return v, err
+	}
+	if v.CDIServed {
+		diskKey := types.NamespacedName{Namespace: v.VM.Namespace, Name: kubevirt.RootDiskName(v.VM)}
+		if v.RootDisk, err = getOptional(ctx, r.Live, diskKey, &cdiv1.DataVolume{}); err != nil {
+			return v, err
+		}
+	}
+	v.Live = true
+	return v, nil
+}
+
+// getImages returns the image that the spec names and the pinned one; nil if they do not
+// exist.
+func (r *Reconciler) getImages(ctx context.Context, reader client.Reader, obj *v1alpha1.VirtualMachine) (named, pinned *v1alpha1.VMDiskImage, err error) {
+	if named, err = getOptional(ctx, reader, obj.ImageNamespacedName(), &v1alpha1.VMDiskImage{}); err != nil {
+		return nil, nil, err
+	}
+	p := obj.Status.Pinned
+	if p == nil {
+		return named, nil, nil
+	}
+	pinned = named
+	if key := (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}); key != obj.ImageNamespacedName() {
+		if pinned, err = getOptional(ctx, reader, key, &v1alpha1.VMDiskImage{}); err != nil {
+			return nil, nil, err
+		}
+	}
+	if pinned != nil && pinned.UID != p.UID {
+		pinned = nil
+	}
+	return named, pinned, nil
+}
+
+// sourceExists reports whether the pinned snapshot or claim can be cloned. It has to carry
+// the labels of the pinned image: the agent may clone what the authors of machines may not.
+func (r *Reconciler) sourceExists(ctx context.Context, p *v1alpha1.PinnedImage) (bool, error) {
+	if p == nil {
+		return false, nil
+	}
+	if p.VolumeSnapshot != "" {
+		snapshot, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
+		return snapshot != nil && isMadeFor(snapshot, p) && image.IsSnapshotReady(snapshot), err
+	}
+	claim, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
+	return claim != nil && isMadeFor(claim, p) && claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound, err
+}
+
+func isMadeFor(o metav1.Object, p *v1alpha1.PinnedImage) bool {
+	labels := o.GetLabels()
+	return p.UID != "" && labels[v1alpha1.LabelImageUID] == string(p.UID) && labels[v1alpha1.LabelAttempt] == strconv.Itoa(int(p.Attempt))
+}
+
+// networkAttachmentGVK is Multus' kind of a network.
+var networkAttachmentGVK = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
+
+// findMissingNetwork returns a network that does not exist, of a machine that should be
+// ready and is not: KubeVirt does not report a missing network (1.8).
+func (r *Reconciler) findMissingNetwork(ctx context.Context, kubeVirtVM *unstructured.Unstructured) (string, error) {
+	if kubeVirtVM == nil {
+		return "", nil
+	}
+	if ready, _, _ := unstructured.NestedBool(kubeVirtVM.Object, "status", "ready"); ready || isStopped(kubeVirtVM) {
+		return "", nil
+	}
+	list, _, _ := unstructured.NestedSlice(kubeVirtVM.Object, "spec", "template", "spec", "networks")
+	for _, item := range list {
+		network, _ := item.(map[string]any)
+		name, _, _ := unstructured.NestedString(network, "multus", "networkName")
+		if name == "" {
+			continue
+		}
+		key := types.NamespacedName{Namespace: kubeVirtVM.GetNamespace(), Name: name}
+		if namespace, rest, qualified := strings.Cut(name, "/"); qualified {
+			key = types.NamespacedName{Namespace: namespace, Name: rest}
+		}
+		definition := &metav1.PartialObjectMetadata{}
+		definition.SetGroupVersionKind(networkAttachmentGVK)
+		if found, err := getOptional(ctx, r.Live, key, definition); found == nil || err != nil {
+			return key.String(), err
+		}
+	}
+	return "", nil
+}
+
+// isStopped reports whether a machine has no instance and gets none until somebody starts it.
+func isStopped(kubeVirtVM *unstructured.Unstructured) bool {
+	run, _, _ := unstructured.NestedString(kubeVirtVM.Object, "spec", "runStrategy")
+	created, _, _ := unstructured.NestedBool(kubeVirtVM.Object, "status", "created")
+	return !created && (run == string(kubevirtv1.RunStrategyHalted) || run == string(kubevirtv1.RunStrategyManual))
+}
+
+// readInputs reads the Secrets that the spec refers to. missing is a sentence about the
+// first that does not exist.
+func (r *Reconciler) readInputs(ctx context.Context, obj *v1alpha1.VirtualMachine, in cloudinit.Inputs) (inputs cloudinit.Inputs, missing string, err error) {
+	in.Passwords = map[string]string{}
+	for i := range obj.Spec.Users {
+		u := &obj.Spec.Users[i]
+		if u.PasswordSecretRef == nil {
+			continue
+		}
+		value, missing, err := r.readSecretKey(ctx, obj.Namespace, *u.PasswordSecretRef)
+		if missing != "" || err != nil {
+			return in, missing, err
+		}
+		in.Passwords[u.Name] = string(value)
+	}
+	if c := obj.Spec.CloudInit; c != nil && c.UserDataSecretRef != nil {
+		value, missing, err := r.readSecretKey(ctx, obj.Namespace, *c.UserDataSecretRef)
+		if missing != "" || err != nil {
+			return in, missing, err
+		}
+		in.UserData = value
+	}
+	return in, "", nil
+}
+
+func (r *Reconciler) readSecretKey(ctx context.Context, namespace string, ref v1alpha1.SecretKey) (value []byte, missing string, err error) {
+	secret, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: namespace, Name: ref.Name}, &corev1.Secret{})
+	switch {
+	case err != nil:
+		return nil, "", err
+	case secret == nil:
+		return nil, fmt.Sprintf("Secret %s/%s does not exist: create it, or correct the spec", namespace, ref.Name), nil
+	}
+	value, ok := secret.Data[ref.Key]
+	if !ok {
+		return nil, fmt.Sprintf("Secret %s/%s has no key %s: add it, or correct the spec", namespace, ref.Name, ref.Key), nil
+	}
+	return value, "", nil
+}
+
+// getOptional reads an object; nil if it does not exist or its kind is not served.
+func getOptional[T interface {
+	comparable
+	client.Object
+}](ctx context.Context, reader client.Reader, key types.NamespacedName, obj T) (T, error) {
+	var none T
+	err := reader.Get(ctx, key, obj)
+	switch {
+	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
+		return none, nil
+	case err != nil:
+		return none, fmt.Errorf("reading %T %s: %w", obj, key, err)
+	}
+	return obj, nil
+}
+
+func newKubeVirtVM() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(kubevirt.VirtualMachineGVK)
+	return u
+}

@@ -1,0 +1,73 @@
+package image
+
+import (
+	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// PlannedState is what the plan in force says about an image.
+type PlannedState struct {
+	// Keep: the plan wants or keeps the image, or that is not known.
+	Keep bool
+	// DeleteAfter is how long the image must be unreferenced before the plan deletes
+	// it; nil where the plan does not.
+	DeleteAfter *time.Duration
+	// Prune of an image of this name that the plan requests; nil for none.
+	Prune *v1alpha1.PlannedPrune
+	// Unknown: what the plan in force says is not known. Then Keep is set, and no
+	// prune begins, is undone or ends in a deletion.
+	Unknown bool
+}
+
+// PlannedLabelValue is the value of v1alpha1.LabelPlanned.
+const PlannedLabelValue = "true"
+
+// IsPlanned reports whether an image was created for a plan, or handed over to the
+// plans by a person.
+func IsPlanned(img *v1alpha1.VMDiskImage) bool {
+	return img.Labels[v1alpha1.LabelPlanned] == PlannedLabelValue
+}
+
+// CanExpire reports whether an image can be deleted for being unreferenced, so
+// that its PlannedState matters.
+func CanExpire(img *v1alpha1.VMDiskImage) bool {
+	return img.DeletionTimestamp == nil && (img.Spec.DeleteUnreferencedAfter != nil || IsPlanned(img))
+}
+
+// expireUnreferenced deletes an image, in any phase, that was unreferenced for as
+// long as its spec or the plan says.
+//
+// Invariant: an image that the plan keeps does not expire, and a plan expires only
+// planned images. The holders are listed live, and the image is deleted only if
+// unchanged since; a VM that references it after that list makes it Terminating.
+func (d *decider) expireUnreferenced() {
+	since := d.status.References.UnreferencedSince
+	if since == nil || !CanExpire(d.Image) {
+		return
+	}
+	lifetime, byPlan, expires := d.unreferencedLifetime()
+	if !expires {
+		return
+	}
+	switch left := lifetime - d.Now.Sub(since.Time); {
+	case left > 0:
+		d.requeueWithin(left)
+	case d.Plan.Keep:
+		d.requeueWithin(blockerRecheckInterval)
+	case d.requireLive():
+		d.decision.DeleteImage, d.decision.ExpiredByPlan = true, byPlan
+	}
+}
+
+// unreferencedLifetime is how long the image may be unreferenced: the shorter of
+// what its spec and the plan say.
+func (d *decider) unreferencedLifetime() (lifetime time.Duration, byPlan, expires bool) {
+	if bySpec := d.Image.Spec.DeleteUnreferencedAfter; bySpec != nil {
+		lifetime, expires = bySpec.Duration, true
+	}
+	if after := d.Plan.DeleteAfter; after != nil && IsPlanned(d.Image) && (!expires || *after < lifetime) {
+		lifetime, byPlan, expires = *after, true, true
+	}
+	return lifetime, byPlan, expires
+}

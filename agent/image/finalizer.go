@@ -1,0 +1,22 @@
+package image
+
+import (
+	"slices"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// ensureFinalizer adds the finalizer to an image that is not being deleted.
+func (d *decider) ensureFinalizer() {
+	if d.Image.DeletionTimestamp == nil && !slices.Contains(d.Image.Finalizers, v1alpha1.FinalizerImage) {
+		d.decision.AddFinalizer = true
+	}
+}
+
+// removeFinalizer removes the finalizer once no slot and no object of the image is
+// left, by a live View and by the stored status.
+func (d *decider) removeFinalizer() {
+	if d.tearDown && d.Image.Status.TearDown && len(d.Slots) == 0 && len(d.ObjectsByAttempt) == 0 {
+		d.decision.RemoveFinalizer = true
+	}
+}

@@ -1,0 +1,67 @@
+package image
+
+import (
+	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// QueueStateOf returns how an image takes part in the queue, by its status.
+func QueueStateOf(img *v1alpha1.VMDiskImage) ledger.QueueState {
+	st := &img.Status
+	if st.TearDown || st.Phase == v1alpha1.PhaseDeleting || (img.DeletionTimestamp != nil && st.Phase != v1alpha1.PhaseTerminating) {
+		return ledger.NotQueued
+	}
+	target := img.Spec.Revision()
+	rev := findRevision(st.Revisions, target)
+	if rev == nil || st.Revision != target {
+		return ledger.Pending
+	}
+	if rev.Outcome == v1alpha1.OutcomeSucceeded || rev.Attempt > rev.AttemptEnded || hasFailedPermanently(rev) {
+		return ledger.NotQueued
+	}
+	switch reason := storedWaitReason(st); {
+	case waitsForAdmission(reason):
+		return ledger.Admissible
+	case reason == v1alpha1.ReasonChecking:
+		return ledger.Pending
+	default:
+		return ledger.Skipped
+	}
+}
+
+// CandidateOf returns the candidate for an image that was read live, and whether it
+// may be admitted.
+func CandidateOf(img *v1alpha1.VMDiskImage) (ledger.Candidate, bool) {
+	if QueueStateOf(img) != ledger.Admissible {
+		return ledger.Candidate{}, false
+	}
+	return ledger.Candidate{
+		Image:    KeyOf(img),
+		Revision: img.Status.Revision,
+		Attempt:  img.Status.LastAttempt + 1,
+		Host:     HostOf(img.Spec),
+	}, true
+}
+
+// storedWaitReason is why the current revision waits. It outlives a phase such as
+// Terminating, which has a reason of its own.
+func storedWaitReason(st *v1alpha1.VMDiskImageStatus) v1alpha1.Reason {
+	for i := range st.Conditions {
+		if st.Conditions[i].Type == v1alpha1.ConditionImported {
+			return v1alpha1.Reason(st.Conditions[i].Reason)
+		}
+	}
+	return ""
+}
+
+// waitsForAdmission reports whether a wait ends with a slot: the image lacks
+// nothing of its own.
+func waitsForAdmission(r v1alpha1.Reason) bool {
+	return hasQueuePosition(r) || r == v1alpha1.ReasonPaused || r == v1alpha1.ReasonPolicyMissing
+}
+
+// hasQueuePosition reports whether images that wait for a reason have a position in
+// a queue that moves.
+func hasQueuePosition(r v1alpha1.Reason) bool {
+	return r == v1alpha1.ReasonWaitingForSlot || r == v1alpha1.ReasonWaitingForFleet || r == v1alpha1.ReasonWaitingForSource
+}

@@ -1,0 +1,43 @@
+package image
+
+import "github.com/pelotech/ot-fleet/api/v1alpha1"
+
+// maxShownHolders is how many holders the status and messages name.
+const maxShownHolders = 5
+
+// Holder is a VirtualMachine that references an image.
+type Holder struct {
+	Name string // namespace/name
+	// Pin is what the VM is built from; nil where it has pinned nothing of this
+	// image.
+	Pin *v1alpha1.PinnedImage
+}
+
+// countReferences stores who references the image.
+func (d *decider) countReferences() {
+	refs := v1alpha1.References{Count: int32(len(d.Holders)), UnreferencedSince: d.status.References.UnreferencedSince}
+	for _, holder := range d.Holders[:min(maxShownHolders, len(d.Holders))] {
+		refs.Holders = append(refs.Holders, holder.Name)
+	}
+	if refs.Count > 0 {
+		refs.UnreferencedSince = nil
+	} else if refs.UnreferencedSince == nil {
+		refs.UnreferencedSince = &d.now
+	}
+	d.status.References = refs
+}
+
+// pinsForAttempt returns what VirtualMachines are built from of an attempt.
+func (d *decider) pinsForAttempt(attempt int32) []*v1alpha1.PinnedImage {
+	var pins []*v1alpha1.PinnedImage
+	for i := range d.Holders {
+		if pin := d.Holders[i].Pin; pin != nil && pin.UID == d.Image.UID && pin.Attempt == attempt {
+			pins = append(pins, pin)
+		}
+	}
+	return pins
+}
+
+func (d *decider) listHolders() string {
+	return joinNames(d.status.References.Holders, int(d.status.References.Count))
+}

@@ -1,0 +1,126 @@
+package image
+
+import (
+	"fmt"
+	"strconv"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// reconcileSnapshot creates the VolumeSnapshot of an imported revision, which
+// needs no slot. A snapshot that does not become ready is replaced by another one,
+// as often as the policy retries.
+func (d *decider) reconcileSnapshot(rev *v1alpha1.RevisionStatus, objects *AttemptObjects) {
+	snapshot := objects.findSnapshot(rev.VolumeSnapshot)
+	classMatches := snapshot != nil && ptr.Deref(snapshot.Spec.VolumeSnapshotClassName, "") == d.Image.Spec.SnapshotClass
+	if classMatches && IsSnapshotReady(snapshot) { // it no longer needs its class
+		d.serveRevision(rev, objects, snapshot)
+		return
+	}
+	if d.Blocker != nil && d.Blocker.Reason == v1alpha1.ReasonSnapshotClassMissing {
+		rev.SnapshotSince = nil
+		d.requeueWithin(blockerRecheckInterval)
+		d.activity = statusReason(*d.Blocker)
+		return
+	}
+	if hasSnapshotFailed(rev) {
+		d.showFailure(rev)
+		return
+	}
+	served := d.Image.Status.Serving != nil && rev.VolumeSnapshot != "" && d.Image.Status.Serving.VolumeSnapshot == rev.VolumeSnapshot
+	switch {
+	case rev.VolumeSnapshot == "":
+		d.startSnapshotAttempt(rev, objects)
+	case snapshot != nil && !classMatches:
+		rev.SnapshotAttempt = 0 // each class has its own attempts
+		d.startSnapshotAttempt(rev, objects)
+	case served && (snapshot == nil || snapshot.DeletionTimestamp != nil):
+		if !d.requireLive() {
+			return
+		}
+		if !d.spendResync(rev, "its VolumeSnapshot "+rev.VolumeSnapshot+" is gone") {
+			rev.VolumeSnapshot, rev.SnapshotAttempt = "", 0
+			d.showFailure(rev)
+			return
+		}
+		rev.Failure = nil
+		rev.SnapshotAttempt = 0
+		d.startSnapshotAttempt(rev, objects)
+	}
+	if rev.SnapshotSince == nil {
+		rev.SnapshotSince = &d.now
+	}
+	if snapshot = objects.findSnapshot(rev.VolumeSnapshot); snapshot != nil && IsSnapshotReady(snapshot) {
+		d.serveRevision(rev, objects, snapshot) // the agent died before it stored the name
+		return
+	}
+	untilStall := d.policy.StallTimeout - max(0, d.Now.Sub(rev.SnapshotSince.Time))
+	if untilStall <= 0 {
+		if rev.SnapshotAttempt > d.policy.RetryLimit {
+			rev.Failure = &v1alpha1.Failure{
+				Reason: v1alpha1.ReasonSnapshotFailed, Time: d.now,
+				Message: fmt.Sprintf("none of %d VolumeSnapshots became ready within %s%s. The import is kept: repair the CSI driver",
+					rev.SnapshotAttempt, d.policy.StallTimeout, snapshotErrorSuffix(snapshot)),
+			}
+			rev.VolumeSnapshot, rev.SnapshotAttempt = "", 0
+			d.showFailure(rev)
+			return
+		}
+		d.startSnapshotAttempt(rev, objects)
+		untilStall = d.policy.StallTimeout
+	}
+	d.requeueWithin(untilStall)
+	if objects.findSnapshot(rev.VolumeSnapshot) == nil {
+		d.decision.CreateSnapshot = d.buildSnapshot(rev, objects)
+	}
+	d.setActivity(v1alpha1.ReasonSnapshotting, fmt.Sprintf("imported; VolumeSnapshot %s is not ready yet%s", rev.VolumeSnapshot, snapshotErrorSuffix(snapshot)))
+}
+
+// startSnapshotAttempt gives the next snapshot a name that was not used before.
+func (d *decider) startSnapshotAttempt(rev *v1alpha1.RevisionStatus, objects *AttemptObjects) {
+	rev.SnapshotAttempt++
+	rev.VolumeSnapshot = fmt.Sprintf("%s-%s", objects.Claim.Name, strconv.FormatInt(d.Now.UnixMilli(), 36))
+	rev.SnapshotSince = &d.now
+}
+
+func (d *decider) buildSnapshot(rev *v1alpha1.RevisionStatus, objects *AttemptObjects) *snapshotv1.VolumeSnapshot {
+	return &snapshotv1.VolumeSnapshot{
+		TypeMeta: metav1.TypeMeta{APIVersion: snapshotv1.SchemeGroupVersion.String(), Kind: "VolumeSnapshot"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   d.Image.Namespace,
+			Name:        rev.VolumeSnapshot,
+			Labels:      AttemptLabels(KeyOf(d.Image), rev.Revision, rev.AttemptEnded),
+			Annotations: map[string]string{v1alpha1.AnnotationImageName: d.Image.Name},
+		},
+		Spec: snapshotv1.VolumeSnapshotSpec{
+			Source:                  snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &objects.Claim.Name},
+			VolumeSnapshotClassName: &d.Image.Spec.SnapshotClass,
+		},
+	}
+}
+
+// IsSnapshotReady reports whether disks can be cloned from a snapshot. It requires
+// the bound content too: snapshots have been seen to be readyToUse without one.
+func IsSnapshotReady(snapshot *snapshotv1.VolumeSnapshot) bool {
+	return snapshot.DeletionTimestamp == nil && snapshot.Status != nil &&
+		ptr.Deref(snapshot.Status.ReadyToUse, false) &&
+		ptr.Deref(snapshot.Status.BoundVolumeSnapshotContentName, "") != ""
+}
+
+// snapshotErrorSuffix is the snapshot's error as ": <message>"; empty for none.
+func snapshotErrorSuffix(snapshot *snapshotv1.VolumeSnapshot) string {
+	if snapshot == nil || snapshot.Status == nil || snapshot.Status.Error == nil || snapshot.Status.Error.Message == nil {
+		return ""
+	}
+	return ": " + truncateMessage(*snapshot.Status.Error.Message)
+}
+
+// hasSnapshotFailed reports whether a revision is imported and no further snapshot
+// of it is attempted.
+func hasSnapshotFailed(rev *v1alpha1.RevisionStatus) bool {
+	return rev.Outcome == v1alpha1.OutcomeSucceeded && rev.Failure != nil
+}

@@ -1,0 +1,161 @@
+package image
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// summarizeStatus sets phase, reason, message and all conditions.
+func (d *decider) summarizeStatus() {
+	st := d.status
+	st.ObservedGeneration = d.Image.Generation
+	rev := findRevision(st.Revisions, d.targetRevision)
+	if rev != nil {
+		// Attempts of other revisions may lie between the revision's own and its restart.
+		st.Attempts = max(0, max(rev.Attempt, rev.AttemptEnded)-rev.AttemptsBefore)
+	}
+	d.updateQueuePosition()
+	deleting := statusReason{v1alpha1.ReasonDeleted, "no VirtualMachine references it: its storage is being deleted"}
+	switch d.activity.Reason {
+	case v1alpha1.ReasonWaitingForSlot:
+		d.activity.Message = "waits for a slot"
+		if st.QueuePosition != nil {
+			d.activity.Message = queuePositionMessage(*st.QueuePosition)
+		}
+	case v1alpha1.ReasonWaitingForFleet:
+		d.activity.Message = "waits for the hub: the fleet-wide budget has no free slot (see kubectl describe syncledger)"
+	case v1alpha1.ReasonWaitingForSource:
+		d.activity.Message = "waits for its source: the fleet-wide budget grants no further import from there (see kubectl describe syncledger)"
+	case "": // torn down
+		d.activity = deleting
+	}
+
+	phase := d.computePhase()
+	shown := d.activity
+	switch {
+	case d.Image.DeletionTimestamp == nil && d.pendingPrune() != nil:
+		st.Phase = v1alpha1.PhasePrunePending
+		shown = statusReason{v1alpha1.ReasonUndoWindowOpen, d.status.Prune.Message}
+		if phase == v1alpha1.PhaseFailed {
+			shown.Message += "; it has failed: " + d.activity.Message
+		}
+	case d.Image.DeletionTimestamp == nil:
+		st.Phase = phase
+	case st.Phase == v1alpha1.PhaseTerminating:
+		shown = statusReason{v1alpha1.ReasonReferenced, "is to be deleted, and stays available while it is referenced by " + d.listHolders()}
+	default:
+		shown = deleting
+	}
+	st.Reason, st.Message = shown.Reason, shown.Message
+	if shown.Reason == v1alpha1.ReasonReady {
+		st.Message += d.describeRetainedRevisions()
+	}
+
+	d.setCondition(v1alpha1.ConditionReady, d.activity.Reason == v1alpha1.ReasonReady && st.Phase != v1alpha1.PhaseDeleting, shown)
+	imported := rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded && rev.Attempt <= rev.AttemptEnded
+	d.setCondition(v1alpha1.ConditionImported, imported, d.activity)
+	d.setCondition(v1alpha1.ConditionSnapshotReady, d.activity.Reason == v1alpha1.ReasonReady, d.activity)
+	stalled := phase == v1alpha1.PhaseFailed || needsUserAction(d.activity.Reason)
+	d.setCondition(v1alpha1.ConditionStalled, stalled, shown)
+	d.setCondition(v1alpha1.ConditionReconciling, !stalled && (phase == v1alpha1.PhaseQueued || phase == v1alpha1.PhaseSyncing || d.Image.DeletionTimestamp != nil), shown)
+}
+
+// computePhase is the phase of the current revision, without regard to deletion
+// and prune.
+func (d *decider) computePhase() v1alpha1.Phase {
+	rev := findRevision(d.status.Revisions, d.targetRevision)
+	switch {
+	case d.activity.Reason == v1alpha1.ReasonReady:
+		return v1alpha1.PhaseSucceeded
+	case rev != nil && (hasFailedPermanently(rev) || hasSnapshotFailed(rev)):
+		return v1alpha1.PhaseFailed
+	case d.activity.Reason == v1alpha1.ReasonImporting, rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded:
+		return v1alpha1.PhaseSyncing // imports, or lacks its snapshot
+	default:
+		return v1alpha1.PhaseQueued
+	}
+}
+
+// needsUserAction reports whether a wait ends only when a person acts.
+func needsUserAction(r v1alpha1.Reason) bool {
+	switch r {
+	case v1alpha1.ReasonPolicyMissing, v1alpha1.ReasonStorageClassMissing, v1alpha1.ReasonSnapshotClassMissing,
+		v1alpha1.ReasonSecretMissing, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing,
+		v1alpha1.ReasonInsufficientStorage:
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *decider) setCondition(conditionType string, isTrue bool, why statusReason) {
+	status := metav1.ConditionFalse
+	if isTrue {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
+		Type: conditionType, Status: status, Reason: string(why.Reason), Message: why.Message,
+		ObservedGeneration: d.Image.Generation, LastTransitionTime: d.now,
+	})
+}
+
+// updateQueuePosition stores the queue position when it is new or has fallen below
+// a power of ten: a write per waiting image and admission would be quadratic.
+func (d *decider) updateQueuePosition() {
+	switch {
+	case !hasQueuePosition(d.activity.Reason) || d.QueuePosition == nil:
+		d.status.QueuePosition = nil
+	case d.status.QueuePosition == nil || countDigits(*d.QueuePosition) < countDigits(*d.status.QueuePosition):
+		position := *d.QueuePosition
+		d.status.QueuePosition = &position
+	}
+}
+
+func queuePositionMessage(ahead int32) string {
+	switch ahead {
+	case 0:
+		return "waits for a slot; it is next"
+	case 1:
+		return "waits for a slot; one image goes first"
+	default:
+		return fmt.Sprintf("waits for a slot; at most %d images go first", ahead)
+	}
+}
+
+func countDigits(n int32) int {
+	digits := 0
+	for ; n > 0; n /= 10 {
+		digits++
+	}
+	return digits
+}
+
+// describeRetainedRevisions names the VMs for which storage is kept beside the
+// storage that serves.
+func (d *decider) describeRetainedRevisions() string {
+	var names []string
+	for i := range d.Holders {
+		pin := d.Holders[i].Pin
+		if pin != nil && pin.UID == d.Image.UID && (pin.Attempt != d.status.Serving.Attempt || (pin.VolumeSnapshot != "" && pin.VolumeSnapshot != d.status.Serving.VolumeSnapshot)) {
+			names = append(names, d.Holders[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; earlier storage is kept for the VirtualMachines built from it: " + joinNames(names[:min(maxShownHolders, len(names))], len(names))
+}
+
+// joinNames lists the first few of total names.
+func joinNames(names []string, total int) string {
+	text := strings.Join(names, ", ")
+	if more := total - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

@@ -1,0 +1,111 @@
+package kubevirt
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// restoreAnnotation stands on a KubeVirt VirtualMachine that was restored from a snapshot
+// (KubeVirt 1.8).
+const restoreAnnotation = "restore.kubevirt.io/lastRestoreUID"
+
+var volumesPath = []string{"spec", "template", "spec", "volumes"}
+
+// sharedLists are the lists of a KubeVirt VirtualMachine that others add to, by virtctl
+// addvolume, memory dumps and hotplugged interfaces. Server-side apply replaces each list
+// as a whole, so what is applied has to include the items of others. agentNames matches the
+// names of the agent's own items.
+var sharedLists = []struct {
+	path       []string
+	agentNames *regexp.Regexp
+}{
+	{[]string{"spec", "template", "spec", "domain", "devices", "disks"}, regexp.MustCompile(`^(root|cloudinit)$`)},
+	{volumesPath, regexp.MustCompile(`^(root|cloudinit)$`)},
+	{[]string{"spec", "template", "spec", "domain", "devices", "interfaces"}, regexp.MustCompile(`^(default|net[0-9]+)$`)},
+	{[]string{"spec", "template", "spec", "networks"}, regexp.MustCompile(`^(default|net[0-9]+)$`)},
+}
+
+// overlayItemNames returns the names of the items that the overlay added to shared lists.
+func overlayItemNames(u *unstructured.Unstructured) string {
+	var names []string
+	for _, list := range sharedLists {
+		items, _, _ := unstructured.NestedSlice(u.Object, list.path...)
+		for _, item := range items {
+			if name := itemName(item); !list.agentNames.MatchString(name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ",")
+}
+
+// PreserveForeignItems copies into desired, at their places, the items that others have
+// added to the live KubeVirt VirtualMachine. Items that the agent applied earlier are not
+// copied, so they are removed when desired lacks them.
+func PreserveForeignItems(desired, live *unstructured.Unstructured) {
+	overlaid := strings.Split(live.GetAnnotations()[v1alpha1.AnnotationOverlaid], ",")
+	for _, list := range sharedLists {
+		desiredItems, _, _ := unstructured.NestedSlice(desired.Object, list.path...)
+		liveItems, _, _ := unstructured.NestedSlice(live.Object, list.path...)
+		merged := mergeForeignItems(desiredItems, liveItems, func(name string) bool {
+			return list.agentNames.MatchString(name) || slices.Contains(overlaid, name)
+		})
+		if len(merged) > len(desiredItems) {
+			_ = unstructured.SetNestedSlice(desired.Object, merged, list.path...) // fails only where a parent is no object
+		}
+	}
+	if RestoredClaim(live) == "" {
+		return
+	}
+	desiredItems, _, _ := unstructured.NestedSlice(desired.Object, volumesPath...)
+	if i := indexOfItem(desiredItems, RootVolume); i >= 0 {
+		liveItems, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
+		desiredItems[i] = liveItems[indexOfItem(liveItems, RootVolume)]
+		_ = unstructured.SetNestedSlice(desired.Object, desiredItems, volumesPath...)
+	}
+}
+
+// mergeForeignItems returns the desired items in their order, with the foreign ones of
+// live between them.
+func mergeForeignItems(desired, live []any, isOwn func(name string) bool) []any {
+	var merged []any
+	next := 0
+	for _, item := range live {
+		switch name := itemName(item); {
+		case indexOfItem(desired, name) >= 0:
+			if next < len(desired) {
+				merged = append(merged, desired[next])
+				next++
+			}
+		case name != "" && !isOwn(name):
+			merged = append(merged, item)
+		}
+	}
+	return append(merged, desired[next:]...)
+}
+
+func indexOfItem(list []any, name string) int {
+	return slices.IndexFunc(list, func(item any) bool { return itemName(item) == name })
+}
+
+// RestoredClaim returns the name of the PersistentVolumeClaim that KubeVirt put in the
+// place of the root disk when it restored a snapshot; empty for none.
+func RestoredClaim(live *unstructured.Unstructured) string {
+	if live.GetAnnotations()[restoreAnnotation] == "" {
+		return ""
+	}
+	list, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
+	i := indexOfItem(list, RootVolume)
+	if i < 0 {
+		return ""
+	}
+	volume, _ := list[i].(map[string]any)
+	claim, _, _ := unstructured.NestedString(volume, "persistentVolumeClaim", "claimName")
+	return claim
+}

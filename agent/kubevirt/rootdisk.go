@@ -1,0 +1,117 @@
+package kubevirt
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// maxDiskNameLength leaves room within 63 characters for what CDI and Kubernetes append
+// to the name in labels.
+const maxDiskNameLength = 53
+
+// RootDiskName returns the name of a machine's root disk. It depends on the name of the
+// machine only.
+func RootDiskName(vm *v1alpha1.VirtualMachine) string {
+	const suffix = "-root"
+	name := strings.ReplaceAll(vm.Name, ".", "-")
+	if name == vm.Name && len(name)+len(suffix) <= maxDiskNameLength {
+		return name + suffix
+	}
+	sum := sha256.Sum256([]byte(vm.Name))
+	hash := "-" + hex.EncodeToString(sum[:])[:8]
+	if limit := maxDiskNameLength - len(hash) - len(suffix); len(name) > limit {
+		name = strings.TrimRight(name[:limit], "-")
+	}
+	return name + hash + suffix
+}
+
+// BuildRootDisk returns the DataVolume that clones pin, which is of img, into a disk of
+// the given size. Unlike an image's DataVolume it takes no slot of the SyncLedger.
+func BuildRootDisk(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage, size resource.Quantity) *cdiv1.DataVolume {
+	dv := &cdiv1.DataVolume{
+		TypeMeta:   metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataVolume"},
+		ObjectMeta: ownedObjectMeta(vm, RootDiskName(vm)),
+		Spec: cdiv1.DataVolumeSpec{
+			Source:      &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: pin.Namespace, Name: pin.PersistentVolumeClaim}},
+			ContentType: cdiv1.DataVolumeKubeVirt,
+			Storage: &cdiv1.StorageSpec{
+				Resources: corev1.VolumeResourceRequirements{Requests: storageRequest(size, img, pin)},
+			},
+		},
+	}
+	dv.Annotations = map[string]string{
+		v1alpha1.AnnotationClonedFrom:                   ClonedFromValue(pin),
+		"cdi.kubevirt.io/storage.deleteAfterCompletion": "false",
+	}
+	if pin.VolumeSnapshot != "" {
+		dv.Spec.Source = &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: pin.Namespace, Name: pin.VolumeSnapshot}}
+	}
+	if img.Spec.StorageClass != "" {
+		dv.Spec.Storage.StorageClassName = ptr.To(img.Spec.StorageClass)
+	}
+	return dv
+}
+
+// ClonedFromValue returns the value of AnnotationClonedFrom for a disk cloned from pin.
+func ClonedFromValue(pin v1alpha1.PinnedImage) string {
+	source := pin.VolumeSnapshot
+	if source == "" {
+		source = pin.PersistentVolumeClaim
+	}
+	return strings.Join([]string{string(pin.UID), pin.Revision, strconv.Itoa(int(pin.Attempt)), source}, "/")
+}
+
+// RootDiskSize returns the size that the guest sees: resources.diskSize, but at least the
+// size of the image. adjusted is the sentence for condition SpecAdjusted where the image
+// is larger; else empty.
+func RootDiskSize(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) (size resource.Quantity, adjusted string) {
+	minimum := img.Spec.DiskSize
+	if vm.Spec.Resources == nil || vm.Spec.Resources.DiskSize == nil {
+		return minimum, ""
+	}
+	requested := *vm.Spec.Resources.DiskSize
+	if requested.Cmp(minimum) >= 0 {
+		return requested, ""
+	}
+	return minimum, fmt.Sprintf("resources.diskSize %s is less than the size of image %s/%s: the root disk has %s", requested.String(), img.Namespace, img.Name, minimum.String())
+}
+
+// storageRequest returns what the DataVolume requests (CDI 1.65).
+//
+// For a claim it is the size of the disk: CDI adds the filesystem overhead, and without a
+// request would start a Pod to find the size. For a snapshot, a disk as large as its image
+// requests nothing: CDI takes the snapshot's size, which includes the overhead, and would
+// add the overhead to a request again. CDI refuses to clone into less than that size.
+func storageRequest(size resource.Quantity, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage) corev1.ResourceList {
+	known := pin.RestoreSize != nil && pin.RestoreSize.Sign() > 0
+	switch {
+	case pin.VolumeSnapshot == "" || !known:
+	case size.Cmp(img.Spec.DiskSize) <= 0:
+		return nil
+	case size.Cmp(*pin.RestoreSize) < 0:
+		size = *pin.RestoreSize
+	}
+	return corev1.ResourceList{corev1.ResourceStorage: size}
+}
+
+func ownedObjectMeta(vm *v1alpha1.VirtualMachine, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: vm.Namespace, Name: name,
+		Labels: map[string]string{v1alpha1.LabelMachineUID: string(vm.UID)},
+		// Without blockOwnerDeletion: it requires the right to update finalizers of the owner.
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "VirtualMachine", Name: vm.Name, UID: vm.UID, Controller: ptr.To(true),
+		}},
+	}
+}

@@ -1,0 +1,74 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Directions in which a sync copies objects of the mailbox.
+const (
+	DirectionUp   = "up"
+	DirectionDown = "down"
+)
+
+// PullMode has the metrics of an agent in pull mode. NewPullMode creates it.
+type PullMode struct {
+	connected        prometheus.Gauge
+	credentialExpiry prometheus.Gauge
+	renewals         *prometheus.CounterVec
+	storeFailures    prometheus.Counter
+	copied           *prometheus.CounterVec
+	failures         *prometheus.CounterVec
+}
+
+// NewPullMode registers the metrics of pull mode.
+func NewPullMode(r prometheus.Registerer) *PullMode {
+	const subsystem = "hub"
+	m := &PullMode{
+		connected: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "connected",
+			Help: "1 while this agent is connected to the hub in pull mode and syncs the mailbox; else 0, as in push mode and without a hub."}),
+		credentialExpiry: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "credential_expiry_timestamp_seconds",
+			Help: "Expiry of the agent's credential for the hub, by the hub's clock; 0 for none."}),
+		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "credential_renewals_total",
+			Help: "Renewals of the agent's credential for the hub, by result."}, []string{"result"}),
+		storeFailures: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "credential_store_failures_total",
+			Help: "Failed reads and writes of the Secrets with the agent's registration and credential."}),
+		copied: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "carried_objects_total",
+			Help: "Objects of the mailbox that this agent has copied, by direction."}, []string{"direction"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "carrying_failures_total",
+			Help: "Failed attempts to copy objects of the mailbox, by direction."}, []string{"direction"}),
+	}
+	for _, result := range []string{"success", "failure"} {
+		m.renewals.WithLabelValues(result)
+	}
+	for _, direction := range []string{DirectionUp, DirectionDown} {
+		m.copied.WithLabelValues(direction)
+		m.failures.WithLabelValues(direction)
+	}
+	r.MustRegister(m.connected, m.credentialExpiry, m.renewals, m.storeFailures, m.copied, m.failures)
+	return m
+}
+
+// SetConnected sets whether the agent is connected and syncs.
+func (m *PullMode) SetConnected(connected bool) { setBool(m.connected, connected) }
+
+// SetCredentialExpiry sets when the credential expires.
+func (m *PullMode) SetCredentialExpiry(at time.Time) { m.credentialExpiry.Set(float64(at.Unix())) }
+
+// CountRenewal counts a renewed credential.
+func (m *PullMode) CountRenewal() { m.renewals.WithLabelValues("success").Inc() }
+
+// CountFailedRenewal counts a failed renewal.
+func (m *PullMode) CountFailedRenewal() { m.renewals.WithLabelValues("failure").Inc() }
+
+// CountStoreFailure counts a failed read or write of the agent's Secrets.
+func (m *PullMode) CountStoreFailure() { m.storeFailures.Inc() }
+
+// CountCopied counts copied objects.
+func (m *PullMode) CountCopied(direction string, objects int) {
+	m.copied.WithLabelValues(direction).Add(float64(objects))
+}
+
+// CountCopyFailure counts a failed attempt to copy objects.
+func (m *PullMode) CountCopyFailure(direction string) { m.failures.WithLabelValues(direction).Inc() }

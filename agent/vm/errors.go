@@ -1,0 +1,109 @@
+package vm
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// SetRefused replaces the state with Failed: the API server refused object.
+func (d *Decision) SetRefused(generation int64, now time.Time, reason v1alpha1.Reason, object string, err error) {
+	d.overrideState(generation, now, failedState(reason, fmt.Sprintf("the API server refused %s: %s", object, Truncate(err.Error(), maxQuotedBytes))))
+	if d.RequeueAfter == 0 || d.RequeueAfter > missingRecheckInterval {
+		d.RequeueAfter = missingRecheckInterval
+	}
+}
+
+// SetNamespaceMissing replaces the state: the namespace of the image does not exist.
+func (d *Decision) SetNamespaceMissing(vm *v1alpha1.VirtualMachine, now time.Time, reason v1alpha1.Reason, object string, err error) {
+	d.SetRefused(vm.Generation, now, reason, object, err)
+	if settling, recheck := SettlingRecheck(vm, now); settling {
+		d.overrideState(vm.Generation, now, provisioningState(reason, d.Status.Message))
+		d.RequeueAfter = min(d.RequeueAfter, recheck)
+	}
+}
+
+// SetRequestFailed replaces the state: creating object failed for a reason that may pass by
+// itself, such as an unavailable webhook, a quota conflict or a timeout. The message stays
+// the same while errors differ in numbers only: every status write triggers a reconcile.
+func (d *Decision) SetRequestFailed(generation int64, now time.Time, object string, err error) {
+	message := fmt.Sprintf("creating or updating %s failed and is retried: %s", object, Truncate(stableErrorText(err), maxQuotedBytes))
+	if c := meta.FindStatusCondition(d.previousConditions, v1alpha1.ConditionReady); c != nil && c.Reason == string(v1alpha1.ReasonRequestFailed) && differOnlyInNumbers(c.Message, message) {
+		message = c.Message
+	}
+	d.overrideState(generation, now, provisioningState(v1alpha1.ReasonRequestFailed, message))
+}
+
+// stableErrorText cuts what differs at each retry: how the connection to a webhook failed.
+func stableErrorText(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return "the API server did not answer"
+	}
+	text := status.Status().Message
+	for _, verb := range []string{"Post", "Get", "Put", "Patch", "Delete"} {
+		text, _, _ = strings.Cut(text, ": "+verb+` "`)
+	}
+	if text == "" {
+		text = string(status.Status().Reason)
+	}
+	return text
+}
+
+var wordsWithDigits = regexp.MustCompile(`[\w-]*\d[\w-]*`)
+
+// differOnlyInNumbers ignores all words that contain a digit.
+func differOnlyInNumbers(a, b string) bool {
+	return wordsWithDigits.ReplaceAllString(a, "#") == wordsWithDigits.ReplaceAllString(b, "#")
+}
+
+// overrideState replaces the decided state after the request for it failed.
+func (d *Decision) overrideState(generation int64, now time.Time, state machineState) {
+	s := &decider{status: &d.Status, timestamp: metav1.NewTime(now.UTC().Truncate(time.Second))}
+	s.setPhase(generation, state)
+	if d.CreateRootDisk != nil {
+		d.Status.RootDisk = nil
+		s.setCondition(v1alpha1.ConditionRootDiskReady, false, v1alpha1.ReasonNotCreated, d.Status.Message)
+	}
+	if d.ApplyKubeVirtVM != nil && d.ApplyKubeVirtVM.GetResourceVersion() == "" {
+		s.setCondition(v1alpha1.ConditionMachineCreated, false, v1alpha1.ReasonNotCreated, d.Status.Message)
+	}
+	for i := range d.Status.Conditions { // a status that returns to the stored one has not changed
+		c := &d.Status.Conditions[i]
+		if previous := meta.FindStatusCondition(d.previousConditions, c.Type); previous != nil && previous.Status == c.Status {
+			c.LastTransitionTime = previous.LastTransitionTime
+		}
+	}
+}
+
+// Objects that are created together arrive in any order, as from a GitOps controller. While
+// a machine is younger than settlingPeriod, a missing Secret, image, namespace or network is
+// no failure.
+const (
+	settlingPeriod          = 15 * time.Second
+	settlingRecheckInterval = 3 * time.Second
+)
+
+// SettlingRecheck reports whether a machine is younger than the settling period, and when
+// to decide again if so.
+func SettlingRecheck(vm *v1alpha1.VirtualMachine, now time.Time) (settling bool, recheck time.Duration) {
+	left := settlingPeriod - now.Sub(vm.CreationTimestamp.Time)
+	return left > 0, max(0, min(left, settlingRecheckInterval))
+}
+
+// missingDependency returns the state for an object that others have to create.
+func (d *decider) missingDependency(reason v1alpha1.Reason, message string) machineState {
+	if settling, recheck := SettlingRecheck(d.VM, d.Now); settling {
+		d.requeueWithin(recheck)
+		return provisioningState(reason, message)
+	}
+	return failedState(reason, message)
+}

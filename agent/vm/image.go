@@ -1,0 +1,87 @@
+package vm
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// evaluateImage sets status.image and imageState for the image that the spec names, and has
+// a missing one created.
+func (d *decider) evaluateImage() {
+	d.status.Image = nil
+	name := d.VM.ImageNamespacedName()
+	img := d.Image
+	if img == nil {
+		d.handleMissingImage(name)
+		return
+	}
+	d.status.Image = &v1alpha1.MachineImage{Phase: img.Status.Phase, Reason: img.Status.Reason}
+	if !d.hasClonedRootDisk() { // otherwise each step of an import would write every machine
+		d.status.Image.Progress, d.status.Image.QueuePosition = img.Status.Progress, img.Status.QueuePosition
+	}
+	switch {
+	case isBeingDeleted(img):
+		d.imageState = provisioningState(v1alpha1.ReasonImageDeleting, fmt.Sprintf("VMDiskImage %s is being deleted; this machine continues once it is recreated%s", name, d.recreationHint()))
+	case img.Status.Serving != nil:
+		d.imageState = machineState{v1alpha1.MachineReady, v1alpha1.ReasonReady, fmt.Sprintf("VMDiskImage %s is ready", name)}
+	case img.Status.Phase == v1alpha1.PhaseFailed:
+		d.imageState = failedState(v1alpha1.ReasonImageFailed, fmt.Sprintf("VMDiskImage %s failed: %s: %s", name, img.Status.Reason, img.Status.Message))
+	default:
+		d.imageState = provisioningState(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("waiting for VMDiskImage %s: %s", name, describeImageProgress(img)))
+	}
+}
+
+func (d *decider) handleMissingImage(name types.NamespacedName) {
+	switch {
+	case d.hasClonedRootDisk() && !d.deployIgnored(): // otherwise whole clusters would download images that no machine needs
+		d.imageState = provisioningState(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist; the machine has its root disk and does not need it", name))
+	case !d.mayCreateImage():
+		d.imageState = d.missingDependency(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist: create it, or set spec.vmDiskImageTemplate and imageMode %s", name, v1alpha1.ImageModeCreate))
+	case !d.Live:
+		d.decision.NeedsLive = true
+	default:
+		d.imageState = provisioningState(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("VMDiskImage %s is being created from the template", name))
+		d.decision.CreateImage = &v1alpha1.VMDiskImage{
+			TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "VMDiskImage"},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: name.Namespace, Name: name.Name,
+				Annotations: map[string]string{v1alpha1.AnnotationCreatedFor: d.VM.Namespace + "/" + d.VM.Name},
+			},
+			Spec: *d.VM.Spec.VMDiskImageTemplate.DeepCopy(),
+		}
+	}
+}
+
+func (d *decider) mayCreateImage() bool {
+	return d.VM.Spec.VMDiskImageTemplate != nil && d.VM.Spec.ImageMode != v1alpha1.ImageModeFail
+}
+
+func (d *decider) recreationHint() string {
+	if d.mayCreateImage() {
+		return " from spec.vmDiskImageTemplate"
+	}
+	return ""
+}
+
+func describeImageProgress(img *v1alpha1.VMDiskImage) string {
+	if img.Status.Phase == "" {
+		return "it was just created"
+	}
+	text := fmt.Sprintf("%s, %s", img.Status.Phase, img.Status.Reason)
+	if p := img.Status.Progress; img.Status.Phase == v1alpha1.PhaseSyncing && p != "" && p != "N/A" {
+		text += " " + p
+	}
+	if img.Status.Message != "" {
+		text += ": " + img.Status.Message
+	}
+	return text
+}
+
+// isBeingDeleted: the image can no longer be acquired.
+func isBeingDeleted(img *v1alpha1.VMDiskImage) bool {
+	return img.Status.Phase == v1alpha1.PhaseDeleting || img.Status.TearDown
+}

@@ -1,0 +1,57 @@
+package vm
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// waitForLeftover blocks on an object of a former machine with this name. An owned one is
+// garbage-collected; one that was orphaned or restored from a backup needs a person.
+func (d *decider) waitForLeftover(kind string, o metav1.Object) {
+	if d.isBeingRemoved(o) {
+		d.setBlocker(provisioningState(v1alpha1.ReasonNameTaken, fmt.Sprintf("%s %s of a former machine of this name still exists: waiting until it is removed", kind, o.GetName())))
+		d.requeueWithin(d.leftoverRecheckInterval(o))
+		return
+	}
+	dataLoss, resource := "", "secret"
+	switch kind {
+	case "DataVolume", "PersistentVolumeClaim":
+		dataLoss, resource = " (this loses what the guest has written)", "datavolume,persistentvolumeclaim"
+	case "KubeVirt VirtualMachine":
+		resource = "virtualmachines.kubevirt.io"
+	}
+	d.setBlocker(failedState(v1alpha1.ReasonNameTaken, fmt.Sprintf("%s %s belongs to a former machine of this name and has no owner that removes it. Delete it%s, or let this machine take it over: kubectl -n %s label %s %s %s=%s --overwrite",
+		kind, o.GetName(), dataLoss, d.VM.Namespace, resource, o.GetName(), v1alpha1.LabelMachineUID, d.VM.UID)))
+	d.requeueWithin(missingRecheckInterval)
+}
+
+// isBeingRemoved reports whether an object of a former machine is going to be removed
+// without the agent.
+func (d *decider) isBeingRemoved(o metav1.Object) bool {
+	if o.GetDeletionTimestamp() != nil {
+		return true
+	}
+	for _, owner := range o.GetOwnerReferences() {
+		switch owner.Kind {
+		case "VirtualMachine":
+			return true
+		case "DataVolume":
+			return d.RootDisk == nil || !d.ownsObject(d.RootDisk) || d.RootDisk.DeletionTimestamp != nil
+		}
+	}
+	return false
+}
+
+// leftoverRecheckInterval grows with the wait: events of the object map to the former
+// machine only. The wait began when this machine was created or the object was deleted.
+func (d *decider) leftoverRecheckInterval(o metav1.Object) time.Duration {
+	since := d.VM.CreationTimestamp.Time
+	if deleted := o.GetDeletionTimestamp(); deleted != nil && deleted.After(since) {
+		since = deleted.Time
+	}
+	return min(max(d.Now.Sub(since)/10, time.Second), missingRecheckInterval)
+}

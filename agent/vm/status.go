@@ -1,0 +1,247 @@
+package vm
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// writeStatus sets phase, reason, message and every condition, at each decision.
+func (d *decider) writeStatus() {
+	d.status.ObservedGeneration = d.VM.Generation
+	d.status.PrintableStatus = d.printableStatus()
+	if d.KubeVirtVM != nil && d.ownsObject(d.KubeVirtVM) {
+		run, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "spec", "runStrategy")
+		switch run {
+		case "Always", "RerunOnFailure", "Manual", "Halted", "Once": // KubeVirt has others that spec.runStrategy does not accept
+			d.status.RunStrategy = v1alpha1.RunStrategy(run)
+		}
+	}
+	if d.decision.StoreStatusFirst {
+		d.setBlocker(provisioningState(v1alpha1.ReasonAcquiringImage, "the machine is about to acquire the image"))
+	}
+	d.setPhase(d.VM.Generation, *d.blocker)
+
+	d.reportImageAcquired()
+	d.reportRootDiskReady()
+	created := d.KubeVirtVM != nil && d.ownsObject(d.KubeVirtVM) && d.KubeVirtVM.GetDeletionTimestamp() == nil
+	if created || d.decision.ApplyKubeVirtVM != nil {
+		d.setCondition(v1alpha1.ConditionMachineCreated, true, v1alpha1.ReasonCreated, "KubeVirt VirtualMachine "+d.VM.Name)
+	} else {
+		d.setCondition(v1alpha1.ConditionMachineCreated, false, v1alpha1.ReasonNotCreated, d.blocker.message)
+	}
+	d.reportRestartRequired(created)
+	d.reportAdjustments()
+	d.reportImageDifferences()
+	d.reportPlainTextPasswords()
+}
+
+// setPhase sets phase, reason and message, and conditions Ready, Reconciling and Stalled.
+func (d *decider) setPhase(generation int64, state machineState) {
+	d.status.Phase, d.status.Reason, d.status.Message = state.phase, state.reason, Truncate(state.message, maxMessageBytes)
+	d.generation = generation
+	d.setCondition(v1alpha1.ConditionReady, state.phase == v1alpha1.MachineReady, string(state.reason), state.message)
+	d.setCondition(v1alpha1.ConditionReconciling, state.phase == v1alpha1.MachineProvisioning, string(state.reason), state.message)
+	d.setCondition(v1alpha1.ConditionStalled, state.phase == v1alpha1.MachineFailed, string(state.reason), state.message)
+}
+
+func (d *decider) setCondition(t string, holds bool, reason, message string) {
+	status := metav1.ConditionFalse
+	if holds {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
+		Type: t, Status: status, Reason: reason, Message: Truncate(message, maxMessageBytes),
+		ObservedGeneration: d.generation, LastTransitionTime: d.timestamp,
+	})
+}
+
+func (d *decider) reportImageAcquired() {
+	acquired := (d.status.Pinned != nil && d.status.Pinned.AcquiredAt != nil) || (d.deployIgnored() && d.imageState.phase == v1alpha1.MachineReady)
+	reason, message := v1alpha1.ReasonNotAcquired, d.imageState.message
+	if p := d.status.Pinned; acquired && p != nil {
+		reason, message = v1alpha1.ReasonAcquired, fmt.Sprintf("the root disk is of VMDiskImage %s/%s, revision %s", p.Namespace, p.Name, p.Revision)
+		switch {
+		case d.foreignDiskNote != "":
+			message = fmt.Sprintf("VMDiskImage %s/%s, revision %s, is held, but the root disk was cloned from another source", p.Namespace, p.Name, p.Revision)
+		case d.Pinned == nil && d.hasClonedRootDisk():
+			message += "; that image no longer exists, and the machine does not need it"
+		}
+	} else if acquired {
+		reason = v1alpha1.ReasonAcquired
+	}
+	d.setCondition(v1alpha1.ConditionImageAcquired, acquired, reason, message)
+}
+
+func (d *decider) reportRootDiskReady() {
+	disk := d.status.RootDisk
+	switch {
+	case d.lostDiskMessage != "":
+		d.setCondition(v1alpha1.ConditionRootDiskReady, false, string(v1alpha1.ReasonRootDiskFailed), d.lostDiskMessage)
+	case disk != nil && disk.Ready:
+		d.setCondition(v1alpha1.ConditionRootDiskReady, true, v1alpha1.ReasonCloned, fmt.Sprintf("DataVolume %s has %s", disk.DataVolume, disk.Size.String()))
+	case disk != nil:
+		d.setCondition(v1alpha1.ConditionRootDiskReady, false, string(v1alpha1.ReasonCloningRootDisk), "the root disk is being cloned")
+	default:
+		d.setCondition(v1alpha1.ConditionRootDiskReady, false, v1alpha1.ReasonNotCreated, "there is no root disk yet")
+	}
+}
+
+// reportRestartRequired sets condition RestartRequired: True where a restart would change the
+// machine.
+func (d *decider) reportRestartRequired(created bool) {
+	setUpToDate := func(message string) {
+		d.setCondition(v1alpha1.ConditionRestartRequired, false, v1alpha1.ReasonUpToDate, message)
+	}
+	kubeVirtMessage := ""
+	if created && d.instanceIsRunning() { // KubeVirt clears its condition only at the next start
+		kubeVirtMessage = d.kubeVirtRestartMessage()
+	}
+	switch {
+	case d.changeNeedsRestart:
+		d.setCondition(v1alpha1.ConditionRestartRequired, true, v1alpha1.ReasonSpecChanged, fmt.Sprintf("the spec changed while the machine runs: restart it to apply the change (virtctl restart %s)", d.VM.Name))
+	case kubeVirtMessage != "":
+		d.setCondition(v1alpha1.ConditionRestartRequired, true, v1alpha1.ReasonSpecChanged, fmt.Sprintf("KubeVirt requires a restart of the machine (virtctl restart %s): %s", d.VM.Name, kubeVirtMessage))
+	case d.renderingChanged:
+		setUpToDate("the machine runs as the spec says; what this version of the agent renders differently applies at the next start")
+	case d.comparedWithSpec:
+		setUpToDate("the KubeVirt VirtualMachine matches the spec")
+	case created && d.VM.Spec.IgnoreOnDeploy:
+		setUpToDate("unknown while spec.ignoreOnDeploy is true: the KubeVirt VirtualMachine is left as it is")
+	case created && d.specError != nil:
+		setUpToDate("unknown while the spec is invalid: the KubeVirt VirtualMachine is left as it is")
+	case created:
+		setUpToDate("unknown yet: " + d.blocker.message)
+	default:
+		setUpToDate("there is no KubeVirt VirtualMachine to restart")
+	}
+}
+
+// kubeVirtRestartMessage returns why KubeVirt requires a restart; empty if it does not.
+func (d *decider) kubeVirtRestartMessage() string {
+	holds, message := d.kubeVirtCondition(kubevirtv1.VirtualMachineRestartRequired)
+	if !holds {
+		return ""
+	}
+	return Truncate(cmp.Or(message, "it gives no reason"), maxQuotedBytes)
+}
+
+// reportAdjustments sets condition SpecAdjusted: True where the machine deviates from its spec.
+func (d *decider) reportAdjustments() {
+	adjusted := append([]string(nil), d.guestConfig.Adjusted...)
+	if img := d.cloneSourceImage(); img != nil {
+		if _, sentence := kubevirt.RootDiskSize(d.VM, img); sentence != "" {
+			adjusted = append(adjusted, sentence)
+		}
+	}
+	if d.foreignDiskNote != "" {
+		adjusted = append(adjusted, d.foreignDiskNote)
+	} else if p := d.status.Pinned; p != nil && d.status.RootDisk != nil && d.status.RootDisk.Ready {
+		if named := d.VM.ImageNamespacedName(); named != (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}) {
+			adjusted = append(adjusted, fmt.Sprintf("the root disk was cloned from VMDiskImage %s/%s and stays: VMDiskImage %s is for a new disk (delete DataVolume %s to have one cloned; this loses what the guest has written)",
+				p.Namespace, p.Name, named, d.status.RootDisk.DataVolume))
+		}
+	}
+	if d.status.RootDisk != nil && d.status.RootDisk.Ready && d.VM.Spec.Resources != nil && d.VM.Spec.Resources.DiskSize != nil &&
+		d.status.RootDisk.Size.Cmp(*d.VM.Spec.Resources.DiskSize) < 0 {
+		adjusted = append(adjusted, fmt.Sprintf("the root disk has %s and is not grown to resources.diskSize: expand PersistentVolumeClaim %s where its StorageClass allows that", d.status.RootDisk.Size.String(), d.status.RootDisk.DataVolume))
+	}
+	adjusted = append(adjusted, d.unappliedChanges()...)
+	if len(adjusted) == 0 {
+		d.setCondition(v1alpha1.ConditionSpecAdjusted, false, v1alpha1.ReasonAsSpecified, "the machine matches its spec")
+		return
+	}
+	d.setCondition(v1alpha1.ConditionSpecAdjusted, true, v1alpha1.ReasonAdjusted, strings.Join(adjusted, "; "))
+}
+
+// unappliedChanges returns what an existing KubeVirt VirtualMachine does not get of the spec.
+func (d *decider) unappliedChanges() (sentences []string) {
+	if d.KubeVirtVM == nil || !d.ownsObject(d.KubeVirtVM) {
+		return nil
+	}
+	if claim := kubevirt.RestoredClaim(d.KubeVirtVM); claim != "" {
+		sentences = append(sentences, fmt.Sprintf("KubeVirt has restored a snapshot: the root disk is PersistentVolumeClaim %s and is kept (remove annotation restore.kubevirt.io/lastRestoreUID from the KubeVirt VirtualMachine to return to DataVolume %s)",
+			claim, kubevirt.RootDiskName(d.VM)))
+	}
+	if d.MissingSecret != "" {
+		sentences = append(sentences, d.MissingSecret+"; until then the cloud-init data stays as it was")
+	}
+	if d.guestConfigOutdated {
+		sentences = append(sentences, fmt.Sprintf("name, users, interfaces or cloudInit have changed since the guest's first boot, and cloud-init applies them only then: make the change in the guest too (remove annotation %s from the KubeVirt VirtualMachine when that is done)", v1alpha1.AnnotationAppliedGuest))
+	}
+	return sentences
+}
+
+// reportImageDifferences sets condition ImageDiffers: True where the existing image differs
+// from the template. The existing one is used.
+func (d *decider) reportImageDifferences() {
+	t := d.VM.Spec.VMDiskImageTemplate
+	if t == nil || d.Image == nil {
+		d.setCondition(v1alpha1.ConditionImageDiffers, false, v1alpha1.ReasonNoTemplate, "there is no template, or no image to compare it with")
+		return
+	}
+	fields := differingFields(t, &d.Image.Spec)
+	if len(fields) == 0 {
+		d.setCondition(v1alpha1.ConditionImageDiffers, false, v1alpha1.ReasonSameAsImage, "the image matches the template")
+		return
+	}
+	d.setCondition(v1alpha1.ConditionImageDiffers, true, v1alpha1.ReasonDiffersFromTemplate, fmt.Sprintf("VMDiskImage %s already existed and is used as it is; the template has another %s", d.VM.ImageNamespacedName(), strings.Join(fields, ", ")))
+}
+
+func differingFields(t, img *v1alpha1.VMDiskImageSpec) []string {
+	var fields []string
+	for _, f := range []struct {
+		name string
+		same bool
+	}{
+		{"url", t.URL == img.URL},
+		{"sourceType", t.SourceType == img.SourceType},
+		{"checksum", t.Checksum == img.Checksum},
+		{"diskSize", t.DiskSize.Cmp(img.DiskSize) == 0},
+		{"storageClass", t.StorageClass == img.StorageClass},
+		{"snapshotClass", t.SnapshotClass == img.SnapshotClass},
+		{"secretRef", t.SecretRef == img.SecretRef},
+		{"certConfigMap", t.CertConfigMap == img.CertConfigMap},
+	} {
+		if !f.same {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
+}
+
+func (d *decider) reportPlainTextPasswords() {
+	var names []string
+	for i := range d.VM.Spec.Users {
+		if d.VM.Spec.Users[i].PlainTextPasswd != "" {
+			names = append(names, d.VM.Spec.Users[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		d.setCondition(v1alpha1.ConditionPlainTextPassword, false, v1alpha1.ReasonNoPasswordInSpec, "the spec contains no password")
+		return
+	}
+	d.setCondition(v1alpha1.ConditionPlainTextPassword, true, v1alpha1.ReasonPasswordInSpec, fmt.Sprintf("whoever may read this VirtualMachine can read the password of %s: use passwordSecretRef", strings.Join(names, ", ")))
+}
+
+// NewlyTrue returns a condition that became True, or True with another message; nil
+// otherwise.
+func NewlyTrue(before, after []metav1.Condition, t string) *metav1.Condition {
+	c := meta.FindStatusCondition(after, t)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return nil
+	}
+	if previous := meta.FindStatusCondition(before, t); previous != nil && previous.Status == c.Status && previous.Message == c.Message {
+		return nil
+	}
+	return c
+}

@@ -1,0 +1,88 @@
+package health
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/rest"
+)
+
+// accessReviewServer is an API server that knows of nothing but rights.
+type accessReviewServer struct {
+	*httptest.Server
+	lacks, asked atomic.Int32
+	fails        atomic.Bool
+	delay        atomic.Int64
+}
+
+func newAccessReviewServer(t *testing.T) *accessReviewServer {
+	r := &accessReviewServer{}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if request.Method == http.MethodGet {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		r.asked.Add(1)
+		<-time.After(time.Duration(r.delay.Load()))
+		if r.fails.Load() {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		review := authorizationv1.SelfSubjectAccessReview{}
+		_ = json.NewDecoder(request.Body).Decode(&review)
+		review.Status.Allowed = r.lacks.Load() == 0
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *accessReviewServer) restConfig() *rest.Config {
+	return &rest.Config{Host: r.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+}
+
+var requiredPermissions = []Permission{{Group: "g.io", Resource: "a", Verb: "list"}}
+
+func TestWaitForPermissions(t *testing.T) {
+	r := newAccessReviewServer(t)
+	require.NoError(t, WaitForPermissions(t.Context(), r.restConfig(), requiredPermissions, "ot-agent"))
+	r.fails.Store(true)
+	require.NoError(t, WaitForPermissions(t.Context(), r.restConfig(), requiredPermissions, "ot-agent"), "where nobody may ask, nothing is known")
+	r.fails.Store(false)
+	r.lacks.Store(1)
+	// The answer comes when the time is over that was to be waited.
+	r.delay.Store(int64(100 * time.Millisecond))
+	require.ErrorContains(t, waitForPermissions(t.Context(), r.restConfig(), requiredPermissions, "ot-agent", 20*time.Millisecond), "its account lacks permissions: list a.g.io")
+}
+
+// A right that is taken away is told of as soon as something is refused, and nothing is
+// asked before.
+func TestPermissionWatch(t *testing.T) {
+	r := newAccessReviewServer(t)
+	w := NewPermissionWatch(r.restConfig(), requiredPermissions, "ot-agent")
+	changed := make(chan struct{}, 1)
+	w.OnChange = func() { changed <- struct{}{} }
+	go func() { _ = w.Start(t.Context()) }()
+	require.NoError(t, w.Check(nil))
+	assert.Zero(t, r.asked.Load())
+
+	r.lacks.Store(1)
+	c := http.Client{Transport: w.WrapTransport(http.DefaultTransport)}
+	response, err := c.Get(r.URL)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	select {
+	case <-changed:
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "nobody was told")
+	}
+	require.ErrorContains(t, w.Check(nil), "lacks permissions: list a.g.io")
+}

@@ -1,0 +1,132 @@
+package hubclient
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// FailureKind is why a request to an API server failed.
+type FailureKind uint8
+
+const (
+	// NetworkFailure: nothing answers.
+	NetworkFailure FailureKind = iota
+	// CertificateFailure: the server's certificate is not trusted.
+	CertificateFailure
+	// UnauthorizedFailure: the server refuses the credential.
+	UnauthorizedFailure
+	// ForbiddenFailure: the credential is valid but lacks a permission.
+	ForbiddenFailure
+	// ServerFailure: the server answers with another error.
+	ServerFailure
+)
+
+// ClassifyError returns the kind of an error and a message. The message is always the
+// same for the same cause, without times or local ports, because it goes into
+// conditions that are written when they change.
+func ClassifyError(err error) (FailureKind, string) {
+	if why := certificateMessage(err); why != "" {
+		return CertificateFailure, why
+	}
+	var status apierrors.APIStatus
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return UnauthorizedFailure, "its API server refuses the credential, which has expired or was revoked"
+	case apierrors.IsForbidden(err):
+		return ForbiddenFailure, "the credential lacks a permission: " + forbiddenMessage(err)
+	case errors.As(err, &status):
+		return ServerFailure, fmt.Sprintf("its API server answers with code %d %s", status.Status().Code, status.Status().Reason)
+	}
+	return NetworkFailure, networkMessage(err)
+}
+
+func certificateMessage(err error) string {
+	var (
+		invalid  x509.CertificateInvalidError
+		hostname x509.HostnameError
+		unknown  x509.UnknownAuthorityError
+		roots    x509.SystemRootsError
+		verify   *tls.CertificateVerificationError
+	)
+	switch {
+	case errors.As(err, &unknown):
+		return "the certificate of its API server is signed by an authority that is not in the kubeconfig"
+	case errors.As(err, &hostname):
+		return fmt.Sprintf("the certificate of its API server is not for %s", hostname.Host)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "the certificate of its API server has expired or is not valid yet"
+	case errors.As(err, &invalid), errors.As(err, &roots), errors.As(err, &verify):
+		return "the certificate of its API server cannot be verified"
+	}
+	return ""
+}
+
+func forbiddenMessage(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Message != "" {
+		return status.Status().Message
+	}
+	return "it may not read the mailbox"
+}
+
+func networkMessage(err error) string {
+	var (
+		timeout interface{ Timeout() bool }
+		dns     *net.DNSError
+		record  tls.RecordHeaderError
+	)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the connection is refused"
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return fmt.Sprintf("the host name %s does not resolve", dns.Name)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "it does not answer in time"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return "there is no route to it"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE):
+		return "the connection breaks"
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
+		return "the server does not speak TLS"
+	}
+	return "it cannot be reached: " + innermostError(err)
+}
+
+// innermostError returns the text of the innermost error; outer errors contain local
+// ports.
+func innermostError(err error) string {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			break
+		}
+		err = next
+	}
+	return TruncateText(err.Error(), 256)
+}
+
+// TruncateText limits a text to most bytes, plus an ellipsis if it was longer.
+func TruncateText(text string, most int) string {
+	text = strings.ToValidUTF8(text, "")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}
+
+// IsObjectNotFound reports whether an object does not exist on an API server that
+// serves its kind.
+func IsObjectNotFound(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}

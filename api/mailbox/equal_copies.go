@@ -1,0 +1,140 @@
+package mailbox
+
+import (
+	"maps"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// EqualCopies remembers which copies were found or made equal to which source. The zero
+// value is ready to use; nil remembers nothing. It is safe for concurrent use.
+type EqualCopies struct {
+	mu    sync.Mutex
+	pairs map[copyKey]copyPair
+	// agentBoot is the boot ID of the agent that reads plan and grant.
+	agentBoot string
+	// droppedByKind has the dropped fields of plan and grant.
+	droppedByKind map[string]droppedRecord
+}
+
+// droppedRecord lists the fields that a source has and its written copy lacks.
+type droppedRecord struct {
+	source, target objectVersion
+	fields         []string
+}
+
+type copyKey struct{ kind, name string }
+
+type copyPair struct {
+	source, target objectVersion
+	// cluster and sequence of both objects, for reports.
+	cluster  types.UID
+	sequence int64
+}
+
+// objectVersion identifies one state of one object. The UID differs between clusters;
+// the generation detects most cases where a restored cluster reuses a resourceVersion.
+type objectVersion struct {
+	uid             types.UID
+	resourceVersion string
+	generation      int64
+}
+
+func versionOf(o metav1.Object) objectVersion {
+	return objectVersion{uid: o.GetUID(), resourceVersion: o.GetResourceVersion(), generation: o.GetGeneration()}
+}
+
+func (e *EqualCopies) recordEqual(kind string, source, target metav1.Object) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.pairs == nil {
+		e.pairs = map[copyKey]copyPair{}
+	}
+	pair := copyPair{source: versionOf(source), target: versionOf(target)}
+	if report, ok := source.(*v1alpha1.ClusterReport); ok {
+		pair.cluster, pair.sequence = report.ClusterUID, report.Sequence
+	}
+	e.pairs[copyKey{kind, source.GetName()}] = pair
+}
+
+func (e *EqualCopies) isEqual(kind string, source, target metav1.Object) bool {
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	pair, ok := e.pairs[copyKey{kind, source.GetName()}]
+	return ok && pair.source == versionOf(source) && pair.target == versionOf(target)
+}
+
+// resetForBoot forgets plan and grant when the agent was restarted: its chart may have
+// upgraded the CustomResourceDefinitions, so fields that were dropped before must be
+// written again.
+func (e *EqualCopies) resetForBoot(boot string) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.agentBoot == boot {
+		return
+	}
+	e.agentBoot, e.droppedByKind = boot, nil
+	maps.DeleteFunc(e.pairs, func(key copyKey, _ copyPair) bool { return key.kind == planKind.name || key.kind == grantKind.name })
+}
+
+// droppedFields calls compute once per state of source and copy, and returns the fields
+// that the copy lacks.
+func (e *EqualCopies) droppedFields(kind string, source, target metav1.Object, compute func() ([]string, error)) ([]string, error) {
+	if e == nil {
+		return nil, nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	record := droppedRecord{source: versionOf(source), target: versionOf(target)}
+	if known, ok := e.droppedByKind[kind]; ok && known.source == record.source && known.target == record.target {
+		return known.fields, nil
+	}
+	var err error
+	if record.fields, err = compute(); err != nil {
+		return nil, err
+	}
+	if e.droppedByKind == nil {
+		e.droppedByKind = map[string]droppedRecord{}
+	}
+	e.droppedByKind[kind] = record
+	return record.fields, nil
+}
+
+// outdatedCopy returns the copy of a report, without root and page, if it is known to
+// be older than its source without reading it: it has not changed since it was equal to
+// an older source. Otherwise nil.
+func (e *EqualCopies) outdatedCopy(source *v1alpha1.ClusterReport, copied *metav1.PartialObjectMetadata) *v1alpha1.ClusterReport {
+	if e == nil || copied == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	pair, ok := e.pairs[copyKey{reportKind.name, source.Name}]
+	if !ok || pair.target != versionOf(copied) || pair.cluster != source.ClusterUID || pair.sequence >= source.Sequence {
+		return nil
+	}
+	return &v1alpha1.ClusterReport{ObjectMeta: copied.DeepCopy().ObjectMeta, ClusterUID: pair.cluster, Sequence: pair.sequence}
+}
+
+// forgetExcept forgets all names of a kind except those for which kept returns true.
+func (e *EqualCopies) forgetExcept(kind string, kept func(name string) bool) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.pairs, func(key copyKey, _ copyPair) bool { return key.kind == kind && !kept(key.name) })
+}

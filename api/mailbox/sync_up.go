@@ -1,0 +1,242 @@
+package mailbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// SyncUp copies the report to the hub: first the pages that the root lists, then the
+// root; then it deletes the hub's pages that the root does not list. known is the
+// member's cluster UID on the hub; if empty, any cluster is accepted unless the hub's
+// copy is from another. A caller with an outdated known may copy the report of the
+// previous cluster; the next sync with the right one replaces it.
+//
+// A listed page that is missing in the member is skipped. A page that the hub's API
+// server refuses is skipped too, and its error is returned after the root is copied.
+//
+// Errors are as for SyncDown.
+func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
+	source, err := r.readReport(ctx, r.Member.Cached)
+	if err != nil || source.root == nil {
+		return UpResult{ReportMissing: err == nil}, err
+	}
+	copies, err := r.listCopies(ctx)
+	if err != nil {
+		return UpResult{}, err
+	}
+	root, next, err := r.decideRootCopy(ctx, &source, copies, known)
+	switch {
+	case err != nil:
+		return UpResult{}, err
+	case source.root == nil:
+		return UpResult{ReportMissing: true}, nil
+	case next == otherCluster:
+		return UpResult{OtherCluster: source.root.ClusterUID}, nil
+	case next == copyIsNewer:
+		return UpResult{ReportOlder: true, RootSequence: root.Sequence}, nil
+	}
+
+	var result UpResult
+	var refusals []error
+	for _, ref := range source.root.Root.Pages {
+		written, err := r.syncPage(ctx, source, ref.Name, copies)
+		if written {
+			result.Written++
+		}
+		if isRefused(err) {
+			refusals = append(refusals, err)
+		} else if err != nil {
+			return result, err
+		}
+	}
+	if next == overwriteCopy {
+		written, err := writeCopy(ctx, reportKind, r.Hub, onHub, source.root, root, root.ResourceVersion != "")
+		if err != nil {
+			return result, errors.Join(append([]error{err}, refusals...)...)
+		}
+		r.Copies.recordEqual(reportKind.name, source.root, written)
+		result.Written++
+	}
+	result.RootSequence = source.root.Sequence
+	deleted, err := r.deleteUnlistedPages(ctx, source, copies)
+	result.Written += deleted
+	if err != nil {
+		return result, errors.Join(append([]error{err}, refusals...)...)
+	}
+	return result, errors.Join(refusals...)
+}
+
+// memberReport is a member's report at one point in time.
+type memberReport struct {
+	root  *v1alpha1.ClusterReport
+	pages map[string]*v1alpha1.ClusterReport
+}
+
+// readReport reads root and pages. The objects may be shared with a cache and must not
+// be changed.
+func (r Relay) readReport(ctx context.Context, from client.Reader) (memberReport, error) {
+	var list v1alpha1.ClusterReportList
+	if err := from.List(ctx, &list, client.InNamespace(r.Member.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return memberReport{}, fmt.Errorf("listing ClusterReports in %s %s%s: %w", r.Member.Namespace, inMember, missingKindHint(err, inMember), err)
+	}
+	found := memberReport{pages: map[string]*v1alpha1.ClusterReport{}}
+	for i := range list.Items {
+		item := &list.Items[i]
+		switch {
+		case item.Name == v1alpha1.MailboxName && item.Root != nil:
+			found.root = item
+		case item.Page != nil:
+			found.pages[item.Name] = item
+		}
+	}
+	return found, nil
+}
+
+// listCopies returns the metadata of the hub's copies by name.
+func (r Relay) listCopies(ctx context.Context) (map[string]*metav1.PartialObjectMetadata, error) {
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReportList"))
+	if err := r.Hub.Live.List(ctx, &list, client.InNamespace(r.Hub.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing ClusterReports in %s %s%s: %w", r.Hub.Namespace, onHub, missingKindHint(err, onHub), err)
+	}
+	copies := map[string]*metav1.PartialObjectMetadata{}
+	for i := range list.Items {
+		copies[list.Items[i].Name] = &list.Items[i]
+	}
+	return copies, nil
+}
+
+// decideRootCopy reads the hub's copy of the root, unless it is known to be equal, and
+// decides about it. If the source is read again and has changed, *source becomes the
+// whole report of that time.
+func (r Relay) decideRootCopy(ctx context.Context, source *memberReport, copies map[string]*metav1.PartialObjectMetadata, known types.UID) (*v1alpha1.ClusterReport, syncAction, error) {
+	const name = v1alpha1.MailboxName
+	target, exists, read := reportKind.newObject(), false, false
+	diff := comparison{exists: true, equal: true}
+	if copied := copies[name]; copied == nil || !r.Copies.isEqual(reportKind.name, source.root, copied) {
+		var err error
+		if target, exists, read, err = r.readCopy(ctx, source.root, copied); err != nil {
+			return nil, keepCopy, err
+		}
+		diff = reportKind.compareObjects(source.root, target, exists, r.Copies)
+	}
+	next := decideRoot(diff, known, source.root.ClusterUID)
+	if next == keepCopy && exists {
+		r.Copies.recordEqual(reportKind.name, source.root, target)
+	}
+	if next != rereadSource {
+		return target, next, nil
+	}
+	if !read {
+		var err error
+		if target, exists, err = readObject(ctx, r.Hub.Live, reportKind, r.Hub, onHub, name); err != nil {
+			return nil, keepCopy, err
+		}
+	}
+	live, found, err := readObject(ctx, r.Member.Live, reportKind, r.Member, inMember, name)
+	if err != nil {
+		return nil, keepCopy, err
+	}
+	if !found || versionOf(live) != versionOf(source.root) {
+		if *source, err = r.readReport(ctx, r.Member.Live); err != nil || source.root == nil {
+			return nil, keepCopy, err
+		}
+	}
+	diff = reportKind.compareObjects(source.root, target, exists, r.Copies)
+	diff.sourceLive = true
+	return target, decideRoot(diff, known, source.root.ClusterUID), nil
+}
+
+// readCopy returns the hub's copy of a source. If the copy is known to be older, it is
+// not read and has neither root nor page.
+func (r Relay) readCopy(ctx context.Context, source *v1alpha1.ClusterReport, copied *metav1.PartialObjectMetadata) (target *v1alpha1.ClusterReport, exists, read bool, err error) {
+	if target := r.Copies.outdatedCopy(source, copied); target != nil {
+		return target, true, false, nil
+	}
+	target, exists, err = readObject(ctx, r.Hub.Live, reportKind, r.Hub, onHub, source.Name)
+	return target, exists, true, err
+}
+
+// syncPage copies one page. A page that does not exist, or is from another cluster than
+// the root, is skipped.
+func (r Relay) syncPage(ctx context.Context, source memberReport, name string, copies map[string]*metav1.PartialObjectMetadata) (written bool, err error) {
+	page := source.pages[name]
+	if page == nil || page.ClusterUID != source.root.ClusterUID {
+		return false, nil
+	}
+	if copied := copies[name]; copied != nil && r.Copies.isEqual(reportKind.name, page, copied) {
+		return false, nil
+	}
+	target, exists, _, err := r.readCopy(ctx, page, copies[name])
+	if err != nil {
+		return false, err
+	}
+	diff := reportKind.compareObjects(page, target, exists, r.Copies)
+	next := decidePage(diff)
+	if next == rereadSource {
+		var found bool
+		page, found, err = readObject(ctx, r.Member.Live, reportKind, r.Member, inMember, name)
+		if err != nil || !found || page.Page == nil || page.ClusterUID != source.root.ClusterUID {
+			return false, err
+		}
+		diff = reportKind.compareObjects(page, target, exists, r.Copies)
+		diff.sourceLive = true
+		next = decidePage(diff)
+	}
+	if next == overwriteCopy {
+		if target, err = writeCopy(ctx, reportKind, r.Hub, onHub, page, target, exists); err != nil {
+			return false, err
+		}
+	}
+	r.Copies.recordEqual(reportKind.name, page, target)
+	return next == overwriteCopy, nil
+}
+
+// deleteUnlistedPages deletes the hub's pages that the root does not list, but only
+// while that root is the newest: another relay may be copying a newer report with such
+// a page.
+func (r Relay) deleteUnlistedPages(ctx context.Context, source memberReport, copies map[string]*metav1.PartialObjectMetadata) (deleted int, err error) {
+	listed := map[string]bool{v1alpha1.MailboxName: true}
+	for _, ref := range source.root.Root.Pages {
+		listed[ref.Name] = true
+	}
+	r.Copies.forgetExcept(reportKind.name, func(name string) bool { return listed[name] })
+	names := unlistedPages(slices.Sorted(maps.Keys(copies)), listed)
+	if len(names) == 0 {
+		return 0, nil
+	}
+	root, found, err := readObject(ctx, r.Member.Live, reportKind, r.Member, inMember, v1alpha1.MailboxName)
+	if err != nil || !found || versionOf(root) != versionOf(source.root) {
+		return 0, err
+	}
+	for _, name := range names {
+		copied := copies[name]
+		page := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: r.Hub.Namespace, Name: name}}
+		err := r.Hub.Live.Delete(ctx, page, client.Preconditions{UID: &copied.UID, ResourceVersion: ptr.To(copied.ResourceVersion)})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return deleted, fmt.Errorf("deleting page ClusterReport %s/%s on the hub, which the report no longer lists: %w", r.Hub.Namespace, name, err)
+		default:
+			deleted++
+		}
+	}
+	return deleted, nil
+}
+
+// isRefused reports whether the API server refuses this object itself, so that retrying
+// is useless.
+func isRefused(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
+}

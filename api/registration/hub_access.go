@@ -1,0 +1,76 @@
+package registration
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// HubAccess is what an agent needs to access its namespace on the hub.
+type HubAccess struct {
+	// Server is the URL of the hub's API server.
+	Server string
+	// CA bundle for the server's certificate; if empty, the system's is used.
+	CA []byte
+	// Namespace of the member on the hub.
+	Namespace string
+	Token     string
+}
+
+// contextName is the only context in the kubeconfigs written here.
+const contextName = "ot-hub"
+
+// MarshalKubeconfig returns the access as a kubeconfig.
+func (a HubAccess) MarshalKubeconfig() ([]byte, error) {
+	data, err := yaml.Marshal(clientcmdv1.Config{
+		Kind: "Config", APIVersion: "v1", CurrentContext: contextName,
+		Clusters:  []clientcmdv1.NamedCluster{{Name: contextName, Cluster: clientcmdv1.Cluster{Server: a.Server, CertificateAuthorityData: a.CA}}},
+		AuthInfos: []clientcmdv1.NamedAuthInfo{{Name: contextName, AuthInfo: clientcmdv1.AuthInfo{Token: a.Token}}},
+		Contexts: []clientcmdv1.NamedContext{{Name: contextName, Context: clientcmdv1.Context{
+			Cluster: contextName, AuthInfo: contextName, Namespace: a.Namespace,
+		}}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writing a kubeconfig: %w", err)
+	}
+	return data, nil
+}
+
+// ParseHubAccess reads the current context of a kubeconfig, and ignores everything
+// else: nothing is run, and no file is read.
+func ParseHubAccess(kubeconfig []byte) (HubAccess, error) {
+	var config clientcmdv1.Config
+	if err := yaml.Unmarshal(kubeconfig, &config); err != nil {
+		// What the reader says may hold what it could not read: a token, perhaps.
+		return HubAccess{}, errors.New("it is no kubeconfig: it cannot be read as YAML of that kind")
+	}
+	var a HubAccess
+	var cluster, user string
+	for _, c := range config.Contexts {
+		if c.Name == config.CurrentContext {
+			cluster, user, a.Namespace = c.Context.Cluster, c.Context.AuthInfo, c.Context.Namespace
+		}
+	}
+	for _, c := range config.Clusters {
+		if c.Name == cluster {
+			a.Server, a.CA = c.Cluster.Server, c.Cluster.CertificateAuthorityData
+		}
+	}
+	for _, u := range config.AuthInfos {
+		if u.Name == user {
+			a.Token = u.AuthInfo.Token
+		}
+	}
+	switch {
+	case !strings.HasPrefix(a.Server, "https://"):
+		return HubAccess{}, errors.New("the kubeconfig names no https server in its current-context")
+	case a.Namespace == "":
+		return HubAccess{}, errors.New("the kubeconfig names no namespace in its current-context")
+	case a.Token == "":
+		return HubAccess{}, errors.New("the kubeconfig has no token in its current-context")
+	}
+	return a, nil
+}

@@ -1,0 +1,98 @@
+package v1alpha1
+
+// Conditions of a MemberCluster, beside Ready.
+const (
+	// ConditionReachable: the hub talks to the member's API server.
+	ConditionReachable = "Reachable"
+	// ConditionAgentHealthy: the hub keeps receiving the agent's reports.
+	ConditionAgentHealthy = "AgentHealthy"
+	// ConditionIdentityConfirmed: the name still belongs to the same cluster.
+	ConditionIdentityConfirmed = "IdentityConfirmed"
+	// ConditionPolicyAcknowledged: the member's ledger was written under the newest
+	// plan.
+	ConditionPolicyAcknowledged = "PolicyAcknowledged"
+	// ConditionJoined: the agent has its own credential for the hub. Set in pull mode
+	// only.
+	ConditionJoined = "Joined"
+	// ConditionAgentInstalled: the agent is installed as the hub wants it. Set only
+	// where the hub installs the agent.
+	ConditionAgentInstalled = "AgentInstalled"
+	// ConditionVersionSupported: the versions of hub and agent work together.
+	ConditionVersionSupported = "VersionSupported"
+	// ConditionReportComplete: all pages of the report exist and belong to the same
+	// state.
+	ConditionReportComplete = "ReportComplete"
+)
+
+// Conditions of a ReportRoot, beside those of the SyncLedger.
+const (
+	// ConditionPlanAccepted: the agent applies the existing ClusterPlan.
+	ConditionPlanAccepted = "PlanAccepted"
+)
+
+// Reasons in the conditions of a MemberCluster and a ReportRoot: a closed set.
+const (
+	ReasonConnected             = "Connected"
+	ReasonNeverConnected        = "NeverConnected"
+	ReasonCredentialsMissing    = "CredentialsMissing"
+	ReasonUnauthorized          = "Unauthorized"
+	ReasonCertificateNotTrusted = "CertificateNotTrusted"
+	ReasonUnreachable           = "Unreachable"
+	// ReasonReportNotCarried: the member is reachable, but its report is not copied to
+	// the hub.
+	ReasonReportNotCarried = "ReportNotCarried"
+	// Reasons of ConditionVersionSupported.
+	ReasonSupported      = "Supported"
+	ReasonVersionTooOld  = "VersionTooOld"
+	ReasonVersionTooNew  = "VersionTooNew"
+	ReasonVersionUnknown = "VersionUnknown"
+	// ReasonKindsOlder: the agent is as new as the hub, but the
+	// CustomResourceDefinitions of the mailbox in its cluster are older.
+	ReasonKindsOlder = "KindsOlder"
+	// Reasons of ConditionAgentInstalled, beside those of Reachable where the hub cannot
+	// look.
+	ReasonInstalled        = "Installed"
+	ReasonInstalling       = "Installing"
+	ReasonInstallFailed    = "InstallFailed"
+	ReasonForeignAgent     = "ForeignAgent"
+	ReasonReleasePending   = "ReleasePending"
+	ReasonDowngradeRefused = "DowngradeRefused"
+	ReasonValuesInvalid    = "ValuesInvalid"
+	ReasonAgentDialsIn     = "AgentDialsIn"
+	// ReasonNotDialledIn: the agent, which connects in pull mode, has not been heard
+	// from for a while.
+	ReasonNotDialledIn = "NotDialledIn"
+	// Reasons of condition Joined.
+	ReasonJoined             = "Joined"
+	ReasonAwaitingAgent      = "AwaitingAgent"
+	ReasonAwaitingAcceptance = "AwaitingAcceptance"
+	ReasonAwaitingContact    = "AwaitingContact"
+	ReasonJoinTokenExpired   = "JoinTokenExpired"
+	ReasonRevoking           = "Revoking"
+	// ReasonRevoked: nothing that was issued is left. It stays until something is
+	// issued again, and is set in no other case: users may unset
+	// spec.connection.pull.revoked once they see it.
+	ReasonRevoked               = "Revoked"
+	ReasonReporting             = "Reporting"
+	ReasonNeverReported         = "NeverReported"
+	ReasonSilent                = "Silent"
+	ReasonSameCluster           = "SameCluster"
+	ReasonAnotherCluster        = "AnotherCluster"
+	ReasonDuplicateCluster      = "DuplicateCluster"
+	ReasonAcknowledged          = "Acknowledged"
+	ReasonNotAcknowledged       = "NotAcknowledged"
+	ReasonPolicyHeld            = "PolicyHeld"
+	ReasonNoPolicy              = "NoPolicy"
+	ReasonPolicyRefused         = "PolicyRefused"
+	ReasonWithinBudget          = "WithinBudget"
+	ReasonOverBudget            = "OverBudget"
+	ReasonComplete              = "Complete"
+	ReasonPagesMissing          = "PagesMissing"
+	ReasonPagesOmitted          = "PagesOmitted"
+	ReasonUnknown               = "Unknown"
+	ReasonPlanInForce           = "PlanInForce"
+	ReasonNoPlan                = "NoPlan"
+	ReasonPlanOlder             = "PlanOlder"
+	ReasonPlanForAnotherCluster = "PlanForAnotherCluster"
+	ReasonPlanPolicyInvalid     = "PlanPolicyInvalid"
+)

@@ -1,0 +1,91 @@
+package v1alpha1
+
+// Reasons of a VirtualMachine in status, conditions, metric labels and events: a closed
+// set, together with ReasonCDIMissing, ReasonSecretMissing and ReasonReady.
+const (
+	// ReasonImageMissing: the image does not exist and the VirtualMachine may not
+	// create it.
+	ReasonImageMissing Reason = "ImageMissing"
+	// ReasonImageNamespaceMissing: the namespace to create the image in does not exist
+	// or is being deleted.
+	ReasonImageNamespaceMissing Reason = "ImageNamespaceMissing"
+	// ReasonImageRefused: the API server refused the image created from the template.
+	ReasonImageRefused Reason = "ImageRefused"
+	// ReasonWaitingForImage: the image is not ready yet.
+	ReasonWaitingForImage Reason = "WaitingForImage"
+	// ReasonImageFailed: the image failed; the message has the cause.
+	ReasonImageFailed Reason = "ImageFailed"
+	// ReasonImageDeleting: the image is being removed and can no longer be acquired.
+	ReasonImageDeleting Reason = "ImageDeleting"
+	// ReasonAcquiringImage: the image is ready and the VirtualMachine is acquiring it,
+	// so that it is not deleted.
+	ReasonAcquiringImage Reason = "AcquiringImage"
+	// ReasonIgnoredOnDeploy: ignoreOnDeploy is true and the image is ready.
+	ReasonIgnoredOnDeploy Reason = "IgnoredOnDeploy"
+	// ReasonSpecInvalid: a field of the spec cannot be applied; see the message.
+	ReasonSpecInvalid Reason = "SpecInvalid"
+	// ReasonNameTaken: an object with the needed name exists and does not belong to the
+	// VirtualMachine.
+	ReasonNameTaken Reason = "NameTaken"
+	// ReasonRootDiskRefused: the API server refused the root disk.
+	ReasonRootDiskRefused Reason = "RootDiskRefused"
+	// ReasonRootDiskFailed: the clone of the root disk failed.
+	ReasonRootDiskFailed Reason = "RootDiskFailed"
+	// ReasonCloningRootDisk: the root disk is being cloned.
+	ReasonCloningRootDisk Reason = "CloningRootDisk"
+	// ReasonKubeVirtMissing: the cluster does not serve KubeVirt's VirtualMachine.
+	ReasonKubeVirtMissing Reason = "KubeVirtMissing"
+	// ReasonMachineRefused: the API server refused the KubeVirt VirtualMachine.
+	ReasonMachineRefused Reason = "MachineRefused"
+	// ReasonRequestFailed: a request failed for a cause that may pass, such as a
+	// webhook that is down or a timeout.
+	ReasonRequestFailed Reason = "RequestFailed"
+	// ReasonNetworkMissing: the network of an interface does not exist; KubeVirt starts
+	// no instance without it.
+	ReasonNetworkMissing Reason = "NetworkMissing"
+	// ReasonStarting: the KubeVirt VirtualMachine exists and is not ready yet.
+	ReasonStarting Reason = "Starting"
+	// ReasonMachineError: KubeVirt reports an error of the machine; it may pass.
+	ReasonMachineError Reason = "MachineError"
+	// ReasonRunning: the machine is running.
+	ReasonRunning Reason = "Running"
+	// ReasonStopped: the machine exists and is not meant to run.
+	ReasonStopped Reason = "Stopped"
+)
+
+// Conditions of a VirtualMachine, beside Ready, Reconciling and Stalled.
+const (
+	// ConditionImageAcquired: the image exists and is kept while the VirtualMachine
+	// exists.
+	ConditionImageAcquired = "ImageAcquired"
+	// ConditionRootDiskReady: the root disk has been cloned.
+	ConditionRootDiskReady = "RootDiskReady"
+	// ConditionMachineCreated: the KubeVirt VirtualMachine exists.
+	ConditionMachineCreated = "MachineCreated"
+	// ConditionSpecAdjusted: the agent applied something that differs from the spec.
+	ConditionSpecAdjusted = "SpecAdjusted"
+	// ConditionImageDiffers: the existing image differs from the template.
+	ConditionImageDiffers = "ImageDiffers"
+	// ConditionRestartRequired: the spec was changed while an instance was running.
+	ConditionRestartRequired = "RestartRequired"
+	// ConditionPlainTextPassword: the spec has a password in plain text.
+	ConditionPlainTextPassword = "PlainTextPassword"
+)
+
+// Reasons of conditions that are not also reasons of a phase.
+const (
+	ReasonAcquired            = "Acquired"
+	ReasonNotAcquired         = "NotAcquired"
+	ReasonCloned              = "Cloned"
+	ReasonCreated             = "Created"
+	ReasonNotCreated          = "NotCreated"
+	ReasonAsSpecified         = "AsSpecified"
+	ReasonAdjusted            = "Adjusted"
+	ReasonSameAsImage         = "SameAsImage"
+	ReasonDiffersFromTemplate = "DiffersFromTemplate"
+	ReasonNoTemplate          = "NoTemplate"
+	ReasonUpToDate            = "UpToDate"
+	ReasonSpecChanged         = "SpecChanged"
+	ReasonPasswordInSpec      = "PasswordInSpec"
+	ReasonNoPasswordInSpec    = "NoPasswordInSpec"
+)

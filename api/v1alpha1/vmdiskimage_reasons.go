@@ -1,0 +1,122 @@
+package v1alpha1
+
+// Reason says why a VMDiskImage or VirtualMachine is in its phase. The set is closed:
+// status, conditions, metric labels and events use the same strings.
+type Reason string
+
+// Reasons of an image that is not ready yet.
+const (
+	// ReasonWaitingForSlot: the image is queued; nothing is wrong.
+	ReasonWaitingForSlot Reason = "WaitingForSlot"
+	// ReasonWaitingForFleet: the policy's concurrency leaves room, but the hub's grant
+	// of the fleet-wide budget is used up.
+	ReasonWaitingForFleet Reason = "WaitingForFleet"
+	// ReasonWaitingForSource: the grant for the image's group of sources is used up.
+	ReasonWaitingForSource Reason = "WaitingForSource"
+	// ReasonPaused: the policy's concurrency is 0.
+	ReasonPaused Reason = "Paused"
+	// ReasonPolicyMissing: no valid policy has been seen yet, so nothing is downloaded.
+	ReasonPolicyMissing Reason = "PolicyMissing"
+	// ReasonBackingOff: the last attempt failed and the next one waits for its backoff.
+	ReasonBackingOff Reason = "BackingOff"
+	// ReasonChecking: the agent is asking the source whether it has the image.
+	ReasonChecking Reason = "Checking"
+	// ReasonStorageClassMissing: the StorageClass does not exist, or the cluster has no
+	// default one.
+	ReasonStorageClassMissing Reason = "StorageClassMissing"
+	// ReasonSnapshotClassMissing: the VolumeSnapshotClass does not exist.
+	ReasonSnapshotClassMissing Reason = "SnapshotClassMissing"
+	// ReasonSecretMissing: the Secret named by secretRef does not exist in the image's
+	// namespace.
+	ReasonSecretMissing Reason = "SecretMissing"
+	// ReasonCertConfigMapMissing: the ConfigMap named by certConfigMap does not exist
+	// in the image's namespace.
+	ReasonCertConfigMapMissing Reason = "CertConfigMapMissing"
+	// ReasonCDIMissing: the cluster does not serve CDI's DataVolume.
+	ReasonCDIMissing Reason = "CDIMissing"
+	// ReasonInsufficientStorage: the storage capacity that the cluster reports, or a
+	// quota of the namespace, is too small for the image.
+	ReasonInsufficientStorage Reason = "InsufficientStorage"
+	// ReasonImporting: CDI is importing the image into a DataVolume.
+	ReasonImporting Reason = "Importing"
+	// ReasonSnapshotting: the import is done and the VolumeSnapshot is not ready yet.
+	ReasonSnapshotting Reason = "Snapshotting"
+	// ReasonReady: VMs can be cloned from the image.
+	ReasonReady Reason = "Ready"
+)
+
+// Reasons why an attempt, or the image as a whole, failed.
+const (
+	// ReasonNotFound: the source has no such image.
+	ReasonNotFound Reason = "NotFound"
+	// ReasonForbidden: the source refused access.
+	ReasonForbidden Reason = "Forbidden"
+	// ReasonChecksumMismatch: the downloaded file does not match spec.checksum.
+	ReasonChecksumMismatch Reason = "ChecksumMismatch"
+	// ReasonDiskTooSmall: spec.diskSize is smaller than the image.
+	ReasonDiskTooSmall Reason = "DiskTooSmall"
+	// ReasonQuotaExceeded: a quota of the namespace refused the storage or the importer
+	// Pod.
+	ReasonQuotaExceeded Reason = "QuotaExceeded"
+	// ReasonTimeout: the attempt took longer than the policy's attemptTimeout.
+	ReasonTimeout Reason = "Timeout"
+	// ReasonStalled: the import made no progress for the policy's stallTimeout.
+	ReasonStalled Reason = "Stalled"
+	// ReasonImportFailed: the import failed for any other cause; see the message.
+	ReasonImportFailed Reason = "ImportFailed"
+	// ReasonDataVolumeLost: the DataVolume disappeared before its import ended.
+	ReasonDataVolumeLost Reason = "DataVolumeLost"
+	// ReasonDataVolumeRefused: the API server refused the DataVolume.
+	ReasonDataVolumeRefused Reason = "DataVolumeRefused"
+	// ReasonSnapshotFailed: the import is done, but no VolumeSnapshot became ready.
+	ReasonSnapshotFailed Reason = "SnapshotFailed"
+	// ReasonStorageLost: the storage of a finished image disappeared.
+	ReasonStorageLost Reason = "StorageLost"
+	// ReasonResyncLimit: the storage disappeared more often than the policy's
+	// resyncLimit allows.
+	ReasonResyncLimit Reason = "ResyncLimit"
+	// ReasonSuperseded: the source was changed; this revision is no longer needed.
+	ReasonSuperseded Reason = "Superseded"
+	// ReasonDeleted: the image is being deleted.
+	ReasonDeleted Reason = "Deleted"
+	// ReasonReferenced: the image is marked for deletion and waits for the
+	// VirtualMachines that reference it.
+	ReasonReferenced Reason = "Referenced"
+	// ReasonUndoWindowOpen: the image will be pruned when its undo window ends.
+	ReasonUndoWindowOpen Reason = "UndoWindow"
+)
+
+// FailureReasons lists the reasons an attempt can fail with, for metrics that show
+// every reason from the start.
+func FailureReasons() []Reason {
+	return []Reason{
+		ReasonNotFound, ReasonForbidden, ReasonChecksumMismatch, ReasonDiskTooSmall,
+		ReasonQuotaExceeded, ReasonTimeout, ReasonStalled, ReasonImportFailed,
+		ReasonDataVolumeLost, ReasonDataVolumeRefused, ReasonSuperseded, ReasonDeleted,
+	}
+}
+
+// IsRetryable reports whether another attempt of the same spec can succeed. If not, the
+// image fails at once and no retry is spent.
+func (r Reason) IsRetryable() bool {
+	switch r {
+	case ReasonNotFound, ReasonChecksumMismatch, ReasonDiskTooSmall,
+		ReasonSuperseded, ReasonDeleted, ReasonResyncLimit:
+		return false
+	default:
+		return true
+	}
+}
+
+// Condition types. They follow kstatus: Ready is the summary; Reconciling and Stalled
+// are True only while they apply.
+const (
+	ConditionReady       = "Ready"
+	ConditionReconciling = "Reconciling"
+	ConditionStalled     = "Stalled"
+	// ConditionImported: the current revision is stored in the cluster.
+	ConditionImported = "Imported"
+	// ConditionSnapshotReady: the current revision has a usable VolumeSnapshot, or
+	// needs none.
+	ConditionSnapshotReady = "SnapshotReady"
+)

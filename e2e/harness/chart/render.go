@@ -1,0 +1,152 @@
+// Package chart renders and installs the project's Helm charts, so that tests and the demo
+// run with exactly the objects that users get.
+package chart
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// KubeVersion is what charts are rendered for: without an API server to ask, Helm assumes
+// a version that is too old for them.
+const KubeVersion = "1.36.0"
+
+const manifestSeparator = "\n---\n"
+
+// Render returns the objects of a chart, as `helm template --skip-tests` does. The chart's
+// path is absolute, or relative to the working directory or a directory above it.
+func Render(ctx context.Context, path, releaseName, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
+	rendered, err := renderRelease(ctx, path, releaseName, namespace, values)
+	if err != nil {
+		return nil, err
+	}
+	manifests := []string{rendered.Manifest}
+	for _, hook := range rendered.Hooks {
+		if !slices.Contains(hook.Events, release.HookTest) {
+			manifests = append(manifests, hook.Manifest)
+		}
+	}
+	return ParseManifest([]byte(strings.Join(manifests, manifestSeparator)))
+}
+
+// RenderTests returns the objects of a chart's templates/tests, which `helm test` creates.
+func RenderTests(ctx context.Context, chartPath, releaseName, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
+	rendered, err := renderRelease(ctx, chartPath, releaseName, namespace, values)
+	if err != nil {
+		return nil, err
+	}
+	var manifests []string
+	for _, hook := range rendered.Hooks {
+		if strings.HasSuffix(path.Dir(hook.Path), "/templates/tests") {
+			manifests = append(manifests, hook.Manifest)
+		}
+	}
+	return ParseManifest([]byte(strings.Join(manifests, manifestSeparator)))
+}
+
+func renderRelease(ctx context.Context, path, releaseName, namespace string, values map[string]any) (*release.Release, error) {
+	directory, err := findChart(path)
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := loader.LoadDir(directory)
+	if err != nil {
+		return nil, fmt.Errorf("loading chart %s: %w", path, err)
+	}
+	// Helm expects the types of decoded YAML.
+	encoded, err := json.Marshal(values)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the values of chart %s: %w", path, err)
+	}
+	given, err := common.ReadValues(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("decoding the values of chart %s: %w", path, err)
+	}
+	version, err := common.ParseKubeVersion(KubeVersion)
+	if err != nil {
+		return nil, err
+	}
+	cfg := action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
+	install := action.NewInstall(cfg)
+	install.DryRunStrategy, install.KubeVersion, install.Replace = action.DryRunClient, version, true
+	install.ReleaseName, install.Namespace = releaseName, namespace
+	made, err := install.RunWithContext(ctx, loaded, given)
+	if err != nil {
+		return nil, fmt.Errorf("rendering chart %s: %w", path, err)
+	}
+	rendered, ok := made.(*release.Release)
+	if !ok {
+		return nil, fmt.Errorf("rendering chart %s: Helm returned a release of type %T", path, made)
+	}
+	return rendered, nil
+}
+
+// Lint runs `helm lint --strict`, which fails on warnings.
+func Lint(path string) error {
+	directory, err := findChart(path)
+	if err != nil {
+		return err
+	}
+	version, err := common.ParseKubeVersion(KubeVersion)
+	if err != nil {
+		return err
+	}
+	lint := action.NewLint()
+	lint.Strict, lint.KubeVersion = true, version
+	if err := errors.Join(lint.Run([]string{directory}, nil).Errors...); err != nil {
+		return fmt.Errorf("linting chart %s: %w", path, err)
+	}
+	return nil
+}
+
+// ParseManifest decodes the YAML documents of a manifest and skips empty ones.
+func ParseManifest(manifest []byte) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096); ; {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("reading object %d of a manifest: %w", len(all)+1, err)
+		}
+		if len(object.Object) > 0 {
+			all = append(all, object)
+		}
+	}
+}
+
+func findChart(path string) (string, error) {
+	if filepath.IsAbs(path) {
+		return path, nil
+	}
+	working, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("looking for chart %s: %w", path, err)
+	}
+	for directory := working; ; directory = filepath.Dir(directory) {
+		candidate := filepath.Join(directory, path)
+		if _, err := os.Stat(filepath.Join(candidate, "Chart.yaml")); err == nil {
+			return candidate, nil
+		}
+		if directory == filepath.Dir(directory) {
+			return "", fmt.Errorf("looking for chart %s in %s and its parents: not found; run from within the checkout", path, working)
+		}
+	}
+}

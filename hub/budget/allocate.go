@@ -1,0 +1,306 @@
+package budget
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Rules are the fleet-wide budget of the fleet's policy.
+type Rules struct {
+	// Total is fleetConcurrency.
+	Total    int64
+	Groups   []Group
+	Duration time.Duration
+}
+
+// GrantWrite is a grant that has to be written.
+type GrantWrite struct {
+	Member string
+	Grant
+	// MaxPossible and PossibleFor are stored with the grant, for the next elected
+	// replica.
+	MaxPossible Share
+	PossibleFor time.Duration
+}
+
+// MemberAccount describes the share of a member.
+type MemberAccount struct {
+	Member                string
+	Granted, Held, Wanted int32
+	// Sources are the held transfers by source group.
+	Sources map[string]int32
+	// HeldUntil is when less is held at the latest if nothing is heard of the member;
+	// zero for never, or if only the safe share is held.
+	HeldUntil time.Time
+	// Departed: the cluster is no member any more, or the member is another cluster now.
+	Departed        bool
+	Silent          bool
+	Reason, Message string
+}
+
+// Allocation is the result of Allocate.
+type Allocation struct {
+	Grants   []GrantWrite
+	Accounts []MemberAccount
+	// RecheckAt is when to allocate again if nothing changes; zero for never.
+	RecheckAt time.Time
+	// Held is the sum over all accounts.
+	Held int64
+}
+
+// allocationEntry is one account during Allocate.
+type allocationEntry struct {
+	name    string
+	account *account
+	held    Share
+	until   time.Time
+	// hasRequest: a grant would answer a request. Accounts without a request keep what
+	// they have.
+	hasRequest bool
+	target     Share
+}
+
+// allocator is the state of one Allocate.
+type allocator struct {
+	rules Rules
+	now   time.Time
+	// see Accountant
+	hubRestored    bool
+	entries        []allocationEntry
+	heldTotal      int64
+	heldBySource   map[string]int64
+	raisesBlocked  bool // what is held is not fully known yet
+	oversubscribed bool // a member wants more than its target
+	result         Allocation
+}
+
+// Allocate decides which grants to write, and counts them from now on, whether or not
+// they are written.
+func (b *Accountant) Allocate(rules Rules, now time.Time) Allocation {
+	p := allocator{rules: rules, now: now, hubRestored: b.hubRestored, heldBySource: map[string]int64{}}
+	for _, name := range b.Members() {
+		p.addEntry(name, b.accounts[name])
+	}
+	for _, name := range sortedNames(b.departed) {
+		a := b.departed[name]
+		if held, _ := a.heldShare(rules.Groups, b.hubRestored, now); held.Slots == 0 {
+			delete(b.departed, name)
+			continue
+		}
+		p.addEntry(name, a)
+	}
+	p.raiseSafeShares()
+	b.chargeUsage(&p)
+	p.computeTargets()
+	p.issueGrants()
+	p.describeAccounts()
+	return p.result
+}
+
+func (p *allocator) addEntry(name string, a *account) {
+	held, until := a.heldShare(p.rules.Groups, p.hubRestored, p.now)
+	e := allocationEntry{name: name, account: a, held: held, until: until, hasRequest: a.hasOpenRequest(p.rules, p.now)}
+	p.entries = append(p.entries, e)
+	p.addHeld(held, 1)
+	p.raisesBlocked = p.raisesBlocked || !a.departed && a.facts.Learning
+}
+
+func (p *allocator) addHeld(s Share, sign int64) {
+	p.heldTotal += sign * int64(s.Slots)
+	for name, n := range s.Sources {
+		p.heldBySource[name] += sign * int64(n)
+	}
+}
+
+// hasOpenRequest reports whether the member would use a grant.
+func (a *account) hasOpenRequest(rules Rules, now time.Time) bool {
+	f := &a.facts
+	return !a.departed && f.Grantable && f.isLimited() && f.SourcesCurrent && a.requestNonce != "" && isNonceOfBoot(a.requestNonce, f.BootID) && now.Before(a.requestedAt.Add(rules.Duration))
+}
+
+// refreshHeld updates the sums after an account has changed.
+func (p *allocator) refreshHeld(e *allocationEntry) {
+	p.addHeld(e.held, -1)
+	e.held, e.until = e.account.heldShare(p.rules.Groups, p.hubRestored, p.now)
+	p.addHeld(e.held, 1)
+}
+
+// raiseSafeShares raises safe shares to those of the policy as far as there is room:
+// members use them without a request.
+func (p *allocator) raiseSafeShares() {
+	for i := range p.entries {
+		e := &p.entries[i]
+		f := &e.account.facts
+		want := f.DesiredPolicy.Safe
+		if e.account.departed || f.ReportSequence == 0 || !f.DesiredPolicy.Limited {
+			continue
+		}
+		if more := int64(want) - int64(e.held.Slots); want > e.account.plannedSafe && more > 0 && (p.raisesBlocked || more > p.rules.Total-p.heldTotal) {
+			continue
+		}
+		// A reduced share counts in full until the reduction is acknowledged.
+		e.account.plannedSafe, e.account.maxSafe = want, max(e.account.maxSafe, want)
+		p.refreshHeld(e)
+	}
+}
+
+// computeTargets computes the share that each member should have.
+func (p *allocator) computeTargets() {
+	total := p.rules.Total
+	groups := slices.Clone(p.rules.Groups)
+	var demands []Demand
+	for i := range p.entries {
+		e := &p.entries[i]
+		f := &e.account.facts
+		d := Demand{Member: e.name, Weight: f.Weight, Floor: max(e.account.currentSafe(), f.DesiredPolicy.Safe), Usage: e.account.usage, HasTurn: e.account.hasTurn(p.now)}
+		switch {
+		case e.hasRequest:
+			d.Wanted = f.Transfers.Wanted
+			for _, s := range f.Transfers.Sources {
+				if s.Wanted > 0 {
+					if d.Sources == nil {
+						d.Sources = map[string]int32{}
+					}
+					d.Sources[s.Name] = s.Wanted
+				}
+			}
+		case e.hasIdleGrant():
+		default:
+			total -= int64(max(e.held.Slots, d.Floor))
+			for g := range groups {
+				groups[g].Concurrency -= e.held.Sources[groups[g].Name]
+			}
+			continue
+		}
+		demands = append(demands, d)
+	}
+	targets := ComputeTargets(total, groups, demands)
+	for i, n := 0, 0; i < len(p.entries); i++ {
+		e := &p.entries[i]
+		if !e.hasRequest && !e.hasIdleGrant() {
+			continue
+		}
+		e.target = targets[n]
+		p.oversubscribed = p.oversubscribed || e.target.Slots < demands[n].Wanted
+		n++
+	}
+}
+
+// hasIdleGrant reports whether a member holds a grant and wants nothing.
+func (e *allocationEntry) hasIdleGrant() bool {
+	f := &e.account.facts
+	return !e.account.departed && f.Grantable && f.isLimited() && f.Transfers.Wanted == 0 && e.account.lastGrant.Slots > 0 && len(e.account.grants) > 0
+}
+
+// issueGrants issues reductions first, since they are always safe, then raises, to the
+// members with the least first.
+func (p *allocator) issueGrants() {
+	order := make([]*allocationEntry, len(p.entries))
+	for i := range p.entries {
+		order[i] = &p.entries[i]
+	}
+	slices.SortStableFunc(order, func(a, b *allocationEntry) int {
+		return cmp.Or(
+			cmp.Compare(int64(a.held.Slots)*int64(max(1, b.account.facts.Weight)), int64(b.held.Slots)*int64(max(1, a.account.facts.Weight))),
+			cmp.Compare(b.account.facts.Weight, a.account.facts.Weight),
+			strings.Compare(a.name, b.name),
+		)
+	})
+	for _, e := range order {
+		switch {
+		case e.hasRequest:
+			p.answerRequest(e)
+		case p.oversubscribed && e.hasIdleGrant():
+			p.issueGrant(e, Share{})
+		}
+	}
+}
+
+// answerRequest issues a grant if the request has no answer yet, or if its answer
+// changes.
+func (p *allocator) answerRequest(e *allocationEntry) {
+	last := e.account.lastGrant
+	next := p.fitShare(e)
+	current := last.Share
+	switch fresh := last.Nonce != e.account.requestNonce; {
+	case fresh && next.Slots == 0 && len(e.account.grants) == 0:
+		return // it has nothing, and gets nothing
+	case fresh, exceeds(next, current):
+	case p.oversubscribed && exceeds(current, next):
+	default:
+		return
+	}
+	p.issueGrant(e, next)
+}
+
+// exceeds reports whether a has more than b in total or of any group.
+func exceeds(a, b Share) bool {
+	if a.Slots > b.Slots {
+		return true
+	}
+	for name, n := range a.Sources {
+		if n > b.Sources[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// fitShare cuts the target to the room beside what all others may be running. Over the
+// budget it gives a member no right to what it holds itself: by a late report that may
+// have ended long ago.
+func (p *allocator) fitShare(e *allocationEntry) Share {
+	s := Share{Slots: e.target.Slots}
+	for _, g := range p.rules.Groups {
+		n := min(e.target.Sources[g.Name], p.boundShare(int64(e.held.Sources[g.Name]), int64(g.Concurrency)-p.heldBySource[g.Name]), v1alpha1.MaxSlots)
+		if n > 0 {
+			if s.Sources == nil {
+				s.Sources = map[string]int32{}
+			}
+			s.Sources[g.Name] = n
+		}
+		// Slots for a group are useless without the group's share.
+		s.Slots -= max(0, e.target.Sources[g.Name]-max(0, n))
+	}
+	s.Slots = max(0, min(s.Slots, p.boundShare(int64(e.held.Slots), p.rules.Total-p.heldTotal)))
+	return s
+}
+
+func (p *allocator) boundShare(held, left int64) int32 {
+	if p.raisesBlocked {
+		left = min(left, 0)
+	}
+	return int32(max(0, min(held+left, v1alpha1.MaxSlots)))
+}
+
+func (p *allocator) issueGrant(e *allocationEntry, s Share) {
+	a := e.account
+	sequence := max(a.lastGrant.Sequence, a.facts.MemberGrantSequence, a.facts.Transfers.Grant) + 1
+	nonce, asked := a.requestNonce, a.requestedAt
+	if !e.hasRequest {
+		nonce, asked = cmp.Or(a.lastGrant.Nonce, NoRequest), p.now
+	}
+	g := Grant{Sequence: sequence, Share: s, Nonce: nonce, Duration: p.rules.Duration}
+	a.startTurn(g, p.now)
+	a.recordGrant(g, asked.Add(withClockMargin(g.Duration)))
+	p.refreshHeld(e)
+	next := GrantWrite{Member: e.name, Grant: g}
+	next.MaxPossible, next.PossibleFor = a.maxPossible(p.now)
+	p.result.Grants = append(p.result.Grants, next)
+}
+
+// NoRequest is the nonce of a grant that answers no request and gives nothing.
+const NoRequest = "none"
+
+func sortedNames(m map[string]*account) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,119 @@
+package connection
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Labels and annotations of a Secret with a token.
+const (
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedByHub   = "ot-hub"
+	// nameLabel and partOfLabel identify objects of the charts.
+	nameLabel   = "app.kubernetes.io/name"
+	partOfLabel = "app.kubernetes.io/part-of"
+
+	// annotationTokenFor names the Cluster and the agent's namespace that the token is
+	// for.
+	annotationTokenFor     = "pelotech.ot/token-for"
+	annotationTokenIssued  = "pelotech.ot/token-issued"
+	annotationTokenExpires = "pelotech.ot/token-expires"
+)
+
+// memberToken is the hub's token in a member. Its times are by the hub's clock: the
+// granted lifetime, counted from when the request was sent.
+type memberToken struct {
+	kubeconfig []byte
+	value      string
+	issued     time.Time
+	expires    time.Time
+}
+
+func (t *memberToken) renewalTime(after time.Duration) time.Time {
+	if after <= 0 {
+		after = t.expires.Sub(t.issued) * 2 / 3
+	}
+	return t.issued.Add(after)
+}
+
+func tokenPurpose(member *v1alpha1.MemberCluster) string {
+	ref := member.Spec.Connection.ClusterAPI
+	return strings.Join([]string{ref.Namespace, ref.Name, member.Spec.AgentNamespace}, "/")
+}
+
+// matchesPurpose reports whether a Secret was created for the Cluster that the
+// MemberCluster names now.
+func matchesPurpose(secret *corev1.Secret, member *v1alpha1.MemberCluster) bool {
+	return secret.Labels[managedByLabel] == managedByHub && secret.Annotations[annotationTokenFor] == tokenPurpose(member)
+}
+
+// tokenFromSecret parses a Secret; known is false also if somebody made it unreadable.
+func tokenFromSecret(secret *corev1.Secret, member *v1alpha1.MemberCluster) (_ *memberToken, known bool) {
+	if secret == nil || !matchesPurpose(secret, member) {
+		return nil, false
+	}
+	t := &memberToken{kubeconfig: secret.Data[kubeconfigKey]}
+	var errs [3]error
+	t.issued, errs[0] = time.Parse(time.RFC3339Nano, secret.Annotations[annotationTokenIssued])
+	t.expires, errs[1] = time.Parse(time.RFC3339Nano, secret.Annotations[annotationTokenExpires])
+	t.value, errs[2] = tokenFromKubeconfig(t.kubeconfig)
+	return t, errors.Join(errs[:]...) == nil
+}
+
+func (t *memberToken) fillSecret(secret *corev1.Secret, member *v1alpha1.MemberCluster) {
+	metav1.SetMetaDataLabel(&secret.ObjectMeta, managedByLabel, managedByHub)
+	for key, value := range map[string]string{
+		annotationTokenFor:     tokenPurpose(member),
+		annotationTokenIssued:  t.issued.UTC().Format(time.RFC3339Nano),
+		annotationTokenExpires: t.expires.UTC().Format(time.RFC3339Nano),
+	} {
+		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, key, value)
+	}
+	// The MemberCluster owns it, so that it is deleted even if no hub runs.
+	secret.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "MemberCluster", Name: member.Name, UID: member.UID,
+	}}
+	secret.Data = map[string][]byte{kubeconfigKey: t.kubeconfig}
+}
+
+// kubeconfigWithToken returns a kubeconfig for the same API server with a token instead
+// of its user.
+func kubeconfigWithToken(kubeconfig []byte, value string) ([]byte, error) {
+	config, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading a kubeconfig: %w", err)
+	}
+	current := config.Contexts[config.CurrentContext]
+	if current == nil || config.Clusters[current.Cluster] == nil {
+		return nil, errors.New("reading a kubeconfig: its current-context has no cluster")
+	}
+	const name = "member"
+	next := clientcmdapi.NewConfig()
+	next.Clusters[name] = config.Clusters[current.Cluster]
+	next.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: value}
+	next.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	next.CurrentContext = name
+	return clientcmd.Write(*next)
+}
+
+func tokenFromKubeconfig(kubeconfig []byte) (string, error) {
+	config, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return "", fmt.Errorf("reading a kubeconfig: %w", err)
+	}
+	for _, user := range config.AuthInfos {
+		if user.Token != "" {
+			return user.Token, nil
+		}
+	}
+	return "", errors.New("reading a kubeconfig: it has no token")
+}

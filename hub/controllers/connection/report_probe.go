@@ -1,0 +1,55 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/hubclient"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// ReportProbe reads the report of a member once, with a connection of its own.
+type ReportProbe struct {
+	Secrets *SecretReader
+	// Timeout bounds a request.
+	Timeout time.Duration
+}
+
+// errNoSecret: no Secret has a kubeconfig for the member.
+var errNoSecret = errors.New("no Secret has a kubeconfig for it")
+
+// Root reads the root of a member's report in the member.
+func (g *ReportProbe) Root(ctx context.Context, member *v1alpha1.MemberCluster) (*v1alpha1.ClusterReport, error) {
+	name, key := connectionSecret(member)
+	if name == "" {
+		return nil, errNoSecret
+	}
+	secret, err := g.Secrets.readSecret(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if secret == nil {
+		return nil, errNoSecret
+	}
+	if member.Spec.Connection.ClusterAPI != nil && !matchesPurpose(secret, member) {
+		return nil, errNoSecret
+	}
+	cfg, _, err := hubclient.ParseKubeconfig(secret.Data[key])
+	if err != nil {
+		return nil, err
+	}
+	c, done, err := hubclient.NewClient(cfg, g.Timeout, client.Options{Scheme: hubclient.Scheme, Mapper: hubclient.Mapper})
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	root := &v1alpha1.ClusterReport{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: member.Spec.AgentNamespace, Name: v1alpha1.MailboxName}, root); err != nil {
+		return nil, fmt.Errorf("reading the report in member %s: %w", member.Name, err)
+	}
+	return root, nil
+}

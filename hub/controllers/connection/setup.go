@@ -1,0 +1,168 @@
+// Package connection tells the member provider how to connect to each MemberCluster,
+// and manages the hub's tokens for members from Cluster API.
+package connection
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/pelotech/ot-fleet/api/trigger"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/shard"
+	"github.com/pelotech/ot-fleet/hub/memberclient"
+)
+
+// +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters;memberlinks,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",namespace=hub-namespace,resources=secrets,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Options of both controllers. Zero values get the default.
+type Options struct {
+	// Namespace of the hub.
+	Namespace string
+	Members   *memberclient.Provider
+	// Replica and Links say which members this replica connects to.
+	Replica *shard.Replica
+	Links   *shard.Links
+	// Problems collects why members have no credential.
+	Problems *CredentialProblems
+	// TokenLife is the requested lifetime of a token; the member's API server may grant
+	// less. Default: 12h.
+	TokenLife time.Duration
+	// RenewAfter is the age at which a token is renewed. Default: two thirds of its
+	// lifetime.
+	RenewAfter time.Duration
+	// RetryRefused is the delay between two uses of Cluster API's kubeconfig when a
+	// member refuses the hub's token. Default: 1m.
+	RetryRefused time.Duration
+	// RetryFailed is the delay before a failed request to a member is retried. Default:
+	// 10s.
+	RetryFailed time.Duration
+	// RequestTimeout bounds a request to a member. Default: 10s.
+	RequestTimeout time.Duration
+}
+
+func (o *Options) setDefaults() {
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&o.TokenLife, 12 * time.Hour},
+		{&o.RetryRefused, time.Minute},
+		{&o.RetryFailed, 10 * time.Second},
+		{&o.RequestTimeout, 10 * time.Second},
+	} {
+		if *d.value <= 0 {
+			*d.value = d.standard
+		}
+	}
+}
+
+// secretIndexField indexes MemberClusters by the Secret with their kubeconfig.
+const secretIndexField = "connection.secret"
+
+// kubeconfigKey is the key of the kubeconfig in Secrets that the hub creates.
+const kubeconfigKey = "kubeconfig"
+
+// TokenSecretName returns the name of the Secret with the hub's token for a member.
+func TokenSecretName(member string) string { return v1alpha1.MemberNamespacePrefix + member + "-token" }
+
+// Setup adds both controllers to the hub's own manager.
+func Setup(mgr ctrl.Manager, o Options) error {
+	o.setDefaults()
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.MemberCluster{}, secretIndexField, func(object client.Object) []string {
+		if name, _ := connectionSecret(object.(*v1alpha1.MemberCluster)); name != "" {
+			return []string{name}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	bySecret := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, secret client.Object) []reconcile.Request {
+		return requestsForSecret(ctx, mgr.GetClient(), secret)
+	})
+	byLink := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, link client.Object) []reconcile.Request {
+		member, ok := strings.CutPrefix(link.GetNamespace(), v1alpha1.MemberNamespacePrefix)
+		if !ok {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
+	})
+	secrets := &SecretReader{Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespace: o.Namespace}
+	// Changes of the status do not affect the connection.
+	specChanged := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld, e.ObjectNew
+		return before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID() ||
+			!slices.Equal(before.GetFinalizers(), after.GetFinalizers())
+	}}
+	c := &connectionReconciler{Options: o, client: mgr.GetClient(), secrets: secrets, applied: map[string]appliedTarget{}}
+	requeue := &trigger.Source[reconcile.Request]{}
+	o.Replica.OnLeaseChange(func() { c.enqueueAll(requeue) })
+	if err := ctrl.NewControllerManagedBy(mgr).
+		Named("connection").
+		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(specChanged)).
+		Watches(&corev1.Secret{}, bySecret, builder.OnlyMetadata).
+		Watches(&v1alpha1.MemberLink{}, byLink, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(requeue).
+		// Every replica syncs mailboxes, so every replica connects.
+		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false), MaxConcurrentReconciles: maxConcurrentReads}).
+		Complete(c); err != nil {
+		return fmt.Errorf("setting up the connection controller: %w", err)
+	}
+
+	k := &credentialReconciler{Options: o, client: mgr.GetClient(), secrets: secrets, live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
+	if err := ctrl.NewControllerManagedBy(mgr).
+		Named("credentials").
+		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(specChanged)).
+		Watches(&corev1.Secret{}, bySecret, builder.OnlyMetadata).
+		Watches(&v1alpha1.MemberLink{}, byLink).
+		// A member that hangs blocks one worker until its request times out.
+		WithOptions(controller.Options{MaxConcurrentReconciles: 32}).
+		Complete(k); err != nil {
+		return fmt.Errorf("setting up the credential controller: %w", err)
+	}
+	return nil
+}
+
+// connectionSecret returns name and key of the Secret, in the hub's namespace, with a
+// member's kubeconfig; empty in pull mode.
+func connectionSecret(member *v1alpha1.MemberCluster) (name, key string) {
+	if member.Spec.Connection.Pull != nil {
+		return "", ""
+	}
+	if ref := member.Spec.Connection.KubeconfigSecretRef; ref != nil {
+		key = ref.Key
+		if key == "" {
+			key = kubeconfigKey
+		}
+		return ref.Name, key
+	}
+	return TokenSecretName(member.Name), kubeconfigKey
+}
+
+func requestsForSecret(ctx context.Context, reader client.Reader, secret client.Object) (all []reconcile.Request) {
+	var list v1alpha1.MemberClusterList
+	if err := reader.List(ctx, &list, client.MatchingFields{secretIndexField: secret.GetName()}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the MemberClusters of a Secret", "secret", secret.GetName())
+		return nil
+	}
+	for _, member := range list.Items {
+		all = append(all, reconcile.Request{NamespacedName: types.NamespacedName{Name: member.Name}})
+	}
+	return all
+}

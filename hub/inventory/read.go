@@ -1,0 +1,256 @@
+package inventory
+
+import (
+	"slices"
+	"strings"
+	"unique"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Totals sums up the pages of one member.
+type Totals struct {
+	// Reported: the root of the report is there.
+	Reported bool
+	// MissingPages are listed by the root and missing, or of another sequence; sorted.
+	MissingPages []string
+	// OmittedImages is the number of images that the pages have no room for.
+	OmittedImages int32
+	Counts
+	// Failing are the first failed images by namespace and name.
+	Failing []v1alpha1.ImageSummary
+}
+
+// Counts sums up images.
+type Counts struct {
+	// Images that exist; an image under two names counts twice.
+	Images int `json:"images"`
+	// Absent images are planned and do not exist.
+	Absent int `json:"absent,omitempty"`
+	// Phases with at least one image.
+	Phases map[v1alpha1.Phase]int `json:"phases,omitempty"`
+	// References is the number of VirtualMachines that use the images, Unreferenced the
+	// number of images that none uses.
+	References   int64 `json:"references"`
+	Unreferenced int   `json:"unreferenced"`
+	// Bytes of provisioned storage.
+	Bytes int64 `json:"bytes"`
+}
+
+// UnknownMember is a member that may have more than is known of it, and the reason.
+type UnknownMember struct {
+	Member string `json:"member"`
+	Reason string `json:"reason"`
+}
+
+// MemberSummary sums up one member. Unknown is why it may have more than is known; empty
+// if all is known.
+type MemberSummary struct {
+	Member  string `json:"member"`
+	Unknown string `json:"unknown,omitempty"`
+	Counts
+}
+
+// Image is one distinct image over all members.
+type Image struct {
+	// Source that the image is downloaded from.
+	Source string `json:"source"`
+	// Members is the number of members that are known to have it or to plan it.
+	Members int `json:"members"`
+	// Unknown is the number of unknown members; each may have and reference it.
+	Unknown int `json:"unknown"`
+	Counts
+	// UnreferencedSince is when the last VirtualMachine of the known members stopped
+	// using it. It is absent while one uses it, and if a member does not know the time.
+	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
+}
+
+// ImageDetail is one distinct image by member.
+type ImageDetail struct {
+	Image
+	// PerMember lists the members that are known to have it, by name.
+	PerMember []ImageInMember `json:"in"`
+	// UnknownMembers may have it, by name.
+	UnknownMembers []UnknownMember `json:"unknownMembers,omitempty"`
+}
+
+// ImageInMember is what one member has of an image.
+type ImageInMember struct {
+	Member  string `json:"member"`
+	Unknown string `json:"unknown,omitempty"`
+	Counts
+	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
+	// Entries are the VMDiskImages, by namespace and name.
+	Entries []ImageEntry `json:"entries"`
+}
+
+// ImageEntry is one VMDiskImage of a member. Without a phase it is planned and absent.
+type ImageEntry struct {
+	Namespace         string          `json:"namespace"`
+	Name              string          `json:"name"`
+	Phase             v1alpha1.Phase  `json:"phase,omitempty"`
+	Reason            v1alpha1.Reason `json:"reason,omitempty"`
+	References        int32           `json:"references"`
+	UnreferencedSince *metav1.Time    `json:"unreferencedSince,omitempty"`
+	Bytes             int64           `json:"bytes"`
+}
+
+// Stats counts the content of an Index.
+type Stats struct {
+	// Members in total, and the unknown ones by reason.
+	Members int
+	Unknown map[string]int
+	// Images are distinct images, Entries those of all members.
+	Images, Entries, Pages int
+}
+
+// Totals sums up the pages of a member; false if the member is not in the index.
+func (x *Index) Totals(member string) (Totals, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	m := x.members[member]
+	if m == nil {
+		return Totals{}, false
+	}
+	t := Totals{Reported: m.hasRoot, OmittedImages: m.omittedImages, Counts: m.sum.toCounts()}
+	for name := range m.listedPages {
+		if m.pageMismatch(name) > 0 {
+			t.MissingPages = append(t.MissingPages, name)
+		}
+	}
+	slices.Sort(t.MissingPages)
+	for _, p := range m.pages {
+		if p.counted {
+			t.Failing = append(t.Failing, p.failingImages...)
+		}
+	}
+	t.Failing = truncateFailing(t.Failing)
+	return t, true
+}
+
+// Members returns all members by name.
+func (x *Index) Members() []MemberSummary {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	list := make([]MemberSummary, 0, len(x.members))
+	for _, m := range x.members {
+		list = append(list, MemberSummary{Member: m.name, Unknown: m.unknownReason, Counts: m.sum.toCounts()})
+	}
+	slices.SortFunc(list, func(a, b MemberSummary) int { return strings.Compare(a.Member, b.Member) })
+	return list
+}
+
+// UnknownMembers returns the members that may have more than is known of them, by name.
+func (x *Index) UnknownMembers() []UnknownMember {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.listUnknown()
+}
+
+// UnknownReason returns why a member may have more than is known of it; empty if all is
+// known. A member that is not in the index has never reported.
+func (x *Index) UnknownReason(member string) (reason string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if m := x.members[member]; m != nil {
+		return m.unknownReason
+	}
+	return v1alpha1.ReasonNeverReported
+}
+
+func (x *Index) listUnknown() []UnknownMember {
+	var list []UnknownMember
+	for _, m := range x.members {
+		if m.unknownReason != "" {
+			list = append(list, UnknownMember{m.name, m.unknownReason})
+		}
+	}
+	slices.SortFunc(list, func(a, b UnknownMember) int { return strings.Compare(a.Member, b.Member) })
+	return list
+}
+
+func (x *Index) countUnknown() int {
+	n := 0
+	for _, of := range x.unknownByReason {
+		n += of
+	}
+	return n
+}
+
+// Images returns up to limit distinct images by source, after a source. next is the value
+// of after for the next call; empty at the end.
+func (x *Index) Images(limit int, after string) (images []Image, next string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	from, found := slices.BinarySearch(x.sortedSources, after)
+	if found {
+		from++
+	}
+	to := min(len(x.sortedSources), from+max(0, limit))
+	images = make([]Image, 0, to-from)
+	for _, source := range x.sortedSources[from:to] {
+		images = append(images, x.summarizeImage(x.sources[unique.Make(source)], source))
+	}
+	if to < len(x.sortedSources) && to > from {
+		next = x.sortedSources[to-1]
+	}
+	return images, next
+}
+
+func (x *Index) summarizeImage(s *indexSource, source string) Image {
+	img := Image{Source: source, Members: len(s.groupsByMember), Unknown: x.countUnknown(), Counts: s.sum.toCounts()}
+	if img.References == 0 {
+		var since unreferencedSince
+		for _, groups := range s.groupsByMember {
+			since.observe(groups)
+		}
+		img.UnreferencedSince = since.timestamp()
+	}
+	return img
+}
+
+// Image returns one distinct image by member; false if no known member has it.
+func (x *Index) Image(source string) (ImageDetail, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s := x.sources[unique.Make(source)]
+	if s == nil {
+		return ImageDetail{}, false
+	}
+	d := ImageDetail{Image: x.summarizeImage(s, source), UnknownMembers: x.listUnknown()}
+	for m, groups := range s.groupsByMember {
+		in := ImageInMember{Member: m.name, Unknown: m.unknownReason}
+		var sum tally
+		var since unreferencedSince
+		since.observe(groups)
+		for _, g := range groups {
+			sum.addScaled(&g.sum, 1)
+			for i := range g.entries {
+				in.Entries = append(in.Entries, g.entries[i].toImageEntry())
+			}
+		}
+		in.Counts, in.UnreferencedSince = sum.toCounts(), since.timestamp()
+		slices.SortFunc(in.Entries, func(a, b ImageEntry) int {
+			if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
+				return c
+			}
+			return strings.Compare(a.Name, b.Name)
+		})
+		d.PerMember = append(d.PerMember, in)
+	}
+	slices.SortFunc(d.PerMember, func(a, b ImageInMember) int { return strings.Compare(a.Member, b.Member) })
+	return d, true
+}
+
+// Stats counts the content of the index.
+func (x *Index) Stats() Stats {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	stats := Stats{Members: len(x.members), Unknown: make(map[string]int, len(x.unknownByReason)), Images: len(x.sources), Entries: x.entryCount, Pages: x.pageCount}
+	for reason, n := range x.unknownByReason {
+		stats.Unknown[reason] = n
+	}
+	return stats
+}

@@ -1,0 +1,112 @@
+package memberclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	"github.com/pelotech/ot-fleet/api/hubclient"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// maintainConnection keeps a member connected until ctx ends.
+func (p *Provider) maintainConnection(ctx context.Context, e *memberEntry) {
+	maxDelay := p.options.ProbeInterval
+	delay := min(hubclient.FirstRetryDelay, maxDelay)
+	for ctx.Err() == nil {
+		engaged, err := p.runConnection(ctx, e)
+		if ctx.Err() != nil {
+			return
+		}
+		switch {
+		case errors.Is(err, hubclient.ErrNotServed):
+			p.updateState(e, State{
+				Known: true, Reachable: true, Reason: v1alpha1.ReasonConnected,
+				Message: "connected, but its API server does not serve ClusterReports: install chart ot-agent there, with crds.mailbox enabled",
+			})
+			delay = maxDelay
+		case errors.Is(err, hubclient.ErrWatchStale):
+			// The member is reachable: reconnect at once.
+			log.FromContext(ctx).Info("Watches are stale; reconnecting to the member", "member", e.name, "error", err.Error())
+		case err != nil:
+			reason, message := ClassifyError(err)
+			log.FromContext(ctx).V(1).Info("Failed to connect to the member; retrying", "member", e.name, "reason", reason, "error", err.Error())
+			p.updateState(e, State{Known: true, Reason: reason, Message: message})
+		}
+		if engaged {
+			delay = min(hubclient.FirstRetryDelay, maxDelay)
+		}
+		hubclient.WaitForTrigger(ctx, e.trigger, delay)
+		delay = min(2*delay, maxDelay)
+	}
+}
+
+// runConnection connects to a member and returns when the connection is broken. engaged
+// reports whether it ever worked.
+func (p *Provider) runConnection(ctx context.Context, e *memberEntry) (engaged bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	report := &v1alpha1.ClusterReport{}
+	c, err := hubclient.New(hubclient.Endpoint{
+		Config: e.target.Config, Token: &e.token, Namespace: e.target.Namespace,
+		Watched: []client.Object{&v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}, report}, Report: report,
+	}, p.options)
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	if _, err := c.Probe(ctx); err != nil {
+		return false, err
+	}
+	if err := p.addIndexes(ctx, c); err != nil {
+		return false, err
+	}
+	// A source of a controller blocks the engaging of all clusters until its
+	// informer has synced. So the informers are there, and have synced, before.
+	if err := c.Start(ctx); err != nil {
+		return false, err
+	}
+
+	m := &Member{Cluster: c, Namespace: e.target.Namespace}
+	p.setEngaged(e, m)
+	// Deferred last, so it runs before the context is cancelled.
+	defer p.setEngaged(e, nil)
+	if err := p.aware.Engage(ctx, multicluster.ClusterName(e.name), m); err != nil {
+		return false, fmt.Errorf("engaging the member: %w", err)
+	}
+	if err := c.OnMailboxEvent(p.mailboxHandler(e.name)); err != nil {
+		return false, err
+	}
+	p.updateState(e, connectedState())
+	p.notifyChange(e.name)
+	return true, c.WaitUntilBroken(ctx, e.trigger)
+}
+
+// mailboxHandler calls the hooks for events in a member's mailbox.
+func (p *Provider) mailboxHandler(name string) func(client.Object, bool) {
+	p.mu.Lock()
+	hooks := slices.Clone(p.mailboxHooks)
+	p.mu.Unlock()
+	return func(o client.Object, _ bool) {
+		for _, hook := range hooks {
+			hook(name, o)
+		}
+	}
+}
+
+func (p *Provider) addIndexes(ctx context.Context, c *hubclient.Connection) error {
+	p.mu.Lock()
+	all := p.indexes[:len(p.indexes):len(p.indexes)]
+	p.mu.Unlock()
+	for _, i := range all {
+		if err := c.GetFieldIndexer().IndexField(ctx, i.object, i.field, i.extract); err != nil {
+			return fmt.Errorf("indexing field %s of %T: %w", i.field, i.object, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package memberstatus_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
+)
+
+func TestFindHolder(t *testing.T) {
+	claimant := func(name string, created int, recorded types.UID, change ...func(*v1alpha1.MemberCluster)) v1alpha1.MemberCluster {
+		m := v1alpha1.MemberCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: *timeAt(created)},
+			Spec:       v1alpha1.MemberClusterSpec{AgentNamespace: "ot-agent"},
+			Status:     v1alpha1.MemberClusterStatus{ClusterUID: recorded},
+		}
+		for _, c := range change {
+			c(&m)
+		}
+		return m
+	}
+	accepts := func(cluster string) func(*v1alpha1.MemberCluster) {
+		return func(m *v1alpha1.MemberCluster) {
+			m.Annotations = map[string]string{v1alpha1.AnnotationAcceptCluster: cluster}
+		}
+	}
+	leaves := func(m *v1alpha1.MemberCluster) { m.DeletionTimestamp = timeAt(100) }
+	elsewhere := func(m *v1alpha1.MemberCluster) { m.Spec.AgentNamespace = "another" }
+	for name, tt := range map[string]struct {
+		member v1alpha1.MemberCluster
+		others []v1alpha1.MemberCluster
+		want   string
+	}{
+		"alone":                                    {member: claimant("b", 2, "")},
+		"itself is none other":                     {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("b", 2, "u")}},
+		"recorded first":                           {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "u")}, want: "c"},
+		"recorded itself":                          {member: claimant("b", 2, "u"), others: []v1alpha1.MemberCluster{claimant("a", 1, "", accepts("u"))}},
+		"both recorded, the other is older":        {member: claimant("b", 2, "u"), others: []v1alpha1.MemberCluster{claimant("c", 1, "u")}, want: "c"},
+		"both recorded, the other is younger":      {member: claimant("b", 2, "u"), others: []v1alpha1.MemberCluster{claimant("a", 3, "u")}},
+		"both recorded, of one age":                {member: claimant("b", 2, "u"), others: []v1alpha1.MemberCluster{claimant("a", 2, "u")}, want: "a"},
+		"of three the oldest":                      {member: claimant("b", 3, "u"), others: []v1alpha1.MemberCluster{claimant("c", 2, "u"), claimant("d", 1, "u")}, want: "d"},
+		"accepted what another has":                {member: claimant("b", 2, "v", accepts("u")), others: []v1alpha1.MemberCluster{claimant("c", 3, "u")}, want: "c"},
+		"the other has accepted another":           {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "u", accepts("v"))}},
+		"another cluster":                          {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "v")}},
+		"an agent in another namespace":            {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "u", elsewhere)}},
+		"one that leaves has it until it is gone":  {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "u", leaves)}, want: "c"},
+		"one that leaves does not get it any more": {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("a", 1, "", accepts("u"), leaves)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tt.want, memberstatus.FindHolder(tt.others, &tt.member, "u"))
+		})
+	}
+	member := claimant("b", 2, "")
+	assert.Empty(t, memberstatus.FindHolder([]v1alpha1.MemberCluster{claimant("a", 1, "")}, &member, ""), "of no cluster yet")
+}

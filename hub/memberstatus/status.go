@@ -1,0 +1,208 @@
+package memberstatus
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/inventory"
+)
+
+const (
+	// IncompleteReportGrace is how long a report may be incomplete before ReportComplete
+	// turns False: pages are copied one after the other, and the condition would flap.
+	IncompleteReportGrace = 10 * time.Second
+	// lastReportInterval is how often status.lastReport moves while nothing else changes.
+	lastReportInterval = time.Minute
+	// An agent is silent after this many missed heartbeats, within these bounds: a report
+	// may name any heartbeat.
+	maxMissedHeartbeats = 3
+	minSilence          = 30 * time.Second
+	maxSilence          = 10 * time.Minute
+)
+
+// Connection is the state of the connection to a member's API server. Known: it has been
+// tried. Reason is one of v1alpha1, Message says what to do. PullMode: the agent connects
+// to the hub, and its reports show whether it does.
+type Connection struct {
+	PullMode         bool
+	Known, Reachable bool
+	Reason, Message  string
+}
+
+// Input is all that the status of a member depends on.
+type Input struct {
+	Now time.Time
+	// Member as it is stored.
+	Member     *v1alpha1.MemberCluster
+	Connection Connection
+	// Joined is the condition of the registration in pull mode; nil in push mode.
+	Joined *metav1.Condition
+	// Installed is condition AgentInstalled; nil if the hub does not install the agent.
+	Installed *metav1.Condition
+	// HubVersion is the version of the hub itself.
+	HubVersion string
+	// Shard is the replica that syncs the member. Transfers is its share of the
+	// fleet-wide budget.
+	Shard     string
+	Transfers *v1alpha1.MemberTransfers
+	// SyncStalled explains that the member is up and reports while no replica syncs its
+	// report; empty if nothing of that kind is known.
+	SyncStalled string
+	// Report is the hub's copy of the member's report, nil for none, and ReportClusterUID
+	// the clusterUID of that copy.
+	Report           *v1alpha1.ReportRoot
+	ReportClusterUID types.UID
+	// ReceivedAt is when this process last saw the copy change, by its own clock. Nil
+	// after a start: then status.lastReport counts.
+	ReceivedAt *time.Time
+	// WatchedSince is when this process began to read reports, by the same clock.
+	WatchedSince time.Time
+	// OtherClusterUID is the clusterUID of a report in the member that was not copied,
+	// since it is of another cluster than the known one.
+	OtherClusterUID types.UID
+	// Holder is the other member that the cluster belongs to, see FindHolder. Then
+	// nothing is planned for this one, and its report counts for the other.
+	Holder string
+	// ReportOlder: the report in the member is older than the hub's copy.
+	ReportOlder bool
+	// UnsupportedFields are the fields of plan and grant that the member's API server
+	// does not store.
+	UnsupportedFields []string
+	// Totals of the member's pages; nil for none.
+	Totals *inventory.Totals
+	// IncompleteSince is since when Totals.MissingPages has had entries; nil for long.
+	IncompleteSince *time.Time
+	// Plan on the hub, after the decision of this reconcile; nil for none.
+	Plan *v1alpha1.ClusterPlanSpec
+	// DesiredPolicy, PolicySource and PolicyErrors are the results of Policy.ForMember.
+	DesiredPolicy map[string]string
+	PolicySource  string
+	PolicyErrors  []policy.KeyError
+}
+
+// ResolveClusterUID returns which cluster a member is: the one that a person accepted by
+// annotation, or else the recorded one, or else the one that reports first.
+func ResolveClusterUID(member *v1alpha1.MemberCluster, reported types.UID) types.UID {
+	return cmp.Or(types.UID(member.Annotations[v1alpha1.AnnotationAcceptCluster]), member.Status.ClusterUID, reported)
+}
+
+// Compute returns the status of a member, and after how long to compute it again if
+// nothing happens; 0 for never.
+func Compute(v Input) (status v1alpha1.MemberClusterStatus, after time.Duration) {
+	s := &statusBuilder{Input: v}
+	uid := ResolveClusterUID(v.Member, v.ReportClusterUID)
+	if v.ReportClusterUID != uid {
+		s.Report, s.Totals = nil, nil
+	}
+	if v.OtherClusterUID == uid {
+		s.OtherClusterUID = ""
+	}
+	if v.Holder != "" {
+		s.Report, s.Totals, s.Plan, s.OtherClusterUID = nil, nil, nil, ""
+		s.duplicateCluster, uid = uid, "" // recording it would claim it
+	}
+	s.status = v1alpha1.MemberClusterStatus{
+		ObservedGeneration: v.Member.Generation,
+		Namespace:          v1alpha1.MemberNamespacePrefix + v.Member.Name,
+		ClusterUID:         uid,
+		Shard:              v.Shard,
+		Transfers:          v.Transfers,
+		LastReport:         v.Member.Status.LastReport,
+		Conditions:         slices.Clone(v.Member.Status.Conditions),
+	}
+	s.setPolicy()
+	s.setReport()
+	s.setConditions()
+
+	if at := v.ReceivedAt; at != nil && s.Report != nil {
+		last := s.status.LastReport
+		moved := last == nil || at.Sub(last.Time).Abs() >= lastReportInterval
+		if moved || !equality.Semantic.DeepEqual(s.status, v.Member.Status) {
+			t := metav1.NewTime(at.UTC().Truncate(time.Second))
+			s.status.LastReport = &t
+		}
+	}
+	return s.status, s.recheckAfter
+}
+
+// statusBuilder computes one status.
+type statusBuilder struct {
+	Input
+	status       v1alpha1.MemberClusterStatus
+	recheckAfter time.Duration
+	// duplicateCluster is the cluster of Holder.
+	duplicateCluster types.UID
+}
+
+// recheckAt requests another computation at a future time.
+func (s *statusBuilder) recheckAt(at time.Time) {
+	if wait := at.Sub(s.Now); wait > 0 && (s.recheckAfter == 0 || wait < s.recheckAfter) {
+		s.recheckAfter = wait
+	}
+}
+
+func (s *statusBuilder) setPolicy() {
+	switch {
+	case s.Plan != nil && len(s.Plan.Policy) > 0:
+		s.status.Policy = &v1alpha1.MemberPolicy{Data: s.Plan.Policy, Source: s.Plan.PolicySource}
+	case s.DesiredPolicy != nil:
+		s.status.Policy = &v1alpha1.MemberPolicy{Data: s.DesiredPolicy, Source: s.PolicySource}
+	}
+	if s.Plan != nil {
+		version := s.Plan.PlanVersion
+		s.status.Plan = &version
+	}
+}
+
+// setReport copies the numbers of the report. Without a report they are unknown, and stay
+// absent.
+func (s *statusBuilder) setReport() {
+	r := s.Report
+	if r == nil {
+		return
+	}
+	s.status.AgentVersion = r.AgentVersion
+	if r.Plan != nil {
+		version := *r.Plan
+		s.status.AcknowledgedPlan = &version
+	}
+	if !r.NoLedger {
+		budget, slots := r.Budget, r.Slots
+		s.status.Budget, s.status.SlotsUsed = &budget, &slots
+	}
+	references := r.References
+	s.status.References = &references
+	if s.Totals == nil {
+		return
+	}
+	s.status.Images = &v1alpha1.MemberImages{
+		Total:        r.Images,
+		Queued:       r.Phases[v1alpha1.PhaseQueued],
+		Syncing:      r.Phases[v1alpha1.PhaseSyncing],
+		Ready:        r.Phases[v1alpha1.PhaseSucceeded],
+		Failed:       r.Phases[v1alpha1.PhaseFailed],
+		Leaving:      r.Phases[v1alpha1.PhasePrunePending] + r.Phases[v1alpha1.PhaseTerminating] + r.Phases[v1alpha1.PhaseDeleting],
+		Unreferenced: int32(s.Totals.Unreferenced),
+		Bytes:        s.Totals.Bytes,
+	}
+	s.status.Failing = s.Totals.Failing
+}
+
+// StaleReason returns why what is known of a member may be out of date, by its
+// conditions; empty if it is current.
+func StaleReason(member *v1alpha1.MemberCluster) string {
+	for _, c := range member.Status.Conditions {
+		identity := c.Type == v1alpha1.ConditionIdentityConfirmed
+		if (identity || c.Type == v1alpha1.ConditionAgentHealthy) && c.Status != metav1.ConditionTrue {
+			return c.Reason
+		}
+	}
+	return ""
+}

@@ -1,0 +1,74 @@
+package memberstatus_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
+)
+
+// Who carries for a member, and what comes of it where nobody does.
+func TestStatusShowsStalledSync(t *testing.T) {
+	dialsIn := func(change func(*memberstatus.Input)) memberstatus.Input {
+		return healthyInputWith(func(v *memberstatus.Input) {
+			v.Connection = memberstatus.Connection{PullMode: true, Known: true, Reachable: true}
+			change(v)
+		})
+	}
+	silent := func(v *memberstatus.Input) {
+		long := now.Add(-time.Hour)
+		v.ReceivedAt = &long
+	}
+	tests := map[string]struct {
+		view          memberstatus.Input
+		wantReachable metav1.ConditionStatus
+		wantReason    string
+		wantMessage   string
+		wantHealthy   metav1.ConditionStatus
+	}{
+		"the agent syncs": {
+			view: dialsIn(func(*memberstatus.Input) {}), wantReachable: metav1.ConditionTrue, wantReason: v1alpha1.ReasonConnected,
+			wantMessage: "the agent syncs", wantHealthy: metav1.ConditionTrue,
+		},
+		"the agent stopped syncing": {
+			view: dialsIn(silent), wantReachable: metav1.ConditionFalse, wantReason: v1alpha1.ReasonNotDialledIn,
+			wantMessage: "since " + now.Add(-time.Hour).UTC().Format(time.RFC3339), wantHealthy: metav1.ConditionFalse,
+		},
+		"the agent never synced": {
+			view:          dialsIn(func(v *memberstatus.Input) { v.Report, v.Connection.Known = nil, false }),
+			wantReachable: metav1.ConditionUnknown, wantReason: v1alpha1.ReasonNeverConnected, wantMessage: "has not connected yet", wantHealthy: metav1.ConditionUnknown,
+		},
+		"nobody carries its report": {
+			view:          healthyInputWith(func(v *memberstatus.Input) { silent(v); v.SyncStalled = "replica one does not" }),
+			wantReachable: metav1.ConditionFalse, wantReason: v1alpha1.ReasonReportNotCarried, wantMessage: "replica one does not", wantHealthy: metav1.ConditionFalse,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, _ := memberstatus.Compute(test.view)
+			reachable := meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionReachable)
+			assert.Equal(t, test.wantReachable, reachable.Status)
+			assert.Equal(t, test.wantReason, reachable.Reason)
+			assert.Contains(t, reachable.Message, test.wantMessage)
+			assert.Equal(t, test.wantHealthy, meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionAgentHealthy).Status)
+		})
+	}
+}
+
+// Where nothing changes but the time of the last report, that is not written for each.
+func TestUnchangedStatusIsNotWritten(t *testing.T) {
+	v := healthyInput()
+	v.Shard = "ot-hub-0"
+	v = withStoredStatus(v)
+	before := v.Member.Status
+	assert.Equal(t, "ot-hub-0", before.Shard)
+	later := v.ReceivedAt.Add(20 * time.Second)
+	v.Now, v.ReceivedAt = later, &later
+	after, _ := memberstatus.Compute(v)
+	assert.Equal(t, before.LastReport, after.LastReport)
+}

@@ -1,0 +1,147 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/inventory"
+)
+
+// Reports knows when a member's report last changed.
+type Reports interface {
+	ReceivedAt(member string) (time.Time, bool)
+}
+
+// FleetCollector renders the metrics of the members on each scrape.
+//
+// Invariant: unknown is never zero. A member that has not reported has no series for what
+// only a report shows, and an Unknown condition has none.
+type FleetCollector struct {
+	// Elected is closed when this replica is elected. Other replicas have no series of
+	// the fleet: reading it would fill their caches with it.
+	Elected <-chan struct{}
+	Reader  client.Reader
+	Reports Reports
+	Index   *inventory.Index
+}
+
+func newDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+}
+
+var (
+	members                = newDesc("members", "Members of the fleet, by state: all, reachable, healthy, unknown (their images may have changed since the last report).", "state")
+	memberReachable        = newDesc("member_reachable", "1 while the hub is connected to the member's API server, otherwise 0.", "member")
+	memberHealthy          = newDesc("member_healthy", "1 while the member's agent reports in time, otherwise 0.", "member")
+	memberBudget           = newDesc("member_budget", "Imports that the member's ledger allows at the same time.", "member")
+	memberSlots            = newDesc("member_slots", "Imports that the member's ledger lists.", "member")
+	memberOverBudget       = newDesc("member_over_budget", "1 while the member's ledger lists more imports than it allows, or allows more than the plan that it acknowledged.", "member")
+	memberImages           = newDesc("member_images", "Images of the member, by phase.", "member", "phase")
+	memberReferences       = newDesc("member_references", "VirtualMachines that use an image, over all images of the member.", "member")
+	memberBytes            = newDesc("member_images_bytes", "Provisioned storage of the member's images.", "member")
+	memberPlanAcknowledged = newDesc("member_plan_acknowledged", "1 while the member's ledger is written under the newest plan, otherwise 0.", "member")
+	memberReportAge        = newDesc("member_report_age_seconds", "Time since the member's report last changed.", "member")
+	memberVersionSupported = newDesc("member_version_supported", "1 while the versions of hub and agent are compatible, 0 while they are too far apart or the member's CRDs are older than both.", "member")
+	memberAgentInstalled   = newDesc("member_agent_installed", "1 while the agent is installed as desired, otherwise 0; only of members that opt in.", "member")
+	images                 = newDesc("images", "Distinct images, by source, that members are known to have.")
+	indexPages             = newDesc("index_pages", "Pages of reports that the hub's index holds.")
+	indexEntries           = newDesc("index_entries", "Images of members that the hub's index holds.")
+)
+
+// Describe implements prometheus.Collector.
+func (f *FleetCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range pruneMetrics {
+		ch <- d
+	}
+	for _, d := range []*prometheus.Desc{members, memberReachable, memberHealthy, memberBudget, memberSlots, memberOverBudget, memberImages,
+		memberReferences, memberBytes, memberPlanAcknowledged, memberReportAge, memberVersionSupported, memberAgentInstalled, images, indexPages, indexEntries, rolloutClusters, rolloutPhase} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
+	select {
+	case <-f.Elected:
+	default:
+		return
+	}
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	stats := f.Index.Stats()
+	gauge(images, float64(stats.Images))
+	gauge(indexPages, float64(stats.Pages))
+	gauge(indexEntries, float64(stats.Entries))
+	for _, summary := range f.Index.Members() {
+		if summary.Unknown != "" {
+			continue
+		}
+		for phase, n := range summary.Phases {
+			gauge(memberImages, float64(n), summary.Member, string(phase))
+		}
+		gauge(memberReferences, float64(summary.References), summary.Member)
+		gauge(memberBytes, float64(summary.Bytes), summary.Member)
+	}
+
+	// A read from a cache that has not synced waits for it.
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	f.collectRollouts(ctx, gauge)
+	f.collectPruneReports(ctx, gauge)
+	f.collectImagePrunes(ctx, gauge)
+	var list v1alpha1.MemberClusterList
+	if err := f.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Failed to list MemberClusters; their metrics are missing from this scrape")
+		return
+	}
+	var reachable, healthy float64
+	for i := range list.Items {
+		m := &list.Items[i]
+		// judged renders a condition that is True or False, and returns 1 if it has the
+		// wanted status.
+		judged := func(d *prometheus.Desc, condition string, want metav1.ConditionStatus) (value float64) {
+			c := meta.FindStatusCondition(m.Status.Conditions, condition)
+			if c == nil || c.Status == metav1.ConditionUnknown {
+				return 0
+			}
+			if c.Status == want {
+				value = 1
+			}
+			gauge(d, value, m.Name)
+			return value
+		}
+		reachable += judged(memberReachable, v1alpha1.ConditionReachable, metav1.ConditionTrue)
+		healthy += judged(memberHealthy, v1alpha1.ConditionAgentHealthy, metav1.ConditionTrue)
+		judged(memberPlanAcknowledged, v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionTrue)
+		judged(memberVersionSupported, v1alpha1.ConditionVersionSupported, metav1.ConditionTrue)
+		judged(memberAgentInstalled, v1alpha1.ConditionAgentInstalled, metav1.ConditionTrue)
+		judged(memberOverBudget, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse)
+		if budget, slots := m.Status.Budget, m.Status.SlotsUsed; budget != nil && slots != nil {
+			gauge(memberBudget, float64(*budget), m.Name)
+			gauge(memberSlots, float64(*slots), m.Name)
+		}
+		at, known := f.Reports.ReceivedAt(m.Name)
+		if !known && m.Status.LastReport != nil {
+			at, known = m.Status.LastReport.Time, true
+		}
+		if known {
+			gauge(memberReportAge, max(0, time.Since(at).Seconds()), m.Name)
+		}
+	}
+	gauge(members, float64(len(list.Items)), "all")
+	gauge(members, reachable, "reachable")
+	gauge(members, healthy, "healthy")
+	unknown := 0
+	for _, n := range stats.Unknown {
+		unknown += n
+	}
+	gauge(members, float64(unknown), "unknown")
+}

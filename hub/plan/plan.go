@@ -1,0 +1,220 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/policy"
+)
+
+// Input is all that the next plan of a member depends on.
+type Input struct {
+	// ClusterUID of the member as the hub knows it; see memberstatus.ResolveClusterUID.
+	ClusterUID types.UID
+	// Current is the plan on the hub; nil for none. The next plan may be written only
+	// over this one, guarded by its resourceVersion.
+	Current *v1alpha1.ClusterPlanSpec
+	// Report of the member, nil for none, and the clusterUID of that report.
+	Report           *v1alpha1.ReportRoot
+	ReportClusterUID types.UID
+	// ReportUnconfirmed: this process has not read the report in the member itself. After
+	// a restore from a backup the hub's copy is as old as the hub, and hides what the
+	// member has seen since. The plan then stays as it is.
+	ReportUnconfirmed bool
+	// NewerMemberPlan is the version of the member's copy of the plan, if it is newer
+	// than the hub's; otherwise zero.
+	NewerMemberPlan v1alpha1.PlanVersion
+	// DesiredPolicy is what the fleet's ConfigMap asks for, and PolicySource its source:
+	// see Policy.ForMember. Nil means that there is no valid policy, not that it is
+	// unknown.
+	DesiredPolicy map[string]string
+	PolicySource  string
+	// Images that the member has to have, images that it has to leave alone, and images
+	// that it has to remove. No image is in two of these lists.
+	Images  []v1alpha1.PlannedImage
+	Kept    []v1alpha1.KeptImage
+	Retired []v1alpha1.RetiredImage
+	// Inquiries are the UIDs of PruneReports that ask the member.
+	Inquiries []types.UID
+	// Prunes are the images that ImagePrunes delete; none is listed twice.
+	Prunes []v1alpha1.PlannedPrune
+}
+
+// heldAnyPolicy as heldPolicy stands for the first policy that the ConfigMap asks for: it
+// asked for none when the hub found the member ahead.
+const heldAnyPolicy = "any"
+
+// Next returns the next plan of a member, and whether it has to be written. If not, next
+// is the current plan, or empty. held: the ConfigMap's policy is held back.
+//
+// Invariant: the version only rises, above the current plan and above what the member
+// acknowledged.
+//
+// A member that acknowledged a plan which this hub did not make shows that the hub was
+// restored from a backup or set up anew. The ConfigMap is then as old as the hub, and the
+// member's policy is the newer one: a new epoch starts with the member's policy, and the
+// ConfigMap's is held back until it asks for something else.
+//
+// A copy in the member that is ahead, and whose policy the agent refuses, blocks the
+// relay: the plan rises above it. A copy that is ahead and not refused is about to be
+// acknowledged, and is waited for.
+//
+// A member that is behind needs no new plan; the relay brings it the current one. Without
+// a confirmed report no plan is made, since it might be older than the member's. An agent
+// refuses a plan of the version that it acknowledged if the hash differs, so that the
+// conflict shows here.
+//
+// A new inquiry gets the version of the plan that first has it: a report that answers
+// this version or a later one was made after the member was asked. In a new epoch, and
+// for another cluster, all inquiries count as new.
+func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
+	if v.Current != nil {
+		next = *v.Current
+	}
+	if v.Report == nil || v.ReportUnconfirmed || v.ClusterUID == "" || v.ReportClusterUID != v.ClusterUID {
+		return next, false, next.HeldPolicy != ""
+	}
+
+	ahead := isMemberAhead(v.Report.Plan, v.Current)
+	data, source, holds := v.nextPolicy(ahead)
+	if v.Current == nil && !ahead && len(data)+len(v.Images)+len(v.Kept)+len(v.Retired)+len(v.Inquiries)+len(v.Prunes) == 0 {
+		return next, false, false
+	}
+
+	next.ClusterUID = v.ClusterUID
+	next.Policy, next.PolicySource, next.HeldPolicy = data, source, holds
+	next.Images, next.Kept, next.Retired = sortedByName(v.Images, imageKey), sortedByName(v.Kept, keptKey), sortedByName(v.Retired, retiredKey)
+	next.Inquiries, next.Prunes = v.nextInquiries(), sortedByName(v.Prunes, pruneKey)
+	same := v.Current != nil && v.Current.Hash != "" && equalContent(&next, v.Current)
+	if !same {
+		next.Hash = Hash(&next)
+	}
+	blocked := isBlockedByMemberCopy(v.NewerMemberPlan, v.Current, v.Report)
+	switch {
+	case ahead && blocked:
+		next.Epoch, next.Sequence = max(v.Report.Plan.Epoch, v.NewerMemberPlan.Epoch)+1, 1
+	case ahead:
+		next.Epoch, next.Sequence = v.Report.Plan.Epoch+1, 1
+	case blocked:
+		next.Epoch, next.Sequence = v.NewerMemberPlan.Epoch+1, 1
+	case v.Current == nil:
+		next.Epoch, next.Sequence = 1, 1
+	// The content is compared too: somebody may have edited the plan.
+	case !same && (next.Hash != v.Current.Hash || next.Hash != Hash(v.Current)):
+		next.Sequence++
+	default:
+		// A changed plannedAt alone is not written.
+		next.Images, next.Kept, next.Retired = v.Current.Images, v.Current.Kept, v.Current.Retired
+		next.Inquiries, next.Prunes = v.Current.Inquiries, v.Current.Prunes
+		write = next.PolicySource != v.Current.PolicySource || next.HeldPolicy != v.Current.HeldPolicy
+		return next, write, next.HeldPolicy != ""
+	}
+	v.stampInquiries(&next)
+	return next, true, next.HeldPolicy != ""
+}
+
+// nextInquiries returns the inquiries of the next plan, by UID. Beyond the limit, those
+// that the current plan has come first, then the oldest; the others wait.
+func (v *Input) nextInquiries() []v1alpha1.PlanInquiry {
+	if len(v.Inquiries) == 0 {
+		return nil
+	}
+	asked := slices.Clone(v.Inquiries)
+	slices.SortStableFunc(asked, func(a, b types.UID) int { return cmp.Compare(v.inquiryRank(a), v.inquiryRank(b)) })
+	uids := make([]types.UID, 0, min(len(asked), v1alpha1.MaxInquiries))
+	for _, uid := range asked {
+		if len(uids) < v1alpha1.MaxInquiries && !slices.Contains(uids, uid) {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	list := make([]v1alpha1.PlanInquiry, len(uids))
+	for i, uid := range uids {
+		list[i].UID = uid
+	}
+	return list
+}
+
+// inquiryRank orders inquiries that the current plan has before the others.
+func (v *Input) inquiryRank(uid types.UID) int {
+	if findInquiry(v.Current, uid) == nil {
+		return 1
+	}
+	return 0
+}
+
+// stampInquiries sets the plan version since which each inquiry is asked.
+func (v *Input) stampInquiries(next *v1alpha1.ClusterPlanSpec) {
+	anew := v.Current == nil || next.Epoch != v.Current.Epoch || next.ClusterUID != v.Current.ClusterUID
+	for i := range next.Inquiries {
+		asked := &next.Inquiries[i]
+		asked.Epoch, asked.Sequence = next.Epoch, next.Sequence
+		if former := findInquiry(v.Current, asked.UID); former != nil && !anew {
+			*asked = *former
+		}
+	}
+}
+
+// findInquiry returns an inquiry of a plan; nil for none.
+func findInquiry(p *v1alpha1.ClusterPlanSpec, uid types.UID) *v1alpha1.PlanInquiry {
+	if p == nil {
+		return nil
+	}
+	for i := range p.Inquiries {
+		if p.Inquiries[i].UID == uid {
+			return &p.Inquiries[i]
+		}
+	}
+	return nil
+}
+
+// isMemberAhead reports whether a member acknowledged a plan that this hub does not know.
+func isMemberAhead(acknowledged *v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSpec) bool {
+	switch {
+	case acknowledged == nil:
+		return false
+	case current == nil:
+		return true
+	}
+	order := acknowledged.Compare(current.PlanVersion)
+	return order > 0 || order == 0 && acknowledged.Hash != "" && acknowledged.Hash != current.Hash
+}
+
+// isBlockedByMemberCopy reports whether the member's copy is newer than the hub's plan
+// and will never be acknowledged.
+func isBlockedByMemberCopy(copied v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSpec, report *v1alpha1.ReportRoot) bool {
+	accepted := meta.FindStatusCondition(report.Conditions, v1alpha1.ConditionPlanAccepted)
+	return current != nil && copied.Compare(current.PlanVersion) > 0 &&
+		accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.Reason == v1alpha1.ReasonPlanPolicyInvalid
+}
+
+// nextPolicy returns the policy of the next plan, its source, and the hash of the policy
+// that is held back.
+func (v *Input) nextPolicy(ahead bool) (data map[string]string, source, holds string) {
+	data, source = v.DesiredPolicy, v.PolicySource
+	switch {
+	case ahead && len(v.Report.PlanPolicy) > 0:
+		data, source, holds = v.Report.PlanPolicy, v.Report.PlanPolicySource, heldAnyPolicy
+	case v.DesiredPolicy == nil && v.Current != nil: // the current policy stays
+		return v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
+	case ahead || v.Current == nil:
+		return data, source, ""
+	case v.Current.HeldPolicy == heldAnyPolicy, v.Current.HeldPolicy == HashPolicy(v.DesiredPolicy):
+		data, source, holds = v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
+	default:
+		return data, source, ""
+	}
+	switch {
+	case v.DesiredPolicy == nil:
+		return data, source, holds
+	case policy.Equal(data, v.DesiredPolicy):
+		return v.DesiredPolicy, v.PolicySource, ""
+	default:
+		return data, source, HashPolicy(v.DesiredPolicy)
+	}
+}

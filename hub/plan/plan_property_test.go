@@ -1,0 +1,294 @@
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/plan"
+)
+
+// hubState is what a backup of the hub holds.
+type hubState struct {
+	requestedPolicy int // what the ConfigMap asks for: each change by a person is a higher number
+	invalid         bool
+	images          int
+	plan            *v1alpha1.ClusterPlanSpec
+	report          *v1alpha1.ReportRoot
+	// since is when the member took up the plan that the report answers: what it says
+	// of the images may be as old as that.
+	since int
+	// inquiries that have been begun, and not ended.
+	inquiries []types.UID
+}
+
+// ledger is what a backup of the member holds.
+type ledger struct {
+	plan  *v1alpha1.ClusterPlanSpec
+	since int
+}
+
+// planModel is a hub and a member, both of which can be restored from backups.
+type planModel struct {
+	t                 *rapid.T
+	hub               hubState
+	hubBackup         hubState
+	unconfirmed       bool
+	requestedPolicies int // ever
+	step              int // that is made
+	// begun is when inquiries were, ever.
+	begun map[types.UID]int
+	// Copies that relays have read and not written yet, and those of relays that
+	// were paused when the hub was restored.
+	plansInFlight, plansOfPausedRelay []*v1alpha1.ClusterPlanSpec
+	// refused is the member's copy of the plan where its agent refuses that for its
+	// policy.
+	refused *v1alpha1.PlanVersion
+	// plans made since the hub was restored
+	made         map[*v1alpha1.ClusterPlanSpec]bool
+	member       ledger
+	memberBackup ledger
+}
+
+func (w *planModel) planInput() plan.Input {
+	v := plan.Input{
+		ClusterUID: uid, Current: w.hub.plan, Report: w.hub.report, ReportClusterUID: uid, ReportUnconfirmed: w.unconfirmed,
+		PolicySource: fmt.Sprint("asked ", w.hub.requestedPolicy), Images: []v1alpha1.PlannedImage{plannedImage("a", fmt.Sprintf("%dGi", w.hub.images+1))},
+		Inquiries: w.hub.inquiries,
+	}
+	if w.refused != nil && w.hub.plan != nil && w.refused.Compare(w.hub.plan.PlanVersion) > 0 {
+		v.NewerMemberPlan = *w.refused // the relay looks before it carries
+	}
+	if !w.hub.invalid && w.hub.requestedPolicy > 0 {
+		v.DesiredPolicy = data{"concurrency": fmt.Sprint(w.hub.requestedPolicy)}
+	}
+	return v
+}
+
+// nextPlan checks what every decision must keep.
+func (w *planModel) nextPlan() (v1alpha1.ClusterPlanSpec, bool) {
+	v := w.planInput()
+	next, write, isHeld := plan.Next(v)
+	if !write {
+		if v.Current != nil {
+			require.Equal(w.t, *v.Current, next)
+		}
+		return next, false
+	}
+	assert.Equal(w.t, next.HeldPolicy != "", isHeld)
+	assert.Equal(w.t, plan.Hash(&next), next.Hash)
+	for name, old := range map[string]*v1alpha1.PlanVersion{"current": versionOf(v.Current), "reported": v.Report.Plan} {
+		if old == nil {
+			continue
+		}
+		order := next.PlanVersion.Compare(*old)
+		if next.Hash == old.Hash {
+			require.GreaterOrEqual(w.t, order, 0, "%s: %v after %v", name, next.PlanVersion, *old)
+		} else {
+			require.Positive(w.t, order, "%s: %v after %v", name, next.PlanVersion, *old)
+		}
+	}
+	if c := meta.FindStatusCondition(v.Report.Conditions, v1alpha1.ConditionPlanAccepted); c != nil {
+		require.Positive(w.t, next.PlanVersion.Compare(v.NewerMemberPlan), "%v after the copy %v", next.PlanVersion, v.NewerMemberPlan)
+	}
+	for _, asked := range next.Inquiries {
+		require.Equal(w.t, next.Epoch, asked.Epoch, "%v", next)
+		require.LessOrEqual(w.t, asked.Sequence, next.Sequence, "%v", next)
+	}
+	v.Current = &next
+	_, again, _ := plan.Next(v)
+	require.False(w.t, again, "a second look writes again")
+	return next, true
+}
+
+// policyRefused is what a member says that can do nothing with a plan's policy.
+var policyRefused = metav1.Condition{Type: v1alpha1.ConditionPlanAccepted, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPlanPolicyInvalid}
+
+func versionOf(p *v1alpha1.ClusterPlanSpec) *v1alpha1.PlanVersion {
+	if p == nil {
+		return nil
+	}
+	return &p.PlanVersion
+}
+
+func (w *planModel) planOnHub() {
+	if next, write := w.nextPlan(); write {
+		w.hub.plan = &next
+		w.made[&next] = true
+	}
+}
+
+// deliverPlan is the agent: it refuses what is older than what it acknowledged, or
+// another of the same version. A relay writes nothing over a newer copy.
+func (w *planModel) deliverPlan(p *v1alpha1.ClusterPlanSpec) {
+	if p == nil || w.refused != nil && p.Compare(*w.refused) < 0 {
+		return
+	}
+	w.refused = nil
+	if has := w.member.plan; has != nil {
+		order := p.PlanVersion.Compare(has.PlanVersion)
+		if order < 0 || order == 0 && p.Hash != has.Hash {
+			return
+		}
+		require.GreaterOrEqual(w.t, requestedPolicyOf(p), requestedPolicyOf(has), "an older policy wins: %v after %v", p, has)
+	}
+	if w.member.plan == nil || w.member.plan.PlanVersion != p.PlanVersion {
+		w.member.since = w.step
+	}
+	w.member.plan = p
+}
+
+func (w *planModel) startInquiry() types.UID {
+	uid := types.UID(fmt.Sprintf("inquiry-%06d", len(w.begun)))
+	w.begun[uid] = w.step
+	w.hub.inquiries = append(slices.Clone(w.hub.inquiries), uid)
+	return uid
+}
+
+// isAnswered tells whether the report that the hub has answers an inquiry of its plan.
+func (w *planModel) isAnswered(asked v1alpha1.PlanInquiry) bool {
+	answers := w.hub.report.Plan
+	if answers == nil || answers.Compare(v1alpha1.PlanVersion{Epoch: asked.Epoch, Sequence: asked.Sequence}) < 0 {
+		return false
+	}
+	order := answers.Compare(w.hub.plan.PlanVersion)
+	return order < 0 || order == 0 && answers.Hash == w.hub.plan.Hash
+}
+
+// requireNoPrematureAnswer: what counts as an answer was looked at after the question.
+func (w *planModel) requireNoPrematureAnswer() {
+	if w.hub.plan == nil || w.hub.report == nil {
+		return
+	}
+	for _, asked := range w.hub.plan.Inquiries {
+		if w.isAnswered(asked) {
+			require.Greater(w.t, w.hub.since, w.begun[asked.UID], "%v answers %v of %v", w.hub.report.Plan, asked, w.hub.plan)
+		}
+	}
+}
+
+// requestedPolicyOf is which wish of a person a plan carries.
+func requestedPolicyOf(p *v1alpha1.ClusterPlanSpec) int {
+	n, _ := strconv.Atoi(p.Policy["concurrency"])
+	return n
+}
+
+func (w *planModel) syncReport() {
+	root := &v1alpha1.ReportRoot{}
+	if w.member.plan != nil {
+		root = acknowledgingReport(w.member.plan)
+	}
+	if w.refused != nil {
+		root.Conditions = []metav1.Condition{policyRefused}
+	}
+	w.hub.report, w.hub.since, w.unconfirmed = root, w.member.since, false
+}
+
+func TestNextPlanSurvivesRestores(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &planModel{t: t, unconfirmed: true, made: map[*v1alpha1.ClusterPlanSpec]bool{}, begun: map[types.UID]int{}}
+		ask := func() {
+			w.requestedPolicies++
+			w.hub.requestedPolicy = w.requestedPolicies
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"a person changes the ConfigMap": func(*rapid.T) { ask() },
+			"the ConfigMap breaks or heals":  func(*rapid.T) { w.hub.invalid = !w.hub.invalid },
+			"other images":                   func(*rapid.T) { w.hub.images++ },
+			"an inquiry begins":              func(*rapid.T) { w.startInquiry() },
+			"an inquiry ends": func(*rapid.T) {
+				if len(w.hub.inquiries) > 0 {
+					w.hub.inquiries = w.hub.inquiries[1:]
+				}
+			},
+			"plan":   func(*rapid.T) { w.planOnHub() },
+			"report": func(*rapid.T) { w.syncReport() },
+			"a relay reads the plan": func(*rapid.T) {
+				if w.hub.plan != nil {
+					w.plansInFlight = append(w.plansInFlight, w.hub.plan)
+				}
+			},
+			"a relay writes the plan": func(t *rapid.T) {
+				if len(w.plansInFlight) > 0 {
+					w.deliverPlan(rapid.SampledFrom(w.plansInFlight).Draw(t, "copy"))
+				}
+			},
+			"all goes well": func(*rapid.T) {
+				w.syncReport()
+				w.planOnHub()
+				w.deliverPlan(w.hub.plan)
+			},
+			"the member is cut off": func(t *rapid.T) {
+				for range rapid.IntRange(1, 3).Draw(t, "plans") {
+					w.hub.images++
+					w.planOnHub()
+				}
+			},
+			"a paused relay wakes": func(t *rapid.T) {
+				if len(w.plansOfPausedRelay) > 0 && w.made[w.member.plan] {
+					w.deliverPlan(rapid.SampledFrom(w.plansOfPausedRelay).Draw(t, "copy"))
+				}
+			},
+			"a copy comes to be that the agent refuses": func(t *rapid.T) {
+				v := v1alpha1.PlanVersion{Epoch: rapid.Int64Range(1, 9).Draw(t, "epoch"), Sequence: rapid.Int64Range(1, 9).Draw(t, "sequence")}
+				if has := w.member.plan; w.refused == nil && (has == nil || v.Compare(has.PlanVersion) > 0) {
+					w.refused = &v
+				}
+			},
+			"backup of the hub":    func(*rapid.T) { w.hubBackup = w.hub },
+			"backup of the member": func(*rapid.T) { w.memberBackup = w.member },
+			"restore of the hub": func(*rapid.T) {
+				// What a paused relay still holds shows only by what the member acknowledged
+				// of its time: of an epoch that only the hub has seen, or of anything that
+				// both have forgotten, nobody knows.
+				w.plansOfPausedRelay = nil
+				if has, back := w.member.plan, w.hubBackup.plan; has != nil && (back == nil || has.Compare(back.PlanVersion) > 0) {
+					for _, p := range w.plansInFlight {
+						if p.Epoch <= has.Epoch {
+							w.plansOfPausedRelay = append(w.plansOfPausedRelay, p)
+						}
+					}
+				}
+				w.hub, w.unconfirmed, w.plansInFlight = w.hubBackup, true, nil
+				clear(w.made)
+			},
+			"restore of the member": func(*rapid.T) { w.member, w.plansOfPausedRelay = w.memberBackup, nil },
+			"": func(*rapid.T) {
+				w.requireNoPrematureAnswer()
+				w.step++
+			},
+		})
+
+		// Whatever has happened: once there is a valid ConfigMap, what a person asks
+		// for next reaches the member, and is answered.
+		w.hub.invalid = false
+		if w.hub.requestedPolicy == 0 {
+			ask()
+		}
+		w.syncReport()
+		w.planOnHub()
+		w.hub.inquiries = nil
+		ask()
+		last := w.startInquiry()
+		w.planOnHub()
+		w.step++
+		w.deliverPlan(w.hub.plan)
+		w.syncReport()
+		require.Equal(t, w.hub.requestedPolicy, requestedPolicyOf(w.member.plan))
+		require.Equal(t, w.hub.plan, w.member.plan)
+		require.Equal(t, last, w.hub.plan.Inquiries[0].UID)
+		require.True(t, w.isAnswered(w.hub.plan.Inquiries[0]))
+		w.requireNoPrematureAnswer()
+		_, write := w.nextPlan()
+		require.False(t, write)
+	})
+}

@@ -1,0 +1,247 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Keys of the fleet-wide budget.
+const (
+	// KeyFleetConcurrency is how many imports may run in the whole fleet. Without it
+	// there is no fleet-wide budget, and the other keys have no effect.
+	KeyFleetConcurrency = "fleetConcurrency"
+	// KeyGrantDuration is how long a TransferGrant is valid.
+	KeyGrantDuration = "fleetGrantDuration"
+	// KeyWeight is the weight of a member against the others; overrides may set it.
+	KeyWeight = "fleetWeight"
+)
+
+const (
+	maxFleetConcurrency = 100_000
+	maxWeight           = 1000
+	// A shorter grant would have to be renewed more often than reports are written.
+	minGrantDuration     = 15 * time.Second
+	maxGrantDuration     = 24 * time.Hour
+	defaultGrantDuration = 5 * time.Minute
+)
+
+// SourceBudget is the budget of a group of sources, within the fleet's.
+type SourceBudget struct {
+	apipolicy.Source `json:",inline"`
+	Concurrency      *int32 `json:"concurrency"`
+}
+
+// Budget is the fleet-wide budget.
+type Budget struct {
+	Concurrency   int32
+	Sources       []SourceBudget
+	GrantDuration time.Duration
+}
+
+// SourceGroups returns the groups as plans carry them to members.
+func (b *Budget) SourceGroups() apipolicy.Sources {
+	var groups apipolicy.Sources
+	for _, s := range b.Sources {
+		groups = append(groups, s.Source)
+	}
+	return groups
+}
+
+// Budget returns the fleet-wide budget; nil for none.
+func (p *Policy) Budget() *Budget { return p.budget }
+
+// MemberWeight returns the weight of a member against the others; 1 by default.
+func (p *Policy) MemberWeight(member string, labels map[string]string) int32 {
+	set, _ := p.resolveKeys(Member{member, labels})
+	return weightOrDefault(set)
+}
+
+func weightOrDefault(set map[string]string) int32 {
+	if n, err := parseWeight(set[KeyWeight]); err == nil {
+		return n
+	}
+	return 1
+}
+
+func parseWeight(text string) (int32, error) { return parseIntInRange(text, 1, maxWeight) }
+
+func parseIntInRange(text string, least, most int32) (int32, error) {
+	v, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil || v < int64(least) || v > int64(most) {
+		return 0, fmt.Errorf("%q is not a whole number from %d to %d", text, least, most)
+	}
+	return int32(v), nil
+}
+
+// isFleetOnlyKey reports whether a key has no meaning in the policy of one member.
+func isFleetOnlyKey(key string) bool {
+	switch key {
+	case KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, apipolicy.KeyFleetSources:
+		return true
+	}
+	return false
+}
+
+// KnownKeys returns the keys of the fleet's policy ConfigMap, sorted.
+func KnownKeys() []string {
+	keys := append(overridableKeys(), KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, apipolicy.KeyFleetSources)
+	slices.Sort(keys)
+	return keys
+}
+
+// overridableKeys returns the keys that an override may set, sorted.
+func overridableKeys() []string {
+	keys := append(apipolicy.ConfigMapKeys(), apipolicy.KeySafeConcurrency, KeyWeight)
+	slices.Sort(keys)
+	return keys
+}
+
+// parseBudget reads the keys of the fleet-wide budget.
+func parseBudget(data map[string]string) (b *Budget, errs []apipolicy.KeyError) {
+	read := Budget{GrantDuration: defaultGrantDuration}
+	fail := func(key string, err error) { errs = append(errs, apipolicy.KeyError{Key: key, Message: err.Error()}) }
+	var err error
+	text, set := data[KeyFleetConcurrency]
+	if set {
+		if read.Concurrency, err = parseIntInRange(text, 0, maxFleetConcurrency); err != nil {
+			fail(KeyFleetConcurrency, err)
+		}
+	}
+	if text, set := data[KeyGrantDuration]; set {
+		read.GrantDuration, err = time.ParseDuration(strings.TrimSpace(text))
+		if err != nil || read.GrantDuration < minGrantDuration || read.GrantDuration > maxGrantDuration || read.GrantDuration%time.Second != 0 {
+			fail(KeyGrantDuration, fmt.Errorf("%q is not a duration in whole seconds from %s to %s", text, minGrantDuration, maxGrantDuration))
+		}
+	}
+	if read.Sources, err = parseSources(data[apipolicy.KeyFleetSources]); err != nil {
+		fail(apipolicy.KeyFleetSources, err)
+	}
+	if text, set := data[KeyWeight]; set {
+		if _, err := parseWeight(text); err != nil {
+			fail(KeyWeight, err)
+		}
+	}
+	if !set || len(errs) > 0 {
+		return nil, errs
+	}
+	return &read, nil
+}
+
+func parseSources(text string) (sources []SourceBudget, err error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	if hasSeveralDocuments(text) {
+		return nil, fmt.Errorf("it is more than one YAML document, of which only the first would count: make it one list")
+	}
+	if err := yaml.UnmarshalStrict([]byte(text), &sources); err != nil {
+		return nil, fmt.Errorf("it is not a list of groups, each with name, hosts and concurrency: %s", singleLine(err))
+	}
+	for i, s := range sources {
+		if s.Concurrency == nil || *s.Concurrency < 0 || *s.Concurrency > maxFleetConcurrency {
+			return nil, fmt.Errorf("[%d].concurrency: give a whole number from 0 to %d", i, maxFleetConcurrency)
+		}
+	}
+	b := Budget{Sources: sources}
+	if err := b.SourceGroups().Validate(); err != nil {
+		return nil, err
+	}
+	return sources, nil
+}
+
+// applyGrantKeys limits a member by grants if there is a fleet-wide budget.
+func (p *Policy) applyGrantKeys(set map[string]string) map[string]string {
+	delete(set, KeyWeight)
+	delete(set, apipolicy.KeyFleetSources)
+	if p.budget == nil {
+		delete(set, apipolicy.KeySafeConcurrency)
+		return set
+	}
+	if _, given := set[apipolicy.KeySafeConcurrency]; !given {
+		set[apipolicy.KeySafeConcurrency] = "0"
+	}
+	if groups := p.budget.SourceGroups(); len(groups) > 0 {
+		text, err := json.Marshal(groups)
+		if err != nil {
+			panic(err) // plain types of this package
+		}
+		set[apipolicy.KeyFleetSources] = string(text)
+	}
+	return set
+}
+
+// validateSafeShares returns an error if the safe shares add up to more than the budget.
+func (p *Policy) validateSafeShares(members []Member) []apipolicy.KeyError {
+	if p.budget == nil {
+		return nil
+	}
+	sum := int64(0)
+	for _, m := range members {
+		set, _ := p.resolveKeys(m)
+		if n, err := parseIntInRange(set[apipolicy.KeySafeConcurrency], 0, v1alpha1.MaxSlots); err == nil {
+			sum += int64(n)
+		}
+	}
+	if sum <= int64(p.budget.Concurrency) {
+		return nil
+	}
+	return []apipolicy.KeyError{{Key: apipolicy.KeySafeConcurrency, Message: fmt.Sprintf("the safe shares of all %d members are %d together, which is more than fleetConcurrency, %d", len(members), sum, p.budget.Concurrency)}}
+}
+
+// describeBudgetChange describes what changes of the fleet-wide budget; empty for
+// nothing.
+func describeBudgetChange(now, then *Policy) string {
+	var before, after *Budget
+	if now != nil {
+		before = now.budget
+	}
+	after = then.budget
+	var parts []string
+	tell := func(what, a, b string) {
+		if a != b {
+			parts = append(parts, fmt.Sprintf("%s %s→%s", what, a, b))
+		}
+	}
+	tell(KeyFleetConcurrency, before.formatConcurrency(), after.formatConcurrency())
+	if after != nil && before != nil {
+		tell(KeyGrantDuration, before.GrantDuration.String(), after.GrantDuration.String())
+	}
+	tell(apipolicy.KeyFleetSources, before.formatSources(), after.formatSources())
+	return strings.Join(parts, ", ")
+}
+
+func (b *Budget) formatConcurrency() string {
+	if b == nil {
+		return "none"
+	}
+	return strconv.Itoa(int(b.Concurrency))
+}
+
+func (b *Budget) formatSources() string {
+	if b == nil || len(b.Sources) == 0 {
+		return "none"
+	}
+	var parts []string
+	for _, s := range b.Sources {
+		parts = append(parts, fmt.Sprintf("%s:%d", s.Name, *s.Concurrency))
+	}
+	return strings.Join(parts, " ")
+}
+
+const KeyConcurrency = "concurrency"
+
+// ConcurrencyOf returns the concurrency of a parsed policy. Without a policy it is 0:
+// nothing is downloaded.
+func ConcurrencyOf(data map[string]string) int64 {
+	n, _ := strconv.ParseInt(data[KeyConcurrency], 10, 32)
+	return n
+}

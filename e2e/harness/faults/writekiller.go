@@ -33,7 +33,7 @@ func (p FatalWrite) String() string {
 	return "before " + p.Write
 }
 
-// BeforeAndAfter returns two points for each write.
+// BeforeAndAfter returns two fatal writes for each write.
 func BeforeAndAfter(writes ...FatalWrite) (all []FatalWrite) {
 	for _, before := range writes {
 		after := before
@@ -43,8 +43,8 @@ func BeforeAndAfter(writes ...FatalWrite) (all []FatalWrite) {
 	return all
 }
 
-// WriteKiller kills a program once at each of its points; the program continues where it was
-// killed when it is restarted.
+// WriteKiller kills a program once at each of its fatal writes. The program continues where
+// it was killed when it is restarted.
 type WriteKiller struct {
 	victim  func() *process.Process
 	restart func(context.Context) error

@@ -8,13 +8,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// ConflictRetryDelay is the requeue delay after a write conflict: the cache needs
-// that long to catch up with what another writer has stored.
+// ConflictRetryDelay is the requeue delay after a write conflict: the cache needs that
+// long to show what another writer has stored.
 const ConflictRetryDelay = 50 * time.Millisecond
 
-// Result is the end of a reconcile: where isConflict recognizes err as a write that
-// another writer preempted, the request is requeued after delay and no error is
-// counted. Every other error goes to the controller's backoff.
+// Result ends a reconcile. If isConflict recognizes err as a write that another writer
+// preempted, the request is requeued after delay, and no error is counted. Every other
+// error goes to the controller's backoff.
 func Result(ctx context.Context, err error, delay time.Duration, isConflict func(error) bool) (ctrl.Result, error) {
 	if err != nil && isConflict(err) {
 		log.FromContext(ctx).V(1).Info("Write conflict; retrying", "delay", delay, "error", err.Error())

@@ -124,6 +124,11 @@ func Digest(report types.UID, pages [][]v1alpha1.ReportedCluster) string {
 	return sum.Digest()
 }
 
+// PageDigest is the digest of a report with a single page, to compare pages.
+func PageDigest(report types.UID, page []v1alpha1.ReportedCluster) string {
+	return Digest(report, [][]v1alpha1.ReportedCluster{page})
+}
+
 // Digester comes to the Digest of a report whose pages need not be in memory all at once.
 type Digester struct{ hash hash.Hash }
 

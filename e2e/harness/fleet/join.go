@@ -62,9 +62,15 @@ func (f *Fleet) Join(ctx context.Context, m *Member) error {
 // JoinFake registers a fake member with the hub until the test ends.
 func (f *Fleet) JoinFake(t *testing.T, m *fakemember.Member) {
 	t.Helper()
+	f.JoinFakeAs(t, m, nil)
+}
+
+// JoinFakeAs is JoinFake with labels of the MemberCluster.
+func (f *Fleet) JoinFakeAs(t *testing.T, m *fakemember.Member, labels map[string]string) {
+	t.Helper()
 	cfg, err := m.Config(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, f.CreateMember(t.Context(), m.Name, m.Name, nil, cfg))
+	require.NoError(t, f.CreateMember(t.Context(), m.Name, m.Name, labels, cfg))
 	t.Cleanup(func() {
 		mc := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: m.Name}}
 		require.NoError(t, client.IgnoreNotFound(f.Delete(context.Background(), mc)))

@@ -30,14 +30,14 @@ const (
 func TestFlappingMemberCausesNoWriteStorm(t *testing.T) {
 	m := shared.Fakes.List[1]
 	t.Cleanup(func() { require.NoError(t, m.SetImages(context.Background(), "page", nil)) })
-	shared.awaitMember(t, m.Name, "healthy", isHealthy)
+	shared.AwaitMember(t, m.Name, "healthy", isHealthy)
 	image := v1alpha1.ReportedImage{Namespace: "default", Name: "flapping", Source: "http\nhttp://images.example.com/flapping\n"}
 	set := func(phase v1alpha1.Phase) {
 		image.Phase = phase
 		require.NoError(t, m.SetImages(t.Context(), "page", []v1alpha1.ReportedImage{image}))
 	}
 	set(v1alpha1.PhaseQueued)
-	shared.awaitMember(t, m.Name, "one image", func(m *v1alpha1.MemberCluster) bool { return m.Status.Images != nil && m.Status.Images.Queued == 1 })
+	shared.AwaitMember(t, m.Name, "one image", func(m *v1alpha1.MemberCluster) bool { return m.Status.Images != nil && m.Status.Images.Queued == 1 })
 
 	// Every write of a MemberCluster is an event of a watch.
 	w, err := shared.Watch(t.Context(), &v1alpha1.MemberClusterList{}, &client.ListOptions{
@@ -65,7 +65,7 @@ func TestFlappingMemberCausesNoWriteStorm(t *testing.T) {
 		set([]v1alpha1.Phase{v1alpha1.PhaseFailed, v1alpha1.PhaseSyncing}[n%2])
 	}
 	set(v1alpha1.PhaseSucceeded)
-	shared.awaitMember(t, m.Name, "as it is in the end", hasImages(1), isHealthy)
+	shared.AwaitMember(t, m.Name, "as it is in the end", hasImages(1), isHealthy)
 	took := time.Since(begun)
 	mu.Lock()
 	writes := len(versions)

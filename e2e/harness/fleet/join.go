@@ -133,7 +133,10 @@ func (f *Fleet) AwaitHealthy(t *testing.T, name string) {
 // AwaitMember reads a MemberCluster until it meets all conditions.
 func (f *Fleet) AwaitMember(t *testing.T, name, wanted string, conditions ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
-	return testenv.AwaitMember(t, f, name, wanted+"; the hub's log is "+f.Hub.LogFile(), conditions...)
+	if f.Hub != nil {
+		wanted += "; the hub's log is " + f.Hub.LogFile()
+	}
+	return testenv.AwaitMember(t, f, name, wanted, conditions...)
 }
 
 // GetMember returns a MemberCluster as stored.

@@ -17,7 +17,7 @@ func TestHubWithUnreadableDiscovery(t *testing.T) {
 	for _, what := range []string{"not served", "not allowed"} {
 		t.Run(what, func(t *testing.T) {
 			if what == "not allowed" {
-				require.NoError(t, program.InstallClusterCRD(t.Context(), shared.hubMember.ControlPlane.Config()))
+				require.NoError(t, program.InstallClusterCRD(t.Context(), shared.HubMember.ControlPlane.Config()))
 			}
 			h := shared.startHub(t, nil, "--cluster-api-selector=fleet=ot")
 			shared.awaitLeader(t, h)
@@ -26,7 +26,7 @@ func TestHubWithUnreadableDiscovery(t *testing.T) {
 				shared.setFakeImages(t, plainFake, 10+n)
 				shared.awaitImageCount(t, plainFake, int32(10+n))
 			}
-			assert.False(t, hasEnded(h.Process))
+			assert.False(t, h.HasEnded())
 		})
 	}
 }

@@ -35,6 +35,7 @@ func (m *Member) HubConfig(ctx context.Context) (*rest.Config, error) {
 		return nil, err
 	}
 	switch {
+	case m.options.Pull: // link and proxy lead to the hub
 	case m.Proxy != nil:
 		m.Proxy.Redirect(cfg)
 	case m.Link != nil:

@@ -27,6 +27,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -109,7 +110,7 @@ func (s *testFleet) documentedCommand(t *testing.T, mode string, args ...string)
 func (s *testFleet) runInstall(t *testing.T) string {
 	t.Helper()
 	deployment := &appsv1.Deployment{}
-	require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-agent"}, deployment))
+	require.NoError(t, s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-agent"}, deployment))
 	assert.Equal(t, "ot-agent", deployment.Annotations["meta.helm.sh/release-name"])
 	return deployment.Spec.Template.Spec.Containers[0].Image
 }
@@ -130,11 +131,11 @@ func TestJoinPushCommand(t *testing.T) {
 	s.nameMember(t)
 	forget := func() { // before the member goes: the hub makes it of the Secret
 		require.NoError(t, client.IgnoreNotFound(s.Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: s.memberName}})))
-		require.NoError(t, client.IgnoreNotFound(s.member.Client().Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "ot-hub-token"}})))
+		require.NoError(t, client.IgnoreNotFound(s.member.Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "ot-hub-token"}})))
 	}
 	t.Cleanup(forget)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "ot-hub"}}
-	require.NoError(t, s.member.Client().Delete(t.Context(), account))
+	require.NoError(t, s.member.Delete(t.Context(), account))
 	said, err := term.runCommand(t, "scripts/join push "+s.memberName+" --member frankfurt")
 	require.Error(t, err)
 	assert.Contains(t, said, "the cluster has no ServiceAccount ot-agent/ot-hub: have this install chart ot-agent")
@@ -149,7 +150,7 @@ func TestJoinPushCommand(t *testing.T) {
 	assert.Contains(t, said, "warning: a hub elsewhere does not reach https://127.0.0.1:")
 	assert.Contains(t, said, "MemberCluster "+s.memberName+" is Ready")
 	ready := s.awaitMemberReady(t)
-	assert.Equal(t, s.clusterUID(t, s.member.Client()), ready.Status.ClusterUID)
+	assert.Equal(t, s.member.ClusterUID(t), ready.Status.ClusterUID)
 	assert.NotEqual(t, "agent", ready.Status.Shard)
 
 	given := s.getKubeconfigSecret(t)
@@ -176,7 +177,7 @@ func TestJoinPushCommand(t *testing.T) {
 	said, err = term.runCommand(t, "scripts/join push "+s.memberName+" --member hub -- --set image.tag=v1.2.3")
 	require.Error(t, err)
 	assert.Contains(t, said, "is another cluster, "+string(ready.Status.ClusterUID))
-	assert.Contains(t, said, "pelotech.ot/accept-cluster="+string(s.clusterUID(t, s)))
+	assert.Contains(t, said, "pelotech.ot/accept-cluster="+string(fleet.ClusterUID(t, s)))
 	assert.NotContains(t, said, "installing")
 }
 
@@ -208,7 +209,7 @@ func TestJoinPullCommand(t *testing.T) {
 	term.mustRunCommand(t, s.documentedCommand(t, "pull"))
 	assert.Equal(t, credential, s.storedCredential(t), "what is there already is kept")
 	assert.Equal(t, in.UID, testenv.GetMember(t, s, s.memberName).UID)
-	invitation := s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: registration.JoinSecret}, &corev1.Secret{})
+	invitation := s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: registration.JoinSecret}, &corev1.Secret{})
 	assert.True(t, apierrors.IsNotFound(invitation), "a token that was used is of no use: %v", invitation)
 
 	// No other agent takes its place by mistake.
@@ -305,7 +306,7 @@ func TestInvalidJoinCommands(t *testing.T) {
 	}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 	assert.Equal(t, map[string][]byte{"key": []byte("value")}, theirs.Data)
-	assert.True(t, apierrors.IsNotFound(s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-hub-token"}, &corev1.Secret{})))
+	assert.True(t, apierrors.IsNotFound(s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-hub-token"}, &corev1.Secret{})))
 }
 
 // readAccess is what is in the file that was written.

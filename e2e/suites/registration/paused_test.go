@@ -78,7 +78,7 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 	goOn <- struct{}{}
 	require.Equal(t, http.StatusConflict, <-answered, "what it had to store is older than what is there")
 	require.NoError(t, first.Resume())
-	s.createImage(t, "meanwhile")
+	s.member.CreateImageForTest(t, "meanwhile")
 	testenv.AwaitMember(t, s, s.memberName, "told of what was done meanwhile", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Ready == 1
 	})

@@ -72,6 +72,7 @@ func newHubKiller(t *testing.T, writes []faults.FatalWrite) *faults.WriteKiller 
 			proxies = append(proxies, m.AgentProxy)
 		}
 	}
+	t.Cleanup(func() { shared.RestartHub(t) })
 	killer.Watch(t, proxies...)
 	return killer
 }

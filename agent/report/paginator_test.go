@@ -26,15 +26,15 @@ func testImage(n int) *v1alpha1.VMDiskImage {
 }
 
 func newTestPaginator(images int, pages ...string) *Paginator {
-	b := NewPaginator(pages)
+	p := NewPaginator(pages)
 	for n := range images {
-		b.SetImage(testImage(n))
+		p.SetImage(testImage(n))
 	}
-	return b
+	return p
 }
 
-func pageNames(b *Paginator) (names []string) {
-	for _, page := range b.Pages() {
+func pageNames(p *Paginator) (names []string) {
+	for _, page := range p.Pages() {
 		names = append(names, page.Name)
 	}
 	return names
@@ -48,94 +48,93 @@ func TestFewImagesFitOnePage(t *testing.T) {
 	assert.Len(t, pageNames(newTestPaginator(300)), 4)
 }
 
-// An agent that starts goes on with the pages that it finds.
+// An agent that starts keeps the division of the stored pages.
 func TestStoredPageNamesRestoreDivision(t *testing.T) {
 	before := newTestPaginator(1000)
 	want := before.Pages()
 	assert.Equal(t, want, newTestPaginator(1000, pageNames(before)...).Pages())
 
-	// 40 images are on two pages since they were more, and stay there only as long
-	// as they are not few.
+	// A division stays until the pages are small enough to merge.
 	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(60, "page-0", "page-1")))
 	assert.Equal(t, []string{"page"}, pageNames(newTestPaginator(40, "page-0", "page-1")))
-	// Names that are none of a page's, or of pages that overlap.
+	// Names that are invalid, or of pages that overlap.
 	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(60, "default", "page-", "page-2", "page-0", "page", "page-1", "page-"+strings.Repeat("0", 64))))
 }
 
 func TestLargePageIsSplit(t *testing.T) {
-	b := NewPaginator(nil)
+	p := NewPaginator(nil)
 	for n := range 100 {
 		img := testImage(n)
 		img.Spec.URL += strings.Repeat("x", 2000)
 		img.Status.Message = strings.Repeat("y", 5000)
-		b.SetPlanItems(map[Key]v1alpha1.PlanItemReport{})
-		b.SetImage(img)
+		p.SetPlanItems(map[Key]v1alpha1.PlanItemReport{})
+		p.SetImage(img)
 	}
-	assert.Equal(t, []string{"page"}, pageNames(b), "100 × 3.3 kB")
+	assert.Equal(t, []string{"page"}, pageNames(p), "100 × 3.3 kB")
 	for n := range 100 {
 		img := testImage(n)
 		img.Spec.URL += strings.Repeat("\u00e9", 2000)
 		img.Status.Message = strings.Repeat("y", 5000)
-		b.SetImage(img)
+		p.SetImage(img)
 	}
-	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(b), "100 × 5.3 kB")
+	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(p), "100 × 5.3 kB")
 }
 
 func TestImagesBeyondMaxPagesAreOmitted(t *testing.T) {
 	const many = 40000
-	b := newTestPaginator(many)
-	pages := b.Pages()
+	p := newTestPaginator(many)
+	pages := p.Pages()
 	assert.LessOrEqual(t, len(pages), v1alpha1.MaxReportPages)
 	shown := int32(0)
 	for _, page := range pages {
 		assert.LessOrEqual(t, page.Images, int32(v1alpha1.MaxReportedImages))
 		shown += page.Images
 	}
-	totals := b.Totals()
+	totals := p.Totals()
 	assert.Equal(t, int32(many), totals.Images)
 	assert.Equal(t, int32(many), totals.Phases[v1alpha1.PhaseQueued])
 	assert.Equal(t, int32(many), shown+totals.Omitted)
-	assert.Greater(t, shown, int32(v1alpha1.MaxReportPages*v1alpha1.MaxReportedImages*95/100), "the pages are not used")
+	assert.Greater(t, shown, int32(v1alpha1.MaxReportPages*v1alpha1.MaxReportedImages*95/100), "the pages are nearly full")
 	for n := many - 1; n >= 20000; n-- {
-		b.RemoveImage(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n)})
+		p.RemoveImage(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n)})
 	}
-	b.Pages()
-	assert.Zero(t, b.Totals().Omitted)
+	p.Pages()
+	assert.Zero(t, p.Totals().Omitted)
 	assert.Zero(t, newTestPaginator(24000).sumPageTotals().Omitted)
 }
 
-func (b *Paginator) sumPageTotals() Totals {
-	b.Pages()
-	return b.Totals()
+func (p *Paginator) sumPageTotals() Totals {
+	p.Pages()
+	return p.Totals()
 }
 
 func TestMissingPlannedImagesAreReported(t *testing.T) {
-	b := NewPaginator(nil)
-	there, missing := Key{Namespace: "farm", Name: "image-1"}, Key{Namespace: "farm", Name: "missing"}
-	b.SetImage(testImage(1))
-	b.SetPlanItems(map[Key]v1alpha1.PlanItemReport{
-		there:   {State: v1alpha1.PlanItemApplied},
-		missing: {State: v1alpha1.PlanItemRejected, Message: strings.Repeat("z", 2000)},
+	p := NewPaginator(nil)
+	existing, missing := Key{Namespace: "farm", Name: "image-1"}, Key{Namespace: "farm", Name: "missing"}
+	p.SetImage(testImage(1))
+	p.SetPlanItems(map[Key]v1alpha1.PlanItemReport{
+		existing: {State: v1alpha1.PlanItemApplied},
+		missing:  {State: v1alpha1.PlanItemRejected, Message: strings.Repeat("z", 2000)},
 	})
-	require.Equal(t, []string{"page"}, pageNames(b))
-	images := b.PageImages("page")
+	require.Equal(t, []string{"page"}, pageNames(p))
+	images := p.PageImages("page")
 	require.Len(t, images, 2)
 	assert.Equal(t, v1alpha1.PlanItemApplied, images[0].Plan.State)
 	assert.Equal(t, "missing", images[1].Name)
 	assert.Empty(t, images[1].UID)
 	assert.Len(t, images[1].Plan.Message, maxMessageBytes)
-	assert.Equal(t, int32(1), b.Totals().Images, "an image that is not there counts as none")
+	assert.Equal(t, int32(1), p.Totals().Images, "a missing image is not counted")
 
-	b.RemoveImage(there)
-	images = b.PageImages("page")
-	require.Len(t, images, 2, "the plan still names it")
+	p.RemoveImage(existing)
+	images = p.PageImages("page")
+	require.Len(t, images, 2, "the plan still names the image")
 	assert.Empty(t, images[0].UID)
-	b.SetPlanItems(nil)
-	assert.Empty(t, pageNames(b))
+	p.SetPlanItems(nil)
+	assert.Empty(t, pageNames(p))
 }
 
-// A plan has one prune of a name: of the image that is there it tells itself, of one
-// that is gone the book is told, also beside another that has taken its name.
+// A plan has one prune per name. Its result is in the image's own status, or, once that
+// image is gone, set with SetPrunedImages, even if another image has the name.
 func TestPrunedImagesAreReported(t *testing.T) {
 	key := Key{Namespace: "farm", Name: "image-1"}
 	until := metav1.Unix(9000, 0)
@@ -144,31 +143,31 @@ func TestPrunedImagesAreReported(t *testing.T) {
 		return map[Key]v1alpha1.ReportedPrune{key: {PruneStatus: v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePruned, Message: strings.Repeat("z", 2000)}, ImageUID: uid}}
 	}
 	pending := &v1alpha1.ReportedPrune{PruneStatus: *own, ImageUID: "1"}
-	pending.Message = truncateText(own.Message, maxPruneMessage)
+	pending.Message = truncateText(own.Message, maxPruneMessageBytes)
 	pruned := gone("1")[key]
 	pruned.Message = pending.Message
 	former := pruned
 	former.ImageUID = "former"
 	for _, tt := range []struct {
-		name  string
-		there bool
-		own   *v1alpha1.PruneStatus
-		gone  map[Key]v1alpha1.ReportedPrune
-		want  *v1alpha1.ReportedPrune
+		name   string
+		exists bool
+		own    *v1alpha1.PruneStatus
+		gone   map[Key]v1alpha1.ReportedPrune
+		want   *v1alpha1.ReportedPrune
 	}{
-		{"nothing was asked", true, nil, nil, nil},
-		{"it waits", true, own, nil, pending},
-		{"it is gone", false, nil, gone("1"), &pruned},
-		{"it is said to be gone and is not", true, own, gone("1"), pending},
-		{"another has taken its name", true, nil, gone("former"), &former},
-		{"another, that knows of an older prune", true, own, gone("former"), &former},
+		{"no prune", true, nil, nil, nil},
+		{"pending", true, own, nil, pending},
+		{"pruned", false, nil, gone("1"), &pruned},
+		{"reported as pruned while it exists", true, own, gone("1"), pending},
+		{"another image has the name", true, nil, gone("former"), &former},
+		{"another image, with an older prune", true, own, gone("former"), &former},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			img := testImage(1)
 			img.Status.Prune = tt.own
-			set := func(b *Paginator) {
-				if tt.there {
-					b.SetImage(img)
+			set := func(p *Paginator) {
+				if tt.exists {
+					p.SetImage(img)
 				}
 			}
 			first, last := NewPaginator(nil), NewPaginator(nil)
@@ -176,63 +175,63 @@ func TestPrunedImagesAreReported(t *testing.T) {
 			first.SetPrunedImages(tt.gone)
 			last.SetPrunedImages(tt.gone)
 			set(last)
-			for _, b := range []*Paginator{first, last} {
-				require.Equal(t, []string{"page"}, pageNames(b))
-				got := b.PageImages("page")
+			for _, p := range []*Paginator{first, last} {
+				require.Equal(t, []string{"page"}, pageNames(p))
+				got := p.PageImages("page")
 				require.Len(t, got, 1)
 				assert.Equal(t, tt.want, got[0].Prune)
-				assert.Equal(t, tt.there, got[0].UID != "")
-				assert.Equal(t, tt.there, b.Totals().Images == 1)
+				assert.Equal(t, tt.exists, got[0].UID != "")
+				assert.Equal(t, tt.exists, p.Totals().Images == 1)
 
-				b.SetPrunedImages(nil)
-				if !tt.there {
-					assert.Empty(t, pageNames(b))
+				p.SetPrunedImages(nil)
+				if !tt.exists {
+					assert.Empty(t, pageNames(p))
 					continue
 				}
-				assert.Equal(t, NewReportedImage(img), b.PageImages("page")[0], "what it says itself is told again")
+				assert.Equal(t, NewReportedImage(img), p.PageImages("page")[0], "its own prune is reported again")
 			}
 		})
 	}
 }
 
-// What an image says itself is followed while something else is told in its place.
+// The own prune of an image is tracked while another one is reported.
 func TestPruneOfReplacedImageIsReported(t *testing.T) {
-	b := NewPaginator(nil)
+	p := NewPaginator(nil)
 	img := testImage(1)
-	b.SetPrunedImages(map[Key]v1alpha1.ReportedPrune{{Namespace: "farm", Name: "image-1"}: {ImageUID: "former"}})
-	b.SetImage(img)
+	p.SetPrunedImages(map[Key]v1alpha1.ReportedPrune{{Namespace: "farm", Name: "image-1"}: {ImageUID: "former"}})
+	p.SetImage(img)
 	img.Status.Prune = &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PruneSkipped}
-	b.SetImage(img)
-	require.Equal(t, types.UID("former"), b.prunedImageUID())
-	b.SetPrunedImages(nil)
-	assert.Equal(t, img.UID, b.prunedImageUID())
+	p.SetImage(img)
+	require.Equal(t, types.UID("former"), p.prunedImageUID())
+	p.SetPrunedImages(nil)
+	assert.Equal(t, img.UID, p.prunedImageUID())
 }
 
-func (b *Paginator) prunedImageUID() types.UID {
-	return b.PageImages(b.Pages()[0].Name)[0].Prune.ImageUID
+func (p *Paginator) prunedImageUID() types.UID {
+	return p.PageImages(p.Pages()[0].Name)[0].Prune.ImageUID
 }
 
 func TestTotals(t *testing.T) {
-	b := NewPaginator(nil)
+	p := NewPaginator(nil)
 	oldest, younger, done := testImage(1), testImage(2), testImage(0)
 	done.Status.Phase = v1alpha1.PhaseSucceeded
 	done.Status.References.Count, younger.Status.References.Count = 2, 3
 	fresh := testImage(3)
 	fresh.Status.Phase = ""
 	for _, img := range []*v1alpha1.VMDiskImage{younger, done, fresh, oldest} {
-		b.SetImage(img)
+		p.SetImage(img)
 	}
 	want := Totals{
 		Images: 4, References: 5, OldestQueued: &oldest.CreationTimestamp,
 		Phases: map[v1alpha1.Phase]int32{v1alpha1.PhaseQueued: 2, v1alpha1.PhaseSucceeded: 1},
 	}
-	assert.Equal(t, want, b.sumPageTotals())
+	assert.Equal(t, want, p.sumPageTotals())
 	oldest.Status.Phase = v1alpha1.PhaseSyncing
-	b.SetImage(oldest)
-	assert.Equal(t, younger.CreationTimestamp.Unix(), b.sumPageTotals().OldestQueued.Unix())
+	p.SetImage(oldest)
+	assert.Equal(t, younger.CreationTimestamp.Unix(), p.sumPageTotals().OldestQueued.Unix())
 	younger.Status.Phase = v1alpha1.PhaseFailed
-	b.SetImage(younger)
-	assert.Nil(t, b.sumPageTotals().OldestQueued)
+	p.SetImage(younger)
+	assert.Nil(t, p.sumPageTotals().OldestQueued)
 }
 
 func TestBuildRoot(t *testing.T) {

@@ -59,47 +59,47 @@ func childSnapshot(name, claim string) snapshotv1.VolumeSnapshot {
 func TestFindOrphans(t *testing.T) {
 	gone := v1alpha1.ImageKey{Namespace: "lab", Name: "ubuntu", UID: "gone"}
 	for _, tt := range []struct {
-		name   string
-		change func(*StorageSnapshot)
-		want   []string // kind and bytes in GiB
-		held   bool
-		asked  bool
+		name        string
+		change      func(*StorageSnapshot)
+		want        []string // kind and bytes in GiB
+		hasSlots    bool
+		isSuspected bool
 	}{
-		{"all that was made", func(*StorageSnapshot) {}, []string{"DataVolume 0", "PersistentVolumeClaim 3", "VolumeSnapshot 0"}, false, false},
-		{"the image is there", func(s *StorageSnapshot) { s.ExistingImages["gone"] = true }, nil, false, false},
-		{"nobody has asked live", func(s *StorageSnapshot) { s.GoneImages = nil }, nil, false, true},
-		{"another image of that name is gone", func(s *StorageSnapshot) {
+		{"all objects of an image", func(*StorageSnapshot) {}, []string{"DataVolume 0", "PersistentVolumeClaim 3", "VolumeSnapshot 0"}, false, false},
+		{"the image exists", func(s *StorageSnapshot) { s.ExistingImages["gone"] = true }, nil, false, false},
+		{"not confirmed live", func(s *StorageSnapshot) { s.GoneImages = nil }, nil, false, true},
+		{"another image of that name is confirmed", func(s *StorageSnapshot) {
 			s.GoneImages = map[v1alpha1.ImageKey]bool{{Namespace: "lab", Name: "ubuntu", UID: "other"}: true}
 		}, nil, false, true},
-		{"nobody can ask, for its name is not known", func(s *StorageSnapshot) {
+		{"without the name of the image", func(s *StorageSnapshot) {
 			s.GoneImages, s.Objects.DataVolumes, s.Objects.Snapshots = nil, nil, nil
 			s.Objects.Claims[0].Annotations = nil
 		}, []string{"PersistentVolumeClaim 3"}, false, false},
-		{"its attempt has a slot", func(s *StorageSnapshot) {
+		{"the attempt has a slot", func(s *StorageSnapshot) {
 			s.Slots = []v1alpha1.Slot{{Image: gone, Attempt: 2, DataVolume: "dv"}}
 		}, nil, true, false},
 		{"another attempt has a slot", func(s *StorageSnapshot) {
 			s.Slots = []v1alpha1.Slot{{Image: gone, Attempt: 3, DataVolume: "dv-3"}}
 		}, []string{"DataVolume 0", "PersistentVolumeClaim 3", "VolumeSnapshot 0"}, false, false},
-		{"the DataVolume goes", func(s *StorageSnapshot) {
+		{"the DataVolume is being deleted", func(s *StorageSnapshot) {
 			s.Objects.DataVolumes[0].DeletionTimestamp = &metav1.Time{}
 		}, []string{"PersistentVolumeClaim 3", "VolumeSnapshot 0"}, false, false},
-		{"the claim goes", func(s *StorageSnapshot) {
+		{"the PVC is being deleted", func(s *StorageSnapshot) {
 			s.Objects.Claims[0].DeletionTimestamp = &metav1.Time{}
 		}, []string{"DataVolume 2", "VolumeSnapshot 4"}, false, false},
-		{"the claim is not bound", func(s *StorageSnapshot) {
+		{"the PVC is not bound", func(s *StorageSnapshot) {
 			s.Objects.Claims[0].Status.Capacity = nil
 		}, []string{"DataVolume 0", "PersistentVolumeClaim 2", "VolumeSnapshot 0"}, false, false},
-		{"the snapshot is alone", func(s *StorageSnapshot) {
+		{"only the snapshot", func(s *StorageSnapshot) {
 			s.Objects.DataVolumes, s.Objects.Claims = nil, nil
 		}, []string{"VolumeSnapshot 4"}, false, false},
 		{"the snapshot has no size yet", func(s *StorageSnapshot) {
 			s.Objects.DataVolumes, s.Objects.Claims, s.Objects.Snapshots[0].Status = nil, nil, nil
 		}, []string{"VolumeSnapshot 0"}, false, false},
-		{"the claim of a machine's disk", func(s *StorageSnapshot) {
+		{"the PVC of a VirtualMachine", func(s *StorageSnapshot) {
 			s.Objects.Claims[0].Labels[v1alpha1.LabelMachineUID] = "vm"
 		}, []string{"DataVolume 2", "VolumeSnapshot 4"}, false, false},
-		{"CDI's prime claim", func(s *StorageSnapshot) {
+		{"CDI's prime PVC", func(s *StorageSnapshot) {
 			s.Objects = image.ObjectLists{Claims: s.Objects.Claims}
 			s.Objects.Claims[0].OwnerReferences = ownerReference("PersistentVolumeClaim")
 		}, nil, false, false},
@@ -107,10 +107,10 @@ func TestFindOrphans(t *testing.T) {
 			s.Objects = image.ObjectLists{Claims: s.Objects.Claims}
 			s.Objects.Claims[0].OwnerReferences = ownerReference("Pod")
 		}, nil, false, false},
-		{"an importer", func(s *StorageSnapshot) {
+		{"an importer Pod", func(s *StorageSnapshot) {
 			s.Objects = image.ObjectLists{Pods: []corev1.Pod{{ObjectMeta: childMeta("importer")}}}
 		}, nil, false, false},
-		{"it carries no UID", func(s *StorageSnapshot) {
+		{"without the UID of an image", func(s *StorageSnapshot) {
 			s.Objects = image.ObjectLists{Claims: s.Objects.Claims}
 			s.Objects.Claims[0].Labels[v1alpha1.LabelImageUID] = ""
 		}, nil, false, false},
@@ -139,8 +139,8 @@ func TestFindOrphans(t *testing.T) {
 			assert.Equal(t, tt.want, found)
 			assert.Equal(t, int32(len(tt.want)), got.Count)
 			assert.Equal(t, bytes, got.Bytes)
-			assert.Equal(t, tt.held, got.HasSlots)
-			if tt.asked {
+			assert.Equal(t, tt.hasSlots, got.HasSlots)
+			if tt.isSuspected {
 				assert.Equal(t, []v1alpha1.ImageKey{gone}, got.Suspects)
 			} else {
 				assert.Empty(t, got.Suspects)
@@ -149,7 +149,7 @@ func TestFindOrphans(t *testing.T) {
 	}
 }
 
-// The root names the first of many, and counts them all.
+// The root lists the first orphans and counts all.
 func TestOrphanListIsBounded(t *testing.T) {
 	const many = v1alpha1.MaxReportedOrphans + 8
 	s := StorageSnapshot{GoneImages: map[v1alpha1.ImageKey]bool{{Namespace: "lab", Name: "ubuntu", UID: "gone"}: true, {Namespace: "lab", Name: "debian", UID: "long ago"}: true}}

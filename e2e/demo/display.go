@@ -15,9 +15,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// display shows the fleet as `kubectl get memberclusters` does, the machines as
-// `kubectl get otvm`, and the rollout as `kubectl get fdi`: drawn anew on a
-// terminal, a line for each change elsewhere.
+// display shows what `kubectl get memberclusters`, `kubectl get otvm` and `kubectl get fdi` show.
+// On a terminal it redraws the tables; elsewhere it prints a line for each change.
 type display struct {
 	terminal bool
 	drawn    int // lines of the table on the terminal
@@ -43,7 +42,7 @@ const memberLayout = "%-8s %-9s %-8s %-6s %-6s %-6s %-6s %-6s %-22s %s"
 
 var memberHeader = fmt.Sprintf(memberLayout, "MEMBER", "REACHABLE", "HEALTHY", "BUDGET", "SLOTS", "QUEUED", "READY", "FAILED", "POLICY FROM", "MESSAGE")
 
-// memberRow is a member as the hub tells it. What the hub does not know stays empty.
+// memberRow formats a MemberCluster. Unknown values are empty.
 func memberRow(m *v1alpha1.MemberCluster) string {
 	st := m.Status
 	source := ""
@@ -80,7 +79,7 @@ const machineLayout = "%-8s %-13s %-16s %-12s %-10s %s"
 
 var machineHeader = fmt.Sprintf(machineLayout, "MACHINE", "PHASE", "REASON", "IMAGE", "PROGRESS", "MESSAGE")
 
-// machineRow is a machine as its status tells it.
+// machineRow formats a VirtualMachine.
 func machineRow(vm *v1alpha1.VirtualMachine) string {
 	progress := ""
 	if img := vm.Status.Image; img != nil {
@@ -94,7 +93,7 @@ const rolloutLayout = "%-8s %-8s %-12s %-16s %-7s %-9s %-10s %-12s %s"
 
 var rolloutHeader = fmt.Sprintf(rolloutLayout, "IMAGE", "VERSION", "PHASE", "REASON", "WAVE", "CLUSTERS", "SUCCEEDED", "PROGRESSING", "DEFERRED")
 
-// rolloutRow is a FleetDiskImage as its status tells it; empty for none.
+// rolloutRow formats a FleetDiskImage; empty for none.
 func rolloutRow(img *v1alpha1.FleetDiskImage) string {
 	if img.Name == "" {
 		return ""
@@ -125,7 +124,7 @@ func (s *display) update(now time.Duration, members []v1alpha1.MemberCluster, ma
 	}
 }
 
-// printChangedRow prints a row that is another than before.
+// printChangedRow prints a row unless it is the same as before.
 func (s *display) printChangedRow(name, text string) {
 	if s.last[name] != text {
 		s.last[name] = text
@@ -142,8 +141,7 @@ func (s *display) redraw(members []v1alpha1.MemberCluster, machines []v1alpha1.V
 	for i := range members {
 		lines = append(lines, memberRow(&members[i]))
 	}
-	// A place for each machine, also for those that are gone: what is drawn anew
-	// must not become shorter.
+	// One row for each VM, also for deleted ones: a redrawn table must not shrink.
 	lines = append(lines, "", machineHeader)
 	for i := range workspaceVMs {
 		text := ""

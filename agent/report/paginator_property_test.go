@@ -13,20 +13,20 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// pageContents is all that a book says, page by page.
-func pageContents(b *Paginator) map[string][]v1alpha1.ReportedImage {
+// pageContents returns the images of every page.
+func pageContents(p *Paginator) map[string][]v1alpha1.ReportedImage {
 	pages := map[string][]v1alpha1.ReportedImage{}
-	for _, page := range b.Pages() {
-		pages[page.Name] = b.PageImages(page.Name)
+	for _, page := range p.Pages() {
+		pages[page.Name] = p.PageImages(page.Name)
 	}
 	return pages
 }
 
-// Whatever happens, every image stands on exactly one page, as it is, the pages
-// keep their bounds, and the sums are those of the images.
+// After any changes every image is on exactly one page in its current state, the pages are
+// within their bounds, and the totals are those of the images.
 func TestPaginatorHoldsEveryImageOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := NewPaginator(rapid.SliceOfN(rapid.StringMatching(`page(-[01]{1,6})?`), 0, 12).Draw(t, "stored pages"))
+		p := NewPaginator(rapid.SliceOfN(rapid.StringMatching(`page(-[01]{1,6})?`), 0, 12).Draw(t, "stored pages"))
 		images := map[Key]*v1alpha1.VMDiskImage{}
 		plan := map[Key]v1alpha1.PlanItemReport{}
 		pruned := map[Key]v1alpha1.ReportedPrune{}
@@ -45,21 +45,21 @@ func TestPaginatorHoldsEveryImageOnce(t *testing.T) {
 						img.Status.Prune = &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePending, Message: message}
 					}
 					images[Key{Namespace: img.Namespace, Name: img.Name}] = img
-					b.SetImage(img)
+					p.SetImage(img)
 				}
 			case "remove":
 				for i := from; i < from+n; i++ {
 					key := Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", i)}
 					delete(images, key)
-					b.RemoveImage(key)
+					p.RemoveImage(key)
 				}
 			case "plan":
 				plan = map[Key]v1alpha1.PlanItemReport{}
 				for i := from; i < from+n; i++ {
 					plan[Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", i)}] = v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Message: fmt.Sprint(i)}
 				}
-				b.SetPlanItems(plan)
-			case "pruned": // images that are gone, that are not, and that others have taken the place of
+				p.SetPlanItems(plan)
+			case "pruned": // images that are gone, that exist, and that others have replaced
 				pruned = map[Key]v1alpha1.ReportedPrune{}
 				for i := from; i < from+n; i++ {
 					prune := v1alpha1.ReportedPrune{PruneStatus: v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePruned, Message: strings.Repeat("p", n)}, ImageUID: types.UID(fmt.Sprint(i))}
@@ -68,8 +68,8 @@ func TestPaginatorHoldsEveryImageOnce(t *testing.T) {
 					}
 					pruned[Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", i)}] = prune
 				}
-				b.SetPrunedImages(pruned)
-			case "replace": // what there is, all at once
+				p.SetPrunedImages(pruned)
+			case "replace": // all images at once
 				for key := range images {
 					if len(key.Name)%2 == n%2 {
 						delete(images, key)
@@ -80,14 +80,14 @@ func TestPaginatorHoldsEveryImageOnce(t *testing.T) {
 					img.Status.Attempts++
 					all = append(all, *img)
 				}
-				b.ReplaceImages(all)
+				p.ReplaceImages(all)
 			}
-			checkPaginator(t, b, images, plan, pruned)
+			checkPaginator(t, p, images, plan, pruned)
 		}
 	})
 }
 
-func checkPaginator(t *rapid.T, b *Paginator, images map[Key]*v1alpha1.VMDiskImage, plan map[Key]v1alpha1.PlanItemReport, pruned map[Key]v1alpha1.ReportedPrune) {
+func checkPaginator(t *rapid.T, p *Paginator, images map[Key]*v1alpha1.VMDiskImage, plan map[Key]v1alpha1.PlanItemReport, pruned map[Key]v1alpha1.ReportedPrune) {
 	want := map[Key]v1alpha1.ReportedImage{}
 	references := int32(0)
 	for key, img := range images {
@@ -108,15 +108,15 @@ func checkPaginator(t *rapid.T, b *Paginator, images map[Key]*v1alpha1.VMDiskIma
 		want[key] = reported
 	}
 	got := map[Key]v1alpha1.ReportedImage{}
-	for _, page := range b.Pages() {
-		reported := b.PageImages(page.Name)
+	for _, page := range p.Pages() {
+		reported := p.PageImages(page.Name)
 		require.Len(t, reported, int(page.Images))
 		require.LessOrEqual(t, len(reported), v1alpha1.MaxReportedImages)
 		require.Equal(t, page.Digest, DigestPage(reported))
 		size := 0
 		for i := range reported {
 			key := Key{Namespace: reported[i].Namespace, Name: reported[i].Name}
-			require.NotContains(t, got, key, "it is on two pages")
+			require.NotContains(t, got, key, "an image is on two pages")
 			got[key] = reported[i]
 			_, bytes := digestImage(&reported[i])
 			size += bytes
@@ -124,30 +124,30 @@ func checkPaginator(t *rapid.T, b *Paginator, images map[Key]*v1alpha1.VMDiskIma
 		require.LessOrEqual(t, size, maxPageBytes)
 	}
 	require.Equal(t, want, got)
-	totals := b.Totals()
+	totals := p.Totals()
 	require.Equal(t, int32(len(images)), totals.Images)
 	require.Equal(t, references, totals.References)
 	require.Zero(t, totals.Omitted)
 }
 
-// A change of one image is one of its page alone, and an agent that starts anew
-// sees the pages as the one before it did.
+// A change of one image changes only its page, and a new agent divides the images into the
+// same pages.
 func TestOneChangeRewritesOnePage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 1000).Draw(t, "images")
-		b := newTestPaginator(n)
+		p := newTestPaginator(n)
 		if gone := rapid.IntRange(0, n-1).Draw(t, "gone"); gone > 0 {
-			b.Pages()
+			p.Pages()
 			for i := range gone {
-				b.RemoveImage(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n-1-i)})
+				p.RemoveImage(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n-1-i)})
 			}
 			n -= gone
 		}
-		before := pageContents(b)
+		before := pageContents(p)
 		img := testImage(rapid.IntRange(0, n-1).Draw(t, "changed"))
 		img.Status.Phase = v1alpha1.PhaseSyncing
-		b.SetImage(img)
-		after := pageContents(b)
+		p.SetImage(img)
+		after := pageContents(p)
 		var changed []string
 		for name := range after {
 			if !assert.ObjectsAreEqual(before[name], after[name]) {
@@ -157,7 +157,7 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 		require.Len(t, before, len(after))
 		require.Len(t, changed, 1)
 
-		again := NewPaginator(pageNames(b))
+		again := NewPaginator(pageNames(p))
 		for i := range n {
 			again.SetImage(testImage(i))
 		}
@@ -166,23 +166,23 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 	})
 }
 
-// An image that comes and goes at the edge of what a page holds does not have
-// the pages split and merged again and again.
+// An image that is created and deleted at the bound of a page does not split and merge
+// pages each time.
 func TestAlternatingImageMovesNoOthers(t *testing.T) {
 	for _, n := range []int{47, 48, 127, 128, 129, 256, 257} {
-		b := newTestPaginator(n)
-		b.SetImage(testImage(n))
-		want := pageNames(b)
+		p := newTestPaginator(n)
+		p.SetImage(testImage(n))
+		want := pageNames(p)
 		for range 5 {
-			b.RemoveImage(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n)})
-			require.Equal(t, want, pageNames(b), n)
-			b.SetImage(testImage(n))
-			require.Equal(t, want, pageNames(b), n)
+			p.RemoveImage(Key{Namespace: "farm", Name: fmt.Sprintf("image-%d", n)})
+			require.Equal(t, want, pageNames(p), n)
+			p.SetImage(testImage(n))
+			require.Equal(t, want, pageNames(p), n)
 		}
 	}
 }
 
-// What a change costs does not grow with the number of images.
+// The cost of a change does not grow with the number of images.
 func BenchmarkSetOneImage(b *testing.B) {
 	for _, n := range []int{100, 1000, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

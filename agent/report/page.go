@@ -9,30 +9,29 @@ import (
 
 const pageNamePrefix = "page"
 
-// maxPrefixBits bounds how long a page's name can get, whatever the keys.
+// maxPrefixBits bounds the length of a page's name, whatever the keys.
 const maxPrefixBits = 32
 
-// parsePageName reads the bits in the name of a page.
-func parsePageName(name string) (prefix string, is bool) {
+// parsePageName returns the bits in the name of a page.
+func parsePageName(name string) (prefix string, ok bool) {
 	if name == pageNamePrefix {
 		return "", true
 	}
-	prefix, is = strings.CutPrefix(name, pageNamePrefix+"-")
-	return prefix, is && prefix != "" && len(prefix) <= maxPrefixBits && strings.Trim(prefix, "01") == ""
+	prefix, ok = strings.CutPrefix(name, pageNamePrefix+"-")
+	return prefix, ok && prefix != "" && len(prefix) <= maxPrefixBits && strings.Trim(prefix, "01") == ""
 }
 
-// node of the tree of prefixes: a leaf, which is a page, or one with both
-// children.
+// node of the tree of prefixes. A leaf is a page; any other node has both children.
 type node struct {
 	prefix    string
 	low, high *node
 
-	// Of a leaf only.
+	// The fields below are those of a leaf.
 	items     map[Key]*item
 	sizeBytes int
-	stale     bool // what follows is to be worked out anew
+	stale     bool // the fields below have to be recomputed
 
-	shownItems int // how many of the items, by key, there is room for
+	shownItems int // the number of items, by key, that fit on the page
 	digest     string
 	totals     Totals
 }
@@ -69,17 +68,16 @@ func (n *node) removeItem(it *item) {
 	n.stale = true
 }
 
-// needsSplit tells whether a leaf is beyond the bounds of a page and more than
-// one image causes that.
+// needsSplit: a leaf exceeds the bounds of a page, and a split can help.
 func (n *node) needsSplit() bool {
 	return len(n.prefix) < maxPrefixBits && len(n.items) > 1 && (len(n.items) > v1alpha1.MaxReportedImages || n.sizeBytes > maxPageBytes)
 }
 
-func (n *node) isFullerThan(than *node) bool {
-	if len(n.items) != len(than.items) {
-		return len(n.items) > len(than.items)
+func (n *node) isFullerThan(other *node) bool {
+	if len(n.items) != len(other.items) {
+		return len(n.items) > len(other.items)
 	}
-	return n.sizeBytes > than.sizeBytes
+	return n.sizeBytes > other.sizeBytes
 }
 
 func (n *node) split() {
@@ -94,7 +92,7 @@ func (n *node) split() {
 	*n = node{prefix: n.prefix, low: low, high: high}
 }
 
-// mergeSmallLeaves makes one leaf of two that have become small, from the leaves upwards.
+// mergeSmallLeaves merges pairs of small leaves, from the bottom up.
 func (n *node) mergeSmallLeaves() {
 	if n.isLeaf() {
 		return
@@ -114,16 +112,16 @@ func (n *node) mergeSmallLeaves() {
 	*n = *merged
 }
 
-func (n *node) appendLeaves(before []*node) []*node {
+func (n *node) appendLeaves(leaves []*node) []*node {
 	if n.isLeaf() {
-		return append(before, n)
+		return append(leaves, n)
 	}
-	return n.high.appendLeaves(n.low.appendLeaves(before))
+	return n.high.appendLeaves(n.low.appendLeaves(leaves))
 }
 
 func (n *node) sortedItems() []*item { return sortItems(n.items) }
 
-// recomputePage works out what a leaf's page says.
+// recomputePage computes what the page of a leaf says.
 func (n *node) recomputePage() {
 	if !n.stale {
 		return

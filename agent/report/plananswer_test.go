@@ -13,7 +13,7 @@ func TestAnsweredPlan(t *testing.T) {
 		return &v1alpha1.PlanVersion{Epoch: 1, Sequence: sequence, Hash: hash}
 	}
 	none := &v1alpha1.PlanVersion{}
-	// after are the answers to plans that were acknowledged one after another.
+	// after returns the answer to plans that were acknowledged one after another.
 	after := func(plans ...*v1alpha1.PlanVersion) (answers []PlanAnswer) {
 		last := PlanAnswer{}
 		for _, plan := range plans {
@@ -30,15 +30,15 @@ func TestAnsweredPlan(t *testing.T) {
 	}{
 		{"no plan", []*v1alpha1.PlanVersion{nil}, []int{1, 1}, nil},
 		{"no images", []*v1alpha1.PlanVersion{version(1, "")}, nil, version(1, "")},
-		{"all pages answer", []*v1alpha1.PlanVersion{version(1, ""), version(2, "")}, []int{2, 2}, version(2, "")},
-		{"one waits for its turn", []*v1alpha1.PlanVersion{version(1, ""), version(2, "")}, []int{2, 1, 2}, version(1, "")},
-		{"the first of three", []*v1alpha1.PlanVersion{version(1, ""), version(2, ""), version(3, "")}, []int{3, 1, 2}, version(1, "")},
-		{"one may show anything", []*v1alpha1.PlanVersion{version(1, ""), version(2, "")}, []int{2, 0}, none},
-		{"one answers what was before any plan", []*v1alpha1.PlanVersion{nil, version(1, "")}, []int{2, 1}, none},
-		{"the plan went back", []*v1alpha1.PlanVersion{version(5, ""), version(4, "")}, []int{2, 1}, none},
-		{"it went back and rose again", []*v1alpha1.PlanVersion{version(5, ""), version(4, ""), version(5, "")}, []int{3, 1}, none},
-		{"one has risen since", []*v1alpha1.PlanVersion{version(5, ""), version(4, ""), version(5, "")}, []int{3, 2}, version(4, "")},
-		{"another hub's of one version", []*v1alpha1.PlanVersion{version(5, "a"), version(5, "b")}, []int{2, 1}, none},
+		{"all pages are current", []*v1alpha1.PlanVersion{version(1, ""), version(2, "")}, []int{2, 2}, version(2, "")},
+		{"one page is to be rewritten", []*v1alpha1.PlanVersion{version(1, ""), version(2, "")}, []int{2, 1, 2}, version(1, "")},
+		{"the earliest of three", []*v1alpha1.PlanVersion{version(1, ""), version(2, ""), version(3, "")}, []int{3, 1, 2}, version(1, "")},
+		{"one page may show anything", []*v1alpha1.PlanVersion{version(1, ""), version(2, "")}, []int{2, 0}, none},
+		{"one page is from before any plan", []*v1alpha1.PlanVersion{nil, version(1, "")}, []int{2, 1}, none},
+		{"the version went back", []*v1alpha1.PlanVersion{version(5, ""), version(4, "")}, []int{2, 1}, none},
+		{"the version went back and rose again", []*v1alpha1.PlanVersion{version(5, ""), version(4, ""), version(5, "")}, []int{3, 1}, none},
+		{"one page is from after it went back", []*v1alpha1.PlanVersion{version(5, ""), version(4, ""), version(5, "")}, []int{3, 2}, version(4, "")},
+		{"one version of two hubs", []*v1alpha1.PlanVersion{version(5, "a"), version(5, "b")}, []int{2, 1}, none},
 		{"a higher epoch", []*v1alpha1.PlanVersion{version(5, ""), {Epoch: 2, Sequence: 1}}, []int{2, 1}, version(5, "")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAnsweredPlan(t *testing.T) {
 
 func TestPlanAnswerIsFor(t *testing.T) {
 	plan := &v1alpha1.PlanVersion{Epoch: 1, Sequence: 1, Hash: "a"}
-	assert.False(t, PlanAnswer{}.IsFor(nil), "nothing has been looked at")
+	assert.False(t, PlanAnswer{}.IsFor(nil), "the zero answer")
 	assert.True(t, PlanAnswer{}.NextAnswer(nil).IsFor(nil))
 	assert.False(t, PlanAnswer{}.NextAnswer(nil).IsFor(plan))
 	assert.True(t, PlanAnswer{}.NextAnswer(plan).IsFor(plan.DeepCopy()))

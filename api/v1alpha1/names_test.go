@@ -29,9 +29,9 @@ const (
 )
 
 // TestNamesOfStoredAndServedThingsStay compares everything that is stored in clusters
-// or read by machines with testdata/names.golden. A name that is in there may be in
-// a cluster, a dashboard or a script of somebody else: it changes only with an alias
-// for one minor version and a line in CHANGELOG.md. A new name is added by
+// or read by machines with testdata/names.golden. Such a name may be used in clusters,
+// dashboards and scripts: it changes only with an alias for one minor version and a line
+// in CHANGELOG.md. Add a new name with
 //
 //	go test ./api/v1alpha1 -run Names -rewrite
 func TestNamesOfStoredAndServedThingsStay(t *testing.T) {
@@ -131,7 +131,7 @@ func literals(f *ast.File, visit func(string)) {
 		case *ast.ImportSpec:
 			return false
 		case *ast.CallExpr:
-			// What a log line says is for people.
+			// Log messages are for people.
 			if f, ok := n.Fun.(*ast.SelectorExpr); ok && (f.Sel.Name == "Info" || f.Sel.Name == "Error") {
 				return false
 			}

@@ -212,7 +212,7 @@ func TestInvariantsUnderInterleavedChanges(t *testing.T) {
 				}
 			},
 			"people forget the key": func(*rapid.T) { pull(func(p *v1alpha1.MemberPull) { p.AcceptedKey = "" }) },
-			"people accept whoever comes": func(t *rapid.T) {
+			"people accept autoAccept": func(t *rapid.T) {
 				pull(func(p *v1alpha1.MemberPull) { p.AutoAccept = rapid.Bool().Draw(t, "auto") })
 			},
 			"the status is written": func(*rapid.T) { w.writeStatus() },

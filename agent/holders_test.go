@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/startup"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
@@ -70,10 +71,10 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 	cfg, err := s.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-agent")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
-	mgr, err := newManager(ctx, cfg, options{
-		namespace: program.AgentNamespace, policy: types.NamespacedName{Namespace: program.PolicyNamespace, Name: program.PolicyName},
-		metricsAddr: "0", healthAddr: "0", pprofAddr: "0",
-	}, c.listHolders)
+	mgr, err := newManager(ctx, cfg, options{Options: startup.Options{
+		Namespace: program.AgentNamespace, Policy: types.NamespacedName{Namespace: program.PolicyNamespace, Name: program.PolicyName},
+		MetricsAddress: "0", HealthAddress: "0", PprofAddress: "0",
+	}}, c.listHolders)
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

@@ -28,18 +28,18 @@ func setupPullMode(cfg *rest.Config, mgr ctrl.Manager, mailbox cache.Cache, clus
 	}
 	var secrets [2]cache.Cache
 	for i, name := range []string{registration.JoinSecret, registration.CredentialSecret} {
-		if secrets[i], err = addCache(cfg, mgr, registrationcontroller.SecretCacheOptions(o.namespace, name)); err != nil {
+		if secrets[i], err = addCache(cfg, mgr, registrationcontroller.SecretCacheOptions(o.Namespace, name)); err != nil {
 			return nil, fmt.Errorf("creating the cache of Secret %s: %w", name, err)
 		}
 	}
 	leadership := &mailboxcontroller.LeadershipCheck{}
-	if o.leaderElect {
-		leadership.Live, leadership.Key = mgr.GetAPIReader(), types.NamespacedName{Namespace: o.namespace, Name: leaderLeaseName}
+	if o.LeaderElect {
+		leadership.Live, leadership.Key = mgr.GetAPIReader(), types.NamespacedName{Namespace: o.Namespace, Name: leaderLeaseName}
 	}
 	pullMode := metrics.NewPullMode(ctrlmetrics.Registry)
 	syncer := &mailboxcontroller.Syncer{
 		Member: mailboxcontroller.Member{
-			Cached: mailbox, Live: live, Namespace: o.namespace, Watch: mailboxcontroller.WatchMailbox(mailbox, kinds),
+			Cached: mailbox, Live: live, Namespace: o.Namespace, Watch: mailboxcontroller.WatchMailbox(mailbox, kinds),
 		},
 		Leadership: leadership, Metrics: pullMode, BootID: string(uuid.NewUUID()),
 		Options: hubclient.Options{UserAgent: "ot-agent/" + version},
@@ -49,7 +49,7 @@ func setupPullMode(cfg *rest.Config, mgr ctrl.Manager, mailbox cache.Cache, clus
 	}
 	r := &registrationcontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: cluster, Metrics: pullMode, Syncer: syncer,
-		Namespace: o.namespace, Version: version, RenewAfter: o.renewAfter,
+		Namespace: o.Namespace, Version: version, RenewAfter: o.renewAfter,
 	}
 	return r, r.Setup(mgr, secrets[0], secrets[1])
 }

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
-	"path/filepath"
-	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,8 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
@@ -33,6 +28,7 @@ import (
 	imagecontroller "github.com/pelotech/ot-fleet/agent/controllers/image"
 	ledgercontroller "github.com/pelotech/ot-fleet/agent/controllers/ledger"
 	plancontroller "github.com/pelotech/ot-fleet/agent/controllers/plan"
+	policycontroller "github.com/pelotech/ot-fleet/agent/controllers/policy"
 	reportcontroller "github.com/pelotech/ot-fleet/agent/controllers/report"
 	vmcontroller "github.com/pelotech/ot-fleet/agent/controllers/vm"
 	"github.com/pelotech/ot-fleet/agent/grant"
@@ -46,12 +42,9 @@ import (
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/health"
 
+	"github.com/pelotech/ot-fleet/api/startup"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
-
-// requestTimeout ends a request that is never answered: no controller is to hang
-// with a hanging API server.
-const requestTimeout = 30 * time.Second
 
 // leaderLeaseName of the Lease that one agent of several leads by.
 const leaderLeaseName = "ot-agent"
@@ -63,44 +56,21 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 	if err != nil {
 		return nil, err
 	}
-	metricsServed, err := metricsOptions(o)
-	if err != nil {
+	if err := o.CheckCertificate(); err != nil {
 		return nil, err
 	}
-	cfg = rest.CopyConfig(cfg)
-	contact, lacks := health.NewAPIServerMonitor(), health.NewPermissionWatch(rest.CopyConfig(cfg), needed, "ot-agent")
-	cfg.Wrap(contact.WrapTransport)
-	cfg.Wrap(lacks.WrapTransport)
-	bounded := rest.CopyConfig(cfg)
-	bounded.Timeout = requestTimeout
-	mgr, err := ctrl.NewManager(bounded, ctrl.Options{
-		Scheme: newScheme(),
-		Cache:  cacheOptions(o),
-		// The timeout of a client ends its watches too. Those end by themselves: a
-		// connection that is dead does not answer HTTP/2's pings.
-		NewCache: func(_ *rest.Config, options cache.Options) (cache.Cache, error) {
-			options.HTTPClient = nil
-			return cache.New(cfg, options)
-		},
-		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
-		Metrics:                       metricsServed,
-		HealthProbeBindAddress:        o.healthAddr,
-		PprofBindAddress:              o.pprofAddr,
-		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              leaderLeaseName,
-		LeaderElectionNamespace:       o.namespace,
-		LeaseDuration:                 &o.leaseDuration,
-		RenewDeadline:                 &o.renewDeadline,
-		RetryPeriod:                   &o.retryPeriod,
-		LeaderElectionReleaseOnCancel: true,
-	})
+	apiServer := startup.NewAPIServer(cfg, needed, "ot-agent")
+	cfg = apiServer.Config
+	managerOptions := o.ManagerOptions(apiServer, newScheme(), cacheOptions(o), leaderLeaseName)
+	managerOptions.Client = client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}
+	mgr, err := ctrl.NewManager(apiServer.Bounded, managerOptions)
 	if err != nil {
 		return nil, err
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	mailbox, err := addCache(cfg, mgr, cache.Options{DefaultNamespaces: map[string]cache.Config{o.namespace: {}}})
+	mailbox, err := addCache(cfg, mgr, cache.Options{DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}})
 	if err != nil {
 		return nil, fmt.Errorf("the cache of the mailbox: %w", err)
 	}
@@ -108,7 +78,7 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 	if err != nil {
 		return nil, fmt.Errorf("the cache of what is made for machines: %w", err)
 	}
-	if err := health.AddReadyChecks(mgr, contact, lacks, map[string]func(context.Context) bool{
+	if err := health.AddReadyChecks(mgr, apiServer.Monitor, apiServer.Permissions, map[string]func(context.Context) bool{
 		"images and machines": mgr.GetCache().WaitForCacheSync, "the mailbox": mailbox.WaitForCacheSync, "what is made for machines": made.WaitForCacheSync,
 	}); err != nil {
 		return nil, err
@@ -129,17 +99,21 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 	index := ledger.NewQueue()
 	counted := metrics.New(ctrlmetrics.Registry, index)
 	served := apidiscovery.NewKindTracker(mgr.GetRESTMapper())
-	inForce := &ledgercontroller.PolicyInForce{}
+	inForce := &policycontroller.InForce{}
 	images := &imagecontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
-		Queue: index, Kinds: served, Metrics: counted, Preflight: preflight.New(), Room: capacity.NewReader(mgr.GetAPIReader()),
-		Policy: inForce.Current, PolicyKnown: inForce.Known, ListHolders: holders, Ages: ages, Namespace: o.namespace,
+		Queue: index, Kinds: served, Metrics: counted, Preflight: preflight.New(), Capacity: capacity.NewReader(mgr.GetAPIReader()),
+		Policy: inForce.Current, PolicyKnown: inForce.Known, ListHolders: holders, Ages: ages, Namespace: o.Namespace,
 	}
 	ledger := &ledgercontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
-		Queue: index, Kinds: served, Metrics: counted, Policy: inForce,
-		EnqueueUnready: images.EnqueueUnready, Namespace: o.namespace, PolicyKey: o.policy,
-		Mailbox: mailbox, Cluster: cluster, Grants: grants, Elapsed: elapsed, Ages: ages, EnqueueImages: images.EnqueueAll,
+		Queue: index, Kinds: served, Metrics: counted, PolicyInForce: inForce,
+		Policy: &policycontroller.Reader{
+			Cached: mgr.GetClient(), Mailbox: mailbox, Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("ot-agent"),
+			Cluster: cluster, InForce: inForce, Namespace: o.Namespace, ConfigMapKey: o.Policy,
+		},
+		EnqueueUnready: images.EnqueueUnready, Namespace: o.Namespace,
+		Mailbox: mailbox, Cluster: cluster, Grants: grants, Elapsed: elapsed, Ages: ages, EnqueueImages: images.Enqueue,
 	}
 	registration, err := setupPullMode(cfg, mgr, mailbox, cluster, served, o)
 	if err != nil {
@@ -147,8 +121,8 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 	}
 	registration.OnConditionChange = ledger.Enqueue
 	ledger.HubCondition = registration.Condition
-	ledger.MissingRights, lacks.OnChange = lacks.MissingMessage, ledger.Enqueue
-	budgetGuard := admissionpolicy.NewBudgetGuardPoller(mgr.GetClient(), o.namespace, ledger.Enqueue)
+	ledger.MissingRights, apiServer.Permissions.OnChange = apiServer.Permissions.MissingMessage, ledger.Enqueue
+	budgetGuard := admissionpolicy.NewBudgetGuardPoller(mgr.GetClient(), o.Namespace, ledger.Enqueue)
 	ledger.ImportGuardCondition = budgetGuard.Condition
 	oneDownload := admissionpolicy.NewOneDownloadPoller(mgr.GetAPIReader(), mgr.GetClient(), ledger.Enqueue)
 	ledger.OneDownloadCondition = oneDownload.Condition
@@ -162,17 +136,17 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 	}
 	plans := &plancontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox,
-		Kinds: served, Cluster: cluster, Results: results, EnqueueImage: images.Enqueue, Namespace: o.namespace,
+		Kinds: served, Cluster: cluster, Results: results, EnqueueImages: images.Enqueue, Namespace: o.Namespace,
 	}
 	if err := plans.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("the plan's controller: %w", err)
 	}
-	images.Wish = plans.Wish
+	images.PlannedState = plans.PlannedState
 	reports := &reportcontroller.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Mailbox: mailbox, Kinds: served,
 		Metrics: metrics.NewReport(ctrlmetrics.Registry), ClusterUID: cluster.UID,
 		PlanResults: planItemReports(results), PrunedImages: prunedImages(results), Grants: grants, Elapsed: elapsed,
-		Namespace: o.namespace, Version: version, Interval: o.reportInterval, Heartbeat: o.reportHeartbeat,
+		Namespace: o.Namespace, Version: version, Interval: o.reportInterval, Heartbeat: o.reportHeartbeat,
 	}
 	if err := reports.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("the report's controller: %w", err)
@@ -186,7 +160,7 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 	if err := vms.Setup(ctx, mgr, made); err != nil {
 		return nil, fmt.Errorf("the machines' controller: %w", err)
 	}
-	if err := mgr.Add(lacks); err != nil {
+	if err := mgr.Add(apiServer.Permissions); err != nil {
 		return nil, err
 	}
 	if err := mgr.Add(budgetGuard); err != nil {
@@ -196,24 +170,6 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, holders imagec
 		return nil, err
 	}
 	return mgr, mgr.Add(served)
-}
-
-// metricsOptions sets how metrics are served: by HTTPS, with a certificate that is given
-// or that this process makes for itself.
-func metricsOptions(o options) (server.Options, error) {
-	served := server.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
-	if !o.metricsSecure {
-		return served, nil
-	}
-	served.FilterProvider = filters.WithAuthenticationAndAuthorization
-	if o.metricsCertDir != "" {
-		// In place of one that cannot be read the server would make one, and tell nobody.
-		if _, err := tls.LoadX509KeyPair(filepath.Join(o.metricsCertDir, corev1.TLSCertKey), filepath.Join(o.metricsCertDir, corev1.TLSPrivateKeyKey)); err != nil {
-			return served, fmt.Errorf("reading the certificate in --metrics-cert-dir: %w", err)
-		}
-		served.CertDir = o.metricsCertDir
-	}
-	return served, nil
 }
 
 // planItemReports returns the plan's results by the names of the images; nil until the
@@ -265,13 +221,7 @@ func addCache(cfg *rest.Config, mgr ctrl.Manager, options cache.Options) (cache.
 }
 
 func newScheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme} {
-		if err := add(s); err != nil {
-			panic(err) // two packages register one kind: a fault of the build
-		}
-	}
-	return s
+	return startup.NewScheme(clientgoscheme.AddToScheme, v1alpha1.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme)
 }
 
 // cacheOptions keep in memory what the agent needs and no more: of what CDI and
@@ -284,13 +234,13 @@ func cacheOptions(o options) cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&v1alpha1.VMDiskImage{}:    {Label: labels.Everything()},
 			&v1alpha1.VirtualMachine{}: {Label: labels.Everything()},
-			&v1alpha1.SyncLedger{}:     {Label: labels.Everything(), Namespaces: map[string]cache.Config{o.namespace: {}}},
+			&v1alpha1.SyncLedger{}:     {Label: labels.Everything(), Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&storagev1.StorageClass{}:  {Label: labels.Everything()},
 			&corev1.Pod{}:              {Transform: stripPodSpec},
 			&corev1.ConfigMap{}: {
 				Label:      labels.Everything(),
-				Namespaces: map[string]cache.Config{o.policy.Namespace: {}},
-				Field:      fields.OneTermEqualSelector("metadata.name", o.policy.Name),
+				Namespaces: map[string]cache.Config{o.Policy.Namespace: {}},
+				Field:      fields.OneTermEqualSelector("metadata.name", o.Policy.Name),
 			},
 		},
 	}

@@ -196,7 +196,7 @@ func collectObjectNames(files []sourceFile) []string {
 	for _, f := range files {
 		literals(f.file, func(text string) {
 			if objectName.MatchString(text) {
-				found.add(text)
+				found.add(strings.TrimSuffix(text, "/"))
 			}
 		})
 	}
@@ -240,10 +240,18 @@ func collectFlags(files []sourceFile) []string {
 				return true
 			}
 			for _, argument := range call.Args {
-				if text, ok := literal(argument); ok {
-					found.add(f.program + " --" + text)
-					break
+				text, ok := literal(argument)
+				if !ok {
+					continue
 				}
+				if f.program == "api" {
+					// Both programs have the flags of api/startup.
+					found.add("agent --" + text)
+					found.add("hub --" + text)
+				} else {
+					found.add(f.program + " --" + text)
+				}
+				break
 			}
 			return true
 		})

@@ -308,7 +308,7 @@ func (r *Reconciler) writeRoot(ctx context.Context, pages []report.Page) error {
 	if err != nil {
 		return err
 	}
-	if ledger != nil && ledger.Status != nil && !grant.IsLedgerOwner(ledger.Status, r.Grants.BootID()) {
+	if ledger != nil && ledger.Status != nil && !grant.MayReport(ledger.Status, r.Grants.BootID()) {
 		return errForeignLedger
 	}
 	view := report.RootInput{

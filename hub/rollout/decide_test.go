@@ -175,7 +175,7 @@ func TestNextWaveWaitsForMinSuccessTime(t *testing.T) {
 	assert.Empty(t, d.Start)
 	assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
 	assert.Equal(t, v1alpha1.ReasonMinSuccessTime, d.Status.Reason)
-	assert.Contains(t, d.Status.Message, "wave eu begins at "+done.Add(time.Hour).Format(time.RFC3339))
+	assert.Contains(t, d.Status.Message, "wave eu starts at "+done.Add(time.Hour).Format(time.RFC3339))
 	assert.Equal(t, toStoredTime(done), d.Status.Waves[0].DoneAt)
 	assert.Equal(t, "eu", d.Status.CurrentWave)
 	assert.Equal(t, time.Hour, d.RequeueAfter)

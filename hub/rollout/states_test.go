@@ -25,7 +25,7 @@ func TestClusterStates(t *testing.T) {
 		"has it, and its plan does not ask for it": {'S', func(c *cl) { c.PlannedRevision, c.Report.ItemState = "", "" }, v1alpha1.ClusterToApply, "", ""},
 		"its plan is full":                         {'f', nil, v1alpha1.ClusterToApply, v1alpha1.ReasonPlanFull, ""},
 		"its plan is full, and has it":             {'P', func(c *cl) { c.PlanFull = true }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
-		"begun, and nothing is reported":           {'P', func(c *cl) { c.Report = rollout.Report{} }, v1alpha1.ClusterProgressing, "", "it is planned, and the member has not reported of it yet"},
+		"begun, and nothing is reported":           {'P', func(c *cl) { c.Report = rollout.Report{} }, v1alpha1.ClusterProgressing, "", "planned; the member has not reported the image yet"},
 		"is importing":                             {'P', nil, v1alpha1.ClusterProgressing, "Importing", "as a says"},
 		"waits for its namespace": {'P', func(c *cl) {
 			c.Report = rollout.Report{ItemState: v1alpha1.PlanItemWaiting, ItemMessage: "namespace images does not exist: create it"}
@@ -54,7 +54,7 @@ func TestClusterStates(t *testing.T) {
 		"offline after it has failed":               {'F', func(c *cl) { c.OfflineReason = "Silent" }, v1alpha1.ClusterFailed, "NotFound", "as a says"},
 		"the API server refused the template before": {'P', func(c *cl) {
 			c.Report = rollout.Report{ItemState: v1alpha1.PlanItemRejected, ItemMessage: "too large", ItemRevision: "former"}
-		}, v1alpha1.ClusterProgressing, "", "it is planned, and the member has not reported of it yet"},
+		}, v1alpha1.ClusterProgressing, "", "planned; the member has not reported the image yet"},
 		"offline, with a former revision that works": {'s', func(c *cl) { c.PlannedRevision, c.Report.Revision = "former", "former" }, v1alpha1.ClusterDeferred, "Silent", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

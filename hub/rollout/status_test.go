@@ -241,7 +241,7 @@ func TestFailingClustersAreListed(t *testing.T) {
 	assert.Equal(t, "a-0", d.Status.Failing[0].Cluster)
 	assert.LessOrEqual(t, len(d.Status.Failing[0].Message), 256)
 	assert.True(t, strings.HasSuffix(d.Status.Failing[0].Message, "ä…"), d.Status.Failing[0].Message)
-	assert.Contains(t, d.Status.Message, "32 clusters have failed (a-0, a-1, a-10, a-11, a-12 and 27 more), where maxFailures allows 1")
+	assert.Contains(t, d.Status.Message, "32 clusters have failed (a-0, a-1, a-10, a-11, a-12 and 27 more), and maxFailures allows 1")
 
 	d = decideAndCheck(t, newView(newUbuntu(), "canary=SFT a=F"))
 	assert.Equal(t, []v1alpha1.ClusterSummary{
@@ -306,11 +306,11 @@ func TestDeletionListsHolders(t *testing.T) {
 	assert.Empty(t, d.Placed)
 	assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
 	assert.Equal(t, v1alpha1.ReasonDeletingImages, d.Status.Reason)
-	assert.Contains(t, d.Status.Message, "2 clusters still have some: canary-0, canary-1 (offline: Silent); 1 are offline")
+	assert.Contains(t, d.Status.Message, "2 clusters may still have some: canary-0, canary-1 (offline: Silent); 1 offline")
 	assert.Contains(t, d.Status.Message, "spec.deletionPolicy: Retain")
 
 	v.Holders = startedNames(decideAndCheck(t, newView(newUbuntu(), "canary=SsS eu=SSSSS")))
-	assert.Contains(t, decideAndCheck(t, v).Status.Message, "eu-0, eu-1 and 3 more; 1 are offline")
+	assert.Contains(t, decideAndCheck(t, v).Status.Message, "eu-0, eu-1 and 3 more; 1 offline")
 	v.Holders, v.Conflict = nil, "jammy"
 	assert.Equal(t, v1alpha1.ReasonDeletingImages, decideAndCheck(t, v).Status.Reason)
 }
@@ -322,17 +322,17 @@ func TestStatusMessages(t *testing.T) {
 		want  string
 	}{
 		"all have it":              {apitest.FleetDiskImage("ubuntu"), "a=SSS", "3 of 3 clusters have images/ubuntu-1.0.0"},
-		"all but some":             {apitest.FleetDiskImage("ubuntu").WithMaxFailures("2"), "a=SSFD", "2 of 4 clusters have images/ubuntu-1.0.0; 1 failed, where maxFailures allows 2: see status.failing; 1 are offline and catch up when they are back"},
-		"waves without clusters":   {newUbuntu(), "a=S", "1 of 1 cluster have images/ubuntu-1.0.0. No cluster that is placed is in wave canary, eu: is its clusterSelector right?"},
-		"no clusters":              {newUbuntu().WithPlacement(v1alpha1.Placement{ClusterNames: []string{"b"}}), "a=SS", "spec.placement selects none of the fleet's 2 clusters: mend it, or label the MemberClusters"},
-		"paused":                   {newUbuntu().Paused(), "canary=S. eu=.", "spec.rollout.paused is set: of 3 clusters, 2 are to begin and do not"},
-		"as many as may":           {apitest.FleetDiskImage("ubuntu").WithMaxConcurrency("25%"), "a=S........", "2 of 9 clusters of wave rest are on their way, where maxConcurrency allows 2; 6 wait for their turn"},
-		"all on their way":         {apitest.FleetDiskImage("ubuntu"), "a=SPP", "2 of 3 clusters of wave rest are on their way, and none is left to begin"},
-		"full":                     {apitest.FleetDiskImage("ubuntu"), "a=Sf", "1 cluster of wave rest cannot begin: their plans have no room for another image, the most is 500. Have other FleetDiskImages leave them out, or exclude them in spec.placement.excludedClusters"},
-		"all offline":              {apitest.FleetDiskImage("ubuntu"), "a=DD", "all of 2 clusters are offline (a-0, a-1); they catch up when they are back"},
-		"one offline is waited":    {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=SD", "wave rest waits for 1 that are offline (a-1), as spec.rollout.offlineClusters asks for"},
-		"all offline are waited":   {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=D", "wave rest waits for 1 that are offline (a-0), as spec.rollout.offlineClusters asks for"},
-		"offline ones need no one": {apitest.FleetDiskImage("ubuntu"), "a=SD", "1 of 2 clusters have images/ubuntu-1.0.0; 1 are offline and catch up when they are back"},
+		"all but some":             {apitest.FleetDiskImage("ubuntu").WithMaxFailures("2"), "a=SSFD", "2 of 4 clusters have images/ubuntu-1.0.0; 1 failed, and maxFailures allows 2: see status.failing; 1 offline: they catch up when they are back"},
+		"waves without clusters":   {newUbuntu(), "a=S", "1 of 1 cluster have images/ubuntu-1.0.0. No placed cluster is in wave canary, eu: check its clusterSelector"},
+		"no clusters":              {newUbuntu().WithPlacement(v1alpha1.Placement{ClusterNames: []string{"b"}}), "a=SS", "spec.placement selects none of the fleet's 2 clusters: correct it, or label the MemberClusters"},
+		"paused":                   {newUbuntu().Paused(), "canary=S. eu=.", "spec.rollout.paused is set: 2 of 3 clusters have not started"},
+		"as many as may":           {apitest.FleetDiskImage("ubuntu").WithMaxConcurrency("25%"), "a=S........", "2 of 9 clusters in wave rest are in progress, and maxConcurrency allows 2; 6 wait to start"},
+		"all on their way":         {apitest.FleetDiskImage("ubuntu"), "a=SPP", "2 of 3 clusters in wave rest are in progress; none waits to start"},
+		"full":                     {apitest.FleetDiskImage("ubuntu"), "a=Sf", "1 cluster in wave rest cannot start: a plan holds at most 500 images, and theirs are full. Remove these clusters from the placement of other FleetDiskImages, or add them to spec.placement.excludedClusters"},
+		"all offline":              {apitest.FleetDiskImage("ubuntu"), "a=DD", "all placed clusters are offline (a-0, a-1); they catch up when they are back"},
+		"one offline is waited":    {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=SD", "wave rest waits for 1 offline (a-1), because spec.rollout.offlineClusters is Wait"},
+		"all offline are waited":   {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=D", "wave rest waits for 1 offline (a-0), because spec.rollout.offlineClusters is Wait"},
+		"offline ones need no one": {apitest.FleetDiskImage("ubuntu"), "a=SD", "1 of 2 clusters have images/ubuntu-1.0.0; 1 offline: they catch up when they are back"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tt.want, decideAndCheck(t, newView(tt.img, tt.fleet)).Status.Message)

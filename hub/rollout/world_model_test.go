@@ -21,7 +21,7 @@ func expectedState(c *rollout.Cluster, wanted string, now time.Time) v1alpha1.Cl
 	r := c.Report
 	succeeded := r.Exists && r.ItemState == v1alpha1.PlanItemApplied && r.Revision == wanted && r.ServingRevision == wanted && r.Phase == v1alpha1.PhaseSucceeded
 	refused := (r.ItemRevision == "" || r.ItemRevision == wanted) && (r.ItemState == v1alpha1.PlanItemNotOurs || r.ItemState == v1alpha1.PlanItemRejected)
-	isFailed := r.Exists && r.Revision == wanted && r.Phase == v1alpha1.PhaseFailed
+	failed := r.Exists && r.Revision == wanted && r.Phase == v1alpha1.PhaseFailed
 	since := c.PlannedAt
 	if c.OnlineSince.After(since) {
 		since = c.OnlineSince
@@ -29,7 +29,7 @@ func expectedState(c *rollout.Cluster, wanted string, now time.Time) v1alpha1.Cl
 	switch {
 	case begun && succeeded:
 		return v1alpha1.ClusterSucceeded
-	case begun && (refused || isFailed):
+	case begun && (refused || failed):
 		return v1alpha1.ClusterFailed
 	case c.OfflineReason != "":
 		return v1alpha1.ClusterDeferred

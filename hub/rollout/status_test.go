@@ -24,7 +24,7 @@ func TestStatusCountsClusters(t *testing.T) {
 		{Name: "rest", Clusters: v1alpha1.ClusterCounts{Total: 1, Succeeded: 1}, DoneAt: toStoredTime(now)},
 	}, d.Status.Waves)
 	assert.Equal(t, "canary", d.Status.CurrentWave)
-	assert.Equal(t, []string{"canary-6"}, d.Start, "it is counted as being on its way")
+	assert.Equal(t, []string{"canary-6"}, d.Start, "it counts as progressing")
 }
 
 func TestConditionsFollowPhase(t *testing.T) {
@@ -65,8 +65,7 @@ func TestConditionsFollowPhase(t *testing.T) {
 	}
 }
 
-// Of a FleetDiskImage with a wave that needs approval it is told whether the API server
-// checks who gives it, and of no other.
+// The condition exists only where a wave needs approval.
 func TestApprovalGuardedCondition(t *testing.T) {
 	is := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonGuarded, Message: "checked"}
 	isNot := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPolicyNotInForce, Message: "gone"}
@@ -75,14 +74,14 @@ func TestApprovalGuardedCondition(t *testing.T) {
 		before, now metav1.Condition
 		want        metav1.Condition
 	}{
-		"it does":                         {true, metav1.Condition{}, is, is},
-		"it does not":                     {true, metav1.Condition{}, isNot, isNot},
-		"it does not any more":            {true, is, isNot, isNot},
-		"it does again":                   {true, isNot, is, is},
-		"not known":                       {true, metav1.Condition{}, metav1.Condition{}, metav1.Condition{}},
-		"not known yet by the next hub":   {true, isNot, metav1.Condition{}, isNot},
-		"no wave needs approval":          {false, metav1.Condition{}, isNot, metav1.Condition{}},
-		"no wave needs approval any more": {false, isNot, isNot, metav1.Condition{}},
+		"guarded":                 {true, metav1.Condition{}, is, is},
+		"not guarded":             {true, metav1.Condition{}, isNot, isNot},
+		"no longer guarded":       {true, is, isNot, isNot},
+		"guarded again":           {true, isNot, is, is},
+		"unknown":                 {true, metav1.Condition{}, metav1.Condition{}, metav1.Condition{}},
+		"unknown to the next hub": {true, isNot, metav1.Condition{}, isNot},
+		"no wave needs approval":  {false, metav1.Condition{}, isNot, metav1.Condition{}},
+		"no wave needs approval, with a former condition": {false, isNot, isNot, metav1.Condition{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := apitest.FleetDiskImage("ubuntu").WithGeneration(7).WithWaves(v1alpha1.Wave{Name: "all", RequireApproval: tt.approval})
@@ -103,14 +102,13 @@ func TestApprovalGuardedCondition(t *testing.T) {
 	}
 }
 
-// Who waits for condition Finished of a new version is not answered with the
-// former one's.
+// kubectl wait for Finished must not see the condition of the former version.
 func TestTransitionTimeMovesWithStatus(t *testing.T) {
 	v := newView(newUbuntu(), "canary=S")
 	d := decideAndCheck(t, v)
 	v = advanceView(v, d, time.Hour)
 	v.Image.Spec.Version, v.Image.Generation = "2.0.0", 2
-	v.Clusters = pluralClusters("canary=.")
+	v.Clusters = parseClusters("canary=.")
 	d = decideAndCheck(t, v)
 	finished := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionFinished)
 	assert.Equal(t, metav1.ConditionFalse, finished.Status)
@@ -130,17 +128,17 @@ func TestVersionHistory(t *testing.T) {
 
 	v = advanceView(v, d, time.Hour)
 	v.Image.Spec.Version = "2.0.0"
-	v.Clusters = pluralClusters("canary=.D eu=.")
+	v.Clusters = parseClusters("canary=.D eu=.")
 	d = decideAndCheck(t, v)
 	second := version{Version: "2.0.0", Namespace: "images", Image: "ubuntu-2.0.0", Revision: revision, Since: *toStoredTime(v.Now)}
 	assert.Equal(t, []version{second, first}, d.Status.Versions)
-	assert.Nil(t, d.Status.LastSuccessAt, "it starts over")
+	assert.Nil(t, d.Status.LastSuccessAt, "a new version starts over")
 	assert.Nil(t, d.Status.Waves[0].DoneAt)
 
 	v = advanceView(v, d, time.Hour)
 	v.Image.Spec.Template.URL = "https://images.example.com/mended.qcow2"
 	mended := v.Image.Spec.Template.Revision()
-	v.Clusters = pluralClusters("canary=SD eu=.")
+	v.Clusters = parseClusters("canary=SD eu=.")
 	d = decideAndCheck(t, v)
 	second.Revision, second.Since = mended, *toStoredTime(v.Now)
 	assert.Equal(t, []version{second, first}, d.Status.Versions, "another revision of the same version")
@@ -168,7 +166,6 @@ func TestVersionHistory(t *testing.T) {
 	assert.Equal(t, "3.0.10", d.Status.Versions[19].Version)
 }
 
-// What was done with the former version says nothing of this one.
 func TestNewVersionResetsDoneWaves(t *testing.T) {
 	v := newView(newUbuntu().WithMinSuccessTime(time.Hour), "eu=.")
 	d := decideAndCheck(t, v)
@@ -225,11 +222,11 @@ func TestLastSuccessTime(t *testing.T) {
 	v = advanceView(v, d, time.Minute)
 	d = decideAndCheck(t, v)
 	assert.Equal(t, toStoredTime(now), d.Status.LastSuccessAt)
-	v.Clusters = pluralClusters("canary=PPP")
+	v.Clusters = parseClusters("canary=PPP")
 	d = decideAndCheck(t, v)
 	assert.Equal(t, toStoredTime(now), d.Status.LastSuccessAt)
 	v = advanceView(v, d, time.Minute)
-	v.Clusters = pluralClusters("canary=PSP")
+	v.Clusters = parseClusters("canary=PSP")
 	assert.Equal(t, toStoredTime(now.Add(2*time.Minute)), decideAndCheck(t, v).Status.LastSuccessAt)
 }
 
@@ -272,13 +269,13 @@ func TestInvalidSelectorFreezesPlans(t *testing.T) {
 			assert.Equal(t, v1alpha1.ReasonSelectorInvalid, d.Status.Reason)
 			assert.Contains(t, d.Status.Message, tt.want)
 			assert.True(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled))
-			assert.Equal(t, before.Waves, d.Status.Waves, "what was counted stays")
+			assert.Equal(t, before.Waves, d.Status.Waves, "the counts stay")
 			assert.Equal(t, before.Failing, d.Status.Failing)
 			assert.Equal(t, before.LastSuccessAt, d.Status.LastSuccessAt)
 
 			v.Image.Spec.Version = "2.0.0"
 			d = decideAndCheck(t, v)
-			assert.Empty(t, d.Status.Waves, "but not what was counted of another version")
+			assert.Empty(t, d.Status.Waves, "counts of another version do not")
 			assert.Len(t, d.Status.Versions, 2)
 		})
 	}
@@ -301,7 +298,7 @@ func TestDeletionListsHolders(t *testing.T) {
 	v.Image.Spec.Placement.ClusterSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "wave", Operator: "Near"}}
 	v.Holders = []string{"canary-0", "canary-1"}
 	d := decideAndCheck(t, v)
-	assert.False(t, d.Freeze, "what cannot be read is no matter any more")
+	assert.False(t, d.Freeze, "an invalid selector no longer matters")
 	assert.Empty(t, d.Start)
 	assert.Empty(t, d.Placed)
 	assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
@@ -340,7 +337,7 @@ func TestStatusMessages(t *testing.T) {
 	}
 }
 
-// A long message is cut, so that the API server takes the status.
+// The API server refuses longer messages.
 func TestMessagesAreBounded(t *testing.T) {
 	img := apitest.FleetDiskImage("ubuntu")
 	for i := range 20 {

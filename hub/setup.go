@@ -2,35 +2,20 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
-	"maps"
-	"net/http"
-	"path/filepath"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
 	"github.com/pelotech/ot-fleet/api/health"
-
-	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/api/startup"
+	"github.com/pelotech/ot-fleet/charts"
 	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
@@ -38,300 +23,298 @@ import (
 	grantcontroller "github.com/pelotech/ot-fleet/hub/controllers/grant"
 	"github.com/pelotech/ot-fleet/hub/controllers/imageprune"
 	installcontroller "github.com/pelotech/ot-fleet/hub/controllers/install"
-	membercontroller "github.com/pelotech/ot-fleet/hub/controllers/planner"
+	"github.com/pelotech/ot-fleet/hub/controllers/planner"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/prunereport"
 	"github.com/pelotech/ot-fleet/hub/controllers/prunetracker"
-	joincontroller "github.com/pelotech/ot-fleet/hub/controllers/registration"
+	registrationcontroller "github.com/pelotech/ot-fleet/hub/controllers/registration"
 	relaycontroller "github.com/pelotech/ot-fleet/hub/controllers/relay"
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
 	rolloutcontroller "github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
+	"github.com/pelotech/ot-fleet/hub/helm"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 	"github.com/pelotech/ot-fleet/hub/metrics"
-	"github.com/pelotech/ot-fleet/hub/rollout"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
-// requestTimeout ends a request to the hub's own API server that is never
-// answered.
-const requestTimeout = 30 * time.Second
+// hub is everything that the hub's controllers share.
+type hub struct {
+	options
+	// process identifies this process; every start has a new one.
+	process string
 
-// setup makes the manager with everything the hub consists of.
-func setup(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.Manager, error) {
-	cfg = rest.CopyConfig(cfg)
-	contact, lacks := health.NewAPIServerMonitor(), health.NewPermissionWatch(rest.CopyConfig(cfg), needed, "ot-hub")
-	cfg.Wrap(contact.WrapTransport)
-	cfg.Wrap(lacks.WrapTransport)
-	provider := memberclient.New(memberclient.Options{
-		RequestTimeout: o.memberTimeout, ProbeInterval: o.probeInterval, UserAgent: "ot-hub/" + version,
-	})
-	bounded := rest.CopyConfig(cfg)
-	bounded.Timeout = requestTimeout
-	managed := managerOptions(cfg, o)
-	electing := newElectionWatch()
-	var err error
-	if managed.LeaderElectionResourceLockInterface, err = newElectionLock(cfg, o, electing); err != nil {
-		return nil, err
-	}
-	given, err := loadCertificate(o)
-	if err != nil {
-		return nil, err
-	}
-	o.served, err = configureServing(o, given, &managed)
-	if err != nil {
-		return nil, err
-	}
-	mgr, err := mcmanager.New(bounded, provider, managed)
-	if err != nil {
-		return nil, err
-	}
-	local := mgr.GetLocalManager()
-	electing.mgr = local
-	// Where a read decides what is written, it must not come from a cache.
-	live, err := client.New(bounded, client.Options{Scheme: local.GetScheme(), Mapper: local.GetRESTMapper(), HTTPClient: local.GetHTTPClient()})
-	if err != nil {
-		return nil, err
-	}
-	store := reportcontroller.NewStore()
-	divided := newShardComponents(local, live, store, o)
-	faults := &connection.CredentialProblems{}
-	if err := connection.Setup(local, connection.Options{
-		Namespace: o.namespace, Members: provider, Replica: divided.replica, Links: divided.links, Problems: faults, RequestTimeout: o.memberTimeout,
-	}); err != nil {
-		return nil, fmt.Errorf("the connections' controller: %w", err)
-	}
-	if err := discovery.Setup(local, discovery.Options{Namespace: o.namespace, Clusters: o.clusters}); err != nil {
-		return nil, fmt.Errorf("the controller that finds members: %w", err)
-	}
+	apiServer *startup.APIServer
+	manager   mcmanager.Manager
+	// local is the manager of the hub's own cluster.
+	local ctrl.Manager
+	// live reads from the API server, for decisions that a cache may be too old for.
+	live    client.Client
+	events  events.EventRecorder
+	metrics *metrics.Metrics
+	// members connects to the members that this replica owns.
+	members *memberclient.Provider
 
-	if err := claim.AddIndex(context.Background(), local.GetFieldIndexer()); err != nil {
-		return nil, fmt.Errorf("indexing MemberClusters: %w", err)
-	}
-	index := inventory.NewIndex()
-	counted := metrics.New(ctrlmetrics.Registry)
-	inForce := &policycontroller.ActivePolicy{}
-	events := local.GetEventRecorder("ot-hub")
-	board := rolloutcontroller.NewFleetState(store.HasSynced)
-	store.OnSynced(board.EnqueueIfReady)
-	tracker := prunetracker.New()
-	reports, err := reportcontroller.New(local.GetCache(), live, index, store, board, tracker)
+	// What is known of the fleet, each part written by one controller.
+	policy      *policycontroller.ActivePolicy
+	store       *reportcontroller.Store
+	reports     *reportcontroller.Reconciler
+	index       *inventory.Index
+	rollouts    *rolloutcontroller.FleetState
+	requests    *prunetracker.Tracker
+	prunes      *imageprune.Reconciler
+	shares      *grantcontroller.Shares
+	credentials *connection.CredentialProblems
+	joined      *registrationcontroller.Conditions
+	installed   *installcontroller.Conditions
+
+	// How members are divided among the replicas.
+	replica  *shard.Replica
+	peers    *shard.Peers
+	links    *shard.Links
+	assigner *shard.Assigner
+	watchdog *shard.Watchdog
+}
+
+// newManager returns the manager with all of the hub's controllers.
+func newManager(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.Manager, error) {
+	process, err := newProcessID()
 	if err != nil {
 		return nil, err
 	}
-	policies := &policycontroller.Reconciler{
-		Client: local.GetClient(), Live: live, Events: events, Metrics: counted,
-		Active: inForce, Namespace: o.namespace, PolicyKey: o.policy,
-	}
-	joins := &joincontroller.Conditions{}
-	installs := &installcontroller.Conditions{}
-	shares := &grantcontroller.Shares{}
-	grants := &grantcontroller.Reconciler{
-		Client: local.GetClient(), Live: live, Metrics: metrics.NewGrants(ctrlmetrics.Registry),
-		Reports: store, Policy: inForce, Namespace: o.namespace, Challenge: divided.replica.Challenge(), Shares: shares,
-	}
-	planner := &membercontroller.Reconciler{
-		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, Version: version,
-		Reports: store, Links: divided.links, Replica: divided.replica, Watchdog: divided.watchdog, Faults: faults, Joins: joins, Installs: installs, Policy: inForce, Index: index, Images: board, Requests: tracker, Shares: shares,
-	}
-	door, err := joincontroller.NewIssuer(cfg, o.apiURL, o.apiCAFile, o.joinTokenLife, o.agentTokenLife)
+	h := &hub{options: o, process: process, apiServer: startup.NewAPIServer(cfg, needed, programName)}
+	served, err := h.createManager()
 	if err != nil {
 		return nil, err
 	}
-	admission := &joincontroller.Reconciler{
-		Client: local.GetClient(), Live: live, Events: events, Metrics: metrics.NewRegistrations(ctrlmetrics.Registry),
-		Conditions: joins, Namespace: o.namespace, Issuer: door,
+	if err := h.createState(); err != nil {
+		return nil, err
 	}
-	rollouts := &rolloutcontroller.Reconciler{
-		Client: local.GetClient(), Live: live, Events: events, Metrics: counted, State: board,
-	}
-	pruneReports := &prunereport.Reconciler{
-		Client: local.GetClient(), Live: live, Events: events, Tracker: tracker, Roots: store, Pages: reports, Index: index, Rollouts: board,
-	}
-	approvals, approvalMetrics := &admissionpolicy.ApprovalCheck{Live: live, Enforced: o.approvals}, metrics.NewApprovals(ctrlmetrics.Registry)
-	prunes := &imageprune.Reconciler{
-		Client: local.GetClient(), Live: live, Events: events, Tracker: tracker, Roots: store, Approvals: approvals,
-	}
-	relays := &relaycontroller.Reconciler{
-		Cached: local.GetCache(), Live: live, Members: provider, Replica: divided.replica, Links: divided.links, Metrics: counted,
-	}
-	for _, add := range []func() error{
-		func() error { return reports.Setup(local) },
-		func() error { return policies.Setup(local) },
-		func() error { return planner.Setup(local) },
-		func() error { return grants.Setup(local) },
-		func() error { return admission.Setup(local) },
-		func() error { return setupInstaller(local, live, o, installs) },
-		func() error { return rollouts.Setup(local) },
-		func() error { return pruneReports.Setup(local) },
-		func() error { return prunes.Setup(local) },
-		func() error { return local.Add(&prunetracker.Loader{Live: live, Tracker: tracker}) },
-		func() error {
-			return local.Add(approvals.NewPoller(admissionpolicy.WavesPolicy, approvalMetrics, board.SetApprovalGuarded))
-		},
-		func() error {
-			return local.Add(approvals.NewPoller(admissionpolicy.PrunesPolicy, approvalMetrics, func(metav1.Condition) {}))
-		},
-		func() error { return relays.Setup(mgr) },
-		func() error { return local.Add(provider.Runnable(mgr)) },
-		func() error { return divided.setup(local) },
-		func() error { return local.Add(electing) },
-		func() error { return setupReadAPI(mgr, o, live, index, store, reports, board, prunes) },
-		func() error {
-			return ctrlmetrics.Registry.Register(&metrics.FleetCollector{Elected: mgr.Elected(), Reader: local.GetCache(), Reports: store, Index: index})
-		},
-		func() error { return mgr.AddHealthzCheck("ping", healthz.Ping) },
-		func() error { return mgr.AddReadyzCheck("reports", checkReportsRead(mgr.Elected(), store)) },
-		func() error {
-			return health.AddReadyChecks(local, contact, lacks, map[string]func(context.Context) bool{"the hub's own cluster": local.GetCache().WaitForCacheSync})
-		},
-		func() error { return local.Add(lacks) },
-		func() error {
-			if given == nil {
-				return nil
-			}
-			return local.Add(given)
-		},
+	h.createShards(served)
+	for _, setup := range []func() error{
+		h.setupMembers,
+		h.setupPlanning,
+		h.setupRegistration,
+		h.setupInstaller,
+		h.setupRollouts,
+		h.setupPrunes,
+		h.setupSync,
+		h.setupShards,
+		h.setupReadAPI,
+		h.setupHealth,
 	} {
-		if err := add(); err != nil {
+		if err := setup(); err != nil {
 			return nil, err
 		}
 	}
-	return mgr, nil
+	return h.manager, nil
 }
 
-// checkReportsRead where the read API has something to tell: a replica that is not elected
-// has the elected one answer.
-func checkReportsRead(elected <-chan struct{}, store *reportcontroller.Store) healthz.Checker {
-	return func(*http.Request) error {
-		select {
-		case <-elected:
-			if !store.HasSynced() {
-				return errors.New("the stored reports have not all been read")
-			}
-		default:
-		}
-		return nil
+// createManager returns the address at which other replicas reach this one.
+func (h *hub) createManager() (served web.ReplicaAddress, err error) {
+	h.members = memberclient.New(memberclient.Options{
+		RequestTimeout: h.memberTimeout, ProbeInterval: h.probeInterval, UserAgent: userAgent(),
+	})
+	managerOptions := h.ManagerOptions(h.apiServer, newScheme(), cacheOptions(h.options), leaseName)
+	election := newElectionWatch()
+	if managerOptions.LeaderElectionResourceLockInterface, err = newElectionLock(h.apiServer.Config, h.options, h.process, election); err != nil {
+		return served, err
 	}
+	certificate, err := watchCertificate(h.options)
+	if err != nil {
+		return served, err
+	}
+	if served, err = configureServing(h.options, h.process, certificate, &managerOptions); err != nil {
+		return served, err
+	}
+	if h.manager, err = mcmanager.New(h.apiServer.Bounded, h.members, managerOptions); err != nil {
+		return served, err
+	}
+	h.local = h.manager.GetLocalManager()
+	election.mgr = h.local
+	runnables := []manager.Runnable{election, h.members.Runnable(h.manager)}
+	if certificate != nil {
+		runnables = append(runnables, certificate)
+	}
+	if err := h.addRunnables(runnables...); err != nil {
+		return served, err
+	}
+	h.live, err = client.New(h.apiServer.Bounded, client.Options{Scheme: h.local.GetScheme(), Mapper: h.local.GetRESTMapper(), HTTPClient: h.local.GetHTTPClient()})
+	return served, err
 }
 
-func setupReadAPI(mgr mcmanager.Manager, o options, live client.Reader, index *inventory.Index, store *reportcontroller.Store, reports *reportcontroller.Reconciler, board *rolloutcontroller.FleetState, prunes *imageprune.Reconciler) error {
-	api := &web.API{
-		Members: mgr.GetLocalManager().GetCache(), Live: live, Index: index, Pages: reports,
-		ReportsLoaded:  func() bool { return store.HasSynced() && board.IsSynced() },
-		PlacedClusters: func(image string) ([]rollout.PlacedCluster, bool) { return board.PlacedClusters(image, time.Now()) },
-		PageNames: func(member string) []string {
-			root := store.Root(member)
-			return root.PageNames()
-		},
-		PruneTargets: func(ctx context.Context, prune string) ([]web.PruneTarget, bool, error) {
-			states, found, err := prunes.TargetStates(ctx, prune)
-			targets := make([]web.PruneTarget, len(states))
-			for i := range states {
-				targets[i] = newPruneTarget(&states[i])
-			}
-			return targets, found, err
-		},
-	}
-	forwarder := &web.Forwarder{
-		Elected: mgr.Elected(), AllowPlainText: !o.metricsSecure,
-		Leader: &web.LeaderLocator{Live: live, Namespace: o.namespace, Lease: leaseName, Prefix: shard.LeasePrefix},
-	}
-	for path, handler := range api.Handlers() {
-		if err := mgr.AddMetricsServerExtraHandler(path, forwarder.Wrap(handler)); err != nil {
+func (h *hub) addRunnables(runnables ...manager.Runnable) error {
+	for _, r := range runnables {
+		if err := h.local.Add(r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func newPruneTarget(s *imageprune.TargetState) web.PruneTarget {
-	return web.PruneTarget{
-		Cluster: s.Cluster, Namespace: s.Namespace, Name: s.Name, UID: s.Target.UID, Revision: s.Revision, Bytes: s.Bytes,
-		State: s.State, Reason: s.Reason, Message: s.Message, Until: s.Until,
+// createState creates what one controller writes and others read.
+func (h *hub) createState() (err error) {
+	h.events, h.metrics = h.local.GetEventRecorder(programName), metrics.New(ctrlmetrics.Registry)
+	h.policy = &policycontroller.ActivePolicy{}
+	h.store, h.index = reportcontroller.NewStore(), inventory.NewIndex()
+	h.rollouts, h.requests = rolloutcontroller.NewFleetState(h.store.HasSynced), prunetracker.New()
+	h.store.OnSynced(h.rollouts.EnqueueIfReady)
+	h.shares = &grantcontroller.Shares{}
+	h.credentials = &connection.CredentialProblems{}
+	h.joined, h.installed = &registrationcontroller.Conditions{}, &installcontroller.Conditions{}
+	h.reports, err = reportcontroller.New(h.local.GetCache(), h.live, h.index, h.store, h.rollouts, h.requests)
+	return err
+}
+
+// createShards creates what divides the members among the replicas.
+func (h *hub) createShards(served web.ReplicaAddress) {
+	h.replica = shard.NewReplica(h.live, shard.Options{
+		Name: h.options.replica, Namespace: h.Namespace,
+		LeaseDuration: h.LeaseDuration, RenewDeadline: h.RenewDeadline, RetryPeriod: h.RetryPeriod,
+	})
+	for key, value := range served.Annotations() {
+		h.replica.Annotate(key, value)
+	}
+	h.peers = shard.NewPeers(h.live, h.replica, h.local.Elected())
+	h.links = &shard.Links{Cached: h.local.GetCache()}
+	shardMetrics := metrics.NewShards(ctrlmetrics.Registry)
+	h.assigner = &shard.Assigner{Client: h.local.GetClient(), Replica: h.replica, Peers: h.peers, Metrics: shardMetrics}
+	h.watchdog = &shard.Watchdog{
+		Cached: h.local.GetCache(), Reports: h.store, Links: h.links, Assigner: h.assigner, Events: h.events, Metrics: shardMetrics,
+		Probe: &connection.ReportProbe{Secrets: h.secrets(), Timeout: h.memberTimeout},
 	}
 }
 
-func managerOptions(cfg *rest.Config, o options) ctrl.Options {
-	return ctrl.Options{
-		Scheme: newScheme(),
-		Cache:  cacheOptions(o),
-		// The timeout of a client ends its watches too. Those end by themselves: a
-		// connection that is dead does not answer HTTP/2's pings.
-		NewCache: func(_ *rest.Config, options cache.Options) (cache.Cache, error) {
-			options.HTTPClient = nil
-			return cache.New(cfg, options)
-		},
-		HealthProbeBindAddress:        o.healthAddr,
-		PprofBindAddress:              o.pprofAddr,
-		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              leaseName,
-		LeaderElectionNamespace:       o.namespace,
-		LeaseDuration:                 &o.leaseDuration,
-		RenewDeadline:                 &o.renewDeadline,
-		RetryPeriod:                   &o.retryPeriod,
-		LeaderElectionReleaseOnCancel: true,
-	}
+func (h *hub) secrets() *connection.SecretReader {
+	return &connection.SecretReader{Cached: h.local.GetCache(), Live: h.live, Namespace: h.Namespace}
 }
 
-// loadCertificate is the one to serve with, and follows its files; nil where none is given.
-func loadCertificate(o options) (*certwatcher.CertWatcher, error) {
-	if o.metricsCertDir == "" || !o.metricsSecure {
-		return nil, nil
+// setupMembers finds members, connects to them, and resolves which member a cluster
+// belongs to.
+func (h *hub) setupMembers() error {
+	if err := connection.Setup(h.local, connection.Options{
+		Namespace: h.Namespace, Members: h.members, Replica: h.replica, Links: h.links, Problems: h.credentials, RequestTimeout: h.memberTimeout,
+	}); err != nil {
+		return fmt.Errorf("setting up the connection controller: %w", err)
 	}
-	given, err := certwatcher.New(filepath.Join(o.metricsCertDir, corev1.TLSCertKey), filepath.Join(o.metricsCertDir, corev1.TLSPrivateKeyKey))
+	if err := discovery.Setup(h.local, discovery.Options{Namespace: h.Namespace, Clusters: h.clusters}); err != nil {
+		return fmt.Errorf("setting up the discovery controller: %w", err)
+	}
+	if err := claim.AddIndex(context.Background(), h.local.GetFieldIndexer()); err != nil {
+		return fmt.Errorf("indexing MemberClusters: %w", err)
+	}
+	return nil
+}
+
+// setupPlanning: reports and policy in, ClusterPlans and TransferGrants out.
+func (h *hub) setupPlanning() error {
+	if err := h.reports.Setup(h.local); err != nil {
+		return err
+	}
+	policies := &policycontroller.Reconciler{
+		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: h.metrics,
+		Active: h.policy, Namespace: h.Namespace, PolicyKey: h.Policy,
+	}
+	if err := policies.Setup(h.local); err != nil {
+		return err
+	}
+	plans := &planner.Reconciler{
+		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: h.metrics, Version: version,
+		Reports: h.store, Links: h.links, Replica: h.replica, Watchdog: h.watchdog, CredentialProblems: h.credentials, Registrations: h.joined, Installs: h.installed,
+		Policy: h.policy, Index: h.index, Images: h.rollouts, Requests: h.requests, Shares: h.shares,
+	}
+	if err := plans.Setup(h.local); err != nil {
+		return err
+	}
+	grants := &grantcontroller.Reconciler{
+		Client: h.local.GetClient(), Live: h.live, Metrics: metrics.NewGrants(ctrlmetrics.Registry),
+		Reports: h.store, Policy: h.policy, Namespace: h.Namespace, Challenge: h.replica.Challenge(), Shares: h.shares,
+	}
+	return grants.Setup(h.local)
+}
+
+// setupRegistration issues and revokes the credentials of agents in pull mode.
+func (h *hub) setupRegistration() error {
+	issuer, err := registrationcontroller.NewIssuer(h.apiServer.Config, h.apiURL, h.apiCAFile, h.joinTokenLife, h.agentTokenLife)
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate in --metrics-cert-dir: %w", err)
+		return err
 	}
-	return given, nil
+	registrations := &registrationcontroller.Reconciler{
+		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: metrics.NewRegistrations(ctrlmetrics.Registry),
+		Conditions: h.joined, Namespace: h.Namespace, Issuer: issuer,
+	}
+	return registrations.Setup(h.local)
 }
 
-// configureServing sets how metrics and the read API are served, and tells where they
-// are: by HTTPS with a certificate of this process, or with one that is given.
-func configureServing(o options, given *certwatcher.CertWatcher, managed *ctrl.Options) (web.ReplicaAddress, error) {
-	managed.Metrics = server.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
-	key := ""
-	if o.metricsSecure {
-		certificate, err := web.NewCertificate(o.advertise)
-		if err != nil {
-			return web.ReplicaAddress{}, err
-		}
-		key = web.Fingerprint(certificate.Leaf)
-		managed.Metrics.FilterProvider = web.KeepCredential(filters.WithAuthenticationAndAuthorization)
-		managed.Metrics.TLSOpts = []func(*tls.Config){func(c *tls.Config) {
-			c.GetCertificate = web.SelectCertificate(certificate, given)
-		}}
+// agentChart is the folder of the agent's chart in charts.Agent.
+const agentChart = "ot-agent"
+
+// setupInstaller installs agents in members that opt in.
+func (h *hub) setupInstaller() error {
+	if !h.installAgents {
+		return nil
 	}
-	return web.NewReplicaAddress(o.process, o.advertise, o.metricsAddr, key), nil
+	chart, err := helm.LoadChart(charts.Agent, agentChart, version)
+	if err != nil {
+		return err
+	}
+	installs := &installcontroller.Reconciler{
+		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: metrics.NewInstalls(ctrlmetrics.Registry),
+		Conditions: h.installed, Chart: chart, Namespace: h.Namespace, Process: h.process, UserAgent: userAgent(),
+		Admins:         &connection.AdminKubeconfigs{Secrets: h.secrets(), Live: h.live},
+		RequestTimeout: h.memberTimeout, LeaseDuration: 2 * h.LeaseDuration, Backoff: h.installBackoff,
+	}
+	if err := installs.Setup(h.local); err != nil {
+		return fmt.Errorf("setting up the install controller: %w", err)
+	}
+	return nil
 }
 
-func newScheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, clusterv1.AddToScheme} {
-		if err := add(s); err != nil {
-			panic(err) // two packages register one kind: a fault of the build
-		}
+// setupRollouts decides which member gets which version of a FleetDiskImage.
+func (h *hub) setupRollouts() error {
+	rollouts := &rolloutcontroller.Reconciler{
+		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: h.metrics, State: h.rollouts,
 	}
-	return s
+	return rollouts.Setup(h.local)
 }
 
-// cacheOptions keep in memory what the hub needs and no more: of namespaces the
-// members', of ConfigMaps those beside the fleet's policy, and in the hub's namespace
-// where values for agents may be, of Secrets those in the hub's namespace.
-func cacheOptions(o options) cache.Options {
-	ofMembers := labels.NewSelector()
-	if has, err := labels.NewRequirement(v1alpha1.LabelMember, selection.Exists, nil); err == nil {
-		ofMembers = ofMembers.Add(*has)
+// setupPrunes answers PruneReports and carries ImagePrunes out. Both approvals, of waves
+// and of prunes, are guarded by admission policies that are polled.
+func (h *hub) setupPrunes() error {
+	approvals, approvalMetrics := &admissionpolicy.ApprovalCheck{Live: h.live, Enforced: h.approvals}, metrics.NewApprovals(ctrlmetrics.Registry)
+	pruneReports := &prunereport.Reconciler{
+		Client: h.local.GetClient(), Live: h.live, Events: h.events, Tracker: h.requests, Roots: h.store, Pages: h.reports, Index: h.index, Rollouts: h.rollouts,
 	}
-	configMaps := map[string]cache.Config{o.policy.Namespace: {}}
-	if o.installAgents {
-		configMaps[o.namespace] = cache.Config{}
+	h.prunes = &imageprune.Reconciler{
+		Client: h.local.GetClient(), Live: h.live, Events: h.events, Tracker: h.requests, Roots: h.store, Approvals: approvals,
 	}
-	kinds := map[client.Object]cache.ByObject{
-		&corev1.Namespace{}: {Label: ofMembers},
-		&corev1.ConfigMap{}: {Namespaces: configMaps},
+	if err := pruneReports.Setup(h.local); err != nil {
+		return err
 	}
-	maps.Copy(kinds, connection.SecretCacheOptions(o.namespace))
-	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: kinds}
+	if err := h.prunes.Setup(h.local); err != nil {
+		return err
+	}
+	return h.addRunnables(
+		&prunetracker.Loader{Live: h.live, Tracker: h.requests},
+		approvals.NewPoller(admissionpolicy.WavesPolicy, approvalMetrics, h.rollouts.SetApprovalGuarded),
+		approvals.NewPoller(admissionpolicy.PrunesPolicy, approvalMetrics, func(metav1.Condition) {}),
+	)
+}
+
+// setupSync relays plans, grants and reports for the members that this replica owns.
+func (h *hub) setupSync() error {
+	relays := &relaycontroller.Reconciler{
+		Cached: h.local.GetCache(), Live: h.live, Members: h.members, Replica: h.replica, Links: h.links, Metrics: h.metrics,
+	}
+	return relays.Setup(h.manager)
+}
+
+// setupShards runs last of the controllers: all others have registered for OnLeaseChange
+// by then.
+func (h *hub) setupShards() error {
+	if err := h.assigner.Setup(h.local); err != nil {
+		return err
+	}
+	return h.addRunnables(h.peers, h.watchdog, h.replica)
 }

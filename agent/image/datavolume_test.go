@@ -35,7 +35,7 @@ func TestNewDataVolumeSource(t *testing.T) {
 			apitest.Image("ns/a").WithSource(v1alpha1.SourceRegistry, "docker://h/a").WithSecretRef("s").WithCertConfigMap("c"),
 			cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: ptr.To("docker://h/a"), SecretRef: ptr.To("s"), CertConfigMap: ptr.To("c")}},
 		},
-		"registry for everyone": {
+		"public registry": {
 			apitest.Image("ns/a").WithSource(v1alpha1.SourceRegistry, "docker://h/a"),
 			cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: ptr.To("docker://h/a")}},
 		},
@@ -61,7 +61,7 @@ func TestNewDataVolume(t *testing.T) {
 
 	assert.Equal(t, "ns", got.Namespace)
 	assert.Equal(t, slot.DataVolume, got.Name)
-	assert.Empty(t, got.OwnerReferences, "a foreground deletion of the image would take what VMs still use")
+	assert.Empty(t, got.OwnerReferences, "a foreground deletion of the image would delete storage in use")
 	assert.Equal(t, img.Name, got.Annotations[v1alpha1.AnnotationImageName])
 	assert.Equal(t, "true", got.Annotations["cdi.kubevirt.io/storage.bind.immediate.requested"])
 	for k, v := range got.Labels {
@@ -69,7 +69,7 @@ func TestNewDataVolume(t *testing.T) {
 	}
 	assert.Empty(t, validation.IsDNS1123Label(got.Name))
 	assert.Equal(t, map[string]string{v1alpha1.LabelImageUID: string(img.UID), v1alpha1.LabelRevision: "r", v1alpha1.LabelAttempt: "7"}, got.Labels)
-	assert.Nil(t, got.Spec.PVC, "spec.storage lets CDI fill in what the StorageProfile knows")
+	assert.Nil(t, got.Spec.PVC, "spec.storage uses the StorageProfile")
 	assert.Equal(t, "fast", *got.Spec.Storage.StorageClassName)
 	assert.Equal(t, "24Gi", ptr.To(got.Spec.Storage.Resources.Requests[corev1.ResourceStorage]).String())
 	assert.Equal(t, map[int32]*image.AttemptObjects{7: {DataVolume: got}}, image.GroupByAttempt(image.ObjectLists{DataVolumes: []cdiv1.DataVolume{*got}}))

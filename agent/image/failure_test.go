@@ -16,8 +16,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// importingDataVolume is a DataVolume whose importer was seen to stop, as CDI 1.65 shows
-// it: the phase stays ImportInProgress.
+// importingDataVolume is a DataVolume whose importer has stopped, as of CDI 1.65: the
+// phase stays ImportInProgress.
 func importingDataVolume(reason, message string) *apitest.DataVolumeBuilder {
 	return apitest.DataVolume("ns/dv").Phase(cdiv1.ImportInProgress).Progress("12.0%").
 		Condition(cdiv1.DataVolumeBound, corev1.ConditionTrue, "Bound", "PVC dv Bound").
@@ -29,7 +29,7 @@ func TestDetectFailureFromDataVolume(t *testing.T) {
 	const connect = "Unable to connect to http data source: "
 	for name, tt := range map[string]struct {
 		dv         *apitest.DataVolumeBuilder
-		wantReason v1alpha1.Reason // empty: it has not failed
+		wantReason v1alpha1.Reason // empty: not failed
 	}{
 		"404":                        {importingDataVolume("Error", connect+"expected status code 200, got 404. Status: 404 Not Found"), v1alpha1.ReasonNotFound},
 		"410":                        {importingDataVolume("Error", connect+"expected status code 200, got 410. Status: 410 Gone"), v1alpha1.ReasonNotFound},
@@ -50,14 +50,14 @@ func TestDetectFailureFromDataVolume(t *testing.T) {
 		"checksum, before the phase":                    {importingDataVolume("ChecksumError", "Unable to process data: checksum mismatch"), v1alpha1.ReasonChecksumMismatch},
 		"quota of claims":                               {apitest.DataVolume("ns/dv").Phase(cdiv1.Pending).Condition(cdiv1.DataVolumeBound, corev1.ConditionUnknown, "ErrExceededQuota", `persistentvolumeclaims "dv" is forbidden: exceeded quota: q`), v1alpha1.ReasonQuotaExceeded},
 		"quota of Pods":                                 {importingDataVolume("ErrExceededQuota", `pods "importer-dv" is forbidden: exceeded quota: q`), v1alpha1.ReasonQuotaExceeded},
-		"phase Failed without words":                    {apitest.DataVolume("ns/dv").Phase(cdiv1.Failed), v1alpha1.ReasonImportFailed},
-		"a restart without words":                       {importingDataVolume("", "").Restarts(1), v1alpha1.ReasonImportFailed},
+		"phase Failed without a message":                {apitest.DataVolume("ns/dv").Phase(cdiv1.Failed), v1alpha1.ReasonImportFailed},
+		"a restart without a message":                   {importingDataVolume("", "").Restarts(1), v1alpha1.ReasonImportFailed},
 		"an importer still to start":                    {importingDataVolume("ErrStartingPod", "Error starting pod 'importer-dv': For more information, request access to cdi-deploy logs from your sysadmin"), ""},
 		"an importer that is created":                   {importingDataVolume("ContainerCreating", ""), ""},
 		"scratch space is on its way":                   {importingDataVolume("Scratch space required", "scratch space required and none found"), ""},
-		"not looked at by CDI":                          {apitest.DataVolume("ns/dv"), ""},
-		"getting on":                                    {apitest.DataVolume("ns/dv").Phase(cdiv1.ImportInProgress).Condition(cdiv1.DataVolumeRunning, corev1.ConditionTrue, "Pod is running", ""), ""},
-		"a claim CDI cannot make":                       {apitest.DataVolume("ns/dv").Condition(cdiv1.DataVolumeBound, corev1.ConditionFalse, "ErrClaimNotValid", "no accessMode specified in StorageProfile"), ""},
+		"not processed by CDI":                          {apitest.DataVolume("ns/dv"), ""},
+		"running":                                       {apitest.DataVolume("ns/dv").Phase(cdiv1.ImportInProgress).Condition(cdiv1.DataVolumeRunning, corev1.ConditionTrue, "Pod is running", ""), ""},
+		"a claim that CDI cannot create":                {apitest.DataVolume("ns/dv").Condition(cdiv1.DataVolumeBound, corev1.ConditionFalse, "ErrClaimNotValid", "no accessMode specified in StorageProfile"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, failed := image.DetectFailure(&image.AttemptObjects{DataVolume: tt.dv.Obj()})
@@ -77,20 +77,20 @@ func TestDetectFailureFromImporterPod(t *testing.T) {
 		wantReason  v1alpha1.Reason
 		wantMessage string
 	}{
-		"still waits":                   {pod: pod().Phase(corev1.PodPending).Waiting("ContainerCreating", "")},
-		"runs":                          {pod: pod().Running()},
-		"done":                          {pod: pod().Phase(corev1.PodSucceeded).Terminated(0, "Completed", `{"message":"Import Complete"}`)},
-		"asks for scratch space":        {pod: pod().Phase(corev1.PodSucceeded).Terminated(0, "Completed", `{"scratchSpaceRequired":true,"message":"Import Complete"}`)},
-		"404, before CDI says so":       {pod().Terminated(1, "Error", "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found"), v1alpha1.ReasonNotFound, "got 404"},
-		"restarted already":             {pod().Running().Restarts(1).LastTerminated(1, "Error", "Unable to process data: unexpected EOF"), v1alpha1.ReasonImportFailed, "unexpected EOF"},
-		"killed for memory":             {pod().Terminated(137, "OOMKilled", ""), v1alpha1.ReasonImportFailed, "exit code 137 (OOMKilled)"},
-		"evicted":                       {pod().Phase(corev1.PodFailed).Reason("Evicted", "The node was low on resource: ephemeral-storage."), v1alpha1.ReasonImportFailed, "Evicted The node was low"},
-		"failed without a word":         {pod().Phase(corev1.PodFailed), v1alpha1.ReasonImportFailed, "importer Pod failed"},
-		"virtual size beyond the claim": {pod().Terminated(1, "Error", "Unable to process data: virtual image size 2147483648 is larger than the reported available storage 1073741824. A larger PVC is required"), v1alpha1.ReasonDiskTooSmall, "larger"},
-		"the disk is full":              {pod().Terminated(1, "Error", "Unable to process data: unable to write to file: write /data/disk.img: no space left on device"), v1alpha1.ReasonDiskTooSmall, "no space left"},
-		"blocks larger than the disk":   {pod().Terminated(1, "Error", "Unable to process data: file largest block is bigger than maxblock"), v1alpha1.ReasonDiskTooSmall, "maxblock"},
-		"a registry without the image":  {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: manifest unknown"), v1alpha1.ReasonNotFound, "manifest unknown"},
-		"a registry that wants a login": {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: unauthorized: authentication required"), v1alpha1.ReasonForbidden, "unauthorized"},
+		"waits":                               {pod: pod().Phase(corev1.PodPending).Waiting("ContainerCreating", "")},
+		"runs":                                {pod: pod().Running()},
+		"done":                                {pod: pod().Phase(corev1.PodSucceeded).Terminated(0, "Completed", `{"message":"Import Complete"}`)},
+		"asks for scratch space":              {pod: pod().Phase(corev1.PodSucceeded).Terminated(0, "Completed", `{"scratchSpaceRequired":true,"message":"Import Complete"}`)},
+		"404, before the DataVolume shows it": {pod().Terminated(1, "Error", "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found"), v1alpha1.ReasonNotFound, "got 404"},
+		"restarted already":                   {pod().Running().Restarts(1).LastTerminated(1, "Error", "Unable to process data: unexpected EOF"), v1alpha1.ReasonImportFailed, "unexpected EOF"},
+		"killed for memory":                   {pod().Terminated(137, "OOMKilled", ""), v1alpha1.ReasonImportFailed, "exit code 137 (OOMKilled)"},
+		"evicted":                             {pod().Phase(corev1.PodFailed).Reason("Evicted", "The node was low on resource: ephemeral-storage."), v1alpha1.ReasonImportFailed, "Evicted The node was low"},
+		"failed without a message":            {pod().Phase(corev1.PodFailed), v1alpha1.ReasonImportFailed, "importer Pod failed"},
+		"virtual size beyond the claim":       {pod().Terminated(1, "Error", "Unable to process data: virtual image size 2147483648 is larger than the reported available storage 1073741824. A larger PVC is required"), v1alpha1.ReasonDiskTooSmall, "larger"},
+		"the disk is full":                    {pod().Terminated(1, "Error", "Unable to process data: unable to write to file: write /data/disk.img: no space left on device"), v1alpha1.ReasonDiskTooSmall, "no space left"},
+		"blocks larger than the disk":         {pod().Terminated(1, "Error", "Unable to process data: file largest block is bigger than maxblock"), v1alpha1.ReasonDiskTooSmall, "maxblock"},
+		"a registry without the image":        {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: manifest unknown"), v1alpha1.ReasonNotFound, "manifest unknown"},
+		"a registry that wants a login":       {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: unauthorized: authentication required"), v1alpha1.ReasonForbidden, "unauthorized"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, failed := image.DetectFailure(&image.AttemptObjects{
@@ -104,7 +104,7 @@ func TestDetectFailureFromImporterPod(t *testing.T) {
 	}
 }
 
-// A status is refused as a whole for one message that is too long.
+// The API server refuses a whole status for one message that is too long.
 func TestFailureMessagesFitTheStatus(t *testing.T) {
 	for name, text := range map[string]string{
 		"long":        strings.Repeat("x", 5000),
@@ -130,10 +130,10 @@ func TestRecordRefusal(t *testing.T) {
 		revision v1alpha1.RevisionStatus
 		want     bool
 	}{
-		"to begin":         {v1alpha1.RevisionStatus{Revision: "r"}, true},
-		"begun meanwhile":  {v1alpha1.RevisionStatus{Revision: "r", Attempt: 1}, false},
-		"ended meanwhile":  {v1alpha1.RevisionStatus{Revision: "r", Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeSucceeded}, false},
-		"another revision": {v1alpha1.RevisionStatus{Revision: "q"}, false},
+		"not started":       {v1alpha1.RevisionStatus{Revision: "r"}, true},
+		"started meanwhile": {v1alpha1.RevisionStatus{Revision: "r", Attempt: 1}, false},
+		"ended meanwhile":   {v1alpha1.RevisionStatus{Revision: "r", Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeSucceeded}, false},
+		"another revision":  {v1alpha1.RevisionStatus{Revision: "q"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := apitest.Image("ns/a").WithRevisions(tt.revision).Obj()
@@ -147,10 +147,10 @@ func TestRecordRefusal(t *testing.T) {
 			e := img.Status.Revisions[0]
 			assert.EqualValues(t, 1, e.AttemptEnded)
 			assert.EqualValues(t, 1, img.Status.LastAttempt)
-			assert.NotNil(t, e.NotBefore, "it is tried again")
+			assert.NotNil(t, e.NotBefore, "it is retried")
 			assert.LessOrEqual(t, len([]rune(e.Failure.Message)), 1024)
 		})
 	}
 	img := apitest.Image("ns/a").WithRevisions(v1alpha1.RevisionStatus{Revision: "r"}).Obj()
-	assert.True(t, image.RecordRefusal(img, apitest.Slot(img, "r", 1).Obj(), refused, nil, now), "by the default where no policy is known")
+	assert.True(t, image.RecordRefusal(img, apitest.Slot(img, "r", 1).Obj(), refused, nil, now), "by the default policy")
 }

@@ -13,13 +13,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// decideChecked decides, and holds the decision against what must be true of
-// every one.
+// decideChecked calls Decide and checks the invariants of the decision.
 func decideChecked(t require.TestingT, v image.View) image.Decision {
 	before := asJSON(t, v.Image)
 	d := image.Decide(v)
-	require.Equal(t, before, asJSON(t, v.Image), "what a cache holds must not be changed")
-	require.Equal(t, asJSON(t, d), asJSON(t, image.Decide(v)), "the same View has the same Decision")
+	require.Equal(t, before, asJSON(t, v.Image), "Decide must not change the cached image")
+	require.Equal(t, asJSON(t, d), asJSON(t, image.Decide(v)), "equal Views have equal Decisions")
 	if d.NeedsLiveRead {
 		require.Equal(t, image.Decision{NeedsLiveRead: true}, d, "nothing else is decided")
 		return d
@@ -31,7 +30,7 @@ func decideChecked(t require.TestingT, v image.View) image.Decision {
 	return d
 }
 
-// checkDeletedObjects: what VMs are cloned from stays, but for an image that nobody holds.
+// checkDeletedObjects: storage that serves stays, unless the image is torn down.
 func checkDeletedObjects(t require.TestingT, v image.View, d image.Decision) {
 	serving := d.Status.Serving
 	for _, target := range d.Delete {
@@ -39,7 +38,7 @@ func checkDeletedObjects(t require.TestingT, v image.View, d image.Decision) {
 		if serving == nil || (d.Status.Phase == v1alpha1.PhaseDeleting && v.Live) {
 			continue
 		}
-		// A snapshot serves on when the storage that it was made of is lost.
+		// A snapshot still serves when the storage that it was taken of is lost.
 		if e := revisionStatus(d.Status, serving.Revision); serving.VolumeSnapshot == "" || (e.AttemptEnded == serving.Attempt && e.Outcome == v1alpha1.OutcomeSucceeded) {
 			require.NotEqual(t, serving.PersistentVolumeClaim, target.Name, "%s is served", target.Kind)
 		}
@@ -47,8 +46,8 @@ func checkDeletedObjects(t require.TestingT, v image.View, d image.Decision) {
 	}
 }
 
-// checkDeletion: an image goes only by a live View in which nobody needs it, for as
-// long as who has it deleted says.
+// checkDeletion: an image is deleted only by a live View in which it is unreferenced, for
+// as long as spec, plan or prune say.
 func checkDeletion(t require.TestingT, v image.View, d image.Decision) {
 	if !d.DeleteImage {
 		require.False(t, d.Pruned || d.ExpiredByPlan)
@@ -62,25 +61,24 @@ func checkDeletion(t require.TestingT, v image.View, d image.Decision) {
 	switch {
 	case d.Pruned:
 		stored, want := v.Image.Status.Prune, v.Plan.Prune
-		require.NotNil(t, stored, "pruned before that was stored")
+		require.NotNil(t, stored, "pruned before Pending was stored")
 		require.Equal(t, v1alpha1.PrunePending, stored.State)
 		require.False(t, v.Now.Before(stored.Until.Time), "pruned within its undo window")
 		require.NotNil(t, want, "pruned without a plan")
 		require.Equal(t, want.UID, stored.UID)
 		require.False(t, want.Undo)
-		require.Equal(t, want.ImageUID, v.Image.UID, "another image of that name is pruned")
+		require.Equal(t, want.ImageUID, v.Image.UID, "another image of the same name is pruned")
 		require.Equal(t, want.Revision, v.Image.Spec.Revision(), "another revision is pruned")
 		require.NotContains(t, v.Image.Status.EndedPrunes, want.UID)
 	case d.ExpiredByPlan:
-		require.Equal(t, image.PlannedLabelValue, v.Image.Labels[v1alpha1.LabelPlanned], "what people have made is deleted for a plan")
+		require.Equal(t, image.PlannedLabelValue, v.Image.Labels[v1alpha1.LabelPlanned], "an unplanned image is deleted for a plan")
 		require.GreaterOrEqual(t, unreferenced, *v.Plan.DeleteAfter)
 	default:
 		require.GreaterOrEqual(t, unreferenced, v.Image.Spec.DeleteUnreferencedAfter.Duration)
 	}
 }
 
-// checkPrune: a prune waits only for as long as nobody needs the image, and ends for
-// good.
+// checkPrune: a prune is pending only while the image is unreferenced, and ends for good.
 func checkPrune(t require.TestingT, v image.View, d image.Decision) {
 	old, next := v.Image.Status.Prune, d.Status.Prune
 	pending := func(p *v1alpha1.PruneStatus) bool { return p != nil && p.State == v1alpha1.PrunePending }
@@ -89,26 +87,26 @@ func checkPrune(t require.TestingT, v image.View, d image.Decision) {
 		ended = append([]types.UID{old.UID}, ended...)
 	}
 	if pending(next) {
-		require.NotContains(t, ended, next.UID, "it begins again")
+		require.NotContains(t, ended, next.UID, "the prune begins again")
 		require.NotContains(t, d.Status.EndedPrunes, next.UID)
 		require.NotNil(t, next.Until)
 		if pending(old) && old.UID == next.UID {
-			require.True(t, old.Until.Equal(next.Until), "its undo window moves")
+			require.True(t, old.Until.Equal(next.Until), "the undo window changes")
 		}
 		if v.Image.DeletionTimestamp == nil || d.Status.Phase == v1alpha1.PhaseTerminating {
-			require.Empty(t, v.Holders, "it is to go though it is held")
+			require.Empty(t, v.Holders, "pending although referenced")
 		}
 	}
 	if pending(old) && (v.Plan.Unknown && len(v.Holders) == 0 || v.Image.DeletionTimestamp != nil && d.Status.Phase != v1alpha1.PhaseTerminating) {
 		require.Equal(t, old.UID, next.UID)
-		require.NotEqual(t, v1alpha1.PruneUndone, next.State, "undone though nobody has asked for that")
+		require.NotEqual(t, v1alpha1.PruneUndone, next.State, "undone without a request")
 	}
 	for _, uid := range v.Image.Status.EndedPrunes[:min(len(v.Image.Status.EndedPrunes), v1alpha1.MaxEndedPrunes-2)] {
-		require.Contains(t, d.Status.EndedPrunes, uid, "what has ended is forgotten")
+		require.Contains(t, d.Status.EndedPrunes, uid, "an ended prune is forgotten")
 	}
 	if want := v.Plan.Prune; want != nil && want.ImageUID == v.Image.UID && v.Image.DeletionTimestamp == nil && !v.Plan.Unknown {
 		require.NotNil(t, next)
-		require.Equal(t, want.UID, next.UID, "it tells of the prune that is asked for")
+		require.Equal(t, want.UID, next.UID, "the status answers the requested prune")
 		require.False(t, pending(next) && (want.Undo || v.Plan.Keep || want.Revision != v.Image.Spec.Revision()))
 	}
 }
@@ -122,10 +120,10 @@ func revisionStatus(st v1alpha1.VMDiskImageStatus, revision string) v1alpha1.Rev
 	return v1alpha1.RevisionStatus{}
 }
 
-// checkIdempotence decides on the outcome, with all else as it was.
+// checkIdempotence decides again after the decision, with all else unchanged.
 func checkIdempotence(t require.TestingT, v image.View, d image.Decision) {
 	if d.RemoveFinalizer || d.Status.Phase == v1alpha1.PhaseDeleting || !sameJSON(d.Status.Serving, v.Image.Status.Serving) {
-		return // that calls for a View that was read after it
+		return // this needs a View that was read afterwards
 	}
 	again := v
 	again.Image = v.Image.DeepCopy()
@@ -134,17 +132,17 @@ func checkIdempotence(t require.TestingT, v image.View, d image.Decision) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(asJSON(t, d.Status)), resetStatus(&again.Image.Status)))
 	if d.Status.LastAttempt != v.Image.Status.LastAttempt {
-		again.Preflight = image.PreflightResult{} // the answer was for the attempt before
+		again.Preflight = image.PreflightResult{} // the result was for the attempt before
 	}
 	d2 := image.Decide(again)
 	if d2.NeedsLiveRead {
-		return // it may ask; what it then finds is another View
+		return // the live View is another one
 	}
-	require.Equal(t, asJSON(t, d.Status), asJSON(t, d2.Status), "decided again, with nothing else changed")
+	require.Equal(t, asJSON(t, d.Status), asJSON(t, d2.Status), "a repeated decision differs")
 	require.Equal(t, d.Delete, d2.Delete)
 	require.Equal(t, d.CreateSnapshot, d2.CreateSnapshot)
 	require.Equal(t, d.ProbeSource, d2.ProbeSource)
-	require.Empty(t, d2.EndedAttempts, "an outcome is told twice")
+	require.Empty(t, d2.EndedAttempts, "an outcome is reported twice")
 }
 
 func resetStatus(st *v1alpha1.VMDiskImageStatus) *v1alpha1.VMDiskImageStatus {
@@ -160,7 +158,7 @@ var allReasons = append([]v1alpha1.Reason{
 	v1alpha1.ReasonResyncLimit, v1alpha1.ReasonReferenced, v1alpha1.ReasonInsufficientStorage, v1alpha1.ReasonUndoWindowOpen,
 }, v1alpha1.FailureReasons()...)
 
-// checkStored holds a status that is stored against the one before.
+// checkStored checks a stored status against the one before.
 func checkStored(t require.TestingT, img *v1alpha1.VMDiskImage, next *v1alpha1.VMDiskImageStatus) {
 	old := &img.Status
 	require.Equal(t, img.Generation, next.ObservedGeneration)
@@ -173,7 +171,7 @@ func checkStored(t require.TestingT, img *v1alpha1.VMDiskImage, next *v1alpha1.V
 	require.LessOrEqual(t, len(next.EndedPrunes), v1alpha1.MaxEndedPrunes)
 	require.LessOrEqual(t, len(next.Revisions), v1alpha1.MaxRevisions)
 	require.NotEmpty(t, next.Revisions)
-	require.Equal(t, next.Revision, next.Revisions[0].Revision, "the current one first")
+	require.Equal(t, next.Revision, next.Revisions[0].Revision, "the current revision comes first")
 	seen := map[string]bool{}
 	for _, e := range next.Revisions {
 		require.False(t, seen[e.Revision], "revision %s is listed twice", e.Revision)
@@ -186,13 +184,13 @@ func checkStored(t require.TestingT, img *v1alpha1.VMDiskImage, next *v1alpha1.V
 		}
 	}
 	if serving := next.Serving; serving != nil {
-		require.True(t, seen[serving.Revision], "what is served is listed")
+		require.True(t, seen[serving.Revision], "the serving revision is listed")
 	}
 	checkConditions(t, img, next)
 }
 
-// checkConditions: every one is there from the first visit, with a reason and
-// words.
+// checkConditions: every condition exists from the first decision, with a reason and a
+// message.
 func checkConditions(t require.TestingT, img *v1alpha1.VMDiskImage, st *v1alpha1.VMDiskImageStatus) {
 	status := map[string]metav1.ConditionStatus{}
 	for _, c := range st.Conditions {
@@ -210,13 +208,13 @@ func checkConditions(t require.TestingT, img *v1alpha1.VMDiskImage, st *v1alpha1
 		require.Contains(t, status, want)
 	}
 	require.False(t, status[v1alpha1.ConditionStalled] == metav1.ConditionTrue && status[v1alpha1.ConditionReconciling] == metav1.ConditionTrue,
-		"kstatus: either it gets on by itself or somebody must help")
+		"kstatus: Stalled and Reconciling exclude each other")
 	if img.DeletionTimestamp == nil {
 		pending := st.Prune != nil && st.Prune.State == v1alpha1.PrunePending
 		require.Equal(t, pending, st.Phase == v1alpha1.PhasePrunePending)
 		require.Equal(t, pending, st.Reason == v1alpha1.ReasonUndoWindowOpen)
 		ready := st.Phase == v1alpha1.PhaseSucceeded || (pending && status[v1alpha1.ConditionSnapshotReady] == metav1.ConditionTrue)
-		require.Equal(t, ready, status[v1alpha1.ConditionReady] == metav1.ConditionTrue, "what is to be pruned serves on")
+		require.Equal(t, ready, status[v1alpha1.ConditionReady] == metav1.ConditionTrue, "an image with a pending prune serves")
 		require.Equal(t, st.Phase == v1alpha1.PhaseSucceeded, st.Reason == v1alpha1.ReasonReady)
 	}
 	if st.Phase == v1alpha1.PhaseSucceeded {

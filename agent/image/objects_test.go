@@ -22,18 +22,18 @@ func TestImportComplete(t *testing.T) {
 		claim *apitest.ClaimBuilder
 		want  bool
 	}{
-		"nothing there":                       {nil, nil, false},
-		"succeeded and bound":                 {dv(), claim(), true},
-		"succeeded, not bound yet":            {dv(), claim().Phase(corev1.ClaimPending), false},
-		"succeeded, its claim lost":           {dv(), claim().Phase(corev1.ClaimLost), false},
-		"succeeded, its claim being deleted":  {dv(), claim().Deleted(apitest.Epoch), false},
-		"succeeded and being deleted":         {dv().Deleted(apitest.Epoch), claim(), false},
-		"succeeded without a claim":           {dv(), nil, false},
-		"still importing":                     {dv().Phase(cdiv1.ImportInProgress), claim(), false},
-		"collected by CDI, filled":            {nil, claim().ImporterPhase(corev1.PodSucceeded), true},
-		"collected, filled, being deleted":    {nil, claim().ImporterPhase(corev1.PodSucceeded).Deleted(apitest.Epoch), false},
-		"its DataVolume deleted while it ran": {nil, claim().ImporterPhase(corev1.PodRunning), false},
-		"a claim that nobody filled":          {nil, claim(), false},
+		"no objects":                                  {nil, nil, false},
+		"succeeded and bound":                         {dv(), claim(), true},
+		"succeeded, not bound yet":                    {dv(), claim().Phase(corev1.ClaimPending), false},
+		"succeeded, its claim lost":                   {dv(), claim().Phase(corev1.ClaimLost), false},
+		"succeeded, its claim being deleted":          {dv(), claim().Deleted(apitest.Epoch), false},
+		"succeeded and being deleted":                 {dv().Deleted(apitest.Epoch), claim(), false},
+		"succeeded without a claim":                   {dv(), nil, false},
+		"still importing":                             {dv().Phase(cdiv1.ImportInProgress), claim(), false},
+		"garbage-collected, populated":                {nil, claim().ImporterPhase(corev1.PodSucceeded), true},
+		"garbage-collected, populated, being deleted": {nil, claim().ImporterPhase(corev1.PodSucceeded).Deleted(apitest.Epoch), false},
+		"its DataVolume deleted while it ran":         {nil, claim().ImporterPhase(corev1.PodRunning), false},
+		"a claim that is not populated":               {nil, claim(), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &image.AttemptObjects{}
@@ -78,7 +78,7 @@ func TestGroupByAttempt(t *testing.T) {
 			*apitest.Claim("ns/prime-0").ForAttempt("u", "r", 1).OwnedBy("PersistentVolumeClaim", "a-1").Obj(),
 			*apitest.Claim("ns/a-1").ForAttempt("u", "r", 1).OwnedBy("DataVolume", "a-1").Obj(),
 			*apitest.Claim("ns/a-1-scratch").ForAttempt("u", "r", 1).OwnedBy("Pod", "importer-a-1").Obj(),
-			*apitest.Claim("ns/a-2").ForAttempt("u", "r", 2).Obj(), // its DataVolume was collected
+			*apitest.Claim("ns/a-2").ForAttempt("u", "r", 2).Obj(), // its DataVolume was garbage-collected
 			*unlabelled, *wrong, *negative,
 		},
 		Pods:      []corev1.Pod{*apitest.Pod("ns/importer-a-1").ForAttempt("u", "r", 1).Obj()},
@@ -88,13 +88,13 @@ func TestGroupByAttempt(t *testing.T) {
 	require.ElementsMatch(t, []int32{0, 1, 2, 3}, sortedKeys(got))
 	assert.Equal(t, "a-1", got[1].DataVolume.Name)
 	assert.Equal(t, "a-1", got[1].Claim.Name)
-	assert.Len(t, got[1].CDIClaims, 2, "CDI's own are not what VMs are cloned from")
+	assert.Len(t, got[1].CDIClaims, 2, "CDI's own claims")
 	assert.Len(t, got[1].Pods, 1)
 	assert.Nil(t, got[2].DataVolume)
 	assert.Equal(t, "a-2", got[2].Claim.Name)
 	assert.Len(t, got[2].Snapshots, 1)
 	assert.Nil(t, got[3].Claim)
-	assert.NotNil(t, got[0].Claim, "what carries no number is nobody's attempt")
+	assert.NotNil(t, got[0].Claim, "objects without a number belong to no attempt")
 }
 
 func sortedKeys[V any](m map[int32]V) []int32 {

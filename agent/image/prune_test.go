@@ -17,7 +17,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// planPrune has the plan prune the image as it is.
+// planPrune makes the plan prune the image as it is.
 func (w *simulation) planPrune(uid types.UID, window time.Duration) *v1alpha1.PlannedPrune {
 	w.plan.Prune = &v1alpha1.PlannedPrune{
 		Namespace: w.img.Namespace, Name: w.img.Name, ImageUID: w.img.UID, Revision: w.img.Spec.Revision(),
@@ -27,18 +27,18 @@ func (w *simulation) planPrune(uid types.UID, window time.Duration) *v1alpha1.Pl
 	return w.plan.Prune
 }
 
-// ready is an image that is there.
-func ready(t *testing.T) *simulation {
-	w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+// newServingSimulation returns a simulation whose image serves.
+func newServingSimulation(t *testing.T) *simulation {
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runImport()
 	w.reconcile()
 	require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	return w
 }
 
-// newPendingPruneSimulation is an image whose undo window has an hour to go.
+// newPendingPruneSimulation returns a simulation whose image has an undo window of one hour.
 func newPendingPruneSimulation(t *testing.T) *simulation {
-	w := ready(t)
+	w := newServingSimulation(t)
 	w.planPrune("prune", time.Hour)
 	w.reconcile()
 	require.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
@@ -46,11 +46,11 @@ func newPendingPruneSimulation(t *testing.T) *simulation {
 }
 
 func TestPrunedImageServesUntilUndoWindowEnds(t *testing.T) {
-	w := ready(t)
+	w := newServingSimulation(t)
 	serving := *w.status().Serving
 	w.advanceClock(300 * time.Millisecond)
 	w.planPrune("prune", time.Hour)
-	begun := w.now
+	started := w.now
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhasePrunePending, w.status().Phase)
 	assert.Equal(t, v1alpha1.ReasonUndoWindowOpen, w.status().Reason)
@@ -62,11 +62,11 @@ func TestPrunedImageServesUntilUndoWindowEnds(t *testing.T) {
 	assert.Equal(t, &serving, w.status().Serving)
 	assert.Equal(t, ledger.NotQueued, image.QueueStateOf(w.img))
 	until := w.status().Prune.Until.Time
-	assert.GreaterOrEqual(t, until.Sub(begun), time.Hour, "none shorter than was asked for")
-	assert.Less(t, until.Sub(begun), time.Hour+time.Second)
+	assert.GreaterOrEqual(t, until.Sub(started), time.Hour, "not shorter than requested")
+	assert.Less(t, until.Sub(started), time.Hour+time.Second)
 	assert.LessOrEqual(t, w.lastDecision.RequeueAfter, time.Hour+time.Second)
 	assert.NotZero(t, w.lastDecision.RequeueAfter)
-	assert.False(t, w.lastViewLive, "nothing is asked live to wait")
+	assert.False(t, w.lastViewLive, "waiting needs no live read")
 
 	w.advanceClock(until.Sub(w.now) - time.Millisecond)
 	w.reconcile()
@@ -79,7 +79,7 @@ func TestPrunedImageServesUntilUndoWindowEnds(t *testing.T) {
 	assert.True(t, w.lastDecision.Pruned)
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
-	assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State, "until it is gone")
+	assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State, "Pending until the image is gone")
 	w.reconcile()
 	w.removeDeletedObjects()
 	w.reconcile()
@@ -87,18 +87,18 @@ func TestPrunedImageServesUntilUndoWindowEnds(t *testing.T) {
 }
 
 func TestPruneIsStoredBeforeAnythingIsDeleted(t *testing.T) {
-	w := ready(t)
+	w := newServingSimulation(t)
 	w.planPrune("prune", 0)
 	w.syncCaches()
 	w.reconcileCached(0)
 	require.False(t, w.lastDecision.DeleteImage)
-	require.Nil(t, w.status().Prune, "the agent has died before it could store that")
+	require.Nil(t, w.status().Prune, "the agent died before it stored Pending")
 	w.reconcileCached(allWrites)
 	require.False(t, w.lastDecision.DeleteImage)
 	assert.Equal(t, v1alpha1.PhasePrunePending, w.status().Phase)
 	assert.NotZero(t, w.lastDecision.RequeueAfter)
 	w.reconcile()
-	assert.True(t, w.lastDecision.DeleteImage, "there is no window to wait for")
+	assert.True(t, w.lastDecision.DeleteImage, "no window to wait for")
 }
 
 func TestUndoWindowIsKeptWhenClockMoves(t *testing.T) {
@@ -122,22 +122,22 @@ func TestPruneEndsWithReason(t *testing.T) {
 		wantMessage string
 	}{
 		"it is undone":                {func(w *simulation) { w.plan.Prune.Undo = true }, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, "undone"},
-		"a plan wants it":             {func(w *simulation) { w.plan.Keep = true }, v1alpha1.PruneSkipped, v1alpha1.PruneWanted, "ClusterPlan"},
-		"a machine names it":          {func(w *simulation) { w.setHolders("ns/vm", "ns/other") }, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, "ns/vm, ns/other"},
+		"the plan keeps it":           {func(w *simulation) { w.plan.Keep = true }, v1alpha1.PruneSkipped, v1alpha1.PruneWanted, "ClusterPlan"},
+		"a VM references it":          {func(w *simulation) { w.setHolders("ns/vm", "ns/other") }, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, "ns/vm, ns/other"},
 		"its source changes":          {func(w *simulation) { w.setURL(urlB) }, v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "source"},
 		"the plan has another source": {func(w *simulation) { w.plan.Prune.Revision = "another" }, v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "source"},
 		"its storage is lost": {func(w *simulation) {
 			w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
 		}, v1alpha1.PruneSkipped, v1alpha1.PruneInTransition, "Queued"},
-		"it is undone, and held":  {func(w *simulation) { w.plan.Prune.Undo = true; w.setHolders("ns/vm") }, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, ""},
-		"it is wanted, and held":  {func(w *simulation) { w.plan.Keep = true; w.setHolders("ns/vm") }, v1alpha1.PruneSkipped, v1alpha1.PruneWanted, ""},
-		"it is held, and changed": {func(w *simulation) { w.setURL(urlB); w.setHolders("ns/vm") }, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, ""},
+		"undone and referenced":  {func(w *simulation) { w.plan.Prune.Undo = true; w.setHolders("ns/vm") }, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, ""},
+		"kept and referenced":    {func(w *simulation) { w.plan.Keep = true; w.setHolders("ns/vm") }, v1alpha1.PruneSkipped, v1alpha1.PruneWanted, ""},
+		"referenced and changed": {func(w *simulation) { w.setURL(urlB); w.setHolders("ns/vm") }, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, ""},
 	} {
-		for _, begun := range []bool{true, false} {
-			t.Run(fmt.Sprint(name, ", begun ", begun), func(t *testing.T) {
-				w := ready(t)
+		for _, pending := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", pending ", pending), func(t *testing.T) {
+				w := newServingSimulation(t)
 				w.planPrune("prune", ended)
-				if begun {
+				if pending {
 					w.reconcile()
 					require.Equal(t, v1alpha1.PhasePrunePending, w.status().Phase)
 				}
@@ -162,7 +162,7 @@ func TestPruneEndsWithReason(t *testing.T) {
 				for range 3 {
 					w.advanceClock(time.Hour)
 					w.reconcile()
-					require.False(t, w.lastDecision.DeleteImage, "it does not begin again")
+					require.False(t, w.lastDecision.DeleteImage, "the prune does not begin again")
 				}
 				assert.Equal(t, p, w.status().Prune)
 				assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
@@ -172,7 +172,7 @@ func TestPruneEndsWithReason(t *testing.T) {
 }
 
 func TestWithdrawnPruneIsUndone(t *testing.T) {
-	t.Run("what is pending is undone", func(t *testing.T) {
+	t.Run("a pending prune is undone", func(t *testing.T) {
 		w := newPendingPruneSimulation(t)
 		w.plan.Prune = nil
 		w.reconcile()
@@ -181,14 +181,14 @@ func TestWithdrawnPruneIsUndone(t *testing.T) {
 		assert.Equal(t, v1alpha1.PruneWithdrawn, w.status().Prune.Reason)
 		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	})
-	t.Run("not by a plan that the cache has not got rid of", func(t *testing.T) {
+	t.Run("not by a stale plan from the cache", func(t *testing.T) {
 		w := newPendingPruneSimulation(t)
 		w.cachedPlan.Prune = nil
 		w.reconcileCached(allWrites)
 		assert.True(t, w.lastViewLive)
 		assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
 	})
-	t.Run("one that is due is not deleted for a plan that the cache still shows", func(t *testing.T) {
+	t.Run("a due prune needs the live plan", func(t *testing.T) {
 		w := newPendingPruneSimulation(t)
 		w.advanceClock(2 * time.Hour)
 		w.plan.Prune = nil
@@ -197,12 +197,12 @@ func TestWithdrawnPruneIsUndone(t *testing.T) {
 		require.False(t, w.lastDecision.DeleteImage)
 		assert.Equal(t, v1alpha1.PruneUndone, w.status().Prune.State)
 	})
-	t.Run("nothing is told where nothing had begun", func(t *testing.T) {
-		w := ready(t)
+	t.Run("no status without a prune", func(t *testing.T) {
+		w := newServingSimulation(t)
 		w.reconcile()
 		assert.Nil(t, w.status().Prune)
 	})
-	t.Run("for another one, which begins", func(t *testing.T) {
+	t.Run("another prune replaces it", func(t *testing.T) {
 		w := newPendingPruneSimulation(t)
 		w.advanceClock(30 * time.Minute)
 		w.planPrune("next", time.Hour)
@@ -210,7 +210,7 @@ func TestWithdrawnPruneIsUndone(t *testing.T) {
 		assert.Equal(t, types.UID("next"), w.status().Prune.UID)
 		assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
 		assert.Equal(t, []types.UID{"prune"}, w.status().EndedPrunes)
-		assert.True(t, w.status().Prune.Until.After(w.now.Add(59*time.Minute)), "with a window of its own")
+		assert.True(t, w.status().Prune.Until.After(w.now.Add(59*time.Minute)), "with its own window")
 
 		w.planPrune("prune", time.Hour)
 		w.reconcile()
@@ -220,8 +220,8 @@ func TestWithdrawnPruneIsUndone(t *testing.T) {
 		}, *w.status().Prune)
 		assert.ElementsMatch(t, []types.UID{"prune", "next"}, w.status().EndedPrunes)
 	})
-	t.Run("for an image of that name that is another one", func(t *testing.T) {
-		w := ready(t)
+	t.Run("not for a later image of the same name", func(t *testing.T) {
+		w := newServingSimulation(t)
 		w.planPrune("prune", 0).ImageUID = "former"
 		for range 3 {
 			w.reconcile()
@@ -240,24 +240,24 @@ func TestPruneWaitsWhilePlanIsUnknown(t *testing.T) {
 	assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
 	require.False(t, w.lastDecision.DeleteImage)
 	assert.NotZero(t, w.lastDecision.RequeueAfter)
-	t.Run("it comes back", func(t *testing.T) {
+	t.Run("the plan is known in the cache only", func(t *testing.T) {
 		w.planPrune("prune", time.Hour)
 		w.plan.Keep, w.plan.Unknown = false, false
 		w.syncCaches()
-		w.plan = refused // and is refused again by the time that this is read live
+		w.plan = refused // unknown again when it is read live
 		w.reconcileCached(allWrites)
 		assert.True(t, w.lastViewLive)
 		require.False(t, w.lastDecision.DeleteImage)
 		assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
 	})
-	t.Run("a machine ends it all the same", func(t *testing.T) {
+	t.Run("a VM ends it nevertheless", func(t *testing.T) {
 		w.setHolders("ns/vm")
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PruneReferenced, w.status().Prune.Reason)
 		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 	})
-	t.Run("none begins", func(t *testing.T) {
-		w := ready(t)
+	t.Run("no prune begins", func(t *testing.T) {
+		w := newServingSimulation(t)
 		w.planPrune("prune", 0)
 		w.plan.Keep, w.plan.Unknown = true, true
 		w.reconcile()
@@ -277,8 +277,8 @@ func TestPruneSeesHolderMissingFromCache(t *testing.T) {
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 }
 
-// A leader lists machines and is paused. By the time it deletes, another one has seen
-// a machine and ended the prune.
+// A leader lists holders and is paused. Before it deletes the image, another leader sees a
+// holder and ends the prune.
 func TestPruneDeletesOnlyUnchangedImage(t *testing.T) {
 	w := newPendingPruneSimulation(t)
 	w.advanceClock(2 * time.Hour)
@@ -294,7 +294,7 @@ func TestPruneDeletesOnlyUnchangedImage(t *testing.T) {
 }
 
 func TestPruneOfDeletedImage(t *testing.T) {
-	t.Run("a machine comes after it was deleted for its prune", func(t *testing.T) {
+	t.Run("a VM references it after it was deleted for the prune", func(t *testing.T) {
 		w := newPendingPruneSimulation(t)
 		w.advanceClock(2 * time.Hour)
 		w.reconcile()
@@ -307,8 +307,8 @@ func TestPruneOfDeletedImage(t *testing.T) {
 		assert.Contains(t, w.status().Prune.Message, "is Terminating")
 		assert.Contains(t, w.status().Prune.Message, "ns/vm")
 	})
-	t.Run("a person deletes it while it is held, and a plan comes", func(t *testing.T) {
-		w := ready(t)
+	t.Run("a plan requests a prune while it is Terminating", func(t *testing.T) {
+		w := newServingSimulation(t)
 		w.setHolders("ns/vm")
 		w.deleteImage()
 		w.reconcile()
@@ -316,7 +316,7 @@ func TestPruneOfDeletedImage(t *testing.T) {
 		w.reconcile()
 		assert.Equal(t, v1alpha1.PruneReferenced, w.status().Prune.Reason)
 	})
-	t.Run("what goes is neither undone nor skipped", func(t *testing.T) {
+	t.Run("a Deleting image is neither undone nor skipped", func(t *testing.T) {
 		for _, plan := range []func(*simulation){
 			func(w *simulation) { w.plan = image.PlannedState{} },
 			func(w *simulation) { w.plan.Prune.Undo = true },
@@ -344,7 +344,7 @@ func TestPruneOfUnfinishedImage(t *testing.T) {
 		"failed":      {func(w *simulation) { w.runFailingAttempt(notFoundMessage) }, v1alpha1.PrunePending},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := queued(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 			tt.reach(w)
 			before, message := w.status().Phase, w.status().Message
 			w.planPrune("prune", time.Hour)
@@ -368,20 +368,20 @@ func TestPruneOfUnfinishedImage(t *testing.T) {
 }
 
 func TestEndedPrunesAreRemembered(t *testing.T) {
-	w := ready(t)
+	w := newServingSimulation(t)
 	w.setHolders("ns/vm")
 	for i := range v1alpha1.MaxEndedPrunes + 2 {
 		w.planPrune(types.UID(fmt.Sprint("prune-", i)), time.Hour)
 		w.reconcile()
 	}
 	require.Len(t, w.status().EndedPrunes, v1alpha1.MaxEndedPrunes)
-	assert.Equal(t, types.UID("prune-17"), w.status().EndedPrunes[0], "the last first")
+	assert.Equal(t, types.UID("prune-17"), w.status().EndedPrunes[0], "the latest first")
 	assert.Equal(t, types.UID("prune-2"), w.status().EndedPrunes[v1alpha1.MaxEndedPrunes-1])
 }
 
-// A status from which people have removed what it remembers.
+// A status whose endedPrunes were removed by hand.
 func TestForgottenEndedPruneStaysEnded(t *testing.T) {
-	w := ready(t)
+	w := newServingSimulation(t)
 	w.img.Status.Prune = &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PruneSkipped, Reason: v1alpha1.PruneReferenced}
 	w.bumpResourceVersion()
 	w.planPrune("prune", 0)
@@ -393,9 +393,9 @@ func TestForgottenEndedPruneStaysEnded(t *testing.T) {
 	assert.Equal(t, []types.UID{"prune"}, w.status().EndedPrunes)
 }
 
-// What is told of a prune has room for 512 characters.
+// The message of a PruneStatus has at most 512 characters.
 func TestPruneMessageIsBounded(t *testing.T) {
-	w := ready(t)
+	w := newServingSimulation(t)
 	var names []string
 	for i := range 5 {
 		names = append(names, fmt.Sprint("ns/", i, strings.Repeat("ä", 200)))
@@ -407,9 +407,9 @@ func TestPruneMessageIsBounded(t *testing.T) {
 	assert.NotContains(t, w.status().Prune.Message, "�")
 }
 
-// Its own time may end before its undo window does: then it goes as it would have.
+// The image may expire before its undo window ends: then it is deleted as without a prune.
 func TestPruneDoesNotDelayExpiry(t *testing.T) {
-	w := ready(t)
+	w := newServingSimulation(t)
 	w.editSpec(func(s *v1alpha1.VMDiskImageSpec) {
 		s.DeleteUnreferencedAfter = &metav1.Duration{Duration: 2 * time.Hour}
 	})
@@ -436,22 +436,22 @@ func TestPruneSkipsChangedImage(t *testing.T) {
 		w.holders = nil
 		w.reconcile()
 	}
-	takenBack := func(w *simulation) { delete(w.img.Labels, v1alpha1.LabelPlanned) }
+	unplan := func(w *simulation) { delete(w.img.Labels, v1alpha1.LabelPlanned) }
 	for name, tt := range map[string]struct {
 		pending bool
 		others  bool
 		change  func(*simulation)
 		want    string
 	}{
-		"nothing has changed":                      {change: func(*simulation) {}},
-		"it was referenced meanwhile":              {change: referencedAgain, want: "a VirtualMachine has referenced it since it was reported"},
-		"it was referenced, and others go too":     {others: true, change: referencedAgain, want: "a VirtualMachine has referenced it since it was reported"},
-		"it was taken back":                        {change: takenBack, want: "set spec.includeOthers"},
-		"it was taken back in its undo window":     {pending: true, change: takenBack, want: "set spec.includeOthers"},
-		"it was taken back, and others go as well": {others: true, change: takenBack},
+		"nothing has changed":                  {change: func(*simulation) {}},
+		"it was referenced since":              {change: referencedAgain, want: "a VirtualMachine has referenced it since it was reported"},
+		"it was referenced, others included":   {others: true, change: referencedAgain, want: "a VirtualMachine has referenced it since it was reported"},
+		"it is no longer planned":              {change: unplan, want: "set spec.includeOthers"},
+		"no longer planned in its undo window": {pending: true, change: unplan, want: "set spec.includeOthers"},
+		"no longer planned, others included":   {others: true, change: unplan},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := ready(t)
+			w := newServingSimulation(t)
 			w.img.Labels = map[string]string{v1alpha1.LabelPlanned: image.PlannedLabelValue}
 			want := reported(w)
 			want.Others = tt.others

@@ -39,7 +39,7 @@ func TestRevision(t *testing.T) {
 			got := tt.changed.Obj().Spec.Revision()
 			assert.Equal(t, tt.want, got != base().Obj().Spec.Revision())
 			assert.NotEmpty(t, got)
-			assert.LessOrEqual(t, len(got), 16, "it is a label and a name")
+			assert.LessOrEqual(t, len(got), 16, "it is part of labels and names")
 		})
 	}
 	assert.NotEqual(t,
@@ -76,7 +76,7 @@ func TestPreflightURL(t *testing.T) {
 func TestQueueStateOf(t *testing.T) {
 	at := metav1.NewTime(apitest.Epoch)
 	current := apitest.Image("ns/a").Obj().Spec.Revision()
-	// an image whose current revision waits for a reason
+	// waiting returns an image whose current revision waits for a reason.
 	waiting := func(e v1alpha1.RevisionStatus, reason v1alpha1.Reason) *apitest.ImageBuilder {
 		e.Revision = current
 		return apitest.Image("ns/a").WithRevisions(e).WithCondition(v1alpha1.ConditionImported, metav1.ConditionFalse, reason)
@@ -92,22 +92,22 @@ func TestQueueStateOf(t *testing.T) {
 		img  *apitest.ImageBuilder
 		want ledger.QueueState
 	}{
-		"never visited":              {apitest.Image("ns/a"), ledger.Pending},
+		"without a status":           {apitest.Image("ns/a"), ledger.Pending},
 		"waits for a slot":           {waiting(fresh, v1alpha1.ReasonWaitingForSlot), ledger.Admissible},
 		"paused":                     {waiting(fresh, v1alpha1.ReasonPaused), ledger.Admissible},
 		"no policy":                  {waiting(fresh, v1alpha1.ReasonPolicyMissing), ledger.Admissible},
-		"being checked":              {waiting(fresh, v1alpha1.ReasonChecking), ledger.Pending},
+		"being probed":               {waiting(fresh, v1alpha1.ReasonChecking), ledger.Pending},
 		"waits for the fleet":        {waiting(fresh, v1alpha1.ReasonWaitingForFleet), ledger.Admissible},
 		"waits for its source":       {waiting(fresh, v1alpha1.ReasonWaitingForSource), ledger.Admissible},
 		"backing off":                {waiting(failed, v1alpha1.ReasonBackingOff), ledger.Skipped},
 		"a Secret is missing":        {waiting(fresh, v1alpha1.ReasonSecretMissing), ledger.Skipped},
-		"back from its backoff":      {waiting(failed, v1alpha1.ReasonWaitingForSlot), ledger.Admissible},
+		"after its backoff":          {waiting(failed, v1alpha1.ReasonWaitingForSlot), ledger.Admissible},
 		"edited since":               {waiting(fresh, v1alpha1.ReasonWaitingForSlot).WithURL("https://images.example.com/b"), ledger.Pending},
 		"being imported":             {waiting(v1alpha1.RevisionStatus{Attempt: 1}, v1alpha1.ReasonImporting), ledger.NotQueued},
 		"a retry is being imported":  {waiting(v1alpha1.RevisionStatus{Attempt: 2, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonImporting), ledger.NotQueued},
 		"imported":                   {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeSucceeded}, v1alpha1.ReasonReady), ledger.NotQueued},
 		"failed":                     {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonNotFound), ledger.NotQueued},
-		"deleted, not noticed yet":   {waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), ledger.NotQueued},
+		"deleted, not decided yet":   {waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), ledger.NotQueued},
 		"deleting":                   {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseDeleting), ledger.NotQueued},
 		"terminating, still awaited": {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseTerminating), ledger.Admissible},
 	} {
@@ -119,7 +119,7 @@ func TestQueueStateOf(t *testing.T) {
 			got, may := image.CandidateOf(img)
 			assert.Equal(t, tt.want == ledger.Admissible, may)
 			if may {
-				assert.Equal(t, ledger.Candidate{Image: image.KeyOf(img), Revision: current, Attempt: 5, Host: "images.example.com"}, got, "numbers go on through all revisions")
+				assert.Equal(t, ledger.Candidate{Image: image.KeyOf(img), Revision: current, Attempt: 5, Host: "images.example.com"}, got, "attempt numbers grow across revisions")
 			}
 		})
 	}
@@ -134,20 +134,20 @@ func TestOutcomeOf(t *testing.T) {
 		revision    string
 		attempt     int32
 		wantOutcome v1alpha1.Outcome
-		wantBegun   bool
+		wantStarted bool
 	}{
-		"an unknown revision":  {"q", 6, "", false},
-		"a forgotten revision": {"q", 2, v1alpha1.OutcomeFailed, true},
-		"one that is back":     {"back", 2, v1alpha1.OutcomeFailed, true},
-		"an attempt before":    {"r", 2, v1alpha1.OutcomeFailed, true},
-		"the one that ended":   {"r", 3, v1alpha1.OutcomeSucceeded, true},
-		"the one that runs":    {"r", 4, "", true},
-		"one not yet heard of": {"r", 6, "", false},
+		"an unknown revision":     {"q", 6, "", false},
+		"a forgotten revision":    {"q", 2, v1alpha1.OutcomeFailed, true},
+		"a revision that is back": {"back", 2, v1alpha1.OutcomeFailed, true},
+		"an earlier attempt":      {"r", 2, v1alpha1.OutcomeFailed, true},
+		"the ended attempt":       {"r", 3, v1alpha1.OutcomeSucceeded, true},
+		"the running attempt":     {"r", 4, "", true},
+		"an unknown attempt":      {"r", 6, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			outcome, begun := image.OutcomeOf(img, apitest.Slot(img, tt.revision, tt.attempt).Started(apitest.Epoch.Add(time.Hour)).Obj())
+			outcome, started := image.OutcomeOf(img, apitest.Slot(img, tt.revision, tt.attempt).Started(apitest.Epoch.Add(time.Hour)).Obj())
 			assert.Equal(t, tt.wantOutcome, outcome)
-			assert.Equal(t, tt.wantBegun, begun)
+			assert.Equal(t, tt.wantStarted, started)
 		})
 	}
 }
@@ -162,8 +162,8 @@ func TestIsAdoptable(t *testing.T) {
 		want     bool
 	}{
 		"ended":                            {"r", 3, false},
-		"begun":                            {"r", 4, true},
-		"not begun":                        {"r", 5, true},
+		"started":                          {"r", 4, true},
+		"not started":                      {"r", 5, true},
 		"one of a forgotten revision":      {"q", 2, false},
 		"one of a revision not stored yet": {"q", 5, true},
 	} {

@@ -14,51 +14,50 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestOrderUnderClockSkew has images created by API servers whose clocks differ
-// by up to a day and jump, and agents that come and go. What arrived while an
-// agent ran is in the order of its arrival, whoever leads now; what came
-// meanwhile is by creation time.
+// TestOrderUnderClockSkew creates images by API servers whose clocks differ by up to a day,
+// and restarts agents. Images that arrive while an agent runs are ordered by arrival;
+// those that arrive without an agent by creation time.
 //
-// No end-to-end test can show this: a creation time is the API server's own, and
-// one machine has one clock.
+// No end-to-end test can show this: a creation time is set by the API server, and one
+// machine has one clock.
 func TestOrderUnderClockSkew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x := ledger.NewQueue()
+		q := ledger.NewQueue()
 		var (
-			stored  = map[string]v1alpha1.OrderingKey{} // as in the status of the images
+			stored  = map[string]v1alpha1.OrderingKey{} // in the status of the images
 			arrived []string                            // while an agent ran
-			fast    = rapid.SliceOfN(rapid.IntRange(-86400, 86400), 3, 3).Draw(t, "how fast the API servers' clocks are")
+			skews   = rapid.SliceOfN(rapid.IntRange(-86400, 86400), 3, 3).Draw(t, "skew of the API servers' clocks")
 		)
 		arrive := func(name string, k v1alpha1.OrderingKey) {
 			stored[name] = k
-			x.Set(ledger.QueuedImage{Image: imageKey(name), Revision: "r1", Key: k, State: ledger.Admissible, Since: now})
+			q.Set(ledger.QueuedImage{Image: imageKey(name), Revision: "r1", Key: k, State: ledger.Admissible, Since: now})
 		}
 		for i := range rapid.IntRange(2, 40).Draw(t, "events") {
-			created := secondsAfterNow(i + rapid.SampledFrom(fast).Draw(t, "clock"))
+			created := secondsAfterNow(i + rapid.SampledFrom(skews).Draw(t, "clock"))
 			switch rapid.SampledFrom([]string{"arrival", "arrival", "arrival", "return", "restart"}).Draw(t, "event") {
 			case "arrival":
 				name := fmt.Sprintf("running-%d", i)
-				arrive(name, x.NewKeyAtEnd(created))
+				arrive(name, q.NewKeyAtEnd(created))
 				arrived = append(arrived, name)
-			case "return": // of one that had left the queue: to its end
+			case "return": // of an image that had left the queue
 				if len(arrived) == 0 {
 					continue
 				}
-				name := rapid.SampledFrom(arrived).Draw(t, "who returns")
-				arrive(name, x.NewKeyAtEnd(metav1.Time{}))
+				name := rapid.SampledFrom(arrived).Draw(t, "image that returns")
+				arrive(name, q.NewKeyAtEnd(metav1.Time{}))
 				arrived = append(slices.DeleteFunc(arrived, func(n string) bool { return n == name }), name)
 			case "restart":
-				x = ledger.NewQueue()
+				q = ledger.NewQueue()
 				for name, k := range stored {
-					x.ObserveKey(k)
-					x.Set(ledger.QueuedImage{Image: imageKey(name), Revision: "r1", Key: k, State: ledger.Admissible, Since: now})
+					q.ObserveKey(k)
+					q.Set(ledger.QueuedImage{Image: imageKey(name), Revision: "r1", Key: k, State: ledger.Admissible, Since: now})
 				}
-				if rapid.Bool().Draw(t, "one came meanwhile") {
-					arrive(fmt.Sprintf("meanwhile-%d", i), x.NewKeyByCreation(created))
+				if rapid.Bool().Draw(t, "one arrived without an agent") {
+					arrive(fmt.Sprintf("meanwhile-%d", i), q.NewKeyByCreation(created))
 				}
 			}
 		}
-		head, _ := x.PeekHead(len(stored), now, nil)
+		head, _ := q.PeekHead(len(stored), now, nil)
 		require.Len(t, head, len(stored))
 		var order []string
 		for _, item := range head {
@@ -70,7 +69,7 @@ func TestOrderUnderClockSkew(t *testing.T) {
 	})
 }
 
-// TestDecideIgnoresClockSkew: no slot is given, kept or freed by what a clock says.
+// TestDecideIgnoresClockSkew: no decision depends on a clock.
 func TestDecideIgnoresClockSkew(t *testing.T) {
 	a, b := imageKey("a"), imageKey("b")
 	slot := v1alpha1.Slot{Image: a, Revision: "r1", Attempt: 1, DataVolume: ledger.DataVolumeName(a, 1), StartedAt: secondsAfterNow(0)}

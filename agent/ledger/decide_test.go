@@ -71,19 +71,19 @@ func TestDecide(t *testing.T) {
 		view ledger.View
 		want ledger.Decision
 	}{
-		"the first ledger is written even when empty": {
+		"an empty first ledger is written": {
 			ledger.View{},
 			ledger.Decision{Changed: true},
 		},
-		"the first ledger takes the head of the queue at once": {
+		"the first ledger admits the head of the queue": {
 			ledger.View{Budget: 2, Candidates: []ledger.Candidate{newCandidate("a", 1), newCandidate("b", 1), newCandidate("c", 1)}},
 			ledger.Decision{Budget: 2, Slots: slotList(a, b), Admitted: slotList(a, b), Changed: true},
 		},
-		"nothing to do is not written": {
+		"no change is not written": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, runningFacts), Candidates: []ledger.Candidate{newCandidate("b", 1)}},
 			ledger.Decision{Budget: 1, Slots: slotList(a)},
 		},
-		"a slot that was not looked at stays": {
+		"an unchecked slot stays": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, a)},
 			ledger.Decision{Budget: 1, Slots: slotList(a)},
 		},
@@ -91,11 +91,11 @@ func TestDecide(t *testing.T) {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, ledger.SlotFacts{}), Candidates: []ledger.Candidate{newCandidate("b", 1)}},
 			ledger.Decision{Budget: 1, Slots: slotList(a)},
 		},
-		"one that was begun and is lost stays until that is an outcome": {
+		"a lost attempt stays until its outcome is stored": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, ledger.SlotFacts{Started: true})},
 			ledger.Decision{Budget: 1, Slots: slotList(a)},
 		},
-		"an import that is complete stays until that is an outcome": {
+		"a complete import stays until its outcome is stored": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, ledger.SlotFacts{Started: true, DataVolumeExists: true, ImportComplete: true, ObjectsRemain: true})},
 			ledger.Decision{Budget: 1, Slots: slotList(a)},
 		},
@@ -103,43 +103,43 @@ func TestDecide(t *testing.T) {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, succeededFacts), Candidates: []ledger.Candidate{newCandidate("b", 1)}},
 			ledger.Decision{Budget: 1, Slots: slotList(markEnded(a)), Changed: true},
 		},
-		"a marked success is freed, and the next takes its slot in the same write": {
+		"a marked success is freed, and its slot taken in the same write": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, markEnded(a)), Facts: factsAbout(a, succeededFacts), Candidates: []ledger.Candidate{newCandidate("b", 1)}},
 			ledger.Decision{Budget: 1, Slots: slotList(b), Freed: slotList(markEnded(a)), Admitted: slotList(b), Changed: true},
 		},
-		"a success whose claim is not bound is not one": {
+		"a success without a bound claim is not complete": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, ledger.SlotFacts{Started: true, Outcome: v1alpha1.OutcomeSucceeded, DataVolumeExists: true, ObjectsRemain: true})},
 			ledger.Decision{Budget: 1, Slots: slotList(markEnded(a)), Changed: true},
 		},
-		"a success whose image is gone is to be removed": {
+		"a success without its image is marked": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, ledger.SlotFacts{ImageGone: true, DataVolumeExists: true, ImportComplete: true, ObjectsRemain: true})},
 			ledger.Decision{Budget: 1, Slots: slotList(markEnded(a)), Changed: true},
 		},
-		"a failure is marked first, though nothing of it is left": {
+		"a failure without objects is marked first": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, clearedFacts), Candidates: []ledger.Candidate{newCandidate("b", 1)}},
 			ledger.Decision{Budget: 1, Slots: slotList(markEnded(a)), Changed: true},
 		},
-		"a marked failure keeps its slot while anything of it is left": {
+		"a marked failure keeps its slot while objects remain": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, markEnded(a)), Facts: factsAbout(a, failedFacts), Candidates: []ledger.Candidate{newCandidate("b", 1)}},
 			ledger.Decision{Budget: 1, Slots: slotList(markEnded(a))},
 		},
-		"its Pod alone is something": {
+		"a Pod alone remains": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, markEnded(a)), Facts: factsAbout(a, ledger.SlotFacts{ImageGone: true, ObjectsRemain: true})},
 			ledger.Decision{Budget: 1, Slots: slotList(markEnded(a))},
 		},
-		"a marked failure with nothing left is freed, for its own retry too": {
+		"a marked failure without objects is freed, for its own retry too": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, markEnded(a)), Facts: factsAbout(a, clearedFacts), Candidates: []ledger.Candidate{newCandidate("a", 2)}},
 			ledger.Decision{Budget: 1, Slots: slotList(newSlot("a", 2)), Freed: slotList(markEnded(a)), Admitted: slotList(newSlot("a", 2)), Changed: true},
 		},
-		"the slot of an image that is gone is marked": {
+		"the slot of a deleted image is marked": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, a), Facts: factsAbout(a, ledger.SlotFacts{ImageGone: true})},
 			ledger.Decision{Budget: 1, Slots: slotList(markEnded(a)), Changed: true},
 		},
-		"a lower budget frees nothing and starts nothing": {
+		"a lower budget frees and admits nothing": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(2, a, b), Candidates: []ledger.Candidate{newCandidate("c", 1)}},
 			ledger.Decision{Budget: 1, Slots: slotList(a, b), Changed: true},
 		},
-		"nor does one free slot below what runs": {
+		"a freed slot beyond a lower budget is not taken": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1, markEnded(a), b), Facts: factsAbout(a, succeededFacts), Candidates: []ledger.Candidate{newCandidate("c", 1)}},
 			ledger.Decision{Budget: 1, Slots: slotList(b), Freed: slotList(markEnded(a)), Changed: true},
 		},
@@ -147,31 +147,31 @@ func TestDecide(t *testing.T) {
 			ledger.View{Budget: 0, Ledger: ledgerWith(1), Candidates: []ledger.Candidate{newCandidate("a", 1)}},
 			ledger.Decision{Changed: true},
 		},
-		"an image that holds a slot gets no second one": {
+		"an image with a slot gets no second one": {
 			ledger.View{Budget: 3, Ledger: ledgerWith(3, a), Candidates: []ledger.Candidate{newCandidate("a", 2), newCandidate("b", 1)}},
 			ledger.Decision{Budget: 3, Slots: slotList(a, b), Admitted: slotList(b), Changed: true},
 		},
-		"nor does one that is asked for twice": {
+		"a duplicate candidate gets one slot": {
 			ledger.View{Budget: 3, Ledger: ledgerWith(3), Candidates: []ledger.Candidate{newCandidate("a", 1), newCandidate("a", 1)}},
 			ledger.Decision{Budget: 3, Slots: slotList(a), Admitted: slotList(a), Changed: true},
 		},
-		"nor one whose lost slot is listed again": {
+		"an adopted image gets no second slot": {
 			ledger.View{Budget: 3, Ledger: ledgerWith(3), Unlisted: []ledger.UnlistedDataVolume{adoptableDataVolume("a")}, Candidates: []ledger.Candidate{newCandidate("a", 1)}},
 			ledger.Decision{Budget: 3, Slots: slotList(a), Adopted: slotList(a), Changed: true},
 		},
-		"what runs is listed beyond the budget, with a budget that fits": {
+		"imports are adopted beyond the budget, which is raised": {
 			ledger.View{Budget: 1, Unlisted: []ledger.UnlistedDataVolume{adoptableDataVolume("a"), adoptableDataVolume("b")}, Candidates: []ledger.Candidate{newCandidate("c", 1)}},
 			ledger.Decision{Budget: 2, Slots: slotList(a, b), Adopted: slotList(a, b), Changed: true},
 		},
-		"and the next step lowers it": {
+		"the next decision lowers the budget": {
 			ledger.View{Budget: 1, Ledger: ledgerWith(2, a, b), Candidates: []ledger.Candidate{newCandidate("c", 1)}},
 			ledger.Decision{Budget: 1, Slots: slotList(a, b), Changed: true},
 		},
-		"it is listed under budget 0 too": {
+		"an import is adopted under budget 0": {
 			ledger.View{Budget: 0, Unlisted: []ledger.UnlistedDataVolume{adoptableDataVolume("a")}},
 			ledger.Decision{Budget: 1, Slots: slotList(a), Adopted: slotList(a), Changed: true},
 		},
-		"a stray is not listed but counts as running": {
+		"a stray is not adopted but counts as running": {
 			ledger.View{Budget: 2, Ledger: ledgerWith(2), Unlisted: []ledger.UnlistedDataVolume{strayDataVolume("c")}, Candidates: []ledger.Candidate{newCandidate("a", 1), newCandidate("b", 1)}},
 			ledger.Decision{Budget: 2, Slots: slotList(a), Admitted: slotList(a), Changed: true},
 		},
@@ -179,7 +179,7 @@ func TestDecide(t *testing.T) {
 			ledger.View{Budget: 1, Ledger: ledgerWith(1), Unlisted: []ledger.UnlistedDataVolume{strayDataVolume("c"), strayDataVolume("d")}, Candidates: []ledger.Candidate{newCandidate("a", 1)}},
 			ledger.Decision{Budget: 1},
 		},
-		"lost, stray and new together": {
+		"adopted, stray and admitted together": {
 			ledger.View{Budget: 4, Ledger: ledgerWith(4, a), Unlisted: []ledger.UnlistedDataVolume{adoptableDataVolume("b"), strayDataVolume("d")}, Candidates: []ledger.Candidate{newCandidate("c", 1), newCandidate("e", 1)}},
 			ledger.Decision{Budget: 4, Slots: slotList(a, b, c), Adopted: slotList(b), Admitted: slotList(c), Changed: true},
 		},
@@ -208,8 +208,8 @@ func TestDecideDoesNotModifyItsInput(t *testing.T) {
 	assert.Equal(t, ledgerWith(1, newSlot("a", 1)), read)
 }
 
-// TestDecisionSatisfiesSyncLedgerRule draws views of any kind, also ones that no
-// protocol leads to, and holds each step against the rule of SyncLedgerStatus.
+// TestDecisionSatisfiesSyncLedgerRule draws random Views, reachable or not, and checks each
+// decision against the CRD rule of the SyncLedger.
 func TestDecisionSatisfiesSyncLedgerRule(t *testing.T) {
 	outcomes := []v1alpha1.Outcome{"", v1alpha1.OutcomeSucceeded, v1alpha1.OutcomeFailed}
 	rapid.Check(t, func(t *rapid.T) {
@@ -229,7 +229,7 @@ func TestDecisionSatisfiesSyncLedgerRule(t *testing.T) {
 				v.Ledger.Slots = append(v.Ledger.Slots, s)
 				if flag("looked") {
 					v.Facts[ledger.DataVolumeKey(s)] = ledger.SlotFacts{
-						ImageGone: flag("gone"), Started: flag("begun"), DataVolumeExists: flag("DataVolume"), ImportComplete: flag("complete"),
+						ImageGone: flag("gone"), Started: flag("started"), DataVolumeExists: flag("DataVolume"), ImportComplete: flag("complete"),
 						ObjectsRemain: flag("remains"), Outcome: rapid.SampledFrom(outcomes).Draw(t, "outcome"),
 					}
 				}
@@ -254,21 +254,21 @@ func TestDecisionSatisfiesSyncLedgerRule(t *testing.T) {
 			require.False(t, images[s.Image.UID], "two slots for one image")
 			images[s.Image.UID] = true
 		}
-		require.True(t, len(got.Slots) <= int(got.Budget) || shrinks, "the API server refuses it")
+		require.True(t, len(got.Slots) <= int(got.Budget) || shrinks, "the API server refuses the write")
 		if len(got.Admitted) > 0 {
 			require.LessOrEqual(t, len(got.Slots), int(v.Budget), "admitted beyond the policy's budget")
 		}
 		for _, s := range got.Freed {
 			f := v.Facts[ledger.DataVolumeKey(s)]
 			require.True(t, f.ImageGone || f.Outcome != "", "freed without an outcome")
-			require.True(t, f.ImportComplete || s.Ended && !f.ObjectsRemain, "freed while something is left")
+			require.True(t, f.ImportComplete || s.Ended && !f.ObjectsRemain, "freed while objects remain")
 		}
 
 		again := v
 		again.Ledger, again.Unlisted = &v1alpha1.SyncLedgerStatus{Budget: got.Budget, Slots: got.Slots}, nil
 		again.Candidates, again.Facts = nil, nil
 		again.Budget = got.Budget
-		require.False(t, ledger.Decide(again).Changed, "with nothing new, nothing is written")
+		require.False(t, ledger.Decide(again).Changed, "without news nothing is written")
 	})
 }
 
@@ -278,15 +278,15 @@ func TestShouldCreateDataVolume(t *testing.T) {
 		facts ledger.SlotFacts
 		want  bool
 	}{
-		"nothing is there yet":              {newSlot("a", 1), ledger.SlotFacts{}, true},
-		"only a claim or Pod lingers":       {newSlot("a", 1), ledger.SlotFacts{ObjectsRemain: true}, true},
-		"it is there":                       {newSlot("a", 1), ledger.SlotFacts{DataVolumeExists: true}, false},
-		"it has been there":                 {newSlot("a", 1), ledger.SlotFacts{Started: true}, false},
-		"it has failed":                     {newSlot("a", 1), clearedFacts, false},
-		"it has succeeded":                  {newSlot("a", 1), ledger.SlotFacts{Outcome: v1alpha1.OutcomeSucceeded}, false},
-		"the image is gone":                 {newSlot("a", 1), ledger.SlotFacts{ImageGone: true}, false},
-		"the slot is marked as ended":       {markEnded(newSlot("a", 1)), ledger.SlotFacts{}, false},
-		"marked, and the image knows of it": {markEnded(newSlot("a", 1)), failedFacts, false},
+		"no objects":                  {newSlot("a", 1), ledger.SlotFacts{}, true},
+		"only a claim or Pod remains": {newSlot("a", 1), ledger.SlotFacts{ObjectsRemain: true}, true},
+		"the DataVolume exists":       {newSlot("a", 1), ledger.SlotFacts{DataVolumeExists: true}, false},
+		"the DataVolume has existed":  {newSlot("a", 1), ledger.SlotFacts{Started: true}, false},
+		"the attempt has failed":      {newSlot("a", 1), clearedFacts, false},
+		"the attempt has succeeded":   {newSlot("a", 1), ledger.SlotFacts{Outcome: v1alpha1.OutcomeSucceeded}, false},
+		"the image is gone":           {newSlot("a", 1), ledger.SlotFacts{ImageGone: true}, false},
+		"the slot is marked as ended": {markEnded(newSlot("a", 1)), ledger.SlotFacts{}, false},
+		"marked, with an outcome":     {markEnded(newSlot("a", 1)), failedFacts, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tt.want, ledger.ShouldCreateDataVolume(tt.slot, tt.facts))
@@ -294,8 +294,8 @@ func TestShouldCreateDataVolume(t *testing.T) {
 	}
 }
 
-// maxAttempts is where a name would grow beyond 53 characters.
-const maxAttempts = 99_999_999
+// maxNamedAttempt is the last attempt whose name has at most 53 characters.
+const maxNamedAttempt = 99_999_999
 
 func TestDataVolumeName(t *testing.T) {
 	long := strings.Repeat("a", 253)
@@ -303,20 +303,20 @@ func TestDataVolumeName(t *testing.T) {
 		image      string
 		wantPrefix string
 	}{
-		"plain":                      {"lab-404", "lab-404-"},
-		"dots":                       {"ubuntu.24.04", "ubuntu-24-04-"},
-		"253 characters":             {long, strings.Repeat("a", 30) + "-"},
-		"a dash where it is cut":     {strings.Repeat("a", 29) + "-" + long[:20], strings.Repeat("a", 29) + "-"},
-		"dashes where it is cut":     {"a" + strings.Repeat("-", 40) + "b", "a-"},
-		"a dot where it is cut":      {strings.Repeat("a", 29) + "." + long[:20], strings.Repeat("a", 29) + "-"},
-		"one character":              {"a", "a-"},
-		"digits":                     {"404", "404-"},
-		"the least and the most":     {"0." + strings.Repeat("z.", 100) + "9", "0-z-"},
-		"exactly what fits":          {long[:30], long[:30] + "-"},
-		"the name of another's name": {ledger.DataVolumeName(imageKey("lab-404"), 1), "lab-404-"},
+		"plain":                          {"lab-404", "lab-404-"},
+		"dots":                           {"ubuntu.24.04", "ubuntu-24-04-"},
+		"253 characters":                 {long, strings.Repeat("a", 30) + "-"},
+		"a dash at the cut":              {strings.Repeat("a", 29) + "-" + long[:20], strings.Repeat("a", 29) + "-"},
+		"dashes at the cut":              {"a" + strings.Repeat("-", 40) + "b", "a-"},
+		"a dot at the cut":               {strings.Repeat("a", 29) + "." + long[:20], strings.Repeat("a", 29) + "-"},
+		"one character":                  {"a", "a-"},
+		"digits":                         {"404", "404-"},
+		"many short labels":              {"0." + strings.Repeat("z.", 100) + "9", "0-z-"},
+		"exactly the prefix":             {long[:30], long[:30] + "-"},
+		"the name of another DataVolume": {ledger.DataVolumeName(imageKey("lab-404"), 1), "lab-404-"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, attempt := range []int32{1, 10, maxAttempts} {
+			for _, attempt := range []int32{1, 10, maxNamedAttempt} {
 				got := ledger.DataVolumeName(imageKey(tt.image), attempt)
 				assert.LessOrEqual(t, len(got), 53)
 				assert.Empty(t, validation.IsDNS1123Label(got))
@@ -326,7 +326,7 @@ func TestDataVolumeName(t *testing.T) {
 			}
 		})
 	}
-	assert.Empty(t, validation.IsDNS1123Label(ledger.DataVolumeName(imageKey(long), math.MaxInt32)), "valid still, if longer")
+	assert.Empty(t, validation.IsDNS1123Label(ledger.DataVolumeName(imageKey(long), math.MaxInt32)), "valid, although longer")
 }
 
 func TestDataVolumeNameIsUniquePerAttempt(t *testing.T) {
@@ -342,7 +342,7 @@ func TestDataVolumeNameIsUniquePerAttempt(t *testing.T) {
 		if rapid.Bool().Draw(t, "same name") {
 			other.Name = one.Name
 		}
-		attempt, later := rapid.Int32Range(1, maxAttempts).Draw(t, "attempt"), rapid.Int32Range(1, maxAttempts).Draw(t, "later")
+		attempt, later := rapid.Int32Range(1, maxNamedAttempt).Draw(t, "attempt"), rapid.Int32Range(1, maxNamedAttempt).Draw(t, "later")
 		got := ledger.DataVolumeName(one, attempt)
 		require.Empty(t, validation.IsDNS1123Label(got))
 		require.LessOrEqual(t, len(got), 53)

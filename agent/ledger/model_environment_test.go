@@ -1,127 +1,123 @@
 package ledger_test
 
-// transition is something that can happen in a world.
-type transition struct {
-	next      clusterState
-	violation string
-	// fault: it need not happen; progress is to be possible without.
-	fault bool
-	// describe happened, only worked out when a trace is shown.
-	describe func() string
-}
+import "github.com/pelotech/ot-fleet/api/apitest/modelcheck"
 
-// forEachTransition calls do with everything that can happen next.
-func (s *scenario) forEachTransition(w *clusterState, do func(transition)) {
-	emit := func(next clusterState, fault bool, what func() string) {
+type step = modelcheck.Step[clusterState]
+
+// ForEachStep implements modelcheck.Model.
+func (s *scenario) ForEachStep(c *clusterState, visit func(step)) {
+	emit := func(next clusterState, fault bool, describe func() string) {
 		s.normalize(&next)
-		do(transition{next: next, violation: s.checkInvariants(&next), fault: fault, describe: what})
+		visit(step{Next: next, Violation: s.checkInvariants(&next), Fault: fault, Describe: describe})
 	}
-	for who := range w.writers {
-		if w.writers[who].pc == pcNone {
+	for who := range c.writers {
+		if c.writers[who].pc == pcNone {
 			continue
 		}
-		next := *w
+		next := *c
 		what, violation := s.stepWriter(&next, who)
 		s.normalize(&next)
 		if violation == "" {
 			violation = s.checkInvariants(&next)
 		}
-		do(transition{next: next, violation: violation, describe: func() string { return string(rune('A'+who)) + " " + what }})
-		if w.writers[who].pc != pcIdle {
-			next := *w
+		visit(step{Next: next, Violation: violation, Describe: func() string { return string(rune('A'+who)) + " " + what }})
+		if c.writers[who].pc != pcIdle {
+			next := *c
 			next.writers[who] = writer{}
 			emit(next, true, func() string { return string(rune('A'+who)) + " crashes" })
 		}
 	}
-	s.imageTransitions(w, do)
-	s.storageTransitions(w, emit)
-	s.manualTransitions(w, emit)
+	s.imageSteps(c, visit)
+	s.importSteps(c, emit)
+	s.deletionSteps(c, emit)
+	s.manualSteps(c, emit)
 }
 
-type transitionEmitter = func(next clusterState, fault bool, what func() string)
+type emitter = func(next clusterState, fault bool, describe func() string)
 
-// imageTransitions are the writes of image status, by whichever agent: a live read of
-// image and storage, and later the write, guarded by the resourceVersion.
-func (s *scenario) imageTransitions(w *clusterState, do func(transition)) {
+// imageSteps are the status writes of images, by any agent: a live read of image and
+// storage, and later the write, with the resourceVersion as precondition.
+func (s *scenario) imageSteps(c *clusterState, visit func(step)) {
 	for i := range s.images {
-		im := w.images[i]
+		im := c.images[i]
 		if im.lifecycle == gone {
 			continue
 		}
 		for a := uint8(1); int(a) <= s.attempts; a++ {
 			k := s.attemptID(i, a)
-			v := w.volumes[k]
+			v := c.volumes[k]
 			if im.ended >= a {
 				continue
 			}
 			for kind, sees := range [...]bool{
-				writeStarted:   v.dataVolumeExists() && im.begun < a,
+				writeStarted:   v.dataVolumeExists() && im.started < a,
 				writeSucceeded: v.state == complete,
-				// Failing, or lost, or of no use any more. One of no use must have
-				// been seen: its creation may still be under way.
-				writeFailed: v.state == failing || im.begun == a && !v.dataVolumeExists() ||
-					im.lifecycle == deleting && contains(w.listed, k) && (v.dataVolumeExists() || s.hasBug(givesUpUnseen)),
+				// Failing, lost, or unneeded. An unneeded DataVolume must have been
+				// seen: its create request may be delayed.
+				writeFailed: v.state == failing || im.started == a && !v.dataVolumeExists() ||
+					im.lifecycle == deleting && contains(c.listed, k) && (v.dataVolumeExists() || s.hasBug(failsUnseenAttempts)),
 			} {
 				if !sees {
 					continue
 				}
-				next := *w
+				next := *c
 				next.images[i].pendingWrite = uint8(kind)*16 + a
 				s.normalize(&next)
-				do(transition{next: next, describe: func() string {
-					return "somebody sees that " + s.formatAttempts(1<<k, 0) + [...]string{"", " was begun", " succeeded", " failed"}[kind]
+				visit(step{Next: next, Describe: func() string {
+					return "an agent sees that " + s.formatAttempts(1<<k, 0) + [...]string{"", " has started", " has succeeded", " has failed"}[kind]
 				}})
 			}
 		}
 		if im.pendingWrite != 0 {
-			next := *w
+			next := *c
 			violation := s.writeImageStatus(&next, i)
 			s.normalize(&next)
-			do(transition{next: next, violation: violation, describe: func() string { return "the status of that image is written" }})
+			visit(step{Next: next, Violation: violation, Describe: func() string { return "the status of that image is written" }})
 		}
 	}
 }
 
-func (s *scenario) writeImageStatus(w *clusterState, i int) string {
-	im := &w.images[i]
+func (s *scenario) writeImageStatus(c *clusterState, i int) string {
+	im := &c.images[i]
 	kind, a := im.pendingWrite/16, im.pendingWrite%16
 	if s.hasBug(incrementsAttempts) {
-		// Not by value, so that the write need not be guarded either: it stays
-		// under way, and may arrive again.
-		a = im.begun
+		// An increment needs no resourceVersion: the write stays pending, and may
+		// arrive again.
+		a = im.started
 		if kind == writeStarted {
 			a++
 		}
 	} else {
 		im.pendingWrite = 0
 	}
-	im.begun = max(im.begun, a)
+	im.started = max(im.started, a)
 	if kind == writeStarted {
 		return ""
 	}
 	im.ended, im.outcome = a, kind-writeSucceeded+succeeded
-	if int(a) > s.attempts || a > 0 && w.volumes[s.attemptID(i, a)].created == 0 && im.lifecycle == alive {
+	if int(a) > s.attempts || a > 0 && c.volumes[s.attemptID(i, a)].created == 0 && im.lifecycle == alive {
 		return "S4: an attempt is counted that had no DataVolume"
 	}
 	return ""
 }
 
-func (s *scenario) storageTransitions(w *clusterState, emit transitionEmitter) {
+// importSteps are CDI's, and deletions of DataVolumes.
+func (s *scenario) importSteps(c *clusterState, emit emitter) {
 	for k := range s.images * s.attempts {
-		v, im := w.volumes[k], w.images[s.imageIndex(k)]
-		set := func(state uint8, fault bool, what string) {
-			next := *w
+		v, im := c.volumes[k], c.images[s.imageIndex(k)]
+		set := func(state uint8, what string) {
+			next := *c
 			next.volumes[k].state = state
-			emit(next, fault, func() string { return what + " " + s.formatAttempts(1<<k, 0) })
+			emit(next, false, func() string { return what + " " + s.formatAttempts(1<<k, 0) })
 		}
 		switch v.state {
 		case running:
-			set(complete, false, "the import ends:")
-			set(failing, false, "the import fails, and CDI begins it again:")
+			set(complete, "the import succeeds:")
+			set(failing, "the import fails, and CDI restarts it:")
 		case failing:
-			set(complete, false, "the import ends:")
+			set(complete, "the import succeeds:")
 		case removing, clearing:
-			set(absent, false, "claim and Pods are gone:")
+			set(absent, "claim and Pods are gone:")
 		}
 		if !v.dataVolumeExists() {
 			continue
@@ -130,82 +126,88 @@ func (s *scenario) storageTransitions(w *clusterState, emit transitionEmitter) {
 		if v.state == complete {
 			left = clearing
 		}
-		over := s.attemptEnded(w, k)
+		over := s.attemptEnded(c, k)
 		kept := v.state == complete && im.lifecycle != gone && im.outcomeOf(s.attemptNumber(k)) == succeeded
 		switch {
 		case s.hasBug(neverRemoves):
-		case contains(w.listed, k):
+		case contains(c.listed, k):
 			early := s.hasBug(removesBeforeEndedMark) || s.hasBug(freesWithoutEndedMark)
-			if !kept && (contains(w.ended, k) || early && over) || s.hasBug(tearsDownBesideLedger) && im.lifecycle == deleting {
-				set(left, false, "somebody deletes what is left of")
+			if !kept && (contains(c.ended, k) || early && over) || s.hasBug(tearsDownBesideLedger) && im.lifecycle == deleting {
+				set(left, "an agent deletes the objects of")
 			}
 		case over && !kept:
-			set(left, false, "somebody deletes the stray")
+			set(left, "an agent deletes the stray")
 		case im.lifecycle == deleting:
-			set(left, false, "somebody deletes, with its image,")
+			set(left, "an agent deletes, with its image,")
 		}
-		if w.lostVolumes < s.volumesDeletedByHand {
-			next := *w
+		if c.lostVolumes < s.volumesDeletedByHand {
+			next := *c
 			next.lostVolumes++
 			next.volumes[k].state = left
 			emit(next, true, func() string { return "a person deletes DataVolume " + s.formatAttempts(1<<k, 0) })
 		}
 	}
+}
+
+// deletionSteps are those of images.
+func (s *scenario) deletionSteps(c *clusterState, emit emitter) {
 	for i := range s.images {
-		names := uint8(1<<s.attempts-1) << (i * s.attempts)
-		left := w.listed & names
+		ids := uint8(1<<s.attempts-1) << (i * s.attempts)
+		left := c.listed & ids
 		if s.hasBug(tearsDownBesideLedger) {
 			left = 0
 		}
-		for k, v := range w.volumes {
+		for k, v := range c.volumes {
 			if v.state != absent {
-				left |= 1 << k & names
+				left |= 1 << k & ids
 			}
 		}
-		live := func(to uint8, fault bool, what string) {
-			next := *w
+		setLifecycle := func(to uint8, fault bool, what string) {
+			next := *c
 			next.images[i].lifecycle, next.images[i].pendingWrite = to, 0
 			emit(next, fault, func() string { return what + " " + string(rune('a'+i)) })
 		}
-		if w.images[i].lifecycle == deleting && left == 0 {
-			live(gone, false, "with nothing of it left, somebody lets go of image")
+		if c.images[i].lifecycle == deleting && left == 0 {
+			setLifecycle(gone, false, "an agent removes the finalizer of image")
 		}
-		if w.images[i].lifecycle == alive && s.imagesDeleted {
-			live(deleting, true, "a person deletes image")
+		if c.images[i].lifecycle == alive && s.imagesDeleted {
+			setLifecycle(deleting, true, "a person deletes image")
 		}
-		if w.images[i].lifecycle != gone && s.finalizersRemoved {
-			live(gone, true, "a person deletes, without its finalizer, image")
+		if c.images[i].lifecycle != gone && s.finalizersRemoved {
+			setLifecycle(gone, true, "a person removes the finalizer of image")
 		}
 	}
 }
 
-func (s *scenario) manualTransitions(w *clusterState, emit transitionEmitter) {
-	if int(w.policy)+1 < len(s.budgets) {
-		next := *w
+// manualSteps are changes of the policy and edits of the ledger, and the updates of
+// the API server's cache.
+func (s *scenario) manualSteps(c *clusterState, emit emitter) {
+	if int(c.policy)+1 < len(s.budgets) {
+		next := *c
 		next.policy++
 		for i := range next.writers {
-			x := &next.writers[i]
-			if x.pc > pcEarlyList && x.pc < pcCreate {
-				x.maxPolicyBudget = max(x.maxPolicyBudget, s.budgets[next.policy])
+			wr := &next.writers[i]
+			if wr.pc > pcEarlyList && wr.pc < pcCreate {
+				wr.maxPolicyBudget = max(wr.maxPolicyBudget, s.budgets[next.policy])
 			}
 		}
 		emit(next, true, func() string { return "the policy changes the budget" })
 	}
 	if s.staleAdmissionCache {
-		next := *w
+		next := *c
 		next.cached = next.ledgerState
 		next.cached.budget = 0
-		if next.cached != w.cached {
-			emit(next, false, func() string { return "the API server's cache follows" })
+		if next.cached != c.cached {
+			emit(next, false, func() string { return "the API server's cache is updated" })
 		}
 	}
-	if w.lostLedgers == s.ledgersLostByHand || w.exists == 0 {
+	if c.lostLedgers == s.ledgersLostByHand || c.exists == 0 {
 		return
 	}
 	lose := func(to ledgerState, what string) {
-		next := *w
+		next := *c
 		next.lostLedgers++
-		next.excused |= w.listed &^ to.listed & w.transferringAttempts()
+		next.excused |= c.listed &^ to.listed & c.transferringAttempts()
 		next.ledgerState = to
 		for i := range next.writers {
 			next.writers[i].ledgerUnchanged = false
@@ -213,13 +215,13 @@ func (s *scenario) manualTransitions(w *clusterState, emit transitionEmitter) {
 		emit(next, true, func() string { return what })
 	}
 	lose(ledgerState{}, "a person deletes the ledger")
-	if w.listed != 0 {
-		lose(ledgerState{exists: 1, budget: w.budget}, "a person empties the ledger")
+	if c.listed != 0 {
+		lose(ledgerState{exists: 1, budget: c.budget}, "a person empties the ledger")
 	}
 	for k := range s.images * s.attempts {
-		if contains(w.listed, k) {
-			lose(ledgerState{exists: 1, budget: w.budget, listed: w.listed &^ (1 << k), ended: w.ended &^ (1 << k)},
-				"a person takes from the ledger "+s.formatAttempts(1<<k, 0))
+		if contains(c.listed, k) {
+			lose(ledgerState{exists: 1, budget: c.budget, listed: c.listed &^ (1 << k), ended: c.ended &^ (1 << k)},
+				"a person removes from the ledger "+s.formatAttempts(1<<k, 0))
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Where a writer is on its way. The order is that of the controller.
+// The next read or write of a writer, in the order of the controller.
 const (
 	pcIdle uint8 = iota
 	pcEarlyCandidates
@@ -21,247 +21,247 @@ const (
 	pcCandidates
 	pcWrite
 	pcCreate
-	pcNone // there is no such writer
+	pcNone // no writer
 )
 
-// What a writer knows of a slot. The last three are half read: the image's side
-// only. What cannot change the decision any more is not read; that takes nothing
-// away, a read has no effect. TestModelKnowledgeCoversAllSlotFacts shows that these few stand for
-// all that queue.Facts can hold.
+// What a writer knows about a slot. The last three are half read: the image only.
+// Facts that can no longer change the decision are not read, as reads have no effect.
+// TestModelKnowledgeCoversAllSlotFacts shows that these represent all
+// ledger.SlotFacts.
 const (
 	unread uint8 = iota
 	idle
 	missing
-	succeededAndThere
-	overAndThere
-	overAndGone
-	imageNotBegun
+	succeededAndComplete
+	endedWithObjects
+	endedWithoutObjects
+	imageNotStarted
 	imageSucceeded
-	imageOver
+	imageEnded
 )
 
 var factsByKnowledge = map[uint8]ledger.SlotFacts{
-	idle:              {Started: true, DataVolumeExists: true, ObjectsRemain: true},
-	missing:           {},
-	succeededAndThere: {Started: true, Outcome: v1alpha1.OutcomeSucceeded, DataVolumeExists: true, ImportComplete: true, ObjectsRemain: true},
-	overAndThere:      {Started: true, Outcome: v1alpha1.OutcomeFailed, DataVolumeExists: true, ObjectsRemain: true},
-	overAndGone:       {Started: true, Outcome: v1alpha1.OutcomeFailed},
+	idle:                 {Started: true, DataVolumeExists: true, ObjectsRemain: true},
+	missing:              {},
+	succeededAndComplete: {Started: true, Outcome: v1alpha1.OutcomeSucceeded, DataVolumeExists: true, ImportComplete: true, ObjectsRemain: true},
+	endedWithObjects:     {Started: true, Outcome: v1alpha1.OutcomeFailed, DataVolumeExists: true, ObjectsRemain: true},
+	endedWithoutObjects:  {Started: true, Outcome: v1alpha1.OutcomeFailed},
 }
 
-// readImage is the first half of the facts of a slot.
-func (s *scenario) readImage(w *clusterState, x *writer, name int) {
-	im, attempt := w.images[s.imageIndex(name)], s.attemptNumber(name)
+// readImage reads the first half of the facts of a slot.
+func (s *scenario) readImage(c *clusterState, wr *writer, id int) {
+	im, attempt := c.images[s.imageIndex(id)], s.attemptNumber(id)
 	outcome := im.outcomeOf(attempt)
 	switch {
 	case im.lifecycle == gone || outcome == failed:
-		x.facts[name] = overAndThere // enough to mark it as ended
-		if contains(x.ended, name) || s.hasBug(freesWithoutEndedMark) {
-			x.facts[name] = imageOver
+		wr.facts[id] = endedWithObjects // enough to mark it as ended
+		if contains(wr.ended, id) || s.hasBug(freesWithoutEndedMark) {
+			wr.facts[id] = imageEnded
 		}
 	case outcome == succeeded:
-		x.facts[name] = imageSucceeded
-	case im.begun >= attempt && s.hasBug(rollsForwardBegun):
-		x.facts[name] = imageNotBegun
-		x.knownStarted |= 1 << name
-	case im.begun >= attempt && !s.hasBug(freesBeforeOutcome):
-		x.facts[name] = idle
+		wr.facts[id] = imageSucceeded
+	case im.started >= attempt && s.hasBug(rollsForwardStarted):
+		wr.facts[id] = imageNotStarted
+		wr.knownStarted |= 1 << id
+	case im.started >= attempt && !s.hasBug(freesBeforeOutcome):
+		wr.facts[id] = idle
 	default:
-		x.facts[name] = imageNotBegun
+		wr.facts[id] = imageNotStarted
 	}
 }
 
-// readStorage is the second half.
-func (s *scenario) readStorage(w *clusterState, x *writer, name int) {
-	v := w.volumes[name]
+// readStorage reads the second half.
+func (s *scenario) readStorage(c *clusterState, wr *writer, id int) {
+	v := c.volumes[id]
 	remains := v.state != absent
 	if s.hasBug(freesOnAbsence) {
 		remains = v.dataVolumeExists()
 	}
-	switch half := x.facts[name]; {
-	case half == imageNotBegun && s.hasBug(freesBeforeOutcome) && v.state == complete:
-		x.facts[name] = succeededAndThere
-	case half == imageNotBegun && (v.dataVolumeExists() || s.hasBug(neverRollsForward)):
-		x.facts[name] = idle
-		x.knownStarted &^= 1 << name
-	case half == imageNotBegun:
-		x.facts[name] = missing
+	switch half := wr.facts[id]; {
+	case half == imageNotStarted && s.hasBug(freesBeforeOutcome) && v.state == complete:
+		wr.facts[id] = succeededAndComplete
+	case half == imageNotStarted && (v.dataVolumeExists() || s.hasBug(neverRollsForward)):
+		wr.facts[id] = idle
+		wr.knownStarted &^= 1 << id
+	case half == imageNotStarted:
+		wr.facts[id] = missing
 	case half == imageSucceeded && v.state == complete:
-		x.facts[name] = succeededAndThere
-	case remains || !contains(x.ended, name) && !s.hasBug(freesWithoutEndedMark):
-		x.facts[name] = overAndThere
+		wr.facts[id] = succeededAndComplete
+	case remains || !contains(wr.ended, id) && !s.hasBug(freesWithoutEndedMark):
+		wr.facts[id] = endedWithObjects
 	default:
-		x.facts[name] = overAndGone
+		wr.facts[id] = endedWithoutObjects
 	}
 }
 
-// candidateAttempt is the attempt that an image may be given, 0 for none.
+// candidateAttempt is the attempt that an image may be admitted for; 0 for none.
 func (s *scenario) candidateAttempt(im imageState) uint8 {
-	if im.lifecycle != alive || im.begun != im.ended || im.outcome == succeeded || int(im.begun) >= s.attempts {
+	if im.lifecycle != alive || im.started != im.ended || im.outcome == succeeded || int(im.started) >= s.attempts {
 		return 0
 	}
-	return im.begun + 1
+	return im.started + 1
 }
 
-// advanceWriter moves a writer to its next read or write that can make a difference.
-func (s *scenario) advanceWriter(x *writer) {
-	switch x.pc {
+// advanceWriter moves a writer to its next read or write that can have an effect.
+func (s *scenario) advanceWriter(wr *writer) {
+	switch wr.pc {
 	case pcEarlyCandidates, pcEarlyList:
 		return
 	case pcFacts:
-		for ; int(x.position) < s.images*s.attempts; x.position++ {
-			if f := x.facts[x.position]; contains(x.listed, int(x.position)) && (f == unread || f >= imageNotBegun) {
+		for ; int(wr.position) < s.images*s.attempts; wr.position++ {
+			if f := wr.facts[wr.position]; contains(wr.listed, int(wr.position)) && (f == unread || f >= imageNotStarted) {
 				return
 			}
 		}
-		x.pc, x.position = pcList, 0
+		wr.pc, wr.position = pcList, 0
 		if s.hasBug(listsBeforeLedger) {
-			x.pc = pcUnlisted
-			x.unlisted &^= x.listed
-			s.advanceWriter(x)
+			wr.pc = pcUnlisted
+			wr.unlisted &^= wr.listed
+			s.advanceWriter(wr)
 		}
 	case pcUnlisted:
-		if x.unlisted != 0 {
+		if wr.unlisted != 0 {
 			return
 		}
-		x.pc = pcCandidates
+		wr.pc = pcCandidates
 		fallthrough
 	case pcCandidates:
-		// Only those are read that can still be admitted.
-		kept, heldImages := countBits(x.adoptable|x.strays), uint8(0)
+		// Only candidates that can still be admitted are read.
+		kept, heldImages := countBits(wr.adoptable|wr.strays), uint8(0)
 		for k := range s.images * s.attempts {
-			if f := x.facts[k]; contains(x.adoptable, k) || contains(x.listed, k) && f != succeededAndThere && f != overAndGone {
+			if f := wr.facts[k]; contains(wr.adoptable, k) || contains(wr.listed, k) && f != succeededAndComplete && f != endedWithoutObjects {
 				heldImages |= 1 << s.imageIndex(k)
 			}
-			if f := x.facts[k]; contains(x.listed, k) && f != succeededAndThere && f != overAndGone {
+			if f := wr.facts[k]; contains(wr.listed, k) && f != succeededAndComplete && f != endedWithoutObjects {
 				kept++
 			}
 		}
-		for ; int(x.position) < s.images && !s.hasBug(candidatesFromCache); x.position++ {
-			if kept < int(x.policyBudget) && !contains(heldImages, int(x.position)) {
+		for ; int(wr.position) < s.images && !s.hasBug(candidatesFromCache); wr.position++ {
+			if kept < int(wr.policyBudget) && !contains(heldImages, int(wr.position)) {
 				return
 			}
 		}
-		x.pc, x.position = pcWrite, 0
+		wr.pc, wr.position = pcWrite, 0
 	case pcCreate:
-		if x.create == 0 {
-			*x = writer{}
+		if wr.create == 0 {
+			*wr = writer{}
 		}
 	}
 }
 
-// stepWriter is a writer's next one. It changes w and returns what it did, and which
-// promise that broke.
-func (s *scenario) stepWriter(w *clusterState, who int) (what, violation string) {
-	x := &w.writers[who]
-	switch x.pc {
+// stepWriter takes a writer's next step. It changes c, and returns a description and
+// the violated promise.
+func (s *scenario) stepWriter(c *clusterState, who int) (what, violation string) {
+	wr := &c.writers[who]
+	switch wr.pc {
 	case pcIdle:
 		switch {
 		case s.hasBug(candidatesFromCache):
-			x.pc = pcEarlyCandidates
+			wr.pc = pcEarlyCandidates
 			for i := range s.images {
-				x.candidates[i] = s.candidateAttempt(w.images[i])
+				wr.candidates[i] = s.candidateAttempt(c.images[i])
 			}
 			return "reads images from its cache", ""
 		case s.hasBug(listsBeforeLedger):
-			x.pc, x.unlisted = pcEarlyList, w.unfinishedDataVolumes()
+			wr.pc, wr.unlisted = pcEarlyList, c.unfinishedDataVolumes()
 			return "lists DataVolumes", ""
 		}
-		s.readLedger(w, x)
+		s.readLedger(c, wr)
 		return "reads the ledger", ""
 	case pcEarlyCandidates, pcEarlyList:
-		s.readLedger(w, x)
+		s.readLedger(c, wr)
 		return "reads the ledger", ""
 	case pcFacts:
-		k := int(x.position)
-		if x.facts[k] == unread {
-			s.readImage(w, x, k)
+		k := int(wr.position)
+		if wr.facts[k] == unread {
+			s.readImage(c, wr, k)
 			what = "reads the image of slot"
 		} else {
-			s.readStorage(w, x, k)
+			s.readStorage(c, wr, k)
 			what = "reads the storage of slot"
 		}
 		what += " " + s.formatAttempts(1<<k, 0)
 	case pcCandidates:
-		x.candidates[x.position] = s.candidateAttempt(w.images[x.position])
+		wr.candidates[wr.position] = s.candidateAttempt(c.images[wr.position])
 		what = "reads a candidate, live"
-		x.position++
+		wr.position++
 	case pcList:
-		x.unlisted = w.unfinishedDataVolumes() &^ x.listed
-		x.pc = pcUnlisted
+		wr.unlisted = c.unfinishedDataVolumes() &^ wr.listed
+		wr.pc = pcUnlisted
 		what = "lists DataVolumes"
 	case pcUnlisted:
-		what = s.judgeUnlisted(w, x)
+		what = s.checkUnlisted(c, wr)
 	case pcWrite:
-		return s.writeLedger(w, who)
+		return s.writeLedger(c, who)
 	case pcCreate:
-		return s.createDataVolume(w, x)
+		return s.createDataVolume(c, wr)
 	}
-	s.advanceWriter(x)
+	s.advanceWriter(wr)
 	return what, ""
 }
 
-func (s *scenario) readLedger(w *clusterState, x *writer) {
-	x.pc, x.position, x.ledgerState, x.ledgerUnchanged = pcFacts, 0, w.ledgerState, true
-	x.policyBudget = s.budgets[w.policy]
-	x.maxPolicyBudget = x.policyBudget
+func (s *scenario) readLedger(c *clusterState, wr *writer) {
+	wr.pc, wr.position, wr.ledgerState, wr.ledgerUnchanged = pcFacts, 0, c.ledgerState, true
+	wr.policyBudget = s.budgets[c.policy]
+	wr.maxPolicyBudget = wr.policyBudget
 	if s.hasBug(ignoresLowerBudget) {
-		x.policyBudget = max(x.policyBudget, w.budget)
+		wr.policyBudget = max(wr.policyBudget, c.budget)
 	}
-	s.advanceWriter(x)
+	s.advanceWriter(wr)
 }
 
-// judgeUnlisted looks at a DataVolume that is in no slot: its image, then itself, live.
-func (s *scenario) judgeUnlisted(w *clusterState, x *writer) string {
-	k := bits.TrailingZeros8(x.unlisted)
-	if !contains(x.adoptable|x.strays, k) {
-		if s.attemptEnded(w, k) {
-			x.strays |= 1 << k
+// checkUnlisted reads an unlisted DataVolume live: its image first, then itself.
+func (s *scenario) checkUnlisted(c *clusterState, wr *writer) string {
+	k := bits.TrailingZeros8(wr.unlisted)
+	if !contains(wr.adoptable|wr.strays, k) {
+		if s.attemptEnded(c, k) {
+			wr.strays |= 1 << k
 		} else {
-			x.adoptable |= 1 << k
+			wr.adoptable |= 1 << k
 		}
 		return "reads the image of unlisted " + s.formatAttempts(1<<k, 0)
 	}
-	x.unlisted &^= 1 << k
-	if !contains(w.unfinishedDataVolumes(), k) {
-		x.strays &^= 1 << k
-		x.adoptable &^= 1 << k
+	wr.unlisted &^= 1 << k
+	if !contains(c.unfinishedDataVolumes(), k) {
+		wr.strays &^= 1 << k
+		wr.adoptable &^= 1 << k
 	}
 	return "reads unlisted " + s.formatAttempts(1<<k, 0)
 }
 
-// writeLedger is the step of the ledger: what queue.Next says, by compare and swap.
-func (s *scenario) writeLedger(w *clusterState, who int) (what, violation string) {
-	x := &w.writers[who]
-	n := s.decideCached(x)
-	create, knew := n.create, x.knownStarted
+// writeLedger writes what ledger.Decide says, with compare and swap.
+func (s *scenario) writeLedger(c *clusterState, who int) (what, violation string) {
+	wr := &c.writers[who]
+	n := s.decideCached(wr)
+	create, known := n.create, wr.knownStarted
 	if n.mustWrite {
-		if !x.ledgerUnchanged && !s.hasBug(writesWithoutCAS) {
-			*x = writer{}
+		if !wr.ledgerUnchanged && !s.hasBug(writesWithoutCAS) {
+			*wr = writer{}
 			return "writes the ledger: conflict", ""
 		}
-		violation = s.checkLedgerWrite(w, x, n)
+		violation = s.checkLedgerWrite(c, wr, n)
 		if violation == refusedByRule {
-			if !x.ledgerUnchanged {
-				// The rule is a second line, behind the compare and swap.
+			if !wr.ledgerUnchanged {
+				// A stale write conflicts anyway.
 				violation = ""
 			}
-			*x = writer{}
+			*wr = writer{}
 			return "writes the ledger: refused by its rule", violation
 		}
-		w.ledgerState = n.ledgerState
-		for i := range w.writers {
-			w.writers[i].ledgerUnchanged = false
+		c.ledgerState = n.ledgerState
+		for i := range c.writers {
+			c.writers[i].ledgerUnchanged = false
 		}
 		what = "writes the ledger"
 	} else {
 		what = "has nothing to write to the ledger"
 	}
-	*x = writer{pc: pcCreate, create: create, knownStarted: knew & create}
-	s.advanceWriter(x)
+	*wr = writer{pc: pcCreate, create: create, knownStarted: known & create}
+	s.advanceWriter(wr)
 	return what, violation
 }
 
-// groupName of the first two images, where there is one.
+// groupName is the source group of the first two images.
 const groupName = "group"
 
 func (s *scenario) sourceHost(i int) string {
@@ -271,7 +271,7 @@ func (s *scenario) sourceHost(i int) string {
 	return ""
 }
 
-// groupedAttempts are the names of those images.
+// groupedAttempts are the attempts of those images.
 func (s *scenario) groupedAttempts() (mask uint8) {
 	for k := range s.images * s.attempts {
 		if s.imageIndex(k) < 2 {
@@ -281,43 +281,44 @@ func (s *scenario) groupedAttempts() (mask uint8) {
 	return mask
 }
 
-const refusedByRule = "the API server refuses what the agent writes"
+const refusedByRule = "the API server refuses a write of the agent"
 
-// checkLedgerWrite is the rule of the SyncLedger, and what must hold of every write to it.
-func (s *scenario) checkLedgerWrite(w *clusterState, x *writer, n ledgerWrite) string {
-	before, after := w.listed, n.listed
-	if countBits(after) > int(n.budget) && (w.exists == 0 || after&^before != 0) {
+// checkLedgerWrite checks the CRD rule of the SyncLedger, and the invariants of its
+// writes.
+func (s *scenario) checkLedgerWrite(c *clusterState, wr *writer, n ledgerWrite) string {
+	before, after := c.listed, n.listed
+	if countBits(after) > int(n.budget) && (c.exists == 0 || after&^before != 0) {
 		return refusedByRule
 	}
 	for k := range s.images * s.attempts {
-		if contains(before&^after, k) && !s.attemptEnded(w, k) {
+		if contains(before&^after, k) && !s.attemptEnded(c, k) {
 			return "S4: a slot is freed before its outcome is stored"
 		}
 	}
 	if n.admitted != 0 {
-		if countBits(after) > int(x.maxPolicyBudget) {
+		if countBits(after) > int(wr.maxPolicyBudget) {
 			return "S1: a slot is taken beyond the budget"
 		}
-		if countBits(after|w.unfinishedDataVolumes()) > int(x.maxPolicyBudget) {
-			return "S1: a slot is taken beyond the budget, with what runs unlisted"
+		if countBits(after|c.unfinishedDataVolumes()) > int(wr.maxPolicyBudget) {
+			return "S1: a slot is taken beyond the budget, counting unlisted imports"
 		}
-		if group := s.groupedAttempts(); s.groupLimit > 0 && n.admitted&group != 0 && countBits((after|w.unfinishedDataVolumes())&group) > int(s.groupLimit) {
-			return "S6: a slot is taken beyond the room of its group"
+		if group := s.groupedAttempts(); s.groupLimit > 0 && n.admitted&group != 0 && countBits((after|c.unfinishedDataVolumes())&group) > int(s.groupLimit) {
+			return "S6: a slot is taken beyond the limit of its source group"
 		}
 	}
 	return ""
 }
 
-func (s *scenario) createDataVolume(w *clusterState, x *writer) (what, violation string) {
-	k := bits.TrailingZeros8(x.create)
-	x.create &^= 1 << k
-	knew := contains(x.knownStarted, k)
-	x.knownStarted &^= 1 << k
-	s.advanceWriter(x)
+func (s *scenario) createDataVolume(c *clusterState, wr *writer) (what, violation string) {
+	k := bits.TrailingZeros8(wr.create)
+	wr.create &^= 1 << k
+	known := contains(wr.knownStarted, k)
+	wr.knownStarted &^= 1 << k
+	s.advanceWriter(wr)
 	what = "creates " + s.formatAttempts(1<<k, 0)
-	allowed := w.cached.exists == 1 && contains(w.cached.listed, k) &&
-		(!contains(w.cached.ended, k) || s.hasBug(admissionIgnoresEnded))
-	v := &w.volumes[k]
+	allowed := c.cached.exists == 1 && contains(c.cached.listed, k) &&
+		(!contains(c.cached.ended, k) || s.hasBug(admissionIgnoresEnded))
+	v := &c.volumes[k]
 	switch {
 	case !allowed && !s.hasBug(noAdmissionPolicy):
 		return what + ": refused by the policy", ""
@@ -326,13 +327,13 @@ func (s *scenario) createDataVolume(w *clusterState, x *writer) (what, violation
 	}
 	v.state = running
 	v.created = min(v.created+1, 2)
-	if knew {
-		return what, "S4: an attempt is begun again that was known to be begun"
+	if known {
+		return what, "S4: an attempt that was known to be started is started again"
 	}
-	// Each deletion by hand may cost one download more of the same attempt.
-	if w.lostVolumes == 0 && w.lostLedgers == 0 {
-		if w.images[s.imageIndex(k)].outcomeOf(s.attemptNumber(k)) != noOutcome {
-			return what, "S4: a DataVolume is created whose outcome is stored"
+	// Each manual deletion may cost one more download of the same attempt.
+	if c.lostVolumes == 0 && c.lostLedgers == 0 {
+		if c.images[s.imageIndex(k)].outcomeOf(s.attemptNumber(k)) != noOutcome {
+			return what, "S4: the DataVolume of an attempt with an outcome is created"
 		}
 		if v.created > 1 {
 			return what, "S4: an attempt downloads twice"
@@ -341,24 +342,24 @@ func (s *scenario) createDataVolume(w *clusterState, x *writer) (what, violation
 	return what, ""
 }
 
-// ledgerWrite is what queue.Next said, in the model's terms.
+// ledgerWrite is a ledger.Decision as the model encodes it.
 type ledgerWrite struct {
 	ledgerState
 	admitted, create uint8
 	mustWrite        bool
 }
 
-// decisionCache keeps what queue.Next answered: it is pure, and asked the same often.
+// decisionCache caches ledger.Decide, which is pure and gets the same View often.
 type decisionCache struct {
 	slots      []v1alpha1.Slot
 	attemptIDs map[string]int
 	decisions  map[[26]byte]ledgerWrite
 }
 
-func (s *scenario) slotFor(name int) v1alpha1.Slot {
-	i := s.imageIndex(name)
+func (s *scenario) slotFor(id int) v1alpha1.Slot {
+	i := s.imageIndex(id)
 	key := v1alpha1.ImageKey{Namespace: "ns", Name: fmt.Sprintf("image-%d", i), UID: types.UID(fmt.Sprintf("uid-%d", i))}
-	attempt := int32(s.attemptNumber(name))
+	attempt := int32(s.attemptNumber(id))
 	return v1alpha1.Slot{Image: key, Revision: "r", Attempt: attempt, DataVolume: ledger.DataVolumeName(key, attempt), Host: s.sourceHost(i)}
 }
 
@@ -378,56 +379,56 @@ func (s *scenario) decisionCacheFor() *decisionCache {
 	return m
 }
 
-// decideCached asks queue.Next and queue.ShouldCreateDataVolume.
-func (s *scenario) decideCached(x *writer) ledgerWrite {
-	m := s.decisionCacheFor()
-	forget := *x
-	forget.ledgerUnchanged, forget.maxPolicyBudget, forget.knownStarted = false, 0, 0
-	id := forget.encode()
-	if n, known := m.decisions[id]; known {
+// decideCached calls ledger.Decide and ledger.ShouldCreateDataVolume.
+func (s *scenario) decideCached(wr *writer) ledgerWrite {
+	cache := s.decisionCacheFor()
+	input := *wr
+	input.ledgerUnchanged, input.maxPolicyBudget, input.knownStarted = false, 0, 0
+	key := input.encode()
+	if n, ok := cache.decisions[key]; ok {
 		return n
 	}
-	v := ledger.View{Budget: int32(x.policyBudget), Facts: map[string]ledger.SlotFacts{}, SourceGroupOf: func(host string) string { return host }}
-	if s.groupLimit > 0 && !s.hasBug(groupsWithoutRoomStart) {
+	v := ledger.View{Budget: int32(wr.policyBudget), Facts: map[string]ledger.SlotFacts{}, SourceGroupOf: func(host string) string { return host }}
+	if s.groupLimit > 0 && !s.hasBug(ignoresGroupLimit) {
 		v.SourceGroupLimits = map[string]int32{groupName: int32(s.groupLimit)}
 	}
-	if x.exists == 1 {
-		v.Ledger = &v1alpha1.SyncLedgerStatus{Budget: int32(x.ledgerState.budget)}
+	if wr.exists == 1 {
+		v.Ledger = &v1alpha1.SyncLedgerStatus{Budget: int32(wr.ledgerState.budget)}
 	}
-	for k, slot := range m.slots {
-		if contains(x.listed, k) {
-			f := factsByKnowledge[x.facts[k]]
-			slot.Ended = contains(x.ended, k) || s.hasBug(freesWithoutEndedMark) && f.Outcome != "" ||
-				s.hasBug(freesSuccessUnmarked) && f.Outcome == v1alpha1.OutcomeSucceeded
+	for k, slot := range cache.slots {
+		if contains(wr.listed, k) {
+			f := factsByKnowledge[wr.facts[k]]
+			slot.Ended = contains(wr.ended, k) || s.hasBug(freesWithoutEndedMark) && f.Outcome != "" ||
+				s.hasBug(freesUnmarkedSuccess) && f.Outcome == v1alpha1.OutcomeSucceeded
 			v.Ledger.Slots = append(v.Ledger.Slots, slot)
 			v.Facts[ledger.DataVolumeKey(slot)] = f
 		}
-		if contains(x.adoptable|x.strays, k) {
-			v.Unlisted = append(v.Unlisted, ledger.UnlistedDataVolume{Slot: slot, Adoptable: contains(x.adoptable, k)})
+		if contains(wr.adoptable|wr.strays, k) {
+			v.Unlisted = append(v.Unlisted, ledger.UnlistedDataVolume{Slot: slot, Adoptable: contains(wr.adoptable, k)})
 		}
 	}
-	for i, attempt := range x.candidates[:s.images] {
+	for i, attempt := range wr.candidates[:s.images] {
 		if attempt > 0 {
-			v.Candidates = append(v.Candidates, ledger.Candidate{Image: m.slots[i*s.attempts].Image, Revision: "r", Attempt: int32(attempt), Host: s.sourceHost(i)})
+			v.Candidates = append(v.Candidates, ledger.Candidate{Image: cache.slots[i*s.attempts].Image, Revision: "r", Attempt: int32(attempt), Host: s.sourceHost(i)})
 		}
 	}
-	step := ledger.Decide(v)
-	n := ledgerWrite{ledgerState: ledgerState{exists: 1, budget: uint8(step.Budget)}, mustWrite: step.Changed}
-	for _, slot := range step.Slots {
-		k := m.attemptIDs[ledger.DataVolumeKey(slot)]
+	d := ledger.Decide(v)
+	n := ledgerWrite{ledgerState: ledgerState{exists: 1, budget: uint8(d.Budget)}, mustWrite: d.Changed}
+	for _, slot := range d.Slots {
+		k := cache.attemptIDs[ledger.DataVolumeKey(slot)]
 		n.listed |= 1 << k
 		if slot.Ended {
 			n.ended |= 1 << k
 		}
-		if f, looked := v.Facts[ledger.DataVolumeKey(slot)]; looked && ledger.ShouldCreateDataVolume(slot, f) {
+		if f, checked := v.Facts[ledger.DataVolumeKey(slot)]; checked && ledger.ShouldCreateDataVolume(slot, f) {
 			n.create |= 1 << k
 		}
 	}
-	for _, slot := range step.Admitted {
-		k := m.attemptIDs[ledger.DataVolumeKey(slot)]
+	for _, slot := range d.Admitted {
+		k := cache.attemptIDs[ledger.DataVolumeKey(slot)]
 		n.admitted |= 1 << k
 		n.create |= 1 << k
 	}
-	m.decisions[id] = n
+	cache.decisions[key] = n
 	return n
 }

@@ -22,8 +22,8 @@ func secondsAfterNow(second int) metav1.Time {
 	return metav1.NewTime(now.UTC().Add(time.Duration(second) * time.Second))
 }
 
-func queuedImage(name string, sequence int64, standing ledger.QueueState) ledger.QueuedImage {
-	return ledger.QueuedImage{Image: imageKey(name), Revision: "r1", Key: v1alpha1.OrderingKey{Time: secondsAfterNow(0), Sequence: sequence}, State: standing, Since: now}
+func queuedImage(name string, sequence int64, state ledger.QueueState) ledger.QueuedImage {
+	return ledger.QueuedImage{Image: imageKey(name), Revision: "r1", Key: v1alpha1.OrderingKey{Time: secondsAfterNow(0), Sequence: sequence}, State: state, Since: now}
 }
 
 func modified(i ledger.QueuedImage, change func(*ledger.QueuedImage)) ledger.QueuedImage {
@@ -31,16 +31,16 @@ func modified(i ledger.QueuedImage, change func(*ledger.QueuedImage)) ledger.Que
 	return i
 }
 
-func queueOf(items ...ledger.QueuedImage) *ledger.Queue {
-	x := ledger.NewQueue()
-	for _, i := range items {
-		x.Set(i)
+func queueOf(images ...ledger.QueuedImage) *ledger.Queue {
+	q := ledger.NewQueue()
+	for _, i := range images {
+		q.Set(i)
 	}
-	return x
+	return q
 }
 
-func peekHeadNames(x *ledger.Queue, n int, when time.Time) (names []string, wait time.Duration) {
-	head, wait := x.PeekHead(n, when, nil)
+func peekHeadNames(q *ledger.Queue, n int, when time.Time) (names []string, wait time.Duration) {
+	head, wait := q.PeekHead(n, when, nil)
 	for _, i := range head {
 		names = append(names, i.Image.Name)
 	}
@@ -60,26 +60,26 @@ func TestQueuePeekHead(t *testing.T) {
 		want        []string
 		wantWait    time.Duration
 	}{
-		"empty":                                    {n: 3},
-		"first in, first out":                      {items: []ledger.QueuedImage{c, a, b}, n: 3, want: []string{"a", "b", "c"}},
-		"no more than asked for":                   {items: []ledger.QueuedImage{c, a, b}, n: 2, want: []string{"a", "b"}},
-		"none asked for":                           {items: []ledger.QueuedImage{a}, n: 0},
-		"the time goes before the sequence":        {items: []ledger.QueuedImage{a, modified(b, func(i *ledger.QueuedImage) { i.Key.Time = secondsAfterNow(-1) })}, n: 2, want: []string{"b", "a"}},
-		"the UID decides between equal keys":       {items: []ledger.QueuedImage{queuedImage("b", 1, ledger.Admissible), a}, n: 2, want: []string{"a", "b"}},
-		"one that is skipped is passed":            {items: []ledger.QueuedImage{modified(a, skipped), b}, n: 2, want: []string{"b"}},
-		"one that is pending holds up the rest":    {items: []ledger.QueuedImage{a, modified(b, pending), c}, n: 3, want: []string{"a"}, wantWait: ledger.PendingGracePeriod},
-		"not those before it":                      {items: []ledger.QueuedImage{a, modified(b, pending)}, n: 1, want: []string{"a"}},
-		"for what is left of its grace":            {items: []ledger.QueuedImage{modified(a, pending), b}, n: 3, after: ledger.PendingGracePeriod - time.Second, wantWait: time.Second},
-		"and no longer":                            {items: []ledger.QueuedImage{modified(a, pending), b}, n: 3, after: ledger.PendingGracePeriod, want: []string{"b"}},
-		"a clock that ran back holds up longer":    {items: []ledger.QueuedImage{modified(a, pending), b}, n: 3, after: -time.Second, wantWait: ledger.PendingGracePeriod + time.Second},
-		"a priority counts for nothing by default": {items: []ledger.QueuedImage{a, modified(b, priority(5))}, n: 2, want: []string{"a", "b"}},
-		"a priority counts up to the most":         {items: []ledger.QueuedImage{a, modified(b, priority(5)), modified(c, priority(9))}, maxPriority: 5, n: 3, want: []string{"b", "c", "a"}},
-		"below 0 it always counts":                 {items: []ledger.QueuedImage{modified(a, priority(-1)), b}, n: 2, want: []string{"b", "a"}},
+		"empty":                           {n: 3},
+		"first in, first out":             {items: []ledger.QueuedImage{c, a, b}, n: 3, want: []string{"a", "b", "c"}},
+		"at most n":                       {items: []ledger.QueuedImage{c, a, b}, n: 2, want: []string{"a", "b"}},
+		"n is 0":                          {items: []ledger.QueuedImage{a}, n: 0},
+		"time before sequence":            {items: []ledger.QueuedImage{a, modified(b, func(i *ledger.QueuedImage) { i.Key.Time = secondsAfterNow(-1) })}, n: 2, want: []string{"b", "a"}},
+		"UID between equal keys":          {items: []ledger.QueuedImage{queuedImage("b", 1, ledger.Admissible), a}, n: 2, want: []string{"a", "b"}},
+		"a skipped image is passed over":  {items: []ledger.QueuedImage{modified(a, skipped), b}, n: 2, want: []string{"b"}},
+		"a pending image blocks the rest": {items: []ledger.QueuedImage{a, modified(b, pending), c}, n: 3, want: []string{"a"}, wantWait: ledger.PendingGracePeriod},
+		"a pending image does not block those before it": {items: []ledger.QueuedImage{a, modified(b, pending)}, n: 1, want: []string{"a"}},
+		"blocked for the rest of the grace period":       {items: []ledger.QueuedImage{modified(a, pending), b}, n: 3, after: ledger.PendingGracePeriod - time.Second, wantWait: time.Second},
+		"not blocked after the grace period":             {items: []ledger.QueuedImage{modified(a, pending), b}, n: 3, after: ledger.PendingGracePeriod, want: []string{"b"}},
+		"blocked longer after the clock was set back":    {items: []ledger.QueuedImage{modified(a, pending), b}, n: 3, after: -time.Second, wantWait: ledger.PendingGracePeriod + time.Second},
+		"priorities are ignored by default":              {items: []ledger.QueuedImage{a, modified(b, priority(5))}, n: 2, want: []string{"a", "b"}},
+		"priorities are capped":                          {items: []ledger.QueuedImage{a, modified(b, priority(5)), modified(c, priority(9))}, maxPriority: 5, n: 3, want: []string{"b", "c", "a"}},
+		"negative priorities always count":               {items: []ledger.QueuedImage{modified(a, priority(-1)), b}, n: 2, want: []string{"b", "a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := queueOf(tt.items...)
-			x.SetMaxPriority(tt.maxPriority)
-			got, wait := peekHeadNames(x, tt.n, now.Add(tt.after))
+			q := queueOf(tt.items...)
+			q.SetMaxPriority(tt.maxPriority)
+			got, wait := peekHeadNames(q, tt.n, now.Add(tt.after))
 			assert.Equal(t, tt.want, got)
 			assert.Equal(t, tt.wantWait, wait)
 		})
@@ -88,50 +88,50 @@ func TestQueuePeekHead(t *testing.T) {
 
 func TestSkippedImageKeepsItsPlace(t *testing.T) {
 	a, b := queuedImage("a", 1, ledger.Admissible), queuedImage("b", 2, ledger.Admissible)
-	x := queueOf(a, b)
-	x.Set(modified(a, func(i *ledger.QueuedImage) { i.State = ledger.Skipped }))
-	place, waits := x.Position(a.Image.UID)
+	q := queueOf(a, b)
+	q.Set(modified(a, func(i *ledger.QueuedImage) { i.State = ledger.Skipped }))
+	place, waits := q.Position(a.Image.UID)
 	assert.False(t, waits)
 	assert.Zero(t, place)
-	x.Set(a)
-	got, _ := peekHeadNames(x, 2, now)
-	assert.Equal(t, []string{"a", "b"}, got, "a retry goes before those that came later")
+	q.Set(a)
+	got, _ := peekHeadNames(q, 2, now)
+	assert.Equal(t, []string{"a", "b"}, got, "a retry is ahead of later arrivals")
 }
 
 func TestPendingGracePeriodDoesNotRestart(t *testing.T) {
 	a := queuedImage("a", 1, ledger.Pending)
-	x := queueOf(a, queuedImage("b", 2, ledger.Admissible))
+	q := queueOf(a, queuedImage("b", 2, ledger.Admissible))
 	later := now.Add(ledger.PendingGracePeriod / 2)
 	again := modified(a, func(i *ledger.QueuedImage) { i.Since, i.Priority = later, -5 })
-	x.Set(again)
-	got, _ := x.Get(a.Image.UID)
-	assert.Equal(t, now, got.Since, "still pending, if of another priority")
+	q.Set(again)
+	got, _ := q.Get(a.Image.UID)
+	assert.Equal(t, now, got.Since, "still pending, with another priority")
 
-	x.Set(modified(again, func(i *ledger.QueuedImage) { i.Revision = "r2" }))
-	got, _ = x.Get(a.Image.UID)
-	assert.Equal(t, later, got.Since, "another revision is not known to be anything yet")
+	q.Set(modified(again, func(i *ledger.QueuedImage) { i.Revision = "r2" }))
+	got, _ = q.Get(a.Image.UID)
+	assert.Equal(t, later, got.Since, "another revision starts a new grace period")
 }
 
 func TestQueueReportsChangedHead(t *testing.T) {
-	x := ledger.NewQueue()
-	assert.True(t, x.Set(queuedImage("a", 1, ledger.Admissible)).HeadChanged)
+	q := ledger.NewQueue()
+	assert.True(t, q.Set(queuedImage("a", 1, ledger.Admissible)).HeadChanged)
 	again := queuedImage("a", 1, ledger.Admissible)
 	again.Key.Time = metav1.NewTime(again.Key.Time.In(time.FixedZone("", 7200)))
-	assert.Equal(t, ledger.QueueChange{}, x.Set(again), "nothing is new, in whatever time zone")
-	assert.True(t, x.Set(queuedImage("a", 1, ledger.Pending)).HeadChanged)
-	assert.True(t, x.Set(queuedImage("a", 1, ledger.Skipped)).HeadChanged, "those behind it may go")
-	assert.Equal(t, ledger.QueueChange{}, x.Remove(imageKey("a").UID), "it held up nobody")
-	assert.Equal(t, ledger.QueueChange{}, x.Remove(imageKey("a").UID))
+	assert.Equal(t, ledger.QueueChange{}, q.Set(again), "no change, in any time zone")
+	assert.True(t, q.Set(queuedImage("a", 1, ledger.Pending)).HeadChanged)
+	assert.True(t, q.Set(queuedImage("a", 1, ledger.Skipped)).HeadChanged, "those behind it are no longer blocked")
+	assert.Equal(t, ledger.QueueChange{}, q.Remove(imageKey("a").UID), "a skipped image blocks nobody")
+	assert.Equal(t, ledger.QueueChange{}, q.Remove(imageKey("a").UID))
 	for i := range v1alpha1.MaxSlots {
-		x.Set(queuedImage(fmt.Sprintf("first-%d", i), int64(i), ledger.Admissible))
+		q.Set(queuedImage(fmt.Sprintf("first-%d", i), int64(i), ledger.Admissible))
 	}
-	assert.False(t, x.Set(queuedImage("last", 1000, ledger.Admissible)).HeadChanged, "no admission reaches as far")
-	assert.False(t, x.Remove(imageKey("last").UID).HeadChanged)
-	assert.True(t, x.Remove(imageKey("first-255").UID).HeadChanged)
+	assert.False(t, q.Set(queuedImage("last", 1000, ledger.Admissible)).HeadChanged, "beyond every admission")
+	assert.False(t, q.Remove(imageKey("last").UID).HeadChanged)
+	assert.True(t, q.Remove(imageKey("first-255").UID).HeadChanged)
 }
 
-// TestQueueReportsImagesThatPassPowersOfTen: when one leaves, those behind it whose
-// place was 1, 10 or 100, and is 0, 9 or 99 now.
+// TestQueueReportsImagesThatPassPowersOfTen: when an image leaves, those that advance from
+// position 1, 10 or 100.
 func TestQueueReportsImagesThatPassPowersOfTen(t *testing.T) {
 	names := func(keys []v1alpha1.ImageKey) (names []string) {
 		for _, k := range keys {
@@ -146,26 +146,26 @@ func TestQueueReportsImagesThatPassPowersOfTen(t *testing.T) {
 	}{
 		"the first":           {150, "0", []string{"1", "10", "100"}},
 		"one in the middle":   {150, "5", []string{"10", "100"}},
-		"at the place before": {150, "9", []string{"10", "100"}},
-		"at the place itself": {150, "10", []string{"100"}},
+		"the position before": {150, "9", []string{"10", "100"}},
+		"the position itself": {150, "10", []string{"100"}},
 		"behind all of them":  {150, "100", nil},
 		"the last":            {101, "100", nil},
 		"a short queue":       {10, "0", []string{"1"}},
 		"just long enough":    {11, "0", []string{"1", "10"}},
 		"the only one":        {1, "0", nil},
-		"one that is unknown": {20, "99", nil},
+		"an unknown image":    {20, "99", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, leave := range []func(*ledger.Queue) ledger.QueueChange{
-				func(x *ledger.Queue) ledger.QueueChange { return x.Remove(imageKey(tt.leaves).UID) },
-				func(x *ledger.Queue) ledger.QueueChange { return x.Set(queuedImage(tt.leaves, 999, ledger.Skipped)) },
-				func(x *ledger.Queue) ledger.QueueChange { return x.Set(queuedImage(tt.leaves, 999, ledger.NotQueued)) },
+				func(q *ledger.Queue) ledger.QueueChange { return q.Remove(imageKey(tt.leaves).UID) },
+				func(q *ledger.Queue) ledger.QueueChange { return q.Set(queuedImage(tt.leaves, 999, ledger.Skipped)) },
+				func(q *ledger.Queue) ledger.QueueChange { return q.Set(queuedImage(tt.leaves, 999, ledger.NotQueued)) },
 			} {
-				x := ledger.NewQueue()
+				q := ledger.NewQueue()
 				for i := range tt.length {
-					x.Set(queuedImage(fmt.Sprint(i), int64(i), ledger.Admissible))
+					q.Set(queuedImage(fmt.Sprint(i), int64(i), ledger.Admissible))
 				}
-				assert.Equal(t, tt.want, names(leave(x).Advanced))
+				assert.Equal(t, tt.want, names(leave(q).Advanced))
 			}
 		})
 	}
@@ -174,18 +174,18 @@ func TestQueueReportsImagesThatPassPowersOfTen(t *testing.T) {
 func TestQueueStats(t *testing.T) {
 	assert.Zero(t, ledger.NewQueue().Stats())
 	early := modified(queuedImage("c", 1, ledger.Skipped), func(i *ledger.QueuedImage) { i.Key.Time = secondsAfterNow(-60) })
-	x := queueOf(queuedImage("a", 1, ledger.Admissible), queuedImage("b", 2, ledger.Pending), early, queuedImage("d", 3, ledger.NotQueued))
-	assert.Equal(t, ledger.QueueStats{Admissible: 1, Pending: 1, Skipped: 1, OldestArrival: secondsAfterNow(-60).Time}, x.Stats())
+	q := queueOf(queuedImage("a", 1, ledger.Admissible), queuedImage("b", 2, ledger.Pending), early, queuedImage("d", 3, ledger.NotQueued))
+	assert.Equal(t, ledger.QueueStats{Admissible: 1, Pending: 1, Skipped: 1, OldestArrival: secondsAfterNow(-60).Time}, q.Stats())
 }
 
 func keyLess(a, b v1alpha1.OrderingKey) bool {
 	return cmp.Or(a.Time.Compare(b.Time.Time), cmp.Compare(a.Sequence, b.Sequence)) < 0
 }
 
-// TestNewKeyAtEndSortsBehindAllOthers: clocks may say what they like.
+// TestNewKeyAtEndSortsBehindAllOthers uses random creation times.
 func TestNewKeyAtEndSortsBehindAllOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x := ledger.NewQueue()
+		q := ledger.NewQueue()
 		var given []v1alpha1.OrderingKey
 		for range rapid.IntRange(1, 30).Draw(t, "keys") {
 			created := secondsAfterNow(rapid.IntRange(-100, 100).Draw(t, "created"))
@@ -193,15 +193,15 @@ func TestNewKeyAtEndSortsBehindAllOthers(t *testing.T) {
 			switch rapid.IntRange(0, 2).Draw(t, "by") {
 			case 0:
 				got = v1alpha1.OrderingKey{Time: created, Sequence: rapid.Int64Range(0, 100).Draw(t, "sequence")}
-				x.ObserveKey(got)
+				q.ObserveKey(got)
 			case 1:
-				got = x.NewKeyByCreation(created)
+				got = q.NewKeyByCreation(created)
 				require.Equal(t, created, got.Time)
 				for _, k := range given {
-					require.Less(t, k.Sequence, got.Sequence, "of the same age, the one that was seen later goes later")
+					require.Less(t, k.Sequence, got.Sequence, "equal creation times are ordered by observation")
 				}
 			default:
-				got = x.NewKeyAtEnd(created)
+				got = q.NewKeyAtEnd(created)
 				require.False(t, got.Time.Before(&created))
 				for _, k := range given {
 					require.True(t, keyLess(k, got), "%v is not before %v", k, got)
@@ -213,9 +213,9 @@ func TestNewKeyAtEndSortsBehindAllOthers(t *testing.T) {
 }
 
 func TestNewKeyByCreationSortsByCreationTime(t *testing.T) {
-	x := ledger.NewQueue()
-	x.ObserveKey(v1alpha1.OrderingKey{Time: secondsAfterNow(50), Sequence: 7})
-	wantOrder := []v1alpha1.OrderingKey{x.NewKeyByCreation(secondsAfterNow(-20)), x.NewKeyByCreation(secondsAfterNow(-20)), x.NewKeyByCreation(secondsAfterNow(30)), {Time: secondsAfterNow(50), Sequence: 7}, x.NewKeyAtEnd(secondsAfterNow(-99))}
+	q := ledger.NewQueue()
+	q.ObserveKey(v1alpha1.OrderingKey{Time: secondsAfterNow(50), Sequence: 7})
+	wantOrder := []v1alpha1.OrderingKey{q.NewKeyByCreation(secondsAfterNow(-20)), q.NewKeyByCreation(secondsAfterNow(-20)), q.NewKeyByCreation(secondsAfterNow(30)), {Time: secondsAfterNow(50), Sequence: 7}, q.NewKeyAtEnd(secondsAfterNow(-99))}
 	assert.True(t, slices.IsSortedFunc(wantOrder, func(a, b v1alpha1.OrderingKey) int {
 		if keyLess(a, b) {
 			return -1
@@ -224,7 +224,7 @@ func TestNewKeyByCreationSortsByCreationTime(t *testing.T) {
 	}))
 }
 
-// naiveQueue is the queue as one would write it without a thought for speed.
+// naiveQueue is the simplest implementation of the queue.
 type naiveQueue struct {
 	images      map[types.UID]ledger.QueuedImage
 	maxPriority int32
@@ -268,7 +268,7 @@ func (n *naiveQueue) peekHead(most int, when time.Time) (head []ledger.QueuedIma
 
 func TestQueueMatchesNaiveQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x, n := ledger.NewQueue(), &naiveQueue{images: map[types.UID]ledger.QueuedImage{}}
+		q, n := ledger.NewQueue(), &naiveQueue{images: map[types.UID]ledger.QueuedImage{}}
 		clock := now
 		names := rapid.StringMatching(`[a-f]`)
 		t.Repeat(map[string]func(*rapid.T){
@@ -281,7 +281,7 @@ func TestQueueMatchesNaiveQueue(t *testing.T) {
 					State:    ledger.QueueState(rapid.IntRange(int(ledger.NotQueued), int(ledger.Skipped)).Draw(t, "standing")),
 					Since:    clock,
 				}
-				x.Set(i)
+				q.Set(i)
 				if old, known := n.images[i.Image.UID]; known && old.State == i.State && old.Revision == i.Revision {
 					i.Since = old.Since
 				}
@@ -292,20 +292,20 @@ func TestQueueMatchesNaiveQueue(t *testing.T) {
 			},
 			"remove": func(t *rapid.T) {
 				uid := imageKey(names.Draw(t, "name")).UID
-				x.Remove(uid)
+				q.Remove(uid)
 				delete(n.images, uid)
 			},
 			"cap priorities": func(t *rapid.T) {
 				n.maxPriority = rapid.Int32Range(0, 3).Draw(t, "most")
-				x.SetMaxPriority(n.maxPriority)
+				q.SetMaxPriority(n.maxPriority)
 			},
-			"time goes by": func(t *rapid.T) {
+			"time passes": func(t *rapid.T) {
 				clock = clock.Add(time.Duration(rapid.IntRange(0, 12).Draw(t, "seconds")) * time.Second)
 			},
 			"": func(t *rapid.T) {
 				order := n.sortedImages()
 				for i, wantItem := range order {
-					place, waits := x.Position(wantItem.Image.UID)
+					place, waits := q.Position(wantItem.Image.UID)
 					require.True(t, waits)
 					require.EqualValues(t, i, place)
 				}
@@ -315,21 +315,21 @@ func TestQueueMatchesNaiveQueue(t *testing.T) {
 						wantReady = append(wantReady, n.images[uid].Image)
 					}
 				}
-				require.ElementsMatch(t, wantReady, x.ListKeys(ledger.Admissible))
-				require.Len(t, x.ListKeys(), len(n.images))
+				require.ElementsMatch(t, wantReady, q.ListKeys(ledger.Admissible))
+				require.Len(t, q.ListKeys(), len(n.images))
 				for most := range 4 {
 					wantHead, wantWait := n.peekHead(most, clock)
-					got, wait := x.PeekHead(most, clock, nil)
+					got, wait := q.PeekHead(most, clock, nil)
 					require.Equal(t, wantHead, got)
 					require.Equal(t, wantWait, wait)
 				}
-				stats := x.Stats()
+				stats := q.Stats()
 				require.Equal(t, len(n.images), stats.Admissible+stats.Pending+stats.Skipped)
 				for uid, wantItem := range n.images {
-					got, there := x.Get(uid)
+					got, there := q.Get(uid)
 					require.True(t, there)
 					require.Equal(t, wantItem, got)
-					_, waits := x.Position(uid)
+					_, waits := q.Position(uid)
 					require.Equal(t, wantItem.State != ledger.Skipped, waits)
 				}
 			},
@@ -337,21 +337,20 @@ func TestQueueMatchesNaiveQueue(t *testing.T) {
 	})
 }
 
-// TestQueueReportsEveryHeadChange: an admission is tried only when Set or
-// Remove say so.
+// TestQueueReportsEveryHeadChange: admissions rely on the reports of Set and Remove.
 func TestQueueReportsEveryHeadChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x := ledger.NewQueue()
+		q := ledger.NewQueue()
 		for range rapid.IntRange(1, 40).Draw(t, "changes") {
-			beforeIt, _ := x.PeekHead(3, now, nil)
+			beforeIt, _ := q.PeekHead(3, now, nil)
 			i := queuedImage(rapid.StringMatching(`[a-f]`).Draw(t, "name"), rapid.Int64Range(0, 5).Draw(t, "sequence"), ledger.QueueState(rapid.IntRange(0, 3).Draw(t, "standing")))
 			told := false
 			if rapid.Bool().Draw(t, "remove") {
-				told = x.Remove(i.Image.UID).HeadChanged
+				told = q.Remove(i.Image.UID).HeadChanged
 			} else {
-				told = x.Set(i).HeadChanged
+				told = q.Set(i).HeadChanged
 			}
-			after, _ := x.PeekHead(3, now, nil)
+			after, _ := q.PeekHead(3, now, nil)
 			if !told {
 				require.Equal(t, beforeIt, after)
 			}
@@ -360,28 +359,28 @@ func TestQueueReportsEveryHeadChange(t *testing.T) {
 }
 
 func TestQueueIsSafeForConcurrentUse(t *testing.T) {
-	x := ledger.NewQueue()
+	q := ledger.NewQueue()
 	var all sync.WaitGroup
 	for w := range 4 {
 		all.Go(func() {
 			for i := range 200 {
 				it := queuedImage(fmt.Sprintf("%d-%d", w, i%20), int64(i), ledger.QueueState(i%4))
-				it.Key = x.NewKeyAtEnd(secondsAfterNow(i))
-				x.Set(it)
-				x.PeekHead(3, now, nil)
-				x.Position(it.Image.UID)
-				x.ListKeys(ledger.Skipped)
-				x.Stats()
-				x.SetMaxPriority(int32(i % 3))
-				x.Remove(imageKey(fmt.Sprintf("%d-%d", w, i%7)).UID)
+				it.Key = q.NewKeyAtEnd(secondsAfterNow(i))
+				q.Set(it)
+				q.PeekHead(3, now, nil)
+				q.Position(it.Image.UID)
+				q.ListKeys(ledger.Skipped)
+				q.Stats()
+				q.SetMaxPriority(int32(i % 3))
+				q.Remove(imageKey(fmt.Sprintf("%d-%d", w, i%7)).UID)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// BenchmarkQueue is an image's way through a queue of a steady length: it comes
-// last, the head is read, its place is asked for, and the first goes.
+// BenchmarkQueue adds an image to a queue of constant length, reads the head and its
+// position, and removes the first.
 func BenchmarkQueue(b *testing.B) {
 	for _, length := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(length), func(b *testing.B) {
@@ -389,11 +388,11 @@ func BenchmarkQueue(b *testing.B) {
 			for i := range names {
 				names[i] = queuedImage(fmt.Sprintf("image-%d", i), 0, ledger.Admissible)
 			}
-			x := ledger.NewQueue()
+			q := ledger.NewQueue()
 			come := func(i int) types.UID {
 				it := names[i%len(names)]
-				it.Key = x.NewKeyAtEnd(secondsAfterNow(i))
-				x.Set(it)
+				it.Key = q.NewKeyAtEnd(secondsAfterNow(i))
+				q.Set(it)
 				return it.Image.UID
 			}
 			for i := range length {
@@ -402,9 +401,9 @@ func BenchmarkQueue(b *testing.B) {
 			b.ReportAllocs()
 			for i := length; b.Loop(); i++ {
 				last := come(i)
-				head, _ := x.PeekHead(4, now, nil)
-				x.Position(last)
-				x.Remove(head[0].Image.UID)
+				head, _ := q.PeekHead(4, now, nil)
+				q.Position(last)
+				q.Remove(head[0].Image.UID)
 			}
 		})
 	}

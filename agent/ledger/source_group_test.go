@@ -14,8 +14,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestDecidePassesOverFullSourceGroups: a candidate whose group of sources has no room is passed, and
-// nobody else.
+// TestDecidePassesOverFullSourceGroups: only candidates of a source group at its limit are
+// passed over.
 func TestDecidePassesOverFullSourceGroups(t *testing.T) {
 	from := func(host string, c ledger.Candidate) ledger.Candidate { c.Host = host; return c }
 	at := func(host string, s v1alpha1.Slot) v1alpha1.Slot { s.Host = host; return s }
@@ -25,21 +25,21 @@ func TestDecidePassesOverFullSourceGroups(t *testing.T) {
 		want []string
 	}{
 		"no limits": {ledger.View{Budget: 3, Candidates: []ledger.Candidate{from("a.x", newCandidate("i", 1)), from("a.y", newCandidate("j", 1))}}, []string{"i", "j"}},
-		"room for one": {ledger.View{Budget: 3, SourceGroupLimits: map[string]int32{"a": 1}, Candidates: []ledger.Candidate{
+		"a limit of one": {ledger.View{Budget: 3, SourceGroupLimits: map[string]int32{"a": 1}, Candidates: []ledger.Candidate{
 			from("a.x", newCandidate("i", 1)), from("a.y", newCandidate("j", 1)), from("b.x", newCandidate("k", 1)), newCandidate("l", 1),
 		}}, []string{"i", "k", "l"}},
-		"which one has that runs": {ledger.View{Budget: 3, SourceGroupLimits: map[string]int32{"a": 1}, Ledger: &v1alpha1.SyncLedgerStatus{Slots: slotList(at("a.z", newSlot("r", 1)))}, Candidates: []ledger.Candidate{
+		"a running import counts": {ledger.View{Budget: 3, SourceGroupLimits: map[string]int32{"a": 1}, Ledger: &v1alpha1.SyncLedgerStatus{Slots: slotList(at("a.z", newSlot("r", 1)))}, Candidates: []ledger.Candidate{
 			from("a.x", newCandidate("i", 1)), newCandidate("l", 1),
 		}}, []string{"l"}},
-		"or runs in no slot": {ledger.View{Budget: 3, SourceGroupLimits: map[string]int32{"a": 1}, Unlisted: []ledger.UnlistedDataVolume{{Slot: at("a.z", newSlot("r", 1))}}, Candidates: []ledger.Candidate{
+		"an unlisted import counts": {ledger.View{Budget: 3, SourceGroupLimits: map[string]int32{"a": 1}, Unlisted: []ledger.UnlistedDataVolume{{Slot: at("a.z", newSlot("r", 1))}}, Candidates: []ledger.Candidate{
 			from("a.x", newCandidate("i", 1)), newCandidate("l", 1),
 		}}, []string{"l"}},
-		"or is listed again": {ledger.View{Budget: 3, SourceGroupLimits: map[string]int32{"a": 1}, Unlisted: []ledger.UnlistedDataVolume{{Slot: at("a.z", newSlot("r", 1)), Adoptable: true}}, Candidates: []ledger.Candidate{
+		"an adopted import counts": {ledger.View{Budget: 3, SourceGroupLimits: map[string]int32{"a": 1}, Unlisted: []ledger.UnlistedDataVolume{{Slot: at("a.z", newSlot("r", 1)), Adoptable: true}}, Candidates: []ledger.Candidate{
 			from("a.x", newCandidate("i", 1)), newCandidate("l", 1),
 		}}, []string{"l"}},
-		"what is freed makes room": {ledger.View{Budget: 1, SourceGroupLimits: map[string]int32{"a": 1}, Ledger: &v1alpha1.SyncLedgerStatus{Slots: slotList(done)},
+		"a freed slot does not count": {ledger.View{Budget: 1, SourceGroupLimits: map[string]int32{"a": 1}, Ledger: &v1alpha1.SyncLedgerStatus{Slots: slotList(done)},
 			Facts: map[string]ledger.SlotFacts{ledger.DataVolumeKey(done): clearedFacts}, Candidates: []ledger.Candidate{from("a.x", newCandidate("i", 1))}}, []string{"i"}},
-		"room, and no slot": {ledger.View{Budget: 1, SourceGroupLimits: map[string]int32{"a": 2}, Candidates: []ledger.Candidate{from("a.x", newCandidate("i", 1)), from("a.y", newCandidate("j", 1))}}, []string{"i"}},
+		"below the limit, without a free slot": {ledger.View{Budget: 1, SourceGroupLimits: map[string]int32{"a": 2}, Candidates: []ledger.Candidate{from("a.x", newCandidate("i", 1)), from("a.y", newCandidate("j", 1))}}, []string{"i"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.view.SourceGroupOf = groupByHostPrefix
@@ -48,7 +48,7 @@ func TestDecidePassesOverFullSourceGroups(t *testing.T) {
 				got = append(got, s.Image.Name)
 				for _, c := range tt.view.Candidates {
 					if c.Image.Name == s.Image.Name {
-						assert.Equal(t, c.Host, s.Host, "it is counted by it")
+						assert.Equal(t, c.Host, s.Host, "the host of the candidate")
 					}
 				}
 			}
@@ -61,7 +61,7 @@ func groupedImage(name string, sequence int64, group string) ledger.QueuedImage 
 	return modified(queuedImage(name, sequence, ledger.Admissible), func(i *ledger.QueuedImage) { i.Host = group + ".example.com" })
 }
 
-// groupByHostPrefix has hosts belong to the group that they begin with, but for z.
+// groupByHostPrefix maps a host to the group that it begins with; z to none.
 func groupByHostPrefix(host string) string {
 	group, _, _ := strings.Cut(host, ".")
 	return strings.TrimPrefix(group, "z")
@@ -73,17 +73,17 @@ func TestQueuePassesOverFullSourceGroups(t *testing.T) {
 		n    int
 		want []string
 	}{
-		"no limits":                {nil, 5, []string{"a1", "a2", "b1", "z1", "a3"}},
-		"one of a group":           {map[string]int{"a": 1}, 5, []string{"a1", "b1", "z1"}},
-		"none":                     {map[string]int{"a": 0, "b": 0}, 5, []string{"z1"}},
-		"what is passed is beside": {map[string]int{"a": 1}, 2, []string{"a1", "b1"}},
-		"another group's":          {map[string]int{"c": 0}, 2, []string{"a1", "a2"}},
+		"no limits":                       {nil, 5, []string{"a1", "a2", "b1", "z1", "a3"}},
+		"a limit of one":                  {map[string]int{"a": 1}, 5, []string{"a1", "b1", "z1"}},
+		"limits of zero":                  {map[string]int{"a": 0, "b": 0}, 5, []string{"z1"}},
+		"passed over images do not count": {map[string]int{"a": 1}, 2, []string{"a1", "b1"}},
+		"the limit of another group":      {map[string]int{"c": 0}, 2, []string{"a1", "a2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := queueOf(groupedImage("a1", 1, "a"), groupedImage("a2", 2, "a"), groupedImage("b1", 3, "b"), groupedImage("z1", 4, "z"))
-			x.SetSourceGroups(groupByHostPrefix)
-			x.Set(groupedImage("a3", 5, "a"))
-			head, _ := x.PeekHead(tt.n, now, tt.most)
+			q := queueOf(groupedImage("a1", 1, "a"), groupedImage("a2", 2, "a"), groupedImage("b1", 3, "b"), groupedImage("z1", 4, "z"))
+			q.SetSourceGroups(groupByHostPrefix)
+			q.Set(groupedImage("a3", 5, "a"))
+			head, _ := q.PeekHead(tt.n, now, tt.most)
 			var got []string
 			for _, i := range head {
 				got = append(got, i.Image.Name)
@@ -93,51 +93,52 @@ func TestQueuePassesOverFullSourceGroups(t *testing.T) {
 	}
 }
 
-// TestPendingImageOfFullGroupBlocksNobody: who cannot go holds up nobody.
+// TestPendingImageOfFullGroupBlocksNobody: an image that cannot be admitted does not block
+// others.
 func TestPendingImageOfFullGroupBlocksNobody(t *testing.T) {
-	x := queueOf(modified(groupedImage("a1", 1, "a"), func(i *ledger.QueuedImage) { i.State = ledger.Pending }), groupedImage("b1", 2, "b"))
-	x.SetSourceGroups(groupByHostPrefix)
-	head, wait := x.PeekHead(5, now, map[string]int{"a": 0})
+	q := queueOf(modified(groupedImage("a1", 1, "a"), func(i *ledger.QueuedImage) { i.State = ledger.Pending }), groupedImage("b1", 2, "b"))
+	q.SetSourceGroups(groupByHostPrefix)
+	head, wait := q.PeekHead(5, now, map[string]int{"a": 0})
 	assert.Len(t, head, 1)
 	assert.Zero(t, wait)
 }
 
 func TestQueueListAdmissible(t *testing.T) {
-	x := queueOf(queuedImage("a", 1, ledger.Admissible), queuedImage("b", 2, ledger.Pending), queuedImage("c", 3, ledger.Skipped), queuedImage("d", 4, ledger.Admissible), queuedImage("e", 5, ledger.Admissible))
+	q := queueOf(queuedImage("a", 1, ledger.Admissible), queuedImage("b", 2, ledger.Pending), queuedImage("c", 3, ledger.Skipped), queuedImage("d", 4, ledger.Admissible), queuedImage("e", 5, ledger.Admissible))
 	var got []string
-	for _, i := range x.ListAdmissible(2, map[types.UID]bool{imageKey("a").UID: true}) {
+	for _, i := range q.ListAdmissible(2, map[types.UID]bool{imageKey("a").UID: true}) {
 		got = append(got, i.Image.Name)
 	}
 	assert.Equal(t, []string{"d", "e"}, got)
-	assert.Empty(t, x.ListAdmissible(0, nil))
-	assert.Empty(t, x.ListAdmissible(-1, nil))
+	assert.Empty(t, q.ListAdmissible(0, nil))
+	assert.Empty(t, q.ListAdmissible(-1, nil))
 }
 
 func TestQueueReportsChangedWithheldReasons(t *testing.T) {
 	fleet, source := v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource
-	x := queueOf(queuedImage("a", 1, ledger.Admissible), queuedImage("b", 2, ledger.Admissible))
+	q := queueOf(queuedImage("a", 1, ledger.Admissible), queuedImage("b", 2, ledger.Admissible))
 	a, b, gone := imageKey("a"), imageKey("b"), imageKey("gone")
-	assert.ElementsMatch(t, []v1alpha1.ImageKey{a, b}, x.SetWithheldReasons(map[types.UID]v1alpha1.Reason{a.UID: fleet, b.UID: source, gone.UID: fleet}))
-	assert.Equal(t, source, x.WithheldReason(b.UID))
-	assert.Empty(t, x.SetWithheldReasons(map[types.UID]v1alpha1.Reason{a.UID: fleet, b.UID: source}), "nothing new")
-	assert.Equal(t, []v1alpha1.ImageKey{b}, x.SetWithheldReasons(map[types.UID]v1alpha1.Reason{a.UID: fleet, b.UID: fleet}))
-	assert.ElementsMatch(t, []v1alpha1.ImageKey{a, b}, x.SetWithheldReasons(nil))
-	assert.Empty(t, x.WithheldReason(a.UID))
+	assert.ElementsMatch(t, []v1alpha1.ImageKey{a, b}, q.SetWithheldReasons(map[types.UID]v1alpha1.Reason{a.UID: fleet, b.UID: source, gone.UID: fleet}))
+	assert.Equal(t, source, q.WithheldReason(b.UID))
+	assert.Empty(t, q.SetWithheldReasons(map[types.UID]v1alpha1.Reason{a.UID: fleet, b.UID: source}), "no change")
+	assert.Equal(t, []v1alpha1.ImageKey{b}, q.SetWithheldReasons(map[types.UID]v1alpha1.Reason{a.UID: fleet, b.UID: fleet}))
+	assert.ElementsMatch(t, []v1alpha1.ImageKey{a, b}, q.SetWithheldReasons(nil))
+	assert.Empty(t, q.WithheldReason(a.UID))
 }
 
-// TestQueueWithSourceGroupsIsFirstInFirstOut: with groups, those of one group, and those of
-// none, go in the order in which they go without; none is passed that has room.
+// TestQueueWithSourceGroupsIsFirstInFirstOut: the images of a group, and those of none, keep
+// their order; only images of a group at its limit are passed over.
 func TestQueueWithSourceGroupsIsFirstInFirstOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x := ledger.NewQueue()
-		x.SetSourceGroups(groupByHostPrefix)
+		q := ledger.NewQueue()
+		q.SetSourceGroups(groupByHostPrefix)
 		for i := range rapid.IntRange(0, 12).Draw(t, "items") {
-			x.Set(groupedImage(fmt.Sprint("i", i), rapid.Int64Range(1, 20).Draw(t, "sequence"), rapid.SampledFrom([]string{"a", "b", "z"}).Draw(t, "group")))
+			q.Set(groupedImage(fmt.Sprint("i", i), rapid.Int64Range(1, 20).Draw(t, "sequence"), rapid.SampledFrom([]string{"a", "b", "z"}).Draw(t, "group")))
 		}
 		most := map[string]int{"a": rapid.IntRange(0, 3).Draw(t, "a"), "b": rapid.IntRange(0, 3).Draw(t, "b")}
 		n := rapid.IntRange(0, 12).Draw(t, "n")
-		all, _ := x.PeekHead(12, now, nil)
-		got, _ := x.PeekHead(n, now, most)
+		all, _ := q.PeekHead(12, now, nil)
+		got, _ := q.PeekHead(n, now, most)
 		var want []ledger.QueuedImage
 		taken := map[string]int{}
 		for _, i := range all {

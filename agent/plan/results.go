@@ -12,14 +12,13 @@ import (
 // Key names a planned image.
 type Key struct{ Namespace, Name string }
 
-// KeyForImage a planned image.
+// KeyForImage returns the key of a planned image.
 func KeyForImage(p *v1alpha1.PlannedImage) Key { return Key{p.Namespace, p.Name} }
 
-// KeyForPrune names an image that is to be pruned.
+// KeyForPrune returns the key of the image that a prune names.
 func KeyForPrune(p *v1alpha1.PlannedPrune) Key { return Key{p.Namespace, p.Name} }
 
-// Results are what became of the images that the plan names. They are safe to be
-// used by several at a time.
+// Results are the results of the plan's images. They are safe for concurrent use.
 type Results struct {
 	mu        sync.Mutex
 	known     bool
@@ -28,62 +27,62 @@ type Results struct {
 	listeners []func()
 }
 
-// OnChange has something done after every change, in the goroutine that made it:
-// it must not block. Call it before the first Set.
-func (r *Results) OnChange(do func()) {
+// OnChange adds a function to be called after every change, in the goroutine that made it.
+// It must not block. OnChange has to be called before the first change.
+func (r *Results) OnChange(listener func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.listeners = append(r.listeners, do)
+	r.listeners = append(r.listeners, listener)
 }
 
-// SetItems replaces all results.
+// Known is true once the plan has been read, or found to be missing. Before that, no
+// results mean nothing.
+func (r *Results) Known() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known
+}
+
+// SetItems replaces the results of the plan's images.
 func (r *Results) SetItems(items map[Key]v1alpha1.PlanItemReport) {
 	r.mu.Lock()
-	same := r.known && maps.Equal(r.items, items)
+	unchanged := r.known && maps.Equal(r.items, items)
 	r.known, r.items = true, maps.Clone(items)
-	r.unlockAndNotify(same)
+	r.unlockAndNotify(!unchanged)
 }
 
-// Items returns all results.
+// Items returns the results of the plan's images.
 func (r *Results) Items() map[Key]v1alpha1.PlanItemReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.items)
 }
 
-// SetPrunes replaces all that is told of prunes whose image is not there any more:
-// of one that is, its own status tells. Before Set, so that who knows the results
-// knows these.
-func (r *Results) SetPrunes(gone map[Key]v1alpha1.ReportedPrune) {
+// SetPrunes replaces the results of the prunes whose image is gone. (The result of any other
+// prune is in its image's status.) It has to be called before SetItems, which makes the
+// results known.
+func (r *Results) SetPrunes(prunes map[Key]v1alpha1.ReportedPrune) {
 	r.mu.Lock()
-	same := maps.EqualFunc(r.prunes, gone, func(a, b v1alpha1.ReportedPrune) bool { return equality.Semantic.DeepEqual(a, b) })
-	r.prunes = maps.Clone(gone)
-	r.unlockAndNotify(same)
+	unchanged := maps.EqualFunc(r.prunes, prunes, func(a, b v1alpha1.ReportedPrune) bool { return equality.Semantic.DeepEqual(a, b) })
+	r.prunes = maps.Clone(prunes)
+	r.unlockAndNotify(!unchanged)
 }
 
-// Prunes returns all that is told of prunes whose image is not there any more.
+// Prunes returns the results of the prunes whose image is gone.
 func (r *Results) Prunes() map[Key]v1alpha1.ReportedPrune {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.prunes)
 }
 
-// unlockAndNotify ends a change: it unlocks.
-func (r *Results) unlockAndNotify(same bool) {
-	do := r.listeners
+// unlockAndNotify unlocks, then calls the listeners if there was a change.
+func (r *Results) unlockAndNotify(changed bool) {
+	listeners := r.listeners
 	r.mu.Unlock()
-	if same {
+	if !changed {
 		return
 	}
-	for i := range do {
-		do[i]()
+	for _, notify := range listeners {
+		notify()
 	}
-}
-
-// Known tells that the plan, or that there is none, has been looked at: before,
-// that there are no results says nothing.
-func (r *Results) Known() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.known
 }

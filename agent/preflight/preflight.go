@@ -49,17 +49,19 @@ type probeResult struct {
 }
 
 // New returns a Prober without results.
-func New() *Prober {
-	dialer := &net.Dialer{Timeout: probeTimeout, Control: refuseLinkLocal}
+func New() *Prober { return newProber(probeTimeout) }
+
+func newProber(timeout time.Duration) *Prober {
+	dialer := &net.Dialer{Timeout: timeout, Control: refuseLinkLocal}
 	return &Prober{
 		semaphore: make(chan struct{}, maxConcurrentProbes),
 		results:   map[types.UID]probeResult{},
 		client: &http.Client{
-			Timeout: probeTimeout,
+			Timeout: timeout,
 			Transport: &http.Transport{
 				Proxy:               http.ProxyFromEnvironment,
 				DialContext:         dialer.DialContext,
-				TLSHandshakeTimeout: probeTimeout,
+				TLSHandshakeTimeout: timeout,
 				MaxIdleConnsPerHost: 2,
 				IdleConnTimeout:     30 * time.Second,
 			},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -68,7 +69,11 @@ func TestProbeResults(t *testing.T) {
 	} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			got := probeAndWait(t, preflight.New(), "uid", s.URL+"/"+path)
+			p := preflight.New()
+			if path == "silent" {
+				p = preflight.NewWithTimeout(50 * time.Millisecond)
+			}
+			got := probeAndWait(t, p, "uid", s.URL+"/"+path)
 			assert.True(t, got.Known, "any answer ends the wait")
 			assert.Equal(t, want.size, got.Size)
 			if want.refused == "" {

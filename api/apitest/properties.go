@@ -17,11 +17,22 @@ func RunPropertyTests(m *testing.M) {
 // that does more.
 func ExtendPropertyChecks() {
 	flag.Parse()
-	if os.Getenv("OT_FLEET_LONG") != "" {
+	if IsLong() {
 		for name, value := range map[string]string{"rapid.checks": "5000", "rapid.steps": "100"} {
 			if err := flag.Set(name, value); err != nil {
 				panic(err)
 			}
 		}
+	}
+}
+
+// IsLong reports whether OT_FLEET_LONG is set.
+func IsLong() bool { return os.Getenv("OT_FLEET_LONG") != "" }
+
+// SkipUnlessLong skips a test unless OT_FLEET_LONG is set.
+func SkipUnlessLong(t *testing.T) {
+	t.Helper()
+	if !IsLong() {
+		t.Skip("set OT_FLEET_LONG=1")
 	}
 }

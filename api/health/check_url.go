@@ -34,30 +34,30 @@ const (
 func CheckURL(ctx context.Context, url, tokenFile string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return fmt.Errorf("asking for %s: %w", url, err)
+		return fmt.Errorf("requesting %s: %w", url, err)
 	}
 	token, err := os.ReadFile(tokenFile)
 	switch {
 	case err == nil:
 		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("reading the token to ask for %s with: %w", url, err)
+		return fmt.Errorf("reading the token for %s: %w", url, err)
 	}
 	client := &http.Client{
 		Timeout:   checkTimeout,
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, //nolint:gosec // see above
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, //nolint:gosec // see the comment of CheckURL
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("asking for %s: %w", url, err)
+		return fmt.Errorf("requesting %s: %w", url, err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxShownBytes))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxShownBytes))
 	if err != nil {
-		return fmt.Errorf("reading what %s answers: %w", url, err)
+		return fmt.Errorf("reading the response of %s: %w", url, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answered %s: %s", url, response.Status, strings.TrimSpace(string(answer)))
+		return fmt.Errorf("%s answered %s: %s", url, response.Status, strings.TrimSpace(string(body)))
 	}
 	return nil
 }

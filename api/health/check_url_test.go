@@ -32,7 +32,7 @@ func TestCheckURL(t *testing.T) {
 		"no token":      {url: serves.URL},
 		"refused":       {url: serves.URL, token: "refused", wantAsked: "Bearer refused", wantErr: "403 Forbidden: who is that"},
 		"nobody there":  {url: "http://127.0.0.1:1", wantErr: "refused"},
-		"not a URL":     {url: "://", wantErr: "asking for ://"},
+		"not a URL":     {url: "://", wantErr: "requesting ://"},
 		"not by HTTP":   {url: "ftp://127.0.0.1", wantErr: "unsupported protocol"},
 		"no such page":  {url: "http://127.0.0.1:1/none", wantErr: "/none"},
 		"another token": {url: serves.URL, token: "other", wantAsked: "Bearer other"},

@@ -28,25 +28,25 @@ const (
 
 // MissingPermissions returns which of these permissions the account of cfg lacks.
 func MissingPermissions(ctx context.Context, cfg *rest.Config, needed []Permission) ([]Permission, error) {
-	fast := rest.CopyConfig(cfg)
-	fast.QPS, fast.Timeout = -1, reviewTimeout
-	asking, err := authorizationclient.NewForConfig(fast)
+	unthrottled := rest.CopyConfig(cfg)
+	unthrottled.QPS, unthrottled.Timeout = -1, reviewTimeout
+	reviews, err := authorizationclient.NewForConfig(unthrottled)
 	if err != nil {
-		return nil, fmt.Errorf("asking which rights there are: %w", err)
+		return nil, fmt.Errorf("making a client for access reviews: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(maxParallelReviews)
-	lacks := make([]bool, len(needed))
-	for i, right := range needed {
+	denied := make([]bool, len(needed))
+	for i, permission := range needed {
 		group.Go(func() error {
-			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: right.resourceAttributes()}}
-			answer, err := asking.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: permission.resourceAttributes()}}
+			result, err := reviews.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 			if err != nil {
-				return fmt.Errorf("asking for the right to %s %s: %w", right.Verb, right.describeResource(), err)
+				return fmt.Errorf("reviewing the permission to %s %s: %w", permission.Verb, permission.describeResource(), err)
 			}
-			lacks[i] = !answer.Status.Allowed
+			denied[i] = !result.Status.Allowed
 			return nil
 		})
 	}
@@ -54,9 +54,9 @@ func MissingPermissions(ctx context.Context, cfg *rest.Config, needed []Permissi
 		return nil, err
 	}
 	var missing []Permission
-	for i, right := range needed {
-		if lacks[i] {
-			missing = append(missing, right)
+	for i, permission := range needed {
+		if denied[i] {
+			missing = append(missing, permission)
 		}
 	}
 	return missing, nil
@@ -69,12 +69,12 @@ func WaitForPermissions(ctx context.Context, cfg *rest.Config, needed []Permissi
 	return waitForPermissions(ctx, cfg, needed, program, permissionWaitTimeout)
 }
 
-func waitForPermissions(ctx context.Context, cfg *rest.Config, needed []Permission, program string, patience time.Duration) error {
+func waitForPermissions(ctx context.Context, cfg *rest.Config, needed []Permission, program string, timeout time.Duration) error {
 	var missing []Permission
-	err := wait.PollUntilContextTimeout(ctx, permissionPollInterval, patience, true, func(context.Context) (_ bool, err error) {
-		// Not in the time that is left: the answer to the last question would be that there is none.
+	err := wait.PollUntilContextTimeout(ctx, permissionPollInterval, timeout, true, func(context.Context) (_ bool, err error) {
+		// ctx, not the poll's context: the last review may take longer than the rest of timeout.
 		if missing, err = MissingPermissions(ctx, cfg, needed); err != nil {
-			log.FromContext(ctx).Error(err, "Not knowing whether all rights are there")
+			log.FromContext(ctx).Error(err, "Failed to review permissions; starting without")
 			return true, nil
 		}
 		return len(missing) == 0, nil

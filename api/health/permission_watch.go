@@ -66,26 +66,26 @@ func (w *PermissionWatch) NeedLeaderElection() bool { return false }
 
 // Start reviews permissions until ctx ends.
 func (w *PermissionWatch) Start(ctx context.Context) error {
-	var again <-chan time.Time
+	var recheck <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-w.refused:
-		case <-again:
+		case <-recheck:
 		}
-		again = nil
+		recheck = nil
 		missing, err := MissingPermissions(ctx, w.Config, w.Required)
 		if err != nil {
-			log.FromContext(ctx).Error(err, "Not knowing whether all rights are there")
+			log.FromContext(ctx).Error(err, "Failed to review permissions; retrying")
 		} else {
 			w.setMessage(ctx, FormatMissing(missing, w.Program))
 		}
 		if err != nil || len(missing) > 0 {
-			again = time.After(permissionRecheckDelay)
+			recheck = time.After(permissionRecheckDelay)
 			continue
 		}
-		// What admission refuses, it may go on refusing.
+		// Admission may refuse many requests in a row; do not review after each.
 		select {
 		case <-ctx.Done():
 			return nil
@@ -94,15 +94,15 @@ func (w *PermissionWatch) Start(ctx context.Context) error {
 	}
 }
 
-func (w *PermissionWatch) setMessage(ctx context.Context, text string) {
-	before := w.message.Swap(&text)
-	if ptr.Deref(before, "") == text {
+func (w *PermissionWatch) setMessage(ctx context.Context, message string) {
+	before := w.message.Swap(&message)
+	if ptr.Deref(before, "") == message {
 		return
 	}
-	if text != "" {
-		log.FromContext(ctx).Error(errors.New(text), "The API server refuses what this program has to do")
+	if message != "" {
+		log.FromContext(ctx).Error(errors.New(message), "Permissions are missing")
 	} else {
-		log.FromContext(ctx).Info("All rights are there again")
+		log.FromContext(ctx).Info("All permissions are granted again")
 	}
 	w.OnChange()
 }
@@ -113,8 +113,8 @@ func (w *PermissionWatch) MissingMessage() string { return ptr.Deref(w.message.L
 
 // Check implements healthz.Checker.
 func (w *PermissionWatch) Check(*http.Request) error {
-	if text := w.MissingMessage(); text != "" {
-		return errors.New(text)
+	if message := w.MissingMessage(); message != "" {
+		return errors.New(message)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func TestWaitForPermissions(t *testing.T) {
 	r.lacks.Store(1)
 	// The answer comes when the time is over that was to be waited.
 	r.delay.Store(int64(100 * time.Millisecond))
-	require.ErrorContains(t, waitForPermissions(t.Context(), r.restConfig(), requiredPermissions, "ot-agent", 20*time.Millisecond), "its account lacks rights: list a.g.io")
+	require.ErrorContains(t, waitForPermissions(t.Context(), r.restConfig(), requiredPermissions, "ot-agent", 20*time.Millisecond), "its account lacks permissions: list a.g.io")
 }
 
 // A right that is taken away is told of as soon as something is refused, and nothing is
@@ -84,5 +84,5 @@ func TestPermissionWatch(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		require.Fail(t, "nobody was told")
 	}
-	require.ErrorContains(t, w.Check(nil), "lacks rights: list a.g.io")
+	require.ErrorContains(t, w.Check(nil), "lacks permissions: list a.g.io")
 }

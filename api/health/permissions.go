@@ -29,11 +29,11 @@ func ParseRoles(roles []byte, namespaces map[string]string) ([]Permission, error
 		if err := decoder.Decode(&role); errors.Is(err, io.EOF) {
 			return all, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("reading which rights are needed: %w", err)
+			return nil, fmt.Errorf("reading the required permissions: %w", err)
 		}
-		namespace, is := namespaces[role.Namespace]
-		if !is && role.Namespace != "" {
-			return nil, fmt.Errorf("reading which rights are needed: nothing is known of namespace %s", role.Namespace)
+		namespace, ok := namespaces[role.Namespace]
+		if !ok && role.Namespace != "" {
+			return nil, fmt.Errorf("reading the required permissions: unknown namespace %s", role.Namespace)
 		}
 		for _, rule := range role.Rules {
 			all = append(all, permissionsOfRule(namespace, rule)...)
@@ -48,10 +48,10 @@ func permissionsOfRule(namespace string, rule rbacv1.PolicyRule) (all []Permissi
 	}
 	for _, group := range rule.APIGroups {
 		for _, resource := range rule.Resources {
-			resource, sub, _ := strings.Cut(resource, "/")
+			resource, subresource, _ := strings.Cut(resource, "/")
 			for _, name := range names {
 				for _, verb := range rule.Verbs {
-					all = append(all, Permission{Namespace: namespace, Group: group, Resource: resource, Subresource: sub, Name: name, Verb: verb})
+					all = append(all, Permission{Namespace: namespace, Group: group, Resource: resource, Subresource: subresource, Name: name, Verb: verb})
 				}
 			}
 		}
@@ -59,26 +59,26 @@ func permissionsOfRule(namespace string, rule rbacv1.PolicyRule) (all []Permissi
 	return all
 }
 
-func (r Permission) resourceAttributes() *authorizationv1.ResourceAttributes {
+func (p Permission) resourceAttributes() *authorizationv1.ResourceAttributes {
 	return &authorizationv1.ResourceAttributes{
-		Namespace: r.Namespace, Verb: r.Verb, Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,
+		Namespace: p.Namespace, Verb: p.Verb, Group: p.Group, Resource: p.Resource, Subresource: p.Subresource, Name: p.Name,
 	}
 }
 
 // describeResource returns the resource of a permission for people.
-func (r Permission) describeResource() string {
-	text := r.Resource
-	if r.Group != "" {
-		text += "." + r.Group
+func (p Permission) describeResource() string {
+	text := p.Resource
+	if p.Group != "" {
+		text += "." + p.Group
 	}
-	if r.Subresource != "" {
-		text += "/" + r.Subresource
+	if p.Subresource != "" {
+		text += "/" + p.Subresource
 	}
-	if r.Name != "" {
-		text += " " + r.Name
+	if p.Name != "" {
+		text += " " + p.Name
 	}
-	if r.Namespace != "" {
-		text += " in namespace " + r.Namespace
+	if p.Namespace != "" {
+		text += " in namespace " + p.Namespace
 	}
 	return text
 }
@@ -92,25 +92,25 @@ func FormatMissing(missing []Permission, program string) string {
 		return ""
 	}
 	verbs := map[string][]string{}
-	var objects []string
-	for _, right := range missing {
-		object := right.describeResource()
-		if verbs[object] == nil {
-			objects = append(objects, object)
+	var resources []string
+	for _, permission := range missing {
+		resource := permission.describeResource()
+		if verbs[resource] == nil {
+			resources = append(resources, resource)
 		}
-		if !slices.Contains(verbs[object], right.Verb) {
-			verbs[object] = append(verbs[object], right.Verb)
+		if !slices.Contains(verbs[resource], permission.Verb) {
+			verbs[resource] = append(verbs[resource], permission.Verb)
 		}
 	}
 	more := ""
-	if len(objects) > maxNamedResources {
-		more = fmt.Sprintf("; and of %d more", len(objects)-maxNamedResources)
-		objects = objects[:maxNamedResources]
+	if len(resources) > maxNamedResources {
+		more = fmt.Sprintf("; and for %d more resources", len(resources)-maxNamedResources)
+		resources = resources[:maxNamedResources]
 	}
-	var lacks []string
-	for _, object := range objects {
-		lacks = append(lacks, strings.Join(verbs[object], ", ")+" "+object)
+	var lines []string
+	for _, resource := range resources {
+		lines = append(lines, strings.Join(verbs[resource], ", ")+" "+resource)
 	}
-	return fmt.Sprintf("its account lacks rights: %s%s. Roles of another version are bound, or were changed: `helm upgrade` %s with the chart of this version brings them (where Helm 4 names a conflict, with --force-conflicts)",
-		strings.Join(lacks, "; "), more, program)
+	return fmt.Sprintf("its account lacks permissions: %s%s. Its roles are of another version or were changed: run `helm upgrade` %s with the chart of this version (with --force-conflicts if Helm 4 reports a conflict)",
+		strings.Join(lines, "; "), more, program)
 }

@@ -36,9 +36,9 @@ func TestParseRoles(t *testing.T) {
 		{Namespace: "ot", Resource: "events", Verb: "patch"},
 	}, all)
 	_, err = ParseRoles([]byte(testRoles), nil)
-	require.ErrorContains(t, err, "nothing is known of namespace agent-namespace")
+	require.ErrorContains(t, err, "unknown namespace agent-namespace")
 	_, err = ParseRoles([]byte("rules: 1"), nil)
-	require.ErrorContains(t, err, "reading which rights are needed")
+	require.ErrorContains(t, err, "reading the required permissions")
 }
 
 // What the charts give is what is asked for.
@@ -61,10 +61,10 @@ func TestFormatMissing(t *testing.T) {
 		want    string
 	}{
 		"none":    {nil, ""},
-		"one":     {[]Permission{right("a", "list")}, "its account lacks rights: list a.g.io. Roles of another version are bound, or were changed: `helm upgrade` ot-agent with the chart of this version brings them (where Helm 4 names a conflict, with --force-conflicts)"},
+		"one":     {[]Permission{right("a", "list")}, "its account lacks permissions: list a.g.io. Its roles are of another version or were changed: run `helm upgrade` ot-agent with the chart of this version (with --force-conflicts if Helm 4 reports a conflict)"},
 		"several": {[]Permission{right("a", "list"), {Namespace: "ns", Resource: "secrets", Name: "x", Verb: "get"}, right("a", "watch")}, "list, watch a.g.io; get secrets x in namespace ns. "},
 		"a part":  {[]Permission{{Group: "g.io", Resource: "a", Subresource: "status", Verb: "update"}}, "update a.g.io/status. "},
-		"a lot":   {[]Permission{right("a", "get"), right("b", "get"), right("c", "get"), right("d", "get"), right("e", "get"), right("f", "get"), right("g", "get"), right("h", "get")}, "get f.g.io; and of 2 more. "},
+		"a lot":   {[]Permission{right("a", "get"), right("b", "get"), right("c", "get"), right("d", "get"), right("e", "get"), right("f", "get"), right("g", "get"), right("h", "get")}, "get f.g.io; and for 2 more resources. "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := FormatMissing(test.missing, "ot-agent")

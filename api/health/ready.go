@@ -34,8 +34,8 @@ type APIServerMonitor struct {
 func NewAPIServerMonitor() *APIServerMonitor { return &APIServerMonitor{now: time.Now} }
 
 // WrapTransport returns a transport that records the outcome of each request.
-func (c *APIServerMonitor) WrapTransport(next http.RoundTripper) http.RoundTripper {
-	return monitoredTransport{next, c}
+func (m *APIServerMonitor) WrapTransport(next http.RoundTripper) http.RoundTripper {
+	return monitoredTransport{next, m}
 }
 
 type monitoredTransport struct {
@@ -51,7 +51,7 @@ func (t monitoredTransport) RoundTrip(request *http.Request) (*http.Response, er
 	case err != nil:
 		t.monitor.recordFailure(err)
 	case response.StatusCode == http.StatusBadGateway || response.StatusCode == http.StatusServiceUnavailable || response.StatusCode == http.StatusGatewayTimeout:
-		// A balancer's word for an API server that is not there.
+		// A load balancer answers for an API server that is down.
 		t.monitor.recordFailure(fmt.Errorf("%s %s: %s", request.Method, request.URL.Path, response.Status))
 	default:
 		t.monitor.recordAnswer()
@@ -62,29 +62,29 @@ func (t monitoredTransport) RoundTrip(request *http.Request) (*http.Response, er
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper.
 func (t monitoredTransport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
-func (c *APIServerMonitor) recordFailure(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.lastError = err; c.failingSince.IsZero() {
-		c.failingSince = c.now()
+func (m *APIServerMonitor) recordFailure(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lastError = err; m.failingSince.IsZero() {
+		m.failingSince = m.now()
 	}
 }
 
-func (c *APIServerMonitor) recordAnswer() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.failingSince, c.lastError = time.Time{}, nil
+func (m *APIServerMonitor) recordAnswer() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failingSince, m.lastError = time.Time{}, nil
 }
 
 // Check implements healthz.Checker.
-func (c *APIServerMonitor) Check(*http.Request) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.failingSince.IsZero() {
+func (m *APIServerMonitor) Check(*http.Request) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failingSince.IsZero() {
 		return nil
 	}
-	if away := c.now().Sub(c.failingSince); away > unreachableGrace {
-		return fmt.Errorf("the API server has not answered for %s: %w", away.Round(time.Second), c.lastError)
+	if failing := m.now().Sub(m.failingSince); failing > unreachableGrace {
+		return fmt.Errorf("the API server has not answered for %s: %w", failing.Round(time.Second), m.lastError)
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func CachesSynced(caches map[string]func(context.Context) bool) healthz.Checker 
 			done := wait(ctx)
 			cancel()
 			if !done {
-				return fmt.Errorf("the cache of %s has not been filled yet", name)
+				return fmt.Errorf("the cache of %s is not synced yet", name)
 			}
 		}
 		return nil
@@ -109,8 +109,8 @@ func CachesSynced(caches map[string]func(context.Context) bool) healthz.Checker 
 }
 
 // AddReadyChecks adds the API server, permission and cache checks to a manager.
-func AddReadyChecks(mgr ctrl.Manager, contact *APIServerMonitor, lacks *PermissionWatch, caches map[string]func(context.Context) bool) error {
-	for name, check := range map[string]healthz.Checker{"api-server": contact.Check, "rights": lacks.Check, "caches": CachesSynced(caches)} {
+func AddReadyChecks(mgr ctrl.Manager, apiServer *APIServerMonitor, permissions *PermissionWatch, caches map[string]func(context.Context) bool) error {
+	for name, check := range map[string]healthz.Checker{"api-server": apiServer.Check, "rights": permissions.Check, "caches": CachesSynced(caches)} {
 		if err := mgr.AddReadyzCheck(name, LogTransitions(mgr.GetLogger().WithName("readyz").WithName(name), check)); err != nil {
 			return err
 		}
@@ -127,10 +127,10 @@ func LogTransitions(log logr.Logger, check healthz.Checker) healthz.Checker {
 		err := check(request)
 		mu.Lock()
 		defer mu.Unlock()
-		if now := err != nil; now != failing {
-			failing = now
-			if now {
-				log.Info("Not ready", "because", err.Error())
+		if failed := err != nil; failed != failing {
+			failing = failed
+			if failed {
+				log.Info("Not ready", "error", err.Error())
 			} else {
 				log.Info("Ready again")
 			}

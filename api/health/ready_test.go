@@ -69,7 +69,7 @@ func TestUnsyncedCacheFailsCheck(t *testing.T) {
 	never := func(ctx context.Context) bool { <-ctx.Done(); return false }
 	request := httptest.NewRequest(http.MethodGet, "/readyz", nil)
 	require.NoError(t, CachesSynced(map[string]func(context.Context) bool{"images": full})(request))
-	require.EqualError(t, CachesSynced(map[string]func(context.Context) bool{"images": full, "machines": never})(request), "the cache of machines has not been filled yet")
+	require.EqualError(t, CachesSynced(map[string]func(context.Context) bool{"images": full, "machines": never})(request), "the cache of machines is not synced yet")
 }
 
 // A probe that fails for long is told of once, with its reason.

@@ -35,7 +35,7 @@ var Scheme = func() *runtime.Scheme {
 		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
-			panic(err) // two types of one kind: a fault of the build
+			panic(err) // two types are registered for one kind
 		}
 	}
 	return s
@@ -102,7 +102,7 @@ type Endpoint struct {
 // GetClient reads and writes live, and each of its requests is bounded.
 type Connection struct {
 	cluster.Cluster
-	end          Endpoint
+	endpoint     Endpoint
 	options      Options
 	transport    *http.Transport
 	accessErrors chan error
@@ -111,18 +111,18 @@ type Connection struct {
 }
 
 // New prepares a connection without sending a request.
-func New(end Endpoint, o Options) (*Connection, error) {
+func New(endpoint Endpoint, o Options) (*Connection, error) {
 	o.SetDefaults()
-	cfg := rest.CopyConfig(end.Config)
+	cfg := rest.CopyConfig(endpoint.Config)
 	cfg.Timeout = o.RequestTimeout
 	cfg.UserAgent = o.UserAgent
 	cfg.QPS, cfg.Burst = 50, 100
-	c := &Connection{end: end, options: o, accessErrors: make(chan error, 1), cacheEnded: make(chan error, 1)}
+	c := &Connection{endpoint: endpoint, options: o, accessErrors: make(chan error, 1), cacheEnded: make(chan error, 1)}
 	var err error
 	if c.transport, err = newTransport(cfg, o.RequestTimeout); err != nil {
 		return nil, err
 	}
-	wrapped, err := rest.HTTPWrappersForConfig(cfg, &tokenTransport{token: end.Token, next: c.transport})
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, &tokenTransport{token: endpoint.Token, next: c.transport})
 	if err != nil {
 		return nil, err
 	}
@@ -146,11 +146,10 @@ func New(end Endpoint, o Options) (*Connection, error) {
 func (c *Connection) newCache(watching *http.Client) cache.NewCacheFunc {
 	return func(cfg *rest.Config, options cache.Options) (cache.Cache, error) {
 		options.HTTPClient = watching
-		// Not DefaultNamespaces: of controller-runtime's informers for those (v0.24) each
-		// leaves a goroutine behind for ever when it ends before it has synced, as one does
-		// at each try to reach an end that does not answer. This asks for the namespace's
-		// path too.
-		options.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.namespace", c.end.Namespace)
+		// DefaultNamespaces would leak a goroutine for each informer that ends before it
+		// has synced (controller-runtime v0.24), at every attempt to reach a member that
+		// does not answer. The field selector also requests the namespace's path.
+		options.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.namespace", c.endpoint.Namespace)
 		options.DefaultTransform = cache.TransformStripManagedFields()
 		options.ReaderFailOnMissingInformer = true
 		options.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {
@@ -180,7 +179,7 @@ func (c *Connection) Close() { c.transport.CloseIdleConnections() }
 
 // Start returns when the watched kinds are synced. They stay watched until ctx ends.
 func (c *Connection) Start(ctx context.Context) error {
-	for _, kind := range c.end.Watched {
+	for _, kind := range c.endpoint.Watched {
 		informer, err := c.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watching %T: %w", kind, err)
@@ -189,7 +188,7 @@ func (c *Connection) Start(ctx context.Context) error {
 	}
 	go func() {
 		c.cacheEnded <- c.Cluster.Start(ctx)
-		// What was under way keeps its connection from being idle, and has ended then.
+		// Requests in progress keep their connection busy until their timeout.
 		time.AfterFunc(c.options.RequestTimeout, c.Close)
 	}()
 	return c.waitForSync(ctx)
@@ -208,7 +207,7 @@ func (c *Connection) waitForSync(ctx context.Context) error {
 	case ok := <-synced:
 		if !ok {
 			return fmt.Errorf("reading the mailbox in namespace %s: no answer within %s: %w",
-				c.end.Namespace, c.options.SyncTimeout, context.DeadlineExceeded)
+				c.endpoint.Namespace, c.options.SyncTimeout, context.DeadlineExceeded)
 		}
 	}
 	return nil
@@ -218,21 +217,21 @@ func (c *Connection) waitForSync(ctx context.Context) error {
 // deleted, and for those that already exist. do must not block or change the object.
 // Call it after Start.
 func (c *Connection) OnMailboxEvent(do func(o client.Object, deleted bool)) error {
-	tell := func(what any, deleted bool) {
-		if gone, is := what.(toolscache.DeletedFinalStateUnknown); is {
-			what = gone.Obj
+	notify := func(event any, deleted bool) {
+		if unknown, ok := event.(toolscache.DeletedFinalStateUnknown); ok {
+			event = unknown.Obj
 		}
-		if o, is := what.(client.Object); is {
+		if o, ok := event.(client.Object); ok {
 			do(o, deleted)
 		}
 	}
 	for _, informer := range c.informers {
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { tell(o, false) },
-			UpdateFunc: func(_, now any) { tell(now, false) },
-			DeleteFunc: func(o any) { tell(o, true) },
+			AddFunc:    func(o any) { notify(o, false) },
+			UpdateFunc: func(_, o any) { notify(o, false) },
+			DeleteFunc: func(o any) { notify(o, true) },
 		}); err != nil {
-			return fmt.Errorf("listening to what is watched: %w", err)
+			return fmt.Errorf("adding an event handler: %w", err)
 		}
 	}
 	return nil
@@ -240,17 +239,17 @@ func (c *Connection) OnMailboxEvent(do func(o client.Object, deleted bool)) erro
 
 // WaitUntilBroken probes the connection and returns the reason when it is broken, or
 // nil when ctx ends. trigger requests a probe at once.
-func (c *Connection) WaitUntilBroken(ctx context.Context, nudge <-chan struct{}) error {
-	var heard watchStaleness
+func (c *Connection) WaitUntilBroken(ctx context.Context, trigger <-chan struct{}) error {
+	var staleness watchStaleness
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-c.cacheEnded:
-			return errors.Join(errors.New("its cache has ended"), err)
+			return errors.Join(errors.New("the cache has stopped"), err)
 		case err := <-c.accessErrors:
 			return err
-		case <-nudge:
+		case <-trigger:
 		case <-time.After(wait.Jitter(c.options.ProbeInterval, 0.1)):
 		}
 		cached, err := c.cachedRootVersion(ctx)
@@ -259,13 +258,13 @@ func (c *Connection) WaitUntilBroken(ctx context.Context, nudge <-chan struct{})
 		}
 		live, err := c.Probe(ctx)
 		if err != nil {
-			// WaitForTrigger waits for d, a trigger, or the end of ctx.
-			WaitForTrigger(ctx, nudge, min(FirstRetryDelay, c.options.ProbeInterval))
+			// One lost answer is no outage.
+			WaitForTrigger(ctx, trigger, min(FirstRetryDelay, c.options.ProbeInterval))
 			if live, err = c.Probe(ctx); err != nil {
 				return err
 			}
 		}
-		if heard.isStale(cached, live, time.Now()) {
+		if staleness.isStale(cached, live, time.Now()) {
 			return ErrWatchStale
 		}
 	}
@@ -275,7 +274,7 @@ func (c *Connection) WaitUntilBroken(ctx context.Context, nudge <-chan struct{})
 func (c *Connection) Probe(ctx context.Context) (live string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.ProbeTimeout)
 	defer cancel()
-	// That it is not there is an answer too.
+	// Not found is a sign of life too.
 	root := &v1alpha1.ClusterReport{}
 	err = c.GetClient().Get(ctx, c.rootKey(), root)
 	switch {
@@ -290,7 +289,7 @@ func (c *Connection) Probe(ctx context.Context) (live string, err error) {
 // cachedRootVersion returns the resourceVersion of the report's root in the cache;
 // empty if there is none.
 func (c *Connection) cachedRootVersion(ctx context.Context) (string, error) {
-	root := c.end.Report.DeepCopyObject().(client.Object)
+	root := c.endpoint.Report.DeepCopyObject().(client.Object)
 	err := c.GetCache().Get(ctx, c.rootKey(), root)
 	if apierrors.IsNotFound(err) {
 		return "", nil
@@ -299,7 +298,7 @@ func (c *Connection) cachedRootVersion(ctx context.Context) (string, error) {
 }
 
 func (c *Connection) rootKey() client.ObjectKey {
-	return client.ObjectKey{Namespace: c.end.Namespace, Name: v1alpha1.MailboxName}
+	return client.ObjectKey{Namespace: c.endpoint.Namespace, Name: v1alpha1.MailboxName}
 }
 
 // FirstRetryDelay is the delay before the first retry; it doubles up to the probe
@@ -307,10 +306,10 @@ func (c *Connection) rootKey() client.ObjectKey {
 const FirstRetryDelay = time.Second
 
 // WaitForTrigger waits for d, a trigger, or the end of ctx.
-func WaitForTrigger(ctx context.Context, nudge <-chan struct{}, d time.Duration) {
+func WaitForTrigger(ctx context.Context, trigger <-chan struct{}, d time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-nudge:
+	case <-trigger:
 	case <-time.After(wait.Jitter(d, 0.1)):
 	}
 }

@@ -44,12 +44,13 @@ func ClassifyError(err error) (FailureKind, string) {
 	case apierrors.IsUnauthorized(err):
 		return UnauthorizedFailure, "its API server refuses the credential, which has expired or was revoked"
 	case apierrors.IsForbidden(err):
-		return ForbiddenFailure, "the credential is not allowed enough: " + forbiddenMessage(err)
+		return ForbiddenFailure, "the credential lacks a permission: " + forbiddenMessage(err)
 	case errors.As(err, &status):
 		return ServerFailure, fmt.Sprintf("its API server answers with code %d %s", status.Status().Code, status.Status().Reason)
 	}
 	return NetworkFailure, networkMessage(err)
 }
+
 func certificateMessage(err error) string {
 	var (
 		invalid  x509.CertificateInvalidError
@@ -60,7 +61,7 @@ func certificateMessage(err error) string {
 	)
 	switch {
 	case errors.As(err, &unknown):
-		return "the certificate of its API server is signed by an authority that the kubeconfig does not name"
+		return "the certificate of its API server is signed by an authority that is not in the kubeconfig"
 	case errors.As(err, &hostname):
 		return fmt.Sprintf("the certificate of its API server is not for %s", hostname.Host)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
@@ -76,7 +77,7 @@ func forbiddenMessage(err error) string {
 	if errors.As(err, &status) && status.Status().Message != "" {
 		return status.Status().Message
 	}
-	return "it is forbidden to read the mailbox"
+	return "it may not read the mailbox"
 }
 
 func networkMessage(err error) string {
@@ -89,7 +90,7 @@ func networkMessage(err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "the connection is refused"
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return fmt.Sprintf("the name %s is not known", dns.Name)
+		return fmt.Sprintf("the host name %s does not resolve", dns.Name)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return "it does not answer in time"
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
@@ -97,7 +98,7 @@ func networkMessage(err error) string {
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE):
 		return "the connection breaks"
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
-		return "what answers does not speak TLS"
+		return "the server does not speak TLS"
 	}
 	return "it cannot be reached: " + innermostError(err)
 }

@@ -37,7 +37,7 @@ func TestRedirectsAreRefused(t *testing.T) {
 	defer connection.Close()
 	_, err = connection.Probe(t.Context())
 	require.ErrorContains(t, err, "it redirects to ")
-	connection.end.Watched = []client.Object{&v1alpha1.ClusterReport{}}
+	connection.endpoint.Watched = []client.Object{&v1alpha1.ClusterReport{}}
 	require.Error(t, connection.Start(t.Context()), "nor does a watch follow")
 	require.False(t, asked.Load())
 }

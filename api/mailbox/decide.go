@@ -2,12 +2,12 @@ package mailbox
 
 import "k8s.io/apimachinery/pkg/types"
 
-// action is what a relay does next with one object.
-type action uint8
+// syncAction is what a relay does next with one object.
+type syncAction uint8
 
 const (
 	// keepCopy: the copy is up to date.
-	keepCopy action = iota
+	keepCopy syncAction = iota
 	// rereadSource: read the source live and decide again.
 	rereadSource
 	// overwriteCopy: write the source over the copy.
@@ -38,15 +38,15 @@ type comparison struct {
 // nothing is to be done, or the case is rare enough to read the source live: a stale
 // cache must neither restore old content nor make a good copy look changed. Versions of
 // different clusters cannot be compared: the source is for the current cluster.
-func decideCopy(l comparison) action {
+func decideCopy(c comparison) syncAction {
 	switch {
-	case l.exists && l.order == 0 && l.equal:
+	case c.exists && c.order == 0 && c.equal:
 		return keepCopy
-	case l.exists && l.order > 0 && !l.otherCluster:
+	case c.exists && c.order > 0 && !c.otherCluster:
 		return overwriteCopy
-	case !l.sourceLive:
+	case !c.sourceLive:
 		return rereadSource
-	case l.exists && l.order < 0 && !l.otherCluster:
+	case c.exists && c.order < 0 && !c.otherCluster:
 		return copyIsNewer
 	default:
 		return overwriteCopy
@@ -55,11 +55,11 @@ func decideCopy(l comparison) action {
 
 // decideDown decides about a plan or grant for cluster source, in a member whose agent
 // reports another or the same cluster; reported is empty before the first report.
-func decideDown(l comparison, reported, source types.UID) action {
+func decideDown(c comparison, reported, source types.UID) syncAction {
 	switch {
 	case reported == "" || reported == source:
-		return decideCopy(l)
-	case !l.sourceLive:
+		return decideCopy(c)
+	case !c.sourceLive:
 		return rereadSource
 	default:
 		return otherCluster
@@ -70,34 +70,34 @@ func decideDown(l comparison, reported, source types.UID) action {
 // known is the cluster that the hub knows; if empty, the cluster of the copy counts.
 // Sequences of different clusters cannot be compared: the report of the known cluster
 // wins.
-func decideRoot(l comparison, known, source types.UID) action {
-	stranger := known != source
+func decideRoot(c comparison, known, source types.UID) syncAction {
+	unexpected := known != source
 	if known == "" {
-		stranger = l.exists && l.otherCluster
+		unexpected = c.exists && c.otherCluster
 	}
 	switch {
-	case stranger && !l.sourceLive:
+	case unexpected && !c.sourceLive:
 		return rereadSource
-	case stranger:
+	case unexpected:
 		return otherCluster
 	}
-	return decideCopy(l)
+	return decideCopy(c)
 }
 
 // decidePage decides about a page whose root is not older than the hub's. A copy with a
 // higher sequence is then from before the member was restored from a backup, and is
 // overwritten.
-func decidePage(l comparison) action {
-	if v := decideCopy(l); v != copyIsNewer {
-		return v
+func decidePage(c comparison) syncAction {
+	if next := decideCopy(c); next != copyIsNewer {
+		return next
 	}
 	return overwriteCopy
 }
 
 // unlistedPages returns the pages on the hub that the root does not list.
-func unlistedPages(onHub []string, lists map[string]bool) (names []string) {
+func unlistedPages(onHub []string, listed map[string]bool) (names []string) {
 	for _, name := range onHub {
-		if !lists[name] {
+		if !listed[name] {
 			names = append(names, name)
 		}
 	}

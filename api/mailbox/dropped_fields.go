@@ -14,14 +14,14 @@ import (
 func DroppedFields(kind string, sent, stored runtime.Object) ([]string, error) {
 	var content [2]map[string]any
 	for i, object := range []runtime.Object{sent, stored} {
-		read, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 		if err != nil {
-			return nil, fmt.Errorf("comparing what was sent of a %s with what is stored: %w", kind, err)
+			return nil, fmt.Errorf("comparing the sent %s with the stored one: %w", kind, err)
 		}
-		for _, own := range []string{"metadata", "apiVersion", "kind"} {
-			delete(read, own)
+		for _, key := range []string{"metadata", "apiVersion", "kind"} {
+			delete(fields, key)
 		}
-		content[i] = read
+		content[i] = fields
 	}
 	found := map[string]bool{}
 	addDroppedFields(content[0], content[1], kind, found)
@@ -34,8 +34,8 @@ func addDroppedFields(sent, stored any, path string, found map[string]bool) {
 	case map[string]any:
 		stored, _ := stored.(map[string]any)
 		for name, value := range sent {
-			if kept, is := stored[name]; is {
-				addDroppedFields(value, kept, path+"."+name, found)
+			if storedValue, ok := stored[name]; ok {
+				addDroppedFields(value, storedValue, path+"."+name, found)
 			} else {
 				found[path+"."+name] = true
 			}

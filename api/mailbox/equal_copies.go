@@ -48,93 +48,93 @@ func versionOf(o metav1.Object) objectVersion {
 	return objectVersion{uid: o.GetUID(), resourceVersion: o.GetResourceVersion(), generation: o.GetGeneration()}
 }
 
-func (s *EqualCopies) recordEqual(kind string, source, target metav1.Object) {
-	if s == nil {
+func (e *EqualCopies) recordEqual(kind string, source, target metav1.Object) {
+	if e == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pairs == nil {
-		s.pairs = map[copyKey]copyPair{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.pairs == nil {
+		e.pairs = map[copyKey]copyPair{}
 	}
 	pair := copyPair{source: versionOf(source), target: versionOf(target)}
-	if report, is := source.(*v1alpha1.ClusterReport); is {
+	if report, ok := source.(*v1alpha1.ClusterReport); ok {
 		pair.cluster, pair.sequence = report.ClusterUID, report.Sequence
 	}
-	s.pairs[copyKey{kind, source.GetName()}] = pair
+	e.pairs[copyKey{kind, source.GetName()}] = pair
 }
 
-func (s *EqualCopies) isEqual(kind string, source, target metav1.Object) bool {
-	if s == nil {
+func (e *EqualCopies) isEqual(kind string, source, target metav1.Object) bool {
+	if e == nil {
 		return false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pair, ok := s.pairs[copyKey{kind, source.GetName()}]
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	pair, ok := e.pairs[copyKey{kind, source.GetName()}]
 	return ok && pair.source == versionOf(source) && pair.target == versionOf(target)
 }
 
 // resetForBoot forgets plan and grant when the agent was restarted: its chart may have
 // upgraded the CustomResourceDefinitions, so fields that were dropped before must be
 // written again.
-func (s *EqualCopies) resetForBoot(boot string) {
-	if s == nil {
+func (e *EqualCopies) resetForBoot(boot string) {
+	if e == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.agentBoot == boot {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.agentBoot == boot {
 		return
 	}
-	s.agentBoot, s.droppedByKind = boot, nil
-	maps.DeleteFunc(s.pairs, func(key copyKey, _ copyPair) bool { return key.kind == planKind.name || key.kind == grantKind.name })
+	e.agentBoot, e.droppedByKind = boot, nil
+	maps.DeleteFunc(e.pairs, func(key copyKey, _ copyPair) bool { return key.kind == planKind.name || key.kind == grantKind.name })
 }
 
 // droppedFields calls compute once per state of source and copy, and returns the fields
 // that the copy lacks.
-func (s *EqualCopies) droppedFields(kind string, source, target metav1.Object, ask func() ([]string, error)) ([]string, error) {
-	if s == nil {
+func (e *EqualCopies) droppedFields(kind string, source, target metav1.Object, compute func() ([]string, error)) ([]string, error) {
+	if e == nil {
 		return nil, nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := droppedRecord{source: versionOf(source), target: versionOf(target)}
-	if known, is := s.droppedByKind[kind]; is && known.source == next.source && known.target == next.target {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	record := droppedRecord{source: versionOf(source), target: versionOf(target)}
+	if known, ok := e.droppedByKind[kind]; ok && known.source == record.source && known.target == record.target {
 		return known.fields, nil
 	}
 	var err error
-	if next.fields, err = ask(); err != nil {
+	if record.fields, err = compute(); err != nil {
 		return nil, err
 	}
-	if s.droppedByKind == nil {
-		s.droppedByKind = map[string]droppedRecord{}
+	if e.droppedByKind == nil {
+		e.droppedByKind = map[string]droppedRecord{}
 	}
-	s.droppedByKind[kind] = next
-	return next.fields, nil
+	e.droppedByKind[kind] = record
+	return record.fields, nil
 }
 
 // outdatedCopy returns the copy of a report, without root and page, if it is known to
 // be older than its source without reading it: it has not changed since it was equal to
 // an older source. Otherwise nil.
-func (s *EqualCopies) outdatedCopy(source *v1alpha1.ClusterReport, at *metav1.PartialObjectMetadata) *v1alpha1.ClusterReport {
-	if s == nil || at == nil {
+func (e *EqualCopies) outdatedCopy(source *v1alpha1.ClusterReport, copied *metav1.PartialObjectMetadata) *v1alpha1.ClusterReport {
+	if e == nil || copied == nil {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pair, ok := s.pairs[copyKey{reportKind.name, source.Name}]
-	if !ok || pair.target != versionOf(at) || pair.cluster != source.ClusterUID || pair.sequence >= source.Sequence {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	pair, ok := e.pairs[copyKey{reportKind.name, source.Name}]
+	if !ok || pair.target != versionOf(copied) || pair.cluster != source.ClusterUID || pair.sequence >= source.Sequence {
 		return nil
 	}
-	return &v1alpha1.ClusterReport{ObjectMeta: at.DeepCopy().ObjectMeta, ClusterUID: pair.cluster, Sequence: pair.sequence}
+	return &v1alpha1.ClusterReport{ObjectMeta: copied.DeepCopy().ObjectMeta, ClusterUID: pair.cluster, Sequence: pair.sequence}
 }
 
 // forgetExcept forgets all names of a kind except those for which kept returns true.
-func (s *EqualCopies) forgetExcept(kind string, kept func(name string) bool) {
-	if s == nil {
+func (e *EqualCopies) forgetExcept(kind string, kept func(name string) bool) {
+	if e == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.pairs, func(key copyKey, _ copyPair) bool { return key.kind == kind && !kept(key.name) })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.pairs, func(key copyKey, _ copyPair) bool { return key.kind == kind && !kept(key.name) })
 }

@@ -17,21 +17,21 @@ type kindInfo[T client.Object] struct {
 	clusterOf       func(T) types.UID
 	compareVersions func(source, target T) int
 	equalContent    func(source, target T) bool
-	// copyContent gives the target the source's content, of which it shares nothing.
+	// copyContent copies the source's content deeply into target.
 	copyContent func(target, source T)
 }
 
-// compareObjects looks at a source and its copy. Two that were seen to be equal, or
-// that this process wrote so, count as equal: an API server that knows fewer
-// fields stores less than it is given, and would be given it for ever.
-func (k kindInfo[T]) compareObjects(source, target T, found bool, seen *EqualCopies) comparison {
-	if !found {
+// compareObjects compares a source with its copy. Objects that this process has found or
+// made equal count as equal: an API server with older definitions stores fewer fields
+// than it is sent, and would otherwise get the same write forever.
+func (k kindInfo[T]) compareObjects(source, target T, exists bool, known *EqualCopies) comparison {
+	if !exists {
 		return comparison{}
 	}
 	return comparison{
 		exists:       true,
 		order:        k.compareVersions(source, target),
-		equal:        seen.isEqual(k.name, source, target) || k.equalContent(source, target),
+		equal:        known.isEqual(k.name, source, target) || k.equalContent(source, target),
 		otherCluster: k.clusterOf(source) != k.clusterOf(target),
 	}
 }

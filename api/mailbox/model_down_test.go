@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Bugs that are planted into the model, to see that it finds them.
+// plantedBug is a bug that the model can have, to prove that it would be found.
 type plantedBug uint16
 
 const (
 	noGuard plantedBug = 1 << iota
 	noCompare
-	neverAsks
+	neverRereads
 	noIdentity
 	rootBeforePages
-	sweepsBeforeRoot
-	sweepsUnasked
+	deletesBeforeRoot
+	deletesWithoutReread
 	pageBySequence
 	neverRewrites
 	foreignIsAhead
@@ -29,9 +29,9 @@ func (b plantedBug) has(one plantedBug) bool { return b&one != 0 }
 
 const maxStates = 5
 
-// modelPlan as the model knows it; version is epoch × 16 + sequence. age is the number
-// of the hub's state in which it came to be what the hub wants: after a restore,
-// what is restored is younger than what it replaces.
+// modelPlan is a plan in the model. version is epoch × 16 + sequence. age is the number
+// of the hub state in which the plan became wanted: after a restore, the restored plan
+// is younger than what it replaces.
 type modelPlan struct {
 	there, edited         bool
 	version, cluster, age uint8
@@ -43,28 +43,28 @@ type downRelay struct {
 	target modelPlan
 	live   bool
 	// fresh: the target was not written since it was read.
-	fresh   bool
-	verdict action
+	fresh  bool
+	action syncAction
 }
 
 const (
 	downIdle uint8 = iota
 	downRead
-	downAsk
+	downReread
 	downAsked
-	downPut
+	downWrite
 )
 
 type downWorld struct {
 	history [maxStates]modelPlan
 	states  uint8
-	// cluster that the member is.
+	// cluster that the member currently is.
 	cluster uint8
 	target  modelPlan
 	saved   modelPlan
 	isSaved bool
 	relays  [2]downRelay
-	// What happened so far, of what happens so often only.
+	// Steps taken so far, of kinds that are limited.
 	restores, edits, rebuilds uint8
 }
 
@@ -79,7 +79,7 @@ func (w *downWorld) markStale() {
 type downModel struct {
 	bugs                              plantedBug
 	restores, edits, rebuilds, relays uint8
-	// foreign: it begins with a copy for another cluster, of a higher version.
+	// foreign: the model starts with a copy for another cluster, with a higher version.
 	foreign bool
 }
 
@@ -95,19 +95,19 @@ func (m downModel) decideCopy(w *downWorld, r *downRelay) {
 	if m.bugs.has(noCompare) && !l.equal {
 		l.order = 1
 	}
-	l.sourceLive = l.sourceLive || m.bugs.has(neverAsks)
+	l.sourceLive = l.sourceLive || m.bugs.has(neverRereads)
 	reported := clusterUID(w.cluster)
 	if m.bugs.has(noIdentity) {
 		reported = ""
 	}
-	r.verdict = decideDown(l, reported, clusterUID(r.source.cluster))
+	r.action = decideDown(l, reported, clusterUID(r.source.cluster))
 	if m.bugs.has(neverRewrites) && l.exists && l.order == 0 {
-		r.verdict = keepCopy
+		r.action = keepCopy
 	}
-	if m.bugs.has(foreignIsAhead) && r.verdict == overwriteCopy && l.exists && l.otherCluster && l.order < 0 {
-		r.verdict = copyIsNewer
+	if m.bugs.has(foreignIsAhead) && r.action == overwriteCopy && l.exists && l.otherCluster && l.order < 0 {
+		r.action = copyIsNewer
 	}
-	r.pc = map[action]uint8{rereadSource: downAsk, overwriteCopy: downPut}[r.verdict]
+	r.pc = map[syncAction]uint8{rereadSource: downReread, overwriteCopy: downWrite}[r.action]
 }
 
 func (m downModel) steps(w downWorld, do func(transition[downWorld])) {
@@ -137,8 +137,8 @@ func (m downModel) relaySteps(w downWorld, i uint8, do func(transition[downWorld
 		r.target, r.fresh = w.target, true
 		m.decideCopy(&w, r)
 		do(transition[downWorld]{next: next, what: who + " reads the copy"})
-	case downAsk:
-		if !m.bugs.has(neverAsks) {
+	case downReread:
+		if !m.bugs.has(neverRereads) {
 			r.source = w.currentPlan()
 		}
 		r.live = true
@@ -147,14 +147,14 @@ func (m downModel) relaySteps(w downWorld, i uint8, do func(transition[downWorld
 		} else {
 			r.pc = downIdle
 		}
-		do(transition[downWorld]{next: next, what: who + " asks the hub"})
-	case downPut:
+		do(transition[downWorld]{next: next, what: who + " reads the hub live"})
+	case downWrite:
 		says := m.writeCopy(&next, r)
-		*r = downRelay{verdict: r.verdict}
+		*r = downRelay{action: r.action}
 		do(transition[downWorld]{next: next, what: who + " writes the copy", violation: says})
 	}
 	if r.pc == downIdle {
-		*r = downRelay{verdict: r.verdict}
+		*r = downRelay{action: r.action}
 	}
 }
 
@@ -168,7 +168,7 @@ func (m downModel) writeCopy(w *downWorld, r *downRelay) (violation string) {
 	switch {
 	case !old.there || old.edited:
 	case r.source.cluster != old.cluster:
-		return messageUnless(r.source.age >= old.age, "a plan for the cluster of before replaced that for the one of now")
+		return messageUnless(r.source.age >= old.age, "a plan for the previous cluster replaced the plan for the current one")
 	case r.source.version < old.version:
 		return "an older plan replaced a newer one"
 	case r.source.version == old.version && r.source.age < old.age:
@@ -253,7 +253,8 @@ func (m downModel) memberSteps(w downWorld, emit func(downWorld, string)) {
 	}
 }
 
-// checkConvergence tells what is wrong once changes have stopped and one relay runs.
+// checkConvergence returns what is wrong after changes stop and one relay runs; empty
+// if nothing is.
 func (m downModel) checkConvergence(w downWorld) string {
 	w.relays = [2]downRelay{}
 	writes := 0
@@ -264,7 +265,7 @@ func (m downModel) checkConvergence(w downWorld) string {
 		}
 		w.relays[0] = downRelay{pc: downRead, source: w.currentPlan()}
 		for w.relays[0].pc != downIdle {
-			if w.relays[0].pc == downPut {
+			if w.relays[0].pc == downWrite {
 				writes++
 			}
 			m.relaySteps(w, 0, func(s transition[downWorld]) { w = s.next })
@@ -275,11 +276,11 @@ func (m downModel) checkConvergence(w downWorld) string {
 	case writes != 0:
 		return "a relay alone never stops writing"
 	case source.cluster != w.cluster:
-		return messageUnless(w.relays[0].verdict == otherCluster, "a plan for another cluster is not told")
+		return messageUnless(w.relays[0].action == otherCluster, "a plan for another cluster is not reported")
 	case target.version > source.version && target.cluster == source.cluster:
-		return messageUnless(w.relays[0].verdict == copyIsNewer, "a member that is ahead is not told")
+		return messageUnless(w.relays[0].action == copyIsNewer, "a newer plan in the member is not reported")
 	}
-	return messageUnless(source == target, "the member's copy stays another than the hub's")
+	return messageUnless(source == target, "the member's copy stays different from the hub's")
 }
 
 func messageUnless(right bool, otherwise string) string {
@@ -322,12 +323,12 @@ func TestSyncDownModelFindsPlantedBugs(t *testing.T) {
 		downModel
 		want string
 	}{
-		"no guard":            {downModel{relays: 2, bugs: noGuard}, "an older plan replaced a newer one"},
-		"versions not looked": {downModel{relays: 2, bugs: noCompare}, "an older plan replaced a newer one"},
-		"the cache is enough": {downModel{relays: 2, restores: 1, bugs: neverAsks}, "of two plans of one version, the older one replaced the newer"},
-		"identity not looked": {downModel{relays: 1, rebuilds: 1, bugs: noIdentity}, "a plan for another cluster is not told"},
-		"foreign is ahead":    {downModel{relays: 1, foreign: true, bugs: foreignIsAhead}, "the member's copy stays another than the hub's"},
-		"edits stay":          {downModel{relays: 1, edits: 1, bugs: neverRewrites}, "the member's copy stays another than the hub's"},
+		"no guard":              {downModel{relays: 2, bugs: noGuard}, "an older plan replaced a newer one"},
+		"versions not compared": {downModel{relays: 2, bugs: noCompare}, "an older plan replaced a newer one"},
+		"the cache is enough":   {downModel{relays: 2, restores: 1, bugs: neverRereads}, "of two plans of one version, the older one replaced the newer"},
+		"identity not compared": {downModel{relays: 1, rebuilds: 1, bugs: noIdentity}, "a plan for another cluster is not reported"},
+		"foreign is ahead":      {downModel{relays: 1, foreign: true, bugs: foreignIsAhead}, "the member's copy stays different from the hub's"},
+		"edits stay":            {downModel{relays: 1, edits: 1, bugs: neverRewrites}, "the member's copy stays different from the hub's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// transition is something that can happen in a world of a model.
+// transition is one possible step of a model.
 type transition[W comparable] struct {
 	next W
 	what string
@@ -13,15 +13,15 @@ type transition[W comparable] struct {
 	violation string
 }
 
-// exploration is what came of exploring a model.
+// exploration is the result of exploring a model.
 type exploration struct {
 	violation string
 	trace     []string
 	states    int
 }
 
-// explore visits every world that can be reached, breadth first, and stops at
-// the first violation: of a step, or what check says of a world.
+// explore visits every reachable world, breadth first, and stops at the first
+// violation, of a step or of check.
 func explore[W comparable](t *testing.T, start W, steps func(W, func(transition[W])), check func(W) string) exploration {
 	t.Helper()
 	met := map[W]int32{start: 0}

@@ -4,15 +4,16 @@ import "cmp"
 
 const maxPages = 2
 
-// reportObject is a root or a page. age is the number of the member's state in which it
-// came to be what the member shows: what is restored is younger than what it
+// reportObject is a root or a page. age is the number of the member state in which the
+// member first had it: after a restore, the restored object is younger than what it
 // replaces.
 type reportObject struct {
 	there, edited          bool
 	sequence, cluster, age uint8
 }
 
-// reportSide is what one side holds. lists is a bit per page that the root names.
+// reportSide is the state of one side. lists has a bit for each page that the root
+// lists.
 type reportSide struct {
 	root  reportObject
 	lists uint8
@@ -22,45 +23,45 @@ type reportSide struct {
 type upRelay struct {
 	pc, page uint8
 	known    uint8
-	// source as it was at one time, and when.
+	// source is the report as it was read at one time.
 	source reportSide
-	// listed are the pages that were on the hub at the beginning, unmoved those of
+	// listed are the pages that were on the hub at the start; unwritten are those of
 	// them that were not written since.
-	listed, unmoved uint8
-	// target is the copy that was read last, fresh that it was not written since.
+	listed, unwritten uint8
+	// target is the copy that was read last; fresh: it was not written since.
 	target          reportObject
 	fresh           bool
-	root            action
+	root            syncAction
 	rootFresh, live bool
-	// swept are the pages to be deleted.
-	swept uint8
-	// told is what the relay says in the end.
-	told action
+	// toDelete are the pages to delete.
+	toDelete uint8
+	// result is what the relay reports at the end.
+	result syncAction
 }
 
 const (
 	upIdle uint8 = iota
 	upList
 	upRoot
-	upAskRoot
+	upRereadRoot
 	upPage
-	upAskPage
-	upPutPage
-	upPutRoot
-	upAskLists
-	upSweep
+	upRereadPage
+	upWritePage
+	upWriteRoot
+	upRereadLists
+	upDeletePages
 )
 
 type upWorld struct {
 	history [maxStates]reportSide
 	states  uint8
-	// known is the cluster that the hub knows; accepted: not long ago.
+	// known is the cluster that the hub knows.
 	known  uint8
 	hub    reportSide
 	saved  reportSide
 	backup bool
 	relays [2]upRelay
-	// What happened so far, of what happens so often only.
+	// Steps taken so far, of kinds that are limited.
 	restores, edits, rebuilds uint8
 }
 
@@ -75,7 +76,7 @@ func (w *upWorld) touchRoot() {
 func (w *upWorld) touchPage(p uint8) {
 	for i := range w.relays {
 		r := &w.relays[i]
-		r.unmoved &^= 1 << p
+		r.unwritten &^= 1 << p
 		if r.page == p {
 			r.fresh = false
 		}
@@ -85,13 +86,13 @@ func (w *upWorld) touchPage(p uint8) {
 type upModel struct {
 	bugs                                     plantedBug
 	pages, relays, restores, edits, rebuilds uint8
-	// states of the member that the model goes through.
+	// states is how many member states the model covers.
 	states uint8
 }
 
 func (m upModel) compare(source, target reportObject, live bool) comparison {
 	l := comparison{
-		exists: target.there, sourceLive: live || m.bugs.has(neverAsks),
+		exists: target.there, sourceLive: live || m.bugs.has(neverRereads),
 		order:        cmp.Compare(source.sequence, target.sequence),
 		otherCluster: source.cluster != target.cluster,
 	}
@@ -113,13 +114,12 @@ func (m upModel) steps(w upWorld, do func(transition[upWorld])) {
 	m.hubSteps(w, emit)
 }
 
-// relaySteps does the next step of one relay: each is one request.
+// relaySteps performs the next request of one relay.
 func (m upModel) relaySteps(w upWorld, i uint8, do func(transition[upWorld])) {
 	who := string(rune('A' + i))
 	if w.relays[i].pc == upIdle {
 		for n := range w.states {
-			// A hub that has accepted another cluster just now has relays that do not
-			// know it yet.
+			// A relay may not know yet which cluster the hub has accepted.
 			for known := range w.known + 1 {
 				next := w
 				next.relays[i] = upRelay{pc: upList, known: known, source: w.history[n]}
@@ -132,7 +132,7 @@ func (m upModel) relaySteps(w upWorld, i uint8, do func(transition[upWorld])) {
 	r := &next.relays[i]
 	what, violation := m.relayRequest(&next, r)
 	if r.pc == upIdle {
-		*r = upRelay{told: r.told}
+		*r = upRelay{result: r.result}
 	}
 	do(transition[upWorld]{next: next, what: who + what, violation: violation})
 }
@@ -149,46 +149,46 @@ func (m upModel) relayRequest(w *upWorld, r *upRelay) (what, violation string) {
 				r.listed |= 1 << p
 			}
 		}
-		r.unmoved = r.listed
+		r.unwritten = r.listed
 		r.pc = upRoot
 		return " lists the pages on the hub", ""
 	case upRoot:
 		r.target, r.rootFresh = w.hub.root, true
 		m.decideRoot(w, r)
 		return " reads the hub's root", ""
-	case upAskRoot:
-		if !m.bugs.has(neverAsks) && w.currentReport().root != r.source.root {
+	case upRereadRoot:
+		if !m.bugs.has(neverRereads) && w.currentReport().root != r.source.root {
 			r.source = w.currentReport()
 		}
 		if !r.source.root.there {
 			r.pc = upIdle
-			return " finds that there is no report any more", ""
+			return " finds that the report is gone", ""
 		}
 		r.live = true
 		m.decideRoot(w, r)
-		return " asks the member for its root", ""
+		return " reads the root live", ""
 	case upPage:
 		return m.readPage(w, r), ""
-	case upAskPage:
+	case upRereadPage:
 		page := w.currentReport().pages[r.page]
-		if m.bugs.has(neverAsks) {
+		if m.bugs.has(neverRereads) {
 			page = r.source.pages[r.page]
 		}
 		if !page.there || page.cluster != r.source.root.cluster {
 			r.source.pages[r.page] = reportObject{}
 			m.nextPage(r)
-			return " finds that there is no page any more", ""
+			return " finds that the page is gone", ""
 		}
 		r.source.pages[r.page] = page
 		m.decidePage(r, true)
-		return " asks the member for a page", ""
-	case upPutPage:
-		return m.putPage(w, r)
-	case upPutRoot:
-		return m.putRoot(w, r)
-	case upAskLists:
-		m.askLists(w, r)
-		return " asks the member what its root lists", ""
+		return " reads a page live", ""
+	case upWritePage:
+		return m.writePage(w, r)
+	case upWriteRoot:
+		return m.writeRoot(w, r)
+	case upRereadLists:
+		m.rereadLists(w, r)
+		return " rereads the root live", ""
 	default:
 		return m.deletePages(w, r)
 	}
@@ -203,22 +203,22 @@ func (m upModel) decideRoot(w *upWorld, r *upRelay) {
 	if m.bugs.has(neverRewrites) && r.target.there && r.target.sequence == r.source.root.sequence {
 		r.root = keepCopy
 	}
-	r.told = r.root
+	r.result = r.root
 	switch {
 	case r.root == rereadSource:
-		r.pc = upAskRoot
+		r.pc = upRereadRoot
 	case r.root == otherCluster || r.root == copyIsNewer:
 		r.pc = upIdle
-	case m.bugs.has(sweepsBeforeRoot) && r.swept == 0 && m.unlistedMask(r) != 0:
-		r.swept, r.pc = m.unlistedMask(r), upSweep
+	case m.bugs.has(deletesBeforeRoot) && r.toDelete == 0 && m.unlistedMask(r) != 0:
+		r.toDelete, r.pc = m.unlistedMask(r), upDeletePages
 	case m.bugs.has(rootBeforePages) && r.root == overwriteCopy:
-		r.pc = upPutRoot
+		r.pc = upWriteRoot
 	default:
 		r.page = 0
 		r.pc = upPage
 	}
 	r.target = reportObject{}
-	if r.pc == upAskRoot {
+	if r.pc == upRereadRoot {
 		r.target = w.hub.root
 	}
 }
@@ -234,7 +234,7 @@ func (m upModel) nextPage(r *upRelay) {
 	}
 	r.page = 0
 	if r.root == overwriteCopy && !m.bugs.has(rootBeforePages) {
-		r.pc = upPutRoot
+		r.pc = upWriteRoot
 		return
 	}
 	m.afterRoot(r)
@@ -244,10 +244,10 @@ func (m upModel) afterRoot(r *upRelay) {
 	switch {
 	case m.unlistedMask(r) == 0:
 		r.pc = upIdle
-	case m.bugs.has(sweepsUnasked):
-		r.swept, r.pc = m.unlistedMask(r), upSweep
+	case m.bugs.has(deletesWithoutReread):
+		r.toDelete, r.pc = m.unlistedMask(r), upDeletePages
 	default:
-		r.pc = upAskLists
+		r.pc = upRereadLists
 	}
 }
 
@@ -255,7 +255,7 @@ func (m upModel) readPage(w *upWorld, r *upRelay) string {
 	page := r.source.pages[r.page]
 	if r.source.lists&(1<<r.page) == 0 || !page.there || page.cluster != r.source.root.cluster {
 		m.nextPage(r)
-		return " passes over a page"
+		return " skips a page"
 	}
 	r.target, r.fresh = w.hub.pages[r.page], true
 	m.decidePage(r, false)
@@ -263,24 +263,24 @@ func (m upModel) readPage(w *upWorld, r *upRelay) string {
 }
 
 func (m upModel) decidePage(r *upRelay, live bool) {
-	v := decidePage(m.compare(r.source.pages[r.page], r.target, live))
+	action := decidePage(m.compare(r.source.pages[r.page], r.target, live))
 	if m.bugs.has(pageBySequence) {
-		v = decideCopy(m.compare(r.source.pages[r.page], r.target, live))
+		action = decideCopy(m.compare(r.source.pages[r.page], r.target, live))
 	}
-	switch v {
+	switch action {
 	case rereadSource:
-		r.pc = upAskPage
+		r.pc = upRereadPage
 	case overwriteCopy:
-		r.pc = upPutPage
+		r.pc = upWritePage
 	default:
 		m.nextPage(r)
 	}
 }
 
-func (m upModel) putPage(w *upWorld, r *upRelay) (what, violation string) {
+func (m upModel) writePage(w *upWorld, r *upRelay) (what, violation string) {
 	if !r.fresh && !m.bugs.has(noGuard) {
 		r.pc = upIdle
-		return " is refused the write of a page", ""
+		return " fails to write a page", ""
 	}
 	p := r.page
 	violation = replacedByOlder("page", w.hub.pages[p], r.source.pages[p])
@@ -290,8 +290,8 @@ func (m upModel) putPage(w *upWorld, r *upRelay) (what, violation string) {
 	return " writes a page", violation
 }
 
-// replacedByOlder tells that a write takes the hub back. A higher sequence of the same
-// cluster is newer by its own account, whatever the member was restored to.
+// replacedByOlder returns a violation if a write replaces newer content on the hub. A
+// higher sequence of the same cluster is newer, whatever the member was restored to.
 func replacedByOlder(what string, old, by reportObject) string {
 	switch {
 	case !old.there || old.edited || by.age >= old.age:
@@ -302,10 +302,10 @@ func replacedByOlder(what string, old, by reportObject) string {
 	return "an older " + what + " replaced a newer one"
 }
 
-func (m upModel) putRoot(w *upWorld, r *upRelay) (what, violation string) {
+func (m upModel) writeRoot(w *upWorld, r *upRelay) (what, violation string) {
 	if !r.rootFresh && !m.bugs.has(noGuard) {
 		r.pc = upIdle
-		return " is refused the write of the root", ""
+		return " fails to write the root", ""
 	}
 	source := r.source.root
 	violation = replacedByOlder("root", w.hub.root, source)
@@ -316,7 +316,7 @@ func (m upModel) putRoot(w *upWorld, r *upRelay) (what, violation string) {
 		page, copied := r.source.pages[p], w.hub.pages[p]
 		listed := r.source.lists&(1<<p) != 0 && page.there && page.cluster == source.cluster
 		if violation == "" && listed && w.edits == 0 && w.restores == 0 && (!copied.there || copied.age < page.age) {
-			violation = "a root was carried before its page"
+			violation = "a root was copied before its page"
 		}
 	}
 	w.hub.root, w.hub.lists = source, r.source.lists
@@ -329,7 +329,7 @@ func (m upModel) putRoot(w *upWorld, r *upRelay) (what, violation string) {
 	return " writes the root", violation
 }
 
-func (m upModel) askLists(w *upWorld, r *upRelay) {
+func (m upModel) rereadLists(w *upWorld, r *upRelay) {
 	r.pc = upIdle
 	if w.currentReport().root != r.source.root {
 		return
@@ -343,16 +343,17 @@ func (m upModel) askLists(w *upWorld, r *upRelay) {
 		lists[string(rune('0'+p))] = r.source.lists&(1<<p) != 0
 	}
 	for _, n := range unlistedPages(names, lists) {
-		r.swept |= 1 << (n[0] - '0')
-		r.pc = upSweep
+		r.toDelete |= 1 << (n[0] - '0')
+		r.pc = upDeletePages
 	}
 }
 
-// deletePages deletes what is to be deleted, all at once: each is guarded for itself.
+// deletePages deletes the unlisted pages in one step: each delete has its own
+// precondition.
 func (m upModel) deletePages(w *upWorld, r *upRelay) (what, violation string) {
 	now := w.currentReport()
 	for p := range m.pages {
-		if r.swept&(1<<p) == 0 || r.unmoved&(1<<p) == 0 && !m.bugs.has(noGuard) {
+		if r.toDelete&(1<<p) == 0 || r.unwritten&(1<<p) == 0 && !m.bugs.has(noGuard) {
 			continue
 		}
 		switch {
@@ -365,9 +366,9 @@ func (m upModel) deletePages(w *upWorld, r *upRelay) (what, violation string) {
 		w.touchPage(p)
 	}
 	r.pc = upIdle
-	if m.bugs.has(sweepsBeforeRoot) && r.root == overwriteCopy {
+	if m.bugs.has(deletesBeforeRoot) && r.root == overwriteCopy {
 		r.page, r.pc = 0, upPage
-		r.listed &^= r.swept
+		r.listed &^= r.toDelete
 	}
 	return " deletes pages", violation
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// memberSteps is what happens in the member. Its state gets a number; a sequence is
-// that number, or higher than what the object had.
+// memberSteps are the possible steps of the member. Each gives its state a new number;
+// a sequence is that number, or higher than the object's previous one.
 func (m upModel) memberSteps(w upWorld, emit func(upWorld, string)) {
 	now := w.currentReport()
 	become := func(s reportSide, count func(*upWorld), what string) {
@@ -42,7 +42,7 @@ func (m upModel) memberSteps(w upWorld, emit func(upWorld, string)) {
 		right := true
 		for p := range m.pages {
 			page := now.pages[p]
-			// A page that was listed no longer is written anew before it is listed again.
+			// A page that was unlisted is written again before it is listed again.
 			anew := !now.root.there || now.lists&(1<<p) != 0 || page.age > now.root.age
 			right = right && (lists&(1<<p) == 0 || page.there && anew)
 		}
@@ -115,7 +115,8 @@ func (m upModel) hubSteps(w upWorld, emit func(upWorld, string)) {
 	}
 }
 
-// checkConvergence tells what is wrong once changes have stopped and one relay runs.
+// checkConvergence returns what is wrong after changes stop and one relay runs; empty
+// if nothing is.
 func (m upModel) checkConvergence(w upWorld) string {
 	w.relays = [2]upRelay{}
 	source := w.currentReport()
@@ -130,23 +131,23 @@ func (m upModel) checkConvergence(w upWorld) string {
 			m.relaySteps(w, 0, func(s transition[upWorld]) { w = s.next })
 		}
 	}
-	told := w.relays[0].told
+	result := w.relays[0].result
 	switch {
 	case before != w.hub:
 		return "a relay alone never stops writing"
 	case source.root.cluster != w.known:
-		return messageUnless(told == otherCluster, "another cluster's report is not told")
+		return messageUnless(result == otherCluster, "another cluster's report is not reported")
 	case w.hub.root.sequence > source.root.sequence:
-		return messageUnless(told == copyIsNewer, "an older report is not told")
+		return messageUnless(result == copyIsNewer, "an older report is not reported")
 	case w.hub.root != source.root || w.hub.lists != source.lists:
-		return "the hub's root stays another than the member's"
+		return "the hub's root stays different from the member's"
 	}
 	for p := range m.pages {
 		page, copied := source.pages[p], w.hub.pages[p]
 		listed := source.lists&(1<<p) != 0
 		switch {
 		case listed && page.there && page.cluster == source.root.cluster && page != copied:
-			return "a page on the hub stays another than the member's"
+			return "a page on the hub stays different from the member's"
 		case !listed && copied.there:
 			return "a page stays on the hub that no root lists"
 		}
@@ -181,15 +182,15 @@ func TestSyncUpModelFindsPlantedBugs(t *testing.T) {
 		upModel
 		want string
 	}{
-		"no guard":                {upModel{bugs: noGuard}, "an older root replaced a newer one"},
-		"sequences not looked at": {upModel{bugs: noCompare}, "an older root replaced a newer one"},
-		"the cache is enough":     {upModel{bugs: neverAsks, restores: 1}, "an older page replaced a newer one"},
-		"identity not looked at":  {upModel{bugs: noIdentity, rebuilds: 1}, "another cluster's report is not told"},
-		"root before its pages":   {upModel{bugs: rootBeforePages}, "a root was carried before its page"},
-		"sweeps before the root":  {upModel{bugs: sweepsBeforeRoot}, "a page was deleted that the hub's root lists"},
-		"sweeps without asking":   {upModel{bugs: sweepsUnasked}, "a page was deleted that the member's root lists"},
-		"pages by sequence alone": {upModel{bugs: pageBySequence, restores: 1}, "a page on the hub stays another than the member's"},
-		"what was edited stays":   {upModel{bugs: neverRewrites, edits: 1}, "the hub's root stays another than the member's"},
+		"no guard":                  {upModel{bugs: noGuard}, "an older root replaced a newer one"},
+		"sequences not compared":    {upModel{bugs: noCompare}, "an older root replaced a newer one"},
+		"the cache is enough":       {upModel{bugs: neverRereads, restores: 1}, "an older page replaced a newer one"},
+		"identity not compared":     {upModel{bugs: noIdentity, rebuilds: 1}, "another cluster's report is not reported"},
+		"root before its pages":     {upModel{bugs: rootBeforePages}, "a root was copied before its page"},
+		"deletes before the root":   {upModel{bugs: deletesBeforeRoot}, "a page was deleted that the hub's root lists"},
+		"deletes without rereading": {upModel{bugs: deletesWithoutReread}, "a page was deleted that the member's root lists"},
+		"pages by sequence alone":   {upModel{bugs: pageBySequence, restores: 1}, "a page on the hub stays different from the member's"},
+		"edits stay":                {upModel{bugs: neverRewrites, edits: 1}, "the hub's root stays different from the member's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := c.upModel

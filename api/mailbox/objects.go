@@ -73,9 +73,9 @@ func missingKindHint(err error, where string) string {
 	case meta.IsNoMatchError(err):
 		return " (the kind is not served there: install the CustomResourceDefinitions of chart " + chart + ")"
 	case apierrors.IsNotFound(err) && where == inMember:
-		return " (namespace or kind are missing there: install chart ot-agent, or correct agentNamespace of the MemberCluster)"
+		return " (the namespace does not exist there, or the kind is not served: install chart ot-agent, or correct agentNamespace of the MemberCluster)"
 	case apierrors.IsNotFound(err):
-		return " (namespace or kind are missing there)"
+		return " (the namespace does not exist there, or the kind is not served)"
 	}
 	return ""
 }

@@ -31,8 +31,8 @@ type openAPISchema struct {
 // Kind.path. Kinds that the document does not have at all are skipped: they are not
 // served, or not yet.
 func UnknownFields(openAPI []byte, types ...any) ([]string, error) {
-	var d openAPIDocument
-	if err := json.Unmarshal(openAPI, &d); err != nil {
+	var document openAPIDocument
+	if err := json.Unmarshal(openAPI, &document); err != nil {
 		return nil, fmt.Errorf("reading the API server's schemas: %w", err)
 	}
 	var unknown []string
@@ -41,7 +41,7 @@ func UnknownFields(openAPI []byte, types ...any) ([]string, error) {
 		for t.Kind() == reflect.Pointer {
 			t = t.Elem()
 		}
-		for _, served := range d.Components.Schemas {
+		for _, served := range document.Components.Schemas {
 			if len(served.Kinds) == 1 && served.Kinds[0].Kind == t.Name() {
 				addUnknownFields(served, t, t.Name(), &unknown)
 			}
@@ -54,22 +54,22 @@ func UnknownFields(openAPI []byte, types ...any) ([]string, error) {
 var marshalerType = reflect.TypeFor[json.Marshaler]()
 
 // addUnknownFields collects the fields of a type that a schema does not have.
-func addUnknownFields(n openAPISchema, t reflect.Type, path string, unknown *[]string) {
+func addUnknownFields(schema openAPISchema, t reflect.Type, path string, unknown *[]string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	// What writes itself, as times and quantities do, is a value.
-	if n.PreservesUnknownFields || t.Implements(marshalerType) || reflect.PointerTo(t).Implements(marshalerType) {
+	// A type with its own encoding, such as metav1.Time, is a single value.
+	if schema.PreservesUnknownFields || t.Implements(marshalerType) || reflect.PointerTo(t).Implements(marshalerType) {
 		return
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
-		if n.Items != nil {
-			addUnknownFields(*n.Items, t.Elem(), path, unknown)
+		if schema.Items != nil {
+			addUnknownFields(*schema.Items, t.Elem(), path, unknown)
 		}
 	case reflect.Map:
 		var values openAPISchema
-		if len(n.AdditionalProperties) > 0 && json.Unmarshal(n.AdditionalProperties, &values) == nil {
+		if len(schema.AdditionalProperties) > 0 && json.Unmarshal(schema.AdditionalProperties, &values) == nil {
 			addUnknownFields(values, t.Elem(), path, unknown)
 		}
 	case reflect.Struct:
@@ -79,11 +79,11 @@ func addUnknownFields(n openAPISchema, t reflect.Type, path string, unknown *[]s
 			switch {
 			case name == "-":
 			case field.Anonymous && (name == "" || strings.Contains(options, "inline")):
-				addUnknownFields(n, field.Type, path, unknown)
+				addUnknownFields(schema, field.Type, path, unknown)
 			case name == "" || !field.IsExported() || field.Name == "ObjectMeta":
 			default:
-				known, is := n.Properties[name]
-				if !is {
+				known, ok := schema.Properties[name]
+				if !ok {
 					*unknown = append(*unknown, path+"."+name)
 					continue
 				}

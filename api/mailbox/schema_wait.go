@@ -32,14 +32,14 @@ const (
 func WaitForSchemas(ctx context.Context, cfg *rest.Config, types ...any) error {
 	bounded := rest.CopyConfig(cfg)
 	bounded.Timeout = schemaRequestTimeout
-	asking, err := discovery.NewDiscoveryClientForConfig(bounded)
+	client, err := discovery.NewDiscoveryClientForConfig(bounded)
 	if err != nil {
-		return fmt.Errorf("asking for the API server's schemas: %w", err)
+		return fmt.Errorf("making a client for the API server's schemas: %w", err)
 	}
 	var unknown []string
 	err = wait.PollUntilContextTimeout(ctx, schemaPollInterval, schemaWaitTimeout, true, func(context.Context) (bool, error) {
-		if unknown, err = fetchUnknownFields(asking, types); err != nil {
-			log.FromContext(ctx).Error(err, "Not knowing whether CustomResourceDefinitions are as new as this program")
+		if unknown, err = fetchUnknownFields(client, types); err != nil {
+			log.FromContext(ctx).Error(err, "Failed to compare CustomResourceDefinitions with this program; starting without")
 			return true, nil
 		}
 		return len(unknown) == 0, nil
@@ -55,22 +55,22 @@ func WaitForSchemas(ctx context.Context, cfg *rest.Config, types ...any) error {
 		more = fmt.Sprintf(" and %d more", len(unknown)-maxNamedFields)
 		unknown = unknown[:maxNamedFields]
 	}
-	return fmt.Errorf("the CustomResourceDefinitions of %s are older than this program, and would lose what it writes: they do not know %s%s. "+
+	return fmt.Errorf("the CustomResourceDefinitions of %s are older than this program and would drop fields that it writes: %s%s.  "+
 		"Apply those of its release, as `helm upgrade` does with crds.enabled=true", v1alpha1.GroupVersion, strings.Join(unknown, ", "), more)
 }
 
-func fetchUnknownFields(asking discovery.DiscoveryInterface, types []any) ([]string, error) {
-	paths, err := asking.OpenAPIV3().Paths()
+func fetchUnknownFields(client discovery.DiscoveryInterface, types []any) ([]string, error) {
+	paths, err := client.OpenAPIV3().Paths()
 	if err != nil {
-		return nil, fmt.Errorf("asking which schemas there are: %w", err)
+		return nil, fmt.Errorf("listing the API server's schemas: %w", err)
 	}
-	group, is := paths["apis/"+v1alpha1.GroupVersion.String()]
-	if !is {
+	group, ok := paths["apis/"+v1alpha1.GroupVersion.String()]
+	if !ok {
 		return nil, nil
 	}
-	text, err := group.Schema("application/json")
+	document, err := group.Schema("application/json")
 	if err != nil {
-		return nil, fmt.Errorf("asking for the schemas of %s: %w", v1alpha1.GroupVersion, err)
+		return nil, fmt.Errorf("reading the schemas of %s: %w", v1alpha1.GroupVersion, err)
 	}
-	return UnknownFields(text, types...)
+	return UnknownFields(document, types...)
 }

@@ -66,7 +66,7 @@ func (r Relay) readReportedCluster(ctx context.Context, from client.Reader) (clu
 
 // syncOutcome is the outcome of syncing one object.
 type syncOutcome[T client.Object] struct {
-	action          action
+	action          syncAction
 	target          T
 	reportedCluster types.UID
 	droppedFields   []string

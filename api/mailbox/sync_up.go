@@ -35,46 +35,46 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	if err != nil {
 		return UpResult{}, err
 	}
-	root, v, err := r.decideRootCopy(ctx, &source, copies, known)
+	root, next, err := r.decideRootCopy(ctx, &source, copies, known)
 	switch {
 	case err != nil:
 		return UpResult{}, err
 	case source.root == nil:
 		return UpResult{ReportMissing: true}, nil
-	case v == otherCluster:
+	case next == otherCluster:
 		return UpResult{OtherCluster: source.root.ClusterUID}, nil
-	case v == copyIsNewer:
+	case next == copyIsNewer:
 		return UpResult{ReportOlder: true, RootSequence: root.Sequence}, nil
 	}
 
-	var up UpResult
+	var result UpResult
 	var refusals []error
 	for _, ref := range source.root.Root.Pages {
-		wrote, err := r.syncPage(ctx, source, ref.Name, copies)
-		if wrote {
-			up.Written++
+		written, err := r.syncPage(ctx, source, ref.Name, copies)
+		if written {
+			result.Written++
 		}
 		if isRefused(err) {
 			refusals = append(refusals, err)
 		} else if err != nil {
-			return up, err
+			return result, err
 		}
 	}
-	if v == overwriteCopy {
+	if next == overwriteCopy {
 		written, err := writeCopy(ctx, reportKind, r.Hub, onHub, source.root, root, root.ResourceVersion != "")
 		if err != nil {
-			return up, errors.Join(append([]error{err}, refusals...)...)
+			return result, errors.Join(append([]error{err}, refusals...)...)
 		}
 		r.Copies.recordEqual(reportKind.name, source.root, written)
-		up.Written++
+		result.Written++
 	}
-	up.RootSequence = source.root.Sequence
+	result.RootSequence = source.root.Sequence
 	deleted, err := r.deleteUnlistedPages(ctx, source, copies)
-	up.Written += deleted
+	result.Written += deleted
 	if err != nil {
-		return up, errors.Join(append([]error{err}, refusals...)...)
+		return result, errors.Join(append([]error{err}, refusals...)...)
 	}
-	return up, errors.Join(refusals...)
+	return result, errors.Join(refusals...)
 }
 
 // memberReport is a member's report at one point in time.
@@ -120,23 +120,23 @@ func (r Relay) listCopies(ctx context.Context) (map[string]*metav1.PartialObject
 // decideRootCopy reads the hub's copy of the root, unless it is known to be equal, and
 // decides about it. If the source is read again and has changed, *source becomes the
 // whole report of that time.
-func (r Relay) decideRootCopy(ctx context.Context, source *memberReport, copies map[string]*metav1.PartialObjectMetadata, known types.UID) (*v1alpha1.ClusterReport, action, error) {
+func (r Relay) decideRootCopy(ctx context.Context, source *memberReport, copies map[string]*metav1.PartialObjectMetadata, known types.UID) (*v1alpha1.ClusterReport, syncAction, error) {
 	const name = v1alpha1.MailboxName
 	target, exists, read := reportKind.newObject(), false, false
-	l := comparison{exists: true, equal: true}
-	if at := copies[name]; at == nil || !r.Copies.isEqual(reportKind.name, source.root, at) {
+	diff := comparison{exists: true, equal: true}
+	if copied := copies[name]; copied == nil || !r.Copies.isEqual(reportKind.name, source.root, copied) {
 		var err error
-		if target, exists, read, err = r.readCopy(ctx, source.root, at); err != nil {
+		if target, exists, read, err = r.readCopy(ctx, source.root, copied); err != nil {
 			return nil, keepCopy, err
 		}
-		l = reportKind.compareObjects(source.root, target, exists, r.Copies)
+		diff = reportKind.compareObjects(source.root, target, exists, r.Copies)
 	}
-	v := decideRoot(l, known, source.root.ClusterUID)
-	if v == keepCopy && exists {
+	next := decideRoot(diff, known, source.root.ClusterUID)
+	if next == keepCopy && exists {
 		r.Copies.recordEqual(reportKind.name, source.root, target)
 	}
-	if v != rereadSource {
-		return target, v, nil
+	if next != rereadSource {
+		return target, next, nil
 	}
 	if !read {
 		var err error
@@ -153,15 +153,15 @@ func (r Relay) decideRootCopy(ctx context.Context, source *memberReport, copies 
 			return nil, keepCopy, err
 		}
 	}
-	l = reportKind.compareObjects(source.root, target, exists, r.Copies)
-	l.sourceLive = true
-	return target, decideRoot(l, known, source.root.ClusterUID), nil
+	diff = reportKind.compareObjects(source.root, target, exists, r.Copies)
+	diff.sourceLive = true
+	return target, decideRoot(diff, known, source.root.ClusterUID), nil
 }
 
 // readCopy returns the hub's copy of a source. If the copy is known to be older, it is
 // not read and has neither root nor page.
-func (r Relay) readCopy(ctx context.Context, source *v1alpha1.ClusterReport, at *metav1.PartialObjectMetadata) (target *v1alpha1.ClusterReport, exists, read bool, err error) {
-	if target := r.Copies.outdatedCopy(source, at); target != nil {
+func (r Relay) readCopy(ctx context.Context, source *v1alpha1.ClusterReport, copied *metav1.PartialObjectMetadata) (target *v1alpha1.ClusterReport, exists, read bool, err error) {
+	if target := r.Copies.outdatedCopy(source, copied); target != nil {
 		return target, true, false, nil
 	}
 	target, exists, err = readObject(ctx, r.Hub.Live, reportKind, r.Hub, onHub, source.Name)
@@ -170,49 +170,49 @@ func (r Relay) readCopy(ctx context.Context, source *v1alpha1.ClusterReport, at 
 
 // syncPage copies one page. A page that does not exist, or is from another cluster than
 // the root, is skipped.
-func (r Relay) syncPage(ctx context.Context, source memberReport, name string, copies map[string]*metav1.PartialObjectMetadata) (wrote bool, err error) {
+func (r Relay) syncPage(ctx context.Context, source memberReport, name string, copies map[string]*metav1.PartialObjectMetadata) (written bool, err error) {
 	page := source.pages[name]
 	if page == nil || page.ClusterUID != source.root.ClusterUID {
 		return false, nil
 	}
-	if at := copies[name]; at != nil && r.Copies.isEqual(reportKind.name, page, at) {
+	if copied := copies[name]; copied != nil && r.Copies.isEqual(reportKind.name, page, copied) {
 		return false, nil
 	}
 	target, exists, _, err := r.readCopy(ctx, page, copies[name])
 	if err != nil {
 		return false, err
 	}
-	l := reportKind.compareObjects(page, target, exists, r.Copies)
-	v := decidePage(l)
-	if v == rereadSource {
+	diff := reportKind.compareObjects(page, target, exists, r.Copies)
+	next := decidePage(diff)
+	if next == rereadSource {
 		var found bool
 		page, found, err = readObject(ctx, r.Member.Live, reportKind, r.Member, inMember, name)
 		if err != nil || !found || page.Page == nil || page.ClusterUID != source.root.ClusterUID {
 			return false, err
 		}
-		l = reportKind.compareObjects(page, target, exists, r.Copies)
-		l.sourceLive = true
-		v = decidePage(l)
+		diff = reportKind.compareObjects(page, target, exists, r.Copies)
+		diff.sourceLive = true
+		next = decidePage(diff)
 	}
-	if v == overwriteCopy {
+	if next == overwriteCopy {
 		if target, err = writeCopy(ctx, reportKind, r.Hub, onHub, page, target, exists); err != nil {
 			return false, err
 		}
 	}
 	r.Copies.recordEqual(reportKind.name, page, target)
-	return v == overwriteCopy, nil
+	return next == overwriteCopy, nil
 }
 
 // deleteUnlistedPages deletes the hub's pages that the root does not list, but only
 // while that root is the newest: another relay may be copying a newer report with such
 // a page.
 func (r Relay) deleteUnlistedPages(ctx context.Context, source memberReport, copies map[string]*metav1.PartialObjectMetadata) (deleted int, err error) {
-	lists := map[string]bool{v1alpha1.MailboxName: true}
+	listed := map[string]bool{v1alpha1.MailboxName: true}
 	for _, ref := range source.root.Root.Pages {
-		lists[ref.Name] = true
+		listed[ref.Name] = true
 	}
-	r.Copies.forgetExcept(reportKind.name, func(name string) bool { return lists[name] })
-	names := unlistedPages(slices.Sorted(maps.Keys(copies)), lists)
+	r.Copies.forgetExcept(reportKind.name, func(name string) bool { return listed[name] })
+	names := unlistedPages(slices.Sorted(maps.Keys(copies)), listed)
 	if len(names) == 0 {
 		return 0, nil
 	}
@@ -221,9 +221,9 @@ func (r Relay) deleteUnlistedPages(ctx context.Context, source memberReport, cop
 		return 0, err
 	}
 	for _, name := range names {
-		at := copies[name]
+		copied := copies[name]
 		page := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: r.Hub.Namespace, Name: name}}
-		err := r.Hub.Live.Delete(ctx, page, client.Preconditions{UID: &at.UID, ResourceVersion: ptr.To(at.ResourceVersion)})
+		err := r.Hub.Live.Delete(ctx, page, client.Preconditions{UID: &copied.UID, ResourceVersion: ptr.To(copied.ResourceVersion)})
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:

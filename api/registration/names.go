@@ -58,10 +58,10 @@ const (
 func JoinSecretName(member string) string { return v1alpha1.MemberNamespacePrefix + member + "-join" }
 
 // MemberOfJoinSecret is the inverse of JoinSecretName.
-func MemberOfJoinSecret(secret string) (member string, is bool) {
-	rest, mine := strings.CutPrefix(secret, v1alpha1.MemberNamespacePrefix)
-	member, is = strings.CutSuffix(rest, "-join")
-	if !mine || !is || member == "" {
+func MemberOfJoinSecret(secret string) (member string, ok bool) {
+	rest, prefixed := strings.CutPrefix(secret, v1alpha1.MemberNamespacePrefix)
+	member, ok = strings.CutSuffix(rest, "-join")
+	if !prefixed || !ok || member == "" {
 		return "", false
 	}
 	return member, true

@@ -163,8 +163,8 @@ func TestJoinSecretNameRoundTrips(t *testing.T) {
 		"ot-member-frankfurt-join": "frankfurt", "ot-member-a-join-join": "a-join",
 		"ot-member-frankfurt": "", "ot-member--join": "", "frankfurt-join": "",
 	} {
-		got, is := MemberOfJoinSecret(name)
+		got, ok := MemberOfJoinSecret(name)
 		assert.Equal(t, want, got, name)
-		assert.Equal(t, want != "", is, name)
+		assert.Equal(t, want != "", ok, name)
 	}
 }

@@ -12,13 +12,13 @@ func ClassifyError(err error) (reason, message string) {
 	fault, why := hubclient.ClassifyError(err)
 	switch fault {
 	case hubclient.CertificateFailure:
-		return v1alpha1.ReasonCertificateNotTrusted, why + ": put the CA that signs it into the kubeconfig, or correct the server's address there"
+		return v1alpha1.ReasonCertificateNotTrusted, why + ": put the CA that signed it into the kubeconfig, or correct the server's address there"
 	case hubclient.UnauthorizedFailure:
-		return v1alpha1.ReasonUnauthorized, why + ": put a kubeconfig with a valid one into the Secret"
+		return v1alpha1.ReasonUnauthorized, why + ": put a kubeconfig with a valid credential into the Secret"
 	case hubclient.ForbiddenFailure:
-		return v1alpha1.ReasonUnauthorized, why + ": give it the rights of ServiceAccount ot-hub of ot-agent's chart"
+		return v1alpha1.ReasonUnauthorized, why + ": grant it the permissions of ServiceAccount ot-hub of chart ot-agent"
 	case hubclient.ServerFailure:
-		return v1alpha1.ReasonUnreachable, why + ": see why it does not serve requests"
+		return v1alpha1.ReasonUnreachable, why + ": check why it does not serve requests"
 	}
-	return v1alpha1.ReasonUnreachable, why + ": see whether its API server runs and can be reached from the hub, and whether the kubeconfig has the right address"
+	return v1alpha1.ReasonUnreachable, why + ": check that its API server runs and is reachable from the hub, and that the kubeconfig has the right address"
 }

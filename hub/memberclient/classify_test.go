@@ -58,13 +58,13 @@ func TestClassifyError(t *testing.T) {
 		wantReason  string
 		wantMessage string
 	}{
-		"unknown authority":   {requestError(t, &http.Client{}, secure.URL), v1alpha1.ReasonCertificateNotTrusted, "an authority that the kubeconfig does not name"},
+		"unknown authority":   {requestError(t, &http.Client{}, secure.URL), v1alpha1.ReasonCertificateNotTrusted, "an authority that is not in the kubeconfig"},
 		"another host's":      {requestError(t, wrongName, secure.URL), v1alpha1.ReasonCertificateNotTrusted, "not for elsewhere"},
 		"no TLS":              {requestError(t, &http.Client{}, strings.Replace(plain.URL, "http:", "https:", 1)), v1alpha1.ReasonUnreachable, "TLS"},
 		"refused":             {requestError(t, &http.Client{}, "http://127.0.0.1:1"), v1alpha1.ReasonUnreachable, "the connection is refused"},
 		"hangs":               {requestError(t, quick, "http://"+silent.Addr().String()), v1alpha1.ReasonUnreachable, "does not answer in time"},
 		"breaks":              {requestError(t, &http.Client{}, breaking.URL), v1alpha1.ReasonUnreachable, "the connection breaks"},
-		"no such name":        {&net.DNSError{Name: "member.invalid", IsNotFound: true}, v1alpha1.ReasonUnreachable, "the name member.invalid is not known"},
+		"no such name":        {&net.DNSError{Name: "member.invalid", IsNotFound: true}, v1alpha1.ReasonUnreachable, "the host name member.invalid does not resolve"},
 		"deadline":            {fmt.Errorf("reading: %w", context.DeadlineExceeded), v1alpha1.ReasonUnreachable, "does not answer in time"},
 		"unauthorized":        {apierrors.NewUnauthorized("no"), v1alpha1.ReasonUnauthorized, "expired or was revoked"},
 		"forbidden":           {apierrors.NewForbidden(reports, "default", errors.New("no rights")), v1alpha1.ReasonUnauthorized, "no rights"},

@@ -16,8 +16,8 @@ import (
 
 // maintainConnection keeps a member connected until ctx ends.
 func (p *Provider) maintainConnection(ctx context.Context, e *memberEntry) {
-	longest := p.options.ProbeInterval
-	pause := min(hubclient.FirstRetryDelay, longest)
+	maxDelay := p.options.ProbeInterval
+	delay := min(hubclient.FirstRetryDelay, maxDelay)
 	for ctx.Err() == nil {
 		engaged, err := p.runConnection(ctx, e)
 		if ctx.Err() != nil {
@@ -27,22 +27,22 @@ func (p *Provider) maintainConnection(ctx context.Context, e *memberEntry) {
 		case errors.Is(err, hubclient.ErrNotServed):
 			p.updateState(e, State{
 				Known: true, Reachable: true, Reason: v1alpha1.ReasonConnected,
-				Message: "connected, but its API server does not serve ClusterReports: is ot-agent's chart installed there, its mailbox included?",
+				Message: "connected, but its API server does not serve ClusterReports: install chart ot-agent there, with crds.mailbox enabled",
 			})
-			pause = longest
+			delay = maxDelay
 		case errors.Is(err, hubclient.ErrWatchStale):
-			// It is reachable, and connected again at once.
-			log.FromContext(ctx).Info("Connecting to the member anew", "member", e.name, "reason", err.Error())
+			// The member is reachable: reconnect at once.
+			log.FromContext(ctx).Info("Watches are stale; reconnecting to the member", "member", e.name, "error", err.Error())
 		case err != nil:
 			reason, message := ClassifyError(err)
-			log.FromContext(ctx).V(1).Info("No connection to the member", "member", e.name, "reason", reason, "error", err.Error())
+			log.FromContext(ctx).V(1).Info("Failed to connect to the member; retrying", "member", e.name, "reason", reason, "error", err.Error())
 			p.updateState(e, State{Known: true, Reason: reason, Message: message})
 		}
 		if engaged {
-			pause = min(hubclient.FirstRetryDelay, longest)
+			delay = min(hubclient.FirstRetryDelay, maxDelay)
 		}
-		hubclient.WaitForTrigger(ctx, e.trigger, pause)
-		pause = min(2*pause, longest)
+		hubclient.WaitForTrigger(ctx, e.trigger, delay)
+		delay = min(2*delay, maxDelay)
 	}
 }
 
@@ -74,10 +74,10 @@ func (p *Provider) runConnection(ctx context.Context, e *memberEntry) (engaged b
 
 	m := &Member{Cluster: c, Namespace: e.target.Namespace}
 	p.setEngaged(e, m)
-	// What is deferred last runs first: it is unknown before its context ends.
+	// Deferred last, so it runs before the context is cancelled.
 	defer p.setEngaged(e, nil)
 	if err := p.aware.Engage(ctx, multicluster.ClusterName(e.name), m); err != nil {
-		return false, fmt.Errorf("engaging it: %w", err)
+		return false, fmt.Errorf("engaging the member: %w", err)
 	}
 	if err := c.OnMailboxEvent(p.mailboxHandler(e.name)); err != nil {
 		return false, err

@@ -15,10 +15,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// arrivalTracker gives every revision its place in the queue, in the order in which
-// the agent first sees them, until the place stands in the image's status.
+// arrivalTracker gives every revision its place in the queue, in the order in which the
+// agent first sees them, until the image's status holds the place.
 type arrivalTracker struct {
-	index  *ledger.Queue
+	queue  *ledger.Queue
 	reader client.Reader
 	once   sync.Once
 
@@ -32,26 +32,25 @@ type arrivalRecord struct {
 	key      v1alpha1.OrderingKey
 }
 
-// orderExistingImages gives those their places that came while no agent ran: by creation
-// time, and within one second by resourceVersion (comparable by KEP-5504). It
-// runs before the first event is handled: those of the initial list come in no
-// useful order.
+// orderExistingImages gives images that were created while no agent ran their places: by
+// creation time, and within one second by resourceVersion (comparable by KEP-5504). It runs
+// before the first event is handled, since the initial list has no order.
 func (a *arrivalTracker) orderExistingImages(ctx context.Context) {
 	a.once.Do(func() {
 		var list v1alpha1.VMDiskImageList
 		if err := a.reader.List(ctx, &list); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing the images that came while no agent ran; they queue in no particular order")
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to list VMDiskImages; those created while no agent ran are queued in no particular order")
 			return
 		}
 		slices.SortFunc(list.Items, compareArrival)
 		for i := range list.Items {
-			if e := currentRevision(&list.Items[i]); e != nil {
-				a.index.ObserveKey(e.OrderingKey)
+			if revision := currentRevision(&list.Items[i]); revision != nil {
+				a.queue.ObserveKey(revision.OrderingKey)
 			}
 		}
 		for i := range list.Items {
 			if img := &list.Items[i]; currentRevision(img) == nil {
-				a.recordArrival(img, a.index.NewKeyByCreation(img.CreationTimestamp))
+				a.recordArrival(img, a.queue.NewKeyByCreation(img.CreationTimestamp))
 			}
 		}
 	})
@@ -67,9 +66,8 @@ func compareArrival(a, b v1alpha1.VMDiskImage) int {
 	)
 }
 
-// unseenRank is 0 for an image that an agent has seen before it went: it came before
-// those of the same second that none has, though its finalizer has given it a
-// later resourceVersion.
+// unseenRank is 0 for an image with the finalizer: an earlier agent has seen it, so it
+// comes first within its second, though the finalizer raised its resourceVersion.
 func unseenRank(img v1alpha1.VMDiskImage) int {
 	if slices.Contains(img.Finalizers, v1alpha1.FinalizerImage) {
 		return 0
@@ -85,20 +83,20 @@ func parseResourceVersion(resourceVersion string) uint64 {
 	return v
 }
 
-// orderingKey returns the place of the revision that an image asks for.
+// orderingKey returns the place of the current revision.
 func (a *arrivalTracker) orderingKey(img *v1alpha1.VMDiskImage) v1alpha1.OrderingKey {
-	if e := currentRevision(img); e != nil {
-		a.index.ObserveKey(e.OrderingKey)
-		a.recordArrival(img, e.OrderingKey)
-		return e.OrderingKey
+	if revision := currentRevision(img); revision != nil {
+		a.queue.ObserveKey(revision.OrderingKey)
+		a.recordArrival(img, revision.OrderingKey)
+		return revision.OrderingKey
 	}
 	a.mu.Lock()
-	known, there := a.byUID[img.UID]
+	known, ok := a.byUID[img.UID]
 	a.mu.Unlock()
-	if there && known.revision == img.Spec.Revision() {
+	if ok && known.revision == img.Spec.Revision() {
 		return known.key
 	}
-	key := a.index.NewKeyAtEnd(img.CreationTimestamp)
+	key := a.queue.NewKeyAtEnd(img.CreationTimestamp)
 	a.recordArrival(img, key)
 	return key
 }
@@ -109,12 +107,11 @@ func (a *arrivalTracker) recordArrival(img *v1alpha1.VMDiskImage, key v1alpha1.O
 	a.byUID[img.UID] = arrivalRecord{client.ObjectKeyFromObject(img), img.Spec.Revision(), key}
 }
 
-// nameForUID finds an image by its UID.
 func (a *arrivalTracker) nameForUID(uid types.UID) (types.NamespacedName, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known, there := a.byUID[uid]
-	return known.name, there
+	known, ok := a.byUID[uid]
+	return known.name, ok
 }
 
 func (a *arrivalTracker) forgetImage(uid types.UID) {
@@ -123,7 +120,7 @@ func (a *arrivalTracker) forgetImage(uid types.UID) {
 	delete(a.byUID, uid)
 }
 
-// currentRevision is what the status holds of the revision that the spec asks for.
+// currentRevision is the status of the revision that the spec asks for; nil for none.
 func currentRevision(img *v1alpha1.VMDiskImage) *v1alpha1.RevisionStatus {
 	revision := img.Spec.Revision()
 	for i := range img.Status.Revisions {

@@ -22,7 +22,7 @@ func TestCompareArrival(t *testing.T) {
 		at("f", 2, "40"),
 		at("e", 2, "9", "somebody.else/finalizer"),
 		at("c", 1, "30"),
-		at("d", 2, "55", v1alpha1.FinalizerImage), // seen, then the agent went
+		at("d", 2, "55", v1alpha1.FinalizerImage), // an earlier agent has seen it
 		at("b", 1, "4"),
 		at("a", 0, "99"),
 	}

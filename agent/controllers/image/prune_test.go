@@ -38,15 +38,15 @@ type pruneFixture struct {
 	registry *prometheus.Registry
 	events   *events.FakeRecorder
 	img      *v1alpha1.VMDiskImage
-	// cached and live are what the plan says, and who holds the image.
+	// What the plan says and who holds the image, by the cache and by a live read.
 	cached, live               image.PlannedState
 	cachedHolders, liveHolders []image.Holder
-	// beforeDelete happens right before the image is deleted.
+	// beforeDelete is called right before the image is deleted.
 	beforeDelete func(client.Client)
 }
 
-// newPruneFixture brings the status of the image up to date: what is left to do is to
-// delete it. It has failed, so that no storage is needed.
+// newPruneFixture reconciles the image until only its deletion is left. Its import has
+// failed, so that it needs no storage.
 func newPruneFixture(t *testing.T) *pruneFixture {
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
@@ -64,26 +64,26 @@ func newPruneFixture(t *testing.T) *pruneFixture {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(img).WithStatusSubresource(img).
 		WithIndex(&corev1.PersistentVolumeClaim{}, image.ImageUIDIndex, indexImageUID).WithIndex(&corev1.Pod{}, image.ImageUIDIndex, indexImageUID).
 		WithInterceptorFuncs(interceptor.Funcs{Delete: p.interceptDelete}).Build()
-	served := apidiscovery.NewKindTracker(meta.NewDefaultRESTMapper(nil))
-	require.NoError(t, served.Start(t.Context()))
-	index, rules := ledger.NewQueue(), policy.Default()
+	kinds := apidiscovery.NewKindTracker(meta.NewDefaultRESTMapper(nil))
+	require.NoError(t, kinds.Start(t.Context()))
+	queue, defaults := ledger.NewQueue(), policy.Default()
 	p.Reconciler = &Reconciler{
-		Client: c, Live: c, Events: p.events, Queue: index, Kinds: served, Metrics: metrics.New(p.registry, index), Preflight: preflight.New(),
-		Policy: func() *policy.Policy { return &rules }, PolicyKnown: func() bool { return true },
+		Client: c, Live: c, Events: p.events, Queue: queue, Kinds: kinds, Metrics: metrics.New(p.registry, queue), Preflight: preflight.New(),
+		Policy: func() *policy.Policy { return &defaults }, PolicyKnown: func() bool { return true },
 		ListHolders: func(_ context.Context, _ *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
 			if live {
 				return p.liveHolders, nil
 			}
 			return p.cachedHolders, nil
 		},
-		Wish: func(_ context.Context, _ types.NamespacedName, live bool) (image.PlannedState, error) {
+		PlannedState: func(_ context.Context, _ types.NamespacedName, live bool) (image.PlannedState, error) {
 			if live {
 				return p.live, nil
 			}
 			return p.cached, nil
 		},
 		Namespace: "ot-agent",
-		arrivals:  arrivalTracker{index: index, reader: c, byUID: map[types.UID]arrivalRecord{}},
+		arrivals:  arrivalTracker{queue: queue, reader: c, byUID: map[types.UID]arrivalRecord{}},
 	}
 	p.cached = image.PlannedState{Keep: true, Unknown: true}
 	p.mustReconcile()
@@ -97,7 +97,7 @@ func newPruneFixture(t *testing.T) *pruneFixture {
 	return p
 }
 
-// interceptDelete minds what the API server does: the UID too.
+// interceptDelete checks the UID precondition, which the fake client does not.
 func (p *pruneFixture) interceptDelete(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
 	if p.beforeDelete != nil {
 		p.beforeDelete(c)
@@ -106,7 +106,7 @@ func (p *pruneFixture) interceptDelete(ctx context.Context, c client.WithWatch, 
 	o.ApplyOptions(opts)
 	require.NotNil(p.t, o.Preconditions)
 	require.NotNil(p.t, o.Preconditions.UID)
-	if now := p.getImage(); now.UID != *o.Preconditions.UID {
+	if img := p.getImage(); img.UID != *o.Preconditions.UID {
 		return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("vmdiskimages").GroupResource(), obj.GetName(), assert.AnError)
 	}
 	return c.Delete(ctx, obj, opts...)
@@ -124,7 +124,7 @@ func (p *pruneFixture) getImage() *v1alpha1.VMDiskImage {
 	return img
 }
 
-// drainEvents are the events since it was asked last.
+// drainEvents returns the events since the last call.
 func (p *pruneFixture) drainEvents() (all string) {
 	for {
 		select {
@@ -154,59 +154,56 @@ func TestPruneDeletesImage(t *testing.T) {
 	p := newPruneFixture(t)
 	p.mustReconcile()
 	assert.NotNil(t, p.getImage().DeletionTimestamp)
-	told := p.drainEvents()
-	assert.Contains(t, told, "Normal Pruned ")
-	assert.Contains(t, told, "ImagePrune with UID prune")
+	events := p.drainEvents()
+	assert.Contains(t, events, "Normal Pruned ")
+	assert.Contains(t, events, "ImagePrune with UID prune")
 	assert.InDelta(t, 1, p.metricValue("ot_agent_images_pruned_total", ""), 0)
 }
 
-// TestPruneIsSkippedWhenStateChanges has somebody be quicker than the agent.
 func TestPruneIsSkippedWhenStateChanges(t *testing.T) {
 	for name, tt := range map[string]struct {
-		happens    func(*pruneFixture)
+		change     func(*pruneFixture)
 		wantReason string
 	}{
-		"another leader writes its status": {happens: func(p *pruneFixture) {
+		"another leader writes the status": {change: func(p *pruneFixture) {
 			p.beforeDelete = func(c client.Client) {
 				img := p.getImage()
 				img.Status.Prune = &v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PruneSkipped, Reason: v1alpha1.PruneReferenced}
 				require.NoError(t, c.Status().Update(t.Context(), img))
 			}
 		}, wantReason: v1alpha1.PruneReferenced},
-		"somebody hands it over": {happens: func(p *pruneFixture) {
+		"the image becomes a planned one": {change: func(p *pruneFixture) {
 			p.beforeDelete = func(c client.Client) {
 				img := p.getImage()
 				img.Labels = map[string]string{v1alpha1.LabelPlanned: image.PlannedLabelValue}
 				require.NoError(t, c.Update(t.Context(), img))
 			}
 		}},
-		"a machine that the cache does not show": {happens: func(p *pruneFixture) {
+		"a VirtualMachine that the cache does not show": {change: func(p *pruneFixture) {
 			p.liveHolders = []image.Holder{{Name: "ns/vm"}}
 		}, wantReason: v1alpha1.PruneReferenced},
-		"a plan that the cache does not show": {happens: func(p *pruneFixture) {
+		"a plan that the cache does not show": {change: func(p *pruneFixture) {
 			undone := *p.live.Prune
 			undone.Undo = true
 			p.live.Prune = &undone
 		}, wantReason: v1alpha1.PruneUndoAsked},
-		"a plan that is refused by now": {happens: func(p *pruneFixture) {
+		"a plan that is refused meanwhile": {change: func(p *pruneFixture) {
 			p.live = image.PlannedState{Keep: true, Unknown: true}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPruneFixture(t)
-			tt.happens(p)
+			tt.change(p)
 			p.mustReconcile()
-			now := p.getImage()
-			assert.Nil(t, now.DeletionTimestamp)
-			assert.Equal(t, tt.wantReason, now.Status.Prune.Reason)
+			img := p.getImage()
+			assert.Nil(t, img.DeletionTimestamp)
+			assert.Equal(t, tt.wantReason, img.Status.Prune.Reason)
 			assert.NotContains(t, p.drainEvents(), "Pruned")
 			assert.Zero(t, p.metricValue("ot_agent_images_pruned_total", ""))
 		})
 	}
 }
 
-// TestDeleteIsRefusedForAnotherVersion: the same holds of what the plan retires, and of what has
-// outlived its spec's time.
 func TestDeleteIsRefusedForAnotherVersion(t *testing.T) {
 	for name, d := range map[string]image.Decision{
 		"pruned":       {Pruned: true},
@@ -219,7 +216,7 @@ func TestDeleteIsRefusedForAnotherVersion(t *testing.T) {
 			decided.Spec.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Minute}
 			for _, change := range []func(*v1alpha1.VMDiskImage){
 				func(img *v1alpha1.VMDiskImage) { img.ResourceVersion = "1" },
-				func(img *v1alpha1.VMDiskImage) { img.UID = "of-one-before" },
+				func(img *v1alpha1.VMDiskImage) { img.UID = "former" },
 			} {
 				other := decided.DeepCopy()
 				change(other)
@@ -234,26 +231,26 @@ func TestDeleteIsRefusedForAnotherVersion(t *testing.T) {
 	}
 }
 
-// TestPruneOfHeldImageIsSkipped: the plan is asked also for what nothing can delete.
+// The plan is read even for an image that nothing can delete.
 func TestPruneOfHeldImageIsSkipped(t *testing.T) {
 	p := newPruneFixture(t)
-	asked := *p.cached.Prune
-	asked.UID = "next"
-	p.cached.Prune, p.live.Prune = &asked, &asked
+	next := *p.cached.Prune
+	next.UID = "next"
+	p.cached.Prune, p.live.Prune = &next, &next
 	p.cachedHolders = []image.Holder{{Name: "ns/vm"}}
 	p.liveHolders = p.cachedHolders
 	p.mustReconcile()
-	now := p.getImage()
-	assert.Equal(t, types.UID("next"), now.Status.Prune.UID)
-	assert.Equal(t, v1alpha1.PruneSkipped, now.Status.Prune.State)
-	assert.Equal(t, v1alpha1.PhaseFailed, now.Status.Phase)
-	told := p.drainEvents()
-	assert.Contains(t, told, "PruneSkipped")
-	assert.Contains(t, told, "ns/vm")
+	img := p.getImage()
+	assert.Equal(t, types.UID("next"), img.Status.Prune.UID)
+	assert.Equal(t, v1alpha1.PruneSkipped, img.Status.Prune.State)
+	assert.Equal(t, v1alpha1.PhaseFailed, img.Status.Phase)
+	events := p.drainEvents()
+	assert.Contains(t, events, "PruneSkipped")
+	assert.Contains(t, events, "ns/vm")
 	assert.InDelta(t, 1, p.metricValue("ot_agent_prunes_skipped_total", v1alpha1.PruneReferenced), 0)
 	assert.Zero(t, p.metricValue("ot_agent_prunes_skipped_total", v1alpha1.PruneChanged))
 	p.cachedHolders = append(p.cachedHolders, image.Holder{Name: "ns/other"})
 	p.mustReconcile()
 	require.EqualValues(t, 2, p.getImage().Status.References.Count)
-	assert.Empty(t, p.drainEvents(), "once")
+	assert.Empty(t, p.drainEvents(), "the event is emitted once")
 }

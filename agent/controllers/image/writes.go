@@ -9,9 +9,13 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// writeTracker remember what this process has stored and the cache does not show yet.
-// A decision on an image as it was before could only be refused: its write
-// would carry an old resourceVersion.
+// cacheLagTimeout is how long the cache may take to show a write of this process. A write
+// that it does not show by then is lost: the cluster was restored from a backup.
+const cacheLagTimeout = 10 * time.Second
+
+// writeTracker remembers the writes of this process that the cache does not show yet. A
+// decision on an older image is useless: its write would be refused for its
+// resourceVersion.
 type writeTracker struct {
 	mu     sync.Mutex
 	stored map[types.UID]trackedWrite
@@ -22,11 +26,7 @@ type trackedWrite struct {
 	at      time.Time
 }
 
-// cacheLagTimeout is how long the cache may take to show a write. One that it shows
-// not even then is no more: the cluster was restored from a backup.
-const cacheLagTimeout = 10 * time.Second
-
-// recordWrite notes the resourceVersion that a write was answered with.
+// recordWrite records the resourceVersion of an image that was just written.
 func (w *writeTracker) recordWrite(img *v1alpha1.VMDiskImage) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,8 +36,8 @@ func (w *writeTracker) recordWrite(img *v1alpha1.VMDiskImage) {
 	w.stored[img.UID] = trackedWrite{parseResourceVersion(img.ResourceVersion), time.Now()}
 }
 
-// isCacheCurrent tells whether an image, as the cache has it, is at least as new as what
-// was stored. Where it is not, the event of that write brings it back.
+// isCacheCurrent: an image from the cache is at least as new as the last write. If not, the
+// event of that write requeues it.
 func (w *writeTracker) isCacheCurrent(img *v1alpha1.VMDiskImage) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

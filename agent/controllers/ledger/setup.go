@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -19,82 +18,76 @@ import (
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Enqueue has the ledger looked at again. It never blocks: one poke that is not
-// taken yet stands for all.
-func (r *Reconciler) Enqueue() {
-	select {
-	case r.triggers <- event.GenericEvent{}:
-	default:
-	}
+func (r *Reconciler) request() reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.LedgerName}}
 }
 
-// Setup adds the controller to a manager. There is one request, for the one
-// ledger: whatever happens, the whole is looked at.
+// Enqueue requeues the ledger. It never blocks.
+func (r *Reconciler) Enqueue() { r.triggers.Enqueue(r.request()) }
+
+// Setup adds the controller to a manager. Every event leads to the one request, for the
+// one ledger.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	r.triggers = make(chan event.GenericEvent, 1)
 	r.createdAt = map[string]time.Time{}
-	request := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.LedgerName}}}
-	ledger := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
-	gone := predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
-		UpdateFunc:  func(event.UpdateEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
-	}
-	comesAndGoes := predicate.Funcs{
-		UpdateFunc:  func(event.UpdateEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
-	}
-	// What this process has written itself it has acted upon already.
-	others := predicate.Funcs{
+	enqueue := trigger.Always(r.request())
+	neverCreate := func(event.CreateEvent) bool { return false }
+	neverUpdate := func(event.UpdateEvent) bool { return false }
+	neverGeneric := func(event.GenericEvent) bool { return false }
+	onlyDeletes := predicate.Funcs{CreateFunc: neverCreate, UpdateFunc: neverUpdate, GenericFunc: neverGeneric}
+	createsAndDeletes := predicate.Funcs{UpdateFunc: neverUpdate, GenericFunc: neverGeneric}
+	// This process has acted on its own writes already.
+	foreignWrites := predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool { return !r.isLastVersion(e.ObjectNew.GetResourceVersion()) },
 	}
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("ledger").
-		Watches(&v1alpha1.SyncLedger{}, ledger, builder.WithPredicates(others)).
-		Watches(&corev1.ConfigMap{}, ledger).
-		WatchesRawSource(source.Channel(r.triggers, ledger)).
+		Watches(&v1alpha1.SyncLedger{}, enqueue, builder.WithPredicates(foreignWrites)).
+		Watches(&corev1.ConfigMap{}, enqueue).
+		WatchesRawSource(&r.triggers).
 		Build(r)
 	if err != nil {
 		return err
 	}
 	for _, obj := range []client.Object{&corev1.PersistentVolumeClaim{}, &corev1.Pod{}} {
-		if err := c.Watch(source.Kind(mgr.GetCache(), obj, ledger, gone)); err != nil {
+		if err := c.Watch(source.Kind(mgr.GetCache(), obj, enqueue, onlyDeletes)); err != nil {
 			return err
 		}
 	}
-	r.Kinds.WhenServed(plan.Kind, func(ctx context.Context) error {
-		if err := apidiscovery.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.Enqueue); err != nil {
-			return err
-		}
-		r.planServed.Store(true)
-		r.Enqueue()
-		return nil
-	})
-	r.Kinds.WhenServed(grantKind, func(ctx context.Context) error {
-		if err := apidiscovery.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.TransferGrant{}, r.Enqueue); err != nil {
-			return err
-		}
-		r.grantServed.Store(true)
-		r.Enqueue()
-		return nil
-	})
+	r.Kinds.WhenServed(plan.Kind, r.watchMailbox(&v1alpha1.ClusterPlan{}, r.Policy.SetPlanServed))
+	r.Kinds.WhenServed(grantKind, r.watchMailbox(&v1alpha1.TransferGrant{}, func() { r.grantServed.Store(true) }))
 	r.Kinds.WhenServed(image.DataVolumeGVK, func(ctx context.Context) error {
-		if err := mgr.GetFieldIndexer().IndexField(ctx, &cdiv1.DataVolume{}, image.UnfinishedIndex, func(o client.Object) []string {
-			if o.(*cdiv1.DataVolume).Status.Phase == cdiv1.Succeeded {
-				return nil
-			}
-			return []string{image.UnfinishedIndexValue}
-		}); err != nil {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, &cdiv1.DataVolume{}, image.UnfinishedIndex, indexUnfinished); err != nil {
 			return err
 		}
-		if err := apidiscovery.Watch(ctx, c, mgr.GetCache(), &cdiv1.DataVolume{}, ledger, comesAndGoes); err != nil {
+		if err := apidiscovery.Watch(ctx, c, mgr.GetCache(), &cdiv1.DataVolume{}, enqueue, createsAndDeletes); err != nil {
 			return err
 		}
 		r.Enqueue()
 		return nil
 	})
 	return nil
+}
+
+// watchMailbox requeues the ledger at every event of a kind of the mailbox, and calls
+// onServed once no event can be missed.
+func (r *Reconciler) watchMailbox(obj client.Object, onServed func()) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := apidiscovery.NotifyOnEvents(ctx, r.Mailbox, obj, r.Enqueue); err != nil {
+			return err
+		}
+		onServed()
+		r.Enqueue()
+		return nil
+	}
+}
+
+func indexUnfinished(o client.Object) []string {
+	if o.(*cdiv1.DataVolume).Status.Phase == cdiv1.Succeeded {
+		return nil
+	}
+	return []string{image.UnfinishedIndexValue}
 }

@@ -64,7 +64,7 @@ func (m *Member) fillTransfers(root *v1alpha1.ReportRoot) {
 	if root.Transfers = nil; m.oldAgent {
 		return
 	}
-	ledger := &v1alpha1.SyncLedgerStatus{Slots: m.imports.slots, Grant: grant.NewTakenGrant(now.terms, m.grants.BootID(), now.share)}
+	ledger := &v1alpha1.SyncLedgerStatus{Slots: m.imports.slots, Grant: grant.NewLedgerGrant(now.terms, m.grants.BootID(), now.share)}
 	root.Transfers = grant.NewReportedTransfers(now.terms, ledger, now.groupOf, m.grants.Demand(), m.grants.RequestNonce(m.elapsed()))
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,21 +25,33 @@ import (
 
 const snapshotModule = "github.com/kubernetes-csi/external-snapshotter/client/v8"
 
-// loadCRDs come from the sources that are pinned already: CDI's and KubeVirt's
-// from their controllers, those of snapshots from the module with their Go types.
+// InstallKubeVirtVMCRD installs KubeVirt's VirtualMachine and none of its other kinds, for a
+// member without KubeVirt's programs.
+func InstallKubeVirtVMCRD(ctx context.Context, config *rest.Config) error {
+	paths, err := binaries.Ensure(ctx, binaries.KubeVirt)
+	if err != nil {
+		return err
+	}
+	crds, err := printCRDs(ctx, paths, binaries.KubeVirt)
+	if err != nil {
+		return err
+	}
+	return installCRDs(config, slices.DeleteFunc(crds, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return crd.Spec.Names.Kind != "VirtualMachine"
+	}))
+}
+
+// loadCRDs takes the CRDs of CDI and KubeVirt from their programs, and those of snapshots
+// from the module with their Go types: both are pinned.
 func loadCRDs(ctx context.Context, paths binaries.Paths, o Options) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var all []*apiextensionsv1.CustomResourceDefinition
 	for program, wanted := range map[binaries.Name]bool{binaries.CDI: !o.WithoutCDI, binaries.KubeVirt: o.KubeVirt} {
 		if !wanted {
 			continue
 		}
-		text, err := exec.CommandContext(ctx, paths[program], "-print-crds").Output()
+		crds, err := printCRDs(ctx, paths, program)
 		if err != nil {
-			return nil, fmt.Errorf("printing the CRDs of %s with %s: %w", program, paths[program], err)
-		}
-		crds, err := decodeCRDs(text)
-		if err != nil {
-			return nil, fmt.Errorf("reading the CRDs of %s: %w", program, err)
+			return nil, err
 		}
 		all = append(all, crds...)
 	}
@@ -69,6 +82,19 @@ func loadCRDs(ctx context.Context, paths binaries.Paths, o Options) ([]*apiexten
 	return all, nil
 }
 
+// printCRDs runs a program of CDI or KubeVirt to get its CRDs.
+func printCRDs(ctx context.Context, paths binaries.Paths, program binaries.Name) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	text, err := exec.CommandContext(ctx, paths[program], "-print-crds").Output()
+	if err != nil {
+		return nil, fmt.Errorf("printing the CRDs of %s with %s: %w", program, paths[program], err)
+	}
+	crds, err := decodeCRDs(text)
+	if err != nil {
+		return nil, fmt.Errorf("decoding the CRDs of %s: %w", program, err)
+	}
+	return crds, nil
+}
+
 func decodeCRDs(text []byte) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var all []*apiextensionsv1.CustomResourceDefinition
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
@@ -85,7 +111,7 @@ func decodeCRDs(text []byte) ([]*apiextensionsv1.CustomResourceDefinition, error
 	}
 }
 
-// installCRDs returns when the API server serves the definitions.
+// installCRDs returns when the API server serves the kinds.
 func installCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefinition) error {
 	if len(crds) == 0 {
 		return nil

@@ -23,10 +23,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-type unstructuredVM = unstructured.Unstructured
-
-// collectGarbageUntilCleanup deletes until the test ends what belongs to a controller that
-// is gone, as the cluster's collector does.
+// collectGarbageUntilCleanup deletes objects whose controller is gone until the test ends,
+// as the cluster's garbage collector does.
 func collectGarbageUntilCleanup(t *testing.T, ns string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -42,40 +40,39 @@ func collectGarbageUntilCleanup(t *testing.T, ns string) {
 }
 
 func collectGarbageOnce(ctx context.Context, ns string) {
-	theirs := &unstructured.UnstructuredList{}
-	theirs.SetGroupVersionKind(kubevirt.VirtualMachineGVK.GroupVersion().WithKind(kubevirt.VirtualMachineGVK.Kind + "List"))
+	kubeVirtVMs := &unstructured.UnstructuredList{}
+	kubeVirtVMs.SetGroupVersionKind(kubevirt.VirtualMachineGVK.GroupVersion().WithKind(kubevirt.VirtualMachineGVK.Kind + "List"))
 	var owned []client.Object
-	// What belongs to somebody is read before those it belongs to: these were there
-	// first.
-	for _, list := range []client.ObjectList{&corev1.PersistentVolumeClaimList{}, &cdiv1.DataVolumeList{}, theirs, &corev1.SecretList{}} {
+	// Race: owned objects are listed before owners, which are created first.
+	for _, list := range []client.ObjectList{&corev1.PersistentVolumeClaimList{}, &cdiv1.DataVolumeList{}, kubeVirtVMs, &corev1.SecretList{}} {
 		objects, ok := listObjects(ctx, ns, list)
 		if !ok {
 			return
 		}
 		owned = append(owned, objects...)
 	}
-	there := map[types.UID]bool{}
+	owners := map[types.UID]bool{}
 	for _, list := range []client.ObjectList{&cdiv1.DataVolumeList{}, &v1alpha1.VirtualMachineList{}, &snapshotv1.VolumeSnapshotList{}} {
 		objects, ok := listObjects(ctx, ns, list)
 		if !ok {
 			return
 		}
 		for _, o := range objects {
-			there[o.GetUID()] = true
+			owners[o.GetUID()] = true
 		}
 	}
 	for _, o := range owned {
 		for _, owner := range o.GetOwnerReferences() {
-			if owner.Controller != nil && *owner.Controller && !there[owner.UID] {
+			if owner.Controller != nil && *owner.Controller && !owners[owner.UID] {
 				uid := o.GetUID()
-				_ = testScene.Client().Delete(ctx, o, client.Preconditions{UID: &uid})
+				_ = env.Client().Delete(ctx, o, client.Preconditions{UID: &uid})
 			}
 		}
 	}
 }
 
 func listObjects(ctx context.Context, ns string, list client.ObjectList) ([]client.Object, bool) {
-	if err := testScene.Client().List(ctx, list, client.InNamespace(ns)); err != nil {
+	if err := env.Client().List(ctx, list, client.InNamespace(ns)); err != nil {
 		return nil, false
 	}
 	var objects []client.Object

@@ -60,8 +60,7 @@ spec:
   deletionPolicy: Delete
 `
 
-// newFleetImage is fullRollout with some fields replaced, by their path in the spec,
-// or removed where nil stands for them.
+// newFleetImage returns fullRollout with spec fields replaced by path; nil removes a field.
 func newFleetImage(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -111,8 +110,8 @@ func TestFleetDiskImageDefaults(t *testing.T) {
 	assert.Equal(t, "Retain", spec["deletionPolicy"])
 }
 
-// An object that the API server takes and the hub cannot read would keep it from
-// all others of the kind.
+// TestValidFleetDiskImages decodes them as well: one object that the hub cannot decode would
+// keep it from reading all others.
 func TestValidFleetDiskImages(t *testing.T) {
 	label := strings.Repeat("v", 63)
 	for name, changes := range map[string]map[string]any{
@@ -182,7 +181,7 @@ func TestOddFleetDiskImagesAreRejectedOrDecodable(t *testing.T) {
 	}
 }
 
-// signApprovals has the approvals given by the tests' own user, whatever its name.
+// signApprovals replaces the name in approvals by the tests' own user.
 func signApprovals(t *testing.T, object *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	approvals, _, err := unstructured.NestedSlice(object.Object, "spec", "approvals")
@@ -323,7 +322,7 @@ func TestAllRolloutErrorsAreReportedAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "diskSize must be at least 1Mi")
 }
 
-// The status is the hub's: what it writes at most fits.
+// TestLargestFleetDiskImageStatusIsStored stores the largest status that the hub can write.
 func TestLargestFleetDiskImageStatusIsStored(t *testing.T) {
 	object := newFleetImage(t, nil)
 	object.SetName("fullest")

@@ -1,25 +1,36 @@
+//go:build linux
+
 package chart_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	agentmetrics "github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/e2e/harness/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	hubmetrics "github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// metricLabels takes down which metrics are registered, each with its labels.
+// metricLabels is a Registerer that records metrics with their labels.
 type metricLabels map[string][]string
 
 var descPattern = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
@@ -45,15 +56,15 @@ func (d metricLabels) MustRegister(all ...prometheus.Collector) {
 
 func (d metricLabels) Unregister(prometheus.Collector) bool { return false }
 
-// registeredMetrics are the metrics of both programs.
+// registeredMetrics returns the metrics of both programs.
 func registeredMetrics() metricLabels {
 	d := metricLabels{
-		// Of the libraries' those that are asked for.
+		// Metrics of libraries that alerts or dashboards use.
 		"leader_election_master_status":             {"name"},
 		"controller_runtime_reconcile_errors_total": {"controller"},
 		"rest_client_requests_total":                {"method", "code", "host"},
 		"process_resident_memory_bytes":             nil,
-		// Of Prometheus itself.
+		// Metrics of Prometheus.
 		"up": nil,
 	}
 	agentmetrics.New(d, ledger.NewQueue())
@@ -78,16 +89,16 @@ var (
 	templateLabelPattern = regexp.MustCompile(`\$labels\.([a-z_]+)`)
 )
 
-// scrapeTargetLabels are labels that Prometheus gives to what it scrapes.
+// scrapeTargetLabels are the labels that Prometheus adds when it scrapes.
 var scrapeTargetLabels = []string{"job", "instance", "pod", "namespace", "container", "endpoint", "service"}
 
-// requireRegistered holds a question against the metrics that there are, and which labels
-// are shown of the answer against those that it has.
+// requireRegistered checks that the metrics of an expression exist and have its labels, and
+// those that are shown of its result.
 func requireRegistered(t *testing.T, known metricLabels, expr string, shown [][]string) {
 	t.Helper()
 	labels := slices.Clone(scrapeTargetLabels)
 	metrics := metricNamePattern.FindAllStringSubmatch(expr, -1)
-	require.NotEmpty(t, metrics, "%s asks for no metric", expr)
+	require.NotEmpty(t, metrics, "%s uses no metric", expr)
 	for _, m := range metrics {
 		name := m[1]
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
@@ -96,7 +107,7 @@ func requireRegistered(t *testing.T, known metricLabels, expr string, shown [][]
 			}
 		}
 		of, ok := known[name]
-		require.True(t, ok, "%s: there is no metric %s", expr, m[1])
+		require.True(t, ok, "%s: metric %s does not exist", expr, m[1])
 		labels = append(labels, of...)
 		for _, selects := range labelMatcherPattern.FindAllStringSubmatch(m[2], -1) {
 			assert.Contains(t, append(slices.Clone(scrapeTargetLabels), of...), selects[1], "%s: %s has no such label", expr, name)
@@ -108,11 +119,11 @@ func requireRegistered(t *testing.T, known metricLabels, expr string, shown [][]
 		}
 	}
 	for _, label := range shown {
-		assert.Contains(t, labels, label[1], "%s has no label of that name to show", expr)
+		assert.Contains(t, labels, label[1], "the result of %s lacks a label that is shown", expr)
 	}
 }
 
-// An alert about a metric that nobody registers never fires, and tells nobody so.
+// TestAlertsUseExistingMetrics: an alert on a metric that does not exist silently never fires.
 func TestAlertsUseExistingMetrics(t *testing.T) {
 	known := registeredMetrics()
 	for name, path := range chartPaths {
@@ -135,7 +146,7 @@ func TestAlertsUseExistingMetrics(t *testing.T) {
 			}
 		}
 		require.NotEmpty(t, alerts, name)
-		assert.ElementsMatch(t, alerts, described, "each alert has a page, and each page an alert")
+		assert.ElementsMatch(t, alerts, described, "alerts and runbooks do not match")
 	}
 }
 
@@ -158,7 +169,7 @@ func TestDashboardsUseExistingMetrics(t *testing.T) {
 		assert.Equal(t, name, board.UID)
 		ids := map[int]bool{}
 		for _, panel := range board.Panels {
-			assert.False(t, ids[panel.ID], "%s: panel %q has the number of another", name, panel.Title)
+			assert.False(t, ids[panel.ID], "%s: panel %q has the ID of another", name, panel.Title)
 			ids[panel.ID] = true
 			assert.LessOrEqual(t, panel.GridPos.X+panel.GridPos.W, 24, panel.Title)
 			assert.Equal(t, panel.Type == "row", len(panel.Targets) == 0, panel.Title)
@@ -169,7 +180,6 @@ func TestDashboardsUseExistingMetrics(t *testing.T) {
 	}
 }
 
-// Links of the pages lead to what is there.
 func TestRunbookLinksResolve(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 	for _, path := range chartPaths {
@@ -181,7 +191,7 @@ func TestRunbookLinksResolve(t *testing.T) {
 			require.NoError(t, err)
 			for _, to := range link.FindAllStringSubmatch(string(text), -1) {
 				target, err := os.ReadFile(filepath.Join(directory, to[1]))
-				require.NoError(t, err, "%s leads to %s", page, to[1])
+				require.NoError(t, err, "%s links to %s", page, to[1])
 				if to[2] == "" {
 					continue
 				}
@@ -191,7 +201,7 @@ func TestRunbookLinksResolve(t *testing.T) {
 						anchors = append(anchors, "#"+strings.ReplaceAll(strings.ToLower(heading), " ", "-"))
 					}
 				}
-				assert.Contains(t, anchors, to[2], "%s leads to %s", page, to[1])
+				assert.Contains(t, anchors, to[2], "%s links to %s", page, to[1])
 			}
 		}
 	}
@@ -239,5 +249,89 @@ tlsConfig: {insecureSkipVerify: true}`), endpoint)
 		endpoint = valueAt(t, rendered["ServiceMonitor ot-system/"+name], "spec", "endpoints", "0").(map[string]any)
 		assert.NotContains(t, endpoint, "bearerTokenFile")
 		assert.Equal(t, parseYAML(t, `{credentials: {name: token, key: token}}`), endpoint["authorization"])
+	}
+}
+
+// loadPrometheusOperatorCRDs returns the CRDs of the objects that the charts create, from the
+// operator's module.
+func loadPrometheusOperatorCRDs(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	const module = "github.com/prometheus-operator/prometheus-operator"
+	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
+	cmd.Dir, cmd.Env = "prometheusoperator", append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("downloading %s: %w\n%s", module, err, out)
+	}
+	var downloaded struct{ Dir string }
+	if err := json.Unmarshal(out, &downloaded); err != nil {
+		return nil, fmt.Errorf("downloading %s: %w", module, err)
+	}
+	var kinds []*unstructured.Unstructured
+	for _, name := range []string{"servicemonitors", "prometheusrules"} {
+		text, err := os.ReadFile(filepath.Join(downloaded.Dir, "example", "prometheus-operator-crd", "monitoring.coreos.com_"+name+".yaml"))
+		if err != nil {
+			return nil, err
+		}
+		kind := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(text, &kind.Object); err != nil {
+			return nil, fmt.Errorf("reading the kind %s: %w", name, err)
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds, nil
+}
+
+// TestPrometheusOperatorKnowsEveryField renders the charts with each set of values and applies
+// the operator's objects in a strict dry run.
+func TestPrometheusOperatorKnowsEveryField(t *testing.T) {
+	kinds, err := loadPrometheusOperatorCRDs(t.Context())
+	require.NoError(t, err)
+	for _, kind := range kinds {
+		require.NoError(t, adminClient.Create(t.Context(), kind))
+		t.Cleanup(func() { assert.NoError(t, adminClient.Delete(context.Background(), kind)) })
+	}
+	apply := func(object *unstructured.Unstructured) error {
+		return adminClient.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.DryRunAll, client.FieldOwner("helm"), client.ForceOwnership)
+	}
+	for variant, test := range map[string]struct{ values, fails string }{
+		"as it comes":           {values: `{}`},
+		"all that can be set":   {values: `{rules: {labels: {a: b}, alertLabels: {team: images}}, serviceMonitor: {labels: {a: b}, interval: 1m, scrapeTimeout: 20s, authorization: {type: Bearer, credentials: {name: token, key: token}}, tlsConfig: {serverName: ot, ca: {configMap: {name: ca, key: ca.crt}}}, relabelings: [{action: replace, targetLabel: cluster, replacement: frankfurt}], metricRelabelings: [{action: drop, sourceLabels: [le], regex: "0.1"}]}}`},
+		"in plain text":         {values: `{secure: false}`},
+		"what it does not know": {values: `{serviceMonitor: {relabelings: [{actoin: replace}]}}`, fails: "actoin"},
+		"no such action":        {values: `{serviceMonitor: {relabelings: [{action: paint}]}}`, fails: "paint"},
+	} {
+		t.Run(variant, func(t *testing.T) {
+			for name, path := range chartPaths {
+				metrics := map[string]any{}
+				require.NoError(t, yaml.Unmarshal([]byte(test.values), &metrics))
+				for _, key := range []string{"serviceMonitor", "rules"} {
+					of, _ := metrics[key].(map[string]any)
+					if of == nil {
+						of = map[string]any{}
+					}
+					of["enabled"] = true
+					metrics[key] = of
+				}
+				rendered, err := chart.Render(t.Context(), path, name, map[string]string{"ot-agent": agentNamespace, "ot-hub": hubNamespace}[name], map[string]any{"metrics": metrics})
+				require.NoError(t, err)
+				made := 0
+				for _, object := range rendered {
+					if !strings.HasPrefix(object.GetAPIVersion(), "monitoring.coreos.com/") {
+						continue
+					}
+					made++
+					// Race: the CRDs have just been created.
+					require.EventuallyWithT(t, func(c *assert.CollectT) {
+						err := apply(object)
+						if test.fails != "" && object.GetKind() == "ServiceMonitor" {
+							require.ErrorContains(c, err, test.fails, name)
+							return
+						}
+						require.NoError(c, err, "%s: %s", name, object.GetKind())
+					}, testenv.Patience, 100*time.Millisecond)
+				}
+				assert.Equal(t, 2, made)
+			}
+		})
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// fullReport has every field of a PruneReport that is made once, fullSchedule those
-// of one that makes others, and fullPrune those of an ImagePrune.
+// fullReport has every field of a single PruneReport, fullSchedule those of a scheduled one, and
+// fullPrune those of an ImagePrune.
 const (
 	fullReport = `
 apiVersion: pelotech.ot/v1alpha1
@@ -57,8 +57,7 @@ spec:
 `
 )
 
-// newFromYAML is an object with some fields of its spec replaced, by their path, or
-// removed where nil stands for them.
+// newFromYAML returns an object with spec fields replaced by path; nil removes a field.
 func newFromYAML(t *testing.T, text string, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -89,7 +88,7 @@ func newImagePrune(t *testing.T, changes map[string]any) *unstructured.Unstructu
 	return newFromYAML(t, fullPrune, changes)
 }
 
-// newOwnPrune is one that the tests' own user may create.
+// newOwnPrune returns an ImagePrune that is signed by the tests' own user.
 func newOwnPrune(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	object := newImagePrune(t, changes)
@@ -219,8 +218,8 @@ func TestPruneReportNameLeavesRoomForPages(t *testing.T) {
 	assert.True(t, apierrors.IsInvalid(err), "%v", err)
 }
 
-// What has been made from a spec, and what was approved of, does not become
-// something else.
+// TestReportsAndPrunesAreImmutable: a spec that was approved, or that a report was made from,
+// must not change.
 func TestReportsAndPrunesAreImmutable(t *testing.T) {
 	const (
 		fine     = ""
@@ -240,7 +239,7 @@ func TestReportsAndPrunesAreImmutable(t *testing.T) {
 	for _, test := range []struct {
 		object  *unstructured.Unstructured
 		changes map[string]map[string]any
-		says    map[string]string // by change; fine where there is none
+		says    map[string]string // message by change; none: accepted
 	}{
 		{newPruneReport(t, nil), map[string]map[string]any{
 			"another placement": {"placement.excludedClusters": []any{"bergen"}},
@@ -292,7 +291,7 @@ func TestReportsAndPrunesAreImmutable(t *testing.T) {
 	}
 }
 
-// The status is the hub's: what it writes at most fits.
+// TestLargestReportAndPruneStatusIsStored stores the largest status that the hub can write.
 func TestLargestReportAndPruneStatusIsStored(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1_700_000_000, 0))
 	conditions := []metav1.Condition{{Type: v1alpha1.ConditionComplete, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReported, LastTransitionTime: now}}
@@ -336,7 +335,7 @@ func TestLargestReportAndPruneStatusIsStored(t *testing.T) {
 	assert.Equal(t, *wanted, prune.Status)
 }
 
-// A plan carries what it can at most, and a report what members say of it.
+// TestLargestPlanWithInquiryAndPrunes stores the largest plan, and the report that answers it.
 func TestLargestPlanWithInquiryAndPrunes(t *testing.T) {
 	plan := &v1alpha1.ClusterPlan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: imageNamespace, Name: v1alpha1.MailboxName},

@@ -1,33 +1,37 @@
+//go:build linux
+
 package chart_test
 
 import (
 	"encoding/json"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 )
 
-// openValueObjects are the objects of values that may hold what their schema does not name: what
-// other charts share, maps of names, and what the API server checks.
+// openValueObjects may have keys that the schema does not name: values shared with other charts,
+// maps, and objects that the API server validates.
 var openValueObjects = []string{"/global", "/policy/data"}
 
-// podValueObjects are values that are what a Pod has by that name: values.yaml does not show
-// all of it.
+// podValueObjects are copied into the Pod: values.yaml does not show all of their fields.
 var podValueObjects = []string{"/affinity", "/resources"}
 
-// chartPaths by their names.
 var chartPaths = map[string]string{"ot-agent": agentChart, "ot-hub": hubChart}
 
-// readChartFile parses a file of a chart.
+// readChartFile decodes a YAML or JSON file of a chart.
 func readChartFile(t *testing.T, path, file string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", path, file))
@@ -37,7 +41,7 @@ func readChartFile(t *testing.T, path, file string) map[string]any {
 	return parsed
 }
 
-// valuesSchema of a chart's values, with references resolved.
+// valuesSchema is the schema of a chart's values.
 type valuesSchema struct{ root map[string]any }
 
 func (s valuesSchema) resolve(t *testing.T, node any) map[string]any {
@@ -49,7 +53,7 @@ func (s valuesSchema) resolve(t *testing.T, node any) map[string]any {
 	return found
 }
 
-// walkObjects visits every object that a schema gives properties, and every leaf.
+// walkObjects visits every object with properties in the schema, and every leaf.
 func (s valuesSchema) walkObjects(t *testing.T, path string, node any, values any, visit func(path string, node map[string]any, value any)) {
 	t.Helper()
 	resolved := s.resolve(t, node)
@@ -64,8 +68,7 @@ func (s valuesSchema) walkObjects(t *testing.T, path string, node any, values an
 	}
 }
 
-// What can be set is what values.yaml shows and the schema knows: neither is of an
-// earlier day than the other.
+// TestValuesMatchTheirSchema wants the same keys in values.yaml and in the schema.
 func TestValuesMatchTheirSchema(t *testing.T) {
 	for name, path := range chartPaths {
 		t.Run(name, func(t *testing.T) {
@@ -73,23 +76,23 @@ func TestValuesMatchTheirSchema(t *testing.T) {
 			known.walkObjects(t, "", known.root, values, func(path string, node map[string]any, value any) {
 				properties, _ := node["properties"].(map[string]any)
 				if len(properties) == 0 || slices.Contains(podValueObjects, path) {
-					assert.NotNil(t, value, "the schema knows %s, values.yaml does not show it", path)
+					assert.NotNil(t, value, "%s is in the schema, not in values.yaml", path)
 					return
 				}
 				shown, ok := value.(map[string]any)
 				require.True(t, ok, "%s is an object in the schema, not in values.yaml", path)
 				for key := range shown {
-					assert.Contains(t, properties, key, "values.yaml has %s/%s, the schema does not know it", path, key)
+					assert.Contains(t, properties, key, "%s/%s is in values.yaml, not in the schema", path, key)
 				}
 				if !slices.Contains(openValueObjects, path) {
-					assert.Equal(t, false, node["additionalProperties"], "%s takes keys that nothing reads", path)
+					assert.Equal(t, false, node["additionalProperties"], "%s accepts unknown keys", path)
 				}
 			})
 		})
 	}
 }
 
-// Every key that nothing reads is refused, and all of them are named at once.
+// TestUnknownKeysAreRejectedByName wants one error that names all unknown keys.
 func TestUnknownKeysAreRejectedByName(t *testing.T) {
 	const stranger = "surprise"
 	for name, path := range chartPaths {
@@ -122,7 +125,7 @@ func TestUnknownKeysAreRejectedByName(t *testing.T) {
 	}
 }
 
-// Every value of a wrong type is refused, and all of them are named at once.
+// TestWrongTypesAreRejectedByName wants one error that names all values of a wrong type.
 func TestWrongTypesAreRejectedByName(t *testing.T) {
 	for name, path := range chartPaths {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +160,6 @@ func TestWrongTypesAreRejectedByName(t *testing.T) {
 	}
 }
 
-// What stands in lists and maps is looked at, too.
 func TestListAndMapItemsAreValidated(t *testing.T) {
 	for name, test := range map[string]struct {
 		values string
@@ -198,7 +200,7 @@ func TestListAndMapItemsAreValidated(t *testing.T) {
 	}
 }
 
-// The page of a chart, which is generated from it, tells what each value is for.
+// TestEveryValueIsDocumented wants a comment for each value, from which the page is generated.
 func TestEveryValueIsDocumented(t *testing.T) {
 	for name, path := range chartPaths {
 		text, err := os.ReadFile(filepath.Join("..", "..", "..", path, "README.md"))
@@ -214,7 +216,7 @@ func TestEveryValueIsDocumented(t *testing.T) {
 	}
 }
 
-// The two charts are set alike wherever they have the same to set.
+// TestChartsShareTheirValues wants values that both charts have to be defined alike.
 func TestChartsShareTheirValues(t *testing.T) {
 	definitions := map[string]any{}
 	for name, path := range chartPaths {
@@ -225,6 +227,176 @@ func TestChartsShareTheirValues(t *testing.T) {
 				assert.Equal(t, before, string(text), "%s: %s", name, key)
 			}
 			definitions[key] = string(text)
+		}
+	}
+}
+
+const allValuesDir = "e2e/suites/chart/everything"
+
+// loadAllValues returns values that enable everything a chart can render, but valuesLeftUnset.
+func loadAllValues(t *testing.T, name string) map[string]any {
+	t.Helper()
+	values := readChartFile(t, allValuesDir, "both.yaml")
+	for key, value := range readChartFile(t, allValuesDir, name+".yaml") {
+		require.NotContains(t, values, key, "it would replace the values of both charts")
+		values[key] = value
+	}
+	return values
+}
+
+// valuesLeftUnset has the values that loadAllValues leaves empty or off, and why.
+var valuesLeftUnset = map[string]string{
+	"/image/tag":                                "image.digest takes its place",
+	"/metrics/serviceMonitor/enabled":           checkedByPrometheusOperator,
+	"/metrics/serviceMonitor/labels":            checkedByPrometheusOperator,
+	"/metrics/serviceMonitor/authorization":     checkedByPrometheusOperator,
+	"/metrics/serviceMonitor/relabelings":       checkedByPrometheusOperator,
+	"/metrics/serviceMonitor/metricRelabelings": checkedByPrometheusOperator,
+	"/metrics/rules/enabled":                    checkedByPrometheusOperator,
+	"/metrics/rules/labels":                     checkedByPrometheusOperator,
+	"/metrics/rules/alertLabels":                checkedByPrometheusOperator,
+}
+
+const checkedByPrometheusOperator = "Prometheus' operator judges it, in TestPrometheusOperatorKnowsEveryField"
+
+// TestAllValuesSetEverySwitch wants every value that is empty or off in values.yaml to be set in
+// loadAllValues, so that new switches are covered.
+func TestAllValuesSetEverySwitch(t *testing.T) {
+	for name, path := range chartPaths {
+		t.Run(name, func(t *testing.T) {
+			given := loadAllValues(t, name)
+			known := valuesSchema{readChartFile(t, path, "values.schema.json")}
+			left := []string{}
+			known.walkObjects(t, "", known.root, readChartFile(t, path, "values.yaml"), func(path string, node map[string]any, value any) {
+				if _, below := node["properties"].(map[string]any); below && !slices.Contains(podValueObjects, path) || !isEmptyValue(value) {
+					return
+				}
+				var asked any = given
+				for _, key := range strings.Split(strings.TrimPrefix(path, "/"), "/") {
+					in, _ := asked.(map[string]any)
+					asked = in[key]
+				}
+				if isEmptyValue(asked) {
+					left = append(left, path)
+				}
+			})
+			assert.ElementsMatch(t, slices.Collect(maps.Keys(valuesLeftUnset)), left)
+		})
+	}
+}
+
+// isEmptyValue reports whether a value is empty or off.
+func isEmptyValue(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case bool:
+		return !v
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// TestEveryTemplateRendersWithAllValues makes sure that the checks of rendered objects, here and
+// in make lint-charts, cover every template.
+func TestEveryTemplateRendersWithAllValues(t *testing.T) {
+	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
+	require.NoError(t, err)
+	for name, path := range chartPaths {
+		t.Run(name, func(t *testing.T) {
+			files, err := filepath.Glob(filepath.Join(chartPath(t, path), "templates", "*.yaml"))
+			require.NoError(t, err)
+			ofTests, err := filepath.Glob(filepath.Join(chartPath(t, path), "templates", "tests", "*.yaml"))
+			require.NoError(t, err)
+			want := []string{}
+			for _, file := range append(files, ofTests...) {
+				relative, err := filepath.Rel(chartPath(t, path), file)
+				require.NoError(t, err)
+				if relative != filepath.Join("templates", "requirements.yaml") { // it renders errors only
+					want = append(want, filepath.Join(name, relative))
+				}
+			}
+			require.Greater(t, len(want), 15)
+
+			values := filepath.Join(t.TempDir(), "values.yaml")
+			text, err := yaml.Marshal(loadAllValues(t, name))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(values, text, 0o600))
+			output, err := exec.CommandContext(t.Context(), programs[binaries.Helm], "template", "any", chartPath(t, path),
+				"--kube-version", chart.KubeVersion, "--values", values).CombinedOutput()
+			require.NoError(t, err, "%s", output)
+			makes := map[string]bool{}
+			for _, document := range strings.Split(string(output), "\n---\n") {
+				object := map[string]any{}
+				require.NoError(t, yaml.Unmarshal([]byte(document), &object))
+				for _, line := range strings.Split(document, "\n") {
+					if source, ok := strings.CutPrefix(line, "# Source: "); ok && object["kind"] != nil {
+						makes[source] = true
+					}
+				}
+			}
+			assert.ElementsMatch(t, want, slices.Collect(maps.Keys(makes)))
+		})
+	}
+}
+
+// TestAPIServerKnowsEveryRenderedField applies all rendered objects, including those of `helm
+// test`, in a strict dry run.
+func TestAPIServerKnowsEveryRenderedField(t *testing.T) {
+	for name, path := range chartPaths {
+		namespace := map[string]string{"ot-agent": agentNamespace, "ot-hub": hubNamespace}[name]
+		values := loadAllValues(t, name)
+		release := strings.TrimPrefix(name, "ot-")
+		rendered, err := chart.Render(t.Context(), path, release, namespace, values)
+		require.NoError(t, err)
+		tests, err := chart.RenderTests(t.Context(), path, release, namespace, values)
+		require.NoError(t, err)
+		require.Len(t, tests, 3)
+		for _, object := range append(rendered, tests...) {
+			err := adminClient.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.DryRunAll, client.FieldOwner("helm"), client.ForceOwnership)
+			assert.NoError(t, err, "%s: %s %s", name, object.GetKind(), object.GetName())
+		}
+	}
+}
+
+var helmCommandPattern = regexp.MustCompile(`(?m)^\s*(?:\$ )?helm ((?:--kube-context \S+ )?(?:install|upgrade)) ([^#` + "`" + `\n]*)`)
+
+// TestHelmCommandsInDocs renders the charts with the arguments and files of every helm install
+// and upgrade in the pages.
+func TestHelmCommandsInDocs(t *testing.T) {
+	programs, err := binaries.Ensure(t.Context(), binaries.Helm)
+	require.NoError(t, err)
+	directory := t.TempDir()
+	top, err := filepath.Abs(filepath.Join("..", "..", ".."))
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(filepath.Join(top, "charts"), filepath.Join(directory, "charts")))
+	for name, text := range map[string]string{
+		"join.kubeconfig": "apiVersion: v1\nkind: Config\nclusters: [{name: hub, cluster: {server: https://hub.example}}]\n",
+		"hub-ca.crt":      "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(directory, name), []byte(text), 0o600))
+	}
+	for page, atLeast := range map[string]int{
+		"README.md": 1, "docs/operate/install.md": 2, "docs/operate/upgrade.md": 2, "docs/operate/members.md": 2,
+		"charts/ot-agent/README.md": 3, "charts/ot-hub/README.md": 1,
+	} {
+		text, err := os.ReadFile(filepath.Join(top, page))
+		require.NoError(t, err)
+		commands := helmCommandPattern.FindAllStringSubmatch(string(text), -1)
+		assert.GreaterOrEqual(t, len(commands), atLeast, page)
+		for _, command := range commands {
+			// helm template has no release to reuse values from, and no cluster.
+			args := strings.Fields(strings.ReplaceAll(strings.ReplaceAll(command[2], "<version>", "v1.2.3"), "--reset-then-reuse-values", ""))
+			cmd := exec.CommandContext(t.Context(), programs[binaries.Helm], append([]string{"template", "--kube-version", chart.KubeVersion}, args...)...)
+			cmd.Dir = directory
+			output, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s: helm %s %s\n%.2000s", page, command[1], command[2], output)
+			assert.Contains(t, string(output), "kind: Deployment")
 		}
 	}
 }

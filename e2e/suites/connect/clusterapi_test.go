@@ -85,11 +85,11 @@ func TestClusterAPITokenOnly(t *testing.T) {
 	name := fmt.Sprintf("bought-%d", time.Now().UnixNano())
 	createClusterMember(t, name)
 	require.Eventually(t, func() bool {
-		return strings.Contains(connectionState(name).Message, "Secret tenants/"+name+"-kubeconfig is not there")
+		return strings.Contains(connectionState(name).Message, "Secret tenants/"+name+"-kubeconfig does not exist")
 	}, patience, tick)
 	admin := newClusterSecret(t, name, steadyPlane.Config())
 	require.Eventually(t, func() bool {
-		return strings.Contains(connectionState(name).Message, "there is no namespace agent-of-"+name+" in the member")
+		return strings.Contains(connectionState(name).Message, "the member has no namespace agent-of-"+name)
 	}, patience, tick)
 	createNamespace(t, steadyPlane, "agent-of-"+name)
 	m := awaitConnected(t, name)
@@ -178,7 +178,7 @@ func TestClusterAPIUnreadable(t *testing.T) {
 // TestClusterAPIKeepsForeignMember has objects by the hub's names in the agent's
 // namespace that are none of its account.
 func TestClusterAPIKeepsForeignMember(t *testing.T) {
-	const strangers = "in the member was made neither by the hub nor by ot-agent's chart"
+	const strangers = "in the member was created neither by the hub nor by chart ot-agent"
 	helms := map[string]string{"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": "ot-agent"}
 	cases := map[string]struct {
 		object      func(namespace string) client.Object
@@ -199,7 +199,7 @@ func TestClusterAPIKeepsForeignMember(t *testing.T) {
 	}
 	for _, kind := range []string{"ServiceAccount", "Role", "RoleBinding"} {
 		c := cases["hub-"+strings.ToLower(kind)]
-		c.wantMessage = "in the member is that of a hub which runs there"
+		c.wantMessage = "in the member belongs to a hub that runs there"
 		c.object = func(namespace string) client.Object {
 			objects, err := chart.Render(t.Context(), "charts/ot-hub", "ot-hub", namespace, nil)
 			require.NoError(t, err)

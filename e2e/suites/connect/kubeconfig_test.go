@@ -73,7 +73,7 @@ func TestMissingCredential(t *testing.T) {
 	good := createAccount(t, steadyPlane, "careless")
 	createMember(t, "careless", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "careless", Key: "kubeconfig"}})
 	awaitState(t, "careless", v1alpha1.ReasonCredentialsMissing)
-	require.Contains(t, connectionState("careless").Message, "Secret ot-hub/careless is not there")
+	require.Contains(t, connectionState("careless").Message, "Secret ot-hub/careless does not exist")
 
 	for content, wantMessage := range map[string]string{
 		"":            "has no key kubeconfig",
@@ -97,7 +97,7 @@ func TestDeletedSecret(t *testing.T) {
 	m := awaitConnected(t, "bereft")
 	gone := func(wanted bool) {
 		require.Eventually(t, func() bool {
-			return strings.Contains(connectionState("bereft").Message, "Secret ot-hub/bereft is gone") == wanted
+			return strings.Contains(connectionState("bereft").Message, "Secret ot-hub/bereft was deleted") == wanted
 		}, patience, tick, "the Secret is gone: %v", wanted)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: "bereft"}}
@@ -148,7 +148,7 @@ func TestUntrustedCertificate(t *testing.T) {
 	require.NoError(t, err)
 	cfg.CAData = faultyPlane.Config().CAData
 	createSecretMember(t, "certified", newKubeconfig(t, cfg))
-	require.Contains(t, awaitState(t, "certified", v1alpha1.ReasonCertificateNotTrusted).Message, "put the CA that signs it into the kubeconfig")
+	require.Contains(t, awaitState(t, "certified", v1alpha1.ReasonCertificateNotTrusted).Message, "put the CA that signed it into the kubeconfig")
 
 	putSecret(t, "certified", good)
 	awaitConnected(t, "certified")
@@ -172,7 +172,7 @@ func TestRemovedRights(t *testing.T) {
 	createSecretMember(t, "poor", createAccount(t, steadyPlane, "poor"))
 	awaitConnected(t, "poor")
 	role := deleteRole(t, steadyPlane, "poor")
-	require.Contains(t, awaitState(t, "poor", v1alpha1.ReasonUnauthorized).Message, "is not allowed enough")
+	require.Contains(t, awaitState(t, "poor", v1alpha1.ReasonUnauthorized).Message, "lacks a permission")
 	role.ResourceVersion = ""
 	require.NoError(t, steadyPlane.Create(t.Context(), role))
 	awaitConnected(t, "poor")
@@ -208,7 +208,7 @@ func TestMailboxCRDsRemovedAndRestored(t *testing.T) {
 	notServed := func() {
 		require.Eventually(t, func() bool {
 			_, err := memberProvider.GetMember("itself")
-			return err != nil && strings.Contains(connectionState("itself").Message, "is ot-agent's chart installed there")
+			return err != nil && strings.Contains(connectionState("itself").Message, "install chart ot-agent there")
 		}, patience, tick, "there is nothing to watch")
 		require.True(t, connectionState("itself").Reachable)
 	}

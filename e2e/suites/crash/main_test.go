@@ -1,37 +1,40 @@
 //go:build linux
 
-// Package crash kills agents before and after every write they make, freezes
-// them past their lease, takes their API server away and keeps news from them.
-// The judge is the observer, which never reads what the agent says.
+// Package crash shows that the promises about imports (S1, S3 and S4 of
+// docs/architecture.md) survive what only real API servers and processes can do to an
+// agent: it is killed before or after any of its writes, paused past its Lease with a write
+// in flight, cut off from its API server, or left with a stale cache. The judge is the
+// observer, which reads nothing that the agent writes.
 package crash
 
 import (
-	"os"
 	"testing"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
-
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-var testScene *testenv.Env
+var env *testenv.Env
 
-func TestMain(m *testing.M) { testenv.RunTests(m, &testScene, member.Options{Name: "crash"}, false) }
+func TestMain(m *testing.M) { testenv.RunTests(m, &env, member.Options{Name: "crash"}, false) }
 
-// isLongRun tells whether there is time for the large scenarios.
-func isLongRun() bool { return os.Getenv("OT_FLEET_LONG") != "" }
+func newPolicy(concurrency string) map[string]string {
+	return map[string]string{"concurrency": concurrency, "retryLimit": "1", "retryBackoffDuration": "1s"}
+}
 
-// requirePromisesKept judges what an observer has seen: S1, S4, and S3 as far as it
-// goes across the downtime of agents.
+// requirePromisesKept checks S1 and S4 over all that an observer has seen.
 func requirePromisesKept(t *testing.T, o *observer.Observer) observer.History {
 	t.Helper()
 	h := testenv.History(t, o)
@@ -40,22 +43,22 @@ func requirePromisesKept(t *testing.T, o *observer.Observer) observer.History {
 	return h
 }
 
-// requireNothingLeft wants every slot freed, and of a namespace's images nothing
-// that one which is gone has left behind.
+// requireNothingLeft waits until every slot is free and a namespace has no object of an
+// image that is gone.
 func requireNothingLeft(t *testing.T, namespace string) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool { return len(testScene.Ledger(t).Status.Slots) == 0 }), "slots are still taken: %+v", testScene.Ledger(t).Status.Slots)
+	require.True(t, testenv.Await(t, func() bool { return len(env.Ledger(t).Status.Slots) == 0 }), "slots are still taken: %+v", env.Ledger(t).Status.Slots)
 	var orphans []string
 	require.True(t, testenv.Await(t, func() bool {
 		orphans = orphans[:0]
 		var images v1alpha1.VMDiskImageList
-		require.NoError(t, testScene.Client().List(t.Context(), &images, client.InNamespace(namespace)))
-		lives := map[string]bool{}
+		require.NoError(t, env.Client().List(t.Context(), &images, client.InNamespace(namespace)))
+		uids := map[string]bool{}
 		for i := range images.Items {
-			lives[string(images.Items[i].UID)] = true
+			uids[string(images.Items[i].UID)] = true
 		}
 		for _, o := range listChildren(t, namespace) {
-			if !lives[o.GetLabels()[v1alpha1.LabelImageUID]] {
+			if !uids[o.GetLabels()[v1alpha1.LabelImageUID]] {
 				orphans = append(orphans, o.GetName())
 			}
 		}
@@ -63,40 +66,34 @@ func requireNothingLeft(t *testing.T, namespace string) {
 	}), "left behind by images that are gone: %v", &orphans)
 }
 
-// listChildren are the objects of a namespace that were made for images.
+// requireDeleted deletes images and waits until nothing of them is left.
+func requireDeleted(t *testing.T, leader *faults.FaultyAgent, namespace string, images ...*v1alpha1.VMDiskImage) {
+	t.Helper()
+	require.False(t, leader.HasEnded(), "the agent that should delete the images has ended")
+	for _, img := range images {
+		require.NoError(t, env.Client().Delete(t.Context(), img.DeepCopy()))
+	}
+	for _, img := range images {
+		require.True(t, testenv.Await(t, func() bool {
+			return apierrors.IsNotFound(env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), &v1alpha1.VMDiskImage{}))
+		}), "%s still exists", img.Name)
+	}
+	requireNothingLeft(t, namespace)
+}
+
+// listChildren returns the objects of a namespace that were created for images.
 func listChildren(t *testing.T, namespace string) []client.Object {
 	t.Helper()
-	var (
-		dvs       cdiv1.DataVolumeList
-		claims    corev1.PersistentVolumeClaimList
-		pods      corev1.PodList
-		snapshots snapshotv1.VolumeSnapshotList
-		all       []client.Object
-	)
-	for _, list := range []client.ObjectList{&dvs, &claims, &pods, &snapshots} {
-		require.NoError(t, testScene.Client().List(t.Context(), list, client.InNamespace(namespace), client.HasLabels{v1alpha1.LabelImageUID}))
+	var children []client.Object
+	for _, list := range []client.ObjectList{
+		&cdiv1.DataVolumeList{}, &corev1.PersistentVolumeClaimList{}, &corev1.PodList{}, &snapshotv1.VolumeSnapshotList{},
+	} {
+		require.NoError(t, env.Client().List(t.Context(), list, client.InNamespace(namespace), client.HasLabels{v1alpha1.LabelImageUID}))
+		objects, err := meta.ExtractList(list)
+		require.NoError(t, err)
+		for _, o := range objects {
+			children = append(children, o.(client.Object))
+		}
 	}
-	for i := range dvs.Items {
-		all = append(all, &dvs.Items[i])
-	}
-	for i := range claims.Items {
-		all = append(all, &claims.Items[i])
-	}
-	for i := range pods.Items {
-		all = append(all, &pods.Items[i])
-	}
-	for i := range snapshots.Items {
-		all = append(all, &snapshots.Items[i])
-	}
-	return all
-}
-
-func asClaim(o client.Object) (*corev1.PersistentVolumeClaim, bool) {
-	claim, ok := o.(*corev1.PersistentVolumeClaim)
-	return claim, ok
-}
-
-func isDataVolume(o client.Object) bool {
-	_, ok := o.(*cdiv1.DataVolume)
-	return ok
+	return children
 }

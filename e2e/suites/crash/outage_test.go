@@ -5,12 +5,14 @@ package crash
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/faults"
@@ -18,51 +20,42 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// outageDuration is how long an API server is away: a minute where there is time for it,
-// otherwise longer than a leader keeps its Lease.
-func outageDuration() time.Duration {
-	if isLongRun() {
-		return time.Minute
-	}
-	return 2 * program.AgentLeaseDuration
-}
-
-// testOutage has images imported, some of them running and some queued when
-// something happens to the cluster, and wants all of them to end well.
-func testOutage(t *testing.T, happens func()) {
+// testOutage breaks the cluster while imports run and others are queued, and wants all of
+// them to succeed. The agents are passed to cause in the order of their start.
+func testOutage(t *testing.T, cause func(namespace string, agents [2]*faults.FaultyAgent)) {
 	t.Helper()
-	testScene.StorePolicy(t, newPolicy("2"))
-	ns, o := testScene.CreateNamespace(t), testScene.StartObserver(t)
-	// An agent that cannot renew its Lease ends, and is started again: by a
-	// Deployment, here by the test.
+	env.StorePolicy(t, newPolicy("2"))
+	ns, o := env.CreateNamespace(t), env.StartObserver(t)
+	// An agent that cannot renew its Lease exits. No Deployment restarts it here.
 	var agents [2]*faults.FaultyAgent
-	keepAlive := func() {
+	restartEnded := func() {
 		for i := range agents {
 			if agents[i] == nil || agents[i].HasEnded() {
-				agents[i] = faults.StartAgent(t, testScene, faults.WriteHooks{})
+				agents[i] = faults.StartAgent(t, env, faults.WriteHooks{})
 			}
 		}
 	}
-	require.NoError(t, program.DeleteAgentLease(t.Context(), testScene.Client()))
-	keepAlive()
+	require.NoError(t, program.DeleteAgentLease(t.Context(), env.Client()))
+	restartEnded()
 	var all []*v1alpha1.VMDiskImage
 	for i := range 5 {
-		img := testScene.NewImage(ns, fmt.Sprintf("image-%d", i), fmt.Sprintf("/ok/4s/%d.qcow2", i))
-		testScene.Create(t, img)
+		img := env.NewImage(ns, fmt.Sprintf("image-%d", i), fmt.Sprintf("/ok/4s/%d.qcow2", i))
+		env.Create(t, img)
 		all = append(all, img)
 	}
-	heals := testScene.NewImage(ns, "heals", "/flaky/1/1s/heals.qcow2")
-	testScene.Create(t, heals)
+	heals := env.NewImage(ns, "heals", "/flaky/1/1s/heals.qcow2")
+	env.Create(t, heals)
 	all = append(all, heals)
-	require.True(t, testenv.Await(t, func() bool { return len(testScene.Ledger(t).Status.Slots) == 2 }), "no two imports run")
+	require.True(t, testenv.Await(t, func() bool { return len(env.Ledger(t).Status.Slots) == 2 }), "want two running imports")
 
-	happens()
-	// Before anything else is started, for it takes what went meanwhile for gone now.
+	cause(ns, agents)
+	// The observer dates what went during the outage to the next read: read before
+	// anything else starts.
 	testenv.History(t, o)
 
 	for _, img := range all {
-		testScene.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool {
-			keepAlive()
+		env.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool {
+			restartEnded()
 			return got.Status.Phase == v1alpha1.PhaseSucceeded
 		})
 	}
@@ -78,50 +71,57 @@ func testOutage(t *testing.T, happens func()) {
 		want = append(want, img.Name)
 	}
 	for _, uid := range h.StartOrder() {
-		if name, ours := uids[uid]; ours {
+		if name, ok := uids[uid]; ok {
 			got = append(got, name)
 		}
 	}
-	assert.Equal(t, want, got, "S3: the order of the first attempts")
-	keepAlive()
+	assert.Equal(t, want, got, "S3: order of the first attempts")
+	restartEnded()
 	requireDeleted(t, agents[0], ns, all...)
 }
 
+// awaitLeaseLost waits until the leader has exited because it could not renew its Lease.
+func awaitLeaseLost(t *testing.T, agents [2]*faults.FaultyAgent) {
+	t.Helper()
+	require.True(t, testenv.Await(t, func() bool { return agents[0].HasEnded() || agents[1].HasEnded() }), "no leader has exited without an API server")
+}
+
 func TestAPIServerRestart(t *testing.T) {
-	testOutage(t, func() {
-		// Without a goodbye: with watches open, a polite end takes a minute.
-		testScene.ControlPlane.KillAPIServer()
-		t.Cleanup(func() { _ = testScene.ControlPlane.StartAPIServer(context.Background()) })
-		awaitDuration(t, outageDuration())
-		require.NoError(t, testScene.ControlPlane.StartAPIServer(t.Context()))
-		require.NoError(t, testScene.StartCDI())
+	testOutage(t, func(_ string, agents [2]*faults.FaultyAgent) {
+		// With watches open, a graceful shutdown takes a minute.
+		env.ControlPlane.KillAPIServer()
+		t.Cleanup(func() { _ = env.ControlPlane.StartAPIServer(context.Background()) })
+		awaitLeaseLost(t, agents)
+		require.NoError(t, env.ControlPlane.StartAPIServer(t.Context()))
+		require.NoError(t, env.StartCDI())
 	})
 }
 
 func TestAPIServerPause(t *testing.T) {
-	testOutage(t, func() {
-		require.NoError(t, testScene.ControlPlane.PauseAPIServer(t.Context()))
-		awaitDuration(t, outageDuration())
-		require.NoError(t, testScene.ControlPlane.ResumeAPIServer())
-		require.NoError(t, testScene.StartCDI())
+	testOutage(t, func(_ string, agents [2]*faults.FaultyAgent) {
+		require.NoError(t, env.ControlPlane.PauseAPIServer(t.Context()))
+		t.Cleanup(func() { _ = env.ControlPlane.ResumeAPIServer() })
+		awaitLeaseLost(t, agents)
+		require.NoError(t, env.ControlPlane.ResumeAPIServer())
+		require.NoError(t, env.StartCDI())
 	})
 }
 
 func TestCDIRestart(t *testing.T) {
-	testOutage(t, func() {
-		require.NoError(t, testScene.StopCDI())
-		awaitDuration(t, program.AgentLeaseDuration)
-		require.NoError(t, testScene.StartCDI())
+	testOutage(t, func(namespace string, _ [2]*faults.FaultyAgent) {
+		awaitImporter(t, namespace, corev1.PodRunning)
+		require.NoError(t, env.StopCDI())
+		awaitImporter(t, namespace, corev1.PodSucceeded)
+		require.NoError(t, env.StartCDI())
 	})
 }
 
-// awaitDuration lets time pass that is the subject of a test.
-func awaitDuration(t *testing.T, d time.Duration) {
+func awaitImporter(t *testing.T, namespace string, phase corev1.PodPhase) {
 	t.Helper()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.Context().Done():
-	}
+	require.True(t, testenv.Await(t, func() bool {
+		return slices.ContainsFunc(listChildren(t, namespace), func(o client.Object) bool {
+			pod, ok := o.(*corev1.Pod)
+			return ok && pod.Status.Phase == phase
+		})
+	}), "no importer is %s", phase)
 }

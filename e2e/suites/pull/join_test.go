@@ -165,7 +165,7 @@ func TestAgentWithExpiredCredential(t *testing.T) {
 	requestJoinToken(t, "offline", "2")
 	again := awaitInvited(t, "offline", first)
 	awaitCondition(t, func() bool {
-		return strings.Contains(awaitJoinedReason(t, "offline", v1alpha1.ReasonJoined).Message, "beside it")
+		return strings.Contains(awaitJoinedReason(t, "offline", v1alpha1.ReasonJoined).Message, "in addition")
 	}, "nothing tells of the join token")
 	require.NoError(t, agent.listPlans(t.Context()))
 	again.mustRequestCredential(t, key)

@@ -168,7 +168,7 @@ func TestMissingNamespacesAreReported(t *testing.T) {
 	noMember.Member.Namespace = "nowhere"
 	_, err := noMember.SyncDown(t.Context())
 	require.True(t, apierrors.IsNotFound(err))
-	require.ErrorContains(t, err, `creating ClusterPlan nowhere/default in the member (namespace or kind are missing there: install chart ot-agent, or correct agentNamespace of the MemberCluster): namespaces "nowhere" not found`)
+	require.ErrorContains(t, err, `creating ClusterPlan nowhere/default in the member (the namespace does not exist there, or the kind is not served: install chart ot-agent, or correct agentNamespace of the MemberCluster): namespaces "nowhere" not found`)
 	up, err := noMember.SyncUp(t.Context(), "")
 	require.NoError(t, err)
 	assert.Equal(t, mailbox.UpResult{ReportMissing: true}, up)
@@ -176,7 +176,7 @@ func TestMissingNamespacesAreReported(t *testing.T) {
 	noHub.Hub.Namespace = "nowhere"
 	_, err = noHub.SyncUp(t.Context(), "")
 	require.True(t, apierrors.IsNotFound(err))
-	require.ErrorContains(t, err, `creating ClusterReport nowhere/default on the hub (namespace or kind are missing there): namespaces "nowhere" not found`)
+	require.ErrorContains(t, err, `creating ClusterReport nowhere/default on the hub (the namespace does not exist there, or the kind is not served): namespaces "nowhere" not found`)
 	assert.Equal(t, mailbox.DownResult{}, b.mustDown(noHub))
 }
 

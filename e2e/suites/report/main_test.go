@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package report tests what the agent tells the hub of its cluster, read as the
-// hub would read it. Nothing is imported here but by an instant CDI, and nothing
-// at all where the policy's concurrency is 0.
+// Package report reads the ClusterReport as the hub reads it: pages and root, which objects
+// are written when, and what an agent finds after a restart or a restored backup. It takes a
+// real API server's resourceVersions; CDI is simulated.
 package report
 
 import (
@@ -28,57 +28,56 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-var testScene *testenv.Env
+var env *testenv.Env
 
 func TestMain(m *testing.M) {
-	testenv.RunTests(m, &testScene, member.Options{Name: "report", InstantImporter: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, false)
+	testenv.RunTests(m, &env, member.Options{Name: "report", InstantImporter: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, false)
 }
 
-// noHeartbeatArg is a heartbeat that no test waits for: what happens has another cause.
+// noHeartbeatArg rules the heartbeat out as the cause of a write.
 const noHeartbeatArg = "--report-heartbeat=1h"
 
-// reportingAgent is an agent behind a proxy of its own.
+// reportingAgent is an agent behind a proxy, which records its writes.
 type reportingAgent struct {
 	*program.Agent
 	proxy       *faults.Proxy
 	markedWrite int
 }
 
-// startReporter runs an agent that needs no Lease until the test ends, at the latest.
+// startReporter runs an agent without leader election until the test ends at the latest.
 func startReporter(t *testing.T, args ...string) *reportingAgent {
 	t.Helper()
 	return startReporterWithHook(t, nil, append(args, "--leader-elect=false")...)
 }
 
-// startReporterWithHook has the proxy call a hook with each write that was stored.
+// startReporterWithHook calls a hook with each stored write.
 func startReporterWithHook(t *testing.T, after func(*reportingAgent, faults.Write) error, args ...string) *reportingAgent {
 	t.Helper()
-	p, err := faults.StartProxy(testScene.ControlPlane.Config())
+	p, err := faults.StartProxy(env.ControlPlane.Config())
 	require.NoError(t, err)
 	r := &reportingAgent{proxy: p}
 	started := make(chan struct{})
 	if after != nil {
 		p.SetAfterHook(func(w faults.Write) error { <-started; return after(r, w) })
 	}
-	r.Agent, err = program.StartAgent(t.Context(), testScene.ControlPlane, program.Options{ConfigureClient: p.Redirect, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: args})
+	r.Agent, err = program.StartAgent(t.Context(), env.ControlPlane, program.Options{ConfigureClient: p.Redirect, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: args})
 	require.NoError(t, err)
 	close(started)
 	t.Cleanup(r.killAndWait)
 	return r
 }
 
-// killAndWait kills an agent and waits until it is gone.
+// killAndWait kills the agent and waits until it has exited.
 func (r *reportingAgent) killAndWait() {
 	r.Kill()
 	<-r.Done()
 	_ = r.proxy.Close()
 }
 
-// markWrites has what was written so far not counted.
+// markWrites excludes the writes so far from writesSinceMark.
 func (r *reportingAgent) markWrites() { r.markedWrite = len(r.proxy.Writes()) }
 
-// writesSinceMark lists which objects of the report were written since the mark: the
-// names, and "+" for one that was created.
+// writesSinceMark lists the writes of report objects since the mark, as method and name.
 func (r *reportingAgent) writesSinceMark() (names []string) {
 	for _, w := range r.proxy.Writes()[r.markedWrite:] {
 		if _, name, is := strings.Cut(w.Path, "/clusterreports"); is {
@@ -96,30 +95,30 @@ func asReportWrite(w faults.Write) (*v1alpha1.ClusterReport, bool) {
 	return obj, json.Unmarshal(w.Body, obj) == nil
 }
 
-// createImages is a namespace with images. Nothing is imported unless the policy is
-// changed. Images and reports go when the test ends.
+// createImages creates a namespace with images, under a policy that allows no imports. Images
+// and reports are deleted when the test ends.
 func createImages(t *testing.T, images int) string {
 	t.Helper()
-	testScene.StorePolicy(t, map[string]string{"concurrency": "0"})
-	ns := testScene.CreateNamespace(t)
+	env.StorePolicy(t, map[string]string{"concurrency": "0"})
+	ns := env.CreateNamespace(t)
 	t.Cleanup(func() { deleteImagesAndReports(t, ns) })
 	var group errgroup.Group
 	group.SetLimit(8)
 	for n := range images {
-		group.Go(func() error { return testScene.Client().Create(t.Context(), imageInFarm(ns, n)) })
+		group.Go(func() error { return env.Client().Create(t.Context(), imageInFarm(ns, n)) })
 	}
 	require.NoError(t, group.Wait())
 	return ns
 }
 
 func imageInFarm(ns string, n int) *v1alpha1.VMDiskImage {
-	return testScene.NewImage(ns, fmt.Sprintf("image-%d", n), fmt.Sprintf("/ok/%d", n))
+	return env.NewImage(ns, fmt.Sprintf("image-%d", n), fmt.Sprintf("/ok/%d", n))
 }
 
-// deleteImagesAndReports removes everything while no agent runs. It is registered before agents
-// are started, so that it comes after their end.
+// deleteImagesAndReports deletes everything while no agent runs: it is registered before agents
+// are started, so that it is called after their end.
 func deleteImagesAndReports(t *testing.T, ns string) {
-	ctx, c := context.Background(), testScene.Client()
+	ctx, c := context.Background(), env.Client()
 	var images v1alpha1.VMDiskImageList
 	require.NoError(t, c.List(ctx, &images, client.InNamespace(ns)))
 	var group errgroup.Group
@@ -141,7 +140,7 @@ func deleteImagesAndReports(t *testing.T, ns string) {
 	require.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.ClusterReport{}, client.InNamespace(program.AgentNamespace)))
 }
 
-// storedReport is a report as it is stored.
+// storedReport is the report as it is stored: root and pages.
 type storedReport struct {
 	root  *v1alpha1.ClusterReport
 	pages map[string]*v1alpha1.ClusterReport
@@ -150,7 +149,7 @@ type storedReport struct {
 func readReport(t *testing.T) storedReport {
 	t.Helper()
 	var list v1alpha1.ClusterReportList
-	require.NoError(t, testScene.Client().List(t.Context(), &list, client.InNamespace(program.AgentNamespace)))
+	require.NoError(t, env.Client().List(t.Context(), &list, client.InNamespace(program.AgentNamespace)))
 	r := storedReport{pages: map[string]*v1alpha1.ClusterReport{}}
 	for i := range list.Items {
 		if obj := &list.Items[i]; obj.Name == v1alpha1.MailboxName {
@@ -162,8 +161,7 @@ func readReport(t *testing.T) storedReport {
 	return r
 }
 
-// isComplete tells that there are exactly the pages that the root lists, as it
-// lists them.
+// isComplete reports whether the pages are exactly those that the root lists.
 func (r storedReport) isComplete() bool {
 	if r.root == nil || len(r.pages) != len(r.root.Root.Pages) {
 		return false
@@ -177,7 +175,7 @@ func (r storedReport) isComplete() bool {
 	return true
 }
 
-// imagesByKey by namespace/name, each of which is on one page only.
+// imagesByKey returns the images by namespace/name; each is on one page only.
 func (r storedReport) imagesByKey(t *testing.T) map[string]v1alpha1.ReportedImage {
 	t.Helper()
 	images := map[string]v1alpha1.ReportedImage{}
@@ -191,7 +189,7 @@ func (r storedReport) imagesByKey(t *testing.T) map[string]v1alpha1.ReportedImag
 	return images
 }
 
-// pageVersions of the pages.
+// pageVersions returns the resourceVersions of the pages.
 func (r storedReport) pageVersions() map[string]string {
 	versions := map[string]string{}
 	for name, page := range r.pages {
@@ -200,7 +198,7 @@ func (r storedReport) pageVersions() map[string]string {
 	return versions
 }
 
-// awaitReport reads until the report is complete and as wanted.
+// awaitReport waits until the report is complete and matches, and returns it.
 func awaitReport(t *testing.T, what string, wanted func(storedReport) bool) storedReport {
 	t.Helper()
 	var r storedReport
@@ -208,9 +206,9 @@ func awaitReport(t *testing.T, what string, wanted func(storedReport) bool) stor
 	return r
 }
 
-// awaitSettledImages waits until n images of a namespace stand in the report as the agent
-// leaves them for good: paused. The root, too, says by then what it will go on saying:
-// the ledger is written once more when the agent has looked at API server and CDI.
+// awaitSettledImages waits until n images of a namespace are reported in their final state,
+// paused, and the root is final as well: the agent writes the ledger once more after its
+// checks of API server and CDI.
 func awaitSettledImages(t *testing.T, ns string, n int) storedReport {
 	t.Helper()
 	return awaitReport(t, fmt.Sprintf("%d images are paused", n), func(r storedReport) bool {
@@ -222,11 +220,11 @@ func awaitSettledImages(t *testing.T, ns string, n int) storedReport {
 		}
 		looking := slices.ContainsFunc(r.root.Root.Conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
 		return paused == n && r.root.Root.Phases[v1alpha1.PhaseQueued] >= int32(n) && !looking &&
-			equality.Semantic.DeepEqual(r.root.Root.Conditions, testScene.Ledger(t).Status.Conditions)
+			equality.Semantic.DeepEqual(r.root.Root.Conditions, env.Ledger(t).Status.Conditions)
 	})
 }
 
-// awaitQuiet waits until nothing of the report has been written for a while.
+// awaitQuiet waits until the report has not been written for some time.
 func (r *reportingAgent) awaitQuiet(t *testing.T) {
 	t.Helper()
 	writes, since := -1, time.Now()

@@ -3,6 +3,7 @@
 package report
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -22,18 +25,18 @@ func TestReportFollowsImages(t *testing.T) {
 	startReporter(t, noHeartbeatArg)
 	r := awaitReport(t, "no images", func(r storedReport) bool { return !r.root.Root.NoLedger })
 	system := &corev1.Namespace{}
-	require.NoError(t, testScene.Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
 	assert.Equal(t, system.UID, r.root.ClusterUID)
 	assert.Equal(t, "dev", r.root.Root.AgentVersion)
 	assert.Equal(t, int32(3600), r.root.Root.HeartbeatSeconds)
 	assert.NotEmpty(t, r.root.Root.BootID)
 	assert.Empty(t, r.pages)
 
-	testScene.StorePolicy(t, map[string]string{"concurrency": "1", "retryLimit": "0"})
-	syncing, queued, failed := testScene.NewImage(ns, "syncing", "/ok/a"), testScene.NewImage(ns, "queued", "/ok/b"), testScene.NewImage(ns, "failed", "/gone/c")
-	testScene.Create(t, syncing)
-	testScene.AwaitImage(t, syncing, testenv.InPhase(v1alpha1.PhaseSyncing))
-	testScene.Create(t, queued, failed)
+	env.StorePolicy(t, map[string]string{"concurrency": "1", "retryLimit": "0"})
+	syncing, queued, failed := env.NewImage(ns, "syncing", "/ok/a"), env.NewImage(ns, "queued", "/ok/b"), env.NewImage(ns, "failed", "/gone/c")
+	env.Create(t, syncing)
+	env.AwaitImage(t, syncing, testenv.InPhase(v1alpha1.PhaseSyncing))
+	env.Create(t, queued, failed)
 	r = awaitReport(t, "one image of each kind", func(r storedReport) bool {
 		p := r.root.Root.Phases
 		return p[v1alpha1.PhaseSyncing] == 1 && p[v1alpha1.PhaseQueued] == 1 && p[v1alpha1.PhaseFailed] == 1 &&
@@ -51,7 +54,7 @@ func TestReportFollowsImages(t *testing.T) {
 	assert.Equal(t, "http "+failed.Spec.URL, got.Source)
 	assert.Contains(t, got.Message, "404")
 
-	testScene.InstantImporter().AllowFinishes(2)
+	env.InstantImporter().AllowFinishes(2)
 	r = awaitReport(t, "two images are there", func(r storedReport) bool {
 		return r.root.Root.Phases[v1alpha1.PhaseSucceeded] == 2 && r.root.Root.Slots == 0 &&
 			r.imagesByKey(t)[ns+"/syncing"].Phase == v1alpha1.PhaseSucceeded && r.imagesByKey(t)[ns+"/queued"].Phase == v1alpha1.PhaseSucceeded
@@ -63,11 +66,11 @@ func TestReportFollowsImages(t *testing.T) {
 	assert.Equal(t, got.Revision, got.ServingRevision)
 	assert.Equal(t, int32(1), got.Attempts)
 
-	require.NoError(t, testScene.Client().Delete(t.Context(), failed))
+	require.NoError(t, env.Client().Delete(t.Context(), failed))
 	awaitReport(t, "the failed image is gone", func(r storedReport) bool { return r.root.Root.Images == 2 && len(r.imagesByKey(t)) == 2 })
 }
 
-// While nothing happens the root alone is written, once in a heartbeat.
+// TestHeartbeatWritesOnlyTheRoot wants one write in a heartbeat while nothing changes.
 func TestHeartbeatWritesOnlyTheRoot(t *testing.T) {
 	ns := createImages(t, 3)
 	a := startReporter(t, "--report-heartbeat=1s")
@@ -78,7 +81,7 @@ func TestHeartbeatWritesOnlyTheRoot(t *testing.T) {
 		return r.root.Root.ObservedAt.Sub(before.root.Root.ObservedAt.Time) >= 3*time.Second
 	})
 	writes, after := a.writesSinceMark(), readReport(t)
-	// Of the first one the proxy may not have heard when it was read.
+	// Race: the first write may be stored before the proxy records it.
 	beats := int(after.root.Root.ObservedAt.Sub(before.root.Root.ObservedAt.Time)/time.Second) + 1
 	assert.LessOrEqual(t, len(writes), beats)
 	for _, w := range writes {
@@ -105,7 +108,7 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 
 	a.markWrites()
 	img := imageInFarm(ns, 7)
-	testScene.Update(t, img, func() { img.Spec.URL += "-new" })
+	env.Update(t, img, func() { img.Spec.URL += "-new" })
 	awaitReport(t, "the change is reported", func(r storedReport) bool {
 		got := r.imagesByKey(t)[ns+"/image-7"]
 		return got.Source == "http "+img.Spec.URL && got.Reason == v1alpha1.ReasonPaused && got.Revision != before.imagesByKey(t)[ns+"/image-7"].Revision
@@ -126,17 +129,17 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 	a.markWrites()
 	for n := 60; n < images; n++ {
 		img := imageInFarm(ns, n)
-		require.NoError(t, testScene.Client().Delete(t.Context(), img))
+		require.NoError(t, env.Client().Delete(t.Context(), img))
 	}
 	awaitReport(t, "pages are merged", func(r storedReport) bool { return r.root.Root.Images == 60 && len(r.pages) < 3 })
 }
 
 func TestReportChangedByOthersIsRepaired(t *testing.T) {
-	ns := createImages(t, 150)
+	ns := createImages(t, 130)
 	a := startReporter(t, noHeartbeatArg)
-	awaitSettledImages(t, ns, 150)
+	awaitSettledImages(t, ns, 130)
 	a.awaitQuiet(t)
-	c := testScene.Client()
+	c := env.Client()
 	name := readReport(t).root.Root.Pages[0].Name
 
 	t.Run("page deleted", func(t *testing.T) {
@@ -190,8 +193,8 @@ func TestReportChangedByOthersIsRepaired(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "page-stray"},
 			ClusterUID: "somewhere", Sequence: 1, Page: &v1alpha1.ReportPage{},
 		}
-		testScene.Create(t, stray)
-		testScene.AwaitGone(t, stray)
+		env.Create(t, stray)
+		env.AwaitGone(t, stray)
 		awaitReport(t, "the report is as it was", func(r storedReport) bool { return r.root.Root.Images == 150 })
 	})
 	t.Run("all deleted", func(t *testing.T) {
@@ -201,4 +204,156 @@ func TestReportChangedByOthersIsRepaired(t *testing.T) {
 		assert.Greater(t, after.root.Sequence, before.root.Sequence)
 	})
 	a.awaitQuiet(t)
+}
+
+// storeInquiry stores a plan with an inquiry, newer than all acknowledged ones, until the test
+// ends.
+func storeInquiry(t *testing.T, hash string) v1alpha1.PlanVersion {
+	t.Helper()
+	version := v1alpha1.PlanVersion{Epoch: 1, Sequence: 1, Hash: hash}
+	if last := env.Ledger(t).Status.Plan; last != nil {
+		version.Sequence = last.Sequence + 1
+	}
+	system := &corev1.Namespace{}
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
+	plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}}
+	spec := v1alpha1.ClusterPlanSpec{
+		PlanVersion: version, ClusterUID: system.UID,
+		Inquiries: []v1alpha1.PlanInquiry{{UID: types.UID(hash), Epoch: version.Epoch, Sequence: version.Sequence}},
+	}
+	if err := env.Client().Get(t.Context(), client.ObjectKeyFromObject(plan), plan); err != nil {
+		require.NoError(t, client.IgnoreNotFound(err))
+		plan.Spec = spec
+		env.Create(t, plan)
+		t.Cleanup(func() {
+			assert.NoError(t, client.IgnoreNotFound(env.Client().Delete(context.Background(), plan)))
+		})
+		return version
+	}
+	env.Update(t, plan, func() { plan.Spec = spec })
+	return version
+}
+
+func isAnswerTo(version v1alpha1.PlanVersion) func(storedReport) bool {
+	return func(r storedReport) bool {
+		return r.root.Root.AnsweredPlan != nil && *r.root.Root.AnsweredPlan == version
+	}
+}
+
+// TestInquiryIsAnswered wants a report that shows all changes before the inquiry, although
+// nothing else causes one, and an agent that restarts to answer as well.
+func TestInquiryIsAnswered(t *testing.T) {
+	const images = 150
+	ns := createImages(t, images)
+	a := startReporter(t, noHeartbeatArg)
+	awaitSettledImages(t, ns, images)
+	a.awaitQuiet(t)
+
+	first := storeInquiry(t, "first")
+	r := awaitReport(t, "the first plan is answered", isAnswerTo(first))
+	assert.Equal(t, &first, r.root.Root.Plan)
+	a.awaitQuiet(t)
+	before := readReport(t)
+
+	a.markWrites()
+	changed := map[string]string{}
+	for n := 0; n < images; n += 10 {
+		img := imageInFarm(ns, n)
+		env.Update(t, img, func() { img.Spec.URL += "-new" })
+		changed[ns+"/"+img.Name] = "http " + img.Spec.URL
+	}
+	second := storeInquiry(t, "second")
+	r = awaitReport(t, "the second plan is answered", isAnswerTo(second))
+	shown := r.imagesByKey(t)
+	for key, source := range changed {
+		assert.Equal(t, source, shown[key].Source)
+	}
+	awaitReport(t, "the agent has looked at what has changed", func(r storedReport) bool {
+		shown, former := r.imagesByKey(t), before.imagesByKey(t)
+		for key := range changed {
+			if shown[key].Reason != v1alpha1.ReasonPaused || shown[key].Revision == former[key].Revision {
+				return false
+			}
+		}
+		return true
+	})
+	a.awaitQuiet(t)
+	assert.Greater(t, readReport(t).root.Sequence, before.root.Sequence)
+	a.markWrites()
+	third := storeInquiry(t, "third")
+	awaitReport(t, "the third plan is answered", isAnswerTo(third))
+	a.awaitQuiet(t)
+	for _, w := range a.writesSinceMark() {
+		assert.Equal(t, "PUT default", w, "no image has changed")
+	}
+
+	a.killAndWait()
+	former := readReport(t).root.Root.BootID
+	startReporter(t, noHeartbeatArg)
+	awaitReport(t, "another process answers it", func(r storedReport) bool { return r.root.Root.BootID != former && isAnswerTo(third)(r) })
+}
+
+// TestOrphansAreReported wants storage whose image was deleted without its finalizer to be
+// reported once, until it is gone.
+func TestOrphansAreReported(t *testing.T) {
+	ns := createImages(t, 0)
+	env.StorePolicy(t, map[string]string{"concurrency": "1"})
+	a := startReporter(t, noHeartbeatArg)
+	img, stays := env.NewImage(ns, "forced", "/ok/a"), env.NewImage(ns, "stays", "/ok/b")
+	env.InstantImporter().AllowFinishes(2)
+	env.Create(t, img, stays)
+	env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
+	env.AwaitImage(t, stays, testenv.InPhase(v1alpha1.PhaseSucceeded))
+	r := awaitReport(t, "both are there", func(r storedReport) bool {
+		return r.root.Root.Phases[v1alpha1.PhaseSucceeded] == 2 && r.root.Root.Slots == 0
+	})
+	assert.Empty(t, r.root.Root.Orphans)
+	a.killAndWait()
+
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
+	img.Finalizers = nil
+	require.NoError(t, env.Client().Update(t.Context(), img))
+	require.NoError(t, env.Client().Delete(t.Context(), img))
+	name := img.Status.Revisions[0].DataVolume
+	a = startReporter(t, "--report-heartbeat=1s")
+	r = awaitReport(t, "its storage is told", func(r storedReport) bool { return r.root.Root.OrphanCount == 2 })
+	want := []v1alpha1.OrphanedObject{
+		{Kind: "DataVolume", Namespace: ns, Name: name, Image: "forced", ImageUID: img.UID},
+		{Kind: "PersistentVolumeClaim", Namespace: ns, Name: name, Image: "forced", ImageUID: img.UID, Bytes: 1 << 30},
+	}
+	assert.Equal(t, want, r.root.Root.Orphans)
+	assert.Equal(t, int64(1<<30), r.root.Root.OrphanBytes)
+	metrics, err := a.ReadMetrics(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, metrics, "ot_agent_orphaned_objects 2\n")
+	assert.Contains(t, metrics, "ot_agent_orphaned_bytes 1.073741824e+09\n")
+	later := awaitReport(t, "two heartbeats", func(l storedReport) bool {
+		return l.root.Root.ObservedAt.Sub(r.root.Root.ObservedAt.Time) >= 2*time.Second
+	})
+	assert.Equal(t, want, later.root.Root.Orphans)
+	a.killAndWait()
+
+	// Orphans that come and go while the agent runs are reported without a heartbeat.
+	startReporter(t, noHeartbeatArg)
+	awaitReport(t, "another process tells of it", func(r storedReport) bool {
+		return r.root.Root.BootID != later.root.Root.BootID && r.root.Root.OrphanCount == 2
+	})
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: ns, Name: "nobodys", Labels: map[string]string{v1alpha1.LabelImageUID: "nobodys"},
+		Annotations: map[string]string{v1alpha1.AnnotationImageName: "nobody"},
+	}}
+	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: img.Spec.DiskSize}
+	env.Create(t, claim)
+	r = awaitReport(t, "a third object is told", func(r storedReport) bool { return r.root.Root.OrphanCount == 3 })
+	assert.Equal(t, "nobody", r.root.Root.Orphans[2].Image)
+	require.NoError(t, env.Client().Delete(t.Context(), claim))
+	forced := metav1.ObjectMeta{Namespace: ns, Name: name}
+	require.NoError(t, env.Client().Delete(t.Context(), &cdiv1.DataVolume{ObjectMeta: forced}))
+	r = awaitReport(t, "the claim is left", func(r storedReport) bool { return r.root.Root.OrphanCount == 1 })
+	assert.Equal(t, want[1:], r.root.Root.Orphans)
+	require.NoError(t, env.Client().Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: forced}))
+	r = awaitReport(t, "nothing is left to be told", func(r storedReport) bool { return r.root.Root.OrphanCount == 0 })
+	assert.Empty(t, r.root.Root.Orphans)
+	assert.Zero(t, r.root.Root.OrphanBytes)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,11 +25,12 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// An agent that starts writes no page that says what it would say itself.
-func TestRestartRewritesNoPage(t *testing.T) {
-	ns := createImages(t, 150)
+// TestRestartRewritesOnlyOldReports wants a starting agent to leave pages alone that are up to
+// date, and to rewrite all pages of an old report.
+func TestRestartRewritesOnlyOldReports(t *testing.T) {
+	ns := createImages(t, 130)
 	a := startReporter(t, noHeartbeatArg)
-	awaitSettledImages(t, ns, 150)
+	awaitSettledImages(t, ns, 130)
 	a.awaitQuiet(t)
 	before := readReport(t)
 	a.killAndWait()
@@ -42,20 +44,14 @@ func TestRestartRewritesNoPage(t *testing.T) {
 	for _, w := range b.writesSinceMark() {
 		assert.Equal(t, "PUT default", w)
 	}
-}
 
-// The hub may know later pages than a cluster that was restored from a backup:
-// an agent that finds an old root writes everything anew.
-func TestRestoredOldReportIsRewritten(t *testing.T) {
-	ns := createImages(t, 150)
-	a := startReporter(t, noHeartbeatArg)
-	awaitSettledImages(t, ns, 150)
-	a.awaitQuiet(t)
-	a.killAndWait()
-	root := readReport(t).root
+	// The hub may have later pages than a cluster that was restored from a backup, so an
+	// agent that finds an old root rewrites everything.
+	b.killAndWait()
+	root := after.root
 	root.Root.ObservedAt = metav1.NewTime(time.Now().Add(-4 * time.Hour))
-	require.NoError(t, testScene.Client().Update(t.Context(), root))
-	before := readReport(t)
+	require.NoError(t, env.Client().Update(t.Context(), root))
+	before = readReport(t)
 
 	startReporter(t, noHeartbeatArg)
 	awaitReport(t, "every page is newer", func(r storedReport) bool {
@@ -68,8 +64,7 @@ func TestRestoredOldReportIsRewritten(t *testing.T) {
 	})
 }
 
-// TestKilledBetweenPageAndRoot kills the agent when it has stored a page, and
-// the root does not say so yet.
+// TestKilledBetweenPageAndRoot kills the agent after it has stored a page and before the root.
 func TestKilledBetweenPageAndRoot(t *testing.T) {
 	for name, images := range map[string]int{"a page changes": 100, "a page is split": 128} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +81,7 @@ func TestKilledBetweenPageAndRoot(t *testing.T) {
 			a.awaitQuiet(t)
 			before := readReport(t)
 			armed.Store(true)
-			testScene.Create(t, imageInFarm(ns, images))
+			env.Create(t, imageInFarm(ns, images))
 			require.True(t, testenv.Await(t, func() bool {
 				select {
 				case <-a.Done():
@@ -107,10 +102,10 @@ func TestKilledBetweenPageAndRoot(t *testing.T) {
 	}
 }
 
-// Of two agents the one that leads reports, and when it is gone, the other.
+// TestOnlyTheLeaderReports wants the second agent to report only when the leader is gone.
 func TestOnlyTheLeaderReports(t *testing.T) {
 	ns := createImages(t, 3)
-	// Long Leases: nobody takes over from either but for the reason that is tested.
+	// Long Leases: no leader loses its Lease for another reason.
 	args := []string{"--report-heartbeat=1s", "--leader-elect-lease-duration=30s", "--leader-elect-renew-deadline=20s"}
 	leads := startReporterWithHook(t, nil, args...)
 	awaitSettledImages(t, ns, 3)
@@ -130,7 +125,7 @@ func TestOnlyTheLeaderReports(t *testing.T) {
 	assert.Equal(t, before.pageVersions(), after.pageVersions())
 }
 
-// startBareCluster is a cluster of its own with the agent's chart, nothing else, and an agent.
+// startBareCluster starts a control plane with the agent's chart and an agent, and no CDI.
 func startBareCluster(t *testing.T, name string, values map[string]any, args ...string) (*controlplane.ControlPlane, client.Client) {
 	t.Helper()
 	ctx := context.Background()
@@ -145,7 +140,7 @@ func startBareCluster(t *testing.T, name string, values map[string]any, args ...
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	c, err := client.New(plane.Config(), client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	// The ledger says that the agent is at work.
+	// The agent has written the ledger: it works.
 	require.True(t, testenv.Await(t, func() bool {
 		l := &v1alpha1.SyncLedger{}
 		return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, l) == nil && l.Status != nil
@@ -153,7 +148,8 @@ func startBareCluster(t *testing.T, name string, values map[string]any, args ...
 	return plane, c
 }
 
-// TestMailboxCRDsInstalledLater has the mailbox's kinds installed under an agent that runs.
+// TestMailboxCRDsInstalledLater installs the mailbox CRDs while the agent runs, as the hub's
+// chart may: the agent reports and applies a plan.
 func TestMailboxCRDsInstalledLater(t *testing.T) {
 	plane, c := startBareCluster(t, "late", map[string]any{"crds": map[string]any{"mailbox": false}}, noHeartbeatArg)
 	_, err := envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{
@@ -165,14 +161,27 @@ func TestMailboxCRDsInstalledLater(t *testing.T) {
 		return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, root) == nil
 	}), "the agent does not report")
 	assert.False(t, root.Root.NoLedger)
+
+	system := &corev1.Namespace{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
+	plan := &v1alpha1.ClusterPlan{
+		ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName},
+		Spec: v1alpha1.ClusterPlanSpec{
+			PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 1}, ClusterUID: system.UID, Policy: map[string]string{"concurrency": "2"},
+		},
+	}
+	require.NoError(t, c.Create(t.Context(), plan))
+	require.True(t, testenv.Await(t, func() bool {
+		l := &v1alpha1.SyncLedger{}
+		return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, l) == nil && l.Status.Plan != nil && l.Status.Budget == 2
+	}), "the plan is not acknowledged")
 }
 
-// TestClusterRestoredUnderARunningAgent puts a cluster back to an older state. What
-// the agent has written since may be known to the hub: it is overtaken, though no
-// watch tells of the restore.
+// TestClusterRestoredUnderARunningAgent restores a backup. The hub may have the reports since
+// the backup, so later ones have to be newer, although no watch event shows the restore.
 func TestClusterRestoredUnderARunningAgent(t *testing.T) {
 	plane, c := startBareCluster(t, "restored", nil, "--report-heartbeat=1s")
-	img := testScene.NewImage(program.AgentNamespace, "image", "/ok/a")
+	img := env.NewImage(program.AgentNamespace, "image", "/ok/a")
 	require.NoError(t, c.Create(t.Context(), img))
 	reported := func(wanted func(root, page *v1alpha1.ClusterReport) bool) (root, page *v1alpha1.ClusterReport) {
 		t.Helper()

@@ -20,7 +20,7 @@ const claimIndexField = "claim"
 // AddIndex indexes MemberClusters by their cluster. Call it before the cache starts.
 func AddIndex(ctx context.Context, indexer client.FieldIndexer) error {
 	return indexer.IndexField(ctx, &v1alpha1.MemberCluster{}, claimIndexField, func(o client.Object) []string {
-		if member, is := o.(*v1alpha1.MemberCluster); is && memberstatus.ClaimedCluster(member) != "" {
+		if member, ok := o.(*v1alpha1.MemberCluster); ok && memberstatus.ClaimedCluster(member) != "" {
 			return []string{string(memberstatus.ClaimedCluster(member))}
 		}
 		return nil

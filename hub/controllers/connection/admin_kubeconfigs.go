@@ -25,14 +25,14 @@ func (a *AdminKubeconfigs) ForMember(ctx context.Context, member *v1alpha1.Membe
 	}
 	name, key := connectionSecret(member)
 	if name == "" {
-		return nil, prerequisiteError("its agent dials in: there is no kubeconfig")
+		return nil, prerequisiteError("it is in pull mode and has no kubeconfig")
 	}
 	secret, err := a.Secrets.readSecret(ctx, name)
 	switch {
 	case err != nil:
 		return nil, err
 	case secret == nil:
-		return nil, prerequisiteError(fmt.Sprintf("Secret %s/%s with its kubeconfig is not there", a.Secrets.Namespace, name))
+		return nil, prerequisiteError(fmt.Sprintf("Secret %s/%s with its kubeconfig does not exist", a.Secrets.Namespace, name))
 	case len(secret.Data[key]) == 0:
 		return nil, prerequisiteError(fmt.Sprintf("Secret %s/%s has no key %s with its kubeconfig", a.Secrets.Namespace, name, key))
 	}
@@ -41,8 +41,8 @@ func (a *AdminKubeconfigs) ForMember(ctx context.Context, member *v1alpha1.Membe
 
 // MissingPrerequisite returns what somebody has to create or correct first, if err is
 // about that.
-func MissingPrerequisite(err error) (message string, is bool) {
+func MissingPrerequisite(err error) (message string, ok bool) {
 	var missing prerequisiteError
-	is = errors.As(err, &missing)
-	return string(missing), is
+	ok = errors.As(err, &missing)
+	return string(missing), ok
 }

@@ -20,28 +20,28 @@ type CredentialProblems struct {
 func (f *CredentialProblems) ForMember(member string) (CredentialProblem, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fault, is := f.byMember[member]
-	return fault, is
+	problem, ok := f.byMember[member]
+	return problem, ok
 }
 
 // OnChange calls do when the problem of a member changes. do must not block. Call it
 // before the controllers start.
 func (f *CredentialProblems) OnChange(do func(member string)) { f.onChange = append(f.onChange, do) }
 
-func (f *CredentialProblems) setProblem(member string, fault *CredentialProblem) {
+func (f *CredentialProblems) setProblem(member string, problem *CredentialProblem) {
 	f.mu.Lock()
-	before, was := f.byMember[member]
+	before, existed := f.byMember[member]
 	if f.byMember == nil {
 		f.byMember = map[string]CredentialProblem{}
 	}
-	if fault == nil {
+	if problem == nil {
 		delete(f.byMember, member)
 	} else {
-		f.byMember[member] = *fault
+		f.byMember[member] = *problem
 	}
-	same := fault == nil && !was || fault != nil && was && before == *fault
+	unchanged := problem == nil && !existed || problem != nil && existed && before == *problem
 	f.mu.Unlock()
-	if same {
+	if unchanged {
 		return
 	}
 	for _, do := range f.onChange {

@@ -19,11 +19,10 @@ import (
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
-// Cluster API keeps the kubeconfig of a Cluster in a Secret beside it, in any
-// namespace. No narrower right than get on Secrets reaches it: its name is not
-// known beforehand. There is no list and no watch, so only a Secret whose name
-// is known can be read. The kubeconfig Secrets that people make are in the hub's
-// own namespace.
+// Cluster API keeps the kubeconfig of a Cluster in a Secret beside it, in any namespace
+// and with a name that is not known beforehand, so no narrower permission than get is
+// possible. Without list and watch, only a Secret whose name is known can be read. Other
+// kubeconfig Secrets are in the hub's own namespace.
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 
 // credentialReconciler creates and renews the hub's token in members from Cluster API.
@@ -37,7 +36,7 @@ type credentialReconciler struct {
 }
 
 func (k *credentialReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	// A member that hangs must not keep a worker for long.
+	// A member that hangs must not block a worker for long.
 	ctx, cancel := context.WithTimeout(ctx, 3*k.RequestTimeout)
 	defer cancel()
 
@@ -60,13 +59,13 @@ func (k *credentialReconciler) Reconcile(ctx context.Context, request reconcile.
 	if !member.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
-	return k.keep(ctx, member, secret)
+	return k.reconcileToken(ctx, member, secret)
 }
 
-func (k *credentialReconciler) keep(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret) (reconcile.Result, error) {
+func (k *credentialReconciler) reconcileToken(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret) (reconcile.Result, error) {
 	if secret != nil && secret.Labels[managedByLabel] != managedByHub {
 		k.Problems.setProblem(member.Name, &CredentialProblem{Reason: v1alpha1.ReasonCredentialsMissing, Message: fmt.Sprintf(
-			"Secret %s/%s was not made by the hub, which needs that name for the member's token: rename or delete it", secret.Namespace, secret.Name)})
+			"Secret %s/%s was not created by the hub, which needs this name for the member's token: rename or delete it", secret.Namespace, secret.Name)})
 		return reconcile.Result{RequeueAfter: k.RetryRefused}, nil
 	}
 	token, known := tokenFromSecret(secret, member)
@@ -105,7 +104,7 @@ func (k *credentialReconciler) issueFromClusterAPI(ctx context.Context, member *
 	var missing prerequisiteError
 	admin, err := readClusterAPIKubeconfig(ctx, k.live, member)
 	if err != nil && !errors.As(err, &missing) {
-		return reconcile.Result{}, err // the hub's API server does not tell
+		return reconcile.Result{}, err // reading from the hub failed
 	}
 	var next *memberToken
 	if err == nil {
@@ -116,10 +115,10 @@ func (k *credentialReconciler) issueFromClusterAPI(ctx context.Context, member *
 			return reconcile.Result{}, err
 		}
 		if refused {
-			k.recordWarning(member, "TokenRefused", "The member refused the hub's token; a new one was made with the kubeconfig of Cluster API")
+			k.recordWarning(member, "TokenRefused", "The member refused the hub's token; the hub created a new one with Cluster API's kubeconfig")
 		} else {
 			k.events.Eventf(member, nil, corev1.EventTypeNormal, "TokenMade", "UseClusterAPI",
-				"A ServiceAccount for the hub was made with the kubeconfig of Cluster API, which is not used again while its token is valid")
+				"Created a ServiceAccount for the hub with Cluster API's kubeconfig, which is not used again while the token is valid")
 		}
 		return reconcile.Result{}, nil
 	}
@@ -130,17 +129,17 @@ func (k *credentialReconciler) issueFromClusterAPI(ctx context.Context, member *
 	} else {
 		reason, message = memberclient.ClassifyError(err)
 	}
-	ctrl.LoggerFrom(ctx).Info("No token for the member", "reason", reason, "error", err.Error())
+	ctrl.LoggerFrom(ctx).Info("Failed to issue a token for the member", "reason", reason, "error", err.Error())
 	state, err := k.linkStatus(ctx, member)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	switch {
 	case refused:
-		k.recordWarning(member, "TokenRefused", "The member refused the hub's token, and no new one could be made with the kubeconfig of Cluster API: %s", message)
+		k.recordWarning(member, "TokenRefused", "The member refused the hub's token, and the hub could not create a new one with Cluster API's kubeconfig: %s", message)
 		return reconcile.Result{RequeueAfter: k.RetryRefused}, nil
 	case state.Reachable:
-		k.recordWarning(member, "TokenLost", "Secret %s/%s with the hub's token is gone, and no new one could be made with the kubeconfig of Cluster API: %s",
+		k.recordWarning(member, "TokenLost", "Secret %s/%s with the hub's token was deleted, and the hub could not create a new one with Cluster API's kubeconfig: %s",
 			k.Namespace, TokenSecretName(member.Name), message)
 	default:
 		k.Problems.setProblem(member.Name, &CredentialProblem{Reason: reason, Message: message})
@@ -166,19 +165,19 @@ func (k *credentialReconciler) recordWarning(member *v1alpha1.MemberCluster, rea
 func (k *credentialReconciler) adoptNewAddress(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, token *memberToken) (bool, error) {
 	admin, err := readClusterAPIKubeconfig(ctx, k.live, member)
 	if err != nil {
-		return false, nil // the state says already that the member is not reached
+		return false, nil // the MemberLink's status already says why the member is unreachable
 	}
 	moved, err := kubeconfigWithToken(admin, token.value)
 	if err != nil || string(moved) == string(secret.Data[kubeconfigKey]) {
 		return false, nil
 	}
-	again := *token
-	again.kubeconfig = moved
-	if err := k.writeTokenSecret(ctx, member, secret, &again); err != nil {
+	movedToken := *token
+	movedToken.kubeconfig = moved
+	if err := k.writeTokenSecret(ctx, member, secret, &movedToken); err != nil {
 		return false, err
 	}
 	k.events.Eventf(member, nil, corev1.EventTypeNormal, "AddressChanged", "Connect",
-		"Took over the API server's address and certificate authority from the kubeconfig of Cluster API")
+		"Took the API server's address and certificate authority from Cluster API's kubeconfig")
 	return true, nil
 }
 
@@ -191,7 +190,7 @@ func (k *credentialReconciler) renewToken(ctx context.Context, member *v1alpha1.
 	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || hubclient.IsObjectNotFound(err) {
 		return k.issueFromClusterAPI(ctx, member, secret, true)
 	}
-	ctrl.LoggerFrom(ctx).Info("The member's token could not be renewed", "expires", old.expires, "error", err.Error())
+	ctrl.LoggerFrom(ctx).Info("Failed to renew the member's token; retrying", "expires", old.expires, "error", err.Error())
 	return reconcile.Result{RequeueAfter: k.RetryFailed}, nil
 }
 
@@ -200,7 +199,7 @@ func (k *credentialReconciler) deleteTokenSecret(ctx context.Context, secret *co
 		return nil
 	}
 	if err := k.client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting Secret %s/%s with the token of a member that is gone: %w", secret.Namespace, secret.Name, err)
+		return fmt.Errorf("deleting Secret %s/%s with the token of a deleted member: %w", secret.Namespace, secret.Name, err)
 	}
 	return nil
 }

@@ -66,15 +66,15 @@ func readClusterAPIKubeconfig(ctx context.Context, live client.Reader, member *v
 	secret := &corev1.Secret{}
 	switch err := live.Get(ctx, key, secret); {
 	case apierrors.IsNotFound(err):
-		return nil, prerequisiteError(fmt.Sprintf("Secret %s is not there: Cluster API makes it when the control plane of Cluster %s/%s is up", key, ref.Namespace, ref.Name))
+		return nil, prerequisiteError(fmt.Sprintf("Secret %s does not exist: Cluster API creates it when the control plane of Cluster %s/%s is up", key, ref.Namespace, ref.Name))
 	case apierrors.IsForbidden(err):
 		return nil, prerequisiteError(fmt.Sprintf("the hub may not read Secret %s, the kubeconfig of Cluster %s/%s: set clusterAPI.enabled in the hub's chart", key, ref.Namespace, ref.Name))
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s with the kubeconfig of Cluster %s/%s: %w", key, ref.Namespace, ref.Name, err)
 	}
-	// The key is Cluster API's.
+	// The name of the key is Cluster API's.
 	if len(secret.Data["value"]) == 0 {
-		return nil, prerequisiteError(fmt.Sprintf("Secret %s has no key value: is it Cluster API's?", key))
+		return nil, prerequisiteError(fmt.Sprintf("Secret %s has no key value: Cluster API has not written it yet, or it is not Cluster API's", key))
 	}
 	return secret.Data["value"], nil
 }
@@ -90,12 +90,12 @@ func (k *credentialReconciler) issueTokenAsAdmin(ctx context.Context, member *v1
 	namespace := member.Spec.AgentNamespace
 	switch err := c.Get(ctx, types.NamespacedName{Name: namespace}, &corev1.Namespace{}); {
 	case apierrors.IsNotFound(err):
-		return nil, prerequisiteError(fmt.Sprintf("there is no namespace %s in the member: install ot-agent's chart there, or correct spec.agentNamespace", namespace))
+		return nil, prerequisiteError(fmt.Sprintf("the member has no namespace %s: install chart ot-agent there, or correct spec.agentNamespace", namespace))
 	case err != nil:
 		return nil, fmt.Errorf("reading namespace %s in member %s: %w", namespace, member.Name, err)
 	}
 	if err := ensureHubAccount(ctx, c, namespace); err != nil {
-		return nil, fmt.Errorf("making the hub's account in member %s: %w", member.Name, err)
+		return nil, fmt.Errorf("creating the hub's account in member %s: %w", member.Name, err)
 	}
 	return k.requestToken(ctx, c, admin, namespace)
 }
@@ -115,17 +115,17 @@ func (k *credentialReconciler) requestToken(ctx context.Context, c client.Client
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(k.TokenLife / time.Second))}}
 	sent := time.Now()
 	if err := c.SubResource("token").Create(ctx, account, request); err != nil {
-		return nil, fmt.Errorf("asking for a token of ServiceAccount %s/%s: %w", namespace, HubAccount, err)
+		return nil, fmt.Errorf("requesting a token of ServiceAccount %s/%s: %w", namespace, HubAccount, err)
 	}
-	life := k.TokenLife
-	if given := request.Spec.ExpirationSeconds; given != nil {
-		life = time.Duration(*given) * time.Second
+	lifetime := k.TokenLife
+	if granted := request.Spec.ExpirationSeconds; granted != nil {
+		lifetime = time.Duration(*granted) * time.Second
 	}
 	next, err := kubeconfigWithToken(kubeconfig, request.Status.Token)
 	if err != nil {
 		return nil, err
 	}
-	return &memberToken{kubeconfig: next, value: request.Status.Token, issued: sent, expires: sent.Add(life)}, nil
+	return &memberToken{kubeconfig: next, value: request.Status.Token, issued: sent, expires: sent.Add(lifetime)}, nil
 }
 
 func (k *credentialReconciler) newMemberClient(kubeconfig []byte) (client.Client, func(), error) {
@@ -135,7 +135,7 @@ func (k *credentialReconciler) newMemberClient(kubeconfig []byte) (client.Client
 	}
 	c, done, err := hubclient.NewClient(cfg, k.RequestTimeout, client.Options{Scheme: clientgoscheme.Scheme, Mapper: adminMapper})
 	if err != nil {
-		return nil, nil, prerequisiteError(fmt.Sprintf("making a client of the kubeconfig: %v", err))
+		return nil, nil, prerequisiteError(fmt.Sprintf("making a client from the kubeconfig: %v", err))
 	}
 	return c, done, nil
 }
@@ -144,28 +144,28 @@ func (k *credentialReconciler) newMemberClient(kubeconfig []byte) (client.Client
 // It writes nothing unless all existing objects of these names belong to the hub,
 // because it runs with administrator permissions.
 func ensureHubAccount(ctx context.Context, c client.Client, namespace string) error {
-	where := metav1.ObjectMeta{Namespace: namespace, Name: HubAccount, Labels: map[string]string{managedByLabel: managedByHub}}
+	objectMeta := metav1.ObjectMeta{Namespace: namespace, Name: HubAccount, Labels: map[string]string{managedByLabel: managedByHub}}
 	key := client.ObjectKey{Namespace: namespace, Name: HubAccount}
 
 	account, role, binding := &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}
-	for _, obj := range []client.Object{account, role, binding} {
-		switch err := c.Get(ctx, key, obj); {
+	for _, object := range []client.Object{account, role, binding} {
+		switch err := c.Get(ctx, key, object); {
 		case apierrors.IsNotFound(err):
 		case err != nil:
-			return fmt.Errorf("reading %T %s: %w", obj, key, err)
+			return fmt.Errorf("reading %T %s: %w", object, key, err)
 		default:
-			if err := checkHubOwned(obj); err != nil {
+			if err := checkHubOwned(object); err != nil {
 				return err
 			}
 		}
 	}
 	if account.UID == "" {
-		if err := createObject(ctx, c, &corev1.ServiceAccount{ObjectMeta: where, AutomountServiceAccountToken: ptr.To(false)}); err != nil {
+		if err := createObject(ctx, c, &corev1.ServiceAccount{ObjectMeta: objectMeta, AutomountServiceAccountToken: ptr.To(false)}); err != nil {
 			return err
 		}
 	}
 	if role.UID == "" {
-		if err := createObject(ctx, c, &rbacv1.Role{ObjectMeta: where, Rules: mailboxRules()}); err != nil {
+		if err := createObject(ctx, c, &rbacv1.Role{ObjectMeta: objectMeta, Rules: mailboxRules()}); err != nil {
 			return err
 		}
 	} else if !equality.Semantic.DeepEqual(role.Rules, mailboxRules()) {
@@ -177,10 +177,10 @@ func ensureHubAccount(ctx context.Context, c client.Client, namespace string) er
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: HubAccount}
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: HubAccount}}
 	if binding.UID == "" {
-		return createObject(ctx, c, &rbacv1.RoleBinding{ObjectMeta: where, RoleRef: ref, Subjects: subjects})
+		return createObject(ctx, c, &rbacv1.RoleBinding{ObjectMeta: objectMeta, RoleRef: ref, Subjects: subjects})
 	}
 	if binding.RoleRef != ref {
-		return prerequisiteError(fmt.Sprintf("RoleBinding %s in the member is for %s %s, which cannot be changed: delete it", key, binding.RoleRef.Kind, binding.RoleRef.Name))
+		return prerequisiteError(fmt.Sprintf("RoleBinding %s in the member binds %s %s, which cannot be changed: delete the RoleBinding", key, binding.RoleRef.Kind, binding.RoleRef.Name))
 	}
 	if !equality.Semantic.DeepEqual(binding.Subjects, subjects) {
 		binding.Subjects = subjects
@@ -193,31 +193,31 @@ func ensureHubAccount(ctx context.Context, c client.Client, namespace string) er
 
 // checkHubOwned refuses objects that neither a hub nor the agent's chart created. A hub
 // that runs in the member uses the same names in its own namespace.
-func checkHubOwned(obj client.Object) error {
-	labels := obj.GetLabels()
+func checkHubOwned(object client.Object) error {
+	labels := object.GetLabels()
 	if labels[managedByLabel] == managedByHub || labels[partOfLabel] == "ot-fleet" && labels[nameLabel] == "ot-agent" {
 		return nil
 	}
-	what := fmt.Sprintf("%s %s/%s", kindOf(obj), obj.GetNamespace(), obj.GetName())
+	name := fmt.Sprintf("%s %s/%s", kindOf(object), object.GetNamespace(), object.GetName())
 	if labels[partOfLabel] == "ot-fleet" && labels[nameLabel] == "ot-hub" {
-		return prerequisiteError(fmt.Sprintf("%s in the member is that of a hub which runs there: install the agent in a namespace without a hub, and set spec.agentNamespace to it", what))
+		return prerequisiteError(fmt.Sprintf("%s in the member belongs to a hub that runs there: install the agent in a namespace without a hub, and set spec.agentNamespace to it", name))
 	}
-	return prerequisiteError(fmt.Sprintf("%s in the member was made neither by the hub nor by ot-agent's chart, and the hub needs that name: delete it, or set spec.agentNamespace to the agent's namespace", what))
+	return prerequisiteError(fmt.Sprintf("%s in the member was created neither by the hub nor by chart ot-agent, and the hub needs this name: delete it, or set spec.agentNamespace to the agent's namespace", name))
 }
 
-func kindOf(obj client.Object) string {
-	gvk, err := apiutil.GVKForObject(obj, clientgoscheme.Scheme)
+func kindOf(object client.Object) string {
+	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
 	if err != nil {
-		return fmt.Sprintf("%T", obj)
+		return fmt.Sprintf("%T", object)
 	}
 	return gvk.Kind
 }
 
 // createObject fails if somebody else created the object at the same time: the next
 // reconcile inspects it first.
-func createObject(ctx context.Context, c client.Client, obj client.Object) error {
-	if err := c.Create(ctx, obj); err != nil {
-		return fmt.Errorf("creating %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)
+func createObject(ctx context.Context, c client.Client, object client.Object) error {
+	if err := c.Create(ctx, object); err != nil {
+		return fmt.Errorf("creating %s %s: %w", kindOf(object), client.ObjectKeyFromObject(object), err)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (t *memberToken) fillSecret(secret *corev1.Secret, member *v1alpha1.MemberC
 	} {
 		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, key, value)
 	}
-	// It goes with the MemberCluster, also where no hub runs by then.
+	// The MemberCluster owns it, so that it is deleted even if no hub runs.
 	secret.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: "MemberCluster", Name: member.Name, UID: member.UID,
 	}}
@@ -94,7 +94,7 @@ func kubeconfigWithToken(kubeconfig []byte, value string) ([]byte, error) {
 	}
 	current := config.Contexts[config.CurrentContext]
 	if current == nil || config.Clusters[current.Cluster] == nil {
-		return nil, errors.New("reading a kubeconfig: its current-context names no cluster in it")
+		return nil, errors.New("reading a kubeconfig: its current-context has no cluster")
 	}
 	const name = "member"
 	next := clientcmdapi.NewConfig()
@@ -115,5 +115,5 @@ func tokenFromKubeconfig(kubeconfig []byte) (string, error) {
 			return user.Token, nil
 		}
 	}
-	return "", errors.New("reading a kubeconfig: there is no token in it")
+	return "", errors.New("reading a kubeconfig: it has no token")
 }

@@ -20,7 +20,7 @@ type ReportProbe struct {
 }
 
 // errNoSecret: no Secret has a kubeconfig for the member.
-var errNoSecret = errors.New("no Secret reaches it")
+var errNoSecret = errors.New("no Secret has a kubeconfig for it")
 
 // Root reads the root of a member's report in the member.
 func (g *ReportProbe) Root(ctx context.Context, member *v1alpha1.MemberCluster) (*v1alpha1.ClusterReport, error) {

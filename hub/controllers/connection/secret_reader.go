@@ -22,7 +22,7 @@ func SecretCacheOptions(namespace string) map[client.Object]cache.ByObject {
 			Namespaces: map[string]cache.Config{namespace: {}},
 			Field:      fields.OneTermNotEqualSelector("type", "helm.sh/release.v1"),
 			Transform: func(o any) (any, error) {
-				if secret, is := o.(metav1.Object); is {
+				if secret, ok := o.(metav1.Object); ok {
 					secret.SetAnnotations(nil)
 					secret.SetManagedFields(nil)
 				}
@@ -42,21 +42,21 @@ type SecretReader struct {
 // currentVersion returns the cached version of a Secret; the zero version if it does
 // not exist.
 func (s *SecretReader) currentVersion(ctx context.Context, name string) (secretVersion, error) {
-	there := &metav1.PartialObjectMetadata{}
-	there.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	switch err := s.Cached.Get(ctx, types.NamespacedName{Namespace: s.Namespace, Name: name}, there); {
+	metadata := &metav1.PartialObjectMetadata{}
+	metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	switch err := s.Cached.Get(ctx, types.NamespacedName{Namespace: s.Namespace, Name: name}, metadata); {
 	case apierrors.IsNotFound(err):
 		return secretVersion{}, nil
 	case err != nil:
-		return secretVersion{}, fmt.Errorf("looking for Secret %s/%s: %w", s.Namespace, name, err)
+		return secretVersion{}, fmt.Errorf("reading the metadata of Secret %s/%s: %w", s.Namespace, name, err)
 	}
-	return versionOf(there), nil
+	return versionOf(metadata), nil
 }
 
 // readSecret returns a Secret, or nil if the cache or the API server does not have it.
 func (s *SecretReader) readSecret(ctx context.Context, name string) (*corev1.Secret, error) {
-	there, err := s.currentVersion(ctx, name)
-	if err != nil || there == (secretVersion{}) {
+	version, err := s.currentVersion(ctx, name)
+	if err != nil || version == (secretVersion{}) {
 		return nil, err
 	}
 	secret := &corev1.Secret{}

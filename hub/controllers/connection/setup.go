@@ -85,56 +85,56 @@ func TokenSecretName(member string) string { return v1alpha1.MemberNamespacePref
 // Setup adds both controllers to the hub's own manager.
 func Setup(mgr ctrl.Manager, o Options) error {
 	o.setDefaults()
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.MemberCluster{}, secretIndexField, func(obj client.Object) []string {
-		if name, _ := connectionSecret(obj.(*v1alpha1.MemberCluster)); name != "" {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.MemberCluster{}, secretIndexField, func(object client.Object) []string {
+		if name, _ := connectionSecret(object.(*v1alpha1.MemberCluster)); name != "" {
 			return []string{name}
 		}
 		return nil
 	}); err != nil {
 		return err
 	}
-	ofSecret := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, secret client.Object) []reconcile.Request {
+	bySecret := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, secret client.Object) []reconcile.Request {
 		return requestsForSecret(ctx, mgr.GetClient(), secret)
 	})
-	ofLink := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, link client.Object) []reconcile.Request {
-		member, is := strings.CutPrefix(link.GetNamespace(), v1alpha1.MemberNamespacePrefix)
-		if !is {
+	byLink := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, link client.Object) []reconcile.Request {
+		member, ok := strings.CutPrefix(link.GetNamespace(), v1alpha1.MemberNamespacePrefix)
+		if !ok {
 			return nil
 		}
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
 	})
 	secrets := &SecretReader{Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespace: o.Namespace}
-	// What is known of a member is no reason to look at what reaches it.
-	asked := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	// Changes of the status do not affect the connection.
+	specChanged := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew
 		return before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID() ||
 			!slices.Equal(before.GetFinalizers(), after.GetFinalizers())
 	}}
 	c := &connectionReconciler{Options: o, client: mgr.GetClient(), secrets: secrets, applied: map[string]appliedTarget{}}
-	again := &trigger.Source[reconcile.Request]{}
-	o.Replica.OnLeaseChange(func() { c.enqueueAll(again) })
+	requeue := &trigger.Source[reconcile.Request]{}
+	o.Replica.OnLeaseChange(func() { c.enqueueAll(requeue) })
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("connection").
-		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked)).
-		Watches(&corev1.Secret{}, ofSecret, builder.OnlyMetadata).
-		Watches(&v1alpha1.MemberLink{}, ofLink, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesRawSource(again).
-		// Every replica carries, so every replica connects.
+		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(specChanged)).
+		Watches(&corev1.Secret{}, bySecret, builder.OnlyMetadata).
+		Watches(&v1alpha1.MemberLink{}, byLink, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(requeue).
+		// Every replica syncs mailboxes, so every replica connects.
 		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false), MaxConcurrentReconciles: maxConcurrentReads}).
 		Complete(c); err != nil {
-		return fmt.Errorf("the connections' controller: %w", err)
+		return fmt.Errorf("setting up the connection controller: %w", err)
 	}
 
 	k := &credentialReconciler{Options: o, client: mgr.GetClient(), secrets: secrets, live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("credentials").
-		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked)).
-		Watches(&corev1.Secret{}, ofSecret, builder.OnlyMetadata).
-		Watches(&v1alpha1.MemberLink{}, ofLink).
-		// Members that hang take a worker each until their requests time out.
+		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(specChanged)).
+		Watches(&corev1.Secret{}, bySecret, builder.OnlyMetadata).
+		Watches(&v1alpha1.MemberLink{}, byLink).
+		// A member that hangs blocks one worker until its request times out.
 		WithOptions(controller.Options{MaxConcurrentReconciles: 32}).
 		Complete(k); err != nil {
-		return fmt.Errorf("the credentials' controller: %w", err)
+		return fmt.Errorf("setting up the credential controller: %w", err)
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func connectionSecret(member *v1alpha1.MemberCluster) (name, key string) {
 func requestsForSecret(ctx context.Context, reader client.Reader, secret client.Object) (all []reconcile.Request) {
 	var list v1alpha1.MemberClusterList
 	if err := reader.List(ctx, &list, client.MatchingFields{secretIndexField: secret.GetName()}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Looking for the MemberClusters of a Secret", "secret", secret.GetName())
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the MemberClusters of a Secret", "secret", secret.GetName())
 		return nil
 	}
 	for _, member := range list.Items {

@@ -42,13 +42,13 @@ type appliedTarget struct {
 }
 
 // enqueueAll requeues all members when this replica gains or loses the right to sync.
-func (c *connectionReconciler) enqueueAll(again *trigger.Source[reconcile.Request]) {
+func (c *connectionReconciler) enqueueAll(requeue *trigger.Source[reconcile.Request]) {
 	var list v1alpha1.MemberClusterList
 	if err := c.client.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.Log.Error(err, "Listing MemberClusters to look at the connections to them all")
+		ctrl.Log.Error(err, "Failed to list MemberClusters; their connections are not updated")
 	}
 	for i := range list.Items {
-		again.Enqueue(reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+		requeue.Enqueue(reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
 	}
 }
 
@@ -61,7 +61,7 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
 	}
-	// While the finalizer is there, somebody cleans up in the member.
+	// Until the finalizer is removed, the hub still cleans up in the member.
 	if !member.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(member, v1alpha1.FinalizerMember) {
 		c.removeMember(member.Name)
 		return reconcile.Result{}, nil
@@ -77,9 +77,9 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 	}
 	name, key := connectionSecret(member)
 	if name == "" {
-		return reconcile.Result{}, nil // the MemberLink is about to say so
+		return reconcile.Result{}, nil // pull mode; the MemberLink will follow
 	}
-	// Another MemberCluster of the same name has nothing to do with this one.
+	// The UID tells this MemberCluster from a deleted one of the same name.
 	next := appliedTarget{generation: member.Generation, source: fmt.Sprintf("%s of %s for %s", key, name, member.UID), namespace: member.Spec.AgentNamespace}
 	if next.secret, err = c.secrets.currentVersion(ctx, name); err != nil {
 		return reconcile.Result{}, err
@@ -92,21 +92,21 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 		return reconcile.Result{}, err
 	}
 	if secret == nil {
-		// A Secret may be replaced by deleting it, and a member that goes with its
-		// Secret is still to be cleaned up.
+		// Some tools replace a Secret by deleting it first, and a member that is deleted
+		// together with its Secret must still be cleaned up.
 		if member.Spec.Connection.ClusterAPI == nil && !c.Members.KeepConnection(member.Name, next.source, next.namespace, fmt.Sprintf(
-			"Secret %s/%s is gone, and the hub works with what was in it until it restarts: create it again, or delete the MemberCluster", c.Namespace, name)) {
-			c.setUnreachable(member, "Secret %s/%s is not there: create it with the member's kubeconfig in key %s", c.Namespace, name, key)
+			"Secret %s/%s was deleted, and the hub uses its last content until it restarts: create it again, or delete the MemberCluster", c.Namespace, name)) {
+			c.setUnreachable(member, "Secret %s/%s does not exist: create it with the member's kubeconfig in key %s", c.Namespace, name, key)
 		}
-		// Else the credentials' controller makes it, and says what keeps it from that.
+		// For a member from Cluster API, the credential controller creates it and reports problems.
 		return reconcile.Result{}, nil
 	}
 	if member.Spec.Connection.ClusterAPI != nil && !matchesPurpose(secret, member) {
-		c.setUnreachable(member, "Secret %s/%s is not for this Cluster and namespace of the agent: waiting for the hub to make another token", c.Namespace, name)
+		c.setUnreachable(member, "Secret %s/%s is for another Cluster or agent namespace: waiting for the hub to create another token", c.Namespace, name)
 		return reconcile.Result{}, nil
 	}
 	if len(secret.Data[key]) == 0 {
-		c.setUnreachable(member, "Secret %s/%s has no key %s: put the member's kubeconfig there", c.Namespace, name, key)
+		c.setUnreachable(member, "Secret %s/%s has no key %s: add it with the member's kubeconfig", c.Namespace, name, key)
 		return reconcile.Result{}, nil
 	}
 	cfg, fingerprint, err := hubclient.ParseKubeconfig(secret.Data[key])

@@ -28,8 +28,8 @@ type clusterReconciler struct {
 }
 
 func (c *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	// Live: what is read decides whether a MemberCluster goes, and the kind may not
-	// be served.
+	// A live read, because it decides about deleting a MemberCluster, and because the
+	// kind may not be served.
 	cluster := &clusterv1.Cluster{}
 	err := c.live.Get(ctx, request.NamespacedName, cluster)
 	gone := apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
@@ -49,12 +49,12 @@ func (c *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 		if !ours {
 			return reconcile.Result{}, nil
 		}
-		ctrl.LoggerFrom(ctx).Info("The Cluster is gone, or is not chosen any more: deleting its MemberCluster", "member", member.Name)
+		ctrl.LoggerFrom(ctx).Info("Cluster was deleted or is no longer selected; deleting its MemberCluster", "member", member.Name)
 		return reconcile.Result{}, deleteMember(ctx, c.client, member)
 	case member == nil:
 		return c.createMember(ctx, cluster)
 	case !ours:
-		return reconcile.Result{}, nil // people's, for the same Cluster
+		return reconcile.Result{}, nil // a user created one for the same Cluster
 	case !copyLabels(member, cluster.Labels):
 		return reconcile.Result{}, nil
 	}
@@ -91,22 +91,22 @@ func (c *clusterReconciler) createMember(ctx context.Context, cluster *clusterv1
 		member := newMember(name, originCluster, connection, cluster.Labels)
 		switch err := c.client.Create(ctx, member); {
 		case apierrors.IsAlreadyExists(err):
-			// It may be its own, that the cache does not show yet.
+			// It may be this Cluster's, if the cache is stale.
 			same, err := c.memberIsForCluster(ctx, name, cluster)
 			if err != nil || same {
 				return reconcile.Result{RequeueAfter: time.Second}, err
 			}
 			continue
 		case err != nil:
-			return reconcile.Result{}, fmt.Errorf("creating MemberCluster %s of Cluster %s/%s: %w", name, cluster.Namespace, cluster.Name, err)
+			return reconcile.Result{}, fmt.Errorf("creating MemberCluster %s for Cluster %s/%s: %w", name, cluster.Namespace, cluster.Name, err)
 		}
 		if name != cluster.Name {
 			c.events.Eventf(cluster, nil, corev1.EventTypeNormal, "NameTaken", "Discover",
-				"The cluster is member %s of the fleet: its own name is taken, or none that a MemberCluster can have", name)
+				"The cluster is member %s of the fleet: its own name is taken, or not valid for a MemberCluster", name)
 		}
 		return reconcile.Result{}, nil
 	}
-	c.events.Eventf(cluster, nil, corev1.EventTypeWarning, "NameTaken", "Discover", "Every name that the cluster could have as a member is taken: make a MemberCluster for it")
+	c.events.Eventf(cluster, nil, corev1.EventTypeWarning, "NameTaken", "Discover", "All names for the cluster's member are taken: create a MemberCluster for it")
 	return reconcile.Result{RequeueAfter: time.Minute}, nil
 }
 

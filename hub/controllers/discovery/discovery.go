@@ -64,42 +64,42 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(s.requestsForSecret), builder.OnlyMetadata).
 		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForMember)).
 		Complete(s); err != nil {
-		return fmt.Errorf("the controller that discovers Secrets: %w", err)
+		return fmt.Errorf("setting up the discovery of Secrets: %w", err)
 	}
 	if o.Clusters == nil {
 		return nil
 	}
 	c := &clusterReconciler{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
-	seen := &trigger.Source[reconcile.Request]{}
+	clusterEvents := &trigger.Source[reconcile.Request]{}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("discovery-cluster").
 		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForClusterOf)).
-		WatchesRawSource(seen).
+		WatchesRawSource(clusterEvents).
 		Complete(c); err != nil {
-		return fmt.Errorf("the controller that discovers Clusters: %w", err)
+		return fmt.Errorf("setting up the discovery of Clusters: %w", err)
 	}
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		// Cluster API may be installed after the hub.
 		err := wait.PollUntilContextCancel(ctx, o.ClusterAPIPollInterval, true, func(ctx context.Context) (bool, error) {
 			_, err := mgr.GetRESTMapper().RESTMapping(clusterv1.GroupVersion.WithKind(clusterv1.ClusterKind).GroupKind(), clusterv1.GroupVersion.Version)
 			if err != nil && !meta.IsNoMatchError(err) {
-				ctrl.LoggerFrom(ctx).Error(err, "Asking whether Cluster API is served")
+				ctrl.LoggerFrom(ctx).Error(err, "Failed to check whether Cluster API is installed; retrying")
 			}
 			return err == nil, nil
 		})
 		if err != nil {
-			return nil // it has not come
+			return nil // ctx ended
 		}
-		return watchClusters(ctx, mgr, seen)
+		return watchClusters(ctx, mgr, clusterEvents)
 	}))
 }
 
 // watchClusters enqueues every changed Cluster until ctx ends. It has its own cache: a
 // hub that may not list Clusters would block the common cache, and with it all
 // controllers.
-func watchClusters(ctx context.Context, mgr ctrl.Manager, seen *trigger.Source[reconcile.Request]) error {
+func watchClusters(ctx context.Context, mgr ctrl.Manager, clusterEvents *trigger.Source[reconcile.Request]) error {
 	cfg := rest.CopyConfig(mgr.GetConfig())
-	cfg.Timeout = 0 // it would end the watch
+	cfg.Timeout = 0 // a timeout would end the watch
 	all, err := cache.New(cfg, cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), DefaultTransform: cache.TransformStripManagedFields()})
 	if err != nil {
 		return fmt.Errorf("making a cache of Clusters: %w", err)
@@ -108,16 +108,16 @@ func watchClusters(ctx context.Context, mgr ctrl.Manager, seen *trigger.Source[r
 	if err != nil {
 		return fmt.Errorf("watching Clusters: %w", err)
 	}
-	look := func(obj any) {
-		if unknown, is := obj.(toolscache.DeletedFinalStateUnknown); is {
+	enqueue := func(obj any) {
+		if unknown, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 			obj = unknown.Obj
 		}
-		if cluster, is := obj.(*clusterv1.Cluster); is {
-			seen.Enqueue(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(cluster)})
+		if cluster, ok := obj.(*clusterv1.Cluster); ok {
+			clusterEvents.Enqueue(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(cluster)})
 		}
 	}
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: look, UpdateFunc: func(_, obj any) { look(obj) }, DeleteFunc: look,
+		AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }, DeleteFunc: enqueue,
 	}); err != nil {
 		return fmt.Errorf("watching Clusters: %w", err)
 	}
@@ -148,7 +148,7 @@ func deleteMember(ctx context.Context, c client.Client, member *v1alpha1.MemberC
 		return nil
 	}
 	if err := c.Delete(ctx, member, client.Preconditions{UID: &member.UID}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting MemberCluster %s, whose origin is gone: %w", member.Name, err)
+		return fmt.Errorf("deleting MemberCluster %s, whose origin was deleted: %w", member.Name, err)
 	}
 	return nil
 }

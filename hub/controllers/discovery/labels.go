@@ -42,24 +42,24 @@ func mergeLabels(current, record, origin map[string]string) (labels, next map[st
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	for key, value := range origin {
+	for key, originValue := range origin {
 		if !isCopiedLabel(key) {
 			continue
 		}
-		now, is := current[key]
-		before, was := record[key]
+		value, exists := current[key]
+		copiedValue, wasCopied := record[key]
 		switch {
-		case was && is && now == before, !was && !is:
-			labels[key], next[key] = value, value
-		case was:
-			next[key] = before
+		case wasCopied && exists && value == copiedValue, !wasCopied && !exists:
+			labels[key], next[key] = originValue, originValue
+		case wasCopied:
+			next[key] = copiedValue
 		}
 	}
-	for key, before := range record {
-		if _, still := origin[key]; still && isCopiedLabel(key) {
+	for key, copiedValue := range record {
+		if _, ok := origin[key]; ok && isCopiedLabel(key) {
 			continue
 		}
-		if now, is := current[key]; is && now == before {
+		if value, ok := current[key]; ok && value == copiedValue {
 			delete(labels, key)
 		}
 	}
@@ -70,7 +70,7 @@ func mergeLabels(current, record, origin map[string]string) (labels, next map[st
 func copyLabels(member *v1alpha1.MemberCluster, origin map[string]string) bool {
 	record := map[string]string{}
 	text := member.Annotations[annotationCopied]
-	// What somebody made unreadable counts as nothing copied: no label is lost.
+	// If the annotation is unreadable, all labels count as set by users and are kept.
 	_ = json.Unmarshal([]byte(text), &record)
 	labels, next := mergeLabels(member.Labels, record, origin)
 	encoded, err := json.Marshal(next)

@@ -41,7 +41,7 @@ func (s *secretReconciler) requestsForSecret(_ context.Context, secret client.Ob
 }
 
 func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	of, err := secretsOfMember(ctx, s.client, s.Namespace, request.Name)
+	claimants, err := secretsOfMember(ctx, s.client, s.Namespace, request.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -53,7 +53,7 @@ func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
 	}
 	ours := member != nil && member.Labels[v1alpha1.LabelDiscovered] == originSecret
-	if len(of) == 0 {
+	if len(claimants) == 0 {
 		if !ours {
 			delete(s.missingSince, request.Name)
 			return reconcile.Result{}, nil
@@ -62,22 +62,22 @@ func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	}
 	delete(s.missingSince, request.Name)
 
-	secret := of[0]
+	secret := claimants[0]
 	ref := &v1alpha1.SecretKeyRef{Name: secret.Name, Key: "kubeconfig"}
-	for _, other := range of[1:] {
-		s.recordWarning(&other, "NameTaken", "Secret %s, which is older, is member %s already: give one of them another label %s", secret.Name, request.Name, v1alpha1.LabelMember)
+	for _, other := range claimants[1:] {
+		s.recordWarning(&other, "NameTaken", "The older Secret %s is already member %s: change label %s of one of them", secret.Name, request.Name, v1alpha1.LabelMember)
 	}
 	switch {
 	case member == nil:
 		return reconcile.Result{}, s.createMember(ctx, request.Name, ref, &secret)
 	case !ours:
-		if now := member.Spec.Connection.KubeconfigSecretRef; now == nil || now.Name != secret.Name {
-			s.recordWarning(&secret, "NameTaken", "There is a MemberCluster %s that was not made of this Secret: give the Secret another label %s", request.Name, v1alpha1.LabelMember)
+		if current := member.Spec.Connection.KubeconfigSecretRef; current == nil || current.Name != secret.Name {
+			s.recordWarning(&secret, "NameTaken", "MemberCluster %s exists and was not created from this Secret: change label %s of the Secret", request.Name, v1alpha1.LabelMember)
 		}
 		return reconcile.Result{}, nil
 	}
 	changed := copyLabels(member, secret.Labels)
-	if now := member.Spec.Connection.KubeconfigSecretRef; now == nil || *now != *ref {
+	if current := member.Spec.Connection.KubeconfigSecretRef; current == nil || *current != *ref {
 		member.Spec.Connection = v1alpha1.MemberConnection{KubeconfigSecretRef: ref}
 		changed = true
 	}
@@ -101,16 +101,16 @@ func (s *secretReconciler) deleteAfterGrace(ctx context.Context, member *v1alpha
 	if left := s.DeletionGrace - time.Since(since); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	// Only a live read may decide what cannot be taken back.
-	of, err := secretsOfMember(ctx, s.live, s.Namespace, member.Name)
+	// Deletion is irreversible: decide with a live read.
+	claimants, err := secretsOfMember(ctx, s.live, s.Namespace, member.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if len(of) > 0 {
+	if len(claimants) > 0 {
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	delete(s.missingSince, member.Name)
-	ctrl.LoggerFrom(ctx).Info("The Secret of the member is gone: deleting its MemberCluster", "member", member.Name)
+	ctrl.LoggerFrom(ctx).Info("Secret of the member was deleted; deleting its MemberCluster", "member", member.Name)
 	return reconcile.Result{}, deleteMember(ctx, s.client, member)
 }
 
@@ -118,10 +118,10 @@ func (s *secretReconciler) createMember(ctx context.Context, name string, ref *v
 	member := newMember(name, originSecret, v1alpha1.MemberConnection{KubeconfigSecretRef: ref}, secret.Labels)
 	switch err := s.client.Create(ctx, member); {
 	case apierrors.IsInvalid(err):
-		s.recordWarning(secret, "NameInvalid", "The value of label %s is no name of a MemberCluster: %v", v1alpha1.LabelMember, err)
+		s.recordWarning(secret, "NameInvalid", "The value of label %s is not a valid name of a MemberCluster: %v", v1alpha1.LabelMember, err)
 		return nil
 	case err != nil:
-		return fmt.Errorf("creating MemberCluster %s of Secret %s/%s: %w", name, secret.Namespace, secret.Name, err)
+		return fmt.Errorf("creating MemberCluster %s for Secret %s/%s: %w", name, secret.Namespace, secret.Name, err)
 	}
 	return nil
 }
@@ -139,12 +139,12 @@ func secretsOfMember(ctx context.Context, reader client.Reader, namespace, membe
 	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelMember: member}); err != nil {
 		return nil, fmt.Errorf("listing the Secrets of member %s in namespace %s: %w", member, namespace, err)
 	}
-	of := slices.DeleteFunc(list.Items, func(s metav1.PartialObjectMetadata) bool { return !s.DeletionTimestamp.IsZero() })
-	for i := range of {
-		of[i].SetGroupVersionKind(kind) // events name it
+	claimants := slices.DeleteFunc(list.Items, func(s metav1.PartialObjectMetadata) bool { return !s.DeletionTimestamp.IsZero() })
+	for i := range claimants {
+		claimants[i].SetGroupVersionKind(kind) // for events
 	}
-	slices.SortFunc(of, func(a, b metav1.PartialObjectMetadata) int {
+	slices.SortFunc(claimants, func(a, b metav1.PartialObjectMetadata) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	return of, nil
+	return claimants, nil
 }

@@ -27,43 +27,43 @@ type memberCondition struct {
 
 // OnChange calls do when a member's condition changes. do must not block. Call it
 // before the controller starts.
-func (j *Conditions) OnChange(do func(member string)) { j.onChange = append(j.onChange, do) }
+func (c *Conditions) OnChange(do func(member string)) { c.onChange = append(c.onChange, do) }
 
 // ForMember returns condition Joined of a member, nil for none. Until the member is
 // reconciled, its existing condition is returned.
-func (j *Conditions) ForMember(member *v1alpha1.MemberCluster) *metav1.Condition {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	t, known := j.byMember[member.Name]
-	c := t.condition
-	if !known || t.member != member.UID {
-		c = meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionJoined)
-		if c == nil && member.Spec.Connection.Pull != nil {
+func (c *Conditions) ForMember(member *v1alpha1.MemberCluster) *metav1.Condition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stored, known := c.byMember[member.Name]
+	condition := stored.condition
+	if !known || stored.member != member.UID {
+		condition = meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionJoined)
+		if condition == nil && member.Spec.Connection.Pull != nil {
 			return &metav1.Condition{
 				Type: v1alpha1.ConditionJoined, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonAwaitingAgent,
-				Message: "the hub has not looked at it yet", ObservedGeneration: member.Generation,
+				Message: "not reconciled yet", ObservedGeneration: member.Generation,
 			}
 		}
 	}
-	if c == nil {
+	if condition == nil {
 		return nil
 	}
-	return c.DeepCopy()
+	return condition.DeepCopy()
 }
 
 // setCondition stores a condition and returns how many members await acceptance.
-func (j *Conditions) setCondition(member *v1alpha1.MemberCluster, c *metav1.Condition, pending bool) (waiting int) {
-	next := memberCondition{member: member.UID, condition: c, pending: pending}
-	j.mu.Lock()
-	if j.byMember == nil {
-		j.byMember = map[string]memberCondition{}
+func (c *Conditions) setCondition(member *v1alpha1.MemberCluster, condition *metav1.Condition, pending bool) (waiting int) {
+	updated := memberCondition{member: member.UID, condition: condition, pending: pending}
+	c.mu.Lock()
+	if c.byMember == nil {
+		c.byMember = map[string]memberCondition{}
 	}
-	before := j.byMember[member.Name]
-	j.byMember[member.Name] = next
-	waiting = j.countPending()
-	j.mu.Unlock()
-	if before.member != next.member || !equalConditions(before.condition, c) {
-		for _, do := range j.onChange {
+	before := c.byMember[member.Name]
+	c.byMember[member.Name] = updated
+	waiting = c.countPending()
+	c.mu.Unlock()
+	if before.member != updated.member || !equalConditions(before.condition, condition) {
+		for _, do := range c.onChange {
 			do(member.Name)
 		}
 	}
@@ -71,16 +71,16 @@ func (j *Conditions) setCondition(member *v1alpha1.MemberCluster, c *metav1.Cond
 }
 
 // forgetMember removes a deleted member and returns how many members await acceptance.
-func (j *Conditions) forgetMember(member string) (waiting int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	delete(j.byMember, member)
-	return j.countPending()
+func (c *Conditions) forgetMember(member string) (waiting int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byMember, member)
+	return c.countPending()
 }
 
-func (j *Conditions) countPending() (n int) {
-	for _, t := range j.byMember {
-		if t.pending {
+func (c *Conditions) countPending() (n int) {
+	for _, stored := range c.byMember {
+		if stored.pending {
 			n++
 		}
 	}

@@ -18,22 +18,22 @@ type step string
 
 const (
 	noStep             step = ""
-	addFinalizer       step = "hold the MemberCluster until all of its agent is revoked"
-	removeFinalizer    step = "let go of the MemberCluster"
-	createJoinAccount  step = "make the account of join tokens"
-	bindJoinAccount    step = "allow the account of join tokens to present them"
+	addFinalizer       step = "add the finalizer to the MemberCluster"
+	removeFinalizer    step = "remove the finalizer from the MemberCluster"
+	createJoinAccount  step = "create the ServiceAccount of the join token"
+	bindJoinAccount    step = "bind the ServiceAccount of the join token"
 	issueJoinToken     step = "issue a join token"
-	unbindJoinAccount  step = "take from the account of join tokens what it may"
-	deleteJoinAccount  step = "remove the account of join tokens"
-	deleteJoinSecret   step = "remove the Secret with the join token"
-	deleteClusterJoin  step = "remove the ClusterJoin"
+	unbindJoinAccount  step = "delete the RoleBinding of the join token"
+	deleteJoinAccount  step = "delete the ServiceAccount of the join token"
+	deleteJoinSecret   step = "delete the Secret with the join token"
+	deleteClusterJoin  step = "delete the ClusterJoin"
 	answerClusterJoin  step = "answer the ClusterJoin"
-	createAgentAccount step = "make the account of the agent"
-	bindAgentAccount   step = "allow the account of the agent to use its mailbox"
-	createLease        step = "make the Lease of the agent"
-	issueCredential    step = "issue the credential of the agent"
-	unbindAgentAccount step = "take from the account of the agent what it may"
-	deleteAgentAccount step = "remove the account of the agent"
+	createAgentAccount step = "create the agent's ServiceAccount"
+	bindAgentAccount   step = "bind the agent's ServiceAccount"
+	createLease        step = "create the agent's Lease"
+	issueCredential    step = "issue the agent's credential"
+	unbindAgentAccount step = "delete the agent's RoleBinding"
+	deleteAgentAccount step = "delete the agent's ServiceAccount"
 )
 
 // decision is the next step for one member, and its condition until then.
@@ -71,22 +71,22 @@ func decideNextStep(s snapshot) decision {
 	case pull.Revoked:
 		return s.decideRevoked()
 	case s.reportsRevoked():
-		// That comes first: it is what revoked may be taken back by, and would be the
-		// next time, too, before the hub has seen that it was set.
-		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent, "a join token is being made")
+		// Publish another reason before anything is issued again: reason Revoked permits
+		// unsetting revoked, and must not be left over when it is set the next time.
+		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent, "a join token is being issued")
 	case deleted:
-		// Its agent takes its leave, with the credential that it has.
+		// The agent still needs its credential while the hub cleans up in the member.
 		return decision{condition: s.storedCondition()}
 	case !hasFinalizer(s.member, finalizer):
-		return s.withCondition(addFinalizer, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent, "a join token is being made")
+		return s.withCondition(addFinalizer, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent, "a join token is being issued")
 	case !s.namespaceReady:
 		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent,
-			"a join token is made once the hub has made namespace %s%s for the member (see Ready)", v1alpha1.MemberNamespacePrefix, s.member.Name)
+			"a join token is issued once the hub has created namespace %s%s for the member (see condition Ready)", v1alpha1.MemberNamespacePrefix, s.member.Name)
 	}
 	d := s.decideRegistration()
 	if s.credentialInUse() && d.condition.Status != metav1.ConditionTrue {
-		// What it has is good until something takes its place.
-		d.condition = s.newCondition(metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has a credential; beside it, %s", d.condition.Message)
+		// The agent's credential is valid until another one replaces it.
+		d.condition = s.newCondition(metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has a credential; in addition, %s", d.condition.Message)
 	}
 	return d
 }
@@ -95,60 +95,60 @@ func decideNextStep(s snapshot) decision {
 // creation of the join token's account and ends with its deletion; objects of another
 // round are deleted.
 func (s snapshot) decideRegistration() decision {
-	wanted := s.member.Annotations[v1alpha1.AnnotationJoinToken]
-	making := func(next step) decision {
-		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent, "what the agent is to join with is being made")
+	tokenRequest := s.member.Annotations[v1alpha1.AnnotationJoinToken]
+	preparing := func(next step) decision {
+		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent, "the join token or credential is being prepared")
 	}
 	switch {
 	case s.joinAccount.bindingExists && (!s.joinAccount.exists() || s.joinAccount.bindingForeign):
-		return making(unbindJoinAccount)
-	case s.joinAccount.exists() && s.joinAccount.joinTokenRequest != wanted:
-		return s.endRegistrationRound(making)
+		return preparing(unbindJoinAccount)
+	case s.joinAccount.exists() && s.joinAccount.joinTokenRequest != tokenRequest:
+		return s.endRegistrationRound(preparing)
 	case s.clusterJoin != nil && s.clusterJoin.Spec.Account != s.joinAccount.uid:
-		return making(deleteClusterJoin)
+		return preparing(deleteClusterJoin)
 	case s.joinSecret != nil && isManagedByHub(s.joinSecret) && s.joinSecret.Annotations[annotationAccount] != string(s.joinAccount.uid):
-		return making(deleteJoinSecret)
+		return preparing(deleteJoinSecret)
 	case s.agentAccount.exists() && s.agentAccount.bindingForeign:
-		return making(unbindAgentAccount)
+		return preparing(unbindAgentAccount)
 	case s.agentAccount.exists() && !s.agentAccount.bindingExists:
-		return making(bindAgentAccount)
+		return preparing(bindAgentAccount)
 	case s.agentAccount.exists() && !s.leaseExists:
-		return making(createLease)
+		return preparing(createLease)
 	case s.joinAccount.exists() && s.clusterJoin != nil:
 		return s.decideOnClusterJoin()
 	case s.joinAccount.exists():
-		return s.offerJoinToken(making)
-	case s.agentAccount.exists() && s.agentAccount.joinTokenRequest == wanted:
+		return s.offerJoinToken(preparing)
+	case s.agentAccount.exists() && s.agentAccount.joinTokenRequest == tokenRequest:
 		return s.awaitFirstContact("")
 	default:
-		return making(createJoinAccount)
+		return preparing(createJoinAccount)
 	}
 }
 
-func (s snapshot) endRegistrationRound(telling func(step) decision) decision {
+func (s snapshot) endRegistrationRound(withStep func(step) decision) decision {
 	if s.joinAccount.bindingExists {
-		return telling(unbindJoinAccount)
+		return withStep(unbindJoinAccount)
 	}
-	return telling(deleteJoinAccount)
+	return withStep(deleteJoinAccount)
 }
 
 // offerJoinToken keeps a join token ready until an agent presents it.
-func (s snapshot) offerJoinToken(making func(step) decision) decision {
+func (s snapshot) offerJoinToken(preparing func(step) decision) decision {
 	switch {
 	case !s.joinAccount.bindingExists:
-		return making(bindJoinAccount)
+		return preparing(bindJoinAccount)
 	case s.joinSecret == nil:
-		return making(issueJoinToken)
+		return preparing(issueJoinToken)
 	case !isManagedByHub(s.joinSecret):
 		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent,
-			"Secret %s/%s was not made by the hub, which needs that name for the join token: rename or delete it", s.hubNamespace, s.joinSecret.Name)
+			"Secret %s/%s was not created by the hub, which needs this name for the join token: rename or delete it", s.hubNamespace, s.joinSecret.Name)
 	}
 	expires, expired := s.joinTokenExpiry()
 	if expired {
-		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonJoinTokenExpired, "the join token expired at %s, and no agent had presented it. %s", expires.Format(time.RFC3339), s.newTokenHint())
+		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonJoinTokenExpired, "the join token expired at %s without being used. %s", expires.Format(time.RFC3339), s.newTokenHint())
 	}
 	d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent,
-		"a join token, good until %s, is in Secret %s/%s: put its key %s into Secret %s/%s of the cluster", expires.Format(time.RFC3339),
+		"a join token, valid until %s, is in Secret %s/%s: put its key %s into Secret %s/%s of the cluster", expires.Format(time.RFC3339),
 		s.hubNamespace, s.joinSecret.Name, registration.KubeconfigKey, s.member.Spec.AgentNamespace, registration.JoinSecret)
 	d.requeueAfter = expires.Sub(s.now) + time.Second
 	return d
@@ -162,17 +162,17 @@ func (s snapshot) decideOnClusterJoin() decision {
 	switch {
 	case issued && s.credentialInUse():
 		return s.endRegistrationRound(func(next step) decision {
-			return s.withCondition(next, metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has a credential of its own")
+			return s.withCondition(next, metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has its own credential")
 		})
 	case issued:
-		return s.awaitFirstContact(fmt.Sprintf(". It was issued to key %s, and the agent takes it with its join token, which is good until %s", fingerprint, expires.Format(time.RFC3339)))
+		return s.awaitFirstContact(fmt.Sprintf(". It was issued to key %s, and the agent can fetch it with its join token until %s", fingerprint, expires.Format(time.RFC3339)))
 	case expired:
 		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonJoinTokenExpired,
-			"the join token expired at %s, before the key %s that it was presented with was accepted. %s", expires.Format(time.RFC3339), fingerprint, s.newTokenHint())
+			"the join token expired at %s before key %s was accepted. %s", expires.Format(time.RFC3339), fingerprint, s.newTokenHint())
 	}
 	obstacle := ""
 	if err != nil {
-		obstacle = fmt.Sprintf("the public key in ClusterJoin %s/%s cannot be read: %v. %s", s.clusterJoin.Namespace, s.clusterJoin.Name, err, s.newTokenHint())
+		obstacle = fmt.Sprintf("the public key in ClusterJoin %s/%s is invalid: %v. %s", s.clusterJoin.Namespace, s.clusterJoin.Name, err, s.newTokenHint())
 	} else {
 		obstacle = s.acceptanceObstacle(fingerprint)
 	}
@@ -190,12 +190,11 @@ func (s snapshot) decideOnClusterJoin() decision {
 		return d
 	}
 	issuing := func(next step) decision {
-		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonAwaitingContact, "key %s was accepted, and its credential is being issued", fingerprint)
+		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonAwaitingContact, "key %s was accepted; its credential is being issued", fingerprint)
 	}
 	switch {
 	case s.agentAccount.exists() && s.agentAccount.clusterJoinUID != s.clusterJoin.UID:
-		// What was issued before is worth nothing from here on: of two agents that have
-		// joined, the later one is in.
+		// Invalidate the previous credential: of two registered agents, the later one wins.
 		return issuing(deleteAgentAccount)
 	case !s.agentAccount.exists():
 		return issuing(createAgentAccount)
@@ -203,7 +202,7 @@ func (s snapshot) decideOnClusterJoin() decision {
 		d := issuing(issueCredential)
 		d.joinStatus = v1alpha1.ClusterJoinStatus{
 			Phase: v1alpha1.JoinIssued, Fingerprint: fingerprint,
-			Message: "accepted; the credential is for the holder of that key alone",
+			Message: "accepted; only the holder of the key can open the credential",
 		}
 		return d
 	}
@@ -212,8 +211,8 @@ func (s snapshot) decideOnClusterJoin() decision {
 // acceptanceObstacle returns why a key is not accepted; empty if it is.
 func (s snapshot) acceptanceObstacle(fingerprint string) string {
 	pull := s.member.Spec.Connection.Pull
-	who := fmt.Sprintf("an agent of cluster %s presented the join token with key %s", s.clusterJoin.Spec.ClusterUID, fingerprint)
-	accept := fmt.Sprintf(`if the agent's log tells the same key, accept it: kubectl patch membercluster %s --type=merge --patch='{"spec":{"connection":{"pull":{"acceptedKey":"%s"}}}}'`,
+	who := fmt.Sprintf("an agent of cluster %s used the join token with key %s", s.clusterJoin.Spec.ClusterUID, fingerprint)
+	accept := fmt.Sprintf(`if the agent's log shows the same key, accept it: kubectl patch membercluster %s --type=merge --patch='{"spec":{"connection":{"pull":{"acceptedKey":"%s"}}}}'`,
 		s.member.Name, fingerprint)
 	known := cmp.Or(types.UID(s.member.Annotations[v1alpha1.AnnotationAcceptCluster]), s.member.Status.ClusterUID)
 	switch {
@@ -224,7 +223,7 @@ func (s snapshot) acceptanceObstacle(fingerprint string) string {
 	case !pull.AutoAccept:
 		return who + ": " + accept
 	case known != "" && known != s.clusterJoin.Spec.ClusterUID:
-		return fmt.Sprintf("%s, which is not let in by itself, for the member is cluster %s: was the join token meant for another? If not, %s", who, known, accept)
+		return fmt.Sprintf("%s. autoAccept does not apply, because the member is cluster %s: was the join token meant for another cluster? If not, %s", who, known, accept)
 	default:
 		return ""
 	}
@@ -233,11 +232,11 @@ func (s snapshot) acceptanceObstacle(fingerprint string) string {
 // awaitFirstContact waits until the agent uses its credential.
 func (s snapshot) awaitFirstContact(how string) decision {
 	if s.credentialInUse() {
-		d := s.withCondition(noStep, metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has a credential of its own")
+		d := s.withCondition(noStep, metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has its own credential")
 		d.requeueAfter = repairInterval
 		return d
 	}
-	d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingContact, "the agent has a credential and has not dialled in with it yet%s. If it never does: %s", how, s.newTokenHint())
+	d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingContact, "the agent has a credential and has not used it yet%s. If it never does: %s", how, s.newTokenHint())
 	d.requeueAfter = contactPollInterval
 	return d
 }
@@ -259,7 +258,7 @@ func (s snapshot) joinTokenExpiry() (at time.Time, expired bool) {
 }
 
 func (s snapshot) newTokenHint() string {
-	return fmt.Sprintf("For a new join token: kubectl annotate --overwrite membercluster %s %s=$(date +%%s)", s.member.Name, v1alpha1.AnnotationJoinToken)
+	return fmt.Sprintf("To get a new join token: kubectl annotate --overwrite membercluster %s %s=$(date +%%s)", s.member.Name, v1alpha1.AnnotationJoinToken)
 }
 
 func (s snapshot) withCondition(next step, status metav1.ConditionStatus, reason, format string, args ...any) decision {

@@ -31,7 +31,7 @@ func boundAccount(uid, of types.UID) accountState {
 	return accountState{uid: uid, clusterJoinUID: of, bindingExists: true}
 }
 
-// waitingSnapshot is a member whose join token nobody has presented.
+// waitingSnapshot is a member with an unused join token.
 func waitingSnapshot() snapshot {
 	return snapshot{
 		now: noon, hubNamespace: "ot-hub", namespaceReady: true,
@@ -47,7 +47,7 @@ func waitingSnapshot() snapshot {
 	}
 }
 
-// askingSnapshot is one that an agent asks to be let in to.
+// askingSnapshot is a member with a ClusterJoin that is not accepted yet.
 func askingSnapshot(t require.TestingT) (s snapshot, fingerprint string) {
 	s = waitingSnapshot()
 	public, fingerprint := agentKey(t)
@@ -58,7 +58,7 @@ func askingSnapshot(t require.TestingT) (s snapshot, fingerprint string) {
 	return s, fingerprint
 }
 
-// servedSnapshot is one whose agent has dialled in.
+// servedSnapshot is a member whose agent uses its credential.
 func servedSnapshot() snapshot {
 	s := waitingSnapshot()
 	s.joinAccount, s.joinSecret = accountState{}, nil
@@ -138,31 +138,31 @@ func TestUnacceptedKeysWait(t *testing.T) {
 		wantReason string
 		wantText   string
 	}{
-		"nobody has accepted": {func(*snapshot, string) {}, answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "accept it: kubectl patch"},
+		"not accepted": {func(*snapshot, string) {}, answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "accept it: kubectl patch"},
 		"another key was accepted": {func(s *snapshot, _ string) { s.member.Spec.Connection.Pull.AcceptedKey = other },
 			answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "acceptedKey is " + other},
-		"another key was accepted, and whoever comes is": {func(s *snapshot, _ string) {
+		"another key was accepted, and autoAccept": {func(s *snapshot, _ string) {
 			s.member.Spec.Connection.Pull.AcceptedKey, s.member.Spec.Connection.Pull.AutoAccept = other, true
 		}, answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "acceptedKey is " + other},
-		"whoever comes is accepted, but it is another cluster": {func(s *snapshot, _ string) {
+		"autoAccept, but it is another cluster": {func(s *snapshot, _ string) {
 			s.member.Spec.Connection.Pull.AutoAccept, s.member.Status.ClusterUID = true, "known"
 		}, answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "the member is cluster known"},
 		"the join token has expired": {func(s *snapshot, fingerprint string) {
 			s.member.Spec.Connection.Pull.AcceptedKey, s.now = fingerprint, noon.Add(time.Hour)
 		}, noStep, v1alpha1.ReasonJoinTokenExpired, "kubectl annotate --overwrite membercluster frankfurt pelotech.ot/join-token"},
-		"a join token that is not the last one": {func(s *snapshot, fingerprint string) {
+		"not the newest join token": {func(s *snapshot, fingerprint string) {
 			s.member.Spec.Connection.Pull.AcceptedKey, s.clusterJoin.Spec.Account = fingerprint, "older"
-		}, deleteClusterJoin, v1alpha1.ReasonAwaitingAgent, "being made"},
-		"a new join token was asked for": {func(s *snapshot, fingerprint string) {
+		}, deleteClusterJoin, v1alpha1.ReasonAwaitingAgent, "being prepared"},
+		"a new join token was requested": {func(s *snapshot, fingerprint string) {
 			s.member.Spec.Connection.Pull.AcceptedKey, s.member.Annotations = fingerprint, map[string]string{v1alpha1.AnnotationJoinToken: "2"}
-		}, unbindJoinAccount, v1alpha1.ReasonAwaitingAgent, "being made"},
-		"a key that is none": {func(s *snapshot, fingerprint string) {
+		}, unbindJoinAccount, v1alpha1.ReasonAwaitingAgent, "being prepared"},
+		"an invalid key": {func(s *snapshot, fingerprint string) {
 			s.member.Spec.Connection.Pull.AutoAccept = true
 			s.clusterJoin.Spec.PublicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB="
-		}, answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "cannot be read"},
-		"it is revoked": {func(s *snapshot, fingerprint string) {
+		}, answerClusterJoin, v1alpha1.ReasonAwaitingAcceptance, "is invalid"},
+		"revoked": {func(s *snapshot, fingerprint string) {
 			s.member.Spec.Connection.Pull.AcceptedKey, s.member.Spec.Connection.Pull.Revoked = fingerprint, true
-		}, unbindJoinAccount, v1alpha1.ReasonRevoking, "may still be good"},
+		}, unbindJoinAccount, v1alpha1.ReasonRevoking, "may still be valid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, fingerprint := askingSnapshot(t)
@@ -177,8 +177,8 @@ func TestUnacceptedKeysWait(t *testing.T) {
 
 func TestAutoAcceptAdmitsFirstAgent(t *testing.T) {
 	for name, change := range map[string]func(*snapshot){
-		"the member is not known":         func(*snapshot) {},
-		"it is the cluster that is known": func(s *snapshot) { s.member.Status.ClusterUID = cluster },
+		"the member is unknown": func(*snapshot) {},
+		"the known cluster":     func(s *snapshot) { s.member.Status.ClusterUID = cluster },
 		"it is the cluster that is accepted": func(s *snapshot) {
 			s.member.Annotations = map[string]string{v1alpha1.AnnotationAcceptCluster: string(cluster)}
 		},
@@ -192,15 +192,15 @@ func TestAutoAcceptAdmitsFirstAgent(t *testing.T) {
 	}
 }
 
-// Of two that have joined, the later one is in: what the first has had dies with the
-// account that it is of.
+// Of two registered agents the later one wins: the credential of the first is
+// invalidated with its ServiceAccount.
 func TestNewRegistrationReplacesOldCredential(t *testing.T) {
 	s, fingerprint := askingSnapshot(t)
 	s.agentAccount, s.leaseExists, s.leaseHolder = boundAccount("agent", "a join before"), true, "boot/agent"
 	d := decideNextStep(s)
 	assert.Equal(t, answerClusterJoin, d.step)
-	assert.Equal(t, metav1.ConditionTrue, d.condition.Status, "what it has is good until then")
-	assert.Contains(t, d.condition.Message, "beside it, an agent of cluster")
+	assert.Equal(t, metav1.ConditionTrue, d.condition.Status, "its credential stays valid until then")
+	assert.Contains(t, d.condition.Message, "in addition, an agent of cluster")
 
 	s.member.Spec.Connection.Pull.AcceptedKey = fingerprint
 	assert.Equal(t, deleteAgentAccount, decideNextStep(s).step)
@@ -221,21 +221,21 @@ func TestRegisteredAgent(t *testing.T) {
 		wantReason string
 	}{
 		"nothing is wrong":            {func(*snapshot) {}, noStep, v1alpha1.ReasonJoined},
-		"a join token is asked for":   {func(s *snapshot) { s.member.Annotations = map[string]string{v1alpha1.AnnotationJoinToken: "2"} }, createJoinAccount, v1alpha1.ReasonJoined},
+		"a join token is requested":   {func(s *snapshot) { s.member.Annotations = map[string]string{v1alpha1.AnnotationJoinToken: "2"} }, createJoinAccount, v1alpha1.ReasonJoined},
 		"its account was deleted":     {func(s *snapshot) { s.agentAccount = accountState{bindingExists: true} }, createJoinAccount, v1alpha1.ReasonAwaitingAgent},
 		"its RoleBinding was deleted": {func(s *snapshot) { s.agentAccount.bindingExists = false }, bindAgentAccount, v1alpha1.ReasonJoined},
 		"its RoleBinding was changed": {func(s *snapshot) { s.agentAccount.bindingForeign = true }, unbindAgentAccount, v1alpha1.ReasonJoined},
 		"its Lease was deleted":       {func(s *snapshot) { s.leaseExists, s.leaseHolder = false, "" }, createLease, v1alpha1.ReasonAwaitingAgent},
-		"it is revoked":               {func(s *snapshot) { s.member.Spec.Connection.Pull.Revoked = true }, unbindAgentAccount, v1alpha1.ReasonRevoking},
-		"it does not dial in any more": {func(s *snapshot) {
+		"revoked":                     {func(s *snapshot) { s.member.Spec.Connection.Pull.Revoked = true }, unbindAgentAccount, v1alpha1.ReasonRevoking},
+		"it left pull mode": {func(s *snapshot) {
 			s.member.Spec.Connection = v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "frankfurt"}}
 		}, unbindAgentAccount, v1alpha1.ReasonRevoking},
-		"the member takes its leave": {func(s *snapshot) { s.member.DeletionTimestamp = &metav1.Time{Time: noon} }, noStep, ""},
-		"the member has taken its leave": {func(s *snapshot) {
+		"the member is being deleted": {func(s *snapshot) { s.member.DeletionTimestamp = &metav1.Time{Time: noon} }, noStep, ""},
+		"the member is cleaned up": {func(s *snapshot) {
 			s.member.DeletionTimestamp, s.member.Finalizers = &metav1.Time{Time: noon}, []string{finalizer}
 		}, unbindAgentAccount, v1alpha1.ReasonRevoking},
-		"the member's namespace is leaving": {func(s *snapshot) { s.namespaceReady = false }, noStep, v1alpha1.ReasonAwaitingAgent},
-		"it is revoked while the member takes its leave": {func(s *snapshot) {
+		"the member's namespace is being deleted": {func(s *snapshot) { s.namespaceReady = false }, noStep, v1alpha1.ReasonAwaitingAgent},
+		"revoked while the member is being deleted": {func(s *snapshot) {
 			s.member.DeletionTimestamp, s.member.Spec.Connection.Pull.Revoked = &metav1.Time{Time: noon}, true
 		}, unbindAgentAccount, v1alpha1.ReasonRevoking},
 	} {
@@ -254,8 +254,8 @@ func TestRegisteredAgent(t *testing.T) {
 	}
 }
 
-// People take revoked back by what condition Joined says, and the API server lets them:
-// so it says Revoked when nothing is left, and not any more before something is made.
+// Users may unset revoked when condition Joined has reason Revoked. So that reason is
+// published once nothing is left, and replaced before anything is issued again.
 func TestRevokedIsReportedOnceNothingIsLeft(t *testing.T) {
 	s := servedSnapshot()
 	s.member.Spec.Connection.Pull.Revoked = true
@@ -280,8 +280,8 @@ func TestRevokedIsReportedOnceNothingIsLeft(t *testing.T) {
 	assert.Equal(t, createJoinAccount, decideNextStep(s).step)
 }
 
-// What an agent may goes before its account: the API server may remember for some
-// seconds that a token was good, and never what it may.
+// Remove permissions first: the API server may cache for some seconds that a token is
+// valid, but not what it may do.
 func TestRevocationOrder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change    func(*snapshot)
@@ -310,8 +310,8 @@ func TestForeignSecretIsLeftAlone(t *testing.T) {
 	s.joinSecret.Labels = nil
 	d := decideNextStep(s)
 	assert.Equal(t, noStep, d.step)
-	assert.Contains(t, d.condition.Message, "was not made by the hub")
+	assert.Contains(t, d.condition.Message, "was not created by the hub")
 	s.member.Spec.Connection.Pull = nil
 	s.joinAccount = accountState{}
-	assert.Equal(t, removeFinalizer, decideNextStep(s).step, "it is let be")
+	assert.Equal(t, removeFinalizer, decideNextStep(s).step, "the Secret is left alone")
 }

@@ -39,48 +39,48 @@ type Issuer struct {
 // NewIssuer returns the Issuer for the hub's flags. Without flags, agents connect where
 // the hub itself does.
 func NewIssuer(cfg *rest.Config, url, caFile string, joinTokenLife, agentTokenLife time.Duration) (Issuer, error) {
-	d := Issuer{URL: url, CAFile: caFile, JoinTokenLife: joinTokenLife, AgentTokenLife: agentTokenLife}
+	i := Issuer{URL: url, CAFile: caFile, JoinTokenLife: joinTokenLife, AgentTokenLife: agentTokenLife}
 	if url == "" {
-		d.URL = cfg.Host
-		if !strings.Contains(d.URL, "://") {
-			d.URL = "https://" + d.URL
+		i.URL = cfg.Host
+		if !strings.Contains(i.URL, "://") {
+			i.URL = "https://" + i.URL
 		}
 	} else if !strings.HasPrefix(url, "https://") {
-		return Issuer{}, fmt.Errorf("--hub-api-url is %q: it must begin with https://", url)
+		return Issuer{}, fmt.Errorf("--hub-api-url is %q: it must start with https://", url)
 	}
 	if url == "" && caFile == "" {
-		d.CAFile, d.CAData = cfg.CAFile, cfg.CAData
-		if len(d.CAData) > 0 {
-			d.CAFile = ""
+		i.CAFile, i.CAData = cfg.CAFile, cfg.CAData
+		if len(i.CAData) > 0 {
+			i.CAFile = ""
 		}
 	}
 	for flag, life := range map[string]time.Duration{"--join-token-life": joinTokenLife, "--agent-token-life": agentTokenLife} {
 		if life < registration.MinTokenLife {
-			return Issuer{}, fmt.Errorf("%s is %v: an API server makes no token that lives shorter than %v", flag, life, registration.MinTokenLife)
+			return Issuer{}, fmt.Errorf("%s is %v: it must be at least %v, the shortest lifetime that API servers issue", flag, life, registration.MinTokenLife)
 		}
 	}
-	if _, err := d.readCA(); err != nil {
+	if _, err := i.readCA(); err != nil {
 		return Issuer{}, err
 	}
-	return d, nil
+	return i, nil
 }
 
 // readCA reads the file each time, because it may have been renewed.
-func (d Issuer) readCA() ([]byte, error) {
-	data := d.CAData
-	if d.CAFile != "" {
+func (i Issuer) readCA() ([]byte, error) {
+	data := i.CAData
+	if i.CAFile != "" {
 		var err error
-		if data, err = os.ReadFile(d.CAFile); err != nil {
-			return nil, fmt.Errorf("reading the certificates by which agents are to know the hub's API server: %w", err)
+		if data, err = os.ReadFile(i.CAFile); err != nil {
+			return nil, fmt.Errorf("reading the CA certificates of the hub's API server for agents: %w", err)
 		}
 	}
 	switch {
 	case len(data) == 0:
 		return nil, nil
 	case len(data) > maxCABytes:
-		return nil, fmt.Errorf("the certificates by which agents are to know the hub's API server have %d bytes: give --hub-api-ca-file one with no more than %d", len(data), maxCABytes)
+		return nil, fmt.Errorf("the CA certificates of the hub's API server for agents have %d bytes: set --hub-api-ca-file to a file with at most %d", len(data), maxCABytes)
 	case !x509.NewCertPool().AppendCertsFromPEM(data):
-		return nil, errors.New("the certificates by which agents are to know the hub's API server are not in PEM: correct --hub-api-ca-file")
+		return nil, errors.New("the CA certificates of the hub's API server for agents are not PEM: correct --hub-api-ca-file")
 	}
 	return data, nil
 }
@@ -92,7 +92,7 @@ type issuedToken struct {
 }
 
 // requestToken requests a token of an account and returns it in a kubeconfig.
-func (r *Reconciler) requestToken(ctx context.Context, member *v1alpha1.MemberCluster, name string, of types.UID, life time.Duration) (issuedToken, []byte, error) {
+func (r *Reconciler) requestToken(ctx context.Context, member *v1alpha1.MemberCluster, name string, accountUID types.UID, life time.Duration) (issuedToken, []byte, error) {
 	ca, err := r.Issuer.readCA()
 	if err != nil {
 		return issuedToken{}, nil, err
@@ -100,17 +100,17 @@ func (r *Reconciler) requestToken(ctx context.Context, member *v1alpha1.MemberCl
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: memberNamespace(member), Name: name}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(life / time.Second))}}
 	if err := r.SubResource("token").Create(ctx, account, request); err != nil {
-		return issuedToken{}, nil, fmt.Errorf("asking for a token: %w", err)
+		return issuedToken{}, nil, fmt.Errorf("requesting a token: %w", err)
 	}
-	token, err := registration.ParseTokenClaims(request.Status.Token)
+	claims, err := registration.ParseTokenClaims(request.Status.Token)
 	if err != nil {
 		return issuedToken{}, nil, err
 	}
-	if token.AccountUID != of {
-		return issuedToken{}, nil, fmt.Errorf("ServiceAccount %s was made anew meanwhile", name)
+	if claims.AccountUID != accountUID {
+		return issuedToken{}, nil, fmt.Errorf("ServiceAccount %s was replaced in the meantime", name)
 	}
 	kubeconfig, err := registration.HubAccess{Server: r.Issuer.URL, CA: ca, Namespace: memberNamespace(member), Token: request.Status.Token}.MarshalKubeconfig()
-	return issuedToken{account: token.AccountUID, expires: request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339)}, kubeconfig, err
+	return issuedToken{account: claims.AccountUID, expires: request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339)}, kubeconfig, err
 }
 
 func (r *Reconciler) issueJoinToken(ctx context.Context, s snapshot) error {
@@ -123,13 +123,13 @@ func (r *Reconciler) issueJoinToken(ctx context.Context, s snapshot) error {
 
 // issueCredential seals a token for the key in the accepted ClusterJoin. The write
 // fails if the ClusterJoin has changed.
-func (r *Reconciler) issueCredential(ctx context.Context, s snapshot, answer v1alpha1.ClusterJoinStatus) error {
+func (r *Reconciler) issueCredential(ctx context.Context, s snapshot, status v1alpha1.ClusterJoinStatus) error {
 	_, kubeconfig, err := r.requestToken(ctx, s.member, registration.AgentAccount, s.agentAccount.uid, r.Issuer.AgentTokenLife)
 	if err != nil {
 		return err
 	}
-	if answer.Credential, err = registration.Seal(s.clusterJoin.Spec.PublicKey, kubeconfig, rand.Reader); err != nil {
+	if status.Credential, err = registration.Seal(s.clusterJoin.Spec.PublicKey, kubeconfig, rand.Reader); err != nil {
 		return err
 	}
-	return r.updateJoinStatus(ctx, s.clusterJoin, answer)
+	return r.updateJoinStatus(ctx, s.clusterJoin, status)
 }

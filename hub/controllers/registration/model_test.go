@@ -22,7 +22,7 @@ func newUID(of string) types.UID {
 	return types.UID(fmt.Sprintf("%s-%d", of, uidCounter))
 }
 
-// applyStep does to a snapshot what a step does to the API server.
+// applyStep applies the effect of a step to a snapshot, as the API server would.
 func applyStep(s *snapshot, d decision) {
 	without := func(name string) {
 		s.member.Finalizers = removeString(s.member.Finalizers, name)
@@ -65,31 +65,31 @@ func applyStep(s *snapshot, d decision) {
 	}
 }
 
-// world is one member with people, agents and thieves who do what they like between
-// any two writes of the hub.
+// world is one member with users, agents and thieves that act at any time between two
+// writes of the hub.
 type world struct {
 	s snapshot
-	// accepted are the fingerprints that people have ever let in.
+	// accepted are all fingerprints that users have ever accepted.
 	accepted map[string]bool
-	// stolen are accounts of join tokens that somebody has kept.
+	// stolen are ServiceAccounts of join tokens that a thief holds.
 	stolen []types.UID
-	// revocable are accounts that there were when people revoked: none may be left once
-	// that was taken back.
+	// revocable are ServiceAccounts that existed when a user set revoked: none may be
+	// left once revoked is unset.
 	revocable map[types.UID]bool
 	value     int
-	// told is what was decided last, and may be written into the status.
-	told *metav1.Condition
+	// lastCondition is the last decided condition, which may be written to the status.
+	lastCondition *metav1.Condition
 }
 
-// resetConditionTime has the status say what was told last.
-func (w *world) resetConditionTime() {
+// writeStatus writes the last decided condition to the status.
+func (w *world) writeStatus() {
 	w.s.member.Status.Conditions = nil
-	if w.told != nil {
-		w.s.member.Status.Conditions = []metav1.Condition{*w.told}
+	if w.lastCondition != nil {
+		w.s.member.Status.Conditions = []metav1.Condition{*w.lastCondition}
 	}
 }
 
-// setRevoked does what the MemberCluster's own rule lets people do.
+// setRevoked does what the MemberCluster's validation rule permits.
 func (w *world) setRevoked(t *rapid.T, p *v1alpha1.MemberPull, revoked bool) {
 	switch {
 	case revoked:
@@ -121,7 +121,7 @@ func (w *world) runHubStep(t *rapid.T) decision {
 	before := w.s
 	d := decideNextStep(w.s)
 	if d.step == noStep {
-		w.told = d.condition
+		w.lastCondition = d.condition
 	}
 	switch d.step {
 	case issueCredential, createAgentAccount:
@@ -145,13 +145,14 @@ func (w *world) runHubStep(t *rapid.T) decision {
 	return d
 }
 
-// However it was interrupted, the hub comes to an end, and to the same one.
+// settleHub runs the hub until it waits. Invariant: however it was interrupted, it ends
+// in the same state.
 func (w *world) settleHub(t *rapid.T) {
 	var steps []step
 	for range maxSteps {
 		d := w.runHubStep(t)
 		if d.step == noStep && w.s.reportsRevoked() && (d.condition == nil || d.condition.Reason != v1alpha1.ReasonRevoked) {
-			w.resetConditionTime() // which brings it back
+			w.writeStatus() // triggers the next reconcile
 			continue
 		} else if d.step == noStep {
 			w.checkSettled(t)
@@ -171,7 +172,7 @@ func (w *world) checkSettled(t *rapid.T) {
 		assert.Nil(t, s.clusterJoin)
 		assert.Nil(t, s.joinSecret)
 	case s.credentialInUse() && s.agentAccount.joinTokenRequest == s.member.Annotations[v1alpha1.AnnotationJoinToken] && s.clusterJoin == nil && s.joinSecret == nil:
-		assert.Equal(t, accountState{}, s.joinAccount, "a join token that was used is worth nothing")
+		assert.Equal(t, accountState{}, s.joinAccount, "a used join token is invalidated")
 	default:
 		assert.True(t, s.joinAccount.exists() || s.agentAccount.exists())
 	}
@@ -214,7 +215,7 @@ func TestInvariantsUnderInterleavedChanges(t *testing.T) {
 			"people accept whoever comes": func(t *rapid.T) {
 				pull(func(p *v1alpha1.MemberPull) { p.AutoAccept = rapid.Bool().Draw(t, "auto") })
 			},
-			"the status is written": func(*rapid.T) { w.resetConditionTime() },
+			"the status is written": func(*rapid.T) { w.writeStatus() },
 			"people revoke, or take it back": func(t *rapid.T) {
 				pull(func(p *v1alpha1.MemberPull) { w.setRevoked(t, p, rapid.Bool().Draw(t, "revoked")) })
 			},
@@ -233,7 +234,7 @@ func TestInvariantsUnderInterleavedChanges(t *testing.T) {
 				case c.Pull == nil:
 					c.Pull = &v1alpha1.MemberPull{}
 				case c.Pull.Revoked && joinedReason(w.s.member) != v1alpha1.ReasonRevoked:
-					// The API server refuses that, too.
+					// The API server also refuses this.
 				default:
 					c.Pull = nil
 				}

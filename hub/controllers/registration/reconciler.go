@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 
 	"github.com/pelotech/ot-fleet/hub/metrics"
@@ -38,9 +39,6 @@ import (
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=ot-hub-member-agent;ot-hub-member-join,verbs=bind
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=ot-agent,verbs=get
-
-// conflictRetryDelay is the requeue delay after a write conflict.
-const conflictRetryDelay = 50 * time.Millisecond
 
 // maxSteps bounds the steps of one reconcile. The longest way, a registration that
 // replaces another, has fewer.
@@ -71,7 +69,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			return ctrl.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
 		}
 		if member.Spec.Connection.Pull == nil && !hasFinalizer(member, finalizer) {
-			// Most members, perhaps: the cache suffices, for a change brings it back.
+			// In push mode the cache is sufficient: a change triggers another reconcile.
 			r.Metrics.SetPending(r.Conditions.setCondition(member, nil, false))
 			return ctrl.Result{}, nil
 		}
@@ -79,27 +77,31 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			reader = r.Live
 			continue
 		}
-		seen, err := r.readSnapshot(ctx, member)
+		s, err := r.readSnapshot(ctx, member)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		d := decideNextStep(seen)
+		d := decideNextStep(s)
 		if d.step == noStep {
 			r.Metrics.SetPending(r.Conditions.setCondition(member, d.condition, d.awaitsAcceptance))
 			return ctrl.Result{RequeueAfter: d.requeueAfter}, nil
 		}
-		err = r.executeStep(ctx, seen, d)
-		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-			log.FromContext(ctx).V(1).Info("Somebody else wrote at the same time", "step", d.step, "error", err.Error())
-			return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
+		err = r.executeStep(ctx, s, d)
+		if isWriteConflict(err) {
+			return trigger.Result(ctx, err, trigger.ConflictRetryDelay, isWriteConflict)
 		} else if err != nil {
 			d.condition.Message = v1alpha1.Truncate(fmt.Sprintf("the hub failed to %s: %v", d.step, err), maxMessageLength)
 			r.Metrics.SetPending(r.Conditions.setCondition(member, d.condition, d.awaitsAcceptance))
-			return ctrl.Result{}, fmt.Errorf("joining of MemberCluster %s, to %s: %w", member.Name, d.step, err)
+			return ctrl.Result{}, fmt.Errorf("registering the agent of MemberCluster %s: failed to %s: %w", member.Name, d.step, err)
 		}
-		r.recordEvents(ctx, seen, d)
+		r.recordEvents(ctx, s, d)
 	}
-	return ctrl.Result{}, fmt.Errorf("joining of MemberCluster %s comes to no end: does somebody else write what the hub writes?", request.Name)
+	return ctrl.Result{}, fmt.Errorf("registering the agent of MemberCluster %s does not end after %d steps: does something else write the same objects?", request.Name, maxSteps)
+}
+
+// isWriteConflict reports whether somebody else changed or created the object first.
+func isWriteConflict(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }
 
 // readSnapshot reads all objects live: that an object is missing decides as much as
@@ -107,7 +109,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 func (r *Reconciler) readSnapshot(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
 	s := snapshot{now: time.Now(), member: member, hubNamespace: r.Namespace}
 	var errs []error
-	there := func(key client.ObjectKey, o client.Object) bool {
+	exists := func(key client.ObjectKey, o client.Object) bool {
 		err := r.Live.Get(ctx, key, o)
 		if err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("reading %T %s: %w", o, key, err))
@@ -115,26 +117,26 @@ func (r *Reconciler) readSnapshot(ctx context.Context, member *v1alpha1.MemberCl
 		return err == nil
 	}
 	ns := &corev1.Namespace{}
-	s.namespaceReady = there(client.ObjectKey{Name: memberNamespace(member)}, ns) && ns.Labels[v1alpha1.LabelMember] == member.Name && ns.DeletionTimestamp.IsZero()
+	s.namespaceReady = exists(client.ObjectKey{Name: memberNamespace(member)}, ns) && ns.Labels[v1alpha1.LabelMember] == member.Name && ns.DeletionTimestamp.IsZero()
 	account := func(name string) accountState {
 		sa, binding := &corev1.ServiceAccount{}, &rbacv1.RoleBinding{}
-		if !there(memberKey(member, name), sa) {
+		if !exists(memberKey(member, name), sa) {
 			sa = nil
 		}
-		if !there(memberKey(member, name), binding) {
+		if !exists(memberKey(member, name), binding) {
 			binding = nil
 		}
 		return newAccountState(sa, binding, newRoleBinding(member, name))
 	}
 	s.joinAccount, s.agentAccount = account(registration.JoinAccount), account(registration.AgentAccount)
-	lease, asks, secret := &coordinationv1.Lease{}, &v1alpha1.ClusterJoin{}, &corev1.Secret{}
-	if s.leaseExists = there(memberKey(member, registration.LeaseName), lease); s.leaseExists {
+	lease, clusterJoin, secret := &coordinationv1.Lease{}, &v1alpha1.ClusterJoin{}, &corev1.Secret{}
+	if s.leaseExists = exists(memberKey(member, registration.LeaseName), lease); s.leaseExists {
 		s.leaseHolder = ptr.Deref(lease.Spec.HolderIdentity, "")
 	}
-	if there(memberKey(member, v1alpha1.MailboxName), asks) {
-		s.clusterJoin = asks
+	if exists(memberKey(member, v1alpha1.MailboxName), clusterJoin) {
+		s.clusterJoin = clusterJoin
 	}
-	if there(client.ObjectKey{Namespace: r.Namespace, Name: registration.JoinSecretName(member.Name)}, secret) {
+	if exists(client.ObjectKey{Namespace: r.Namespace, Name: registration.JoinSecretName(member.Name)}, secret) {
 		s.joinSecret = secret
 	}
 	return s, errors.Join(errs...)
@@ -177,7 +179,7 @@ func (r *Reconciler) executeStep(ctx context.Context, s snapshot, d decision) er
 	case deleteAgentAccount:
 		return r.deleteObject(ctx, &corev1.ServiceAccount{ObjectMeta: existingObjectMeta(member, registration.AgentAccount, s.agentAccount.uid)})
 	default:
-		return fmt.Errorf("there is no step %q", d.step)
+		return fmt.Errorf("unknown step %q", d.step)
 	}
 }
 
@@ -191,9 +193,9 @@ func removeString(all []string, one string) (others []string) {
 }
 
 func (r *Reconciler) patchFinalizers(ctx context.Context, member *v1alpha1.MemberCluster, finalizers []string) error {
-	next := member.DeepCopy()
-	next.Finalizers = finalizers
-	return client.IgnoreNotFound(r.Patch(ctx, next, client.MergeFromWithOptions(member, client.MergeFromWithOptimisticLock{})))
+	updated := member.DeepCopy()
+	updated.Finalizers = finalizers
+	return client.IgnoreNotFound(r.Patch(ctx, updated, client.MergeFromWithOptions(member, client.MergeFromWithOptimisticLock{})))
 }
 
 // deleteObject deletes an object, but not another one of the same name.
@@ -202,40 +204,40 @@ func (r *Reconciler) deleteObject(ctx context.Context, o client.Object) error {
 	return client.IgnoreNotFound(r.Delete(ctx, o, client.Preconditions{UID: &uid}))
 }
 
-func (r *Reconciler) updateJoinStatus(ctx context.Context, asks *v1alpha1.ClusterJoin, status v1alpha1.ClusterJoinStatus) error {
-	next := asks.DeepCopy()
-	next.Status = status
-	return r.Status().Update(ctx, next)
+func (r *Reconciler) updateJoinStatus(ctx context.Context, clusterJoin *v1alpha1.ClusterJoin, status v1alpha1.ClusterJoinStatus) error {
+	updated := clusterJoin.DeepCopy()
+	updated.Status = status
+	return r.Status().Update(ctx, updated)
 }
 
 // recordEvents emits events and metrics for a step that was taken.
 func (r *Reconciler) recordEvents(ctx context.Context, s snapshot, d decision) {
-	log.FromContext(ctx).Info("Joining", "step", d.step)
+	log.FromContext(ctx).Info("Registration step done", "step", d.step)
 	event := func(kind, reason, action, format string, args ...any) {
 		r.Events.Eventf(s.member, nil, kind, reason, action, format, args...)
 	}
 	switch d.step {
 	case issueJoinToken:
 		r.Metrics.CountTokenIssued()
-		event(corev1.EventTypeNormal, "JoinTokenMade", "Join", "A join token is in Secret %s/%s", s.hubNamespace, registration.JoinSecretName(s.member.Name))
+		event(corev1.EventTypeNormal, "JoinTokenMade", "Join", "Issued a join token in Secret %s/%s", s.hubNamespace, registration.JoinSecretName(s.member.Name))
 	case answerClusterJoin:
 		event(corev1.EventTypeNormal, "JoinAsked", "Join", "%s", d.joinStatus.Message)
 	case issueCredential:
 		r.Metrics.CountCredentialIssued()
-		event(corev1.EventTypeNormal, "CredentialIssued", "Join", "A credential was issued to key %s of cluster %s", d.joinStatus.Fingerprint, s.clusterJoin.Spec.ClusterUID)
+		event(corev1.EventTypeNormal, "CredentialIssued", "Join", "Issued a credential to key %s of cluster %s", d.joinStatus.Fingerprint, s.clusterJoin.Spec.ClusterUID)
 	case deleteClusterJoin:
 		if d.condition.Status == metav1.ConditionTrue {
 			break
 		}
-		event(corev1.EventTypeWarning, "JoinRemoved", "Join", "A ClusterJoin was removed: it was presented with a join token that is worth nothing any more")
+		event(corev1.EventTypeWarning, "JoinRemoved", "Join", "Deleted a ClusterJoin that was created with an invalidated join token")
 	case deleteJoinAccount:
 		if d.condition.Reason == v1alpha1.ReasonJoined {
-			event(corev1.EventTypeNormal, "Joined", "Join", "The agent has dialled in with its credential; the join token is worth nothing any more")
+			event(corev1.EventTypeNormal, "Joined", "Join", "The agent uses its credential; the join token was invalidated")
 		}
 	case deleteAgentAccount:
 		if d.condition.Reason == v1alpha1.ReasonRevoking {
 			r.Metrics.CountRevoked()
-			event(corev1.EventTypeWarning, "Revoked", "Revoke", "All credentials of the agent were revoked")
+			event(corev1.EventTypeWarning, "Revoked", "Revoke", "Revoked all credentials of the agent")
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // decideLeave revokes everything that the agent has, and then removes the finalizer.
 func (s snapshot) decideLeave() decision {
-	d := s.withCondition(s.nextRevocationStep(), metav1.ConditionFalse, v1alpha1.ReasonRevoking, "what the agent has had on the hub is being revoked, for it does not dial in any more")
+	d := s.withCondition(s.nextRevocationStep(), metav1.ConditionFalse, v1alpha1.ReasonRevoking, "the agent's access to the hub is being revoked, because the member left pull mode")
 	switch {
 	case d.step != noStep:
 	case hasFinalizer(s.member, finalizer):
@@ -21,10 +21,10 @@ func (s snapshot) decideLeave() decision {
 
 func (s snapshot) decideRevoked() decision {
 	if next := s.nextRevocationStep(); next != noStep {
-		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonRevoking, "all credentials of the agent, and join tokens, are being revoked: what was issued may still be good")
+		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonRevoking, "all credentials of the agent and all join tokens are being revoked: issued ones may still be valid")
 	}
 	d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonRevoked,
-		"all credentials of the agent, and join tokens, were revoked (spec.connection.pull.revoked). Take it back, and there is a new join token")
+		"all credentials of the agent and all join tokens are revoked (spec.connection.pull.revoked). Unset it to get a new join token")
 	d.requeueAfter = repairInterval
 	return d
 }

@@ -27,27 +27,27 @@ const maxConcurrentReconciles = 4
 
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	request := func(member string, is bool) []reconcile.Request {
-		if !is {
+	request := func(member string, ok bool) []reconcile.Request {
+		if !ok {
 			return nil
 		}
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
 	}
-	ofNamespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		if ns, is := o.(*corev1.Namespace); is {
+	byNamespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		if ns, ok := o.(*corev1.Namespace); ok {
 			return request(report.MemberForNamespace(ns.Name))
 		}
 		return request(report.MemberForNamespace(o.GetNamespace()))
 	})
-	ofSecret := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+	bySecret := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return request(registration.MemberOfJoinSecret(o.GetName()))
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("join").
 		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(registrationChanged())).
-		Watches(&v1alpha1.ClusterJoin{}, ofNamespace).
-		Watches(&corev1.Namespace{}, ofNamespace).
-		Watches(&corev1.Secret{}, ofSecret, builder.OnlyMetadata).
+		Watches(&v1alpha1.ClusterJoin{}, byNamespace).
+		Watches(&corev1.Namespace{}, byNamespace).
+		Watches(&corev1.Secret{}, bySecret, builder.OnlyMetadata).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: maxConcurrentReconciles,
 			RateLimiter:             workqueue.DefaultTypedControllerRateLimiter[reconcile.Request](),
@@ -59,9 +59,9 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 // are the cluster UID, and that condition Joined no longer has reason Revoked.
 func registrationChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, is := e.ObjectOld.(*v1alpha1.MemberCluster)
-		after, too := e.ObjectNew.(*v1alpha1.MemberCluster)
-		return is && too && (before.Generation != after.Generation || before.UID != after.UID ||
+		before, oldOK := e.ObjectOld.(*v1alpha1.MemberCluster)
+		after, newOK := e.ObjectNew.(*v1alpha1.MemberCluster)
+		return oldOK && newOK && (before.Generation != after.Generation || before.UID != after.UID ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			before.Status.ClusterUID != after.Status.ClusterUID ||
 			(joinedReason(before) == v1alpha1.ReasonRevoked) != (joinedReason(after) == v1alpha1.ReasonRevoked) ||

@@ -1,0 +1,124 @@
+package image
+
+import (
+	"context"
+	"fmt"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// apply carries out a decision. Invariant: children are deleted only after the status that
+// no longer references them is stored, against the resourceVersion that was decided on.
+func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision) error {
+	if d.RemoveFinalizer {
+		return r.patchFinalizer(ctx, img, controllerutil.RemoveFinalizer)
+	}
+	if d.ProbeSource { // in the background, while the rest is stored
+		r.startPreflight(ctx, img, d.Status.LastAttempt+1)
+	}
+	if d.AddFinalizer {
+		// The event of this write requeues the image. A source nearby has answered by then,
+		// which saves one write of the status.
+		if err := r.patchFinalizer(ctx, img, controllerutil.AddFinalizer); err != nil {
+			return err
+		}
+		r.ownWrites.recordWrite(img)
+		return nil
+	}
+	if d.CreateSnapshot != nil {
+		if err := r.Create(ctx, d.CreateSnapshot); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating VolumeSnapshot %s of %s: %w", d.CreateSnapshot.Name, describeImage(img), err)
+		}
+	}
+	if err := r.updateStatus(ctx, img, d); err != nil {
+		return err
+	}
+	if !d.ProbeSource {
+		r.Preflight.Forget(img.UID)
+	}
+	for _, target := range d.Delete {
+		if err := r.deleteChild(ctx, img, target); err != nil {
+			return err
+		}
+	}
+	if d.DeleteImage {
+		return r.deleteUnreferenced(ctx, img, d)
+	}
+	return nil
+}
+
+func (r *Reconciler) updateStatus(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision) error {
+	before := img.Status.DeepCopy()
+	if equality.Semantic.DeepEqual(img.Status, d.Status) {
+		return nil
+	}
+	img.Status = d.Status
+	if err := r.Status().Update(ctx, img); err != nil {
+		return fmt.Errorf("storing the status of %s: %w", describeImage(img), err)
+	}
+	r.ownWrites.recordWrite(img)
+	r.recordEvents(img, before, d)
+	return nil
+}
+
+func (r *Reconciler) patchFinalizer(ctx context.Context, img *v1alpha1.VMDiskImage, change func(client.Object, string) bool) error {
+	base := img.DeepCopy()
+	if !change(img, v1alpha1.FinalizerImage) {
+		return nil
+	}
+	if err := r.Patch(ctx, img, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("patching the finalizer of %s: %w", describeImage(img), err))
+	}
+	return nil
+}
+
+// startPreflight probes the source before an attempt, in the background. The answer
+// requeues the image.
+func (r *Reconciler) startPreflight(ctx context.Context, img *v1alpha1.VMDiskImage, attempt int32) {
+	key := image.KeyOf(img)
+	url, _ := image.PreflightURL(img.Spec)
+	r.Preflight.ProbeAsync(context.WithoutCancel(ctx), img.UID, url, attempt, func() { r.Enqueue(key) })
+}
+
+func (r *Reconciler) deleteChild(ctx context.Context, img *v1alpha1.VMDiskImage, t image.DeleteTarget) error {
+	meta := metav1.ObjectMeta{Namespace: img.Namespace, Name: t.Name}
+	var obj client.Object
+	switch t.Kind {
+	case image.KindDataVolume:
+		obj = &cdiv1.DataVolume{ObjectMeta: meta}
+	case image.KindPersistentVolumeClaim:
+		obj = &corev1.PersistentVolumeClaim{ObjectMeta: meta}
+	case image.KindVolumeSnapshot:
+		obj = &snapshotv1.VolumeSnapshot{ObjectMeta: meta}
+	}
+	options := []client.DeleteOption{client.Preconditions{UID: &t.UID}}
+	if t.Foreground {
+		options = append(options, client.PropagationPolicy(metav1.DeletePropagationForeground))
+	}
+	err := r.Delete(ctx, obj, options...)
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting %s %s of %s: %w", t.Kind, t.Name, describeImage(img), err)
+	}
+	return nil
+}
+
+// deleteUnreferenced deletes an image as it was decided on. A VirtualMachine that
+// references it since finds it Terminating, and keeps it.
+func (r *Reconciler) deleteUnreferenced(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision) error {
+	err := r.Delete(ctx, img, client.Preconditions{UID: &img.UID, ResourceVersion: &img.ResourceVersion})
+	if err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("deleting %s, which nothing references: %w", describeImage(img), err))
+	}
+	r.recordDeletion(img, d)
+	return nil
+}

@@ -1,0 +1,102 @@
+package image
+
+import (
+	"context"
+	"fmt"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/agent/capacity"
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// findBlocker returns what the next attempt needs and the cluster lacks; nil for nothing.
+// Secret and ConfigMap of an image that is admissible are not checked again; capacity is,
+// since images ahead of it use it up.
+func (r *Reconciler) findBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
+	if !r.Kinds.IsServed(image.DataVolumeGVK) {
+		return &image.Blocker{Reason: v1alpha1.ReasonCDIMissing, Message: "the cluster does not serve CDI's DataVolume: install CDI; the agent notices by itself"}, nil
+	}
+	state := image.QueueStateOf(img)
+	imported := state == ledger.NotQueued
+	if !imported {
+		if b, err := r.findStorageClassBlocker(ctx, img.Spec.StorageClass); b != nil || err != nil {
+			return b, err
+		}
+	}
+	if b, err := r.findSnapshotClassBlocker(ctx, img); b != nil || err != nil {
+		return b, err
+	}
+	if imported {
+		return nil, nil
+	}
+	if state != ledger.Admissible {
+		if b, err := r.findReferenceBlocker(ctx, img); b != nil || err != nil {
+			return b, err
+		}
+	}
+	return r.findCapacityBlocker(ctx, img, capacity.MaxAgeWhileWaiting)
+}
+
+// findReferenceBlocker checks the Secret and the ConfigMap that the spec names.
+func (r *Reconciler) findReferenceBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
+	for _, reference := range []struct {
+		kind, name string
+		reason     v1alpha1.Reason
+	}{
+		{"Secret", img.Spec.SecretRef, v1alpha1.ReasonSecretMissing},
+		{"ConfigMap", img.Spec.CertConfigMap, v1alpha1.ReasonCertConfigMapMissing},
+	} {
+		if reference.name == "" {
+			continue
+		}
+		obj := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: reference.kind}}
+		err := r.Live.Get(ctx, types.NamespacedName{Namespace: img.Namespace, Name: reference.name}, obj)
+		if apierrors.IsNotFound(err) {
+			return &image.Blocker{Reason: reference.reason, Message: fmt.Sprintf("%s %s/%s does not exist: create it, or correct the spec", reference.kind, img.Namespace, reference.name)}, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s %s/%s that VMDiskImage %s needs: %w", reference.kind, img.Namespace, reference.name, img.Name, err)
+		}
+	}
+	return nil, nil
+}
+
+func (r *Reconciler) findStorageClassBlocker(ctx context.Context, class string) (*image.Blocker, error) {
+	if class != "" {
+		err := r.Get(ctx, types.NamespacedName{Name: class}, &storagev1.StorageClass{})
+		if apierrors.IsNotFound(err) {
+			return &image.Blocker{Reason: v1alpha1.ReasonStorageClassMissing, Message: fmt.Sprintf("StorageClass %s does not exist: create it, or correct spec.storageClass", class)}, nil
+		}
+		return nil, err
+	}
+	if found, err := r.findDefaultStorageClass(ctx); found != "" || err != nil {
+		return nil, err
+	}
+	return &image.Blocker{Reason: v1alpha1.ReasonStorageClassMissing, Message: "spec.storageClass is not set and no StorageClass is the default: set it, or make one the default"}, nil
+}
+
+func (r *Reconciler) findSnapshotClassBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
+	class := img.Spec.SnapshotClass
+	if class == "" {
+		return nil, nil
+	}
+	if !r.Kinds.IsServed(image.VolumeSnapshotGVK) {
+		return &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMissing, Message: "the cluster does not serve VolumeSnapshots: install the snapshot controller and its CRDs, or remove spec.snapshotClass"}, nil
+	}
+	phase := img.Status.Phase
+	if phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhasePrunePending || image.QueueStateOf(img) == ledger.Admissible {
+		return nil, nil
+	}
+	err := r.Live.Get(ctx, types.NamespacedName{Name: class}, &snapshotv1.VolumeSnapshotClass{})
+	if apierrors.IsNotFound(err) {
+		return &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMissing, Message: fmt.Sprintf("VolumeSnapshotClass %s does not exist: create it, or correct spec.snapshotClass", class)}, nil
+	}
+	return nil, err
+}

@@ -1,0 +1,86 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/trigger"
+)
+
+// applyDecision acts on the ledger as it is stored: it deletes DataVolumes first, since
+// CDI downloads a failed one again, then creates others in the order of the queue.
+func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision, found gatheredFacts) (requeueAfter time.Duration, err error) {
+	if err := r.deleteUnwanted(ctx, found); err != nil {
+		return 0, err
+	}
+	requeueAfter = found.requeueAfter
+	admitted := map[string]bool{}
+	for _, slot := range decision.Admitted {
+		admitted[ledger.DataVolumeKey(slot)] = true
+	}
+	for _, slot := range decision.Slots {
+		key := ledger.DataVolumeKey(slot)
+		img := found.images[slot.Image.UID]
+		facts, wasRead := found.facts[key]
+		if !admitted[key] && (!wasRead || !ledger.ShouldCreateDataVolume(slot, facts)) {
+			continue
+		}
+		if img == nil || img.Spec.Revision() != slot.Revision {
+			continue // the image has changed, and ends the attempt itself
+		}
+		if failure := r.attemptTimeout(slot); failure != nil {
+			if err := r.failAttempt(ctx, slot, *failure); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		retry, err := r.createDataVolume(ctx, img, slot)
+		if err != nil {
+			return 0, err
+		}
+		if retry {
+			requeueAfter = trigger.Earliest(requeueAfter, admissionRetryDelay)
+			break // the later ones must not start before it
+		}
+	}
+	if len(decision.Adopted) > 0 {
+		requeueAfter = trigger.Earliest(requeueAfter, conflictRetryDelay) // the next step lowers the budget
+	}
+	return requeueAfter, nil
+}
+
+// deleteUnwanted deletes the DataVolumes of images that are gone, and strays: those that
+// hold no slot and cannot be adopted. The ledger is read again before strays are deleted:
+// another leader may have given them a slot.
+func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts) error {
+	if len(found.strays) > 0 {
+		ledger, err := r.readLedger(ctx)
+		if err != nil {
+			return err
+		}
+		if !r.isLastVersion(ledger.ResourceVersion) {
+			return nil // the event of that write requeues the ledger
+		}
+	}
+	for _, obj := range found.toDelete {
+		err := r.Delete(ctx, obj, client.Preconditions{UID: uidPointer(obj)})
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting %T %s/%s, which belongs to no image: %w", obj, obj.GetNamespace(), obj.GetName(), err)
+		}
+		if err == nil && found.strays[obj.GetUID()] {
+			r.Metrics.CountStrayDataVolume()
+		}
+	}
+	return nil
+}
+
+func uidPointer(obj client.Object) *types.UID {
+	uid := obj.GetUID()
+	return &uid
+}

@@ -1,0 +1,111 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// attemptTimeout returns the failure of a slot that is older than attemptTimeout; nil for
+// none. Its DataVolume is not created: the hub counts on that, and may have granted the
+// slot to another member.
+func (r *Reconciler) attemptTimeout(slot v1alpha1.Slot) *v1alpha1.Failure {
+	p := r.PolicyInForce.Current()
+	if p == nil || r.Ages.AgeOf(ledger.DataVolumeKey(slot), slot.StartedAt.Time) < p.AttemptTimeout {
+		return nil
+	}
+	return &v1alpha1.Failure{Reason: v1alpha1.ReasonTimeout, Message: fmt.Sprintf("its DataVolume could not be created within attemptTimeout, %s", p.AttemptTimeout)}
+}
+
+// createDataVolume creates the DataVolume of a slot. retry asks for another try after
+// admissionRetryDelay.
+func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) (retry bool, err error) {
+	dv := image.NewDataVolume(img, slot)
+	err = r.Create(ctx, dv)
+	switch {
+	case err == nil:
+		r.createdAt[ledger.DataVolumeKey(slot)] = time.Now()
+		r.Events.Eventf(img, dv, corev1.EventTypeNormal, "Admitted", "Import", "got slot for attempt %d, DataVolume %s", slot.Attempt, slot.DataVolume)
+		return false, nil
+	case apierrors.IsAlreadyExists(err):
+		return r.checkExistingDataVolume(ctx, slot)
+	case admissionpolicy.IsUnlistedRefusal(err):
+		r.lastLedger.Store(nil) // this process may not know the latest ledger
+		return true, nil
+	case isPermanentRefusal(err):
+		return false, r.failAttempt(ctx, slot, newRefusalFailure(err))
+	default:
+		return false, fmt.Errorf("creating DataVolume %s of image %s: %w", ledger.DataVolumeKey(slot), slot.Image.Name, err)
+	}
+}
+
+// checkExistingDataVolume reads the DataVolume that exists under the name of a slot's. It
+// was created by an earlier leader, or by a request whose response was lost. One that is
+// not the agent's fails the attempt, which would hold its slot forever otherwise.
+func (r *Reconciler) checkExistingDataVolume(ctx context.Context, slot v1alpha1.Slot) (retry bool, err error) {
+	dv := &cdiv1.DataVolume{}
+	key := types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}
+	if err := r.Live.Get(ctx, key, dv); err != nil {
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, fmt.Errorf("reading DataVolume %s: %w", key, err)
+	}
+	if dv.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
+		r.createdAt[ledger.DataVolumeKey(slot)] = time.Now()
+		return false, nil
+	}
+	return false, r.failAttempt(ctx, slot, newRefusalFailure(fmt.Errorf("DataVolume %s exists and is not the agent's: delete it", key)))
+}
+
+// failAttempt records the failure of an attempt whose DataVolume is not created. It reads
+// the image live, since the failure is based on what is stored.
+func (r *Reconciler) failAttempt(ctx context.Context, slot v1alpha1.Slot, failure v1alpha1.Failure) error {
+	img := &v1alpha1.VMDiskImage{}
+	key := types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.Image.Name}
+	if err := r.Live.Get(ctx, key, img); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if img.UID != slot.Image.UID || !image.RecordRefusal(img, slot, failure, r.PolicyInForce.Current(), metav1.Now()) {
+		return nil
+	}
+	if err := r.Status().Update(ctx, img); err != nil {
+		return fmt.Errorf("recording in VMDiskImage %s that DataVolume %s is not created (%s): %w", key, slot.DataVolume, failure.Message, err)
+	}
+	r.Metrics.RecordFailure(failure.Reason, 0)
+	r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(failure.Reason), "Import", "attempt %d: %s", slot.Attempt, failure.Message)
+	return nil
+}
+
+// isPermanentRefusal: another try would be refused as well, because of the image. A right
+// that the agent lacks is no such refusal: every image would fail for it. An authorizer's
+// message begins with the user (responsewriters.Forbidden of the API server); admission,
+// which also forbids, has another one.
+func isPermanentRefusal(err error) bool {
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), `cannot create resource "datavolumes"`) {
+		return false
+	}
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
+		apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+func newRefusalFailure(err error) v1alpha1.Failure {
+	f := v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: "its DataVolume was refused: " + err.Error()}
+	if strings.Contains(err.Error(), "exceeded quota: ") {
+		f.Reason = v1alpha1.ReasonQuotaExceeded
+	}
+	return f
+}

@@ -1,0 +1,123 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/agent/grant"
+	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// grantKind may come to be served after the agent has started.
+var grantKind = v1alpha1.GroupVersion.WithKind("TransferGrant")
+
+// stepLimits is what policy and grant allow to run, for one step.
+type stepLimits struct {
+	terms         grant.Terms
+	share         grant.Share
+	limits        grant.Limits
+	sourceGroupOf func(host string) string
+}
+
+// observeGrant passes the TransferGrant that the cache shows to the RequestTracker.
+func (r *Reconciler) observeGrant(ctx context.Context, p *policy.Policy) error {
+	if !grant.TermsFromPolicy(p).FleetLimited {
+		r.Grants.LoseLedger() // there is nothing to request
+		return nil
+	}
+	own, err := r.Cluster.UID(ctx)
+	if err != nil {
+		return err
+	}
+	if !r.grantServed.Load() {
+		r.Grants.ObserveGrant(nil, own)
+		return nil
+	}
+	g := &v1alpha1.TransferGrant{}
+	key := types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.MailboxName}
+	err = r.Mailbox.Get(ctx, key, g)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.Grants.ObserveGrant(nil, own)
+	case err != nil:
+		return fmt.Errorf("reading TransferGrant %s: %w", key, err)
+	default:
+		r.Grants.ObserveGrant(&g.Spec, own)
+	}
+	return nil
+}
+
+// computeLimits computes what may run now. After another process has written the ledger
+// there is no grant: that process may have reported the grant as unused.
+func (r *Reconciler) computeLimits(syncLedger *v1alpha1.SyncLedger, p *policy.Policy) stepLimits {
+	l := stepLimits{terms: grant.TermsFromPolicy(p), sourceGroupOf: grant.SourceGroupFunc(p)}
+	ownsLedger := syncLedger.Status != nil && syncLedger.Status.Grant != nil && syncLedger.Status.Grant.BootID == r.Grants.BootID()
+	if l.terms.FleetLimited && !ownsLedger {
+		r.Grants.LoseLedger()
+	}
+	l.share = r.Grants.ShareAt(r.Elapsed())
+	l.limits = grant.ComputeLimits(l.terms, l.share)
+	return l
+}
+
+// limitsStillHold is asked right before a write: the process may have been paused since it
+// read its clock. A write that is on its way when the grant expires is safe: its slots
+// count from their startedAt, which is earlier.
+func (r *Reconciler) limitsStillHold(l stepLimits) bool {
+	return !l.terms.FleetLimited || grant.ComputeLimits(l.terms, r.Grants.ShareAt(r.Elapsed())).Covers(l.limits)
+}
+
+// untilGrantExpiry is when the next step has to lower the budget; 0 for never.
+func (r *Reconciler) untilGrantExpiry(l stepLimits) time.Duration {
+	if l.limits.ValidUntil == 0 {
+		return 0
+	}
+	return max(time.Millisecond, l.limits.ValidUntil-r.Elapsed())
+}
+
+// queueFront are the images that could run beside those that hold a slot, were there no
+// fleet-wide budget.
+func (r *Reconciler) queueFront(t grant.Terms, slots []v1alpha1.Slot) []ledger.QueuedImage {
+	return r.Queue.ListAdmissible(int(t.Concurrency)-len(slots), imagesWithSlots(slots))
+}
+
+func imagesWithSlots(slots []v1alpha1.Slot) map[types.UID]bool {
+	images := map[types.UID]bool{}
+	for _, slot := range slots {
+		images[slot.Image.UID] = true
+	}
+	return images
+}
+
+// publishDemand passes on what this cluster would run, to the report, and why images wait,
+// to the images.
+func (r *Reconciler) publishDemand(l stepLimits, slots []v1alpha1.Slot) {
+	front := r.queueFront(l.terms, slots)
+	if r.Grants.SetDemand(grant.ComputeDemand(l.terms, slots, l.sourceGroupOf, front)) {
+		r.EnqueueReport()
+	}
+	if l.terms.FleetLimited && r.Grants.ClaimLedger() {
+		r.EnqueueReport()
+	}
+	if changed := r.Queue.SetWithheldReasons(grant.WithheldReasons(l.terms, l.limits, slots, l.sourceGroupOf, front)); len(changed) > 0 {
+		r.EnqueueImages(changed...)
+	}
+}
+
+// updateSourceGroups passes the policy's groups of sources to the queue.
+func (r *Reconciler) updateSourceGroups(p *policy.Policy) {
+	var sources policy.Sources
+	if p != nil && p.UsesGrants {
+		sources = p.Sources
+	}
+	if !sources.Equal(r.queueSources) {
+		r.queueSources = sources
+		r.Queue.SetSourceGroups(grant.SourceGroupFunc(p))
+	}
+}

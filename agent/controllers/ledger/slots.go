@@ -1,0 +1,168 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// slotReading is what a live read of a slot found; image and objects are nil for none.
+type slotReading struct {
+	facts   ledger.SlotFacts
+	image   *v1alpha1.VMDiskImage
+	objects *image.AttemptObjects
+}
+
+// readSlotsLive adds the facts of slots, read live, to found.
+func (r *Reconciler) readSlotsLive(ctx context.Context, slots []v1alpha1.Slot, found *gatheredFacts) error {
+	readings := make([]slotReading, len(slots))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(maxConcurrentReads)
+	for i := range slots {
+		group.Go(func() (err error) {
+			readings[i], err = r.readSlotLive(ctx, slots[i])
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i, reading := range readings {
+		found.facts[ledger.DataVolumeKey(slots[i])] = reading.facts
+		if reading.image != nil {
+			found.images[reading.image.UID] = reading.image
+		} else if reading.objects != nil {
+			found.addLeftovers(reading.objects)
+		}
+	}
+	return nil
+}
+
+// addLeftovers marks what is left of an image that is gone for deletion. Its snapshots
+// stay: they hold no slot, and a person has removed the image's finalizer.
+func (f *gatheredFacts) addLeftovers(o *image.AttemptObjects) {
+	switch {
+	case o.DataVolume != nil && o.DataVolume.DeletionTimestamp == nil:
+		f.toDelete = append(f.toDelete, o.DataVolume)
+	case o.DataVolume == nil && o.Claim != nil && o.Claim.DeletionTimestamp == nil:
+		f.toDelete = append(f.toDelete, o.Claim)
+	}
+}
+
+// readSlotLive reads the facts of a slot. Invariant: the image is read before its objects,
+// unless the slot has ended, which means that the outcome was stored before.
+func (r *Reconciler) readSlotLive(ctx context.Context, slot v1alpha1.Slot) (slotReading, error) {
+	var reading slotReading
+	var imported *image.AttemptObjects
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		reading.image, err = r.readImageLive(groupCtx, slot.Image)
+		return err
+	})
+	if slot.Ended {
+		group.Go(func() (err error) {
+			imported, err = r.readImportLive(groupCtx, slot)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return reading, err
+	}
+	if reading.image == nil {
+		reading.facts.ImageGone = true
+	} else {
+		reading.facts.Outcome, reading.facts.Started = image.OutcomeOf(reading.image, slot)
+	}
+	if reading.facts.Outcome == v1alpha1.OutcomeSucceeded {
+		if !slot.Ended {
+			return reading, nil // the slot is marked as ended first; its objects matter after that
+		}
+		reading.objects = imported
+	}
+	if !reading.objects.ImportComplete() {
+		lists, err := r.listAttemptLive(ctx, slot)
+		if err != nil {
+			return reading, err
+		}
+		reading.objects = image.GroupByAttempt(lists)[slot.Attempt]
+	}
+	if reading.objects != nil {
+		reading.facts.DataVolumeExists = reading.objects.DataVolume != nil
+		reading.facts.ImportComplete = reading.objects.ImportComplete()
+		reading.facts.ObjectsRemain = reading.objects.CanDownload()
+	}
+	return reading, nil
+}
+
+// readImportLive reads DataVolume and PVC of an attempt by their name, which is used once.
+// Two concurrent reads suffice for an import that is complete; lists would each wait until
+// the API server's cache has caught up.
+func (r *Reconciler) readImportLive(ctx context.Context, slot v1alpha1.Slot) (*image.AttemptObjects, error) {
+	key := types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}
+	dv, claim := &cdiv1.DataVolume{}, &corev1.PersistentVolumeClaim{}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, obj := range []client.Object{dv, claim} {
+		group.Go(func() error {
+			if err := r.Live.Get(ctx, key, obj); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("reading %T %s: %w", obj, key, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var lists image.ObjectLists
+	if dv.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
+		lists.DataVolumes = []cdiv1.DataVolume{*dv}
+	}
+	if claim.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
+		lists.Claims = []corev1.PersistentVolumeClaim{*claim}
+	}
+	return image.GroupByAttempt(lists)[slot.Attempt], nil
+}
+
+// listAttemptLive lists the objects of a slot's attempt.
+func (r *Reconciler) listAttemptLive(ctx context.Context, slot v1alpha1.Slot) (image.ObjectLists, error) {
+	match := client.MatchingLabels{v1alpha1.LabelImageUID: string(slot.Image.UID), v1alpha1.LabelAttempt: strconv.Itoa(int(slot.Attempt))}
+	var (
+		dvs    cdiv1.DataVolumeList
+		claims corev1.PersistentVolumeClaimList
+		pods   corev1.PodList
+	)
+	for _, list := range []client.ObjectList{&dvs, &claims, &pods} {
+		if err := r.Live.List(ctx, list, client.InNamespace(slot.Image.Namespace), match); err != nil {
+			return image.ObjectLists{}, fmt.Errorf("listing the objects of DataVolume %s: %w", ledger.DataVolumeKey(slot), err)
+		}
+	}
+	return image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items}, nil
+}
+
+// readImageLive reads an image live; nil where there is none with that UID.
+func (r *Reconciler) readImageLive(ctx context.Context, key v1alpha1.ImageKey) (*v1alpha1.VMDiskImage, error) {
+	// The annotation of a foreign DataVolume may hold anything.
+	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
+		return nil, nil
+	}
+	img := &v1alpha1.VMDiskImage{}
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name}, img)
+	if apierrors.IsNotFound(err) || (err == nil && img.UID != key.UID) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading VMDiskImage %s/%s: %w", key.Namespace, key.Name, err)
+	}
+	return img, nil
+}

@@ -1,0 +1,127 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	policycontroller "github.com/pelotech/ot-fleet/agent/controllers/policy"
+	"github.com/pelotech/ot-fleet/agent/grant"
+	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// errGrantExpired: the grant that a decision rests on expired before the write.
+var errGrantExpired = errors.New("the grant has expired meanwhile")
+
+// writeLedger stores a decision, against the resourceVersion that it rests on.
+func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncLedger, policyState policycontroller.State, limits stepLimits, decision ledger.Decision) error {
+	next := v1alpha1.SyncLedgerStatus{}
+	if syncLedger.Status != nil {
+		syncLedger.Status.DeepCopyInto(&next)
+	}
+	next.Budget, next.Slots = decision.Budget, decision.Slots
+	next.Grant = grant.NewLedgerGrant(limits.terms, r.Grants.BootID(), limits.share)
+	policyState.SetStatus(&next, syncLedger.Generation)
+	r.setConditions(&next, syncLedger.Generation, limits)
+	if syncLedger.Status != nil && !decision.Changed && equality.Semantic.DeepEqual(*syncLedger.Status, next) {
+		r.lastLedger.Store(syncLedger.DeepCopy())
+		return nil
+	}
+	if !r.limitsStillHold(limits) {
+		return errGrantExpired
+	}
+	syncLedger.Status = &next
+	if err := r.Status().Update(ctx, syncLedger); err != nil {
+		return fmt.Errorf("storing %d slots under a budget of %d in SyncLedger %s/%s: %w", len(decision.Slots), decision.Budget, r.Namespace, v1alpha1.LedgerName, err)
+	}
+	r.lastLedger.Store(syncLedger.DeepCopy())
+	return nil
+}
+
+// setConditions sets all conditions but those of the policy.
+func (r *Reconciler) setConditions(status *v1alpha1.SyncLedgerStatus, generation int64, limits stepLimits) {
+	conditions := []metav1.Condition{
+		r.grantedCondition(limits, status.Slots), withinBudgetCondition(limits, len(status.Slots)),
+		r.rightsCondition(), r.ImportGuardCondition(), r.OneDownloadCondition(),
+	}
+	if c := r.HubCondition(); c != nil {
+		conditions = append(conditions, *c)
+	} else {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionHubConnected)
+	}
+	for _, c := range conditions {
+		c.ObservedGeneration = generation
+		meta.SetStatusCondition(&status.Conditions, c)
+	}
+}
+
+func newCondition(conditionType string, isTrue bool, reason, message string) metav1.Condition {
+	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	if isTrue {
+		c.Status = metav1.ConditionTrue
+	}
+	return c
+}
+
+func (r *Reconciler) grantedCondition(limits stepLimits, slots []v1alpha1.Slot) metav1.Condition {
+	demand := grant.ComputeDemand(limits.terms, slots, limits.sourceGroupOf, r.queueFront(limits.terms, slots))
+	granted, reason, message := grant.GrantedCondition(limits.terms, limits.share, demand.Wanted)
+	return newCondition(v1alpha1.ConditionGranted, granted, reason, message)
+}
+
+func withinBudgetCondition(limits stepLimits, slots int) metav1.Condition {
+	budget := limits.limits.Budget
+	if slots <= int(budget) {
+		return newCondition(v1alpha1.ConditionWithinBudget, true, "WithinBudget", "no more imports run than the policy allows")
+	}
+	limit := "the policy allows"
+	if budget < limits.terms.Concurrency {
+		limit = "the fleet-wide budget allows"
+	}
+	return newCondition(v1alpha1.ConditionWithinBudget, false, "OverBudget",
+		fmt.Sprintf("%d imports run and %s %d: the running ones finish, and none starts until there are fewer", slots, limit, budget))
+}
+
+func (r *Reconciler) rightsCondition() metav1.Condition {
+	if missing := r.MissingRights(); missing != "" {
+		return newCondition(v1alpha1.ConditionRightsComplete, false, "RightsMissing", missing)
+	}
+	return newCondition(v1alpha1.ConditionRightsComplete, true, "RightsComplete", "the agent has all the rights it needs")
+}
+
+// publishDecision passes a stored decision on: to metrics, queue, report, and the images
+// that it concerns.
+func (r *Reconciler) publishDecision(ctx context.Context, policyState policycontroller.State, limits stepLimits, decision ledger.Decision) {
+	r.Metrics.SetSlots(len(decision.Slots), decision.Budget)
+	r.Metrics.SetPolicy(policyState.Accepted, policyState.InvalidKeys())
+	r.Metrics.SetPlanAccepted(policyState.PlanAccepted())
+	r.Metrics.SetConditions(r.lastLedger.Load().Status.Conditions)
+	for _, slot := range decision.Freed {
+		delete(r.createdAt, ledger.DataVolumeKey(slot))
+	}
+	for _, slot := range decision.Admitted {
+		if item, queued := r.Queue.Get(slot.Image.UID); queued && slot.Attempt == 1 {
+			r.Metrics.ObserveQueueDuration(slot.StartedAt.Sub(item.Key.Time.Time))
+		}
+	}
+	startedAt := make(map[string]time.Time, len(decision.Slots))
+	for _, slot := range decision.Slots {
+		startedAt[ledger.DataVolumeKey(slot)] = slot.StartedAt.Time
+	}
+	r.Ages.TrackOnly(startedAt)
+	r.Queue.SetMaxPriority(policyState.MaxPriority())
+	r.publishDemand(limits, decision.Slots)
+	if r.PolicyInForce.Replace(policyState.Policy) {
+		withSlots := make([]v1alpha1.ImageKey, len(decision.Slots))
+		for i, slot := range decision.Slots {
+			withSlots[i] = slot.Image
+		}
+		r.EnqueueUnready(ctx, withSlots...)
+	}
+}

@@ -1,0 +1,114 @@
+package plan
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// PlannedState returns what the plan in force says about keeping an image. While a plan is
+// refused, the plan in force is unknown: every image is kept, and no prune goes on. Where
+// the kind is not served there is no plan. With live, it reads past every cache.
+func (r *Reconciler) PlannedState(ctx context.Context, img types.NamespacedName, live bool) (image.PlannedState, error) {
+	plans, ledgers := client.Reader(r.Mailbox), client.Reader(r.Client)
+	switch {
+	case live:
+		plans, ledgers = r.Live, r.Live
+	case !r.served.Load():
+		return image.PlannedState{}, nil
+	}
+	// Every reconcile of every image calls this, so plan and ledger are not copied.
+	p, verdict, err := r.readPlan(ctx, plans, ledgers, client.UnsafeDisableDeepCopy)
+	if meta.IsNoMatchError(err) {
+		return image.PlannedState{}, nil
+	}
+	if err != nil || p == nil {
+		return image.PlannedState{}, err
+	}
+	if !verdict.Accepted {
+		return image.PlannedState{Keep: true, Unknown: true}, nil
+	}
+	return r.plannedStates.forPlan(p)[plan.Key{Namespace: img.Namespace, Name: img.Name}], nil
+}
+
+// plannedStateCache holds the PlannedStates of the plan that was read last.
+type plannedStateCache struct {
+	mu              sync.Mutex
+	plan            planIdentity
+	resourceVersion string
+	states          plan.PlannedStates
+}
+
+func (c *plannedStateCache) forPlan(p *v1alpha1.ClusterPlan) plan.PlannedStates {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if identity := identify(p); c.states == nil || c.plan != identity || c.resourceVersion != p.ResourceVersion {
+		c.plan, c.resourceVersion, c.states = identity, p.ResourceVersion, plan.NewPlannedStates(&p.Spec)
+	}
+	return c.states
+}
+
+// planIdentity tells plans apart. The zero value is no plan.
+type planIdentity struct {
+	uid     types.UID
+	version v1alpha1.PlanVersion
+}
+
+func identify(p *v1alpha1.ClusterPlan) planIdentity { return planIdentity{p.UID, p.Spec.PlanVersion} }
+
+// enqueueAffectedImages requeues the images that a new plan retires or prunes, and those
+// that the plan before pruned: they have no event of their own. It requeues all of them,
+// since an image that was reconciled while the plan was refused does not know its state. p
+// is what the cache shows, as in PlannedState; nil for no plan.
+func (r *Reconciler) enqueueAffectedImages(ctx context.Context, p *v1alpha1.ClusterPlan) error {
+	var (
+		identity planIdentity
+		spec     v1alpha1.ClusterPlanSpec
+		prunes   = map[plan.Key]bool{}
+	)
+	if p != nil {
+		identity, spec = identify(p), p.Spec
+	}
+	if r.notifiedPlan == identity && p != nil {
+		return nil
+	}
+	for i := range spec.Retired {
+		key := plan.Key{Namespace: spec.Retired[i].Namespace, Name: spec.Retired[i].Name}
+		if err := r.enqueueImage(ctx, key, image.IsPlanned); err != nil {
+			return err
+		}
+	}
+	for i := range spec.Prunes {
+		prunes[plan.KeyForPrune(&spec.Prunes[i])] = true
+	}
+	for _, keys := range []map[plan.Key]bool{prunes, r.prunedImages} {
+		for key := range keys {
+			if err := r.enqueueImage(ctx, key, nil); err != nil {
+				return err
+			}
+		}
+	}
+	r.notifiedPlan, r.prunedImages = identity, prunes
+	return nil
+}
+
+// enqueueImage requeues the image of that name, if there is one that matches; a nil matches
+// takes any.
+func (r *Reconciler) enqueueImage(ctx context.Context, key plan.Key, matches func(*v1alpha1.VMDiskImage) bool) error {
+	img := &v1alpha1.VMDiskImage{}
+	err := r.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name}, img, client.UnsafeDisableDeepCopy)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return err
+	case err == nil && (matches == nil || matches(img)):
+		r.EnqueueImages(image.KeyOf(img))
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// ownPolicy is a valid policy ConfigMap.
+type ownPolicy struct {
+	configMapVersion string
+	concurrency      int32
+}
+
+// readConfigMap reads the member's own policy. While the ConfigMap is missing or invalid,
+// the last valid policy, which the ledger stores, stays in force. planned: the hub has a
+// policy for this member.
+func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerStatus, planned bool) (State, error) {
+	var last *policy.Policy
+	if len(status.Policy) > 0 {
+		if p, _, errs := policy.ParseConfigMap(status.Policy); len(errs) == 0 {
+			last = &p
+		}
+	}
+	cm := &corev1.ConfigMap{}
+	err := r.Cached.Get(ctx, r.ConfigMapKey, cm)
+	mayBeUnseen := planned && apierrors.IsNotFound(err) && status.PolicyVersion != ""
+	if mayBeUnseen || (err == nil && isOlderThan(cm, status.PolicyVersion)) {
+		err = r.Live.Get(ctx, r.ConfigMapKey, cm)
+	}
+	if apierrors.IsNotFound(err) {
+		message := fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.ConfigMapKey)
+		return State{Policy: last, reason: reasonMissing, message: message + describeLastPolicy(last)}, nil
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("reading policy ConfigMap %s: %w", r.ConfigMapKey, err)
+	}
+	parsed, unknown, errs := policy.ParseConfigMap(cm.Data)
+	if len(errs) > 0 {
+		texts := make([]string, len(errs))
+		for i, e := range errs {
+			texts[i] = e.Error()
+		}
+		message := fmt.Sprintf("ConfigMap %s is not used: %s.", r.ConfigMapKey, strings.Join(texts, "; "))
+		return State{
+			Policy: last, reason: reasonInvalid, message: message + describeLastPolicy(last),
+			invalidMessage: message, keyErrors: errs, configMap: cm,
+		}, nil
+	}
+	ignored := ""
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		ignored = fmt.Sprintf("; keys that are not for a cluster's own policy are ignored: %s (those that are: %s)", strings.Join(unknown, ", "), strings.Join(policy.ConfigMapKeys(), ", "))
+	}
+	return State{
+		Policy: &parsed, Accepted: true, store: true, reason: reasonAccepted, message: "in force" + ignored, ignoredKeys: ignored,
+		configMapVersion: cm.ResourceVersion, configMapUID: cm.UID,
+	}, nil
+}
+
+// isOlderThan: the cache shows a ConfigMap from before the one that another leader has
+// written the ledger under. By it, a budget that was lowered would rise again.
+func isOlderThan(cm *corev1.ConfigMap, policyVersion string) bool {
+	order, err := resourceversion.CompareResourceVersion(cm.ResourceVersion, policyVersion)
+	return err == nil && order < 0
+}
+
+func describeLastPolicy(last *policy.Policy) string {
+	if last == nil {
+		return " There was never a valid policy, so nothing is downloaded."
+	}
+	return fmt.Sprintf(" The last valid policy stays in force, concurrency %d.", last.Concurrency)
+}
+
+// lastOwnConcurrency is the concurrency of the last valid ConfigMap that the ledger was
+// written under: it stays a limit while the ConfigMap is invalid. An agent that has not
+// read that ConfigMap uses the concurrency in force, which was no higher.
+func (r *Reader) lastOwnConcurrency(status v1alpha1.SyncLedgerStatus) (concurrency int32, known bool) {
+	if status.PolicyVersion == "" {
+		return 0, false
+	}
+	if r.lastOwn.configMapVersion == status.PolicyVersion {
+		return r.lastOwn.concurrency, true
+	}
+	p, _, errs := policy.Parse(status.Policy)
+	return p.Concurrency, len(errs) == 0
+}

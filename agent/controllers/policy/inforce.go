@@ -1,0 +1,39 @@
+package policy
+
+import (
+	"sync/atomic"
+
+	"github.com/pelotech/ot-fleet/api/policy"
+)
+
+// InForce is the policy in force, for the controllers that only follow it. It is safe for
+// concurrent use.
+type InForce struct {
+	current atomic.Pointer[policy.Policy]
+	known   atomic.Bool
+}
+
+// Known is true once the policy has been read. A new leader must not judge an attempt
+// before: by the defaults the backoff and the number of retries may be others.
+func (p *InForce) Known() bool { return p.known.Load() }
+
+// Current returns the policy in force; nil where there never was a valid one.
+func (p *InForce) Current() *policy.Policy { return p.current.Load() }
+
+// setInitial puts the policy that is read first in force at once. A later one is in force
+// only once the SyncLedger is written under it.
+func (p *InForce) setInitial(first *policy.Policy) {
+	if !p.known.Load() {
+		p.current.Store(first)
+		p.known.Store(true)
+	}
+}
+
+// Replace puts a policy in force. It returns true if the change matters to images that
+// wait.
+func (p *InForce) Replace(next *policy.Policy) bool {
+	before := p.current.Swap(next)
+	isPaused := func(p *policy.Policy) bool { return p == nil || p.Concurrency == 0 }
+	return isPaused(before) != isPaused(next) || (before == nil) != (next == nil) ||
+		(before != nil && next != nil && (before.StallTimeout != next.StallTimeout || before.AttemptTimeout != next.AttemptTimeout || before.Preflight != next.Preflight))
+}

@@ -1,0 +1,189 @@
+// Package policy determines the policy in force in a member: it reads the policy ConfigMap
+// and the ClusterPlan, and combines them. The ledger's controller reconciles it, since a
+// policy is in force once the SyncLedger is written under it.
+package policy
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups="",namespace=policy-namespace,resources=configmaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterplans,verbs=get;list;watch
+
+// Reasons of condition PolicyAccepted.
+const (
+	reasonAccepted = "Accepted"
+	reasonInvalid  = "Invalid"
+	reasonMissing  = "Missing"
+)
+
+// Reader reads the policy ConfigMap and the ClusterPlan. Read is called by one goroutine
+// at a time.
+type Reader struct {
+	// Cached reads the ConfigMap, Mailbox the ClusterPlan; both may lag behind. Live always
+	// reads from the API server.
+	Cached  client.Reader
+	Mailbox client.Reader
+	Live    client.Reader
+	Events  events.EventRecorder
+	// Cluster is the one that a plan must be made for.
+	Cluster *apidiscovery.ClusterIdentity
+	// InForce gets the first policy that is read.
+	InForce *InForce
+	// Namespace of the agent and of its ClusterPlan.
+	Namespace string
+	// ConfigMapKey names the policy ConfigMap.
+	ConfigMapKey types.NamespacedName
+
+	planServed atomic.Bool
+	// lastOwn is the last valid ConfigMap, confirmedRefusal the last plan that a live read
+	// has confirmed to be refused.
+	lastOwn          ownPolicy
+	confirmedRefusal confirmedRefusal
+}
+
+// SetPlanServed is called once ClusterPlans are served and watched. Before that there is
+// no plan.
+func (r *Reader) SetPlanServed() { r.planServed.Store(true) }
+
+// State is the policy that the next write of the SyncLedger puts in force, and why.
+type State struct {
+	// Policy is nil where there never was a valid one.
+	Policy *policy.Policy
+	// Accepted: Policy is what the ConfigMap says, or there is no ConfigMap and the hub's
+	// policy alone applies.
+	Accepted bool
+	// store: Policy is stored in the ledger, as the last valid one.
+	store            bool
+	reason           string
+	message          string
+	keyErrors        []policy.KeyError
+	configMapVersion string
+	configMapUID     types.UID
+	configMap        *corev1.ConfigMap // of reasonInvalid
+	invalidMessage   string            // what is wrong with the ConfigMap
+	ignoredKeys      string            // suffix of message that lists them
+
+	plan planState
+}
+
+// PlanAccepted is true where a ClusterPlan applies.
+func (s State) PlanAccepted() bool { return s.plan.accepted != nil }
+
+// MaxPriority of images; 0 without a policy.
+func (s State) MaxPriority() int32 {
+	if s.Policy == nil {
+		return 0
+	}
+	return s.Policy.MaxPriority
+}
+
+// InvalidKeys are the keys of the ConfigMap that cannot be parsed.
+func (s State) InvalidKeys() []string {
+	keys := make([]string, len(s.keyErrors))
+	for i, e := range s.keyErrors {
+		keys[i] = e.Key
+	}
+	return keys
+}
+
+// Read reads plan and ConfigMap and combines them. ledger is the SyncLedger that is to be
+// written next.
+func (r *Reader) Read(ctx context.Context, ledger *v1alpha1.SyncLedger) (State, error) {
+	var status v1alpha1.SyncLedgerStatus
+	if ledger.Status != nil {
+		status = *ledger.Status
+	}
+	plan, err := r.readPlan(ctx, status)
+	if err != nil {
+		return State{}, err
+	}
+	own, err := r.readConfigMap(ctx, status, plan.policy != nil)
+	if err != nil {
+		return State{}, err
+	}
+	s := r.combineWithPlan(own, plan, status)
+	r.recordInvalidPolicy(s, status)
+	r.InForce.setInitial(s.Policy)
+	return s, nil
+}
+
+// combineWithPlan combines the member's own policy with the plan's: concurrency is the
+// smaller of the two, and for all other keys the plan's value applies.
+func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLedgerStatus) State {
+	if s.Accepted {
+		r.lastOwn = ownPolicy{configMapVersion: s.configMapVersion, concurrency: s.Policy.Concurrency}
+	}
+	s.plan = plan
+	if plan.policy == nil {
+		s.Policy = policy.Combine(s.Policy, nil)
+		return s
+	}
+	message := "the hub's policy is in force"
+	if plan.policySource != "" {
+		message += " (" + plan.policySource + ")"
+	}
+	switch s.reason {
+	case reasonAccepted:
+		if s.Policy.Concurrency < plan.policy.Concurrency {
+			message += fmt.Sprintf(", with the smaller concurrency of ConfigMap %s, %d", r.ConfigMapKey, s.Policy.Concurrency)
+		}
+		s.Policy, s.message = policy.Combine(s.Policy, plan.policy), message+s.ignoredKeys
+	case reasonMissing:
+		s.Accepted, s.reason = true, reasonAccepted
+		s.Policy, s.message = policy.Combine(nil, plan.policy), message
+	case reasonInvalid:
+		s.Policy = policy.Combine(nil, plan.policy)
+		if last, known := r.lastOwnConcurrency(status); known {
+			s.Policy.Concurrency = min(s.Policy.Concurrency, last)
+		}
+		s.message = fmt.Sprintf("%s %s, concurrency %d", s.invalidMessage, message, s.Policy.Concurrency)
+	}
+	s.store = true
+	return s
+}
+
+// recordInvalidPolicy emits an event unless the ledger's condition says the same already.
+func (r *Reader) recordInvalidPolicy(s State, status v1alpha1.SyncLedgerStatus) {
+	if s.reason != reasonInvalid {
+		return
+	}
+	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPolicyAccepted)
+	if c == nil || c.Reason != reasonInvalid || c.Message != s.message {
+		r.Events.Eventf(s.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", s.message)
+	}
+}
+
+// SetStatus writes policy, plan and their conditions into the status of the SyncLedger.
+func (s State) SetStatus(status *v1alpha1.SyncLedgerStatus, generation int64) {
+	if s.store {
+		status.Policy = s.Policy.ToData()
+	}
+	if s.Accepted {
+		status.PolicyVersion, status.PolicyUID = s.configMapVersion, s.configMapUID
+	}
+	s.plan.setStatus(status)
+	setCondition(status, generation, v1alpha1.ConditionPolicyAccepted, s.Accepted, s.reason, s.message)
+	setCondition(status, generation, v1alpha1.ConditionPlanAccepted, s.PlanAccepted(), s.plan.reason, s.plan.message)
+}
+
+func setCondition(status *v1alpha1.SyncLedgerStatus, generation int64, conditionType string, isTrue bool, reason, message string) {
+	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: generation}
+	if isTrue {
+		c.Status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&status.Conditions, c)
+}

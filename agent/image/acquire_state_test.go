@@ -1,0 +1,326 @@
+package image_test
+
+import (
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"testing"
+
+	"github.com/pelotech/ot-fleet/api/apitest/modelcheck"
+)
+
+// The model of acquire and delete: one image; VMs that are created, pin, clone and are
+// deleted; people who change and delete; two leaders of each controller, of which each
+// can be paused before any of its reads and writes.
+//
+// Decisions are those of image.Decide and vm.Decide. Statuses and pins are identified by
+// numbers. Messages, counts and times are left out, as no decision depends on them.
+const (
+	maxVMs       = 2
+	maxSnapshots = 4
+)
+
+// imageState is the VMDiskImage. Instead of a resourceVersion the model has whether it
+// has changed since a leader read it.
+type imageState struct {
+	status    uint16
+	specEdits uint8 // number of changes of its spec
+	// deleted: it has a deletionTimestamp.
+	deleted, gone, namespaceTerminating bool
+}
+
+// storageState is the objects of the image, which image leaders alone delete, and what
+// is read with them.
+type storageState struct {
+	attempts      uint8 // claims that are populated, with their DataVolumes
+	snapshots     [maxSnapshots]attemptRef
+	snapshotsMade uint8      // number of VolumeSnapshots so far
+	slot          attemptRef // the one in the SyncLedger
+	planExpires   bool       // the plan deletes the image once it is unreferenced
+	plannedPrune  uint8      // number of the ImagePrune that the plan requests; 0 for none
+}
+
+// attemptRef is a VolumeSnapshot or a slot: its attempt, 0 for none, and the spec that
+// it was created for.
+type attemptRef struct{ attempt, specEdit uint8 }
+
+// vmState is a VirtualMachine with its root disk.
+type vmState struct {
+	life   uint8 // how often a VM of this name was created
+	exists bool
+	// namesOtherImage: its spec was changed to name another image.
+	namesOtherImage bool
+	pin             uint8
+	clone           uint8 // the pin that the root disk is cloned from
+	cloned          bool  // the root disk is complete: a guest may write to it
+	// namedAtDeletion: the VM named the image when that was deleted.
+	namedAtDeletion bool
+}
+
+// holderState is what a list of VMs says about one.
+type holderState struct {
+	exists bool
+	pin    uint8
+}
+
+// The next read or write of a leader.
+const (
+	idle uint8 = iota
+	listed
+	read
+	confirm
+	relist
+	verify
+	act
+	noLeader
+)
+
+// imageLeader is a leader of the image controller.
+type imageLeader struct {
+	pc             uint8
+	imageUnchanged bool // the image was not written since it was read
+	image          imageState
+	storage        storageState
+	holders        [maxVMs]holderState
+	todo           imageActions
+}
+
+// vmLeader is a leader of the VM controller that works on one VM.
+type vmLeader struct {
+	pc, which    uint8
+	vmUnchanged  bool
+	sourceExists bool
+	vm           vmState
+	image        imageState
+	todo         vmActions
+}
+
+type clusterState struct {
+	imageState
+	storageState
+	// deletedForEndedPrune: the image was deleted for a prune that was no longer pending.
+	deletedForEndedPrune bool
+	vms                  [maxVMs]vmState
+	imageLeaders         [2]imageLeader
+	vmLeaders            [2]vmLeader
+}
+
+// plantedBug is a removed guard.
+type plantedBug uint8
+
+const (
+	acquiresByCache plantedBug = iota + 1 // no live read after the pin
+	pinsAfterVerification
+	listsBeforeDeleting
+	tearsDownUnmarked
+	supersedesPinned
+	supersedesByCache
+	listsBeforeServingMoves
+	storesUnguarded
+	repinsWhileCloning
+	deletesUnguarded
+)
+
+// acquireScenario is a model (modelcheck.Model): it bounds the state and says what can
+// happen.
+type acquireScenario struct {
+	// imageSpecs of the image, one after the other: its source and, after a slash, its
+	// snapshot class.
+	imageSpecs              []string
+	vms, lives              uint8
+	imageLeaders, vmLeaders int
+	// deletesImage, deletesNamespace: people delete the image, or its namespace.
+	// retargetsVMs: people make VMs name another image. planExpires: plans expire the
+	// image or keep it. prunes: as many ImagePrunes are requested or not.
+	deletesImage, deletesNamespace, retargetsVMs, planExpires bool
+	prunes                                                    uint8
+
+	plantedBug plantedBug
+	// Options of modelcheck.Explore.
+	onlyViolation string
+	expected      []expectedState
+}
+
+type expectedState = modelcheck.ExpectedState[clusterState]
+
+func (p *acquireScenario) explore(t *testing.T) modelcheck.Result {
+	t.Helper()
+	return modelcheck.Explore(t, p, modelcheck.Options[clusterState]{Expected: p.expected, OnlyViolation: p.onlyViolation})
+}
+
+// InitialState implements modelcheck.Model: an image that serves its first spec and is at
+// rest.
+func (p *acquireScenario) InitialState() clusterState {
+	c := clusterState{}
+	for i := p.imageLeaders; i < len(c.imageLeaders); i++ {
+		c.imageLeaders[i].pc = noLeader
+	}
+	for i := p.vmLeaders; i < len(c.vmLeaders); i++ {
+		c.vmLeaders[i].pc = noLeader
+	}
+	c.status = statusNumber(nil)
+	for {
+		before := c
+		for moved := true; moved; { // image leader 0 carries out a whole decision
+			moved = false
+			p.imageLeaderSteps(&c, 0, func(s step) {
+				if !moved && !s.Fault {
+					c, moved = s.Next, s.Next.imageLeaders[0].pc != idle
+				}
+			})
+		}
+		p.ledgerSteps(&c, func(s step) { c = s.Next })
+		p.normalize(&c)
+		if c == before {
+			return c
+		}
+	}
+}
+
+// normalize is called after every step. It frees a slot once its outcome is stored; the
+// model of agent/ledger explores how.
+func (p *acquireScenario) normalize(c *clusterState) {
+	if c.slot.attempt > 0 && (c.gone || p.hasAttemptEnded(c.imageState, c.slot)) {
+		c.slot = attemptRef{}
+	}
+	if c.gone {
+		c.imageState = imageState{gone: true, namespaceTerminating: c.namespaceTerminating}
+	}
+	for i := range c.imageLeaders {
+		if k := &c.imageLeaders[i]; k.pc == idle {
+			*k = imageLeader{}
+		}
+	}
+	for i := range c.vmLeaders {
+		if m := &c.vmLeaders[i]; m.pc == idle {
+			*m = vmLeader{}
+		}
+	}
+}
+
+// checkInvariants returns the invariant that a state violates; empty for none.
+func (p *acquireScenario) checkInvariants(c *clusterState) string {
+	if c.deletedForEndedPrune {
+		return "S7: an image is deleted for a prune that has ended"
+	}
+	if c.namespaceTerminating {
+		return "" // not promised by S2
+	}
+	for i := range p.vms {
+		m := &c.vms[i]
+		if !m.exists {
+			continue
+		}
+		if pin := knownPins[m.pin]; pin.acquired && !c.containsPin(pin) {
+			return "S2: storage that a VM has acquired is deleted"
+		}
+		if m.clone != 0 && withoutAcquired(m.pin) == m.clone && !c.containsPin(knownPins[m.clone]) {
+			return "S2: storage that a VM is cloned from is deleted"
+		}
+		if m.cloned && withoutAcquired(m.pin) != m.clone {
+			return "S2: a VM runs from storage that it has not pinned"
+		}
+		if m.namedAtDeletion && (c.gone || knownStatuses[c.status].TearDown || c.attempts == 0) {
+			return "S2: an image that a VM named when it was deleted is torn down"
+		}
+	}
+	return ""
+}
+
+// containsPin reports whether pinned storage exists.
+func (s *storageState) containsPin(p pinState) bool {
+	if s.attempts&(1<<(p.attempt-1)) == 0 {
+		return false
+	}
+	return p.snapshot == 0 || s.snapshots[p.snapshot-1].attempt == p.attempt
+}
+
+// markImageWritten makes the writes of all leaders but one conflict.
+func (c *clusterState) markImageWritten(but int) {
+	for i := range c.imageLeaders {
+		if i != but {
+			c.imageLeaders[i].imageUnchanged = false
+		}
+	}
+}
+
+// markVMWritten makes the writes of all leaders but one conflict.
+func (c *clusterState) markVMWritten(which uint8, but int) {
+	for i := range c.vmLeaders {
+		if i != but && c.vmLeaders[i].which == which && c.vmLeaders[i].pc != listed {
+			c.vmLeaders[i].vmUnchanged = false
+		}
+	}
+}
+
+// requestImageDeletion sets the deletionTimestamp.
+func (p *acquireScenario) requestImageDeletion(c *clusterState) {
+	if c.deleted {
+		return
+	}
+	c.deleted = true
+	c.markImageWritten(-1)
+	for i := range c.vms {
+		m := &c.vms[i]
+		m.namedAtDeletion = m.exists && !m.namesOtherImage
+	}
+}
+
+func (c *clusterState) listHolders() (h [maxVMs]holderState) {
+	for i, m := range c.vms {
+		if m.exists && (!m.namesOtherImage || m.pin != 0) {
+			h[i] = holderState{true, m.pin}
+		}
+	}
+	return h
+}
+
+var canonicalOrderSeed = maphash.MakeSeed()
+
+// Canonical implements modelcheck.Model: it orders the leaders.
+func (p *acquireScenario) Canonical(c *clusterState) clusterState {
+	ordered := *c
+	if k := &ordered.imageLeaders; p.imageLeaders > 1 && maphash.Comparable(canonicalOrderSeed, k[0]) > maphash.Comparable(canonicalOrderSeed, k[1]) {
+		k[0], k[1] = k[1], k[0]
+	}
+	if m := &ordered.vmLeaders; p.vmLeaders > 1 && maphash.Comparable(canonicalOrderSeed, m[0]) > maphash.Comparable(canonicalOrderSeed, m[1]) {
+		m[0], m[1] = m[1], m[0]
+	}
+	return ordered
+}
+
+// Format implements modelcheck.Model.
+func (p *acquireScenario) Format(c *clusterState) string {
+	var b strings.Builder
+	st := knownStatuses[c.status]
+	fmt.Fprintf(&b, "image %s %s", p.imageSpecs[c.specEdits], st.Phase)
+	if c.gone {
+		b.WriteString(" gone")
+	}
+	if st.TearDown {
+		b.WriteString(" tearDown")
+	}
+	if st.Serving != nil {
+		fmt.Fprintf(&b, " serves %d snapshot %d", st.Serving.Attempt, snapshotNumber(st.Serving.VolumeSnapshot))
+	}
+	for _, e := range st.Revisions {
+		fmt.Fprintf(&b, " [%d %s]", e.AttemptEnded, e.Outcome)
+	}
+	fmt.Fprintf(&b, " | storage %04b snapshots %v slot %d", c.attempts, c.snapshots, c.slot.attempt)
+	if c.planExpires {
+		b.WriteString(" expires")
+	}
+	if c.plannedPrune != 0 {
+		fmt.Fprintf(&b, " prune %d", c.plannedPrune)
+	}
+	if p := st.Prune; p != nil {
+		fmt.Fprintf(&b, " (%s %s %s)", p.UID, p.State, p.Reason)
+	}
+	for i := range p.vms {
+		m := &c.vms[i]
+		if m.exists {
+			fmt.Fprintf(&b, " | vm %d pins %v clone %v %t", i, knownPins[m.pin], knownPins[m.clone], m.cloned)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,30 @@
+package startup
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/pelotech/ot-fleet/api/health"
+)
+
+// RunProgram parses the flags, sets the logger and calls run. With --check-url it
+// requests that URL instead. It ends the process with 1 on an error.
+func RunProgram(name string, run func() error) {
+	checkURL := flag.String("check-url", "", "Request this URL with the token of the Pod's ServiceAccount, and exit with 0 if it is served. For the chart's test.")
+	var logging zap.Options
+	logging.BindFlags(flag.CommandLine)
+	flag.Parse()
+	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
+	if *checkURL != "" {
+		run = func() error { return health.CheckURL(context.Background(), *checkURL, health.ServiceAccountTokenFile) }
+	}
+	if err := run(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,403 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// TestFailureReasons wants a reason of its own for every kind of failure, no more attempts
+// than can help, and nothing left in the cluster.
+func TestFailureReasons(t *testing.T) {
+	env.SetPolicy(t, newPolicy("concurrency", "10", "stallTimeout", "2m"))
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
+	type failure struct {
+		path         string
+		wantReason   v1alpha1.Reason
+		wantAttempts int
+		wantText     string
+	}
+	failures := []failure{
+		{"notfound", v1alpha1.ReasonNotFound, 1, "Correct spec.url"},
+		{"checksum", v1alpha1.ReasonChecksumMismatch, 1, "Correct spec.checksum"},
+		{"toosmall", v1alpha1.ReasonDiskTooSmall, 1, "Enlarge spec.diskSize"},
+		{"forbidden", v1alpha1.ReasonForbidden, 2, "credentials"},
+		{"servererror", v1alpha1.ReasonImportFailed, 2, "500"},
+		{"cut", v1alpha1.ReasonImportFailed, 2, "unexpected EOF"},
+		{"crashloop", v1alpha1.ReasonImportFailed, 2, "exit code 2"},
+		{"oom", v1alpha1.ReasonImportFailed, 2, "OOMKilled"},
+		{"hang", v1alpha1.ReasonStalled, 2, "nothing moved for stallTimeout"},
+	}
+	images := map[string]*v1alpha1.VMDiskImage{}
+	for _, f := range failures {
+		images[f.path] = env.NewImage(ns, f.path, "/"+f.path+"/100ms/a")
+		env.Create(t, images[f.path])
+	}
+	for _, f := range failures {
+		t.Run(f.path, func(t *testing.T) {
+			if f.wantReason == v1alpha1.ReasonStalled { // last: on a busy machine the other imports take longer than this stallTimeout
+				env.SetPolicy(t, newPolicy("concurrency", "10", "stallTimeout", "3s"))
+			}
+			got := awaitFailed(t, images[f.path], f.wantReason)
+			assert.Contains(t, got.Status.Message, f.wantText)
+			assert.EqualValues(t, f.wantAttempts, got.Status.Attempts)
+			env.AwaitEvent(t, images[f.path], string(f.wantReason), "attempt")
+		})
+	}
+	awaitNothingStored(t, ns)
+	require.True(t, testenv.Await(t, func() bool { return len(env.Ledger(t).Status.Slots) == 0 }))
+	h := history()
+	for _, f := range failures {
+		assert.Equal(t, f.wantAttempts, h.Attempts(images[f.path].UID), f.path)
+	}
+}
+
+// TestAttemptTimeout sets no backoff: the image already waits for its next slot while that of
+// its last attempt is freed, and no later event wakes it.
+func TestAttemptTimeout(t *testing.T) {
+	env.SetPolicy(t, newPolicy("attemptTimeout", "10s", "retryBackoffDuration", "0s", "maxRetryBackoff", "0s"))
+	history := observeTest(t)
+	img := env.NewImage(createHomeNamespace(t), "image", "/hang/a")
+	env.Create(t, img)
+	got := awaitFailed(t, img, v1alpha1.ReasonTimeout)
+	assert.Contains(t, got.Status.Message, "not done within attemptTimeout, 10s")
+	assert.Equal(t, 2, history().Attempts(img.UID))
+}
+
+// TestRetryByAnnotationStartsOver wants attempts to be counted anew after a person's request.
+func TestRetryByAnnotationStartsOver(t *testing.T) {
+	t.Run("by annotation", func(t *testing.T) {
+		env.SetPolicy(t, newPolicy("retryLimit", "0"))
+		history := observeTest(t)
+		img := env.NewImage(createHomeNamespace(t), "image", "/flaky/2/100ms/a")
+		env.Create(t, img)
+		awaitFailed(t, img, v1alpha1.ReasonImportFailed)
+		env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "once"} })
+		env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
+			return img.Status.Phase == v1alpha1.PhaseFailed && img.Status.LastAttempt == 2
+		})
+		env.Update(t, img, func() { img.Annotations[v1alpha1.AnnotationRetry] = "twice" })
+		awaitSucceeded(t, img)
+		assert.Equal(t, 3, history().Attempts(img.UID))
+	})
+	t.Run("by annotation while it backs off", func(t *testing.T) {
+		env.SetPolicy(t, newPolicy("retryBackoffDuration", "1h"))
+		history := observeTest(t)
+		img := env.NewImage(createHomeNamespace(t), "image", "/flaky/1/100ms/a")
+		env.Create(t, img)
+		env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonBackingOff))
+		env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "now"} })
+		awaitSucceeded(t, img)
+		assert.Equal(t, 2, history().Attempts(img.UID))
+	})
+	t.Run("by an edit", func(t *testing.T) {
+		env.SetPolicy(t, newPolicy("retryLimit", "0"))
+		history := observeTest(t)
+		img := env.NewImage(createHomeNamespace(t), "image", "/notfound/100ms/a")
+		env.Create(t, img)
+		awaitFailed(t, img, v1alpha1.ReasonNotFound)
+		env.Update(t, img, func() { img.Spec.URL = env.Source.URL + "/ok/100ms/a" })
+		awaitSucceeded(t, img)
+		assert.Equal(t, 2, history().Attempts(img.UID))
+	})
+	t.Run("by an edit that makes no revision", func(t *testing.T) {
+		env.SetPolicy(t, newPolicy("retryLimit", "0"))
+		history := observeTest(t)
+		img := env.NewImage(createHomeNamespace(t), "image", "/flaky/1/100ms/a")
+		env.Create(t, img)
+		awaitFailed(t, img, v1alpha1.ReasonImportFailed)
+		env.Update(t, img, func() { img.Spec.Priority = 1 })
+		awaitSucceeded(t, img)
+		assert.Equal(t, 2, history().Attempts(img.UID))
+	})
+}
+
+// TestBackingOffImageIsPassed wants the queue to skip an image that backs off.
+func TestBackingOffImageIsPassed(t *testing.T) {
+	env.SetPolicy(t, newPolicy("concurrency", "1", "retryBackoffDuration", "45s"))
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
+	fails, passes := env.NewImage(ns, "fails", "/flaky/1/100ms/a"), env.NewImage(ns, "passes", "/ok/100ms/a")
+	env.Create(t, fails, passes)
+	env.AwaitImage(t, fails, testenv.HasReason(v1alpha1.ReasonBackingOff))
+	awaitSucceeded(t, passes)
+	awaitSucceeded(t, fails)
+	var names []string
+	for _, s := range history().Creations() {
+		names = append(names, s.Name)
+	}
+	assert.Equal(t, []string{"fails", "passes", "fails"}, names)
+}
+
+// TestOneDownloadPerAttempt stops the agent while imports fail. CDI alone would restart them
+// without bound; with the admission policies it creates one importer, which starts once.
+func TestOneDownloadPerAttempt(t *testing.T) {
+	env.SetPolicy(t, newPolicy("concurrency", "10", "retryLimit", "0"))
+	env.AwaitLedgerCondition(t, v1alpha1.ConditionOneDownload, metav1.ConditionTrue, "InForce")
+	ns := createHomeNamespace(t)
+	starts := countImporterStarts(t, ns)
+	images := map[string]*v1alpha1.VMDiskImage{}
+	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal} {
+		for _, behaviour := range []string{"servererror", "oom"} {
+			name := behaviour + "-" + class
+			images[name] = env.NewImage(ns, name, "/"+behaviour+"/20s/a")
+			images[name].Spec.StorageClass = class
+			env.Create(t, images[name])
+		}
+	}
+	for _, img := range images {
+		awaitImporting(t, img)
+	}
+	env.WithoutAgent(t, func() {
+		for name, img := range images {
+			var dvs []cdiv1.DataVolume // none where the agent ended the attempt before it was stopped
+			require.True(t, testenv.Await(t, func() bool {
+				dvs = listDataVolumes(t, img)
+				return len(dvs) == 0 || dvs[0].Status.Phase == cdiv1.Failed
+			}), "%s: CDI does not consider the failure final: %+v", name, dvs)
+			for _, dv := range dvs {
+				assert.Zero(t, dv.Status.RestartCount, name)
+			}
+		}
+		require.True(t, testenv.Await(t, func() bool {
+			var pods corev1.PodList
+			require.NoError(t, env.Client().List(t.Context(), &pods, client.InNamespace(ns)))
+			return len(pods.Items) == 0
+		}), "importers are left")
+	})
+	for name, img := range images {
+		assert.Equal(t, 1, starts()[img.UID], name)
+		awaitFailed(t, img, v1alpha1.ReasonImportFailed)
+	}
+}
+
+// TestUnknownCDIVersionIsLeftAlone wants the admission policies to be inactive with a CDI
+// version that they do not know, and a condition to say so.
+func TestUnknownCDIVersionIsLeftAlone(t *testing.T) {
+	env.SetPolicy(t, newPolicy("retryLimit", "0"))
+	setCDIVersion := func(version string) {
+		installed := &cdiv1.CDI{}
+		require.NoError(t, env.Client().Get(context.Background(), client.ObjectKey{Name: "cdi"}, installed))
+		installed.Status.ObservedVersion = version
+		require.NoError(t, env.Client().Update(context.Background(), installed))
+	}
+	setCDIVersion("v1.99.0")
+	t.Cleanup(func() { setCDIVersion(member.CDIVersion) })
+	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionOneDownload, metav1.ConditionFalse, "CDIVersionUnknown")
+	assert.Contains(t, c.Message, "the policies support CDI 1.65 and are inactive with v1.99.0")
+	img := env.NewImage(createHomeNamespace(t), "image", "/servererror/15s/a")
+	env.Create(t, img)
+	awaitImporting(t, img)
+	var pods corev1.PodList
+	require.NoError(t, env.Client().List(t.Context(), &pods, client.InNamespace(img.Namespace)))
+	require.Len(t, pods.Items, 1)
+	assert.Equal(t, corev1.RestartPolicyOnFailure, pods.Items[0].Spec.RestartPolicy)
+	awaitFailed(t, img, v1alpha1.ReasonImportFailed)
+}
+
+// countImporterStarts counts how often importers of a namespace start from now on, by image.
+func countImporterStarts(t *testing.T, ns string) func() map[types.UID]int {
+	t.Helper()
+	c, err := client.NewWithWatch(env.ControlPlane.Config(), client.Options{Scheme: env.Client().Scheme()})
+	require.NoError(t, err)
+	events, err := c.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(ns), client.MatchingLabels{"cdi.kubevirt.io": "importer"})
+	require.NoError(t, err)
+	t.Cleanup(events.Stop)
+	var mu sync.Mutex
+	starts := map[types.UID]map[types.UID]int{}
+	go func() {
+		for event := range events.ResultChan() {
+			pod, ok := event.Object.(*corev1.Pod)
+			if !ok {
+				continue
+			}
+			mu.Lock()
+			image := types.UID(pod.Labels[v1alpha1.LabelImageUID])
+			if starts[image] == nil {
+				starts[image] = map[types.UID]int{}
+			}
+			starts[image][pod.UID] = max(starts[image][pod.UID], 1)
+			for i := range pod.Status.ContainerStatuses {
+				starts[image][pod.UID] = max(starts[image][pod.UID], 1+int(pod.Status.ContainerStatuses[i].RestartCount))
+			}
+			mu.Unlock()
+		}
+	}()
+	return func() map[types.UID]int {
+		mu.Lock()
+		defer mu.Unlock()
+		all := map[types.UID]int{}
+		for image, pods := range starts {
+			for _, n := range pods {
+				all[image] += n
+			}
+		}
+		return all
+	}
+}
+
+// TestLateImporterIsDeleted simulates a CDI with a late cache: it creates a second importer
+// for a finished claim and handles neither again, so that Pod and claim keep each other. The
+// agent deletes both.
+func TestLateImporterIsDeleted(t *testing.T) {
+	env.SetPolicy(t, newPolicy())
+	ns := createHomeNamespace(t)
+	populated, direct := env.NewImage(ns, "populated", "/ok/10s/a"), env.NewImage(ns, "direct", "/ok/10s/a")
+	populated.Spec.StorageClass, direct.Spec.StorageClass = simulator.ClassCSI, simulator.ClassLocal
+	env.Create(t, populated)
+	prime := createLateImporter(t, populated, func(claim *corev1.PersistentVolumeClaim) bool { return strings.HasPrefix(claim.Name, "prime-") })
+	env.Create(t, direct)
+	createLateImporter(t, direct, func(*corev1.PersistentVolumeClaim) bool { return true })
+
+	awaitSucceeded(t, populated)
+	require.True(t, testenv.Await(t, func() bool {
+		return apierrors.IsNotFound(env.Client().Get(t.Context(), client.ObjectKeyFromObject(prime), &corev1.PersistentVolumeClaim{}))
+	}), "the prime claim still exists")
+	awaitSucceeded(t, direct)
+	for _, img := range []*v1alpha1.VMDiskImage{populated, direct} {
+		require.NoError(t, env.Client().Delete(t.Context(), img))
+		env.AwaitGone(t, img)
+	}
+	awaitNothingStored(t, ns)
+}
+
+// createLateImporter creates a second importer, as CDI's, for a claim of an image that is
+// being imported.
+func createLateImporter(t *testing.T, img *v1alpha1.VMDiskImage, matches func(*corev1.PersistentVolumeClaim) bool) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	awaitImporting(t, img)
+	var claims corev1.PersistentVolumeClaimList
+	require.NoError(t, env.Client().List(t.Context(), &claims, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
+	i := slices.IndexFunc(claims.Items, func(c corev1.PersistentVolumeClaim) bool { return matches(&c) })
+	require.GreaterOrEqual(t, i, 0, "claims are %v", claims.Items)
+	claim := &claims.Items[i]
+	require.NoError(t, env.Client().Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: img.Namespace, Name: "late-" + img.Name, Labels: claim.Labels,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: claim.Name, UID: claim.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+			}},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: simulator.NodeName, RestartPolicy: corev1.RestartPolicyNever,
+			Containers: []corev1.Container{{Name: "importer", Image: "cdi-importer"}},
+			Volumes: []corev1.Volume{{Name: "cdi-data-vol", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
+			}}},
+		},
+	}))
+	return claim
+}
+
+// TestTakenDataVolumeNameIsSkipped has someone else create a DataVolume under the guessable
+// name of the next attempt: the slot is freed and the foreign DataVolume is left alone.
+func TestTakenDataVolumeNameIsSkipped(t *testing.T) {
+	env.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "1", "retryBackoffDuration", "15s"))
+	ns := createHomeNamespace(t)
+	img := env.NewImage(ns, "image", "/servererror/a")
+	env.Create(t, img)
+	waits := env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonBackingOff))
+	first := waits.Status.Revisions[0].DataVolume
+	require.True(t, strings.HasSuffix(first, "-1"), first)
+	foreign := &cdiv1.DataVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: strings.TrimSuffix(first, "1") + "2"},
+		Spec: cdiv1.DataVolumeSpec{
+			Source: &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}},
+			Storage: &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			}},
+		},
+	}
+	env.Create(t, foreign)
+	got := awaitFailed(t, img, v1alpha1.ReasonDataVolumeRefused)
+	assert.Contains(t, got.Status.Message, "exists and is not the agent's")
+
+	next := env.NewImage(ns, "next", "/ok/0s/a")
+	env.Create(t, next)
+	awaitSucceeded(t, next)
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
+	assert.Nil(t, foreign.DeletionTimestamp)
+}
+
+// TestPendingClaimIsWrittenOnce wants CDI's annotations of a pending claim to be written once
+// only: repeated writes would make the binding controller lose every race.
+func TestPendingClaimIsWrittenOnce(t *testing.T) {
+	env.SetPolicy(t, newPolicy("concurrency", "2"))
+	ns := createHomeNamespace(t)
+	unserved := &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "unserved"}, Provisioner: "example.com/unserved",
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+	}
+	env.Create(t, unserved)
+	t.Cleanup(func() { require.NoError(t, env.Client().Delete(context.Background(), unserved)) })
+	env.SetClaimProperties(t, unserved.Name)
+	waits := env.NewImage(ns, "waits", "/ok/1s/waits")
+	waits.Spec.StorageClass = unserved.Name
+	env.Create(t, waits)
+	var claims corev1.PersistentVolumeClaimList
+	bound := func() map[string]string {
+		require.NoError(t, env.Client().List(t.Context(), &claims, client.InNamespace(ns), client.MatchingLabels{v1alpha1.LabelImageUID: string(waits.UID)}))
+		if len(claims.Items) != 1 {
+			return nil
+		}
+		return claims.Items[0].Annotations
+	}
+	require.True(t, testenv.Await(t, func() bool {
+		return bound()["volume.kubernetes.io/selected-node"] != "" && bound()["cdi.kubevirt.io/storage.condition.bound.reason"] == "Pending"
+	}), "%+v", &claims)
+
+	changes := countClaimWrites(t, ns)
+	other := env.NewImage(ns, "other", "/ok/3s/other")
+	env.Create(t, other)
+	env.AwaitImage(t, other, testenv.InPhase(v1alpha1.PhaseSucceeded))
+	assert.Less(t, changes(claims.Items[0].UID), 20, "writes of the claim while another image is imported for at least 3 s")
+	assert.Equal(t, "Pending", bound()["cdi.kubevirt.io/storage.condition.bound.reason"], "the claim says why it waits")
+}
+
+// countClaimWrites counts the writes of the claims of a namespace from now on, by UID.
+func countClaimWrites(t *testing.T, ns string) func(types.UID) int {
+	t.Helper()
+	c, err := client.NewWithWatch(env.ControlPlane.Config(), client.Options{Scheme: env.Client().Scheme()})
+	require.NoError(t, err)
+	events, err := c.Watch(t.Context(), &corev1.PersistentVolumeClaimList{}, client.InNamespace(ns))
+	require.NoError(t, err)
+	t.Cleanup(events.Stop)
+	var mu sync.Mutex
+	changes := map[types.UID]int{}
+	go func() {
+		for event := range events.ResultChan() {
+			if claim, ok := event.Object.(*corev1.PersistentVolumeClaim); ok {
+				mu.Lock()
+				changes[claim.UID]++
+				mu.Unlock()
+			}
+		}
+	}()
+	return func(uid types.UID) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return changes[uid]
+	}
+}

@@ -1,0 +1,212 @@
+//go:build linux
+
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// isRejectedWith reports whether a dry run of a create fails with a text.
+func isRejectedWith(t *testing.T, o client.Object, text string) bool {
+	t.Helper()
+	err := env.Client().Create(t.Context(), o, client.DryRunAll)
+	return err != nil && strings.Contains(err.Error(), text)
+}
+
+// newBlankDataVolume returns a DataVolume that CDI's own admission accepts.
+func newBlankDataVolume(ns string) *cdiv1.DataVolume {
+	dv := newDataVolume("probe")
+	dv.Namespace = ns
+	dv.Spec = cdiv1.DataVolumeSpec{
+		Source: &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}},
+		Storage: &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		}},
+	}
+	return dv
+}
+
+// createQuota creates a quota and waits until it is enforced. Without a quota controller, the
+// API server counts up from the status.
+func createQuota(t *testing.T, ns string, hard corev1.ResourceList) *corev1.ResourceQuota {
+	t.Helper()
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "quota"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+	env.Create(t, quota)
+	quota.Status.Hard = hard
+	quota.Status.Used = corev1.ResourceList{}
+	for name := range hard {
+		quota.Status.Used[name] = resource.MustParse("0")
+	}
+	require.NoError(t, env.Client().Status().Update(t.Context(), quota))
+	require.True(t, testenv.Await(t, func() bool { // the API server caches quotas
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "probe"}, Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		}}
+		return isRejectedWith(t, newBlankDataVolume(ns), "exceeded quota") || isRejectedWith(t, claim, "exceeded quota")
+	}), "the quota is not enforced")
+	return quota
+}
+
+func TestQuotaExceeded(t *testing.T) {
+	// The agent does not check these before it creates; others give InsufficientStorage.
+	for _, name := range []corev1.ResourceName{"count/persistentvolumeclaims", "count/datavolumes.cdi.kubevirt.io"} {
+		t.Run(string(name), func(t *testing.T) {
+			env.SetPolicy(t, newPolicy("concurrency", "1"))
+			history := observeTest(t)
+			ns := createHomeNamespace(t)
+			quota := createQuota(t, ns, corev1.ResourceList{name: resource.MustParse("0")})
+			img := env.NewImage(ns, "image", "/ok/200ms/a")
+			env.Create(t, img)
+			got := awaitFailed(t, img, v1alpha1.ReasonQuotaExceeded)
+			assert.Contains(t, got.Status.Message, "exceeded quota: quota")
+			awaitNothingStored(t, ns)
+
+			next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
+			env.Create(t, next)
+			awaitSucceeded(t, next)
+			require.NoError(t, env.Client().Delete(t.Context(), quota))
+			env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+			awaitSucceeded(t, img)
+			assert.LessOrEqual(t, history().Attempts(img.UID), 3)
+		})
+	}
+}
+
+// TestDenialByForeignPolicyIsReported wants the message of another admission policy on the
+// image, and the slot to be freed.
+func TestDenialByForeignPolicyIsReported(t *testing.T) {
+	env.SetPolicy(t, newPolicy("concurrency", "1"))
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
+	fail := admissionv1.Fail
+	rule := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "no-imports-" + ns},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: &fail,
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{"cdi.kubevirt.io"}, APIVersions: []string{"v1beta1"}, Resources: []string{"datavolumes"}},
+			}}}},
+			Validations: []admissionv1.Validation{{Expression: "false", Message: "no imports on Sundays"}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: rule.Name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: rule.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: ns}}},
+		},
+	}
+	createForTest(t, rule, binding)
+	enforced := func() bool { return isRejectedWith(t, newBlankDataVolume(ns), "no imports on Sundays") }
+	require.True(t, testenv.Await(t, enforced))
+
+	img := env.NewImage(ns, "image", "/ok/200ms/a")
+	env.Create(t, img)
+	got := awaitFailed(t, img, v1alpha1.ReasonDataVolumeRefused)
+	assert.Contains(t, got.Status.Message, "no imports on Sundays")
+	assert.EqualValues(t, 2, got.Status.Attempts)
+	next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
+	env.Create(t, next)
+	awaitSucceeded(t, next)
+	assert.Zero(t, history().Attempts(img.UID))
+
+	require.NoError(t, env.Client().Delete(t.Context(), binding))
+	require.True(t, testenv.Await(t, func() bool { return !enforced() }))
+	env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+	awaitSucceeded(t, img)
+	assert.Equal(t, 1, history().Attempts(img.UID))
+}
+
+// TestLostRightUsesNoAttempt wants a missing right to use no attempt, and the import to begin
+// as soon as the right is back.
+func TestLostRightUsesNoAttempt(t *testing.T) {
+	env.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "ot-agent"}}
+	may := func(create bool) {
+		env.Update(t, role, func() {
+			i := slices.IndexFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "datavolumes") })
+			role.Rules[i].Verbs = []string{"delete", "get", "list", "watch"}
+			if create {
+				role.Rules[i].Verbs = append(role.Rules[i].Verbs, "create")
+			}
+		})
+	}
+	may(false)
+	t.Cleanup(func() { may(true) })
+	require.True(t, testenv.Await(t, func() bool { // the API server caches roles
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               "system:serviceaccount:" + program.AgentNamespace + ":ot-agent",
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: program.AgentNamespace, Verb: "create", Group: "cdi.kubevirt.io", Resource: "datavolumes"},
+		}}
+		require.NoError(t, env.Client().Create(t.Context(), review))
+		return !review.Status.Allowed
+	}), "the right is not lost")
+	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
+	env.Create(t, img)
+	env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionFalse, "RightsMissing")
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
+	assert.NotEqual(t, v1alpha1.PhaseFailed, img.Status.Phase, "%s", img.Status.Message)
+
+	may(true)
+	got := awaitSucceeded(t, img)
+	assert.EqualValues(t, 1, got.Status.Attempts)
+	env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionTrue, "RightsComplete")
+}
+
+// TestPreflightRejectsBadURLs wants a wrong URL to cost neither a slot nor egress, and a silent
+// source to delay other images only briefly.
+func TestPreflightRejectsBadURLs(t *testing.T) {
+	t.Run("a definite answer", func(t *testing.T) {
+		env.SetPolicy(t, newPolicy())
+		history := observeTest(t)
+		ns := createHomeNamespace(t)
+		for path, reason := range map[string]v1alpha1.Reason{"gone": v1alpha1.ReasonNotFound, "removed": v1alpha1.ReasonNotFound, "denied": v1alpha1.ReasonForbidden} {
+			img := env.NewImage(ns, path, "/"+path+"/"+ns)
+			env.Create(t, img)
+			got := awaitFailed(t, img, reason)
+			assert.Contains(t, got.Status.Message, "nothing was downloaded")
+			assert.Positive(t, env.HeadRequests("/"+path+"/"+ns))
+		}
+		assert.Empty(t, history().Creations())
+	})
+	t.Run("a source that does not answer", func(t *testing.T) {
+		env.SetPolicy(t, newPolicy("concurrency", "1"))
+		history := observeTest(t)
+		ns := createHomeNamespace(t)
+		silent, next := env.NewImage(ns, "silent", "/silent/a"), env.NewImage(ns, "next", "/ok/0s/a")
+		env.Create(t, silent, next)
+		env.AwaitImage(t, silent, testenv.HasReason(v1alpha1.ReasonChecking))
+		awaitSucceeded(t, next)
+		awaitSucceeded(t, silent)
+		assert.Equal(t, 1, history().Attempts(silent.UID), "CDI has to try it")
+	})
+	t.Run("switched off", func(t *testing.T) {
+		env.SetPolicy(t, newPolicy("preflight", "false"))
+		history := observeTest(t)
+		ns := createHomeNamespace(t)
+		img := env.NewImage(ns, "image", "/gone/"+ns)
+		env.Create(t, img)
+		awaitSucceeded(t, img) // the importer serves /gone/
+		assert.Zero(t, env.HeadRequests("/gone/"+ns))
+		assert.Equal(t, 1, history().Attempts(img.UID))
+	})
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/pelotech/ot-fleet/api/health"
+	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/startup"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/charts"
+)
+
+// options are the flags of the hub.
+type options struct {
+	startup.Options
+
+	// replica is the name of this replica of the hub.
+	replica string
+	// advertise is the address at which other replicas reach the read API of this one;
+	// empty: they do not.
+	advertise string
+
+	memberTimeout time.Duration
+	probeInterval time.Duration
+
+	// apiURL and apiCAFile tell agents in pull mode how to reach the hub's API server.
+	apiURL, apiCAFile string
+	joinTokenLife     time.Duration
+	agentTokenLife    time.Duration
+
+	// approvals: the API server has to check who approves, by the chart's policies.
+	approvals bool
+
+	// installAgents in members that opt in. installBackoff is the wait after the first
+	// failed attempt.
+	installAgents  bool
+	installBackoff time.Duration
+
+	// clusters selects the Clusters of Cluster API that become members; nil: none.
+	clusters labels.Selector
+}
+
+func (o *options) bindFlags(flags *flag.FlagSet) {
+	o.BindFlags(flags, 500)
+	flags.StringVar(&o.replica, "replica-name", defaultReplicaName(), "Name of this replica; members are assigned to it by this name. Default: $POD_NAME, or the host name.")
+	flags.StringVar(&o.advertise, "advertise-address", os.Getenv("POD_IP"), "Address at which other replicas reach the read API of this one while it is the leader; empty: they do not forward requests. Default: $POD_IP.")
+	flags.DurationVar(&o.memberTimeout, "member-timeout", 10*time.Second, "Timeout of a request to a member.")
+	flags.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "Interval of the probes that check whether a member answers.")
+	flags.StringVar(&o.apiURL, "hub-api-url", "", "URL of the hub's API server for agents in pull mode. Default: the URL that the hub uses itself, which members cannot reach if the hub runs as a Pod.")
+	flags.StringVar(&o.apiCAFile, "hub-api-ca-file", "", "File with the certificate authorities by which agents in pull mode verify the hub's API server. Default: with --hub-api-url those of their system, otherwise the hub's own.")
+	flags.DurationVar(&o.joinTokenLife, "join-token-life", registration.DefaultJoinTokenLife, "Lifetime of a join token.")
+	flags.DurationVar(&o.agentTokenLife, "agent-token-life", registration.DefaultAgentTokenLife, "Lifetime of the credential of an agent in pull mode, unless the agent renews it. The chart caps what an agent can request: see its value pull.agentTokenLife.")
+	flags.BoolVar(&o.approvals, "approvals-enforced", true, "Report it if the chart's admission policies, by which the API server checks who approves waves and ImagePrunes, are not in force.")
+	flags.BoolVar(&o.installAgents, "install-agents", false, "Install and upgrade the agent, in the hub's own version, in members with label "+v1alpha1.LabelInstallAgent+": \"true\".")
+	flags.DurationVar(&o.installBackoff, "install-backoff", 30*time.Second, "Wait after the first failed installation of an agent; it doubles with each attempt.")
+	flags.Func("cluster-api-selector", "Label selector of the Clusters of Cluster API that become members. Default: none; the hub does not watch Clusters.", func(text string) (err error) {
+		if text == "" {
+			o.clusters = nil
+			return nil
+		}
+		o.clusters, err = labels.Parse(text)
+		return err
+	})
+}
+
+func (o *options) validate() error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	if problems := validation.IsDNS1123Subdomain(o.replica); len(problems) > 0 {
+		return fmt.Errorf("--replica-name %q, by default $POD_NAME or the host name, cannot be the name of a Lease: %s", o.replica, strings.Join(problems, ", "))
+	}
+	return nil
+}
+
+// defaultReplicaName returns $POD_NAME or the host name; empty, which validate refuses,
+// where there is neither.
+func defaultReplicaName() string {
+	if name := os.Getenv("POD_NAME"); name != "" {
+		return name
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(name)
+}
+
+// requiredPermissions returns the permissions without which the hub does not start. Not
+// among them are those to Clusters and to Secrets of all namespaces: a hub without them
+// logs an error and serves the members that it knows. A hub that installs no agents does
+// not need to watch the values of the agent's chart.
+func (o *options) requiredPermissions() ([]health.Permission, error) {
+	all, err := health.ParseRoles(charts.HubRoles, map[string]string{"hub-namespace": o.Namespace, "policy-namespace": o.Policy.Namespace})
+	return slices.DeleteFunc(all, func(p health.Permission) bool {
+		if !o.installAgents && p.Namespace == o.Namespace && p.Resource == "configmaps" && p.Namespace != o.Policy.Namespace && (p.Verb == "list" || p.Verb == "watch") {
+			return true
+		}
+		return p.Namespace == "" && (p.Group == clusterv1.GroupVersion.Group || p.Group == "" && p.Resource == "secrets")
+	}), err
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/pelotech/ot-fleet/api/health"
+	"github.com/pelotech/ot-fleet/hub/controllers/imageprune"
+	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/controllers/shard"
+	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+	"github.com/pelotech/ot-fleet/hub/web"
+)
+
+// watchCertificate returns the certificate in --metrics-cert-dir and follows its files;
+// nil where none is given.
+func watchCertificate(o options) (*certwatcher.CertWatcher, error) {
+	certificate, key, ok := o.CertificateFiles()
+	if !ok {
+		return nil, nil
+	}
+	watcher, err := certwatcher.New(certificate, key)
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate in --metrics-cert-dir: %w", err)
+	}
+	return watcher, nil
+}
+
+// configureServing has the manager serve metrics and the read API with the given
+// certificate or, to other replicas, with a self-signed one. It returns the address and
+// the fingerprint by which those reach this replica.
+func configureServing(o options, process string, given *certwatcher.CertWatcher, managerOptions *ctrl.Options) (web.ReplicaAddress, error) {
+	fingerprint := ""
+	if o.MetricsSecure {
+		own, err := web.NewCertificate(o.advertise)
+		if err != nil {
+			return web.ReplicaAddress{}, err
+		}
+		fingerprint = web.Fingerprint(own.Leaf)
+		served := &managerOptions.Metrics
+		served.FilterProvider = web.KeepCredential(served.FilterProvider)
+		served.CertDir = "" // the certificate comes from GetCertificate
+		served.TLSOpts = []func(*tls.Config){func(c *tls.Config) {
+			c.GetCertificate = web.SelectCertificate(own, given)
+		}}
+	}
+	return web.NewReplicaAddress(process, o.advertise, o.MetricsAddress, fingerprint), nil
+}
+
+// setupReadAPI serves the read API; a replica that is not elected forwards requests to
+// the elected one.
+func (h *hub) setupReadAPI() error {
+	api := &web.API{
+		Members: h.local.GetCache(), Live: h.live, Index: h.index, Pages: h.reports,
+		ReportsLoaded: func() bool { return h.store.HasSynced() && h.rollouts.IsSynced() },
+		PlacedClusters: func(image string) ([]rollout.PlacedCluster, bool) {
+			return h.rollouts.PlacedClusters(image, time.Now())
+		},
+		PageNames: func(member string) []string {
+			root := h.store.Root(member)
+			return root.PageNames()
+		},
+		PruneTargets: func(ctx context.Context, prune string) ([]web.PruneTarget, bool, error) {
+			states, found, err := h.prunes.TargetStates(ctx, prune)
+			targets := make([]web.PruneTarget, len(states))
+			for i := range states {
+				targets[i] = newPruneTarget(&states[i])
+			}
+			return targets, found, err
+		},
+	}
+	forwarder := &web.Forwarder{
+		Elected: h.manager.Elected(), AllowPlainText: !h.MetricsSecure,
+		Leader: &web.LeaderLocator{Live: h.live, Namespace: h.Namespace, Lease: leaseName, Prefix: shard.LeasePrefix},
+	}
+	for path, handler := range api.Handlers() {
+		if err := h.manager.AddMetricsServerExtraHandler(path, forwarder.Wrap(handler)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newPruneTarget(s *imageprune.TargetState) web.PruneTarget {
+	return web.PruneTarget{
+		Cluster: s.Cluster, Namespace: s.Namespace, Name: s.Name, UID: s.Target.UID, Revision: s.Revision, Bytes: s.Bytes,
+		State: s.State, Reason: s.Reason, Message: s.Message, Until: s.Until,
+	}
+}
+
+// setupHealth adds the metrics of the fleet and the probes.
+func (h *hub) setupHealth() error {
+	if err := ctrlmetrics.Registry.Register(&metrics.FleetCollector{Elected: h.manager.Elected(), Reader: h.local.GetCache(), Reports: h.store, Index: h.index}); err != nil {
+		return err
+	}
+	if err := h.manager.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if err := h.manager.AddReadyzCheck("reports", checkReportsRead(h.manager.Elected(), h.store)); err != nil {
+		return err
+	}
+	caches := map[string]func(context.Context) bool{"the hub's own cluster": h.local.GetCache().WaitForCacheSync}
+	if err := health.AddReadyChecks(h.local, h.apiServer.Monitor, h.apiServer.Permissions, caches); err != nil {
+		return err
+	}
+	return h.local.Add(h.apiServer.Permissions)
+}
+
+// checkReportsRead is ready once the read API has answers: on the elected replica when
+// the stored reports are read, on the others at once, since they forward.
+func checkReportsRead(elected <-chan struct{}, store *reportcontroller.Store) healthz.Checker {
+	return func(*http.Request) error {
+		select {
+		case <-elected:
+			if !store.HasSynced() {
+				return errors.New("the stored reports have not all been read")
+			}
+		default:
+		}
+		return nil
+	}
+}

@@ -47,7 +47,7 @@ test: ## Run all tests (needs Go, make and git only)
 .PHONY: test-long
 test-long: TEST_TIMEOUT = 120m
 test-long: export OT_FLEET_LONG = 1
-test-long: test ## Run all tests, the long sweeps included, and those of the fleet with agents that dial in too
+test-long: test ## Run all tests, the long sweeps included, and the fleet suites in pull mode too
 	OT_FLEET_PULL=all go test -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e/suites/fleet ./e2e/suites/rollout ./e2e/suites/prune
 
 .PHONY: kind-up

@@ -221,7 +221,7 @@ func (h *hub) setupPlanning() error {
 	}
 	plans := &planner.Reconciler{
 		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: h.metrics, Version: version,
-		Reports: h.store, Links: h.links, Replica: h.replica, Watchdog: h.watchdog, Faults: h.credentials, Joins: h.joined, Installs: h.installed,
+		Reports: h.store, Links: h.links, Replica: h.replica, Watchdog: h.watchdog, CredentialProblems: h.credentials, Registrations: h.joined, Installs: h.installed,
 		Policy: h.policy, Index: h.index, Images: h.rollouts, Requests: h.requests, Shares: h.shares,
 	}
 	if err := plans.Setup(h.local); err != nil {

@@ -184,7 +184,7 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 		return
 	case d.Blocker != nil:
 		d.requeueWithin(blockerRecheckInterval)
-		d.activity = *d.Blocker
+		d.activity = statusReason(*d.Blocker)
 		return
 	}
 	if d.Image.Status.Revision == d.targetRevision && waitsForAdmission(storedWaitReason(&d.Image.Status)) {

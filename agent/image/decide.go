@@ -128,7 +128,13 @@ type decider struct {
 	// tearDown: the objects of the image may be deleted (see reconcileDelete).
 	tearDown bool
 	// activity is what the current revision does or waits for.
-	activity Blocker
+	activity statusReason
+}
+
+// statusReason is a reason and a message of the status.
+type statusReason struct {
+	Reason  v1alpha1.Reason
+	Message string
 }
 
 // Decide decides what happens to an image.
@@ -180,7 +186,7 @@ func (d *decider) requireLive() bool {
 }
 
 func (d *decider) setActivity(reason v1alpha1.Reason, message string) {
-	d.activity = Blocker{reason, message}
+	d.activity = statusReason{reason, message}
 }
 
 func (d *decider) isServing(revision string) bool {

@@ -24,7 +24,7 @@ func (d *decider) reconcileSnapshot(rev *v1alpha1.RevisionStatus, objects *Attem
 	if d.Blocker != nil && d.Blocker.Reason == v1alpha1.ReasonSnapshotClassMissing {
 		rev.SnapshotSince = nil
 		d.requeueWithin(blockerRecheckInterval)
-		d.activity = *d.Blocker
+		d.activity = statusReason(*d.Blocker)
 		return
 	}
 	if hasSnapshotFailed(rev) {

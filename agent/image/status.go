@@ -20,7 +20,7 @@ func (d *decider) summarizeStatus() {
 		st.Attempts = max(0, max(rev.Attempt, rev.AttemptEnded)-rev.AttemptsBefore)
 	}
 	d.updateQueuePosition()
-	deleting := Blocker{v1alpha1.ReasonDeleted, "no VirtualMachine references it: its storage is being deleted"}
+	deleting := statusReason{v1alpha1.ReasonDeleted, "no VirtualMachine references it: its storage is being deleted"}
 	switch d.activity.Reason {
 	case v1alpha1.ReasonWaitingForSlot:
 		d.activity.Message = "waits for a slot"
@@ -40,14 +40,14 @@ func (d *decider) summarizeStatus() {
 	switch {
 	case d.Image.DeletionTimestamp == nil && d.pendingPrune() != nil:
 		st.Phase = v1alpha1.PhasePrunePending
-		shown = Blocker{v1alpha1.ReasonUndoWindowOpen, d.status.Prune.Message}
+		shown = statusReason{v1alpha1.ReasonUndoWindowOpen, d.status.Prune.Message}
 		if phase == v1alpha1.PhaseFailed {
 			shown.Message += "; it has failed: " + d.activity.Message
 		}
 	case d.Image.DeletionTimestamp == nil:
 		st.Phase = phase
 	case st.Phase == v1alpha1.PhaseTerminating:
-		shown = Blocker{v1alpha1.ReasonReferenced, "is to be deleted, and stays available while it is referenced by " + d.listHolders()}
+		shown = statusReason{v1alpha1.ReasonReferenced, "is to be deleted, and stays available while it is referenced by " + d.listHolders()}
 	default:
 		shown = deleting
 	}
@@ -93,7 +93,7 @@ func needsUserAction(r v1alpha1.Reason) bool {
 	}
 }
 
-func (d *decider) setCondition(conditionType string, isTrue bool, why Blocker) {
+func (d *decider) setCondition(conditionType string, isTrue bool, why statusReason) {
 	status := metav1.ConditionFalse
 	if isTrue {
 		status = metav1.ConditionTrue

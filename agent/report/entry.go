@@ -11,53 +11,53 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// How many bytes of a message are reported: of an image's, and of a prune's.
+// Bounds of the messages of images and prunes.
 const (
-	maxMessageBytes = 1024
-	maxPruneMessage = 512
+	maxMessageBytes      = 1024
+	maxPruneMessageBytes = 512
 )
 
-// NewReportedImage is what is reported of a VMDiskImage, but for what became of the plan's
-// wish for it.
+// NewReportedImage returns what is reported of a VMDiskImage, without the result of its
+// plan item.
 func NewReportedImage(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
-	st := &img.Status
+	status := &img.Status
 	out := v1alpha1.ReportedImage{
 		Namespace:         img.Namespace,
 		Name:              img.Name,
 		UID:               img.UID,
 		Origin:            imageOrigin(img),
 		Source:            DescribeSource(&img.Spec),
-		Revision:          st.Revision,
-		Phase:             st.Phase,
-		Reason:            st.Reason,
-		Message:           truncateText(st.Message, maxMessageBytes),
-		References:        st.References.Count,
-		UnreferencedSince: st.References.UnreferencedSince,
-		DownloadBytes:     st.BytesTotal,
-		Attempts:          st.Attempts,
+		Revision:          status.Revision,
+		Phase:             status.Phase,
+		Reason:            status.Reason,
+		Message:           truncateText(status.Message, maxMessageBytes),
+		References:        status.References.Count,
+		UnreferencedSince: status.References.UnreferencedSince,
+		DownloadBytes:     status.BytesTotal,
+		Attempts:          status.Attempts,
 	}
-	if st.Prune != nil {
-		out.Prune = &v1alpha1.ReportedPrune{PruneStatus: *st.Prune.DeepCopy(), ImageUID: img.UID}
-		out.Prune.Message = truncateText(out.Prune.Message, maxPruneMessage)
+	if status.Prune != nil {
+		out.Prune = &v1alpha1.ReportedPrune{PruneStatus: *status.Prune.DeepCopy(), ImageUID: img.UID}
+		out.Prune.Message = truncateText(out.Prune.Message, maxPruneMessageBytes)
 	}
-	if st.Serving != nil {
-		out.ServingRevision = st.Serving.Revision
+	if status.Serving != nil {
+		out.ServingRevision = status.Serving.Revision
 	}
-	for i := range st.Revisions {
-		e := &st.Revisions[i]
-		if e.Outcome != v1alpha1.OutcomeSucceeded || e.Attempt > e.AttemptEnded {
+	for i := range status.Revisions {
+		revision := &status.Revisions[i]
+		if revision.Outcome != v1alpha1.OutcomeSucceeded || revision.Attempt > revision.AttemptEnded {
 			continue
 		}
 		out.Bytes += img.Spec.DiskSize.Value()
-		if e.Revision == out.Revision {
-			out.SyncedAt = e.ImportedAt
+		if revision.Revision == out.Revision {
+			out.SyncedAt = revision.ImportedAt
 		}
 	}
 	return out
 }
 
-// imageOrigin says who has made an image. The plan's label counts before the template's
-// annotation: people may hand over to the plan what was made for a machine.
+// imageOrigin returns who created an image. The plan's label wins over the template's
+// annotation: people may hand an image that was created for a VirtualMachine to the plan.
 func imageOrigin(img *v1alpha1.VMDiskImage) v1alpha1.ImageOrigin {
 	switch {
 	case image.IsPlanned(img):
@@ -69,42 +69,41 @@ func imageOrigin(img *v1alpha1.VMDiskImage) v1alpha1.ImageOrigin {
 	}
 }
 
-// DescribeSource is what an image is downloaded from, in one text: sourceType, url and
-// checksum, as far as there are any.
+// DescribeSource returns sourceType, url and checksum in one text.
 func DescribeSource(spec *v1alpha1.VMDiskImageSpec) string {
 	text := string(spec.SourceType)
-	for _, more := range []string{spec.URL, spec.Checksum} {
-		if more != "" {
-			text += " " + more
+	for _, part := range []string{spec.URL, spec.Checksum} {
+		if part != "" {
+			text += " " + part
 		}
 	}
 	return text
 }
 
-// truncateText leaves no half of a character.
-func truncateText(text string, most int) string {
+// truncateText truncates between characters.
+func truncateText(text string, maxBytes int) string {
 	text = strings.ToValidUTF8(text, "�")
-	if len(text) <= most {
+	if len(text) <= maxBytes {
 		return text
 	}
-	const dots = "…"
-	end := most - len(dots)
+	const ellipsis = "…"
+	end := maxBytes - len(ellipsis)
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}
-	return text[:end] + dots
+	return text[:end] + ellipsis
 }
 
-// digestImage is the digest of one reported image, and how many bytes it takes.
+// digestImage returns the digest of a reported image, and its size in bytes.
 func digestImage(img *v1alpha1.ReportedImage) (digest [sha256.Size]byte, size int) {
 	text, err := json.Marshal(img)
 	if err != nil {
-		panic(err) // strings, numbers and times: what cannot be written is a fault of the type
+		panic(err) // the type holds only strings, numbers and times
 	}
 	return sha256.Sum256(text), len(text) + 1
 }
 
-// DigestPage tells the contents of pages apart.
+// DigestPage returns the digest of the images of a page.
 func DigestPage(images []v1alpha1.ReportedImage) string {
 	digests := make([][sha256.Size]byte, len(images))
 	for i := range images {

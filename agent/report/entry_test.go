@@ -48,7 +48,7 @@ func TestNewReportedImage(t *testing.T) {
 	}
 	assert.Equal(t, want, NewReportedImage(img))
 
-	img.Status.Revisions[0].Attempt = 4 // its storage was lost and is made again
+	img.Status.Revisions[0].Attempt = 4 // its storage was lost and is imported again
 	want.Bytes, want.SyncedAt = 2<<30, nil
 	assert.Equal(t, want, NewReportedImage(img))
 }
@@ -86,16 +86,16 @@ func TestTruncateText(t *testing.T) {
 	assert.True(t, utf8.ValidString(truncateText("a\xffb", maxMessageBytes)))
 }
 
-// What is read back is known to be what was written.
+// A page that is read back has the digest of the page that was written.
 func TestDigestSurvivesStorageRoundTrip(t *testing.T) {
 	img := testImage(1)
 	at := metav1.NewTime(time.Unix(3000, 0).In(time.FixedZone("somewhere", 3600)))
 	img.Status.References.UnreferencedSince = &at
 	img.Status.Message = "<&> \u2028 \xff"
-	b := NewPaginator(nil)
-	b.SetImage(img)
-	page := b.Pages()[0]
-	text, err := json.Marshal(v1alpha1.ReportPage{Images: b.PageImages(page.Name)})
+	p := NewPaginator(nil)
+	p.SetImage(img)
+	page := p.Pages()[0]
+	text, err := json.Marshal(v1alpha1.ReportPage{Images: p.PageImages(page.Name)})
 	require.NoError(t, err)
 	var stored v1alpha1.ReportPage
 	require.NoError(t, json.Unmarshal(text, &stored))

@@ -9,7 +9,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// RootInput is what a root is made of.
+// RootInput is the input of BuildRoot.
 type RootInput struct {
 	Now          time.Time
 	Heartbeat    time.Duration
@@ -21,48 +21,48 @@ type RootInput struct {
 	// Answered is the plan that all pages answer.
 	Answered *v1alpha1.PlanVersion
 	Orphans  Orphans
-	// Transfers is what is asked of the fleet-wide budget.
+	// Transfers is the demand of the fleet-wide budget.
 	Transfers *v1alpha1.ReportedTransfers
-	// Pages that are stored.
+	// Pages as they are stored.
 	Pages []v1alpha1.PageRef
 }
 
 // maxConditions of a root.
 const maxConditions = 16
 
-// BuildRoot sums a member up.
-func BuildRoot(v RootInput) v1alpha1.ReportRoot {
+// BuildRoot returns the root of a report.
+func BuildRoot(in RootInput) v1alpha1.ReportRoot {
 	root := v1alpha1.ReportRoot{
-		ObservedAt:        metav1.NewTime(v.Now.Truncate(time.Second)),
-		HeartbeatSeconds:  max(1, int32((v.Heartbeat+time.Second-1)/time.Second)),
-		BootID:            v.BootID,
-		AgentVersion:      v.AgentVersion,
+		ObservedAt:        metav1.NewTime(in.Now.Truncate(time.Second)),
+		HeartbeatSeconds:  max(1, int32((in.Heartbeat+time.Second-1)/time.Second)),
+		BootID:            in.BootID,
+		AgentVersion:      in.AgentVersion,
 		NoLedger:          true,
-		Phases:            v.Totals.Phases,
-		Images:            v.Totals.Images,
-		OmittedImages:     v.Totals.Omitted,
-		References:        v.Totals.References,
-		OldestQueuedSince: v.Totals.OldestQueued,
-		AnsweredPlan:      v.Answered,
-		Orphans:           v.Orphans.First,
-		OrphanCount:       v.Orphans.Count,
-		OrphanBytes:       v.Orphans.Bytes,
-		Transfers:         v.Transfers,
-		Pages:             v.Pages,
+		Phases:            in.Totals.Phases,
+		Images:            in.Totals.Images,
+		OmittedImages:     in.Totals.Omitted,
+		References:        in.Totals.References,
+		OldestQueuedSince: in.Totals.OldestQueued,
+		AnsweredPlan:      in.Answered,
+		Orphans:           in.Orphans.First,
+		OrphanCount:       in.Orphans.Count,
+		OrphanBytes:       in.Orphans.Bytes,
+		Transfers:         in.Transfers,
+		Pages:             in.Pages,
 	}
-	if v.Ledger != nil && v.Ledger.Status != nil {
-		st := v.Ledger.Status.DeepCopy()
+	if in.Ledger != nil && in.Ledger.Status != nil {
+		status := in.Ledger.Status.DeepCopy()
 		root.NoLedger = false
-		root.Plan, root.PlanPolicy, root.PlanPolicySource = st.Plan, st.PlanPolicy, st.PlanPolicySource
-		root.Policy = st.Policy
-		root.Budget, root.Slots = st.Budget, int32(len(st.Slots))
-		root.Conditions = st.Conditions
+		root.Plan, root.PlanPolicy, root.PlanPolicySource = status.Plan, status.PlanPolicy, status.PlanPolicySource
+		root.Policy = status.Policy
+		root.Budget, root.Slots = status.Budget, int32(len(status.Slots))
+		root.Conditions = status.Conditions
 	}
 	root.Conditions = root.Conditions[:min(len(root.Conditions), maxConditions)]
 	return root
 }
 
-// EqualRoots tells whether two roots differ in nothing but when they were observed.
+// EqualRoots compares two roots apart from ObservedAt.
 func EqualRoots(a, b v1alpha1.ReportRoot) bool {
 	a.ObservedAt = b.ObservedAt
 	return equality.Semantic.DeepEqual(a, b)

@@ -11,14 +11,16 @@ import (
 )
 
 const (
-	// StatusWriteInterval is how often a status is written at most while no condition changes.
+	// StatusWriteInterval is the shortest time between two writes of a status while no
+	// condition changes.
 	StatusWriteInterval = time.Second
-	// conditionBurst is how many changes of conditions are written at once; more of
-	// them, of an object that comes and goes, wait for Every too.
+	// conditionBurst is how many condition changes are written without a wait. Further
+	// changes, of an object that flaps, are spaced by StatusWriteInterval too.
 	conditionBurst = 5
 )
 
-// StatusPacer of the objects of one kind, by name. They are safe for concurrent use.
+// StatusPacer spaces the status writes of the objects of one kind, by name. The zero
+// StatusPacer is ready for use. It is safe for concurrent use.
 type StatusPacer struct {
 	mu     sync.Mutex
 	states map[string]*paceState
@@ -29,8 +31,8 @@ type paceState struct {
 	conditionChanges *rate.Limiter
 }
 
-// ReserveWrite tells how long a write is to wait; 0: it may be done now, and is counted.
-// What is urgent, as a condition that changes, does not wait.
+// ReserveWrite returns how long to wait before a write. At 0 the write counts as made. An
+// urgent write, see ConditionsChanged, does not wait.
 func (p *StatusPacer) ReserveWrite(name string, urgent bool, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,15 +51,14 @@ func (p *StatusPacer) ReserveWrite(name string, urgent bool, now time.Time) time
 	return 0
 }
 
-// Forget an object that is gone.
+// Forget drops an object that is gone.
 func (p *StatusPacer) Forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.states, name)
 }
 
-// ConditionsChanged tells whether a condition has come to say something else, which does not
-// wait.
+// ConditionsChanged reports whether the status or reason of a condition differs.
 func ConditionsChanged(before, after []metav1.Condition) bool {
 	if len(before) != len(after) {
 		return true
@@ -72,7 +73,7 @@ func ConditionsChanged(before, after []metav1.Condition) bool {
 	return false
 }
 
-// Sleep waits for a while, or until the context ends, whose error it returns then.
+// Sleep waits for d, or until ctx ends; then it returns the error of ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -19,8 +19,8 @@ func TestStatusIsWrittenOncePerSecond(t *testing.T) {
 	assert.Zero(t, p.ReserveWrite("a", false, now.Add(1300*time.Millisecond)))
 }
 
-// What flaps for a minute costs a burst more than one that changes
-// once a second.
+// An object that flaps for a minute is written as often as one that changes once a
+// second, plus a burst.
 func TestFlappingConditionIsPaced(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p StatusPacer
@@ -36,7 +36,7 @@ func TestFlappingConditionIsPaced(t *testing.T) {
 	})
 }
 
-// Whoever waits as told gets its turn.
+// A write after the returned wait is allowed.
 func TestReservedDelayIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p StatusPacer

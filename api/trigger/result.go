@@ -4,17 +4,18 @@ import (
 	"context"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// ConflictRetryDelay is the requeue delay after a write conflict: the cache needs
-// that long to catch up with what another writer has stored.
+// ConflictRetryDelay is the requeue delay after a write conflict: the cache needs that
+// long to show what another writer has stored.
 const ConflictRetryDelay = 50 * time.Millisecond
 
-// Result is the end of a reconcile: where isConflict recognizes err as a write that
-// another writer preempted, the request is requeued after delay and no error is
-// counted. Every other error goes to the controller's backoff.
+// Result ends a reconcile. If isConflict recognizes err as a write that another writer
+// preempted, the request is requeued after delay, and no error is counted. Every other
+// error goes to the controller's backoff.
 func Result(ctx context.Context, err error, delay time.Duration, isConflict func(error) bool) (ctrl.Result, error) {
 	if err != nil && isConflict(err) {
 		log.FromContext(ctx).V(1).Info("Write conflict; retrying", "delay", delay, "error", err.Error())
@@ -22,6 +23,9 @@ func Result(ctx context.Context, err error, delay time.Duration, isConflict func
 	}
 	return ctrl.Result{}, err
 }
+
+// IsConflict reports whether another writer has changed or created the object first.
+func IsConflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
 // Earliest returns the shorter of two requeue delays, where 0 means none.
 func Earliest(a, b time.Duration) time.Duration {

@@ -28,27 +28,27 @@ import (
 
 // Names of the members.
 const (
-	pushMember   = "bergen"
-	linkedMember = "edge"
-	pullMember   = "lab"
+	bergen = "bergen"
+	edge   = "edge"
+	lab    = "lab"
 )
 
-var memberNames = []string{pushMember, linkedMember, pullMember}
+var memberNames = []string{bergen, edge, lab}
 
-// clusterAPILabel chooses the Clusters that are members.
+// clusterAPILabel selects the Cluster API Clusters that are members.
 const clusterAPILabel = "fleet"
 
-// demoFleet is everything that runs.
+// demoFleet is the hub, the members, and their observers.
 type demoFleet struct {
 	plane  *controlplane.ControlPlane
 	client client.Client // of the hub
-	// hub answers what is read; first is the replica that is elected first.
+	// hub serves the read API; first is the replica that is elected first.
 	hub, first *program.Hub
 	programs   []*process.Process // agents and hub
 	members    map[string]*member.Member
 	observers  map[string]*observer.Observer
 	uplink     *faults.Link   // from the hub to edge
-	kubevirt   errgroup.Group // installs it in bergen
+	kubevirt   errgroup.Group // its installation in bergen
 	cancel     context.CancelFunc
 }
 
@@ -59,8 +59,8 @@ func (f *demoFleet) startClusters(ctx context.Context) error {
 		if err := v1alpha1.AddToScheme(scheme); err != nil {
 			return err
 		}
-		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: name != pushMember}
-		if name == pushMember {
+		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: name != bergen}
+		if name == bergen {
 			options[i].APIServerMemory = member.APIServerMemoryWithKubeVirt
 		}
 	}
@@ -72,14 +72,14 @@ func (f *demoFleet) startClusters(ctx context.Context) error {
 	for _, m := range members {
 		f.members[m.Name()] = m
 	}
-	if f.uplink, err = faults.StartLink(f.members[linkedMember].ControlPlane.Config()); err != nil {
+	if f.uplink, err = faults.StartLink(f.members[edge].ControlPlane.Config()); err != nil {
 		return err
 	}
-	// Machines are in bergen only, and KubeVirt is what takes longest to start:
-	// everything else starts beside it.
+	// Only bergen runs VMs. KubeVirt takes longest: it is built and installed while
+	// everything else starts, and the story begins without it.
 	installing, cancel := context.WithCancel(ctx)
 	f.cancel = cancel
-	f.kubevirt.Go(func() error { return f.members[pushMember].InstallKubeVirt(installing) })
+	f.kubevirt.Go(func() error { return f.members[bergen].InstallKubeVirt(installing) })
 	f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true, BeforeControllers: program.InstallClusterCRD})
 	return err
 }
@@ -101,7 +101,7 @@ func (f *demoFleet) startObservers(ctx context.Context) error {
 	})
 }
 
-// forEachMember has something done in all members beside each other.
+// forEachMember calls a function for all members concurrently.
 func (f *demoFleet) forEachMember(do func(*member.Member) error) error {
 	var group errgroup.Group
 	for _, m := range f.members {
@@ -110,13 +110,13 @@ func (f *demoFleet) forEachMember(do func(*member.Member) error) error {
 	return group.Wait()
 }
 
-// installAgents leaves their clusters without a policy of their own: the hub's is
-// the only one, and until it comes nothing is downloaded.
+// installAgents installs no policy in the members: the hub's is the only one, and nothing is
+// downloaded before it arrives.
 func (f *demoFleet) installAgents(ctx context.Context) error {
 	return f.forEachMember(func(m *member.Member) error {
 		return program.InstallAgent(ctx, m.ControlPlane, map[string]any{
 			"policy": map[string]any{"create": false},
-			"hub":    map[string]any{"serviceAccount": map[string]any{"create": m.Name() == linkedMember}},
+			"hub":    map[string]any{"serviceAccount": map[string]any{"create": m.Name() == edge}},
 		})
 	})
 }
@@ -124,10 +124,9 @@ func (f *demoFleet) installAgents(ctx context.Context) error {
 func (f *demoFleet) startAgents(ctx context.Context) error {
 	var mu sync.Mutex
 	return f.forEachMember(func(m *member.Member) error {
-		// The lease is the chart's: a shorter one is lost on a busy machine, and an
-		// agent that has lost it ends.
-		// With this heartbeat the hub gives up an agent that it does not hear of as
-		// soon as it ever does, after 30 s.
+		// A busy machine loses a shorter lease than the chart's, and the agent exits.
+		// With this heartbeat the hub considers a silent agent unhealthy after 30 s, the
+		// shortest time that it allows.
 		a, err := program.StartAgent(ctx, m.ControlPlane, program.Options{
 			LeaseDuration: 15 * time.Second, Log: filepath.Join(m.ControlPlane.Dir(), "agent.log"), Args: []string{"--report-heartbeat=5s"},
 		})
@@ -142,7 +141,7 @@ func (f *demoFleet) startAgents(ctx context.Context) error {
 	})
 }
 
-// checkProgramsAlive tells of an agent or a hub that has ended: nothing starts it again here.
+// checkProgramsAlive returns an error where an agent or hub has exited: nothing restarts it here.
 func (f *demoFleet) checkProgramsAlive() error {
 	for _, p := range f.programs {
 		select {
@@ -154,7 +153,7 @@ func (f *demoFleet) checkProgramsAlive() error {
 	return nil
 }
 
-// newPolicy is the fleet's.
+// newPolicy returns the fleet's policy.
 func newPolicy(normal, edge int) map[string]string {
 	return map[string]string{
 		"concurrency": fmt.Sprint(normal), "retryLimit": "2", "retryBackoffDuration": "2s",
@@ -197,9 +196,10 @@ func (f *demoFleet) startHub(ctx context.Context) error {
 	return f.registerMembers(ctx)
 }
 
-// registerMembers makes the members known, each in another way.
+// registerMembers adds the members, each in another way: by kubeconfig, by Cluster API, and in
+// pull mode.
 func (f *demoFleet) registerMembers(ctx context.Context) error {
-	toEdge, err := f.members[linkedMember].ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
+	toEdge, err := f.members[edge].ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
@@ -208,15 +208,15 @@ func (f *demoFleet) registerMembers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ofLab, err := controlplane.Kubeconfig(f.members[pullMember].ControlPlane.Config())
+	ofLab, err := controlplane.Kubeconfig(f.members[lab].ControlPlane.Config())
 	if err != nil {
 		return err
 	}
 	for _, object := range []client.Object{
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: linkedMember}, Data: map[string][]byte{"kubeconfig": ofEdge}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: edge}, Data: map[string][]byte{"kubeconfig": ofEdge}},
 		&v1alpha1.MemberCluster{
-			ObjectMeta: metav1.ObjectMeta{Name: linkedMember, Labels: map[string]string{"edge": "true"}},
-			Spec:       v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: linkedMember}}},
+			ObjectMeta: metav1.ObjectMeta{Name: edge, Labels: map[string]string{"edge": "true"}},
+			Spec:       v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: edge}}},
 		},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusters"}},
 	} {
@@ -225,20 +225,20 @@ func (f *demoFleet) registerMembers(ctx context.Context) error {
 		}
 	}
 	cluster := &clusterv1.Cluster{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: pullMember, Labels: map[string]string{clusterAPILabel: "ot", canaryLabel: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: lab, Labels: map[string]string{clusterAPILabel: "ot", canaryLabel: "true"}},
 		Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}},
 	}
 	if err := program.CreateCluster(ctx, f.client, cluster, ofLab); err != nil {
 		return err
 	}
-	return program.RegisterPullMember(ctx, f.client, f.members[pushMember].Client(), program.AgentNamespace, pushMember, nil, nil)
+	return program.RegisterPullMember(ctx, f.client, f.members[bergen].Client(), program.AgentNamespace, bergen, nil, nil)
 }
 
-// stopAll ends everything, and those that ask API servers before these.
+// stopAll stops all programs, the API servers last.
 func (f *demoFleet) stopAll() error {
 	if f.cancel != nil {
 		f.cancel()
-		_ = f.kubevirt.Wait() // told before, where it was waited for
+		_ = f.kubevirt.Wait() // reported by awaitKubeVirt
 	}
 	for _, p := range f.programs {
 		p.Kill()

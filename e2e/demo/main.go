@@ -1,9 +1,9 @@
 //go:build linux
 
-// Command demo shows a small fleet at work: a hub and three member clusters, each
-// a real Kubernetes control plane with the real CDI controller, hub and agents as
-// their charts install them, and in one of them KubeVirt's virt-controller. Nodes,
-// storage, guests and the bytes of the images are simulated.
+// Command demo runs a small fleet: a hub and three member clusters, each a real Kubernetes
+// control plane with the real CDI controller, hub and agents as their charts install them, and
+// KubeVirt's virt-controller in one of them. Nodes, storage, guests and the bytes of the images
+// are simulated.
 package main
 
 import (
@@ -36,46 +36,42 @@ func main() {
 const intro = `OT Fleet: a hub and three clusters, twenty disk images, three virtual machines
 
   real        per cluster: etcd, kube-apiserver, controller-manager, scheduler, CDI's
-              controller, and ot-agent; in bergen KubeVirt's virt-controller and
-              webhooks as well; ot-hub on a control plane of its own; hub and agents
-              with the rights of their charts
-  simulated   the nodes and their importer Pods (KWOK), the storage driver, the bytes;
-              KubeVirt's virt-handler and the guests
+              controller, and ot-agent; in bergen also KubeVirt's virt-controller and
+              webhooks; ot-hub on a control plane of its own; hub and agents with the
+              permissions of their charts
+  simulated   nodes and importer Pods (KWOK), the storage driver, the bytes; KubeVirt's
+              virt-handler and the guests
 
-The agent in bergen dials in: it was given a join token, and has a credential of its own by
-now. The hub reaches edge by a kubeconfig that was applied, and lab by its Cluster API object,
-where it makes itself an account with next to no rights. Its policy ConfigMap allows 2 downloads at a time, 1 where edge=true, and
-3 in lab. Midway edge is cut off from the hub, the policy is raised meanwhile, and edge
-comes back. The hub runs as two replicas, which share the members out; the elected one is
-killed when edge is back, and the other takes over what it carried. An observer in each
-cluster checks that every budget holds.
+Members   bergen  pull mode: its agent exchanged a join token for a credential of its own
+          edge    push mode: the hub connects with a kubeconfig
+          lab     push mode: found through its Cluster API object, where the hub creates
+                  itself an account with minimal permissions
+Budgets   the hub's policy ConfigMap allows 2 downloads at a time, 1 where edge=true, 3 in
+          lab; an observer in each cluster checks them
 
-When the hub has given edge up, a FleetDiskImage is applied: version 2.1.0 of an image for
-all clusters, lab first, then the rest, one at a time. Edge is passed over, and catches up.
-
-In bergen a workspace of three VirtualMachines is applied too, before their two images
-are there. The images queue behind the others; the machines wait, say for what, and run.
-Then the deletion of the image that two of them are built from is asked for. It waits
-for both.
-
-While one of them still runs, a PruneReport asks all clusters which images nobody needs,
-and why each of the others is kept. What a FleetDiskImage that was given up has left in
-lab is pruned, undone within its undo window, and pruned for good.
+1. Outage     edge is cut off from the hub. The policy is raised meanwhile, and edge comes
+              back. Then the elected replica of the hub is killed; the other takes over.
+2. Rollout    while edge is offline, a FleetDiskImage rolls out version 2.1.0 of an image:
+              lab first, then one cluster at a time. Edge is deferred and catches up.
+3. Workspace  three VirtualMachines in bergen are applied before their two images exist.
+              They show what they wait for, and run. Then the image of two of them is
+              deleted: it stays until both VirtualMachines are gone.
+4. Prune      a PruneReport lists which images nobody references, and why others are kept.
+              One is pruned, restored within its undo window, and pruned for good.
 `
 
 const outro = `
 Shown: budgets of three clusters from one policy, through an outage; a download that broke
-off and one that cannot be; machines that wait for their images; an image that outlives
-the request to delete it for as long as a machine needs it; a version that goes out in two
-waves past a cluster that is offline; what can go and what cannot, with reasons, a prune that
-was undone, and one that went through; a replica of the hub that nobody missed. Everything is
-stopped now, and nothing is left on this machine but the programs that were built.
+off and one that cannot succeed; VirtualMachines that wait for their images; a deleted image
+that stays while a VirtualMachine holds it; a rollout in two waves past an offline cluster; a
+prune report with reasons, a prune that was undone and one that was not; the loss of a hub
+replica. Everything is stopped, and only the programs that were built are left.
 
-Read on:   README.md              the kinds, how to use them, limits
-           agent/README.md        every reason to wait or fail, and what to do
-           hub/README.md          how clusters join, the policy, rollouts, prunes, the read API
-The same, kept as tests:
-           go test ./e2e/suites/fleet ./e2e/suites/rollout ./e2e/suites/prune ./e2e/suites/journeys ./e2e/suites/workspaces ./e2e/suites/faults
+Read on:   README.md              install, and where to go next
+           docs/                  concepts, images, machines, policy, rollouts and prunes
+           docs/architecture.md   how it works, and why
+The same as tests:
+           go test ./e2e/suites/fleet ./e2e/suites/rollout ./e2e/suites/prune ./e2e/suites/agent ./e2e/suites/workspaces
 `
 
 func runDemo(ctx context.Context) (err error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
-// What is pruned: the image of a FleetDiskImage that is given up.
+// The image that is pruned: that of a deleted FleetDiskImage.
 const (
 	preview        = "preview"
 	previewVersion = "0.9"
@@ -29,28 +29,28 @@ const (
 	pruneReportName = "clearing" // the PruneReport
 	undonePrune     = "clearing-undone"
 	finalPrune      = "clearing-for-good"
-	approver        = "admin" // who asks API servers here
-	// undoWindow of the prune that goes through.
+	approver        = "admin" // the user of the demo's clients
+	// undoWindow is that of the final prune.
 	undoWindow = 2 * time.Second
 )
 
-// pruneState is what has been seen of it.
+// pruneState is what the demo has seen of report and prunes.
 type pruneState struct {
 	preview v1alpha1.FleetDiskImage
 	report  v1alpha1.PruneReport
 	prunes  map[string]v1alpha1.ImagePrune
-	// withdrawn: the FleetDiskImage of the preview is deleted.
+	// withdrawn is true once the preview's FleetDiskImage is deleted.
 	withdrawn bool
-	// listed are the images there were when the report was made, by cluster/name, and
-	// leaving those of them that it keeps as on their way out.
+	// listed are the images that existed when the report was made, by cluster/name, and
+	// departing those that are being deleted already.
 	listed    map[string]types.UID
 	departing map[string]bool
-	// servedOn: the preview was ready within its undo window; stayed: so it was when
-	// that was undone.
+	// servedOn is true if the preview was ready during its undo window, and stayed if it
+	// was after the undo.
 	servedOn, stayed bool
 }
 
-// previewActs is what is done with the FleetDiskImage that is given up.
+// previewActs create and delete the preview's FleetDiskImage.
 func (s *demoStory) previewActs() []storyAct {
 	img := &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: preview},
@@ -60,7 +60,7 @@ func (s *demoStory) previewActs() []storyAct {
 				Name: preview, SourceType: v1alpha1.SourceHTTP, URL: s.sourceURL(previewImage),
 				DiskSize: resource.MustParse("24Gi"), StorageClass: simulator.ClassCSI,
 			},
-			Placement: v1alpha1.Placement{ClusterNames: []string{pullMember}},
+			Placement: v1alpha1.Placement{ClusterNames: []string{lab}},
 		},
 	}
 	return []storyAct{
@@ -78,14 +78,14 @@ func (s *demoStory) previewActs() []storyAct {
 				return fmt.Errorf("deleting FleetDiskImage %s: %w", preview, err)
 			}
 			s.withdrawn = true
-			s.screen.printNote("%s is in lab, and FleetDiskImage %s deleted: the image stays until somebody prunes it", previewImage, preview)
+			s.screen.printNote("%s is in lab, and FleetDiskImage %s is deleted: the image stays until it is pruned", previewImage, preview)
 			return nil
 		}},
 	}
 }
 
-// pruneActs is what is done about images that nobody needs, one after another. It
-// begins when the rollout is over and the workspace has one desktop left.
+// pruneActs report and prune images. They begin when the rollout has ended and the workspace has
+// one desktop left.
 func (s *demoStory) pruneActs() []storyAct {
 	return []storyAct{
 		{func() bool { return s.withdrawn && s.caughtUp && s.isOneDesktopLeft() }, func(ctx context.Context) error {
@@ -95,7 +95,7 @@ func (s *demoStory) pruneActs() []storyAct {
 			if err := s.client.Create(ctx, r); err != nil {
 				return fmt.Errorf("creating PruneReport %s: %w", pruneReportName, err)
 			}
-			s.screen.printNote("PruneReport %s asks all clusters which images nobody needs", pruneReportName)
+			s.screen.printNote("PruneReport %s asks all clusters for unreferenced images", pruneReportName)
 			return nil
 		}},
 		{s.isReportReady, func(ctx context.Context) error {
@@ -107,7 +107,7 @@ func (s *demoStory) pruneActs() []storyAct {
 		{func() bool {
 			return s.prunes[undonePrune].Status.Targets.Pending == 1 && s.isPreviewInPhase(v1alpha1.PhasePrunePending)
 		}, func(ctx context.Context) error {
-			img := s.findImage(pullMember, previewImage)
+			img := s.findImage(lab, previewImage)
 			s.servedOn = meta.IsStatusConditionTrue(img.Status.Conditions, v1alpha1.ConditionReady)
 			s.screen.printNote("%s in lab: %s, %s", previewImage, img.Status.Phase, img.Status.Message)
 			p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: undonePrune}}
@@ -120,21 +120,21 @@ func (s *demoStory) pruneActs() []storyAct {
 		{func() bool {
 			return s.prunes[undonePrune].Status.Phase == v1alpha1.ImagePruneUndone && s.isPreviewInPhase(v1alpha1.PhaseSucceeded)
 		}, func(ctx context.Context) error {
-			s.stayed = meta.IsStatusConditionTrue(s.findImage(pullMember, previewImage).Status.Conditions, v1alpha1.ConditionReady)
+			s.stayed = meta.IsStatusConditionTrue(s.findImage(lab, previewImage).Status.Conditions, v1alpha1.ConditionReady)
 			s.screen.printNote("ImagePrune %s %s: %s is %s as before", undonePrune, v1alpha1.ImagePruneUndone, previewImage, v1alpha1.PhaseSucceeded)
 			return s.createPrune(ctx, finalPrune, undoWindow)
 		}},
 		{func() bool {
-			return s.prunes[finalPrune].Status.Phase.IsFinal() && s.findImage(pullMember, previewImage) == nil
+			return s.prunes[finalPrune].Status.Phase.IsFinal() && s.findImage(lab, previewImage) == nil
 		}, func(context.Context) error {
 			st := s.prunes[finalPrune].Status
-			s.screen.printNote("ImagePrune %s %s, %s: %d of %d images went, %d GiB", finalPrune, st.Phase, st.Reason, st.Targets.Pruned, st.Targets.Total, st.PrunedBytes>>30)
+			s.screen.printNote("ImagePrune %s %s, %s: %d of %d images deleted, %d GiB", finalPrune, st.Phase, st.Reason, st.Targets.Pruned, st.Targets.Total, st.PrunedBytes>>30)
 			return nil
 		}},
 	}
 }
 
-// createPrune has what plans have made of the report's candidates go.
+// createPrune creates an ImagePrune of the report's candidates that plans have created.
 func (s *demoStory) createPrune(ctx context.Context, name string, window time.Duration) error {
 	p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ImagePruneSpec{
 		ReportRef: v1alpha1.PruneReportRef{Name: pruneReportName, Digest: s.report.Status.Digest}, ApprovedBy: approver,
@@ -143,7 +143,7 @@ func (s *demoStory) createPrune(ctx context.Context, name string, window time.Du
 	if err := s.client.Create(ctx, p); err != nil {
 		return fmt.Errorf("creating ImagePrune %s: %w", name, err)
 	}
-	s.screen.printNote("ImagePrune %s applied: what plans have made of that goes after %s", name, window)
+	s.screen.printNote("ImagePrune %s applied: those that plans have created are deleted after %s", name, window)
 	return nil
 }
 
@@ -151,7 +151,7 @@ func (s *demoStory) isReportReady() bool {
 	return s.report.Status.Phase == v1alpha1.PruneReportComplete
 }
 
-// readReport says what the report names, and remembers what there is.
+// readReport prints the report and records the existing images.
 func (s *demoStory) readReport(ctx context.Context) error {
 	var pages v1alpha1.PruneReportPageList
 	err := s.client.List(ctx, &pages, client.MatchingLabels{v1alpha1.LabelPruneReport: string(s.report.UID)})
@@ -159,7 +159,7 @@ func (s *demoStory) readReport(ctx context.Context) error {
 		return fmt.Errorf("reading the pages of PruneReport %s: %w", pruneReportName, err)
 	}
 	st := s.report.Status
-	s.screen.printNote("PruneReport %s: %d of %d clusters have answered, %d images could go (%d GiB), %d of them people's",
+	s.screen.printNote("PruneReport %s: %d of %d clusters have answered, %d images can be pruned (%d GiB), %d of them created by people",
 		pruneReportName, st.Clusters.Answered, st.Clusters.Total, st.Candidates.Count, st.Candidates.Bytes>>30, st.Others.Count)
 	s.listed, s.departing = map[string]types.UID{}, map[string]bool{}
 	for _, cluster := range memberNames {
@@ -204,7 +204,7 @@ func (s *demoStory) readCluster(c *v1alpha1.ReportedCluster) {
 	}
 }
 
-// readPrunes reads what there is of the report and the prunes.
+// readPrunes reads report and prunes.
 func (s *demoStory) readPrunes(ctx context.Context) error {
 	s.prunes = map[string]v1alpha1.ImagePrune{}
 	var prunes v1alpha1.ImagePruneList
@@ -223,7 +223,7 @@ func (s *demoStory) readPrunes(ctx context.Context) error {
 	return nil
 }
 
-// findImage returns an image of a cluster; nil for none.
+// findImage returns an image of a member; nil for none.
 func (s *demoStory) findImage(cluster, name string) *v1alpha1.VMDiskImage {
 	at := slices.IndexFunc(s.images[cluster], func(img v1alpha1.VMDiskImage) bool { return img.Name == name })
 	if at < 0 {
@@ -233,20 +233,20 @@ func (s *demoStory) findImage(cluster, name string) *v1alpha1.VMDiskImage {
 }
 
 func (s *demoStory) isPreviewInPhase(phase v1alpha1.Phase) bool {
-	img := s.findImage(pullMember, previewImage)
+	img := s.findImage(lab, previewImage)
 	return img != nil && img.Status.Phase == phase
 }
 
-// checkPrune says what came of the prunes, by the images and the claims there are.
+// checkPrune checks the outcome of the prunes by the images and claims that exist.
 func (s *demoStory) checkPrune(ctx context.Context, check func(bool, string, ...any)) error {
-	pruned := pullMember + "/" + previewImage
+	pruned := lab + "/" + previewImage
 	var claims corev1.PersistentVolumeClaimList
-	err := s.demoFleet.members[pullMember].Client().List(ctx, &claims, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(s.listed[pruned])})
+	err := s.demoFleet.members[lab].Client().List(ctx, &claims, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(s.listed[pruned])})
 	if err != nil {
 		return fmt.Errorf("listing the claims of VMDiskImage %s: %w", previewImage, err)
 	}
-	check(s.servedOn && s.stayed, "lab: %s served on through its undo window, and stayed when that was undone", previewImage)
-	check(s.listed[pruned] != "" && s.findImage(pullMember, previewImage) == nil && len(claims.Items) == 0, "lab: pruned for good, it is gone with its storage")
+	check(s.servedOn && s.stayed, "lab: %s was ready during its undo window and after the undo", previewImage)
+	check(s.listed[pruned] != "" && s.findImage(lab, previewImage) == nil && len(claims.Items) == 0, "lab: pruned for good, it is gone with its storage")
 	var gone []string
 	for key, uid := range s.listed {
 		cluster, name, _ := strings.Cut(key, "/")
@@ -254,6 +254,6 @@ func (s *demoStory) checkPrune(ctx context.Context, check func(bool, string, ...
 			gone = append(gone, key)
 		}
 	}
-	check(len(s.listed) > 1 && len(gone) == 0, "and nothing else: what the report keeps, and what people made, is there")
+	check(len(s.listed) > 1 && len(gone) == 0, "nothing else was pruned: images that the report keeps or that people created exist")
 	return nil
 }

@@ -15,23 +15,22 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
-// Replicas of the hub: the first is elected, and lost; what is read is asked of the
-// second, whichever is elected.
+// Replicas of the hub: the first is elected and killed; the second serves the read API.
 const (
 	firstReplica, secondReplica = "ot-hub-0", "ot-hub-1"
-	// pullModeReplica stands for a replica where a member's agent dials in.
+	// pullModeReplica stands for the replica of a member in pull mode.
 	pullModeReplica = "agent"
 )
 
-// replicaState is what has been seen of the hub's.
+// replicaState is what the demo has seen of the hub's replicas.
 type replicaState struct {
-	// before and after are the replicas that carried for each member.
+	// before and after have the replica that relays for each member.
 	before, after map[string]string
-	// unhealthy are members whose reports have failed to come between.
+	// unhealthy are the members whose reports were late in between.
 	unhealthy map[string]bool
 }
 
-// startReplica starts one of them.
+// startReplica starts a replica of the hub.
 func (f *demoFleet) startReplica(ctx context.Context, name string) (*program.Hub, error) {
 	h, err := program.StartHub(ctx, f.plane, program.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
 		"--cluster-api-selector=" + clusterAPILabel + "=ot", "--probe-interval=1s", "--member-timeout=5s",
@@ -44,26 +43,26 @@ func (f *demoFleet) startReplica(ctx context.Context, name string) (*program.Hub
 	return h, err
 }
 
-// replicaActs is what becomes of them: the first is killed once edge is back.
+// replicaActs kill the first replica once edge is back.
 func (s *demoStory) replicaActs() []storyAct {
 	return []storyAct{
 		{func() bool {
-			return s.caughtUp && s.conditionStatus(linkedMember, v1alpha1.ConditionReachable) == metav1.ConditionTrue && s.isRelayedBy(firstReplica, secondReplica)
+			return s.caughtUp && s.conditionStatus(edge, v1alpha1.ConditionReachable) == metav1.ConditionTrue && s.isRelayedBy(firstReplica, secondReplica)
 		}, func(context.Context) error {
 			s.before = s.relayReplicas()
 			s.killExpected(s.first)
-			s.screen.printNote("replica %s of the hub killed; it carried for %s", firstReplica, strings.Join(s.membersOfReplica(firstReplica), " and "))
+			s.screen.printNote("replica %s of the hub killed; it relayed for %s", firstReplica, strings.Join(s.membersOfReplica(firstReplica), " and "))
 			return nil
 		}},
 		{func() bool { return s.isRelayedBy(secondReplica) }, func(context.Context) error {
 			s.after = s.relayReplicas()
-			s.screen.printNote("replica %s has taken over: it carries for %s", secondReplica, strings.Join(s.membersOfReplica(secondReplica), " and "))
+			s.screen.printNote("replica %s has taken over: it relays for %s", secondReplica, strings.Join(s.membersOfReplica(secondReplica), " and "))
 			return nil
 		}},
 	}
 }
 
-// killExpected kills a program that is not missed.
+// killExpected kills a program, which checkProgramsAlive then ignores.
 func (f *demoFleet) killExpected(h *program.Hub) {
 	for i, p := range f.programs {
 		if p == h.Process {
@@ -75,7 +74,7 @@ func (f *demoFleet) killExpected(h *program.Hub) {
 	<-h.Done()
 }
 
-// relayReplicas are the replicas that carry for each member, as the hub tells.
+// relayReplicas returns the replica that relays for each member.
 func (s *demoStory) relayReplicas() map[string]string {
 	of := map[string]string{}
 	for i := range s.memberClusters {
@@ -93,8 +92,8 @@ func (s *demoStory) membersOfReplica(replica string) (members []string) {
 	return members
 }
 
-// isRelayedBy tells whether each of these replicas carries for a member, and no other
-// for any; agents that dial in carry for themselves.
+// isRelayedBy reports whether each of these replicas relays for a member, and no other for any.
+// Agents in pull mode relay for themselves.
 func (s *demoStory) isRelayedBy(by ...string) bool {
 	carriers := map[string]bool{}
 	for _, replica := range s.relayReplicas() {
@@ -110,7 +109,7 @@ func (s *demoStory) isRelayedBy(by ...string) bool {
 	return len(carriers) == len(by) && len(s.memberClusters) == len(memberNames)
 }
 
-// noteReplicas notes which members seem to be lost with the replica.
+// noteReplicas records which members become unhealthy with the loss of the replica.
 func (s *demoStory) noteReplicas() {
 	if s.before == nil || s.after != nil {
 		return
@@ -132,6 +131,6 @@ func (s *demoStory) checkReplicas(check func(holds bool, format string, args ...
 			stayed++
 		}
 	}
-	check(moved > 0 && moved+stayed == len(memberNames), "the members of the replica that was killed moved (%d), no others did (%d)", moved, stayed)
-	check(len(s.unhealthy) == 0, "nobody was taken for lost with it")
+	check(moved > 0 && moved+stayed == len(memberNames), "only the members of the killed replica moved (%d moved, %d stayed)", moved, stayed)
+	check(len(s.unhealthy) == 0, "no member became unhealthy meanwhile")
 }

@@ -29,13 +29,12 @@ const (
 	canaryLabel   = "canary"
 )
 
-// rolloutState is what has been seen of it.
+// rolloutState is what the demo has seen of the rollout.
 type rolloutState struct {
 	fleetImage v1alpha1.FleetDiskImage
-	// deferred: it had succeeded where it could, while edge was cut off, and nothing
-	// of it was in edge.
+	// deferred is true if it had succeeded everywhere else while edge was offline.
 	deferred bool
-	// caughtUp: it was in all clusters.
+	// caughtUp is true once it is in all clusters.
 	caughtUp bool
 }
 
@@ -57,12 +56,12 @@ func (s *demoStory) goldenImage() *v1alpha1.FleetDiskImage {
 	}
 }
 
-// rolloutActs is what is done with the FleetDiskImage, one after another. It begins
-// when the hub has given edge up, and edge may come back when it is over.
+// rolloutActs create the FleetDiskImage. They begin when the hub considers edge unreachable; edge
+// may come back when they have ended.
 func (s *demoStory) rolloutActs() []storyAct {
 	return []storyAct{
 		{func() bool {
-			return s.conditionStatus(linkedMember, v1alpha1.ConditionAgentHealthy) == metav1.ConditionFalse
+			return s.conditionStatus(edge, v1alpha1.ConditionAgentHealthy) == metav1.ConditionFalse
 		}, func(ctx context.Context) error {
 			if err := s.client.Create(ctx, s.goldenImage()); err != nil {
 				return fmt.Errorf("creating FleetDiskImage %s: %w", golden, err)
@@ -72,12 +71,12 @@ func (s *demoStory) rolloutActs() []storyAct {
 		}},
 		{func() bool { return s.isRolledOut(v1alpha1.ClusterCounts{Total: 3, Succeeded: 2, Deferred: 1}) }, func(ctx context.Context) error {
 			there := &v1alpha1.VMDiskImage{}
-			err := s.demoFleet.members[linkedMember].Client().Get(ctx, client.ObjectKey{Namespace: namespace, Name: goldenImage}, there)
+			err := s.demoFleet.members[edge].Client().Get(ctx, client.ObjectKey{Namespace: namespace, Name: goldenImage}, there)
 			if client.IgnoreNotFound(err) != nil {
-				return fmt.Errorf("looking for VMDiskImage %s in %s: %w", goldenImage, linkedMember, err)
+				return fmt.Errorf("looking for VMDiskImage %s in %s: %w", goldenImage, edge, err)
 			}
 			s.deferred = apierrors.IsNotFound(err)
-			s.screen.printNote("%s is in lab and in bergen; edge is offline, deferred, and holds up nobody", goldenImage)
+			s.screen.printNote("%s is in lab and bergen; edge is offline and deferred", goldenImage)
 			return nil
 		}},
 		{func() bool { return s.isRolledOut(v1alpha1.ClusterCounts{Total: 3, Succeeded: 3}) }, func(context.Context) error {
@@ -88,7 +87,7 @@ func (s *demoStory) rolloutActs() []storyAct {
 	}
 }
 
-// isRolledOut tells whether the rollout is over, with so many clusters in each state.
+// isRolledOut reports whether the rollout has ended with these counts of clusters.
 func (s *demoStory) isRolledOut(want v1alpha1.ClusterCounts) bool {
 	img := &s.fleetImage
 	finished := meta.FindStatusCondition(img.Status.Conditions, v1alpha1.ConditionFinished)
@@ -105,8 +104,7 @@ func (s *demoStory) readRollout(ctx context.Context) error {
 	return nil
 }
 
-// checkRollout says what came of the rollout, by what the observers saw of the
-// image in each cluster.
+// checkRollout checks the rollout by what the observers have seen of the image in each cluster.
 func (s *demoStory) checkRollout(ctx context.Context, check func(bool, string, ...any)) error {
 	spans := map[string][]observer.Span{}
 	for _, name := range memberNames {
@@ -121,14 +119,14 @@ func (s *demoStory) checkRollout(ctx context.Context, check func(bool, string, .
 			}
 		}
 	}
-	once := len(spans[pushMember]) == 1 && len(spans[linkedMember]) == 1 && len(spans[pullMember]) == 1
+	once := len(spans[bergen]) == 1 && len(spans[edge]) == 1 && len(spans[lab]) == 1
 	check(once, "%s was downloaded once in each of the three clusters", goldenImage)
-	check(once && isStrictlyAfter(spans[pushMember], spans[pullMember]) && isStrictlyAfter(spans[linkedMember], spans[pushMember]), "one cluster at a time had it, lab as the first")
-	check(s.deferred, "edge, offline, held up nobody, and caught up")
+	check(once && isStrictlyAfter(spans[bergen], spans[lab]) && isStrictlyAfter(spans[edge], spans[bergen]), "one cluster at a time downloaded it, lab first")
+	check(s.deferred, "edge was deferred while it was offline, and caught up")
 	return nil
 }
 
-// isStrictlyAfter tells whether one download began when the other had ended.
+// isStrictlyAfter reports whether one download began after the other had ended.
 func isStrictlyAfter(one, other []observer.Span) bool {
 	end := other[0].Ended
 	return end != (time.Time{}) && !one[0].Begun.Before(end)

@@ -29,37 +29,36 @@ const (
 
 	imagesPerMember  = 5
 	downloadDuration = "2s"
-	// Budgets of the fleet's policy, first and when it is raised.
+	// Budgets of the first and of the raised policy.
 	firstBudget, raisedBudget = 2, 3
 	firstEdge, raisedEdge     = 1, 2
 	labBudget                 = 3
-	// cutAfter is how many images edge has when it is cut off, backAfter how many
-	// when it comes back.
+	// edge is cut off when it has cutAfter images, and comes back with backAfter.
 	cutAfter, backAfter = 1, 3
 )
 
-// demoStory is what the demo does, and what it expects to come of it.
+// demoStory runs the scenes of the demo and checks their outcome.
 type demoStory struct {
 	*demoFleet
 	source *httptest.Server
 	screen *display
 	start  time.Time
 
-	// members as the hub tells, images as they are in each.
+	// memberClusters are read from the hub, images from the members.
 	memberClusters []v1alpha1.MemberCluster
 	images         map[string][]v1alpha1.VMDiskImage
-	// What is left to do, each thread in its order.
+	// threads are the remaining acts. Threads are independent; the acts of each have an order.
 	threads [][]storyAct
 	workspaceState
 	rolloutState
 	pruneState
 	replicaState
-	// aloneReady is how many images edge had when it was cut off and when it came
+	// aloneReady are the numbers of ready images in edge when it was cut off and when it came
 	// back.
 	aloneReady [2]int
 }
 
-// storyAct is done once when its time has come.
+// storyAct runs once, as soon as it is due.
 type storyAct struct {
 	isDue func() bool
 	run   func(context.Context) error
@@ -68,22 +67,22 @@ type storyAct struct {
 func newDemoStory(f *demoFleet) *demoStory {
 	s := &demoStory{demoFleet: f, screen: newDisplay(), images: map[string][]v1alpha1.VMDiskImage{}}
 	s.unhealthy = map[string]bool{}
-	// The source answers only whether it has an image; no bytes are served.
+	// The source answers HEAD requests; it serves no bytes.
 	s.source = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/missing/") {
 			w.WriteHeader(http.StatusNotFound)
 		}
 	}))
 	s.threads = [][]storyAct{s.workspaceActs(), s.rolloutActs(), s.previewActs(), s.pruneActs(), s.replicaActs(), {
-		{func() bool { return s.countReady(linkedMember) >= cutAfter }, s.cutLink},
+		{func() bool { return s.countReady(edge) >= cutAfter }, s.cutLink},
 		{func() bool {
-			return s.conditionStatus(linkedMember, v1alpha1.ConditionReachable) == metav1.ConditionFalse
+			return s.conditionStatus(edge, v1alpha1.ConditionReachable) == metav1.ConditionFalse
 		}, s.raiseBudgets},
 		{func() bool {
-			return s.countReady(linkedMember) >= backAfter && s.isBudgetAcknowledged(pushMember, raisedBudget) && s.isBudgetAcknowledged(pullMember, labBudget) && s.deferred
+			return s.countReady(edge) >= backAfter && s.isBudgetAcknowledged(bergen, raisedBudget) && s.isBudgetAcknowledged(lab, labBudget) && s.deferred
 		}, s.mendLink},
-		{func() bool { return s.isBudgetAcknowledged(linkedMember, raisedEdge) }, func(context.Context) error {
-			s.screen.printNote("edge is back, and has acknowledged the policy that it missed")
+		{func() bool { return s.isBudgetAcknowledged(edge, raisedEdge) }, func(context.Context) error {
+			s.screen.printNote("edge is back and has acknowledged the policy that it missed")
 			return nil
 		}},
 	}}
@@ -92,13 +91,14 @@ func newDemoStory(f *demoFleet) *demoStory {
 
 func (s *demoStory) close() { s.source.Close() }
 
-// newImage of a member: all have the same ones, two of them in trouble.
+// newImage returns the nth image of a member. All members have the same, of which one fails once
+// and one does not exist.
 func (s *demoStory) newImage(of string, n int) *v1alpha1.VMDiskImage {
 	name, path := fmt.Sprintf("lab-%d", 150+n), "/ok/"+downloadDuration+"/disk.qcow2"
 	switch {
-	case of == pushMember && n == 2:
+	case of == bergen && n == 2:
 		name, path = "breaks-off-once", "/flaky/1/"+downloadDuration+"/disk.qcow2"
-	case of == pullMember && n == 3:
+	case of == lab && n == 3:
 		name, path = "no-such-image", "/missing/disk.qcow2"
 	}
 	return &v1alpha1.VMDiskImage{
@@ -110,7 +110,7 @@ func (s *demoStory) newImage(of string, n int) *v1alpha1.VMDiskImage {
 	}
 }
 
-// run runs the story until every image has ended and the hub knows it.
+// run runs the story until every image is ready or failed and the hub has the same counts.
 func (s *demoStory) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, storyTimeout)
 	defer cancel()
@@ -143,7 +143,7 @@ func (s *demoStory) run(ctx context.Context) error {
 			return err
 		}
 		if left == 0 && s.isDone() {
-			s.updateDisplay() // with what was said last
+			s.updateDisplay() // with the last notes
 			return nil
 		}
 		select {
@@ -158,7 +158,7 @@ func (s *demoStory) updateDisplay() {
 	s.screen.update(time.Since(s.start), s.memberClusters, s.machines, &s.fleetImage)
 }
 
-// runDueActs does what is due, and returns how many acts are left.
+// runDueActs runs the acts that are due and returns how many remain.
 func (s *demoStory) runDueActs(ctx context.Context) (left int, err error) {
 	for i := range s.threads {
 		for len(s.threads[i]) > 0 && s.threads[i][0].isDue() {
@@ -172,7 +172,7 @@ func (s *demoStory) runDueActs(ctx context.Context) (left int, err error) {
 	return left, nil
 }
 
-// readFleet reads the fleet as the hub tells it, and the images where they are.
+// readFleet reads MemberClusters from the hub and images from the members.
 func (s *demoStory) readFleet(ctx context.Context) error {
 	if err := s.checkProgramsAlive(); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (s *demoStory) readFleet(ctx context.Context) error {
 }
 
 func (s *demoStory) cutLink(context.Context) error {
-	s.aloneReady[0] = s.countReady(linkedMember)
+	s.aloneReady[0] = s.countReady(edge)
 	s.uplink.Cut()
 	s.screen.printNote("edge is cut off from the hub")
 	return nil
@@ -220,8 +220,8 @@ func (s *demoStory) raiseBudgets(ctx context.Context) error {
 }
 
 func (s *demoStory) mendLink(ctx context.Context) error {
-	s.aloneReady[1] = s.countReady(linkedMember)
-	s.screen.printNote("edge synced %d images meanwhile; it can be reached again", s.aloneReady[1]-s.aloneReady[0])
+	s.aloneReady[1] = s.countReady(edge)
+	s.screen.printNote("edge synced %d images meanwhile; it is reachable again", s.aloneReady[1]-s.aloneReady[0])
 	return s.uplink.Repair(ctx)
 }
 
@@ -241,7 +241,7 @@ func (s *demoStory) conditionStatus(name, condition string) metav1.ConditionStat
 	return metav1.ConditionUnknown
 }
 
-// isBudgetAcknowledged tells whether a member's ledger has a budget by the newest plan.
+// isBudgetAcknowledged reports whether a member's ledger has a budget under the newest plan.
 func (s *demoStory) isBudgetAcknowledged(name string, budget int32) bool {
 	st := s.findMember(name).Status
 	return s.conditionStatus(name, v1alpha1.ConditionPolicyAcknowledged) == metav1.ConditionTrue && st.Budget != nil && *st.Budget == budget
@@ -258,7 +258,7 @@ func (s *demoStory) countInPhase(name string, phase v1alpha1.Phase) (n int) {
 
 func (s *demoStory) countReady(name string) int { return s.countInPhase(name, v1alpha1.PhaseSucceeded) }
 
-// isDone tells whether all images have ended, and whether the hub says the same.
+// isDone reports whether all images are ready or failed and the hub has the same counts.
 func (s *demoStory) isDone() bool {
 	return !slices.ContainsFunc(memberNames, func(name string) bool {
 		ready, failed := s.countReady(name), s.countInPhase(name, v1alpha1.PhaseFailed)
@@ -267,8 +267,8 @@ func (s *demoStory) isDone() bool {
 	})
 }
 
-// summarize says what came of it, by the observers' own account, and fails where
-// a promise was broken.
+// summarize checks the outcome by what the observers have seen, and fails where a promise was
+// broken.
 func (s *demoStory) summarize(ctx context.Context) error {
 	var wrong []string
 	check := func(holds bool, format string, args ...any) {
@@ -290,19 +290,19 @@ func (s *demoStory) summarize(ctx context.Context) error {
 		for _, img := range s.images[name] {
 			switch img.Name {
 			case "breaks-off-once":
-				check(img.Status.Phase == v1alpha1.PhaseSucceeded && h.Attempts(img.UID) == 2, "%s: %s healed with its second attempt", name, img.Name)
+				check(img.Status.Phase == v1alpha1.PhaseSucceeded && h.Attempts(img.UID) == 2, "%s: %s succeeded with its second attempt", name, img.Name)
 			case "no-such-image":
 				check(img.Status.Phase == v1alpha1.PhaseFailed && h.Attempts(img.UID) == 0, "%s: %s failed as %s and cost no download", name, img.Name, img.Status.Reason)
 			}
 		}
 	}
-	check(s.aloneReady[1] > s.aloneReady[0], "edge went on without the hub")
+	check(s.aloneReady[1] > s.aloneReady[0], "edge synced images without the hub")
 	if err := s.checkRollout(ctx, check); err != nil {
 		return err
 	}
 	s.checkReplicas(check)
-	check(s.isDone(), "the hub's counts are those of the clusters")
-	fmt.Println("And by KubeVirt's own status, the claims that are there, and the hub's read API:")
+	check(s.isDone(), "the hub has the same counts as the clusters")
+	fmt.Println("By KubeVirt's status, the claims that exist, and the hub's read API:")
 	if err := s.checkWorkspace(ctx, check); err != nil {
 		return err
 	}

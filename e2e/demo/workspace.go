@@ -22,7 +22,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
-// The workspace: three machines of two images, in bergen.
+// The workspace: three VMs of two images, in bergen.
 const (
 	workspaceNamespace    = "workspace-7"
 	desktop, router       = "ubuntu-24", "router-2"
@@ -30,19 +30,18 @@ const (
 	workspaceVMs          = 3
 )
 
-// workspaceState is what has been seen of it.
+// workspaceState is what the demo has seen of the workspace.
 type workspaceState struct {
 	machines []v1alpha1.VirtualMachine
-	// references of the two images, as the hub's read API tells them.
+	// references of the two images in the hub's read API.
 	references map[string]int64
-	// waited holds the machines that were seen to wait for their images.
+	// waited are the VMs that have shown reason WaitingForImage.
 	waited map[string]bool
-	// ran is how many machines KubeVirt had ready at a time.
+	// ran is how many VMs were ready in KubeVirt at the same time.
 	ran int
-	// told is what the hub said of references while all machines ran.
+	// told are the references in the hub's read API while all VMs ran.
 	told map[string]int64
-	// kept: the desktops' image had its storage while it was to be deleted and one
-	// machine was left.
+	// kept is true if the deleted desktop image had its storage while one VM held it.
 	kept bool
 	uid  string // of the desktops' image
 }
@@ -61,10 +60,9 @@ func (s *demoStory) sourceURL(image string) string {
 	return s.source.URL + "/ok/" + downloadDuration + "/" + image + ".qcow2"
 }
 
-// openWorkspace applies the machines. Each brings a template of its image, as
-// none of them is there.
+// openWorkspace creates the VMs with templates of their images, which do not exist.
 func (s *demoStory) openWorkspace(ctx context.Context) error {
-	c := s.demoFleet.members[pushMember].Client()
+	c := s.demoFleet.members[bergen].Client()
 	s.waited = map[string]bool{}
 	if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: workspaceNamespace}}); err != nil {
 		return err
@@ -76,14 +74,14 @@ func (s *demoStory) openWorkspace(ctx context.Context) error {
 			DiskSize: resource.MustParse("24Gi"), StorageClass: simulator.ClassCSI, SnapshotClass: simulator.SnapshotClass,
 		}
 		if err := c.Create(ctx, vm); err != nil {
-			return fmt.Errorf("creating VirtualMachine %s in %s: %w", vm.Name, pushMember, err)
+			return fmt.Errorf("creating VirtualMachine %s in %s: %w", vm.Name, bergen, err)
 		}
 	}
-	s.screen.printNote("workspace of 3 VirtualMachines applied in %s, which has neither of their 2 images", pushMember)
+	s.screen.printNote("workspace of 3 VirtualMachines applied in %s; neither of their 2 images exists", bergen)
 	return nil
 }
 
-// workspaceActs is what is done with the workspace, one after another.
+// workspaceActs delete the desktop image and then the VMs.
 func (s *demoStory) workspaceActs() []storyAct {
 	return []storyAct{
 		{func() bool {
@@ -93,7 +91,7 @@ func (s *demoStory) workspaceActs() []storyAct {
 			s.screen.printNote("%s %s: %s", desktop, v1alpha1.PhaseTerminating, s.desktopImage().Status.Message)
 			return s.deleteVMs(ctx, desk1)
 		}},
-		// The PruneReport is to tell of the workspace as it is now.
+		// The PruneReport has to see the image with its last holder.
 		{func() bool { return s.isOneDesktopLeft() && s.isReportReady() }, func(ctx context.Context) (err error) {
 			if s.kept, err = s.isStoragePresent(ctx); err != nil {
 				return err
@@ -105,14 +103,13 @@ func (s *demoStory) workspaceActs() []storyAct {
 			_, listed := s.references[desktop]
 			return s.desktopImage() == nil && !listed && s.references[router] == 0
 		}, func(context.Context) error {
-			s.screen.printNote("the other two are deleted, and %s has gone with the last; %s stays, unreferenced", desktop, router)
+			s.screen.printNote("the other two are deleted, and %s with the last; %s stays, unreferenced", desktop, router)
 			return nil
 		}},
 	}
 }
 
-// areDesktopsHeldBy tells whether the desktops' image is to be deleted and waits for
-// these machines.
+// areDesktopsHeldBy reports whether the desktop image is Terminating and held by exactly these VMs.
 func (s *demoStory) areDesktopsHeldBy(names ...string) bool {
 	img := s.desktopImage()
 	if img == nil || img.Status.Phase != v1alpha1.PhaseTerminating || len(img.Status.References.Holders) != len(names) {
@@ -126,40 +123,39 @@ func (s *demoStory) areDesktopsHeldBy(names ...string) bool {
 func (s *demoStory) isOneDesktopLeft() bool { return s.areDesktopsHeldBy(desk2) }
 
 func (s *demoStory) deleteDesktopImage(ctx context.Context) error {
-	c := s.demoFleet.members[pushMember].Client()
-	var theirs kubevirtv1.VirtualMachineList
-	if err := c.List(ctx, &theirs, client.InNamespace(workspaceNamespace)); err != nil {
+	c := s.demoFleet.members[bergen].Client()
+	var kubeVirtVMs kubevirtv1.VirtualMachineList
+	if err := c.List(ctx, &kubeVirtVMs, client.InNamespace(workspaceNamespace)); err != nil {
 		return fmt.Errorf("listing KubeVirt VirtualMachines: %w", err)
 	}
-	for i := range theirs.Items {
-		if theirs.Items[i].Status.Ready {
+	for i := range kubeVirtVMs.Items {
+		if kubeVirtVMs.Items[i].Status.Ready {
 			s.ran++
 		}
 	}
 	s.told, s.uid = s.references, string(s.desktopImage().UID)
-	s.screen.printNote("all machines run; the hub's read API: %s is referenced by %d machines, %s by %d", desktop, s.told[desktop], router, s.told[router])
+	s.screen.printNote("all VirtualMachines run; the hub's read API: %s is referenced by %d, %s by %d", desktop, s.told[desktop], router, s.told[router])
 	if err := c.Delete(ctx, s.desktopImage()); err != nil {
 		return fmt.Errorf("deleting VMDiskImage %s: %w", desktop, err)
 	}
-	s.screen.printNote("kubectl delete vmdi %s: asked for", desktop)
+	s.screen.printNote("kubectl delete vmdi %s", desktop)
 	return nil
 }
 
 func (s *demoStory) deleteVMs(ctx context.Context, names ...string) error {
 	for _, name := range names {
-		if err := s.demoFleet.members[pushMember].Client().Delete(ctx, newVM(name, "")); err != nil {
+		if err := s.demoFleet.members[bergen].Client().Delete(ctx, newVM(name, "")); err != nil {
 			return fmt.Errorf("deleting VirtualMachine %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// readWorkspace reads the machines where they are, and the references of their
-// images from the hub.
+// readWorkspace reads the VMs from their cluster and the references of their images from the hub.
 func (s *demoStory) readWorkspace(ctx context.Context) error {
 	var list v1alpha1.VirtualMachineList
-	if err := s.demoFleet.members[pushMember].Client().List(ctx, &list, client.InNamespace(workspaceNamespace)); err != nil {
-		return fmt.Errorf("listing VirtualMachines of %s: %w", pushMember, err)
+	if err := s.demoFleet.members[bergen].Client().List(ctx, &list, client.InNamespace(workspaceNamespace)); err != nil {
+		return fmt.Errorf("listing VirtualMachines of %s: %w", bergen, err)
 	}
 	s.machines = list.Items
 	for i := range s.machines {
@@ -195,18 +191,18 @@ func (s *demoStory) countRunning() (n int) {
 }
 
 func (s *demoStory) desktopImage() *v1alpha1.VMDiskImage {
-	for i := range s.images[pushMember] {
-		if img := &s.images[pushMember][i]; img.Name == desktop {
+	for i := range s.images[bergen] {
+		if img := &s.images[bergen][i]; img.Name == desktop {
 			return img
 		}
 	}
 	return nil
 }
 
-// isStoragePresent tells whether the desktops' image has its claim.
+// isStoragePresent reports whether the desktop image has its claim.
 func (s *demoStory) isStoragePresent(ctx context.Context) (bool, error) {
 	var claims corev1.PersistentVolumeClaimList
-	err := s.demoFleet.members[pushMember].Client().List(ctx, &claims, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelImageUID: s.uid})
+	err := s.demoFleet.members[bergen].Client().List(ctx, &claims, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelImageUID: s.uid})
 	if err != nil {
 		return false, fmt.Errorf("listing the claims of VMDiskImage %s: %w", desktop, err)
 	}
@@ -215,20 +211,20 @@ func (s *demoStory) isStoragePresent(ctx context.Context) (bool, error) {
 	}), nil
 }
 
-// checkWorkspace says what came of the workspace.
+// checkWorkspace checks the outcome of the workspace.
 func (s *demoStory) checkWorkspace(ctx context.Context, check func(bool, string, ...any)) error {
-	there, err := s.isStoragePresent(ctx)
+	present, err := s.isStoragePresent(ctx)
 	if err != nil {
 		return err
 	}
 	img := &v1alpha1.VMDiskImage{}
-	err = s.demoFleet.members[pushMember].Client().Get(ctx, client.ObjectKey{Namespace: namespace, Name: router}, img)
+	err = s.demoFleet.members[bergen].Client().Get(ctx, client.ObjectKey{Namespace: namespace, Name: router}, img)
 	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	check(len(s.waited) == workspaceVMs && s.ran == workspaceVMs, "%s: 3 machines waited for their images, with a reason, and then ran", pushMember)
-	check(s.told[desktop] == 2 && s.told[router] == 1, "the hub knew by how many machines each image was referenced")
-	check(s.kept && !there, "%s: %s kept its storage until its last machine was deleted, and no longer", pushMember, desktop)
-	check(!apierrors.IsNotFound(err) && img.DeletionTimestamp.IsZero(), "%s: %s, whose deletion nobody asked for, is still there", pushMember, router)
+	check(len(s.waited) == workspaceVMs && s.ran == workspaceVMs, "%s: 3 VirtualMachines waited for their images, with a reason, and then ran", bergen)
+	check(s.told[desktop] == 2 && s.told[router] == 1, "the hub knew how many VirtualMachines referenced each image")
+	check(s.kept && !present, "%s: %s kept its storage until its last VirtualMachine was deleted", bergen, desktop)
+	check(!apierrors.IsNotFound(err) && img.DeletionTimestamp.IsZero(), "%s: %s, which was not deleted, exists", bergen, router)
 	return nil
 }

@@ -9,112 +9,115 @@ import (
 )
 
 const (
-	// attemptEndGrace is how long an attempt that has timed out may take to end, where it may
-	// take no less until it times out.
+	// attemptEndGrace is how long a timed-out attempt may take to end. Where
+	// attemptTimeout is shorter, that bounds it.
 	attemptEndGrace = time.Minute
-	// maxGrantDuration is how long any grant may hold.
+	// maxGrantDuration is the longest duration of any grant.
 	maxGrantDuration = 24 * time.Hour
-	// maxTrackedGrants bounds how many grants of one member are told apart.
+	// maxTrackedGrants bounds the grants of one member that are tracked separately.
 	maxTrackedGrants = 8
 )
 
-// Grant is a share for a while.
+// Grant is a share for a limited time.
 type Grant struct {
 	Sequence int64
 	Share
-	// Nonce of the request that it answers.
+	// Nonce of the request that the grant answers.
 	Nonce    string
 	Duration time.Duration
 }
 
 // MemberFacts are what is known of a member.
 type MemberFacts struct {
-	// Cluster that the report is of, its sequence, and the process that wrote it; zero
-	// where there is none.
+	// Cluster of the report, its sequence, and the boot id of the agent that wrote it;
+	// zero without a report.
 	Cluster        string
 	ReportSequence int64
 	BootID         string
-	// Slots of the ledger, and what the member says of its transfers, of one state.
+	// Slots of the ledger and the reported transfers, both of one state.
 	Slots     int32
 	Transfers *v1alpha1.ReportedTransfers
-	// ReportedPolicy is the policy by the report; nil where it tells none.
+	// ReportedPolicy is the policy in the report; nil if the report has none.
 	ReportedPolicy *Bounds
-	// PlannedPolicy is that of the plan on the hub; nil for none. Acknowledged: the report
-	// says that the ledger was written under it.
+	// PlannedPolicy is the policy of the plan on the hub; nil for none. PlanAcknowledged:
+	// the report says that the ledger was written under that plan.
 	PlannedPolicy    *Bounds
 	PlanAcknowledged bool
-	// SupersededPolicy is the most that plans before that allow which were not acknowledged
-	// either; nil for none.
+	// SupersededPolicy is the maximum of earlier plans that were not acknowledged either;
+	// nil for none.
 	SupersededPolicy *Bounds
 	// DesiredPolicy is what the fleet's policy asks for now.
 	DesiredPolicy Bounds
-	// SourcesCurrent: the policy by the report has the fleet's groups as they are now.
+	// SourcesCurrent: the reported policy has the current source groups of the fleet.
 	SourcesCurrent bool
-	// Learning: what the hub has of the member may be older than what that has shown.
+	// Learning: the member may have shown something newer than the hub knows.
 	Learning bool
-	// Unread: this process has not read the report in the member itself.
+	// ReportUnread: this process has not read the report in the member itself.
 	ReportUnread bool
-	// Unguarded: what another process has decided of its grants may still be written.
+	// Unfenced: another process may still write its decision about the member's grant.
 	Unfenced bool
-	// Grantable: a grant may be written for it.
+	// Grantable: a grant may be written for the member.
 	Grantable bool
-	// Dark: it has not been heard of for longer than it should. That is for people: it
-	// is counted by what it may be running.
+	// Silent: the member has not reported for longer than it should. This is for people
+	// only; the account counts what the member may be running.
 	Silent bool
 	Weight int32
-	// MemberGrantSequence is the sequence of a grant in the member that is newer than the hub's.
+	// MemberGrantSequence is the sequence of a grant in the member that is newer than the
+	// hub's.
 	MemberGrantSequence int64
 }
 
 func (f *MemberFacts) isLimited() bool { return f.Transfers != nil && f.Transfers.Limited }
 
-// trackedGrant is a grant that may be in force, or under which something may run yet.
+// trackedGrant is a grant that may be valid, or under which attempts may still run.
 type trackedGrant struct {
 	Grant
-	// expiresAt is when it has ended in the member, by the hub's clock.
+	// expiresAt is when the member must treat the grant as expired, by the hub's clock.
 	expiresAt time.Time
-	// every: nobody knows which sources it is for.
+	// allSources: the source groups of the grant are unknown.
 	allSources bool
 }
 
-// covers tells that another one counts for no more, and no longer.
+// covers reports whether o counts for no more than g, and no longer.
 func (g trackedGrant) covers(o trackedGrant) bool {
 	return g.Slots >= o.Slots && !g.expiresAt.Before(o.expiresAt) && (g.allSources || !o.allSources && len(o.Sources) == 0)
 }
 
-// account is what the book has of one member, or of a cluster that was one.
+// account is the account of a member, or of a cluster that was one.
 type account struct {
-	// cluster that it is of, once that is known.
+	// cluster of the account, once it is known
 	cluster      string
 	facts        MemberFacts
-	reportedAt   time.Time // the newest report
-	requestedAt  time.Time // the request of that nonce
+	reportedAt   time.Time // time of the newest report
+	requestedAt  time.Time // time of the request with requestNonce
 	requestNonce string
 	grants       []trackedGrant
-	// lastGrant is the grant that was made last, kept for its sequence and nonce.
+	// lastGrant is the newest grant, kept for its sequence and nonce.
 	lastGrant Grant
-	// unacknowledged is the most that plans allow which may be in force by now and are not
+	// unacknowledged is the maximum of plans that may be in force but are not
 	// acknowledged; nil for none.
 	unacknowledged *Bounds
-	// plannedSafe is the share without a grant that plans may give it, and high the most that
-	// one may have given it that is not acknowledged to be gone.
+	// plannedSafe is the share without a grant that plans may give the member. maxSafe is
+	// the highest one that a plan may have given it and that is not acknowledged to be
+	// replaced.
 	plannedSafe, maxSafe int32
 	departed             bool
-	// trackedSince is when the book began to keep it, and horizon when all grants have ended
-	// that others may have given before.
+	// trackedSince is when this accountant began to track the account. learnedUntil is
+	// when all grants of earlier processes have expired.
 	trackedSince, learnedUntil time.Time
-	// missing: there was no report of it then.
+	// reportMissing: there was no report at trackedSince.
 	reportMissing bool
-	// learned: a grant of it was stored when the book was begun.
+	// grantStored: a grant of the member was stored when this accountant was created.
 	grantStored bool
 	turnState
 }
 
-// observe takes in what is known now.
+// observe updates the account with current facts.
 func (a *account) observe(f MemberFacts, now time.Time) {
 	newer := f.ReportSequence > a.facts.ReportSequence
 	if !newer && f.ReportSequence < a.facts.ReportSequence {
-		// An older copy says nothing of what runs; the rest may be new.
+		// An older copy of the report says nothing new about transfers; the other facts
+		// may be new.
 		f.ReportSequence, f.BootID, f.Slots, f.Transfers = a.facts.ReportSequence, a.facts.BootID, a.facts.Slots, a.facts.Transfers
 		f.ReportedPolicy, f.SourcesCurrent, f.PlanAcknowledged = a.facts.ReportedPolicy, a.facts.SourcesCurrent, false
 	}
@@ -138,10 +141,10 @@ func (a *account) observe(f MemberFacts, now time.Time) {
 	if f.PlannedPolicy != nil {
 		a.maxSafe = max(a.maxSafe, f.PlannedPolicy.Safe)
 		if a.maxSafe == f.PlannedPolicy.Safe && a.plannedSafe < a.maxSafe {
-			a.plannedSafe = a.maxSafe // of another replica
+			a.plannedSafe = a.maxSafe // raised by another replica
 		}
 		if f.PlanAcknowledged && f.PlannedPolicy.Safe == a.plannedSafe {
-			// Whoever makes plans has caught up, and so has the member.
+			// The planner and the member have caught up.
 			a.maxSafe = a.plannedSafe
 		}
 	}
@@ -151,20 +154,20 @@ func (a *account) observe(f MemberFacts, now time.Time) {
 	}
 }
 
-// observeReport takes in a report that is newer than those before.
+// observeReport updates the account with a newer report.
 func (a *account) observeReport(now time.Time) {
 	f := &a.facts
 	t := f.Transfers
 	if t == nil {
 		return
 	}
-	// What another process asked for gives this one nothing, and that one is gone.
+	// A grant of an agent process that has ended is void.
 	a.endTurnOnceUsed()
 	a.grants = slices.DeleteFunc(a.grants, func(g trackedGrant) bool {
 		return g.Sequence < t.Grant || g.Sequence == t.Grant && t.Slots == 0 || f.BootID != "" && g.Nonce != "" && !isNonceOfBoot(g.Nonce, f.BootID)
 	})
 	if t.Slots > 0 && t.Grant > a.lastGrant.Sequence {
-		// A hub that was restored from a backup does not know it.
+		// The hub was restored from a backup and does not know this grant.
 		a.grants = append(a.grants, trackedGrant{
 			Grant: Grant{Sequence: t.Grant, Share: Share{Slots: t.Slots}, Nonce: f.BootID + "/", Duration: maxGrantDuration}, expiresAt: now.Add(maxGrantDuration), allSources: true,
 		})
@@ -176,48 +179,49 @@ func (a *account) observeReport(now time.Time) {
 
 func isNonceOfBoot(nonce, boot string) bool { return strings.HasPrefix(nonce, boot+"/") }
 
-// attemptLifetime is how long an attempt may run on after it was last seen to be allowed.
+// attemptLifetime bounds how long an attempt may run after it was last seen to be
+// allowed.
 func (a *account) attemptLifetime() time.Duration {
-	most := a.facts.DesiredPolicy.AttemptTimeout
+	highest := a.facts.DesiredPolicy.AttemptTimeout
 	for _, b := range []*Bounds{a.facts.ReportedPolicy, a.facts.PlannedPolicy, a.unacknowledged} {
 		if b != nil {
-			most = max(most, b.AttemptTimeout)
+			highest = max(highest, b.AttemptTimeout)
 		}
 	}
-	return most + most/100 + min(most, attemptEndGrace)
+	return highest + highest/100 + min(highest, attemptEndGrace)
 }
 
-// ungrantedConcurrency is the concurrency of a member that goes by no grants, or may not yet, or
-// may be given any.
+// ungrantedConcurrency is the concurrency of a member that is not limited by grants, may
+// not be limited yet, or may get any grant.
 func (a *account) ungrantedConcurrency() int32 {
 	f := &a.facts
-	most := int32(0)
+	highest := int32(0)
 	if f.ReportSequence > 0 && !f.isLimited() {
 		if f.ReportedPolicy != nil {
-			most = f.ReportedPolicy.Concurrency
+			highest = f.ReportedPolicy.Concurrency
 		}
 		if f.PlanAcknowledged && f.PlannedPolicy != nil {
-			most = max(most, f.PlannedPolicy.Concurrency)
+			highest = max(highest, f.PlannedPolicy.Concurrency)
 		}
 	}
 	if a.unacknowledged != nil {
-		most = max(most, a.unacknowledged.Concurrency)
+		highest = max(highest, a.unacknowledged.Concurrency)
 	}
 	if f.Unfenced {
-		most = max(most, f.DesiredPolicy.Concurrency)
+		highest = max(highest, f.DesiredPolicy.Concurrency)
 		for _, b := range []*Bounds{f.ReportedPolicy, f.PlannedPolicy} {
 			if b != nil {
-				most = max(most, b.Concurrency)
+				highest = max(highest, b.Concurrency)
 			}
 		}
 	}
-	return most
+	return highest
 }
 
-// unknownSlots is what it may be running that nobody can tell of, and until when: it was
-// planned for, and no report says what has come of that, nor may one that came late. A
-// hub that was restored from a backup has reports and grants that say nothing of what
-// came after it.
+// unknownSlots bounds what a member may be running that no report shows, and until when:
+// it has a plan, and its reports may be older than what came of that. After a restore
+// from a backup the reports and grants of the hub say nothing of what came after the
+// backup.
 func (a *account) unknownSlots(restored bool) (slots int32, until time.Time) {
 	f := &a.facts
 	if read := !f.ReportUnread || !restored && !a.reportMissing; f.PlannedPolicy == nil || f.ReportSequence > 0 && read {
@@ -230,24 +234,24 @@ func (a *account) unknownSlots(restored bool) (slots int32, until time.Time) {
 	return f.PlannedPolicy.Concurrency, until
 }
 
-// currentSafe is the share that it may use without a grant.
+// currentSafe is the share that the member may use without a grant.
 func (a *account) currentSafe() int32 {
-	most := a.maxSafe
+	highest := a.maxSafe
 	if a.facts.isLimited() {
-		most = max(most, a.facts.Transfers.Safe)
+		highest = max(highest, a.facts.Transfers.Safe)
 	}
 	if a.unacknowledged != nil {
-		most = max(most, a.unacknowledged.Safe)
+		highest = max(highest, a.unacknowledged.Safe)
 	}
-	return most
+	return highest
 }
 
-// heldShare is what a member may be running, and from which groups. until is when it is
-// less if nothing is heard; zero for never.
+// heldShare bounds what a member may be running, in total and by source group. until is
+// when the bound falls if nothing is heard of the member; zero for never.
 func (a *account) heldShare(groups []Group, restored bool, now time.Time) (h Share, until time.Time) {
-	lasting := a.attemptLifetime()
-	every := int32(0) // that may all be of one group
-	upTo := func(t time.Time) bool {
+	lifetime := a.attemptLifetime()
+	anyGroup := int32(0) // slots that may all be of one group
+	stillCounts := func(t time.Time) bool {
 		if !now.Before(t) {
 			return false
 		}
@@ -255,19 +259,19 @@ func (a *account) heldShare(groups []Group, restored bool, now time.Time) (h Sha
 		return true
 	}
 	for _, g := range a.grants {
-		if upTo(g.expiresAt.Add(lasting)) {
+		if stillCounts(g.expiresAt.Add(lifetime)) {
 			h = h.Max(g.Share)
 			if g.allSources {
-				every = max(every, g.Slots)
+				anyGroup = max(anyGroup, g.Slots)
 			}
 		}
 	}
 	f := &a.facts
-	if slots, ends := a.unknownSlots(restored); slots > 0 && upTo(ends.Add(lasting)) {
+	if slots, ends := a.unknownSlots(restored); slots > 0 && stillCounts(ends.Add(lifetime)) {
 		h.Slots = max(h.Slots, slots)
-		every = h.Slots
+		anyGroup = h.Slots
 	}
-	if f.ReportSequence > 0 && (f.Slots > 0 && upTo(a.reportedAt.Add(lasting))) {
+	if f.ReportSequence > 0 && (f.Slots > 0 && stillCounts(a.reportedAt.Add(lifetime))) {
 		running := Share{Slots: f.Slots}
 		if f.Transfers != nil && len(groups) > 0 {
 			running.Sources = make(map[string]int32, len(f.Transfers.Sources))
@@ -277,20 +281,20 @@ func (a *account) heldShare(groups []Group, restored bool, now time.Time) (h Sha
 		}
 		h = h.Max(running)
 	}
-	// What it may use without a grant it goes on to use; of a cluster that is no member
-	// any more, what it had begun by then counts.
-	whole, safe := a.ungrantedConcurrency(), a.currentSafe()
+	// A member keeps using what needs no grant. A departed cluster may still run what it
+	// had begun.
+	ungranted, safe := a.ungrantedConcurrency(), a.currentSafe()
 	switch {
 	case !a.departed:
-		if whole > 0 {
+		if ungranted > 0 {
 			until = time.Time{}
 		}
-		h.Slots = max(h.Slots, whole, safe)
-	case max(whole, safe) > 0 && upTo(a.reportedAt.Add(lasting)):
-		h.Slots = max(h.Slots, whole, safe)
+		h.Slots = max(h.Slots, ungranted, safe)
+	case max(ungranted, safe) > 0 && stillCounts(a.reportedAt.Add(lifetime)):
+		h.Slots = max(h.Slots, ungranted, safe)
 	}
 	if a.departed || f.Unfenced || f.ReportSequence > 0 && (!f.isLimited() || !f.SourcesCurrent) || a.unacknowledged != nil && !a.unacknowledged.Limited {
-		every = h.Slots
+		anyGroup = h.Slots
 	}
 	if len(groups) == 0 {
 		h.Sources = nil
@@ -298,20 +302,20 @@ func (a *account) heldShare(groups []Group, restored bool, now time.Time) (h Sha
 	}
 	sources := make(map[string]int32, len(groups))
 	for _, g := range groups {
-		sources[g.Name] = max(every, h.Sources[g.Name])
+		sources[g.Name] = max(anyGroup, h.Sources[g.Name])
 	}
 	h.Sources = sources
 	return h, until
 }
 
-// recordGrant notes a grant before it is written.
+// recordGrant counts a grant before it is written.
 func (a *account) recordGrant(g Grant, ends time.Time) {
 	a.lastGrant = g
 	a.grants = append(a.grants, trackedGrant{Grant: g, expiresAt: ends})
 	if len(a.grants) <= maxTrackedGrants {
 		return
 	}
-	// Of many, the first two are taken for one that is as much, and as long, as both.
+	// Beyond maxTrackedGrants the two oldest grants are merged into one that covers both.
 	first, second := a.grants[0], a.grants[1]
 	one := trackedGrant{Grant: second.Grant, expiresAt: laterOf(first.expiresAt, second.expiresAt), allSources: first.allSources || second.allSources}
 	one.Share = first.Share.Max(second.Share)
@@ -328,8 +332,8 @@ func laterOf(a, b time.Time) time.Time {
 	return b
 }
 
-// maxPossible is the most of all grants that may be in force, and how long yet: what
-// the next elected replica must know beside the newest one.
+// maxPossible is the maximum of all grants that may be valid, and for how long. The next
+// elected replica needs it beside the newest grant.
 func (a *account) maxPossible(now time.Time) (s Share, left time.Duration) {
 	for _, g := range a.grants {
 		s = s.Max(g.Share)

@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// StoredGrant is a grant as the hub has it, and what came with it.
+// StoredGrant is a grant as it is stored on the hub.
 type StoredGrant struct {
 	Grant
-	// Cluster that it is for.
+	// Cluster that the grant is for.
 	Cluster   string
 	Unlimited bool
-	// MaxPossible is the most of all grants that may have been in force when it was
-	// written, and Left how long yet.
+	// MaxPossible is the maximum of all grants that may have been valid when this one was
+	// written, and PossibleFor how long.
 	MaxPossible Share
 	PossibleFor time.Duration
 }
 
-// Accountant is the account of a fleet. Whoever is elected begins an empty one, and
-// learns every grant and departure that is stored before anything is planned with it.
+// Accountant accounts for a whole fleet. A newly elected replica starts with an empty
+// one, and learns all stored grants and departures before the first Allocate.
 type Accountant struct {
 	accounts map[string]*account
-	// departed are clusters that are no members any more and may be running something.
+	// departed are clusters that are no members any more but may be running transfers.
 	departed map[string]*account
-	// restored: a member has what this hub has never given. What else it gave and does
-	// not know of, only the members can tell.
+	// hubRestored: a member has a grant that this hub does not know. What else the hub
+	// gave, only the members know.
 	hubRestored bool
-	// allocatedAt is when a plan was made last.
+	// allocatedAt is the time of the last Allocate.
 	allocatedAt time.Time
-	// maxAttemptTimeout is the longest attemptTimeout that was seen.
+	// maxAttemptTimeout is the longest attemptTimeout seen.
 	maxAttemptTimeout time.Duration
 }
 
-// NewAccountant returns an empty Book.
+// NewAccountant returns an empty Accountant.
 func NewAccountant() *Accountant {
 	return &Accountant{accounts: map[string]*account{}, departed: map[string]*account{}}
 }
@@ -47,10 +47,10 @@ func (b *Accountant) ensureAccount(member string) *account {
 	return a
 }
 
-// LearnGrant takes in a grant that is stored, and may be of another replica. When the
-// request was received that it answers is not known: it counts as if it were given
-// now. What the book has of the member stays, one that it knows as it was. Of another
-// cluster than the member is now, it is that one's.
+// LearnGrant adds a stored grant, which another replica may have written. Since it is
+// unknown when the answered request was received, the grant counts from now. Grants that
+// are already known stay as they are. A grant for another cluster than the member's is
+// kept as that cluster's departure.
 func (b *Accountant) LearnGrant(member string, s StoredGrant, now time.Time) {
 	a := b.ensureAccount(member)
 	a.lastGrant.Sequence = max(a.lastGrant.Sequence, s.Sequence)
@@ -88,10 +88,10 @@ func (a *account) trackLearned(g trackedGrant) {
 	a.learnedUntil = laterOf(a.learnedUntil, g.expiresAt)
 }
 
-// withClockMargin is for clocks that do not run alike.
+// withClockMargin allows for clocks of different speed.
 func withClockMargin(d time.Duration) time.Duration { return d + d/100 }
 
-// Observe takes in what is known of a member now.
+// Observe updates the account of a member.
 func (b *Accountant) Observe(member string, f MemberFacts, now time.Time) {
 	a := b.ensureAccount(member)
 	b.maxAttemptTimeout = max(b.maxAttemptTimeout, f.DesiredPolicy.AttemptTimeout)
@@ -101,7 +101,8 @@ func (b *Accountant) Observe(member string, f MemberFacts, now time.Time) {
 		}
 	}
 	if a.cluster != "" && f.Cluster != "" && a.cluster != f.Cluster {
-		// The sequences go on; what the other cluster may be running stays apart.
+		// Sequences continue; what the former cluster may be running is accounted for
+		// separately.
 		sequence := a.lastGrant.Sequence
 		b.addDeparted(member, a, now)
 		a = &account{lastGrant: Grant{Sequence: sequence}}
@@ -113,7 +114,7 @@ func (b *Accountant) Observe(member string, f MemberFacts, now time.Time) {
 	a.observe(f, now)
 }
 
-// RemoveMember says that there is no such member any more.
+// RemoveMember turns the account of a member into a departure.
 func (b *Accountant) RemoveMember(member string, now time.Time) {
 	if a := b.accounts[member]; a != nil {
 		b.addDeparted(member, a, now)
@@ -121,13 +122,13 @@ func (b *Accountant) RemoveMember(member string, now time.Time) {
 	}
 }
 
-// RecordSequence says that a grant of a sequence was written that is no share of a budget.
+// RecordSequence records the sequence of a written grant that is no share of the budget.
 func (b *Accountant) RecordSequence(member string, sequence int64) {
 	a := b.ensureAccount(member)
 	a.lastGrant.Sequence = max(a.lastGrant.Sequence, sequence)
 }
 
-// LastSequence of the newest grant that the book knows of for a member.
+// LastSequence returns the sequence of the newest grant of a member.
 func (b *Accountant) LastSequence(member string) int64 {
 	if a := b.accounts[member]; a != nil {
 		return a.lastGrant.Sequence
@@ -135,7 +136,7 @@ func (b *Accountant) LastSequence(member string) int64 {
 	return 0
 }
 
-// Members that the book has accounts of.
+// Members returns the names of all members with an account.
 func (b *Accountant) Members() []string {
 	names := make([]string, 0, len(b.accounts))
 	for name := range b.accounts {
@@ -145,8 +146,8 @@ func (b *Accountant) Members() []string {
 	return names
 }
 
-// SafeShare is the share without a grant that the plan of a member may have; without known
-// nobody knows yet.
+// SafeShare returns the share without a grant that the plan of a member may give it;
+// known is false before the member has reported.
 func (b *Accountant) SafeShare(member string) (n int32, known bool) {
 	a := b.accounts[member]
 	if a == nil || a.facts.ReportSequence == 0 {

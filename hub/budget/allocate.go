@@ -9,7 +9,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Rules are the fleet's policy.
+// Rules are the fleet-wide budget of the fleet's policy.
 type Rules struct {
 	// Total is fleetConcurrency.
 	Total    int64
@@ -17,67 +17,69 @@ type Rules struct {
 	Duration time.Duration
 }
 
-// GrantWrite is a grant to be written.
+// GrantWrite is a grant that has to be written.
 type GrantWrite struct {
 	Member string
 	Grant
-	// MaxPossible and Left are to be stored with it, for whoever learns from it.
+	// MaxPossible and PossibleFor are stored with the grant, for the next elected
+	// replica.
 	MaxPossible Share
 	PossibleFor time.Duration
 }
 
-// MemberAccount is what is said of a member.
+// MemberAccount describes the share of a member.
 type MemberAccount struct {
 	Member                string
 	Granted, Held, Wanted int32
-	// Sources that are held.
+	// Sources are the held transfers by source group.
 	Sources map[string]int32
-	// HeldUntil is when less is held at the latest if nothing is heard; zero for never, or
-	// where it is no more than the safe share.
+	// HeldUntil is when less is held at the latest if nothing is heard of the member;
+	// zero for never, or if only the safe share is held.
 	HeldUntil time.Time
-	// Gone: it is no member any more, or that name's cluster is another now.
+	// Departed: the cluster is no member any more, or the member is another cluster now.
 	Departed        bool
 	Silent          bool
 	Reason, Message string
 }
 
-// Allocation is what is to be done.
+// Allocation is the result of Allocate.
 type Allocation struct {
 	Grants   []GrantWrite
 	Accounts []MemberAccount
-	// RecheckAt is when to look again though nothing changes; zero for never.
+	// RecheckAt is when to allocate again if nothing changes; zero for never.
 	RecheckAt time.Time
-	// Held is the sum.
+	// Held is the sum over all accounts.
 	Held int64
 }
 
-// allocationEntry is a member while a plan is made.
+// allocationEntry is one account during Allocate.
 type allocationEntry struct {
 	name    string
 	account *account
 	held    Share
 	until   time.Time
-	// asks: it has a request that a grant can answer. Others have what they have.
+	// hasRequest: a grant would answer a request. Accounts without a request keep what
+	// they have.
 	hasRequest bool
 	target     Share
 }
 
-// allocator is a plan in the making.
+// allocator is the state of one Allocate.
 type allocator struct {
 	rules Rules
 	now   time.Time
-	// restored: see Book.
+	// see Accountant
 	hubRestored    bool
 	entries        []allocationEntry
 	heldTotal      int64
 	heldBySource   map[string]int64
-	raisesBlocked  bool // nothing may be raised: what is held is not known yet
-	oversubscribed bool // somebody wants more than the target
+	raisesBlocked  bool // what is held is not fully known yet
+	oversubscribed bool // a member wants more than its target
 	result         Allocation
 }
 
-// Allocate decides what is to be written, and counts it from now on, be it written or
-// not.
+// Allocate decides which grants to write, and counts them from now on, whether or not
+// they are written.
 func (b *Accountant) Allocate(rules Rules, now time.Time) Allocation {
 	p := allocator{rules: rules, now: now, hubRestored: b.hubRestored, heldBySource: map[string]int64{}}
 	for _, name := range b.Members() {
@@ -114,21 +116,21 @@ func (p *allocator) addHeld(s Share, sign int64) {
 	}
 }
 
-// hasOpenRequest tells that a grant would be taken up.
+// hasOpenRequest reports whether the member would use a grant.
 func (a *account) hasOpenRequest(rules Rules, now time.Time) bool {
 	f := &a.facts
 	return !a.departed && f.Grantable && f.isLimited() && f.SourcesCurrent && a.requestNonce != "" && isNonceOfBoot(a.requestNonce, f.BootID) && now.Before(a.requestedAt.Add(rules.Duration))
 }
 
-// refreshHeld counts a member anew after something was given to it.
+// refreshHeld updates the sums after an account has changed.
 func (p *allocator) refreshHeld(e *allocationEntry) {
 	p.addHeld(e.held, -1)
 	e.held, e.until = e.account.heldShare(p.rules.Groups, p.hubRestored, p.now)
 	p.addHeld(e.held, 1)
 }
 
-// raiseSafeShares lets plans give safe shares as the policy asks for them, as far as there
-// is room: they are used without anybody asking.
+// raiseSafeShares raises safe shares to those of the policy as far as there is room:
+// members use them without a request.
 func (p *allocator) raiseSafeShares() {
 	for i := range p.entries {
 		e := &p.entries[i]
@@ -140,13 +142,13 @@ func (p *allocator) raiseSafeShares() {
 		if more := int64(want) - int64(e.held.Slots); want > e.account.plannedSafe && more > 0 && (p.raisesBlocked || more > p.rules.Total-p.heldTotal) {
 			continue
 		}
-		// Of what is taken back, all counts on until that is acknowledged.
+		// A reduced share counts in full until the reduction is acknowledged.
 		e.account.plannedSafe, e.account.maxSafe = want, max(e.account.maxSafe, want)
 		p.refreshHeld(e)
 	}
 }
 
-// computeTargets finds what each is to have.
+// computeTargets computes the share that each member should have.
 func (p *allocator) computeTargets() {
 	total := p.rules.Total
 	groups := slices.Clone(p.rules.Groups)
@@ -188,14 +190,14 @@ func (p *allocator) computeTargets() {
 	}
 }
 
-// hasIdleGrant tells that a member has a grant and no use for it.
+// hasIdleGrant reports whether a member holds a grant and wants nothing.
 func (e *allocationEntry) hasIdleGrant() bool {
 	f := &e.account.facts
 	return !e.account.departed && f.Grantable && f.isLimited() && f.Transfers.Wanted == 0 && e.account.lastGrant.Slots > 0 && len(e.account.grants) > 0
 }
 
-// issueGrants gives what is to be given: first what takes something away, since it does
-// no harm, then what fits, to those first that have the least.
+// issueGrants issues reductions first, since they are always safe, then raises, to the
+// members with the least first.
 func (p *allocator) issueGrants() {
 	order := make([]*allocationEntry, len(p.entries))
 	for i := range p.entries {
@@ -218,14 +220,15 @@ func (p *allocator) issueGrants() {
 	}
 }
 
-// answerRequest decides whether a request is answered, or its answer changed.
+// answerRequest issues a grant if the request has no answer yet, or if its answer
+// changes.
 func (p *allocator) answerRequest(e *allocationEntry) {
 	last := e.account.lastGrant
 	next := p.fitShare(e)
 	current := last.Share
 	switch fresh := last.Nonce != e.account.requestNonce; {
 	case fresh && next.Slots == 0 && len(e.account.grants) == 0:
-		return // it has nothing, and goes on having nothing
+		return // it has nothing, and gets nothing
 	case fresh, exceeds(next, current):
 	case p.oversubscribed && exceeds(current, next):
 	default:
@@ -234,7 +237,7 @@ func (p *allocator) answerRequest(e *allocationEntry) {
 	p.issueGrant(e, next)
 }
 
-// exceeds tells whether a share has anything that another has less of.
+// exceeds reports whether a has more than b in total or of any group.
 func exceeds(a, b Share) bool {
 	if a.Slots > b.Slots {
 		return true
@@ -247,9 +250,9 @@ func exceeds(a, b Share) bool {
 	return false
 }
 
-// fitShare is as much of the target as there is room for beside what all others may
-// be running. Where more is held than there is, what it holds itself may have ended
-// long ago, as a late report has it: even that much is no right to begin anew.
+// fitShare cuts the target to the room beside what all others may be running. Over the
+// budget it gives a member no right to what it holds itself: by a late report that may
+// have ended long ago.
 func (p *allocator) fitShare(e *allocationEntry) Share {
 	s := Share{Slots: e.target.Slots}
 	for _, g := range p.rules.Groups {
@@ -260,7 +263,7 @@ func (p *allocator) fitShare(e *allocationEntry) Share {
 			}
 			s.Sources[g.Name] = n
 		}
-		// Slots that are for a group are of no use without it.
+		// Slots for a group are useless without the group's share.
 		s.Slots -= max(0, e.target.Sources[g.Name]-max(0, n))
 	}
 	s.Slots = max(0, min(s.Slots, p.boundShare(int64(e.held.Slots), p.rules.Total-p.heldTotal)))
@@ -290,7 +293,7 @@ func (p *allocator) issueGrant(e *allocationEntry, s Share) {
 	p.result.Grants = append(p.result.Grants, next)
 }
 
-// NoRequest stands for the nonce of a grant that answers none, and gives nothing.
+// NoRequest is the nonce of a grant that answers no request and gives nothing.
 const NoRequest = "none"
 
 func sortedNames(m map[string]*account) []string {

@@ -8,22 +8,22 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// AnnotationUnacknowledged of a ClusterPlan on the hub, which does not travel to the
-// member, has the most that plans before it allow which the member may have taken up
-// and has not said so: whoever sees the newest plan alone would not know that the one
-// before it had no limits.
+// AnnotationUnacknowledged of a ClusterPlan on the hub has the maximum of earlier plans
+// that the member may have taken up without acknowledging them. It does not travel to the
+// member. Without it, a replica that sees only the newest plan would not know that the
+// previous one had no limits.
 const AnnotationUnacknowledged = "pelotech.ot/unacknowledged"
 
 // Bounds are what a policy says about how many transfers a member may run.
 type Bounds struct {
-	// Limited: it goes by grants beyond Safe.
+	// Limited: beyond Safe the member needs a grant.
 	Limited        bool          `json:"limited"`
 	Concurrency    int32         `json:"concurrency"`
 	Safe           int32         `json:"safe"`
 	AttemptTimeout time.Duration `json:"attemptTimeout"`
 }
 
-// ParseBounds reads a policy. Of one that this hub cannot read, the most is assumed.
+// ParseBounds reads a policy. If this hub cannot read it, the highest bounds are assumed.
 func ParseBounds(data map[string]string) (Bounds, policy.Sources) {
 	read, _, errs := policy.Parse(data)
 	if len(errs) > 0 {
@@ -36,8 +36,8 @@ func unreadableBounds() Bounds {
 	return Bounds{Concurrency: v1alpha1.MaxSlots, AttemptTimeout: policy.Default().AttemptTimeout}
 }
 
-// RecordSuperseded notes on the plan that takes the place of another what that one allows,
-// and those before it, unless the member has acknowledged that one.
+// RecordSuperseded annotates a plan with the bounds of the plan that it replaces and of
+// those before, unless the member has acknowledged that plan.
 func RecordSuperseded(next, before *v1alpha1.ClusterPlan, acknowledged *v1alpha1.PlanVersion) {
 	delete(next.Annotations, AnnotationUnacknowledged)
 	if acknowledged != nil && *acknowledged == before.Spec.PlanVersion {
@@ -46,7 +46,7 @@ func RecordSuperseded(next, before *v1alpha1.ClusterPlan, acknowledged *v1alpha1
 	b, _ := ParseBounds(before.Spec.Policy)
 	text, err := json.Marshal(UnacknowledgedBounds(before).Max(b))
 	if err != nil {
-		panic(err) // numbers and a truth value
+		panic(err) // numbers and a bool always encode
 	}
 	if next.Annotations == nil {
 		next.Annotations = map[string]string{}
@@ -54,10 +54,10 @@ func RecordSuperseded(next, before *v1alpha1.ClusterPlan, acknowledged *v1alpha1
 	next.Annotations[AnnotationUnacknowledged] = string(text)
 }
 
-// UnacknowledgedBounds is what Supersede has noted on a plan; nil for nothing.
+// UnacknowledgedBounds returns what RecordSuperseded recorded on a plan; nil for nothing.
 func UnacknowledgedBounds(plan *v1alpha1.ClusterPlan) *Bounds {
-	text, is := plan.Annotations[AnnotationUnacknowledged]
-	if !is {
+	text, ok := plan.Annotations[AnnotationUnacknowledged]
+	if !ok {
 		return nil
 	}
 	var b Bounds
@@ -67,10 +67,10 @@ func UnacknowledgedBounds(plan *v1alpha1.ClusterPlan) *Bounds {
 	return &b
 }
 
-// Max is the most that either allows.
+// Max returns the bounds that allow whatever b or o allows.
 func (b *Bounds) Max(o Bounds) *Bounds {
 	if o.Limited {
-		o.Concurrency = 0 // without a grant it is of no account
+		o.Concurrency = 0 // it needs a grant
 	}
 	if b != nil {
 		o.Limited = o.Limited && b.Limited
@@ -79,7 +79,7 @@ func (b *Bounds) Max(o Bounds) *Bounds {
 	return &o
 }
 
-// IsWithin tells that nothing may run by these that may not by others.
+// IsWithin reports whether everything that b allows is allowed by o.
 func (b Bounds) IsWithin(o Bounds) bool {
 	switch {
 	case !b.Limited:

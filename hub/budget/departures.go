@@ -8,21 +8,22 @@ import (
 	"github.com/pelotech/ot-fleet/api/policy"
 )
 
-// Departure is what a cluster may be running that is no member any more, be it that
-// the member was deleted or that another cluster has its name. Nobody hears of it again,
-// so that what it holds is stored, for whoever is elected next.
+// Departure is what a cluster may be running that is no member any more: its
+// MemberCluster was deleted, or another cluster has its name. No report of it will come,
+// so the departure is stored for the next elected replica.
 type Departure struct {
 	Member, Cluster string
-	// Slots, for as long as is Left.
+	// Slots that are held for Remaining.
 	Slots     int32
 	Remaining time.Duration
 }
 
-// addDeparted keeps account of a cluster until what it may be running has ended.
+// addDeparted keeps the account of a cluster until everything that it may be running has
+// ended.
 func (b *Accountant) addDeparted(member string, a *account, now time.Time) {
 	a.departed, a.reportedAt = true, now
 	if a.attemptLifetime() == 0 {
-		// Nothing is known of it but its grant.
+		// Nothing but its grant is known.
 		a.facts.DesiredPolicy.AttemptTimeout = cmp.Or(b.maxAttemptTimeout, policy.Default().AttemptTimeout)
 	}
 	name := member + "/" + a.cluster
@@ -33,8 +34,8 @@ func (b *Accountant) addDeparted(member string, a *account, now time.Time) {
 	b.departed[name] = a
 }
 
-// Departures are those that hold anything now, and what the leaving members, which are
-// still there, would hold if they went now.
+// Departures returns what departed clusters hold, and what the leaving members would hold
+// if they were removed now.
 func (b *Accountant) Departures(leaving []string, now time.Time) []Departure {
 	var all []Departure
 	add := func(member string, a *account) {
@@ -58,8 +59,8 @@ func (b *Accountant) Departures(leaving []string, now time.Time) []Departure {
 	return all
 }
 
-// LearnDeparture takes in a departure that is stored. It counts as if it were of now; of a
-// member that is still there, beside that.
+// LearnDeparture adds a stored departure, counted from now. If the member still exists,
+// it counts beside the member.
 func (b *Accountant) LearnDeparture(d Departure, now time.Time) {
 	name := d.Member + "/" + d.Cluster
 	a := b.departed[name]
@@ -67,14 +68,14 @@ func (b *Accountant) LearnDeparture(d Departure, now time.Time) {
 		a = &account{cluster: d.Cluster, departed: true, trackedSince: now}
 		b.departed[name] = a
 	}
-	// How long an attempt may last is in it.
+	// Remaining includes the lifetime of attempts.
 	g := trackedGrant{Grant: Grant{Share: Share{Slots: d.Slots}}, expiresAt: now.Add(withClockMargin(d.Remaining) - a.attemptLifetime()), allSources: true}
 	if !slices.ContainsFunc(a.grants, func(known trackedGrant) bool { return known.covers(g) }) {
 		a.grants = append(a.grants, g)
 	}
 }
 
-// TracksCluster tells that a member is taken to be that cluster by now, and no other.
+// TracksCluster reports whether the account of a member is of that cluster.
 func (b *Accountant) TracksCluster(member, cluster string) bool {
 	a := b.accounts[member]
 	return a != nil && a.cluster == cluster

@@ -1,11 +1,11 @@
-// Package budget shares a fleet-wide budget of transfers out among members, and
-// keeps account of what each of them may be running.
+// Package budget shares the fleet-wide budget of transfers among members and accounts for
+// what each of them may be running.
 //
-// It is pure: it takes what is known and a time, and returns grants and reasons.
-// Times are of the hub's clock that nobody sets; they come as arguments.
+// The package is pure. Times are of the hub's monotonic clock and come as arguments.
 //
-// What a member may be running is never taken for less than it can be: a grant
-// counts from before it is written until the member acknowledges a later one, or
-// until it has ended by the hub's clock and what was begun under it has timed out.
-// Nothing is raised that does not fit beside what all others may be running.
+// Invariant: a member never counts for less than it may be running. A grant counts from
+// before it is written until the member acknowledges a later one, or until it has expired
+// by the hub's clock and every attempt begun under it has timed out.
+//
+// Invariant: nothing is raised unless it fits beside what all others may be running.
 package budget

@@ -5,30 +5,30 @@ import (
 	"maps"
 )
 
-// Demand is what one member could make use of.
+// Demand is what one member can use.
 type Demand struct {
 	Member string
 	// Weight of the member against others, at least 1.
 	Weight int32
-	// Floor is what it has in any case.
+	// Floor is what the member has in any case.
 	Floor int32
-	// Wanted is how many transfers it could run, those of groups included.
+	// Wanted is how many transfers the member could run, including those of groups.
 	Wanted int32
 	// Sources are the parts of Wanted that are from groups.
 	Sources map[string]int32
-	// Keeps: it has its turn, which it has not made use of yet. Used is how much it has
-	// had for its weight.
+	// HasTurn: the member has an unused turn. Usage is what it has had so far, divided by
+	// its weight.
 	HasTurn bool
 	Usage   int64
 }
 
-// ComputeTargets returns what each member is to have, in the order of the demands:
-// weighted max–min fair among them, within total and within what each group has
-// left. Whoever wants anything has one before anybody has a second one beyond the
-// floor; where there is not enough for that, those go first that have their turn, then
-// who has had the least for its weight, then the greater weight, and then the name.
-// Nobody gets more than is wanted, and nothing that somebody could use
-// is left over. The floors are given even where they are more than total.
+// ComputeTargets returns the share of each member, in the order of the demands: weighted
+// max–min fair, within total and within each group.
+//
+// Every member that wants anything gets one transfer before any member gets a second one
+// beyond its floor. If there is not enough for that, members with a turn come first, then
+// those with the least usage, then by weight and name. No member gets more than it wants,
+// and no usable transfer is left over. Floors are given even if they exceed total.
 func ComputeTargets(total int64, groups []Group, demands []Demand) []Share {
 	f := waterFill{remaining: total, remainingByGroup: make(map[string]int32, len(groups)), demands: demands, shares: make([]Share, len(demands)), plainDemand: make([]int32, len(demands)), spareFloor: make([]int32, len(demands))}
 	for _, g := range groups {
@@ -49,24 +49,24 @@ func ComputeTargets(total int64, groups []Group, demands []Demand) []Share {
 		if f.addSlot(f.queue[0]) {
 			heap.Fix(&f, 0)
 		} else {
-			heap.Pop(&f) // what it cannot have now it can never have: nothing is given back
+			heap.Pop(&f) // the room only shrinks: what does not fit now never will
 		}
 	}
 	return f.shares
 }
 
-// waterFill raises the member that has the least for its weight, one at a time.
+// waterFill raises, one slot at a time, the member with the least for its weight.
 type waterFill struct {
 	remaining        int64
-	remainingByGroup map[string]int32 // left in each
+	remainingByGroup map[string]int32 // room in each group
 	demands          []Demand
 	shares           []Share
-	plainDemand      []int32 // that is wanted from no group, beyond the floor
-	spareFloor       []int32 // of the floor, that only groups have a use for
+	plainDemand      []int32 // wanted from no group, beyond the floor
+	spareFloor       []int32 // part of the floor that only groups can use
 	queue            []int
 }
 
-// addSlot gives a member one more, if there is one that it can make use of.
+// addSlot gives a member one more slot, if there is room for one that it can use.
 func (f *waterFill) addSlot(i int) bool {
 	d, s := &f.demands[i], &f.shares[i]
 	if f.remaining <= 0 && f.spareFloor[i] == 0 {
@@ -113,14 +113,14 @@ func (f *waterFill) Pop() any {
 	return nil
 }
 
-// Less compares what members have for their weight, without dividing.
+// Less compares shares by weight without a division.
 func (f *waterFill) Less(i, j int) bool {
 	i, j = f.queue[i], f.queue[j]
 	a, b := &f.demands[i], &f.demands[j]
 	if has, other := int64(f.shares[i].Slots)*int64(max(1, b.Weight)), int64(f.shares[j].Slots)*int64(max(1, a.Weight)); has != other {
 		return has < other
 	}
-	if f.shares[i].Slots == 0 { // and so has the other
+	if f.shares[i].Slots == 0 { // then so is the other
 		if a.HasTurn != b.HasTurn {
 			return a.HasTurn
 		}
@@ -134,14 +134,14 @@ func (f *waterFill) Less(i, j int) bool {
 	return a.Member < b.Member
 }
 
-// Share is a number of transfers, and how many of them may be from each group of
-// sources. Those of groups may add up to more than Slots: each is a bound by itself.
+// Share is a number of transfers, and how many of them may be from each source group. The
+// groups may add up to more than Slots; each is a bound by itself.
 type Share struct {
 	Slots   int32
 	Sources map[string]int32
 }
 
-// Max is what two shares may come to where either may be in force.
+// Max returns the share that bounds both.
 func (s Share) Max(o Share) Share {
 	s.Slots = max(s.Slots, o.Slots)
 	if len(o.Sources) == 0 {
@@ -156,7 +156,7 @@ func (s Share) Max(o Share) Share {
 	return s
 }
 
-// Group is a budget of its own for a group of sources, within that of the fleet.
+// Group is the budget of a group of sources, within that of the fleet.
 type Group struct {
 	Name        string
 	Concurrency int32

@@ -2,23 +2,23 @@ package budget
 
 import "time"
 
-// turnState is how a member comes to have slots where there are fewer than members that
-// have work. Those that have had the least for their weight come first, so that each
-// has its turn; what runs is not stopped: a turn ends with the transfers that it began.
+// turnState orders members if there are fewer slots than members with work. Members with
+// the least usage come first. Running transfers are never stopped: a turn ends with the
+// transfers that it began.
 type turnState struct {
-	// usage is how long it has had slots, in slots × microseconds for a weight of 1.
+	// usage is the time that the member has had slots, in slots × microseconds at weight
+	// 1.
 	usage int64
-	// waiting: it has asked when a plan was made last.
+	// wasRequesting: the member had a request at the last Allocate.
 	wasRequesting bool
-	// since a grant of that sequence it has its turn, until it has begun something or
-	// that time is over; the zero time for none.
+	// The member has its turn since the grant of turnSequence, until it has begun a
+	// transfer or turnUntil has passed; a zero turnUntil is no turn.
 	turnSequence int64
 	turnUntil    time.Time
 }
 
-// chargeUsage counts what was held since the last plan. Who comes to ask, or comes back,
-// begins as one that has had as little as any that asks: to have had nothing for long
-// is no claim.
+// chargeUsage adds what was held since the last Allocate. A member that starts to request
+// begins with the least usage of all that request: idle time is no claim.
 func (b *Accountant) chargeUsage(p *allocator) {
 	past := time.Duration(0)
 	if !b.allocatedAt.IsZero() {
@@ -46,7 +46,7 @@ func (b *Accountant) chargeUsage(p *allocator) {
 	}
 }
 
-// startTurn notes that a member that had nothing is given something.
+// startTurn starts a turn when a member that had nothing gets something.
 func (a *account) startTurn(g Grant, now time.Time) {
 	switch {
 	case g.Slots == 0:
@@ -56,12 +56,12 @@ func (a *account) startTurn(g Grant, now time.Time) {
 	}
 }
 
-// endTurnOnceUsed takes note of a newer report: whoever has begun something has had its turn.
+// endTurnOnceUsed ends the turn when a report shows that a transfer has begun.
 func (a *account) endTurnOnceUsed() {
 	if t := a.facts.Transfers; t != nil && t.Grant >= a.turnSequence && a.facts.Slots > 0 {
 		a.turnUntil = time.Time{}
 	}
 }
 
-// hasTurn tells that it has its turn, and has not begun anything yet.
+// hasTurn reports whether the member has an unused turn.
 func (a *account) hasTurn(now time.Time) bool { return now.Before(a.turnUntil) }

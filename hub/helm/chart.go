@@ -18,23 +18,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Chart is the agent's, of one version of the hub.
+// Chart is the agent's chart in the version of the hub.
 type Chart struct {
 	files   []*archive.BufferedFile
 	version string
 	digest  string
-	// sourceVersion is the version that the chart itself names.
+	// sourceVersion is the version in the chart's own file.
 	sourceVersion string
 }
 
-// Version of the hub that brings it, and of the agent unless values name another.
+// Version returns the version of the hub, which is the agent's unless values name
+// another.
 func (c *Chart) Version() string { return c.version }
 
-// SourceVersion is the version of the agent that the chart's file names, whatever it brings.
+// SourceVersion returns the agent's version in the chart's own file.
 func (c *Chart) SourceVersion() string { return c.sourceVersion }
 
-// LoadChart reads the chart in a folder of files. version is the hub's own: what it installs
-// is the agent that was built with it, of the same version.
+// LoadChart reads a chart from a folder. version is the hub's own: it installs the agent
+// that was built with it.
 func LoadChart(files fs.FS, folder, version string) (*Chart, error) {
 	rules := ignore.Empty()
 	text, err := fs.ReadFile(files, path.Join(folder, ignore.HelmIgnore))
@@ -81,7 +82,7 @@ func LoadChart(files fs.FS, folder, version string) (*Chart, error) {
 	return c, nil
 }
 
-// loadCopy makes the chart anew: Helm changes what it is given.
+// loadCopy loads a new copy: Helm modifies the chart that it is given.
 func (c *Chart) loadCopy() (*chart.Chart, error) {
 	loaded, err := loader.LoadFiles(c.files)
 	if err != nil {
@@ -93,7 +94,7 @@ func (c *Chart) loadCopy() (*chart.Chart, error) {
 	if c.sourceVersion == "" {
 		c.sourceVersion = loaded.Metadata.AppVersion
 	}
-	// By it the image is chosen, unless the values say otherwise.
+	// The appVersion selects the image, unless the values do.
 	loaded.Metadata.AppVersion = c.version
 	if number := strings.TrimPrefix(c.version, "v"); isSemantic(number) {
 		loaded.Metadata.Version = number
@@ -106,20 +107,20 @@ func isSemantic(v string) bool {
 	return err == nil
 }
 
-// ValuesLayer is a part of the values, as YAML, and where it stands.
+// ValuesLayer is a part of the values as YAML. Name says where it comes from.
 type ValuesLayer struct{ Name, Text string }
 
 // Values of a release.
 type Values struct {
 	merged map[string]any
-	// Version of the agent that they ask for.
+	// Version of the agent that the values select.
 	Version string
-	// Revision says of what chart and values a release is made.
+	// Revision identifies chart and values of a release.
 	Revision string
 }
 
-// MergeValues merges layers, of which the last wins, by Helm's rules, and holds them against
-// the chart's schema. The error is for whoever wrote them.
+// MergeValues merges layers by Helm's rules, where the last one wins, and validates them
+// against the chart's schema. The error is for the author of the values.
 func (c *Chart) MergeValues(layers ...ValuesLayer) (*Values, error) {
 	merged := map[string]any{}
 	for _, layer := range layers {
@@ -148,7 +149,7 @@ func (c *Chart) MergeValues(layers ...ValuesLayer) (*Values, error) {
 	return &Values{merged: merged, Version: agentVersion(merged, c.version), Revision: hex.EncodeToString(sum[:])[:32]}, nil
 }
 
-// agentVersion the agent: the values may name another than the chart does.
+// agentVersion returns the version that the values select, by default the chart's.
 func agentVersion(values map[string]any, chart string) string {
 	image, _ := values["image"].(map[string]any)
 	if tag, _ := image["tag"].(string); tag != "" {

@@ -1,7 +1,7 @@
-// Package helm installs and upgrades the agent's chart in a member, by Helm's library. It
-// is the only package that knows it.
+// Package helm installs and upgrades the agent's chart in a member. No other package
+// imports Helm's library.
 //
-// A release is marked, on the Secret that Helm keeps it in, with the hub that made it,
-// the member that it is for, what it was made of, and its number: labels go on to the
-// releases that others make of it, and the number does not fit those.
+// The Secret of a release is labelled with the hub that made it, its member, its content
+// and its number. Helm copies labels to later releases, so the number shows whether they
+// belong to this one.
 package helm

@@ -20,17 +20,17 @@ import (
 	"github.com/pelotech/ot-fleet/api/hubclient"
 )
 
-// Fields that Helm's own command wrote are Helm's here too: whoever goes on with a
-// release by hand, or has the hub go on with his, finds no conflicts.
+// The hub uses the field manager of Helm's command, so that a release can change hands
+// between a person and the hub without conflicts.
 func init() { kube.ManagedFieldsManager = "helm" }
 
-// requests to a member per second, and how many at once.
+// Limits of the requests to a member.
 const (
 	clientQPS   = 50
 	clientBurst = 100
 )
 
-// Member is a cluster that charts are installed in.
+// Member is a cluster in which charts are installed.
 type Member struct {
 	ctx         context.Context
 	cfg         *rest.Config
@@ -44,15 +44,15 @@ type Member struct {
 type Options struct {
 	// Namespace of the release.
 	Namespace string
-	// RequestTimeout ends a request.
+	// RequestTimeout of each request.
 	RequestTimeout time.Duration
-	// Fence returns an error once nothing may be changed any more. It is asked before
-	// each request that changes something.
+	// Fence returns an error once nothing may be changed any more. It is called before
+	// each mutating request.
 	Fence func() error
 }
 
-// NewMember prepares a connection, and sends nothing yet. All that is sent ends with ctx: Helm
-// knows no contexts. Close it.
+// NewMember prepares a connection without sending anything. All requests end with ctx,
+// since Helm's actions take no context. The caller has to close the Member.
 func NewMember(ctx context.Context, cfg *rest.Config, o Options) (*Member, error) {
 	own, done, err := hubclient.DedicatedConfig(cfg, o.RequestTimeout, func(next http.RoundTripper) http.RoundTripper {
 		return &fencedTransport{ctx: ctx, fence: o.Fence, next: next}
@@ -72,10 +72,11 @@ func NewMember(ctx context.Context, cfg *rest.Config, o Options) (*Member, error
 	}, nil
 }
 
-// Close lets go of the connections.
+// Close closes the connections.
 func (m *Member) Close() { m.closeClient() }
 
-// ToRESTConfig implements genericclioptions.RESTClientGetter. Who asks changes what he gets.
+// ToRESTConfig implements genericclioptions.RESTClientGetter. It returns a copy, which
+// callers modify.
 func (m *Member) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(m.cfg), nil }
 
 // ToDiscoveryClient implements genericclioptions.RESTClientGetter.
@@ -86,15 +87,16 @@ func (m *Member) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error)
 // ToRESTMapper implements genericclioptions.RESTClientGetter.
 func (m *Member) ToRESTMapper() (meta.RESTMapper, error) { return m.mapper, nil }
 
-// ToRawKubeConfigLoader implements genericclioptions.RESTClientGetter. It is asked for the
-// namespace alone.
+// ToRawKubeConfigLoader implements genericclioptions.RESTClientGetter. Callers read only
+// its namespace.
 func (m *Member) ToRawKubeConfigLoader() clientcmd.ClientConfig {
 	return clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{
 		Context: clientcmdapi.Context{Namespace: m.namespace},
 	})
 }
 
-// newActionConfig of Helm, on releases in Secrets of the member's namespace.
+// newActionConfig returns Helm's configuration with releases in Secrets of the member's
+// namespace.
 func (m *Member) newActionConfig() (*action.Configuration, error) {
 	cfg := action.NewConfiguration(action.ConfigurationSetLogger(logr.ToSlogHandler(logr.FromContextOrDiscard(m.ctx))))
 	if err := cfg.Init(m, m.namespace, "secret"); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/install"
 )
 
-// Labels of a release that a hub has made.
+// Labels of a release that a hub made.
 const (
 	labelHub      = "pelotech.ot/installed-by-hub"
 	labelMember   = "pelotech.ot/installed-for"
@@ -22,14 +22,14 @@ const (
 	labelNumber   = "pelotech.ot/installed-number"
 )
 
-// maxHistory is how many releases are kept.
+// maxHistory is the number of releases that are kept.
 const maxHistory = 5
 
 func releaseLabels(by install.Installer, revision string, number int) map[string]string {
 	return map[string]string{labelHub: by.Hub, labelMember: by.Member, labelRevision: revision, labelNumber: strconv.Itoa(number)}
 }
 
-// GetRelease returns the newest one of a name; nil for none.
+// GetRelease returns the newest release of a name; nil for none.
 func (m *Member) GetRelease(name string) (*install.Release, error) {
 	cfg, err := m.newActionConfig()
 	if err != nil {
@@ -66,17 +66,17 @@ func getLastRelease(cfg *action.Configuration, name string) (*release.Release, e
 	return last, nil
 }
 
-// ReleaseSpec is a release to be made.
+// ReleaseSpec is a release to make.
 type ReleaseSpec struct {
 	Name      string
 	Installer install.Installer
 	Chart     *Chart
 	Values    *Values
-	// TakeOwnership of what others have made by the same names.
+	// TakeOwnership of existing objects with the same names.
 	TakeOwnership bool
 }
 
-// Install makes the first release. It does not wait for what it makes to be at work.
+// Install makes the first release. It does not wait for the workloads to become ready.
 func (m *Member) Install(w ReleaseSpec) error {
 	cfg, err := m.newActionConfig()
 	if err != nil {
@@ -88,7 +88,7 @@ func (m *Member) Install(w ReleaseSpec) error {
 	}
 	number := 1
 	if last != nil {
-		number = last.Version + 1 // one that was uninstalled, and whose history was kept
+		number = last.Version + 1 // an uninstalled release with kept history
 	}
 	loaded, err := w.Chart.loadCopy()
 	if err != nil {
@@ -106,8 +106,8 @@ func (m *Member) Install(w ReleaseSpec) error {
 	return verifyDeployed(cfg, w.Name, number)
 }
 
-// Upgrade makes the next release. It does not wait for what it makes to be at work. What
-// others have changed of what the chart says is set back.
+// Upgrade makes the next release and reverts manual changes to what the chart sets. It
+// does not wait for the workloads to become ready.
 func (m *Member) Upgrade(w ReleaseSpec) error {
 	cfg, err := m.newActionConfig()
 	if err != nil {
@@ -136,8 +136,8 @@ func (m *Member) Upgrade(w ReleaseSpec) error {
 	return verifyDeployed(cfg, w.Name, last.Version+1)
 }
 
-// verifyDeployed makes sure that a release is stored as deployed: where that fails, Helm (4.2)
-// logs it, and returns no error.
+// verifyDeployed checks that a release is stored as deployed. If storing fails, Helm 4.2
+// logs an error and returns none.
 func verifyDeployed(cfg *action.Configuration, name string, number int) error {
 	last, err := getLastRelease(cfg, name)
 	if err != nil {
@@ -149,8 +149,8 @@ func verifyDeployed(cfg *action.Configuration, name string, number int) error {
 	return nil
 }
 
-// Recover ends a release that is pending and that nobody works on any more: Helm makes no
-// other one before.
+// Recover marks an abandoned pending release as failed. Helm makes no other release
+// before that.
 func (m *Member) Recover(name string, by install.Installer) error {
 	cfg, err := m.newActionConfig()
 	if err != nil {

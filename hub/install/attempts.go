@@ -9,25 +9,26 @@ import (
 )
 
 const (
-	// MaxAttempts are made at one thing. Then a person has to change something.
+	// MaxAttempts bounds the attempts at one target. After that a person has to change
+	// something.
 	MaxAttempts = 6
-	// maxBackoff is the longest wait between two of them.
+	// maxBackoff is the longest wait between two attempts.
 	maxBackoff = 30 * time.Minute
 )
 
-// Attempts at installing one thing in a member. They are stored before each is made: a
-// hub that dies of every one of them is bounded too.
+// Attempts at one target in a member. They are stored before each attempt, so that a hub
+// that crashes in every attempt is bounded too.
 type Attempts struct {
-	// Target is what they were at, see Seen.Attempt.
+	// Target of the attempts, see Snapshot.AttemptTarget.
 	Target string    `json:"of"`
 	Count  int       `json:"count"`
 	LastAt time.Time `json:"last"`
-	// Error of the last one; empty where it did not come to an end.
+	// Error of the last attempt; empty if it did not finish.
 	Error string `json:"error,omitempty"`
 }
 
-// ParseAttempts reads the annotation that they are stored in. What cannot be read counts
-// as none: a person may remove the annotation to have it tried anew.
+// ParseAttempts reads the annotation. An unreadable one counts as no attempts: removing
+// the annotation resets the count.
 func ParseAttempts(text string) (a Attempts) {
 	if json.Unmarshal([]byte(text), &a) != nil || a.Count < 0 {
 		return Attempts{}
@@ -35,7 +36,7 @@ func ParseAttempts(text string) (a Attempts) {
 	return a
 }
 
-// String is the annotation.
+// String returns the annotation.
 func (a Attempts) String() string {
 	text, err := json.Marshal(a)
 	if err != nil {
@@ -44,13 +45,13 @@ func (a Attempts) String() string {
 	return string(text)
 }
 
-// NextAttempt are the attempts with one more, made now.
+// NextAttempt returns the attempts after one more, made now.
 func (s Snapshot) NextAttempt() Attempts {
 	return Attempts{Target: s.AttemptTarget(), Count: s.currentAttempts().Count + 1, LastAt: s.Now.UTC().Truncate(time.Second)}
 }
 
-// AttemptTarget names what is attempted: the desired release, and what a person has allowed.
-// When it changes, the count begins anew.
+// AttemptTarget identifies what is attempted: the desired release and what annotations
+// permit. The count restarts when it changes.
 func (s Snapshot) AttemptTarget() string {
 	sum := sha256.New()
 	for _, part := range []string{s.Desired.Revision, s.Desired.Version, strconv.FormatBool(s.Adopt), s.Downgrade} {
@@ -59,7 +60,7 @@ func (s Snapshot) AttemptTarget() string {
 	return hex.EncodeToString(sum.Sum(nil))[:16]
 }
 
-// currentAttempts that count for what is desired now.
+// currentAttempts returns the attempts at the current target.
 func (s Snapshot) currentAttempts() Attempts {
 	if s.Attempts.Target != s.AttemptTarget() {
 		return Attempts{}
@@ -67,7 +68,7 @@ func (s Snapshot) currentAttempts() Attempts {
 	return s.Attempts
 }
 
-// nextAttemptAt is when the next attempt may be made.
+// nextAttemptAt returns when the next attempt may be made.
 func (s Snapshot) nextAttemptAt() time.Time {
 	made := s.currentAttempts()
 	if made.Count == 0 {

@@ -14,7 +14,7 @@ import (
 // Status of a release, in Helm's words.
 type Status string
 
-// Those that are told apart. Each other one is somebody's, and in the way.
+// Known statuses. Any other one blocks the installation.
 const (
 	StatusDeployed        Status = "deployed"
 	StatusFailed          Status = "failed"
@@ -25,34 +25,34 @@ const (
 	StatusPendingRollback Status = "pending-rollback"
 )
 
-// IsPending tells that an operation of Helm goes on, or died.
+// IsPending reports whether a Helm operation is running or was interrupted.
 func (s Status) IsPending() bool {
 	return s == StatusPendingInstall || s == StatusPendingUpgrade || s == StatusPendingRollback
 }
 
-// Installer of a release: a hub, for one of its members. The zero value is somebody else.
+// Installer of a release is a hub, for one of its members. The zero Installer is not a
+// hub.
 type Installer struct {
-	// Hub is the UID of its cluster, Member the name of the MemberCluster.
+	// Hub is the UID of the hub's cluster, Member the name of the MemberCluster.
 	Hub, Member string
 }
 
-// Release is the newest one of the agent's in a member.
+// Release is the newest release of the agent's chart in a member.
 type Release struct {
-	// Name of it, and its Number, which Helm calls revision.
+	// Number is Helm's revision of the release.
 	Name   string
 	Number int
 	Status Status
-	// Version of the agent that it runs, and of the Chart, which brings the kinds: the
-	// values may name another agent than the chart's. Of a chart that says nothing of its
-	// version it is empty.
+	// Version is the agent's, Chart that of the chart, which brings the CRDs: values may
+	// name another agent than the chart's. Chart is empty if the chart has no version.
 	Version, Chart string
-	// Installer of this very number. Who upgrades it by hand makes it his own.
+	// Installer of this Number. A manual upgrade has none.
 	Installer Installer
-	// Revision says of what chart and values it was made, where a hub has.
+	// Revision identifies chart and values of a release that a hub made.
 	Revision string
 }
 
-// Desired is what a member is to have.
+// Desired is the release that a member should have.
 type Desired struct {
 	// Version of the agent and of the Chart, Revision of chart and values.
 	Version, Chart, Revision string
@@ -61,145 +61,144 @@ type Desired struct {
 // Problem is why something cannot be done, and what to do about it.
 type Problem struct{ Reason, Message string }
 
-// Lease is that of who installs in a member at present.
+// Lease of the process that installs in a member.
 type Lease struct {
 	Holder string
-	// Until is when it has not been renewed for as long as it lasts, by our own clock.
+	// Until is when the Lease expires unless it is renewed, by the hub's own clock.
 	Until time.Time
 }
 
-// Snapshot is all that is decided upon for one member.
+// Snapshot is everything that a decision depends on.
 type Snapshot struct {
 	Now time.Time
 	// OptedIn by label.
 	OptedIn bool
-	// Pull: its agent dials in, and the hub does not reach it.
+	// PullMode: the hub does not reach the member.
 	PullMode bool
-	// Self is who would install.
+	// Self is this hub, for this member.
 	Self    Installer
 	Desired Desired
 	// ValuesProblem is what is wrong with the values; nil for nothing.
 	ValuesProblem *Problem
-	// Adopt and Downgrade are what the annotations say.
+	// Adopt and Downgrade are the values of the annotations.
 	Adopt     bool
 	Downgrade string
 	Attempts  Attempts
-	// Backoff is the wait after the first attempt, doubled after each.
+	// Backoff is the wait after the first attempt; it doubles with each.
 	Backoff time.Duration
 
-	// ProbeProblem is why it is not known what the member has; nil: what follows is live. Looks
-	// are how many in a row have found it so before.
+	// ProbeProblem is why the member could not be read; with nil, the fields below are
+	// live. FailedProbes counts the failures in a row before this one.
 	ProbeProblem *Problem
 	FailedProbes int
-	// ClusterHolder is the other MemberCluster that its cluster belongs to; empty: none.
+	// ClusterHolder is the other MemberCluster that the cluster belongs to; empty for
+	// none.
 	ClusterHolder string
-	// OtherClusterUID is the UID of the cluster that answers, where it is not the one that the
-	// member was; empty: it is.
+	// OtherClusterUID is the UID of the cluster that answered, if it is not the member's;
+	// otherwise empty.
 	OtherClusterUID string
-	// Release is the newest one there; nil for none.
+	// Release is the newest release; nil for none.
 	Release *Release
-	// ForeignAgent names what there is of an agent and of no release of ours; empty for
-	// nothing.
+	// ForeignAgent names parts of an agent that belong to no release; empty for none.
 	ForeignAgent string
-	// OtherNamespace is the namespace that an agent of the member runs in, where it is not the
-	// one that the MemberCluster names; empty: none.
+	// OtherNamespace is the namespace of an agent outside of spec.agentNamespace; empty
+	// for none.
 	OtherNamespace string
-	// AgentVersions that the member has of the agent beside the release's: what reports, what a
-	// Deployment of no release runs.
+	// AgentVersions are versions of the agent beside the release's: of the report, and of
+	// a Deployment without a release.
 	AgentVersions []string
-	// KindsVersion is the version of the chart that brought those that there are; empty: there are
-	// none, or it is not known.
+	// KindsVersion is the version of the chart that installed the CRDs; empty if there
+	// are none, or if it is unknown.
 	KindsVersion string
 	// Lease of another process in the member; nil for none.
 	Lease *Lease
 }
 
-// Action is what is to be done in a member.
+// Action to take in a member.
 type Action string
 
-// Actions.
 const (
 	ActionNone Action = "nothing"
 	// ActionInstall makes the first release.
 	ActionInstall Action = "install"
-	// ActionUpgrade makes the next one.
+	// ActionUpgrade makes the next release.
 	ActionUpgrade Action = "upgrade"
-	// ActionRecover ends a release that a hub died over, and then makes the next one.
+	// ActionRecover ends a release that a hub left pending, then makes the next one.
 	ActionRecover Action = "recover"
 )
 
-// Decision is what to do, and what to say of it.
+// Decision is the action and the condition to publish.
 type Decision struct {
 	Action Action
-	// TakeOwnership: of what others have made by the same names.
+	// TakeOwnership of existing objects with the same names.
 	TakeOwnership bool
-	// Condition AgentInstalled; nil: there is none. Of it Type, Status, Reason and
-	// Message are set.
+	// Condition AgentInstalled with Type, Status, Reason and Message; nil for none.
 	Condition *metav1.Condition
-	// RecheckAfter is when to look again; 0: not before something changes.
+	// RecheckAfter is when to read the member again; 0: only after a change.
 	RecheckAfter time.Duration
 }
 
-// How often is looked at what nobody tells of: nothing in a member is watched.
+// The member is polled: the hub does not watch these objects in it.
 const (
-	// recheckInterval finds out that a release has gone, or was changed.
+	// recheckInterval finds a deleted or changed release.
 	recheckInterval = 10 * time.Minute
-	// blockedRecheckInterval is for what a person will change.
+	// blockedRecheckInterval is for obstacles that a person removes.
 	blockedRecheckInterval = time.Minute
-	// probeRetryDelay is for a member that does not answer, doubled for each look that found
-	// nothing out, up to recheck: each takes a worker for as long as its requests last.
+	// probeRetryDelay is the retry delay for a member that does not answer. It doubles up
+	// to recheckInterval: each try occupies a worker until its requests time out.
 	probeRetryDelay = 30 * time.Second
 )
 
-// Decide says what is to be done in a member.
+// Decide returns the action for a member.
 func Decide(s Snapshot) Decision {
 	if !s.OptedIn {
 		return Decision{Action: ActionNone}
 	}
-	if refused, is := s.decideBlocked(); is {
-		return refused
+	if blocked, ok := s.decideBlocked(); ok {
+		return blocked
 	}
 	return s.decideAttempt()
 }
 
-// decideBlocked is why nothing is to be done at all.
+// decideBlocked returns the decision to do nothing; false if something may be done.
 func (s Snapshot) decideBlocked() (Decision, bool) {
 	switch {
 	case s.PullMode:
-		return s.notInstalled(v1alpha1.ReasonAgentDialsIn, 0, "its agent dials in, for the hub does not reach it: install chart ot-agent there yourself, "+
-			"or give spec.connection a kubeconfig, or remove label %s", v1alpha1.LabelInstallAgent), true
+		return s.notInstalled(v1alpha1.ReasonAgentDialsIn, 0, "the hub does not reach a member in pull mode: install chart ot-agent there yourself, "+
+			"set a kubeconfig in spec.connection, or remove label %s", v1alpha1.LabelInstallAgent), true
 	case s.ValuesProblem != nil:
 		return s.notInstalled(s.ValuesProblem.Reason, 0, "%s", s.ValuesProblem.Message), true
 	case s.ProbeProblem != nil:
 		return s.unreachableDecision(), true
 	case s.ClusterHolder != "":
-		return s.notInstalled(v1alpha1.ReasonDuplicateCluster, blockedRecheckInterval, "its cluster belongs to MemberCluster %s, under whose name the agent is installed: see IdentityConfirmed", s.ClusterHolder), true
+		return s.notInstalled(v1alpha1.ReasonDuplicateCluster, blockedRecheckInterval, "the cluster belongs to MemberCluster %s, and the agent is installed for that one; see IdentityConfirmed", s.ClusterHolder), true
 	case s.OtherClusterUID != "":
-		return s.notInstalled(v1alpha1.ReasonAnotherCluster, blockedRecheckInterval, "the cluster that answers is %s, and this member was another: it was rebuilt, or the kubeconfig leads elsewhere. "+
-			"If it is to take the member's place, accept it: kubectl annotate --overwrite membercluster %s %s=%s", s.OtherClusterUID, s.Self.Member, v1alpha1.AnnotationAcceptCluster, s.OtherClusterUID), true
+		return s.notInstalled(v1alpha1.ReasonAnotherCluster, blockedRecheckInterval, "cluster %s answers, but this member is another one: it was rebuilt, or the kubeconfig points elsewhere. "+
+			"To accept the new cluster: kubectl annotate --overwrite membercluster %s %s=%s", s.OtherClusterUID, s.Self.Member, v1alpha1.AnnotationAcceptCluster, s.OtherClusterUID), true
 	}
 	if r := s.Release; r != nil && r.Status == StatusDeployed && r.Installer == s.Self && r.Revision == s.Desired.Revision {
-		return s.newDecision(metav1.ConditionTrue, v1alpha1.ReasonInstalled, recheckInterval, "release %s has agent %s, as the hub installs it", r.Name, r.Version), true
+		return s.newDecision(metav1.ConditionTrue, v1alpha1.ReasonInstalled, recheckInterval, "release %s has agent %s, as desired", r.Name, r.Version), true
 	}
 	if s.OtherNamespace != "" {
-		return s.notInstalled(v1alpha1.ReasonForeignAgent, blockedRecheckInterval, "an agent is installed in namespace %s, and a cluster has one: set spec.agentNamespace to that namespace, or uninstall it", s.OtherNamespace), true
+		return s.notInstalled(v1alpha1.ReasonForeignAgent, blockedRecheckInterval, "an agent is installed in namespace %s, and a cluster can have only one: set spec.agentNamespace to that namespace, or uninstall that agent", s.OtherNamespace), true
 	}
 	if theirs := s.foreignInstall(); theirs != "" && !s.Adopt {
-		return s.notInstalled(v1alpha1.ReasonForeignAgent, blockedRecheckInterval, "%s, which this hub did not install for this member: it is left alone. "+
-			"To have the hub take it over and upgrade it, with the values of the hub's namespace in place of its own: kubectl annotate membercluster %s %s=true",
+		return s.notInstalled(v1alpha1.ReasonForeignAgent, blockedRecheckInterval, "%s, which this hub did not install for this member; the hub does not change it. "+
+			"To have the hub adopt and upgrade it, with the values of the hub's namespace in place of its own: kubectl annotate membercluster %s %s=true",
 			theirs, s.Self.Member, v1alpha1.AnnotationAdoptAgent), true
 	}
-	// What is pending of our own is recovered; nothing of Helm's goes on from the others.
+	// A pending release of this hub is recovered; Helm cannot continue from any other
+	// one.
 	if r := s.Release; r != nil && !isFinal(r.Status) && (r.Installer != s.Self || !r.Status.IsPending()) {
-		return s.notInstalled(v1alpha1.ReasonReleasePending, blockedRecheckInterval, "release %s is %s, by somebody else's doing: let that come to an end, or end it with helm rollback or helm uninstall", r.Name, r.Status), true
+		return s.notInstalled(v1alpha1.ReasonReleasePending, blockedRecheckInterval, "release %s is %s, and this hub did not start that: wait for it to finish, or end it with helm rollback or helm uninstall", r.Name, r.Status), true
 	}
 	return s.refuseDowngrade()
 }
 
-// unreachableDecision is said of a member that could not be looked at. One that refuses the hub waits for
-// a person, and says so at once; one that does not answer may come back by itself.
+// unreachableDecision distinguishes a member that refuses the hub, which a person has to
+// fix, from one that does not answer and may come back.
 func (s Snapshot) unreachableDecision() Decision {
-	const text = "the hub cannot look which agent it has: %s"
+	const text = "the hub cannot read which agent the member has: %s"
 	if s.ProbeProblem.Reason == v1alpha1.ReasonCredentialsMissing || s.ProbeProblem.Reason == v1alpha1.ReasonUnauthorized {
 		return s.notInstalled(s.ProbeProblem.Reason, blockedRecheckInterval, text, s.ProbeProblem.Message)
 	}
@@ -210,22 +209,21 @@ func (s Snapshot) unreachableDecision() Decision {
 	return s.newDecision(metav1.ConditionUnknown, s.ProbeProblem.Reason, wait, text, s.ProbeProblem.Message)
 }
 
-// refuseDowngrade is refused, of the kinds that the chart brings as of the agent, unless a
-// person allows just that. Who allows the chart allows the agent that the values name
-// beside it.
+// refuseDowngrade blocks a downgrade of CRDs or agent, unless the annotation allows that
+// version. Allowing a chart allows the agent that its values name.
 func (s Snapshot) refuseDowngrade() (Decision, bool) {
 	var charts, agents []string
 	if r := s.Release; r != nil && r.Status != StatusUninstalled {
 		charts, agents = append(charts, r.Chart), append(agents, r.Version)
 	}
 	refuse := func(what, than, want string) (Decision, bool) {
-		return s.notInstalled(v1alpha1.ReasonDowngradeRefused, blockedRecheckInterval, "the member has %s %s, and what the hub would install is %s, which is not known to be newer: upgrade the hub. "+
-			"To have %s all the same: kubectl annotate --overwrite membercluster %s %s=%s",
+		return s.notInstalled(v1alpha1.ReasonDowngradeRefused, blockedRecheckInterval, "the member has %s %s, and the hub would install %s, which is not known to be newer: upgrade the hub. "+
+			"To install %s anyway: kubectl annotate --overwrite membercluster %s %s=%s",
 			what, than, want, want, s.Self.Member, v1alpha1.AnnotationDowngradeAgent, want), true
 	}
 	want := s.Desired
 	if than := findDowngraded(want.Chart, append(charts, s.KindsVersion)); than != "" && s.Downgrade != want.Chart {
-		return refuse("the kinds of agent", than, want.Chart)
+		return refuse("the CRDs of agent", than, want.Chart)
 	}
 	if than := findDowngraded(want.Version, append(agents, s.AgentVersions...)); than != "" && s.Downgrade != want.Version && s.Downgrade != want.Chart {
 		return refuse("agent", than, want.Version)
@@ -233,21 +231,21 @@ func (s Snapshot) refuseDowngrade() (Decision, bool) {
 	return Decision{}, false
 }
 
-// decideAttempt is what there is to do, when it may be done.
+// decideAttempt returns the action, or the wait for the next attempt.
 func (s Snapshot) decideAttempt() Decision {
 	made := s.currentAttempts()
 	// An attempt without an error may have died with its process.
-	last := cmp.Or(made.Error, "it did not come to an end: did the hub end meanwhile, or lose its connection?")
+	last := cmp.Or(made.Error, "it did not finish: the hub ended or lost its connection")
 	if s.Lease != nil && s.Now.Before(s.Lease.Until) {
 		return s.newDecision(metav1.ConditionUnknown, v1alpha1.ReasonInstalling, s.Lease.Until.Sub(s.Now),
-			"%s installs, or did when it ended: it is waited for until its Lease %s is free or expires", s.Lease.Holder, LeaseName)
+			"%s is installing, or was when it ended; waiting for its Lease %s to be released or to expire", s.Lease.Holder, LeaseName)
 	}
 	if made.Count >= MaxAttempts {
-		return s.notInstalled(v1alpha1.ReasonInstallFailed, recheckInterval, "%d attempts at agent %s have failed, and it is not tried again before version, values or annotations change. "+
-			"To try it anew: kubectl annotate membercluster %s %s-. The last one: %s", made.Count, s.Desired.Version, s.Self.Member, v1alpha1.AnnotationInstallAttempts, last)
+		return s.notInstalled(v1alpha1.ReasonInstallFailed, recheckInterval, "%d attempts to install agent %s have failed; there is no retry until version, values or annotations change. "+
+			"To retry: kubectl annotate membercluster %s %s-. Last error: %s", made.Count, s.Desired.Version, s.Self.Member, v1alpha1.AnnotationInstallAttempts, last)
 	}
 	if wait := s.nextAttemptAt().Sub(s.Now); wait > 0 {
-		return s.notInstalled(v1alpha1.ReasonInstallFailed, wait, "attempt %d of %d at agent %s failed, and it is tried again: %s", made.Count, MaxAttempts, s.Desired.Version, last)
+		return s.notInstalled(v1alpha1.ReasonInstallFailed, wait, "attempt %d of %d to install agent %s failed; retrying: %s", made.Count, MaxAttempts, s.Desired.Version, last)
 	}
 	d := s.newDecision(metav1.ConditionUnknown, v1alpha1.ReasonInstalling, 0, "agent %s is being installed, attempt %d of %d", s.Desired.Version, made.Count+1, MaxAttempts)
 	d.TakeOwnership = s.Adopt
@@ -262,17 +260,17 @@ func (s Snapshot) decideAttempt() Decision {
 	return d
 }
 
-// isFinal tells whether Helm can go on from a release.
+// isFinal reports whether Helm can continue from a release.
 func isFinal(s Status) bool {
 	return s == StatusDeployed || s == StatusFailed || s == StatusSuperseded || s == StatusUninstalled
 }
 
-// foreignInstall is what somebody else has installed; empty for nothing.
+// foreignInstall names what somebody else installed; empty for nothing.
 func (s Snapshot) foreignInstall() string {
 	r := s.Release
 	switch {
 	case r != nil && r.Status != StatusUninstalled && r.Installer == (Installer{}):
-		return fmt.Sprintf("there is release %s, number %d", r.Name, r.Number)
+		return fmt.Sprintf("there is release %s, revision %d", r.Name, r.Number)
 	case r != nil && r.Status != StatusUninstalled && r.Installer.Hub != s.Self.Hub:
 		return fmt.Sprintf("there is release %s of another hub (%s)", r.Name, r.Installer.Hub)
 	case r != nil && r.Status != StatusUninstalled && r.Installer != s.Self:
@@ -297,6 +295,6 @@ func (s Snapshot) newDecision(status metav1.ConditionStatus, reason string, afte
 	}
 }
 
-// LeaseName is the Lease in the agent's namespace of a member that whoever installs
-// there holds.
+// LeaseName names the Lease in the agent's namespace of a member under which a hub
+// installs.
 const LeaseName = "ot-hub-install"

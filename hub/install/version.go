@@ -9,12 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// gitDescribeSuffix is what git puts behind the newest tag: how many commits came after it.
+// gitDescribeSuffix is what git describe appends to the newest tag: the number of commits
+// since.
 var gitDescribeSuffix = regexp.MustCompile(`(?:-([0-9]+)-g[0-9a-f]+)?(?:-dirty)?$`)
 
-// compareVersions of two versions: negative where a is the older. Where either is of no release,
-// as dev and a bare commit are, known is false, unless they are the same. Both forms of
-// Makefile's VERSION are known: v1.2.3 and v1.2.3-4-gabcdef0, which is newer.
+// compareVersions returns a negative number if a is older. known is false if one is not
+// of a release, as dev or a bare commit, and they differ. v1.2.3-4-gabcdef0 is newer than
+// v1.2.3.
 func compareVersions(a, b string) (older int, known bool) {
 	if a == b {
 		return 0, true
@@ -33,15 +34,15 @@ func compareVersions(a, b string) (older int, known bool) {
 	return cmp.Compare(leftCommits, rightCommits), true
 }
 
-// IsRelease tells that a version is of a release, or of something built after one.
+// IsRelease reports whether a version is a release, or a build on top of one.
 func IsRelease(v string) bool {
 	_, _, ok := parseVersion(v)
 	return ok
 }
 
-// findDowngraded is one of the versions that a member has which the wanted one would downgrade, as
-// far as is known; empty for none. Builds of no release have no order: one may take the
-// place of another, and not that of a release.
+// findDowngraded returns a version that want would downgrade, as far as is known; empty
+// for none. Builds without a release have no order: one may replace another, but not a
+// release.
 func findDowngraded(want string, have []string) string {
 	for _, v := range have {
 		if v == "" || !IsRelease(v) && !IsRelease(want) {

@@ -8,22 +8,20 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Index adds up the images of all members, by what they are downloaded from. A
-// change of one page costs work in proportion to that page, however large the
-// fleet is; nothing of what it is given is kept but the numbers.
+// Index counts the images of all members by source. The cost of a changed page depends on
+// that page, not on the fleet; only numbers are kept.
 //
-// A page counts while the member's root lists it, with what is known of it: if
-// it is missing, or of another sequence than the root says, the member is listed
-// as unknown beside what it is known to have. While that lasts, an image that
-// moved from one page to another can be counted twice, and never is too few.
+// A page counts while the root of the member's report lists it. If it is missing, or has
+// another sequence than the root says, the member is unknown as well. Meanwhile an image
+// that moves between pages can be counted twice, never zero times.
 //
-// It is safe for concurrent use.
+// Index is safe for concurrent use.
 type Index struct {
 	mu              sync.RWMutex
 	members         map[string]*indexMember
 	sources         map[unique.Handle[string]]*indexSource
-	sortedSources   []string       // of sources, sorted
-	unknownByReason map[string]int // how many members are unknown, by reason
+	sortedSources   []string       // keys of sources
+	unknownByReason map[string]int // number of unknown members by reason
 	entryCount      int
 	pageCount       int
 }
@@ -34,10 +32,10 @@ type indexMember struct {
 	omittedImages   int32
 	staleReason     string
 	listedPages     map[string]int64 // sequence of each page that the root lists
-	mismatchedPages int              // of those listed: not there, or of another sequence
+	mismatchedPages int              // listed pages that are missing or of another sequence
 	pages           map[string]*indexPage
 	sum             tally
-	unknownReason   string // the reason that is counted in Index.unknown
+	unknownReason   string // as it is counted in Index.unknownByReason
 }
 
 // indexSource is one distinct image.
@@ -46,12 +44,12 @@ type indexSource struct {
 	sum            tally
 }
 
-// NewIndex returns the index of an empty fleet.
+// NewIndex returns an Index without members.
 func NewIndex() *Index {
 	return &Index{members: map[string]*indexMember{}, sources: map[unique.Handle[string]]*indexSource{}, unknownByReason: map[string]int{}}
 }
 
-// AddMember says that there is such a member. It is unknown until it reports.
+// AddMember adds a member, which is unknown until it reports.
 func (x *Index) AddMember(member string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -68,7 +66,7 @@ func (x *Index) ensureMember(name string) *indexMember {
 	return m
 }
 
-// Forget says that there is no such member any more.
+// Forget removes a member.
 func (x *Index) Forget(member string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -86,8 +84,7 @@ func (x *Index) Forget(member string) {
 	delete(x.members, member)
 }
 
-// SetRoot takes the root of a member's report; nil says that it is gone. It adds
-// the member.
+// SetRoot sets the root of a member's report, nil for none, and adds the member.
 func (x *Index) SetRoot(member string, root *v1alpha1.ReportRoot) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -107,14 +104,14 @@ func (x *Index) SetRoot(member string, root *v1alpha1.ReportRoot) {
 	x.updateUnknownReason(m)
 }
 
-// isCounted tells whether a page is to be in the sums. What a member reports of a
-// cluster that is another's is there already.
+// isCounted reports whether a page counts. Pages of a cluster that belongs to another
+// member are counted there.
 func (m *indexMember) isCounted(page string) bool {
 	_, listed := m.listedPages[page]
 	return listed && m.staleReason != v1alpha1.ReasonDuplicateCluster
 }
 
-// syncCountedPages has those pages in the sums that are to be.
+// syncCountedPages counts the pages that have to count, and no others.
 func (x *Index) syncCountedPages(m *indexMember) {
 	for name, p := range m.pages {
 		switch counts := m.isCounted(name); {
@@ -126,7 +123,8 @@ func (x *Index) syncCountedPages(m *indexMember) {
 	}
 }
 
-// pageMismatch is 1 for a page that the root lists and that is not as it says.
+// pageMismatch is 1 for a listed page that is missing or of another sequence, otherwise
+// 0.
 func (m *indexMember) pageMismatch(page string) int {
 	want, listed := m.listedPages[page]
 	if p := m.pages[page]; listed && (p == nil || p.sequence != want) {
@@ -135,7 +133,7 @@ func (m *indexMember) pageMismatch(page string) int {
 	return 0
 }
 
-// SetPage takes a page of a member's report. It adds the member.
+// SetPage sets a page of a member's report, and adds the member.
 func (x *Index) SetPage(member, page string, sequence int64, images []v1alpha1.ReportedImage) {
 	p := newIndexPage(sequence, images)
 	x.mu.Lock()
@@ -158,7 +156,7 @@ func (x *Index) SetPage(member, page string, sequence int64, images []v1alpha1.R
 	x.updateUnknownReason(m)
 }
 
-// DropPage says that a page is gone.
+// DropPage removes a page.
 func (x *Index) DropPage(member, page string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -174,9 +172,8 @@ func (x *Index) DropPage(member, page string) {
 	x.updateUnknownReason(m)
 }
 
-// SetStaleReason says that what is known of a member may no longer hold, and why: it
-// is listed as unknown from now on. An empty reason takes that back. It adds the
-// member.
+// SetStaleReason marks what is known of a member as possibly out of date, so that the
+// member is unknown, and adds the member. An empty reason removes the mark.
 func (x *Index) SetStaleReason(member, reason string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -186,7 +183,7 @@ func (x *Index) SetStaleReason(member, reason string) {
 	x.updateUnknownReason(m)
 }
 
-// updateUnknownReason works out why a member is unknown.
+// updateUnknownReason computes why a member is unknown.
 func (x *Index) updateUnknownReason(m *indexMember) {
 	reason := m.staleReason
 	switch {
@@ -226,7 +223,7 @@ func (x *Index) countPage(m *indexMember, p *indexPage) {
 	}
 }
 
-// uncountPage takes a page out of the sums.
+// uncountPage removes a page from the sums.
 func (x *Index) uncountPage(m *indexMember, p *indexPage) {
 	if !p.counted {
 		return
@@ -239,8 +236,8 @@ func (x *Index) uncountPage(m *indexMember, p *indexPage) {
 	}
 }
 
-// replacePage puts a page into the place of one that is counted. Most often a page
-// differs in one image, and the rest stays as it is.
+// replacePage replaces a counted page. Most often one image differs, and the other groups
+// are kept.
 func (x *Index) replacePage(m *indexMember, old, p *indexPage) {
 	p.counted, old.counted = true, false
 	m.sum.addScaled(&old.sum, -1)

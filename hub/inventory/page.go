@@ -15,7 +15,7 @@ type indexPage struct {
 	counted       bool
 	groups        []*indexGroup
 	sum           tally
-	failingImages []v1alpha1.ImageSummary // the first of them
+	failingImages []v1alpha1.ImageSummary // at most maxFailingImages
 }
 
 // indexGroup is what one page has of one source.
@@ -25,22 +25,22 @@ type indexGroup struct {
 	sum     tally
 }
 
-// entry is an image of a member, small: there are members × images of them.
+// entry is an image of a member. It is small: there are members × images of them.
 type entry struct {
 	namespace, name   unique.Handle[string]
 	reason            unique.Handle[string]
-	unreferencedSince int64 // unreferenced since, in seconds; 0 for not known
+	unreferencedSince int64 // Unix seconds; 0 if unknown
 	bytes             int64
 	references        int32
-	phaseIndex        uint8 // place in phases
+	phaseIndex        uint8 // index in phases
 }
 
-// PhaseUnknown is that of an image that has none yet, or one that a later agent
-// has and this hub does not know.
+// PhaseUnknown is the phase of an image without a phase, or with one of a later agent
+// that this hub does not know.
 const PhaseUnknown v1alpha1.Phase = "Unknown"
 
-// phases that are counted. The first stands for an image that is planned and
-// not there, the second for all that the others are not.
+// phases that are counted. The first is of an image that is planned and absent, the
+// second of all others that are not listed.
 var phases = [...]v1alpha1.Phase{
 	phaseAbsent: "", 1: PhaseUnknown, v1alpha1.PhaseQueued, v1alpha1.PhaseSyncing, v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed,
 	v1alpha1.PhasePrunePending, v1alpha1.PhaseTerminating, v1alpha1.PhaseDeleting,
@@ -55,7 +55,7 @@ func phaseIndexOf(img *v1alpha1.ReportedImage) uint8 {
 	return uint8(max(1, slices.Index(phases[:], img.Phase)))
 }
 
-// tally adds up entries.
+// tally sums up entries.
 type tally struct {
 	phases       [len(phases)]int32
 	entries      int32
@@ -100,7 +100,7 @@ func newIndexPage(sequence int64, images []v1alpha1.ReportedImage) *indexPage {
 			})
 		}
 		if img.Source == "" {
-			continue // a planned image that is not there, of which no more is known
+			continue // a planned image that is absent; its source is unknown
 		}
 		g := groups[img.Source]
 		if g == nil {
@@ -140,8 +140,8 @@ func newEntry(img *v1alpha1.ReportedImage) entry {
 	return e
 }
 
-// unreferencedSince is when the last of some entries lost its last reference:
-// nil while there is one, or where it is not known of one of them.
+// unreferencedSince is the time at which the last of some entries lost its last
+// reference. There is none while one has a reference, or if one does not know the time.
 type unreferencedSince struct {
 	latest  int64
 	unknown bool

@@ -10,72 +10,69 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Totals is what the pages of one member add up to.
+// Totals sums up the pages of one member.
 type Totals struct {
-	// Reported: a root is there.
+	// Reported: the root of the report is there.
 	Reported bool
-	// MissingPages are the pages that the root lists and that are not there, or of
-	// another sequence than it says, sorted.
+	// MissingPages are listed by the root and missing, or of another sequence; sorted.
 	MissingPages []string
-	// OmittedImages is how many images the pages have no room for.
+	// OmittedImages is the number of images that the pages have no room for.
 	OmittedImages int32
 	Counts
-	// Failing are the first images that have failed, by namespace and name.
+	// Failing are the first failed images by namespace and name.
 	Failing []v1alpha1.ImageSummary
 }
 
-// Counts adds up images.
+// Counts sums up images.
 type Counts struct {
-	// Images that are there; one under two names counts as two.
+	// Images that exist; an image under two names counts twice.
 	Images int `json:"images"`
-	// Absent are those that are planned and not there.
+	// Absent images are planned and do not exist.
 	Absent int `json:"absent,omitempty"`
-	// Phases in which at least one image is.
+	// Phases with at least one image.
 	Phases map[v1alpha1.Phase]int `json:"phases,omitempty"`
-	// References is how many VirtualMachines need them, Unreferenced how many are
-	// needed by none.
+	// References is the number of VirtualMachines that use the images, Unreferenced the
+	// number of images that none uses.
 	References   int64 `json:"references"`
 	Unreferenced int   `json:"unreferenced"`
-	// Bytes of storage that they take, as provisioned.
+	// Bytes of provisioned storage.
 	Bytes int64 `json:"bytes"`
 }
 
-// UnknownMember is a member that may have more than is known of it, and why.
+// UnknownMember is a member that may have more than is known of it, and the reason.
 type UnknownMember struct {
 	Member string `json:"member"`
 	Reason string `json:"reason"`
 }
 
-// MemberSummary is a member in short. Unknown is why it may have more than is
-// known of it; empty where all is known.
+// MemberSummary sums up one member. Unknown is why it may have more than is known; empty
+// if all is known.
 type MemberSummary struct {
 	Member  string `json:"member"`
 	Unknown string `json:"unknown,omitempty"`
 	Counts
 }
 
-// Image is one distinct image, over all members.
+// Image is one distinct image over all members.
 type Image struct {
-	// Source is what it is downloaded from.
+	// Source that the image is downloaded from.
 	Source string `json:"source"`
-	// Members that are known to have it, or to be asked to.
+	// Members is the number of members that are known to have it or to plan it.
 	Members int `json:"members"`
-	// Unknown is how many members are unknown: any of them may have it, and may
-	// reference it.
+	// Unknown is the number of unknown members; each may have and reference it.
 	Unknown int `json:"unknown"`
 	Counts
-	// UnreferencedSince is when the last VirtualMachine in the known members let
-	// go of it. It is absent while one is known to need it, and where a member does
-	// not know since when there has been none.
+	// UnreferencedSince is when the last VirtualMachine of the known members stopped
+	// using it. It is absent while one uses it, and if a member does not know the time.
 	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
 }
 
-// ImageDetail is one distinct image, with what each member has of it.
+// ImageDetail is one distinct image by member.
 type ImageDetail struct {
 	Image
-	// PerMember are the members that are known to have it, by name.
+	// PerMember lists the members that are known to have it, by name.
 	PerMember []ImageInMember `json:"in"`
-	// UnknownMembers are those that may have it, by name.
+	// UnknownMembers may have it, by name.
 	UnknownMembers []UnknownMember `json:"unknownMembers,omitempty"`
 }
 
@@ -89,8 +86,7 @@ type ImageInMember struct {
 	Entries []ImageEntry `json:"entries"`
 }
 
-// ImageEntry is one VMDiskImage of a member. Without a phase it is planned and
-// not there.
+// ImageEntry is one VMDiskImage of a member. Without a phase it is planned and absent.
 type ImageEntry struct {
 	Namespace         string          `json:"namespace"`
 	Name              string          `json:"name"`
@@ -101,17 +97,16 @@ type ImageEntry struct {
 	Bytes             int64           `json:"bytes"`
 }
 
-// Stats counts what an Index holds.
+// Stats counts the content of an Index.
 type Stats struct {
-	// Members, and how many of them are unknown, by reason.
+	// Members in total, and the unknown ones by reason.
 	Members int
 	Unknown map[string]int
-	// Images are the distinct ones, Entries those of all members.
+	// Images are distinct images, Entries those of all members.
 	Images, Entries, Pages int
 }
 
-// Totals returns what the pages of a member add up to; false where the member
-// was not added.
+// Totals sums up the pages of a member; false if the member is not in the index.
 func (x *Index) Totals(member string) (Totals, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -135,7 +130,7 @@ func (x *Index) Totals(member string) (Totals, bool) {
 	return t, true
 }
 
-// Members returns all members, by name.
+// Members returns all members by name.
 func (x *Index) Members() []MemberSummary {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -154,8 +149,8 @@ func (x *Index) UnknownMembers() []UnknownMember {
 	return x.listUnknown()
 }
 
-// UnknownReason returns why a member may have more than is known of it; empty where all is
-// known. One that was not added has never reported.
+// UnknownReason returns why a member may have more than is known of it; empty if all is
+// known. A member that is not in the index has never reported.
 func (x *Index) UnknownReason(member string) (reason string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -184,8 +179,8 @@ func (x *Index) countUnknown() int {
 	return n
 }
 
-// Images returns up to limit distinct images, by source, of those that come
-// after a source. next is what to ask for after; empty at the end.
+// Images returns up to limit distinct images by source, after a source. next is the value
+// of after for the next call; empty at the end.
 func (x *Index) Images(limit int, after string) (images []Image, next string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -216,8 +211,7 @@ func (x *Index) summarizeImage(s *indexSource, source string) Image {
 	return img
 }
 
-// Image returns one distinct image with what each member has of it; false where
-// no known member has it.
+// Image returns one distinct image by member; false if no known member has it.
 func (x *Index) Image(source string) (ImageDetail, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -250,7 +244,7 @@ func (x *Index) Image(source string) (ImageDetail, bool) {
 	return d, true
 }
 
-// Stats counts what the index holds.
+// Stats counts the content of the index.
 func (x *Index) Stats() Stats {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

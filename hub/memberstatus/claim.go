@@ -8,18 +8,18 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ClaimedCluster is the cluster that a member is accepted to be, empty where it is none
-// yet.
+// ClaimedCluster returns the cluster that a member is accepted to be; empty for none yet.
 func ClaimedCluster(member *v1alpha1.MemberCluster) types.UID { return ResolveClusterUID(member, "") }
 
-// FindHolder returns the name of the other member that a cluster belongs to, empty
-// where the given member may have it. One cluster is planned for under one name:
-// each of two would take the other's plan for one that it had forgotten, and rise
-// above it for ever. Agents in different namespaces are different members, though
-// they share an API server.
+// FindHolder returns the name of the other member that a cluster belongs to; empty if the
+// given member may have it.
 //
-// The one that was accepted first keeps the cluster, until it is gone: the status
-// of the other never records it. Where both are recorded, the older one keeps it.
+// Invariant: a cluster has plans under one name only. Otherwise each of two members would
+// take the other's plan for one of its own that it had lost, and raise the version above
+// it without end. Agents in different namespaces of one API server are different members.
+//
+// The member that was accepted first keeps the cluster until it is deleted; the status of
+// the other never records it. If both record it, the older member keeps it.
 func FindHolder(others []v1alpha1.MemberCluster, member *v1alpha1.MemberCluster, cluster types.UID) string {
 	if cluster == "" {
 		return ""
@@ -31,7 +31,7 @@ func FindHolder(others []v1alpha1.MemberCluster, member *v1alpha1.MemberCluster,
 			continue
 		}
 		if other.Status.ClusterUID != cluster && !other.DeletionTimestamp.IsZero() {
-			continue // it had nothing, and gets nothing any more
+			continue // it never had the cluster, and will not get it
 		}
 		if claimsBefore(other, first, cluster) {
 			first = other
@@ -43,7 +43,7 @@ func FindHolder(others []v1alpha1.MemberCluster, member *v1alpha1.MemberCluster,
 	return first.Name
 }
 
-// claimsBefore tells which of two members has a cluster, should both claim it.
+// claimsBefore orders two members that claim one cluster.
 func claimsBefore(a, b *v1alpha1.MemberCluster, cluster types.UID) bool {
 	if recorded := a.Status.ClusterUID == cluster; recorded != (b.Status.ClusterUID == cluster) {
 		return recorded

@@ -15,88 +15,86 @@ import (
 )
 
 const (
-	// IncompleteReportGrace is how long a report may be incomplete before the status
-	// says so: pages are copied one after the other, and would make it flap.
+	// IncompleteReportGrace is how long a report may be incomplete before ReportComplete
+	// turns False: pages are copied one after the other, and the condition would flap.
 	IncompleteReportGrace = 10 * time.Second
-	// lastReportInterval is how often status.lastReport is moved while nothing else
-	// changes.
+	// lastReportInterval is how often status.lastReport moves while nothing else changes.
 	lastReportInterval = time.Minute
-	// An agent is silent when this many heartbeats are missing, and no sooner or
-	// later than these bounds: a report may ask for any heartbeat.
+	// An agent is silent after this many missed heartbeats, within these bounds: a report
+	// may name any heartbeat.
 	maxMissedHeartbeats = 3
 	minSilence          = 30 * time.Second
 	maxSilence          = 10 * time.Minute
 )
 
-// Connection is how the hub gets on with a member's API server. Without Known it
-// has not been tried yet. Reason is one of v1alpha1, Message says what to do. With
-// Pull it is the agent that dials in: whether it does, its reports tell.
+// Connection is the state of the connection to a member's API server. Known: it has been
+// tried. Reason is one of v1alpha1, Message says what to do. PullMode: the agent connects
+// to the hub, and its reports show whether it does.
 type Connection struct {
 	PullMode         bool
 	Known, Reachable bool
 	Reason, Message  string
 }
 
-// Input is all that a member's status rests on.
+// Input is all that the status of a member depends on.
 type Input struct {
 	Now time.Time
 	// Member as it is stored.
 	Member     *v1alpha1.MemberCluster
 	Connection Connection
-	// Joined says how far an agent that dials in is with that; nil for one that does
-	// not.
+	// Joined is the condition of the registration in pull mode; nil in push mode.
 	Joined *metav1.Condition
-	// Installed says whether the agent is installed as the hub would have it; nil where
-	// the hub is not asked to install it.
+	// Installed is condition AgentInstalled; nil if the hub does not install the agent.
 	Installed *metav1.Condition
-	// HubVersion is the hub's own.
+	// HubVersion is the version of the hub itself.
 	HubVersion string
-	// Shard is who carries for it, Transfers its part in the fleet-wide budget.
+	// Shard is the replica that syncs the member. Transfers is its share of the
+	// fleet-wide budget.
 	Shard     string
 	Transfers *v1alpha1.MemberTransfers
-	// SyncStalled says that the member is up and reports while nobody carries that;
-	// empty: nothing is known of that kind.
+	// SyncStalled explains that the member is up and reports while no replica syncs its
+	// report; empty if nothing of that kind is known.
 	SyncStalled string
-	// Report is the hub's copy of the member's report, nil for none;
-	// ReportClusterUID is the clusterUID of that copy.
+	// Report is the hub's copy of the member's report, nil for none, and ReportClusterUID
+	// the clusterUID of that copy.
 	Report           *v1alpha1.ReportRoot
 	ReportClusterUID types.UID
-	// ReceivedAt is when this process saw the copy get newer last, by its own
-	// clock. Nil after a start: then what the status says counts.
+	// ReceivedAt is when this process last saw the copy change, by its own clock. Nil
+	// after a start: then status.lastReport counts.
 	ReceivedAt *time.Time
 	// WatchedSince is when this process began to read reports, by the same clock.
 	WatchedSince time.Time
 	// OtherClusterUID is the clusterUID of a report in the member that was not copied,
-	// because it is not that of the cluster that is known.
+	// since it is of another cluster than the known one.
 	OtherClusterUID types.UID
-	// Holder names the other member that its cluster belongs to, see the function
-	// Holder. Nothing is planned for it then, and what it reports is the other's.
+	// Holder is the other member that the cluster belongs to, see FindHolder. Then
+	// nothing is planned for this one, and its report counts for the other.
 	Holder string
-	// Older: the member shows a report that is older than the hub's copy.
+	// ReportOlder: the report in the member is older than the hub's copy.
 	ReportOlder bool
-	// UnsupportedFields are fields of its plan and grant that the member's API server does not store.
+	// UnsupportedFields are the fields of plan and grant that the member's API server
+	// does not store.
 	UnsupportedFields []string
-	// Totals of the member's pages, nil for none.
+	// Totals of the member's pages; nil for none.
 	Totals *inventory.Totals
-	// IncompleteSince is since when Totals.Missing names any page. Nil: for long.
+	// IncompleteSince is since when Totals.MissingPages has had entries; nil for long.
 	IncompleteSince *time.Time
-	// Plan is the one on the hub, after Next was followed; nil for none.
+	// Plan on the hub, after the decision of this reconcile; nil for none.
 	Plan *v1alpha1.ClusterPlanSpec
-	// Desired, Source and PolicyErrors are what Policy.For returns.
+	// DesiredPolicy, PolicySource and PolicyErrors are the results of Policy.ForMember.
 	DesiredPolicy map[string]string
 	PolicySource  string
 	PolicyErrors  []policy.KeyError
 }
 
-// ResolveClusterUID returns which cluster a member is taken to be: the one that a
-// person accepted by annotation, or else the one that it was, or else the one
-// that reports first.
+// ResolveClusterUID returns which cluster a member is: the one that a person accepted by
+// annotation, or else the recorded one, or else the one that reports first.
 func ResolveClusterUID(member *v1alpha1.MemberCluster, reported types.UID) types.UID {
 	return cmp.Or(types.UID(member.Annotations[v1alpha1.AnnotationAcceptCluster]), member.Status.ClusterUID, reported)
 }
 
-// Compute returns the status that a member is to have, and after which time
-// it is to be worked out again although nothing happened; 0 for never.
+// Compute returns the status of a member, and after how long to compute it again if
+// nothing happens; 0 for never.
 func Compute(v Input) (status v1alpha1.MemberClusterStatus, after time.Duration) {
 	s := &statusBuilder{Input: v}
 	uid := ResolveClusterUID(v.Member, v.ReportClusterUID)
@@ -108,7 +106,7 @@ func Compute(v Input) (status v1alpha1.MemberClusterStatus, after time.Duration)
 	}
 	if v.Holder != "" {
 		s.Report, s.Totals, s.Plan, s.OtherClusterUID = nil, nil, nil, ""
-		s.duplicateCluster, uid = uid, "" // recorded, it would be a claim
+		s.duplicateCluster, uid = uid, "" // recording it would claim it
 	}
 	s.status = v1alpha1.MemberClusterStatus{
 		ObservedGeneration: v.Member.Generation,
@@ -134,16 +132,16 @@ func Compute(v Input) (status v1alpha1.MemberClusterStatus, after time.Duration)
 	return s.status, s.recheckAfter
 }
 
-// statusBuilder works out one status.
+// statusBuilder computes one status.
 type statusBuilder struct {
 	Input
 	status       v1alpha1.MemberClusterStatus
 	recheckAfter time.Duration
-	// duplicateCluster is the cluster that Holder has.
+	// duplicateCluster is the cluster of Holder.
 	duplicateCluster types.UID
 }
 
-// recheckAt asks for another look at a time to come.
+// recheckAt requests another computation at a future time.
 func (s *statusBuilder) recheckAt(at time.Time) {
 	if wait := at.Sub(s.Now); wait > 0 && (s.recheckAfter == 0 || wait < s.recheckAfter) {
 		s.recheckAfter = wait
@@ -163,8 +161,8 @@ func (s *statusBuilder) setPolicy() {
 	}
 }
 
-// setReport copies numbers. Where there is no report they are unknown, and not
-// there.
+// setReport copies the numbers of the report. Without a report they are unknown, and stay
+// absent.
 func (s *statusBuilder) setReport() {
 	r := s.Report
 	if r == nil {
@@ -197,8 +195,8 @@ func (s *statusBuilder) setReport() {
 	s.status.Failing = s.Totals.Failing
 }
 
-// StaleReason returns why what is known of a member may no longer hold, by its
-// conditions; empty where there is no reason to doubt.
+// StaleReason returns why what is known of a member may be out of date, by its
+// conditions; empty if it is current.
 func StaleReason(member *v1alpha1.MemberCluster) string {
 	for _, c := range member.Status.Conditions {
 		identity := c.Type == v1alpha1.ConditionIdentityConfirmed

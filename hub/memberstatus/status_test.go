@@ -109,10 +109,10 @@ func TestStatusConditions(t *testing.T) {
 		"never connected": {
 			change: func(v *memberstatus.Input) { noReport(v); v.Connection = memberstatus.Connection{} },
 			want: []want{
-				{v1alpha1.ConditionReachable, open, v1alpha1.ReasonNeverConnected, "not talked"},
-				{v1alpha1.ConditionAgentHealthy, open, v1alpha1.ReasonNeverReported, "does ot-agent run"},
+				{v1alpha1.ConditionReachable, open, v1alpha1.ReasonNeverConnected, "not connected"},
+				{v1alpha1.ConditionAgentHealthy, open, v1alpha1.ReasonNeverReported, "check that ot-agent runs"},
 				{v1alpha1.ConditionIdentityConfirmed, open, v1alpha1.ReasonNeverReported, ""},
-				{v1alpha1.ConditionPolicyAcknowledged, open, v1alpha1.ReasonNeverReported, "before the member has reported"},
+				{v1alpha1.ConditionPolicyAcknowledged, open, v1alpha1.ReasonNeverReported, "waits for the member's report"},
 				{v1alpha1.ConditionWithinBudget, open, v1alpha1.ReasonNeverReported, ""},
 				{v1alpha1.ConditionReportComplete, open, v1alpha1.ReasonNeverReported, ""},
 			},
@@ -130,7 +130,7 @@ func TestStatusConditions(t *testing.T) {
 			change: func(v *memberstatus.Input) {
 				v.Connection = memberstatus.Connection{Known: true, Reachable: true, Message: "connected; Secret x is gone"}
 			},
-			want:      []want{{v1alpha1.ConditionReachable, yes, v1alpha1.ReasonConnected, "the hub talks to the member's API server; Secret x is gone"}},
+			want:      []want{{v1alpha1.ConditionReachable, yes, v1alpha1.ReasonConnected, "the hub is connected to the member's API server; Secret x is gone"}},
 			wantReady: yes, wantWhy: "Ready",
 		},
 		"not reachable": {
@@ -143,12 +143,12 @@ func TestStatusConditions(t *testing.T) {
 				v.Connection = memberstatus.Connection{Known: true}
 				v.ReceivedAt = ago(time.Hour)
 			},
-			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "since 2026-03-01T11:00:00Z, for the hub does not reach"}},
+			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "since 2026-03-01T11:00:00Z: the hub does not reach"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonUnreachable,
 		},
 		"silent": {
 			change:    func(v *memberstatus.Input) { v.ReceivedAt = ago(61 * time.Second) },
-			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "does ot-agent run in it"}},
+			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "check that ot-agent runs in it"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonSilent,
 		},
 		"not silent before 30 s": {
@@ -203,7 +203,7 @@ func TestStatusConditions(t *testing.T) {
 		},
 		"a report of unknown age": {
 			change:    func(v *memberstatus.Input) { v.ReceivedAt = nil },
-			want:      []want{{v1alpha1.ConditionAgentHealthy, open, v1alpha1.ReasonUnknown, "since the hub began"}},
+			want:      []want{{v1alpha1.ConditionAgentHealthy, open, v1alpha1.ReasonUnknown, "since the hub started"}},
 			wantReady: open, wantWhy: v1alpha1.ReasonUnknown,
 		},
 
@@ -228,7 +228,7 @@ func TestStatusConditions(t *testing.T) {
 		"a cluster that another member has": {
 			change: func(v *memberstatus.Input) { v.Holder = "berlin" },
 			want: []want{
-				{v1alpha1.ConditionIdentityConfirmed, no, v1alpha1.ReasonDuplicateCluster, "belongs to MemberCluster berlin already"},
+				{v1alpha1.ConditionIdentityConfirmed, no, v1alpha1.ReasonDuplicateCluster, "already belongs to MemberCluster berlin"},
 				{v1alpha1.ConditionAgentHealthy, open, v1alpha1.ReasonDuplicateCluster, "berlin"},
 				{v1alpha1.ConditionPolicyAcknowledged, open, v1alpha1.ReasonDuplicateCluster, "berlin"},
 				{v1alpha1.ConditionWithinBudget, open, v1alpha1.ReasonDuplicateCluster, "berlin"},
@@ -239,7 +239,7 @@ func TestStatusConditions(t *testing.T) {
 
 		"no policy": {
 			change:    func(v *memberstatus.Input) { v.Plan, v.DesiredPolicy = nil, nil },
-			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNoPolicy, "make ConfigMap sync-operator-policy in namespace sync-operator"}},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNoPolicy, "create ConfigMap sync-operator-policy in namespace sync-operator"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonNoPolicy,
 		},
 		"a plan without a policy": {
@@ -249,19 +249,19 @@ func TestStatusConditions(t *testing.T) {
 		},
 		"the last policy stays while there is no valid one": {
 			change:    func(v *memberstatus.Input) { v.DesiredPolicy = nil },
-			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, yes, v1alpha1.ReasonAcknowledged, "plan 4 of epoch 1 (fleet default)"}},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, yes, v1alpha1.ReasonAcknowledged, "plan 4 (fleet default)"}},
 			wantReady: yes, wantWhy: "Ready",
 		},
 		"contradicting overrides": {
 			change: func(v *memberstatus.Input) {
 				v.DesiredPolicy, v.PolicyErrors = nil, []policy.KeyError{{Key: "maxRetryBackoff", Message: "too short"}}
 			},
-			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyRefused, "maxRetryBackoff: too short. What was planned before stays"}},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyRefused, "maxRetryBackoff: too short. The previous plan stays"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonPolicyRefused,
 		},
 		"no plan yet": {
 			change:    func(v *memberstatus.Input) { v.Plan = nil },
-			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, open, v1alpha1.ReasonUnknown, "being made"}},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, open, v1alpha1.ReasonUnknown, "about to be written"}},
 			wantReady: open, wantWhy: v1alpha1.ReasonUnknown,
 		},
 		"the plan must wait": {
@@ -271,7 +271,7 @@ func TestStatusConditions(t *testing.T) {
 		},
 		"no plan acknowledged": {
 			change:    func(v *memberstatus.Input) { v.Report.Plan = nil },
-			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged, "nor was any before it"}},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged, "its first plan"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonNotAcknowledged,
 		},
 		"an older one acknowledged": {
@@ -280,7 +280,7 @@ func TestStatusConditions(t *testing.T) {
 				v.Connection = memberstatus.Connection{Known: true}
 			},
 			want: []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged,
-				"plan 4 of epoch 1 is not acknowledged: the member last said that it works under plan 3 of epoch 1 (see Reachable)"}},
+				"waiting for the member to acknowledge plan 4 (it runs plan 3) (see Reachable)"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonUnreachable,
 		},
 		"one of the same version and another content": {
@@ -308,18 +308,18 @@ func TestStatusConditions(t *testing.T) {
 				v.Plan = withHeldPolicy(v.Plan, concurrencyPolicy(9))
 				v.DesiredPolicy, v.PolicySource = concurrencyPolicy(9), "override a=b"
 			},
-			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyHeld, "what the hub's ConfigMap asks for (override a=b) is held back"}},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyHeld, "the policy of the hub's ConfigMap (override a=b) is held back"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonPolicyHeld,
 		},
 
 		"over its budget": {
 			change:    func(v *memberstatus.Input) { v.Report.Slots = 5 },
-			want:      []want{{v1alpha1.ConditionWithinBudget, no, v1alpha1.ReasonOverBudget, "5 slots are taken where the budget is 3"}},
+			want:      []want{{v1alpha1.ConditionWithinBudget, no, v1alpha1.ReasonOverBudget, "5 slots are taken, and the budget is 3"}},
 			wantReady: yes, wantWhy: "Ready",
 		},
 		"a member that lies": {
 			change:    func(v *memberstatus.Input) { v.Report.Budget = 100 },
-			want:      []want{{v1alpha1.ConditionWithinBudget, no, v1alpha1.ReasonOverBudget, "its budget is 100 where the plan that it acknowledged says 3"}},
+			want:      []want{{v1alpha1.ConditionWithinBudget, no, v1alpha1.ReasonOverBudget, "the ledger's budget is 100, and the acknowledged plan allows 3"}},
 			wantReady: yes, wantWhy: "Ready",
 		},
 		"a budget of an older plan": {
@@ -342,12 +342,12 @@ func TestStatusConditions(t *testing.T) {
 			change: func(v *memberstatus.Input) {
 				v.Totals.MissingPages, v.IncompleteSince = []string{"a"}, ago(time.Second)
 			},
-			want:      []want{{v1alpha1.ConditionReportComplete, open, v1alpha1.ReasonPagesMissing, "on their way"}},
+			want:      []want{{v1alpha1.ConditionReportComplete, open, v1alpha1.ReasonPagesMissing, "being copied"}},
 			wantReady: open, wantWhy: v1alpha1.ReasonPagesMissing,
 		},
 		"pages not read": {
 			change:    func(v *memberstatus.Input) { v.Totals = nil },
-			want:      []want{{v1alpha1.ConditionReportComplete, open, v1alpha1.ReasonUnknown, "not read yet"}},
+			want:      []want{{v1alpha1.ConditionReportComplete, open, v1alpha1.ReasonUnknown, "not been read yet"}},
 			wantReady: open, wantWhy: v1alpha1.ReasonUnknown,
 		},
 		"too many images": {

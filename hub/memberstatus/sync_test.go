@@ -31,17 +31,17 @@ func TestStatusShowsStalledSync(t *testing.T) {
 		wantMessage   string
 		wantHealthy   metav1.ConditionStatus
 	}{
-		"its agent dials in": {
+		"the agent syncs": {
 			view: dialsIn(func(*memberstatus.Input) {}), wantReachable: metav1.ConditionTrue, wantReason: v1alpha1.ReasonConnected,
-			wantMessage: "its agent dials in", wantHealthy: metav1.ConditionTrue,
+			wantMessage: "the agent syncs", wantHealthy: metav1.ConditionTrue,
 		},
-		"its agent has dialled in, and not for a while": {
+		"the agent stopped syncing": {
 			view: dialsIn(silent), wantReachable: metav1.ConditionFalse, wantReason: v1alpha1.ReasonNotDialledIn,
 			wantMessage: "since " + now.Add(-time.Hour).UTC().Format(time.RFC3339), wantHealthy: metav1.ConditionFalse,
 		},
-		"its agent has never dialled in": {
+		"the agent never synced": {
 			view:          dialsIn(func(v *memberstatus.Input) { v.Report, v.Connection.Known = nil, false }),
-			wantReachable: metav1.ConditionUnknown, wantReason: v1alpha1.ReasonNeverConnected, wantMessage: "has not done so yet", wantHealthy: metav1.ConditionUnknown,
+			wantReachable: metav1.ConditionUnknown, wantReason: v1alpha1.ReasonNeverConnected, wantMessage: "has not connected yet", wantHealthy: metav1.ConditionUnknown,
 		},
 		"nobody carries its report": {
 			view:          healthyInputWith(func(v *memberstatus.Input) { silent(v); v.SyncStalled = "replica one does not" }),

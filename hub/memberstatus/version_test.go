@@ -37,7 +37,7 @@ func TestVersionSkew(t *testing.T) {
 		"before a release":           {"v1.2.0-rc.1", "v1.1.0", yes, v1alpha1.ReasonSupported, "", yes},
 		"after a release, as built":  {"v1.2.3-4-gabcdef0-dirty", "v1.0.0", no, v1alpha1.ReasonVersionTooOld, "", no},
 		"without a v":                {"1.2.3", "1.4", no, v1alpha1.ReasonVersionTooNew, "", no},
-		"a hub of no release":        {"dev", "v1.2.3", open, v1alpha1.ReasonVersionUnknown, `the hub of "dev"`, yes},
+		"a hub of no release":        {"dev", "v1.2.3", open, v1alpha1.ReasonVersionUnknown, `the hub "dev"`, yes},
 		"an agent of no release":     {"v1.2.3", "8da7d18", open, v1alpha1.ReasonVersionUnknown, `version "8da7d18"`, yes},
 		"an agent that says none":    {"v1.2.3", "", open, v1alpha1.ReasonVersionUnknown, "", yes},
 	} {
@@ -69,8 +69,8 @@ func TestOlderKindsAreReported(t *testing.T) {
 		wantReason  string
 		wantMessage string // a part of it
 	}{
-		"the agent is of the release before": {"v1.3.0", "v1.2.9", yes, v1alpha1.ReasonSupported, "do not have " + field + ", so nothing is done about that before chart ot-agent is upgraded"},
-		"the agent was upgraded without":     {"v1.3.0", "v1.3.0", no, v1alpha1.ReasonKindsOlder, "do not have " + field + ": of what is planned that is lost. Apply the CustomResourceDefinitions"},
+		"the agent is of the release before": {"v1.3.0", "v1.2.9", yes, v1alpha1.ReasonSupported, "lack " + field + " until chart ot-agent is upgraded"},
+		"the agent was upgraded without":     {"v1.3.0", "v1.3.0", no, v1alpha1.ReasonKindsOlder, "lack " + field + ", which the plan loses: apply the CRDs"},
 		"the agent is newer than the hub":    {"v1.3.0", "v1.4.0", no, v1alpha1.ReasonKindsOlder, field},
 		"builds of no release":               {"dev", "dev", no, v1alpha1.ReasonKindsOlder, field},
 		"the agent is too old":               {"v1.3.0", "v1.1.0", no, v1alpha1.ReasonVersionTooOld, "upgrade it with chart ot-agent"},

@@ -2,22 +2,22 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Approvals tells whether the API server checks who approves. Create it with
+// Approvals shows whether the API server checks who approves. Create it with
 // NewApprovals.
 type Approvals struct{ guarded *prometheus.GaugeVec }
 
 // NewApprovals registers the metric.
 func NewApprovals(r prometheus.Registerer) *Approvals {
 	a := &Approvals{guarded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "approvals_guarded",
-		Help: "1 while the admission policy by which the API server checks who approves is in force, 0 while it is not; none where the chart is told to do without. Only the replica that plans knows."}, []string{"policy"})}
+		Help: "1 while the admission policy by which the API server checks who approves is in force, otherwise 0; absent if the chart is installed without it. Only the elected replica has it."}, []string{"policy"})}
 	r.MustRegister(a.guarded)
 	return a
 }
 
-// SetGuarded tells whether a policy is in force.
-func (a *Approvals) SetGuarded(policy string, is bool) {
+// SetGuarded records whether an admission policy is in force.
+func (a *Approvals) SetGuarded(policy string, guarded bool) {
 	value := 0.0
-	if is {
+	if guarded {
 		value = 1
 	}
 	a.guarded.WithLabelValues(policy).Set(value)

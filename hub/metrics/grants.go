@@ -6,8 +6,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/budget"
 )
 
-// Grants tells of the budget over the whole fleet. Create it with NewGrants. Only the
-// replica that plans sets it.
+// Grants has the metrics of the fleet-wide budget. Create it with NewGrants. Only the
+// elected replica sets it.
 type Grants struct {
 	concurrency, held, granted, wanted, reserved *prometheus.GaugeVec
 	written                                      prometheus.Counter
@@ -25,24 +25,24 @@ func NewGrants(r prometheus.Registerer) *Grants {
 		held:        gauge("held", "Imports that the members may be running."),
 		granted:     gauge("granted", "Imports that grants in force allow."),
 		wanted:      gauge("wanted", "Imports that the members could run."),
-		reserved:    gauge("reserved", "Imports that members may be running which are not heard of."),
+		reserved:    gauge("reserved", "Imports that silent or departed members may be running."),
 		written:     prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "grants_written_total", Help: "Writes of TransferGrants."}),
 	}
 	r.MustRegister(g.written)
 	return g
 }
 
-// Reset says that there is no budget.
+// Reset removes all series: there is no fleet-wide budget.
 func (g *Grants) Reset() {
 	for _, v := range []*prometheus.GaugeVec{g.concurrency, g.held, g.granted, g.wanted, g.reserved} {
 		v.Reset()
 	}
 }
 
-// CountWrite counts a write.
+// CountWrite counts a written TransferGrant.
 func (g *Grants) CountWrite() { g.written.Inc() }
 
-// SetAllocation tells of a plan.
+// SetAllocation shows an allocation.
 func (g *Grants) SetAllocation(rules budget.Rules, plan budget.Allocation) {
 	g.Reset()
 	var granted, wanted, reserved float64

@@ -16,7 +16,7 @@ func NewInstalls(r prometheus.Registerer) *Installs {
 	return i
 }
 
-// CountAttempt counts one.
+// CountAttempt counts an attempt.
 func (i *Installs) CountAttempt(succeeded bool) {
 	result := "failed"
 	if succeeded {

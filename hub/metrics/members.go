@@ -14,17 +14,18 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
-// Reports tells when a member's report was last seen to change.
+// Reports knows when a member's report last changed.
 type Reports interface {
 	ReceivedAt(member string) (time.Time, bool)
 }
 
-// FleetCollector counts the members when it is asked, not at every change of them.
-// Unknown is never zero: a member that has not reported has no series of what
-// only a report tells, nor has a condition that is Unknown.
+// FleetCollector renders the metrics of the members on each scrape.
+//
+// Invariant: unknown is never zero. A member that has not reported has no series for what
+// only a report shows, and an Unknown condition has none.
 type FleetCollector struct {
-	// Elected is closed when this replica is. The others do not see the fleet, and
-	// have no series of it: to ask for what they count would have them hold it, too.
+	// Elected is closed when this replica is elected. Other replicas have no series of
+	// the fleet: reading it would fill their caches with it.
 	Elected <-chan struct{}
 	Reader  client.Reader
 	Reports Reports
@@ -36,19 +37,19 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	members                = newDesc("members", "Members of the fleet, by state: all, reachable, healthy, unknown (of whose images the hub knows nothing current).", "state")
-	memberReachable        = newDesc("member_reachable", "1 while the hub talks to the member's API server, 0 while it cannot.", "member")
-	memberHealthy          = newDesc("member_healthy", "1 while the reports of the member's agent keep coming, 0 while they do not.", "member")
-	memberBudget           = newDesc("member_budget", "Imports that the member's ledger allows at a time.", "member")
+	members                = newDesc("members", "Members of the fleet, by state: all, reachable, healthy, unknown (their images may have changed since the last report).", "state")
+	memberReachable        = newDesc("member_reachable", "1 while the hub is connected to the member's API server, otherwise 0.", "member")
+	memberHealthy          = newDesc("member_healthy", "1 while the member's agent reports in time, otherwise 0.", "member")
+	memberBudget           = newDesc("member_budget", "Imports that the member's ledger allows at the same time.", "member")
 	memberSlots            = newDesc("member_slots", "Imports that the member's ledger lists.", "member")
 	memberOverBudget       = newDesc("member_over_budget", "1 while the member's ledger lists more imports than it allows, or allows more than the plan that it acknowledged.", "member")
 	memberImages           = newDesc("member_images", "Images of the member, by phase.", "member", "phase")
-	memberReferences       = newDesc("member_references", "VirtualMachines that need an image, over all images of the member.", "member")
-	memberBytes            = newDesc("member_images_bytes", "Storage that the member's images take, as provisioned.", "member")
-	memberPlanAcknowledged = newDesc("member_plan_acknowledged", "1 while the member's ledger was written under the newest plan, 0 while it was not.", "member")
-	memberReportAge        = newDesc("member_report_age_seconds", "How long ago the member's report was last seen to change.", "member")
-	memberVersionSupported = newDesc("member_version_supported", "1 while the versions of hub and agent are known to work together, 0 while they are too far apart, or the member's kinds are older than both.", "member")
-	memberAgentInstalled   = newDesc("member_agent_installed", "1 while the agent is installed as the hub would have it, 0 while it is not; of members that opt in.", "member")
+	memberReferences       = newDesc("member_references", "VirtualMachines that use an image, over all images of the member.", "member")
+	memberBytes            = newDesc("member_images_bytes", "Provisioned storage of the member's images.", "member")
+	memberPlanAcknowledged = newDesc("member_plan_acknowledged", "1 while the member's ledger is written under the newest plan, otherwise 0.", "member")
+	memberReportAge        = newDesc("member_report_age_seconds", "Time since the member's report last changed.", "member")
+	memberVersionSupported = newDesc("member_version_supported", "1 while the versions of hub and agent are compatible, 0 while they are too far apart or the member's CRDs are older than both.", "member")
+	memberAgentInstalled   = newDesc("member_agent_installed", "1 while the agent is installed as desired, otherwise 0; only of members that opt in.", "member")
 	images                 = newDesc("images", "Distinct images, by source, that members are known to have.")
 	indexPages             = newDesc("index_pages", "Pages of reports that the hub's index holds.")
 	indexEntries           = newDesc("index_entries", "Images of members that the hub's index holds.")
@@ -90,7 +91,7 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(memberBytes, float64(summary.Bytes), summary.Member)
 	}
 
-	// A cache that has not been filled answers when it is.
+	// A read from a cache that has not synced waits for it.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	f.collectRollouts(ctx, gauge)
@@ -98,14 +99,14 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 	f.collectImagePrunes(ctx, gauge)
 	var list v1alpha1.MemberClusterList
 	if err := f.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "Listing MemberClusters for the metrics")
+		log.FromContext(ctx).Error(err, "Failed to list MemberClusters; their metrics are missing from this scrape")
 		return
 	}
 	var reachable, healthy float64
 	for i := range list.Items {
 		m := &list.Items[i]
-		// judged has a series where a condition holds or does not, and returns 1 where
-		// it is as wanted.
+		// judged renders a condition that is True or False, and returns 1 if it has the
+		// wanted status.
 		judged := func(d *prometheus.Desc, condition string, want metav1.ConditionStatus) (value float64) {
 			c := meta.FindStatusCondition(m.Status.Conditions, condition)
 			if c == nil || c.Status == metav1.ConditionUnknown {

@@ -1,7 +1,6 @@
-// Package metrics holds what the hub counts, by Prometheus' rules for names:
-// seconds, bytes, _total. What has a label member grows with the fleet, what has a
-// label image or schedule with what people have written; nothing grows with the
-// images of the members.
+// Package metrics has the hub's metrics. The number of series with label member grows
+// with the fleet, with label image or schedule with what people create; none grows with
+// the images of members.
 package metrics
 
 import (
@@ -30,26 +29,26 @@ type Metrics struct {
 	rolloutPlanning  prometheus.Histogram
 }
 
-// New registers the metrics. What can be counted by a closed set is there, at 0,
-// before it first happens.
+// New registers the metrics. Counters with a closed set of labels exist from the start,
+// at 0.
 func New(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		policyValid: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_valid",
-			Help: "1 while the fleet's policy ConfigMap is in force as it is, 0 while an older policy or none is. Only the replica that plans knows, and has it."}, nil),
+			Help: "1 while the fleet's policy ConfigMap is active, 0 while an older policy or none is. Only the elected replica has it."}, nil),
 		policyKeyInvalid: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_key_invalid",
-			Help: "1 for a key of the fleet's policy ConfigMap that cannot be used; the last valid policy is in force."}, []string{"key"}),
+			Help: "1 for a key of the fleet's policy ConfigMap that is invalid; the last valid policy stays active."}, []string{"key"}),
 		relayCopies: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "relay_copies_total",
-			Help: "Objects that were carried: down to members, up to the hub."}, []string{"direction"}),
+			Help: "Objects that the relay copied: down to members, up to the hub."}, []string{"direction"}),
 		relayErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "relay_errors_total",
-			Help: "Times that carrying failed and is tried again."}, []string{"direction"}),
+			Help: "Failed syncs, which are retried."}, []string{"direction"}),
 		plansWritten: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "plans_written_total",
-			Help: "ClusterPlans that were made or changed."}),
+			Help: "ClusterPlans created or updated."}),
 		statusWrites: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "member_status_writes_total",
 			Help: "Writes of MemberCluster status."}),
 		membersUncleaned: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "members_left_uncleaned_total",
-			Help: "Members that left while the plan in them could not be removed."}),
+			Help: "Members that were removed while the plan in them could not be deleted."}),
 		rolloutPlanning: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "rollout_planning_seconds",
-			Help:    "How long it took to decide about one FleetDiskImage in all clusters.",
+			Help:    "Duration of a decision about one FleetDiskImage in all clusters.",
 			Buckets: prometheus.ExponentialBuckets(0.00005, 3, 10)}),
 	}
 	for _, direction := range []string{DirectionDown, DirectionUp} {
@@ -60,8 +59,8 @@ func New(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// SetPolicyValid tells whether the ConfigMap is in force and which of its keys cannot
-// be used.
+// SetPolicyValid shows whether the policy ConfigMap is active and which of its keys are
+// invalid.
 func (m *Metrics) SetPolicyValid(valid bool, invalid []string) {
 	value := 0.0
 	if valid {
@@ -74,22 +73,22 @@ func (m *Metrics) SetPolicyValid(valid bool, invalid []string) {
 	}
 }
 
-// CountSynced counts objects that the relay has written.
+// CountSynced counts objects that the relay wrote.
 func (m *Metrics) CountSynced(direction string, objects int) {
 	m.relayCopies.WithLabelValues(direction).Add(float64(objects))
 }
 
-// CountSyncError counts a failure of the relay.
+// CountSyncError counts a failed sync.
 func (m *Metrics) CountSyncError(direction string) { m.relayErrors.WithLabelValues(direction).Inc() }
 
-// CountPlanWrite counts a plan that was written.
+// CountPlanWrite counts a written ClusterPlan.
 func (m *Metrics) CountPlanWrite() { m.plansWritten.Inc() }
 
 // CountStatusWrite counts a write of a MemberCluster's status.
 func (m *Metrics) CountStatusWrite() { m.statusWrites.Inc() }
 
-// ObservePlanning counts a decision about a FleetDiskImage.
+// ObservePlanning records the duration of a decision about a FleetDiskImage.
 func (m *Metrics) ObservePlanning(took time.Duration) { m.rolloutPlanning.Observe(took.Seconds()) }
 
-// CountUncleaned counts a member that left with the plan still in it.
+// CountUncleaned counts a member that was removed with a plan left in it.
 func (m *Metrics) CountUncleaned() { m.membersUncleaned.Inc() }

@@ -14,13 +14,13 @@ import (
 
 var (
 	pruneReports        = newDesc("prune_reports", "PruneReports, by phase.", "phase")
-	pruneReportTime     = newDesc("prune_report_timestamp_seconds", "When the last complete report of a PruneReport with a schedule was there.", "schedule")
-	pruneReportUnknown  = newDesc("prune_report_unknown_clusters", "Clusters that the last complete report of a schedule says nothing of.", "schedule")
-	pruneCandidates     = newDesc("prune_candidates", "Images that could go, by the last complete report of a schedule.", "schedule")
-	pruneCandidateBytes = newDesc("prune_candidates_bytes", "Storage that these take, as provisioned.", "schedule")
-	pruneOrphanBytes    = newDesc("prune_orphans_bytes", "Storage that belongs to no image, as provisioned, by the last complete report of a schedule.", "schedule")
+	pruneReportTime     = newDesc("prune_report_timestamp_seconds", "Completion time of the last complete report of a schedule.", "schedule")
+	pruneReportUnknown  = newDesc("prune_report_unknown_clusters", "Clusters that are unknown in the last complete report of a schedule.", "schedule")
+	pruneCandidates     = newDesc("prune_candidates", "Images that can be pruned by the last complete report of a schedule.", "schedule")
+	pruneCandidateBytes = newDesc("prune_candidates_bytes", "Provisioned storage of the images that can be pruned.", "schedule")
+	pruneOrphanBytes    = newDesc("prune_orphans_bytes", "Provisioned storage that belongs to no image, by the last complete report of a schedule.", "schedule")
 	imagePrunes         = newDesc("image_prunes", "ImagePrunes, by phase.", "phase")
-	imagePruneTargets   = newDesc("image_prune_targets", "Images of ImagePrunes that have not ended, by how far they are.", "state")
+	imagePruneTargets   = newDesc("image_prune_targets", "Images of ImagePrunes that have not ended, by state.", "state")
 )
 
 var pruneMetrics = []*prometheus.Desc{
@@ -34,12 +34,12 @@ var (
 	}
 )
 
-// collectPruneReports counts the PruneReports. What one says has series by its schedule
-// alone: reports come and go, and each has another name.
+// collectPruneReports counts PruneReports. Series are by schedule: each report has a name
+// of its own.
 func (f *FleetCollector) collectPruneReports(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	var list v1alpha1.PruneReportList
 	if err := f.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "Listing PruneReports for the metrics")
+		log.FromContext(ctx).Error(err, "Failed to list PruneReports; their metrics are missing from this scrape")
 		return
 	}
 	phases := map[v1alpha1.PruneReportPhase]int{}
@@ -72,16 +72,16 @@ func (f *FleetCollector) collectPruneReports(ctx context.Context, gauge func(d *
 	}
 }
 
-// collectImagePrunes counts the ImagePrunes, and the targets of those that have not ended.
+// collectImagePrunes counts ImagePrunes, and the targets of those that have not ended.
 func (f *FleetCollector) collectImagePrunes(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	var list v1alpha1.ImagePruneList
 	if err := f.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "Listing ImagePrunes for the metrics")
+		log.FromContext(ctx).Error(err, "Failed to list ImagePrunes; their metrics are missing from this scrape")
 		return
 	}
 	phases, targets := map[v1alpha1.ImagePrunePhase]int{}, map[v1alpha1.PruneState]int{}
 	for i := range list.Items {
-		st := list.Items[i].Status // a copy: Of gives what may be written
+		st := list.Items[i].Status // a copy: CountOf returns a pointer for writing
 		phases[st.Phase]++
 		if st.Phase.IsFinal() {
 			continue

@@ -2,7 +2,8 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Registrations counts what happens to agents that dial in. Create it with NewRegistrations.
+// Registrations counts the registrations of agents in pull mode. Create it with
+// NewRegistrations.
 type Registrations struct {
 	pending     prometheus.Gauge
 	tokens      prometheus.Counter
@@ -14,11 +15,11 @@ type Registrations struct {
 func NewRegistrations(r prometheus.Registerer) *Registrations {
 	j := &Registrations{
 		pending: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "joins_pending",
-			Help: "Agents that have presented a join token and wait for their key to be accepted. Only the replica that plans knows."}),
+			Help: "Agents that have presented a join token and wait for their key to be approved. Only the elected replica has it."}),
 		tokens: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "join_tokens_issued_total",
-			Help: "Join tokens that were made."}),
+			Help: "Join tokens issued."}),
 		credentials: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "agent_credentials_issued_total",
-			Help: "Credentials that were issued to agents that join; what they renew themselves is not counted."}),
+			Help: "Credentials issued to agents at registration; renewals are not counted."}),
 		revoked: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "agent_credentials_revoked_total",
 			Help: "Agents whose credentials were revoked."}),
 	}
@@ -26,7 +27,7 @@ func NewRegistrations(r prometheus.Registerer) *Registrations {
 	return j
 }
 
-// SetPending tells how many agents wait.
+// SetPending sets the number of agents that wait for approval.
 func (j *Registrations) SetPending(agents int) { j.pending.Set(float64(agents)) }
 
 // CountTokenIssued counts a join token.
@@ -35,5 +36,5 @@ func (j *Registrations) CountTokenIssued() { j.tokens.Inc() }
 // CountCredentialIssued counts a credential.
 func (j *Registrations) CountCredentialIssued() { j.credentials.Inc() }
 
-// CountRevoked counts an agent that was shut out.
+// CountRevoked counts an agent whose credentials were revoked.
 func (j *Registrations) CountRevoked() { j.revoked.Inc() }

@@ -11,18 +11,18 @@ import (
 )
 
 var (
-	rolloutClusters = newDesc("rollout_clusters", "Clusters that a FleetDiskImage is placed in, by how far they are with its current version.", "image", "state")
-	rolloutPhase    = newDesc("rollout_phase", "1 for the phase that the rollout of a FleetDiskImage is in, 0 for the others.", "image", "phase")
+	rolloutClusters = newDesc("rollout_clusters", "Clusters that a FleetDiskImage is placed in, by the state of its current version.", "image", "state")
+	rolloutPhase    = newDesc("rollout_phase", "1 for the rollout phase of a FleetDiskImage, 0 for the others.", "image", "phase")
 )
 
 var rolloutPhases = []v1alpha1.RolloutPhase{v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutSucceeded, v1alpha1.RolloutFailed}
 
-// collectRollouts tells of the FleetDiskImages what their status says. One that was
-// not looked at yet has no series.
+// collectRollouts renders the status of FleetDiskImages. One without a status yet has no
+// series.
 func (f *FleetCollector) collectRollouts(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	var list v1alpha1.FleetDiskImageList
 	if err := f.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "Listing FleetDiskImages for the metrics")
+		log.FromContext(ctx).Error(err, "Failed to list FleetDiskImages; their metrics are missing from this scrape")
 		return
 	}
 	for i := range list.Items {

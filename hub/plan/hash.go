@@ -16,18 +16,18 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// equalContent tells that two plans hash alike without hashing them: that costs
-// most of what there is to do for a member of which nothing has changed.
+// equalContent reports whether two plans have the same hash without computing it, which
+// is most of the cost of a member that has not changed.
 func equalContent(a, b *v1alpha1.ClusterPlanSpec) bool {
 	return a.ClusterUID == b.ClusterUID && maps.Equal(a.Policy, b.Policy) &&
 		slices.EqualFunc(a.Images, b.Images, equalImage) && slices.Equal(a.Kept, b.Kept) && slices.Equal(a.Retired, b.Retired) &&
 		slices.EqualFunc(a.Inquiries, b.Inquiries, equalInquiry) && slices.Equal(a.Prunes, b.Prunes)
 }
 
-// equalInquiry compares all but the plan that was the first to carry them.
+// equalInquiry ignores the plan version since which it is asked.
 func equalInquiry(a, b v1alpha1.PlanInquiry) bool { return a.UID == b.UID }
 
-// equalImage compares all but since when they have been planned.
+// equalImage ignores plannedAt.
 func equalImage(a, b v1alpha1.PlannedImage) bool {
 	size := a.Spec.DiskSize.Cmp(b.Spec.DiskSize)
 	a.Spec.DiskSize, b.Spec.DiskSize = resource.Quantity{}, resource.Quantity{}
@@ -42,7 +42,7 @@ func retiredKey(i v1alpha1.RetiredImage) (namespace, name string) { return i.Nam
 
 func pruneKey(i v1alpha1.PlannedPrune) (namespace, name string) { return i.Namespace, i.Name }
 
-// sortedByName returns a list by namespace and name: itself where it is so already.
+// sortedByName returns a list by namespace and name; the list itself if it is sorted.
 func sortedByName[T any](list []T, key func(T) (namespace, name string)) []T {
 	order := func(a, b T) int {
 		namespaceA, nameA := key(a)
@@ -57,9 +57,8 @@ func sortedByName[T any](list []T, key func(T) (namespace, name string)) []T {
 	return list
 }
 
-// Hash is the hash of a plan's content: what the member does differently
-// when it changes. The order of the images is of no account, nor is since when
-// they have been planned, or which plan was the first with an inquiry.
+// Hash returns the hash of a plan's content, that is of all that changes what the member
+// does. It ignores the order of images, plannedAt and the versions of inquiries.
 func Hash(p *v1alpha1.ClusterPlanSpec) string {
 	images := slices.Clone(sortedByName(p.Images, imageKey))
 	for i := range images {
@@ -70,8 +69,7 @@ func Hash(p *v1alpha1.ClusterPlanSpec) string {
 		inquiries = append(inquiries, asked.UID)
 	}
 	slices.Sort(inquiries)
-	// A plan that says nothing in one of these fields hashes as it did before there
-	// was that field.
+	// Invariant: a plan without a value in a field hashes as before that field existed.
 	return hashJSON(struct {
 		ClusterUID types.UID               `json:"clusterUID"`
 		Policy     map[string]string       `json:"policy,omitempty"`
@@ -83,8 +81,8 @@ func Hash(p *v1alpha1.ClusterPlanSpec) string {
 	}{p.ClusterUID, p.Policy, images, sortedByName(p.Kept, keptKey), sortedByName(p.Retired, retiredKey), inquiries, sortedByName(p.Prunes, pruneKey)})
 }
 
-// HashPolicy is the hash of a policy. A key that has its default counts as one
-// that is absent, so that a later version with another key hashes alike.
+// HashPolicy returns the hash of a policy. A key with its default hashes like an absent
+// key, so that a later version with more keys agrees.
 func HashPolicy(data map[string]string) string {
 	defaults := apipolicy.Default().ToData()
 	set := maps.Clone(data)
@@ -92,11 +90,11 @@ func HashPolicy(data map[string]string) string {
 	return hashJSON(set)
 }
 
-// hashJSON rests on JSON of maps being sorted by key.
+// hashJSON relies on encoding/json sorting the keys of maps.
 func hashJSON(content any) string {
 	text, err := json.Marshal(content)
 	if err != nil {
-		panic(err) // plain types of our own
+		panic(err) // plain types of this package
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])

@@ -12,68 +12,66 @@ import (
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
-// Input is all that a member's next plan rests on.
+// Input is all that the next plan of a member depends on.
 type Input struct {
-	// ResolveClusterUID of the member as the hub knows it; see the function ResolveClusterUID.
+	// ClusterUID of the member as the hub knows it; see memberstatus.ResolveClusterUID.
 	ClusterUID types.UID
-	// Current is the plan on the hub, nil for none. What Next says may be
-	// written only where Current still stands: against its resourceVersion, or by
-	// a creation.
+	// Current is the plan on the hub; nil for none. The next plan may be written only
+	// over this one, guarded by its resourceVersion.
 	Current *v1alpha1.ClusterPlanSpec
 	// Report of the member, nil for none, and the clusterUID of that report.
 	Report           *v1alpha1.ReportRoot
 	ReportClusterUID types.UID
-	// Unconfirmed: this process has not yet read the report in the member itself.
-	// The hub's copy is then as old as the hub: after a restore from a backup it
-	// would hide what the member has seen, and the plan stays as it is.
+	// ReportUnconfirmed: this process has not read the report in the member itself. After
+	// a restore from a backup the hub's copy is as old as the hub, and hides what the
+	// member has seen since. The plan then stays as it is.
 	ReportUnconfirmed bool
-	// NewerMemberPlan is the version of the member's copy of the plan, where that is newer than
-	// the hub's; the zero version for none.
+	// NewerMemberPlan is the version of the member's copy of the plan, if it is newer
+	// than the hub's; otherwise zero.
 	NewerMemberPlan v1alpha1.PlanVersion
-	// DesiredPolicy is the policy that the fleet's ConfigMap asks for, and Source where
-	// it comes from: see Policy.For. Nil says that there is no valid one, not that
-	// it is not known yet.
+	// DesiredPolicy is what the fleet's ConfigMap asks for, and PolicySource its source:
+	// see Policy.ForMember. Nil means that there is no valid policy, not that it is
+	// unknown.
 	DesiredPolicy map[string]string
 	PolicySource  string
-	// Images that the member is to have, those that are not to go there, and those
-	// that are to. No image is in two of them.
+	// Images that the member has to have, images that it has to leave alone, and images
+	// that it has to remove. No image is in two of these lists.
 	Images  []v1alpha1.PlannedImage
 	Kept    []v1alpha1.KeptImage
 	Retired []v1alpha1.RetiredImage
-	// Inquiries are the PruneReports that are being made and ask the member.
+	// Inquiries are the UIDs of PruneReports that ask the member.
 	Inquiries []types.UID
-	// Prunes are the images that ImagePrunes have go, none of them twice.
+	// Prunes are the images that ImagePrunes delete; none is listed twice.
 	Prunes []v1alpha1.PlannedPrune
 }
 
-// heldAnyPolicy as heldPolicy stands for the first policy that the ConfigMap will
-// ask for: there was none when the hub found the member ahead.
+// heldAnyPolicy as heldPolicy stands for the first policy that the ConfigMap asks for: it
+// asked for none when the hub found the member ahead.
 const heldAnyPolicy = "any"
 
-// Next returns the plan that a member is to have next, and whether it is to
-// be written. Where it is not, next is the current plan, or empty where there is
-// none.
+// Next returns the next plan of a member, and whether it has to be written. If not, next
+// is the current plan, or empty. held: the ConfigMap's policy is held back.
 //
-// The version only rises, above the current one and above what the member
-// acknowledged. A member that acknowledged what this hub did not plan shows that
-// the hub is not what it was: restored from a backup, or set up anew. Its
-// ConfigMap is then as old as the rest of it, and the member's policy is the
-// newer one: the plan goes on in a new epoch with the member's policy, and the
-// ConfigMap's is held back until it asks for something else. held tells that.
-// A copy that is ahead, and that the member refuses for its policy, says nothing
-// of what the member goes by, but the relay brings nothing over it: the plan goes
-// on above it. One that is not refused is being acknowledged, and waited for.
+// Invariant: the version only rises, above the current plan and above what the member
+// acknowledged.
 //
-// A member that is behind, or that acknowledged nothing, needs no new plan: the
-// relay brings it the current one. Without a report that the member is known to
-// stand by no plan is made, for it might be older than the member's. For the
-// same reason a member must refuse a plan of the version that it acknowledged
-// when the hash is another: only then it shows here.
+// A member that acknowledged a plan which this hub did not make shows that the hub was
+// restored from a backup or set up anew. The ConfigMap is then as old as the hub, and the
+// member's policy is the newer one: a new epoch starts with the member's policy, and the
+// ConfigMap's is held back until it asks for something else.
 //
-// An inquiry that comes new bears the version of the plan: a report that answers
-// this or a later one was made after the member was asked. In a new epoch, and for
-// another cluster, all inquiries come new: of what such a member acknowledged
-// before, whatever its version, the hub does not know that it carried them.
+// A copy in the member that is ahead, and whose policy the agent refuses, blocks the
+// relay: the plan rises above it. A copy that is ahead and not refused is about to be
+// acknowledged, and is waited for.
+//
+// A member that is behind needs no new plan; the relay brings it the current one. Without
+// a confirmed report no plan is made, since it might be older than the member's. An agent
+// refuses a plan of the version that it acknowledged if the hash differs, so that the
+// conflict shows here.
+//
+// A new inquiry gets the version of the plan that first has it: a report that answers
+// this version or a later one was made after the member was asked. In a new epoch, and
+// for another cluster, all inquiries count as new.
 func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	if v.Current != nil {
 		next = *v.Current
@@ -106,11 +104,11 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 		next.Epoch, next.Sequence = v.NewerMemberPlan.Epoch+1, 1
 	case v.Current == nil:
 		next.Epoch, next.Sequence = 1, 1
-	// The content itself is looked at, too: somebody may have edited the plan.
+	// The content is compared too: somebody may have edited the plan.
 	case !same && (next.Hash != v.Current.Hash || next.Hash != Hash(v.Current)):
 		next.Sequence++
 	default:
-		// Since when an image has been planned is no reason to write.
+		// A changed plannedAt alone is not written.
 		next.Images, next.Kept, next.Retired = v.Current.Images, v.Current.Kept, v.Current.Retired
 		next.Inquiries, next.Prunes = v.Current.Inquiries, v.Current.Prunes
 		write = next.PolicySource != v.Current.PolicySource || next.HeldPolicy != v.Current.HeldPolicy
@@ -120,9 +118,8 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	return next, true, next.HeldPolicy != ""
 }
 
-// nextInquiries of the next plan, by UID. Where there are more than fit, those that the
-// member was asked already come first, and then as they are given, the oldest first:
-// the others wait, and the plan can be written.
+// nextInquiries returns the inquiries of the next plan, by UID. Beyond the limit, those
+// that the current plan has come first, then the oldest; the others wait.
 func (v *Input) nextInquiries() []v1alpha1.PlanInquiry {
 	if len(v.Inquiries) == 0 {
 		return nil
@@ -143,7 +140,7 @@ func (v *Input) nextInquiries() []v1alpha1.PlanInquiry {
 	return list
 }
 
-// inquiryRank is lower for an inquiry that the current plan carries.
+// inquiryRank orders inquiries that the current plan has before the others.
 func (v *Input) inquiryRank(uid types.UID) int {
 	if findInquiry(v.Current, uid) == nil {
 		return 1
@@ -151,7 +148,7 @@ func (v *Input) inquiryRank(uid types.UID) int {
 	return 0
 }
 
-// stampInquiries gives the inquiries of a plan their versions.
+// stampInquiries sets the plan version since which each inquiry is asked.
 func (v *Input) stampInquiries(next *v1alpha1.ClusterPlanSpec) {
 	anew := v.Current == nil || next.Epoch != v.Current.Epoch || next.ClusterUID != v.Current.ClusterUID
 	for i := range next.Inquiries {
@@ -163,7 +160,7 @@ func (v *Input) stampInquiries(next *v1alpha1.ClusterPlanSpec) {
 	}
 }
 
-// findInquiry returns an inquiry as a plan carries it, nil for none.
+// findInquiry returns an inquiry of a plan; nil for none.
 func findInquiry(p *v1alpha1.ClusterPlanSpec, uid types.UID) *v1alpha1.PlanInquiry {
 	if p == nil {
 		return nil
@@ -176,8 +173,7 @@ func findInquiry(p *v1alpha1.ClusterPlanSpec, uid types.UID) *v1alpha1.PlanInqui
 	return nil
 }
 
-// isMemberAhead tells whether a member acknowledged a plan that this hub does not
-// know to have made.
+// isMemberAhead reports whether a member acknowledged a plan that this hub does not know.
 func isMemberAhead(acknowledged *v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSpec) bool {
 	switch {
 	case acknowledged == nil:
@@ -189,22 +185,22 @@ func isMemberAhead(acknowledged *v1alpha1.PlanVersion, current *v1alpha1.Cluster
 	return order > 0 || order == 0 && acknowledged.Hash != "" && acknowledged.Hash != current.Hash
 }
 
-// isBlockedByMemberCopy tells whether a member's copy of the plan is above what the hub
-// plans, and will never be acknowledged.
+// isBlockedByMemberCopy reports whether the member's copy is newer than the hub's plan
+// and will never be acknowledged.
 func isBlockedByMemberCopy(copied v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSpec, report *v1alpha1.ReportRoot) bool {
 	accepted := meta.FindStatusCondition(report.Conditions, v1alpha1.ConditionPlanAccepted)
 	return current != nil && copied.Compare(current.PlanVersion) > 0 &&
 		accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.Reason == v1alpha1.ReasonPlanPolicyInvalid
 }
 
-// nextPolicy returns what the plan is to carry, where that is from, and the hash of
-// what it holds back for it.
+// nextPolicy returns the policy of the next plan, its source, and the hash of the policy
+// that is held back.
 func (v *Input) nextPolicy(ahead bool) (data map[string]string, source, holds string) {
 	data, source = v.DesiredPolicy, v.PolicySource
 	switch {
 	case ahead && len(v.Report.PlanPolicy) > 0:
 		data, source, holds = v.Report.PlanPolicy, v.Report.PlanPolicySource, heldAnyPolicy
-	case v.DesiredPolicy == nil && v.Current != nil: // what holds goes on
+	case v.DesiredPolicy == nil && v.Current != nil: // the current policy stays
 		return v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
 	case ahead || v.Current == nil:
 		return data, source, ""

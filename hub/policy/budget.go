@@ -14,40 +14,40 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Keys of the budget over the whole fleet.
+// Keys of the fleet-wide budget.
 const (
 	// KeyFleetConcurrency is how many imports may run in the whole fleet. Without it
-	// there is no such budget, and the other keys are of no account.
+	// there is no fleet-wide budget, and the other keys have no effect.
 	KeyFleetConcurrency = "fleetConcurrency"
-	// KeyGrantDuration is how long a grant holds.
+	// KeyGrantDuration is how long a TransferGrant is valid.
 	KeyGrantDuration = "fleetGrantDuration"
-	// KeyWeight is a member's weight against the others; overrides may set it.
+	// KeyWeight is the weight of a member against the others; overrides may set it.
 	KeyWeight = "fleetWeight"
 )
 
 const (
 	maxFleetConcurrency = 100_000
 	maxWeight           = 1000
-	// A grant that holds for less would be renewed more often than reports are written.
+	// A shorter grant would have to be renewed more often than reports are written.
 	minGrantDuration     = 15 * time.Second
 	maxGrantDuration     = 24 * time.Hour
 	defaultGrantDuration = 5 * time.Minute
 )
 
-// SourceBudget is a group of sources with a budget of its own.
+// SourceBudget is the budget of a group of sources, within the fleet's.
 type SourceBudget struct {
 	apipolicy.Source `json:",inline"`
 	Concurrency      *int32 `json:"concurrency"`
 }
 
-// Budget is the budget over the whole fleet.
+// Budget is the fleet-wide budget.
 type Budget struct {
 	Concurrency   int32
 	Sources       []SourceBudget
 	GrantDuration time.Duration
 }
 
-// SourceGroups are the groups as a plan tells a member of them.
+// SourceGroups returns the groups as plans carry them to members.
 func (b *Budget) SourceGroups() apipolicy.Sources {
 	var groups apipolicy.Sources
 	for _, s := range b.Sources {
@@ -56,10 +56,10 @@ func (b *Budget) SourceGroups() apipolicy.Sources {
 	return groups
 }
 
-// Budget over the whole fleet; nil for none.
+// Budget returns the fleet-wide budget; nil for none.
 func (p *Policy) Budget() *Budget { return p.budget }
 
-// MemberWeight of a member against the others.
+// MemberWeight returns the weight of a member against the others; 1 by default.
 func (p *Policy) MemberWeight(member string, labels map[string]string) int32 {
 	set, _ := p.resolveKeys(Member{member, labels})
 	return weightOrDefault(set)
@@ -82,7 +82,7 @@ func parseIntInRange(text string, least, most int32) (int32, error) {
 	return int32(v), nil
 }
 
-// isFleetOnlyKey tells keys that are of no account in the policy of one member.
+// isFleetOnlyKey reports whether a key has no meaning in the policy of one member.
 func isFleetOnlyKey(key string) bool {
 	switch key {
 	case KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, apipolicy.KeyFleetSources:
@@ -91,21 +91,21 @@ func isFleetOnlyKey(key string) bool {
 	return false
 }
 
-// KnownKeys are those of the fleet's policy ConfigMap, sorted.
+// KnownKeys returns the keys of the fleet's policy ConfigMap, sorted.
 func KnownKeys() []string {
 	keys := append(overridableKeys(), KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, apipolicy.KeyFleetSources)
 	slices.Sort(keys)
 	return keys
 }
 
-// overridableKeys are the keys that an override may set, sorted.
+// overridableKeys returns the keys that an override may set, sorted.
 func overridableKeys() []string {
 	keys := append(apipolicy.ConfigMapKeys(), apipolicy.KeySafeConcurrency, KeyWeight)
 	slices.Sort(keys)
 	return keys
 }
 
-// parseBudget reads the keys at the top of the ConfigMap that are for the fleet.
+// parseBudget reads the keys of the fleet-wide budget.
 func parseBudget(data map[string]string) (b *Budget, errs []apipolicy.KeyError) {
 	read := Budget{GrantDuration: defaultGrantDuration}
 	fail := func(key string, err error) { errs = append(errs, apipolicy.KeyError{Key: key, Message: err.Error()}) }
@@ -158,7 +158,7 @@ func parseSources(text string) (sources []SourceBudget, err error) {
 	return sources, nil
 }
 
-// applyGrantKeys has a member's policy go by grants where there is a budget.
+// applyGrantKeys limits a member by grants if there is a fleet-wide budget.
 func (p *Policy) applyGrantKeys(set map[string]string) map[string]string {
 	delete(set, KeyWeight)
 	delete(set, apipolicy.KeyFleetSources)
@@ -172,14 +172,14 @@ func (p *Policy) applyGrantKeys(set map[string]string) map[string]string {
 	if groups := p.budget.SourceGroups(); len(groups) > 0 {
 		text, err := json.Marshal(groups)
 		if err != nil {
-			panic(err) // plain types of our own
+			panic(err) // plain types of this package
 		}
 		set[apipolicy.KeyFleetSources] = string(text)
 	}
 	return set
 }
 
-// validateSafeShares returns an error where the safe shares are more than there is.
+// validateSafeShares returns an error if the safe shares add up to more than the budget.
 func (p *Policy) validateSafeShares(members []Member) []apipolicy.KeyError {
 	if p.budget == nil {
 		return nil
@@ -197,7 +197,7 @@ func (p *Policy) validateSafeShares(members []Member) []apipolicy.KeyError {
 	return []apipolicy.KeyError{{Key: apipolicy.KeySafeConcurrency, Message: fmt.Sprintf("the safe shares of all %d members are %d together, which is more than fleetConcurrency, %d", len(members), sum, p.budget.Concurrency)}}
 }
 
-// describeBudgetChange tells, for people, what changes of the fleet's budget; empty for
+// describeBudgetChange describes what changes of the fleet-wide budget; empty for
 // nothing.
 func describeBudgetChange(now, then *Policy) string {
 	var before, after *Budget
@@ -239,8 +239,8 @@ func (b *Budget) formatSources() string {
 
 const KeyConcurrency = "concurrency"
 
-// ConcurrencyOf of a policy that was parsed; 0 without one, for nothing is
-// downloaded then.
+// ConcurrencyOf returns the concurrency of a parsed policy. Without a policy it is 0:
+// nothing is downloaded.
 func ConcurrencyOf(data map[string]string) int64 {
 	n, _ := strconv.ParseInt(data[KeyConcurrency], 10, 32)
 	return n

@@ -21,8 +21,7 @@ const (
 	keySelector = "selector"
 )
 
-// parseOverrides reads the list of overrides, as far as each can be judged
-// without the others.
+// parseOverrides reads the list of overrides and validates each by itself.
 func parseOverrides(text string) (overrides []override, errs []apipolicy.KeyError) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -106,7 +105,8 @@ func parseOverride(path string, fields map[string]json.RawMessage) (o override, 
 			}
 			continue
 		}
-		// By itself: what it must not be less than can be set elsewhere.
+		// Backoff 0 is valid with every other key; the key that bounds it may be set
+		// elsewhere.
 		alone := map[string]string{"retryBackoffDuration": "0s", key: text}
 		_, _, bad := apipolicy.Parse(alone)
 		for _, e := range bad {
@@ -119,7 +119,7 @@ func parseOverride(path string, fields map[string]json.RawMessage) (o override, 
 	return o, errs
 }
 
-// hasSeveralDocuments tells whether anything stands before a document marker.
+// hasSeveralDocuments reports whether content stands before a document marker.
 func hasSeveralDocuments(text string) bool {
 	content := false
 	for line := range strings.Lines(text) {
@@ -137,8 +137,8 @@ func hasSeveralDocuments(text string) bool {
 	return false
 }
 
-// parseSelector refuses an empty selector, which would match every member: that
-// is what the keys at the top of the ConfigMap are for.
+// parseSelector refuses an empty selector, which would match every member: keys for all
+// members stand at the top of the ConfigMap.
 func parseSelector(raw json.RawMessage) (override, error) {
 	var s metav1.LabelSelector
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -12,19 +12,19 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Keys of the fleet's policy ConfigMap, beside those of a cluster's.
+// Keys of the fleet's policy ConfigMap, beside those of api/policy.
 const (
-	// KeyOverrides holds a YAML list of overrides.
+	// KeyOverrides has a YAML list of overrides.
 	KeyOverrides = "overrides"
 )
 
-// SourceDefault is the source of a policy that no override has a part in.
+// SourceDefault is the source of a policy that no override changes.
 const SourceDefault = "fleet default"
 
-// maxSourceLength is what ClusterPlan.spec.policySource has room for.
+// maxSourceLength is the limit of ClusterPlan.spec.policySource.
 const maxSourceLength = 512
 
-// Member is what a policy looks at in a MemberCluster.
+// Member is the part of a MemberCluster that overrides select by.
 type Member struct {
 	Name   string
 	Labels map[string]string
@@ -47,8 +47,7 @@ type Policy struct {
 	budget    *Budget
 }
 
-// override sets some keys for some members: for one, or for those that a
-// selector matches.
+// override sets some keys for one member, or for those that a selector matches.
 type override struct {
 	cluster  string
 	selector labels.Selector
@@ -63,8 +62,8 @@ func (o *override) matches(m Member) bool {
 	return o.selector.Matches(labels.Set(m.Labels))
 }
 
-// ParsePolicy reads the data of the fleet's policy ConfigMap: the keys of
-// package policy, which are the defaults of all members, and overrides:
+// ParsePolicy reads the data of the fleet's policy ConfigMap: the keys of api/policy,
+// which are the defaults of all members, and overrides:
 //
 //	concurrency: "3"
 //	overrides: |
@@ -74,10 +73,10 @@ func (o *override) matches(m Member) bool {
 //	    concurrency: 8
 //	    attemptTimeout: 2h
 //
-// Every error is returned, by key, those of overrides with their path, as in
-// "overrides[1].concurrency". With any of them there is no Policy: half of one
-// is nobody's intention. Keys at the top that nobody knows are returned and are
-// no error: they can be for a later version.
+// All errors are returned, by key; those of overrides with their path, as in
+// "overrides[1].concurrency". With any error the Policy is nil: half a policy is nobody's
+// intention. Unknown keys at the top are returned and are no error, since a later version
+// may know them.
 func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []apipolicy.KeyError) {
 	base := map[string]string{}
 	for key, text := range data {
@@ -101,8 +100,8 @@ func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []ap
 	p.overrides, more = parseOverrides(data[KeyOverrides])
 	errs = append(errs, more...)
 	if len(errs) == 0 {
-		// Each override must do by itself; what several make of one member together
-		// shows in For only.
+		// Each override has to be valid by itself. ForMember finds what contradicts
+		// itself only in combination.
 		for i, o := range p.overrides {
 			_, _, bad := apipolicy.Parse(mergeMaps(base, o.values))
 			for _, e := range bad {
@@ -116,11 +115,11 @@ func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []ap
 	return p, unknown, nil
 }
 
-// ForMember returns the policy of a member, every key, and where it comes from: the
-// overrides that decide at least one key of it, or SourceDefault.
+// ForMember returns all keys of a member's policy and their source: the overrides that
+// decide at least one key, or SourceDefault.
 //
-// With errors there is no policy for this member: each override does by itself,
-// and together they contradict each other.
+// With errors the member has no policy: overrides that are valid by themselves contradict
+// each other.
 func (p *Policy) ForMember(member string, labels map[string]string) (data map[string]string, source string, errs []apipolicy.KeyError) {
 	set, source := p.resolveKeys(Member{member, labels})
 	effective, _, errs := apipolicy.Parse(p.applyGrantKeys(set))
@@ -130,10 +129,10 @@ func (p *Policy) ForMember(member string, labels map[string]string) (data map[st
 	return effective.ToData(), source, nil
 }
 
-// resolveKeys returns the keys that are set for a member, and who set them.
+// resolveKeys returns the keys that are set for a member, and their source.
 func (p *Policy) resolveKeys(m Member) (data map[string]string, source string) {
 	data = mergeMaps(p.defaults, nil)
-	by := map[string]string{} // source of each key that an override has set
+	by := map[string]string{} // source of each key that an override sets
 	var applying []string
 	for _, named := range []bool{false, true} {
 		for i := range p.overrides {
@@ -156,7 +155,7 @@ func (p *Policy) resolveKeys(m Member) (data map[string]string, source string) {
 	return data, joinSources(slices.DeleteFunc(applying, func(s string) bool { return !deciding[s] }))
 }
 
-// joinSources names as many as there is room for.
+// joinSources names as many sources as maxSourceLength allows.
 func joinSources(sources []string) string {
 	if len(sources) == 0 {
 		return SourceDefault
@@ -168,8 +167,9 @@ func joinSources(sources []string) string {
 	return v1alpha1.Truncate(joined, maxSourceLength)
 }
 
-// ValidateMembers returns the errors of the members whose overrides contradict each
-// other, and of safe shares that are more than the fleet's budget. A ConfigMap is to be taken only without any.
+// ValidateMembers returns the errors of members whose overrides contradict each other,
+// and of safe shares beyond the fleet's budget. A ConfigMap with any error must not
+// become active.
 func (p *Policy) ValidateMembers(members []Member) []apipolicy.KeyError {
 	var errs []apipolicy.KeyError
 	for _, m := range members {
@@ -183,7 +183,7 @@ func (p *Policy) ValidateMembers(members []Member) []apipolicy.KeyError {
 	return errs
 }
 
-// maxErrors is how many errors a text for people names.
+// maxErrors is how many errors FormatErrors names.
 const maxErrors = 5
 
 // FormatErrors joins errors to one line of bounded length.
@@ -199,8 +199,7 @@ func FormatErrors(errs []apipolicy.KeyError) string {
 	return strings.Join(parts, "; ")
 }
 
-// unmatchedOverrides returns the overrides that no member of the fleet is subject to, by
-// their source.
+// unmatchedOverrides returns the sources of overrides that select no member.
 func (p *Policy) unmatchedOverrides(members []Member) []string {
 	var sources []string
 	for i := range p.overrides {
@@ -223,8 +222,7 @@ func mergeMaps(base, over map[string]string) map[string]string {
 	return data
 }
 
-// Equal compares what two policies mean: an older version may have written
-// fewer keys.
+// Equal compares two policies by meaning: an older version may have written fewer keys.
 func Equal(a, b map[string]string) bool {
 	p, _, bad := apipolicy.Parse(a)
 	q, _, worse := apipolicy.Parse(b)

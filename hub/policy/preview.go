@@ -17,19 +17,18 @@ const (
 	maxUnmatchedOverrides = 10
 )
 
-// previewRow is a member whose policy would be another.
+// previewRow is a member whose policy would change.
 type previewRow struct {
 	member        string
 	before, after string // concurrency
 	delta         int64
-	otherChanges  string // what else changes
+	otherChanges  string // changes of other keys
 	source        string
 }
 
-// Preview tells, for people, what would change if a policy took the place of
-// the one in force, nil for none: who gains budget, who loses some, and what the
-// fleet's sum would be. Where the members that change are too many to name, it
-// names those whose concurrency changes most.
+// Preview describes what would change if a policy replaced the active one, nil for none:
+// which members gain or lose concurrency, and the sum over the fleet. Beyond
+// maxPreviewRows it lists the members whose concurrency changes most.
 func Preview(now, then *Policy, members []Member) string {
 	var rows []previewRow
 	var refused []apipolicy.KeyError
@@ -37,7 +36,7 @@ func Preview(now, then *Policy, members []Member) string {
 	for _, m := range members {
 		before := map[string]string{}
 		if now != nil {
-			before, _, _ = now.ForMember(m.Name, m.Labels) // without a valid one there is nothing to compare
+			before, _, _ = now.ForMember(m.Name, m.Labels) // without a valid policy there is nothing to compare
 		}
 		after, source, errs := then.ForMember(m.Name, m.Labels)
 		if len(errs) > 0 {
@@ -111,14 +110,14 @@ func formatTable(rows []previewRow) string {
 	return out.String()
 }
 
-// describeChangedKeys names the keys beside concurrency that change, "retryLimit 3→5".
+// describeChangedKeys lists the changed keys except concurrency, as in "retryLimit 3→5".
 func describeChangedKeys(before, after map[string]string) string {
 	if len(before) == 0 {
 		return ""
 	}
 	var changed []string
 	for _, key := range sortedKeys(mergeMaps(before, after)) {
-		// The groups are told of once, with the budget of the fleet.
+		// The groups are listed once, with the fleet's budget.
 		if key != KeyConcurrency && key != apipolicy.KeyFleetSources && before[key] != after[key] {
 			changed = append(changed, fmt.Sprintf("%s %s→%s", key, cmp.Or(before[key], "-"), cmp.Or(after[key], "-")))
 		}

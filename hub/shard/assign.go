@@ -1,4 +1,4 @@
-// Package shard decides which replica of the hub carries for which member.
+// Package shard assigns members to the replicas of the hub.
 package shard
 
 import (
@@ -6,22 +6,23 @@ import (
 	"slices"
 )
 
-// Member is one that is to be carried for.
+// Member is a member that some replica has to sync.
 type Member struct {
 	Name string
-	// Replica that it is assigned to; empty for none. One that is not among those
-	// that are alive counts as none.
+	// Replica that the member is assigned to; empty for none. A replica that is not alive
+	// counts as none.
 	Replica string
-	// Avoid is a replica that it is not to be assigned to, where there is another;
+	// Avoid is a replica that the member must not be assigned to while there is another;
 	// empty for none.
 	Avoid string
 }
 
-// Assign gives each member one of the replicas, which are alive. No replica has more
-// than one member more than another, unless what members are to avoid leaves no such
-// assignment. Of the members that may stay where they are, as many stay as that
-// allows. The same question has the same answer, in whatever order
-// members and replicas are named. Without replicas there is no answer.
+// Assign assigns every member to a replica; replicas are those alive. Without replicas
+// the result is nil.
+//
+// Invariant: the numbers of members per replica differ by at most one, unless Avoid
+// leaves no such assignment. Of all such assignments it is one with the fewest moves. The
+// result does not depend on the order of members and replicas.
 func Assign(members []Member, replicas []string) map[string]string {
 	replicas = slices.Compact(slices.Sorted(slices.Values(replicas)))
 	if len(replicas) == 0 {
@@ -52,17 +53,17 @@ func Assign(members []Member, replicas []string) map[string]string {
 
 type assignment struct {
 	replicas []string
-	// assigned are the members by replica, loose those that have none yet.
+	// assigned has the members by replica, unassigned those without one.
 	assigned   map[string][]Member
 	unassigned []Member
-	// capacity is how many members each replica is to have in the end.
+	// capacity is the number of members of each replica in the result.
 	capacity map[string]int
 	result   map[string]string
 }
 
-// computeCapacities gives every replica the same number of members, and what is left over to
-// those that have the most already: so the most of them stay. Of those that have the
-// same, the one comes last that members are to avoid.
+// computeCapacities divides the members evenly. Replicas with the most members get the
+// remainder, so that most members stay; among equals, replicas that members avoid come
+// last.
 func (a *assignment) computeCapacities(members int) {
 	a.capacity = map[string]int{}
 	avoided := map[string]int{}
@@ -81,7 +82,7 @@ func (a *assignment) computeCapacities(members int) {
 	}
 }
 
-// unassignExcess takes from each replica what it has too much.
+// unassignExcess takes from each replica the members beyond its capacity.
 func (a *assignment) unassignExcess() {
 	for _, replica := range a.replicas {
 		if has := a.assigned[replica]; len(has) > a.capacity[replica] {
@@ -90,13 +91,13 @@ func (a *assignment) unassignExcess() {
 		}
 	}
 	slices.SortFunc(a.unassigned, func(x, y Member) int {
-		// Those that may not go everywhere choose first.
+		// Members with a restriction choose first.
 		return cmp.Or(-cmp.Compare(min(1, len(x.Avoid)), min(1, len(y.Avoid))), cmp.Compare(x.Name, y.Name))
 	})
 }
 
-// assignRemaining gives those without a replica one that has room. Where only the one that a
-// member is to avoid has room, another member goes there in its place.
+// assignRemaining assigns members to replicas with capacity left. If only the replica
+// that a member avoids has any, another member goes there instead.
 func (a *assignment) assignRemaining() {
 	for _, m := range a.unassigned {
 		to := a.mostFreeReplica(m.Avoid)
@@ -107,7 +108,8 @@ func (a *assignment) assignRemaining() {
 	}
 }
 
-// mostFreeReplica is the replica with the most room, but for one; empty for none.
+// mostFreeReplica returns the replica with the most capacity left, except one; empty for
+// none.
 func (a *assignment) mostFreeReplica(but string) (to string) {
 	most := 0
 	for _, replica := range a.replicas {
@@ -118,9 +120,9 @@ func (a *assignment) mostFreeReplica(but string) (to string) {
 	return to
 }
 
-// makeRoom makes room in another replica than the full one: it moves a member from
-// there to the one that has room. Failing that, whoever is elsewhere is to avoid that
-// one as well, and the emptiest of the others takes one more.
+// makeRoom makes room for a member that avoids the only replica with capacity left: it
+// moves a member of another replica there. If all others avoid it too, the smallest of
+// the other replicas exceeds its capacity by one.
 func (a *assignment) makeRoom(full string) (to string) {
 	for _, replica := range a.replicas {
 		if replica == full {

@@ -22,7 +22,7 @@ const (
 	joinNotAsked joinAnswerKind = iota
 	// joinUnanswered: the hub did not answer.
 	joinUnanswered
-	// joinRefused: the join token is not valid, or not any more.
+	// joinRefused: the join token is not valid, or no longer valid.
 	joinRefused
 	// joinTaken: another agent has presented the join token.
 	joinTaken

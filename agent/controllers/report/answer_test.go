@@ -28,35 +28,33 @@ import (
 
 const namespace = "ot-agent"
 
-// fakeMember is what a reporter sees of its cluster: caches that change between any two of
-// its reads, events that come later than that, and an API server that may refuse what
-// it writes.
+// fakeMember is the cluster of a Reconciler: its caches change between any two reads, its
+// events come later, and its API server may refuse writes.
 type fakeMember struct {
-	client.Client // that stores the reports
+	client.Client // stores the reports
 	t             require.TestingT
-	draws         *rapid.T // nil where nothing happens by chance
+	draws         *rapid.T // nil: nothing is random
 	r             *Reconciler
 
-	// stamp rises with every change; an image carries that of its own last one.
+	// stamp rises with every change; an image has the stamp of its last one.
 	stamp         int32
 	images        map[types.NamespacedName]int32
 	pendingEvents []types.NamespacedName
 	plan          *v1alpha1.PlanVersion
 	pruned        map[types.NamespacedName]v1alpha1.ReportedPrune
 	uids          int
-	quiet         bool // nothing happens any more, and nothing is refused
+	quiet         bool // nothing changes, and no write is refused
 	answers       int
-	// seenPlans is what the cache had when a plan was first read to be acknowledged, by the
-	// first read of a report, since another one was.
+	// seenPlans is the state of the cache at the first read of a report that found a new
+	// plan acknowledged.
 	seenPlans map[v1alpha1.PlanVersion]cacheState
 	lastPlan  *v1alpha1.PlanVersion
 	firstRead bool
-	// elapsed is how long the process has been running; granted is what the ledger was
-	// written under.
+	// elapsed is how long the process has been running; granted is the ledger's grant.
 	elapsed time.Duration
 	granted *v1alpha1.LedgerGrant
 	policy  map[string]string
-	// beforeWrite happens before an object is written.
+	// beforeWrite is called before an object is written.
 	beforeWrite func()
 }
 
@@ -113,16 +111,16 @@ func imageAt(key types.NamespacedName, stamp int32) v1alpha1.VMDiskImage {
 	}
 }
 
-// drawChance draws true once in n times.
+// drawChance is true once in n times.
 func (m *fakeMember) drawChance(n int, what string) bool {
 	return m.draws != nil && !m.quiet && rapid.IntRange(1, n).Draw(m.draws, what) == n
 }
 
-// injectChanges is what can be between any two reads.
+// injectChanges makes the changes that may happen between two reads.
 func (m *fakeMember) injectChanges() {
 	if m.drawChance(3, "images change") {
 		for range rapid.SampledFrom([]int{1, 1, 40}).Draw(m.draws, "how many") {
-			m.changeImage(imageKey(rapid.IntRange(0, 320).Draw(m.draws, "image")), m.drawChance(4, "goes"))
+			m.changeImage(imageKey(rapid.IntRange(0, 320).Draw(m.draws, "image")), m.drawChance(4, "deleted"))
 		}
 	}
 	if m.drawChance(4, "a plan is acknowledged") {
@@ -136,9 +134,9 @@ func (m *fakeMember) injectChanges() {
 	}
 }
 
-func (m *fakeMember) changeImage(key types.NamespacedName, goes bool) {
+func (m *fakeMember) changeImage(key types.NamespacedName, deleted bool) {
 	m.stamp++
-	if goes {
+	if deleted {
 		delete(m.images, key)
 	} else {
 		m.images[key] = m.stamp
@@ -161,7 +159,7 @@ func (m *fakeMember) acknowledgePlan() {
 func (m *fakeMember) deliverEvents() {
 	for _, key := range m.pendingEvents {
 		img := imageAt(key, m.images[key])
-		if _, there := m.images[key]; there {
+		if _, exists := m.images[key]; exists {
 			m.r.changes.imageChanged(&img)
 		} else {
 			m.r.changes.imageDeleted(&img)
@@ -170,7 +168,7 @@ func (m *fakeMember) deliverEvents() {
 	m.pendingEvents = nil
 }
 
-// editPage takes an image off a page, and tells so.
+// editPage removes an image from a page, with an event.
 func (m *fakeMember) editPage() {
 	var list v1alpha1.ClusterReportList
 	require.NoError(m.t, m.Client.List(context.Background(), &list))
@@ -205,14 +203,14 @@ func (m *fakeMember) Get(_ context.Context, key client.ObjectKey, obj client.Obj
 		if m.drawChance(60, "an image cannot be read") {
 			return errAPIServerDown
 		}
-		stamp, there := m.images[key]
-		if !there {
+		stamp, exists := m.images[key]
+		if !exists {
 			return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("vmdiskimages").GroupResource(), key.Name)
 		}
 		*obj = imageAt(key, stamp)
 		return nil
 	}
-	return fmt.Errorf("%T is not looked at", obj)
+	return fmt.Errorf("unexpected read of %T", obj)
 }
 
 func (m *fakeMember) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -263,15 +261,15 @@ func (m *fakeMember) Update(ctx context.Context, obj client.Object, opts ...clie
 	return err
 }
 
-// checkReport reads a report that was written as the hub would.
+// checkReport checks a written root and its pages, as the hub reads them.
 func (m *fakeMember) checkReport(obj client.Object, err error) {
 	root := obj.(*v1alpha1.ClusterReport).Root
 	if err != nil || root == nil || root.AnsweredPlan == nil || root.AnsweredPlan.Epoch == 0 {
 		return
 	}
 	m.answers++
-	was, seen := m.seenPlans[*root.AnsweredPlan]
-	require.True(m.t, seen, "it answers a plan that nobody has acknowledged")
+	state, seen := m.seenPlans[*root.AnsweredPlan]
+	require.True(m.t, seen, "the answered plan was never acknowledged")
 	shown := map[types.NamespacedName]int32{}
 	for _, ref := range root.Pages {
 		page := &v1alpha1.ClusterReport{}
@@ -281,16 +279,16 @@ func (m *fakeMember) checkReport(obj client.Object, err error) {
 			shown[types.NamespacedName{Namespace: img.Namespace, Name: img.Name}] = img.Attempts
 		}
 	}
-	for key, stamp := range was.images {
-		if at, there := shown[key]; there {
+	for key, stamp := range state.images {
+		if at, isShown := shown[key]; isShown {
 			require.GreaterOrEqual(m.t, at, stamp, "%s is shown as it was before plan %+v", key, root.AnsweredPlan)
-		} else if now, there := m.images[key]; there {
+		} else if now, exists := m.images[key]; exists {
 			require.Greater(m.t, now, stamp, "%s is not shown and is as when plan %+v was seen", key, root.AnsweredPlan)
 		}
 	}
 	for key, stamp := range shown {
-		if _, there := was.images[key]; !there {
-			require.Greater(m.t, stamp, was.stamp, "%s was gone when plan %+v was seen", key, root.AnsweredPlan)
+		if _, existed := state.images[key]; !existed {
+			require.Greater(m.t, stamp, state.stamp, "%s was gone when plan %+v was seen", key, root.AnsweredPlan)
 		}
 	}
 }
@@ -300,24 +298,24 @@ func (m *fakeMember) writeReport(ctx context.Context) (bool, error) {
 	return m.r.writeReport(ctx)
 }
 
-// reportUntilDone has everything reported.
+// reportUntilDone reports until nothing is left.
 func (m *fakeMember) reportUntilDone(ctx context.Context) {
 	m.quiet = true
 	for key := range maps.Clone(m.images) {
-		m.changeImage(key, false) // what was refused is not tried again as it is
+		m.changeImage(key, false) // a refused page is not tried again unchanged
 	}
 	m.deliverEvents()
 	for range 100 {
-		again, err := m.writeReport(ctx)
-		if err == nil && !again {
+		more, err := m.writeReport(ctx)
+		if err == nil && !more {
 			break
 		}
 	}
 }
 
-// Whatever happens between the reads and writes of a report, the plan that its root
-// answers was acknowledged before the images became what the listed pages show of
-// them; and once nothing happens it is the one that is acknowledged.
+// Whatever changes between the reads and writes of a report, the plan that its root answers
+// was acknowledged before the images got the state that the listed pages show. Once nothing
+// changes, it is the acknowledged plan.
 func TestAnsweredPlanIsNoOlderThanItsPages(t *testing.T) {
 	answers := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -344,7 +342,7 @@ func TestAnsweredPlanIsNoOlderThanItsPages(t *testing.T) {
 	require.Positive(t, answers)
 }
 
-// readRoot reports once, and returns the root that is stored then.
+// readRoot reports once, and returns the stored root.
 func (m *fakeMember) readRoot(t *testing.T) *v1alpha1.ReportRoot {
 	t.Helper()
 	_, err := m.writeReport(t.Context())
@@ -354,34 +352,33 @@ func (m *fakeMember) readRoot(t *testing.T) *v1alpha1.ReportRoot {
 	return root.Root
 }
 
-// An acknowledged plan is a reason to write the root, though it says the same of every
-// image; what was said before it is no answer to it.
+// A newly acknowledged plan causes a new root, even if no image has changed.
 func TestFirstReportAnswersPlan(t *testing.T) {
 	m := newFakeMember(t, 300)
-	assert.Nil(t, m.readRoot(t).AnsweredPlan, "nothing is asked")
+	assert.Nil(t, m.readRoot(t).AnsweredPlan, "no plan")
 	m.acknowledgePlan()
 	assert.Equal(t, m.plan, m.readRoot(t).AnsweredPlan)
 	m.acknowledgePlan()
 	assert.Equal(t, m.plan, m.readRoot(t).AnsweredPlan)
 }
 
-// Pages take turns: until all have had theirs the former plan is answered.
+// The former plan is answered until all pages have had their turn.
 func TestFormerPlanIsAnsweredUntilPagesAreRewritten(t *testing.T) {
 	m := newFakeMember(t, 300)
 	m.acknowledgePlan()
 	former := *m.plan
-	require.Equal(t, &v1alpha1.PlanVersion{}, m.readRoot(t).AnsweredPlan, "there is none")
+	require.Equal(t, &v1alpha1.PlanVersion{}, m.readRoot(t).AnsweredPlan, "no former plan")
 	require.Equal(t, &former, m.readRoot(t).AnsweredPlan)
 	for key := range m.images {
 		m.changeImage(key, false)
 	}
-	m.acknowledgePlan() // and no event tells of the images
+	m.acknowledgePlan() // without events of the images
 	assert.Equal(t, &former, m.readRoot(t).AnsweredPlan)
 	assert.Equal(t, m.plan, m.readRoot(t).AnsweredPlan)
 }
 
-// A cluster that seems to be restored has its pages written anew: what is stored is
-// answered with by none of them, whatever it says.
+// In a cluster that seems to be restored from a backup all pages are rewritten. Until then
+// they answer no plan.
 func TestPageToBeRewrittenAnswersNoPlan(t *testing.T) {
 	m := newFakeMember(t, 300)
 	m.acknowledgePlan()
@@ -396,12 +393,12 @@ func TestPageToBeRewrittenAnswersNoPlan(t *testing.T) {
 	assert.Equal(t, m.plan, m.readRoot(t).AnsweredPlan)
 }
 
-// What was told of prunes whose image is gone is told on until the plan has been looked
-// at by another process.
+// The results of prunes whose image is gone stay in the report until a new process has read
+// the plan.
 func TestPrunesSurviveRestart(t *testing.T) {
 	gone := types.NamespacedName{Namespace: "lab", Name: "gone"}
 	m := newFakeMember(t, 2)
-	told := func() map[string]types.UID {
+	reported := func() map[string]types.UID {
 		m.readRoot(t)
 		page := &v1alpha1.ClusterReport{}
 		require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "page"}, page))
@@ -418,10 +415,10 @@ func TestPrunesSurviveRestart(t *testing.T) {
 		imageKey(1): {PruneStatus: v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePruned}, ImageUID: "former"},
 	}
 	want := map[string]types.UID{"gone": "was", "image-1": "former"}
-	assert.Equal(t, want, told())
+	assert.Equal(t, want, reported())
 	m.pruned = nil // not known yet
 	m.startProcess()
-	assert.Equal(t, want, told())
+	assert.Equal(t, want, reported())
 	m.pruned = map[types.NamespacedName]v1alpha1.ReportedPrune{}
-	assert.Empty(t, told())
+	assert.Empty(t, reported())
 }

@@ -20,27 +20,26 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// orphanState is what is known of storage that belongs to no image.
-type orphanState struct {
-	found report.Orphans
-	// goneImages are images that a live read has told to be gone, as far as there are
-	// objects of theirs: none comes back.
-	goneImages map[v1alpha1.ImageKey]bool
-	// searchedAt is when they were last looked for.
-	searchedAt time.Time
-}
-
 const (
-	// maxLiveImageReads are how many images are read live for one report.
+	// maxLiveImageReads bounds the images that are read live for one report.
 	maxLiveImageReads = 16
-	// orphanSearchTimeout is how long the report waits for what it says of orphans: a kind
-	// that cannot be listed is not to have the cluster look as if it were offline.
+	// orphanSearchTimeout bounds the search: a kind that cannot be listed must not make the
+	// cluster look offline.
 	orphanSearchTimeout = 5 * time.Second
 )
 
-// refreshOrphans looks for storage that belongs to no image where there may be other than
-// before, and with every heartbeat. It tells whether there is more to be read.
-func (r *Reconciler) refreshOrphans(ctx context.Context) (again bool) {
+// orphanState is the result of the last search for orphans.
+type orphanState struct {
+	found report.Orphans
+	// goneImages are images that a live read has confirmed to be gone, as long as they have
+	// objects. No image comes back.
+	goneImages map[v1alpha1.ImageKey]bool
+	searchedAt time.Time
+}
+
+// refreshOrphans searches for orphans if there may be new ones, and with every heartbeat.
+// more is true if images are left to be read live.
+func (r *Reconciler) refreshOrphans(ctx context.Context) (more bool) {
 	last := r.orphans.found
 	if !r.Kinds.Discovered() || (!r.changes.isStorageDirty() && !last.HasSlots && len(last.Suspects) == 0 && time.Since(r.orphans.searchedAt) < r.Heartbeat) {
 		return false
@@ -49,19 +48,18 @@ func (r *Reconciler) refreshOrphans(ctx context.Context) (again bool) {
 	r.orphans.searchedAt = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, orphanSearchTimeout)
 	defer cancel()
-	found, again, err := r.searchOrphans(ctx)
+	found, more, err := r.searchOrphans(ctx)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Looking for storage that belongs to no image; what was found before is reported, and the next heartbeat looks again")
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to search for storage without an image; reporting the former result until the next heartbeat")
 		return false
 	}
 	r.orphans.found, r.orphans.goneImages = found, found.GoneImages
 	r.Metrics.SetOrphans(found.Count, found.Bytes)
-	return again
+	return more
 }
 
-// searchOrphans compares what the caches show, the objects before the images, and
-// reads the image of each that seems to have none. It tells whether there are more of
-// those than were read.
+// searchOrphans finds orphans in the caches, and confirms their images to be gone by live
+// reads. Invariant: objects are listed before images.
 func (r *Reconciler) searchOrphans(ctx context.Context) (found report.Orphans, more bool, err error) {
 	var images v1alpha1.VMDiskImageList
 	objects, err := r.listStorage(ctx)
@@ -75,17 +73,17 @@ func (r *Reconciler) searchOrphans(ctx context.Context) (found report.Orphans, m
 	if err != nil {
 		return found, false, err
 	}
-	look := report.StorageSnapshot{Objects: objects, ExistingImages: map[types.UID]bool{}, GoneImages: map[v1alpha1.ImageKey]bool{}}
+	storage := report.StorageSnapshot{Objects: objects, ExistingImages: map[types.UID]bool{}, GoneImages: map[v1alpha1.ImageKey]bool{}}
 	for i := range images.Items {
-		look.ExistingImages[images.Items[i].UID] = true
+		storage.ExistingImages[images.Items[i].UID] = true
 	}
 	for img := range r.orphans.goneImages {
-		look.GoneImages[img] = true
+		storage.GoneImages[img] = true
 	}
 	if ledger != nil && ledger.Status != nil {
-		look.Slots = ledger.Status.Slots
+		storage.Slots = ledger.Status.Slots
 	}
-	found = report.FindOrphans(look)
+	found = report.FindOrphans(storage)
 	if len(found.Suspects) == 0 {
 		return found, false, nil
 	}
@@ -94,13 +92,13 @@ func (r *Reconciler) searchOrphans(ctx context.Context) (found report.Orphans, m
 		if err != nil {
 			return found, false, err
 		}
-		look.GoneImages[img] = gone
+		storage.GoneImages[img] = gone
 	}
-	return report.FindOrphans(look), len(found.Suspects) > maxLiveImageReads, nil
+	return report.FindOrphans(storage), len(found.Suspects) > maxLiveImageReads, nil
 }
 
-// listStorage lists what carries the UID of an image. Kinds that the cluster does not
-// serve have no objects.
+// listStorage lists the objects that carry the UID of an image. A kind that is not served
+// has none.
 func (r *Reconciler) listStorage(ctx context.Context) (image.ObjectLists, error) {
 	var (
 		dvs       cdiv1.DataVolumeList
@@ -115,14 +113,13 @@ func (r *Reconciler) listStorage(ctx context.Context) (image.ObjectLists, error)
 			continue
 		}
 		if err := r.List(ctx, l.list, client.HasLabels{v1alpha1.LabelImageUID}, client.UnsafeDisableDeepCopy); err != nil {
-			return image.ObjectLists{}, fmt.Errorf("listing what is there of images: %w", err)
+			return image.ObjectLists{}, fmt.Errorf("listing the objects of images: %w", err)
 		}
 	}
 	return image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Snapshots: snapshots.Items}, nil
 }
 
-// isImageGone tells, live, whether there is no such image. None can have a name that is
-// not valid.
+// isImageGone reads live whether an image is gone. No image can have an invalid name.
 func (r *Reconciler) isImageGone(ctx context.Context, key v1alpha1.ImageKey) (bool, error) {
 	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
 		return true, nil

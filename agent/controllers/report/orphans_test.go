@@ -25,13 +25,13 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// orphanFixture is a reporter whose cache and API server differ, where lists of the one and
-// reads of the other are counted.
+// orphanFixture is a Reconciler with a cache that may differ from its API server. It counts
+// lists of the cache and reads of the API server.
 type orphanFixture struct {
 	*Reconciler
 	cached, live client.WithWatch
 	lists, reads int
-	liveError    error // what the API server answers
+	liveError    error // returned by live reads
 }
 
 func newOrphanFixture(t *testing.T) *orphanFixture {
@@ -55,7 +55,7 @@ func newOrphanFixture(t *testing.T) *orphanFixture {
 			return c.Get(ctx, key, obj, opts...)
 		},
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-			return errors.New("orphans are not to be listed live")
+			return errors.New("orphans must not be listed live")
 		},
 	}).Build()
 	served := apidiscovery.NewKindTracker(meta.NewDefaultRESTMapper(nil))
@@ -92,26 +92,26 @@ func TestOrphanIsConfirmedByLiveRead(t *testing.T) {
 
 	require.NoError(t, l.live.Delete(t.Context(), newImageWithUID("young")))
 	other := newImageWithUID("young")
-	other.UID = "of that name"
+	other.UID = "another"
 	require.NoError(t, l.live.Create(t.Context(), other))
 	l.refreshOrphans(t.Context())
-	assert.Equal(t, int32(1), l.orphans.found.Count, "what is open is looked at again, without any event")
+	assert.Equal(t, int32(1), l.orphans.found.Count, "suspects are searched again without an event")
 	assert.Equal(t, 2, l.reads)
 }
 
-// Once it is known what is an orphan, nothing is listed or read for it: neither with
-// what happens to the storage of images that are there, nor live with a heartbeat.
+// Known orphans cause no lists when the storage of existing images changes, and no live
+// reads with a heartbeat.
 func TestOrphanSearchReadsLittle(t *testing.T) {
 	l := newOrphanFixture(t)
-	there := newImageWithUID("there")
-	require.NoError(t, l.cached.Create(t.Context(), there))
-	l.changes.imageChanged(there)
+	existing := newImageWithUID("existing")
+	require.NoError(t, l.cached.Create(t.Context(), existing))
+	l.changes.imageChanged(existing)
 	l.createClaim(t, "gone")
 	l.refreshOrphans(t.Context())
 	require.Equal(t, int32(1), l.orphans.found.Count)
 
 	reads, lists := l.reads, l.lists
-	claim := l.createClaim(t, "there")
+	claim := l.createClaim(t, "existing")
 	l.refreshOrphans(t.Context())
 	assert.Equal(t, lists, l.lists)
 	l.Heartbeat = 0
@@ -121,14 +121,13 @@ func TestOrphanSearchReadsLittle(t *testing.T) {
 	assert.Equal(t, reads, l.reads)
 
 	l.Heartbeat = time.Hour
-	require.NoError(t, l.cached.Delete(t.Context(), there))
-	l.changes.imageDeleted(there)
+	require.NoError(t, l.cached.Delete(t.Context(), existing))
+	l.changes.imageDeleted(existing)
 	l.refreshOrphans(t.Context())
 	assert.Equal(t, int32(2), l.orphans.found.Count)
 	assert.True(t, l.changes.isOrphanedChild(claim))
 }
 
-// Many images that are gone at once are read some at a time.
 func TestLiveReadsAreBounded(t *testing.T) {
 	const many = 2*maxLiveImageReads + 1
 	l := newOrphanFixture(t)
@@ -145,7 +144,7 @@ func TestLiveReadsAreBounded(t *testing.T) {
 	assert.Equal(t, many, l.reads)
 }
 
-// Where nobody answers, what was found before stays, and it is looked again.
+// The former result stays while the API server is down, and is searched again later.
 func TestOrphansAreKeptWhileAPIServerIsDown(t *testing.T) {
 	l := newOrphanFixture(t)
 	l.createClaim(t, "gone")
@@ -160,7 +159,7 @@ func TestOrphansAreKeptWhileAPIServerIsDown(t *testing.T) {
 	assert.Equal(t, int32(2), l.orphans.found.Count)
 }
 
-// A name that nobody can have is no reason to ask.
+// No image can have an invalid name, so none is read live.
 func TestOrphanWithoutImageName(t *testing.T) {
 	l := newOrphanFixture(t)
 	claim := l.createClaim(t, "nobody")

@@ -14,76 +14,76 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// readBatchSize is the number of objects per list request: pages can be large.
+const readBatchSize = 16
+
 // storedObject is what is known of one object of the report.
 type storedObject struct {
-	uid             types.UID // empty: it is not there
+	uid             types.UID // empty: it does not exist
 	resourceVersion string
-	// sequence of what is stored; newest is the highest that was ever seen, so
-	// that an older copy that somebody has written back is overtaken.
+	// sequence is the stored one; newestSequence is the highest that was ever seen, so that
+	// an older copy that somebody has restored is exceeded.
 	sequence, newestSequence int64
-	// rewrite: what is stored is not to stay, whatever it says.
+	// mustRewrite: the stored object is replaced, whatever it says.
 	mustRewrite bool
-	// digest of a page's images, and how many there are.
+	// digest of a page's images, and their number.
 	digest     string
 	imageCount int
 	root       *v1alpha1.ReportRoot
-	// refusedDigest is the digest of a page that the API server does not take.
+	// refusedDigest is that of a page that the API server refuses.
 	refusedDigest string
-	// answer that what is stored is.
+	// answer is the plan that the stored page answers.
 	answer report.PlanAnswer
 }
 
-func (rec *storedObject) exists() bool { return rec.uid != "" }
+func (o *storedObject) exists() bool { return o.uid != "" }
 
-func (rec *storedObject) pageRef(name string) v1alpha1.PageRef {
-	return v1alpha1.PageRef{Name: name, Sequence: rec.sequence, Images: int32(rec.imageCount)}
+func (o *storedObject) pageRef(name string) v1alpha1.PageRef {
+	return v1alpha1.PageRef{Name: name, Sequence: o.sequence, Images: int32(o.imageCount)}
 }
 
-// readBatchSize is how many objects are read at a time: pages can be large.
-const readBatchSize = 16
-
-// silenceLimit is how old a root is that no living agent has left. Either none
-// ran, or the cluster was restored from a backup; then the hub may know later
-// pages than those that are stored, and what looks unchanged is older to it.
+// silenceLimit is the age from which on a root was not left by a running agent. Either none
+// ran, or the cluster was restored from a backup: then the hub may know later pages than
+// the stored ones.
 func (r *Reconciler) silenceLimit() time.Duration { return max(time.Minute, 3*r.Heartbeat) }
 
-// storedReport is a report as it is stored: the names of its pages, and what they say became
-// of the plan that no image says itself.
+// storedReport is a report as it is stored: the names of its pages, and the results that
+// are in no image's status.
 type storedReport struct {
 	pages     []string
 	planItems map[report.Key]v1alpha1.PlanItemReport
 	pruned    map[report.Key]v1alpha1.ReportedPrune
 }
 
-func (f *storedReport) addImage(img *v1alpha1.ReportedImage) {
+func (s *storedReport) addImage(img *v1alpha1.ReportedImage) {
 	key := report.Key{Namespace: img.Namespace, Name: img.Name}
 	if img.Plan != nil {
-		f.planItems[key] = *img.Plan
+		s.planItems[key] = *img.Plan
 	}
 	if img.Prune != nil && img.Prune.ImageUID != img.UID {
-		f.pruned[key] = *img.Prune
+		s.pruned[key] = *img.Prune
 	}
 }
 
-// readStoredReport reads everything that is stored.
+// readStoredReport reads all objects of the report live.
 func (r *Reconciler) readStoredReport(ctx context.Context) (storedReport, error) {
-	was := storedReport{planItems: map[report.Key]v1alpha1.PlanItemReport{}, pruned: map[report.Key]v1alpha1.ReportedPrune{}}
-	seen := map[string]bool{}
+	stored := storedReport{planItems: map[report.Key]v1alpha1.PlanItemReport{}, pruned: map[report.Key]v1alpha1.ReportedPrune{}}
+	exists := map[string]bool{}
 	var list v1alpha1.ClusterReportList
 	for {
 		if err := r.Live.List(ctx, &list, client.InNamespace(r.Namespace), client.Limit(readBatchSize), client.Continue(list.Continue)); err != nil {
-			return was, fmt.Errorf("listing ClusterReports in namespace %s: %w", r.Namespace, err)
+			return stored, fmt.Errorf("listing ClusterReports in namespace %s: %w", r.Namespace, err)
 		}
 		for i := range list.Items {
 			obj := &list.Items[i]
-			seen[obj.Name] = true
+			exists[obj.Name] = true
 			r.recordStored(obj)
 			if obj.Page == nil {
 				continue
 			}
-			was.pages = append(was.pages, obj.Name)
+			stored.pages = append(stored.pages, obj.Name)
 			for i := range obj.Page.Images {
-				was.addImage(&obj.Page.Images[i])
+				stored.addImage(&obj.Page.Images[i])
 			}
 		}
 		if list.Continue == "" {
@@ -91,26 +91,25 @@ func (r *Reconciler) readStoredReport(ctx context.Context) (storedReport, error)
 		}
 	}
 	for name := range r.stored {
-		if !seen[name] {
+		if !exists[name] {
 			r.recordAbsent(name)
 		}
 	}
 	if root := r.stored[v1alpha1.MailboxName]; root != nil && root.root != nil {
-		was.pages = nil
-		old := time.Since(root.root.ObservedAt.Time) > r.silenceLimit()
+		stored.pages = nil
+		isOld := time.Since(root.root.ObservedAt.Time) > r.silenceLimit()
 		for _, ref := range root.root.Pages {
-			was.pages = append(was.pages, ref.Name)
-			rec := r.objectFor(ref.Name)
-			rec.newestSequence = max(rec.newestSequence, ref.Sequence)
-			rec.mustRewrite = rec.mustRewrite || old || rec.sequence < rec.newestSequence
+			stored.pages = append(stored.pages, ref.Name)
+			page := r.objectFor(ref.Name)
+			page.newestSequence = max(page.newestSequence, ref.Sequence)
+			page.mustRewrite = page.mustRewrite || isOld || page.sequence < page.newestSequence
 		}
 	}
-	return was, nil
+	return stored, nil
 }
 
-// readObject reads one object again. A root that has become older means that all may
-// have: somebody has put it back, or the whole cluster, and then no event tells
-// of the pages: it is begun anew.
+// readObject reads one object live. A root that is older than before was restored, maybe
+// with the whole cluster, and no event announces older pages: everything is read again.
 func (r *Reconciler) readObject(ctx context.Context, name string) error {
 	obj := &v1alpha1.ClusterReport{}
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, obj)
@@ -128,60 +127,62 @@ func (r *Reconciler) readObject(ctx context.Context, name string) error {
 	return nil
 }
 
+// objectFor returns what is known of an object, adding it if need be.
 func (r *Reconciler) objectFor(name string) *storedObject {
-	rec := r.stored[name]
-	if rec == nil {
-		rec = &storedObject{}
-		r.stored[name] = rec
+	o := r.stored[name]
+	if o == nil {
+		o = &storedObject{}
+		r.stored[name] = o
 	}
-	return rec
+	return o
 }
 
-// recordStored takes note of an object as it is stored.
+// recordStored records an object as it was read or written.
 func (r *Reconciler) recordStored(obj *v1alpha1.ClusterReport) {
-	rec := r.objectFor(obj.Name)
-	if rec.uid != obj.UID || rec.resourceVersion != obj.ResourceVersion {
-		rec.answer = report.PlanAnswer{}
+	o := r.objectFor(obj.Name)
+	if o.uid != obj.UID || o.resourceVersion != obj.ResourceVersion {
+		o.answer = report.PlanAnswer{}
 	}
-	rec.uid, rec.resourceVersion, rec.sequence = obj.UID, obj.ResourceVersion, obj.Sequence
-	rec.newestSequence = max(rec.newestSequence, obj.Sequence)
-	rec.mustRewrite = rec.mustRewrite || obj.Sequence < rec.newestSequence || obj.ClusterUID != r.clusterUID
-	rec.root, rec.digest, rec.imageCount = obj.Root, "", 0
+	o.uid, o.resourceVersion, o.sequence = obj.UID, obj.ResourceVersion, obj.Sequence
+	o.newestSequence = max(o.newestSequence, obj.Sequence)
+	o.mustRewrite = o.mustRewrite || obj.Sequence < o.newestSequence || obj.ClusterUID != r.clusterUID
+	o.root, o.digest, o.imageCount = obj.Root, "", 0
 	if obj.Page != nil {
-		rec.digest, rec.imageCount = report.DigestPage(obj.Page.Images), len(obj.Page.Images)
+		o.digest, o.imageCount = report.DigestPage(obj.Page.Images), len(obj.Page.Images)
 	}
 	r.changes.setKnownVersion(obj.Name, obj.ResourceVersion)
 }
 
-// recordAbsent takes note that an object is not there. Its sequence is kept: one that
-// takes its place goes on above it.
+// recordAbsent records that an object does not exist. Its sequence is kept: an object that
+// is created in its place continues above it.
 func (r *Reconciler) recordAbsent(name string) {
-	rec := r.objectFor(name)
-	*rec = storedObject{newestSequence: rec.newestSequence}
+	o := r.objectFor(name)
+	*o = storedObject{newestSequence: o.newestSequence}
 	r.changes.setKnownVersion(name, "")
 }
 
-// writeObject stores an object in place of the one that is known, and of no other.
+// writeObject writes an object in place of the known one. It returns errReportChanged if
+// another writer has changed that.
 func (r *Reconciler) writeObject(ctx context.Context, name string, fill func(*v1alpha1.ClusterReport)) error {
-	rec := r.objectFor(name)
+	o := r.objectFor(name)
 	obj := &v1alpha1.ClusterReport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name, UID: rec.uid, ResourceVersion: rec.resourceVersion},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name, UID: o.uid, ResourceVersion: o.resourceVersion},
 		ClusterUID: r.clusterUID,
-		Sequence:   max(time.Now().UnixMilli(), rec.newestSequence+1),
+		Sequence:   max(time.Now().UnixMilli(), o.newestSequence+1),
 	}
 	fill(obj)
 	var err error
-	if rec.exists() {
+	if o.exists() {
 		err = r.Update(ctx, obj)
 	} else {
 		err = r.Create(ctx, obj)
 	}
 	switch {
 	case err == nil:
-		rec.mustRewrite = false
+		o.mustRewrite = false
 		r.recordStored(obj)
 		return nil
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), rec.exists() && apierrors.IsNotFound(err):
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), o.exists() && apierrors.IsNotFound(err):
 		r.changes.markStale(name)
 		return fmt.Errorf("storing ClusterReport %s/%s: %w", r.Namespace, name, errReportChanged)
 	default:
@@ -189,10 +190,11 @@ func (r *Reconciler) writeObject(ctx context.Context, name string, fill func(*v1
 	}
 }
 
-// deleteObject deletes an object as it is known.
-func (r *Reconciler) deleteObject(ctx context.Context, name string, rec *storedObject) error {
+// deleteObject deletes the known object. It returns errReportChanged if another writer has
+// changed that.
+func (r *Reconciler) deleteObject(ctx context.Context, name string, o *storedObject) error {
 	obj := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name}}
-	err := r.Delete(ctx, obj, client.Preconditions{UID: &rec.uid, ResourceVersion: &rec.resourceVersion})
+	err := r.Delete(ctx, obj, client.Preconditions{UID: &o.uid, ResourceVersion: &o.resourceVersion})
 	switch {
 	case client.IgnoreNotFound(err) == nil:
 		r.recordAbsent(name)
@@ -201,6 +203,6 @@ func (r *Reconciler) deleteObject(ctx context.Context, name string, rec *storedO
 		r.changes.markStale(name)
 		return fmt.Errorf("deleting ClusterReport %s/%s: %w", r.Namespace, name, errReportChanged)
 	default:
-		return fmt.Errorf("deleting ClusterReport %s/%s, which the report does not list any more: %w", r.Namespace, name, err)
+		return fmt.Errorf("deleting ClusterReport %s/%s, which the report no longer lists: %w", r.Namespace, name, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// newLimitedMember is a member that goes by grants, and whose ledger is its own.
+// newLimitedMember returns a member under a fleet-wide budget that owns its ledger.
 func newLimitedMember(t *testing.T) *fakeMember {
 	m := newFakeMember(t, 1)
 	p := policy.Default()
@@ -31,21 +31,21 @@ func TestReportCarriesRequest(t *testing.T) {
 	got := m.readRoot(t)
 	assert.Equal(t, &v1alpha1.ReportedTransfers{Limited: true, Safe: 1, Nonce: "boot/1", Wanted: 2, Grant: 4, Slots: 2}, got.Transfers)
 
-	// The page and the root took 20 seconds to be written.
+	// Writing page and root took 20 seconds.
 	m.r.Grants.ObserveGrant(&v1alpha1.TransferGrantSpec{ClusterUID: "cluster", Sequence: 5, Limits: &v1alpha1.TransferLimits{Slots: 2, Nonce: "boot/1", DurationSeconds: 30}}, "cluster")
 	share := m.r.Grants.ShareAt(m.elapsed)
 	require.True(t, share.InForce)
 	assert.LessOrEqual(t, share.ValidUntil, 41*time.Second, "counted from before the root was written")
 
 	m.beforeWrite = nil
-	assert.Equal(t, "boot/2", m.readRoot(t).Transfers.Nonce, "a third of the duration is over")
+	assert.Equal(t, "boot/2", m.readRoot(t).Transfers.Nonce, "a third of the duration has passed")
 	assert.Equal(t, "boot/2", m.readRoot(t).Transfers.Nonce)
 	m.r.Grants.SetDemand(grant.Demand{})
-	assert.Equal(t, &v1alpha1.ReportedTransfers{Limited: true, Safe: 1, Grant: 4, Slots: 2}, m.readRoot(t).Transfers, "nothing is wanted, nothing is asked for")
+	assert.Equal(t, &v1alpha1.ReportedTransfers{Limited: true, Safe: 1, Grant: 4, Slots: 2}, m.readRoot(t).Transfers, "without demand there is no request")
 }
 
-// TestForeignLedgerIsNotReported: of one that another process has written under
-// grants, a hub would conclude that the other's grant is not gone by.
+// From a ledger that another process has written, the hub could conclude that the grant of
+// that process is unused.
 func TestForeignLedgerIsNotReported(t *testing.T) {
 	m := newLimitedMember(t)
 	m.granted.BootID = "another"

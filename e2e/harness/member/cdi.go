@@ -25,20 +25,19 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
-// CDIVersion is the one of the controllers that run.
+// CDIVersion is the version of CDI's programs.
 const CDIVersion = "v1.65.0"
 
 const (
 	cdiNamespace = "cdi"
 	cdiName      = "cdi"
-	// cdiAccount is the ServiceAccount of CDI's controllers: admission policies tell
-	// them by it.
+	// cdiAccount is the ServiceAccount of CDI's controllers, which admission policies match.
 	cdiAccount      = "cdi-sa"
 	cdiReadyTimeout = 3 * time.Minute
 )
 
-// prepareCDI makes what CDI's operator would have made, and says on each
-// StorageProfile which access modes its class has: no CDI knows our drivers.
+// prepareCDI creates what CDI's operator creates, and sets the access modes of the simulated classes
+// in their StorageProfiles, which CDI does not know.
 func (m *Member) prepareCDI(ctx context.Context) error {
 	installed := &cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: cdiName, Annotations: map[string]string{"cdi.kubevirt.io/configAuthority": ""}}}
 	installed.Status.Phase = "Deployed" // the CDI kind has no status subresource
@@ -68,8 +67,7 @@ func (m *Member) prepareCDI(ctx context.Context) error {
 	return nil
 }
 
-// InstallCDI installs CDI in a member that was started without it, and returns
-// when it is ready.
+// InstallCDI installs CDI in a member that was started without it, and waits until it is ready.
 func (m *Member) InstallCDI(ctx context.Context) error {
 	if err := m.installCRDs(ctx, Options{WithoutSnapshots: true}, binaries.CDI); err != nil {
 		return err
@@ -77,7 +75,7 @@ func (m *Member) InstallCDI(ctx context.Context) error {
 	return m.deployCDI(ctx)
 }
 
-// deployCDI is what there is to do once CDI's kinds are served.
+// deployCDI starts CDI once its CRDs are served.
 func (m *Member) deployCDI(ctx context.Context) error {
 	if err := m.prepareCDI(ctx); err != nil {
 		return err
@@ -91,8 +89,8 @@ func (m *Member) deployCDI(ctx context.Context) error {
 	return m.waitForCDI(ctx)
 }
 
-// InstallSnapshotCRDs installs the CRDs of snapshots in a member that was
-// started without them. Nobody acts on them.
+// InstallSnapshotCRDs installs the snapshot CRDs in a member that was started without them. No
+// controller serves them.
 func (m *Member) InstallSnapshotCRDs(ctx context.Context) error {
 	return m.installCRDs(ctx, Options{WithoutCDI: true})
 }
@@ -109,7 +107,7 @@ func (m *Member) installCRDs(ctx context.Context, o Options, needed ...binaries.
 	return installCRDs(m.ControlPlane.Config(), crds)
 }
 
-// StartCDI starts CDI's controller where it does not run.
+// StartCDI starts CDI's controller unless it runs.
 func (m *Member) StartCDI() error {
 	as := m.ControlPlane.Config()
 	as.Impersonate = rest.ImpersonationConfig{
@@ -122,19 +120,19 @@ func (m *Member) StartCDI() error {
 	return m.startCDI(&m.cdiController, binaries.CDI, "GOMEMLIMIT=128MiB", "-kubeconfig="+kubeconfig)
 }
 
-// StopCDI takes CDI's controller away; importer pods run on.
+// StopCDI stops CDI's controller; importer pods keep running.
 func (m *Member) StopCDI() error { return m.stopProcess(&m.cdiController) }
 
-// cdiWebhookLog names the log of the webhooks, which are of CDI's program.
+// cdiWebhookLog names the log of the webhooks, which run in CDI's program.
 const cdiWebhookLog binaries.Name = "cdi-apiserver"
 
-// StartCDIWebhooks starts CDI's admission webhooks where they do not run.
+// StartCDIWebhooks starts CDI's admission webhooks unless they run.
 func (m *Member) StartCDIWebhooks() error {
 	return m.startCDI(&m.cdiWebhooks, cdiWebhookLog, "GOMEMLIMIT=48MiB", "-kubeconfig="+m.ControlPlane.Kubeconfig(), "-webhooks")
 }
 
-// StopCDIWebhooks takes CDI's admission webhooks away: no DataVolume can be
-// created or changed then, CDI's own controller included.
+// StopCDIWebhooks stops CDI's admission webhooks: nobody, not even CDI's controller, can then
+// create or change a DataVolume.
 func (m *Member) StopCDIWebhooks() error { return m.stopProcess(&m.cdiWebhooks) }
 
 func (m *Member) startCDI(p **process.Process, name binaries.Name, memory string, args ...string) error {
@@ -167,8 +165,8 @@ func (m *Member) stopProcess(p **process.Process) error {
 	return (*p).Stop(stopTimeout)
 }
 
-// waitForCDI returns when CDI can serve a DataVolume on every class: before,
-// one would get a wrong reason or none.
+// waitForCDI waits until CDI can serve DataVolumes of every class: earlier ones would get a wrong
+// reason or none.
 func (m *Member) waitForCDI(ctx context.Context) error {
 	missing := "its configuration"
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, cdiReadyTimeout, true, func(ctx context.Context) (bool, error) {
@@ -199,8 +197,7 @@ func (m *Member) waitForCDI(ctx context.Context) error {
 	return nil
 }
 
-// clonesAreValidated asks for a clone that is not to be: CDI's webhooks refuse
-// one whose source is not there.
+// clonesAreValidated reports whether CDI's webhooks reject a clone without a source.
 func (m *Member) clonesAreValidated(ctx context.Context) (bool, error) {
 	probe := &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: cdiNamespace, Name: "probe"},
@@ -213,7 +210,7 @@ func (m *Member) clonesAreValidated(ctx context.Context) (bool, error) {
 	if apierrors.IsBadRequest(err) {
 		return true, nil
 	}
-	// Not registered yet, not reached, or too slow.
+	// The webhook is not registered, not reachable, or too slow.
 	if err == nil || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || utilnet.IsTimeout(err) {
 		return false, nil
 	}

@@ -32,9 +32,9 @@ const (
 	kubeVirtReadyTimeout = 3 * time.Minute
 )
 
-// InstallKubeVirt installs KubeVirt in a member that was started without it,
-// and returns when it is ready: its kinds, the KubeVirt object, virt-controller,
-// the admission webhooks of virt-api, and the simulated virt-handler.
+// InstallKubeVirt installs KubeVirt in a member that was started without it, and waits until it is
+// ready: CRDs, the KubeVirt object, virt-controller, the admission webhooks of virt-api, and the
+// simulated virt-handler.
 func (m *Member) InstallKubeVirt(ctx context.Context) error {
 	if err := m.installCRDs(ctx, Options{WithoutCDI: true, WithoutSnapshots: true, KubeVirt: true}, kubeVirtPrograms(m.options)...); err != nil {
 		return fmt.Errorf("installing KubeVirt in member %s: %w", m.options.Name, err)
@@ -49,7 +49,7 @@ func kubeVirtPrograms(o Options) []binaries.Name {
 	return []binaries.Name{binaries.KubeVirt, binaries.VirtAPI}
 }
 
-// deployKubeVirt is what there is to do once KubeVirt's kinds are served.
+// deployKubeVirt starts KubeVirt once its CRDs are served.
 func (m *Member) deployKubeVirt(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -70,7 +70,7 @@ func (m *Member) deployKubeVirt(ctx context.Context) (err error) {
 	if err := m.StartKubeVirt(); err != nil {
 		return err
 	}
-	if m.options.InstantImporter { // nobody reviews DataVolumes there either
+	if m.options.InstantImporter { // no admission webhooks, as for DataVolumes
 		return m.waitForKubeVirt(ctx)
 	}
 	if err := m.StartKubeVirtWebhooks(); err != nil {
@@ -79,7 +79,7 @@ func (m *Member) deployKubeVirt(ctx context.Context) (err error) {
 	return m.waitForKubeVirt(ctx)
 }
 
-// prepareKubeVirt makes what virt-operator would have made.
+// prepareKubeVirt creates what virt-operator creates.
 func (m *Member) prepareKubeVirt(ctx context.Context) error {
 	installed := &kubevirtv1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: kubeVirtNamespace, Name: kubeVirtName}}
 	for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: kubeVirtNamespace}}, installed} {
@@ -99,9 +99,9 @@ func (m *Member) prepareKubeVirt(ctx context.Context) error {
 	return nil
 }
 
-// StartKubeVirt starts virt-controller where it does not run.
+// StartKubeVirt starts virt-controller unless it runs.
 func (m *Member) StartKubeVirt() error {
-	// It watches this directory, so nothing else may be written there.
+	// virt-controller watches this directory: nothing else may be written to it.
 	dir := filepath.Join(m.ControlPlane.Dir(), "virt-controller")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("making the directory of virt-controller's certificate: %w", err)
@@ -109,23 +109,23 @@ func (m *Member) StartKubeVirt() error {
 	return m.startKubeVirt(&m.kubevirt, binaries.KubeVirt, "kubevirt-controller", "GOMEMLIMIT=128MiB",
 		"--listen=127.0.0.1", "--port=0",
 		"--prom-cert-file="+filepath.Join(dir, "tls.crt"), "--prom-key-file="+filepath.Join(dir, "tls.key"),
-		// Nobody else wants to lead; losing the lease for an API server that is
-		// away would end it, and nothing starts it anew.
+		// It is the only replica. Without a long lease it would exit while the API server is
+		// down, and nothing restarts it.
 		"--leader-elect-lease-duration=48h", "--leader-elect-renew-deadline=24h",
 	)
 }
 
-// StopKubeVirt takes virt-controller away; machines and their pods run on.
+// StopKubeVirt stops virt-controller; VMIs and their pods keep running.
 func (m *Member) StopKubeVirt() error { return m.stopProcess(&m.kubevirt) }
 
-// StartKubeVirtWebhooks starts KubeVirt's admission webhooks where they do not run.
+// StartKubeVirtWebhooks starts KubeVirt's admission webhooks unless they run.
 func (m *Member) StartKubeVirtWebhooks() error {
 	// 66 MiB are in use, see APIServerMemoryWithKubeVirt.
 	return m.startKubeVirt(&m.kubevirtWebhooks, binaries.VirtAPI, "kubevirt-apiserver", "GOMEMLIMIT=160MiB")
 }
 
-// StopKubeVirtWebhooks takes KubeVirt's admission webhooks away: no machine can
-// be created or changed then, virt-controller included.
+// StopKubeVirtWebhooks stops KubeVirt's admission webhooks: nobody, not even virt-controller, can
+// then create or change a VM.
 func (m *Member) StopKubeVirtWebhooks() error { return m.stopProcess(&m.kubevirtWebhooks) }
 
 func (m *Member) startKubeVirt(p **process.Process, name binaries.Name, account, memory string, args ...string) error {
@@ -153,9 +153,8 @@ func (m *Member) startKubeVirt(p **process.Process, name binaries.Name, account,
 	return err
 }
 
-// writeAccountKubeconfig is one for a part of KubeVirt. It has all rights, and the name of
-// its account: KubeVirt's webhooks allow their own accounts what they refuse to
-// everybody else.
+// writeAccountKubeconfig writes a kubeconfig with all rights and the name of a KubeVirt component:
+// KubeVirt's webhooks allow their own accounts more than others.
 func (m *Member) writeAccountKubeconfig(account string) (string, error) {
 	config, err := clientcmd.LoadFromFile(m.ControlPlane.Kubeconfig())
 	if err != nil {
@@ -199,8 +198,7 @@ func (m *Member) waitForKubeVirt(ctx context.Context) error {
 	return nil
 }
 
-// virtualMachinesAreValidated tries a machine of which nobody says whether it is to run:
-// only KubeVirt's webhooks refuse it.
+// virtualMachinesAreValidated reports whether KubeVirt's webhooks reject a VM without a run strategy.
 func (m *Member) virtualMachinesAreValidated(ctx context.Context) bool {
 	probe := &kubevirtv1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: kubeVirtNamespace, Name: "probe"},
@@ -210,7 +208,7 @@ func (m *Member) virtualMachinesAreValidated(ctx context.Context) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// VirtHandler is the simulated one; nil where KubeVirt is not installed.
+// VirtHandler returns the simulated virt-handler; nil without KubeVirt.
 func (m *Member) VirtHandler() *simulator.VirtHandler {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,9 +1,8 @@
 //go:build linux
 
-// Package member starts whole member clusters: a real control plane with
-// scheduler, CDI, its CRDs and those of snapshots, the snapshot controller,
-// and simulated node and storage (see package simulator). A member is ready to
-// import when Start returns.
+// Package member starts member clusters: a real control plane with scheduler, CDI, the snapshot
+// controller, and a simulated node and storage (see package simulator). A member can import
+// when Start returns.
 package member
 
 import (
@@ -32,34 +31,32 @@ import (
 // Options choose what a member has.
 type Options struct {
 	Name string
-	// Scheme is what Client knows; core, CDI, snapshot and KubeVirt kinds are added to it.
+	// Scheme is that of Client. The kinds of Kubernetes, CDI, snapshots and KubeVirt are added.
 	Scheme *runtime.Scheme
-	// WithoutCDI leaves out CDI's CRDs and controller.
+	// WithoutCDI omits CDI's CRDs and controller.
 	WithoutCDI bool
-	// KubeVirt adds KubeVirt's kinds, its real virt-controller and (unless Instant) webhooks, and the
-	// simulated virt-handler; InstallKubeVirt adds them later.
+	// KubeVirt adds KubeVirt's CRDs, virt-controller, webhooks (without InstantImporter), and
+	// the simulated virt-handler. InstallKubeVirt adds them later.
 	KubeVirt bool
-	// WithoutSnapshots leaves out the snapshot CRDs, classes and controller.
+	// WithoutSnapshots omits the snapshot CRDs, classes and controller.
 	WithoutSnapshots bool
-	// InstantImporter has simulator.Instant in place of CDI's controller, the node, the
-	// storage and all that serves them: CDI's CRDs are there and imports end when
-	// they are allowed to. There are no snapshots then, unless InstantSnapshots
-	// has it play those as well. Nothing that is owned goes with its owner.
+	// InstantImporter runs simulator.InstantImporter instead of CDI's controller, node and
+	// storage; CDI's CRDs are installed. It serves snapshots with InstantSnapshots only. There
+	// is no garbage collection.
 	InstantImporter  bool
 	InstantSnapshots bool
-	// InstantImportDuration is how long an import takes then.
+	// InstantImportDuration is how long an import of the InstantImporter takes.
 	InstantImportDuration time.Duration
-	// Controllers of Kubernetes that an Instant member has, as the controller manager
-	// calls them: none by default.
+	// Controllers of the controller manager that run with InstantImporter; none by default.
 	Controllers []string
-	// LogDir keeps the logs beyond Stop; by default they go with the member.
+	// LogDir keeps the logs after Stop; by default they are deleted with the member.
 	LogDir string
-	// APIServerArgs are added to the API server's own.
+	// APIServerArgs are additional arguments of the API server.
 	APIServerArgs []string
-	// APIServerMemory is the API server's soft limit, as of GOMEMLIMIT. The default
-	// is APIServerMemoryWithKubeVirt with KubeVirt.
+	// APIServerMemory is the API server's GOMEMLIMIT. With KubeVirt, the default is
+	// APIServerMemoryWithKubeVirt.
 	APIServerMemory string
-	// Prepare runs before the controllers start: the place for further CRDs.
+	// Prepare runs before the controllers start, for example to install further CRDs.
 	Prepare func(context.Context, *rest.Config) error
 }
 
@@ -85,12 +82,11 @@ type Member struct {
 
 const stopTimeout = 2 * time.Minute
 
-// APIServerMemoryWithKubeVirt is what a member needs that InstallKubeVirt is for.
-// With KubeVirt's kinds 240 MiB are in use, and a limit that close to what is in
-// use has the API server collect garbage for half of its time.
+// APIServerMemoryWithKubeVirt is needed for InstallKubeVirt. With KubeVirt's CRDs the API server
+// uses 240 MiB; with the default limit it would spend half of its time on garbage collection.
 const APIServerMemoryWithKubeVirt = "512MiB"
 
-// Start runs a member and returns when it is ready to import.
+// Start runs a member and waits until it can import.
 func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	if o.Name == "" {
 		o.Name = "member"
@@ -193,14 +189,12 @@ func (m *Member) startPrograms(ctx context.Context, paths binaries.Paths) (err e
 	return m.deployCDI(ctx)
 }
 
-// StartAll runs members beside each other; when one fails to start, the others
-// are stopped.
+// StartAll starts members concurrently. When one fails to start, the others are stopped.
 func StartAll(ctx context.Context, options ...Options) ([]*Member, error) {
 	return process.StartAll(ctx, Start, options)
 }
 
-// AddToScheme adds the kinds of a member: Kubernetes' own, CDI's, snapshots and
-// KubeVirt's.
+// AddToScheme adds the kinds of Kubernetes, CDI, snapshots and KubeVirt.
 func AddToScheme(scheme *runtime.Scheme) error {
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme, kubevirtv1.AddToScheme, instancetypev1beta1.AddToScheme,
@@ -212,25 +206,24 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// Name is the one it was started with.
+// Name returns the member's name.
 func (m *Member) Name() string { return m.options.Name }
 
-// Client has all rights and no cache.
+// Client returns a client with all rights and no cache.
 func (m *Member) Client() client.Client { return m.client }
 
-// Kubelet is the simulated one.
+// Kubelet returns the simulated kubelet.
 func (m *Member) Kubelet() *simulator.Kubelet { return m.kubelet }
 
-// InstantImporter plays CDI where Options ask for it; else it is nil.
+// InstantImporter returns the simulated CDI; nil without Options.InstantImporter.
 func (m *Member) InstantImporter() *simulator.InstantImporter { return m.instantImporter }
 
-// LogFile is the log of one of its programs.
+// LogFile returns the log file of a program.
 func (m *Member) LogFile(name binaries.Name) string {
 	return filepath.Join(m.options.LogDir, fmt.Sprintf("%s-%s.log", m.options.Name, name))
 }
 
-// Stop ends everything, what uses the API server before the API server. A
-// second call does nothing.
+// Stop ends all programs, those that use the API server first. It is idempotent.
 func (m *Member) Stop() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,9 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// networkAttachmentCRD is the kind that machines name their networks by: Multus' own, whose
-// definition no Go module carries. virt-controller reads the objects; nothing
-// attaches anything.
+// networkAttachmentCRD returns the CRD of Multus' NetworkAttachmentDefinition, which no Go module
+// has. virt-controller reads the objects; no network is attached.
 func networkAttachmentCRD() *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"},

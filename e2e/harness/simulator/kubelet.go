@@ -18,10 +18,10 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
 
-// NodeName is the one node of a member.
+// NodeName is the only node of a member.
 const NodeName = "sim-node"
 
-// Kubelet is KWOK playing the kubelet of that node.
+// Kubelet is KWOK as the kubelet of that node.
 type Kubelet struct {
 	process *process.Process
 }
@@ -63,8 +63,8 @@ func StartKubelet(ctx context.Context, c client.Client, o Options) (*Kubelet, er
 	return &Kubelet{process: p}, nil
 }
 
-// createNode makes a node that is ready and not tainted: the status that KWOK
-// would fill in is there from the start, so the scheduler can use it at once.
+// createNode creates a node that is ready and not tainted, with the status that KWOK would set:
+// the scheduler can use it at once.
 func createNode(ctx context.Context, c client.Client) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name:   NodeName,
@@ -96,5 +96,5 @@ func createNode(ctx context.Context, c client.Client) error {
 // Stop ends KWOK; pods stay as they are.
 func (k *Kubelet) Stop() error { return k.process.Stop(stopTimeout) }
 
-// Process is KWOK itself, to be paused or killed.
+// Process returns KWOK, to be paused or killed.
 func (k *Kubelet) Process() *process.Process { return k.process }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -24,13 +25,13 @@ const (
 	selectedNodeAnnotation       = "volume.kubernetes.io/selected-node"
 	provisionedByAnnotation      = "pv.kubernetes.io/provisioned-by"
 
-	// sourceRetryDelay is how long a clone waits for a source that is not ready,
-	// as external-provisioner's first back-offs.
+	// sourceRetryDelay is how long a clone waits for a source that is not ready, like
+	// external-provisioner's first backoffs.
 	sourceRetryDelay = time.Second
 )
 
-// provisioner does for the simulated classes what external-provisioner does:
-// it acts on claims that the volume controller has handed to it.
+// provisioner is external-provisioner for the simulated classes: it serves claims that the volume
+// controller has assigned to it.
 type provisioner struct {
 	client    client.Client
 	apiReader client.Reader
@@ -77,9 +78,8 @@ func (p *provisioner) provisionVolume(ctx context.Context, r reconcile.Request, 
 	return reconcile.Result{}, nil
 }
 
-// checkSourceReady reports whether the claim is for a provisioner at all (one with
-// any other kind of source is for the populator of that kind), and whether
-// what it clones is there and fits.
+// checkSourceReady reports whether a provisioner serves the claim at all (a populator serves other
+// kinds of sources), and whether its source is ready and fits.
 func (p *provisioner) checkSourceReady(ctx context.Context, claim *corev1.PersistentVolumeClaim, snapshots bool) (ours, ready bool, err error) {
 	source := claim.Spec.DataSourceRef
 	if source == nil {
@@ -112,8 +112,7 @@ func (p *provisioner) checkSourceReady(ctx context.Context, claim *corev1.Persis
 	}
 }
 
-// newVolumeFor names the volume after the claim's UID, so that provisioning twice
-// makes one volume.
+// newVolumeFor names the volume after the claim's UID: provisioning twice creates one volume.
 func newVolumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) *corev1.PersistentVolume {
 	name := "pvc-" + string(claim.UID)
 	capacity := claim.Spec.Resources.Requests[corev1.ResourceStorage]
@@ -140,7 +139,7 @@ func newVolumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageC
 	return volume
 }
 
-// roundUpToMiB gives whole MiB, as storage that allocates in extents does.
+// roundUpToMiB rounds up to whole MiB, as storage that allocates in extents does.
 func roundUpToMiB(size resource.Quantity) resource.Quantity {
 	const extent = 1 << 20
 	return *resource.NewQuantity((size.Value()+extent-1)/extent*extent, resource.BinarySI)
@@ -161,4 +160,108 @@ func (p *provisioner) deleteReleasedVolume(ctx context.Context, r reconcile.Requ
 		return reconcile.Result{}, fmt.Errorf("deleting released volume %s: %w", volume.Name, err)
 	}
 	return reconcile.Result{}, nil
+}
+
+const (
+	cdiComponentLabel    = "cdi.kubevirt.io"
+	cloneSourceComponent = "cdi-clone-source"
+	cloneTargetLabel     = "cdi.kubevirt.io/uploadTarget"
+	cloneIDAnnotation    = "cdi.kubevirt.io/storage.clone.cloneUniqeId"
+	clonePodSuffix       = "-source-pod"
+)
+
+// cloneReconciler does what storage and CDI's pods do for a clone after provisioning: it grows
+// volumes whose claims request more, and ends the receiving pod of a copy with its sending pod.
+type cloneReconciler struct {
+	client client.Client
+}
+
+func (c *cloneReconciler) setupWithManager(mgr ctrl.Manager) error {
+	if err := ctrl.NewControllerManagedBy(mgr).Named("sim-resize").For(&corev1.PersistentVolumeClaim{}).Complete(reconcile.Func(c.resizeClaim)); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("sim-copy").For(&corev1.Pod{}).Complete(reconcile.Func(c.completeClonePods))
+}
+
+// resizeClaim needs no pod that mounts the volume: the storage grows file systems by itself.
+func (c *cloneReconciler) resizeClaim(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	var claim corev1.PersistentVolumeClaim
+	if err := c.client.Get(ctx, r.NamespacedName, &claim); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	requested, actual := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
+	if claim.Status.Phase != corev1.ClaimBound || requested.Cmp(actual) <= 0 {
+		return reconcile.Result{}, nil
+	}
+	var volume corev1.PersistentVolume
+	if err := c.client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &volume); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !isSimulatedProvisioner(volume.Annotations[provisionedByAnnotation]) || volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID {
+		return reconcile.Result{}, nil
+	}
+	if capacity := volume.Spec.Capacity[corev1.ResourceStorage]; capacity.Cmp(requested) < 0 {
+		old := volume.DeepCopy()
+		volume.Spec.Capacity[corev1.ResourceStorage] = roundUpToMiB(requested)
+		if err := c.client.Patch(ctx, &volume, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
+			return reconcile.Result{}, fmt.Errorf("growing volume %s: %w", volume.Name, err)
+		}
+	}
+	old := claim.DeepCopy()
+	claim.Status.Capacity[corev1.ResourceStorage] = volume.Spec.Capacity[corev1.ResourceStorage]
+	if err := c.client.Status().Patch(ctx, &claim, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("reporting claim %s as grown: %w", r, err)
+	}
+	return reconcile.Result{}, nil
+}
+
+func (c *cloneReconciler) completeClonePods(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	var sender corev1.Pod
+	if err := c.client.Get(ctx, r.NamespacedName, &sender); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if sender.Labels[cdiComponentLabel] != cloneSourceComponent || sender.Status.Phase != corev1.PodSucceeded {
+		return reconcile.Result{}, nil
+	}
+	var receivers corev1.PodList
+	target := strings.TrimSuffix(sender.Labels[cloneIDAnnotation], clonePodSuffix)
+	if err := c.client.List(ctx, &receivers, client.MatchingLabels{cloneTargetLabel: target}); err != nil {
+		return reconcile.Result{}, err
+	}
+	for i := range receivers.Items {
+		receiver := &receivers.Items[i]
+		if receiver.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		if err := completePod(ctx, c.client, receiver, `{"message":"Clone Complete"}`); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{}, nil
+}
+
+// completePod sets the status that the kubelet gives to a succeeded pod with a termination
+// message.
+func completePod(ctx context.Context, c client.Client, pod *corev1.Pod, message string) error {
+	old := pod.DeepCopy()
+	pod.Status.Phase = corev1.PodSucceeded
+	for i := range pod.Status.ContainerStatuses {
+		s := &pod.Status.ContainerStatuses[i]
+		s.Ready = false
+		s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", Message: message, FinishedAt: metav1.Now()}}
+	}
+	setPodReady(pod, corev1.ConditionFalse)
+	if err := c.Status().Patch(ctx, pod, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reporting pod %s/%s as ended: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+func setPodReady(pod *corev1.Pod, status corev1.ConditionStatus) {
+	pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady || c.Type == corev1.ContainersReady
+	})
+	pod.Status.Conditions = append(pod.Status.Conditions,
+		corev1.PodCondition{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.Now()},
+		corev1.PodCondition{Type: corev1.ContainersReady, Status: status, LastTransitionTime: metav1.Now()})
 }

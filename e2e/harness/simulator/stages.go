@@ -8,11 +8,11 @@ import (
 	"text/template"
 )
 
-// AttemptLabel is the label from which /flaky/ and /stuck/ images read the attempt's number.
+// AttemptLabel has the number of the attempt, for /flaky/ and /stuck/ images.
 const AttemptLabel = "pelotech.ot/attempt"
 
-// importerFailure is what the importer leaves behind: exit code and termination
-// message, worded as CDI 1.65's importer words them.
+// importerFailure is the exit code and the termination message of a failed importer, in the words
+// of CDI 1.65.
 type importerFailure struct {
 	Behaviour string
 	Exit      int
@@ -31,8 +31,8 @@ var importerFailures = []importerFailure{
 	{"checksum", 0, "Completed", `{"message":"Unable to process data: checksum mismatch: expected sha256:` + strings.Repeat("0", 64) + `, calculated sha256:` + strings.Repeat("1", 64) + `"}`},
 }
 
-// pathSegmentsExpr is the beginning of each expression on an importer pod: the path of
-// the image's URL, split; empty for a blank image.
+// pathSegmentsExpr begins each expression on an importer pod: the segments of the path of the
+// image's URL; none for a blank image.
 const pathSegmentsExpr = `(([.spec.containers[0].env[]? | select(.name == "IMPORTER_ENDPOINT") | .value][0] // "") | split("/") | .[3:]) as $s` +
 	` | (.metadata.labels["` + AttemptLabel + `"] // "1" | tonumber) as $attempt`
 
@@ -40,8 +40,8 @@ var behaviourExpr = pathSegmentsExpr + ` | if $s[0] == "flaky" then (if $attempt
 	` elif $s[0] == "stuck" then (if $attempt <= ($s[1] | tonumber) then "hang" else "ok" end)` +
 	` elif ([` + quotedBehaviours() + `] | index($s[0] // "")) then $s[0] else "ok" end`
 
-// durationExpr takes the first segment after the behaviour that reads as one; a
-// /flaky/ image fails at once, whatever time its success takes.
+// durationExpr takes the first segment after the behaviour that is a duration. A /flaky/ image
+// fails at once; the duration is that of its success.
 func durationExpr(fallback string, failing bool) string {
 	flaky := ""
 	if failing {
@@ -64,9 +64,9 @@ func quotedBehaviours() string {
 	return strings.Join(quoted, ",")
 }
 
-// renderStages renders KWOK's configuration. Its stage for nodes never applies: it is
-// there because KWOK plays no pods of nodes that it has no stage for. Pods get an address of their own
-// member, on loopback: CDI asks the importer's metrics port for the progress.
+// renderStages renders KWOK's configuration. The stage for nodes never applies: KWOK serves no pods
+// of nodes without a stage. Pods get a loopback address of their member: CDI reads the progress
+// from the importer's metrics port.
 func renderStages(podIP string) (string, error) {
 	parsed, err := template.New("stages").Delims("<<", ">>").Parse(stagesTemplate)
 	if err != nil {

@@ -18,31 +18,33 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // The storage classes of a member.
 const (
-	// ClassCSI is the default: a CSI driver with snapshots; CDI populates its volumes.
+	// ClassCSI is the default class: a CSI driver with snapshots. CDI populates its volumes.
 	ClassCSI = "sim-csi"
-	// ClassLocal has no CSIDriver: CDI writes straight into the claim.
+	// ClassLocal has no CSIDriver: CDI writes into the claim directly.
 	ClassLocal = "sim-local"
-	// ClassWaitForFirstConsumer binds only for a pod that was scheduled.
+	// ClassWaitForFirstConsumer binds claims only when a pod is scheduled.
 	ClassWaitForFirstConsumer = "sim-wffc"
-	// ClassUnknown is a class of which CDI's StorageProfile knows no access modes.
+	// ClassUnknown has no access modes in CDI's StorageProfile.
 	ClassUnknown = "sim-unknown"
 )
 
-// The snapshot classes of a member, both of ClassCSI's driver.
+// The VolumeSnapshotClasses of a member, both of ClassCSI's driver.
 const (
 	SnapshotClass = "sim-snapclass"
-	// SnapshotClassNever makes snapshots that never become ready.
+	// SnapshotClassNever has snapshots that never become ready.
 	SnapshotClassNever = "sim-never"
 )
 
 const stopTimeout = 2 * time.Minute
 
-// Options say where a member's simulated parts find its API server.
+// Options configure the simulators of a member.
 type Options struct {
 	Name       string
 	Config     *rest.Config
@@ -53,14 +55,14 @@ type Options struct {
 	Snapshots  bool
 }
 
-// Storage plays the provisioner and the csi-snapshotter of every class.
+// Storage is the provisioner and the csi-snapshotter of every class.
 type Storage struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
 }
 
-// StartStorage creates the classes and starts to serve them.
+// StartStorage creates the classes and serves them.
 func StartStorage(ctx context.Context, c client.Client, o Options) (*Storage, error) {
 	if err := createStorageClasses(ctx, c, o.Snapshots); err != nil {
 		return nil, err
@@ -156,4 +158,73 @@ func createStorageClasses(ctx context.Context, c client.Client, snapshots bool) 
 
 func isSimulatedProvisioner(provisioner string) bool {
 	return slices.ContainsFunc(storageClasses, func(class string) bool { return provisionerForClass(class) == provisioner })
+}
+
+const (
+	snapshotContentFinalizer = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
+	beingDeletedAnnotation   = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
+)
+
+// snapshotter is the csi-snapshotter sidecar: it serves the contents that the real snapshot
+// controller creates.
+type snapshotter struct {
+	client client.Client
+}
+
+func (s *snapshotter) setupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("sim-snapshot").For(&snapshotv1.VolumeSnapshotContent{}).Complete(reconcile.Func(s.reconcile))
+}
+
+func (s *snapshotter) reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	var content snapshotv1.VolumeSnapshotContent
+	if err := s.client.Get(ctx, r.NamespacedName, &content); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	switch {
+	case !isSimulatedProvisioner(content.Spec.Driver):
+		return reconcile.Result{}, nil
+	case content.DeletionTimestamp != nil:
+		return reconcile.Result{}, s.removeContentFinalizer(ctx, &content)
+	case content.Status == nil || content.Status.SnapshotHandle == nil:
+		return reconcile.Result{}, s.createSnapshot(ctx, &content)
+	default:
+		return reconcile.Result{}, nil
+	}
+}
+
+func (s *snapshotter) createSnapshot(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	base := content.DeepCopy()
+	content.Status = &snapshotv1.VolumeSnapshotContentStatus{
+		SnapshotHandle: ptr.To("snap-" + string(content.UID)),
+		CreationTime:   ptr.To(time.Now().UnixNano()),
+		ReadyToUse:     ptr.To(ptr.Deref(content.Spec.VolumeSnapshotClassName, "") != SnapshotClassNever),
+	}
+	if handle := content.Spec.Source.VolumeHandle; handle != nil {
+		var volume corev1.PersistentVolume
+		if err := s.client.Get(ctx, client.ObjectKey{Name: *handle}, &volume); err != nil {
+			return fmt.Errorf("taking snapshot %s of volume %s: %w", content.Name, *handle, err)
+		}
+		size := volume.Spec.Capacity[corev1.ResourceStorage]
+		content.Status.RestoreSize = ptr.To(size.Value())
+	}
+	if err := s.client.Status().Patch(ctx, content, client.MergeFrom(base)); err != nil {
+		return fmt.Errorf("reporting snapshot %s as taken: %w", content.Name, err)
+	}
+	return nil
+}
+
+// removeContentFinalizer releases a content once the snapshot controller has marked it; until then
+// the snapshot uses it.
+func (s *snapshotter) removeContentFinalizer(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	if content.Annotations[beingDeletedAnnotation] == "" {
+		return nil
+	}
+	base := content.DeepCopy()
+	if !controllerutil.RemoveFinalizer(content, snapshotContentFinalizer) {
+		return nil
+	}
+	if err := s.client.Patch(ctx, content, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("releasing deleted snapshot content %s: %w", content.Name, err)
+	}
+	return nil
 }

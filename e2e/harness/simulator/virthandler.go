@@ -4,13 +4,16 @@ package simulator
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -26,21 +29,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// heartbeatInterval is well below the five minutes after which virt-controller takes a
-// node for lost and its machines for failed.
+// heartbeatInterval is well below the five minutes after which virt-controller considers a node
+// lost and its VMIs failed.
 const heartbeatInterval = time.Minute
 
-// conflictRetryDelay is how long a machine that was written meanwhile is left alone; the
-// event of that write comes before, as a rule.
+// conflictRetryDelay is the requeue delay after a write conflict. The event of the other write
+// usually comes first.
 const conflictRetryDelay = 100 * time.Millisecond
 
-// endGuestTimeout is how long a cache may take to show that a guest runs, which is to end.
+// endGuestTimeout bounds the wait for the cache to show a running guest that is to end.
 const endGuestTimeout = time.Minute
 
-// VirtHandler plays KubeVirt's virt-handler, its virt-launchers and the guests
-// of the member's node. Nothing is emulated: a guest is up as soon as its pod
-// runs, and off as soon as it is asked to be. As the real ones it leaves pod,
-// volumes and finalizers to virt-controller, and keeps a pod that ends until
+// VirtHandler simulates KubeVirt's virt-handler, virt-launchers and guests on the member's node. A
+// guest is up as soon as its pod runs, and off as soon as it is asked to stop. Like the real
+// one it leaves pods, volumes and finalizers to virt-controller, and keeps an ending pod until
 // its guest is off.
 type VirtHandler struct {
 	client     client.Client
@@ -52,15 +54,13 @@ type VirtHandler struct {
 	err        error
 }
 
-// KubeVirtIdentity is a part of KubeVirt to the API server: its name, and groups
-// that give it all rights.
+// KubeVirtIdentity returns the user name of a KubeVirt component, and groups with all rights.
 func KubeVirtIdentity(name string) (user string, groups []string) {
 	return "system:serviceaccount:kubevirt:" + name, []string{"system:masters", "system:authenticated"}
 }
 
-// StartVirtHandler serves the VirtualMachineInstances of the member's node. With
-// node it plays scheduler and kubelet as well, for virt-launcher pods only: for
-// members that have neither.
+// StartVirtHandler serves the VirtualMachineInstances of the member's node. With node it is also
+// scheduler and kubelet of virt-launcher pods, for members that have neither.
 func StartVirtHandler(ctx context.Context, c client.Client, o Options, node bool) (*VirtHandler, error) {
 	if node {
 		if err := createNode(ctx, c); client.IgnoreAlreadyExists(err) != nil {
@@ -92,7 +92,7 @@ func StartVirtHandler(ctx context.Context, c client.Client, o Options, node bool
 				case <-ctx.Done():
 					return nil
 				case <-ticker.C:
-					_ = UpdateHeartbeat(ctx, c, NodeName) // one that is lost, with its API server, is made good by the next
+					_ = UpdateHeartbeat(ctx, c, NodeName) // the next heartbeat makes up for a failed one
 				}
 			}
 		}))
@@ -120,15 +120,14 @@ func StartVirtHandler(ctx context.Context, c client.Client, o Options, node bool
 	return h, nil
 }
 
-// Stop ends it; machines stay as they are.
+// Stop ends the handler; VMIs stay as they are.
 func (h *VirtHandler) Stop() error {
 	h.cancel()
 	<-h.done
 	return h.err
 }
 
-// HoldGuests keeps guests from starting, as a node does that is slow or broken, until
-// it is called with false.
+// HoldGuests keeps guests from starting, as a broken node does, until it is called with false.
 func (h *VirtHandler) HoldGuests(ctx context.Context, hold bool) error {
 	h.guestsHeld.Store(hold)
 	if hold {
@@ -150,12 +149,12 @@ func (h *VirtHandler) HoldGuests(ctx context.Context, hold bool) error {
 	return nil
 }
 
-// PowerOffGuest ends a running guest from within, Crash has it break.
+// PowerOffGuest ends a running guest as if it shut itself down.
 func (h *VirtHandler) PowerOffGuest(ctx context.Context, key client.ObjectKey) error {
 	return h.endGuest(ctx, key, kubevirtv1.Succeeded)
 }
 
-// CrashGuest is described at PowerOffGuest.
+// CrashGuest ends a running guest with a failure.
 func (h *VirtHandler) CrashGuest(ctx context.Context, key client.ObjectKey) error {
 	return h.endGuest(ctx, key, kubevirtv1.Failed)
 }
@@ -225,8 +224,7 @@ func (h *VirtHandler) reconcile(ctx context.Context, r reconcile.Request) (recon
 	return reconcile.Result{}, nil
 }
 
-// reconcileLauncher brings one virt-launcher pod and its machine, nil for one that is gone,
-// a step further.
+// reconcileLauncher advances a virt-launcher pod and its VMI, which is nil where it is gone.
 func (h *VirtHandler) reconcileLauncher(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance, pod *corev1.Pod) error {
 	var next kubevirtv1.VirtualMachineInstancePhase
 	if vmi != nil && IsLauncherPod(pod) {
@@ -256,16 +254,15 @@ func (h *VirtHandler) reconcileLauncher(ctx context.Context, vmi *kubevirtv1.Vir
 	return nil
 }
 
-// IsLauncherPod tells the Pod that a machine runs in from one that is merely the
-// first consumer of its claims.
+// IsLauncherPod reports whether a VMI runs in a Pod, which otherwise is only the first consumer of
+// its claims.
 func IsLauncherPod(pod *corev1.Pod) bool {
 	return pod.Annotations[kubevirtv1.EphemeralProvisioningObject] == ""
 }
 
-// NextVMIPhase is the phase that virt-handler takes a machine to on a node, whose
-// guest is up as soon as its launcher runs and off as soon as it is asked to be;
-// empty where there is nothing to say. launcher is the Pod that it runs in, nil
-// where that is gone, and the guest with it.
+// NextVMIPhase returns the phase that virt-handler sets next for a VMI on a node; empty for none. A
+// guest is up as soon as its launcher runs, off as soon as it is asked to stop, and gone with
+// its launcher, which is nil then.
 func NextVMIPhase(vmi *kubevirtv1.VirtualMachineInstance, launcher *corev1.Pod, node string) kubevirtv1.VirtualMachineInstancePhase {
 	scheduled, running := vmi.Status.Phase == kubevirtv1.Scheduled, vmi.Status.Phase == kubevirtv1.Running
 	switch {
@@ -275,11 +272,108 @@ func NextVMIPhase(vmi *kubevirtv1.VirtualMachineInstance, launcher *corev1.Pod, 
 		return kubevirtv1.Failed
 	case vmi.DeletionTimestamp != nil || launcher.DeletionTimestamp != nil:
 		if scheduled {
-			return kubevirtv1.Failed // it has not come to run: as virt-handler has it
+			return kubevirtv1.Failed // it never ran: so does virt-handler
 		}
 		return kubevirtv1.Succeeded
 	case scheduled && launcher.Status.Phase == corev1.PodRunning:
 		return kubevirtv1.Running
 	}
 	return ""
+}
+
+// kubeVirtDevices are the resources that virt-launcher pods request.
+var kubeVirtDevices = []corev1.ResourceName{"devices.kubevirt.io/kvm", "devices.kubevirt.io/tun", "devices.kubevirt.io/vhost-net"}
+
+// nodePodIP is the address of virt-launcher pods where the virt-handler is the node; nothing
+// listens there.
+const nodePodIP = "127.64.0.1"
+
+// patchOperation is an operation of a JSON patch.
+type patchOperation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// SetVMIPhase sets the phase of a VMI. The error is IsInvalid where the VMI was written since it was
+// read. It is a JSON patch, not an update of the Go type: all other fields must stay exactly
+// as virt-controller has written them, because its patches begin with a comparison.
+func SetVMIPhase(ctx context.Context, c client.Client, vmi *kubevirtv1.VirtualMachineInstance, phase kubevirtv1.VirtualMachineInstancePhase) error {
+	now := metav1.Now()
+	patch := []patchOperation{
+		{"test", "/metadata/resourceVersion", vmi.ResourceVersion},
+		{"replace", "/status/phase", phase},
+		appendOperation("/status/phaseTransitionTimestamps", len(vmi.Status.PhaseTransitionTimestamps), map[string]any{"phase": phase, "phaseTransitionTimestamp": now}),
+	}
+	if phase == kubevirtv1.Running {
+		patch = append(patch, appendOperation("/status/conditions", len(vmi.Status.Conditions), map[string]any{
+			"type": kubevirtv1.VirtualMachineInstanceIsMigratable, "status": corev1.ConditionFalse, "lastProbeTime": nil, "lastTransitionTime": now,
+			"reason": kubevirtv1.VirtualMachineInstanceReasonDisksNotMigratable, "message": "the one node of a simulated cluster has no other",
+		}))
+	}
+	text, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("reporting machine %s/%s as %s: %w", vmi.Namespace, vmi.Name, phase, err)
+	}
+	if err := c.Patch(ctx, vmi, client.RawPatch(types.JSONPatchType, text)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reporting machine %s/%s as %s: %w", vmi.Namespace, vmi.Name, phase, err)
+	}
+	return nil
+}
+
+func appendOperation(path string, length int, value any) patchOperation {
+	if length == 0 {
+		return patchOperation{"add", path, []any{value}}
+	}
+	return patchOperation{"add", path + "/-", value}
+}
+
+// runPod sets the status that the kubelet gives to a running pod.
+func (h *VirtHandler) runPod(ctx context.Context, pod *corev1.Pod) error {
+	old, now := pod.DeepCopy(), metav1.Now()
+	pod.Status.Phase, pod.Status.StartTime = corev1.PodRunning, &now
+	pod.Status.HostIP, pod.Status.PodIP, pod.Status.PodIPs = "127.0.0.1", nodePodIP, []corev1.PodIP{{IP: nodePodIP}}
+	pod.Status.ContainerStatuses = nil
+	for _, c := range pod.Spec.Containers {
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, Image: c.Image, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+		})
+	}
+	setPodReady(pod, corev1.ConditionTrue)
+	if err := h.client.Status().Patch(ctx, pod, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reporting pod %s/%s as running: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// AddKubeVirtDevices adds the devices to a node that virt-handler's device plugins report.
+func AddKubeVirtDevices(ctx context.Context, c client.Client, name string) error {
+	var node corev1.Node
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return fmt.Errorf("equipping node %s for virtual machines: %w", name, err)
+	}
+	old := node.DeepCopy()
+	for _, device := range kubeVirtDevices {
+		node.Status.Capacity[device] = resource.MustParse("1k")
+		node.Status.Allocatable[device] = resource.MustParse("1k")
+	}
+	if err := c.Status().Patch(ctx, &node, client.MergeFrom(old)); err != nil {
+		return fmt.Errorf("equipping node %s for virtual machines: %w", name, err)
+	}
+	return nil
+}
+
+// UpdateHeartbeat renews virt-handler's heartbeat on a node.
+func UpdateHeartbeat(ctx context.Context, c client.Client, name string) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	old := node.DeepCopy()
+	node.Labels = map[string]string{
+		kubevirtv1.NodeSchedulable: "true", kubevirtv1.CPUManager: "false",
+		"machine-type.node.kubevirt.io/q35": "true",
+	}
+	node.Annotations = map[string]string{kubevirtv1.VirtHandlerHeartbeat: time.Now().UTC().Format(time.RFC3339)}
+	if err := c.Patch(ctx, node, client.MergeFrom(old)); err != nil {
+		return fmt.Errorf("marking node %s as fit for virtual machines: %w", name, err)
+	}
+	return nil
 }

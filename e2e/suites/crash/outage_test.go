@@ -109,13 +109,19 @@ func TestAPIServerPause(t *testing.T) {
 
 func TestCDIRestart(t *testing.T) {
 	testOutage(t, func(namespace string, _ [2]*faults.FaultyAgent) {
+		awaitImporter(t, namespace, corev1.PodRunning)
 		require.NoError(t, env.StopCDI())
-		require.True(t, testenv.Await(t, func() bool {
-			return slices.ContainsFunc(listChildren(t, namespace), func(o client.Object) bool {
-				pod, ok := o.(*corev1.Pod)
-				return ok && pod.Status.Phase == corev1.PodSucceeded
-			})
-		}), "no import has ended without CDI's controller")
+		awaitImporter(t, namespace, corev1.PodSucceeded)
 		require.NoError(t, env.StartCDI())
 	})
+}
+
+func awaitImporter(t *testing.T, namespace string, phase corev1.PodPhase) {
+	t.Helper()
+	require.True(t, testenv.Await(t, func() bool {
+		return slices.ContainsFunc(listChildren(t, namespace), func(o client.Object) bool {
+			pod, ok := o.(*corev1.Pod)
+			return ok && pod.Status.Phase == phase
+		})
+	}), "no importer is %s", phase)
 }

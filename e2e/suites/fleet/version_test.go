@@ -91,13 +91,13 @@ func TestCRDsOfPreviousRelease(t *testing.T) {
 		}
 	}
 	shared.setPolicy(t, map[string]string{"retryLimit": "4"})
-	shared.awaitMember(t, "frankfurt", "told of the policy, and not of all", says("do not have "+field), func(m *v1alpha1.MemberCluster) bool {
+	shared.awaitMember(t, "frankfurt", "told of the policy, and not of all", says("lack "+field), func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Policy.Data["retryLimit"] == "4" && isConditionTrue(m, v1alpha1.ConditionPolicyAcknowledged) && isConditionTrue(m, v1alpha1.ConditionReady)
 	})
 	assert.Empty(t, site.getPlanSource(t))
 
 	agentOf(t.Context(), "v1.4.0")
-	shared.awaitMember(t, "frankfurt", "upgraded without its kinds", says("Apply the CustomResourceDefinitions"), func(m *v1alpha1.MemberCluster) bool {
+	shared.awaitMember(t, "frankfurt", "upgraded without its kinds", says("apply the CRDs"), func(m *v1alpha1.MemberCluster) bool {
 		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonKindsOlder) && hasReason(m, v1alpha1.ConditionReady, v1alpha1.ReasonKindsOlder) &&
 			isConditionTrue(m, v1alpha1.ConditionPolicyAcknowledged)
 	})

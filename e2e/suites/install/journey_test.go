@@ -99,8 +99,8 @@ func TestForeignReleaseIsAdoptedByAnnotation(t *testing.T) {
 	s.runHelm(t, true, "install", agentRelease, chartDir(t), "--create-namespace", "--set", "image.tag=dev", "--set", "replicas=7", "--set", "podLabels.by=hand")
 	before := s.getDeployment(t)
 	s.setLabel(t, "true")
-	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonForeignAgent, "there is release ot-agent, number 1", "annotate membercluster edge pelotech.ot/adopt-agent=true")
-	assert.Equal(t, before.ResourceVersion, s.getDeployment(t).ResourceVersion, "it is left alone")
+	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonForeignAgent, "there is release ot-agent, revision 1", "annotate membercluster edge pelotech.ot/adopt-agent=true")
+	assert.Equal(t, before.ResourceVersion, s.getDeployment(t).ResourceVersion, "the hub does not change it")
 	assert.Equal(t, map[string]string{"1": "deployed"}, listReleases(t, s.edgePlane))
 
 	s.setAnnotation(t, v1alpha1.AnnotationAdoptAgent, "true")
@@ -116,7 +116,7 @@ func TestForeignReleaseIsAdoptedByAnnotation(t *testing.T) {
 	s.awaitInstalled(t)
 	s.runHelm(t, true, "upgrade", agentRelease, chartDir(t), "--reuse-values", "--force-conflicts", "--set", "image.tag=dev", "--set", "replicas=6")
 	s.setAnnotation(t, "example.com/look", "again") // nothing in a member is watched
-	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonForeignAgent, "there is release ot-agent, number "+strconv.Itoa(number+1))
+	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonForeignAgent, "there is release ot-agent, revision "+strconv.Itoa(number+1))
 	assert.Equal(t, int32(6), *s.getDeployment(t).Spec.Replicas, "who upgrades it by hand makes it his own")
 }
 

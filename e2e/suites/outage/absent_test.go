@@ -30,7 +30,7 @@ func TestMemberWithoutAgent(t *testing.T) {
 	t.Cleanup(func() { shared.removeMember(t, lab) })
 	m := shared.awaitMember(t, lab, "reachable, and never reported",
 		hasCondition(v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonConnected),
-		hasCondition(v1alpha1.ConditionAgentHealthy, metav1.ConditionUnknown, v1alpha1.ReasonNeverReported, "does ot-agent run"),
+		hasCondition(v1alpha1.ConditionAgentHealthy, metav1.ConditionUnknown, v1alpha1.ReasonNeverReported, "check that ot-agent runs"),
 		hasCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonNeverReported))
 	for _, c := range m.Status.Conditions {
 		if c.Type != v1alpha1.ConditionReachable {

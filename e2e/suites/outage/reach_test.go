@@ -34,7 +34,7 @@ func TestUnreachableMember(t *testing.T) {
 	shared.awaitMember(t, reachableFake, "under the new policy", isHealthy, hasBudget(3))
 	shared.awaitMember(t, bergen, "behind, with what was known, marked",
 		hasCondition(v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionFalse, v1alpha1.ReasonNotAcknowledged, "see Reachable"),
-		hasCondition(v1alpha1.ConditionAgentHealthy, metav1.ConditionFalse, v1alpha1.ReasonSilent, "does not reach", "what is shown is of then"),
+		hasCondition(v1alpha1.ConditionAgentHealthy, metav1.ConditionFalse, v1alpha1.ReasonSilent, "does not reach", "the status shows that time"),
 		hasBudget(2), hasImages(1))
 	shared.awaitImage(t, "cut-off", func(image inventory.ImageDetail) bool {
 		return image.Unknown == 1 && len(image.PerMember) == 1 && image.PerMember[0].Member == bergen && image.PerMember[0].Unknown == v1alpha1.ReasonSilent

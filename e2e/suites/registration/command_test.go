@@ -215,7 +215,7 @@ func TestJoinPullCommand(t *testing.T) {
 	for _, args := range []string{"", " --member hub -- --set image.tag=v1.2.3"} {
 		said, err := term.runCommand(t, "scripts/join pull "+s.memberName+args)
 		require.Error(t, err)
-		assert.Contains(t, said, "the agent of "+s.memberName+" has dialled in already")
+		assert.Contains(t, said, "the agent of "+s.memberName+" is registered already")
 		assert.NotContains(t, said, "installing")
 	}
 }

@@ -63,7 +63,7 @@ func TestHubRestoredFromBackup(t *testing.T) {
 		assert.Greater(t, m.Status.Plan.Epoch, before[name].Epoch, name)
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionPolicyAcknowledged)
 		assert.Contains(t, c.Message, "restored from a backup", name)
-		assert.Contains(t, c.Message, "until it asks for something else", name)
+		assert.Contains(t, c.Message, "is held back until that changes", name)
 	}
 
 	// As many changes as were lost: what the hub would plan for the one that it does

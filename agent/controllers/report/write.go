@@ -1,0 +1,157 @@
+package report
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/pelotech/ot-fleet/agent/grant"
+	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/agent/report"
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// maxPageRewrites bounds the existing pages that are rewritten for one report; the others
+// take their turn. Reporting must not keep the API server, or the agent, from the images.
+const maxPageRewrites = 4
+
+// writePages writes all new pages, and some of those that have changed. more is true if
+// changed ones are left.
+func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more bool, err error) {
+	var changed []report.Page
+	for _, page := range pages {
+		stored := r.stored[page.Name]
+		switch {
+		case stored != nil && stored.refusedDigest == page.Digest:
+		case stored == nil || !stored.exists():
+			if err := r.writePage(ctx, page); err != nil {
+				return false, err
+			}
+		case stored.mustRewrite || stored.digest != page.Digest:
+			changed = append(changed, page)
+		}
+	}
+	// Continue after the page that was rewritten last.
+	first := 0
+	for first < len(changed) && changed[first].Name <= r.lastRewrittenPage {
+		first++
+	}
+	for i := range min(maxPageRewrites, len(changed)) {
+		page := changed[(first+i)%len(changed)]
+		if err := r.writePage(ctx, page); err != nil {
+			return false, err
+		}
+		r.lastRewrittenPage = page.Name
+	}
+	return len(changed) > maxPageRewrites, nil
+}
+
+// writePage writes one page. A page that is refused for its content is not tried again
+// until that changes, and does not stop the others.
+func (r *Reconciler) writePage(ctx context.Context, page report.Page) error {
+	err := r.writeObject(ctx, page.Name, func(obj *v1alpha1.ClusterReport) {
+		obj.Page = &v1alpha1.ReportPage{Images: r.paginator.PageImages(page.Name)}
+	})
+	switch {
+	case err == nil:
+		r.Metrics.CountWrite(metrics.ReportPage)
+		return nil
+	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err):
+		r.objectFor(page.Name).refusedDigest = page.Digest
+		ctrl.LoggerFrom(ctx).Error(err, "The API server refuses a page of the report; its images stay as last reported. Check that the CRDs are of the agent's version", "page", page.Name)
+		return nil
+	default:
+		return err
+	}
+}
+
+// writeRoot writes the root if it has changed, if somebody else has changed it, and with
+// every heartbeat.
+func (r *Reconciler) writeRoot(ctx context.Context, pages []report.Page) error {
+	ledger, err := r.readLedger(ctx)
+	if err != nil {
+		return err
+	}
+	if ledger != nil && ledger.Status != nil && !grant.MayReport(ledger.Status, r.Grants.BootID()) {
+		return errForeignLedger
+	}
+	input := report.RootInput{
+		Now: time.Now(), Heartbeat: r.Heartbeat, BootID: r.Grants.BootID(), AgentVersion: r.Version,
+		Ledger: ledger, Totals: r.paginator.Totals(), Answered: r.answeredPlan(pages), Orphans: r.orphans.found,
+		// Invariant: the time of a request is taken before the write, which may be repeated.
+		Transfers: newReportedTransfers(ledger, r.Grants.Demand(), r.Grants.RequestNonce(r.Elapsed())),
+	}
+	for _, page := range pages {
+		if stored := r.stored[page.Name]; stored.exists() {
+			input.Pages = append(input.Pages, stored.pageRef(page.Name))
+		}
+	}
+	next := report.BuildRoot(input)
+	stored := r.stored[v1alpha1.MailboxName]
+	if stored != nil && stored.exists() && !stored.mustRewrite && stored.root != nil && report.EqualRoots(*stored.root, next) &&
+		!r.rootWrittenAt.IsZero() && input.Now.Sub(r.rootWrittenAt) < r.Heartbeat {
+		return nil
+	}
+	if err := r.writeObject(ctx, v1alpha1.MailboxName, func(obj *v1alpha1.ClusterReport) { obj.Root = &next }); err != nil {
+		return err
+	}
+	r.rootWrittenAt = input.Now
+	r.Metrics.CountWrite(metrics.ReportRoot)
+	r.Metrics.SetRoot(input.Now, len(next.Pages), next.OmittedImages)
+	return nil
+}
+
+// newReportedTransfers returns what the root says of the fleet-wide budget.
+func newReportedTransfers(ledger *v1alpha1.SyncLedger, demand grant.Demand, nonce string) *v1alpha1.ReportedTransfers {
+	var status *v1alpha1.SyncLedgerStatus
+	var inForce *policy.Policy
+	if ledger != nil && ledger.Status != nil {
+		status = ledger.Status
+		if p, _, errs := policy.Parse(status.Policy); len(errs) == 0 {
+			inForce = &p
+		}
+	}
+	return grant.NewReportedTransfers(grant.TermsFromPolicy(inForce), status, grant.SourceGroupFunc(inForce), demand, nonce)
+}
+
+// answeredPlan returns the plan that all stored pages answer. A page that waits for its turn,
+// or is refused, answers the plan that it did before; one that does not exist, or may have
+// changed, answers none.
+func (r *Reconciler) answeredPlan(pages []report.Page) *v1alpha1.PlanVersion {
+	answers := make([]report.PlanAnswer, len(pages))
+	for i, page := range pages {
+		stored := r.stored[page.Name]
+		if stored == nil || !stored.exists() || stored.mustRewrite || r.changes.isStale(page.Name) {
+			continue
+		}
+		if stored.digest == page.Digest {
+			stored.answer = r.answer
+		}
+		answers[i] = stored.answer
+	}
+	return report.AnsweredPlan(r.answer, answers)
+}
+
+// deleteUnlistedPages deletes the pages that the stored root does not list.
+func (r *Reconciler) deleteUnlistedPages(ctx context.Context) error {
+	listed := map[string]bool{v1alpha1.MailboxName: true}
+	for _, ref := range r.stored[v1alpha1.MailboxName].root.Pages {
+		listed[ref.Name] = true
+	}
+	for name, stored := range r.stored {
+		if listed[name] {
+			continue
+		}
+		if stored.exists() {
+			if err := r.deleteObject(ctx, name, stored); err != nil {
+				return err
+			}
+			r.Metrics.CountWrite(metrics.ReportPage)
+		}
+		delete(r.stored, name)
+	}
+	return nil
+}

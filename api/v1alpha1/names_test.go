@@ -29,9 +29,9 @@ const (
 )
 
 // TestNamesOfStoredAndServedThingsStay compares everything that is stored in clusters
-// or read by machines with testdata/names.golden. A name that is in there may be in
-// a cluster, a dashboard or a script of somebody else: it changes only with an alias
-// for one minor version and a line in CHANGELOG.md. A new name is added by
+// or read by machines with testdata/names.golden. Such a name may be used in clusters,
+// dashboards and scripts: it changes only with an alias for one minor version and a line
+// in CHANGELOG.md. Add a new name with
 //
 //	go test ./api/v1alpha1 -run Names -rewrite
 func TestNamesOfStoredAndServedThingsStay(t *testing.T) {
@@ -131,7 +131,7 @@ func literals(f *ast.File, visit func(string)) {
 		case *ast.ImportSpec:
 			return false
 		case *ast.CallExpr:
-			// What a log line says is for people.
+			// Log messages are for people.
 			if f, ok := n.Fun.(*ast.SelectorExpr); ok && (f.Sel.Name == "Info" || f.Sel.Name == "Error") {
 				return false
 			}
@@ -196,7 +196,7 @@ func collectObjectNames(files []sourceFile) []string {
 	for _, f := range files {
 		literals(f.file, func(text string) {
 			if objectName.MatchString(text) {
-				found.add(text)
+				found.add(strings.TrimSuffix(text, "/"))
 			}
 		})
 	}
@@ -240,10 +240,18 @@ func collectFlags(files []sourceFile) []string {
 				return true
 			}
 			for _, argument := range call.Args {
-				if text, ok := literal(argument); ok {
-					found.add(f.program + " --" + text)
-					break
+				text, ok := literal(argument)
+				if !ok {
+					continue
 				}
+				if f.program == "api" {
+					// Both programs have the flags of api/startup.
+					found.add("agent --" + text)
+					found.add("hub --" + text)
+				} else {
+					found.add(f.program + " --" + text)
+				}
+				break
 			}
 			return true
 		})

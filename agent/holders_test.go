@@ -27,11 +27,11 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// holderRecorder lists the machines of a cluster that hold an image, past all caches.
+// holderRecorder lists holders live, and calls a function before.
 type holderRecorder struct {
 	vmHolders
 	mu sync.Mutex
-	// atLive is called whenever they are to be listed live, before they are.
+	// atLive is called before every live list.
 	atLive func()
 }
 
@@ -51,7 +51,7 @@ func (h *holderRecorder) beforeLiveList(do func()) {
 	h.atLive = do
 }
 
-// provisioningVM is a machine that names an image and makes nothing of it.
+// provisioningVM returns a VirtualMachine that names an image and creates no KubeVirt VM.
 func provisioningVM(ns, name string, img *v1alpha1.VMDiskImage) *v1alpha1.VirtualMachine {
 	vm := testenv.NewMachine(ns, name, img)
 	vm.Spec.IgnoreOnDeploy = true
@@ -80,7 +80,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 	go func() { done <- mgr.Start(ctx) }()
 	t.Cleanup(func() { stop(); assert.NoError(t, <-done) })
 
-	t.Run("they serve on until they are let go of", func(t *testing.T) {
+	t.Run("a held image serves until its last holder is gone", func(t *testing.T) {
 		ns := s.CreateNamespace(t)
 		img := s.NewSnapshottedImage(ns, "image", "/ok/100ms/image.qcow2")
 		holder := provisioningVM(ns, "vm-1", img)
@@ -104,7 +104,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		s.AwaitGone(t, dv)
 	})
 
-	t.Run("one that is waited for is imported though it is to be deleted", func(t *testing.T) {
+	t.Run("an image that a VirtualMachine waits for is imported although it is being deleted", func(t *testing.T) {
 		s.SetPolicy(t, map[string]string{"concurrency": "0"})
 		ns := s.CreateNamespace(t)
 		img := s.NewImage(ns, "image", "/ok/100ms/image.qcow2")
@@ -119,7 +119,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		s.AwaitGone(t, img)
 	})
 
-	t.Run("the mark is stored before holders are listed, and one that comes between is seen", func(t *testing.T) {
+	t.Run("Deleting is stored before holders are listed, and a new holder is seen", func(t *testing.T) {
 		ns := s.CreateNamespace(t)
 		img := s.NewImage(ns, "image", "/ok/100ms/image.qcow2")
 		holder := provisioningVM(ns, "late", img)
@@ -141,14 +141,14 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		held := s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 		c.beforeLiveList(nil)
 		mu.Lock()
-		assert.Equal(t, map[v1alpha1.Phase]bool{v1alpha1.PhaseDeleting: true}, marks, "stored when the holders were listed")
+		assert.Equal(t, map[v1alpha1.Phase]bool{v1alpha1.PhaseDeleting: true}, marks, "phase when the holders were listed")
 		mu.Unlock()
-		assert.NotNil(t, held.Status.Serving, "nothing was torn down")
+		assert.NotNil(t, held.Status.Serving, "nothing was deleted")
 		require.NoError(t, s.Client().Delete(t.Context(), holder))
 		s.AwaitGone(t, img)
 	})
 
-	t.Run("what a machine is built from stays until it is gone", func(t *testing.T) {
+	t.Run("a pinned revision stays until its VirtualMachine is gone", func(t *testing.T) {
 		for name, make := range map[string]func(ns, name, path string) *v1alpha1.VMDiskImage{"claim": s.NewImage, "snapshot": s.NewSnapshottedImage} {
 			t.Run(name, func(t *testing.T) {
 				ns := s.CreateNamespace(t)
@@ -164,7 +164,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 				newer := *s.AwaitMachine(t, second, hasRootDisk).Status.Pinned
 				assert.Greater(t, newer.Attempt, pin.Attempt)
 				assert.Equal(t, pin, *s.AwaitMachine(t, first, hasRootDisk).Status.Pinned)
-				there := func(pin v1alpha1.PinnedImage) []client.Object {
+				objectsOf := func(pin v1alpha1.PinnedImage) []client.Object {
 					objects := []client.Object{
 						&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: pin.PersistentVolumeClaim}},
 						&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: pin.PersistentVolumeClaim}},
@@ -174,15 +174,15 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 					}
 					return objects
 				}
-				for _, o := range append(there(pin), there(newer)...) {
+				for _, o := range append(objectsOf(pin), objectsOf(newer)...) {
 					require.NoError(t, s.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o))
 					assert.Nil(t, o.GetDeletionTimestamp(), "%T %s", o, o.GetName())
 				}
 				require.NoError(t, s.Client().Delete(t.Context(), first))
-				for _, o := range there(pin) {
+				for _, o := range objectsOf(pin) {
 					s.AwaitGone(t, o)
 				}
-				for _, o := range there(newer) {
+				for _, o := range objectsOf(newer) {
 					require.NoError(t, s.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o))
 					assert.Nil(t, o.GetDeletionTimestamp(), "%T %s", o, o.GetName())
 				}
@@ -190,7 +190,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		}
 	})
 
-	t.Run("one whose namespace is deleted goes", func(t *testing.T) {
+	t.Run("a held image is deleted with its namespace", func(t *testing.T) {
 		ns, other := s.CreateNamespace(t), s.CreateNamespace(t)
 		img := s.NewImage(ns, "image", "/ok/100ms/image.qcow2")
 		s.Create(t, img, provisioningVM(other, "vm", img))
@@ -201,13 +201,13 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		s.AwaitGone(t, img)
 	})
 
-	t.Run("one that nobody has referenced for long goes", func(t *testing.T) {
+	t.Run("an image that is unreferenced for long enough is deleted", func(t *testing.T) {
 		ns := s.CreateNamespace(t)
 		img := s.NewImage(ns, "image", "/ok/100ms/image.qcow2")
 		img.Spec.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour}
 		holder := provisioningVM(ns, "vm", img)
 		s.Create(t, img, holder)
-		longAgo := func() {
+		setUnreferencedLongAgo := func() {
 			require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 				now := s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 				at := metav1.NewTime(time.Now().Add(-2 * time.Hour))
@@ -215,11 +215,11 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 				return s.Client().Status().Update(t.Context(), now)
 			}))
 		}
-		longAgo()
+		setUnreferencedLongAgo()
 		s.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.References.UnreferencedSince == nil })
 		require.NoError(t, s.Client().Delete(t.Context(), holder))
 		s.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return img.Status.References.UnreferencedSince != nil })
-		longAgo()
+		setUnreferencedLongAgo()
 		s.AwaitGone(t, img)
 		s.AwaitEvent(t, img, "Unreferenced", "spec.deleteUnreferencedAfter, 1h0m0s")
 	})

@@ -1,6 +1,5 @@
-// Command ot-agent syncs the disk images of one cluster, a queue of CDI imports
-// under the concurrency that the policy ConfigMap allows, and runs the
-// VirtualMachines that are cloned from them.
+// Command ot-agent syncs the disk images of one cluster: it queues CDI imports under the
+// concurrency of the policy, and runs the VirtualMachines that are cloned from the images.
 package main
 
 import (
@@ -8,11 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	_ "golang.org/x/crypto/x509roots/fallback" // the image has no authorities' certificates
+	_ "golang.org/x/crypto/x509roots/fallback" // the container image has no CA certificates
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/pelotech/ot-fleet/api/health"
-
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/startup"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -35,17 +33,17 @@ type options struct {
 	reportHeartbeat time.Duration
 }
 
-// requiredRights are those that it works with.
-func (o options) requiredRights() ([]health.Permission, error) {
+// requiredPermissions are those of the chart's roles.
+func (o options) requiredPermissions() ([]health.Permission, error) {
 	return health.ParseRoles(charts.AgentRoles, map[string]string{"agent-namespace": o.Namespace, "policy-namespace": o.Policy.Namespace})
 }
 
 func main() {
 	var o options
 	o.BindFlags(flag.CommandLine, 200)
-	flag.DurationVar(&o.reportInterval, "report-interval", 200*time.Millisecond, "How long changes are gathered before they are reported to the hub.")
-	flag.DurationVar(&o.reportHeartbeat, "report-heartbeat", 20*time.Second, "How often the hub is told that nothing has changed, from 1s.")
-	flag.DurationVar(&o.renewAfter, "hub-renew-after", 0, "Age at which the token that the agent dials in with is renewed; 0 for two thirds of its life.")
+	flag.DurationVar(&o.reportInterval, "report-interval", 200*time.Millisecond, "How long changes are collected before they are reported to the hub.")
+	flag.DurationVar(&o.reportHeartbeat, "report-heartbeat", 20*time.Second, "How often the report is written while nothing changes, at least 1s.")
+	flag.DurationVar(&o.renewAfter, "hub-renew-after", 0, "Age at which the agent renews its token on the hub (pull mode); 0 for two thirds of its lifetime.")
 	startup.RunProgram("ot-agent", func() error { return runAgent(o) })
 }
 
@@ -61,11 +59,11 @@ func runAgent(o options) error {
 		return err
 	}
 	ctx := ctrl.SetupSignalHandler()
-	// Those that it shares with a hub may be of another release than this.
+	// A hub in this cluster may have installed the shared CRDs of another release.
 	if err := mailbox.WaitForSchemas(ctx, cfg, &v1alpha1.VMDiskImage{}, &v1alpha1.VirtualMachine{}, &v1alpha1.SyncLedger{}); err != nil {
 		return err
 	}
-	needed, err := o.requiredRights()
+	needed, err := o.requiredPermissions()
 	if err != nil {
 		return err
 	}
@@ -74,10 +72,10 @@ func runAgent(o options) error {
 	}
 	mgr, err := newManager(ctx, cfg, o, nil)
 	if err != nil {
-		return fmt.Errorf("setting up: %w", err)
+		return fmt.Errorf("setting up the manager: %w", err)
 	}
 	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("running: %w", err)
+		return fmt.Errorf("running the manager: %w", err)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 // unlimited: cloning costs no egress.
 const failedCloneRetryDelay = time.Minute
 
-// reconcileRootDisk has the root disk cloned from the pin. Invariant: a disk that was cloned
+// reconcileRootDisk clones the root disk from the pin. Invariant: a disk that was cloned
 // is never deleted here, whatever its source: the guest has written to it.
 func (d *decider) reconcileRootDisk() {
 	name := kubevirt.RootDiskName(d.VM)

@@ -9,14 +9,14 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// worldMember is a member with its agent, as far as a rollout goes.
+// worldMember is a member with its agent.
 type worldMember struct {
 	labels      map[string]string
 	dark, full  bool
 	onlineSince time.Time
-	// fault: "fails", "hangs" or "rejects" whatever it is to import.
+	// fault is "fails", "hangs" or "rejects" for every import.
 	fault string
-	// plan on the hub, and what of it has arrived in the member.
+	// plan on the hub, and its copy in the member.
 	plan, arrived map[string]v1alpha1.PlannedImage
 	images        map[string]*worldImage
 	// report as the hub has it.
@@ -29,9 +29,9 @@ type worldImage struct {
 	foreign           bool // somebody else has made it
 }
 
-// runAgent is one step of the agent: it takes the plan up, goes on with each image by
-// one phase, and reports. A dark member works on by what it has. It tells whether
-// anything has changed.
+// runAgent is one step of the agent: it applies its plan, advances each image by one
+// phase, and reports. A dark member works on with its copy. It returns whether anything
+// changed.
 func (m *worldMember) runAgent() (changed bool) {
 	if !m.dark {
 		changed = !maps.EqualFunc(m.arrived, m.plan, func(a, b v1alpha1.PlannedImage) bool { return revisionOf(a) == revisionOf(b) })

@@ -63,7 +63,7 @@ func TestFindDefaultStorageClass(t *testing.T) {
 	}
 }
 
-// An image that lacking capacity is requeued, and waits for capacity until there is enough.
+// An image that lacks capacity is requeued, and waits for capacity until there is enough.
 func TestLacksCapacity(t *testing.T) {
 	pool := &storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: "pool"}, StorageClassName: "csi",

@@ -180,7 +180,7 @@ func (m *fleetMember) findGrantedCondition() *metav1.Condition {
 	return meta.FindStatusCondition(m.storedStatus().Conditions, v1alpha1.ConditionGranted)
 }
 
-// storeGrant has the hub grant what was asked for with a nonce.
+// storeGrant writes the grant that answers the request with this nonce.
 func (m *fleetMember) storeGrant(sequence int64, nonce string, slots int32, sources ...v1alpha1.SourceGrant) {
 	m.t.Helper()
 	g := &v1alpha1.TransferGrant{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.MailboxName}}
@@ -203,9 +203,9 @@ func TestBudgetFollowsGrant(t *testing.T) {
 	assert.Equal(t, []string{"img-0"}, m.namesWithSlots(), "the safe share needs no grant")
 	assert.Equal(t, v1alpha1.ReasonAwaitingGrant, m.findGrantedCondition().Reason)
 	assert.Equal(t, int32(4), m.Grants.Demand().Wanted, "the policy's concurrency")
-	assert.Positive(t, m.reportTriggers, "the report is to ask")
+	assert.Positive(t, m.reportTriggers, "the report is requeued for the request")
 	assert.Equal(t, v1alpha1.ReasonWaitingForFleet, m.Queue.WithheldReason(queuedImages(6)[1].UID))
-	assert.Empty(t, m.Queue.WithheldReason(queuedImages(6)[5].UID), "it waits for the policy's slots")
+	assert.Empty(t, m.Queue.WithheldReason(queuedImages(6)[5].UID), "beyond the policy's concurrency")
 
 	nonce := m.Grants.RequestNonce(0)
 	m.storeGrant(1, nonce, 3)
@@ -214,12 +214,12 @@ func TestBudgetFollowsGrant(t *testing.T) {
 	assert.Equal(t, int32(3), m.storedStatus().Budget)
 	assert.Equal(t, &v1alpha1.LedgerGrant{BootID: "boot", Sequence: 1, Slots: 3}, m.storedStatus().Grant)
 	assert.Equal(t, v1alpha1.ReasonGrantInForce, m.findGrantedCondition().Reason)
-	assert.LessOrEqual(t, result.RequeueAfter, grantDuration, "it looks again when the grant ends")
+	assert.LessOrEqual(t, result.RequeueAfter, grantDuration, "requeued when the grant expires")
 
 	m.storeGrant(2, nonce, 2)
 	m.mustReconcile()
-	assert.Equal(t, int32(2), m.storedStatus().Budget, "a smaller one takes the place of a larger")
-	assert.Len(t, m.namesWithSlots(), 3, "and stops nothing")
+	assert.Equal(t, int32(2), m.storedStatus().Budget, "a smaller grant replaces a larger one")
+	assert.Len(t, m.namesWithSlots(), 3, "running imports are not stopped")
 
 	m.elapsed = grantDuration
 	m.mustReconcile()
@@ -229,8 +229,7 @@ func TestBudgetFollowsGrant(t *testing.T) {
 	assert.Contains(t, meta.FindStatusCondition(m.storedStatus().Conditions, v1alpha1.ConditionWithinBudget).Message, "3 imports run and the fleet-wide budget allows 1")
 }
 
-// TestGrantExpiresBeforeLedgerWrite: the process is paused between its look at the
-// clock and the write.
+// The process is paused between reading its clock and the write.
 func TestGrantExpiresBeforeLedgerWrite(t *testing.T) {
 	m := newFleetMember(t, 0, queuedImages(2)...)
 	m.mustReconcile()
@@ -242,8 +241,6 @@ func TestGrantExpiresBeforeLedgerWrite(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonGrantEnded, m.findGrantedCondition().Reason)
 }
 
-// TestGrantIsLostWhenAnotherProcessWritesLedger: what was asked for before is given up, on
-// either side.
 func TestGrantIsLostWhenAnotherProcessWritesLedger(t *testing.T) {
 	m := newFleetMember(t, 0, queuedImages(2)...)
 	m.mustReconcile()
@@ -252,13 +249,13 @@ func TestGrantIsLostWhenAnotherProcessWritesLedger(t *testing.T) {
 
 	m.startProcess("toob")
 	m.mustReconcile()
-	assert.Empty(t, m.namesWithSlots(), "the grant is another process's")
+	assert.Empty(t, m.namesWithSlots(), "the grant belongs to another process")
 	assert.Equal(t, &v1alpha1.LedgerGrant{BootID: "toob", Sequence: 1}, m.storedStatus().Grant)
 
 	m.Grants = old
 	m.lastLedger.Store(nil)
 	m.mustReconcile()
-	assert.Empty(t, m.namesWithSlots(), "the hub may have been told that it is not gone by")
+	assert.Empty(t, m.namesWithSlots(), "the hub may count the grant as unused")
 	assert.Equal(t, "boot/2", m.Grants.RequestNonce(0))
 }
 
@@ -269,7 +266,7 @@ func TestSourceGroupBudgets(t *testing.T) {
 	}
 	m := newFleetMember(t, 1, images...)
 	m.mustReconcile()
-	assert.Equal(t, []string{"img-3"}, m.namesWithSlots(), "the safe share is for what is of no group")
+	assert.Equal(t, []string{"img-3"}, m.namesWithSlots(), "the safe share is for imports of no group")
 	assert.Equal(t, v1alpha1.ReasonWaitingForSource, m.Queue.WithheldReason(images[0].UID))
 	assert.Equal(t, []v1alpha1.SourceDemand{{Name: "cdn", Wanted: 3}}, m.Grants.Demand().Sources)
 
@@ -280,7 +277,7 @@ func TestSourceGroupBudgets(t *testing.T) {
 	assert.Equal(t, []v1alpha1.SourceDemand{{Name: "cdn", Running: 2, Wanted: 3}}, m.Grants.Demand().Sources)
 }
 
-// TestFullSourceGroupBlocksNoOthers: also where only one more can be admitted.
+// Not even if only one more image can be admitted.
 func TestFullSourceGroupBlocksNoOthers(t *testing.T) {
 	images := []*v1alpha1.VMDiskImage{
 		queuedImage("img-0", "https://cdn.example.com/a"), queuedImage("img-1", "https://cdn.example.com/b"), queuedImage("img-2", "https://images.example.com/c"),
@@ -291,14 +288,13 @@ func TestFullSourceGroupBlocksNoOthers(t *testing.T) {
 	m.storeGrant(1, m.Grants.RequestNonce(0), 1, cdn)
 	m.mustReconcile()
 	assert.Equal(t, []string{"img-0"}, m.namesWithSlots())
-	m.Queue.Remove(images[0].UID) // as its status tells
+	m.Queue.Remove(images[0].UID) // as the handler of its event does
 	m.storeGrant(2, m.Grants.RequestNonce(0), 2, cdn)
 	m.mustReconcile()
 	assert.Equal(t, []string{"img-0", "img-2"}, m.namesWithSlots())
 }
 
-// TestOverdueSlotFailsAttempt: a slot that is older than an attempt may be gets no DataVolume any
-// more, whoever leads.
+// A new leader does not create the DataVolume of a slot that is older than attemptTimeout.
 func TestOverdueSlotFailsAttempt(t *testing.T) {
 	m := newFleetMember(t, 1, queuedImages(1)...)
 	m.mustReconcile()
@@ -321,8 +317,7 @@ func TestOverdueSlotFailsAttempt(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonTimeout, img.Status.Revisions[0].Failure.Reason)
 }
 
-// TestClockSetBackMakesNoSlotYounger: the ledger's time says that the slot was
-// just given, and this process knows better.
+// By the wall clock the slot is young; by the clock of this process it is overdue.
 func TestClockSetBackMakesNoSlotYounger(t *testing.T) {
 	m := newFleetMember(t, 1, queuedImages(1)...)
 	m.mustReconcile()

@@ -11,8 +11,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// findPrunedImages returns the prunes of a plan whose image is gone, whoever has deleted it:
-// no status is left to report them. An image that was created under the name since is
+// findPrunedImages returns the prunes of a plan whose image is gone, by the prune or
+// otherwise: no status is left to report them. An image that was created under the name since is
 // another one. It reads the cache, which is complete before any controller runs.
 func (r *Reconciler) findPrunedImages(ctx context.Context, prunes []v1alpha1.PlannedPrune) (map[plan.Key]v1alpha1.ReportedPrune, error) {
 	gone := map[plan.Key]v1alpha1.ReportedPrune{}

@@ -80,7 +80,7 @@ func TestUnstorableSecretIsReported(t *testing.T) {
 	require.Equal(t, 1, int(metricValue(t, registry, "ot_agent_hub_credential_store_failures_total")))
 
 	refuse = false
-	cancel() // the hub is not requests
+	cancel() // the hub is not asked
 	_, err = r.Reconcile(ctx, ctrl.Request{})
 	require.NoError(t, err)
 	require.NotEqual(t, v1alpha1.ReasonCredentialNotStored, r.Condition().Reason)

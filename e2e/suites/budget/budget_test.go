@@ -20,16 +20,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// fakeCount are the light members; a third of them goes dark.
+// fakeCount is the number of fake members; a third of them goes dark.
 const fakeCount = 9
 
 const oneCDN = `[{"name": "cdn", "hosts": ["cdn.example.com"], "concurrency": 1}]`
 
-// All members want more than the fleet may run, some of it from a group of sources;
-// meanwhile the hub is killed and replaced, and so is an agent.
+// All members queue more than the fleet may run, some of it from a source group. Meanwhile
+// the hub and an agent are killed and replaced.
 func TestFleetNeverExceedsBudget(t *testing.T) {
 	since := time.Now()
 	shared.setBudget(t, fleetBudget, oneCDN)
@@ -46,10 +47,10 @@ func TestFleetNeverExceedsBudget(t *testing.T) {
 	started := func(n int) func() bool {
 		return func() bool { return len(shared.listSpans(t, since)) >= n }
 	}
-	require.True(t, testenv.Await(t, started(3)), "nothing runs")
+	require.True(t, testenv.Await(t, started(3)), "no import starts")
 	shared.Hub.Kill()
 	require.NoError(t, shared.StartHub(context.Background()))
-	require.True(t, testenv.Await(t, started(8)), "nothing more runs under the next hub")
+	require.True(t, testenv.Await(t, started(8)), "no import starts under the next hub")
 	bravo := shared.Members["bravo"]
 	bravo.Agent.Kill()
 	require.NoError(t, bravo.StartAgent(context.Background()))
@@ -61,31 +62,31 @@ func TestFleetNeverExceedsBudget(t *testing.T) {
 	assert.LessOrEqual(t, n, fleetBudget, then)
 	assert.Greater(t, n, 1, "the budget is used")
 	n, then = maxOverlap(spans, ofImages(fromCDN...))
-	assert.LessOrEqual(t, n, 1, "from the group: %s", then)
+	assert.LessOrEqual(t, n, 1, "from the source group: %s", then)
 }
 
-// A member that cannot be reached while it holds all of the budget: others get what it
-// held when its grant has ended and what it ran has timed out, and never before.
+// A member becomes unreachable while it holds the whole budget. Other members get its share
+// after its grant has ended and its attempts have timed out, never before.
 func TestBudgetOfUnreachableMemberStaysReserved(t *testing.T) {
 	since := time.Now()
 	shared.setBudget(t, fleetBudget, "")
 	t.Cleanup(func() { shared.setBudget(t, 0, "") })
 	alpha, bravo := shared.Members["alpha"], shared.Members["bravo"]
-	release := alpha.holdImports(t)
+	release := alpha.HoldImports(t)
 	held := alpha.createImages(t, "held", otherHost, fleetBudget)
-	alpha.awaitImages(t, held, "on its way", testenv.InPhase(v1alpha1.PhaseSyncing))
+	alpha.awaitImages(t, held, "syncing", testenv.InPhase(v1alpha1.PhaseSyncing))
 	alpha.Link.Cut()
 	t.Cleanup(func() { require.NoError(t, alpha.Link.Repair(context.Background())) })
 	cut := time.Now()
 	waits := bravo.createImages(t, "waits", otherHost, 1)
 	bravo.awaitImages(t, waits, "waiting for the fleet", testenv.HasReason(v1alpha1.ReasonWaitingForFleet))
-	require.True(t, testenv.Await(t, func() bool { return alpha.ledger(t).Budget == 0 }), "the grant does not end")
-	granted := findCondition(alpha.ledger(t), v1alpha1.ConditionGranted)
+	require.True(t, testenv.Await(t, func() bool { return alpha.Ledger(t).Budget == 0 }), "the grant does not expire")
+	granted := findCondition(alpha.Ledger(t), v1alpha1.ConditionGranted)
 	assert.Equal(t, v1alpha1.ReasonGrantEnded, granted.Reason, granted.Message)
 	bravo.awaitImages(t, waits, "imported", hasSucceeded)
 	spans := shared.listSpans(t, since)
 	begun := firstBegin(spans, ofImages(waits[0].UID))
-	assert.Greater(t, begun.Sub(cut), attemptTimeout, "it was given what a member might have been running yet:\n%s", formatSpans(spans, cut))
+	assert.Greater(t, begun.Sub(cut), attemptTimeout, "the budget was given away while the member could still use it:\n%s", formatSpans(spans, cut))
 
 	release()
 	require.NoError(t, alpha.Link.Repair(t.Context()))
@@ -94,20 +95,20 @@ func TestBudgetOfUnreachableMemberStaysReserved(t *testing.T) {
 	assert.LessOrEqual(t, n, fleetBudget, "%s\n%s", then, formatSpans(shared.listSpans(t, since), cut))
 }
 
-// Lowered while it is used up: nothing stops and nothing starts until it fits. Without
-// it nothing but each policy's concurrency limits.
+// When the budget is lowered while it is used up, nothing stops and nothing starts until the
+// running imports fit. Without a budget only each member's concurrency limits.
 func TestLoweredAndRemovedBudget(t *testing.T) {
-	// An attempt that is held here and timed out would begin again after the others.
-	shared.setPolicy(t, map[string]string{"attemptTimeout": "1h"})
+	// A held attempt that timed out would start again after the others.
+	shared.SetPolicy(t, map[string]string{"attemptTimeout": "1h"})
 	shared.setBudget(t, fleetBudget, "")
 	alpha, bravo := shared.Members["alpha"], shared.Members["bravo"]
-	release := alpha.holdImports(t)
+	release := alpha.HoldImports(t)
 	t.Cleanup(func() {
-		shared.setPolicy(t, map[string]string{"attemptTimeout": attemptTimeout.String()})
+		shared.SetPolicy(t, map[string]string{"attemptTimeout": attemptTimeout.String()})
 		shared.setBudget(t, 0, "")
 	})
 	held := alpha.createImages(t, "lowered", otherHost, fleetBudget)
-	alpha.awaitImages(t, held, "on its way", testenv.InPhase(v1alpha1.PhaseSyncing))
+	alpha.awaitImages(t, held, "syncing", testenv.InPhase(v1alpha1.PhaseSyncing))
 	shared.setBudget(t, 1, "")
 	lowered := time.Now()
 	waits := bravo.createImages(t, "after", otherHost, 2)
@@ -119,11 +120,11 @@ func TestLoweredAndRemovedBudget(t *testing.T) {
 	assert.Equal(t, 1, n, then)
 	last := lowered
 	for _, s := range spans {
-		if s.site == alpha.name && s.ended.After(last) {
+		if s.member == alpha.Name() && s.ended.After(last) {
 			last = s.ended
 		}
 	}
-	assert.True(t, firstBegin(spans, ofImages(waits[0].UID, waits[1].UID)).After(last.Add(-watchLatency)), "it began before what ran had ended")
+	assert.True(t, firstBegin(spans, ofImages(waits[0].UID, waits[1].UID)).After(last.Add(-watchLatency)), "it began before the running imports had ended")
 
 	since := time.Now()
 	shared.setBudget(t, 0, "")
@@ -145,17 +146,12 @@ func findCondition(st v1alpha1.SyncLedgerStatus, kind string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// A third of many members goes dark while all of them import. Those that are left go
-// on with what is left.
+// A third of many members goes dark while all of them import. The others continue with the
+// rest of the budget.
 func TestDarkMembersNeverExceedBudget(t *testing.T) {
 	const budget = fakeCount
 	for _, m := range shared.Fakes.List {
-		cfg, err := m.Config(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, shared.join(t.Context(), m.Name, m.Name, cfg))
-		t.Cleanup(func() {
-			require.NoError(t, shared.Delete(context.Background(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: m.Name}}))
-		})
+		shared.JoinFake(t, m)
 	}
 	shared.Fakes.PlayImports(2 * importDuration)
 	shared.setBudget(t, budget, "")
@@ -164,31 +160,33 @@ func TestDarkMembersNeverExceedBudget(t *testing.T) {
 		require.NoError(t, m.AwaitPlan(t.Context(), func(r *v1alpha1.ReportRoot) bool { return r.Policy["safeConcurrency"] != "" }))
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	judged := make(chan int)
-	look := func() (running []int) {
+	maxRunning := make(chan int)
+	countRunning := func() (running []int) {
 		for _, m := range shared.Fakes.List {
 			running = append(running, m.RunningImports())
 		}
 		return running
 	}
-	go func() { // while they are looked at in turn, one may end and another begin: what is seen twice counts
-		worst := 0
+	go func() {
+		most := 0
 		for ctx.Err() == nil {
-			if running := look(); slices.Equal(running, look()) {
-				worst = max(worst, sumOf(running))
+			// The members are read one after another: only a count that is read twice is one
+			// that held at a time.
+			if running := countRunning(); slices.Equal(running, countRunning()) {
+				most = max(most, sumOf(running))
 			}
 			select {
-			case <-time.After(tick):
+			case <-time.After(50 * time.Millisecond):
 			case <-ctx.Done():
 			}
 		}
-		judged <- worst
+		maxRunning <- most
 	}()
 	var images []*v1alpha1.FleetDiskImage
 	for i := range 4 {
 		images = append(images, shared.createFleetImage(t, fmt.Sprintf("dark-%d", i)))
 	}
-	require.True(t, testenv.Await(t, func() bool { return sumOf(look()) >= budget-2 }), "the budget is not used")
+	require.True(t, testenv.Await(t, func() bool { return sumOf(countRunning()) >= budget-2 }), "the budget is not used")
 	dark := shared.Fakes.List[:fakeCount/3]
 	for _, m := range dark {
 		m.GoDark()
@@ -198,11 +196,10 @@ func TestDarkMembersNeverExceedBudget(t *testing.T) {
 			got := &v1alpha1.FleetDiskImage{}
 			require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(img), got))
 			return got.Status.Clusters.Succeeded >= int32(fakeCount-len(dark))
-		}), "%s is not everywhere", img.Name)
+		}), "%s is not in all reachable members", img.Name)
 	}
 	stop()
-	worst := <-judged
-	assert.LessOrEqual(t, worst, budget)
+	assert.LessOrEqual(t, <-maxRunning, budget)
 	for _, m := range dark {
 		require.NoError(t, m.Reconnect(t.Context()))
 	}
@@ -215,7 +212,7 @@ func sumOf(all []int) (sum int) {
 	return sum
 }
 
-// createFleetImage has an image in all light members.
+// createFleetImage places an image in all fake members.
 func (f *testFleet) createFleetImage(t *testing.T, name string) *v1alpha1.FleetDiskImage {
 	t.Helper()
 	var members []string
@@ -225,7 +222,7 @@ func (f *testFleet) createFleetImage(t *testing.T, name string) *v1alpha1.FleetD
 	img := &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.FleetDiskImageSpec{
-			TargetNamespace: namespace, Version: "1",
+			TargetNamespace: fleet.Namespace, Version: "1",
 			Template: v1alpha1.VMDiskImageSpec{
 				Name: name, SourceType: v1alpha1.SourceHTTP, DiskSize: resource.MustParse("1Gi"), URL: "https://" + otherHost + "/" + name,
 			},

@@ -14,30 +14,29 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// watchLatency is how much later one observer may be told of an import's end than another
-// of the next one's beginning, when the latter had to wait for the former by way of
-// the hub. What overlaps for no longer is not held against anybody.
+// watchLatency bounds how much later one observer sees the end of an import than another
+// sees the start that waited for it. Shorter overlaps do not count.
 const watchLatency = time.Second
 
-// span is an import of a member. Ended is far away for one that still can download.
+// span is an import of a member; ended is far in the future while it can still download.
 type span struct {
-	site         string
+	member       string
 	image        types.UID
 	begun, ended time.Time
 }
 
-// listSpans are all imports that began since a time, in the order of their beginning.
+// listSpans returns all imports that ended after a time, ordered by their start.
 func (f *testFleet) listSpans(t *testing.T, since time.Time) []span {
 	t.Helper()
 	var all []span
-	for _, s := range f.Members {
-		for _, one := range testenv.History(t, s.Observer).Spans() {
+	for _, m := range f.Members {
+		for _, one := range testenv.History(t, m.Observer).Spans() {
 			ended := one.Ended
 			if ended.IsZero() {
 				ended = time.Now().Add(time.Hour)
 			}
 			if ended.After(since) {
-				all = append(all, span{s.name, one.Image, one.Begun, ended})
+				all = append(all, span{m.Name(), one.Image, one.Begun, ended})
 			}
 		}
 	}
@@ -45,15 +44,15 @@ func (f *testFleet) listSpans(t *testing.T, since time.Time) []span {
 	return all
 }
 
-// maxOverlap is how many of them ran at a time, over all members, at the most, and what the
-// members ran then.
-func maxOverlap(spans []span, but ...func(span) bool) (n int, then string) {
+// maxOverlap returns the highest number of imports at a time over all members, of those that
+// all filters select, and the members that ran them.
+func maxOverlap(spans []span, filters ...func(span) bool) (n int, then string) {
 	spans = slices.Clone(spans)
-	for _, is := range but {
-		spans = slices.DeleteFunc(spans, func(s span) bool { return !is(s) })
+	for _, selects := range filters {
+		spans = slices.DeleteFunc(spans, func(s span) bool { return !selects(s) })
 	}
 	for _, at := range spans {
-		run := map[string]int{}
+		running := map[string]int{}
 		count := 0
 		for _, s := range spans {
 			ended := s.ended.Add(-watchLatency)
@@ -61,37 +60,37 @@ func maxOverlap(spans []span, but ...func(span) bool) (n int, then string) {
 				ended = s.ended
 			}
 			if !s.begun.After(at.begun) && ended.After(at.begun) {
-				run[s.site]++
+				running[s.member]++
 				count++
 			}
 		}
 		if count > n {
-			n, then = count, fmt.Sprint(run, " at ", at.begun.Format("15:04:05.000"))
+			n, then = count, fmt.Sprint(running, " at ", at.begun.Format("15:04:05.000"))
 		}
 	}
 	return n, then
 }
 
-// ofImages are the images that a judgement is about.
+// ofImages selects the imports of some images.
 func ofImages(images ...types.UID) func(span) bool {
 	return func(s span) bool { return slices.Contains(images, s.image) }
 }
 
-// firstBegin is when the first of some imports began.
-func firstBegin(spans []span, is func(span) bool) time.Time {
-	i := slices.IndexFunc(spans, is)
+// firstBegin returns when the first of the selected imports began; the zero time for none.
+func firstBegin(spans []span, selects func(span) bool) time.Time {
+	i := slices.IndexFunc(spans, selects)
 	if i < 0 {
 		return time.Time{}
 	}
-	return slices.MinFunc(slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return !is(s) }), func(a, b span) int {
+	return slices.MinFunc(slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return !selects(s) }), func(a, b span) int {
 		return cmp.Compare(a.begun.UnixNano(), b.begun.UnixNano())
 	}).begun
 }
 
-// formatSpans shows imports in seconds from a time.
+// formatSpans lists imports in seconds from a time.
 func formatSpans(spans []span, from time.Time) (text string) {
 	for _, s := range spans {
-		text += fmt.Sprintf("%s %s %.1f to %.1f\n", s.site, s.image, s.begun.Sub(from).Seconds(), s.ended.Sub(from).Seconds())
+		text += fmt.Sprintf("%s %s %.1f to %.1f\n", s.member, s.image, s.begun.Sub(from).Seconds(), s.ended.Sub(from).Seconds())
 	}
 	return text
 }

@@ -24,7 +24,7 @@ func TestImageChangedAfterReportIsSkipped(t *testing.T) {
 	t.Parallel()
 	in := shared.Members[edge]
 	in.createLeftoverImages(t, "changed-goes", "changed-source", "changed-again", "changed-gone")
-	goes := in.getImage(t, "changed-goes")
+	goes := in.GetImage(t, "changed-goes")
 	// What a FleetDiskImage is about to want, as it will.
 	wanted, late := newFleetImage("changed-wanted", edge), newFleetImage("changed-late", edge)
 	for _, img := range []*v1alpha1.FleetDiskImage{wanted, late} {
@@ -32,35 +32,35 @@ func TestImageChangedAfterReportIsSkipped(t *testing.T) {
 		require.NoError(t, in.Create(t.Context(), &v1alpha1.VMDiskImage{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{v1alpha1.LabelPlanned: "true"}}, Spec: img.Spec.Template,
 		}))
-		in.awaitPhase(t, name, v1alpha1.PhaseSucceeded)
+		in.AwaitPhase(t, name, v1alpha1.PhaseSucceeded)
 	}
 	r := shared.createCompleteReport(t, "changed-", edge)
 	require.Equal(t, int32(6), r.Status.Candidates.Count, "%+v", shared.clustersInReport(t, r)[edge])
 
-	was := in.getImage(t, "changed-source").Status.Revision
+	was := in.GetImage(t, "changed-source").Status.Revision
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		img := in.getImage(t, "changed-source")
+		img := in.GetImage(t, "changed-source")
 		img.Spec.URL = "http://images.example.com/changed/another.qcow2"
 		return in.Update(t.Context(), img)
 	}))
-	in.awaitImage(t, "changed-source", "of its new source", func(img *v1alpha1.VMDiskImage) bool {
+	in.AwaitImage(t, "changed-source", "of its new source", func(img *v1alpha1.VMDiskImage) bool {
 		return img.Status.Phase == v1alpha1.PhaseSucceeded && img.Status.Revision != was
 	})
 	for _, name := range []string{"changed-again", "changed-gone"} {
-		img := in.getImage(t, name)
+		img := in.GetImage(t, name)
 		require.NoError(t, in.Delete(t.Context(), img.DeepCopy()))
 		in.awaitImageGone(t, img)
 	}
 	in.createLeftoverImages(t, "changed-again")
-	again := in.getImage(t, "changed-again")
+	again := in.GetImage(t, "changed-again")
 	shared.rollOut(t, wanted)
 
 	p := withUndoWindow(newImagePrune("changed-tentative", r), time.Hour)
-	shared.createPrune(t, p)
+	shared.CreateForTest(t, p)
 	shared.awaitPrune(t, p, "two pending", func(p *v1alpha1.ImagePrune) bool {
 		return p.Status.Targets == v1alpha1.TargetCounts{Total: 6, Pending: 2, Pruned: 2, Skipped: 2}
 	})
-	in.awaitPhase(t, late.ImageNameForVersion("1"), v1alpha1.PhasePrunePending)
+	in.AwaitPhase(t, late.ImageNameForVersion("1"), v1alpha1.PhasePrunePending)
 	shared.rollOut(t, late)
 	tentative := shared.awaitPrune(t, p, "one pending", func(p *v1alpha1.ImagePrune) bool {
 		return p.Status.Targets == v1alpha1.TargetCounts{Total: 6, Pending: 1, Pruned: 2, Skipped: 3}
@@ -74,14 +74,14 @@ func TestImageChangedAfterReportIsSkipped(t *testing.T) {
 	in.requireServing(t, goes.Name)
 
 	p = newImagePrune("changed-good", r)
-	shared.createPrune(t, p)
+	shared.CreateForTest(t, p)
 	good := shared.awaitPruneEnd(t, p, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 6, Pruned: 3, Skipped: 3})
 	assert.Equal(t, want, skippedReasons(good))
 	in.awaitImageGone(t, goes)
 	for _, name := range []string{"changed-source", again.Name, wanted.ImageNameForVersion("1"), late.ImageNameForVersion("1")} {
 		in.requireServing(t, name)
 	}
-	assert.Equal(t, again.UID, in.getImage(t, again.Name).UID, "another image of that name is none of the report's")
+	assert.Equal(t, again.UID, in.GetImage(t, again.Name).UID, "another image of that name is none of the report's")
 }
 
 // A report that is not as it was reviewed has nothing go, nor one that is gone.
@@ -103,7 +103,7 @@ func TestEditedReportIsRefused(t *testing.T) {
 
 	other := newImagePrune("review-other", r)
 	other.Spec.ReportRef.Digest = "0000" + r.Status.Digest[4:]
-	shared.createPrune(t, other)
+	shared.CreateForTest(t, other)
 	fails(other, v1alpha1.ReasonReportChanged)
 
 	// The report goes while a prune goes by it: what has not gone stays.
@@ -111,16 +111,16 @@ func TestEditedReportIsRefused(t *testing.T) {
 	require.NoError(t, shared.Delete(t.Context(), r.DeepCopy()))
 	fails(running, v1alpha1.ReasonReportMissing)
 	missing := newImagePrune("review-missing", r)
-	shared.createPrune(t, missing)
+	shared.CreateForTest(t, missing)
 	fails(missing, v1alpha1.ReasonReportMissing)
 
 	// One of its pages is another than was reviewed.
 	r = newPruneReport("review-edited", "review-", edge)
-	shared.createReport(t, r)
+	shared.CreateForTest(t, r)
 	r = shared.awaitReportComplete(t, r)
 	shared.editReport(t, r, "review-b")
 	edited := newImagePrune("review-edited", r)
-	shared.createPrune(t, edited)
+	shared.CreateForTest(t, edited)
 	fails(edited, v1alpha1.ReasonReportChanged)
 }
 
@@ -138,7 +138,7 @@ func (f *testFleet) editReport(t *testing.T, r *v1alpha1.PruneReport, candidate 
 	}
 	require.True(t, apierrors.IsForbidden(f.Update(t.Context(), page.DeepCopy())))
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "ot-hub-prune-pages"}}
-	require.NoError(t, f.Get(t.Context(), keyOf(binding), binding))
+	require.NoError(t, f.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
 	require.NoError(t, f.Delete(t.Context(), binding))
 	t.Cleanup(func() {
 		binding.ResourceVersion, binding.UID = "", ""
@@ -153,27 +153,27 @@ func TestDeletedImagePruneStops(t *testing.T) {
 	t.Parallel()
 	in := shared.Members[bergen]
 	in.createLeftoverImages(t, "two-a")
-	img := in.getImage(t, "two-a")
+	img := in.GetImage(t, "two-a")
 	r := shared.createCompleteReport(t, "two-", bergen)
 	older := shared.createPendingPrune(t, "two-older", r, time.Hour)
 	// Of those that were created within a second the name decides.
 	younger := withUndoWindow(newImagePrune("two-younger", r), time.Hour)
-	shared.createPrune(t, younger)
+	shared.CreateForTest(t, younger)
 	shared.awaitPrune(t, younger, "waits for the other", func(p *v1alpha1.ImagePrune) bool {
 		return p.Status.Phase == v1alpha1.ImagePruneRunning && p.Status.Targets == v1alpha1.TargetCounts{Total: 1, Waiting: 1}
 	})
-	assert.Equal(t, older.UID, in.awaitPhase(t, "two-a", v1alpha1.PhasePrunePending).Status.Prune.UID)
+	assert.Equal(t, older.UID, in.AwaitPhase(t, "two-a", v1alpha1.PhasePrunePending).Status.Prune.UID)
 	require.NoError(t, shared.Delete(t.Context(), younger))
 	require.NoError(t, shared.Delete(t.Context(), older))
 	in.requireServing(t, "two-a")
 	require.True(t, testenv.Await(t, func() bool {
-		got := in.getImage(t, "two-a")
+		got := in.GetImage(t, "two-a")
 		return got.Status.Prune != nil && got.Status.Prune.State == v1alpha1.PruneUndone && got.Status.Prune.Reason == v1alpha1.PruneWithdrawn
-	}), "%+v", in.getImage(t, "two-a").Status.Prune)
+	}), "%+v", in.GetImage(t, "two-a").Status.Prune)
 
 	again := shared.createPendingPrune(t, "two-again", r, time.Hour)
 	next := newImagePrune("two-next", r)
-	shared.createPrune(t, next)
+	shared.CreateForTest(t, next)
 	shared.awaitPrune(t, next, "waits for the other", func(p *v1alpha1.ImagePrune) bool { return p.Status.Targets.Waiting == 1 })
 	shared.undoPrune(t, again)
 	shared.awaitPruneEnd(t, again, v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 1, Undone: 1})

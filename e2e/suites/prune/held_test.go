@@ -116,17 +116,17 @@ func TestNewMachineKeepsImageDuringPrune(t *testing.T) {
 	// Between report and prune, and in the undo window: it is skipped, and simply works.
 	images := map[string]*v1alpha1.VMDiskImage{}
 	for _, name := range names {
-		images[name] = in.getImage(t, name)
+		images[name] = in.GetImage(t, name)
 	}
 	before := in.createMachine(t, "held-before")
 	in.awaitMachineReady(t, before, images["held-before"])
 	p := withUndoWindow(newImagePrune("held-early", r), time.Hour)
 	p.Spec.Images = []string{namespace + "/held-before", namespace + "/held-window"}
-	shared.createPrune(t, p)
+	shared.CreateForTest(t, p)
 	shared.awaitPrune(t, p, "one skipped, one pending", func(p *v1alpha1.ImagePrune) bool {
 		return p.Status.Targets == v1alpha1.TargetCounts{Total: 2, Skipped: 1, Pending: 1}
 	})
-	assert.Equal(t, v1alpha1.PhasePrunePending, in.getImage(t, "held-window").Status.Phase)
+	assert.Equal(t, v1alpha1.PhasePrunePending, in.GetImage(t, "held-window").Status.Phase)
 	window := in.createMachine(t, "held-window")
 	in.awaitMachineReady(t, window, images["held-window"])
 	ended := shared.awaitPruneEnd(t, p, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 2, Skipped: 2})
@@ -144,7 +144,7 @@ func TestNewMachineKeepsImageDuringPrune(t *testing.T) {
 	in.holdWrites(t, writes...)
 	p = newImagePrune("held-late", r)
 	p.Spec.Images = []string{namespace + "/held-goes", namespace + "/held-pending", namespace + "/held-delete", namespace + "/held-mark"}
-	shared.createPrune(t, p)
+	shared.CreateForTest(t, p)
 	machines := map[string]*v1alpha1.VirtualMachine{}
 	for name, w := range moments {
 		w.awaitReached(t)
@@ -162,7 +162,7 @@ func TestNewMachineKeepsImageDuringPrune(t *testing.T) {
 	in.awaitImageGone(t, images["held-goes"])
 	in.requireServing(t, "held-pending")
 	for _, name := range []string{"held-delete", "held-mark"} {
-		in.awaitPhase(t, name, v1alpha1.PhaseTerminating)
+		in.AwaitPhase(t, name, v1alpha1.PhaseTerminating)
 	}
 	for name, vm := range machines {
 		in.awaitMachineReady(t, vm, images[name])
@@ -181,15 +181,15 @@ func TestNewMachineKeepsImageDuringPrune(t *testing.T) {
 func TestRecreatedImageSurvivesDelayedDeletion(t *testing.T) {
 	in := shared.Members[bergen]
 	in.createLeftoverImages(t, "anew-a")
-	img := in.getImage(t, "anew-a")
+	img := in.GetImage(t, "anew-a")
 	r := shared.createCompleteReport(t, "anew-", bergen)
 	w := &heldWrite{matches: deletesImage("anew-a")}
 	in.holdWrites(t, w)
 	p := newImagePrune("anew", r)
-	shared.createPrune(t, p)
+	shared.CreateForTest(t, p)
 	w.awaitReached(t)
 	in.deleteStorage(t, img)
-	again := in.createImage(t, "anew-a")
+	again := in.CreateImage(t, "anew-a")
 	w.releaseWrite()
 	in.requireServing(t, "anew-a")
 	shared.awaitPruned(t, p, 1)
@@ -204,12 +204,12 @@ func TestRecreatedImageSurvivesDelayedDeletion(t *testing.T) {
 func TestPruneWithStaleAgentCache(t *testing.T) {
 	in := shared.Members[island]
 	in.createLeftoverImages(t, "stale-held", "stale-undone", "stale-withdrawn", "stale-goes")
-	held, goes := in.getImage(t, "stale-held"), in.getImage(t, "stale-goes")
+	held, goes := in.GetImage(t, "stale-held"), in.GetImage(t, "stale-goes")
 	r := shared.createCompleteReport(t, "stale-", island)
 	prune := func(name string) *v1alpha1.ImagePrune {
 		p := withUndoWindow(newImagePrune(name, r), 30*time.Second)
 		p.Spec.Images = []string{namespace + "/" + name}
-		shared.createPrune(t, p)
+		shared.CreateForTest(t, p)
 		return p
 	}
 	all := map[string]*v1alpha1.ImagePrune{}
@@ -217,7 +217,7 @@ func TestPruneWithStaleAgentCache(t *testing.T) {
 		all[name] = prune(name)
 	}
 	for name := range all {
-		in.awaitPhase(t, name, v1alpha1.PhasePrunePending)
+		in.AwaitPhase(t, name, v1alpha1.PhasePrunePending)
 	}
 	in.AgentProxy.HoldWatches("clusterplans", "virtualmachines")
 	t.Cleanup(in.AgentProxy.ReleaseWatches)
@@ -236,7 +236,7 @@ func TestPruneWithStaleAgentCache(t *testing.T) {
 	}), "the plan in the member does not tell of the undo")
 	in.awaitImageGone(t, goes)
 	state := func(name string) (state v1alpha1.PruneState) {
-		if img := in.getImage(t, name); assert.NotNil(t, img, name) && img.Status.Prune != nil {
+		if img := in.GetImage(t, name); assert.NotNil(t, img, name) && img.Status.Prune != nil {
 			state = img.Status.Prune.State
 		}
 		return state

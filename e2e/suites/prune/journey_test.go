@@ -61,22 +61,22 @@ func TestReportedApprovedPruned(t *testing.T) {
 	require.NoError(t, shared.Delete(t.Context(), forgotten))
 	first := img.ImageNameForVersion("1")
 	vm := inBergen.createMachine(t, first)
-	inBergen.awaitMachineReady(t, vm, inBergen.getImage(t, first))
+	inBergen.awaitMachineReady(t, vm, inBergen.GetImage(t, first))
 
-	inBergen.createImage(t, "journey-own")
+	inBergen.CreateImage(t, "journey-own")
 	own := inBergen.requireServing(t, "journey-own")
 	t.Cleanup(inBergen.InstantImporter().HoldImports(func(dv *cdiv1.DataVolume) bool {
 		return dv.Annotations[v1alpha1.AnnotationImageName] == "journey-waits"
 	}))
-	inBergen.createImage(t, "journey-waits")
-	inBergen.awaitPhase(t, "journey-waits", v1alpha1.PhaseSyncing)
-	inEdge.createImage(t, "journey-leaves")
+	inBergen.CreateImage(t, "journey-waits")
+	inBergen.AwaitPhase(t, "journey-waits", v1alpha1.PhaseSyncing)
+	inEdge.CreateImage(t, "journey-leaves")
 	leaves := inEdge.requireServing(t, "journey-leaves")
 	holder := inEdge.createMachine(t, leaves.Name)
 	inEdge.awaitMachineReady(t, holder, leaves)
 	require.NoError(t, inEdge.Delete(t.Context(), leaves.DeepCopy()))
-	inEdge.awaitPhase(t, leaves.Name, v1alpha1.PhaseTerminating)
-	inEdge.createImage(t, "journey-orphan")
+	inEdge.AwaitPhase(t, leaves.Name, v1alpha1.PhaseTerminating)
+	inEdge.CreateImage(t, "journey-orphan")
 	orphan := inEdge.requireServing(t, "journey-orphan")
 	left := inEdge.listStorage(t, orphan)
 	require.NotEmpty(t, left)
@@ -85,42 +85,42 @@ func TestReportedApprovedPruned(t *testing.T) {
 	// Nothing has been without machines for an hour.
 	recent := newPruneReport("journey-recent", "journey", bergen, edge)
 	recent.Spec.UnreferencedFor = &metav1.Duration{Duration: time.Hour}
-	shared.createReport(t, recent)
+	shared.CreateForTest(t, recent)
 	recent = shared.awaitReportComplete(t, recent)
 	assert.Zero(t, recent.Status.Candidates)
-	said := shared.clustersInReport(t, recent)
+	clusters := shared.clustersInReport(t, recent)
 	assert.Equal(t, map[string]string{
 		first: "TooRecent", forgotten.ImageNameForVersion("1"): "TooRecent", leaves.Name: "Leaving",
 		img.ImageNameForVersion("2"): "Wanted: FleetDiskImage journey", img.ImageNameForVersion("3"): "Wanted: FleetDiskImage journey",
-	}, trimDetails(keptReasons(said[edge])))
+	}, trimDetails(keptReasons(clusters[edge])))
 
 	r := shared.createCompleteReport(t, "journey", bergen, edge)
-	said = shared.clustersInReport(t, r)
-	require.Len(t, said, 2)
-	for name, c := range said {
+	clusters = shared.clustersInReport(t, r)
+	require.Len(t, clusters, 2)
+	for name, c := range clusters {
 		assert.Empty(t, c.Unknown, name)
-		assert.Equal(t, shared.Members[name].clusterUID(t), c.ClusterUID, name)
+		assert.Equal(t, shared.Members[name].ClusterUID(t), c.ClusterUID, name)
 		assert.NotNil(t, c.Plan, name)
 		assert.NotNil(t, c.ObservedAt, name)
 	}
-	assert.Equal(t, []string{own.Name}, candidateNames(said[bergen]))
-	assert.Equal(t, []string{first, forgotten.ImageNameForVersion("1")}, candidateNames(said[edge]))
+	assert.Equal(t, []string{own.Name}, candidateNames(clusters[bergen]))
+	assert.Equal(t, []string{first, forgotten.ImageNameForVersion("1")}, candidateNames(clusters[edge]))
 	assert.Equal(t, map[string]string{
 		first: "Referenced: 1 VirtualMachine", "journey-waits": "InTransition",
 		img.ImageNameForVersion("2"): "Wanted: FleetDiskImage journey", img.ImageNameForVersion("3"): "Wanted: FleetDiskImage journey",
-	}, trimDetails(keptReasons(said[bergen])))
+	}, trimDetails(keptReasons(clusters[bergen])))
 	assert.Equal(t, map[string]string{
 		leaves.Name: "Leaving", img.ImageNameForVersion("2"): "Wanted: FleetDiskImage journey", img.ImageNameForVersion("3"): "Wanted: FleetDiskImage journey",
-	}, trimDetails(keptReasons(said[edge])))
-	assert.Empty(t, said[bergen].Orphans)
-	for _, o := range said[edge].Orphans {
+	}, trimDetails(keptReasons(clusters[edge])))
+	assert.Empty(t, clusters[bergen].Orphans)
+	for _, o := range clusters[edge].Orphans {
 		assert.Equal(t, orphan.UID, o.ImageUID)
 		assert.Equal(t, orphan.Name, o.Image)
 		assert.Equal(t, namespace, o.Namespace)
 	}
-	assert.Len(t, said[edge].Orphans, len(left), "%v", left)
-	declared := said[edge].Candidates[0]
-	there := inEdge.getImage(t, first)
+	assert.Len(t, clusters[edge].Orphans, len(left), "%v", left)
+	declared := clusters[edge].Candidates[0]
+	there := inEdge.GetImage(t, first)
 	since := declared.UnreferencedSince
 	require.NotNil(t, since)
 	assert.True(t, since.Equal(there.Status.References.UnreferencedSince))
@@ -129,8 +129,8 @@ func TestReportedApprovedPruned(t *testing.T) {
 		Namespace: namespace, Name: first, UID: there.UID, Revision: there.Status.Revision, Phase: v1alpha1.PhaseSucceeded,
 		Origin: v1alpha1.OriginPlan, DeclaredBy: "journey", Bytes: gibibyte,
 	}, declared)
-	assert.Empty(t, said[edge].Candidates[1].DeclaredBy)
-	assert.Empty(t, said[bergen].Candidates[0].Origin)
+	assert.Empty(t, clusters[edge].Candidates[1].DeclaredBy)
+	assert.Empty(t, clusters[bergen].Candidates[0].Origin)
 
 	st := r.Status
 	assert.Equal(t, v1alpha1.AnswerCounts{Total: 2, Answered: 2}, st.Clusters)
@@ -157,7 +157,7 @@ func TestReportedApprovedPruned(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonUndoWindow, p.Status.Reason)
 	assert.Equal(t, v1alpha1.TargetCounts{Total: 2, Pending: 2}, p.Status.Targets, "people's are left out")
 	for _, name := range []string{first, forgotten.ImageNameForVersion("1")} {
-		pending := inEdge.awaitPhase(t, name, v1alpha1.PhasePrunePending)
+		pending := inEdge.AwaitPhase(t, name, v1alpha1.PhasePrunePending)
 		requireReady(t, pending)
 		assert.Nil(t, pending.DeletionTimestamp)
 		require.NotNil(t, pending.Status.Prune)
@@ -175,9 +175,9 @@ func TestReportedApprovedPruned(t *testing.T) {
 	assert.Equal(t, before, shared.listImages(t))
 
 	// For good: exactly those that were reported, of plans.
-	goes := []*v1alpha1.VMDiskImage{inEdge.getImage(t, first), inEdge.getImage(t, forgotten.ImageNameForVersion("1"))}
+	goes := []*v1alpha1.VMDiskImage{inEdge.GetImage(t, first), inEdge.GetImage(t, forgotten.ImageNameForVersion("1"))}
 	p = newImagePrune("journey-pruned", r)
-	shared.createPrune(t, p)
+	shared.CreateForTest(t, p)
 	shared.awaitPruned(t, p, 2)
 	for _, img := range goes {
 		inEdge.awaitImageGone(t, img)
@@ -186,22 +186,22 @@ func TestReportedApprovedPruned(t *testing.T) {
 	after := withoutKeys(before, edge+"/"+first, edge+"/"+forgotten.ImageNameForVersion("1"))
 	assert.Equal(t, after, shared.listImages(t))
 
-	// And people's, where that is said. What has gone is told as such.
+	// And people's, where that is clusters. What has gone is told as such.
 	p = newImagePrune("journey-others", r)
 	p.Spec.IncludeOthers = true
 	p.Spec.Images = []string{namespace + "/journey-*"}
-	shared.createPrune(t, p)
+	shared.CreateForTest(t, p)
 	shared.awaitPruned(t, p, 3)
 	inBergen.awaitImageGone(t, own)
 	after = withoutKeys(after, bergen+"/"+own.Name)
 	assert.Equal(t, after, shared.listImages(t))
 	assert.Equal(t, left, inEdge.listStorage(t, orphan), "an orphan is reported and not touched")
-	inBergen.awaitMachineReady(t, vm, inBergen.getImage(t, first))
+	inBergen.awaitMachineReady(t, vm, inBergen.GetImage(t, first))
 
 	// Nothing that the report does not list can be named.
 	p = newImagePrune("journey-nothing", r)
 	p.Spec.Images = []string{namespace + "/" + img.ImageNameForVersion("3")}
-	shared.createPrune(t, p)
+	shared.CreateForTest(t, p)
 	failed := shared.awaitPrune(t, p, "failed", func(p *v1alpha1.ImagePrune) bool { return p.Status.Phase.IsFinal() })
 	assert.Equal(t, v1alpha1.ImagePruneFailed, failed.Status.Phase)
 	assert.Equal(t, v1alpha1.ReasonNothingSelected, failed.Status.Reason)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 )
 
 // A hub that starts and cannot read yet what is to be pruned takes nothing of that out
@@ -23,7 +24,7 @@ func TestPruneBeforeHubHasNewReport(t *testing.T) {
 	shared.Hub.Kill()
 	<-shared.Hub.Done()
 	t.Cleanup(func() {
-		if hasEnded(shared.Hub.Process) {
+		if shared.Hub.HasEnded() {
 			require.NoError(t, shared.StartHub(context.Background()))
 		}
 	})
@@ -33,10 +34,10 @@ func TestPruneBeforeHubHasNewReport(t *testing.T) {
 
 	shared.rollOut(t, newFleetImage("known-beside", bergen)) // planned and reported since
 	plan := &v1alpha1.ClusterPlan{}
-	require.NoError(t, shared.Get(t.Context(), mailboxKey(bergen), plan))
+	require.NoError(t, shared.Get(t.Context(), fleet.MailboxKey(bergen), plan))
 	require.Len(t, plan.Spec.Prunes, 1)
 	assert.Equal(t, p.UID, plan.Spec.Prunes[0].UID)
-	still := in.awaitPhase(t, "known-a", v1alpha1.PhasePrunePending)
+	still := in.AwaitPhase(t, "known-a", v1alpha1.PhasePrunePending)
 	assert.Equal(t, p.UID, still.Status.Prune.UID)
 
 	shared.Proxy.Forbid()

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -24,8 +25,8 @@ func TestDarkMemberIsNotPruned(t *testing.T) {
 	in, other := shared.Members[island], shared.Members[edge]
 	in.createLeftoverImages(t, "dark-during", "dark-alone", "dark-late")
 	other.createLeftoverImages(t, "dark-during", "dark-stays")
-	elsewhere := other.getImage(t, "dark-during")
-	during, alone := in.getImage(t, "dark-during"), in.getImage(t, "dark-alone")
+	elsewhere := other.GetImage(t, "dark-during")
+	during, alone := in.GetImage(t, "dark-during"), in.GetImage(t, "dark-alone")
 	r := shared.createCompleteReport(t, "dark-", island, edge)
 	require.Equal(t, int32(5), r.Status.Candidates.Count)
 	some := func(name, image string) *v1alpha1.ImagePrune {
@@ -35,14 +36,14 @@ func TestDarkMemberIsNotPruned(t *testing.T) {
 	}
 
 	takenUp := withUndoWindow(some("dark-alone", "dark-alone"), 15*time.Second)
-	shared.createPrune(t, takenUp)
+	shared.CreateForTest(t, takenUp)
 	shared.awaitPrune(t, takenUp, "taken up", func(p *v1alpha1.ImagePrune) bool { return p.Status.Targets.Pending == 1 })
 	in.Link.Cut()
 	t.Cleanup(func() { require.NoError(t, in.Link.Repair(context.Background())) })
 	in.awaitImageGone(t, alone)
 
 	waits := some("dark-during", "dark-during")
-	shared.createPrune(t, waits)
+	shared.CreateForTest(t, waits)
 	got := shared.awaitPrune(t, waits, "waits for island", func(p *v1alpha1.ImagePrune) bool {
 		return p.Status.Targets == v1alpha1.TargetCounts{Total: 2, Pruned: 1, Waiting: 1}
 	})
@@ -53,7 +54,7 @@ func TestDarkMemberIsNotPruned(t *testing.T) {
 	// After the deadline nothing is asked of it any more.
 	late := some("dark-late", "dark-late")
 	late.Spec.Deadline = &metav1.Duration{Duration: time.Second}
-	shared.createPrune(t, late)
+	shared.CreateForTest(t, late)
 	tooLate := func() {
 		t.Helper()
 		ended := shared.awaitPruneEnd(t, late, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: 1, Unknown: 1})
@@ -64,19 +65,19 @@ func TestDarkMemberIsNotPruned(t *testing.T) {
 	// A report waits for it as long as it could still answer.
 	unknown := newPruneReport("dark-unknown", "dark-", island, edge)
 	unknown.Spec.AnswerDeadline = &metav1.Duration{Duration: time.Hour}
-	shared.createReport(t, unknown)
+	shared.CreateForTest(t, unknown)
 	unknown = shared.awaitReportComplete(t, unknown)
 	silent := testenv.GetMember(t, shared, island)
 	assert.True(t, meta.IsStatusConditionFalse(silent.Status.Conditions, v1alpha1.ConditionAgentHealthy), "%s", testenv.DescribeMember(silent))
 	assert.Equal(t, v1alpha1.AnswerCounts{Total: 2, Answered: 1, Unknown: 1}, unknown.Status.Clusters)
 	require.Len(t, unknown.Status.UnknownClusters, 1)
 	assert.Equal(t, island, unknown.Status.UnknownClusters[0].Cluster)
-	said := shared.clustersInReport(t, unknown)
-	require.Contains(t, said, island)
-	assert.NotEmpty(t, said[island].Unknown)
-	assert.Empty(t, said[island].Candidates)
-	assert.Empty(t, said[island].Kept)
-	assert.Equal(t, []string{"dark-stays"}, candidateNames(said[edge]))
+	clusters := shared.clustersInReport(t, unknown)
+	require.Contains(t, clusters, island)
+	assert.NotEmpty(t, clusters[island].Unknown)
+	assert.Empty(t, clusters[island].Candidates)
+	assert.Empty(t, clusters[island].Kept)
+	assert.Equal(t, []string{"dark-stays"}, candidateNames(clusters[edge]))
 	assert.Equal(t, int32(1), unknown.Status.Candidates.Count)
 
 	shared.reconnect(t, in)
@@ -85,16 +86,16 @@ func TestDarkMemberIsNotPruned(t *testing.T) {
 	in.awaitImageGone(t, during)
 	tooLate()
 	in.requireServing(t, "dark-late")
-	assert.Nil(t, in.getImage(t, "dark-late").Status.Prune, "it was never asked for")
+	assert.Nil(t, in.GetImage(t, "dark-late").Status.Prune, "it was never asked for")
 
 	// One that is asked while it cannot be reached answers when it is back.
 	in.Link.Cut()
 	r = newPruneReport("dark-asked", "dark-", island)
 	r.Spec.AnswerDeadline = &metav1.Duration{Duration: time.Hour}
-	shared.createReport(t, r)
+	shared.CreateForTest(t, r)
 	require.True(t, testenv.Await(t, func() bool {
 		plan := &v1alpha1.ClusterPlan{}
-		require.NoError(t, shared.Get(t.Context(), mailboxKey(island), plan))
+		require.NoError(t, shared.Get(t.Context(), fleet.MailboxKey(island), plan))
 		return len(plan.Spec.Inquiries) > 0
 	}), "island is not asked")
 	shared.reconnect(t, in)

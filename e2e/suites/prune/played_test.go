@@ -41,7 +41,7 @@ func TestReportsWithClockSkew(t *testing.T) {
 	})
 	r := newPruneReport("clock", "clock-", lights[0].Name, lights[1].Name)
 	r.Spec.UnreferencedFor = &metav1.Duration{Duration: time.Hour}
-	shared.createReport(t, r)
+	shared.CreateForTest(t, r)
 	said := shared.clustersInReport(t, shared.awaitReportComplete(t, r))
 	for _, m := range lights {
 		require.Contains(t, said, m.Name)
@@ -70,7 +70,7 @@ func TestUnresponsiveClustersInReport(t *testing.T) {
 	// Until the deadline they are waited for.
 	r := newPruneReport("answer-deadline", "answer-", answers, old, deaf)
 	r.Spec.AnswerDeadline = &metav1.Duration{Duration: 10 * time.Second}
-	shared.createReport(t, r)
+	shared.CreateForTest(t, r)
 	r = shared.awaitReportComplete(t, r)
 	assert.Equal(t, v1alpha1.AnswerCounts{Total: 3, Answered: 1, Unknown: 2}, r.Status.Clusters)
 	unknown := map[string]string{}
@@ -93,7 +93,7 @@ func TestUnresponsiveClustersInReport(t *testing.T) {
 	r = newPruneReport("answer-relabelled", "answer-")
 	r.Spec.Placement = &v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{ring: "in"}}}
 	r.Spec.AnswerDeadline = &metav1.Duration{Duration: time.Hour}
-	shared.createReport(t, r)
+	shared.CreateForTest(t, r)
 	shared.awaitReport(t, r, "two are waited for", func(r *v1alpha1.PruneReport) bool {
 		return r.Status.Phase == v1alpha1.PruneReportCollecting && r.Status.Clusters == v1alpha1.AnswerCounts{Total: 3, Answered: 1, Unknown: 2}
 	})
@@ -155,7 +155,7 @@ func TestReportSplitsIntoPages(t *testing.T) {
 	// Of one cluster no more are pruned at a time than fit into its plan.
 	p := withUndoWindow(newImagePrune("many", r), time.Hour)
 	p.Spec.Clusters = []string{lights[0].Name}
-	shared.createPrune(t, p)
+	shared.CreateForTest(t, p)
 	const tooMany = pages*perPage - v1alpha1.MaxPlannedPrunes
 	shared.awaitPrune(t, p, "as many as fit are planned", func(p *v1alpha1.ImagePrune) bool {
 		return p.Status.Targets == v1alpha1.TargetCounts{Total: pages * perPage, Waiting: v1alpha1.MaxPlannedPrunes, Skipped: tooMany}

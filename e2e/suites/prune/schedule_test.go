@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
@@ -28,7 +29,7 @@ func TestScheduledReports(t *testing.T) {
 	daily := func(at time.Time) string { return fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour()) }
 	times := []time.Time{now.Add(-50 * time.Minute), now.Add(-40 * time.Minute), now.Add(-30 * time.Minute)}
 	r.Spec.Schedule, r.Spec.HistoryLimit, r.Spec.Suspend = daily(times[0]), ptr.To[int32](1), ptr.To(true)
-	shared.createReport(t, r)
+	shared.CreateForTest(t, r)
 	shared.awaitReport(t, r, "suspended", func(r *v1alpha1.PruneReport) bool {
 		return r.Status.Phase == v1alpha1.PruneReportScheduled && r.Status.Reason == v1alpha1.ReasonSuspended
 	})
@@ -36,7 +37,7 @@ func TestScheduledReports(t *testing.T) {
 	var made []string
 	for n, at := range times {
 		require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-			if err := shared.Get(t.Context(), keyOf(r), r); err != nil {
+			if err := shared.Get(t.Context(), client.ObjectKeyFromObject(r), r); err != nil {
 				return err
 			}
 			r.Spec.Schedule, r.Spec.Suspend = daily(at), nil
@@ -47,7 +48,7 @@ func TestScheduledReports(t *testing.T) {
 		var err error
 		require.True(t, testenv.Await(t, func() bool {
 			r = r.DeepCopy()
-			require.NoError(t, shared.Get(t.Context(), keyOf(r), r))
+			require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(r), r))
 			if r.Status.ObservedGeneration != r.Generation || r.Status.NextScheduleTime == nil {
 				return false
 			}
@@ -86,7 +87,7 @@ func TestScheduledReports(t *testing.T) {
 
 	broken := newPruneReport("schedule-broken", "schedule-", bergen)
 	broken.Spec.Schedule = "TZ=Europe/Berlin 0 6 * * 1"
-	shared.createReport(t, broken)
+	shared.CreateForTest(t, broken)
 	shared.awaitReport(t, broken, "refused", func(r *v1alpha1.PruneReport) bool {
 		return r.Status.Phase == v1alpha1.PruneReportScheduled && r.Status.Reason == v1alpha1.ReasonScheduleInvalid
 	})

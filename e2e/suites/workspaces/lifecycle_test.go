@@ -70,7 +70,7 @@ func TestDeletedImageServesUntilReleased(t *testing.T) {
 	deleteObject(t, img)
 	leaving := env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 	assert.Equal(t, v1alpha1.ReasonReferenced, leaving.Status.Reason)
-	assert.Contains(t, leaving.Status.Message, "until these let go of it: "+ns+"/first, "+ns+"/halted")
+	assert.Contains(t, leaving.Status.Message, "stays available while it is referenced by "+ns+"/first, "+ns+"/halted")
 	later := testenv.NewMachine(ns, "later", img)
 	createAndAwaitRunning(t, later)
 	awaitHolders(t, img, first, halted, later)

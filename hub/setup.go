@@ -57,7 +57,7 @@ type hub struct {
 	members *memberclient.Provider
 
 	// What is known of the fleet, each part written by one controller.
-	policy      *policycontroller.ActivePolicy
+	policy      *policycontroller.InForce
 	store       *reportcontroller.Store
 	reports     *reportcontroller.Reconciler
 	index       *inventory.Index
@@ -156,7 +156,7 @@ func (h *hub) addRunnables(runnables ...manager.Runnable) error {
 // createState creates what one controller writes and others read.
 func (h *hub) createState() (err error) {
 	h.events, h.metrics = h.local.GetEventRecorder(programName), metrics.New(ctrlmetrics.Registry)
-	h.policy = &policycontroller.ActivePolicy{}
+	h.policy = &policycontroller.InForce{}
 	h.store, h.index = reportcontroller.NewStore(), inventory.NewIndex()
 	h.rollouts, h.requests = rolloutcontroller.NewFleetState(h.store.HasSynced), prunetracker.New()
 	h.store.OnSynced(h.rollouts.EnqueueIfReady)
@@ -214,7 +214,7 @@ func (h *hub) setupPlanning() error {
 	}
 	policies := &policycontroller.Reconciler{
 		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: h.metrics,
-		Active: h.policy, Namespace: h.Namespace, PolicyKey: h.Policy,
+		InForce: h.policy, Namespace: h.Namespace, PolicyKey: h.Policy,
 	}
 	if err := policies.Setup(h.local); err != nil {
 		return err

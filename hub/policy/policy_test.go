@@ -111,7 +111,7 @@ func TestParsePolicyErrors(t *testing.T) {
 		"a weight in an override":      {data{"overrides": "- {cluster: a, fleetWeight: x}"}, []string{`overrides[0].fleetWeight: "x" is not`}},
 		"a group without a budget":     {data{"fleetSources": "[{name: eu, hosts: [a]}]"}, []string{"fleetSources: [0].concurrency: give a whole number"}},
 		"a group of an unknown key":    {data{"fleetSources": "[{name: eu, hosts: [a], concurency: 1}]"}, []string{"fleetSources: it is not a list of groups"}},
-		"a group without hosts":        {data{"fleetSources": "[{name: eu, concurrency: 1}]"}, []string{"fleetSources: [0].hosts: name at least one host"}},
+		"a group without hosts":        {data{"fleetSources": "[{name: eu, concurrency: 1}]"}, []string{"fleetSources: [0].hosts: add at least one host"}},
 		"safe":                         {data{"safeConcurrency": "-1"}, []string{"safeConcurrency: -1 is too small"}},
 		"not YAML":                     {data{"overrides": "- a: [1"}, []string{"overrides: it is not YAML"}},
 		"a key twice":                  {data{"overrides": "- cluster: a\n  concurrency: 1\n  concurrency: 2"}, []string{"overrides: it is not YAML"}},

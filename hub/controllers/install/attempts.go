@@ -44,7 +44,7 @@ func (r *Reconciler) runAttempt(ctx context.Context, member *v1alpha1.MemberClus
 		return cause // the hub ends: who comes next finds the attempt counted
 	}
 	failed := seen.Attempts
-	failed.Error = hubclient.TruncateText(err.Error(), maxErrorLength)
+	failed.Error = v1alpha1.Truncate(err.Error(), maxErrorLength)
 	r.Events.Eventf(member, nil, corev1.EventTypeWarning, "AgentNotInstalled", "Install", "Attempt %d at agent %s failed: %s", failed.Count, seen.Desired.Version, failed.Error)
 	return r.storeAttempts(ctx, member, &seen.Attempts, failed)
 }

@@ -143,7 +143,7 @@ func (r *Reconciler) gatherInputs(ctx context.Context, member *v1alpha1.MemberCl
 	case err != nil:
 		return s, nil, err
 	case faulty != nil:
-		s.ValuesProblem = &install.Problem{Reason: v1alpha1.ReasonValuesInvalid, Message: hubclient.TruncateText(faulty.Error(), maxErrorLength)}
+		s.ValuesProblem = &install.Problem{Reason: v1alpha1.ReasonValuesInvalid, Message: v1alpha1.Truncate(faulty.Error(), maxErrorLength)}
 		return s, nil, nil
 	}
 	s.Desired = install.Desired{Version: values.Version, Chart: r.Chart.Version(), Revision: values.Revision}

@@ -75,7 +75,7 @@ type Reconciler struct {
 	Registrations *registration.Conditions
 	// Installs has condition AgentInstalled of each member.
 	Installs *install.Conditions
-	Policy   *policy.ActivePolicy
+	Policy   *policy.InForce
 	Index    *inventory.Index
 	Images   DesiredImages
 	Requests PruneRequests

@@ -42,7 +42,7 @@ func newPolicyConfigMap(uid, version, concurrency string) *corev1.ConfigMap {
 
 // What the last leader took into force is not taken back by one whose cache lags
 // behind.
-func TestOlderPolicyDoesNotBecomeActive(t *testing.T) {
+func TestOlderPolicyIsNotTakenIntoForce(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
@@ -54,17 +54,17 @@ func TestOlderPolicyDoesNotBecomeActive(t *testing.T) {
 		t.Helper()
 		r := &Reconciler{
 			Client: laggingClient{Client: live, cache: with(cached...)}, Live: live, Events: events.NewFakeRecorder(8),
-			Metrics: metrics.New(prometheus.NewRegistry()), Active: &ActivePolicy{}, Namespace: "ot-hub", PolicyKey: policyKey,
+			Metrics: metrics.New(prometheus.NewRegistry()), InForce: &InForce{}, Namespace: "ot-hub", PolicyKey: policyKey,
 		}
 		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: policyKey})
 		require.NoError(t, err)
-		state := r.Active.Current()
+		state := r.InForce.Current()
 		require.True(t, state.Known)
 		require.NotNil(t, state.Policy)
 		data, _, errs := state.Policy.ForMember("frankfurt", nil)
 		require.Empty(t, errs)
 		kept := &corev1.ConfigMap{}
-		require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: ActiveConfigMap}, kept))
+		require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: InForceConfigMap}, kept))
 		assert.Equal(t, data["concurrency"], kept.Data["concurrency"], "it is kept")
 		return data
 	}
@@ -81,6 +81,6 @@ func TestOlderPolicyDoesNotBecomeActive(t *testing.T) {
 	require.NoError(t, live.Create(t.Context(), newPolicyConfigMap("restored", "", "7")))
 	assert.Equal(t, "7", lead(live, newPolicyConfigMap("restored", "1", "7"))["concurrency"])
 	kept := &corev1.ConfigMap{}
-	require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: ActiveConfigMap}, kept))
+	require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: InForceConfigMap}, kept))
 	assert.Equal(t, "restored", kept.Annotations[annotationUID])
 }

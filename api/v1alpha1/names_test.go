@@ -114,7 +114,7 @@ func (s set) add(name string) { s[name] = true }
 
 func (s set) sorted() []string { return slices.Sorted(maps.Keys(s)) }
 
-func literal(e ast.Expr) (string, bool) {
+func stringLiteral(e ast.Expr) (string, bool) {
 	l, ok := e.(*ast.BasicLit)
 	if !ok || l.Kind != token.STRING {
 		return "", false
@@ -123,9 +123,9 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// literals calls visit with every string literal of a file, tags of fields and imports
+// visitLiterals calls visit with every string literal of a file, tags of fields and imports
 // left out.
-func literals(f *ast.File, visit func(string)) {
+func visitLiterals(f *ast.File, visit func(string)) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.ImportSpec:
@@ -138,7 +138,7 @@ func literals(f *ast.File, visit func(string)) {
 		case *ast.Field:
 			return n.Tag == nil
 		case *ast.BasicLit:
-			if text, ok := literal(n); ok {
+			if text, ok := stringLiteral(n); ok {
 				visit(text)
 			}
 		}
@@ -168,7 +168,7 @@ func collectAPIConstants(files []sourceFile) []string {
 			}
 			for _, spec := range n.(*ast.GenDecl).Specs {
 				for _, v := range spec.(*ast.ValueSpec).Values {
-					if text, ok := literal(v); ok && word.MatchString(text) {
+					if text, ok := stringLiteral(v); ok && word.MatchString(text) {
 						found.add(text)
 					}
 				}
@@ -182,7 +182,7 @@ func collectAPIConstants(files []sourceFile) []string {
 func collectIdentifiers(files []sourceFile) []string {
 	found := set{}
 	for _, f := range files {
-		literals(f.file, func(text string) {
+		visitLiterals(f.file, func(text string) {
 			if identifier.MatchString(text) {
 				found.add(text)
 			}
@@ -194,7 +194,7 @@ func collectIdentifiers(files []sourceFile) []string {
 func collectObjectNames(files []sourceFile) []string {
 	found := set{}
 	for _, f := range files {
-		literals(f.file, func(text string) {
+		visitLiterals(f.file, func(text string) {
 			if objectName.MatchString(text) {
 				found.add(strings.TrimSuffix(text, "/"))
 			}
@@ -214,7 +214,7 @@ func collectArguments(files []sourceFile, function string) []string {
 				return true
 			}
 			if selector, ok := call.Fun.(*ast.SelectorExpr); ok && selector.Sel.Name == function {
-				if text, ok := literal(call.Args[0]); ok {
+				if text, ok := stringLiteral(call.Args[0]); ok {
 					found.add(f.program + " " + text)
 				}
 			}
@@ -240,7 +240,7 @@ func collectFlags(files []sourceFile) []string {
 				return true
 			}
 			for _, argument := range call.Args {
-				text, ok := literal(argument)
+				text, ok := stringLiteral(argument)
 				if !ok {
 					continue
 				}
@@ -266,7 +266,7 @@ func collectMetricWords(files []sourceFile) []string {
 		if filepath.Base(f.dir) != "metrics" {
 			continue
 		}
-		literals(f.file, func(text string) {
+		visitLiterals(f.file, func(text string) {
 			if text := strings.TrimPrefix(text, "_"); metricWord.MatchString(text) {
 				found.add(f.program + " " + text)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Of a member whose agent is not let in, Ready says that, and not what comes of it.
+// While the agent is not approved, Ready has that reason, and not a consequence of it.
 func TestReadyNamesPendingRegistration(t *testing.T) {
 	v := Input{
 		Now: time.Now(), Member: &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "frankfurt", Generation: 2}},

@@ -12,7 +12,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
-// Who carries for a member, and what comes of it where nobody does.
+// The status shows which replica syncs a member, and what happens if none does.
 func TestStatusShowsStalledSync(t *testing.T) {
 	dialsIn := func(change func(*memberstatus.Input)) memberstatus.Input {
 		return healthyInputWith(func(v *memberstatus.Input) {
@@ -60,7 +60,7 @@ func TestStatusShowsStalledSync(t *testing.T) {
 	}
 }
 
-// Where nothing changes but the time of the last report, that is not written for each.
+// The time of the last report alone is not written with each report.
 func TestUnchangedStatusIsNotWritten(t *testing.T) {
 	v := healthyInput()
 	v.Shard = "ot-hub-0"

@@ -24,7 +24,7 @@ func plannedPrune(name string) v1alpha1.PlannedPrune {
 	}
 }
 
-// planWithInquiries is a plan of a version, with inquiries, whose hash fits.
+// planWithInquiries returns a plan with inquiries and the hash of its content.
 func planWithInquiries(v v1alpha1.PlanVersion, inquiries ...v1alpha1.PlanInquiry) *v1alpha1.ClusterPlanSpec {
 	p := newPlan(v, concurrencyPolicy(3))
 	p.Inquiries = inquiries
@@ -165,8 +165,8 @@ func TestOldestInquiriesComeFirst(t *testing.T) {
 	assert.Equal(t, v.Inquiries[0], next.Inquiries[len(next.Inquiries)-1].UID)
 }
 
-// A plan with more inquiries than it can have would be refused with all that is in
-// it. One that was asked is not taken back for one that comes later.
+// A plan with more inquiries than the limit would be refused as a whole. An inquiry that
+// was asked is not dropped for a later one.
 func TestInquiriesBeyondLimitWait(t *testing.T) {
 	of := func(names string, n int) (uids []types.UID) {
 		for i := range n {

@@ -23,7 +23,7 @@ import (
 
 const uid = types.UID("11111111-1111-1111-1111-111111111111")
 
-// settledMember is one that reports, of which all is known.
+// settledMember is a reporting member of which everything is known.
 func settledMember(t *testing.T) snapshot {
 	t.Helper()
 	parsed, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "4"})
@@ -99,8 +99,8 @@ func TestNothingIsPlannedByUnconfirmedReport(t *testing.T) {
 	}
 }
 
-// While nobody knows what is wanted of a member, as after a start of the hub, its
-// plan loses no image: what no plan names is not protected any more.
+// While the desired images are unknown, as after a start of the hub, a plan keeps its
+// images: an image that no plan names loses its protection.
 func TestPlanKeepsImagesUntilDesiredImagesAreKnown(t *testing.T) {
 	wanted := rollout.DesiredImages{
 		Images:  []v1alpha1.PlannedImage{{Namespace: "images", Name: "ubuntu-2", Spec: apitest.FleetDiskImage("ubuntu").Obj().Spec.Template}},
@@ -138,8 +138,8 @@ func TestPlanKeepsImagesUntilDesiredImagesAreKnown(t *testing.T) {
 	assert.Empty(t, next.Spec.Images, "now it is known that none is wanted")
 }
 
-// FleetDiskImages and ImagePrunes are read by different controllers: what the one
-// knows does not wait for the other, and what nobody knows of stays.
+// FleetDiskImages and ImagePrunes are read by different controllers. Neither waits for
+// the other; the unknown part of the plan stays.
 func TestPlanKeepsRequestsUntilTheyAreKnown(t *testing.T) {
 	wanted := rollout.DesiredImages{
 		Images: []v1alpha1.PlannedImage{{Namespace: "images", Name: "ubuntu-2", Spec: apitest.FleetDiskImage("ubuntu").Obj().Spec.Template}},
@@ -250,8 +250,8 @@ func TestNothingIsPlannedForClusterOfOtherMember(t *testing.T) {
 	assert.Contains(t, identity.Message, "MemberCluster berlin")
 }
 
-// A safe share is used without being asked for, so that it must not go out before
-// there is room for it.
+// Members use a safe share without a request, so it must not be planned before there is
+// room.
 func TestPlanHasAdmittedSafeShare(t *testing.T) {
 	s := settledMember(t)
 	parsed, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": "4", "safeConcurrency": "3"})
@@ -266,8 +266,8 @@ func TestPlanHasAdmittedSafeShare(t *testing.T) {
 	assert.Equal(t, s.transfers, d.status.Transfers)
 }
 
-// A member may have taken up a plan that it has not acknowledged before the next one
-// was made: what it allows counts until one of them is acknowledged.
+// A member may have taken up a plan without acknowledging it. What that plan allows
+// counts until it or a later one is acknowledged.
 func TestPlanRecordsBoundsOfSupersededPlan(t *testing.T) {
 	s := settledMember(t)
 	free := decide(s).plan // without limits

@@ -13,8 +13,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// snapshotOf is a snapshot of members, each of which is carried for by the replica that it
-// is assigned to; empty: it has no MemberLink yet.
+// snapshotOf returns a snapshot of members, each synced by the replica that it is
+// assigned to; empty: without a MemberLink.
 func snapshotOf(assigned ...string) snapshot {
 	s := snapshot{
 		challenge: "now", links: map[string]*v1alpha1.MemberLink{}, readyNamespaces: map[string]bool{}, avoidReplica: map[string]string{}, backedOff: map[string]bool{},
@@ -40,7 +40,7 @@ func (s snapshot) link(i int) *v1alpha1.MemberLink {
 	return s.links[fmt.Sprintf("%sm%d", v1alpha1.MemberNamespacePrefix, i)]
 }
 
-// markUnreachable by the replicas that they are assigned to.
+// markUnreachable has the assigned replicas report that they do not reach the members.
 func (s snapshot) markUnreachable(members ...int) {
 	for _, i := range members {
 		status := &s.link(i).Status
@@ -204,7 +204,7 @@ func TestDecideCounts(t *testing.T) {
 	assert.Equal(t, map[string]int{metrics.ReplicaAlive: 3, metrics.ReplicaDead: 1, metrics.ReplicaUnknown: 1}, d.replicas)
 }
 
-// What was decided is settled: to decide again changes nothing.
+// A repeated decision changes nothing.
 func TestDecideIsStable(t *testing.T) {
 	s := snapshotOf("one", "one", "", "gone", "two", "")
 	for _, c := range decide(s).links {
@@ -214,8 +214,8 @@ func TestDecideIsStable(t *testing.T) {
 	assert.Empty(t, decide(s).links)
 }
 
-// A replica that is blind still is left alone for longer each time, and one that came
-// back is not reproached with what was before.
+// A replica that stays unreachable is backed off for longer each time; one that has
+// recovered starts again.
 func TestReplicaBackoffDoubles(t *testing.T) {
 	a, now := &Assigner{}, time.Now()
 	peers := []Peer{{Name: "one", Process: "1"}, {Name: "two", Process: "2"}}
@@ -259,7 +259,7 @@ func TestReplicaBackoffDoubles(t *testing.T) {
 	assert.Equal(t, minReplicaBackoff, shun("one", now), "it was better for as long as it was left alone")
 }
 
-// alivePeers replicas, by their processes.
+// alivePeers returns live replicas by their processes.
 func alivePeers(one, two string) []Peer {
 	return []Peer{{Name: "one", State: PeerAlive, Process: one}, {Name: "two", State: PeerAlive, Process: two}}
 }

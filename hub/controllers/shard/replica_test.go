@@ -99,18 +99,17 @@ func TestReplicaStopsAtItsOwnDeadline(t *testing.T) {
 	})
 }
 
-// A process that was paused asks before its timers have run.
+// A process that was paused checks before its timers have run.
 func TestPausedReplicaOwnsNothing(t *testing.T) {
 	r := NewReplica(newFakeAPIServer(), options)
 	r.mu.Lock()
 	r.until, r.untilWall = time.Now().Add(-time.Millisecond), time.Now().Add(time.Hour)
-	r.notifiedHolding = true // nobody was told yet
+	r.notifiedHolding = true // nobody was notified yet
 	r.mu.Unlock()
 	assert.False(t, r.OwnsMember(linkAssignedTo("one")))
 }
 
-// The monotonic clock stands still while the machine sleeps, and the one on the wall is
-// set.
+// The monotonic clock stands still while the machine sleeps, and the wall clock is set.
 func TestReplicaUsesClockWithLessTimeLeft(t *testing.T) {
 	now := time.Now()
 	for name, tt := range map[string]struct {
@@ -131,8 +130,8 @@ func TestReplicaUsesClockWithLessTimeLeft(t *testing.T) {
 	}
 }
 
-// A replica that cannot write its Lease is dead to itself no later than to others, also
-// if it never could.
+// A replica that cannot write its Lease classifies itself dead no later than others do,
+// even if it never could.
 func TestReplicaClassifiesItselfDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer()

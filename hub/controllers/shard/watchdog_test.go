@@ -21,7 +21,8 @@ func TestIsSuspect(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		root report.Root
-		// since when reports are read, made when the MemberCluster was.
+		// since is when this process began to read reports, made when the MemberCluster
+		// was created.
 		since, made *time.Time
 		status      v1alpha1.MemberLinkStatus
 		change      func(*v1alpha1.MemberCluster, *v1alpha1.MemberLink)
@@ -87,7 +88,7 @@ func TestIsSyncable(t *testing.T) {
 	}
 }
 
-// A member that is down costs a watcher a timeout each time.
+// A member that is down costs a probe its timeout each time.
 func TestSilentMembersAreProbedLessOften(t *testing.T) {
 	w, now := &Watchdog{probes: map[string]probeResult{}}, time.Now()
 	var waits []time.Duration

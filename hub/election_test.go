@@ -97,7 +97,7 @@ func TestSupersededProcessEnds(t *testing.T) {
 	get(one)
 	require.ErrorIs(t, ends(first), errSuperseded)
 
-	require.NoError(t, two.Update(t.Context(), now("")), "it has let go")
+	require.NoError(t, two.Update(t.Context(), now("")), "it released the lock")
 	get(two)
 	require.NoError(t, ends(second), "and ends by itself")
 }

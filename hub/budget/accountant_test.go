@@ -144,7 +144,7 @@ func TestReservationOfFormerClusterStays(t *testing.T) {
 	b.Observe("a", f, now)
 	p := b.Allocate(rules, now)
 	assert.Equal(t, int32(1), grantFor(p, "a").Slots, "the other three may be running")
-	assert.Equal(t, int64(2), grantFor(p, "a").Sequence, "the sequences go on")
+	assert.Equal(t, int64(2), grantFor(p, "a").Sequence, "sequences continue")
 
 	b = NewAccountant()
 	b.Observe("a", requestingMember(1, 0, 3), now)

@@ -52,7 +52,7 @@ func TestGrantOfFormerClusterLasts(t *testing.T) {
 	p := b.Allocate(rules, now.Add(time.Minute+attemptTimeout))
 	assert.Equal(t, int64(3), p.Held)
 	assert.Zero(t, accountOf(p, "a").Held)
-	assert.Equal(t, int64(5), b.LastSequence("a"), "the sequences go on")
+	assert.Equal(t, int64(5), b.LastSequence("a"), "sequences continue")
 }
 
 func TestMissingReportReservesPlannedShare(t *testing.T) {

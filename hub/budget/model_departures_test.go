@@ -43,7 +43,7 @@ func (x *explorer) departMember(w *world, do func(string, world)) {
 		n := w.clone()
 		if n.grants[1].rv != n.hub.rvs[1] {
 			x.electHub(&n)
-			do("finds another's write to the former b, and learns anew", n)
+			do("conflicts with another's write to the former b, and reads again", n)
 			return
 		}
 		x.storeDepartures(&n)

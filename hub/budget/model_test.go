@@ -321,7 +321,7 @@ func (x *explorer) hubWrites(w *world, i int, do func(string, world)) {
 			do("writes for "+members[i], n)
 		} else {
 			x.electHub(&n)
-			do("is refused, and learns anew", n)
+			do("is refused, and reads again", n)
 		}
 	}
 	if g := w.deposedWrites[i]; g != nil {
@@ -334,7 +334,7 @@ func (x *explorer) hubWrites(w *world, i int, do func(string, world)) {
 		n := w.clone()
 		if n.grants[i].rv != n.hub.rvs[i] {
 			x.electHub(&n)
-			do("finds another's write, and learns anew", n)
+			do("conflicts with another's write, and reads again", n)
 			return
 		}
 		n.hub.fenced[i] = true

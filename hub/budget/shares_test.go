@@ -16,7 +16,7 @@ func TestTargets(t *testing.T) {
 		demands []Demand
 		want    []Share
 	}{
-		"nobody":                {total: 5, want: []Share{}},
+		"no members":            {total: 5, want: []Share{}},
 		"enough for all":        {total: 9, demands: []Demand{{Member: "a", Wanted: 2}, {Member: "b", Wanted: 5}}, want: []Share{{Slots: 2}, {Slots: 5}}},
 		"even":                  {total: 4, demands: []Demand{{Member: "a", Wanted: 9}, {Member: "b", Wanted: 9}}, want: []Share{{Slots: 2}, {Slots: 2}}},
 		"what one leaves":       {total: 6, demands: []Demand{{Member: "a", Wanted: 1}, {Member: "b", Wanted: 9}}, want: []Share{{Slots: 1}, {Slots: 5}}},

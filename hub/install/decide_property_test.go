@@ -40,7 +40,7 @@ func (w *memberModel) runHub(t *rapid.T) Decision {
 			t.Fatalf("%s of what somebody else is at", d.Action)
 		}
 		if !isFinal(r.Status) && !r.Status.IsPending() {
-			t.Fatalf("%s goes on from %s", d.Action, r.Status)
+			t.Fatalf("%s continues from %s", d.Action, r.Status)
 		}
 		// By the version numbers alone, not by the order that decisions use.
 		if releaseRank(before.Desired.Version) < releaseRank(r.Version) && before.Downgrade != before.Desired.Version && before.Downgrade != before.Desired.Chart {

@@ -69,7 +69,7 @@ func TestDecide(t *testing.T) {
 		"pending upgrade, of a dead hub": {withRelease(StatusPendingUpgrade, "v0.2.0", self, "old"), ActionRecover, unknown,
 			v1alpha1.ReasonInstalling, "", false, 0},
 
-		"dials in":          {changed(optedInSnapshot(), func(s *Snapshot) { s.PullMode = true }), ActionNone, no, v1alpha1.ReasonAgentDialsIn, "install chart ot-agent there yourself", false, 0},
+		"pull mode":         {changed(optedInSnapshot(), func(s *Snapshot) { s.PullMode = true }), ActionNone, no, v1alpha1.ReasonAgentDialsIn, "install chart ot-agent there yourself", false, 0},
 		"another's cluster": {changed(optedInSnapshot(), func(s *Snapshot) { s.ClusterHolder = "edge" }), ActionNone, no, v1alpha1.ReasonDuplicateCluster, "MemberCluster edge", false, blockedRecheckInterval},
 		"bad values": {changed(optedInSnapshot(), func(s *Snapshot) { s.ValuesProblem = &Problem{v1alpha1.ReasonValuesInvalid, "no such key"} }), ActionNone, no,
 			v1alpha1.ReasonValuesInvalid, "no such key", false, 0},

@@ -103,10 +103,10 @@ func TestIndexTellsWhyMembersAreUnknown(t *testing.T) {
 			x.SetRoot("a", newRoot(pageRef("p", 2)))
 			x.DropPage("a", "p")
 		}, v1alpha1.ReasonPagesMissing},
-		"one that nobody lists":    {func(x *inventory.Index) { x.SetPage("a", "q", 2, nil); x.SetRoot("a", newRoot()); x.DropPage("a", "q") }, ""},
-		"the root is gone":         {func(x *inventory.Index) { x.SetRoot("a", newRoot()); x.SetRoot("a", nil) }, v1alpha1.ReasonNeverReported},
-		"not all images have room": {func(x *inventory.Index) { x.SetRoot("a", &v1alpha1.ReportRoot{OmittedImages: 1}) }, v1alpha1.ReasonPagesOmitted},
-		"in doubt":                 {func(x *inventory.Index) { x.SetRoot("a", newRoot()); x.SetStaleReason("a", v1alpha1.ReasonSilent) }, v1alpha1.ReasonSilent},
+		"a page that is not listed": {func(x *inventory.Index) { x.SetPage("a", "q", 2, nil); x.SetRoot("a", newRoot()); x.DropPage("a", "q") }, ""},
+		"the root is gone":          {func(x *inventory.Index) { x.SetRoot("a", newRoot()); x.SetRoot("a", nil) }, v1alpha1.ReasonNeverReported},
+		"not all images have room":  {func(x *inventory.Index) { x.SetRoot("a", &v1alpha1.ReportRoot{OmittedImages: 1}) }, v1alpha1.ReasonPagesOmitted},
+		"in doubt":                  {func(x *inventory.Index) { x.SetRoot("a", newRoot()); x.SetStaleReason("a", v1alpha1.ReasonSilent) }, v1alpha1.ReasonSilent},
 		"no longer in doubt": {func(x *inventory.Index) {
 			x.SetRoot("a", newRoot())
 			x.SetStaleReason("a", "x")
@@ -120,7 +120,7 @@ func TestIndexTellsWhyMembersAreUnknown(t *testing.T) {
 			require.Len(t, x.Members(), 1)
 			assert.Equal(t, tt.want, x.Members()[0].Unknown)
 			assert.Equal(t, tt.want, x.UnknownReason("a"))
-			assert.Equal(t, v1alpha1.ReasonNeverReported, x.UnknownReason("nobody"))
+			assert.Equal(t, v1alpha1.ReasonNeverReported, x.UnknownReason("unheard-of"))
 			if tt.want == "" {
 				assert.Empty(t, x.UnknownMembers())
 				assert.Empty(t, x.Stats().Unknown)
@@ -142,7 +142,7 @@ func TestIndexCountsPhases(t *testing.T) {
 	assert.Equal(t, inventory.Counts{
 		Images: 3, Absent: 1, Phases: map[v1alpha1.Phase]int{inventory.PhaseUnknown: 2, v1alpha1.PhaseFailed: 1}, Unreferenced: 3, Bytes: 40,
 	}, d.Counts)
-	assert.Equal(t, timeAt(3), d.UnreferencedSince, "what is not there needs no time")
+	assert.Equal(t, timeAt(3), d.UnreferencedSince, "an absent image needs no time")
 	assert.Equal(t, v1alpha1.Phase(""), d.PerMember[0].Entries[3].Phase)
 }
 

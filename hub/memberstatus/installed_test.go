@@ -38,5 +38,5 @@ func TestReadyNamesFailedInstall(t *testing.T) {
 
 	v.Member.Status, v.Installed = status, nil
 	status, _ = Compute(v)
-	assert.Nil(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAgentInstalled), "it does not opt in any more")
+	assert.Nil(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAgentInstalled), "it no longer opts in")
 }

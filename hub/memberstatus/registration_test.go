@@ -30,6 +30,6 @@ func TestReadyNamesPendingRegistration(t *testing.T) {
 
 	v.Member.Status, v.Joined, v.Connection.PullMode = status, nil, false
 	status, _ = Compute(v)
-	assert.Nil(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionJoined), "it does not dial in any more")
+	assert.Nil(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionJoined), "it is no longer in pull mode")
 	assert.NotEqual(t, v1alpha1.ReasonAwaitingAcceptance, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Reason)
 }

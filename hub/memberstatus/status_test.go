@@ -173,12 +173,12 @@ func TestStatusConditions(t *testing.T) {
 			want:      []want{{v1alpha1.ConditionAgentHealthy, yes, v1alpha1.ReasonReporting, ""}},
 			wantReady: yes, wantWhy: "Ready",
 		},
-		"but not for ever": {
+		"but not without end": {
 			change:    func(v *memberstatus.Input) { v.ReceivedAt = nil; v.Member.Status.LastReport = timeAt(-121) },
 			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "11:57:59"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonSilent,
 		},
-		"a hub that was away for long hears of it first": {
+		"a hub that was down for long waits for the first report": {
 			change: func(v *memberstatus.Input) {
 				*v = withStoredStatus(*v)
 				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, timeAt(-3600), timeAt(-59).Time
@@ -186,7 +186,7 @@ func TestStatusConditions(t *testing.T) {
 			want:      []want{{v1alpha1.ConditionAgentHealthy, yes, v1alpha1.ReasonReporting, ""}},
 			wantReady: yes, wantWhy: "Ready",
 		},
-		"but not for ever, either": {
+		"but not without end, either": {
 			change: func(v *memberstatus.Input) {
 				*v = withStoredStatus(*v)
 				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, timeAt(-3600), timeAt(-61).Time

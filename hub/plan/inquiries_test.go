@@ -80,7 +80,7 @@ func TestInquiriesKeepVersionOfFirstPlan(t *testing.T) {
 			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3), newInquiry("b", 1, 4)), report: fresh, asks: []types.UID{"b"},
 			want: planVersion(1, 5), wantAsked: []v1alpha1.PlanInquiry{newInquiry("b", 1, 4)},
 		},
-		"none any more": {
+		"no longer any": {
 			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3)), report: fresh, want: planVersion(1, 5),
 		},
 		"beside another change": {
@@ -135,7 +135,7 @@ func TestInquiriesKeepVersionOfFirstPlan(t *testing.T) {
 			}
 			before := tt.current.DeepCopy()
 			next, write, _ := plan.Next(v)
-			assert.Equal(t, before, tt.current, "what is stored is the cache's")
+			assert.Equal(t, before, tt.current, "the cached plan is not changed")
 			got := next.PlanVersion
 			got.Hash = ""
 			assert.Equal(t, tt.want, got)

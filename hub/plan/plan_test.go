@@ -181,7 +181,7 @@ func TestNextPlan(t *testing.T) {
 			current: withHeldPolicy(newPlan(planVersion(2, 1), concurrencyPolicy(5)), concurrencyPolicy(3)), report: fresh, desired: concurrencyPolicy(4),
 			want: planVersion(2, 2), wantFrom: concurrencyPolicy(4), wantBy: "fleet default", wantWrite: true,
 		},
-		"or for what is held": {
+		"or for the held policy": {
 			current: withHeldPolicy(newPlan(planVersion(2, 1), concurrencyPolicy(5)), concurrencyPolicy(3)), report: fresh, desired: concurrencyPolicy(5),
 			want: planVersion(2, 1), wantFrom: concurrencyPolicy(5), wantBy: "fleet default", wantWrite: true,
 		},

@@ -16,7 +16,7 @@ func TestAssign(t *testing.T) {
 		replicas []string
 		want     map[string]string
 	}{
-		"nobody is alive": {members: []Member{{Name: "a", Replica: "x"}}},
+		"no replica is alive": {members: []Member{{Name: "a", Replica: "x"}}},
 		"the first members": {
 			members: []Member{{Name: "b"}, {Name: "a"}, {Name: "c"}}, replicas: []string{"y", "x"},
 			want: map[string]string{"a": "x", "b": "x", "c": "y"},
@@ -41,7 +41,7 @@ func TestAssign(t *testing.T) {
 			replicas: []string{"x", "y"},
 			want:     map[string]string{"a": "y", "b": "x"},
 		},
-		"the emptier one takes one more where nobody can take its place": {
+		"the smaller replica takes one more if no member can take its place": {
 			members: []Member{
 				{Name: "a", Replica: "x"}, {Name: "b", Replica: "x", Avoid: "x"}, {Name: "c", Replica: "x", Avoid: "x"},
 				{Name: "d", Replica: "x", Avoid: "x"}, {Name: "e", Replica: "x", Avoid: "x"},

@@ -119,7 +119,7 @@ func TestMemberStaysUntilItsShareIsStored(t *testing.T) {
 	s.reconcile()
 	assert.True(t, s.Shares.MayRemove(leaves))
 	s.Shares.publish(false, nil)
-	assert.True(t, s.Shares.MayRemove(s.getMember("b")), "without a budget nobody holds anything")
+	assert.True(t, s.Shares.MayRemove(s.getMember("b")), "without a budget no member holds anything")
 }
 
 // A rebuilt cluster has nothing of what the former one holds, and takes nothing away from
@@ -151,10 +151,10 @@ func TestRebuiltClusterStartsWithoutGrants(t *testing.T) {
 func TestRecreatedMember(t *testing.T) {
 	s := newTestHub(t, "a", "b")
 	s.holdAll("a")
-	anew := s.getMember("a")
-	require.NoError(t, s.live.Delete(t.Context(), anew))
-	anew = &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "anew"}, Status: anew.Status}
-	require.NoError(t, s.live.Create(t.Context(), anew))
+	recreated := s.getMember("a")
+	require.NoError(t, s.live.Delete(t.Context(), recreated))
+	recreated = &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "recreated"}, Status: recreated.Status}
+	require.NoError(t, s.live.Create(t.Context(), recreated))
 	s.reportDemand("a", 0, 0)
 	s.reports["a"].Report.Transfers.Grant, s.reports["a"].Report.Transfers.Slots = 99, 0
 	s.reportDemand("b", 0, 4)

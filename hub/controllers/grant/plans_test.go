@@ -40,7 +40,7 @@ func TestPlanOfDeposedProcessIsRefused(t *testing.T) {
 	}
 	s.reportDemand("b", 0, 4)
 	s.reconcile()
-	assert.Zero(t, s.getGrant("b").Limits.Slots, "the plans were another's when they were looked at")
+	assert.Zero(t, s.getGrant("b").Limits.Slots, "the plans were another process's when they were read")
 	s.reportDemand("b", 0, 4)
 	s.reconcile()
 	require.Equal(t, int32(4), s.getGrant("b").Limits.Slots)
@@ -112,7 +112,7 @@ func TestAdmitPlan(t *testing.T) {
 	assert.Equal(t, "first", marked.Annotations[annotationPlanner])
 
 	s.Shares.beginAllocation()
-	assert.False(t, s.Shares.AdmitPlan(limitedPlan(before, 2), before), "it could not be counted any more")
+	assert.False(t, s.Shares.AdmitPlan(limitedPlan(before, 2), before), "it could no longer be counted")
 	s.reconcile()
 
 	// A restored hub continues with the policy that the member has.

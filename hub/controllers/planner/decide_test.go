@@ -170,22 +170,22 @@ func TestPlanKeepsRequestsUntilTheyAreKnown(t *testing.T) {
 	assert.Empty(t, none.Spec.Inquiries)
 	assert.Empty(t, none.Spec.Prunes)
 
-	onlyWants := next(func(s *snapshot) { s.images, s.inquiries, s.prunes, s.requestsKnown = nothing, nil, nil, false })
-	require.NotNil(t, onlyWants, "what is wanted is known")
-	assert.Empty(t, onlyWants.Spec.Images)
-	assert.Empty(t, onlyWants.Spec.Kept)
-	assert.Equal(t, stored.Inquiries, onlyWants.Spec.Inquiries)
-	assert.Equal(t, stored.Prunes, onlyWants.Spec.Prunes, "a prune that is not named any more is undone")
+	onlyImages := next(func(s *snapshot) { s.images, s.inquiries, s.prunes, s.requestsKnown = nothing, nil, nil, false })
+	require.NotNil(t, onlyImages, "the desired images are known")
+	assert.Empty(t, onlyImages.Spec.Images)
+	assert.Empty(t, onlyImages.Spec.Kept)
+	assert.Equal(t, stored.Inquiries, onlyImages.Spec.Inquiries)
+	assert.Equal(t, stored.Prunes, onlyImages.Spec.Prunes, "a prune that the plan stops naming is undone")
 
-	onlyAsks := next(func(s *snapshot) {
+	onlyRequests := next(func(s *snapshot) {
 		s.images, s.imagesKnown = nothing, false
 		s.inquiries, s.prunes = []types.UID{"another"}, pruned("debian-2")
 	})
-	require.NotNil(t, onlyAsks, "what is asked is known")
-	assert.Equal(t, stored.Images, onlyAsks.Spec.Images)
-	assert.Equal(t, stored.Kept, onlyAsks.Spec.Kept)
-	assert.Equal(t, []v1alpha1.PlanInquiry{{UID: "another", Epoch: 1, Sequence: 2}}, onlyAsks.Spec.Inquiries)
-	assert.Equal(t, pruned("debian-2"), onlyAsks.Spec.Prunes)
+	require.NotNil(t, onlyRequests, "the requests are known")
+	assert.Equal(t, stored.Images, onlyRequests.Spec.Images)
+	assert.Equal(t, stored.Kept, onlyRequests.Spec.Kept)
+	assert.Equal(t, []v1alpha1.PlanInquiry{{UID: "another", Epoch: 1, Sequence: 2}}, onlyRequests.Spec.Inquiries)
+	assert.Equal(t, pruned("debian-2"), onlyRequests.Spec.Prunes)
 
 	inTheDark := func(s *snapshot) {
 		s.images, s.inquiries, s.prunes, s.imagesKnown, s.requestsKnown = nothing, nil, nil, false, false
@@ -202,9 +202,9 @@ func TestPlanKeepsRequestsUntilTheyAreKnown(t *testing.T) {
 	assert.Equal(t, stored.Prunes, restored.Spec.Prunes)
 
 	for name, dark := range map[string]func(*snapshot){
-		"neither is known":      inTheDark,
-		"what is asked is not":  func(s *snapshot) { s.requestsKnown = false },
-		"what is wanted is not": func(s *snapshot) { s.imagesKnown = false },
+		"neither is known":     inTheDark,
+		"requests are unknown": func(s *snapshot) { s.requestsKnown = false },
+		"images are unknown":   func(s *snapshot) { s.imagesKnown = false },
 	} {
 		assert.Nil(t, next(func(s *snapshot) {
 			s.plan = nil
@@ -257,7 +257,7 @@ func TestPlanHasAdmittedSafeShare(t *testing.T) {
 	parsed, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": "4", "safeConcurrency": "3"})
 	require.Empty(t, errs)
 	s.policy.Policy = parsed
-	assert.Nil(t, decide(s).plan, "nobody can say yet")
+	assert.Nil(t, decide(s).plan, "the safe share is unknown yet")
 	s.safe, s.safeKnown = 1, true
 	s.transfers = &v1alpha1.MemberTransfers{Held: 1}
 	d := decide(s)

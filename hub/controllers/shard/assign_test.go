@@ -57,7 +57,7 @@ func TestDecide(t *testing.T) {
 		want      map[string]string
 		wantBlind []string
 	}{
-		"what is even stays": {fleet: snapshotOf("one", "two", "one")},
+		"an even assignment stays": {fleet: snapshotOf("one", "two", "one")},
 		"new members": {
 			fleet: snapshotOf("one", "", ""),
 			want:  map[string]string{"m1": "+one", "m2": "+two"},
@@ -71,12 +71,12 @@ func TestDecide(t *testing.T) {
 			change: func(s *snapshot) { s.peers[1].State = PeerDead },
 			want:   map[string]string{"m1": "one", "m2": "one"},
 		},
-		"a replica that nobody knows of keeps its members, and gets none": {
+		"an unknown replica keeps its members, and gets none": {
 			fleet:  snapshotOf("one", "two", ""),
 			change: func(s *snapshot) { s.peers[1].State = PeerUnknown },
 			want:   map[string]string{"m2": "+one"},
 		},
-		"a replica that nobody knows of loses a member that it does not carry for": {
+		"an unknown replica loses a member that it does not sync": {
 			fleet: snapshotOf("one", "two", "two"),
 			change: func(s *snapshot) {
 				s.peers[1].State = PeerUnknown
@@ -89,7 +89,7 @@ func TestDecide(t *testing.T) {
 			change: func(s *snapshot) { s.peers[0].State = PeerDead },
 			want:   map[string]string{"m0": "two", "m1": "two"},
 		},
-		"nobody lives": {
+		"no replica is alive": {
 			fleet:  snapshotOf("one", "two"),
 			change: func(s *snapshot) { s.peers = []Peer{{Name: "one", State: PeerDead}} },
 		},
@@ -103,12 +103,12 @@ func TestDecide(t *testing.T) {
 			change: func(s *snapshot) { s.challenge = "next" },
 			want:   map[string]string{"m0": "one", "m1": "two"},
 		},
-		"an agent dials in": {
+		"an agent in pull mode": {
 			fleet:  snapshotOf("one", "two"),
 			change: func(s *snapshot) { s.members[1].Spec.Connection.Pull = &v1alpha1.MemberPull{} },
 			want:   map[string]string{"m1": ""},
 		},
-		"a member that leaves is carried for until it has left": {
+		"a member is synced until its removal is finished": {
 			fleet: snapshotOf("one", "two", "two"),
 			change: func(s *snapshot) {
 				s.peers[1].State = PeerDead
@@ -159,7 +159,7 @@ func TestDecide(t *testing.T) {
 				s.link(3).Status.Reason = v1alpha1.ReasonCredentialsMissing
 			},
 		},
-		"where nobody reaches any, it is not the replicas": {
+		"if no replica reaches any member, the cause is not the replicas": {
 			fleet:  snapshotOf("one", "two", "one", "two"),
 			change: func(s *snapshot) { s.markUnreachable(0, 1, 2, 3) },
 		},

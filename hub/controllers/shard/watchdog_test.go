@@ -45,9 +45,9 @@ func TestIsSuspect(t *testing.T) {
 			root: reports(ago(0)), status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "one"},
 			change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Replica = "one" },
 		},
-		"nobody is to carry for it": {change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Replica = "" }},
-		"its agent dials in":        {change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Mode = v1alpha1.LinkPull }},
-		"it leaves":                 {change: func(m *v1alpha1.MemberCluster, _ *v1alpha1.MemberLink) { m.DeletionTimestamp = &deleted }},
+		"no replica is assigned": {change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Replica = "" }},
+		"it is in pull mode":     {change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Mode = v1alpha1.LinkPull }},
+		"it leaves":              {change: func(m *v1alpha1.MemberCluster, _ *v1alpha1.MemberLink) { m.DeletionTimestamp = &deleted }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, at := range []**time.Time{&tt.since, &tt.made} {
@@ -64,7 +64,7 @@ func TestIsSuspect(t *testing.T) {
 			assert.Equal(t, tt.want, isSuspect(m, link, tt.root, *tt.since, "one", now))
 		})
 	}
-	assert.False(t, isSuspect(&v1alpha1.MemberCluster{}, nil, report.Root{}, time.Time{}, "one", now), "nobody has assigned it")
+	assert.False(t, isSuspect(&v1alpha1.MemberCluster{}, nil, report.Root{}, time.Time{}, "one", now), "it has no MemberLink")
 }
 
 func TestIsSyncable(t *testing.T) {

@@ -76,8 +76,8 @@ func (w *world) gatherView(loaded bool) prune.PruneView {
 	v := prune.PruneView{
 		Now: w.now, Prune: w.prune, Report: w.report, TargetsLoaded: loaded, Members: map[string]prune.Member{},
 		Reported: func(t prune.Target) (v1alpha1.PruneStatus, bool) {
-			st, told := w.members[t.Cluster].report[t.UID]
-			return st, told
+			st, found := w.members[t.Cluster].report[t.UID]
+			return st, found
 		},
 		HeldReason: func(prune.Target) string { return "" },
 	}

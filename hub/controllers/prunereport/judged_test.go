@@ -23,7 +23,7 @@ func TestPagesOfAbortedAttemptsAreDeleted(t *testing.T) {
 	s := sharedEnv(t)
 	s.addMember(t, "tries", "tries-cluster")
 	p := s.newProcess(t, func(verb string, o client.Object) error {
-		if r, is := o.(*v1alpha1.PruneReport); is && verb == "status" && r.Status.Phase == v1alpha1.PruneReportComplete {
+		if r, ok := o.(*v1alpha1.PruneReport); ok && verb == "status" && r.Status.Phase == v1alpha1.PruneReportComplete {
 			return errRefused
 		}
 		return nil

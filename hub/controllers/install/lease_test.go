@@ -104,7 +104,7 @@ func TestTakenLeaseIsLost(t *testing.T) {
 		require.NoError(t, a.acquire(t.Context(), nil))
 		require.NoError(t, b.acquire(t.Context(), m.stored(t)))
 		advanceTime(leaseDuration / 4)
-		require.ErrorContains(t, a.Err(), "somebody else took Lease")
+		require.ErrorContains(t, a.Err(), "another process acquired Lease")
 		a.release(t.Context())
 		assert.Equal(t, "b", *m.stored(t).Spec.HolderIdentity, "it is not given away")
 		advanceTime(leaseDuration)

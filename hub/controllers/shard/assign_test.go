@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
@@ -232,7 +233,7 @@ func TestReplicaBackoffDoubles(t *testing.T) {
 	assert.Zero(t, look(now.Add(duration-time.Millisecond)), "and is back")
 	assert.Equal(t, duration, look(now.Add(duration), "two"))
 	assert.Empty(t, a.backoffs)
-	assert.Equal(t, conflictRetryDelay, look(now.Add(2*duration), "two"), "then its members are moved")
+	assert.Equal(t, trigger.ConflictRetryDelay, look(now.Add(2*duration), "two"), "then its members are moved")
 	assert.Equal(t, minReplicaBackoff, look(now.Add(2*duration)), "and it is tried again")
 	a, now = &Assigner{}, now.Add(time.Hour)
 

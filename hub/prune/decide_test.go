@@ -124,7 +124,7 @@ func TestPruneRequiresReviewedReport(t *testing.T) {
 	}
 	tests := map[string]struct {
 		change     func(*pruneScenario)
-		want       v1alpha1.ImagePrunePhase // of one that has not begun
+		want       v1alpha1.ImagePrunePhase // of a prune that has not started
 		wantReason string
 		wantLoad   bool
 		// of a running ImagePrune, where it differs

@@ -61,8 +61,7 @@ func formatTime(t *metav1.Time) string {
 // formulaPrefixes make spreadsheets run a cell as a formula.
 const formulaPrefixes = "=+-@\t\r\n＝＋－＠"
 
-// escapeCell prevents formulas: names in a report come from whoever may create objects in a
-// member.
+// escapeCell prevents formulas: users of a member choose the names in a report.
 func escapeCell(text string) string {
 	if first, _ := utf8.DecodeRuneInString(text); text != "" && strings.ContainsRune(formulaPrefixes, first) {
 		return "'" + text

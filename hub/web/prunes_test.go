@@ -344,9 +344,9 @@ func TestChangedReportsAreRefused(t *testing.T) {
 
 // An aborted download must not look complete.
 func TestBrokenDownloadIsAborted(t *testing.T) {
-	const sent = int64(4) // read once to be looked at, then to be sent: the second page
+	const sent = int64(4) // verification reads each page once, sending again: this is the second page
 	for name, during := range map[string]func(n int64, page *v1alpha1.PruneReportPage) error{
-		"a page goes while it is sent": func(n int64, page *v1alpha1.PruneReportPage) error {
+		"a page is deleted during the download": func(n int64, page *v1alpha1.PruneReportPage) error {
 			if n == sent {
 				return apierrors.NewNotFound(schema.GroupResource{Resource: "prunereportpages"}, page.Name)
 			}
@@ -358,7 +358,7 @@ func TestBrokenDownloadIsAborted(t *testing.T) {
 			}
 			return nil
 		},
-		"the API server goes while it is sent": func(n int64, _ *v1alpha1.PruneReportPage) error {
+		"the API server fails during the download": func(n int64, _ *v1alpha1.PruneReportPage) error {
 			if n == sent {
 				return errors.New("gone")
 			}

@@ -111,7 +111,7 @@ func TestJudgementIsReusedWhileInputsStay(t *testing.T) {
 		}, false},
 		"not wanted":        {func(c *prune.Cluster, _ *judgedMember) { delete(c.WantedBy, ubuntu) }, false},
 		"wanted by another": {func(c *prune.Cluster, _ *judgedMember) { c.WantedBy[ubuntu] = "FleetDiskImage ubuntu" }, false},
-		"declared by nobody any more": {func(_ *prune.Cluster, former *judgedMember) {
+		"no longer declared": {func(_ *prune.Cluster, former *judgedMember) {
 			former.result.Candidates[0].DeclaredBy = "debian"
 		}, false},
 	} {

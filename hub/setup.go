@@ -57,7 +57,7 @@ type hub struct {
 	members *memberclient.Provider
 
 	// What is known of the fleet, each part written by one controller.
-	policy      *policycontroller.ActivePolicy
+	policy      *policycontroller.InForce
 	store       *reportcontroller.Store
 	reports     *reportcontroller.Reconciler
 	index       *inventory.Index
@@ -156,7 +156,7 @@ func (h *hub) addRunnables(runnables ...manager.Runnable) error {
 // createState creates what one controller writes and others read.
 func (h *hub) createState() (err error) {
 	h.events, h.metrics = h.local.GetEventRecorder(programName), metrics.New(ctrlmetrics.Registry)
-	h.policy = &policycontroller.ActivePolicy{}
+	h.policy = &policycontroller.InForce{}
 	h.store, h.index = reportcontroller.NewStore(), inventory.NewIndex()
 	h.rollouts, h.requests = rolloutcontroller.NewFleetState(h.store.HasSynced), prunetracker.New()
 	h.store.OnSynced(h.rollouts.EnqueueIfReady)
@@ -214,14 +214,14 @@ func (h *hub) setupPlanning() error {
 	}
 	policies := &policycontroller.Reconciler{
 		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: h.metrics,
-		Active: h.policy, Namespace: h.Namespace, PolicyKey: h.Policy,
+		InForce: h.policy, Namespace: h.Namespace, PolicyKey: h.Policy,
 	}
 	if err := policies.Setup(h.local); err != nil {
 		return err
 	}
 	plans := &planner.Reconciler{
 		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: h.metrics, Version: version,
-		Reports: h.store, Links: h.links, Replica: h.replica, Watchdog: h.watchdog, Faults: h.credentials, Joins: h.joined, Installs: h.installed,
+		Reports: h.store, Links: h.links, Replica: h.replica, Watchdog: h.watchdog, CredentialProblems: h.credentials, Registrations: h.joined, Installs: h.installed,
 		Policy: h.policy, Index: h.index, Images: h.rollouts, Requests: h.requests, Shares: h.shares,
 	}
 	if err := plans.Setup(h.local); err != nil {

@@ -154,7 +154,7 @@ func (p *acquireScenario) buildObjects(s storageState) map[int32]*image.AttemptO
 		slot := p.buildSlot(attemptRef{attempt: a})
 		dv := image.NewDataVolume(p.buildImage(imageState{}), slot)
 		dv.UID, dv.Status.Phase = types.UID("uid-of-"+dv.Name), cdiv1.Succeeded
-		claim := apitest.Claim("ns/"+dv.Name).OwnedBy("DataVolume", dv.Name).Bound("1Gi").ImporterPhase(corev1.PodSucceeded).Obj()
+		claim := apitest.PersistentVolumeClaim("ns/"+dv.Name).OwnedBy("DataVolume", dv.Name).Bound("1Gi").ImporterPhase(corev1.PodSucceeded).Obj()
 		claim.UID, claim.Labels = "uid-of-claim", dv.Labels
 		l.DataVolumes, l.Claims = append(l.DataVolumes, *dv), append(l.Claims, *claim)
 	}

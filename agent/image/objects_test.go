@@ -16,7 +16,7 @@ import (
 
 func TestImportComplete(t *testing.T) {
 	dv := func() *apitest.DataVolumeBuilder { return apitest.DataVolume("ns/a").Phase(cdiv1.Succeeded) }
-	claim := func() *apitest.ClaimBuilder { return apitest.Claim("ns/a").Bound("1Gi") }
+	claim := func() *apitest.ClaimBuilder { return apitest.PersistentVolumeClaim("ns/a").Bound("1Gi") }
 	for name, tt := range map[string]struct {
 		dv    *apitest.DataVolumeBuilder
 		claim *apitest.ClaimBuilder
@@ -57,32 +57,32 @@ func TestCanDownload(t *testing.T) {
 	}{
 		"nothing":       {image.AttemptObjects{}, false},
 		"a DataVolume":  {image.AttemptObjects{DataVolume: apitest.DataVolume("ns/a").Obj()}, true},
-		"a claim":       {image.AttemptObjects{Claim: apitest.Claim("ns/a").Obj()}, true},
-		"scratch space": {image.AttemptObjects{CDIClaims: []corev1.PersistentVolumeClaim{*apitest.Claim("ns/s").Obj()}}, true},
+		"a claim":       {image.AttemptObjects{Claim: apitest.PersistentVolumeClaim("ns/a").Obj()}, true},
+		"scratch space": {image.AttemptObjects{CDIClaims: []corev1.PersistentVolumeClaim{*apitest.PersistentVolumeClaim("ns/s").Obj()}}, true},
 		"an importer":   {image.AttemptObjects{Pods: []corev1.Pod{*apitest.Pod("ns/i").Obj()}}, true},
-		"a snapshot":    {image.AttemptObjects{Snapshots: []snapshotv1.VolumeSnapshot{*apitest.Snapshot("ns/s").Obj()}}, false},
+		"a snapshot":    {image.AttemptObjects{Snapshots: []snapshotv1.VolumeSnapshot{*apitest.VolumeSnapshot("ns/s").Obj()}}, false},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, tt.objects.CanDownload()) })
 	}
 }
 
 func TestGroupByAttempt(t *testing.T) {
-	unlabelled := apitest.Claim("ns/x").Obj()
-	wrong := apitest.Claim("ns/y").ForAttempt("u", "r", 1).Obj()
+	unlabelled := apitest.PersistentVolumeClaim("ns/x").Obj()
+	wrong := apitest.PersistentVolumeClaim("ns/y").ForAttempt("u", "r", 1).Obj()
 	wrong.Labels[v1alpha1.LabelAttempt] = "99999999999"
-	negative := apitest.Claim("ns/z").ForAttempt("u", "r", -1).Obj()
+	negative := apitest.PersistentVolumeClaim("ns/z").ForAttempt("u", "r", -1).Obj()
 
 	got := image.GroupByAttempt(image.ObjectLists{
 		DataVolumes: []cdiv1.DataVolume{*apitest.DataVolume("ns/a-1").ForAttempt("u", "r", 1).Obj(), *apitest.DataVolume("ns/a-3").ForAttempt("u", "r", 3).Obj()},
 		Claims: []corev1.PersistentVolumeClaim{
-			*apitest.Claim("ns/prime-0").ForAttempt("u", "r", 1).OwnedBy("PersistentVolumeClaim", "a-1").Obj(),
-			*apitest.Claim("ns/a-1").ForAttempt("u", "r", 1).OwnedBy("DataVolume", "a-1").Obj(),
-			*apitest.Claim("ns/a-1-scratch").ForAttempt("u", "r", 1).OwnedBy("Pod", "importer-a-1").Obj(),
-			*apitest.Claim("ns/a-2").ForAttempt("u", "r", 2).Obj(), // its DataVolume was garbage-collected
+			*apitest.PersistentVolumeClaim("ns/prime-0").ForAttempt("u", "r", 1).OwnedBy("PersistentVolumeClaim", "a-1").Obj(),
+			*apitest.PersistentVolumeClaim("ns/a-1").ForAttempt("u", "r", 1).OwnedBy("DataVolume", "a-1").Obj(),
+			*apitest.PersistentVolumeClaim("ns/a-1-scratch").ForAttempt("u", "r", 1).OwnedBy("Pod", "importer-a-1").Obj(),
+			*apitest.PersistentVolumeClaim("ns/a-2").ForAttempt("u", "r", 2).Obj(), // its DataVolume was garbage-collected
 			*unlabelled, *wrong, *negative,
 		},
 		Pods:      []corev1.Pod{*apitest.Pod("ns/importer-a-1").ForAttempt("u", "r", 1).Obj()},
-		Snapshots: []snapshotv1.VolumeSnapshot{*apitest.Snapshot("ns/a-2-s").ForAttempt("u", "r", 2).Obj()},
+		Snapshots: []snapshotv1.VolumeSnapshot{*apitest.VolumeSnapshot("ns/a-2-s").ForAttempt("u", "r", 2).Obj()},
 	})
 
 	require.ElementsMatch(t, []int32{0, 1, 2, 3}, sortedKeys(got))

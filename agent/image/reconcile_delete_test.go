@@ -117,7 +117,7 @@ func TestImageIsDeletedFromEveryState(t *testing.T) {
 			w.startImport()
 		},
 		"claim without attempt number": func(w *simulation) {
-			w.lists.Claims = append(w.lists.Claims, *apitest.Claim("ns/stray").Obj())
+			w.lists.Claims = append(w.lists.Claims, *apitest.PersistentVolumeClaim("ns/stray").Obj())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,7 +37,7 @@ func TestClaimHeldByLatePodIsReleased(t *testing.T) {
 			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 			w.runImport()
 			require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
-			prime := apitest.Claim("ns/prime").ForAttempt(w.newUID(), w.currentRevision().Revision, 1).OwnedBy("PersistentVolumeClaim", w.lastDataVolume().Name).
+			prime := apitest.PersistentVolumeClaim("ns/prime").ForAttempt(w.newUID(), w.currentRevision().Revision, 1).OwnedBy("PersistentVolumeClaim", w.lastDataVolume().Name).
 				ImporterPhase(corev1.PodSucceeded).Deleted(apitest.Epoch).Obj()
 			late := apitest.Pod("ns/importer-prime").ForAttempt(w.newUID(), w.currentRevision().Revision, 1).Obj()
 			late.OwnerReferences = []metav1.OwnerReference{{Kind: "PersistentVolumeClaim", Name: prime.Name, UID: prime.UID, Controller: ptr.To(true)}}

@@ -418,7 +418,7 @@ func (w *simulation) createMissingDataVolumes() {
 		dv.UID = w.newUID()
 		dv.CreationTimestamp = metav1.NewTime(w.now)
 		w.lists.DataVolumes = append(w.lists.DataVolumes, *dv)
-		claim := apitest.Claim(dv.Namespace+"/"+dv.Name).OwnedBy("DataVolume", dv.Name).Obj()
+		claim := apitest.PersistentVolumeClaim(dv.Namespace+"/"+dv.Name).OwnedBy("DataVolume", dv.Name).Obj()
 		claim.UID, claim.Labels = w.newUID(), dv.Labels
 		w.lists.Claims = append(w.lists.Claims, *claim)
 		w.createdDataVolumes[slot.Attempt]++

@@ -41,17 +41,17 @@ func TestImportedImageIsSnapshotted(t *testing.T) {
 	assert.LessOrEqual(t, len(snap.Name), 63)
 
 	for name, tt := range map[string]*apitest.SnapshotBuilder{
-		"no status":          apitest.Snapshot("ns/x"),
-		"not ready":          apitest.Snapshot("ns/x").ReadyToUse(false).Content("c"),
-		"ready, not bound":   apitest.Snapshot("ns/x").ReadyToUse(true),
-		"ready, bound to ''": apitest.Snapshot("ns/x").ReadyToUse(true).Content(""),
-		"readiness unknown":  apitest.Snapshot("ns/x").Content("c"),
+		"no status":          apitest.VolumeSnapshot("ns/x"),
+		"not ready":          apitest.VolumeSnapshot("ns/x").ReadyToUse(false).Content("c"),
+		"ready, not bound":   apitest.VolumeSnapshot("ns/x").ReadyToUse(true),
+		"ready, bound to ''": apitest.VolumeSnapshot("ns/x").ReadyToUse(true).Content(""),
+		"readiness unknown":  apitest.VolumeSnapshot("ns/x").Content("c"),
 	} {
 		w.lastSnapshot().Status = tt.Obj().Status
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason, name)
 	}
-	w.lastSnapshot().Status = apitest.Snapshot("ns/x").Error("driver is away").Obj().Status
+	w.lastSnapshot().Status = apitest.VolumeSnapshot("ns/x").Error("driver is away").Obj().Status
 	w.reconcile()
 	assert.Contains(t, w.status().Message, "driver is away")
 

@@ -72,7 +72,7 @@ func clonedRootDisk(obj *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, p v
 }
 
 func rootDiskClaim(dv *cdiv1.DataVolume, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
-	claim := apitest.Claim(dv.Namespace+"/"+dv.Name).OwnedBy("DataVolume", dv.Name).Bound("1Gi").Phase(phase).Obj()
+	claim := apitest.PersistentVolumeClaim(dv.Namespace+"/"+dv.Name).OwnedBy("DataVolume", dv.Name).Bound("1Gi").Phase(phase).Obj()
 	claim.Labels = dv.Labels
 	return claim
 }

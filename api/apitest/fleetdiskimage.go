@@ -31,7 +31,7 @@ func FleetDiskImage(name string) *FleetDiskImageBuilder {
 	return b
 }
 
-// Obj returns the FleetDiskImage; the builder can go on being used.
+// Obj returns the FleetDiskImage; the builder can be used further.
 func (b *FleetDiskImageBuilder) Obj() *v1alpha1.FleetDiskImage { return b.img.DeepCopy() }
 
 // Created sets the creation time.

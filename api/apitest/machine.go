@@ -23,7 +23,7 @@ func VirtualMachine(namespace, name string) *MachineBuilder {
 	return b.WithResources("1", "1Gi", "")
 }
 
-// Obj returns the machine; the builder can go on being used.
+// Obj returns the machine; the builder can be used further.
 func (b *MachineBuilder) Obj() *v1alpha1.VirtualMachine { return b.vm.DeepCopy() }
 
 // WithUID sets the UID.

@@ -30,7 +30,7 @@ func setDeletionTimestamp(o *metav1.ObjectMeta, t time.Time) {
 // DataVolumeBuilder builds a DataVolume.
 type DataVolumeBuilder struct{ dv cdiv1.DataVolume }
 
-// DataVolume is "namespace/name"; CDI has not looked at it yet.
+// DataVolume is "namespace/name"; CDI has not reconciled it yet.
 func DataVolume(key string) *DataVolumeBuilder {
 	return &DataVolumeBuilder{cdiv1.DataVolume{
 		TypeMeta:   metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataVolume"},
@@ -80,8 +80,8 @@ func (b *DataVolumeBuilder) Deleted(t time.Time) *DataVolumeBuilder {
 // ClaimBuilder builds a PersistentVolumeClaim.
 type ClaimBuilder struct{ claim corev1.PersistentVolumeClaim }
 
-// Claim is "namespace/name", Pending.
-func Claim(key string) *ClaimBuilder {
+// PersistentVolumeClaim is "namespace/name", Pending.
+func PersistentVolumeClaim(key string) *ClaimBuilder {
 	b := &ClaimBuilder{corev1.PersistentVolumeClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
 		ObjectMeta: newObjectMeta(key),
@@ -166,14 +166,14 @@ func (b *PodBuilder) importerStatus() *corev1.ContainerStatus {
 	return &b.pod.Status.ContainerStatuses[0]
 }
 
-// Running has its container run.
+// Running makes its container run.
 func (b *PodBuilder) Running() *PodBuilder {
 	b.pod.Status.Phase = corev1.PodRunning
 	b.importerStatus().State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	return b
 }
 
-// Waiting has its container wait.
+// Waiting makes its container wait.
 func (b *PodBuilder) Waiting(reason, message string) *PodBuilder {
 	b.importerStatus().State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
 	return b
@@ -197,8 +197,8 @@ func (b *PodBuilder) Restarts(n int32) *PodBuilder { b.importerStatus().RestartC
 // SnapshotBuilder builds a VolumeSnapshot.
 type SnapshotBuilder struct{ snap snapshotv1.VolumeSnapshot }
 
-// Snapshot is "namespace/name"; nobody has looked at it yet.
-func Snapshot(key string) *SnapshotBuilder {
+// VolumeSnapshot is "namespace/name"; no controller has reconciled it yet.
+func VolumeSnapshot(key string) *SnapshotBuilder {
 	return &SnapshotBuilder{snapshotv1.VolumeSnapshot{
 		TypeMeta:   metav1.TypeMeta{APIVersion: snapshotv1.SchemeGroupVersion.String(), Kind: "VolumeSnapshot"},
 		ObjectMeta: newObjectMeta(key),
@@ -242,7 +242,7 @@ func (b *SnapshotBuilder) Content(name string) *SnapshotBuilder {
 	return b
 }
 
-// RestoreSize sets the least size of a volume made of it.
+// RestoreSize sets the minimum size of a volume restored from it.
 func (b *SnapshotBuilder) RestoreSize(size string) *SnapshotBuilder {
 	q := resource.MustParse(size)
 	b.ensureStatus().RestoreSize = &q

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// accessReviewServer is an API server that knows of nothing but rights.
+// accessReviewServer is an API server that serves access reviews only.
 type accessReviewServer struct {
 	*httptest.Server
 	lacks, asked atomic.Int32
@@ -58,13 +58,13 @@ func TestWaitForPermissions(t *testing.T) {
 	require.NoError(t, WaitForPermissions(t.Context(), r.restConfig(), requiredPermissions, "ot-agent"), "where nobody may ask, nothing is known")
 	r.fails.Store(false)
 	r.lacks.Store(1)
-	// The answer comes when the time is over that was to be waited.
+	// The last review ends after the timeout.
 	r.delay.Store(int64(100 * time.Millisecond))
 	require.ErrorContains(t, waitForPermissions(t.Context(), r.restConfig(), requiredPermissions, "ot-agent", 20*time.Millisecond), "its account lacks permissions: list a.g.io")
 }
 
-// A right that is taken away is told of as soon as something is refused, and nothing is
-// asked before.
+// A removed permission is reported after the first refused request, and no review is sent
+// before.
 func TestPermissionWatch(t *testing.T) {
 	r := newAccessReviewServer(t)
 	w := NewPermissionWatch(r.restConfig(), requiredPermissions, "ot-agent")

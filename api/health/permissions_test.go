@@ -41,7 +41,7 @@ func TestParseRoles(t *testing.T) {
 	require.ErrorContains(t, err, "reading the required permissions")
 }
 
-// What the charts give is what is asked for.
+// The programs check the permissions that their charts grant.
 func TestChartRolesParse(t *testing.T) {
 	for name, roles := range map[string][]byte{"agent-namespace": charts.AgentRoles, "hub-namespace": charts.HubRoles} {
 		all, err := ParseRoles(roles, map[string]string{name: "ot", "policy-namespace": "policies"})

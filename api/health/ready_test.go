@@ -26,7 +26,7 @@ func TestAPIServerMonitor(t *testing.T) {
 	fails := func(err error) transportFunc { return func() (*http.Response, error) { return nil, err } }
 	refused := fails(errors.New("connection refused"))
 	for name, test := range map[string]struct {
-		// met by one request after the other, 20 s apart, and the probe 20 s after the last.
+		// responses to requests 20 s apart; the probe is 20 s after the last.
 		met  []transportFunc
 		want string
 	}{
@@ -72,7 +72,7 @@ func TestUnsyncedCacheFailsCheck(t *testing.T) {
 	require.EqualError(t, CachesSynced(map[string]func(context.Context) bool{"images": full, "machines": never})(request), "the cache of machines is not synced yet")
 }
 
-// A probe that fails for long is told of once, with its reason.
+// A check that keeps failing is logged once, with its error.
 func TestTransitionsAreLoggedOnce(t *testing.T) {
 	var said []string
 	log := funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{})

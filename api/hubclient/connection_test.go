@@ -15,8 +15,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// An end that takes requests and answers none is tried for as long as it is like that:
-// what each try leaves behind would add up.
+// A member that accepts requests and never answers is retried for as long as that lasts, so
+// a goroutine leaked per attempt would add up.
 func TestUnansweredConnectionLeavesNoGoroutines(t *testing.T) {
 	const tries = 10
 	asked := make(chan string, 8*tries)

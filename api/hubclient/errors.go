@@ -9,11 +9,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // FailureKind is why a request to an API server failed.
@@ -113,16 +114,7 @@ func innermostError(err error) string {
 		}
 		err = next
 	}
-	return TruncateText(err.Error(), 256)
-}
-
-// TruncateText limits a text to most bytes, plus an ellipsis if it was longer.
-func TruncateText(text string, most int) string {
-	text = strings.ToValidUTF8(text, "")
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
+	return v1alpha1.Truncate(err.Error(), 256)
 }
 
 // IsObjectNotFound reports whether an object does not exist on an API server that

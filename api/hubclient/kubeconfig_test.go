@@ -16,7 +16,7 @@ func TestParseKubeconfig(t *testing.T) {
 			"users": [{"name": "me", "user": %s}]}`, cluster, user)
 	}
 	cfg, version, err := ParseKubeconfig(text(cluster, user))
-	require.NoError(t, err, "what another context uses is of no account")
+	require.NoError(t, err, "what another context uses is ignored")
 	require.Equal(t, "https://member:6443", cfg.Host)
 	require.Equal(t, "t", cfg.BearerToken)
 

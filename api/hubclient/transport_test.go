@@ -14,8 +14,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Whoever answers in place of an API server gets the token that was meant for it, and
-// has it sent to nobody else, nor anybody else asked.
+// A server in place of the API server gets the token that was meant for it, but cannot
+// redirect the token or the request elsewhere.
 func TestRedirectsAreRefused(t *testing.T) {
 	var asked atomic.Bool
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Store(true) }))

@@ -43,8 +43,8 @@ func (m upModel) memberSteps(w upWorld, emit func(upWorld, string)) {
 		for p := range m.pages {
 			page := now.pages[p]
 			// A page that was unlisted is written again before it is listed again.
-			anew := !now.root.there || now.lists&(1<<p) != 0 || page.age > now.root.age
-			right = right && (lists&(1<<p) == 0 || page.there && anew)
+			rewritten := !now.root.there || now.lists&(1<<p) != 0 || page.age > now.root.age
+			right = right && (lists&(1<<p) == 0 || page.there && rewritten)
 		}
 		if right {
 			s.root, s.lists = written(now.root), lists

@@ -21,7 +21,7 @@ type shared struct {
 	Shared string `json:"shared"`
 }
 
-// Thing is a kind: its name is told by that of its type.
+// Thing is a kind; its type has the same name.
 type Thing struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -39,11 +39,11 @@ func TestCombine(t *testing.T) {
 		{"the plan alone", nil, &planned, &planned},
 		{"its own concurrency is smaller", &own, &planned, &capped},
 		{"the plan's concurrency is smaller", &generous, &planned, &planned},
-		{"paused by itself", &paused, &planned, &pausedPlan},
+		{"paused by its ConfigMap", &paused, &planned, &pausedPlan},
 		{"paused by the plan", &own, &pausedPlan, &pausedPlan},
-		{"the plan has it go by grants", &own, &limited, &cappedLimited},
-		{"the plan alone has it go by grants", nil, &limited, &limited},
-		{"none but a plan has it go by grants", &limitedOwn, nil, &own},
+		{"the plan uses grants", &own, &limited, &cappedLimited},
+		{"only a plan, which uses grants", nil, &limited, &limited},
+		{"a ConfigMap cannot use grants", &limitedOwn, nil, &own},
 		{"a plan that does not have it go by grants", &limitedOwn, &planned, &capped},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

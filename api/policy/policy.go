@@ -202,40 +202,40 @@ func (p Policy) Equal(o Policy) bool {
 	return same && reflect.DeepEqual(p, o)
 }
 
-func int32Codec(of func(*Policy) *int32, most int32) keyCodec {
+func int32Codec(fieldOf func(*Policy) *int32, maximum int32) keyCodec {
 	return keyCodec{
 		parse: func(p *Policy, s string) error {
 			v, err := strconv.ParseInt(s, 10, 64)
 			switch {
 			case err != nil:
-				return fmt.Errorf("%q is not a whole number from 0 to %d", s, most)
+				return fmt.Errorf("%q is not a whole number from 0 to %d", s, maximum)
 			case v < 0:
-				return fmt.Errorf("%d is too small: the least is 0", v)
-			case v > int64(most):
-				return fmt.Errorf("%d is too large: the most is %d", v, most)
+				return fmt.Errorf("%d is too small: the minimum is 0", v)
+			case v > int64(maximum):
+				return fmt.Errorf("%d is too large: the maximum is %d", v, maximum)
 			}
-			*of(p) = int32(v)
+			*fieldOf(p) = int32(v)
 			return nil
 		},
-		format: func(p Policy) string { return strconv.Itoa(int(*of(&p))) },
+		format: func(p Policy) string { return strconv.Itoa(int(*fieldOf(&p))) },
 	}
 }
 
-func durationCodec(of func(*Policy) *time.Duration, least time.Duration) keyCodec {
+func durationCodec(fieldOf func(*Policy) *time.Duration, minimum time.Duration) keyCodec {
 	return keyCodec{
 		parse: func(p *Policy, s string) error {
 			v, err := time.ParseDuration(s)
 			switch {
 			case err != nil:
 				return fmt.Errorf("%q is not a duration such as 30s, 5m or 1h30m", s)
-			case v < least:
-				return fmt.Errorf("%s is too short: the least is %s", v, least)
+			case v < minimum:
+				return fmt.Errorf("%s is too short: the minimum is %s", v, minimum)
 			case v > maxDuration:
-				return fmt.Errorf("%s is too long: the most is %s", v, maxDuration)
+				return fmt.Errorf("%s is too long: the maximum is %s", v, maxDuration)
 			}
-			*of(p) = v
+			*fieldOf(p) = v
 			return nil
 		},
-		format: func(p Policy) string { return of(&p).String() },
+		format: func(p Policy) string { return fieldOf(&p).String() },
 	}
 }

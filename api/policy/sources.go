@@ -71,27 +71,27 @@ func (s Sources) Equal(o Sources) bool {
 // Validate returns the first error in the groups.
 func (s Sources) Validate() error {
 	if len(s) > v1alpha1.MaxSourceGroups {
-		return fmt.Errorf("there are %d groups: the most is %d", len(s), v1alpha1.MaxSourceGroups)
+		return fmt.Errorf("there are %d groups: the maximum is %d", len(s), v1alpha1.MaxSourceGroups)
 	}
 	names := map[string]bool{}
 	for i, group := range s {
 		switch {
 		case len(validation.IsDNS1123Label(group.Name)) > 0:
-			return fmt.Errorf("[%d].name: %q is not a name of a-z, 0-9 and -", i, group.Name)
+			return fmt.Errorf("[%d].name: %q must consist of a-z, 0-9 and -", i, group.Name)
 		case names[group.Name]:
-			return fmt.Errorf("[%d].name: %s is there twice", i, group.Name)
+			return fmt.Errorf("[%d].name: %s is not unique", i, group.Name)
 		case len(group.Hosts) == 0:
-			return fmt.Errorf("[%d].hosts: name at least one host", i)
+			return fmt.Errorf("[%d].hosts: add at least one host", i)
 		}
 		names[group.Name] = true
 		for j, pattern := range group.Hosts {
 			if !isHostPattern(pattern) {
-				return fmt.Errorf("[%d].hosts[%d]: %q is neither a host, as in images.example.com, nor *. and a suffix; it has no port and no path", i, j, pattern)
+				return fmt.Errorf("[%d].hosts[%d]: %q must be a host, as in images.example.com, or *.suffix, without port and path", i, j, pattern)
 			}
 		}
 	}
 	if n := len(s.marshal()); n > maxSourcesBytes {
-		return fmt.Errorf("names and hosts have %d bytes together: the most is %d", n, maxSourcesBytes)
+		return fmt.Errorf("names and hosts have %d bytes in total: the maximum is %d", n, maxSourcesBytes)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func (s Sources) marshal() string {
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // plain types of our own
+		panic(err) // strings always encode
 	}
 	return string(text)
 }
@@ -121,7 +121,7 @@ func (s *Sources) unmarshal(text string) error {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
-	// Fields that nobody knows are for a later agent.
+	// Unknown fields are ignored: they may be for a newer agent.
 	if err := yaml.Unmarshal([]byte(text), s); err != nil {
 		return errors.New("it is not a list of groups with name and hosts")
 	}

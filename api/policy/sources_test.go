@@ -44,14 +44,14 @@ func TestSourcesErrors(t *testing.T) {
 		sources policy.Sources
 		want    string
 	}{
-		"too many":    {many, "the most is 16"},
-		"no name":     {policy.Sources{{Hosts: []string{"a"}}}, `[0].name: "" is not a name`},
-		"twice":       {policy.Sources{{"a", []string{"a"}}, {"a", []string{"b"}}}, "[1].name: a is there twice"},
-		"no hosts":    {policy.Sources{{Name: "a"}}, "[0].hosts: name at least one host"},
-		"a port":      {policy.Sources{{"a", []string{"b", "a:80"}}}, `[0].hosts[1]: "a:80" is neither a host`},
-		"a URL":       {policy.Sources{{"a", []string{"https://a"}}}, "is neither a host"},
-		"a mere star": {policy.Sources{{"a", []string{"*"}}}, "is neither a host"},
-		"large":       {policy.Sources{{"a", strings.Split(strings.Repeat("a.example.com ", 1000), " ")[:1000]}}, "the most is 8192"},
+		"too many":    {many, "the maximum is 16"},
+		"no name":     {policy.Sources{{Hosts: []string{"a"}}}, `[0].name: "" must consist of`},
+		"twice":       {policy.Sources{{"a", []string{"a"}}, {"a", []string{"b"}}}, "[1].name: a is not unique"},
+		"no hosts":    {policy.Sources{{Name: "a"}}, "[0].hosts: add at least one host"},
+		"a port":      {policy.Sources{{"a", []string{"b", "a:80"}}}, `[0].hosts[1]: "a:80" must be a host`},
+		"a URL":       {policy.Sources{{"a", []string{"https://a"}}}, "must be a host"},
+		"a mere star": {policy.Sources{{"a", []string{"*"}}}, "must be a host"},
+		"large":       {policy.Sources{{"a", strings.Split(strings.Repeat("a.example.com ", 1000), " ")[:1000]}}, "the maximum is 8192"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := tt.sources.Validate()
@@ -82,7 +82,7 @@ func TestPolicyWithGrants(t *testing.T) {
 
 	_, _, errs = policy.Parse(map[string]string{"safeConcurrency": "257", "fleetSources": "- name: eu"})
 	require.Len(t, errs, 2)
-	assert.Equal(t, "fleetSources: [0].hosts: name at least one host", errs[0].Error())
+	assert.Equal(t, "fleetSources: [0].hosts: add at least one host", errs[0].Error())
 	assert.Contains(t, errs[1].Error(), "safeConcurrency: 257 is too large")
 }
 

@@ -44,8 +44,8 @@ func (a HubAccess) MarshalKubeconfig() ([]byte, error) {
 func ParseHubAccess(kubeconfig []byte) (HubAccess, error) {
 	var config clientcmdv1.Config
 	if err := yaml.Unmarshal(kubeconfig, &config); err != nil {
-		// What the reader says may hold what it could not read: a token, perhaps.
-		return HubAccess{}, errors.New("it is no kubeconfig: it cannot be read as YAML of that kind")
+		// The parser's error may contain a token.
+		return HubAccess{}, errors.New("it is not a kubeconfig")
 	}
 	var a HubAccess
 	var cluster, user string
@@ -66,11 +66,11 @@ func ParseHubAccess(kubeconfig []byte) (HubAccess, error) {
 	}
 	switch {
 	case !strings.HasPrefix(a.Server, "https://"):
-		return HubAccess{}, errors.New("the kubeconfig names no https server in its current-context")
+		return HubAccess{}, errors.New("the current context of the kubeconfig has no https server")
 	case a.Namespace == "":
-		return HubAccess{}, errors.New("the kubeconfig names no namespace in its current-context")
+		return HubAccess{}, errors.New("the current context of the kubeconfig has no namespace")
 	case a.Token == "":
-		return HubAccess{}, errors.New("the kubeconfig has no token in its current-context")
+		return HubAccess{}, errors.New("the current context of the kubeconfig has no token")
 	}
 	return a, nil
 }

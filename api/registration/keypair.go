@@ -22,7 +22,7 @@ type KeyPair struct {
 func NewKeyPair(random io.Reader) (KeyPair, error) {
 	public, private, err := box.GenerateKey(random)
 	if err != nil {
-		return KeyPair{}, fmt.Errorf("making a key pair: %w", err)
+		return KeyPair{}, fmt.Errorf("creating a key pair: %w", err)
 	}
 	return KeyPair{publicKey: public, privateKey: private}, nil
 }
@@ -30,7 +30,7 @@ func NewKeyPair(random io.Reader) (KeyPair, error) {
 // ParseKeyPair parses the result of Bytes.
 func ParseKeyPair(data []byte) (KeyPair, error) {
 	if len(data) != 2*keySize {
-		return KeyPair{}, fmt.Errorf("a key pair has %d bytes, and this has %d", 2*keySize, len(data))
+		return KeyPair{}, fmt.Errorf("a key pair must have %d bytes, not %d", 2*keySize, len(data))
 	}
 	return KeyPair{publicKey: (*[keySize]byte)(data[:keySize:keySize]), privateKey: (*[keySize]byte)(data[keySize:])}, nil
 }
@@ -43,8 +43,8 @@ func (k KeyPair) Bytes() []byte {
 // PublicKey returns the public key in base64, as in a ClusterJoin.
 func (k KeyPair) PublicKey() string { return base64.StdEncoding.EncodeToString(k.publicKey[:]) }
 
-// Open returns the message that was sealed for this key.
-func (k KeyPair) Open(sealed []byte) ([]byte, error) {
+// OpenSealed returns the message that was sealed for this key.
+func (k KeyPair) OpenSealed(sealed []byte) ([]byte, error) {
 	message, opened := box.OpenAnonymous(nil, sealed, k.publicKey, k.privateKey)
 	if !opened {
 		return nil, errors.New("it is not sealed for this key")
@@ -82,7 +82,7 @@ func parsePublicKey(text string) (*[keySize]byte, error) {
 		return nil, fmt.Errorf("reading the public key: %w", err)
 	}
 	if len(data) != keySize {
-		return nil, fmt.Errorf("a public key has %d bytes, and this has %d", keySize, len(data))
+		return nil, fmt.Errorf("a public key must have %d bytes, not %d", keySize, len(data))
 	}
 	return (*[keySize]byte)(data), nil
 }

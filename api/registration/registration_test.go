@@ -25,17 +25,17 @@ func TestOnlyKeyHolderOpensSealedMessage(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, string(sealed), "a token")
 
-	opened, err := holder.Open(sealed)
+	opened, err := holder.OpenSealed(sealed)
 	require.NoError(t, err)
 	assert.Equal(t, "a token", string(opened))
 
-	_, err = other.Open(sealed)
+	_, err = other.OpenSealed(sealed)
 	require.Error(t, err)
-	// The public half is in every ClusterJoin.
-	_, err = KeyPair{publicKey: holder.publicKey, privateKey: other.privateKey}.Open(sealed)
+	// The public key is in every ClusterJoin.
+	_, err = KeyPair{publicKey: holder.publicKey, privateKey: other.privateKey}.OpenSealed(sealed)
 	require.Error(t, err)
 	sealed[len(sealed)-1] ^= 1
-	_, err = holder.Open(sealed)
+	_, err = holder.OpenSealed(sealed)
 	require.Error(t, err, "it was changed on the way")
 }
 
@@ -68,7 +68,7 @@ func TestInvalidPublicKeysAreRefused(t *testing.T) {
 func TestFingerprint(t *testing.T) {
 	got, err := Fingerprint(base64.StdEncoding.EncodeToString(make([]byte, keySize)))
 	require.NoError(t, err)
-	// As head --bytes=32 /dev/zero | openssl dgst -sha256 -binary | base64 has it.
+	// Computed by head --bytes=32 /dev/zero | openssl dgst -sha256 -binary | base64.
 	assert.Equal(t, "SHA256:Zmh6rfhivXdsj8GLjp+OIAiXFIVu4jOzkCpZHQ1fKSU", got)
 	other, err := Fingerprint(newTestKey(t).PublicKey())
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestIncompleteKubeconfigsAreRefused(t *testing.T) {
 	require.Error(t, err)
 }
 
-// What is wrong with a Secret goes into conditions and logs.
+// Errors about a Secret go into conditions and logs.
 func TestParseErrorDoesNotRepeatInput(t *testing.T) {
 	for name, text := range map[string]string{
 		"the token alone":    "secret0123456789",

@@ -26,7 +26,7 @@ type TokenClaims struct {
 func ParseTokenClaims(token string) (TokenClaims, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return TokenClaims{}, errors.New("it is no token of a ServiceAccount: it has no three parts")
+		return TokenClaims{}, errors.New("it is not a ServiceAccount token: it does not have three parts")
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
@@ -45,7 +45,7 @@ func ParseTokenClaims(token string) (TokenClaims, error) {
 		return TokenClaims{}, fmt.Errorf("reading a token: %w", err)
 	}
 	if claims.Kubernetes.Account.UID == "" || claims.Issued <= 0 || claims.Expires <= claims.Issued {
-		return TokenClaims{}, errors.New("it is no token of a ServiceAccount that expires after it was issued")
+		return TokenClaims{}, errors.New("it is not a ServiceAccount token with a valid expiry")
 	}
 	return TokenClaims{AccountUID: claims.Kubernetes.Account.UID, Issued: time.Unix(claims.Issued, 0), Expires: time.Unix(claims.Expires, 0)}, nil
 }

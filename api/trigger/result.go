@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -22,6 +23,9 @@ func Result(ctx context.Context, err error, delay time.Duration, isConflict func
 	}
 	return ctrl.Result{}, err
 }
+
+// IsConflict reports whether another writer has changed or created the object first.
+func IsConflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
 // Earliest returns the shorter of two requeue delays, where 0 means none.
 func Earliest(a, b time.Duration) time.Duration {

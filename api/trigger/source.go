@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // Source puts requests into the queue of the controller that it is a source of. It never
@@ -45,4 +48,12 @@ func (s *Source[request]) EnqueueAfter(r request, delay time.Duration) {
 		s.early = map[request]bool{}
 	}
 	s.early[r] = true
+}
+
+// Always returns a handler that answers every event with the same request, for a controller
+// that has only one.
+func Always(request reconcile.Request) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{request}
+	})
 }

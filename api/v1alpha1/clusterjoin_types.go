@@ -22,7 +22,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a ClusterJoin cannot be changed: request a new join token and join again"
 type ClusterJoinSpec struct {
 	// clusterUID is the UID of the kube-system namespace of the agent's cluster. It is
-	// not verified: whoever has the join token can choose it.
+	// not verified: any holder of the join token can choose it.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Za-z-]{1,64}$')",message="clusterUID must be the UID of the cluster's kube-system namespace"
 	// +required
 	ClusterUID types.UID `json:"clusterUID"`

@@ -183,7 +183,7 @@ func PruneStates() []PruneState {
 	return []PruneState{PruneWaiting, PrunePending, PrunePruned, PruneSkipped, PruneUndone, PruneUnknown}
 }
 
-// IsFinal reports whether the state does not change any more.
+// IsFinal reports whether the state is final.
 func (s PruneState) IsFinal() bool { return s != PruneWaiting && s != PrunePending }
 
 // Reasons why an image was not pruned, or not yet: a closed set.

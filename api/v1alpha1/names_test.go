@@ -29,9 +29,9 @@ const (
 )
 
 // TestNamesOfStoredAndServedThingsStay compares everything that is stored in clusters
-// or read by machines with testdata/names.golden. A name that is in there may be in
-// a cluster, a dashboard or a script of somebody else: it changes only with an alias
-// for one minor version and a line in CHANGELOG.md. A new name is added by
+// or read by machines with testdata/names.golden. Such a name may be used in clusters,
+// dashboards and scripts: it changes only with an alias for one minor version and a line
+// in CHANGELOG.md. Add a new name with
 //
 //	go test ./api/v1alpha1 -run Names -rewrite
 func TestNamesOfStoredAndServedThingsStay(t *testing.T) {
@@ -114,7 +114,7 @@ func (s set) add(name string) { s[name] = true }
 
 func (s set) sorted() []string { return slices.Sorted(maps.Keys(s)) }
 
-func literal(e ast.Expr) (string, bool) {
+func stringLiteral(e ast.Expr) (string, bool) {
 	l, ok := e.(*ast.BasicLit)
 	if !ok || l.Kind != token.STRING {
 		return "", false
@@ -123,22 +123,22 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// literals calls visit with every string literal of a file, tags of fields and imports
+// visitLiterals calls visit with every string literal of a file, tags of fields and imports
 // left out.
-func literals(f *ast.File, visit func(string)) {
+func visitLiterals(f *ast.File, visit func(string)) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.ImportSpec:
 			return false
 		case *ast.CallExpr:
-			// What a log line says is for people.
+			// Log messages are for people.
 			if f, ok := n.Fun.(*ast.SelectorExpr); ok && (f.Sel.Name == "Info" || f.Sel.Name == "Error") {
 				return false
 			}
 		case *ast.Field:
 			return n.Tag == nil
 		case *ast.BasicLit:
-			if text, ok := literal(n); ok {
+			if text, ok := stringLiteral(n); ok {
 				visit(text)
 			}
 		}
@@ -168,7 +168,7 @@ func collectAPIConstants(files []sourceFile) []string {
 			}
 			for _, spec := range n.(*ast.GenDecl).Specs {
 				for _, v := range spec.(*ast.ValueSpec).Values {
-					if text, ok := literal(v); ok && word.MatchString(text) {
+					if text, ok := stringLiteral(v); ok && word.MatchString(text) {
 						found.add(text)
 					}
 				}
@@ -182,7 +182,7 @@ func collectAPIConstants(files []sourceFile) []string {
 func collectIdentifiers(files []sourceFile) []string {
 	found := set{}
 	for _, f := range files {
-		literals(f.file, func(text string) {
+		visitLiterals(f.file, func(text string) {
 			if identifier.MatchString(text) {
 				found.add(text)
 			}
@@ -194,9 +194,9 @@ func collectIdentifiers(files []sourceFile) []string {
 func collectObjectNames(files []sourceFile) []string {
 	found := set{}
 	for _, f := range files {
-		literals(f.file, func(text string) {
+		visitLiterals(f.file, func(text string) {
 			if objectName.MatchString(text) {
-				found.add(text)
+				found.add(strings.TrimSuffix(text, "/"))
 			}
 		})
 	}
@@ -214,7 +214,7 @@ func collectArguments(files []sourceFile, function string) []string {
 				return true
 			}
 			if selector, ok := call.Fun.(*ast.SelectorExpr); ok && selector.Sel.Name == function {
-				if text, ok := literal(call.Args[0]); ok {
+				if text, ok := stringLiteral(call.Args[0]); ok {
 					found.add(f.program + " " + text)
 				}
 			}
@@ -240,10 +240,18 @@ func collectFlags(files []sourceFile) []string {
 				return true
 			}
 			for _, argument := range call.Args {
-				if text, ok := literal(argument); ok {
-					found.add(f.program + " --" + text)
-					break
+				text, ok := stringLiteral(argument)
+				if !ok {
+					continue
 				}
+				if f.program == "api" {
+					// Both programs have the flags of api/startup.
+					found.add("agent --" + text)
+					found.add("hub --" + text)
+				} else {
+					found.add(f.program + " --" + text)
+				}
+				break
 			}
 			return true
 		})
@@ -258,7 +266,7 @@ func collectMetricWords(files []sourceFile) []string {
 		if filepath.Base(f.dir) != "metrics" {
 			continue
 		}
-		literals(f.file, func(text string) {
+		visitLiterals(f.file, func(text string) {
 			if text := strings.TrimPrefix(text, "_"); metricWord.MatchString(text) {
 				found.add(f.program + " " + text)
 			}

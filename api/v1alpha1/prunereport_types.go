@@ -93,7 +93,7 @@ const (
 	PruneReportScheduled PruneReportPhase = "Scheduled"
 	// PruneReportCollecting: clusters are being asked.
 	PruneReportCollecting PruneReportPhase = "Collecting"
-	// PruneReportComplete: the report is complete and does not change any more.
+	// PruneReportComplete: the report is complete and immutable.
 	PruneReportComplete PruneReportPhase = "Complete"
 	// PruneReportFailed: the report cannot be made; see the message.
 	PruneReportFailed PruneReportPhase = "Failed"

@@ -2,11 +2,13 @@ package v1alpha1
 
 import "strings"
 
-// Truncate shortens a text to a number of bytes, between two characters.
-func Truncate(text string, most int) string {
-	if len(text) <= most {
-		return text
+// Truncate shortens a text to at most limit bytes of valid UTF-8, with an ellipsis at the end
+// if it was longer.
+func Truncate(text string, limit int) string {
+	const ellipsis = "…"
+	text = strings.ToValidUTF8(text, "")
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit-len(ellipsis)], "") + ellipsis
 	}
-	const mark = "…"
-	return strings.ToValidUTF8(text[:most-len(mark)], "") + mark
+	return text
 }

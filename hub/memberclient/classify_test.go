@@ -20,7 +20,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// requestError is what a client really returns for a server.
+// requestError returns the error of a real request to a server.
 func requestError(t *testing.T, c *http.Client, url string) error {
 	t.Helper()
 	response, err := c.Get(url)

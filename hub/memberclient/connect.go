@@ -66,8 +66,8 @@ func (p *Provider) runConnection(ctx context.Context, e *memberEntry) (engaged b
 	if err := p.addIndexes(ctx, c); err != nil {
 		return false, err
 	}
-	// A source of a controller blocks the engaging of all clusters until its
-	// informer has synced. So the informers are there, and have synced, before.
+	// Sync the informers before engaging: a controller's source would block engaging all
+	// clusters until its informer has synced.
 	if err := c.Start(ctx); err != nil {
 		return false, err
 	}

@@ -213,8 +213,8 @@ func (p *Provider) SetTarget(name string, t Target) {
 	e := &memberEntry{name: name, target: t, trigger: make(chan struct{}, 1), cancel: func() {}}
 	e.token.Set(token)
 	if old != nil {
-		// What was true of the connection before is, until this one has come to an
-		// end of its first attempt: a rotation is no outage.
+		// Keep the state until the first attempt of the new connection has ended: rotating
+		// a credential is no outage.
 		e.state = old.state
 		p.stopEntryLocked(old)
 	}
@@ -334,7 +334,7 @@ func (e *memberEntry) triggerProbe() {
 // old connection must not be engaged over a newer one.
 func (p *Provider) startEntryLocked(e *memberEntry) {
 	if e.cancel == nil {
-		return // it cannot be reached, as Fail has said
+		return // SetUnreachable has no connection to start
 	}
 	ctx, cancel := context.WithCancel(p.ctx)
 	e.cancel, e.done = cancel, make(chan struct{})

@@ -34,9 +34,9 @@ type Metrics struct {
 func New(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		policyValid: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_valid",
-			Help: "1 while the fleet's policy ConfigMap is active, 0 while an older policy or none is. Only the elected replica has it."}, nil),
+			Help: "1 while the fleet's policy ConfigMap is in force, 0 while an older policy or none is. Only the elected replica has it."}, nil),
 		policyKeyInvalid: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_key_invalid",
-			Help: "1 for a key of the fleet's policy ConfigMap that is invalid; the last valid policy stays active."}, []string{"key"}),
+			Help: "1 for a key of the fleet's policy ConfigMap that is invalid; the last valid policy stays in force."}, []string{"key"}),
 		relayCopies: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "relay_copies_total",
 			Help: "Objects that the relay copied: down to members, up to the hub."}, []string{"direction"}),
 		relayErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "relay_errors_total",

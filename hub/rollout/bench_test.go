@@ -13,10 +13,10 @@ import (
 // One decision about 1,000 clusters in three waves.
 func BenchmarkDecide(b *testing.B) {
 	for name, fleet := range map[string]string{
-		"begins":    "canary=" + strings.Repeat(".", 50) + " eu=" + strings.Repeat(".", 450) + " a=" + strings.Repeat(".", 500),
-		"under way": "canary=" + strings.Repeat("S", 50) + " eu=" + strings.Repeat("SSPPP.....", 45) + " a=" + strings.Repeat(".", 500),
-		"succeeded": "canary=" + strings.Repeat("S", 50) + " eu=" + strings.Repeat("S", 450) + " a=" + strings.Repeat("S", 500),
-		"failing":   "canary=" + strings.Repeat("SF", 25) + " eu=" + strings.Repeat("SSFTD", 90) + " a=" + strings.Repeat("SF...", 100),
+		"starts":      "canary=" + strings.Repeat(".", 50) + " eu=" + strings.Repeat(".", 450) + " a=" + strings.Repeat(".", 500),
+		"in progress": "canary=" + strings.Repeat("S", 50) + " eu=" + strings.Repeat("SSPPP.....", 45) + " a=" + strings.Repeat(".", 500),
+		"succeeded":   "canary=" + strings.Repeat("S", 50) + " eu=" + strings.Repeat("S", 450) + " a=" + strings.Repeat("S", 500),
+		"failing":     "canary=" + strings.Repeat("SF", 25) + " eu=" + strings.Repeat("SSFTD", 90) + " a=" + strings.Repeat("SF...", 100),
 	} {
 		b.Run(name, func(b *testing.B) {
 			v := newView(newUbuntu().WithMaxConcurrency("10%").WithMinSuccessTime(time.Minute), fleet)
@@ -29,7 +29,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// What one member of a fleet with 200 FleetDiskImages is asked for.
+// The desired images of one member with 200 FleetDiskImages.
 func BenchmarkComputeDesiredImages(b *testing.B) {
 	img := newUbuntu().WithVersion("3").WithFormer("3", "2", "1").WithRetention(2, time.Hour).Obj()
 	current := rollout.ComputeDesiredImages(img, rollout.ClusterProgress{Placed: true, Started: true}, nil, now).Images[0]

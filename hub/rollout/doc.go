@@ -1,12 +1,10 @@
-// Package rollout decides which clusters of the fleet begin with the version of
-// a FleetDiskImage, and says how far it is.
+// Package rollout decides which clusters start with a version of a FleetDiskImage, and
+// how far it is.
 //
-// It is pure: Decide looks at all clusters and answers which of them begin, and
-// the status; ComputeDesiredImages says what one member's plan is to have of it. Time comes in
-// as an argument.
+// It is pure. Decide takes all clusters and the time, and returns the clusters that
+// start and the status; ComputeDesiredImages returns what one member's plan is to hold.
 //
-// That a cluster has begun is remembered by its plan alone, and what came of it
-// is in its report: a hub that forgets everything at any point decides as it
-// would have done. Only versions, since when a wave is done, and when a cluster
-// succeeded last are taken from the status.
+// That a cluster has started is stored in its plan alone, and its progress in its
+// report: a hub that loses its memory decides the same. The status stores only what
+// neither holds: versions, when waves were done, and the last success.
 package rollout

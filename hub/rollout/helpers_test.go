@@ -28,19 +28,19 @@ var revision = apitest.FleetDiskImage("ubuntu").Obj().Spec.Template.Revision()
 
 const deadline = time.Hour
 
-// newCluster is online for long, and begun or not by its letter:
+// newCluster returns a cluster in the state of its letter, online for long:
 //
-//	.  to apply            f  full: its plan has no room
-//	P  progressing         S  succeeded
-//	F  failed              T  timed out, given the deadline above
-//	D  offline, not begun  d  offline, begun
-//	R  d that is back      s  offline, after it has succeeded
+//	.  to apply              f  to apply, its plan is full
+//	P  progressing           S  succeeded
+//	F  failed                T  timed out by the deadline above
+//	D  offline, not started  d  offline, started
+//	R  d that is back        s  offline after success
 func newCluster(name string, letter rune) rollout.Cluster {
 	c := rollout.Cluster{
 		Name: name, Labels: map[string]string{"wave": strings.TrimRight(name, "-0123456789")},
 		OnlineSince: now.Add(-24 * time.Hour),
 	}
-	begun := func(at time.Time, phase v1alpha1.Phase, reason v1alpha1.Reason) {
+	started := func(at time.Time, phase v1alpha1.Phase, reason v1alpha1.Reason) {
 		c.PlannedRevision, c.PlannedAt = revision, at
 		c.Report = rollout.Report{Exists: true, Revision: revision, Phase: phase, Reason: reason, Message: "as " + name + " says", ItemState: v1alpha1.PlanItemApplied}
 	}
@@ -49,17 +49,17 @@ func newCluster(name string, letter rune) rollout.Cluster {
 	case 'f':
 		c.PlanFull = true
 	case 'P', 'R':
-		begun(now.Add(-deadline/2), v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting)
+		started(now.Add(-deadline/2), v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting)
 	case 'S', 's':
-		begun(now.Add(-deadline/2), v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady)
+		started(now.Add(-deadline/2), v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady)
 		c.Report.ServingRevision = revision
 	case 'F':
-		begun(now.Add(-deadline/2), v1alpha1.PhaseFailed, v1alpha1.ReasonNotFound)
+		started(now.Add(-deadline/2), v1alpha1.PhaseFailed, v1alpha1.ReasonNotFound)
 	case 'T':
-		begun(now.Add(-2*deadline), v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting)
+		started(now.Add(-2*deadline), v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting)
 	case 'D':
 	case 'd':
-		begun(now.Add(-deadline/2), v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting)
+		started(now.Add(-deadline/2), v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting)
 	default:
 		panic(fmt.Sprintf("no letter %c", letter))
 	}
@@ -72,9 +72,9 @@ func newCluster(name string, letter rune) rollout.Cluster {
 	return c
 }
 
-// pluralClusters reads "canary=SP rest=..": canary-0 has succeeded, canary-1 is on its
-// way, and rest-0 and rest-1 are to apply. Label wave has the part before the dash.
-func pluralClusters(text string) (all []rollout.Cluster) {
+// parseClusters reads "canary=SP rest=..": canary-0 has succeeded, canary-1 is in
+// progress, rest-0 and rest-1 have not started. Label wave is the part before the dash.
+func parseClusters(text string) (all []rollout.Cluster) {
 	for wave := range strings.FieldsSeq(text) {
 		name, letters, found := strings.Cut(wave, "=")
 		if !found {
@@ -94,37 +94,37 @@ func newUbuntu() *apitest.FleetDiskImageBuilder {
 }
 
 func newView(img *apitest.FleetDiskImageBuilder, fleet string) rollout.View {
-	return rollout.View{Image: img.Obj(), Clusters: pluralClusters(fleet), Now: now}
+	return rollout.View{Image: img.Obj(), Clusters: parseClusters(fleet), Now: now}
 }
 
-// decideAndCheck checks what holds of every decision.
+// decideAndCheck checks the invariants of every decision.
 func decideAndCheck(t require.TestingT, v rollout.View) rollout.Decision {
 	if h, ok := t.(interface{ Helper() }); ok {
 		h.Helper()
 	}
 	before := v.Image.DeepCopy()
 	d := rollout.Decide(v)
-	require.Equal(t, before, v.Image, "a decision changes nothing it is given")
+	require.Equal(t, before, v.Image, "Decide does not change its view")
 	requireSameDecision(t, d, rollout.Decide(v), "the same view gives the same decision")
 	again := v
 	again.Image = v.Image.DeepCopy()
 	again.Image.Status = *roundTripStatus(t, &d.Status)
-	requireSameDecision(t, d, rollout.Decide(again), "with the status that was decided there is nothing more to write")
+	requireSameDecision(t, d, rollout.Decide(again), "the decided status is stable")
 	return d
 }
 
-// requireSameDecision compares decisions, and their status as the API server stores it.
+// requireSameDecision compares decisions as JSON, as the API server stores a status.
 func requireSameDecision(t require.TestingT, want, got rollout.Decision, why string) {
 	require.Equal(t, toJSON(t, want), toJSON(t, got), why)
 }
 
-func toJSON(t require.TestingT, of any) string {
-	text, err := json.Marshal(of)
+func toJSON(t require.TestingT, value any) string {
+	text, err := json.Marshal(value)
 	require.NoError(t, err)
 	return string(text)
 }
 
-// formatStates writes what was decided of each cluster as clusters reads it.
+// formatStates is the reverse of parseClusters.
 func formatStates(d rollout.Decision) string {
 	letters := map[v1alpha1.ClusterState]string{
 		v1alpha1.ClusterToApply: ".", v1alpha1.ClusterProgressing: "P", v1alpha1.ClusterSucceeded: "S",
@@ -145,7 +145,7 @@ func formatStates(d rollout.Decision) string {
 	return b.String()
 }
 
-// advanceView is the same view with the status of a decision, after a while.
+// advanceView returns the view after some time, with the status of a decision.
 func advanceView(v rollout.View, d rollout.Decision, after time.Duration) rollout.View {
 	v.Image = v.Image.DeepCopy()
 	v.Image.Status = *d.Status.DeepCopy()
@@ -158,7 +158,7 @@ func TestClusterLettersMatchDecidedStates(t *testing.T) {
 	require.Equal(t, "canary=.PSFTDDS.P eu=. rest=.", formatStates(d))
 }
 
-// roundTripStatus is a status as the API server gives it back.
+// roundTripStatus returns a status as the API server would.
 func roundTripStatus(t require.TestingT, st *v1alpha1.FleetDiskImageStatus) *v1alpha1.FleetDiskImageStatus {
 	text, err := json.Marshal(st)
 	require.NoError(t, err)

@@ -9,7 +9,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// phaseVerdict is what the status says in short.
+// phaseVerdict is the summary of a status. Messages hold nothing that changes with time
+// alone: each change costs a write.
 type phaseVerdict struct {
 	phase   v1alpha1.RolloutPhase
 	reason  string
@@ -20,128 +21,125 @@ func waitingVerdict(reason, format string, args ...any) phaseVerdict {
 	return phaseVerdict{v1alpha1.RolloutWaiting, reason, fmt.Sprintf(format, args...)}
 }
 
-// decidePhase says how far the rollout is, by what keeps further clusters from
-// beginning.
-func (s *evaluation) decidePhase(b blocker) phaseVerdict {
-	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, s.blockerMessage(b)}
+// decidePhase derives the phase from what blocks further clusters.
+func (e *evaluation) decidePhase(b blocker) phaseVerdict {
+	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, e.blockerMessage(b)}
 	switch {
 	case b.reason == v1alpha1.ReasonRolledOut:
 		v.phase = v1alpha1.RolloutSucceeded
-	case s.counts.Progressing > 0:
+	case e.counts.Progressing > 0:
 		v.phase = v1alpha1.RolloutProgressing
 	case b.reason == v1alpha1.ReasonMaxFailures:
 		v.phase = v1alpha1.RolloutFailed
 	}
-	if empty := s.emptyWaves(); s.counts.Total > 0 && len(empty) > 0 {
-		v.message += fmt.Sprintf(". No cluster that is placed is in wave %s: is its clusterSelector right?", strings.Join(empty, ", "))
+	if empty := e.emptyWaves(); e.counts.Total > 0 && len(empty) > 0 {
+		v.message += fmt.Sprintf(". No placed cluster is in wave %s: check its clusterSelector", strings.Join(empty, ", "))
 	}
 	return v
 }
 
-// blockerMessage holds nothing that changes with time alone: each change is a write.
-func (s *evaluation) blockerMessage(b blocker) string {
-	c := &s.counts
-	wave, of := "", &stateCounts{}
-	if s.currentWave < len(s.waves) {
-		wave, of = s.waves[s.currentWave].name, &s.waves[s.currentWave].counts
+func (e *evaluation) blockerMessage(b blocker) string {
+	total := &e.counts
+	wave, inWave := "", &stateCounts{}
+	if e.currentWave < len(e.waves) {
+		wave, inWave = e.waves[e.currentWave].name, &e.waves[e.currentWave].counts
 	}
-	rollout := &s.Image.Spec.Rollout
+	rollout := &e.Image.Spec.Rollout
 	switch b.reason {
 	case v1alpha1.ReasonNoClusters:
-		return fmt.Sprintf("spec.placement selects none of the fleet's %s: mend it, or label the MemberClusters", pluralClusters(int32(len(s.Clusters))))
+		return fmt.Sprintf("spec.placement selects none of the fleet's %s: correct it, or label the MemberClusters", pluralClusters(int32(len(e.Clusters))))
 	case v1alpha1.ReasonMaxFailures:
-		return fmt.Sprintf("%s failed (%s), where maxFailures allows %d: no more are begun until fewer have. See status.failing; "+
-			"mend the cause in those clusters, or set another version, or a higher spec.rollout.maxFailures",
-			clustersHave(int32(c.failures())), s.listClusterNames(isFailed), s.allowedFailures())
+		return fmt.Sprintf("%s failed (%s), and maxFailures allows %d: no further cluster starts. See status.failing; "+
+			"fix the cause in those clusters, set another version, or raise spec.rollout.maxFailures",
+			clustersHave(int32(total.failures())), e.listClusterNames(isFailed), e.allowedFailures())
 	case v1alpha1.ReasonRolloutPaused:
-		return fmt.Sprintf("spec.rollout.paused is set: of %s, %d are to begin and do not", pluralClusters(c.Total), c.ToApply)
+		return fmt.Sprintf("spec.rollout.paused is set: %d of %s have not started", total.ToApply, pluralClusters(total.Total))
 	case v1alpha1.ReasonMinSuccessTime:
-		return fmt.Sprintf("wave %s begins at %s: what is before it has to have been done for minSuccessTime", wave, b.until.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("wave %s starts at %s, once the waves before it have been done for minSuccessTime", wave, b.until.UTC().Format(time.RFC3339))
 	case v1alpha1.ReasonAwaitingApproval:
-		return fmt.Sprintf("wave %s, with %s to begin, is to be approved: add {wave: %s, version: %q, by: <your user name>} to spec.approvals", wave, pluralClusters(of.ToApply), wave, s.version.Version)
+		return fmt.Sprintf("wave %s, with %s to start, needs approval: add {wave: %s, version: %q, by: <your user name>} to spec.approvals", wave, pluralClusters(inWave.ToApply), wave, e.version.Version)
 	case v1alpha1.ReasonMaxConcurrency:
-		return fmt.Sprintf("%d of %s of wave %s are on their way, where maxConcurrency allows %d; %d wait for their turn", of.Progressing, pluralClusters(of.Total), wave, b.limit, of.ToApply)
+		return fmt.Sprintf("%d of %s in wave %s are in progress, and maxConcurrency allows %d; %d wait to start", inWave.Progressing, pluralClusters(inWave.Total), wave, b.limit, inWave.ToApply)
 	case v1alpha1.ReasonPlanFull:
-		return fmt.Sprintf("%s of wave %s cannot begin: their plans have no room for another image, the most is %d. Have other FleetDiskImages leave them out, or exclude them in spec.placement.excludedClusters", pluralClusters(of.ToApply), wave, v1alpha1.MaxPlannedImages)
+		return fmt.Sprintf("%s in wave %s cannot start: a plan holds at most %d images, and theirs are full. Remove these clusters from the placement of other FleetDiskImages, or add them to spec.placement.excludedClusters", pluralClusters(inWave.ToApply), wave, v1alpha1.MaxPlannedImages)
 	case v1alpha1.ReasonOfflineClusters:
 		if rollout.OfflineClusters != v1alpha1.OfflineWait || wave == "" {
-			return fmt.Sprintf("all of %s are offline (%s); they catch up when they are back", pluralClusters(c.Total), s.listClusterNames(isDeferred))
+			return fmt.Sprintf("all placed clusters are offline (%s); they catch up when they are back", e.listClusterNames(isDeferred))
 		}
-		return fmt.Sprintf("wave %s waits for %d that are offline (%s), as spec.rollout.offlineClusters asks for", wave, of.Deferred, s.listClusterNames(isDeferred))
+		return fmt.Sprintf("wave %s waits for %d offline (%s), because spec.rollout.offlineClusters is Wait", wave, inWave.Deferred, e.listClusterNames(isDeferred))
 	case v1alpha1.ReasonAwaitingClusters:
-		return fmt.Sprintf("%d of %s of wave %s are on their way, and none is left to begin", of.Progressing, pluralClusters(of.Total), wave)
+		return fmt.Sprintf("%d of %s in wave %s are in progress; none waits to start", inWave.Progressing, pluralClusters(inWave.Total), wave)
 	default:
-		return s.rolledOutMessage()
+		return e.rolledOutMessage()
 	}
 }
 
-// rolledOutMessage says what there is, and what is not there and no matter.
-func (s *evaluation) rolledOutMessage() string {
-	c := &s.counts
-	text := fmt.Sprintf("%d of %s have %s/%s", c.Succeeded, pluralClusters(c.Total), s.version.Namespace, s.version.Image)
+// rolledOutMessage also counts the clusters without the image that do not block success.
+func (e *evaluation) rolledOutMessage() string {
+	c := &e.counts
+	text := fmt.Sprintf("%d of %s have %s/%s", c.Succeeded, pluralClusters(c.Total), e.version.Namespace, e.version.Image)
 	if n := c.failures(); n > 0 {
-		text += fmt.Sprintf("; %d failed, where maxFailures allows %d: see status.failing", n, s.allowedFailures())
+		text += fmt.Sprintf("; %d failed, and maxFailures allows %d: see status.failing", n, e.allowedFailures())
 	}
 	if c.Deferred > 0 {
-		text += fmt.Sprintf("; %d are offline and catch up when they are back", c.Deferred)
+		text += fmt.Sprintf("; %d offline: they catch up when they are back", c.Deferred)
 	}
 	return text
 }
 
-// invalidSelectorVerdict says which selector cannot be read.
 func invalidSelectorVerdict(err error) phaseVerdict {
-	return waitingVerdict(v1alpha1.ReasonSelectorInvalid, "%s. Mend it: until then no cluster is begun, and plans stay as they are", strings.Join(strings.Fields(err.Error()), " "))
+	return waitingVerdict(v1alpha1.ReasonSelectorInvalid, "%s. Correct it: until then no cluster starts and plans stay as they are", strings.Join(strings.Fields(err.Error()), " "))
 }
 
-func (s *evaluation) conflictVerdict() phaseVerdict {
-	return waitingVerdict(v1alpha1.ReasonNameConflict, "FleetDiskImage %s is older and has, or had, VMDiskImages of the same name in namespace %s: no cluster begins, and what clusters have of this one is kept. "+
-		"Give this one another spec.imageName or spec.targetNamespace, or delete the other", s.Conflict, s.version.Namespace)
+func (e *evaluation) conflictVerdict() phaseVerdict {
+	return waitingVerdict(v1alpha1.ReasonNameConflict, "FleetDiskImage %s is older and has, or had, VMDiskImages of the same name in namespace %s: no cluster starts, and clusters keep the images they have. "+
+		"Give this one another spec.imageName or spec.targetNamespace, or delete the other", e.Conflict, e.version.Namespace)
 }
 
-func (s *evaluation) deletingVerdict() phaseVerdict {
+func (e *evaluation) deletingVerdict() phaseVerdict {
 	offline := 0
-	named := make([]string, 0, maxListedNames)
-	for _, holder := range s.Holders {
-		i, found := slices.BinarySearchFunc(s.Clusters, holder, func(c Cluster, name string) int { return strings.Compare(c.Name, name) })
-		dark := found && s.Clusters[i].OfflineReason != ""
-		if dark {
+	listed := make([]string, 0, maxListedNames)
+	for _, holder := range e.Holders {
+		i, found := slices.BinarySearchFunc(e.Clusters, holder, func(c Cluster, name string) int { return strings.Compare(c.Name, name) })
+		isOffline := found && e.Clusters[i].OfflineReason != ""
+		if isOffline {
 			offline++
 		}
-		if len(named) < maxListedNames {
-			if dark {
-				holder += " (offline: " + s.Clusters[i].OfflineReason + ")"
+		if len(listed) < maxListedNames {
+			if isOffline {
+				holder += " (offline: " + e.Clusters[i].OfflineReason + ")"
 			}
-			named = append(named, holder)
+			listed = append(listed, holder)
 		}
 	}
-	text := strings.Join(named, ", ")
-	if more := len(s.Holders) - len(named); more > 0 {
+	text := strings.Join(listed, ", ")
+	if more := len(e.Holders) - len(listed); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	if text == "" {
-		return waitingVerdict(v1alpha1.ReasonDeletingImages, "it is being deleted")
+		return waitingVerdict(v1alpha1.ReasonDeletingImages, "the FleetDiskImage is being deleted")
 	}
-	return waitingVerdict(v1alpha1.ReasonDeletingImages, "it is being deleted with its images (deletionPolicy: Delete), and %s still have some: %s; %d are offline. "+
-		"An image goes when no VirtualMachine references it any more. To leave the images where they are and be done, set spec.deletionPolicy: Retain",
-		pluralClusters(int32(len(s.Holders))), text, offline)
+	return waitingVerdict(v1alpha1.ReasonDeletingImages, "the FleetDiskImage is being deleted with its images (deletionPolicy: Delete), and %s may still have some: %s; %d offline. "+
+		"An image is deleted once no VirtualMachine references it. To keep the images, set spec.deletionPolicy: Retain",
+		pluralClusters(int32(len(e.Holders))), text, offline)
 }
 
-// emptyWaves are those of the spec that no cluster is in.
-func (s *evaluation) emptyWaves() (names []string) {
-	for i := range s.waves {
-		if s.waves[i].counts.Total == 0 {
-			names = append(names, s.waves[i].name)
+// emptyWaves returns the waves without clusters.
+func (e *evaluation) emptyWaves() (names []string) {
+	for i := range e.waves {
+		if e.waves[i].counts.Total == 0 {
+			names = append(names, e.waves[i].name)
 		}
 	}
 	return names
 }
 
-// listClusterNames returns the first clusters of a kind.
-func (s *evaluation) listClusterNames(of func(v1alpha1.ClusterState) bool) string {
+// listClusterNames lists the first placed clusters in some states.
+func (e *evaluation) listClusterNames(inState func(v1alpha1.ClusterState) bool) string {
 	var b strings.Builder
 	n := 0
-	for i := range s.clusters {
-		if !of(s.clusters[i].state) {
+	for i := range e.placed {
+		if !inState(e.placed[i].state) {
 			continue
 		}
 		if n++; n > maxListedNames {
@@ -150,7 +148,7 @@ func (s *evaluation) listClusterNames(of func(v1alpha1.ClusterState) bool) strin
 		if n > 1 {
 			b.WriteString(", ")
 		}
-		b.WriteString(s.clusters[i].Name)
+		b.WriteString(e.placed[i].Name)
 	}
 	if n > maxListedNames {
 		fmt.Fprintf(&b, " and %d more", n-maxListedNames)

@@ -21,13 +21,13 @@ func TestAvailability(t *testing.T) {
 		wantReason string
 		wantSince  time.Time
 	}{
-		"new":             {nil, "Unknown", time.Time{}},
-		"half looked at":  {[]metav1.Condition{condition(identity, "True", "SameCluster", now)}, "Unknown", time.Time{}},
-		"online":          {[]metav1.Condition{condition(identity, "True", "SameCluster", now), condition(healthy, "True", "Reporting", now.Add(time.Hour))}, "", now.Add(time.Hour)},
-		"identity later":  {[]metav1.Condition{condition(healthy, "True", "Reporting", now), condition(identity, "True", "SameCluster", now.Add(time.Hour))}, "", now.Add(time.Hour)},
-		"silent":          {[]metav1.Condition{condition(identity, "True", "SameCluster", now), condition(healthy, "False", "Silent", now)}, "Silent", time.Time{}},
-		"not known":       {[]metav1.Condition{condition(identity, "True", "SameCluster", now), condition(healthy, "Unknown", "NeverReported", now)}, "NeverReported", time.Time{}},
-		"another cluster": {[]metav1.Condition{condition(identity, "False", "AnotherCluster", now), condition(healthy, "True", "Reporting", now)}, "AnotherCluster", time.Time{}},
+		"new":                   {nil, "Unknown", time.Time{}},
+		"one condition missing": {[]metav1.Condition{condition(identity, "True", "SameCluster", now)}, "Unknown", time.Time{}},
+		"online":                {[]metav1.Condition{condition(identity, "True", "SameCluster", now), condition(healthy, "True", "Reporting", now.Add(time.Hour))}, "", now.Add(time.Hour)},
+		"identity later":        {[]metav1.Condition{condition(healthy, "True", "Reporting", now), condition(identity, "True", "SameCluster", now.Add(time.Hour))}, "", now.Add(time.Hour)},
+		"silent":                {[]metav1.Condition{condition(identity, "True", "SameCluster", now), condition(healthy, "False", "Silent", now)}, "Silent", time.Time{}},
+		"unknown":               {[]metav1.Condition{condition(identity, "True", "SameCluster", now), condition(healthy, "Unknown", "NeverReported", now)}, "NeverReported", time.Time{}},
+		"another cluster":       {[]metav1.Condition{condition(identity, "False", "AnotherCluster", now), condition(healthy, "True", "Reporting", now)}, "AnotherCluster", time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reason, since := rollout.Availability(&v1alpha1.MemberCluster{Status: v1alpha1.MemberClusterStatus{Conditions: tt.conditions}})

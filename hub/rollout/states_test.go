@@ -20,42 +20,42 @@ func TestClusterStates(t *testing.T) {
 		wantReason  string
 		wantMessage string
 	}{
-		"has not begun": {'.', nil, v1alpha1.ClusterToApply, "", ""},
-		"has the former revision under that name":  {'S', func(c *cl) { c.PlannedRevision = "former" }, v1alpha1.ClusterToApply, "", ""},
-		"has it, and its plan does not ask for it": {'S', func(c *cl) { c.PlannedRevision, c.Report.ItemState = "", "" }, v1alpha1.ClusterToApply, "", ""},
-		"its plan is full":                         {'f', nil, v1alpha1.ClusterToApply, v1alpha1.ReasonPlanFull, ""},
-		"its plan is full, and has it":             {'P', func(c *cl) { c.PlanFull = true }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
-		"begun, and nothing is reported":           {'P', func(c *cl) { c.Report = rollout.Report{} }, v1alpha1.ClusterProgressing, "", "it is planned, and the member has not reported of it yet"},
-		"is importing":                             {'P', nil, v1alpha1.ClusterProgressing, "Importing", "as a says"},
+		"not started": {'.', nil, v1alpha1.ClusterToApply, "", ""},
+		"has the former revision under that name": {'S', func(c *cl) { c.PlannedRevision = "former" }, v1alpha1.ClusterToApply, "", ""},
+		"has it without a plan":                   {'S', func(c *cl) { c.PlannedRevision, c.Report.ItemState = "", "" }, v1alpha1.ClusterToApply, "", ""},
+		"its plan is full":                        {'f', nil, v1alpha1.ClusterToApply, v1alpha1.ReasonPlanFull, ""},
+		"in a full plan":                          {'P', func(c *cl) { c.PlanFull = true }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
+		"started, not reported":                   {'P', func(c *cl) { c.Report = rollout.Report{} }, v1alpha1.ClusterProgressing, "", "planned; the member has not reported the image yet"},
+		"is importing":                            {'P', nil, v1alpha1.ClusterProgressing, "Importing", "as a says"},
 		"waits for its namespace": {'P', func(c *cl) {
 			c.Report = rollout.Report{ItemState: v1alpha1.PlanItemWaiting, ItemMessage: "namespace images does not exist: create it"}
 		}, v1alpha1.ClusterProgressing, "Waiting", "namespace images does not exist: create it"},
 		"has succeeded":                             {'S', nil, v1alpha1.ClusterSucceeded, "", ""},
 		"has succeeded with the former revision":    {'S', func(c *cl) { c.Report.Revision = "former" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
-		"the phase is of what still serves":         {'S', func(c *cl) { c.Report.ServingRevision = "former" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
-		"has it, and the agent has not taken it up": {'S', func(c *cl) { c.Report.ItemState = "" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
+		"the phase is of the serving revision":      {'S', func(c *cl) { c.Report.ServingRevision = "former" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
+		"has it, the agent has no result yet":       {'S', func(c *cl) { c.Report.ItemState = "" }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
 		"it is being deleted there":                 {'S', func(c *cl) { c.Report.Phase = v1alpha1.PhaseTerminating }, v1alpha1.ClusterProgressing, "Ready", "as a says"},
 		"has failed":                                {'F', nil, v1alpha1.ClusterFailed, "NotFound", "as a says"},
 		"has failed with the former revision":       {'F', func(c *cl) { c.Report.Revision = "former" }, v1alpha1.ClusterProgressing, "NotFound", "as a says"},
-		"somebody else has made an image":           {'S', func(c *cl) { c.Report.ItemState, c.Report.ItemMessage = v1alpha1.PlanItemNotOurs, "label it" }, v1alpha1.ClusterFailed, "NotOurs", "label it"},
-		"the API server refuses it":                 {'P', func(c *cl) { c.Report = rollout.Report{ItemState: v1alpha1.PlanItemRejected, ItemMessage: "too large"} }, v1alpha1.ClusterFailed, "Rejected", "too large"},
+		"foreign image":                             {'S', func(c *cl) { c.Report.ItemState, c.Report.ItemMessage = v1alpha1.PlanItemNotOurs, "label it" }, v1alpha1.ClusterFailed, "NotOurs", "label it"},
+		"rejected by the API server":                {'P', func(c *cl) { c.Report = rollout.Report{ItemState: v1alpha1.PlanItemRejected, ItemMessage: "too large"} }, v1alpha1.ClusterFailed, "Rejected", "too large"},
 		"has timed out":                             {'T', nil, v1alpha1.ClusterTimedOut, "Importing", "as a says"},
 		"at its deadline":                           {'P', func(c *cl) { c.PlannedAt = now.Add(-deadline) }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
 		"past its deadline":                         {'P', func(c *cl) { c.PlannedAt = now.Add(-deadline - time.Millisecond) }, v1alpha1.ClusterTimedOut, "Importing", "as a says"},
 		"was offline since it was planned":          {'T', func(c *cl) { c.OnlineSince = now.Add(-deadline / 2) }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
-		"is back for longer than the deadline":      {'T', func(c *cl) { c.OnlineSince = now.Add(-deadline - time.Second) }, v1alpha1.ClusterTimedOut, "Importing", "as a says"},
-		"nobody knows since when it takes":          {'T', func(c *cl) { c.PlannedAt, c.OnlineSince = time.Time{}, time.Time{} }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
+		"online again for longer than the deadline": {'T', func(c *cl) { c.OnlineSince = now.Add(-deadline - time.Second) }, v1alpha1.ClusterTimedOut, "Importing", "as a says"},
+		"unknown start":                             {'T', func(c *cl) { c.PlannedAt, c.OnlineSince = time.Time{}, time.Time{} }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
 		"has succeeded after its deadline":          {'S', func(c *cl) { c.PlannedAt = now.Add(-2 * deadline) }, v1alpha1.ClusterSucceeded, "", ""},
 		"has failed after its deadline":             {'F', func(c *cl) { c.PlannedAt = now.Add(-2 * deadline) }, v1alpha1.ClusterFailed, "NotFound", "as a says"},
-		"offline, and has not begun":                {'D', nil, v1alpha1.ClusterDeferred, "Silent", ""},
-		"offline on its way":                        {'d', nil, v1alpha1.ClusterDeferred, "Silent", ""},
-		"offline on its way, past its deadline":     {'d', func(c *cl) { c.PlannedAt = now.Add(-2 * deadline) }, v1alpha1.ClusterDeferred, "Silent", ""},
-		"offline after it has succeeded":            {'s', nil, v1alpha1.ClusterSucceeded, "", ""},
-		"offline after it has failed":               {'F', func(c *cl) { c.OfflineReason = "Silent" }, v1alpha1.ClusterFailed, "NotFound", "as a says"},
-		"the API server refused the template before": {'P', func(c *cl) {
+		"offline, not started":                      {'D', nil, v1alpha1.ClusterDeferred, "Silent", ""},
+		"offline, progressing":                      {'d', nil, v1alpha1.ClusterDeferred, "Silent", ""},
+		"offline, past its deadline":                {'d', func(c *cl) { c.PlannedAt = now.Add(-2 * deadline) }, v1alpha1.ClusterDeferred, "Silent", ""},
+		"offline after success":                     {'s', nil, v1alpha1.ClusterSucceeded, "", ""},
+		"offline after failure":                     {'F', func(c *cl) { c.OfflineReason = "Silent" }, v1alpha1.ClusterFailed, "NotFound", "as a says"},
+		"the former template was rejected": {'P', func(c *cl) {
 			c.Report = rollout.Report{ItemState: v1alpha1.PlanItemRejected, ItemMessage: "too large", ItemRevision: "former"}
-		}, v1alpha1.ClusterProgressing, "", "it is planned, and the member has not reported of it yet"},
-		"offline, with a former revision that works": {'s', func(c *cl) { c.PlannedRevision, c.Report.Revision = "former", "former" }, v1alpha1.ClusterDeferred, "Silent", ""},
+		}, v1alpha1.ClusterProgressing, "", "planned; the member has not reported the image yet"},
+		"offline, with a former revision": {'s', func(c *cl) { c.PlannedRevision, c.Report.Revision = "former", "former" }, v1alpha1.ClusterDeferred, "Silent", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster("a", tt.letter)
@@ -75,7 +75,7 @@ func TestProgressDeadlineIsRequeued(t *testing.T) {
 	v := newView(newUbuntu(), "rest=PPS")
 	v.Clusters[1].PlannedAt = now.Add(-deadline + time.Minute)
 	d := decideAndCheck(t, v)
-	assert.Equal(t, time.Minute+time.Millisecond, d.RequeueAfter, "the first of them")
+	assert.Equal(t, time.Minute+time.Millisecond, d.RequeueAfter, "the earliest deadline")
 	v = advanceView(v, d, d.RequeueAfter)
 	d = decideAndCheck(t, v)
 	assert.Equal(t, "rest=PTS", formatStates(d))
@@ -104,5 +104,5 @@ func TestNewReport(t *testing.T) {
 	}))
 	assert.Equal(t, rollout.Report{ItemState: v1alpha1.PlanItemWaiting}, rollout.NewReport(&v1alpha1.ReportedImage{
 		Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting},
-	}), "it is planned and not there")
+	}), "planned, does not exist")
 }

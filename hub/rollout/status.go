@@ -10,85 +10,84 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// updateCounts writes what was counted into the status.
-func (s *evaluation) updateCounts() {
-	old := &s.Image.Status
-	s.status.Clusters = s.counts.ClusterCounts
-	if s.currentWave < len(s.waves) {
-		s.status.CurrentWave = s.waves[s.currentWave].name
+// updateCounts writes the counts into the status.
+func (e *evaluation) updateCounts() {
+	old := &e.Image.Status
+	e.status.Clusters = e.counts.ClusterCounts
+	if e.currentWave < len(e.waves) {
+		e.status.CurrentWave = e.waves[e.currentWave].name
 	}
-	if len(s.waves) > 0 {
-		s.status.Waves = make([]v1alpha1.WaveStatus, len(s.waves))
+	if len(e.waves) > 0 {
+		e.status.Waves = make([]v1alpha1.WaveStatus, len(e.waves))
 	}
-	for i := range s.waves {
-		w := &s.waves[i]
-		s.status.Waves[i] = v1alpha1.WaveStatus{Name: w.name, Clusters: w.counts.ClusterCounts, DoneAt: w.doneAt}
+	for i := range e.waves {
+		w := &e.waves[i]
+		e.status.Waves[i] = v1alpha1.WaveStatus{Name: w.name, Clusters: w.counts.ClusterCounts, DoneAt: w.doneAt}
 	}
 	succeeded := int32(0)
-	if !s.versionChanged {
-		s.status.LastSuccessAt, succeeded = old.LastSuccessAt.DeepCopy(), old.Clusters.Succeeded
+	if !e.versionChanged {
+		e.status.LastSuccessAt, succeeded = old.LastSuccessAt.DeepCopy(), old.Clusters.Succeeded
 	}
-	if s.counts.Succeeded > succeeded {
-		s.status.LastSuccessAt = toStoredTime(s.Now)
+	if e.counts.Succeeded > succeeded {
+		e.status.LastSuccessAt = toStoredTime(e.Now)
 	}
-	s.status.ExpectedAt = s.estimateCompletion()
-	s.status.Failing = s.failingClusters()
+	e.status.ExpectedAt = e.estimateCompletion()
+	e.status.Failing = e.failingClusters()
 }
 
-// estimateCompletion extrapolates from the clusters that have succeeded. It rests on what
-// was counted, never on the current time, so that it stands while nothing else
-// changes. Waves soak meanwhile: what was waited for them is no part of the pace,
-// what is still to be waited comes on top.
-func (s *evaluation) estimateCompletion() *metav1.Time {
-	left := s.counts.ToApply + s.counts.Progressing
-	if s.counts.Succeeded == 0 || left == 0 || s.status.LastSuccessAt == nil {
+// estimateCompletion extrapolates from the clusters that succeeded. It depends on counts,
+// never on the current time, so it stays while nothing else changes. The pace excludes
+// each minSuccessTime that was waited for; those still ahead are added.
+func (e *evaluation) estimateCompletion() *metav1.Time {
+	left := e.counts.ToApply + e.counts.Progressing
+	if e.counts.Succeeded == 0 || left == 0 || e.status.LastSuccessAt == nil {
 		return nil
 	}
-	last := 0 // of the waves with anything left
-	begun := 0
-	for i := range s.waves {
-		c := &s.waves[i].counts
+	lastOpen, lastStarted := 0, 0 // wave indexes
+	for i := range e.waves {
+		c := &e.waves[i].counts
 		if c.ToApply+c.Progressing > 0 {
-			last = i
+			lastOpen = i
 		}
 		if c.Succeeded > 0 {
-			begun = i
+			lastStarted = i
 		}
 	}
 	var waited, ahead time.Duration
-	for i := range s.waves[:max(begun, last)] {
-		if i < begun {
-			waited += s.waves[i].minSuccessTime
+	for i := range e.waves[:max(lastStarted, lastOpen)] {
+		if i < lastStarted {
+			waited += e.waves[i].minSuccessTime
 		} else {
-			ahead += s.waves[i].minSuccessTime
+			ahead += e.waves[i].minSuccessTime
 		}
 	}
-	took := max(0, s.status.LastSuccessAt.Sub(s.version.Since.Time)-waited)
-	each := took / time.Duration(s.counts.Succeeded)
-	return toStoredTime(s.status.LastSuccessAt.Add(time.Duration(left)*each + ahead))
+	took := max(0, e.status.LastSuccessAt.Sub(e.version.Since.Time)-waited)
+	perCluster := took / time.Duration(e.counts.Succeeded)
+	return toStoredTime(e.status.LastSuccessAt.Add(time.Duration(left)*perCluster + ahead))
 }
 
-// Bounds of a ClusterSummary and of what is named in a message.
+// Limits of a ClusterSummary, of the status message, and of the names in a message.
 const (
 	maxReasonLength  = 64
 	maxMessageLength = 256
+	maxStatusLength  = 2048
 	maxListedNames   = 5
 )
 
-// failingClusters returns the first clusters that have failed, by name.
-func (s *evaluation) failingClusters() []v1alpha1.ClusterSummary {
-	if s.counts.failures() == 0 {
+// failingClusters returns the first failed clusters, by name.
+func (e *evaluation) failingClusters() []v1alpha1.ClusterSummary {
+	if e.counts.failures() == 0 {
 		return nil
 	}
-	failing := make([]v1alpha1.ClusterSummary, 0, min(s.counts.failures(), v1alpha1.MaxFailingClusters))
-	for i := range s.clusters {
-		m := &s.clusters[i]
-		if !isFailed(m.state) {
+	failing := make([]v1alpha1.ClusterSummary, 0, min(e.counts.failures(), v1alpha1.MaxFailingClusters))
+	for i := range e.placed {
+		c := &e.placed[i]
+		if !isFailed(c.state) {
 			continue
 		}
-		reason, message := s.explainState(m)
+		reason, message := e.explainState(c)
 		failing = append(failing, v1alpha1.ClusterSummary{
-			Cluster: m.Name, State: m.state, Reason: v1alpha1.Truncate(reason, maxReasonLength), Message: v1alpha1.Truncate(message, maxMessageLength),
+			Cluster: c.Name, State: c.state, Reason: v1alpha1.Truncate(reason, maxReasonLength), Message: v1alpha1.Truncate(message, maxMessageLength),
 		})
 		if len(failing) == v1alpha1.MaxFailingClusters {
 			break
@@ -101,52 +100,52 @@ func isFailed(state v1alpha1.ClusterState) bool {
 	return state == v1alpha1.ClusterFailed || state == v1alpha1.ClusterTimedOut
 }
 
-// setPhase writes phase and conditions, all of them on every visit.
-func (s *evaluation) setPhase(v phaseVerdict) {
-	s.status.Phase, s.status.Reason, s.status.Message = v.phase, v.reason, v1alpha1.Truncate(v.message, 2048)
+// setPhase writes phase and all conditions.
+func (e *evaluation) setPhase(v phaseVerdict) {
+	e.status.Phase, e.status.Reason, e.status.Message = v.phase, v.reason, v1alpha1.Truncate(v.message, maxStatusLength)
 	finished := v.phase == v1alpha1.RolloutSucceeded || v.phase == v1alpha1.RolloutFailed
-	moves := v.phase == v1alpha1.RolloutProgressing || slices.Contains(transientReasons, v.reason)
-	s.setCondition(v1alpha1.ConditionFinished, finished)
-	s.setCondition(v1alpha1.ConditionSucceeded, v.phase == v1alpha1.RolloutSucceeded)
-	s.setCondition(v1alpha1.ConditionProgressing, moves)
-	s.setCondition(v1alpha1.ConditionStalled, slices.Contains(stalledReasons, v.reason))
-	s.setApprovalGuarded()
+	progressing := v.phase == v1alpha1.RolloutProgressing || slices.Contains(transientReasons, v.reason)
+	e.setCondition(v1alpha1.ConditionFinished, finished)
+	e.setCondition(v1alpha1.ConditionSucceeded, v.phase == v1alpha1.RolloutSucceeded)
+	e.setCondition(v1alpha1.ConditionProgressing, progressing)
+	e.setCondition(v1alpha1.ConditionStalled, slices.Contains(stalledReasons, v.reason))
+	e.setApprovalGuarded()
 }
 
-// setApprovalGuarded says whether the API server checks who approves, where some wave needs that.
-// What is not known leaves what was said before.
-func (s *evaluation) setApprovalGuarded() {
-	c := s.ApprovalGuarded
-	if !slices.ContainsFunc(s.Image.Spec.Rollout.Waves, func(w v1alpha1.Wave) bool { return w.RequireApproval }) {
-		meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionApprovalGuarded)
+// setApprovalGuarded sets whether the API server checks who approves, where a wave needs
+// approval. An unknown state keeps the former condition.
+func (e *evaluation) setApprovalGuarded() {
+	c := e.ApprovalGuarded
+	if !slices.ContainsFunc(e.Image.Spec.Rollout.Waves, func(w v1alpha1.Wave) bool { return w.RequireApproval }) {
+		meta.RemoveStatusCondition(&e.status.Conditions, v1alpha1.ConditionApprovalGuarded)
 		return
 	}
-	if before := meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionApprovalGuarded); c.Type == "" && before != nil {
+	if before := meta.FindStatusCondition(e.status.Conditions, v1alpha1.ConditionApprovalGuarded); c.Type == "" && before != nil {
 		c = *before
 	}
 	if c.Type != "" {
-		c.ObservedGeneration, c.LastTransitionTime = s.Image.Generation, *toStoredTime(s.Now)
-		meta.SetStatusCondition(&s.status.Conditions, c)
+		c.ObservedGeneration, c.LastTransitionTime = e.Image.Generation, *toStoredTime(e.Now)
+		meta.SetStatusCondition(&e.status.Conditions, c)
 	}
 }
 
 var (
-	// transientReasons are the reasons to wait that pass by themselves.
+	// transientReasons pass without help.
 	transientReasons = []string{v1alpha1.ReasonMinSuccessTime, v1alpha1.ReasonOfflineClusters, v1alpha1.ReasonDeletingImages}
-	// stalledReasons are those for which a person has to act.
+	// stalledReasons need a person.
 	stalledReasons = []string{
 		v1alpha1.ReasonMaxFailures, v1alpha1.ReasonNameConflict, v1alpha1.ReasonSelectorInvalid, v1alpha1.ReasonAwaitingApproval,
 		v1alpha1.ReasonRolloutPaused, v1alpha1.ReasonNoClusters, v1alpha1.ReasonPlanFull,
 	}
 )
 
-func (s *evaluation) setCondition(t string, holds bool) {
+func (e *evaluation) setCondition(conditionType string, holds bool) {
 	status := metav1.ConditionFalse
 	if holds {
 		status = metav1.ConditionTrue
 	}
-	meta.SetStatusCondition(&s.status.Conditions, metav1.Condition{
-		Type: t, Status: status, Reason: s.status.Reason, Message: s.status.Message,
-		ObservedGeneration: s.Image.Generation, LastTransitionTime: *toStoredTime(s.Now),
+	meta.SetStatusCondition(&e.status.Conditions, metav1.Condition{
+		Type: conditionType, Status: status, Reason: e.status.Reason, Message: e.status.Message,
+		ObservedGeneration: e.Image.Generation, LastTransitionTime: *toStoredTime(e.Now),
 	})
 }

@@ -24,7 +24,7 @@ func TestStatusCountsClusters(t *testing.T) {
 		{Name: "rest", Clusters: v1alpha1.ClusterCounts{Total: 1, Succeeded: 1}, DoneAt: toStoredTime(now)},
 	}, d.Status.Waves)
 	assert.Equal(t, "canary", d.Status.CurrentWave)
-	assert.Equal(t, []string{"canary-6"}, d.Start, "it is counted as being on its way")
+	assert.Equal(t, []string{"canary-6"}, d.Start, "it counts as progressing")
 }
 
 func TestConditionsFollowPhase(t *testing.T) {
@@ -40,7 +40,7 @@ func TestConditionsFollowPhase(t *testing.T) {
 		"not yet over":          {newUbuntu(), "canary=FP", no, no, yes, yes},
 		"paused":                {newUbuntu().Paused(), "canary=.", no, no, no, yes},
 		"no clusters":           {newUbuntu(), "", no, no, no, yes},
-		"soaks":                 {newUbuntu().WithMinSuccessTime(time.Hour), "canary=S eu=.", no, no, yes, no},
+		"minSuccessTime":        {newUbuntu().WithMinSuccessTime(time.Hour), "canary=S eu=.", no, no, yes, no},
 		"waits for one offline": {newUbuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=D", no, no, yes, no},
 		"full plans":            {newUbuntu(), "canary=f", no, no, no, yes},
 		"to be approved":        {apitest.FleetDiskImage("ubuntu").WithWaves(v1alpha1.Wave{Name: "all", RequireApproval: true}), "canary=.", no, no, no, yes},
@@ -65,8 +65,7 @@ func TestConditionsFollowPhase(t *testing.T) {
 	}
 }
 
-// Of a FleetDiskImage with a wave that needs approval it is told whether the API server
-// checks who gives it, and of no other.
+// The condition exists only where a wave needs approval.
 func TestApprovalGuardedCondition(t *testing.T) {
 	is := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonGuarded, Message: "checked"}
 	isNot := metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPolicyNotInForce, Message: "gone"}
@@ -75,14 +74,14 @@ func TestApprovalGuardedCondition(t *testing.T) {
 		before, now metav1.Condition
 		want        metav1.Condition
 	}{
-		"it does":                         {true, metav1.Condition{}, is, is},
-		"it does not":                     {true, metav1.Condition{}, isNot, isNot},
-		"it does not any more":            {true, is, isNot, isNot},
-		"it does again":                   {true, isNot, is, is},
-		"not known":                       {true, metav1.Condition{}, metav1.Condition{}, metav1.Condition{}},
-		"not known yet by the next hub":   {true, isNot, metav1.Condition{}, isNot},
-		"no wave needs approval":          {false, metav1.Condition{}, isNot, metav1.Condition{}},
-		"no wave needs approval any more": {false, isNot, isNot, metav1.Condition{}},
+		"guarded":                 {true, metav1.Condition{}, is, is},
+		"not guarded":             {true, metav1.Condition{}, isNot, isNot},
+		"no longer guarded":       {true, is, isNot, isNot},
+		"guarded again":           {true, isNot, is, is},
+		"unknown":                 {true, metav1.Condition{}, metav1.Condition{}, metav1.Condition{}},
+		"unknown to the next hub": {true, isNot, metav1.Condition{}, isNot},
+		"no wave needs approval":  {false, metav1.Condition{}, isNot, metav1.Condition{}},
+		"no wave needs approval, with a former condition": {false, isNot, isNot, metav1.Condition{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := apitest.FleetDiskImage("ubuntu").WithGeneration(7).WithWaves(v1alpha1.Wave{Name: "all", RequireApproval: tt.approval})
@@ -103,14 +102,13 @@ func TestApprovalGuardedCondition(t *testing.T) {
 	}
 }
 
-// Who waits for condition Finished of a new version is not answered with the
-// former one's.
+// kubectl wait for Finished must not see the condition of the former version.
 func TestTransitionTimeMovesWithStatus(t *testing.T) {
 	v := newView(newUbuntu(), "canary=S")
 	d := decideAndCheck(t, v)
 	v = advanceView(v, d, time.Hour)
 	v.Image.Spec.Version, v.Image.Generation = "2.0.0", 2
-	v.Clusters = pluralClusters("canary=.")
+	v.Clusters = parseClusters("canary=.")
 	d = decideAndCheck(t, v)
 	finished := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionFinished)
 	assert.Equal(t, metav1.ConditionFalse, finished.Status)
@@ -130,17 +128,17 @@ func TestVersionHistory(t *testing.T) {
 
 	v = advanceView(v, d, time.Hour)
 	v.Image.Spec.Version = "2.0.0"
-	v.Clusters = pluralClusters("canary=.D eu=.")
+	v.Clusters = parseClusters("canary=.D eu=.")
 	d = decideAndCheck(t, v)
 	second := version{Version: "2.0.0", Namespace: "images", Image: "ubuntu-2.0.0", Revision: revision, Since: *toStoredTime(v.Now)}
 	assert.Equal(t, []version{second, first}, d.Status.Versions)
-	assert.Nil(t, d.Status.LastSuccessAt, "it starts over")
+	assert.Nil(t, d.Status.LastSuccessAt, "a new version starts over")
 	assert.Nil(t, d.Status.Waves[0].DoneAt)
 
 	v = advanceView(v, d, time.Hour)
 	v.Image.Spec.Template.URL = "https://images.example.com/mended.qcow2"
 	mended := v.Image.Spec.Template.Revision()
-	v.Clusters = pluralClusters("canary=SD eu=.")
+	v.Clusters = parseClusters("canary=SD eu=.")
 	d = decideAndCheck(t, v)
 	second.Revision, second.Since = mended, *toStoredTime(v.Now)
 	assert.Equal(t, []version{second, first}, d.Status.Versions, "another revision of the same version")
@@ -168,7 +166,6 @@ func TestVersionHistory(t *testing.T) {
 	assert.Equal(t, "3.0.10", d.Status.Versions[19].Version)
 }
 
-// What was done with the former version says nothing of this one.
 func TestNewVersionResetsDoneWaves(t *testing.T) {
 	v := newView(newUbuntu().WithMinSuccessTime(time.Hour), "eu=.")
 	d := decideAndCheck(t, v)
@@ -195,17 +192,17 @@ func TestEstimatedCompletion(t *testing.T) {
 		status v1alpha1.FleetDiskImageStatus
 		want   *metav1.Time
 	}{
-		"none has succeeded":                      {newUbuntu(), "canary=PP", status(0, since), nil},
-		"none is left":                            {newUbuntu(), "canary=SS", status(2, now), nil},
-		"those that are offline are not left":     {newUbuntu(), "canary=SD", status(1, now), nil},
-		"one of two":                              {newUbuntu(), "canary=S.", status(1, now.Add(-50*time.Minute)), toStoredTime(now)},
-		"it moves with the next success":          {newUbuntu(), "canary=SSP.", status(1, now.Add(-50*time.Minute)), toStoredTime(now.Add(100 * time.Minute))},
-		"failed ones are not left":                {newUbuntu().WithMaxFailures("1"), "canary=SSPF", status(2, now), toStoredTime(now.Add(50 * time.Minute))},
-		"waves to come soak":                      {hour(newUbuntu()), "canary=SP eu=. a=.", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(40*time.Minute + 2*time.Hour))},
-		"the last wave's soak is nothing to wait": {hour(newUbuntu()), "canary=S.", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(20 * time.Minute))},
-		"a soak that was waited is no pace":       {hour(newUbuntu()), "canary=S eu=SP", status(2, now), toStoredTime(now.Add(20 * time.Minute))},
-		"a soak that is being waited":             {hour(newUbuntu()), "canary=S eu=..", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(30*time.Minute + time.Hour))},
-		"soaks were longer than it took":          {newUbuntu().WithMinSuccessTime(10 * time.Hour), "canary=S eu=SP", status(2, now), toStoredTime(now)},
+		"none has succeeded":                             {newUbuntu(), "canary=PP", status(0, since), nil},
+		"none is left":                                   {newUbuntu(), "canary=SS", status(2, now), nil},
+		"those that are offline are not left":            {newUbuntu(), "canary=SD", status(1, now), nil},
+		"one of two":                                     {newUbuntu(), "canary=S.", status(1, now.Add(-50*time.Minute)), toStoredTime(now)},
+		"it moves with the next success":                 {newUbuntu(), "canary=SSP.", status(1, now.Add(-50*time.Minute)), toStoredTime(now.Add(100 * time.Minute))},
+		"failed ones are not left":                       {newUbuntu().WithMaxFailures("1"), "canary=SSPF", status(2, now), toStoredTime(now.Add(50 * time.Minute))},
+		"minSuccessTime ahead is added":                  {hour(newUbuntu()), "canary=SP eu=. a=.", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(40*time.Minute + 2*time.Hour))},
+		"minSuccessTime of the last wave does not count": {hour(newUbuntu()), "canary=S.", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(20 * time.Minute))},
+		"a past minSuccessTime is not part of the pace":  {hour(newUbuntu()), "canary=S eu=SP", status(2, now), toStoredTime(now.Add(20 * time.Minute))},
+		"a running minSuccessTime":                       {hour(newUbuntu()), "canary=S eu=..", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(30*time.Minute + time.Hour))},
+		"minSuccessTime longer than the rollout":         {newUbuntu().WithMinSuccessTime(10 * time.Hour), "canary=S eu=SP", status(2, now), toStoredTime(now)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newView(tt.img.WithStatus(tt.status), tt.fleet)
@@ -225,11 +222,11 @@ func TestLastSuccessTime(t *testing.T) {
 	v = advanceView(v, d, time.Minute)
 	d = decideAndCheck(t, v)
 	assert.Equal(t, toStoredTime(now), d.Status.LastSuccessAt)
-	v.Clusters = pluralClusters("canary=PPP")
+	v.Clusters = parseClusters("canary=PPP")
 	d = decideAndCheck(t, v)
 	assert.Equal(t, toStoredTime(now), d.Status.LastSuccessAt)
 	v = advanceView(v, d, time.Minute)
-	v.Clusters = pluralClusters("canary=PSP")
+	v.Clusters = parseClusters("canary=PSP")
 	assert.Equal(t, toStoredTime(now.Add(2*time.Minute)), decideAndCheck(t, v).Status.LastSuccessAt)
 }
 
@@ -241,7 +238,7 @@ func TestFailingClustersAreListed(t *testing.T) {
 	assert.Equal(t, "a-0", d.Status.Failing[0].Cluster)
 	assert.LessOrEqual(t, len(d.Status.Failing[0].Message), 256)
 	assert.True(t, strings.HasSuffix(d.Status.Failing[0].Message, "ä…"), d.Status.Failing[0].Message)
-	assert.Contains(t, d.Status.Message, "32 clusters have failed (a-0, a-1, a-10, a-11, a-12 and 27 more), where maxFailures allows 1")
+	assert.Contains(t, d.Status.Message, "32 clusters have failed (a-0, a-1, a-10, a-11, a-12 and 27 more), and maxFailures allows 1")
 
 	d = decideAndCheck(t, newView(newUbuntu(), "canary=SFT a=F"))
 	assert.Equal(t, []v1alpha1.ClusterSummary{
@@ -272,13 +269,13 @@ func TestInvalidSelectorFreezesPlans(t *testing.T) {
 			assert.Equal(t, v1alpha1.ReasonSelectorInvalid, d.Status.Reason)
 			assert.Contains(t, d.Status.Message, tt.want)
 			assert.True(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled))
-			assert.Equal(t, before.Waves, d.Status.Waves, "what was counted stays")
+			assert.Equal(t, before.Waves, d.Status.Waves, "the counts stay")
 			assert.Equal(t, before.Failing, d.Status.Failing)
 			assert.Equal(t, before.LastSuccessAt, d.Status.LastSuccessAt)
 
 			v.Image.Spec.Version = "2.0.0"
 			d = decideAndCheck(t, v)
-			assert.Empty(t, d.Status.Waves, "but not what was counted of another version")
+			assert.Empty(t, d.Status.Waves, "counts of another version do not")
 			assert.Len(t, d.Status.Versions, 2)
 		})
 	}
@@ -301,16 +298,16 @@ func TestDeletionListsHolders(t *testing.T) {
 	v.Image.Spec.Placement.ClusterSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "wave", Operator: "Near"}}
 	v.Holders = []string{"canary-0", "canary-1"}
 	d := decideAndCheck(t, v)
-	assert.False(t, d.Freeze, "what cannot be read is no matter any more")
+	assert.False(t, d.Freeze, "an invalid selector no longer matters")
 	assert.Empty(t, d.Start)
 	assert.Empty(t, d.Placed)
 	assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
 	assert.Equal(t, v1alpha1.ReasonDeletingImages, d.Status.Reason)
-	assert.Contains(t, d.Status.Message, "2 clusters still have some: canary-0, canary-1 (offline: Silent); 1 are offline")
+	assert.Contains(t, d.Status.Message, "2 clusters may still have some: canary-0, canary-1 (offline: Silent); 1 offline")
 	assert.Contains(t, d.Status.Message, "spec.deletionPolicy: Retain")
 
 	v.Holders = startedNames(decideAndCheck(t, newView(newUbuntu(), "canary=SsS eu=SSSSS")))
-	assert.Contains(t, decideAndCheck(t, v).Status.Message, "eu-0, eu-1 and 3 more; 1 are offline")
+	assert.Contains(t, decideAndCheck(t, v).Status.Message, "eu-0, eu-1 and 3 more; 1 offline")
 	v.Holders, v.Conflict = nil, "jammy"
 	assert.Equal(t, v1alpha1.ReasonDeletingImages, decideAndCheck(t, v).Status.Reason)
 }
@@ -322,17 +319,17 @@ func TestStatusMessages(t *testing.T) {
 		want  string
 	}{
 		"all have it":              {apitest.FleetDiskImage("ubuntu"), "a=SSS", "3 of 3 clusters have images/ubuntu-1.0.0"},
-		"all but some":             {apitest.FleetDiskImage("ubuntu").WithMaxFailures("2"), "a=SSFD", "2 of 4 clusters have images/ubuntu-1.0.0; 1 failed, where maxFailures allows 2: see status.failing; 1 are offline and catch up when they are back"},
-		"waves without clusters":   {newUbuntu(), "a=S", "1 of 1 cluster have images/ubuntu-1.0.0. No cluster that is placed is in wave canary, eu: is its clusterSelector right?"},
-		"no clusters":              {newUbuntu().WithPlacement(v1alpha1.Placement{ClusterNames: []string{"b"}}), "a=SS", "spec.placement selects none of the fleet's 2 clusters: mend it, or label the MemberClusters"},
-		"paused":                   {newUbuntu().Paused(), "canary=S. eu=.", "spec.rollout.paused is set: of 3 clusters, 2 are to begin and do not"},
-		"as many as may":           {apitest.FleetDiskImage("ubuntu").WithMaxConcurrency("25%"), "a=S........", "2 of 9 clusters of wave rest are on their way, where maxConcurrency allows 2; 6 wait for their turn"},
-		"all on their way":         {apitest.FleetDiskImage("ubuntu"), "a=SPP", "2 of 3 clusters of wave rest are on their way, and none is left to begin"},
-		"full":                     {apitest.FleetDiskImage("ubuntu"), "a=Sf", "1 cluster of wave rest cannot begin: their plans have no room for another image, the most is 500. Have other FleetDiskImages leave them out, or exclude them in spec.placement.excludedClusters"},
-		"all offline":              {apitest.FleetDiskImage("ubuntu"), "a=DD", "all of 2 clusters are offline (a-0, a-1); they catch up when they are back"},
-		"one offline is waited":    {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=SD", "wave rest waits for 1 that are offline (a-1), as spec.rollout.offlineClusters asks for"},
-		"all offline are waited":   {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=D", "wave rest waits for 1 that are offline (a-0), as spec.rollout.offlineClusters asks for"},
-		"offline ones need no one": {apitest.FleetDiskImage("ubuntu"), "a=SD", "1 of 2 clusters have images/ubuntu-1.0.0; 1 are offline and catch up when they are back"},
+		"all but some":             {apitest.FleetDiskImage("ubuntu").WithMaxFailures("2"), "a=SSFD", "2 of 4 clusters have images/ubuntu-1.0.0; 1 failed, and maxFailures allows 2: see status.failing; 1 offline: they catch up when they are back"},
+		"waves without clusters":   {newUbuntu(), "a=S", "1 of 1 cluster have images/ubuntu-1.0.0. No placed cluster is in wave canary, eu: check its clusterSelector"},
+		"no clusters":              {newUbuntu().WithPlacement(v1alpha1.Placement{ClusterNames: []string{"b"}}), "a=SS", "spec.placement selects none of the fleet's 2 clusters: correct it, or label the MemberClusters"},
+		"paused":                   {newUbuntu().Paused(), "canary=S. eu=.", "spec.rollout.paused is set: 2 of 3 clusters have not started"},
+		"as many as may":           {apitest.FleetDiskImage("ubuntu").WithMaxConcurrency("25%"), "a=S........", "2 of 9 clusters in wave rest are in progress, and maxConcurrency allows 2; 6 wait to start"},
+		"all on their way":         {apitest.FleetDiskImage("ubuntu"), "a=SPP", "2 of 3 clusters in wave rest are in progress; none waits to start"},
+		"full":                     {apitest.FleetDiskImage("ubuntu"), "a=Sf", "1 cluster in wave rest cannot start: a plan holds at most 500 images, and theirs are full. Remove these clusters from the placement of other FleetDiskImages, or add them to spec.placement.excludedClusters"},
+		"all offline":              {apitest.FleetDiskImage("ubuntu"), "a=DD", "all placed clusters are offline (a-0, a-1); they catch up when they are back"},
+		"one offline is waited":    {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=SD", "wave rest waits for 1 offline (a-1), because spec.rollout.offlineClusters is Wait"},
+		"all offline are waited":   {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=D", "wave rest waits for 1 offline (a-0), because spec.rollout.offlineClusters is Wait"},
+		"offline ones need no one": {apitest.FleetDiskImage("ubuntu"), "a=SD", "1 of 2 clusters have images/ubuntu-1.0.0; 1 offline: they catch up when they are back"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tt.want, decideAndCheck(t, newView(tt.img, tt.fleet)).Status.Message)
@@ -340,7 +337,7 @@ func TestStatusMessages(t *testing.T) {
 	}
 }
 
-// A long message is cut, so that the API server takes the status.
+// The API server refuses longer messages.
 func TestMessagesAreBounded(t *testing.T) {
 	img := apitest.FleetDiskImage("ubuntu")
 	for i := range 20 {

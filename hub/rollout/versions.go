@@ -9,35 +9,35 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// toStoredTime is a time as the API server stores it: read again, it is the same.
+// toStoredTime drops what the API server does not store: fractions and the zone.
 func toStoredTime(t time.Time) *metav1.Time {
 	at := metav1.NewTime(t.UTC().Truncate(time.Second))
 	return &at
 }
 
-// updatedVersions returns the versions that a FleetDiskImage has had, the one that
-// its spec asks for in front. It is the stored list itself where that holds.
+// updatedVersions returns the versions of a FleetDiskImage, the current one first. It is
+// the stored list itself where that is up to date.
 func updatedVersions(img *v1alpha1.FleetDiskImage, now time.Time) []v1alpha1.VersionStatus {
-	former := img.Status.Versions
+	stored := img.Status.Versions
 	name := CurrentImage(img)
-	front := v1alpha1.VersionStatus{
+	current := v1alpha1.VersionStatus{
 		Version: img.Spec.Version, Namespace: name.Namespace, Image: name.Name,
 		Revision: img.Spec.Template.Revision(), Since: *toStoredTime(now),
 	}
-	if len(former) > 0 && sameVersion(&former[0], &front) {
-		return former
+	if len(stored) > 0 && sameVersion(&stored[0], &current) {
+		return stored
 	}
-	versions := make([]v1alpha1.VersionStatus, 0, 1+len(former))
-	versions = append(versions, front)
-	for i := range former {
-		if former[i].Version != front.Version {
-			versions = append(versions, former[i])
+	versions := make([]v1alpha1.VersionStatus, 0, 1+len(stored))
+	versions = append(versions, current)
+	for i := range stored {
+		if stored[i].Version != current.Version {
+			versions = append(versions, stored[i])
 		}
 	}
 	return slices.Clip(versions[:min(len(versions), v1alpha1.MaxVersions)])
 }
 
-// sameVersion compares all but since when.
+// sameVersion ignores Since.
 func sameVersion(a, b *v1alpha1.VersionStatus) bool {
 	return a.Version == b.Version && a.Namespace == b.Namespace && a.Image == b.Image && a.Revision == b.Revision
 }

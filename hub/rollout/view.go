@@ -10,62 +10,58 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// View is all that a decision about one FleetDiskImage rests on.
+// View is everything that a decision about one FleetDiskImage depends on.
 type View struct {
-	// Image with the status that was decided last, be it written yet or not: what
-	// an older one has forgotten, as that a wave is done, starts over.
+	// Image has the status of the last decision, written or not: what an older status
+	// lacks, such as when a wave was done, would start over.
 	Image *v1alpha1.FleetDiskImage
-	// Clusters are all MemberClusters there are, placed or not, in order of name.
+	// Clusters are all MemberClusters, placed or not, sorted by name.
 	Clusters []Cluster
-	// Conflict is what the function Rival returns.
-	Conflict string
-	// NameTaken is what the function Taken returns; there is no Taken without a Rival.
+	// Conflict is the result of FindConflict, NameTaken that of CurrentNameTaken.
+	Conflict  string
 	NameTaken bool
-	// Holders are the clusters that still report any of its images which plans have
-	// asked for, in order of name. They count while it is being deleted.
+	// Holders are the clusters that may still have planned images of it, sorted by
+	// name. They count while it is being deleted.
 	Holders []string
-	// ApprovalGuarded is condition ApprovalGuarded as it is now, zero where that is not known.
+	// ApprovalGuarded is the condition as it is now; zero where that is unknown.
 	ApprovalGuarded metav1.Condition
 	Now             time.Time
 }
 
-// Cluster is what is known of one member with regard to the current image of one
-// FleetDiskImage: the VMDiskImage that CurrentImage names.
+// Cluster is what is known of one member about the VMDiskImage that CurrentImage names.
 type Cluster struct {
 	Name   string
 	Labels map[string]string
-	// OfflineReason says why it is, by a condition's reason; empty: it is online.
+	// OfflineReason is a condition's reason; empty: the member is online.
 	OfflineReason string
-	// OnlineSince is zero where it is not known.
+	// OnlineSince is zero where that is unknown.
 	OnlineSince time.Time
-	// PlannedRevision is the revision that its plan asks for under the current name; empty
-	// for none. What was started and is not in the plan that is seen yet counts.
+	// PlannedRevision is the revision in its plan, or the started one that the plan
+	// does not show yet; empty for none. PlannedAt is zero without it.
 	PlannedRevision string
-	// PlannedAt is since when, zero where Planned is empty.
-	PlannedAt time.Time
-	// Full: its plan has no room for another image. It does not begin then.
+	PlannedAt       time.Time
+	// PlanFull: its plan has no room for another image, so it cannot start.
 	PlanFull bool
 	Report   Report
 }
 
-// Report is what a member reports of the VMDiskImage of the current name. It is
-// zero where the report has none.
+// Report is what a member reports of the current VMDiskImage. It is zero where the
+// member reports nothing.
 type Report struct {
-	// There: there is such a VMDiskImage.
+	// Exists: the VMDiskImage exists.
 	Exists                    bool
 	Revision, ServingRevision string
 	Phase                     v1alpha1.Phase
 	Reason                    v1alpha1.Reason
 	Message                   string
-	// ItemState is what the agent did about it, empty where its plan does not name it.
+	// ItemState is how the agent handled the plan's item; empty where its plan has none.
 	ItemState   v1alpha1.PlanItemState
 	ItemMessage string
-	// ItemRevision is the revision that Item is about; empty for one that an older
-	// agent tells of.
+	// ItemRevision is the revision that ItemState is about; empty from older agents.
 	ItemRevision string
 }
 
-// NewReport returns what a member reports of an image; nil is for none.
+// NewReport returns what a member reports of an image; nil: nothing.
 func NewReport(img *v1alpha1.ReportedImage) Report {
 	if img == nil {
 		return Report{}
@@ -80,10 +76,10 @@ func NewReport(img *v1alpha1.ReportedImage) Report {
 	return r
 }
 
-// Availability tells why a member is offline, by a condition's reason, or since when it
-// is online where reason is empty. A member is online while its agent reports and
-// it is the cluster that it was.
-func Availability(member *v1alpha1.MemberCluster) (reason string, since time.Time) {
+// Availability returns the condition's reason why a member is offline, or an empty
+// reason and since when it is online. A member is online while its agent reports and its
+// identity is confirmed.
+func Availability(member *v1alpha1.MemberCluster) (offlineReason string, onlineSince time.Time) {
 	for _, t := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionAgentHealthy} {
 		c := meta.FindStatusCondition(member.Status.Conditions, t)
 		switch {
@@ -91,11 +87,11 @@ func Availability(member *v1alpha1.MemberCluster) (reason string, since time.Tim
 			return v1alpha1.ReasonUnknown, time.Time{}
 		case c.Status != metav1.ConditionTrue:
 			return c.Reason, time.Time{}
-		case c.LastTransitionTime.After(since):
-			since = c.LastTransitionTime.Time
+		case c.LastTransitionTime.After(onlineSince):
+			onlineSince = c.LastTransitionTime.Time
 		}
 	}
-	return "", since
+	return "", onlineSince
 }
 
 // PlacedCluster is one cluster that the FleetDiskImage is placed in.
@@ -103,28 +99,28 @@ type PlacedCluster struct {
 	Cluster string
 	Wave    string
 	State   v1alpha1.ClusterState
-	// Begun: its plan asks for the current revision, or is to from now on.
+	// Started: its plan has the current revision, or gets it now.
 	Started bool
-	// Reason and Message say more where there is more to say.
+	// Reason and Message explain State; both may be empty.
 	Reason, Message string
 }
 
-// Decision is what is to be done about one FleetDiskImage.
+// Decision is what to do about one FleetDiskImage.
 type Decision struct {
 	Status v1alpha1.FleetDiskImageStatus
-	// Start are the clusters that begin now, by name. Status and Placed count them
-	// as Progressing already.
+	// Start are the clusters that start now, by name. Status and Placed already count
+	// them as Progressing.
 	Start []string
-	// Placed are all clusters it is placed in, by wave, then name.
+	// Placed are all placed clusters, by wave, then name.
 	Placed []PlacedCluster
-	// Hold: plans keep what they have of this FleetDiskImage, for it cannot be told
-	// where it is placed. Placed is empty then.
+	// Freeze: plans keep what they have of this FleetDiskImage, because its placement
+	// cannot be read. Placed is empty then.
 	Freeze bool
-	// RequeueAfter is when to look again although nothing happened; 0 for never.
+	// RequeueAfter is when to decide again without an event; 0 for never.
 	RequeueAfter time.Duration
 }
 
-// CurrentImage returns the VMDiskImage of the version that is to be rolled out.
+// CurrentImage returns the name of the VMDiskImage of the current version.
 func CurrentImage(img *v1alpha1.FleetDiskImage) types.NamespacedName {
 	return types.NamespacedName{Namespace: img.Spec.TargetNamespace, Name: img.ImageNameForVersion(img.Spec.Version)}
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// worldMember is a member with its agent, as far as a rollout goes.
+// worldMember is a member with its agent.
 type worldMember struct {
 	labels      map[string]string
 	dark, full  bool
 	onlineSince time.Time
-	// fault: "fails", "hangs" or "rejects" whatever it is to import.
+	// fault is "fails", "hangs" or "rejects" for every import.
 	fault string
-	// plan on the hub, and what of it has arrived in the member.
+	// plan on the hub, and its copy in the member.
 	plan, arrived map[string]v1alpha1.PlannedImage
 	images        map[string]*worldImage
 	// report as the hub has it.
@@ -26,12 +26,12 @@ type worldMember struct {
 type worldImage struct {
 	revision, serving string
 	phase             v1alpha1.Phase
-	foreign           bool // somebody else has made it
+	foreign           bool // not created by the plan
 }
 
-// runAgent is one step of the agent: it takes the plan up, goes on with each image by
-// one phase, and reports. A dark member works on by what it has. It tells whether
-// anything has changed.
+// runAgent is one step of the agent: it applies its plan, advances each image by one
+// phase, and reports. A dark member works on with its copy. It returns whether anything
+// changed.
 func (m *worldMember) runAgent() (changed bool) {
 	if !m.dark {
 		changed = !maps.EqualFunc(m.arrived, m.plan, func(a, b v1alpha1.PlannedImage) bool { return revisionOf(a) == revisionOf(b) })
@@ -93,7 +93,7 @@ func (m *worldMember) advanceImage(i *worldImage) {
 	case i.phase == v1alpha1.PhaseSyncing:
 		i.phase, i.serving = v1alpha1.PhaseSucceeded, i.revision
 	case i.phase == v1alpha1.PhaseFailed && m.fault == "fails":
-	default: // somebody has it tried again, or the revision has changed
+	default: // retried, or another revision
 		i.phase = v1alpha1.PhaseQueued
 	}
 }

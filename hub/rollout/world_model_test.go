@@ -14,26 +14,26 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// The rules once more, as plain as they can be: no sharing, no order of work.
+// The model states the rules again, as simply as possible.
 
 func expectedState(c *rollout.Cluster, wanted string, now time.Time) v1alpha1.ClusterState {
-	begun := c.PlannedRevision == wanted
+	started := c.PlannedRevision == wanted
 	r := c.Report
 	succeeded := r.Exists && r.ItemState == v1alpha1.PlanItemApplied && r.Revision == wanted && r.ServingRevision == wanted && r.Phase == v1alpha1.PhaseSucceeded
 	refused := (r.ItemRevision == "" || r.ItemRevision == wanted) && (r.ItemState == v1alpha1.PlanItemNotOurs || r.ItemState == v1alpha1.PlanItemRejected)
-	isFailed := r.Exists && r.Revision == wanted && r.Phase == v1alpha1.PhaseFailed
+	failed := r.Exists && r.Revision == wanted && r.Phase == v1alpha1.PhaseFailed
 	since := c.PlannedAt
 	if c.OnlineSince.After(since) {
 		since = c.OnlineSince
 	}
 	switch {
-	case begun && succeeded:
+	case started && succeeded:
 		return v1alpha1.ClusterSucceeded
-	case begun && (refused || isFailed):
+	case started && (refused || failed):
 		return v1alpha1.ClusterFailed
 	case c.OfflineReason != "":
 		return v1alpha1.ClusterDeferred
-	case !begun:
+	case !started:
 		return v1alpha1.ClusterToApply
 	case now.Sub(since) > worldDeadline:
 		return v1alpha1.ClusterTimedOut
@@ -88,8 +88,8 @@ func (w *world) buildModel(v rollout.View) *model {
 	return m
 }
 
-// checkStarted returns who is to begin, and remembers since when waves are done.
-func (w *world) checkStarted(m *model) (start []string) {
+// expectedStarts returns the clusters that start, and records when waves are done.
+func (w *world) expectedStarts(m *model) (start []string) {
 	rules := &w.img.Spec.Rollout
 	var current string
 	for _, wave := range modelWaves {
@@ -98,7 +98,7 @@ func (w *world) checkStarted(m *model) (start []string) {
 			open += m.expectedCounts(wave, v1alpha1.ClusterDeferred)
 		}
 		switch {
-		case wave == v1alpha1.WaveRest && m.expectedCounts(wave) == 0: // nobody has named it
+		case wave == v1alpha1.WaveRest && m.expectedCounts(wave) == 0: // rest is not in the spec
 			delete(w.done, wave)
 		case open > 0:
 			delete(w.done, wave)
@@ -139,7 +139,7 @@ func (w *world) checkStarted(m *model) (start []string) {
 // checkDecision compares a decision with the model.
 func (w *world) checkDecision(v rollout.View, d rollout.Decision) {
 	m := w.buildModel(v)
-	require.Equal(w.t, w.checkStarted(m), d.Start, "%s: %s", formatStates(d), d.Status.Message)
+	require.Equal(w.t, w.expectedStarts(m), d.Start, "%s: %s", formatStates(d), d.Status.Message)
 	for _, name := range d.Start {
 		m.state[name] = v1alpha1.ClusterProgressing
 	}
@@ -176,7 +176,7 @@ func (w *world) checkDecision(v rollout.View, d rollout.Decision) {
 	require.GreaterOrEqual(w.t, d.RequeueAfter, time.Duration(0))
 }
 
-// checkPhase as the API's comments have it.
+// checkPhase checks phase and reason against the API's comments.
 func (w *world) checkPhase(m *model) v1alpha1.RolloutPhase {
 	rules := &w.img.Spec.Rollout
 	failures := m.expectedCounts("", v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut)
@@ -194,44 +194,44 @@ func (w *world) checkPhase(m *model) v1alpha1.RolloutPhase {
 	}
 }
 
-// checkDesired checks what one member is asked for.
-func (w *world) checkDesired(wants rollout.DesiredImages, in rollout.ClusterProgress, current *v1alpha1.PlannedImage) {
+// checkDesired checks the desired images of one member.
+func (w *world) checkDesired(desired rollout.DesiredImages, in rollout.ClusterProgress, current *v1alpha1.PlannedImage) {
 	versions := w.decided.Versions
 	var named []string
-	for _, i := range wants.Images {
+	for _, i := range desired.Images {
 		named = append(named, i.Name)
 	}
 	asked := len(named)
-	for _, i := range wants.Kept {
+	for _, i := range desired.Kept {
 		named = append(named, i.Name)
 	}
 	protected := len(named)
-	for _, i := range wants.Retired {
+	for _, i := range desired.Retired {
 		named = append(named, i.Name)
 	}
 	slices.Sort(named)
 	require.Len(w.t, slices.Compact(slices.Clone(named)), len(named), "each image is named once")
 	if w.img.Spec.Retention.KeepUnreferencedFor == nil {
-		require.Empty(w.t, wants.Retired)
+		require.Empty(w.t, desired.Retired)
 	} else {
-		require.Len(w.t, named, len(versions), "every version is")
+		require.Len(w.t, named, len(versions), "every version is named")
 	}
 	if in.Placed && !in.Succeeded {
-		require.Equal(w.t, len(versions), protected, "nothing goes before the current version is there")
+		require.Equal(w.t, len(versions), protected, "nothing is retired before success")
 	} else {
-		require.Equal(w.t, min(2, len(versions)), protected, "two versions are kept or asked for")
+		require.Equal(w.t, min(2, len(versions)), protected, "two versions are protected")
 	}
 
 	switch {
 	case in.Placed && in.Started:
-		require.Equal(w.t, w.wantedRevision(), wants.Images[0].Spec.Revision())
+		require.Equal(w.t, w.wantedRevision(), desired.Images[0].Spec.Revision())
 		if current != nil && current.Spec.Revision() == w.wantedRevision() {
-			require.Equal(w.t, current.PlannedAt, wants.Images[0].PlannedAt)
+			require.Equal(w.t, current.PlannedAt, desired.Images[0].PlannedAt)
 		} else {
-			require.Equal(w.t, w.now.UTC(), wants.Images[0].PlannedAt.UTC())
+			require.Equal(w.t, w.now.UTC(), desired.Images[0].PlannedAt.UTC())
 		}
 	case in.Placed && current != nil:
-		require.Equal(w.t, *current, wants.Images[0], "it stays until its turn comes")
+		require.Equal(w.t, *current, desired.Images[0], "the former item stays until the start")
 	default:
 		require.Zero(w.t, asked)
 	}

@@ -20,23 +20,22 @@ import (
 
 const worldDeadline = 2 * time.Minute
 
-// world is a fleet with one FleetDiskImage, whose hub can forget all that is not
-// stored at any point.
+// world is a fleet with one FleetDiskImage, whose hub may lose its memory at any point.
 type world struct {
 	t   *rapid.T
 	now time.Time
-	// img has the spec that people write, and the status that is stored.
+	// img is the stored object.
 	img     *v1alpha1.FleetDiskImage
 	members map[string]*worldMember
 	joined  int
 
-	// What the hub's process knows: the status it decided last, nil after a restart,
-	// and what it has begun that no plan has yet.
+	// The hub's memory: the last decided status, nil after a restart, and the starts that
+	// no plan shows yet.
 	decided *v1alpha1.FleetDiskImageStatus
 	pending map[string]time.Time // since when
 
-	// What the model knows: since when waves are done, of which revision, and the
-	// same as it was when the status was last stored.
+	// The model's memory: since when waves are done, of which revision, and both as of the
+	// last stored status.
 	done, doneStored     map[string]time.Time
 	doneOf, doneOfStored string
 }
@@ -61,16 +60,16 @@ func newWorld(t *rapid.T) *world {
 	return w
 }
 
-// drawLimits are changed by people.
+// drawLimits changes the limits, as people do.
 func (w *world) drawLimits() {
 	r := &w.img.Spec.Rollout
 	r.MaxConcurrency, r.MaxFailures = nil, nil
-	if of := rapid.SampledFrom([]string{"", "1", "2", "30%", "100%"}).Draw(w.t, "maxConcurrency"); of != "" {
-		most := intstr.Parse(of)
+	if value := rapid.SampledFrom([]string{"", "1", "2", "30%", "100%"}).Draw(w.t, "maxConcurrency"); value != "" {
+		most := intstr.Parse(value)
 		r.MaxConcurrency = &most
 	}
-	if of := rapid.SampledFrom([]string{"", "0", "1", "3", "20%", "100%"}).Draw(w.t, "maxFailures"); of != "" {
-		most := intstr.Parse(of)
+	if value := rapid.SampledFrom([]string{"", "0", "1", "3", "20%", "100%"}).Draw(w.t, "maxFailures"); value != "" {
+		most := intstr.Parse(value)
 		r.MaxFailures = &most
 	}
 	r.OfflineClusters = rapid.SampledFrom([]v1alpha1.OfflineClusters{"", v1alpha1.OfflineDefer, v1alpha1.OfflineWait}).Draw(w.t, "offline")
@@ -101,7 +100,7 @@ func (w *world) currentName() string { return rollout.CurrentImage(w.img).Name }
 
 func (w *world) wantedRevision() string { return w.img.Spec.Template.Revision() }
 
-// gatherView is what the hub sees: plans, and what reports said last.
+// gatherView returns the view of the hub: plans and last reports.
 func (w *world) gatherView() rollout.View {
 	v := rollout.View{Image: w.img.DeepCopy(), Now: w.now}
 	if w.decided != nil {
@@ -116,7 +115,7 @@ func (w *world) gatherView() rollout.View {
 		if p, planned := m.plan[w.currentName()]; planned {
 			c.PlannedRevision, c.PlannedAt = p.Spec.Revision(), p.PlannedAt.Time
 		}
-		if since, begun := w.pending[name]; begun {
+		if since, started := w.pending[name]; started {
 			c.PlannedRevision, c.PlannedAt = w.wantedRevision(), since
 		}
 		v.Clusters = append(v.Clusters, c)
@@ -124,8 +123,7 @@ func (w *world) gatherView() rollout.View {
 	return v
 }
 
-// runHub is one pass of the hub. Not all that it wants to write may get written
-// before the next.
+// runHub is one reconcile; its writes may be lost.
 func (w *world) runHub(storesStatus, writesPlans bool) rollout.Decision {
 	v := w.gatherView()
 	w.dropOldVersion()
@@ -146,11 +144,10 @@ func (w *world) runHub(storesStatus, writesPlans bool) rollout.Decision {
 	return d
 }
 
-// dropOldVersion drops what was begun with another revision, and what the model
-// knows of it.
+// dropOldVersion drops starts and done waves of another revision.
 func (w *world) dropOldVersion() {
-	if of := w.currentName() + "/" + w.wantedRevision(); of != w.doneOf {
-		w.doneOf, w.done = of, map[string]time.Time{}
+	if version := w.currentName() + "/" + w.wantedRevision(); version != w.doneOf {
+		w.doneOf, w.done = version, map[string]time.Time{}
 		w.pending = map[string]time.Time{}
 	}
 }
@@ -169,17 +166,17 @@ func (w *world) writePlans(d rollout.Decision) {
 			current = &at
 		}
 		in := rollout.ClusterProgress{Placed: isPlaced, Started: p.Started, Succeeded: p.State == v1alpha1.ClusterSucceeded}
-		wants := rollout.ComputeDesiredImages(img, in, current, w.now)
-		w.checkDesired(wants, in, current)
+		desired := rollout.ComputeDesiredImages(img, in, current, w.now)
+		w.checkDesired(desired, in, current)
 		m.plan = map[string]v1alpha1.PlannedImage{}
-		for _, i := range wants.Images {
+		for _, i := range desired.Images {
 			m.plan[i.Name] = i
 		}
 		delete(w.pending, name)
 	}
 }
 
-// restartHub loses all that is in memory, and the status that was not stored.
+// restartHub drops the memory and the status that was not stored.
 func (w *world) restartHub() {
 	w.decided, w.pending = nil, map[string]time.Time{}
 	w.done, w.doneOf = maps.Clone(w.doneStored), w.doneOfStored
@@ -196,7 +193,7 @@ func TestRolloutEndsUnderFaults(t *testing.T) {
 			},
 			"agent": func(*rapid.T) { w.drawMember().runAgent() },
 			"agents": func(*rapid.T) {
-				for range rapid.IntRange(1, 6).Draw(t, "for") { // images get ready, or fail
+				for range rapid.IntRange(1, 6).Draw(t, "for") { // images succeed or fail
 					w.runAllAgents()
 					w.runHub(true, true)
 				}
@@ -211,19 +208,19 @@ func TestRolloutEndsUnderFaults(t *testing.T) {
 				m := w.drawMember()
 				m.fault = rapid.SampledFrom([]string{"", "fails", "hangs", "rejects"}).Draw(t, "fault")
 			},
-			"somebody": func(*rapid.T) {
+			"foreign image": func(*rapid.T) {
 				if m := w.drawMember(); m.images[w.currentName()] == nil {
 					m.images[w.currentName()] = &worldImage{revision: w.wantedRevision(), phase: v1alpha1.PhaseSucceeded, foreign: true}
 				}
 			},
-			"nobody": func(*rapid.T) {
+			"foreign image deleted": func(*rapid.T) {
 				if m := w.drawMember(); m.images[w.currentName()] != nil && m.images[w.currentName()].foreign {
 					delete(m.images, w.currentName())
 				}
 			},
 			"dark": func(*rapid.T) { w.drawMember().dark = true },
 			"back": func(*rapid.T) { w.bringOnline(w.drawMember()) },
-			"blink": func(t *rapid.T) { // before anything else can begin in its place
+			"blink": func(t *rapid.T) { // before another can start in its place
 				m := w.drawMember()
 				m.dark = true
 				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 9).Draw(t, "seconds")) * time.Second)
@@ -254,7 +251,7 @@ func TestRolloutEndsUnderFaults(t *testing.T) {
 			"limits":  func(*rapid.T) { w.drawLimits() },
 			"restart": func(*rapid.T) { w.restartHub() },
 		})
-		w.stopFaults(rapid.Bool().Draw(t, "some go on failing"))
+		w.stopFaults(rapid.Bool().Draw(t, "some keep failing"))
 	})
 }
 
@@ -265,7 +262,6 @@ func (w *world) approveWave(wave string) {
 	}
 }
 
-// bringOnline has been dark; that it was online before it was seen so is no matter.
 func (w *world) bringOnline(m *worldMember) {
 	if m.dark {
 		m.dark, m.onlineSince = false, w.now
@@ -279,8 +275,8 @@ func (w *world) runAllAgents() (changed bool) {
 	return changed
 }
 
-// stopFaults has the faults stop, but for those that stay if faulty, and sees to it that
-// the rollout ends: nothing but events and Decision.After has the hub look again.
+// stopFaults stops the faults, but those of members if faulty, and requires the rollout to
+// end with reconciles only after events and Decision.RequeueAfter.
 func (w *world) stopFaults(faulty bool) {
 	w.restartHub()
 	w.img.Spec.Rollout.Paused = false
@@ -304,16 +300,16 @@ func (w *world) stopFaults(faulty bool) {
 		case changed || len(d.Start) > 0:
 			w.now = w.now.Add(time.Second)
 		case d.RequeueAfter > 0:
-			w.now = w.now.Add((d.RequeueAfter + time.Second - 1).Truncate(time.Second)) // as times are stored
+			w.now = w.now.Add((d.RequeueAfter + time.Second - 1).Truncate(time.Second)) // stored times have no fractions
 		default:
 			w.checkOutcome(d, faulty)
 			return
 		}
 	}
-	w.t.Fatalf("it does not end: %s %s %s: %s", d.Status.Phase, d.Status.Reason, formatStates(d), d.Status.Message)
+	w.t.Fatalf("the rollout does not end: %s %s %s: %s", d.Status.Phase, d.Status.Reason, formatStates(d), d.Status.Message)
 }
 
-// checkOutcome checks how a rollout has ended whose faults have stopped.
+// checkOutcome checks the end of a rollout.
 func (w *world) checkOutcome(d rollout.Decision, faulty bool) {
 	switch {
 	case d.Status.Clusters.Total == 0:

@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -19,6 +18,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -33,9 +33,7 @@ func (r *Reconciler) Enqueue() { r.triggers.Enqueue(r.request()) }
 // one ledger.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.createdAt = map[string]time.Time{}
-	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{r.request()}
-	})
+	enqueue := trigger.Always(r.request())
 	neverCreate := func(event.CreateEvent) bool { return false }
 	neverUpdate := func(event.UpdateEvent) bool { return false }
 	neverGeneric := func(event.GenericEvent) bool { return false }

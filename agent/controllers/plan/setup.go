@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -23,9 +23,7 @@ import (
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.applied = map[plan.Key]plan.AppliedState{}
 	r.backoffs = map[plan.Key]itemBackoff{}
-	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{r.request()}
-	})
+	enqueue := trigger.Always(r.request())
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("plan").
 		Watches(&v1alpha1.VMDiskImage{}, enqueue, builder.WithPredicates(r.namedImagePredicate())).

@@ -160,7 +160,7 @@ func (in decisionInput) decideJoin(d decision) decision {
 
 // openIssuedCredential opens the issued credential; problem is why it is not for this agent.
 func (in decisionInput) openIssuedCredential(stored storedCredential) (next storedCredential, problem string) {
-	text, err := stored.key.Open(in.answer.sealed)
+	text, err := stored.key.OpenSealed(in.answer.sealed)
 	if err != nil {
 		return stored, "the credential that the hub has issued is sealed for another agent's key"
 	}

@@ -230,9 +230,9 @@ func TestParseJoinSecret(t *testing.T) {
 	}{
 		"nothing":     {nil, "Secret ot-hub-join has no key kubeconfig"},
 		"another key": {map[string][]byte{"config": []byte("x")}, "has no key kubeconfig"},
-		"no text":     {map[string][]byte{"kubeconfig": []byte("\x00")}, "key kubeconfig: it is no kubeconfig"},
-		"no server":   {map[string][]byte{"kubeconfig": []byte("{}")}, "names no https server"},
-		"no token":    {map[string][]byte{"kubeconfig": newKubeconfig(t, "ot-member-a", "hello")}, "no token of a ServiceAccount"},
+		"no text":     {map[string][]byte{"kubeconfig": []byte("\x00")}, "key kubeconfig: it is not a kubeconfig"},
+		"no server":   {map[string][]byte{"kubeconfig": []byte("{}")}, "has no https server"},
+		"no token":    {map[string][]byte{"kubeconfig": newKubeconfig(t, "ot-member-a", "hello")}, "not a ServiceAccount token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := parseJoinSecret(tt.data)

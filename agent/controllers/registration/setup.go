@@ -1,8 +1,6 @@
 package registration
 
 import (
-	"context"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/util/workqueue"
@@ -10,9 +8,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
 // SecretCacheOptions are the options of a cache of one Secret: the agent may watch no
@@ -31,9 +30,7 @@ func SecretCacheOptions(namespace, name string) cache.Options {
 func (r *Reconciler) Setup(mgr ctrl.Manager, joinSecrets, credentials cache.Cache) error {
 	r.Syncer.OnStateChange = func() { r.triggers.Enqueue(r.request()) }
 	r.triggers.Enqueue(r.request()) // a stored credential is used without an event
-	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{r.request()}
-	})
+	enqueue := trigger.Always(r.request())
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("dial").
 		WithOptions(controller.Options{

@@ -8,7 +8,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/agent/controllers/mailbox"
-	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -62,7 +61,7 @@ func summarizeConnection(d decision, state mailbox.ConnectionState) (connected b
 func (r *Reconciler) publishStatus(ctx context.Context, d decision) {
 	connected, o := summarizeConnection(d, r.Syncer.State())
 	if o != nil {
-		o.Message = hubclient.TruncateText(o.Message, maxConditionMessageBytes)
+		o.Message = v1alpha1.Truncate(o.Message, maxConditionMessageBytes)
 	}
 	r.Metrics.SetConnected(connected)
 	if d.active != nil {

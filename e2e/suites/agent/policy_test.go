@@ -65,9 +65,9 @@ func TestUnparsablePolicyKeepsTheLastGood(t *testing.T) {
 	for _, tt := range []struct{ name, key, value, wantText string }{
 		{"unparsable", "concurrency", "three", `concurrency: "three" is not a whole number from 0 to 256`},
 		{"empty", "concurrency", "", `concurrency: "" is not a whole number`},
-		{"negative", "concurrency", "-1", "concurrency: -1 is too small: the least is 0"},
+		{"negative", "concurrency", "-1", "concurrency: -1 is too small: the minimum is 0"},
 		{"no duration", "retryBackoffDuration", "5", `retryBackoffDuration: "5" is not a duration`},
-		{"huge", "concurrency", "1000", "concurrency: 1000 is too large: the most is 256"},
+		{"huge", "concurrency", "1000", "concurrency: 1000 is too large: the maximum is 256"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cm := env.StorePolicy(t, newPolicy(tt.key, tt.value))

@@ -152,7 +152,7 @@ func TestInvalidPolicyKeepsLastGood(t *testing.T) {
 	}), "no event says why")
 
 	kept := &corev1.ConfigMap{}
-	require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: program.HubNamespace, Name: policycontroller.ActiveConfigMap}, kept))
+	require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: program.HubNamespace, Name: policycontroller.InForceConfigMap}, kept))
 	assert.Equal(t, policyData, kept.Data)
 	assert.Contains(t, kept.Annotations[policycontroller.AnnotationRefused], `"many"`)
 

@@ -200,7 +200,7 @@ func (v *fakeAgent) awaitCredential(t *testing.T, key registration.KeyPair) *fak
 		if err != nil || asked.Status.Phase != v1alpha1.JoinIssued {
 			return false
 		}
-		opened, err := key.Open(asked.Status.Credential)
+		opened, err := key.OpenSealed(asked.Status.Credential)
 		require.NoError(t, err)
 		access, err = registration.ParseHubAccess(opened)
 		require.NoError(t, err)

@@ -58,7 +58,7 @@ func TestJoinTokenPresentedTwice(t *testing.T) {
 	joined := agent.awaitCredential(t, key)
 	seen, err := thief.getClusterJoin(t.Context())
 	require.NoError(t, err)
-	_, err = thiefKey.Open(seen.Status.Credential)
+	_, err = thiefKey.OpenSealed(seen.Status.Credential)
 	require.ErrorContains(t, err, "not sealed for this key")
 	assert.NotContains(t, string(seen.Status.Credential), joined.Token)
 

@@ -36,7 +36,7 @@ func TestMergeLabels(t *testing.T) {
 	}
 }
 
-// Copying twice is copying once, and what people set survives any origin.
+// Copying is idempotent, and labels set by users survive any origin.
 func TestCopyLabels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		some := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]string{"1", "2"}))

@@ -17,22 +17,23 @@ import (
 	"github.com/pelotech/ot-fleet/hub/budget"
 )
 
-// DepartedConfigMap names the ConfigMap in the hub's namespace that tells what clusters may be
-// running that are no members any more. Whoever is elected next knows of them by it.
+// DepartedConfigMap names the ConfigMap in the hub's namespace with the departures, for
+// the next elected replica.
 const DepartedConfigMap = "ot-hub-departed"
 
-// departedKey of it has all of them.
+// departedKey has the list of departures.
 const departedKey = "departed"
 
 const (
-	// maxDepartures are told apart; of more, the others are one.
+	// maxDepartures bounds the list; further departures are merged into the last one.
 	maxDepartures = 1000
-	// departuresRefreshInterval is how often it is written, at the most, to tell that less is held.
+	// departuresRefreshInterval is the shortest interval of writes that only lower what
+	// is held.
 	departuresRefreshInterval = 30 * time.Second
 )
 
-// storedDeparture is one of that list. Seconds count from when it is read: nobody knows for
-// how long nobody was elected.
+// storedDeparture is an entry of the list. Seconds count from when it is read: nobody
+// knows how long there was no elected replica.
 type storedDeparture struct {
 	Member  string `json:"member"`
 	Cluster string `json:"cluster"`
@@ -40,49 +41,50 @@ type storedDeparture struct {
 	Seconds int64  `json:"seconds"`
 }
 
-// departureStore is the ConfigMap as this process has read or written it last.
+// departureStore is the ConfigMap as this process last read or wrote it.
 type departureStore struct {
-	configMap *corev1.ConfigMap // nil: there is none
+	configMap *corev1.ConfigMap // nil: it does not exist
 	stored    []storedDeparture
 	writtenAt time.Time
-	// unread: somebody else has written it. again is when to go on after a failure.
+	// stale: somebody else has written the ConfigMap. retryAt is when to retry after a
+	// failure.
 	stale   bool
 	retryAt time.Time
 }
 
-// loadDepartures reads what has departed, and has the book count it. It is read after the
-// grants: a grant is removed once it is stored what is held by it.
-func (r *Reconciler) loadDepartures(ctx context.Context, book *budget.Accountant) error {
+// loadDepartures reads the stored departures into an accountant. It runs after the grants
+// are read: a grant is removed only after its departure is stored.
+func (r *Reconciler) loadDepartures(ctx context.Context, accountant *budget.Accountant) error {
 	cm := &corev1.ConfigMap{}
 	key := types.NamespacedName{Namespace: r.Namespace, Name: DepartedConfigMap}
 	err := r.Live.Get(ctx, key, cm)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading ConfigMap %s, what clusters may be running that are no members any more: %w", key, err)
+		return fmt.Errorf("reading the departed members in ConfigMap %s: %w", key, err)
 	}
 	next := departureStore{writtenAt: r.departures.writtenAt}
 	if err == nil {
 		next.configMap = cm
 		if text := cm.Data[departedKey]; text != "" {
 			if err := json.Unmarshal([]byte(text), &next.stored); err != nil {
-				return fmt.Errorf("reading key %s of ConfigMap %s, of this hub's own making: %w; delete the ConfigMap once what it told of must have ended", departedKey, key, err)
+				return fmt.Errorf("parsing key %s of ConfigMap %s, which this hub wrote: %w; delete the ConfigMap once all transfers of departed members have ended", departedKey, key, err)
 			}
 		}
 	}
 	now := time.Now()
 	for _, d := range next.stored {
-		book.LearnDeparture(budget.Departure{Member: d.Member, Cluster: d.Cluster, Slots: d.Slots, Remaining: time.Duration(d.Seconds) * time.Second}, now)
+		accountant.LearnDeparture(budget.Departure{Member: d.Member, Cluster: d.Cluster, Slots: d.Slots, Remaining: time.Duration(d.Seconds) * time.Second}, now)
 	}
 	r.departures = next
 	return nil
 }
 
-// storeDepartures stores what has departed, and what is held by members that are about to leave.
-// kept: all of it is stored.
+// storeDepartures stores the departures and what leaving members hold. It returns whether
+// all of it is stored.
 func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now time.Time) (kept bool) {
 	if r.departures.stale && !now.Before(r.departures.retryAt) {
 		if err := r.loadDepartures(ctx, r.accountant); err != nil {
-			log.FromContext(ctx).Error(err, "What has departed is not known")
-			r.departures.retryAt = now.Add(conflictRetryDelay)
+			log.FromContext(ctx).Error(err, "Failed to read departed members; retrying")
+			r.departures.retryAt = now.Add(retryDelay)
 		}
 	}
 	next := encodeDepartures(r.accountant.Departures(leaving, now))
@@ -95,7 +97,7 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 	}
 	text, err := json.Marshal(next)
 	if err != nil {
-		panic(err) // plain types of our own
+		panic(err) // plain types of this package
 	}
 	cm := &corev1.ConfigMap{}
 	if r.departures.configMap != nil {
@@ -108,16 +110,16 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 		err = r.Live.Update(ctx, cm)
 	}
 	if err != nil {
-		r.departures.retryAt = now.Add(conflictRetryDelay)
+		r.departures.retryAt = now.Add(retryDelay)
 		r.departures.stale = apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
-		log.FromContext(ctx).Error(err, "It is not stored what clusters may be running that are no members any more: no member is let go of", "configmap", DepartedConfigMap)
+		log.FromContext(ctx).Error(err, "Failed to persist slots of departed members; blocking member removal", "configmap", DepartedConfigMap)
 		return kept
 	}
 	r.departures = departureStore{configMap: cm, stored: next, writtenAt: now}
 	return true
 }
 
-// encodeDepartures is what is stored of departures.
+// encodeDepartures returns the list to store.
 func encodeDepartures(all []budget.Departure) []storedDeparture {
 	list := make([]storedDeparture, 0, len(all))
 	for _, d := range all {
@@ -131,7 +133,7 @@ func encodeDepartures(all []budget.Departure) []storedDeparture {
 	return list
 }
 
-// coversAll tells that each of a list is in another, with no less.
+// coversAll reports whether by has every entry of list, with at least as much.
 func coversAll(list, by []storedDeparture) bool {
 	for _, d := range list {
 		if !slices.ContainsFunc(by, func(o storedDeparture) bool {
@@ -143,7 +145,7 @@ func coversAll(list, by []storedDeparture) bool {
 	return true
 }
 
-// isClearlyLess tells that a list has clearly less than what is stored.
+// isClearlyLess reports whether list is worth a write over stored.
 func isClearlyLess(list, stored []storedDeparture) bool {
 	if len(list) != len(stored) {
 		return true
@@ -156,8 +158,8 @@ func isClearlyLess(list, stored []storedDeparture) bool {
 	return false
 }
 
-// leavingMembers are the members that are about to be removed, or whose cluster is another
-// member's: their grants go as soon as it is stored what is held by them.
+// leavingMembers returns the members that are being removed, or whose cluster belongs to
+// another member. Their grants are removed once what they hold is stored.
 func leavingMembers(all []memberState) (names []string) {
 	for i := range all {
 		if all[i].isLeaving {
@@ -168,9 +170,9 @@ func leavingMembers(all []memberState) (names []string) {
 	return names
 }
 
-// releaseLeaving stores what those hold that have gone, or are about to, before their grants go,
-// or are written over by those of another cluster. It tells whether nobody waits for
-// that any more.
+// releaseLeaving stores what departed and leaving members hold, before their grants are
+// removed or overwritten for another cluster. It returns whether no member waits for that
+// any more.
 func (r *Reconciler) releaseLeaving(ctx context.Context, all []memberState, now time.Time) bool {
 	r.departuresStored = r.storeDepartures(ctx, leavingMembers(all), now)
 	left, done := map[string]types.UID{}, r.departuresStored
@@ -180,7 +182,7 @@ func (r *Reconciler) releaseLeaving(ctx context.Context, all []memberState, now 
 			done = done && !r.isForOtherCluster(s)
 			continue
 		}
-		// What another process may have granted since counts, too.
+		// What another process may have granted since then counts, too.
 		settled := r.unknownGrants[s.member.Name].IsZero() && (s.fenced || r.storedGrants[s.member.Name] == nil) || !now.Before(r.startedAt.Add(learningTimeout))
 		if r.departuresStored && settled {
 			left[s.member.Name] = s.member.UID
@@ -192,7 +194,8 @@ func (r *Reconciler) releaseLeaving(ctx context.Context, all []memberState, now 
 	return done
 }
 
-// isForOtherCluster tells that the grant that is stored is for another cluster.
+// isForOtherCluster reports whether the stored grant is for another cluster than the
+// member's.
 func (r *Reconciler) isForOtherCluster(s *memberState) bool {
 	g := r.storedGrants[s.member.Name]
 	return s.writable && g != nil && g.Spec.ClusterUID != s.clusterUID()

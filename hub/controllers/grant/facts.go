@@ -14,34 +14,35 @@ import (
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
-// memberState is all that is decided upon for one member.
+// memberState is everything that is known of one member.
 type memberState struct {
 	member    *v1alpha1.MemberCluster
 	root      report.Root
-	plan      *v1alpha1.ClusterPlan // nil: none
-	link      *v1alpha1.MemberLink  // nil: none
+	plan      *v1alpha1.ClusterPlan // nil for none
+	link      *v1alpha1.MemberLink  // nil for none
 	challenge string
-	// writable: there is a namespace for its grant, and its cluster is its own.
+	// writable: the namespace of the grant exists, and the cluster belongs to this
+	// member.
 	writable bool
-	// fenced: its grant was written by this process, so that no other one's
-	// decision can follow.
+	// fenced: this process wrote the stored grant, so that no write of an earlier leader
+	// can follow.
 	fenced bool
-	// granted: a grant of it is stored.
+	// hasGrant: a grant is stored.
 	hasGrant bool
-	// leaves: it is being removed, or its cluster is another member's.
+	// isLeaving: the member is being removed, or its cluster belongs to another member.
 	isLeaving bool
-	// intendedBounds is the most that plans allow which this process may have written, and
-	// which plan is not; nil for none.
+	// intendedBounds is the maximum of plans that this process may have written and the
+	// cache does not show; nil for none.
 	intendedBounds *budget.Bounds
-	// startedAt is when this process began to look.
+	// startedAt is when this process was elected.
 	startedAt time.Time
 }
 
-// learningTimeout is how long a member that has not been heard of by this process is waited
-// for before anybody gets more: its report on the hub is then taken for what it was.
+// learningTimeout is how long a newly elected process waits for a member's report before
+// it counts the hub's copy as current.
 const learningTimeout = 2 * time.Minute
 
-// clusterUID of the member's cluster, where its report is of it; empty where not.
+// clusterUID returns the member's cluster if its report is of it; otherwise empty.
 func (s *memberState) clusterUID() types.UID {
 	uid := memberstatus.ResolveClusterUID(s.member, s.root.ClusterUID)
 	if s.root.ClusterUID != uid {
@@ -50,16 +51,15 @@ func (s *memberState) clusterUID() types.UID {
 	return uid
 }
 
-// isReportRead tells that the report in the member has been read by this process.
+// isReportRead reports whether this process has read the report in the member.
 func (s *memberState) isReportRead() bool {
 	return s.link != nil && s.link.Status.Challenge == s.challenge && s.link.Status.Confirmed > 0 &&
 		s.root.Report != nil && s.root.Sequence >= s.link.Status.Confirmed
 }
 
-// isReportUnread tells that the report in the member has not been read by this process, and
-// may be read yet: the hub's copy may be of before what it has shown, be it that the
-// hub was restored from a backup. That there is no copy of a member that was planned
-// for says no more.
+// isReportUnread reports whether the report in the member has not been read but may still
+// be: the hub's copy may be older than what the member has shown, for instance after a
+// restore from a backup.
 func (s *memberState) isReportUnread(now time.Time) bool {
 	if s.isReportRead() {
 		return false
@@ -67,14 +67,15 @@ func (s *memberState) isReportUnread(now time.Time) bool {
 	if s.link != nil && s.link.Status.Challenge == s.challenge && s.link.Status.Known && !s.link.Status.Reachable {
 		return false
 	}
-	soon := now.Before(s.startedAt.Add(learningTimeout))
+	learning := now.Before(s.startedAt.Add(learningTimeout))
 	if s.root.Report == nil {
-		return soon && (s.plan != nil || s.hasGrant)
+		return learning && (s.plan != nil || s.hasGrant)
 	}
-	return s.root.ReceivedAt != nil || soon
+	return s.root.ReceivedAt != nil || learning
 }
 
-// mayBePlannedElsewhere tells that another process may yet write a plan that it has decided upon.
+// mayBePlannedElsewhere reports whether another process may still write a plan that it
+// decided.
 func (s *memberState) mayBePlannedElsewhere() bool {
 	if s.plan == nil {
 		return s.writable && s.root.Report != nil
@@ -82,7 +83,7 @@ func (s *memberState) mayBePlannedElsewhere() bool {
 	return !s.isMarked()
 }
 
-// isSilent tells that a member has not been heard of for longer than it should.
+// isSilent reports whether the member has not reported for longer than it should.
 func (s *memberState) isSilent(now time.Time) bool {
 	if s.root.Report == nil {
 		return false
@@ -94,13 +95,13 @@ func (s *memberState) isSilent(now time.Time) bool {
 	return now.Sub(last) > memberstatus.SilenceTimeout(s.root.Report)
 }
 
-// buildFacts of a member, for the book.
+// buildFacts returns the facts of a member for the accountant.
 func (m *policyCache) buildFacts(s *memberState, inForce *policy.Policy, groups apipolicy.Sources, now time.Time) budget.MemberFacts {
 	unfenced := s.writable && s.root.Report != nil && !s.fenced || s.mayBePlannedElsewhere()
 	waited := !now.Before(s.startedAt.Add(learningTimeout))
 	f := budget.MemberFacts{
-		// A member whose grant cannot be written holds up the others for a while only;
-		// then it is counted with all that it could be given.
+		// A member whose grant cannot be written blocks the others only for
+		// learningTimeout; then it counts with everything that it may have been given.
 		Learning:     s.isReportUnread(now) || unfenced && !waited,
 		Unfenced:     unfenced && waited,
 		ReportUnread: !s.isReportRead(),
@@ -129,8 +130,8 @@ func (m *policyCache) buildFacts(s *memberState, inForce *policy.Policy, groups 
 	return f
 }
 
-// addPlans takes in what the plans of a member allow. One that is of another cluster is
-// carried to none.
+// addPlans adds what the plans of a member allow. A plan for another cluster is never
+// synced to it.
 func (m *policyCache) addPlans(s *memberState, f *budget.MemberFacts) {
 	if s.plan != nil {
 		b, _ := m.planned.parse(s.plan.Spec.Policy)
@@ -149,9 +150,9 @@ func (m *policyCache) addPlans(s *memberState, f *budget.MemberFacts) {
 	f.SupersededPolicy = f.SupersededPolicy.Max(*s.intendedBounds)
 }
 
-// policyCache is what was made of the policies of one member, which rarely change.
+// policyCache has the parsed policies of one member, which rarely change.
 type policyCache struct {
-	// memberUID is its UID.
+	// memberUID is the UID of the MemberCluster.
 	memberUID types.UID
 
 	planned, reported, desired parsedPolicy
@@ -160,7 +161,7 @@ type policyCache struct {
 	weight                     int32
 }
 
-// parsedPolicy is a policy and what it says.
+// parsedPolicy is a policy and its parsed form.
 type parsedPolicy struct {
 	data    map[string]string
 	bounds  budget.Bounds
@@ -176,7 +177,7 @@ func (p *parsedPolicy) parse(data map[string]string) (budget.Bounds, apipolicy.S
 	return p.bounds, p.sources
 }
 
-// refresh reads the fleet's policy for a member where that, or the member, is another.
+// refresh parses the fleet's policy if it or the member's labels have changed.
 func (m *policyCache) refresh(p *policy.Policy, member *v1alpha1.MemberCluster) {
 	if m.policy == p && maps.Equal(m.labels, member.Labels) {
 		return

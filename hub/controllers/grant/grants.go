@@ -17,11 +17,11 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
-// maxRetryDelay is the longest wait before a grant that cannot be written is tried again.
+// maxRetryDelay is the longest retry delay of a grant that cannot be written.
 const maxRetryDelay = 30 * time.Second
 
-// rereadUnknownGrants reads live the grants of which it is not known what is stored. The book
-// keeps what it has of these members, and takes in what is stored.
+// rereadUnknownGrants reads the grants whose stored state is unknown. The accountant
+// keeps what it knows of these members and adds what is stored.
 func (r *Reconciler) rereadUnknownGrants(ctx context.Context) {
 	for member, until := range r.unknownGrants {
 		if time.Now().Before(until) {
@@ -38,33 +38,36 @@ func (r *Reconciler) rereadUnknownGrants(ctx context.Context) {
 		default:
 			r.storedGrants[member] = g
 			r.accountant.LearnGrant(member, parseStoredGrant(g), time.Now())
-			r.departuresStored = false // it may be of a cluster that has departed
+			r.departuresStored = false // the grant may be of a departed cluster
 		}
 		r.readCounts[member]++
 		delete(r.unknownGrants, member)
 	}
 }
 
-// markUnknown notes that it is not known what is stored of a member's grant.
+// markUnknown records that the stored grant of a member is unknown.
 func (r *Reconciler) markUnknown(ctx context.Context, member string, err error) {
-	wait := min(max(2*r.retryDelays[member], conflictRetryDelay), maxRetryDelay)
+	wait := min(max(2*r.retryDelays[member], retryDelay), maxRetryDelay)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
-		wait = conflictRetryDelay
-		log.FromContext(ctx).Info("A TransferGrant is not what this process knows: it is read anew", "member", member)
+		wait = retryDelay
+		log.FromContext(ctx).Info("TransferGrant was changed by somebody else; reading it again", "member", member)
 	} else {
-		log.FromContext(ctx).Error(err, "A TransferGrant is not written; what may be stored counts", "member", member, "again", wait)
+		log.FromContext(ctx).Error(err, "Failed to write TransferGrant; counting it as issued", "member", member, "retryAfter", wait)
 	}
 	r.retryDelays[member] = wait
 	r.unknownGrants[member] = time.Now().Add(wait)
 }
 
-// plannerMark is what a grant bears that this process has written since it was read last:
-// what another has decided before, or this one, and not written by then, is refused.
+// plannerMark is the annotation of grants that this process has written since it last
+// read them.
+//
+// Invariant: a decision that another process made before, or this one, is refused once
+// the mark is written.
 func (r *Reconciler) plannerMark(member string) string {
 	return fmt.Sprintf("%s/%d", r.Challenge, r.readCounts[member])
 }
 
-// dropDeletedGrants forgets grants that were seen to be deleted: they are made anew.
+// dropDeletedGrants forgets deleted grants; they are created again.
 func (r *Reconciler) dropDeletedGrants() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,38 +77,38 @@ func (r *Reconciler) dropDeletedGrants() {
 	r.deletedGrants = nil
 }
 
-// loadGrants reads live what grants there are. What is in a cache may be from before what
-// the last elected process wrote.
+// loadGrants reads all stored grants live: a cache may lag behind what the last leader
+// wrote.
 func (r *Reconciler) loadGrants(ctx context.Context) error {
 	var list v1alpha1.TransferGrantList
 	if err := r.Live.List(ctx, &list); err != nil {
-		return fmt.Errorf("reading all TransferGrants: %w", err)
+		return fmt.Errorf("listing TransferGrants: %w", err)
 	}
 	now := time.Now()
 	if r.startedAt.IsZero() {
 		r.startedAt = now
 	}
-	book := budget.NewAccountant()
+	accountant := budget.NewAccountant()
 	r.storedGrants, r.unknownGrants = map[string]*v1alpha1.TransferGrant{}, map[string]time.Time{}
 	r.retryDelays, r.readCounts = map[string]time.Duration{}, map[string]int{}
 	for i := range list.Items {
 		g := &list.Items[i]
-		member, is := report.MemberForNamespace(g.Namespace)
-		if !is || g.Name != v1alpha1.MailboxName {
+		member, ok := report.MemberForNamespace(g.Namespace)
+		if !ok || g.Name != v1alpha1.MailboxName {
 			continue
 		}
 		r.storedGrants[member] = g
-		book.LearnGrant(member, parseStoredGrant(g), now)
+		accountant.LearnGrant(member, parseStoredGrant(g), now)
 	}
-	if err := r.loadDepartures(ctx, book); err != nil {
+	if err := r.loadDepartures(ctx, accountant); err != nil {
 		return err
 	}
 	r.Shares.setChallenge(r.Challenge)
-	r.accountant, r.policyCaches, r.nextPlanMark = book, map[string]*policyCache{}, map[string]time.Time{}
+	r.accountant, r.policyCaches, r.nextPlanMark = accountant, map[string]*policyCache{}, map[string]time.Time{}
 	return nil
 }
 
-// possibleShare is annotationPossible.
+// possibleShare is the content of annotationPossible.
 type possibleShare struct {
 	Slots   int32            `json:"slots"`
 	Sources map[string]int32 `json:"sources,omitempty"`
@@ -130,7 +133,8 @@ func parseStoredGrant(g *v1alpha1.TransferGrant) budget.StoredGrant {
 	return s
 }
 
-// grantObject is a member's grant to be written over, or to be created.
+// grantObject returns the stored grant of a member, or a new one, to be modified and
+// written.
 func (r *Reconciler) grantObject(member string) *v1alpha1.TransferGrant {
 	if g := r.storedGrants[member]; g != nil {
 		return g.DeepCopy()
@@ -141,14 +145,14 @@ func (r *Reconciler) grantObject(member string) *v1alpha1.TransferGrant {
 	}
 }
 
-// fenceGrants writes to every grant that this process has not written yet, as it is, and
-// makes those that are not there, with nothing in them: another process that is
-// about to write one finds that it has changed.
+// fenceGrants writes every grant that this process has not written yet, unchanged, and
+// creates missing ones without slots: a pending write of an earlier leader then
+// conflicts.
 func (r *Reconciler) fenceGrants(ctx context.Context, all []memberState) {
 	var writes []*v1alpha1.TransferGrant
 	for i := range all {
 		s := &all[i]
-		// What another cluster holds by its grant is stored before that is written over.
+		// What another cluster holds is stored before its grant is overwritten.
 		parted := r.departuresStored && r.accountant.TracksCluster(s.member.Name, string(s.clusterUID()))
 		if s.fenced || r.isForOtherCluster(s) && !parted {
 			continue
@@ -169,7 +173,7 @@ func (r *Reconciler) fenceGrants(ctx context.Context, all []memberState) {
 			if t := s.root.Report.Transfers; t != nil {
 				ahead = max(ahead, t.Grant)
 			}
-			delete(g.Annotations, annotationPossible) // what the other cluster may have had
+			delete(g.Annotations, annotationPossible) // it describes the other cluster
 			g.Spec = v1alpha1.TransferGrantSpec{
 				ClusterUID: s.clusterUID(), Sequence: max(g.Spec.Sequence, ahead) + 1,
 				Limits: &v1alpha1.TransferLimits{Nonce: budget.NoRequest, DurationSeconds: 1},
@@ -186,13 +190,14 @@ func (r *Reconciler) fenceGrants(ctx context.Context, all []memberState) {
 	}
 }
 
-// isFenced tells whether a member's grant was written since it was read last.
+// isFenced reports whether this process has written a member's grant since it last read
+// it.
 func (r *Reconciler) isFenced(member string) bool {
 	g := r.storedGrants[member]
 	return g != nil && g.Annotations[annotationPlanner] == r.plannerMark(member)
 }
 
-// setLimits writes what was decided into a grant.
+// setLimits sets the content of a grant as allocated.
 func setLimits(g *v1alpha1.TransferGrant, s *memberState, next budget.GrantWrite) {
 	g.Spec = v1alpha1.TransferGrantSpec{
 		ClusterUID: s.clusterUID(), Sequence: next.Sequence,
@@ -203,14 +208,28 @@ func setLimits(g *v1alpha1.TransferGrant, s *memberState, next budget.GrantWrite
 	}
 	text, err := json.Marshal(possibleShare{Slots: next.MaxPossible.Slots, Sources: next.MaxPossible.Sources, Seconds: int64(next.PossibleFor/time.Second) + 1})
 	if err != nil {
-		panic(err) // plain types of our own
+		panic(err) // plain types of this package
 	}
 	metav1.SetMetaDataAnnotation(&g.ObjectMeta, annotationPossible, string(text))
 }
 
-// unlimitedGrants are the grants that are to be written where there is no budget. Their
-// sequence rises above what the member is seen to have.
-func unlimitedGrants(r *Reconciler, all []memberState) (writes []*v1alpha1.TransferGrant) {
+// allocatedGrants returns the grants of an allocation, to be written.
+func (r *Reconciler) allocatedGrants(decided []budget.GrantWrite, members []memberState) []*v1alpha1.TransferGrant {
+	byName := make(map[string]*memberState, len(members))
+	for i := range members {
+		byName[members[i].member.Name] = &members[i]
+	}
+	writes := make([]*v1alpha1.TransferGrant, len(decided))
+	for i, next := range decided {
+		writes[i] = r.grantObject(next.Member)
+		setLimits(writes[i], byName[next.Member], next)
+	}
+	return writes
+}
+
+// unlimitedGrants returns the grants to write without a fleet-wide budget. Their sequence
+// rises above what the member has shown.
+func (r *Reconciler) unlimitedGrants(all []memberState) (writes []*v1alpha1.TransferGrant) {
 	for i := range all {
 		s := &all[i]
 		if !s.writable {
@@ -231,14 +250,14 @@ func unlimitedGrants(r *Reconciler, all []memberState) (writes []*v1alpha1.Trans
 	return writes
 }
 
-// writeGrants stores grants, each against the resourceVersion that this process knows. One
-// that cannot be written holds up no other.
+// writeGrants writes grants in parallel, each guarded by its resourceVersion. One that
+// cannot be written does not block the others.
 func (r *Reconciler) writeGrants(ctx context.Context, grants []*v1alpha1.TransferGrant) {
 	failed := make([]error, len(grants))
 	workqueue.ParallelizeUntil(ctx, maxConcurrentWrites, len(grants), func(i int) {
 		g := grants[i]
 		member, _ := report.MemberForNamespace(g.Namespace)
-		if _, is := r.unknownGrants[member]; is {
+		if _, unknown := r.unknownGrants[member]; unknown {
 			return
 		}
 		metav1.SetMetaDataAnnotation(&g.ObjectMeta, annotationPlanner, r.plannerMark(member))
@@ -258,7 +277,7 @@ func (r *Reconciler) writeGrants(ctx context.Context, grants []*v1alpha1.Transfe
 		member, _ := report.MemberForNamespace(g.Namespace)
 		if failed[i] != nil {
 			r.markUnknown(ctx, member, fmt.Errorf("writing TransferGrant %s/%s: %w", g.Namespace, g.Name, failed[i]))
-		} else if _, is := r.unknownGrants[member]; !is {
+		} else if _, unknown := r.unknownGrants[member]; !unknown {
 			delete(r.retryDelays, member)
 		}
 	}

@@ -18,22 +18,21 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
-// planIntent is a plan that this process was let write. It counts as if it were there
-// until the cache shows one that was written later than the one that it was to replace:
-// by then it has been written, or is refused.
+// planIntent is a plan that this process was admitted to write. It counts as written
+// until the cache shows a later version than the one that it replaces: by then it has
+// been written or refused.
 type planIntent struct {
-	replaces string // resourceVersion; empty for a plan that is created
+	replaces string // resourceVersion; empty for a new plan
 	bounds   budget.Bounds
 }
 
-// AdmitPlan asks, before a plan is written in the place of another, nil for none, whether
-// that may be. What it lets a member run is counted from then on. Where it lets it run
-// more than is counted, it may not: what has changed since it was decided upon decides
-// anew. While the shares are worked out, nothing may be planned: they could not count
-// it any more.
+// AdmitPlan decides whether a plan may be written in place of another, nil for none. What
+// an admitted plan lets the member run counts from then on. A plan that lets it run more
+// than is counted is not admitted, and is decided again. While an allocation is running
+// no plan is admitted, since the allocation could not count it.
 //
-// The plan gets the mark of this process. One that has it was written by this one: what
-// another had decided before is refused.
+// An admitted plan is annotated with this process, so that the writes of earlier leaders
+// conflict.
 func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) bool {
 	bounds, _ := budget.ParseBounds(next.Spec.Policy)
 	member, _ := report.MemberForNamespace(next.Namespace)
@@ -45,7 +44,7 @@ func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) bool {
 	if s.intents == nil {
 		s.intents = map[string][]planIntent{}
 	}
-	// Those that were to replace an earlier one are seen, or refused.
+	// Intents to replace earlier versions have been written or refused.
 	one := planIntent{next.ResourceVersion, bounds}
 	s.intents[member] = append(slices.DeleteFunc(s.intents[member], func(o planIntent) bool { return o == one || o.replaces != one.replaces }), one)
 	if s.challenge != "" {
@@ -54,44 +53,44 @@ func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) bool {
 	return true
 }
 
-// isCounted tells that what a plan allows is counted, or may be from now on.
+// isCounted reports whether what a plan allows is counted, or may be from now on.
 func (s *Shares) isCounted(member string, b budget.Bounds, before *v1alpha1.ClusterPlan) bool {
 	if !s.limited {
-		return true // as long as there is no budget; when there is one, intents are counted first
+		return true // without a budget; once there is one, intents are counted first
 	}
 	if before != nil {
-		if was, _ := budget.ParseBounds(before.Spec.Policy); b.IsWithin(was) {
+		if previous, _ := budget.ParseBounds(before.Spec.Policy); b.IsWithin(previous) {
 			return true
 		}
 	}
-	one, is := s.shares[member]
+	one, ok := s.shares[member]
 	switch {
-	case !is:
+	case !ok:
 		return false
 	case b.Limited && one.mayPlan && b.Safe <= one.safe:
 		return true
 	default:
-		// A hub that was restored goes on with the policy that the member has.
+		// A restored hub continues with the policy that the member has.
 		return one.reportedBounds != nil && b.IsWithin(*one.reportedBounds)
 	}
 }
 
-// setChallenge notes the identity of this process.
+// setChallenge sets the identity of this process.
 func (s *Shares) setChallenge(challenge string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.challenge = challenge
 }
 
-// beginAllocation has nothing planned until the shares are set.
+// beginAllocation blocks AdmitPlan until the shares are published.
 func (s *Shares) beginAllocation() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.allocating = true
 }
 
-// pendingBounds is the most that plans allow which may have been written, and which the
-// cache does not show; nil for nothing.
+// pendingBounds returns the maximum of plans that may have been written and that the
+// cache does not show; nil for none.
 func (s *Shares) pendingBounds(member string, cached *v1alpha1.ClusterPlan) (most *budget.Bounds) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,11 +115,12 @@ func isNewer(a, b string) bool {
 	return err == nil && order > 0
 }
 
-// planMarkRetryDelay is when a plan that could not be marked is tried again.
+// planMarkRetryDelay is the retry delay of a plan that could not be annotated.
 const planMarkRetryDelay = 5 * time.Second
 
-// markPlans writes to every plan that this process has not written, as it is: a plan
-// that another had decided upon, with more in it than is counted, is refused.
+// markPlans writes every plan that this process has not written, unchanged but for the
+// annotation: a pending write of an earlier leader, which may allow more than is counted,
+// then conflicts.
 func (r *Reconciler) markPlans(ctx context.Context, all []memberState) {
 	var unmarked []*memberState
 	now := time.Now()
@@ -133,10 +133,10 @@ func (r *Reconciler) markPlans(ctx context.Context, all []memberState) {
 	failed := make([]error, len(unmarked))
 	workqueue.ParallelizeUntil(ctx, maxConcurrentWrites, len(unmarked), func(i int) { failed[i] = r.markPlan(ctx, unmarked[i].plan) })
 	for i, s := range unmarked {
-		// The cache shows it soon; else it is looked at again.
+		// Until then the cache shows the write.
 		r.nextPlanMark[s.member.Name] = now.Add(planMarkRetryDelay)
 		if failed[i] != nil {
-			log.FromContext(ctx).Error(failed[i], "A plan is not marked: what another replica may have planned counts", "member", s.member.Name)
+			log.FromContext(ctx).Error(failed[i], "Failed to annotate ClusterPlan; counting what another replica may have planned", "member", s.member.Name)
 		}
 	}
 }
@@ -154,12 +154,12 @@ func (r *Reconciler) markPlan(ctx context.Context, cached *v1alpha1.ClusterPlan)
 		}
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("marking ClusterPlan %s/%s: %w", cached.Namespace, cached.Name, err)
+		return fmt.Errorf("annotating ClusterPlan %s/%s: %w", cached.Namespace, cached.Name, err)
 	}
 	return nil
 }
 
-// isMarked tells that the plan was written by this process.
+// isMarked reports whether this process wrote the plan.
 func (s *memberState) isMarked() bool {
 	return s.plan != nil && s.plan.Annotations[annotationPlanner] == s.challenge
 }

@@ -1,7 +1,6 @@
 package grant
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -31,32 +30,34 @@ import (
 // Annotations of TransferGrants and ClusterPlans on the hub, which do not travel to the
 // member.
 const (
-	// annotationPlanner is the process that wrote it; of a grant, also how often that had
-	// read it.
+	// annotationPlanner is the process that wrote the object; on a grant also how often
+	// that process has read it.
 	annotationPlanner = "pelotech.ot/planner"
-	// annotationPossible has what its member may have had by all grants when it was
-	// written: the next process to be elected sees the newest one alone.
+	// annotationPossible is the maximum of all grants that the member may have had when
+	// this one was written: the next leader sees only the newest grant.
 	annotationPossible = "pelotech.ot/possible"
 )
 
 const (
-	// minReconcileInterval between two looks at the whole: what comes in between is seen by one.
+	// minReconcileInterval between two reconciles of the fleet batches events.
 	minReconcileInterval = 200 * time.Millisecond
-	// conflictRetryDelay is when to look again after somebody else was faster.
-	conflictRetryDelay  = time.Second
+	// retryDelay is the requeue delay while a grant or departure is not stored, or while
+	// the state of a member is unknown.
+	retryDelay = time.Second
+	// maxConcurrentWrites of grants and plans.
 	maxConcurrentWrites = 8
 )
 
-// Reports tells what the members have reported.
+// Reports knows what the members have reported.
 type Reports interface {
 	Root(member string) report.Root
-	// Filled: all that was stored has been read.
+	// HasSynced reports whether all stored reports have been read.
 	HasSynced() bool
 	OnChange(do func(member string))
 	OnSynced(do func())
 }
 
-// Policy tells the fleet's policy.
+// Policy knows the fleet's policy.
 type Policy interface {
 	Current() policycontroller.State
 	OnChange(do func())
@@ -69,44 +70,45 @@ type Reconciler struct {
 	Metrics *metrics.Grants
 	Reports Reports
 	Policy  Policy
-	// Namespace is the hub's own.
+	// Namespace of the hub.
 	Namespace string
-	// Challenge is this process's identity.
+	// Challenge identifies this process.
 	Challenge string
 	Shares    *Shares
 
 	requests       trigger.Source[reconcile.Request]
 	startedAt      time.Time
 	lastReconciled time.Time
-	accountant     *budget.Accountant // nil: what is stored has not been read
+	accountant     *budget.Accountant // nil until the stored grants are read
 	policyCaches   map[string]*policyCache
 	departures     departureStore
-	// kept: what has departed is stored.
+	// departuresStored: all departures are stored.
 	departuresStored bool
-	// nextPlanMark is when the plan of a member is marked again.
+	// nextPlanMark is when to annotate the plan of a member again.
 	nextPlanMark map[string]time.Time
 
 	mu sync.Mutex
-	// storedGrants are the grants as they were read or written last.
+	// storedGrants are the grants as they were last read or written.
 	storedGrants map[string]*v1alpha1.TransferGrant
-	// deletedGrants are the members whose grants were since.
+	// deletedGrants are the members whose grants have been deleted.
 	deletedGrants []string
-	// unknownGrants are the members of whose grants it is not known what is stored.
-	unknownGrants map[string]time.Time // until when that is not looked at
-	// retryDelays is how long that was put off last, until a write goes through again.
+	// unknownGrants are the members whose stored grant is unknown, with the time to read
+	// it again.
+	unknownGrants map[string]time.Time
+	// retryDelays are the last retry delays of unknownGrants, until a write succeeds.
 	retryDelays map[string]time.Duration
-	// readCounts is how often what is stored was read for each.
+	// readCounts is how often the grant of each member was read.
 	readCounts map[string]int
 }
 
-// Reconcile looks at the whole fleet.
+// Reconcile shares the budget among all members.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (ctrl.Result, error) {
 	if wait := minReconcileInterval - time.Since(r.lastReconciled); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	state := r.Policy.Current()
 	if !state.Known || !r.Reports.HasSynced() {
-		return ctrl.Result{}, nil // both have it looked at again
+		return ctrl.Result{}, nil // both enqueue the request once they are
 	}
 	defer func() { r.lastReconciled = time.Now() }()
 	if r.accountant == nil {
@@ -116,7 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (ctrl.R
 	}
 	r.dropDeletedGrants()
 	r.rereadUnknownGrants(ctx)
-	all, err := r.gatherMembers(ctx)
+	members, err := r.gatherMembers(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -124,17 +126,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (ctrl.R
 	if state.Policy == nil || state.Policy.Budget() == nil {
 		r.Shares.publish(false, nil)
 		r.Metrics.Reset()
-		r.writeGrants(ctx, unlimitedGrants(r, all))
+		r.writeGrants(ctx, r.unlimitedGrants(members))
 	} else {
-		after = r.shareBudget(ctx, state.Policy, all)
+		after = r.shareBudget(ctx, state.Policy, members)
 	}
-	if len(r.unknownGrants) > 0 && (after == 0 || after > conflictRetryDelay) {
-		after = conflictRetryDelay
+	if len(r.unknownGrants) > 0 {
+		after = trigger.Earliest(after, retryDelay)
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// gatherMembers reads all that is decided upon, of every member.
+// gatherMembers reads everything that is known of every member.
 func (r *Reconciler) gatherMembers(ctx context.Context) ([]memberState, error) {
 	var members v1alpha1.MemberClusterList
 	var plans v1alpha1.ClusterPlanList
@@ -142,7 +144,7 @@ func (r *Reconciler) gatherMembers(ctx context.Context) ([]memberState, error) {
 	var namespaces corev1.NamespaceList
 	for _, list := range []client.ObjectList{&members, &plans, &links, &namespaces} {
 		if err := r.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("listing what grants rest on: %w", err)
+			return nil, fmt.Errorf("listing %T to share the budget: %w", list, err)
 		}
 	}
 	planOf, linkOf, room := map[string]*v1alpha1.ClusterPlan{}, map[string]*v1alpha1.MemberLink{}, map[string]bool{}
@@ -175,66 +177,82 @@ func (r *Reconciler) gatherMembers(ctx context.Context) ([]memberState, error) {
 	return all, nil
 }
 
-// shareBudget plans by the budget, and writes what comes of it.
-func (r *Reconciler) shareBudget(ctx context.Context, p *policy.Policy, all []memberState) (after time.Duration) {
-	b := p.Budget()
+// shareBudget allocates the budget and writes the grants. It returns when to do so again.
+func (r *Reconciler) shareBudget(ctx context.Context, p *policy.Policy, members []memberState) time.Duration {
+	r.fenceGrants(ctx, members)
+	r.markPlans(ctx, members)
+	r.Shares.beginAllocation()
+	now, rules := time.Now(), budgetRules(p.Budget())
+	reported := r.observeMembers(p, members, now)
+	allocation := r.accountant.Allocate(rules, now)
+	r.publishShares(&allocation, reported)
+	released := r.releaseLeaving(ctx, members, now)
+	r.writeGrants(ctx, r.allocatedGrants(allocation.Grants, members))
+	r.Metrics.SetAllocation(rules, allocation)
+	return requeueDelay(members, &allocation, released, now)
+}
+
+func budgetRules(b *policy.Budget) budget.Rules {
 	rules := budget.Rules{Total: int64(b.Concurrency), Duration: b.GrantDuration}
 	for _, s := range b.Sources {
 		rules.Groups = append(rules.Groups, budget.Group{Name: s.Name, Concurrency: *s.Concurrency})
 	}
-	r.fenceGrants(ctx, all)
-	r.markPlans(ctx, all)
-	r.Shares.beginAllocation()
-	now, groups := time.Now(), b.SourceGroups()
-	there, inForce := make(map[string]*memberState, len(all)), make(map[string]*budget.Bounds, len(all))
-	for i := range all {
-		s := &all[i]
-		there[s.member.Name] = s
-		m := r.policyCaches[s.member.Name]
-		if m != nil && m.memberUID != s.member.UID {
-			r.accountant.RemoveMember(s.member.Name, now) // it was deleted, and made anew
+	return rules
+}
+
+// observeMembers updates the accounts, and returns the policy that each member reports.
+func (r *Reconciler) observeMembers(p *policy.Policy, members []memberState, now time.Time) map[string]*budget.Bounds {
+	reported := make(map[string]*budget.Bounds, len(members))
+	groups := p.Budget().SourceGroups()
+	for i := range members {
+		s := &members[i]
+		cache := r.policyCaches[s.member.Name]
+		if cache != nil && cache.memberUID != s.member.UID {
+			r.accountant.RemoveMember(s.member.Name, now) // the MemberCluster was recreated
 		}
-		if m == nil || m.memberUID != s.member.UID {
-			m = &policyCache{memberUID: s.member.UID}
-			r.policyCaches[s.member.Name] = m
+		if cache == nil || cache.memberUID != s.member.UID {
+			cache = &policyCache{memberUID: s.member.UID}
+			r.policyCaches[s.member.Name] = cache
 		}
 		s.intendedBounds = r.Shares.pendingBounds(s.member.Name, s.plan)
-		f := m.buildFacts(s, p, groups, now)
-		r.accountant.Observe(s.member.Name, f, now)
-		inForce[s.member.Name] = f.ReportedPolicy
+		facts := cache.buildFacts(s, p, groups, now)
+		r.accountant.Observe(s.member.Name, facts, now)
+		reported[s.member.Name] = facts.ReportedPolicy
 	}
 	for _, name := range r.accountant.Members() {
-		if there[name] == nil {
+		if _, ok := reported[name]; !ok {
 			r.accountant.RemoveMember(name, now)
 			delete(r.policyCaches, name)
 		}
 	}
-	plan := r.accountant.Allocate(rules, now)
-	shares := make(map[string]share, len(plan.Accounts))
-	for _, a := range plan.Accounts {
-		if !a.Departed {
-			one := share{transfers: newMemberTransfers(a), reportedBounds: inForce[a.Member]}
-			one.safe, one.mayPlan = r.accountant.SafeShare(a.Member)
-			shares[a.Member] = one
+	return reported
+}
+
+// publishShares has the planner plan by the allocation.
+func (r *Reconciler) publishShares(allocation *budget.Allocation, reported map[string]*budget.Bounds) {
+	shares := make(map[string]share, len(allocation.Accounts))
+	for _, a := range allocation.Accounts {
+		if a.Departed {
+			continue
 		}
+		s := share{transfers: newMemberTransfers(a), reportedBounds: reported[a.Member]}
+		s.safe, s.mayPlan = r.accountant.SafeShare(a.Member)
+		shares[a.Member] = s
 	}
 	r.Shares.publish(true, shares)
-	if !r.releaseLeaving(ctx, all, now) {
-		after = conflictRetryDelay
+}
+
+// requeueDelay returns when the allocation may change without an event.
+func requeueDelay(members []memberState, allocation *budget.Allocation, released bool, now time.Time) (after time.Duration) {
+	if !released {
+		after = retryDelay
 	}
-	writes := make([]*v1alpha1.TransferGrant, len(plan.Grants))
-	for i, next := range plan.Grants {
-		writes[i] = r.grantObject(next.Member)
-		setLimits(writes[i], there[next.Member], next)
+	if !allocation.RecheckAt.IsZero() {
+		after = trigger.Earliest(after, max(minReconcileInterval, allocation.RecheckAt.Sub(now)+time.Millisecond))
 	}
-	r.writeGrants(ctx, writes)
-	r.Metrics.SetAllocation(rules, plan)
-	if again := max(minReconcileInterval, plan.RecheckAt.Sub(now)+time.Millisecond); !plan.RecheckAt.IsZero() && (after == 0 || again < after) {
-		after = again
-	}
-	for i := range all {
-		if all[i].isReportUnread(now) || all[i].mayBePlannedElsewhere() {
-			after = min(cmp.Or(after, conflictRetryDelay), conflictRetryDelay) // that it is waited for no longer
+	for i := range members {
+		if members[i].isReportUnread(now) || members[i].mayBePlannedElsewhere() {
+			return trigger.Earliest(after, retryDelay) // the wait for these members ends by time alone
 		}
 	}
 	return after

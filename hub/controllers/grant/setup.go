@@ -19,10 +19,10 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
-// fleetRequest is the one item of the queue.
+// fleetRequest is the only request of the queue.
 var fleetRequest = reconcile.Request{NamespacedName: types.NamespacedName{Name: "fleet"}}
 
-// Setup adds the controller to a manager. It runs where the fleet is planned.
+// Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	look := func() { r.requests.Enqueue(fleetRequest) }
 	r.Reports.OnChange(func(string) { look() })
@@ -32,16 +32,16 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	always := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{fleetRequest}
 	})
-	// Who else writes one is found when it is written next.
+	// Writes of others are found by the next write.
 	deleted := predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: func(event.UpdateEvent) bool { return false },
 		DeleteFunc: func(e event.DeleteEvent) bool {
-			member, is := report.MemberForNamespace(e.Object.GetNamespace())
+			member, ok := report.MemberForNamespace(e.Object.GetNamespace())
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.deletedGrants = append(r.deletedGrants, member)
-			return is
+			return ok
 		},
 	}
 	return ctrl.NewControllerManagedBy(mgr).

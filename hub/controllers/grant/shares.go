@@ -1,11 +1,12 @@
-// Package grant writes the TransferGrants: shares of the budget over the whole
-// fleet, or, where there is none, grants without limits.
+// Package grant writes the TransferGrants: shares of the fleet-wide budget or, without
+// one, grants without limits.
 //
-// There is one item in its queue: all members are looked at together. What each may
-// be running stands in a budget.Book, which is this process's own. A new one learns
-// what is stored, and writes to each stored grant and plan before it raises anything,
-// so that what another process had decided before, and has not written yet, is refused.
-// What this process plans itself is counted before it is written.
+// The queue has one request, for the whole fleet. A budget.Accountant of this process
+// knows what each member may be running. A new leader learns what is stored, and writes
+// every stored grant and plan once before it raises anything.
+//
+// Invariant: a write that an earlier leader decided is refused from then on. Invariant:
+// what this process plans counts before it is written.
 package grant
 
 import (
@@ -19,7 +20,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/budget"
 )
 
-// Shares tell what each member has of the budget. The zero value is ready for use.
+// Shares has the share of each member. The zero Shares is ready for use.
 type Shares struct {
 	mu       sync.Mutex
 	known    bool
@@ -27,12 +28,12 @@ type Shares struct {
 	shares   map[string]share
 	onChange []func(member string)
 
-	// challenge is the identity of this process.
+	// challenge identifies this process.
 	challenge string
-	// looking: the shares are being worked out.
+	// allocating: an allocation is running.
 	allocating bool
 	intents    map[string][]planIntent
-	// removable are the members that may be let go of, by name.
+	// removable are the members that may be removed, by name.
 	removable map[string]types.UID
 }
 
@@ -40,55 +41,54 @@ type share struct {
 	transfers v1alpha1.MemberTransfers
 	safe      int32
 	mayPlan   bool
-	// reportedBounds is the policy by the member's report; nil for none.
+	// reportedBounds is the policy in the member's report; nil for none.
 	reportedBounds *budget.Bounds
 }
 
-// ForMember a member; nil where there is no budget, or nothing known of it.
+// ForMember returns the share of a member; nil without a budget, or if it is unknown.
 func (s *Shares) ForMember(member string) *v1alpha1.MemberTransfers {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one, is := s.shares[member]; is && s.limited {
+	if one, ok := s.shares[member]; ok && s.limited {
 		return one.transfers.DeepCopy()
 	}
 	return nil
 }
 
-// SafeShare is the share without a grant that the plan of a member may give it: what the
-// policy asks for is let through once there is room. known is false where nobody
-// can say yet.
+// SafeShare returns the share without a grant that the plan of a member may give it. It
+// follows the policy once there is room. known is false while nobody can say.
 func (s *Shares) SafeShare(member string) (n int32, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one, is := s.shares[member]
-	return one.safe, is && s.known && one.mayPlan
+	one, ok := s.shares[member]
+	return one.safe, ok && s.known && one.mayPlan
 }
 
-// MayRemove tells whether plan and grant of a member may be removed on the hub: what it
-// holds by them is stored.
+// MayRemove reports whether plan and grant of a member may be deleted on the hub: what it
+// holds is stored.
 func (s *Shares) MayRemove(member *v1alpha1.MemberCluster) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known && (!s.limited || s.removable[member.Name] == member.UID)
 }
 
-// setRemovable replaces the members that may be let go of.
+// setRemovable replaces the members that may be removed.
 func (s *Shares) setRemovable(left map[string]types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removable = left
 }
 
-// OnChange has something done, without blocking, when what is said of a member has
-// changed. Call it before the controller starts.
+// OnChange registers a function that is called when the share of a member changes. It
+// must not block. Call OnChange before the controller starts.
 func (s *Shares) OnChange(do func(member string)) { s.onChange = append(s.onChange, do) }
 
-// publish replaces all that is said.
+// publish replaces all shares.
 func (s *Shares) publish(limits bool, shares map[string]share) {
 	s.mu.Lock()
 	var changed []string
 	for name, one := range shares {
-		if before, is := s.shares[name]; !is || !before.equal(one) || limits != s.limited {
+		if before, ok := s.shares[name]; !ok || !before.equal(one) || limits != s.limited {
 			changed = append(changed, name)
 		}
 	}
@@ -113,9 +113,8 @@ func (s share) equal(o share) bool {
 	return same && s == o
 }
 
-// newMemberTransfers is an account as the status of a MemberCluster tells it. Until when
-// something is held is told of those alone that are not heard of: for all others it
-// moves with every report.
+// newMemberTransfers returns the status of an account. Only silent members get heldUntil:
+// for all others it moves with every report.
 func newMemberTransfers(a budget.MemberAccount) v1alpha1.MemberTransfers {
 	t := v1alpha1.MemberTransfers{Granted: a.Granted, Held: a.Held, Wanted: a.Wanted, Reason: a.Reason, Message: a.Message}
 	if a.Silent && !a.HeldUntil.IsZero() && a.Reason == v1alpha1.TransfersReserved {

@@ -22,16 +22,16 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// reasonNamespaceTaken stands in condition Ready of a member that has no
-// namespace on the hub.
+// reasonNamespaceTaken is the reason of condition Ready of a member whose namespace on
+// the hub is taken.
 const reasonNamespaceTaken = "NamespaceTaken"
 
-// snapshot is all that is decided upon for one member.
+// snapshot is everything that a decision about one member depends on.
 type snapshot struct {
 	now        time.Time
 	hubVersion string
 	member     *v1alpha1.MemberCluster
-	namespace  *corev1.Namespace // nil: not there
+	namespace  *corev1.Namespace // nil: it does not exist
 	plan       *v1alpha1.ClusterPlan
 	grant      *v1alpha1.TransferGrant
 	root       report.Root
@@ -40,53 +40,51 @@ type snapshot struct {
 	syncResult mailbox.Findings
 	joined     *metav1.Condition
 	installed  *metav1.Condition
-	// syncStalled is what the watchdog says.
+	// syncStalled is the message of the watchdog; empty for none.
 	syncStalled string
-	// shard is who carries for it; empty: nobody is assigned.
+	// shard is the replica that syncs the member; empty for none.
 	shard  string
 	policy policy.State
-	// transfers is its part in the fleet-wide budget, nil for none. safe is the share
-	// without a grant that there is room for; without safeKnown nobody can say.
+	// transfers is the member's share of the fleet-wide budget; nil for none. safe is the
+	// share without a grant that its plan may have; it is unknown without safeKnown.
 	transfers *v1alpha1.MemberTransfers
 	safe      int32
 	safeKnown bool
-	// images is what the FleetDiskImages ask of it; without imagesKnown nobody knows.
+	// images that FleetDiskImages place in the member; unknown without imagesKnown.
 	images      rollout.DesiredImages
 	imagesKnown bool
-	// inquiries and prunes are what PruneReports and ImagePrunes ask of it; without
-	// requestsKnown nobody knows.
+	// inquiries and prunes of PruneReports and ImagePrunes; unknown without
+	// requestsKnown.
 	inquiries     []types.UID
 	prunes        []v1alpha1.PlannedPrune
 	requestsKnown bool
-	// holder is the other member that its cluster belongs to; empty: none.
+	// holder is the other member that the cluster belongs to; empty for none.
 	holder string
-	// read: all stored reports have been. Before, a member that reports looks like
-	// one that never has.
+	// reportsSynced: all stored reports have been read. Before, a member that reports
+	// looks like one that never has.
 	reportsSynced bool
-	// watchedSince is since when this process reads reports.
+	// watchedSince is when this process began to read reports.
 	watchedSince time.Time
-	// known: they have been, and the fleet's policy as well. Before, nothing may be
-	// planned.
+	// mayPlan: the stored reports and the fleet's policy have been read.
 	mayPlan bool
 }
 
-// decision is what is to be done for one member.
+// decision is what to write for one member.
 type decision struct {
 	createNamespace bool
-	// plan is to be written; nil: it stays.
+	// plan to write; nil for none.
 	plan   *v1alpha1.ClusterPlan
 	status v1alpha1.MemberClusterStatus
-	// withdraw: plan and grant on the hub are to go.
+	// withdrawMailbox deletes plan and grant on the hub.
 	withdrawMailbox bool
-	// recheckAfter which to look again; 0 for never.
+	// recheckAfter is when to decide again; 0 for never.
 	recheckAfter time.Duration
 }
 
-// namespaceRetryDelay is how often it is looked whether somebody else's namespace has
-// made room.
+// namespaceRetryDelay is the retry delay while the namespace is taken or being deleted.
 const namespaceRetryDelay = 30 * time.Second
 
-// isMemberNamespace tells whether a namespace is that of a member: it was made for it.
+// isMemberNamespace reports whether a namespace was created for a member.
 func isMemberNamespace(ns *corev1.Namespace, member string) bool {
 	return ns.Labels[v1alpha1.LabelMember] == member
 }
@@ -99,10 +97,10 @@ func decide(s snapshot) decision {
 	case s.namespace == nil:
 		d.createNamespace = true
 	case !isMemberNamespace(s.namespace, s.member.Name):
-		obstacle = fmt.Sprintf("namespace %s exists on the hub and is not of this member: delete it, or, if it is to be its, label it: kubectl label namespace %s %s=%s",
+		obstacle = fmt.Sprintf("namespace %s on the hub does not belong to this member: delete it or, to give it to the member, label it: kubectl label namespace %s %s=%s",
 			name, name, v1alpha1.LabelMember, s.member.Name)
 	case !s.namespace.DeletionTimestamp.IsZero():
-		obstacle = fmt.Sprintf("namespace %s is being deleted on the hub: it is made anew when it is gone", name)
+		obstacle = fmt.Sprintf("namespace %s is being deleted on the hub; it is created again afterwards", name)
 	}
 
 	var desired map[string]string
@@ -130,7 +128,7 @@ func decide(s snapshot) decision {
 		view.Plan = &current.Spec
 	}
 	if !s.reportsSynced {
-		// What was stored stays: rollouts would pass a member over that looks offline.
+		// The stored status stays: rollouts would skip a member that looks offline.
 		d.status = s.member.Status
 		return d
 	}
@@ -145,8 +143,8 @@ func decide(s snapshot) decision {
 	return d
 }
 
-// applySafeShare has a policy give the safe share that there is room for. Such a share is used
-// without being asked for.
+// applySafeShare sets the safe share to the admitted one: members use it without a
+// request.
 func (s *snapshot) applySafeShare(desired map[string]string) {
 	if _, limited := desired[apipolicy.KeySafeConcurrency]; !limited {
 		return
@@ -160,8 +158,8 @@ func (s *snapshot) applySafeShare(desired map[string]string) {
 	}
 }
 
-// decidePlan returns the plan to write, guarded by the state that it was decided
-// upon; nil for none.
+// decidePlan returns the plan to write, with the resourceVersion that it was decided on;
+// nil for none.
 func decidePlan(s snapshot, namespace string, desired map[string]string, source string) *v1alpha1.ClusterPlan {
 	view := plan.Input{
 		ClusterUID: memberstatus.ResolveClusterUID(s.member, s.root.ClusterUID),
@@ -172,10 +170,9 @@ func decidePlan(s snapshot, namespace string, desired map[string]string, source 
 		Images: s.images.Images, Kept: s.images.Kept, Retired: s.images.Retired,
 		Inquiries: s.inquiries, Prunes: s.prunes,
 	}
-	// What is in the plan and nobody knows of stays: an image that it does not name any
-	// more is not protected, and a prune that it does not name any more is undone.
-	// Neither waits for the other. Where there is no plan, the member may have one that
-	// is newer than this hub, so that it waits.
+	// Images and requests that are unknown keep what the plan has: an image that it stops
+	// naming loses its protection, and a prune that it stops naming is undone. Without a
+	// plan on the hub the member may have a newer one, so the plan waits.
 	if s.plan == nil && (!s.imagesKnown || !s.requestsKnown) {
 		return nil
 	}
@@ -209,8 +206,8 @@ func decidePlan(s snapshot, namespace string, desired map[string]string, source 
 	return next
 }
 
-// acknowledgedPlan is the plan that the member's report says its ledger was written
-// under; nil for none.
+// acknowledgedPlan returns the plan under which the member's ledger is written by its
+// report; nil for none.
 func (s *snapshot) acknowledgedPlan() *v1alpha1.PlanVersion {
 	if s.root.Report == nil || s.plan == nil || s.root.ClusterUID != s.plan.Spec.ClusterUID {
 		return nil

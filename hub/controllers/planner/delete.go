@@ -15,35 +15,34 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
-// cleanUpTimeout is how long a member that leaves is asked to give up its plan: one
-// that does not answer must not keep its MemberCluster for ever.
+// cleanUpTimeout bounds how long a removed member is asked to delete its plan: one that
+// does not answer must not block its MemberCluster.
 const cleanUpTimeout = 15 * time.Second
 
-// errNotConnected: nothing is known to be wrong with a member. A replica that has just
-// started, or renews a connection, will have it soon.
-var errNotConnected = fmt.Errorf("the hub was not connected to it within %v", cleanUpTimeout)
+// errNotConnected: the member has no known problem. A replica that has just started, or
+// that renews a connection, will connect soon.
+var errNotConnected = fmt.Errorf("the hub did not connect to the member within %v", cleanUpTimeout)
 
-// cleanUpDeadline is the removal of the plan in a member that leaves, by whoever carries for
-// it.
+// cleanUpDeadline bounds the clean-up of a member.
 type cleanUpDeadline struct {
 	memberUID types.UID
-	// until is how long it is waited for.
-	until time.Time
+	until     time.Time
 }
 
-// reconcileDelete takes leave of a member: its plan and grant go, on the hub first, so that
-// no relay brings them back, then in the member, then its namespace on the hub.
+// reconcileDelete removes a member: plan and grant on the hub first, so that no relay
+// brings them back, then those in the member, then its namespace on the hub.
 func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.MemberCluster) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(member, v1alpha1.FinalizerMember) {
 		return ctrl.Result{}, nil
 	}
 	if !r.Shares.MayRemove(member) {
-		return ctrl.Result{RequeueAfter: budgetRetryDelay}, nil // what it may be running is stored first
+		return ctrl.Result{RequeueAfter: budgetRetryDelay}, nil // what the member may be running has to be stored first
 	}
 	ns, err := r.getNamespace(ctx, member.Name)
 	if err != nil {
@@ -54,7 +53,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 	}
 	if ns != nil {
 		if err := deleteMailbox(ctx, r.Client, ns.Name); err != nil {
-			return ctrl.Result{}, fmt.Errorf("deleting what was planned for MemberCluster %s, on the hub: %w", member.Name, err)
+			return ctrl.Result{}, fmt.Errorf("deleting the plan of MemberCluster %s on the hub: %w", member.Name, err)
 		}
 	}
 	shared, err := r.isClusterOfOther(ctx, member)
@@ -64,15 +63,15 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 	end := cleanUpState{done: true}
 	if !shared {
 		if end, err = r.requestCleanUp(ctx, member); err != nil {
-			return result(ctx, err)
+			return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
 		}
 	}
 	if !end.done {
-		return ctrl.Result{RequeueAfter: end.wait}, nil // the answer brings the request back
+		return ctrl.Result{RequeueAfter: end.wait}, nil // the answer enqueues the member
 	}
 	if end.leftover != nil {
-		left := fmt.Sprintf("ClusterPlan and TransferGrant %s may be left in namespace %s of the cluster: %v. Its agent goes on by them; delete them there", v1alpha1.MailboxName, member.Spec.AgentNamespace, end.leftover)
-		log.FromContext(ctx).Info("Let go of a member without cleaning it up", "left", left)
+		left := fmt.Sprintf("ClusterPlan and TransferGrant %s may be left in namespace %s of the cluster: %v. Its agent keeps using them; delete them there", v1alpha1.MailboxName, member.Spec.AgentNamespace, end.leftover)
+		log.FromContext(ctx).Info("Removed a member without deleting its plan", "left", left)
 		r.Events.Eventf(member, nil, corev1.EventTypeWarning, "NotCleanedUp", "Delete", "%s", left)
 		r.Metrics.CountUncleaned()
 	}
@@ -84,7 +83,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 	base := member.DeepCopy()
 	controllerutil.RemoveFinalizer(member, v1alpha1.FinalizerMember)
 	if err := r.Patch(ctx, member, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
-		return result(ctx, fmt.Errorf("removing the finalizer of MemberCluster %s: %w", member.Name, err))
+		return trigger.Result(ctx, fmt.Errorf("removing the finalizer of MemberCluster %s: %w", member.Name, err), trigger.ConflictRetryDelay, trigger.IsConflict)
 	}
 	r.mu.Lock()
 	delete(r.cleanUpDeadlines, member.Name)
@@ -92,8 +91,8 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 	return ctrl.Result{}, nil
 }
 
-// isClusterOfOther tells that the plan which would be removed in a member is that
-// of another one: it leads to the same cluster.
+// isClusterOfOther reports whether the plan in the member's cluster is that of another
+// member with the same cluster.
 func (r *Reconciler) isClusterOfOther(ctx context.Context, member *v1alpha1.MemberCluster) (bool, error) {
 	clusters := []types.UID{memberstatus.ResolveClusterUID(member, r.Reports.Root(member.Name).ClusterUID)}
 	if link, err := r.Links.Get(ctx, member.Name); err != nil {
@@ -110,18 +109,19 @@ func (r *Reconciler) isClusterOfOther(ctx context.Context, member *v1alpha1.Memb
 	return false, nil
 }
 
-// cleanUpState is how far the removal of the plan in a member has come: to an end, and what
-// may be left then, or how long to wait for it.
+// cleanUpState is the progress of the clean-up: done, with what may be left, or how long
+// to wait for it.
 type cleanUpState struct {
 	done     bool
 	wait     time.Duration
 	leftover error
 }
 
-// requestCleanUp asks whoever carries for a member to clean it up.
+// requestCleanUp asks the replica or agent that syncs a member to delete plan and grant
+// in it.
 func (r *Reconciler) requestCleanUp(ctx context.Context, member *v1alpha1.MemberCluster) (cleanUpState, error) {
 	if member.Status.Plan == nil && member.Status.ClusterUID == "" {
-		return cleanUpState{done: true}, nil // nothing was ever planned for it
+		return cleanUpState{done: true}, nil // the member never had a plan
 	}
 	link, err := r.Links.Get(ctx, member.Name)
 	if err != nil {
@@ -139,17 +139,18 @@ func (r *Reconciler) requestCleanUp(ctx context.Context, member *v1alpha1.Member
 	case link != nil && link.DeletionTimestamp.IsZero() && !link.Spec.Leaving:
 		link.Spec.Leaving = true
 		if err := r.Update(ctx, link); client.IgnoreNotFound(err) != nil {
-			return cleanUpState{}, fmt.Errorf("asking for the plan of MemberCluster %s to be removed in it: %w", member.Name, err)
+			return cleanUpState{}, fmt.Errorf("requesting the clean-up of MemberCluster %s: %w", member.Name, err)
 		}
 	}
 	return cleanUpState{wait: wait}, nil
 }
 
-// ensureCleanUpDeadline of a member, from when this process first knew of it.
+// ensureCleanUpDeadline returns the deadline of a member, counted from when this process
+// first saw the deletion.
 func (r *Reconciler) ensureCleanUpDeadline(member *v1alpha1.MemberCluster, now time.Time) cleanUpDeadline {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if f, is := r.cleanUpDeadlines[member.Name]; is && f.memberUID == member.UID {
+	if f, ok := r.cleanUpDeadlines[member.Name]; ok && f.memberUID == member.UID {
 		return f
 	}
 	if r.cleanUpDeadlines == nil {
@@ -160,20 +161,20 @@ func (r *Reconciler) ensureCleanUpDeadline(member *v1alpha1.MemberCluster, now t
 	return f
 }
 
-// explainNotCleanedUp says why nobody has cleaned up.
+// explainNotCleanedUp returns why nobody has cleaned up.
 func explainNotCleanedUp(link *v1alpha1.MemberLink) error {
 	switch {
 	case link == nil:
-		return errors.New("nobody carries for it")
+		return errors.New("no replica syncs the member")
 	case link.Spec.Mode == v1alpha1.LinkPull:
-		return fmt.Errorf("its agent did not answer within %v", cleanUpTimeout)
+		return fmt.Errorf("the agent did not answer within %v", cleanUpTimeout)
 	case link.Status.Known && !link.Status.Reachable:
-		return fmt.Errorf("the hub does not reach it (%s): %s", link.Status.Reason, link.Status.Message)
+		return fmt.Errorf("the hub does not reach the member (%s): %s", link.Status.Reason, link.Status.Message)
 	}
 	return errNotConnected
 }
 
-// deleteMailbox deletes plan and grant in a namespace, where they are.
+// deleteMailbox deletes plan and grant in a namespace, if they exist.
 func deleteMailbox(ctx context.Context, c client.Client, namespace string) error {
 	for _, o := range []client.Object{&v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}} {
 		o.SetNamespace(namespace)

@@ -1,6 +1,6 @@
-// Package planner plans for every member and tells what the hub knows of it. It
-// runs in the elected replica; all that it writes is guarded by the state that
-// was decided upon, so that two at once do no harm.
+// Package planner writes the ClusterPlan of every member and the status of every
+// MemberCluster. It runs in the elected replica. Invariant: every write is guarded by the
+// state that it was decided on, so that two planners at once do no harm.
 package planner
 
 import (
@@ -46,39 +46,36 @@ import (
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// conflictRetryDelay is when to go on that somebody else was faster than.
-const conflictRetryDelay = 50 * time.Millisecond
-
-// budgetRetryDelay is when to go on where the fleet-wide budget does not let a plan be written,
-// or removed, as it is.
+// budgetRetryDelay is the requeue delay while the fleet-wide budget does not admit a plan
+// or its removal.
 const budgetRetryDelay = 200 * time.Millisecond
 
-// The wait before a request that failed is tried again doubles between these.
+// Bounds of the exponential backoff after an error.
 const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 30 * time.Second
 )
 
-// Reconciler plans for one member at a request.
+// Reconciler plans for one member per request.
 type Reconciler struct {
 	client.Client
 	Live    client.Reader
 	Events  events.EventRecorder
 	Metrics *metrics.Metrics
-	// Version of the hub, which the agents' is judged by.
+	// Version of the hub; agents have to be compatible with it.
 	Version string
 	Reports *report.Store
-	// Links tell how members are carried for; Replica is this one, to which a report
-	// has to be confirmed.
-	Links   *shard.Links
-	Replica *shard.Replica
-	Faults  *connection.CredentialProblems
-	// Watchdog finds members whose reports nobody carries.
-	Watchdog *shard.Watchdog
-	Joins    *registration.Conditions
-	// Installs tell of the agents that the hub installs.
+	// Links say which replica syncs each member. Replica is this one, to which reports
+	// have to be confirmed.
+	Links              *shard.Links
+	Replica            *shard.Replica
+	CredentialProblems *connection.CredentialProblems
+	// Watchdog finds members whose reports no replica syncs.
+	Watchdog      *shard.Watchdog
+	Registrations *registration.Conditions
+	// Installs has condition AgentInstalled of each member.
 	Installs *install.Conditions
-	Policy   *policy.ActivePolicy
+	Policy   *policy.InForce
 	Index    *inventory.Index
 	Images   DesiredImages
 	Requests PruneRequests
@@ -90,24 +87,27 @@ type Reconciler struct {
 	cleanUpDeadlines map[string]cleanUpDeadline
 }
 
-// DesiredImages tells what the FleetDiskImages ask of the members.
+// DesiredImages knows which images FleetDiskImages place in each member.
 type DesiredImages interface {
-	// ForMember a member, no image twice; known is false where that was not decided yet.
+	// ForMember returns the images of a member, each once; known is false before they are
+	// decided.
 	ForMember(member string) (wants rollout.DesiredImages, known bool)
-	// OnDesiredChange has something done, without blocking, when that may have changed.
+	// OnDesiredChange registers a function that is called when they may have changed. It
+	// must not block.
 	OnDesiredChange(do func(member string))
 }
 
-// PruneRequests tells what PruneReports and ImagePrunes ask of the members.
+// PruneRequests knows what PruneReports and ImagePrunes ask of each member.
 type PruneRequests interface {
-	// ForMember a member, no image twice; known is false where not all of it was read yet.
+	// ForMember returns the requests to a member, each image once; known is false before
+	// all of them are read.
 	ForMember(member string) (inquiries []types.UID, prunes []v1alpha1.PlannedPrune, known bool)
-	// OnRequestsChange has something done, without blocking, when that may have changed.
+	// OnRequestsChange registers a function that is called when they may have changed. It
+	// must not block.
 	OnRequestsChange(do func(member string))
 }
 
-// Reconcile looks at one member: it gathers what is known, decides, and does
-// what was decided.
+// Reconcile gathers what is known of one member, decides, writes, and updates the status.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	member := &v1alpha1.MemberCluster{}
 	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
@@ -120,33 +120,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return r.reconcileDelete(ctx, member)
 	}
 	if err := r.ensureFinalizer(ctx, member); err != nil {
-		return result(ctx, err)
+		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
 	}
-	seen, err := r.gather(ctx, member)
+	known, err := r.gather(ctx, member)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	d := decide(seen)
-	if d.plan != nil && !r.Shares.AdmitPlan(d.plan, seen.plan) || d.withdrawMailbox && !r.Shares.MayRemove(member) {
+	d := decide(known)
+	if d.plan != nil && !r.Shares.AdmitPlan(d.plan, known.plan) || d.withdrawMailbox && !r.Shares.MayRemove(member) {
 		return ctrl.Result{RequeueAfter: budgetRetryDelay}, nil
 	}
-	wait, err := r.apply(ctx, member, d)
+	if err := r.apply(ctx, member, d); err != nil {
+		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
+	}
+	wait, err := r.updateStatus(ctx, member, d.status)
 	if err != nil {
-		return result(ctx, err)
+		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
 	}
-	if d.recheckAfter == 0 || wait > 0 && wait < d.recheckAfter {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
-	return ctrl.Result{RequeueAfter: d.recheckAfter}, nil
-}
-
-// result tells that somebody else was faster from what went wrong.
-func result(ctx context.Context, err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		log.FromContext(ctx).V(1).Info("Somebody else wrote at the same time, or the cache is behind", "error", err.Error())
-		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
-	}
-	return ctrl.Result{}, err
+	return ctrl.Result{RequeueAfter: trigger.Earliest(wait, d.recheckAfter)}, nil
 }
 
 func (r *Reconciler) ensureFinalizer(ctx context.Context, member *v1alpha1.MemberCluster) error {
@@ -161,16 +152,16 @@ func (r *Reconciler) ensureFinalizer(ctx context.Context, member *v1alpha1.Membe
 }
 
 func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
-	read := r.Reports.HasSynced() // before the root is: one that comes between is not missed
+	synced := r.Reports.HasSynced() // before Root is read, so that a report which arrives in between is not missed
 	s := snapshot{
-		now: time.Now(), hubVersion: r.Version, member: member, reportsSynced: read, watchedSince: r.Reports.StartedAt(),
+		now: time.Now(), hubVersion: r.Version, member: member, reportsSynced: synced, watchedSince: r.Reports.StartedAt(),
 		root: r.Reports.Root(member.Name), policy: r.Policy.Current(),
 	}
 	s.images, s.imagesKnown = r.Images.ForMember(member.Name)
 	s.inquiries, s.prunes, s.requestsKnown = r.Requests.ForMember(member.Name)
 	s.transfers = r.Shares.ForMember(member.Name)
 	s.safe, s.safeKnown = r.Shares.SafeShare(member.Name)
-	s.mayPlan = s.policy.Known && read
+	s.mayPlan = s.policy.Known && synced
 	var err error
 	if s.holder, err = claim.FindHolder(ctx, r.Client, member, memberstatus.ResolveClusterUID(member, s.root.ClusterUID)); err != nil {
 		return s, err
@@ -182,7 +173,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 	if link != nil {
 		s.shard, s.syncResult = shardName(link), mailbox.FindingsFromStatus(&link.Status, r.Replica.Challenge())
 	}
-	s.connection, s.joined, s.installed = r.connectionState(member, link), r.Joins.ForMember(member), r.Installs.ForMember(member)
+	s.connection, s.joined, s.installed = r.connectionState(member, link), r.Registrations.ForMember(member), r.Installs.ForMember(member)
 	if totals, known := r.Index.Totals(member.Name); known {
 		s.totals = &totals
 	}
@@ -193,7 +184,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 	return s, err
 }
 
-// shardName is who carries for a member, for people.
+// shardName names in the status who syncs a member.
 func shardName(link *v1alpha1.MemberLink) string {
 	if link.Spec.Mode == v1alpha1.LinkPull {
 		return shard.AgentReplica
@@ -201,21 +192,21 @@ func shardName(link *v1alpha1.MemberLink) string {
 	return link.Spec.Replica
 }
 
-// connectionState to a member, as whoever carries for it says, unless there is no
-// credential to reach it with.
+// connectionState returns what the syncing replica or agent says of the connection, or
+// the problem of the credential.
 func (r *Reconciler) connectionState(member *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) memberstatus.Connection {
 	c := memberstatus.Connection{PullMode: member.Spec.Connection.Pull != nil}
 	if link != nil && (link.Spec.Mode == v1alpha1.LinkPull) == c.PullMode {
 		c.Known, c.Reachable, c.Reason, c.Message = link.Status.Known, link.Status.Reachable, link.Status.Reason, link.Status.Message
 	}
-	if fault, is := r.Faults.ForMember(member.Name); is && !c.Reachable {
-		c.Known, c.Reason, c.Message = true, fault.Reason, fault.Message
+	if problem, ok := r.CredentialProblems.ForMember(member.Name); ok && !c.Reachable {
+		c.Known, c.Reason, c.Message = true, problem.Reason, problem.Message
 	}
 	return c
 }
 
-// getNamespace of a member, or whatever has its name; nil for none. The cache has
-// only those that are members' by their label.
+// getNamespace returns the namespace with the name of the member's; nil for none. The
+// cache only has namespaces with the label of members, so others are read live.
 func (r *Reconciler) getNamespace(ctx context.Context, member string) (*corev1.Namespace, error) {
 	key := client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + member}
 	ns := &corev1.Namespace{}
@@ -232,53 +223,59 @@ func (r *Reconciler) getNamespace(ctx context.Context, member string) (*corev1.N
 	return ns, nil
 }
 
-// getMailbox returns plan and grant of a member on the hub, nil for none.
+// getMailbox returns plan and grant of a member on the hub; nil for none.
 func (r *Reconciler) getMailbox(ctx context.Context, member string) (*v1alpha1.ClusterPlan, *v1alpha1.TransferGrant, error) {
 	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}
-	plan, given := &v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}
+	plan, grant := &v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}
 	if err := r.Get(ctx, key, plan); apierrors.IsNotFound(err) {
 		plan = nil
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("reading ClusterPlan %s: %w", key, err)
 	}
-	if err := r.Get(ctx, key, given); apierrors.IsNotFound(err) {
-		given = nil
+	if err := r.Get(ctx, key, grant); apierrors.IsNotFound(err) {
+		grant = nil
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("reading TransferGrant %s: %w", key, err)
 	}
-	return plan, given, nil
+	return plan, grant, nil
 }
 
-// apply does what was decided. wait is when to come back for what must not be
-// written yet.
-func (r *Reconciler) apply(ctx context.Context, member *v1alpha1.MemberCluster, d decision) (wait time.Duration, err error) {
+// apply writes what was decided, except the status.
+func (r *Reconciler) apply(ctx context.Context, member *v1alpha1.MemberCluster, d decision) error {
 	if d.createNamespace {
 		if err := r.createNamespace(ctx, member); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	if d.withdrawMailbox {
 		if err := deleteMailbox(ctx, r.Client, v1alpha1.MemberNamespacePrefix+member.Name); err != nil {
-			return 0, fmt.Errorf("withdrawing what was planned for MemberCluster %s, whose cluster is another's: %w", member.Name, err)
+			return fmt.Errorf("withdrawing the plan of MemberCluster %s, whose cluster belongs to another member: %w", member.Name, err)
 		}
 	}
-	if d.plan != nil {
-		if err := r.createOrUpdate(ctx, d.plan); err != nil {
-			return 0, fmt.Errorf("writing the ClusterPlan of MemberCluster %s: %w", member.Name, err)
-		}
-		r.Metrics.CountPlanWrite()
-		log.FromContext(ctx).Info("Planned", "epoch", d.plan.Spec.Epoch, "sequence", d.plan.Spec.Sequence, "policy", d.plan.Spec.PolicySource)
+	if d.plan == nil {
+		return nil
 	}
-	if equality.Semantic.DeepEqual(member.Status, d.status) {
+	if err := r.createOrUpdate(ctx, d.plan); err != nil {
+		return fmt.Errorf("writing the ClusterPlan of MemberCluster %s: %w", member.Name, err)
+	}
+	r.Metrics.CountPlanWrite()
+	log.FromContext(ctx).Info("Wrote ClusterPlan", "epoch", d.plan.Spec.Epoch, "sequence", d.plan.Spec.Sequence, "policy", d.plan.Spec.PolicySource)
+	return nil
+}
+
+// updateStatus writes the status if it differs. It returns when to write a status that
+// must not be written yet.
+func (r *Reconciler) updateStatus(ctx context.Context, member *v1alpha1.MemberCluster, status v1alpha1.MemberClusterStatus) (wait time.Duration, err error) {
+	if equality.Semantic.DeepEqual(member.Status, status) {
 		return 0, nil
 	}
-	if wait := r.pacer.ReserveWrite(member.Name, trigger.ConditionsChanged(member.Status.Conditions, d.status.Conditions), time.Now()); wait > 0 {
+	if wait := r.pacer.ReserveWrite(member.Name, trigger.ConditionsChanged(member.Status.Conditions, status.Conditions), time.Now()); wait > 0 {
 		return wait, nil
 	}
 	before := member.Status.DeepCopy()
-	member.Status = d.status
+	member.Status = status
 	if err := r.Status().Update(ctx, member); err != nil {
-		return 0, fmt.Errorf("storing status of MemberCluster %s: %w", member.Name, err)
+		return 0, fmt.Errorf("updating the status of MemberCluster %s: %w", member.Name, err)
 	}
 	r.Metrics.CountStatusWrite()
 	r.recordEvents(member, before)
@@ -307,14 +304,14 @@ func (r *Reconciler) createOrUpdate(ctx context.Context, o client.Object) error 
 // recordEvents reports what a stored status says for the first time.
 func (r *Reconciler) recordEvents(member *v1alpha1.MemberCluster, before *v1alpha1.MemberClusterStatus) {
 	for _, t := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed} {
-		now, was := meta.FindStatusCondition(member.Status.Conditions, t), meta.FindStatusCondition(before.Conditions, t)
-		if now == nil || was == nil && now.Status == metav1.ConditionUnknown || was != nil && was.Status == now.Status && was.Reason == now.Reason {
+		now, previous := meta.FindStatusCondition(member.Status.Conditions, t), meta.FindStatusCondition(before.Conditions, t)
+		if now == nil || previous == nil && now.Status == metav1.ConditionUnknown || previous != nil && previous.Status == now.Status && previous.Reason == now.Reason {
 			continue
 		}
-		kind := corev1.EventTypeNormal
+		eventType := corev1.EventTypeNormal
 		if now.Status == metav1.ConditionFalse {
-			kind = corev1.EventTypeWarning
+			eventType = corev1.EventTypeWarning
 		}
-		r.Events.Eventf(member, nil, kind, now.Reason, "Watch", "%s is %s: %s", t, now.Status, now.Message)
+		r.Events.Eventf(member, nil, eventType, now.Reason, "Watch", "%s is %s: %s", t, now.Status, now.Message)
 	}
 }

@@ -23,36 +23,36 @@ import (
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
-// maxConcurrentReconciles look after members at a time; none of them ever waits for a member.
+// maxConcurrentReconciles of members; none of them waits for a member.
 const maxConcurrentReconciles = 8
 
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	one := func(member string) {
+	enqueue := func(member string) {
 		r.requests.Enqueue(ctrl.Request{NamespacedName: types.NamespacedName{Name: member}})
 	}
-	all := func() {
+	enqueueAll := func() {
 		var list v1alpha1.MemberClusterList
 		if err := r.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
-			log.Log.Error(err, "Listing MemberClusters to look at them all")
+			log.Log.Error(err, "Failed to list MemberClusters; their plans are not updated until the next event")
 		}
 		for i := range list.Items {
-			one(list.Items[i].Name)
+			enqueue(list.Items[i].Name)
 		}
 	}
-	r.Reports.OnChange(one)
-	r.Reports.OnSynced(all)
-	r.Faults.OnChange(one)
-	r.Watchdog.OnChange(one)
-	r.Joins.OnChange(one)
-	r.Installs.OnChange(one)
-	r.Policy.OnChange(all)
-	r.Images.OnDesiredChange(one)
-	r.Requests.OnRequestsChange(one)
-	r.Shares.OnChange(one)
+	r.Reports.OnChange(enqueue)
+	r.Reports.OnSynced(enqueueAll)
+	r.CredentialProblems.OnChange(enqueue)
+	r.Watchdog.OnChange(enqueue)
+	r.Registrations.OnChange(enqueue)
+	r.Installs.OnChange(enqueue)
+	r.Policy.OnChange(enqueueAll)
+	r.Images.OnDesiredChange(enqueue)
+	r.Requests.OnRequestsChange(enqueue)
+	r.Shares.OnChange(enqueue)
 
-	// What this controller writes itself, the status, is no reason to look again.
-	asked := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	// Updates of the status by this controller are no reason to reconcile.
+	specChanged := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew
 		return before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID() ||
 			before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
@@ -66,7 +66,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("member").
-		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked)).
+		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(specChanged)).
 		Watches(&v1alpha1.ClusterPlan{}, mailbox).
 		Watches(&v1alpha1.TransferGrant{}, mailbox).
 		Watches(&v1alpha1.MemberLink{}, mailbox).
@@ -80,25 +80,25 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// claimChanged lets through what gives other members a cluster, or takes it.
+// claimChanged selects changes that give a cluster to another member, or take it.
 func claimChanged() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false }, // it has none yet, or all are looked at
+		CreateFunc: func(event.CreateEvent) bool { return false }, // a new member has no cluster yet; after a start all members are reconciled
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, is := e.ObjectOld.(*v1alpha1.MemberCluster)
-			after, too := e.ObjectNew.(*v1alpha1.MemberCluster)
-			return is && too && (before.Status.ClusterUID != after.Status.ClusterUID || memberstatus.ClaimedCluster(before) != memberstatus.ClaimedCluster(after) ||
+			before, okBefore := e.ObjectOld.(*v1alpha1.MemberCluster)
+			after, okAfter := e.ObjectNew.(*v1alpha1.MemberCluster)
+			return okBefore && okAfter && (before.Status.ClusterUID != after.Status.ClusterUID || memberstatus.ClaimedCluster(before) != memberstatus.ClaimedCluster(after) ||
 				before.Spec.AgentNamespace != after.Spec.AgentNamespace)
 		},
 	}
 }
 
-// mapToCompetingMembers are the members whose cluster is another's, or is recorded twice.
+// mapToCompetingMembers returns the members that lead to the cluster of another one.
 func (r *Reconciler) mapToCompetingMembers(ctx context.Context, o client.Object) (requests []reconcile.Request) {
-	changed, is := o.(*v1alpha1.MemberCluster)
+	changed, ok := o.(*v1alpha1.MemberCluster)
 	var list v1alpha1.MemberClusterList
-	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil || !is {
-		log.FromContext(ctx).Error(err, "Listing MemberClusters to look at those that lead to one cluster")
+	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil || !ok {
+		log.FromContext(ctx).Error(err, "Failed to list MemberClusters; members with the same cluster are not updated until the next event")
 		return nil
 	}
 	for i := range list.Items {
@@ -113,7 +113,7 @@ func (r *Reconciler) mapToCompetingMembers(ctx context.Context, o client.Object)
 }
 
 func requestsForNamespace(name string) []reconcile.Request {
-	if member, is := report.MemberForNamespace(name); is {
+	if member, ok := report.MemberForNamespace(name); ok {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
 	}
 	return nil

@@ -1,4 +1,4 @@
-// Package policy takes the fleet's policy ConfigMap into force and answers
+// Package policy takes the fleet's policy ConfigMap into force, and answers
 // previews of other ones.
 package policy
 
@@ -29,50 +29,49 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// ActiveConfigMap names the ConfigMap in the hub's namespace with the policy in force, so
-// that a hub that starts beside a bad ConfigMap goes by what was good before.
-const ActiveConfigMap = "ot-hub-policy-in-force"
+// InForceConfigMap names the ConfigMap in the hub's namespace with the policy in force: a
+// hub that starts beside an invalid ConfigMap continues with the last valid one.
+const InForceConfigMap = "ot-hub-policy-in-force"
 
-// AnnotationRefused of that ConfigMap says why the fleet's policy ConfigMap is
-// not in force; without it, it is.
+// AnnotationRefused of that ConfigMap says why the fleet's policy ConfigMap is not
+// in force; it is absent while it is.
 const AnnotationRefused = "pelotech.ot/refused"
 
-// Annotations of that ConfigMap with the state of the fleet's policy ConfigMap
-// that it was written after: what a cache shows of before is not gone by.
+// Annotations of that ConfigMap with the version of the fleet's policy ConfigMap that it
+// was written for. An older version in a cache is ignored.
 const (
 	annotationUID             = "pelotech.ot/policy-uid"
 	annotationResourceVersion = "pelotech.ot/policy-resource-version"
 )
 
-// Reconciler keeps the policy in force as the ConfigMap says, as long as that is
-// valid.
+// Reconciler takes every valid version of the policy ConfigMap into force.
 type Reconciler struct {
 	client.Client
 	Live    client.Reader
 	Events  events.EventRecorder
 	Metrics *metrics.Metrics
-	Active  *ActivePolicy
-	// Namespace is the hub's own.
+	InForce *InForce
+	// Namespace of the hub.
 	Namespace string
 	// PolicyKey names the fleet's policy ConfigMap.
 	PolicyKey types.NamespacedName
 
-	// last is what came of the last reading, to say it once.
+	// last is the last evaluation, so that events are recorded once.
 	last      evaluation
 	evaluated bool
 }
 
-// evaluation is what the ConfigMap says.
+// evaluation is the result of reading the ConfigMap.
 type evaluation struct {
 	version objectVersion
-	data    map[string]string // nil: there is none that is valid
+	data    map[string]string // nil: there is no valid policy
 	policy  *policy.Policy
 	unknown []string
 	errs    []apipolicy.KeyError
 	missing bool
 }
 
-// objectVersion is a state of the ConfigMap; empty where there is none.
+// objectVersion is a version of the ConfigMap; empty if there is none.
 type objectVersion struct{ uid, resourceVersion string }
 
 func versionOf(cm *corev1.ConfigMap) objectVersion {
@@ -82,7 +81,7 @@ func versionOf(cm *corev1.ConfigMap) objectVersion {
 	return objectVersion{string(cm.UID), cm.ResourceVersion}
 }
 
-// Reconcile looks at the fleet's policy or at a preview.
+// Reconcile evaluates the fleet's policy or a preview.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if request.NamespacedName == r.PolicyKey {
 		return ctrl.Result{}, r.reconcilePolicy(ctx)
@@ -91,11 +90,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
-	kept, err := r.getActive(ctx)
+	stored, err := r.getInForce(ctx)
 	if err != nil {
 		return err
 	}
-	cm, err := r.getConfigMap(ctx, kept)
+	cm, err := r.getConfigMap(ctx, stored)
 	if err != nil {
 		return err
 	}
@@ -105,32 +104,32 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
 	}
 	next := evaluate(cm, members)
 	next.version = versionOf(cm)
-	// It is kept before anything is planned by it: a hub that starts again beside a
-	// bad ConfigMap must not fall back behind what members were told.
-	if err := r.storeActive(ctx, kept, next); err != nil {
+	// The policy is stored before anything is planned by it: a hub that restarts beside
+	// an invalid ConfigMap must not fall behind what members have.
+	if err := r.storeInForce(ctx, stored, next); err != nil {
 		return err
 	}
 	state := State{Known: true, Policy: next.policy, Errors: next.errs, Message: r.describe(next)}
 	if state.Policy == nil {
-		if last, _, errs := policy.ParsePolicy(kept.Data); len(errs) == 0 && kept.Name != "" {
+		if last, _, errs := policy.ParsePolicy(stored.Data); len(errs) == 0 && stored.Name != "" {
 			state.Policy = last
 		}
 		state.Message += describeFallback(state.Policy)
 	}
 	r.recordChange(cm, next, state)
 	if !r.evaluated || !equality.Semantic.DeepEqual(r.last.data, next.data) || !equality.Semantic.DeepEqual(r.last.errs, next.errs) || r.last.missing != next.missing {
-		r.Active.publish(state)
+		r.InForce.publish(state)
 	}
 	r.last, r.evaluated = next, true
 	return nil
 }
 
-// getConfigMap returns nil where there is no ConfigMap. The cache of a new leader may show
-// one from before what the last leader took into force.
-func (r *Reconciler) getConfigMap(ctx context.Context, kept *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+// getConfigMap returns nil if there is no ConfigMap. The cache of a new leader may be
+// older than what the last leader took into force; then the ConfigMap is read live.
+func (r *Reconciler) getConfigMap(ctx context.Context, stored *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
 	err := r.Get(ctx, r.PolicyKey, cm)
-	last := kept.Annotations[annotationResourceVersion]
+	last := stored.Annotations[annotationResourceVersion]
 	if apierrors.IsNotFound(err) && last != "" || err == nil && isOlder(cm, last) {
 		cm = &corev1.ConfigMap{}
 		err = r.Live.Get(ctx, r.PolicyKey, cm)
@@ -161,7 +160,7 @@ func (r *Reconciler) listMembers(ctx context.Context) ([]policy.Member, error) {
 	return members, nil
 }
 
-// evaluate parses a ConfigMap and tries it on every member.
+// evaluate parses a ConfigMap and validates it for every member.
 func evaluate(cm *corev1.ConfigMap, members []policy.Member) evaluation {
 	if cm == nil {
 		return evaluation{missing: true}
@@ -180,50 +179,50 @@ func evaluate(cm *corev1.ConfigMap, members []policy.Member) evaluation {
 	return evaluation{data: data, policy: parsed, unknown: unknown}
 }
 
-// getActive reads the policy that was in force last; nameless where there was none.
-func (r *Reconciler) getActive(ctx context.Context) (*corev1.ConfigMap, error) {
+// getInForce reads the last policy in force; its name is empty if there was none.
+func (r *Reconciler) getInForce(ctx context.Context) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
-	key := types.NamespacedName{Namespace: r.Namespace, Name: ActiveConfigMap}
+	key := types.NamespacedName{Namespace: r.Namespace, Name: InForceConfigMap}
 	if err := r.Live.Get(ctx, key, cm); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s, the policy in force: %w", key, err)
+		return nil, fmt.Errorf("reading the policy in force in ConfigMap %s: %w", key, err)
 	} else if err != nil {
 		return &corev1.ConfigMap{}, nil
 	}
 	return cm, nil
 }
 
-// storeActive stores a policy that is in force, or beside the last one why another is
-// not. Where there was never one, nothing is stored: no data would be a policy.
-func (r *Reconciler) storeActive(ctx context.Context, kept *corev1.ConfigMap, next evaluation) (err error) {
-	exists, why := kept.Name != "", ""
+// storeInForce stores the policy in force, or beside it why another one is refused. If there
+// was never a policy in force nothing is stored, since empty data would be one.
+func (r *Reconciler) storeInForce(ctx context.Context, stored *corev1.ConfigMap, next evaluation) (err error) {
+	exists, refusal := stored.Name != "", ""
 	if next.data == nil {
-		why = r.describe(next)
+		refusal = r.describe(next)
 	}
-	changed := next.data != nil && (!exists || !maps.Equal(next.data, kept.Data))
-	// That of another object has no order with the next ones of this one.
-	another := next.version.uid != "" && kept.Annotations[annotationUID] != next.version.uid
+	changed := next.data != nil && (!exists || !maps.Equal(next.data, stored.Data))
+	// Versions of another object have no order with those of this one.
+	another := next.version.uid != "" && stored.Annotations[annotationUID] != next.version.uid
 	switch {
-	case next.data == nil && !exists, !changed && !another && kept.Annotations[AnnotationRefused] == why:
+	case next.data == nil && !exists, !changed && !another && stored.Annotations[AnnotationRefused] == refusal:
 		return nil
 	case changed:
-		kept.Data = next.data
+		stored.Data = next.data
 	}
 	if next.version.uid != "" {
-		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, annotationUID, next.version.uid)
-		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, annotationResourceVersion, next.version.resourceVersion)
+		metav1.SetMetaDataAnnotation(&stored.ObjectMeta, annotationUID, next.version.uid)
+		metav1.SetMetaDataAnnotation(&stored.ObjectMeta, annotationResourceVersion, next.version.resourceVersion)
 	}
-	delete(kept.Annotations, AnnotationRefused)
-	if why != "" {
-		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, AnnotationRefused, why)
+	delete(stored.Annotations, AnnotationRefused)
+	if refusal != "" {
+		metav1.SetMetaDataAnnotation(&stored.ObjectMeta, AnnotationRefused, refusal)
 	}
 	if exists {
-		err = r.Update(ctx, kept)
+		err = r.Update(ctx, stored)
 	} else {
-		kept.Namespace, kept.Name = r.Namespace, ActiveConfigMap
-		err = r.Create(ctx, kept)
+		stored.Namespace, stored.Name = r.Namespace, InForceConfigMap
+		err = r.Create(ctx, stored)
 	}
 	if err != nil {
-		return fmt.Errorf("keeping the policy in force in ConfigMap %s/%s: %w", r.Namespace, ActiveConfigMap, err)
+		return fmt.Errorf("storing the policy in force in ConfigMap %s/%s: %w", r.Namespace, InForceConfigMap, err)
 	}
 	return nil
 }
@@ -235,7 +234,7 @@ func (r *Reconciler) describe(next evaluation) string {
 	case len(next.errs) > 0:
 		return fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, policy.FormatErrors(next.errs))
 	case len(next.unknown) > 0:
-		return fmt.Sprintf("in force; keys that nobody knows are ignored: %s (known are %s)", strings.Join(next.unknown, ", "), strings.Join(policy.KnownKeys(), ", "))
+		return fmt.Sprintf("in force; unknown keys are ignored: %s (known keys: %s)", strings.Join(next.unknown, ", "), strings.Join(policy.KnownKeys(), ", "))
 	default:
 		return "in force"
 	}
@@ -243,12 +242,12 @@ func (r *Reconciler) describe(next evaluation) string {
 
 func describeFallback(last *policy.Policy) string {
 	if last == nil {
-		return " There was never a valid policy, so no cluster is told one."
+		return " There has never been a valid policy, so no cluster gets one."
 	}
 	return " The last valid policy stays in force."
 }
 
-// recordChange says once what is wrong.
+// recordChange sets the metrics, and records an event for a new result.
 func (r *Reconciler) recordChange(cm *corev1.ConfigMap, next evaluation, state State) {
 	keys := make([]string, len(next.errs))
 	for i, e := range next.errs {
@@ -274,9 +273,9 @@ func (r *Reconciler) reconcilePreview(ctx context.Context, key types.NamespacedN
 	if !isPreview(cm) || !cm.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	state := r.Active.Current()
+	state := r.InForce.Current()
 	if !state.Known {
-		return nil // every preview is looked at again when it is
+		return nil // each preview is enqueued once it is
 	}
 	members, err := r.listMembers(ctx)
 	if err != nil {
@@ -290,7 +289,7 @@ func (r *Reconciler) reconcilePreview(ctx context.Context, key types.NamespacedN
 		answer = policy.Preview(state.Policy, next.policy, members)
 	}
 	if len(next.unknown) > 0 {
-		answer += "\nkeys that nobody knows: " + strings.Join(next.unknown, ", ")
+		answer += "\nunknown keys: " + strings.Join(next.unknown, ", ")
 	}
 	if cm.Annotations[v1alpha1.AnnotationPreview] == answer {
 		return nil
@@ -304,6 +303,6 @@ func (r *Reconciler) reconcilePreview(ctx context.Context, key types.NamespacedN
 }
 
 func isPreview(o client.Object) bool {
-	_, is := o.GetLabels()[v1alpha1.LabelPolicyPreview]
-	return is
+	_, ok := o.GetLabels()[v1alpha1.LabelPolicyPreview]
+	return ok
 }

@@ -23,7 +23,7 @@ import (
 
 var policyKey = types.NamespacedName{Namespace: "sync-operator", Name: "sync-operator-policy"}
 
-// laggingClient reads from a cache that is not what it writes to.
+// laggingClient reads from a stale cache.
 type laggingClient struct {
 	client.Client
 	cache client.Reader
@@ -40,31 +40,30 @@ func newPolicyConfigMap(uid, version, concurrency string) *corev1.ConfigMap {
 	}
 }
 
-// What the last leader took into force is not taken back by one whose cache lags
-// behind.
-func TestOlderPolicyDoesNotBecomeActive(t *testing.T) {
+// A new leader with a stale cache does not revert what the last leader took into force.
+func TestOlderPolicyIsNotTakenIntoForce(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	with := func(objects ...client.Object) client.Client {
 		return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	}
-	// lead has a new leader look at the policy, and returns what is in force then.
+	// lead has a new leader reconcile the policy, and returns the policy in force.
 	lead := func(live client.Client, cached ...client.Object) map[string]string {
 		t.Helper()
 		r := &Reconciler{
 			Client: laggingClient{Client: live, cache: with(cached...)}, Live: live, Events: events.NewFakeRecorder(8),
-			Metrics: metrics.New(prometheus.NewRegistry()), Active: &ActivePolicy{}, Namespace: "ot-hub", PolicyKey: policyKey,
+			Metrics: metrics.New(prometheus.NewRegistry()), InForce: &InForce{}, Namespace: "ot-hub", PolicyKey: policyKey,
 		}
 		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: policyKey})
 		require.NoError(t, err)
-		state := r.Active.Current()
+		state := r.InForce.Current()
 		require.True(t, state.Known)
 		require.NotNil(t, state.Policy)
 		data, _, errs := state.Policy.ForMember("frankfurt", nil)
 		require.Empty(t, errs)
 		kept := &corev1.ConfigMap{}
-		require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: ActiveConfigMap}, kept))
+		require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: InForceConfigMap}, kept))
 		assert.Equal(t, data["concurrency"], kept.Data["concurrency"], "it is kept")
 		return data
 	}
@@ -76,11 +75,11 @@ func TestOlderPolicyDoesNotBecomeActive(t *testing.T) {
 	assert.Equal(t, "2", lead(live, newPolicyConfigMap("deleted", "15", "9"))["concurrency"], "the cache shows the one before it")
 	assert.Equal(t, "7", lead(live, newPolicyConfigMap("u", "30", "7"))["concurrency"], "the cache shows a newer one")
 
-	// That of another API server has no order with those here, and is forgotten.
+	// Versions of another API server have no order with those here, and are forgotten.
 	require.NoError(t, live.Delete(t.Context(), newPolicyConfigMap("u", "", "")))
 	require.NoError(t, live.Create(t.Context(), newPolicyConfigMap("restored", "", "7")))
 	assert.Equal(t, "7", lead(live, newPolicyConfigMap("restored", "1", "7"))["concurrency"])
 	kept := &corev1.ConfigMap{}
-	require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: ActiveConfigMap}, kept))
+	require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: InForceConfigMap}, kept))
 	assert.Equal(t, "restored", kept.Annotations[annotationUID])
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Setup adds the controller to a manager. It runs where the fleet is planned.
+// Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	// The policy is looked at once even where there is none: that is known then.
-	again := &trigger.Source[reconcile.Request]{}
-	again.Enqueue(reconcile.Request{NamespacedName: r.PolicyKey})
-	r.Active.OnChange(func() {
+	// The policy is evaluated once even if there is no ConfigMap, so that this is known.
+	requests := &trigger.Source[reconcile.Request]{}
+	requests.Enqueue(reconcile.Request{NamespacedName: r.PolicyKey})
+	r.InForce.OnChange(func() {
 		for _, request := range r.listPreviews(context.Background()) {
-			again.Enqueue(request)
+			requests.Enqueue(request)
 		}
 	})
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
@@ -35,21 +35,21 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		return append([]reconcile.Request{{NamespacedName: r.PolicyKey}}, r.listPreviews(ctx)...)
 	})
 	// Of a MemberCluster, name and labels matter.
-	chosen := predicate.Funcs{
+	labelsChanged := predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool { return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) },
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("policy").
 		For(&corev1.ConfigMap{}, builder.WithPredicates(ours)).
-		Watches(&v1alpha1.MemberCluster{}, all, builder.WithPredicates(chosen)).
-		WatchesRawSource(again).
+		Watches(&v1alpha1.MemberCluster{}, all, builder.WithPredicates(labelsChanged)).
+		WatchesRawSource(requests).
 		Complete(r)
 }
 
 func (r *Reconciler) listPreviews(ctx context.Context) (requests []reconcile.Request) {
 	var previews corev1.ConfigMapList
 	if err := r.List(ctx, &previews, client.InNamespace(r.PolicyKey.Namespace), client.HasLabels{v1alpha1.LabelPolicyPreview}); err != nil {
-		log.FromContext(ctx).Error(err, "Listing previews of a policy", "namespace", r.PolicyKey.Namespace)
+		log.FromContext(ctx).Error(err, "Failed to list policy previews; they are not answered until the next event", "namespace", r.PolicyKey.Namespace)
 	}
 	for i := range previews.Items {
 		if key := client.ObjectKeyFromObject(&previews.Items[i]); key != r.PolicyKey {

@@ -204,7 +204,7 @@ func TestNewRegistrationReplacesOldCredential(t *testing.T) {
 
 	s.member.Spec.Connection.Pull.AcceptedKey = fingerprint
 	assert.Equal(t, deleteAgentAccount, decideNextStep(s).step)
-	s.agentAccount = boundAccount("agent anew", "join")
+	s.agentAccount = boundAccount("new agent", "join")
 	d = decideNextStep(s)
 	assert.Equal(t, issueCredential, d.step)
 	s.clusterJoin.Status = d.joinStatus

@@ -212,17 +212,17 @@ func TestInvariantsUnderInterleavedChanges(t *testing.T) {
 				}
 			},
 			"people forget the key": func(*rapid.T) { pull(func(p *v1alpha1.MemberPull) { p.AcceptedKey = "" }) },
-			"people accept whoever comes": func(t *rapid.T) {
+			"people set autoAccept": func(t *rapid.T) {
 				pull(func(p *v1alpha1.MemberPull) { p.AutoAccept = rapid.Bool().Draw(t, "auto") })
 			},
 			"the status is written": func(*rapid.T) { w.writeStatus() },
-			"people revoke, or take it back": func(t *rapid.T) {
+			"people set or unset revoked": func(t *rapid.T) {
 				pull(func(p *v1alpha1.MemberPull) { w.setRevoked(t, p, rapid.Bool().Draw(t, "revoked")) })
 			},
-			"people ask for a token":    func(*rapid.T) { w.value++; w.askForJoinToken() },
-			"people delete the Secret":  func(*rapid.T) { w.s.joinSecret = nil },
-			"people delete the join":    func(*rapid.T) { w.s.clusterJoin = nil },
-			"people delete the account": func(*rapid.T) { w.s.agentAccount = accountState{bindingExists: w.s.agentAccount.bindingExists} },
+			"people request a join token": func(*rapid.T) { w.value++; w.askForJoinToken() },
+			"people delete the Secret":    func(*rapid.T) { w.s.joinSecret = nil },
+			"people delete the join":      func(*rapid.T) { w.s.clusterJoin = nil },
+			"people delete the account":   func(*rapid.T) { w.s.agentAccount = accountState{bindingExists: w.s.agentAccount.bindingExists} },
 			"people change a binding": func(*rapid.T) {
 				w.s.agentAccount.bindingForeign = w.s.agentAccount.bindingExists
 				w.s.joinAccount.bindingForeign = w.s.joinAccount.bindingExists

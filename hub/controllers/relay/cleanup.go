@@ -16,21 +16,20 @@ import (
 )
 
 const (
-	// A member that leaves is asked so often to give up its plan, once it is known how
-	// the connection to it is; the elected replica does not wait for longer than it
-	// says itself.
+	// A removed member is asked this often to delete its plan, once the state of its
+	// connection is known. The planner waits no longer than cleanUpTimeout.
 	maxCleanUpAttempts = 3
 	cleanUpRetryDelay  = time.Second
-	// deletionSettleTime is how long what was deleted must stay away: a relay may have been
-	// about to write it.
+	// deletionSettleTime is how long a deleted object must stay absent: another relay may
+	// have been about to write it.
 	deletionSettleTime = 300 * time.Millisecond
 )
 
-// cleanUpAttempts counts the attempts to clean up a member that have failed.
+// cleanUpAttempts counts the failed attempts to clean up a member.
 type cleanUpAttempts struct{ failed int }
 
-// cleanUpMember removes plan and grant in a member, and says in the status when that is done,
-// or given up. It returns when to try again; 0 for not before something happens.
+// cleanUpMember deletes plan and grant in a member, and sets in the status that this is
+// done or given up. It returns the retry delay; 0 for none.
 func (r *Reconciler) cleanUpMember(ctx context.Context, name string, connected *memberclient.Member, status *v1alpha1.MemberLinkStatus) time.Duration {
 	if status.CleanedUp || status.CleanUpError != "" {
 		return 0
@@ -39,11 +38,11 @@ func (r *Reconciler) cleanUpMember(ctx context.Context, name string, connected *
 	if connected != nil {
 		err = deleteMailboxInMember(ctx, connected)
 	} else if state := r.Members.State(name); !state.Known {
-		return 0 // nothing is known to be wrong with it: it will be connected soon
+		return 0 // no known problem: the member will be connected soon
 	} else if state.Reachable {
 		return cleanUpRetryDelay // between two connections
 	} else {
-		err = fmt.Errorf("the hub does not reach it (%s): %s", state.Reason, state.Message)
+		err = fmt.Errorf("the hub does not reach the member (%s): %s", state.Reason, state.Message)
 	}
 	if err == nil {
 		status.CleanedUp = true
@@ -58,7 +57,7 @@ func (r *Reconciler) cleanUpMember(ctx context.Context, name string, connected *
 	return 0
 }
 
-// ensureCleanUpAttempts a member is kept over its connections.
+// ensureCleanUpAttempts returns the attempts at a member, which outlast its connections.
 func (r *Reconciler) ensureCleanUpAttempts(name string) *cleanUpAttempts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +71,7 @@ func (r *Reconciler) ensureCleanUpAttempts(name string) *cleanUpAttempts {
 }
 
 func deleteMailboxInMember(ctx context.Context, connected *memberclient.Member) error {
-	// Twice: a relay that was paused may have brought back what was deleted.
+	// Twice: a relay that was paused may have written again what was deleted.
 	for range 2 {
 		for _, o := range []client.Object{&v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}} {
 			o.SetNamespace(connected.Namespace)

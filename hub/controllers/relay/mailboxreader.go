@@ -9,9 +9,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// mailboxReader reads plan and grant of one member on the hub. The cache has their metadata
-// alone, of the whole fleet; what they hold is read when it has changed, and kept for
-// the members that this replica carries for. The zero value needs Reader and live.
+// mailboxReader reads plan and grant of one member on the hub. The cache has only their
+// metadata, for the whole fleet; the contents are read after a change and kept for
+// members that this replica owns. Reader and live have to be set.
 type mailboxReader struct {
 	client.Reader
 	live client.Reader
@@ -21,7 +21,7 @@ type mailboxReader struct {
 	grant *v1alpha1.TransferGrant
 }
 
-// Get answers with what the cache knows to be there, or with what is newer.
+// Get returns what the cache knows to be there, or something newer.
 func (s *mailboxReader) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package relay carries the mailbox of the members that are assigned to this replica:
-// plan and grant down, reports up. It says in the status of each one's MemberLink how
-// that goes. That two replicas carry for one member does no harm.
+// Package relay syncs the mailboxes of the members that are assigned to this replica:
+// plan and grant down, reports up. It writes the result to the status of each MemberLink.
+// Two replicas that sync one member do no harm.
 package relay
 
 import (
@@ -20,6 +20,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
@@ -33,13 +34,10 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters;memberlinks,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberlinks/status,verbs=update
 
-// conflictRetryDelay is when a relay goes on that somebody else was faster than.
-const conflictRetryDelay = 50 * time.Millisecond
-
-// Reconciler carries for one member at a request.
+// Reconciler syncs one member per request.
 type Reconciler struct {
-	// Cached and Live reach the hub's API server. Cached has no content of plans and
-	// grants.
+	// Cached and Live reach the hub's API server. Cached has only the metadata of plans
+	// and grants.
 	Cached  client.Reader
 	Live    client.Client
 	Members *memberclient.Provider
@@ -51,7 +49,7 @@ type Reconciler struct {
 	states map[string]*connectionState
 }
 
-// connectionState is what the relay of one connection remembers.
+// connectionState is what the relay knows from one connection to a member.
 type connectionState struct {
 	member *memberclient.Member
 	mailbox.EqualCopies
@@ -59,8 +57,8 @@ type connectionState struct {
 	cleanUp cleanUpAttempts
 }
 
-// Reconcile carries what there is to carry for the member of a request, if it is
-// this replica's, and says how that went.
+// Reconcile syncs a member if this replica owns it, and writes the result to its
+// MemberLink.
 func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request) (ctrl.Result, error) {
 	name := string(request.ClusterName)
 	member := &v1alpha1.MemberCluster{}
@@ -83,57 +81,54 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 		return ctrl.Result{}, err
 	}
 	next := link.Status.DeepCopy()
-	var result ctrl.Result
+	var after time.Duration
 	switch {
 	case link.Spec.Leaving:
-		result.RequeueAfter = r.cleanUpMember(ctx, name, connected, next)
+		after = r.cleanUpMember(ctx, name, connected, next)
 	case connected != nil && member.DeletionTimestamp.IsZero():
-		result, err = r.syncMailbox(ctx, member, connected, link, next)
+		after, err = r.syncMailbox(ctx, member, connected, link, next)
 	default:
-		// It comes again when it is connected. What leaves is not told anything any more:
-		// its plan is being removed.
+		// The member is enqueued when it is connected. A member that is being removed
+		// gets nothing more: its plan is about to be deleted.
 		err = nil
 		mailbox.FindingsFromStatus(&link.Status, link.Spec.Challenge).SetStatus(next, link.Spec.Challenge)
 	}
 	if ctx.Err() != nil {
-		return ctrl.Result{}, nil // the hub stops, or has stopped carrying
+		return ctrl.Result{}, nil // the hub stops, or has lost its Lease
 	}
-	told, tellErr := r.updateLinkStatus(ctx, name, link, next)
-	if told.RequeueAfter > 0 && (result.RequeueAfter == 0 || told.RequeueAfter < result.RequeueAfter) {
-		result = told
-	}
-	if err := errors.Join(err, tellErr); err != nil {
+	statusAfter, statusErr := r.updateLinkStatus(ctx, name, link, next)
+	if err := errors.Join(err, statusErr); err != nil {
 		return ctrl.Result{}, err
 	}
-	return result, nil
+	return ctrl.Result{RequeueAfter: trigger.Earliest(after, statusAfter)}, nil
 }
 
-// syncMailbox carries up and down, and puts what that has shown into the status.
-func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberCluster, connected *memberclient.Member, link *v1alpha1.MemberLink, status *v1alpha1.MemberLinkStatus) (ctrl.Result, error) {
-	kept := r.ensureState(member.Name, connected)
-	carrier := mailbox.Relay{
-		Hub:    mailbox.Side{Cached: &kept.mailbox, Live: r.Live, Namespace: link.Namespace},
+// syncMailbox syncs up and down, and sets the findings in the status.
+func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberCluster, connected *memberclient.Member, link *v1alpha1.MemberLink, status *v1alpha1.MemberLinkStatus) (time.Duration, error) {
+	state := r.ensureState(member.Name, connected)
+	relay := mailbox.Relay{
+		Hub:    mailbox.Side{Cached: &state.mailbox, Live: r.Live, Namespace: link.Namespace},
 		Member: mailbox.Side{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
-		Copies: &kept.EqualCopies,
+		Copies: &state.EqualCopies,
 	}
-	// Where the hub knows no cluster, its copy of the report tells it. Whether the
-	// cluster that answers is another member's may be known before that is there.
+	// If no cluster is recorded yet, the hub's copy of the report decides. Whether the
+	// cluster belongs to another member may be known before that.
 	known := memberstatus.ResolveClusterUID(member, "")
-	answers, err := getReportedCluster(ctx, connected)
+	reported, err := getReportedCluster(ctx, connected)
 	if err != nil {
-		return ctrl.Result{}, err
+		return 0, err
 	}
-	holder, err := claim.FindHolder(ctx, r.Cached, member, memberstatus.ResolveClusterUID(member, answers))
+	holder, err := claim.FindHolder(ctx, r.Cached, member, memberstatus.ResolveClusterUID(member, reported))
 	if err != nil {
-		return ctrl.Result{}, err
+		return 0, err
 	}
 	if holder != "" {
-		known = "" // it may become another cluster, without anybody's consent
+		known = "" // otherwise the member could become another cluster without anybody's consent
 	}
 
-	// Up first: what the member says may be what a plan waits for.
+	// Up first: the plan may depend on what the member reports.
 	before := mailbox.FindingsFromStatus(&link.Status, link.Spec.Challenge)
-	up, upErr := carrier.SyncUp(ctx, known)
+	up, upErr := relay.SyncUp(ctx, known)
 	r.Metrics.CountSynced(metrics.DirectionUp, up.Written)
 	another := up.OtherCluster
 	if upErr != nil {
@@ -141,17 +136,17 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	}
 	var down mailbox.DownResult
 	var downErr error
-	if holder == "" && (another == "" || another == known) { // else it may be another member's plan that is there
-		down, downErr = carrier.SyncDown(ctx)
+	if holder == "" && (another == "" || another == known) { // otherwise the member may have another one's plan
+		down, downErr = relay.SyncDown(ctx)
 	}
 	r.Metrics.CountSynced(metrics.DirectionDown, len(down.Written))
 	before.Merge(up, upErr, down, downErr).SetStatus(status, link.Spec.Challenge)
 	return r.resultOf(ctx, upErr, downErr)
 }
 
-func (r *Reconciler) resultOf(ctx context.Context, upErr, downErr error) (ctrl.Result, error) {
+func (r *Reconciler) resultOf(ctx context.Context, upErr, downErr error) (time.Duration, error) {
 	if ctx.Err() != nil {
-		return ctrl.Result{}, nil // the hub stops
+		return 0, nil // the hub stops
 	}
 	var failed []error
 	conflicts := 0
@@ -160,57 +155,56 @@ func (r *Reconciler) resultOf(ctx context.Context, upErr, downErr error) (ctrl.R
 		case err == nil:
 		case apierrors.IsConflict(err):
 			conflicts++
-			log.FromContext(ctx).V(1).Info("Somebody else carried at the same time", "direction", direction, "error", err.Error())
+			log.FromContext(ctx).V(1).Info("Another replica synced at the same time; retrying", "direction", direction, "error", err.Error())
 		default:
 			r.Metrics.CountSyncError(direction)
 			failed = append(failed, err)
 		}
 	}
 	if len(failed) == 0 && conflicts > 0 {
-		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
+		return trigger.ConflictRetryDelay, nil
 	}
-	return ctrl.Result{}, errors.Join(failed...)
+	return 0, errors.Join(failed...)
 }
 
-// updateLinkStatus writes the status of a MemberLink where it says something new. It is written
-// against the state that it was worked out from: where the member was assigned to
-// another replica since, this one's word is refused.
-func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1alpha1.MemberLink, next *v1alpha1.MemberLinkStatus) (ctrl.Result, error) {
+// updateLinkStatus writes the status of a MemberLink if it has changed. The write is
+// guarded: once the member is assigned to another replica, it is refused.
+func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1alpha1.MemberLink, next *v1alpha1.MemberLinkStatus) (time.Duration, error) {
 	state := r.Members.State(name)
-	// What was true of the connection of another replica is, until this one's has come
-	// to an end of its first attempt: a move is no outage.
+	// Until the first attempt of this replica has ended, the status of the former replica
+	// stays: a move is no outage.
 	if !state.Known {
-		return ctrl.Result{}, nil
+		return 0, nil
 	}
 	next.ObservedGeneration, next.Carrier = link.Generation, r.Replica.Name()
 	next.Known, next.Reachable, next.Reason, next.Message = true, state.Reachable, state.Reason, v1alpha1.Truncate(state.Message, 1024)
 	if equality.Semantic.DeepEqual(&link.Status, next) {
-		return ctrl.Result{}, nil
+		return 0, nil
 	}
 	link.Status = *next
 	err := r.Live.Status().Update(ctx, link)
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
-		return ctrl.Result{}, nil
+		return 0, nil
 	case apierrors.IsConflict(err):
-		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
+		return trigger.ConflictRetryDelay, nil
 	case ctx.Err() != nil:
-		return ctrl.Result{}, nil
+		return 0, nil
 	}
-	return ctrl.Result{}, fmt.Errorf("saying in the MemberLink of %s how it is carried: %w", name, err)
+	return 0, fmt.Errorf("updating the MemberLink of MemberCluster %s: %w", name, err)
 }
 
-// getReportedCluster is the cluster that a member's report is of; empty for no report.
+// getReportedCluster returns the cluster of the member's report; empty for no report.
 func getReportedCluster(ctx context.Context, member *memberclient.Member) (types.UID, error) {
 	root := &v1alpha1.ClusterReport{}
 	err := member.GetCache().Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, root)
 	if client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading the report of a member: %w", err)
+		return "", fmt.Errorf("reading the ClusterReport in the member: %w", err)
 	}
 	return root.ClusterUID, nil
 }
 
-// ensureState is what was seen of the copies over this connection.
+// ensureState returns the state of this connection, a new one after a reconnect.
 func (r *Reconciler) ensureState(name string, member *memberclient.Member) *connectionState {
 	r.mu.Lock()
 	defer r.mu.Unlock()

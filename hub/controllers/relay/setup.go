@@ -25,25 +25,24 @@ import (
 )
 
 const (
-	// maxConcurrentReconciles carry at a time, each for one member. A member that hangs keeps one
-	// of them until its requests time out, and may do so again until the probe has
-	// found it out: there are more than members can hang at once.
+	// maxConcurrentReconciles is higher than the number of members that can hang at once:
+	// a hanging member occupies a worker until its requests time out, repeatedly until
+	// the probe has found it.
 	maxConcurrentReconciles = 256
-	// The wait before a failed relay is tried again doubles between these.
+	// Bounds of the exponential backoff after an error.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 10 * time.Second
 )
 
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
-	// A member that has just been connected may have nothing that an event could
-	// come of.
+	// A member that was just connected may have nothing that an event could come from.
 	inMember := &trigger.Source[mcreconcile.Request]{}
 	r.Members.OnChange(func(name string) { inMember.Enqueue(requestFor(name)) })
 	r.Members.OnMailboxEvent(func(name string, _ client.Object) { inMember.Enqueue(requestFor(name)) })
 	local := mgr.GetLocalManager()
 	onHub := handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []mcreconcile.Request {
-		if member, is := report.MemberForNamespace(o.GetNamespace()); is {
+		if member, ok := report.MemberForNamespace(o.GetNamespace()); ok {
 			return []mcreconcile.Request{requestFor(member)}
 		}
 		return nil
@@ -74,18 +73,18 @@ func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
 		Complete(r)
 }
 
-// metadataOf of a kind is what is watched of it: the content is of the whole fleet.
+// metadataOf a kind is what is watched: the contents are those of the whole fleet.
 func metadataOf(kind string) client.Object {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 	return o
 }
 
-// linkSpecChanged lets through what is asked of whoever carries, not what it says itself.
+// linkSpecChanged selects changes of the spec, not of the status that the relay writes.
 func linkSpecChanged() predicate.Predicate { return predicate.GenerationChangedPredicate{} }
 
-// everyReplicaManager runs what is added to it in every replica. The library's controllers
-// have the option to need no leader, and do not tell the manager of it.
+// everyReplicaManager runs what is added to it in every replica. The library's
+// controllers have this option but do not pass it to the manager.
 type everyReplicaManager struct{ mcmanager.Manager }
 
 // Add implements mcmanager.Manager.
@@ -98,14 +97,12 @@ type everyReplicaRunnable struct{ mcmanager.Runnable }
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (everyReplicaRunnable) NeedLeaderElection() bool { return false }
 
-// requestFor is the one request of a member: whatever happens, its whole mailbox is
-// looked at.
+// requestFor returns the only request of a member: every event syncs the whole mailbox.
 func requestFor(member string) mcreconcile.Request {
 	return mcreconcile.Request{ClusterName: multicluster.ClusterName(member)}
 }
 
-// deletedOnly lets through that a copy was deleted: the relay's own writes are no reason
-// to look again.
+// deletedOnly selects deletions of copies; the relay's own writes need no sync.
 func deletedOnly() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
@@ -114,7 +111,7 @@ func deletedOnly() predicate.Predicate {
 	}
 }
 
-// identityChanged lets through what changes which cluster a member is taken to be.
+// identityChanged selects changes of which cluster a member is.
 func identityChanged() predicate.TypedPredicate[*v1alpha1.MemberCluster] {
 	return predicate.TypedFuncs[*v1alpha1.MemberCluster]{
 		UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.MemberCluster]) bool {

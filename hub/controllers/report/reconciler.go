@@ -1,6 +1,6 @@
-// Package report reads the members' reports as they are on the hub, and keeps
-// the index of all images of the fleet. It runs in the elected replica: what all
-// members report is too much to be held once more in each of the others.
+// Package report reads the hub's copies of the members' reports and maintains the
+// inventory of the fleet's images. It runs in the elected replica only: the reports of a
+// whole fleet are too large to be held by each replica.
 package report
 
 import (
@@ -23,35 +23,35 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,resources=clusterreports,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
 
-// pageCacheSize is how many pages are kept decoded for whoever asks for details: those
-// that were read last.
+// pageCacheSize is the number of decoded pages that are kept for details, the most
+// recently read ones.
 const pageCacheSize = 256
 
-// Reconciler reads the report of a member, object by object: what one change
-// costs depends on the page that changed, not on the fleet.
+// Reconciler reads reports object by object: the cost of a change depends on the changed
+// page, not on the fleet.
 type Reconciler struct {
-	// Cached holds MemberClusters, and the metadata of ClusterReports alone: the
-	// pages of a fleet are too many to keep them all decoded.
+	// Cached has MemberClusters, and only the metadata of ClusterReports: the decoded
+	// pages of a fleet are too large.
 	Cached client.Reader
 	Live   client.Reader
 	Index  *inventory.Index
 	Store  *Store
-	// Readers are told what is read, the Index among them, before the Store counts a
+	// Readers get everything that is read, the Index included, before the Store counts a
 	// report as read.
 	Readers []Reader
 
-	// pages holds one state of each: what has its resourceVersion is not read again.
+	// pages has one version of each page; it is read again when its resourceVersion
+	// changes.
 	pages *lru.Cache[types.NamespacedName, *v1alpha1.ClusterReport]
 }
 
-// Reader takes in what members report. It keeps nothing of what it is given that
-// it does not copy, and must not block.
+// Reader processes the reports. It must copy what it keeps, and must not block.
 type Reader interface {
-	// SetRoot takes the root of a member's report; nil says that it is gone.
+	// SetRoot sets the root of a member's report; nil if it was deleted.
 	SetRoot(member string, root *v1alpha1.ReportRoot)
 	SetPage(member, page string, sequence int64, images []v1alpha1.ReportedImage)
 	DropPage(member, page string)
-	// Forget says that there is no such member any more.
+	// Forget drops a member that was deleted.
 	Forget(member string)
 }
 
@@ -64,17 +64,17 @@ func New(cached, live client.Reader, index *inventory.Index, store *Store, reade
 	return &Reconciler{Cached: cached, Live: live, Index: index, Store: store, Readers: append([]Reader{index}, readers...), pages: pages}, nil
 }
 
-// Reconcile takes one ClusterReport into the index, or, for a request without a
-// namespace, the MemberCluster of that name.
+// Reconcile reads one ClusterReport or, for a request without a namespace, the
+// MemberCluster of that name.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if request.Namespace == "" {
 		return ctrl.Result{}, r.reconcileMember(ctx, request.Name)
 	}
-	member, is := MemberForNamespace(request.Namespace)
-	if !is {
+	member, ok := MemberForNamespace(request.Namespace)
+	if !ok {
 		return ctrl.Result{}, nil
 	}
-	// What comes of the namespace of a member that has left is of no account.
+	// Reports in the namespace of a deleted member are ignored.
 	known, err := r.memberExists(ctx, member)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -134,8 +134,8 @@ func (r *Reconciler) forgetMember(member string) {
 	r.forEachReader(func(x Reader) { x.Forget(member) })
 }
 
-// getReport returns a report as it is stored, nil where it is gone. What has been
-// decoded of the state that the cache shows is not read again.
+// getReport returns a stored report; nil if it was deleted. A decoded page with the
+// resourceVersion of the cache is not read again.
 func (r *Reconciler) getReport(ctx context.Context, key types.NamespacedName) (*v1alpha1.ClusterReport, error) {
 	metadata := &metav1.PartialObjectMetadata{}
 	metadata.SetGroupVersionKind(clusterReportKind)
@@ -163,8 +163,7 @@ func (r *Reconciler) getReport(ctx context.Context, key types.NamespacedName) (*
 	return report, nil
 }
 
-// Page returns what a member says of the images of one of its pages; false where
-// the page is not there.
+// Page returns the images of a page of a member's report; false if there is no such page.
 func (r *Reconciler) Page(ctx context.Context, member, page string) ([]v1alpha1.ReportedImage, bool, error) {
 	report, err := r.getReport(ctx, types.NamespacedName{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: page})
 	if err != nil || report == nil || report.Page == nil {
@@ -173,8 +172,8 @@ func (r *Reconciler) Page(ctx context.Context, member, page string) ([]v1alpha1.
 	return report.Page.Images, true, nil
 }
 
-// LivePage returns a page of a member's report as it is stored now; nil where there
-// is none. What is decided on must be of the sequence that the root lists.
+// LivePage reads a page of a member's report from the API server; nil if there is none.
+// Decisions have to check that it has the sequence that the root lists.
 func (r *Reconciler) LivePage(ctx context.Context, member, page string) (*v1alpha1.ClusterReport, error) {
 	key := types.NamespacedName{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: page}
 	report := &v1alpha1.ClusterReport{}
@@ -190,8 +189,8 @@ func (r *Reconciler) LivePage(ctx context.Context, member, page string) (*v1alph
 	return report, nil
 }
 
-// reconcileMember has the index list a member as soon as it exists, with or
-// without a report.
+// reconcileMember adds a member to the index as soon as it exists, with or without a
+// report.
 func (r *Reconciler) reconcileMember(ctx context.Context, name string) error {
 	member := &v1alpha1.MemberCluster{}
 	switch err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member); {

@@ -24,18 +24,18 @@ import (
 
 var clusterReportKind = v1alpha1.GroupVersion.WithKind("ClusterReport")
 
-// maxConcurrentReconciles read reports at a time.
+// maxConcurrentReconciles of reports.
 const maxConcurrentReconciles = 8
 
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	ofMembers := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		_, is := MemberForNamespace(o.GetNamespace())
-		return is
+		_, ok := MemberForNamespace(o.GetNamespace())
+		return ok
 	})
-	// Of a MemberCluster, what matters is that it is there, and what its conditions
-	// make of its report.
-	doubts := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	// Of a MemberCluster, its existence matters, and whether its conditions make its
+	// report stale.
+	staleReasonChanged := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.MemberCluster), e.ObjectNew.(*v1alpha1.MemberCluster)
 		return before.UID != after.UID || memberstatus.StaleReason(before) != memberstatus.StaleReason(after)
 	}}
@@ -44,8 +44,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("report").
 		WatchesMetadata(&v1alpha1.ClusterReport{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(ofMembers)).
-		// A member that comes when its report is there already gets all of it.
-		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(r.mapToMemberAndReports), builder.WithPredicates(doubts)).
+		// A member that is created after its report gets the whole report.
+		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(r.mapToMemberAndReports), builder.WithPredicates(staleReasonChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Complete(r)
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *Reconciler) mapToMemberAndReports(ctx context.Context, o client.Object)
 	}
 	keys, err := listReportKeys(ctx, r.Cached, client.InNamespace(v1alpha1.MemberNamespacePrefix+o.GetName()))
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Looking for reports of a member", "member", o.GetName())
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the reports of a new member; its report is read after the next event", "member", o.GetName())
 	}
 	for _, key := range keys {
 		requests = append(requests, reconcile.Request{NamespacedName: key})
@@ -77,14 +77,14 @@ func listReportKeys(ctx context.Context, from client.Reader, in ...client.ListOp
 	}
 	var keys []types.NamespacedName
 	for i := range list.Items {
-		if _, is := MemberForNamespace(list.Items[i].Namespace); is {
+		if _, ok := MemberForNamespace(list.Items[i].Namespace); ok {
 			keys = append(keys, client.ObjectKeyFromObject(&list.Items[i]))
 		}
 	}
 	return keys, nil
 }
 
-// initialLister tells the Store what was there when this replica was elected.
+// initialLister tells the Store which reports were stored when this replica was elected.
 type initialLister struct {
 	cache cache.Cache
 	store *Store
@@ -92,11 +92,11 @@ type initialLister struct {
 
 var _ manager.LeaderElectionRunnable = &initialLister{}
 
-// NeedLeaderElection is true: the index is the elected replica's.
+// NeedLeaderElection is true: only the elected replica has the index.
 func (f *initialLister) NeedLeaderElection() bool { return true }
 
-// Start lists the reports once. It waits for the watch of them, which has only been
-// begun by now.
+// Start lists the reports once their cache has synced; the watch is started at about the
+// same time.
 func (f *initialLister) Start(ctx context.Context) error {
 	if !f.cache.WaitForCacheSync(ctx) {
 		return errors.New("reading the stored reports: the cache did not sync")

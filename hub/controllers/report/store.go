@@ -11,27 +11,26 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Root is what the hub's copy of a member's report says in short, and how this
-// process came by it.
+// Root is the root of a member's report on the hub, and when this process received it.
 type Root struct {
-	// Report is nil where the hub has none.
+	// Report is nil if the hub has none.
 	Report     *v1alpha1.ReportRoot
 	ClusterUID types.UID
 	Sequence   int64
-	// ReceivedAt is when this process saw the copy get newer last; nil where it has
-	// only seen what was there when it was elected.
+	// ReceivedAt is when this process last saw the copy change; nil if it has only seen
+	// what was stored when it was elected.
 	ReceivedAt *time.Time
-	// IncompleteSince is since when pages are missing; nil for no page missing, or
-	// where that is not known.
+	// IncompleteSince is since when pages are missing; nil if none is, or if it is
+	// unknown.
 	IncompleteSince *time.Time
 }
 
-// Store holds the roots of all members' reports.
+// Store has the roots of all members' reports.
 type Store struct {
 	mu        sync.Mutex
 	roots     map[string]*Root
 	listed    bool
-	startedAt time.Time // when it began
+	startedAt time.Time // time of expectReports
 	pending   map[types.NamespacedName]bool
 	readEarly map[types.NamespacedName]bool
 	onChange  []func(member string)
@@ -43,7 +42,7 @@ func NewStore() *Store {
 	return &Store{roots: map[string]*Root{}, pending: map[types.NamespacedName]bool{}, readEarly: map[types.NamespacedName]bool{}}
 }
 
-// Root of a member; the zero Root where there is none.
+// Root returns the root of a member; the zero Root if there is none.
 func (s *Store) Root(member string) Root {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +52,8 @@ func (s *Store) Root(member string) Root {
 	return Root{}
 }
 
-// ReceivedAt is when a member's report was last seen to change.
+// ReceivedAt returns when a member's report last changed; false if this process has not
+// seen it change.
 func (s *Store) ReceivedAt(member string) (time.Time, bool) {
 	if r := s.Root(member); r.ReceivedAt != nil {
 		return *r.ReceivedAt, true
@@ -61,16 +61,15 @@ func (s *Store) ReceivedAt(member string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// HasSynced tells that all reports have been read that the hub had stored when this
-// replica was elected. Before, that a report is not known says nothing; in the other
-// replicas it never does.
+// HasSynced reports whether all reports have been read that were stored when this replica
+// was elected. Before, an unknown report means nothing. In other replicas it stays false.
 func (s *Store) HasSynced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.hasSynced()
 }
 
-// StartedAt is when this process began to read reports; zero where it has not.
+// StartedAt returns when this process began to read reports; zero if it has not.
 func (s *Store) StartedAt() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,15 +78,15 @@ func (s *Store) StartedAt() time.Time {
 
 func (s *Store) hasSynced() bool { return s.listed && len(s.pending) == 0 }
 
-// OnChange has something done, without blocking, when what is known of a member
-// has changed. Call it before the controller starts.
+// OnChange registers a function that is called when what is known of a member changes. It
+// must not block. Call OnChange before the controller starts.
 func (s *Store) OnChange(do func(member string)) { s.onChange = append(s.onChange, do) }
 
-// OnSynced has something done, without blocking, once Filled is true. Call it
-// before the controller starts.
+// OnSynced registers a function that is called once HasSynced is true. It must not block.
+// Call OnSynced before the controller starts.
 func (s *Store) OnSynced(do func()) { s.onSynced = append(s.onSynced, do) }
 
-// expectReports says which reports there were when this replica was elected.
+// expectReports sets the reports that were stored when this replica was elected.
 func (s *Store) expectReports(stored []types.NamespacedName) {
 	s.mu.Lock()
 	for _, key := range stored {
@@ -103,7 +102,7 @@ func (s *Store) expectReports(stored []types.NamespacedName) {
 	}
 }
 
-// markRead notes that a report was read, or is gone.
+// markRead records that a report was read or deleted.
 func (s *Store) markRead(key types.NamespacedName) {
 	s.mu.Lock()
 	before := s.hasSynced()
@@ -124,7 +123,7 @@ func (s *Store) notifySynced() {
 	}
 }
 
-// setRoot takes a root over; nil for one that is gone.
+// setRoot sets the root of a member; nil deletes it.
 func (s *Store) setRoot(member string, report *v1alpha1.ClusterReport, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +146,7 @@ func (s *Store) setRoot(member string, report *v1alpha1.ClusterReport, now time.
 	s.roots[member] = next
 }
 
-// setIncomplete notes whether pages of a member are missing.
+// setIncomplete records whether pages of a member are missing.
 func (s *Store) setIncomplete(member string, missing bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,13 +170,13 @@ func (s *Store) notify(member string) {
 	}
 }
 
-// MemberForNamespace tells which member a namespace on the hub is for.
-func MemberForNamespace(namespace string) (member string, is bool) {
-	member, is = strings.CutPrefix(namespace, v1alpha1.MemberNamespacePrefix)
-	return member, is && member != ""
+// MemberForNamespace returns the member that a namespace on the hub belongs to.
+func MemberForNamespace(namespace string) (member string, ok bool) {
+	member, ok = strings.CutPrefix(namespace, v1alpha1.MemberNamespacePrefix)
+	return member, ok && member != ""
 }
 
-// PageNames lists the names of a member's pages as its root has them, sorted.
+// PageNames returns the names of the pages that the root lists, sorted.
 func (r *Root) PageNames() []string {
 	if r.Report == nil {
 		return nil

@@ -10,8 +10,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// newBenchFleet is 1,000 clusters that have each of 200 FleetDiskImages in three waves,
-// all rolled out.
+// newBenchFleet returns 1,000 clusters with 200 FleetDiskImages in three waves, all rolled out.
 func newBenchFleet(b testing.TB) (*testState, []string, []string) {
 	b.Helper()
 	members, images := numberedNames("member", 1000), numberedNames("image", 200)
@@ -33,7 +32,7 @@ func newBenchImage(name string) *apitest.FleetDiskImageBuilder {
 	return apitest.FleetDiskImage(name).WithMaxFailures("5%").WithFormer("1.0.0", "0.9.0", "0.8.0")
 }
 
-// reportPages has a member report its images on two pages, the first in a phase.
+// reportPages reports the images of a member on two pages, the first image in a phase.
 func (b *testState) reportPages(name string, images []string, first v1alpha1.Phase) {
 	sequence := b.members[name].listedPages["a"] + 1
 	r := &v1alpha1.ReportRoot{Plan: b.members[name].acknowledged}
@@ -56,7 +55,7 @@ func newPage(images []string, first v1alpha1.Phase) []v1alpha1.ReportedImage {
 	return page
 }
 
-// BenchmarkChangedReport is what there is to do when one report has changed.
+// BenchmarkChangedReport handles one changed report.
 func BenchmarkChangedReport(b *testing.B) {
 	f, members, images := newBenchFleet(b)
 	pages := [2][]v1alpha1.ReportedImage{newPage(images[:100], v1alpha1.PhaseFailed), newPage(images[:100], v1alpha1.PhaseSucceeded)}
@@ -69,7 +68,7 @@ func BenchmarkChangedReport(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideAllImages is what there is to do when everything is to be decided anew.
+// BenchmarkDecideAllImages decides about everything.
 func BenchmarkDecideAllImages(b *testing.B) {
 	f, _, images := newBenchFleet(b)
 	b.ReportAllocs()
@@ -83,7 +82,7 @@ func BenchmarkDecideAllImages(b *testing.B) {
 	}
 }
 
-// BenchmarkStartup is all that a hub which has just started decides.
+// BenchmarkStartup is what a hub does after its start.
 func BenchmarkStartup(b *testing.B) {
 	f, members, images := newBenchFleet(b)
 	b.ReportAllocs()
@@ -100,7 +99,7 @@ func BenchmarkStartup(b *testing.B) {
 	}
 }
 
-// BenchmarkForMember is what one member's wants cost.
+// BenchmarkForMember computes one member's desired images.
 func BenchmarkForMember(b *testing.B) {
 	f, members, _ := newBenchFleet(b)
 	b.ReportAllocs()
@@ -111,8 +110,7 @@ func BenchmarkForMember(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory is what a cluster's image costs on the Board, with what is wanted
-// of it.
+// BenchmarkMemory measures the memory of one image in one cluster.
 func BenchmarkMemory(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

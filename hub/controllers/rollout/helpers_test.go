@@ -19,7 +19,7 @@ import (
 
 var now = apitest.Epoch.Add(24 * time.Hour)
 
-// testState is one that is filled, with what it has asked for.
+// testState is a ready FleetState that counts its notifications.
 type testState struct {
 	*FleetState
 	t         testing.TB
@@ -28,18 +28,18 @@ type testState struct {
 }
 
 func newTestState(t testing.TB, members ...string) *testState {
-	b := &testState{FleetState: NewFleetState(func() bool { return true }), t: t, enqueued: map[string]int{}, replanned: map[string]int{}}
-	b.OnImageChange(func(image string) { b.enqueued[image]++ })
-	b.OnDesiredChange(func(member string) { b.replanned[member]++ })
+	f := &testState{FleetState: NewFleetState(func() bool { return true }), t: t, enqueued: map[string]int{}, replanned: map[string]int{}}
+	f.OnImageChange(func(image string) { f.enqueued[image]++ })
+	f.OnDesiredChange(func(member string) { f.replanned[member]++ })
 	for _, name := range members {
-		b.SetMember(onlineMember(name))
+		f.SetMember(onlineMember(name))
 	}
-	b.MarkSynced()
-	b.awaitPlans(map[string]planVersion{})
-	return b
+	f.MarkSynced()
+	f.awaitPlans(map[string]planVersion{})
+	return f
 }
 
-// onlineMember is a MemberCluster that is well, labelled with its name.
+// onlineMember returns an online MemberCluster, labelled with its name.
 func onlineMember(name string) *v1alpha1.MemberCluster {
 	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{"name": name}}}
 	for _, t := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionAgentHealthy} {
@@ -56,7 +56,7 @@ func offlineMember(name string) *v1alpha1.MemberCluster {
 	return m
 }
 
-// storedImage gives a FleetDiskImage what the API server gives it.
+// storedImage sets what the API server sets.
 func storedImage(b *apitest.FleetDiskImageBuilder) *v1alpha1.FleetDiskImage {
 	img := b.Obj()
 	if img.UID == "" {
@@ -65,57 +65,57 @@ func storedImage(b *apitest.FleetDiskImageBuilder) *v1alpha1.FleetDiskImage {
 	return img
 }
 
-// decideAll decides about FleetDiskImages, and returns what the last begins with.
-func (b *testState) decideAll(images ...string) []string {
-	b.t.Helper()
+// decideAll decides about FleetDiskImages, and returns the starts of the last.
+func (f *testState) decideAll(images ...string) []string {
+	f.t.Helper()
 	var d rollout.Decision
 	for _, image := range images {
 		var found bool
-		d, _, found = b.Decide(image, now)
-		require.True(b.t, found)
+		d, _, found = f.Decide(image, now)
+		require.True(f.t, found)
 	}
 	return d.Start
 }
 
-// applyPlans writes the plan of each member as it is wanted, and has it acknowledged.
-func (b *testState) applyPlans(members ...string) {
-	b.t.Helper()
+// applyPlans writes and acknowledges the desired plan of each member.
+func (f *testState) applyPlans(members ...string) {
+	f.t.Helper()
 	for _, name := range members {
-		w, known := b.ForMember(name)
-		require.True(b.t, known, name)
-		b.SetPlan(name, b.buildPlan(name, w))
-		b.acknowledgePlan(name)
+		desired, known := f.ForMember(name)
+		require.True(f.t, known, name)
+		f.SetPlan(name, f.buildPlan(name, desired))
+		f.acknowledgePlan(name)
 	}
 }
 
-func (b *testState) buildPlan(name string, w rollout.DesiredImages) *v1alpha1.ClusterPlan {
+func (f *testState) buildPlan(name string, desired rollout.DesiredImages) *v1alpha1.ClusterPlan {
 	p := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{UID: types.UID("plan-" + name), Generation: 1}}
-	if m := b.members[name]; m != nil && m.plan != nil {
+	if m := f.members[name]; m != nil && m.plan != nil {
 		p.Generation, p.Spec.Sequence = m.plan.Generation+1, m.plan.Spec.Sequence+1
 	}
-	p.Spec.Images, p.Spec.Kept, p.Spec.Retired = w.Images, w.Kept, w.Retired
+	p.Spec.Images, p.Spec.Kept, p.Spec.Retired = desired.Images, desired.Kept, desired.Retired
 	p.Spec.Hash = plan.Hash(&p.Spec)
 	return p.DeepCopy()
 }
 
-func (b *testState) acknowledgePlan(name string) {
-	m := b.members[name]
+func (f *testState) acknowledgePlan(name string) {
+	m := f.members[name]
 	root := &v1alpha1.ReportRoot{Plan: &m.plan.Spec.PlanVersion}
 	for page, sequence := range m.listedPages {
 		root.Pages = append(root.Pages, v1alpha1.PageRef{Name: page, Sequence: sequence})
 	}
-	b.SetRoot(name, root)
+	f.SetRoot(name, root)
 }
 
-// reportImages has a member report images on one page.
-func (b *testState) reportImages(name string, images ...v1alpha1.ReportedImage) {
-	sequence := b.members[name].listedPages["page"] + 1
-	b.SetPage(name, "page", sequence, images)
-	root := &v1alpha1.ReportRoot{Plan: b.members[name].acknowledged, Pages: []v1alpha1.PageRef{{Name: "page", Sequence: sequence}}}
-	b.SetRoot(name, root)
+// reportImages reports images of a member on one page.
+func (f *testState) reportImages(name string, images ...v1alpha1.ReportedImage) {
+	sequence := f.members[name].listedPages["page"] + 1
+	f.SetPage(name, "page", sequence, images)
+	root := &v1alpha1.ReportRoot{Plan: f.members[name].acknowledged, Pages: []v1alpha1.PageRef{{Name: "page", Sequence: sequence}}}
+	f.SetRoot(name, root)
 }
 
-// newReported is a planned image that is in a phase.
+// newReported returns a planned image in a phase.
 func newReported(name string, phase v1alpha1.Phase) v1alpha1.ReportedImage {
 	return v1alpha1.ReportedImage{
 		Namespace: "images", Name: name, UID: "uid", Origin: v1alpha1.OriginPlan, Phase: phase,
@@ -123,38 +123,37 @@ func newReported(name string, phase v1alpha1.Phase) v1alpha1.ReportedImage {
 	}
 }
 
-// withRevisionOf returns a report with the revision that a FleetDiskImage asks for.
-func withRevisionOf(img v1alpha1.ReportedImage, of *apitest.FleetDiskImageBuilder) v1alpha1.ReportedImage {
-	img.Revision = of.Obj().Spec.Template.Revision()
+// withRevisionOf sets the current revision of a FleetDiskImage.
+func withRevisionOf(img v1alpha1.ReportedImage, fleetImage *apitest.FleetDiskImageBuilder) v1alpha1.ReportedImage {
+	img.Revision = fleetImage.Obj().Spec.Template.Revision()
 	return img
 }
 
-// formatDesired of what is wanted: "+" before those that are to be there, "=" before those
-// that are kept, "-" before those that are to go.
-func formatDesired(w rollout.DesiredImages) []string {
+// formatDesired prefixes images with "+", kept ones with "=", retired ones with "-".
+func formatDesired(desired rollout.DesiredImages) []string {
 	all := []string{}
-	for _, i := range w.Images {
+	for _, i := range desired.Images {
 		all = append(all, "+"+i.Name)
 	}
-	for _, i := range w.Kept {
+	for _, i := range desired.Kept {
 		all = append(all, "="+i.Name)
 	}
-	for _, i := range w.Retired {
+	for _, i := range desired.Retired {
 		all = append(all, "-"+i.Name)
 	}
 	return all
 }
 
-func (b *testState) desiredNames(member string) []string {
-	b.t.Helper()
-	w, known := b.ForMember(member)
-	require.True(b.t, known, member)
-	return formatDesired(w)
+func (f *testState) desiredNames(member string) []string {
+	f.t.Helper()
+	desired, known := f.ForMember(member)
+	require.True(f.t, known, member)
+	return formatDesired(desired)
 }
 
-func (b *testState) resetCalls() {
-	clear(b.enqueued)
-	clear(b.replanned)
+func (f *testState) resetCalls() {
+	clear(f.enqueued)
+	clear(f.replanned)
 }
 
 func sortedKeys(m map[string]int) []string { return slices.Sorted(maps.Keys(m)) }

@@ -8,19 +8,19 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// reportPage is what a page of a member's report says.
+// reportPage is a page of a member's report.
 type reportPage struct {
 	sequence int64
 	images   map[imageKey]reportedImage
 }
 
-// reportedImage is what a member says of one image.
+// reportedImage is what a member reports of one image.
 type reportedImage struct {
 	rollout.Report
 	origin v1alpha1.ImageOrigin
 }
 
-// intern has texts that many images share stand in memory once.
+// intern lets equal strings of many images share memory.
 func intern[T ~string](text T) T { return T(unique.Make(string(text)).Value()) }
 
 func newReportedImage(img *v1alpha1.ReportedImage) reportedImage {
@@ -30,12 +30,12 @@ func newReportedImage(img *v1alpha1.ReportedImage) reportedImage {
 	return r
 }
 
-// newestReport is what a member's report says of an image, by the newest page that its
-// root lists: one that moved may stand on an older page, too, for a while.
-func (m *member) newestReport(k imageKey) (r reportedImage) {
+// newestReport returns what the newest listed page reports of an image: an image that
+// moved may still be on an older page.
+func (m *member) newestReport(key imageKey) (r reportedImage) {
 	newest := int64(-1)
 	for name, p := range m.pages {
-		if img, has := p.images[k]; has && p.sequence > newest {
+		if img, ok := p.images[key]; ok && p.sequence > newest {
 			if _, listed := m.listedPages[name]; listed {
 				r, newest = img, p.sequence
 			}
@@ -44,12 +44,12 @@ func (m *member) newestReport(k imageKey) (r reportedImage) {
 	return r
 }
 
-// SetRoot takes the root of a member's report; nil says that it is gone.
-func (b *FleetState) SetRoot(name string, root *v1alpha1.ReportRoot) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	m := b.ensureMember(name)
-	before, acknowledged := m.listedPages, m.acknowledged
+// SetRoot stores the root of a member's report; nil: it is gone.
+func (f *FleetState) SetRoot(name string, root *v1alpha1.ReportRoot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.ensureMember(name)
+	formerPages, formerAcknowledged := m.listedPages, m.acknowledged
 	m.listedPages, m.acknowledged = nil, nil
 	if root != nil {
 		m.acknowledged = root.Plan
@@ -59,109 +59,106 @@ func (b *FleetState) SetRoot(name string, root *v1alpha1.ReportRoot) {
 		}
 	}
 	for name, p := range m.pages {
-		_, was := before[name]
-		if _, is := m.listedPages[name]; is != was {
-			for k := range p.images {
-				b.invalidateImage(m, k)
+		_, listedBefore := formerPages[name]
+		if _, listed := m.listedPages[name]; listed != listedBefore {
+			for key := range p.images {
+				f.invalidateImage(m, key)
 			}
 		}
 	}
-	if !maps.Equal(before, m.listedPages) || !samePlanVersion(acknowledged, m.acknowledged) {
-		b.enqueueDeleting()
+	if !maps.Equal(formerPages, m.listedPages) || !samePlanVersion(formerAcknowledged, m.acknowledged) {
+		f.enqueueDeleting()
 	}
-	b.dropIfUnknown(m)
+	f.dropIfUnknown(m)
 }
 
 func samePlanVersion(a, b *v1alpha1.PlanVersion) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// SetPage takes a page of a member's report, of which nothing is kept that may
-// change.
-func (b *FleetState) SetPage(name, pageName string, sequence int64, images []v1alpha1.ReportedImage) {
-	p := &reportPage{sequence: sequence, images: make(map[imageKey]reportedImage, len(images))}
+// SetPage stores a page of a member's report. It keeps nothing of images.
+func (f *FleetState) SetPage(name, pageName string, sequence int64, images []v1alpha1.ReportedImage) {
+	page := &reportPage{sequence: sequence, images: make(map[imageKey]reportedImage, len(images))}
 	for i := range images {
-		p.images[newImageKey(images[i].Namespace, images[i].Name)] = newReportedImage(&images[i])
+		page.images[newImageKey(images[i].Namespace, images[i].Name)] = newReportedImage(&images[i])
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	m := b.ensureMember(name)
-	before := m.pages[pageName]
-	m.pages[pageName] = p
-	b.invalidateChanged(m, before, p)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.ensureMember(name)
+	former := m.pages[pageName]
+	if former == nil {
+		former = &reportPage{}
+	}
+	m.pages[pageName] = page
+	f.invalidateChanged(m, former, page)
 }
 
-// DropPage says that a page is gone.
-func (b *FleetState) DropPage(name, pageName string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	m := b.members[name]
+// DropPage removes a page of a member's report.
+func (f *FleetState) DropPage(name, pageName string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.members[name]
 	if m == nil || m.pages[pageName] == nil {
 		return
 	}
-	before := m.pages[pageName]
+	former := m.pages[pageName]
 	delete(m.pages, pageName)
-	b.invalidateChanged(m, before, &reportPage{})
-	b.dropIfUnknown(m)
+	f.invalidateChanged(m, former, &reportPage{})
+	f.dropIfUnknown(m)
 }
 
-// Forget says that nothing is known of what a member reports any more.
-func (b *FleetState) Forget(name string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	m := b.members[name]
+// Forget drops what a member reports.
+func (f *FleetState) Forget(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.members[name]
 	if m == nil {
 		return
 	}
 	pages := m.pages
 	m.pages, m.listedPages, m.acknowledged = map[string]*reportPage{}, nil, nil
 	for _, p := range pages {
-		b.invalidateChanged(m, p, &reportPage{})
+		f.invalidateChanged(m, p, &reportPage{})
 	}
-	b.dropIfUnknown(m)
+	f.dropIfUnknown(m)
 }
 
-// invalidateChanged has those looked at that a change of a page concerns; before is nil for a
-// page that is new.
-func (b *FleetState) invalidateChanged(m *member, before, now *reportPage) {
-	if before == nil {
-		before = &reportPage{}
-	}
-	for k, img := range now.images {
-		if old, was := before.images[k]; !was || old != img {
-			b.invalidateImage(m, k)
+// invalidateChanged invalidates the images that differ between two states of a page.
+func (f *FleetState) invalidateChanged(m *member, before, after *reportPage) {
+	for key, img := range after.images {
+		if old, ok := before.images[key]; !ok || old != img {
+			f.invalidateImage(m, key)
 		}
 	}
-	for k := range before.images {
-		if _, is := now.images[k]; !is {
-			b.invalidateImage(m, k)
+	for key := range before.images {
+		if _, ok := after.images[key]; !ok {
+			f.invalidateImage(m, key)
 		}
 	}
-	b.enqueueDeleting()
+	f.enqueueDeleting()
 }
 
-// enqueueDeleting has those looked at that wait for members to say that images are gone.
-func (b *FleetState) enqueueDeleting() {
-	for _, c := range b.sorted {
-		if c.isDeletingImages() {
-			b.enqueueImages(c)
+// enqueueDeleting enqueues the FleetDiskImages that wait for their images to be deleted.
+func (f *FleetState) enqueueDeleting() {
+	for _, img := range f.sorted {
+		if img.isDeletingImages() {
+			f.enqueueImages(img)
 		}
 	}
 }
 
-// mayHoldAny tells that a member may still have an image that a plan has asked for, of
-// those that a FleetDiskImage which is leaving has alone. It does not once it reports none, but those
-// that go by themselves when nobody references them any more, and has
-// acknowledged a plan that asks for none.
+// mayHoldAny reports whether a member may still have one of these images because of a
+// plan. It does not once it reports none, except images that are being deleted, and has
+// acknowledged a plan without them. Anything unknown counts as held.
 func (m *member) mayHoldAny(names []imageKey) bool {
-	for _, k := range names {
-		r := m.newestReport(k)
-		if m.plansImage(k) || r.Exists && r.origin == v1alpha1.OriginPlan && r.Phase != v1alpha1.PhaseTerminating && r.Phase != v1alpha1.PhaseDeleting {
+	for _, key := range names {
+		r := m.newestReport(key)
+		if m.plansImage(key) || r.Exists && r.origin == v1alpha1.OriginPlan && r.Phase != v1alpha1.PhaseTerminating && r.Phase != v1alpha1.PhaseDeleting {
 			return true
 		}
 	}
 	if m.plan == nil {
-		return false // nothing was ever asked of it
+		return false // it never had a plan
 	}
 	spec := &m.plan.Spec
 	if len(spec.Retired) < v1alpha1.MaxRetiredImages && !m.retiresAll(names) {
@@ -178,14 +175,14 @@ func (m *member) mayHoldAny(names []imageKey) bool {
 	return false
 }
 
-// retiresAll tells whether the plan of a member has all of these images go.
+// retiresAll reports whether the plan retires all of these images.
 func (m *member) retiresAll(names []imageKey) bool {
 	retired := make(map[imageKey]bool, len(m.plan.Spec.Retired))
 	for _, r := range m.plan.Spec.Retired {
 		retired[newImageKey(r.Namespace, r.Name)] = true
 	}
-	for _, k := range names {
-		if !retired[k] {
+	for _, key := range names {
+		if !retired[key] {
 			return false
 		}
 	}

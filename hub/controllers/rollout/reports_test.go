@@ -22,15 +22,15 @@ func newRoot(pages ...v1alpha1.PageRef) *v1alpha1.ReportRoot {
 
 func TestReportEnqueuesNamedImages(t *testing.T) {
 	ubuntu := apitest.FleetDiskImage("ubuntu")
-	b := newTestState(t, "bergen", "oslo")
-	b.SetImage(storedImage(ubuntu.WithFormer("1.0.0", "0.9.0")))
-	b.SetImage(storedImage(apitest.FleetDiskImage("debian")))
-	b.decideAll("ubuntu", "debian")
-	b.applyPlans("bergen", "oslo")
-	b.decideAll("ubuntu", "debian")
+	f := newTestState(t, "bergen", "oslo")
+	f.SetImage(storedImage(ubuntu.WithFormer("1.0.0", "0.9.0")))
+	f.SetImage(storedImage(apitest.FleetDiskImage("debian")))
+	f.decideAll("ubuntu", "debian")
+	f.applyPlans("bergen", "oslo")
+	f.decideAll("ubuntu", "debian")
 
 	state := func() v1alpha1.ClusterState {
-		placed, found := b.PlacedClusters("ubuntu", now)
+		placed, found := f.PlacedClusters("ubuntu", now)
 		require.True(t, found)
 		return placed[0].State
 	}
@@ -48,144 +48,143 @@ func TestReportEnqueuesNamedImages(t *testing.T) {
 		{"it has failed", []v1alpha1.ReportedImage{withRevisionOf(newReported("ubuntu-1.0.0", v1alpha1.PhaseFailed), ubuntu)}, []string{"ubuntu"}, v1alpha1.ClusterFailed},
 		{"it is gone", nil, []string{"ubuntu"}, v1alpha1.ClusterProgressing},
 	} {
-		b.resetCalls()
-		b.reportImages("bergen", step.images...)
-		assert.Equal(t, step.wantLooked, append([]string{}, sortedKeys(b.enqueued)...), step.name)
+		f.resetCalls()
+		f.reportImages("bergen", step.images...)
+		assert.Equal(t, step.wantLooked, append([]string{}, sortedKeys(f.enqueued)...), step.name)
 		assert.Equal(t, step.wantState, state(), step.name)
 	}
-	b.reportImages("bergen", withRevisionOf(newReported("ubuntu-1.0.0", v1alpha1.PhaseSucceeded), ubuntu))
-	b.DropPage("bergen", "page")
-	assert.Equal(t, v1alpha1.ClusterProgressing, state(), "the page is gone")
-	b.reportImages("bergen", withRevisionOf(newReported("ubuntu-1.0.0", v1alpha1.PhaseSucceeded), ubuntu))
-	b.Forget("bergen")
-	assert.Equal(t, v1alpha1.ClusterProgressing, state(), "so is the report")
+	f.reportImages("bergen", withRevisionOf(newReported("ubuntu-1.0.0", v1alpha1.PhaseSucceeded), ubuntu))
+	f.DropPage("bergen", "page")
+	assert.Equal(t, v1alpha1.ClusterProgressing, state(), "the page is dropped")
+	f.reportImages("bergen", withRevisionOf(newReported("ubuntu-1.0.0", v1alpha1.PhaseSucceeded), ubuntu))
+	f.Forget("bergen")
+	assert.Equal(t, v1alpha1.ClusterProgressing, state(), "the report is dropped")
 }
 
-// Of two pages that have an image, the newer one counts, and none that the root
-// does not list.
+// Pages that the root does not list are ignored.
 func TestMovedImageIsReadFromNewestPage(t *testing.T) {
-	b := newTestState(t, "bergen")
-	m := b.members["bergen"]
+	f := newTestState(t, "bergen")
+	m := f.members["bergen"]
 	phase := func() v1alpha1.Phase { return m.newestReport(newImageKey("images", "ubuntu-1.0.0")).Phase }
-	b.SetPage("bergen", "a", 1, []v1alpha1.ReportedImage{newReported("ubuntu-1.0.0", v1alpha1.PhaseQueued)})
+	f.SetPage("bergen", "a", 1, []v1alpha1.ReportedImage{newReported("ubuntu-1.0.0", v1alpha1.PhaseQueued)})
 	assert.Empty(t, phase())
-	b.SetRoot("bergen", newRoot(v1alpha1.PageRef{Name: "a", Sequence: 1}))
+	f.SetRoot("bergen", newRoot(v1alpha1.PageRef{Name: "a", Sequence: 1}))
 	assert.Equal(t, v1alpha1.PhaseQueued, phase())
-	b.SetPage("bergen", "b", 2, []v1alpha1.ReportedImage{newReported("ubuntu-1.0.0", v1alpha1.PhaseSucceeded)})
+	f.SetPage("bergen", "b", 2, []v1alpha1.ReportedImage{newReported("ubuntu-1.0.0", v1alpha1.PhaseSucceeded)})
 	assert.Equal(t, v1alpha1.PhaseQueued, phase())
-	b.SetRoot("bergen", newRoot(v1alpha1.PageRef{Name: "a", Sequence: 1}, v1alpha1.PageRef{Name: "b", Sequence: 2}))
+	f.SetRoot("bergen", newRoot(v1alpha1.PageRef{Name: "a", Sequence: 1}, v1alpha1.PageRef{Name: "b", Sequence: 2}))
 	assert.Equal(t, v1alpha1.PhaseSucceeded, phase())
-	b.SetRoot("bergen", newRoot(v1alpha1.PageRef{Name: "b", Sequence: 2}))
+	f.SetRoot("bergen", newRoot(v1alpha1.PageRef{Name: "b", Sequence: 2}))
 	assert.Equal(t, v1alpha1.PhaseSucceeded, phase())
-	b.SetRoot("bergen", nil)
+	f.SetRoot("bergen", nil)
 	assert.Empty(t, phase())
 }
 
-// A FleetDiskImage that takes its images with it stays until each member has said
-// that they are gone.
+// A FleetDiskImage that is deleted with its images stays until each member has reported
+// their deletion.
 func TestMembersHoldingADeletedImage(t *testing.T) {
 	img := apitest.FleetDiskImage("ubuntu").WithFormer("1.0.0", "0.9.0")
 	leaving := func(t *testing.T) *testState {
-		b := newTestState(t, "bergen")
-		b.SetImage(storedImage(img))
-		b.decideAll("ubuntu")
-		b.applyPlans("bergen")
-		b.reportImages("bergen", newReported("ubuntu-1.0.0", v1alpha1.PhaseSucceeded))
+		f := newTestState(t, "bergen")
+		f.SetImage(storedImage(img))
+		f.decideAll("ubuntu")
+		f.applyPlans("bergen")
+		f.reportImages("bergen", newReported("ubuntu-1.0.0", v1alpha1.PhaseSucceeded))
 		gone := storedImage(img)
 		gone.DeletionTimestamp, gone.Spec.DeletionPolicy, gone.Generation = &metav1.Time{Time: now}, v1alpha1.DeletionDelete, 2
-		b.SetImage(gone)
-		return b
+		f.SetImage(gone)
+		return f
 	}
-	held := func(b *testState) bool {
-		_, held, found := b.Decide("ubuntu", now)
-		require.True(b.t, found)
+	held := func(f *testState) bool {
+		_, held, found := f.Decide("ubuntu", now)
+		require.True(f.t, found)
 		return held
 	}
 	for name, tt := range map[string]struct {
 		then     func(*testState)
 		wantHeld bool
 	}{
-		"at first": {func(*testState) {}, true},
-		"the plan does not say it yet": {func(b *testState) {
-			b.reportImages("bergen")
+		"nothing changed": {func(*testState) {}, true},
+		"the plan does not retire it yet": {func(f *testState) {
+			f.reportImages("bergen")
 		}, true},
-		"the plan is not acknowledged": {func(b *testState) {
-			b.reportImages("bergen")
-			w, _ := b.ForMember("bergen")
-			b.SetPlan("bergen", b.buildPlan("bergen", w))
+		"the plan is not acknowledged": {func(f *testState) {
+			f.reportImages("bergen")
+			w, _ := f.ForMember("bergen")
+			f.SetPlan("bergen", f.buildPlan("bergen", w))
 		}, true},
-		"it was never planned, and may be any moment": {func(b *testState) {
-			b.reportImages("bergen")
-			b.SetPlan("bergen", b.buildPlan("bergen", rollout.DesiredImages{}))
-			b.acknowledgePlan("bergen")
+		"it was not planned, and a plan may still be written": {func(f *testState) {
+			f.reportImages("bergen")
+			f.SetPlan("bergen", f.buildPlan("bergen", rollout.DesiredImages{}))
+			f.acknowledgePlan("bergen")
 		}, true},
-		"it is there yet": {func(b *testState) { b.applyPlans("bergen") }, true},
-		"a former one is": {func(b *testState) {
-			b.applyPlans("bergen")
-			b.reportImages("bergen", newReported("ubuntu-0.9.0", v1alpha1.PhaseSucceeded))
+		"it still exists": {func(f *testState) { f.applyPlans("bergen") }, true},
+		"a former version still exists": {func(f *testState) {
+			f.applyPlans("bergen")
+			f.reportImages("bergen", newReported("ubuntu-0.9.0", v1alpha1.PhaseSucceeded))
 		}, true},
-		"a page is missing": {func(b *testState) {
-			b.applyPlans("bergen")
-			b.reportImages("bergen")
-			m := b.members["bergen"]
-			b.SetRoot("bergen", &v1alpha1.ReportRoot{Plan: m.acknowledged, Pages: []v1alpha1.PageRef{{Name: "page", Sequence: m.listedPages["page"]}, {Name: "other", Sequence: 1}}})
+		"a page is missing": {func(f *testState) {
+			f.applyPlans("bergen")
+			f.reportImages("bergen")
+			m := f.members["bergen"]
+			f.SetRoot("bergen", &v1alpha1.ReportRoot{Plan: m.acknowledged, Pages: []v1alpha1.PageRef{{Name: "page", Sequence: m.listedPages["page"]}, {Name: "other", Sequence: 1}}})
 		}, true},
-		"a page is older than the root": {func(b *testState) {
-			b.applyPlans("bergen")
-			b.reportImages("bergen")
-			m := b.members["bergen"]
-			b.SetRoot("bergen", &v1alpha1.ReportRoot{Plan: m.acknowledged, Pages: []v1alpha1.PageRef{{Name: "page", Sequence: m.listedPages["page"] + 1}}})
+		"a page is older than the root": {func(f *testState) {
+			f.applyPlans("bergen")
+			f.reportImages("bergen")
+			m := f.members["bergen"]
+			f.SetRoot("bergen", &v1alpha1.ReportRoot{Plan: m.acknowledged, Pages: []v1alpha1.PageRef{{Name: "page", Sequence: m.listedPages["page"] + 1}}})
 		}, true},
-		"it is offline, and had it": {func(b *testState) {
-			b.applyPlans("bergen")
-			b.SetMember(offlineMember("bergen"))
+		"offline, and had it": {func(f *testState) {
+			f.applyPlans("bergen")
+			f.SetMember(offlineMember("bergen"))
 		}, true},
-		"it has gone": {func(b *testState) {
-			b.applyPlans("bergen")
-			b.reportImages("bergen")
+		"deleted": {func(f *testState) {
+			f.applyPlans("bergen")
+			f.reportImages("bergen")
 		}, false},
-		"it goes": {func(b *testState) {
-			b.applyPlans("bergen")
-			b.reportImages("bergen", newReported("ubuntu-1.0.0", v1alpha1.PhaseDeleting), newReported("ubuntu-0.9.0", v1alpha1.PhaseTerminating))
+		"being deleted": {func(f *testState) {
+			f.applyPlans("bergen")
+			f.reportImages("bergen", newReported("ubuntu-1.0.0", v1alpha1.PhaseDeleting), newReported("ubuntu-0.9.0", v1alpha1.PhaseTerminating))
 		}, false},
-		"somebody else has made it": {func(b *testState) {
-			b.applyPlans("bergen")
+		"a foreign image": {func(f *testState) {
+			f.applyPlans("bergen")
 			theirs := newReported("ubuntu-1.0.0", v1alpha1.PhaseSucceeded)
 			theirs.Origin = ""
-			b.reportImages("bergen", theirs)
+			f.reportImages("bergen", theirs)
 		}, false},
-		"it was gone when it was last seen": {func(b *testState) {
-			b.applyPlans("bergen")
-			b.reportImages("bergen")
-			b.SetMember(offlineMember("bergen"))
+		"deleted before it went offline": {func(f *testState) {
+			f.applyPlans("bergen")
+			f.reportImages("bergen")
+			f.SetMember(offlineMember("bergen"))
 		}, false},
-		"the member has left": {func(b *testState) { b.RemoveMember("bergen") }, false},
-		"nothing was ever planned for it": {func(b *testState) {
-			b.reportImages("bergen")
-			b.SetPlan("bergen", nil)
+		"the member is removed": {func(f *testState) { f.RemoveMember("bergen") }, false},
+		"the member never had a plan": {func(f *testState) {
+			f.reportImages("bergen")
+			f.SetPlan("bergen", nil)
 		}, false},
-		"the images may stay": {func(b *testState) {
-			retained := b.copyStoredImage("ubuntu")
+		"the images may stay": {func(f *testState) {
+			retained := f.copyStoredImage("ubuntu")
 			retained.Spec.DeletionPolicy, retained.Generation = v1alpha1.DeletionRetain, 3
-			b.SetImage(retained)
+			f.SetImage(retained)
 		}, false},
-		"they are an older one's": {func(b *testState) {
+		"they are an older one's": {func(f *testState) {
 			older := storedImage(apitest.FleetDiskImage("older").WithImageName("ubuntu").Created(apitest.Epoch.Add(-time.Hour)))
-			b.SetImage(older)
+			f.SetImage(older)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := leaving(t)
-			require.True(t, held(b))
-			b.resetCalls()
-			tt.then(b)
-			require.True(t, tt.wantHeld || b.enqueued["ubuntu"] > 0, "it is looked at")
-			assert.Equal(t, tt.wantHeld, held(b))
+			f := leaving(t)
+			require.True(t, held(f))
+			f.resetCalls()
+			tt.then(f)
+			require.True(t, tt.wantHeld || f.enqueued["ubuntu"] > 0, "it is enqueued")
+			assert.Equal(t, tt.wantHeld, held(f))
 		})
 	}
 }
 
-// fleetInputs is all that a Board is shown of a fleet.
+// fleetInputs are all inputs of a FleetState.
 type fleetInputs struct {
 	members map[string]*v1alpha1.MemberCluster
 	plans   map[string]*v1alpha1.ClusterPlan
@@ -194,31 +193,31 @@ type fleetInputs struct {
 	pages   map[[2]string]v1alpha1.ClusterReport
 }
 
-func (in *fleetInputs) applyTo(b *FleetState) {
+func (in *fleetInputs) applyTo(f *FleetState) {
 	for name, img := range in.images {
-		b.SetImage(img)
+		f.SetImage(img)
 		_ = name
 	}
 	for key, p := range in.pages {
-		b.SetPage(key[0], key[1], p.Sequence, p.Page.Images)
+		f.SetPage(key[0], key[1], p.Sequence, p.Page.Images)
 	}
 	for name, r := range in.roots {
-		b.SetRoot(name, r)
+		f.SetRoot(name, r)
 	}
 	for name, p := range in.plans {
-		b.SetPlan(name, p)
+		f.SetPlan(name, p)
 	}
 	for _, m := range in.members {
-		b.SetMember(m)
+		f.SetMember(m)
 	}
 }
 
-// gatherViews is what is decided on about each FleetDiskImage.
-func gatherViews(b *FleetState) map[string]rollout.View {
+// gatherViews returns the view of each FleetDiskImage.
+func gatherViews(f *FleetState) map[string]rollout.View {
 	views := map[string]rollout.View{}
-	for _, c := range slices.Clone(b.sorted) {
+	for _, c := range slices.Clone(f.sorted) {
 		c.mu.Lock()
-		v := b.gatherView(c, now)
+		v := f.gatherView(c, now)
 		v.Clusters = slices.Clone(v.Clusters)
 		views[c.name] = v
 		c.mu.Unlock()
@@ -226,25 +225,24 @@ func gatherViews(b *FleetState) map[string]rollout.View {
 	return views
 }
 
-// Whatever came in whatever order: a Board that was told of each change shows the
-// same as one that is told of all at once. And it has asked to be looked at where
-// it shows something new.
+// Whatever the order of changes, a FleetState that saw each of them has the same views as
+// one that sees only the result, and has enqueued each FleetDiskImage whose view changed.
 func TestIncrementalStateMatchesFreshState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := fleetInputs{
 			map[string]*v1alpha1.MemberCluster{}, map[string]*v1alpha1.ClusterPlan{}, map[string]*v1alpha1.FleetDiskImage{},
 			map[string]*v1alpha1.ReportRoot{}, map[[2]string]v1alpha1.ClusterReport{},
 		}
-		b := NewFleetState(func() bool { return true })
-		looked := map[string]bool{}
-		b.OnImageChange(func(image string) { looked[image] = true })
+		f := NewFleetState(func() bool { return true })
+		enqueued := map[string]bool{}
+		f.OnImageChange(func(image string) { enqueued[image] = true })
 		member := rapid.SampledFrom([]string{"bergen", "lab", "oslo"})
 		image := rapid.SampledFrom([]string{"debian", "ubuntu"})
 		version := rapid.SampledFrom([]string{"1", "2"})
 		builder := func(t *rapid.T, name string) *apitest.FleetDiskImageBuilder {
 			return apitest.FleetDiskImage(name).WithVersion(version.Draw(t, "version")).WithURL("https://images.example.com/" + version.Draw(t, "url"))
 		}
-		shown := gatherViews(b)
+		shown := gatherViews(f)
 		sequence := int64(0)
 		t.Repeat(map[string]func(*rapid.T){
 			"a member": func(t *rapid.T) {
@@ -254,12 +252,12 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 				}
 				m.Labels["edge"] = fmt.Sprint(rapid.Bool().Draw(t, "edge"))
 				in.members[m.Name] = m
-				b.SetMember(m)
+				f.SetMember(m)
 			},
-			"a member goes": func(t *rapid.T) {
+			"a member is removed": func(t *rapid.T) {
 				name := member.Draw(t, "member")
 				delete(in.members, name)
-				b.RemoveMember(name)
+				f.RemoveMember(name)
 			},
 			"a FleetDiskImage": func(t *rapid.T) {
 				img := storedImage(builder(t, image.Draw(t, "image")))
@@ -270,12 +268,12 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 					img.DeletionTimestamp, img.Spec.DeletionPolicy = &metav1.Time{Time: now}, v1alpha1.DeletionDelete
 				}
 				in.images[img.Name] = img
-				b.SetImage(img)
+				f.SetImage(img)
 			},
-			"a FleetDiskImage goes": func(t *rapid.T) {
+			"a FleetDiskImage is removed": func(t *rapid.T) {
 				name := image.Draw(t, "image")
 				delete(in.images, name)
-				b.RemoveImage(name)
+				f.RemoveImage(name)
 			},
 			"a plan": func(t *rapid.T) {
 				name := member.Draw(t, "member")
@@ -286,12 +284,12 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 					p.Spec.Images = append(p.Spec.Images, v1alpha1.PlannedImage{Namespace: "images", Name: spec.ImageNameForVersion(spec.Spec.Version), Spec: spec.Spec.Template, PlannedAt: &at})
 				}
 				in.plans[name] = p
-				b.SetPlan(name, p)
+				f.SetPlan(name, p)
 			},
-			"a plan goes": func(t *rapid.T) {
+			"a plan is removed": func(t *rapid.T) {
 				name := member.Draw(t, "member")
 				delete(in.plans, name)
-				b.SetPlan(name, nil)
+				f.SetPlan(name, nil)
 			},
 			"a page": func(t *rapid.T) {
 				key := [2]string{member.Draw(t, "member"), rapid.SampledFrom([]string{"a", "b"}).Draw(t, "page")}
@@ -301,12 +299,12 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 					p.Page.Images = append(p.Page.Images, newReported(img+"-"+version.Draw(t, "version"), rapid.SampledFrom([]v1alpha1.Phase{v1alpha1.PhaseSyncing, v1alpha1.PhaseSucceeded}).Draw(t, "phase")))
 				}
 				in.pages[key] = p
-				b.SetPage(key[0], key[1], p.Sequence, p.Page.Images)
+				f.SetPage(key[0], key[1], p.Sequence, p.Page.Images)
 			},
-			"a page goes": func(t *rapid.T) {
+			"a page is removed": func(t *rapid.T) {
 				key := [2]string{member.Draw(t, "member"), rapid.SampledFrom([]string{"a", "b"}).Draw(t, "page")}
 				delete(in.pages, key)
-				b.DropPage(key[0], key[1])
+				f.DropPage(key[0], key[1])
 			},
 			"a root": func(t *rapid.T) {
 				name := member.Draw(t, "member")
@@ -315,42 +313,42 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 					r.Pages = append(r.Pages, v1alpha1.PageRef{Name: page, Sequence: in.pages[[2]string{name, page}].Sequence})
 				}
 				in.roots[name] = r
-				b.SetRoot(name, r)
+				f.SetRoot(name, r)
 			},
-			"a report goes": func(t *rapid.T) {
+			"a report is removed": func(t *rapid.T) {
 				name := member.Draw(t, "member")
 				delete(in.roots, name)
 				delete(in.pages, [2]string{name, "a"})
 				delete(in.pages, [2]string{name, "b"})
-				b.Forget(name)
+				f.Forget(name)
 			},
 			"": func(t *rapid.T) {
-				views := gatherViews(b)
+				views := gatherViews(f)
 				fresh := NewFleetState(func() bool { return true })
 				in.applyTo(fresh)
 				require.Equal(t, gatherViews(fresh), views)
 				for name, v := range views {
-					if !looked[name] {
-						require.Equal(t, shown[name], v, "%s shows something new and was not looked at", name)
+					if !enqueued[name] {
+						require.Equal(t, shown[name], v, "%s shows something new and was not enqueued", name)
 					}
 				}
-				clear(looked)
+				clear(enqueued)
 				shown = views
 			},
 		})
 		for name := range in.members {
-			b.RemoveMember(name)
+			f.RemoveMember(name)
 		}
 		for name := range in.images {
-			b.RemoveImage(name)
+			f.RemoveImage(name)
 		}
 		for name := range in.plans {
-			b.SetPlan(name, nil)
+			f.SetPlan(name, nil)
 		}
 		for _, name := range []string{"bergen", "lab", "oslo"} {
-			b.Forget(name)
+			f.Forget(name)
 		}
-		require.Empty(t, b.members, "nothing is left of what is gone")
-		require.Empty(t, b.byImageName)
+		require.Empty(t, f.members, "no member is left behind")
+		require.Empty(t, f.byImageName)
 	})
 }

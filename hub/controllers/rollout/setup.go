@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,24 +15,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
-// maxConcurrentReconciles look after FleetDiskImages at a time: one decides, the others write.
-const maxConcurrentReconciles = 4
+const (
+	// maxConcurrentReconciles: decisions are serialized, status writes are not.
+	maxConcurrentReconciles = 4
+	// minDecideInterval batches events: a MemberCluster that is created or deleted
+	// concerns every FleetDiskImage.
+	minDecideInterval = 100 * time.Millisecond
+	// maxBackoff is the longest retry delay after errors.
+	maxBackoff = 30 * time.Second
+)
 
-// Setup adds the controller to a manager, and what fills the Board.
+// Setup adds the controller to a manager, and what fills the FleetState.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	r.State.OnImageChange(func(image string) {
-		r.requeue.Enqueue(ctrl.Request{NamespacedName: types.NamespacedName{Name: image}})
-	})
+	r.throttle = trigger.Throttle{MinInterval: minDecideInterval}
+	r.State.OnImageChange(func(image string) { r.requeue.Enqueue(trigger.Requests(image)[0]) })
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("rollout").
 		WatchesRawSource(&r.requeue).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: maxConcurrentReconciles,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](conflictRetryDelay, maxBackoff),
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](trigger.ConflictRetryDelay, maxBackoff),
 		}).
 		Complete(r)
 	if err != nil {
@@ -44,7 +51,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return mgr.Add(&storedPlansLoader{live: r.Live, state: r.State})
 }
 
-// cacheWatcher shows the Board what the caches have.
+// cacheWatcher fills a FleetState from the caches.
 type cacheWatcher struct {
 	cache cache.Cache
 	state *FleetState
@@ -52,68 +59,68 @@ type cacheWatcher struct {
 
 var _ manager.LeaderElectionRunnable = &cacheWatcher{}
 
-// NeedLeaderElection is true: it has the cache hold the plans of all members, which
-// no other replica needs.
+// NeedLeaderElection is true: only the leader needs the cache of all members' plans.
 func (w *cacheWatcher) NeedLeaderElection() bool { return true }
 
-// Start shows all that there is, and then what changes.
+// Start registers the event handlers, and returns once the caches have synced.
 func (w *cacheWatcher) Start(ctx context.Context) error {
-	b := w.state
-	var shown []toolscache.InformerSynced
-	for _, of := range []struct {
-		kind client.Object
-		set  func(any)
-		gone func(namespace, name string)
+	var synced []toolscache.InformerSynced
+	for _, kind := range []struct {
+		object   client.Object
+		onSet    func(any)
+		onDelete func(namespace, name string)
 	}{
-		{&v1alpha1.MemberCluster{}, onlyType(b.SetMember), func(_, name string) { b.RemoveMember(name) }},
-		{&v1alpha1.ClusterPlan{}, onlyType(w.setPlan), func(namespace, name string) {
-			if member, is := report.MemberForNamespace(namespace); is && name == v1alpha1.MailboxName {
-				b.SetPlan(member, nil)
-			}
-		}},
-		{&v1alpha1.FleetDiskImage{}, onlyType(b.SetImage), func(_, name string) { b.RemoveImage(name) }},
+		{&v1alpha1.MemberCluster{}, onlyType(w.state.SetMember), func(_, name string) { w.state.RemoveMember(name) }},
+		{&v1alpha1.ClusterPlan{}, onlyType(w.setPlan), w.removePlan},
+		{&v1alpha1.FleetDiskImage{}, onlyType(w.state.SetImage), func(_, name string) { w.state.RemoveImage(name) }},
 	} {
-		informer, err := w.cache.GetInformer(ctx, of.kind, cache.BlockUntilSynced(false))
+		informer, err := w.cache.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
 		if err != nil {
-			return fmt.Errorf("watching %T: %w", of.kind, err)
+			return fmt.Errorf("watching %T: %w", kind.object, err)
 		}
 		handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    of.set,
-			UpdateFunc: func(_, now any) { of.set(now) },
+			AddFunc:    kind.onSet,
+			UpdateFunc: func(_, after any) { kind.onSet(after) },
 			DeleteFunc: func(o any) {
-				// The key names also what was seen to be gone only after a gap in the watch.
+				// The key function also reads tombstones, of objects deleted during a gap in the watch.
 				if key, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(o); err == nil {
 					if namespace, name, err := toolscache.SplitMetaNamespaceKey(key); err == nil {
-						of.gone(namespace, name)
+						kind.onDelete(namespace, name)
 					}
 				}
 			},
 		})
 		if err != nil {
-			return fmt.Errorf("watching %T: %w", of.kind, err)
+			return fmt.Errorf("watching %T: %w", kind.object, err)
 		}
-		shown = append(shown, handler.HasSynced)
+		synced = append(synced, handler.HasSynced)
 	}
-	if !toolscache.WaitForCacheSync(ctx.Done(), shown...) {
+	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
 		if ctx.Err() != nil {
 			return nil // the hub stops
 		}
 		return errors.New("watching FleetDiskImages, MemberClusters and ClusterPlans: the caches did not sync")
 	}
-	b.MarkSynced()
+	w.state.MarkSynced()
 	return nil
 }
 
 func (w *cacheWatcher) setPlan(plan *v1alpha1.ClusterPlan) {
-	if member, is := report.MemberForNamespace(plan.Namespace); is && plan.Name == v1alpha1.MailboxName {
+	if member, ok := report.MemberForNamespace(plan.Namespace); ok && plan.Name == v1alpha1.MailboxName {
 		w.state.SetPlan(member, plan)
 	}
 }
 
-// onlyType leaves out what is of another type.
+func (w *cacheWatcher) removePlan(namespace, name string) {
+	if member, ok := report.MemberForNamespace(namespace); ok && name == v1alpha1.MailboxName {
+		w.state.SetPlan(member, nil)
+	}
+}
+
+// onlyType ignores objects of other types.
 func onlyType[T client.Object](set func(T)) func(any) {
 	return func(o any) {
-		if typed, is := o.(T); is {
+		if typed, ok := o.(T); ok {
 			set(typed)
 		}
 	}

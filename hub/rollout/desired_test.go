@@ -44,80 +44,79 @@ func TestComputeDesiredImages(t *testing.T) {
 	urgent.Priority = 10
 
 	for name, tt := range map[string]struct {
-		img           *builder
-		placed, begun bool
-		current       *v1alpha1.PlannedImage
-		lacks         bool // the current version, though it has begun
-		want          rollout.DesiredImages
+		img             *builder
+		placed, started bool
+		current         *v1alpha1.PlannedImage
+		lacks           bool // the current version, though it has started
+		want            rollout.DesiredImages
 	}{
-		"begins": {fdi(), true, true, nil, false,
+		"starts": {fdi(), true, true, nil, false,
 			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2")}},
-		"has begun": {fdi(), true, true, planned(template, before), false,
+		"started": {fdi(), true, true, planned(template, before), false,
 			rollout.DesiredImages{Images: images(planned(template, before)), Kept: kept("ubuntu-2")}},
-		"has begun, by a plan that says not when": {fdi(), true, true, planned(template, nil), false,
+		"started, without plannedAt": {fdi(), true, true, planned(template, nil), false,
 			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2")}},
-		"begins with another revision": {fdi(), true, true, planned(older, before), false,
+		"starts with another revision": {fdi(), true, true, planned(older, before), false,
 			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2")}},
-		"what is no revision changes at once": {fdi(), true, true, planned(urgent, before), false,
+		"fields outside the revision change at once": {fdi(), true, true, planned(urgent, before), false,
 			rollout.DesiredImages{Images: images(planned(template, before)), Kept: kept("ubuntu-2")}},
-		"its turn has not come": {fdi(), true, false, nil, false,
+		"not started": {fdi(), true, false, nil, false,
 			rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"its turn has not come, with a former revision": {fdi(), true, false, planned(older, before), false,
+		"not started, with a former revision": {fdi(), true, false, planned(older, before), false,
 			rollout.DesiredImages{Images: images(planned(older, before)), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"not placed": {fdi(), false, false, nil, false,
 			rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2")}},
-		"not placed any more": {fdi(), false, true, planned(template, before), false,
+		"no longer placed": {fdi(), false, true, planned(template, before), false,
 			rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2")}},
 		"one version is kept": {fdi().WithRetention(1, 0), true, true, nil, false,
 			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now)))}},
-		"older ones go": {fdi().WithRetention(1, week), true, true, nil, false,
+		"older ones are retired": {fdi().WithRetention(1, week), true, true, nil, false,
 			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Retired: retired(week, "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"older ones stay until the current one is there": {fdi().WithRetention(1, week), true, true, nil, true,
+		"older ones stay until the current one succeeded": {fdi().WithRetention(1, week), true, true, nil, true,
 			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"older ones stay until the current one is there, though they are never to go": {fdi().WithRetention(1, 0), true, true, nil, true,
+		"older ones stay until the current one succeeded, without keepUnreferencedFor": {fdi().WithRetention(1, 0), true, true, nil, true,
 			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"so they do without a retention": {fdi(), true, true, nil, true,
+		"older ones stay without a retention": {fdi(), true, true, nil, true,
 			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"older ones stay until its turn has come": {fdi().WithRetention(1, week), true, false, nil, true,
+		"older ones stay until it starts": {fdi().WithRetention(1, week), true, false, nil, true,
 			rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"older ones go where it is not placed": {fdi().WithRetention(3, week), false, false, nil, false,
+		"older ones are retired where it is not placed": {fdi().WithRetention(3, week), false, false, nil, false,
 			rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1"), Retired: retired(week, "ubuntu-0")}},
 		"retention without a number keeps two": {fdi().WithRetention(0, week), true, true, nil, false,
 			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2"), Retired: retired(week, "ubuntu-1", "ubuntu-0")}},
-		"more are kept than there are": {fdi().WithRetention(10, week), true, true, nil, false,
+		"keepVersions above the number of versions": {fdi().WithRetention(10, week), true, true, nil, false,
 			rollout.DesiredImages{Images: images(planned(template, toStoredTime(now))), Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"a version that the status does not know yet": {fdi().WithVersion("4").WithRetention(2, week), false, false, nil, false,
+		"a version that the status lacks": {fdi().WithVersion("4").WithRetention(2, week), false, false, nil, false,
 			rollout.DesiredImages{Kept: kept("ubuntu-4", "ubuntu-3"), Retired: retired(week, "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"a former version is back": {fdi().WithVersion("1").WithRetention(2, week), false, false, nil, false,
 			rollout.DesiredImages{Kept: kept("ubuntu-1", "ubuntu-3"), Retired: retired(week, "ubuntu-2", "ubuntu-0")}},
 		"two versions that are one image": {
 			apitest.FleetDiskImage("ubuntu").WithFormer("b-1").WithImageName("ubuntu-b").WithVersion("1").WithRetention(1, week), false, false, nil, false,
 			rollout.DesiredImages{Kept: kept("ubuntu-b-1")}},
-		"is being deleted, and its images stay":                                 {fdi().WithRetention(1, week).Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), false, rollout.DesiredImages{}},
-		"is being deleted, and says nothing":                                    {fdi().Deleted(now, ""), true, true, planned(template, before), false, rollout.DesiredImages{}},
-		"is being deleted before the current one is there, and its images stay": {fdi().Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), true, rollout.DesiredImages{}},
-		"is being deleted with its images before the current one is there": {fdi().Deleted(now, v1alpha1.DeletionDelete), true, true, planned(template, before), true,
+		"is being deleted, and its images stay":                {fdi().WithRetention(1, week).Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), false, rollout.DesiredImages{}},
+		"is being deleted, no deletionPolicy":                  {fdi().Deleted(now, ""), true, true, planned(template, before), false, rollout.DesiredImages{}},
+		"is being deleted before success, and its images stay": {fdi().Deleted(now, v1alpha1.DeletionRetain), true, true, planned(template, before), true, rollout.DesiredImages{}},
+		"is being deleted with its images before success": {fdi().Deleted(now, v1alpha1.DeletionDelete), true, true, planned(template, before), true,
 			rollout.DesiredImages{Retired: retired(0, "ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 		"is being deleted with its images": {fdi().WithVersion("4").Deleted(now, v1alpha1.DeletionDelete), true, true, planned(template, before), false,
 			rollout.DesiredImages{Retired: retired(0, "ubuntu-4", "ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := tt.img.Obj()
-			was := img.DeepCopy()
+			before := img.DeepCopy()
 			current := tt.current.DeepCopy()
-			got := rollout.ComputeDesiredImages(img, rollout.ClusterProgress{Placed: tt.placed, Started: tt.begun, Succeeded: tt.placed && tt.begun && !tt.lacks}, current, now)
+			got := rollout.ComputeDesiredImages(img, rollout.ClusterProgress{Placed: tt.placed, Started: tt.started, Succeeded: tt.placed && tt.started && !tt.lacks}, current, now)
 			assert.Equal(t, tt.want, got)
 			for i := range got.Images {
 				*got.Images[i].PlannedAt, got.Images[i].Spec.Name = *toStoredTime(time.Time{}), "changed"
 			}
-			assert.Equal(t, was, img, "what it returns is nobody else's")
+			assert.Equal(t, before, img, "the result shares nothing with its arguments")
 			assert.Equal(t, tt.current, current)
 		})
 	}
 }
 
-// keepUnreferencedFor 0s has older images go at once, which is not the same as
-// without it.
+// keepUnreferencedFor 0s retires older images at once; without it they stay.
 func TestUnkeptVersionsAreRetiredTogether(t *testing.T) {
 	img := apitest.FleetDiskImage("ubuntu").WithVersion("2").WithFormer("1").WithRetention(1, time.Hour).Obj()
 	img.Spec.Retention.KeepUnreferencedFor.Duration = 0
@@ -125,7 +124,7 @@ func TestUnkeptVersionsAreRetiredTogether(t *testing.T) {
 	assert.Equal(t, []v1alpha1.RetiredImage{{Namespace: "images", Name: "ubuntu-1"}}, w.Retired)
 }
 
-// With a rival nothing new is asked for, and nothing loses its protection.
+// In conflict no image is added, and none loses its protection.
 func TestComputeDesiredInConflict(t *testing.T) {
 	fdi := func() *builder {
 		return apitest.FleetDiskImage("ubuntu").WithVersion("2").WithFormer("2", "1", "0").WithRetention(1, time.Hour)
@@ -144,21 +143,21 @@ func TestComputeDesiredInConflict(t *testing.T) {
 		current *v1alpha1.PlannedImage
 		want    rollout.DesiredImages
 	}{
-		"it has not begun, or its name is taken":            {fdi(), nil, rollout.DesiredImages{Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"it has begun":                                      {fdi(), planned, rollout.DesiredImages{Images: []v1alpha1.PlannedImage{*planned}, Kept: kept("ubuntu-1", "ubuntu-0")}},
-		"a version that the status does not know yet":       {fdi().WithVersion("3"), nil, rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
-		"is being deleted, and its images stay":             {fdi().Deleted(now, v1alpha1.DeletionRetain), planned, rollout.DesiredImages{}},
-		"is being deleted with its images, but the other's": {fdi().Deleted(now, v1alpha1.DeletionDelete), planned, rollout.DesiredImages{}},
+		"not started, or its name is taken":     {fdi(), nil, rollout.DesiredImages{Kept: kept("ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"started":                               {fdi(), planned, rollout.DesiredImages{Images: []v1alpha1.PlannedImage{*planned}, Kept: kept("ubuntu-1", "ubuntu-0")}},
+		"a version that the status lacks":       {fdi().WithVersion("3"), nil, rollout.DesiredImages{Kept: kept("ubuntu-3", "ubuntu-2", "ubuntu-1", "ubuntu-0")}},
+		"is being deleted, and its images stay": {fdi().Deleted(now, v1alpha1.DeletionRetain), planned, rollout.DesiredImages{}},
+		"is being deleted with its images":      {fdi().Deleted(now, v1alpha1.DeletionDelete), planned, rollout.DesiredImages{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := tt.img.Obj()
-			was, current := img.DeepCopy(), tt.current.DeepCopy()
+			before, current := img.DeepCopy(), tt.current.DeepCopy()
 			got := rollout.ComputeDesiredInConflict(img, current, now)
 			assert.Equal(t, tt.want, got)
 			for i := range got.Images {
 				*got.Images[i].PlannedAt = *toStoredTime(time.Time{})
 			}
-			assert.Equal(t, was, img, "what it returns is nobody else's")
+			assert.Equal(t, before, img, "the result shares nothing with its arguments")
 			assert.Equal(t, tt.current, current)
 		})
 	}
@@ -171,13 +170,13 @@ func TestCurrentNameTaken(t *testing.T) {
 		others []*builder
 		want   bool
 	}{
-		"alone":                            {nil, false},
-		"older, the same":                  {[]*builder{fdi("a").WithVersion("2")}, true},
-		"older, had it":                    {[]*builder{fdi("a").WithVersion("3").WithFormer("3", "2")}, true},
-		"older, and img had it":            {[]*builder{fdi("a").WithVersion("1")}, false},
-		"younger, the same":                {[]*builder{fdi("a").WithVersion("2").Created(apitest.Epoch.Add(2 * time.Hour))}, false},
-		"not the oldest of its elders":     {[]*builder{fdi("a").WithVersion("1"), fdi("b").WithVersion("2").Created(apitest.Epoch.Add(time.Minute))}, true},
-		"another namespace, the same name": {[]*builder{fdi("a").WithVersion("2").WithTargetNamespace("others")}, false},
+		"alone":                               {nil, false},
+		"older, the same":                     {[]*builder{fdi("a").WithVersion("2")}, true},
+		"older, former version":               {[]*builder{fdi("a").WithVersion("3").WithFormer("3", "2")}, true},
+		"older, with a former version of img": {[]*builder{fdi("a").WithVersion("1")}, false},
+		"younger, the same":                   {[]*builder{fdi("a").WithVersion("2").Created(apitest.Epoch.Add(2 * time.Hour))}, false},
+		"the second oldest has the name":      {[]*builder{fdi("a").WithVersion("1"), fdi("b").WithVersion("2").Created(apitest.Epoch.Add(time.Minute))}, true},
+		"another namespace, the same name":    {[]*builder{fdi("a").WithVersion("2").WithTargetNamespace("others")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := []v1alpha1.FleetDiskImage{*img}
@@ -207,19 +206,19 @@ func TestFindConflict(t *testing.T) {
 		others []*builder
 		want   string
 	}{
-		"alone":                            {nil, ""},
-		"another image":                    {[]*builder{fdi("a", "jammy").WithVersion("2")}, ""},
-		"another version":                  {[]*builder{fdi("a", "ubuntu").WithVersion("3")}, ""},
-		"another namespace":                {[]*builder{fdi("a", "ubuntu").WithVersion("2").WithTargetNamespace("others")}, ""},
-		"older, the same":                  {[]*builder{fdi("a", "ubuntu").WithVersion("2")}, "a"},
-		"older, and img had it":            {[]*builder{fdi("a", "ubuntu").WithVersion("1")}, "a"},
-		"older, had it":                    {[]*builder{fdi("a", "ubuntu").WithVersion("3").WithFormer("3", "2")}, "a"},
-		"older, both had it":               {[]*builder{fdi("a", "ubuntu").WithVersion("3").WithFormer("1")}, "a"},
-		"younger":                          {[]*builder{fdi("a", "ubuntu").WithVersion("2").Created(apitest.Epoch.Add(2 * time.Hour))}, ""},
-		"as old, its name comes first":     {[]*builder{younger(fdi("a", "ubuntu").WithVersion("2"))}, "a"},
-		"as old, its name comes later":     {[]*builder{younger(fdi("z", "ubuntu").WithVersion("2"))}, ""},
-		"the oldest of several":            {[]*builder{fdi("b", "ubuntu").WithVersion("2"), fdi("a", "ubuntu").WithVersion("2"), fdi("c", "ubuntu").WithVersion("1")}, "a"},
-		"the oldest has another, one does": {[]*builder{fdi("a", "jammy"), fdi("b", "ubuntu").WithVersion("2")}, "b"},
+		"alone":                               {nil, ""},
+		"another image":                       {[]*builder{fdi("a", "jammy").WithVersion("2")}, ""},
+		"another version":                     {[]*builder{fdi("a", "ubuntu").WithVersion("3")}, ""},
+		"another namespace":                   {[]*builder{fdi("a", "ubuntu").WithVersion("2").WithTargetNamespace("others")}, ""},
+		"older, the same":                     {[]*builder{fdi("a", "ubuntu").WithVersion("2")}, "a"},
+		"older, with a former version of img": {[]*builder{fdi("a", "ubuntu").WithVersion("1")}, "a"},
+		"older, former version":               {[]*builder{fdi("a", "ubuntu").WithVersion("3").WithFormer("3", "2")}, "a"},
+		"older, former version of both":       {[]*builder{fdi("a", "ubuntu").WithVersion("3").WithFormer("1")}, "a"},
+		"younger":                             {[]*builder{fdi("a", "ubuntu").WithVersion("2").Created(apitest.Epoch.Add(2 * time.Hour))}, ""},
+		"as old, first by name":               {[]*builder{younger(fdi("a", "ubuntu").WithVersion("2"))}, "a"},
+		"as old, later by name":               {[]*builder{younger(fdi("z", "ubuntu").WithVersion("2"))}, ""},
+		"the oldest of several":               {[]*builder{fdi("b", "ubuntu").WithVersion("2"), fdi("a", "ubuntu").WithVersion("2"), fdi("c", "ubuntu").WithVersion("1")}, "a"},
+		"the oldest does not share a name":    {[]*builder{fdi("a", "jammy"), fdi("b", "ubuntu").WithVersion("2")}, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := []v1alpha1.FleetDiskImage{*img.Obj()}
@@ -231,8 +230,8 @@ func TestFindConflict(t *testing.T) {
 	}
 }
 
-// Of several that have one image, exactly one has no rival, so that the image is
-// asked for in one way.
+// Of several FleetDiskImages with one image name, exactly one has no conflict: plans hold
+// one spec for that image.
 func TestOldestImageHasNoConflict(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 6).Draw(t, "n")

@@ -8,8 +8,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ImageNames returns every VMDiskImage that a FleetDiskImage has or had in the
-// members, each once, the current one first.
+// ImageNames returns the names of all VMDiskImages that a FleetDiskImage has or had in
+// the members, each once, the current one first.
 func ImageNames(img *v1alpha1.FleetDiskImage) []types.NamespacedName {
 	names := make([]types.NamespacedName, 0, 1+len(img.Status.Versions))
 	names = append(names, CurrentImage(img))
@@ -22,34 +22,31 @@ func ImageNames(img *v1alpha1.FleetDiskImage) []types.NamespacedName {
 	return names
 }
 
-// FindConflict returns the name of the oldest FleetDiskImage that is older than img and
-// has or had a VMDiskImage of a name that img has or had; empty for none. The
-// younger of two is to leave the name to the older, or one image would be asked
-// for in two ways.
+// FindConflict returns the oldest FleetDiskImage that is older than img and shares an
+// image name with it; empty for none. The younger one yields: otherwise plans would
+// hold two specs for one image.
 func FindConflict(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage) string {
 	return findOldestConflict(img, all, ImageNames(img))
 }
 
-// CurrentNameTaken tells whether any FleetDiskImage, be it the Rival or not, is older than img
-// and has or had the VMDiskImage that img is to have now.
+// CurrentNameTaken reports whether an older FleetDiskImage has or had img's current
+// image name.
 func CurrentNameTaken(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage) bool {
 	return findOldestConflict(img, all, []types.NamespacedName{CurrentImage(img)}) != ""
 }
 
-// findOldestConflict of those that are older than img and have or had one of the names; empty
-// for none.
 func findOldestConflict(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage, names []types.NamespacedName) string {
-	var rival *v1alpha1.FleetDiskImage
+	var oldest *v1alpha1.FleetDiskImage
 	for i := range all {
 		other := &all[i]
-		if isOlder(other, img) && (rival == nil || isOlder(other, rival)) && hasAnyName(other, names) {
-			rival = other
+		if isOlder(other, img) && (oldest == nil || isOlder(other, oldest)) && hasAnyName(other, names) {
+			oldest = other
 		}
 	}
-	if rival == nil {
+	if oldest == nil {
 		return ""
 	}
-	return rival.Name
+	return oldest.Name
 }
 
 // isOlder orders by creation, then name; nothing is older than itself.
@@ -60,6 +57,7 @@ func isOlder(a, b *v1alpha1.FleetDiskImage) bool {
 	return a.Name < b.Name
 }
 
+// hasAnyName is on the path of every decision, so it avoids the list of ImageNames.
 func hasAnyName(img *v1alpha1.FleetDiskImage, names []types.NamespacedName) bool {
 	current := CurrentImage(img)
 	for _, name := range names {

@@ -1,0 +1,269 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+)
+
+// desiredState is what one FleetDiskImage desires of one member.
+type desiredState struct {
+	// known: it was decided for the MemberCluster of this UID, from these inputs.
+	known     bool
+	memberUID types.UID
+	inputs    desiredInputs
+	// started: image has the current revision. It stays until it is no longer desired: a
+	// plan without it may be an older one, or lost it to another writer.
+	started bool
+	// freeze: the plan keeps what it has.
+	freeze bool
+	// image is nil where no image is desired.
+	image   *desiredImage
+	kept    []v1alpha1.KeptImage
+	retired []v1alpha1.RetiredImage
+}
+
+// desiredInputs are compared: a desired state with the same inputs is not computed again.
+type desiredInputs struct {
+	rollout.ClusterProgress
+	planned               string
+	plannedAt             time.Time
+	generation            int64
+	inConflict, nameTaken bool
+}
+
+// desiredImage is a PlannedImage whose spec the members share.
+type desiredImage struct {
+	namespace, name string
+	spec            *v1alpha1.VMDiskImageSpec
+	plannedAt       *metav1.Time
+}
+
+func (d *desiredImage) toPlannedImage() *v1alpha1.PlannedImage {
+	return &v1alpha1.PlannedImage{Namespace: d.namespace, Name: d.name, Spec: *d.spec, PlannedAt: d.plannedAt}
+}
+
+// sharedLists are lists that many desired states of one generation have in common.
+type sharedLists struct {
+	generation int64
+	kept       [][]v1alpha1.KeptImage
+	retired    [][]v1alpha1.RetiredImage
+}
+
+// internList returns the equal list among lists, or adds list: there are members ×
+// FleetDiskImages lists, and few differ.
+func internList[T comparable](lists *[][]T, list []T) []T {
+	for _, same := range *lists {
+		if slices.Equal(same, list) {
+			return same
+		}
+	}
+	*lists = append(*lists, list)
+	return list
+}
+
+// updateDesired computes what a FleetDiskImage desires of each member, and enqueues the
+// members for which that changes. A start is remembered before a plan shows it. It
+// requires img.mu and f.mu.
+func (f *FleetState) updateDesired(img *imageState, v rollout.View, d rollout.Decision) {
+	progress := make([]rollout.ClusterProgress, len(img.clusters))
+	for i := range d.Placed {
+		p := &d.Placed[i]
+		progress[img.clusterIndex[p.Cluster]] = rollout.ClusterProgress{Placed: true, Started: p.Started, Succeeded: p.State == v1alpha1.ClusterSucceeded}
+	}
+	if img.sharedLists.generation != img.generation {
+		img.sharedLists = sharedLists{generation: img.generation}
+	}
+	for i := range img.clusters {
+		cluster, former, m := &img.clusters[i], &img.desired[i], f.members[img.clusters[i].Name]
+		if m == nil || m.uid != img.memberUIDs[i] {
+			continue // it is gone or replaced
+		}
+		next := desiredState{known: true, memberUID: m.uid, freeze: d.Freeze, inputs: desiredInputs{
+			ClusterProgress: progress[i], planned: cluster.PlannedRevision, plannedAt: cluster.PlannedAt,
+			generation: img.generation, inConflict: v.Conflict != "", nameTaken: v.NameTaken,
+		}}
+		switch {
+		case former.known && former.freeze == next.freeze && former.inputs == next.inputs:
+			continue
+		case d.Freeze:
+			next.started, next.image = former.started, former.image
+		default:
+			f.computeDesired(img, &next, former, m, v.Now)
+		}
+		f.replaceDesired(img, i, next)
+	}
+}
+
+// computeDesired fills next for one member.
+func (f *FleetState) computeDesired(img *imageState, next, former *desiredState, m *member, now time.Time) {
+	current := m.plannedImages[img.current].PlannedImage
+	if former.started {
+		current = former.image.toPlannedImage()
+	}
+	started := next.inputs.Started
+	var desired rollout.DesiredImages
+	if next.inputs.inConflict {
+		if next.inputs.nameTaken {
+			current = nil
+		}
+		desired, started = rollout.ComputeDesiredInConflict(img.withDecidedStatus(), current, now), former.started
+	} else {
+		desired = rollout.ComputeDesiredImages(img.withDecidedStatus(), next.inputs.ClusterProgress, current, now)
+	}
+	next.kept, next.retired = internList(&img.sharedLists.kept, desired.Kept), internList(&img.sharedLists.retired, desired.Retired)
+	if len(desired.Images) == 0 {
+		return
+	}
+	planned := &desired.Images[0] // a FleetDiskImage has one current image
+	next.image = &desiredImage{planned.Namespace, planned.Name, &planned.Spec, planned.PlannedAt}
+	next.started = started && planned.PlannedAt != nil
+	if template := &img.stored.Spec.Template; sameSpec(&planned.Spec, template) {
+		next.image.spec = template
+	}
+}
+
+// replaceDesired stores a desired state and updates what depends on it.
+func (f *FleetState) replaceDesired(img *imageState, i int, next desiredState) {
+	former, m := img.desired[i], f.members[img.clusters[i].Name]
+	if former.started != next.started {
+		img.dirty[m.name] = true
+	}
+	if former.started && !next.started {
+		f.forgetStarted(img, i)
+	}
+	img.desired[i] = next
+	if next.started && !former.started && !m.plansImage(img.current) {
+		if m.pendingStarts++; m.isPlanFull() {
+			f.invalidateMember(m)
+		}
+	}
+	if former.differsFrom(&next) {
+		f.enqueueMembers(m.name)
+	}
+}
+
+// differsFrom reports whether two desired states lead to different plans.
+func (d *desiredState) differsFrom(other *desiredState) bool {
+	return !d.known || d.freeze != other.freeze || !slices.Equal(d.kept, other.kept) || !slices.Equal(d.retired, other.retired) ||
+		(d.image == nil) != (other.image == nil) || d.image != nil && (d.image.namespace != other.image.namespace ||
+		d.image.name != other.image.name || !sameSpec(d.image.spec, other.image.spec))
+}
+
+func sameSpec(a, b *v1alpha1.VMDiskImageSpec) bool {
+	if a == b {
+		return true
+	}
+	x, y := *a, *b
+	same := x.DiskSize.Cmp(y.DiskSize) == 0
+	x.DiskSize = y.DiskSize
+	return same && x == y
+}
+
+// ForMember returns what all FleetDiskImages together desire of a member, sorted, no
+// image twice: an image that is to exist is not kept or retired, and one that is kept is
+// not retired. While known is false, because a FleetDiskImage is undecided for that
+// member, a plan keeps what it has.
+func (f *FleetState) ForMember(name string) (desired rollout.DesiredImages, known bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.members[name]
+	if m == nil || !m.present || !f.ready() {
+		return desired, false
+	}
+	for _, img := range f.sorted {
+		i, ok := img.clusterIndex[name]
+		if !ok || !img.desired[i].known {
+			return rollout.DesiredImages{}, false
+		}
+		d := &img.desired[i]
+		if d.freeze {
+			m.addAsPlanned(&desired, img)
+			continue
+		}
+		if d.image != nil {
+			desired.Images = append(desired.Images, *d.image.toPlannedImage())
+		}
+		desired.Kept = append(desired.Kept, d.kept...)
+		desired.Retired = append(desired.Retired, d.retired...)
+	}
+	m.normalize(&desired)
+	return desired, true
+}
+
+// addAsPlanned adds the items that the plan has of a FleetDiskImage.
+func (m *member) addAsPlanned(desired *rollout.DesiredImages, img *imageState) {
+	if m.plan == nil {
+		return
+	}
+	isOwn := func(namespace, name string) bool {
+		return slices.Contains(img.imageNames, newImageKey(namespace, name))
+	}
+	for _, item := range m.plan.Spec.Images {
+		if isOwn(item.Namespace, item.Name) {
+			desired.Images = append(desired.Images, item)
+		}
+	}
+	for _, item := range m.plan.Spec.Kept {
+		if isOwn(item.Namespace, item.Name) {
+			desired.Kept = append(desired.Kept, item)
+		}
+	}
+	for _, item := range m.plan.Spec.Retired {
+		if isOwn(item.Namespace, item.Name) {
+			desired.Retired = append(desired.Retired, item)
+		}
+	}
+}
+
+// normalize sorts the lists, removes duplicates, and limits each list to the room of a
+// plan. Images that the plan has, or the member reports, are preferred.
+func (m *member) normalize(desired *rollout.DesiredImages) {
+	seen := make(map[types.NamespacedName]bool, len(desired.Images)+len(desired.Kept))
+	isPlanned := func(namespace, name string) bool { return m.plansImage(newImageKey(namespace, name)) }
+	isReported := func(namespace, name string) bool { return m.newestReport(newImageKey(namespace, name)).Exists }
+	desired.Images = dedupeAndLimit(desired.Images, seen, v1alpha1.MaxPlannedImages, func(i *v1alpha1.PlannedImage) (string, string) { return i.Namespace, i.Name }, isPlanned)
+	desired.Kept = dedupeAndLimit(desired.Kept, seen, v1alpha1.MaxKeptImages, func(i *v1alpha1.KeptImage) (string, string) { return i.Namespace, i.Name }, isReported)
+	desired.Retired = dedupeAndLimit(desired.Retired, seen, v1alpha1.MaxRetiredImages, func(i *v1alpha1.RetiredImage) (string, string) { return i.Namespace, i.Name }, isReported)
+}
+
+// dedupeAndLimit removes names that were seen, and sorts the rest. Over the limit,
+// non-preferred entries are dropped first.
+func dedupeAndLimit[T any](list []T, seen map[types.NamespacedName]bool, limit int, nameOf func(*T) (namespace, name string), isPreferred func(namespace, name string) bool) []T {
+	unique := list[:0]
+	for i := range list {
+		namespace, name := nameOf(&list[i])
+		if key := (types.NamespacedName{Namespace: namespace, Name: name}); !seen[key] {
+			seen[key] = true
+			unique = append(unique, list[i])
+		}
+	}
+	compareNames := func(a, b T) int {
+		namespaceA, nameA := nameOf(&a)
+		namespaceB, nameB := nameOf(&b)
+		return cmp.Or(strings.Compare(namespaceA, namespaceB), strings.Compare(nameA, nameB))
+	}
+	slices.SortFunc(unique, compareNames)
+	if len(unique) > limit {
+		slices.SortStableFunc(unique, func(a, b T) int {
+			return cmp.Compare(preferenceRank(isPreferred(nameOf(&a))), preferenceRank(isPreferred(nameOf(&b))))
+		})
+		unique = unique[:limit]
+		slices.SortFunc(unique, compareNames)
+	}
+	return unique
+}
+
+func preferenceRank(preferred bool) int {
+	if preferred {
+		return 0
+	}
+	return 1
+}

@@ -1,0 +1,260 @@
+package rollout
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+)
+
+// imageState is one FleetDiskImage with what is known of it in each member.
+type imageState struct {
+	name string
+
+	// stored must not be changed. It and the fields up to mu are under FleetState.mu.
+	stored     *v1alpha1.FleetDiskImage
+	removed    bool
+	imageNames []imageKey
+	// dirty are the members whose cluster is to be built again.
+	dirty map[string]bool
+	// generation is raised when stored or the versions in status change: desired states
+	// of an older generation are outdated.
+	generation int64
+	// status of the last decision, written or not; nil where this replica has not
+	// decided.
+	status *v1alpha1.FleetDiskImageStatus
+	// desired has the order of clusters.
+	desired     []desiredState
+	sharedLists sharedLists
+
+	// mu serializes decisions, and is taken before FleetState.mu. The fields below are
+	// changed under both, and may be read under either.
+	mu           sync.Mutex
+	current      imageKey
+	revision     string
+	builtFrom    *v1alpha1.FleetDiskImage // of current and revision
+	membership   int64                    // FleetState.membership of clusters
+	clusters     []rollout.Cluster        // by name
+	clusterIndex map[string]int           // into clusters, by name
+	memberUIDs   []types.UID              // of the MemberClusters, in the order of clusters
+}
+
+func compareByName(a, b *imageState) int { return strings.Compare(a.name, b.name) }
+
+// isDeletingImages reports whether the FleetDiskImage is deleted with its images.
+func (img *imageState) isDeletingImages() bool {
+	return !img.stored.DeletionTimestamp.IsZero() && img.stored.Spec.DeletionPolicy == v1alpha1.DeletionDelete
+}
+
+// withDecidedStatus returns the FleetDiskImage with its last decided status. It shares
+// memory with stored and must not be changed.
+func (img *imageState) withDecidedStatus() *v1alpha1.FleetDiskImage {
+	if img.status == nil {
+		return img.stored
+	}
+	v := *img.stored
+	v.Status = *img.status
+	return &v
+}
+
+// SetImage stores a FleetDiskImage, which must not be changed afterwards.
+func (f *FleetState) SetImage(stored *v1alpha1.FleetDiskImage) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	img := f.images[stored.Name]
+	if img != nil && img.stored.UID != stored.UID {
+		f.removeImageState(img)
+		img = nil
+	}
+	if img == nil {
+		img = &imageState{name: stored.Name, dirty: map[string]bool{}}
+		f.images[img.name] = img
+		i, _ := slices.BinarySearchFunc(f.sorted, img, compareByName)
+		f.sorted = slices.Insert(f.sorted, i, img)
+	}
+	former := img.stored
+	img.stored = stored
+	f.indexNames(img)
+	deletionStarts := former != nil && former.DeletionTimestamp.IsZero() != stored.DeletionTimestamp.IsZero()
+	specChanged := former == nil || former.Generation != stored.Generation || deletionStarts
+	if deletionStarts { // others may wait for images that this one kept
+		for _, key := range img.imageNames {
+			f.enqueueImages(f.byImageName[key]...)
+		}
+	}
+	if specChanged {
+		img.generation++
+	}
+	// A status that comes back from the API server is no reason to reconcile.
+	if specChanged || !slices.Equal(former.Finalizers, stored.Finalizers) {
+		f.enqueueImages(img)
+	}
+}
+
+// RemoveImage removes a FleetDiskImage, whether or not it has a finalizer.
+func (f *FleetState) RemoveImage(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if img := f.images[name]; img != nil {
+		f.removeImageState(img)
+		f.enqueueImages(img)
+	}
+}
+
+func (f *FleetState) removeImageState(img *imageState) {
+	img.removed = true
+	delete(f.images, img.name)
+	i, _ := slices.BinarySearchFunc(f.sorted, img, compareByName)
+	f.sorted = slices.Delete(f.sorted, i, i+1)
+	f.unindexNames(img)
+	for i := range img.desired {
+		f.forgetStarted(img, i)
+	}
+	f.enqueueMembers(f.present...)
+}
+
+// indexNames updates byImageName, and enqueues the FleetDiskImages that share a name
+// before or after.
+func (f *FleetState) indexNames(img *imageState) {
+	var names []imageKey
+	for _, name := range rollout.ImageNames(img.withDecidedStatus()) {
+		names = append(names, imageKeyFor(name))
+	}
+	if slices.Equal(names, img.imageNames) {
+		return
+	}
+	f.unindexNames(img)
+	img.imageNames = names
+	for _, key := range names {
+		f.enqueueImages(f.byImageName[key]...)
+		f.byImageName[key] = append(f.byImageName[key], img)
+	}
+}
+
+func (f *FleetState) unindexNames(img *imageState) {
+	for _, key := range img.imageNames {
+		rest := slices.DeleteFunc(f.byImageName[key], func(other *imageState) bool { return other == img })
+		if len(rest) == 0 {
+			delete(f.byImageName, key)
+			continue
+		}
+		f.byImageName[key] = rest
+		f.enqueueImages(rest...)
+	}
+	img.imageNames = nil
+}
+
+// refreshClusters builds the clusters again that may have changed. It requires img.mu and
+// f.mu.
+func (f *FleetState) refreshClusters(img *imageState) {
+	all := false
+	if img.builtFrom != img.stored {
+		current, revision := imageKeyFor(rollout.CurrentImage(img.stored)), img.stored.Spec.Template.Revision()
+		if current != img.current || revision != img.revision {
+			for i := range img.desired {
+				f.forgetStarted(img, i)
+			}
+			img.current, img.revision, all = current, revision, true
+		}
+		img.builtFrom = img.stored
+	}
+	if img.membership != f.membership || img.clusterIndex == nil {
+		f.rebuildClusters(img)
+		all = true
+	}
+	if all {
+		for i := range img.clusters {
+			img.clusters[i] = f.buildCluster(img, f.members[img.clusters[i].Name])
+		}
+	} else {
+		for name := range img.dirty {
+			if i, ok := img.clusterIndex[name]; ok {
+				img.clusters[i] = f.buildCluster(img, f.members[name])
+			}
+		}
+	}
+	clear(img.dirty)
+}
+
+// rebuildClusters makes an entry for each present member, and keeps the desired states of
+// members that are still the same.
+func (f *FleetState) rebuildClusters(img *imageState) {
+	n := len(f.present)
+	clusters, desired, index, uids := make([]rollout.Cluster, n), make([]desiredState, n), make(map[string]int, n), make([]types.UID, n)
+	for i, name := range f.present {
+		clusters[i].Name, index[name], uids[i] = name, i, f.members[name].uid
+		if old, ok := img.clusterIndex[name]; ok && img.desired[old].memberUID == uids[i] {
+			desired[i], img.desired[old].started = img.desired[old], false
+		}
+	}
+	for i := range img.desired { // of members that are gone or replaced
+		f.forgetStarted(img, i)
+	}
+	img.clusters, img.desired, img.clusterIndex, img.memberUIDs, img.membership = clusters, desired, index, uids, f.membership
+}
+
+// buildCluster returns what is known of one member about the current VMDiskImage.
+func (f *FleetState) buildCluster(img *imageState, m *member) rollout.Cluster {
+	cluster := rollout.Cluster{
+		Name: m.name, Labels: m.labels, OfflineReason: m.offline, OnlineSince: m.onlineSince,
+		Report: m.newestReport(img.current).Report,
+	}
+	if planned, ok := m.plannedImages[img.current]; ok {
+		cluster.PlannedRevision = planned.revision
+		if planned.PlannedAt != nil {
+			cluster.PlannedAt = planned.PlannedAt.Time
+		}
+	}
+	if i, ok := img.clusterIndex[m.name]; ok && img.desired[i].started && cluster.PlannedRevision != img.revision {
+		cluster.PlannedRevision, cluster.PlannedAt = img.revision, img.desired[i].image.plannedAt.Time
+	}
+	cluster.PlanFull = cluster.PlannedRevision == "" && m.isPlanFull()
+	return cluster
+}
+
+// forgetStarted drops a start from memory. The plan may still hold it.
+func (f *FleetState) forgetStarted(img *imageState, i int) {
+	if !img.desired[i].started {
+		return
+	}
+	img.desired[i].started = false
+	if m := f.members[img.clusters[i].Name]; m != nil && !m.plansImage(img.current) {
+		wasFull := m.isPlanFull()
+		if m.pendingStarts--; wasFull {
+			f.invalidateMember(m)
+		}
+	}
+}
+
+// copyStoredImage returns a copy of a stored FleetDiskImage; nil for none.
+func (f *FleetState) copyStoredImage(name string) *v1alpha1.FleetDiskImage {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if img := f.images[name]; img != nil {
+		return img.stored.DeepCopy()
+	}
+	return nil
+}
+
+func (f *FleetState) lookupImage(name string) *imageState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.images[name]
+}
+
+// PlacedClusters returns the clusters that a FleetDiskImage is placed in, and how far
+// each is; false where there is none of that name. It changes nothing.
+func (f *FleetState) PlacedClusters(image string, now time.Time) ([]rollout.PlacedCluster, bool) {
+	img := f.lookupImage(image)
+	if img == nil {
+		return nil, false
+	}
+	img.mu.Lock()
+	defer img.mu.Unlock()
+	return rollout.Decide(f.gatherView(img, now)).Placed, true
+}

@@ -1,0 +1,168 @@
+package rollout
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+)
+
+// member is what is known of a member, with or without a MemberCluster.
+type member struct {
+	name        string
+	present     bool
+	uid         types.UID
+	labels      map[string]string
+	offline     string // the reason
+	onlineSince time.Time
+
+	// listedPages are the pages that the report's root lists, with their sequences.
+	listedPages  map[string]int64
+	acknowledged *v1alpha1.PlanVersion
+	pages        map[string]*reportPage
+
+	// plan belongs to the cache and must not be changed; nil for none.
+	plan          *v1alpha1.ClusterPlan
+	plannedImages map[imageKey]plannedImage
+	// pendingStarts counts the started images that plan does not show yet.
+	pendingStarts int
+}
+
+// plannedImage is an item of a plan with its revision.
+type plannedImage struct {
+	*v1alpha1.PlannedImage
+	revision string
+}
+
+func (f *FleetState) ensureMember(name string) *member {
+	m := f.members[name]
+	if m == nil {
+		m = &member{name: name, pages: map[string]*reportPage{}}
+		f.members[name] = m
+	}
+	return m
+}
+
+// dropIfUnknown drops a member of which nothing is known.
+func (f *FleetState) dropIfUnknown(m *member) {
+	if !m.present && m.plan == nil && m.listedPages == nil && len(m.pages) == 0 {
+		delete(f.members, m.name)
+	}
+}
+
+// SetMember stores a MemberCluster. One that is being deleted counts as removed: nothing
+// is planned for it.
+func (f *FleetState) SetMember(stored *v1alpha1.MemberCluster) {
+	if !stored.DeletionTimestamp.IsZero() {
+		f.RemoveMember(stored.Name)
+		return
+	}
+	offline, since := rollout.Availability(stored)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.ensureMember(stored.Name)
+	if m.present && m.uid == stored.UID && m.offline == offline && m.onlineSince.Equal(since) && maps.Equal(m.labels, stored.Labels) {
+		return
+	}
+	m.labels, m.offline, m.onlineSince = stored.Labels, offline, since
+	if !m.present {
+		m.present = true
+		i, _ := slices.BinarySearch(f.present, m.name)
+		f.present = slices.Insert(f.present, i, m.name)
+		f.membership++
+	}
+	if m.uid != stored.UID {
+		m.uid = stored.UID
+		f.membership++
+	}
+	f.invalidateMember(m)
+}
+
+// RemoveMember removes a MemberCluster.
+func (f *FleetState) RemoveMember(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.members[name]
+	if m == nil || !m.present {
+		return
+	}
+	m.present = false
+	i, _ := slices.BinarySearch(f.present, name)
+	f.present = slices.Delete(f.present, i, i+1)
+	f.membership++
+	f.invalidateMember(m)
+	f.dropIfUnknown(m)
+}
+
+// SetPlan stores the plan of a member, which must not be changed afterwards; nil: it is
+// gone.
+func (f *FleetState) SetPlan(name string, plan *v1alpha1.ClusterPlan) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.ensureMember(name)
+	formerPlan, wasFull := m.plan, m.isPlanFull()
+	f.setPlannedImages(m, plan)
+	f.recountPendingStarts(m)
+	if wasFull != m.isPlanFull() {
+		f.invalidateMember(m)
+	}
+	if formerPlan != nil && (plan == nil || plan.UID != formerPlan.UID) {
+		f.observePlanRemoval(formerPlan.UID)
+	}
+	f.observePlan(name)
+	f.dropIfUnknown(m)
+}
+
+func (f *FleetState) setPlannedImages(m *member, plan *v1alpha1.ClusterPlan) {
+	before := m.plannedImages
+	m.plan, m.plannedImages = plan, nil
+	if plan != nil {
+		m.plannedImages = make(map[imageKey]plannedImage, len(plan.Spec.Images))
+		for i := range plan.Spec.Images {
+			item := &plan.Spec.Images[i]
+			key := newImageKey(item.Namespace, item.Name)
+			next := plannedImage{item, ""}
+			if old, ok := before[key]; ok && sameSpec(&old.Spec, &item.Spec) {
+				next.revision = old.revision
+				if !old.PlannedAt.Equal(item.PlannedAt) {
+					f.invalidateImage(m, key)
+				}
+			} else {
+				next.revision = item.Spec.Revision()
+				f.invalidateImage(m, key)
+			}
+			m.plannedImages[key] = next
+		}
+	}
+	for key := range before {
+		if !m.plansImage(key) {
+			f.invalidateImage(m, key)
+		}
+	}
+}
+
+func (f *FleetState) recountPendingStarts(m *member) {
+	m.pendingStarts = 0
+	for _, img := range f.sorted {
+		if i, ok := img.clusterIndex[m.name]; ok && img.desired[i].started && !m.plansImage(img.current) {
+			m.pendingStarts++
+		}
+		if img.isDeletingImages() {
+			f.enqueueImages(img)
+		}
+	}
+}
+
+func (m *member) plansImage(key imageKey) bool {
+	_, ok := m.plannedImages[key]
+	return ok
+}
+
+// isPlanFull reports whether the plan has no room for another image.
+func (m *member) isPlanFull() bool {
+	return len(m.plannedImages)+m.pendingStarts >= v1alpha1.MaxPlannedImages
+}

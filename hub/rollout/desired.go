@@ -1,0 +1,123 @@
+package rollout
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// DesiredImages are the items of one member's plan. No image is named twice.
+type DesiredImages struct {
+	Images  []v1alpha1.PlannedImage
+	Kept    []v1alpha1.KeptImage
+	Retired []v1alpha1.RetiredImage
+}
+
+// ClusterProgress is how far one member is with the current version.
+type ClusterProgress struct{ Placed, Started, Succeeded bool }
+
+// ComputeDesiredImages returns what a FleetDiskImage without a conflict desires of one
+// member, placed or not. current is the item that the member's plan has under the
+// current name; nil for none.
+//
+// Invariant: older images stay, whatever the retention says, until the member has the
+// current one. Then those beyond the retention are retired, or left to ImagePrunes.
+// A FleetDiskImage that is being deleted desires nothing; with deletionPolicy Delete it
+// retires all its images.
+func ComputeDesiredImages(img *v1alpha1.FleetDiskImage, progress ClusterProgress, current *v1alpha1.PlannedImage, now time.Time) DesiredImages {
+	var d DesiredImages
+	versions := updatedVersions(img, now)
+	if img.DeletionTimestamp != nil {
+		if img.Spec.DeletionPolicy == v1alpha1.DeletionDelete {
+			d.addRetired(versions, metav1.Duration{})
+		}
+		return d
+	}
+	switch {
+	case progress.Placed && progress.Started:
+		d.Images = []v1alpha1.PlannedImage{newPlannedImage(img, &versions[0], current, now)}
+	case progress.Placed && current != nil:
+		d.Images = []v1alpha1.PlannedImage{*current.DeepCopy()}
+	}
+
+	keep, unreferencedFor := readRetention(img)
+	keep = min(keep, len(versions))
+	d.addKept(versions[:keep])
+	switch {
+	case progress.Placed && !progress.Succeeded:
+		d.addKept(versions[keep:])
+	case unreferencedFor != nil:
+		d.addRetired(versions[keep:], *unreferencedFor)
+	}
+	return d
+}
+
+// ComputeDesiredInConflict returns what a FleetDiskImage with a conflict desires of any
+// member: no new image, and none retired. An older FleetDiskImage that takes one of its
+// names must not cost its images their protection. Names that both have are kept beside
+// what the older one desires. current is unchanged; it is nil where the plan has no item
+// under the current name, or that name is taken.
+//
+// One that is being deleted desires nothing, and retires nothing.
+func ComputeDesiredInConflict(img *v1alpha1.FleetDiskImage, current *v1alpha1.PlannedImage, now time.Time) DesiredImages {
+	var d DesiredImages
+	if img.DeletionTimestamp != nil {
+		return d
+	}
+	if current != nil {
+		d.Images = []v1alpha1.PlannedImage{*current.DeepCopy()}
+	}
+	d.addKept(updatedVersions(img, now))
+	return d
+}
+
+func (d *DesiredImages) addKept(versions []v1alpha1.VersionStatus) {
+	for i := range versions {
+		if v := &versions[i]; !d.containsImage(v) {
+			d.Kept = append(d.Kept, v1alpha1.KeptImage{Namespace: v.Namespace, Name: v.Image})
+		}
+	}
+}
+
+func (d *DesiredImages) addRetired(versions []v1alpha1.VersionStatus, unreferencedFor metav1.Duration) {
+	for i := range versions {
+		if v := &versions[i]; !d.containsImage(v) {
+			d.Retired = append(d.Retired, v1alpha1.RetiredImage{Namespace: v.Namespace, Name: v.Image, UnreferencedFor: unreferencedFor})
+		}
+	}
+}
+
+// containsImage compares names, not versions: imageName "a" with version "b-1" and
+// imageName "a-b" with version "1" are one image.
+func (d *DesiredImages) containsImage(v *v1alpha1.VersionStatus) bool {
+	return slices.ContainsFunc(d.Images, func(i v1alpha1.PlannedImage) bool { return i.Namespace == v.Namespace && i.Name == v.Image }) ||
+		slices.ContainsFunc(d.Kept, func(i v1alpha1.KeptImage) bool { return i.Namespace == v.Namespace && i.Name == v.Image }) ||
+		slices.ContainsFunc(d.Retired, func(i v1alpha1.RetiredImage) bool { return i.Namespace == v.Namespace && i.Name == v.Image })
+}
+
+func newPlannedImage(img *v1alpha1.FleetDiskImage, version *v1alpha1.VersionStatus, current *v1alpha1.PlannedImage, now time.Time) v1alpha1.PlannedImage {
+	planned := v1alpha1.PlannedImage{Namespace: version.Namespace, Name: version.Image, Spec: *img.Spec.Template.DeepCopy()}
+	if current != nil && current.PlannedAt != nil && current.Spec.Revision() == version.Revision {
+		planned.PlannedAt = current.PlannedAt.DeepCopy()
+	} else {
+		planned.PlannedAt = toStoredTime(now)
+	}
+	return planned
+}
+
+// readRetention returns how many versions are kept, and how long older ones must be
+// unreferenced before they are deleted; nil: they are never deleted automatically.
+func readRetention(img *v1alpha1.FleetDiskImage) (keep int, unreferencedFor *metav1.Duration) {
+	r := img.Spec.Retention
+	if r == nil {
+		return v1alpha1.DefaultKeepVersions, nil
+	}
+	keep = int(r.KeepVersions)
+	if keep < 1 {
+		keep = v1alpha1.DefaultKeepVersions
+	}
+	return keep, r.KeepUnreferencedFor
+}

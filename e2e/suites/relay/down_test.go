@@ -112,8 +112,7 @@ func TestPlanForOtherClusterIsNotCopied(t *testing.T) {
 	assert.Equal(t, []string{"ClusterPlan"}, b.mustDown(r).Written)
 }
 
-// TestPlanCopyOfRebuiltCluster has the member rebuilt, and its objects restored
-// without what its agent acknowledged.
+// The member was rebuilt, and its objects were restored without what its agent acknowledged.
 func TestPlanCopyOfRebuiltCluster(t *testing.T) {
 	b := newMailbox(t)
 	newReportWriter(b).writeRoot()

@@ -24,7 +24,7 @@ import (
 
 const concurrencyTimeout = 3 * time.Minute
 
-// newCachedReader starts a cache of one end of the mailbox, as hubs have it.
+// newCachedReader starts a cache of one end of the mailbox, as hubs do.
 func newCachedReader(ctx context.Context, t *testing.T, cfg *rest.Config, namespace string) client.Reader {
 	t.Helper()
 	c, err := cache.New(cfg, cache.Options{Scheme: relayScheme, DefaultNamespaces: map[string]cache.Config{namespace: {}}})
@@ -61,9 +61,8 @@ func (b *mailboxEnd) watchVersions(ctx context.Context, c client.WithWatch, name
 	return func() int { return int(count.Load()) }
 }
 
-// Relays of two replicas carry for one member as fast as they can, while plan and
-// report change: they write nothing older over newer, and a write is in the other
-// one's way once at most.
+// Relays of two replicas sync one member as fast as they can while plan and report change: they
+// write nothing older over newer, and a write conflicts with the other's at most once.
 func TestTwoRelaysAtOnce(t *testing.T) {
 	b := newMailbox(t)
 	ctx, cancel := context.WithTimeout(t.Context(), concurrencyTimeout)

@@ -64,8 +64,8 @@ func (c *ControlPlane) RemoveFields(ctx context.Context, definition string, fiel
 		if err != nil {
 			return fmt.Errorf("updating CustomResourceDefinition %s of %s: %w", definition, c.Name(), err)
 		}
-		// It is taken up a little later. Who asks to be strict is told of a field that is
-		// dropped before all else that may be wrong.
+		// The API server applies the new schema after a short delay. Under strict field
+		// validation it reports a dropped field before any other error.
 		err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, crdUpdatePatience, true, func(ctx context.Context) (bool, error) {
 			for _, probe := range probes {
 				err := all.Create(ctx, probe.DeepCopyObject().(client.Object), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
@@ -88,9 +88,9 @@ func (c *ControlPlane) RemoveFields(ctx context.Context, definition string, fiel
 // it.
 func removeField(schema *apiextensionsv1.JSONSchemaProps, path []string) (map[string]any, error) {
 	name, rest := path[0], path[1:]
-	field, is := schema.Properties[name]
+	field, ok := schema.Properties[name]
 	switch {
-	case !is:
+	case !ok:
 		return nil, fmt.Errorf("there is no %s", name)
 	case len(rest) == 0:
 		delete(schema.Properties, name)

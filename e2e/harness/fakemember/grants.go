@@ -153,7 +153,7 @@ func (m *Member) reportIfDue(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.isReportDue() {
-		_ = m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {}) // looked at again
+		_ = m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {}) // writing the root publishes the due report
 	}
 }
 

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package fakemember has many members on one API server, where what they cost the hub
-// is of interest and not what they do: each is a namespace, an account for the
-// hub, and a stand-in for its agent that takes up every plan at once and reports
-// the images that it is told to have, or plays the import of those that are planned.
-// It downloads nothing, and it is no agent.
+// Package fakemember runs many cheap members on one API server, for tests of the hub's
+// load and of hub failures. Each member is a namespace, an account for the hub, and a
+// stand-in for its agent: it acknowledges every plan at once and reports the images that
+// the test sets, or simulates the imports of planned images. It downloads nothing and
+// runs no agent code.
 package fakemember
 
 import (
@@ -70,7 +70,7 @@ type Member struct {
 	root           v1alpha1.ClusterReport
 	pages          map[string]*v1alpha1.ClusterReport
 	planSeen       chan struct{} // closed, and made anew, with every plan
-	importDuration time.Duration // an import; 0: plans' images are of no account
+	importDuration time.Duration // of one import; 0: planned images are ignored
 	imports        playedImports
 }
 
@@ -220,7 +220,7 @@ func (all *Members) watchEach(ctx context.Context, list client.ObjectList, do fu
 	all.running.Go(func() {
 		defer w.Stop()
 		for e := range w.ResultChan() {
-			if obj, is := e.Object.(client.Object); is && e.Type != watch.Deleted && e.Type != watch.Bookmark {
+			if obj, ok := e.Object.(client.Object); ok && e.Type != watch.Deleted && e.Type != watch.Bookmark {
 				do(obj)
 			}
 		}

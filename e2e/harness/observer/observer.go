@@ -1,8 +1,8 @@
-// Package observer judges the agent from outside, with watches of its own. Of
-// imports it never reads a status that the agent writes: what counts is which
-// DataVolumes were created when, and which of them could still download. Of
-// machines it reads what they say they have acquired, for that is the promise,
-// and holds it against what was created and deleted.
+// Package observer checks the agent's promises from outside, with watches of its own.
+// For imports it never reads a status that the agent writes: it records when each
+// DataVolume was created, and which of them could still download. For machines it
+// compares the acquisition that their status claims, which is the promise, with the
+// objects that were created and deleted.
 package observer
 
 import (
@@ -150,7 +150,7 @@ func (o *Observer) watchResource(ctx context.Context, r resource, version string
 		})
 		if err == nil {
 			for e := range w.ResultChan() {
-				if object, is := e.Object.(*unstructured.Unstructured); is && e.Type != watch.Error {
+				if object, ok := e.Object.(*unstructured.Unstructured); ok && e.Type != watch.Error {
 					o.recordEvent(r, e.Type, object)
 				}
 			}

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package testenv is where tests play: one member cluster with the agent's chart,
-// a source of images that can say what it has, and the words tests have in
-// common. A test package shares one scene; each test has a namespace of its own.
+// Package testenv is the environment of tests of the agent: one member cluster with the
+// agent's chart, an image source that counts its requests, and the assertions that tests
+// share. A test package shares one Env; each test has a namespace of its own.
 package testenv
 
 import (
@@ -236,15 +236,15 @@ func (s *Env) AwaitImage(t *testing.T, img *v1alpha1.VMDiskImage, wanted func(*v
 	return got
 }
 
-// AwaitGone waits until an object is not there any more.
+// AwaitGone waits until an object no longer exists.
 func (s *Env) AwaitGone(t *testing.T, o client.Object) {
 	t.Helper()
 	key := client.ObjectKeyFromObject(o)
 	require.True(t, Await(t, func() bool { return apierrors.IsNotFound(s.Client().Get(t.Context(), key, o)) }), "%T %s is still there: finalizers %v", o, key, o.GetFinalizers())
 }
 
-// Await tells whether something holds within Patience, in a test's Cleanup too,
-// where its context has ended.
+// Await reports whether a condition holds within Patience. It also works in a test's
+// Cleanup, where the test's context has ended.
 func Await(t *testing.T, holds func() bool) bool {
 	t.Helper()
 	ticker := time.NewTicker(pollInterval)

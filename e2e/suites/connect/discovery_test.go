@@ -89,9 +89,9 @@ func TestDiscoveryOfClusters(t *testing.T) {
 	require.Equal(t, "south", member.Labels["region"])
 	delete(a.Labels, "zone")
 	require.NoError(t, hubPlane.Update(t.Context(), a))
-	awaitMember(t, "edge", func(m *v1alpha1.MemberCluster) bool { _, is := m.Labels["zone"]; return !is })
+	awaitMember(t, "edge", func(m *v1alpha1.MemberCluster) bool { _, ok := m.Labels["zone"]; return !ok })
 
-	// Those that are not chosen, or not any more, are no members.
+	// Clusters that the selector does not match, or no longer matches, are no members.
 	createCluster(t, "team-a", "private", map[string]string{"fleet": "other"})
 	a.Labels["fleet"] = "other"
 	require.NoError(t, hubPlane.Update(t.Context(), a))

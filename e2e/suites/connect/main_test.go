@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package connect runs the hub's connections, credentials and discovery against
-// real API servers, with exactly the rights of the hub's chart.
+// Package connect runs the hub's connections, credentials and discovery against real
+// API servers, with exactly the rights of the hub's chart. Only it shows that those rights
+// suffice, and which condition each broken credential or connection leads to.
 package connect
 
 import (
@@ -252,10 +253,10 @@ func setupAssignment(mgr ctrl.Manager, replica string) error {
 		}))
 }
 
-// connectionState is what is known of the connection to a member, or of why it has none.
+// connectionState returns the state of the connection to a member, or why it has none.
 func connectionState(member string) memberclient.State {
 	state := memberProvider.State(member)
-	if fault, is := credentialProblems.ForMember(member); is && !state.Reachable {
+	if fault, ok := credentialProblems.ForMember(member); ok && !state.Reachable {
 		return memberclient.State{Known: true, Reason: fault.Reason, Message: fault.Message}
 	}
 	return state

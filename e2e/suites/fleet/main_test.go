@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package fleet_test runs a hub and members, each with its chart and its rights,
-// on control planes of their own.
+// Package fleet_test runs the hub and agents of several members, each with its chart and
+// its rights, on control planes of their own. Only it shows whole journeys of a fleet:
+// rollouts, approvals, references, members that leave, and mixed versions.
 package fleet_test
 
 import (

@@ -136,8 +136,8 @@ func (f *testFleet) startHubVersion(ctx context.Context, version string, args ..
 	return err
 }
 
-// joinMember has the hub find a member by a Secret, with the rights that the agent's
-// chart gives a hub; or the member's agent dials in.
+// joinMember creates the Secret by which the hub connects to a member, with the rights
+// that the agent's chart gives a hub; or it registers a member in pull mode.
 func (f *testFleet) joinMember(ctx context.Context, name string) error {
 	s := f.Members[name]
 	if program.UsesPullMode(name, "frankfurt") {
@@ -248,7 +248,7 @@ func (f *testFleet) setPolicy(t *testing.T, change map[string]string) {
 	})
 }
 
-// createImage creates one in a member. Its source is one that nobody asks.
+// createImage creates an image in a member. No test downloads from its source.
 func (s *testMember) createImage(t *testing.T, name, file string) *v1alpha1.VMDiskImage {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{
@@ -269,7 +269,7 @@ func (f *testFleet) readMetric(t *testing.T, name string) (value float64, found 
 	text, err := f.Hub.ReadMetrics(t.Context())
 	require.NoError(t, err)
 	for line := range strings.Lines(text) {
-		if rest, is := strings.CutPrefix(line, name+" "); is {
+		if rest, ok := strings.CutPrefix(line, name+" "); ok {
 			value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
 			require.NoError(t, err, line)
 			return value, true

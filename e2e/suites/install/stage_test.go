@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package install_test has a hub install the agent in Clusters of Cluster API that opt
-// in by label. No kubelet runs what is installed: the objects are looked at.
+// Package install_test runs a hub that installs the agent in Clusters of Cluster API that
+// opt in by label. Only it shows the installed objects on a real API server. No kubelet
+// runs them: the tests compare objects.
 package install_test
 
 import (

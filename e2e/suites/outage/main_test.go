@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package outage_test has members of a hub go, hang, come back older than they
-// were or as somebody else, and wants people to be told and nobody else to be
-// disturbed.
+// Package outage_test makes members unreachable, hangs them, restores them from older
+// backups and rebuilds them under the same name. Only it shows that the conditions of such
+// a member say so, and that the hub serves all other members undisturbed.
 package outage_test
 
 import (

@@ -363,7 +363,7 @@ func (f *testFleet) updatePolicy(ctx context.Context, key, value string) error {
 	})
 }
 
-// createImage creates one in a member. Its source is one that nobody asks.
+// createImage creates an image in a member. No test downloads from its source.
 func (s *testMember) createImage(t *testing.T, name string) *v1alpha1.VMDiskImage {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{

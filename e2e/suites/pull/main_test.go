@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package pull_test tries what agents that dial in may and may not on the hub: a
-// real hub, with the rights of its chart and no others, and agents that the tests
-// play.
+// Package pull_test shows what agents in pull mode may and may not do on the hub: a real
+// hub with exactly the rights of its chart, and fake agents that hold real credentials.
+// Only it tries stolen, replayed, expired and forged credentials.
 package pull_test
 
 import (

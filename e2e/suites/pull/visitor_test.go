@@ -47,7 +47,7 @@ func awaitCondition(t *testing.T, holds func() bool, format string, args ...any)
 	}
 }
 
-// createPullMember makes a member whose agent dials in; it goes when the test ends.
+// createPullMember creates a member in pull mode and deletes it when the test ends.
 func createPullMember(t *testing.T, name string, pull v1alpha1.MemberPull) {
 	t.Helper()
 	member := &v1alpha1.MemberCluster{
@@ -112,7 +112,7 @@ func fingerprint(t *testing.T, key registration.KeyPair) string {
 	return text
 }
 
-// fakeAgent is whoever has a token for a member's namespace.
+// fakeAgent is a client of the hub with a token for a member's namespace.
 type fakeAgent struct {
 	registration.HubAccess
 	client.Client
@@ -138,7 +138,8 @@ func getJoinSecret(ctx context.Context, member string) (*corev1.Secret, error) {
 	return secret, shared.Get(ctx, client.ObjectKey{Namespace: program.HubNamespace, Name: registration.JoinSecretName(member)}, secret)
 }
 
-// awaitInvited is whoever is given a member's join token; not one that was there before.
+// awaitInvited waits for a member's join token that differs from those in before, and
+// returns a client that holds it.
 func awaitInvited(t *testing.T, member string, before ...*fakeAgent) *fakeAgent {
 	t.Helper()
 	var access registration.HubAccess
@@ -234,10 +235,10 @@ func (v *fakeAgent) listPlans(ctx context.Context) error {
 	return v.List(ctx, &v1alpha1.ClusterPlanList{}, client.InNamespace(v.Namespace))
 }
 
-// isRefused tells whether an API server has refused somebody, whoever they are.
+// isRefused reports whether an API server refused a request, authenticated or not.
 func isRefused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
-// registerFakeAgent joins a member whose agent needs no acceptance, and has it dial in.
+// registerFakeAgent registers a member in pull mode that needs no acceptance.
 func registerFakeAgent(t *testing.T, member string) (agent, token *fakeAgent, key registration.KeyPair) {
 	t.Helper()
 	createPullMember(t, member, v1alpha1.MemberPull{AutoAccept: true})
@@ -258,10 +259,10 @@ func (v *fakeAgent) requireRevoked(t *testing.T) {
 	awaitCondition(t, func() bool { return isRefused(v.listPlans(t.Context())) }, "%s is not refused", v.Namespace)
 	refusal := time.Since(began)
 	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(v.listPlans(t.Context())) }, "%s is still known", v.Namespace)
-	t.Logf("%s was refused %v after it was shut out, and not known any more after %v", v.Namespace, refusal, time.Since(began))
+	t.Logf("%s was forbidden %v after its revocation, and unauthenticated after %v", v.Namespace, refusal, time.Since(began))
 }
 
-// awaitMemberGone wants nothing to be left of what an agent was given.
+// awaitMemberGone waits until every object that an agent was given is deleted.
 func awaitMemberGone(t *testing.T, member string) {
 	t.Helper()
 	namespace := v1alpha1.MemberNamespacePrefix + member

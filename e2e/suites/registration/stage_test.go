@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package registration_test has an agent dial in to a hub: it joins with what kubectl can
-// do, is killed at it, loses its hub and its credential, and goes from one mode to
-// the other.
+// Package registration_test runs a real agent in pull mode against a hub. Only it shows
+// that the agent registers with what kubectl alone can do and survives kills meanwhile,
+// that it recovers from a lost hub or credential, and that a member changes modes.
 package registration_test
 
 import (
@@ -122,7 +122,7 @@ func (s *testFleet) stop() error {
 // proxy, nil for none.
 func (s *testFleet) startAgent(t *testing.T, through *faults.Proxy, args ...string) *program.Agent {
 	t.Helper()
-	// Whoever has led is gone, or paused: nobody waits for its Lease.
+	// The former leader has ended or is paused: the new agent need not wait for its Lease.
 	require.NoError(t, program.DeleteAgentLease(t.Context(), s.member.Client()))
 	o := program.Options{LeaseDuration: leaseDuration, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: append([]string{"--report-heartbeat=2s"}, args...)}
 	if through != nil {
@@ -268,7 +268,7 @@ func (s *testFleet) awaitJoined(t *testing.T) {
 		lease := &coordinationv1.Lease{}
 		return err == nil && s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: registration.LeaseName}, lease) == nil &&
 			lease.Spec.HolderIdentity != nil && registration.AccountOfHolder(*lease.Spec.HolderIdentity) == token.AccountUID
-	}), "no agent dials in with what is stored")
+	}), "no agent renews its Lease with the stored token")
 	testenv.AwaitMember(t, s, s.memberName, "joined", func(m *v1alpha1.MemberCluster) bool {
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionJoined)
 		return c != nil && c.Reason == v1alpha1.ReasonJoined && c.Status == metav1.ConditionTrue

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Package relay_test carries mailboxes between two real API servers.
+// Package relay_test syncs mailboxes between two real API servers. Only it shows what the
+// sync does when either side fails, is restored, or serves another version.
 package relay_test
 
 import (

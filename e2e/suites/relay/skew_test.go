@@ -152,8 +152,8 @@ func TestReportForHubWithOlderCRDs(t *testing.T) {
 	wantLess()
 	rounds(restarted)
 
-	// A hub that is upgraded is started anew, and gives agents that dial in a new challenge,
-	// under which they remember nothing.
+	// An upgraded hub restarts and gives agents in pull mode a new challenge, which
+	// invalidates what they remember.
 	upgrade()
 	upgraded := b.newRelay()
 	assert.Equal(t, mailbox.UpResult{Written: 3}, b.mustUp(upgraded))

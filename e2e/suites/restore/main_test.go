@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package restore_test does to a hub what happens to hubs: it is killed, paused,
-// doubled, restored from a backup, and run in a cluster of its own fleet. Most of
-// its members are light; one has an agent.
+// Package restore_test kills, pauses and doubles a hub, restores it from a backup, and runs
+// it in a cluster of its own fleet. Only it shows that no plan or report goes back to an
+// older one meanwhile. Most members are fake (package fakemember); one has an agent.
 package restore_test
 
 import (

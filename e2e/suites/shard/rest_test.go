@@ -47,8 +47,8 @@ func (f *testFleet) countWrites(t *testing.T, list client.ObjectList) *writeCoun
 	all := &writeCounter{of: map[string]int{}}
 	go func() {
 		for e := range w.ResultChan() {
-			o, is := e.Object.(client.Object)
-			if !is || e.Type == watch.Bookmark {
+			o, ok := e.Object.(client.Object)
+			if !ok || e.Type == watch.Bookmark {
 				continue
 			}
 			key := o.GetNamespace() + "/" + o.GetName()
@@ -141,7 +141,7 @@ func (f *testFleet) countGoroutines(t *testing.T) (n int) {
 		text, err := r.Hub.ReadMetrics(t.Context())
 		require.NoError(t, err)
 		for line := range strings.Lines(text) {
-			if count, is := strings.CutPrefix(line, "go_goroutines "); is {
+			if count, ok := strings.CutPrefix(line, "go_goroutines "); ok {
 				one, err := strconv.Atoi(strings.TrimSpace(count))
 				require.NoError(t, err)
 				n += one

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// memberProxy is the way of one replica to all members: a proxy that it is told of by its
-// environment. Members are called <name>.test there, which is nowhere else.
+// memberProxy is the HTTP proxy between one replica and all members, set in the
+// replica's environment. It resolves <name>.test, which exists only there.
 type memberProxy struct {
 	listener net.Listener
 	to       string

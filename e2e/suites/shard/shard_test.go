@@ -90,10 +90,10 @@ func TestElectedReplicaPausedPastLease(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// Two replicas are paused until their members have moved. One finds by its own clock
-// that its time is over when it wakes. The other is told by no clock, as a virtual
-// machine that was frozen: it goes on with what it knows, while another carries for the
-// same members. Nothing goes back in either.
+// TestReplicasPausedPastLease pauses two replicas until their members have moved. When
+// they wake, one sees by its own clock that its Lease has expired. The other's clock stood
+// still, as in a frozen virtual machine: it continues while another replica syncs the same
+// members. In both cases no plan or report goes back to an older one.
 func TestReplicasPausedPastLease(t *testing.T) {
 	timeless := shared.otherReplicas(t)[1]
 	shared.replaceReplica(t, timeless, "--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=50m")

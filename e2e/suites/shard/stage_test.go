@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package shard_test runs three replicas of a hub over light members, and takes the
-// replicas away from the hub, from members, and altogether.
+// Package shard_test runs three replicas of a hub over fake members, and cuts replicas off
+// from the hub's API server, from members, and from both. Only it shows that members move
+// between replicas and that two replicas that sync one member do no harm.
 package shard_test
 
 import (

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -111,7 +110,7 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 	}
 	if err != nil {
 		r.departures.retryAt = now.Add(retryDelay)
-		r.departures.stale = apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+		r.departures.stale = wasChanged(err)
 		log.FromContext(ctx).Error(err, "Failed to persist slots of departed members; blocking member removal", "configmap", DepartedConfigMap)
 		return kept
 	}

@@ -125,8 +125,8 @@ func (l *lease) renewUntilDone(ctx context.Context) {
 	}
 }
 
-// release frees the Lease for others. One that may be lost is left to expire.
-func (l *lease) release(ctx context.Context) {
+// releaseLease frees the Lease for others. One that may be lost is left to expire.
+func (l *lease) releaseLease(ctx context.Context) {
 	l.mu.Lock()
 	stop := l.stop
 	l.mu.Unlock()

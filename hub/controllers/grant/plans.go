@@ -56,7 +56,7 @@ func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) bool {
 // isCounted reports whether what a plan allows is counted, or may be from now on.
 func (s *Shares) isCounted(member string, b budget.Bounds, before *v1alpha1.ClusterPlan) bool {
 	if !s.limited {
-		return true // without a budget; once there is memberShare, intents are counted first
+		return true // without a budget; once there is one, intents are counted first
 	}
 	if before != nil {
 		if previous, _ := budget.ParseBounds(before.Spec.Policy); b.IsWithin(previous) {

@@ -24,21 +24,21 @@ func toStoredTime(t time.Time) *metav1.Time {
 
 func newDuration(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 
-// roundTrip is an object as the API server gives it back.
-func roundTrip[T any](t require.TestingT, of T) (back T) {
-	text, err := json.Marshal(of)
+// roundTrip returns an object as the API server would.
+func roundTrip[T any](t require.TestingT, value T) (back T) {
+	text, err := json.Marshal(value)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &back))
 	return back
 }
 
-func truncateText(t require.TestingT, of any) string {
-	text, err := json.Marshal(of)
+func toJSON(t require.TestingT, value any) string {
+	text, err := json.Marshal(value)
 	require.NoError(t, err)
 	return string(text)
 }
 
-// trueConditions are the conditions that are True.
+// trueConditions returns the types of the conditions that are True.
 func trueConditions(conditions []metav1.Condition) (types []string) {
 	for _, c := range conditions {
 		if c.Status == metav1.ConditionTrue {
@@ -48,7 +48,7 @@ func trueConditions(conditions []metav1.Condition) (types []string) {
 	return types
 }
 
-// requireConditions checks that every condition is there, and which hold.
+// requireConditions requires all conditions to exist, and those in want to be True.
 func requireConditions(t require.TestingT, conditions []metav1.Condition, generation int64, all, want []string) {
 	for _, name := range all {
 		c := meta.FindStatusCondition(conditions, name)
@@ -77,7 +77,7 @@ func newRoot() *v1alpha1.ReportRoot {
 	}
 }
 
-// newUnreferenced could go: nobody has referenced it for a day.
+// newUnreferenced returns a candidate, unreferenced for a day.
 func newUnreferenced(name string, change ...func(*v1alpha1.ReportedImage)) v1alpha1.ReportedImage {
 	img := v1alpha1.ReportedImage{
 		Namespace: "farm", Name: name, UID: types.UID("uid-" + name), Origin: v1alpha1.OriginPlan, Revision: "r1", ServingRevision: "r1",
@@ -89,7 +89,7 @@ func newUnreferenced(name string, change ...func(*v1alpha1.ReportedImage)) v1alp
 	return img
 }
 
-// drawImage is an image as a member may report it.
+// drawImage draws an image as a member may report it.
 func drawImage(t *rapid.T) v1alpha1.ReportedImage {
 	img := v1alpha1.ReportedImage{
 		Namespace: rapid.SampledFrom([]string{"farm", "lab"}).Draw(t, "namespace"),
@@ -108,14 +108,14 @@ func drawImage(t *rapid.T) v1alpha1.ReportedImage {
 	switch since := rapid.IntRange(-2, 10).Draw(t, "hours"); since {
 	case -2:
 	case -1:
-		img.UnreferencedSince = &metav1.Time{} // as null in what somebody has written
+		img.UnreferencedSince = &metav1.Time{} // null in JSON
 	default:
 		img.UnreferencedSince = toStoredTime(now.Add(-time.Duration(since)*time.Hour + time.Duration(rapid.IntRange(0, 999).Draw(t, "ms"))*time.Millisecond))
 	}
 	return img
 }
 
-// drawCluster is a cluster with its images, each name once.
+// drawCluster draws a cluster with its images, each name once.
 func drawCluster(t *rapid.T, name string) prune.Cluster {
 	c := prune.Cluster{
 		Name: name, ClusterUID: types.UID("uid-" + name), Root: newRoot(),

@@ -2,7 +2,6 @@ package prune
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,203 +10,196 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Member is the MemberCluster of a target's name.
+// Member is the MemberCluster with the name of a target's cluster.
 type Member struct {
 	ClusterUID types.UID
 	Offline    bool
 }
 
-// PruneView is all that a decision about an ImagePrune rests on.
+// PruneView is everything that a decision about an ImagePrune depends on.
 type PruneView struct {
 	Now time.Time
-	// Prune as it is stored: what is not, no plan carries.
+	// Prune as stored: plans hold only what is stored.
 	Prune *v1alpha1.ImagePrune
-	// Report that it names, read live; nil: there is none.
+	// Report that it names, read live; nil for none.
 	Report *v1alpha1.PruneReport
-	// Targets as the function Targets returns them, of the pages as they are read
-	// live, once Loaded.
-	Targets       []Target
+	// TargetsLoaded: the pages were read live. Targets, AbsentClusters and ChangedReason
+	// are about those pages.
 	TargetsLoaded bool
-	// AbsentClusters as the function Absent returns them, of the same pages.
+	// Targets and AbsentClusters are the results of SelectTargets and AbsentClusters.
+	Targets        []Target
 	AbsentClusters []string
-	// ApprovalGuarded is condition ApprovalGuarded as it is now, wanted while the status has no phase.
-	ApprovalGuarded metav1.Condition
-	// ChangedReason says why the pages are not as they were reviewed; empty: they are.
+	// ChangedReason is why the pages are not those that were reviewed; empty: they are.
 	ChangedReason string
-	// Members of the targets' clusters, by name; one that is not there is gone.
+	// ApprovalGuarded is the condition as it is now. It is needed while the status has no
+	// phase.
+	ApprovalGuarded metav1.Condition
+	// Members of the targets' clusters, by name; a missing one is gone.
 	Members map[string]Member
-	// Reported is what a target's cluster reports of this prune and this image UID.
+	// Reported returns what a target's cluster reports of this prune and this image UID.
 	Reported func(Target) (v1alpha1.PruneStatus, bool)
-	// HeldReason says why the plan of a target's cluster does not carry it, AnotherPrune or
-	// PlanFull; empty: it does, or is to.
-	HeldReason func(Target) (reason string)
+	// HeldReason returns why the plan of a target's cluster lacks it, AnotherPrune or
+	// PlanFull; empty where the plan has it, or gets it.
+	HeldReason func(Target) string
 }
 
-// AbsentClusters are the clusters that an ImagePrune names and of which the report says
-// nothing: they are not in it, or Unknown there.
-func AbsentClusters(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.ReportedCluster) []string {
-	known := map[string]bool{}
-	for i := range clusters {
-		if clusters[i].Unknown == "" {
-			known[clusters[i].Cluster] = true
-		}
-	}
-	var absent []string
-	for _, name := range spec.Clusters {
-		if !known[name] {
-			absent = append(absent, name)
-		}
-	}
-	slices.Sort(absent)
-	return slices.Compact(absent)
-}
-
-// PruneDecision is what is to be done about an ImagePrune.
+// PruneDecision is what to do about an ImagePrune.
 type PruneDecision struct {
 	Status v1alpha1.ImagePruneStatus
-	// Load: the pages are to be read, and then is decided again.
+	// LoadPages: read the pages, then decide again.
 	LoadPages bool
-	// RequeueAfter is when to look again although nothing happened; 0 for never.
+	// RequeueAfter is when to decide again without an event; 0 for never.
 	RequeueAfter time.Duration
 }
 
-// Decide says how far an ImagePrune is. A status that has ended is never left. What
-// has begun is what is stored as Running, with startedAt: only then do plans carry
-// it, see Planned. The state of a target comes of reports alone, and is stored
-// nowhere but there.
+// Decide returns how far an ImagePrune is. A final status is never left. An ImagePrune has
+// started once Running is stored with startedAt: only then do plans hold its targets, see
+// PlannedPrunes. The state of a target comes from reports alone.
 func Decide(v PruneView) PruneDecision {
-	s := pruneEvaluation{PruneView: v, status: *v.Prune.Status.DeepCopy()}
+	e := pruneEvaluation{PruneView: v, status: *v.Prune.Status.DeepCopy()}
 	switch {
 	case v.Prune.Status.Phase.IsFinal():
-		s.updateObservedGeneration()
-	case !s.isRunning() && (v.Prune.Spec.Undo || v.Prune.DeletionTimestamp != nil):
-		s.finish(v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, "it was undone before anything was asked of a cluster")
-	case !s.checkReport():
-	case !s.isRunning():
-		s.status.StartedAt = toStoredTime(v.Now)
-		s.status.Phase = v1alpha1.ImagePruneRunning
-		s.evaluateTargets()
-	default:
-		if s.status.StartedAt == nil {
-			s.status.StartedAt = toStoredTime(v.Now)
-		}
-		s.evaluateTargets()
+		e.updateObservedGeneration()
+	case !e.isRunning() && (v.Prune.Spec.Undo || v.Prune.DeletionTimestamp != nil):
+		e.finish(v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, "undone before any cluster was asked")
+	case e.checkReport():
+		e.evaluateTargets()
 	}
-	s.decision.Status = s.status
-	return s.decision
+	e.decision.Status = e.status
+	return e.decision
 }
 
-// pruneEvaluation works out one decision.
+// pruneEvaluation builds one PruneDecision.
 type pruneEvaluation struct {
 	PruneView
 	status   v1alpha1.ImagePruneStatus
 	decision PruneDecision
 }
 
-func (s *pruneEvaluation) isRunning() bool { return s.Prune.Status.Phase == v1alpha1.ImagePruneRunning }
+func (e *pruneEvaluation) isRunning() bool {
+	return e.Prune.Status.Phase == v1alpha1.ImagePruneRunning
+}
 
-// checkReport tells whether the report is as it was reviewed, and read. Where it is not,
-// what is to be said of it is said.
-func (s *pruneEvaluation) checkReport() bool {
-	ref, report := &s.Prune.Spec.ReportRef, s.Report
+// checkReport reports whether the report is the reviewed one and its pages are loaded.
+// Otherwise it sets the status.
+func (e *pruneEvaluation) checkReport() bool {
+	ref, report := &e.Prune.Spec.ReportRef, e.Report
 	switch {
 	case report == nil || report.DeletionTimestamp != nil:
-		s.fail(v1alpha1.ReasonReportMissing, "there is no PruneReport %s, or not any more. Make another, review it, and make an ImagePrune that names it", ref.Name)
+		e.fail(v1alpha1.ReasonReportMissing, "there is no PruneReport %s. Create and review another report, and create an ImagePrune for it", ref.Name)
 	case report.Spec.Schedule != "":
-		s.fail(v1alpha1.ReasonReportMissing, "PruneReport %s makes reports and is none itself: make an ImagePrune that names one of those, the last is in its status.lastReport", ref.Name)
+		e.fail(v1alpha1.ReasonReportMissing, "PruneReport %s is a schedule: create an ImagePrune for one of its reports, such as status.lastReport", ref.Name)
 	case report.Status.Phase == v1alpha1.PruneReportFailed:
-		s.fail(v1alpha1.ReasonReportMissing, "PruneReport %s has failed (%s): make another, review it, and make an ImagePrune that names it", ref.Name, report.Status.Reason)
-	case report.Status.Phase != v1alpha1.PruneReportComplete && s.isRunning():
-		s.fail(v1alpha1.ReasonReportChanged, "PruneReport %s is not complete any more: it is not what was reviewed", ref.Name)
+		e.fail(v1alpha1.ReasonReportMissing, "PruneReport %s failed (%s): create and review another report, and create an ImagePrune for it", ref.Name, report.Status.Reason)
+	case report.Status.Phase != v1alpha1.PruneReportComplete && e.isRunning():
+		e.fail(v1alpha1.ReasonReportChanged, "PruneReport %s is no longer complete: it is not the report that was reviewed", ref.Name)
 	case report.Status.Phase != v1alpha1.PruneReportComplete:
-		s.setPhase(v1alpha1.ImagePrunePending, v1alpha1.ReasonReportIncomplete, "PruneReport %s is not complete yet: nothing is asked of any cluster before", ref.Name)
+		e.setPhase(v1alpha1.ImagePrunePending, v1alpha1.ReasonReportIncomplete, "waiting for PruneReport %s to complete; no cluster is asked yet", ref.Name)
 	case report.Status.Digest != ref.Digest:
-		s.fail(v1alpha1.ReasonReportChanged, "PruneReport %s has digest %s, and %s was reviewed: review it, and make an ImagePrune that names its digest", ref.Name, report.Status.Digest, ref.Digest)
-	case !s.TargetsLoaded:
-		s.decision.LoadPages = true
-		if !s.isRunning() {
-			s.setPhase(v1alpha1.ImagePrunePending, v1alpha1.ReasonReportIncomplete, "the pages of PruneReport %s are being read", ref.Name)
+		e.fail(v1alpha1.ReasonReportChanged, "PruneReport %s has digest %s, but %s was reviewed: review it, and create an ImagePrune with its digest", ref.Name, report.Status.Digest, ref.Digest)
+	case !e.TargetsLoaded:
+		e.decision.LoadPages = true
+		if !e.isRunning() {
+			e.setPhase(v1alpha1.ImagePrunePending, v1alpha1.ReasonReportIncomplete, "reading the pages of PruneReport %s", ref.Name)
 		}
-	case s.ChangedReason != "":
-		s.fail(v1alpha1.ReasonReportChanged, "the pages of PruneReport %s are not as they were reviewed (%s). Make another report, review it, and make an ImagePrune that names it", ref.Name, s.ChangedReason)
-	case len(s.Targets) == 0:
-		s.fail(v1alpha1.ReasonNothingSelected, "of the candidates of PruneReport %s, which are %d, none is selected by spec.clusters and spec.images%s%s. Make an ImagePrune that selects some", ref.Name, report.Status.Candidates.Count, s.othersMessage(), s.absentMessage())
+	case e.ChangedReason != "":
+		e.fail(v1alpha1.ReasonReportChanged, "the pages of PruneReport %s are not those that were reviewed (%s). Create and review another report, and create an ImagePrune for it", ref.Name, e.ChangedReason)
+	case len(e.Targets) == 0:
+		e.fail(v1alpha1.ReasonNothingSelected, "spec.clusters and spec.images select none of the %d candidates of PruneReport %s%s%s. Create an ImagePrune that selects some", report.Status.Candidates.Count, ref.Name, e.othersMessage(), e.absentMessage())
 	default:
 		return true
 	}
 	return false
 }
 
-// othersMessage says that some are left out which people may have meant.
-func (s *pruneEvaluation) othersMessage() string {
-	n := s.Report.Status.Others.Count
-	if n == 0 || s.Prune.Spec.IncludeOthers {
+// othersMessage counts the candidates that spec.includeOthers would add.
+func (e *pruneEvaluation) othersMessage() string {
+	n := e.Report.Status.Others.Count
+	if n == 0 || e.Prune.Spec.IncludeOthers {
 		return ""
 	}
-	return fmt.Sprintf("; no plan has made %d of them, which go only with spec.includeOthers", n)
+	return fmt.Sprintf("; %d of them were not created by a plan and need spec.includeOthers", n)
 }
 
-// fail ends it: nothing more is asked of any cluster, and what has not been deleted
-// is undone there.
-func (s *pruneEvaluation) fail(reason, format string, args ...any) {
+// fail ends an ImagePrune. Clusters undo what they have not deleted.
+func (e *pruneEvaluation) fail(reason, format string, args ...any) {
 	message := fmt.Sprintf(format, args...)
-	if s.isRunning() {
-		message += ". What was not deleted yet stays"
+	if e.isRunning() {
+		message += ". Images that were not deleted yet stay"
 	}
-	s.finish(v1alpha1.ImagePruneFailed, reason, "%s", message)
+	e.finish(v1alpha1.ImagePruneFailed, reason, "%s", message)
 }
 
-func (s *pruneEvaluation) finish(phase v1alpha1.ImagePrunePhase, reason, format string, args ...any) {
-	s.status.FinishedAt = toStoredTime(s.Now)
-	s.setPhase(phase, reason, format, args...)
+func (e *pruneEvaluation) finish(phase v1alpha1.ImagePrunePhase, reason, format string, args ...any) {
+	e.status.FinishedAt = toStoredTime(e.Now)
+	e.setPhase(phase, reason, format, args...)
 }
 
-// evaluateTargets counts the targets, and ends it where none is waited for.
-func (s *pruneEvaluation) evaluateTargets() {
-	end := pruneDeadline(&s.status, &s.Prune.Spec)
-	seen := s.countTargets()
-	c := &s.status.Targets
+// evaluateTargets starts an ImagePrune, counts its targets, and ends it once none waits.
+func (e *pruneEvaluation) evaluateTargets() {
+	e.status.Phase = v1alpha1.ImagePruneRunning
+	if e.status.StartedAt == nil || !e.isRunning() {
+		e.status.StartedAt = toStoredTime(e.Now)
+	}
+	deadline := pruneDeadline(&e.status, &e.Prune.Spec)
+	waiting := e.countTargets()
+	counts := &e.status.Targets
 	switch {
-	case c.Waiting+c.Pending > 0:
-		s.decision.RequeueAfter = max(end.Sub(s.Now), time.Millisecond)
+	case counts.Waiting+counts.Pending > 0:
+		e.decision.RequeueAfter = max(deadline.Sub(e.Now), time.Millisecond)
 		reason := v1alpha1.ReasonUndoWindow
-		if c.Waiting > 0 || s.Prune.Spec.Undo {
+		if counts.Waiting > 0 || e.Prune.Spec.Undo {
 			reason = v1alpha1.ReasonAwaitingMembers
 		}
-		s.setPhase(v1alpha1.ImagePruneRunning, reason, "%s", s.progressMessage(seen, end))
-	case s.Prune.Spec.Undo:
-		s.finish(v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, "%s", s.outcomeMessage())
-	case c.Skipped+c.Unknown+c.Undone > 0, len(s.AbsentClusters) > 0:
-		s.finish(v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, "%s", s.outcomeMessage())
+		e.setPhase(v1alpha1.ImagePruneRunning, reason, "%s", e.progressMessage(waiting, deadline))
+	case e.Prune.Spec.Undo:
+		e.finish(v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, "%s", e.outcomeMessage())
+	case counts.Skipped+counts.Unknown+counts.Undone > 0, len(e.AbsentClusters) > 0:
+		e.finish(v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, "%s", e.outcomeMessage())
 	default:
-		s.finish(v1alpha1.ImagePruneComplete, v1alpha1.ReasonPruned, "%s", s.outcomeMessage())
+		e.finish(v1alpha1.ImagePruneComplete, v1alpha1.ReasonPruned, "%s", e.outcomeMessage())
 	}
 }
 
-// pruneDeadline is when clusters are not waited for any more.
-func pruneDeadline(st *v1alpha1.ImagePruneStatus, spec *v1alpha1.ImagePruneSpec) time.Time {
-	return st.StartedAt.Add(spec.TotalDuration())
+// pruneDeadline is until when an ImagePrune waits for its clusters.
+func pruneDeadline(status *v1alpha1.ImagePruneStatus, spec *v1alpha1.ImagePruneSpec) time.Time {
+	return status.StartedAt.Add(spec.TotalDuration())
 }
 
-// waitingClusters are the clusters that some target waits for, by name.
+// waitingClusters are the clusters with waiting targets, by name.
 type waitingClusters struct {
-	clusters []string // that have not told, but for those below
-	offline  []string
-	held     bool // by another ImagePrune, or for want of room
+	online  []string
+	offline []string
+	held    bool // a target is held back by another ImagePrune, or by a full plan
 }
 
-func (s *pruneEvaluation) countTargets() waitingClusters {
-	st := &s.status
+func (w *waitingClusters) addCluster(cluster string, held, offline bool) {
+	list := &w.online
+	switch {
+	case held:
+		w.held = true
+		return
+	case offline:
+		list = &w.offline
+	}
+	if n := len(*list); n == 0 || (*list)[n-1] != cluster {
+		*list = append(*list, cluster)
+	}
+}
+
+// countTargets writes the states of the targets into the status.
+func (e *pruneEvaluation) countTargets() waitingClusters {
+	st := &e.status
 	st.Clusters, st.Targets, st.Bytes, st.PrunedBytes, st.Skipped, st.PendingUntil = 0, v1alpha1.TargetCounts{}, 0, 0, nil, nil
-	view := s.PruneView
-	prune := *s.Prune // with what is decided, as startedAt
+	view := e.PruneView
+	prune := *e.Prune // with the decided status: startedAt may be new
 	prune.Status = *st
 	view.Prune = &prune
-	var w waitingClusters
-	first := 0 // of the cluster's targets
-	for i := range s.Targets {
-		t := &s.Targets[i]
-		if i == 0 || s.Targets[i-1].Cluster != t.Cluster {
+	var waiting waitingClusters
+	first := 0 // index of the first target of the cluster
+	for i := range e.Targets {
+		t := &e.Targets[i]
+		if i == 0 || e.Targets[i-1].Cluster != t.Cluster {
 			first = i
 			st.Clusters++
 		}
@@ -223,7 +215,7 @@ func (s *pruneEvaluation) countTargets() waitingClusters {
 				st.PendingUntil = toStoredTimeOrNil(state.Until)
 			}
 		case v1alpha1.PruneWaiting:
-			w.addCluster(t.Cluster, state.Reason != "", s.Members[t.Cluster].Offline)
+			waiting.addCluster(t.Cluster, state.Reason != "", e.Members[t.Cluster].Offline)
 		case v1alpha1.PruneSkipped, v1alpha1.PruneUnknown:
 			if len(st.Skipped) < v1alpha1.MaxSkippedTargets {
 				st.Skipped = append(st.Skipped, v1alpha1.TargetSummary{
@@ -233,19 +225,5 @@ func (s *pruneEvaluation) countTargets() waitingClusters {
 			}
 		}
 	}
-	return w
-}
-
-func (w *waitingClusters) addCluster(cluster string, held, offline bool) {
-	list := &w.clusters
-	switch {
-	case held:
-		w.held = true
-		return
-	case offline:
-		list = &w.offline
-	}
-	if n := len(*list); n == 0 || (*list)[n-1] != cluster {
-		*list = append(*list, cluster)
-	}
+	return waiting
 }

@@ -1,11 +1,10 @@
-// Package prune decides what a PruneReport says, when one is made, and how far an
-// ImagePrune is.
+// Package prune decides what a PruneReport says, when a scheduled one is made, and how far
+// an ImagePrune is.
 //
-// It is pure: what is known of the clusters comes in, with the time; statuses,
-// pages and what plans are to carry come out. What is stored of a report or a
-// prune is its status and its pages alone: a hub that forgets all else decides as
-// it would have done.
+// It is pure: what is known of the clusters comes in, with the time; statuses, pages and
+// the prunes for plans come out. Of a report or an ImagePrune only its status and pages
+// are stored: a hub that loses its memory decides the same.
 //
-// Unknown is never zero: of a cluster that has not answered nothing is a
-// candidate, and an image that nothing is said of has not been pruned.
+// Invariant: unknown is never zero. A cluster that has not answered (unknownclusters.go)
+// has no candidates, and an image without a reported outcome is not pruned.
 package prune

@@ -2,48 +2,40 @@ package prune
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Cluster is one cluster when a PruneReport is made.
+// Cluster is one cluster at the time a PruneReport is completed.
 type Cluster struct {
 	Name       string
 	ClusterUID types.UID
-	// Unknown and Message say why nothing of it counts, as Answer does; empty: it has
-	// answered.
+	// Unknown and Message are the results of UnansweredReason.
 	Unknown, Message string
 	Root             *v1alpha1.ReportRoot
-	// Images of all pages that the root lists, in any order.
+	// Images of all listed pages, in any order.
 	Images []v1alpha1.ReportedImage
-	// WantedBy are the images that are to be there, and who wants each, as in
+	// WantedBy maps images that the cluster is to have to who wants them, such as
 	// "FleetDiskImage ubuntu" or "ClusterPlan".
 	WantedBy map[types.NamespacedName]string
-	// DeclaredBy names the FleetDiskImage that an image is a version of.
+	// DeclaredBy maps images to the FleetDiskImage they are a version of.
 	DeclaredBy map[types.NamespacedName]string
 }
 
-// Bounds of what a cluster's images are told with.
 const (
-	maxReasonLength  = 64
-	maxMessageLength = 512
-	// maxGroupImages is how many images a group has.
 	maxGroupImages = 4096
-	// maxGroupBytes is how many bytes the names of a group take: a page has room for
-	// several groups.
+	// maxGroupBytes bounds the image names of a group: a page has room for several groups.
 	maxGroupBytes = 64 << 10
 )
 
-// JudgeCluster says of each image whether it could go, or why it is kept. What it returns
-// is what an API server gives back, so that its digest stays: times are in whole
-// seconds, and what is empty is not there.
+// JudgeCluster judges each image of a cluster: it is a candidate, or kept for a reason.
+// An unknown cluster has neither. The result survives the API server unchanged, and so
+// does its digest: times have no fractions, empty lists are nil.
 func JudgeCluster(spec *v1alpha1.PruneReportSpec, c Cluster) v1alpha1.ReportedCluster {
 	r := v1alpha1.ReportedCluster{Cluster: c.Name, ClusterUID: c.ClusterUID}
 	if c.Unknown == "" && c.Root == nil {
@@ -85,7 +77,7 @@ func orphanBytes(orphans []v1alpha1.OrphanedObject) (sum int64) {
 	return sum
 }
 
-// clusterJudgement works out what is said of one cluster.
+// clusterJudgement judges the images of one cluster.
 type clusterJudgement struct {
 	spec       *v1alpha1.PruneReportSpec
 	cluster    *Cluster
@@ -93,16 +85,15 @@ type clusterJudgement struct {
 	names      *namePatterns // nil for all
 }
 
-// imageVerdict is what is said of one image; without kept it is a candidate.
+// imageVerdict is the judgement of one image; without keptReason it is a candidate.
 type imageVerdict struct {
 	image      *v1alpha1.ReportedImage
 	keptReason v1alpha1.KeptReason
 	detail     string
 }
 
-// judgeImages returns the verdict on each image that is there and selected, by namespace
-// and name. One that is listed twice, as on two pages, stands once, and is kept
-// where either says so.
+// judgeImages returns the verdict on each existing selected image, by namespace and name.
+// An image on two pages gets one verdict, and is kept where either page keeps it.
 func (j *clusterJudgement) judgeImages() []imageVerdict {
 	list := make([]imageVerdict, 0, len(j.cluster.Images))
 	for i := range j.cluster.Images {
@@ -124,7 +115,7 @@ func (j *clusterJudgement) judgeImages() []imageVerdict {
 	})
 }
 
-// keptRank orders reasons as they are looked for; a candidate comes last.
+// keptRank orders reasons as keptReason checks them; a candidate comes last.
 func keptRank(kept v1alpha1.KeptReason) int {
 	if i := slices.Index(keptOrder, kept); i >= 0 {
 		return i
@@ -140,23 +131,23 @@ func (j *clusterJudgement) selectsImage(img *v1alpha1.ReportedImage) bool {
 	return (len(j.namespaces) == 0 || slices.Contains(j.namespaces, img.Namespace)) && j.names.matches(img.Name)
 }
 
-// keptReason tells why an image is kept; without a reason it could go. A phase that
-// this hub does not know keeps it.
+// keptReason returns why an image is kept; no reason makes it a candidate. A phase that
+// this hub does not know keeps the image.
 func (j *clusterJudgement) keptReason(img *v1alpha1.ReportedImage) (reason v1alpha1.KeptReason, detail string) {
 	wantedBy, wanted := j.cluster.WantedBy[types.NamespacedName{Namespace: img.Namespace, Name: img.Name}]
 	switch {
 	case img.Phase == v1alpha1.PhaseTerminating, img.Phase == v1alpha1.PhaseDeleting, img.Phase == v1alpha1.PhasePrunePending:
-		return v1alpha1.KeptLeaving, describePhase(img)
+		return v1alpha1.KeptLeaving, formatPhase(img)
 	case img.References != 0:
 		return v1alpha1.KeptReferenced, pluralize(int(img.References), "VirtualMachine", "VirtualMachines")
 	case wanted:
 		return v1alpha1.KeptWanted, truncateText(wantedBy, maxMessageLength)
 	case img.Phase != v1alpha1.PhaseSucceeded && img.Phase != v1alpha1.PhaseFailed:
-		return v1alpha1.KeptInTransition, describePhase(img)
+		return v1alpha1.KeptInTransition, formatPhase(img)
 	}
 	since := toStoredTimeOrNil(img.UnreferencedSince)
 	if since == nil || j.cluster.Root.ObservedAt.IsZero() {
-		return v1alpha1.KeptTooRecent, "since when no VirtualMachine references it is not known"
+		return v1alpha1.KeptTooRecent, "it is unknown since when it is unreferenced"
 	}
 	var least time.Duration
 	if j.spec.UnreferencedFor != nil {
@@ -176,9 +167,8 @@ func (j *clusterJudgement) newCandidate(img *v1alpha1.ReportedImage) v1alpha1.Pr
 	}
 }
 
-// groupKept lists the images that are kept by reason and detail, the reasons in the
-// order of KeptReasons. What has no room in one group goes on in another of the
-// same reason and detail.
+// groupKept groups kept images by reason and detail, in the order of KeptReasons. A group
+// that is full is continued by another one of the same reason and detail.
 func groupKept(verdicts []imageVerdict) []v1alpha1.KeptImages {
 	type key struct {
 		reason v1alpha1.KeptReason
@@ -186,7 +176,7 @@ func groupKept(verdicts []imageVerdict) []v1alpha1.KeptImages {
 	}
 	reasons := v1alpha1.KeptReasons()
 	groups := map[key][]v1alpha1.KeptImages{}
-	taken := map[key]int{} // bytes of the names of the last group
+	taken := map[key]int{} // name bytes in the last group
 	for i := range verdicts {
 		v := &verdicts[i]
 		if v.keptReason == "" {
@@ -217,50 +207,4 @@ func groupKept(verdicts []imageVerdict) []v1alpha1.KeptImages {
 		kept = append(kept, groups[k]...)
 	}
 	return kept
-}
-
-// toStoredTimeOrNil is a time as it is stored; nil where there is none.
-func toStoredTimeOrNil(t *metav1.Time) *metav1.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return toStoredTime(t.Time)
-}
-
-func toStoredTime(t time.Time) *metav1.Time {
-	at := metav1.NewTime(t.UTC().Truncate(time.Second))
-	return &at
-}
-
-// truncateText is a text as it is stored.
-func truncateText(of string, most int) string {
-	return v1alpha1.Truncate(strings.ToValidUTF8(of, "�"), most)
-}
-
-// describePhase is an image's phase, with its reason.
-func describePhase(img *v1alpha1.ReportedImage) string {
-	phase := cmp.Or(string(img.Phase), "no phase yet")
-	if img.Reason != "" {
-		phase += " (" + string(img.Reason) + ")"
-	}
-	return truncateText(phase, maxMessageLength)
-}
-
-// formatDuration is a duration without what is 0 at its end: 24h, not 24h0m0s.
-func formatDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
-func pluralize(n int, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, more)
 }

@@ -22,13 +22,13 @@ func TestKeptReasons(t *testing.T) {
 		want       v1alpha1.KeptReason
 		wantDetail string
 	}{
-		"nobody needs it": {img: newUnreferenced("a")},
-		"it has failed":   {img: newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase = v1alpha1.PhaseFailed })},
-		"of people":       {img: newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Origin = "" })},
-		"one machine":     {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.References = 1 }), v1alpha1.KeptReferenced, "1 VirtualMachine"},
-		"two machines":    {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.References = 2 }), v1alpha1.KeptReferenced, "2 VirtualMachines"},
-		"wanted":          {newUnreferenced("wanted"), v1alpha1.KeptWanted, "FleetDiskImage ubuntu"},
-		"wanted by somebody": {
+		"unreferenced": {img: newUnreferenced("a")},
+		"failed":       {img: newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase = v1alpha1.PhaseFailed })},
+		"not planned":  {img: newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Origin = "" })},
+		"one machine":  {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.References = 1 }), v1alpha1.KeptReferenced, "1 VirtualMachine"},
+		"two machines": {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.References = 2 }), v1alpha1.KeptReferenced, "2 VirtualMachines"},
+		"wanted":       {newUnreferenced("wanted"), v1alpha1.KeptWanted, "FleetDiskImage ubuntu"},
+		"wanted without a name": {
 			newUnreferenced("unnamed"), v1alpha1.KeptWanted, "",
 		},
 		"referenced and wanted": {newUnreferenced("wanted", func(i *v1alpha1.ReportedImage) { i.References = 1 }), v1alpha1.KeptReferenced, "1 VirtualMachine"},
@@ -36,24 +36,24 @@ func TestKeptReasons(t *testing.T) {
 			newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase, i.Reason = v1alpha1.PhaseQueued, v1alpha1.ReasonBackingOff }),
 			v1alpha1.KeptInTransition, "Queued (BackingOff)",
 		},
-		"syncing":         {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase, i.Reason = v1alpha1.PhaseSyncing, "" }), v1alpha1.KeptInTransition, "Syncing"},
-		"no phase":        {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase, i.Reason = "", "" }), v1alpha1.KeptInTransition, "no phase yet"},
-		"a phase to come": {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase, i.Reason = "OfTomorrow", "" }), v1alpha1.KeptInTransition, "OfTomorrow"},
+		"syncing":       {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase, i.Reason = v1alpha1.PhaseSyncing, "" }), v1alpha1.KeptInTransition, "Syncing"},
+		"no phase":      {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase, i.Reason = "", "" }), v1alpha1.KeptInTransition, "no phase yet"},
+		"unknown phase": {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase, i.Reason = "OfTomorrow", "" }), v1alpha1.KeptInTransition, "OfTomorrow"},
 		"terminating and referenced": {
 			newUnreferenced("a", func(i *v1alpha1.ReportedImage) {
 				i.Phase, i.Reason, i.References = v1alpha1.PhaseTerminating, v1alpha1.ReasonReferenced, 1
 			}),
 			v1alpha1.KeptLeaving, "Terminating (Referenced)",
 		},
-		"deleting":     {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase, i.Reason = v1alpha1.PhaseDeleting, "" }), v1alpha1.KeptLeaving, "Deleting"},
-		"to be pruned": {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase, i.Reason = v1alpha1.PhasePrunePending, "" }), v1alpha1.KeptLeaving, "PrunePending"},
-		"not known":    {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.UnreferencedSince = nil }), v1alpha1.KeptTooRecent, "since when no VirtualMachine references it is not known"},
-		"null":         {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.UnreferencedSince = &metav1.Time{} }), v1alpha1.KeptTooRecent, "since when no VirtualMachine references it is not known"},
-		"just so long": {img: newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.UnreferencedSince = toStoredTime(now.Add(-2 * time.Hour)) })},
-		"a second less": {newUnreferenced("a", func(i *v1alpha1.ReportedImage) {
+		"deleting":      {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase, i.Reason = v1alpha1.PhaseDeleting, "" }), v1alpha1.KeptLeaving, "Deleting"},
+		"prune pending": {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.Phase, i.Reason = v1alpha1.PhasePrunePending, "" }), v1alpha1.KeptLeaving, "PrunePending"},
+		"unknown":       {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.UnreferencedSince = nil }), v1alpha1.KeptTooRecent, "it is unknown since when it is unreferenced"},
+		"null":          {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.UnreferencedSince = &metav1.Time{} }), v1alpha1.KeptTooRecent, "it is unknown since when it is unreferenced"},
+		"long enough":   {img: newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.UnreferencedSince = toStoredTime(now.Add(-2 * time.Hour)) })},
+		"a second too short": {newUnreferenced("a", func(i *v1alpha1.ReportedImage) {
 			i.UnreferencedSince = toStoredTime(now.Add(-2*time.Hour + time.Second))
 		}), v1alpha1.KeptTooRecent, "unreferenced for less than 2h"},
-		"since later": {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.UnreferencedSince = toStoredTime(now.Add(time.Hour)) }), v1alpha1.KeptTooRecent, "unreferenced for less than 2h"},
+		"since a later time": {newUnreferenced("a", func(i *v1alpha1.ReportedImage) { i.UnreferencedSince = toStoredTime(now.Add(time.Hour)) }), v1alpha1.KeptTooRecent, "unreferenced for less than 2h"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -128,14 +128,14 @@ func TestKeptImagesAreGroupedWithinLimits(t *testing.T) {
 	}
 }
 
-// What is referenced, wanted, too recent, in transition, of an unknown cluster or not
-// selected is never a candidate; every image that is selected stands exactly once.
+// An image that is referenced, wanted, too recent, in transition, not selected or of an
+// unknown cluster is never a candidate; each selected image is listed once.
 func TestPropertyCandidates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec, c := drawSpec(t), drawCluster(t, "c")
 		r := prune.JudgeCluster(spec, c)
-		require.Equal(t, truncateText(t, r), truncateText(t, prune.JudgeCluster(spec, c)), "the same cluster is judged alike")
-		require.Equal(t, truncateText(t, r), truncateText(t, roundTrip(t, r)), "what is stored is what was judged")
+		require.Equal(t, toJSON(t, r), toJSON(t, prune.JudgeCluster(spec, c)), "the same cluster has the same judgement")
+		require.Equal(t, toJSON(t, r), toJSON(t, roundTrip(t, r)), "the judgement survives the API server")
 		if c.Unknown != "" || c.Root == nil {
 			require.NotEmpty(t, r.Unknown)
 			require.Empty(t, r.Candidates)
@@ -178,9 +178,9 @@ func TestPropertyCandidates(t *testing.T) {
 			_, wanted := c.WantedBy[types.NamespacedName{Namespace: img.Namespace, Name: img.Name}]
 			settled := img.Phase == v1alpha1.PhaseSucceeded || img.Phase == v1alpha1.PhaseFailed
 			long := !img.UnreferencedSince.IsZero() && !c.Root.ObservedAt.Truncate(time.Second).Before(img.UnreferencedSince.Truncate(time.Second).Add(least))
-			candidate, is := candidates[name]
-			require.Equal(t, img.References == 0 && !wanted && settled && long, is, "%s: %+v", name, img)
-			if is {
+			candidate, isCandidate := candidates[name]
+			require.Equal(t, img.References == 0 && !wanted && settled && long, isCandidate, "%s: %+v", name, img)
+			if isCandidate {
 				may++
 				require.Equal(t, img.UID, candidate.UID)
 				require.Equal(t, img.Revision, candidate.Revision)
@@ -193,7 +193,7 @@ func TestPropertyCandidates(t *testing.T) {
 	})
 }
 
-// expectedSelection is imageSelector, said in another way.
+// expectedSelection implements imageSelector in another way.
 func expectedSelection(s *v1alpha1.ImageSelector, namespace, name string) bool {
 	if s == nil {
 		return true

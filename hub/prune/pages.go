@@ -16,17 +16,15 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ErrTooLarge says that a report has more rows than it may have pages for.
-var ErrTooLarge = errors.New("the report has more rows than it may have pages for")
+// ErrTooLarge is returned for a report that exceeds MaxPruneReportPages.
+var ErrTooLarge = errors.New("the report exceeds the limit of pages")
 
-// maxPageBytes is how many bytes a page has as JSON, about. An API server takes objects
-// of 1.5 MiB.
+// maxPageBytes is the approximate JSON size of a page. An API server accepts 1.5 MiB.
 const maxPageBytes = 400 << 10
 
-// Paginate spreads clusters over pages, by name, and returns their digest. One that
-// has no room on a page goes on in another part on the next: each part says which
-// cluster it is of, and each row is in one of them. The first has what is said once.
-// The pages share what the clusters hold.
+// Paginate distributes clusters over pages, by name, and returns the digest of the pages.
+// A cluster that does not fit on a page is continued in another part on the next: each row
+// is in one part, and what is not a row is in the first. Pages and clusters share memory.
 func Paginate(report types.UID, clusters []v1alpha1.ReportedCluster) (pages [][]v1alpha1.ReportedCluster, digest string, err error) {
 	clusters = slices.Clone(clusters)
 	slices.SortStableFunc(clusters, func(a, b v1alpha1.ReportedCluster) int { return strings.Compare(a.Cluster, b.Cluster) })
@@ -67,8 +65,7 @@ func (p *paginator) addCluster(c *v1alpha1.ReportedCluster) {
 	}
 }
 
-// startPart adds a part, on a new page where the last has no room for it and its first
-// row.
+// startPart adds a part, on a new page where the last has no room for it and its first row.
 func (p *paginator) startPart(part v1alpha1.ReportedCluster, row int) *v1alpha1.ReportedCluster {
 	size := partSize(&part)
 	if n := len(p.pages); n == 0 || p.size+size+row > maxPageBytes {
@@ -80,14 +77,13 @@ func (p *paginator) startPart(part v1alpha1.ReportedCluster, row int) *v1alpha1.
 	return &(*page)[len(*page)-1]
 }
 
-// continuationOf is another part of a cluster, without what the first says for all.
+// continuationOf returns another part of a cluster, without rows.
 func continuationOf(c *v1alpha1.ReportedCluster) v1alpha1.ReportedCluster {
 	return v1alpha1.ReportedCluster{Cluster: c.Cluster, ClusterUID: c.ClusterUID, Plan: c.Plan, ObservedAt: c.ObservedAt}
 }
 
-// Sizes are those of JSON, a little too large: names of fields, quotes and numbers
-// are counted as the constant. Each is above 100, so that a page has no more than
-// 4096 of anything, which is what the API takes.
+// The sizes overestimate JSON: the constants stand for field names, quotes and numbers.
+// Invariant: each is at least 100, so no list on a page exceeds the API's limit of 4096.
 func partSize(c *v1alpha1.ReportedCluster) int {
 	size := 400 + len(c.Cluster) + len(c.ClusterUID) + len(c.Unknown) + escapedLength(c.Message)
 	for i := range c.Orphans {
@@ -109,19 +105,18 @@ func groupSize(g *v1alpha1.KeptImages) int {
 	return size
 }
 
-// escapedLength is the length of a text that people may have written: JSON has up to six
-// bytes for one.
+// escapedLength bounds the JSON length of any text: an escape has up to six bytes.
 func escapedLength(text string) int { return 6 * len(text) }
 
-// Digest is over a report's UID and its pages, in their order. It is the same for
-// pages that an API server gives back as it was for what Judge and Paginate made:
-// fields that are empty are no part of it, and times are in whole seconds.
+// Digest covers a report's UID and its pages, in order. It is the same before and after a
+// round trip through an API server: empty fields do not count, and JudgeCluster drops
+// fractions of seconds.
 func Digest(report types.UID, pages [][]v1alpha1.ReportedCluster) string {
-	sum := NewDigester(report)
+	d := NewDigester(report)
 	for _, page := range pages {
-		sum.AddPage(page)
+		d.AddPage(page)
 	}
-	return sum.Digest()
+	return d.Digest()
 }
 
 // PageDigest is the digest of a report with a single page, to compare pages.
@@ -129,40 +124,40 @@ func PageDigest(report types.UID, page []v1alpha1.ReportedCluster) string {
 	return Digest(report, [][]v1alpha1.ReportedCluster{page})
 }
 
-// Digester comes to the Digest of a report whose pages need not be in memory all at once.
+// Digester computes a Digest page by page: a report may exceed the memory.
 type Digester struct{ hash hash.Hash }
 
-// NewDigester returns that of a report without pages.
+// NewDigester returns a Digester for a report.
 func NewDigester(report types.UID) *Digester {
-	s := &Digester{sha256.New()}
-	s.writeFramed([]byte(report))
-	return s
+	d := &Digester{sha256.New()}
+	d.writeFramed([]byte(report))
+	return d
 }
 
-// AddPage takes the next page.
-func (s *Digester) AddPage(page []v1alpha1.ReportedCluster) {
+// AddPage adds the next page.
+func (d *Digester) AddPage(page []v1alpha1.ReportedCluster) {
 	if page == nil {
 		page = []v1alpha1.ReportedCluster{}
 	}
 	text, err := json.Marshal(page)
 	if err != nil {
-		panic(err) // plain types of our own
+		panic(err) // plain types
 	}
-	s.writeFramed(text)
+	d.writeFramed(text)
 }
 
-func (s *Digester) writeFramed(text []byte) {
+// writeFramed prefixes the length, so that no two lists of pages write the same bytes.
+func (d *Digester) writeFramed(text []byte) {
 	var length [8]byte
 	binary.BigEndian.PutUint64(length[:], uint64(len(text)))
-	s.hash.Write(length[:])
-	s.hash.Write(text)
+	d.hash.Write(length[:])
+	d.hash.Write(text)
 }
 
-// Digest of the pages that were added.
-func (s *Digester) Digest() string { return hex.EncodeToString(s.hash.Sum(nil)[:16]) }
+// Digest returns the digest of the pages that were added.
+func (d *Digester) Digest() string { return hex.EncodeToString(d.hash.Sum(nil)[:16]) }
 
-// PageName is the name of a page, from 0. It is the name of one content: a page that
-// is there under it already is as it is to be.
+// PageName returns the name of page n, from 0. A name stands for one content.
 func PageName(report, digest string, n int) string {
 	return fmt.Sprintf("%s-%s-%d", report, digest, n)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-// joinPages puts the parts of clusters together again.
+// joinPages merges the parts of clusters.
 func joinPages(pages [][]v1alpha1.ReportedCluster) (clusters []v1alpha1.ReportedCluster) {
 	for _, page := range pages {
 		for _, part := range page {
@@ -34,7 +34,7 @@ func joinPages(pages [][]v1alpha1.ReportedCluster) (clusters []v1alpha1.Reported
 	return clusters
 }
 
-// newLargeCluster is a cluster with so many candidates and groups of images that are kept.
+// newLargeCluster has the given numbers of candidates, kept groups and images per group.
 func newLargeCluster(name string, candidates, groups, images int) v1alpha1.ReportedCluster {
 	c := v1alpha1.ReportedCluster{
 		Cluster: name, ClusterUID: types.UID("uid-" + name), Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 2, Hash: strings.Repeat("h", 64)}, ObservedAt: toStoredTime(now),
@@ -56,13 +56,13 @@ func newLargeCluster(name string, candidates, groups, images int) v1alpha1.Repor
 	return c
 }
 
-// checkPages checks that pages have what clusters have, and are of bounded size.
+// checkPages requires pages to hold what clusters hold, within the size limit.
 func checkPages(t require.TestingT, pages [][]v1alpha1.ReportedCluster, clusters []v1alpha1.ReportedCluster) {
-	require.True(t, truncateText(t, clusters) == truncateText(t, joinPages(pages)), "nothing is lost, and nothing stands twice") //nolint:testifylint // Equal would print the pages
+	require.True(t, toJSON(t, clusters) == toJSON(t, joinPages(pages)), "nothing is lost, and nothing stands twice") //nolint:testifylint // Equal would print the pages
 	for _, page := range pages {
 		require.NotEmpty(t, page)
 		require.LessOrEqual(t, len(page), 4096)
-		require.LessOrEqual(t, len(truncateText(t, page)), 400<<10)
+		require.LessOrEqual(t, len(toJSON(t, page)), 400<<10)
 		for _, part := range page {
 			require.LessOrEqual(t, len(part.Candidates), 4096)
 			require.LessOrEqual(t, len(part.Kept), 4096)
@@ -73,7 +73,7 @@ func checkPages(t require.TestingT, pages [][]v1alpha1.ReportedCluster, clusters
 					whole = c
 				}
 			}
-			require.Equal(t, whole.ClusterUID, part.ClusterUID, "each part says which cluster it is of")
+			require.Equal(t, whole.ClusterUID, part.ClusterUID, "each part names its cluster")
 			require.Equal(t, whole.Plan, part.Plan)
 			require.Equal(t, whole.ObservedAt, part.ObservedAt)
 		}
@@ -96,9 +96,9 @@ func TestPaginate(t *testing.T) {
 		"none":                     {nil, 0},
 		"one small":                {[]v1alpha1.ReportedCluster{newLargeCluster("a", 1, 1, 1)}, 1},
 		"small ones share a page":  {[]v1alpha1.ReportedCluster{newLargeCluster("a", 10, 5, 3), newLargeCluster("b", 10, 5, 3), newLargeCluster("c", 0, 0, 0)}, 1},
-		"a large one goes on":      {[]v1alpha1.ReportedCluster{newLargeCluster("a", 1, 1, 1), newLargeCluster("b", 10000, 50, 1000), newLargeCluster("c", 1, 1, 1)}, 15},
+		"a large one is continued": {[]v1alpha1.ReportedCluster{newLargeCluster("a", 1, 1, 1), newLargeCluster("b", 10000, 50, 1000), newLargeCluster("c", 1, 1, 1)}, 15},
 		"many groups of one image": {[]v1alpha1.ReportedCluster{newLargeCluster("a", 0, 9000, 1)}, 7},
-		"many that are unknown":    {many, 6},
+		"many unknown ones":        {many, 6},
 		"texts that JSON escapes":  {quotes, 9},
 	}
 	for name, test := range tests {
@@ -137,7 +137,7 @@ func TestTooLargeReportFails(t *testing.T) {
 	require.Equal(t, v1alpha1.PruneReportFailed, st.Phase)
 	require.Equal(t, v1alpha1.ReasonReportTooLarge, st.Reason)
 	requireConditions(t, st.Conditions, 3, reportConditions, failed)
-	require.Equal(t, truncateText(t, st), truncateText(t, prune.TooLargeStatus(newReport(func(r *v1alpha1.PruneReport) { r.Status = st }), now.AddDate(1, 0, 0))))
+	require.Equal(t, toJSON(t, st), toJSON(t, prune.TooLargeStatus(newReport(func(r *v1alpha1.PruneReport) { r.Status = st }), now.AddDate(1, 0, 0))))
 }
 
 func TestPageNamesFit(t *testing.T) {
@@ -176,7 +176,7 @@ func TestPropertyDigestSurvivesAPIServerRoundTrip(t *testing.T) {
 	})
 }
 
-// Any other value anywhere in a page is another digest.
+// Any changed value in a page changes the digest.
 func TestDigestCoversEveryField(t *testing.T) {
 	base := func() [][]v1alpha1.ReportedCluster {
 		a, b := newLargeCluster("a", 2, 2, 2), v1alpha1.ReportedCluster{Cluster: "b", Unknown: "Offline", Message: "m"}
@@ -197,16 +197,16 @@ func TestDigestCoversEveryField(t *testing.T) {
 	require.Greater(t, n, 40)
 
 	pages := base()
-	require.NotEqual(t, digest, prune.Digest("u", pages[:1]), "a page less")
+	require.NotEqual(t, digest, prune.Digest("u", pages[:1]), "one page less")
 	require.NotEqual(t, digest, prune.Digest("u", [][]v1alpha1.ReportedCluster{pages[1], pages[0]}), "another order")
 	require.NotEqual(t, digest, prune.Digest("u", [][]v1alpha1.ReportedCluster{append(pages[0], pages[1]...)}), "another division")
-	require.NotEqual(t, digest, prune.Digest("u", append(pages, nil)), "a page more")
+	require.NotEqual(t, digest, prune.Digest("u", append(pages, nil)), "one page more")
 	pages = base()
 	pages[0][0].Candidates = pages[0][0].Candidates[1:]
-	require.NotEqual(t, digest, prune.Digest("u", pages), "a row less")
+	require.NotEqual(t, digest, prune.Digest("u", pages), "one row less")
 }
 
-// changeLeaf changes the text or number of that place, counted through all of them.
+// changeLeaf changes the nth text or number of a value.
 func changeLeaf(v reflect.Value, leaf int) (path string, changed bool) {
 	var walk func(v reflect.Value, at string) bool
 	walk = func(v reflect.Value, at string) bool {

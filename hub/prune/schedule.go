@@ -13,59 +13,60 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ScheduleView is all that a decision about a PruneReport with a schedule rests on.
+// ScheduleView is everything that a decision about a PruneReport with a schedule depends
+// on.
 type ScheduleView struct {
 	Now    time.Time
 	Report *v1alpha1.PruneReport
 	// Children are the PruneReports that it owns.
 	Children []v1alpha1.PruneReport
-	// InUse are the names of those that ImagePrunes go by which have not ended.
+	// InUse are the names of those that unfinished ImagePrunes use.
 	InUse map[string]bool
 }
 
-// ScheduleDecision is what is to be done. Create comes before the status is written:
-// a report that is there already under its name is the one that is meant.
+// ScheduleDecision is what to do about a schedule.
 type ScheduleDecision struct {
+	// Create is created before the status is written. A report that exists under its name
+	// is the same one.
 	Create *v1alpha1.PruneReport
-	// Delete are reports that history has no room for.
+	// Delete are the names of reports beyond the history limit.
 	Delete []string
 	Status v1alpha1.PruneReportStatus
-	// RequeueAfter is when to look again although nothing happened; 0 for never.
+	// RequeueAfter is when to decide again without an event; 0 for never.
 	RequeueAfter time.Duration
 }
 
 const (
-	// maxNameLength is how long the name of a PruneReport may be.
+	// maxNameLength bounds the name of a PruneReport.
 	maxNameLength = 180
-	// maxRequeueAfter: a clock that is set is noticed by then.
+	// maxRequeueAfter bounds how late a change of the clock is noticed.
 	maxRequeueAfter = time.Hour
-	// clockSetBackTolerance is how far a clock that was set back is made allowance for: times that
-	// reports were made for do not come again. Where the last one is further ahead,
-	// the clock was wrong then.
+	// clockSetBackTolerance is how far the clock may be set back without a second report
+	// for the same time. A last time further ahead came from a wrong clock, and is ignored.
 	clockSetBackTolerance = 24 * time.Hour
 )
 
-// DecideSchedule decides whether a report is to be made, and which are to go. Of times that
-// were missed the last counts; none is made while the one before is being made, nor
-// for a time before the schedule was what it is.
+// DecideSchedule decides whether a report is created, and which are deleted. Of missed
+// times only the last counts. No report is created while the former is unfinished, nor for
+// a time before the last change of the schedule.
 func DecideSchedule(v ScheduleView) ScheduleDecision {
-	s := scheduleEvaluation{ScheduleView: v, reportEvaluation: reportEvaluation{report: v.Report, now: v.Now, status: *v.Report.Status.DeepCopy()}}
-	s.decision.Delete = s.surplusReports()
+	e := scheduleEvaluation{ScheduleView: v, reportEvaluation: newReportEvaluation(v.Report, v.Now)}
+	e.decision.Delete = e.surplusReports()
 	suspended := v.Report.Spec.Suspend != nil && *v.Report.Spec.Suspend
-	switch err := s.parseSchedule(); {
+	switch err := e.parseSchedule(); {
 	case err != nil:
-		s.setInvalid(err)
+		e.setInvalid(err)
 	case suspended || v.Report.DeletionTimestamp != nil:
-		s.status.NextScheduleTime = nil
-		s.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonSuspended, "no report is made: spec.suspend is set, or it is being deleted")
+		e.status.NextScheduleTime = nil
+		e.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonSuspended, "no report is created: spec.suspend is set, or the schedule is being deleted")
 	default:
-		s.createDueReport()
+		e.createDueReport()
 	}
-	s.decision.Status = s.status
-	return s.decision
+	e.decision.Status = e.status
+	return e.decision
 }
 
-// scheduleEvaluation works out one decision.
+// scheduleEvaluation builds one ScheduleDecision.
 type scheduleEvaluation struct {
 	ScheduleView
 	reportEvaluation
@@ -74,118 +75,118 @@ type scheduleEvaluation struct {
 	decision ScheduleDecision
 }
 
-// parseSchedule reads schedule and time zone. The error says which is wrong, and what to do.
-func (s *scheduleEvaluation) parseSchedule() (err error) {
-	spec := &s.Report.Spec
+// parseSchedule parses schedule and time zone. The error says what to correct.
+func (e *scheduleEvaluation) parseSchedule() (err error) {
+	spec := &e.Report.Spec
 	switch {
 	case strings.Contains(spec.Schedule, "TZ="):
-		return errors.New("spec.schedule must not have a time zone: set spec.timeZone")
+		return errors.New("spec.schedule must not contain a time zone: set spec.timeZone")
 	case strings.HasPrefix(spec.Schedule, "@every"):
-		return errors.New(`spec.schedule must name times of the clock, which @every does not: write it as in "0 */6 * * *"`)
+		return errors.New(`spec.schedule must not use @every: name times of the clock, such as "0 */6 * * *"`)
 	case spec.TimeZone == "Local":
-		return errors.New("spec.timeZone must name a time zone, as in Europe/Berlin")
-	case len(childReportName(s.Report.Name, s.Now)) > maxNameLength:
-		return fmt.Errorf("the name of a PruneReport with a schedule must have at most %d characters, for those that it makes have a time added: make another PruneReport",
-			maxNameLength-len(childReportName("", s.Now)))
+		return errors.New("spec.timeZone must name a time zone, such as Europe/Berlin")
+	case len(childReportName(e.Report.Name, e.Now)) > maxNameLength:
+		return fmt.Errorf("the name of a PruneReport with a schedule must have at most %d characters, because its reports add a time to it: create another PruneReport",
+			maxNameLength-len(childReportName("", e.Now)))
 	}
-	if s.schedule, err = cron.ParseStandard(spec.Schedule); err != nil {
-		return fmt.Errorf("spec.schedule %q cannot be read: %v. Write it in Cron's form, as in \"0 6 * * 1\"", spec.Schedule, err)
+	if e.schedule, err = cron.ParseStandard(spec.Schedule); err != nil {
+		return fmt.Errorf("spec.schedule %q is invalid: %v. Use the Cron format, such as \"0 6 * * 1\"", spec.Schedule, err)
 	}
-	if s.zone, err = time.LoadLocation(spec.TimeZone); err != nil {
-		return fmt.Errorf("spec.timeZone %q is not known: write it as in Europe/Berlin", spec.TimeZone)
+	if e.zone, err = time.LoadLocation(spec.TimeZone); err != nil {
+		return fmt.Errorf("spec.timeZone %q is unknown: use a name such as Europe/Berlin", spec.TimeZone)
 	}
 	return nil
 }
 
-func (s *scheduleEvaluation) setInvalid(err error) {
-	s.status.NextScheduleTime = nil
-	s.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduleInvalid, "%v. Until then no report is made", err)
+func (e *scheduleEvaluation) setInvalid(err error) {
+	e.status.NextScheduleTime = nil
+	e.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduleInvalid, "%v. Until then no report is created", err)
 }
 
-// createDueReport makes the report that is due, if one is.
-func (s *scheduleEvaluation) createDueReport() {
-	next := s.nextTime()
+// createDueReport creates the report that is due, if any.
+func (e *scheduleEvaluation) createDueReport() {
+	next := e.nextTime()
 	if next.IsZero() {
-		s.setInvalid(fmt.Errorf("spec.schedule %q names no time that ever comes: mend it", s.Report.Spec.Schedule))
+		e.setInvalid(fmt.Errorf("spec.schedule %q matches no date: correct it", e.Report.Spec.Schedule))
 		return
 	}
-	if !next.After(s.Now) {
-		due := s.latestDue(next)
-		name := childReportName(s.Report.Name, due)
-		made := slices.ContainsFunc(s.Children, func(c v1alpha1.PruneReport) bool { return c.Name == name })
-		if former := s.unfinishedReport(); !made && former != "" {
-			s.status.NextScheduleTime = toStoredTime(next)
-			s.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "the report of %s is made when %s is there", s.formatTime(due), former)
+	if !next.After(e.Now) {
+		due := e.latestDue(next)
+		name := childReportName(e.Report.Name, due)
+		exists := slices.ContainsFunc(e.Children, func(c v1alpha1.PruneReport) bool { return c.Name == name })
+		if former := e.unfinishedReport(); !exists && former != "" {
+			e.status.NextScheduleTime = toStoredTime(next)
+			e.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "the report of %s is created once %s has finished", e.formatTime(due), former)
 			return
 		}
-		if !made {
-			s.decision.Create = s.newChildReport(name)
+		if !exists {
+			e.decision.Create = e.newChildReport(name)
 		}
-		s.status.LastScheduleTime, s.status.LastReport = toStoredTime(due), name
-		next = s.nextAfter(s.Now)
+		e.status.LastScheduleTime, e.status.LastReport = toStoredTime(due), name
+		next = e.nextAfter(e.Now)
 	}
 	if next.IsZero() {
-		s.status.NextScheduleTime = nil
-		s.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "no further report is made: no time to come is of spec.schedule")
+		e.status.NextScheduleTime = nil
+		e.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "no further report is created: spec.schedule matches no future date")
 		return
 	}
-	s.status.NextScheduleTime = toStoredTime(next)
-	s.decision.RequeueAfter = min(max(next.Sub(s.Now), time.Millisecond), maxRequeueAfter)
-	s.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "the next report is made at %s", s.formatTime(next))
+	e.status.NextScheduleTime = toStoredTime(next)
+	e.decision.RequeueAfter = min(max(next.Sub(e.Now), time.Millisecond), maxRequeueAfter)
+	e.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "the next report is created at %s", e.formatTime(next))
 }
 
-// nextTime returns the first time that no report was made for: a time to come, or one
-// that is due. It is zero where none comes.
-func (s *scheduleEvaluation) nextTime() time.Time {
-	old := &s.Report.Status
+// nextTime returns the first time without a report: a future one, or one that is due. It is
+// zero where there is none.
+func (e *scheduleEvaluation) nextTime() time.Time {
+	old := &e.Report.Status
 	stored := old.NextScheduleTime
 	switch {
-	case stored != nil && !stored.After(s.Now):
-		// What was waited for counts unless the schedule has another time now.
-		if old.ObservedGeneration == s.Report.Generation || s.schedule.Next(stored.Add(-time.Second).In(s.zone)).Equal(stored.Time) {
+	case stored != nil && !stored.After(e.Now):
+		// The stored time counts unless the schedule changed.
+		if old.ObservedGeneration == e.Report.Generation || e.schedule.Next(stored.Add(-time.Second).In(e.zone)).Equal(stored.Time) {
 			return stored.Time
 		}
-	case stored == nil && old.ObservedGeneration == 0 && !s.Report.CreationTimestamp.IsZero():
-		if first := s.schedule.Next(s.Report.CreationTimestamp.In(s.zone)); !first.After(s.Now) {
+	case stored == nil && old.ObservedGeneration == 0 && !e.Report.CreationTimestamp.IsZero():
+		if first := e.schedule.Next(e.Report.CreationTimestamp.In(e.zone)); !first.After(e.Now) {
 			return first
 		}
 	}
-	return s.nextAfter(s.Now)
+	return e.nextAfter(e.Now)
 }
 
-// nextAfter returns the first time after another that no report was made for.
-func (s *scheduleEvaluation) nextAfter(t time.Time) time.Time {
-	if last := s.status.LastScheduleTime; last != nil && last.After(t) && last.Sub(t) <= clockSetBackTolerance {
+// nextAfter returns the first time after t without a report.
+func (e *scheduleEvaluation) nextAfter(t time.Time) time.Time {
+	if last := e.status.LastScheduleTime; last != nil && last.After(t) && last.Sub(t) <= clockSetBackTolerance {
 		t = last.Time
 	}
-	return s.schedule.Next(t.In(s.zone))
+	return e.schedule.Next(t.In(e.zone))
 }
 
-// latestDue returns the last time from one that is due until now. Where the schedule has
-// many, those of long ago are not gone through.
-func (s *scheduleEvaluation) latestDue(due time.Time) time.Time {
+// latestDue returns the last time between a due one and now. It searches backwards in
+// growing windows: a frequent schedule may have missed very many times.
+func (e *scheduleEvaluation) latestDue(due time.Time) time.Time {
 	for window := time.Hour; ; window *= 4 {
-		from := s.Now.Add(-window)
-		all := !from.After(due)
-		if all {
+		from := e.Now.Add(-window)
+		isWhole := !from.After(due)
+		if isWhole {
 			from = due
 		}
 		last := time.Time{}
-		for t := s.schedule.Next(from.In(s.zone)); t.After(from) && !t.After(s.Now); t = s.schedule.Next(t) {
+		for t := e.schedule.Next(from.In(e.zone)); t.After(from) && !t.After(e.Now); t = e.schedule.Next(t) {
 			last, from = t, t
 		}
 		switch {
 		case !last.IsZero():
 			return last
-		case all:
+		case isWhole:
 			return due
 		}
 	}
 }
 
-// unfinishedReport returns the report that is being made, empty for none.
-func (s *scheduleEvaluation) unfinishedReport() string {
-	for _, c := range sortNewestFirst(s.Children) {
+// unfinishedReport returns the newest report that is not finished; empty for none.
+func (e *scheduleEvaluation) unfinishedReport() string {
+	for _, c := range sortNewestFirst(e.Children) {
 		if !isFinished(c) && c.DeletionTimestamp == nil {
 			return c.Name
 		}
@@ -197,32 +198,32 @@ func isFinished(r *v1alpha1.PruneReport) bool {
 	return r.Status.Phase == v1alpha1.PruneReportComplete || r.Status.Phase == v1alpha1.PruneReportFailed
 }
 
-// surplusReports returns the finished reports that history has no room for and that nobody
-// goes by.
-func (s *scheduleEvaluation) surplusReports() (names []string) {
+// surplusReports returns the finished reports beyond the history limit that no ImagePrune
+// uses.
+func (e *scheduleEvaluation) surplusReports() (names []string) {
 	limit := v1alpha1.DefaultHistoryLimit
-	if l := s.Report.Spec.HistoryLimit; l != nil {
+	if l := e.Report.Spec.HistoryLimit; l != nil {
 		limit = int(*l)
 	}
-	for _, c := range sortNewestFirst(s.Children) {
+	for _, c := range sortNewestFirst(e.Children) {
 		if !isFinished(c) || c.DeletionTimestamp != nil {
 			continue
 		}
-		if limit--; limit < 0 && !s.InUse[c.Name] {
+		if limit--; limit < 0 && !e.InUse[c.Name] {
 			names = append(names, c.Name)
 		}
 	}
 	return names
 }
 
-// newChildReport is the report of one time. It is made once.
-func (s *scheduleEvaluation) newChildReport(name string) *v1alpha1.PruneReport {
-	spec := s.Report.Spec.DeepCopy()
+// newChildReport returns the report for one time.
+func (e *scheduleEvaluation) newChildReport(name string) *v1alpha1.PruneReport {
+	spec := e.Report.Spec.DeepCopy()
 	spec.Schedule, spec.TimeZone, spec.Suspend, spec.HistoryLimit = "", "", nil, nil
 	return &v1alpha1.PruneReport{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            name,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.Report, v1alpha1.GroupVersion.WithKind("PruneReport"))},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(e.Report, v1alpha1.GroupVersion.WithKind("PruneReport"))},
 		},
 		Spec: *spec,
 	}
@@ -232,4 +233,18 @@ func childReportName(schedule string, at time.Time) string {
 	return fmt.Sprintf("%s-%d", schedule, at.Unix()/60)
 }
 
-func (s *scheduleEvaluation) formatTime(t time.Time) string { return t.In(s.zone).Format(time.RFC3339) }
+func (e *scheduleEvaluation) formatTime(t time.Time) string { return t.In(e.zone).Format(time.RFC3339) }
+
+func sortNewestFirst(reports []v1alpha1.PruneReport) []*v1alpha1.PruneReport {
+	list := make([]*v1alpha1.PruneReport, len(reports))
+	for i := range reports {
+		list[i] = &reports[i]
+	}
+	slices.SortFunc(list, func(a, b *v1alpha1.PruneReport) int {
+		if c := b.CreationTimestamp.Compare(a.CreationTimestamp.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(b.Name, a.Name)
+	})
+	return list
+}

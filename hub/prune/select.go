@@ -12,8 +12,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// PlacementMatcher reads spec.placement: the function tells whether a cluster is asked. The
-// error says what is wrong.
+// PlacementMatcher returns a function that reports whether spec.placement selects a
+// cluster; without a placement it selects all. The error names the invalid field.
 func PlacementMatcher(spec *v1alpha1.PruneReportSpec) (func(name string, labels map[string]string) bool, error) {
 	if spec.Placement == nil {
 		return func(string, map[string]string) bool { return true }, nil
@@ -21,7 +21,7 @@ func PlacementMatcher(spec *v1alpha1.PruneReportSpec) (func(name string, labels 
 	return rollout.PlacementMatcher(spec.Placement)
 }
 
-// namePatterns match names in which * stands for any characters but /. None match all.
+// namePatterns match names; * matches any characters but /. nil matches all names.
 type namePatterns struct {
 	exact map[string]bool
 	globs []string
@@ -47,32 +47,32 @@ func (p *namePatterns) matches(name string) bool {
 		return true
 	}
 	return slices.ContainsFunc(p.globs, func(pattern string) bool {
-		// The API has no other characters in a pattern that path.Match reads.
+		// The CRD refuses the other special characters of path.Match.
 		matches, err := path.Match(pattern, name)
 		return err == nil && matches
 	})
 }
 
-// Target is an image that is to be pruned.
+// Target is an image to prune in one cluster.
 type Target struct {
 	Cluster    string
 	ClusterUID types.UID
 	v1alpha1.PruneCandidate
 }
 
-// SelectTargets are the candidates of a report that an ImagePrune selects, by cluster,
-// namespace and name. Of a cluster no image is named twice.
+// SelectTargets returns the candidates of a report that an ImagePrune selects, by
+// cluster, namespace and name, each image of a cluster once.
 func SelectTargets(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.ReportedCluster) []Target {
-	in := make(map[string]bool, len(spec.Clusters))
+	inClusters := make(map[string]bool, len(spec.Clusters))
 	for _, name := range spec.Clusters {
-		in[name] = true
+		inClusters[name] = true
 	}
 	images := newNamePatterns(spec.Images)
-	matches := map[string]bool{} // clusters have the same names, mostly
+	matched := map[string]bool{} // by image name: most names occur in many clusters
 	var targets []Target
 	for i := range clusters {
 		c := &clusters[i]
-		if c.Unknown != "" || len(in) > 0 && !in[c.Cluster] {
+		if c.Unknown != "" || len(inClusters) > 0 && !inClusters[c.Cluster] {
 			continue
 		}
 		for k := range c.Candidates {
@@ -81,12 +81,10 @@ func SelectTargets(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.ReportedCl
 				continue
 			}
 			name := candidate.Namespace + "/" + candidate.Name
-			matched, seen := matches[name]
-			if !seen {
-				matched = images.matches(name)
-				matches[name] = matched
+			if _, ok := matched[name]; !ok {
+				matched[name] = images.matches(name)
 			}
-			if matched {
+			if matched[name] {
 				targets = append(targets, Target{Cluster: c.Cluster, ClusterUID: c.ClusterUID, PruneCandidate: *candidate.DeepCopy()})
 			}
 		}
@@ -105,10 +103,29 @@ func compareTargets(a, b Target) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
-// PlannedPrunes is what plans are to carry of an ImagePrune, by cluster: of each the first
-// targets that a plan has room for. It is nothing before the status that is stored
-// says that it is Running, nor once it has ended or is being deleted. A plan carries
-// it only while its member is the cluster of that UID.
+// AbsentClusters returns the clusters that an ImagePrune names and that the report lacks
+// or calls unknown, sorted.
+func AbsentClusters(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.ReportedCluster) []string {
+	known := map[string]bool{}
+	for i := range clusters {
+		if clusters[i].Unknown == "" {
+			known[clusters[i].Cluster] = true
+		}
+	}
+	var absent []string
+	for _, name := range spec.Clusters {
+		if !known[name] {
+			absent = append(absent, name)
+		}
+	}
+	slices.Sort(absent)
+	return slices.Compact(absent)
+}
+
+// PlannedPrunes returns the prunes for the plans of an ImagePrune, by cluster: the first
+// targets that a plan has room for. There are none before the stored phase is Running,
+// nor after the end or while it is being deleted. A plan holds them only while its member
+// is still the cluster of that UID.
 func PlannedPrunes(p *v1alpha1.ImagePrune, targets []Target) map[string][]v1alpha1.PlannedPrune {
 	planned := map[string][]v1alpha1.PlannedPrune{}
 	if p.Status.Phase != v1alpha1.ImagePruneRunning || p.DeletionTimestamp != nil {
@@ -128,7 +145,7 @@ func PlannedPrunes(p *v1alpha1.ImagePrune, targets []Target) map[string][]v1alph
 	return planned
 }
 
-// unixOrZero is a time in seconds since 1970; without one, longer ago than any.
+// unixOrZero returns seconds since 1970; 0 without a time, which is before any.
 func unixOrZero(t *metav1.Time) int64 {
 	if t == nil {
 		return 0

@@ -19,7 +19,7 @@ func newCandidateRow(namespace, name string, origin v1alpha1.ImageOrigin) v1alph
 	return v1alpha1.PruneCandidate{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Revision: "r-" + name, Origin: origin, Bytes: 10, UnreferencedSince: toStoredTime(now)}
 }
 
-// newReviewedClusters is a report of two clusters in three parts, and one that is unknown.
+// newReviewedClusters has two clusters in three parts, and an unknown one.
 func newReviewedClusters() []v1alpha1.ReportedCluster {
 	return []v1alpha1.ReportedCluster{
 		{Cluster: "b", ClusterUID: "uid-b", Candidates: []v1alpha1.PruneCandidate{newCandidateRow("farm", "z", v1alpha1.OriginPlan)}},
@@ -41,17 +41,17 @@ func TestSelectTargets(t *testing.T) {
 		spec v1alpha1.ImagePruneSpec
 		want []string
 	}{
-		"all that plans have made": {v1alpha1.ImagePruneSpec{}, []string{"a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z"}},
-		"all":                      {v1alpha1.ImagePruneSpec{IncludeOthers: true}, []string{"a/farm/ubuntu-1", "a/lab/ubuntu-2", "b/farm/ubuntu-1", "b/farm/z", "b/lab/own"}},
-		"a cluster":                {v1alpha1.ImagePruneSpec{Clusters: []string{"a"}}, []string{"a/farm/ubuntu-1"}},
-		"a cluster that there is none of": {
+		"all planned images": {v1alpha1.ImagePruneSpec{}, []string{"a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z"}},
+		"all":                {v1alpha1.ImagePruneSpec{IncludeOthers: true}, []string{"a/farm/ubuntu-1", "a/lab/ubuntu-2", "b/farm/ubuntu-1", "b/farm/z", "b/lab/own"}},
+		"a cluster":          {v1alpha1.ImagePruneSpec{Clusters: []string{"a"}}, []string{"a/farm/ubuntu-1"}},
+		"an unknown cluster": {
 			v1alpha1.ImagePruneSpec{Clusters: []string{"x"}}, nil,
 		},
-		"an image":                   {v1alpha1.ImagePruneSpec{Images: []string{"farm/z"}}, []string{"b/farm/z"}},
-		"a pattern":                  {v1alpha1.ImagePruneSpec{Images: []string{"*/ubuntu-*"}, IncludeOthers: true}, []string{"a/farm/ubuntu-1", "a/lab/ubuntu-2", "b/farm/ubuntu-1"}},
-		"a star stands for no slash": {v1alpha1.ImagePruneSpec{Images: []string{"f*1", "farm*"}}, nil},
-		"both":                       {v1alpha1.ImagePruneSpec{Clusters: []string{"b"}, Images: []string{"farm/ubuntu-*"}}, []string{"b/farm/ubuntu-1"}},
-		"of people, but not asked":   {v1alpha1.ImagePruneSpec{Images: []string{"lab/own"}}, nil},
+		"an image":                           {v1alpha1.ImagePruneSpec{Images: []string{"farm/z"}}, []string{"b/farm/z"}},
+		"a pattern":                          {v1alpha1.ImagePruneSpec{Images: []string{"*/ubuntu-*"}, IncludeOthers: true}, []string{"a/farm/ubuntu-1", "a/lab/ubuntu-2", "b/farm/ubuntu-1"}},
+		"a star matches no slash":            {v1alpha1.ImagePruneSpec{Images: []string{"f*1", "farm*"}}, nil},
+		"both":                               {v1alpha1.ImagePruneSpec{Clusters: []string{"b"}, Images: []string{"farm/ubuntu-*"}}, []string{"b/farm/ubuntu-1"}},
+		"not planned, without includeOthers": {v1alpha1.ImagePruneSpec{Images: []string{"lab/own"}}, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -75,14 +75,14 @@ func TestPlannedPrunes(t *testing.T) {
 	all.Spec.IncludeOthers, all.Spec.UndoWindow = true, nil
 	planned = prune.PlannedPrunes(all, prune.SelectTargets(&all.Spec, newReviewedClusters()))
 	require.True(t, planned["a"][0].Others)
-	require.Equal(t, 24*time.Hour, planned["a"][0].UndoWindow.Duration, "who says nothing has the default, not none")
+	require.Equal(t, 24*time.Hour, planned["a"][0].UndoWindow.Duration, "the default, not zero")
 
 	for name, change := range map[string]func(*v1alpha1.ImagePrune){
-		"it is not stored that it has begun": func(p *v1alpha1.ImagePrune) { p.Status = v1alpha1.ImagePruneStatus{} },
-		"it is pending":                      func(p *v1alpha1.ImagePrune) { p.Status.Phase = v1alpha1.ImagePrunePending },
-		"it has ended":                       func(p *v1alpha1.ImagePrune) { p.Status.Phase = v1alpha1.ImagePruneComplete },
-		"it has failed":                      func(p *v1alpha1.ImagePrune) { p.Status.Phase = v1alpha1.ImagePruneFailed },
-		"it is being deleted":                func(p *v1alpha1.ImagePrune) { p.DeletionTimestamp = toStoredTime(now) },
+		"not started":   func(p *v1alpha1.ImagePrune) { p.Status = v1alpha1.ImagePruneStatus{} },
+		"pending":       func(p *v1alpha1.ImagePrune) { p.Status.Phase = v1alpha1.ImagePrunePending },
+		"complete":      func(p *v1alpha1.ImagePrune) { p.Status.Phase = v1alpha1.ImagePruneComplete },
+		"failed":        func(p *v1alpha1.ImagePrune) { p.Status.Phase = v1alpha1.ImagePruneFailed },
+		"being deleted": func(p *v1alpha1.ImagePrune) { p.DeletionTimestamp = toStoredTime(now) },
 	} {
 		p := newPrune(withRunning)
 		change(p)
@@ -90,8 +90,7 @@ func TestPlannedPrunes(t *testing.T) {
 	}
 }
 
-// Targets are candidates of the report; plans carry no more than they have room for,
-// each image once.
+// Targets are candidates of the report; plans hold each image once, within their limit.
 func TestPropertyTargetsAndPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clusters := judgeAll(drawSpec(t), drawClusters(t))
@@ -109,7 +108,7 @@ func TestPropertyTargetsAndPlans(t *testing.T) {
 		for _, page := range roundTrip(t, pages) {
 			read = append(read, page...)
 		}
-		require.Equal(t, truncateText(t, targets), truncateText(t, prune.SelectTargets(&p.Spec, read)), "pages say the same as what they were made of")
+		require.Equal(t, toJSON(t, targets), toJSON(t, prune.SelectTargets(&p.Spec, read)), "the pages give the same targets")
 
 		want := []string{}
 		for _, c := range clusters {

@@ -16,8 +16,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-// world is an ImagePrune with the agents of its clusters. Its hub keeps nothing but
-// what is stored, and loses writes.
+// world is an ImagePrune with the agents of its clusters. Its hub has no memory and loses
+// writes.
 type world struct {
 	t       *rapid.T
 	now     time.Time
@@ -26,20 +26,20 @@ type world struct {
 	chosen  []prune.Target // of the pages as they are read
 	members map[string]*worldMember
 	images  map[types.UID]*worldImage // of all members
-	// ended is the status as it was when it ended.
+	// ended is the final status.
 	ended *v1alpha1.ImagePruneStatus
 }
 
 type worldMember struct {
 	uid  types.UID
 	dark bool
-	// plan as it has arrived, and what the hub has of what it reports.
+	// plan and report as they have arrived in the member and on the hub.
 	plan   map[types.UID]v1alpha1.PlannedPrune
 	report map[types.UID]v1alpha1.PruneStatus
 }
 
 type worldImage struct {
-	state v1alpha1.PruneState // empty: nothing was begun
+	state v1alpha1.PruneState // empty: the agent has not accepted it
 	until time.Time
 	gone  bool
 }
@@ -76,8 +76,8 @@ func (w *world) gatherView(loaded bool) prune.PruneView {
 	v := prune.PruneView{
 		Now: w.now, Prune: w.prune, Report: w.report, TargetsLoaded: loaded, Members: map[string]prune.Member{},
 		Reported: func(t prune.Target) (v1alpha1.PruneStatus, bool) {
-			st, told := w.members[t.Cluster].report[t.UID]
-			return st, told
+			st, found := w.members[t.Cluster].report[t.UID]
+			return st, found
 		},
 		HeldReason: func(prune.Target) string { return "" },
 	}
@@ -90,7 +90,7 @@ func (w *world) gatherView(loaded bool) prune.PruneView {
 	return v
 }
 
-// runHub is one visit: it decides, and stores unless the write is lost.
+// runHub is one reconcile; the write may be lost.
 func (w *world) runHub(lose bool) {
 	d := decideAndCheck(w.t, w.gatherView(false))
 	if d.LoadPages {
@@ -100,11 +100,11 @@ func (w *world) runHub(lose bool) {
 		w.checkDecision(v, d)
 	}
 	if w.ended != nil {
-		require.Equal(w.t, truncateText(w.t, w.ended.Phase), truncateText(w.t, d.Status.Phase), "what has ended stays so")
+		require.Equal(w.t, toJSON(w.t, w.ended.Phase), toJSON(w.t, d.Status.Phase), "a final phase stays")
 		require.Equal(w.t, w.ended.Targets, d.Status.Targets)
 	}
 	if old := w.prune.Status.StartedAt; old != nil {
-		require.True(w.t, old.Equal(d.Status.StartedAt), "it has begun once")
+		require.True(w.t, old.Equal(d.Status.StartedAt), "startedAt never changes")
 	}
 	if lose {
 		return
@@ -128,19 +128,19 @@ func (w *world) checkDecision(v prune.PruneView, d prune.PruneDecision) {
 		counts.Total++
 		*counts.CountOf(st.State)++
 		if st.State == v1alpha1.PrunePruned {
-			require.True(w.t, w.images[t.UID].gone, "what counts as gone is gone")
+			require.True(w.t, w.images[t.UID].gone, "a pruned image is deleted")
 		}
 	}
 	require.Equal(w.t, counts, d.Status.Targets)
 }
 
-// runAgent has a member's agent take up what arrives, go on, and report.
+// runAgent is one step of an agent: it applies its plan and reports.
 func (w *world) runAgent(name string, reports bool) {
 	m := w.members[name]
 	if !m.dark {
 		m.plan = map[types.UID]v1alpha1.PlannedPrune{}
 		for _, p := range prune.PlannedPrunes(w.prune, w.chosen)[name] {
-			require.NotNil(w.t, w.prune.Status.StartedAt, "it is stored that it has begun")
+			require.NotNil(w.t, w.prune.Status.StartedAt, "startedAt is stored")
 			require.Equal(w.t, v1alpha1.ImagePruneRunning, w.prune.Status.Phase)
 			m.plan[p.ImageUID] = p
 		}
@@ -150,12 +150,12 @@ func (w *world) runAgent(name string, reports bool) {
 		if !strings.HasPrefix(string(uid), name+"-") {
 			continue
 		}
-		p, wished := m.plan[uid]
+		p, planned := m.plan[uid]
 		switch {
 		case img.gone || img.state.IsFinal() && img.state != "":
-		case !wished && img.state == v1alpha1.PrunePending, wished && p.Undo:
+		case !planned && img.state == v1alpha1.PrunePending, planned && p.Undo:
 			img.state = v1alpha1.PruneUndone
-		case !wished:
+		case !planned:
 		case img.state == "":
 			img.state, img.until = v1alpha1.PrunePending, w.now.Add(p.UndoWindow.Duration)
 			if rapid.IntRange(0, 5).Draw(w.t, "referenced") == 0 {
@@ -170,7 +170,7 @@ func (w *world) runAgent(name string, reports bool) {
 	}
 	m.report = map[types.UID]v1alpha1.PruneStatus{}
 	for uid, img := range w.images {
-		if _, wished := m.plan[uid]; img.state != "" && (wished || !img.gone) {
+		if _, planned := m.plan[uid]; img.state != "" && (planned || !img.gone) {
 			st := v1alpha1.PruneStatus{UID: w.prune.UID, State: img.state}
 			if img.state == v1alpha1.PrunePending {
 				st.Until = toStoredTime(img.until)
@@ -188,9 +188,8 @@ func (w *world) drawMember() string {
 	return name
 }
 
-// An ImagePrune always ends, in all that can happen to its hub and its clusters; what
-// goes is what the report lists and the prune selects, and nothing that was not asked
-// for.
+// An ImagePrune always ends, whatever happens to the hub and the clusters, and deletes only
+// what its report lists and it selects.
 func TestPropertyImagePruneAlwaysEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -220,7 +219,7 @@ func TestPropertyImagePruneAlwaysEnds(t *testing.T) {
 				w.report = nil
 			}
 			for uid, img := range w.images {
-				require.False(t, img.state != "" && !selected[uid], "nothing else is touched")
+				require.False(t, img.state != "" && !selected[uid], "no other image is touched")
 			}
 		}
 		w.runHub(false)

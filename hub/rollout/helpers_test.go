@@ -118,8 +118,8 @@ func requireSameDecision(t require.TestingT, want, got rollout.Decision, why str
 	require.Equal(t, toJSON(t, want), toJSON(t, got), why)
 }
 
-func toJSON(t require.TestingT, of any) string {
-	text, err := json.Marshal(of)
+func toJSON(t require.TestingT, value any) string {
+	text, err := json.Marshal(value)
 	require.NoError(t, err)
 	return string(text)
 }

@@ -210,7 +210,7 @@ func TestKubeconfigWithoutRights(t *testing.T) {
 	cfg, err := s.quietPlane.ServiceAccountConfig(t.Context(), capiNamespace, name)
 	require.NoError(t, err)
 	s.joinMember(t, name, cfg)
-	m := s.awaitConditionOf(t, name, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized, "has to be an administrator's")
+	m := s.awaitConditionOf(t, name, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized, "requires an administrator's kubeconfig")
 	assert.NotContains(t, m.Annotations, v1alpha1.AnnotationInstallAttempts, "looking is no attempt")
 	assert.Empty(t, listReleases(t, s.quietPlane))
 }

@@ -19,38 +19,38 @@ import (
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
-// runAttempt an attempt, and only then make it. The error is of counting; that of the attempt
-// is noted.
-func (r *Reconciler) runAttempt(ctx context.Context, member *v1alpha1.MemberCluster, seen *install.Snapshot, attempt func() error) error {
-	seen.Now = time.Now()
-	if err := r.storeAttempts(ctx, member, &seen.Attempts, seen.NextAttempt()); err != nil {
+// runAttempt stores that an attempt is made, and only then makes it. It returns the error
+// of storing; that of the attempt is stored with it.
+func (r *Reconciler) runAttempt(ctx context.Context, member *v1alpha1.MemberCluster, snapshot *install.Snapshot, attempt func() error) error {
+	snapshot.Now = time.Now()
+	if err := r.storeAttempts(ctx, member, &snapshot.Attempts, snapshot.NextAttempt()); err != nil {
 		return err
 	}
-	log := log.FromContext(ctx).WithValues("version", seen.Desired.Version, "revision", seen.Desired.Revision, "attempt", seen.Attempts.Count)
+	log := log.FromContext(ctx).WithValues("version", snapshot.Desired.Version, "revision", snapshot.Desired.Revision, "attempt", snapshot.Attempts.Count)
 	err := attempt()
 	r.Metrics.CountAttempt(err == nil)
 	if err == nil {
-		log.Info("Installed the agent")
-		r.Events.Eventf(member, nil, corev1.EventTypeNormal, "AgentInstalled", "Install", "Agent %s was installed", seen.Desired.Version)
+		log.Info("Installed agent")
+		r.Events.Eventf(member, nil, corev1.EventTypeNormal, "AgentInstalled", "Install", "Agent %s was installed", snapshot.Desired.Version)
 		return nil
 	}
-	log.Error(err, "Installing the agent")
+	log.Error(err, "Failed to install agent")
 	if cause := context.Cause(ctx); errors.Is(cause, errAttemptTimeout) {
 		err = fmt.Errorf("%w: %w", cause, err)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), r.requestTimeout())
 		defer cancel()
 	} else if cause != nil {
-		return cause // the hub ends: who comes next finds the attempt counted
+		return cause // the hub is ending; the next leader finds the attempt counted
 	}
-	failed := seen.Attempts
+	failed := snapshot.Attempts
 	failed.Error = v1alpha1.Truncate(err.Error(), maxErrorLength)
-	r.Events.Eventf(member, nil, corev1.EventTypeWarning, "AgentNotInstalled", "Install", "Attempt %d at agent %s failed: %s", failed.Count, seen.Desired.Version, failed.Error)
-	return r.storeAttempts(ctx, member, &seen.Attempts, failed)
+	r.Events.Eventf(member, nil, corev1.EventTypeWarning, "AgentNotInstalled", "Install", "Attempt %d to install agent %s failed: %s", failed.Count, snapshot.Desired.Version, failed.Error)
+	return r.storeAttempts(ctx, member, &snapshot.Attempts, failed)
 }
 
-// storeAttempts stores attempts, unless somebody else has by now: two hubs do not count the same
-// one, and a person who removes them has them removed.
+// storeAttempts stores attempts unless somebody has changed them: two hubs do not count
+// the same attempt, and a person who removes the annotation resets the count.
 func (r *Reconciler) storeAttempts(ctx context.Context, member *v1alpha1.MemberCluster, known *install.Attempts, next install.Attempts) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		now := &v1alpha1.MemberCluster{}
@@ -69,7 +69,7 @@ func (r *Reconciler) storeAttempts(ctx context.Context, member *v1alpha1.MemberC
 		return r.Patch(ctx, now, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 	})
 	if err != nil {
-		return fmt.Errorf("counting attempts at the agent of MemberCluster %s: %w", member.Name, err)
+		return fmt.Errorf("storing the install attempts of MemberCluster %s: %w", member.Name, err)
 	}
 	*known = next
 	return nil
@@ -77,14 +77,14 @@ func (r *Reconciler) storeAttempts(ctx context.Context, member *v1alpha1.MemberC
 
 var errAttemptTimeout = fmt.Errorf("the agent was not installed within %v", attemptTimeout)
 
-// errAttemptsChanged: what was decided upon is not so any more.
-var errAttemptsChanged = errors.New("somebody else has written them meanwhile")
+// errAttemptsChanged: the decision rests on outdated attempts.
+var errAttemptsChanged = errors.New("the install attempts were changed by somebody else")
 
-// problemOf that looking at a member met.
+// problemOf explains an error of reading a member.
 func problemOf(err error) *install.Problem {
 	if fault, why := hubclient.ClassifyError(err); fault == hubclient.ForbiddenFailure {
 		return &install.Problem{Reason: v1alpha1.ReasonUnauthorized, Message: why +
-			": to install the agent its kubeconfig has to be an administrator's. Give it one, or install the agent yourself and remove label " + v1alpha1.LabelInstallAgent}
+			": installing the agent requires an administrator's kubeconfig. Set one, or install the agent yourself and remove label " + v1alpha1.LabelInstallAgent}
 	}
 	reason, message := memberclient.ClassifyError(err)
 	return &install.Problem{Reason: reason, Message: message}

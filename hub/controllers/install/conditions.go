@@ -11,27 +11,27 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Conditions is what is known of the agent's installation in each member, for whoever
-// writes their status. The zero value knows of none, as in a hub that installs nothing.
+// Conditions has condition AgentInstalled of each member, for the planner. The zero
+// Conditions has none, as in a hub that installs nothing.
 type Conditions struct {
 	mu       sync.Mutex
 	byMember map[string]memberCondition
 	onChange []func(member string)
-	// at work: there is a controller that tells.
+	// enabled: there is a controller that publishes.
 	enabled bool
 }
 
 type memberCondition struct {
 	memberUID types.UID
-	condition *metav1.Condition // nil: there is none
+	condition *metav1.Condition // nil for none
 }
 
-// OnChange has something done, without blocking, when a member's condition has changed.
-// Call it before the controller starts.
+// OnChange registers a function that is called when a member's condition changes. It must
+// not block. Call OnChange before the controller starts.
 func (i *Conditions) OnChange(do func(member string)) { i.onChange = append(i.onChange, do) }
 
-// ForMember is condition AgentInstalled of a member, nil for none. Until the member was looked
-// at, what it says already stays.
+// ForMember returns condition AgentInstalled of a member; nil for none. Before the first
+// decision it is the stored one.
 func (i *Conditions) ForMember(member *v1alpha1.MemberCluster) *metav1.Condition {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -46,7 +46,7 @@ func (i *Conditions) ForMember(member *v1alpha1.MemberCluster) *metav1.Condition
 	if c == nil {
 		return &metav1.Condition{
 			Type: v1alpha1.ConditionAgentInstalled, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonInstalling,
-			Message: "the hub has not looked at it yet", ObservedGeneration: member.Generation,
+			Message: "the hub has not read the member yet", ObservedGeneration: member.Generation,
 		}
 	}
 	return c.DeepCopy()
@@ -56,8 +56,8 @@ func isOptedIn(member *v1alpha1.MemberCluster) bool {
 	return member.Labels[v1alpha1.LabelInstallAgent] == "true" && member.DeletionTimestamp.IsZero()
 }
 
-// publish tells of a member, and whether something was told of it before.
-func (i *Conditions) publish(member *v1alpha1.MemberCluster, c *metav1.Condition) (was bool) {
+// publish sets the condition of a member, and returns whether it had one.
+func (i *Conditions) publish(member *v1alpha1.MemberCluster, c *metav1.Condition) (published bool) {
 	next := memberCondition{memberUID: member.UID, condition: c}
 	i.mu.Lock()
 	if i.byMember == nil {
@@ -74,7 +74,7 @@ func (i *Conditions) publish(member *v1alpha1.MemberCluster, c *metav1.Condition
 	return before.memberUID == next.memberUID && before.condition != nil
 }
 
-// forget a member that is gone.
+// forget drops a deleted member.
 func (i *Conditions) forget(member string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

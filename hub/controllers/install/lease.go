@@ -17,14 +17,14 @@ import (
 	"github.com/pelotech/ot-fleet/hub/install"
 )
 
-// lease is the one in a member under which one process installs. Others take it for
-// ended when they have not seen it change for its duration; who holds it stops sooner,
-// by its own clock: half of the duration after it sent the renewal that succeeded last.
-// A request that it sent just before has ended by then, for it may take a third.
+// lease is the Lease in a member under which a process installs. Others take it for
+// expired when they have not seen it change for its duration. Its holder stops half of
+// the duration after it sent the last stored renewal, by its own clock; its last request,
+// which may take a third of the duration, has ended by then.
 //
-// What is left: a process that is paused between asking Err and sending, and goes on
-// after somebody else has begun, sends that one request. What others do meanwhile it may
-// undo; of the releases that both make, one is refused, for they have one number.
+// What remains: a process that is paused between Err and sending sends that one request
+// after another process has begun. It may undo a change of the other. Of the releases
+// that both make one is refused, since they have the same number.
 type lease struct {
 	client   client.Client
 	key      client.ObjectKey
@@ -40,23 +40,24 @@ type lease struct {
 
 var errNotHeld = errors.New("the Lease is not held")
 
-// Err is why nothing may be changed in the member; nil while the Lease is held for sure.
+// Err returns why nothing may be changed in the member; nil while the Lease is certainly
+// held.
 func (l *lease) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.lost != nil:
-		return fmt.Errorf("nothing more is changed in the member: %w", l.lost)
+		return fmt.Errorf("the member must no longer be changed: %w", l.lost)
 	case l.held == nil:
 		return errNotHeld
 	case !time.Now().Before(l.until):
-		return fmt.Errorf("nothing more is changed in the member: Lease %s could not be renewed in time", l.key)
+		return fmt.Errorf("the member must no longer be changed: Lease %s was not renewed in time", l.key)
 	}
 	return nil
 }
 
-// acquire takes the Lease as it was seen, nil where there was none, and keeps it until
-// release, or until ctx ends. It fails where somebody else was faster.
+// acquire takes the Lease as it was observed, nil for none, and renews it until release
+// or the end of ctx. It fails if another process was faster.
 func (l *lease) acquire(ctx context.Context, seen *coordinationv1.Lease) error {
 	next := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.key.Namespace, Name: l.key.Name}}
 	if seen != nil {
@@ -71,7 +72,7 @@ func (l *lease) acquire(ctx context.Context, seen *coordinationv1.Lease) error {
 		do = func() error { return l.client.Update(ctx, next) }
 	}
 	if err := do(); err != nil {
-		return fmt.Errorf("taking Lease %s in the member: %w", l.key, err)
+		return fmt.Errorf("acquiring Lease %s in the member: %w", l.key, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -92,7 +93,7 @@ func (l *lease) stampRenewal(o *coordinationv1.Lease, now time.Time) {
 	o.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now))
 }
 
-// renewUntilDone renews until ctx ends or the Lease is lost.
+// renewUntilDone renews the Lease until ctx ends or the Lease is lost.
 func (l *lease) renewUntilDone(ctx context.Context) {
 	every := time.NewTicker(l.duration / 8)
 	defer every.Stop()
@@ -111,7 +112,7 @@ func (l *lease) renewUntilDone(ctx context.Context) {
 		case err == nil:
 			l.held, l.until = next, sent.Add(l.duration/2)
 		case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-			l.lost = fmt.Errorf("somebody else took Lease %s", l.key)
+			l.lost = fmt.Errorf("another process acquired Lease %s", l.key)
 		}
 		lost := l.lost
 		l.mu.Unlock()
@@ -119,13 +120,12 @@ func (l *lease) renewUntilDone(ctx context.Context) {
 			return
 		}
 		if err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Info("The Lease in the member could not be renewed", "lease", l.key.String(), "error", err.Error())
+			log.FromContext(ctx).Info("Failed to renew the Lease in the member; retrying", "lease", l.key.String(), "error", err.Error())
 		}
 	}
 }
 
-// release lets others have the Lease at once. One that may have been lost is left to
-// expire.
+// release frees the Lease for others. One that may be lost is left to expire.
 func (l *lease) release(ctx context.Context) {
 	l.mu.Lock()
 	stop := l.stop
@@ -140,14 +140,14 @@ func (l *lease) release(ctx context.Context) {
 	next := l.held.DeepCopy()
 	next.Spec.HolderIdentity = ptr.To("")
 	if err := l.client.Update(ctx, next); err != nil {
-		log.FromContext(ctx).Info("The Lease in the member is not released, and expires", "lease", l.key.String(), "error", err.Error())
+		log.FromContext(ctx).Info("Failed to release the Lease in the member; it expires", "lease", l.key.String(), "error", err.Error())
 	}
 	l.mu.Lock()
 	l.held = nil
 	l.mu.Unlock()
 }
 
-// leaseObserver Leases of others: since when each has not changed, by our own clock.
+// leaseObserver knows since when the Leases of others have not changed, by the own clock.
 type leaseObserver struct {
 	mu           sync.Mutex
 	observations map[string]observation
@@ -158,7 +158,7 @@ type observation struct {
 	since        time.Time
 }
 
-// observe a member's Lease, nil for none. The answer is nil where nobody holds it.
+// observe records a member's Lease, nil for none. It returns nil if nobody holds it.
 func (w *leaseObserver) observe(member string, o *coordinationv1.Lease, now time.Time) *install.Lease {
 	w.mu.Lock()
 	defer w.mu.Unlock()

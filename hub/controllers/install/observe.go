@@ -28,13 +28,13 @@ import (
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
-// agentName is the chart's name, and that of its objects whatever its release is called.
+// agentName is the name of the chart, and of its objects under any release name.
 const agentName = "ot-agent"
 
-// agentKind is one that the agent's chart alone brings.
+// agentKind is a CRD that only the agent's chart installs.
 const agentKind = "vmdiskimages.pelotech.ot"
 
-// What Helm writes on the objects of a release, and the chart on its own.
+// Annotations and labels that Helm and the chart set on the objects of a release.
 const (
 	annotationReleaseName      = "meta.helm.sh/release-name"
 	annotationReleaseNamespace = "meta.helm.sh/release-namespace"
@@ -63,18 +63,19 @@ var mapper = func() meta.RESTMapper {
 	return m
 }()
 
-// memberSession is a member that is being looked at, and perhaps installed in.
+// memberSession is the connection to a member for one reconcile.
 type memberSession struct {
 	namespace string
 	// client is not fenced: it reads, and writes the namespace and the Lease.
 	client client.Client
-	// helm is.
+	// helm is fenced by the Lease.
 	helm  *helm.Member
 	lease *lease
-	// observedLease is the Lease as it was read last; nil for none.
+	// observedLease is the Lease as it was last read; nil for none.
 	observedLease *coordinationv1.Lease
-	// release is the name of the agent's.
+	// release is the name of the agent's release.
 	release string
+	hasSlot bool
 	closers []func()
 }
 
@@ -84,7 +85,7 @@ func (s *memberSession) close() {
 	}
 }
 
-// openSession prepares connections, and sends nothing yet. All that is sent ends with ctx.
+// openSession prepares connections without sending anything. All requests end with ctx.
 func (r *Reconciler) openSession(ctx context.Context, cfg *rest.Config, member *v1alpha1.MemberCluster) (*memberSession, error) {
 	namespace := member.Spec.AgentNamespace
 	cfg = rest.CopyConfig(cfg)
@@ -104,31 +105,32 @@ func (r *Reconciler) openSession(ctx context.Context, cfg *rest.Config, member *
 	return s, nil
 }
 
-// observeMember reads what the member has, live: what is decided upon it cannot be taken back.
-func (r *Reconciler) observeMember(ctx context.Context, s *memberSession, member *v1alpha1.MemberCluster, seen *install.Snapshot) error {
-	seen.ForeignAgent, seen.OtherNamespace, seen.AgentVersions, seen.KindsVersion = "", "", []string{member.Status.AgentVersion}, ""
-	if err := r.identifyCluster(ctx, s, member, seen); err != nil {
+// observeMember reads the state of the member live: a decision based on it is
+// irreversible.
+func (r *Reconciler) observeMember(ctx context.Context, s *memberSession, member *v1alpha1.MemberCluster, snapshot *install.Snapshot) error {
+	snapshot.ForeignAgent, snapshot.OtherNamespace, snapshot.AgentVersions, snapshot.KindsVersion = "", "", []string{member.Status.AgentVersion}, ""
+	if err := r.identifyCluster(ctx, s, member, snapshot); err != nil {
 		return err
 	}
 	deployment := &appsv1.Deployment{}
-	agent, err := s.getObject(ctx, client.ObjectKey{Namespace: s.namespace, Name: agentName}, deployment)
+	agentFound, err := s.getObject(ctx, client.ObjectKey{Namespace: s.namespace, Name: agentName}, deployment)
 	if err != nil {
 		return err
 	}
 	s.release = agentName
-	if agent {
+	if agentFound {
 		s.release = cmp.Or(deployment.Annotations[annotationReleaseName], deployment.Labels[labelInstance], agentName)
 	}
-	if seen.Release, err = s.helm.GetRelease(s.release); err != nil {
+	if snapshot.Release, err = s.helm.GetRelease(s.release); err != nil {
 		return err
 	}
-	released := seen.Release != nil && seen.Release.Status != install.StatusUninstalled
+	released := snapshot.Release != nil && snapshot.Release.Status != install.StatusUninstalled
 	if released {
-		seen.Release.Chart = r.releasedVersion(seen.Release.Chart)
+		snapshot.Release.Chart = r.releasedVersion(snapshot.Release.Chart)
 	}
-	if agent && !released {
-		seen.ForeignAgent = fmt.Sprintf("Deployment %s/%s, and no release of it", s.namespace, agentName)
-		seen.AgentVersions = append(seen.AgentVersions, imageVersion(deployment))
+	if agentFound && !released {
+		snapshot.ForeignAgent = fmt.Sprintf("Deployment %s/%s, and no release of it", s.namespace, agentName)
+		snapshot.AgentVersions = append(snapshot.AgentVersions, imageVersion(deployment))
 	}
 	kind := &metav1.PartialObjectMetadata{}
 	kind.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
@@ -137,9 +139,9 @@ func (r *Reconciler) observeMember(ctx context.Context, s *memberSession, member
 		return err
 	}
 	if kinds {
-		seen.KindsVersion = r.releasedVersion(kind.Labels[labelVersion]) // they stay when a chart is uninstalled
-		if !released && !s.ownsObject(kind) && seen.ForeignAgent == "" {
-			seen.ForeignAgent = "CustomResourceDefinition " + agentKind
+		snapshot.KindsVersion = r.releasedVersion(kind.Labels[labelVersion]) // CRDs stay when a chart is uninstalled
+		if !released && !s.ownsObject(kind) && snapshot.ForeignAgent == "" {
+			snapshot.ForeignAgent = "CustomResourceDefinition " + agentKind
 		}
 	}
 	binding := &rbacv1.ClusterRoleBinding{}
@@ -148,31 +150,32 @@ func (r *Reconciler) observeMember(ctx context.Context, s *memberSession, member
 		return err
 	}
 	if bound && len(binding.Subjects) > 0 && binding.Subjects[0].Namespace != s.namespace {
-		seen.OtherNamespace = binding.Subjects[0].Namespace
+		snapshot.OtherNamespace = binding.Subjects[0].Namespace
 	}
-	seen.Lease, err = r.getForeignLease(ctx, s, member.Name)
-	seen.Now = time.Now()
+	snapshot.Lease, err = r.getForeignLease(ctx, s, member.Name)
+	snapshot.Now = time.Now()
 	return err
 }
 
-// identifyCluster tells whether the cluster that answers is the member, and the member's. What a
-// member that has never reported is, nobody knows but who asks it.
-func (r *Reconciler) identifyCluster(ctx context.Context, s *memberSession, member *v1alpha1.MemberCluster, seen *install.Snapshot) (err error) {
-	seen.OtherClusterUID, seen.ClusterHolder = "", ""
+// identifyCluster checks that the cluster which answers is the member's, and that it
+// belongs to no other member. For a member that has never reported only the cluster
+// itself knows.
+func (r *Reconciler) identifyCluster(ctx context.Context, s *memberSession, member *v1alpha1.MemberCluster, snapshot *install.Snapshot) (err error) {
+	snapshot.OtherClusterUID, snapshot.ClusterHolder = "", ""
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	if err := s.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
 		return fmt.Errorf("reading namespace %s in the member: %w", metav1.NamespaceSystem, err)
 	}
 	if cluster := memberstatus.ResolveClusterUID(member, ns.UID); cluster != ns.UID {
-		seen.OtherClusterUID = string(ns.UID)
+		snapshot.OtherClusterUID = string(ns.UID)
 	}
-	seen.ClusterHolder, err = claim.FindHolder(ctx, r.Client, member, ns.UID)
+	snapshot.ClusterHolder, err = claim.FindHolder(ctx, r.Client, member, ns.UID)
 	return err
 }
 
-// releasedVersion is a chart's version, empty where that says nothing: a chart that is not
-// installed as of a release names the one that its source does.
+// releasedVersion returns a chart's version; empty if it is the one in the chart's
+// source, which a chart that was installed from the source has.
 func (r *Reconciler) releasedVersion(version string) string {
 	if version == r.Chart.SourceVersion() {
 		return ""
@@ -180,7 +183,7 @@ func (r *Reconciler) releasedVersion(version string) string {
 	return version
 }
 
-// imageVersion of the agent that a Deployment runs; empty where its image has no tag.
+// imageVersion returns the image tag of the agent that a Deployment runs; empty for none.
 func imageVersion(d *appsv1.Deployment) string {
 	for _, c := range d.Spec.Template.Spec.Containers {
 		image, _, _ := strings.Cut(c.Image, "@")
@@ -191,28 +194,28 @@ func imageVersion(d *appsv1.Deployment) string {
 	return ""
 }
 
-// getForeignLease another process; nil for none.
+// getForeignLease returns the Lease of another process; nil for none.
 func (r *Reconciler) getForeignLease(ctx context.Context, s *memberSession, member string) (*install.Lease, error) {
 	s.observedLease = &coordinationv1.Lease{}
-	there, err := s.getObject(ctx, s.lease.key, s.observedLease)
+	found, err := s.getObject(ctx, s.lease.key, s.observedLease)
 	if err != nil {
 		return nil, err
 	}
-	if !there {
+	if !found {
 		s.observedLease = nil
 	}
-	if there && s.observedLease.Spec.HolderIdentity != nil && *s.observedLease.Spec.HolderIdentity == s.lease.holder {
+	if found && s.observedLease.Spec.HolderIdentity != nil && *s.observedLease.Spec.HolderIdentity == s.lease.holder {
 		return nil, nil
 	}
 	return r.foreignLeases.observe(member, s.observedLease, time.Now()), nil
 }
 
-// ownsObject tells that Helm takes an object for one of the release.
+// ownsObject reports whether Helm counts an object to the release.
 func (s *memberSession) ownsObject(o metav1.Object) bool {
 	return o.GetLabels()[labelManagedBy] == "Helm" && o.GetAnnotations()[annotationReleaseName] == s.release && o.GetAnnotations()[annotationReleaseNamespace] == s.namespace
 }
 
-func (s *memberSession) getObject(ctx context.Context, key client.ObjectKey, o client.Object) (there bool, err error) {
+func (s *memberSession) getObject(ctx context.Context, key client.ObjectKey, o client.Object) (found bool, err error) {
 	switch err := s.client.Get(ctx, key, o); {
 	case apierrors.IsNotFound(err):
 		return false, nil
@@ -222,10 +225,18 @@ func (s *memberSession) getObject(ctx context.Context, key client.ObjectKey, o c
 	return true, nil
 }
 
-// ensureNamespace makes the agent's namespace, where it is not there, for the Lease to be in.
+// takeLease takes the Lease as it was last observed.
+func (s *memberSession) takeLease(ctx context.Context) error {
+	if err := s.ensureNamespace(ctx); err != nil {
+		return err
+	}
+	return s.lease.acquire(ctx, s.observedLease)
+}
+
+// ensureNamespace creates the agent's namespace, which the Lease is in.
 func (s *memberSession) ensureNamespace(ctx context.Context) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace, Labels: map[string]string{labelManagedBy: "ot-hub"}}}
-	if there, err := s.getObject(ctx, client.ObjectKeyFromObject(ns), &corev1.Namespace{}); there || err != nil {
+	if found, err := s.getObject(ctx, client.ObjectKeyFromObject(ns), &corev1.Namespace{}); found || err != nil {
 		return err
 	}
 	if err := s.client.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {

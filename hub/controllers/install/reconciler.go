@@ -1,7 +1,7 @@
-// Package install has the agent installed in members that opt in: it looks what they
-// have, has hub/install decide, and hub/helm do it. It runs in the elected replica, and
-// in a member under a Lease there: hubs that are elected in turn, or beside each other
-// for a while, do not work on one member at once.
+// Package install installs the agent in members that opt in: it observes them,
+// hub/install decides, and hub/helm acts. It runs in the elected replica, and acts in a
+// member only under a Lease there: two hubs that are elected at the same time do not work
+// on one member at once.
 package install
 
 import (
@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/hubclient"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 
@@ -34,17 +34,18 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// conflictRetryDelay is when to go on that somebody else was faster than.
+	// conflictRetryDelay is the requeue delay after a conflict, in the hub or over the
+	// Lease.
 	conflictRetryDelay = 200 * time.Millisecond
-	// attemptTimeout that an attempt takes, looking included.
+	// attemptTimeout bounds one reconcile, with everything that it reads.
 	attemptTimeout = 5 * time.Minute
-	// maxSteps: look and take the Lease, look and install, look at what came of it.
+	// maxSteps: observe and take the Lease, observe and install, observe the result.
 	maxSteps = 3
-	// maxErrorLength of an error is kept.
+	// maxErrorLength of a stored error.
 	maxErrorLength = 600
 )
 
-// Reconciler looks after one member's agent at a request.
+// Reconciler installs the agent of one member per request.
 type Reconciler struct {
 	client.Client
 	Live       client.Reader
@@ -55,14 +56,14 @@ type Reconciler struct {
 	Chart      *helm.Chart
 	// Namespace of the hub.
 	Namespace string
-	// Process is the identity of this one, for Leases.
+	// Process identifies this process in Leases.
 	Process   string
 	UserAgent string
-	// RequestTimeout ends a request to a member.
+	// RequestTimeout of a request to a member.
 	RequestTimeout time.Duration
 	// LeaseDuration of the Lease in a member.
 	LeaseDuration time.Duration
-	// Backoff after the first attempt, doubled after each.
+	// Backoff after the first attempt; it doubles with each.
 	Backoff time.Duration
 
 	foreignLeases leaseObserver
@@ -70,16 +71,16 @@ type Reconciler struct {
 
 	mu     sync.Mutex
 	hubUID string
-	// failedProbes counts looks in a row that found nothing out, by member.
+	// failedProbes counts failures to read a member in a row, by member.
 	failedProbes map[string]int
-	// waitingForSlot members wait for a turn.
+	// waitingForSlot has the members that wait for an install slot.
 	waitingForSlot map[string]bool
 }
 
-// requestTimeout of a request: see lease.
+// requestTimeout bounds a request so that it ends before the Lease does; see lease.
 func (r *Reconciler) requestTimeout() time.Duration { return min(r.RequestTimeout, r.LeaseDuration/3) }
 
-// Reconcile looks, decides and does what was decided, until there is nothing to do.
+// Reconcile observes one member, decides and acts until there is nothing to do.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	member := &v1alpha1.MemberCluster{}
 	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
@@ -93,39 +94,39 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.forgetMember(request.Name)
 		if r.Conditions.publish(member, nil) && member.DeletionTimestamp.IsZero() {
 			r.Events.Eventf(member, nil, corev1.EventTypeNormal, "InstallsStopped", "Install",
-				"Label %s has gone: the agent is left as it is, and not upgraded any more", v1alpha1.LabelInstallAgent)
+				"Label %s was removed: the agent stays as it is and is no longer upgraded", v1alpha1.LabelInstallAgent)
 		}
 		return ctrl.Result{}, nil
 	}
-	// Who waits for a turn is not asked anew each time what it has.
+	// A member that waits for a slot is not observed again each time.
 	if r.isWaitingForSlot(request.Name) {
 		return ctrl.Result{RequeueAfter: slotRetryDelay()}, nil
 	}
-	// Live: what people allow decides what is done.
+	// The live object decides: its annotations are permissions.
 	if err := r.Live.Get(ctx, request.NamespacedName, member); err != nil || !isOptedIn(member) {
-		return ctrl.Result{}, client.IgnoreNotFound(err) // the cache is to show that too
+		return ctrl.Result{}, client.IgnoreNotFound(err) // the cache shows it soon
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, attemptTimeout, errAttemptTimeout)
 	defer cancel()
-	seen, values, err := r.gatherInputs(ctx, member)
+	snapshot, values, err := r.gatherInputs(ctx, member)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	var at *memberSession
-	if !seen.PullMode && seen.ValuesProblem == nil {
-		if at, seen.ProbeProblem, err = r.connect(ctx, member); err != nil {
+	var session *memberSession
+	if !snapshot.PullMode && snapshot.ValuesProblem == nil {
+		if session, snapshot.ProbeProblem, err = r.connect(ctx, member); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
-	if at == nil {
-		seen.FailedProbes = r.countFailedProbe(member.Name, seen.ProbeProblem != nil)
-		return r.publishDecision(member, install.Decide(seen)), nil
+	if session == nil {
+		snapshot.FailedProbes = r.countFailedProbe(member.Name, snapshot.ProbeProblem != nil)
+		return r.publishDecision(member, install.Decide(snapshot)), nil
 	}
-	defer at.close()
-	return r.installAgent(ctx, member, at, seen, values)
+	defer session.close()
+	return r.installAgent(ctx, member, session, snapshot, values)
 }
 
-// gatherInputs all that is known without asking the member.
+// gatherInputs gathers what is known without a request to the member.
 func (r *Reconciler) gatherInputs(ctx context.Context, member *v1alpha1.MemberCluster) (install.Snapshot, *helm.Values, error) {
 	s := install.Snapshot{
 		Now: time.Now(), OptedIn: true, PullMode: member.Spec.Connection.Pull != nil, Backoff: r.Backoff,
@@ -138,141 +139,136 @@ func (r *Reconciler) gatherInputs(ctx context.Context, member *v1alpha1.MemberCl
 		return s, nil, err
 	}
 	s.Self = install.Installer{Hub: hub, Member: member.Name}
-	values, faulty, err := r.loadValues(ctx, member.Name)
+	values, invalid, err := r.loadValues(ctx, member.Name)
 	switch {
 	case err != nil:
 		return s, nil, err
-	case faulty != nil:
-		s.ValuesProblem = &install.Problem{Reason: v1alpha1.ReasonValuesInvalid, Message: v1alpha1.Truncate(faulty.Error(), maxErrorLength)}
+	case invalid != nil:
+		s.ValuesProblem = &install.Problem{Reason: v1alpha1.ReasonValuesInvalid, Message: v1alpha1.Truncate(invalid.Error(), maxErrorLength)}
 		return s, nil, nil
 	}
 	s.Desired = install.Desired{Version: values.Version, Chart: r.Chart.Version(), Revision: values.Revision}
 	return s, values, nil
 }
 
-// getHubUID of the hub, which lasts as long as its cluster.
+// getHubUID returns the UID of the hub's cluster.
 func (r *Reconciler) getHubUID(ctx context.Context) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.hubUID == "" {
 		ns := &corev1.Namespace{}
 		if err := r.Live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
-			return "", fmt.Errorf("reading namespace %s, by which the hub's cluster is known: %w", metav1.NamespaceSystem, err)
+			return "", fmt.Errorf("reading namespace %s, whose UID identifies the hub's cluster: %w", metav1.NamespaceSystem, err)
 		}
 		r.hubUID = string(ns.UID)
 	}
 	return r.hubUID, nil
 }
 
-// connect a member; trouble says why not. Nothing is sent yet.
+// connect opens a session, or returns the problem that prevents it. It sends nothing.
 func (r *Reconciler) connect(ctx context.Context, member *v1alpha1.MemberCluster) (*memberSession, *install.Problem, error) {
 	kubeconfig, err := r.Admins.ForMember(ctx, member)
-	if missing, is := connection.MissingPrerequisite(err); is {
+	if missing, ok := connection.MissingPrerequisite(err); ok {
 		return nil, &install.Problem{Reason: v1alpha1.ReasonCredentialsMissing, Message: missing}, nil
 	} else if err != nil {
 		return nil, nil, err
 	}
 	cfg, _, err := hubclient.ParseKubeconfig(kubeconfig)
 	if err == nil {
-		var at *memberSession
-		if at, err = r.openSession(ctx, cfg, member); err == nil {
-			return at, nil, nil
+		var session *memberSession
+		if session, err = r.openSession(ctx, cfg, member); err == nil {
+			return session, nil, nil
 		}
 	}
 	return nil, &install.Problem{Reason: v1alpha1.ReasonCredentialsMissing, Message: err.Error()}, nil
 }
 
-// installAgent looks and does what was decided, under the Lease.
-func (r *Reconciler) installAgent(ctx context.Context, member *v1alpha1.MemberCluster, at *memberSession, seen install.Snapshot, values *helm.Values) (ctrl.Result, error) {
-	// What ends with ctx may still let go of the Lease.
+// installAgent observes, decides and acts until there is nothing to do. It acts only under
+// the Lease, which it takes after a decision to act; then it observes and decides again.
+func (r *Reconciler) installAgent(ctx context.Context, member *v1alpha1.MemberCluster, session *memberSession, snapshot install.Snapshot, values *helm.Values) (ctrl.Result, error) {
 	defer func() {
+		// ctx may have ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.requestTimeout())
 		defer cancel()
-		at.lease.release(ctx)
+		session.lease.release(ctx)
 	}()
 	held := false
 	for range maxSteps {
-		if err := r.observeMember(ctx, at, member, &seen); err != nil {
+		if err := r.observeMember(ctx, session, member, &snapshot); err != nil {
 			if ctx.Err() != nil {
 				return ctrl.Result{}, context.Cause(ctx)
 			}
-			seen.ProbeProblem = problemOf(err)
+			snapshot.ProbeProblem = problemOf(err)
 		}
-		seen.FailedProbes = r.countFailedProbe(member.Name, seen.ProbeProblem != nil)
-		d := install.Decide(seen)
-		if d.Action == install.ActionNone {
-			if seen.Attempts.Target != "" && d.Condition.Status == metav1.ConditionTrue {
-				if err := r.storeAttempts(ctx, member, &seen.Attempts, install.Attempts{}); err != nil {
-					return result(ctx, err)
-				}
-			}
-			return r.publishDecision(member, d), nil
-		}
-		if held {
-			// Who has lost it looks anew, as everybody else does.
-			if err := at.lease.Err(); err != nil {
+		snapshot.FailedProbes = r.countFailedProbe(member.Name, snapshot.ProbeProblem != nil)
+		d := install.Decide(snapshot)
+		switch {
+		case d.Action == install.ActionNone:
+			return r.finish(ctx, member, &snapshot, d)
+		case held:
+			// A process that has lost the Lease starts over like any other.
+			if err := session.lease.Err(); err != nil {
 				return ctrl.Result{}, fmt.Errorf("installing the agent of MemberCluster %s: %w", member.Name, err)
 			}
-		} else {
-			// A few at a time: each one renders the chart, and holds it.
-			select {
-			case r.installSlots <- struct{}{}:
-				defer func() { <-r.installSlots }()
-			default:
-				r.setWaitingForSlot(member.Name)
-				d.Condition.Message = fmt.Sprintf("agent %s is to be installed: %d members at a time are, and it waits for its turn", seen.Desired.Version, cap(r.installSlots))
-				r.publishDecision(member, d)
-				return ctrl.Result{RequeueAfter: slotRetryDelay()}, nil
+			r.publishDecision(member, d)
+			if err := r.runAttempt(ctx, member, &snapshot, func() error { return r.applyDecision(session, snapshot, d, values) }); err != nil {
+				return resultOf(ctx, err)
 			}
-			err := at.ensureNamespace(ctx)
-			if err == nil {
-				err = at.lease.acquire(ctx, at.observedLease)
-			}
-			switch {
-			case err == nil:
-				held = true
-				continue // what was seen before may have changed
-			case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
+		case !r.reserveSlot(session):
+			r.setWaitingForSlot(member.Name)
+			d.Condition.Message = fmt.Sprintf("agent %s is waiting to be installed: the hub installs in %d members at a time", snapshot.Desired.Version, cap(r.installSlots))
+			r.publishDecision(member, d)
+			return ctrl.Result{RequeueAfter: slotRetryDelay()}, nil
+		default:
+			err := session.takeLease(ctx)
+			if trigger.IsConflict(err) {
 				return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 			}
-			// A member that refuses even this is not tried for ever either.
-			if err := r.runAttempt(ctx, member, &seen, func() error { return err }); err != nil {
-				return result(ctx, err)
+			if held = err == nil; held {
+				continue // the member may have changed before the Lease was taken
 			}
-			continue
-		}
-		r.publishDecision(member, d)
-		if err := r.runAttempt(ctx, member, &seen, func() error { return r.applyDecision(at, seen, d, values) }); err != nil {
-			return result(ctx, err)
+			// Failing to take the Lease counts as an attempt: those are bounded.
+			if err := r.runAttempt(ctx, member, &snapshot, func() error { return err }); err != nil {
+				return resultOf(ctx, err)
+			}
 		}
 	}
 	return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 }
 
-// applyDecision what was decided.
-func (r *Reconciler) applyDecision(at *memberSession, seen install.Snapshot, d install.Decision, values *helm.Values) error {
-	want := helm.ReleaseSpec{Name: at.release, Installer: seen.Self, Chart: r.Chart, Values: values, TakeOwnership: d.TakeOwnership}
+// finish publishes a decision to do nothing. Once the agent is installed, the count of
+// attempts is reset.
+func (r *Reconciler) finish(ctx context.Context, member *v1alpha1.MemberCluster, snapshot *install.Snapshot, d install.Decision) (ctrl.Result, error) {
+	if snapshot.Attempts.Target != "" && d.Condition.Status == metav1.ConditionTrue {
+		if err := r.storeAttempts(ctx, member, &snapshot.Attempts, install.Attempts{}); err != nil {
+			return resultOf(ctx, err)
+		}
+	}
+	return r.publishDecision(member, d), nil
+}
+
+// applyDecision acts in the member.
+func (r *Reconciler) applyDecision(session *memberSession, snapshot install.Snapshot, d install.Decision, values *helm.Values) error {
+	spec := helm.ReleaseSpec{Name: session.release, Installer: snapshot.Self, Chart: r.Chart, Values: values, TakeOwnership: d.TakeOwnership}
 	switch d.Action {
 	case install.ActionInstall:
-		return at.helm.Install(want)
+		return session.helm.Install(spec)
 	case install.ActionRecover:
-		if err := at.helm.Recover(at.release, seen.Self); err != nil {
+		if err := session.helm.Recover(session.release, snapshot.Self); err != nil {
 			return err
 		}
 	}
-	return at.helm.Upgrade(want)
+	return session.helm.Upgrade(spec)
 }
 
-// result tells that somebody else was faster from what went wrong.
-func result(ctx context.Context, err error) (ctrl.Result, error) {
-	if errors.Is(err, errAttemptsChanged) || apierrors.IsConflict(err) {
-		log.FromContext(ctx).V(1).Info("Somebody else wrote at the same time, or the cache is behind", "error", err.Error())
-		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
-	}
-	return ctrl.Result{}, client.IgnoreNotFound(err)
+// resultOf retries soon after a conflict, and ignores a deleted MemberCluster.
+func resultOf(ctx context.Context, err error) (ctrl.Result, error) {
+	return trigger.Result(ctx, client.IgnoreNotFound(err), conflictRetryDelay, func(err error) bool {
+		return errors.Is(err, errAttemptsChanged) || apierrors.IsConflict(err)
+	})
 }
 
-// publishDecision what was decided, and when to look again.
+// publishDecision publishes the condition, and returns when to decide again.
 func (r *Reconciler) publishDecision(member *v1alpha1.MemberCluster, d install.Decision) ctrl.Result {
 	c := d.Condition.DeepCopy()
 	c.Message = v1alpha1.Truncate(c.Message, 1024)

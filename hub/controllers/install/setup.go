@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// maxConcurrentReconciles look at members at a time: one that hangs takes a worker until its requests
-	// time out.
+	// maxConcurrentReconciles of members: one that hangs occupies a worker until its
+	// requests time out.
 	maxConcurrentReconciles = 16
-	// maxConcurrentInstalls are installed in at a time.
+	// maxConcurrentInstalls is the number of install slots.
 	maxConcurrentInstalls = 4
 )
 
@@ -35,10 +35,10 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.Conditions.mu.Lock()
 	r.Conditions.enabled = true
 	r.Conditions.mu.Unlock()
-	asked := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, is := e.ObjectOld.(*v1alpha1.MemberCluster)
-		after, too := e.ObjectNew.(*v1alpha1.MemberCluster)
-		return is && too && (before.Generation != after.Generation || before.UID != after.UID ||
+	relevantChange := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, okBefore := e.ObjectOld.(*v1alpha1.MemberCluster)
+		after, okAfter := e.ObjectNew.(*v1alpha1.MemberCluster)
+		return okBefore && okAfter && (before.Generation != after.Generation || before.UID != after.UID ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			before.Status.AgentVersion != after.Status.AgentVersion || before.Status.ClusterUID != after.Status.ClusterUID ||
 			isReachable(before) != isReachable(after) ||
@@ -46,7 +46,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("install").
-		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(asked)).
+		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(relevantChange)).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.mapValuesToMembers)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: maxConcurrentReconciles,
@@ -55,19 +55,20 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// isReachable tells of a member that is looked at less and less often that it is back.
+// isReachable lets a member that has come back be observed at once, in spite of its
+// backoff.
 func isReachable(member *v1alpha1.MemberCluster) bool {
 	return meta.IsStatusConditionTrue(member.Status.Conditions, v1alpha1.ConditionReachable)
 }
 
-// mapValuesToMembers are the members that a ConfigMap has values for.
+// mapValuesToMembers returns the members whose values a ConfigMap has.
 func (r *Reconciler) mapValuesToMembers(ctx context.Context, o client.Object) (requests []reconcile.Request) {
 	if o.GetNamespace() != r.Namespace {
 		return nil
 	}
-	member, all, is := parseValuesName(o.GetName())
+	member, all, ok := parseValuesName(o.GetName())
 	switch {
-	case !is:
+	case !ok:
 		return nil
 	case !all:
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}

@@ -5,15 +5,31 @@ import (
 	"time"
 )
 
-// slotRetryDelay is when to ask again for a turn: not everybody at once.
+// slotRetryDelay spreads the retries of members that wait for a slot.
 func slotRetryDelay() time.Duration { return 2*time.Second + rand.N(2*time.Second) }
 
-// isWaitingForSlot tells whether a member was found to need a turn, and there is still none.
+// reserveSlot takes an install slot for a session, which frees it when it is closed: each
+// installation renders the chart and holds it in memory.
+func (r *Reconciler) reserveSlot(session *memberSession) bool {
+	if session.hasSlot {
+		return true
+	}
+	select {
+	case r.installSlots <- struct{}{}:
+		session.hasSlot = true
+		session.closers = append(session.closers, func() { <-r.installSlots })
+		return true
+	default:
+		return false
+	}
+}
+
+// isWaitingForSlot reports whether a member needs a slot and all are taken.
 func (r *Reconciler) isWaitingForSlot(member string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.installSlots) < cap(r.installSlots) {
-		delete(r.waitingForSlot, member) // it is seen anew what it needs
+		delete(r.waitingForSlot, member) // it is observed again
 	}
 	return r.waitingForSlot[member]
 }
@@ -27,13 +43,13 @@ func (r *Reconciler) setWaitingForSlot(member string) {
 	r.waitingForSlot[member] = true
 }
 
-// countFailedProbe counts a look that found nothing out, and returns how many there were before it
-// in a row.
-func (r *Reconciler) countFailedProbe(member string, inVain bool) (before int) {
+// countFailedProbe counts a failure to read a member, and returns the number of failures
+// in a row before it. A success resets the count.
+func (r *Reconciler) countFailedProbe(member string, failed bool) (before int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before = r.failedProbes[member]
-	if !inVain {
+	if !failed {
 		delete(r.failedProbes, member)
 		return 0
 	}
@@ -44,7 +60,7 @@ func (r *Reconciler) countFailedProbe(member string, inVain bool) (before int) {
 	return before
 }
 
-// forgetMember a member that is gone, or does not opt in any more.
+// forgetMember drops a member that was deleted or has opted out.
 func (r *Reconciler) forgetMember(member string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

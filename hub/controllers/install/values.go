@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// valuesConfigMap is the ConfigMap in the hub's namespace with the values for all members;
-	// with a hyphen and a member's name behind it, those for one.
+	// valuesConfigMap names the ConfigMap in the hub's namespace with the values for all
+	// members. With a hyphen and a member's name appended it has those of one member.
 	valuesConfigMap = "ot-agent-values"
-	// valuesKey of both.
+	// valuesKey of these ConfigMaps.
 	valuesKey = "values.yaml"
 )
 
-// parseValuesName is whose values a ConfigMap has: all members', or one's.
-func parseValuesName(configMap string) (member string, all, is bool) {
+// parseValuesName returns whose values a ConfigMap has: those of all members or of one.
+func parseValuesName(configMap string) (member string, all, ok bool) {
 	if configMap == valuesConfigMap {
 		return "", true, true
 	}
-	member, is = strings.CutPrefix(configMap, valuesConfigMap+"-")
-	return member, false, is && member != ""
+	member, ok = strings.CutPrefix(configMap, valuesConfigMap+"-")
+	return member, false, ok && member != ""
 }
 
-// loadValues for a member. faulty is for whoever wrote them.
-func (r *Reconciler) loadValues(ctx context.Context, member string) (values *helm.Values, faulty, err error) {
+// loadValues returns the values of a member. invalid is the error of their author.
+func (r *Reconciler) loadValues(ctx context.Context, member string) (values *helm.Values, invalid, err error) {
 	var layers []helm.ValuesLayer
 	for _, name := range []string{valuesConfigMap, valuesConfigMap + "-" + member} {
 		key := client.ObjectKey{Namespace: r.Namespace, Name: name}
@@ -41,12 +41,12 @@ func (r *Reconciler) loadValues(ctx context.Context, member string) (values *hel
 		case err != nil:
 			return nil, nil, fmt.Errorf("reading ConfigMap %s with values of the agent's chart: %w", key, err)
 		}
-		text, is := cm.Data[valuesKey]
-		if !is {
+		text, ok := cm.Data[valuesKey]
+		if !ok {
 			return nil, fmt.Errorf("ConfigMap %s has no key %s", key, valuesKey), nil
 		}
 		layers = append(layers, helm.ValuesLayer{Name: "ConfigMap " + key.String(), Text: text})
 	}
-	values, faulty = r.Chart.MergeValues(layers...)
-	return values, faulty, nil
+	values, invalid = r.Chart.MergeValues(layers...)
+	return values, invalid, nil
 }

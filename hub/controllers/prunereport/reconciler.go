@@ -148,7 +148,7 @@ func (r *Reconciler) reconcileCollecting(ctx context.Context, stored *v1alpha1.P
 		return 0, err
 	}
 	d := prune.DecideReport(prune.ReportView{Now: time.Now(), Report: stored, Clusters: answers, Invalid: invalid})
-	if d.Collect {
+	if d.Complete {
 		return r.completeReport(ctx, stored, placed, answers)
 	}
 	wait, err := r.updateStatus(ctx, stored, &d.Status)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,18 +26,16 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 
-// AgentReplica is what stands for the replica where an agent dials in.
+// AgentReplica stands for the replica of a member in pull mode.
 const AgentReplica = "agent"
 
 const (
-	// conflictRetryDelay is when to go on that somebody else was faster than.
-	conflictRetryDelay = 50 * time.Millisecond
-	// maxConcurrentWrites of MemberLinks at a time: of a replica that dies, all members move.
+	// maxConcurrentWrites of MemberLinks: when a replica dies, all of its members move.
 	maxConcurrentWrites = 16
 )
 
 // Assigner writes the spec of every MemberLink. It runs in the elected replica, and
-// looks at the whole fleet at once.
+// assigns the whole fleet at once.
 type Assigner struct {
 	client.Client
 	Replica *Replica
@@ -47,18 +44,19 @@ type Assigner struct {
 
 	requests trigger.Source[ctrl.Request]
 	mu       sync.Mutex
-	// avoidReplica is, by member, the replica that is to lose it.
+	// avoidReplica has the replica that a member must leave, by member.
 	avoidReplica map[string]string
-	// unreachableSince is since when replicas have been so, shunned are those that were for long.
+	// unreachableSince is since when replicas reach none of their members; backoffs are
+	// of those that did so for long.
 	unreachableSince map[string]time.Time
 	backoffs         map[string]replicaBackoff
 }
 
-// fleetRequest is the one request there is.
+// fleetRequest is the only request of the queue.
 var fleetRequest = ctrl.Request{}
 
-// MoveMember has a member assigned to another replica than this one, if it still is
-// assigned to it, and if there is another.
+// MoveMember has a member assigned to another replica than from, if it is still assigned
+// to that one and there is another.
 func (a *Assigner) MoveMember(member, from string) {
 	a.mu.Lock()
 	if a.avoidReplica == nil {
@@ -69,7 +67,7 @@ func (a *Assigner) MoveMember(member, from string) {
 	a.requests.Enqueue(fleetRequest)
 }
 
-// HasOtherReplica tells whether any replica but one is alive.
+// HasOtherReplica reports whether any replica except one is alive and not backed off.
 func (a *Assigner) HasOtherReplica(but string) bool {
 	peers, _ := a.Peers.List()
 	a.mu.Lock()
@@ -86,7 +84,7 @@ func (a *Assigner) HasOtherReplica(but string) bool {
 func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	peers, known := a.Peers.List()
 	if !known {
-		return ctrl.Result{}, nil // the first look at the Leases brings the request back
+		return ctrl.Result{}, nil // the first read of the Leases enqueues the request
 	}
 	s, err := a.gather(ctx, peers)
 	if err != nil {
@@ -96,27 +94,23 @@ func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	wait := a.backOffReplicas(ctx, d.unreachable, peers, a.Replica.LeaseDuration, time.Now())
 	err = a.apply(ctx, d)
 	a.Metrics.SetAssigned(d.members, d.replicas)
-	switch {
-	case err == nil:
-		return ctrl.Result{RequeueAfter: wait}, nil
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		log.FromContext(ctx).V(1).Info("The cache is behind", "error", err.Error())
-		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
+	if err != nil {
+		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
 	}
-	return ctrl.Result{}, err
+	return ctrl.Result{RequeueAfter: wait}, nil
 }
 
-// snapshot is what assignments are decided upon.
+// snapshot is everything that assignments depend on.
 type snapshot struct {
 	challenge string
 	peers     []Peer
 	members   []v1alpha1.MemberCluster
 	// links by namespace.
 	links map[string]*v1alpha1.MemberLink
-	// readyNamespaces are the namespaces in which a MemberLink may be made.
+	// readyNamespaces are the namespaces in which a MemberLink may be created.
 	readyNamespaces map[string]bool
 	avoidReplica    map[string]string
-	// backedOff replicas were blind not long ago.
+	// backedOff replicas reached none of their members not long ago.
 	backedOff map[string]bool
 }
 
@@ -155,20 +149,20 @@ func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 	return s, nil
 }
 
-// decision is what is to be written, and what is to be counted.
+// decision is what to write and to count.
 type decision struct {
-	// links that are to be written: those without a resourceVersion are new.
+	// links to write; those without a resourceVersion are new.
 	links []linkChange
 	// members by replica, replicas by state.
 	members, replicas map[string]int
-	// unreachable are replicas that seem to be so now.
+	// unreachable replicas seem to reach none of their members.
 	unreachable []string
 }
 
-// linkChange of one MemberLink.
+// linkChange is the change of one MemberLink.
 type linkChange struct {
 	link *v1alpha1.MemberLink
-	// fromReplica another replica it moves; empty: it had none.
+	// fromReplica is the former replica; empty for none.
 	fromReplica string
 }
 
@@ -196,7 +190,7 @@ func decide(s snapshot) decision {
 		m := &s.members[i]
 		namespace := v1alpha1.MemberNamespacePrefix + m.Name
 		link := s.links[namespace]
-		// What is being deleted with its namespace is made anew in the next one.
+		// A link that is deleted with its namespace is created in the next one.
 		if link == nil && !s.readyNamespaces[namespace] || link != nil && !link.DeletionTimestamp.IsZero() || hasLeft(m) {
 			continue
 		}
@@ -216,8 +210,8 @@ func decide(s snapshot) decision {
 	assigned := shard.Assign(candidates, alive)
 	for i := range s.members {
 		name := s.members[i].Name
-		spec, is := specs[name]
-		if !is {
+		spec, ok := specs[name]
+		if !ok {
 			continue
 		}
 		if to := assigned[name]; to != "" {
@@ -235,12 +229,13 @@ func decide(s snapshot) decision {
 	return d
 }
 
-// gone: the hub has taken leave of a member.
+// hasLeft reports whether the planner has finished the removal of a member.
 func hasLeft(m *v1alpha1.MemberCluster) bool {
 	return !m.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(m, v1alpha1.FinalizerMember)
 }
 
-// changeLink is the change to a MemberLink that has a member be carried for so.
+// changeLink returns the change that gives a MemberLink this spec; without a link for no
+// change.
 func changeLink(link *v1alpha1.MemberLink, member string, spec v1alpha1.MemberLinkSpec) linkChange {
 	if link == nil {
 		return linkChange{link: &v1alpha1.MemberLink{
@@ -258,21 +253,21 @@ func changeLink(link *v1alpha1.MemberLink, member string, spec v1alpha1.MemberLi
 	return c
 }
 
-// apply writes what was decided. What fails holds up none of the others.
+// apply writes the changes. A failed one does not block the others.
 func (a *Assigner) apply(ctx context.Context, d decision) error {
 	failed := make([]error, len(d.links))
 	workqueue.ParallelizeUntil(ctx, maxConcurrentWrites, len(d.links), func(i int) {
 		failed[i] = a.writeLink(ctx, d.links[i])
 	})
-	// A conflict brings the request back at once, which is too soon for all else.
-	var worse []error
+	// A conflict requeues at once, which is too soon for all other errors.
+	var others []error
 	for _, err := range failed {
-		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-			worse = append(worse, err)
+		if err != nil && !trigger.IsConflict(err) {
+			others = append(others, err)
 		}
 	}
-	if len(worse) > 0 {
-		return errors.Join(worse...)
+	if len(others) > 0 {
+		return errors.Join(others...)
 	}
 	for _, err := range failed {
 		if err != nil {
@@ -282,7 +277,7 @@ func (a *Assigner) apply(ctx context.Context, d decision) error {
 	return ctx.Err()
 }
 
-// writeLink is guarded by the state that was decided upon.
+// writeLink is guarded by the resourceVersion that was decided on.
 func (a *Assigner) writeLink(ctx context.Context, c linkChange) error {
 	if c.link.ResourceVersion == "" {
 		if err := a.Create(ctx, c.link); err != nil {
@@ -295,7 +290,7 @@ func (a *Assigner) writeLink(ctx context.Context, c linkChange) error {
 	}
 	if c.fromReplica != "" {
 		a.Metrics.CountMove()
-		log.FromContext(ctx).Info("Moved", "namespace", c.link.Namespace, "from", c.fromReplica, "to", c.link.Spec.Replica)
+		log.FromContext(ctx).Info("Moved member to another replica", "namespace", c.link.Namespace, "from", c.fromReplica, "to", c.link.Spec.Replica)
 	}
 	return nil
 }

@@ -1,14 +1,14 @@
 // Package shard divides the members among the replicas of the hub.
 //
-// Each replica has a Lease of its own (Replica), and carries for members only while
-// it holds it by its own clock. Every replica watches the Leases of the others
-// (Peers); the elected one assigns members to those that are alive, in the spec of
-// each member's MemberLink, which Links reads. Whoever carries for a member says how
-// that goes in the status of it. The elected process is told by its Challenge, which
-// is new for every process.
+// Each replica has a Lease (Replica), and syncs members only while it holds it by its own
+// clock. Every replica watches the Leases of the others (Peers). The elected one
+// (Assigner) assigns members to live replicas in the spec of each MemberLink, which Links
+// reads. The replica that syncs a member writes the result to the status of its
+// MemberLink. The Challenge, which is new for every process, identifies the elected
+// process.
 //
-// Nothing that must be safe rests on it that one replica alone carries for a member:
-// what two carry at the same time is guarded copy by copy, see package api/mailbox.
+// Invariant: no safety depends on one replica alone syncing a member. What two replicas
+// sync at the same time is guarded copy by copy, see package api/mailbox.
 package shard
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Links reads the MemberLinks. Every replica has all of them in its cache.
+// Links reads MemberLinks. Every replica has all of them in its cache.
 type Links struct {
 	Cached client.Reader
 }
 
-// Get is the MemberLink of a member as the cache shows it; nil for none. It is the
-// caller's own.
+// Get returns the caller's copy of the MemberLink of a member, from the cache; nil for
+// none.
 func (l *Links) Get(ctx context.Context, member string) (*v1alpha1.MemberLink, error) {
 	link := &v1alpha1.MemberLink{}
 	err := l.Cached.Get(ctx, client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}, link)
@@ -40,9 +40,9 @@ func (l *Links) Get(ctx context.Context, member string) (*v1alpha1.MemberLink, e
 	return link, nil
 }
 
-// ConfirmedSequence is what status.confirmed of a link says to the elected process: what
-// another process was told is of no account, for the hub's store may have been
-// restored from a backup since.
+// ConfirmedSequence returns status.confirmed of a link if it was written for this
+// process. A value for another process does not count: the hub may have been restored
+// from a backup since.
 func (r *Replica) ConfirmedSequence(link *v1alpha1.MemberLink) int64 {
 	if link == nil || link.Status.Challenge != r.Challenge() {
 		return 0
@@ -50,8 +50,8 @@ func (r *Replica) ConfirmedSequence(link *v1alpha1.MemberLink) int64 {
 	return link.Status.Confirmed
 }
 
-// OwnsMember tells whether this replica is to carry for a member now. It is asked before
-// each carrying: a process that was paused finds here that its time is over.
+// OwnsMember reports whether this replica has to sync a member now. It is called before
+// each sync, since a paused process finds out only here that its Lease has ended.
 func (r *Replica) OwnsMember(link *v1alpha1.MemberLink) bool {
 	return link != nil && link.Spec.Mode == v1alpha1.LinkPush && link.Spec.Replica == r.Name() && r.HoldsLease()
 }

@@ -19,38 +19,38 @@ import (
 	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
-// Peer is what this process knows of a replica.
+// Peer is a replica as this process knows it.
 type Peer struct {
 	Name  string
 	State PeerState
-	// Process that holds its Lease: another one of the same name is another replica.
+	// Process that holds the Lease. Another process of the same name is another replica.
 	Process string
 }
 
-// PeerState tells whether a replica is alive.
+// PeerState is whether a replica is alive.
 type PeerState uint8
 
 const (
-	// PeerAlive: its Lease was seen to change, and not long ago.
+	// PeerAlive: its Lease has changed recently.
 	PeerAlive PeerState = iota
-	// PeerUnknown: its Lease was there when this process began to look, and has not
-	// changed since, which may mean that it died before. It keeps what it has, and is
-	// given nothing.
+	// PeerUnknown: its Lease has not changed since this process started, so the replica
+	// may have died before. It keeps its members and gets no others.
 	PeerUnknown
-	// PeerDead: its Lease has not changed for long.
+	// PeerDead: its Lease has not changed for LeaseDuration.
 	PeerDead
 )
 
-// expiredLeaseDurations is after how many durations of a Lease without a change it is deleted.
+// expiredLeaseDurations is the number of lease durations without a change after which a
+// Lease is deleted.
 const expiredLeaseDurations = 4
 
-// Peers watches the Leases of all replicas, this one's among them, in every replica:
-// one that is elected knows then already who is dead. It goes by what it sees
-// change, and by its own clock: the times in a Lease are of other clocks.
+// Peers watches the Leases of all replicas, including this one. It runs in every replica,
+// so that a newly elected one knows who is dead. Only observed changes and the own clock
+// count; the timestamps in Leases are ignored.
 type Peers struct {
 	live client.Client
 	self *Replica
-	// Elected is closed when this process is; only then are old Leases deleted.
+	// elected is closed when this process is elected; only then are old Leases deleted.
 	elected <-chan struct{}
 
 	mu           sync.Mutex
@@ -59,13 +59,13 @@ type Peers struct {
 	onChange     []func()
 }
 
-// NewPeers returns Peers that know of nobody before they are started.
+// NewPeers returns Peers that know no replica before they are started.
 func NewPeers(live client.Client, self *Replica, elected <-chan struct{}) *Peers {
 	return &Peers{live: live, self: self, elected: elected}
 }
 
-// List replicas that have a Lease, and this one, by name; false before the Leases were
-// first read.
+// List returns this replica and all others with a Lease, by name; false before the Leases
+// are first read.
 func (p *Peers) List() ([]Peer, bool) {
 	state := p.self.State()
 	p.mu.Lock()
@@ -79,23 +79,23 @@ func (p *Peers) List() ([]Peer, bool) {
 	return all, p.observations != nil
 }
 
-// OnChange has something done, without blocking, when a replica comes, goes, dies or
-// turns out to live. Call it before Peers are started.
+// OnChange registers a function that is called when a replica appears, disappears, dies
+// or recovers. It must not block. Call OnChange before Peers are started.
 func (p *Peers) OnChange(do func()) { p.onChange = append(p.onChange, do) }
 
 // NeedLeaderElection is false.
 func (p *Peers) NeedLeaderElection() bool { return false }
 
-// Start looks at the Leases until ctx ends. It reads them live: a watch that hangs
-// would have all others look dead.
+// Start reads the Leases until ctx ends. It reads them live: with a hanging watch all
+// other replicas would look dead.
 func (p *Peers) Start(ctx context.Context) error {
-	for ctx.Err() == nil {
+	poller := &trigger.Poller{Check: func(ctx context.Context) time.Duration {
 		if err := p.observeLeases(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Info("The Leases of the replicas could not be read", "error", err.Error())
+			log.FromContext(ctx).Info("Failed to read the Leases of the replicas; retrying", "error", err.Error())
 		}
-		_ = trigger.Sleep(ctx, p.self.RetryPeriod) // an end is seen above
-	}
-	return nil
+		return p.self.RetryPeriod
+	}}
+	return poller.Start(ctx)
 }
 
 func (p *Peers) observeLeases(ctx context.Context) error {
@@ -107,14 +107,14 @@ func (p *Peers) observeLeases(ctx context.Context) error {
 	}
 	now := time.Now()
 	p.mu.Lock()
-	before, looked := p.peers, p.observations != nil
+	before, observed := p.peers, p.observations != nil
 	p.observations = p.observations.observe(leases.Items, now)
 	p.peers = p.observations.classify(p.self.Name(), p.self.Challenge(), p.self.State(), p.self.LeaseDuration, now)
-	known, same := slices.Clone(p.peers), looked && slices.Equal(before, p.peers)
+	known, same := slices.Clone(p.peers), observed && slices.Equal(before, p.peers)
 	old := p.observations.expired(p.self.LeaseDuration, now)
 	p.mu.Unlock()
 	if !same {
-		log.FromContext(ctx).Info("Replicas of the hub", "replicas", known)
+		log.FromContext(ctx).Info("Replicas of the hub changed", "replicas", known)
 		for _, do := range p.onChange {
 			do()
 		}
@@ -127,8 +127,8 @@ func (p *Peers) observeLeases(ctx context.Context) error {
 	}
 }
 
-// deleteExpiredLeases deletes the Leases of replicas that are long dead, unless they turn out to
-// live.
+// deleteExpiredLeases deletes the Leases of replicas that are long dead, unless they have
+// changed.
 func (p *Peers) deleteExpiredLeases(ctx context.Context, old []coordinationv1.Lease) error {
 	var failed []error
 	for i := range old {
@@ -141,25 +141,24 @@ func (p *Peers) deleteExpiredLeases(ctx context.Context, old []coordinationv1.Le
 	return errors.Join(failed...)
 }
 
-// leaseObservations are what was seen of the Leases, by the name of the replica; nil before
-// the first look.
+// leaseObservations are the observed Leases by replica; nil before the first read.
 type leaseObservations map[string]leaseObservation
 
 type leaseObservation struct {
 	lease *coordinationv1.Lease
-	// since when it has been as it is, by the clock of whoever looks.
+	// since is when the Lease last changed, by the own clock.
 	since time.Time
-	// moved: it was seen to change, or to come.
+	// changed: the Lease was seen to change or to appear.
 	changed bool
 }
 
-// observe is what is seen after another look.
+// observe returns the observations after another read.
 func (s leaseObservations) observe(leases []coordinationv1.Lease, now time.Time) leaseObservations {
 	next := leaseObservations{}
 	for i := range leases {
 		lease := &leases[i]
-		name, is := strings.CutPrefix(lease.Name, LeasePrefix)
-		if !is {
+		name, ok := strings.CutPrefix(lease.Name, LeasePrefix)
+		if !ok {
 			continue
 		}
 		before, known := s[name]
@@ -180,7 +179,8 @@ type leaseVersion struct {
 
 func versionOf(l *coordinationv1.Lease) leaseVersion { return leaseVersion{l.UID, l.ResourceVersion} }
 
-// classify tells who is alive. self knows better what it is, and may have no Lease at all.
+// classify returns the state of all replicas. self knows its own state better, and may
+// have no Lease.
 func (s leaseObservations) classify(self, process string, state PeerState, duration time.Duration, now time.Time) []Peer {
 	all := []Peer{{Name: self, State: state, Process: process}}
 	for name, at := range s {
@@ -199,7 +199,7 @@ func (s leaseObservations) classify(self, process string, state PeerState, durat
 	return all
 }
 
-// expired are the Leases that are to be deleted.
+// expired returns the Leases to delete.
 func (s leaseObservations) expired(duration time.Duration, now time.Time) (all []coordinationv1.Lease) {
 	for _, at := range s {
 		if now.Sub(at.since) >= expiredLeaseDurations*duration {

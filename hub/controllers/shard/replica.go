@@ -22,44 +22,43 @@ import (
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=hub-namespace,resources=leases,verbs=get;list;create;update;delete
 
 const (
-	// LabelReplica stands on the Leases of the replicas. Its value is empty: a name
-	// may be longer than a label's value.
+	// LabelReplica marks the Leases of replicas. Its value is empty, since a name may be
+	// longer than a label value.
 	LabelReplica = "pelotech.ot/replica"
-	// LeasePrefix and the name of a replica are the name of its Lease.
+	// LeasePrefix and the name of a replica form the name of its Lease.
 	LeasePrefix = "ot-hub-replica-"
-	// leaseDeleteTimeout is how long the deletion of the Lease may take at an orderly end.
+	// leaseDeleteTimeout bounds the deletion of the Lease at an orderly end.
 	leaseDeleteTimeout = 5 * time.Second
 )
 
 // Options of a Replica.
 type Options struct {
-	// Name tells it from the others; one that begins under the name of another takes
-	// its place.
+	// Name of the replica. A process that starts under an existing name replaces the
+	// other one.
 	Name string
 	// Namespace of the hub.
 	Namespace string
-	// LeaseDuration is how long the others wait for one that is silent,
-	// RenewDeadline how long one goes on that cannot renew, RetryPeriod how often it
-	// tries.
+	// LeaseDuration is how long others wait for a silent replica, RenewDeadline how long
+	// a replica works that cannot renew its Lease, RetryPeriod the wait between attempts.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
 
-// Replica is this process among the replicas of the hub: it keeps its Lease, and
-// knows by it whether it may carry.
+// Replica is this process among the replicas of the hub. It keeps its Lease, and knows by
+// it whether it may sync members.
 type Replica struct {
 	Options
 	live      client.Client
 	challenge string
 
-	// startedAt is when this process did.
+	// startedAt is the start of this process.
 	startedAt time.Time
 
 	mu sync.Mutex
-	// until is when this process stops carrying by itself: RenewDeadline after it
-	// sent the renewal that was stored last. The elected replica has seen that one
-	// later, and waits for longer. untilWall is the same by the clock on the wall.
+	// until is when this process stops syncing: RenewDeadline after it sent the last
+	// stored renewal. The elected replica has seen that renewal later, and waits longer.
+	// untilWall is the same by the wall clock.
 	until, untilWall time.Time
-	// carried: the hooks know that it carries.
+	// notifiedHolding: the last notification was that the Lease is held.
 	notifiedHolding bool
 	timer           *time.Timer
 	annotations     map[string]string
@@ -67,8 +66,8 @@ type Replica struct {
 	renewNow        chan struct{}
 }
 
-// NewReplica returns one that carries nothing before it is started and holds its
-// Lease. live must not read from a cache.
+// NewReplica returns a Replica that does not hold its Lease yet. live must not read from
+// a cache.
 func NewReplica(live client.Client, o Options) *Replica {
 	return &Replica{
 		Options: o, live: live, challenge: string(uuid.NewUUID()), startedAt: time.Now(),
@@ -79,31 +78,28 @@ func NewReplica(live client.Client, o Options) *Replica {
 // Name of the replica.
 func (r *Replica) Name() string { return r.Options.Name }
 
-// Challenge identifies this process. Where it is the elected one, it is the
-// challenge of all MemberLinks.
+// Challenge identifies this process. The elected process writes it to all MemberLinks.
 func (r *Replica) Challenge() string { return r.challenge }
 
-// HoldsLease tells whether this process holds its Lease by its own clocks. The monotonic
-// one goes on while the process is stopped, and cannot be set; it stands still while
-// the machine sleeps, after which the one on the wall is right again. Of a virtual
-// machine that is frozen from outside both may stand still: it wakes, carries what it
-// knows of, and is told by what it meets. What it writes then is guarded by the state
-// that it was decided upon, as is all that two replicas do at the same time.
+// HoldsLease reports whether this process holds its Lease by both of its clocks. The
+// monotonic clock runs on while the process is stopped, but stands still while the
+// machine sleeps; then the wall clock is right. In a virtual machine that is frozen from
+// outside both may stand still: the process then syncs what it knows, and its guarded
+// writes are refused.
 func (r *Replica) HoldsLease() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.remaining(time.Now()) > 0
 }
 
-// remaining of the time that this process carries for, by the clock that has less of it;
-// r.mu is held.
+// remaining time for which the Lease is held, by the clock that has less of it. The
+// caller holds r.mu.
 func (r *Replica) remaining(now time.Time) time.Duration {
 	return min(r.until.Sub(now), r.untilWall.Sub(now.Round(0)))
 }
 
-// State of this process as a replica. It knows that sooner than others see it by its
-// Lease: one that cannot write it for as long is dead to itself as well, also where it
-// is the elected one.
+// State of this process as a replica. Invariant: it classifies itself dead before others
+// do, also if it is the elected one.
 func (r *Replica) State() PeerState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,11 +116,11 @@ func (r *Replica) State() PeerState {
 	return PeerDead
 }
 
-// OnLeaseChange has something done, without blocking, when this process begins to carry
-// or stops; Carries tells which. Call it before the Replica is started.
+// OnLeaseChange registers a function that is called when HoldsLease changes. It must not
+// block. Call OnLeaseChange before the Replica is started.
 func (r *Replica) OnLeaseChange(do func()) { r.onLeaseChange = append(r.onLeaseChange, do) }
 
-// Annotate has an annotation on the Lease, which Peers shows to the other replicas.
+// Annotate sets an annotation of the Lease, for the other replicas.
 func (r *Replica) Annotate(key, value string) {
 	r.mu.Lock()
 	same := r.annotations[key] == value
@@ -141,11 +137,11 @@ func (r *Replica) Annotate(key, value string) {
 // NeedLeaderElection is false: every replica has a Lease.
 func (r *Replica) NeedLeaderElection() bool { return false }
 
-// errReplaced ends a process in whose place another one runs.
+// errReplaced ends a process that another one has replaced.
 var errReplaced = errors.New("another process runs under the same name: give each replica a --replica-name of its own")
 
-// Start keeps the Lease until ctx ends, and deletes it then, so that nobody waits
-// for it to run out.
+// Start keeps the Lease until ctx ends and then deletes it, so that no replica waits for
+// it to expire.
 func (r *Replica) Start(ctx context.Context) error {
 	defer r.dropLease()
 	var lease *coordinationv1.Lease
@@ -159,7 +155,7 @@ func (r *Replica) Start(ctx context.Context) error {
 			lease = next
 			r.extendLease(sent.Add(r.RenewDeadline))
 		case ctx.Err() == nil:
-			log.FromContext(ctx).Info("The Lease of this replica could not be renewed", "lease", LeasePrefix+r.Name(), "error", err.Error())
+			log.FromContext(ctx).Info("Failed to renew the Lease of this replica; retrying", "lease", LeasePrefix+r.Name(), "error", err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -173,17 +169,17 @@ func (r *Replica) Start(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseDeleteTimeout)
 	defer cancel()
-	// One that took this one's place has another resourceVersion.
+	// The Lease of a process that has replaced this one has another resourceVersion.
 	err := r.live.Delete(bounded, lease, client.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		log.FromContext(ctx).Info("The Lease of this replica stays until it has run out", "lease", lease.Name, "error", err.Error())
+		log.FromContext(ctx).Info("Failed to delete the Lease of this replica; others wait until it expires", "lease", lease.Name, "error", err.Error())
 	}
 	return nil
 }
 
-// renewLease renews the Lease as it was written last. The first write of a process takes
-// the Lease of its name over, whoever holds it; a later one that finds another
-// process there ends this one.
+// renewLease renews the Lease as it was last written. The first write of a process takes
+// the Lease over from any holder; a later one that finds another holder ends this
+// process.
 func (r *Replica) renewLease(ctx context.Context, last *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(r.RetryPeriod, r.RenewDeadline/2))
 	defer cancel()
@@ -199,8 +195,8 @@ func (r *Replica) renewLease(ctx context.Context, last *coordinationv1.Lease) (*
 	if err == nil || last == nil || !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return next, err
 	}
-	// The write before may have been stored and its answer lost, or somebody has
-	// deleted the Lease, or changed it.
+	// The previous write may have been stored and its response lost, or somebody has
+	// deleted or changed the Lease.
 	if next, err = r.getLease(ctx); err != nil {
 		return nil, err
 	}
@@ -218,7 +214,7 @@ func (r *Replica) createOrUpdate(ctx context.Context, lease *coordinationv1.Leas
 	return r.live.Update(ctx, lease)
 }
 
-// getLease is the Lease as it is there, or an empty one.
+// getLease returns the stored Lease, or a new one.
 func (r *Replica) getLease(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: LeasePrefix + r.Name()}, lease)
@@ -247,7 +243,7 @@ func (r *Replica) fillLease(lease *coordinationv1.Lease) {
 	maps.Copy(lease.Annotations, r.annotations)
 }
 
-// extendLease says until when this process carries unless it is told again.
+// extendLease sets until when this process holds the Lease.
 func (r *Replica) extendLease(until time.Time) {
 	r.mu.Lock()
 	r.until, r.untilWall = until, until.Round(0)
@@ -260,7 +256,7 @@ func (r *Replica) extendLease(until time.Time) {
 	r.notifyLeaseChange()
 }
 
-// dropLease has this process carry nothing any more.
+// dropLease has this process stop syncing.
 func (r *Replica) dropLease() {
 	r.mu.Lock()
 	r.until = time.Time{}
@@ -271,12 +267,12 @@ func (r *Replica) dropLease() {
 	r.notifyLeaseChange()
 }
 
-// notifyLeaseChange tells the hooks where what they know does not hold any more.
+// notifyLeaseChange calls the hooks if HoldsLease has changed.
 func (r *Replica) notifyLeaseChange() {
 	r.mu.Lock()
-	carries := r.remaining(time.Now()) > 0
-	same := r.notifiedHolding == carries
-	r.notifiedHolding = carries
+	holds := r.remaining(time.Now()) > 0
+	same := r.notifiedHolding == holds
+	r.notifiedHolding = holds
 	r.mu.Unlock()
 	if same {
 		return
@@ -286,7 +282,8 @@ func (r *Replica) notifyLeaseChange() {
 	}
 }
 
-// WhileHoldingLease is a context that ends with ctx, and when this process stops carrying.
+// WhileHoldingLease returns a context that ends with ctx, or when this process loses its
+// Lease.
 func (r *Replica) WhileHoldingLease(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {

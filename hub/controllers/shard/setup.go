@@ -24,9 +24,8 @@ func (a *Assigner) Setup(mgr ctrl.Manager) error {
 	always := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{fleetRequest}
 	})
-	// A status is no reason to look again, but for what tells whether a replica reaches
-	// its members.
-	asked := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	// Of a status, only whether a replica reaches its members matters.
+	relevantChange := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew
 		return before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID() ||
 			before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
@@ -35,18 +34,18 @@ func (a *Assigner) Setup(mgr ctrl.Manager) error {
 	}}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("shard").
-		Watches(&v1alpha1.MemberCluster{}, always, builder.WithPredicates(asked)).
-		Watches(&v1alpha1.MemberLink{}, always, builder.WithPredicates(asked)).
-		Watches(&corev1.Namespace{}, always, builder.WithPredicates(asked)).
+		Watches(&v1alpha1.MemberCluster{}, always, builder.WithPredicates(relevantChange)).
+		Watches(&v1alpha1.MemberLink{}, always, builder.WithPredicates(relevantChange)).
+		Watches(&corev1.Namespace{}, always, builder.WithPredicates(relevantChange)).
 		WatchesRawSource(&a.requests).
 		Complete(a)
 }
 
-// unreachableCarrier names the replica that says it does not reach the member of a MemberLink;
-// empty for none.
+// unreachableCarrier returns the replica that reports that it does not reach the member
+// of a MemberLink; empty for none.
 func unreachableCarrier(o client.Object) string {
-	link, is := o.(*v1alpha1.MemberLink)
-	if !is || !link.Status.Known || link.Status.Reachable || link.Status.Reason != v1alpha1.ReasonUnreachable {
+	link, ok := o.(*v1alpha1.MemberLink)
+	if !ok || !link.Status.Known || link.Status.Reachable || link.Status.Reason != v1alpha1.ReasonUnreachable {
 		return ""
 	}
 	return link.Status.Carrier

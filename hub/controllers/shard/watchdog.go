@@ -22,17 +22,18 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// watchInterval is how often the members are gone through.
+	// watchInterval is the wait between two passes over the members.
 	watchInterval = 5 * time.Second
-	// probeInterval is how soon a member is looked into again that nothing was found of,
-	// maxProbeInterval at the latest one that is not reached time and again, movedProbeInterval one that
-	// something was found of.
+	// A member is probed again after probeInterval if nothing was found, after up to
+	// maxProbeInterval if it is repeatedly not reached, and after movedProbeInterval if
+	// it was moved.
 	probeInterval      = 15 * time.Second
 	maxProbeInterval   = 2 * time.Minute
 	movedProbeInterval = time.Minute
-	// syncGrace is how long a report that is newer than the hub's copy may be so.
+	// syncGrace is how long a report may be newer than the hub's copy.
 	syncGrace = 2 * time.Second
-	// maxConcurrentProbes look at a time: a member that is down costs one of them a timeout.
+	// maxConcurrentProbes of members: a member that is down occupies a probe for its
+	// timeout.
 	maxConcurrentProbes = 32
 )
 
@@ -41,9 +42,9 @@ type ReportProbe interface {
 	Root(ctx context.Context, member *v1alpha1.MemberCluster) (*v1alpha1.ClusterReport, error)
 }
 
-// Watchdog looks, in the elected replica, into members that the hub hears nothing of
-// or that the replica which carries for them does not reach. A member that is up, and
-// whose report is newer than the hub's copy and stays so, is moved to another replica.
+// Watchdog probes, in the elected replica, members that do not report or that their
+// replica does not reach. It moves a member to another replica if it is up and its report
+// stays newer than the hub's copy.
 type Watchdog struct {
 	Cached   client.Reader
 	Probe    ReportProbe
@@ -58,17 +59,17 @@ type Watchdog struct {
 	onChange []func(member string)
 }
 
-// probeResult is when a member was looked into last, and what was found.
+// probeResult is the last probe of a member.
 type probeResult struct {
 	probedAt time.Time
-	// nextAfter for the next one.
+	// nextAfter is the wait before the next probe.
 	nextAfter time.Duration
-	// sequence in the member that was not on the hub; 0: nothing was found.
+	// sequence of the report in the member that was not on the hub; 0: nothing was found.
 	sequence int64
 	message  string
 }
 
-// ForMember says what was found of a member and holds still; empty for nothing.
+// ForMember returns the finding of a member while it holds; empty for none.
 func (w *Watchdog) ForMember(member string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,22 +80,22 @@ func (w *Watchdog) ForMember(member string) string {
 	return last.message
 }
 
-// OnChange has something done, without blocking, when something is found of a member.
-// Call it before the Watchdog is started.
+// OnChange registers a function that is called when the finding of a member changes. It
+// must not block. Call OnChange before the Watchdog is started.
 func (w *Watchdog) OnChange(do func(member string)) { w.onChange = append(w.onChange, do) }
 
-// NeedLeaderElection is true: the report of one member is not worth many looks.
+// NeedLeaderElection is true: one replica is enough to probe.
 func (w *Watchdog) NeedLeaderElection() bool { return true }
 
-// Start goes through the members until ctx ends.
+// Start probes the members until ctx ends.
 func (w *Watchdog) Start(ctx context.Context) error {
-	for ctx.Err() == nil {
+	poller := &trigger.Poller{Check: func(ctx context.Context) time.Duration {
 		if err := w.probeMembers(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "Looking for members whose reports nobody carries")
+			log.FromContext(ctx).Error(err, "Failed to probe silent members; retrying", "retryAfter", watchInterval)
 		}
-		_ = trigger.Sleep(ctx, watchInterval) // an end is seen above
-	}
-	return nil
+		return watchInterval
+	}}
+	return poller.Start(ctx)
 }
 
 func (w *Watchdog) probeMembers(ctx context.Context) error {
@@ -127,8 +128,8 @@ func (w *Watchdog) probeMembers(ctx context.Context) error {
 func (w *Watchdog) isDue(member string, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	last, is := w.probes[member]
-	return !is || now.Sub(last.probedAt) >= last.nextAfter
+	last, probed := w.probes[member]
+	return !probed || now.Sub(last.probedAt) >= last.nextAfter
 }
 
 func (w *Watchdog) forgetMissing(there map[string]bool) {
@@ -141,11 +142,10 @@ func (w *Watchdog) forgetMissing(there map[string]bool) {
 	}
 }
 
-// isSuspect tells whether a member is worth a look: a replica is to carry for it, and
-// either nothing has come from it for as long as makes its agent unhealthy, or that
-// replica says that it does not reach it. One that has never reported may have an agent
-// whose first report does not come. What this replica has just failed to reach itself it
-// need not try again.
+// isSuspect reports whether to probe a member: a replica has to sync it, and either it
+// has been silent for long enough to be unhealthy, or that replica does not reach it. The
+// first report of a member that has never reported may be stuck. A member that this very
+// replica does not reach is not probed again.
 func isSuspect(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink, root report.Root, since time.Time, self string, now time.Time) bool {
 	if !m.DeletionTimestamp.IsZero() || link == nil || link.Spec.Mode != v1alpha1.LinkPush || link.Spec.Replica == "" {
 		return false
@@ -167,7 +167,7 @@ func isSuspect(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink, root report
 	return now.Sub(heard) > silence
 }
 
-// probeMember reads the report in the member, and waits whether it comes.
+// probeMember reads the report in the member, and waits whether it is synced.
 func (w *Watchdog) probeMember(ctx context.Context, m *v1alpha1.MemberCluster) {
 	found := probeResult{probedAt: time.Now(), nextAfter: probeInterval}
 	root, err := w.Probe.Root(ctx, m)
@@ -175,7 +175,7 @@ func (w *Watchdog) probeMember(ctx context.Context, m *v1alpha1.MemberCluster) {
 	case err != nil:
 		found.nextAfter = w.nextProbeDelay(m.Name)
 	case root.Root != nil && isSyncable(m, w.Reports.Root(m.Name), root):
-		_ = trigger.Sleep(ctx, syncGrace) // at an end nothing is found any more
+		_ = trigger.Sleep(ctx, syncGrace) // after the end of ctx nothing is found
 		if ctx.Err() == nil && w.Reports.Root(m.Name).Sequence < root.Sequence {
 			found.sequence, found.nextAfter = root.Sequence, movedProbeInterval
 		}
@@ -186,7 +186,7 @@ func (w *Watchdog) probeMember(ctx context.Context, m *v1alpha1.MemberCluster) {
 	}
 	if found.sequence > 0 {
 		found.message = w.moveMember(m, link)
-		log.FromContext(ctx).Info("A report is not carried", "member", m.Name, "replica", link.Spec.Replica, "sequence", found.sequence, "message", found.message)
+		log.FromContext(ctx).Info("Report is not synced", "member", m.Name, "replica", link.Spec.Replica, "sequence", found.sequence, "message", found.message)
 	}
 	w.mu.Lock()
 	if w.probes == nil {
@@ -202,15 +202,15 @@ func (w *Watchdog) probeMember(ctx context.Context, m *v1alpha1.MemberCluster) {
 	}
 }
 
-// nextProbeDelay is how long to leave a member alone that was not reached once more.
+// nextProbeDelay returns the wait after a failed probe.
 func (w *Watchdog) nextProbeDelay(member string) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return min(max(2*w.probes[member].nextAfter, probeInterval), maxProbeInterval)
 }
 
-// isSyncable tells whether the report in a member is one that is to be carried: that of
-// another cluster than the one that is known is left there on purpose.
+// isSyncable reports whether the report in a member has to be synced. That of another
+// cluster is not copied on purpose.
 func isSyncable(m *v1alpha1.MemberCluster, copied report.Root, there *v1alpha1.ClusterReport) bool {
 	if copied.Report != nil {
 		return there.ClusterUID == copied.ClusterUID
@@ -219,16 +219,17 @@ func isSyncable(m *v1alpha1.MemberCluster, copied report.Root, there *v1alpha1.C
 	return known == "" || there.ClusterUID == known
 }
 
-// moveMember has a member assigned to another replica, if there is one, and says so.
+// moveMember has a member assigned to another replica if there is one, and returns the
+// message.
 func (w *Watchdog) moveMember(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) (message string) {
 	w.Metrics.CountStalledSync()
 	from := link.Spec.Replica
-	message = fmt.Sprintf("the member is up and reports, and replica %s of the hub, which is to carry its report, does not (the elected replica %s can read it): ", from, w.Assigner.Replica.Name())
+	message = fmt.Sprintf("the member is up and reports, but replica %s of the hub does not sync its report, which the elected replica %s can read: ", from, w.Assigner.Replica.Name())
 	if w.Assigner.HasOtherReplica(from) {
-		message += "it is moved to another replica. See the log of that one, and what is between it and the member"
+		message += "the member moves to another replica. Check the log of the former replica and its network path to the member"
 		w.Assigner.MoveMember(m.Name, from)
 	} else {
-		message += "there is no other replica that it could be moved to. See its log, and restart it"
+		message += "there is no other replica to move the member to. Check the log of the replica, and restart it"
 	}
 	w.Events.Eventf(m, nil, corev1.EventTypeWarning, v1alpha1.ReasonReportNotCarried, "Watch", "%s", message)
 	return message

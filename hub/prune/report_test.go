@@ -21,8 +21,8 @@ func withStarted(r *v1alpha1.PruneReport) {
 func decideReport(t require.TestingT, v prune.ReportView) prune.ReportDecision {
 	before := v.Report.DeepCopy()
 	d := prune.DecideReport(v)
-	require.Equal(t, before, v.Report, "a decision changes nothing it is given")
-	require.Equal(t, truncateText(t, d), truncateText(t, prune.DecideReport(v)), "the same view gives the same decision")
+	require.Equal(t, before, v.Report, "the decision does not change its view")
+	require.Equal(t, toJSON(t, d), toJSON(t, prune.DecideReport(v)), "the same view gives the same decision")
 	return d
 }
 
@@ -32,32 +32,32 @@ func TestDecideReport(t *testing.T) {
 	late := func(r *v1alpha1.PruneReport) { r.Status.StartedAt = toStoredTime(now.Add(-10 * time.Minute)) }
 	soon := func(r *v1alpha1.PruneReport) { r.Spec.AnswerDeadline = newDuration(30 * time.Second) }
 	tests := map[string]struct {
-		report      *v1alpha1.PruneReport
-		clusters    []prune.AnswerState
-		invalid     string
-		wantPhase   v1alpha1.PruneReportPhase
-		wantReason  string
-		wantCollect bool
-		wantAfter   time.Duration
+		report       *v1alpha1.PruneReport
+		clusters     []prune.AnswerState
+		invalid      string
+		wantPhase    v1alpha1.PruneReportPhase
+		wantReason   string
+		wantComplete bool
+		wantAfter    time.Duration
 	}{
-		"it begins":                    {newReport(), []prune.AnswerState{answered}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, false, 10 * time.Minute},
-		"all have answered":            {newReport(withStarted), []prune.AnswerState{answered}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
-		"one has not":                  {newReport(withStarted), []prune.AnswerState{answered, waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, false, 9 * time.Minute},
-		"one is offline":               {newReport(withStarted), []prune.AnswerState{answered, offline}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
-		"one is offline, one has not":  {newReport(withStarted), []prune.AnswerState{offline, waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, false, 9 * time.Minute},
-		"the deadline has passed":      {newReport(withStarted, late), []prune.AnswerState{answered, waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
-		"a deadline of its own":        {newReport(withStarted, soon), []prune.AnswerState{waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
-		"nobody is asked":              {newReport(), nil, "", v1alpha1.PruneReportFailed, v1alpha1.ReasonNoClusters, false, 0},
-		"nobody is left":               {newReport(withStarted), nil, "", v1alpha1.PruneReportFailed, v1alpha1.ReasonNoClusters, false, 0},
-		"a selector that is no such":   {newReport(), []prune.AnswerState{answered}, "spec.placement: bad", v1alpha1.PruneReportFailed, v1alpha1.ReasonSelectorInvalid, false, 0},
-		"deadline, and offline before": {newReport(withStarted, late), []prune.AnswerState{offline}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
+		"start":                         {newReport(), []prune.AnswerState{answered}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, false, 10 * time.Minute},
+		"all answered":                  {newReport(withStarted), []prune.AnswerState{answered}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
+		"one has not answered":          {newReport(withStarted), []prune.AnswerState{answered, waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, false, 9 * time.Minute},
+		"one is offline":                {newReport(withStarted), []prune.AnswerState{answered, offline}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
+		"one offline, one not answered": {newReport(withStarted), []prune.AnswerState{offline, waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, false, 9 * time.Minute},
+		"the deadline has passed":       {newReport(withStarted, late), []prune.AnswerState{answered, waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
+		"spec.answerDeadline":           {newReport(withStarted, soon), []prune.AnswerState{waiting}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
+		"no clusters":                   {newReport(), nil, "", v1alpha1.PruneReportFailed, v1alpha1.ReasonNoClusters, false, 0},
+		"no clusters after the start":   {newReport(withStarted), nil, "", v1alpha1.PruneReportFailed, v1alpha1.ReasonNoClusters, false, 0},
+		"an invalid selector":           {newReport(), []prune.AnswerState{answered}, "spec.placement: bad", v1alpha1.PruneReportFailed, v1alpha1.ReasonSelectorInvalid, false, 0},
+		"deadline, all offline":         {newReport(withStarted, late), []prune.AnswerState{offline}, "", v1alpha1.PruneReportCollecting, v1alpha1.ReasonAwaitingAnswers, true, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := decideReport(t, prune.ReportView{Now: now, Report: test.report, Clusters: test.clusters, Invalid: test.invalid})
 			require.Equal(t, test.wantPhase, d.Status.Phase)
 			require.Equal(t, test.wantReason, d.Status.Reason)
-			require.Equal(t, test.wantCollect, d.Collect)
+			require.Equal(t, test.wantComplete, d.Complete)
 			require.Equal(t, test.wantAfter, d.RequeueAfter)
 			require.NotEmpty(t, d.Status.Message)
 			require.Equal(t, int64(3), d.Status.ObservedGeneration)
@@ -68,17 +68,17 @@ func TestDecideReport(t *testing.T) {
 			}
 			requireConditions(t, d.Status.Conditions, 3, reportConditions, failed)
 			again := newReport(func(r *v1alpha1.PruneReport) { r.Status = d.Status })
-			require.Equal(t, truncateText(t, d.Status), truncateText(t, decideReport(t, prune.ReportView{Now: now.AddDate(1, 0, 0), Report: again, Clusters: []prune.AnswerState{answered}}).Status), "it stays so")
+			require.Equal(t, toJSON(t, d.Status), toJSON(t, decideReport(t, prune.ReportView{Now: now.AddDate(1, 0, 0), Report: again, Clusters: []prune.AnswerState{answered}}).Status), "it stays so")
 		})
 	}
 }
 
 func TestNothingIsCollectedBeforeStartIsStored(t *testing.T) {
 	d := decideReport(t, prune.ReportView{Now: now, Report: newReport(), Clusters: []prune.AnswerState{{Cluster: "a"}}})
-	require.False(t, d.Collect)
+	require.False(t, d.Complete)
 	r := newReport()
 	r.Status = roundTrip(t, d.Status)
-	require.True(t, decideReport(t, prune.ReportView{Now: now, Report: r, Clusters: []prune.AnswerState{{Cluster: "a"}}}).Collect)
+	require.True(t, decideReport(t, prune.ReportView{Now: now, Report: r, Clusters: []prune.AnswerState{{Cluster: "a"}}}).Complete)
 	require.Equal(t, now.Add(10*time.Minute), prune.AnswerDeadline(r).UTC())
 }
 
@@ -92,9 +92,9 @@ func TestCompleteStatus(t *testing.T) {
 	st.Conditions = nil
 	require.Equal(t, v1alpha1.PruneReportStatus{
 		ObservedGeneration: 3, Phase: v1alpha1.PruneReportComplete, Reason: v1alpha1.ReasonReported,
-		Message: "3 images of 3 TiB could go, by what 2 of 3 clusters say; of these no plan has made 1 (1 TiB): they go only with spec.includeOthers; 6 are kept; " +
-			"6 objects of storage belong to no image. Nothing is said of 1 cluster (c: Offline): make another PruneReport when they answer. " +
-			"To have them deleted, review the pages and create an ImagePrune with reportRef {name: spring, digest: abc}",
+		Message: "3 images (3 TiB) can be pruned; 2 of 3 clusters answered; 1 of the images (1 TiB) were not created by a plan and need spec.includeOthers; 6 are kept; " +
+			"6 objects of storage belong to no image. Unknown: 1 cluster (c: Offline); create another PruneReport when they answer. " +
+			"To delete the images, review the pages and create an ImagePrune with reportRef {name: spring, digest: abc}",
 		StartedAt: toStoredTime(now.Add(-time.Minute)), CompletedAt: toStoredTime(now),
 		Clusters:        v1alpha1.AnswerCounts{Total: 3, Answered: 2, Unknown: 1},
 		UnknownClusters: []v1alpha1.UnknownCluster{{Cluster: "c", Reason: v1alpha1.ReasonOffline, Message: "its agent does not report"}},
@@ -104,7 +104,7 @@ func TestCompleteStatus(t *testing.T) {
 	}, st)
 
 	done := newReport(func(r *v1alpha1.PruneReport) { r.Status = st })
-	require.Equal(t, st, prune.CompleteStatus(done, nil, 0, "other", now.AddDate(0, 0, 1)), "it does not change any more")
+	require.Equal(t, st, prune.CompleteStatus(done, nil, 0, "other", now.AddDate(0, 0, 1)), "a finished report never changes")
 	require.Equal(t, st, decideReport(t, prune.ReportView{Now: now.AddDate(0, 0, 1), Report: done, Invalid: "bad"}).Status)
 	require.Equal(t, st, prune.TooLargeStatus(done, now))
 }
@@ -157,7 +157,7 @@ func TestPropertyTotalsAreSums(t *testing.T) {
 		for _, page := range pages {
 			parts = append(parts, page...)
 		}
-		require.Equal(t, truncateText(t, st), truncateText(t, prune.CompleteStatus(newReport(withStarted), parts, len(pages), digest, now)), "parts add up to the same")
+		require.Equal(t, toJSON(t, st), toJSON(t, prune.CompleteStatus(newReport(withStarted), parts, len(pages), digest, now)), "parts have the same totals")
 
 		want := v1alpha1.PruneReportStatus{}
 		kept := map[v1alpha1.KeptReason]v1alpha1.PruneTotal{}
@@ -209,8 +209,8 @@ func TestPlacementMatcher(t *testing.T) {
 		"all by default": {nil, []string{"a", "b"}, ""},
 		"by label":       {&v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "a"}}}, []string{"a"}, ""},
 		"by name":        {&v1alpha1.Placement{ClusterNames: []string{"b"}}, []string{"b"}, ""},
-		"but one":        {&v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{}, ExcludedClusters: []string{"a"}}, []string{"b"}, ""},
-		"no such selector": {
+		"all but one":    {&v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{}, ExcludedClusters: []string{"a"}}, []string{"b"}, ""},
+		"an invalid selector": {
 			&v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: "Is"}}}}, nil, "spec.placement.clusterSelector",
 		},
 	}

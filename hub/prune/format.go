@@ -1,0 +1,112 @@
+package prune
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Limits of texts in statuses and pages.
+const (
+	maxStatusLength  = 2048
+	maxReasonLength  = 64
+	maxMessageLength = 512
+	// maxSummaryLength bounds the message of a TargetSummary.
+	maxSummaryLength = 256
+	maxListedNames   = 5
+)
+
+func setCondition(conditions *[]metav1.Condition, conditionType string, holds bool, reason, message string, generation int64, now time.Time) {
+	status := metav1.ConditionFalse
+	if holds {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(conditions, metav1.Condition{
+		Type: conditionType, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: generation, LastTransitionTime: *toStoredTime(now),
+	})
+}
+
+func formatStatus(format string, args ...any) string {
+	return truncateText(fmt.Sprintf(format, args...), maxStatusLength)
+}
+
+// truncateText returns a text as an API server stores it: valid UTF-8 within a limit.
+func truncateText(text string, limit int) string {
+	return v1alpha1.Truncate(strings.ToValidUTF8(text, "�"), limit)
+}
+
+// toStoredTime drops what the API server does not store: fractions and the zone.
+func toStoredTime(t time.Time) *metav1.Time {
+	at := metav1.NewTime(t.UTC().Truncate(time.Second))
+	return &at
+}
+
+func toStoredTimeOrNil(t *metav1.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return toStoredTime(t.Time)
+}
+
+func pluralize(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// joinFirst lists the first names.
+func joinFirst(names []string) string { return joinFirstOf(names, len(names)) }
+
+// joinFirstOf lists the first names of total, of which names may be a part.
+func joinFirstOf(names []string, total int) string {
+	listed := names[:min(len(names), maxListedNames)]
+	joined := strings.Join(listed, ", ")
+	if more := total - len(listed); more > 0 {
+		joined += fmt.Sprintf(" and %d more", more)
+	}
+	return joined
+}
+
+// formatBytes returns a size with a binary unit, such as 1.5 GiB.
+func formatBytes(bytes int64) string {
+	units := []string{"KiB", "MiB", "GiB", "TiB", "PiB"}
+	if bytes < 1<<10 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	value, unit := float64(bytes), ""
+	for _, unit = range units {
+		if value /= 1 << 10; value < 1<<10 {
+			break
+		}
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + unit
+}
+
+// formatDuration drops zero units at the end: 24h, not 24h0m0s.
+func formatDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// formatPhase returns an image's phase with its reason.
+func formatPhase(img *v1alpha1.ReportedImage) string {
+	phase := cmp.Or(string(img.Phase), "no phase yet")
+	if img.Reason != "" {
+		phase += " (" + string(img.Reason) + ")"
+	}
+	return truncateText(phase, maxMessageLength)
+}

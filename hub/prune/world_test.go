@@ -31,15 +31,15 @@ type world struct {
 }
 
 type worldMember struct {
-	uid  types.UID
-	dark bool
+	uid     types.UID
+	offline bool
 	// plan and report as they have arrived in the member and on the hub.
 	plan   map[types.UID]v1alpha1.PlannedPrune
 	report map[types.UID]v1alpha1.PruneStatus
 }
 
 type worldImage struct {
-	state v1alpha1.PruneState // empty: nothing was begun
+	state v1alpha1.PruneState // empty: the agent has not accepted it
 	until time.Time
 	gone  bool
 }
@@ -76,8 +76,8 @@ func (w *world) gatherView(loaded bool) prune.PruneView {
 	v := prune.PruneView{
 		Now: w.now, Prune: w.prune, Report: w.report, TargetsLoaded: loaded, Members: map[string]prune.Member{},
 		Reported: func(t prune.Target) (v1alpha1.PruneStatus, bool) {
-			st, told := w.members[t.Cluster].report[t.UID]
-			return st, told
+			st, found := w.members[t.Cluster].report[t.UID]
+			return st, found
 		},
 		HeldReason: func(prune.Target) string { return "" },
 	}
@@ -85,7 +85,7 @@ func (w *world) gatherView(loaded bool) prune.PruneView {
 		v.Targets = w.chosen
 	}
 	for name, m := range w.members {
-		v.Members[name] = prune.Member{ClusterUID: m.uid, Offline: m.dark}
+		v.Members[name] = prune.Member{ClusterUID: m.uid, Offline: m.offline}
 	}
 	return v
 }
@@ -137,7 +137,7 @@ func (w *world) checkDecision(v prune.PruneView, d prune.PruneDecision) {
 // runAgent is one step of an agent: it applies its plan and reports.
 func (w *world) runAgent(name string, reports bool) {
 	m := w.members[name]
-	if !m.dark {
+	if !m.offline {
 		m.plan = map[types.UID]v1alpha1.PlannedPrune{}
 		for _, p := range prune.PlannedPrunes(w.prune, w.chosen)[name] {
 			require.NotNil(w.t, w.prune.Status.StartedAt, "startedAt is stored")
@@ -150,12 +150,12 @@ func (w *world) runAgent(name string, reports bool) {
 		if !strings.HasPrefix(string(uid), name+"-") {
 			continue
 		}
-		p, wished := m.plan[uid]
+		p, planned := m.plan[uid]
 		switch {
 		case img.gone || img.state.IsFinal() && img.state != "":
-		case !wished && img.state == v1alpha1.PrunePending, wished && p.Undo:
+		case !planned && img.state == v1alpha1.PrunePending, planned && p.Undo:
 			img.state = v1alpha1.PruneUndone
-		case !wished:
+		case !planned:
 		case img.state == "":
 			img.state, img.until = v1alpha1.PrunePending, w.now.Add(p.UndoWindow.Duration)
 			if rapid.IntRange(0, 5).Draw(w.t, "referenced") == 0 {
@@ -165,12 +165,12 @@ func (w *world) runAgent(name string, reports bool) {
 			img.state, img.gone = v1alpha1.PrunePruned, true
 		}
 	}
-	if m.dark || !reports {
+	if m.offline || !reports {
 		return
 	}
 	m.report = map[types.UID]v1alpha1.PruneStatus{}
 	for uid, img := range w.images {
-		if _, wished := m.plan[uid]; img.state != "" && (wished || !img.gone) {
+		if _, planned := m.plan[uid]; img.state != "" && (planned || !img.gone) {
 			st := v1alpha1.PruneStatus{UID: w.prune.UID, State: img.state}
 			if img.state == v1alpha1.PrunePending {
 				st.Until = toStoredTime(img.until)
@@ -209,7 +209,7 @@ func TestPropertyImagePruneAlwaysEnds(t *testing.T) {
 			case what < 17:
 				w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 60, 1800}).Draw(t, "seconds")) * time.Second)
 			case what == 17 && name != "":
-				w.members[name].dark = !w.members[name].dark
+				w.members[name].offline = !w.members[name].offline
 			case what == 18 && name != "" && rapid.IntRange(0, 3).Draw(t, "rebuilt") == 0:
 				w.members[name].uid += "-rebuilt"
 			case what == 19 && rapid.IntRange(0, 3).Draw(t, "undo") == 0:

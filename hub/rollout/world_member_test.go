@@ -11,9 +11,9 @@ import (
 
 // worldMember is a member with its agent.
 type worldMember struct {
-	labels      map[string]string
-	dark, full  bool
-	onlineSince time.Time
+	labels        map[string]string
+	offline, full bool
+	onlineSince   time.Time
 	// fault is "fails", "hangs" or "rejects" for every import.
 	fault string
 	// plan on the hub, and its copy in the member.
@@ -26,14 +26,14 @@ type worldMember struct {
 type worldImage struct {
 	revision, serving string
 	phase             v1alpha1.Phase
-	foreign           bool // somebody else has made it
+	foreign           bool // not created by the plan
 }
 
 // runAgent is one step of the agent: it applies its plan, advances each image by one
-// phase, and reports. A dark member works on with its copy. It returns whether anything
+// phase, and reports. An offline member works on with its copy. It returns whether anything
 // changed.
 func (m *worldMember) runAgent() (changed bool) {
-	if !m.dark {
+	if !m.offline {
 		changed = !maps.EqualFunc(m.arrived, m.plan, func(a, b v1alpha1.PlannedImage) bool { return revisionOf(a) == revisionOf(b) })
 		m.arrived = maps.Clone(m.plan)
 	}
@@ -63,7 +63,7 @@ func (m *worldMember) runAgent() (changed bool) {
 		items[name] = v1alpha1.PlanItemApplied
 		changed = changed || *i != before
 	}
-	if m.dark {
+	if m.offline {
 		return changed
 	}
 	report := map[string]rollout.Report{}
@@ -93,7 +93,7 @@ func (m *worldMember) advanceImage(i *worldImage) {
 	case i.phase == v1alpha1.PhaseSyncing:
 		i.phase, i.serving = v1alpha1.PhaseSucceeded, i.revision
 	case i.phase == v1alpha1.PhaseFailed && m.fault == "fails":
-	default: // somebody has it tried again, or the revision has changed
+	default: // retried, or another revision
 		i.phase = v1alpha1.PhaseQueued
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/install"
 )
@@ -55,7 +56,7 @@ func (m *fakeMember) stored(t *testing.T) *coordinationv1.Lease {
 }
 
 func advanceTime(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // of the bubble's clock
+	_ = trigger.Sleep(context.Background(), d) // by the clock of the bubble
 	synctest.Wait()
 }
 
@@ -69,7 +70,7 @@ func TestLeaseIsKeptAndReleased(t *testing.T) {
 		require.NoError(t, l.Err(), "it is renewed")
 		assert.Equal(t, "a", *m.stored(t).Spec.HolderIdentity)
 		require.Error(t, m.lease("b").acquire(t.Context(), nil), "who takes it for free is refused")
-		l.release(t.Context())
+		l.releaseLease(t.Context())
 		require.Error(t, l.Err())
 		assert.Empty(t, *m.stored(t).Spec.HolderIdentity)
 	})
@@ -89,11 +90,11 @@ func TestUnrenewedLeaseEndsInTime(t *testing.T) {
 		for time.Now().Add(leaseDuration / 3).Before(end.Until) {
 			advanceTime(time.Second)
 		}
-		require.Error(t, l.Err(), "what is sent now may arrive when others have begun")
+		require.Error(t, l.Err(), "a request that is sent now may arrive after others have begun")
 		m.cut.Store(false)
 		advanceTime(leaseDuration)
-		require.NoError(t, l.Err(), "nobody took it")
-		l.release(t.Context())
+		require.NoError(t, l.Err(), "no other process took it")
+		l.releaseLease(t.Context())
 	})
 }
 
@@ -105,11 +106,11 @@ func TestTakenLeaseIsLost(t *testing.T) {
 		require.NoError(t, b.acquire(t.Context(), m.stored(t)))
 		advanceTime(leaseDuration / 4)
 		require.ErrorContains(t, a.Err(), "another process acquired Lease")
-		a.release(t.Context())
+		a.releaseLease(t.Context())
 		assert.Equal(t, "b", *m.stored(t).Spec.HolderIdentity, "it is not given away")
 		advanceTime(leaseDuration)
 		require.NoError(t, b.Err())
-		b.release(t.Context())
+		b.releaseLease(t.Context())
 	})
 }
 
@@ -149,6 +150,6 @@ func TestLeaseIsHeldPerMember(t *testing.T) {
 		own, err := r.getForeignLease(t.Context(), edge, "edge")
 		require.NoError(t, err)
 		assert.Nil(t, own)
-		edge.lease.release(t.Context())
+		edge.lease.releaseLease(t.Context())
 	})
 }

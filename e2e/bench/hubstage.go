@@ -31,12 +31,12 @@ import (
 const (
 	// idleDuration is how long replicas are watched while nothing happens.
 	idleDuration = 20 * time.Second
-	// concurrentWriters write at a time what is needed of many.
+	// concurrentWriters is how many goroutines create objects for many members.
 	concurrentWriters = 8
-	// slowPollInterval is for what is asked of many members.
+	// slowPollInterval is for polls that read many members.
 	slowPollInterval = 2 * time.Second
-	// joinBatchSize is how many members come, and report, before the next do. All of a
-	// thousand at once are not met with, and hold up the API servers of this machine
+	// joinBatchSize is how many members join, and report, before the next batch. A
+	// thousand at once do not occur in practice, and slow this machine's API servers
 	// until replicas lose their Leases.
 	joinBatchSize = 50
 )

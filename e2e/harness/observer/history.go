@@ -208,7 +208,7 @@ func (h History) Restarts(image types.UID) (n int32) {
 		}
 		statuses, _, _ := unstructured.NestedSlice(e.object.Object, "status", "containerStatuses")
 		for _, s := range statuses {
-			if s, is := s.(map[string]any); is {
+			if s, ok := s.(map[string]any); ok {
 				restarts, _, _ := unstructured.NestedInt64(s, "restartCount")
 				most[e.object.GetUID()] = max(most[e.object.GetUID()], restarts)
 			}

@@ -1,8 +1,9 @@
 //go:build linux
 
-// Package kind_test takes a fleet of kind clusters (scripts/kind-up) through the
-// journeys of package backend, and through those that need nodes. It leaves the
-// fleet as it found it. make e2e-kind runs it; without a fleet it skips.
+// Package kind_test runs the journeys of package fleetjourneys, and those that need nodes,
+// on a fleet of kind clusters (scripts/kind-up). Only it shows real downloads and machines
+// on nodes. It leaves the fleet as it found it. make e2e-kind runs it; without a fleet it
+// skips.
 package kind_test
 
 import (

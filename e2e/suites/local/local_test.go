@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package local_test takes a fleet on local control planes through the journeys of
-// package backend: real API servers and CDI, nodes that are played.
+// Package local_test runs the journeys of package fleetjourneys on local control planes:
+// real API servers and CDI, simulated nodes. Only it shows them without containers.
 package local_test
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// The members: the agent of edge dials in, far is reached over a link.
+// The members: edge runs in pull mode, far is reached over a link.
 const (
 	pullMember   = "edge"
 	linkedMember = "far"
@@ -159,10 +159,10 @@ func (f *processFleet) ImageSpec(way fleetjourneys.SourceBehaviour, name string)
 	}
 }
 
-// RequireBytes implements fleetjourneys.Fleet: no bytes move here.
+// RequireBytes implements fleetjourneys.Fleet: nothing is downloaded here.
 func (f *processFleet) RequireBytes(*testing.T, fleetjourneys.Member, *v1alpha1.VMDiskImage) {}
 
-// SourceRequests implements fleetjourneys.Fleet: nobody asks the source.
+// SourceRequests implements fleetjourneys.Fleet: no request reaches the source.
 func (f *processFleet) SourceRequests(*testing.T, v1alpha1.VMDiskImageSpec) (fleetjourneys.RequestCounts, bool) {
 	return fleetjourneys.RequestCounts{}, false
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
-// Pages of a report that are not those that its root lists are told of, and what
-// they leave open is unknown, not zero.
+// TestPartiallyWrittenReport shows that the hub reports pages that do not match the
+// report's root, and that it counts the images on them as unknown, not as zero.
 func TestPartiallyWrittenReport(t *testing.T) {
 	s := shared.Members[bergen]
 	s.CreateImageForTest(t, "half-written")

@@ -247,7 +247,7 @@ func (f *testFleet) recordReports(t *testing.T, name string) *reportRecorder {
 	r := &reportRecorder{watch: w, of: map[types.NamespacedName][]int64{}}
 	r.done.Go(func() {
 		for e := range w.ResultChan() {
-			if o, is := e.Object.(*v1alpha1.ClusterReport); is && e.Type != watch.Deleted {
+			if o, ok := e.Object.(*v1alpha1.ClusterReport); ok && e.Type != watch.Deleted {
 				key := client.ObjectKeyFromObject(o)
 				r.of[key] = append(r.of[key], o.Sequence)
 			}

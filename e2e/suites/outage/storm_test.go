@@ -48,7 +48,7 @@ func TestFlappingMemberCausesNoWriteStorm(t *testing.T) {
 	versions := map[string]bool{}
 	go func() {
 		for e := range w.ResultChan() {
-			if o, is := e.Object.(*v1alpha1.MemberCluster); is && e.Type == watch.Modified {
+			if o, ok := e.Object.(*v1alpha1.MemberCluster); ok && e.Type == watch.Modified {
 				mu.Lock()
 				versions[o.ResourceVersion] = true
 				mu.Unlock()

@@ -47,7 +47,7 @@ func TestRegistrationSurvivesKilledAgent(t *testing.T) {
 				func(context.Context) error { agent = s.startAgent(t, toMember); return nil }, []faults.FatalWrite{write})
 			killer.Watch(t, toMember, toHub)
 			killer.Start(t)
-			killer.Await(t, "the agent to be killed", func() bool { return len(killer.Remaining()) == 0 })
+			killer.AwaitCondition(t, "the agent to be killed", func() bool { return len(killer.Remaining()) == 0 })
 			killer.KeepAlive(t)
 			s.awaitJoined(t)
 			s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)

@@ -189,8 +189,8 @@ func (s *testFleet) clusterUID(t *testing.T, c client.Reader) types.UID {
 	return namespace.UID
 }
 
-// One command has the hub make a join token, and the agent installed with it; the agent
-// that dials in is in.
+// TestJoinPullCommand shows that one command creates a join token on the hub, installs
+// the agent with it, and that the agent then registers without confirmation.
 func TestJoinPullCommand(t *testing.T) {
 	s := shared
 	term := s.newTerminal(t)
@@ -221,8 +221,8 @@ func TestJoinPullCommand(t *testing.T) {
 	}
 }
 
-// Whoever has nobody let in unasked is told of the agent that asks, and may think better
-// of it.
+// TestJoinCommandConfirmsKey shows that without automatic acceptance the command prints
+// the key of the agent that asks to register, and that its user can decline.
 func TestJoinCommandConfirmsKey(t *testing.T) {
 	s := shared
 	term := s.newTerminal(t)

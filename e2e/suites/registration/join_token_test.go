@@ -69,11 +69,12 @@ func TestJoinTokenPresentedTwice(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 
 	awaitCondition(t, func() bool { return isRefused(thief.requestCredential(t.Context(), thiefKey)) }, "replayed")
-	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(thief.requestCredential(t.Context(), thiefKey)) }, "the join token is known for ever")
+	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(thief.requestCredential(t.Context(), thiefKey)) }, "the join token is still accepted")
 	require.True(t, apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKeyFromObject(seen), seen)))
 }
 
-// TestSupersededJoinToken is worth nothing, however soon it is presented.
+// TestSupersededJoinToken shows that a superseded join token is refused, however soon it
+// is presented.
 func TestSupersededJoinToken(t *testing.T) {
 	t.Parallel()
 	createPullMember(t, "later", v1alpha1.MemberPull{AutoAccept: true})
@@ -89,10 +90,11 @@ func TestSupersededJoinToken(t *testing.T) {
 	awaitCondition(t, func() bool { return last.requestCredential(t.Context(), key) == nil }, "the former one's ClusterJoin is in the way")
 	last.awaitCredential(t, key).mustRenewLease(t)
 	awaitJoinedReason(t, "later", v1alpha1.ReasonJoined)
-	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(former.requestCredential(t.Context(), key)) }, "the former one is known for ever")
+	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(former.requestCredential(t.Context(), key)) }, "the superseded token is still accepted")
 }
 
-// TestExpiredJoinToken before it is presented, or before its key is accepted.
+// TestExpiredJoinToken shows that a join token is refused if it expires before it is
+// presented, or before its key is accepted.
 func TestExpiredJoinToken(t *testing.T) {
 	t.Parallel()
 	createPullMember(t, "late", v1alpha1.MemberPull{})

@@ -88,8 +88,8 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 	for more := true; more; {
 		select {
 		case e := <-seen.ResultChan():
-			if l, is := e.Object.(*v1alpha1.MemberLink); is && e.Type != watch.Deleted {
-				require.NotEqual(t, paused, l.Status.Carrier, "who leads no more carries")
+			if l, ok := e.Object.(*v1alpha1.MemberLink); ok && e.Type != watch.Deleted {
+				require.NotEqual(t, paused, l.Status.Carrier, "a replica that no longer leads has synced")
 			}
 		default:
 			more = false

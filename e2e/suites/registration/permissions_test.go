@@ -156,7 +156,7 @@ func requireAgentConfined(t *testing.T, agent, other *fakeAgent) {
 		"of another account":                {agent.Namespace, "default", nil},
 		"of the hub's":                      {program.HubNamespace, "ot-hub", nil},
 		"that lives for longer than it may": {agent.Namespace, registration.AgentAccount, life(registration.DefaultAgentTokenLife + time.Second)},
-		"that lives for ever":               {agent.Namespace, registration.AgentAccount, life(100 * 365 * 24 * time.Hour)},
+		"that lives for a century":          {agent.Namespace, registration.AgentAccount, life(100 * 365 * 24 * time.Hour)},
 		"that is bound to something": {agent.Namespace, registration.AgentAccount, func(s *authenticationv1.TokenRequestSpec) {
 			s.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "none"}
 		}},
@@ -174,7 +174,7 @@ func requireAgentConfined(t *testing.T, agent, other *fakeAgent) {
 	link := &v1alpha1.MemberLink{}
 	require.NoError(t, agent.Get(ctx, client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.MailboxName}, link))
 	link.Spec.Leaving = true
-	assert.True(t, apierrors.IsForbidden(agent.Update(ctx, link)), "what is to be carried is the hub's to say")
+	assert.True(t, apierrors.IsForbidden(agent.Update(ctx, link)), "an agent may not change the spec of its MemberLink")
 
 	somebody := rest.CopyConfig(agent.cfg)
 	for _, user := range []rest.ImpersonationConfig{

@@ -14,7 +14,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestRevocation shuts an agent out, and whoever has stolen from it, at once.
+// TestRevocation shows that revoking an agent refuses its credentials at once, stolen
+// ones included.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	agent, _, key := registerFakeAgent(t, "revoked")

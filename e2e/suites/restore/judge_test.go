@@ -74,7 +74,7 @@ func startJudge(t *testing.T, where string, cfg *rest.Config) *versionJudge {
 		done.Go(func() {
 			defer w.Stop()
 			for e := range w.ResultChan() {
-				if o, is := e.Object.(client.Object); is && e.Type != watch.Deleted && e.Type != watch.Bookmark {
+				if o, ok := e.Object.(client.Object); ok && e.Type != watch.Deleted && e.Type != watch.Bookmark {
 					j.record(o)
 				}
 			}
@@ -99,7 +99,7 @@ func itemsOf(list client.ObjectList) (objects []client.Object) {
 
 func objectKey(o client.Object) string {
 	kind := "plan"
-	if _, is := o.(*v1alpha1.ClusterReport); is {
+	if _, ok := o.(*v1alpha1.ClusterReport); ok {
 		kind = "report"
 	}
 	return fmt.Sprintf("%s %s/%s", kind, o.GetNamespace(), o.GetName())

@@ -168,8 +168,8 @@ func TestDelayedPlanIsRejected(t *testing.T) {
 	assert.False(t, leader.HasEnded())
 }
 
-// A leader that is paused, with a plan and a report in flight, until another one
-// has led on. What it does when it wakes is of no account.
+// TestPausedLeaderWritesNothingStale pauses a leader, with a plan and a report in flight,
+// until another replica leads. The woken leader's writes have no effect.
 func TestPausedLeaderWritesNothingStale(t *testing.T) {
 	way, err := faults.StartProxy(shared.HubMember.ControlPlane.Config())
 	require.NoError(t, err)

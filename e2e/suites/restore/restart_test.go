@@ -82,7 +82,8 @@ func TestMembersWorkWithoutHub(t *testing.T) {
 	assert.Equal(t, int32(2), *shared.GetMember(t, realName).Status.Budget)
 }
 
-// createImage creates an image that is gone after the test. Nobody asks its source.
+// createImage creates an image and deletes it after the test. No test downloads from its
+// source.
 func createImage(t *testing.T, c client.Client, name string) {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{

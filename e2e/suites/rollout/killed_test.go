@@ -98,7 +98,7 @@ func TestRolloutSurvivesHubKilledAtEachWrite(t *testing.T) {
 		}
 		versions = append(versions, img.Spec.Version)
 		most := shared.watchConcurrency(t, img.ImageNameForVersion(img.Spec.Version), onlineMembers...)
-		killer.Await(t, "version "+img.Spec.Version, func() bool {
+		killer.AwaitCondition(t, "version "+img.Spec.Version, func() bool {
 			got := &v1alpha1.FleetDiskImage{}
 			return shared.Get(t.Context(), client.ObjectKeyFromObject(img), got) == nil && got.Status.ObservedGeneration == got.Generation && hasSucceeded(got)
 		})

@@ -141,7 +141,7 @@ func (f *testFleet) countGoroutines(t *testing.T) (n int) {
 		text, err := r.ReadMetrics(t.Context())
 		require.NoError(t, err)
 		for line := range strings.Lines(text) {
-			if count, is := strings.CutPrefix(line, "go_goroutines "); is {
+			if count, ok := strings.CutPrefix(line, "go_goroutines "); ok {
 				one, err := strconv.Atoi(strings.TrimSpace(count))
 				require.NoError(t, err)
 				n += one

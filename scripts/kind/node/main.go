@@ -25,8 +25,8 @@ import (
 const (
 	// hostRoot is where the node's own files are mounted.
 	hostRoot = "/host"
-	// syncInterval is how often all is looked at again: a node's addresses change with
-	// a restart, and a round costs three lists.
+	// syncInterval is the time between reconciliations: a node's addresses change with
+	// a restart, and a reconciliation costs three lists.
 	syncInterval = 2 * time.Second
 )
 

@@ -34,8 +34,8 @@ func main() {
 	log.Fatal(server.ListenAndServe())
 }
 
-// requestCounts is what was asked of one path. A GET without a range is one for all of
-// the file, whether or not all of it was taken.
+// requestCounts counts the requests for one path. A GET without a range counts as one
+// for the whole file, whether or not the client read all of it.
 type requestCounts struct {
 	Heads, Gets, Ranges, Bytes int64
 }
@@ -142,7 +142,7 @@ func (s *countingServer) serveBroken(w http.ResponseWriter, r *http.Request) {
 
 var errBroken = errors.New("the connection breaks here")
 
-// brokenFile cannot be read from some byte on. Whoever has promised more cannot but break off.
+// brokenFile fails reads from byte at on, so that a response that promised more breaks off.
 type brokenFile struct {
 	*os.File
 	at int64

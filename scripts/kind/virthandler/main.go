@@ -137,7 +137,7 @@ func (h *nodeHandler) reconcileVMIs(ctx context.Context) error {
 		if phase == "" {
 			continue
 		}
-		// One that was written meanwhile is looked at again in the next round.
+		// A VMI that changed meanwhile gets its phase in the next round.
 		if err := simulator.SetVMIPhase(ctx, h.client, vmi, phase); err != nil && !apierrors.IsInvalid(err) {
 			failed = append(failed, err)
 			continue

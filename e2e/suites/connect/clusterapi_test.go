@@ -145,7 +145,7 @@ func TestClusterAPITokenRefused(t *testing.T) {
 	awaitConnected(t, "robbed")
 }
 
-// TestClusterAPIUnreadable has a hub that was installed without Cluster API.
+// TestClusterAPIUnreadable runs a hub whose chart was installed without Cluster API.
 func TestClusterAPIUnreadable(t *testing.T) {
 	newClusterSecret(t, "hidden", steadyPlane.Config())
 	createNamespace(t, steadyPlane, "agent-of-hidden")
@@ -175,8 +175,8 @@ func TestClusterAPIUnreadable(t *testing.T) {
 	awaitConnected(t, "hidden")
 }
 
-// TestClusterAPIKeepsForeignMember has objects by the hub's names in the agent's
-// namespace that are none of its account.
+// TestClusterAPIKeepsForeignMember creates objects with the hub's names in the agent's
+// namespace that do not belong to its account.
 func TestClusterAPIKeepsForeignMember(t *testing.T) {
 	const strangers = "in the member was created neither by the hub nor by chart ot-agent"
 	helms := map[string]string{"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": "ot-agent"}
@@ -235,7 +235,7 @@ func TestClusterAPIKeepsForeignMember(t *testing.T) {
 	}
 }
 
-// TestClusterAPIChartAccount has the account made by ot-agent's chart.
+// TestClusterAPIChartAccount uses the account that ot-agent's chart created.
 func TestClusterAPIChartAccount(t *testing.T) {
 	const name, namespace = "charted", "agent-of-charted"
 	newClusterSecret(t, name, steadyPlane.Config())
@@ -252,7 +252,7 @@ func TestClusterAPIChartAccount(t *testing.T) {
 	awaitConnected(t, name)
 }
 
-// TestClusterAPIMoves has the API server at another address than before.
+// TestClusterAPIMoves moves the API server to another address.
 func TestClusterAPIMoves(t *testing.T) {
 	way, err := faults.StartLink(steadyPlane.Config())
 	require.NoError(t, err)
@@ -273,8 +273,7 @@ func TestClusterAPIMoves(t *testing.T) {
 	}, patience, tick, "the hub follows")
 }
 
-// TestClusterAPIUnreachable wants the reason of what keeps the hub from making
-// its account.
+// TestClusterAPIUnreachable shows the reason why the hub cannot create its account.
 func TestClusterAPIUnreachable(t *testing.T) {
 	nobody := steadyPlane.Config()
 	nobody.Host = "https://127.0.0.1:1"

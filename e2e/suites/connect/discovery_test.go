@@ -52,7 +52,7 @@ func createCluster(t *testing.T, namespace, name string, labels map[string]strin
 	return obj
 }
 
-// TestDiscoveryOfClusters begins before Cluster API is installed.
+// TestDiscoveryOfClusters starts before Cluster API is installed.
 func TestDiscoveryOfClusters(t *testing.T) {
 	require.NoError(t, program.InstallClusterCRD(t.Context(), hubPlane.Config()))
 	person := createMember(t, "taken", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "nothing", Key: "kubeconfig"}})

@@ -31,7 +31,7 @@ func TestMemberAPIServerRestart(t *testing.T) {
 	createReport(t, faultyPlane, "dead-page", "dead")
 }
 
-// TestHungMemberBlocksNoOther has members on an API server that takes connections and
+// TestHungMemberBlocksNoOther puts members on an API server that accepts connections and
 // never answers, while others come and go.
 func TestHungMemberBlocksNoOther(t *testing.T) {
 	const hanging = 5
@@ -95,8 +95,8 @@ func awaitUnreachable(t *testing.T, member, why string) {
 		patience, tick, "%s is not unreachable because %s", member, why)
 }
 
-// TestSilentNetwork has the connection carry nothing any more while the API
-// server is well: nobody ends it, and no watch ends by itself.
+// TestSilentNetwork silences a connection while the API server is healthy: neither side
+// closes it, and no watch ends by itself.
 func TestSilentNetwork(t *testing.T) {
 	way, err := faults.StartLink(steadyPlane.Config())
 	require.NoError(t, err)
@@ -119,8 +119,7 @@ func TestSilentNetwork(t *testing.T) {
 	awaitConnected(t, "silent")
 }
 
-// TestWatchOutlivesRequestTimeout keeps a watch for longer than a request may
-// take.
+// TestWatchOutlivesRequestTimeout keeps a watch open for longer than the request timeout.
 func TestWatchOutlivesRequestTimeout(t *testing.T) {
 	t.Parallel() // it waits, and disturbs nobody
 	cfg, version, err := hubclient.ParseKubeconfig(createAccount(t, steadyPlane, "patient"))

@@ -90,7 +90,7 @@ func TestMissingCredential(t *testing.T) {
 	awaitConnected(t, "careless")
 }
 
-// TestDeletedSecret has the Secret of a member that is connected deleted.
+// TestDeletedSecret deletes the Secret of a connected member.
 func TestDeletedSecret(t *testing.T) {
 	good := createAccount(t, steadyPlane, "bereft")
 	createSecretMember(t, "bereft", good)
@@ -201,8 +201,8 @@ func TestDeletedMember(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestMailboxCRDsRemovedAndRestored has the hub's own cluster as a member, where the
-// agent's chart is installed after it has joined, and uninstalled again.
+// TestMailboxCRDsRemovedAndRestored makes the hub's own cluster a member, installs the
+// agent's chart after it has joined, and uninstalls it again.
 func TestMailboxCRDsRemovedAndRestored(t *testing.T) {
 	createSecretMember(t, "itself", createAccount(t, hubPlane, "itself"))
 	notServed := func() {

@@ -26,8 +26,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// TestReconnectsLeakNothing connects a member anew again and again, with the
-// relay at work: a hub lives for months, and members flap.
+// TestReconnectsLeakNothing reconnects a member many times while the relay runs: a hub
+// lives for months, and members flap.
 func TestReconnectsLeakNothing(t *testing.T) {
 	require.NoError(t, installCRDs(hubCRDs)(t.Context(), faultyPlane.Config()))
 	idle := runtime.NumGoroutine()

@@ -36,9 +36,8 @@ func permitsHub(r rbaccheck.Request) bool {
 	return false
 }
 
-// TestRightsInMember tries the hub's credential in a member that Cluster API
-// made on everything that there is: as the API server says that it would answer,
-// and as it does.
+// TestRightsInMember tries the hub's credential in a member that Cluster API created on
+// every resource, by SubjectAccessReview and by real requests.
 func TestRightsInMember(t *testing.T) {
 	newClusterSecret(t, "watched", steadyPlane.Config())
 	createNamespace(t, steadyPlane, "agent-of-watched")

@@ -21,8 +21,9 @@ import (
 	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 )
 
-// Nothing is pruned or rolled out by an approval that the API server did not check
-// without saying so, and that ends when it does again.
+// TestUncheckedApprovalsAreReported shows that the hub reports approvals that the API
+// server did not check when it prunes or rolls out by them, and stops reporting once they
+// are checked again.
 func TestUncheckedApprovalsAreReported(t *testing.T) {
 	img := &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: "approved"},

@@ -19,8 +19,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// A member that does not answer can be let go of, and the hub says what it could
-// not clean up. What is left there is taken up when the member comes back.
+// TestHungMemberCanBeRemoved shows that a hung member can be removed, that the hub
+// reports what it could not clean up, and that the member reuses the leftovers when it
+// returns.
 func TestHungMemberCanBeRemoved(t *testing.T) {
 	m := shared.awaitMember(t, "edge", "ready", hasBudget(1))
 	edge := shared.Members["edge"]
@@ -61,8 +62,8 @@ func TestHungMemberCanBeRemoved(t *testing.T) {
 	assert.Positive(t, after.Status.Plan.Compare(*m.Status.Plan))
 }
 
-// One cluster under two names is planned for under the first, and the second
-// leaves without a trace in it.
+// TestClusterRegisteredTwice shows that a cluster with two members is planned for under
+// the first, and that the second leaves no trace in it.
 func TestClusterRegisteredTwice(t *testing.T) {
 	first := shared.awaitMember(t, "edge", "ready", hasBudget(1))
 	inMember := client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}

@@ -17,7 +17,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
-// The same image is in two members, and machines of one of them need it.
+// TestMachineReferencesAreReportedToHub puts the same image into two members; machines of
+// one of them need it.
 func TestMachineReferencesAreReportedToHub(t *testing.T) {
 	shared.awaitMember(t, "frankfurt", "ready", hasBudget(5))
 	shared.awaitMember(t, "edge", "ready", hasBudget(1))

@@ -38,8 +38,8 @@ func releaseVersions(t *testing.T) (hubOf, agentOf func(ctx context.Context, ver
 	return hubOf, agentOf
 }
 
-// A hub that is two minor versions ahead of an agent says so, and goes on carrying; once
-// the agent is one behind, all is well.
+// TestAgentVersionSkew shows that a hub two minor versions ahead of an agent reports the
+// skew and keeps syncing, and that one minor version is no problem.
 func TestAgentVersionSkew(t *testing.T) {
 	const hubs = "v1.4.0"
 	hubOf, agentOf := releaseVersions(t)
@@ -69,9 +69,9 @@ func TestAgentVersionSkew(t *testing.T) {
 	shared.awaitMetric(t, `ot_hub_member_version_supported{member="frankfurt"}`, 1)
 }
 
-// The hub is upgraded first: the member's kinds do not have a field of its plans. All else
-// of them is acknowledged, and the hub says what is lost: as long as the agent is of the
-// release before nobody has to mind, and then somebody has to.
+// TestCRDsOfPreviousRelease upgrades the hub first: the member's CRDs lack a field of its
+// plans. The agent acknowledges the rest, and the hub reports the lost field, as a
+// problem only once the agent is newer than its CRDs.
 func TestCRDsOfPreviousRelease(t *testing.T) {
 	const field = "ClusterPlan.spec.policySource"
 	site := shared.Members["frankfurt"]

@@ -37,7 +37,8 @@ func isRelease(w faults.Write) bool {
 
 func isDeployment(w faults.Write) bool { return strings.Contains(w.Path, "/deployments/") }
 
-// A member that takes no Deployment is tried a bounded number of times.
+// TestInstallAttemptsAreBounded shows that the hub bounds its attempts to install into a
+// member that rejects the Deployment.
 func TestInstallAttemptsAreBounded(t *testing.T) {
 	s := shared
 	var tried atomic.Int32
@@ -114,7 +115,8 @@ func awaitClosed(t *testing.T, c <-chan struct{}, what string) {
 	}
 }
 
-// The hub is killed in the middle of an install. The next one ends what is pending.
+// TestReleaseOfKilledHubIsRecovered kills the hub during an install. The next hub
+// completes the pending release.
 func TestReleaseOfKilledHubIsRecovered(t *testing.T) {
 	s := shared
 	reached := s.holdRelease(t)
@@ -151,8 +153,8 @@ func (s *testHub) writeKubeconfig(t *testing.T, cfg *rest.Config) {
 	})
 }
 
-// A hub that was paused in the middle of an install, and finds that another one has taken
-// its place, writes nothing more.
+// TestPausedHubIsFenced pauses a hub during an install until another hub leads. It writes
+// nothing more when it wakes.
 func TestPausedHubIsFenced(t *testing.T) {
 	s := shared
 	ctx := context.Background()
@@ -200,8 +202,8 @@ func TestPausedHubIsFenced(t *testing.T) {
 	assert.Equal(t, int32(9), *s.getDeployment(t).Spec.Replicas)
 }
 
-// A member that people joined by a kubeconfig with the rights to carry plans has none to
-// install anything.
+// TestKubeconfigWithoutRights uses a member registered with a kubeconfig whose rights
+// suffice for sync but not for installs.
 func TestKubeconfigWithoutRights(t *testing.T) {
 	s := shared
 	const name = "small"
@@ -215,7 +217,8 @@ func TestKubeconfigWithoutRights(t *testing.T) {
 	assert.Empty(t, listReleases(t, s.quietPlane))
 }
 
-// Who takes the label off while the hub is at work has it do no more.
+// TestOptedOutWhileInstalling shows that the hub stops an install when the label is
+// removed.
 func TestOptedOutWhileInstalling(t *testing.T) {
 	s := shared
 	var made atomic.Int32
@@ -251,7 +254,8 @@ func TestOptedOutWhileInstalling(t *testing.T) {
 	assert.Nil(t, s.getDeployment(t))
 }
 
-// Helm is silent where it cannot store that a release is deployed.
+// TestUnrecordedRelease covers that Helm returns no error if it cannot record a release
+// as deployed.
 func TestUnrecordedRelease(t *testing.T) {
 	s := shared
 	var lost atomic.Bool

@@ -92,7 +92,8 @@ func TestChartValues(t *testing.T) {
 	s.awaitInstalled(t)
 }
 
-// A person installs with Helm, and opts in later.
+// TestForeignReleaseIsAdoptedByAnnotation opts in a cluster where a person installed the
+// agent with Helm before.
 func TestForeignReleaseIsAdoptedByAnnotation(t *testing.T) {
 	s := shared
 	t.Cleanup(func() { s.resetEdge(t) })
@@ -120,7 +121,8 @@ func TestForeignReleaseIsAdoptedByAnnotation(t *testing.T) {
 	assert.Equal(t, int32(6), *s.getDeployment(t).Spec.Replicas, "who upgrades it by hand makes it his own")
 }
 
-// An agent without a release, as from a GitOps tool that applies manifests.
+// TestForeignObjectsAreKept uses an agent without a Helm release, as from a GitOps tool
+// that applies manifests.
 func TestForeignObjectsAreKept(t *testing.T) {
 	s := shared
 	t.Cleanup(func() { s.resetEdge(t) })
@@ -153,8 +155,8 @@ func TestNewerAgentIsKept(t *testing.T) {
 	assert.Contains(t, s.getDeployment(t).Spec.Template.Spec.Containers[0].Image, ":v0.3.9")
 }
 
-// A hub that was upgraded brings the agents that it installed to its own version, and
-// first their kinds.
+// TestHubUpgradeUpgradesAgents shows that an upgraded hub upgrades the agents that it
+// installed to its own version, CRDs first.
 func TestHubUpgradeUpgradesAgents(t *testing.T) {
 	s := shared
 	hubOf := func(ctx context.Context, version string) {
@@ -187,7 +189,8 @@ func TestHubUpgradeUpgradesAgents(t *testing.T) {
 	assert.Contains(t, kind.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties, "policySource")
 }
 
-// A cluster is one member's, and a member is one cluster.
+// TestClusterOwnedByOtherMember shows that a cluster belongs to at most one member, and a
+// member to one cluster.
 func TestClusterOwnedByOtherMember(t *testing.T) {
 	s := shared
 	system := &corev1.Namespace{}

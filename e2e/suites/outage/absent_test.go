@@ -19,7 +19,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
-// Of a member without an agent nothing is known, and that is not zero.
+// TestMemberWithoutAgent shows that the state of a member without an agent is unknown,
+// not zero.
 func TestMemberWithoutAgent(t *testing.T) {
 	s := shared.Members[lab]
 	if s.Agent != nil {

@@ -29,8 +29,8 @@ const (
 	rounds = 3
 )
 
-// One dead member among twenty delays nobody: neither while the hub does not know
-// yet that it is dead, nor later.
+// TestDeadMemberDoesNotDelayOthers shows that one dead member among twenty delays no
+// other, before and after the hub detects it.
 func TestDeadMemberDoesNotDelayOthers(t *testing.T) {
 	dead := shared.Fakes.List[fakeCount-1].Name
 	away := shared.linkByMember[dead]

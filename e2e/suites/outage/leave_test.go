@@ -17,8 +17,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// A member that is not reached can be let go of, the hub says what it could not
-// clean up, and what is left there does not stand in the way of its return.
+// TestUnreachableMemberCanLeave shows that an unreachable member can be removed, that the
+// hub reports what it could not clean up, and that the leftovers do not prevent its
+// return.
 func TestUnreachableMemberCanLeave(t *testing.T) {
 	name := shared.linkedFakeMembers()[0].Name
 	away := shared.linkByMember[name]

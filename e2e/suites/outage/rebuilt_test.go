@@ -19,9 +19,9 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
-// A cluster that answers under another's name is not taken for it. What is known
-// of the old one stays, marked, until a person says that the new one takes its
-// place; and the same the other way round.
+// TestClusterRebuiltUnderSameName shows that the hub does not confuse a rebuilt cluster
+// with the old one: the old state stays, marked, until a person confirms the replacement.
+// The same holds in the other direction.
 func TestClusterRebuiltUnderSameName(t *testing.T) {
 	before, after := shared.Members[bergen], shared.Members[lab]
 	if after.Agent == nil {

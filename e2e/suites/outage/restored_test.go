@@ -28,9 +28,9 @@ import (
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
-// A member that was restored from a backup shows what it is now, goes by the
-// newest plan, and nothing that is older than what the hub knows is taken from it.
-// The hub is not restarted.
+// TestMemberRestoredFromBackup shows that a member restored from a backup reports its
+// present state and applies the newest plan, and that the hub accepts nothing older than
+// what it has. The hub is not restarted.
 func TestMemberRestoredFromBackup(t *testing.T) {
 	s := shared.Members[bergen]
 	s.createImage(t, "before-the-backup")
@@ -65,9 +65,9 @@ func TestMemberRestoredFromBackup(t *testing.T) {
 	shared.awaitMember(t, bergen, "with a new image", isHealthy, hasBudget(3), hasImages(2))
 }
 
-// After a restore a watch is sent nothing until the member's resourceVersions have
-// caught up with those of before. A connection that did not notice the outage
-// finds that out by itself, and reads anew.
+// TestWatchesResumeAfterRestore shows that a connection that missed the outage lists
+// again by itself. Otherwise its watches would stay silent until the member's
+// resourceVersions caught up.
 func TestWatchesResumeAfterRestore(t *testing.T) {
 	s := shared.Members[lab]
 	if s.Agent != nil {
@@ -169,9 +169,9 @@ func (unawareManager) Engage(context.Context, multicluster.ClusterName, cluster.
 	return nil
 }
 
-// A ledger that came out of a backup knows of a higher budget and of nothing that
-// runs. What runs is found again, nothing is started beside it, and the hub's
-// newest plan holds.
+// TestMemberRestoredDuringImports shows that a restored ledger, with a higher budget and
+// no running attempts, finds the running imports, starts none beside them, and applies
+// the hub's newest plan.
 func TestMemberRestoredDuringImports(t *testing.T) {
 	s := shared.Members[bergen]
 	shared.setPolicy(t, "concurrency", "3")

@@ -79,8 +79,8 @@ func (s *testHub) restartHub(t *testing.T) {
 	require.NoError(t, s.StartHub(context.Background()))
 }
 
-// TestRegistrationSurvivesHubKilledAfterEachWrite of a join, and of a revocation: the next one
-// comes to the same end.
+// TestRegistrationSurvivesHubKilledAfterEachWrite kills the hub after each write of a
+// registration, and of a revocation. The next hub reaches the same result.
 func TestRegistrationSurvivesHubKilledAfterEachWrite(t *testing.T) {
 	d := &killSweep{member: "mortal"}
 	shared.Proxy.SetAfterHook(d.killAfterWrite)

@@ -52,8 +52,8 @@ func permitsJoinToken(namespace string) rbaccheck.Permits {
 	}
 }
 
-// TestAgentIsConfinedToItsMailbox tries, as agent A, every verb on every
-// resource of its own, of B and of the hub.
+// TestAgentIsConfinedToItsMailbox tries, as the agent of member A, every verb on every
+// resource of its own namespace, of member B's and of the hub's.
 func TestAgentIsConfinedToItsMailbox(t *testing.T) {
 	t.Parallel()
 	agent, _, _ := registerFakeAgent(t, "a")

@@ -15,8 +15,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// An agent may die before and after each of the writes that joining consists of. The
-// next one comes to the same end with the same join token.
+// TestRegistrationSurvivesKilledAgent kills the agent before and after each write of a
+// registration. The next agent completes it with the same join token.
 func TestRegistrationSurvivesKilledAgent(t *testing.T) {
 	s := shared
 	here, err := faults.StartProxy(s.member.ControlPlane.Config())

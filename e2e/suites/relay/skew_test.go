@@ -46,8 +46,8 @@ func (b *mailboxEnd) listCopies() map[string]string {
 	return found
 }
 
-// A hub of this release reaches a member whose kinds are of the one before: its API server
-// stores plans without what it does not know.
+// TestPlanForMemberWithOlderCRDs syncs plans of this release to a member with the
+// previous release's CRDs, whose API server drops unknown fields.
 func TestPlanForMemberWithOlderCRDs(t *testing.T) {
 	b := newMailbox(t)
 	r, a := b.newRelay(), newReportWriter(b)
@@ -103,7 +103,8 @@ func TestPlanForMemberWithOlderCRDs(t *testing.T) {
 	rounds(restarted)
 }
 
-// An agent of the next release reports to a hub whose kinds are of this one.
+// TestReportForHubWithOlderCRDs syncs reports of the next release's agent to a hub with
+// this release's CRDs.
 func TestReportForHubWithOlderCRDs(t *testing.T) {
 	b := newMailbox(t)
 	r, a := b.newRelay(), newReportWriter(b)

@@ -32,8 +32,8 @@ func movedMembers(before, after map[string]string) (list []string) {
 	return list
 }
 
-// A replica that is killed loses its members to the others; nobody else's move, and
-// no member is missed.
+// TestReplicaKilled shows that only the members of a killed replica move, and that all of
+// them are served again.
 func TestReplicaKilled(t *testing.T) {
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
@@ -61,8 +61,9 @@ func TestReplicaKilled(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// The elected replica is paused with its members until another one is elected and has
-// them. When it wakes it ends, before it plans anything beside the other.
+// TestElectedReplicaPausedPastLease pauses the elected replica until another one is
+// elected and has its members. It exits when it wakes, before it plans anything beside
+// the other.
 func TestElectedReplicaPausedPastLease(t *testing.T) {
 	before := shared.awaitBalanced(t, replicaNames...)
 	r, others := shared.electedReplica(t), shared.otherReplicas(t)
@@ -125,8 +126,8 @@ func TestReplicasPausedPastLease(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// A replica that is cut off from the hub, and not from its members, leaves them alone
-// by itself; once it is back it goes on.
+// TestReplicaWithoutHubAPI shows that a replica cut off from the hub's API server, but
+// not from its members, stops syncing them by itself and resumes once it is back.
 func TestReplicaWithoutHubAPI(t *testing.T) {
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
@@ -154,7 +155,7 @@ func TestReplicaWithoutHubAPI(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// A replica that does not reach one of its members, which another does, loses it.
+// TestReplicaWithoutOneMember shows that a member moves to a replica that reaches it.
 func TestReplicaWithoutOneMember(t *testing.T) {
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
@@ -194,8 +195,9 @@ func TestReplicaWithoutOneMember(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// A replica that reaches none of its members, which others do, loses them all, and gets
-// no others in exchange. Another process of its name is another replica.
+// TestReplicaWithoutItsMembers shows that a replica that reaches none of its members,
+// while others do, loses them all and gets no others. A new process with its name counts
+// as another replica.
 func TestReplicaWithoutItsMembers(t *testing.T) {
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
@@ -221,8 +223,8 @@ func TestReplicaWithoutItsMembers(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// A member joins whose replica does not reach it: nothing has ever come from it, and it
-// is found, and moved to one that does.
+// TestFirstReportCannotBeSynced joins a member that its replica does not reach. Although
+// no report of it has ever arrived, it moves to a replica that does.
 func TestFirstReportCannotBeSynced(t *testing.T) {
 	before := shared.awaitBalanced(t, replicaNames...)
 	lights, err := fakemember.Start(t.Context(), shared.Plane, "late", 1)
@@ -269,7 +271,8 @@ func TestFirstReportCannotBeSynced(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// Members that are moved to and fro leave old owners with requests on their way.
+// TestMembersMovedBetweenReplicas moves members back and forth while former owners still
+// have requests in flight.
 func TestMembersMovedBetweenReplicas(t *testing.T) {
 	shared.awaitBalanced(t, replicaNames...)
 	before := shared.countGoroutines(t)

@@ -33,9 +33,9 @@ func (f *testFleet) requireReadAPI(t *testing.T, r *replica, images int) {
 	}), "replica %s does not tell of all members: %+v; logs are in %s", r.name, &last, f.Plane.Dir())
 }
 
-// Whichever replica is asked, the elected one's view of the fleet is told, to whom
-// may read it; the others have none, and no series of it. The next one that is
-// elected comes to the same view.
+// TestReadAPIOfEveryReplica shows that every replica answers authorized readers with the
+// elected replica's view of the fleet. The others have no view and no series of it; the
+// next elected replica computes the same view.
 func TestReadAPIOfEveryReplica(t *testing.T) {
 	shared.awaitBalanced(t, replicaNames...)
 	images := []v1alpha1.ReportedImage{{

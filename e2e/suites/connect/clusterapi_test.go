@@ -144,7 +144,7 @@ func TestClusterAPITokenRefused(t *testing.T) {
 	awaitConnected(t, "robbed")
 }
 
-// The hub was installed without permission to read Cluster API.
+// TestClusterAPIUnreadable runs a hub whose chart was installed without Cluster API.
 func TestClusterAPIUnreadable(t *testing.T) {
 	newClusterSecret(t, "hidden", steadyPlane.Config())
 	createNamespace(t, steadyPlane, "agent-of-hidden")
@@ -174,7 +174,8 @@ func TestClusterAPIUnreadable(t *testing.T) {
 	awaitConnected(t, "hidden")
 }
 
-// Objects with the hub's names in the agent's namespace that are not the hub's are kept.
+// TestClusterAPIKeepsForeignMember creates objects with the hub's names in the agent's
+// namespace that do not belong to its account.
 func TestClusterAPIKeepsForeignMember(t *testing.T) {
 	const strangers = "in the member was created neither by the hub nor by chart ot-agent"
 	helms := map[string]string{"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": "ot-agent"}
@@ -233,7 +234,7 @@ func TestClusterAPIKeepsForeignMember(t *testing.T) {
 	}
 }
 
-// The hub uses the service account that ot-agent's chart created.
+// TestClusterAPIChartAccount uses the account that ot-agent's chart created.
 func TestClusterAPIChartAccount(t *testing.T) {
 	const name, namespace = "charted", "agent-of-charted"
 	newClusterSecret(t, name, steadyPlane.Config())
@@ -250,7 +251,7 @@ func TestClusterAPIChartAccount(t *testing.T) {
 	awaitConnected(t, name)
 }
 
-// The member's API server moves to another address.
+// TestClusterAPIMoves moves the API server to another address.
 func TestClusterAPIMoves(t *testing.T) {
 	way, err := faults.StartLink(steadyPlane.Config())
 	require.NoError(t, err)
@@ -271,7 +272,7 @@ func TestClusterAPIMoves(t *testing.T) {
 	}, patience, tick, "the hub follows")
 }
 
-// The condition says why the hub cannot create its service account.
+// TestClusterAPIUnreachable shows the reason why the hub cannot create its account.
 func TestClusterAPIUnreachable(t *testing.T) {
 	nobody := steadyPlane.Config()
 	nobody.Host = "https://127.0.0.1:1"

@@ -52,7 +52,7 @@ func createCluster(t *testing.T, namespace, name string, labels map[string]strin
 	return obj
 }
 
-// Clusters are discovered although Cluster API is installed after the hub starts.
+// TestDiscoveryOfClusters starts before Cluster API is installed.
 func TestDiscoveryOfClusters(t *testing.T) {
 	require.NoError(t, program.InstallClusterCRD(t.Context(), hubPlane.Config()))
 	person := createMember(t, "taken", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "nothing", Key: "kubeconfig"}})

@@ -31,7 +31,8 @@ func TestMemberAPIServerRestart(t *testing.T) {
 	createReport(t, faultyPlane, "dead-page", "dead")
 }
 
-// Members on an API server that accepts connections and never answers do not delay others.
+// TestHungMemberBlocksNoOther puts members on an API server that accepts connections and
+// never answers, while others come and go.
 func TestHungMemberBlocksNoOther(t *testing.T) {
 	const hanging = 5
 	for i := range hanging {
@@ -94,8 +95,8 @@ func awaitUnreachable(t *testing.T, member, why string) {
 		patience, tick, "%s is not unreachable because %s", member, why)
 }
 
-// The network drops everything while the API server works: no connection and no watch ends by
-// itself.
+// TestSilentNetwork silences a connection while the API server is healthy: neither side
+// closes it, and no watch ends by itself.
 func TestSilentNetwork(t *testing.T) {
 	way, err := faults.StartLink(steadyPlane.Config())
 	require.NoError(t, err)
@@ -118,7 +119,7 @@ func TestSilentNetwork(t *testing.T) {
 	awaitConnected(t, "silent")
 }
 
-// A watch outlives the timeout of requests.
+// TestWatchOutlivesRequestTimeout keeps a watch open for longer than the request timeout.
 func TestWatchOutlivesRequestTimeout(t *testing.T) {
 	t.Parallel() // it waits, and disturbs nobody
 	cfg, version, err := hubclient.ParseKubeconfig(createAccount(t, steadyPlane, "patient"))

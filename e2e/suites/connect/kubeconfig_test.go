@@ -90,7 +90,7 @@ func TestMissingCredential(t *testing.T) {
 	awaitConnected(t, "careless")
 }
 
-// The kubeconfig Secret of a connected member is deleted.
+// TestDeletedSecret deletes the Secret of a connected member.
 func TestDeletedSecret(t *testing.T) {
 	good := createAccount(t, steadyPlane, "bereft")
 	createSecretMember(t, "bereft", good)
@@ -201,8 +201,8 @@ func TestDeletedMember(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The hub's own cluster is a member whose agent chart is installed after it has registered, and
-// uninstalled again.
+// TestMailboxCRDsRemovedAndRestored makes the hub's own cluster a member, installs the
+// agent's chart after it has joined, and uninstalls it again.
 func TestMailboxCRDsRemovedAndRestored(t *testing.T) {
 	createSecretMember(t, "itself", createAccount(t, hubPlane, "itself"))
 	notServed := func() {

@@ -26,7 +26,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// A member reconnects many times, as members do in the months that a hub runs; nothing leaks.
+// TestReconnectsLeakNothing reconnects a member many times while the relay runs: a hub
+// lives for months, and members flap.
 func TestReconnectsLeakNothing(t *testing.T) {
 	require.NoError(t, installCRDs(hubCRDs)(t.Context(), faultyPlane.Config()))
 	idle := runtime.NumGoroutine()

@@ -36,8 +36,8 @@ func permitsHub(r rbaccheck.Request) bool {
 	return false
 }
 
-// The hub's credential in a member of Cluster API is tried on everything that the API server serves,
-// by access reviews and by requests.
+// TestRightsInMember tries the hub's credential in a member that Cluster API created on
+// every resource, by SubjectAccessReview and by real requests.
 func TestRightsInMember(t *testing.T) {
 	newClusterSecret(t, "watched", steadyPlane.Config())
 	createNamespace(t, steadyPlane, "agent-of-watched")

@@ -21,8 +21,9 @@ import (
 	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 )
 
-// Prunes and rollouts say so when the API server did not check their approvals, until it does
-// again.
+// TestUncheckedApprovalsAreReported shows that the hub reports approvals that the API
+// server did not check when it prunes or rolls out by them, and stops reporting once they
+// are checked again.
 func TestUncheckedApprovalsAreReported(t *testing.T) {
 	img := &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: "approved"},

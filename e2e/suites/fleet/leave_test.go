@@ -19,8 +19,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// A hung member can be removed: an event says what the hub could not clean up. The leftovers
-// are adopted when the member returns.
+// TestHungMemberCanBeRemoved shows that a hung member can be removed, that the hub
+// reports what it could not clean up, and that the member reuses the leftovers when it
+// returns.
 func TestHungMemberCanBeRemoved(t *testing.T) {
 	m := shared.AwaitMember(t, edge, "ready", hasBudget(1))
 	member := shared.Members[edge]
@@ -57,8 +58,8 @@ func TestHungMemberCanBeRemoved(t *testing.T) {
 	assert.Positive(t, after.Status.Plan.Compare(*m.Status.Plan))
 }
 
-// A cluster under two names is planned under the first only, and removing the second leaves no
-// trace in it.
+// TestClusterRegisteredTwice shows that a cluster with two members is planned for under
+// the first, and that the second leaves no trace in it.
 func TestClusterRegisteredTwice(t *testing.T) {
 	first := shared.AwaitMember(t, edge, "ready", hasBudget(1))
 	inMember := client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}

@@ -16,7 +16,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
-// The same image is in two members; machines of one of them reference it.
+// TestMachineReferencesAreReportedToHub puts the same image into two members; machines of
+// one of them need it.
 func TestMachineReferencesAreReportedToHub(t *testing.T) {
 	shared.AwaitMember(t, frankfurt, "ready", hasBudget(5))
 	shared.AwaitMember(t, edge, "ready", hasBudget(1))

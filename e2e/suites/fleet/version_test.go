@@ -45,8 +45,8 @@ func releaseVersions(t *testing.T) (restartHub, restartAgent func(ctx context.Co
 	return restartHub, restartAgent
 }
 
-// A hub that is two minor versions ahead of an agent says so and continues to sync. An agent
-// that is one behind is supported.
+// TestAgentVersionSkew shows that a hub two minor versions ahead of an agent reports the
+// skew and keeps syncing, and that one minor version is no problem.
 func TestAgentVersionSkew(t *testing.T) {
 	const hubVersion = "v1.4.0"
 	restartHub, restartAgent := releaseVersions(t)
@@ -76,9 +76,9 @@ func TestAgentVersionSkew(t *testing.T) {
 	shared.awaitMetric(t, `ot_hub_member_version_supported{member=frankfurt}`, 1)
 }
 
-// The hub is upgraded first: the member's CRDs lack a field of its plans. The rest of a plan is
-// acknowledged, and the hub says which field is lost. It is not Ready=False before the agent
-// is upgraded, too.
+// TestCRDsOfPreviousRelease upgrades the hub first: the member's CRDs lack a field of its
+// plans. The agent acknowledges the rest, and the hub reports the lost field, as a
+// problem only once the agent is newer than its CRDs.
 func TestCRDsOfPreviousRelease(t *testing.T) {
 	const field = "ClusterPlan.spec.policySource"
 	member := shared.Members[frankfurt]

@@ -38,7 +38,8 @@ func isRelease(w faults.Write) bool {
 
 func isDeployment(w faults.Write) bool { return strings.Contains(w.Path, "/deployments/") }
 
-// The attempts at a member that refuses Deployments are bounded.
+// TestInstallAttemptsAreBounded shows that the hub bounds its attempts to install into a
+// member that rejects the Deployment.
 func TestInstallAttemptsAreBounded(t *testing.T) {
 	s := shared
 	var tried atomic.Int32
@@ -115,7 +116,8 @@ func awaitClosed(t *testing.T, c <-chan struct{}, what string) {
 	}
 }
 
-// The hub is killed in the middle of an install; the next one finishes it.
+// TestReleaseOfKilledHubIsRecovered kills the hub during an install. The next hub
+// completes the pending release.
 func TestReleaseOfKilledHubIsRecovered(t *testing.T) {
 	s := shared
 	reached := s.holdRelease(t)
@@ -166,7 +168,8 @@ func (s *testHub) writeKubeconfig(t *testing.T, cfg *rest.Config) {
 	})
 }
 
-// A hub that was paused in the middle of an install and replaced writes nothing more.
+// TestPausedHubIsFenced pauses a hub during an install until another hub leads. It writes
+// nothing more when it wakes.
 func TestPausedHubIsFenced(t *testing.T) {
 	s := shared
 	ctx := context.Background()
@@ -215,7 +218,8 @@ func TestPausedHubIsFenced(t *testing.T) {
 	assert.Equal(t, int32(9), *s.getDeployment(t).Spec.Replicas)
 }
 
-// A kubeconfig with the permissions to sync plans has none to install agents.
+// TestKubeconfigWithoutRights uses a member registered with a kubeconfig whose rights
+// suffice for sync but not for installs.
 func TestKubeconfigWithoutRights(t *testing.T) {
 	s := shared
 	const name = "small"
@@ -229,7 +233,8 @@ func TestKubeconfigWithoutRights(t *testing.T) {
 	assert.Empty(t, listReleases(t, s.hubPlane))
 }
 
-// Removing the label during an install stops it.
+// TestOptedOutWhileInstalling shows that the hub stops an install when the label is
+// removed.
 func TestOptedOutWhileInstalling(t *testing.T) {
 	s := shared
 	var made atomic.Int32
@@ -265,7 +270,8 @@ func TestOptedOutWhileInstalling(t *testing.T) {
 	assert.Nil(t, s.getDeployment(t))
 }
 
-// Helm does not report that it failed to store the state of a deployed release.
+// TestUnrecordedRelease covers that Helm returns no error if it cannot record a release
+// as deployed.
 func TestUnrecordedRelease(t *testing.T) {
 	s := shared
 	var lost atomic.Bool

@@ -89,7 +89,8 @@ func TestChartValues(t *testing.T) {
 	s.awaitInstalled(t)
 }
 
-// A person installs with Helm and opts in later.
+// TestForeignReleaseIsAdoptedByAnnotation opts in a cluster where a person installed the
+// agent with Helm before.
 func TestForeignReleaseIsAdoptedByAnnotation(t *testing.T) {
 	s := shared
 	t.Cleanup(func() { s.resetEdge(t) })
@@ -117,7 +118,8 @@ func TestForeignReleaseIsAdoptedByAnnotation(t *testing.T) {
 	assert.Equal(t, int32(6), *s.getDeployment(t).Spec.Replicas, "a release upgraded by hand is no longer the hub's")
 }
 
-// An agent without a Helm release, as a GitOps tool applies it, is foreign.
+// TestForeignObjectsAreKept uses an agent without a Helm release, as from a GitOps tool
+// that applies manifests.
 func TestForeignObjectsAreKept(t *testing.T) {
 	s := shared
 	t.Cleanup(func() { s.resetEdge(t) })
@@ -150,7 +152,8 @@ func TestNewerAgentIsKept(t *testing.T) {
 	assert.Contains(t, s.getDeployment(t).Spec.Template.Spec.Containers[0].Image, ":v0.3.9")
 }
 
-// An upgraded hub upgrades the agents that it installed to its own version, their CRDs first.
+// TestHubUpgradeUpgradesAgents shows that an upgraded hub upgrades the agents that it
+// installed to its own version, CRDs first.
 func TestHubUpgradeUpgradesAgents(t *testing.T) {
 	s := shared
 	restartHub := func(ctx context.Context, version string) {
@@ -183,7 +186,8 @@ func TestHubUpgradeUpgradesAgents(t *testing.T) {
 	assert.Contains(t, kind.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties, "policySource")
 }
 
-// A cluster belongs to one member, and a member is one cluster.
+// TestClusterOwnedByOtherMember shows that a cluster belongs to at most one member, and a
+// member to one cluster.
 func TestClusterOwnedByOtherMember(t *testing.T) {
 	s := shared
 	system := &corev1.Namespace{}

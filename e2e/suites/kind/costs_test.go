@@ -68,7 +68,8 @@ type costCase struct {
 	interfere    func(t *testing.T, f *kindFleet, m fleetjourneys.Member, img *v1alpha1.VMDiskImage)
 }
 
-// Each attempt asks the source as often as it has to, and not once more.
+// TestCostOfAnAttempt shows that each attempt sends the source exactly the necessary
+// requests.
 func TestCostOfAnAttempt(t *testing.T) {
 	f := requireFleet(t)
 	runJourney(t, "what one attempt asks of its source, by how it ends", func(t *testing.T) {

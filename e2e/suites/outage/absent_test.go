@@ -18,7 +18,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/web"
 )
 
-// Everything about a member without an agent is unknown, not zero.
+// TestMemberWithoutAgent shows that the state of a member without an agent is unknown,
+// not zero.
 func TestMemberWithoutAgent(t *testing.T) {
 	s := shared.Members[lab]
 	if s.Agent != nil {

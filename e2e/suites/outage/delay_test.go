@@ -29,7 +29,8 @@ const (
 	maxRounds = 3
 )
 
-// One dead member delays no other, neither before nor after the hub notices that it is dead.
+// TestDeadMemberDoesNotDelayOthers shows that one dead member among twenty delays no
+// other, before and after the hub detects it.
 func TestDeadMemberDoesNotDelayOthers(t *testing.T) {
 	dead := shared.Fakes.List[fakeCount-1].Name
 	away := shared.fakeLinks[dead]

@@ -17,8 +17,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// An unreachable member can be removed: an event says what the hub could not clean up, and the
-// leftovers do not prevent its return.
+// TestUnreachableMemberCanLeave shows that an unreachable member can be removed, that the
+// hub reports what it could not clean up, and that the leftovers do not prevent its
+// return.
 func TestUnreachableMemberCanLeave(t *testing.T) {
 	name := shared.linkedFakeMembers()[0].Name
 	away := shared.fakeLinks[name]

@@ -64,7 +64,7 @@ func TestHungMember(t *testing.T) {
 	shared.AwaitMember(t, name, "healthy, under the new policy", isHealthy, hasBudget(4))
 }
 
-// A member whose answers take a second is slow, and works.
+// TestSlowMember shows that a member whose answers take a second stays reachable.
 func TestSlowMember(t *testing.T) {
 	name := shared.linkedFakeMembers()[1].Name
 	away := shared.fakeLinks[name]

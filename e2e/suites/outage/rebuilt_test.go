@@ -19,8 +19,9 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
-// A cluster that answers under another's name is not taken for it. What is known of the old
-// cluster stays, marked as unknown, until a person accepts the new one; and vice versa.
+// TestClusterRebuiltUnderSameName shows that the hub does not confuse a rebuilt cluster
+// with the old one: the old state stays, marked, until a person confirms the replacement.
+// The same holds in the other direction.
 func TestClusterRebuiltUnderSameName(t *testing.T) {
 	before, after := shared.Members[bergen], shared.Members[lab]
 	if after.Agent == nil {

@@ -28,8 +28,9 @@ import (
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
-// The hub shows a member that was restored from a backup as it is now, and sends it the newest
-// plan. It takes nothing older than what it knows. The hub is not restarted.
+// TestMemberRestoredFromBackup shows that a member restored from a backup reports its
+// present state and applies the newest plan, and that the hub accepts nothing older than
+// what it has. The hub is not restarted.
 func TestMemberRestoredFromBackup(t *testing.T) {
 	s := shared.Members[bergen]
 	s.CreateImageForTest(t, "before-the-backup")
@@ -61,9 +62,9 @@ func TestMemberRestoredFromBackup(t *testing.T) {
 	shared.AwaitMember(t, bergen, "with a new image", isHealthy, hasBudget(3), hasImages(2))
 }
 
-// After a restore a watch gets no events until the member's resourceVersions have caught up
-// with those from before. A connection that did not notice the outage finds that out and
-// lists again.
+// TestWatchesResumeAfterRestore shows that a connection that missed the outage lists
+// again by itself. Otherwise its watches would stay silent until the member's
+// resourceVersions caught up.
 func TestWatchesResumeAfterRestore(t *testing.T) {
 	s := shared.Members[lab]
 	if s.Agent != nil {
@@ -165,8 +166,9 @@ func (unawareManager) Engage(context.Context, multicluster.ClusterName, cluster.
 	return nil
 }
 
-// A ledger from a backup holds a higher budget and no slots. The agent finds the running
-// imports again, starts nothing beside them, and applies the hub's newest plan.
+// TestMemberRestoredDuringImports shows that a restored ledger, with a higher budget and
+// no running attempts, finds the running imports, starts none beside them, and applies
+// the hub's newest plan.
 func TestMemberRestoredDuringImports(t *testing.T) {
 	s := shared.Members[bergen]
 	shared.setConcurrency(t, "3")

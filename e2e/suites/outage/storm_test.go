@@ -25,8 +25,8 @@ const (
 	burst = 8
 )
 
-// A member whose images flap is written about once a second, and its last state
-// arrives.
+// TestFlappingMemberCausesNoWriteStorm shows that the status of a member whose images
+// flap is written about once a second, and that its last state arrives.
 func TestFlappingMemberCausesNoWriteStorm(t *testing.T) {
 	m := shared.Fakes.List[1]
 	t.Cleanup(func() { require.NoError(t, m.SetImages(context.Background(), "page", nil)) })

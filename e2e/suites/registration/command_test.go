@@ -123,8 +123,8 @@ func (s *testFleet) getKubeconfigSecret(t *testing.T) *corev1.Secret {
 	return secret
 }
 
-// One command installs the agent and has the hub reach it, with no more than the account
-// that the chart has made.
+// TestJoinPushCommand shows that one command installs the agent and connects the hub to
+// it, with only the account that the chart created.
 func TestJoinPushCommand(t *testing.T) {
 	s := shared
 	term := s.newTerminal(t)
@@ -240,7 +240,8 @@ func TestJoinCommandConfirmsKey(t *testing.T) {
 	assert.Contains(t, term.mustRunCommand(t, s.documentedCommand(t, "pull")), "MemberCluster "+s.memberName+" is Ready")
 }
 
-// For a cluster that is not reached from where the hub is, the token is written to a file.
+// TestJoinCommandWritesTokenFile shows that the token is written to a file for a cluster
+// that cannot be reached from where the hub is.
 func TestJoinCommandWritesTokenFile(t *testing.T) {
 	s := shared
 	term := s.newTerminal(t)
@@ -271,7 +272,8 @@ func TestJoinCommandWritesTokenFile(t *testing.T) {
 	assert.Contains(t, said, "are revoked (spec.connection.pull.revoked)")
 }
 
-// What stands in the way is told, and nothing of others is written over.
+// TestInvalidJoinCommands shows that the command names what prevents a registration and
+// overwrites nobody else's objects.
 func TestInvalidJoinCommands(t *testing.T) {
 	s := shared
 	term := s.newTerminal(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestJoinTokenPresentedTwice has somebody else use the join token, before the agent
-// is accepted and after it is in.
+// TestJoinTokenPresentedTwice presents a stolen join token, before and after the agent is
+// accepted.
 func TestJoinTokenPresentedTwice(t *testing.T) {
 	t.Parallel()
 	createPullMember(t, "presented", v1alpha1.MemberPull{})
@@ -129,8 +129,8 @@ func TestExpiredJoinToken(t *testing.T) {
 	awaitJoinedReason(t, "late", v1alpha1.ReasonJoined)
 }
 
-// TestAutoAcceptTakesFirstKey is let in where people say so, unless it is another cluster
-// than they know.
+// TestAutoAcceptTakesFirstKey shows that autoAccept admits the first key, unless it comes
+// from another cluster than the one that is recorded.
 func TestAutoAcceptTakesFirstKey(t *testing.T) {
 	t.Parallel()
 	createPullMember(t, "known", v1alpha1.MemberPull{AutoAccept: true})
@@ -146,8 +146,8 @@ func TestAutoAcceptTakesFirstKey(t *testing.T) {
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
 }
 
-// TestAgentWithExpiredCredential joins anew with the key that it has: nobody need
-// accept that again.
+// TestAgentWithExpiredCredential shows that an agent with an expired credential registers
+// again with its key, without a second acceptance.
 func TestAgentWithExpiredCredential(t *testing.T) {
 	t.Parallel()
 	createPullMember(t, "offline", v1alpha1.MemberPull{})

@@ -21,8 +21,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// By hand: a MemberCluster, the Secret from one cluster into the other, and the key
-// that the agent tells is accepted.
+// TestManualRegistration registers by hand: a MemberCluster, a Secret copied from one
+// cluster into the other, and acceptance of the key that the agent prints.
 func TestManualRegistration(t *testing.T) {
 	s := shared
 	s.createMember(t, &v1alpha1.MemberPull{})
@@ -150,8 +150,8 @@ func (s *testFleet) awaitJoinedReason(t *testing.T, reason string) {
 	})
 }
 
-// A credential that was revoked is worth nothing, as one that expired is: with a new
-// join token the agent is in again, by the key that was accepted once.
+// TestRevokedAgentRegistersAgain shows that a revoked or expired credential is refused,
+// and that a new join token readmits the agent by the key that was accepted before.
 func TestRevokedAgentRegistersAgain(t *testing.T) {
 	s := shared
 	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})

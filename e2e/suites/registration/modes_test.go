@@ -20,9 +20,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// Images are synced on, and nothing is planned or made anew, while a member goes from
-// push to pull and back, as docs/operate/members.md has it. What is being downloaded meanwhile is
-// downloaded on, within the budget.
+// TestSwitchBetweenPushAndPull shows that images stay synced, and nothing is planned or
+// created again, while a member changes from push to pull mode and back as
+// docs/operate/members.md describes. Running downloads continue within the budget.
 func TestSwitchBetweenPushAndPull(t *testing.T) {
 	s := shared
 	cfg, err := s.member.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-hub")

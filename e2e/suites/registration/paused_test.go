@@ -17,9 +17,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// An agent is paused while it stores its next credential, and wakes when another leads:
-// it writes nothing over what that one has written. That one is paused while it is
-// revoked, and is refused when it wakes.
+// TestPausedAgentWritesNothingStale pauses an agent while it stores its next credential;
+// it wakes when another leads and overwrites nothing. The new leader is then paused while
+// it is revoked, and is refused when it wakes.
 func TestPausedAgentWritesNothingStale(t *testing.T) {
 	s := shared
 	here, err := faults.StartProxy(s.member.ControlPlane.Config())

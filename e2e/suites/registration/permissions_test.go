@@ -53,8 +53,8 @@ func permitsJoinToken(namespace string) rbaccheck.Permits {
 	}
 }
 
-// Agent a tries every verb on every resource in its own namespace, in that of agent b and on the
-// hub. Each run takes a share of the resources.
+// TestAgentIsConfinedToItsMailbox tries, as the agent of member A, every verb on every
+// resource of its own namespace, of member B's and of the hub's.
 func TestAgentIsConfinedToItsMailbox(t *testing.T) {
 	t.Parallel()
 	agent, _, _ := registerFakeAgent(t, "a")

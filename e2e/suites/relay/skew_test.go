@@ -45,8 +45,8 @@ func (b *mailboxEnd) listCopies() map[string]string {
 	return found
 }
 
-// A hub of this release syncs to a member with the CRDs of the last release, which drop new fields
-// of plans.
+// TestPlanForMemberWithOlderCRDs syncs plans of this release to a member with the
+// previous release's CRDs, whose API server drops unknown fields.
 func TestPlanForMemberWithOlderCRDs(t *testing.T) {
 	b := newMailbox(t)
 	r, a := b.newRelay(), newReportWriter(b)
@@ -102,7 +102,8 @@ func TestPlanForMemberWithOlderCRDs(t *testing.T) {
 	rounds(restarted)
 }
 
-// An agent of the next release reports to a hub with the CRDs of this one.
+// TestReportForHubWithOlderCRDs syncs reports of the next release's agent to a hub with
+// this release's CRDs.
 func TestReportForHubWithOlderCRDs(t *testing.T) {
 	b := newMailbox(t)
 	r, a := b.newRelay(), newReportWriter(b)

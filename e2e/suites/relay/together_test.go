@@ -61,8 +61,9 @@ func (b *mailboxEnd) watchVersions(ctx context.Context, c client.WithWatch, name
 	return func() int { return int(count.Load()) }
 }
 
-// Relays of two replicas sync one member as fast as they can while plan and report change: they
-// write nothing older over newer, and a write conflicts with the other's at most once.
+// TestTwoRelaysAtOnce runs the relays of two replicas for one member at full speed while
+// plan and report change. They write nothing older over newer, and each write conflicts
+// with the other relay at most once.
 func TestTwoRelaysAtOnce(t *testing.T) {
 	b := newMailbox(t)
 	ctx, cancel := context.WithTimeout(t.Context(), concurrencyTimeout)

@@ -21,8 +21,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// The hub's own cluster is a member. Both charts are installed, one of them with the mailbox
-// CRDs, and the agent reads the fleet's policy ConfigMap as its cluster's own.
+// TestHubClusterAsMember makes the hub's own cluster a member: both charts are installed,
+// one of them brings the mailbox's CRDs, and the agent reads the fleet's ConfigMap as its
+// own cluster's.
 func TestHubClusterAsMember(t *testing.T) {
 	const itself = "itself"
 	plane := shared.Plane

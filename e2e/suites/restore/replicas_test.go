@@ -143,8 +143,8 @@ func TestLeaderKilledDuringChanges(t *testing.T) {
 	onlyRose(t)
 }
 
-// A relay that found the plan to be newer, and whose write of it reaches the
-// member only when that has newer ones.
+// TestDelayedPlanIsRejected delays a relay's write of a newer plan until the member has a
+// still newer one.
 func TestDelayedPlanIsRejected(t *testing.T) {
 	leader, _ := shared.startTwoHubs(t, nil, longMemberTimeout)
 	shared.awaitAcknowledged(t, shared.setNewBudget(t))
@@ -207,8 +207,8 @@ func TestPausedLeaderWritesNothingStale(t *testing.T) {
 	onlyRose(t)
 }
 
-// A replica that only carries, paused at any time while plans change, wakes with
-// a cache of then.
+// TestPausedFollowerWritesNothingStale pauses a replica that only syncs while plans
+// change. It wakes with a stale cache.
 func TestPausedFollowerWritesNothingStale(t *testing.T) {
 	_, follower := shared.startTwoHubs(t, nil)
 	shared.awaitAcknowledged(t, shared.setNewBudget(t))

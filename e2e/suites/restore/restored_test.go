@@ -24,9 +24,9 @@ func isHeld(budget int32) func(*v1alpha1.MemberCluster) bool {
 	}
 }
 
-// It and the other one that restores a hub are the last ones of the package, by the
-// names of their files: what plays CDI in the hub's cluster does not watch on after a
-// restore.
+// TestHubRestoredFromBackup runs last in the package, with the other test that restores a
+// hub, because of their file names: the simulated CDI in the hub's cluster does not
+// resume its watches after a restore.
 func TestHubRestoredFromBackup(t *testing.T) {
 	h := shared.startHub(t, nil)
 	shared.awaitAcknowledged(t, shared.setNewBudget(t))

@@ -15,8 +15,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// A prune that was undone after the backup does not begin again, though the hub that
-// was restored asks for it: its member remembers. That it was undone is told.
+// TestRestoredHubDoesNotPruneUndone shows that a prune undone after the backup does not
+// start again although the restored hub requests it: the member remembers the undo and
+// reports it.
 func TestRestoredHubDoesNotPruneUndone(t *testing.T) {
 	h := shared.startHub(t, nil)
 	const name = "undone"

@@ -64,8 +64,8 @@ func (f *testFleet) countWrites(t *testing.T, list client.ObjectList) *writeCoun
 	return all
 }
 
-// A heartbeat is synced without a write of any status, but for the time of the last report now
-// and then.
+// TestHeartbeatsWriteNoStatus shows that a synced heartbeat writes no status, except the
+// time of the last report at long intervals.
 func TestHeartbeatsWriteNoStatus(t *testing.T) {
 	shared.awaitBalanced(t, replicaNames...)
 	shared.awaitNewReports(t)
@@ -97,7 +97,8 @@ func TestHeartbeatsWriteNoStatus(t *testing.T) {
 	assert.LessOrEqual(t, n, 1, "MemberCluster %s is written at %d heartbeats", name, beats)
 }
 
-// Members that no replica reaches stay where they are and delay no other member.
+// TestThirdOfMembersDark shows that unreachable members stay with their replica and delay
+// no other member.
 func TestThirdOfMembersDark(t *testing.T) {
 	before := shared.awaitBalanced(t, replicaNames...)
 	dark := map[string]bool{}

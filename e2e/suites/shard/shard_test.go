@@ -31,7 +31,8 @@ func movedMembers(before, after map[string]string) (list []string) {
 	return list
 }
 
-// The members of a killed replica move to the others; no other member moves.
+// TestReplicaKilled shows that only the members of a killed replica move, and that all of
+// them are served again.
 func TestReplicaKilled(t *testing.T) {
 	testenv.RunInTurn(t, 0, leaseTurns)
 	before := shared.awaitBalanced(t, replicaNames...)
@@ -60,8 +61,9 @@ func TestReplicaKilled(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// The elected replica is paused until another one is elected and has its members. When it
-// resumes it exits before it plans anything.
+// TestElectedReplicaPausedPastLease pauses the elected replica until another one is
+// elected and has its members. It exits when it wakes, before it plans anything beside
+// the other.
 func TestElectedReplicaPausedPastLease(t *testing.T) {
 	testenv.RunInTurn(t, 1, leaseTurns)
 	before := shared.awaitBalanced(t, replicaNames...)
@@ -120,8 +122,8 @@ func TestReplicasPausedPastLease(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// A replica that is cut off from the hub's API server, but not from its members, disconnects
-// from them by itself and continues once it is back.
+// TestReplicaWithoutHubAPI shows that a replica cut off from the hub's API server, but
+// not from its members, stops syncing them by itself and resumes once it is back.
 func TestReplicaWithoutHubAPI(t *testing.T) {
 	testenv.RunInTurn(t, 3, leaseTurns)
 	before := shared.awaitBalanced(t, replicaNames...)
@@ -146,7 +148,7 @@ func TestReplicaWithoutHubAPI(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// A member that its replica does not reach moves to one that does.
+// TestReplicaWithoutOneMember shows that a member moves to a replica that reaches it.
 func TestReplicaWithoutOneMember(t *testing.T) {
 	testenv.RunInTurn(t, 4, leaseTurns)
 	before := shared.awaitBalanced(t, replicaNames...)
@@ -187,8 +189,9 @@ func TestReplicaWithoutOneMember(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// A replica that reaches none of its members loses them all and gets no others, until another
-// process takes its place.
+// TestReplicaWithoutItsMembers shows that a replica that reaches none of its members,
+// while others do, loses them all and gets no others. A new process with its name counts
+// as another replica.
 func TestReplicaWithoutItsMembers(t *testing.T) {
 	testenv.RunInTurn(t, 5, leaseTurns)
 	before := shared.awaitBalanced(t, replicaNames...)
@@ -215,8 +218,8 @@ func TestReplicaWithoutItsMembers(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// A new member whose replica does not reach it has no report at all; it moves to a replica that
-// does.
+// TestFirstReportCannotBeSynced joins a member that its replica does not reach. Although
+// no report of it has ever arrived, it moves to a replica that does.
 func TestFirstReportCannotBeSynced(t *testing.T) {
 	before := shared.awaitBalanced(t, replicaNames...)
 	fakes, err := fakemember.Start(t.Context(), shared.Plane, "late", 1)
@@ -259,7 +262,8 @@ func TestFirstReportCannotBeSynced(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// Members that move back and forth leave requests of old owners in flight, and no goroutines.
+// TestMembersMovedBetweenReplicas moves members back and forth while former owners still
+// have requests in flight.
 func TestMembersMovedBetweenReplicas(t *testing.T) {
 	shared.awaitBalanced(t, replicaNames...)
 	before := shared.countGoroutines(t)

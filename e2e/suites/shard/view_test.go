@@ -33,8 +33,9 @@ func (f *testFleet) requireReadAPI(t *testing.T, r *replica, images int) {
 	}), "replica %s does not serve all members: %+v; logs are in %s", r.name, &last, f.Plane.Dir())
 }
 
-// Every replica serves the elected one's view of the fleet to authorized users. The others have
-// no view and no metrics of it. The next elected replica has the same view.
+// TestReadAPIOfEveryReplica shows that every replica answers authorized readers with the
+// elected replica's view of the fleet. The others have no view and no series of it; the
+// next elected replica computes the same view.
 func TestReadAPIOfEveryReplica(t *testing.T) {
 	shared.awaitBalanced(t, replicaNames...)
 	images := []v1alpha1.ReportedImage{{

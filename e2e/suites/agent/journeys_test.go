@@ -167,7 +167,7 @@ func TestWaitingReasonIsShownByKubectl(t *testing.T) {
 		{"gone", "Failed", "NotFound", "404"},
 		{"lacking", "Queued", "StorageClassMissing", "StorageClass gp4 does not exist: create it, or correct spec.storageClass"},
 	} {
-		require.True(t, testenv.Await(t, func() bool { return says(line...) }), "%v", line)
+		require.True(t, testenv.AwaitCondition(t, func() bool { return says(line...) }), "%v", line)
 	}
 	out, err := runKubectl(t, ns, strings.ReplaceAll(apitest.ProposedImage, "24Gi", "plenty"), "apply", "-f", "-")
 	require.Error(t, err)

@@ -71,7 +71,7 @@ func (s *demoStory) openWorkspace(ctx context.Context) error {
 		image := vm.Spec.VMDiskImageRef.Name
 		vm.Spec.VMDiskImageTemplate = &v1alpha1.VMDiskImageSpec{
 			Name: image, SourceType: v1alpha1.SourceHTTP, URL: s.sourceURL(image),
-			DiskSize: resource.MustParse("24Gi"), StorageClass: simulator.ClassCSI, SnapshotClass: simulator.SnapshotClass,
+			DiskSize: resource.MustParse("24Gi"), StorageClass: simulator.ClassCSI,
 		}
 		if err := c.Create(ctx, vm); err != nil {
 			return fmt.Errorf("creating VirtualMachine %s in %s: %w", vm.Name, bergen, err)
@@ -177,6 +177,23 @@ func (s *demoStory) readWorkspace(ctx context.Context) error {
 				s.references[name] = images[i].References
 			}
 		}
+	}
+	return nil
+}
+
+// checkKubeVirt notes when KubeVirt is installed in bergen, and returns why it cannot be.
+func (s *demoStory) checkKubeVirt() error {
+	if s.kubevirtInstalled {
+		return nil
+	}
+	select {
+	case err := <-s.kubevirt:
+		s.kubevirtInstalled = true
+		if err != nil {
+			return fmt.Errorf("installing KubeVirt in %s: %w", bergen, err)
+		}
+		s.screen.printNote("KubeVirt is installed in %s", bergen)
+	default:
 	}
 	return nil
 }

@@ -208,7 +208,7 @@ func (s *hubSetup) joinMembers(ctx context.Context, prefix string, n int) ([]*fa
 
 // forEachInBatches calls a function for members, a batch at a time, and waits until their
 // MemberClusters match.
-func (s *hubSetup) forEachInBatches(ctx context.Context, members []*fakemember.Member, what string, do func(context.Context, *fakemember.Member) error, told func(*v1alpha1.MemberCluster) bool) error {
+func (s *hubSetup) forEachInBatches(ctx context.Context, members []*fakemember.Member, what string, do func(context.Context, *fakemember.Member) error, matches func(*v1alpha1.MemberCluster) bool) error {
 	done := map[string]bool{}
 	for some := range slices.Chunk(members, joinBatchSize) {
 		group, doing := errgroup.WithContext(ctx)
@@ -220,7 +220,7 @@ func (s *hubSetup) forEachInBatches(ctx context.Context, members []*fakemember.M
 		if err := group.Wait(); err != nil {
 			return err
 		}
-		if err := s.awaitMembers(ctx, what, len(done), func(m *v1alpha1.MemberCluster) bool { return done[m.Name] && told(m) }); err != nil {
+		if err := s.awaitMembers(ctx, what, len(done), func(m *v1alpha1.MemberCluster) bool { return done[m.Name] && matches(m) }); err != nil {
 			return err
 		}
 	}

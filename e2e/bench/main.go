@@ -61,7 +61,7 @@ func main() {
 	}
 }
 
-var errUnknownBenchmark = errors.New("there is no such figure")
+var errUnknownBenchmark = errors.New("unknown benchmark")
 
 func runBenchmarks(ctx context.Context, benches []benchmark, only string) (missed int, err error) {
 	var figures []figureRow

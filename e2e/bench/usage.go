@@ -49,11 +49,11 @@ func readCPUTime(pid int) (time.Duration, error) {
 // readPlaneCPUTime returns the CPU time of a control plane's API server and etcd, which are found by
 // its directory in their arguments.
 func readPlaneCPUTime(plane *controlplane.ControlPlane) (all time.Duration, err error) {
-	told, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	commandLines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return 0, err
 	}
-	for _, path := range told {
+	for _, path := range commandLines {
 		line, err := os.ReadFile(path)
 		if err != nil || !strings.Contains(string(line), plane.Dir()) {
 			continue // ended, or another process
@@ -120,7 +120,7 @@ func readMetric(ctx context.Context, p metricsServer, name string) (float64, err
 			return strconv.ParseFloat(value, 64)
 		}
 	}
-	return 0, fmt.Errorf("there is no metric %s", name)
+	return 0, fmt.Errorf("metric %s does not exist", name)
 }
 
 // loadAverage returns the machine's load average over the last minute.

@@ -14,10 +14,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// leaseName is the Lease that the elected replica holds.
+// leaseName is the Lease of the leader election.
 const leaseName = "ot-hub"
 
-// newProcessID is the identity of this process, new for each.
+// newProcessID returns an identity of this process; every start has a new one.
 func newProcessID() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -26,8 +26,8 @@ func newProcessID() (string, error) {
 	return host + "_" + string(uuid.NewUUID()), nil
 }
 
-// newElectionLock makes the lock of the election. The manager's own would give the process
-// an identity that nobody else gets to know: the Leases of the replicas tell it.
+// newElectionLock makes the lock of the election with the identity of this process, which
+// the Leases of the replicas show. The manager would choose an identity of its own.
 func newElectionLock(cfg *rest.Config, o options, process string, events *electionWatch) (resourcelock.Interface, error) {
 	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.Namespace, leaseName,
 		resourcelock.ResourceLockConfig{Identity: process, EventRecorder: events},
@@ -38,7 +38,8 @@ func newElectionLock(cfg *rest.Config, o options, process string, events *electi
 	return &observedLock{Interface: lock, lost: events.lost}, nil
 }
 
-// electionWatch are what the lock tells, which is there before the manager.
+// electionWatch records the events of the lock, and ends this process when it loses the
+// election. It is created before the manager.
 type electionWatch struct {
 	mgr  ctrl.Manager
 	lost chan struct{}
@@ -51,11 +52,11 @@ func (e *electionWatch) Eventf(about runtime.Object, kind, reason, message strin
 	e.mgr.GetEventRecorder(programName).Eventf(about, nil, kind, reason, "Elect", message, args...)
 }
 
-// errSuperseded ends a process in whose place another one is elected.
+// errSuperseded ends a process when another one is elected.
 var errSuperseded = errors.New("another replica was elected while this one was, as it may be after a pause")
 
-// Start implements manager.Runnable: it runs while this process is elected, and ends it
-// with all that it does as soon as another one is.
+// Start implements manager.Runnable. It returns errSuperseded once another process is
+// elected, which ends this one.
 func (e *electionWatch) Start(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -65,10 +66,10 @@ func (e *electionWatch) Start(ctx context.Context) error {
 	}
 }
 
-// observedLock is a lock that tells when another process has come to hold it. The election
-// of client-go tries for its whole renew deadline to get back what it has lost, and
-// lets this process plan as long beside the other, where it was paused for longer than
-// its Lease: two that share out one budget, and take the MemberLinks from each other.
+// observedLock notices when another process holds the lock. Otherwise client-go tries to
+// win a lost election back for its whole renew deadline. A process that was paused for
+// longer than its Lease would plan beside the new leader for that long, and both would
+// share out one budget and take MemberLinks from each other.
 type observedLock struct {
 	resourcelock.Interface
 	held atomic.Bool
@@ -97,8 +98,8 @@ func (l *observedLock) Update(ctx context.Context, record resourcelock.LeaderEle
 	return l.recordWrite(record, l.Interface.Update(ctx, record))
 }
 
-// recordWrite notes whether this process holds the lock by what it has written itself: at its
-// end it lets go of it.
+// recordWrite records whether this process holds the lock, by its own last write: an
+// orderly end releases it.
 func (l *observedLock) recordWrite(record resourcelock.LeaderElectionRecord, err error) error {
 	if err == nil {
 		l.held.Store(record.HolderIdentity == l.Identity())

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// memoryLease is the lock of an election in memory; handle is that of one process, which
-// writes against what it read last.
+// memoryLease is the lock of an election in memory. A leaseHandle is that of one process;
+// it writes over what it last read.
 type memoryLease struct {
 	mu      sync.Mutex
 	record  resourcelock.LeaderElectionRecord
@@ -56,14 +56,14 @@ func (h *leaseHandle) Update(_ context.Context, record resourcelock.LeaderElecti
 	return nil
 }
 
-// newCandidate for an election, with the lock of one process of it.
+// newCandidate returns a candidate with its lock.
 func newCandidate(l *memoryLease, process string) (*observedLock, *electionWatch) {
 	e := newElectionWatch()
 	return &observedLock{Interface: &leaseHandle{memoryLease: l, process: process}, lost: e.lost}, e
 }
 
-// A process that finds another one elected ends at once, if it was itself; one that
-// waits for its turn does not.
+// A leader that finds another one elected ends at once; a candidate that is waiting does
+// not.
 func TestSupersededProcessEnds(t *testing.T) {
 	l := &memoryLease{}
 	one, first := newCandidate(l, "one")
@@ -97,13 +97,13 @@ func TestSupersededProcessEnds(t *testing.T) {
 	get(one)
 	require.ErrorIs(t, ends(first), errSuperseded)
 
-	require.NoError(t, two.Update(t.Context(), now("")), "it has let go")
+	require.NoError(t, two.Update(t.Context(), now("")), "it released the lock")
 	get(two)
 	require.NoError(t, ends(second), "and ends by itself")
 }
 
-// The election of client-go goes on for its renew deadline after it was lost: this is
-// what observedLock is for, and is not needed any more where it is not so.
+// client-go continues for its renew deadline after an election is lost. observedLock
+// exists because of that, and can go when this test fails.
 func TestClientGoNoticesLostElectionLate(t *testing.T) {
 	l := &memoryLease{}
 	one, e := newCandidate(l, "one")
@@ -121,7 +121,7 @@ func TestClientGoNoticesLostElectionLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go elector.Run(ctx)
 	<-started
-	require.Eventually(t, func() bool { // it is renewed all the time
+	require.Eventually(t, func() bool { // the Lease is renewed all the time
 		_, _, err := two.Get(t.Context())
 		return err == nil && two.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "two", LeaseDurationSeconds: 3600}) == nil
 	}, time.Minute, time.Millisecond)

@@ -11,8 +11,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/startup"
 )
 
-// A hub that installs no agents does not end for want of what only that needs, as it is
-// with the chart of an earlier version.
+// A hub that installs no agents starts without the permissions for that, for instance
+// those of an older chart.
 func TestInstallRightsAreNeededOnlyWithInstalls(t *testing.T) {
 	looks := func(verb string) health.Permission {
 		return health.Permission{Namespace: "ot-hub", Resource: "configmaps", Verb: verb}

@@ -27,7 +27,7 @@ func NewPullMode(r prometheus.Registerer) *PullMode {
 	const subsystem = "hub"
 	m := &PullMode{
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "connected",
-			Help: "1 while this agent is connected to the hub in pull mode and syncs the mailbox; else 0, as in push mode and without a hub."}),
+			Help: "1 while this agent is connected to the hub in pull mode and syncs the mailbox, else 0."}),
 		credentialExpiry: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "credential_expiry_timestamp_seconds",
 			Help: "Expiry of the agent's credential for the hub, by the hub's clock; 0 for none."}),
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "credential_renewals_total",

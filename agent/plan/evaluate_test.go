@@ -53,13 +53,13 @@ func TestEvaluatePlan(t *testing.T) {
 			if got.Accepted && tt.policy != nil {
 				assert.Equal(t, &good, got.Policy)
 			} else {
-				assert.Nil(t, got.Policy, "nothing of a plan that is refused is to be used")
+				assert.Nil(t, got.Policy, "a refused plan has no policy")
 			}
 		})
 	}
 }
 
-// TestAcknowledgedPlanVersionsNeverDecrease has plans arrive in any order, and again.
+// Plans arrive in any order, and repeatedly.
 func TestAcknowledgedPlanVersionsNeverDecrease(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var acknowledged *v1alpha1.PlanVersion

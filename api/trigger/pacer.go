@@ -65,8 +65,8 @@ func ConditionsChanged(before, after []metav1.Condition) bool {
 	}
 	for i := range after {
 		now := &after[i]
-		was := meta.FindStatusCondition(before, now.Type)
-		if was == nil || was.Status != now.Status || was.Reason != now.Reason {
+		previous := meta.FindStatusCondition(before, now.Type)
+		if previous == nil || previous.Status != now.Status || previous.Reason != now.Reason {
 			return true
 		}
 	}

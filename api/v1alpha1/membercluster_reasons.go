@@ -69,9 +69,8 @@ const (
 	ReasonAwaitingContact    = "AwaitingContact"
 	ReasonJoinTokenExpired   = "JoinTokenExpired"
 	ReasonRevoking           = "Revoking"
-	// ReasonRevoked: nothing that was issued is left. It stays until something is
-	// issued again, and is set in no other case: users may unset
-	// spec.connection.pull.revoked once they see it.
+	// ReasonRevoked: no issued credential works any longer. Users may then unset
+	// spec.connection.pull.revoked.
 	ReasonRevoked               = "Revoked"
 	ReasonReporting             = "Reporting"
 	ReasonNeverReported         = "NeverReported"

@@ -52,9 +52,8 @@ const (
 	ReasonGrantEnded = "GrantEnded"
 )
 
-// ConditionHubConnected of a SyncLedger in pull mode: the agent syncs plan, grant and
-// report with the hub. It is absent where the agent never got a join token or
-// credential.
+// ConditionHubConnected: the agent syncs plan, grant and report with the hub in pull
+// mode. It is absent where there is no join token or credential.
 const ConditionHubConnected = "HubConnected"
 
 // Reasons of condition HubConnected, beside Connected, Unreachable,

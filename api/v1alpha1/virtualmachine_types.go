@@ -117,13 +117,11 @@ type VirtualMachineSpec struct {
 	// +optional
 	CloudInit *CloudInit `json:"cloudInit,omitempty"`
 
-	// overlay is merged over the spec of the KubeVirt VirtualMachine, for fields that
-	// this kind does not have. Objects are merged by key, lists with named items by
-	// name; other lists are replaced, and null removes a field. The disks and volumes
-	// are named root and cloudinit; interfaces and networks net0, net1 and so on, or
-	// default for the Pod network. runStrategy, running, instancetype, preference and
-	// dataVolumeTemplates are refused. To set it, a user must be allowed to create
-	// KubeVirt VirtualMachines.
+	// overlay is merged over the spec of the KubeVirt VirtualMachine: objects by key,
+	// lists of named items by name. Other lists are replaced, and null removes a field.
+	// Names: root and cloudinit; net0, net1 …, or default on the Pod network. Refused:
+	// runStrategy, running, instancetype, preference, dataVolumeTemplates. The author
+	// needs the right to create KubeVirt VirtualMachines.
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional

@@ -13,7 +13,7 @@ import (
 
 const attemptTimeout = time.Hour
 
-// requestingMember is one that goes by grants, has acknowledged its plan, and asks.
+// requestingMember is limited by grants, has acknowledged its plan, and has a request.
 func requestingMember(report int64, slots, wanted int32) MemberFacts {
 	b := Bounds{Limited: true, Concurrency: 8, AttemptTimeout: attemptTimeout}
 	return MemberFacts{
@@ -22,7 +22,7 @@ func requestingMember(report int64, slots, wanted int32) MemberFacts {
 	}
 }
 
-// idleMember is one that asks for nothing.
+// idleMember wants nothing.
 func idleMember(report int64) MemberFacts {
 	f := requestingMember(report, 0, 0)
 	f.Transfers.Nonce = ""
@@ -49,7 +49,7 @@ func grantFor(p Allocation, name string) *GrantWrite {
 	return nil
 }
 
-// What is held of one member, so that another has the rest, and no more.
+// What one member holds leaves the rest to another, and no more.
 func TestHeldShareLeavesRestToOthers(t *testing.T) {
 	unlimited := func(f *MemberFacts) { f.Transfers.Limited = false; f.Transfers.Nonce = "" }
 	for name, tt := range map[string]struct {
@@ -93,8 +93,8 @@ func TestHeldShareLeavesRestToOthers(t *testing.T) {
 	}
 }
 
-// A member that goes dark holds what it was granted until that has ended and what
-// it may have begun has timed out.
+// A silent member holds its grant until the grant has expired and all attempts under it
+// have timed out.
 func TestSilentMemberKeepsItsReservation(t *testing.T) {
 	b, begin := NewAccountant(), time.Now()
 	b.Observe("a", requestingMember(1, 0, 3), begin)
@@ -144,7 +144,7 @@ func TestReservationOfFormerClusterStays(t *testing.T) {
 	b.Observe("a", f, now)
 	p := b.Allocate(rules, now)
 	assert.Equal(t, int32(1), grantFor(p, "a").Slots, "the other three may be running")
-	assert.Equal(t, int64(2), grantFor(p, "a").Sequence, "the sequences go on")
+	assert.Equal(t, int64(2), grantFor(p, "a").Sequence, "sequences continue")
 
 	b = NewAccountant()
 	b.Observe("a", requestingMember(1, 0, 3), now)
@@ -189,7 +189,7 @@ func TestSafeShareWaitsForRoom(t *testing.T) {
 	n, _ = b.SafeShare("b")
 	assert.Equal(t, int32(2), n)
 
-	// What is taken back counts until a plan without it is acknowledged.
+	// A reduced share counts until a plan without it is acknowledged.
 	f.DesiredPolicy.Safe = 0
 	given := *f.PlannedPolicy
 	given.Safe = 2
@@ -233,7 +233,7 @@ func TestGroupsOfSources(t *testing.T) {
 	assert.Less(t, grantFor(p, "a").Sources["eu"], int32(3), "it is taken back")
 	assert.Nil(t, grantFor(p, "b"), "and not given before it is free")
 
-	// One that has not acknowledged the groups may run all that it holds from any.
+	// A member that has not acknowledged the groups may run everything from any of them.
 	b = NewAccountant()
 	f := requestingMember(1, 2, 0)
 	f.SourcesCurrent = false
@@ -243,7 +243,7 @@ func TestGroupsOfSources(t *testing.T) {
 	assert.Equal(t, map[string]int32{"eu": 1}, grantFor(p, "b").Sources)
 }
 
-// However many grants one is made, what is kept of them stays small, and no less.
+// However many grants a member gets, the tracked ones stay few and cover all of them.
 func TestTrackedGrantsAreBounded(t *testing.T) {
 	a, now := &account{}, time.Now()
 	for i := range 100 {
@@ -255,7 +255,7 @@ func TestTrackedGrantsAreBounded(t *testing.T) {
 	assert.Equal(t, 4*time.Minute, left)
 }
 
-// What one change costs among a thousand members.
+// The cost of one change among a thousand members.
 func BenchmarkPlan(b *testing.B) {
 	book, now := NewAccountant(), time.Now()
 	rules := Rules{Total: 2000, Duration: 5 * time.Minute}

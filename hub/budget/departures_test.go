@@ -31,8 +31,8 @@ func TestDepartures(t *testing.T) {
 	assert.Empty(t, next.Departures(nil, now.Add(2*leaving[0].Remaining)))
 }
 
-// What a cluster may have begun in its safe share when it departed counts as long as it
-// lasts.
+// What a cluster may have begun in its safe share before it departed counts while it may
+// run.
 func TestSafeShareOfDepartedClusterCounts(t *testing.T) {
 	b, now := NewAccountant(), time.Now()
 	f := idleMember(1)
@@ -43,8 +43,8 @@ func TestSafeShareOfDepartedClusterCounts(t *testing.T) {
 	assert.Zero(t, b.Allocate(rules, now.Add(attemptTimeout+2*time.Minute)).Held)
 }
 
-// Of a grant that is stored for another cluster, and of which nothing is known but that,
-// it counts that what is begun under it lasts.
+// A stored grant for another cluster, of which nothing else is known, counts until its
+// attempts have ended.
 func TestGrantOfFormerClusterLasts(t *testing.T) {
 	b, now := NewAccountant(), time.Now()
 	b.LearnGrant("a", StoredGrant{Cluster: "former", Grant: Grant{Sequence: 5, Share: Share{Slots: 3}, Nonce: "x/1", Duration: time.Minute}}, now)
@@ -52,7 +52,7 @@ func TestGrantOfFormerClusterLasts(t *testing.T) {
 	p := b.Allocate(rules, now.Add(time.Minute+attemptTimeout))
 	assert.Equal(t, int64(3), p.Held)
 	assert.Zero(t, accountOf(p, "a").Held)
-	assert.Equal(t, int64(5), b.LastSequence("a"), "the sequences go on")
+	assert.Equal(t, int64(5), b.LastSequence("a"), "sequences continue")
 }
 
 func TestMissingReportReservesPlannedShare(t *testing.T) {
@@ -63,7 +63,7 @@ func TestMissingReportReservesPlannedShare(t *testing.T) {
 	held := func(after time.Duration) int32 { return accountOf(b.Allocate(rules, now.Add(after)), "a").Held }
 	assert.Equal(t, int32(6), held(time.Minute+attemptTimeout))
 	assert.Equal(t, int32(1), held(time.Hour+attemptTimeout), "its safe share")
-	// One that came late says nothing, one that was read does.
+	// A late report says nothing; one that was read does.
 	late := idleMember(1)
 	late.ReportUnread = true
 	b.Observe("a", late, now)
@@ -72,8 +72,7 @@ func TestMissingReportReservesPlannedShare(t *testing.T) {
 	assert.Zero(t, held(0))
 }
 
-// A hub that finds that it was restored holds all that the plans of those allow that it
-// has not read.
+// A restored hub reserves what the plans of members allow whose reports it has not read.
 func TestRestoredHubReservesUnknownGrants(t *testing.T) {
 	b, now := NewAccountant(), time.Now()
 	for _, name := range []string{"a", "b"} {
@@ -92,8 +91,7 @@ func TestRestoredHubReservesUnknownGrants(t *testing.T) {
 	assert.Zero(t, accountOf(p, "b").Held)
 }
 
-// However many grants there were, no less is held than any of them allows that may be
-// in force, or under which something may run.
+// However many grants there were, no less is held than any valid one allows.
 func TestMergedGrantsAreNotForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, begin := &account{}, time.Now()
@@ -117,8 +115,8 @@ func TestMergedGrantsAreNotForgotten(t *testing.T) {
 	})
 }
 
-// Where there are fewer slots than members that want some, each has its turn: nobody is
-// passed over that has had less for its weight than another, by more than one turn.
+// If there are fewer slots than members that want some, members take turns: none falls
+// behind another, by weight, by more than one turn.
 func TestMembersTakeTurns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(1, 4).Draw(t, "total")
@@ -151,7 +149,7 @@ func TestMembersTakeTurns(t *testing.T) {
 	})
 }
 
-// A safe share that is taken back counts as long as the plan in force gives it.
+// A reduced safe share counts while the plan in force gives it.
 func TestReducedSafeShareCountsUntilAcknowledged(t *testing.T) {
 	b, now := NewAccountant(), time.Now()
 	f := idleMember(1)

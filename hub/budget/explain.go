@@ -12,7 +12,7 @@ func (p *allocator) explainAccount(e *allocationEntry, a MemberAccount, reserved
 	f := &e.account.facts
 	switch {
 	case e.account.departed:
-		return v1alpha1.TransfersReserved, fmt.Sprintf("the cluster is no member any more; the %d transfers that it may be running stay reserved until they have ended", a.Held)
+		return v1alpha1.TransfersReserved, fmt.Sprintf("the cluster is no longer a member; the %d transfers that it may be running stay reserved until they have ended", a.Held)
 	case f.ReportSequence == 0 && f.PlannedPolicy == nil:
 		return v1alpha1.TransfersUnknown, "the member has never reported and never had a policy; it counts as 0"
 	case f.ReportSequence == 0:

@@ -2,7 +2,7 @@ package budget
 
 import "fmt"
 
-// allowedImports is how many imports an agent may have running when it starts one.
+// allowedImports is how many imports an agent may run when it starts one.
 func (x *explorer) allowedImports(w *world, i int) int {
 	return x.allowedImportsOf(w, i, &w.agents[i])
 }
@@ -65,7 +65,7 @@ func (x *explorer) agentSteps(w *world, i int, do func(string, world)) {
 	}
 }
 
-// makeReport is what a report would say now, under the sequence of the last one.
+// makeReport returns the current report, under the sequence of the last one.
 func (x *explorer) makeReport(w *world, i int) reported {
 	a := &w.agents[i]
 	gives := 0
@@ -81,10 +81,10 @@ func (x *explorer) writeReport(w *world, i int) {
 	a.written = [2]reported{x.makeReport(w, i), a.written[0]}
 }
 
-// deliverMail moves mail either way.
+// deliverMail delivers mail in either direction.
 func (x *explorer) deliverMail(w *world, i int, do func(string, world)) {
 	if w.gone && i == 1 {
-		return // but what is on its way, which is as if it had come before
+		return // except mail in flight, which counts as delivered before
 	}
 	for _, r := range w.agents[i].written {
 		if r.seq > w.hub.seen[i].seq || x.oldReport && r.seq > 0 && r.seq < w.hub.seen[i].seq {
@@ -104,7 +104,7 @@ func (x *explorer) deliverMail(w *world, i int, do func(string, world)) {
 	}
 }
 
-// receiveGrant is what an agent does with a newer grant.
+// receiveGrant models an agent that reads a newer grant.
 func (x *explorer) receiveGrant(w *world, i int, g stored) { x.receiveGrantAs(w, i, &w.agents[i], g) }
 
 func (x *explorer) receiveGrantAs(w *world, i int, a *agent, g stored) {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// departMember has the second member deleted, or its cluster rebuilt.
+// departMember deletes the second member, or rebuilds its cluster.
 func (x *explorer) departMember(w *world, do func(string, world)) {
-	if x.leaves && !w.gone && w.hub.fenced[1] { // else it is not let go of yet
+	if x.leaves && !w.gone && w.hub.fenced[1] { // otherwise it is not removed yet
 		n := w.clone()
 		n.gone, n.hub.pendingWrites[1], n.hub.fenced[1] = true, nil, true
-		x.storeDepartures(&n, members[1]) // and then its grant goes
+		x.storeDepartures(&n, members[1]) // then its grant is deleted
 		n.grants[1] = stored{rv: n.grants[1].rv + 1}
 		n.hub.rvs[1] = n.grants[1].rv
 		n.hub.accountant.RemoveMember(members[1], x.timeOf(&n))
@@ -43,7 +43,7 @@ func (x *explorer) departMember(w *world, do func(string, world)) {
 		n := w.clone()
 		if n.grants[1].rv != n.hub.rvs[1] {
 			x.electHub(&n)
-			do("finds another's write to the former b, and learns anew", n)
+			do("conflicts with another's write to the former b, and reads again", n)
 			return
 		}
 		x.storeDepartures(&n)
@@ -56,7 +56,7 @@ func (x *explorer) departMember(w *world, do func(string, world)) {
 	}
 }
 
-// storeDepartures stores what has departed, in ticks.
+// storeDepartures stores the departures, in ticks.
 func (x *explorer) storeDepartures(n *world, leaving ...string) {
 	n.departed = ""
 	for _, d := range n.hub.accountant.Departures(leaving, x.timeOf(n)) {
@@ -64,7 +64,7 @@ func (x *explorer) storeDepartures(n *world, leaving ...string) {
 	}
 }
 
-// loadDepartures takes that in.
+// loadDepartures reads the stored departures.
 func (x *explorer) loadDepartures(n *world) {
 	for i, text := range strings.Split(n.departed, ",") {
 		d := Departure{Member: "departed", Cluster: strconv.Itoa(i)}

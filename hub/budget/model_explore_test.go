@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// explore goes to all worlds within the bounds, and returns how many there are and,
-// if the budget is broken in one, how.
+// explore visits all states within the bounds. It returns their number and, if one
+// violates the budget, the steps to it.
 func (x *explorer) explore() (states int, broken []string) {
 	type visit struct {
 		w    world
@@ -60,7 +60,7 @@ var scenarios = map[string]scenario{
 	"no report and expiry":    {total: 2, ticks: 3, concurrency: 2, wanted: [2]int{2, 1}, runs: 2, sends: [2]int{0, 1}, reports: [2]int{1, 1}, failover: 1, forgets: true, long: true},
 }
 
-// maxStates are more than any scenario has: all of each is gone through.
+// maxStates exceeds the number of states of every scenario: each is explored completely.
 const maxStates = 3_000_000
 
 func TestBudgetIsKept(t *testing.T) {
@@ -85,16 +85,16 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		in     string
 		faults faults
 	}{
-		"the agent counts from its reading":         {"one for two", faults{fromReading: true}},
-		"the agent takes up what another asked for": {"reboot", faults{oldNonce: true}},
-		"the agent goes on after the end":           {"one for two", faults{goesOn: true}},
-		"the agent keeps the larger one":            {"two for two", faults{largest: true}},
-		"attemptTimeout is forgotten":               {"one for two", faults{forgetTimeout: true}},
-		"freed on sending":                          {"two for two", faults{freeOnSending: true}},
-		"slots are ignored":                         {"two for two", faults{ignoreSlots: true}},
-		"unlimited before is ignored":               {"unlimited before", faults{ignoreUnlimited: true}},
-		"stored grants are forgotten":               {"failover", faults{forgetStored: true}},
-		"of stored grants, the newest alone counts": {"lowered and failed over", faults{forgetPossible: true}},
+		"the agent counts from its reading":                    {"one for two", faults{fromReading: true}},
+		"the agent takes up what another asked for":            {"reboot", faults{oldNonce: true}},
+		"the agent starts imports after the grant has expired": {"one for two", faults{goesOn: true}},
+		"the agent keeps the larger one":                       {"two for two", faults{largest: true}},
+		"attemptTimeout is forgotten":                          {"one for two", faults{forgetTimeout: true}},
+		"freed on sending":                                     {"two for two", faults{freeOnSending: true}},
+		"slots are ignored":                                    {"two for two", faults{ignoreSlots: true}},
+		"unlimited before is ignored":                          {"unlimited before", faults{ignoreUnlimited: true}},
+		"stored grants are forgotten":                          {"failover", faults{forgetStored: true}},
+		"of stored grants, the newest alone counts":            {"lowered and failed over", faults{forgetPossible: true}},
 		"no fence":                                  {"failover", faults{noFence: true}},
 		"writes are not guarded":                    {"failover", faults{unguarded: true}},
 		"safe is not in the sum":                    {"safe", faults{safeUncounted: true}},

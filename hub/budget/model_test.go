@@ -9,39 +9,38 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// The protocol of grants at small size: two members with agents that do as
-// agents do, a hub that goes by a Book, one that may have been deposed with a write
-// in its hand, and what is carried between them late, twice or not at all. All
-// that can happen, in any order, within some ticks. After every step, the imports
-// that run must be within the budget of the fleet.
+// The grant protocol at small size: two members with agents, a hub with an Accountant, a
+// deposed leader with a pending write, and mail that arrives late, twice or never.
+// Everything that can happen within some ticks is explored in every order. Invariant:
+// after every step the running imports are within the fleet's budget.
 
 const (
-	tick   = 1000 * time.Second // against which margins are small
-	grants = 1                  // a grant holds for so many ticks
-	lasts  = 1                  // an attempt lasts so many ticks at most
+	tick   = 1000 * time.Second // large against the clock margins
+	grants = 1                  // ticks that a grant is valid
+	lasts  = 1                  // ticks that an attempt lasts at most
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// faults are bugs that are planted; the exploration has to find each of them.
+// faults are planted bugs; the exploration has to find each of them.
 type faults struct {
-	fromReading     bool // the agent counts from when it reads a grant
-	oldNonce        bool // the agent takes up what another process asked for
-	goesOn          bool // the agent starts on after its grant has ended
-	largest         bool // the agent keeps a larger grant when a smaller one comes
-	forgetTimeout   bool // the hub frees what was granted when the grant ends
-	freeOnSending   bool // the hub takes a grant for acknowledged when it is written
-	ignoreSlots     bool // the hub counts grants alone
-	ignoreUnlimited bool // the hub takes a member for limited before it says so
-	forgetStored    bool // who is elected knows reports alone
-	forgetPossible  bool // who is elected knows of each member's grants the newest alone
-	noFence         bool // who is elected does not see to it that late writes fail
+	fromReading     bool // the agent counts a grant's duration from reading it
+	oldNonce        bool // the agent uses a grant that another process requested
+	goesOn          bool // the agent starts imports after its grant has expired
+	largest         bool // the agent keeps a larger grant when a smaller one arrives
+	forgetTimeout   bool // the hub frees a grant when it expires, not when its attempts have ended
+	freeOnSending   bool // the hub counts a grant as acknowledged when it is written
+	ignoreSlots     bool // the hub counts only grants
+	ignoreUnlimited bool // the hub counts a member as limited before it says so
+	forgetStored    bool // a new leader knows only reports
+	forgetPossible  bool // a new leader knows only the newest grant of each member
+	noFence         bool // a new leader does not make late writes fail
 	unguarded       bool // writes are not guarded
 	safeUncounted   bool // safe shares are not in the sum
 	oldReport       bool // a late report counts like a new one
-	forgetDeparted  bool // who is elected does not know what departed clusters hold
+	forgetDeparted  bool // a new leader does not know what departed clusters hold
 	oneCluster      bool // what is stored for another cluster counts as the member's own
-	missingIsNone   bool // that there is no report says that nothing runs
+	missingIsNone   bool // a missing report counts as nothing running
 }
 
 type planned struct {
@@ -49,7 +48,7 @@ type planned struct {
 	safe    int
 }
 
-// reported is a report as it was written.
+// reported is a written report.
 type reported struct {
 	cluster      int
 	seq, boot, n int
@@ -63,10 +62,10 @@ type stored struct {
 	cluster        int
 	rv, seq, slots int
 	boot, n        int
-	possible, left int // left in ticks
+	possible, left int // in ticks
 }
 
-// agent of a member: what its ledger has, what its process has, what it has written.
+// agent is a member's agent: its ledger, its process, and what it has written.
 type agent struct {
 	cluster int
 	boot, n int
@@ -74,17 +73,17 @@ type agent struct {
 	seq     int    // of its reports
 	plan    planned
 	ack     int // sequence of the newest grant
-	gives   int // slots of it
+	gives   int // slots of the newest grant
 	until   int // by its own clock
 	starts  []int
-	written [2]reported // the newest report, and the one before it
+	written [2]reported // the newest report and the one before
 }
 
 type hub struct {
 	accountant    *Accountant
 	seen          [2]reported
 	fenced        [2]bool
-	read          [2]bool // what the members had to say then
+	read          [2]bool // reports at the time of the last allocation
 	rvs           [2]int  // of the grants that it knows
 	pendingWrites [2]*stored
 }
@@ -92,22 +91,21 @@ type hub struct {
 type world struct {
 	now                int
 	agents             [2]agent
-	flights            [2]stored // grants that were read on the hub, to be written in the member
+	flights            [2]stored // grants that relays have read on the hub and not written in the member
 	grants             [2]stored
 	hub                hub
-	deposedWrites      [2]*stored // what a deposed one is about to write
+	deposedWrites      [2]*stored // pending writes of a deposed leader
 	reboots, failovers int
 
-	// gone: the second is no member any more. Its agent goes on.
+	// gone: the second member was deleted; its agent keeps running.
 	gone bool
-	// other is the agent of the cluster that the second was before; nil where it is the
-	// same yet.
+	// other is the former agent of the second member; nil before a rebuild.
 	other *agent
-	// departed is what the hub has stored of such.
+	// departed is what the hub has stored of departures.
 	departed string
 }
 
-// scenario is where an exploration begins, and how far it goes.
+// scenario is the start of an exploration and its bounds.
 type scenario struct {
 	total, ticks      int
 	concurrency       int
@@ -118,8 +116,8 @@ type scenario struct {
 	sends, reports    [2]int
 	most              int  // states
 	leaves, rebuilds  bool // the second member
-	runs              int  // at the first member, at the start, under grants that are over
-	forgets           bool // when another is elected, the report of the first is not there
+	runs              int  // the first member runs imports at the start, under expired grants
+	forgets           bool // the report of the first member is missing after an election
 	long              bool // takes a minute
 }
 
@@ -179,7 +177,7 @@ var members = [2]string{"a", "b"}
 
 func (x *explorer) timeOf(w *world) time.Time { return epoch.Add(time.Duration(w.now) * tick) }
 
-// factsOf as the hub has them of a member.
+// factsOf returns the hub's facts of a member.
 func (x *explorer) factsOf(w *world, i int) MemberFacts {
 	r := w.hub.seen[i]
 	timeout := lasts * tick
@@ -240,7 +238,7 @@ func (x *explorer) clusterName(c int) string {
 
 func nonce(boot, n int) string { return strconv.Itoa(boot) + "/" + strconv.Itoa(n) }
 
-// forEachStep calls do with each world that may follow, and what happened.
+// forEachStep calls do with each possible next world and what happened.
 func (x *explorer) forEachStep(w *world, do func(what string, next world)) {
 	if w.now < x.ticks {
 		n := w.clone()
@@ -274,13 +272,12 @@ func (x *explorer) forEachStep(w *world, do func(what string, next world)) {
 	x.departMember(w, do)
 }
 
-// runAllocation has the hub look at everything, and keep in its hand what it is to write.
-// It does so whenever anything has changed for it: that it comes to it later is as if
-// that had come later. Where nobody else is elected, a write that comes late is as a
-// grant that is carried late.
+// runAllocation allocates and keeps the decided writes pending. It runs whenever its
+// input has changed; a later run is the same as a later change. Without another leader, a
+// late write is the same as a grant that is delivered late.
 func (x *explorer) runAllocation(n *world) {
 	if n.hub.pendingWrites[0] != nil || n.hub.pendingWrites[1] != nil {
-		return // once it is empty
+		return // once its pending writes are done
 	}
 	for i := range members {
 		if i == 0 || !n.gone {
@@ -313,8 +310,7 @@ func (x *explorer) writeGrant(n *world, i int, g *stored) bool {
 	return true
 }
 
-// hubWrites writes what is in a hand, of the elected one or of a deposed one, and
-// fences.
+// hubWrites performs pending writes, of the leader or of a deposed one, and fences.
 func (x *explorer) hubWrites(w *world, i int, do func(string, world)) {
 	if g := w.hub.pendingWrites[i]; g != nil {
 		n := w.clone()
@@ -325,7 +321,7 @@ func (x *explorer) hubWrites(w *world, i int, do func(string, world)) {
 			do("writes for "+members[i], n)
 		} else {
 			x.electHub(&n)
-			do("is refused, and learns anew", n)
+			do("is refused, and reads again", n)
 		}
 	}
 	if g := w.deposedWrites[i]; g != nil {
@@ -338,7 +334,7 @@ func (x *explorer) hubWrites(w *world, i int, do func(string, world)) {
 		n := w.clone()
 		if n.grants[i].rv != n.hub.rvs[i] {
 			x.electHub(&n)
-			do("finds another's write, and learns anew", n)
+			do("conflicts with another's write, and reads again", n)
 			return
 		}
 		n.hub.fenced[i] = true
@@ -349,7 +345,7 @@ func (x *explorer) hubWrites(w *world, i int, do func(string, world)) {
 	}
 }
 
-// electHub begins a book with what is stored.
+// electHub starts an accountant with what is stored.
 func (x *explorer) electHub(w *world) {
 	w.hub.accountant = NewAccountant()
 	w.hub.pendingWrites, w.hub.read = [2]*stored{}, [2]bool{}
@@ -368,7 +364,7 @@ func (x *explorer) electHub(w *world) {
 	x.loadDepartures(w)
 }
 
-// stateKey tells worlds apart that can go on differently.
+// stateKey distinguishes worlds with different futures.
 func (w *world) stateKey() string {
 	b := make([]byte, 0, 512)
 	num := func(ns ...int) {

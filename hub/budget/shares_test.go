@@ -16,7 +16,7 @@ func TestTargets(t *testing.T) {
 		demands []Demand
 		want    []Share
 	}{
-		"nobody":                {total: 5, want: []Share{}},
+		"no members":            {total: 5, want: []Share{}},
 		"enough for all":        {total: 9, demands: []Demand{{Member: "a", Wanted: 2}, {Member: "b", Wanted: 5}}, want: []Share{{Slots: 2}, {Slots: 5}}},
 		"even":                  {total: 4, demands: []Demand{{Member: "a", Wanted: 9}, {Member: "b", Wanted: 9}}, want: []Share{{Slots: 2}, {Slots: 2}}},
 		"what one leaves":       {total: 6, demands: []Demand{{Member: "a", Wanted: 1}, {Member: "b", Wanted: 9}}, want: []Share{{Slots: 1}, {Slots: 5}}},
@@ -83,7 +83,7 @@ func TestTargetsProperties(t *testing.T) {
 			assert.LessOrEqual(t, per[g.Name], g.Concurrency)
 			room = room || per[g.Name] < g.Concurrency
 		}
-		// Whoever could use one more from somewhere has one where there is one.
+		// A member that can use one more slot from anywhere has it if there is room.
 		for i, d := range demands {
 			plain := d.Wanted
 			for name, n := range d.Sources {
@@ -102,7 +102,7 @@ func TestTargetsProperties(t *testing.T) {
 				assert.GreaterOrEqual(t, sum, total, "%s could have one more", d.Member)
 			}
 		}
-		// The order that they come in is of no account.
+		// The order of the demands does not matter.
 		order := rand.New(rand.NewSource(1)).Perm(len(demands))
 		mixed := make([]Demand, len(demands))
 		for i, j := range order {
@@ -115,8 +115,8 @@ func TestTargetsProperties(t *testing.T) {
 	})
 }
 
-// Without groups and floors: nobody can have one more but from somebody who has no
-// more for its weight.
+// Without groups and floors, a member could have one more only at the cost of a member
+// with no more for its weight.
 func TestTargetsAreMaxMinFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		demands := anyDemands(t, nil)
@@ -138,7 +138,8 @@ func TestTargetsAreMaxMinFair(t *testing.T) {
 			}
 			for j, b := range demands {
 				if got[j].Slots > 0 {
-					// Before b had its last one, it had no more for its weight than a has now.
+					// Before b got its last slot, it had no more for its weight than a
+					// has now.
 					assert.LessOrEqual(t, (got[j].Slots-1)*a.Weight, got[i].Slots*b.Weight, "%s against %s", a.Member, b.Member)
 				}
 			}

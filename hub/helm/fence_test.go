@@ -70,9 +70,9 @@ func TestFencedTransport(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- send(http.MethodPost, "/slow") }()
 	<-arrived
-	gone := errors.New("not elected any more")
+	gone := errors.New("no longer elected")
 	cancel(gone)
-	require.Error(t, <-ended, "what is under way is cut")
+	require.Error(t, <-ended, "running requests are cancelled")
 	require.ErrorIs(t, send(http.MethodGet, "/"), gone)
 	require.ErrorIs(t, send(http.MethodPost, "/"), gone)
 	assert.Equal(t, int32(4), writes.Load())

@@ -102,7 +102,7 @@ func (m *Member) newActionConfig() (*action.Configuration, error) {
 	if err := cfg.Init(m, m.namespace, "secret"); err != nil {
 		return nil, fmt.Errorf("preparing Helm: %w", err)
 	}
-	if client, is := cfg.KubeClient.(*kube.Client); is {
+	if client, ok := cfg.KubeClient.(*kube.Client); ok {
 		client.Namespace = m.namespace
 	}
 	return cfg, nil

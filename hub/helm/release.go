@@ -59,8 +59,8 @@ func getLastRelease(cfg *action.Configuration, name string) (*release.Release, e
 	if err != nil {
 		return nil, fmt.Errorf("reading release %s: %w", name, err)
 	}
-	last, is := found.(*release.Release)
-	if !is || last.Info == nil {
+	last, ok := found.(*release.Release)
+	if !ok || last.Info == nil {
 		return nil, fmt.Errorf("reading release %s: it is of a kind (%T) that this hub does not know", name, found)
 	}
 	return last, nil

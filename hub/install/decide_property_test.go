@@ -8,11 +8,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// memberModel is a member, and what hubs and people do to it.
+// memberModel is a member, with what hubs and people do to it.
 type memberModel struct {
 	snapshot Snapshot
-	// made counts the attempts at what the last one was of: at another thing the count
-	// begins anew, also where it was tried before.
+	// attempts counts those at target; the count restarts with another target, even if
+	// that was attempted before.
 	target   string
 	attempts int
 	// broken: attempts fail.
@@ -21,14 +21,14 @@ type memberModel struct {
 
 var modelVersions = []string{"v0.1.0", "v0.2.0", "v0.2.0-3-gabcdef0", "v0.3.0", "dev", "abcdef0"}
 
-// runHub has a hub look, and do what is decided; it may die of it.
+// runHub has a hub observe, decide and act; it may crash in the action.
 func (w *memberModel) runHub(t *rapid.T) Decision {
 	before := w.snapshot
 	d := Decide(w.snapshot)
 	if d.Action == ActionNone {
 		return d
 	}
-	// What no decision may be.
+	// No decision may violate these rules.
 	if !before.OptedIn || before.PullMode || before.ValuesProblem != nil || before.ProbeProblem != nil || before.ClusterHolder != "" || before.OtherClusterUID != "" {
 		t.Fatalf("%s although it must not: %+v", d.Action, before)
 	}
@@ -40,9 +40,9 @@ func (w *memberModel) runHub(t *rapid.T) Decision {
 			t.Fatalf("%s of what somebody else is at", d.Action)
 		}
 		if !isFinal(r.Status) && !r.Status.IsPending() {
-			t.Fatalf("%s goes on from %s", d.Action, r.Status)
+			t.Fatalf("%s continues from %s", d.Action, r.Status)
 		}
-		// By the numbers alone, and not by the order that is decided by.
+		// By the version numbers alone, not by the order that decisions use.
 		if releaseRank(before.Desired.Version) < releaseRank(r.Version) && before.Downgrade != before.Desired.Version && before.Downgrade != before.Desired.Chart {
 			t.Fatalf("%s puts %s in place of %s", d.Action, before.Desired.Version, r.Version)
 		}
@@ -80,13 +80,13 @@ func (w *memberModel) runHub(t *rapid.T) Decision {
 		w.snapshot.Attempts.Error = "broken"
 	default:
 		w.snapshot.Attempts, w.snapshot.ForeignAgent = Attempts{}, ""
-		w.attempts = 0 // what has succeeded may be lost, and made again
+		w.attempts = 0 // a success may be lost, and repeated
 	}
 	w.snapshot.Release, w.snapshot.KindsVersion = next, before.Desired.Chart
 	return d
 }
 
-// releaseRank of a version of modelVersions among releases; builds of none have none.
+// releaseRank orders modelVersions by release; other builds have no rank.
 func releaseRank(v string) int {
 	for i, known := range modelVersions[:4] {
 		if v == known {
@@ -144,8 +144,8 @@ func (w *memberModel) randomEvent(t *rapid.T) {
 	}
 }
 
-// Whatever happens, hubs keep to the rules; and when nothing more does, and nothing is
-// wrong, the member has what it is to have.
+// Whatever happens, hubs keep the rules. Once nothing more happens and nothing is broken,
+// the member has what is desired.
 func TestHubsKeepInstallRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &memberModel{snapshot: optedInSnapshot()}
@@ -182,7 +182,7 @@ func TestHubsKeepInstallRules(t *testing.T) {
 				t.Fatalf("waits for nothing: %+v", d.Condition)
 			}
 			if d.Condition.Reason == "InstallFailed" && w.snapshot.Attempts.Count >= MaxAttempts {
-				return // its hub died six times
+				return // its hub crashed six times
 			}
 			wait(d)
 		}

@@ -16,12 +16,12 @@ var (
 	self = Installer{Hub: "hub-uid", Member: "frankfurt"}
 )
 
-// optedInSnapshot is a member that opts in and has nothing.
+// optedInSnapshot is a member that opts in and has no agent.
 func optedInSnapshot() Snapshot {
 	return Snapshot{Now: now, OptedIn: true, Self: self, Desired: Desired{Version: "v0.3.0", Chart: "v0.3.0", Revision: "new"}, Backoff: 30 * time.Second}
 }
 
-// withRelease is one with a release.
+// withRelease is a member with a release.
 func withRelease(status Status, version string, by Installer, revision string) Snapshot {
 	s := optedInSnapshot()
 	s.Release = &Release{Name: "ot-agent", Number: 4, Status: status, Version: version, Chart: version, Installer: by, Revision: revision}
@@ -40,7 +40,7 @@ func TestDecide(t *testing.T) {
 	outdated := withRelease(StatusDeployed, "v0.2.0", self, "old")
 	theirs := withRelease(StatusDeployed, "v0.2.0", Installer{}, "")
 	newer := withRelease(StatusDeployed, "v0.4.0", self, "old")
-	// pinned has agent v0.2.5, whatever chart installs it; made is by that of a version.
+	// pinned has agent v0.2.5 by values, installed by the chart of a version.
 	pinned := func(made string) Snapshot {
 		s := withRelease(StatusDeployed, "v0.2.5", self, "old")
 		s.Release.Chart, s.Desired.Version = made, "v0.2.5"
@@ -69,7 +69,7 @@ func TestDecide(t *testing.T) {
 		"pending upgrade, of a dead hub": {withRelease(StatusPendingUpgrade, "v0.2.0", self, "old"), ActionRecover, unknown,
 			v1alpha1.ReasonInstalling, "", false, 0},
 
-		"dials in":          {changed(optedInSnapshot(), func(s *Snapshot) { s.PullMode = true }), ActionNone, no, v1alpha1.ReasonAgentDialsIn, "install chart ot-agent there yourself", false, 0},
+		"pull mode":         {changed(optedInSnapshot(), func(s *Snapshot) { s.PullMode = true }), ActionNone, no, v1alpha1.ReasonAgentDialsIn, "install chart ot-agent there yourself", false, 0},
 		"another's cluster": {changed(optedInSnapshot(), func(s *Snapshot) { s.ClusterHolder = "edge" }), ActionNone, no, v1alpha1.ReasonDuplicateCluster, "MemberCluster edge", false, blockedRecheckInterval},
 		"bad values": {changed(optedInSnapshot(), func(s *Snapshot) { s.ValuesProblem = &Problem{v1alpha1.ReasonValuesInvalid, "no such key"} }), ActionNone, no,
 			v1alpha1.ReasonValuesInvalid, "no such key", false, 0},

@@ -20,9 +20,9 @@ func compareVersions(a, b string) (older int, known bool) {
 	if a == b {
 		return 0, true
 	}
-	left, leftCommits, ok := parseVersion(a)
-	right, rightCommits, too := parseVersion(b)
-	if !ok || !too {
+	left, leftCommits, leftOK := parseVersion(a)
+	right, rightCommits, rightOK := parseVersion(b)
+	if !leftOK || !rightOK {
 		return 0, false
 	}
 	switch {

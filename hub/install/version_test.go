@@ -7,7 +7,7 @@ import (
 )
 
 func TestCompareVersions(t *testing.T) {
-	// Each is older than those behind it.
+	// Each version is older than those after it.
 	versions := []string{
 		"v0.1.0", "v0.1.0-1-gabcdef0", "v0.1.0-2-gabcdef0-dirty", "v0.1.0-10-gabcdef0", "v0.1.1", "v0.2.0-rc.1", "v0.2.0-rc.1-3-gabcdef0",
 		"v0.2.0-rc.2", "v0.2.0", "v0.10.0", "1.0.0", "v1.0.1",

@@ -14,7 +14,7 @@ func timeAt(second int) *metav1.Time {
 	return &t
 }
 
-// measureHeap returns what is on the heap while x is held, less what is there after.
+// measureHeap returns the heap that is in use because of x.
 func measureHeap(x any) float64 {
 	held := heapInUse()
 	runtime.KeepAlive(x)

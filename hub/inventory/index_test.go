@@ -103,10 +103,10 @@ func TestIndexTellsWhyMembersAreUnknown(t *testing.T) {
 			x.SetRoot("a", newRoot(pageRef("p", 2)))
 			x.DropPage("a", "p")
 		}, v1alpha1.ReasonPagesMissing},
-		"one that nobody lists":    {func(x *inventory.Index) { x.SetPage("a", "q", 2, nil); x.SetRoot("a", newRoot()); x.DropPage("a", "q") }, ""},
-		"the root is gone":         {func(x *inventory.Index) { x.SetRoot("a", newRoot()); x.SetRoot("a", nil) }, v1alpha1.ReasonNeverReported},
-		"not all images have room": {func(x *inventory.Index) { x.SetRoot("a", &v1alpha1.ReportRoot{OmittedImages: 1}) }, v1alpha1.ReasonPagesOmitted},
-		"in doubt":                 {func(x *inventory.Index) { x.SetRoot("a", newRoot()); x.SetStaleReason("a", v1alpha1.ReasonSilent) }, v1alpha1.ReasonSilent},
+		"a page that is not listed": {func(x *inventory.Index) { x.SetPage("a", "q", 2, nil); x.SetRoot("a", newRoot()); x.DropPage("a", "q") }, ""},
+		"the root is gone":          {func(x *inventory.Index) { x.SetRoot("a", newRoot()); x.SetRoot("a", nil) }, v1alpha1.ReasonNeverReported},
+		"not all images have room":  {func(x *inventory.Index) { x.SetRoot("a", &v1alpha1.ReportRoot{OmittedImages: 1}) }, v1alpha1.ReasonPagesOmitted},
+		"in doubt":                  {func(x *inventory.Index) { x.SetRoot("a", newRoot()); x.SetStaleReason("a", v1alpha1.ReasonSilent) }, v1alpha1.ReasonSilent},
 		"no longer in doubt": {func(x *inventory.Index) {
 			x.SetRoot("a", newRoot())
 			x.SetStaleReason("a", "x")
@@ -120,7 +120,7 @@ func TestIndexTellsWhyMembersAreUnknown(t *testing.T) {
 			require.Len(t, x.Members(), 1)
 			assert.Equal(t, tt.want, x.Members()[0].Unknown)
 			assert.Equal(t, tt.want, x.UnknownReason("a"))
-			assert.Equal(t, v1alpha1.ReasonNeverReported, x.UnknownReason("nobody"))
+			assert.Equal(t, v1alpha1.ReasonNeverReported, x.UnknownReason("unheard-of"))
 			if tt.want == "" {
 				assert.Empty(t, x.UnknownMembers())
 				assert.Empty(t, x.Stats().Unknown)
@@ -142,7 +142,7 @@ func TestIndexCountsPhases(t *testing.T) {
 	assert.Equal(t, inventory.Counts{
 		Images: 3, Absent: 1, Phases: map[v1alpha1.Phase]int{inventory.PhaseUnknown: 2, v1alpha1.PhaseFailed: 1}, Unreferenced: 3, Bytes: 40,
 	}, d.Counts)
-	assert.Equal(t, timeAt(3), d.UnreferencedSince, "what is not there needs no time")
+	assert.Equal(t, timeAt(3), d.UnreferencedSince, "an absent image needs no time")
 	assert.Equal(t, v1alpha1.Phase(""), d.PerMember[0].Entries[3].Phase)
 }
 
@@ -187,7 +187,7 @@ func TestIndexImagesInPages(t *testing.T) {
 			seen = append(seen, img.Source)
 		}
 		if next == "s2" {
-			x.SetPage("a", "p", 2, slices.Delete(slices.Clone(images), 2, 3)) // where the next one goes on is gone
+			x.SetPage("a", "p", 2, slices.Delete(slices.Clone(images), 2, 3)) // the source at which the next page starts is gone
 		}
 		if after = next; next == "" {
 			break
@@ -199,7 +199,7 @@ func TestIndexImagesInPages(t *testing.T) {
 	assert.Empty(t, next)
 }
 
-// naiveIndex keeps what the index was told and adds it all up anew.
+// naiveIndex stores its input and sums it up anew each time.
 type naiveIndex struct {
 	roots        map[string]*v1alpha1.ReportRoot
 	pages        map[string]map[string]naivePage
@@ -409,8 +409,8 @@ func TestIndexIsSafeForConcurrentUse(t *testing.T) {
 	assert.Equal(t, inventory.Stats{Unknown: map[string]int{}}, x.Stats())
 }
 
-// BenchmarkIndexPage changes one page of 128 images, of sources that all members
-// have: the cost is that of the page, whatever the size of the fleet.
+// BenchmarkIndexPage changes one page of 128 images whose sources all members have: the
+// cost must not depend on the size of the fleet.
 func BenchmarkIndexPage(b *testing.B) {
 	for _, members := range []int{10, 1000} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
@@ -433,7 +433,7 @@ func BenchmarkIndexPage(b *testing.B) {
 	}
 }
 
-// BenchmarkIndexMemory tells what an image of a member costs in memory.
+// BenchmarkIndexMemory measures the memory per image of a member.
 func BenchmarkIndexMemory(b *testing.B) {
 	b.ReportAllocs()
 	const members, images = 100, v1alpha1.MaxReportedImages
@@ -451,7 +451,7 @@ func BenchmarkIndexMemory(b *testing.B) {
 	}
 }
 
-// What is reported under two names is counted under one.
+// A cluster that is reported under two names counts once.
 func TestIndexCountsNoClusterTwice(t *testing.T) {
 	page := []v1alpha1.ReportedImage{{Namespace: "n", Name: "a", UID: "1", Source: "http://images.example.com/a", Phase: v1alpha1.PhaseSucceeded}}
 	root := &v1alpha1.ReportRoot{Pages: []v1alpha1.PageRef{{Name: "page", Sequence: 1}}}

@@ -35,20 +35,20 @@ func TestFindHolder(t *testing.T) {
 		others []v1alpha1.MemberCluster
 		want   string
 	}{
-		"alone":                                    {member: claimant("b", 2, "")},
-		"itself is none other":                     {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("b", 2, "u")}},
-		"recorded first":                           {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "u")}, want: "c"},
-		"recorded itself":                          {member: claimant("b", 2, "u"), others: []v1alpha1.MemberCluster{claimant("a", 1, "", accepts("u"))}},
-		"both recorded, the other is older":        {member: claimant("b", 2, "u"), others: []v1alpha1.MemberCluster{claimant("c", 1, "u")}, want: "c"},
-		"both recorded, the other is younger":      {member: claimant("b", 2, "u"), others: []v1alpha1.MemberCluster{claimant("a", 3, "u")}},
-		"both recorded, of one age":                {member: claimant("b", 2, "u"), others: []v1alpha1.MemberCluster{claimant("a", 2, "u")}, want: "a"},
-		"of three the oldest":                      {member: claimant("b", 3, "u"), others: []v1alpha1.MemberCluster{claimant("c", 2, "u"), claimant("d", 1, "u")}, want: "d"},
-		"accepted what another has":                {member: claimant("b", 2, "v", accepts("u")), others: []v1alpha1.MemberCluster{claimant("c", 3, "u")}, want: "c"},
-		"the other has accepted another":           {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "u", accepts("v"))}},
-		"another cluster":                          {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "v")}},
-		"an agent in another namespace":            {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "u", elsewhere)}},
-		"one that leaves has it until it is gone":  {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "u", leaves)}, want: "c"},
-		"one that leaves does not get it any more": {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("a", 1, "", accepts("u"), leaves)}},
+		"alone":                                          {member: claimant("b", 2, "")},
+		"itself is none other":                           {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("b", 2, "u")}},
+		"recorded first":                                 {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "u")}, want: "c"},
+		"recorded itself":                                {member: claimant("b", 2, "u"), others: []v1alpha1.MemberCluster{claimant("a", 1, "", accepts("u"))}},
+		"both recorded, the other is older":              {member: claimant("b", 2, "u"), others: []v1alpha1.MemberCluster{claimant("c", 1, "u")}, want: "c"},
+		"both recorded, the other is younger":            {member: claimant("b", 2, "u"), others: []v1alpha1.MemberCluster{claimant("a", 3, "u")}},
+		"both recorded, of one age":                      {member: claimant("b", 2, "u"), others: []v1alpha1.MemberCluster{claimant("a", 2, "u")}, want: "a"},
+		"of three the oldest":                            {member: claimant("b", 3, "u"), others: []v1alpha1.MemberCluster{claimant("c", 2, "u"), claimant("d", 1, "u")}, want: "d"},
+		"accepted what another has":                      {member: claimant("b", 2, "v", accepts("u")), others: []v1alpha1.MemberCluster{claimant("c", 3, "u")}, want: "c"},
+		"the other has accepted another":                 {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "u", accepts("v"))}},
+		"another cluster":                                {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "v")}},
+		"an agent in another namespace":                  {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "u", elsewhere)}},
+		"one that leaves has it until it is gone":        {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("c", 3, "u", leaves)}, want: "c"},
+		"a member that is being deleted does not get it": {member: claimant("b", 2, ""), others: []v1alpha1.MemberCluster{claimant("a", 1, "", accepts("u"), leaves)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tt.want, memberstatus.FindHolder(tt.others, &tt.member, "u"))

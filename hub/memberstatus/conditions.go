@@ -205,7 +205,7 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case len(plan.Policy) == 0:
 		return conditionFalse(v1alpha1.ReasonNoPolicy, "the plan has no policy, since there has never been a valid one: create ConfigMap %s in namespace %s of the hub", apipolicy.DefaultName, apipolicy.DefaultNamespace)
 	case plan.HeldPolicy != "":
-		return conditionFalse(v1alpha1.ReasonPolicyHeld, "the member had a newer plan than the hub, which was restored from a backup or set up anew: the member keeps its policy (%s), "+
+		return conditionFalse(v1alpha1.ReasonPolicyHeld, "the member had a newer plan than the hub, which was restored from a backup or set up again: the member keeps its policy (%s), "+
 			"and the policy of the hub's ConfigMap (%s) is held back until that changes", cmp.Or(plan.PolicySource, "of unknown source"), cmp.Or(s.PolicySource, "nothing yet"))
 	case s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: the hub has to read the member's report first%s", s.PolicySource, s.unacknowledgedHint())

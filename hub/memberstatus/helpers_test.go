@@ -41,7 +41,7 @@ func withHeldPolicy(p *v1alpha1.ClusterPlanSpec, held map[string]string) *v1alph
 	return p
 }
 
-// acknowledgingReport returns the report of a member that works under a plan.
+// acknowledgingReport returns the report of a member that runs a plan.
 func acknowledgingReport(p *v1alpha1.ClusterPlanSpec) *v1alpha1.ReportRoot {
 	version := p.PlanVersion
 	return &v1alpha1.ReportRoot{Plan: &version, PlanPolicy: p.Policy, PlanPolicySource: "the member's"}

@@ -12,8 +12,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Of a member whose agent the hub does not get installed, Ready says that, and not what
-// comes of it.
+// While the agent is not installed, Ready has that reason, and not a consequence of it.
 func TestReadyNamesFailedInstall(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	v := Input{
@@ -32,12 +31,12 @@ func TestReadyNamesFailedInstall(t *testing.T) {
 	require.NotNil(t, installed)
 	assert.Equal(t, now, installed.LastTransitionTime.UTC(), "by the clock that is given")
 
-	// While it is under way that is not known, and what fails is told first.
+	// An installation that is running is Unknown; what is False comes first.
 	v.Installed.Status, v.Installed.Reason = metav1.ConditionUnknown, v1alpha1.ReasonInstalling
 	status, _ = Compute(v)
 	assert.Equal(t, v1alpha1.ReasonCredentialsMissing, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Reason)
 
 	v.Member.Status, v.Installed = status, nil
 	status, _ = Compute(v)
-	assert.Nil(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAgentInstalled), "it does not opt in any more")
+	assert.Nil(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAgentInstalled), "it no longer opts in")
 }

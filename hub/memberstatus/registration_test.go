@@ -12,7 +12,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Of a member whose agent is not let in, Ready says that, and not what comes of it.
+// While the agent is not approved, Ready has that reason, and not a consequence of it.
 func TestReadyNamesPendingRegistration(t *testing.T) {
 	v := Input{
 		Now: time.Now(), Member: &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "frankfurt", Generation: 2}},
@@ -30,6 +30,6 @@ func TestReadyNamesPendingRegistration(t *testing.T) {
 
 	v.Member.Status, v.Joined, v.Connection.PullMode = status, nil, false
 	status, _ = Compute(v)
-	assert.Nil(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionJoined), "it does not dial in any more")
+	assert.Nil(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionJoined), "it is no longer in pull mode")
 	assert.NotEqual(t, v1alpha1.ReasonAwaitingAcceptance, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Reason)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
-// healthyInput is a member with which all is well.
+// healthyInput is the input of a healthy member.
 func healthyInput() memberstatus.Input {
 	p := newPlan(planVersion(1, 4), concurrencyPolicy(3))
 	report := acknowledgingReport(p)
@@ -47,7 +47,7 @@ func healthyInputWith(change func(*memberstatus.Input)) memberstatus.Input {
 	return v
 }
 
-// withStoredStatus is the member's view once its status was written.
+// withStoredStatus returns the input after its status is written.
 func withStoredStatus(v memberstatus.Input) memberstatus.Input {
 	v.Member = v.Member.DeepCopy()
 	v.Member.Status, _ = memberstatus.Compute(v)
@@ -173,12 +173,12 @@ func TestStatusConditions(t *testing.T) {
 			want:      []want{{v1alpha1.ConditionAgentHealthy, yes, v1alpha1.ReasonReporting, ""}},
 			wantReady: yes, wantWhy: "Ready",
 		},
-		"but not for ever": {
+		"but not without end": {
 			change:    func(v *memberstatus.Input) { v.ReceivedAt = nil; v.Member.Status.LastReport = timeAt(-121) },
 			want:      []want{{v1alpha1.ConditionAgentHealthy, no, v1alpha1.ReasonSilent, "11:57:59"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonSilent,
 		},
-		"a hub that was away for long hears of it first": {
+		"a hub that was down for long waits for the first report": {
 			change: func(v *memberstatus.Input) {
 				*v = withStoredStatus(*v)
 				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, timeAt(-3600), timeAt(-59).Time
@@ -186,7 +186,7 @@ func TestStatusConditions(t *testing.T) {
 			want:      []want{{v1alpha1.ConditionAgentHealthy, yes, v1alpha1.ReasonReporting, ""}},
 			wantReady: yes, wantWhy: "Ready",
 		},
-		"but not for ever, either": {
+		"but not without end, either": {
 			change: func(v *memberstatus.Input) {
 				*v = withStoredStatus(*v)
 				v.ReceivedAt, v.Member.Status.LastReport, v.WatchedSince = nil, timeAt(-3600), timeAt(-61).Time
@@ -374,7 +374,7 @@ func TestStatusConditions(t *testing.T) {
 			}
 			assert.ElementsMatch(t, conditionTypes, types)
 
-			// Time alone changes nothing, short of what it was asked to wait for.
+			// Time alone changes nothing, apart from the rechecks that were requested.
 			v = withStoredStatus(v)
 			v.Now = v.Now.Add(time.Second)
 			again, _ := memberstatus.Compute(v)
@@ -434,8 +434,7 @@ func TestRecheckIsScheduled(t *testing.T) {
 	assert.True(t, meta.IsStatusConditionFalse(got.Conditions, v1alpha1.ConditionAgentHealthy))
 }
 
-// A report whose pages are copied one after the other does not make the
-// condition flap.
+// Copying pages one after the other does not make the condition flap.
 func TestReportStaysCompleteWhilePagesAreCopied(t *testing.T) {
 	v := withStoredStatus(healthyInput())
 	since := now

@@ -12,9 +12,9 @@ import (
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
-// Who carries for a member, and what comes of it where nobody does.
+// The status shows which replica syncs a member, and what happens if none does.
 func TestStatusShowsStalledSync(t *testing.T) {
-	dialsIn := func(change func(*memberstatus.Input)) memberstatus.Input {
+	inPullMode := func(change func(*memberstatus.Input)) memberstatus.Input {
 		return healthyInputWith(func(v *memberstatus.Input) {
 			v.Connection = memberstatus.Connection{PullMode: true, Known: true, Reachable: true}
 			change(v)
@@ -32,18 +32,18 @@ func TestStatusShowsStalledSync(t *testing.T) {
 		wantHealthy   metav1.ConditionStatus
 	}{
 		"the agent syncs": {
-			view: dialsIn(func(*memberstatus.Input) {}), wantReachable: metav1.ConditionTrue, wantReason: v1alpha1.ReasonConnected,
+			view: inPullMode(func(*memberstatus.Input) {}), wantReachable: metav1.ConditionTrue, wantReason: v1alpha1.ReasonConnected,
 			wantMessage: "the agent syncs", wantHealthy: metav1.ConditionTrue,
 		},
 		"the agent stopped syncing": {
-			view: dialsIn(silent), wantReachable: metav1.ConditionFalse, wantReason: v1alpha1.ReasonNotDialledIn,
+			view: inPullMode(silent), wantReachable: metav1.ConditionFalse, wantReason: v1alpha1.ReasonNotDialledIn,
 			wantMessage: "since " + now.Add(-time.Hour).UTC().Format(time.RFC3339), wantHealthy: metav1.ConditionFalse,
 		},
 		"the agent never synced": {
-			view:          dialsIn(func(v *memberstatus.Input) { v.Report, v.Connection.Known = nil, false }),
+			view:          inPullMode(func(v *memberstatus.Input) { v.Report, v.Connection.Known = nil, false }),
 			wantReachable: metav1.ConditionUnknown, wantReason: v1alpha1.ReasonNeverConnected, wantMessage: "has not connected yet", wantHealthy: metav1.ConditionUnknown,
 		},
-		"nobody carries its report": {
+		"no replica syncs its report": {
 			view:          healthyInputWith(func(v *memberstatus.Input) { silent(v); v.SyncStalled = "replica one does not" }),
 			wantReachable: metav1.ConditionFalse, wantReason: v1alpha1.ReasonReportNotCarried, wantMessage: "replica one does not", wantHealthy: metav1.ConditionFalse,
 		},
@@ -60,7 +60,7 @@ func TestStatusShowsStalledSync(t *testing.T) {
 	}
 }
 
-// Where nothing changes but the time of the last report, that is not written for each.
+// The time of the last report alone is not written with each report.
 func TestUnchangedStatusIsNotWritten(t *testing.T) {
 	v := healthyInput()
 	v.Shard = "ot-hub-0"

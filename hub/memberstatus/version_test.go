@@ -98,5 +98,5 @@ func TestVersionSkewOfInstalledAgent(t *testing.T) {
 	got := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionVersionSupported)
 	require.NotNil(t, got)
 	assert.Contains(t, got.Message, "see AgentInstalled")
-	assert.NotContains(t, got.Message, "upgrade it", "what a person upgrades is not the hub's any more")
+	assert.NotContains(t, got.Message, "upgrade it", "the hub upgrades what it installed")
 }

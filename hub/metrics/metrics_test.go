@@ -17,7 +17,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// gatherSeries returns the values of one metric, by member.
+// gatherSeries returns the values of one metric by member.
 func gatherSeries(t *testing.T, r *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
@@ -90,15 +90,15 @@ func TestRolloutMetrics(t *testing.T) {
 	assert.Equal(t, map[string]float64{"ToApply": 0, "Progressing": 0, "Succeeded": 3, "Failed": 0, "TimedOut": 2, "Deferred": 0}, gatherSeries(t, r, "ot_hub_rollout_clusters"))
 }
 
-// closedChannel is what a replica goes by that is.
+// closedChannel is the signal of an elected replica.
 func closedChannel() <-chan struct{} {
 	is := make(chan struct{})
 	close(is)
 	return is
 }
 
-// Who does not see the fleet says nothing of it, and asks its cache for nothing:
-// that would have it hold all of it.
+// A replica that is not elected has no series of the fleet, and does not read its cache,
+// which would fill it.
 func TestReplicaNotElectedHasNoFleetMetrics(t *testing.T) {
 	index := inventory.NewIndex()
 	index.SetRoot("a", &v1alpha1.ReportRoot{})

@@ -24,7 +24,7 @@ func plannedPrune(name string) v1alpha1.PlannedPrune {
 	}
 }
 
-// planWithInquiries is a plan of a version, with inquiries, whose hash fits.
+// planWithInquiries returns a plan with inquiries and the hash of its content.
 func planWithInquiries(v v1alpha1.PlanVersion, inquiries ...v1alpha1.PlanInquiry) *v1alpha1.ClusterPlanSpec {
 	p := newPlan(v, concurrencyPolicy(3))
 	p.Inquiries = inquiries
@@ -80,7 +80,7 @@ func TestInquiriesKeepVersionOfFirstPlan(t *testing.T) {
 			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3), newInquiry("b", 1, 4)), report: fresh, asks: []types.UID{"b"},
 			want: planVersion(1, 5), wantAsked: []v1alpha1.PlanInquiry{newInquiry("b", 1, 4)},
 		},
-		"none any more": {
+		"no longer any": {
 			current: planWithInquiries(planVersion(1, 4), newInquiry("a", 1, 3)), report: fresh, want: planVersion(1, 5),
 		},
 		"beside another change": {
@@ -135,7 +135,7 @@ func TestInquiriesKeepVersionOfFirstPlan(t *testing.T) {
 			}
 			before := tt.current.DeepCopy()
 			next, write, _ := plan.Next(v)
-			assert.Equal(t, before, tt.current, "what is stored is the cache's")
+			assert.Equal(t, before, tt.current, "the cached plan is not changed")
 			got := next.PlanVersion
 			got.Hash = ""
 			assert.Equal(t, tt.want, got)
@@ -165,8 +165,8 @@ func TestOldestInquiriesComeFirst(t *testing.T) {
 	assert.Equal(t, v.Inquiries[0], next.Inquiries[len(next.Inquiries)-1].UID)
 }
 
-// A plan with more inquiries than it can have would be refused with all that is in
-// it. One that was asked is not taken back for one that comes later.
+// A plan with more inquiries than the limit would be refused as a whole. An inquiry that
+// was asked is not dropped for a later one.
 func TestInquiriesBeyondLimitWait(t *testing.T) {
 	of := func(names string, n int) (uids []types.UID) {
 		for i := range n {

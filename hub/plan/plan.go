@@ -56,7 +56,7 @@ const heldAnyPolicy = "any"
 // acknowledged.
 //
 // A member that acknowledged a plan which this hub did not make shows that the hub was
-// restored from a backup or set up anew. The ConfigMap is then as old as the hub, and the
+// restored from a backup or set up again. The ConfigMap is then as old as the hub, and the
 // member's policy is the newer one: a new epoch starts with the member's policy, and the
 // ConfigMap's is held back until it asks for something else.
 //
@@ -150,11 +150,11 @@ func (v *Input) inquiryRank(uid types.UID) int {
 
 // stampInquiries sets the plan version since which each inquiry is asked.
 func (v *Input) stampInquiries(next *v1alpha1.ClusterPlanSpec) {
-	anew := v.Current == nil || next.Epoch != v.Current.Epoch || next.ClusterUID != v.Current.ClusterUID
+	restart := v.Current == nil || next.Epoch != v.Current.Epoch || next.ClusterUID != v.Current.ClusterUID
 	for i := range next.Inquiries {
 		asked := &next.Inquiries[i]
 		asked.Epoch, asked.Sequence = next.Epoch, next.Sequence
-		if former := findInquiry(v.Current, asked.UID); former != nil && !anew {
+		if former := findInquiry(v.Current, asked.UID); former != nil && !restart {
 			*asked = *former
 		}
 	}

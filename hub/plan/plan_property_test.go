@@ -17,41 +17,40 @@ import (
 	"github.com/pelotech/ot-fleet/hub/plan"
 )
 
-// hubState is what a backup of the hub holds.
+// hubState is the content of a backup of the hub.
 type hubState struct {
-	requestedPolicy int // what the ConfigMap asks for: each change by a person is a higher number
+	requestedPolicy int // the policy of the ConfigMap; each change by a person has a higher number
 	invalid         bool
 	images          int
 	plan            *v1alpha1.ClusterPlanSpec
 	report          *v1alpha1.ReportRoot
-	// since is when the member took up the plan that the report answers: what it says
-	// of the images may be as old as that.
+	// since is when the member took up the plan that the report answers; what it says of
+	// images may be as old.
 	since int
-	// inquiries that have been begun, and not ended.
+	// inquiries that have started and not ended.
 	inquiries []types.UID
 }
 
-// ledger is what a backup of the member holds.
+// ledger is the content of a backup of the member.
 type ledger struct {
 	plan  *v1alpha1.ClusterPlanSpec
 	since int
 }
 
-// planModel is a hub and a member, both of which can be restored from backups.
+// planModel is a hub and a member, which can both be restored from backups.
 type planModel struct {
 	t                 *rapid.T
 	hub               hubState
 	hubBackup         hubState
 	unconfirmed       bool
-	requestedPolicies int // ever
-	step              int // that is made
-	// begun is when inquiries were, ever.
+	requestedPolicies int // in total
+	step              int // the current step
+	// begun has the step at which each inquiry started.
 	begun map[types.UID]int
-	// Copies that relays have read and not written yet, and those of relays that
-	// were paused when the hub was restored.
+	// Copies that relays have read and not written yet, and those of relays that were
+	// paused when the hub was restored.
 	plansInFlight, plansOfPausedRelay []*v1alpha1.ClusterPlanSpec
-	// refused is the member's copy of the plan where its agent refuses that for its
-	// policy.
+	// refused is the member's copy of the plan if its agent refuses the policy in it.
 	refused *v1alpha1.PlanVersion
 	// plans made since the hub was restored
 	made         map[*v1alpha1.ClusterPlanSpec]bool
@@ -66,7 +65,7 @@ func (w *planModel) planInput() plan.Input {
 		Inquiries: w.hub.inquiries,
 	}
 	if w.refused != nil && w.hub.plan != nil && w.refused.Compare(w.hub.plan.PlanVersion) > 0 {
-		v.NewerMemberPlan = *w.refused // the relay looks before it carries
+		v.NewerMemberPlan = *w.refused // the relay reads before it writes
 	}
 	if !w.hub.invalid && w.hub.requestedPolicy > 0 {
 		v.DesiredPolicy = data{"concurrency": fmt.Sprint(w.hub.requestedPolicy)}
@@ -74,7 +73,7 @@ func (w *planModel) planInput() plan.Input {
 	return v
 }
 
-// nextPlan checks what every decision must keep.
+// nextPlan checks the invariants of every decision.
 func (w *planModel) nextPlan() (v1alpha1.ClusterPlanSpec, bool) {
 	v := w.planInput()
 	next, write, isHeld := plan.Next(v)
@@ -110,7 +109,7 @@ func (w *planModel) nextPlan() (v1alpha1.ClusterPlanSpec, bool) {
 	return next, true
 }
 
-// policyRefused is what a member says that can do nothing with a plan's policy.
+// policyRefused is the condition of a member that cannot use a plan's policy.
 var policyRefused = metav1.Condition{Type: v1alpha1.ConditionPlanAccepted, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPlanPolicyInvalid}
 
 func versionOf(p *v1alpha1.ClusterPlanSpec) *v1alpha1.PlanVersion {
@@ -127,8 +126,8 @@ func (w *planModel) planOnHub() {
 	}
 }
 
-// deliverPlan is the agent: it refuses what is older than what it acknowledged, or
-// another of the same version. A relay writes nothing over a newer copy.
+// deliverPlan models the agent: it refuses a plan that is older than the acknowledged
+// one, or a different one of the same version. A relay does not write over a newer copy.
 func (w *planModel) deliverPlan(p *v1alpha1.ClusterPlanSpec) {
 	if p == nil || w.refused != nil && p.Compare(*w.refused) < 0 {
 		return
@@ -154,7 +153,7 @@ func (w *planModel) startInquiry() types.UID {
 	return uid
 }
 
-// isAnswered tells whether the report that the hub has answers an inquiry of its plan.
+// isAnswered reports whether the hub's copy of the report answers an inquiry.
 func (w *planModel) isAnswered(asked v1alpha1.PlanInquiry) bool {
 	answers := w.hub.report.Plan
 	if answers == nil || answers.Compare(v1alpha1.PlanVersion{Epoch: asked.Epoch, Sequence: asked.Sequence}) < 0 {
@@ -164,7 +163,7 @@ func (w *planModel) isAnswered(asked v1alpha1.PlanInquiry) bool {
 	return order < 0 || order == 0 && answers.Hash == w.hub.plan.Hash
 }
 
-// requireNoPrematureAnswer: what counts as an answer was looked at after the question.
+// requireNoPrematureAnswer: an answer must rest on observations after the question.
 func (w *planModel) requireNoPrematureAnswer() {
 	if w.hub.plan == nil || w.hub.report == nil {
 		return
@@ -176,7 +175,7 @@ func (w *planModel) requireNoPrematureAnswer() {
 	}
 }
 
-// requestedPolicyOf is which wish of a person a plan carries.
+// requestedPolicyOf returns the number of the policy in a plan.
 func requestedPolicyOf(p *v1alpha1.ClusterPlanSpec) int {
 	n, _ := strconv.Atoi(p.Policy["concurrency"])
 	return n
@@ -247,9 +246,9 @@ func TestNextPlanSurvivesRestores(t *testing.T) {
 			"backup of the hub":    func(*rapid.T) { w.hubBackup = w.hub },
 			"backup of the member": func(*rapid.T) { w.memberBackup = w.member },
 			"restore of the hub": func(*rapid.T) {
-				// What a paused relay still holds shows only by what the member acknowledged
-				// of its time: of an epoch that only the hub has seen, or of anything that
-				// both have forgotten, nobody knows.
+				// What a paused relay still holds shows only in what the member
+				// acknowledged of that time. An epoch that only the hub has seen, or that
+				// both have forgotten, is lost.
 				w.plansOfPausedRelay = nil
 				if has, back := w.member.plan, w.hubBackup.plan; has != nil && (back == nil || has.Compare(back.PlanVersion) > 0) {
 					for _, p := range w.plansInFlight {
@@ -268,8 +267,8 @@ func TestNextPlanSurvivesRestores(t *testing.T) {
 			},
 		})
 
-		// Whatever has happened: once there is a valid ConfigMap, what a person asks
-		// for next reaches the member, and is answered.
+		// In the end, with a valid ConfigMap, the next change of a person reaches the
+		// member, and is answered.
 		w.hub.invalid = false
 		if w.hub.requestedPolicy == 0 {
 			ask()

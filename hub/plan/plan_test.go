@@ -32,7 +32,7 @@ func planVersion(epoch, sequence int64) v1alpha1.PlanVersion {
 	return v1alpha1.PlanVersion{Epoch: epoch, Sequence: sequence}
 }
 
-// newPlan of a version whose hash fits.
+// newPlan returns a plan with the hash of its content.
 func newPlan(v v1alpha1.PlanVersion, policy data, images ...v1alpha1.PlannedImage) *v1alpha1.ClusterPlanSpec {
 	p := &v1alpha1.ClusterPlanSpec{PlanVersion: v, ClusterUID: uid, Policy: policy, PolicySource: "fleet default", Images: images}
 	p.Hash = plan.Hash(p)
@@ -44,7 +44,7 @@ func withHeldPolicy(p *v1alpha1.ClusterPlanSpec, by data) *v1alpha1.ClusterPlanS
 	return p
 }
 
-// acknowledgingReport is the report of a member that works under a plan.
+// acknowledgingReport returns the report of a member that runs a plan.
 func acknowledgingReport(p *v1alpha1.ClusterPlanSpec) *v1alpha1.ReportRoot {
 	v := p.PlanVersion
 	return &v1alpha1.ReportRoot{Plan: &v, PlanPolicy: p.Policy, PlanPolicySource: "the member's"}
@@ -73,7 +73,7 @@ func TestNextPlan(t *testing.T) {
 		report    *v1alpha1.ReportRoot
 		reporter  types.UID // another cluster than the known one
 		desired   data
-		source    string // "fleet default" unless it says another
+		source    string // default: "fleet default"
 		images    []v1alpha1.PlannedImage
 		want      v1alpha1.PlanVersion
 		wantFrom  data // the policy
@@ -181,7 +181,7 @@ func TestNextPlan(t *testing.T) {
 			current: withHeldPolicy(newPlan(planVersion(2, 1), concurrencyPolicy(5)), concurrencyPolicy(3)), report: fresh, desired: concurrencyPolicy(4),
 			want: planVersion(2, 2), wantFrom: concurrencyPolicy(4), wantBy: "fleet default", wantWrite: true,
 		},
-		"or for what is held": {
+		"or for the held policy": {
 			current: withHeldPolicy(newPlan(planVersion(2, 1), concurrencyPolicy(5)), concurrencyPolicy(3)), report: fresh, desired: concurrencyPolicy(5),
 			want: planVersion(2, 1), wantFrom: concurrencyPolicy(5), wantBy: "fleet default", wantWrite: true,
 		},
@@ -255,8 +255,8 @@ func TestNextPlanRisesAboveBlockingCopy(t *testing.T) {
 	}
 }
 
-// What was held because there was no policy goes on being held when one comes:
-// it would have been held had it been there in time.
+// A policy that was held for lack of another one stays held when that one comes: it would
+// have been held if it had been there in time.
 func TestNextPlanHoldsTheFirstPolicy(t *testing.T) {
 	v := plan.Input{ClusterUID: uid, ReportClusterUID: uid, Report: acknowledgingReport(newPlan(planVersion(3, 7), concurrencyPolicy(5)))}
 	next, write, isHeld := plan.Next(v)
@@ -388,7 +388,7 @@ func TestNextPlanCarriesKeptAndRetiredImages(t *testing.T) {
 	}
 }
 
-// BenchmarkNextPlan is what a member costs of which nothing has changed.
+// BenchmarkNextPlan measures a member of which nothing has changed.
 func BenchmarkNextPlan(b *testing.B) {
 	v := plan.Input{ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, DesiredPolicy: concurrencyPolicy(3), PolicySource: "fleet default"}
 	for i := range 200 {

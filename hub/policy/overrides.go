@@ -151,7 +151,7 @@ func parseSelector(raw json.RawMessage) (override, error) {
 		return override{}, fmt.Errorf("it is not a label selector with matchLabels or matchExpressions: %w", err)
 	}
 	if len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
-		return override{}, errors.New("it is empty: what is for every member belongs to the top of the ConfigMap")
+		return override{}, errors.New("the selector is empty: set keys for every member at the top of the ConfigMap")
 	}
 	selector, err := metav1.LabelSelectorAsSelector(&s)
 	if err != nil {

@@ -28,7 +28,7 @@ func TestPolicyForMember(t *testing.T) {
 		data       data
 		member     string
 		labels     map[string]string
-		want       data // those keys that are not the default
+		want       data // keys that differ from the default
 		wantSource string
 	}{
 		"nothing set": {wantSource: "fleet default"},
@@ -124,8 +124,8 @@ func TestParsePolicyErrors(t *testing.T) {
 		"nothing set":            {data{"overrides": "- cluster: a"}, []string{"overrides[0]: it sets nothing"}},
 		"no name":                {data{"overrides": "- {cluster: 'Not A Name', concurrency: 1}"}, []string{`overrides[0].cluster: "Not A Name" is not the name of a MemberCluster`}},
 		"an empty name":          {data{"overrides": "- {cluster: '', concurrency: 1}"}, []string{`overrides[0].cluster: "" is not`}},
-		"an empty selector":      {data{"overrides": "- {selector: {}, concurrency: 1}"}, []string{"overrides[0].selector: it is empty"}},
-		"a null selector":        {data{"overrides": "- {selector: null, concurrency: 1}"}, []string{"overrides[0].selector: it is empty"}},
+		"an empty selector":      {data{"overrides": "- {selector: {}, concurrency: 1}"}, []string{"overrides[0].selector: the selector is empty"}},
+		"a null selector":        {data{"overrides": "- {selector: null, concurrency: 1}"}, []string{"overrides[0].selector: the selector is empty"}},
 		"an unknown operator":    {data{"overrides": "- {selector: {matchExpressions: [{key: a, operator: Near}]}, concurrency: 1}"}, []string{"overrides[0].selector: it is not a valid label selector"}},
 		"a label that is none":   {data{"overrides": "- {selector: {matchLabels: {a: 'b c'}}, concurrency: 1}"}, []string{"overrides[0].selector: it is not a valid label selector"}},
 		"a label without quotes": {data{"overrides": "- {selector: {matchLabels: {edge: true}}, concurrency: 1}"}, []string{`overrides[0].selector: matchLabels takes text only: put the bool in quotes`}},
@@ -161,7 +161,7 @@ func TestParsePolicyUnknownKeys(t *testing.T) {
 	assert.Equal(t, apipolicy.ConfigMapKeys(), slices.Sorted(maps.Keys(got)), "no unknown key travels to a member")
 }
 
-// What contradicts itself only in one member's combination of overrides.
+// The overrides contradict each other only for a member that both apply to.
 const contradictingOverrides = "- {selector: {matchLabels: {patient: 'yes'}}, retryBackoffDuration: 50m}\n" +
 	"- {cluster: frankfurt, maxRetryBackoff: 40m}"
 
@@ -204,8 +204,8 @@ func TestFormatErrors(t *testing.T) {
 	assert.Equal(t, "k: m", policy.FormatErrors([]apipolicy.KeyError{{Key: "k", Message: "m"}}))
 }
 
-// Whatever the list of overrides: the last by name that sets a key, else the
-// last by selector, else the default.
+// For any list of overrides, the last one by name that sets a key wins, else the last one
+// by selector, else the default.
 func TestLastMatchingOverrideWins(t *testing.T) {
 	keys := []string{"concurrency", "retryLimit", "maxPriority"}
 	rapid.Check(t, func(t *rapid.T) {

@@ -108,7 +108,7 @@ func drawImage(t *rapid.T) v1alpha1.ReportedImage {
 	switch since := rapid.IntRange(-2, 10).Draw(t, "hours"); since {
 	case -2:
 	case -1:
-		img.UnreferencedSince = &metav1.Time{} // as null in what somebody has written
+		img.UnreferencedSince = &metav1.Time{} // null in JSON
 	default:
 		img.UnreferencedSince = toStoredTime(now.Add(-time.Duration(since)*time.Hour + time.Duration(rapid.IntRange(0, 999).Draw(t, "ms"))*time.Millisecond))
 	}

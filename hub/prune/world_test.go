@@ -39,7 +39,7 @@ type worldMember struct {
 }
 
 type worldImage struct {
-	state v1alpha1.PruneState // empty: nothing was begun
+	state v1alpha1.PruneState // empty: the agent has not accepted it
 	until time.Time
 	gone  bool
 }
@@ -76,8 +76,8 @@ func (w *world) gatherView(loaded bool) prune.PruneView {
 	v := prune.PruneView{
 		Now: w.now, Prune: w.prune, Report: w.report, TargetsLoaded: loaded, Members: map[string]prune.Member{},
 		Reported: func(t prune.Target) (v1alpha1.PruneStatus, bool) {
-			st, told := w.members[t.Cluster].report[t.UID]
-			return st, told
+			st, found := w.members[t.Cluster].report[t.UID]
+			return st, found
 		},
 		HeldReason: func(prune.Target) string { return "" },
 	}
@@ -150,12 +150,12 @@ func (w *world) runAgent(name string, reports bool) {
 		if !strings.HasPrefix(string(uid), name+"-") {
 			continue
 		}
-		p, wished := m.plan[uid]
+		p, planned := m.plan[uid]
 		switch {
 		case img.gone || img.state.IsFinal() && img.state != "":
-		case !wished && img.state == v1alpha1.PrunePending, wished && p.Undo:
+		case !planned && img.state == v1alpha1.PrunePending, planned && p.Undo:
 			img.state = v1alpha1.PruneUndone
-		case !wished:
+		case !planned:
 		case img.state == "":
 			img.state, img.until = v1alpha1.PrunePending, w.now.Add(p.UndoWindow.Duration)
 			if rapid.IntRange(0, 5).Draw(w.t, "referenced") == 0 {
@@ -170,7 +170,7 @@ func (w *world) runAgent(name string, reports bool) {
 	}
 	m.report = map[types.UID]v1alpha1.PruneStatus{}
 	for uid, img := range w.images {
-		if _, wished := m.plan[uid]; img.state != "" && (wished || !img.gone) {
+		if _, planned := m.plan[uid]; img.state != "" && (planned || !img.gone) {
 			st := v1alpha1.PruneStatus{UID: w.prune.UID, State: img.state}
 			if img.state == v1alpha1.PrunePending {
 				st.Until = toStoredTime(img.until)

@@ -40,7 +40,7 @@ func TestConditionsFollowPhase(t *testing.T) {
 		"not yet over":          {newUbuntu(), "canary=FP", no, no, yes, yes},
 		"paused":                {newUbuntu().Paused(), "canary=.", no, no, no, yes},
 		"no clusters":           {newUbuntu(), "", no, no, no, yes},
-		"soaks":                 {newUbuntu().WithMinSuccessTime(time.Hour), "canary=S eu=.", no, no, yes, no},
+		"minSuccessTime":        {newUbuntu().WithMinSuccessTime(time.Hour), "canary=S eu=.", no, no, yes, no},
 		"waits for one offline": {newUbuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=D", no, no, yes, no},
 		"full plans":            {newUbuntu(), "canary=f", no, no, no, yes},
 		"to be approved":        {apitest.FleetDiskImage("ubuntu").WithWaves(v1alpha1.Wave{Name: "all", RequireApproval: true}), "canary=.", no, no, no, yes},
@@ -192,17 +192,17 @@ func TestEstimatedCompletion(t *testing.T) {
 		status v1alpha1.FleetDiskImageStatus
 		want   *metav1.Time
 	}{
-		"none has succeeded":                      {newUbuntu(), "canary=PP", status(0, since), nil},
-		"none is left":                            {newUbuntu(), "canary=SS", status(2, now), nil},
-		"those that are offline are not left":     {newUbuntu(), "canary=SD", status(1, now), nil},
-		"one of two":                              {newUbuntu(), "canary=S.", status(1, now.Add(-50*time.Minute)), toStoredTime(now)},
-		"it moves with the next success":          {newUbuntu(), "canary=SSP.", status(1, now.Add(-50*time.Minute)), toStoredTime(now.Add(100 * time.Minute))},
-		"failed ones are not left":                {newUbuntu().WithMaxFailures("1"), "canary=SSPF", status(2, now), toStoredTime(now.Add(50 * time.Minute))},
-		"waves to come soak":                      {hour(newUbuntu()), "canary=SP eu=. a=.", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(40*time.Minute + 2*time.Hour))},
-		"the last wave's soak is nothing to wait": {hour(newUbuntu()), "canary=S.", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(20 * time.Minute))},
-		"a soak that was waited is no pace":       {hour(newUbuntu()), "canary=S eu=SP", status(2, now), toStoredTime(now.Add(20 * time.Minute))},
-		"a soak that is being waited":             {hour(newUbuntu()), "canary=S eu=..", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(30*time.Minute + time.Hour))},
-		"soaks were longer than it took":          {newUbuntu().WithMinSuccessTime(10 * time.Hour), "canary=S eu=SP", status(2, now), toStoredTime(now)},
+		"none has succeeded":                             {newUbuntu(), "canary=PP", status(0, since), nil},
+		"none is left":                                   {newUbuntu(), "canary=SS", status(2, now), nil},
+		"those that are offline are not left":            {newUbuntu(), "canary=SD", status(1, now), nil},
+		"one of two":                                     {newUbuntu(), "canary=S.", status(1, now.Add(-50*time.Minute)), toStoredTime(now)},
+		"it moves with the next success":                 {newUbuntu(), "canary=SSP.", status(1, now.Add(-50*time.Minute)), toStoredTime(now.Add(100 * time.Minute))},
+		"failed ones are not left":                       {newUbuntu().WithMaxFailures("1"), "canary=SSPF", status(2, now), toStoredTime(now.Add(50 * time.Minute))},
+		"minSuccessTime ahead is added":                  {hour(newUbuntu()), "canary=SP eu=. a=.", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(40*time.Minute + 2*time.Hour))},
+		"minSuccessTime of the last wave does not count": {hour(newUbuntu()), "canary=S.", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(20 * time.Minute))},
+		"a past minSuccessTime is not part of the pace":  {hour(newUbuntu()), "canary=S eu=SP", status(2, now), toStoredTime(now.Add(20 * time.Minute))},
+		"a running minSuccessTime":                       {hour(newUbuntu()), "canary=S eu=..", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(30*time.Minute + time.Hour))},
+		"minSuccessTime longer than the rollout":         {newUbuntu().WithMinSuccessTime(10 * time.Hour), "canary=S eu=SP", status(2, now), toStoredTime(now)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newView(tt.img.WithStatus(tt.status), tt.fleet)

@@ -26,7 +26,7 @@ type worldMember struct {
 type worldImage struct {
 	revision, serving string
 	phase             v1alpha1.Phase
-	foreign           bool // somebody else has made it
+	foreign           bool // not created by the plan
 }
 
 // runAgent is one step of the agent: it applies its plan, advances each image by one
@@ -93,7 +93,7 @@ func (m *worldMember) advanceImage(i *worldImage) {
 	case i.phase == v1alpha1.PhaseSyncing:
 		i.phase, i.serving = v1alpha1.PhaseSucceeded, i.revision
 	case i.phase == v1alpha1.PhaseFailed && m.fault == "fails":
-	default: // somebody has it tried again, or the revision has changed
+	default: // retried, or another revision
 		i.phase = v1alpha1.PhaseQueued
 	}
 }

@@ -16,7 +16,7 @@ func TestAssign(t *testing.T) {
 		replicas []string
 		want     map[string]string
 	}{
-		"nobody is alive": {members: []Member{{Name: "a", Replica: "x"}}},
+		"no replica is alive": {members: []Member{{Name: "a", Replica: "x"}}},
 		"the first members": {
 			members: []Member{{Name: "b"}, {Name: "a"}, {Name: "c"}}, replicas: []string{"y", "x"},
 			want: map[string]string{"a": "x", "b": "x", "c": "y"},
@@ -41,7 +41,7 @@ func TestAssign(t *testing.T) {
 			replicas: []string{"x", "y"},
 			want:     map[string]string{"a": "y", "b": "x"},
 		},
-		"the emptier one takes one more where nobody can take its place": {
+		"the smaller replica takes one more if no member can take its place": {
 			members: []Member{
 				{Name: "a", Replica: "x"}, {Name: "b", Replica: "x", Avoid: "x"}, {Name: "c", Replica: "x", Avoid: "x"},
 				{Name: "d", Replica: "x", Avoid: "x"}, {Name: "e", Replica: "x", Avoid: "x"},
@@ -61,7 +61,7 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// generateMembers of a size at which all assignments can be tried.
+// generateMembers generates fleets small enough to try all assignments.
 func generateMembers(avoid bool) *rapid.Generator[[]Member] {
 	return rapid.Custom(func(t *rapid.T) []Member {
 		members := make([]Member, rapid.IntRange(0, 7).Draw(t, "members"))
@@ -79,7 +79,7 @@ func generateReplicas(t *rapid.T) []string {
 	return []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "replicas")]
 }
 
-// computeSpread is how many members the fullest replica has more than the emptiest.
+// computeSpread is the difference between the largest and the smallest replica.
 func computeSpread(assigned map[string]string, replicas []string) int {
 	counts := map[string]int{}
 	for _, replica := range assigned {
@@ -92,7 +92,7 @@ func computeSpread(assigned map[string]string, replicas []string) int {
 	return max(0, most-least)
 }
 
-// countMoves are the members that leave a replica that is alive.
+// countMoves counts the members that leave a live replica.
 func countMoves(members []Member, assigned map[string]string, replicas []string) (n int) {
 	for _, m := range members {
 		if slices.Contains(replicas, m.Replica) && assigned[m.Name] != m.Replica {
@@ -102,7 +102,7 @@ func countMoves(members []Member, assigned map[string]string, replicas []string)
 	return n
 }
 
-// forEachAssignment looks at every assignment in which no member is where it is not to be.
+// forEachAssignment visits every assignment that no member avoids.
 func forEachAssignment(members []Member, replicas []string, look func(assigned map[string]string)) {
 	assigned := map[string]string{}
 	var try func(i int)
@@ -122,7 +122,7 @@ func forEachAssignment(members []Member, replicas []string, look func(assigned m
 	try(0)
 }
 
-// minMoves moves of all assignments that are even enough.
+// minMoves is the fewest moves of all even assignments.
 func minMoves(members []Member, replicas []string) int {
 	best := len(members)
 	forEachAssignment(members, replicas, func(assigned map[string]string) {
@@ -133,8 +133,7 @@ func minMoves(members []Member, replicas []string) int {
 	return best
 }
 
-// minSpread is the least spread that any assignment has in which no member is where it
-// is not to be.
+// minSpread is the smallest spread of all assignments that no member avoids.
 func minSpread(members []Member, replicas []string) int {
 	best := len(members)
 	forEachAssignment(members, replicas, func(assigned map[string]string) { best = min(best, computeSpread(assigned, replicas)) })
@@ -167,7 +166,7 @@ func TestAssignIsStable(t *testing.T) {
 			members[i].Replica, members[i].Avoid = assigned[members[i].Name], ""
 		}
 		again := Assign(members, replicas)
-		if computeSpread(assigned, replicas) > 1 { // they had something to avoid that left no even assignment
+		if computeSpread(assigned, replicas) > 1 { // what members avoid left no even assignment
 			require.LessOrEqual(t, computeSpread(again, replicas), 1)
 			return
 		}

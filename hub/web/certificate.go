@@ -17,19 +17,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 )
 
-// certificateValidity of a certificate that is made for one process, and ends with it.
+// certificateValidity is long: the certificate ends with its process.
 const certificateValidity = 10 * 365 * 24 * time.Hour
 
-// NewCertificate makes a certificate for a process to serve with, signed by itself:
-// who is to trust it is told the fingerprint of its key.
+// NewCertificate creates a self-signed serving certificate for one process. Clients trust
+// it by the fingerprint of its key.
 func NewCertificate(address string) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making the key to serve with: %w", err)
+		return nil, fmt.Errorf("generating the serving key: %w", err)
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, fmt.Errorf("making the certificate to serve with: %w", err)
+		return nil, fmt.Errorf("creating the serving certificate: %w", err)
 	}
 	now := time.Now()
 	template := &x509.Certificate{
@@ -45,21 +45,22 @@ func NewCertificate(address string) (*tls.Certificate, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("making the certificate to serve with: %w", err)
+		return nil, fmt.Errorf("creating the serving certificate: %w", err)
 	}
 	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate to serve with: %w", err)
+		return nil, fmt.Errorf("parsing the serving certificate: %w", err)
 	}
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// replicaName is what a replica that forwards calls the one that it asks: by it the
-// certificate is chosen whose fingerprint the Lease tells.
+// replicaName is the TLS server name that a forwarding replica asks for. It selects the
+// certificate whose fingerprint is in the Lease.
 const replicaName = "replica.ot-hub.internal"
 
-// SelectCertificate has other replicas be shown the certificate of this process, and everybody else
-// one that was given, where one was: that may change while a Lease tells of the other.
+// SelectCertificate serves the certificate of this process to other replicas, and the given
+// one, if any, to everybody else: the given one may change, the fingerprint in the Lease
+// does not.
 func SelectCertificate(own *tls.Certificate, given *certwatcher.CertWatcher) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if given == nil || hello.ServerName == replicaName {

@@ -9,12 +9,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// authorizationKey is the key of what a caller has identified itself with.
+// authorizationKey is the context key of the caller's Authorization header.
 type authorizationKey struct{}
 
-// KeepCredential returns a filter that lets a Forwarder know the credential of a
-// caller that another filter has authorized: the API server's own authentication
-// (k8s.io/apiserver, bearertoken) takes the header out of a request.
+// KeepCredential wraps a filter that authorizes callers, and keeps their credential for a
+// Forwarder: authentication (k8s.io/apiserver, bearertoken) removes the header.
 func KeepCredential(provider func(*rest.Config, *http.Client) (server.Filter, error)) func(*rest.Config, *http.Client) (server.Filter, error) {
 	return func(cfg *rest.Config, c *http.Client) (server.Filter, error) {
 		filter, err := provider(cfg, c)
@@ -27,16 +26,16 @@ func KeepCredential(provider func(*rest.Config, *http.Client) (server.Filter, er
 				return nil, err
 			}
 			return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-				known := context.WithValue(request.Context(), authorizationKey{}, request.Header.Get("Authorization"))
-				filtered.ServeHTTP(w, request.WithContext(known))
+				withCredential := context.WithValue(request.Context(), authorizationKey{}, request.Header.Get("Authorization"))
+				filtered.ServeHTTP(w, request.WithContext(withCredential))
 			}), nil
 		}, nil
 	}
 }
 
-// callerCredential is what a caller has identified itself with.
+// callerCredential returns the Authorization header of the caller.
 func callerCredential(request *http.Request) string {
-	if kept, is := request.Context().Value(authorizationKey{}).(string); is {
+	if kept, ok := request.Context().Value(authorizationKey{}).(string); ok {
 		return kept
 	}
 	return request.Header.Get("Authorization")

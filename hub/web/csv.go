@@ -15,16 +15,16 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// download is an answer that is a file, and is written as it is read.
+// download is a file that is streamed.
 type download struct {
 	contentType, name string
 	write             func(io.Writer) error
 }
 
-// csvColumns of a PruneReport's rows as CSV, in their order.
+// csvColumns are the columns of a PruneReport's rows.
 var csvColumns = []struct {
-	name string
-	of   func(*PruneRow) string
+	name  string
+	value func(*PruneRow) string
 }{
 	{"cluster", func(r *PruneRow) string { return r.Cluster }},
 	{"clusterUID", func(r *PruneRow) string { return string(r.ClusterUID) }},
@@ -58,11 +58,10 @@ func formatTime(t *metav1.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// formulaPrefixes are what spreadsheets take the rest of a cell for a formula after.
+// formulaPrefixes make spreadsheets run a cell as a formula.
 const formulaPrefixes = "=+-@\t\r\n＝＋－＠"
 
-// escapeCell is a text that no spreadsheet runs: some of what a report says was written by
-// whoever may name an object in a member.
+// escapeCell prevents formulas: users of a member choose the names in a report.
 func escapeCell(text string) string {
 	if first, _ := utf8.DecodeRuneInString(text); text != "" && strings.ContainsRune(formulaPrefixes, first) {
 		return "'" + text
@@ -70,11 +69,11 @@ func escapeCell(text string) string {
 	return text
 }
 
-// downloadCSV answers with a report as CSV. All of it is read before the first byte is
-// sent, so that a report that is not whole is refused in words, and again while it is
-// sent. What changes in between breaks the answer off.
+// downloadCSV returns a report as CSV. It verifies all pages before the first byte, so that
+// an incomplete report gets an error message, and again while sending: a change in between
+// aborts the download.
 func (a *API) downloadCSV(ctx context.Context, report *v1alpha1.PruneReport, filter rowFilter) (any, error) {
-	proven, err := a.verifyPages(ctx, report)
+	pages, err := a.verifyPages(ctx, report)
 	if err != nil {
 		return nil, err
 	}
@@ -87,15 +86,15 @@ func (a *API) downloadCSV(ctx context.Context, report *v1alpha1.PruneReport, fil
 		if err := w.Write(line); err != nil {
 			return err
 		}
-		for n := range proven {
-			if !proven[n].mayInclude(filter.cluster) {
+		for n := range pages {
+			if !pages[n].mayInclude(filter.cluster) {
 				continue
 			}
 			page, err := a.readPage(ctx, report, n)
 			if err != nil {
 				return err
 			}
-			if pageDigest(report, page) != proven[n].digest {
+			if pageDigest(report, page) != pages[n].digest {
 				return reportChanged(report)
 			}
 			for i := range page {
@@ -104,7 +103,7 @@ func (a *API) downloadCSV(ctx context.Context, report *v1alpha1.PruneReport, fil
 						continue
 					}
 					for i, column := range csvColumns {
-						line[i] = escapeCell(column.of(&row))
+						line[i] = escapeCell(column.value(&row))
 					}
 					if err := w.Write(line); err != nil {
 						return err

@@ -19,15 +19,14 @@ import (
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=hub-namespace,resources=leases,verbs=list
 
-// forwardedHeader stands on a request that a replica has forwarded.
+// forwardedHeader marks a request that a replica has forwarded.
 const forwardedHeader = "Ot-Hub-Forwarded"
 
-// retryAfterSeconds is when whoever was refused for want of an elected replica may try again,
-// in seconds.
+// retryAfterSeconds is the Retry-After of a response without a leader.
 const retryAfterSeconds = "2"
 
-// Timeouts of a forwarded request. Its answer may take as long as it comes: whoever
-// asked ends it, and pings tell a connection that is dead.
+// Timeouts of a forwarded request. The response body has none: the caller may end it, and
+// pings detect a dead connection.
 const (
 	dialTimeout   = 5 * time.Second
 	answerTimeout = 30 * time.Second
@@ -35,35 +34,36 @@ const (
 	pingTimeout   = 5 * time.Second
 )
 
-// Forwarder has what is asked of a replica that is not elected answered by the one
-// that is: it alone sees the fleet.
+// Forwarder forwards requests from replicas that are not elected to the elected one, which
+// alone knows the fleet.
 //
-// A request is forwarded after it was authorized here, with the caller's own
-// credential, and authorized there again. So that the credential reaches nobody
-// else, the other's certificate has to have the key whose fingerprint its Lease
-// tells. A forwarded request is never forwarded again.
+// A request is authorized here, forwarded with the caller's credential, and authorized
+// again there. The leader's certificate must have the fingerprint in its Lease, so that the
+// credential reaches no one else. A forwarded request is never forwarded again.
 type Forwarder struct {
-	// Elected is closed when this replica is.
+	// Elected is closed when this replica is elected.
 	Elected <-chan struct{}
-	// Leader tells where the elected replica serves.
+	// Leader finds the elected replica.
 	Leader *LeaderLocator
-	// AllowPlainText allows to forward in plain text; never where this replica serves by HTTPS.
+	// AllowPlainText allows forwarding without TLS. It must be false where this replica serves
+	// HTTPS.
 	AllowPlainText bool
-	// AnswerTimeout ends the wait for the beginning of an answer; by default 30 s.
+	// AnswerTimeout bounds the wait for response headers; 30 s by default.
 	AnswerTimeout time.Duration
 
 	mu    sync.Mutex
 	route *route
 }
 
-// route leads to the replica that was forwarded to last.
+// route is a proxy to the last known leader.
 type route struct {
 	address   ReplicaAddress
 	transport *http.Transport
 	proxy     http.Handler
 }
 
-// Wrap returns a handler that answers here where this replica is elected.
+// Wrap returns a handler that uses here while this replica is elected, and forwards
+// otherwise.
 func (f *Forwarder) Wrap(here http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		select {
@@ -80,7 +80,7 @@ func (f *Forwarder) Wrap(here http.Handler) http.Handler {
 
 func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request) error {
 	if request.Header.Get(forwardedHeader) != "" {
-		return errors.New("this replica of the hub is not elected, and another took it for the one that is")
+		return errors.New("this replica of the hub is not elected, but another replica forwarded to it")
 	}
 	to, err := f.Leader.Locate(request.Context())
 	if err != nil {
@@ -98,7 +98,7 @@ func writeUnavailable(w http.ResponseWriter, err error) {
 	w.Header().Set("Retry-After", retryAfterSeconds)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusServiceUnavailable)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error() + ": try again"}) // who asked is gone
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error() + ": try again"}) // the caller is gone
 }
 
 func (f *Forwarder) routeTo(to ReplicaAddress) (*route, error) {
@@ -118,16 +118,16 @@ func (f *Forwarder) routeTo(to ReplicaAddress) (*route, error) {
 	return r, nil
 }
 
-var errWrongCertificate = errors.New("it shows another certificate than its Lease tells")
+var errWrongCertificate = errors.New("its certificate does not match its Lease")
 
 func (f *Forwarder) newRoute(to ReplicaAddress) (*route, error) {
 	target, err := url.Parse(to.URL)
 	if err != nil || target.Host == "" || target.User != nil || target.Path+target.RawQuery+target.Fragment != "" {
-		return nil, fmt.Errorf("the Lease of the elected replica of the hub tells no address that one can ask, but %q", to.URL)
+		return nil, fmt.Errorf("the Lease of the elected replica of the hub has an invalid address, %q", to.URL)
 	}
 	pinned := target.Scheme == "https" && to.Fingerprint != ""
 	if plain := f.AllowPlainText && target.Scheme == "http"; !pinned && !plain {
-		return nil, fmt.Errorf("the elected replica of the hub serves at %s without a certificate that is known, and nobody's credential is sent there", to.URL)
+		return nil, fmt.Errorf("the elected replica of the hub serves at %s without a known certificate: no credential is sent there", to.URL)
 	}
 	t := &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
@@ -139,7 +139,7 @@ func (f *Forwarder) newRoute(to ReplicaAddress) (*route, error) {
 		TLSClientConfig: &tls.Config{
 			MinVersion:         tls.VersionTLS13,
 			ServerName:         replicaName,
-			InsecureSkipVerify: true, //nolint:gosec // it is signed by itself, and told by its fingerprint
+			InsecureSkipVerify: true, //nolint:gosec // it is self-signed, and verified by its fingerprint
 			VerifyConnection: func(state tls.ConnectionState) error {
 				if len(state.PeerCertificates) == 0 || Fingerprint(state.PeerCertificates[0]) != to.Fingerprint {
 					return errWrongCertificate
@@ -160,20 +160,20 @@ func (f *Forwarder) newRoute(to ReplicaAddress) (*route, error) {
 				r.Out.Header.Set("Authorization", credential)
 			}
 		},
-		// A long answer is passed on as it comes.
+		// Stream long responses.
 		FlushInterval: -1,
 		ModifyResponse: func(response *http.Response) error {
 			if response.StatusCode == http.StatusServiceUnavailable {
-				f.Leader.Invalidate() // it may not be elected any more
+				f.Leader.Invalidate() // it may have lost the election
 			}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, request *http.Request, err error) {
 			f.Leader.Invalidate()
-			logf.FromContext(request.Context()).V(1).Info("Forwarding a reader to the elected replica", "to", to.URL, "error", err.Error())
+			logf.FromContext(request.Context()).V(1).Info("Failed to forward request to the elected replica", "url", to.URL, "error", err.Error())
 			writeUnavailable(w, fmt.Errorf("the elected replica of the hub does not answer at %s: %w", to.URL, err))
 		},
-		ErrorLog: log.New(io.Discard, "", 0), // answers that break off: who asked knows
+		ErrorLog: log.New(io.Discard, "", 0), // aborted responses: the caller sees them
 	}
 	return &route{address: to, transport: t, proxy: proxy}, nil
 }

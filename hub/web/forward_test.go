@@ -31,7 +31,7 @@ import (
 
 const testPath = "/fleet/v1/members"
 
-// newLeases are those that the election and the replicas keep.
+// newLeases stores the Leases of the election and of the replicas.
 func newLeases(t *testing.T, holder string, replicas ...ReplicaAddress) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -49,13 +49,12 @@ func newLeases(t *testing.T, holder string, replicas ...ReplicaAddress) client.C
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 }
 
-// newForwarder answers as a replica does that is not.
+// newForwarder returns the Forwarder of a replica that is not elected.
 func newForwarder(live client.Reader) *Forwarder {
 	return &Forwarder{Elected: make(chan struct{}), Leader: &LeaderLocator{Live: live, Namespace: "hub", Lease: "ot-hub", Prefix: "ot-hub-replica-"}}
 }
 
-// newOtherReplica is a replica that serves with a certificate of its own; asked is told each
-// request.
+// newOtherReplica starts a replica with its own certificate; asked handles its requests.
 func newOtherReplica(t *testing.T, asked func(http.ResponseWriter, *http.Request)) (served ReplicaAddress) {
 	t.Helper()
 	certificate, err := NewCertificate("127.0.0.1")
@@ -63,7 +62,8 @@ func newOtherReplica(t *testing.T, asked func(http.ResponseWriter, *http.Request
 	return newOtherReplicaShowing(t, certificate, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil }, asked)
 }
 
-// newOtherReplicaShowing is another replica, which shows certificates as it likes and tells of its own.
+// newOtherReplicaShowing starts a replica that serves the certificates of shown, and publishes
+// certificate.
 func newOtherReplicaShowing(t *testing.T, certificate *tls.Certificate, shown func(*tls.ClientHelloInfo) (*tls.Certificate, error), asked func(http.ResponseWriter, *http.Request)) (served ReplicaAddress) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(asked))
@@ -71,7 +71,7 @@ func newOtherReplicaShowing(t *testing.T, certificate *tls.Certificate, shown fu
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	// What it is bound to is not where it is reached.
+	// The bound address differs from the advertised one.
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
 	require.NoError(t, err)
 	return NewReplicaAddress("other", "127.0.0.1", ":"+port, Fingerprint(certificate.Leaf))
@@ -83,8 +83,7 @@ func failOnRequest(t *testing.T) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// stripCredential takes the credential out of a request, as the API server's own
-// authentication does.
+// stripCredential removes the credential from a request, as authentication does.
 func stripCredential(*rest.Config, *http.Client) (server.Filter, error) {
 	return func(_ logr.Logger, handler http.Handler) (http.Handler, error) {
 		return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
@@ -94,13 +93,13 @@ func stripCredential(*rest.Config, *http.Client) (server.Filter, error) {
 	}, nil
 }
 
-// readResponse is an answer that was read to its end.
+// readResponse is a response with its body read.
 type readResponse struct {
 	status int
 	header http.Header
 }
 
-// sendThrough asks a Forwarder, over a connection, as a caller that was authenticated.
+// sendThrough sends a request of an authenticated caller through a Forwarder.
 func sendThrough(t *testing.T, f *Forwarder, request func(*http.Request)) (readResponse, string) {
 	t.Helper()
 	filter, err := KeepCredential(stripCredential)(nil, nil)
@@ -135,7 +134,7 @@ func TestLeaderAnswersItself(t *testing.T) {
 	elected := make(chan struct{})
 	close(elected)
 	f.Elected = elected
-	// Also what another replica has forwarded.
+	// Also a forwarded request.
 	_, body := sendThrough(t, f, func(r *http.Request) { r.Header.Set(forwardedHeader, "true") })
 	assert.Equal(t, "here", body)
 }
@@ -159,7 +158,7 @@ func TestForwardsToLeader(t *testing.T) {
 	assert.NotEmpty(t, asked.Header.Get(forwardedHeader))
 }
 
-// A long answer reaches who asked while it is still being written.
+// A long response reaches the caller while it is being written.
 func TestForwardedAnswerIsStreamed(t *testing.T) {
 	read := make(chan struct{})
 	to := newOtherReplica(t, func(w http.ResponseWriter, request *http.Request) {
@@ -187,7 +186,7 @@ func TestForwardedAnswerIsStreamed(t *testing.T) {
 	assert.Equal(t, "second", string(rest))
 }
 
-// An answer that breaks off there breaks off here: it is not taken for all there is.
+// A response that is aborted there is aborted here.
 func TestBrokenForwardIsAborted(t *testing.T) {
 	to := newOtherReplica(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "first")
@@ -205,7 +204,7 @@ func TestBrokenForwardIsAborted(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Whoever has taken the address of the elected replica is shown no credential.
+// A server that took over the leader's address gets no credential.
 func TestUnknownCertificateIsRefused(t *testing.T) {
 	to := newOtherReplica(t, failOnRequest(t))
 	certificate, err := NewCertificate("127.0.0.1")
@@ -215,14 +214,14 @@ func TestUnknownCertificateIsRefused(t *testing.T) {
 	requireUnavailable(t, response, body, errWrongCertificate.Error())
 }
 
-// Nor whoever makes it serve without one.
+// A leader without TLS gets no credential either.
 func TestPlainTextIsRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(failOnRequest(t)))
 	t.Cleanup(server.Close)
 	response, body := sendThrough(t, newForwarder(newLeases(t, "other", ReplicaAddress{Process: "other", URL: server.URL})), nil)
-	requireUnavailable(t, response, body, "without a certificate that is known")
+	requireUnavailable(t, response, body, "without a known certificate")
 	response, body = sendThrough(t, newForwarder(newLeases(t, "other", ReplicaAddress{Process: "other", URL: strings.Replace(server.URL, "http:", "https:", 1)})), nil)
-	requireUnavailable(t, response, body, "without a certificate that is known")
+	requireUnavailable(t, response, body, "without a known certificate")
 }
 
 func TestPlainTextWhereAllowed(t *testing.T) {
@@ -237,10 +236,10 @@ func TestPlainTextWhereAllowed(t *testing.T) {
 func TestForwardedOnlyOnce(t *testing.T) {
 	f := newForwarder(newLeases(t, "other", newOtherReplica(t, failOnRequest(t))))
 	response, body := sendThrough(t, f, func(r *http.Request) { r.Header.Set(forwardedHeader, "true") })
-	requireUnavailable(t, response, body, "another took it for the one that is")
+	requireUnavailable(t, response, body, "another replica forwarded to it")
 }
 
-// Two replicas each of which takes the other for the elected one ask no further.
+// Two replicas that take each other for the leader stop after one forward.
 func TestForwardLoopIsRefused(t *testing.T) {
 	asked := 0
 	var first http.Handler
@@ -253,12 +252,12 @@ func TestForwardLoopIsRefused(t *testing.T) {
 	f := newForwarder(newLeases(t, "other", to))
 	first = f.Wrap(http.NotFoundHandler())
 	response, body := sendThrough(t, f, nil)
-	requireUnavailable(t, response, body, "another took it for the one that is")
+	requireUnavailable(t, response, body, "another replica forwarded to it")
 	assert.Equal(t, 1, asked)
 }
 
-// A certificate that is given, and may change, is shown to readers; the replica that
-// forwards is shown the one that the Lease tells of.
+// Readers see the given certificate, which may change; a forwarding replica sees the one in
+// the Lease.
 func TestForwardIgnoresGivenCertificate(t *testing.T) {
 	own, err := NewCertificate("127.0.0.1")
 	require.NoError(t, err)
@@ -292,14 +291,14 @@ func TestNoLeaderToForwardTo(t *testing.T) {
 		lease  ReplicaAddress
 		want   string
 	}{
-		"nobody is elected":         {"", NewReplicaAddress("other", "127.0.0.1", free, key), errNoLeader.Error()},
-		"it has no Lease":           {"gone", NewReplicaAddress("other", "127.0.0.1", free, key), errNoAddress.Error()},
-		"it tells no address":       {"other", NewReplicaAddress("other", "", free, key), errNoAddress.Error()},
-		"it is bound to any port":   {"other", NewReplicaAddress("other", "127.0.0.1", "127.0.0.1:0", key), errNoAddress.Error()},
-		"it serves nowhere":         {"other", NewReplicaAddress("other", "127.0.0.1", "0", key), errNoAddress.Error()},
-		"what it tells is no URL":   {"other", ReplicaAddress{Process: "other", URL: "nowhere", Fingerprint: key}, "no address"},
-		"nobody listens there":      {"other", NewReplicaAddress("other", "127.0.0.1", free, key), "does not answer"},
-		"it listens, and is silent": {"other", newOtherReplica(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), "does not answer"},
+		"no leader":       {"", NewReplicaAddress("other", "127.0.0.1", free, key), errNoLeader.Error()},
+		"no Lease":        {"gone", NewReplicaAddress("other", "127.0.0.1", free, key), errNoAddress.Error()},
+		"no address":      {"other", NewReplicaAddress("other", "", free, key), errNoAddress.Error()},
+		"no fixed port":   {"other", NewReplicaAddress("other", "127.0.0.1", "127.0.0.1:0", key), errNoAddress.Error()},
+		"no server":       {"other", NewReplicaAddress("other", "127.0.0.1", "0", key), errNoAddress.Error()},
+		"no URL":          {"other", ReplicaAddress{Process: "other", URL: "nowhere", Fingerprint: key}, "invalid address"},
+		"nothing listens": {"other", NewReplicaAddress("other", "127.0.0.1", free, key), "does not answer"},
+		"no response":     {"other", newOtherReplica(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), "does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newForwarder(newLeases(t, c.holder, c.lease))
@@ -310,7 +309,7 @@ func TestNoLeaderToForwardTo(t *testing.T) {
 	}
 }
 
-// After a failure the Leases are looked at anew: another one may be elected.
+// A failure invalidates the cached leader.
 func TestForwardsToNewLeader(t *testing.T) {
 	before := newOtherReplica(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	after := newOtherReplica(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "next") })
@@ -328,8 +327,7 @@ func TestForwardsToNewLeader(t *testing.T) {
 	assert.Equal(t, "next", body)
 }
 
-// Whoever may only add Leases gets nobody's credential, nor has one path answered by
-// another.
+// The right to create Leases gives no access to callers' credentials.
 func TestForgedLeasesAreRefused(t *testing.T) {
 	real := ReplicaAddress{Process: "one", URL: "https://127.0.0.1:1", Fingerprint: "key"}
 	forged := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: "a-forged", Annotations: ReplicaAddress{Process: "one", URL: "https://127.0.0.1:2", Fingerprint: "other"}.Annotations()}}
@@ -338,7 +336,7 @@ func TestForgedLeasesAreRefused(t *testing.T) {
 	electorate := &LeaderLocator{Live: live, Namespace: "hub", Lease: "ot-hub", Prefix: "ot-hub-replica-"}
 	to, err := electorate.Locate(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, real, to, "it is no replica's")
+	assert.Equal(t, real, to, "the Lease of no replica is ignored")
 
 	forged.ObjectMeta.Name, forged.ResourceVersion = "ot-hub-replica-", ""
 	require.NoError(t, live.Create(t.Context(), forged))

@@ -15,33 +15,32 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
-// verifiedPage is what is remembered of a page that is a part of its report.
+// verifiedPage remembers a page that was verified as a part of its report.
 type verifiedPage struct {
 	digest      string
-	first, last string // clusters that it tells of, by name
+	first, last string // the first and last cluster on it, by name
 }
 
-// mayInclude tells whether a page can say something of a cluster; all, where none is
-// named.
+// mayInclude reports whether a page can have rows of a cluster; an empty name means any.
 func (p *verifiedPage) mayInclude(cluster string) bool {
 	return cluster == "" || p.first <= cluster && cluster <= p.last
 }
 
 func pageDigest(report *v1alpha1.PruneReport, page []v1alpha1.ReportedCluster) string {
-	return prune.Digest(report.UID, [][]v1alpha1.ReportedCluster{page})
+	return prune.PageDigest(report.UID, page)
 }
 
-// reportKey is which report, and as what it was reviewed.
+// reportKey is a report and its reviewed digest.
 type reportKey struct {
 	uid    types.UID
 	digest string
 }
 
-// maxVerifiedReports is of how many reports it is remembered that they are as they were.
+// maxVerifiedReports bounds how many reports stay verified.
 const maxVerifiedReports = 16
 
-// verifiedReports are those of the reports that were read last. A report does not change: who
-// reads it in parts does not have all of it read for each.
+// verifiedReports remembers the pages of the last read reports. Reports do not change, so
+// reading one page by page does not read all of it each time.
 type verifiedReports struct {
 	mu    sync.Mutex
 	known map[reportKey][]verifiedPage
@@ -51,11 +50,11 @@ type verifiedReports struct {
 func (p *verifiedReports) get(report *v1alpha1.PruneReport) ([]verifiedPage, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	proven, known := p.known[reportKey{report.UID, report.Status.Digest}]
-	return proven, known
+	pages, known := p.known[reportKey{report.UID, report.Status.Digest}]
+	return pages, known
 }
 
-func (p *verifiedReports) add(report *v1alpha1.PruneReport, proven []verifiedPage) {
+func (p *verifiedReports) add(report *v1alpha1.PruneReport, pages []verifiedPage) {
 	key := reportKey{report.UID, report.Status.Digest}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +64,7 @@ func (p *verifiedReports) add(report *v1alpha1.PruneReport, proven []verifiedPag
 	if _, known := p.known[key]; !known {
 		p.order = append(p.order, key)
 	}
-	p.known[key] = proven
+	p.known[key] = pages
 	for len(p.order) > maxVerifiedReports {
 		delete(p.known, p.order[0])
 		p.order = p.order[1:]
@@ -80,40 +79,40 @@ func (p *verifiedReports) forget(report *v1alpha1.PruneReport) {
 	p.order = slices.DeleteFunc(p.order, func(k reportKey) bool { return k == key })
 }
 
-// verifiedPages are the pages of a report, each of which is known to be a part of it.
+// verifiedPages returns the pages of a report, verifying them where that was not done.
 func (a *API) verifiedPages(ctx context.Context, report *v1alpha1.PruneReport) ([]verifiedPage, error) {
-	if proven, known := a.verified.get(report); known {
-		return proven, nil
+	if pages, known := a.verified.get(report); known {
+		return pages, nil
 	}
 	return a.verifyPages(ctx, report)
 }
 
-// verifyPages reads all pages of a report, one after the other, for they may be more than
-// there is memory for, and sees whether they are what was reviewed.
+// verifyPages compares all pages of a report with its digest. It reads one after the other:
+// together they may exceed the memory.
 func (a *API) verifyPages(ctx context.Context, report *v1alpha1.PruneReport) ([]verifiedPage, error) {
-	sum := prune.NewDigester(report.UID)
-	proven := make([]verifiedPage, 0, max(0, report.Status.Pages))
+	digester := prune.NewDigester(report.UID)
+	pages := make([]verifiedPage, 0, max(0, report.Status.Pages))
 	for n := range int(report.Status.Pages) {
 		page, err := a.readPage(ctx, report, n)
 		if err != nil {
 			return nil, err
 		}
-		sum.AddPage(page)
-		proof := verifiedPage{digest: pageDigest(report, page)}
+		digester.AddPage(page)
+		verified := verifiedPage{digest: pageDigest(report, page)}
 		if len(page) > 0 {
-			proof.first, proof.last = page[0].Cluster, page[len(page)-1].Cluster
+			verified.first, verified.last = page[0].Cluster, page[len(page)-1].Cluster
 		}
-		proven = append(proven, proof)
+		pages = append(pages, verified)
 	}
-	if sum.Digest() != report.Status.Digest {
+	if digester.Digest() != report.Status.Digest {
 		a.verified.forget(report)
 		return nil, reportChanged(report)
 	}
-	a.verified.add(report, proven)
-	return proven, nil
+	a.verified.add(report, pages)
+	return pages, nil
 }
 
-// readPage reads a page where it is stored: no cache holds them.
+// readPage reads a page live.
 func (a *API) readPage(ctx context.Context, report *v1alpha1.PruneReport, n int) ([]v1alpha1.ReportedCluster, error) {
 	page := &v1alpha1.PruneReportPage{}
 	name := prune.PageName(report.Name, report.Status.Digest, n)
@@ -121,7 +120,7 @@ func (a *API) readPage(ctx context.Context, report *v1alpha1.PruneReport, n int)
 	switch {
 	case apierrors.IsNotFound(err):
 		a.verified.forget(report)
-		return nil, httpError{http.StatusGone, fmt.Sprintf("PruneReport %s is not whole any more: PruneReportPage %s is missing. Make another PruneReport", report.Name, name)}
+		return nil, httpError{http.StatusGone, fmt.Sprintf("PruneReport %s is incomplete: PruneReportPage %s is missing. Create another PruneReport", report.Name, name)}
 	case err != nil:
 		return nil, fmt.Errorf("reading PruneReportPage %s: %w", name, err)
 	}
@@ -129,5 +128,5 @@ func (a *API) readPage(ctx context.Context, report *v1alpha1.PruneReport, n int)
 }
 
 func reportChanged(report *v1alpha1.PruneReport) error {
-	return httpError{http.StatusGone, fmt.Sprintf("PruneReport %s is not what it was: its pages are not those of digest %s. Make another PruneReport", report.Name, report.Status.Digest)}
+	return httpError{http.StatusGone, fmt.Sprintf("PruneReport %s was changed: its pages do not match digest %s. Create another PruneReport", report.Name, report.Status.Digest)}
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// PruneReportList is a part of the PruneReports, by name. Next is what to pass as
-// after to get on; empty at the end.
+// PruneReportList is a page of PruneReports, by name. Next is the after of the next page;
+// empty at the end.
 type PruneReportList struct {
 	Reports []PruneReport `json:"reports"`
 	Next    string        `json:"next,omitempty"`
 }
 
-// PruneReport is one in short, as its status says.
+// PruneReport is the summary of a PruneReport's status.
 type PruneReport struct {
 	Name string `json:"name"`
-	// Schedule of one that makes reports and is none itself.
+	// Schedule is set where it creates reports and is none itself.
 	Schedule string                    `json:"schedule,omitempty"`
 	Phase    v1alpha1.PruneReportPhase `json:"phase,omitempty"`
 	Reason   string                    `json:"reason,omitempty"`
@@ -43,14 +43,14 @@ type PruneReport struct {
 	Orphans          v1alpha1.PruneTotal       `json:"orphans"`
 }
 
-// PruneTargets are a part of the images that an ImagePrune is to prune, by cluster,
-// namespace and name. Next is what to pass as after to get on; empty at the end.
+// PruneTargets is a page of the targets of an ImagePrune, by cluster, namespace and name.
+// Next is the after of the next page; empty at the end.
 type PruneTargets struct {
 	Targets []PruneTarget `json:"targets"`
 	Next    string        `json:"next,omitempty"`
 }
 
-// PruneTarget is one of them, and how far it is.
+// PruneTarget is the progress of one target.
 type PruneTarget struct {
 	Cluster   string              `json:"cluster"`
 	Namespace string              `json:"namespace"`
@@ -61,14 +61,14 @@ type PruneTarget struct {
 	State     v1alpha1.PruneState `json:"state"`
 	Reason    string              `json:"reason,omitempty"`
 	Message   string              `json:"message,omitempty"`
-	// Until is when its undo window ends, by its cluster's clock.
+	// Until is the end of its undo window, by its cluster's clock.
 	Until *metav1.Time `json:"until,omitempty"`
 }
 
 func (t PruneTarget) sortKey() string { return t.Cluster + "/" + t.Namespace + "/" + t.Name }
 
 func (a *API) listPruneReports(request *http.Request) (any, error) {
-	most, err := parseLimit(request)
+	limit, err := parseLimit(request)
 	if err != nil {
 		return nil, err
 	}
@@ -76,15 +76,15 @@ func (a *API) listPruneReports(request *http.Request) (any, error) {
 	if err := a.Members.List(request.Context(), &stored, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing PruneReports: %w", err)
 	}
-	// The list may be the cache's own, which others read.
+	// The list belongs to the cache and must not be sorted in place.
 	all := make([]*v1alpha1.PruneReport, len(stored.Items))
 	for i := range stored.Items {
 		all[i] = &stored.Items[i]
 	}
 	slices.SortFunc(all, func(a, b *v1alpha1.PruneReport) int { return strings.Compare(a.Name, b.Name) })
-	part, next := pageAfter(all, request.URL.Query().Get("after"), most, func(r *v1alpha1.PruneReport) string { return r.Name })
-	list := PruneReportList{Reports: make([]PruneReport, len(part)), Next: next}
-	for i, r := range part {
+	page, next := pageAfter(all, request.URL.Query().Get("after"), limit, func(r *v1alpha1.PruneReport) string { return r.Name })
+	list := PruneReportList{Reports: make([]PruneReport, len(page)), Next: next}
+	for i, r := range page {
 		st := &r.Status
 		list.Reports[i] = PruneReport{
 			Name: r.Name, Schedule: r.Spec.Schedule, Phase: st.Phase, Reason: st.Reason, Message: st.Message,
@@ -97,7 +97,7 @@ func (a *API) listPruneReports(request *http.Request) (any, error) {
 }
 
 func (a *API) listPruneTargets(request *http.Request) (any, error) {
-	most, err := parseLimit(request)
+	limit, err := parseLimit(request)
 	if err != nil {
 		return nil, err
 	}
@@ -105,9 +105,9 @@ func (a *API) listPruneTargets(request *http.Request) (any, error) {
 	name, state := query.Get("prune"), v1alpha1.PruneState(query.Get("state"))
 	switch {
 	case name == "":
-		return nil, httpError{http.StatusBadRequest, "name the ImagePrune: prune=…"}
+		return nil, httpError{http.StatusBadRequest, "prune is required"}
 	case state != "" && !slices.Contains(v1alpha1.PruneStates(), state):
-		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("state=%s: give one of %s", state, joinValues(v1alpha1.PruneStates()))}
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("state=%s: must be one of %s", state, joinValues(v1alpha1.PruneStates()))}
 	}
 	targets, found, err := a.PruneTargets(request.Context(), name)
 	switch {
@@ -118,9 +118,9 @@ func (a *API) listPruneTargets(request *http.Request) (any, error) {
 	}
 	targets = slices.DeleteFunc(targets, func(t PruneTarget) bool { return state != "" && t.State != state })
 	slices.SortFunc(targets, func(a, b PruneTarget) int { return strings.Compare(a.sortKey(), b.sortKey()) })
-	part, next := pageAfter(targets, query.Get("after"), most, PruneTarget.sortKey)
-	if part == nil {
-		part = []PruneTarget{}
+	page, next := pageAfter(targets, query.Get("after"), limit, PruneTarget.sortKey)
+	if page == nil {
+		page = []PruneTarget{}
 	}
-	return PruneTargets{Targets: part, Next: next}, nil
+	return PruneTargets{Targets: page, Next: next}, nil
 }

@@ -30,7 +30,7 @@ import (
 
 var moonLanding = metav1.NewTime(time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC))
 
-// newReportedPages is a report of four clusters, one of them on two pages.
+// newReportedPages has four clusters, one of them on two pages.
 func newReportedPages() [][]v1alpha1.ReportedCluster {
 	candidate := func(name string, bytes int64) v1alpha1.PruneCandidate {
 		return v1alpha1.PruneCandidate{Namespace: "images", Name: name, UID: "uid", Revision: "r1", Phase: v1alpha1.PhaseSucceeded, Origin: v1alpha1.OriginPlan, Bytes: bytes}
@@ -54,7 +54,7 @@ func newReportedPages() [][]v1alpha1.ReportedCluster {
 	}
 }
 
-// newStoredReport are a PruneReport and its pages.
+// newStoredReport returns a PruneReport and its pages.
 func newStoredReport(name string, pages [][]v1alpha1.ReportedCluster) []client.Object {
 	report := &v1alpha1.PruneReport{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "report-uid"},
@@ -70,11 +70,11 @@ func newStoredReport(name string, pages [][]v1alpha1.ReportedCluster) []client.O
 	return objects
 }
 
-// liveReader is where pages are stored; asked counts their reads.
+// liveReader counts the reads of pages.
 type liveReader struct {
 	client.WithWatch
 	asked atomic.Int64
-	// during is done to a page that is read, whose number among all reads is given.
+	// during changes the page of the nth read.
 	during func(n int64, page *v1alpha1.PruneReportPage) error
 }
 
@@ -85,8 +85,8 @@ func newPruneAPI(t *testing.T, objects ...client.Object) (*API, *liveReader) {
 	api, l := newTestAPI(true), &liveReader{}
 	l.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
-			page, is := into.(*v1alpha1.PruneReportPage)
-			if err := c.Get(ctx, key, into, options...); err != nil || !is {
+			page, ok := into.(*v1alpha1.PruneReportPage)
+			if err := c.Get(ctx, key, into, options...); err != nil || !ok {
 				return err
 			}
 			if n := l.asked.Add(1); l.during != nil {
@@ -135,7 +135,7 @@ func TestPruneReportsArePaged(t *testing.T) {
 		Name: "weekly", Phase: v1alpha1.PruneReportComplete, Reason: v1alpha1.ReasonReported, Digest: prune.Digest("report-uid", newReportedPages()),
 		Candidates: v1alpha1.PruneTotal{Count: 2, Bytes: 7 + 1<<40}, Clusters: v1alpha1.AnswerCounts{Total: 4, Answered: 3, Unknown: 1},
 	}, all[2])
-	assert.Zero(t, l.asked.Load(), "pages are not read for it")
+	assert.Zero(t, l.asked.Load(), "no page is read")
 }
 
 func TestReportRowsArePaged(t *testing.T) {
@@ -158,9 +158,9 @@ func TestReportRowsArePaged(t *testing.T) {
 			Phase: v1alpha1.PhaseSucceeded, Origin: v1alpha1.OriginPlan, DeclaredBy: "debian-lts", Bytes: ptr.To[int64](7), UnreferencedSince: all[1].UnreferencedSince, ObservedAt: all[1].ObservedAt,
 		}, all[1])
 		assert.True(t, moonLanding.Equal(all[1].UnreferencedSince))
-		assert.Nil(t, all[4].Bytes, "of images that are kept nobody knows them one by one")
+		assert.Nil(t, all[4].Bytes, "bytes of single kept images are unknown")
 		assert.Equal(t, "3 more are not listed", all[3].Detail)
-		assert.LessOrEqual(t, l.asked.Load(), int64(2+len(all)+2), "it is read as a whole but once")
+		assert.LessOrEqual(t, l.asked.Load(), int64(2+len(all)+2), "the whole report is read only once")
 	}
 }
 
@@ -240,8 +240,7 @@ func TestReportRowsAsCSV(t *testing.T) {
 	assert.Empty(t, head.Body)
 }
 
-// A member's people name their images, and a spreadsheet runs what looks like a
-// formula.
+// Users of a member choose image names.
 func TestCSVCellsAreNoFormulas(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "ubuntu": "ubuntu", "1-2": "1-2", "a=b": "a=b", "'quoted": "'quoted",
@@ -285,21 +284,21 @@ func TestIncompleteReportsHaveNoRows(t *testing.T) {
 		code int
 		says string
 	}{
-		"":                                        {http.StatusBadRequest, "name the PruneReport"},
+		"":                                        {http.StatusBadRequest, "report is required"},
 		"?report=nothing":                         {http.StatusNotFound, "there is no PruneReport nothing"},
 		"?report=new":                             {http.StatusConflict, "0 of 0 clusters have answered"},
 		"?report=collecting":                      {http.StatusConflict, "1 of 4 clusters have answered. Try again, or wait: kubectl wait prunereport/collecting --for=condition=Finished"},
 		"?report=failed":                          {http.StatusConflict, "it is too large"},
-		"?report=schedule":                        {http.StatusConflict, "its last is schedule-29"},
-		"?report=first":                           {http.StatusConflict, "has made none yet"},
-		"?report=weekly&verdict=gone":             {http.StatusBadRequest, "give one of candidate, kept, orphan, unknown"},
-		"?report=weekly&format=xml":               {http.StatusBadRequest, "give json or csv"},
-		"?report=weekly&format=csv&limit=5":       {http.StatusBadRequest, "format=csv gives all rows at once"},
-		"?report=weekly&format=csv&after=a":       {http.StatusBadRequest, "format=csv gives all rows at once"},
-		"?report=weekly&limit=0":                  {http.StatusBadRequest, "give a number from 1 to 1000"},
-		"?report=weekly&after=bergen":             {http.StatusBadRequest, "give what the answer before said as next"},
-		"?report=weekly&after=" + digest + "-a-1": {http.StatusBadRequest, "give what the answer before said as next"},
-		"?report=weekly&after=another-0-1":        {http.StatusConflict, "the report is another one than when after was given"},
+		"?report=schedule":                        {http.StatusConflict, "its last report is schedule-29"},
+		"?report=first":                           {http.StatusConflict, "a schedule without a report yet"},
+		"?report=weekly&verdict=gone":             {http.StatusBadRequest, "must be one of candidate, kept, orphan, unknown"},
+		"?report=weekly&format=xml":               {http.StatusBadRequest, "must be json or csv"},
+		"?report=weekly&format=csv&limit=5":       {http.StatusBadRequest, "format=csv returns all rows"},
+		"?report=weekly&format=csv&after=a":       {http.StatusBadRequest, "format=csv returns all rows"},
+		"?report=weekly&limit=0":                  {http.StatusBadRequest, "must be a number from 1 to 1000"},
+		"?report=weekly&after=bergen":             {http.StatusBadRequest, "must be the next of the former response"},
+		"?report=weekly&after=" + digest + "-a-1": {http.StatusBadRequest, "must be the next of the former response"},
+		"?report=weekly&after=another-0-1":        {http.StatusConflict, "the report has changed since"},
 	} {
 		var answer map[string]string
 		assert.Equal(t, want.code, getJSON(t, api, http.MethodGet, "/fleet/v1/prunereports/rows"+query, &answer), query)
@@ -307,7 +306,7 @@ func TestIncompleteReportsHaveNoRows(t *testing.T) {
 	}
 }
 
-// What was changed after it was reviewed is told of nobody as if it were the report.
+// A report that changed after its review is never returned.
 func TestChangedReportsAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(t *testing.T, l *liveReader, page *v1alpha1.PruneReportPage)
@@ -315,11 +314,11 @@ func TestChangedReportsAreRefused(t *testing.T) {
 	}{
 		"a page is missing": {func(t *testing.T, l *liveReader, page *v1alpha1.PruneReportPage) {
 			require.NoError(t, l.Delete(t.Context(), page))
-		}, "is missing. Make another PruneReport"},
+		}, "is missing. Create another PruneReport"},
 		"a page was changed": {func(t *testing.T, l *liveReader, page *v1alpha1.PruneReportPage) {
 			page.Clusters[0].Kept = nil
 			require.NoError(t, l.Update(t.Context(), page))
-		}, "its pages are not those of digest"},
+		}, "its pages do not match digest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, format := range []string{"json", "csv"} {
@@ -343,11 +342,11 @@ func TestChangedReportsAreRefused(t *testing.T) {
 	}
 }
 
-// The end of a file must not look like the end of the report.
+// An aborted download must not look complete.
 func TestBrokenDownloadIsAborted(t *testing.T) {
-	const sent = int64(4) // read once to be looked at, then to be sent: the second page
+	const sent = int64(4) // verification reads each page once, sending again: this is the second page
 	for name, during := range map[string]func(n int64, page *v1alpha1.PruneReportPage) error{
-		"a page goes while it is sent": func(n int64, page *v1alpha1.PruneReportPage) error {
+		"a page is deleted during the download": func(n int64, page *v1alpha1.PruneReportPage) error {
 			if n == sent {
 				return apierrors.NewNotFound(schema.GroupResource{Resource: "prunereportpages"}, page.Name)
 			}
@@ -359,7 +358,7 @@ func TestBrokenDownloadIsAborted(t *testing.T) {
 			}
 			return nil
 		},
-		"the API server goes while it is sent": func(n int64, _ *v1alpha1.PruneReportPage) error {
+		"the API server fails during the download": func(n int64, _ *v1alpha1.PruneReportPage) error {
 			if n == sent {
 				return errors.New("gone")
 			}

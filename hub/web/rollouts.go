@@ -14,18 +14,18 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// RolloutList is a part of the FleetDiskImages, by name. Next is what to pass as
-// after to get on; empty at the end.
+// RolloutList is a page of FleetDiskImages, by name. Next is the after of the next page;
+// empty at the end.
 type RolloutList struct {
 	Rollouts []Rollout `json:"rollouts"`
 	Next     string    `json:"next,omitempty"`
 }
 
-// Rollout is one FleetDiskImage in short, as its status says.
+// Rollout is the summary of a FleetDiskImage's status.
 type Rollout struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Observed tells that all else is about the version, and not the one before.
+	// Observed: the status is about this version, not the one before.
 	Observed    bool                      `json:"observed"`
 	Phase       v1alpha1.RolloutPhase     `json:"phase,omitempty"`
 	Reason      string                    `json:"reason,omitempty"`
@@ -37,14 +37,14 @@ type Rollout struct {
 	ExpectedAt  *metav1.Time              `json:"expectedAt,omitempty"`
 }
 
-// RolloutClusters are a part of the clusters that a FleetDiskImage is placed in, by
-// name. Next is what to pass as after to get on; empty at the end.
+// RolloutClusters is a page of the clusters that a FleetDiskImage is placed in, by name.
+// Next is the after of the next page; empty at the end.
 type RolloutClusters struct {
 	Clusters []RolloutCluster `json:"clusters"`
 	Next     string           `json:"next,omitempty"`
 }
 
-// RolloutCluster is how far one cluster is with the current version.
+// RolloutCluster is the progress of one cluster with the current version.
 type RolloutCluster struct {
 	Cluster string                `json:"cluster"`
 	Wave    string                `json:"wave"`
@@ -54,7 +54,7 @@ type RolloutCluster struct {
 }
 
 func (a *API) listRollouts(request *http.Request) (any, error) {
-	most, err := parseLimit(request)
+	limit, err := parseLimit(request)
 	if err != nil {
 		return nil, err
 	}
@@ -62,15 +62,15 @@ func (a *API) listRollouts(request *http.Request) (any, error) {
 	if err := a.Members.List(request.Context(), &stored, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing FleetDiskImages: %w", err)
 	}
-	// The list may be the cache's own, which others read.
+	// The list belongs to the cache and must not be sorted in place.
 	all := make([]*v1alpha1.FleetDiskImage, len(stored.Items))
 	for i := range stored.Items {
 		all[i] = &stored.Items[i]
 	}
 	slices.SortFunc(all, func(a, b *v1alpha1.FleetDiskImage) int { return strings.Compare(a.Name, b.Name) })
-	part, next := pageAfter(all, request.URL.Query().Get("after"), most, func(img *v1alpha1.FleetDiskImage) string { return img.Name })
-	list := RolloutList{Rollouts: make([]Rollout, len(part)), Next: next}
-	for i, img := range part {
+	page, next := pageAfter(all, request.URL.Query().Get("after"), limit, func(img *v1alpha1.FleetDiskImage) string { return img.Name })
+	list := RolloutList{Rollouts: make([]Rollout, len(page)), Next: next}
+	for i, img := range page {
 		st := &img.Status
 		list.Rollouts[i] = Rollout{
 			Name: img.Name, Version: img.Spec.Version, Observed: st.ObservedGeneration == img.Generation,
@@ -82,7 +82,7 @@ func (a *API) listRollouts(request *http.Request) (any, error) {
 }
 
 func (a *API) listRolloutClusters(request *http.Request) (any, error) {
-	most, err := parseLimit(request)
+	limit, err := parseLimit(request)
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +90,9 @@ func (a *API) listRolloutClusters(request *http.Request) (any, error) {
 	name, state := query.Get("name"), v1alpha1.ClusterState(query.Get("state"))
 	switch {
 	case name == "":
-		return nil, httpError{http.StatusBadRequest, "name the FleetDiskImage: name=… as /fleet/v1/rollouts lists it"}
+		return nil, httpError{http.StatusBadRequest, "name is required: a name from /fleet/v1/rollouts"}
 	case state != "" && !slices.Contains(v1alpha1.ClusterStates(), state):
-		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("state=%s: give one of %s", state, joinValues(v1alpha1.ClusterStates()))}
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("state=%s: must be one of %s", state, joinValues(v1alpha1.ClusterStates()))}
 	}
 	placed, found := a.PlacedClusters(name)
 	if !found {
@@ -100,9 +100,9 @@ func (a *API) listRolloutClusters(request *http.Request) (any, error) {
 	}
 	placed = slices.DeleteFunc(placed, func(p rollout.PlacedCluster) bool { return state != "" && p.State != state })
 	slices.SortFunc(placed, func(a, b rollout.PlacedCluster) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	part, next := pageAfter(placed, query.Get("after"), most, func(p rollout.PlacedCluster) string { return p.Cluster })
-	list := RolloutClusters{Clusters: make([]RolloutCluster, len(part)), Next: next}
-	for i, p := range part {
+	page, next := pageAfter(placed, query.Get("after"), limit, func(p rollout.PlacedCluster) string { return p.Cluster })
+	list := RolloutClusters{Clusters: make([]RolloutCluster, len(page)), Next: next}
+	for i, p := range page {
 		list.Clusters[i] = RolloutCluster{Cluster: p.Cluster, Wave: p.Wave, State: p.State, Reason: p.Reason, Message: p.Message}
 	}
 	return list, nil
@@ -116,14 +116,14 @@ func joinValues[T ~string](states []T) string {
 	return strings.Join(names, ", ")
 }
 
-// pageAfter returns the part of a sorted list that follows a name, and the name of its
-// last where there is more.
-func pageAfter[T any](all []T, name string, most int, nameOf func(T) string) (part []T, next string) {
-	from, found := slices.BinarySearchFunc(all, name, func(one T, name string) int { return strings.Compare(nameOf(one), name) })
+// pageAfter returns the items of a sorted list that follow a name, up to limit, and the
+// name of the last one where more follow.
+func pageAfter[T any](all []T, name string, limit int, nameOf func(T) string) (page []T, next string) {
+	from, found := slices.BinarySearchFunc(all, name, func(item T, name string) int { return strings.Compare(nameOf(item), name) })
 	if found {
 		from++
 	}
-	to := min(len(all), from+most)
+	to := min(len(all), from+limit)
 	if to < len(all) {
 		next = nameOf(all[to-1])
 	}

@@ -1,11 +1,9 @@
-// Package web serves what the hub knows of the fleet as JSON, to be read: the
-// members, the distinct images of all of them, one member's images, how far the
-// FleetDiskImages are in each cluster, what PruneReports say, also as CSV, and how
-// far the images are that ImagePrunes are to prune.
+// Package web is the hub's read API, as JSON: members, the distinct images of the fleet, a
+// member's images, the progress of rollouts by cluster, the rows of PruneReports (also as
+// CSV), and the progress of ImagePrunes by target.
 //
-// Unknown is never zero: members that have not reported are listed as unknown,
-// and every image says how many members may have it beside those that are known
-// to.
+// Invariant: unknown is never zero. Members that have not reported are listed as unknown,
+// and each image counts the members that may have it.
 package web
 
 import (
@@ -37,42 +35,41 @@ type Pages interface {
 	Page(ctx context.Context, member, page string) ([]v1alpha1.ReportedImage, bool, error)
 }
 
-// API answers from what this replica has in memory, if it is the elected one: see
-// Forwarder.
+// API answers from the memory of the elected replica; others forward to it, see Forwarder.
 type API struct {
 	Members client.Reader
-	// Live reads past the cache, which holds no pages of PruneReports: they are large.
+	// Live bypasses the cache, which has no PruneReportPages: they are large.
 	Live  client.Reader
 	Index *inventory.Index
 	Pages Pages
-	// PageNames lists the names of a member's pages, sorted.
+	// PageNames returns the names of the pages of a member's report, sorted.
 	PageNames func(member string) []string
-	// PlacedClusters tells where a FleetDiskImage is placed, by wave, then name; false where
-	// there is none of that name.
+	// PlacedClusters returns the clusters of a FleetDiskImage; found is false where there is
+	// none of that name.
 	PlacedClusters func(image string) ([]rollout.PlacedCluster, bool)
-	// PruneTargets tells how far the targets of an ImagePrune are; found is false where
+	// PruneTargets returns the progress of the targets of an ImagePrune; found is false where
 	// there is none of that name.
 	PruneTargets func(ctx context.Context, prune string) (targets []PruneTarget, found bool, err error)
-	// ReportsLoaded tells that all that is stored has been read. Before, what is not there
-	// may just not have been read.
+	// ReportsLoaded reports whether everything stored has been read. Before, absence means
+	// nothing.
 	ReportsLoaded func() bool
 
 	verified verifiedReports
 }
 
-// MemberList is a part of the members, by name. Next is what to pass as after to
-// get on; empty at the end.
+// MemberList is a page of members, by name. Next is the after of the next page; empty at
+// the end.
 type MemberList struct {
 	Members []Member `json:"members"`
 	Next    string   `json:"next,omitempty"`
 }
 
-// Member is one member in short. What is not known is not there.
+// Member is the summary of a member. Unknown values are omitted.
 type Member struct {
 	inventory.MemberSummary
 	Labels map[string]string `json:"labels,omitempty"`
-	// Ready, Reachable, AgentHealthy and PolicyAcknowledged are the conditions of
-	// its MemberCluster: True, False or Unknown. Message is that of Ready.
+	// Ready, Reachable, AgentHealthy and PolicyAcknowledged are conditions of its
+	// MemberCluster: True, False or Unknown. Message is that of Ready.
 	Ready              metav1.ConditionStatus  `json:"ready"`
 	Reachable          metav1.ConditionStatus  `json:"reachable"`
 	AgentHealthy       metav1.ConditionStatus  `json:"agentHealthy"`
@@ -87,23 +84,23 @@ type Member struct {
 	Failing            []v1alpha1.ImageSummary `json:"failing,omitempty"`
 }
 
-// ImageList is a part of the distinct images, by source. Next is what to pass as
-// after to get on; empty at the end. UnknownMembers may have any of them.
+// ImageList is a page of the distinct images, by source. Next is the after of the next
+// page; empty at the end. UnknownMembers may have any of the images.
 type ImageList struct {
 	Images         []inventory.Image         `json:"images"`
 	Next           string                    `json:"next,omitempty"`
 	UnknownMembers []inventory.UnknownMember `json:"unknownMembers,omitempty"`
 }
 
-// MemberImages are the images of one page of a member's report. Next is what to
-// pass as page to get on; empty at the end.
+// MemberImages are the images of one page of a member's report. Next is the page of the
+// next request; empty at the end.
 type MemberImages struct {
 	Images []v1alpha1.ReportedImage `json:"images"`
 	Next   string                   `json:"next,omitempty"`
 }
 
-// Handlers by path. It is not below /api: in every cluster all who are
-// authenticated may read there.
+// Handlers returns the handlers by path. They are not below /api, which every
+// authenticated user of a cluster may read.
 func (a *API) Handlers() map[string]http.Handler {
 	return map[string]http.Handler{
 		"/fleet/v1/members":        a.handle(a.listMembers),
@@ -120,7 +117,7 @@ func (a *API) Handlers() map[string]http.Handler {
 	}
 }
 
-// httpError is an answer that is no success.
+// httpError is an error with its HTTP status.
 type httpError struct {
 	status  int
 	message string
@@ -135,35 +132,35 @@ func (a *API) handle(answer func(*http.Request) (any, error)) http.Handler {
 		switch {
 		case request.Method != http.MethodGet && request.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
-			err = httpError{http.StatusMethodNotAllowed, "this is read only: use GET"}
+			err = httpError{http.StatusMethodNotAllowed, "this API is read-only: use GET"}
 		case !a.ReportsLoaded():
 			w.Header().Set("Retry-After", "1")
-			err = httpError{http.StatusServiceUnavailable, "the replica of the hub that is elected has just begun and is reading the stored reports: try again"}
+			err = httpError{http.StatusServiceUnavailable, "the elected replica of the hub is starting and still reads the stored reports: try again"}
 		default:
 			body, err = answer(request)
 		}
 		status := http.StatusOK
 		if err != nil {
 			status = http.StatusInternalServerError
-			if refused, is := errors.AsType[httpError](err); is {
-				status = refused.status
+			if e, ok := errors.AsType[httpError](err); ok {
+				status = e.status
 			}
 			body = map[string]string{"error": err.Error()}
 		}
-		if file, is := body.(download); is {
+		if file, ok := body.(download); ok {
 			sendDownload(w, request, file)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		if err := json.NewEncoder(w).Encode(body); err != nil {
-			log.FromContext(request.Context()).V(1).Info("Answering a reader", "path", request.URL.Path, "error", err.Error())
+			log.FromContext(request.Context()).V(1).Info("Failed to write response", "path", request.URL.Path, "error", err.Error())
 		}
 	})
 }
 
-// sendDownload writes a file. Where that fails, the connection breaks: an answer that ended
-// as if it were whole would be taken for all there is.
+// sendDownload writes a file. A failure aborts the connection: a response that ends
+// normally would look complete.
 func sendDownload(w http.ResponseWriter, request *http.Request, file download) {
 	w.Header().Set("Content-Type", file.contentType)
 	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", file.name))
@@ -173,7 +170,7 @@ func sendDownload(w http.ResponseWriter, request *http.Request, file download) {
 		return
 	}
 	if err := file.write(w); err != nil {
-		log.FromContext(request.Context()).Info("Breaking off an answer", "path", request.URL.Path, "error", err.Error())
+		log.FromContext(request.Context()).Info("Failed to write download; aborting the connection", "path", request.URL.Path, "error", err.Error())
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -185,13 +182,13 @@ func parseLimit(request *http.Request) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > maxLimit {
-		return 0, httpError{http.StatusBadRequest, fmt.Sprintf("limit=%s: give a number from 1 to %d", text, maxLimit)}
+		return 0, httpError{http.StatusBadRequest, fmt.Sprintf("limit=%s: must be a number from 1 to %d", text, maxLimit)}
 	}
 	return n, nil
 }
 
 func (a *API) listMembers(request *http.Request) (any, error) {
-	most, err := parseLimit(request)
+	limit, err := parseLimit(request)
 	if err != nil {
 		return nil, err
 	}
@@ -204,9 +201,9 @@ func (a *API) listMembers(request *http.Request) (any, error) {
 		byName[stored.Items[i].Name] = &stored.Items[i]
 	}
 	all := a.Index.Members()
-	part, next := pageAfter(all, request.URL.Query().Get("after"), most, func(m inventory.MemberSummary) string { return m.Member })
-	list := MemberList{Members: make([]Member, 0, len(part)), Next: next}
-	for _, summary := range part {
+	page, next := pageAfter(all, request.URL.Query().Get("after"), limit, func(m inventory.MemberSummary) string { return m.Member })
+	list := MemberList{Members: make([]Member, 0, len(page)), Next: next}
+	for _, summary := range page {
 		list.Members = append(list.Members, summarizeMember(summary, byName[summary.Member]))
 	}
 	return list, nil
@@ -217,7 +214,7 @@ func summarizeMember(summary inventory.MemberSummary, stored *v1alpha1.MemberClu
 	if stored == nil {
 		stored = &v1alpha1.MemberCluster{}
 	}
-	is := func(t string) metav1.ConditionStatus {
+	conditionStatus := func(t string) metav1.ConditionStatus {
 		if c := meta.FindStatusCondition(stored.Status.Conditions, t); c != nil {
 			return c.Status
 		}
@@ -225,8 +222,8 @@ func summarizeMember(summary inventory.MemberSummary, stored *v1alpha1.MemberClu
 	}
 	st := &stored.Status
 	m.Labels = stored.Labels
-	m.Ready, m.Reachable = is(v1alpha1.ConditionReady), is(v1alpha1.ConditionReachable)
-	m.AgentHealthy, m.PolicyAcknowledged = is(v1alpha1.ConditionAgentHealthy), is(v1alpha1.ConditionPolicyAcknowledged)
+	m.Ready, m.Reachable = conditionStatus(v1alpha1.ConditionReady), conditionStatus(v1alpha1.ConditionReachable)
+	m.AgentHealthy, m.PolicyAcknowledged = conditionStatus(v1alpha1.ConditionAgentHealthy), conditionStatus(v1alpha1.ConditionPolicyAcknowledged)
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); c != nil {
 		m.Message = c.Message
 	}
@@ -236,19 +233,19 @@ func summarizeMember(summary inventory.MemberSummary, stored *v1alpha1.MemberClu
 }
 
 func (a *API) listImages(request *http.Request) (any, error) {
-	most, err := parseLimit(request)
+	limit, err := parseLimit(request)
 	if err != nil {
 		return nil, err
 	}
 	list := ImageList{UnknownMembers: a.Index.UnknownMembers()}
-	list.Images, list.Next = a.Index.Images(most, request.URL.Query().Get("after"))
+	list.Images, list.Next = a.Index.Images(limit, request.URL.Query().Get("after"))
 	return list, nil
 }
 
 func (a *API) getImage(request *http.Request) (any, error) {
 	source := request.URL.Query().Get("source")
 	if source == "" {
-		return nil, httpError{http.StatusBadRequest, "name the image: source=… as /fleet/v1/images lists it"}
+		return nil, httpError{http.StatusBadRequest, "source is required: a source from /fleet/v1/images"}
 	}
 	detail, found := a.Index.Image(source)
 	if !found {
@@ -261,7 +258,7 @@ func (a *API) getImage(request *http.Request) (any, error) {
 func (a *API) listMemberImages(request *http.Request) (any, error) {
 	name, page := request.URL.Query().Get("member"), request.URL.Query().Get("page")
 	if name == "" {
-		return nil, httpError{http.StatusBadRequest, "name the member: member=…"}
+		return nil, httpError{http.StatusBadRequest, "member is required"}
 	}
 	pages := a.PageNames(name)
 	if len(pages) == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
-// fakePages has one image on each page, of the page's name.
+// fakePages has one image on each page, named like the page.
 type fakePages struct{}
 
 func (fakePages) Page(_ context.Context, _, page string) ([]v1alpha1.ReportedImage, bool, error) {
@@ -72,8 +72,7 @@ func TestImagesArePaged(t *testing.T) {
 	assert.Equal(t, []string{"s0", "s1", "s2", "s3", "s4"}, sources)
 }
 
-// Also an image that nobody is known to have may be in a member that has not
-// reported.
+// Members that have not reported may have any image.
 func TestUnknownImageListsUnknownMembers(t *testing.T) {
 	var detail inventory.ImageDetail
 	require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/images/detail?source=elsewhere", &detail))

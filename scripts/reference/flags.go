@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -22,6 +23,7 @@ func renderFlags() (string, error) {
 		if len(rows) == 0 {
 			return "", fmt.Errorf("%s --help printed no flags: %s", program, out)
 		}
+		rows = slices.DeleteFunc(rows, func(row []string) bool { return strings.HasPrefix(row[0], "`--zap-") })
 		fmt.Fprintf(&b, "## ot-%s\n\n%s\n", program, table([]string{"Flag", "Type", "Default", "Meaning"}, rows))
 	}
 	return b.String(), nil

@@ -20,7 +20,7 @@ type page struct {
 var pages = []page{
 	{"conditions.md", "Conditions and reasons", "A condition's type says what is judged, its reason why. Both are closed sets: scripts may compare them.", renderConditions},
 	{"metrics.md", "Metrics", "Served at `/metrics` of each program, for accounts that RBAC lets read the path. controller-runtime's own metrics are served too.", renderMetrics},
-	{"flags.md", "Flags", "The charts set them from their values. Both programs print this list with `--help`.", renderFlags},
+	{"flags.md", "Flags", "The charts set them from their values. Both programs print this list with `--help`, and controller-runtime's `--zap-…` for logs besides.", renderFlags},
 	{"rights.md", "Rights", "What the accounts of both programs may do. A right without a namespace holds in the whole cluster.", renderRights},
 	{"limits.md", "Limits", "What the API server refuses to store. Lengths are in characters; sizes of lists and maps are in items.", renderLimits},
 }

@@ -267,7 +267,7 @@ func TestJoinCommandWritesTokenFile(t *testing.T) {
 	s.revokeCredential(t)
 	said, err := term.runCommand(t, command)
 	require.Error(t, err)
-	assert.Contains(t, said, "were revoked (spec.connection.pull.revoked)")
+	assert.Contains(t, said, "are revoked (spec.connection.pull.revoked)")
 }
 
 // What stands in the way is told, and nothing of others is written over.
@@ -297,7 +297,7 @@ func TestInvalidJoinCommands(t *testing.T) {
 		"pull oslo --hub-namespace none":             "there is no namespace none on the hub, or it cannot be read",
 		"push theirs --member frankfurt --timeout 5": "Secret ot-hub/theirs is there, and is no member's",
 		"push " + s.memberName + " --member frankfurt --timeout 5": "MemberCluster " + s.memberName + " is there, and is not reached by Secret " + s.memberName,
-		"pull " + s.memberName: "MemberCluster " + s.memberName + " is there, and its agent does not dial in",
+		"pull " + s.memberName: "MemberCluster " + s.memberName + " is there, and its agent is not in pull mode",
 	} {
 		said, err := term.runCommand(t, "scripts/join "+command)
 		require.Error(t, err, command)

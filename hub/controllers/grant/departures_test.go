@@ -28,7 +28,7 @@ func manyDepartures(n int) []budget.Departure {
 	return all
 }
 
-// holdAll has a member run all that the fleet may.
+// holdAll has a member run everything that the fleet may.
 func (s *testHub) holdAll(member string) {
 	s.t.Helper()
 	s.applyPolicy(policyOfFour)
@@ -39,7 +39,7 @@ func (s *testHub) holdAll(member string) {
 	s.reconcile()
 }
 
-// electNext has another process be elected, which reads all members but some.
+// electNext elects another process, which reads all members except some.
 func (s *testHub) electNext(challenge string, confirmed ...string) {
 	s.t.Helper()
 	s.elect(challenge)
@@ -56,7 +56,7 @@ func (s *testHub) getMember(name string) *v1alpha1.MemberCluster {
 	return m
 }
 
-// deleteMember deletes all that the hub has of a member.
+// deleteMember deletes everything of a member on the hub.
 func (s *testHub) deleteMember(name string) {
 	s.t.Helper()
 	m := s.getMember(name)
@@ -92,7 +92,7 @@ func TestDeparturesOutliveTheProcess(t *testing.T) {
 	require.NoError(t, s.live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: DepartedConfigMap}, kept))
 	assert.Contains(t, kept.Data[departedKey], `"member":"a","cluster":"uid-a","slots":4`)
 
-	// It is stored for as long as it may run, and then no more.
+	// It is stored for as long as it may run.
 	kept.Data[departedKey] = `[{"member":"a","cluster":"uid-a","slots":4,"seconds":0}]`
 	require.NoError(t, s.live.Update(t.Context(), kept))
 	s.electNext("third", "b")
@@ -103,7 +103,7 @@ func TestDeparturesOutliveTheProcess(t *testing.T) {
 	assert.Equal(t, `[]`, kept.Data[departedKey])
 }
 
-// A member is not let go of before it is stored what it holds.
+// A member is not removed before what it holds is stored.
 func TestMemberStaysUntilItsShareIsStored(t *testing.T) {
 	s := newTestHub(t, "a", "b")
 	s.holdAll("a")
@@ -119,11 +119,11 @@ func TestMemberStaysUntilItsShareIsStored(t *testing.T) {
 	s.reconcile()
 	assert.True(t, s.Shares.MayRemove(leaves))
 	s.Shares.publish(false, nil)
-	assert.True(t, s.Shares.MayRemove(s.getMember("b")), "without a budget nobody holds anything")
+	assert.True(t, s.Shares.MayRemove(s.getMember("b")), "without a budget no member holds anything")
 }
 
-// A cluster that was rebuilt has none of what the former one holds, and takes nothing of
-// it away.
+// A rebuilt cluster has nothing of what the former one holds, and takes nothing away from
+// it.
 func TestRebuiltClusterStartsWithoutGrants(t *testing.T) {
 	s := newTestHub(t, "a", "b")
 	s.holdAll("a")
@@ -147,14 +147,14 @@ func TestRebuiltClusterStartsWithoutGrants(t *testing.T) {
 	}
 }
 
-// A member that was deleted and made anew, with nobody looking meanwhile, is another.
+// A member that was deleted and recreated unobserved is another one.
 func TestRecreatedMember(t *testing.T) {
 	s := newTestHub(t, "a", "b")
 	s.holdAll("a")
-	anew := s.getMember("a")
-	require.NoError(t, s.live.Delete(t.Context(), anew))
-	anew = &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "anew"}, Status: anew.Status}
-	require.NoError(t, s.live.Create(t.Context(), anew))
+	recreated := s.getMember("a")
+	require.NoError(t, s.live.Delete(t.Context(), recreated))
+	recreated = &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "recreated"}, Status: recreated.Status}
+	require.NoError(t, s.live.Create(t.Context(), recreated))
 	s.reportDemand("a", 0, 0)
 	s.reports["a"].Report.Transfers.Grant, s.reports["a"].Report.Transfers.Slots = 99, 0
 	s.reportDemand("b", 0, 4)
@@ -162,7 +162,7 @@ func TestRecreatedMember(t *testing.T) {
 	assert.Zero(t, s.getGrant("b").Limits.Slots)
 }
 
-// That there is no report of a member that was planned for says nothing of what it runs.
+// A missing report of a planned member says nothing about what it runs.
 func TestMissingReportReservesPlannedShare(t *testing.T) {
 	s := newTestHub(t, "a", "b")
 	s.holdAll("a")

@@ -67,11 +67,11 @@ func (s *memberState) isReportUnread(now time.Time) bool {
 	if s.link != nil && s.link.Status.Challenge == s.challenge && s.link.Status.Known && !s.link.Status.Reachable {
 		return false
 	}
-	soon := now.Before(s.startedAt.Add(learningTimeout))
+	learning := now.Before(s.startedAt.Add(learningTimeout))
 	if s.root.Report == nil {
-		return soon && (s.plan != nil || s.hasGrant)
+		return learning && (s.plan != nil || s.hasGrant)
 	}
-	return s.root.ReceivedAt != nil || soon
+	return s.root.ReceivedAt != nil || learning
 }
 
 // mayBePlannedElsewhere reports whether another process may still write a plan that it

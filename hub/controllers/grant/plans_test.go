@@ -13,7 +13,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
-// unlimitedPlan is one to be written over another.
+// unlimitedPlan returns a plan to write over another.
 func unlimitedPlan(before *v1alpha1.ClusterPlan) *v1alpha1.ClusterPlan {
 	next := before.DeepCopy()
 	next.Spec.Policy = map[string]string{"concurrency": "9"}
@@ -27,7 +27,7 @@ func limitedPlan(before *v1alpha1.ClusterPlan, safe int) *v1alpha1.ClusterPlan {
 	return next
 }
 
-// What a deposed process had planned is refused once anything is given.
+// A plan of a deposed leader is refused once anything is granted.
 func TestPlanOfDeposedProcessIsRefused(t *testing.T) {
 	s := newTestHub(t, "a", "b")
 	s.applyPolicy(policyOfFour)
@@ -40,14 +40,14 @@ func TestPlanOfDeposedProcessIsRefused(t *testing.T) {
 	}
 	s.reportDemand("b", 0, 4)
 	s.reconcile()
-	assert.Zero(t, s.getGrant("b").Limits.Slots, "the plans were another's when they were looked at")
+	assert.Zero(t, s.getGrant("b").Limits.Slots, "the plans were another process's when they were read")
 	s.reportDemand("b", 0, 4)
 	s.reconcile()
 	require.Equal(t, int32(4), s.getGrant("b").Limits.Slots)
 	assert.True(t, apierrors.IsConflict(s.live.Update(t.Context(), late)))
 }
 
-// A plan that another process may yet create counts with all that the policy asks for.
+// A plan that another process may still create counts with all that the policy allows.
 func TestUnwrittenPlanOfOtherProcessCounts(t *testing.T) {
 	s := newTestHub(t, "a", "b")
 	s.applyPolicy(policyOfFour)
@@ -61,7 +61,7 @@ func TestUnwrittenPlanOfOtherProcessCounts(t *testing.T) {
 	assert.Zero(t, s.getGrant("b").Limits.Slots)
 }
 
-// What this process plans is counted before the cache shows it.
+// What this process plans counts before the cache shows it.
 func TestPlanCountsBeforeItIsWritten(t *testing.T) {
 	s := newTestHub(t, "a", "b")
 	s.applyPolicy(policyOfFour)
@@ -112,10 +112,10 @@ func TestAdmitPlan(t *testing.T) {
 	assert.Equal(t, "first", marked.Annotations[annotationPlanner])
 
 	s.Shares.beginAllocation()
-	assert.False(t, s.Shares.AdmitPlan(limitedPlan(before, 2), before), "it could not be counted any more")
+	assert.False(t, s.Shares.AdmitPlan(limitedPlan(before, 2), before), "it could no longer be counted")
 	s.reconcile()
 
-	// A hub that was restored goes on with the policy that the member has.
+	// A restored hub continues with the policy that the member has.
 	s.reports["a"].Report.Policy = map[string]string{"concurrency": "7"}
 	s.reportDemand("a", 0, 0)
 	s.reconcile()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -71,7 +73,7 @@ func TestNothingIsRaisedBeforeReportsAreRead(t *testing.T) {
 	s.acknowledgePlan("a", 0)
 	s.reports["a"].Report.Transfers.Slots = 0
 
-	// The next process reads in b that it has more than the hub's copy tells.
+	// The next process reads in b that it has more than the hub's copy shows.
 	s.elect("second")
 	s.applyPolicy(map[string]string{"concurrency": "9", "fleetConcurrency": "4"})
 	s.reportDemand("b", 0, 3)
@@ -102,10 +104,10 @@ func TestGrantOfDeposedProcessIsRefused(t *testing.T) {
 	require.Equal(t, int32(4), s.getGrant("b").Limits.Slots)
 	deposed.writeGrants(t.Context(), []*v1alpha1.TransferGrant{late})
 	assert.Zero(t, s.getGrant("a").Limits.Slots)
-	assert.Contains(t, deposed.unknownGrants, "a", "it is read anew")
+	assert.Contains(t, deposed.unknownGrants, "a", "it is read again")
 }
 
-// refuseWrites has writes fail in one namespace.
+// refuseWrites makes writes fail in one namespace.
 func (s *testHub) refuseWrites(namespace string) {
 	refuse := func(o client.Object) error {
 		if o.GetNamespace() == namespace {
@@ -131,8 +133,8 @@ func (s *testHub) refuseWrites(namespace string) {
 
 var errQuota = errors.New("exceeded quota")
 
-// A member whose grant cannot be written holds up the others for a while, and then no
-// more than it could be given.
+// A member whose grant cannot be written blocks the others for a while, and then only
+// counts with what it could have been given.
 func TestFailingGrantWriteDoesNotBlockOthers(t *testing.T) {
 	s := newTestHub(t, "a", "b")
 	s.refuseWrites("ot-member-b")
@@ -153,8 +155,7 @@ func TestFailingGrantWriteDoesNotBlockOthers(t *testing.T) {
 	assert.Equal(t, int32(3), s.getGrant("a").Limits.Slots)
 }
 
-// That a write fails is no reason to forget what members may be running that are no
-// members any more.
+// A failed write does not forget what departed members may be running.
 func TestFailedWriteKeepsAccounts(t *testing.T) {
 	s := newTestHub(t, "a", "b")
 	s.applyPolicy(map[string]string{"concurrency": "9", "fleetConcurrency": "4"})
@@ -206,7 +207,7 @@ func TestStoredGrantIsLearnedUnchanged(t *testing.T) {
 	assert.GreaterOrEqual(t, stored.PossibleFor, 5*time.Minute)
 }
 
-// What one change costs among a thousand members, the API's writes apart.
+// The cost of one change among a thousand members, without the API's writes.
 func BenchmarkOneChangeAmongThousandMembers(b *testing.B) {
 	names := make([]string, 1000)
 	for i := range names {
@@ -230,31 +231,34 @@ func BenchmarkOneChangeAmongThousandMembers(b *testing.B) {
 	}
 }
 
-// Where there are fewer slots than members with work, each has its turn, which ends
-// with what it has begun.
+// If there are fewer slots than members with work, members take turns, which end with
+// what they began.
 func TestMembersTakeTurns(t *testing.T) {
-	names := []string{"a", "b", "c"}
-	s := newTestHub(t, names...)
-	s.applyPolicy(map[string]string{"concurrency": "9", "fleetConcurrency": "1"})
-	s.reconcile()
-	running, turns := map[string]int32{}, map[string]int{}
-	for range 60 {
-		for _, name := range names {
-			limits := s.getGrant(name).Limits
-			switch {
-			case running[name] > 0 && limits.Slots == 0:
-				running[name] = 0 // what was begun ends when it does
-			case running[name] == 0 && limits.Slots > 0:
-				running[name]++
-				turns[name]++
+	synctest.Test(t, func(t *testing.T) {
+		names := []string{"a", "b", "c"}
+		s := newTestHub(t, names...)
+		s.applyPolicy(map[string]string{"concurrency": "9", "fleetConcurrency": "1"})
+		s.reconcile()
+		running, turns := map[string]int32{}, map[string]int{}
+		for range 60 {
+			for _, name := range names {
+				limits := s.getGrant(name).Limits
+				switch {
+				case running[name] > 0 && limits.Slots == 0:
+					running[name] = 0 // what was begun runs to its end
+				case running[name] == 0 && limits.Slots > 0:
+					running[name]++
+					turns[name]++
+				}
+				require.NoError(t, trigger.Sleep(t.Context(), time.Second))
+				s.acknowledgePlan(name, running[name])
+				s.reportDemand(name, running[name], 5)
+				s.reconcile()
 			}
-			s.acknowledgePlan(name, running[name])
-			s.reportDemand(name, running[name], 5)
-			s.reconcile()
+			require.LessOrEqual(t, running["a"]+running["b"]+running["c"], int32(1))
 		}
-		require.LessOrEqual(t, running["a"]+running["b"]+running["c"], int32(1))
-	}
-	for _, name := range names {
-		assert.GreaterOrEqual(t, turns[name], 5, "%v", turns)
-	}
+		for _, name := range names {
+			assert.GreaterOrEqual(t, turns[name], 5, "%v", turns)
+		}
+	})
 }

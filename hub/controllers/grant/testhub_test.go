@@ -24,7 +24,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
-// fakeReports are reports as they were read.
+// fakeReports are reports that have been read.
 type fakeReports map[string]report.Root
 
 func (r fakeReports) Root(member string) report.Root { return r[member] }
@@ -32,7 +32,7 @@ func (r fakeReports) HasSynced() bool                { return true }
 func (r fakeReports) OnChange(func(string))          {}
 func (r fakeReports) OnSynced(func())                {}
 
-// fakePolicy is a policy that is in force.
+// fakePolicy is a policy in force.
 type fakePolicy struct{ policy *policy.Policy }
 
 func (p *fakePolicy) Current() policycontroller.State {
@@ -40,7 +40,7 @@ func (p *fakePolicy) Current() policycontroller.State {
 }
 func (p *fakePolicy) OnChange(func()) {}
 
-// testHub is a hub with members that have reported and been confirmed.
+// testHub is a hub with members that have reported and are confirmed.
 type testHub struct {
 	t       testing.TB
 	live    client.Client
@@ -75,7 +75,7 @@ func newTestHub(t testing.TB, members ...string) *testHub {
 	return s
 }
 
-// elect begins a process anew.
+// elect starts a new process.
 func (s *testHub) elect(challenge string) {
 	s.Reconciler = &Reconciler{
 		Client: s.live, Live: s.live, Metrics: metrics.NewGrants(prometheus.NewRegistry()), Reports: s.reports, Policy: s.policy,
@@ -83,8 +83,8 @@ func (s *testHub) elect(challenge string) {
 	}
 }
 
-// applyPolicy takes a policy into force, and has it planned by this process and acknowledged by
-// all.
+// applyPolicy takes a policy into force, which this process plans and all members
+// acknowledge.
 func (s *testHub) applyPolicy(data map[string]string) {
 	s.t.Helper()
 	p, _, errs := policy.ParsePolicy(data)
@@ -108,7 +108,7 @@ func (s *testHub) applyPolicy(data map[string]string) {
 	}
 }
 
-// reportDemand has a member report that it runs some and wants some.
+// reportDemand has a member report what it runs and wants.
 func (s *testHub) reportDemand(member string, running, wanted int32) {
 	root := s.reports[member]
 	if root.Report == nil {
@@ -125,7 +125,7 @@ func (s *testHub) reportDemand(member string, running, wanted int32) {
 	s.reports[member] = root
 }
 
-// acknowledgePlan has a member report that it goes by its newest grant.
+// acknowledgePlan has a member report its newest grant.
 func (s *testHub) acknowledgePlan(member string, running int32) {
 	g := s.getGrant(member)
 	s.reportDemand(member, running, s.reports[member].Report.Transfers.Wanted)

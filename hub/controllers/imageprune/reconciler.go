@@ -35,7 +35,7 @@ import (
 // startupRetryDelay is the requeue delay while the hub still reads what it decides on.
 const startupRetryDelay = 200 * time.Millisecond
 
-// Roots tells what the members' reports say in short; a report.Store does.
+// Roots holds the roots of the members' reports; report.Store implements it.
 type Roots interface {
 	// HasSynced reports whether all stored reports were read.
 	HasSynced() bool

@@ -47,11 +47,11 @@ func (l *lease) Err() error {
 	defer l.mu.Unlock()
 	switch {
 	case l.lost != nil:
-		return fmt.Errorf("the member must not be changed any more: %w", l.lost)
+		return fmt.Errorf("the member must no longer be changed: %w", l.lost)
 	case l.held == nil:
 		return errNotHeld
 	case !time.Now().Before(l.until):
-		return fmt.Errorf("the member must not be changed any more: Lease %s was not renewed in time", l.key)
+		return fmt.Errorf("the member must no longer be changed: Lease %s was not renewed in time", l.key)
 	}
 	return nil
 }

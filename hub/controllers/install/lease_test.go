@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/install"
 )
@@ -55,7 +56,7 @@ func (m *fakeMember) stored(t *testing.T) *coordinationv1.Lease {
 }
 
 func advanceTime(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // of the bubble's clock
+	_ = trigger.Sleep(context.Background(), d) // by the clock of the bubble
 	synctest.Wait()
 }
 
@@ -89,10 +90,10 @@ func TestUnrenewedLeaseEndsInTime(t *testing.T) {
 		for time.Now().Add(leaseDuration / 3).Before(end.Until) {
 			advanceTime(time.Second)
 		}
-		require.Error(t, l.Err(), "what is sent now may arrive when others have begun")
+		require.Error(t, l.Err(), "a request that is sent now may arrive after others have begun")
 		m.cut.Store(false)
 		advanceTime(leaseDuration)
-		require.NoError(t, l.Err(), "nobody took it")
+		require.NoError(t, l.Err(), "no other process took it")
 		l.release(t.Context())
 	})
 }

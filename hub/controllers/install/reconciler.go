@@ -94,7 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.forgetMember(request.Name)
 		if r.Conditions.publish(member, nil) && member.DeletionTimestamp.IsZero() {
 			r.Events.Eventf(member, nil, corev1.EventTypeNormal, "InstallsStopped", "Install",
-				"Label %s was removed: the agent stays as it is and is not upgraded any more", v1alpha1.LabelInstallAgent)
+				"Label %s was removed: the agent stays as it is and is no longer upgraded", v1alpha1.LabelInstallAgent)
 		}
 		return ctrl.Result{}, nil
 	}

@@ -23,7 +23,7 @@ import (
 
 const uid = types.UID("11111111-1111-1111-1111-111111111111")
 
-// settledMember is one that reports, of which all is known.
+// settledMember is a reporting member of which everything is known.
 func settledMember(t *testing.T) snapshot {
 	t.Helper()
 	parsed, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "4"})
@@ -99,8 +99,8 @@ func TestNothingIsPlannedByUnconfirmedReport(t *testing.T) {
 	}
 }
 
-// While nobody knows what is wanted of a member, as after a start of the hub, its
-// plan loses no image: what no plan names is not protected any more.
+// While the desired images are unknown, as after a start of the hub, a plan keeps its
+// images: an image that no plan names loses its protection.
 func TestPlanKeepsImagesUntilDesiredImagesAreKnown(t *testing.T) {
 	wanted := rollout.DesiredImages{
 		Images:  []v1alpha1.PlannedImage{{Namespace: "images", Name: "ubuntu-2", Spec: apitest.FleetDiskImage("ubuntu").Obj().Spec.Template}},
@@ -138,8 +138,8 @@ func TestPlanKeepsImagesUntilDesiredImagesAreKnown(t *testing.T) {
 	assert.Empty(t, next.Spec.Images, "now it is known that none is wanted")
 }
 
-// FleetDiskImages and ImagePrunes are read by different controllers: what the one
-// knows does not wait for the other, and what nobody knows of stays.
+// FleetDiskImages and ImagePrunes are read by different controllers. Neither waits for
+// the other; the unknown part of the plan stays.
 func TestPlanKeepsRequestsUntilTheyAreKnown(t *testing.T) {
 	wanted := rollout.DesiredImages{
 		Images: []v1alpha1.PlannedImage{{Namespace: "images", Name: "ubuntu-2", Spec: apitest.FleetDiskImage("ubuntu").Obj().Spec.Template}},
@@ -170,22 +170,22 @@ func TestPlanKeepsRequestsUntilTheyAreKnown(t *testing.T) {
 	assert.Empty(t, none.Spec.Inquiries)
 	assert.Empty(t, none.Spec.Prunes)
 
-	onlyWants := next(func(s *snapshot) { s.images, s.inquiries, s.prunes, s.requestsKnown = nothing, nil, nil, false })
-	require.NotNil(t, onlyWants, "what is wanted is known")
-	assert.Empty(t, onlyWants.Spec.Images)
-	assert.Empty(t, onlyWants.Spec.Kept)
-	assert.Equal(t, stored.Inquiries, onlyWants.Spec.Inquiries)
-	assert.Equal(t, stored.Prunes, onlyWants.Spec.Prunes, "a prune that is not named any more is undone")
+	onlyImages := next(func(s *snapshot) { s.images, s.inquiries, s.prunes, s.requestsKnown = nothing, nil, nil, false })
+	require.NotNil(t, onlyImages, "the desired images are known")
+	assert.Empty(t, onlyImages.Spec.Images)
+	assert.Empty(t, onlyImages.Spec.Kept)
+	assert.Equal(t, stored.Inquiries, onlyImages.Spec.Inquiries)
+	assert.Equal(t, stored.Prunes, onlyImages.Spec.Prunes, "a prune that the plan stops naming is undone")
 
-	onlyAsks := next(func(s *snapshot) {
+	onlyRequests := next(func(s *snapshot) {
 		s.images, s.imagesKnown = nothing, false
 		s.inquiries, s.prunes = []types.UID{"another"}, pruned("debian-2")
 	})
-	require.NotNil(t, onlyAsks, "what is asked is known")
-	assert.Equal(t, stored.Images, onlyAsks.Spec.Images)
-	assert.Equal(t, stored.Kept, onlyAsks.Spec.Kept)
-	assert.Equal(t, []v1alpha1.PlanInquiry{{UID: "another", Epoch: 1, Sequence: 2}}, onlyAsks.Spec.Inquiries)
-	assert.Equal(t, pruned("debian-2"), onlyAsks.Spec.Prunes)
+	require.NotNil(t, onlyRequests, "the requests are known")
+	assert.Equal(t, stored.Images, onlyRequests.Spec.Images)
+	assert.Equal(t, stored.Kept, onlyRequests.Spec.Kept)
+	assert.Equal(t, []v1alpha1.PlanInquiry{{UID: "another", Epoch: 1, Sequence: 2}}, onlyRequests.Spec.Inquiries)
+	assert.Equal(t, pruned("debian-2"), onlyRequests.Spec.Prunes)
 
 	inTheDark := func(s *snapshot) {
 		s.images, s.inquiries, s.prunes, s.imagesKnown, s.requestsKnown = nothing, nil, nil, false, false
@@ -202,9 +202,9 @@ func TestPlanKeepsRequestsUntilTheyAreKnown(t *testing.T) {
 	assert.Equal(t, stored.Prunes, restored.Spec.Prunes)
 
 	for name, dark := range map[string]func(*snapshot){
-		"neither is known":      inTheDark,
-		"what is asked is not":  func(s *snapshot) { s.requestsKnown = false },
-		"what is wanted is not": func(s *snapshot) { s.imagesKnown = false },
+		"neither is known":     inTheDark,
+		"requests are unknown": func(s *snapshot) { s.requestsKnown = false },
+		"images are unknown":   func(s *snapshot) { s.imagesKnown = false },
 	} {
 		assert.Nil(t, next(func(s *snapshot) {
 			s.plan = nil
@@ -250,14 +250,14 @@ func TestNothingIsPlannedForClusterOfOtherMember(t *testing.T) {
 	assert.Contains(t, identity.Message, "MemberCluster berlin")
 }
 
-// A safe share is used without being asked for, so that it must not go out before
-// there is room for it.
+// Members use a safe share without a request, so it must not be planned before there is
+// room.
 func TestPlanHasAdmittedSafeShare(t *testing.T) {
 	s := settledMember(t)
 	parsed, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": "4", "safeConcurrency": "3"})
 	require.Empty(t, errs)
 	s.policy.Policy = parsed
-	assert.Nil(t, decide(s).plan, "nobody can say yet")
+	assert.Nil(t, decide(s).plan, "the safe share is unknown yet")
 	s.safe, s.safeKnown = 1, true
 	s.transfers = &v1alpha1.MemberTransfers{Held: 1}
 	d := decide(s)
@@ -266,8 +266,8 @@ func TestPlanHasAdmittedSafeShare(t *testing.T) {
 	assert.Equal(t, s.transfers, d.status.Transfers)
 }
 
-// A member may have taken up a plan that it has not acknowledged before the next one
-// was made: what it allows counts until one of them is acknowledged.
+// A member may have taken up a plan without acknowledging it. What that plan allows
+// counts until it or a later one is acknowledged.
 func TestPlanRecordsBoundsOfSupersededPlan(t *testing.T) {
 	s := settledMember(t)
 	free := decide(s).plan // without limits

@@ -150,7 +150,7 @@ func (r *Reconciler) requestCleanUp(ctx context.Context, member *v1alpha1.Member
 func (r *Reconciler) ensureCleanUpDeadline(member *v1alpha1.MemberCluster, now time.Time) cleanUpDeadline {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if f, is := r.cleanUpDeadlines[member.Name]; is && f.memberUID == member.UID {
+	if f, ok := r.cleanUpDeadlines[member.Name]; ok && f.memberUID == member.UID {
 		return f
 	}
 	if r.cleanUpDeadlines == nil {

@@ -23,7 +23,7 @@ import (
 
 var policyKey = types.NamespacedName{Namespace: "sync-operator", Name: "sync-operator-policy"}
 
-// laggingClient reads from a cache that is not what it writes to.
+// laggingClient reads from a stale cache.
 type laggingClient struct {
 	client.Client
 	cache client.Reader
@@ -40,8 +40,7 @@ func newPolicyConfigMap(uid, version, concurrency string) *corev1.ConfigMap {
 	}
 }
 
-// What the last leader took into force is not taken back by one whose cache lags
-// behind.
+// A new leader with a stale cache does not revert what the last leader took into force.
 func TestOlderPolicyIsNotTakenIntoForce(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
@@ -49,7 +48,7 @@ func TestOlderPolicyIsNotTakenIntoForce(t *testing.T) {
 	with := func(objects ...client.Object) client.Client {
 		return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	}
-	// lead has a new leader look at the policy, and returns what is in force then.
+	// lead has a new leader reconcile the policy, and returns the policy in force.
 	lead := func(live client.Client, cached ...client.Object) map[string]string {
 		t.Helper()
 		r := &Reconciler{
@@ -76,7 +75,7 @@ func TestOlderPolicyIsNotTakenIntoForce(t *testing.T) {
 	assert.Equal(t, "2", lead(live, newPolicyConfigMap("deleted", "15", "9"))["concurrency"], "the cache shows the one before it")
 	assert.Equal(t, "7", lead(live, newPolicyConfigMap("u", "30", "7"))["concurrency"], "the cache shows a newer one")
 
-	// That of another API server has no order with those here, and is forgotten.
+	// Versions of another API server have no order with those here, and are forgotten.
 	require.NoError(t, live.Delete(t.Context(), newPolicyConfigMap("u", "", "")))
 	require.NoError(t, live.Create(t.Context(), newPolicyConfigMap("restored", "", "7")))
 	assert.Equal(t, "7", lead(live, newPolicyConfigMap("restored", "1", "7"))["concurrency"])

@@ -54,7 +54,7 @@ type testEnv struct {
 	ended         chan error
 	store         *report.Store
 	index         *inventory.Index
-	board         *rollout.FleetState
+	rollouts      *rollout.FleetState
 	pages         *report.Reconciler
 }
 
@@ -66,7 +66,6 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	apitest.ExtendPropertyChecks()
 	code := m.Run()
 	if shared.testEnv != nil {
 		shared.stop()
@@ -108,13 +107,13 @@ func startEnv(ctx context.Context) (s *testEnv, err error) {
 		return s, err
 	}
 	s.store, s.index = report.NewStore(), inventory.NewIndex()
-	s.board = rollout.NewFleetState(s.store.HasSynced)
-	s.store.OnSynced(s.board.EnqueueIfReady)
-	if s.pages, err = report.New(s.mgr.GetCache(), s.Client, s.index, s.store, s.board); err != nil {
+	s.rollouts = rollout.NewFleetState(s.store.HasSynced)
+	s.store.OnSynced(s.rollouts.EnqueueIfReady)
+	if s.pages, err = report.New(s.mgr.GetCache(), s.Client, s.index, s.store, s.rollouts); err != nil {
 		return s, err
 	}
 	rollouts := &rollout.Reconciler{
-		Client: s.mgr.GetClient(), Live: s.Client, Events: s.mgr.GetEventRecorder("test"), Metrics: metrics.New(prometheus.NewRegistry()), State: s.board,
+		Client: s.mgr.GetClient(), Live: s.Client, Events: s.mgr.GetEventRecorder("test"), Metrics: metrics.New(prometheus.NewRegistry()), State: s.rollouts,
 	}
 	if err := errors.Join(s.pages.Setup(s.mgr), rollouts.Setup(s.mgr)); err != nil {
 		return s, err
@@ -159,7 +158,7 @@ func (s *testEnv) newProcess(t *testing.T, fault func(verb string, o client.Obje
 	p := &process{testEnv: s, t: t, tracker: prunetracker.New()}
 	p.tracker.ExpectStored(expected)
 	events := s.mgr.GetEventRecorder("test")
-	p.reports = &Reconciler{Client: through, Live: s.Client, Events: events, Tracker: p.tracker, Roots: s.store, Pages: s.pages, Index: s.index, Rollouts: s.board}
+	p.reports = &Reconciler{Client: through, Live: s.Client, Events: events, Tracker: p.tracker, Roots: s.store, Pages: s.pages, Index: s.index, Rollouts: s.rollouts}
 	return p
 }
 
@@ -216,8 +215,8 @@ func (s *testEnv) addMember(t *testing.T, name string, cluster types.UID) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberNamespacePrefix + name, Labels: map[string]string{v1alpha1.LabelMember: name}}}
 	require.NoError(t, s.Create(t.Context(), ns))
 	s.setCluster(t, name, cluster)
-	eventually(t, "the Board knows the member", func() bool {
-		_, known := s.board.ForMember(name)
+	eventually(t, "the FleetState knows the member", func() bool {
+		_, known := s.rollouts.ForMember(name)
 		return known
 	})
 }

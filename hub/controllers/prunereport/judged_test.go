@@ -23,7 +23,7 @@ func TestPagesOfAbortedAttemptsAreDeleted(t *testing.T) {
 	s := sharedEnv(t)
 	s.addMember(t, "tries", "tries-cluster")
 	p := s.newProcess(t, func(verb string, o client.Object) error {
-		if r, is := o.(*v1alpha1.PruneReport); is && verb == "status" && r.Status.Phase == v1alpha1.PruneReportComplete {
+		if r, ok := o.(*v1alpha1.PruneReport); ok && verb == "status" && r.Status.Phase == v1alpha1.PruneReportComplete {
 			return errRefused
 		}
 		return nil
@@ -111,7 +111,7 @@ func TestJudgementIsReusedWhileInputsStay(t *testing.T) {
 		}, false},
 		"not wanted":        {func(c *prune.Cluster, _ *judgedMember) { delete(c.WantedBy, ubuntu) }, false},
 		"wanted by another": {func(c *prune.Cluster, _ *judgedMember) { c.WantedBy[ubuntu] = "FleetDiskImage ubuntu" }, false},
-		"declared by nobody any more": {func(_ *prune.Cluster, former *judgedMember) {
+		"no longer declared": {func(_ *prune.Cluster, former *judgedMember) {
 			former.result.Candidates[0].DeclaredBy = "debian"
 		}, false},
 	} {

@@ -191,7 +191,7 @@ func TestWrongPageIsReplaced(t *testing.T) {
 	s := sharedEnv(t)
 	s.addMember(t, "anew", "anew-cluster")
 	p := s.newProcess(t, func(verb string, o client.Object) error {
-		if r, is := o.(*v1alpha1.PruneReport); is && verb == "status" && r.Status.Phase == v1alpha1.PruneReportComplete {
+		if r, ok := o.(*v1alpha1.PruneReport); ok && verb == "status" && r.Status.Phase == v1alpha1.PruneReportComplete {
 			return errRefused
 		}
 		return nil
@@ -247,7 +247,7 @@ func TestDeletedReportIsWithdrawn(t *testing.T) {
 	s := sharedEnv(t)
 	s.addMember(t, "deleted", "deleted-cluster")
 	p := s.newProcess(t, func(verb string, o client.Object) error {
-		if r, is := o.(*v1alpha1.PruneReport); is && verb == "status" && r.Status.Phase == v1alpha1.PruneReportComplete {
+		if r, ok := o.(*v1alpha1.PruneReport); ok && verb == "status" && r.Status.Phase == v1alpha1.PruneReportComplete {
 			return s.Delete(t.Context(), s.getReport(t, r.Name))
 		}
 		return nil
@@ -273,7 +273,7 @@ func (a alteredReader) Get(ctx context.Context, key client.ObjectKey, o client.O
 	if err := a.Reader.Get(ctx, key, o, opts...); err != nil {
 		return err
 	}
-	if r, is := o.(*v1alpha1.ClusterReport); is {
+	if r, ok := o.(*v1alpha1.ClusterReport); ok {
 		return a.alter(r)
 	}
 	return nil

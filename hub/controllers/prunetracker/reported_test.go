@@ -80,7 +80,7 @@ func TestOnlyPruneChangesNotify(t *testing.T) {
 		{"a prune is taken up", func() { tracker.SetPage("a", "page", 1, []v1alpha1.ReportedImage{pending}) }, 1},
 		{"it is said again", func() { tracker.SetPage("a", "page", 2, []v1alpha1.ReportedImage{*pending.DeepCopy()}) }, 0},
 		{"a heartbeat", func() { tracker.SetRoot("a", newRoot("page")) }, 0},
-		{"the page is not listed any more", func() { tracker.SetRoot("a", newRoot()) }, 1},
+		{"the page is no longer listed", func() { tracker.SetRoot("a", newRoot()) }, 1},
 		{"the root is gone", func() { tracker.SetRoot("a", nil) }, 0},
 		{"it is listed again", func() { tracker.SetRoot("a", newRoot("page")) }, 1},
 		{"it has ended", func() {

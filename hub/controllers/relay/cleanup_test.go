@@ -9,8 +9,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
-// A replica that has just taken a member over is not connected yet: that is no reason
-// to leave a plan behind. What is known to fail is not tried for ever.
+// A replica that has just taken over a member is not connected yet, which is no reason to
+// leave a plan behind. What is known to fail is tried a bounded number of times.
 func TestCleanUpWaitsForConnection(t *testing.T) {
 	r := &Reconciler{Members: memberclient.New(memberclient.Options{})}
 	var status v1alpha1.MemberLinkStatus

@@ -80,7 +80,7 @@ func metadataOf(kind string) client.Object {
 	return o
 }
 
-// linkSpecChanged selects changes of what is asked of the relay, not of what it answers.
+// linkSpecChanged selects changes of the spec, not of the status that the relay writes.
 func linkSpecChanged() predicate.Predicate { return predicate.GenerationChangedPredicate{} }
 
 // everyReplicaManager runs what is added to it in every replica. The library's

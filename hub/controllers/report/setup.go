@@ -30,8 +30,8 @@ const maxConcurrentReconciles = 8
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	ofMembers := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		_, is := MemberForNamespace(o.GetNamespace())
-		return is
+		_, ok := MemberForNamespace(o.GetNamespace())
+		return ok
 	})
 	// Of a MemberCluster, its existence matters, and whether its conditions make its
 	// report stale.

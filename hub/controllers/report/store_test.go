@@ -15,8 +15,8 @@ func reportKey(member, name string) types.NamespacedName {
 }
 
 func TestStoreHasSyncedWhenStoredReportsAreRead(t *testing.T) {
-	s, told := NewStore(), 0
-	s.OnSynced(func() { told++ })
+	s, notified := NewStore(), 0
+	s.OnSynced(func() { notified++ })
 	s.markRead(reportKey("a", "default"))
 	assert.False(t, s.HasSynced(), "it is not known yet what there is")
 	s.expectReports([]types.NamespacedName{reportKey("a", "default"), reportKey("a", "page"), reportKey("b", "default")})
@@ -27,13 +27,13 @@ func TestStoreHasSyncedWhenStoredReportsAreRead(t *testing.T) {
 	s.markRead(reportKey("b", "default"))
 	assert.True(t, s.HasSynced())
 	s.markRead(reportKey("b", "default"))
-	assert.Equal(t, 1, told)
+	assert.Equal(t, 1, notified)
 
 	empty := NewStore()
-	empty.OnSynced(func() { told++ })
+	empty.OnSynced(func() { notified++ })
 	empty.expectReports(nil)
 	assert.True(t, empty.HasSynced())
-	assert.Equal(t, 2, told)
+	assert.Equal(t, 2, notified)
 }
 
 func TestReceivedAtIgnoresStoredReports(t *testing.T) {
@@ -55,8 +55,8 @@ func TestReceivedAtIgnoresStoredReports(t *testing.T) {
 	s.setRoot("a", at(2), now.Add(time.Minute))
 	assert.Equal(t, now, received(), "nothing new")
 	s.setRoot("b", at(1), now)
-	_, is := s.ReceivedAt("b")
-	assert.True(t, is, "the first of a member that comes later is new")
+	_, ok := s.ReceivedAt("b")
+	assert.True(t, ok, "the first of a member that comes later is new")
 	s.setRoot("a", nil, now)
 	assert.Nil(t, s.Root("a").Report)
 }
@@ -76,9 +76,9 @@ func TestIncompleteSinceFirstMissingPage(t *testing.T) {
 
 func TestMemberForNamespace(t *testing.T) {
 	for namespace, want := range map[string]string{"ot-member-a": "a", "ot-member-": "", "ot-agent": "", "x-ot-member-a": ""} {
-		member, is := MemberForNamespace(namespace)
-		assert.Equal(t, want != "", is, namespace)
-		if is {
+		member, ok := MemberForNamespace(namespace)
+		assert.Equal(t, want != "", ok, namespace)
+		if ok {
 			assert.Equal(t, want, member)
 		}
 	}

@@ -49,7 +49,7 @@ func deleting(img *v1alpha1.FleetDiskImage, policy v1alpha1.DeletionPolicy) *v1a
 // An older FleetDiskImage that takes a name of its versions costs no image its protection.
 func TestConflictKeepsImagesProtected(t *testing.T) {
 	for name, tt := range map[string]struct {
-		rivals               []*apitest.FleetDiskImageBuilder
+		conflicts            []*apitest.FleetDiskImageBuilder
 		wantBergen, wantOslo []string
 		wantURL              string // of ubuntu-1.0.0 in bergen
 	}{
@@ -67,9 +67,9 @@ func TestConflictKeepsImagesProtected(t *testing.T) {
 			for _, has := range []bool{true, false} {
 				f := newConflictState(t, has)
 				before, _ := f.ForMember("bergen")
-				for _, rival := range tt.rivals {
-					f.SetImage(storedImage(rival))
-					f.decideAll(rival.Obj().Name)
+				for _, conflict := range tt.conflicts {
+					f.SetImage(storedImage(conflict))
+					f.decideAll(conflict.Obj().Name)
 				}
 				require.Empty(t, f.decideAll("ubuntu"))
 				require.Equal(t, v1alpha1.ReasonNameConflict, f.images["ubuntu"].status.Reason)
@@ -84,8 +84,8 @@ func TestConflictKeepsImagesProtected(t *testing.T) {
 					}
 				}
 
-				for _, rival := range tt.rivals {
-					f.RemoveImage(rival.Obj().Name)
+				for _, conflict := range tt.conflicts {
+					f.RemoveImage(conflict.Obj().Name)
 				}
 				f.decideAll("ubuntu")
 				assert.Contains(t, f.desiredNames("bergen"), "+ubuntu-1.0.0")
@@ -98,10 +98,10 @@ func TestConflictKeepsImagesProtected(t *testing.T) {
 // only the plan.
 func TestStartedImageStaysInConflict(t *testing.T) {
 	wantBeside := []string{"+ubuntu-0.9.0", "+ubuntu-1.0.0", "=ubuntu-0.8.0"}
-	rival := newOlder("zebra").WithVersion("0.9.0")
+	conflict := newOlder("zebra").WithVersion("0.9.0")
 	f := newConflictState(t, true)
 	plan := f.members["bergen"].plan
-	f.SetImage(storedImage(rival))
+	f.SetImage(storedImage(conflict))
 	f.decideAll("ubuntu", "zebra")
 	f.SetPlan("bergen", nil)
 	f.decideAll("ubuntu")
@@ -109,7 +109,7 @@ func TestStartedImageStaysInConflict(t *testing.T) {
 
 	again := newTestState(t, "bergen")
 	again.SetImage(storedImage(newYounger().WithStatus(*f.images["ubuntu"].status)))
-	again.SetImage(storedImage(rival))
+	again.SetImage(storedImage(conflict))
 	again.SetPlan("bergen", plan)
 	again.decideAll("ubuntu", "zebra")
 	assert.Equal(t, wantBeside, again.desiredNames("bergen"))

@@ -159,14 +159,14 @@ func TestStartedClustersAreRememberedBeforePlansShowThem(t *testing.T) {
 }
 
 func TestStartedIsForgottenWithItsCause(t *testing.T) {
-	begun := func(t *testing.T) *testState {
+	newStarted := func(t *testing.T) *testState {
 		f := newTestState(t, "bergen", "oslo")
 		f.SetImage(storedImage(apitest.FleetDiskImage("ubuntu").WithMaxConcurrency("1")))
 		require.Equal(t, []string{"bergen"}, f.decideAll("ubuntu"))
 		return f
 	}
 	t.Run("the member is another", func(t *testing.T) {
-		f := begun(t)
+		f := newStarted(t)
 		f.RemoveMember("bergen")
 		again := onlineMember("bergen")
 		again.UID = "another"
@@ -174,7 +174,7 @@ func TestStartedIsForgottenWithItsCause(t *testing.T) {
 		assert.Equal(t, []string{"bergen"}, f.decideAll("ubuntu"), "it starts again")
 	})
 	t.Run("the member has gone", func(t *testing.T) {
-		f := begun(t)
+		f := newStarted(t)
 		leaves := onlineMember("bergen")
 		leaves.DeletionTimestamp = &metav1.Time{Time: now}
 		f.SetMember(leaves)
@@ -183,29 +183,29 @@ func TestStartedIsForgottenWithItsCause(t *testing.T) {
 		assert.False(t, known)
 	})
 	t.Run("it is no longer placed", func(t *testing.T) {
-		f := begun(t)
+		f := newStarted(t)
 		f.SetImage(storedImage(apitest.FleetDiskImage("ubuntu").WithGeneration(2).WithMaxConcurrency("1").
 			WithPlacement(v1alpha1.Placement{ClusterNames: []string{"oslo"}})))
 		assert.Equal(t, []string{"oslo"}, f.decideAll("ubuntu"))
 		assert.Equal(t, []string{"=ubuntu-1.0.0"}, f.desiredNames("bergen"))
 	})
 	t.Run("another revision is asked for", func(t *testing.T) {
-		f := begun(t)
+		f := newStarted(t)
 		other := apitest.FleetDiskImage("ubuntu").WithGeneration(2).WithMaxConcurrency("1").WithURL("https://images.example.com/other.qcow2")
 		f.SetImage(storedImage(other.Paused()))
 		assert.Empty(t, f.decideAll("ubuntu"))
 		assert.Equal(t, []string{"=ubuntu-1.0.0"}, f.desiredNames("bergen"), "the first revision was never planned")
 	})
 	t.Run("the FleetDiskImage has gone, with no finalizer", func(t *testing.T) {
-		f := begun(t)
+		f := newStarted(t)
 		f.resetCalls()
 		f.RemoveImage("ubuntu")
 		assert.Equal(t, []string{"bergen", "oslo"}, sortedKeys(f.replanned))
 		assert.Empty(t, f.desiredNames("bergen"))
 		assert.Zero(t, f.members["bergen"].pendingStarts)
 	})
-	t.Run("it was made anew", func(t *testing.T) {
-		f := begun(t)
+	t.Run("it was created again", func(t *testing.T) {
+		f := newStarted(t)
 		img := storedImage(apitest.FleetDiskImage("ubuntu").Paused())
 		img.UID = "another"
 		f.SetImage(img)

@@ -234,8 +234,8 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 			map[string]*v1alpha1.ReportRoot{}, map[[2]string]v1alpha1.ClusterReport{},
 		}
 		f := NewFleetState(func() bool { return true })
-		looked := map[string]bool{}
-		f.OnImageChange(func(image string) { looked[image] = true })
+		enqueued := map[string]bool{}
+		f.OnImageChange(func(image string) { enqueued[image] = true })
 		member := rapid.SampledFrom([]string{"bergen", "lab", "oslo"})
 		image := rapid.SampledFrom([]string{"debian", "ubuntu"})
 		version := rapid.SampledFrom([]string{"1", "2"})
@@ -254,7 +254,7 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 				in.members[m.Name] = m
 				f.SetMember(m)
 			},
-			"a member goes": func(t *rapid.T) {
+			"a member is removed": func(t *rapid.T) {
 				name := member.Draw(t, "member")
 				delete(in.members, name)
 				f.RemoveMember(name)
@@ -270,7 +270,7 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 				in.images[img.Name] = img
 				f.SetImage(img)
 			},
-			"a FleetDiskImage goes": func(t *rapid.T) {
+			"a FleetDiskImage is removed": func(t *rapid.T) {
 				name := image.Draw(t, "image")
 				delete(in.images, name)
 				f.RemoveImage(name)
@@ -286,7 +286,7 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 				in.plans[name] = p
 				f.SetPlan(name, p)
 			},
-			"a plan goes": func(t *rapid.T) {
+			"a plan is removed": func(t *rapid.T) {
 				name := member.Draw(t, "member")
 				delete(in.plans, name)
 				f.SetPlan(name, nil)
@@ -301,7 +301,7 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 				in.pages[key] = p
 				f.SetPage(key[0], key[1], p.Sequence, p.Page.Images)
 			},
-			"a page goes": func(t *rapid.T) {
+			"a page is removed": func(t *rapid.T) {
 				key := [2]string{member.Draw(t, "member"), rapid.SampledFrom([]string{"a", "b"}).Draw(t, "page")}
 				delete(in.pages, key)
 				f.DropPage(key[0], key[1])
@@ -315,7 +315,7 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 				in.roots[name] = r
 				f.SetRoot(name, r)
 			},
-			"a report goes": func(t *rapid.T) {
+			"a report is removed": func(t *rapid.T) {
 				name := member.Draw(t, "member")
 				delete(in.roots, name)
 				delete(in.pages, [2]string{name, "a"})
@@ -328,11 +328,11 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 				in.applyTo(fresh)
 				require.Equal(t, gatherViews(fresh), views)
 				for name, v := range views {
-					if !looked[name] {
-						require.Equal(t, shown[name], v, "%s shows something new and was not looked at", name)
+					if !enqueued[name] {
+						require.Equal(t, shown[name], v, "%s shows something new and was not enqueued", name)
 					}
 				}
-				clear(looked)
+				clear(enqueued)
 				shown = views
 			},
 		})

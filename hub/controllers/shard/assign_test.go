@@ -13,8 +13,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// snapshotOf is a snapshot of members, each of which is carried for by the replica that it
-// is assigned to; empty: it has no MemberLink yet.
+// snapshotOf returns a snapshot of members, each synced by the replica that it is
+// assigned to; empty: without a MemberLink.
 func snapshotOf(assigned ...string) snapshot {
 	s := snapshot{
 		challenge: "now", links: map[string]*v1alpha1.MemberLink{}, readyNamespaces: map[string]bool{}, avoidReplica: map[string]string{}, backedOff: map[string]bool{},
@@ -40,7 +40,7 @@ func (s snapshot) link(i int) *v1alpha1.MemberLink {
 	return s.links[fmt.Sprintf("%sm%d", v1alpha1.MemberNamespacePrefix, i)]
 }
 
-// markUnreachable by the replicas that they are assigned to.
+// markUnreachable has the assigned replicas report that they do not reach the members.
 func (s snapshot) markUnreachable(members ...int) {
 	for _, i := range members {
 		status := &s.link(i).Status
@@ -57,7 +57,7 @@ func TestDecide(t *testing.T) {
 		want      map[string]string
 		wantBlind []string
 	}{
-		"what is even stays": {fleet: snapshotOf("one", "two", "one")},
+		"an even assignment stays": {fleet: snapshotOf("one", "two", "one")},
 		"new members": {
 			fleet: snapshotOf("one", "", ""),
 			want:  map[string]string{"m1": "+one", "m2": "+two"},
@@ -71,12 +71,12 @@ func TestDecide(t *testing.T) {
 			change: func(s *snapshot) { s.peers[1].State = PeerDead },
 			want:   map[string]string{"m1": "one", "m2": "one"},
 		},
-		"a replica that nobody knows of keeps its members, and gets none": {
+		"an unknown replica keeps its members, and gets none": {
 			fleet:  snapshotOf("one", "two", ""),
 			change: func(s *snapshot) { s.peers[1].State = PeerUnknown },
 			want:   map[string]string{"m2": "+one"},
 		},
-		"a replica that nobody knows of loses a member that it does not carry for": {
+		"an unknown replica loses a member that it does not sync": {
 			fleet: snapshotOf("one", "two", "two"),
 			change: func(s *snapshot) {
 				s.peers[1].State = PeerUnknown
@@ -89,7 +89,7 @@ func TestDecide(t *testing.T) {
 			change: func(s *snapshot) { s.peers[0].State = PeerDead },
 			want:   map[string]string{"m0": "two", "m1": "two"},
 		},
-		"nobody lives": {
+		"no replica is alive": {
 			fleet:  snapshotOf("one", "two"),
 			change: func(s *snapshot) { s.peers = []Peer{{Name: "one", State: PeerDead}} },
 		},
@@ -103,12 +103,12 @@ func TestDecide(t *testing.T) {
 			change: func(s *snapshot) { s.challenge = "next" },
 			want:   map[string]string{"m0": "one", "m1": "two"},
 		},
-		"an agent dials in": {
+		"an agent in pull mode": {
 			fleet:  snapshotOf("one", "two"),
 			change: func(s *snapshot) { s.members[1].Spec.Connection.Pull = &v1alpha1.MemberPull{} },
 			want:   map[string]string{"m1": ""},
 		},
-		"a member that leaves is carried for until it has left": {
+		"a member is synced until its removal is finished": {
 			fleet: snapshotOf("one", "two", "two"),
 			change: func(s *snapshot) {
 				s.peers[1].State = PeerDead
@@ -159,7 +159,7 @@ func TestDecide(t *testing.T) {
 				s.link(3).Status.Reason = v1alpha1.ReasonCredentialsMissing
 			},
 		},
-		"where nobody reaches any, it is not the replicas": {
+		"if no replica reaches any member, the cause is not the replicas": {
 			fleet:  snapshotOf("one", "two", "one", "two"),
 			change: func(s *snapshot) { s.markUnreachable(0, 1, 2, 3) },
 		},
@@ -204,7 +204,7 @@ func TestDecideCounts(t *testing.T) {
 	assert.Equal(t, map[string]int{metrics.ReplicaAlive: 3, metrics.ReplicaDead: 1, metrics.ReplicaUnknown: 1}, d.replicas)
 }
 
-// What was decided is settled: to decide again changes nothing.
+// A repeated decision changes nothing.
 func TestDecideIsStable(t *testing.T) {
 	s := snapshotOf("one", "one", "", "gone", "two", "")
 	for _, c := range decide(s).links {
@@ -214,8 +214,8 @@ func TestDecideIsStable(t *testing.T) {
 	assert.Empty(t, decide(s).links)
 }
 
-// A replica that is blind still is left alone for longer each time, and one that came
-// back is not reproached with what was before.
+// A replica that stays unreachable is backed off for longer each time; one that has
+// recovered starts again.
 func TestReplicaBackoffDoubles(t *testing.T) {
 	a, now := &Assigner{}, time.Now()
 	peers := []Peer{{Name: "one", Process: "1"}, {Name: "two", Process: "2"}}
@@ -259,7 +259,7 @@ func TestReplicaBackoffDoubles(t *testing.T) {
 	assert.Equal(t, minReplicaBackoff, shun("one", now), "it was better for as long as it was left alone")
 }
 
-// alivePeers replicas, by their processes.
+// alivePeers returns live replicas by their processes.
 func alivePeers(one, two string) []Peer {
 	return []Peer{{Name: "one", State: PeerAlive, Process: one}, {Name: "two", State: PeerAlive, Process: two}}
 }

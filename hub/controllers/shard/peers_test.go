@@ -12,7 +12,7 @@ import (
 
 const duration = 15 * time.Second
 
-// newLease of a replica, in one state; its times are of a clock that is hours behind.
+// newLease returns the Lease of a replica whose clock is hours behind.
 func newLease(name, resourceVersion string) coordinationv1.Lease {
 	renewed := metav1.NewMicroTime(time.Now().Add(-5 * time.Hour))
 	return coordinationv1.Lease{
@@ -23,7 +23,7 @@ func newLease(name, resourceVersion string) coordinationv1.Lease {
 
 func leaseList(all ...coordinationv1.Lease) []coordinationv1.Lease { return all }
 
-// Who is alive is judged by what is seen to change, and by nothing that a Lease says.
+// Only observed changes count; what a Lease says is ignored.
 func TestPeersAreClassifiedByLeaseChanges(t *testing.T) {
 	begun := time.Now()
 	at := begun.Add

@@ -270,9 +270,9 @@ func (r *Replica) dropLease() {
 // notifyLeaseChange calls the hooks if HoldsLease has changed.
 func (r *Replica) notifyLeaseChange() {
 	r.mu.Lock()
-	carries := r.remaining(time.Now()) > 0
-	same := r.notifiedHolding == carries
-	r.notifiedHolding = carries
+	holds := r.remaining(time.Now()) > 0
+	same := r.notifiedHolding == holds
+	r.notifiedHolding = holds
 	r.mu.Unlock()
 	if same {
 		return

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -68,7 +69,7 @@ func TestReplicaStopsAtItsOwnDeadline(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Start(ctx) }()
-		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble's clock
+		require.NoError(t, trigger.Sleep(t.Context(), time.Minute))
 		assert.True(t, r.OwnsMember(linkAssignedTo("one")))
 		assert.False(t, r.OwnsMember(linkAssignedTo("two")))
 		assert.False(t, r.OwnsMember(nil))
@@ -78,39 +79,38 @@ func TestReplicaStopsAtItsOwnDeadline(t *testing.T) {
 		defer done()
 
 		s.cut = true
-		time.Sleep(7 * time.Second) //nolint:forbidigo // of the bubble's clock
+		require.NoError(t, trigger.Sleep(t.Context(), 7*time.Second))
 		assert.True(t, r.OwnsMember(linkAssignedTo("one")), "it tries on")
 		require.NoError(t, during.Err())
-		time.Sleep(4 * time.Second) //nolint:forbidigo // of the bubble's clock
+		require.NoError(t, trigger.Sleep(t.Context(), 4*time.Second))
 		assert.False(t, r.OwnsMember(linkAssignedTo("one")), "sooner than the others take it for dead")
 		require.Error(t, during.Err())
 		assert.Equal(t, 2, changes)
 
 		s.cut = false
-		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble's clock
-		assert.True(t, r.OwnsMember(linkAssignedTo("one")), "it goes on when it can")
+		require.NoError(t, trigger.Sleep(t.Context(), 3*time.Second))
+		assert.True(t, r.OwnsMember(linkAssignedTo("one")), "it continues once it can")
 		assert.Equal(t, 3, changes)
 
 		cancel()
 		require.NoError(t, <-ended)
 		assert.False(t, r.OwnsMember(linkAssignedTo("one")))
 		_, err := s.lease(t)
-		assert.True(t, apierrors.IsNotFound(err), "nobody has to wait for the Lease of one that ended in order")
+		assert.True(t, apierrors.IsNotFound(err), "no replica waits for the Lease of one that ended in order")
 	})
 }
 
-// A process that was paused asks before its timers have run.
+// A process that was paused checks before its timers have run.
 func TestPausedReplicaOwnsNothing(t *testing.T) {
 	r := NewReplica(newFakeAPIServer(), options)
 	r.mu.Lock()
 	r.until, r.untilWall = time.Now().Add(-time.Millisecond), time.Now().Add(time.Hour)
-	r.notifiedHolding = true // nobody was told yet
+	r.notifiedHolding = true // nobody was notified yet
 	r.mu.Unlock()
 	assert.False(t, r.OwnsMember(linkAssignedTo("one")))
 }
 
-// The monotonic clock stands still while the machine sleeps, and the one on the wall is
-// set.
+// The monotonic clock stands still while the machine sleeps, and the wall clock is set.
 func TestReplicaUsesClockWithLessTimeLeft(t *testing.T) {
 	now := time.Now()
 	for name, tt := range map[string]struct {
@@ -131,8 +131,8 @@ func TestReplicaUsesClockWithLessTimeLeft(t *testing.T) {
 	}
 }
 
-// A replica that cannot write its Lease is dead to itself no later than to others, also
-// if it never could.
+// A replica that cannot write its Lease classifies itself dead no later than others do,
+// even if it never could.
 func TestReplicaClassifiesItselfDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer()
@@ -141,18 +141,18 @@ func TestReplicaClassifiesItselfDead(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Start(ctx) }()
-		time.Sleep(13 * time.Second) //nolint:forbidigo // of the bubble's clock
+		require.NoError(t, trigger.Sleep(t.Context(), 13*time.Second))
 		assert.Equal(t, PeerUnknown, r.State(), "it may be about to")
-		time.Sleep(4 * time.Second) //nolint:forbidigo // of the bubble's clock
+		require.NoError(t, trigger.Sleep(t.Context(), 4*time.Second))
 		assert.Equal(t, PeerDead, r.State())
 		s.cut = false
-		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble's clock
+		require.NoError(t, trigger.Sleep(t.Context(), 3*time.Second))
 		assert.Equal(t, PeerAlive, r.State())
 
 		s.cut = true
-		time.Sleep(20 * time.Second) //nolint:forbidigo // of the bubble's clock
+		require.NoError(t, trigger.Sleep(t.Context(), 20*time.Second))
 		assert.Equal(t, PeerUnknown, r.State())
-		time.Sleep(10 * time.Second) //nolint:forbidigo // of the bubble's clock
+		require.NoError(t, trigger.Sleep(t.Context(), 10*time.Second))
 		assert.Equal(t, PeerDead, r.State())
 		cancel()
 		require.NoError(t, <-ended)

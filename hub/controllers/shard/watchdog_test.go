@@ -21,7 +21,8 @@ func TestIsSuspect(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		root report.Root
-		// since when reports are read, made when the MemberCluster was.
+		// since is when this process began to read reports, made when the MemberCluster
+		// was created.
 		since, made *time.Time
 		status      v1alpha1.MemberLinkStatus
 		change      func(*v1alpha1.MemberCluster, *v1alpha1.MemberLink)
@@ -44,9 +45,9 @@ func TestIsSuspect(t *testing.T) {
 			root: reports(ago(0)), status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "one"},
 			change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Replica = "one" },
 		},
-		"nobody is to carry for it": {change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Replica = "" }},
-		"its agent dials in":        {change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Mode = v1alpha1.LinkPull }},
-		"it leaves":                 {change: func(m *v1alpha1.MemberCluster, _ *v1alpha1.MemberLink) { m.DeletionTimestamp = &deleted }},
+		"no replica is assigned": {change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Replica = "" }},
+		"it is in pull mode":     {change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Mode = v1alpha1.LinkPull }},
+		"it leaves":              {change: func(m *v1alpha1.MemberCluster, _ *v1alpha1.MemberLink) { m.DeletionTimestamp = &deleted }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, at := range []**time.Time{&tt.since, &tt.made} {
@@ -63,7 +64,7 @@ func TestIsSuspect(t *testing.T) {
 			assert.Equal(t, tt.want, isSuspect(m, link, tt.root, *tt.since, "one", now))
 		})
 	}
-	assert.False(t, isSuspect(&v1alpha1.MemberCluster{}, nil, report.Root{}, time.Time{}, "one", now), "nobody has assigned it")
+	assert.False(t, isSuspect(&v1alpha1.MemberCluster{}, nil, report.Root{}, time.Time{}, "one", now), "it has no MemberLink")
 }
 
 func TestIsSyncable(t *testing.T) {
@@ -87,7 +88,7 @@ func TestIsSyncable(t *testing.T) {
 	}
 }
 
-// A member that is down costs a watcher a timeout each time.
+// A member that is down costs a probe its timeout each time.
 func TestSilentMembersAreProbedLessOften(t *testing.T) {
 	w, now := &Watchdog{probes: map[string]probeResult{}}, time.Now()
 	var waits []time.Duration

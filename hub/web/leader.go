@@ -13,28 +13,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What a replica tells in the annotations of its Lease.
+// Annotations of a replica's Lease.
 const (
 	annotationProcess     = "pelotech.ot/process"
 	annotationReadAPI     = "pelotech.ot/read-api"
 	annotationReadAPICert = "pelotech.ot/read-api-cert"
 )
 
-// ReplicaAddress says where a replica serves its read API.
+// ReplicaAddress is where a replica serves its read API.
 type ReplicaAddress struct {
-	// Process is what the Lease of the elected replica names as its holder, if this
-	// is the one.
+	// Process is the holder identity of the election's Lease while this replica is elected.
 	Process string
-	// URL, without a path; empty where nobody is to be forwarded to it.
+	// URL without a path; empty where the replica cannot be forwarded to.
 	URL string
-	// Fingerprint is the Fingerprint of the certificate that it serves with; empty for plain
-	// text.
+	// Fingerprint of its serving certificate; empty for plain text.
 	Fingerprint string
 }
 
-// NewReplicaAddress says where a process serves whose server is bound to an address; key is
-// empty for plain text. Without an advertised address, or without a fixed port,
-// nobody can be forwarded to it.
+// NewReplicaAddress returns where a process serves, given its advertised host, the address
+// that its server is bound to, and the fingerprint of its certificate, empty for plain
+// text. Without an advertised host or a fixed port it has no URL.
 func NewReplicaAddress(process, advertised, bound, key string) ReplicaAddress {
 	s := ReplicaAddress{Process: process}
 	_, port, err := net.SplitHostPort(bound)
@@ -49,48 +47,46 @@ func NewReplicaAddress(process, advertised, bound, key string) ReplicaAddress {
 	return s
 }
 
-// Annotations of the replica's Lease that tell it to the others.
+// Annotations returns the address as annotations of the replica's Lease.
 func (s ReplicaAddress) Annotations() map[string]string {
-	told := map[string]string{annotationProcess: s.Process}
+	annotations := map[string]string{annotationProcess: s.Process}
 	if s.URL != "" {
-		told[annotationReadAPI] = s.URL
+		annotations[annotationReadAPI] = s.URL
 	}
 	if s.Fingerprint != "" {
-		told[annotationReadAPICert] = s.Fingerprint
+		annotations[annotationReadAPICert] = s.Fingerprint
 	}
-	return told
+	return annotations
 }
 
-// addressFromLease is what a Lease tells.
 func addressFromLease(lease *coordinationv1.Lease) ReplicaAddress {
 	a := lease.Annotations
 	return ReplicaAddress{Process: a[annotationProcess], URL: a[annotationReadAPI], Fingerprint: a[annotationReadAPICert]}
 }
 
 const (
-	// leaderCacheTTL is for how long one look at the Leases is good enough.
+	// leaderCacheTTL is how long a result of Locate is reused.
 	leaderCacheTTL = time.Second
-	// listTimeout ends a look.
+	// listTimeout bounds the list of Leases.
 	listTimeout = 5 * time.Second
 )
 
-// Reasons why nobody is known to forward to.
+// Reasons why there is no replica to forward to.
 var (
-	errNoLeader  = errors.New("no replica of the hub is elected at the moment")
-	errNoAddress = errors.New("the elected replica of the hub does not tell where it serves (--advertise-address)")
-	// Callers' credentials go to where the Lease says. Whoever may make Leases beside the
-	// hub's, and not change those, is not to have them come to him.
-	errSeveralAddresses = errors.New("several Leases tell where the elected replica of the hub serves: delete those that no replica has made")
+	errNoLeader  = errors.New("no replica of the hub is elected")
+	errNoAddress = errors.New("the elected replica of the hub publishes no address (--advertise-address)")
+	// Callers' credentials go to the address in the Lease. Creating another Lease must not
+	// redirect them.
+	errSeveralAddresses = errors.New("several Leases publish an address of the elected replica of the hub: delete those that no replica created")
 )
 
-// LeaderLocator finds out which replica is elected and where it serves.
+// LeaderLocator finds the address of the elected replica.
 type LeaderLocator struct {
 	// Live reads the Leases.
 	Live client.Reader
-	// Namespace of the Leases; Lease is the name of the one that the elected replica
-	// holds.
+	// Namespace of the Leases; Lease is the name of the election's Lease.
 	Namespace, Lease string
-	// Prefix of the names of the replicas' Leases.
+	// Prefix of the names of the replicas' own Leases.
 	Prefix string
 
 	mu        sync.Mutex
@@ -99,7 +95,7 @@ type LeaderLocator struct {
 	cachedAt  time.Time
 }
 
-// Locate returns where the elected replica serves.
+// Locate returns the address of the elected replica.
 func (e *LeaderLocator) Locate(ctx context.Context) (ReplicaAddress, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -110,22 +106,22 @@ func (e *LeaderLocator) Locate(ctx context.Context) (ReplicaAddress, error) {
 	return e.cached, e.cachedErr
 }
 
-// Invalidate has the next one look anew: what was found has proved wrong.
+// Invalidate drops the cached result.
 func (e *LeaderLocator) Invalidate() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.cachedAt = time.Time{}
 }
 
-// listLeases reads all Leases at once: those of the replicas are as old as the one of the
-// election.
+// listLeases finds the leader in one list: the replicas' Leases are as recent as that of
+// the election.
 func (e *LeaderLocator) listLeases(ctx context.Context) (ReplicaAddress, error) {
-	// Others wait for the answer that one caller may not wait for.
+	// Other callers wait for this result: one cancelled request must not end it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)
 	defer cancel()
 	var leases coordinationv1.LeaseList
 	if err := e.Live.List(ctx, &leases, client.InNamespace(e.Namespace)); err != nil {
-		return ReplicaAddress{}, fmt.Errorf("looking for the elected replica of the hub: %w", err)
+		return ReplicaAddress{}, fmt.Errorf("finding the elected replica of the hub: %w", err)
 	}
 	holder := ""
 	for i := range leases.Items {

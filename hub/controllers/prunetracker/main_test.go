@@ -1,0 +1,9 @@
+package prunetracker
+
+import (
+	"testing"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+)
+
+func TestMain(m *testing.M) { apitest.RunPropertyTests(m) }

@@ -1,0 +1,119 @@
+package prune_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/prune"
+)
+
+func TestTargetState(t *testing.T) {
+	s := newPruneScenario()
+	s.reportState(v1alpha1.PruneSkipped, v1alpha1.PruneChanged, "a/farm/ubuntu-1")
+	s.held["b/farm/ubuntu-1"], s.held["b/farm/z"] = v1alpha1.PruneAnotherPrune, v1alpha1.ReasonPlanFull
+	require.Equal(t, s.reported["a/farm/ubuntu-1"], prune.TargetState(s.PruneView, s.Targets[0]))
+	another, full := prune.TargetState(s.PruneView, s.Targets[1]), prune.TargetState(s.PruneView, s.Targets[2])
+	require.Equal(t, v1alpha1.PruneAnotherPrune, another.Reason)
+	require.Contains(t, another.Message, "older ImagePrune")
+	require.Equal(t, v1alpha1.ReasonPlanFull, full.Reason)
+	require.Contains(t, full.Message, "no room")
+
+	stranger := s.Targets[0]
+	stranger.Name = "stranger"
+	require.Equal(t, v1alpha1.PruneUnknown, prune.TargetState(s.PruneView, stranger).State)
+	s.Members["b"] = prune.Member{ClusterUID: "rebuilt"}
+	require.Equal(t, v1alpha1.PruneClusterGone, prune.TargetState(s.PruneView, s.Targets[1]).Reason)
+	s.Prune.Status.Phase = v1alpha1.ImagePruneFailed
+	s.reported, s.Members["b"] = nil, prune.Member{ClusterUID: "uid-b"}
+	require.Equal(t, v1alpha1.PruneUnknown, prune.TargetState(s.PruneView, s.Targets[1]).State, "no state is remembered without a report")
+	s.Prune.Status.Phase, s.HeldReason = v1alpha1.ImagePrunePending, nil
+	require.Equal(t, v1alpha1.PruneWaiting, prune.TargetState(s.PruneView, s.Targets[1]).State)
+
+	nameless := newPruneScenario()
+	nameless.Targets[0].ClusterUID, nameless.Members["a"] = "", prune.Member{}
+	require.Equal(t, v1alpha1.PruneClusterGone, prune.TargetState(nameless.PruneView, nameless.Targets[0]).Reason, "a cluster without a UID never matches")
+}
+
+func TestEndedPruneRemembersTargetStates(t *testing.T) {
+	const a, b, z = "a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z"
+	states := func(s *pruneScenario) (states []v1alpha1.PruneState) {
+		for _, target := range s.Targets {
+			states = append(states, prune.TargetState(s.PruneView, target).State)
+		}
+		return states
+	}
+	tests := map[string]struct {
+		reported map[string]v1alpha1.PruneState
+		// still is what clusters report after the end.
+		still map[string]v1alpha1.PruneState
+		want  []v1alpha1.PruneState
+	}{
+		"all deleted": {
+			map[string]v1alpha1.PruneState{a: v1alpha1.PrunePruned, b: v1alpha1.PrunePruned, z: v1alpha1.PrunePruned}, nil,
+			[]v1alpha1.PruneState{v1alpha1.PrunePruned, v1alpha1.PrunePruned, v1alpha1.PrunePruned},
+		},
+		"one was skipped": {
+			map[string]v1alpha1.PruneState{a: v1alpha1.PrunePruned, b: v1alpha1.PruneSkipped, z: v1alpha1.PrunePruned}, nil,
+			[]v1alpha1.PruneState{v1alpha1.PrunePruned, v1alpha1.PruneSkipped, v1alpha1.PrunePruned},
+		},
+		"one was unknown and reports later": {
+			map[string]v1alpha1.PruneState{a: v1alpha1.PrunePruned, z: v1alpha1.PrunePruned}, map[string]v1alpha1.PruneState{b: v1alpha1.PruneUndone},
+			[]v1alpha1.PruneState{v1alpha1.PrunePruned, v1alpha1.PruneUnknown, v1alpha1.PrunePruned},
+		},
+		"some were undone": {
+			map[string]v1alpha1.PruneState{a: v1alpha1.PrunePruned, b: v1alpha1.PruneUndone, z: v1alpha1.PruneUndone}, map[string]v1alpha1.PruneState{b: v1alpha1.PruneUndone},
+			[]v1alpha1.PruneState{v1alpha1.PruneUnknown, v1alpha1.PruneUndone, v1alpha1.PruneUnknown},
+		},
+		"all were undone": {
+			map[string]v1alpha1.PruneState{a: v1alpha1.PruneUndone, b: v1alpha1.PruneUndone, z: v1alpha1.PruneUndone}, nil,
+			[]v1alpha1.PruneState{v1alpha1.PruneUndone, v1alpha1.PruneUndone, v1alpha1.PruneUndone},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newPruneScenario()
+			s.Now = now.Add(24 * time.Hour)
+			for key, state := range test.reported {
+				s.reportState(state, "", key)
+			}
+			s.Prune.Status = roundTrip(t, decideAndCheck(t, s.PruneView).Status)
+			require.True(t, s.Prune.Status.Phase.IsFinal())
+			clear(s.reported)
+			for key, state := range test.still {
+				s.reportState(state, "", key)
+			}
+			require.Equal(t, test.want, states(s))
+			s.Members = nil
+			require.Equal(t, test.want[0], states(s)[0], "also after the cluster is gone")
+		})
+	}
+	s := newPruneScenario()
+	s.Prune.Status.Phase, s.Prune.Status.Targets = v1alpha1.ImagePruneComplete, v1alpha1.TargetCounts{Total: 60, Skipped: 51, Pruned: 9}
+	s.Prune.Status.Skipped = make([]v1alpha1.TargetSummary, 50)
+	require.Equal(t, v1alpha1.PruneUnknown, states(s)[0], "the status does not list all skipped targets")
+}
+
+func TestTargetsBeyondPlanLimitAreSkipped(t *testing.T) {
+	s := newPruneScenario()
+	s.Prune.Spec.IncludeOthers = true
+	s.Targets = prune.SelectTargets(&s.Prune.Spec, []v1alpha1.ReportedCluster{newLargeCluster("a", 10, 0, 0), newLargeCluster("b", 600, 0, 0)})
+	d := decideAndCheck(t, s.PruneView)
+	require.Equal(t, v1alpha1.TargetCounts{Total: 610, Waiting: 510, Skipped: 100}, d.Status.Targets)
+	require.Len(t, d.Status.Skipped, 50)
+	require.Equal(t, v1alpha1.PruneTooMany, d.Status.Skipped[0].Reason)
+	require.Equal(t, "image-000500", d.Status.Skipped[0].Name)
+	require.Contains(t, d.Status.Skipped[0].Message, "review a new PruneReport and create an ImagePrune for it", "the message is not cut")
+	planned := prune.PlannedPrunes(s.Prune, s.Targets)["b"]
+	require.Equal(t, "image-000499", planned[len(planned)-1].Name)
+	for i, target := range s.Targets {
+		want := v1alpha1.PruneWaiting
+		if i >= 510 {
+			want = v1alpha1.PruneSkipped
+		}
+		require.Equal(t, want, prune.TargetState(s.PruneView, target).State, fmt.Sprint(i))
+	}
+}

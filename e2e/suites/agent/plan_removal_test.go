@@ -288,7 +288,7 @@ func TestPrunesOnlyUnchangedUnreferencedImages(t *testing.T) {
 			return got.Status.Pinned != nil && got.Status.Pinned.UID == later.UID && got.Status.Pinned.AcquiredAt != nil
 		}))
 	})
-	t.Run("what the plan asks for no more is undone", func(t *testing.T) {
+	t.Run("a prune that the plan no longer has is undone", func(t *testing.T) {
 		p := withPrunes(newPlan(t, nil), time.Hour, anew)
 		p.Spec.Prunes[0].UID = "another-prune"
 		setPlan(t, p)

@@ -292,10 +292,10 @@ func TestMissingPrerequisitesFailTheRender(t *testing.T) {
 		args []string
 		want string
 	}{
-		"it is too old":             {[]string{"--kube-version", "1.29.3"}, "chart requires kubeVersion: >=1.30.0-0 which is incompatible with Kubernetes v1.29.3"},
-		"it serves no such policy":  {[]string{"--kube-version", chart.KubeVersion, "--api-versions", "v1/Pod"}, "this cluster does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1"},
-		"it serves what is needed":  {[]string{"--kube-version", chart.KubeVersion, "--api-versions", "v1/Pod,admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"}, ""},
-		"nobody knows what it does": {[]string{"--kube-version", chart.KubeVersion}, ""},
+		"it is too old":            {[]string{"--kube-version", "1.29.3"}, "chart requires kubeVersion: >=1.30.0-0 which is incompatible with Kubernetes v1.29.3"},
+		"it serves no such policy": {[]string{"--kube-version", chart.KubeVersion, "--api-versions", "v1/Pod"}, "this cluster does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1"},
+		"it serves what is needed": {[]string{"--kube-version", chart.KubeVersion, "--api-versions", "v1/Pod,admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"}, ""},
+		"unknown API versions":     {[]string{"--kube-version", chart.KubeVersion}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for chart, path := range chartPaths {

@@ -80,7 +80,7 @@ func (r *reportingAgent) markWrites() { r.markedWrite = len(r.proxy.Writes()) }
 // writesSinceMark lists the writes of report objects since the mark, as method and name.
 func (r *reportingAgent) writesSinceMark() (names []string) {
 	for _, w := range r.proxy.Writes()[r.markedWrite:] {
-		if _, name, is := strings.Cut(w.Path, "/clusterreports"); is {
+		if _, name, ok := strings.Cut(w.Path, "/clusterreports"); ok {
 			names = append(names, w.Method+strings.ReplaceAll(name, "/", " "))
 		}
 	}

@@ -206,7 +206,7 @@ func (s *hubSetup) measureLoss(ctx context.Context, run *hubResult) (err error) 
 	}
 	// Requests to a replica that is not elected are forwarded.
 	last := s.replicas[len(s.replicas)-1].running.(*program.Hub)
-	return s.awaitCondition(ctx, pollInterval, "the read API tells of all members", func(ctx context.Context) (bool, error) {
+	return s.awaitCondition(ctx, pollInterval, "the read API has all members", func(ctx context.Context) (bool, error) {
 		all, err := last.ListMembers(ctx)
 		run.forwarded = time.Since(since)
 		switch {

@@ -156,7 +156,7 @@ func compareSides(ours *hubResult, plain *sideResult, heartbeat time.Duration) (
 		rests("all writes per member and minute", func(w usageWindow) float64 { return 60 * w.writesPerSecond() / float64(ours.members) }, "%.2f, %.2f"),
 		both(figureInfo("2, then 4 replicas run -> all members are carried for", settled(&ours.sideResult)), settled(plain), "-"),
 		of(figureInfo("replica killed -> its members are carried for", formatSeconds(ours.takeover)), formatSeconds(plain.takeover), ours.takeover.Seconds(), plain.takeover.Seconds()),
-		alone(figureInfo("elected replica killed -> next one elected, tells of all members", formatSeconds(ours.elected)+", "+formatSeconds(ours.forwarded))),
+		alone(figureInfo("elected replica killed -> next one elected, serves all members", formatSeconds(ours.elected)+", "+formatSeconds(ours.forwarded))),
 		rests("CPU at rest of 1 and of 4 replicas, % of a core", func(w usageWindow) float64 { return 100 * w.coresOf(w.cpu) }, "%.1f, %.1f"),
 		both(figureInfo("meanwhile, of 4: CPU of the hub's API server, the members'", planes(four)), planes(hers), "-"),
 		of(figureInfo("CPU per change; at 100 changes/s", changing(&ours.sideResult)), changing(plain), ours.cpuPerChange().Seconds(), plain.cpuPerChange().Seconds()),

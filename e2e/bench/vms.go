@@ -86,7 +86,7 @@ func (s *watchers) awaitCreated(ctx context.Context, n int) ([]time.Time, error)
 	for len(at) < n {
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for %d machines, %d are there: %w", n, len(at), ctx.Err())
+			return nil, fmt.Errorf("waiting for %d KubeVirt VMs, got %d: %w", n, len(at), ctx.Err())
 		case e, open := <-s.kubeVirtVMs.ResultChan():
 			if !open {
 				return nil, fmt.Errorf("waiting for %d machines: the watch ended after %d", n, len(at))
@@ -309,11 +309,11 @@ func newMinimalObjects(img *v1alpha1.VMDiskImage, n int) ([]client.Object, error
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := kubevirt.BuildVirtualMachine(vm, cfg)
+	kubeVirtVM, err := kubevirt.BuildVirtualMachine(vm, cfg)
 	if err != nil {
 		return nil, err
 	}
-	spec, _ := theirs.Object["spec"].(map[string]any)
+	spec, _ := kubeVirtVM.Object["spec"].(map[string]any)
 	spec["runStrategy"] = "Always"
 	serving := img.Status.Serving
 	pin := v1alpha1.PinnedImage{
@@ -321,7 +321,7 @@ func newMinimalObjects(img *v1alpha1.VMDiskImage, n int) ([]client.Object, error
 		PersistentVolumeClaim: serving.PersistentVolumeClaim, VolumeSnapshot: serving.VolumeSnapshot, DiskSize: serving.DiskSize, RestoreSize: serving.RestoreSize,
 	}
 	size, _ := kubevirt.RootDiskSize(vm, img)
-	objects := []client.Object{kubevirt.BuildRootDisk(vm, img, pin, size), kubevirt.BuildCloudInitSecret(vm, cfg), theirs}
+	objects := []client.Object{kubevirt.BuildRootDisk(vm, img, pin, size), kubevirt.BuildCloudInitSecret(vm, cfg), kubeVirtVM}
 	for _, o := range objects {
 		o.SetLabels(nil)
 		o.SetOwnerReferences(nil)

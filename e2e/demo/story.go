@@ -268,8 +268,8 @@ func (s *demoStory) countReady(name string) int { return s.countInPhase(name, v1
 func (s *demoStory) isDone() bool {
 	return !slices.ContainsFunc(memberNames, func(name string) bool {
 		ready, failed := s.countReady(name), s.countInPhase(name, v1alpha1.PhaseFailed)
-		told := s.findMember(name).Status.Images
-		return ready+failed < len(s.images[name]) || told == nil || int(told.Ready) != ready || int(told.Failed) != failed
+		counts := s.findMember(name).Status.Images
+		return ready+failed < len(s.images[name]) || counts == nil || int(counts.Ready) != ready || int(counts.Failed) != failed
 	})
 }
 

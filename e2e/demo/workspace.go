@@ -39,8 +39,8 @@ type workspaceState struct {
 	waited map[string]bool
 	// ran is how many VMs were ready in KubeVirt at the same time.
 	ran int
-	// told are the references in the hub's read API while all VMs ran.
-	told map[string]int64
+	// runningReferences are the references in the hub's read API while all VMs ran.
+	runningReferences map[string]int64
 	// kept is true if the deleted desktop image had its storage while one VM held it.
 	kept bool
 	uid  string // of the desktops' image
@@ -133,8 +133,8 @@ func (s *demoStory) deleteDesktopImage(ctx context.Context) error {
 			s.ran++
 		}
 	}
-	s.told, s.uid = s.references, string(s.desktopImage().UID)
-	s.screen.printNote("all VirtualMachines run; the hub's read API: %s is referenced by %d, %s by %d", desktop, s.told[desktop], router, s.told[router])
+	s.runningReferences, s.uid = s.references, string(s.desktopImage().UID)
+	s.screen.printNote("all VirtualMachines run; the hub's read API: %s is referenced by %d, %s by %d", desktop, s.runningReferences[desktop], router, s.runningReferences[router])
 	if err := c.Delete(ctx, s.desktopImage()); err != nil {
 		return fmt.Errorf("deleting VMDiskImage %s: %w", desktop, err)
 	}
@@ -240,7 +240,7 @@ func (s *demoStory) checkWorkspace(ctx context.Context, check func(bool, string,
 		return err
 	}
 	check(len(s.waited) == workspaceVMs && s.ran == workspaceVMs, "%s: 3 VirtualMachines waited for their images, with a reason, and then ran", bergen)
-	check(s.told[desktop] == 2 && s.told[router] == 1, "the hub knew how many VirtualMachines referenced each image")
+	check(s.runningReferences[desktop] == 2 && s.runningReferences[router] == 1, "the hub knew how many VirtualMachines referenced each image")
 	check(s.kept && !present, "%s: %s kept its storage until its last VirtualMachine was deleted", bergen, desktop)
 	check(!apierrors.IsNotFound(err) && img.DeletionTimestamp.IsZero(), "%s: %s, which was not deleted, exists", bergen, router)
 	return nil

@@ -152,10 +152,10 @@ func (s *scenario) awaitVMsComplete(t *testing.T, vms ...*v1alpha1.VirtualMachin
 
 func (s *scenario) awaitPinned(t *testing.T, vm *v1alpha1.VirtualMachine) v1alpha1.PinnedImage {
 	t.Helper()
-	now := &v1alpha1.VirtualMachine{}
-	require.True(t, getObject(t, vm.Namespace, vm.Name, now))
-	require.NotNil(t, now.Status.Pinned)
-	return *now.Status.Pinned
+	current := &v1alpha1.VirtualMachine{}
+	require.True(t, getObject(t, vm.Namespace, vm.Name, current))
+	require.NotNil(t, current.Status.Pinned)
+	return *current.Status.Pinned
 }
 
 func (s *scenario) createSnapshot(t *testing.T, ns, name string) *snapshotv1.VolumeSnapshot {

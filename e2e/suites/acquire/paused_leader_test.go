@@ -81,9 +81,9 @@ func (p *pausedLeader) requireConvergence(t *testing.T, vms ...*v1alpha1.Virtual
 func awaitVMComplete(t *testing.T, vm *v1alpha1.VirtualMachine) {
 	t.Helper()
 	if !testenv.Await(t, func() bool { return isVMComplete(t, vm) }) {
-		now := &v1alpha1.VirtualMachine{}
-		getObject(t, vm.Namespace, vm.Name, now)
-		require.Failf(t, "VM does not run", "%s: %s %s: %s, pinned %+v", vm.Name, now.Status.Phase, now.Status.Reason, now.Status.Message, now.Status.Pinned)
+		current := &v1alpha1.VirtualMachine{}
+		getObject(t, vm.Namespace, vm.Name, current)
+		require.Failf(t, "VM does not run", "%s: %s %s: %s, pinned %+v", vm.Name, current.Status.Phase, current.Status.Reason, current.Status.Message, current.Status.Pinned)
 	}
 }
 
@@ -137,9 +137,9 @@ func TestPausedBeforeAcquiredWrite(t *testing.T) {
 // describeImage returns the status and the children of an image, for a failure message.
 func describeImage(t *testing.T, img *v1alpha1.VMDiskImage) string {
 	t.Helper()
-	now := &v1alpha1.VMDiskImage{}
-	getObject(t, img.Namespace, img.Name, now)
-	return fmt.Sprintf("%+v; children %v", now.Status, listLeftovers(t, img.Namespace))
+	current := &v1alpha1.VMDiskImage{}
+	getObject(t, img.Namespace, img.Name, current)
+	return fmt.Sprintf("%+v; children %v", current.Status, listLeftovers(t, img.Namespace))
 }
 
 // isAttemptPresent reports whether the storage of what an image served exists.
@@ -340,9 +340,9 @@ func TestPausedBeforeRootDiskReplacement(t *testing.T) {
 	}), "the root disk is not cloned")
 	a.StartSuccessor(t)
 	env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.RootDisk != nil && vm.Status.RootDisk.Ready })
-	assert.Equal(t, http.StatusConflict, a.ReleaseWrite(t), "the delete of a root disk that is complete by now")
-	if now := findRootDisk(t, vm); assert.NotNil(t, now) {
-		assert.Equal(t, disk.UID, now.UID)
+	assert.Equal(t, http.StatusConflict, a.ReleaseWrite(t), "the delete of a complete root disk")
+	if current := findRootDisk(t, vm); assert.NotNil(t, current) {
+		assert.Equal(t, disk.UID, current.UID)
 	}
 	deleteObject(t, &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: a.ns, Name: snap.Name}})
 	a.requireConvergence(t)

@@ -86,7 +86,7 @@ func TestAttemptTimeout(t *testing.T) {
 	assert.Equal(t, 2, history().Attempts(img.UID))
 }
 
-// TestRetryByAnnotationStartsOver wants attempts to be counted anew after a person's request.
+// TestRetryByAnnotationStartsOver wants attempts to be counted from zero after a person's request.
 func TestRetryByAnnotationStartsOver(t *testing.T) {
 	t.Run("by annotation", func(t *testing.T) {
 		env.SetPolicy(t, newPolicy("retryLimit", "0"))

@@ -119,7 +119,7 @@ func TestAgentChartOmitsWhatIsSwitchedOff(t *testing.T) {
 		assert.NotContains(t, key, "ConfigMap")
 		assert.NotContains(t, key, "Namespace ")
 	}
-	assert.Contains(t, keys, "Role sync-operator/ot-agent-policy", "the agent reads the policy, whoever writes it")
+	assert.Contains(t, keys, "Role sync-operator/ot-agent-policy", "the agent reads the policy wherever it is")
 }
 
 func TestAgentChartLeavesMailboxCRDsToTheHub(t *testing.T) {

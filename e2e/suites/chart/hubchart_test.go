@@ -90,7 +90,7 @@ func TestHubChartOmitsWhatIsSwitchedOff(t *testing.T) {
 		assert.NotContains(t, key, "ot-hub-approvals")
 		assert.NotContains(t, key, "ot-hub-prunes")
 	}
-	assert.Contains(t, keys, "ValidatingAdmissionPolicy ot-hub-prune-pages", "whoever approves, the hub alone writes reports")
+	assert.Contains(t, keys, "ValidatingAdmissionPolicy ot-hub-prune-pages", "only the hub writes reports, with or without enforced approvals")
 }
 
 func TestHubChartKeepsDataOnUninstall(t *testing.T) {

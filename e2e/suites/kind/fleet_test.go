@@ -167,7 +167,7 @@ func (f *kindFleet) requireMember(t *testing.T, name string) fleetjourneys.Membe
 	t.Helper()
 	i := slices.IndexFunc(f.members, func(m fleetjourneys.Member) bool { return m.Name == name })
 	if i < 0 {
-		t.Skipf("there is no member %s: scripts/kind-up without arguments makes it", name)
+		t.Skipf("no member %s: scripts/kind-up without arguments creates it", name)
 	}
 	return f.members[i]
 }

@@ -55,7 +55,7 @@ func TestReportFollowsImages(t *testing.T) {
 	assert.Contains(t, got.Message, "404")
 
 	env.InstantImporter().AllowFinishes(2)
-	r = awaitReport(t, "two images are there", func(r storedReport) bool {
+	r = awaitReport(t, "two images are reported", func(r storedReport) bool {
 		return r.root.Root.Phases[v1alpha1.PhaseSucceeded] == 2 && r.root.Root.Slots == 0 &&
 			r.imagesByKey(t)[ns+"/syncing"].Phase == v1alpha1.PhaseSucceeded && r.imagesByKey(t)[ns+"/queued"].Phase == v1alpha1.PhaseSucceeded
 	})
@@ -304,7 +304,7 @@ func TestOrphansAreReported(t *testing.T) {
 	env.Create(t, img, stays)
 	env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 	env.AwaitImage(t, stays, testenv.InPhase(v1alpha1.PhaseSucceeded))
-	r := awaitReport(t, "both are there", func(r storedReport) bool {
+	r := awaitReport(t, "both are reported", func(r storedReport) bool {
 		return r.root.Root.Phases[v1alpha1.PhaseSucceeded] == 2 && r.root.Root.Slots == 0
 	})
 	assert.Empty(t, r.root.Root.Orphans)
@@ -316,7 +316,7 @@ func TestOrphansAreReported(t *testing.T) {
 	require.NoError(t, env.Client().Delete(t.Context(), img))
 	name := img.Status.Revisions[0].DataVolume
 	a = startReporter(t, "--report-heartbeat=1s")
-	r = awaitReport(t, "its storage is told", func(r storedReport) bool { return r.root.Root.OrphanCount == 2 })
+	r = awaitReport(t, "its storage is reported", func(r storedReport) bool { return r.root.Root.OrphanCount == 2 })
 	want := []v1alpha1.OrphanedObject{
 		{Kind: "DataVolume", Namespace: ns, Name: name, Image: "forced", ImageUID: img.UID},
 		{Kind: "PersistentVolumeClaim", Namespace: ns, Name: name, Image: "forced", ImageUID: img.UID, Bytes: 1 << 30},
@@ -335,7 +335,7 @@ func TestOrphansAreReported(t *testing.T) {
 
 	// Orphans that come and go while the agent runs are reported without a heartbeat.
 	startReporter(t, noHeartbeatArg)
-	awaitReport(t, "another process tells of it", func(r storedReport) bool {
+	awaitReport(t, "another process reports it", func(r storedReport) bool {
 		return r.root.Root.BootID != later.root.Root.BootID && r.root.Root.OrphanCount == 2
 	})
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
@@ -345,7 +345,7 @@ func TestOrphansAreReported(t *testing.T) {
 	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: img.Spec.DiskSize}
 	env.Create(t, claim)
-	r = awaitReport(t, "a third object is told", func(r storedReport) bool { return r.root.Root.OrphanCount == 3 })
+	r = awaitReport(t, "a third object is reported", func(r storedReport) bool { return r.root.Root.OrphanCount == 3 })
 	assert.Equal(t, "nobody", r.root.Root.Orphans[2].Image)
 	require.NoError(t, env.Client().Delete(t.Context(), claim))
 	forced := metav1.ObjectMeta{Namespace: ns, Name: name}
@@ -353,7 +353,7 @@ func TestOrphansAreReported(t *testing.T) {
 	r = awaitReport(t, "the claim is left", func(r storedReport) bool { return r.root.Root.OrphanCount == 1 })
 	assert.Equal(t, want[1:], r.root.Root.Orphans)
 	require.NoError(t, env.Client().Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: forced}))
-	r = awaitReport(t, "nothing is left to be told", func(r storedReport) bool { return r.root.Root.OrphanCount == 0 })
+	r = awaitReport(t, "no orphan is reported", func(r storedReport) bool { return r.root.Root.OrphanCount == 0 })
 	assert.Empty(t, r.root.Root.Orphans)
 	assert.Zero(t, r.root.Root.OrphanBytes)
 }

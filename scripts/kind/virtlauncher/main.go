@@ -21,8 +21,8 @@ func main() {
 	case "sh", "bash":
 		return
 	}
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM)
-	<-told
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	<-signals
 	<-time.After(shutdownDelay)
 }

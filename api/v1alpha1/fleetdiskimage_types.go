@@ -255,50 +255,6 @@ const (
 	RolloutFailed RolloutPhase = "Failed"
 )
 
-// Reasons why a rollout does not start another cluster, or is finished: a closed set.
-const (
-	// ReasonRolledOut: the rollout is finished.
-	ReasonRolledOut = "RolledOut"
-	// ReasonMaxConcurrency: maxConcurrency clusters of the wave are in progress.
-	ReasonMaxConcurrency = "MaxConcurrency"
-	// ReasonMaxFailures: more than maxFailures clusters failed.
-	ReasonMaxFailures = "MaxFailures"
-	// ReasonRolloutPaused: spec.rollout.paused is true.
-	ReasonRolloutPaused = "Paused"
-	// ReasonAwaitingApproval: the wave needs an approval.
-	ReasonAwaitingApproval = "AwaitingApproval"
-	// ReasonMinSuccessTime: the previous wave has not been done for minSuccessTime.
-	ReasonMinSuccessTime = "MinSuccessTime"
-	// ReasonAwaitingClusters: all clusters of the wave are in progress or finished.
-	ReasonAwaitingClusters = "AwaitingClusters"
-	// ReasonOfflineClusters: the wave waits for offline clusters.
-	ReasonOfflineClusters = "OfflineClusters"
-	// ReasonPlanFull: the plans of the remaining clusters have no room for another
-	// image.
-	ReasonPlanFull = "PlanFull"
-	// ReasonNoClusters: the placement selects no MemberCluster.
-	ReasonNoClusters = "NoClusters"
-	// ReasonNameConflict: another FleetDiskImage creates VMDiskImages of the same name.
-	ReasonNameConflict = "NameConflict"
-	// ReasonSelectorInvalid: a label selector cannot be parsed.
-	ReasonSelectorInvalid = "SelectorInvalid"
-	// ReasonDeletingImages: the FleetDiskImage is being deleted and waits for clusters
-	// that still have its images.
-	ReasonDeletingImages = "DeletingImages"
-)
-
-// Conditions of a FleetDiskImage.
-const (
-	// ConditionFinished: the rollout is Succeeded or Failed; see status.phase. For
-	// kubectl wait.
-	ConditionFinished = "Finished"
-	// ConditionSucceeded: the rollout is Succeeded.
-	ConditionSucceeded = "Succeeded"
-	// ConditionProgressing: clusters are in progress, or will be without anybody's
-	// action.
-	ConditionProgressing = "Progressing"
-)
-
 // ClusterState is the state of one cluster in a rollout.
 //
 // +kubebuilder:validation:Enum=ToApply;Progressing;Succeeded;Failed;TimedOut;Deferred

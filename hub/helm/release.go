@@ -39,16 +39,16 @@ func (m *Member) GetRelease(name string) (*install.Release, error) {
 	if last == nil || err != nil {
 		return nil, err
 	}
-	seen := &install.Release{Name: last.Name, Number: last.Version, Status: install.Status(last.Info.Status)}
+	found := &install.Release{Name: last.Name, Number: last.Version, Status: install.Status(last.Info.Status)}
 	if last.Chart != nil && last.Chart.Metadata != nil {
-		seen.Chart = last.Chart.Metadata.AppVersion
-		seen.Version = agentVersion(last.Config, seen.Chart)
+		found.Chart = last.Chart.Metadata.AppVersion
+		found.Version = agentVersion(last.Config, found.Chart)
 	}
 	if last.Labels[labelNumber] == strconv.Itoa(last.Version) {
-		seen.Installer = install.Installer{Hub: last.Labels[labelHub], Member: last.Labels[labelMember]}
-		seen.Revision = last.Labels[labelRevision]
+		found.Installer = install.Installer{Hub: last.Labels[labelHub], Member: last.Labels[labelMember]}
+		found.Revision = last.Labels[labelRevision]
 	}
-	return seen, nil
+	return found, nil
 }
 
 func getLastRelease(cfg *action.Configuration, name string) (*release.Release, error) {

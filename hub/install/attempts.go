@@ -70,13 +70,13 @@ func (s Snapshot) currentAttempts() Attempts {
 
 // nextAttemptAt returns when the next attempt may be made.
 func (s Snapshot) nextAttemptAt() time.Time {
-	made := s.currentAttempts()
-	if made.Count == 0 {
+	attempts := s.currentAttempts()
+	if attempts.Count == 0 {
 		return s.Now
 	}
 	wait := s.Backoff
-	for range made.Count - 1 {
+	for range attempts.Count - 1 {
 		wait = min(2*wait, maxBackoff)
 	}
-	return made.LastAt.Add(wait)
+	return attempts.LastAt.Add(wait)
 }

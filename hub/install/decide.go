@@ -233,21 +233,21 @@ func (s Snapshot) refuseDowngrade() (Decision, bool) {
 
 // decideAttempt returns the action, or the wait for the next attempt.
 func (s Snapshot) decideAttempt() Decision {
-	made := s.currentAttempts()
+	attempts := s.currentAttempts()
 	// An attempt without an error may have died with its process.
-	last := cmp.Or(made.Error, "it did not finish: the hub ended or lost its connection")
+	last := cmp.Or(attempts.Error, "it did not finish: the hub ended or lost its connection")
 	if s.Lease != nil && s.Now.Before(s.Lease.Until) {
 		return s.newDecision(metav1.ConditionUnknown, v1alpha1.ReasonInstalling, s.Lease.Until.Sub(s.Now),
 			"%s is installing, or was when it ended; waiting for its Lease %s to be released or to expire", s.Lease.Holder, LeaseName)
 	}
-	if made.Count >= MaxAttempts {
+	if attempts.Count >= MaxAttempts {
 		return s.notInstalled(v1alpha1.ReasonInstallFailed, recheckInterval, "%d attempts to install agent %s have failed; there is no retry until version, values or annotations change. "+
-			"To retry: kubectl annotate membercluster %s %s-. Last error: %s", made.Count, s.Desired.Version, s.Self.Member, v1alpha1.AnnotationInstallAttempts, last)
+			"To retry: kubectl annotate membercluster %s %s-. Last error: %s", attempts.Count, s.Desired.Version, s.Self.Member, v1alpha1.AnnotationInstallAttempts, last)
 	}
 	if wait := s.nextAttemptAt().Sub(s.Now); wait > 0 {
-		return s.notInstalled(v1alpha1.ReasonInstallFailed, wait, "attempt %d of %d to install agent %s failed; retrying: %s", made.Count, MaxAttempts, s.Desired.Version, last)
+		return s.notInstalled(v1alpha1.ReasonInstallFailed, wait, "attempt %d of %d to install agent %s failed; retrying: %s", attempts.Count, MaxAttempts, s.Desired.Version, last)
 	}
-	d := s.newDecision(metav1.ConditionUnknown, v1alpha1.ReasonInstalling, 0, "agent %s is being installed, attempt %d of %d", s.Desired.Version, made.Count+1, MaxAttempts)
+	d := s.newDecision(metav1.ConditionUnknown, v1alpha1.ReasonInstalling, 0, "agent %s is being installed, attempt %d of %d", s.Desired.Version, attempts.Count+1, MaxAttempts)
 	d.TakeOwnership = s.Adopt
 	switch {
 	case s.Release == nil || s.Release.Status == StatusUninstalled:

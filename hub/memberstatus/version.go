@@ -35,11 +35,11 @@ func (s *statusBuilder) versionSupported() conditionState {
 	case supported:
 		return conditionTrue(v1alpha1.ReasonSupported, "agent %s and hub %s are at most one minor version apart", reported, s.HubVersion)
 	case agent.LessThan(hub):
-		how := "upgrade it with chart ot-agent, one minor version at a time"
+		advice := "upgrade it with chart ot-agent, one minor version at a time"
 		if s.Installed != nil {
-			how = "the hub upgrades it, see AgentInstalled"
+			advice = "the hub upgrades it, see AgentInstalled"
 		}
-		return conditionFalse(v1alpha1.ReasonVersionTooOld, "agent %s is more than one minor version older than hub %s: %s. Until then it may ignore parts of its plan", reported, s.HubVersion, how)
+		return conditionFalse(v1alpha1.ReasonVersionTooOld, "agent %s is more than one minor version older than hub %s: %s. Until then it may ignore parts of its plan", reported, s.HubVersion, advice)
 	default:
 		return conditionFalse(v1alpha1.ReasonVersionTooNew, "agent %s is more than one minor version newer than hub %s: upgrade the hub. "+
 			"Until then the hub may misread its report", reported, s.HubVersion)

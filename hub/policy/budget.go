@@ -166,7 +166,7 @@ func (p *Policy) applyGrantKeys(set map[string]string) map[string]string {
 		delete(set, apipolicy.KeySafeConcurrency)
 		return set
 	}
-	if _, given := set[apipolicy.KeySafeConcurrency]; !given {
+	if _, ok := set[apipolicy.KeySafeConcurrency]; !ok {
 		set[apipolicy.KeySafeConcurrency] = "0"
 	}
 	if groups := p.budget.SourceGroups(); len(groups) > 0 {

@@ -31,8 +31,8 @@ type world struct {
 }
 
 type worldMember struct {
-	uid  types.UID
-	dark bool
+	uid     types.UID
+	offline bool
 	// plan and report as they have arrived in the member and on the hub.
 	plan   map[types.UID]v1alpha1.PlannedPrune
 	report map[types.UID]v1alpha1.PruneStatus
@@ -85,7 +85,7 @@ func (w *world) gatherView(loaded bool) prune.PruneView {
 		v.Targets = w.chosen
 	}
 	for name, m := range w.members {
-		v.Members[name] = prune.Member{ClusterUID: m.uid, Offline: m.dark}
+		v.Members[name] = prune.Member{ClusterUID: m.uid, Offline: m.offline}
 	}
 	return v
 }
@@ -137,7 +137,7 @@ func (w *world) checkDecision(v prune.PruneView, d prune.PruneDecision) {
 // runAgent is one step of an agent: it applies its plan and reports.
 func (w *world) runAgent(name string, reports bool) {
 	m := w.members[name]
-	if !m.dark {
+	if !m.offline {
 		m.plan = map[types.UID]v1alpha1.PlannedPrune{}
 		for _, p := range prune.PlannedPrunes(w.prune, w.chosen)[name] {
 			require.NotNil(w.t, w.prune.Status.StartedAt, "startedAt is stored")
@@ -165,7 +165,7 @@ func (w *world) runAgent(name string, reports bool) {
 			img.state, img.gone = v1alpha1.PrunePruned, true
 		}
 	}
-	if m.dark || !reports {
+	if m.offline || !reports {
 		return
 	}
 	m.report = map[types.UID]v1alpha1.PruneStatus{}
@@ -209,7 +209,7 @@ func TestPropertyImagePruneAlwaysEnds(t *testing.T) {
 			case what < 17:
 				w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 60, 1800}).Draw(t, "seconds")) * time.Second)
 			case what == 17 && name != "":
-				w.members[name].dark = !w.members[name].dark
+				w.members[name].offline = !w.members[name].offline
 			case what == 18 && name != "" && rapid.IntRange(0, 3).Draw(t, "rebuilt") == 0:
 				w.members[name].uid += "-rebuilt"
 			case what == 19 && rapid.IntRange(0, 3).Draw(t, "undo") == 0:

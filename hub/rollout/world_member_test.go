@@ -11,9 +11,9 @@ import (
 
 // worldMember is a member with its agent.
 type worldMember struct {
-	labels      map[string]string
-	dark, full  bool
-	onlineSince time.Time
+	labels        map[string]string
+	offline, full bool
+	onlineSince   time.Time
 	// fault is "fails", "hangs" or "rejects" for every import.
 	fault string
 	// plan on the hub, and its copy in the member.
@@ -30,10 +30,10 @@ type worldImage struct {
 }
 
 // runAgent is one step of the agent: it applies its plan, advances each image by one
-// phase, and reports. A dark member works on with its copy. It returns whether anything
+// phase, and reports. An offline member works on with its copy. It returns whether anything
 // changed.
 func (m *worldMember) runAgent() (changed bool) {
-	if !m.dark {
+	if !m.offline {
 		changed = !maps.EqualFunc(m.arrived, m.plan, func(a, b v1alpha1.PlannedImage) bool { return revisionOf(a) == revisionOf(b) })
 		m.arrived = maps.Clone(m.plan)
 	}
@@ -63,7 +63,7 @@ func (m *worldMember) runAgent() (changed bool) {
 		items[name] = v1alpha1.PlanItemApplied
 		changed = changed || *i != before
 	}
-	if m.dark {
+	if m.offline {
 		return changed
 	}
 	report := map[string]rollout.Report{}

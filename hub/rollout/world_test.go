@@ -109,7 +109,7 @@ func (w *world) gatherView() rollout.View {
 	for _, name := range slices.Sorted(maps.Keys(w.members)) {
 		m := w.members[name]
 		c := rollout.Cluster{Name: name, Labels: m.labels, PlanFull: m.full, OnlineSince: m.onlineSince, Report: m.report[w.currentName()]}
-		if m.dark {
+		if m.offline {
 			c.OfflineReason, c.OnlineSince = v1alpha1.ReasonSilent, time.Time{}
 		}
 		if p, planned := m.plan[w.currentName()]; planned {
@@ -218,11 +218,11 @@ func TestRolloutEndsUnderFaults(t *testing.T) {
 					delete(m.images, w.currentName())
 				}
 			},
-			"dark": func(*rapid.T) { w.drawMember().dark = true },
-			"back": func(*rapid.T) { w.bringOnline(w.drawMember()) },
+			"offline": func(*rapid.T) { w.drawMember().offline = true },
+			"back":    func(*rapid.T) { w.bringOnline(w.drawMember()) },
 			"blink": func(t *rapid.T) { // before another can start in its place
 				m := w.drawMember()
-				m.dark = true
+				m.offline = true
 				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 9).Draw(t, "seconds")) * time.Second)
 				w.bringOnline(m)
 			},
@@ -263,8 +263,8 @@ func (w *world) approveWave(wave string) {
 }
 
 func (w *world) bringOnline(m *worldMember) {
-	if m.dark {
-		m.dark, m.onlineSince = false, w.now
+	if m.offline {
+		m.offline, m.onlineSince = false, w.now
 	}
 }
 

@@ -138,7 +138,7 @@ func TestPlanKeepsImagesBeyondTheirTTL(t *testing.T) {
 	visit := func(retry string) {
 		env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: retry} })
 	}
-	env.AwaitGone(t, goes.DeepCopy())
+	env.AwaitGone(t, expired.DeepCopy())
 	visit("kept")
 	got := env.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.ObservedRetry == "kept" })
 	assert.Greater(t, time.Since(got.Status.References.UnreferencedSince.Time), time.Hour)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -80,7 +79,7 @@ func (r *Reconciler) loadDepartures(ctx context.Context, accountant *budget.Acco
 
 // storeDepartures stores the departures and what leaving members hold. It returns whether
 // all of it is stored.
-func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now time.Time) (kept bool) {
+func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now time.Time) (stored bool) {
 	if r.departures.stale && !now.Before(r.departures.retryAt) {
 		if err := r.loadDepartures(ctx, r.accountant); err != nil {
 			log.FromContext(ctx).Error(err, "Failed to read departed members; retrying")
@@ -88,12 +87,12 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 		}
 	}
 	next := encodeDepartures(r.accountant.Departures(leaving, now))
-	kept = coversAll(next, r.departures.stored)
+	stored = coversAll(next, r.departures.stored)
 	switch {
-	case kept && (now.Sub(r.departures.writtenAt) < departuresRefreshInterval || !isClearlyLess(next, r.departures.stored)):
+	case stored && (now.Sub(r.departures.writtenAt) < departuresRefreshInterval || !isClearlyLess(next, r.departures.stored)):
 		return true
 	case r.departures.stale || now.Before(r.departures.retryAt):
-		return kept
+		return stored
 	}
 	text, err := json.Marshal(next)
 	if err != nil {
@@ -111,9 +110,9 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 	}
 	if err != nil {
 		r.departures.retryAt = now.Add(retryDelay)
-		r.departures.stale = apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+		r.departures.stale = wasChanged(err)
 		log.FromContext(ctx).Error(err, "Failed to persist slots of departed members; blocking member removal", "configmap", DepartedConfigMap)
-		return kept
+		return stored
 	}
 	r.departures = departureStore{configMap: cm, stored: next, writtenAt: now}
 	return true

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
@@ -48,7 +49,7 @@ func (r *Reconciler) rereadUnknownGrants(ctx context.Context) {
 // markUnknown records that the stored grant of a member is unknown.
 func (r *Reconciler) markUnknown(ctx context.Context, member string, err error) {
 	wait := min(max(2*r.retryDelays[member], retryDelay), maxRetryDelay)
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+	if wasChanged(err) {
 		wait = retryDelay
 		log.FromContext(ctx).Info("TransferGrant was changed by somebody else; reading it again", "member", member)
 	} else {
@@ -57,6 +58,10 @@ func (r *Reconciler) markUnknown(ctx context.Context, member string, err error) 
 	r.retryDelays[member] = wait
 	r.unknownGrants[member] = time.Now().Add(wait)
 }
+
+// wasChanged reports whether a write failed because somebody else has created, changed or
+// deleted the object.
+func wasChanged(err error) bool { return trigger.IsConflict(err) || apierrors.IsNotFound(err) }
 
 // plannerMark is the annotation of grants that this process has written since it last
 // read them.

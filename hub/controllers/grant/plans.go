@@ -45,8 +45,8 @@ func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) bool {
 		s.intents = map[string][]planIntent{}
 	}
 	// Intents to replace earlier versions have been written or refused.
-	one := planIntent{next.ResourceVersion, bounds}
-	s.intents[member] = append(slices.DeleteFunc(s.intents[member], func(o planIntent) bool { return o == one || o.replaces != one.replaces }), one)
+	added := planIntent{next.ResourceVersion, bounds}
+	s.intents[member] = append(slices.DeleteFunc(s.intents[member], func(o planIntent) bool { return o == added || o.replaces != added.replaces }), added)
 	if s.challenge != "" {
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, annotationPlanner, s.challenge)
 	}
@@ -63,15 +63,15 @@ func (s *Shares) isCounted(member string, b budget.Bounds, before *v1alpha1.Clus
 			return true
 		}
 	}
-	one, ok := s.shares[member]
+	memberShare, ok := s.shares[member]
 	switch {
 	case !ok:
 		return false
-	case b.Limited && one.mayPlan && b.Safe <= one.safe:
+	case b.Limited && memberShare.mayPlan && b.Safe <= memberShare.safe:
 		return true
 	default:
 		// A restored hub continues with the policy that the member has.
-		return one.reportedBounds != nil && b.IsWithin(*one.reportedBounds)
+		return memberShare.reportedBounds != nil && b.IsWithin(*memberShare.reportedBounds)
 	}
 }
 
@@ -95,12 +95,12 @@ func (s *Shares) pendingBounds(member string, cached *v1alpha1.ClusterPlan) (mos
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var left []planIntent
-	for _, one := range s.intents[member] {
-		if cached != nil && (one.replaces == "" || isNewer(cached.ResourceVersion, one.replaces)) {
+	for _, i := range s.intents[member] {
+		if cached != nil && (i.replaces == "" || isNewer(cached.ResourceVersion, i.replaces)) {
 			continue
 		}
-		left = append(left, one)
-		most = most.Max(one.bounds)
+		left = append(left, i)
+		most = most.Max(i.bounds)
 	}
 	if len(left) > 0 {
 		s.intents[member] = left

@@ -49,8 +49,8 @@ type share struct {
 func (s *Shares) ForMember(member string) *v1alpha1.MemberTransfers {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one, ok := s.shares[member]; ok && s.limited {
-		return one.transfers.DeepCopy()
+	if memberShare, ok := s.shares[member]; ok && s.limited {
+		return memberShare.transfers.DeepCopy()
 	}
 	return nil
 }
@@ -60,8 +60,8 @@ func (s *Shares) ForMember(member string) *v1alpha1.MemberTransfers {
 func (s *Shares) SafeShare(member string) (n int32, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one, ok := s.shares[member]
-	return one.safe, ok && s.known && one.mayPlan
+	memberShare, ok := s.shares[member]
+	return memberShare.safe, ok && s.known && memberShare.mayPlan
 }
 
 // MayRemove reports whether plan and grant of a member may be deleted on the hub: what it
@@ -87,8 +87,8 @@ func (s *Shares) OnChange(do func(member string)) { s.onChange = append(s.onChan
 func (s *Shares) publish(limits bool, shares map[string]share) {
 	s.mu.Lock()
 	var changed []string
-	for name, one := range shares {
-		if before, ok := s.shares[name]; !ok || !before.equal(one) || limits != s.limited {
+	for name, memberShare := range shares {
+		if before, ok := s.shares[name]; !ok || !before.equal(memberShare) || limits != s.limited {
 			changed = append(changed, name)
 		}
 	}

@@ -58,17 +58,17 @@ func (l *lease) Err() error {
 
 // acquire takes the Lease as it was observed, nil for none, and renews it until release
 // or the end of ctx. It fails if another process was faster.
-func (l *lease) acquire(ctx context.Context, seen *coordinationv1.Lease) error {
+func (l *lease) acquire(ctx context.Context, observed *coordinationv1.Lease) error {
 	next := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.key.Namespace, Name: l.key.Name}}
-	if seen != nil {
-		next = seen.DeepCopy()
+	if observed != nil {
+		next = observed.DeepCopy()
 	}
 	sent := time.Now()
 	l.stampRenewal(next, sent)
 	next.Spec.AcquireTime = next.Spec.RenewTime
 	next.Spec.LeaseTransitions = ptr.To(ptr.Deref(next.Spec.LeaseTransitions, 0) + 1)
 	do := func() error { return l.client.Create(ctx, next) }
-	if seen != nil {
+	if observed != nil {
 		do = func() error { return l.client.Update(ctx, next) }
 	}
 	if err := do(); err != nil {
@@ -125,8 +125,8 @@ func (l *lease) renewUntilDone(ctx context.Context) {
 	}
 }
 
-// release frees the Lease for others. One that may be lost is left to expire.
-func (l *lease) release(ctx context.Context) {
+// releaseLease frees the Lease for others. One that may be lost is left to expire.
+func (l *lease) releaseLease(ctx context.Context) {
 	l.mu.Lock()
 	stop := l.stop
 	l.mu.Unlock()
@@ -169,11 +169,11 @@ func (w *leaseObserver) observe(member string, o *coordinationv1.Lease, now time
 	if w.observations == nil {
 		w.observations = map[string]observation{}
 	}
-	seen, known := w.observations[member]
-	if !known || seen.uid != string(o.UID) || seen.version != o.ResourceVersion {
-		seen = observation{uid: string(o.UID), version: o.ResourceVersion, since: now}
-		w.observations[member] = seen
+	observed, known := w.observations[member]
+	if !known || observed.uid != string(o.UID) || observed.version != o.ResourceVersion {
+		observed = observation{uid: string(o.UID), version: o.ResourceVersion, since: now}
+		w.observations[member] = observed
 	}
 	lasts := time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0)) * time.Second
-	return &install.Lease{Holder: *o.Spec.HolderIdentity, Until: seen.since.Add(lasts)}
+	return &install.Lease{Holder: *o.Spec.HolderIdentity, Until: observed.since.Add(lasts)}
 }

@@ -70,7 +70,7 @@ func TestLeaseIsKeptAndReleased(t *testing.T) {
 		require.NoError(t, l.Err(), "it is renewed")
 		assert.Equal(t, "a", *m.stored(t).Spec.HolderIdentity)
 		require.Error(t, m.lease("b").acquire(t.Context(), nil), "who takes it for free is refused")
-		l.release(t.Context())
+		l.releaseLease(t.Context())
 		require.Error(t, l.Err())
 		assert.Empty(t, *m.stored(t).Spec.HolderIdentity)
 	})
@@ -94,7 +94,7 @@ func TestUnrenewedLeaseEndsInTime(t *testing.T) {
 		m.cut.Store(false)
 		advanceTime(leaseDuration)
 		require.NoError(t, l.Err(), "no other process took it")
-		l.release(t.Context())
+		l.releaseLease(t.Context())
 	})
 }
 
@@ -106,11 +106,11 @@ func TestTakenLeaseIsLost(t *testing.T) {
 		require.NoError(t, b.acquire(t.Context(), m.stored(t)))
 		advanceTime(leaseDuration / 4)
 		require.ErrorContains(t, a.Err(), "another process acquired Lease")
-		a.release(t.Context())
+		a.releaseLease(t.Context())
 		assert.Equal(t, "b", *m.stored(t).Spec.HolderIdentity, "it is not given away")
 		advanceTime(leaseDuration)
 		require.NoError(t, b.Err())
-		b.release(t.Context())
+		b.releaseLease(t.Context())
 	})
 }
 
@@ -150,6 +150,6 @@ func TestLeaseIsHeldPerMember(t *testing.T) {
 		own, err := r.getForeignLease(t.Context(), edge, "edge")
 		require.NoError(t, err)
 		assert.Nil(t, own)
-		edge.lease.release(t.Context())
+		edge.lease.releaseLease(t.Context())
 	})
 }

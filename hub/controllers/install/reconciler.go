@@ -190,7 +190,7 @@ func (r *Reconciler) installAgent(ctx context.Context, member *v1alpha1.MemberCl
 		// ctx may have ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.requestTimeout())
 		defer cancel()
-		session.lease.release(ctx)
+		session.lease.releaseLease(ctx)
 	}()
 	held := false
 	for range maxSteps {

@@ -87,8 +87,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			return ctrl.Result{RequeueAfter: d.requeueAfter}, nil
 		}
 		err = r.executeStep(ctx, s, d)
-		if isWriteConflict(err) {
-			return trigger.Result(ctx, err, trigger.ConflictRetryDelay, isWriteConflict)
+		if trigger.IsConflict(err) {
+			return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
 		} else if err != nil {
 			d.condition.Message = v1alpha1.Truncate(fmt.Sprintf("the hub failed to %s: %v", d.step, err), maxMessageLength)
 			r.Metrics.SetPending(r.Conditions.setCondition(member, d.condition, d.awaitsAcceptance))
@@ -97,11 +97,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.recordEvents(ctx, s, d)
 	}
 	return ctrl.Result{}, fmt.Errorf("registering the agent of MemberCluster %s does not end after %d steps: does something else write the same objects?", request.Name, maxSteps)
-}
-
-// isWriteConflict reports whether somebody else changed or created the object first.
-func isWriteConflict(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }
 
 // readSnapshot reads all objects live: that an object is missing decides as much as

@@ -40,12 +40,12 @@ type deepCopyable[T any] interface {
 }
 
 func getContent[T deepCopyable[T]](ctx context.Context, s *mailboxReader, key client.ObjectKey, kind string, into T, kept *T) error {
-	there := metadataOf(kind)
-	if err := s.Reader.Get(ctx, key, there); err != nil {
+	cached := metadataOf(kind)
+	if err := s.Reader.Get(ctx, key, cached); err != nil {
 		return err
 	}
 	var none T
-	if any(*kept) != any(none) && (*kept).GetUID() == there.GetUID() && (*kept).GetResourceVersion() == there.GetResourceVersion() {
+	if any(*kept) != any(none) && (*kept).GetUID() == cached.GetUID() && (*kept).GetResourceVersion() == cached.GetResourceVersion() {
 		(*kept).DeepCopyInto(into)
 		return nil
 	}

@@ -130,13 +130,13 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	before := mailbox.FindingsFromStatus(&link.Status, link.Spec.Challenge)
 	up, upErr := relay.SyncUp(ctx, known)
 	r.Metrics.CountSynced(metrics.DirectionUp, up.Written)
-	another := up.OtherCluster
+	otherCluster := up.OtherCluster
 	if upErr != nil {
-		another = before.OtherCluster
+		otherCluster = before.OtherCluster
 	}
 	var down mailbox.DownResult
 	var downErr error
-	if holder == "" && (another == "" || another == known) { // otherwise the member may have another one's plan
+	if holder == "" && (otherCluster == "" || otherCluster == known) { // otherwise the member may have another one's plan
 		down, downErr = relay.SyncDown(ctx)
 	}
 	r.Metrics.CountSynced(metrics.DirectionDown, len(down.Written))
@@ -211,15 +211,15 @@ func (r *Reconciler) ensureState(name string, member *memberclient.Member) *conn
 	if r.states == nil {
 		r.states = map[string]*connectionState{}
 	}
-	if kept := r.states[name]; kept != nil && kept.member == member {
-		return kept
+	if state := r.states[name]; state != nil && state.member == member {
+		return state
 	}
-	kept := &connectionState{member: member, mailbox: mailboxReader{Reader: r.Cached, live: r.Live}}
+	state := &connectionState{member: member, mailbox: mailboxReader{Reader: r.Cached, live: r.Live}}
 	if before := r.states[name]; before != nil {
-		kept.cleanUp = before.cleanUp
+		state.cleanUp = before.cleanUp
 	}
-	r.states[name] = kept
-	return kept
+	r.states[name] = state
+	return state
 }
 
 func (r *Reconciler) forgetMember(name string) {

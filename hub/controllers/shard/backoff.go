@@ -31,18 +31,18 @@ type replicaBackoff struct {
 func (a *Assigner) activeBackoffs(peers []Peer, now time.Time) map[string]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	backedOff, kept := map[string]bool{}, map[string]replicaBackoff{}
+	backedOff, remaining := map[string]bool{}, map[string]replicaBackoff{}
 	for _, peer := range peers {
 		backoff, ok := a.backoffs[peer.Name]
 		if !ok || peer.State != PeerAlive || peer.Process != backoff.process || now.After(backoff.until.Add(backoff.wait)) {
 			continue
 		}
-		kept[peer.Name] = backoff
+		remaining[peer.Name] = backoff
 		if now.Before(backoff.until) {
 			backedOff[peer.Name] = true
 		}
 	}
-	a.backoffs = kept
+	a.backoffs = remaining
 	return backedOff
 }
 
@@ -100,13 +100,13 @@ func assignableReplicas(alive []string, s snapshot) (to, unreachable []string) {
 			missed[spec.Replica]++
 		}
 	}
-	seen := false
+	anyReached := false
 	for _, replica := range alive {
-		seen = seen || !s.backedOff[replica] && reached[replica] > 0
+		anyReached = anyReached || !s.backedOff[replica] && reached[replica] > 0
 	}
 	for _, replica := range alive {
 		switch {
-		case !seen:
+		case !anyReached:
 			to = append(to, replica)
 		case s.backedOff[replica]:
 		case missed[replica] > 1 && reached[replica]+pending[replica] == 0:

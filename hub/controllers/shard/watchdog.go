@@ -108,10 +108,10 @@ func (w *Watchdog) probeMembers(ctx context.Context) error {
 	}
 	now := time.Now()
 	var suspects []*v1alpha1.MemberCluster
-	there := map[string]bool{}
+	existing := map[string]bool{}
 	for i := range list.Items {
 		m := &list.Items[i]
-		there[m.Name] = true
+		existing[m.Name] = true
 		link, err := w.Links.Get(ctx, m.Name)
 		if err != nil {
 			return err
@@ -120,7 +120,7 @@ func (w *Watchdog) probeMembers(ctx context.Context) error {
 			suspects = append(suspects, m)
 		}
 	}
-	w.forgetMissing(there)
+	w.forgetMissing(existing)
 	workqueue.ParallelizeUntil(ctx, maxConcurrentProbes, len(suspects), func(i int) { w.probeMember(ctx, suspects[i]) })
 	return nil
 }
@@ -132,11 +132,11 @@ func (w *Watchdog) isDue(member string, now time.Time) bool {
 	return !probed || now.Sub(last.probedAt) >= last.nextAfter
 }
 
-func (w *Watchdog) forgetMissing(there map[string]bool) {
+func (w *Watchdog) forgetMissing(existing map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for member := range w.probes {
-		if !there[member] {
+		if !existing[member] {
 			delete(w.probes, member)
 		}
 	}
@@ -155,8 +155,8 @@ func isSuspect(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink, root report
 		return true
 	}
 	heard, silence := since, memberstatus.SilenceTimeout(&v1alpha1.ReportRoot{})
-	if made := m.CreationTimestamp.Time; made.After(heard) {
-		heard = made
+	if created := m.CreationTimestamp.Time; created.After(heard) {
+		heard = created
 	}
 	if root.Report != nil {
 		silence = memberstatus.SilenceTimeout(root.Report)
@@ -211,12 +211,12 @@ func (w *Watchdog) nextProbeDelay(member string) time.Duration {
 
 // isSyncable reports whether the report in a member has to be synced. That of another
 // cluster is not copied on purpose.
-func isSyncable(m *v1alpha1.MemberCluster, copied report.Root, there *v1alpha1.ClusterReport) bool {
+func isSyncable(m *v1alpha1.MemberCluster, copied report.Root, reported *v1alpha1.ClusterReport) bool {
 	if copied.Report != nil {
-		return there.ClusterUID == copied.ClusterUID
+		return reported.ClusterUID == copied.ClusterUID
 	}
 	known := memberstatus.ResolveClusterUID(m, "")
-	return known == "" || there.ClusterUID == known
+	return known == "" || reported.ClusterUID == known
 }
 
 // moveMember has a member assigned to another replica if there is one, and returns the

@@ -118,9 +118,9 @@ func (s *KillSweep) unreached(points []KillPoint) []KillPoint {
 	return slices.DeleteFunc(slices.Clone(points), func(p KillPoint) bool { return s.reached[p] })
 }
 
-// Await polls until a condition holds, and replaces killed agents meanwhile. It fails the
+// AwaitCondition polls until a condition holds, and replaces killed agents meanwhile. It fails the
 // test with what describe returns.
-func (s *KillSweep) Await(t *testing.T, what string, holds func() bool, describe func() string) {
+func (s *KillSweep) AwaitCondition(t *testing.T, what string, holds func() bool, describe func() string) {
 	t.Helper()
 	if !testenv.Await(t, func() bool { s.EnsureAgent(t); return holds() }) {
 		require.Failf(t, "timed out waiting for "+what, "agents were killed at %v\n%s", s.Deaths(), describe())

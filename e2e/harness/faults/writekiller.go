@@ -122,8 +122,8 @@ func (k *WriteKiller) KeepAlive(t *testing.T) {
 	}
 }
 
-// Await waits for a condition that needs the program, which it keeps alive.
-func (k *WriteKiller) Await(t *testing.T, what string, condition func() bool) {
+// AwaitCondition waits for a condition that needs the program, which it keeps alive.
+func (k *WriteKiller) AwaitCondition(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	require.True(t, testenv.Await(t, func() bool { k.KeepAlive(t); return condition() }), "still waiting for %s; killed %v", what, k.Killed())
 }

@@ -179,7 +179,7 @@ func (s *scenario) awaitNewSnapshot(t *testing.T, img *v1alpha1.VMDiskImage, tha
 
 func (s *scenario) awaitWithAgent(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	s.Await(t, what, holds, func() string { return s.describeSituation(t) })
+	s.AwaitCondition(t, what, holds, func() string { return s.describeSituation(t) })
 }
 
 // reportedWrites is how many of the last writes describeSituation lists.

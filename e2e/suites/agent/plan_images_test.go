@@ -107,22 +107,28 @@ func awaitPlanItem(t *testing.T, img *v1alpha1.VMDiskImage, state v1alpha1.PlanI
 	t.Helper()
 	var got *v1alpha1.PlanItemReport
 	require.True(t, testenv.Await(t, func() bool {
-		got = nil
-		var reports v1alpha1.ClusterReportList
-		require.NoError(t, env.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
-		for i := range reports.Items {
-			if reports.Items[i].Page == nil {
-				continue
-			}
-			for _, entry := range reports.Items[i].Page.Images {
-				if entry.Namespace == img.Namespace && entry.Name == img.Name {
-					got = entry.Plan
-				}
-			}
-		}
+		got = readReportedImage(t, img).Plan
 		return got != nil && got.State == state
 	}), "planned image %s/%s is reported as %+v, want %s", img.Namespace, img.Name, got, state)
 	return got.Message
+}
+
+// readReportedImage returns the report's entry of an image; empty if the report has none.
+func readReportedImage(t *testing.T, img *v1alpha1.VMDiskImage) (found v1alpha1.ReportedImage) {
+	t.Helper()
+	var reports v1alpha1.ClusterReportList
+	require.NoError(t, env.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
+	for _, report := range reports.Items {
+		if report.Page == nil {
+			continue
+		}
+		for _, entry := range report.Page.Images {
+			if entry.Namespace == img.Namespace && entry.Name == img.Name {
+				found = entry
+			}
+		}
+	}
+	return found
 }
 
 // startProxiedAgent starts an agent without leader election, behind a proxy of its own.

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -240,19 +239,8 @@ func awaitPrune(t *testing.T, img *v1alpha1.VMDiskImage, phase v1alpha1.Phase, s
 func awaitPruned(t *testing.T, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	require.True(t, testenv.Await(t, func() bool {
-		var reports v1alpha1.ClusterReportList
-		require.NoError(t, env.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
-		for i := range reports.Items {
-			if reports.Items[i].Page == nil {
-				continue
-			}
-			for _, entry := range reports.Items[i].Page.Images {
-				if p := entry.Prune; entry.Namespace == img.Namespace && entry.Name == img.Name && p != nil && p.ImageUID == img.UID && p.State == v1alpha1.PrunePruned {
-					return true
-				}
-			}
-		}
-		return false
+		p := readReportedImage(t, img).Prune
+		return p != nil && p.ImageUID == img.UID && p.State == v1alpha1.PrunePruned
 	}), "%s is not reported as pruned", img.Name)
 }
 

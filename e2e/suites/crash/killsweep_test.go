@@ -135,7 +135,7 @@ func (s *scenario) latestDataVolume(t *testing.T, img *v1alpha1.VMDiskImage) *cd
 
 func (s *scenario) awaitWithAgent(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	s.Await(t, what, holds, func() string { return fmt.Sprintf("%+v", env.Ledger(t).Status) })
+	s.AwaitCondition(t, what, holds, func() string { return fmt.Sprintf("%+v", env.Ledger(t).Status) })
 }
 
 // stepNamer names writes. It keeps the stored slots: a write of the ledger is named after

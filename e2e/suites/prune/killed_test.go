@@ -116,15 +116,15 @@ func TestPruneSurvivesAgentKilledAtEachWrite(t *testing.T) {
 	q.Spec.Images = []string{namespace + "/" + undone, namespace + "/" + after}
 	shared.CreateForTest(t, p)
 	shared.CreateForTest(t, q)
-	killer.Await(t, "the images to undo to be pending", func() bool { return shared.getPrune(t, q).Status.Targets.Pending == 2 })
+	killer.AwaitCondition(t, "the images to undo to be pending", func() bool { return shared.getPrune(t, q).Status.Targets.Pending == 2 })
 	shared.undoPrune(t, q)
 	for _, p := range []*v1alpha1.ImagePrune{p, q} {
-		killer.Await(t, p.Name, func() bool { return shared.getPrune(t, p).Status.Phase.IsFinal() })
+		killer.AwaitCondition(t, p.Name, func() bool { return shared.getPrune(t, p).Status.Phase.IsFinal() })
 	}
 	got := shared.awaitPruneEnd(t, p, v1alpha1.ImagePruneComplete, v1alpha1.ReasonPartlyPruned, v1alpha1.TargetCounts{Total: int32(len(goes)) + 1, Pruned: int32(len(goes)), Skipped: 1})
 	assert.Equal(t, map[string]string{island + "/" + held: "Skipped Referenced"}, skippedReasons(got))
 	shared.awaitPruneEnd(t, q, v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 2, Undone: 2})
-	killer.Await(t, "the images to be deleted", func() bool {
+	killer.AwaitCondition(t, "the images to be deleted", func() bool {
 		return !slices.ContainsFunc(goes, func(name string) bool { return in.GetImage(t, name) != nil })
 	})
 	// A write that was stored while its writer died at another one is not made again.
@@ -203,7 +203,7 @@ func TestPruneSurvivesHubKilledAtEachWrite(t *testing.T) {
 		killer.Watch(t, proxies...)
 		r := newPruneReport(name, name+"-", bergen, edge)
 		shared.CreateForTest(t, r)
-		killer.Await(t, "the report", func() bool {
+		killer.AwaitCondition(t, "the report", func() bool {
 			require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(r), r))
 			return r.Status.Phase == v1alpha1.PruneReportComplete
 		})
@@ -215,10 +215,10 @@ func TestPruneSurvivesHubKilledAtEachWrite(t *testing.T) {
 		p.Spec.Images, q.Spec.Images = []string{namespace + "/" + name + "-goes"}, []string{namespace + "/" + name + "-undone"}
 		shared.CreateForTest(t, p)
 		shared.CreateForTest(t, q)
-		killer.Await(t, "the images to undo to be pending", func() bool { return shared.getPrune(t, q).Status.Targets.Pending == 2 })
+		killer.AwaitCondition(t, "the images to undo to be pending", func() bool { return shared.getPrune(t, q).Status.Targets.Pending == 2 })
 		shared.undoPrune(t, q)
 		for _, p := range []*v1alpha1.ImagePrune{p, q} {
-			killer.Await(t, p.Name, func() bool { return shared.getPrune(t, p).Status.Phase.IsFinal() })
+			killer.AwaitCondition(t, p.Name, func() bool { return shared.getPrune(t, p).Status.Phase.IsFinal() })
 		}
 		killer.KeepAlive(t)
 		shared.awaitPruned(t, p, 2)
@@ -229,7 +229,7 @@ func TestPruneSurvivesHubKilledAtEachWrite(t *testing.T) {
 			in.requireServing(t, name+"-undone")
 		}
 		assert.Equal(t, before, shared.listImages(t))
-		killer.Await(t, "pages of abandoned attempts to be deleted", func() bool { return len(shared.listWrittenPages(t, r)) == 1 })
+		killer.AwaitCondition(t, "pages of abandoned attempts to be deleted", func() bool { return len(shared.listWrittenPages(t, r)) == 1 })
 	}
 	assert.Empty(t, killer.Remaining(), "writes that were never made in %d rounds", maxRounds)
 	t.Logf("killed %s", strings.Join(killer.Killed(), ", "))

@@ -55,7 +55,7 @@ func WaitForSchemas(ctx context.Context, cfg *rest.Config, types ...any) error {
 		more = fmt.Sprintf(" and %d more", len(unknown)-maxNamedFields)
 		unknown = unknown[:maxNamedFields]
 	}
-	return fmt.Errorf("the CustomResourceDefinitions of %s are older than this program and would drop fields that it writes: %s%s.  "+
+	return fmt.Errorf("the CustomResourceDefinitions of %s are older than this program and would drop fields that it writes: %s%s. "+
 		"Apply those of its release, as `helm upgrade` does with crds.enabled=true", v1alpha1.GroupVersion, strings.Join(unknown, ", "), more)
 }
 

@@ -256,14 +256,14 @@ type Interface struct {
 	MACAddress string `json:"macAddress,omitempty"`
 }
 
-// ImageReference names a ImageNameForVersion.
+// ImageReference names a VMDiskImage.
 type ImageReference struct {
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name must be that of a ImageNameForVersion: up to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name must be that of a VMDiskImage: up to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
 	// namespace of the image. Default: the VM's namespace.
-	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="namespace must be that of a ImageNameForVersion: up to 63 lower case letters, digits and '-', with a letter or digit at both ends"
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="namespace must be that of a VMDiskImage: up to 63 lower case letters, digits and '-', with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`

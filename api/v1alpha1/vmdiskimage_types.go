@@ -118,7 +118,7 @@ type VMDiskImageSpec struct {
 // +kubebuilder:validation:Enum=Queued;Syncing;Succeeded;Failed;PrunePending;Terminating;Deleting
 type Phase string
 
-// Phases of a ImageNameForVersion.
+// Phases of a VMDiskImage.
 const (
 	// PhaseQueued: waits for a slot, or for its backoff.
 	PhaseQueued Phase = "Queued"

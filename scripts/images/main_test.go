@@ -156,7 +156,7 @@ func requireOneBinary(t *testing.T, directory, architecture string, machine elf.
 	require.NoError(t, err)
 	content := readArchive(t, text)
 	for name, data := range content {
-		if digest, found := strings.CutPrefix(name, "blobs/sha256/"); found {
+		if digest, ok := strings.CutPrefix(name, "blobs/sha256/"); ok {
 			sum := sha256.Sum256(data)
 			assert.Equal(t, digest, hex.EncodeToString(sum[:]))
 		}

@@ -1,9 +1,8 @@
-// Package binaries provides the real programs that local control planes are
-// made of: built once from pinned Go modules, kept in a cache outside the
-// source tree, shared by everything that runs on the machine.
+// Package binaries builds the real programs of local control planes once, from pinned Go modules,
+// and keeps them in a cache outside the source tree that the whole machine shares.
 //
-// Each tool has a Go module of its own below this directory, so that its
-// dependencies never mix with the project's.
+// Each program has a Go module of its own below this directory, so that its dependencies never
+// mix with the project's.
 package binaries
 
 import (
@@ -23,7 +22,7 @@ import (
 // Name is the file name of a program.
 type Name string
 
-// The programs that can be built.
+// The programs.
 const (
 	APIServer          Name = "kube-apiserver"
 	ControllerManager  Name = "kube-controller-manager"
@@ -42,14 +41,14 @@ const (
 type Paths map[Name]string
 
 const (
-	// CacheVariable overrides the directory that holds the built programs.
+	// CacheVariable overrides the cache directory.
 	CacheVariable = "OT_FLEET_CACHE"
-	// AssetsVariable names a directory in envtest's layout whose kube-apiserver,
-	// etcd and kubectl are used instead of building them.
+	// AssetsVariable names a directory in envtest's layout with kube-apiserver, etcd and kubectl
+	// to use instead.
 	AssetsVariable = "KUBEBUILDER_ASSETS"
 )
 
-// All lists every program in the order in which building them makes most sense.
+// All lists every program in the order in which to build them.
 func All() []Name {
 	var names []Name
 	for _, r := range recipes {
@@ -58,7 +57,7 @@ func All() []Name {
 	return names
 }
 
-// PathVariable is a variable PATH by which a shell finds these programs before all others.
+// PathVariable returns a variable PATH that finds these programs first.
 func (p Paths) PathVariable() string {
 	var all []string
 	for _, path := range p {
@@ -162,8 +161,8 @@ func findInAssets(r recipe) (string, bool) {
 	return path, err == nil && info.Mode().IsRegular()
 }
 
-// sourceDirectory finds this directory by walking up from where the test or
-// command runs; a binary built with -trimpath has no better way to know.
+// sourceDirectory finds this directory upwards from the working directory: a binary built with
+// -trimpath does not know it.
 func sourceDirectory() (string, error) {
 	working, err := os.Getwd()
 	if err != nil {
@@ -174,7 +173,7 @@ func sourceDirectory() (string, error) {
 		if _, err := os.Stat(filepath.Join(candidate, "kubernetes", "go.mod")); err == nil {
 			return candidate, nil
 		} else if !errors.Is(err, os.ErrNotExist) {
-			return "", fmt.Errorf("looking for the sources of the tools in %s: %w", candidate, err)
+			return "", fmt.Errorf("finding the sources of the tools in %s: %w", candidate, err)
 		}
 		if dir == filepath.Dir(dir) {
 			return "", fmt.Errorf("finding e2e/harness/binaries above %s: not there; run from within the checkout", working)

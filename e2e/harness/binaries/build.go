@@ -18,8 +18,8 @@ import (
 
 const progressInterval = 15 * time.Second
 
-// ensureBuilt returns the cached program or makes it. The cache key covers all that
-// decides the result, so an entry is never stale and never overwritten.
+// ensureBuilt returns the cached program or builds it. The cache key covers everything that
+// determines the result, so that an entry is never stale and never overwritten.
 func ensureBuilt(ctx context.Context, r recipe, source, cache string) (string, error) {
 	version, err := r.pinnedVersion(source)
 	if err != nil {
@@ -63,8 +63,8 @@ func ensureBuilt(ctx context.Context, r recipe, source, cache string) (string, e
 	return path, nil
 }
 
-// buildBinary writes to a temporary name first: a build that is cut off must not
-// leave half a program under the final one.
+// buildBinary builds to a temporary name first: an interrupted build must not leave half a program
+// under the final one.
 func buildBinary(ctx context.Context, r recipe, source, ldflags, path string) error {
 	partial := path + ".partial"
 	defer os.Remove(partial)
@@ -96,7 +96,7 @@ func buildBinary(ctx context.Context, r recipe, source, ldflags, path string) er
 func goVersion(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH").Output()
 	if err != nil {
-		return "", fmt.Errorf("asking go for its version (it is needed to build the local control planes): %w", err)
+		return "", fmt.Errorf("running go, which builds the local control planes: %w", err)
 	}
 	return strings.Join(strings.Fields(string(out)), " "), nil
 }
@@ -128,14 +128,14 @@ func cacheKey(source, goVersion, ldflags string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-// lockBuild keeps other processes from building the same program. The kernel drops
-// it with its holder, so a killed build never blocks the next one.
+// lockBuild keeps other processes from building the same program. The kernel releases the lock of
+// a killed process.
 func lockBuild(ctx context.Context, path string, name Name) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("locking the build of %s: %w", name, err)
 	}
-	told, ticker := false, time.NewTicker(200*time.Millisecond)
+	reported, ticker := false, time.NewTicker(200*time.Millisecond)
 	defer ticker.Stop()
 	for {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -146,9 +146,9 @@ func lockBuild(ctx context.Context, path string, name Name) (unlock func(), err 
 			file.Close()
 			return nil, fmt.Errorf("locking the build of %s by %s: %w", name, path, err)
 		}
-		if !told {
+		if !reported {
 			reportProgress("waiting for another process that is building %s\n", name)
-			told = true
+			reported = true
 		}
 		select {
 		case <-ctx.Done():

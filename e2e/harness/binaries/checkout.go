@@ -10,19 +10,17 @@ import (
 	"path/filepath"
 )
 
-// BuildFromCheckout builds a program of this checkout, whose top folder is top, and puts
-// it at path. What was built last is kept in the cache: the Go toolchain links
-// nothing that has not changed since, and linking takes seconds of a core in
-// each of the many processes that need the same program. path gets a copy, for
-// the next build must not change under one that runs. version is stamped into it where
-// it is given.
+// BuildFromCheckout builds a package of the checkout top and copies the program to path. The last
+// build stays in the cache, since the Go toolchain links nothing that has not changed; path gets a
+// copy, since the next build must not change a running program. A version is stamped into it
+// unless it is empty.
 func BuildFromCheckout(ctx context.Context, top, pkg, version, path string) error {
 	cache, err := cacheDirectory()
 	if err != nil {
 		return err
 	}
-	of := sha256.Sum256([]byte(top))
-	directory := filepath.Join(cache, "checkout-"+hex.EncodeToString(of[:8]))
+	sum := sha256.Sum256([]byte(top))
+	directory := filepath.Join(cache, "checkout-"+hex.EncodeToString(sum[:8]))
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return fmt.Errorf("making the cache directory for %s (set %s to a writable one): %w", pkg, CacheVariable, err)
 	}
@@ -41,8 +39,8 @@ func BuildFromCheckout(ctx context.Context, top, pkg, version, path string) erro
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building %s: %w\n%s", name, err, out)
 	}
-	// By another process: a file that this one has open for writing, and with it
-	// any child that it forks meanwhile, cannot be run.
+	// Another process copies: a file that this process, or a child forked meanwhile, has open for
+	// writing cannot be executed.
 	if out, err := exec.CommandContext(ctx, "cp", built, path).CombinedOutput(); err != nil {
 		return fmt.Errorf("copying %s: %w\n%s", name, err, out)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// recipe says how one program is made from the nested module that pins it.
+// recipe describes how a program is built from the nested module that pins it.
 type recipe struct {
 	name          Name
 	directory     string
@@ -17,7 +17,7 @@ type recipe struct {
 	purpose       string
 	coldBuildTime string
 	inAssets      bool
-	// versionFlags returns linker flags that give the program its version.
+	// versionFlags returns the linker flags that set the program's version.
 	versionFlags func(version string) string
 }
 
@@ -70,8 +70,7 @@ var recipes = []recipe{
 	},
 }
 
-// kubernetesVersionFlags matters beyond cosmetics: charts compare the version that
-// the API server reports with the one they require.
+// kubernetesVersionFlags sets the version that the API server reports, which charts check.
 func kubernetesVersionFlags(version string) string {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	const pkg = "k8s.io/component-base/version."
@@ -82,16 +81,16 @@ func kubernetesVersionFlags(version string) string {
 	return strings.Join(flags, " ")
 }
 
-// pinnedVersion reads the pinned version out of the nested module's go.mod.
+// pinnedVersion reads the version from the nested module's go.mod.
 func (r recipe) pinnedVersion(source string) (string, error) {
 	file := filepath.Join(source, "go.mod")
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("reading which version of %s is pinned: %w", r.module, err)
+		return "", fmt.Errorf("reading the pinned version of %s: %w", r.module, err)
 	}
 	match := regexp.MustCompile(`(?m)^(?:require)?\s*` + regexp.QuoteMeta(r.module) + `\s+(v\S+)`).FindSubmatch(text)
 	if match == nil {
-		return "", fmt.Errorf("reading which version of %s is pinned: %s does not require it", r.module, file)
+		return "", fmt.Errorf("reading the pinned version of %s: %s does not require it", r.module, file)
 	}
 	return string(match[1]), nil
 }

@@ -10,15 +10,14 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
 
-// Backup is the state of a control plane at one time.
+// Backup is a copy of a control plane's etcd.
 type Backup struct {
 	plane  *ControlPlane
 	dir    string
 	remove func() error
 }
 
-// Backup keeps what etcd holds. The API server is away meanwhile, for some
-// seconds, as in a crash.
+// Backup copies etcd's data. The API server is killed meanwhile, for some seconds.
 func (c *ControlPlane) Backup(ctx context.Context) (*Backup, error) {
 	dir, remove, err := process.TempDir("ot-fleet-backup-")
 	if err != nil {
@@ -31,9 +30,8 @@ func (c *ControlPlane) Backup(ctx context.Context) (*Backup, error) {
 	return b, nil
 }
 
-// Restore puts the control plane back to what it was. Resource versions go back
-// with it, so whoever watches has to be restarted, as after any restore of etcd
-// that does not bump its revision.
+// Restore puts the control plane back to the backup. Resource versions fall with it, as after any
+// restore of etcd that does not bump its revision: watches must be restarted.
 func (b *Backup) Restore(ctx context.Context) error {
 	c := b.plane
 	err := c.runWithoutEtcd(ctx, func() error {
@@ -51,7 +49,7 @@ func (b *Backup) Restore(ctx context.Context) error {
 // Remove deletes the backup's files.
 func (b *Backup) Remove() error { return b.remove() }
 
-// runWithoutEtcd does something while neither the API server nor etcd runs.
+// runWithoutEtcd calls do while neither the API server nor etcd runs.
 func (c *ControlPlane) runWithoutEtcd(ctx context.Context, do func() error) error {
 	c.KillAPIServer()
 	c.mu.Lock()

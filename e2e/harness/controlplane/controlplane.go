@@ -1,9 +1,8 @@
 //go:build linux
 
-// Package controlplane runs real Kubernetes control planes (etcd, API server
-// and, where wanted, controller-manager and scheduler) on loopback ports, many
-// of them beside each other, without containers. There is no kubelet: pods run
-// only where a member's simulated one plays them.
+// Package controlplane runs real Kubernetes control planes without containers: etcd, API server
+// and optionally controller-manager and scheduler, on loopback ports, many side by side. There
+// is no kubelet: only a member's simulated node runs pods.
 package controlplane
 
 import (
@@ -24,36 +23,34 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
 
-// Options choose what runs.
+// Options describe a control plane.
 type Options struct {
 	// Name tells control planes apart in logs and kubeconfigs.
 	Name string
-	// ControllerManager runs garbage collection and the namespace, service
-	// account and volume controllers. Without it, service accounts are not
-	// enforced on pods, since nobody would create them.
+	// ControllerManager runs garbage collection and the namespace, service account and volume
+	// controllers. Without it, pods need no service account.
 	ControllerManager bool
-	// Controllers of the controller manager, if not all of those.
+	// Controllers selects controllers of the controller manager; empty for all of these.
 	Controllers []string
 	Scheduler   bool
-	// LogDir keeps the logs beyond Stop; by default they are in Dir.
+	// LogDir holds the logs, also after Stop; by default Dir.
 	LogDir string
-	// APIServerArgs are added to the API server's own.
+	// APIServerArgs are added to the API server's flags.
 	APIServerArgs []string
-	// APIServerMemory is the soft limit of the API server's memory, as of
-	// GOMEMLIMIT. The default fits many control planes onto one machine and is
-	// too little for tens of thousands of objects.
+	// APIServerMemory is GOMEMLIMIT of the API server. The default suits many control planes on
+	// one machine, not tens of thousands of objects.
 	APIServerMemory string
-	// APIServerGC is GOGC of the API server: more spends memory for CPU time.
+	// APIServerGC is GOGC of the API server: a higher value trades memory for CPU time.
 	APIServerGC string
-	// EtcdBytes is what etcd holds at the most, its history included; by default 256 MiB.
+	// EtcdBytes is etcd's quota, history included; by default 256 MiB.
 	EtcdBytes int64
-	// BeforeControllers runs when the API server serves and before any controller starts.
-	// It is the place for CRDs: the garbage collector looks for kinds when it
-	// starts and then every 30 s only, and deletes nothing of owners it does not know.
+	// BeforeControllers runs when the API server is ready and before any controller starts. It is
+	// the place for CRDs: the garbage collector discovers kinds when it starts and every 30 s,
+	// and deletes nothing whose owner's kind it does not know.
 	BeforeControllers func(context.Context, *rest.Config) error
 }
 
-// ControlPlane is one running control plane.
+// ControlPlane is a running control plane.
 type ControlPlane struct {
 	options     Options
 	paths       binaries.Paths
@@ -72,7 +69,7 @@ type ControlPlane struct {
 
 const stopTimeout = 2 * time.Minute
 
-// Start runs a control plane and returns when it serves requests.
+// Start runs a control plane and returns when it is ready.
 func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 	if o.Name == "" {
 		o.Name = "control-plane"
@@ -125,35 +122,33 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 	return c, c.startControllers()
 }
 
-// StartAll runs control planes beside each other; when one fails to start, the
-// others are stopped.
+// StartAll runs control planes side by side. If one fails to start, the others are stopped.
 func StartAll(ctx context.Context, options ...Options) ([]*ControlPlane, error) {
 	return process.StartAll(ctx, Start, options)
 }
 
-// Name is the one it was started with.
+// Name returns Options.Name.
 func (c *ControlPlane) Name() string { return c.options.Name }
 
-// Config returns a client configuration with all rights.
+// Config returns a client configuration with all permissions.
 func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Kubeconfig is the path of a kubeconfig with all rights; it goes with Stop.
+// Kubeconfig returns the path of a kubeconfig with all permissions, which Stop deletes.
 func (c *ControlPlane) Kubeconfig() string { return filepath.Join(c.dir, "admin.kubeconfig") }
 
-// EtcdURL is where etcd serves, without credentials.
+// EtcdURL returns the URL of etcd, which needs no credentials.
 func (c *ControlPlane) EtcdURL() string { return c.etcdURL }
 
-// Dir is its temporary directory; the logs are in it unless LogDir says otherwise.
+// Dir returns the temporary directory of the control plane, with its logs unless LogDir is set.
 func (c *ControlPlane) Dir() string { return c.dir }
 
-// LogFile is the log of one of its programs.
+// LogFile returns the path of the log of a program.
 func (c *ControlPlane) LogFile(name binaries.Name) string {
 	return filepath.Join(c.options.LogDir, fmt.Sprintf("%s-%s.log", c.options.Name, name))
 }
 
-// Stop ends the controllers, then the API server, then etcd, waiting for each:
-// in any other order they spend their grace periods on each other. A second
-// call does nothing.
+// Stop ends the controllers, then the API server, then etcd, and waits for each: in another
+// order they wait for each other. A second call does nothing.
 func (c *ControlPlane) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +170,7 @@ func (c *ControlPlane) Stop() error {
 	return nil
 }
 
-// StopAPIServer takes the API server away; etcd and the controllers stay.
+// StopAPIServer stops the API server; etcd and the controllers stay.
 func (c *ControlPlane) StopAPIServer() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +180,7 @@ func (c *ControlPlane) StopAPIServer() error {
 	return nil
 }
 
-// KillAPIServer takes the API server away as a crash does, without a goodbye.
+// KillAPIServer kills the API server, as a crash does.
 func (c *ControlPlane) KillAPIServer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,19 +188,19 @@ func (c *ControlPlane) KillAPIServer() {
 	<-c.apiserver.Done()
 }
 
-// StartAPIServer brings the API server back on its port and returns when it
-// serves. Controllers that ended in the meantime are started again too.
+// StartAPIServer restarts the API server on its port and returns when it is ready. It restarts
+// controllers that have exited, too.
 func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped {
-		return fmt.Errorf("starting the API server of %s again: the control plane is stopped", c.options.Name)
+		return fmt.Errorf("restarting the API server of %s: the control plane is stopped", c.options.Name)
 	}
 	if isRunning(c.apiserver) {
 		return nil
 	}
 	if err := c.startAPIServer(ctx); err != nil {
-		return fmt.Errorf("starting the API server of %s again: %w", c.options.Name, err)
+		return fmt.Errorf("restarting the API server of %s: %w", c.options.Name, err)
 	}
 	return c.startControllers()
 }
@@ -217,15 +212,15 @@ func (c *ControlPlane) PauseAPIServer(ctx context.Context) error {
 	return c.apiserver.Pause(ctx)
 }
 
-// ResumeAPIServer lets a paused API server go on.
+// ResumeAPIServer resumes a paused API server.
 func (c *ControlPlane) ResumeAPIServer() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.apiserver.Resume()
 }
 
-// ServiceAccountConfig returns a client configuration with exactly the rights
-// of a service account, by a token that the API server issues for an hour.
+// ServiceAccountConfig returns a client configuration with the permissions of a service account.
+// Its token is valid for an hour.
 func (c *ControlPlane) ServiceAccountConfig(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	clients, err := kubernetes.NewForConfig(c.config)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// credentials are the files that the programs of one control plane share.
+// credentials are the files that the programs of a control plane share.
 type credentials struct {
 	token                     string
 	tokenFile                 string
@@ -91,7 +91,7 @@ func (c *credentials) writeCertificate(template, issuer *x509.Certificate, issue
 	return os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), 0o600)
 }
 
-// issueCertificate makes a key and a certificate for it; without an issuer's key it signs itself.
+// issueCertificate creates a key and a certificate, self-signed without an issuer's key.
 func issueCertificate(template, issuer *x509.Certificate, issuerKey crypto.Signer) (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Kubeconfig is a client configuration, its certificates included, as a
-// kubeconfig.
+// Kubeconfig converts a client configuration to a kubeconfig with its certificates.
 func Kubeconfig(cfg *rest.Config) ([]byte, error) {
 	const name = "default"
 	config := clientcmdapi.NewConfig()
@@ -42,7 +41,7 @@ func Kubeconfig(cfg *rest.Config) ([]byte, error) {
 	return text, nil
 }
 
-// WriteKubeconfig writes the same to a file that only its owner can read.
+// WriteKubeconfig writes a kubeconfig to a file that only its owner can read.
 func WriteKubeconfig(cfg *rest.Config, path string) error {
 	text, err := Kubeconfig(cfg)
 	if err != nil {

@@ -25,15 +25,12 @@ const (
 	portAttempts     = 5
 	apiServerTimeout = 90 * time.Second
 
-	// Above this the API server's collector works harder instead of growing:
-	// many control planes share a machine. Serving the kinds of a member takes 140
-	// MiB of live heap: a limit of 256 MiB had it collect after every 30 MiB, for
-	// 43 % of its time.
+	// apiServerMemory bounds the heap of an API server, since many share a machine. A member's
+	// CRDs take 140 MiB of live heap; with 256 MiB the collector took 43 % of the CPU time.
 	apiServerMemory = "384MiB"
 )
 
-// startEtcd goes to an early port conflict with another port. Whether etcd
-// serves shows in the API server, which waits for it.
+// startEtcd starts etcd on a free port and does not wait for it: the API server does.
 func (c *ControlPlane) startEtcd() error {
 	port, err := process.FreePort()
 	if err != nil {
@@ -56,11 +53,11 @@ func (c *ControlPlane) startEtcd() error {
 	return err
 }
 
-// etcdDir is etcd's directory.
+// etcdDir is etcd's data directory.
 func (c *ControlPlane) etcdDir() string { return filepath.Join(c.dir, "etcd") }
 
-// startFirstAPIServer settles the ports: between finding a free one and binding
-// it, another process may take it, so etcd and API server try again with others.
+// startFirstAPIServer starts the API server for the first time. Another process may take a free
+// port before it is bound: then etcd and API server try other ports.
 func (c *ControlPlane) startFirstAPIServer(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		var err error
@@ -149,7 +146,7 @@ func (c *ControlPlane) waitForAPIServer(ctx context.Context) error {
 	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, apiServerTimeout, true, func(ctx context.Context) (bool, error) {
 		for _, p := range []*process.Process{c.etcd, c.apiserver} {
 			if !isRunning(p) {
-				return false, fmt.Errorf("a program ended (%v), the last of its log %s:\n%s", p.Wait(), p.LogFile(), readTail(p.LogFile()))
+				return false, fmt.Errorf("a program exited (%v), the end of its log %s:\n%s", p.Wait(), p.LogFile(), readTail(p.LogFile()))
 			}
 		}
 		last = clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
@@ -161,8 +158,8 @@ func (c *ControlPlane) waitForAPIServer(ctx context.Context) error {
 	return nil
 }
 
-// The controllers that members rely on. Without the protection controllers
-// nothing removes the finalizers that the API server puts on volumes.
+// controllers are those that members need. Without the protection controllers nothing removes
+// the finalizers that the API server adds to volumes.
 var controllers = []string{
 	"garbage-collector-controller",
 	"namespace-controller",
@@ -174,8 +171,8 @@ var controllers = []string{
 	"persistentvolume-binder-controller",
 }
 
-// startControllers starts those that are wanted and not running. They end on
-// their own when they lose the API server for long.
+// startControllers starts the controllers that are not running. They exit when they lose the API
+// server for long.
 func (c *ControlPlane) startControllers() (err error) {
 	if c.options.ControllerManager && !isRunning(c.controllerManager) {
 		wanted := c.options.Controllers
@@ -212,8 +209,7 @@ func (c *ControlPlane) startControllers() (err error) {
 				"--leader-elect=false",
 				"--secure-port=0",
 				"--authentication-tolerate-lookup-failure=true",
-				// By default a Pod whose turn was lost waits for five minutes, longer than
-				// any test does.
+				// By default an unschedulable Pod waits for five minutes, longer than any test.
 				"--pod-max-in-unschedulable-pods-duration=10s",
 			},
 		})

@@ -16,7 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// allowance is what a member may run now.
+// allowance is what the member may run now.
 type allowance struct {
 	terms grant.Terms
 	share grant.Share
@@ -24,7 +24,7 @@ type allowance struct {
 	groupOf func(host string) string
 }
 
-// currentAllowance works it out as an agent does: by the plan that was acknowledged, and by the
+// currentAllowance computes the allowance as an agent does, from the acknowledged plan and the
 // newest grant while it is in force.
 func (m *Member) currentAllowance() allowance {
 	var p *policy.Policy
@@ -42,7 +42,7 @@ func (m *Member) currentAllowance() allowance {
 	return now
 }
 
-// recordDemand takes note of what the queue holds beyond what runs.
+// recordDemand records the demand of the queue beyond what runs.
 func (m *Member) recordDemand(now allowance) {
 	front := make([]ledger.QueuedImage, len(m.imports.queue))
 	for i, next := range m.imports.queue {
@@ -51,8 +51,7 @@ func (m *Member) recordDemand(now allowance) {
 	m.grants.SetDemand(grant.ComputeDemand(now.terms, m.imports.slots, now.groupOf, front))
 }
 
-// fillTransfers writes into the root what is asked for and gone by, and tells whether that
-// is new. An old agent knows nothing of it.
+// fillTransfers sets the requested and the applied grant in the root. An old agent has neither.
 func (m *Member) fillTransfers(root *v1alpha1.ReportRoot) {
 	now := m.currentAllowance()
 	if root.Plan != nil {
@@ -68,7 +67,7 @@ func (m *Member) fillTransfers(root *v1alpha1.ReportRoot) {
 	root.Transfers = grant.NewReportedTransfers(now.terms, ledger, now.groupOf, m.grants.Demand(), m.grants.RequestNonce(m.elapsed()))
 }
 
-// applyGrant begins what a grant has room for.
+// applyGrant starts the imports that a grant allows.
 func (m *Member) applyGrant(ctx context.Context, spec *v1alpha1.TransferGrantSpec) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,21 +81,21 @@ func (m *Member) applyGrant(ctx context.Context, spec *v1alpha1.TransferGrantSpe
 	before := len(m.imports.slots)
 	m.startImports(ctx)
 	if len(m.imports.slots) != before {
-		_ = m.writePlannedPage(ctx) // the next beat tries again
+		_ = m.writePlannedPage(ctx) // the next heartbeat retries
 		return
 	}
 	_ = m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {})
 }
 
-// GoDark has the member hear and say nothing. What it runs goes on, and it begins what
-// its last grant allows, for as long as that holds.
+// GoDark cuts the member off from the hub. Its imports continue, and new ones start while its last
+// grant is valid.
 func (m *Member) GoDark() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.dark = true
 }
 
-// Reconnect has a dark member hear and speak again.
+// Reconnect ends GoDark.
 func (m *Member) Reconnect(ctx context.Context) error {
 	key := client.ObjectKey{Namespace: m.Name, Name: v1alpha1.MailboxName}
 	plan, given := &v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}
@@ -113,11 +112,10 @@ func (m *Member) Reconnect(ctx context.Context) error {
 	return nil
 }
 
-// grantCheckInterval is how often the stand-ins look whether a grant is to be renewed or has
-// ended.
+// grantCheckInterval is how often grants are checked for renewal and expiry.
 const grantCheckInterval = 100 * time.Millisecond
 
-// renewGrants asks anew where that is due, and reports when a grant has ended.
+// renewGrants requests grants that are due and reports those that have expired.
 func (all *Members) renewGrants(ctx context.Context) {
 	ticker := time.NewTicker(grantCheckInterval)
 	defer ticker.Stop()
@@ -127,7 +125,7 @@ func (all *Members) renewGrants(ctx context.Context) {
 			return
 		case <-ticker.C:
 			for _, m := range all.List {
-				if m.mu.TryLock() { // else it is writing
+				if m.mu.TryLock() { // otherwise it is writing
 					due := m.isReportDue()
 					m.mu.Unlock()
 					if due {
@@ -139,7 +137,7 @@ func (all *Members) renewGrants(ctx context.Context) {
 	}
 }
 
-// isReportDue tells that a request is, or that a grant has ended which was reported to hold.
+// isReportDue reports that a request is due or that a reported grant has expired.
 func (m *Member) isReportDue() bool {
 	root := m.root.Root
 	if m.oldAgent || m.dark || root.Transfers == nil || !root.Transfers.Limited {
@@ -153,7 +151,7 @@ func (m *Member) reportIfDue(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.isReportDue() {
-		_ = m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {}) // looked at again
+		_ = m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {}) // the next check retries
 	}
 }
 

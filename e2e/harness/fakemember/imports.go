@@ -15,27 +15,25 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// plannedPage holds the images that plans have asked for.
+// plannedPage is the report page of planned images.
 const plannedPage = "planned"
 
-// playedImports are what a stand-in plays of the images that plans have asked for. The
-// member's mutex guards them.
+// playedImports are the played imports of planned images. The member's mutex guards them.
 type playedImports struct {
 	images map[types.NamespacedName]*v1alpha1.ReportedImage
 	queue  []queuedImport
 	slots  []v1alpha1.Slot
 }
 
-// queuedImport is an image in the queue, and the host that it is to come from.
+// queuedImport is a queued image and the host of its source.
 type queuedImport struct {
 	types.NamespacedName
 	host string
 }
 
-// PlayImports has the members take so long, from now on, to import an image that a
-// plan asks for, as many at a time as their policy and their grants allow, and report
-// what becomes of it. Nothing is downloaded, none fails, and none goes again. It is first called
-// before there are plans with images; a member can have 128.
+// PlayImports plays the imports of planned images with a duration, as many at a time as policy and
+// grants allow, and reports them. None fails, none is deleted. Call it before there are plans with
+// images; a member can have 128 of them.
 func (all *Members) PlayImports(takes time.Duration) {
 	for _, m := range all.List {
 		m.mu.Lock()
@@ -44,11 +42,11 @@ func (all *Members) PlayImports(takes time.Duration) {
 	}
 }
 
-// queuePlannedImages queues what is planned anew and begins what the budget has room for.
+// queuePlannedImages queues newly planned images and starts imports.
 func (m *Member) queuePlannedImages(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.importDuration == 0 || m.dark || plan.Compare(*m.root.Root.Plan) < 0 { // plans are taken up beside each other
+	if m.importDuration == 0 || m.dark || plan.Compare(*m.root.Root.Plan) < 0 { // plans are acknowledged concurrently
 		return nil
 	}
 	planned, before := map[types.NamespacedName]bool{}, len(m.imports.queue)
@@ -84,7 +82,7 @@ func (m *Member) queuePlannedImages(ctx context.Context, plan *v1alpha1.ClusterP
 	return m.writePlannedPage(ctx)
 }
 
-// startImports starts as many imports as there is room for, and wants the others.
+// startImports starts as many imports as allowed and records the demand for the others.
 func (m *Member) startImports(ctx context.Context) {
 	may, left := m.currentAllowance(), m.imports.queue[:0]
 	running := map[string]int32{}
@@ -108,7 +106,7 @@ func (m *Member) startImports(ctx context.Context) {
 	m.recordDemand(may)
 }
 
-// finishImport waits until an import is over.
+// finishImport waits for an import's duration and records its end.
 func (m *Member) finishImport(ctx context.Context, key types.NamespacedName, revision string) {
 	m.mu.Lock()
 	takes := m.importDuration
@@ -126,10 +124,10 @@ func (m *Member) finishImport(ctx context.Context, key types.NamespacedName, rev
 		img.Phase, img.Reason, img.ServingRevision, img.SyncedAt = v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady, revision, &now
 	}
 	m.startImports(ctx)
-	_ = m.writePlannedPage(ctx) // the API server is gone; whoever waits for the image says so
+	_ = m.writePlannedPage(ctx) // the API server is gone; who waits for the image fails
 }
 
-// RunningImports is how many imports the member plays at this time.
+// RunningImports returns the number of running imports.
 func (m *Member) RunningImports() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -63,10 +63,7 @@ func NewWriteKiller(victim func() *process.Process, restart func(context.Context
 // Watch kills the program at its writes through proxies, until the test ends or Stop.
 func (k *WriteKiller) Watch(t *testing.T, proxies ...*Proxy) {
 	k.proxies = append(k.proxies, proxies...)
-	t.Cleanup(func() {
-		k.Stop()
-		k.KeepAlive(t)
-	})
+	t.Cleanup(k.Stop)
 	for _, p := range proxies {
 		p.SetBeforeHook(func(w Write) error { return k.kill(p, w, false) })
 		p.SetAfterHook(func(w Write) error { return k.kill(p, w, true) })
@@ -111,14 +108,22 @@ func (k *WriteKiller) takePoint(p *Proxy, w Write, stored bool) *process.Process
 	return k.victim()
 }
 
-// KeepAlive restarts the program when it was killed. The mutex keeps the first writes of the
-// new process waiting until it is known.
-func (k *WriteKiller) KeepAlive(t *testing.T) {
+// Start starts the program. The mutex keeps its first writes waiting until it is known.
+func (k *WriteKiller) Start(t *testing.T) {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.victim().HasEnded() {
-		require.NoError(t, k.restart(context.Background()))
+	require.NoError(t, k.restart(context.Background()))
+}
+
+// KeepAlive restarts the program when it was killed.
+func (k *WriteKiller) KeepAlive(t *testing.T) {
+	t.Helper()
+	k.mu.Lock()
+	ended := k.victim().HasEnded()
+	k.mu.Unlock()
+	if ended {
+		k.Start(t)
 	}
 }
 

@@ -201,9 +201,13 @@ func (f *Fleet) RestartHub(t *testing.T) {
 
 // RunHub starts a hub with options of its own and leaves Fleet.Hub and the Lease as they are.
 func (f *Fleet) RunHub(ctx context.Context, o program.Options) (*program.Hub, error) {
-	flags, err := program.HubAPIFlags(f.Plane)
-	if err != nil {
-		return nil, err
+	args := []string{"--probe-interval=1s", "--member-timeout=" + f.options.MemberTimeout.String()}
+	if f.Proxy != nil || o.ConfigureClient != nil {
+		flags, err := program.HubAPIFlags(f.Plane)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, flags...)
 	}
 	if o.Log == "" {
 		o.Log = os.Getenv("OT_FLEET_HUB_LOG")
@@ -211,7 +215,6 @@ func (f *Fleet) RunHub(ctx context.Context, o program.Options) (*program.Hub, er
 	if f.Proxy != nil && o.ConfigureClient == nil {
 		o.ConfigureClient = f.Proxy.Redirect
 	}
-	args := append([]string{"--probe-interval=1s", "--member-timeout=" + f.options.MemberTimeout.String()}, flags...)
 	o.Args = append(append(args, f.options.HubArgs...), o.Args...)
 	return program.StartHub(ctx, f.Plane, o)
 }

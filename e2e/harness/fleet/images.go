@@ -136,8 +136,16 @@ func ClusterUID(t *testing.T, c client.Reader) types.UID {
 	return ns.UID
 }
 
-// FindReportedImage returns what the ClusterReports in a namespace say of an image; nil for nothing.
-func FindReportedImage(t *testing.T, c client.Reader, namespace, image string) *v1alpha1.ReportedImage {
+// GetReportedImage returns what the hub's copy of a member's report says of an image; the zero
+// value for nothing.
+func (f *Fleet) GetReportedImage(t *testing.T, member, image string) v1alpha1.ReportedImage {
+	t.Helper()
+	return FindReportedImage(t, f, v1alpha1.MemberNamespacePrefix+member, image)
+}
+
+// FindReportedImage returns what the ClusterReports in a namespace say of an image; the zero
+// value for nothing.
+func FindReportedImage(t *testing.T, c client.Reader, namespace, image string) v1alpha1.ReportedImage {
 	t.Helper()
 	var list v1alpha1.ClusterReportList
 	require.NoError(t, c.List(t.Context(), &list, client.InNamespace(namespace)))
@@ -145,11 +153,11 @@ func FindReportedImage(t *testing.T, c client.Reader, namespace, image string) *
 		page := list.Items[i].Page
 		for n := 0; page != nil && n < len(page.Images); n++ {
 			if page.Images[n].Name == image {
-				return &page.Images[n]
+				return page.Images[n]
 			}
 		}
 	}
-	return nil
+	return v1alpha1.ReportedImage{}
 }
 
 // MailboxKey is the key of a member's plan, grant and report on the hub.

@@ -35,6 +35,7 @@ func (m *Member) HubConfig(ctx context.Context) (*rest.Config, error) {
 		return nil, err
 	}
 	switch {
+	case m.options.Pull: // link and proxy lead to the hub
 	case m.Proxy != nil:
 		m.Proxy.Redirect(cfg)
 	case m.Link != nil:
@@ -62,9 +63,15 @@ func (f *Fleet) Join(ctx context.Context, m *Member) error {
 // JoinFake registers a fake member with the hub until the test ends.
 func (f *Fleet) JoinFake(t *testing.T, m *fakemember.Member) {
 	t.Helper()
+	f.JoinFakeAs(t, m, nil)
+}
+
+// JoinFakeAs is JoinFake with labels of the MemberCluster.
+func (f *Fleet) JoinFakeAs(t *testing.T, m *fakemember.Member, labels map[string]string) {
+	t.Helper()
 	cfg, err := m.Config(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, f.CreateMember(t.Context(), m.Name, m.Name, nil, cfg))
+	require.NoError(t, f.CreateMember(t.Context(), m.Name, m.Name, labels, cfg))
 	t.Cleanup(func() {
 		mc := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: m.Name}}
 		require.NoError(t, client.IgnoreNotFound(f.Delete(context.Background(), mc)))
@@ -127,7 +134,10 @@ func (f *Fleet) AwaitHealthy(t *testing.T, name string) {
 // AwaitMember reads a MemberCluster until it meets all conditions.
 func (f *Fleet) AwaitMember(t *testing.T, name, wanted string, conditions ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
-	return testenv.AwaitMember(t, f, name, wanted+"; the hub's log is "+f.Hub.LogFile(), conditions...)
+	if f.Hub != nil {
+		wanted += "; the hub's log is " + f.Hub.LogFile()
+	}
+	return testenv.AwaitMember(t, f, name, wanted, conditions...)
 }
 
 // GetMember returns a MemberCluster as stored.

@@ -10,18 +10,20 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// AcquireViolations lists what breaks S2: an image, or what a machine was built from of
-// it, that went while the machine had it; a root disk that was made from anything
-// else than its machine had acquired; one that was deleted when a guest could
-// have written to it. A machine's claim is its stored status.pinned with
-// acquiredAt; what was deleted by hand breaks nothing. Namespaces that are
-// deleted are outside of S2.
+// AcquireViolations lists the violations of promise S2 of docs/architecture.md:
+//   - an image, or the source that a machine was built from, was deleted while the machine had
+//     acquired it;
+//   - a root disk was cloned from another source than its machine had acquired;
+//   - a root disk was deleted when a guest could have written to it.
+//
+// A machine has acquired an image when its stored status.pinned has acquiredAt. Deletions by hand
+// and of whole namespaces are no violations.
 func (h History) AcquireViolations() []string {
 	j := h.replayAcquires()
 	return j.violations
 }
 
-// StrayDisks are the root disks, and claims of them, whose machine is gone.
+// StrayDisks lists the root disks, and their claims, whose machine is gone.
 func (h History) StrayDisks() []string {
 	j := h.replayAcquires()
 	var strays []string
@@ -42,7 +44,7 @@ const (
 	annotationClonedFrom = "pelotech.ot/cloned-from"
 )
 
-// pinnedSource is what a machine says it is built from.
+// pinnedSource is the source that a machine is built from, by its status.
 type pinnedSource struct {
 	image             types.UID
 	revision, attempt string
@@ -66,7 +68,7 @@ func parsePin(machine *unstructured.Unstructured) (pinnedSource, bool) {
 	return found, true
 }
 
-// source is the object that is cloned.
+// source returns the object that is cloned.
 func (p pinnedSource) source() (resource, string) {
 	if p.snapshot != "" {
 		return snapshots, p.snapshot
@@ -74,13 +76,12 @@ func (p pinnedSource) source() (resource, string) {
 	return imageClaims, p.claim
 }
 
-// acquireJudge goes through a history. there is what exists, by UID; an object that is
-// being deleted still does, but for what it holds it counts as gone.
+// acquireJudge replays a history.
 type acquireJudge struct {
 	existing map[resource]map[types.UID]*unstructured.Unstructured
-	// deleting are the objects whose deletion has been judged.
+	// deleting are the objects whose deletion was judged.
 	deleting map[types.UID]bool
-	// lostByHand are sources that went by hand, by kind and name.
+	// lostByHand are the sources that were deleted by hand, by kind and name.
 	lostByHand    map[string]bool
 	deletedByHand map[types.UID]bool
 	succeeded     map[types.UID]bool         // root disks
@@ -138,7 +139,7 @@ func (j *acquireJudge) processEvent(e event) {
 	}
 }
 
-// judgeDeletion judges that an object is deleted, when that begins.
+// judgeDeletion judges the beginning of an object's deletion.
 func (j *acquireJudge) judgeDeletion(e event) {
 	o := e.object
 	hand := j.isDeletedByHand(o)
@@ -164,7 +165,7 @@ func (j *acquireJudge) judgeDeletion(e event) {
 	}
 }
 
-// isDeletedByHand tells what people deleted, or what went with that.
+// isDeletedByHand reports an object that was deleted by hand, or with an owner that was.
 func (j *acquireJudge) isDeletedByHand(o *unstructured.Unstructured) bool {
 	if j.deletedByHand[o.GetUID()] {
 		return true
@@ -177,7 +178,7 @@ func (j *acquireJudge) isDeletedByHand(o *unstructured.Unstructured) bool {
 	return false
 }
 
-// judgeSourceDeletion judges that a claim or a snapshot of an image is deleted.
+// judgeSourceDeletion judges the deletion of an image's claim or snapshot.
 func (j *acquireJudge) judgeSourceDeletion(e event) {
 	image, name := types.UID(e.object.GetLabels()[labelImage]), keyOf(e.object)
 	for _, m := range j.existing[machines] {
@@ -218,8 +219,8 @@ func (j *acquireJudge) machineNames(of map[types.UID]bool) string {
 	return strings.Join(names, ", ")
 }
 
-// recordServing notes what an image serves. What it has stopped to serve is remembered:
-// until it serves something else, that is what is to stay.
+// recordServing records the source that an image serves. It stays recorded when the image stops
+// serving, until it serves another one.
 func (j *acquireJudge) recordServing(o *unstructured.Unstructured) {
 	s, there, _ := unstructured.NestedMap(o.Object, "status", "serving")
 	if !there {
@@ -233,7 +234,7 @@ func (j *acquireJudge) recordServing(o *unstructured.Unstructured) {
 	j.serving[o.GetUID()] = serves
 }
 
-// judgeMachine judges what a machine says it has acquired, when it first says so.
+// judgeMachine judges a machine's acquisition when it is first stored.
 func (j *acquireJudge) judgeMachine(e event, before *unstructured.Unstructured) {
 	m, uid := e.object, e.object.GetUID()
 	p, pinned := pinnedSource{}, false
@@ -263,7 +264,7 @@ func (j *acquireJudge) judgeMachine(e event, before *unstructured.Unstructured) 
 	}
 }
 
-// sourceExists tells whether a source is there and is not being deleted.
+// sourceExists reports a source that exists and is not being deleted.
 func (j *acquireJudge) sourceExists(image types.UID, kind resource, name string) bool {
 	for _, o := range j.existing[kind] {
 		if keyOf(o) == name && o.GetDeletionTimestamp() == nil && types.UID(o.GetLabels()[labelImage]) == image {
@@ -273,8 +274,8 @@ func (j *acquireJudge) sourceExists(image types.UID, kind resource, name string)
 	return false
 }
 
-// judgeDiskCreation judges that a root disk was created. One of a machine that is gone is
-// a stray, if it stays.
+// judgeDiskCreation judges the creation of a root disk. One whose machine is gone is a stray if it
+// stays.
 func (j *acquireJudge) judgeDiskCreation(e event) {
 	uid := types.UID(e.object.GetLabels()[labelMachine])
 	for _, other := range j.existing[disks] {
@@ -300,7 +301,7 @@ func (j *acquireJudge) judgeDiskCreation(e event) {
 	}
 }
 
-// cloneSourceOf is what a DataVolume really is cloned from.
+// cloneSourceOf returns the source in a DataVolume's spec.
 func cloneSourceOf(dv *unstructured.Unstructured) string {
 	for key, kind := range map[string]resource{"snapshot": snapshots, "pvc": imageClaims} {
 		if s, there, _ := unstructured.NestedStringMap(dv.Object, "spec", "source", key); there {
@@ -310,7 +311,7 @@ func cloneSourceOf(dv *unstructured.Unstructured) string {
 	return "nothing"
 }
 
-// judgeDiskDeletion judges that a root disk, or the claim of one, is deleted.
+// judgeDiskDeletion judges the deletion of a root disk or its claim.
 func (j *acquireJudge) judgeDiskDeletion(e event, hand bool) {
 	m := j.existing[machines][types.UID(e.object.GetLabels()[labelMachine])]
 	if hand || m == nil || m.GetDeletionTimestamp() != nil {
@@ -327,7 +328,7 @@ func (j *acquireJudge) judgeDiskDeletion(e event, hand bool) {
 
 func keyOf(o *unstructured.Unstructured) string { return o.GetNamespace() + "/" + o.GetName() }
 
-// imageKeyOf is what a machine names.
+// imageKeyOf returns the image that a machine references.
 func imageKeyOf(machine *unstructured.Unstructured) string {
 	ref, _, _ := unstructured.NestedStringMap(machine.Object, "spec", "vmDiskImageRef")
 	if ref["namespace"] == "" {

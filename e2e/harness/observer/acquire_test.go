@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// fakeHistory makes up a history.
+// fakeHistory builds a history for a test.
 type fakeHistory struct {
 	history  History
 	existing map[types.UID]*unstructured.Unstructured
@@ -24,7 +24,7 @@ func (s *fakeHistory) record(r resource, kind watch.EventType, o *unstructured.U
 	s.history.events = append(s.history.events, event{resource: r, kind: kind, version: uint64(len(s.history.events) + 1), object: o.DeepCopy()})
 }
 
-// upsert creates an object of a UID, its name as well, or changes fields of it.
+// upsert creates an object whose name is its UID, or changes it.
 func (s *fakeHistory) upsert(r resource, uid string, change func(map[string]any)) {
 	o, kind := s.existing[types.UID(uid)], watch.Modified
 	if o == nil {
@@ -54,7 +54,7 @@ func withLabel(label, value string) func(map[string]any) {
 	return func(o map[string]any) { o["metadata"].(map[string]any)["labels"] = map[string]any{label: value} }
 }
 
-// addImage is there with a claim and a snapshot, which it serves.
+// addImage adds an image that serves a claim and a snapshot.
 func (s *fakeHistory) addImage(uid, claim, snapshot string) {
 	s.upsert(imageClaims, claim, withLabel(labelImage, uid))
 	serving := map[string]any{"persistentVolumeClaim": claim}
@@ -100,7 +100,7 @@ func (s *fakeHistory) completeDisk(disk string) {
 	s.upsert(disks, disk, func(o map[string]any) { o["status"] = map[string]any{"phase": "Succeeded"} })
 }
 
-// addRunningMachine is a machine whose disk is complete.
+// addRunningMachine adds a machine with a complete root disk.
 func (s *fakeHistory) addRunningMachine(machine, image, claim, snapshot string) {
 	s.setImageRef(machine, image)
 	s.setPin(machine, image, claim, snapshot, false)

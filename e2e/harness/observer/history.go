@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// History is what happened in a cluster, in order.
+// History is the ordered sequence of events in a cluster.
 type History struct {
 	events           []event
 	acknowledgements []uint64
@@ -25,17 +25,16 @@ type Creation struct {
 	Name       string // of the image
 	Attempt    int
 	DataVolume string
-	// Running tells how many attempts could download just after, itself
-	// included.
+	// Running is the number of attempts that could download afterwards, this one included.
 	Running int
-	// Allowed is the policy's concurrency then; -1 where there was none.
+	// Allowed is the policy's concurrency then; -1 for none.
 	Allowed int
 	// CreatedAt is the creation time of the DataVolume.
 	CreatedAt string
 }
 
-// runningImports are the attempts that can download: by DataVolumes that have not
-// succeeded, and by importer Pods that have not ended.
+// runningImports are the attempts that can download: those with a DataVolume that has not
+// succeeded or an importer Pod that has not ended.
 type runningImports struct {
 	dataVolumes, pods map[string]string // object UID to attempt
 }
@@ -57,8 +56,8 @@ func attemptKey(o *unstructured.Unstructured) string {
 	return o.GetLabels()["pelotech.ot/image-uid"] + "/" + o.GetLabels()["pelotech.ot/attempt"]
 }
 
-// replay goes through the history. each is called after every event with what
-// can download then and what the policy allows.
+// replay calls each after every event, with the attempts that can download and the number that
+// the policy allows then.
 func (h History) replay(each func(e event, created bool, r runningImports, allowed int)) {
 	r := runningImports{map[string]string{}, map[string]string{}}
 	limit := slotLimit{allowed: -1, local: -1, planned: -1}
@@ -100,9 +99,9 @@ func phaseOf(o *unstructured.Unstructured) string {
 	return phase
 }
 
-// slotLimit is what the policy allows, the smaller of the cluster's own and the
-// hub's plan; -1 is none. A higher number counts from when it is stored, a lower
-// one from when it has been acknowledged.
+// slotLimit is the number of imports that the policy allows: the smaller of the cluster's own and
+// the plan's; -1 for none. A raised limit applies when it is stored, a lowered one when it is
+// acknowledged.
 type slotLimit struct{ allowed, stored, local, planned int }
 
 func (l *slotLimit) readLimit(e event, into *int, path ...string) {
@@ -121,8 +120,7 @@ func (l *slotLimit) readLimit(e event, into *int, path ...string) {
 
 func (l *slotLimit) applyStored() { l.allowed = l.stored }
 
-// Creations lists the DataVolumes that were created since the observation began, in
-// order.
+// Creations lists the DataVolumes that were created during the observation, in order.
 func (h History) Creations() []Creation {
 	var starts []Creation
 	h.replay(func(e event, created bool, r runningImports, allowed int) {
@@ -142,8 +140,8 @@ func (h History) Creations() []Creation {
 	return starts
 }
 
-// BudgetViolations lists what breaks S1: DataVolumes that were created while as many
-// attempts as the policy allows could download already.
+// BudgetViolations lists the violations of promise S1 of docs/architecture.md: DataVolumes that
+// were created beyond the limit.
 func (h History) BudgetViolations() []string {
 	var violations []string
 	for _, s := range h.Creations() {
@@ -154,15 +152,15 @@ func (h History) BudgetViolations() []string {
 	return violations
 }
 
-// MaxRunning is the highest number of attempts that could download at a time.
+// MaxRunning returns the highest number of attempts that could download at a time.
 func (h History) MaxRunning() int {
 	most := 0
 	h.replay(func(_ event, _ bool, r runningImports, _ int) { most = max(most, r.count()) })
 	return most
 }
 
-// EventsExceeding lists the events by which more attempts than n could download: not only
-// a DataVolume that is created, also one that starts anew, or a further Pod.
+// EventsExceeding lists the events that raised the number of attempts above n: created or
+// restarted DataVolumes, and Pods.
 func (h History) EventsExceeding(n int) []string {
 	var events []string
 	before := 0
@@ -176,8 +174,8 @@ func (h History) EventsExceeding(n int) []string {
 	return events
 }
 
-// ReusedNames lists what breaks S4's rule on names: DataVolumes that were created
-// more than once under one name.
+// ReusedNames lists the names under which more than one DataVolume was created: a violation of
+// promise S4.
 func (h History) ReusedNames() []string {
 	times := map[string]int{}
 	var reused []string
@@ -201,8 +199,7 @@ func (h History) Attempts(image types.UID) int {
 	return n
 }
 
-// Restarts counts how often containers of an image's importer Pods were seen to have
-// been started again.
+// Restarts counts the observed container restarts of an image's importer Pods.
 func (h History) Restarts(image types.UID) (n int32) {
 	most := map[types.UID]int64{}
 	for _, e := range h.events {
@@ -211,7 +208,7 @@ func (h History) Restarts(image types.UID) (n int32) {
 		}
 		statuses, _, _ := unstructured.NestedSlice(e.object.Object, "status", "containerStatuses")
 		for _, s := range statuses {
-			if s, is := s.(map[string]any); is {
+			if s, ok := s.(map[string]any); ok {
 				restarts, _, _ := unstructured.NestedInt64(s, "restartCount")
 				most[e.object.GetUID()] = max(most[e.object.GetUID()], restarts)
 			}
@@ -223,8 +220,7 @@ func (h History) Restarts(image types.UID) (n int32) {
 	return n
 }
 
-// StartOrder lists the images whose first DataVolume was created, in the order
-// of that.
+// StartOrder lists the images in the order of their first DataVolumes.
 func (h History) StartOrder() []types.UID {
 	var order []types.UID
 	for _, s := range h.Creations() {
@@ -235,7 +231,7 @@ func (h History) StartOrder() []types.UID {
 	return order
 }
 
-// ArrivalOrder lists the images that were created since, in order.
+// ArrivalOrder lists the images that were created during the observation, in order.
 func (h History) ArrivalOrder() []types.UID {
 	var order []types.UID
 	seen := map[types.UID]bool{}

@@ -1,8 +1,6 @@
-// Package observer judges the agent from outside, with watches of its own. Of
-// imports it never reads a status that the agent writes: what counts is which
-// DataVolumes were created when, and which of them could still download. Of
-// machines it reads what they say they have acquired, for that is the promise,
-// and holds it against what was created and deleted.
+// Package observer judges the agent from outside by watches of its own. It judges imports by the
+// DataVolumes that were created and can still download, never by a status that the agent writes.
+// It compares what machines have acquired, by their status, with what was created and deleted.
 package observer
 
 import (
@@ -27,7 +25,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// resource is what the observer watches, and with which selector.
+// resource is a watched resource with its selectors.
 type resource struct {
 	schema.GroupVersionResource
 	labels, fields string
@@ -47,41 +45,39 @@ var (
 	snapshots   = resource{GroupVersionResource: schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}, labels: labelImage}
 
 	watchedResources = []resource{dataVolumes, importers, images, policies, plans, machines, disks, diskClaims, imageClaims, snapshots}
-	// optionalResources need not be served by a cluster when the observation begins; then
-	// they are not observed.
+	// optionalResources are not observed in a cluster that does not serve them at the beginning.
 	optionalResources = []resource{snapshots}
 )
 
-// event is one change of one object. version orders the events of all
-// resources: it is the revision of the one etcd behind them. seen is when the
-// watch told of it.
+// event is a change of an object. version is the revision of etcd, which orders the events of all
+// resources; seen is when the watch delivered it.
 type event struct {
 	resource resource
 	kind     watch.EventType
 	version  uint64
 	object   *unstructured.Unstructured
 	seen     time.Time
-	// before: the object was there when the observation began.
+	// preexisting marks the objects from before the observation.
 	preexisting bool
 }
 
-// Observer collects what happens in a cluster from Start on.
+// Observer records the events in a cluster from Start on.
 type Observer struct {
 	client dynamic.Interface
-	// watched are those of all that the cluster serves.
+	// watched are the resources that the cluster serves.
 	watched []resource
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 
 	mu     sync.Mutex
 	events []event
-	// acknowledgements are versions from which a lowered policy counts.
+	// acknowledgements are the versions from which a lowered policy applies.
 	acknowledgements []uint64
 	deletedByHand    map[types.UID]bool
 }
 
-// Start observes a cluster until ctx ends or Stop is called. Its watches go on
-// where they were when the API server returns.
+// Start observes a cluster until ctx ends or Stop is called. Its watches survive a restart of the
+// API server.
 func Start(ctx context.Context, cfg *rest.Config) (*Observer, error) {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -115,7 +111,7 @@ func Start(ctx context.Context, cfg *rest.Config) (*Observer, error) {
 	return o, nil
 }
 
-// relist takes in what there is of a resource, and returns from where to watch.
+// relist records the differences to a new list of a resource and returns its version.
 func (o *Observer) relist(ctx context.Context, r resource) (string, error) {
 	list, err := o.client.Resource(r.GroupVersionResource).List(ctx, r.listOptions())
 	if err != nil {
@@ -138,8 +134,8 @@ func (o *Observer) relist(ctx context.Context, r resource) (string, error) {
 	return list.GetResourceVersion(), nil
 }
 
-// watchResource watches a resource until ctx ends. An API server that has been started
-// again does not remember what a watch left off at: then it goes on from a list.
+// watchResource watches a resource until ctx ends. A restarted API server does not know a watch's
+// version: then it continues from a new list.
 func (o *Observer) watchResource(ctx context.Context, r resource, version string) {
 	for ctx.Err() == nil {
 		w, err := watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
@@ -150,7 +146,7 @@ func (o *Observer) watchResource(ctx context.Context, r resource, version string
 		})
 		if err == nil {
 			for e := range w.ResultChan() {
-				if object, is := e.Object.(*unstructured.Unstructured); is && e.Type != watch.Error {
+				if object, ok := e.Object.(*unstructured.Unstructured); ok && e.Type != watch.Error {
 					o.recordEvent(r, e.Type, object)
 				}
 			}
@@ -163,7 +159,7 @@ func (o *Observer) watchResource(ctx context.Context, r resource, version string
 	}
 }
 
-// existingObjects returns what is known to exist of a resource.
+// existingObjects returns the existing objects of a resource by the recorded events.
 func (o *Observer) existingObjects(r resource) map[types.UID]*unstructured.Unstructured {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -200,8 +196,8 @@ func (o *Observer) Stop() {
 	o.done.Wait()
 }
 
-// MarkDeletedByHand says that a person is about to delete objects: whatever becomes of what
-// rests on them is nobody's fault.
+// MarkDeletedByHand excuses the deletion of objects and of what depends on them: a person deletes
+// them.
 func (o *Observer) MarkDeletedByHand(uids ...types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -210,16 +206,16 @@ func (o *Observer) MarkDeletedByHand(uids ...types.UID) {
 	}
 }
 
-// MarkPolicyAcknowledged says that the policy as it is now has been acknowledged: a limit that
-// was lowered counts from here on. One that is raised counts at once.
+// MarkPolicyAcknowledged records that the current policy was acknowledged: a lowered limit applies
+// from here on. A raised one applies at once.
 func (o *Observer) MarkPolicyAcknowledged(ctx context.Context) error {
 	list, err := o.client.Resource(policies.GroupVersionResource).List(ctx, policies.listOptions())
 	if err != nil {
-		return fmt.Errorf("reading how far the cluster is: %w", err)
+		return fmt.Errorf("reading the current version: %w", err)
 	}
 	version, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
 	if err != nil {
-		return fmt.Errorf("reading how far the cluster is: %w", err)
+		return fmt.Errorf("reading the current version: %w", err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -227,8 +223,7 @@ func (o *Observer) MarkPolicyAcknowledged(ctx context.Context) error {
 	return nil
 }
 
-// History waits until everything that has happened so far was seen, and returns
-// it in order.
+// History waits until all events so far were seen and returns them in order.
 func (o *Observer) History(ctx context.Context) (History, error) {
 	for _, r := range o.watched {
 		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
@@ -236,7 +231,7 @@ func (o *Observer) History(ctx context.Context) (History, error) {
 			return err == nil && o.isCaughtUp(r, list), nil
 		})
 		if err != nil {
-			return History{}, fmt.Errorf("waiting until the observer has seen all %s: %w", r.Resource, err)
+			return History{}, fmt.Errorf("waiting for the watch of %s: %w", r.Resource, err)
 		}
 	}
 	o.mu.Lock()
@@ -255,8 +250,7 @@ func (o *Observer) History(ctx context.Context) (History, error) {
 	return h, nil
 }
 
-// isCaughtUp tells whether what was seen of a resource adds up to a list of it: then
-// the watch has caught up with that list.
+// isCaughtUp reports whether the recorded events of a resource add up to a list of it.
 func (o *Observer) isCaughtUp(r resource, list *unstructured.UnstructuredList) bool {
 	there := o.existingObjects(r)
 	if len(there) != len(list.Items) {

@@ -6,15 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Span is the time over which one attempt could download: from when its
-// DataVolume was seen to be created until it, and its importer Pods, were seen
-// to have ended. Ended is zero for one that still can.
+// Span is the time during which an attempt could download: from the creation of its DataVolume
+// until that and its importer Pods have ended. Ended is zero for one that still can.
 type Span struct {
 	Image        types.UID
 	Begun, Ended time.Time
 }
 
-// Spans lists when attempts could download, in the order of their beginning.
+// Spans lists the spans of all attempts in the order of their beginning.
 func (h History) Spans() []Span {
 	var spans []Span
 	open := map[string]int{} // by attempt

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// StartAll starts several of a kind beside each other, one for each of options;
-// when one fails to start, the others are stopped.
+// StartAll starts one thing for each of options, side by side. If one fails to start, the others
+// are stopped.
 func StartAll[O any, T interface{ Stop() error }](ctx context.Context, start func(context.Context, O) (T, error), options []O) ([]T, error) {
 	all, started := make([]T, len(options)), make([]bool, len(options))
 	group, groupCtx := errgroup.WithContext(ctx)

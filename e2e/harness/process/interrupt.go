@@ -16,9 +16,8 @@ var interrupts struct {
 	stops     []*func()
 }
 
-// AtInterrupt has stop run when this program gets SIGINT or SIGTERM, the latest
-// registered first; afterwards the program ends by that signal. cancel takes
-// the registration back.
+// AtInterrupt registers stop to run on SIGINT or SIGTERM, the latest registered first. Afterwards
+// the program ends by that signal. cancel removes the registration.
 func AtInterrupt(stop func()) (cancel func()) {
 	interrupts.Lock()
 	defer interrupts.Unlock()
@@ -42,7 +41,7 @@ func stopAll(signals <-chan os.Signal) {
 	for {
 		interrupts.Lock()
 		if len(interrupts.stops) == 0 {
-			// Held for good: nothing may be started any more.
+			// The lock is never released: nothing may start any more.
 			signal.Reset(received)
 			_ = syscall.Kill(os.Getpid(), received)
 			select {}

@@ -14,31 +14,28 @@ import (
 	"syscall"
 )
 
-// Ports are handed out below the range from which Linux takes the local ends of
-// outgoing connections, so that a server that is down for a while, and comes
-// back on its port, does not find it taken by somebody's connection.
+// The ports lie below Linux's ephemeral range, so that no outgoing connection takes the port of a
+// server that is down for a while.
 const (
 	firstPort = 20000
 	lastPort  = 32000
 )
 
-// reservedPorts are the locked files of the ports that this program was given. The
-// kernel drops the locks when it ends.
+// reservedPorts are the locked files of this program's ports. The kernel releases the locks when
+// the program ends.
 var reservedPorts struct {
 	sync.Mutex
 	files []*os.File
 }
 
-// FreePort returns a port of 127.0.0.1 that was free just now, and that nobody
-// else who asks here is given as long as this program lives: a server may take
-// seconds until it binds its port, and another program's tests start theirs
-// meanwhile. Whoever does not ask may bind it first: who starts a server on it
-// retries with another one.
+// FreePort returns a free port of 127.0.0.1. No other caller on this machine gets it while this
+// program lives, since a server may take seconds to bind it. A program that does not use FreePort
+// may still bind it first: retry with another port.
 func FreePort() (int, error) {
-	// Of each user's own: nobody else's files can be opened.
+	// One directory per user: files of other users cannot be opened.
 	locks := filepath.Join(os.TempDir(), fmt.Sprintf("ot-fleet-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(locks, 0o755); err != nil {
-		return 0, fmt.Errorf("making the directory that ports are reserved in: %w", err)
+		return 0, fmt.Errorf("creating the directory of port locks: %w", err)
 	}
 	var last error
 	for range 200 {
@@ -66,7 +63,7 @@ func FreePort() (int, error) {
 	return 0, fmt.Errorf("finding a free port of 127.0.0.1 between %d and %d: %w", firstPort, lastPort, last)
 }
 
-// lockPortFile locks a file, against this program too.
+// lockPortFile locks a file, also against other calls in this program.
 func lockPortFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

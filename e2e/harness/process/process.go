@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Options describe a child process. LogFile is appended to and gets both
-// outputs unless Stdout or Stderr is set.
+// Options describe a child process. Both outputs are appended to LogFile, unless Stdout or Stderr
+// is set.
 type Options struct {
 	Path    string
 	Args    []string
@@ -29,7 +29,7 @@ type Options struct {
 	Stderr  io.Writer
 }
 
-// Process is a running or finished child.
+// Process is a child that runs or has exited.
 type Process struct {
 	name string
 	cmd  *exec.Cmd
@@ -38,7 +38,7 @@ type Process struct {
 	err  error
 }
 
-// Start runs a program. It dies with this program, whatever ends it.
+// Start runs a program as a child, which dies with this program.
 func Start(o Options) (*Process, error) {
 	name := filepath.Base(o.Path)
 	reaper, err := sharedReaper()
@@ -82,9 +82,8 @@ func Start(o Options) (*Process, error) {
 	return p, nil
 }
 
-// forkRequests is served by one goroutine that owns its thread and never returns:
-// Linux sends the parent-death signal when the forking *thread* ends, and Go
-// ends idle threads at will.
+// forkRequests is served by one goroutine that owns its thread and never returns: Linux sends the
+// parent-death signal when the forking thread ends, and Go ends idle threads.
 var forkRequests = sync.OnceValue(func() chan<- func() {
 	requests := make(chan func())
 	go func() {
@@ -102,16 +101,16 @@ func startOnForkThread(start func() error) error {
 	return <-result
 }
 
-// Pid is the process id, which is its process group's as well.
+// Pid returns the process id, which is also that of its process group.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// LogFile is where its output goes.
+// LogFile returns the path of the log.
 func (p *Process) LogFile() string { return p.log }
 
-// Done is closed when the process has ended and was waited for.
+// Done is closed when the process has exited and was waited for.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait returns how the process ended, nil for exit code 0.
+// Wait waits for the process to exit and returns nil for exit code 0.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
@@ -127,11 +126,11 @@ func (p *Process) HasEnded() bool {
 	}
 }
 
-// ExitError says how the process has ended; nil while it runs.
+// ExitError returns how the process exited; nil while it runs.
 func (p *Process) ExitError() error {
 	select {
 	case <-p.done:
-		return fmt.Errorf("it has ended (%v), its log is %s", p.Wait(), p.log)
+		return fmt.Errorf("it has exited (%v), its log is %s", p.Wait(), p.log)
 	default:
 		return nil
 	}
@@ -148,9 +147,8 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Pause freezes the process and returns when it no longer runs: the signal
-// alone is acted on a little later. Its descendants run on: a child frozen
-// between fork and exec would keep its parent from freezing.
+// Pause stops the process with SIGSTOP and returns when it no longer runs. Its descendants
+// continue: a child stopped between fork and exec would keep its parent from stopping.
 func (p *Process) Pause(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -175,16 +173,16 @@ func (p *Process) Pause(ctx context.Context) error {
 	}
 }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
 
-// Kill ends the process at once, as a crash would. It does not wait.
+// Kill kills the process and does not wait.
 func (p *Process) Kill() {
 	_ = p.Signal(syscall.SIGKILL) // fails only for a process that is gone already
 }
 
-// Stop asks the process to end, waits, and kills it after the timeout. A
-// process that ends in time is stopped well whatever its exit code is.
+// Stop sends SIGTERM, waits, and kills the process after the timeout. The exit code of a process
+// that exits in time does not matter.
 func (p *Process) Stop(timeout time.Duration) error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		select {

@@ -191,8 +191,8 @@ func TestStop(t *testing.T) {
 		return strings.HasSuffix(string(text), "trapped\n")
 	}, patience, 5*time.Millisecond)
 	require.ErrorContains(t, stubborn.Stop(50*time.Millisecond), "killed")
-	require.ErrorContains(t, stubborn.ExitError(), "it has ended (signal: killed), its log is "+log)
-	require.ErrorContains(t, stubborn.Signal(syscall.SIGTERM), "it has ended")
+	require.ErrorContains(t, stubborn.ExitError(), "it has exited (signal: killed), its log is "+log)
+	require.ErrorContains(t, stubborn.Signal(syscall.SIGTERM), "it has exited")
 
 	_, err = process.Start(process.Options{Path: "/no/such/program"})
 	require.ErrorContains(t, err, "/no/such/program")

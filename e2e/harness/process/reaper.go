@@ -12,10 +12,9 @@ import (
 	"syscall"
 )
 
-// reaperScript keeps the set of processes and directories it is told, one
-// operation a line, and acts when its input ends. A zombie counts as ended once
-// its other threads are gone: only then are its ports closed, and in a container
-// there may be nobody to wait for it.
+// reaperScript reads operations that add and remove processes and directories, one per line, and
+// acts when its input ends. A zombie counts as exited once its other threads are gone: then its
+// ports are closed, and in a container nobody may wait for it.
 const reaperScript = `
 trap '' INT TERM HUP QUIT
 pids=' ' dirs=
@@ -49,8 +48,8 @@ type reaper struct {
 	pipe io.Writer
 }
 
-// sharedReaper starts the one reaper of this program. Its input ends when this
-// program does: the write end is close-on-exec and held by nobody else.
+// sharedReaper starts the reaper of this program. Its input ends with the program: the write end
+// is close-on-exec and held by no other process.
 var sharedReaper = sync.OnceValues(func() (*reaper, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -69,23 +68,23 @@ var sharedReaper = sync.OnceValues(func() (*reaper, error) {
 
 func (r *reaper) sendOperation(operation, argument string) error {
 	if strings.Contains(argument, "\n") {
-		return fmt.Errorf("telling the reaper about %q: a line break in it cannot be told", argument)
+		return fmt.Errorf("registering %q with the reaper: it contains a line break", argument)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, err := fmt.Fprintf(r.pipe, "%s %s\n", operation, argument); err != nil {
-		return fmt.Errorf("telling the reaper about %s (was it killed?): %w", argument, err)
+		return fmt.Errorf("registering %s with the reaper (was it killed?): %w", argument, err)
 	}
 	return nil
 }
 
 func (r *reaper) watchProcess(pid int) error { return r.sendOperation("pid", fmt.Sprint(pid)) }
 
-// forgetProcess matters because the kernel gives process ids out again.
+// forgetProcess removes a process, since the kernel reuses process ids.
 func (r *reaper) forgetProcess(pid int) { _ = r.sendOperation("gone", fmt.Sprint(pid)) }
 
-// TempDir makes a temporary directory that goes away with this program at the
-// latest, by SIGKILL too, and with remove before that.
+// TempDir creates a temporary directory that is removed by remove, or when this program ends,
+// also by SIGKILL.
 func TempDir(prefix string) (dir string, remove func() error, err error) {
 	r, err := sharedReaper()
 	if err != nil {

@@ -104,11 +104,8 @@ func UsesPullMode(member, one string) bool {
 }
 
 // HubAPIFlags returns the flags of a hub that reaches its API server by another address than
-// pull-mode agents; none without OT_FLEET_PULL.
+// pull-mode agents.
 func HubAPIFlags(cp *controlplane.ControlPlane) ([]string, error) {
-	if os.Getenv(PullModeVariable) == "" {
-		return nil, nil
-	}
 	cfg := cp.Config()
 	ca := filepath.Join(cp.Dir(), "hub-api-ca.crt")
 	if err := os.WriteFile(ca, cfg.CAData, 0o600); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// NewScheme knows Kubernetes' own kinds and the product's.
+// NewScheme returns a scheme with Kubernetes' kinds and the product's.
 func NewScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
@@ -28,7 +28,7 @@ func NewScheme() *runtime.Scheme {
 	return s
 }
 
-// GetMember returns a MemberCluster as a hub has stored it.
+// GetMember returns a MemberCluster as stored; the zero value for none.
 func GetMember(t *testing.T, c client.Reader, name string) *v1alpha1.MemberCluster {
 	t.Helper()
 	m := &v1alpha1.MemberCluster{}
@@ -36,7 +36,7 @@ func GetMember(t *testing.T, c client.Reader, name string) *v1alpha1.MemberClust
 	return m
 }
 
-// AwaitMember reads a MemberCluster until it is as wanted.
+// AwaitMember reads a MemberCluster until it meets all conditions.
 func AwaitMember(t *testing.T, c client.Reader, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
 	var m *v1alpha1.MemberCluster
@@ -54,7 +54,7 @@ func AwaitMember(t *testing.T, c client.Reader, name, wanted string, holds ...fu
 	return m
 }
 
-// DescribeMember tells what a MemberCluster's status says, for a test that fails.
+// DescribeMember formats a MemberCluster's status for the message of a failed test.
 func DescribeMember(m *v1alpha1.MemberCluster) string {
 	text := fmt.Sprintf("cluster %s, policy %+v, plan %+v, acknowledged %+v, images %+v",
 		m.Status.ClusterUID, m.Status.Policy, m.Status.Plan, m.Status.AcknowledgedPlan, m.Status.Images)
@@ -64,7 +64,7 @@ func DescribeMember(m *v1alpha1.MemberCluster) string {
 	return text
 }
 
-// AwaitLedgerCondition waits until the ledger says something, and returns how.
+// AwaitLedgerCondition waits for status and reason of a ledger condition and returns it.
 func (s *Env) AwaitLedgerCondition(t *testing.T, kind string, status metav1.ConditionStatus, reason string) *metav1.Condition {
 	t.Helper()
 	var c *metav1.Condition
@@ -75,7 +75,7 @@ func (s *Env) AwaitLedgerCondition(t *testing.T, kind string, status metav1.Cond
 	return c
 }
 
-// AwaitEvent waits for an event about an object.
+// AwaitEvent waits for an event about an object with words in its note.
 func (s *Env) AwaitEvent(t *testing.T, about client.Object, reason, says string) {
 	t.Helper()
 	var notes []string

@@ -17,8 +17,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
-// CreateStorageClasses makes a StorageClass and a VolumeSnapshotClass of other names for
-// the simulated CSI driver.
+// CreateStorageClasses creates a StorageClass and a VolumeSnapshotClass for the simulated CSI
+// driver.
 func (s *Env) CreateStorageClasses(t *testing.T, storage, snapshots string) {
 	t.Helper()
 	driver := simulator.ClassCSI + ".pelotech.ot"
@@ -29,8 +29,8 @@ func (s *Env) CreateStorageClasses(t *testing.T, storage, snapshots string) {
 	s.SetClaimProperties(t, storage)
 }
 
-// SetClaimProperties has CDI know what claims of a StorageClass are like, as it does by
-// itself for drivers that it knows.
+// SetClaimProperties sets the claim properties in CDI's StorageProfile of a StorageClass, as CDI
+// does for drivers that it knows.
 func (s *Env) SetClaimProperties(t *testing.T, storage string) {
 	t.Helper()
 	require.True(t, Await(t, func() bool {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -49,4 +50,14 @@ func sweepNumber() int {
 		}
 	}
 	return time.Now().YearDay()
+}
+
+// RunInTurn skips the test unless it is its turn: of several tests that end a program at
+// different moments, each run takes one in turns, and every turns runs take all. index is the
+// test's place among them.
+func RunInTurn(t *testing.T, index, turns int) {
+	t.Helper()
+	if !IsLong() && sweepNumber()%turns != index%turns {
+		t.Skipf("not in this run's share; set %s=%d or %s=1", SweepVariable, index%turns, LongVariable)
+	}
 }

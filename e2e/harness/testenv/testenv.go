@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package testenv is where tests play: one member cluster with the agent's chart,
-// a source of images that can say what it has, and the words tests have in
-// common. A test package shares one scene; each test has a namespace of its own.
+// Package testenv starts the environment of tests of the agent: one member cluster with the agent's
+// chart and an image source. It has the waits and builders that tests share. A test package shares
+// one environment; each test has a namespace of its own.
 package testenv
 
 import (
@@ -35,28 +35,27 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
-// Patience is how long a test waits for what is bound to come. It is long: a
-// busy machine is no failure.
+// Patience bounds every wait of a test. It is long, because a busy machine is no failure.
 const Patience = 3 * time.Minute
 
-// Each look costs test and API server about 2 ms, of cores that the rest waits for.
+// pollInterval balances latency against the 2 ms of CPU time that a poll costs.
 const pollInterval = 50 * time.Millisecond
 
-// Env is one member cluster with what belongs to a test of the agent.
+// Env is a member cluster for tests of the agent.
 type Env struct {
 	*member.Member
-	// Source answers whether it has an image, by the first part of the path:
-	// /gone/ 404, /removed/ 410, /denied/ 403, /silent/ never; all else it has.
-	// The simulated importers go by the same path, see package simulator.
+	// Source answers HEAD requests for images by the first element of the path: /gone/ 404,
+	// /removed/ 410, /denied/ 403, /silent/ never, others 200. Simulated importers use the same
+	// path, see package simulator.
 	Source *httptest.Server
-	// Agent that runs; nil where none was asked for.
+	// Agent is the running agent; nil for none.
 	Agent *program.Agent
 
 	mu           sync.Mutex
 	headRequests map[string]int
 }
 
-// Start makes a scene, with the agent's chart installed and no agent running.
+// Start starts an environment with the agent's chart, without an agent.
 func Start(ctx context.Context, o member.Options) (_ *Env, err error) {
 	ctrl.SetLogger(logr.Discard())
 	if o.Scheme == nil {
@@ -76,15 +75,15 @@ func Start(ctx context.Context, o member.Options) (_ *Env, err error) {
 	return s, nil
 }
 
-// Stop ends the scene.
+// Stop ends the environment.
 func (s *Env) Stop() error {
 	s.Source.CloseClientConnections()
 	s.Source.Close()
 	return s.Member.Stop()
 }
 
-// RunTests runs the tests of a package in a scene, with an agent where one is asked
-// for. Use it in TestMain.
+// RunTests runs the tests of a package in an environment, optionally with an agent. Use it in
+// TestMain.
 func RunTests(m *testing.M, at **Env, o member.Options, withAgent bool) {
 	os.Exit(func() int {
 		s, err := Start(context.Background(), o)
@@ -105,8 +104,8 @@ func RunTests(m *testing.M, at **Env, o member.Options, withAgent bool) {
 	}())
 }
 
-// RunTestsWith runs the tests of a package with what they share, which start sets up.
-// stop ends it; where start fails, what it returns of stop ends what had begun.
+// RunTestsWith runs the tests of a package with a shared setup. stop ends it, also what start has
+// begun when it fails.
 func RunTestsWith(m *testing.M, start func(context.Context) (stop func() error, err error)) {
 	ctrl.SetLogger(logr.Discard())
 	os.Exit(func() int {
@@ -126,19 +125,18 @@ func RunTestsWith(m *testing.M, start func(context.Context) (stop func() error, 
 	}())
 }
 
-// StartAgent starts the scene's agent. Its lease is as long as in a real
-// cluster: on a busy machine a shorter one is lost now and then, and nobody
-// would start the agent again.
+// StartAgent starts the agent with a Lease as long as in a real cluster: a busy machine loses a
+// shorter one, and no kubelet restarts the agent.
 func (s *Env) StartAgent() (err error) {
 	s.Agent, err = program.StartAgent(context.Background(), s.ControlPlane, program.Options{LeaseDuration: 15 * time.Second, Log: os.Getenv("OT_FLEET_AGENT_LOG")})
 	return err
 }
 
-// WithoutAgent does something while no agent runs.
+// WithoutAgent calls do while no agent runs.
 func (s *Env) WithoutAgent(t *testing.T, do func()) {
 	t.Helper()
 	require.NoError(t, s.Agent.Stop(Patience))
-	t.Cleanup(func() { // also where do gives up
+	t.Cleanup(func() { // also when do ends the test
 		select {
 		case <-s.Agent.Done():
 			require.NoError(t, s.StartAgent())
@@ -165,14 +163,14 @@ func (s *Env) serveHead(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// HeadRequests counts how often the source was asked for a path.
+// HeadRequests returns the number of HEAD requests for a path of the source.
 func (s *Env) HeadRequests(path string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.headRequests[path]
 }
 
-// CreateNamespace makes a namespace for a test.
+// CreateNamespace creates a namespace for a test.
 func (s *Env) CreateNamespace(t *testing.T) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "scene-"}}
@@ -180,7 +178,7 @@ func (s *Env) CreateNamespace(t *testing.T) string {
 	return ns.Name
 }
 
-// NewImage is one of the source's, not created yet.
+// NewImage is an image of a path of the source that was not created yet.
 func (s *Env) NewImage(namespace, name, path string) *v1alpha1.VMDiskImage {
 	return &v1alpha1.VMDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -191,14 +189,14 @@ func (s *Env) NewImage(namespace, name, path string) *v1alpha1.VMDiskImage {
 	}
 }
 
-// NewSnapshottedImage is an image with a snapshot class.
+// NewSnapshottedImage is NewImage with a snapshot class.
 func (s *Env) NewSnapshottedImage(namespace, name, path string) *v1alpha1.VMDiskImage {
 	img := s.NewImage(namespace, name, path)
 	img.Spec.SnapshotClass = "sim-snapclass"
 	return img
 }
 
-// Create creates objects, in their order.
+// Create creates objects in order.
 func (s *Env) Create(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	for _, o := range objects {
@@ -206,11 +204,10 @@ func (s *Env) Create(t *testing.T, objects ...client.Object) {
 	}
 }
 
-// conflictBackoff is for what controllers write all the time, on a busy machine.
+// conflictBackoff retries updates of objects that controllers write often.
 var conflictBackoff = wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Cap: time.Second}
 
-// Update reads an object, changes it and stores it, again on conflict; also when the
-// test has ended.
+// Update changes a stored object and retries on conflict, also in a test's Cleanup.
 func (s *Env) Update(t *testing.T, o client.Object, change func()) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -223,7 +220,7 @@ func (s *Env) Update(t *testing.T, o client.Object, change func()) {
 	}))
 }
 
-// AwaitImage reads an image until it is as wanted.
+// AwaitImage reads an image until it meets a condition.
 func (s *Env) AwaitImage(t *testing.T, img *v1alpha1.VMDiskImage, wanted func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
 	t.Helper()
 	got := &v1alpha1.VMDiskImage{}
@@ -236,21 +233,21 @@ func (s *Env) AwaitImage(t *testing.T, img *v1alpha1.VMDiskImage, wanted func(*v
 	return got
 }
 
-// AwaitGone waits until an object is not there any more.
+// AwaitGone waits until an object is deleted.
 func (s *Env) AwaitGone(t *testing.T, o client.Object) {
 	t.Helper()
 	key := client.ObjectKeyFromObject(o)
 	require.True(t, Await(t, func() bool { return apierrors.IsNotFound(s.Client().Get(t.Context(), key, o)) }), "%T %s is still there: finalizers %v", o, key, o.GetFinalizers())
 }
 
-// Await tells whether something holds within Patience, in a test's Cleanup too,
-// where its context has ended.
-func Await(t *testing.T, holds func() bool) bool {
+// Await polls until a condition holds and reports whether it did within Patience, also in a test's
+// Cleanup.
+func Await(t *testing.T, condition func() bool) bool {
 	t.Helper()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for end := time.Now().Add(Patience); time.Now().Before(end); {
-		if holds() {
+		if condition() {
 			return true
 		}
 		<-ticker.C
@@ -258,12 +255,12 @@ func Await(t *testing.T, holds func() bool) bool {
 	return false
 }
 
-// InPhase wants an image in a phase.
+// InPhase matches an image's phase.
 func InPhase(phase v1alpha1.Phase) func(*v1alpha1.VMDiskImage) bool {
 	return func(img *v1alpha1.VMDiskImage) bool { return img.Status.Phase == phase }
 }
 
-// HasReason wants an image with a reason.
+// HasReason matches an image's reason.
 func HasReason(reason v1alpha1.Reason) func(*v1alpha1.VMDiskImage) bool {
 	return func(img *v1alpha1.VMDiskImage) bool { return img.Status.Reason == reason }
 }
@@ -273,7 +270,7 @@ func (s *Env) PolicyConfigMap() *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: program.PolicyNamespace, Name: program.PolicyName}}
 }
 
-// Ledger returns the SyncLedger as it is stored.
+// Ledger returns the stored SyncLedger; an empty one for none.
 func (s *Env) Ledger(t *testing.T) *v1alpha1.SyncLedger {
 	t.Helper()
 	l := &v1alpha1.SyncLedger{}
@@ -284,8 +281,7 @@ func (s *Env) Ledger(t *testing.T) *v1alpha1.SyncLedger {
 	return l
 }
 
-// SetPolicy stores a policy, making the ConfigMap where it is missing, and
-// waits until a running agent has acknowledged it, valid or not.
+// SetPolicy stores a policy and waits until the agent has acknowledged it, valid or not.
 func (s *Env) SetPolicy(t *testing.T, data map[string]string) {
 	t.Helper()
 	cm := s.StorePolicy(t, data)
@@ -295,7 +291,7 @@ func (s *Env) SetPolicy(t *testing.T, data map[string]string) {
 	}), "the agent has not acknowledged policy %v", data)
 }
 
-// StorePolicy stores a policy, making the ConfigMap where it is missing.
+// StorePolicy creates or replaces the policy ConfigMap.
 func (s *Env) StorePolicy(t *testing.T, data map[string]string) *corev1.ConfigMap {
 	t.Helper()
 	cm := s.PolicyConfigMap()
@@ -310,7 +306,7 @@ func (s *Env) StorePolicy(t *testing.T, data map[string]string) *corev1.ConfigMa
 	return cm
 }
 
-// StartObserver judges what happens from here on.
+// StartObserver observes the cluster until the test ends.
 func (s *Env) StartObserver(t *testing.T) *observer.Observer {
 	t.Helper()
 	o, err := observer.Start(context.Background(), s.ControlPlane.Config())
@@ -319,7 +315,7 @@ func (s *Env) StartObserver(t *testing.T) *observer.Observer {
 	return o
 }
 
-// History is what an observer has seen by now.
+// History returns all events that an observer has recorded.
 func History(t *testing.T, o *observer.Observer) observer.History {
 	t.Helper()
 	h, err := o.History(t.Context())

@@ -125,10 +125,10 @@ func (s *scenario) run(t *testing.T) {
 	deleteObject(t, delta.DeepCopy())
 	d1 := withImageTemplate(newVM("d1", delta), env.NewImage(ns, "delta", "/ok/delta.qcow2"))
 	env.Create(t, d1)
-	s.awaitWithAgent(t, "alpha to go", func() bool { return !getObject(t, ns, "alpha", &v1alpha1.VMDiskImage{}) })
+	s.awaitWithAgent(t, "alpha to be deleted", func() bool { return !getObject(t, ns, "alpha", &v1alpha1.VMDiskImage{}) })
 	env.Create(t, again)
-	s.awaitWithAgent(t, "the snapshot of g2 to go", func() bool { return !getObject(t, ns, second, &snapshotv1.VolumeSnapshot{}) })
-	s.awaitWithAgent(t, "the first source of beta to go", func() bool {
+	s.awaitWithAgent(t, "the snapshot of g2 to be deleted", func() bool { return !getObject(t, ns, second, &snapshotv1.VolumeSnapshot{}) })
+	s.awaitWithAgent(t, "the first source of beta to be deleted", func() bool {
 		var claims corev1.PersistentVolumeClaimList
 		require.NoError(t, env.Client().List(t.Context(), &claims, client.InNamespace(ns), client.MatchingLabels{v1alpha1.LabelImageUID: string(beta.UID)}))
 		return len(claims.Items) == 1
@@ -137,7 +137,7 @@ func (s *scenario) run(t *testing.T) {
 	require.True(t, getObject(t, ns, "beta", beta))
 	assert.NotNil(t, beta.DeletionTimestamp, "b3 holds beta although it references another image")
 	deleteObject(t, b3)
-	s.awaitWithAgent(t, "beta to go", func() bool { return !getObject(t, ns, "beta", &v1alpha1.VMDiskImage{}) })
+	s.awaitWithAgent(t, "beta to be deleted", func() bool { return !getObject(t, ns, "beta", &v1alpha1.VMDiskImage{}) })
 
 	requireNothingLeft(t, ns, o, func() { s.EnsureAgent(t) })
 	requirePromisesKept(t, o)

@@ -26,10 +26,10 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 )
 
-// capiNamespace is a namespace on the hub where Cluster API keeps Clusters.
+// capiNamespace holds the Clusters of Cluster API on the hub.
 const capiNamespace = "tenants"
 
-// newClusterSecret puts a kubeconfig where Cluster API does.
+// newClusterSecret is the kubeconfig Secret of a Cluster, as Cluster API creates it.
 func newClusterSecret(t *testing.T, cluster string, cfg *rest.Config) *corev1.Secret {
 	t.Helper()
 	createNamespace(t, hubPlane, capiNamespace)
@@ -49,8 +49,7 @@ func createNamespace(t *testing.T, p plane, name string) {
 	}
 }
 
-// createClusterMember makes a member that is reached by Cluster API, with an agent's
-// namespace of its own.
+// createClusterMember registers a member by its Cluster, with an agent namespace of its own.
 func createClusterMember(t *testing.T, name string) {
 	t.Helper()
 	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MemberClusterSpec{
@@ -60,7 +59,7 @@ func createClusterMember(t *testing.T, name string) {
 	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(hubPlane.Delete(context.Background(), member))) })
 }
 
-// getMemberToken is the credential that the hub keeps for a member.
+// getMemberToken returns the credential that the hub stores for a member.
 func getMemberToken(t *testing.T, member string) (*rest.Config, *corev1.Secret) {
 	t.Helper()
 	secret := &corev1.Secret{}
@@ -81,7 +80,7 @@ func awaitRenewed(t *testing.T, member, than string) (token string) {
 }
 
 func TestClusterAPITokenOnly(t *testing.T) {
-	// A namespace without a controller-manager never goes: another for each run.
+	// Without a controller-manager a namespace is never deleted: each run uses another.
 	name := fmt.Sprintf("bought-%d", time.Now().UnixNano())
 	createClusterMember(t, name)
 	require.Eventually(t, func() bool {
@@ -94,7 +93,7 @@ func TestClusterAPITokenOnly(t *testing.T) {
 	createNamespace(t, steadyPlane, "agent-of-"+name)
 	m := awaitConnected(t, name)
 
-	// From here on there is nothing but the token.
+	// From here on the hub has the token only.
 	require.NoError(t, hubPlane.Delete(t.Context(), admin))
 	cfg, secret := getMemberToken(t, name)
 	require.NotContains(t, string(secret.Data["kubeconfig"]), steadyPlane.Config().BearerToken, "the administrator's credential is not kept")
@@ -119,7 +118,7 @@ func TestClusterAPITokenRefused(t *testing.T) {
 	awaitConnected(t, "robbed")
 	account := metav1.ObjectMeta{Namespace: "agent-of-robbed", Name: connection.HubAccount}
 
-	// The account is gone: a token of it is worth nothing.
+	// Tokens of a deleted account are invalid.
 	before := &corev1.ServiceAccount{}
 	require.NoError(t, steadyPlane.Get(t.Context(), client.ObjectKey{Namespace: account.Namespace, Name: account.Name}, before))
 	require.NoError(t, steadyPlane.Delete(t.Context(), before))
@@ -137,7 +136,7 @@ func TestClusterAPITokenRefused(t *testing.T) {
 	}, patience, tick, "and an event says so")
 	awaitConnected(t, "robbed")
 
-	// So are its rights, those of renewing the token included.
+	// Its permissions are gone, that to renew the token included.
 	require.NoError(t, steadyPlane.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: account}))
 	require.Eventually(t, func() bool {
 		return steadyPlane.Get(t.Context(), client.ObjectKeyFromObject(before), &rbacv1.RoleBinding{}) == nil
@@ -145,7 +144,7 @@ func TestClusterAPITokenRefused(t *testing.T) {
 	awaitConnected(t, "robbed")
 }
 
-// TestClusterAPIUnreadable has a hub that was installed without Cluster API.
+// TestClusterAPIUnreadable runs a hub whose chart was installed without Cluster API.
 func TestClusterAPIUnreadable(t *testing.T) {
 	newClusterSecret(t, "hidden", steadyPlane.Config())
 	createNamespace(t, steadyPlane, "agent-of-hidden")
@@ -175,8 +174,8 @@ func TestClusterAPIUnreadable(t *testing.T) {
 	awaitConnected(t, "hidden")
 }
 
-// TestClusterAPIKeepsForeignMember has objects by the hub's names in the agent's
-// namespace that are none of its account.
+// TestClusterAPIKeepsForeignMember creates objects with the hub's names in the agent's
+// namespace that do not belong to its account.
 func TestClusterAPIKeepsForeignMember(t *testing.T) {
 	const strangers = "in the member was created neither by the hub nor by chart ot-agent"
 	helms := map[string]string{"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": "ot-agent"}
@@ -235,7 +234,7 @@ func TestClusterAPIKeepsForeignMember(t *testing.T) {
 	}
 }
 
-// TestClusterAPIChartAccount has the account made by ot-agent's chart.
+// TestClusterAPIChartAccount uses the account that ot-agent's chart created.
 func TestClusterAPIChartAccount(t *testing.T) {
 	const name, namespace = "charted", "agent-of-charted"
 	newClusterSecret(t, name, steadyPlane.Config())
@@ -252,7 +251,7 @@ func TestClusterAPIChartAccount(t *testing.T) {
 	awaitConnected(t, name)
 }
 
-// TestClusterAPIMoves has the API server at another address than before.
+// TestClusterAPIMoves moves the API server to another address.
 func TestClusterAPIMoves(t *testing.T) {
 	way, err := faults.StartLink(steadyPlane.Config())
 	require.NoError(t, err)
@@ -273,8 +272,7 @@ func TestClusterAPIMoves(t *testing.T) {
 	}, patience, tick, "the hub follows")
 }
 
-// TestClusterAPIUnreachable wants the reason of what keeps the hub from making
-// its account.
+// TestClusterAPIUnreachable shows the reason why the hub cannot create its account.
 func TestClusterAPIUnreachable(t *testing.T) {
 	nobody := steadyPlane.Config()
 	nobody.Host = "https://127.0.0.1:1"

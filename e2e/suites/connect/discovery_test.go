@@ -35,8 +35,8 @@ func awaitMemberGone(t *testing.T, name string) {
 
 func exists(*v1alpha1.MemberCluster) bool { return true }
 
-// createCluster makes a Cluster with its kubeconfig. Nothing keeps it when it is
-// deleted: Cluster API's controllers do not run.
+// createCluster creates a Cluster with its kubeconfig. No finalizer delays its deletion, since
+// Cluster API's controllers do not run.
 func createCluster(t *testing.T, namespace, name string, labels map[string]string) *clusterv1.Cluster {
 	t.Helper()
 	createNamespace(t, hubPlane, namespace)
@@ -52,7 +52,7 @@ func createCluster(t *testing.T, namespace, name string, labels map[string]strin
 	return obj
 }
 
-// TestDiscoveryOfClusters begins before Cluster API is installed.
+// TestDiscoveryOfClusters starts before Cluster API is installed.
 func TestDiscoveryOfClusters(t *testing.T) {
 	require.NoError(t, program.InstallClusterCRD(t.Context(), hubPlane.Config()))
 	person := createMember(t, "taken", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "nothing", Key: "kubeconfig"}})
@@ -64,7 +64,7 @@ func TestDiscoveryOfClusters(t *testing.T) {
 		return labels
 	}
 
-	// Its member is connected, from nothing but the Cluster and its kubeconfig.
+	// The member is connected by the Cluster and its kubeconfig alone.
 	a := createCluster(t, "team-a", "edge", ot("region", "north", "app.kubernetes.io/instance", "argo"))
 	member := awaitMember(t, "edge", exists)
 	require.Equal(t, v1alpha1.ClusterAPIRef{Namespace: "team-a", Name: "edge"}, *member.Spec.Connection.ClusterAPI)
@@ -72,14 +72,14 @@ func TestDiscoveryOfClusters(t *testing.T) {
 	awaitConnected(t, "edge")
 	createReport(t, steadyPlane, "edge-page", "edge")
 
-	// A name that is taken.
+	// The name is taken.
 	createCluster(t, "team-b", "edge", ot())
 	require.Equal(t, "team-b", awaitMember(t, "team-b-edge", exists).Spec.Connection.ClusterAPI.Namespace)
 	createCluster(t, "team-b", "taken", ot())
 	awaitMember(t, "team-b-taken", exists)
 	require.Nil(t, awaitMember(t, "taken", exists).Spec.Connection.ClusterAPI, "what people made is left alone")
 
-	// Labels come and go with those of the Cluster, people's stay.
+	// Labels follow those of the Cluster; people's labels stay.
 	member.Labels["tier"], member.Labels["region"] = "gold", "south"
 	require.NoError(t, hubPlane.Update(t.Context(), member))
 	a.Labels["tier"], a.Labels["region"], a.Labels["zone"] = "silver", "west", "1"
@@ -91,7 +91,7 @@ func TestDiscoveryOfClusters(t *testing.T) {
 	require.NoError(t, hubPlane.Update(t.Context(), a))
 	awaitMember(t, "edge", func(m *v1alpha1.MemberCluster) bool { _, is := m.Labels["zone"]; return !is })
 
-	// Those that are not chosen, or not any more, are no members.
+	// Clusters that the selector does not match, or stops matching, are no members.
 	createCluster(t, "team-a", "private", map[string]string{"fleet": "other"})
 	a.Labels["fleet"] = "other"
 	require.NoError(t, hubPlane.Update(t.Context(), a))
@@ -101,8 +101,7 @@ func TestDiscoveryOfClusters(t *testing.T) {
 	awaitMember(t, "edge", exists)
 	require.True(t, apierrors.IsNotFound(hubPlane.Get(t.Context(), client.ObjectKey{Name: "private"}, &v1alpha1.MemberCluster{})))
 
-	// A member that somebody deletes comes back while its Cluster is there, and
-	// goes with it.
+	// A deleted member is recreated while its Cluster exists, and deleted with it.
 	require.NoError(t, hubPlane.Delete(t.Context(), awaitMember(t, "edge", exists)))
 	awaitMember(t, "edge", func(m *v1alpha1.MemberCluster) bool { return m.DeletionTimestamp.IsZero() })
 	require.NoError(t, hubPlane.Delete(t.Context(), a))
@@ -125,22 +124,21 @@ func TestDiscoveryOfSecrets(t *testing.T) {
 	require.Equal(t, map[string]string{"region": "north", v1alpha1.LabelDiscovered: "secret"}, member.Labels)
 	awaitConnected(t, "frankfurt")
 
-	// Replaced by deletion, as some tools do.
+	// Some tools replace a Secret by deleting it.
 	m := awaitConnected(t, "frankfurt")
 	require.NoError(t, hubPlane.Delete(t.Context(), secret))
 	require.NoError(t, hubPlane.Create(t.Context(), labelled("frankfurt-kubeconfig", "frankfurt")))
 	require.Same(t, m, awaitConnected(t, "frankfurt"), "that is no outage")
 	require.Equal(t, member.UID, awaitMember(t, "frankfurt", exists).UID, "it is the same member")
 
-	// A second Secret for one name changes nothing; it takes over when the first
-	// is gone.
+	// A second Secret for a name changes nothing until the first is deleted.
 	require.NoError(t, hubPlane.Create(t.Context(), labelled("second", "frankfurt")))
 	require.NoError(t, hubPlane.Delete(t.Context(), labelled("frankfurt-kubeconfig", "frankfurt")))
 	awaitMember(t, "frankfurt", func(m *v1alpha1.MemberCluster) bool {
 		return m.Spec.Connection.KubeconfigSecretRef.Name == "second" && m.UID == member.UID
 	})
 
-	// Another label is another member.
+	// Another label value is another member.
 	second := labelled("second", "munich")
 	require.NoError(t, hubPlane.Update(t.Context(), second))
 	awaitConnected(t, "munich")
@@ -148,7 +146,7 @@ func TestDiscoveryOfSecrets(t *testing.T) {
 	require.NoError(t, hubPlane.Delete(t.Context(), second))
 	awaitMemberGone(t, "munich")
 
-	// People's stay.
+	// MemberClusters that people created stay.
 	createMember(t, "mine", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "other", Key: "kubeconfig"}})
 	bad, other := labelled("bad", "Not_A_Name"), labelled("claims-mine", "mine")
 	defer func() {

@@ -31,7 +31,7 @@ func TestMemberAPIServerRestart(t *testing.T) {
 	createReport(t, faultyPlane, "dead-page", "dead")
 }
 
-// TestHungMemberBlocksNoOther has members on an API server that takes connections and
+// TestHungMemberBlocksNoOther puts members on an API server that accepts connections and
 // never answers, while others come and go.
 func TestHungMemberBlocksNoOther(t *testing.T) {
 	const hanging = 5
@@ -52,7 +52,7 @@ func TestHungMemberBlocksNoOther(t *testing.T) {
 	dark := measureReconnect(t, "dark")
 	t.Logf("another member came and went in %s; in %s while %d others began to hang, in %s while they were known to", before, during, hanging, dark)
 	for _, took := range []time.Duration{during, dark} {
-		// A busy machine takes its time; a hung member would take a timeout.
+		// A hung member would take a timeout, a busy machine takes less.
 		require.Less(t, took, before+timeout)
 	}
 
@@ -63,9 +63,9 @@ func TestHungMemberBlocksNoOther(t *testing.T) {
 	createReport(t, faultyPlane, "hung-page", "hung-0", "hung-1", "hung-4")
 }
 
-// measureReconnect is how long a member of the steady API server takes to be connected,
-// to show a report, and to be gone, at the best of three times. It is told to the provider by hand: how fast
-// MemberClusters are seen is not measured here.
+// measureReconnect returns the best of three times that a member of the steady API server takes to
+// be connected, to show a report and to be removed. It calls the provider itself, so that the watch
+// of MemberClusters does not count.
 func measureReconnect(t *testing.T, when string) time.Duration {
 	t.Helper()
 	cfg, version, err := hubclient.ParseKubeconfig(createAccount(t, steadyPlane, "passing"))
@@ -88,15 +88,15 @@ func measureReconnect(t *testing.T, when string) time.Duration {
 	return best
 }
 
-// awaitUnreachable waits until nobody reaches a member, for what a message says.
+// awaitUnreachable waits until a member is unreachable with words in the message.
 func awaitUnreachable(t *testing.T, member, why string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(awaitState(t, member, v1alpha1.ReasonUnreachable).Message, why) },
 		patience, tick, "%s is not unreachable because %s", member, why)
 }
 
-// TestSilentNetwork has the connection carry nothing any more while the API
-// server is well: nobody ends it, and no watch ends by itself.
+// TestSilentNetwork silences a connection while the API server is healthy: neither side
+// closes it, and no watch ends by itself.
 func TestSilentNetwork(t *testing.T) {
 	way, err := faults.StartLink(steadyPlane.Config())
 	require.NoError(t, err)
@@ -119,8 +119,7 @@ func TestSilentNetwork(t *testing.T) {
 	awaitConnected(t, "silent")
 }
 
-// TestWatchOutlivesRequestTimeout keeps a watch for longer than a request may
-// take.
+// TestWatchOutlivesRequestTimeout keeps a watch open for longer than the request timeout.
 func TestWatchOutlivesRequestTimeout(t *testing.T) {
 	t.Parallel() // it waits, and disturbs nobody
 	cfg, version, err := hubclient.ParseKubeconfig(createAccount(t, steadyPlane, "patient"))

@@ -56,7 +56,7 @@ func TestKubeconfigRotation(t *testing.T) {
 	createReport(t, faultyPlane, "rotated-page", "rotated")
 }
 
-// currentUser is what a refusal says that the member takes the hub for.
+// currentUser returns the user that a refusal of the member names.
 func currentUser(t *testing.T, m *memberclient.Member) string {
 	t.Helper()
 	err := m.GetClient().Delete(t.Context(), &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: "none"}})
@@ -90,7 +90,7 @@ func TestMissingCredential(t *testing.T) {
 	awaitConnected(t, "careless")
 }
 
-// TestDeletedSecret has the Secret of a member that is connected deleted.
+// TestDeletedSecret deletes the Secret of a connected member.
 func TestDeletedSecret(t *testing.T) {
 	good := createAccount(t, steadyPlane, "bereft")
 	createSecretMember(t, "bereft", good)
@@ -108,7 +108,7 @@ func TestDeletedSecret(t *testing.T) {
 	gone(false)
 	require.Same(t, m, awaitConnected(t, "bereft"))
 
-	// It is there for whoever cleans up in the member, and goes with it.
+	// The connection stays for the cleanup in the member and ends with it.
 	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "bereft"}}
 	require.NoError(t, hubPlane.Get(t.Context(), client.ObjectKeyFromObject(member), member))
 	member.Finalizers = []string{v1alpha1.FinalizerMember}
@@ -122,7 +122,7 @@ func TestDeletedSecret(t *testing.T) {
 	require.NoError(t, hubPlane.Update(t.Context(), member))
 	require.Eventually(t, func() bool { return !connectionState("bereft").Known }, patience, tick)
 
-	// Another namespace was never reached by it, nor was another MemberCluster.
+	// It is not the connection to another namespace or another MemberCluster.
 	createSecretMember(t, "bereft", good)
 	awaitConnected(t, "bereft")
 	require.NoError(t, hubPlane.Delete(t.Context(), secret))
@@ -201,8 +201,8 @@ func TestDeletedMember(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestMailboxCRDsRemovedAndRestored has the hub's own cluster as a member, where the
-// agent's chart is installed after it has joined, and uninstalled again.
+// TestMailboxCRDsRemovedAndRestored makes the hub's own cluster a member, installs the
+// agent's chart after it has joined, and uninstalls it again.
 func TestMailboxCRDsRemovedAndRestored(t *testing.T) {
 	createSecretMember(t, "itself", createAccount(t, hubPlane, "itself"))
 	notServed := func() {

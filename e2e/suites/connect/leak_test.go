@@ -26,8 +26,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// TestReconnectsLeakNothing connects a member anew again and again, with the
-// relay at work: a hub lives for months, and members flap.
+// TestReconnectsLeakNothing reconnects a member many times while the relay runs: a hub
+// lives for months, and members flap.
 func TestReconnectsLeakNothing(t *testing.T) {
 	require.NoError(t, installCRDs(hubCRDs)(t.Context(), faultyPlane.Config()))
 	idle := runtime.NumGoroutine()
@@ -71,10 +71,10 @@ func TestReconnectsLeakNothing(t *testing.T) {
 		}
 	}
 	connect(5)
-	// The relay's workers are the last to start, and many.
+	// The sync workers start last, and are many.
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() > idle+256 }, patience, tick, "the relay is at work")
 	connect(2)
-	// What others do beside varies by a few.
+	// The number of other goroutines varies.
 	const many, slack = 20, 12
 	before := runtime.NumGoroutine()
 	connect(many)

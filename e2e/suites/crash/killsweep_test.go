@@ -85,13 +85,13 @@ func (s *scenario) run(t *testing.T) {
 
 	s.awaitWithAgent(t, "heals to heal", func() bool { return s.isServingAttempt(t, heals, 2) })
 	require.NoError(t, env.Client().Delete(t.Context(), s.latestDataVolume(t, heals), client.PropagationPolicy(metav1.DeletePropagationOrphan)))
-	s.awaitWithAgent(t, "the DataVolume of heals to be gone", func() bool { return s.latestDataVolume(t, heals) == nil })
+	s.awaitWithAgent(t, "the DataVolume of heals to be deleted", func() bool { return s.latestDataVolume(t, heals) == nil })
 	require.NoError(t, env.Client().Delete(t.Context(), heals.DeepCopy()))
 
 	s.awaitWithAgent(t, "the second sync of snap", func() bool { return s.isServingAttempt(t, snap, 2) })
 	require.NoError(t, env.Client().Delete(t.Context(), snap.DeepCopy()))
 
-	s.awaitWithAgent(t, "all images to be gone", func() bool {
+	s.awaitWithAgent(t, "all images to be deleted", func() bool {
 		var images v1alpha1.VMDiskImageList
 		require.NoError(t, env.Client().List(t.Context(), &images, client.InNamespace(ns)))
 		return len(images.Items) == 0

@@ -21,8 +21,9 @@ import (
 	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 )
 
-// Nothing is pruned or rolled out by an approval that the API server did not check
-// without saying so, and that ends when it does again.
+// TestUncheckedApprovalsAreReported shows that the hub reports approvals that the API
+// server did not check when it prunes or rolls out by them, and stops reporting once they
+// are checked again.
 func TestUncheckedApprovalsAreReported(t *testing.T) {
 	img := &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: "approved"},
@@ -35,7 +36,7 @@ func TestUncheckedApprovalsAreReported(t *testing.T) {
 			Rollout:   v1alpha1.Rollout{Waves: []v1alpha1.Wave{{Name: "all", RequireApproval: true}}},
 		},
 	}
-	createObject(t, img)
+	shared.CreateForTest(t, img)
 	// It goes by no report, and ends at once.
 	inOtherName := func(name string) *v1alpha1.ImagePrune {
 		return &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ImagePruneSpec{
@@ -76,19 +77,12 @@ func TestUncheckedApprovalsAreReported(t *testing.T) {
 	}))
 	checked := inOtherName("checked")
 	checked.Spec.ApprovedBy = "admin"
-	createObject(t, checked)
+	shared.CreateForTest(t, checked)
 	awaitPolicyCondition(t, checked, metav1.ConditionTrue, v1alpha1.ReasonGuarded)
 	awaitPolicyCondition(t, forged, metav1.ConditionFalse, v1alpha1.ReasonPolicyNotInForce)
 }
 
-// createObject has an object be there for as long as the test runs.
-func createObject(t *testing.T, o client.Object) {
-	t.Helper()
-	require.NoError(t, shared.Create(t.Context(), o))
-	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(shared.Delete(context.Background(), o))) })
-}
-
-// removeBinding removes the binding of a policy, for the test or until it is restored.
+// removeBinding deletes the binding of a policy until restore or the end of the test.
 func removeBinding(t *testing.T, p admissionpolicy.Policy) (restore func()) {
 	t.Helper()
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{}
@@ -102,8 +96,8 @@ func removeBinding(t *testing.T, p admissionpolicy.Policy) (restore func()) {
 	return restore
 }
 
-// awaitPolicyCondition waits until a FleetDiskImage or ImagePrune says whether its approvals are
-// checked, as wanted.
+// awaitPolicyCondition waits until ApprovalGuarded of a FleetDiskImage or ImagePrune has a
+// status and a reason.
 func awaitPolicyCondition(t *testing.T, o client.Object, status metav1.ConditionStatus, reason string) metav1.Condition {
 	t.Helper()
 	var c *metav1.Condition

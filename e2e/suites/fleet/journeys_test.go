@@ -30,10 +30,10 @@ func TestMembersGetTheirBudgets(t *testing.T) {
 		budget int32
 		source string
 	}{
-		"frankfurt": {5, "override cluster=frankfurt"},
-		"edge":      {1, "override edge=true"},
+		frankfurt: {5, "override cluster=frankfurt"},
+		edge:      {1, "override edge=true"},
 	} {
-		m := shared.awaitMember(t, name, "ready, with its budget", hasBudget(want.budget))
+		m := shared.AwaitMember(t, name, "ready, with its budget", hasBudget(want.budget))
 		assert.True(t, isConditionTrue(m, v1alpha1.ConditionReachable), name)
 		assert.True(t, isConditionTrue(m, v1alpha1.ConditionAgentHealthy), name)
 		assert.True(t, isConditionTrue(m, v1alpha1.ConditionPolicyAcknowledged), name)
@@ -41,10 +41,8 @@ func TestMembersGetTheirBudgets(t *testing.T) {
 		assert.Equal(t, m.Status.Plan, m.Status.AcknowledgedPlan, name)
 		assert.NotEmpty(t, m.Status.AgentVersion, name)
 
-		kubeSystem := &corev1.Namespace{}
-		require.NoError(t, shared.Members[name].Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, kubeSystem))
-		assert.Equal(t, kubeSystem.UID, m.Status.ClusterUID, name)
-		// Another controller carries the grant than the plan.
+		assert.Equal(t, shared.Members[name].ClusterUID(t), m.Status.ClusterUID, name)
+		// Another controller syncs the grant.
 		require.True(t, testenv.Await(t, func() bool {
 			grant := &v1alpha1.TransferGrant{}
 			err := shared.Members[name].Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, grant)
@@ -52,41 +50,41 @@ func TestMembersGetTheirBudgets(t *testing.T) {
 		}), "%s has no grant without a limit", name)
 	}
 	shared.awaitMetric(t, `ot_hub_members{state="healthy"}`, 2)
-	shared.awaitMetric(t, `ot_hub_member_budget{member="edge"}`, 1)
+	shared.awaitMetric(t, `ot_hub_member_budget{member=edge}`, 1)
 	shared.awaitMetric(t, "ot_hub_policy_valid", 1)
 }
 
 func TestPolicyChangeIsAcknowledged(t *testing.T) {
-	before := shared.awaitMember(t, "edge", "ready", hasBudget(1))
-	shared.setPolicy(t, map[string]string{"overrides": "- selector: {matchLabels: {edge: \"true\"}}\n  concurrency: \"2\"\n"})
-	shared.awaitMember(t, "frankfurt", "the fleet's default", hasBudget(3))
-	after := shared.awaitMember(t, "edge", "its new budget", hasBudget(2))
+	before := shared.AwaitMember(t, edge, "ready", hasBudget(1))
+	shared.SetPolicyForTest(t, map[string]string{"overrides": "- selector: {matchLabels: {edge: \"true\"}}\n  concurrency: \"2\"\n"})
+	shared.AwaitMember(t, frankfurt, "the fleet's default", hasBudget(3))
+	after := shared.AwaitMember(t, edge, "its new budget", hasBudget(2))
 	assert.Positive(t, after.Status.Plan.Compare(*before.Status.Plan))
-	assert.Equal(t, "fleet default", shared.getMember(t, "frankfurt").Status.Policy.Source)
-	shared.awaitMetric(t, `ot_hub_member_plan_acknowledged{member="edge"}`, 1)
+	assert.Equal(t, "fleet default", shared.GetMember(t, frankfurt).Status.Policy.Source)
+	shared.awaitMetric(t, `ot_hub_member_plan_acknowledged{member=edge}`, 1)
 }
 
 func TestMemberLabelsSelectBudget(t *testing.T) {
-	m := shared.awaitMember(t, "edge", "ready", hasBudget(1))
+	m := shared.AwaitMember(t, edge, "ready", hasBudget(1))
 	relabel := func(value string) {
 		base := m.DeepCopy()
-		m.Labels["edge"] = value
+		m.Labels[edge] = value
 		require.NoError(t, shared.Patch(t.Context(), m, client.MergeFrom(base)))
 	}
 	relabel("false")
-	shared.awaitMember(t, "edge", "the fleet's default", hasBudget(3))
+	shared.AwaitMember(t, edge, "the fleet's default", hasBudget(3))
 	relabel("true")
-	shared.awaitMember(t, "edge", "what its label selects", hasBudget(1))
+	shared.AwaitMember(t, edge, "what its label selects", hasBudget(1))
 }
 
 func TestMemberImageIsReportedToHub(t *testing.T) {
-	shared.awaitMember(t, "frankfurt", "ready", hasBudget(5))
-	shared.awaitMember(t, "edge", "ready", hasBudget(1))
-	shared.Members["frankfurt"].createImage(t, "journey", "journey.qcow2")
-	shared.awaitMember(t, "frankfurt", "one image ready", func(m *v1alpha1.MemberCluster) bool {
+	shared.AwaitMember(t, frankfurt, "ready", hasBudget(5))
+	shared.AwaitMember(t, edge, "ready", hasBudget(1))
+	shared.Members[frankfurt].CreateImageForTest(t, "journey")
+	shared.AwaitMember(t, frankfurt, "one image ready", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Total == 1 && m.Status.Images.Ready == 1 && m.Status.Images.Unreferenced == 1
 	})
-	shared.awaitMetric(t, `ot_hub_member_images{member="frankfurt",phase="Succeeded"}`, 1)
+	shared.awaitMetric(t, `ot_hub_member_images{member=frankfurt,phase="Succeeded"}`, 1)
 
 	var images []inventory.Image
 	require.True(t, testenv.Await(t, func() (done bool) {
@@ -98,10 +96,10 @@ func TestMemberImageIsReportedToHub(t *testing.T) {
 	detail, err := shared.Hub.GetImage(t.Context(), images[0].Source)
 	require.NoError(t, err)
 	require.Len(t, detail.PerMember, 1)
-	assert.Equal(t, "frankfurt", detail.PerMember[0].Member)
+	assert.Equal(t, frankfurt, detail.PerMember[0].Member)
 	assert.Equal(t, int64(1<<30), detail.Bytes)
 
-	page, err := shared.Hub.GetMemberImages(t.Context(), "frankfurt", "")
+	page, err := shared.Hub.GetMemberImages(t.Context(), frankfurt, "")
 	require.NoError(t, err)
 	require.Len(t, page.Images, 1)
 	assert.Equal(t, "journey", page.Images[0].Name)
@@ -109,7 +107,7 @@ func TestMemberImageIsReportedToHub(t *testing.T) {
 	members, err := shared.Hub.ListMembers(t.Context())
 	require.NoError(t, err)
 	require.Len(t, members, 2)
-	assert.Equal(t, []string{"edge", "frankfurt"}, []string{members[0].Member, members[1].Member})
+	assert.Equal(t, []string{edge, frankfurt}, []string{members[0].Member, members[1].Member})
 	assert.Equal(t, metav1.ConditionTrue, members[1].Ready)
 }
 
@@ -133,13 +131,13 @@ func TestReadAPIAuthorization(t *testing.T) {
 	var list web.MemberList
 	require.NoError(t, shared.Hub.GetJSON(t.Context(), "/fleet/v1/members?limit=1", &list))
 	require.Len(t, list.Members, 1)
-	assert.Equal(t, "edge", list.Next)
+	assert.Equal(t, edge, list.Next)
 }
 
 func TestInvalidPolicyKeepsLastGood(t *testing.T) {
-	before := shared.awaitMember(t, "frankfurt", "ready", hasBudget(5))
+	before := shared.AwaitMember(t, frankfurt, "ready", hasBudget(5))
 	shared.awaitMetric(t, "ot_hub_policy_valid", 1)
-	shared.setPolicy(t, map[string]string{"concurrency": "many"})
+	shared.SetPolicyForTest(t, map[string]string{"concurrency": "many"})
 	shared.awaitMetric(t, "ot_hub_policy_valid", 0)
 	shared.awaitMetric(t, `ot_hub_policy_key_invalid{key="concurrency"}`, 1)
 	require.True(t, testenv.Await(t, func() bool {
@@ -151,47 +149,47 @@ func TestInvalidPolicyKeepsLastGood(t *testing.T) {
 			}
 		}
 		return false
-	}), "an event says why")
+	}), "no event says why")
 
 	kept := &corev1.ConfigMap{}
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: program.HubNamespace, Name: policycontroller.InForceConfigMap}, kept))
 	assert.Equal(t, policyData, kept.Data)
 	assert.Contains(t, kept.Annotations[policycontroller.AnnotationRefused], `"many"`)
 
-	// A hub that starts beside it goes by what was good before, too.
-	require.NoError(t, shared.Hub.Stop(patience))
-	require.NoError(t, shared.startHub(t.Context()))
+	// A hub that starts with the invalid policy applies the last good one, too.
+	require.NoError(t, shared.Hub.Stop(testenv.Patience))
+	require.NoError(t, shared.StartHub(t.Context()))
 	shared.awaitMetric(t, `ot_hub_policy_key_invalid{key="concurrency"}`, 1)
 	shared.awaitMetric(t, `ot_hub_members{state="unknown"}`, 0)
-	after := shared.awaitMember(t, "frankfurt", "as it was", hasBudget(5))
+	after := shared.AwaitMember(t, frankfurt, "as it was", hasBudget(5))
 	assert.Equal(t, before.Status.Plan, after.Status.Plan)
 	assert.Equal(t, before.Status.Policy, after.Status.Policy)
 }
 
 func TestPreviewOfPolicyChange(t *testing.T) {
-	shared.awaitMember(t, "frankfurt", "ready", hasBudget(5))
-	shared.awaitMember(t, "edge", "ready", hasBudget(1))
+	shared.AwaitMember(t, frankfurt, "ready", hasBudget(5))
+	shared.AwaitMember(t, edge, "ready", hasBudget(1))
 	preview := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: program.PolicyNamespace, Name: "next", Labels: map[string]string{v1alpha1.LabelPolicyPreview: ""}},
 		Data:       map[string]string{"concurrency": "7"},
 	}
 	require.NoError(t, shared.Create(t.Context(), preview))
 	t.Cleanup(func() { require.NoError(t, shared.Delete(context.Background(), preview)) })
-	answered := func(says ...string) {
+	awaitAnswer := func(words ...string) {
 		t.Helper()
 		answer := ""
 		require.True(t, testenv.Await(t, func() bool {
 			require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(preview), preview))
 			answer = preview.Annotations[v1alpha1.AnnotationPreview]
-			for _, part := range says {
+			for _, part := range words {
 				if !strings.Contains(answer, part) {
 					return false
 				}
 			}
 			return true
-		}), "the answer is %q, want %q in it", &answer, says)
+		}), "the answer is %q, want %q in it", &answer, words)
 	}
-	answered("frankfurt", "edge", "7")
+	awaitAnswer(frankfurt, edge, "7")
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the hub writes its answer
 		if err := shared.Get(t.Context(), client.ObjectKeyFromObject(preview), preview); err != nil {
 			return err
@@ -199,28 +197,28 @@ func TestPreviewOfPolicyChange(t *testing.T) {
 		preview.Data["concurrency"] = "lots"
 		return shared.Update(t.Context(), preview)
 	}))
-	answered("would be refused", `"lots"`)
-	assert.True(t, hasBudget(5)(shared.getMember(t, "frankfurt")), "a preview applies nothing")
+	awaitAnswer("would be refused", `"lots"`)
+	assert.True(t, hasBudget(5)(shared.GetMember(t, frankfurt)), "a preview applies nothing")
 }
 
 func TestRemovedMemberIsCleanedUp(t *testing.T) {
-	m := shared.awaitMember(t, "edge", "ready", hasBudget(1))
+	m := shared.AwaitMember(t, edge, "ready", hasBudget(1))
 	inMember := client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}
-	require.NoError(t, shared.Members["edge"].Client().Get(t.Context(), inMember, &v1alpha1.ClusterPlan{}))
+	require.NoError(t, shared.Members[edge].Client().Get(t.Context(), inMember, &v1alpha1.ClusterPlan{}))
 	require.NoError(t, shared.Delete(t.Context(), m))
 	gone := func(c client.Client, key client.ObjectKey, o client.Object) {
 		t.Helper()
 		require.True(t, testenv.Await(t, func() bool { return apierrors.IsNotFound(c.Get(t.Context(), key, o)) }), "%T %s is still there", o, key)
 	}
 	gone(shared, client.ObjectKeyFromObject(m), &v1alpha1.MemberCluster{})
-	gone(shared, client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + "edge"}, &corev1.Namespace{})
-	gone(shared.Members["edge"].Client(), inMember, &v1alpha1.ClusterPlan{})
-	gone(shared.Members["edge"].Client(), inMember, &v1alpha1.TransferGrant{})
+	gone(shared, client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + edge}, &corev1.Namespace{})
+	gone(shared.Members[edge].Client(), inMember, &v1alpha1.ClusterPlan{})
+	gone(shared.Members[edge].Client(), inMember, &v1alpha1.TransferGrant{})
 	shared.awaitMetric(t, `ot_hub_members{state="all"}`, 1)
 
-	// The same cluster under the same name is welcome again.
-	require.NoError(t, shared.createMember(t.Context(), "edge", map[string]string{"edge": "true"}))
-	shared.awaitMember(t, "edge", "back", hasBudget(1))
+	// The same cluster can register again under the same name.
+	require.NoError(t, shared.Join(t.Context(), shared.Members[edge]))
+	shared.AwaitMember(t, edge, "back", hasBudget(1))
 }
 
 func TestForeignNamespaceIsKept(t *testing.T) {
@@ -231,11 +229,9 @@ func TestForeignNamespaceIsKept(t *testing.T) {
 		Spec:       v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "not-there"}}},
 	}
 	require.NoError(t, shared.Create(t.Context(), m))
-	shared.awaitMember(t, "taken", "not ready", func(m *v1alpha1.MemberCluster) bool { return hasReason(m, v1alpha1.ConditionReady, "NamespaceTaken") })
+	shared.AwaitMember(t, "taken", "not ready", func(m *v1alpha1.MemberCluster) bool { return hasReason(m, v1alpha1.ConditionReady, "NamespaceTaken") })
 	require.NoError(t, shared.Delete(t.Context(), m))
-	require.True(t, testenv.Await(t, func() bool {
-		return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKeyFromObject(m), m))
-	}))
+	shared.AwaitGone(t, m)
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 	assert.True(t, theirs.DeletionTimestamp.IsZero())
 	require.NoError(t, shared.Delete(t.Context(), theirs))

@@ -19,64 +19,61 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// A member that does not answer can be let go of, and the hub says what it could
-// not clean up. What is left there is taken up when the member comes back.
+// TestHungMemberCanBeRemoved shows that a hung member can be removed, that the hub
+// reports what it could not clean up, and that the member reuses the leftovers when it
+// returns.
 func TestHungMemberCanBeRemoved(t *testing.T) {
-	m := shared.awaitMember(t, "edge", "ready", hasBudget(1))
-	edge := shared.Members["edge"]
-	require.NoError(t, edge.ControlPlane.PauseAPIServer(t.Context()))
+	m := shared.AwaitMember(t, edge, "ready", hasBudget(1))
+	member := shared.Members[edge]
+	require.NoError(t, member.ControlPlane.PauseAPIServer(t.Context()))
 	resumed := false
 	resume := func() {
 		if !resumed {
 			resumed = true
-			require.NoError(t, edge.ControlPlane.ResumeAPIServer())
-			// The agent may have lost its Lease meanwhile, and end now or in a moment; a
-			// kubelet starts it again.
-			edge.Agent.Kill()
-			<-edge.Agent.Done()
-			require.NoError(t, program.DeleteAgentLease(context.Background(), edge.Client()))
-			require.NoError(t, edge.startAgent(context.Background(), ""))
+			require.NoError(t, member.ControlPlane.ResumeAPIServer())
+			// The agent may have lost its Lease and exit soon: a kubelet restarts it.
+			member.Agent.Kill()
+			<-member.Agent.Done()
+			require.NoError(t, member.StartAgent(context.Background()))
 		}
 	}
 	t.Cleanup(resume)
 	require.NoError(t, shared.Delete(t.Context(), m))
-	require.True(t, testenv.Await(t, func() bool {
-		return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKeyFromObject(m), &v1alpha1.MemberCluster{}))
-	}), "MemberCluster edge is still there")
+	shared.AwaitGone(t, m.DeepCopy())
 	require.True(t, testenv.Await(t, func() bool {
 		var list eventsv1.EventList
 		require.NoError(t, shared.List(t.Context(), &list))
 		for i := range list.Items {
-			if e := &list.Items[i]; e.Reason == "NotCleanedUp" && e.Regarding.Name == "edge" && strings.Contains(e.Note, "namespace "+program.AgentNamespace) {
+			if e := &list.Items[i]; e.Reason == "NotCleanedUp" && e.Regarding.Name == edge && strings.Contains(e.Note, "namespace "+program.AgentNamespace) {
 				return true
 			}
 		}
 		return false
-	}), "an event says what is left")
-	assert.True(t, hasBudget(5)(shared.getMember(t, "frankfurt")), "nobody else is disturbed")
+	}), "no event says what is left")
+	assert.True(t, hasBudget(5)(shared.GetMember(t, frankfurt)), "the other member changed")
 
 	resume()
-	require.NoError(t, shared.createMember(t.Context(), "edge", map[string]string{"edge": "true"}))
-	after := shared.awaitMember(t, "edge", "back, above what was left", hasBudget(1))
+	require.NoError(t, shared.Join(t.Context(), shared.Members[edge]))
+	after := shared.AwaitMember(t, edge, "back with a newer plan than the one left there", hasBudget(1))
 	assert.Positive(t, after.Status.Plan.Compare(*m.Status.Plan))
 }
 
-// One cluster under two names is planned for under the first, and the second
-// leaves without a trace in it.
+// TestClusterRegisteredTwice shows that a cluster with two members is planned for under
+// the first, and that the second leaves no trace in it.
 func TestClusterRegisteredTwice(t *testing.T) {
-	first := shared.awaitMember(t, "edge", "ready", hasBudget(1))
+	first := shared.AwaitMember(t, edge, "ready", hasBudget(1))
 	inMember := client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}
 	plan := func() *v1alpha1.ClusterPlan {
 		t.Helper()
 		p := &v1alpha1.ClusterPlan{}
-		require.NoError(t, shared.Members["edge"].Client().Get(t.Context(), inMember, p))
+		require.NoError(t, shared.Members[edge].Client().Get(t.Context(), inMember, p))
 		return p
 	}
 	before := plan()
 
 	second := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "again", Labels: map[string]string{"edge": "true"}}, Spec: *first.Spec.DeepCopy()}
 	require.NoError(t, shared.Create(t.Context(), second))
-	refused := shared.awaitMember(t, "again", "refused", func(m *v1alpha1.MemberCluster) bool {
+	refused := shared.AwaitMember(t, "again", "refused", func(m *v1alpha1.MemberCluster) bool {
 		return hasReason(m, v1alpha1.ConditionReady, v1alpha1.ReasonDuplicateCluster) && isConditionTrue(m, v1alpha1.ConditionReachable)
 	})
 	assert.True(t, hasReason(refused, v1alpha1.ConditionIdentityConfirmed, v1alpha1.ReasonDuplicateCluster))
@@ -89,16 +86,14 @@ func TestClusterRegisteredTwice(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(shared.Get(t.Context(), inHub, &v1alpha1.ClusterPlan{})))
 
 	// A change of policy makes one plan, and a report that answers it none.
-	shared.setPolicy(t, map[string]string{"overrides": "- selector: {matchLabels: {edge: \"true\"}}\n  concurrency: \"2\"\n"})
-	after := shared.awaitMember(t, "edge", "its new budget", hasBudget(2))
+	shared.SetPolicyForTest(t, map[string]string{"overrides": "- selector: {matchLabels: {edge: \"true\"}}\n  concurrency: \"2\"\n"})
+	after := shared.AwaitMember(t, edge, "its new budget", hasBudget(2))
 	assert.Equal(t, first.Status.Plan.Epoch, after.Status.Plan.Epoch)
 	assert.Equal(t, first.Status.Plan.Sequence+1, after.Status.Plan.Sequence)
 
 	require.NoError(t, shared.Delete(t.Context(), second))
-	require.True(t, testenv.Await(t, func() bool {
-		return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKeyFromObject(second), &v1alpha1.MemberCluster{}))
-	}), "MemberCluster again is still there")
+	shared.AwaitGone(t, second)
 	assert.Equal(t, before.UID, plan().UID, "the first one's plan was never deleted")
 	assert.Equal(t, *after.Status.Plan, plan().Spec.PlanVersion)
-	assert.Equal(t, after.Status.Plan, shared.getMember(t, "edge").Status.Plan)
+	assert.Equal(t, after.Status.Plan, shared.GetMember(t, edge).Status.Plan)
 }

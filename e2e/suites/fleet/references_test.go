@@ -3,62 +3,62 @@
 package fleet_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
-// The same image is in two members, and machines of one of them need it.
+// TestMachineReferencesAreReportedToHub puts the same image into two members; machines of
+// one of them need it.
 func TestMachineReferencesAreReportedToHub(t *testing.T) {
-	shared.awaitMember(t, "frankfurt", "ready", hasBudget(5))
-	shared.awaitMember(t, "edge", "ready", hasBudget(1))
-	frankfurt, edge := shared.Members["frankfurt"], shared.Members["edge"]
-	img := frankfurt.createImage(t, "referenced", "referenced.qcow2")
-	edge.createImage(t, "referenced", "referenced.qcow2")
-	first, second := frankfurt.createMachine(t, "first", img), frankfurt.createMachine(t, "second", img)
+	shared.AwaitMember(t, frankfurt, "ready", hasBudget(5))
+	shared.AwaitMember(t, edge, "ready", hasBudget(1))
+	inFrankfurt, inEdge := shared.Members[frankfurt], shared.Members[edge]
+	img := inFrankfurt.CreateImageForTest(t, "referenced")
+	inEdge.CreateImageForTest(t, "referenced")
+	first, second := inFrankfurt.CreateMachine(t, "first", img.Name), inFrankfurt.CreateMachine(t, "second", img.Name)
 	const source = "http http://images.example.com/referenced.qcow2"
 
 	detail := shared.awaitReferences(t, source, 2)
 	assert.Nil(t, detail.UnreferencedSince)
 	assert.Equal(t, 1, detail.Unreferenced, "the image of edge")
 	require.Len(t, detail.PerMember, 2)
-	assert.Equal(t, "edge", detail.PerMember[0].Member)
+	assert.Equal(t, edge, detail.PerMember[0].Member)
 	assert.Zero(t, detail.PerMember[0].References)
 	assert.NotNil(t, detail.PerMember[0].UnreferencedSince)
 	assert.Equal(t, int64(2), detail.PerMember[1].References)
 	assert.Nil(t, detail.PerMember[1].UnreferencedSince)
 	require.Len(t, detail.PerMember[1].Entries, 1)
 	assert.Equal(t, int32(2), detail.PerMember[1].Entries[0].References)
-	reported := frankfurt.getReportedImage(t, "referenced")
+	reported := fleet.FindReportedImage(t, inFrankfurt, program.AgentNamespace, "referenced")
 	assert.Equal(t, int32(2), reported.References)
 	assert.Nil(t, reported.UnreferencedSince)
-	shared.awaitMember(t, "frankfurt", "two references", func(m *v1alpha1.MemberCluster) bool {
+	shared.AwaitMember(t, frankfurt, "two references", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.References != nil && *m.Status.References == 2
 	})
-	shared.awaitMetric(t, `ot_hub_member_references{member="frankfurt"}`, 2)
+	shared.awaitMetric(t, `ot_hub_member_references{member=frankfurt}`, 2)
 
-	require.NoError(t, frankfurt.Client().Delete(t.Context(), first))
+	require.NoError(t, inFrankfurt.Delete(t.Context(), first))
 	shared.awaitReferences(t, source, 1)
 	before := time.Now().Truncate(time.Second)
-	require.NoError(t, frankfurt.Client().Delete(t.Context(), second))
+	require.NoError(t, inFrankfurt.Delete(t.Context(), second))
 	detail = shared.awaitReferences(t, source, 0)
 	require.Len(t, detail.PerMember, 2)
 	since := detail.PerMember[1].UnreferencedSince
 	require.NotNil(t, since, "%+v", detail.PerMember[1])
 	assert.False(t, since.Time.Before(before), "unreferenced since %s, the last machine was deleted after %s", since, before)
-	reported = frankfurt.getReportedImage(t, "referenced")
+	reported = fleet.FindReportedImage(t, inFrankfurt, program.AgentNamespace, "referenced")
 	require.NotNil(t, reported.UnreferencedSince)
 	assert.True(t, since.Equal(reported.UnreferencedSince), "%s and %s", since, reported.UnreferencedSince)
-	shared.awaitMetric(t, `ot_hub_member_references{member="frankfurt"}`, 0)
+	shared.awaitMetric(t, `ot_hub_member_references{member=frankfurt}`, 0)
 
 	images, err := shared.Hub.ListImages(t.Context())
 	require.NoError(t, err)
@@ -70,19 +70,8 @@ func TestMachineReferencesAreReportedToHub(t *testing.T) {
 	}
 }
 
-// createMachine creates one that needs an image. It makes nothing, as the members here
-// have no KubeVirt: what names an image counts.
-func (s *testMember) createMachine(t *testing.T, name string, img *v1alpha1.VMDiskImage) *v1alpha1.VirtualMachine {
-	t.Helper()
-	vm := testenv.NewMachine("default", name, img)
-	vm.Spec.IgnoreOnDeploy = true
-	require.NoError(t, s.Client().Create(t.Context(), vm))
-	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(s.Client().Delete(context.Background(), vm))) })
-	return vm
-}
-
-// awaitReferences waits until the read API tells of as many references of an image,
-// and of no member that is unknown.
+// awaitReferences waits until the read API counts this many references of an image and knows
+// the image in all members.
 func (f *testFleet) awaitReferences(t *testing.T, source string, want int64) (detail inventory.ImageDetail) {
 	t.Helper()
 	require.True(t, testenv.Await(t, func() bool {
@@ -91,23 +80,4 @@ func (f *testFleet) awaitReferences(t *testing.T, source string, want int64) (de
 		return err == nil && len(detail.PerMember) == 2 && detail.References == want && detail.Unknown == 0 && detail.Phases[v1alpha1.PhaseSucceeded] == 2
 	}), "want %d references: %+v", want, &detail)
 	return detail
-}
-
-// getReportedImage is what a member's ClusterReports say of an image.
-func (s *testMember) getReportedImage(t *testing.T, name string) v1alpha1.ReportedImage {
-	t.Helper()
-	var list v1alpha1.ClusterReportList
-	require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(program.AgentNamespace)))
-	for i := range list.Items {
-		if list.Items[i].Page == nil {
-			continue
-		}
-		for _, img := range list.Items[i].Page.Images {
-			if img.Name == name {
-				return img
-			}
-		}
-	}
-	require.Fail(t, "no page has the image", name)
-	return v1alpha1.ReportedImage{}
 }

@@ -14,107 +14,114 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// releaseVersions start the hub, and the agent of frankfurt, as of versions, until the test ends.
-func releaseVersions(t *testing.T) (hubOf, agentOf func(ctx context.Context, version string)) {
+// releaseVersions returns functions that restart the hub, and the agent of frankfurt, as a
+// version until the test ends.
+func releaseVersions(t *testing.T) (restartHub, restartAgent func(ctx context.Context, version string)) {
 	t.Helper()
-	site := shared.Members["frankfurt"]
-	agentOf = func(ctx context.Context, version string) {
+	member := shared.Members[frankfurt]
+	restartAgent = func(ctx context.Context, version string) {
 		t.Helper()
-		require.NoError(t, site.Agent.Stop(patience))
-		require.NoError(t, site.startAgent(ctx, version))
+		require.NoError(t, member.Agent.Stop(testenv.Patience))
+		var err error
+		member.Agent, err = member.RunAgent(ctx, program.Options{Version: version})
+		require.NoError(t, err)
 	}
-	hubOf = func(ctx context.Context, version string) {
+	restartHub = func(ctx context.Context, version string) {
 		t.Helper()
-		require.NoError(t, shared.Hub.Stop(patience))
-		require.NoError(t, shared.startHubVersion(ctx, version))
+		require.NoError(t, shared.Hub.Stop(testenv.Patience))
+		var err error
+		shared.Hub, err = shared.RunHub(ctx, program.Options{Version: version})
+		require.NoError(t, err)
 	}
 	t.Cleanup(func() {
-		hubOf(context.Background(), "")
-		agentOf(context.Background(), "")
+		restartHub(context.Background(), "")
+		restartAgent(context.Background(), "")
 	})
-	return hubOf, agentOf
+	return restartHub, restartAgent
 }
 
-// A hub that is two minor versions ahead of an agent says so, and goes on carrying; once
-// the agent is one behind, all is well.
+// TestAgentVersionSkew shows that a hub two minor versions ahead of an agent reports the
+// skew and keeps syncing, and that one minor version is no problem.
 func TestAgentVersionSkew(t *testing.T) {
-	const hubs = "v1.4.0"
-	hubOf, agentOf := releaseVersions(t)
-	hubOf(t.Context(), hubs)
-	unjudged := shared.awaitMember(t, "frankfurt", "of no release", func(m *v1alpha1.MemberCluster) bool {
+	const hubVersion = "v1.4.0"
+	restartHub, restartAgent := releaseVersions(t)
+	restartHub(t.Context(), hubVersion)
+	unjudged := shared.AwaitMember(t, frankfurt, "of no release", func(m *v1alpha1.MemberCluster) bool {
 		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonVersionUnknown) && isConditionTrue(m, v1alpha1.ConditionReady)
 	})
 	assert.Equal(t, "dev", unjudged.Status.AgentVersion)
 
-	agentOf(t.Context(), "v1.2.0")
-	old := shared.awaitMember(t, "frankfurt", "too old", func(m *v1alpha1.MemberCluster) bool {
+	restartAgent(t.Context(), "v1.2.0")
+	old := shared.AwaitMember(t, frankfurt, "too old", func(m *v1alpha1.MemberCluster) bool {
 		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonVersionTooOld) && hasReason(m, v1alpha1.ConditionReady, v1alpha1.ReasonVersionTooOld)
 	})
 	assert.Equal(t, "v1.2.0", old.Status.AgentVersion)
 	assert.Contains(t, meta.FindStatusCondition(old.Status.Conditions, v1alpha1.ConditionReady).Message, "upgrade it with chart ot-agent")
-	shared.awaitMetric(t, `ot_hub_member_version_supported{member="frankfurt"}`, 0)
-	shared.setPolicy(t, map[string]string{"retryLimit": "2"})
-	carried := shared.awaitMember(t, "frankfurt", "told of the policy all the same", func(m *v1alpha1.MemberCluster) bool {
+	shared.awaitMetric(t, `ot_hub_member_version_supported{member=frankfurt}`, 0)
+	shared.SetPolicyForTest(t, map[string]string{"retryLimit": "2"})
+	carried := shared.AwaitMember(t, frankfurt, "told of the policy all the same", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Plan != nil && m.Status.Plan.Compare(*old.Status.Plan) > 0 && isConditionTrue(m, v1alpha1.ConditionPolicyAcknowledged)
 	})
 	assert.True(t, hasReason(carried, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonVersionTooOld))
 
-	agentOf(t.Context(), "v1.3.7")
-	shared.awaitMember(t, "frankfurt", "upgraded", func(m *v1alpha1.MemberCluster) bool {
+	restartAgent(t.Context(), "v1.3.7")
+	shared.AwaitMember(t, frankfurt, "upgraded", func(m *v1alpha1.MemberCluster) bool {
 		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonSupported) && isConditionTrue(m, v1alpha1.ConditionReady)
 	})
-	shared.awaitMetric(t, `ot_hub_member_version_supported{member="frankfurt"}`, 1)
+	shared.awaitMetric(t, `ot_hub_member_version_supported{member=frankfurt}`, 1)
 }
 
-// The hub is upgraded first: the member's kinds do not have a field of its plans. All else
-// of them is acknowledged, and the hub says what is lost: as long as the agent is of the
-// release before nobody has to mind, and then somebody has to.
+// TestCRDsOfPreviousRelease upgrades the hub first: the member's CRDs lack a field of its
+// plans. The agent acknowledges the rest, and the hub reports the lost field, as a
+// problem only once the agent is newer than its CRDs.
 func TestCRDsOfPreviousRelease(t *testing.T) {
 	const field = "ClusterPlan.spec.policySource"
-	site := shared.Members["frankfurt"]
-	shared.awaitMember(t, "frankfurt", "at rest", func(m *v1alpha1.MemberCluster) bool { return isConditionTrue(m, v1alpha1.ConditionReady) })
-	require.NotEmpty(t, site.getPlanSource(t), "the plan has what is to be lost")
-	newest, err := site.ControlPlane.RemoveFields(t.Context(), "clusterplans.pelotech.ot", "spec.policySource")
+	member := shared.Members[frankfurt]
+	shared.AwaitMember(t, frankfurt, "at rest", func(m *v1alpha1.MemberCluster) bool { return isConditionTrue(m, v1alpha1.ConditionReady) })
+	require.NotEmpty(t, getPlanSource(t, member), "the plan has the field")
+	newest, err := member.ControlPlane.RemoveFields(t.Context(), "clusterplans.pelotech.ot", "spec.policySource")
 	require.NoError(t, err)
 	upgrade := sync.OnceFunc(func() { require.NoError(t, newest(context.Background())) })
 	t.Cleanup(upgrade)
-	hubOf, agentOf := releaseVersions(t)
-	hubOf(t.Context(), "v1.4.0")
-	agentOf(t.Context(), "v1.3.7")
+	restartHub, restartAgent := releaseVersions(t)
+	restartHub(t.Context(), "v1.4.0")
+	restartAgent(t.Context(), "v1.3.7")
 	says := func(text string) func(*v1alpha1.MemberCluster) bool {
 		return func(m *v1alpha1.MemberCluster) bool {
 			c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionVersionSupported)
 			return c != nil && strings.Contains(c.Message, text)
 		}
 	}
-	shared.setPolicy(t, map[string]string{"retryLimit": "4"})
-	shared.awaitMember(t, "frankfurt", "told of the policy, and not of all", says("lack "+field), func(m *v1alpha1.MemberCluster) bool {
+	shared.SetPolicyForTest(t, map[string]string{"retryLimit": "4"})
+	shared.AwaitMember(t, frankfurt, "told of the policy, and not of all", says("lack "+field), func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Policy.Data["retryLimit"] == "4" && isConditionTrue(m, v1alpha1.ConditionPolicyAcknowledged) && isConditionTrue(m, v1alpha1.ConditionReady)
 	})
-	assert.Empty(t, site.getPlanSource(t))
+	assert.Empty(t, getPlanSource(t, member))
 
-	agentOf(t.Context(), "v1.4.0")
-	shared.awaitMember(t, "frankfurt", "upgraded without its kinds", says("apply the CRDs"), func(m *v1alpha1.MemberCluster) bool {
+	restartAgent(t.Context(), "v1.4.0")
+	shared.AwaitMember(t, frankfurt, "upgraded without its kinds", says("apply the CRDs"), func(m *v1alpha1.MemberCluster) bool {
 		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonKindsOlder) && hasReason(m, v1alpha1.ConditionReady, v1alpha1.ReasonKindsOlder) &&
 			isConditionTrue(m, v1alpha1.ConditionPolicyAcknowledged)
 	})
-	shared.awaitMetric(t, `ot_hub_member_version_supported{member="frankfurt"}`, 0)
+	shared.awaitMetric(t, `ot_hub_member_version_supported{member=frankfurt}`, 0)
 
 	upgrade()
-	agentOf(t.Context(), "v1.4.0")
-	shared.awaitMember(t, "frankfurt", "upgraded", func(m *v1alpha1.MemberCluster) bool {
+	restartAgent(t.Context(), "v1.4.0")
+	shared.AwaitMember(t, frankfurt, "upgraded", func(m *v1alpha1.MemberCluster) bool {
 		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonSupported) && isConditionTrue(m, v1alpha1.ConditionReady)
 	})
-	assert.NotEmpty(t, site.getPlanSource(t))
+	assert.NotEmpty(t, getPlanSource(t, member))
 }
 
-// getPlanSource is what the member's copy of the plan says of where its policy is from.
-func (s *testMember) getPlanSource(t *testing.T) string {
+// getPlanSource returns policySource of the member's copy of its plan.
+func getPlanSource(t *testing.T, m *fleet.Member) string {
 	t.Helper()
 	plan := &v1alpha1.ClusterPlan{}
-	require.NoError(t, s.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, plan))
+	require.NoError(t, m.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, plan))
 	return plan.Spec.PolicySource
 }

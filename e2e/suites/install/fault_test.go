@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,14 +31,15 @@ import (
 
 const tick = 50 * time.Millisecond
 
-// isRelease tells a write of the Secret that a new release is kept in.
+// isRelease matches the write of a new release's Secret.
 func isRelease(w faults.Write) bool {
 	return w.Method == http.MethodPost && strings.HasSuffix(w.Path, "/secrets")
 }
 
 func isDeployment(w faults.Write) bool { return strings.Contains(w.Path, "/deployments/") }
 
-// A member that takes no Deployment is tried a bounded number of times.
+// TestInstallAttemptsAreBounded shows that the hub bounds its attempts to install into a
+// member that rejects the Deployment.
 func TestInstallAttemptsAreBounded(t *testing.T) {
 	s := shared
 	var tried atomic.Int32
@@ -55,8 +57,8 @@ func TestInstallAttemptsAreBounded(t *testing.T) {
 	assert.Equal(t, install.MaxAttempts, install.ParseAttempts(m.Annotations[v1alpha1.AnnotationInstallAttempts]).Count)
 	assert.Equal(t, int32(install.MaxAttempts), tried.Load())
 
-	// Another look, by this hub or by the next one, is no reason to try again.
-	s.setAnnotation(t, "example.com/look", t.Name())
+	// Neither a change of the MemberCluster nor a restarted hub is a reason for another attempt.
+	s.setAnnotation(t, "example.com/touch", t.Name())
 	require.NoError(t, s.Hub.Stop(time.Minute))
 	var err error
 	s.Hub, err = s.StartHub(context.Background(), "")
@@ -78,8 +80,8 @@ func TestInstallAttemptsAreBounded(t *testing.T) {
 	}, testenv.Patience, tick)
 }
 
-// awaitSettled waits until the hub that runs has looked at edge: it says so of values that are
-// wrong, and then of those that are not.
+// awaitSettled waits until the running hub has reconciled edge: it reports invalid values and then
+// their removal.
 func (s *testHub) awaitSettled(t *testing.T) {
 	t.Helper()
 	s.setValues(t, valuesOfEdge, "replicaz: 1")
@@ -88,7 +90,7 @@ func (s *testHub) awaitSettled(t *testing.T) {
 	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonInstallFailed)
 }
 
-// holdRelease has writes of the Deployment wait until the test ends, and tells of the first.
+// holdRelease holds writes of the Deployment until the test ends; the channel is closed at the first.
 func (s *testHub) holdRelease(t *testing.T) <-chan struct{} {
 	t.Helper()
 	reached, end := make(chan struct{}), make(chan struct{})
@@ -114,7 +116,8 @@ func awaitClosed(t *testing.T, c <-chan struct{}, what string) {
 	}
 }
 
-// The hub is killed in the middle of an install. The next one ends what is pending.
+// TestReleaseOfKilledHubIsRecovered kills the hub during an install. The next hub
+// completes the pending release.
 func TestReleaseOfKilledHubIsRecovered(t *testing.T) {
 	s := shared
 	reached := s.holdRelease(t)
@@ -125,15 +128,13 @@ func TestReleaseOfKilledHubIsRecovered(t *testing.T) {
 	require.Nil(t, s.getDeployment(t))
 	s.edgeProxy.SetBeforeHook(nil)
 
-	lease := &coordinationv1.Lease{}
-	require.NoError(t, s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease))
-	dead := *lease.Spec.HolderIdentity
+	dead := s.shortenLease(t)
 	require.NotEmpty(t, dead)
 	var err error
 	s.Hub, err = s.StartHub(context.Background(), "")
 	require.NoError(t, err)
 	s.awaitCondition(t, metav1.ConditionUnknown, v1alpha1.ReasonInstalling, dead)
-	require.Equal(t, map[string]string{"1": "pending-install"}, listReleases(t, s.edgePlane), "nothing is touched before its Lease has expired")
+	require.Equal(t, map[string]string{"1": "pending-install"}, listReleases(t, s.edgePlane), "the release changed before the dead hub's Lease expired")
 	s.awaitInstalled(t)
 	require.NotNil(t, s.getDeployment(t))
 	after := listReleases(t, s.edgePlane)
@@ -141,7 +142,23 @@ func TestReleaseOfKilledHubIsRecovered(t *testing.T) {
 	assert.NotEqual(t, "pending-install", after["1"])
 }
 
-// writeKubeconfig of edge that the hub is given from now on.
+// shortenLease lets the install Lease in edge expire some seconds after a hub sees it, and returns
+// its holder.
+func (s *testHub) shortenLease(t *testing.T) (holder string) {
+	t.Helper()
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		lease := &coordinationv1.Lease{}
+		if err := s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease); err != nil {
+			return err
+		}
+		lease.Spec.LeaseDurationSeconds = ptr.To[int32](5)
+		holder = ptr.Deref(lease.Spec.HolderIdentity, "")
+		return s.edgePlane.Update(t.Context(), lease)
+	}))
+	return holder
+}
+
+// writeKubeconfig replaces the hub's kubeconfig of edge.
 func (s *testHub) writeKubeconfig(t *testing.T, cfg *rest.Config) {
 	t.Helper()
 	text, err := controlplane.Kubeconfig(cfg)
@@ -151,8 +168,8 @@ func (s *testHub) writeKubeconfig(t *testing.T, cfg *rest.Config) {
 	})
 }
 
-// A hub that was paused in the middle of an install, and finds that another one has taken
-// its place, writes nothing more.
+// TestPausedHubIsFenced pauses a hub during an install until another hub leads. It writes
+// nothing more when it wakes.
 func TestPausedHubIsFenced(t *testing.T) {
 	s := shared
 	ctx := context.Background()
@@ -180,8 +197,9 @@ func TestPausedHubIsFenced(t *testing.T) {
 	s.optIn(t)
 	awaitClosed(t, reached, "the Deployment is not written")
 	t.Cleanup(old.Kill)
+	s.shortenLease(t)
 
-	// The other one has a way of its own.
+	// The other hub does not use the proxy.
 	s.writeKubeconfig(t, s.edgePlane.Config())
 	t.Cleanup(func() { s.writeKubeconfig(t, s.throughProxy()) })
 	s.setValues(t, valuesOfEdge, "replicas: 9")
@@ -194,28 +212,29 @@ func TestPausedHubIsFenced(t *testing.T) {
 
 	deposed.Store(true)
 	require.NoError(t, old.Resume())
-	awaitClosed(t, old.Done(), "the one that was deposed does not end")
-	assert.Zero(t, late.Load(), "it has written: %v", s.edgeProxy.Writes())
+	awaitClosed(t, old.Done(), "the deposed hub does not exit")
+	assert.Zero(t, late.Load(), "it wrote: %v", s.edgeProxy.Writes())
 	assert.Equal(t, before, listReleases(t, s.edgePlane))
 	assert.Equal(t, int32(9), *s.getDeployment(t).Spec.Replicas)
 }
 
-// A member that people joined by a kubeconfig with the rights to carry plans has none to
-// install anything.
+// TestKubeconfigWithoutRights uses a member registered with a kubeconfig whose rights
+// suffice for sync but not for installs.
 func TestKubeconfigWithoutRights(t *testing.T) {
 	s := shared
 	const name = "small"
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: name}}
-	require.NoError(t, s.quietPlane.Create(t.Context(), account))
-	cfg, err := s.quietPlane.ServiceAccountConfig(t.Context(), capiNamespace, name)
+	require.NoError(t, s.hubPlane.Create(t.Context(), account))
+	cfg, err := s.hubPlane.ServiceAccountConfig(t.Context(), capiNamespace, name)
 	require.NoError(t, err)
 	s.joinMember(t, name, cfg)
 	m := s.awaitConditionOf(t, name, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized, "requires an administrator's kubeconfig")
-	assert.NotContains(t, m.Annotations, v1alpha1.AnnotationInstallAttempts, "looking is no attempt")
-	assert.Empty(t, listReleases(t, s.quietPlane))
+	assert.NotContains(t, m.Annotations, v1alpha1.AnnotationInstallAttempts, "a check counts as an attempt")
+	assert.Empty(t, listReleases(t, s.hubPlane))
 }
 
-// Who takes the label off while the hub is at work has it do no more.
+// TestOptedOutWhileInstalling shows that the hub stops an install when the label is
+// removed.
 func TestOptedOutWhileInstalling(t *testing.T) {
 	s := shared
 	var made atomic.Int32
@@ -235,23 +254,24 @@ func TestOptedOutWhileInstalling(t *testing.T) {
 	s.optIn(t)
 	awaitClosed(t, reached, "the Deployment is not written")
 	s.setLabel(t, "")
-	testenv.AwaitMember(t, s.hubPlane, edge, "its label has gone", func(m *v1alpha1.MemberCluster) bool { return m.Labels[v1alpha1.LabelInstallAgent] == "" })
+	testenv.AwaitMember(t, s.hubPlane, edge, "without its label", func(m *v1alpha1.MemberCluster) bool { return m.Labels[v1alpha1.LabelInstallAgent] == "" })
 	close(end)
 	lease := &coordinationv1.Lease{}
 	require.Eventually(t, func() bool {
 		return s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease) == nil && ptr.Deref(lease.Spec.HolderIdentity, "") == ""
 	}, testenv.Patience, tick, "the Lease is held; the hub's log is %s", s.Hub.LogFile())
-	m := testenv.AwaitMember(t, s.hubPlane, edge, "nothing is said of it", func(m *v1alpha1.MemberCluster) bool {
+	m := testenv.AwaitMember(t, s.hubPlane, edge, "no condition", func(m *v1alpha1.MemberCluster) bool {
 		return meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled) == nil
 	})
 	noted := install.ParseAttempts(m.Annotations[v1alpha1.AnnotationInstallAttempts])
 	assert.Equal(t, 1, noted.Count)
-	assert.Empty(t, noted.Error, "nothing more is written of it")
+	assert.Empty(t, noted.Error, "an error was recorded")
 	assert.Equal(t, int32(1), made.Load())
 	assert.Nil(t, s.getDeployment(t))
 }
 
-// Helm is silent where it cannot store that a release is deployed.
+// TestUnrecordedRelease covers that Helm returns no error if it cannot record a release
+// as deployed.
 func TestUnrecordedRelease(t *testing.T) {
 	s := shared
 	var lost atomic.Bool
@@ -266,5 +286,5 @@ func TestUnrecordedRelease(t *testing.T) {
 	s.awaitInstalled(t)
 	require.True(t, lost.Load())
 	number, _ := s.newestRelease(t)
-	assert.Equal(t, 2, number, "what is pending is ended, and made again")
+	assert.Equal(t, 2, number, "the pending release is not replaced")
 }

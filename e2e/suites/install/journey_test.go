@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -25,9 +24,10 @@ import (
 func TestInstallByLabel(t *testing.T) {
 	s := shared
 	require.Nil(t, s.getDeployment(t))
+	s.deleteCRDs(t)
 	s.optIn(t)
 	member := s.awaitInstalled(t)
-	assert.NotContains(t, member.Annotations, v1alpha1.AnnotationInstallAttempts, "what has succeeded is not counted on")
+	assert.NotContains(t, member.Annotations, v1alpha1.AnnotationInstallAttempts, "attempts are counted after a success")
 
 	deployment := s.getDeployment(t)
 	require.NotNil(t, deployment)
@@ -37,21 +37,18 @@ func TestInstallByLabel(t *testing.T) {
 		require.NoError(t, s.edgePlane.Get(t.Context(), client.ObjectKey{Name: kind + ".pelotech.ot"}, &apiextensionsv1.CustomResourceDefinition{}))
 	}
 
-	testenv.AwaitMember(t, s.hubPlane, edge, "what was installed lets the hub in", func(m *v1alpha1.MemberCluster) bool {
+	testenv.AwaitMember(t, s.hubPlane, edge, "reachable with the installed account", func(m *v1alpha1.MemberCluster) bool {
 		return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable)
 	})
 
-	t.Run("who does not opt in is left alone", func(t *testing.T) {
+	t.Run("members that do not opt in get nothing", func(t *testing.T) {
 		assert.Nil(t, meta.FindStatusCondition(testenv.GetMember(t, s.hubPlane, quiet).Status.Conditions, v1alpha1.ConditionAgentInstalled))
-		assert.True(t, apierrors.IsNotFound(s.quietPlane.Get(t.Context(), client.ObjectKey{Name: agentRelease}, &corev1.Namespace{})))
-		assert.Empty(t, listReleases(t, s.quietPlane))
-		deployments := &appsv1.DeploymentList{}
-		require.NoError(t, s.quietPlane.List(t.Context(), deployments))
-		assert.Empty(t, deployments.Items)
+		assert.True(t, apierrors.IsNotFound(s.hubPlane.Get(t.Context(), client.ObjectKey{Name: agentRelease}, &corev1.Namespace{})))
+		assert.Empty(t, listReleases(t, s.hubPlane))
 	})
-	t.Run("the label goes, and the agent stays", func(t *testing.T) {
+	t.Run("the agent stays without the label", func(t *testing.T) {
 		s.setLabel(t, "")
-		testenv.AwaitMember(t, s.hubPlane, edge, "nothing is said of it", func(m *v1alpha1.MemberCluster) bool {
+		testenv.AwaitMember(t, s.hubPlane, edge, "no condition", func(m *v1alpha1.MemberCluster) bool {
 			return meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled) == nil
 		})
 		s.awaitEvent(t, "InstallsStopped", v1alpha1.LabelInstallAgent)
@@ -59,7 +56,7 @@ func TestInstallByLabel(t *testing.T) {
 		s.setValues(t, valuesOfAll, "replicas: 4")
 		s.setLabel(t, "true")
 		s.awaitCondition(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled)
-		require.Eventually(t, func() bool { return *s.getDeployment(t).Spec.Replicas == 4 }, testenv.Patience, tick, "opted in again, it is looked after again")
+		require.Eventually(t, func() bool { return *s.getDeployment(t).Spec.Replicas == 4 }, testenv.Patience, tick, "the agent is not managed again after opting in again")
 	})
 }
 
@@ -72,8 +69,8 @@ func TestChartValues(t *testing.T) {
 	first, _ := s.newestRelease(t)
 
 	s.setValues(t, valuesOfEdge, "replicas: 1")
-	require.Eventually(t, func() bool { return *s.getDeployment(t).Spec.Replicas == 1 }, testenv.Patience, tick, "one member's values win")
-	assert.Equal(t, "north", s.getDeployment(t).Spec.Template.Labels["site"], "over those of all, which stay")
+	require.Eventually(t, func() bool { return *s.getDeployment(t).Spec.Replicas == 1 }, testenv.Patience, tick, "the member's own values do not win")
+	assert.Equal(t, "north", s.getDeployment(t).Spec.Template.Labels["site"], "the values of all members are lost")
 	s.awaitInstalled(t)
 	second, _ := s.newestRelease(t)
 	assert.Greater(t, second, first)
@@ -86,13 +83,14 @@ func TestChartValues(t *testing.T) {
 	require.NotNil(t, ready)
 	assert.Equal(t, v1alpha1.ReasonValuesInvalid, ready.Reason)
 	now, _ := s.newestRelease(t)
-	assert.Equal(t, second, now, "nothing was tried")
+	assert.Equal(t, second, now, "invalid values were installed")
 	s.setValues(t, valuesOfEdge, "replicas: 5")
-	require.Eventually(t, func() bool { return *s.getDeployment(t).Spec.Replicas == 5 }, testenv.Patience, tick, "what is mended is installed")
+	require.Eventually(t, func() bool { return *s.getDeployment(t).Spec.Replicas == 5 }, testenv.Patience, tick, "repaired values are not installed")
 	s.awaitInstalled(t)
 }
 
-// A person installs with Helm, and opts in later.
+// TestForeignReleaseIsAdoptedByAnnotation opts in a cluster where a person installed the
+// agent with Helm before.
 func TestForeignReleaseIsAdoptedByAnnotation(t *testing.T) {
 	s := shared
 	t.Cleanup(func() { s.resetEdge(t) })
@@ -100,27 +98,28 @@ func TestForeignReleaseIsAdoptedByAnnotation(t *testing.T) {
 	before := s.getDeployment(t)
 	s.setLabel(t, "true")
 	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonForeignAgent, "there is release ot-agent, revision 1", "annotate membercluster edge pelotech.ot/adopt-agent=true")
-	assert.Equal(t, before.ResourceVersion, s.getDeployment(t).ResourceVersion, "the hub does not change it")
+	assert.Equal(t, before.ResourceVersion, s.getDeployment(t).ResourceVersion, "the hub changed it")
 	assert.Equal(t, map[string]string{"1": "deployed"}, listReleases(t, s.edgePlane))
 
 	s.setAnnotation(t, v1alpha1.AnnotationAdoptAgent, "true")
 	s.awaitInstalled(t)
 	after := s.getDeployment(t)
-	assert.Equal(t, before.UID, after.UID, "it is taken over, not made anew")
-	assert.Equal(t, int32(2), *after.Spec.Replicas, "with the hub's values")
-	assert.NotContains(t, after.Spec.Template.Labels, "by", "and no others")
+	assert.Equal(t, before.UID, after.UID, "it was recreated instead of adopted")
+	assert.Equal(t, int32(2), *after.Spec.Replicas, "the hub's values")
+	assert.NotContains(t, after.Spec.Template.Labels, "by", "other values remain")
 	number, _ := s.newestRelease(t)
 	assert.Greater(t, number, 1)
 
 	s.setAnnotation(t, v1alpha1.AnnotationAdoptAgent, "")
 	s.awaitInstalled(t)
 	s.runHelm(t, true, "upgrade", agentRelease, chartDir(t), "--reuse-values", "--force-conflicts", "--set", "image.tag=dev", "--set", "replicas=6")
-	s.setAnnotation(t, "example.com/look", "again") // nothing in a member is watched
+	s.setAnnotation(t, "example.com/touch", "again") // the hub does not watch releases
 	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonForeignAgent, "there is release ot-agent, revision "+strconv.Itoa(number+1))
-	assert.Equal(t, int32(6), *s.getDeployment(t).Spec.Replicas, "who upgrades it by hand makes it his own")
+	assert.Equal(t, int32(6), *s.getDeployment(t).Spec.Replicas, "a release upgraded by hand is no longer the hub's")
 }
 
-// An agent without a release, as from a GitOps tool that applies manifests.
+// TestForeignObjectsAreKept uses an agent without a Helm release, as from a GitOps tool
+// that applies manifests.
 func TestForeignObjectsAreKept(t *testing.T) {
 	s := shared
 	t.Cleanup(func() { s.resetEdge(t) })
@@ -147,25 +146,25 @@ func TestNewerAgentIsKept(t *testing.T) {
 	assert.Contains(t, s.getDeployment(t).Spec.Template.Spec.Containers[0].Image, ":v0.4.0")
 	s.setAnnotation(t, v1alpha1.AnnotationDowngradeAgent, "v0.3.8")
 	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonDowngradeRefused)
-	assert.Contains(t, s.getDeployment(t).Spec.Template.Spec.Containers[0].Image, ":v0.4.0", "another version was allowed")
+	assert.Contains(t, s.getDeployment(t).Spec.Template.Spec.Containers[0].Image, ":v0.4.0", "the annotation allows another version")
 	s.setAnnotation(t, v1alpha1.AnnotationDowngradeAgent, "v0.3.9")
 	s.awaitInstalled(t)
 	assert.Contains(t, s.getDeployment(t).Spec.Template.Spec.Containers[0].Image, ":v0.3.9")
 }
 
-// A hub that was upgraded brings the agents that it installed to its own version, and
-// first their kinds.
+// TestHubUpgradeUpgradesAgents shows that an upgraded hub upgrades the agents that it
+// installed to its own version, CRDs first.
 func TestHubUpgradeUpgradesAgents(t *testing.T) {
 	s := shared
-	hubOf := func(ctx context.Context, version string) {
+	restartHub := func(ctx context.Context, version string) {
 		t.Helper()
 		require.NoError(t, s.Hub.Stop(testenv.Patience))
 		var err error
 		s.Hub, err = s.StartHub(ctx, version)
 		require.NoError(t, err)
 	}
-	t.Cleanup(func() { hubOf(context.Background(), "") })
-	hubOf(t.Context(), "v1.3.7")
+	t.Cleanup(func() { restartHub(context.Background(), "") })
+	restartHub(t.Context(), "v1.3.7")
 	s.optIn(t)
 	s.awaitCondition(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled, "has agent v1.3.7")
 	before := s.getDeployment(t)
@@ -174,7 +173,7 @@ func TestHubUpgradeUpgradesAgents(t *testing.T) {
 	require.NoError(t, err)
 	number, _ := s.newestRelease(t)
 
-	hubOf(t.Context(), "v1.4.0")
+	restartHub(t.Context(), "v1.4.0")
 	s.awaitCondition(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled, "has agent v1.4.0")
 	after := s.getDeployment(t)
 	assert.Equal(t, before.UID, after.UID)
@@ -187,12 +186,13 @@ func TestHubUpgradeUpgradesAgents(t *testing.T) {
 	assert.Contains(t, kind.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties, "policySource")
 }
 
-// A cluster is one member's, and a member is one cluster.
+// TestClusterOwnedByOtherMember shows that a cluster belongs to at most one member, and a
+// member to one cluster.
 func TestClusterOwnedByOtherMember(t *testing.T) {
 	s := shared
 	system := &corev1.Namespace{}
 	require.NoError(t, s.edgePlane.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
-	testenv.AwaitMember(t, s.hubPlane, edge, "it is discovered", func(m *v1alpha1.MemberCluster) bool { return m.UID != "" })
+	testenv.AwaitMember(t, s.hubPlane, edge, "discovered", func(m *v1alpha1.MemberCluster) bool { return m.UID != "" })
 	s.setAnnotation(t, v1alpha1.AnnotationAcceptCluster, "11111111-1111-1111-1111-111111111111")
 	s.optIn(t)
 	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonAnotherCluster, v1alpha1.AnnotationAcceptCluster+"="+string(system.UID))

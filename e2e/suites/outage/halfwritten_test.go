@@ -15,12 +15,12 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
-// Pages of a report that are not those that its root lists are told of, and what
-// they leave open is unknown, not zero.
+// TestPartiallyWrittenReport shows that the hub reports pages that do not match the
+// report's root, and that it counts the images on them as unknown, not as zero.
 func TestPartiallyWrittenReport(t *testing.T) {
 	s := shared.Members[bergen]
-	s.createImage(t, "half-written")
-	shared.awaitMember(t, bergen, "healthy, with an image", isHealthy, hasImages(1))
+	s.CreateImageForTest(t, "half-written")
+	shared.AwaitMember(t, bergen, "healthy, with an image", isHealthy, hasImages(1))
 	s.stopAgent(t)
 	var list v1alpha1.ClusterReportList
 	require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(program.AgentNamespace)))
@@ -37,7 +37,7 @@ func TestPartiallyWrittenReport(t *testing.T) {
 	page.Sequence--
 	page.Page.Images = nil
 	require.NoError(t, s.Client().Update(t.Context(), page))
-	shared.awaitMember(t, bergen, "incomplete, and which page",
+	shared.AwaitMember(t, bergen, "incomplete, and which page",
 		hasCondition(v1alpha1.ConditionReportComplete, metav1.ConditionFalse, v1alpha1.ReasonPagesMissing, page.Name, "may be shown wrong"),
 		func(m *v1alpha1.MemberCluster) bool { return m.Status.Images != nil && m.Status.Images.Ready == 1 })
 	assert.NotEmpty(t, shared.getMemberFromReadAPI(t, bergen).Unknown)
@@ -52,12 +52,12 @@ func TestPartiallyWrittenReport(t *testing.T) {
 	require.NoError(t, shared.Delete(t.Context(), &v1alpha1.ClusterReport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.MemberNamespacePrefix + bergen, Name: page.Name},
 	}))
-	shared.awaitMember(t, bergen, "still incomplete",
+	shared.AwaitMember(t, bergen, "still incomplete",
 		hasCondition(v1alpha1.ConditionReportComplete, metav1.ConditionFalse, v1alpha1.ReasonPagesMissing, page.Name))
 	assert.NotEmpty(t, shared.getMemberFromReadAPI(t, bergen).Unknown)
 
-	require.NoError(t, s.startAgent(t.Context()))
-	shared.awaitMember(t, bergen, "complete", isHealthy, hasImages(1),
+	require.NoError(t, s.StartAgent(t.Context()))
+	shared.AwaitMember(t, bergen, "complete", isHealthy, hasImages(1),
 		hasCondition(v1alpha1.ConditionReportComplete, metav1.ConditionTrue, v1alpha1.ReasonComplete))
 	shared.awaitImage(t, "half-written", func(image inventory.ImageDetail) bool {
 		return image.Unknown == 0 && len(image.PerMember) == 1 && image.PerMember[0].Member == bergen

@@ -17,19 +17,20 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// A member that is not reached can be let go of, the hub says what it could not
-// clean up, and what is left there does not stand in the way of its return.
+// TestUnreachableMemberCanLeave shows that an unreachable member can be removed, that the
+// hub reports what it could not clean up, and that the leftovers do not prevent its
+// return.
 func TestUnreachableMemberCanLeave(t *testing.T) {
 	name := shared.linkedFakeMembers()[0].Name
-	away := shared.linkByMember[name]
-	before := shared.awaitMember(t, name, "healthy", isHealthy, hasBudget(2))
+	away := shared.fakeLinks[name]
+	before := shared.AwaitMember(t, name, "healthy", isHealthy, hasBudget(2))
 	away.Cut()
 	t.Cleanup(func() { require.NoError(t, away.Repair(context.Background())) })
-	shared.awaitMember(t, name, "unreachable", hasCondition(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
+	shared.AwaitMember(t, name, "unreachable", hasCondition(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
 
 	require.NoError(t, shared.Delete(t.Context(), before))
-	shared.awaitGone(t, before.DeepCopy())
-	shared.awaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberNamespacePrefix + name}})
+	shared.AwaitGone(t, before.DeepCopy())
+	shared.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberNamespacePrefix + name}})
 	require.True(t, testenv.Await(t, func() bool {
 		var list eventsv1.EventList
 		require.NoError(t, shared.List(t.Context(), &list))
@@ -40,13 +41,13 @@ func TestUnreachableMemberCanLeave(t *testing.T) {
 			}
 		}
 		return false
-	}), "an event says what is left")
+	}), "no event says what is left")
 	for _, m := range shared.Fakes.List[:fakeCount-linkedFakes] {
-		shared.awaitMember(t, m.Name, "healthy", isHealthy)
+		shared.AwaitMember(t, m.Name, "healthy", isHealthy)
 	}
 
 	require.NoError(t, away.Repair(t.Context()))
-	require.NoError(t, shared.createMember(t.Context(), name))
-	after := shared.awaitMember(t, name, "back", isHealthy, hasBudget(2))
-	assert.Positive(t, after.Status.Plan.Compare(*before.Status.Plan), "above what was left there")
+	require.NoError(t, shared.registerFake(t.Context(), shared.linkedFakeMembers()[0]))
+	after := shared.AwaitMember(t, name, "back", isHealthy, hasBudget(2))
+	assert.Positive(t, after.Status.Plan.Compare(*before.Status.Plan), "newer than the plan left there")
 }

@@ -20,19 +20,19 @@ import (
 const reachableFake = "light-0"
 
 func TestUnreachableMember(t *testing.T) {
-	away := shared.linkByMember[bergen]
-	shared.Members[bergen].createImage(t, "cut-off")
-	shared.awaitMember(t, bergen, "healthy, with an image", isHealthy, hasBudget(2), hasImages(1))
+	away := shared.Members[bergen].Link
+	shared.Members[bergen].CreateImageForTest(t, "cut-off")
+	shared.AwaitMember(t, bergen, "healthy, with an image", isHealthy, hasBudget(2), hasImages(1))
 	away.Cut()
 	t.Cleanup(func() { require.NoError(t, away.Repair(context.Background())) })
 
-	shared.awaitMember(t, bergen, "unreachable, with what to do",
+	shared.AwaitMember(t, bergen, "unreachable, with what to do",
 		hasCondition(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable, "connection is refused", "kubeconfig"),
 		hasCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
 	// The others get what changes meanwhile; bergen is said not to have it.
-	shared.setPolicy(t, "concurrency", "3")
-	shared.awaitMember(t, reachableFake, "under the new policy", isHealthy, hasBudget(3))
-	shared.awaitMember(t, bergen, "behind, with what was known, marked",
+	shared.setConcurrency(t, "3")
+	shared.AwaitMember(t, reachableFake, "under the new policy", isHealthy, hasBudget(3))
+	shared.AwaitMember(t, bergen, "behind, with what was known, marked",
 		hasCondition(v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionFalse, v1alpha1.ReasonNotAcknowledged, "see Reachable"),
 		hasCondition(v1alpha1.ConditionAgentHealthy, metav1.ConditionFalse, v1alpha1.ReasonSilent, "does not reach", "the status shows that time"),
 		hasBudget(2), hasImages(1))
@@ -45,36 +45,36 @@ func TestUnreachableMember(t *testing.T) {
 	assert.Empty(t, shared.getMemberFromReadAPI(t, reachableFake).Unknown)
 
 	require.NoError(t, away.Repair(t.Context()))
-	shared.awaitMember(t, bergen, "healthy, under the new policy", isHealthy, hasBudget(3), hasImages(1))
+	shared.AwaitMember(t, bergen, "healthy, under the new policy", isHealthy, hasBudget(3), hasImages(1))
 	shared.awaitImage(t, "cut-off", func(image inventory.ImageDetail) bool { return image.Unknown == 0 && len(image.PerMember) == 1 })
 }
 
 func TestHungMember(t *testing.T) {
 	name := shared.linkedFakeMembers()[0].Name
-	away := shared.linkByMember[name]
-	shared.awaitMember(t, name, "healthy", isHealthy, hasBudget(2))
+	away := shared.fakeLinks[name]
+	shared.AwaitMember(t, name, "healthy", isHealthy, hasBudget(2))
 	require.NoError(t, away.Stall())
 	t.Cleanup(func() { require.NoError(t, away.Repair(context.Background())) })
-	shared.awaitMember(t, name, "unreachable, and why",
+	shared.AwaitMember(t, name, "unreachable, and why",
 		hasCondition(v1alpha1.ConditionReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable, "does not answer in time"), hasBudget(2))
-	shared.setPolicy(t, "concurrency", "4")
-	shared.awaitMember(t, reachableFake, "under the new policy", isHealthy, hasBudget(4))
-	shared.awaitMember(t, name, "behind", hasCondition(v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionFalse, v1alpha1.ReasonNotAcknowledged), hasBudget(2))
+	shared.setConcurrency(t, "4")
+	shared.AwaitMember(t, reachableFake, "under the new policy", isHealthy, hasBudget(4))
+	shared.AwaitMember(t, name, "behind", hasCondition(v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionFalse, v1alpha1.ReasonNotAcknowledged), hasBudget(2))
 	require.NoError(t, away.Repair(t.Context()))
-	shared.awaitMember(t, name, "healthy, under the new policy", isHealthy, hasBudget(4))
+	shared.AwaitMember(t, name, "healthy, under the new policy", isHealthy, hasBudget(4))
 }
 
-// A member whose answers take a second is slow, and works.
+// TestSlowMember shows that a member whose answers take a second stays reachable.
 func TestSlowMember(t *testing.T) {
 	name := shared.linkedFakeMembers()[1].Name
-	away := shared.linkByMember[name]
-	shared.awaitMember(t, name, "healthy", isHealthy, hasBudget(2))
+	away := shared.fakeLinks[name]
+	shared.AwaitMember(t, name, "healthy", isHealthy, hasBudget(2))
 	require.NoError(t, away.AddLatency(time.Second))
 	t.Cleanup(func() { require.NoError(t, away.Repair(context.Background())) })
-	before := shared.getMember(t, name)
+	before := shared.GetMember(t, name)
 	for _, concurrency := range []string{"5", "6"} {
-		shared.setPolicy(t, "concurrency", concurrency)
-		after := shared.awaitMember(t, name, "under the new policy", isHealthy, func(m *v1alpha1.MemberCluster) bool {
+		shared.setConcurrency(t, concurrency)
+		after := shared.AwaitMember(t, name, "under the new policy", isHealthy, func(m *v1alpha1.MemberCluster) bool {
 			assert.True(t, hasCondition(v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonConnected)(m), testenv.DescribeMember(m))
 			return m.Status.Policy.Data["concurrency"] == concurrency
 		})

@@ -28,70 +28,67 @@ import (
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
-// A member that was restored from a backup shows what it is now, goes by the
-// newest plan, and nothing that is older than what the hub knows is taken from it.
-// The hub is not restarted.
+// TestMemberRestoredFromBackup shows that a member restored from a backup reports its
+// present state and applies the newest plan, and that the hub accepts nothing older than
+// what it has. The hub is not restarted.
 func TestMemberRestoredFromBackup(t *testing.T) {
 	s := shared.Members[bergen]
-	s.createImage(t, "before-the-backup")
-	shared.awaitMember(t, bergen, "healthy, with an image", isHealthy, hasBudget(2), hasImages(1))
-	// The agent hands over its lease, so that the one after the restore gets it at
-	// once.
+	s.CreateImageForTest(t, "before-the-backup")
+	shared.AwaitMember(t, bergen, "healthy, with an image", isHealthy, hasBudget(2), hasImages(1))
 	s.stopAgent(t)
 	backup, err := s.ControlPlane.Backup(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, backup.Remove()) })
-	s.restartInstantCDI(t, 1<<20)
-	require.NoError(t, s.startAgent(t.Context()))
-	shared.setPolicy(t, "concurrency", "3")
-	lost := s.createImage(t, "after-the-backup")
-	before := shared.awaitMember(t, bergen, "later than its backup", isHealthy, hasBudget(3), hasImages(2))
+	s.restartImporter(t, 1<<20)
+	require.NoError(t, s.StartAgent(t.Context()))
+	shared.setConcurrency(t, "3")
+	lost := s.CreateImageForTest(t, "after-the-backup")
+	before := shared.AwaitMember(t, bergen, "later than its backup", isHealthy, hasBudget(3), hasImages(2))
 	copies := shared.recordReports(t, bergen)
 
 	s.Agent.Kill()
 	<-s.Agent.Done()
 	require.NoError(t, backup.Restore(t.Context()))
-	s.restartInstantCDI(t, 1<<20)
+	s.restartImporter(t, 1<<20)
 	require.True(t, apierrors.IsNotFound(s.Client().Get(t.Context(), client.ObjectKeyFromObject(lost), lost)))
-	require.NoError(t, s.startAgent(t.Context()))
-	after := shared.awaitMember(t, bergen, "as it is now, under the newest plan", isHealthy, hasBudget(3), hasImages(1))
+	require.NoError(t, s.StartAgent(t.Context()))
+	after := shared.AwaitMember(t, bergen, "as it is now, under the newest plan", isHealthy, hasBudget(3), hasImages(1))
 	assert.GreaterOrEqual(t, after.Status.Plan.Compare(*before.Status.Plan), 0)
 	assert.Equal(t, before.Status.ClusterUID, after.Status.ClusterUID)
 	assert.True(t, hasCondition(v1alpha1.ConditionReportComplete, metav1.ConditionTrue, v1alpha1.ReasonComplete)(after), testenv.DescribeMember(after))
 	copies.assertRising(t)
 
-	// All goes on from there.
-	s.createImage(t, "after-the-restore")
-	shared.awaitMember(t, bergen, "with a new image", isHealthy, hasBudget(3), hasImages(2))
+	s.CreateImageForTest(t, "after-the-restore")
+	shared.AwaitMember(t, bergen, "with a new image", isHealthy, hasBudget(3), hasImages(2))
 }
 
-// After a restore a watch is sent nothing until the member's resourceVersions have
-// caught up with those of before. A connection that did not notice the outage
-// finds that out by itself, and reads anew.
+// TestWatchesResumeAfterRestore shows that a connection that missed the outage lists
+// again by itself. Otherwise its watches would stay silent until the member's
+// resourceVersions caught up.
 func TestWatchesResumeAfterRestore(t *testing.T) {
 	s := shared.Members[lab]
 	if s.Agent != nil {
-		s.stopAgent(t) // which would write
-		t.Cleanup(func() { require.NoError(t, s.startAgent(context.Background())) })
+		s.stopAgent(t) // it would write
+		t.Cleanup(func() { require.NoError(t, s.StartAgent(context.Background())) })
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	way, err := faults.StartLink(s.ControlPlane.Config())
+	hubLink, err := faults.StartLink(s.ControlPlane.Config())
 	require.NoError(t, err)
-	t.Cleanup(way.Close)
-	// While the API server is away, so is the way to it: one that is starting
-	// refuses for a moment whom it lets in later, which ends a connection as well.
+	t.Cleanup(hubLink.Close)
+	// The link is cut while the API server is away: a starting one refuses valid tokens for a
+	// moment, which would end the connection.
 	away := func(do func(context.Context) error) {
 		t.Helper()
-		way.Cut()
+		hubLink.Cut()
 		require.NoError(t, do(ctx))
-		require.NoError(t, way.Repair(ctx))
+		require.NoError(t, hubLink.Repair(ctx))
 	}
-	// A probe comes when it is asked for, and not while the API server is away.
+	// The probe runs on demand only, not while the API server is away.
 	provider := memberclient.New(memberclient.Options{ProbeInterval: time.Hour})
 	set := func() {
 		cfg, err := s.ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 		require.NoError(t, err)
-		way.Redirect(cfg)
+		hubLink.Redirect(cfg)
 		provider.SetTarget(lab, memberclient.Target{Config: cfg, Namespace: program.AgentNamespace, ConfigVersion: "1"})
 	}
 	set()
@@ -105,7 +102,7 @@ func TestWatchesResumeAfterRestore(t *testing.T) {
 		err := s.Client().Get(ctx, key, report)
 		require.NoError(t, client.IgnoreNotFound(err))
 		report.Namespace, report.Name = key.Namespace, key.Name
-		report.ClusterUID, report.Sequence = s.getClusterUID(t), report.Sequence+1
+		report.ClusterUID, report.Sequence = s.ClusterUID(t), report.Sequence+1
 		report.Root = &v1alpha1.ReportRoot{ObservedAt: metav1.Now(), HeartbeatSeconds: 60, BootID: "by hand", AgentVersion: version}
 		if apierrors.IsNotFound(err) {
 			err = s.Client().Create(ctx, report)
@@ -150,10 +147,10 @@ func TestWatchesResumeAfterRestore(t *testing.T) {
 	}
 	hears("lost")
 	away(backup.Restore)
-	s.restartInstantCDI(t, 1<<20)
+	s.restartImporter(t, 1<<20)
 	now, err := provider.GetMember(lab)
 	require.NoError(t, err)
-	require.Same(t, first, now, "the outage was noticed: this says nothing")
+	require.Same(t, first, now, "the connection noticed the outage: the test shows nothing")
 
 	set()
 	hears("of the backup")
@@ -162,37 +159,37 @@ func TestWatchesResumeAfterRestore(t *testing.T) {
 	assert.True(t, provider.State(lab).Reachable)
 }
 
-// unawareManager is told which members there are.
+// unawareManager ignores the members that are engaged.
 type unawareManager struct{}
 
 func (unawareManager) Engage(context.Context, multicluster.ClusterName, cluster.Cluster) error {
 	return nil
 }
 
-// A ledger that came out of a backup knows of a higher budget and of nothing that
-// runs. What runs is found again, nothing is started beside it, and the hub's
-// newest plan holds.
+// TestMemberRestoredDuringImports shows that a restored ledger, with a higher budget and
+// no running attempts, finds the running imports, starts none beside them, and applies
+// the hub's newest plan.
 func TestMemberRestoredDuringImports(t *testing.T) {
 	s := shared.Members[bergen]
-	shared.setPolicy(t, "concurrency", "3")
-	shared.awaitMember(t, bergen, "healthy, its images gone", isHealthy, hasBudget(3), hasImages(0))
-	s.restartInstantCDI(t, 0)
-	t.Cleanup(func() { s.restartInstantCDI(t, 1<<20) })
+	shared.setConcurrency(t, "3")
+	shared.AwaitMember(t, bergen, "healthy, its images gone", isHealthy, hasBudget(3), hasImages(0))
+	s.restartImporter(t, 0)
+	t.Cleanup(func() { s.restartImporter(t, 1<<20) })
 	key := client.ObjectKey{Namespace: program.AgentNamespace, Name: "default"}
 	kept := &v1alpha1.SyncLedger{}
 	require.NoError(t, s.Client().Get(t.Context(), key, kept))
 	require.Empty(t, kept.Status.Slots)
 
-	require.NoError(t, shared.updatePolicy(t.Context(), "concurrency", "2"))
-	newest := shared.awaitMember(t, bergen, "under the newest plan", isHealthy, hasBudget(2))
+	shared.SetPolicy(t, map[string]string{"concurrency": "2"})
+	newest := shared.AwaitMember(t, bergen, "under the newest plan", isHealthy, hasBudget(2))
 	judge, err := observer.Start(t.Context(), s.ControlPlane.Config())
 	require.NoError(t, err)
 	defer judge.Stop()
 	const images, run = 5, 2
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		s.createImage(t, "restored-"+name)
+		s.CreateImageForTest(t, "restored-"+name)
 	}
-	shared.awaitMember(t, bergen, "as busy as allowed", func(m *v1alpha1.MemberCluster) bool {
+	shared.AwaitMember(t, bergen, "as busy as allowed", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.SlotsUsed != nil && *m.Status.SlotsUsed == run && m.Status.Images != nil && m.Status.Images.Queued == images-run
 	})
 
@@ -202,15 +199,14 @@ func TestMemberRestoredDuringImports(t *testing.T) {
 	require.NoError(t, s.Client().Get(t.Context(), key, ledger))
 	ledger.Status = kept.Status
 	require.NoError(t, s.Client().Status().Update(t.Context(), ledger))
-	require.NoError(t, s.startAgent(t.Context()))
-	// The agent's lease has to run out first, so its first report comes late.
-	shared.awaitMember(t, bergen, "busy again, within the newest plan", func(m *v1alpha1.MemberCluster) bool {
+	require.NoError(t, s.StartAgent(t.Context()))
+	shared.AwaitMember(t, bergen, "busy again, within the newest plan", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.LastReport != nil && m.Status.LastReport.After(newest.Status.LastReport.Time)
 	}, isHealthy, hasBudget(2), func(m *v1alpha1.MemberCluster) bool {
 		return *m.Status.SlotsUsed == run && m.Status.Images.Queued == images-run
 	})
-	s.instant.AllowFinishes(1 << 20)
-	after := shared.awaitMember(t, bergen, "done", isHealthy, hasBudget(2), hasImages(images))
+	s.importer.AllowFinishes(1 << 20)
+	after := shared.AwaitMember(t, bergen, "done", isHealthy, hasBudget(2), hasImages(images))
 	assert.GreaterOrEqual(t, after.Status.Plan.Compare(*newest.Status.Plan), 0)
 	history, err := judge.History(t.Context())
 	require.NoError(t, err)
@@ -219,11 +215,11 @@ func TestMemberRestoredDuringImports(t *testing.T) {
 	assert.LessOrEqual(t, history.MaxRunning(), run)
 }
 
-// restartInstantCDI starts the member's imports anew: the watch of those before does not
+// restartImporter replaces the member's importer: the watch of the last one does not
 // outlive the API server.
-func (s *testMember) restartInstantCDI(t *testing.T, allowed int) {
+func (s *testMember) restartImporter(t *testing.T, allowed int) {
 	t.Helper()
-	last := s.instant
+	last := s.importer
 	if last == nil {
 		last = s.InstantImporter()
 	}
@@ -234,7 +230,8 @@ func (s *testMember) restartInstantCDI(t *testing.T, allowed int) {
 	}, 0)
 	require.NoError(t, err)
 	next.AllowFinishes(allowed)
-	s.instant = next
+	s.importer = next
+	shared.OnStop(func() { _ = next.Stop() })
 }
 
 // reportRecorder are the sequences of a member's reports on the hub, by name, in the
@@ -252,7 +249,7 @@ func (f *testFleet) recordReports(t *testing.T, name string) *reportRecorder {
 	r := &reportRecorder{watch: w, of: map[types.NamespacedName][]int64{}}
 	r.done.Go(func() {
 		for e := range w.ResultChan() {
-			if o, is := e.Object.(*v1alpha1.ClusterReport); is && e.Type != watch.Deleted {
+			if o, ok := e.Object.(*v1alpha1.ClusterReport); ok && e.Type != watch.Deleted {
 				key := client.ObjectKeyFromObject(o)
 				r.of[key] = append(r.of[key], o.Sequence)
 			}
@@ -262,14 +259,14 @@ func (f *testFleet) recordReports(t *testing.T, name string) *reportRecorder {
 	return r
 }
 
-// assertRising wants every root newer than the one before it.
+// assertRising requires that no root is older than the one before it.
 func (r *reportRecorder) assertRising(t *testing.T) {
 	t.Helper()
 	r.watch.Stop()
 	r.done.Wait()
 	for key, sequences := range r.of {
 		if key.Name != v1alpha1.MailboxName {
-			continue // pages may go back with a root that is newer
+			continue // a newer root may list older pages
 		}
 		require.Greater(t, len(sequences), 1, key)
 		for i := 1; i < len(sequences); i++ {

@@ -25,19 +25,19 @@ const (
 	burst = 8
 )
 
-// A member whose images flap is written about once a second, and its last state
-// arrives.
+// TestFlappingMemberCausesNoWriteStorm shows that the status of a member whose images
+// flap is written about once a second, and that its last state arrives.
 func TestFlappingMemberCausesNoWriteStorm(t *testing.T) {
 	m := shared.Fakes.List[1]
 	t.Cleanup(func() { require.NoError(t, m.SetImages(context.Background(), "page", nil)) })
-	shared.awaitMember(t, m.Name, "healthy", isHealthy)
+	shared.AwaitMember(t, m.Name, "healthy", isHealthy)
 	image := v1alpha1.ReportedImage{Namespace: "default", Name: "flapping", Source: "http\nhttp://images.example.com/flapping\n"}
 	set := func(phase v1alpha1.Phase) {
 		image.Phase = phase
 		require.NoError(t, m.SetImages(t.Context(), "page", []v1alpha1.ReportedImage{image}))
 	}
 	set(v1alpha1.PhaseQueued)
-	shared.awaitMember(t, m.Name, "one image", func(m *v1alpha1.MemberCluster) bool { return m.Status.Images != nil && m.Status.Images.Queued == 1 })
+	shared.AwaitMember(t, m.Name, "one image", func(m *v1alpha1.MemberCluster) bool { return m.Status.Images != nil && m.Status.Images.Queued == 1 })
 
 	// Every write of a MemberCluster is an event of a watch.
 	w, err := shared.Watch(t.Context(), &v1alpha1.MemberClusterList{}, &client.ListOptions{
@@ -48,7 +48,7 @@ func TestFlappingMemberCausesNoWriteStorm(t *testing.T) {
 	versions := map[string]bool{}
 	go func() {
 		for e := range w.ResultChan() {
-			if o, is := e.Object.(*v1alpha1.MemberCluster); is && e.Type == watch.Modified {
+			if o, ok := e.Object.(*v1alpha1.MemberCluster); ok && e.Type == watch.Modified {
 				mu.Lock()
 				versions[o.ResourceVersion] = true
 				mu.Unlock()
@@ -65,7 +65,7 @@ func TestFlappingMemberCausesNoWriteStorm(t *testing.T) {
 		set([]v1alpha1.Phase{v1alpha1.PhaseFailed, v1alpha1.PhaseSyncing}[n%2])
 	}
 	set(v1alpha1.PhaseSucceeded)
-	shared.awaitMember(t, m.Name, "as it is in the end", hasImages(1), isHealthy)
+	shared.AwaitMember(t, m.Name, "as it is in the end", hasImages(1), isHealthy)
 	took := time.Since(begun)
 	mu.Lock()
 	writes := len(versions)

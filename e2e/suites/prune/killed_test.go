@@ -106,6 +106,7 @@ func TestPruneSurvivesAgentKilledAtEachWrite(t *testing.T) {
 	in.awaitMachineReady(t, vm, images[held])
 	before := shared.listImages(t)
 
+	t.Cleanup(func() { killer.KeepAlive(t) })
 	killer.Watch(t, in.AgentProxy)
 	p := newImagePrune("mortal-goes", r)
 	p.Spec.Images = []string{namespace + "/" + held}
@@ -185,6 +186,7 @@ func TestPruneSurvivesHubKilledAtEachWrite(t *testing.T) {
 	))
 	killer := faults.NewWriteKiller(func() *process.Process { return shared.Hub.Process },
 		func(ctx context.Context) error { return shared.StartHub(ctx) }, points)
+	t.Cleanup(func() { killer.KeepAlive(t) })
 	// In pull mode the agent copies plans and reports.
 	proxies := []*faults.Proxy{shared.Proxy, shared.Members[edge].Proxy}
 	if in := shared.Members[edge]; in.PullMode() {

@@ -26,8 +26,8 @@ func reportedImage(name string, since *metav1.Time) v1alpha1.ReportedImage {
 	}
 }
 
-// How long an image has been without machines is told by its own cluster's clock: one
-// that is a day ahead makes nothing old, and one that is behind nothing recent.
+// TestReportsWithClockSkew shows that an image's unused time is measured by its own
+// cluster's clock: a clock a day ahead makes nothing old, one behind nothing recent.
 func TestReportsWithClockSkew(t *testing.T) {
 	t.Parallel()
 	day := 24 * time.Hour
@@ -152,7 +152,7 @@ func TestReportSplitsIntoPages(t *testing.T) {
 	}
 	assert.Equal(t, 1+pages*perPage, rows)
 
-	// Of one cluster no more are pruned at a time than fit into its plan.
+	// At a time, at most as many images of a cluster are pruned as fit into its plan.
 	p := withUndoWindow(newImagePrune("many", r), time.Hour)
 	p.Spec.Clusters = []string{lights[0].Name}
 	shared.CreateForTest(t, p)

@@ -69,7 +69,7 @@ func TestScheduledReports(t *testing.T) {
 			want = v1alpha1.PruneTotal{Count: 1, Bytes: gibibyte}
 		}
 		assert.Equal(t, want, child.Status.Candidates)
-		shared.awaitReport(t, r, "the report is told of", func(r *v1alpha1.PruneReport) bool {
+		shared.awaitReport(t, r, "the PruneReport names its child", func(r *v1alpha1.PruneReport) bool {
 			return r.Status.LastReport == name && r.Status.LastScheduleTime.Unix()/60 == at.Unix()/60 &&
 				r.Status.NextScheduleTime != nil && r.Status.NextScheduleTime.After(time.Now())
 		})

@@ -27,6 +27,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -109,7 +110,7 @@ func (s *testFleet) documentedCommand(t *testing.T, mode string, args ...string)
 func (s *testFleet) runInstall(t *testing.T) string {
 	t.Helper()
 	deployment := &appsv1.Deployment{}
-	require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-agent"}, deployment))
+	require.NoError(t, s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-agent"}, deployment))
 	assert.Equal(t, "ot-agent", deployment.Annotations["meta.helm.sh/release-name"])
 	return deployment.Spec.Template.Spec.Containers[0].Image
 }
@@ -122,19 +123,19 @@ func (s *testFleet) getKubeconfigSecret(t *testing.T) *corev1.Secret {
 	return secret
 }
 
-// One command installs the agent and has the hub reach it, with no more than the account
-// that the chart has made.
+// TestJoinPushCommand shows that one command installs the agent and connects the hub to
+// it, with only the account that the chart created.
 func TestJoinPushCommand(t *testing.T) {
 	s := shared
 	term := s.newTerminal(t)
 	s.nameMember(t)
 	forget := func() { // before the member goes: the hub makes it of the Secret
 		require.NoError(t, client.IgnoreNotFound(s.Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: s.memberName}})))
-		require.NoError(t, client.IgnoreNotFound(s.member.Client().Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "ot-hub-token"}})))
+		require.NoError(t, client.IgnoreNotFound(s.member.Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "ot-hub-token"}})))
 	}
 	t.Cleanup(forget)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "ot-hub"}}
-	require.NoError(t, s.member.Client().Delete(t.Context(), account))
+	require.NoError(t, s.member.Delete(t.Context(), account))
 	said, err := term.runCommand(t, "scripts/join push "+s.memberName+" --member frankfurt")
 	require.Error(t, err)
 	assert.Contains(t, said, "the cluster has no ServiceAccount ot-agent/ot-hub: have this install chart ot-agent")
@@ -149,7 +150,7 @@ func TestJoinPushCommand(t *testing.T) {
 	assert.Contains(t, said, "warning: a hub elsewhere does not reach https://127.0.0.1:")
 	assert.Contains(t, said, "MemberCluster "+s.memberName+" is Ready")
 	ready := s.awaitMemberReady(t)
-	assert.Equal(t, s.clusterUID(t, s.member.Client()), ready.Status.ClusterUID)
+	assert.Equal(t, s.member.ClusterUID(t), ready.Status.ClusterUID)
 	assert.NotEqual(t, "agent", ready.Status.Shard)
 
 	given := s.getKubeconfigSecret(t)
@@ -176,7 +177,7 @@ func TestJoinPushCommand(t *testing.T) {
 	said, err = term.runCommand(t, "scripts/join push "+s.memberName+" --member hub -- --set image.tag=v1.2.3")
 	require.Error(t, err)
 	assert.Contains(t, said, "is another cluster, "+string(ready.Status.ClusterUID))
-	assert.Contains(t, said, "pelotech.ot/accept-cluster="+string(s.clusterUID(t, s)))
+	assert.Contains(t, said, "pelotech.ot/accept-cluster="+string(fleet.ClusterUID(t, s)))
 	assert.NotContains(t, said, "installing")
 }
 
@@ -188,8 +189,8 @@ func (s *testFleet) clusterUID(t *testing.T, c client.Reader) types.UID {
 	return namespace.UID
 }
 
-// One command has the hub make a join token, and the agent installed with it; the agent
-// that dials in is in.
+// TestJoinPullCommand shows that one command creates a join token on the hub, installs
+// the agent with it, and that the agent then registers without confirmation.
 func TestJoinPullCommand(t *testing.T) {
 	s := shared
 	term := s.newTerminal(t)
@@ -208,7 +209,7 @@ func TestJoinPullCommand(t *testing.T) {
 	term.mustRunCommand(t, s.documentedCommand(t, "pull"))
 	assert.Equal(t, credential, s.storedCredential(t), "what is there already is kept")
 	assert.Equal(t, in.UID, testenv.GetMember(t, s, s.memberName).UID)
-	invitation := s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: registration.JoinSecret}, &corev1.Secret{})
+	invitation := s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: registration.JoinSecret}, &corev1.Secret{})
 	assert.True(t, apierrors.IsNotFound(invitation), "a token that was used is of no use: %v", invitation)
 
 	// No other agent takes its place by mistake.
@@ -220,8 +221,8 @@ func TestJoinPullCommand(t *testing.T) {
 	}
 }
 
-// Whoever has nobody let in unasked is told of the agent that asks, and may think better
-// of it.
+// TestJoinCommandConfirmsKey shows that without automatic acceptance the command prints
+// the key of the agent that asks to register, and that its user can decline.
 func TestJoinCommandConfirmsKey(t *testing.T) {
 	s := shared
 	term := s.newTerminal(t)
@@ -239,7 +240,8 @@ func TestJoinCommandConfirmsKey(t *testing.T) {
 	assert.Contains(t, term.mustRunCommand(t, s.documentedCommand(t, "pull")), "MemberCluster "+s.memberName+" is Ready")
 }
 
-// For a cluster that is not reached from where the hub is, the token is written to a file.
+// TestJoinCommandWritesTokenFile shows that the token is written to a file for a cluster
+// that cannot be reached from where the hub is.
 func TestJoinCommandWritesTokenFile(t *testing.T) {
 	s := shared
 	term := s.newTerminal(t)
@@ -270,7 +272,8 @@ func TestJoinCommandWritesTokenFile(t *testing.T) {
 	assert.Contains(t, said, "are revoked (spec.connection.pull.revoked)")
 }
 
-// What stands in the way is told, and nothing of others is written over.
+// TestInvalidJoinCommands shows that the command names what prevents a registration and
+// overwrites nobody else's objects.
 func TestInvalidJoinCommands(t *testing.T) {
 	s := shared
 	term := s.newTerminal(t)
@@ -305,7 +308,7 @@ func TestInvalidJoinCommands(t *testing.T) {
 	}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 	assert.Equal(t, map[string][]byte{"key": []byte("value")}, theirs.Data)
-	assert.True(t, apierrors.IsNotFound(s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-hub-token"}, &corev1.Secret{})))
+	assert.True(t, apierrors.IsNotFound(s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-hub-token"}, &corev1.Secret{})))
 }
 
 // readAccess is what is in the file that was written.

@@ -21,8 +21,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// By hand: a MemberCluster, the Secret from one cluster into the other, and the key
-// that the agent tells is accepted.
+// TestManualRegistration registers by hand: a MemberCluster, a Secret copied from one
+// cluster into the other, and acceptance of the key that the agent prints.
 func TestManualRegistration(t *testing.T) {
 	s := shared
 	s.createMember(t, &v1alpha1.MemberPull{})
@@ -40,11 +40,11 @@ func TestManualRegistration(t *testing.T) {
 	s.awaitMemberReady(t)
 	s.awaitJoined(t)
 
-	img := s.createImage(t, "by-hand")
+	img := s.member.CreateImageForTest(t, "by-hand")
 	testenv.AwaitMember(t, s, s.memberName, "an image is there", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Ready == 1
 	})
-	require.NoError(t, s.member.Client().Delete(t.Context(), img))
+	require.NoError(t, s.member.Delete(t.Context(), img))
 	link := &v1alpha1.MemberLink{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, link))
 	require.True(t, strings.HasPrefix(link.Status.Carrier, "agent/"), link.Status.Carrier)
@@ -53,8 +53,8 @@ func TestManualRegistration(t *testing.T) {
 	// The hub takes its leave by way of the agent.
 	require.NoError(t, s.Delete(t.Context(), testenv.GetMember(t, s, s.memberName)))
 	require.True(t, testenv.Await(t, func() bool {
-		return getPlan(t, s.member.Client(), program.AgentNamespace) == nil && testenv.GetMember(t, s, s.memberName).UID == ""
-	}), "plan in the member: %+v", getPlan(t, s.member.Client(), program.AgentNamespace))
+		return getPlan(t, s.member, program.AgentNamespace) == nil && testenv.GetMember(t, s, s.memberName).UID == ""
+	}), "plan in the member: %+v", getPlan(t, s.member, program.AgentNamespace))
 	s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized)
 }
 
@@ -87,8 +87,8 @@ func TestCredentialRenewal(t *testing.T) {
 	moved, err := faults.StartTLSProxy(s.Plane.Config())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = moved.Close() })
-	s.Link.Cut()
-	t.Cleanup(func() { require.NoError(t, s.Link.Repair(context.Background())) })
+	s.member.Link.Cut()
+	t.Cleanup(func() { require.NoError(t, s.member.Link.Repair(context.Background())) })
 	s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
 	s.requestJoinToken(t)
 	s.putJoinToken(t, moved)
@@ -101,7 +101,7 @@ func TestCredentialRenewal(t *testing.T) {
 func (s *testFleet) storedCredential(t *testing.T) string {
 	t.Helper()
 	secret := &corev1.Secret{}
-	err := s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: registration.CredentialSecret}, secret)
+	err := s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: registration.CredentialSecret}, secret)
 	if apierrors.IsNotFound(err) {
 		return ""
 	}
@@ -120,14 +120,14 @@ func TestAgentReconnectsAfterHubOutage(t *testing.T) {
 	s.putJoinToken(t, nil)
 	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 	s.awaitMemberReady(t)
-	s.Link.Cut()
+	s.member.Link.Cut()
 	s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
-	img := s.createImage(t, "alone") // it works alone
+	img := s.member.CreateImageForTest(t, "alone") // it works alone
 	require.True(t, testenv.Await(t, func() bool {
-		require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
+		require.NoError(t, s.member.Get(t.Context(), client.ObjectKeyFromObject(img), img))
 		return img.Status.Phase == v1alpha1.PhaseSucceeded
 	}))
-	require.NoError(t, s.Link.Repair(t.Context()))
+	require.NoError(t, s.member.Link.Repair(t.Context()))
 	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 	testenv.AwaitMember(t, s, s.memberName, "told of what was done meanwhile", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Ready == 1
@@ -150,8 +150,8 @@ func (s *testFleet) awaitJoinedReason(t *testing.T, reason string) {
 	})
 }
 
-// A credential that was revoked is worth nothing, as one that expired is: with a new
-// join token the agent is in again, by the key that was accepted once.
+// TestRevokedAgentRegistersAgain shows that a revoked or expired credential is refused,
+// and that a new join token readmits the agent by the key that was accepted before.
 func TestRevokedAgentRegistersAgain(t *testing.T) {
 	s := shared
 	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
@@ -173,7 +173,7 @@ func TestInvalidJoinSecretIsReported(t *testing.T) {
 	s := shared
 	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
 	s.startAgent(t, nil)
-	require.NoError(t, s.member.Client().Create(t.Context(), &corev1.Secret{
+	require.NoError(t, s.member.Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: registration.JoinSecret}, Data: map[string][]byte{registration.KubeconfigKey: []byte("hello")},
 	}))
 	require.Contains(t, s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonJoinSecretInvalid), "Secret ot-hub-join, key kubeconfig")

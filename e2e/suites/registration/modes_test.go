@@ -20,9 +20,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// Images are synced on, and nothing is planned or made anew, while a member goes from
-// push to pull and back, as docs/operate/members.md has it. What is being downloaded meanwhile is
-// downloaded on, within the budget.
+// TestSwitchBetweenPushAndPull shows that images stay synced, and nothing is planned or
+// created again, while a member changes from push to pull mode and back as
+// docs/operate/members.md describes. Running downloads continue within the budget.
 func TestSwitchBetweenPushAndPull(t *testing.T) {
 	s := shared
 	cfg, err := s.member.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-hub")
@@ -52,11 +52,11 @@ func TestSwitchBetweenPushAndPull(t *testing.T) {
 	})
 	t.Cleanup(release)
 	for _, name := range slow {
-		s.createImage(t, name)
+		s.member.CreateImageForTest(t, name)
 	}
 	begun := s.awaitSlots(t, slow)
 
-	img := s.createImage(t, "first")
+	img := s.member.CreateImageForTest(t, "first")
 	carriedBy := func(shard string, images, syncing int) *v1alpha1.MemberCluster {
 		return testenv.AwaitMember(t, s, s.memberName, "carried by "+shard, func(m *v1alpha1.MemberCluster) bool {
 			return (m.Status.Shard == "agent") == (shard == "agent") && m.Status.Images != nil &&
@@ -65,15 +65,15 @@ func TestSwitchBetweenPushAndPull(t *testing.T) {
 	}
 	carriedBy("hub", 1, len(slow))
 	reported := s.reportSequence(t)
-	require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
-	plans := getPlan(t, s.member.Client(), program.AgentNamespace)
+	require.NoError(t, s.member.Get(t.Context(), client.ObjectKeyFromObject(img), img))
+	plans := getPlan(t, s.member, program.AgentNamespace)
 	require.NotNil(t, plans)
 
 	s.updateMember(t, pull)
 	s.putJoinToken(t, nil)
 	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 	s.awaitJoined(t)
-	second := s.createImage(t, "second")
+	second := s.member.CreateImageForTest(t, "second")
 	carriedBy("agent", 2, len(slow))
 	s.awaitMemberReady(t)
 	require.Equal(t, begun, s.awaitSlots(t, slow), "the downloads are what they were")
@@ -82,9 +82,9 @@ func TestSwitchBetweenPushAndPull(t *testing.T) {
 
 	s.updateMember(t, push)
 	for _, name := range []string{registration.JoinSecret, registration.CredentialSecret} {
-		require.NoError(t, s.member.Client().Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: name}}))
+		require.NoError(t, s.member.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: name}}))
 	}
-	s.createImage(t, "third")
+	s.member.CreateImageForTest(t, "third")
 	carriedBy("hub", 3, len(slow))
 	require.Equal(t, begun, s.awaitSlots(t, slow), "the downloads are what they were")
 	require.Greater(t, s.reportSequence(t), between, "the report goes on")
@@ -93,12 +93,12 @@ func TestSwitchBetweenPushAndPull(t *testing.T) {
 
 	require.Equal(t, first.Status.ClusterUID, last.Status.ClusterUID)
 	require.Equal(t, first.Status.Plan, last.Status.Plan, "nothing was planned anew")
-	now := getPlan(t, s.member.Client(), program.AgentNamespace)
+	now := getPlan(t, s.member, program.AgentNamespace)
 	require.NotNil(t, now)
 	require.Equal(t, plans.UID, now.UID, "the plan never was away")
 	for _, before := range []*v1alpha1.VMDiskImage{img, second} {
 		after := &v1alpha1.VMDiskImage{}
-		require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKeyFromObject(before), after))
+		require.NoError(t, s.member.Get(t.Context(), client.ObjectKeyFromObject(before), after))
 		require.Equal(t, before.UID, after.UID)
 		require.Equal(t, v1alpha1.PhaseSucceeded, after.Status.Phase)
 	}
@@ -111,7 +111,7 @@ func (s *testFleet) awaitSlots(t *testing.T, images []string) (held []v1alpha1.S
 	t.Helper()
 	ledger := &v1alpha1.SyncLedger{}
 	require.True(t, testenv.Await(t, func() bool {
-		require.NoError(t, s.member.Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger))
+		require.NoError(t, s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger))
 		held = nil
 		for _, slot := range ledger.Status.Slots {
 			if slices.Contains(images, slot.Image.Name) {

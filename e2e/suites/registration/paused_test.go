@@ -17,9 +17,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// An agent is paused while it stores its next credential, and wakes when another leads:
-// it writes nothing over what that one has written. That one is paused while it is
-// revoked, and is refused when it wakes.
+// TestPausedAgentWritesNothingStale pauses an agent while it stores its next credential;
+// it wakes when another leads and overwrites nothing. The new leader is then paused while
+// it is revoked, and is refused when it wakes.
 func TestPausedAgentWritesNothingStale(t *testing.T) {
 	s := shared
 	here, err := faults.StartProxy(s.member.ControlPlane.Config())
@@ -78,7 +78,7 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 	goOn <- struct{}{}
 	require.Equal(t, http.StatusConflict, <-answered, "what it had to store is older than what is there")
 	require.NoError(t, first.Resume())
-	s.createImage(t, "meanwhile")
+	s.member.CreateImageForTest(t, "meanwhile")
 	testenv.AwaitMember(t, s, s.memberName, "told of what was done meanwhile", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Ready == 1
 	})
@@ -88,8 +88,8 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 	for more := true; more; {
 		select {
 		case e := <-seen.ResultChan():
-			if l, is := e.Object.(*v1alpha1.MemberLink); is && e.Type != watch.Deleted {
-				require.NotEqual(t, paused, l.Status.Carrier, "who leads no more carries")
+			if l, ok := e.Object.(*v1alpha1.MemberLink); ok && e.Type != watch.Deleted {
+				require.NotEqual(t, paused, l.Status.Carrier, "a replica that no longer leads has synced")
 			}
 		default:
 			more = false

@@ -14,15 +14,15 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// reportWriter writes reports as an agent does, by numbers instead of a clock.
+// reportWriter writes reports as an agent does, with a counter for a clock.
 type reportWriter struct {
 	*mailboxEnd
 	uid   types.UID
 	clock int64
-	// boot and orphans of the next root.
+	// boot and orphans are those of the next root.
 	boot    string
 	orphans int32
-	// sequences of the pages that the next root lists.
+	// sequences are those of the pages that the next root lists.
 	sequences map[string]int64
 }
 
@@ -74,16 +74,16 @@ func (a *reportWriter) writeRoot() {
 	})
 }
 
-// dropPage has the next root not list a page.
+// dropPage removes a page from the next root.
 func (a *reportWriter) dropPage(name string) { delete(a.sequences, name) }
 
-// deletePage a page in the member.
+// deletePage deletes a page in the member.
 func (a *reportWriter) deletePage(name string) {
 	a.Helper()
 	require.NoError(a, memberClient.Delete(a.Context(), &v1alpha1.ClusterReport{ObjectMeta: objectMeta(a.agentNamespace, name)}))
 }
 
-// listReports is what one end holds, without metadata.
+// listReports returns the reports of one end without metadata.
 func (b *mailboxEnd) listReports(c client.Client, namespace string) map[string]v1alpha1.ClusterReport {
 	b.Helper()
 	var list v1alpha1.ClusterReportList
@@ -95,13 +95,13 @@ func (b *mailboxEnd) listReports(c client.Client, namespace string) map[string]v
 	return found
 }
 
-// requireSameReports: the hub has the member's report.
+// requireSameReports requires that the hub has the member's report.
 func (b *mailboxEnd) requireSameReports() {
 	b.Helper()
 	require.Equal(b, b.listReports(memberClient, b.agentNamespace), b.listReports(hubClient, b.hubNamespace))
 }
 
-// editHubCopy changes an object of the report on the hub by hand.
+// editHubCopy changes an object of the hub's copy of the report.
 func (b *mailboxEnd) editHubCopy(name string, change func(*v1alpha1.ClusterReport)) {
 	b.Helper()
 	report := &v1alpha1.ClusterReport{}

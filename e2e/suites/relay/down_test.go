@@ -112,8 +112,8 @@ func TestPlanForOtherClusterIsNotCopied(t *testing.T) {
 	assert.Equal(t, []string{"ClusterPlan"}, b.mustDown(r).Written)
 }
 
-// TestPlanCopyOfRebuiltCluster has the member rebuilt, and its objects restored
-// without what its agent acknowledged.
+// TestPlanCopyOfRebuiltCluster rebuilds the member and restores its objects without its
+// agent's acknowledgement.
 func TestPlanCopyOfRebuiltCluster(t *testing.T) {
 	b := newMailbox(t)
 	newReportWriter(b).writeRoot()

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Package relay_test carries mailboxes between two real API servers.
+// Package relay_test syncs mailboxes between two real API servers: only they show which of two
+// writers wins, what an API server with older CRDs drops, and what a restored member looks like.
 package relay_test
 
 import (
@@ -31,7 +32,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
-// cluster is the UID that the member reports unless a test says otherwise.
+// cluster is the UID that the member reports by default.
 const cluster types.UID = "11111111-1111-1111-1111-111111111111"
 
 var (
@@ -94,11 +95,11 @@ func runWithServers(run func() int) (code int, err error) {
 	return run(), nil
 }
 
-// mailboxEnd is the mailbox of one test.
+// mailboxEnd is the mailbox of one test on both API servers.
 type mailboxEnd struct {
 	*testing.T
 	hubNamespace, agentNamespace string
-	// Requests that relays made.
+	// Requests of the relays.
 	hubReads, hubWrites, memberReads, memberWrites atomic.Int32
 }
 
@@ -116,8 +117,7 @@ func (b *mailboxEnd) createObject(c client.Client, object client.Object) {
 	require.NoError(b, c.Create(b.Context(), object))
 }
 
-// newRelay reads its sources from the API servers themselves: a cache that is not
-// behind.
+// newRelay returns a relay that reads from the API servers instead of caches.
 func (b *mailboxEnd) newRelay() mailbox.Relay {
 	return mailbox.Relay{
 		Hub:    mailbox.Side{Cached: hubClient, Live: countRequests(hubClient, &b.hubReads, &b.hubWrites), Namespace: b.hubNamespace},
@@ -132,7 +132,7 @@ func (b *mailboxEnd) resetCounts() {
 	}
 }
 
-// requireWrites of all relays since the last look.
+// requireWrites requires the number of writes of all relays since the last call.
 func (b *mailboxEnd) requireWrites(onHub, inMember int) {
 	b.Helper()
 	require.EqualValues(b, onHub, b.hubWrites.Swap(0), "writes on the hub")
@@ -164,7 +164,7 @@ func countRequests(c client.WithWatch, reads, writes *atomic.Int32) client.WithW
 	})
 }
 
-// pauseBeforeWrite has a client stop before its next write until released.
+// pauseBeforeWrite returns a client that stops before its next write until release.
 func pauseBeforeWrite(c client.WithWatch) (_ client.Client, reached <-chan struct{}, release func()) {
 	at, on := make(chan struct{}), make(chan struct{})
 	var once atomic.Bool
@@ -190,7 +190,7 @@ func pauseBeforeWrite(c client.WithWatch) (_ client.Client, reached <-chan struc
 	}), at, func() { close(on) }
 }
 
-// frozenReader is a cache that stays as one end of the mailbox is now.
+// frozenReader returns a reader of the current state of one end of the mailbox.
 func (b *mailboxEnd) frozenReader(c client.Client, namespace string) client.Reader {
 	b.Helper()
 	builder := fake.NewClientBuilder().WithScheme(relayScheme)
@@ -201,7 +201,7 @@ func (b *mailboxEnd) frozenReader(c client.Client, namespace string) client.Read
 	return builder.Build()
 }
 
-// mustDown carries down and wants no error.
+// mustDown syncs down without an error.
 func (b *mailboxEnd) mustDown(r mailbox.Relay) mailbox.DownResult {
 	b.Helper()
 	down, err := r.SyncDown(b.Context())
@@ -209,7 +209,7 @@ func (b *mailboxEnd) mustDown(r mailbox.Relay) mailbox.DownResult {
 	return down
 }
 
-// mustUp carries up and wants no error.
+// mustUp syncs up without an error.
 func (b *mailboxEnd) mustUp(r mailbox.Relay) mailbox.UpResult {
 	b.Helper()
 	up, err := r.SyncUp(b.Context(), cluster)
@@ -217,8 +217,7 @@ func (b *mailboxEnd) mustUp(r mailbox.Relay) mailbox.UpResult {
 	return b.withoutRootSequence(up)
 }
 
-// withoutRootSequence is what came of carrying a report up but for the root's sequence,
-// which is to be that of the hub's copy.
+// withoutRootSequence requires that the result has the sequence of the hub's copy and removes it.
 func (b *mailboxEnd) withoutRootSequence(up mailbox.UpResult) mailbox.UpResult {
 	b.Helper()
 	if !up.ReportMissing && up.OtherCluster == "" {

@@ -18,8 +18,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
-// removeFields has an API server not know fields of a kind until upgrade is called, or the test
-// ends.
+// removeFields removes fields of a CRD until upgrade is called or the test ends.
 func removeFields(t *testing.T, plane *controlplane.ControlPlane, definition string, fields ...string) (upgrade func()) {
 	t.Helper()
 	newest, err := plane.RemoveFields(t.Context(), definition, fields...)
@@ -29,7 +28,7 @@ func removeFields(t *testing.T, plane *controlplane.ControlPlane, definition str
 	return upgrade
 }
 
-// listCopies are the resourceVersions of what was carried.
+// listCopies returns the resourceVersions of all copies.
 func (b *mailboxEnd) listCopies() map[string]string {
 	b.Helper()
 	found := map[string]string{}
@@ -46,8 +45,8 @@ func (b *mailboxEnd) listCopies() map[string]string {
 	return found
 }
 
-// A hub of this release reaches a member whose kinds are of the one before: its API server
-// stores plans without what it does not know.
+// TestPlanForMemberWithOlderCRDs syncs plans of this release to a member with the
+// previous release's CRDs, whose API server drops unknown fields.
 func TestPlanForMemberWithOlderCRDs(t *testing.T) {
 	b := newMailbox(t)
 	r, a := b.newRelay(), newReportWriter(b)
@@ -92,7 +91,7 @@ func TestPlanForMemberWithOlderCRDs(t *testing.T) {
 	b.requireWrites(0, 1)
 	rounds(restarted)
 
-	// The agent's chart brings kinds first, and then starts the agent anew.
+	// The agent's chart upgrades the CRDs first and then restarts the agent.
 	upgrade()
 	a.boot = "the upgraded agent's"
 	a.writeRoot()
@@ -103,7 +102,8 @@ func TestPlanForMemberWithOlderCRDs(t *testing.T) {
 	rounds(restarted)
 }
 
-// An agent of the next release reports to a hub whose kinds are of this one.
+// TestReportForHubWithOlderCRDs syncs reports of the next release's agent to a hub with
+// this release's CRDs.
 func TestReportForHubWithOlderCRDs(t *testing.T) {
 	b := newMailbox(t)
 	r, a := b.newRelay(), newReportWriter(b)
@@ -152,8 +152,8 @@ func TestReportForHubWithOlderCRDs(t *testing.T) {
 	wantLess()
 	rounds(restarted)
 
-	// A hub that is upgraded is started anew, and gives agents that dial in a new challenge,
-	// under which they remember nothing.
+	// An upgraded hub restarts and gives pull-mode agents a new challenge, which resets what they
+	// remember.
 	upgrade()
 	upgraded := b.newRelay()
 	assert.Equal(t, mailbox.UpResult{Written: 3}, b.mustUp(upgraded))

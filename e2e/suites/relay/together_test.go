@@ -24,7 +24,7 @@ import (
 
 const concurrencyTimeout = 3 * time.Minute
 
-// newCachedReader starts a cache of one end of the mailbox, as hubs have it.
+// newCachedReader starts a cache of one end of the mailbox, as hubs do.
 func newCachedReader(ctx context.Context, t *testing.T, cfg *rest.Config, namespace string) client.Reader {
 	t.Helper()
 	c, err := cache.New(cfg, cache.Options{Scheme: relayScheme, DefaultNamespaces: map[string]cache.Config{namespace: {}}})
@@ -61,9 +61,9 @@ func (b *mailboxEnd) watchVersions(ctx context.Context, c client.WithWatch, name
 	return func() int { return int(count.Load()) }
 }
 
-// Relays of two replicas carry for one member as fast as they can, while plan and
-// report change: they write nothing older over newer, and a write is in the other
-// one's way once at most.
+// TestTwoRelaysAtOnce runs the relays of two replicas for one member at full speed while
+// plan and report change. They write nothing older over newer, and each write conflicts
+// with the other relay at most once.
 func TestTwoRelaysAtOnce(t *testing.T) {
 	b := newMailbox(t)
 	ctx, cancel := context.WithTimeout(t.Context(), concurrencyTimeout)

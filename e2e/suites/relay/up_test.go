@@ -241,7 +241,7 @@ func TestPausedRelayWritesNoOlderReport(t *testing.T) {
 	}
 }
 
-// withoutDeletes is a client of a relay that ends before it deletes anything.
+// withoutDeletes returns a client for a relay that is killed before it deletes anything.
 func withoutDeletes(c client.WithWatch) client.Client {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return nil },

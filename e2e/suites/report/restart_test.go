@@ -138,6 +138,7 @@ func startBareCluster(t *testing.T, name string, values map[string]any, args ...
 	t.Cleanup(a.Kill)
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	require.NoError(t, corev1.AddToScheme(scheme))
 	c, err := client.New(plane.Config(), client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	// The agent has written the ledger: it works.

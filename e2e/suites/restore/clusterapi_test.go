@@ -11,13 +11,14 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
-// The chart gives the right to list Clusters only where it is told that there are
-// any. A hub that is to look for them all the same serves those that it knows.
+// TestHubWithUnreadableDiscovery shows that a hub without the right to list Clusters, but
+// configured to discover them, serves the members that it knows. The chart grants that
+// right only if Cluster API is enabled.
 func TestHubWithUnreadableDiscovery(t *testing.T) {
 	for _, what := range []string{"not served", "not allowed"} {
 		t.Run(what, func(t *testing.T) {
 			if what == "not allowed" {
-				require.NoError(t, program.InstallClusterCRD(t.Context(), shared.hubMember.ControlPlane.Config()))
+				require.NoError(t, program.InstallClusterCRD(t.Context(), shared.HubMember.ControlPlane.Config()))
 			}
 			h := shared.startHub(t, nil, "--cluster-api-selector=fleet=ot")
 			shared.awaitLeader(t, h)
@@ -26,7 +27,7 @@ func TestHubWithUnreadableDiscovery(t *testing.T) {
 				shared.setFakeImages(t, plainFake, 10+n)
 				shared.awaitImageCount(t, plainFake, int32(10+n))
 			}
-			assert.False(t, hasEnded(h.Process))
+			assert.False(t, h.HasEnded())
 		})
 	}
 }

@@ -5,6 +5,7 @@ package restore_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -20,21 +21,24 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// The hub's own cluster is a member. Both charts are there, one of them brings
-// the mailbox's kinds, and the agent reads the fleet's ConfigMap as its
-// cluster's own.
+// TestHubClusterAsMember makes the hub's own cluster a member: both charts are installed,
+// one of them brings the mailbox's CRDs, and the agent reads the fleet's ConfigMap as its
+// own cluster's.
 func TestHubClusterAsMember(t *testing.T) {
 	const itself = "itself"
-	home := shared.hubMember.ControlPlane
-	require.NoError(t, program.InstallAgent(t.Context(), home, map[string]any{
+	plane := shared.Plane
+	require.NoError(t, program.InstallAgent(t.Context(), plane, map[string]any{
 		"crds":   map[string]any{"mailbox": false},
 		"policy": map[string]any{"create": false},
 		"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 	}))
-	a, err := startAgent(t.Context(), shared.hubMember)
+	shared.HubMember.InstantImporter().AllowFinishes(1 << 20)
+	a, err := program.StartAgent(t.Context(), plane, program.Options{
+		LeaseDuration: hubLeaseDuration, Log: os.Getenv("OT_FLEET_AGENT_LOG"), Args: []string{"--report-heartbeat=" + heartbeat.String()},
+	})
 	require.NoError(t, err)
 	t.Cleanup(a.Kill)
-	cfg, err := home.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-hub")
+	cfg, err := plane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-hub")
 	require.NoError(t, err)
 	shared.startHub(t, nil)
 	require.NoError(t, program.CreateMemberSecret(t.Context(), shared, itself, cfg))
@@ -46,38 +50,38 @@ func TestHubClusterAsMember(t *testing.T) {
 		}), "member %s stays", itself)
 	})
 
-	// The plan's concurrency is the override's, the cluster's own is the default.
+	// The override sets the plan's concurrency, the default is the cluster's own.
 	for _, c := range []struct{ fleet, planned, smaller int32 }{{6, 2, 2}, {3, 9, 3}, {6, 9, 6}} {
 		data := newPolicyData(c.fleet)
 		data["overrides"] = fmt.Sprintf("- cluster: %s\n  concurrency: \"%d\"\n", itself, c.planned)
-		shared.setPolicy(t, data)
-		m := shared.awaitMember(t, itself, fmt.Sprintf("the smaller one, %d", c.smaller), hasBudget(c.smaller))
+		shared.ReplacePolicy(t, data)
+		m := shared.AwaitMember(t, itself, fmt.Sprintf("the smaller one, %d", c.smaller), hasBudget(c.smaller))
 		assert.Equal(t, fmt.Sprint(c.planned), m.Status.Policy.Data["concurrency"])
 		assert.Equal(t, m.Status.Plan, m.Status.AcknowledgedPlan)
 	}
 	for i := range 3 {
-		createImage(t, shared.hubMember.Client(), fmt.Sprintf("own-%d", i))
+		createImage(t, shared.HubMember.Client(), fmt.Sprintf("own-%d", i))
 	}
-	shared.awaitMember(t, itself, "its images", func(m *v1alpha1.MemberCluster) bool {
+	shared.AwaitMember(t, itself, "its images", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Ready == 3
 	})
 
-	// Nothing is written any more but heartbeats, and the hub's copies of them.
+	// Afterwards only heartbeats and the hub's copies of them are written.
 	const beats = 4
-	var was string
+	var last string
 	require.True(t, testenv.Await(t, func() bool {
 		before, plans := shared.getSequences(t, itself), shared.mailboxVersions(t)
 		began := time.Now()
-		require.True(t, testenv.Await(t, func() bool { return shared.planGeneration(t, program.AgentNamespace) >= before.root+beats }))
+		require.True(t, testenv.Await(t, func() bool { return shared.reportGeneration(t, program.AgentNamespace) >= before.root+beats }))
 		took, after := time.Since(began), shared.getSequences(t, itself)
-		was = fmt.Sprintf("%d heartbeats took %s, reports went from %+v to %+v", beats, took, before, after)
+		last = fmt.Sprintf("%d heartbeats took %s, reports went from %+v to %+v", beats, took, before, after)
 		return took >= (beats-1)*heartbeat && after.copies-before.copies <= beats+1 && after.member == before.member &&
 			assert.ObjectsAreEqual(plans, shared.mailboxVersions(t))
-	}), "it does not settle: %s", was)
+	}), "it does not settle: %s", last)
 }
 
-// mailboxSequences count the writes of a member's report on either side, and tell the
-// state of its MemberCluster.
+// mailboxSequences are the generations of a member's report on both sides and the plan of its
+// MemberCluster.
 type mailboxSequences struct {
 	root, copies int64
 	member       v1alpha1.PlanVersion
@@ -86,13 +90,13 @@ type mailboxSequences struct {
 func (f *testFleet) getSequences(t *testing.T, name string) mailboxSequences {
 	t.Helper()
 	return mailboxSequences{
-		root: f.planGeneration(t, program.AgentNamespace), copies: f.planGeneration(t, v1alpha1.MemberNamespacePrefix+name),
-		member: *f.getMember(t, name).Status.Plan,
+		root: f.reportGeneration(t, program.AgentNamespace), copies: f.reportGeneration(t, v1alpha1.MemberNamespacePrefix+name),
+		member: *f.GetMember(t, name).Status.Plan,
 	}
 }
 
-// planGeneration of the root of a report: every write of it counts.
-func (f *testFleet) planGeneration(t *testing.T, namespace string) int64 {
+// reportGeneration is the generation of a report's root, which every write raises.
+func (f *testFleet) reportGeneration(t *testing.T, namespace string) int64 {
 	t.Helper()
 	root := &v1alpha1.ClusterReport{}
 	require.NoError(t, f.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v1alpha1.MailboxName}, root))

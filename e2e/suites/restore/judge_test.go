@@ -23,7 +23,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// objectVersion of a plan or a report, by their own fields.
+// objectVersion is the version of a plan or a report, by its own fields.
 type objectVersion struct {
 	epoch, sequence int64
 	hash            string
@@ -40,8 +40,7 @@ func versionOf(o client.Object) objectVersion {
 	}
 }
 
-// versionJudge watches all plans and reports of an API server, and notes every state
-// that was stored.
+// versionJudge records every stored state of the plans and reports of an API server.
 type versionJudge struct {
 	client client.WithWatch
 	where  string
@@ -51,7 +50,7 @@ type versionJudge struct {
 	states map[string][]objectVersion
 }
 
-// startJudge watches until the test ends.
+// startJudge watches an API server until the test ends.
 func startJudge(t *testing.T, where string, cfg *rest.Config) *versionJudge {
 	t.Helper()
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: testenv.NewScheme()})
@@ -75,7 +74,7 @@ func startJudge(t *testing.T, where string, cfg *rest.Config) *versionJudge {
 		done.Go(func() {
 			defer w.Stop()
 			for e := range w.ResultChan() {
-				if o, is := e.Object.(client.Object); is && e.Type != watch.Deleted && e.Type != watch.Bookmark {
+				if o, ok := e.Object.(client.Object); ok && e.Type != watch.Deleted && e.Type != watch.Bookmark {
 					j.record(o)
 				}
 			}
@@ -100,7 +99,7 @@ func itemsOf(list client.ObjectList) (objects []client.Object) {
 
 func objectKey(o client.Object) string {
 	kind := "plan"
-	if _, is := o.(*v1alpha1.ClusterReport); is {
+	if _, ok := o.(*v1alpha1.ClusterReport); ok {
 		kind = "report"
 	}
 	return fmt.Sprintf("%s %s/%s", kind, o.GetNamespace(), o.GetName())
@@ -114,11 +113,11 @@ func (j *versionJudge) record(o client.Object) {
 	j.states[key] = append(j.states[key], versionOf(o))
 }
 
-// requireOnlyRising wants no state to be followed by an older one, nor by another one
-// under the same version. It waits until it has seen what there is.
+// requireOnlyRising requires that no state is followed by an older one, or by another one of the
+// same version. It waits until the watches have seen all plans.
 func (j *versionJudge) requireOnlyRising(t *testing.T) {
 	t.Helper()
-	// Reports may come all the time; the plans have settled by now.
+	// Reports change all the time; the plans have settled.
 	require.True(t, testenv.Await(t, func() bool {
 		var plans v1alpha1.ClusterPlanList
 		require.NoError(t, j.client.List(t.Context(), &plans))
@@ -148,7 +147,7 @@ func (j *versionJudge) requireOnlyRising(t *testing.T) {
 // startJudges watches the hub and all members.
 func (f *testFleet) startJudges(t *testing.T) (onlyRose func(*testing.T)) {
 	t.Helper()
-	all := []*versionJudge{startJudge(t, "hub", f.hubMember.ControlPlane.Config()), startJudge(t, realName, f.realMember.ControlPlane.Config()), startJudge(t, "light", f.FakePlane.Config())}
+	all := []*versionJudge{startJudge(t, "hub", f.HubMember.ControlPlane.Config()), startJudge(t, realName, f.realMember.ControlPlane.Config()), startJudge(t, "fake", f.FakePlane.Config())}
 	return func(t *testing.T) {
 		t.Helper()
 		for _, j := range all {
@@ -167,7 +166,7 @@ type writeGate struct {
 	open    func()
 }
 
-// holdWrites lets everything pass but the first update of an object.
+// holdWrites holds the first update of each path.
 func holdWrites(t *testing.T, p *faults.Proxy, paths ...string) []*writeGate {
 	t.Helper()
 	gates := make([]*writeGate, len(paths))
@@ -189,7 +188,7 @@ func holdWrites(t *testing.T, p *faults.Proxy, paths ...string) []*writeGate {
 	return gates
 }
 
-// holdIfMatching tells whether it is the first.
+// holdIfMatching reports whether the write is the first; it is held then.
 func (g *writeGate) holdIfMatching(w faults.Write) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -210,7 +209,7 @@ func (g *writeGate) isHolding() bool {
 	}
 }
 
-// awaitStatus lets the write go on and returns how it was answered.
+// awaitStatus releases the write and returns the HTTP status of its answer.
 func (g *writeGate) awaitStatus(t *testing.T) int {
 	t.Helper()
 	g.open()
@@ -226,7 +225,7 @@ func (g *writeGate) awaitStatus(t *testing.T) int {
 	return status
 }
 
-// mailboxPath is the path of one of a mailbox's objects.
+// mailboxPath is the API path of an object of a mailbox.
 func mailboxPath(namespace, resource, name string) string {
 	return fmt.Sprintf("/apis/%s/namespaces/%s/%s/%s", v1alpha1.GroupVersion, namespace, resource, name)
 }

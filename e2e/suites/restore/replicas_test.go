@@ -143,13 +143,13 @@ func TestLeaderKilledDuringChanges(t *testing.T) {
 	onlyRose(t)
 }
 
-// A relay that found the plan to be newer, and whose write of it reaches the
-// member only when that has newer ones.
+// TestDelayedPlanIsRejected delays a relay's write of a newer plan until the member has a
+// still newer one.
 func TestDelayedPlanIsRejected(t *testing.T) {
 	leader, _ := shared.startTwoHubs(t, nil, longMemberTimeout)
 	shared.awaitAcknowledged(t, shared.setNewBudget(t))
 	onlyRose := shared.startJudges(t)
-	late := holdWrites(t, shared.Proxy, mailboxPath(proxiedFake, "clusterplans", v1alpha1.MailboxName))[0]
+	late := holdWrites(t, shared.fakeProxy, mailboxPath(proxiedFake, "clusterplans", v1alpha1.MailboxName))[0]
 	first := shared.setNewBudget(t)
 	require.True(t, testenv.Await(t, late.isHolding), "no plan is carried")
 	// The other replica carries it.
@@ -165,13 +165,13 @@ func TestDelayedPlanIsRejected(t *testing.T) {
 	shared.awaitImageCount(t, proxiedFake, 7)
 	shared.awaitAcknowledged(t, newest)
 	onlyRose(t)
-	assert.False(t, hasEnded(leader.Process))
+	assert.False(t, leader.HasEnded())
 }
 
-// A leader that is paused, with a plan and a report in flight, until another one
-// has led on. What it does when it wakes is of no account.
+// TestPausedLeaderWritesNothingStale pauses a leader, with a plan and a report in flight,
+// until another replica leads. The woken leader's writes have no effect.
 func TestPausedLeaderWritesNothingStale(t *testing.T) {
-	way, err := faults.StartProxy(shared.hubMember.ControlPlane.Config())
+	way, err := faults.StartProxy(shared.HubMember.ControlPlane.Config())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, way.Close()) })
 	leader, follower := shared.startTwoHubs(t, way, longMemberTimeout)
@@ -199,7 +199,7 @@ func TestPausedLeaderWritesNothingStale(t *testing.T) {
 		assert.Equal(t, http.StatusConflict, g.awaitStatus(t), g.write)
 	}
 	require.NoError(t, leader.Resume())
-	require.True(t, testenv.Await(t, func() bool { return hasEnded(leader.Process) }), "a leader that lost its Lease goes on")
+	require.True(t, testenv.Await(t, func() bool { return leader.HasEnded() }), "a leader that lost its Lease goes on")
 	shared.setFakeImages(t, otherFake, 61)
 	shared.awaitImageCount(t, otherFake, 61)
 	shared.awaitAcknowledged(t, budget)
@@ -207,8 +207,8 @@ func TestPausedLeaderWritesNothingStale(t *testing.T) {
 	onlyRose(t)
 }
 
-// A replica that only carries, paused at any time while plans change, wakes with
-// a cache of then.
+// TestPausedFollowerWritesNothingStale pauses a replica that only syncs while plans
+// change. It wakes with a stale cache.
 func TestPausedFollowerWritesNothingStale(t *testing.T) {
 	_, follower := shared.startTwoHubs(t, nil)
 	shared.awaitAcknowledged(t, shared.setNewBudget(t))
@@ -225,5 +225,5 @@ func TestPausedFollowerWritesNothingStale(t *testing.T) {
 	shared.awaitImageCount(t, plainFake, 9)
 	shared.awaitAcknowledged(t, shared.setNewBudget(t))
 	onlyRose(t)
-	assert.False(t, hasEnded(follower.Process))
+	assert.False(t, follower.HasEnded())
 }

@@ -23,7 +23,7 @@ import (
 func TestRestartWritesNoNewPlans(t *testing.T) {
 	for name, end := range map[string]func(*program.Hub) error{
 		"killed":  func(h *program.Hub) error { h.Kill(); <-h.Done(); return nil },
-		"stopped": func(h *program.Hub) error { return h.Stop(patience) },
+		"stopped": func(h *program.Hub) error { return h.Stop(testenv.Patience) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := shared.startHub(t, nil)
@@ -45,9 +45,9 @@ func TestRestartWritesNoNewPlans(t *testing.T) {
 
 func TestMembersWorkWithoutHub(t *testing.T) {
 	h := shared.startHub(t, nil)
-	shared.setPolicy(t, newPolicyData(2))
+	shared.ReplacePolicy(t, newPolicyData(2))
 	shared.awaitAcknowledged(t, 2)
-	require.NoError(t, h.Stop(patience))
+	require.NoError(t, h.Stop(testenv.Patience))
 
 	o, err := observer.Start(t.Context(), shared.realMember.ControlPlane.Config())
 	require.NoError(t, err)
@@ -76,13 +76,14 @@ func TestMembersWorkWithoutHub(t *testing.T) {
 	}), "reports: %+v", &reports)
 
 	shared.startHub(t, nil)
-	shared.awaitMember(t, realName, "all images counted", func(m *v1alpha1.MemberCluster) bool {
+	shared.AwaitMember(t, realName, "all images counted", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Total == images && m.Status.Images.Ready == images
 	})
-	assert.Equal(t, int32(2), *shared.getMember(t, realName).Status.Budget)
+	assert.Equal(t, int32(2), *shared.GetMember(t, realName).Status.Budget)
 }
 
-// createImage creates an image that is gone after the test. Nobody asks its source.
+// createImage creates an image and deletes it after the test. No test downloads from its
+// source.
 func createImage(t *testing.T, c client.Client, name string) {
 	t.Helper()
 	img := &v1alpha1.VMDiskImage{
@@ -115,8 +116,8 @@ func TestHubStartWithInvalidPolicy(t *testing.T) {
 	h := shared.startHub(t, nil)
 	shared.awaitAcknowledged(t, shared.setNewBudget(t))
 	before := shared.mailboxVersions(t)
-	require.NoError(t, h.Stop(patience))
-	shared.setPolicy(t, map[string]string{"concurrency": "many"})
+	require.NoError(t, h.Stop(testenv.Patience))
+	shared.ReplacePolicy(t, map[string]string{"concurrency": "many"})
 	h = shared.startHub(t, nil)
 	shared.awaitLeader(t, h)
 	require.True(t, testenv.Await(t, func() bool {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // isHeld tells that a member keeps a policy that the restored hub does not know.
@@ -23,14 +24,14 @@ func isHeld(budget int32) func(*v1alpha1.MemberCluster) bool {
 	}
 }
 
-// It and the other one that restores a hub are the last ones of the package, by the
-// names of their files: what plays CDI in the hub's cluster does not watch on after a
-// restore.
+// TestHubRestoredFromBackup runs last in the package, with the other test that restores a
+// hub, because of their file names: the simulated CDI in the hub's cluster does not
+// resume its watches after a restore.
 func TestHubRestoredFromBackup(t *testing.T) {
 	h := shared.startHub(t, nil)
 	shared.awaitAcknowledged(t, shared.setNewBudget(t))
-	require.NoError(t, h.Stop(patience))
-	backup, err := shared.hubMember.ControlPlane.Backup(t.Context())
+	require.NoError(t, h.Stop(testenv.Patience))
+	backup, err := shared.HubMember.ControlPlane.Backup(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, backup.Remove()) })
 
@@ -42,15 +43,15 @@ func TestHubRestoredFromBackup(t *testing.T) {
 	}
 	before := map[string]v1alpha1.PlanVersion{}
 	for _, name := range shared.memberNames {
-		before[name] = *shared.getMember(t, name).Status.Plan
+		before[name] = *shared.GetMember(t, name).Status.Plan
 	}
-	require.NoError(t, h.Stop(patience))
+	require.NoError(t, h.Stop(testenv.Patience))
 	inBergen, inLights := startJudge(t, realName, shared.realMember.ControlPlane.Config()), startJudge(t, "light", shared.FakePlane.Config())
 	require.NoError(t, backup.Restore(t.Context()))
 
 	// One member is not reached when the hub begins again.
-	shared.Link.Cut()
-	t.Cleanup(func() { require.NoError(t, shared.Link.Repair(context.Background())) })
+	shared.fakeLink.Cut()
+	t.Cleanup(func() { require.NoError(t, shared.fakeLink.Repair(context.Background())) })
 	planOfLinked := &v1alpha1.ClusterPlan{}
 	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + linkedFake, Name: v1alpha1.MailboxName}
 	require.NoError(t, shared.Get(t.Context(), key, planOfLinked))
@@ -59,7 +60,7 @@ func TestHubRestoredFromBackup(t *testing.T) {
 	shared.startHub(t, nil)
 	reached := []string{realName, proxiedFake, plainFake, otherFake}
 	for _, name := range reached {
-		m := shared.awaitMember(t, name, "its newest policy, held", isHeld(newest))
+		m := shared.AwaitMember(t, name, "its newest policy, held", isHeld(newest))
 		assert.Greater(t, m.Status.Plan.Epoch, before[name].Epoch, name)
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionPolicyAcknowledged)
 		assert.Contains(t, c.Message, "restored from a backup", name)
@@ -74,16 +75,16 @@ func TestHubRestoredFromBackup(t *testing.T) {
 		shared.awaitAcknowledged(t, budget, reached...)
 	}
 	for _, name := range reached {
-		assert.Greater(t, shared.getMember(t, name).Status.AcknowledgedPlan.Epoch, before[name].Epoch, name)
+		assert.Greater(t, shared.GetMember(t, name).Status.AcknowledgedPlan.Epoch, before[name].Epoch, name)
 	}
 	after := &v1alpha1.ClusterPlan{}
 	require.NoError(t, shared.Get(t.Context(), key, after))
 	assert.Equal(t, planOfLinked.Spec, after.Spec, "no plan is made by what a member said before the backup")
 
-	require.NoError(t, shared.Link.Repair(t.Context()))
-	shared.awaitMember(t, linkedFake, "its newest policy, held", isHeld(newest))
+	require.NoError(t, shared.fakeLink.Repair(t.Context()))
+	shared.AwaitMember(t, linkedFake, "its newest policy, held", isHeld(newest))
 	shared.awaitAcknowledged(t, shared.setNewBudget(t))
-	assert.Greater(t, shared.getMember(t, linkedFake).Status.AcknowledgedPlan.Epoch, before[linkedFake].Epoch)
+	assert.Greater(t, shared.GetMember(t, linkedFake).Status.AcknowledgedPlan.Epoch, before[linkedFake].Epoch)
 	inBergen.requireOnlyRising(t)
 	inLights.requireOnlyRising(t)
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// A prune that was undone after the backup does not begin again, though the hub that
-// was restored asks for it: its member remembers. That it was undone is told.
+// TestRestoredHubDoesNotPruneUndone shows that a prune undone after the backup does not
+// start again although the restored hub requests it: the member remembers the undo and
+// reports it.
 func TestRestoredHubDoesNotPruneUndone(t *testing.T) {
 	h := shared.startHub(t, nil)
 	const name = "undone"
@@ -59,8 +60,8 @@ func TestRestoredHubDoesNotPruneUndone(t *testing.T) {
 	}
 	state("pending", func(st *v1alpha1.ImagePruneStatus) bool { return st.Targets.Pending == 1 })
 	phase(v1alpha1.PhasePrunePending)
-	require.NoError(t, h.Stop(patience))
-	backup, err := shared.hubMember.ControlPlane.Backup(t.Context())
+	require.NoError(t, h.Stop(testenv.Patience))
+	backup, err := shared.HubMember.ControlPlane.Backup(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, backup.Remove()) })
 
@@ -68,7 +69,7 @@ func TestRestoredHubDoesNotPruneUndone(t *testing.T) {
 	require.NoError(t, shared.Patch(t.Context(), p, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"undo":true}}`))))
 	state("undone", func(st *v1alpha1.ImagePruneStatus) bool { return st.Phase == v1alpha1.ImagePruneUndone })
 	phase(v1alpha1.PhaseSucceeded)
-	require.NoError(t, h.Stop(patience))
+	require.NoError(t, h.Stop(testenv.Patience))
 	require.NoError(t, backup.Restore(t.Context()))
 
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(p), p))

@@ -3,45 +3,36 @@
 package rollout_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
-	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// Members whose clocks are a day ahead and a day behind: nothing times out and
-// nothing is waited for by them. An agent's clock cannot be set apart from the
-// machine's, so these are stand-ins, on the hub's API server.
+// Member clocks a day ahead and a day behind neither time anything out nor delay it. The clock
+// of a real agent is the machine's, so these members are fakes.
 func TestRolloutWithClockSkew(t *testing.T) {
 	t.Parallel()
-	lights, err := fakemember.Start(t.Context(), shared.Plane, "clock", 2)
+	fakes, err := fakemember.Start(t.Context(), shared.Plane, "clock", 2)
 	require.NoError(t, err)
-	t.Cleanup(lights.Stop)
+	t.Cleanup(fakes.Stop)
 	day := 24 * time.Hour
 	var names []string
-	for i, m := range lights.List {
+	for i, m := range fakes.List {
 		skew := day
 		if i > 0 {
 			skew = -day
 		}
 		m.SetClockSkew(skew)
 		names = append(names, m.Name)
-		shared.joinFake(t, m)
-		testenv.AwaitMember(t, shared, m.Name, "healthy", func(m *v1alpha1.MemberCluster) bool {
-			return meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady)
-		})
+		shared.JoinFakeAs(t, m, map[string]string{labelSite: m.Name})
+		shared.AwaitHealthy(t, m.Name)
 	}
 	img := shared.newFleetImage("clocks", names...)
 	setOneAtATime(img, newWave("ahead", labelSite, names[0]))
@@ -50,12 +41,12 @@ func TestRolloutWithClockSkew(t *testing.T) {
 	name := img.ImageNameForVersion("1")
 	before := time.Now().Truncate(time.Second)
 	shared.createFleetImage(t, img)
-	for i, m := range lights.List {
+	for i, m := range fakes.List {
 		var planned *v1alpha1.PlannedImage
 		require.True(t, testenv.Await(t, func() bool {
 			planned = plannedImage(shared.getPlan(t, shared, m.Name), name)
 			return planned != nil
-		}), "%s is not told of the image", m.Name)
+		}), "%s does not get the image in its plan", m.Name)
 		require.NotNil(t, shared.findPlannedImage(t, m.Name, name).PlannedAt)
 		assert.WithinRange(t, shared.findPlannedImage(t, m.Name, name).PlannedAt.Time, before, time.Now(), "by the hub's clock")
 		report := v1alpha1.ReportedImage{
@@ -63,7 +54,7 @@ func TestRolloutWithClockSkew(t *testing.T) {
 			Phase: v1alpha1.PhaseSyncing, Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemApplied},
 		}
 		require.NoError(t, m.SetImages(t.Context(), "page", []v1alpha1.ReportedImage{report}))
-		shared.awaitFleetImage(t, img, m.Name+" on its way", hasCounts(v1alpha1.ClusterCounts{Total: 2, Progressing: 1, Succeeded: int32(i), ToApply: int32(1 - i)}))
+		shared.awaitFleetImage(t, img, m.Name+" syncing", hasCounts(v1alpha1.ClusterCounts{Total: 2, Progressing: 1, Succeeded: int32(i), ToApply: int32(1 - i)}))
 		report.Phase, report.ServingRevision = v1alpha1.PhaseSucceeded, report.Revision
 		require.NoError(t, m.SetImages(t.Context(), "page", []v1alpha1.ReportedImage{report}))
 	}
@@ -73,24 +64,4 @@ func TestRolloutWithClockSkew(t *testing.T) {
 		assert.WithinRange(t, wave.DoneAt.Time, before, time.Now(), wave.Name)
 	}
 	assert.Equal(t, names, shared.journal.imageCourse(t, name).begun)
-}
-
-// joinFake makes a light member known to the hub, for as long as the test runs.
-func (f *testFleet) joinFake(t *testing.T, m *fakemember.Member) {
-	t.Helper()
-	cfg, err := m.Config(t.Context())
-	require.NoError(t, err)
-	kubeconfig, err := controlplane.Kubeconfig(cfg)
-	require.NoError(t, err)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: m.Name}, Data: map[string][]byte{"kubeconfig": kubeconfig}}
-	require.NoError(t, f.Create(t.Context(), secret))
-	member := &v1alpha1.MemberCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: map[string]string{labelSite: m.Name}},
-		Spec: v1alpha1.MemberClusterSpec{
-			Connection:     v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: secret.Name}},
-			AgentNamespace: m.Name,
-		},
-	}
-	require.NoError(t, f.Create(t.Context(), member))
-	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(f.Delete(context.Background(), member))) })
 }

@@ -29,16 +29,16 @@ func TestTwoFleetDiskImagesWithOneImageName(t *testing.T) {
 	requireAllConditions(t, stalled)
 	assert.True(t, isConditionTrue(stalled, v1alpha1.ConditionStalled))
 	shared.awaitFreshPlans(t, "one-name-beside", bergen, edge, frankfurt)
-	assert.Nil(t, shared.Members[frankfurt].getImage(t, name))
+	assert.Nil(t, shared.Members[frankfurt].GetImage(t, name))
 	assert.ElementsMatch(t, []string{bergen, edge}, shared.journal.imageCourse(t, name).begun)
-	assert.Equal(t, older.Spec.Template.URL, shared.Members[edge].getImage(t, name).Spec.URL)
+	assert.Equal(t, older.Spec.Template.URL, shared.Members[edge].GetImage(t, name).Spec.URL)
 	assert.Equal(t, 1, shared.Members[edge].countDownloads(t, name))
 	shared.awaitFleetImage(t, older, "not disturbed", hasSucceeded)
 
 	require.NoError(t, shared.Delete(t.Context(), older))
 	shared.awaitFleetImage(t, younger, "rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
-	assert.Equal(t, younger.Spec.Template.URL, shared.Members[edge].awaitPhase(t, name, v1alpha1.PhaseSucceeded).Spec.URL)
-	assert.Equal(t, younger.Spec.Template.URL, shared.Members[frankfurt].awaitPhase(t, name, v1alpha1.PhaseSucceeded).Spec.URL)
+	assert.Equal(t, younger.Spec.Template.URL, shared.Members[edge].AwaitPhase(t, name, v1alpha1.PhaseSucceeded).Spec.URL)
+	assert.Equal(t, younger.Spec.Template.URL, shared.Members[frankfurt].AwaitPhase(t, name, v1alpha1.PhaseSucceeded).Spec.URL)
 }
 
 // A person's VMDiskImage is never overwritten by one of a rollout: that cluster
@@ -51,7 +51,7 @@ func TestForeignImageIsNotOverwritten(t *testing.T) {
 	theirs := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: img.Spec.Template}
 	theirs.Spec.URL = shared.source.URL + "/persons/their-own.qcow2"
 	require.NoError(t, shared.Members[edge].Create(t.Context(), theirs))
-	before := shared.Members[edge].awaitPhase(t, name, v1alpha1.PhaseSucceeded)
+	before := shared.Members[edge].AwaitPhase(t, name, v1alpha1.PhaseSucceeded)
 	shared.createFleetImage(t, img)
 	done := shared.awaitFleetImage(t, img, "rolled out but for edge", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 1, Failed: 1}))
 	require.Len(t, done.Status.Failing, 1)
@@ -60,11 +60,11 @@ func TestForeignImageIsNotOverwritten(t *testing.T) {
 	assert.Equal(t, v1alpha1.ClusterFailed, failing.State)
 	assert.Equal(t, "NotOurs", failing.Reason)
 	assert.Contains(t, failing.Message, "somebody else")
-	reported := shared.getReportedImage(t, edge, name)
+	reported := shared.GetReportedImage(t, edge, name)
 	require.NotNil(t, reported.Plan)
 	assert.Equal(t, v1alpha1.PlanItemNotOurs, reported.Plan.State)
 	assert.Empty(t, reported.Origin)
-	after := shared.Members[edge].getImage(t, name)
+	after := shared.Members[edge].GetImage(t, name)
 	require.NotNil(t, after)
 	assert.Equal(t, before.UID, after.UID)
 	assert.Equal(t, theirs.Spec.URL, after.Spec.URL)
@@ -75,5 +75,5 @@ func TestForeignImageIsNotOverwritten(t *testing.T) {
 	// person takes it away, the cluster gets the rollout's.
 	require.NoError(t, shared.Members[edge].Delete(t.Context(), after, client.Preconditions{UID: &after.UID}))
 	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
-	assert.Equal(t, img.Spec.Template.URL, shared.Members[edge].awaitPhase(t, name, v1alpha1.PhaseSucceeded).Spec.URL)
+	assert.Equal(t, img.Spec.Template.URL, shared.Members[edge].AwaitPhase(t, name, v1alpha1.PhaseSucceeded).Spec.URL)
 }

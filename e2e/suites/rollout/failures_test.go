@@ -54,7 +54,7 @@ func TestRolloutStopsOnMaxFailures(t *testing.T) {
 	assert.Equal(t, []string{bergen, edge}, course.begun)
 	assert.Equal(t, 1, course.most)
 	for _, cluster := range []string{frankfurt, lab} {
-		assert.Nil(t, shared.Members[cluster].getImage(t, name), cluster)
+		assert.Nil(t, shared.Members[cluster].GetImage(t, name), cluster)
 		assert.Nil(t, plannedImage(shared.getPlan(t, shared.Members[cluster], program.AgentNamespace), name), cluster)
 	}
 	for _, cluster := range onlineMembers {
@@ -80,7 +80,7 @@ func TestRolloutContinuesWithinMaxFailures(t *testing.T) {
 	img.Spec.Rollout.MaxFailures = ptr.To(intstr.FromInt32(1))
 	img.Spec.Rollout.ProgressDeadline = &metav1.Duration{Duration: 2 * time.Second}
 	name := img.ImageNameForVersion("1")
-	release := shared.Members[edge].holdImport(t, name)
+	release := shared.Members[edge].HoldImports(t, name)
 	shared.createFleetImage(t, img)
 	done := shared.awaitFleetImage(t, img, "rolled out but for edge", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 3, TimedOut: 1}))
 	require.Len(t, done.Status.Failing, 1)

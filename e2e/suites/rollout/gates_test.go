@@ -19,9 +19,9 @@ func TestPauseAndResume(t *testing.T) {
 	img := shared.newFleetImage("paused", onlineMembers...)
 	setOneAtATime(img)
 	name := img.ImageNameForVersion("1")
-	release := shared.Members[bergen].holdImport(t, name)
+	release := shared.Members[bergen].HoldImports(t, name)
 	shared.createFleetImage(t, img)
-	shared.Members[bergen].awaitPhase(t, name, v1alpha1.PhaseSyncing)
+	shared.Members[bergen].AwaitPhase(t, name, v1alpha1.PhaseSyncing)
 	shared.updateFleetImage(t, img, func() { img.Spec.Rollout.Paused = true })
 	shared.awaitFleetImage(t, img, "paused with one on its way", hasCounts(v1alpha1.ClusterCounts{Total: 4, Progressing: 1, ToApply: 3}))
 	release()
@@ -45,7 +45,7 @@ func TestPauseAndResume(t *testing.T) {
 	assert.Equal(t, onlineMembers, course.begun)
 	assert.Equal(t, 1, course.most)
 	for _, cluster := range []string{edge, frankfurt, lab} {
-		assert.Nil(t, shared.Members[cluster].getImage(t, name), "%s has never been told of version 1", cluster)
+		assert.Nil(t, shared.Members[cluster].GetImage(t, name), "%s has never been told of version 1", cluster)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestApproval(t *testing.T) {
 		require.NoError(t, approve(version, me.Status.UserInfo.Username))
 		shared.awaitFleetImage(t, img, "rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 4}))
 		for _, cluster := range onlineMembers {
-			shared.Members[cluster].awaitPhase(t, name, v1alpha1.PhaseSucceeded)
+			shared.Members[cluster].AwaitPhase(t, name, v1alpha1.PhaseSucceeded)
 		}
 	}
 }

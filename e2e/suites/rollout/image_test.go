@@ -12,56 +12,44 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
-	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// newFleetImage is version 1 of an image for clusters, by their names, not created
-// yet.
+// newFleetImage is version 1 of a FleetDiskImage for clusters by name, not created yet.
 func (f *testFleet) newFleetImage(name string, clusters ...string) *v1alpha1.FleetDiskImage {
-	img := &v1alpha1.FleetDiskImage{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.FleetDiskImageSpec{
-			TargetNamespace: namespace,
-			Template: v1alpha1.VMDiskImageSpec{
-				Name: name, SourceType: v1alpha1.SourceHTTP, DiskSize: resource.MustParse("1Gi"), StorageClass: "sim-csi",
-			},
-			Placement: v1alpha1.Placement{ClusterNames: clusters},
-		},
-	}
+	img := fleet.NewFleetImage(name, clusters...)
 	f.setVersion(img, "1")
 	return img
 }
 
-// setVersion has an image be another version, of another source.
+// setVersion changes the version and with it the source.
 func (f *testFleet) setVersion(img *v1alpha1.FleetDiskImage, version string) {
 	img.Spec.Version = version
 	img.Spec.Template.URL = fmt.Sprintf("%s/%s/%s.qcow2", f.source.URL, img.Name, version)
 }
 
-// setMissingSource has an image be of a source that does not have it.
+// setMissingSource sets a source that does not have the image.
 func (f *testFleet) setMissingSource(img *v1alpha1.FleetDiskImage) {
 	img.Spec.Template.URL = fmt.Sprintf("%s/missing/%s.qcow2", f.source.URL, img.Name)
 }
 
-// setOneAtATime sets maxConcurrency and maxFailures, and waves by a label.
+// setOneAtATime sets waves and maxConcurrency 1.
 func setOneAtATime(img *v1alpha1.FleetDiskImage, waves ...v1alpha1.Wave) {
 	img.Spec.Rollout.Waves = waves
 	img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromInt32(1))
 }
 
-// newWave of the members whose label has one of the values.
+// newWave selects the members whose label has one of the values.
 func newWave(name, label string, values ...string) v1alpha1.Wave {
 	return v1alpha1.Wave{Name: name, ClusterSelector: newSelector(label, values...)}
 }
@@ -70,7 +58,7 @@ func newSelector(label string, values ...string) metav1.LabelSelector {
 	return metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: label, Operator: metav1.LabelSelectorOpIn, Values: values}}}
 }
 
-// createFleetImage creates a FleetDiskImage, which goes with the test. Its images stay.
+// createFleetImage creates a FleetDiskImage until the test ends. Its images stay.
 func (f *testFleet) createFleetImage(t *testing.T, img *v1alpha1.FleetDiskImage) {
 	t.Helper()
 	require.NoError(t, f.Create(t.Context(), img))
@@ -79,19 +67,17 @@ func (f *testFleet) createFleetImage(t *testing.T, img *v1alpha1.FleetDiskImage)
 		gone := &v1alpha1.FleetDiskImage{ObjectMeta: metav1.ObjectMeta{Name: img.Name}}
 		require.NoError(t, client.IgnoreNotFound(f.Patch(ctx, gone, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"deletionPolicy":"Retain"}}`)))))
 		require.NoError(t, client.IgnoreNotFound(f.Delete(ctx, gone)))
-		assert.NoError(t, f.awaitSetup(ctx, "FleetDiskImage "+img.Name+" to go", func() bool {
-			return apierrors.IsNotFound(f.Get(ctx, client.ObjectKeyFromObject(gone), gone))
-		}))
+		f.AwaitGone(t, gone)
 	})
 }
 
-// updateFleetImage reads a FleetDiskImage, changes it and stores it, again on conflict.
+// updateFleetImage changes the stored FleetDiskImage and retries on conflict.
 func (f *testFleet) updateFleetImage(t *testing.T, img *v1alpha1.FleetDiskImage, how func()) {
 	t.Helper()
 	require.NoError(t, f.tryUpdateFleetImage(t.Context(), img, how))
 }
 
-// tryUpdateFleetImage is change where it may be refused.
+// tryUpdateFleetImage is updateFleetImage for a change that may be refused.
 func (f *testFleet) tryUpdateFleetImage(ctx context.Context, img *v1alpha1.FleetDiskImage, how func()) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := f.Get(ctx, client.ObjectKeyFromObject(img), img); err != nil {
@@ -102,8 +88,7 @@ func (f *testFleet) tryUpdateFleetImage(ctx context.Context, img *v1alpha1.Fleet
 	})
 }
 
-// relabelMember sets a label of a MemberCluster for as long as the test runs; an empty
-// value removes it.
+// relabelMember sets a label of a MemberCluster until the test ends; "" removes it.
 func (f *testFleet) relabelMember(t *testing.T, cluster, label, value string) {
 	t.Helper()
 	set := func(ctx context.Context, value string) error {
@@ -118,8 +103,8 @@ func (f *testFleet) relabelMember(t *testing.T, cluster, label, value string) {
 	t.Cleanup(func() { require.NoError(t, set(context.Background(), "")) })
 }
 
-// awaitFleetImage reads a FleetDiskImage until its status is of its spec as it is now
-// and as wanted.
+// awaitFleetImage reads a FleetDiskImage until its status observes the newest spec and meets
+// all conditions.
 func (f *testFleet) awaitFleetImage(t *testing.T, img *v1alpha1.FleetDiskImage, wanted string, holds ...func(*v1alpha1.FleetDiskImage) bool) *v1alpha1.FleetDiskImage {
 	t.Helper()
 	got := &v1alpha1.FleetDiskImage{}
@@ -162,45 +147,44 @@ func describeFleetImage(img *v1alpha1.FleetDiskImage) string {
 	return text
 }
 
-// hasSucceeded wants a rollout that is over and did not fail.
+// hasSucceeded reports a rollout that is finished without failure.
 func hasSucceeded(img *v1alpha1.FleetDiskImage) bool {
 	return img.Status.Phase == v1alpha1.RolloutSucceeded && isConditionTrue(img, v1alpha1.ConditionFinished) && isConditionTrue(img, v1alpha1.ConditionSucceeded)
 }
 
-// hasReason wants a phase and a reason.
+// hasReason matches phase and reason.
 func hasReason(phase v1alpha1.RolloutPhase, reason string) func(*v1alpha1.FleetDiskImage) bool {
 	return func(img *v1alpha1.FleetDiskImage) bool {
 		return img.Status.Phase == phase && img.Status.Reason == reason
 	}
 }
 
-// hasMessage wants words in the message.
+// hasMessage matches words in the message.
 func hasMessage(words ...string) func(*v1alpha1.FleetDiskImage) bool {
 	return func(img *v1alpha1.FleetDiskImage) bool {
 		return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(img.Status.Message, word) })
 	}
 }
 
-// hasCounts wants so many clusters in each state.
+// hasCounts matches the number of clusters in each state.
 func hasCounts(want v1alpha1.ClusterCounts) func(*v1alpha1.FleetDiskImage) bool {
 	return func(img *v1alpha1.FleetDiskImage) bool { return img.Status.Clusters == want }
 }
 
-// hasWaveCounts wants so many clusters of a wave in each state.
+// hasWaveCounts matches the number of a wave's clusters in each state.
 func hasWaveCounts(name string, want v1alpha1.ClusterCounts) func(*v1alpha1.FleetDiskImage) bool {
 	return func(img *v1alpha1.FleetDiskImage) bool {
 		return slices.ContainsFunc(img.Status.Waves, func(w v1alpha1.WaveStatus) bool { return w.Name == name && w.Clusters == want })
 	}
 }
 
-// isConditionTrue tells whether a condition is True, and of the generation that there is.
+// isConditionTrue reports whether a condition is True for the newest generation.
 func isConditionTrue(img *v1alpha1.FleetDiskImage, condition string) bool {
 	c := meta.FindStatusCondition(img.Status.Conditions, condition)
 	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == img.Generation
 }
 
-// requireAllConditions wants all conditions to be there, and of the generation that
-// there is.
+// requireAllConditions requires all conditions for the newest generation.
 func requireAllConditions(t *testing.T, img *v1alpha1.FleetDiskImage) {
 	t.Helper()
 	for _, kind := range []string{v1alpha1.ConditionFinished, v1alpha1.ConditionSucceeded, v1alpha1.ConditionProgressing, v1alpha1.ConditionStalled} {
@@ -210,7 +194,7 @@ func requireAllConditions(t *testing.T, img *v1alpha1.FleetDiskImage) {
 	}
 }
 
-// findPlannedImage is what the hub's plan of a member says of an image; nil for nothing.
+// findPlannedImage returns an image in the hub's plan of a member; nil for none.
 func (f *testFleet) findPlannedImage(t *testing.T, cluster, image string) *v1alpha1.PlannedImage {
 	t.Helper()
 	return plannedImage(f.getPlan(t, f, v1alpha1.MemberNamespacePrefix+cluster), image)
@@ -232,7 +216,7 @@ func plansRetirement(plan *v1alpha1.ClusterPlan, image string) bool {
 	return slices.ContainsFunc(plan.Spec.Retired, func(r v1alpha1.RetiredImage) bool { return r.Namespace == namespace && r.Name == image })
 }
 
-// getHubPlan is a member's plan as the hub has it.
+// getHubPlan returns the hub's plan of a member.
 func (f *testFleet) getHubPlan(t *testing.T, cluster string) *v1alpha1.ClusterPlan {
 	t.Helper()
 	return f.getPlan(t, f, v1alpha1.MemberNamespacePrefix+cluster)
@@ -245,7 +229,7 @@ func (f *testFleet) getPlan(t *testing.T, from client.Reader, mailbox string) *v
 	return plan
 }
 
-// awaitPlan waits until a member has a plan that is as wanted.
+// awaitPlan waits until the member's copy of its plan meets a condition.
 func (f *testFleet) awaitPlan(t *testing.T, cluster, wanted string, holds func(*v1alpha1.ClusterPlan) bool) {
 	t.Helper()
 	var plan *v1alpha1.ClusterPlan
@@ -255,36 +239,7 @@ func (f *testFleet) awaitPlan(t *testing.T, cluster, wanted string, holds func(*
 	}), "%s: the plan is not as wanted: %s\nimages %+v\nkept %+v\nretired %+v", cluster, wanted, &plan.Spec.Images, &plan.Spec.Kept, &plan.Spec.Retired)
 }
 
-// getImage is a VMDiskImage of a member, nil for none.
-func (s *testMember) getImage(t *testing.T, name string) *v1alpha1.VMDiskImage {
-	t.Helper()
-	img := &v1alpha1.VMDiskImage{}
-	err := s.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, img)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return img
-}
-
-// awaitPhase waits until a member has an image in a phase.
-func (s *testMember) awaitPhase(t *testing.T, name string, phase v1alpha1.Phase) *v1alpha1.VMDiskImage {
-	t.Helper()
-	var img *v1alpha1.VMDiskImage
-	require.True(t, testenv.Await(t, func() bool {
-		img = s.getImage(t, name)
-		return img != nil && img.Status.Phase == phase
-	}), "%s: want image %s %s, there is %+v", s.name, name, phase, &img)
-	return img
-}
-
-// awaitImageGone waits until a member has an image no more.
-func (s *testMember) awaitImageGone(t *testing.T, name string) {
-	t.Helper()
-	require.True(t, testenv.Await(t, func() bool { return s.getImage(t, name) == nil }), "%s: image %s is still there: %+v", s.name, name, s.getImage(t, name))
-}
-
-// countDownloads counts the DataVolumes that a member has made for an image.
+// countDownloads counts the DataVolumes that the member created for an image.
 func (s *testMember) countDownloads(t *testing.T, name string) (n int) {
 	t.Helper()
 	for _, start := range testenv.History(t, s.Observer).Creations() {
@@ -295,52 +250,14 @@ func (s *testMember) countDownloads(t *testing.T, name string) (n int) {
 	return n
 }
 
-// getReportedImage is what the hub's copy of a member's report says of an image; the zero
-// value for nothing.
-func (f *testFleet) getReportedImage(t *testing.T, cluster, image string) v1alpha1.ReportedImage {
-	t.Helper()
-	var list v1alpha1.ClusterReportList
-	require.NoError(t, f.List(t.Context(), &list, client.InNamespace(v1alpha1.MemberNamespacePrefix+cluster)))
-	for i := range list.Items {
-		if list.Items[i].Page == nil {
-			continue
-		}
-		for _, img := range list.Items[i].Page.Images {
-			if img.Name == image {
-				return img
-			}
-		}
-	}
-	return v1alpha1.ReportedImage{}
-}
-
-// holdImport keeps the imports of an image from ending in a member, until release, or
-// the end of the test.
-func (s *testMember) holdImport(t *testing.T, name string) (release func()) {
-	t.Helper()
-	release = s.InstantImporter().HoldImports(func(dv *cdiv1.DataVolume) bool { return dv.Annotations[v1alpha1.AnnotationImageName] == name })
-	t.Cleanup(release)
-	return release
-}
-
-// createMachine creates one that names an image, and that nothing is made for.
-func (s *testMember) createMachine(t *testing.T, name, image string) *v1alpha1.VirtualMachine {
-	t.Helper()
-	vm := testenv.NewMachine(namespace, name, &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: image}})
-	vm.Spec.IgnoreOnDeploy = true
-	require.NoError(t, s.Create(t.Context(), vm))
-	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(s.Delete(context.Background(), vm))) })
-	return vm
-}
-
-// awaitFreshPlans rolls a further image out to clusters. When that is over, the hub has
-// had its time to do to them what it should not have.
+// awaitFreshPlans rolls another image out to clusters. Afterwards the hub has had the time to
+// do to them what it must not do.
 func (f *testFleet) awaitFreshPlans(t *testing.T, name string, clusters ...string) {
 	t.Helper()
 	img := f.newFleetImage(name, clusters...)
 	f.createFleetImage(t, img)
 	f.awaitFleetImage(t, img, "rolled out", hasSucceeded)
 	for _, cluster := range clusters {
-		f.Members[cluster].awaitPhase(t, img.ImageNameForVersion("1"), v1alpha1.PhaseSucceeded)
+		f.Members[cluster].AwaitPhase(t, img.ImageNameForVersion("1"), v1alpha1.PhaseSucceeded)
 	}
 }

@@ -23,9 +23,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// planJournal is all that the hub has planned, was told in reports, and says of its
-// members, in the order of the one etcd behind all of that: a plan that rests on a report comes after it, by
-// whatever watch it was seen first.
+// planJournal records all stored states of the hub's plans, reports and MemberClusters in the
+// order of their etcd: a plan that rests on a report comes after it, whichever watch is faster.
 type planJournal struct {
 	client client.WithWatch
 	cancel context.CancelFunc
@@ -33,21 +32,21 @@ type planJournal struct {
 
 	mu     sync.Mutex
 	states []journalState
-	// newest resourceVersion that was seen of each object.
+	// newest is the last resourceVersion seen of each object.
 	newest map[string]uint64
 }
 
-// journalState of a plan, of a page of a report, or of a member, as it was stored.
+// journalState is a stored state of a plan, a report page or a MemberCluster.
 type journalState struct {
 	version uint64
 	cluster string
 	plan    *v1alpha1.ClusterPlanSpec
 	page    *v1alpha1.ReportPage
-	// offline says why a MemberCluster is; empty for one that is not.
+	// offline is the reason why a member is offline; empty for one that is not.
 	offline string
 }
 
-// keepJournal follows the plans and reports on the hub until close.
+// keepJournal watches the hub until close.
 func keepJournal(c client.WithWatch) (*planJournal, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	j := &planJournal{client: c, cancel: cancel, newest: map[string]uint64{}}
@@ -55,7 +54,7 @@ func keepJournal(c client.WithWatch) (*planJournal, error) {
 		from := list.DeepCopyObject().(client.ObjectList)
 		if err := c.List(ctx, from); err != nil {
 			j.close()
-			return nil, fmt.Errorf("keeping the journal: %w", err)
+			return nil, fmt.Errorf("starting the journal: %w", err)
 		}
 		w, err := watchtools.NewRetryWatcherWithContext(ctx, from.GetResourceVersion(), &cache.ListWatch{
 			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -64,12 +63,12 @@ func keepJournal(c client.WithWatch) (*planJournal, error) {
 		})
 		if err != nil {
 			j.close()
-			return nil, fmt.Errorf("keeping the journal: %w", err)
+			return nil, fmt.Errorf("starting the journal: %w", err)
 		}
 		j.done.Go(func() {
 			defer w.Stop()
 			for e := range w.ResultChan() {
-				if o, is := e.Object.(client.Object); is && e.Type != watch.Bookmark {
+				if o, ok := e.Object.(client.Object); ok && e.Type != watch.Bookmark {
 					j.record(o, e.Type == watch.Deleted)
 				}
 			}
@@ -100,14 +99,13 @@ func (j *planJournal) record(o client.Object, deleted bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.newest[keyOf(o)] = s.version
-	// A light member is on the hub's API server: what is in its own namespace was the
-	// hub's, or comes to be, at another time.
+	// A fake member is on the hub's API server: its own namespace holds copies.
 	if hubs && (s.plan != nil || s.page != nil || s.offline != "") {
 		j.states = append(j.states, s)
 	}
 }
 
-// offlineReason says why a member is, as far as rollouts go.
+// offlineReason returns why a rollout counts a member as offline; empty for one that is not.
 func offlineReason(m *v1alpha1.MemberCluster) string {
 	for _, kind := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionAgentHealthy} {
 		switch c := meta.FindStatusCondition(m.Status.Conditions, kind); {
@@ -120,8 +118,7 @@ func offlineReason(m *v1alpha1.MemberCluster) string {
 	return ""
 }
 
-// offlineSince lists which clusters were offline, and why, in states that were
-// stored after a version of any object.
+// offlineSince lists the offline states that were stored after a resourceVersion.
 func (j *planJournal) offlineSince(t *testing.T, version uint64) (why []string) {
 	t.Helper()
 	for _, s := range j.readStates(t) {
@@ -139,13 +136,12 @@ func keyOf(o client.Object) string {
 func versionOf(o client.Object) uint64 {
 	version, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
 	if err != nil {
-		panic(err) // they are numbers, comparable ones, from Kubernetes 1.35 by contract
+		panic(err) // resourceVersions are comparable numbers from Kubernetes 1.35
 	}
 	return version
 }
 
-// readStates waits until all that is stored by now has been seen, and returns it in
-// order.
+// readStates returns all states in order, once the watches have seen what is stored now.
 func (j *planJournal) readStates(t *testing.T) []journalState {
 	t.Helper()
 	stored := map[string]uint64{}
@@ -185,22 +181,21 @@ func (j *planJournal) readStates(t *testing.T) []journalState {
 	return states
 }
 
-// rolloutCourse is how one image went through the fleet.
+// rolloutCourse is the course of one image through the fleet.
 type rolloutCourse struct {
-	// begun are the clusters whose plan came to name the image, in order; one that
-	// was asked for another revision, or again, is there again.
+	// begun lists the clusters in the order in which their plans named the image; a cluster
+	// whose plan named another revision, or named it again, is listed again.
 	begun []string
-	// ended are the clusters whose report came to say that the image has succeeded
-	// or failed in the revision that was planned, in order.
+	// ended lists the clusters in the order in which they reported the planned revision as
+	// succeeded or failed.
 	ended []string
-	// most is how many clusters had begun and not ended at a time, at the most.
+	// most is the highest number of clusters that had begun and not ended at a time.
 	most int
-	// moved are the clusters whose plan told another time since when it asks for a
-	// revision that it had asked for already.
+	// moved lists the clusters whose plan changed plannedAt of the same revision.
 	moved []string
 }
 
-// imageCourse of an image, by its name in the members.
+// imageCourse returns the course of an image by its name in the members.
 func (j *planJournal) imageCourse(t *testing.T, image string) rolloutCourse {
 	t.Helper()
 	var c rolloutCourse
@@ -215,7 +210,7 @@ func (j *planJournal) imageCourse(t *testing.T, image string) rolloutCourse {
 				if img.Name != image {
 					continue
 				}
-				if over := img.Phase == v1alpha1.PhaseSucceeded || img.Phase == v1alpha1.PhaseFailed; !over {
+				if img.Phase != v1alpha1.PhaseSucceeded && img.Phase != v1alpha1.PhaseFailed {
 					delete(ended, s.cluster)
 				} else {
 					ended[s.cluster] = img.Revision
@@ -243,9 +238,9 @@ func (c *rolloutCourse) applyPlan(s journalState, image string, planned map[stri
 		return
 	}
 	now := s.plan.Images[at]
-	before, was := planned[s.cluster]
+	before, ok := planned[s.cluster]
 	switch {
-	case !was || before.Spec.Revision() != now.Spec.Revision():
+	case !ok || before.Spec.Revision() != now.Spec.Revision():
 		c.begun = append(c.begun, s.cluster)
 	case !before.PlannedAt.Equal(now.PlannedAt):
 		c.moved = append(c.moved, s.cluster)
@@ -253,10 +248,9 @@ func (c *rolloutCourse) applyPlan(s journalState, image string, planned map[stri
 	planned[s.cluster] = now
 }
 
-// watchConcurrency follows an image in members, from before it is in any, and returns how
-// many of them had it on its way at a time, at the most. At each one that comes,
-// all are read: one that is to be done before shows so then, whichever watch is
-// slower.
+// watchConcurrency watches an image in members from before it is in any. most returns the
+// highest number of members that synced it at a time: all are read whenever one creates it, so
+// that it does not matter which watch is slower.
 func (f *testFleet) watchConcurrency(t *testing.T, image string, clusters ...string) (most func(*testing.T) int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -288,7 +282,7 @@ func (f *testFleet) watchConcurrency(t *testing.T, image string, clusters ...str
 		t.Helper()
 		require.True(t, testenv.Await(t, func() bool {
 			for _, name := range clusters {
-				there := f.Members[name].getImage(t, image) != nil
+				there := f.Members[name].GetImage(t, image) != nil
 				mu.Lock()
 				seen := came[name]
 				mu.Unlock()
@@ -297,7 +291,7 @@ func (f *testFleet) watchConcurrency(t *testing.T, image string, clusters ...str
 				}
 			}
 			return true
-		}), "%s was not seen to come everywhere where it is", image)
+		}), "the watches of %s miss a member", image)
 		mu.Lock()
 		defer mu.Unlock()
 		return highest

@@ -31,7 +31,7 @@ func TestOverlappingAndEmptySelectors(t *testing.T) {
 	}
 	assert.Equal(t, []string{edge, bergen, frankfurt}, shared.journal.imageCourse(t, name).begun)
 	assert.Nil(t, shared.findPlannedImage(t, lab, name))
-	assert.Nil(t, shared.Members[lab].getImage(t, name))
+	assert.Nil(t, shared.Members[lab].GetImage(t, name))
 }
 
 // A placement of nobody waits until a cluster comes to be selected.
@@ -46,7 +46,7 @@ func TestEmptyPlacement(t *testing.T) {
 	assert.False(t, isConditionTrue(waiting, v1alpha1.ConditionFinished))
 	shared.relabelMember(t, lab, label, "yes")
 	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 1, Succeeded: 1}))
-	shared.Members[lab].awaitPhase(t, img.ImageNameForVersion("1"), v1alpha1.PhaseSucceeded)
+	shared.Members[lab].AwaitPhase(t, img.ImageNameForVersion("1"), v1alpha1.PhaseSucceeded)
 
 	// A selector that cannot be read changes nothing.
 	shared.updateFleetImage(t, img, func() {
@@ -66,17 +66,17 @@ func TestPlacementChangesDuringRollout(t *testing.T) {
 	img.Spec.Placement = v1alpha1.Placement{ClusterSelector: ptr.To(newSelector(labelSite, bergen, edge, frankfurt))}
 	setOneAtATime(img)
 	name := img.ImageNameForVersion("1")
-	release := shared.Members[bergen].holdImport(t, name)
+	release := shared.Members[bergen].HoldImports(t, name)
 	shared.createFleetImage(t, img)
-	shared.Members[bergen].awaitPhase(t, name, v1alpha1.PhaseSyncing)
+	shared.Members[bergen].AwaitPhase(t, name, v1alpha1.PhaseSyncing)
 	shared.updateFleetImage(t, img, func() { img.Spec.Placement.ClusterSelector = ptr.To(newSelector(labelSite, frankfurt, lab)) })
 	shared.awaitFleetImage(t, img, "rolled out elsewhere", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
 	assert.Equal(t, []string{bergen, frankfurt, lab}, shared.journal.imageCourse(t, name).begun)
 	assert.Nil(t, shared.findPlannedImage(t, bergen, name))
 	assert.True(t, plansRetention(shared.getHubPlan(t, bergen), name), "a machine there may need it")
 	release()
-	shared.Members[bergen].awaitPhase(t, name, v1alpha1.PhaseSucceeded)
-	assert.Nil(t, shared.Members[edge].getImage(t, name))
+	shared.Members[bergen].AwaitPhase(t, name, v1alpha1.PhaseSucceeded)
+	assert.Nil(t, shared.Members[edge].GetImage(t, name))
 
 	// Placed again, it has the image already.
 	shared.updateFleetImage(t, img, func() { img.Spec.Placement.ClusterSelector = ptr.To(newSelector(labelSite, bergen, frankfurt, lab)) })
@@ -97,7 +97,7 @@ func TestRelabelledClusterIsAdded(t *testing.T) {
 	img.Spec.Placement = v1alpha1.Placement{ClusterSelector: ptr.To(newSelector(label, "early", "other"))}
 	setOneAtATime(img, newWave("early", label, "early"))
 	name := img.ImageNameForVersion("1")
-	release := shared.Members[bergen].holdImport(t, name)
+	release := shared.Members[bergen].HoldImports(t, name)
 	shared.createFleetImage(t, img)
 	shared.awaitFleetImage(t, img, "on its way to the first", hasReason(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency),
 		hasWaveCounts("early", v1alpha1.ClusterCounts{Total: 2, Progressing: 1, ToApply: 1}))
@@ -116,7 +116,7 @@ func TestRelabelledClusterIsAdded(t *testing.T) {
 	shared.relabelMember(t, edge, label, "none")
 	shared.awaitFleetImage(t, img, "edge is out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
 	shared.awaitPlan(t, edge, "without it", func(p *v1alpha1.ClusterPlan) bool { return plannedImage(p, name) == nil && plansRetention(p, name) })
-	require.NotNil(t, shared.Members[edge].getImage(t, name))
+	require.NotNil(t, shared.Members[edge].GetImage(t, name))
 	shared.relabelMember(t, edge, label, "early")
 	shared.awaitFleetImage(t, img, "edge is back", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 3, Succeeded: 3}))
 	assert.Equal(t, 1, shared.Members[edge].countDownloads(t, name))

@@ -25,11 +25,11 @@ func TestRetention(t *testing.T) {
 	names := []string{img.ImageNameForVersion("1"), img.ImageNameForVersion("2"), img.ImageNameForVersion("3")}
 	shared.createFleetImage(t, img)
 	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded)
-	vm := shared.Members[bergen].createMachine(t, "retention", names[0])
+	vm := shared.Members[bergen].CreateMachine(t, "retention", names[0])
 	// A person's image of a name that is as if it were one of an older version.
 	theirs := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "retention-0"}, Spec: img.Spec.Template}
 	require.NoError(t, shared.Members[edge].Create(t.Context(), theirs))
-	require.True(t, testenv.Await(t, func() bool { return shared.getReportedImage(t, bergen, names[0]).References == 1 }))
+	require.True(t, testenv.Await(t, func() bool { return shared.GetReportedImage(t, bergen, names[0]).References == 1 }))
 
 	for n, version := range []string{"2", "3"} {
 		shared.updateFleetImage(t, img, func() { shared.setVersion(img, version) })
@@ -37,25 +37,25 @@ func TestRetention(t *testing.T) {
 		if n == 0 {
 			for _, cluster := range []string{bergen, edge} {
 				assert.True(t, plansRetention(shared.getHubPlan(t, cluster), names[0]), "%s keeps two versions", cluster)
-				require.NotNil(t, shared.Members[cluster].getImage(t, names[0]), cluster)
+				require.NotNil(t, shared.Members[cluster].GetImage(t, names[0]), cluster)
 			}
 		}
 	}
-	shared.Members[edge].awaitImageGone(t, names[0])
+	shared.Members[edge].AwaitImageGone(t, names[0], "")
 	for _, cluster := range []string{bergen, edge} {
 		plan := shared.getHubPlan(t, cluster)
 		assert.True(t, plansRetirement(plan, names[0]), cluster)
 		assert.True(t, plansRetention(plan, names[1]), cluster)
-		shared.Members[cluster].awaitPhase(t, names[1], v1alpha1.PhaseSucceeded)
-		shared.Members[cluster].awaitPhase(t, names[2], v1alpha1.PhaseSucceeded)
+		shared.Members[cluster].AwaitPhase(t, names[1], v1alpha1.PhaseSucceeded)
+		shared.Members[cluster].AwaitPhase(t, names[2], v1alpha1.PhaseSucceeded)
 	}
 	// The machine holds what it names, while as much has happened beside it as in
 	// the member where the image has gone.
-	held := shared.Members[bergen].awaitPhase(t, names[0], v1alpha1.PhaseSucceeded)
+	held := shared.Members[bergen].AwaitPhase(t, names[0], v1alpha1.PhaseSucceeded)
 	assert.Zero(t, held.DeletionTimestamp)
 	require.NoError(t, shared.Members[bergen].Delete(t.Context(), vm))
-	shared.Members[bergen].awaitImageGone(t, names[0])
-	assert.NotNil(t, shared.Members[edge].getImage(t, theirs.Name))
+	shared.Members[bergen].AwaitImageGone(t, names[0], "")
+	assert.NotNil(t, shared.Members[edge].GetImage(t, theirs.Name))
 }
 
 // A FleetDiskImage whose images are retained is gone at once, and nobody asks for
@@ -75,7 +75,7 @@ func TestRetainDeletionPolicy(t *testing.T) {
 	}
 	shared.awaitFreshPlans(t, "retained-beside", bergen, edge)
 	for _, cluster := range []string{bergen, edge} {
-		there := shared.Members[cluster].getImage(t, name)
+		there := shared.Members[cluster].GetImage(t, name)
 		require.NotNil(t, there, cluster)
 		assert.Nil(t, there.DeletionTimestamp, cluster)
 	}
@@ -90,25 +90,25 @@ func TestDeleteDeletionPolicy(t *testing.T) {
 	names := []string{img.ImageNameForVersion("1"), img.ImageNameForVersion("2")}
 	shared.createFleetImage(t, img)
 	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded)
-	vm := shared.Members[edge].createMachine(t, "deleted", names[0])
-	require.True(t, testenv.Await(t, func() bool { return shared.getReportedImage(t, edge, names[0]).References == 1 }))
+	vm := shared.Members[edge].CreateMachine(t, "deleted", names[0])
+	require.True(t, testenv.Await(t, func() bool { return shared.GetReportedImage(t, edge, names[0]).References == 1 }))
 	shared.updateFleetImage(t, img, func() { shared.setVersion(img, "2") })
 	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded)
 
 	require.NoError(t, shared.Delete(t.Context(), img))
 	for _, name := range names {
-		shared.Members[bergen].awaitImageGone(t, name)
+		shared.Members[bergen].AwaitImageGone(t, name, "")
 	}
-	shared.Members[edge].awaitImageGone(t, names[1])
+	shared.Members[edge].AwaitImageGone(t, names[1], "")
 	// The others are waited for as well, until they have said that they have none.
 	shared.awaitFleetImage(t, img, "waits for edge alone", func(img *v1alpha1.FleetDiskImage) bool {
 		return img.Status.Reason == v1alpha1.ReasonDeletingImages && !hasMessage(bergen)(img)
 	}, hasMessage(edge, string(v1alpha1.DeletionRetain)))
-	held := shared.Members[edge].getImage(t, names[0])
+	held := shared.Members[edge].GetImage(t, names[0])
 	require.NotNil(t, held, "a machine needs it")
 	assert.NotNil(t, held.Status.Serving, "it serves on")
 	require.NoError(t, shared.Members[edge].Delete(t.Context(), vm))
-	shared.Members[edge].awaitImageGone(t, names[0])
+	shared.Members[edge].AwaitImageGone(t, names[0], "")
 	shared.awaitFleetImageGone(t, img)
 	for _, cluster := range []string{bergen, edge} {
 		shared.awaitPlan(t, cluster, "without it", func(p *v1alpha1.ClusterPlan) bool {

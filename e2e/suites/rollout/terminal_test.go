@@ -52,11 +52,11 @@ func TestPipelineAwaitsRollout(t *testing.T) {
 	}
 	out, err = wait("170s")
 	require.NoError(t, err, out)
-	shared.Members[edge].awaitPhase(t, img.ImageNameForVersion("1"), v1alpha1.PhaseSucceeded)
+	shared.Members[edge].AwaitPhase(t, img.ImageNameForVersion("1"), v1alpha1.PhaseSucceeded)
 
 	shared.Hub.Kill()
 	<-shared.Hub.Done()
-	t.Cleanup(func() { shared.restartHub(t) })
+	t.Cleanup(func() { shared.RestartHub(t) })
 	shared.setVersion(img, "2")
 	out, err = runKubectl(t, applied(), "apply", "--server-side", "--force-conflicts", "-f", "-")
 	require.NoError(t, err, out)
@@ -64,11 +64,11 @@ func TestPipelineAwaitsRollout(t *testing.T) {
 	require.Error(t, err, "that of the version before counts: %s", out)
 	assert.Contains(t, out, "timed out")
 
-	shared.restartHub(t)
+	shared.RestartHub(t)
 	out, err = wait("170s")
 	require.NoError(t, err, out)
 	for _, cluster := range []string{bergen, edge} {
-		shared.Members[cluster].awaitPhase(t, img.ImageNameForVersion("2"), v1alpha1.PhaseSucceeded)
+		shared.Members[cluster].AwaitPhase(t, img.ImageNameForVersion("2"), v1alpha1.PhaseSucceeded)
 	}
 	out, err = runKubectl(t, nil, "get", "fdi", "pipeline")
 	require.NoError(t, err, out)

@@ -33,7 +33,7 @@ func TestTwoWaves(t *testing.T) {
 		hasReason(v1alpha1.RolloutWaiting, v1alpha1.ReasonMinSuccessTime), hasCounts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 2, ToApply: 2}))
 	for _, cluster := range []string{frankfurt, lab} {
 		assert.Nil(t, shared.findPlannedImage(t, cluster, name), cluster)
-		assert.Nil(t, shared.Members[cluster].getImage(t, name), cluster)
+		assert.Nil(t, shared.Members[cluster].GetImage(t, name), cluster)
 	}
 	left, err := shared.Hub.ListRolloutClusters(t.Context(), img.Name, v1alpha1.ClusterToApply)
 	require.NoError(t, err)
@@ -76,11 +76,11 @@ func TestTwoWaves(t *testing.T) {
 	// Both times are stored in whole seconds.
 	assert.GreaterOrEqual(t, planned.PlannedAt.Sub(done.Status.Waves[at].DoneAt.Time), soak.Duration-time.Second)
 	for _, cluster := range onlineMembers {
-		there := shared.Members[cluster].awaitPhase(t, name, v1alpha1.PhaseSucceeded)
+		there := shared.Members[cluster].AwaitPhase(t, name, v1alpha1.PhaseSucceeded)
 		assert.Equal(t, "true", there.Labels[v1alpha1.LabelPlanned], cluster)
 		assert.Equal(t, img.Spec.Template.URL, there.Spec.URL, cluster)
 		assert.Equal(t, 1, shared.Members[cluster].countDownloads(t, name), cluster)
-		reported := shared.getReportedImage(t, cluster, name)
+		reported := shared.GetReportedImage(t, cluster, name)
 		assert.Equal(t, v1alpha1.OriginPlan, reported.Origin, cluster)
 		assert.Equal(t, there.Status.Revision, reported.ServingRevision, cluster)
 	}
@@ -93,9 +93,9 @@ func TestNewVersionDuringWave(t *testing.T) {
 	img := shared.newFleetImage("moves-on", onlineMembers...)
 	setOneAtATime(img, newWave(canary, labelRing, canary))
 	first, second := img.ImageNameForVersion("1"), img.ImageNameForVersion("2")
-	release := shared.Members[bergen].holdImport(t, first)
+	release := shared.Members[bergen].HoldImports(t, first)
 	shared.createFleetImage(t, img)
-	shared.Members[bergen].awaitPhase(t, first, v1alpha1.PhaseSyncing)
+	shared.Members[bergen].AwaitPhase(t, first, v1alpha1.PhaseSyncing)
 	shared.awaitFleetImage(t, img, "on its way to the first", hasReason(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency),
 		hasCounts(v1alpha1.ClusterCounts{Total: 4, Progressing: 1, ToApply: 3}))
 
@@ -108,7 +108,7 @@ func TestNewVersionDuringWave(t *testing.T) {
 	assert.Equal(t, 1, course.most)
 	assert.Equal(t, []string{bergen}, shared.journal.imageCourse(t, first).begun)
 	for _, cluster := range []string{edge, frankfurt, lab} {
-		assert.Nil(t, shared.Members[cluster].getImage(t, first), cluster)
+		assert.Nil(t, shared.Members[cluster].GetImage(t, first), cluster)
 		assert.Zero(t, shared.Members[cluster].countDownloads(t, first), cluster)
 	}
 	for _, cluster := range onlineMembers {
@@ -119,7 +119,7 @@ func TestNewVersionDuringWave(t *testing.T) {
 
 	// What was on its way goes on, and is kept.
 	release()
-	shared.Members[bergen].awaitPhase(t, first, v1alpha1.PhaseSucceeded)
+	shared.Members[bergen].AwaitPhase(t, first, v1alpha1.PhaseSucceeded)
 	assert.Equal(t, 1, shared.Members[bergen].countDownloads(t, first))
 
 	// A version that comes back is there already: nothing is downloaded twice.
@@ -128,8 +128,8 @@ func TestNewVersionDuringWave(t *testing.T) {
 	require.Len(t, back.Status.Versions, 2)
 	assert.Equal(t, "1", back.Status.Versions[0].Version)
 	for _, cluster := range onlineMembers {
-		shared.Members[cluster].awaitPhase(t, first, v1alpha1.PhaseSucceeded)
-		shared.Members[cluster].awaitPhase(t, second, v1alpha1.PhaseSucceeded)
+		shared.Members[cluster].AwaitPhase(t, first, v1alpha1.PhaseSucceeded)
+		shared.Members[cluster].AwaitPhase(t, second, v1alpha1.PhaseSucceeded)
 		assert.Equal(t, 1, shared.Members[cluster].countDownloads(t, first), cluster)
 	}
 }
@@ -146,7 +146,7 @@ func TestChangedSourceUnderSameVersion(t *testing.T) {
 	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded)
 	before := img.Spec.Template.Revision()
 
-	release := shared.Members[bergen].holdImport(t, name)
+	release := shared.Members[bergen].HoldImports(t, name)
 	shared.updateFleetImage(t, img, func() { img.Spec.Template.URL += "?again" })
 	shared.awaitFleetImage(t, img, "on its way to the first", hasReason(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency),
 		hasCounts(v1alpha1.ClusterCounts{Total: 4, Progressing: 1, ToApply: 3}))
@@ -161,7 +161,7 @@ func TestChangedSourceUnderSameVersion(t *testing.T) {
 	assert.Equal(t, append(slices.Clone(onlineMembers), onlineMembers...), course.begun)
 	assert.Equal(t, 1, course.most)
 	for _, cluster := range onlineMembers {
-		there := shared.Members[cluster].awaitPhase(t, name, v1alpha1.PhaseSucceeded)
+		there := shared.Members[cluster].AwaitPhase(t, name, v1alpha1.PhaseSucceeded)
 		assert.Equal(t, img.Spec.Template.Revision(), there.Status.Revision, cluster)
 		assert.Equal(t, 2, shared.Members[cluster].countDownloads(t, name), cluster)
 	}
@@ -175,7 +175,7 @@ func TestWaveMaxConcurrency(t *testing.T) {
 	setOneAtATime(img, newWave("three", labelSite, bergen, edge, frankfurt))
 	img.Spec.Rollout.Waves[0].MaxConcurrency = ptr.To(percent("70%"))
 	name := img.ImageNameForVersion("1")
-	releases := []func(){shared.Members[bergen].holdImport(t, name), shared.Members[edge].holdImport(t, name)}
+	releases := []func(){shared.Members[bergen].HoldImports(t, name), shared.Members[edge].HoldImports(t, name)}
 	most := shared.watchConcurrency(t, name, onlineMembers...)
 	shared.createFleetImage(t, img)
 	shared.awaitFleetImage(t, img, "two of three on their way", hasReason(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency),

@@ -19,7 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// writeCounter counts what is seen to change of some objects.
+// writeCounter counts the changes of objects.
 type writeCounter struct {
 	mu sync.Mutex
 	of map[string]int
@@ -36,7 +36,7 @@ func (w *writeCounter) mostWritten() (name string, n int) {
 	return name, n
 }
 
-// countWrites from now on until the test ends.
+// countWrites counts writes until the test ends.
 func (f *testFleet) countWrites(t *testing.T, list client.ObjectList) *writeCounter {
 	t.Helper()
 	require.NoError(t, f.List(t.Context(), list))
@@ -47,13 +47,13 @@ func (f *testFleet) countWrites(t *testing.T, list client.ObjectList) *writeCoun
 	all := &writeCounter{of: map[string]int{}}
 	go func() {
 		for e := range w.ResultChan() {
-			o, is := e.Object.(client.Object)
-			if !is || e.Type == watch.Bookmark {
+			o, ok := e.Object.(client.Object)
+			if !ok || e.Type == watch.Bookmark {
 				continue
 			}
 			key := o.GetNamespace() + "/" + o.GetName()
 			all.mu.Lock()
-			// What was there before comes once.
+			// The watch begins with the objects as they are.
 			if before, known := began[key]; known && before != o.GetResourceVersion() {
 				all.of[key]++
 			}
@@ -64,21 +64,21 @@ func (f *testFleet) countWrites(t *testing.T, list client.ObjectList) *writeCoun
 	return all
 }
 
-// A heartbeat is carried, and changes nothing that anybody reads: no status is written
-// for it, but for the time of the last report once in a while.
+// TestHeartbeatsWriteNoStatus shows that a synced heartbeat writes no status, except the
+// time of the last report at long intervals.
 func TestHeartbeatsWriteNoStatus(t *testing.T) {
 	shared.awaitBalanced(t, replicaNames...)
 	shared.awaitNewReports(t)
-	// What was settled and carried before is still being told of.
+	// The status of earlier changes may still be written.
 	for member, link := range shared.getMemberLinks(t) {
-		testenv.AwaitMember(t, shared, member, "told of in full", func(m *v1alpha1.MemberCluster) bool {
+		testenv.AwaitMember(t, shared, member, "with its full status", func(m *v1alpha1.MemberCluster) bool {
 			return m.Status.Shard == link.Spec.Replica && m.Status.Images != nil && m.Status.Plan != nil && m.Status.AcknowledgedPlan != nil &&
 				*m.Status.Plan == *m.Status.AcknowledgedPlan && meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady)
 		})
 	}
 	ofMembers, ofLinks := shared.countWrites(t, &v1alpha1.MemberClusterList{}), shared.countWrites(t, &v1alpha1.MemberLinkList{})
 	beats := 0
-	// A status is written once a second at the most.
+	// A status is written at most once a second.
 	for end := time.Now().Add(3500 * time.Millisecond); beats < 3 || time.Now().Before(end); beats++ {
 		wanted := map[string]int64{}
 		for _, m := range shared.Fakes.List {
@@ -97,7 +97,8 @@ func TestHeartbeatsWriteNoStatus(t *testing.T) {
 	assert.LessOrEqual(t, n, 1, "MemberCluster %s is written at %d heartbeats", name, beats)
 }
 
-// Members that nobody reaches stay where they are, and hold up none of the others.
+// TestThirdOfMembersDark shows that unreachable members stay with their replica and delay
+// no other member.
 func TestThirdOfMembersDark(t *testing.T) {
 	before := shared.awaitBalanced(t, replicaNames...)
 	dark := map[string]bool{}
@@ -115,7 +116,7 @@ func TestThirdOfMembersDark(t *testing.T) {
 			}
 		}
 		return true
-	}), "nobody says that they are dark")
+	}), "they count as reachable")
 	for _, m := range shared.Fakes.List {
 		if dark[m.Name] {
 			continue
@@ -130,18 +131,18 @@ func TestThirdOfMembersDark(t *testing.T) {
 			r.memberLinks.setBlocked(member, false)
 		}
 	}
-	assert.Equal(t, before, shared.awaitBalanced(t, replicaNames...), "nobody moves")
+	assert.Equal(t, before, shared.awaitBalanced(t, replicaNames...), "a member moved")
 	shared.judge.requireNoFaults(t)
 }
 
-// countGoroutines of all replicas.
+// countGoroutines adds up the goroutines of all replicas.
 func (f *testFleet) countGoroutines(t *testing.T) (n int) {
 	t.Helper()
 	for _, r := range f.replicas {
-		text, err := r.Hub.ReadMetrics(t.Context())
+		text, err := r.ReadMetrics(t.Context())
 		require.NoError(t, err)
 		for line := range strings.Lines(text) {
-			if count, is := strings.CutPrefix(line, "go_goroutines "); is {
+			if count, ok := strings.CutPrefix(line, "go_goroutines "); ok {
 				one, err := strconv.Atoi(strings.TrimSpace(count))
 				require.NoError(t, err)
 				n += one

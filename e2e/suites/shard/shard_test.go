@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,7 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// movedMembers are the members that have another replica than before.
+// movedMembers lists the members that changed their replica.
 func movedMembers(before, after map[string]string) (list []string) {
 	for member, replica := range before {
 		if after[member] != replica {
@@ -32,12 +31,13 @@ func movedMembers(before, after map[string]string) (list []string) {
 	return list
 }
 
-// A replica that is killed loses its members to the others; nobody else's move, and
-// no member is missed.
+// TestReplicaKilled shows that only the members of a killed replica move, and that all of
+// them are served again.
 func TestReplicaKilled(t *testing.T) {
+	testenv.RunInTurn(t, 0, leaseTurns)
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
-	r.Hub.Kill()
+	r.Kill()
 	var left []string
 	for _, name := range replicaNames {
 		if name != r.name {
@@ -50,58 +50,55 @@ func TestReplicaKilled(t *testing.T) {
 
 	require.NoError(t, shared.startReplica(t.Context(), r))
 	again := shared.awaitBalanced(t, replicaNames...)
-	assert.LessOrEqual(t, len(movedMembers(after, again)), (fakeCount+len(replicaNames)-1)/len(replicaNames), "no more than its part goes to the one that comes")
+	assert.LessOrEqual(t, len(movedMembers(after, again)), (fakeCount+len(replicaNames)-1)/len(replicaNames), "more than its share moves to the new replica")
 	for _, member := range movedMembers(after, again) {
 		assert.Equal(t, r.name, again[member])
 	}
-	shown := testenv.AwaitMember(t, shared, "light-0", "the replica that carries for it", func(m *v1alpha1.MemberCluster) bool {
+	shown := testenv.AwaitMember(t, shared, "fake-0", "the replica that syncs it", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Shard == again[m.Name]
 	})
 	require.NotEmpty(t, shown.Status.Shard)
 	shared.judge.requireNoFaults(t)
 }
 
-// The elected replica is paused with its members until another one is elected and has
-// them. When it wakes it ends, before it plans anything beside the other.
+// TestElectedReplicaPausedPastLease pauses the elected replica until another one is
+// elected and has its members. It exits when it wakes, before it plans anything beside
+// the other.
 func TestElectedReplicaPausedPastLease(t *testing.T) {
+	testenv.RunInTurn(t, 1, leaseTurns)
 	before := shared.awaitBalanced(t, replicaNames...)
 	r, others := shared.electedReplica(t), shared.otherReplicas(t)
-	require.NoError(t, r.Hub.Pause(t.Context()))
+	require.NoError(t, r.Pause(t.Context()))
 	after := shared.awaitBalanced(t, others[0].name, others[1].name)
 	assert.ElementsMatch(t, membersOf(before, r.name), movedMembers(before, after))
 	shared.changePolicy(t, "3")
-	challenge := shared.getMemberLinks(t)["light-0"].Spec.Challenge
-	require.NoError(t, r.Hub.Resume())
+	challenge := shared.getMemberLinks(t)["fake-0"].Spec.Challenge
+	require.NoError(t, r.Resume())
 	require.True(t, testenv.Await(t, func() bool {
-		select {
-		case <-r.Hub.Done():
-			return true
-		default:
-			return false
-		}
-	}), "two are elected")
-	log, err := os.ReadFile(r.Hub.LogFile())
+		return r.HasEnded()
+	}), "two replicas are elected")
+	log, err := os.ReadFile(r.LogFile())
 	require.NoError(t, err)
-	assert.Contains(t, string(log), "another replica was elected", "it is not client-go that has told it, much later")
-	assert.Equal(t, challenge, shared.getMemberLinks(t)["light-0"].Spec.Challenge, "it has not taken the members back")
+	assert.Contains(t, string(log), "another replica was elected", "it did not notice before client-go, which is much later")
+	assert.Equal(t, challenge, shared.getMemberLinks(t)["fake-0"].Spec.Challenge, "it took the members back")
 	shared.changePolicy(t, "8")
 	require.NoError(t, shared.startReplica(t.Context(), r))
 	shared.awaitBalanced(t, replicaNames...)
 	shared.judge.requireNoFaults(t)
 }
 
-// Two replicas are paused until their members have moved. One finds by its own clock
-// that its time is over when it wakes. The other is told by no clock, as a virtual
-// machine that was frozen: it goes on with what it knows, while another carries for the
-// same members. Nothing goes back in either.
+// Two replicas are paused until their members have moved. When they resume, one finds its Lease
+// expired by its own clock. The other, like a frozen virtual machine, does not: it continues to
+// sync members that another replica syncs. No version falls.
 func TestReplicasPausedPastLease(t *testing.T) {
-	timeless := shared.otherReplicas(t)[1]
-	shared.replaceReplica(t, timeless, "--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=50m")
+	testenv.RunInTurn(t, 2, leaseTurns)
+	longLease := shared.otherReplicas(t)[1]
+	shared.replaceReplica(t, longLease, "--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=50m")
 	before := shared.awaitBalanced(t, replicaNames...)
 	paused := map[string]bool{}
 	for _, r := range shared.otherReplicas(t) {
 		assert.NotEmpty(t, membersOf(before, r.name))
-		require.NoError(t, r.Hub.Pause(t.Context()))
+		require.NoError(t, r.Pause(t.Context()))
 		paused[r.name] = true
 	}
 	require.True(t, testenv.Await(t, func() bool {
@@ -120,20 +117,21 @@ func TestReplicasPausedPastLease(t *testing.T) {
 	shared.changePolicy(t, "5")
 	shared.awaitNewReports(t)
 	shared.awaitBalanced(t, replicaNames...)
-	shared.replaceReplica(t, timeless)
+	shared.replaceReplica(t, longLease)
 	shared.awaitBalanced(t, replicaNames...)
 	shared.judge.requireNoFaults(t)
 }
 
-// A replica that is cut off from the hub, and not from its members, leaves them alone
-// by itself; once it is back it goes on.
+// TestReplicaWithoutHubAPI shows that a replica cut off from the hub's API server, but
+// not from its members, stops syncing them by itself and resumes once it is back.
 func TestReplicaWithoutHubAPI(t *testing.T) {
+	testenv.RunInTurn(t, 3, leaseTurns)
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
 	mine := membersOf(before, r.name)
-	require.True(t, testenv.Await(t, func() bool { return len(r.memberLinks.reachedMembers()) == len(mine) }), "it has its members and no others: %v", r.memberLinks.reachedMembers())
+	require.True(t, testenv.Await(t, func() bool { return len(r.memberLinks.reachedMembers()) == len(mine) }), "it is connected to others than its members: %v", r.memberLinks.reachedMembers())
 	require.NoError(t, r.hubLink.Stall())
-	require.True(t, testenv.Await(t, func() bool { return len(r.memberLinks.reachedMembers()) == 0 }), "it holds on to members that are others' by now")
+	require.True(t, testenv.Await(t, func() bool { return len(r.memberLinks.reachedMembers()) == 0 }), "it stays connected to members that have moved")
 	require.True(t, testenv.Await(t, func() bool {
 		for _, link := range shared.getMemberLinks(t) {
 			if link.Status.Carrier == r.name {
@@ -144,18 +142,15 @@ func TestReplicaWithoutHubAPI(t *testing.T) {
 	}), "its members do not move")
 	shared.awaitNewReports(t)
 	require.NoError(t, r.hubLink.Repair(t.Context()))
-	select {
-	case <-r.Hub.Done():
-		require.Fail(t, "it has ended")
-	default:
-	}
+	require.False(t, r.HasEnded(), "it exited")
 	after := shared.awaitBalanced(t, replicaNames...)
 	require.True(t, testenv.Await(t, func() bool { return len(r.memberLinks.reachedMembers()) == len(membersOf(after, r.name)) }))
 	shared.judge.requireNoFaults(t)
 }
 
-// A replica that does not reach one of its members, which another does, loses it.
+// TestReplicaWithoutOneMember shows that a member moves to a replica that reaches it.
 func TestReplicaWithoutOneMember(t *testing.T) {
+	testenv.RunInTurn(t, 4, leaseTurns)
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
 	member := membersOf(before, r.name)[0]
@@ -174,7 +169,7 @@ func TestReplicaWithoutOneMember(t *testing.T) {
 	require.True(t, testenv.Await(t, func() bool {
 		link = shared.getMemberLinks(t)[member]
 		return link.Spec.Replica != r.name && link.Status.Carrier == link.Spec.Replica && link.Status.Reachable
-	}), "it is not moved: %+v; logs are in %s", &link, shared.Plane.Dir())
+	}), "the member does not move: %+v; logs are in %s", &link, shared.Plane.Dir())
 	shared.awaitNewReports(t)
 	require.True(t, testenv.Await(t, func() bool {
 		var events eventsv1.EventList
@@ -185,7 +180,7 @@ func TestReplicaWithoutOneMember(t *testing.T) {
 			}
 		}
 		return false
-	}), "nobody is told")
+	}), "there is no event")
 	text, err := shared.electedReplica(t).Hub.ReadMetrics(t.Context())
 	require.NoError(t, err)
 	assert.NotContains(t, text, "ot_hub_member_reports_not_carried_total 0")
@@ -194,9 +189,11 @@ func TestReplicaWithoutOneMember(t *testing.T) {
 	shared.judge.requireNoFaults(t)
 }
 
-// A replica that reaches none of its members, which others do, loses them all, and gets
-// no others in exchange. Another process of its name is another replica.
+// TestReplicaWithoutItsMembers shows that a replica that reaches none of its members,
+// while others do, loses them all and gets no others. A new process with its name counts
+// as another replica.
 func TestReplicaWithoutItsMembers(t *testing.T) {
+	testenv.RunInTurn(t, 5, leaseTurns)
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
 	for member := range before {
@@ -209,45 +206,45 @@ func TestReplicaWithoutItsMembers(t *testing.T) {
 		}
 	}
 	after := shared.awaitBalanced(t, left...)
-	// The watchdog may have been sooner with one, in exchange for another.
+	// The watchdog may have swapped one member before.
 	assert.Subset(t, movedMembers(before, after), membersOf(before, r.name))
 	shared.awaitNewReports(t)
 	for member := range before {
 		r.memberLinks.setBlocked(member, false)
 	}
-	assert.Equal(t, after, shared.awaitBalanced(t, left...), "it gets none for a while")
+	assert.Equal(t, after, shared.awaitBalanced(t, left...), "it gets no members for a while")
 	shared.replaceReplica(t, r)
 	shared.awaitBalanced(t, replicaNames...)
 	shared.judge.requireNoFaults(t)
 }
 
-// A member joins whose replica does not reach it: nothing has ever come from it, and it
-// is found, and moved to one that does.
+// TestFirstReportCannotBeSynced joins a member that its replica does not reach. Although
+// no report of it has ever arrived, it moves to a replica that does.
 func TestFirstReportCannotBeSynced(t *testing.T) {
 	before := shared.awaitBalanced(t, replicaNames...)
-	lights, err := fakemember.Start(t.Context(), shared.Plane, "late", 1)
+	fakes, err := fakemember.Start(t.Context(), shared.Plane, "late", 1)
 	require.NoError(t, err)
-	t.Cleanup(lights.Stop)
-	late := lights.List[0]
+	t.Cleanup(fakes.Stop)
+	late := fakes.List[0]
 	shared.blockMember(t, late.Name, replicaNames...)
-	require.NoError(t, shared.joinFake(t.Context(), late))
-	tried := func() (by string) {
+	require.NoError(t, shared.registerFake(t.Context(), late))
+	syncedBy := func() (replica string) {
 		link := shared.getMemberLinks(t)[late.Name]
 		if link.Status.Known && link.Status.Carrier == link.Spec.Replica {
-			by = link.Spec.Replica
+			replica = link.Spec.Replica
 		}
-		return by
+		return replica
 	}
-	require.True(t, testenv.Await(t, func() bool { return tried() != "" }), "nobody is to carry for it")
-	if elected := shared.electedReplica(t); tried() == elected.name {
+	require.True(t, testenv.Await(t, func() bool { return syncedBy() != "" }), "no replica gets it")
+	if elected := shared.electedReplica(t); syncedBy() == elected.name {
 		to := shared.otherReplicas(t)[0].name
 		if other := shared.otherReplicas(t)[1].name; len(membersOf(before, other)) < len(membersOf(before, to)) {
 			to = other
 		}
 		shared.assignMember(t, late.Name, to)
-		require.True(t, testenv.Await(t, func() bool { return tried() == to }), "%s does not try", to)
+		require.True(t, testenv.Await(t, func() bool { return syncedBy() == to }), "%s does not sync it", to)
 	}
-	missed := tried()
+	missed := syncedBy()
 	for _, name := range replicaNames {
 		if name != missed {
 			shared.replicas[name].memberLinks.setBlocked(late.Name, false)
@@ -258,24 +255,21 @@ func TestFirstReportCannotBeSynced(t *testing.T) {
 	shared.awaitReport(t, late.Name, root.Sequence)
 	assert.NotEqual(t, missed, shared.getMemberLinks(t)[late.Name].Spec.Replica)
 
-	require.NoError(t, shared.Delete(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: late.Name}}))
-	require.True(t, testenv.Await(t, func() bool {
-		return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKey{Name: late.Name}, &v1alpha1.MemberCluster{}))
-	}), "it is not let go of")
-	// No controller of namespaces runs here.
-	link := shared.getMemberLinks(t)[late.Name]
-	require.NoError(t, client.IgnoreNotFound(shared.Delete(t.Context(), &link)))
+	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: late.Name}}
+	require.NoError(t, shared.Delete(t.Context(), member))
+	shared.AwaitGone(t, member)
 	shared.awaitBalanced(t, replicaNames...)
 	shared.judge.requireNoFaults(t)
 }
 
-// Members that are moved to and fro leave old owners with requests on their way.
+// TestMembersMovedBetweenReplicas moves members back and forth while former owners still
+// have requests in flight.
 func TestMembersMovedBetweenReplicas(t *testing.T) {
 	shared.awaitBalanced(t, replicaNames...)
 	before := shared.countGoroutines(t)
 	for i := range 12 {
-		shared.assignMember(t, "light-0", replicaNames[i%len(replicaNames)])
-		shared.assignMember(t, "light-1", replicaNames[(i+1)%len(replicaNames)])
+		shared.assignMember(t, "fake-0", replicaNames[i%len(replicaNames)])
+		shared.assignMember(t, "fake-1", replicaNames[(i+1)%len(replicaNames)])
 		for _, m := range shared.Fakes.List[:2] {
 			require.NoError(t, m.SetImages(t.Context(), "page-0", nil))
 		}
@@ -283,9 +277,9 @@ func TestMembersMovedBetweenReplicas(t *testing.T) {
 	shared.changePolicy(t, "6")
 	shared.awaitNewReports(t)
 	shared.awaitBalanced(t, replicaNames...)
-	// Each is connected to once, as before. What else goes on varies by a few.
+	// Each member has one connection, as before; other goroutines vary.
 	const slack = 20
-	require.True(t, testenv.Await(t, func() bool { return shared.countGoroutines(t) <= before+slack }), "what was moved away leaves goroutines behind: %d before", before)
+	require.True(t, testenv.Await(t, func() bool { return shared.countGoroutines(t) <= before+slack }), "moves leak goroutines: %d before", before)
 	shared.judge.requireNoFaults(t)
 }
 
@@ -308,10 +302,10 @@ func TestHubAPIServerRestart(t *testing.T) {
 	require.True(t, testenv.Await(t, func() bool {
 		shared.restartEnded(t)
 		holder, renewed := lease()
-		// An elected replica that has lost its Lease ends, which takes it a while: until it
-		// was started again, its members may look as if it carried for them.
+		// An elected replica that lost its Lease takes a while to exit. Until it is restarted,
+		// its members look as if it synced them.
 		return holder != "" && renewed.After(started) && (holder == held || elected.Hub != process)
-	}), "no replica is elected, or one that is not goes on; logs are in %s", shared.Plane.Dir())
+	}), "no replica is elected, or a deposed one still runs; logs are in %s", shared.Plane.Dir())
 	shared.awaitBalancedDoing(t, func() { shared.restartEnded(t) }, replicaNames...)
 	shared.awaitNewReports(t)
 	assert.Len(t, before, fakeCount)
@@ -319,15 +313,16 @@ func TestHubAPIServerRestart(t *testing.T) {
 }
 
 func TestAllReplicasRestart(t *testing.T) {
+	testenv.RunInTurn(t, 6, leaseTurns)
 	before := shared.awaitBalanced(t, replicaNames...)
 	for _, r := range shared.replicas {
-		r.Hub.Kill()
+		r.Kill()
 	}
 	for _, r := range shared.replicas {
 		require.NoError(t, shared.startReplica(t.Context(), r))
 	}
 	after := shared.awaitBalanced(t, replicaNames...)
-	assert.Equal(t, before, after, "each goes on with its own")
+	assert.Equal(t, before, after, "a member moved")
 	shared.changePolicy(t, "7")
 	shared.awaitNewReports(t)
 	shared.judge.requireNoFaults(t)

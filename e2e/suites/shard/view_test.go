@@ -14,12 +14,12 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// requireReadAPI waits until a replica, asked itself, tells of all members what they report.
+// requireReadAPI waits until a replica's read API serves the reports of all members.
 func (f *testFleet) requireReadAPI(t *testing.T, r *replica, images int) {
 	t.Helper()
 	var last any
 	require.True(t, testenv.Await(t, func() bool {
-		all, err := r.Hub.ListMembers(t.Context())
+		all, err := r.ListMembers(t.Context())
 		if last = err; err != nil {
 			return false
 		}
@@ -30,12 +30,12 @@ func (f *testFleet) requireReadAPI(t *testing.T, r *replica, images int) {
 			}
 		}
 		return len(all) == fakeCount
-	}), "replica %s does not tell of all members: %+v; logs are in %s", r.name, &last, f.Plane.Dir())
+	}), "replica %s does not serve all members: %+v; logs are in %s", r.name, &last, f.Plane.Dir())
 }
 
-// Whichever replica is asked, the elected one's view of the fleet is told, to whom
-// may read it; the others have none, and no series of it. The next one that is
-// elected comes to the same view.
+// TestReadAPIOfEveryReplica shows that every replica answers authorized readers with the
+// elected replica's view of the fleet. The others have no view and no series of it; the
+// next elected replica computes the same view.
 func TestReadAPIOfEveryReplica(t *testing.T) {
 	shared.awaitBalanced(t, replicaNames...)
 	images := []v1alpha1.ReportedImage{{
@@ -44,28 +44,27 @@ func TestReadAPIOfEveryReplica(t *testing.T) {
 	for _, m := range shared.Fakes.List {
 		require.NoError(t, m.SetImages(t.Context(), "page-0", images))
 	}
-	nobody, err := shared.Plane.ServiceAccountConfig(t.Context(), "light-0", "ot-hub")
+	nobody, err := shared.Plane.ServiceAccountConfig(t.Context(), "fake-0", "ot-hub")
 	require.NoError(t, err)
 	elected := shared.electedReplica(t)
 	for _, name := range replicaNames {
 		r := shared.replicas[name]
 		shared.requireReadAPI(t, r, len(images))
 		for token, want := range map[string]int{"": http.StatusUnauthorized, nobody.BearerToken: http.StatusForbidden} {
-			status, err := r.Hub.GetStatus(t.Context(), "/fleet/v1/members", token)
+			status, err := r.GetStatus(t.Context(), "/fleet/v1/members", token)
 			require.NoError(t, err)
 			assert.Equal(t, want, status, name)
 		}
-		text, err := r.Hub.ReadMetrics(t.Context())
+		text, err := r.ReadMetrics(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, r == elected, strings.Contains(text, "\not_hub_members{"), name)
 		assert.Equal(t, r == elected, strings.Contains(text, "\not_hub_index_entries "), name)
 	}
 
 	others := shared.otherReplicas(t)
-	elected.Hub.Kill()
+	elected.Kill()
 	for _, r := range others {
-		// The one that is gone still holds its Lease, or nobody does yet; then the next
-		// one is reading.
+		// Meanwhile the dead replica holds the Lease, nobody does, or the next one still reads.
 		shared.requireReadAPI(t, r, len(images))
 	}
 	require.NoError(t, shared.startReplica(t.Context(), elected))

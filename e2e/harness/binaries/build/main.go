@@ -1,5 +1,5 @@
-// Command build makes the programs that the local control planes need before
-// a test asks for them: all of them, or those named as arguments.
+// Command build builds the programs of the local control planes ahead of the tests: all of them, or
+// those named as arguments.
 package main
 
 import (

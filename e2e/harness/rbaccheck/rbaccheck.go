@@ -1,5 +1,5 @@
-// Package rbaccheck tries a credential on everything that an API server serves: as
-// the API server says that it would answer, and as it does.
+// Package rbaccheck tries a credential on everything that an API server serves, by access reviews
+// and by requests.
 package rbaccheck
 
 import (
@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Resource is one of an API server, or a part of one.
+// Resource is a resource or subresource of an API server.
 type Resource struct {
 	schema.GroupVersion
 	metav1.APIResource
@@ -33,8 +33,8 @@ func (r Resource) splitName() (name, sub string) {
 	return name, sub
 }
 
-// Request is what is tried. Namespace is empty for all of them, or for none; Object
-// is empty for no name.
+// Request is an attempted request. An empty Namespace means all namespaces, or a cluster-scoped
+// resource; an empty Object means no name.
 type Request struct {
 	Verb              string
 	Group, Resource   string
@@ -45,28 +45,26 @@ func (r Request) String() string {
 	return fmt.Sprintf("%s %s.%s %q in %q", r.Verb, r.Resource, r.Group, r.Object, r.Namespace)
 }
 
-// Permits tells whether a request is allowed.
+// Permits reports whether a request is permitted.
 type Permits func(Request) bool
 
-// PermittedToAll is what Kubernetes lets everybody do who has a name: to ask what they may,
-// and who they are.
+// PermittedToAll permits what every authenticated user may do: reviews of the own permissions and
+// identity.
 func PermittedToAll(r Request) bool {
 	return r.Verb == "create" && (r.Group == "authorization.k8s.io" && (r.Resource == "selfsubjectaccessreviews" || r.Resource == "selfsubjectrulesreviews") ||
 		r.Group == "authentication.k8s.io" && r.Resource == "selfsubjectreviews")
 }
 
-// checkedVerbs are what a request may be, beyond what a resource says it serves: RBAC's own
-// too.
+// checkedVerbs include RBAC's special verbs besides those that resources serve.
 var checkedVerbs = []string{
 	"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
 	"impersonate", "bind", "escalate", "approve", "sign", "attest", "use", "proxy", "*",
 }
 
-// impersonationTargets are groups and users: no resources of an API server, and can be
-// impersonated.
+// impersonationTargets are no resources of an API server, but can be impersonated.
 var impersonationTargets = []string{"users", "groups", "uids", "userextras/scopes"}
 
-// ServedResources are all resources that an API server serves.
+// ServedResources lists all resources that an API server serves.
 func ServedResources(cfg *rest.Config) (all []Resource, err error) {
 	d, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
@@ -74,7 +72,7 @@ func ServedResources(cfg *rest.Config) (all []Resource, err error) {
 	}
 	_, lists, err := d.ServerGroupsAndResources()
 	if err != nil {
-		return nil, fmt.Errorf("asking %s for its resources: %w", cfg.Host, err)
+		return nil, fmt.Errorf("discovering the resources of %s: %w", cfg.Host, err)
 	}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
@@ -88,8 +86,7 @@ func ServedResources(cfg *rest.Config) (all []Resource, err error) {
 	return all, nil
 }
 
-// Result counts attempts. Wrong are those that were answered otherwise than they were
-// to be.
+// Result counts attempts. Unexpected lists those that were answered otherwise than expected.
 type Result struct {
 	Attempts, Refusals int
 	Unexpected         []string
@@ -109,7 +106,7 @@ func (t *Result) record(refused, right bool, what string) {
 	}
 }
 
-// CheckByReview asks for each verb on each resource in each namespace, by each name.
+// CheckByReview reviews each verb on each resource in each namespace with each name.
 func CheckByReview(ctx context.Context, cfg *rest.Config, all []Resource, namespaces, objects []string, may Permits) (*Result, error) {
 	fast := rest.CopyConfig(cfg)
 	fast.QPS, fast.Burst = 5000, 10000
@@ -138,7 +135,7 @@ func CheckByReview(ctx context.Context, cfg *rest.Config, all []Resource, namesp
 						}}
 						answer, err := reviews.Create(ctx, review, metav1.CreateOptions{})
 						if err != nil {
-							return fmt.Errorf("asking about %v: %w", asked, err)
+							return fmt.Errorf("reviewing %v: %w", asked, err)
 						}
 						allowed := answer.Status.Allowed
 						tried.record(!allowed, allowed == (may(asked) || PermittedToAll(asked)), fmt.Sprintf("%v: allowed is %t", asked, allowed))
@@ -151,8 +148,8 @@ func CheckByReview(ctx context.Context, cfg *rest.Config, all []Resource, namesp
 	return tried, group.Wait()
 }
 
-// CheckRules asks for each verb on what the rules of a credential mention: on kinds that
-// nobody serves, too, and on objects that are given by name.
+// CheckRules reviews each verb on what the credential's own rules mention, also on resources that
+// are not served and on objects by name.
 func CheckRules(ctx context.Context, cfg *rest.Config, namespaces []string, may Permits) (*Result, error) {
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -163,10 +160,10 @@ func CheckRules(ctx context.Context, cfg *rest.Config, namespaces []string, may 
 		review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
 		answer, err := clients.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("asking %s for the rules in namespace %s: %w", cfg.Host, namespace, err)
+			return nil, fmt.Errorf("reading the rules of %s in namespace %s: %w", cfg.Host, namespace, err)
 		}
 		if answer.Status.Incomplete {
-			return nil, fmt.Errorf("asking %s for the rules in namespace %s: it does not tell all: %s", cfg.Host, namespace, answer.Status.EvaluationError)
+			return nil, fmt.Errorf("reading the rules of %s in namespace %s: the answer is incomplete: %s", cfg.Host, namespace, answer.Status.EvaluationError)
 		}
 		for _, rule := range answer.Status.ResourceRules {
 			for _, group := range rule.APIGroups {
@@ -197,7 +194,7 @@ func CheckRules(ctx context.Context, cfg *rest.Config, namespaces []string, may 
 	}, nil
 }
 
-// toResources are resources as rules know them.
+// toResources converts the resources of rules, which have no version.
 func toResources(some map[schema.GroupResource]bool) (all []Resource) {
 	for r := range some {
 		all = append(all, Resource{schema.GroupVersion{Group: r.Group}, metav1.APIResource{Name: r.Resource}})
@@ -205,8 +202,8 @@ func toResources(some map[schema.GroupResource]bool) (all []Resource) {
 	return all
 }
 
-// CheckByRequest sends the requests that are to be refused, and wants them to be. They
-// have no content that could do harm: what is allowed is asked for before it is read.
+// CheckByRequest sends the requests that must be refused. Their content is harmless: authorization
+// comes before it is read.
 func CheckByRequest(ctx context.Context, cfg *rest.Config, all []Resource, namespaces []string, may Permits) (*Result, error) {
 	fast := rest.CopyConfig(cfg)
 	fast.QPS, fast.Burst = 5000, 10000
@@ -243,7 +240,7 @@ func CheckByRequest(ctx context.Context, cfg *rest.Config, all []Resource, names
 	return tried, group.Wait()
 }
 
-// sendRequest makes the request that RBAC knows as a verb.
+// sendRequest sends the request of an RBAC verb.
 func sendRequest(ctx context.Context, c *http.Client, host string, r Resource, verb, namespace string) (int, string, error) {
 	path := host + "/apis/" + r.GroupVersion.String()
 	if r.GroupVersion.Group == "" {
@@ -268,7 +265,7 @@ func sendRequest(ctx context.Context, c *http.Client, host string, r Resource, v
 		path += "?watch=true&timeoutSeconds=1"
 	}
 	if method == "" {
-		return 0, "", fmt.Errorf("no request is known for verb %s", verb)
+		return 0, "", fmt.Errorf("verb %s has no request", verb)
 	}
 	request, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader([]byte("{}")))
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package pull_test
+package registration_test
 
 import (
 	"strings"
@@ -19,8 +19,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestJoinTokenPresentedTwice has somebody else use the join token, before the agent
-// is accepted and after it is in.
+// TestJoinTokenPresentedTwice presents a stolen join token, before and after the agent is
+// accepted.
 func TestJoinTokenPresentedTwice(t *testing.T) {
 	t.Parallel()
 	createPullMember(t, "presented", v1alpha1.MemberPull{})
@@ -69,11 +69,12 @@ func TestJoinTokenPresentedTwice(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 
 	awaitCondition(t, func() bool { return isRefused(thief.requestCredential(t.Context(), thiefKey)) }, "replayed")
-	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(thief.requestCredential(t.Context(), thiefKey)) }, "the join token is known for ever")
+	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(thief.requestCredential(t.Context(), thiefKey)) }, "the join token is still accepted")
 	require.True(t, apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKeyFromObject(seen), seen)))
 }
 
-// TestSupersededJoinToken is worth nothing, however soon it is presented.
+// TestSupersededJoinToken shows that a superseded join token is refused, however soon it
+// is presented.
 func TestSupersededJoinToken(t *testing.T) {
 	t.Parallel()
 	createPullMember(t, "later", v1alpha1.MemberPull{AutoAccept: true})
@@ -89,10 +90,11 @@ func TestSupersededJoinToken(t *testing.T) {
 	awaitCondition(t, func() bool { return last.requestCredential(t.Context(), key) == nil }, "the former one's ClusterJoin is in the way")
 	last.awaitCredential(t, key).mustRenewLease(t)
 	awaitJoinedReason(t, "later", v1alpha1.ReasonJoined)
-	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(former.requestCredential(t.Context(), key)) }, "the former one is known for ever")
+	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(former.requestCredential(t.Context(), key)) }, "the superseded token is still accepted")
 }
 
-// TestExpiredJoinToken before it is presented, or before its key is accepted.
+// TestExpiredJoinToken shows that a join token is refused if it expires before it is
+// presented, or before its key is accepted.
 func TestExpiredJoinToken(t *testing.T) {
 	t.Parallel()
 	createPullMember(t, "late", v1alpha1.MemberPull{})
@@ -127,8 +129,8 @@ func TestExpiredJoinToken(t *testing.T) {
 	awaitJoinedReason(t, "late", v1alpha1.ReasonJoined)
 }
 
-// TestAutoAcceptTakesFirstKey is let in where people say so, unless it is another cluster
-// than they know.
+// TestAutoAcceptTakesFirstKey shows that autoAccept admits the first key, unless it comes
+// from another cluster than the one that is recorded.
 func TestAutoAcceptTakesFirstKey(t *testing.T) {
 	t.Parallel()
 	createPullMember(t, "known", v1alpha1.MemberPull{AutoAccept: true})
@@ -144,8 +146,8 @@ func TestAutoAcceptTakesFirstKey(t *testing.T) {
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
 }
 
-// TestAgentWithExpiredCredential joins anew with the key that it has: nobody need
-// accept that again.
+// TestAgentWithExpiredCredential shows that an agent with an expired credential registers
+// again with its key, without a second acceptance.
 func TestAgentWithExpiredCredential(t *testing.T) {
 	t.Parallel()
 	createPullMember(t, "offline", v1alpha1.MemberPull{})

@@ -1,6 +1,6 @@
 //go:build linux
 
-package pull_test
+package registration_test
 
 import (
 	"context"
@@ -22,9 +22,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/rbaccheck"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// permitsAgent is everything that an agent may on the hub, in a namespace.
+// permitsAgent is all that an agent may do in its namespace on the hub.
 func permitsAgent(namespace string) rbaccheck.Permits {
 	return func(r rbaccheck.Request) bool {
 		in := func(verbs ...string) bool { return r.Namespace == namespace && slices.Contains(verbs, r.Verb) }
@@ -44,7 +45,7 @@ func permitsAgent(namespace string) rbaccheck.Permits {
 	}
 }
 
-// permitsJoinToken is everything that a join token may.
+// permitsJoinToken is all that a join token permits.
 func permitsJoinToken(namespace string) rbaccheck.Permits {
 	return func(r rbaccheck.Request) bool {
 		return r.Group+"/"+r.Resource == "pelotech.ot/clusterjoins" && r.Namespace == namespace &&
@@ -52,8 +53,8 @@ func permitsJoinToken(namespace string) rbaccheck.Permits {
 	}
 }
 
-// TestAgentIsConfinedToItsMailbox tries, as agent A, every verb on every
-// resource of its own, of B and of the hub.
+// TestAgentIsConfinedToItsMailbox tries, as the agent of member A, every verb on every
+// resource of its own namespace, of member B's and of the hub's.
 func TestAgentIsConfinedToItsMailbox(t *testing.T) {
 	t.Parallel()
 	agent, _, _ := registerFakeAgent(t, "a")
@@ -63,6 +64,7 @@ func TestAgentIsConfinedToItsMailbox(t *testing.T) {
 	all, err := rbaccheck.ServedResources(shared.Plane.Config())
 	require.NoError(t, err)
 	require.Greater(t, len(all), 100)
+	share := testenv.SweepShare(all)
 	namespaces := []string{agent.Namespace, other.Namespace, token.Namespace, program.HubNamespace}
 
 	for name, tt := range map[string]struct {
@@ -74,17 +76,17 @@ func TestAgentIsConfinedToItsMailbox(t *testing.T) {
 		"join token": {token, permitsJoinToken(token.Namespace), namespaces[2:]},
 	} {
 		t.Run(name, func(t *testing.T) {
-			told := &rbaccheck.Result{}
+			reviewed := &rbaccheck.Result{}
 			if tt.who == agent {
-				told, err = rbaccheck.CheckByReview(t.Context(), tt.who.cfg, all, append([]string{""}, tt.namespaces...), []string{""}, tt.may)
+				reviewed, err = rbaccheck.CheckByReview(t.Context(), tt.who.cfg, share, append([]string{""}, tt.namespaces...), []string{""}, tt.may)
 				require.NoError(t, err)
-				assert.Empty(t, told.Unexpected)
+				assert.Empty(t, reviewed.Unexpected)
 			}
-			answered, err := rbaccheck.CheckByRequest(t.Context(), tt.who.cfg, all, append([]string{"kube-system"}, tt.namespaces...), tt.may)
+			answered, err := rbaccheck.CheckByRequest(t.Context(), tt.who.cfg, share, append([]string{"kube-system"}, tt.namespaces...), tt.may)
 			require.NoError(t, err)
 			assert.Empty(t, answered.Unexpected)
-			t.Logf("%s: of %d questions about %d resources and their parts, %d were answered with no; of %d requests, %d were refused",
-				name, told.Attempts, len(all), told.Refusals, answered.Attempts, answered.Refusals)
+			t.Logf("%s: %d reviews of %d resources, %d denied; %d requests, %d refused",
+				name, reviewed.Attempts, len(share), reviewed.Refusals, answered.Attempts, answered.Refusals)
 		})
 	}
 	t.Run("by name", func(t *testing.T) {
@@ -96,18 +98,18 @@ func TestAgentIsConfinedToItsMailbox(t *testing.T) {
 			if who == token {
 				may = permitsJoinToken(token.Namespace)
 			}
-			told, err := rbaccheck.CheckByReview(t.Context(), who.cfg, named, append([]string{""}, namespaces...),
+			reviewed, err := rbaccheck.CheckByReview(t.Context(), who.cfg, named, append([]string{""}, namespaces...),
 				[]string{registration.LeaseName, registration.AgentAccount, registration.JoinAccount, v1alpha1.MailboxName}, may)
 			require.NoError(t, err)
-			assert.Empty(t, told.Unexpected)
-			t.Logf("by name: of %d questions, %d were answered with no", told.Attempts, told.Refusals)
+			assert.Empty(t, reviewed.Unexpected)
+			t.Logf("by name: %d reviews, %d denied", reviewed.Attempts, reviewed.Refusals)
 		}
 	})
 	t.Run("what it needs", func(t *testing.T) { requireAgentWorks(t, agent) })
 	t.Run("what would get it further", func(t *testing.T) { requireAgentConfined(t, agent, other) })
 }
 
-// requireAgentWorks does what agents do.
+// requireAgentWorks makes the requests of an agent.
 func requireAgentWorks(t *testing.T, agent *fakeAgent) {
 	ctx := t.Context()
 	require.NoError(t, agent.listPlans(ctx))
@@ -127,7 +129,7 @@ func requireAgentWorks(t *testing.T, agent *fakeAgent) {
 	require.NoError(t, err)
 	access := agent.HubAccess
 	access.Token = next
-	require.NoError(t, newFakeAgent(t, access).listPlans(ctx), "it has renewed its own token")
+	require.NoError(t, newFakeAgent(t, access).listPlans(ctx), "with a token that it renewed itself")
 }
 
 // requestToken asks for a token, as whoever c is.
@@ -154,7 +156,7 @@ func requireAgentConfined(t *testing.T, agent, other *fakeAgent) {
 		"of another account":                {agent.Namespace, "default", nil},
 		"of the hub's":                      {program.HubNamespace, "ot-hub", nil},
 		"that lives for longer than it may": {agent.Namespace, registration.AgentAccount, life(registration.DefaultAgentTokenLife + time.Second)},
-		"that lives for ever":               {agent.Namespace, registration.AgentAccount, life(100 * 365 * 24 * time.Hour)},
+		"that lives for a century":          {agent.Namespace, registration.AgentAccount, life(100 * 365 * 24 * time.Hour)},
 		"that is bound to something": {agent.Namespace, registration.AgentAccount, func(s *authenticationv1.TokenRequestSpec) {
 			s.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "none"}
 		}},
@@ -172,7 +174,7 @@ func requireAgentConfined(t *testing.T, agent, other *fakeAgent) {
 	link := &v1alpha1.MemberLink{}
 	require.NoError(t, agent.Get(ctx, client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.MailboxName}, link))
 	link.Spec.Leaving = true
-	assert.True(t, apierrors.IsForbidden(agent.Update(ctx, link)), "what is to be carried is the hub's to say")
+	assert.True(t, apierrors.IsForbidden(agent.Update(ctx, link)), "an agent may not change the spec of its MemberLink")
 
 	somebody := rest.CopyConfig(agent.cfg)
 	for _, user := range []rest.ImpersonationConfig{

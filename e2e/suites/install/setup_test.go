@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package install_test has a hub install the agent in Clusters of Cluster API that opt
-// in by label. No kubelet runs what is installed: the objects are looked at.
+// Package install_test shows that a hub installs the agent by Helm in Clusters of Cluster API that
+// opt in by label: values, foreign releases, versions, failures, and hubs that are killed or deposed
+// in the middle. Real API servers show what Helm leaves behind. No kubelet runs the agents.
 package install_test
 
 import (
@@ -41,11 +42,11 @@ import (
 )
 
 const (
-	// capiNamespace is where Cluster API keeps Clusters on the hub.
+	// capiNamespace holds the Clusters of Cluster API on the hub.
 	capiNamespace = "default"
 	// agentRelease is the namespace and the release of the agent.
 	agentRelease = "ot-agent"
-	// edge opts in and out, quiet never does.
+	// edge opts in and out; quiet, which is the hub's own cluster, never does.
 	edge, quiet = "edge", "quiet"
 	// backoff after an attempt.
 	backoff = 100 * time.Millisecond
@@ -53,18 +54,18 @@ const (
 	valuesOfAll, valuesOfEdge = "ot-agent-values", "ot-agent-values-edge"
 )
 
-// plane is one API server, with a client of all rights.
+// plane is an API server with a client that has all permissions.
 type plane struct {
 	*controlplane.ControlPlane
 	client.Client
 }
 
 type testHub struct {
-	hubPlane, edgePlane, quietPlane plane
-	// edgeProxy is how the hub reaches edge.
+	hubPlane, edgePlane plane
+	// edgeProxy is the hub's way to edge.
 	edgeProxy *faults.Proxy
 	Hub       *program.Hub
-	// helmPath is the program.
+	// helmPath is the path of the helm CLI.
 	helmPath string
 }
 
@@ -87,11 +88,11 @@ func (s *testHub) startAll(ctx context.Context) error {
 		return err
 	}
 	s.helmPath = programs[binaries.Helm]
-	planes, err := controlplane.StartAll(ctx, controlplane.Options{Name: "hub"}, controlplane.Options{Name: edge}, controlplane.Options{Name: quiet})
+	planes, err := controlplane.StartAll(ctx, controlplane.Options{Name: "hub"}, controlplane.Options{Name: edge})
 	if err != nil {
 		return err
 	}
-	for i, p := range []*plane{&s.hubPlane, &s.edgePlane, &s.quietPlane} {
+	for i, p := range []*plane{&s.hubPlane, &s.edgePlane} {
 		p.ControlPlane = planes[i]
 		if p.Client, err = client.New(planes[i].Config(), client.Options{Scheme: scheme}); err != nil {
 			return err
@@ -109,7 +110,7 @@ func (s *testHub) startAll(ctx context.Context) error {
 	if s.edgeProxy, err = faults.StartTLSProxy(s.edgePlane.Config()); err != nil {
 		return err
 	}
-	for name, cfg := range map[string]*rest.Config{edge: s.throughProxy(), quiet: s.quietPlane.Config()} {
+	for name, cfg := range map[string]*rest.Config{edge: s.throughProxy(), quiet: s.hubPlane.Config()} {
 		kubeconfig, err := controlplane.Kubeconfig(cfg)
 		if err != nil {
 			return err
@@ -147,7 +148,7 @@ func (s *testHub) stopAll() error {
 	if s.edgeProxy != nil {
 		errs = append(errs, s.edgeProxy.Close())
 	}
-	for _, p := range []plane{s.hubPlane, s.edgePlane, s.quietPlane} {
+	for _, p := range []plane{s.hubPlane, s.edgePlane} {
 		if p.ControlPlane != nil {
 			errs = append(errs, p.Stop())
 		}
@@ -155,14 +156,14 @@ func (s *testHub) stopAll() error {
 	return errors.Join(errs...)
 }
 
-// optIn labels edge's Cluster until the test ends, and then leaves edge as it was found.
+// optIn labels edge's Cluster until the test ends and then resets edge.
 func (s *testHub) optIn(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() { s.resetEdge(t) })
 	s.setLabel(t, "true")
 }
 
-// setLabel of edge's Cluster; empty: it is removed.
+// setLabel sets the label of edge's Cluster; "" removes it.
 func (s *testHub) setLabel(t *testing.T, value string) {
 	t.Helper()
 	s.updateObject(t, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: edge}}, func(o client.Object) {
@@ -175,7 +176,7 @@ func (s *testHub) setLabel(t *testing.T, value string) {
 	})
 }
 
-// setAnnotation edge's MemberCluster; an empty value removes.
+// setAnnotation sets an annotation of edge's MemberCluster; "" removes it.
 func (s *testHub) setAnnotation(t *testing.T, key, value string) {
 	t.Helper()
 	s.updateObject(t, &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: edge}}, func(o client.Object) {
@@ -190,20 +191,20 @@ func (s *testHub) setAnnotation(t *testing.T, key, value string) {
 	})
 }
 
-// updateObject an object on the hub. It may be called by cleanups, when t.Context has ended.
-func (s *testHub) updateObject(t *testing.T, o client.Object, how func(client.Object)) {
+// updateObject changes an object of the hub, also in a test's Cleanup.
+func (s *testHub) updateObject(t *testing.T, o client.Object, change func(client.Object)) {
 	t.Helper()
 	ctx := context.Background()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := s.hubPlane.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
-		how(o)
+		change(o)
 		return s.hubPlane.Update(ctx, o)
 	}))
 }
 
-// resetEdge has edge opted out, without values or annotations, and nothing of an agent in it.
+// resetEdge opts edge out and removes values, annotations and the agent; the CRDs stay.
 func (s *testHub) resetEdge(t *testing.T) {
 	t.Helper()
 	ctx := context.Background()
@@ -214,7 +215,7 @@ func (s *testHub) resetEdge(t *testing.T) {
 		m := &v1alpha1.MemberCluster{}
 		return s.hubPlane.Get(ctx, client.ObjectKey{Name: edge}, m) == nil && m.Labels[v1alpha1.LabelInstallAgent] == "" &&
 			meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled) == nil
-	}, testenv.Patience, 50*time.Millisecond, "edge is opted out")
+	}, testenv.Patience, 50*time.Millisecond, "edge does not opt out")
 	for _, key := range []string{v1alpha1.AnnotationAdoptAgent, v1alpha1.AnnotationDowngradeAgent, v1alpha1.AnnotationInstallAttempts, v1alpha1.AnnotationAcceptCluster} {
 		s.setAnnotation(t, key, "")
 	}
@@ -223,19 +224,22 @@ func (s *testHub) resetEdge(t *testing.T) {
 		require.NoError(t, client.IgnoreNotFound(s.hubPlane.Delete(ctx, cm)))
 	}
 	s.runHelm(t, false, "uninstall", agentRelease, "--ignore-not-found", "--no-hooks")
-	kinds := &apiextensionsv1.CustomResourceDefinitionList{}
-	require.NoError(t, s.edgePlane.List(ctx, kinds))
-	for i := range kinds.Items {
-		if strings.HasSuffix(kinds.Items[i].Name, ".pelotech.ot") {
-			require.NoError(t, s.edgePlane.Delete(ctx, &kinds.Items[i]))
-		}
-	}
-	assert.Eventually(t, func() bool {
-		return s.edgePlane.List(ctx, kinds) == nil && len(kinds.Items) == 0
-	}, testenv.Patience, 50*time.Millisecond, "the kinds are gone")
 }
 
-// runHelm runs helm on edge, as a person does.
+// deleteCRDs deletes the product's CRDs from edge.
+func (s *testHub) deleteCRDs(t *testing.T) {
+	t.Helper()
+	crds := &apiextensionsv1.CustomResourceDefinitionList{}
+	require.NoError(t, s.edgePlane.List(t.Context(), crds))
+	for i := range crds.Items {
+		require.NoError(t, s.edgePlane.Delete(t.Context(), &crds.Items[i]))
+	}
+	require.Eventually(t, func() bool {
+		return s.edgePlane.List(t.Context(), crds) == nil && len(crds.Items) == 0
+	}, testenv.Patience, tick, "CRDs remain")
+}
+
+// runHelm runs the helm CLI on edge.
 func (s *testHub) runHelm(t *testing.T, must bool, args ...string) {
 	t.Helper()
 	args = append(args, "--namespace", agentRelease, "--kubeconfig", s.edgePlane.Kubeconfig())
@@ -245,7 +249,7 @@ func (s *testHub) runHelm(t *testing.T, must bool, args ...string) {
 	}
 }
 
-// chartDir is the agent's chart.
+// chartDir returns the directory of the agent's chart.
 func chartDir(t *testing.T) string {
 	t.Helper()
 	folder, err := filepath.Abs(filepath.Join("..", "..", "..", "charts", "ot-agent"))
@@ -253,7 +257,7 @@ func chartDir(t *testing.T) string {
 	return folder
 }
 
-// setValues puts them into a ConfigMap.
+// setValues stores chart values in a ConfigMap of the hub.
 func (s *testHub) setValues(t *testing.T, name, text string) {
 	t.Helper()
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: name}, Data: map[string]string{"values.yaml": text}}
@@ -264,20 +268,20 @@ func (s *testHub) setValues(t *testing.T, name, text string) {
 	require.NoError(t, err)
 }
 
-// awaitCondition waits for condition AgentInstalled of edge.
-func (s *testHub) awaitCondition(t *testing.T, status metav1.ConditionStatus, reason string, says ...string) *v1alpha1.MemberCluster {
+// awaitCondition waits for AgentInstalled of edge, with words in its message.
+func (s *testHub) awaitCondition(t *testing.T, status metav1.ConditionStatus, reason string, words ...string) *v1alpha1.MemberCluster {
 	t.Helper()
-	return s.awaitConditionOf(t, edge, status, reason, says...)
+	return s.awaitConditionOf(t, edge, status, reason, words...)
 }
 
-func (s *testHub) awaitConditionOf(t *testing.T, member string, status metav1.ConditionStatus, reason string, says ...string) *v1alpha1.MemberCluster {
+func (s *testHub) awaitConditionOf(t *testing.T, member string, status metav1.ConditionStatus, reason string, words ...string) *v1alpha1.MemberCluster {
 	t.Helper()
-	return testenv.AwaitMember(t, s.hubPlane, member, string(status)+" "+reason+" "+strings.Join(says, ", ")+"; the hub's log is "+s.Hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
+	return testenv.AwaitMember(t, s.hubPlane, member, string(status)+" "+reason+" "+strings.Join(words, ", ")+"; the hub's log is "+s.Hub.LogFile(), func(m *v1alpha1.MemberCluster) bool {
 		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentInstalled)
 		if c == nil || c.Status != status || c.Reason != reason {
 			return false
 		}
-		for _, text := range says {
+		for _, text := range words {
 			if !strings.Contains(c.Message, text) {
 				return false
 			}
@@ -286,22 +290,22 @@ func (s *testHub) awaitConditionOf(t *testing.T, member string, status metav1.Co
 	})
 }
 
-// awaitEvent waits for an event of edge.
-func (s *testHub) awaitEvent(t *testing.T, reason, says string) {
+// awaitEvent waits for an event about edge.
+func (s *testHub) awaitEvent(t *testing.T, reason, words string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var events eventsv1.EventList
 		require.NoError(t, s.hubPlane.List(t.Context(), &events))
 		for _, e := range events.Items {
-			if e.Reason == reason && e.Regarding.Name == edge && strings.Contains(e.Note, says) {
+			if e.Reason == reason && e.Regarding.Name == edge && strings.Contains(e.Note, words) {
 				return true
 			}
 		}
 		return false
-	}, testenv.Patience, tick, "no event %s says %q; the hub's log is %s", reason, says, s.Hub.LogFile())
+	}, testenv.Patience, tick, "no event %s with %q; the hub's log is %s", reason, words, s.Hub.LogFile())
 }
 
-// joinMember a member by a Secret, which opts in, until the test ends.
+// joinMember registers a member that opts in by a Secret, until the test ends.
 func (s *testHub) joinMember(t *testing.T, name string, cfg *rest.Config) {
 	t.Helper()
 	text, err := controlplane.Kubeconfig(cfg)
@@ -314,8 +318,8 @@ func (s *testHub) joinMember(t *testing.T, name string, cfg *rest.Config) {
 	t.Cleanup(func() { require.NoError(t, s.hubPlane.Delete(context.Background(), secret)) })
 }
 
-// awaitInstalled waits until an install has ended: its release is deployed, the hub says so,
-// and has let go of the Lease, which it does after that.
+// awaitInstalled waits until an install has ended: its release is deployed, the Lease is released
+// and the condition is True.
 func (s *testHub) awaitInstalled(t *testing.T) *v1alpha1.MemberCluster {
 	t.Helper()
 	lease, state := &coordinationv1.Lease{}, ""
@@ -327,7 +331,7 @@ func (s *testHub) awaitInstalled(t *testing.T) *v1alpha1.MemberCluster {
 	return s.awaitCondition(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled)
 }
 
-// getDeployment of the agent in edge; nil for none.
+// getDeployment returns the agent's Deployment in edge; nil for none.
 func (s *testHub) getDeployment(t *testing.T) *appsv1.Deployment {
 	t.Helper()
 	o := &appsv1.Deployment{}
@@ -339,7 +343,7 @@ func (s *testHub) getDeployment(t *testing.T) *appsv1.Deployment {
 	return o
 }
 
-// listReleases in a member, by number, and the state of each.
+// listReleases maps the numbers of a member's releases to their states.
 func listReleases(t *testing.T, p plane) map[string]string {
 	t.Helper()
 	list := &corev1.SecretList{}
@@ -351,7 +355,7 @@ func listReleases(t *testing.T, p plane) map[string]string {
 	return all
 }
 
-// newestRelease release in edge, its number and state.
+// newestRelease returns the number and state of the newest release in edge.
 func (s *testHub) newestRelease(t *testing.T) (number int, state string) {
 	t.Helper()
 	for key, value := range listReleases(t, s.edgePlane) {

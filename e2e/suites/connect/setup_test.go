@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package connect runs the hub's connections, credentials and discovery against
-// real API servers, with exactly the rights of the hub's chart.
+// Package connect runs the hub's connections, credentials and discovery in-process against real API
+// servers, with exactly the permissions of the hub's chart. Only real API servers show refused
+// credentials, hung connections, restarted watches and CRDs that come and go.
 package connect
 
 import (
@@ -57,20 +58,20 @@ const (
 
 	patience = testenv.Patience
 	tick     = 50 * time.Millisecond
-	// timeout of requests is more than what a busy machine takes to answer one.
+	// timeout of requests is more than a busy machine takes to answer one.
 	timeout = 5 * time.Second
-	// renewAfter is the age of a token at which it is renewed here.
+	// renewAfter is the age at which tokens are renewed.
 	renewAfter = 2 * time.Second
 )
 
-// plane is one API server, with a client of all rights.
+// plane is an API server with a client that has all permissions.
 type plane struct {
 	*controlplane.ControlPlane
 	client.Client
 }
 
-// The hub's API server, one member that nothing happens to, and one to which
-// everything does. In the hub's the mailbox is not served at first.
+// The hub's API server, a member that works, and a member that fails. The hub's does not serve the
+// mailbox at first.
 var hubPlane, steadyPlane, faultyPlane plane
 
 var memberProvider *memberclient.Provider
@@ -78,8 +79,8 @@ var memberProvider *memberclient.Provider
 // credentialProblems are the reasons why members have no credential.
 var credentialProblems = &connection.CredentialProblems{}
 
-// seenReports are the ClusterReports whose events a controller on multicluster-runtime
-// has got, as member/name.
+// seenReports are the ClusterReports whose events a controller of multicluster-runtime got, as
+// member/name.
 var seenReports sync.Map
 
 func TestMain(m *testing.M) {
@@ -164,7 +165,7 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// newManager is as the hub's, but quicker.
+// newManager is like the hub's, with shorter intervals.
 func newManager(ctx context.Context) (mcmanager.Manager, error) {
 	cfg, err := hubConfig(ctx)
 	if err != nil {
@@ -219,8 +220,8 @@ func newManager(ctx context.Context) (mcmanager.Manager, error) {
 	)
 }
 
-// setupAssignment stands for those that assign members and carry for them: it assigns all
-// of them to one replica, and says of each what the provider does.
+// setupAssignment stands in for the shard and relay controllers: it assigns all members to one
+// replica and writes the provider's state to their MemberLinks.
 func setupAssignment(mgr ctrl.Manager, replica string) error {
 	changed := &trigger.Source[reconcile.Request]{}
 	memberProvider.OnChange(func(name string) {
@@ -252,7 +253,7 @@ func setupAssignment(mgr ctrl.Manager, replica string) error {
 		}))
 }
 
-// connectionState is what is known of the connection to a member, or of why it has none.
+// connectionState returns the state of the connection to a member, or why it has none.
 func connectionState(member string) memberclient.State {
 	state := memberProvider.State(member)
 	if fault, is := credentialProblems.ForMember(member); is && !state.Reachable {
@@ -261,7 +262,7 @@ func connectionState(member string) memberclient.State {
 	return state
 }
 
-// hubConfig has the rights that the hub's chart gives, and no others.
+// hubConfig has exactly the permissions of the hub's chart.
 func hubConfig(ctx context.Context) (*rest.Config, error) {
 	text, err := os.ReadFile(chartPath("ot-hub/files/rbac/role.yaml"))
 	if err != nil {
@@ -293,8 +294,8 @@ func hubConfig(ctx context.Context) (*rest.Config, error) {
 	return hubPlane.ServiceAccountConfig(ctx, hubNamespace, "ot-hub")
 }
 
-// createAccount makes a hub's account in a member by hand, of its own name, and
-// returns a kubeconfig with its token.
+// createAccount creates a service account for the hub in a member, as people do, and returns a
+// kubeconfig with its token.
 func createAccount(t *testing.T, p plane, name string) []byte {
 	t.Helper()
 	meta := metav1.ObjectMeta{Namespace: agentNamespace, Name: name}
@@ -335,7 +336,7 @@ func putSecret(t *testing.T, name string, data []byte) {
 	require.NoError(t, err)
 }
 
-// createMember makes a MemberCluster that goes when the test ends.
+// createMember creates a MemberCluster until the test ends.
 func createMember(t *testing.T, name string, c v1alpha1.MemberConnection) *v1alpha1.MemberCluster {
 	t.Helper()
 	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MemberClusterSpec{Connection: c, AgentNamespace: agentNamespace}}
@@ -344,14 +345,14 @@ func createMember(t *testing.T, name string, c v1alpha1.MemberConnection) *v1alp
 	return member
 }
 
-// createSecretMember makes a member that is reached by a kubeconfig.
+// createSecretMember registers a member by a kubeconfig Secret.
 func createSecretMember(t *testing.T, name string, data []byte) {
 	t.Helper()
 	putSecret(t, name, data)
 	createMember(t, name, v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: name, Key: "kubeconfig"}})
 }
 
-// awaitState waits until a member is in a state for a reason.
+// awaitState waits until a member's connection has a reason.
 func awaitState(t *testing.T, member, reason string) memberclient.State {
 	t.Helper()
 	var last memberclient.State
@@ -375,8 +376,7 @@ func awaitConnected(t *testing.T, member string) *memberclient.Member {
 	return m
 }
 
-// createReport makes a ClusterReport in a plane, and wants the hub to see it in all
-// of the members.
+// createReport creates a ClusterReport in a plane and waits until the hub sees it in members.
 func createReport(t *testing.T, p plane, name string, in ...string) {
 	t.Helper()
 	obj := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: name}, Sequence: 1, ClusterUID: "uid", Page: &v1alpha1.ReportPage{}}
@@ -394,7 +394,7 @@ func listEvents(t *testing.T) []eventsv1.Event {
 	return all.Items
 }
 
-// deleteRole deletes a Role in a member's agent namespace and returns what it was.
+// deleteRole deletes a Role in a member's agent namespace and returns it.
 func deleteRole(t *testing.T, p plane, name string) *rbacv1.Role {
 	t.Helper()
 	role := &rbacv1.Role{}

@@ -11,15 +11,14 @@ import (
 	"sync"
 )
 
-// memberProxy is the way of one replica to all members: a proxy that it is told of by its
-// environment. Members are called <name>.test there, which is nowhere else.
+// memberProxy is the HTTPS proxy through which one replica reaches all members, as <name>.test.
 type memberProxy struct {
 	listener net.Listener
 	to       string
 
 	mu   sync.Mutex
 	open map[net.Conn]string
-	// cut are the members that are not reached by it.
+	// cut are the members that it refuses.
 	cut map[string]bool
 }
 
@@ -33,7 +32,7 @@ func newMemberProxy(to string) (*memberProxy, error) {
 		for {
 			c, err := listener.Accept()
 			if err != nil {
-				return // it is closed
+				return // the listener is closed
 			}
 			go r.serveConnection(c)
 		}
@@ -75,13 +74,13 @@ func (r *memberProxy) serveConnection(c net.Conn) {
 		return
 	}
 	go func() {
-		_, _ = io.Copy(server, c) // either end may break it off
+		_, _ = io.Copy(server, c) // either end may close
 		_ = server.Close()
 	}()
 	_, _ = io.Copy(c, server)
 }
 
-// reachedMembers lists the members that the replica has connections to.
+// reachedMembers returns the members that the replica is connected to.
 func (r *memberProxy) reachedMembers() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +91,7 @@ func (r *memberProxy) reachedMembers() map[string]bool {
 	return members
 }
 
-// setBlocked cuts the replica off from a member, until it is told otherwise.
+// setBlocked cuts the replica off from a member, or ends that.
 func (r *memberProxy) setBlocked(member string, blocked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

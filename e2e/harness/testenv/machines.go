@@ -17,7 +17,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// NewMachine is a VirtualMachine of an image, not created yet.
+// NewMachine is a VirtualMachine of an image that was not created yet.
 func NewMachine(namespace, name string, img *v1alpha1.VMDiskImage) *v1alpha1.VirtualMachine {
 	return &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -28,7 +28,7 @@ func NewMachine(namespace, name string, img *v1alpha1.VMDiskImage) *v1alpha1.Vir
 	}
 }
 
-// AwaitMachine reads a VirtualMachine until it is as wanted.
+// AwaitMachine reads a VirtualMachine until it meets a condition.
 func (s *Env) AwaitMachine(t *testing.T, vm *v1alpha1.VirtualMachine, wanted func(*v1alpha1.VirtualMachine) bool) *v1alpha1.VirtualMachine {
 	t.Helper()
 	got := &v1alpha1.VirtualMachine{}
@@ -41,19 +41,19 @@ func (s *Env) AwaitMachine(t *testing.T, vm *v1alpha1.VirtualMachine, wanted fun
 	return got
 }
 
-// IsMachineReady wants a machine that is ready as its spec is now.
+// IsMachineReady reports a machine that is ready with its newest spec.
 func IsMachineReady(vm *v1alpha1.VirtualMachine) bool {
 	return vm.Status.Phase == v1alpha1.MachineReady && vm.Status.ObservedGeneration == vm.Generation
 }
 
-// MachineHasReason wants a machine with a reason.
+// MachineHasReason matches a machine's reason.
 func MachineHasReason(reason v1alpha1.Reason) func(*v1alpha1.VirtualMachine) bool {
 	return func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Reason == reason && vm.Status.ObservedGeneration == vm.Generation
 	}
 }
 
-// IsConditionTrue tells whether a condition of a machine is True, and its message.
+// IsConditionTrue reports whether a machine's condition is True, and its message.
 func IsConditionTrue(vm *v1alpha1.VirtualMachine, condition string) (bool, string) {
 	c := meta.FindStatusCondition(vm.Status.Conditions, condition)
 	if c == nil {
@@ -62,7 +62,7 @@ func IsConditionTrue(vm *v1alpha1.VirtualMachine, condition string) (bool, strin
 	return c.Status == metav1.ConditionTrue, c.Message
 }
 
-// CreateNetworks makes NetworkAttachmentDefinitions.
+// CreateNetworks creates NetworkAttachmentDefinitions.
 func (s *Env) CreateNetworks(t *testing.T, namespace string, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -74,7 +74,7 @@ func (s *Env) CreateNetworks(t *testing.T, namespace string, names ...string) {
 	}
 }
 
-// GetKubeVirtMachine reads the KubeVirt VirtualMachine of a machine.
+// GetKubeVirtMachine returns the KubeVirt VirtualMachine of a machine.
 func (s *Env) GetKubeVirtMachine(t *testing.T, vm *v1alpha1.VirtualMachine) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package pull_test
+package registration_test
 
 import (
 	"testing"
@@ -14,7 +14,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestRevocation shuts an agent out, and whoever has stolen from it, at once.
+// TestRevocation shows that revoking an agent refuses its credentials at once, stolen
+// ones included.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	agent, _, key := registerFakeAgent(t, "revoked")
@@ -41,8 +42,8 @@ func TestRevocation(t *testing.T) {
 	require.True(t, isRefused(thief.listPlans(t.Context())), "what was revoked stays so")
 }
 
-// TestRevocationBeforeRegistration: neither a join token nor a credential that nobody has
-// taken yet outlives it.
+// TestRevocationBeforeRegistration shows that a revocation also invalidates a join token,
+// or a credential, that no agent has used yet.
 func TestRevocationBeforeRegistration(t *testing.T) {
 	t.Parallel()
 	createPullMember(t, "early", v1alpha1.MemberPull{AutoAccept: true})
@@ -56,7 +57,8 @@ func TestRevocationBeforeRegistration(t *testing.T) {
 	awaitCondition(t, func() bool { return isRefused(token.requestCredential(t.Context(), key)) }, "what was revoked may ask")
 }
 
-// TestRemovedMemberIsRevoked where a member is reached another way from now on, or goes.
+// TestRemovedMemberIsRevoked shows that an agent is revoked when its member changes to
+// push mode or is deleted.
 func TestRemovedMemberIsRevoked(t *testing.T) {
 	t.Parallel()
 	t.Run("for mode Push", func(t *testing.T) {
@@ -89,8 +91,8 @@ func TestRemovedMemberIsRevoked(t *testing.T) {
 	})
 }
 
-// TestRevocationEndsOpenWatch says what revocation does not reach: the API server asks
-// nobody again about a watch that it has begun. It shows the member's own mailbox.
+// TestRevocationEndsOpenWatch shows the limit of a revocation: the API server does not
+// authorize a running watch again. That watch shows only the member's own mailbox.
 func TestRevocationEndsOpenWatch(t *testing.T) {
 	t.Parallel()
 	agent, _, _ := registerFakeAgent(t, "watched")

@@ -1,6 +1,6 @@
 //go:build linux
 
-package pull_test
+package registration_test
 
 import (
 	"crypto/ecdsa"

@@ -18,13 +18,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// crdUpdatePatience is how long an API server may take to serve another definition.
+// crdUpdatePatience is how long an API server may take to serve a changed CRD.
 const crdUpdatePatience = 3 * time.Minute
 
-// RemoveFields has the API server serve a kind as of a release that did not know some of its
-// fields: it refuses nothing, and stores without them what it is given. definition is the
-// name of the CustomResourceDefinition, a field is like spec.images.plannedAt, where images
-// is a list. upgrade has the kind served as it was before.
+// RemoveFields changes a CRD to that of a release without some fields, such as
+// spec.images.plannedAt where images is a list: the API server drops them from what it stores.
+// definition is the name of the CRD; upgrade restores it.
 func (c *ControlPlane) RemoveFields(ctx context.Context, definition string, fields ...string) (upgrade func(context.Context) error, err error) {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
@@ -64,8 +63,8 @@ func (c *ControlPlane) RemoveFields(ctx context.Context, definition string, fiel
 		if err != nil {
 			return fmt.Errorf("updating CustomResourceDefinition %s of %s: %w", definition, c.Name(), err)
 		}
-		// It is taken up a little later. Who asks to be strict is told of a field that is
-		// dropped before all else that may be wrong.
+		// The API server serves the change a little later. Strict validation reports a dropped
+		// field before anything else.
 		err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, crdUpdatePatience, true, func(ctx context.Context) (bool, error) {
 			for _, probe := range probes {
 				err := all.Create(ctx, probe.DeepCopyObject().(client.Object), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
@@ -84,8 +83,7 @@ func (c *ControlPlane) RemoveFields(ctx context.Context, definition string, fiel
 	return upgrade, serve(ctx, older, false)
 }
 
-// removeField takes a field out of a schema, and returns what there is to an object that has
-// it.
+// removeField removes a field from a schema and returns an object that has the field.
 func removeField(schema *apiextensionsv1.JSONSchemaProps, path []string) (map[string]any, error) {
 	name, rest := path[0], path[1:]
 	field, is := schema.Properties[name]

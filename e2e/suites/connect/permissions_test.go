@@ -22,7 +22,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 )
 
-// permitsHub is everything that the hub may do in a member.
+// permitsHub is all that the hub may do in a member.
 func permitsHub(r rbaccheck.Request) bool {
 	in := func(all ...string) bool { return r.Namespace == "agent-of-watched" && slices.Contains(all, r.Verb) }
 	switch r.Group + "/" + r.Resource {
@@ -36,9 +36,8 @@ func permitsHub(r rbaccheck.Request) bool {
 	return false
 }
 
-// TestRightsInMember tries the hub's credential in a member that Cluster API
-// made on everything that there is: as the API server says that it would answer,
-// and as it does.
+// TestRightsInMember tries the hub's credential in a member that Cluster API created on
+// every resource, by SubjectAccessReview and by real requests.
 func TestRightsInMember(t *testing.T) {
 	newClusterSecret(t, "watched", steadyPlane.Config())
 	createNamespace(t, steadyPlane, "agent-of-watched")
@@ -65,7 +64,7 @@ func TestRightsInMember(t *testing.T) {
 	t.Run("what it needs", func(t *testing.T) { requireNeededRights(t, cfg) })
 }
 
-// requireNeededRights are those that the hub has.
+// requireNeededRights requires that the hub can make its requests.
 func requireNeededRights(t *testing.T, cfg *rest.Config) {
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
@@ -96,8 +95,7 @@ func requireNeededRights(t *testing.T, cfg *rest.Config) {
 	require.True(t, apierrors.IsForbidden(c.List(t.Context(), &corev1.SecretList{})), "it is nobody else")
 }
 
-// requireChartRights wants the hub to make for itself what ot-agent's chart makes for
-// a hub that has no kubeconfig with more rights.
+// requireChartRights requires that the hub creates the same account and Role as ot-agent's chart.
 func requireChartRights(t *testing.T) {
 	const namespace = "agent-of-watched"
 	objects, err := chart.Render(t.Context(), "charts/ot-agent", "ot-agent", namespace, map[string]any{"hub": map[string]any{"serviceAccount": map[string]any{"create": true}}})

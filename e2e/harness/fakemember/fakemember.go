@@ -1,10 +1,9 @@
 //go:build linux
 
-// Package fakemember has many members on one API server, where what they cost the hub
-// is of interest and not what they do: each is a namespace, an account for the
-// hub, and a stand-in for its agent that takes up every plan at once and reports
-// the images that it is told to have, or plays the import of those that are planned.
-// It downloads nothing, and it is no agent.
+// Package fakemember runs many fake members on one API server, for tests of the hub. Each is a
+// namespace with a service account for the hub and a fake agent. The fake agent acknowledges every
+// plan at once and reports the images that a test sets, or plays the imports of planned images. It
+// downloads nothing.
 package fakemember
 
 import (
@@ -36,13 +35,13 @@ import (
 
 const hubAccount = "ot-hub"
 
-// HeartbeatInterval of the stand-ins, as of agents.
+// HeartbeatInterval of fake agents, as of real ones.
 const HeartbeatInterval = 20 * time.Second
 
-// maxConcurrentCreates of members at a time.
+// maxConcurrentCreates bounds how many members are created at a time.
 const maxConcurrentCreates = 8
 
-// Members are what runs on one API server.
+// Members are the fake members on one API server.
 type Members struct {
 	List []*Member
 
@@ -53,10 +52,10 @@ type Members struct {
 	running   sync.WaitGroup
 }
 
-// Member is one of them.
+// Member is a fake member.
 type Member struct {
 	Name string
-	// UID that it reports as its cluster's.
+	// UID is the cluster UID that it reports.
 	UID types.UID
 
 	members        *Members
@@ -69,18 +68,17 @@ type Member struct {
 	elapsed        func() time.Duration
 	root           v1alpha1.ClusterReport
 	pages          map[string]*v1alpha1.ClusterReport
-	planSeen       chan struct{} // closed, and made anew, with every plan
-	importDuration time.Duration // an import; 0: plans' images are of no account
+	planSeen       chan struct{} // closed and replaced with every plan
+	importDuration time.Duration // of a played import; 0 ignores planned images
 	imports        playedImports
 }
 
-// Start makes members, called prefix-0 and so on, on an API server that has the
-// kinds of the mailbox.
+// Start creates n members, called prefix-0 and so on, on an API server with the mailbox CRDs.
 func Start(ctx context.Context, plane *controlplane.ControlPlane, prefix string, n int) (*Members, error) {
 	return StartWithHeartbeat(ctx, plane, prefix, n, HeartbeatInterval)
 }
 
-// StartWithHeartbeat makes members with a heartbeat of their own.
+// StartWithHeartbeat is Start with another heartbeat.
 func StartWithHeartbeat(ctx context.Context, plane *controlplane.ControlPlane, prefix string, n int, heartbeat time.Duration) (_ *Members, err error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, v1alpha1.AddToScheme} {
@@ -115,7 +113,7 @@ func StartWithHeartbeat(ctx context.Context, plane *controlplane.ControlPlane, p
 	for _, m := range all.List {
 		making.Go(func() error {
 			if err := m.createObjects(creating); err != nil {
-				return fmt.Errorf("making light member %s: %w", m.Name, err)
+				return fmt.Errorf("creating fake member %s: %w", m.Name, err)
 			}
 			return nil
 		})
@@ -131,8 +129,8 @@ func StartWithHeartbeat(ctx context.Context, plane *controlplane.ControlPlane, p
 	return all, nil
 }
 
-// createObjects makes the namespace, the hub's account with the rights that the agent's
-// chart gives it, and the first report.
+// createObjects creates the namespace, the hub's service account with the permissions of the
+// agent's chart, and the first report.
 func (m *Member) createObjects(ctx context.Context) error {
 	meta := metav1.ObjectMeta{Namespace: m.Name, Name: hubAccount}
 	write := []string{"get", "list", "watch", "create", "update", "delete"}
@@ -155,40 +153,40 @@ func (m *Member) createObjects(ctx context.Context) error {
 	return m.updateRoot(ctx, func(*v1alpha1.ReportRoot) {})
 }
 
-// Config is what the hub is to reach the member with.
+// Config returns the client configuration by which the hub reaches the member.
 func (m *Member) Config(ctx context.Context) (*rest.Config, error) {
 	return m.members.plane.ServiceAccountConfig(ctx, m.Name, hubAccount)
 }
 
-// SetClockSkew has the member's clock be ahead of this machine's, or behind it.
+// SetClockSkew sets how far the member's clock is ahead; negative for behind.
 func (m *Member) SetClockSkew(by time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.skew = by
 }
 
-// ActAsOldAgent has the member's agent be one of before there were prunes: it does not say
-// which plan its report answers.
+// ActAsOldAgent makes the fake agent one from before prunes and grants: its report does not say
+// which plan it answers.
 func (m *Member) ActAsOldAgent() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.oldAgent = true
 }
 
-// IgnorePlans has the member's agent take up no plan any more, and go on reporting.
+// IgnorePlans stops acknowledging plans; reports continue.
 func (m *Member) IgnorePlans() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ignoresPlans = true
 }
 
-// Stop ends the stand-ins; what they have written stays.
+// Stop ends the fake agents; their objects stay.
 func (all *Members) Stop() {
 	all.cancel()
 	all.running.Wait()
 }
 
-// watchMailboxes takes up every plan and every grant that the hub's relay brings.
+// watchMailboxes acknowledges every plan and applies every grant that the hub syncs.
 func (all *Members) watchMailboxes(ctx context.Context, byNamespace map[string]*Member) error {
 	if err := all.watchEach(ctx, &v1alpha1.ClusterPlanList{}, func(obj client.Object) {
 		if m := byNamespace[obj.GetNamespace()]; m != nil {
@@ -204,7 +202,7 @@ func (all *Members) watchMailboxes(ctx context.Context, byNamespace map[string]*
 	})
 }
 
-// watchEach has something done with every object of a kind that comes or changes.
+// watchEach calls do with every created or changed object of a kind.
 func (all *Members) watchEach(ctx context.Context, list client.ObjectList, do func(client.Object)) error {
 	if err := all.client.List(ctx, list); err != nil {
 		return fmt.Errorf("listing %T on %s: %w", list, all.plane.Name(), err)
@@ -220,7 +218,7 @@ func (all *Members) watchEach(ctx context.Context, list client.ObjectList, do fu
 	all.running.Go(func() {
 		defer w.Stop()
 		for e := range w.ResultChan() {
-			if obj, is := e.Object.(client.Object); is && e.Type != watch.Deleted && e.Type != watch.Bookmark {
+			if obj, ok := e.Object.(client.Object); ok && e.Type != watch.Deleted && e.Type != watch.Bookmark {
 				do(obj)
 			}
 		}
@@ -228,7 +226,7 @@ func (all *Members) watchEach(ctx context.Context, list client.ObjectList, do fu
 	return nil
 }
 
-// acknowledgePlan acknowledges a plan, as an agent does that has written its ledger.
+// acknowledgePlan acknowledges a plan, as an agent does after writing its ledger.
 func (m *Member) acknowledgePlan(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) {
 	err := m.updateRoot(ctx, func(root *v1alpha1.ReportRoot) {
 		if m.ignoresPlans || m.dark || root.Plan != nil && plan.Compare(*root.Plan) < 0 {
@@ -241,7 +239,7 @@ func (m *Member) acknowledgePlan(ctx context.Context, plan *v1alpha1.ClusterPlan
 		err = m.queuePlannedImages(ctx, plan)
 	}
 	if err != nil {
-		return // the API server is gone; whoever waits for the plan says so
+		return // the API server is gone; AwaitPlan fails
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -249,11 +247,11 @@ func (m *Member) acknowledgePlan(ctx context.Context, plan *v1alpha1.ClusterPlan
 	m.planSeen = make(chan struct{})
 }
 
-// AwaitPlan waits until the member has acknowledged a plan that is as wanted.
-func (m *Member) AwaitPlan(ctx context.Context, wanted func(*v1alpha1.ReportRoot) bool) error {
+// AwaitPlan waits until the member's report meets a condition.
+func (m *Member) AwaitPlan(ctx context.Context, condition func(*v1alpha1.ReportRoot) bool) error {
 	for {
 		m.mu.Lock()
-		met, seen := wanted(m.root.Root), m.planSeen
+		met, seen := condition(m.root.Root), m.planSeen
 		m.mu.Unlock()
 		if met {
 			return nil
@@ -266,8 +264,7 @@ func (m *Member) AwaitPlan(ctx context.Context, wanted func(*v1alpha1.ReportRoot
 	}
 }
 
-// sendHeartbeats has one member after another beat, each of them once in a heartbeat, and waits
-// for none: members that are apart do not beat together, nor one after the other.
+// sendHeartbeats sends the members' heartbeats spread over the interval, without waiting for any.
 func (all *Members) sendHeartbeats(ctx context.Context) {
 	if len(all.List) == 0 {
 		return
@@ -280,19 +277,17 @@ func (all *Members) sendHeartbeats(ctx context.Context) {
 			return
 		case <-ticker.C:
 			m := all.List[next]
-			all.running.Go(func() { _ = m.SendHeartbeat(ctx) }) // the next one tries again
+			all.running.Go(func() { _ = m.SendHeartbeat(ctx) }) // the next heartbeat retries
 		}
 	}
 }
 
-// SendHeartbeat has the member report what it did before, as each of them does by itself every
-// Heartbeat.
+// SendHeartbeat writes the member's report again, as every member does once per heartbeat.
 func (m *Member) SendHeartbeat(ctx context.Context) error {
 	return m.updateRoot(ctx, func(*v1alpha1.ReportRoot) {})
 }
 
-// SetImages has the member report these images, by namespace and name, beside
-// those it has; pages that do not change are not written.
+// SetImages replaces a page of the member's report; images are sorted by namespace and name.
 func (m *Member) SetImages(ctx context.Context, page string, images []v1alpha1.ReportedImage) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -316,16 +311,16 @@ func (m *Member) writePage(ctx context.Context, page string, images []v1alpha1.R
 	return m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {})
 }
 
-var errPageFull = errors.New("more than a page has room for")
+var errPageFull = errors.New("more images than a page can hold")
 
-// updateRoot writes the root anew.
-func (m *Member) updateRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) error {
+// updateRoot changes and writes the root.
+func (m *Member) updateRoot(ctx context.Context, change func(*v1alpha1.ReportRoot)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.writeRoot(ctx, how)
+	return m.writeRoot(ctx, change)
 }
 
-func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) error {
+func (m *Member) writeRoot(ctx context.Context, change func(*v1alpha1.ReportRoot)) error {
 	if m.root.Root == nil {
 		m.root = v1alpha1.ClusterReport{
 			ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: v1alpha1.MailboxName}, ClusterUID: m.UID,
@@ -333,10 +328,10 @@ func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) 
 		}
 	}
 	root := m.root.Root
-	how(root)
+	change(root)
 	m.fillTransfers(root)
 	root.ObservedAt = metav1.NewTime(time.Now().Add(m.skew))
-	// All pages are as they are to be whenever the root is written.
+	// Invariant: all pages are written before the root.
 	root.AnsweredPlan = root.Plan
 	if m.oldAgent {
 		root.AnsweredPlan = nil
@@ -354,7 +349,7 @@ func (m *Member) writeRoot(ctx context.Context, how func(*v1alpha1.ReportRoot)) 
 	return m.writeReport(ctx, &m.root)
 }
 
-// writeReport stores one object with a higher sequence.
+// writeReport stores an object with a higher sequence.
 func (m *Member) writeReport(ctx context.Context, r *v1alpha1.ClusterReport) error {
 	if m.dark {
 		return nil

@@ -1,6 +1,6 @@
 //go:build linux
 
-package pull_test
+package registration_test
 
 import (
 	"context"
@@ -27,35 +27,24 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-const (
-	// patience is how long a test waits for what is bound to come.
-	patience = testenv.Patience
-	tick     = 20 * time.Millisecond
-	// cluster of the agents that are played.
-	cluster = types.UID("11111111-1111-1111-1111-111111111111")
-)
+// cluster is the UID that fake agents present.
+const cluster = types.UID("11111111-1111-1111-1111-111111111111")
 
-// awaitCondition wants something to come true. It asks in the test's own goroutine, so
-// that what is asked may end the test.
-func awaitCondition(t *testing.T, holds func() bool, format string, args ...any) {
+// awaitCondition waits for a condition. It polls in the test's goroutine, so that the condition
+// may end the test.
+func awaitCondition(t *testing.T, condition func() bool, format string, args ...any) {
 	t.Helper()
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for end := time.Now().Add(patience); !holds(); {
-		require.Truef(t, time.Now().Before(end), format, args...)
-		<-ticker.C
-	}
+	require.Truef(t, testenv.Await(t, condition), format, args...)
 }
 
-// createPullMember makes a member whose agent dials in; it goes when the test ends.
+// createPullMember creates a MemberCluster in pull mode until the test ends.
 func createPullMember(t *testing.T, name string, pull v1alpha1.MemberPull) {
 	t.Helper()
 	member := &v1alpha1.MemberCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{Pull: &pull}},
 	}
-	require.NoError(t, shared.Create(t.Context(), member))
-	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(shared.Delete(context.Background(), member))) })
+	shared.CreateForTest(t, member)
 }
 
 func getMember(t *testing.T, name string) *v1alpha1.MemberCluster {
@@ -65,7 +54,7 @@ func getMember(t *testing.T, name string) *v1alpha1.MemberCluster {
 	return member
 }
 
-// patchMember a member as a person does.
+// patchMember merges a patch into a MemberCluster.
 func patchMember(t *testing.T, name, patch string) {
 	t.Helper()
 	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -87,7 +76,7 @@ func requestJoinToken(t *testing.T, name, value string) {
 	patchMember(t, name, `{"metadata":{"annotations":{"`+v1alpha1.AnnotationJoinToken+`":"`+value+`"}}}`)
 }
 
-// awaitJoinedReason waits until condition Joined of a member has a reason.
+// awaitJoinedReason waits until a member's condition Joined has a reason.
 func awaitJoinedReason(t *testing.T, name, reason string) *metav1.Condition {
 	t.Helper()
 	var c *metav1.Condition
@@ -112,7 +101,7 @@ func fingerprint(t *testing.T, key registration.KeyPair) string {
 	return text
 }
 
-// fakeAgent is whoever has a token for a member's namespace.
+// fakeAgent holds a token for a member's namespace on the hub.
 type fakeAgent struct {
 	registration.HubAccess
 	client.Client
@@ -138,7 +127,8 @@ func getJoinSecret(ctx context.Context, member string) (*corev1.Secret, error) {
 	return secret, shared.Get(ctx, client.ObjectKey{Namespace: program.HubNamespace, Name: registration.JoinSecretName(member)}, secret)
 }
 
-// awaitInvited is whoever is given a member's join token; not one that was there before.
+// awaitInvited returns a fake agent with a member's join token, once it differs from those of
+// before.
 func awaitInvited(t *testing.T, member string, before ...*fakeAgent) *fakeAgent {
 	t.Helper()
 	var access registration.HubAccess
@@ -159,19 +149,19 @@ func awaitInvited(t *testing.T, member string, before ...*fakeAgent) *fakeAgent 
 	return newFakeAgent(t, access)
 }
 
-// mustRequestCredential presents a join token, as often as the API server has yet to hear of its rights.
+// mustRequestCredential presents a join token, again until the API server knows its permissions.
 func (v *fakeAgent) mustRequestCredential(t *testing.T, key registration.KeyPair) {
 	t.Helper()
 	awaitAllowed(t, func() error { return v.requestCredential(t.Context(), key) })
 }
 
-// mustRenewLease uses what it was issued, as often as the API server has yet to hear of its rights.
+// mustRenewLease uses a credential, again until the API server knows its permissions.
 func (v *fakeAgent) mustRenewLease(t *testing.T) {
 	t.Helper()
 	awaitAllowed(t, func() error { return v.renewLease(t.Context()) })
 }
 
-// awaitAllowed wants a request to be answered, and nothing but a refusal before.
+// awaitAllowed retries a request while it is forbidden.
 func awaitAllowed(t *testing.T, request func() error) {
 	t.Helper()
 	var err error
@@ -180,15 +170,15 @@ func awaitAllowed(t *testing.T, request func() error) {
 			require.NoError(t, err)
 		}
 		return err == nil
-	}, "it is not allowed: %v", &err)
+	}, "the request stays forbidden: %v", &err)
 }
 
-// requestCredential presents a join token.
+// requestCredential presents a join token with a key.
 func (v *fakeAgent) requestCredential(ctx context.Context, key registration.KeyPair) error {
 	return v.requestCredentialAs(ctx, cluster, key)
 }
 
-// requestCredentialAs presents it as the agent of some cluster.
+// requestCredentialAs presents a join token as the agent of a cluster.
 func (v *fakeAgent) requestCredentialAs(ctx context.Context, cluster types.UID, key registration.KeyPair) error {
 	return v.Create(ctx, &v1alpha1.ClusterJoin{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v1alpha1.MailboxName},
@@ -201,7 +191,7 @@ func (v *fakeAgent) getClusterJoin(ctx context.Context) (*v1alpha1.ClusterJoin, 
 	return asked, v.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: v1alpha1.MailboxName}, asked)
 }
 
-// awaitCredential waits for what is issued to a key.
+// awaitCredential waits for the credential that is issued for a key.
 func (v *fakeAgent) awaitCredential(t *testing.T, key registration.KeyPair) *fakeAgent {
 	t.Helper()
 	var access registration.HubAccess
@@ -215,11 +205,11 @@ func (v *fakeAgent) awaitCredential(t *testing.T, key registration.KeyPair) *fak
 		access, err = registration.ParseHubAccess(opened)
 		require.NoError(t, err)
 		return true
-	}, "nothing was issued to the agent of %s", v.Namespace)
+	}, "no credential was issued to the agent of %s", v.Namespace)
 	return newFakeAgent(t, access)
 }
 
-// renewLease renews the agent's Lease, as an agent does with what it was issued.
+// renewLease renews the agent's Lease on the hub, as agents do.
 func (v *fakeAgent) renewLease(ctx context.Context) error {
 	lease := &coordinationv1.Lease{}
 	if err := v.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: registration.LeaseName}, lease); err != nil {
@@ -229,15 +219,15 @@ func (v *fakeAgent) renewLease(ctx context.Context) error {
 	return v.Update(ctx, lease)
 }
 
-// listPlans is a request that an agent may always make.
+// listPlans makes a request that every registered agent may make.
 func (v *fakeAgent) listPlans(ctx context.Context) error {
 	return v.List(ctx, &v1alpha1.ClusterPlanList{}, client.InNamespace(v.Namespace))
 }
 
-// isRefused tells whether an API server has refused somebody, whoever they are.
+// isRefused reports a request that was not authenticated or not authorized.
 func isRefused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
-// registerFakeAgent joins a member whose agent needs no acceptance, and has it dial in.
+// registerFakeAgent registers a member with autoAccept and connects its fake agent.
 func registerFakeAgent(t *testing.T, member string) (agent, token *fakeAgent, key registration.KeyPair) {
 	t.Helper()
 	createPullMember(t, member, v1alpha1.MemberPull{AutoAccept: true})
@@ -250,18 +240,18 @@ func registerFakeAgent(t *testing.T, member string) (agent, token *fakeAgent, ke
 	return agent, token, key
 }
 
-// requireRevoked wants a credential to be worth nothing: to be refused, and not to be known any
-// more once the API server has forgotten it, which by its own default takes 10 s.
+// requireRevoked requires that a credential is refused, and that it is not authenticated once
+// the API server's token cache expires, which takes 10 s by default.
 func (v *fakeAgent) requireRevoked(t *testing.T) {
 	t.Helper()
 	began := time.Now()
 	awaitCondition(t, func() bool { return isRefused(v.listPlans(t.Context())) }, "%s is not refused", v.Namespace)
 	refusal := time.Since(began)
-	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(v.listPlans(t.Context())) }, "%s is still known", v.Namespace)
-	t.Logf("%s was refused %v after it was shut out, and not known any more after %v", v.Namespace, refusal, time.Since(began))
+	awaitCondition(t, func() bool { return apierrors.IsUnauthorized(v.listPlans(t.Context())) }, "%s is still authenticated", v.Namespace)
+	t.Logf("%s was refused %v after the revocation and not authenticated after %v", v.Namespace, refusal, time.Since(began))
 }
 
-// awaitMemberGone wants nothing to be left of what an agent was given.
+// awaitMemberGone waits until nothing is left of an agent's accounts, tokens and bindings.
 func awaitMemberGone(t *testing.T, member string) {
 	t.Helper()
 	namespace := v1alpha1.MemberNamespacePrefix + member
@@ -279,7 +269,7 @@ func awaitMemberGone(t *testing.T, member string) {
 	} {
 		awaitCondition(t, func() bool {
 			return apierrors.IsNotFound(shared.Get(t.Context(), client.ObjectKey{Namespace: what.in, Name: what.name}, what.o))
-		}, "%T %s/%s is left", what.o, what.in, what.name)
+		}, "%T %s/%s still exists", what.o, what.in, what.name)
 	}
 }
 

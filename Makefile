@@ -29,6 +29,12 @@ TEST_TIMEOUT ?= 30m
 # Where scripts/kind-up says what it has made.
 KIND_FLEET := $(or $(OT_FLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ot-fleet)/kind/$(or $(OT_KIND_PREFIX),ot)/fleet.json
 
+# The flags that the control planes' programs are built with: packages that they share
+# with ours are compiled once.
+export CGO_ENABLED := 0
+GOFLAGS ?= -trimpath
+export GOFLAGS
+
 .NOTPARALLEL:
 
 .PHONY: help

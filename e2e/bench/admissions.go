@@ -12,8 +12,8 @@ import (
 
 const admissionCount = 200
 
-// measureAdmissions measures how fast slots are handed on, where imports take no time:
-// with the agent's own limit on requests per second, and with none to speak of.
+// measureAdmissions measures how fast freed slots are taken when imports take no time: with the
+// agent's own client limits, and with practically none.
 func measureAdmissions(ctx context.Context) ([]figureRow, []string, error) {
 	var figures []figureRow
 	var notes []string
@@ -40,15 +40,14 @@ func measureAdmissions(ctx context.Context) ([]figureRow, []string, error) {
 	return figures, notes, nil
 }
 
-// ledgerRequests are those of the ledger's controller, which is one worker. Those
-// of the same kind that the image's controller makes are few where nothing fails.
+// ledgerRequests are the requests of the ledger controller, which has one worker. The image
+// controller makes few of them when nothing fails.
 var ledgerRequests = []string{
 	"get syncledgers", "update syncledgers/status", "get vmdiskimages", "create datavolumes",
 	"list datavolumes", "list persistentvolumeclaims", "list pods", "get datavolumes", "get persistentvolumeclaims",
 }
 
-// admissionRate processes blank images and tells how many DataVolumes were
-// created per second.
+// admissionRate processes blank images and returns how many DataVolumes were created per second.
 func admissionRate(ctx context.Context, budget int, qps string) (rate float64, asked requestList, err error) {
 	var args []string
 	if qps != "" {

@@ -23,15 +23,15 @@ import (
 const (
 	fewMembers  = 20
 	manyMembers = 50
-	// policyRounds and phaseRounds are how often a change is measured.
+	// policyRounds and phaseRounds are the numbers of measured changes.
 	policyRounds = 10
 	phaseRounds  = 100
-	// pagesPerMember is how many pages of images each member reports where memory is measured.
+	// pagesPerMember is how many pages each member reports when memory is measured.
 	pagesPerMember  = 8
 	maxPhaseLatency = time.Second
 )
 
-// measureFleet measures a hub with light members.
+// measureFleet measures a hub with fake members.
 func measureFleet(ctx context.Context) (figures []figureRow, notes []string, err error) {
 	s, err := startSingleHub(ctx)
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *hubSetup) measurePolicyChanges(ctx context.Context, members []*fakememb
 	return all, nil
 }
 
-// measurePhaseChanges has one image of one member change and waits for it on the hub.
+// measurePhaseChanges changes one image of one member and waits for it on the hub.
 func (s *hubSetup) measurePhaseChanges(ctx context.Context, members []*fakemember.Member) (latencies, error) {
 	var all latencies
 	for round := range phaseRounds {
@@ -159,8 +159,7 @@ func (s *hubSetup) measurePhaseChanges(ctx context.Context, members []*fakemembe
 	return all, nil
 }
 
-// countHubWrites counts what the hub writes on its own API server while images change,
-// per 1,000 changes.
+// countHubWrites returns the hub's writes to its own API server per 1,000 changes of images.
 func (s *hubSetup) countHubWrites(ctx context.Context, members []*fakemember.Member) (float64, error) {
 	offset := s.audit.size()
 	if _, err := s.measurePhaseChanges(ctx, members); err != nil {
@@ -170,7 +169,7 @@ func (s *hubSetup) countHubWrites(ctx context.Context, members []*fakemember.Mem
 	return float64(asked.countWrites()) / phaseRounds * 1000, err
 }
 
-// measureAgentToHub measures the whole way, from an image of a real agent to the hub.
+// measureAgentToHub measures how long a change of a real agent's image takes to reach the hub.
 func measureAgentToHub(ctx context.Context) (_ []figureRow, _ []string, err error) {
 	s, err := startSingleHub(ctx)
 	if err != nil {

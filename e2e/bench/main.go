@@ -1,8 +1,7 @@
 //go:build linux
 
-// Command bench measures the agent and says where a figure is not as wanted.
-// Figures are ratios within one run: machines differ, and other work on them
-// comes and goes.
+// Command bench measures agent and hub and fails where a figure misses its limit. Figures are ratios
+// within one run, because machines and their other load differ.
 package main
 
 import (
@@ -22,8 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
 )
 
-// benchmark is one of the things that are measured. It returns its figures, and what
-// explains them.
+// benchmark measures one subject. It returns figures, and notes that explain them.
 type benchmark struct {
 	name, description string
 	run               func(context.Context) ([]figureRow, []string, error)
@@ -63,7 +61,7 @@ func main() {
 	}
 }
 
-var errUnknownBenchmark = errors.New("there is no such figure")
+var errUnknownBenchmark = errors.New("unknown benchmark")
 
 func runBenchmarks(ctx context.Context, benches []benchmark, only string) (missed int, err error) {
 	var figures []figureRow

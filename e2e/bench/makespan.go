@@ -16,18 +16,17 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
 )
 
-// imageBatch is a queue of images that all take the same time.
+// imageBatch is a queue of images with the same import duration.
 type imageBatch struct {
 	images, budget int
 	importDuration time.Duration
-	// instant: CDI is played, and an import takes just that time.
+	// instant is true where CDI is simulated and an import takes exactly importDuration.
 	instant bool
 }
 
-// batchResult is what came of a batch, by an observer that reads no status of the
-// agent's.
+// batchResult is what an observer has seen of a batch. It reads no status of the agent.
 type batchResult struct {
-	aloneDuration time.Duration // what one import takes with nothing beside it
+	aloneDuration time.Duration // of one import without others
 	totalDuration time.Duration // from the creation of the first image to the end of the last import
 	spans         []observer.Span
 	history       observer.History
@@ -35,7 +34,7 @@ type batchResult struct {
 	created       []types.UID
 }
 
-// runBatch runs a batch.
+// runBatch imports all images of a batch.
 func (b imageBatch) runBatch(ctx context.Context) (p batchResult, err error) {
 	o := member.Options{Name: "makespan", WithoutSnapshots: true}
 	if b.instant {
@@ -86,7 +85,7 @@ func (b imageBatch) runBatch(ctx context.Context) (p batchResult, err error) {
 
 func (b imageBatch) sourcePath() string { return fmt.Sprintf("/ok/%s/", b.importDuration) }
 
-// runOneByOne imports images one by one. The first warms everything up.
+// runOneByOne imports images one after another. The first one is a warm-up.
 func (b imageBatch) runOneByOne(ctx context.Context, s *memberSetup) (time.Duration, error) {
 	o, err := observer.Start(ctx, s.ControlPlane.Config())
 	if err != nil {
@@ -128,7 +127,7 @@ func (s *memberSetup) awaitImported(ctx context.Context, n int) error {
 	})
 }
 
-// importEnds are when imports ended, in order.
+// importEnds returns when imports ended, in order.
 func (p batchResult) importEnds() []time.Time {
 	ends := make([]time.Time, len(p.spans))
 	for i, span := range p.spans {
@@ -138,7 +137,7 @@ func (p batchResult) importEnds() []time.Time {
 	return ends
 }
 
-// busyTime is the time that slots were in use, all together.
+// busyTime returns the sum of the times that slots were in use.
 func (p batchResult) busyTime() (sum time.Duration) {
 	for _, span := range p.spans {
 		sum += span.Ended.Sub(span.Begun)
@@ -146,8 +145,8 @@ func (p batchResult) busyTime() (sum time.Duration) {
 	return sum
 }
 
-// idleTimes lists for how long slots lay idle while images waited: the nth slot that
-// became free was taken by the nth image of those that had found none.
+// idleTimes returns how long freed slots were idle while images waited: the nth freed slot was taken
+// by the nth waiting image.
 func (p batchResult) idleTimes(budget int) []time.Duration {
 	var idle []time.Duration
 	for i, end := range p.importEnds()[:len(p.spans)-budget] {
@@ -156,8 +155,7 @@ func (p batchResult) idleTimes(budget int) []time.Duration {
 	return idle
 }
 
-// findOutOfOrder lists which of the images started at another place than they were
-// created at, by number.
+// findOutOfOrder returns the images that did not start in the order of their creation.
 func (p batchResult) findOutOfOrder() (swapped []string) {
 	for i, span := range p.spans {
 		if span.Image != p.created[i] {
@@ -169,8 +167,7 @@ func (p batchResult) findOutOfOrder() (swapped []string) {
 
 const maxMakespanRatio = 1.05
 
-// measureMakespan plays the batch with imports that take just their time, which leaves
-// to see what the agent adds.
+// measureMakespan runs the batch with simulated imports: what exceeds their duration is the agent's.
 func measureMakespan(ctx context.Context) ([]figureRow, []string, error) {
 	b := imageBatch{images: 40, budget: 4, importDuration: 2 * time.Second, instant: true}
 	p, err := b.runBatch(ctx)
@@ -190,8 +187,7 @@ func measureMakespan(ctx context.Context) ([]figureRow, []string, error) {
 	return append(figures, b.judgePromises("CDI played", p)...), append(notes, indentLines(p.requests.breakdown(b.images))...), nil
 }
 
-// measureMakespanCDI plays it with real CDI, which on a machine of two cores takes
-// longer for an import than the import does.
+// measureMakespanCDI runs it with real CDI, whose overhead on two cores exceeds the import itself.
 func measureMakespanCDI(ctx context.Context) ([]figureRow, []string, error) {
 	b := imageBatch{images: 40, budget: 4, importDuration: 2 * time.Second}
 	p, err := b.runBatch(ctx)
@@ -216,7 +212,7 @@ func (p batchResult) explainOverhead(budget int) (notes []string) {
 	return notes
 }
 
-// judgePromises are the promises that a batch shows.
+// judgePromises returns the promises that a batch shows as figures.
 func (b imageBatch) judgePromises(how string, p batchResult) []figureRow {
 	most, swapped := p.history.MaxRunning(), p.findOutOfOrder()
 	order := "yes"
@@ -229,7 +225,7 @@ func (b imageBatch) judgePromises(how string, p batchResult) []figureRow {
 	}
 }
 
-// summarizeHandOvers sums up for how long slots lay idle while images waited.
+// summarizeHandOvers formats how long freed slots were idle while images waited.
 func (p batchResult) summarizeHandOvers(budget int) string {
 	idle := p.idleTimes(budget)
 	var sum, worst time.Duration

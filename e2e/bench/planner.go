@@ -22,28 +22,27 @@ import (
 const (
 	simulatedClusters = 1000
 	simulatedImages   = 200
-	// pageRounds is how often a page of a report changes.
+	// pageRounds is the number of changed report pages.
 	pageRounds = 2000
 	maxPlanCPU = time.Millisecond
 )
 
-// inMemoryFleet is a fleet that exists in the hub's memory only, with every rollout
-// halfway: of each FleetDiskImage half of the clusters have it, and some are on
-// their way.
+// inMemoryFleet is a fleet in the planner's memory only, with every rollout halfway: half of the
+// clusters have each image, and some are importing it.
 type inMemoryFleet struct {
 	board  *rollout.FleetState
 	images []*v1alpha1.FleetDiskImage
-	// reported are each member's images, in the order of images.
+	// reported are the images of each member, in the order of images.
 	reported [][]v1alpha1.ReportedImage
-	// lookedAt are the FleetDiskImages that are to be planned.
+	// lookedAt are the FleetDiskImages that have to be planned.
 	lookedAt []string
 	now      time.Time
 }
 
 func clusterName(i int) string { return fmt.Sprintf("cluster-%04d", i) }
 
-// simulatedState says how far a cluster is with an image; the waves are a canary of 10
-// clusters, 190 more, and the rest.
+// simulatedState returns the state of an image in a cluster. The waves are a canary of 10 clusters,
+// 190 more, and the rest.
 func simulatedState(cluster, image int) (planned bool, phase v1alpha1.Phase) {
 	switch place := (cluster*137 + image*211) % simulatedClusters; {
 	case cluster < 200 || place < 450:
@@ -127,14 +126,14 @@ func (f *inMemoryFleet) countPages(c int) int {
 	return (len(f.reported[c]) + v1alpha1.MaxReportedImages - 1) / v1alpha1.MaxReportedImages
 }
 
-// reportPage has the board read one page of a member.
+// reportPage passes one page of a member to the planner.
 func (f *inMemoryFleet) reportPage(c, page int) {
 	first := page * v1alpha1.MaxReportedImages
 	last := min(first+v1alpha1.MaxReportedImages, len(f.reported[c]))
 	f.board.SetPage(clusterName(c), fmt.Sprint("page-", page), 1, f.reported[c][first:last])
 }
 
-// planAll plans what is to be planned, and returns how many FleetDiskImages that were.
+// planAll plans all FleetDiskImages that have to be planned and returns their number.
 func (f *inMemoryFleet) planAll() int {
 	planned := map[string]bool{}
 	for _, image := range f.lookedAt {
@@ -147,8 +146,7 @@ func (f *inMemoryFleet) planAll() int {
 	return len(planned)
 }
 
-// resourceUse is what something has cost this process: CPU time, for other processes take
-// the cores away at times, and what it allocated.
+// resourceUse is CPU time and allocations of this process. Wall time would include other processes.
 type resourceUse struct {
 	cpu                time.Duration
 	allocations, bytes uint64
@@ -164,7 +162,7 @@ func (w resourceUse) format() string {
 
 func measureUse(do func()) (resourceUse, error) {
 	var before, after runtime.MemStats
-	runtime.GC() // what was left behind before is none of its cost
+	runtime.GC() // garbage from before does not count
 	runtime.ReadMemStats(&before)
 	start, err := processCPUTime()
 	if err != nil {
@@ -176,8 +174,7 @@ func measureUse(do func()) (resourceUse, error) {
 	return resourceUse{end - start, after.Mallocs - before.Mallocs, after.TotalAlloc - before.TotalAlloc}, err
 }
 
-// processCPUTime is the CPU time that this process has used, its garbage collector's
-// included.
+// processCPUTime returns the CPU time of this process, including its garbage collector.
 func processCPUTime() (time.Duration, error) {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
@@ -193,8 +190,8 @@ func heapBytes() uint64 {
 	return m.HeapAlloc
 }
 
-// measurePlanner measures the planner of rollouts by itself: what the hub's elected
-// replica does between what it has read and what it writes.
+// measurePlanner measures the rollout planner alone: what the elected replica does between reads and
+// writes.
 func measurePlanner(context.Context) ([]figureRow, []string, error) {
 	empty := heapBytes()
 	f := newInMemoryFleet()
@@ -217,7 +214,7 @@ func measurePlanner(context.Context) ([]figureRow, []string, error) {
 		return nil, nil, err
 	}
 
-	// Each round one image of one member changes, on a page of up to 128.
+	// Each round changes one image of one member, on a page of up to 128.
 	var each latencies
 	changes, err := measureUse(func() {
 		for round := range pageRounds {

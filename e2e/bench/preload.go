@@ -19,23 +19,22 @@ import (
 
 const maxPreloadRatio = 1.1
 
-// preloadRun is a rollout over light members, each of which imports one image at a
-// time.
+// preloadRun is a rollout over fake members, each of which imports one image at a time.
 type preloadRun struct {
 	members        int
 	concurrency    int           // spec.rollout.maxConcurrency
-	importDuration time.Duration // an import, which is played
+	importDuration time.Duration // of a simulated import
 }
 
 var wholeFleetPreload = preloadRun{members: 100, concurrency: 10, importDuration: 20 * time.Second}
 
-// idealDuration is how long the budgets alone have it take: concurrency members at a time, none
-// of which waits for anything but its import.
+// idealDuration is the least duration under the budgets: concurrency members at a time, each of
+// which only waits for its import.
 func (p preloadRun) idealDuration() time.Duration {
 	return time.Duration((p.members+p.concurrency-1)/p.concurrency) * p.importDuration
 }
 
-// versionCost is what the rollout of one version has cost.
+// versionCost is the cost of the rollout of one version.
 type versionCost struct {
 	version  string
 	duration time.Duration
@@ -52,9 +51,9 @@ func (p versionCost) countStatusWrites() int {
 }
 
 // measureVersions rolls out an image and then its next version, each from the write of the
-// FleetDiskImage until its status says Succeeded. Beside the first a bare client
-// does the same with as many members of its own, on the same API server. Of the
-// next one the writes are of interest, so that its imports take a tenth.
+// FleetDiskImage until its status is Succeeded. Beside the first one, the baseline client does the
+// same with as many members, on the same API server. The second one measures writes: its
+// imports take a tenth of the time.
 func (p preloadRun) measureVersions(ctx context.Context) (bare time.Duration, versions []versionCost, err error) {
 	s, err := startSingleHub(ctx)
 	if err != nil {
@@ -89,7 +88,7 @@ func (p preloadRun) measureVersions(ctx context.Context) (bare time.Duration, ve
 	return bare, []versionCost{first, second}, err
 }
 
-// newFleetImage is placed in all clusters.
+// newFleetImage returns an image that is placed in all clusters.
 func (p preloadRun) newFleetImage() *v1alpha1.FleetDiskImage {
 	atOnce := intstr.FromInt32(int32(p.concurrency))
 	return &v1alpha1.FleetDiskImage{
@@ -105,7 +104,7 @@ func (p preloadRun) newFleetImage() *v1alpha1.FleetDiskImage {
 	}
 }
 
-// rollOutPlans writes a FleetDiskImage and waits until what it asks for is there.
+// rollOutPlans writes a FleetDiskImage and waits until its rollout has succeeded.
 func (s *hubSetup) rollOut(ctx context.Context, write func() error, img *v1alpha1.FleetDiskImage) (p versionCost, err error) {
 	if err := s.awaitIdle(ctx); err != nil {
 		return p, err

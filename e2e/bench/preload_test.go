@@ -12,8 +12,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// A plan is written when a version is to be kept, and when its member begins with
-// it: not when members report, nor for the sake of others.
+// TestPlanWritesPerStepOfARollout wants a member's plan to be written when a version has to be kept
+// and when the member may begin with it, and not when this or another member reports.
 func TestPlanWritesPerStepOfARollout(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	run := preloadRun{members: 12, concurrency: 4, importDuration: time.Second}

@@ -16,14 +16,14 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
 
-// auditLog is what the API server itself writes down of one account's requests. A
-// proxy would count the same, and cost what is to be measured.
+// auditLog is the API server's own log of one account's requests. A proxy would distort what is
+// measured.
 type auditLog struct {
 	dir    string
 	remove func() error
 }
 
-// auditPolicy leaves Leases out: they are renewed by the clock, not per image.
+// auditPolicy omits Leases, which are renewed by the clock and not per image.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -34,12 +34,12 @@ rules:
 - {level: Metadata, users: ["system:serviceaccount:%s"], omitManagedFields: true}
 `
 
-// newAccountAudit writes down what an account asks, as namespace:name.
+// newAccountAudit logs the requests of a ServiceAccount, given as namespace:name.
 func newAccountAudit(account string) (*auditLog, error) {
 	return newPolicyAudit(fmt.Sprintf(auditPolicy, account))
 }
 
-// newPolicyAudit writes down what a policy says.
+// newPolicyAudit logs requests by an audit policy.
 func newPolicyAudit(policy string) (*auditLog, error) {
 	dir, remove, err := process.TempDir("ot-fleet-audit-")
 	if err != nil {
@@ -59,16 +59,16 @@ func (a *auditLog) apiServerArgs() []string {
 	return []string{"--audit-policy-file=" + a.policyPath(), "--audit-log-path=" + a.logPath(), "--audit-log-maxsize=4096"}
 }
 
-// size grows with every request.
+// size returns the size of the log.
 func (a *auditLog) size() int64 {
 	info, err := os.Stat(a.logPath())
 	if err != nil {
-		return 0 // nothing was asked yet
+		return 0 // no request yet
 	}
 	return info.Size()
 }
 
-// auditedRequest is one that the account made.
+// auditedRequest is one request of the log.
 type auditedRequest struct {
 	operation string // verb and resource
 	start     time.Time
@@ -76,7 +76,7 @@ type auditedRequest struct {
 	code      int
 }
 
-// requestsSince reads the requests that were written down after the log had a size.
+// requestsSince returns the requests that were logged after an offset.
 func (a *auditLog) requestsSince(offset int64) (requestList, error) {
 	text, err := os.ReadFile(a.logPath())
 	if err != nil {
@@ -105,12 +105,12 @@ func (a *auditLog) requestsSince(offset int64) (requestList, error) {
 
 type requestList []auditedRequest
 
-// isWrite tells whether something is stored. A review is created, and is a question.
+// isWrite reports whether a request stores something. Reviews do not, although they are created.
 func (r auditedRequest) isWrite() bool {
 	return !strings.HasPrefix(r.operation, "get ") && !strings.HasPrefix(r.operation, "list ") && !strings.HasSuffix(r.operation, "reviews")
 }
 
-// countWrites counts what changes something; Events are counted too.
+// countWrites counts the writes, including those of Events.
 func (rs requestList) countWrites() int {
 	n := 0
 	for _, r := range rs {
@@ -121,7 +121,7 @@ func (rs requestList) countWrites() int {
 	return n
 }
 
-// withOperation lists those of one kind, in order of their end.
+// withOperation returns the requests of an operation, in the order of their end.
 func (rs requestList) withOperation(what string) requestList {
 	var some requestList
 	for _, r := range rs {
@@ -133,8 +133,7 @@ func (rs requestList) withOperation(what string) requestList {
 	return some
 }
 
-// breakdown tells how many of each kind there were per image, and how long the
-// API server took for one.
+// breakdown lists the requests per image and the API server's latency, by operation.
 func (rs requestList) breakdown(images int) []string {
 	kinds := map[string][]auditedRequest{}
 	for _, r := range rs {

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// imagesPerMember, in pages of imagesPerPage, are what each member has.
+	// Each member has imagesPerMember images, in pages of imagesPerPage.
 	imagesPerMember = 200
 	imagesPerPage   = 100
 )
 
-// replicaCounts are those that replicas are measured at.
+// replicaCounts are the measured numbers of replicas.
 var replicaCounts = []int{1, 2, 4}
 
-// scaleAudit writes down what both hubs write, renewals of Leases too.
+// scaleAudit logs the writes of both hubs, including renewals of Leases.
 const scaleAudit = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -38,15 +38,15 @@ rules:
 - {level: Metadata, users: ["system:serviceaccount:` + program.HubNamespace + `:ot-hub", "system:serviceaccount:` + plainName + `:` + plainName + `"], omitManagedFields: true}
 `
 
-// scaleHubOptions sizes the API servers for both hubs: the members' holds 200 VMDiskImages of
-// each member for the plain one.
+// scaleHubOptions size the API servers for both hubs: for the plain one, that of the members has 200
+// VMDiskImages per member.
 var scaleHubOptions = hubSetupOptions{audit: scaleAudit, memory: "4GiB", etcdBytes: 4 << 30}
 
-// sideResult is what was measured of one of the two hubs.
+// sideResult is the result of one of the two hubs.
 type sideResult struct {
 	idleMemory, imageMemory memoryUse
-	// heaps and residents of each replica, counts of its members, and how long it took
-	// until all members were carried for, by the number of replicas.
+	// By the number of replicas: memory of each replica, its members, and the time until
+	// every member was served.
 	heaps, residents map[int][]float64
 	settled          map[int]time.Duration
 	idle             map[int]usageWindow
@@ -63,15 +63,14 @@ func newSideResult() sideResult {
 	}
 }
 
-// recordMemory takes note of what so many replicas keep in memory.
+// recordMemory records the memory use of count replicas.
 func (s *sideResult) recordMemory(count int, all []memoryUse) {
 	for _, m := range all {
 		s.heaps[count], s.residents[count] = append(s.heaps[count], m.heap), append(s.residents[count], m.resident)
 	}
 }
 
-// cpuPerChange is the CPU time that one change costs, beyond what the same replicas use at
-// rest.
+// cpuPerChange returns the CPU time of one change, beyond that of the idle replicas.
 func (s *sideResult) cpuPerChange() time.Duration {
 	return (s.changing.cpu - time.Duration(s.idle[4].coresOf(s.idle[4].cpu)*float64(s.changing.duration))) / time.Duration(s.changes)
 }
@@ -80,10 +79,10 @@ func (s *sideResult) changesPerSecond() float64 {
 	return float64(s.changes) / s.changing.duration.Seconds()
 }
 
-// countSpread is the difference between the most and the fewest members of a replica.
+// countSpread returns the difference between the most and the fewest members of a replica.
 func countSpread(counts []int) int { return slices.Max(counts) - slices.Min(counts) }
 
-// hubResult is what was measured of the hub alone.
+// hubResult is the result of the hub, with what the plain one does not have.
 type hubResult struct {
 	sideResult
 	members            int
@@ -92,13 +91,13 @@ type hubResult struct {
 	elected, forwarded time.Duration
 }
 
-// printProgress tells how far a bench is that takes minutes.
+// printProgress prints the step of a benchmark that takes minutes.
 func printProgress(start time.Time, what string) {
 	fmt.Fprintf(os.Stderr, "\n  %4.0f s: %s", time.Since(start).Seconds(), what)
 }
 
-// measureScale measures the hub with many members and several replicas, and then the
-// plain one with the same members.
+// measureScale measures the hub with many members and several replicas, and then the plain hub with
+// the same members.
 func measureScale(ctx context.Context, members int, heartbeat time.Duration) (figures []figureRow, notes []string, err error) {
 	of := scaleHubOptions
 	of.heartbeat = heartbeat
@@ -122,7 +121,7 @@ func measureScale(ctx context.Context, members int, heartbeat time.Duration) (fi
 	return figures, notes, nil
 }
 
-// measureHub has all members join one replica, and then adds others.
+// measureHub registers all members with one replica, and then adds replicas.
 func (s *hubSetup) measureHub(ctx context.Context, members int) (run hubResult, list []*fakemember.Member, err error) {
 	start := time.Now()
 	run = hubResult{sideResult: newSideResult(), members: members}
@@ -182,7 +181,7 @@ func (s *hubSetup) measureHub(ctx context.Context, members int) (run hubResult, 
 	return run, list, err
 }
 
-// measureLoss kills one replica that is not elected, and then the one that is.
+// measureLoss kills a replica that is not elected, and then the elected one.
 func (s *hubSetup) measureLoss(ctx context.Context, run *hubResult) (err error) {
 	s.killReplica(s.replicas[len(s.replicas)-1])
 	if run.assigned, run.takeover, err = s.awaitRelayed(ctx, time.Now()); err != nil {
@@ -205,9 +204,9 @@ func (s *hubSetup) measureLoss(ctx context.Context, run *hubResult) (err error) 
 	if err != nil {
 		return err
 	}
-	// Whichever is asked: one of the two forwards.
+	// Requests to a replica that is not elected are forwarded.
 	last := s.replicas[len(s.replicas)-1].running.(*program.Hub)
-	return s.awaitCondition(ctx, pollInterval, "the read API tells of all members", func(ctx context.Context) (bool, error) {
+	return s.awaitCondition(ctx, pollInterval, "the read API has all members", func(ctx context.Context) (bool, error) {
 		all, err := last.ListMembers(ctx)
 		run.forwarded = time.Since(since)
 		switch {
@@ -220,22 +219,22 @@ func (s *hubSetup) measureLoss(ctx context.Context, run *hubResult) (err error) 
 	})
 }
 
-// readChallenge of the elected replica, as it stands in one MemberLink.
+// readChallenge returns the elected replica's challenge from a MemberLink.
 func (s *hubSetup) readChallenge(ctx context.Context) (string, error) {
 	link := &v1alpha1.MemberLink{}
 	err := s.client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + s.lightMembers[0].List[0].Name, Name: v1alpha1.MailboxName}, link)
 	return link.Spec.Challenge, err
 }
 
-// listMemberLinks are the MemberLinks: who is to carry for whom, and who does.
+// listMemberLinks returns the MemberLinks: which replica is assigned to a member, and which serves it.
 func (s *hubSetup) listMemberLinks(ctx context.Context) (v1alpha1.MemberLinkList, error) {
 	var list v1alpha1.MemberLinkList
 	err := s.client.List(ctx, &list)
 	return list, err
 }
 
-// awaitRelayed waits until every member is carried for by the replica that it is assigned
-// to, and that runs; assigned is when the last one was assigned to such a one.
+// awaitRelayed waits until every member is served by the running replica that it is assigned to.
+// assigned is the time until the last assignment.
 func (s *hubSetup) awaitRelayed(ctx context.Context, since time.Time) (assigned, carried time.Duration, err error) {
 	names := map[string]bool{}
 	for _, r := range s.replicas {
@@ -267,7 +266,7 @@ func (s *hubSetup) awaitRelayed(ctx context.Context, since time.Time) (assigned,
 	return assigned, time.Since(since), err
 }
 
-// countMembersPerReplica of members of each replica, the fewest first.
+// countMembersPerReplica returns the numbers of members of the replicas, in ascending order.
 func (s *hubSetup) countMembersPerReplica(ctx context.Context) ([]int, error) {
 	list, err := s.listMemberLinks(ctx)
 	if err != nil {

@@ -20,18 +20,17 @@ import (
 )
 
 const (
-	// changesPerSecond are made for changesDuration.
+	// changesPerSecond changes are made for changesDuration.
 	changesPerSecond = 100
 	changesDuration  = 10 * time.Second
-	// concurrentChanges are under way: where the API servers are slower than that, there
-	// are fewer changes a second, and replicas keep their Leases.
+	// concurrentChanges bounds the changes in flight: slow API servers get fewer changes per
+	// second, so that replicas keep their Leases.
 	concurrentChanges = 16
-	// sentPrefix begins the message of an image that was changed to be timed; the time
-	// follows, in nanoseconds.
+	// sentPrefix begins the message of a timed change; the time follows, in nanoseconds.
 	sentPrefix = "sent "
 )
 
-// makeChanges has images change, so many a second, each by do.
+// makeChanges calls do for each change, changesPerSecond times a second.
 func makeChanges(ctx context.Context, do func(ctx context.Context, n int) error) (total int, err error) {
 	group, changing := errgroup.WithContext(ctx)
 	group.SetLimit(concurrentChanges)
@@ -49,10 +48,10 @@ func makeChanges(ctx context.Context, do func(ctx context.Context, n int) error)
 	return total, group.Wait()
 }
 
-// newSentMessage is the message of an image that is being changed.
+// newSentMessage returns the message of a change that is made now.
 func newSentMessage() string { return fmt.Sprint(sentPrefix, time.Now().UnixNano()) }
 
-// parseSentMessage is when an image was changed whose message tells.
+// parseSentMessage returns the time of the change from a message.
 func parseSentMessage(message string) (time.Time, bool) {
 	text, ok := strings.CutPrefix(message, sentPrefix)
 	if !ok {
@@ -62,7 +61,7 @@ func parseSentMessage(message string) (time.Time, bool) {
 	return time.Unix(0, at), err == nil
 }
 
-// measureRelayedChanges has images change and watches the hub's copies for them.
+// measureRelayedChanges changes images in members and watches the hub's copies.
 func (s *hubSetup) measureRelayedChanges(ctx context.Context, members []*fakemember.Member) (made int, took latencies, err error) {
 	at := &metav1.PartialObjectMetadataList{}
 	at.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReportList"))
@@ -93,7 +92,7 @@ func (s *hubSetup) measureRelayedChanges(ctx context.Context, members []*fakemem
 			mu.Unlock()
 		}
 	}()
-	// Of two changes that follow each other the hub may see the second alone.
+	// The hub may see only the second of two successive changes.
 	type change struct {
 		sync.Mutex
 		message string

@@ -11,15 +11,15 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/manager/coordinator/sharded/sharder"
 )
 
-// What is written so that replicas know who does what, by resource.
+// coordinationResources are written to coordinate replicas.
 var coordinationResources = []string{"leases", "memberlinks"}
 
-// maxCoordinationWrites are the coordination writes of a replica in a second: its own Lease,
-// every two seconds or so, and the election's.
+// maxCoordinationWrites limits a replica's coordination writes per second: its own Lease, every two
+// seconds, and that of the election.
 const maxCoordinationWrites = 2
 
-// writesPerSecond counts the writes of some kinds, named "resource" or "resource/subresource";
-// without a name, all.
+// writesPerSecond returns the writes of "resource" or "resource/subresource" names per second; of all
+// without names.
 func (w usageWindow) writesPerSecond(of ...string) float64 {
 	n := 0
 	for _, r := range w.requests {
@@ -31,7 +31,7 @@ func (w usageWindow) writesPerSecond(of ...string) float64 {
 	return float64(n) / w.duration.Seconds()
 }
 
-// formatMebibytes of several replicas.
+// formatMebibytes formats the memory of several replicas.
 func formatMebibytes(of []float64) string {
 	texts := make([]string, len(of))
 	for i, b := range of {
@@ -48,8 +48,8 @@ func formatPerCount(of map[int][]float64) string {
 	return strings.Join(texts, ", ") + " MiB"
 }
 
-// decreases tells whether the largest, and the largest of those that are not elected,
-// fall as replicas are added; the first is elected.
+// decreases reports whether two maxima fall as replicas are added: that of all replicas, and that of
+// those that are not elected. The first replica is elected.
 func decreases(of map[int][]float64) bool {
 	for i, count := range replicaCounts[1:] {
 		before := of[replicaCounts[i]]
@@ -60,7 +60,7 @@ func decreases(of map[int][]float64) bool {
 	return true
 }
 
-// formatQuotient of two of a kind.
+// formatQuotient formats the quotient of two values.
 func formatQuotient(a, b float64) string {
 	if b == 0 {
 		return "-"
@@ -68,7 +68,7 @@ func formatQuotient(a, b float64) string {
 	return fmt.Sprintf("%.2g", a/b)
 }
 
-// formatLargestRatios are the ratios of the largest replicas.
+// formatLargestRatios formats the ratios of the largest replicas.
 func formatLargestRatios(a, b map[int][]float64) string {
 	var texts []string
 	for _, count := range replicaCounts {
@@ -77,8 +77,8 @@ func formatLargestRatios(a, b map[int][]float64) string {
 	return strings.Join(texts, ", ") + " (largest)"
 }
 
-// spreadByHash is how the sharded coordinator of multicluster-runtime spreads clusters over
-// replicas of a StatefulSet.
+// spreadByHash returns how multicluster-runtime's sharded coordinator spreads clusters over replicas
+// of a StatefulSet.
 func spreadByHash(clusters, replicas int) []int {
 	var all []sharder.PeerInfo
 	for i := range replicas {
@@ -100,7 +100,7 @@ func formatPercent(cores float64) string { return fmt.Sprintf("%.1f %% of a core
 
 func formatSeconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-// compareSides are the figures of the hub beside those of the plain one.
+// compareSides returns the hub's figures with those of the plain hub.
 func compareSides(ours *hubResult, plain *sideResult, heartbeat time.Duration) ([]figureRow, []string) {
 	of := func(f figureRow, beside string, a, b float64) figureRow {
 		f.beside, f.ratio = beside, formatQuotient(a, b)
@@ -156,7 +156,7 @@ func compareSides(ours *hubResult, plain *sideResult, heartbeat time.Duration) (
 		rests("all writes per member and minute", func(w usageWindow) float64 { return 60 * w.writesPerSecond() / float64(ours.members) }, "%.2f, %.2f"),
 		both(figureInfo("2, then 4 replicas run -> all members are carried for", settled(&ours.sideResult)), settled(plain), "-"),
 		of(figureInfo("replica killed -> its members are carried for", formatSeconds(ours.takeover)), formatSeconds(plain.takeover), ours.takeover.Seconds(), plain.takeover.Seconds()),
-		alone(figureInfo("elected replica killed -> next one elected, tells of all members", formatSeconds(ours.elected)+", "+formatSeconds(ours.forwarded))),
+		alone(figureInfo("elected replica killed -> next one elected, serves all members", formatSeconds(ours.elected)+", "+formatSeconds(ours.forwarded))),
 		rests("CPU at rest of 1 and of 4 replicas, % of a core", func(w usageWindow) float64 { return 100 * w.coresOf(w.cpu) }, "%.1f, %.1f"),
 		both(figureInfo("meanwhile, of 4: CPU of the hub's API server, the members'", planes(four)), planes(hers), "-"),
 		of(figureInfo("CPU per change; at 100 changes/s", changing(&ours.sideResult)), changing(plain), ours.cpuPerChange().Seconds(), plain.cpuPerChange().Seconds()),

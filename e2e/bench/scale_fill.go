@@ -19,9 +19,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// etcdBatchSize are put into etcd in one transaction, which takes 128: images of as many
-// members. What is put in one has one resourceVersion, and a watch that has to go on
-// from there has seen no more than one of them.
+// etcdBatchSize is the number of images in one etcd transaction, which takes 128. They are of different
+// members: objects of one transaction have the same resourceVersion, and a watch that resumes
+// there must have seen no more than one of them.
 const etcdBatchSize = 100
 
 func plainImage(namespace string, n int) *v1alpha1.VMDiskImage {
@@ -34,9 +34,9 @@ func plainImage(namespace string, n int) *v1alpha1.VMDiskImage {
 	}
 }
 
-// fillMembers gives the members their images as objects and waits until the plain hub has
-// looked at all of them. The first is written by the API server; the others are put
-// into its etcd as that one is stored, which takes minutes less.
+// fillMembers creates the members' images and waits until the plain hub has reconciled all of them. The
+// API server writes the first one; the others are written to etcd in its stored form, which is
+// minutes faster.
 func (p *plainSetup) fillMembers(ctx context.Context) error {
 	first := plainImage(p.of[0], 0)
 	if err := p.inMember.Create(ctx, first); err != nil {
@@ -97,7 +97,7 @@ func (p *plainSetup) fillMembers(ctx context.Context) error {
 	})
 }
 
-// callEtcd asks the members' etcd, by its JSON gateway.
+// callEtcd calls the JSON gateway of the members' etcd.
 func (p *plainSetup) callEtcd(ctx context.Context, what string, ask map[string]any, answer any) error {
 	body, err := json.Marshal(ask)
 	if err != nil {

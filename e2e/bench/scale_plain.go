@@ -26,7 +26,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
 
-// plainName is the account, the namespace and the binary of the plain hub.
+// plainName names the account, the namespace and the binary of the plain hub.
 const plainName = "plain"
 
 // plainReplica is a running plain hub.
@@ -35,7 +35,7 @@ type plainReplica struct {
 	url string
 }
 
-// plainState is what one tells.
+// plainState is the state that a plain replica serves.
 type plainState struct {
 	Owned map[string]bool
 	Seen  int
@@ -55,7 +55,7 @@ func (p *plainReplica) get(ctx context.Context, path string) ([]byte, error) {
 	return io.ReadAll(response.Body)
 }
 
-// ReadMetrics of it, as text.
+// ReadMetrics returns its metrics as text.
 func (p *plainReplica) ReadMetrics(ctx context.Context) (string, error) {
 	text, err := p.get(ctx, "/metrics")
 	return string(text), err
@@ -74,7 +74,7 @@ type plainSetup struct {
 	*hubSetup
 	binary, kubeconfig string
 	inMember           client.Client
-	// of are its members, by name.
+	// of are the names of its members.
 	of []string
 }
 
@@ -118,8 +118,8 @@ func newPlainSetup(ctx context.Context, s *hubSetup, members []*fakemember.Membe
 	return p, controlplane.WriteKubeconfig(cfg, p.kubeconfig)
 }
 
-// start starts replicas of the plain hub until there are so many, and waits until
-// they have all its members between them. It returns how long that took.
+// start starts replicas of the plain hub until count of them run, and waits until every member has an
+// owner. It returns how long that took.
 func (p *plainSetup) start(ctx context.Context, count int, of []string) (time.Duration, error) {
 	since := time.Now()
 	for n := len(p.replicas); n < count; n++ {
@@ -148,14 +148,14 @@ func (p *plainSetup) start(ctx context.Context, count int, of []string) (time.Du
 	return p.awaitOwners(ctx, since, of)
 }
 
-// awaitOwners waits until each member has an owner, and each replica members.
+// awaitOwners waits until every member has an owner and every replica has members.
 func (p *plainSetup) awaitOwners(ctx context.Context, since time.Time, of []string) (time.Duration, error) {
 	err := p.awaitCondition(ctx, 500*time.Millisecond, "the plain hub has all its members", func(ctx context.Context) (bool, error) {
 		owned := 0
 		for _, r := range p.replicas {
 			state, err := r.running.(*plainReplica).readState(ctx)
 			if err != nil {
-				return false, nil // it is starting
+				return false, nil // still starting
 			}
 			if len(state.Owned) == 0 && len(of) > 0 {
 				return false, nil
@@ -167,7 +167,7 @@ func (p *plainSetup) awaitOwners(ctx context.Context, since time.Time, of []stri
 	return time.Since(since), err
 }
 
-// countMembersPerReplica of members of each replica, the fewest first.
+// countMembersPerReplica returns the numbers of members of the replicas, in ascending order.
 func (p *plainSetup) countMembersPerReplica(ctx context.Context) ([]int, error) {
 	var counts []int
 	for _, r := range p.replicas {
@@ -181,8 +181,7 @@ func (p *plainSetup) countMembersPerReplica(ctx context.Context) ([]int, error) 
 	return counts, nil
 }
 
-// measureSeenChanges has images change and asks the replicas how long it took them to see
-// that.
+// measureSeenChanges changes images and reads from the replicas how long they took to see it.
 func (p *plainSetup) measureSeenChanges(ctx context.Context) (made int, took latencies, err error) {
 	made, err = makeChanges(ctx, func(ctx context.Context, n int) error {
 		img := plainImage(p.of[n%len(p.of)], n/len(p.of)%imagesPerMember)
@@ -203,13 +202,13 @@ func (p *plainSetup) measureSeenChanges(ctx context.Context) (made int, took lat
 			}
 			took = append(took, state.Took...)
 		}
-		// Of two changes of one image the second alone may be seen.
+		// Only the second of two changes of one image may be seen.
 		return len(took) >= made || len(took) > 0 && time.Now().After(deadline), nil
 	})
 	return made, took, err
 }
 
-// measurePlain does with the plain hub what measureHub does with the hub.
+// measurePlain measures the plain hub as measureHub measures the hub.
 func (s *hubSetup) measurePlain(ctx context.Context, members []*fakemember.Member) (run sideResult, err error) {
 	start := time.Now()
 	p, err := newPlainSetup(ctx, s, members)

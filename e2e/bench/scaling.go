@@ -12,14 +12,14 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 )
 
-// scaleRun is a run of the same work behind a short and a long queue.
+// scaleRun processes the same number of images behind a short and a long queue.
 type scaleRun struct {
-	short, long int // images that wait all the time
+	short, long int // images that keep waiting
 	processed   int // images that are imported behind each
 	budget      int
 }
 
-// costPerImage of some images, for each of them.
+// costPerImage is the agent's cost of one image.
 type costPerImage struct {
 	cpu    time.Duration
 	writes float64
@@ -29,14 +29,14 @@ func (c costPerImage) add(d costPerImage) costPerImage {
 	return costPerImage{c.cpu + d.cpu, c.writes + d.writes}
 }
 
-// queueCost is what images cost behind a queue of one length.
+// queueCost is the cost of images behind a queue of one length.
 type queueCost struct {
 	arrival, processing costPerImage
 	queued              memoryUse   // of each that has arrived
 	requests            requestList // of processing
 }
 
-// measureQueues runs both queues, on one agent: the long one is the short one grown.
+// measureQueues measures both queues with one agent: the short one grows into the long one.
 func (sc scaleRun) measureQueues(ctx context.Context) (short, long queueCost, err error) {
 	s, err := startMemberSetup(ctx, member.Options{Name: "scaling", InstantImporter: true}, sc.budget, "--kube-api-qps=5000")
 	if err != nil {
@@ -46,7 +46,7 @@ func (sc scaleRun) measureQueues(ctx context.Context) (short, long queueCost, er
 	if err := s.awaitIdle(ctx); err != nil {
 		return short, long, err
 	}
-	// The first images fill the slots: what follows are 1:1 exchanges.
+	// The first images fill the slots: afterwards each image replaces one.
 	if err := s.enqueueImages(ctx, sc.budget, 0, s.queuedImage); err != nil {
 		return short, long, err
 	}
@@ -61,8 +61,7 @@ func (s *memberSetup) queuedImage() *v1alpha1.VMDiskImage {
 	return s.newHTTPImage("/images/lab-151/1.0.0/")
 }
 
-// measureBehindQueue has images arrive and then processes some, until those that are to wait
-// all the time are left.
+// measureBehindQueue adds images and processes some, until only the queue is left.
 func (sc scaleRun) measureBehindQueue(ctx context.Context, s *memberSetup, arriving, queued int) (c queueCost, err error) {
 	before, err := readMemory(ctx, s.agent, s.pprof)
 	if err != nil {
@@ -82,7 +81,7 @@ func (sc scaleRun) measureBehindQueue(ctx context.Context, s *memberSetup, arriv
 	return c, err
 }
 
-// measureSpent is what something costs the agent per image.
+// measureSpent returns the agent's cost per image while a function runs.
 func (s *memberSetup) measureSpent(images int, do func() error) (costPerImage, requestList, error) {
 	offset := s.audit.size()
 	before, err := readCPUTime(s.agent.Pid())

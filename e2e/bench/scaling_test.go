@@ -11,8 +11,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// Writes are what a long queue could multiply, and what can be counted on a busy
-// machine; of CPU time and memory only `make bench` tells.
+// TestWritesPerImageDoNotGrowWithTheQueue counts writes, which do not depend on the machine's load.
+// `make bench` measures CPU time and memory.
 func TestWritesPerImageDoNotGrowWithTheQueue(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	sc := scaleRun{short: 20, long: 120, processed: 20, budget: 4}

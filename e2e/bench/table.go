@@ -12,13 +12,13 @@ import (
 // figureRow is a row of the table.
 type figureRow struct {
 	name, measured string
-	// beside is what was measured of something else, and ratio how the two compare.
+	// beside is the value that measured is compared with, and ratio their quotient.
 	beside, ratio string
 	wanted, ok    string
 	missed        bool
 }
 
-// figureAtMost is a figure that may not exceed a limit.
+// figureAtMost returns a figure with an upper limit.
 func figureAtMost(name string, value, limit float64, measured string) figureRow {
 	wanted := fmt.Sprintf("at most %.2f", limit)
 	if limit >= 1<<10 {
@@ -27,7 +27,7 @@ func figureAtMost(name string, value, limit float64, measured string) figureRow 
 	return figureJudged(name, measured, wanted, value <= limit)
 }
 
-// figureJudged is a figure that holds or does not.
+// figureJudged returns a figure with a verdict.
 func figureJudged(name, measured, wanted string, holds bool) figureRow {
 	f := figureRow{name: name, measured: measured, wanted: wanted, ok: "yes", missed: !holds}
 	if !holds {
@@ -36,12 +36,12 @@ func figureJudged(name, measured, wanted string, holds bool) figureRow {
 	return f
 }
 
-// figureInfo is a figure that nothing is wanted of.
+// figureInfo returns a figure without a limit.
 func figureInfo(name, measured string) figureRow {
 	return figureRow{name: name, measured: measured, wanted: "-", ok: "-"}
 }
 
-// formatTable of figures; those that stand beside others have one of their own.
+// formatTable formats figures as a table, and compared figures as a second one.
 func formatTable(figures []figureRow) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -62,7 +62,7 @@ func formatTable(figures []figureRow) string {
 			}
 			_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
 		}
-		_ = w.Flush() // a strings.Builder takes everything
+		_ = w.Flush() // writing to a strings.Builder never fails
 	}
 	return text.String()
 }

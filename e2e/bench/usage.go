@@ -18,17 +18,16 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
-// clockTick is the unit of CPU time in /proc: Linux gives 100 to user space on
-// all its platforms that Go runs on.
+// clockTick is the unit of CPU time in /proc: 1/100 s on all platforms that Go supports.
 const clockTick = time.Second / 100
 
-// readCPUTime is what a process has used so far, by the kernel's account.
+// readCPUTime returns the CPU time of a process from /proc.
 func readCPUTime(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("reading its CPU time: %w", err)
 	}
-	// The name in brackets may hold anything; user and system time are fields 14
+	// The name in brackets can contain any character. User and system time are the fields 14
 	// and 15, counted from 1.
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	fields := strings.Fields(rest)
@@ -47,17 +46,17 @@ func readCPUTime(pid int) (time.Duration, error) {
 	return time.Duration(u+s) * clockTick, nil
 }
 
-// readPlaneCPUTime is what the API server and etcd of a control plane have used so far. They
-// are found by its directory, which both are told.
+// readPlaneCPUTime returns the CPU time of a control plane's API server and etcd, which are found by
+// its directory in their arguments.
 func readPlaneCPUTime(plane *controlplane.ControlPlane) (all time.Duration, err error) {
-	told, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	commandLines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return 0, err
 	}
-	for _, path := range told {
+	for _, path := range commandLines {
 		line, err := os.ReadFile(path)
 		if err != nil || !strings.Contains(string(line), plane.Dir()) {
-			continue // it has ended, or is another
+			continue // ended, or another process
 		}
 		name, _, _ := strings.Cut(string(line), "\x00")
 		if base := filepath.Base(name); base != string(binaries.APIServer) && base != string(binaries.Etcd) {
@@ -81,15 +80,15 @@ type metricsServer interface {
 	ReadMetrics(ctx context.Context) (string, error)
 }
 
-// memoryUse of a program, in bytes.
+// memoryUse is the memory of a program, in bytes.
 type memoryUse struct{ heap, resident float64 }
 
-// perThingSince is what has come to it since before, for each of a number of things.
+// perThingSince returns the growth since before, divided by a number of things.
 func (m memoryUse) perThingSince(before memoryUse, things int) memoryUse {
 	return memoryUse{(m.heap - before.heap) / float64(things), (m.resident - before.resident) / float64(things)}
 }
 
-// readMemory collects the agent's garbage first: what is left is what it keeps.
+// readMemory reads the memory of a program after a garbage collection.
 func readMemory(ctx context.Context, p metricsServer, pprof string) (memoryUse, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pprof+"/debug/pprof/heap?gc=1", nil)
 	if err != nil {
@@ -109,7 +108,7 @@ func readMemory(ctx context.Context, p metricsServer, pprof string) (memoryUse, 
 	return m, err
 }
 
-// readMetric reads one of a program's metrics, with its labels where it has any.
+// readMetric reads a metric of a program; the name includes its labels.
 func readMetric(ctx context.Context, p metricsServer, name string) (float64, error) {
 	text, err := p.ReadMetrics(ctx)
 	if err != nil {
@@ -121,10 +120,10 @@ func readMetric(ctx context.Context, p metricsServer, name string) (float64, err
 			return strconv.ParseFloat(value, 64)
 		}
 	}
-	return 0, fmt.Errorf("there is no metric %s", name)
+	return 0, fmt.Errorf("metric %s does not exist", name)
 }
 
-// loadAverage is the machine's load average over the last minute.
+// loadAverage returns the machine's load average over the last minute.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

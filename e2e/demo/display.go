@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/term"
@@ -19,17 +20,27 @@ import (
 // On a terminal it redraws the tables; elsewhere it prints a line for each change.
 type display struct {
 	terminal bool
-	drawn    int // lines of the table on the terminal
-	notes    []string
-	last     map[string]string
-	now      time.Duration
+
+	mu    sync.Mutex // progress is reported concurrently
+	drawn int        // lines of the table on the terminal
+	notes []string
+	last  map[string]string
+	now   time.Duration
 }
 
 func newDisplay() *display {
 	return &display{terminal: term.IsTerminal(int(os.Stdout.Fd())), last: map[string]string{}}
 }
 
+// Write implements io.Writer: each write is a note.
+func (s *display) Write(p []byte) (int, error) {
+	s.printNote("%s", strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
 func (s *display) printNote(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	note := fmt.Sprintf("%6.1fs  %s", s.now.Seconds(), fmt.Sprintf(format, args...))
 	if !s.terminal {
 		fmt.Println(note)
@@ -104,6 +115,8 @@ func rolloutRow(img *v1alpha1.FleetDiskImage) string {
 }
 
 func (s *display) update(now time.Duration, members []v1alpha1.MemberCluster, machines []v1alpha1.VirtualMachine, img *v1alpha1.FleetDiskImage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	first := s.now == 0
 	s.now = now
 	if s.terminal {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
@@ -47,9 +48,18 @@ type demoFleet struct {
 	programs   []*process.Process // agents and hub
 	members    map[string]*member.Member
 	observers  map[string]*observer.Observer
-	uplink     *faults.Link   // from the hub to edge
-	kubevirt   errgroup.Group // its installation in bergen
-	cancel     context.CancelFunc
+	uplink     *faults.Link // from the hub to edge
+	// kubevirt receives the outcome of KubeVirt's installation in bergen.
+	kubevirt          chan error
+	kubevirtInstalled bool
+	cancel            context.CancelFunc
+}
+
+// buildPrograms builds what the clusters start with. Where it has to build, that takes most of
+// the time of the demo: the rest is built while the story runs.
+func (f *demoFleet) buildPrograms(ctx context.Context) error {
+	_, err := binaries.Ensure(ctx, binaries.APIServer, binaries.ControllerManager, binaries.Scheduler, binaries.Etcd, binaries.CDI, binaries.KWOK)
+	return err
 }
 
 func (f *demoFleet) startClusters(ctx context.Context) error {
@@ -59,7 +69,7 @@ func (f *demoFleet) startClusters(ctx context.Context) error {
 		if err := v1alpha1.AddToScheme(scheme); err != nil {
 			return err
 		}
-		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: name != bergen}
+		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: true}
 		if name == bergen {
 			options[i].APIServerMemory = member.APIServerMemoryWithKubeVirt
 		}
@@ -75,16 +85,14 @@ func (f *demoFleet) startClusters(ctx context.Context) error {
 	if f.uplink, err = faults.StartLink(f.members[edge].ControlPlane.Config()); err != nil {
 		return err
 	}
-	// Only bergen runs VMs. KubeVirt takes longest: it is built and installed while
-	// everything else starts, and the story begins without it.
+	// Only bergen runs VMs. KubeVirt is built and installed while everything else starts,
+	// and the story begins without it.
 	installing, cancel := context.WithCancel(ctx)
-	f.cancel = cancel
-	f.kubevirt.Go(func() error { return f.members[bergen].InstallKubeVirt(installing) })
+	f.cancel, f.kubevirt = cancel, make(chan error, 1)
+	go func() { f.kubevirt <- f.members[bergen].InstallKubeVirt(installing) }()
 	f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true, BeforeControllers: program.InstallClusterCRD})
 	return err
 }
-
-func (f *demoFleet) awaitKubeVirt(context.Context) error { return f.kubevirt.Wait() }
 
 func (f *demoFleet) startObservers(ctx context.Context) error {
 	f.observers = map[string]*observer.Observer{}
@@ -238,7 +246,9 @@ func (f *demoFleet) registerMembers(ctx context.Context) error {
 func (f *demoFleet) stopAll() error {
 	if f.cancel != nil {
 		f.cancel()
-		_ = f.kubevirt.Wait() // reported by awaitKubeVirt
+		if !f.kubevirtInstalled {
+			<-f.kubevirt
+		}
 	}
 	for _, p := range f.programs {
 		p.Kill()

@@ -86,18 +86,18 @@ func runDemo(ctx context.Context) (err error) {
 		what string
 		do   func(context.Context) error
 	}{
-		{"control planes", f.startClusters},
-		{"charts ot-agent", f.installAgents},
-		{"observers", f.startObservers},
-		{"agents", f.startAgents},
-		{"hub", f.startHub},
-		{"KubeVirt", f.awaitKubeVirt},
+		{"building programs", f.buildPrograms},
+		{"starting control planes", f.startClusters},
+		{"installing charts", f.installAgents},
+		{"starting observers", f.startObservers},
+		{"starting agents", f.startAgents},
+		{"starting hub", f.startHub},
 	} {
 		start := time.Now()
-		fmt.Printf("  starting %-16s", step.what)
+		fmt.Printf("  %-24s", step.what)
 		if err := step.do(ctx); err != nil {
 			fmt.Println()
-			return fmt.Errorf("starting the %s: %w", step.what, err)
+			return fmt.Errorf("%s: %w", step.what, err)
 		}
 		fmt.Printf("%5.1f s\n", time.Since(start).Seconds())
 	}

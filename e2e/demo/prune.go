@@ -176,12 +176,12 @@ func (s *demoStory) readReport(ctx context.Context) error {
 }
 
 func (s *demoStory) readCluster(c *v1alpha1.ReportedCluster) {
-	var ours, theirs []string
+	var ours, peoples []string
 	for i := range c.Candidates {
 		if c.Candidates[i].Origin == v1alpha1.OriginPlan {
 			ours = append(ours, c.Candidates[i].Name)
 		} else {
-			theirs = append(theirs, c.Candidates[i].Name)
+			peoples = append(peoples, c.Candidates[i].Name)
 		}
 	}
 	line := func(what string, images []string) {
@@ -189,8 +189,8 @@ func (s *demoStory) readCluster(c *v1alpha1.ReportedCluster) {
 			s.screen.printNote("  %-8s %-40s %s", c.Cluster, what, strings.Join(images, " "))
 		}
 	}
-	line("could go, of a plan's:", ours)
-	line("could go, but people's:", theirs)
+	line("unreferenced, created by plans:", ours)
+	line("unreferenced, created by people:", peoples)
 	for _, k := range c.Kept {
 		var images []string
 		for _, key := range k.Images {

@@ -19,12 +19,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
 const (
-	namespace    = "vmdi-farm"
-	storyTimeout = 5 * time.Minute
+	namespace = "vmdi-farm"
+	// storyTimeout includes the build of KubeVirt.
+	storyTimeout = 15 * time.Minute
 	pollInterval = 250 * time.Millisecond
 
 	imagesPerMember  = 5
@@ -115,6 +117,7 @@ func (s *demoStory) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, storyTimeout)
 	defer cancel()
 	s.start = time.Now()
+	binaries.ReportTo(s.screen)
 	for _, name := range memberNames {
 		c := s.members[name].Client()
 		if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
@@ -175,6 +178,9 @@ func (s *demoStory) runDueActs(ctx context.Context) (left int, err error) {
 // readFleet reads MemberClusters from the hub and images from the members.
 func (s *demoStory) readFleet(ctx context.Context) error {
 	if err := s.checkProgramsAlive(); err != nil {
+		return err
+	}
+	if err := s.checkKubeVirt(); err != nil {
 		return err
 	}
 	var members v1alpha1.MemberClusterList
@@ -262,8 +268,8 @@ func (s *demoStory) countReady(name string) int { return s.countInPhase(name, v1
 func (s *demoStory) isDone() bool {
 	return !slices.ContainsFunc(memberNames, func(name string) bool {
 		ready, failed := s.countReady(name), s.countInPhase(name, v1alpha1.PhaseFailed)
-		told := s.findMember(name).Status.Images
-		return ready+failed < len(s.images[name]) || told == nil || int(told.Ready) != ready || int(told.Failed) != failed
+		counts := s.findMember(name).Status.Images
+		return ready+failed < len(s.images[name]) || counts == nil || int(counts.Ready) != ready || int(counts.Failed) != failed
 	})
 }
 

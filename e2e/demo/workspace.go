@@ -39,8 +39,8 @@ type workspaceState struct {
 	waited map[string]bool
 	// ran is how many VMs were ready in KubeVirt at the same time.
 	ran int
-	// told are the references in the hub's read API while all VMs ran.
-	told map[string]int64
+	// runningReferences are the references in the hub's read API while all VMs ran.
+	runningReferences map[string]int64
 	// kept is true if the deleted desktop image had its storage while one VM held it.
 	kept bool
 	uid  string // of the desktops' image
@@ -71,7 +71,7 @@ func (s *demoStory) openWorkspace(ctx context.Context) error {
 		image := vm.Spec.VMDiskImageRef.Name
 		vm.Spec.VMDiskImageTemplate = &v1alpha1.VMDiskImageSpec{
 			Name: image, SourceType: v1alpha1.SourceHTTP, URL: s.sourceURL(image),
-			DiskSize: resource.MustParse("24Gi"), StorageClass: simulator.ClassCSI, SnapshotClass: simulator.SnapshotClass,
+			DiskSize: resource.MustParse("24Gi"), StorageClass: simulator.ClassCSI,
 		}
 		if err := c.Create(ctx, vm); err != nil {
 			return fmt.Errorf("creating VirtualMachine %s in %s: %w", vm.Name, bergen, err)
@@ -133,8 +133,8 @@ func (s *demoStory) deleteDesktopImage(ctx context.Context) error {
 			s.ran++
 		}
 	}
-	s.told, s.uid = s.references, string(s.desktopImage().UID)
-	s.screen.printNote("all VirtualMachines run; the hub's read API: %s is referenced by %d, %s by %d", desktop, s.told[desktop], router, s.told[router])
+	s.runningReferences, s.uid = s.references, string(s.desktopImage().UID)
+	s.screen.printNote("all VirtualMachines run; the hub's read API: %s is referenced by %d, %s by %d", desktop, s.runningReferences[desktop], router, s.runningReferences[router])
 	if err := c.Delete(ctx, s.desktopImage()); err != nil {
 		return fmt.Errorf("deleting VMDiskImage %s: %w", desktop, err)
 	}
@@ -181,6 +181,23 @@ func (s *demoStory) readWorkspace(ctx context.Context) error {
 	return nil
 }
 
+// checkKubeVirt notes when KubeVirt is installed in bergen, and returns why it cannot be.
+func (s *demoStory) checkKubeVirt() error {
+	if s.kubevirtInstalled {
+		return nil
+	}
+	select {
+	case err := <-s.kubevirt:
+		s.kubevirtInstalled = true
+		if err != nil {
+			return fmt.Errorf("installing KubeVirt in %s: %w", bergen, err)
+		}
+		s.screen.printNote("KubeVirt is installed in %s", bergen)
+	default:
+	}
+	return nil
+}
+
 func (s *demoStory) countRunning() (n int) {
 	for i := range s.machines {
 		if s.machines[i].Status.Phase == v1alpha1.MachineReady {
@@ -223,7 +240,7 @@ func (s *demoStory) checkWorkspace(ctx context.Context, check func(bool, string,
 		return err
 	}
 	check(len(s.waited) == workspaceVMs && s.ran == workspaceVMs, "%s: 3 VirtualMachines waited for their images, with a reason, and then ran", bergen)
-	check(s.told[desktop] == 2 && s.told[router] == 1, "the hub knew how many VirtualMachines referenced each image")
+	check(s.runningReferences[desktop] == 2 && s.runningReferences[router] == 1, "the hub knew how many VirtualMachines referenced each image")
 	check(s.kept && !present, "%s: %s kept its storage until its last VirtualMachine was deleted", bergen, desktop)
 	check(!apierrors.IsNotFound(err) && img.DeletionTimestamp.IsZero(), "%s: %s, which was not deleted, exists", bergen, router)
 	return nil

@@ -1,7 +1,6 @@
-// Command plain is what the hub is compared with: multicluster-runtime as it comes,
-// with its provider of clusters, its builder and its sharded coordinator, and one
-// controller that watches the VMDiskImages of every member. It plans nothing, and
-// keeps of what it has seen how long that took.
+// Command plain is the baseline of the hub: multicluster-runtime with its own provider, builder and
+// sharded coordinator, and one controller that watches the VMDiskImages of every member. It plans
+// nothing; it only records how long changes take to arrive.
 package main
 
 import (
@@ -38,12 +37,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// sent begins the message of an image's status that was changed to be timed; the
-// time follows, in nanoseconds.
+// sent begins the status message of a timed change; the time follows, in nanoseconds.
 const sent = "sent "
 
 func main() {
-	// --kubeconfig is of the hub's API server; controller-runtime has that flag.
+	// controller-runtime defines --kubeconfig, which is that of the hub's API server.
 	members := flag.String("members-kubeconfig", "", "The API server that all members are namespaces of.")
 	names := flag.String("members", "", "The names of the members, with commas between them.")
 	name := flag.String("name", "", "The name of this replica.")
@@ -69,7 +67,7 @@ func run(members, names, name, namespace, address, pprof string) error {
 	if err != nil {
 		return err
 	}
-	cfg.QPS, cfg.Burst = 500, 1000 // as the hub has
+	cfg.QPS, cfg.Burst = 500, 1000 // like the hub
 	kube, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		return err
@@ -110,8 +108,7 @@ func run(members, names, name, namespace, address, pprof string) error {
 	return mgr.Start(ctx)
 }
 
-// connect makes a member's client and cache, with connections of their own, as
-// members on machines of their own have.
+// connect creates a member's client and cache with their own connections, as for separate clusters.
 func connect(of *rest.Config, member string, scheme *runtime.Scheme) (cluster.Cluster, error) {
 	cfg := rest.CopyConfig(of)
 	cfg.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
@@ -122,25 +119,25 @@ func connect(of *rest.Config, member string, scheme *runtime.Scheme) (cluster.Cl
 	})
 }
 
-// state is what the bench asks for.
+// state is served to the benchmark.
 type state struct {
 	mu sync.Mutex
-	// Owned are the members that this replica works on.
+	// Owned are the members of this replica.
 	Owned map[string]bool
-	// Seen counts the images that were looked at, changes included.
+	// Seen counts the reconciled images, including changes.
 	Seen int
-	// Took is how long it took from a change to its being looked at, in nanoseconds.
+	// Took are the times from a change to its reconciliation, in nanoseconds.
 	Took []time.Duration
 }
 
-// ServeHTTP answers with all of it.
+// ServeHTTP serves the state as JSON.
 func (s *state) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = json.NewEncoder(w).Encode(s) // who asked is gone
+	_ = json.NewEncoder(w).Encode(s) // the client is gone
 }
 
-// owned notes what the coordinator gives to this replica.
+// owned records the members that the coordinator assigns to this replica.
 type owned struct{ *state }
 
 // Start implements manager.Runnable.
@@ -167,7 +164,7 @@ type reconciler struct {
 	state *state
 }
 
-// Reconcile looks at one image.
+// Reconcile records an image.
 func (r *reconciler) Reconcile(ctx context.Context, request mcreconcile.Request) (ctrl.Result, error) {
 	c, err := r.mgr.GetCluster(ctx, request.ClusterName)
 	if err != nil {

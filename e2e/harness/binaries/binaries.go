@@ -9,10 +9,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Name is the file name of a program.
@@ -62,8 +66,28 @@ func (p Paths) PathVariable() string {
 	return "PATH=" + strings.Join(append(all, os.Getenv("PATH")), string(os.PathListSeparator))
 }
 
-// Ensure returns the paths of programs and builds those that are missing, with progress on standard
-// error. Of several processes that call it, one builds and the others wait.
+// progress is where builds are reported.
+var progress = struct {
+	sync.Mutex
+	out io.Writer
+}{out: os.Stderr}
+
+// ReportTo has builds reported to a writer, a line at a time, instead of standard error.
+func ReportTo(w io.Writer) {
+	progress.Lock()
+	defer progress.Unlock()
+	progress.out = w
+}
+
+func reportProgress(format string, args ...any) {
+	progress.Lock()
+	defer progress.Unlock()
+	fmt.Fprintf(progress.out, format, args...)
+}
+
+// Ensure returns the paths of the named programs and builds those that are
+// missing. Several processes may call it at once: one builds, the others wait.
+// What happens and how long it takes is reported on standard error.
 func Ensure(ctx context.Context, names ...Name) (Paths, error) {
 	paths := Paths{}
 	var missing []recipe
@@ -89,14 +113,42 @@ func Ensure(ctx context.Context, names ...Name) (Paths, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range missing {
-		path, err := ensureBuilt(ctx, r, filepath.Join(source, r.directory), cache)
-		if err != nil {
-			return nil, err
-		}
-		paths[r.name] = path
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(concurrentModules)
+	for _, programs := range groupByModule(missing) {
+		group.Go(func() error {
+			for _, r := range programs {
+				path, err := ensureBuilt(ctx, r, filepath.Join(source, r.directory), cache)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				paths[r.name] = path
+				mu.Unlock()
+			}
+			return nil
+		})
 	}
-	return paths, nil
+	return paths, group.Wait()
+}
+
+// concurrentModules is how many modules are built at a time: linking keeps one core busy.
+const concurrentModules = 2
+
+// groupByModule groups recipes by the module that pins them, in order. Concurrent builds of
+// one module would compile the same packages.
+func groupByModule(recipes []recipe) [][]recipe {
+	var groups [][]recipe
+	for _, r := range recipes {
+		i := slices.IndexFunc(groups, func(g []recipe) bool { return g[0].directory == r.directory })
+		if i < 0 {
+			groups = append(groups, nil)
+			i = len(groups) - 1
+		}
+		groups[i] = append(groups[i], r)
+	}
+	return groups
 }
 
 func findInAssets(r recipe) (string, bool) {

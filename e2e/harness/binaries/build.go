@@ -53,13 +53,13 @@ func ensureBuilt(ctx context.Context, r recipe, source, cache string) (string, e
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	fmt.Fprintf(os.Stderr, "building %s from %s@%s, needed for %s: not in %s yet, takes about %s\n",
+	reportProgress("building %s from %s@%s, needed for %s: not in %s yet, takes about %s\n",
 		r.name, r.module, version, r.purpose, cache, r.coldBuildTime)
 	start := time.Now()
 	if err := buildBinary(ctx, r, source, ldflags, path); err != nil {
 		return "", err
 	}
-	fmt.Fprintf(os.Stderr, "built %s in %s\n", r.name, time.Since(start).Round(time.Second))
+	reportProgress("built %s in %s\n", r.name, time.Since(start).Round(time.Second))
 	return path, nil
 }
 
@@ -88,7 +88,7 @@ func buildBinary(ctx context.Context, r recipe, source, ldflags, path string) er
 			}
 			return nil
 		case <-ticker.C:
-			fmt.Fprintf(os.Stderr, "building %s: %s so far\n", r.name, time.Since(start).Round(time.Second))
+			reportProgress("building %s: %s so far\n", r.name, time.Since(start).Round(time.Second))
 		}
 	}
 }
@@ -147,7 +147,7 @@ func lockBuild(ctx context.Context, path string, name Name) (unlock func(), err 
 			return nil, fmt.Errorf("locking the build of %s by %s: %w", name, path, err)
 		}
 		if !reported {
-			fmt.Fprintf(os.Stderr, "waiting for another process that is building %s\n", name)
+			reportProgress("waiting for another process that is building %s\n", name)
 			reported = true
 		}
 		select {

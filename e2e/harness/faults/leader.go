@@ -4,6 +4,7 @@ package faults
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,6 +19,8 @@ type FrozenLeader struct {
 	frozen  chan error
 	release chan struct{}
 	write   Write
+	// frozenAt is when it was paused: it cannot have renewed its Lease later.
+	frozenAt time.Time
 }
 
 // FreezeLeaderAt starts a leader that is paused at the first write that matches. The write
@@ -26,7 +29,7 @@ func FreezeLeaderAt(t *testing.T, s *testenv.Env, at func(Write) bool) *FrozenLe
 	t.Helper()
 	h := &FrozenLeader{env: s, frozen: make(chan error, 1), release: make(chan struct{})}
 	h.FaultyAgent = startLeader(t, s, WriteHooks{Before: OnFirst(at, func(a *FaultyAgent, w Write) error {
-		h.write = w
+		h.write, h.frozenAt = w, time.Now()
 		h.frozen <- a.Pause(t.Context())
 		select {
 		case <-h.release:
@@ -52,10 +55,12 @@ func (h *FrozenLeader) AwaitFrozen(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// StartSuccessor starts an agent that takes over when the frozen leader's Lease expires.
+// StartSuccessor starts an agent that takes over. It deletes the frozen leader's Lease: the
+// successor need not wait for it to expire.
 func (h *FrozenLeader) StartSuccessor(t *testing.T) *FaultyAgent {
 	t.Helper()
 	frozen := program.AgentLeaseHolder(t.Context(), h.env.Client())
+	require.NoError(t, program.DeleteAgentLease(t.Context(), h.env.Client()))
 	a := startAgent(t, h.env, WriteHooks{}, program.Options{LeaseDuration: stableLeaseDuration})
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		holder := program.AgentLeaseHolder(t.Context(), h.env.Client())
@@ -78,6 +83,8 @@ func (h *FrozenLeader) ReleaseWrite(t *testing.T) int {
 		}
 		return status != 0
 	}), "the held write was not answered: %s", h.write)
+	// Until its deadline for renewals has passed, it would still consider itself the leader.
+	require.True(t, testenv.AwaitCondition(t, func() bool { return time.Since(h.frozenAt) > program.AgentLeaseDuration }))
 	require.NoError(t, h.Resume())
 	require.True(t, testenv.AwaitCondition(t, h.HasEnded), "a leader that lost its Lease while it was frozen still runs")
 	return status

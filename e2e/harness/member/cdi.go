@@ -138,21 +138,14 @@ func (m *Member) StopCDIWebhooks() error { return m.stopProcess(&m.cdiWebhooks) 
 func (m *Member) startCDI(p **process.Process, name binaries.Name, memory string, args ...string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if *p != nil {
-		select {
-		case <-(*p).Done():
-		default:
-			return nil
-		}
+	if *p != nil && !(*p).HasEnded() {
+		return nil
 	}
 	paths, err := binaries.Ensure(context.Background(), binaries.CDI)
 	if err != nil {
 		return err
 	}
-	*p, err = process.Start(process.Options{
-		Path: paths[binaries.CDI], LogFile: m.LogFile(name), Env: []string{memory},
-		Args: args,
-	})
+	*p, err = process.Start(process.Options{Path: paths[binaries.CDI], LogFile: m.LogFile(name), Env: []string{memory}, Args: args})
 	return err
 }
 
@@ -171,10 +164,8 @@ func (m *Member) waitForCDI(ctx context.Context) error {
 	missing := "its configuration"
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, cdiReadyTimeout, true, func(ctx context.Context) (bool, error) {
 		for _, p := range []*process.Process{m.cdiController, m.cdiWebhooks} {
-			select {
-			case <-p.Done():
+			if p.HasEnded() {
 				return false, fmt.Errorf("a part of CDI ended (%w), its log is %s", p.Wait(), p.LogFile())
-			default:
 			}
 		}
 		var config cdiv1.CDIConfig

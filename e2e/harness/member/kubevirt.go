@@ -131,12 +131,8 @@ func (m *Member) StopKubeVirtWebhooks() error { return m.stopProcess(&m.kubevirt
 func (m *Member) startKubeVirt(p **process.Process, name binaries.Name, account, memory string, args ...string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if *p != nil {
-		select {
-		case <-(*p).Done():
-		default:
-			return nil
-		}
+	if *p != nil && !(*p).HasEnded() {
+		return nil
 	}
 	paths, err := binaries.Ensure(context.Background(), name)
 	if err != nil {
@@ -174,13 +170,8 @@ func (m *Member) waitForKubeVirt(ctx context.Context) error {
 	missing := ""
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, kubeVirtReadyTimeout, true, func(ctx context.Context) (bool, error) {
 		for _, p := range []*process.Process{m.kubevirt, m.kubevirtWebhooks} {
-			if p == nil {
-				continue
-			}
-			select {
-			case <-p.Done():
+			if p != nil && p.HasEnded() {
 				return false, fmt.Errorf("a part of KubeVirt ended (%w), its log is %s", p.Wait(), p.LogFile())
-			default:
 			}
 		}
 		missing = "a leading virt-controller"

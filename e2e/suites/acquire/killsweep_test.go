@@ -89,7 +89,7 @@ func (s *scenario) run(t *testing.T) {
 
 	env.Create(t, early, wanders, beta, b1, b2, gamma, g1, delta)
 	s.awaitVMsComplete(t, early, b1, b2, g1)
-	s.awaitCondition(t, "delta", func() bool { return readServing(t, delta) != nil })
+	s.awaitWithAgent(t, "delta", func() bool { return readServing(t, delta) != nil })
 	require.True(t, getObject(t, ns, "alpha", alpha))
 
 	// Images change under VMs, and one is deleted.
@@ -101,7 +101,7 @@ func (s *scenario) run(t *testing.T) {
 	deleteByHand(t, o, s.createSnapshot(t, ns, first))
 	second := s.awaitNewSnapshot(t, gamma, first)
 	env.Create(t, g2)
-	s.awaitCondition(t, "beta's second source", func() bool { sv := readServing(t, beta); return sv != nil && sv.Attempt == 2 })
+	s.awaitWithAgent(t, "beta's second source", func() bool { sv := readServing(t, beta); return sv != nil && sv.Attempt == 2 })
 	env.Create(t, b3)
 	s.awaitVMsComplete(t, late, g2, b3)
 	env.Update(t, gamma, func() { gamma.Spec.SnapshotClass = otherSnapshotClass })
@@ -125,10 +125,10 @@ func (s *scenario) run(t *testing.T) {
 	deleteObject(t, delta.DeepCopy())
 	d1 := withImageTemplate(newVM("d1", delta), env.NewImage(ns, "delta", "/ok/delta.qcow2"))
 	env.Create(t, d1)
-	s.awaitCondition(t, "alpha to go", func() bool { return !getObject(t, ns, "alpha", &v1alpha1.VMDiskImage{}) })
+	s.awaitWithAgent(t, "alpha to be deleted", func() bool { return !getObject(t, ns, "alpha", &v1alpha1.VMDiskImage{}) })
 	env.Create(t, again)
-	s.awaitCondition(t, "the snapshot of g2 to go", func() bool { return !getObject(t, ns, second, &snapshotv1.VolumeSnapshot{}) })
-	s.awaitCondition(t, "the first source of beta to go", func() bool {
+	s.awaitWithAgent(t, "the snapshot of g2 to be deleted", func() bool { return !getObject(t, ns, second, &snapshotv1.VolumeSnapshot{}) })
+	s.awaitWithAgent(t, "the first source of beta to be deleted", func() bool {
 		var claims corev1.PersistentVolumeClaimList
 		require.NoError(t, env.Client().List(t.Context(), &claims, client.InNamespace(ns), client.MatchingLabels{v1alpha1.LabelImageUID: string(beta.UID)}))
 		return len(claims.Items) == 1
@@ -137,7 +137,7 @@ func (s *scenario) run(t *testing.T) {
 	require.True(t, getObject(t, ns, "beta", beta))
 	assert.NotNil(t, beta.DeletionTimestamp, "b3 holds beta although it references another image")
 	deleteObject(t, b3)
-	s.awaitCondition(t, "beta to go", func() bool { return !getObject(t, ns, "beta", &v1alpha1.VMDiskImage{}) })
+	s.awaitWithAgent(t, "beta to be deleted", func() bool { return !getObject(t, ns, "beta", &v1alpha1.VMDiskImage{}) })
 
 	requireNothingLeft(t, ns, o, func() { s.EnsureAgent(t) })
 	requirePromisesKept(t, o)
@@ -146,16 +146,16 @@ func (s *scenario) run(t *testing.T) {
 func (s *scenario) awaitVMsComplete(t *testing.T, vms ...*v1alpha1.VirtualMachine) {
 	t.Helper()
 	for _, vm := range vms {
-		s.awaitCondition(t, vm.Name+" to run", func() bool { return isVMComplete(t, vm) })
+		s.awaitWithAgent(t, vm.Name+" to run", func() bool { return isVMComplete(t, vm) })
 	}
 }
 
 func (s *scenario) awaitPinned(t *testing.T, vm *v1alpha1.VirtualMachine) v1alpha1.PinnedImage {
 	t.Helper()
-	now := &v1alpha1.VirtualMachine{}
-	require.True(t, getObject(t, vm.Namespace, vm.Name, now))
-	require.NotNil(t, now.Status.Pinned)
-	return *now.Status.Pinned
+	current := &v1alpha1.VirtualMachine{}
+	require.True(t, getObject(t, vm.Namespace, vm.Name, current))
+	require.NotNil(t, current.Status.Pinned)
+	return *current.Status.Pinned
 }
 
 func (s *scenario) createSnapshot(t *testing.T, ns, name string) *snapshotv1.VolumeSnapshot {
@@ -168,7 +168,7 @@ func (s *scenario) createSnapshot(t *testing.T, ns, name string) *snapshotv1.Vol
 // awaitNewSnapshot waits until an image serves another snapshot, and returns its name.
 func (s *scenario) awaitNewSnapshot(t *testing.T, img *v1alpha1.VMDiskImage, than string) (name string) {
 	t.Helper()
-	s.awaitCondition(t, img.Name+" to have another snapshot", func() bool {
+	s.awaitWithAgent(t, img.Name+" to have another snapshot", func() bool {
 		if sv := readServing(t, img); sv != nil {
 			name = sv.VolumeSnapshot
 		}
@@ -177,7 +177,7 @@ func (s *scenario) awaitNewSnapshot(t *testing.T, img *v1alpha1.VMDiskImage, tha
 	return name
 }
 
-func (s *scenario) awaitCondition(t *testing.T, what string, holds func() bool) {
+func (s *scenario) awaitWithAgent(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	s.AwaitCondition(t, what, holds, func() string { return s.describeSituation(t) })
 }

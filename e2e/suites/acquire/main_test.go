@@ -126,14 +126,14 @@ func getObject[T client.Object](t *testing.T, ns, name string, o T) bool {
 // cloned from the pinned image, and KubeVirt's VirtualMachine.
 func isVMComplete(t *testing.T, vm *v1alpha1.VirtualMachine) bool {
 	t.Helper()
-	now := &v1alpha1.VirtualMachine{}
-	if !getObject(t, vm.Namespace, vm.Name, now) || now.UID != vm.UID || now.Status.Pinned == nil || now.Status.Pinned.AcquiredAt == nil {
+	current := &v1alpha1.VirtualMachine{}
+	if !getObject(t, vm.Namespace, vm.Name, current) || current.UID != vm.UID || current.Status.Pinned == nil || current.Status.Pinned.AcquiredAt == nil {
 		return false
 	}
 	disk, kubeVirtVM := findRootDisk(t, vm), &unstructured.Unstructured{}
 	kubeVirtVM.SetGroupVersionKind(kubevirt.VirtualMachineGVK)
-	return disk != nil && disk.Status.Phase == cdiv1.Succeeded && disk.Annotations[v1alpha1.AnnotationClonedFrom] == kubevirt.ClonedFromValue(*now.Status.Pinned) &&
-		now.Status.RootDisk != nil && now.Status.RootDisk.Ready &&
+	return disk != nil && disk.Status.Phase == cdiv1.Succeeded && disk.Annotations[v1alpha1.AnnotationClonedFrom] == kubevirt.ClonedFromValue(*current.Status.Pinned) &&
+		current.Status.RootDisk != nil && current.Status.RootDisk.Ready &&
 		getObject(t, vm.Namespace, vm.Name, kubeVirtVM) && kubeVirtVM.GetLabels()[v1alpha1.LabelMachineUID] == string(vm.UID)
 }
 
@@ -150,11 +150,11 @@ func findRootDisk(t *testing.T, vm *v1alpha1.VirtualMachine) *cdiv1.DataVolume {
 // readServing returns what an image serves; nil for nothing.
 func readServing(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.Serving {
 	t.Helper()
-	now := &v1alpha1.VMDiskImage{}
-	if !getObject(t, img.Namespace, img.Name, now) || now.UID != img.UID {
+	current := &v1alpha1.VMDiskImage{}
+	if !getObject(t, img.Namespace, img.Name, current) || current.UID != img.UID {
 		return nil
 	}
-	return now.Status.Serving
+	return current.Status.Serving
 }
 
 // deleteByHand deletes an object as a person does: the observer accepts its loss.

@@ -81,9 +81,9 @@ func (p *pausedLeader) requireConvergence(t *testing.T, vms ...*v1alpha1.Virtual
 func awaitVMComplete(t *testing.T, vm *v1alpha1.VirtualMachine) {
 	t.Helper()
 	if !testenv.AwaitCondition(t, func() bool { return isVMComplete(t, vm) }) {
-		now := &v1alpha1.VirtualMachine{}
-		getObject(t, vm.Namespace, vm.Name, now)
-		require.Failf(t, "VM does not run", "%s: %s %s: %s, pinned %+v", vm.Name, now.Status.Phase, now.Status.Reason, now.Status.Message, now.Status.Pinned)
+		current := &v1alpha1.VirtualMachine{}
+		getObject(t, vm.Namespace, vm.Name, current)
+		require.Failf(t, "VM does not run", "%s: %s %s: %s, pinned %+v", vm.Name, current.Status.Phase, current.Status.Reason, current.Status.Message, current.Status.Pinned)
 	}
 }
 
@@ -137,9 +137,9 @@ func TestPausedBeforeAcquiredWrite(t *testing.T) {
 // describeImage returns the status and the children of an image, for a failure message.
 func describeImage(t *testing.T, img *v1alpha1.VMDiskImage) string {
 	t.Helper()
-	now := &v1alpha1.VMDiskImage{}
-	getObject(t, img.Namespace, img.Name, now)
-	return fmt.Sprintf("%+v; children %v", now.Status, listLeftovers(t, img.Namespace))
+	current := &v1alpha1.VMDiskImage{}
+	getObject(t, img.Namespace, img.Name, current)
+	return fmt.Sprintf("%+v; children %v", current.Status, listLeftovers(t, img.Namespace))
 }
 
 // isAttemptPresent reports whether the storage of what an image served exists.
@@ -154,50 +154,54 @@ func isAttemptPresent(t *testing.T, img *v1alpha1.VMDiskImage, served *v1alpha1.
 }
 
 // TestPausedBeforeRootDiskCreate: the VM is deleted, recreated, or names another image when
-// the held root disk arrives.
+// the held root disk arrives. Each run takes its share of the cases.
 func TestPausedBeforeRootDiskCreate(t *testing.T) {
-	for name, meanwhile := range map[string]func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine{
-		"the VM is gone": func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
+	type change struct {
+		name  string
+		apply func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine
+	}
+	for _, tt := range testenv.SweepShare([]change{
+		{"the VM is gone", func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 			deleteObject(t, vm)
 			a.StartSuccessor(t)
 			return nil
-		},
-		"the VM and its image are gone": func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
+		}},
+		{"the VM and its image are gone", func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 			deleteObject(t, vm)
 			deleteObject(t, a.img.DeepCopy())
 			a.StartSuccessor(t)
 			env.AwaitGone(t, a.img.DeepCopy())
 			return nil
-		},
-		"the VM is recreated": func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
+		}},
+		{"the VM is recreated", func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 			deleteObject(t, vm)
 			again := testenv.NewMachine(a.ns, "vm", a.img)
 			env.Create(t, again)
 			a.StartSuccessor(t)
 			awaitVMComplete(t, again)
 			return again
-		},
-		"another leader has created it": func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
+		}},
+		{"another leader has created it", func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 			a.StartSuccessor(t)
 			awaitVMComplete(t, vm)
 			return vm
-		},
-		"the VM runs from another image": func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
+		}},
+		{"the VM runs from another image", func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 			other := env.NewImage(a.ns, "other", "/ok/other.qcow2")
 			env.Create(t, other)
 			env.Update(t, vm, func() { vm.Spec.VMDiskImageRef.Name = "other" })
 			a.StartSuccessor(t)
 			awaitVMComplete(t, vm)
 			return vm
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+		}},
+	}) {
+		t.Run(tt.name, func(t *testing.T) {
 			var vm *v1alpha1.VirtualMachine
 			a := pauseLeader(t, true, isRootDiskCreate, func(ns string, img *v1alpha1.VMDiskImage) {
 				vm = testenv.NewMachine(ns, "vm", img)
 				env.Create(t, vm)
 			})
-			after := meanwhile(t, a, vm)
+			after := tt.apply(t, a, vm)
 			a.ReleaseWrite(t)
 			if after == nil {
 				a.requireConvergence(t)
@@ -268,23 +272,25 @@ func TestPausedBeforeRevisionRetirement(t *testing.T) {
 }
 
 // TestPausedBeforeDeletes: the name, or the revision, is in use again when the held delete
-// arrives.
+// arrives. Each run takes its share of the cases.
 func TestPausedBeforeDeletes(t *testing.T) {
 	changeSource := func(t *testing.T, _ string, img *v1alpha1.VMDiskImage) {
 		changeSourceAndAwait(t, img, "/ok/other.qcow2")
 	}
 	deleteImage := func(t *testing.T, _ string, img *v1alpha1.VMDiskImage) { deleteObject(t, img.DeepCopy()) }
-	for name, tt := range map[string]struct {
+	type deletion struct {
+		name     string
 		resource string
 		trigger  func(t *testing.T, ns string, img *v1alpha1.VMDiskImage)
 		deleted  bool
-	}{
-		"a snapshot of an older revision":     {"volumesnapshots", changeSource, false},
-		"the DataVolume of an older revision": {"datavolumes", changeSource, false},
-		"the snapshot of an image":            {"volumesnapshots", deleteImage, true},
-		"the DataVolume of an image":          {"datavolumes", deleteImage, true},
-	} {
-		t.Run(name, func(t *testing.T) {
+	}
+	for _, tt := range testenv.SweepShare([]deletion{
+		{"a snapshot of an older revision", "volumesnapshots", changeSource, false},
+		{"the DataVolume of an older revision", "datavolumes", changeSource, false},
+		{"the snapshot of an image", "volumesnapshots", deleteImage, true},
+		{"the DataVolume of an image", "datavolumes", deleteImage, true},
+	}) {
+		t.Run(tt.name, func(t *testing.T) {
 			a := pauseLeader(t, true, faults.MatchWrite(http.MethodDelete, tt.resource, false), func(ns string, img *v1alpha1.VMDiskImage) { tt.trigger(t, ns, img) })
 			vm := testenv.NewMachine(a.ns, "vm", a.img)
 			if tt.deleted {
@@ -334,9 +340,9 @@ func TestPausedBeforeRootDiskReplacement(t *testing.T) {
 	}), "the root disk is not cloned")
 	a.StartSuccessor(t)
 	env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.RootDisk != nil && vm.Status.RootDisk.Ready })
-	assert.Equal(t, http.StatusConflict, a.ReleaseWrite(t), "the delete of a root disk that is complete by now")
-	if now := findRootDisk(t, vm); assert.NotNil(t, now) {
-		assert.Equal(t, disk.UID, now.UID)
+	assert.Equal(t, http.StatusConflict, a.ReleaseWrite(t), "the delete of a complete root disk")
+	if current := findRootDisk(t, vm); assert.NotNil(t, current) {
+		assert.Equal(t, disk.UID, current.UID)
 	}
 	deleteObject(t, &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: a.ns, Name: snap.Name}})
 	a.requireConvergence(t)

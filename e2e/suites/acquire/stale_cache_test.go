@@ -178,12 +178,12 @@ func TestStaleRootDiskCache(t *testing.T) {
 	require.NoError(t, s.freshAgent.Resume())
 	s.Proxy.ReleaseWatches()
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		now := &v1alpha1.VirtualMachine{}
-		getObject(t, vm.Namespace, vm.Name, now)
-		return now.Status.ObservedGeneration == now.Generation && now.Status.RootDisk != nil && now.Status.RootDisk.Ready
+		current := &v1alpha1.VirtualMachine{}
+		getObject(t, vm.Namespace, vm.Name, current)
+		return current.Status.ObservedGeneration == current.Generation && current.Status.RootDisk != nil && current.Status.RootDisk.Ready
 	}))
-	if now := findRootDisk(t, vm); assert.NotNil(t, now) {
-		assert.Equal(t, disk.UID, now.UID)
+	if current := findRootDisk(t, vm); assert.NotNil(t, current) {
+		assert.Equal(t, disk.UID, current.UID)
 	}
 	s.requireConvergence(t)
 }

@@ -86,7 +86,7 @@ func TestAttemptTimeout(t *testing.T) {
 	assert.Equal(t, 2, history().Attempts(img.UID))
 }
 
-// TestRetryByAnnotationStartsOver wants attempts to be counted anew after a person's request.
+// TestRetryByAnnotationStartsOver wants attempts to be counted from zero after a person's request.
 func TestRetryByAnnotationStartsOver(t *testing.T) {
 	t.Run("by annotation", func(t *testing.T) {
 		env.SetPolicy(t, newPolicy("retryLimit", "0"))
@@ -102,36 +102,28 @@ func TestRetryByAnnotationStartsOver(t *testing.T) {
 		awaitSucceeded(t, img)
 		assert.Equal(t, 3, history().Attempts(img.UID))
 	})
-	t.Run("by annotation while it backs off", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy("retryBackoffDuration", "1h"))
-		history := observeTest(t)
-		img := env.NewImage(createHomeNamespace(t), "image", "/flaky/1/100ms/a")
-		env.Create(t, img)
-		env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonBackingOff))
-		env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "now"} })
-		awaitSucceeded(t, img)
-		assert.Equal(t, 2, history().Attempts(img.UID))
-	})
-	t.Run("by an edit", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy("retryLimit", "0"))
-		history := observeTest(t)
-		img := env.NewImage(createHomeNamespace(t), "image", "/notfound/100ms/a")
-		env.Create(t, img)
-		awaitFailed(t, img, v1alpha1.ReasonNotFound)
-		env.Update(t, img, func() { img.Spec.URL = env.Source.URL + "/ok/100ms/a" })
-		awaitSucceeded(t, img)
-		assert.Equal(t, 2, history().Attempts(img.UID))
-	})
-	t.Run("by an edit that makes no revision", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy("retryLimit", "0"))
-		history := observeTest(t)
-		img := env.NewImage(createHomeNamespace(t), "image", "/flaky/1/100ms/a")
-		env.Create(t, img)
-		awaitFailed(t, img, v1alpha1.ReasonImportFailed)
-		env.Update(t, img, func() { img.Spec.Priority = 1 })
-		awaitSucceeded(t, img)
-		assert.Equal(t, 2, history().Attempts(img.UID))
-	})
+	for name, test := range map[string]struct {
+		policyKey, policyValue, path string
+		reason                       v1alpha1.Reason
+		request                      func(*v1alpha1.VMDiskImage)
+	}{
+		"by annotation while it backs off": {"retryBackoffDuration", "1h", "/flaky/1/100ms/a", v1alpha1.ReasonBackingOff, func(img *v1alpha1.VMDiskImage) {
+			img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "now"}
+		}},
+		"by an edit":                        {"retryLimit", "0", "/notfound/100ms/a", v1alpha1.ReasonNotFound, func(img *v1alpha1.VMDiskImage) { img.Spec.URL = env.Source.URL + "/ok/100ms/a" }},
+		"by an edit that makes no revision": {"retryLimit", "0", "/flaky/1/100ms/a", v1alpha1.ReasonImportFailed, func(img *v1alpha1.VMDiskImage) { img.Spec.Priority = 1 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env.SetPolicy(t, newPolicy(test.policyKey, test.policyValue))
+			history := observeTest(t)
+			img := env.NewImage(createHomeNamespace(t), "image", test.path)
+			env.Create(t, img)
+			env.AwaitImage(t, img, testenv.HasReason(test.reason))
+			env.Update(t, img, func() { test.request(img) })
+			awaitSucceeded(t, img)
+			assert.Equal(t, 2, history().Attempts(img.UID))
+		})
+	}
 }
 
 // TestBackingOffImageIsPassed wants the queue to skip an image that backs off.

@@ -107,22 +107,28 @@ func awaitPlanItem(t *testing.T, img *v1alpha1.VMDiskImage, state v1alpha1.PlanI
 	t.Helper()
 	var got *v1alpha1.PlanItemReport
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		got = nil
-		var reports v1alpha1.ClusterReportList
-		require.NoError(t, env.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
-		for i := range reports.Items {
-			if reports.Items[i].Page == nil {
-				continue
-			}
-			for _, entry := range reports.Items[i].Page.Images {
-				if entry.Namespace == img.Namespace && entry.Name == img.Name {
-					got = entry.Plan
-				}
-			}
-		}
+		got = readReportedImage(t, img).Plan
 		return got != nil && got.State == state
 	}), "planned image %s/%s is reported as %+v, want %s", img.Namespace, img.Name, got, state)
 	return got.Message
+}
+
+// readReportedImage returns the report's entry of an image; empty if the report has none.
+func readReportedImage(t *testing.T, img *v1alpha1.VMDiskImage) (found v1alpha1.ReportedImage) {
+	t.Helper()
+	var reports v1alpha1.ClusterReportList
+	require.NoError(t, env.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
+	for _, report := range reports.Items {
+		if report.Page == nil {
+			continue
+		}
+		for _, entry := range report.Page.Images {
+			if entry.Namespace == img.Namespace && entry.Name == img.Name {
+				found = entry
+			}
+		}
+	}
+	return found
 }
 
 // startProxiedAgent starts an agent without leader election, behind a proxy of its own.
@@ -188,22 +194,22 @@ func TestPlanCreatesImages(t *testing.T) {
 		}
 		assert.Equal(t, map[string]metav1.ManagedFieldsOperationType{"ot-plan": metav1.ManagedFieldsOperationApply}, owners)
 	})
-	t.Run("are put right after somebody has changed them", func(t *testing.T) {
+	t.Run("are restored after a change by others", func(t *testing.T) {
 		got := awaitPlannedImage(t, a)
 		env.Update(t, got, func() { got.Spec.DiskSize = resource.MustParse("2Gi") })
 		awaitPlannedImage(t, a)
 	})
 	t.Run("keep what the plan does not speak of", func(t *testing.T) {
 		got := awaitPlannedImage(t, a)
-		env.Update(t, got, func() { got.Spec.Priority = 3; got.Annotations = map[string]string{"theirs": "stays"} })
+		env.Update(t, got, func() { got.Spec.Priority = 3; got.Annotations = map[string]string{"foreign": "stays"} })
 		awaitPlanProcessed(t, a, b)
 		after := &v1alpha1.VMDiskImage{}
 		require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(a), after))
 		assert.EqualValues(t, 3, after.Spec.Priority)
-		assert.Equal(t, "stays", after.Annotations["theirs"])
+		assert.Equal(t, "stays", after.Annotations["foreign"])
 		assert.Equal(t, got.Generation, after.Generation)
 	})
-	t.Run("are made again when they are deleted", func(t *testing.T) {
+	t.Run("are created again when they are deleted", func(t *testing.T) {
 		uid := awaitPlannedImage(t, b).UID
 		require.NoError(t, env.Client().Delete(t.Context(), b.DeepCopy()))
 		require.NotEqual(t, uid, env.AwaitImage(t, b, func(got *v1alpha1.VMDiskImage) bool { return got.UID != uid }).UID)
@@ -236,28 +242,28 @@ func snapshotUntouched(t *testing.T, img *v1alpha1.VMDiskImage) {
 func TestForeignImagesAreNotTouched(t *testing.T) {
 	env.SetPolicy(t, newPolicy("concurrency", "4"))
 	ns := createHomeNamespace(t)
-	theirs, same := env.NewImage(ns, "theirs", "/ok/100ms/theirs"), env.NewImage(ns, "same", "/ok/100ms/same")
-	wanted, wantedSame := env.NewImage(ns, "theirs", "/ok/100ms/ours"), same.DeepCopy()
-	env.Create(t, theirs, same)
+	foreign, same := env.NewImage(ns, "foreign", "/ok/100ms/foreign"), env.NewImage(ns, "same", "/ok/100ms/same")
+	wanted, wantedSame := env.NewImage(ns, "foreign", "/ok/100ms/ours"), same.DeepCopy()
+	env.Create(t, foreign, same)
 	setPlan(t, newPlan(t, nil, wanted, wantedSame))
-	for _, img := range []*v1alpha1.VMDiskImage{theirs, same} {
+	for _, img := range []*v1alpha1.VMDiskImage{foreign, same} {
 		assert.Contains(t, awaitPlanItem(t, img, v1alpha1.PlanItemNotOurs), "was made by somebody else")
 		awaitPlanProcessed(t, wanted, wantedSame)
 		snapshotUntouched(t, img)
 	}
 
 	t.Run("until they hand it over", func(t *testing.T) {
-		env.Update(t, theirs, func() { theirs.Labels = map[string]string{v1alpha1.LabelPlanned: "true"} })
+		env.Update(t, foreign, func() { foreign.Labels = map[string]string{v1alpha1.LabelPlanned: "true"} })
 		awaitPlannedImage(t, wanted)
 		awaitPlanItem(t, wanted, v1alpha1.PlanItemApplied)
 	})
 	t.Run("and when they take it back", func(t *testing.T) {
-		env.Update(t, theirs, func() { theirs.Labels = nil; theirs.Spec.URL += "-back" })
-		awaitPlanItem(t, theirs, v1alpha1.PlanItemNotOurs)
+		env.Update(t, foreign, func() { foreign.Labels = nil; foreign.Spec.URL += "-back" })
+		awaitPlanItem(t, foreign, v1alpha1.PlanItemNotOurs)
 		awaitPlanProcessed(t, wanted)
 		got := &v1alpha1.VMDiskImage{}
-		require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(theirs), got))
-		assert.Equal(t, theirs.Spec, got.Spec)
+		require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(foreign), got))
+		assert.Equal(t, foreign.Spec, got.Spec)
 	})
 	deletePlanAndAwait(t)
 }
@@ -272,13 +278,13 @@ func TestForeignImagesMissingFromTheCache(t *testing.T) {
 		blind, p := startProxiedAgent(t)
 		env.SetPolicy(t, newPolicy("concurrency", "0", "retryLimit", "5")) // it runs
 		p.HoldWatches("vmdiskimages")
-		theirs, same := env.NewImage(ns, "theirs", "/ok/100ms/theirs"), env.NewImage(ns, "same", "/ok/100ms/same")
-		wanted, wantedSame := env.NewImage(ns, "theirs", "/ok/100ms/ours"), same.DeepCopy()
-		env.Create(t, theirs, same)
+		foreign, same := env.NewImage(ns, "foreign", "/ok/100ms/foreign"), env.NewImage(ns, "same", "/ok/100ms/same")
+		wanted, wantedSame := env.NewImage(ns, "foreign", "/ok/100ms/ours"), same.DeepCopy()
+		env.Create(t, foreign, same)
 		probe := env.NewImage(ns, "probe", "/ok/100ms/probe")
 		setPlan(t, newPlan(t, nil, wanted, wantedSame, probe))
 		awaitPlannedImage(t, probe) // it comes last
-		snapshotUntouched(t, theirs)
+		snapshotUntouched(t, foreign)
 		snapshotUntouched(t, same)
 		blind.Kill()
 		<-blind.Done()
@@ -324,13 +330,13 @@ func TestRejectedPlannedImage(t *testing.T) {
 		awaitPlannedImage(t, bad)
 		awaitPlanItem(t, bad, v1alpha1.PlanItemApplied)
 	})
-	t.Run("one that is there stays as it was", func(t *testing.T) {
-		was := awaitPlannedImage(t, bad)
+	t.Run("an existing image stays as it was", func(t *testing.T) {
+		former := awaitPlannedImage(t, bad)
 		worse := bad.DeepCopy()
 		worse.Spec.URL = "ftp://nowhere/a"
 		setPlan(t, newPlan(t, nil, worse, good))
 		awaitPlanItem(t, worse, v1alpha1.PlanItemRejected)
-		assert.Equal(t, was.UID, awaitPlannedImage(t, bad).UID)
+		assert.Equal(t, former.UID, awaitPlannedImage(t, bad).UID)
 	})
 	deletePlanAndAwait(t)
 }

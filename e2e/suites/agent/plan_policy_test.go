@@ -264,7 +264,7 @@ func TestPlanLoweringBudgetEndsNothing(t *testing.T) {
 	deletePlanAndAwait(t)
 }
 
-// TestLostLedgerIsRebuiltUnderAPlan wants the plan to be acknowledged anew and running imports
+// TestLostLedgerIsRebuiltUnderAPlan wants the plan to be acknowledged again and running imports
 // to get their slots back.
 func TestLostLedgerIsRebuiltUnderAPlan(t *testing.T) {
 	const n = 2

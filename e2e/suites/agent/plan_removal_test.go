@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -72,24 +71,24 @@ func TestRetirementRemovesOnlyUnreferencedImages(t *testing.T) {
 	image := func(name string) *v1alpha1.VMDiskImage { return env.NewImage(ns, name, "/ok/100ms/"+name) }
 	all := createPlannedImages(t, image("old"), image("held"), image("wanted"), image("kept"), image("later"), image("forgotten"), image("taken-back"))
 	old, held, wanted, kept, later, forgotten, takenBack := all[0], all[1], all[2], all[3], all[4], all[5], all[6]
-	theirs := image("theirs")
-	env.Create(t, theirs)
-	theirs = awaitSucceeded(t, theirs)
+	foreign := image("foreign")
+	env.Create(t, foreign)
+	foreign = awaitSucceeded(t, foreign)
 	env.Update(t, takenBack, func() { delete(takenBack.Labels, v1alpha1.LabelPlanned) })
 	vm := createReferencingVM(t, held)
 
 	p := withKept(newPlan(t, nil, wanted), kept)
-	withRetirements(p, 0, old, held, wanted, kept, theirs, takenBack)
+	withRetirements(p, 0, old, held, wanted, kept, foreign, takenBack)
 	setPlan(t, withRetirements(p, time.Hour, later))
 	env.AwaitGone(t, old.DeepCopy())
-	left := []*v1alpha1.VMDiskImage{held, wanted, kept, later, forgotten, theirs, takenBack}
+	left := []*v1alpha1.VMDiskImage{held, wanted, kept, later, forgotten, foreign, takenBack}
 	for _, img := range left { // each is reconciled again under the current plan
 		env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "again"} })
 		env.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.ObservedRetry == "again" })
 		requireStays(t, img)
 	}
 
-	t.Run("once nobody references it", func(t *testing.T) {
+	t.Run("once it is unreferenced", func(t *testing.T) {
 		require.NoError(t, env.Client().Delete(t.Context(), vm))
 		env.AwaitGone(t, held.DeepCopy())
 		for _, img := range left[1:] {
@@ -99,14 +98,14 @@ func TestRetirementRemovesOnlyUnreferencedImages(t *testing.T) {
 	t.Run("once it is no longer kept", func(t *testing.T) {
 		setPlan(t, withRetirements(newPlan(t, nil, wanted), 0, kept))
 		env.AwaitGone(t, kept.DeepCopy())
-		for _, img := range []*v1alpha1.VMDiskImage{wanted, later, forgotten, theirs, takenBack} {
+		for _, img := range []*v1alpha1.VMDiskImage{wanted, later, forgotten, foreign, takenBack} {
 			requireStays(t, img)
 		}
 	})
 	t.Run("once it is handed over", func(t *testing.T) {
-		setPlan(t, withRetirements(newPlan(t, nil, wanted), 0, theirs))
-		env.Update(t, theirs, func() { theirs.Labels = map[string]string{v1alpha1.LabelPlanned: "true"} })
-		env.AwaitGone(t, theirs.DeepCopy())
+		setPlan(t, withRetirements(newPlan(t, nil, wanted), 0, foreign))
+		env.Update(t, foreign, func() { foreign.Labels = map[string]string{v1alpha1.LabelPlanned: "true"} })
+		env.AwaitGone(t, foreign.DeepCopy())
 		requireStays(t, wanted)
 	})
 	deletePlanAndAwait(t)
@@ -117,17 +116,17 @@ func TestRetirementRemovesOnlyUnreferencedImages(t *testing.T) {
 func TestPlanKeepsImagesBeyondTheirTTL(t *testing.T) {
 	env.SetPolicy(t, newPolicy("concurrency", "4"))
 	ns := createHomeNamespace(t)
-	img, goes := env.NewImage(ns, "image", "/ok/100ms/a"), env.NewImage(ns, "goes", "/ok/100ms/b")
-	for _, one := range []*v1alpha1.VMDiskImage{img, goes} {
+	img, expired := env.NewImage(ns, "image", "/ok/100ms/a"), env.NewImage(ns, "goes", "/ok/100ms/b")
+	for _, one := range []*v1alpha1.VMDiskImage{img, expired} {
 		one.Spec.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour}
 	}
 	setPlan(t, withKept(newPlan(t, nil), img))
-	env.Create(t, img, goes)
+	env.Create(t, img, expired)
 	awaitSucceeded(t, img)
-	awaitSucceeded(t, goes)
+	awaitSucceeded(t, expired)
 	// The TTL of both has expired.
 	env.WithoutAgent(t, func() {
-		for _, one := range []*v1alpha1.VMDiskImage{img, goes} {
+		for _, one := range []*v1alpha1.VMDiskImage{img, expired} {
 			got := &v1alpha1.VMDiskImage{}
 			require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(one), got))
 			require.NotNil(t, got.Status.References.UnreferencedSince)
@@ -138,7 +137,7 @@ func TestPlanKeepsImagesBeyondTheirTTL(t *testing.T) {
 	visit := func(retry string) {
 		env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: retry} })
 	}
-	env.AwaitGone(t, goes.DeepCopy())
+	env.AwaitGone(t, expired.DeepCopy())
 	visit("kept")
 	got := env.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.ObservedRetry == "kept" })
 	assert.Greater(t, time.Since(got.Status.References.UnreferencedSince.Time), time.Hour)
@@ -240,20 +239,9 @@ func awaitPrune(t *testing.T, img *v1alpha1.VMDiskImage, phase v1alpha1.Phase, s
 func awaitPruned(t *testing.T, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		var reports v1alpha1.ClusterReportList
-		require.NoError(t, env.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
-		for i := range reports.Items {
-			if reports.Items[i].Page == nil {
-				continue
-			}
-			for _, entry := range reports.Items[i].Page.Images {
-				if p := entry.Prune; entry.Namespace == img.Namespace && entry.Name == img.Name && p != nil && p.ImageUID == img.UID && p.State == v1alpha1.PrunePruned {
-					return true
-				}
-			}
-		}
-		return false
-	}), "the report does not tell that %s is gone", img.Name)
+		p := readReportedImage(t, img).Prune
+		return p != nil && p.ImageUID == img.UID && p.State == v1alpha1.PrunePruned
+	}), "%s is not reported as pruned", img.Name)
 }
 
 // TestPrunesOnlyUnchangedUnreferencedImages wants exactly those images to be pruned that are as
@@ -262,21 +250,21 @@ func TestPrunesOnlyUnchangedUnreferencedImages(t *testing.T) {
 	env.SetPolicy(t, newPolicy("concurrency", "4"))
 	ns := createHomeNamespace(t)
 	image := func(name string) *v1alpha1.VMDiskImage { return env.NewImage(ns, name, "/ok/100ms/"+name) }
-	all := createPlannedImages(t, image("goes"), image("held"), image("wanted"), image("changed"), image("anew"), image("later"))
-	goes, held, wanted, changed, anew, later := all[0], all[1], all[2], all[3], all[4], all[5]
+	all := createPlannedImages(t, image("pruned"), image("held"), image("wanted"), image("changed"), image("recreated"), image("later"))
+	pruned, held, wanted, changed, recreated, later := all[0], all[1], all[2], all[3], all[4], all[5]
 	createReferencingVM(t, held)
 
-	p := withPrunes(newPlan(t, nil, wanted), 0, goes, held, wanted, changed, anew)
+	p := withPrunes(newPlan(t, nil, wanted), 0, pruned, held, wanted, changed, recreated)
 	p.Spec.Prunes[3].Revision = "another"
 	p.Spec.Prunes[4].ImageUID = "of-one-before"
 	setPlan(t, withPrunes(p, time.Hour, later))
-	env.AwaitGone(t, goes.DeepCopy())
-	awaitPruned(t, goes)
+	env.AwaitGone(t, pruned.DeepCopy())
+	awaitPruned(t, pruned)
 	awaitPrune(t, held, v1alpha1.PhaseSucceeded, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced)
 	awaitPrune(t, wanted, v1alpha1.PhaseSucceeded, v1alpha1.PruneSkipped, v1alpha1.PruneWanted)
 	awaitPrune(t, changed, v1alpha1.PhaseSucceeded, v1alpha1.PruneSkipped, v1alpha1.PruneChanged)
 	awaitPrune(t, later, v1alpha1.PhasePrunePending, v1alpha1.PrunePending, "")
-	requireStays(t, anew)
+	requireStays(t, recreated)
 
 	t.Run("a machine acquires what is to go", func(t *testing.T) {
 		vm := createReferencingVM(t, later)
@@ -288,12 +276,12 @@ func TestPrunesOnlyUnchangedUnreferencedImages(t *testing.T) {
 			return got.Status.Pinned != nil && got.Status.Pinned.UID == later.UID && got.Status.Pinned.AcquiredAt != nil
 		}))
 	})
-	t.Run("a prune removed from the plan is undone", func(t *testing.T) {
-		p := withPrunes(newPlan(t, nil), time.Hour, anew)
+	t.Run("a prune that the plan no longer has is undone", func(t *testing.T) {
+		p := withPrunes(newPlan(t, nil), time.Hour, recreated)
 		p.Spec.Prunes[0].UID = "another-prune"
 		setPlan(t, p)
-		awaitPrune(t, anew, v1alpha1.PhasePrunePending, v1alpha1.PrunePending, "")
+		awaitPrune(t, recreated, v1alpha1.PhasePrunePending, v1alpha1.PrunePending, "")
 		deletePlanAndAwait(t)
-		awaitPrune(t, anew, v1alpha1.PhaseSucceeded, v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn)
+		awaitPrune(t, recreated, v1alpha1.PhaseSucceeded, v1alpha1.PruneUndone, v1alpha1.PruneWithdrawn)
 	})
 }

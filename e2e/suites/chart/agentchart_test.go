@@ -119,7 +119,7 @@ func TestAgentChartOmitsWhatIsSwitchedOff(t *testing.T) {
 		assert.NotContains(t, key, "ConfigMap")
 		assert.NotContains(t, key, "Namespace ")
 	}
-	assert.Contains(t, keys, "Role sync-operator/ot-agent-policy", "the agent reads the policy, whoever writes it")
+	assert.Contains(t, keys, "Role sync-operator/ot-agent-policy", "the agent reads the policy wherever it is")
 }
 
 func TestAgentChartLeavesMailboxCRDsToTheHub(t *testing.T) {
@@ -146,14 +146,7 @@ func TestAgentChartCreatesTheHubAccount(t *testing.T) {
 }
 
 func TestAgentChartKeepsDataOnUninstall(t *testing.T) {
-	kept := 0
-	for key, object := range renderChart(t, "ot-system", nil) {
-		if holdsData(object) {
-			assert.Equal(t, "keep", object.GetAnnotations()["helm.sh/resource-policy"], key)
-			kept++
-		}
-	}
-	assert.Equal(t, 8, kept)
+	requireDataKept(t, renderChart(t, "ot-system", nil), 8)
 }
 
 // holdsData reports whether people fill an object of the chart.
@@ -161,12 +154,27 @@ func holdsData(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "Namespace" || o.GetKind() == "ConfigMap" && o.GetName() == "sync-operator-policy"
 }
 
-func TestAgentChartNamespacesFollowTheRelease(t *testing.T) {
-	rendered := renderChart(t, "elsewhere", map[string]any{"policy": map[string]any{"namespace": "rules", "name": "limits"}})
+// requireDataKept checks that helm keeps count objects that people fill.
+func requireDataKept(t *testing.T, rendered renderedChart, count int) {
+	t.Helper()
+	kept := 0
+	for key, object := range rendered {
+		if holdsData(object) {
+			assert.Equal(t, "keep", object.GetAnnotations()["helm.sh/resource-policy"], key)
+			kept++
+		}
+	}
+	assert.Equal(t, count, kept)
+}
+
+// requireNamespacesOfRelease checks that a chart in namespace elsewhere, with the policy in
+// another one, names no other namespace.
+func requireNamespacesOfRelease(t *testing.T, rendered renderedChart, program string) {
+	t.Helper()
 	for key, object := range rendered {
 		text, err := object.MarshalJSON()
 		require.NoError(t, err)
-		for _, stranger := range []string{"agent-namespace", "policy-namespace", "sync-operator"} {
+		for _, stranger := range []string{program + "-namespace", "policy-namespace", "sync-operator"} {
 			if object.GetKind() != "CustomResourceDefinition" {
 				assert.NotContains(t, strings.ReplaceAll(string(text), "--policy-namespace", ""), stranger, key)
 			}
@@ -174,9 +182,53 @@ func TestAgentChartNamespacesFollowTheRelease(t *testing.T) {
 		if strings.HasSuffix(object.GetKind(), "RoleBinding") {
 			subjects, _, err := unstructured.NestedSlice(object.Object, "subjects")
 			require.NoError(t, err)
-			assert.Equal(t, []any{map[string]any{"kind": "ServiceAccount", "name": "ot-agent", "namespace": "elsewhere"}}, subjects, key)
+			assert.Equal(t, []any{map[string]any{"kind": "ServiceAccount", "name": "ot-" + program, "namespace": "elsewhere"}}, subjects, key)
 		}
 	}
+}
+
+// forEachRule calls a function for each rule of all roles, none of which may have wildcards.
+func forEachRule(t *testing.T, rendered renderedChart, check func(role *unstructured.Unstructured, rule map[string]any)) {
+	t.Helper()
+	for key, object := range rendered {
+		if object.GetKind() != "Role" && object.GetKind() != "ClusterRole" {
+			continue
+		}
+		rules, _, err := unstructured.NestedSlice(object.Object, "rules")
+		require.NoError(t, err)
+		require.NotEmpty(t, rules, key)
+		for _, entry := range rules {
+			rule := entry.(map[string]any)
+			for _, list := range []string{"apiGroups", "resources", "verbs"} {
+				assert.NotContains(t, rule[list], "*", "%s: %v", key, rule)
+			}
+			if rule["nonResourceURLs"] != nil {
+				assert.Equal(t, []any{"get"}, rule["verbs"], key)
+			}
+			check(object, rule)
+		}
+	}
+}
+
+// invalidValues are values of a chart and what the error has to contain.
+type invalidValues struct {
+	values map[string]any
+	says   string
+}
+
+func requireRejected(t *testing.T, path string, cases map[string]invalidValues) {
+	t.Helper()
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := chart.Render(t.Context(), path, "release", "ot-system", test.values)
+			require.ErrorContains(t, err, test.says)
+		})
+	}
+}
+
+func TestAgentChartNamespacesFollowTheRelease(t *testing.T) {
+	rendered := renderChart(t, "elsewhere", map[string]any{"policy": map[string]any{"namespace": "rules", "name": "limits"}})
+	requireNamespacesOfRelease(t, rendered, "agent")
 	assert.Contains(t, rendered, "Role elsewhere/ot-agent")
 	assert.Contains(t, rendered, "Role rules/ot-agent-policy")
 	assert.Contains(t, rendered, "ConfigMap rules/limits")
@@ -199,36 +251,25 @@ func TestAgentChartInThePolicyNamespace(t *testing.T) {
 }
 
 func TestAgentRulesAreMinimal(t *testing.T) {
-	for key, object := range renderChart(t, "ot-system", nil) {
-		if object.GetKind() != "Role" && object.GetKind() != "ClusterRole" {
-			continue
+	forEachRule(t, renderChart(t, "ot-system", nil), func(role *unstructured.Unstructured, rule map[string]any) {
+		if rule["nonResourceURLs"] != nil {
+			assert.Equal(t, []any{"/metrics"}, rule["nonResourceURLs"])
+			return
 		}
-		rules, _, err := unstructured.NestedSlice(object.Object, "rules")
-		require.NoError(t, err)
-		require.NotEmpty(t, rules, key)
-		for _, entry := range rules {
-			rule := entry.(map[string]any)
-			if rule["nonResourceURLs"] != nil {
-				assert.Equal(t, map[string]any{"nonResourceURLs": []any{"/metrics"}, "verbs": []any{"get"}}, rule, key)
-				continue
+		if role.GetKind() != "ClusterRole" {
+			return
+		}
+		assert.NotContains(t, rule["resources"], "leases", "a Role is enough: Leases are in the agent's namespace")
+		assert.NotContains(t, rule["resources"], "syncledgers", "a Role is enough: the ledger is in the agent's namespace")
+		for _, verb := range rule["verbs"].([]any) {
+			if verb != "get" && verb != "create" && verb != "patch" {
+				assert.NotContains(t, rule["resources"], "secrets", "policy ot-agent-own bounds what is created and patched: %v", rule)
 			}
-			for _, list := range []string{"apiGroups", "resources", "verbs"} {
-				assert.NotContains(t, rule[list], "*", "%s: %v", key, rule)
-			}
-			if object.GetKind() == "ClusterRole" {
-				assert.NotContains(t, rule["resources"], "leases", "a Role is enough: Leases are in the agent's namespace")
-				assert.NotContains(t, rule["resources"], "syncledgers", "a Role is enough: the ledger is in the agent's namespace")
-				for _, verb := range rule["verbs"].([]any) {
-					if verb != "get" && verb != "create" && verb != "patch" {
-						assert.NotContains(t, rule["resources"], "secrets", "policy ot-agent-own bounds what is created and patched: %v", rule)
-					}
-					if verb != "get" && verb != "list" && verb != "watch" {
-						assert.NotContains(t, rule["resources"], "configmaps", "%v", rule)
-					}
-				}
+			if verb != "get" && verb != "list" && verb != "watch" {
+				assert.NotContains(t, rule["resources"], "configmaps", "%v", rule)
 			}
 		}
-	}
+	})
 }
 
 func TestAgentMayClonePinnedImages(t *testing.T) {
@@ -239,19 +280,11 @@ func TestAgentMayClonePinnedImages(t *testing.T) {
 }
 
 func TestAgentChartRejectsInvalidValues(t *testing.T) {
-	for name, test := range map[string]struct {
-		values map[string]any
-		says   string
-	}{
+	requireRejected(t, agentChart, map[string]invalidValues{
 		"a number in the policy": {map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": 3}}}, "/policy/data/concurrency"},
 		"a misspelt key":         {map[string]any{"polcy": map[string]any{}}, "polcy"},
 		"a unitless duration":    {map[string]any{"leaderElection": map[string]any{"leaseDuration": "15"}}, "/leaderElection/leaseDuration"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := chart.Render(t.Context(), agentChart, "agent", "ot-system", test.values)
-			require.ErrorContains(t, err, test.says)
-		})
-	}
+	})
 }
 
 func firstContainer(t *testing.T, deployment *unstructured.Unstructured) map[string]any {

@@ -261,7 +261,7 @@ func TestAuthorsCannotChangeWavesThatRequireApproval(t *testing.T) {
 	}{
 		"slower, and longer":     {[]any{canary(map[string]any{"matchLabels": map[string]any{"canary": "true"}}), edge(map[string]any{"maxConcurrency": int64(1), "minSuccessTime": "2h"})}, false},
 		"one more that needs it": {[]any{map[string]any{"name": "canary", "requireApproval": true, "clusterSelector": first["clusterSelector"]}, edge(nil)}, false},
-		"no longer needed":       {[]any{first, edge(map[string]any{"requireApproval": false})}, true},
+		"no longer required":     {[]any{first, edge(map[string]any{"requireApproval": false})}, true},
 		"the wave is gone":       {[]any{first}, true},
 		"all are gone":           {[]any{}, true},
 		"by another name":        {[]any{first, edge(map[string]any{"name": "border"})}, true},

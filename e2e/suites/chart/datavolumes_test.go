@@ -66,7 +66,7 @@ func newMergePatch(patch string) client.Patch {
 
 func TestDataVolumesAreDeniedWithoutALedger(t *testing.T) {
 	awaitDenied(t, newDataVolume(imageNamespace, "dv-1", "uid-1"), noLedgerDenial)
-	require.NoError(t, adminClient.Create(t.Context(), newDataVolume(imageNamespace, "theirs", ""), client.DryRunAll),
+	require.NoError(t, adminClient.Create(t.Context(), newDataVolume(imageNamespace, "foreign", ""), client.DryRunAll),
 		"a missing ledger must not stop other people's DataVolumes")
 }
 
@@ -85,7 +85,7 @@ func TestDataVolumeRequiresASlot(t *testing.T) {
 			assert.True(t, apierrors.IsForbidden(err), "%v", err)
 		})
 	}
-	assert.NoError(t, adminClient.Create(t.Context(), newDataVolume(imageNamespace, "theirs", ""), client.DryRunAll))
+	assert.NoError(t, adminClient.Create(t.Context(), newDataVolume(imageNamespace, "foreign", ""), client.DryRunAll))
 }
 
 func TestDataVolumeOfFreedSlotIsDenied(t *testing.T) {
@@ -110,15 +110,15 @@ func TestDataVolumeImageLabelIsImmutable(t *testing.T) {
 	ours := newDataVolume(imageNamespace, "dv-1", "uid-1")
 	ours.SetFinalizers([]string{"example.com/keep"})
 	awaitCreated(t, ours)
-	theirs := newDataVolume(imageNamespace, "theirs", "")
-	awaitCreated(t, theirs)
+	foreign := newDataVolume(imageNamespace, "foreign", "")
+	awaitCreated(t, foreign)
 
 	const says = "ValidatingAdmissionPolicy 'ot-agent-datavolume-label' with binding 'ot-agent-datavolume-label' denied request: label pelotech.ot/image-uid"
 	for name, test := range map[string]struct {
 		object client.Object
 		patch  string
 	}{
-		"add":               {theirs, `{"metadata":{"labels":{"pelotech.ot/image-uid":"uid-1"}}}`},
+		"add":               {foreign, `{"metadata":{"labels":{"pelotech.ot/image-uid":"uid-1"}}}`},
 		"change":            {ours, `{"metadata":{"labels":{"pelotech.ot/image-uid":"uid-2"}}}`},
 		"remove":            {ours, `{"metadata":{"labels":{"pelotech.ot/image-uid":null}}}`},
 		"remove all labels": {ours, `{"metadata":{"labels":null}}`},
@@ -300,10 +300,10 @@ func TestOneDownloadPolicies(t *testing.T) {
 			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}},
 		},
 	}
-	theirs := claim.DeepCopy()
-	theirs.Name, theirs.Labels = "theirs", nil
+	foreign := claim.DeepCopy()
+	foreign.Name, foreign.Labels = "foreign", nil
 	require.NoError(t, adminClient.Create(t.Context(), claim))
-	require.NoError(t, adminClient.Create(t.Context(), theirs))
+	require.NoError(t, adminClient.Create(t.Context(), foreign))
 	record := func(t require.TestingT, as client.Client, of *corev1.PersistentVolumeClaim, change func(*corev1.PersistentVolumeClaim)) map[string]string {
 		written := of.DeepCopy()
 		written.Annotations = map[string]string{}
@@ -331,7 +331,7 @@ func TestOneDownloadPolicies(t *testing.T) {
 	require.NoError(t, adminClient.Create(t.Context(), definition))
 	t.Cleanup(func() { assert.NoError(t, adminClient.Delete(context.Background(), definition)) })
 	installed := &unstructured.Unstructured{}
-	tell := func(t *testing.T, status map[string]any) {
+	setCDIStatus := func(t *testing.T, status map[string]any) {
 		t.Helper()
 		installed.Object["status"] = status
 		require.NoError(t, adminClient.Update(t.Context(), installed))
@@ -343,7 +343,7 @@ func TestOneDownloadPolicies(t *testing.T) {
 
 	inForce := func(t *testing.T) {
 		t.Helper()
-		tell(t, map[string]any{"observedVersion": "v1.65.0", "targetVersion": "v1.65.0"})
+		setCDIStatus(t, map[string]any{"observedVersion": "v1.65.0", "targetVersion": "v1.65.0"})
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
 			assert.Equal(c, corev1.RestartPolicyNever, restarts(c, cdi, ours))
 			assert.Equal(c, "true", record(c, cdi, claim, failed)[fatalErrorAnnotation])
@@ -372,21 +372,21 @@ func TestOneDownloadPolicies(t *testing.T) {
 			change func(*corev1.PersistentVolumeClaim)
 			want   bool
 		}{
-			"the importer failed":                    {cdi, claim, failed, true},
-			"and nobody says why":                    {cdi, claim, annotated(podPhaseAnnotation, "Failed"), true},
-			"it ran out of memory":                   {cdi, claim, annotated(podPhaseAnnotation, "Running", directIOAnnotation, "true", runningReasonAnnotation, "OOMKilled"), true},
-			"it was made for that":                   {cdi, claim, annotated(podPhaseAnnotation, "Running", directIOAnnotation, "false"), false},
-			"it could not be made":                   {cdi, claim, annotated(podPhaseAnnotation, "Failed", runningReasonAnnotation, "ErrStartingPod"), false},
-			"a quota kept it from being made":        {cdi, claim, annotated(podPhaseAnnotation, "Failed", runningReasonAnnotation, "ErrExceededQuota"), false},
-			"it waits":                               {cdi, claim, annotated(podPhaseAnnotation, "Pending"), false},
-			"it runs":                                {cdi, claim, annotated(podPhaseAnnotation, "Running"), false},
-			"it is done":                             {cdi, claim, annotated(podPhaseAnnotation, "Succeeded", runningReasonAnnotation, "Completed"), false},
-			"nothing is known of it":                 {cdi, claim, annotated(), false},
-			"of others":                              {cdi, theirs, failed, false},
-			"another account says so":                {other, claim, failed, false},
-			"an administrator says so":               {adminClient, claim, failed, false},
-			"that is not of an image after this":     {cdi, claim, func(c *corev1.PersistentVolumeClaim) { failed(c); c.Labels = nil }, false},
-			"that is of an image from this write on": {cdi, theirs, func(c *corev1.PersistentVolumeClaim) { failed(c); c.Labels = claim.Labels }, true},
+			"the importer failed":                {cdi, claim, failed, true},
+			"without a reason":                   {cdi, claim, annotated(podPhaseAnnotation, "Failed"), true},
+			"it ran out of memory":               {cdi, claim, annotated(podPhaseAnnotation, "Running", directIOAnnotation, "true", runningReasonAnnotation, "OOMKilled"), true},
+			"it was made for that":               {cdi, claim, annotated(podPhaseAnnotation, "Running", directIOAnnotation, "false"), false},
+			"it could not be made":               {cdi, claim, annotated(podPhaseAnnotation, "Failed", runningReasonAnnotation, "ErrStartingPod"), false},
+			"a quota kept it from being made":    {cdi, claim, annotated(podPhaseAnnotation, "Failed", runningReasonAnnotation, "ErrExceededQuota"), false},
+			"it waits":                           {cdi, claim, annotated(podPhaseAnnotation, "Pending"), false},
+			"it runs":                            {cdi, claim, annotated(podPhaseAnnotation, "Running"), false},
+			"it is done":                         {cdi, claim, annotated(podPhaseAnnotation, "Succeeded", runningReasonAnnotation, "Completed"), false},
+			"nothing is known of it":             {cdi, claim, annotated(), false},
+			"of a foreign claim":                 {cdi, foreign, failed, false},
+			"another account says so":            {other, claim, failed, false},
+			"an administrator says so":           {adminClient, claim, failed, false},
+			"that is not of an image after this": {cdi, claim, func(c *corev1.PersistentVolumeClaim) { failed(c); c.Labels = nil }, false},
+			"of an image as of this write":       {cdi, foreign, func(c *corev1.PersistentVolumeClaim) { failed(c); c.Labels = claim.Labels }, true},
 		} {
 			before := claim.DeepCopy()
 			before.Annotations = map[string]string{}
@@ -403,13 +403,13 @@ func TestOneDownloadPolicies(t *testing.T) {
 		"one that is upgraded":     {"observedVersion": "v1.65.0", "targetVersion": "v1.66.0"},
 		"one that begins alike":    {"observedVersion": "v1.650.0"},
 		"one that ends alike":      {"observedVersion": "v11.65.0"},
-		"one that does not tell":   {"phase": "Deployed"},
-		"one that tells nothing":   nil,
+		"without a version":        {"phase": "Deployed"},
+		"without a status":         nil,
 		"one that is uninstalling": {"observedVersion": "", "targetVersion": "v1.65.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inForce(t)
-			tell(t, status)
+			setCDIStatus(t, status)
 			require.EventuallyWithT(t, func(c *assert.CollectT) { untouched(c) }, policyPropagationTimeout, 20*time.Millisecond)
 		})
 	}

@@ -63,17 +63,7 @@ spec:
 // newFleetImage returns fullRollout with spec fields replaced by path; nil removes a field.
 func newFleetImage(t *testing.T, changes map[string]any) *unstructured.Unstructured {
 	t.Helper()
-	object := &unstructured.Unstructured{}
-	require.NoError(t, yaml.Unmarshal([]byte(fullRollout), &object.Object))
-	for path, value := range changes {
-		fields := append([]string{"spec"}, strings.Split(path, ".")...)
-		if value == nil {
-			unstructured.RemoveNestedField(object.Object, fields...)
-			continue
-		}
-		require.NoError(t, unstructured.SetNestedField(object.Object, runtime.DeepCopyJSONValue(value), fields...))
-	}
-	return object
+	return newFromYAML(t, fullRollout, changes)
 }
 
 func newWaves(name string, changes map[string]any) []any {

@@ -158,10 +158,10 @@ func (s *helmCluster) createVMWithDisk(t *testing.T) []client.Object {
 	ours := newVM(t, nil)
 	ours.SetNamespace(program.AgentNamespace)
 	require.NoError(t, s.Create(t.Context(), ours))
-	theirs := &unstructured.Unstructured{}
-	theirs.SetAPIVersion("kubevirt.io/v1")
-	theirs.SetKind("VirtualMachine")
-	objects := []client.Object{theirs}
+	kubeVirtVM := &unstructured.Unstructured{}
+	kubeVirtVM.SetAPIVersion("kubevirt.io/v1")
+	kubeVirtVM.SetKind("VirtualMachine")
+	objects := []client.Object{kubeVirtVM}
 	for _, name := range []string{"machine-root", "image"} {
 		claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -170,7 +170,7 @@ func (s *helmCluster) createVMWithDisk(t *testing.T) []client.Object {
 		claim.SetName(name)
 		objects = append(objects, claim)
 	}
-	theirs.SetName("machine")
+	kubeVirtVM.SetName("machine")
 	for _, object := range objects {
 		object.SetNamespace(program.AgentNamespace)
 		object.SetLabels(map[string]string{v1alpha1.LabelMachineUID: string(ours.GetUID())})

@@ -90,36 +90,16 @@ func TestHubChartOmitsWhatIsSwitchedOff(t *testing.T) {
 		assert.NotContains(t, key, "ot-hub-approvals")
 		assert.NotContains(t, key, "ot-hub-prunes")
 	}
-	assert.Contains(t, keys, "ValidatingAdmissionPolicy ot-hub-prune-pages", "whoever approves, the hub alone writes reports")
+	assert.Contains(t, keys, "ValidatingAdmissionPolicy ot-hub-prune-pages", "only the hub writes reports, with or without enforced approvals")
 }
 
 func TestHubChartKeepsDataOnUninstall(t *testing.T) {
-	kept := 0
-	for key, object := range renderHub(t, "ot-system", nil) {
-		if holdsData(object) {
-			assert.Equal(t, "keep", object.GetAnnotations()["helm.sh/resource-policy"], key)
-			kept++
-		}
-	}
-	assert.Equal(t, 12, kept)
+	requireDataKept(t, renderHub(t, "ot-system", nil), 12)
 }
 
 func TestHubChartNamespacesFollowTheRelease(t *testing.T) {
 	rendered := renderHub(t, "elsewhere", map[string]any{"policy": map[string]any{"namespace": "rules", "name": "limits"}})
-	for key, object := range rendered {
-		text, err := object.MarshalJSON()
-		require.NoError(t, err)
-		for _, stranger := range []string{"hub-namespace", "policy-namespace", "sync-operator"} {
-			if object.GetKind() != "CustomResourceDefinition" {
-				assert.NotContains(t, strings.ReplaceAll(string(text), "--policy-namespace", ""), stranger, key)
-			}
-		}
-		if strings.HasSuffix(object.GetKind(), "RoleBinding") {
-			subjects, _, err := unstructured.NestedSlice(object.Object, "subjects")
-			require.NoError(t, err)
-			assert.Equal(t, []any{map[string]any{"kind": "ServiceAccount", "name": "ot-hub", "namespace": "elsewhere"}}, subjects, key)
-		}
-	}
+	requireNamespacesOfRelease(t, rendered, "hub")
 	assert.Contains(t, rendered, "Role rules/ot-hub-policy")
 	args := containerArgs(t, rendered["Deployment elsewhere/ot-hub"])
 	assert.Contains(t, args, "--policy-namespace=rules")
@@ -182,39 +162,24 @@ func TestHubInstallsAgentsOnlyOnRequest(t *testing.T) {
 }
 
 func TestHubRulesAreMinimal(t *testing.T) {
-	for key, object := range renderHub(t, "ot-system", map[string]any{"clusterAPI": map[string]any{"enabled": true}}) {
-		if object.GetKind() != "Role" && object.GetKind() != "ClusterRole" {
-			continue
+	rendered := renderHub(t, "ot-system", map[string]any{"clusterAPI": map[string]any{"enabled": true}})
+	forEachRule(t, rendered, func(role *unstructured.Unstructured, rule map[string]any) {
+		if rule["nonResourceURLs"] != nil || role.GetKind() != "ClusterRole" {
+			return
 		}
-		rules, _, err := unstructured.NestedSlice(object.Object, "rules")
-		require.NoError(t, err)
-		require.NotEmpty(t, rules, key)
-		for _, entry := range rules {
-			rule := entry.(map[string]any)
-			if rule["nonResourceURLs"] != nil {
-				assert.Equal(t, []any{"get"}, rule["verbs"], key)
-				continue
-			}
-			for _, list := range []string{"apiGroups", "resources", "verbs"} {
-				assert.NotContains(t, rule[list], "*", "%s: %v", key, rule)
-			}
-			if object.GetKind() != "ClusterRole" {
-				continue
-			}
-			for _, resource := range rule["resources"].([]any) {
-				requireLimitedToPullAgents(t, object.GetName(), resource.(string), rule)
-			}
-			if slices.Contains(rule["apiGroups"].([]any), "admissionregistration.k8s.io") {
-				assert.Equal(t, []any{admissionpolicy.WavesPolicy.Name, admissionpolicy.PrunesPolicy.Name}, rule["resourceNames"], "%v", rule)
-				assert.Equal(t, []any{"get"}, rule["verbs"], "%v", rule)
-			}
-			for _, verb := range rule["verbs"].([]any) {
-				if verb != "get" {
-					assert.NotContains(t, rule["resources"], "secrets", "%v", rule)
-				}
+		for _, resource := range rule["resources"].([]any) {
+			requireLimitedToPullAgents(t, role.GetName(), resource.(string), rule)
+		}
+		if slices.Contains(rule["apiGroups"].([]any), "admissionregistration.k8s.io") {
+			assert.Equal(t, []any{admissionpolicy.WavesPolicy.Name, admissionpolicy.PrunesPolicy.Name}, rule["resourceNames"], "%v", rule)
+			assert.Equal(t, []any{"get"}, rule["verbs"], "%v", rule)
+		}
+		for _, verb := range rule["verbs"].([]any) {
+			if verb != "get" {
+				assert.NotContains(t, rule["resources"], "secrets", "%v", rule)
 			}
 		}
-	}
+	})
 }
 
 // requireLimitedToPullAgents checks that a rule for all namespaces is limited to what the hub
@@ -346,10 +311,7 @@ func TestFleetRoles(t *testing.T) {
 }
 
 func TestHubChartRejectsInvalidValues(t *testing.T) {
-	for name, test := range map[string]struct {
-		values map[string]any
-		says   string
-	}{
+	requireRejected(t, hubChart, map[string]invalidValues{
 		"a number in the policy":       {map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": 3}}}, "/policy/data/concurrency"},
 		"overrides that are no text":   {map[string]any{"policy": map[string]any{"data": map[string]any{"overrides": []any{}}}}, "/policy/data/overrides"},
 		"a misspelt key":               {map[string]any{"polcy": map[string]any{}}, "polcy"},
@@ -359,12 +321,7 @@ func TestHubChartRejectsInvalidValues(t *testing.T) {
 		"certificates that are none":   {map[string]any{"pull": map[string]any{"apiCA": "abc"}}, "/pull/apiCA"},
 		"a life without a unit":        {map[string]any{"pull": map[string]any{"agentTokenLife": "168"}}, "/pull/agentTokenLife"},
 		"Cluster API without a label":  {map[string]any{"clusterAPI": map[string]any{"enabled": true, "selector": ""}}, "/clusterAPI/selector"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := chart.Render(t.Context(), hubChart, "hub", "ot-system", test.values)
-			require.ErrorContains(t, err, test.says)
-		})
-	}
+	})
 }
 
 // TestChartsArePackaged runs `make charts` with every form of version that `git describe` has.

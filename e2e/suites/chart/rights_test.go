@@ -233,9 +233,9 @@ func TestAgentUpdatesOnlyWhatItCreated(t *testing.T) {
 			}, policyPropagationTimeout, 20*time.Millisecond)
 			denies("new")(t, apply(agent, object("new", "")))
 
-			awaitCreated(t, object("theirs", ""))
-			denies("theirs")(t, apply(agent, object("theirs", "uid-1")))
-			denies("theirs")(t, agent.Patch(t.Context(), object("theirs", ""), newMergePatch(`{"metadata":{"annotations":{"a":"b"}}}`)))
+			awaitCreated(t, object("foreign", ""))
+			denies("foreign")(t, apply(agent, object("foreign", "uid-1")))
+			denies("foreign")(t, agent.Patch(t.Context(), object("foreign", ""), newMergePatch(`{"metadata":{"annotations":{"a":"b"}}}`)))
 
 			require.NoError(t, apply(agent, object("ours", "uid-1")))
 			require.NoError(t, apply(agent, object("ours", "uid-2")), "an object of a former VM of the same name")
@@ -281,13 +281,13 @@ func TestAgentDeletesOnlyWhatItCreated(t *testing.T) {
 		}
 
 		t.Run(kind, func(t *testing.T) {
-			theirs := there(t, "theirs", map[string]string{"app": "database"})
+			foreign := there(t, "foreign", map[string]string{"app": "database"})
 			require.EventuallyWithT(t, func(c *assert.CollectT) {
-				denied(c, theirs, agent.Delete(t.Context(), theirs, client.DryRunAll))
+				denied(c, foreign, agent.Delete(t.Context(), foreign, client.DryRunAll))
 			}, policyPropagationTimeout, 20*time.Millisecond)
 			bare := there(t, "bare", nil)
 			denied(t, bare, agent.Delete(t.Context(), bare, client.PropagationPolicy(metav1.DeletePropagationForeground)))
-			require.NoError(t, adminClient.Delete(t.Context(), theirs), "other users are not restricted")
+			require.NoError(t, adminClient.Delete(t.Context(), foreign), "other users are not restricted")
 
 			ofImage := there(t, "of-an-image", map[string]string{v1alpha1.LabelImageUID: "uid-1"})
 			require.NoError(t, agent.Delete(t.Context(), ofImage, client.Preconditions{UID: ptr.To(ofImage.GetUID())}))

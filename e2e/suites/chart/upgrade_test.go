@@ -295,7 +295,7 @@ func TestMissingPrerequisitesFailTheRender(t *testing.T) {
 		"it is too old":            {[]string{"--kube-version", "1.29.3"}, "chart requires kubeVersion: >=1.30.0-0 which is incompatible with Kubernetes v1.29.3"},
 		"it serves no such policy": {[]string{"--kube-version", chart.KubeVersion, "--api-versions", "v1/Pod"}, "this cluster does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1"},
 		"it serves what is needed": {[]string{"--kube-version", chart.KubeVersion, "--api-versions", "v1/Pod,admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"}, ""},
-		"its API list is unknown":  {[]string{"--kube-version", chart.KubeVersion}, ""},
+		"unknown API versions":     {[]string{"--kube-version", chart.KubeVersion}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for chart, path := range chartPaths {
@@ -354,12 +354,12 @@ func TestAPIServerWithoutAdmissionPolicies(t *testing.T) {
 	require.NoError(t, cdiv1.AddToScheme(known))
 	c, err := client.New(plane.Config(), client.Options{Scheme: known})
 	require.NoError(t, err)
-	told := map[string]metav1.Condition{"agent": agentAPICondition(t, c)}
+	conditions := map[string]metav1.Condition{"agent": agentAPICondition(t, c)}
 	for _, p := range []hubguard.Policy{hubguard.WavesPolicy, hubguard.PrunesPolicy} {
-		told["hub, "+p.Name], err = (&hubguard.ApprovalCheck{Live: c, Enforced: true}).CheckPolicy(t.Context(), p)
+		conditions["hub, "+p.Name], err = (&hubguard.ApprovalCheck{Live: c, Enforced: true}).CheckPolicy(t.Context(), p)
 		require.NoError(t, err)
 	}
-	for name, got := range told {
+	for name, got := range conditions {
 		assert.Equal(t, metav1.ConditionFalse, got.Status, name)
 		assert.Equal(t, v1alpha1.ReasonPoliciesNotServed, got.Reason, name)
 		assert.Contains(t, got.Message, "does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1", name)

@@ -77,26 +77,26 @@ func (s *scenario) run(t *testing.T) {
 	heals := env.NewImage(ns, "heals", "/flaky/1/200ms/heals.qcow2")
 	env.Create(t, doomed, snap, heals)
 
-	s.awaitCondition(t, "the import of doomed", func() bool { return s.isFirstImportRunning(t, doomed) })
+	s.awaitWithAgent(t, "the import of doomed", func() bool { return s.isFirstImportRunning(t, doomed) })
 	require.NoError(t, env.Client().Delete(t.Context(), doomed.DeepCopy()))
 
-	s.awaitCondition(t, "the first sync of snap", func() bool { return s.isServingAttempt(t, snap, 1) })
+	s.awaitWithAgent(t, "the first sync of snap", func() bool { return s.isServingAttempt(t, snap, 1) })
 	require.NoError(t, env.Client().Delete(t.Context(), s.latestDataVolume(t, snap)))
 
-	s.awaitCondition(t, "heals to heal", func() bool { return s.isServingAttempt(t, heals, 2) })
+	s.awaitWithAgent(t, "heals to heal", func() bool { return s.isServingAttempt(t, heals, 2) })
 	require.NoError(t, env.Client().Delete(t.Context(), s.latestDataVolume(t, heals), client.PropagationPolicy(metav1.DeletePropagationOrphan)))
-	s.awaitCondition(t, "the DataVolume of heals to be gone", func() bool { return s.latestDataVolume(t, heals) == nil })
+	s.awaitWithAgent(t, "the DataVolume of heals to be deleted", func() bool { return s.latestDataVolume(t, heals) == nil })
 	require.NoError(t, env.Client().Delete(t.Context(), heals.DeepCopy()))
 
-	s.awaitCondition(t, "the second sync of snap", func() bool { return s.isServingAttempt(t, snap, 2) })
+	s.awaitWithAgent(t, "the second sync of snap", func() bool { return s.isServingAttempt(t, snap, 2) })
 	require.NoError(t, env.Client().Delete(t.Context(), snap.DeepCopy()))
 
-	s.awaitCondition(t, "all images to be gone", func() bool {
+	s.awaitWithAgent(t, "all images to be deleted", func() bool {
 		var images v1alpha1.VMDiskImageList
 		require.NoError(t, env.Client().List(t.Context(), &images, client.InNamespace(ns)))
 		return len(images.Items) == 0
 	})
-	s.awaitCondition(t, "all slots to be free", func() bool { return len(env.Ledger(t).Status.Slots) == 0 })
+	s.awaitWithAgent(t, "all slots to be free", func() bool { return len(env.Ledger(t).Status.Slots) == 0 })
 	requireNothingLeft(t, ns)
 
 	h := requirePromisesKept(t, o)
@@ -133,7 +133,7 @@ func (s *scenario) latestDataVolume(t *testing.T, img *v1alpha1.VMDiskImage) *cd
 	return &dvs.Items[len(dvs.Items)-1]
 }
 
-func (s *scenario) awaitCondition(t *testing.T, what string, holds func() bool) {
+func (s *scenario) awaitWithAgent(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	s.AwaitCondition(t, what, holds, func() string { return fmt.Sprintf("%+v", env.Ledger(t).Status) })
 }

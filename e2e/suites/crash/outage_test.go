@@ -111,6 +111,7 @@ func TestCDIRestart(t *testing.T) {
 	testOutage(t, func(namespace string, _ [2]*faults.FaultyAgent) {
 		awaitImporter(t, namespace, corev1.PodRunning)
 		require.NoError(t, env.StopCDI())
+		t.Cleanup(func() { _ = env.StartCDI() })
 		awaitImporter(t, namespace, corev1.PodSucceeded)
 		require.NoError(t, env.StartCDI())
 	})

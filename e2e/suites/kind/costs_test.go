@@ -29,7 +29,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// attemptCost is what one attempt at an image cost, counted at the source.
+// attemptCost is the cost of one attempt, counted at the source.
 type attemptCost struct {
 	description string
 	phase       v1alpha1.Phase
@@ -53,23 +53,21 @@ func (c attemptCost) tableRow() string {
 		c.requests.Heads, c.requests.Gets, c.requests.Ranges, float64(c.requests.Bytes)/(1<<20), float64(c.fileSize)/(1<<20))
 }
 
-// costCase of a case: how its image is served, and what is done while it downloads.
+// costCase says how an image is served, and what happens during its download.
 type costCase struct {
 	description, path, file string
 	wantPhase               v1alpha1.Phase
-	// wantGets bounds the full GETs of the attempt. CDI's importer gives one up as soon as
-	// it has seen the file's header, and another as soon as it finds that ranges serve it
-	// better: bytes say what was downloaded.
+	// wantGets bounds the full GETs of the attempt. CDI's importer cancels one after the
+	// file's header, and another when ranges serve it better: only bytes measure the download.
 	wantGets int64
-	// wantFileSizes bounds the bytes of the attempt, in sizes of the file.
+	// wantFileSizes bounds the bytes of the attempt, in multiples of the file's size.
 	wantFileSizes float64
-	// wantAttempts is how many there are at the image; 0 is one.
+	// wantAttempts is the number of attempts; 0 means one.
 	wantAttempts int
 	interfere    func(t *testing.T, f *kindFleet, m fleetjourneys.Member, img *v1alpha1.VMDiskImage)
 }
 
-// TestCostOfAnAttempt shows that each attempt sends the source exactly the necessary
-// requests.
+// TestCostOfAnAttempt wants no more requests to the source than an attempt needs.
 func TestCostOfAnAttempt(t *testing.T) {
 	f := requireFleet(t)
 	runJourney(t, "what one attempt asks of its source, by how it ends", func(t *testing.T) {
@@ -90,13 +88,13 @@ func TestCostOfAnAttempt(t *testing.T) {
 		for _, u := range []costCase{
 			{"raw", "costs", "disk.raw", v1alpha1.PhaseSucceeded, 2, 1, 0, nil},
 			{"raw, gzip", "costs", "disk.raw.gz", v1alpha1.PhaseSucceeded, 2, 1, 0, nil},
-			// The first container finds that it needs scratch space, and leaves off.
+			// The first container exits because it needs scratch space.
 			{"qcow2, by way of scratch space", "costs", "disk.qcow2", v1alpha1.PhaseSucceeded, 2, 1, 0, nil},
 			{"404", "status/404/costs", "disk.qcow2", v1alpha1.PhaseFailed, 1, 0, 0, nil},
 			{"500", "status/500/costs", "disk.qcow2", v1alpha1.PhaseFailed, 1, 0, 0, nil},
 			{"raw, cut in the middle", "cut/costs", "disk.raw", v1alpha1.PhaseFailed, 2, 0.5, 0, nil},
 			{"qcow2, cut in the middle", "cut/costs", "disk.qcow2", v1alpha1.PhaseFailed, 2, 0.5, 0, nil},
-			// CDI sees it fail before it sees it gone.
+			// CDI sees the failure before the deletion.
 			{"raw, importer Pod deleted on the way", "slow/10/costs", "disk.raw", v1alpha1.PhaseFailed, 2, 1, 0, deleteImporterPod},
 		} {
 			t.Run(u.description, func(t *testing.T) { f.measureCost(t, m, u) })
@@ -118,10 +116,10 @@ func TestCostOfAnAttempt(t *testing.T) {
 	})
 }
 
-// measureCost makes one attempt, and waits until its slot is free again.
+// measureCost makes one attempt and waits until its slot is free.
 func (f *kindFleet) measureCost(t *testing.T, m fleetjourneys.Member, u costCase) {
 	name := fmt.Sprintf("cost-%d", len(resultsPage.costs))
-	// A path of its own: the source counts by path, over all runs since it was started.
+	// The source counts by path, over all runs: each run has its own paths.
 	spec := f.imageSpecAt(u.path, rand.String(8), u.file)
 	o := fleetjourneys.ObserveMember(t, m)
 	img := fleetjourneys.CreateImage(t, m, name, spec)
@@ -133,7 +131,7 @@ func (f *kindFleet) measureCost(t *testing.T, m fleetjourneys.Member, u costCase
 	if got.Status.Phase == v1alpha1.PhaseSucceeded {
 		f.RequireBytes(t, m, got)
 	}
-	// One that CDI has made of an import that had succeeded already stays, Completed.
+	// An importer that CDI created after the import had succeeded stays, Completed.
 	fleetjourneys.AwaitCondition(t, "the end of the attempt's Pods", func() bool {
 		var pods corev1.PodList
 		return m.List(t.Context(), &pods, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}) == nil &&
@@ -151,11 +149,11 @@ func (f *kindFleet) measureCost(t *testing.T, m fleetjourneys.Member, u costCase
 	assert.Equal(t, max(u.wantAttempts, 1), c.attempts)
 	assert.Zero(t, c.restarts, "containers that CDI's Pods started over")
 	assert.LessOrEqual(t, c.requests.Gets, u.wantGets*int64(c.attempts), "full GETs")
-	// What an answer that is given up holds already in its buffers is sent as well.
+	// The buffers of a cancelled response count as well.
 	assert.LessOrEqual(t, c.requests.Bytes, int64(u.wantFileSizes*float64(c.fileSize))+c.fileSize/10+8<<20, "bytes")
 }
 
-// limitMemory has CDI give importers no more than that, for as long as the test runs.
+// limitMemory limits the memory of importers until the test ends.
 func limitMemory(t *testing.T, m fleetjourneys.Member, limit string) {
 	t.Helper()
 	set := func(ctx context.Context, requirements string) error {
@@ -174,8 +172,8 @@ func limitMemory(t *testing.T, m fleetjourneys.Member, limit string) {
 	}, func() string { return fmt.Sprintf("%+v", config.Status) })
 }
 
-// enablePopulators has CDI fill the claims of new imports by its populators, as it does where
-// the provisioner of a claim's class is a CSI driver: those of kind are none.
+// enablePopulators has CDI use populators for new imports, as it does with CSI drivers. The provisioners
+// of kind are none.
 func enablePopulators(t *testing.T, m fleetjourneys.Member) {
 	t.Helper()
 	named := metav1.ObjectMeta{Name: "kind-populators"}
@@ -211,7 +209,7 @@ func enablePopulators(t *testing.T, m fleetjourneys.Member) {
 	}, func() string { return "" })
 }
 
-// deleteImporterPod deletes the importer Pod in the midst of its download.
+// deleteImporterPod deletes the importer Pod during its download.
 func deleteImporterPod(t *testing.T, f *kindFleet, m fleetjourneys.Member, img *v1alpha1.VMDiskImage) {
 	fleetjourneys.AwaitCondition(t, "an importer Pod that downloads", func() bool {
 		if asked, _ := f.SourceRequests(t, img.Spec); asked.Bytes < 32<<20 {

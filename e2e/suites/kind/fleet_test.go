@@ -33,7 +33,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// fleetDescription is what scripts/kind-up writes of the fleet that it has made.
+// fleetDescription is the description that scripts/kind-up writes of its fleet.
 type fleetDescription struct {
 	Prefix, Engine, Kubeconfigs, Images, Source, Helm, Kubectl, Charts, Version, Hub, CDI, KubeVirt string
 
@@ -46,9 +46,9 @@ type kindFleet struct {
 	fleetDescription
 	hub     client.Client
 	members []fleetjourneys.Member
-	// countsURL is where the source tells what it was asked.
+	// countsURL serves the source's counts of requests.
 	countsURL string
-	// diskChecksum of the disk that all files of the source are made of, and its size.
+	// diskChecksum and diskSize are those of the disk that all files of the source contain.
 	diskChecksum string
 	diskSize     int64
 }
@@ -80,7 +80,7 @@ func openFleet(path string) (*kindFleet, error) {
 	return f, f.readSourceDisk()
 }
 
-// readSourceDisk reads the disk that images are held against.
+// readSourceDisk reads the disk that volumes are compared with.
 func (f *kindFleet) readSourceDisk() error {
 	text, err := os.ReadFile(filepath.Join(f.Images, "SHA256SUMS"))
 	if err != nil {
@@ -110,7 +110,7 @@ func (f *kindFleet) newClient(name string, m *fleetjourneys.Member) (client.Clie
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %s: %w", name, err)
 	}
-	// A cluster that is cut off must not hold up who asks.
+	// Requests to a disconnected cluster must time out.
 	cfg.QPS, cfg.Burst = 50, 100
 	if m != nil {
 		m.Config = cfg
@@ -128,7 +128,7 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// runProgram runs a program against the fleet's engine, and returns what it prints.
+// runProgram runs a program against the fleet's container engine and returns its output.
 func (f *kindFleet) runProgram(ctx context.Context, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, fleetjourneys.WaitTimeout)
 	defer cancel()
@@ -162,12 +162,12 @@ func (f *kindFleet) Hub() client.Client { return f.hub }
 // Members implements fleetjourneys.Fleet.
 func (f *kindFleet) Members() []fleetjourneys.Member { return f.members }
 
-// requireMember of a name; a test that needs another topology is skipped.
+// requireMember returns a member by name, and skips the test where it does not exist.
 func (f *kindFleet) requireMember(t *testing.T, name string) fleetjourneys.Member {
 	t.Helper()
 	i := slices.IndexFunc(f.members, func(m fleetjourneys.Member) bool { return m.Name == name })
 	if i < 0 {
-		t.Skipf("there is no member %s: scripts/kind-up without arguments makes it", name)
+		t.Skipf("no member %s: scripts/kind-up without arguments creates it", name)
 	}
 	return f.members[i]
 }
@@ -178,7 +178,7 @@ func (f *kindFleet) ImageSpec(way fleetjourneys.SourceBehaviour, name string) v1
 	return f.imageSpecAt(path, name, "disk.qcow2")
 }
 
-// imageSpecAt is one of the source's, by the way it is served.
+// imageSpecAt returns an image that the source serves at a path.
 func (f *kindFleet) imageSpecAt(path, name, file string) v1alpha1.VMDiskImageSpec {
 	return v1alpha1.VMDiskImageSpec{
 		Name: name, SourceType: v1alpha1.SourceHTTP, URL: strings.Join([]string{"http://" + f.Source, path, name, file}, "/"),
@@ -186,8 +186,7 @@ func (f *kindFleet) imageSpecAt(path, name, file string) v1alpha1.VMDiskImageSpe
 	}
 }
 
-// RequireBytes implements fleetjourneys.Fleet: the volume begins with the disk, and has
-// nothing but zeros after it.
+// RequireBytes implements fleetjourneys.Fleet: the volume is the disk, followed by zeros.
 func (f *kindFleet) RequireBytes(t *testing.T, m fleetjourneys.Member, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	f.requireVolumeBytes(t, m, img.Namespace, img.Status.Serving.PersistentVolumeClaim)
@@ -238,14 +237,14 @@ func (f *kindFleet) KillHub(t *testing.T) {
 	f.killLeader(t, f.hub, program.HubNamespace, "ot-hub")
 }
 
-// killLeader ends the process that leads, with no word to it or to the kubelet.
+// killLeader kills the leader's process without a graceful shutdown.
 func (f *kindFleet) killLeader(t *testing.T, c client.Reader, namespace, program string) {
 	t.Helper()
 	pod := f.awaitLeaderPod(t, c, namespace, program)
 	f.requireProgram(t, "docker", "exec", pod.Spec.NodeName, "pkill", "-KILL", "-x", program)
 }
 
-// awaitLeaderPod is the Pod that holds a program's Lease.
+// awaitLeaderPod waits for a Pod that holds a program's Lease.
 func (f *kindFleet) awaitLeaderPod(t *testing.T, c client.Reader, namespace, program string) *corev1.Pod {
 	t.Helper()
 	pod, err := f.findLeaderPod(t.Context(), c, namespace, program)
@@ -262,7 +261,8 @@ func (f *kindFleet) findLeaderPod(ctx context.Context, c client.Reader, namespac
 	return pod, c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod)
 }
 
-// nodeAddresses of a cluster, by address: the first one back gets the first address that is free.
+// nodeAddresses returns nodes and addresses in the order of the addresses: the first node that restarts
+// gets the first free address.
 func (f *kindFleet) nodeAddresses(ctx context.Context, cluster string) (names, addresses []string, err error) {
 	all, err := f.runEngine(ctx, "ps", "-a", "--filter", "label=io.x-k8s.kind.cluster="+f.clusterName(cluster), "--format", "{{.Names}}")
 	if err != nil {
@@ -291,7 +291,7 @@ func (f *kindFleet) nodeAddress(ctx context.Context, node string) (string, error
 	return f.runEngine(ctx, "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", node)
 }
 
-// dockerNetwork of kind's nodes.
+// dockerNetwork is the network of kind's nodes.
 const dockerNetwork = "kind"
 
 // CutNetwork implements fleetjourneys.Fleet.

@@ -63,8 +63,7 @@ func TestHelmUpgrade(t *testing.T) {
 	})
 }
 
-// upgradeRelease brings a release to an image of another tag, as the README has it, and
-// waits for the new Pods.
+// upgradeRelease upgrades a release to another image tag, as documented, and waits for the new Pods.
 func (f *kindFleet) upgradeRelease(t *testing.T, cluster, namespace, name string) {
 	t.Helper()
 	tag := fmt.Sprintf("%s-at-%s", f.Version, metav1.Now().UTC().Format("150405"))

@@ -1,9 +1,8 @@
 //go:build linux
 
-// Package kind_test runs the journeys of package fleetjourneys, and those that need nodes,
-// on a fleet of kind clusters (scripts/kind-up). Only it shows real downloads and machines
-// on nodes. It leaves the fleet as it found it. make e2e-kind runs it; without a fleet it
-// skips.
+// Package kind_test runs harness/fleetjourneys on kind clusters (scripts/kind-up), and tests that take
+// real nodes and downloads. It restores the fleet's state. `make e2e-kind` runs it; without a fleet
+// it is skipped.
 package kind_test
 
 import (
@@ -18,11 +17,10 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/fleetjourneys"
 )
 
-// fleetVariable of the environment names the file in which scripts/kind-up says what
-// it has made.
+// fleetVariable is the environment variable with the path of the fleet's description.
 const fleetVariable = "OT_FLEET_KIND"
 
-// sharedFleet is the fleet; nil where there is none.
+// sharedFleet is nil without a fleet.
 var sharedFleet *kindFleet
 
 func TestMain(m *testing.M) {
@@ -46,7 +44,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// requireFleet skips where there is no fleet.
+// requireFleet skips the test without a fleet.
 func requireFleet(t *testing.T) *kindFleet {
 	t.Helper()
 	if sharedFleet == nil {

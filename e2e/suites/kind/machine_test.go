@@ -44,7 +44,7 @@ func TestVirtualMachine(t *testing.T) {
 		var disks cdiv1.DataVolumeList
 		require.NoError(t, m.List(t.Context(), &disks, client.InNamespace(vm.Namespace), client.MatchingLabels{v1alpha1.LabelMachineUID: string(got.UID)}))
 		require.Len(t, disks.Items, 1)
-		if f.Offline { // a guest that runs may write to it
+		if f.Offline { // a running guest may write to the disk
 			f.requireVolumeBytes(t, m, vm.Namespace, disks.Items[0].Name)
 		}
 		setRunStrategy(t, m, vm, kubevirtv1.RunStrategyHalted)
@@ -61,7 +61,7 @@ func TestVirtualMachine(t *testing.T) {
 	})
 }
 
-// setRunStrategy does what virtctl stop and start come to, by KubeVirt's admission.
+// setRunStrategy does what virtctl stop and start do.
 func setRunStrategy(t *testing.T, m fleetjourneys.Member, vm *v1alpha1.VirtualMachine, strategy kubevirtv1.VirtualMachineRunStrategy) {
 	t.Helper()
 	machine := &kubevirtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: vm.Name}}

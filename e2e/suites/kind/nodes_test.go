@@ -40,7 +40,7 @@ func TestNodeDrain(t *testing.T) {
 	})
 }
 
-// awaitNewLeader waits until a program is led by another Pod than the one before.
+// awaitNewLeader waits until another Pod than before holds a program's Lease.
 func (f *kindFleet) awaitNewLeader(t *testing.T, c client.Reader, namespace, program, before string) {
 	t.Helper()
 	var name string
@@ -52,7 +52,7 @@ func (f *kindFleet) awaitNewLeader(t *testing.T, c client.Reader, namespace, pro
 	}, func() string { return "led by " + name })
 }
 
-// awaitImporterNode waits until an image is downloaded, and says on which node.
+// awaitImporterNode waits until an image is being downloaded and returns the node.
 func (f *kindFleet) awaitImporterNode(t *testing.T, m fleetjourneys.Member, img *v1alpha1.VMDiskImage) (node string) {
 	t.Helper()
 	fleetjourneys.AwaitCondition(t, "an importer Pod that runs", func() bool {
@@ -70,7 +70,7 @@ func (f *kindFleet) awaitImporterNode(t *testing.T, m fleetjourneys.Member, img 
 	return node
 }
 
-// drainNode empties a node as people do, and returns how it is taken into use again.
+// drainNode drains a node; back makes it schedulable again.
 func (f *kindFleet) drainNode(t *testing.T, cluster, node string) (back func()) {
 	t.Helper()
 	kubeconfig := f.kubeconfigPath(cluster)

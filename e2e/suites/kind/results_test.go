@@ -17,25 +17,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// resultsPage are what this run writes down, in the order in which it came.
+// resultsPage collects the results of this run, in order.
 var resultsPage = &resultPage{}
 
-// resultPage says what was run, where and when.
+// resultPage is the page of results: what ran, where and when.
 type resultPage struct {
 	rows          []journeyResult
 	costs         []attemptCost
 	bytesCompared int
-	// oneDownloadStatus is what the agent says of whether an attempt costs one download.
+	// oneDownloadStatus is the status of the agent's condition OneDownload.
 	oneDownloadStatus string
 }
 
-// journeyResult is one journey.
+// journeyResult is a row of the page.
 type journeyResult struct {
 	name, shows, result string
 	duration            time.Duration
 }
 
-// runJourney runs a test and writes down what became of it.
+// runJourney runs a test and records its result.
 func runJourney(t *testing.T, shows string, run func(*testing.T)) {
 	t.Helper()
 	start := time.Now()
@@ -52,7 +52,7 @@ func runJourney(t *testing.T, shows string, run func(*testing.T)) {
 	run(t)
 }
 
-// writePage writes the page where the environment says.
+// writePage writes the page to the path in the environment.
 func (p *resultPage) writePage(ctx context.Context, f *kindFleet) error {
 	path := os.Getenv("OT_FLEET_RESULTS")
 	if path == "" {
@@ -62,7 +62,7 @@ func (p *resultPage) writePage(ctx context.Context, f *kindFleet) error {
 	only := flag.Lookup("test.run").Value.String()
 	if only == "" {
 		b.WriteString("# Results on kind\n\nWritten by `make e2e-kind`, by the run itself: what it ran, where and when.\n\n")
-	} else { // beside what the last whole run has written
+	} else { // a partial run keeps the other results
 		before, err := os.ReadFile(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("reading the results so far: %w", err)
@@ -101,7 +101,7 @@ func (p *resultPage) writePage(ctx context.Context, f *kindFleet) error {
 	return nil
 }
 
-// describeNodes counts a cluster's nodes and says their version.
+// describeNodes returns the number of a cluster's nodes and their version.
 func (f *kindFleet) describeNodes(ctx context.Context, cluster string) (int, string) {
 	var nodes corev1.NodeList
 	c, err := f.newClient(cluster, nil)
@@ -111,7 +111,7 @@ func (f *kindFleet) describeNodes(ctx context.Context, cluster string) (int, str
 	return len(nodes.Items), nodes.Items[0].Status.NodeInfo.KubeletVersion
 }
 
-// machineMemory of the machine, as it says itself.
+// machineMemory returns the machine's memory from /proc/meminfo.
 func machineMemory() string {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

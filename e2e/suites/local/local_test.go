@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package local_test runs the journeys of package fleetjourneys on local control planes:
-// real API servers and CDI, simulated nodes. Only it shows them without containers.
+// Package local_test runs harness/fleetjourneys on local control planes: real API servers and CDI,
+// simulated nodes. It shows whole journeys of a fleet without a container engine.
 package local_test
 
 import (
@@ -26,10 +26,10 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// The members: edge runs in pull mode, far is reached over a link.
+// The members: edge is in pull mode, and the hub reaches far over a link.
 const (
-	pullMember   = "edge"
-	linkedMember = "far"
+	edge = "edge"
+	far  = "far"
 )
 
 var sharedFleet *processFleet
@@ -47,7 +47,7 @@ func TestJourneys(t *testing.T) {
 	}
 }
 
-// processFleet is a fleetjourneys.Fleet of processes of this machine.
+// processFleet is a fleetjourneys.Fleet of local processes.
 type processFleet struct {
 	hubPlane  *controlplane.ControlPlane
 	hubClient client.Client
@@ -59,7 +59,7 @@ type processFleet struct {
 }
 
 func (f *processFleet) start(ctx context.Context) (err error) {
-	// It has whatever it is asked for: how a download goes is in the path.
+	// The source has every image; the path selects how the download goes.
 	f.source = httptest.NewServer(nil)
 	var group errgroup.Group
 	group.Go(func() error {
@@ -73,7 +73,7 @@ func (f *processFleet) start(ctx context.Context) (err error) {
 		return program.InstallHub(ctx, f.hubPlane, map[string]any{"policy": map[string]any{"data": policy}})
 	})
 	group.Go(func() error {
-		started, err := member.StartAll(ctx, member.Options{Name: pullMember, Scheme: testenv.NewScheme()}, member.Options{Name: linkedMember, Scheme: testenv.NewScheme()})
+		started, err := member.StartAll(ctx, member.Options{Name: edge, Scheme: testenv.NewScheme()}, member.Options{Name: far, Scheme: testenv.NewScheme()})
 		for _, m := range started {
 			f.members[m.Name()] = m
 		}
@@ -93,18 +93,18 @@ func (f *processFleet) start(ctx context.Context) (err error) {
 	if err := f.startHub(ctx); err != nil {
 		return err
 	}
-	if err := program.RegisterPullMember(ctx, f.hubClient, f.members[pullMember].Client(), program.AgentNamespace, pullMember, nil, func(*registration.HubAccess) {}); err != nil {
+	if err := program.RegisterPullMember(ctx, f.hubClient, f.members[edge].Client(), program.AgentNamespace, edge, nil, func(*registration.HubAccess) {}); err != nil {
 		return err
 	}
-	if f.link, err = faults.StartLink(f.members[linkedMember].ControlPlane.Config()); err != nil {
+	if f.link, err = faults.StartLink(f.members[far].ControlPlane.Config()); err != nil {
 		return err
 	}
-	cfg, err := f.members[linkedMember].ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
+	cfg, err := f.members[far].ControlPlane.ServiceAccountConfig(ctx, program.AgentNamespace, "ot-hub")
 	if err != nil {
 		return err
 	}
 	f.link.Redirect(cfg)
-	return program.CreateMemberSecret(ctx, f.hubClient, linkedMember, cfg)
+	return program.CreateMemberSecret(ctx, f.hubClient, far, cfg)
 }
 
 func (f *processFleet) startAgent(ctx context.Context, m *member.Member) (err error) {
@@ -143,9 +143,9 @@ func (f *processFleet) Hub() client.Client { return f.hubClient }
 
 // Members implements fleetjourneys.Fleet.
 func (f *processFleet) Members() (members []fleetjourneys.Member) {
-	for _, name := range []string{pullMember, linkedMember} {
+	for _, name := range []string{edge, far} {
 		m := f.members[name]
-		members = append(members, fleetjourneys.Member{Name: name, Client: m.Client(), Config: m.ControlPlane.Config(), PullMode: name == pullMember})
+		members = append(members, fleetjourneys.Member{Name: name, Client: m.Client(), Config: m.ControlPlane.Config(), PullMode: name == edge})
 	}
 	return members
 }
@@ -159,10 +159,10 @@ func (f *processFleet) ImageSpec(way fleetjourneys.SourceBehaviour, name string)
 	}
 }
 
-// RequireBytes implements fleetjourneys.Fleet: nothing is downloaded here.
+// RequireBytes implements fleetjourneys.Fleet: downloads are simulated.
 func (f *processFleet) RequireBytes(*testing.T, fleetjourneys.Member, *v1alpha1.VMDiskImage) {}
 
-// SourceRequests implements fleetjourneys.Fleet: no request reaches the source.
+// SourceRequests implements fleetjourneys.Fleet: nothing is requested from the source.
 func (f *processFleet) SourceRequests(*testing.T, v1alpha1.VMDiskImageSpec) (fleetjourneys.RequestCounts, bool) {
 	return fleetjourneys.RequestCounts{}, false
 }
@@ -181,7 +181,7 @@ func (f *processFleet) KillHub(t *testing.T) {
 
 // CutNetwork implements fleetjourneys.Fleet, for far alone.
 func (f *processFleet) CutNetwork(t *testing.T, m fleetjourneys.Member) func() {
-	require.Equal(t, linkedMember, m.Name)
+	require.Equal(t, far, m.Name)
 	f.link.Cut()
 	mend := func() { require.NoError(t, f.link.Repair(context.Background())) }
 	t.Cleanup(mend)

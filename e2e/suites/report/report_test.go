@@ -121,7 +121,7 @@ func TestReportFollowsImages(t *testing.T) {
 	assert.Contains(t, got.Message, "404")
 
 	env.InstantImporter().AllowFinishes(2)
-	r = awaitReport(t, "two images are there", func(r storedReport) bool {
+	r = awaitReport(t, "two images are reported", func(r storedReport) bool {
 		return r.root.Root.Phases[v1alpha1.PhaseSucceeded] == 2 && r.root.Root.Slots == 0 &&
 			r.imagesByKey(t)[ns+"/syncing"].Phase == v1alpha1.PhaseSucceeded && r.imagesByKey(t)[ns+"/queued"].Phase == v1alpha1.PhaseSucceeded
 	})

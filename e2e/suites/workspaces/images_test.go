@@ -220,12 +220,12 @@ func TestDeletedRootDiskIsCloned(t *testing.T) {
 	ns := env.CreateNamespace(t)
 	img := createAndAwaitImage(t, env.NewSnapshottedImage(ns, "image", "/ok/100ms/1"))
 	vm := testenv.NewMachine(ns, "vm", img)
-	was := createAndAwaitRunning(t, vm)
+	former := createAndAwaitRunning(t, vm)
 	disk := requireObject(t, rootDiskOf(vm))
 
 	env.Update(t, img, func() { img.Spec.URL += "-newer" })
 	env.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool {
-		return got.Status.Phase == v1alpha1.PhaseSucceeded && got.Status.Serving.Revision != was.Status.Pinned.Revision
+		return got.Status.Phase == v1alpha1.PhaseSucceeded && got.Status.Serving.Revision != former.Status.Pinned.Revision
 	})
 	stopVM(t, vm)
 	deleteAndAwaitGone(t, requireObject(t, rootDiskOf(vm)))
@@ -233,9 +233,9 @@ func TestDeletedRootDiskIsCloned(t *testing.T) {
 	assert.Equal(t, cloneSourceOf(disk), cloneSourceOf(again))
 	setRunStrategy(t, vm, kubevirtv1.RunStrategyAlways)
 	got := awaitRunning(t, vm)
-	assert.Equal(t, was.Status.Pinned, got.Status.Pinned)
+	assert.Equal(t, former.Status.Pinned, got.Status.Pinned)
 	newer := testenv.NewMachine(ns, "newer", img)
-	assert.NotEqual(t, was.Status.Pinned.Revision, createAndAwaitRunning(t, newer).Status.Pinned.Revision)
+	assert.NotEqual(t, former.Status.Pinned.Revision, createAndAwaitRunning(t, newer).Status.Pinned.Revision)
 	kept := awaitHolders(t, img, newer, vm)
 	assert.Contains(t, kept.Status.Message, "earlier storage is kept for the VirtualMachines built from it: "+ns+"/vm")
 
@@ -254,17 +254,17 @@ func TestDeletedSnapshotDuringClone(t *testing.T) {
 	ns := env.CreateNamespace(t)
 	img := createAndAwaitImage(t, env.NewSnapshottedImage(ns, "image", "/ok/100ms/1"))
 	vm := testenv.NewMachine(ns, "vm", img)
-	was := createAndAwaitRunning(t, vm)
-	made := map[string]bool{was.Status.Pinned.VolumeSnapshot: true}
+	former := createAndAwaitRunning(t, vm)
+	made := map[string]bool{former.Status.Pinned.VolumeSnapshot: true}
 	another := func() {
 		img = env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
 			return img.Status.Serving != nil && img.Status.Phase == v1alpha1.PhaseSucceeded && !made[img.Status.Serving.VolumeSnapshot]
 		})
 		made[img.Status.Serving.VolumeSnapshot] = true
 	}
-	deleteObject(t, snapshotOf(ns, was.Status.Pinned.VolumeSnapshot))
+	deleteObject(t, snapshotOf(ns, former.Status.Pinned.VolumeSnapshot))
 	another()
-	assert.Equal(t, was.Status.Pinned, awaitRunning(t, vm).Status.Pinned, "the disk is of that snapshot all the same")
+	assert.Equal(t, former.Status.Pinned, awaitRunning(t, vm).Status.Pinned, "the disk is of that snapshot all the same")
 
 	next := testenv.NewMachine(ns, "next", img)
 	withCDIStopped(t, func() {

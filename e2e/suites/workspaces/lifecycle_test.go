@@ -106,7 +106,7 @@ func TestVMCreatedDuringImageTearDown(t *testing.T) {
 	late := awaitReason(t, unable, v1alpha1.ReasonImageDeleting)
 	assert.Equal(t, v1alpha1.MachineProvisioning, late.Status.Phase)
 	assert.Nil(t, late.Status.Pinned)
-	assert.True(t, env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseDeleting)).Status.TearDown, "there is no way back")
+	assert.True(t, env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseDeleting)).Status.TearDown, "the deletion is irreversible")
 
 	env.Update(t, snap, func() {
 		snap.Finalizers = slices.DeleteFunc(snap.Finalizers, func(f string) bool { return f == "pelotech.ot/held-by-test" })
@@ -151,13 +151,13 @@ func TestImageNamespaceDeleted(t *testing.T) {
 	env.Create(t, late)
 	assert.Contains(t, awaitReason(t, late, v1alpha1.ReasonImageNamespaceMissing).Status.Message, farm)
 	deleteAndAwaitGone(t, kubeVirtVMOf(vm))
-	awaitObject(t, kubeVirtVMOf(vm), "made again", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != kubeVirt.UID && o.Status.Ready })
+	awaitObject(t, kubeVirtVMOf(vm), "recreated", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != kubeVirt.UID && o.Status.Ready })
 	assert.Equal(t, disk.UID, requireObject(t, rootDiskOf(vm)).UID)
 	awaitRunning(t, vm)
 
 	env.Create(t, newNamespace(farm))
 	awaitRunning(t, late)
-	assert.Equal(t, img.UID, awaitRunning(t, vm).Status.Pinned.UID, "what its disk was cloned from is told though it is gone")
+	assert.Equal(t, img.UID, awaitRunning(t, vm).Status.Pinned.UID, "the pin of a deleted image")
 }
 
 // TestDeletedKubeVirtVMIsRecreated wants the new KubeVirt VM to use the existing disk.
@@ -167,7 +167,7 @@ func TestDeletedKubeVirtVMIsRecreated(t *testing.T) {
 	createAndAwaitRunning(t, vm)
 	first, disk, guest := requireObject(t, kubeVirtVMOf(vm)), requireObject(t, rootDiskOf(vm)), requireObject(t, kubeVirtVMIOf(vm))
 	deleteAndAwaitGone(t, kubeVirtVMOf(vm))
-	awaitObject(t, kubeVirtVMOf(vm), "made again", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != first.UID && o.Status.Ready })
+	awaitObject(t, kubeVirtVMOf(vm), "recreated", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != first.UID && o.Status.Ready })
 	awaitRunning(t, vm)
 	assert.Equal(t, disk.UID, requireObject(t, rootDiskOf(vm)).UID)
 	assert.NotEqual(t, guest.UID, requireObject(t, kubeVirtVMIOf(vm)).UID)
@@ -180,12 +180,12 @@ func TestDeletedCloudInitSecretIsRecreated(t *testing.T) {
 	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.Users = []v1alpha1.User{{Name: "demo", PlainTextPasswd: "demo-pwd"}}
 	createAndAwaitRunning(t, vm)
-	was := requireObject(t, cloudInitSecretOf(vm))
+	former := requireObject(t, cloudInitSecretOf(vm))
 	deleteAndAwaitGone(t, cloudInitSecretOf(vm))
 	stopVM(t, vm)
-	again := awaitObject(t, cloudInitSecretOf(vm), "made again", func(*corev1.Secret) bool { return true })
-	assert.Equal(t, was.Data, again.Data)
-	assert.Equal(t, was.Labels, again.Labels)
+	again := awaitObject(t, cloudInitSecretOf(vm), "recreated", func(*corev1.Secret) bool { return true })
+	assert.Equal(t, former.Data, again.Data)
+	assert.Equal(t, former.Labels, again.Labels)
 	setRunStrategy(t, vm, kubevirtv1.RunStrategyAlways)
 	awaitRunning(t, vm)
 }
@@ -197,15 +197,15 @@ func TestDriftIsReverted(t *testing.T) {
 	vm.Spec.BaseVM = "ubuntu"
 	createAndAwaitRunning(t, vm)
 	guest := requireObject(t, kubeVirtVMIOf(vm))
-	their := kubeVirtVMOf(vm)
-	env.Update(t, their, func() {
-		their.Labels["theirs"], their.Labels[v1alpha1.LabelBaseVM] = "stays", "drifts"
-		their.Annotations["theirs"] = "stays"
-		their.Spec.Template.Spec.Domain.CPU.Cores = 7
-		their.Spec.Template.Spec.Domain.Devices.Disks[0].BootOrder = nil
-		their.Spec.Template.Spec.Domain.Devices.Disks = append(their.Spec.Template.Spec.Domain.Devices.Disks, kubevirtv1.Disk{Name: "hot", DiskDevice: kubevirtv1.DiskDevice{Disk: &kubevirtv1.DiskTarget{}}})
-		their.Spec.Template.Spec.Volumes = append(their.Spec.Template.Spec.Volumes, kubevirtv1.Volume{Name: "hot", VolumeSource: kubevirtv1.VolumeSource{EmptyDisk: &kubevirtv1.EmptyDiskSource{Capacity: *vm.Spec.Resources.Memory}}})
-		their.Spec.Template.Spec.NodeSelector = map[string]string{"kubernetes.io/os": "linux"}
+	kubeVirtVM := kubeVirtVMOf(vm)
+	env.Update(t, kubeVirtVM, func() {
+		kubeVirtVM.Labels["foreign"], kubeVirtVM.Labels[v1alpha1.LabelBaseVM] = "stays", "drifts"
+		kubeVirtVM.Annotations["foreign"] = "stays"
+		kubeVirtVM.Spec.Template.Spec.Domain.CPU.Cores = 7
+		kubeVirtVM.Spec.Template.Spec.Domain.Devices.Disks[0].BootOrder = nil
+		kubeVirtVM.Spec.Template.Spec.Domain.Devices.Disks = append(kubeVirtVM.Spec.Template.Spec.Domain.Devices.Disks, kubevirtv1.Disk{Name: "hot", DiskDevice: kubevirtv1.DiskDevice{Disk: &kubevirtv1.DiskTarget{}}})
+		kubeVirtVM.Spec.Template.Spec.Volumes = append(kubeVirtVM.Spec.Template.Spec.Volumes, kubevirtv1.Volume{Name: "hot", VolumeSource: kubevirtv1.VolumeSource{EmptyDisk: &kubevirtv1.EmptyDiskSource{Capacity: *vm.Spec.Resources.Memory}}})
+		kubeVirtVM.Spec.Template.Spec.NodeSelector = map[string]string{"kubernetes.io/os": "linux"}
 	})
 	got := awaitObject(t, kubeVirtVMOf(vm), "as the spec says", func(o *kubevirtv1.VirtualMachine) bool {
 		return o.Spec.Template.Spec.Domain.CPU.Cores == 1 && o.Spec.Template.Spec.Domain.Devices.Disks[0].BootOrder != nil
@@ -213,8 +213,8 @@ func TestDriftIsReverted(t *testing.T) {
 	assert.Equal(t, "hot", got.Spec.Template.Spec.Domain.Devices.Disks[2].Name, "as virtctl addvolume adds it")
 	assert.Equal(t, "hot", got.Spec.Template.Spec.Volumes[2].Name)
 	assert.Equal(t, "ubuntu", got.Labels[v1alpha1.LabelBaseVM])
-	assert.Equal(t, "stays", got.Labels["theirs"])
-	assert.Equal(t, "stays", got.Annotations["theirs"])
+	assert.Equal(t, "stays", got.Labels["foreign"])
+	assert.Equal(t, "stays", got.Annotations["foreign"])
 	assert.Equal(t, map[string]string{"kubernetes.io/os": "linux"}, got.Spec.Template.Spec.NodeSelector, "the agent has no field for it")
 	assert.Equal(t, guest.UID, requireObject(t, kubeVirtVMIOf(vm)).UID)
 	awaitRunning(t, vm)
@@ -266,7 +266,7 @@ func TestTakenNamesAreLeftAlone(t *testing.T) {
 		StorageClassName: ptr.To("sim-csi"), Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: *byMachine.Spec.Resources.Memory}},
 	}
 	secret := cloudInitSecretOf(bySecret)
-	secret.StringData = map[string]string{"userdata": "theirs"}
+	secret.StringData = map[string]string{"userdata": "foreign"}
 	env.Create(t, foreign, blank, secret)
 	env.Create(t, byMachine, byDisk, bySecret)
 	for vm, kind := range map[*v1alpha1.VirtualMachine]string{
@@ -284,7 +284,7 @@ func TestTakenNamesAreLeftAlone(t *testing.T) {
 		assert.Empty(t, o.GetLabels()[v1alpha1.LabelMachineUID])
 		assert.Empty(t, o.GetOwnerReferences())
 	}
-	assert.Equal(t, "theirs", string(secret.Data["userdata"]))
+	assert.Equal(t, "foreign", string(secret.Data["userdata"]))
 	assert.Equal(t, spec, &foreign.Spec)
 	for _, o := range []client.Object{foreign, blank, secret} {
 		deleteObject(t, o)

@@ -55,8 +55,8 @@ func TestProposalExample(t *testing.T) {
 	assert.Contains(t, message, "24Gi")
 	assert.Contains(t, message, "demo-user")
 	assert.Equal(t, "24Gi", ready.Status.RootDisk.Size.String())
-	told, message := testenv.IsConditionTrue(ready, v1alpha1.ConditionPlainTextPassword)
-	assert.True(t, told, message)
+	warned, message := testenv.IsConditionTrue(ready, v1alpha1.ConditionPlainTextPassword)
+	assert.True(t, warned, message)
 }
 
 func readRunStrategy(t *testing.T, vm *v1alpha1.VirtualMachine) kubevirtv1.VirtualMachineRunStrategy {
@@ -267,7 +267,7 @@ func TestPasswordsAreOnlyInTheSecret(t *testing.T) {
 func TestLongUserDataUsesASecret(t *testing.T) {
 	t.Parallel()
 	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
-	vm.Spec.CloudInit = &v1alpha1.CloudInit{UserData: "#!/bin/sh\n" + strings.Repeat("# what is told\n", 100<<10/15)}
+	vm.Spec.CloudInit = &v1alpha1.CloudInit{UserData: "#!/bin/sh\n" + strings.Repeat("# user data\n", 100<<10/15)}
 	createAndAwaitRunning(t, vm)
 	assert.Greater(t, len(requireObject(t, cloudInitSecretOf(vm)).Data["userdata"]), 100<<10)
 }

@@ -1,7 +1,6 @@
-// Command node gives a node of a kind cluster what the published node image
-// brings as kindnet and local-path-provisioner, which no module proxy serves: a
-// network for its Pods, with routes to the other nodes, and volumes in its own
-// directories. It runs on every node, as a DaemonSet of the offline node image.
+// Command node replaces kindnet and local-path-provisioner of the published node image, which no
+// Go module proxy serves: it gives Pods a network with routes to the other nodes, and volumes in
+// directories of the node. It runs as a DaemonSet of the offline node image.
 //
 // NetworkPolicies are not enforced.
 package main
@@ -23,10 +22,10 @@ import (
 )
 
 const (
-	// hostRoot is where the node's own files are mounted.
+	// hostRoot is the mount of the node's file system.
 	hostRoot = "/host"
-	// syncInterval is the time between reconciliations: a node's addresses change with
-	// a restart, and a reconciliation costs three lists.
+	// syncInterval is the interval between full syncs: a node's addresses change with a
+	// restart, and a sync costs three lists.
 	syncInterval = 2 * time.Second
 )
 
@@ -67,8 +66,8 @@ func run(ctx context.Context, node, podSubnet string) error {
 	}
 }
 
-// runOnNode runs a program of the node itself. It is env of the node that looks for
-// it: here it would be looked for in this container.
+// runOnNode runs a program of the node. The node's env looks it up: otherwise the lookup would be in
+// this container.
 func runOnNode(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "/usr/bin/env", append([]string{name}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: hostRoot}

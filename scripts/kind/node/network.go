@@ -16,7 +16,7 @@ import (
 
 const cniFile = hostRoot + "/etc/cni/net.d/10-node.conflist"
 
-// podNetwork connects the Pods of this node with those of the others.
+// podNetwork connects the Pods of this node with those of other nodes.
 type podNetwork struct {
 	client          kubernetes.Interface
 	node, podSubnet string
@@ -43,7 +43,7 @@ func (n *podNetwork) syncNetwork(ctx context.Context) error {
 
 type route struct{ subnet, via string }
 
-// planRoutes says which addresses the Pods of one node get, and the way to all others.
+// planRoutes returns the Pod subnet of a node, and the routes to those of the others.
 func planRoutes(nodes []corev1.Node, node string) (own string, routes []route) {
 	for i := range nodes {
 		if nodes[i].Spec.PodCIDR == "" {
@@ -61,8 +61,8 @@ func planRoutes(nodes []corev1.Node, node string) (own string, routes []route) {
 	return own, routes
 }
 
-// ensureMasquerade hides the Pods behind their node towards all that is not a Pod of
-// this cluster: other clusters on the same network have no way back to them.
+// ensureMasquerade masquerades traffic of Pods to everything but Pods of this cluster: other clusters
+// on the same network have no route back.
 func (n *podNetwork) ensureMasquerade(ctx context.Context) error {
 	if n.masqueraded {
 		return nil
@@ -77,7 +77,7 @@ func (n *podNetwork) ensureMasquerade(ctx context.Context) error {
 	return nil
 }
 
-// writeCNIConfig makes the node ready: the kubelet starts no Pod before this file is there.
+// writeCNIConfig makes the node ready: the kubelet starts no Pod before this file exists.
 func (n *podNetwork) writeCNIConfig(subnet string) error {
 	if n.writtenSubnet == subnet {
 		return nil

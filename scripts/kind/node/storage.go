@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// provisionerName is local-path-provisioner's name, whose place this takes.
+	// provisionerName is that of local-path-provisioner, which this replaces.
 	provisionerName = "rancher.io/local-path"
-	// volumesDir is where they are, as seen by the node.
+	// volumesDir is the directory of volumes in the node's file system.
 	volumesDir = "/var/local-path-provisioner"
 
 	selectedNodeAnnotation  = "volume.kubernetes.io/selected-node"
@@ -26,8 +26,8 @@ const (
 	hostnameLabel           = "kubernetes.io/hostname"
 )
 
-// localStorage makes a directory of this node a volume for each claim whose Pod was
-// placed here, and takes it away with its claim.
+// localStorage provisions a directory of this node for each claim whose Pod is scheduled here, and
+// deletes it with the claim.
 type localStorage struct {
 	client kubernetes.Interface
 	node   string
@@ -57,8 +57,8 @@ func (s *localStorage) provisionVolumes(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// isClaimForNode says whether a claim waits for a volume of a node. Claims with a data
-// source are for whoever knows how to fill them.
+// isClaimForNode reports whether a claim waits for a volume of a node. Claims with a data source are
+// for populators.
 func isClaimForNode(claim *corev1.PersistentVolumeClaim, node string) bool {
 	return claim.Status.Phase == corev1.ClaimPending && claim.DeletionTimestamp == nil &&
 		claim.Spec.VolumeName == "" && claim.Spec.DataSource == nil && claim.Spec.DataSourceRef == nil &&
@@ -97,7 +97,7 @@ func (s *localStorage) createVolume(ctx context.Context, volume *corev1.Persiste
 	if err := os.MkdirAll(directory, 0o777); err != nil {
 		return fmt.Errorf("making the directory of volume %s: %w", volume.Name, err)
 	}
-	// Importers run as an ordinary user: what the umask took has to come back.
+	// Importers do not run as root: restore the permissions that the umask removed.
 	if err := os.Chmod(directory, 0o777); err != nil {
 		return fmt.Errorf("opening the directory of volume %s: %w", volume.Name, err)
 	}

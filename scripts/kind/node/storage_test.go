@@ -60,7 +60,7 @@ func TestIsReleased(t *testing.T) {
 	}{
 		{"released on this node", func(*corev1.PersistentVolume) {}, true},
 		{"on another node", func(v *corev1.PersistentVolume) { v.Annotations[selectedNodeAnnotation] = "b" }, false},
-		{"made by somebody else", func(v *corev1.PersistentVolume) { v.Annotations[provisionedByAnnotation] = "x" }, false},
+		{"provisioned by another", func(v *corev1.PersistentVolume) { v.Annotations[provisionedByAnnotation] = "x" }, false},
 		{"in use", func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }, false},
 		{"to be kept", func(v *corev1.PersistentVolume) {
 			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain

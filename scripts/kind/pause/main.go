@@ -1,5 +1,4 @@
-// Command pause holds the namespaces of a Pod open until it is told to end, and
-// buries what is orphaned in them.
+// Command pause keeps the namespaces of a Pod until it is terminated, and reaps orphaned processes.
 package main
 
 import (

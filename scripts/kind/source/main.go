@@ -1,14 +1,13 @@
-// Command source serves disk images to the clusters of kind-up, and counts what
-// is asked of it:
+// Command source serves disk images to the clusters of kind-up and counts the requests:
 //
 //	GET /…/<file>                  the file
-//	GET /slow/<seconds>/…/<file>   so slowly that all of it takes that long
-//	GET /cut/…/<file>              the first half; where the second begins, the connection breaks
+//	GET /slow/<seconds>/…/<file>   throttled: the whole file takes that long
+//	GET /cut/…/<file>              the first half; then the connection breaks
 //	GET /status/<code>/…           that status
 //	GET /counts                    requests and bytes per path, as JSON
-//	DELETE /counts                 forgets them
+//	DELETE /counts                 resets them
 //
-// What stands for … means nothing: it gives what asks a path, and counts, of its own.
+// The segments … are ignored: they give a client its own path, with its own counts.
 package main
 
 import (
@@ -34,8 +33,8 @@ func main() {
 	log.Fatal(server.ListenAndServe())
 }
 
-// requestCounts counts the requests for one path. A GET without a range counts as one
-// for the whole file, whether or not the client read all of it.
+// requestCounts are the requests for one path. Gets are those without a range, even if the client did
+// not read the whole file.
 type requestCounts struct {
 	Heads, Gets, Ranges, Bytes int64
 }
@@ -101,7 +100,7 @@ func (s *countingServer) updateCount(name string, change func(*requestCounts)) {
 	change(s.counts[name])
 }
 
-// filePath is the one that a request is for.
+// filePath returns the path of the requested file.
 func (s *countingServer) filePath(r *http.Request) string {
 	return path.Join(s.files, path.Base(r.PathValue("path")))
 }
@@ -110,7 +109,7 @@ func (s *countingServer) serveFile(w http.ResponseWriter, r *http.Request) {
 	http.ServeFile(w, r, s.filePath(r))
 }
 
-// serveSlowly serves a file at the pace at which all of it takes so many seconds.
+// serveSlowly serves a file at a pace at which all of it takes the requested seconds.
 func (s *countingServer) serveSlowly(w http.ResponseWriter, r *http.Request) {
 	seconds, err := strconv.Atoi(r.PathValue("seconds"))
 	info, missing := os.Stat(s.filePath(r))
@@ -122,7 +121,7 @@ func (s *countingServer) serveSlowly(w http.ResponseWriter, r *http.Request) {
 	http.ServeFile(&pacedWriter{ResponseWriter: w, done: r.Context().Done(), pace: pace}, r, s.filePath(r))
 }
 
-// serveBroken promises what is asked for, and breaks off at the middle of the file.
+// serveBroken announces the requested range and breaks off at the middle of the file.
 func (s *countingServer) serveBroken(w http.ResponseWriter, r *http.Request) {
 	file, err := os.Open(s.filePath(r))
 	if err != nil {
@@ -135,14 +134,14 @@ func (s *countingServer) serveBroken(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	// Without a type given, it would be guessed from bytes that are counted as cut.
+	// Without a type, ServeContent would read bytes to guess it, which would be counted.
 	w.Header().Set("Content-Type", "application/octet-stream")
 	http.ServeContent(w, r, "", info.ModTime(), &brokenFile{File: file, at: info.Size() / 2})
 }
 
 var errBroken = errors.New("the connection breaks here")
 
-// brokenFile fails reads from byte at on, so that a response that promised more breaks off.
+// brokenFile cannot be read beyond a byte, so that ServeContent has to break off.
 type brokenFile struct {
 	*os.File
 	at int64
@@ -167,10 +166,10 @@ func refuseRequest(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, strings.ToLower(http.StatusText(code)), code)
 }
 
-// chunkSize is what is written at a time where it is to go slowly.
+// chunkSize is how much a pacedWriter writes at a time.
 const chunkSize = 64 << 10
 
-// pacedWriter writes a chunk, and waits.
+// pacedWriter waits after each chunk.
 type pacedWriter struct {
 	http.ResponseWriter
 	done <-chan struct{}
@@ -194,7 +193,7 @@ func (s *pacedWriter) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// countingWriter counts the bytes that were written.
+// countingWriter counts the written bytes.
 type countingWriter struct {
 	http.ResponseWriter
 	add func(int)

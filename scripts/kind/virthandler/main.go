@@ -1,8 +1,6 @@
-// Command virthandler takes the place of KubeVirt's virt-handler on nodes of
-// kind that run no guests: it makes the node fit for machines, and says of each
-// that it runs as soon as its Pod does, and that it is off as soon as it is asked
-// to be. virt-operator starts it as the DaemonSet that it makes for the real one;
-// virt-api, virt-controller, scheduler, kubelet and disks are real.
+// Command virthandler replaces KubeVirt's virt-handler on kind nodes that run no guests: a VMI is
+// Running as soon as its Pod is, and ends as soon as it is asked to. virt-operator starts it in the
+// DaemonSet of the real one; virt-api, virt-controller, scheduler, kubelet and disks are real.
 package main
 
 import (
@@ -30,10 +28,10 @@ import (
 )
 
 const (
-	// pollInterval is how often the node's machines are looked at.
+	// pollInterval is the interval between reconciles of the node's VMIs.
 	pollInterval = time.Second
-	// heartbeatRounds are between two heartbeats: well below the five minutes after which
-	// virt-controller gives a node up.
+	// heartbeatRounds is the number of polls between heartbeats, well below the five minutes
+	// after which virt-controller considers the node lost.
 	heartbeatRounds = 30
 )
 
@@ -86,8 +84,7 @@ func run(ctx context.Context, node string) error {
 	}
 }
 
-// serveHealth answers the probes of the DaemonSet, with a certificate that no
-// kubelet looks at.
+// serveHealth answers the probes of the DaemonSet. Kubelets do not verify its certificate.
 func serveHealth() error {
 	certificate, key, err := cert.GenerateSelfSignedCertKey("virt-handler", nil, nil)
 	if err != nil {
@@ -111,13 +108,13 @@ type nodeHandler struct {
 	node   string
 }
 
-// prepareNode makes the node fit for machines. A kubelet that was started anew may
-// have forgotten devices that no plugin brings.
+// prepareNode adds KubeVirt's labels and devices to the node. A restarted kubelet drops devices without
+// a plugin.
 func (h *nodeHandler) prepareNode(ctx context.Context) error {
 	return errors.Join(simulator.AddKubeVirtDevices(ctx, h.client, h.node), simulator.UpdateHeartbeat(ctx, h.client, h.node))
 }
 
-// reconcileVMIs takes each machine of the node a step further.
+// reconcileVMIs sets the next phase of each VMI of the node.
 func (h *nodeHandler) reconcileVMIs(ctx context.Context) error {
 	var machines kubevirtv1.VirtualMachineInstanceList
 	if err := h.client.List(ctx, &machines, client.MatchingLabels{kubevirtv1.NodeNameLabel: h.node}); err != nil {
@@ -137,7 +134,7 @@ func (h *nodeHandler) reconcileVMIs(ctx context.Context) error {
 		if phase == "" {
 			continue
 		}
-		// A VMI that changed meanwhile gets its phase in the next round.
+		// A conflict is retried in the next round.
 		if err := simulator.SetVMIPhase(ctx, h.client, vmi, phase); err != nil && !apierrors.IsInvalid(err) {
 			failed = append(failed, err)
 			continue
@@ -147,8 +144,8 @@ func (h *nodeHandler) reconcileVMIs(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// findLauncher is a machine's own Pod, nil where there is none: not one that is
-// merely the first consumer of its claims, nor one of a former machine of its name.
+// findLauncher returns the Pod that runs a VMI; nil for none. It is neither the first consumer of the
+// VMI's claims nor a Pod of a former VMI of the same name.
 func findLauncher(vmi *kubevirtv1.VirtualMachineInstance, pods []corev1.Pod) *corev1.Pod {
 	for i := range pods {
 		if metav1.IsControlledBy(&pods[i], vmi) && simulator.IsLauncherPod(&pods[i]) {

@@ -1,9 +1,7 @@
-// Command virtlauncher takes the place of KubeVirt's virt-launcher image on
-// nodes of kind that run no guests. Which of that image's programs it is goes by
-// the name it is started by: the launcher and its tail of the serial console stay
-// until they are told to end, as long as a guest takes to shut down; a shell ends
-// at once, for all that it is asked for is done by being started (the first
-// consumer of a claim) or is not needed (what libvirt can do on this node).
+// Command virtlauncher replaces KubeVirt's virt-launcher image on kind nodes that run no guests. Its name
+// selects the program of that image: the launcher and the tail of the serial console run until they are
+// terminated and a guest would have shut down. A shell exits at once: it is only started as the
+// first consumer of a claim, or to probe libvirt, which is not needed.
 package main
 
 import (
@@ -14,8 +12,8 @@ import (
 	"time"
 )
 
-// shutdownDelay is how long a guest takes. It is well above how often virthandler
-// looks: a machine that is told to end is off before its Pod is.
+// shutdownDelay is how long a guest takes to shut down. It is well above virthandler's poll interval: a
+// VMI ends before its Pod.
 const shutdownDelay = 5 * time.Second
 
 func main() {
@@ -23,8 +21,8 @@ func main() {
 	case "sh", "bash":
 		return
 	}
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM)
-	<-told
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	<-signals
 	<-time.After(shutdownDelay)
 }

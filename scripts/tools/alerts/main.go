@@ -1,10 +1,9 @@
-// Command alerts runs unit tests of alerts, in the format of `promtool test rules`, with
-// Prometheus' own rules and engine, and parses what dashboards ask. It is no promtool,
-// because that is linked with the clients of two dozen clouds: its first build takes
-// minutes, this one's takes one.
+// Command alerts runs unit tests of alerts, in the format of `promtool test rules`, with Prometheus'
+// own rules and engine, and parses the queries of dashboards. promtool itself is linked with the
+// clients of two dozen clouds and takes minutes to build, instead of one.
 //
-// It wants a test that has each alert fire, with the labels and annotations it fires
-// with, and one that has it be quiet beside series that it looks at.
+// Every alert needs a test in which it fires, with its labels and annotations, and one in which it
+// does not although its series exist.
 //
 //	alerts charts/ot-hub/monitoring/alerts_test.yaml charts/ot-hub/monitoring/dashboard.json
 package main
@@ -29,7 +28,7 @@ import (
 	"gopkg.in/yaml.v2"
 )
 
-// file of tests, as promtool reads it. Strictly decoded: what is not here is not known.
+// file is a file of tests in promtool's format. Unknown fields are errors.
 type file struct {
 	RuleFiles          []string       `yaml:"rule_files"`
 	EvaluationInterval model.Duration `yaml:"evaluation_interval"`
@@ -113,8 +112,8 @@ func alerts(path string) error {
 	return errors.Join(faults...)
 }
 
-// run evaluates all rules from time 0 on, and compares at the times that are asked for.
-// It returns the names of the alerts that there are.
+// run evaluates all rules from time 0 on and compares alerts at the times of the test. It returns the
+// names of all alerts.
 func (t *test) run(ruleFiles []string, every time.Duration) (known []string, err error) {
 	var load strings.Builder
 	fmt.Fprintf(&load, "load %s\n", t.Interval)
@@ -194,7 +193,7 @@ func (a *alertTest) compare(alerting []*rules.AlertingRule) error {
 	return nil
 }
 
-// dashboard parses every question of a dashboard. Grafana puts in its variables.
+// dashboard parses every query of a dashboard, with Grafana's variables replaced.
 func dashboard(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -1,7 +1,6 @@
-// Command kubeconform holds manifests against the kinds of Kubernetes, strictly: a field
-// that a kind does not have is an error. It is kubeconform's library with schemas that are
-// made of Kubernetes' own OpenAPI document, which comes with its module: nothing is
-// downloaded.
+// Command kubeconform validates manifests against the kinds of Kubernetes; unknown fields are errors.
+// It is kubeconform's library with schemas from Kubernetes' OpenAPI document, which is in its Go
+// module: nothing is downloaded.
 //
 //	helm template charts/ot-hub | kubeconform -openapi swagger.json -skip PrometheusRule
 package main
@@ -29,7 +28,7 @@ func main() {
 	}
 }
 
-// check the manifests of a stream.
+// check validates the manifests of a stream.
 func check(openapi string, skip []string, manifests io.ReadCloser) error {
 	folder, err := os.MkdirTemp("", "kubeconform")
 	if err != nil {
@@ -66,8 +65,8 @@ func check(openapi string, skip []string, manifests io.ReadCloser) error {
 	return errors.Join(faults...)
 }
 
-// writeSchemas makes a file of each kind, by the name that kubeconform looks for. Each has
-// all definitions: some contain themselves.
+// writeSchemas writes a file for each kind, under the name that kubeconform expects. Each has all
+// definitions it refers to, because some are recursive.
 func writeSchemas(openapi, folder string) error {
 	text, err := os.ReadFile(openapi)
 	if err != nil {
@@ -85,7 +84,7 @@ func writeSchemas(openapi, folder string) error {
 	for name, definition := range document.Definitions {
 		kinds, _ := definition["x-kubernetes-group-version-kind"].([]any)
 		if len(kinds) != 1 {
-			continue // of no kind, or of many, as DeleteOptions are
+			continue // no kind, or several, like DeleteOptions
 		}
 		kind, _ := kinds[0].(map[string]any)
 		file := fmt.Sprintf("%v-%v.json", kind["kind"], kind["version"])
@@ -104,8 +103,7 @@ func writeSchemas(openapi, folder string) error {
 	return nil
 }
 
-// restrict a definition to the fields that it has. Swagger cannot say that a value is of
-// two types.
+// restrict rejects unknown fields of a definition. Swagger cannot express values of two types.
 func restrict(name string, definition map[string]any) {
 	switch {
 	case definition["format"] == "int-or-string":
@@ -118,7 +116,7 @@ func restrict(name string, definition map[string]any) {
 	}
 }
 
-// reachable definitions from one.
+// reachable returns the definitions that one refers to.
 func reachable(all map[string]map[string]any, name string) map[string]any {
 	found := map[string]any{}
 	var visit func(any)

@@ -1,5 +1,4 @@
-// Command cdi prints what CDI's release publishes as cdi-operator.yaml, with
-// images that are built here in the place of the published ones.
+// Command cdi prints cdi-operator.yaml of CDI's release, with images that are built here.
 package main
 
 import (

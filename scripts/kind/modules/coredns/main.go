@@ -1,5 +1,5 @@
-// Command coredns is CoreDNS with the plugins that kubeadm's Corefile names,
-// and no others: its own command also links the clients of several clouds.
+// Command coredns is CoreDNS with the plugins of kubeadm's Corefile only: CoreDNS' own command
+// also links the clients of several clouds.
 package main
 
 import (

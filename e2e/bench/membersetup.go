@@ -28,18 +28,17 @@ import (
 
 const (
 	namespace = "vmdi-farm"
-	// waitTimeout bounds each wait: a busy machine is no failure.
+	// waitTimeout bounds each wait. It is long: a busy machine is no failure.
 	waitTimeout  = 20 * time.Minute
 	pollInterval = 50 * time.Millisecond
-	// scrapeInterval is how often the agent is asked while what it does is measured: 20
-	// times a second would cost it as much as the imports do.
+	// scrapeInterval is the interval of scrapes during a measurement: 20 per second would
+	// cost the agent as much as the imports.
 	scrapeInterval = time.Second
-	// quietPeriod is how long the agent asks the API server for nothing before
-	// everything is taken to have settled.
+	// quietPeriod is how long an agent without requests is considered idle after.
 	quietPeriod = 1500 * time.Millisecond
 )
 
-// memberSetup is one member with an agent whose requests are written down.
+// memberSetup is a member with an agent and an audit log of the agent's requests.
 type memberSetup struct {
 	*member.Member
 	agent  *program.Agent
@@ -49,8 +48,8 @@ type memberSetup struct {
 	images int
 }
 
-// startMemberSetup starts a member and, on it, an agent. A concurrency that no importer
-// ends is the place to begin: see simulator.Instant.
+// startMemberSetup starts a member and an agent. With an InstantImporter no import ends before it is
+// allowed to.
 func startMemberSetup(ctx context.Context, o member.Options, concurrency int, agentArgs ...string) (_ *memberSetup, err error) {
 	s := &memberSetup{}
 	defer func() {
@@ -65,8 +64,7 @@ func startMemberSetup(ctx context.Context, o member.Options, concurrency int, ag
 	if err := v1alpha1.AddToScheme(o.Scheme); err != nil {
 		return nil, err
 	}
-	// A queue of thousands writes more than the small etcd holds between two of
-	// the usual compactions.
+	// A queue of thousands writes more between two compactions than the small etcd can hold.
 	o.APIServerArgs = append(s.audit.apiServerArgs(), "--etcd-compaction-interval=20s")
 	o.APIServerMemory = "1GiB"
 	if s.Member, err = member.Start(ctx, o); err != nil {
@@ -79,13 +77,12 @@ func startMemberSetup(ctx context.Context, o member.Options, concurrency int, ag
 	if err := s.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		return nil, fmt.Errorf("creating namespace %s: %w", namespace, err)
 	}
-	// It has every image; no bytes are served.
+	// The source has every image; it serves no bytes.
 	s.source = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	return s, s.startAgent(ctx, agentArgs...)
 }
 
-// startAgent starts an agent with the lease that the chart gives it, and waits
-// until it leads.
+// startAgent starts an agent with the chart's lease duration and waits until it leads.
 func (s *memberSetup) startAgent(ctx context.Context, args ...string) error {
 	port, err := process.FreePort()
 	if err != nil {
@@ -105,7 +102,7 @@ func (s *memberSetup) startAgent(ctx context.Context, args ...string) error {
 	})
 }
 
-// stop ends everything that has been started.
+// stop stops agent, source and member.
 func (s *memberSetup) stop() error {
 	var errs []error
 	if s.agent != nil {
@@ -145,7 +142,7 @@ func (s *memberSetup) awaitEvery(ctx context.Context, interval time.Duration, wh
 	return nil
 }
 
-// awaitIdle waits until the agent is done with what has happened.
+// awaitIdle waits until the agent makes no more requests.
 func (s *memberSetup) awaitIdle(ctx context.Context) error {
 	size, since := s.audit.size(), time.Now()
 	return s.awaitCondition(ctx, "the agent has settled", func(context.Context) (bool, error) {
@@ -156,8 +153,8 @@ func (s *memberSetup) awaitIdle(ctx context.Context) error {
 	})
 }
 
-// newHTTPImage takes a while to import on a simulated node, and none with an
-// instant CDI.
+// newHTTPImage returns an image whose import takes time on a simulated node, and none with the
+// InstantImporter.
 func (s *memberSetup) newHTTPImage(path string) *v1alpha1.VMDiskImage {
 	s.images++
 	name := fmt.Sprintf("lab-%05d", s.images)
@@ -176,11 +173,11 @@ func (s *memberSetup) newBlankImage() *v1alpha1.VMDiskImage {
 	return img
 }
 
-// concurrentCreators of images at a time.
+// concurrentCreators is how many images are created at a time.
 const concurrentCreators = 8
 
-// enqueueImages creates n images and waits until all but the running ones wait for a
-// slot, and the agent has nothing left to do.
+// enqueueImages creates n images and waits until all but the running ones wait for a slot and the
+// agent is idle.
 func (s *memberSetup) enqueueImages(ctx context.Context, n, queued int, image func() *v1alpha1.VMDiskImage) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrentCreators)
@@ -201,8 +198,7 @@ func (s *memberSetup) enqueueImages(ctx context.Context, n, queued int, image fu
 	return s.awaitIdle(ctx)
 }
 
-// processImages lets n of the images that run end, one after another, and waits until
-// the agent has settled.
+// processImages lets n running imports end, one after another, and waits until the agent is idle.
 func (s *memberSetup) processImages(ctx context.Context, n int) error {
 	before, err := s.InstantImporter().CountFinished()
 	if err != nil {

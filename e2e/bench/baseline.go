@@ -14,8 +14,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
 )
 
-// baselineClient does with light members what a rollout comes down to: it writes their
-// plans where they are, so many at a time, and watches their reports.
+// baselineClient does the least that a rollout takes: it writes the plans of fake members, some
+// at a time, and watches their reports.
 type baselineClient struct {
 	client.WithWatch
 	members     []*fakemember.Member
@@ -36,7 +36,7 @@ func (p preloadRun) newBaselineClient(ctx context.Context, s *hubSetup) (*baseli
 	return &baselineClient{c, all.List, p.concurrency}, nil
 }
 
-// rollOutPlans returns how long it took until all members have the image.
+// rollOutPlans returns how long it takes until all members have the image.
 func (c *baselineClient) rollOutPlans(ctx context.Context, img v1alpha1.PlannedImage) (time.Duration, error) {
 	watching, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()

@@ -29,20 +29,19 @@ import (
 )
 
 const (
-	// idleDuration is how long replicas are watched while nothing happens.
+	// idleDuration is how long idle replicas are measured.
 	idleDuration = 20 * time.Second
-	// concurrentWriters is how many goroutines create objects for many members.
+	// concurrentWriters is how many objects are written at a time.
 	concurrentWriters = 8
-	// slowPollInterval is for polls that read many members.
+	// slowPollInterval is the interval of polls over many members.
 	slowPollInterval = 2 * time.Second
-	// joinBatchSize is how many members join, and report, before the next batch. A
-	// thousand at once do not occur in practice, and slow this machine's API servers
-	// until replicas lose their Leases.
+	// joinBatchSize is how many members register and report at a time. A thousand at once
+	// are unrealistic, and slow the API servers down until replicas lose their Leases.
 	joinBatchSize = 50
 )
 
-// hubSetup is an API server for replicas of a hub, whose requests are written down,
-// and one for light members.
+// hubSetup is an API server for replicas of a hub, with an audit log of their requests, and one
+// for fake members.
 type hubSetup struct {
 	plane        *controlplane.ControlPlane
 	members      *controlplane.ControlPlane
@@ -53,18 +52,18 @@ type hubSetup struct {
 	heartbeat    time.Duration
 }
 
-// hubSetupOptions say how large a hubSetup is. The zero value is for a hundred members.
+// hubSetupOptions size a hubSetup. The zero value fits a hundred members.
 type hubSetupOptions struct {
-	// audit is the policy of what is written down; by default what one hub asks for.
+	// audit is the audit policy; by default it logs the requests of one hub.
 	audit string
-	// memory of an API server, and what etcd holds.
+	// memory of an API server and size of etcd.
 	memory    string
 	etcdBytes int64
-	// heartbeat of the members; by default the agents'.
+	// heartbeat of the members; by default that of agents.
 	heartbeat time.Duration
 }
 
-// replica of a hub.
+// replica is a running replica of a hub.
 type replica struct {
 	name, pprof string
 	running
@@ -78,7 +77,7 @@ type running interface {
 	Stop(time.Duration) error
 }
 
-// startHubPlanes starts the API servers, and no hub.
+// startHubPlanes starts the API servers without a hub.
 func startHubPlanes(ctx context.Context, o hubSetupOptions) (_ *hubSetup, err error) {
 	s := &hubSetup{heartbeat: cmp.Or(o.heartbeat, fakemember.HeartbeatInterval)}
 	defer func() {
@@ -110,10 +109,10 @@ func startHubPlanes(ctx context.Context, o hubSetupOptions) (_ *hubSetup, err er
 	if err := program.InstallHub(ctx, s.plane, map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": "1"}}}); err != nil {
 		return nil, err
 	}
-	return s, program.InstallAgent(ctx, s.members, nil) // for the kinds
+	return s, program.InstallAgent(ctx, s.members, nil) // for the CRDs
 }
 
-// startSingleHub starts a hub of one replica too.
+// startSingleHub starts the API servers and a hub with one replica.
 func startSingleHub(ctx context.Context) (*hubSetup, error) {
 	s, err := startHubPlanes(ctx, hubSetupOptions{})
 	if err != nil {
@@ -150,7 +149,7 @@ func (s *hubSetup) stopReplicas() error {
 	return ending.Wait()
 }
 
-// startHub starts replicas of the hub until there are so many.
+// startHub starts replicas of the hub until count of them run.
 func (s *hubSetup) startHub(ctx context.Context, count int) error {
 	for n := len(s.replicas); n < count; n++ {
 		port, err := process.FreePort()
@@ -167,7 +166,7 @@ func (s *hubSetup) startHub(ctx context.Context, count int) error {
 		}
 		r.running = started
 		s.replicas = append(s.replicas, r)
-		if _, err := started.ReadMetrics(ctx); err != nil { // from when on they are served
+		if _, err := started.ReadMetrics(ctx); err != nil { // waits until they are served
 			return err
 		}
 	}
@@ -182,14 +181,14 @@ func (s *hubSetup) logPath(name string) string {
 	return filepath.Join(dir, name+".log")
 }
 
-// killReplica ends a replica, which has no time to say so.
+// killReplica kills a replica without a graceful shutdown.
 func (s *hubSetup) killReplica(r *replica) {
 	r.Kill()
 	<-r.Done()
 	s.replicas = slices.DeleteFunc(s.replicas, func(x *replica) bool { return x == r })
 }
 
-// joinMembers adds members and waits until the hub has each one's acknowledgement.
+// joinMembers adds members and waits until the hub has the acknowledgement of each.
 func (s *hubSetup) joinMembers(ctx context.Context, prefix string, n int) ([]*fakemember.Member, error) {
 	all, err := fakemember.StartWithHeartbeat(ctx, s.members, prefix, n, s.heartbeat)
 	if err != nil {
@@ -207,9 +206,9 @@ func (s *hubSetup) joinMembers(ctx context.Context, prefix string, n int) ([]*fa
 	})
 }
 
-// forEachInBatches does something with members, a batch at a time, and waits until the hub
-// tells what it is to tell of those with which it was done.
-func (s *hubSetup) forEachInBatches(ctx context.Context, members []*fakemember.Member, what string, do func(context.Context, *fakemember.Member) error, told func(*v1alpha1.MemberCluster) bool) error {
+// forEachInBatches calls a function for members, a batch at a time, and waits until their
+// MemberClusters match.
+func (s *hubSetup) forEachInBatches(ctx context.Context, members []*fakemember.Member, what string, do func(context.Context, *fakemember.Member) error, matches func(*v1alpha1.MemberCluster) bool) error {
 	done := map[string]bool{}
 	for some := range slices.Chunk(members, joinBatchSize) {
 		group, doing := errgroup.WithContext(ctx)
@@ -221,14 +220,14 @@ func (s *hubSetup) forEachInBatches(ctx context.Context, members []*fakemember.M
 		if err := group.Wait(); err != nil {
 			return err
 		}
-		if err := s.awaitMembers(ctx, what, len(done), func(m *v1alpha1.MemberCluster) bool { return done[m.Name] && told(m) }); err != nil {
+		if err := s.awaitMembers(ctx, what, len(done), func(m *v1alpha1.MemberCluster) bool { return done[m.Name] && matches(m) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// createMemberCluster makes a member known to the hub.
+// createMemberCluster registers a member at the hub.
 func (s *hubSetup) createMemberCluster(ctx context.Context, name string, cfg *rest.Config, namespace string) error {
 	kubeconfig, err := controlplane.Kubeconfig(cfg)
 	if err != nil {
@@ -251,8 +250,7 @@ func (s *hubSetup) createMemberCluster(ctx context.Context, name string, cfg *re
 	return nil
 }
 
-// reportImages has members report images, in so many pages, and waits until the hub has
-// counted them.
+// reportImages has members report pages of images and waits until the hub has counted them.
 func (s *hubSetup) reportImages(ctx context.Context, members []*fakemember.Member, pages, imagesEach int) error {
 	return s.forEachInBatches(ctx, members, "the hub has counted all images", func(ctx context.Context, m *fakemember.Member) error {
 		for p := range pages {
@@ -268,7 +266,7 @@ func (s *hubSetup) reportImages(ctx context.Context, members []*fakemember.Membe
 
 func pageName(p int) string { return fmt.Sprintf("page-%03b", p) }
 
-// newPage is a page of so many images, of the first of which there is something to say.
+// newPage returns a page of images, with a message for the first one.
 func newPage(p, imagesEach int, message string) []v1alpha1.ReportedImage {
 	images := make([]v1alpha1.ReportedImage, imagesEach)
 	for i := range images {
@@ -288,7 +286,7 @@ func newReportedImage(n int, phase v1alpha1.Phase) v1alpha1.ReportedImage {
 	}
 }
 
-// awaitCondition waits for what is asked every so often.
+// awaitCondition polls at an interval until a condition holds.
 func (s *hubSetup) awaitCondition(ctx context.Context, every time.Duration, what string, holds func(context.Context) (bool, error)) error {
 	err := wait.PollUntilContextTimeout(ctx, every, waitTimeout, true, func(ctx context.Context) (bool, error) {
 		for _, r := range s.replicas {
@@ -306,7 +304,7 @@ func (s *hubSetup) awaitCondition(ctx context.Context, every time.Duration, what
 	return nil
 }
 
-// awaitMembers waits until something holds of so many members.
+// awaitMembers waits until count members match.
 func (s *hubSetup) awaitMembers(ctx context.Context, what string, count int, holds func(*v1alpha1.MemberCluster) bool) error {
 	every := scrapeInterval
 	if count > manyMembers {
@@ -327,7 +325,7 @@ func (s *hubSetup) awaitMembers(ctx context.Context, what string, count int, hol
 	})
 }
 
-// awaitIdle waits until the hub asks its API server for nothing any more.
+// awaitIdle waits until the hub makes no more requests.
 func (s *hubSetup) awaitIdle(ctx context.Context) error {
 	size, since := s.audit.size(), time.Now()
 	return s.awaitCondition(ctx, pollInterval, "the hub has settled", func(context.Context) (bool, error) {
@@ -338,7 +336,7 @@ func (s *hubSetup) awaitIdle(ctx context.Context) error {
 	})
 }
 
-// readMemories of all replicas, in their order.
+// readMemories returns the memory use of all replicas, in order.
 func (s *hubSetup) readMemories(ctx context.Context) ([]memoryUse, error) {
 	all := make([]memoryUse, len(s.replicas))
 	for i, r := range s.replicas {
@@ -350,15 +348,15 @@ func (s *hubSetup) readMemories(ctx context.Context) ([]memoryUse, error) {
 	return all, nil
 }
 
-// usageWindow is what was done for a while: CPU time of all replicas, and of the API
-// servers with their etcd; what the audit has written down.
+// usageWindow is what was used in a period: CPU time of all replicas, CPU time of the API servers
+// with their etcd, and audited requests.
 type usageWindow struct {
 	duration             time.Duration
 	cpu, onHub, inMember time.Duration
 	requests             requestList
 }
 
-// measureDuring watches while something is done.
+// measureDuring measures the use while a function runs.
 func (s *hubSetup) measureDuring(do func() error) (w usageWindow, err error) {
 	before, err := s.readSpent()
 	if err != nil {
@@ -378,7 +376,7 @@ func (s *hubSetup) measureDuring(do func() error) (w usageWindow, err error) {
 	return w, err
 }
 
-// readSpent is the CPU time that was used up to now.
+// readSpent returns the CPU time used so far.
 func (s *hubSetup) readSpent() (w usageWindow, err error) {
 	for _, r := range s.replicas {
 		one, err := readCPUTime(r.Pid())
@@ -394,7 +392,7 @@ func (s *hubSetup) readSpent() (w usageWindow, err error) {
 	return w, err
 }
 
-// measureIdle watches while nothing changes: members beat.
+// measureIdle measures the use while only heartbeats arrive.
 func (s *hubSetup) measureIdle(ctx context.Context) (usageWindow, error) {
 	return s.measureDuring(func() error {
 		select {
@@ -406,5 +404,5 @@ func (s *hubSetup) measureIdle(ctx context.Context) (usageWindow, error) {
 	})
 }
 
-// coresOf that a CPU time kept busy meanwhile.
+// coresOf converts a CPU time into the number of busy cores.
 func (w usageWindow) coresOf(of time.Duration) float64 { return of.Seconds() / w.duration.Seconds() }

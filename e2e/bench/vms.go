@@ -26,18 +26,17 @@ import (
 )
 
 const (
-	// vmRounds is how often one machine by itself is measured.
+	// vmRounds is how often a single VM is measured.
 	vmRounds = 5
 	vmBurst  = 50
-	// What the agent has too: workers, and requests per second.
+	// The agent's own number of workers and limit of requests per second.
 	vmWorkers = 8
 	vmQPS     = 200
-	// minWritesPerVM of a machine: root disk, Secret, KubeVirt VirtualMachine.
+	// minWritesPerVM are root disk, Secret and KubeVirt VirtualMachine.
 	minWritesPerVM = 3
 )
 
-// watchers is when a watch first showed what is waited for: images that are
-// ready, and KubeVirt's machines, by name.
+// watchers observe ready images and KubeVirt VMs.
 type watchers struct {
 	images, kubeVirtVMs watch.Interface
 }
@@ -63,7 +62,7 @@ func (s *watchers) stop() {
 	s.kubeVirtVMs.Stop()
 }
 
-// awaitReady waits until an image is.
+// awaitReady returns when the watch showed that an image is ready.
 func (s *watchers) awaitReady(ctx context.Context, name string) (time.Time, error) {
 	for {
 		select {
@@ -81,13 +80,13 @@ func (s *watchers) awaitReady(ctx context.Context, name string) (time.Time, erro
 	}
 }
 
-// awaitCreated waits for the next n machines, and returns when they came.
+// awaitCreated waits for the next n KubeVirt VMs and returns when the watch showed them.
 func (s *watchers) awaitCreated(ctx context.Context, n int) ([]time.Time, error) {
 	var at []time.Time
 	for len(at) < n {
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for %d machines, %d are there: %w", n, len(at), ctx.Err())
+			return nil, fmt.Errorf("waiting for %d KubeVirt VMs, got %d: %w", n, len(at), ctx.Err())
 		case e, open := <-s.kubeVirtVMs.ResultChan():
 			if !open {
 				return nil, fmt.Errorf("waiting for %d machines: the watch ended after %d", n, len(at))
@@ -108,9 +107,8 @@ func durationsSince(start time.Time, at []time.Time) latencies {
 	return took
 }
 
-// measureVMs measures the way from an image that becomes ready to KubeVirt's
-// machines that wait for it, beside a bare client that writes the same objects
-// and looks at nothing.
+// measureVMs measures the time from an image that becomes ready to the KubeVirt VMs that wait for
+// it. The baseline is a client that only writes the same objects.
 func measureVMs(ctx context.Context) (_ []figureRow, _ []string, err error) {
 	s, err := startMemberSetup(ctx, member.Options{Name: "machines", InstantImporter: true, InstantSnapshots: true, KubeVirt: true}, 1)
 	if err != nil {
@@ -161,9 +159,8 @@ func formatRatio(a, b latencies) string {
 		ms(a.percentile(0.5))/ms(b.percentile(0.5)), ms(a.percentile(0.5)), ms(b.percentile(0.5)), ms(a.percentile(1))/ms(b.percentile(1)), ms(a.percentile(1)), ms(b.percentile(1)))
 }
 
-// measureWaitingVMs has n machines wait for an image that is being imported, and lets
-// the import end. It returns when KubeVirt's came, and what the agent asked for
-// until it was done.
+// measureWaitingVMs has n VMs wait for an import and lets it end. It returns when the KubeVirt VMs
+// were created, and the agent's requests until it was idle.
 func (s *memberSetup) measureWaitingVMs(ctx context.Context, n int) (latencies, *v1alpha1.VMDiskImage, requestList, error) {
 	img := s.newHTTPImage("")
 	img.Spec.SnapshotClass = simulator.SnapshotClass
@@ -211,7 +208,7 @@ func (s *memberSetup) measureWaitingVMs(ctx context.Context, n int) (latencies, 
 	return durationsSince(ready, at), img, asked, err
 }
 
-// drainWatches takes in what a watch tells of machines that are there already.
+// drainWatches consumes the events of existing VMs.
 func (s *memberSetup) drainWatches(ctx context.Context, seen *watchers) error {
 	var existing kubevirtv1.VirtualMachineList
 	if err := s.Client().List(ctx, &existing, client.InNamespace(namespace)); err != nil {
@@ -231,7 +228,7 @@ func newVMFor(img *v1alpha1.VMDiskImage, n int, suffix string) *v1alpha1.Virtual
 	}
 }
 
-// awaitVMsOf waits until all n machines of an image are as wanted.
+// awaitVMsOf waits until all n VMs of an image match.
 func (s *memberSetup) awaitVMsOf(ctx context.Context, img *v1alpha1.VMDiskImage, n int, what string, holds func(*v1alpha1.VirtualMachine) bool) error {
 	return s.awaitEvery(ctx, scrapeInterval/4, fmt.Sprintf("%d machines %s", n, what), func(ctx context.Context) (bool, error) {
 		var list v1alpha1.VirtualMachineList
@@ -254,8 +251,8 @@ func (s *memberSetup) newBaselineClient() (client.Client, error) {
 	return client.New(cfg, client.Options{Scheme: s.Client().Scheme()})
 }
 
-// writeBaselineVMs is the baseline: a client that knows everything beforehand writes
-// what n machines of an image need.
+// writeBaselineVMs is the baseline: a client writes what n VMs of an image need without reading
+// anything.
 func (s *memberSetup) writeBaselineVMs(ctx context.Context, bare client.Client, img *v1alpha1.VMDiskImage, n int) (latencies, error) {
 	if err := s.Client().Get(ctx, client.ObjectKeyFromObject(img), img); err != nil {
 		return nil, err
@@ -305,18 +302,18 @@ func (s *memberSetup) writeBaselineVMs(ctx context.Context, bare client.Client, 
 	return durationsSince(start, at), s.awaitIdle(ctx)
 }
 
-// newMinimalObjects is what KubeVirt needs of a machine; the agent does not know it as its own.
+// newMinimalObjects returns what KubeVirt needs for a VM, without the agent's labels.
 func newMinimalObjects(img *v1alpha1.VMDiskImage, n int) ([]client.Object, error) {
 	vm := newVMFor(img, n, "-bare")
 	cfg, err := cloudinit.Render(vm, cloudinit.Inputs{ClusterUID: "bench"})
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := kubevirt.BuildVirtualMachine(vm, cfg)
+	kubeVirtVM, err := kubevirt.BuildVirtualMachine(vm, cfg)
 	if err != nil {
 		return nil, err
 	}
-	spec, _ := theirs.Object["spec"].(map[string]any)
+	spec, _ := kubeVirtVM.Object["spec"].(map[string]any)
 	spec["runStrategy"] = "Always"
 	serving := img.Status.Serving
 	pin := v1alpha1.PinnedImage{
@@ -324,7 +321,7 @@ func newMinimalObjects(img *v1alpha1.VMDiskImage, n int) ([]client.Object, error
 		PersistentVolumeClaim: serving.PersistentVolumeClaim, VolumeSnapshot: serving.VolumeSnapshot, DiskSize: serving.DiskSize, RestoreSize: serving.RestoreSize,
 	}
 	size, _ := kubevirt.RootDiskSize(vm, img)
-	objects := []client.Object{kubevirt.BuildRootDisk(vm, img, pin, size), kubevirt.BuildCloudInitSecret(vm, cfg), theirs}
+	objects := []client.Object{kubevirt.BuildRootDisk(vm, img, pin, size), kubevirt.BuildCloudInitSecret(vm, cfg), kubeVirtVM}
 	for _, o := range objects {
 		o.SetLabels(nil)
 		o.SetOwnerReferences(nil)

@@ -243,14 +243,6 @@ func (s *testMember) deleteStorage(t *testing.T, img *v1alpha1.VMDiskImage) {
 	require.True(t, testenv.AwaitCondition(t, func() bool { return apierrors.IsNotFound(s.Get(t.Context(), key, got)) }))
 }
 
-// clusterUID of a member.
-func (s *testMember) clusterUID(t *testing.T) types.UID {
-	t.Helper()
-	ns := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
-	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, ns))
-	return ns.UID
-}
-
 // requireExported wants rows of a report, as verdict, cluster and name, in both forms
 // in which it can be had, and none of that verdict beside them.
 func requireExported(t *testing.T, name string, want [][]string) {

@@ -104,7 +104,7 @@ func StartWithHeartbeat(ctx context.Context, plane *controlplane.ControlPlane, p
 			elapsed: clock.New().Elapsed,
 		}
 		m.grants = grant.NewRequestTracker(fmt.Sprintf("%s-%x", m.Name, time.Now().UnixNano()))
-		m.UID = types.UID("light-" + m.Name)
+		m.UID = types.UID("fake-" + m.Name)
 		all.List = append(all.List, m)
 		byNamespace[m.Name] = m
 	}
@@ -324,7 +324,7 @@ func (m *Member) writeRoot(ctx context.Context, change func(*v1alpha1.ReportRoot
 	if m.root.Root == nil {
 		m.root = v1alpha1.ClusterReport{
 			ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: v1alpha1.MailboxName}, ClusterUID: m.UID,
-			Root: &v1alpha1.ReportRoot{HeartbeatSeconds: int32(m.members.heartbeat.Seconds()), BootID: m.grants.BootID(), AgentVersion: "light"},
+			Root: &v1alpha1.ReportRoot{HeartbeatSeconds: int32(m.members.heartbeat.Seconds()), BootID: m.grants.BootID(), AgentVersion: "fake"},
 		}
 	}
 	root := m.root.Root

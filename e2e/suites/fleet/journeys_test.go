@@ -50,7 +50,7 @@ func TestMembersGetTheirBudgets(t *testing.T) {
 		}), "%s has no grant without a limit", name)
 	}
 	shared.awaitMetric(t, `ot_hub_members{state="healthy"}`, 2)
-	shared.awaitMetric(t, `ot_hub_member_budget{member=edge}`, 1)
+	shared.awaitMetric(t, `ot_hub_member_budget{member="edge"}`, 1)
 	shared.awaitMetric(t, "ot_hub_policy_valid", 1)
 }
 
@@ -61,7 +61,7 @@ func TestPolicyChangeIsAcknowledged(t *testing.T) {
 	after := shared.AwaitMember(t, edge, "its new budget", hasBudget(2))
 	assert.Positive(t, after.Status.Plan.Compare(*before.Status.Plan))
 	assert.Equal(t, "fleet default", shared.GetMember(t, frankfurt).Status.Policy.Source)
-	shared.awaitMetric(t, `ot_hub_member_plan_acknowledged{member=edge}`, 1)
+	shared.awaitMetric(t, `ot_hub_member_plan_acknowledged{member="edge"}`, 1)
 }
 
 func TestMemberLabelsSelectBudget(t *testing.T) {
@@ -84,7 +84,7 @@ func TestMemberImageIsReportedToHub(t *testing.T) {
 	shared.AwaitMember(t, frankfurt, "one image ready", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Images != nil && m.Status.Images.Total == 1 && m.Status.Images.Ready == 1 && m.Status.Images.Unreferenced == 1
 	})
-	shared.awaitMetric(t, `ot_hub_member_images{member=frankfurt,phase="Succeeded"}`, 1)
+	shared.awaitMetric(t, `ot_hub_member_images{member="frankfurt",phase="Succeeded"}`, 1)
 
 	var images []inventory.Image
 	require.True(t, testenv.AwaitCondition(t, func() (done bool) {

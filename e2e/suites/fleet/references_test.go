@@ -44,7 +44,7 @@ func TestMachineReferencesAreReportedToHub(t *testing.T) {
 	shared.AwaitMember(t, frankfurt, "two references", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.References != nil && *m.Status.References == 2
 	})
-	shared.awaitMetric(t, `ot_hub_member_references{member=frankfurt}`, 2)
+	shared.awaitMetric(t, `ot_hub_member_references{member="frankfurt"}`, 2)
 
 	require.NoError(t, inFrankfurt.Delete(t.Context(), first))
 	shared.awaitReferences(t, source, 1)
@@ -58,7 +58,7 @@ func TestMachineReferencesAreReportedToHub(t *testing.T) {
 	reported = fleet.FindReportedImage(t, inFrankfurt, program.AgentNamespace, "referenced")
 	require.NotNil(t, reported.UnreferencedSince)
 	assert.True(t, since.Equal(reported.UnreferencedSince), "%s and %s", since, reported.UnreferencedSince)
-	shared.awaitMetric(t, `ot_hub_member_references{member=frankfurt}`, 0)
+	shared.awaitMetric(t, `ot_hub_member_references{member="frankfurt"}`, 0)
 
 	images, err := shared.Hub.ListImages(t.Context())
 	require.NoError(t, err)

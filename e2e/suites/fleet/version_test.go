@@ -62,7 +62,7 @@ func TestAgentVersionSkew(t *testing.T) {
 	})
 	assert.Equal(t, "v1.2.0", old.Status.AgentVersion)
 	assert.Contains(t, meta.FindStatusCondition(old.Status.Conditions, v1alpha1.ConditionReady).Message, "upgrade it with chart ot-agent")
-	shared.awaitMetric(t, `ot_hub_member_version_supported{member=frankfurt}`, 0)
+	shared.awaitMetric(t, `ot_hub_member_version_supported{member="frankfurt"}`, 0)
 	shared.SetPolicyForTest(t, map[string]string{"retryLimit": "2"})
 	carried := shared.AwaitMember(t, frankfurt, "told of the policy all the same", func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.Plan != nil && m.Status.Plan.Compare(*old.Status.Plan) > 0 && isConditionTrue(m, v1alpha1.ConditionPolicyAcknowledged)
@@ -73,7 +73,7 @@ func TestAgentVersionSkew(t *testing.T) {
 	shared.AwaitMember(t, frankfurt, "upgraded", func(m *v1alpha1.MemberCluster) bool {
 		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonSupported) && isConditionTrue(m, v1alpha1.ConditionReady)
 	})
-	shared.awaitMetric(t, `ot_hub_member_version_supported{member=frankfurt}`, 1)
+	shared.awaitMetric(t, `ot_hub_member_version_supported{member="frankfurt"}`, 1)
 }
 
 // TestCRDsOfPreviousRelease upgrades the hub first: the member's CRDs lack a field of its
@@ -108,7 +108,7 @@ func TestCRDsOfPreviousRelease(t *testing.T) {
 		return hasReason(m, v1alpha1.ConditionVersionSupported, v1alpha1.ReasonKindsOlder) && hasReason(m, v1alpha1.ConditionReady, v1alpha1.ReasonKindsOlder) &&
 			isConditionTrue(m, v1alpha1.ConditionPolicyAcknowledged)
 	})
-	shared.awaitMetric(t, `ot_hub_member_version_supported{member=frankfurt}`, 0)
+	shared.awaitMetric(t, `ot_hub_member_version_supported{member="frankfurt"}`, 0)
 
 	upgrade()
 	restartAgent(t.Context(), "v1.4.0")

@@ -17,7 +17,7 @@ import (
 )
 
 // reachableFake is a member that no test disturbs.
-const reachableFake = "light-0"
+const reachableFake = "fake-0"
 
 func TestUnreachableMember(t *testing.T) {
 	away := shared.Members[bergen].Link

@@ -46,7 +46,7 @@ func TestHubRestoredFromBackup(t *testing.T) {
 		before[name] = *shared.GetMember(t, name).Status.Plan
 	}
 	require.NoError(t, h.Stop(testenv.Patience))
-	inBergen, inLights := startJudge(t, realName, shared.realMember.ControlPlane.Config()), startJudge(t, "light", shared.FakePlane.Config())
+	inBergen, inFakes := startJudge(t, realName, shared.realMember.ControlPlane.Config()), startJudge(t, "fake", shared.FakePlane.Config())
 	require.NoError(t, backup.Restore(t.Context()))
 
 	// One member is not reached when the hub begins again.
@@ -86,5 +86,5 @@ func TestHubRestoredFromBackup(t *testing.T) {
 	shared.awaitAcknowledged(t, shared.setNewBudget(t))
 	assert.Greater(t, shared.GetMember(t, linkedFake).Status.AcknowledgedPlan.Epoch, before[linkedFake].Epoch)
 	inBergen.requireOnlyRising(t)
-	inLights.requireOnlyRising(t)
+	inFakes.requireOnlyRising(t)
 }

@@ -136,7 +136,7 @@ lint-prose: ## Check names, phrases and the length of pages (CONTRIBUTING.md)
 	@go run ./scripts/prose
 
 .PHONY: verify
-verify: generate lint lint-charts lint-alerts ## Regenerate, lint, and fail unless what is generated is committed
+verify: generate lint lint-prose lint-charts lint-alerts ## Regenerate, lint, and fail unless what is generated is committed
 	@git diff --exit-code HEAD -- $(GENERATED) || \
 		{ echo 'verify: generated files differ from their sources: commit what make generate wrote' >&2; exit 1; }
 	@new="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; test -z "$$new" || \

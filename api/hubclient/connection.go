@@ -25,7 +25,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ErrNotServed: the API server answers but does not serve the kinds of the mailbox.
+// ErrNotServed means that the API server answers but does not serve the kinds of the mailbox.
 var ErrNotServed = errors.New("it does not serve the kinds of the mailbox")
 
 // Scheme has the kinds that a connection is used for.

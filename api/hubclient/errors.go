@@ -21,15 +21,15 @@ import (
 type FailureKind uint8
 
 const (
-	// NetworkFailure: nothing answers.
+	// NetworkFailure means: nothing answers.
 	NetworkFailure FailureKind = iota
-	// CertificateFailure: the server's certificate is not trusted.
+	// CertificateFailure means: the server's certificate is not trusted.
 	CertificateFailure
-	// UnauthorizedFailure: the server refuses the credential.
+	// UnauthorizedFailure means: the server refuses the credential.
 	UnauthorizedFailure
-	// ForbiddenFailure: the credential is valid but lacks a permission.
+	// ForbiddenFailure means: the credential is valid but lacks a permission.
 	ForbiddenFailure
-	// ServerFailure: the server answers with another error.
+	// ServerFailure means: the server answers with another error.
 	ServerFailure
 )
 

@@ -52,7 +52,7 @@ const (
 	ReasonGrantEnded = "GrantEnded"
 )
 
-// ConditionHubConnected: the agent syncs plan, grant and report with the hub in pull
+// ConditionHubConnected means that the agent syncs plan, grant and report with the hub in pull
 // mode. It is absent where there is no join token or credential.
 const ConditionHubConnected = "HubConnected"
 

@@ -86,9 +86,9 @@ func (c *ControlPlane) RemoveFields(ctx context.Context, definition string, fiel
 // removeField removes a field from a schema and returns an object that has the field.
 func removeField(schema *apiextensionsv1.JSONSchemaProps, path []string) (map[string]any, error) {
 	name, rest := path[0], path[1:]
-	field, is := schema.Properties[name]
+	field, ok := schema.Properties[name]
 	switch {
-	case !is:
+	case !ok:
 		return nil, fmt.Errorf("there is no %s", name)
 	case len(rest) == 0:
 		delete(schema.Properties, name)

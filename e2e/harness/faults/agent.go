@@ -79,7 +79,7 @@ func startLeader(t *testing.T, s *testenv.Env, h WriteHooks, o program.Options) 
 	t.Helper()
 	require.NoError(t, program.DeleteAgentLease(t.Context(), s.Client()))
 	a := startAgent(t, s, h, o)
-	require.True(t, testenv.Await(t, func() bool { return program.AgentLeaseHolder(t.Context(), s.Client()) != "" }), "no agent leads")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return program.AgentLeaseHolder(t.Context(), s.Client()) != "" }), "no agent leads")
 	return a
 }
 

@@ -122,7 +122,7 @@ func (s *KillSweep) unreached(points []KillPoint) []KillPoint {
 // test with what describe returns.
 func (s *KillSweep) AwaitCondition(t *testing.T, what string, holds func() bool, describe func() string) {
 	t.Helper()
-	if !testenv.Await(t, func() bool { s.EnsureAgent(t); return holds() }) {
+	if !testenv.AwaitCondition(t, func() bool { s.EnsureAgent(t); return holds() }) {
 		require.Failf(t, "timed out waiting for "+what, "agents were killed at %v\n%s", s.Deaths(), describe())
 	}
 }

@@ -44,7 +44,7 @@ func FreezeLeaderAt(t *testing.T, s *testenv.Env, at func(Write) bool) *FrozenLe
 func (h *FrozenLeader) AwaitFrozen(t *testing.T) {
 	t.Helper()
 	var err error
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		select {
 		case err = <-h.frozen:
 			return true
@@ -62,7 +62,7 @@ func (h *FrozenLeader) StartSuccessor(t *testing.T) *FaultyAgent {
 	frozen := program.AgentLeaseHolder(t.Context(), h.env.Client())
 	require.NoError(t, program.DeleteAgentLease(t.Context(), h.env.Client()))
 	a := startAgent(t, h.env, WriteHooks{}, program.Options{LeaseDuration: stableLeaseDuration})
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		holder := program.AgentLeaseHolder(t.Context(), h.env.Client())
 		return holder != "" && holder != frozen
 	}), "no agent took over from the frozen leader")
@@ -75,7 +75,7 @@ func (h *FrozenLeader) ReleaseWrite(t *testing.T) int {
 	t.Helper()
 	close(h.release)
 	status := 0
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		for _, w := range h.Proxy.Writes() {
 			if w.N == h.write.N {
 				status = w.Status
@@ -84,8 +84,8 @@ func (h *FrozenLeader) ReleaseWrite(t *testing.T) int {
 		return status != 0
 	}), "the held write was not answered: %s", h.write)
 	// Until its deadline for renewals has passed, it would still consider itself the leader.
-	require.True(t, testenv.Await(t, func() bool { return time.Since(h.frozenAt) > program.AgentLeaseDuration }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return time.Since(h.frozenAt) > program.AgentLeaseDuration }))
 	require.NoError(t, h.Resume())
-	require.True(t, testenv.Await(t, h.HasEnded), "a leader that lost its Lease while it was frozen still runs")
+	require.True(t, testenv.AwaitCondition(t, h.HasEnded), "a leader that lost its Lease while it was frozen still runs")
 	return status
 }

@@ -130,7 +130,7 @@ func (k *WriteKiller) KeepAlive(t *testing.T) {
 // AwaitCondition waits for a condition that needs the program, which it keeps alive.
 func (k *WriteKiller) AwaitCondition(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool { k.KeepAlive(t); return condition() }), "still waiting for %s; killed %v", what, k.Killed())
+	require.True(t, testenv.AwaitCondition(t, func() bool { k.KeepAlive(t); return condition() }), "still waiting for %s; killed %v", what, k.Killed())
 }
 
 // Remaining lists the points at which the program was not killed yet.

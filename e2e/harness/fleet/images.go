@@ -70,7 +70,7 @@ func (m *Member) GetImage(t *testing.T, name string) *v1alpha1.VMDiskImage {
 func (m *Member) AwaitImage(t *testing.T, name, wanted string, condition func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
 	t.Helper()
 	var img *v1alpha1.VMDiskImage
-	if !testenv.Await(t, func() bool {
+	if !testenv.AwaitCondition(t, func() bool {
 		img = m.GetImage(t, name)
 		return img != nil && condition(img)
 	}) {
@@ -89,7 +89,7 @@ func (m *Member) AwaitPhase(t *testing.T, name string, phase v1alpha1.Phase) *v1
 func (m *Member) AwaitImageGone(t *testing.T, name string, uid types.UID) {
 	t.Helper()
 	var img *v1alpha1.VMDiskImage
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		img = m.GetImage(t, name)
 		return img == nil || uid != "" && img.UID != uid
 	}), "%s: image %s is still there: %+v", m.Name(), name, &img)
@@ -186,7 +186,7 @@ func (f *Fleet) CreateForTest(t *testing.T, o client.Object) {
 // AwaitGone waits until an object of the hub is deleted.
 func (f *Fleet) AwaitGone(t *testing.T, o client.Object) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return apierrors.IsNotFound(f.Get(context.WithoutCancel(t.Context()), client.ObjectKeyFromObject(o), o))
 	}), "%T %s is still there", o, o.GetName())
 }

@@ -32,7 +32,7 @@ func NewMachine(namespace, name string, img *v1alpha1.VMDiskImage) *v1alpha1.Vir
 func (s *Env) AwaitMachine(t *testing.T, vm *v1alpha1.VirtualMachine, wanted func(*v1alpha1.VirtualMachine) bool) *v1alpha1.VirtualMachine {
 	t.Helper()
 	got := &v1alpha1.VirtualMachine{}
-	if !Await(t, func() bool {
+	if !AwaitCondition(t, func() bool {
 		got = &v1alpha1.VirtualMachine{}
 		return s.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), got) == nil && wanted(got)
 	}) {

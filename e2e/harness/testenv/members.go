@@ -40,7 +40,7 @@ func GetMember(t *testing.T, c client.Reader, name string) *v1alpha1.MemberClust
 func AwaitMember(t *testing.T, c client.Reader, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
 	var m *v1alpha1.MemberCluster
-	if !Await(t, func() bool {
+	if !AwaitCondition(t, func() bool {
 		m = GetMember(t, c, name)
 		for _, hold := range holds {
 			if !hold(m) {
@@ -68,7 +68,7 @@ func DescribeMember(m *v1alpha1.MemberCluster) string {
 func (s *Env) AwaitLedgerCondition(t *testing.T, kind string, status metav1.ConditionStatus, reason string) *metav1.Condition {
 	t.Helper()
 	var c *metav1.Condition
-	require.True(t, Await(t, func() bool {
+	require.True(t, AwaitCondition(t, func() bool {
 		c = meta.FindStatusCondition(s.Ledger(t).Status.Conditions, kind)
 		return c != nil && c.Status == status && c.Reason == reason
 	}), "condition %s is %+v, want %s %s", kind, c, status, reason)
@@ -79,7 +79,7 @@ func (s *Env) AwaitLedgerCondition(t *testing.T, kind string, status metav1.Cond
 func (s *Env) AwaitEvent(t *testing.T, about client.Object, reason, says string) {
 	t.Helper()
 	var notes []string
-	require.True(t, Await(t, func() bool {
+	require.True(t, AwaitCondition(t, func() bool {
 		notes = nil
 		var list eventsv1.EventList
 		require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(about.GetNamespace())))

@@ -33,7 +33,7 @@ func (s *Env) CreateStorageClasses(t *testing.T, storage, snapshots string) {
 // does for drivers that it knows.
 func (s *Env) SetClaimProperties(t *testing.T, storage string) {
 	t.Helper()
-	require.True(t, Await(t, func() bool {
+	require.True(t, AwaitCondition(t, func() bool {
 		profile := &cdiv1.StorageProfile{}
 		if s.Client().Get(t.Context(), client.ObjectKey{Name: storage}, profile) != nil {
 			return false

@@ -224,7 +224,7 @@ func (s *Env) Update(t *testing.T, o client.Object, change func()) {
 func (s *Env) AwaitImage(t *testing.T, img *v1alpha1.VMDiskImage, wanted func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
 	t.Helper()
 	got := &v1alpha1.VMDiskImage{}
-	if !Await(t, func() bool {
+	if !AwaitCondition(t, func() bool {
 		got = &v1alpha1.VMDiskImage{}
 		return s.Client().Get(t.Context(), client.ObjectKeyFromObject(img), got) == nil && wanted(got)
 	}) {
@@ -237,12 +237,12 @@ func (s *Env) AwaitImage(t *testing.T, img *v1alpha1.VMDiskImage, wanted func(*v
 func (s *Env) AwaitGone(t *testing.T, o client.Object) {
 	t.Helper()
 	key := client.ObjectKeyFromObject(o)
-	require.True(t, Await(t, func() bool { return apierrors.IsNotFound(s.Client().Get(t.Context(), key, o)) }), "%T %s is still there: finalizers %v", o, key, o.GetFinalizers())
+	require.True(t, AwaitCondition(t, func() bool { return apierrors.IsNotFound(s.Client().Get(t.Context(), key, o)) }), "%T %s is still there: finalizers %v", o, key, o.GetFinalizers())
 }
 
-// Await polls until a condition holds and reports whether it did within Patience, also in a test's
+// AwaitCondition polls until a condition holds and reports whether it did within Patience, also in a test's
 // Cleanup.
-func Await(t *testing.T, condition func() bool) bool {
+func AwaitCondition(t *testing.T, condition func() bool) bool {
 	t.Helper()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -285,7 +285,7 @@ func (s *Env) Ledger(t *testing.T) *v1alpha1.SyncLedger {
 func (s *Env) SetPolicy(t *testing.T, data map[string]string) {
 	t.Helper()
 	cm := s.StorePolicy(t, data)
-	require.True(t, Await(t, func() bool {
+	require.True(t, AwaitCondition(t, func() bool {
 		l := s.Ledger(t)
 		return l.Status.PolicyUID == cm.UID && l.Status.PolicyVersion == cm.ResourceVersion
 	}), "the agent has not acknowledged policy %v", data)

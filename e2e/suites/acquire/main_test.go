@@ -80,7 +80,7 @@ func requireNothingLeft(t *testing.T, ns string, o *observer.Observer, meanwhile
 	for i := range vms.Items {
 		deleteObject(t, &vms.Items[i])
 	}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		if meanwhile != nil {
 			meanwhile()
 		}

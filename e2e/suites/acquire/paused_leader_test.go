@@ -80,7 +80,7 @@ func (p *pausedLeader) requireConvergence(t *testing.T, vms ...*v1alpha1.Virtual
 
 func awaitVMComplete(t *testing.T, vm *v1alpha1.VirtualMachine) {
 	t.Helper()
-	if !testenv.Await(t, func() bool { return isVMComplete(t, vm) }) {
+	if !testenv.AwaitCondition(t, func() bool { return isVMComplete(t, vm) }) {
 		current := &v1alpha1.VirtualMachine{}
 		getObject(t, vm.Namespace, vm.Name, current)
 		require.Failf(t, "VM does not run", "%s: %s %s: %s, pinned %+v", vm.Name, current.Status.Phase, current.Status.Reason, current.Status.Message, current.Status.Pinned)
@@ -126,7 +126,7 @@ func TestPausedBeforeAcquiredWrite(t *testing.T) {
 			env.Update(t, vm, func() { vm.Spec.IgnoreOnDeploy = true })
 			a.StartSuccessor(t)
 			changeSourceAndAwait(t, a.img, "/ok/other.qcow2")
-			require.True(t, testenv.Await(t, func() bool { return readServing(t, a.img).Attempt == 2 && !isAttemptPresent(t, a.img, before) }), "a revision that no VM has acquired is kept: %s", describeImage(t, a.img))
+			require.True(t, testenv.AwaitCondition(t, func() bool { return readServing(t, a.img).Attempt == 2 && !isAttemptPresent(t, a.img, before) }), "a revision that no VM has acquired is kept: %s", describeImage(t, a.img))
 			assert.Equal(t, http.StatusConflict, a.ReleaseWrite(t), "acquiredAt written with an old resourceVersion")
 			env.Update(t, vm, func() { vm.Spec.IgnoreOnDeploy = false })
 			a.requireConvergence(t, vm)
@@ -231,7 +231,7 @@ func TestPausedBeforeRootDiskCreateOfFormerPin(t *testing.T) {
 				env.AwaitGone(t, a.img.DeepCopy())
 			}
 			assert.Equal(t, http.StatusCreated, a.ReleaseWrite(t))
-			require.True(t, testenv.Await(t, func() bool {
+			require.True(t, testenv.AwaitCondition(t, func() bool {
 				disk := findRootDisk(t, vm)
 				return disk == nil || !deleted && disk.Status.Phase == cdiv1.Succeeded
 			}), "the root disk is neither complete nor deleted")
@@ -334,7 +334,7 @@ func TestPausedBeforeRootDiskReplacement(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.ns, Name: snap.Name}, Spec: snap.Spec,
 	})
 	var disk *cdiv1.DataVolume
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		disk = findRootDisk(t, vm)
 		return disk != nil && disk.Status.Phase == cdiv1.Succeeded
 	}), "the root disk is not cloned")

@@ -123,7 +123,7 @@ func TestStaleImageCacheAcquiresNothing(t *testing.T) {
 		"the source was changed": func(t *testing.T, s *staleAgent) {
 			before := readServing(t, s.img)
 			changeSourceAndAwait(t, s.img, "/ok/other.qcow2")
-			require.True(t, testenv.Await(t, func() bool { return !isAttemptPresent(t, s.img, before) }), "a revision that no VM has acquired is kept")
+			require.True(t, testenv.AwaitCondition(t, func() bool { return !isAttemptPresent(t, s.img, before) }), "a revision that no VM has acquired is kept")
 		},
 		"the image is another one": func(t *testing.T, s *staleAgent) {
 			deleteObject(t, s.img.DeepCopy())
@@ -144,7 +144,7 @@ func TestStaleImageCacheAcquiresNothing(t *testing.T) {
 			vm := testenv.NewMachine(s.ns, "vm", s.img)
 			env.Create(t, vm)
 			writes := len(s.Proxy.Writes())
-			require.True(t, testenv.Await(t, func() bool {
+			require.True(t, testenv.AwaitCondition(t, func() bool {
 				for _, w := range s.Proxy.Writes()[writes:] {
 					if resource, _, status := w.Target(); resource == "virtualmachines" && status {
 						return true
@@ -174,10 +174,10 @@ func TestStaleRootDiskCache(t *testing.T) {
 	s.stopFreshAgent(t)
 	env.Update(t, vm, func() { vm.Spec.VMDiskImageRef.Name = "other" })
 	writes := len(s.Proxy.Writes())
-	require.True(t, testenv.Await(t, func() bool { return len(s.Proxy.Writes()) > writes+2 }), "the stale agent makes no writes")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(s.Proxy.Writes()) > writes+2 }), "the stale agent makes no writes")
 	require.NoError(t, s.freshAgent.Resume())
 	s.Proxy.ReleaseWatches()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		current := &v1alpha1.VirtualMachine{}
 		getObject(t, vm.Namespace, vm.Name, current)
 		return current.Status.ObservedGeneration == current.Generation && current.Status.RootDisk != nil && current.Status.RootDisk.Ready

@@ -67,7 +67,7 @@ func TestFailureReasons(t *testing.T) {
 		})
 	}
 	awaitNothingStored(t, ns)
-	require.True(t, testenv.Await(t, func() bool { return len(env.Ledger(t).Status.Slots) == 0 }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.Ledger(t).Status.Slots) == 0 }))
 	h := history()
 	for _, f := range failures {
 		assert.Equal(t, f.wantAttempts, h.Attempts(images[f.path].UID), f.path)
@@ -165,7 +165,7 @@ func TestOneDownloadPerAttempt(t *testing.T) {
 	env.WithoutAgent(t, func() {
 		for name, img := range images {
 			var dvs []cdiv1.DataVolume // none where the agent ended the attempt before it was stopped
-			require.True(t, testenv.Await(t, func() bool {
+			require.True(t, testenv.AwaitCondition(t, func() bool {
 				dvs = listDataVolumes(t, img)
 				return len(dvs) == 0 || dvs[0].Status.Phase == cdiv1.Failed
 			}), "%s: CDI does not consider the failure final: %+v", name, dvs)
@@ -173,7 +173,7 @@ func TestOneDownloadPerAttempt(t *testing.T) {
 				assert.Zero(t, dv.Status.RestartCount, name)
 			}
 		}
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			var pods corev1.PodList
 			require.NoError(t, env.Client().List(t.Context(), &pods, client.InNamespace(ns)))
 			return len(pods.Items) == 0
@@ -264,7 +264,7 @@ func TestLateImporterIsDeleted(t *testing.T) {
 	createLateImporter(t, direct, func(*corev1.PersistentVolumeClaim) bool { return true })
 
 	awaitSucceeded(t, populated)
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return apierrors.IsNotFound(env.Client().Get(t.Context(), client.ObjectKeyFromObject(prime), &corev1.PersistentVolumeClaim{}))
 	}), "the prime claim still exists")
 	awaitSucceeded(t, direct)
@@ -356,7 +356,7 @@ func TestPendingClaimIsWrittenOnce(t *testing.T) {
 		}
 		return claims.Items[0].Annotations
 	}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return bound()["volume.kubernetes.io/selected-node"] != "" && bound()["cdi.kubevirt.io/storage.condition.bound.reason"] == "Pending"
 	}), "%+v", &claims)
 

@@ -59,7 +59,7 @@ func TestDeletedImageLeavesNothing(t *testing.T) {
 			require.NoError(t, env.Client().Delete(t.Context(), img, tt.options...))
 			env.AwaitGone(t, img.DeepCopy())
 			awaitNothingStored(t, ns)
-			require.True(t, testenv.Await(t, func() bool { return len(slotsForUID(t, img.UID)) == 0 }))
+			require.True(t, testenv.AwaitCondition(t, func() bool { return len(slotsForUID(t, img.UID)) == 0 }))
 
 			next := env.NewImage(ns, "next", "/ok/0s/a")
 			env.Create(t, next)
@@ -98,7 +98,7 @@ func TestForegroundDeletionTakesNoChildren(t *testing.T) {
 	awaitSucceeded(t, img)
 	// CDI deletes importer and prime claim some time after the import.
 	var before []string
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		before = listStored(t, ns)
 		kinds := map[string]int{}
 		for _, name := range before {
@@ -148,7 +148,7 @@ func TestImageDeletedWithoutFinalizer(t *testing.T) {
 			tt.do(t, img)
 			awaitNothingStored(t, ns)
 			awaitSucceeded(t, next)
-			require.True(t, testenv.Await(t, func() bool { return len(env.Ledger(t).Status.Slots) == 0 }))
+			require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.Ledger(t).Status.Slots) == 0 }))
 			assert.Equal(t, 1, history().Attempts(img.UID))
 		})
 	}
@@ -181,7 +181,7 @@ func TestRecreatedImageTakesNothingOver(t *testing.T) {
 			tt.until(t, old)
 			again := env.NewSnapshottedImage(ns, "image", "/ok/200ms/b")
 			create := func() {
-				require.True(t, testenv.Await(t, func() bool { return env.Client().Create(t.Context(), again) == nil }))
+				require.True(t, testenv.AwaitCondition(t, func() bool { return env.Client().Create(t.Context(), again) == nil }))
 			}
 			if tt.remove == nil {
 				env.WithoutAgent(t, func() { removeFinalizers(t, old); create() })
@@ -194,7 +194,7 @@ func TestRecreatedImageTakesNothingOver(t *testing.T) {
 			h := history()
 			assert.Equal(t, 1, h.Attempts(old.UID))
 			assert.Equal(t, 1, h.Attempts(again.UID))
-			require.True(t, testenv.Await(t, func() bool { return len(listDataVolumes(t, old)) == 0 }))
+			require.True(t, testenv.AwaitCondition(t, func() bool { return len(listDataVolumes(t, old)) == 0 }))
 			for _, s := range h.Creations() {
 				if s.Image == again.UID {
 					assert.Equal(t, ns+"/"+got.Status.Serving.PersistentVolumeClaim, s.DataVolume)

@@ -23,7 +23,7 @@ import (
 
 func TestImagesSyncInQueueOrder(t *testing.T) {
 	env.SetPolicy(t, map[string]string{"concurrency": "3", "retryLimit": "2", "retryBackoffDuration": "1s"})
-	ns := env.CreateNamespace(t)
+	ns := createHomeNamespace(t)
 	o := env.StartObserver(t)
 
 	var fine []*v1alpha1.VMDiskImage
@@ -65,7 +65,7 @@ func TestImagesSyncInQueueOrder(t *testing.T) {
 // one second.
 func TestQueueOrderSurvivesDowntime(t *testing.T) {
 	env.SetPolicy(t, map[string]string{"concurrency": "0"})
-	ns := env.CreateNamespace(t)
+	ns := createHomeNamespace(t)
 	o := env.StartObserver(t)
 	var want []types.UID
 	create := func(prefix string) []*v1alpha1.VMDiskImage {
@@ -118,7 +118,7 @@ func runKubectl(t *testing.T, ns, stdin string, args ...string) (string, error) 
 func TestPipelinePublishesAndWaits(t *testing.T) {
 	env.SetPolicy(t, map[string]string{"concurrency": "3", "retryLimit": "2", "retryBackoffDuration": "5m"})
 	env.CreateStorageClasses(t, "gp3", "ebs-snapshot")
-	ns := env.CreateNamespace(t)
+	ns := createHomeNamespace(t)
 	env.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "foo-bar"}, StringData: map[string]string{"accessKeyId": "me", "secretKey": "mine"}})
 
 	out, err := runKubectl(t, ns, apitest.ProposedImage, "apply", "-f", "-")
@@ -143,7 +143,7 @@ func TestPipelinePublishesAndWaits(t *testing.T) {
 
 func TestWaitingReasonIsShownByKubectl(t *testing.T) {
 	env.SetPolicy(t, map[string]string{"concurrency": "0"})
-	ns := env.CreateNamespace(t)
+	ns := createHomeNamespace(t)
 	env.Create(t, env.NewImage(ns, "paused", "/ok/100ms/a"), env.NewImage(ns, "gone", "/gone/a"))
 	lacking := env.NewImage(ns, "lacking", "/ok/100ms/a")
 	lacking.Spec.StorageClass = "gp4"
@@ -167,7 +167,7 @@ func TestWaitingReasonIsShownByKubectl(t *testing.T) {
 		{"gone", "Failed", "NotFound", "404"},
 		{"lacking", "Queued", "StorageClassMissing", "StorageClass gp4 does not exist: create it, or correct spec.storageClass"},
 	} {
-		require.True(t, testenv.Await(t, func() bool { return says(line...) }), "%v", line)
+		require.True(t, testenv.AwaitCondition(t, func() bool { return says(line...) }), "%v", line)
 	}
 	out, err := runKubectl(t, ns, strings.ReplaceAll(apitest.ProposedImage, "24Gi", "plenty"), "apply", "-f", "-")
 	require.Error(t, err)

@@ -56,7 +56,7 @@ func fillQueue(t *testing.T, n int, class string) []*v1alpha1.VMDiskImage {
 		images = append(images, img)
 		env.Create(t, img)
 	}
-	require.True(t, testenv.Await(t, func() bool { return countRunningImporters(t, ns) == n }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return countRunningImporters(t, ns) == n }))
 	return images
 }
 
@@ -68,7 +68,7 @@ func TestAPIServerEnforcesTheBudget(t *testing.T) {
 	guarded := func(status metav1.ConditionStatus) float64 {
 		return metricValue(t, "ot_agent_condition", "type", v1alpha1.ConditionBudgetGuarded, "status", string(status))
 	}
-	require.True(t, testenv.Await(t, func() bool { return guarded(metav1.ConditionTrue) == 1 }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return guarded(metav1.ConditionTrue) == 1 }))
 	assert.Negative(t, guarded(metav1.ConditionUnknown), "the metric has the former status as well")
 }
 
@@ -94,13 +94,13 @@ func TestLostLedgerIsRebuilt(t *testing.T) {
 		{"deleted", simulator.ClassCSI, func(t *testing.T) {
 			disableAdmissionPolicy(t, "ot-agent-ledger")
 			old := env.Ledger(t)
-			require.True(t, testenv.Await(t, func() bool { return env.Client().Delete(t.Context(), old) == nil }))
-			require.True(t, testenv.Await(t, func() bool { l := env.Ledger(t); return l.UID != "" && l.UID != old.UID }))
+			require.True(t, testenv.AwaitCondition(t, func() bool { return env.Client().Delete(t.Context(), old) == nil }))
+			require.True(t, testenv.AwaitCondition(t, func() bool { l := env.Ledger(t); return l.UID != "" && l.UID != old.UID }))
 		}},
 		{"deleted while no agent runs", simulator.ClassCSI, func(t *testing.T) {
 			disableAdmissionPolicy(t, "ot-agent-ledger")
 			env.WithoutAgent(t, func() {
-				require.True(t, testenv.Await(t, func() bool { return env.Client().Delete(t.Context(), env.Ledger(t)) == nil }))
+				require.True(t, testenv.AwaitCondition(t, func() bool { return env.Client().Delete(t.Context(), env.Ledger(t)) == nil }))
 			})
 		}},
 		{"emptied", simulator.ClassCSI, clearLedger},
@@ -121,11 +121,11 @@ func TestLostLedgerIsRebuilt(t *testing.T) {
 			history := observeTest(t)
 			images := fillQueue(t, n, tt.class)
 			tt.lose(t)
-			require.True(t, testenv.Await(t, func() bool { return len(env.Ledger(t).Status.Slots) == n }))
+			require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.Ledger(t).Status.Slots) == n }))
 			for _, img := range images {
 				awaitSucceeded(t, img)
 			}
-			require.True(t, testenv.Await(t, func() bool {
+			require.True(t, testenv.AwaitCondition(t, func() bool {
 				l := env.Ledger(t)
 				return len(l.Status.Slots) == 0 && l.Status.Budget == n
 			}))
@@ -145,7 +145,7 @@ func clearLedger(t *testing.T) {
 
 func updateLedgerStatus(t *testing.T, change func(*v1alpha1.SyncLedgerStatus)) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		l := env.Ledger(t)
 		change(l.Status)
 		return env.Client().Status().Update(t.Context(), l) == nil
@@ -182,7 +182,7 @@ func TestStrayDataVolumeIsDeleted(t *testing.T) {
 	}
 	for i, labels := range labelled {
 		stray := importer(fmt.Sprintf("stray-%d", i), labels)
-		require.True(t, testenv.Await(t, func() bool { return env.Client().Create(t.Context(), stray) == nil }))
+		require.True(t, testenv.AwaitCondition(t, func() bool { return env.Client().Create(t.Context(), stray) == nil }))
 		env.AwaitGone(t, stray.DeepCopy())
 	}
 	awaitMetric(t, before+float64(len(labelled)), "ot_agent_stray_data_volumes_total")
@@ -222,7 +222,7 @@ func TestManyImagesAtOnce(t *testing.T) {
 
 	var list v1alpha1.VMDiskImageList
 	phases := map[v1alpha1.Phase]int{}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		list = v1alpha1.VMDiskImageList{}
 		phases = map[v1alpha1.Phase]int{}
 		require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(ns)))

@@ -70,13 +70,13 @@ func TestLostStorageIsSyncedAgain(t *testing.T) {
 	got = awaitFailed(t, img, v1alpha1.ReasonResyncLimit)
 	assert.Contains(t, got.Status.Message, "synced again 1 times in 24 hours, the policy's resyncLimit")
 	require.NotNil(t, got.Status.Serving, "its snapshot exists, and VMs can be cloned from it")
-	require.True(t, testenv.Await(t, func() bool { return len(listSnapshots(t, img)) == 1 }), "storage of the former attempt is left")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listSnapshots(t, img)) == 1 }), "storage of the former attempt is left")
 	assert.Equal(t, 2, history().Attempts(img.UID))
 
 	env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
 	env.AwaitImage(t, img, isServingAttempt(3))
 	assert.Equal(t, 3, history().Attempts(img.UID))
-	require.True(t, testenv.Await(t, func() bool { return len(listDataVolumes(t, img)) == 1 && len(listSnapshots(t, img)) == 1 }), "storage of former attempts is left")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listDataVolumes(t, img)) == 1 && len(listSnapshots(t, img)) == 1 }), "storage of former attempts is left")
 }
 
 // TestDeletedClaimIsSyncedAgain races with CDI, which recreates the claim of its DataVolume
@@ -101,7 +101,7 @@ func TestDeletedClaimIsSyncedAgain(t *testing.T) {
 				key := client.ObjectKey{Namespace: img.Namespace, Name: img.Status.Serving.PersistentVolumeClaim}
 				return env.Client().Get(t.Context(), key, now) == nil && now.UID != claim.UID && now.Status.Phase == corev1.ClaimBound
 			})
-			require.True(t, testenv.Await(t, func() bool { return len(listDataVolumes(t, img)) == 1 && len(slotsForUID(t, img.UID)) == 0 }))
+			require.True(t, testenv.AwaitCondition(t, func() bool { return len(listDataVolumes(t, img)) == 1 && len(slotsForUID(t, img.UID)) == 0 }))
 			h := history()
 			assert.LessOrEqual(t, h.Attempts(img.UID), 2)
 			assert.Equal(t, 1, h.MaxRunning())
@@ -157,7 +157,7 @@ func TestSnapshotNeverReadyFails(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{}
 	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(&dvs[0]), claim))
 	assert.Equal(t, corev1.ClaimBound, claim.Status.Phase, "the import has to be kept")
-	require.True(t, testenv.Await(t, func() bool { return len(listSnapshots(t, img)) == 0 }), "the failed snapshots are left")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listSnapshots(t, img)) == 0 }), "the failed snapshots are left")
 
 	env.Update(t, img, func() { img.Spec.SnapshotClass = simulator.SnapshotClass })
 	got = awaitSucceeded(t, img)

@@ -111,7 +111,7 @@ func awaitFailed(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reason
 func awaitImporting(t *testing.T, img *v1alpha1.VMDiskImage) *cdiv1.DataVolume {
 	t.Helper()
 	var found *cdiv1.DataVolume
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		dvs := listDataVolumes(t, img)
 		if len(dvs) != 1 || dvs[0].DeletionTimestamp != nil || countRunningImporters(t, img.Namespace, v1alpha1.LabelImageUID, string(img.UID), v1alpha1.LabelAttempt, dvs[0].Labels[v1alpha1.LabelAttempt]) == 0 {
 			return false
@@ -196,7 +196,7 @@ func listStored(t *testing.T, ns string) []string {
 func awaitNothingStored(t *testing.T, ns string) {
 	t.Helper()
 	var left []string
-	require.True(t, testenv.Await(t, func() bool { left = listStored(t, ns); return len(left) == 0 }), "left: %v", left)
+	require.True(t, testenv.AwaitCondition(t, func() bool { left = listStored(t, ns); return len(left) == 0 }), "left: %v", left)
 }
 
 // slotsForUID returns the slots of an image.

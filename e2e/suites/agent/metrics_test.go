@@ -121,5 +121,5 @@ func ownMetrics(text string) string {
 func awaitMetric(t *testing.T, want float64, name string, labelsAndValues ...string) {
 	t.Helper()
 	var got float64
-	require.True(t, testenv.Await(t, func() bool { got = metricValue(t, name, labelsAndValues...); return got == want }), "%s %v is %v, want %v", name, labelsAndValues, got, want)
+	require.True(t, testenv.AwaitCondition(t, func() bool { got = metricValue(t, name, labelsAndValues...); return got == want }), "%s %v is %v, want %v", name, labelsAndValues, got, want)
 }

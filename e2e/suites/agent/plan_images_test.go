@@ -81,7 +81,7 @@ func setPlan(t *testing.T, p *v1alpha1.ClusterPlan) {
 func awaitAcknowledged(t *testing.T, p *v1alpha1.ClusterPlan) {
 	t.Helper()
 	var st v1alpha1.SyncLedgerStatus
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		st = *env.Ledger(t).Status
 		return st.Plan != nil && *st.Plan == p.Spec.PlanVersion
 	}), "plan %+v is not acknowledged: %+v", p.Spec.PlanVersion, st)
@@ -98,7 +98,7 @@ func deletePlanAndAwait(t *testing.T) {
 func deleteOwnPolicy(t *testing.T) {
 	t.Helper()
 	require.NoError(t, env.Client().Delete(t.Context(), env.PolicyConfigMap()))
-	require.True(t, testenv.Await(t, func() bool { return env.Ledger(t).Status.PolicyVersion == "" }), "the cluster's own policy is still in force")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return env.Ledger(t).Status.PolicyVersion == "" }), "the cluster's own policy is still in force")
 }
 
 // awaitPlanItem waits until a planned image has a state in the report, and returns the
@@ -106,7 +106,7 @@ func deleteOwnPolicy(t *testing.T) {
 func awaitPlanItem(t *testing.T, img *v1alpha1.VMDiskImage, state v1alpha1.PlanItemState) string {
 	t.Helper()
 	var got *v1alpha1.PlanItemReport
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		got = readReportedImage(t, img).Plan
 		return got != nil && got.State == state
 	}), "planned image %s/%s is reported as %+v, want %s", img.Namespace, img.Name, got, state)
@@ -355,7 +355,7 @@ func TestPlannedImageWithoutNamespace(t *testing.T) {
 	awaitPlanItem(t, img, v1alpha1.PlanItemApplied)
 	require.NoError(t, env.Client().Delete(t.Context(), emptyPlan()))
 	require.NoError(t, client.IgnoreNotFound(env.Client().Delete(t.Context(), img)))
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return apierrors.IsNotFound(env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
 	}))
 	deletePlanAndAwait(t)

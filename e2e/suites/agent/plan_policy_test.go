@@ -69,7 +69,7 @@ func TestPlanPolicyAndOwnPolicy(t *testing.T) {
 func awaitPlanRejected(t *testing.T, stored *v1alpha1.ClusterPlan, reason, says string, before *v1alpha1.SyncLedgerStatus) {
 	t.Helper()
 	var c *metav1.Condition
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		c = env.AwaitLedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, reason)
 		return strings.Contains(c.Message, says)
 	}), "condition says %s", c.Message)
@@ -285,7 +285,7 @@ func TestLostLedgerIsRebuiltUnderAPlan(t *testing.T) {
 	for _, img := range images[:n] {
 		awaitImporting(t, img)
 	}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		l := env.Ledger(t)
 		*l.Status = v1alpha1.SyncLedgerStatus{}
 		return env.Client().Status().Update(t.Context(), l) == nil
@@ -294,7 +294,7 @@ func TestLostLedgerIsRebuiltUnderAPlan(t *testing.T) {
 	for _, img := range images {
 		awaitSucceeded(t, img)
 	}
-	require.True(t, testenv.Await(t, func() bool { return env.Ledger(t).Status.Budget == n }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return env.Ledger(t).Status.Budget == n }))
 	h := requireStarted(t, o, n)
 	for _, img := range images {
 		assert.Equal(t, 1, h.Attempts(img.UID), "image %s is downloaded once", img.Name)
@@ -338,13 +338,13 @@ func TestStaleAgentRaisesNoBudget(t *testing.T) {
 				p.HoldWatches(tt.resource)
 				fresh, _ := startProxiedAgent(t)
 				tt.lower(t)
-				require.True(t, testenv.Await(t, func() bool { return env.Ledger(t).Status.Budget == 1 }))
+				require.True(t, testenv.AwaitCondition(t, func() bool { return env.Ledger(t).Status.Budget == 1 }))
 				o := env.StartObserver(t)
 				require.NoError(t, fresh.Pause(t.Context()))
 
 				require.NoError(t, env.Client().Delete(t.Context(), all[0].DeepCopy()))
 				env.AwaitGone(t, all[0].DeepCopy())
-				require.True(t, testenv.Await(t, func() bool {
+				require.True(t, testenv.AwaitCondition(t, func() bool {
 					return len(env.Ledger(t).Status.Slots) == 1 || len(testenv.History(t, o).Creations()) > 0
 				}))
 				st := env.Ledger(t).Status

@@ -187,7 +187,7 @@ func TestRetirementSurvivesAgentCrashes(t *testing.T) {
 	env.WithoutAgent(t, func() {
 		storePlan(t, withRetirements(newPlan(t, nil), 0, old, held))
 		first, _ := startProxiedAgent(t)
-		require.True(t, testenv.Await(t, func() bool { // the first visible step
+		require.True(t, testenv.AwaitCondition(t, func() bool { // the first visible step
 			got := &v1alpha1.VMDiskImage{}
 			err := env.Client().Get(t.Context(), client.ObjectKeyFromObject(old), got)
 			return apierrors.IsNotFound(err) || (err == nil && got.DeletionTimestamp != nil)
@@ -238,7 +238,7 @@ func awaitPrune(t *testing.T, img *v1alpha1.VMDiskImage, phase v1alpha1.Phase, s
 // awaitPruned waits until the report has an image as pruned.
 func awaitPruned(t *testing.T, img *v1alpha1.VMDiskImage) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		p := readReportedImage(t, img).Prune
 		return p != nil && p.ImageUID == img.UID && p.State == v1alpha1.PrunePruned
 	}), "%s is not reported as pruned", img.Name)
@@ -270,7 +270,7 @@ func TestPrunesOnlyUnchangedUnreferencedImages(t *testing.T) {
 		vm := createReferencingVM(t, later)
 		awaitPrune(t, later, v1alpha1.PhaseSucceeded, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced)
 		env.AwaitImage(t, later, func(got *v1alpha1.VMDiskImage) bool { return got.Status.References.Count == 1 })
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			got := &v1alpha1.VirtualMachine{}
 			require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), got))
 			return got.Status.Pinned != nil && got.Status.Pinned.UID == later.UID && got.Status.Pinned.AcquiredAt != nil

@@ -72,14 +72,14 @@ func TestUnparsablePolicyKeepsTheLastGood(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cm := env.StorePolicy(t, newPolicy(tt.key, tt.value))
 			var c *metav1.Condition
-			require.True(t, testenv.Await(t, func() bool {
+			require.True(t, testenv.AwaitCondition(t, func() bool {
 				c = env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
 				return strings.Contains(c.Message, tt.wantText)
 			}), "condition says %s", c.Message)
 			assert.Contains(t, c.Message, "last valid policy stays in force, concurrency 2")
 			env.AwaitEvent(t, cm, "PolicyInvalid", tt.wantText)
 			assert.EqualValues(t, 2, env.Ledger(t).Status.Budget)
-			require.True(t, testenv.Await(t, func() bool {
+			require.True(t, testenv.AwaitCondition(t, func() bool {
 				return metricValue(t, "ot_agent_policy_key_invalid", "key", tt.key) == 1 && metricValue(t, "ot_agent_policy_accepted") == 0
 			}))
 		})
@@ -104,7 +104,7 @@ func TestUnparsablePolicyKeepsTheLastGood(t *testing.T) {
 		c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
 		assert.Equal(t, "in force", c.Message)
 		assert.EqualValues(t, 256, env.Ledger(t).Status.Budget)
-		require.True(t, testenv.Await(t, func() bool { return metricValue(t, "ot_agent_policy_accepted") == 1 }))
+		require.True(t, testenv.AwaitCondition(t, func() bool { return metricValue(t, "ot_agent_policy_accepted") == 1 }))
 	})
 }
 

@@ -100,7 +100,7 @@ func TestMissingPrerequisitesAreReported(t *testing.T) {
 	createForTest(t, class, storage, newSnapshotClass(gone.Name))
 	// CDI creates the StorageProfile, without access modes for the simulated class.
 	profile := &cdiv1.StorageProfile{}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		if env.Client().Get(t.Context(), client.ObjectKeyFromObject(storage), profile) != nil {
 			return false
 		}
@@ -177,7 +177,7 @@ func TestWaitForFirstConsumer(t *testing.T) {
 func awaitCapacityRefresh(t *testing.T) {
 	t.Helper()
 	since := time.Now()
-	require.True(t, testenv.Await(t, func() bool { return time.Since(since) > capacity.MaxAgeAtAdmission }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return time.Since(since) > capacity.MaxAgeAtAdmission }))
 }
 
 // awaitNoSpaceMessage waits until an image has reason InsufficientStorage and returns its

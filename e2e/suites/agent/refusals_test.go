@@ -55,7 +55,7 @@ func createQuota(t *testing.T, ns string, hard corev1.ResourceList) *corev1.Reso
 		quota.Status.Used[name] = resource.MustParse("0")
 	}
 	require.NoError(t, env.Client().Status().Update(t.Context(), quota))
-	require.True(t, testenv.Await(t, func() bool { // the API server caches quotas
+	require.True(t, testenv.AwaitCondition(t, func() bool { // the API server caches quotas
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "probe"}, Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
@@ -117,7 +117,7 @@ func TestDenialByForeignPolicyIsReported(t *testing.T) {
 	}
 	createForTest(t, rule, binding)
 	enforced := func() bool { return isRejectedWith(t, newBlankDataVolume(ns), "no imports on Sundays") }
-	require.True(t, testenv.Await(t, enforced))
+	require.True(t, testenv.AwaitCondition(t, enforced))
 
 	img := env.NewImage(ns, "image", "/ok/200ms/a")
 	env.Create(t, img)
@@ -130,7 +130,7 @@ func TestDenialByForeignPolicyIsReported(t *testing.T) {
 	assert.Zero(t, history().Attempts(img.UID))
 
 	require.NoError(t, env.Client().Delete(t.Context(), binding))
-	require.True(t, testenv.Await(t, func() bool { return !enforced() }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return !enforced() }))
 	env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
 	awaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
@@ -152,7 +152,7 @@ func TestLostRightUsesNoAttempt(t *testing.T) {
 	}
 	may(false)
 	t.Cleanup(func() { may(true) })
-	require.True(t, testenv.Await(t, func() bool { // the API server caches roles
+	require.True(t, testenv.AwaitCondition(t, func() bool { // the API server caches roles
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:               "system:serviceaccount:" + program.AgentNamespace + ":ot-agent",
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: program.AgentNamespace, Verb: "create", Group: "cdi.kubevirt.io", Resource: "datavolumes"},

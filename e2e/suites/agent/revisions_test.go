@@ -32,7 +32,7 @@ func TestSourceChangedWhileQueued(t *testing.T) {
 	got := awaitSucceeded(t, img)
 	assert.Equal(t, env.Source.URL+"/ok/100ms/b", got.Status.Revisions[0].Source)
 	assert.Equal(t, 1, history().Attempts(img.UID))
-	require.True(t, testenv.Await(t, func() bool { return len(readRevisions(t, img)) == 1 }), "the former revision is left in the status")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(readRevisions(t, img)) == 1 }), "the former revision is left in the status")
 }
 
 func readRevisions(t *testing.T, img *v1alpha1.VMDiskImage) []v1alpha1.RevisionStatus {
@@ -54,7 +54,7 @@ func TestSourceChangedWhileImporting(t *testing.T) {
 	awaitSucceeded(t, img)
 	env.AwaitEvent(t, img, string(v1alpha1.ReasonSuperseded), "the source was changed while it was imported")
 	env.AwaitGone(t, old)
-	require.True(t, testenv.Await(t, func() bool { return len(readRevisions(t, img)) == 1 }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(readRevisions(t, img)) == 1 }))
 	h := history()
 	assert.Equal(t, 2, h.Attempts(img.UID))
 	assert.Equal(t, 1, h.MaxRunning())
@@ -80,7 +80,7 @@ func TestSourceChangedAfterSuccess(t *testing.T) {
 	require.NotNil(t, got.Status.Serving)
 	assert.Equal(t, got.Status.Revision, got.Status.Serving.Revision)
 	env.AwaitGone(t, claim)
-	require.True(t, testenv.Await(t, func() bool { return len(listSnapshots(t, img)) == 1 && len(listDataVolumes(t, img)) == 1 }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listSnapshots(t, img)) == 1 && len(listDataVolumes(t, img)) == 1 }))
 	assert.Equal(t, 2, history().Attempts(img.UID))
 }
 
@@ -99,7 +99,7 @@ func TestSourceChangedToAFailingOne(t *testing.T) {
 	got = awaitSucceeded(t, img)
 	assert.NotEqual(t, old.Revision, got.Status.Serving.Revision)
 	assert.Equal(t, 3, history().Attempts(img.UID))
-	require.True(t, testenv.Await(t, func() bool { return len(listSnapshots(t, img)) == 1 && len(listDataVolumes(t, img)) == 1 }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listSnapshots(t, img)) == 1 && len(listDataVolumes(t, img)) == 1 }))
 }
 
 // TestSourceChangedBackDownloadsNothing wants existing revisions to be used again.
@@ -115,7 +115,7 @@ func TestSourceChangedBackDownloadsNothing(t *testing.T) {
 		setSourcePath(t, img, "/ok/100ms/a")
 		got := awaitSucceeded(t, img)
 		assert.Equal(t, old.VolumeSnapshot, got.Status.Serving.VolumeSnapshot)
-		require.True(t, testenv.Await(t, func() bool { return len(slotsForUID(t, img.UID)) == 0 && len(listDataVolumes(t, img)) == 1 }))
+		require.True(t, testenv.AwaitCondition(t, func() bool { return len(slotsForUID(t, img.UID)) == 0 && len(listDataVolumes(t, img)) == 1 }))
 		assert.LessOrEqual(t, history().Attempts(img.UID), 2)
 	})
 	t.Run("to a revision that was being imported", func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestSourceChangedBackDownloadsNothing(t *testing.T) {
 		setSourcePath(t, img, "/hang/b")
 		setSourcePath(t, img, "/ok/10s/a")
 		awaitSucceeded(t, img)
-		require.True(t, testenv.Await(t, func() bool { return len(slotsForUID(t, img.UID)) == 0 && len(listDataVolumes(t, img)) == 1 }))
+		require.True(t, testenv.AwaitCondition(t, func() bool { return len(slotsForUID(t, img.UID)) == 0 && len(listDataVolumes(t, img)) == 1 }))
 		h := history()
 		assert.LessOrEqual(t, h.Attempts(img.UID), 3)
 		assert.Equal(t, 1, h.MaxRunning())
@@ -152,7 +152,7 @@ func TestRevisionsAreBounded(t *testing.T) {
 	}
 	setSourcePath(t, img, "/ok/100ms/last")
 	awaitSucceeded(t, img)
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return len(readRevisions(t, img)) == 1 && len(listDataVolumes(t, img)) == 1 && len(listSnapshots(t, img)) == 1
 	}))
 	h := history()

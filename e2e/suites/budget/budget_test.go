@@ -47,10 +47,10 @@ func TestFleetNeverExceedsBudget(t *testing.T) {
 	started := func(n int) func() bool {
 		return func() bool { return len(shared.listSpans(t, since)) >= n }
 	}
-	require.True(t, testenv.Await(t, started(3)), "no import starts")
+	require.True(t, testenv.AwaitCondition(t, started(3)), "no import starts")
 	shared.Hub.Kill()
 	require.NoError(t, shared.StartHub(context.Background()))
-	require.True(t, testenv.Await(t, started(8)), "no import starts under the next hub")
+	require.True(t, testenv.AwaitCondition(t, started(8)), "no import starts under the next hub")
 	bravo := shared.Members["bravo"]
 	bravo.Agent.Kill()
 	require.NoError(t, bravo.StartAgent(context.Background()))
@@ -80,7 +80,7 @@ func TestBudgetOfUnreachableMemberStaysReserved(t *testing.T) {
 	cut := time.Now()
 	waits := bravo.createImages(t, "waits", otherHost, 1)
 	bravo.awaitImages(t, waits, "waiting for the fleet", testenv.HasReason(v1alpha1.ReasonWaitingForFleet))
-	require.True(t, testenv.Await(t, func() bool { return alpha.Ledger(t).Budget == 0 }), "the grant does not expire")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return alpha.Ledger(t).Budget == 0 }), "the grant does not expire")
 	granted := findCondition(alpha.Ledger(t), v1alpha1.ConditionGranted)
 	assert.Equal(t, v1alpha1.ReasonGrantEnded, granted.Reason, granted.Message)
 	bravo.awaitImages(t, waits, "imported", hasSucceeded)
@@ -186,13 +186,13 @@ func TestDarkMembersNeverExceedBudget(t *testing.T) {
 	for i := range 4 {
 		images = append(images, shared.createFleetImage(t, fmt.Sprintf("dark-%d", i)))
 	}
-	require.True(t, testenv.Await(t, func() bool { return sumOf(countRunning()) >= budget-2 }), "the budget is not used")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return sumOf(countRunning()) >= budget-2 }), "the budget is not used")
 	dark := shared.Fakes.List[:fakeCount/3]
 	for _, m := range dark {
 		m.GoDark()
 	}
 	for _, img := range images {
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			got := &v1alpha1.FleetDiskImage{}
 			require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(img), got))
 			return got.Status.Clusters.Succeeded >= int32(fakeCount-len(dark))

@@ -70,7 +70,7 @@ func (f *testFleet) setBudget(t *testing.T, n int, sources string) {
 	}
 	f.SetPolicy(t, change)
 	for _, name := range memberNames {
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			policy := f.Members[name].Ledger(t).Policy
 			_, limited := policy["safeConcurrency"]
 			return limited == (n > 0) && (policy["fleetSources"] != "") == (sources != "")

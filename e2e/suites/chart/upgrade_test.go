@@ -374,7 +374,7 @@ func agentAPICondition(t *testing.T, c client.Client) metav1.Condition {
 	g := agentguard.NewBudgetGuardPoller(c, metav1.NamespaceDefault, func() {})
 	ended := make(chan error, 1)
 	go func() { ended <- g.Start(ctx) }()
-	require.True(t, testenv.Await(t, func() bool { return g.Condition().Status != metav1.ConditionUnknown }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return g.Condition().Status != metav1.ConditionUnknown }))
 	cancel()
 	require.NoError(t, <-ended)
 	return g.Condition()

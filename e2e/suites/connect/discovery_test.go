@@ -89,7 +89,7 @@ func TestDiscoveryOfClusters(t *testing.T) {
 	require.Equal(t, "south", member.Labels["region"])
 	delete(a.Labels, "zone")
 	require.NoError(t, hubPlane.Update(t.Context(), a))
-	awaitMember(t, "edge", func(m *v1alpha1.MemberCluster) bool { _, is := m.Labels["zone"]; return !is })
+	awaitMember(t, "edge", func(m *v1alpha1.MemberCluster) bool { _, ok := m.Labels["zone"]; return !ok })
 
 	// Clusters that the selector does not match, or stops matching, are no members.
 	createCluster(t, "team-a", "private", map[string]string{"fleet": "other"})

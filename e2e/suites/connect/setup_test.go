@@ -256,7 +256,7 @@ func setupAssignment(mgr ctrl.Manager, replica string) error {
 // connectionState returns the state of the connection to a member, or why it has none.
 func connectionState(member string) memberclient.State {
 	state := memberProvider.State(member)
-	if fault, is := credentialProblems.ForMember(member); is && !state.Reachable {
+	if fault, ok := credentialProblems.ForMember(member); ok && !state.Reachable {
 		return memberclient.State{Known: true, Reason: fault.Reason, Message: fault.Message}
 	}
 	return state

@@ -91,7 +91,7 @@ func TestPausedBeforeCreateOfEndedAttempt(t *testing.T) {
 
 	const keep = "crash.pelotech.ot/keep"
 	var kept *corev1.PersistentVolumeClaim
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		for _, c := range listChildren(t, ns) {
 			if claim, ok := c.(*corev1.PersistentVolumeClaim); ok && controllerutil.AddFinalizer(claim, keep) {
 				kept = claim
@@ -100,7 +100,7 @@ func TestPausedBeforeCreateOfEndedAttempt(t *testing.T) {
 		}
 		return false
 	}), "no claim was created")
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		dvs := 0
 		for _, c := range listChildren(t, ns) {
 			if _, ok := c.(*cdiv1.DataVolume); ok {
@@ -201,7 +201,7 @@ func TestPausedBeforeSnapshotCreate(t *testing.T) {
 		}
 		a.ReleaseWrite(t)
 		if !deleted {
-			require.True(t, testenv.Await(t, func() bool { return len(listChildren(t, ns)) == 3 }), "want a DataVolume, a claim and one snapshot: %v", listChildren(t, ns))
+			require.True(t, testenv.AwaitCondition(t, func() bool { return len(listChildren(t, ns)) == 3 }), "want a DataVolume, a claim and one snapshot: %v", listChildren(t, ns))
 		}
 		requireNothingLeft(t, ns)
 		requirePromisesKept(t, o)
@@ -229,7 +229,7 @@ func TestNextLeaderJudgesFailuresByThePolicy(t *testing.T) {
 		env.Create(t, img)
 		images = append(images, img)
 	}
-	require.True(t, testenv.Await(t, first.HasEnded), "no outcome Failed was written")
+	require.True(t, testenv.AwaitCondition(t, first.HasEnded), "no outcome Failed was written")
 	next := faults.StartLeader(t, env, faults.WriteHooks{})
 	for _, img := range images {
 		env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseFailed))
@@ -256,19 +256,19 @@ func TestSIGTERMHandsOverFasterThanSIGKILL(t *testing.T) {
 			return a
 		}
 		leader := startAgent()
-		require.True(t, testenv.Await(t, func() bool { return program.AgentLeaseHolder(t.Context(), env.Client()) != "" }))
+		require.True(t, testenv.AwaitCondition(t, func() bool { return program.AgentLeaseHolder(t.Context(), env.Client()) != "" }))
 		standby := startAgent()
 		_, err := standby.ReadMetrics(t.Context())
 		require.NoError(t, err)
 		killed := program.AgentLeaseHolder(t.Context(), env.Client())
 		start := time.Now()
 		require.NoError(t, leader.Signal(signal))
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			holder := program.AgentLeaseHolder(t.Context(), env.Client())
 			return holder != "" && holder != killed
 		}), "no agent took over after %s", signal)
 		took := time.Since(start)
-		require.True(t, testenv.Await(t, leader.HasEnded), "the agent has not ended after %s", signal)
+		require.True(t, testenv.AwaitCondition(t, leader.HasEnded), "the agent has not ended after %s", signal)
 		standby.KillAndWait()
 		return took
 	}

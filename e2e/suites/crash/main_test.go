@@ -47,9 +47,9 @@ func requirePromisesKept(t *testing.T, o *observer.Observer) observer.History {
 // image that is gone.
 func requireNothingLeft(t *testing.T, namespace string) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool { return len(env.Ledger(t).Status.Slots) == 0 }), "slots are still taken: %+v", env.Ledger(t).Status.Slots)
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.Ledger(t).Status.Slots) == 0 }), "slots are still taken: %+v", env.Ledger(t).Status.Slots)
 	var orphans []string
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		orphans = orphans[:0]
 		var images v1alpha1.VMDiskImageList
 		require.NoError(t, env.Client().List(t.Context(), &images, client.InNamespace(namespace)))
@@ -74,7 +74,7 @@ func requireDeleted(t *testing.T, leader *faults.FaultyAgent, namespace string, 
 		require.NoError(t, env.Client().Delete(t.Context(), img.DeepCopy()))
 	}
 	for _, img := range images {
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			return apierrors.IsNotFound(env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), &v1alpha1.VMDiskImage{}))
 		}), "%s still exists", img.Name)
 	}

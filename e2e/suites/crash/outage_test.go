@@ -46,7 +46,7 @@ func testOutage(t *testing.T, cause func(namespace string, agents [2]*faults.Fau
 	heals := env.NewImage(ns, "heals", "/flaky/1/1s/heals.qcow2")
 	env.Create(t, heals)
 	all = append(all, heals)
-	require.True(t, testenv.Await(t, func() bool { return len(env.Ledger(t).Status.Slots) == 2 }), "want two running imports")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.Ledger(t).Status.Slots) == 2 }), "want two running imports")
 
 	cause(ns, agents)
 	// The observer dates what went during the outage to the next read: read before
@@ -83,7 +83,7 @@ func testOutage(t *testing.T, cause func(namespace string, agents [2]*faults.Fau
 // awaitLeaseLost waits until the leader has exited because it could not renew its Lease.
 func awaitLeaseLost(t *testing.T, agents [2]*faults.FaultyAgent) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool { return agents[0].HasEnded() || agents[1].HasEnded() }), "no leader has exited without an API server")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return agents[0].HasEnded() || agents[1].HasEnded() }), "no leader has exited without an API server")
 }
 
 func TestAPIServerRestart(t *testing.T) {
@@ -119,7 +119,7 @@ func TestCDIRestart(t *testing.T) {
 
 func awaitImporter(t *testing.T, namespace string, phase corev1.PodPhase) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return slices.ContainsFunc(listChildren(t, namespace), func(o client.Object) bool {
 			pod, ok := o.(*corev1.Pod)
 			return ok && pod.Status.Phase == phase

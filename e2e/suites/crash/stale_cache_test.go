@@ -87,7 +87,7 @@ func TestStalePolicyRaisesNoBudget(t *testing.T) {
 	stale.Proxy.HoldWatches("configmaps")
 	fresh := faults.StartAgent(t, env, faults.WriteHooks{}, "--leader-elect=false")
 	env.StorePolicy(t, newPolicy("1"))
-	require.True(t, testenv.Await(t, func() bool { return env.Ledger(t).Status.Budget == 1 }), "the lowered budget is not acknowledged")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return env.Ledger(t).Status.Budget == 1 }), "the lowered budget is not acknowledged")
 	require.NoError(t, o.MarkPolicyAcknowledged(t.Context()))
 	require.NoError(t, fresh.Pause(t.Context()))
 

@@ -49,7 +49,7 @@ func TestUncheckedApprovalsAreReported(t *testing.T) {
 	awaitPolicyCondition(t, img, metav1.ConditionTrue, v1alpha1.ReasonGuarded)
 
 	forged := inOtherName("forged")
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return apierrors.IsForbidden(shared.Create(t.Context(), inOtherName("refused"), client.DryRunAll))
 	}))
 	restore := []func(){removeBinding(t, admissionpolicy.WavesPolicy), removeBinding(t, admissionpolicy.PrunesPolicy)}
@@ -59,7 +59,7 @@ func TestUncheckedApprovalsAreReported(t *testing.T) {
 	c := awaitPolicyCondition(t, img, metav1.ConditionFalse, v1alpha1.ReasonPolicyNotInForce)
 	assert.Contains(t, c.Message, "ValidatingAdmissionPolicyBinding ot-hub-approvals does not exist: `helm upgrade` of the hub")
 	assert.Contains(t, c.Message, "review spec.approvals")
-	require.True(t, testenv.Await(t, func() bool { return shared.Create(t.Context(), forged) == nil }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return shared.Create(t.Context(), forged) == nil }))
 	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(shared.Delete(context.Background(), forged))) })
 	c = awaitPolicyCondition(t, forged, metav1.ConditionFalse, v1alpha1.ReasonPolicyNotInForce)
 	assert.Contains(t, c.Message, "ValidatingAdmissionPolicyBinding ot-hub-prunes does not exist: `helm upgrade` of the hub")
@@ -72,7 +72,7 @@ func TestUncheckedApprovalsAreReported(t *testing.T) {
 		shared.awaitMetric(t, fmt.Sprintf(`ot_hub_approvals_guarded{policy=%q}`, p.Name), 1)
 	}
 	awaitPolicyCondition(t, img, metav1.ConditionTrue, v1alpha1.ReasonGuarded)
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return apierrors.IsForbidden(shared.Create(t.Context(), inOtherName("refused"), client.DryRunAll))
 	}))
 	checked := inOtherName("checked")
@@ -101,7 +101,7 @@ func removeBinding(t *testing.T, p admissionpolicy.Policy) (restore func()) {
 func awaitPolicyCondition(t *testing.T, o client.Object, status metav1.ConditionStatus, reason string) metav1.Condition {
 	t.Helper()
 	var c *metav1.Condition
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 		var conditions []metav1.Condition
 		switch o := o.(type) {

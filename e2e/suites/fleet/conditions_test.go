@@ -52,7 +52,7 @@ func (f *testFleet) awaitMetric(t *testing.T, name string, want float64) {
 	t.Helper()
 	var value float64
 	var found bool
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		value, found = f.readMetric(t, name)
 		return found && value == want
 	}), "metric %s is %v (there: %t), want %v", name, value, found, want)

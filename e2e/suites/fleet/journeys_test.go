@@ -43,7 +43,7 @@ func TestMembersGetTheirBudgets(t *testing.T) {
 
 		assert.Equal(t, shared.Members[name].ClusterUID(t), m.Status.ClusterUID, name)
 		// Another controller syncs the grant.
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			grant := &v1alpha1.TransferGrant{}
 			err := shared.Members[name].Client().Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, grant)
 			return err == nil && grant.Spec.Unlimited
@@ -87,7 +87,7 @@ func TestMemberImageIsReportedToHub(t *testing.T) {
 	shared.awaitMetric(t, `ot_hub_member_images{member=frankfurt,phase="Succeeded"}`, 1)
 
 	var images []inventory.Image
-	require.True(t, testenv.Await(t, func() (done bool) {
+	require.True(t, testenv.AwaitCondition(t, func() (done bool) {
 		var err error
 		images, err = shared.Hub.ListImages(t.Context())
 		return err == nil && len(images) == 1 && images[0].Phases[v1alpha1.PhaseSucceeded] == 1 && images[0].Unknown == 0
@@ -112,7 +112,7 @@ func TestMemberImageIsReportedToHub(t *testing.T) {
 }
 
 func TestReadAPIAuthorization(t *testing.T) {
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		status, err := shared.Hub.GetStatus(t.Context(), "/fleet/v1/members", shared.Plane.Config().BearerToken)
 		return err == nil && status == http.StatusOK
 	}))
@@ -140,7 +140,7 @@ func TestInvalidPolicyKeepsLastGood(t *testing.T) {
 	shared.SetPolicyForTest(t, map[string]string{"concurrency": "many"})
 	shared.awaitMetric(t, "ot_hub_policy_valid", 0)
 	shared.awaitMetric(t, `ot_hub_policy_key_invalid{key="concurrency"}`, 1)
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		var list eventsv1.EventList
 		require.NoError(t, shared.List(t.Context(), &list, client.InNamespace(program.PolicyNamespace)))
 		for i := range list.Items {
@@ -178,7 +178,7 @@ func TestPreviewOfPolicyChange(t *testing.T) {
 	awaitAnswer := func(words ...string) {
 		t.Helper()
 		answer := ""
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(preview), preview))
 			answer = preview.Annotations[v1alpha1.AnnotationPreview]
 			for _, part := range words {
@@ -208,7 +208,7 @@ func TestRemovedMemberIsCleanedUp(t *testing.T) {
 	require.NoError(t, shared.Delete(t.Context(), m))
 	gone := func(c client.Client, key client.ObjectKey, o client.Object) {
 		t.Helper()
-		require.True(t, testenv.Await(t, func() bool { return apierrors.IsNotFound(c.Get(t.Context(), key, o)) }), "%T %s is still there", o, key)
+		require.True(t, testenv.AwaitCondition(t, func() bool { return apierrors.IsNotFound(c.Get(t.Context(), key, o)) }), "%T %s is still there", o, key)
 	}
 	gone(shared, client.ObjectKeyFromObject(m), &v1alpha1.MemberCluster{})
 	gone(shared, client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + edge}, &corev1.Namespace{})

@@ -40,7 +40,7 @@ func TestHungMemberCanBeRemoved(t *testing.T) {
 	t.Cleanup(resume)
 	require.NoError(t, shared.Delete(t.Context(), m))
 	shared.AwaitGone(t, m.DeepCopy())
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		var list eventsv1.EventList
 		require.NoError(t, shared.List(t.Context(), &list))
 		for i := range list.Items {

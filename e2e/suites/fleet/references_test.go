@@ -74,7 +74,7 @@ func TestMachineReferencesAreReportedToHub(t *testing.T) {
 // the image in all members.
 func (f *testFleet) awaitReferences(t *testing.T, source string, want int64) (detail inventory.ImageDetail) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		var err error
 		detail, err = f.Hub.GetImage(t.Context(), source)
 		return err == nil && len(detail.PerMember) == 2 && detail.References == want && detail.Unknown == 0 && detail.Phases[v1alpha1.PhaseSucceeded] == 2

@@ -142,7 +142,7 @@ func TestNewerAgentIsKept(t *testing.T) {
 	s.optIn(t)
 	s.awaitInstalled(t)
 	s.setValues(t, valuesOfEdge, "image: {tag: v0.3.9}")
-	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonDowngradeRefused, "has agent v0.4.0", "is v0.3.9", "pelotech.ot/downgrade-agent=v0.3.9")
+	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonDowngradeRefused, "has agent v0.4.0", "would install v0.3.9", "pelotech.ot/downgrade-agent=v0.3.9")
 	assert.Contains(t, s.getDeployment(t).Spec.Template.Spec.Containers[0].Image, ":v0.4.0")
 	s.setAnnotation(t, v1alpha1.AnnotationDowngradeAgent, "v0.3.8")
 	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonDowngradeRefused)

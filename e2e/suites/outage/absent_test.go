@@ -44,7 +44,7 @@ func TestMemberWithoutAgent(t *testing.T) {
 	assert.Nil(t, m.Status.LastReport)
 	assert.Nil(t, m.Status.Plan, "the cluster may have a newer one")
 	var read web.Member
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		read = shared.getMemberFromReadAPI(t, lab)
 		return read.Reachable == metav1.ConditionTrue
 	}))
@@ -56,7 +56,7 @@ func TestMemberWithoutAgent(t *testing.T) {
 
 	require.NoError(t, s.StartAgent(t.Context()))
 	shared.AwaitMember(t, lab, "healthy", isHealthy, hasBudget(2))
-	require.True(t, testenv.Await(t, func() bool { return shared.getMemberFromReadAPI(t, lab).Unknown == "" }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return shared.getMemberFromReadAPI(t, lab).Unknown == "" }))
 }
 
 // removeMember deletes a MemberCluster and waits for its namespace to go.

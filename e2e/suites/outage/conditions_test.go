@@ -68,7 +68,7 @@ func (f *testFleet) getMemberFromReadAPI(t *testing.T, name string) web.Member {
 func (f *testFleet) awaitImage(t *testing.T, file string, holds func(inventory.ImageDetail) bool) {
 	t.Helper()
 	var detail inventory.ImageDetail
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		images, err := f.Hub.ListImages(t.Context())
 		require.NoError(t, err)
 		detail = inventory.ImageDetail{}

@@ -31,7 +31,7 @@ func TestUnreachableMemberCanLeave(t *testing.T) {
 	require.NoError(t, shared.Delete(t.Context(), before))
 	shared.AwaitGone(t, before.DeepCopy())
 	shared.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberNamespacePrefix + name}})
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		var list eventsv1.EventList
 		require.NoError(t, shared.List(t.Context(), &list))
 		for i := range list.Items {

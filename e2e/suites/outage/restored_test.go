@@ -114,7 +114,7 @@ func TestWatchesResumeAfterRestore(t *testing.T) {
 	hears := func(version string) {
 		t.Helper()
 		heard := ""
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			m, err := provider.GetMember(lab)
 			if err != nil {
 				return false

@@ -144,7 +144,7 @@ func (f *testFleet) editReport(t *testing.T, r *v1alpha1.PruneReport, candidate 
 		binding.ResourceVersion, binding.UID = "", ""
 		require.NoError(t, f.Create(context.Background(), binding))
 	})
-	require.True(t, testenv.Await(t, func() bool { return f.Update(t.Context(), page.DeepCopy()) == nil }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return f.Update(t.Context(), page.DeepCopy()) == nil }))
 }
 
 // Of two ImagePrunes at one image the older one has it; what it leaves is the other's.
@@ -166,7 +166,7 @@ func TestDeletedImagePruneStops(t *testing.T) {
 	require.NoError(t, shared.Delete(t.Context(), younger))
 	require.NoError(t, shared.Delete(t.Context(), older))
 	in.requireServing(t, "two-a")
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		got := in.GetImage(t, "two-a")
 		return got.Status.Prune != nil && got.Status.Prune.State == v1alpha1.PruneUndone && got.Status.Prune.Reason == v1alpha1.PruneWithdrawn
 	}), "%+v", in.GetImage(t, "two-a").Status.Prune)

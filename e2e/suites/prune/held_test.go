@@ -59,7 +59,7 @@ func (s *testMember) holdWrites(t *testing.T, writes ...*heldWrite) {
 // awaitReached waits until the agent has come to a write.
 func (w *heldWrite) awaitReached(t *testing.T) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		select {
 		case <-w.reached:
 			return true
@@ -150,7 +150,7 @@ func TestNewMachineKeepsImageDuringPrune(t *testing.T) {
 		w.awaitReached(t)
 		vm := in.createMachine(t, name)
 		machines[name] = vm
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			return in.Get(t.Context(), client.ObjectKeyFromObject(vm), vm) == nil && vm.Status.Phase == v1alpha1.MachineReady
 		}), "machine %s is not ready: %s", name, &vm.Status.Message)
 		w.releaseWrite()
@@ -224,7 +224,7 @@ func TestPruneWithStaleAgentCache(t *testing.T) {
 	vm := in.createMachine(t, "stale-held")
 	shared.undoPrune(t, all["stale-undone"])
 	require.NoError(t, shared.Delete(t.Context(), all["stale-withdrawn"]))
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		plan := &v1alpha1.ClusterPlan{}
 		require.NoError(t, in.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, plan))
 		undone, asked := false, 0
@@ -244,7 +244,7 @@ func TestPruneWithStaleAgentCache(t *testing.T) {
 	for name, want := range map[string]v1alpha1.PruneState{
 		"stale-held": v1alpha1.PruneSkipped, "stale-undone": v1alpha1.PruneUndone, "stale-withdrawn": v1alpha1.PruneUndone,
 	} {
-		require.True(t, testenv.Await(t, func() bool { return t.Failed() || state(name) == want }), "%s is not %s", name, want)
+		require.True(t, testenv.AwaitCondition(t, func() bool { return t.Failed() || state(name) == want }), "%s is not %s", name, want)
 		in.requireServing(t, name)
 	}
 	in.AgentProxy.ReleaseWatches()

@@ -83,7 +83,7 @@ func (s *testMember) createMachine(t *testing.T, image string) *v1alpha1.Virtual
 func (s *testMember) awaitMachineReady(t *testing.T, vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	got := &v1alpha1.VirtualMachine{}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		got = &v1alpha1.VirtualMachine{}
 		return s.Get(t.Context(), client.ObjectKeyFromObject(vm), got) == nil && got.Status.Phase == v1alpha1.MachineReady
 	}), "%s: machine %s is not ready: %s, %s: %s", s.Name(), vm.Name, &got.Status.Phase, &got.Status.Reason, &got.Status.Message)
@@ -122,7 +122,7 @@ func (f *testFleet) rollOut(t *testing.T, img *v1alpha1.FleetDiskImage) {
 		}))
 	}
 	got := &v1alpha1.FleetDiskImage{}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		got = &v1alpha1.FleetDiskImage{}
 		require.NoError(t, f.Get(t.Context(), client.ObjectKeyFromObject(img), got))
 		return got.Status.ObservedGeneration == got.Generation && got.Status.Phase == v1alpha1.RolloutSucceeded

@@ -228,7 +228,7 @@ func trimDetails(kept map[string]string) map[string]string {
 func (s *testMember) deleteStorage(t *testing.T, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	key := client.ObjectKeyFromObject(img)
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		ledger := &v1alpha1.SyncLedger{}
 		return s.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger) == nil && ledger.Status != nil &&
 			!slices.ContainsFunc(ledger.Status.Slots, func(slot v1alpha1.Slot) bool { return slot.Image.UID == img.UID })
@@ -240,15 +240,7 @@ func (s *testMember) deleteStorage(t *testing.T, img *v1alpha1.VMDiskImage) {
 	got.Finalizers = nil
 	require.NoError(t, s.Update(t.Context(), got))
 	require.NoError(t, client.IgnoreNotFound(s.Delete(t.Context(), got)))
-	require.True(t, testenv.Await(t, func() bool { return apierrors.IsNotFound(s.Get(t.Context(), key, got)) }))
-}
-
-// clusterUID of a member.
-func (s *testMember) clusterUID(t *testing.T) types.UID {
-	t.Helper()
-	ns := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
-	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, ns))
-	return ns.UID
+	require.True(t, testenv.AwaitCondition(t, func() bool { return apierrors.IsNotFound(s.Get(t.Context(), key, got)) }))
 }
 
 // requireExported wants rows of a report, as verdict, cluster and name, in both forms

@@ -93,7 +93,7 @@ func TestDarkMemberIsNotPruned(t *testing.T) {
 	r = newPruneReport("dark-asked", "dark-", island)
 	r.Spec.AnswerDeadline = &metav1.Duration{Duration: time.Hour}
 	shared.CreateForTest(t, r)
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		plan := &v1alpha1.ClusterPlan{}
 		require.NoError(t, shared.Get(t.Context(), fleet.MailboxKey(island), plan))
 		return len(plan.Spec.Inquiries) > 0

@@ -51,7 +51,7 @@ func (f *testFleet) createPendingPrune(t *testing.T, name string, r *v1alpha1.Pr
 func (f *testFleet) awaitPrune(t *testing.T, p *v1alpha1.ImagePrune, wanted string, holds ...func(*v1alpha1.ImagePrune) bool) *v1alpha1.ImagePrune {
 	t.Helper()
 	got := &v1alpha1.ImagePrune{}
-	if !testenv.Await(t, func() bool {
+	if !testenv.AwaitCondition(t, func() bool {
 		got = &v1alpha1.ImagePrune{}
 		return f.Get(t.Context(), client.ObjectKeyFromObject(p), got) == nil && got.Status.ObservedGeneration == got.Generation &&
 			!slices.ContainsFunc(holds, func(hold func(*v1alpha1.ImagePrune) bool) bool { return !hold(got) })

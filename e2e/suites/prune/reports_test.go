@@ -52,7 +52,7 @@ func (f *testFleet) awaitReportComplete(t *testing.T, r *v1alpha1.PruneReport) *
 func (f *testFleet) awaitReport(t *testing.T, r *v1alpha1.PruneReport, wanted string, holds func(*v1alpha1.PruneReport) bool) *v1alpha1.PruneReport {
 	t.Helper()
 	got := &v1alpha1.PruneReport{}
-	if !testenv.Await(t, func() bool {
+	if !testenv.AwaitCondition(t, func() bool {
 		got = &v1alpha1.PruneReport{}
 		return f.Get(t.Context(), client.ObjectKeyFromObject(r), got) == nil && holds(got)
 	}) {

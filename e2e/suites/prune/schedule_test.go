@@ -46,7 +46,7 @@ func TestScheduledReports(t *testing.T) {
 		// The time has come, though it is the hub that says so: nobody waits for it here.
 		// It looks again where the phase is another.
 		var err error
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			r = r.DeepCopy()
 			require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(r), r))
 			if r.Status.ObservedGeneration != r.Generation || r.Status.NextScheduleTime == nil {
@@ -77,12 +77,12 @@ func TestScheduledReports(t *testing.T) {
 			shared.createPendingPrune(t, "schedule", child, time.Hour)
 		}
 	}
-	require.True(t, testenv.Await(t, func() bool { return len(shared.listPages(t, r)) == 2 }), "%v", shared.listPages(t, r))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(shared.listPages(t, r)) == 2 }), "%v", shared.listPages(t, r))
 	assert.ElementsMatch(t, []string{made[0], made[2]}, shared.listPages(t, r))
 	p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: "schedule"}}
 	shared.undoPrune(t, p)
 	shared.awaitPruneEnd(t, p, v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 1, Undone: 1})
-	require.True(t, testenv.Await(t, func() bool { return len(shared.listPages(t, r)) == 1 }), "%v", shared.listPages(t, r))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(shared.listPages(t, r)) == 1 }), "%v", shared.listPages(t, r))
 	assert.Equal(t, made[2:], shared.listPages(t, r))
 
 	broken := newPruneReport("schedule-broken", "schedule-", bergen)

@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -179,14 +178,6 @@ func TestJoinPushCommand(t *testing.T) {
 	assert.Contains(t, said, "is another cluster, "+string(ready.Status.ClusterUID))
 	assert.Contains(t, said, "pelotech.ot/accept-cluster="+string(fleet.ClusterUID(t, s)))
 	assert.NotContains(t, said, "installing")
-}
-
-// clusterUID of a cluster.
-func (s *testFleet) clusterUID(t *testing.T, c client.Reader) types.UID {
-	t.Helper()
-	namespace := &corev1.Namespace{}
-	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, namespace))
-	return namespace.UID
 }
 
 // TestJoinPullCommand shows that one command creates a join token on the hub, installs

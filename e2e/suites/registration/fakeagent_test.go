@@ -34,7 +34,7 @@ const cluster = types.UID("11111111-1111-1111-1111-111111111111")
 // may end the test.
 func awaitCondition(t *testing.T, condition func() bool, format string, args ...any) {
 	t.Helper()
-	require.Truef(t, testenv.Await(t, condition), format, args...)
+	require.Truef(t, testenv.AwaitCondition(t, condition), format, args...)
 }
 
 // createPullMember creates a MemberCluster in pull mode until the test ends.

@@ -30,7 +30,7 @@ func TestManualRegistration(t *testing.T) {
 	s.putJoinToken(t, nil)
 	waits := s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAcceptance)
 	asked := &v1alpha1.ClusterJoin{}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		err := s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, asked)
 		return err == nil && asked.Status.Fingerprint != ""
 	}))
@@ -52,7 +52,7 @@ func TestManualRegistration(t *testing.T) {
 
 	// The hub takes its leave by way of the agent.
 	require.NoError(t, s.Delete(t.Context(), testenv.GetMember(t, s, s.memberName)))
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return getPlan(t, s.member, program.AgentNamespace) == nil && testenv.GetMember(t, s, s.memberName).UID == ""
 	}), "plan in the member: %+v", getPlan(t, s.member, program.AgentNamespace))
 	s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized)
@@ -65,10 +65,10 @@ func TestCredentialRenewal(t *testing.T) {
 	s.putJoinToken(t, nil)
 	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
 	first := s.storedCredential(t)
-	require.True(t, testenv.Await(t, func() bool { return s.storedCredential(t) != first }), "the token stays what it is")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return s.storedCredential(t) != first }), "the token stays what it is")
 	s.awaitMemberReady(t)
 	var metrics string
-	require.True(t, testenv.Await(t, func() bool { // it is counted once it is stored
+	require.True(t, testenv.AwaitCondition(t, func() bool { // it is counted once it is stored
 		var err error
 		metrics, err = a.ReadMetrics(t.Context())
 		require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestAgentReconnectsAfterHubOutage(t *testing.T) {
 	s.member.Link.Cut()
 	s.awaitHubConnected(t, metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
 	img := s.member.CreateImageForTest(t, "alone") // it works alone
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		require.NoError(t, s.member.Get(t.Context(), client.ObjectKeyFromObject(img), img))
 		return img.Status.Phase == v1alpha1.PhaseSucceeded
 	}))

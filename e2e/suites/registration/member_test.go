@@ -136,7 +136,7 @@ func (s *testFleet) requestJoinToken(t *testing.T) {
 func (s *testFleet) awaitHubConnected(t *testing.T, status metav1.ConditionStatus, reason string) string {
 	t.Helper()
 	var c *metav1.Condition
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		c = s.hubConnectedCondition(t)
 		return c != nil && c.Status == status && c.Reason == reason
 	}), "HubConnected is %+v, want %s %s", c, status, reason)
@@ -161,7 +161,7 @@ func (s *testFleet) awaitMemberReady(t *testing.T) *v1alpha1.MemberCluster {
 // True.
 func (s *testFleet) awaitJoined(t *testing.T) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		token, err := registration.ParseTokenClaims(s.storedCredential(t))
 		lease := &coordinationv1.Lease{}
 		return err == nil && s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: registration.LeaseName}, lease) == nil &&

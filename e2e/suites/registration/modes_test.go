@@ -89,7 +89,7 @@ func TestSwitchBetweenPushAndPull(t *testing.T) {
 	require.Equal(t, begun, s.awaitSlots(t, slow), "the downloads are what they were")
 	require.Greater(t, s.reportSequence(t), between, "the report goes on")
 	last := s.awaitMemberReady(t)
-	require.True(t, testenv.Await(t, func() bool { return s.hubConnectedCondition(t) == nil }), "the ledger tells of a hub that nothing is left of: %+v", s.hubConnectedCondition(t))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return s.hubConnectedCondition(t) == nil }), "the ledger tells of a hub that nothing is left of: %+v", s.hubConnectedCondition(t))
 
 	require.Equal(t, first.Status.ClusterUID, last.Status.ClusterUID)
 	require.Equal(t, first.Status.Plan, last.Status.Plan, "nothing was planned anew")
@@ -110,7 +110,7 @@ func TestSwitchBetweenPushAndPull(t *testing.T) {
 func (s *testFleet) awaitSlots(t *testing.T, images []string) (held []v1alpha1.Slot) {
 	t.Helper()
 	ledger := &v1alpha1.SyncLedger{}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		require.NoError(t, s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger))
 		held = nil
 		for _, slot := range ledger.Status.Slots {

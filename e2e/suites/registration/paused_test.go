@@ -56,7 +56,7 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 		return nil
 	})
 	t.Cleanup(sync.OnceFunc(func() { close(goOn) }))
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		select {
 		case <-reached:
 			return true
@@ -68,7 +68,7 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 	before := s.storedCredential(t)
 
 	second := s.startAgent(t, nil, "--hub-renew-after=2s")
-	require.True(t, testenv.Await(t, func() bool { return s.storedCredential(t) != before && carrier() != paused }), "%s carries on", paused)
+	require.True(t, testenv.AwaitCondition(t, func() bool { return s.storedCredential(t) != before && carrier() != paused }), "%s carries on", paused)
 	watching, err := client.NewWithWatch(s.Plane.Config(), client.Options{Scheme: testenv.NewScheme()})
 	require.NoError(t, err)
 	seen, err := watching.Watch(t.Context(), &v1alpha1.MemberLinkList{}, client.InNamespace(s.namespace()))
@@ -100,7 +100,7 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 	require.NoError(t, second.Pause(t.Context()))
 	s.revokeCredential(t)
 	require.NoError(t, second.Resume())
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		select {
 		case <-second.Done(): // paused for too long, and started again as by its Deployment
 			second = s.startAgent(t, nil)

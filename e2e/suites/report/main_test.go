@@ -202,7 +202,7 @@ func (r storedReport) pageVersions() map[string]string {
 func awaitReport(t *testing.T, what string, wanted func(storedReport) bool) storedReport {
 	t.Helper()
 	var r storedReport
-	require.True(t, testenv.Await(t, func() bool { r = readReport(t); return r.isComplete() && wanted(r) }), "%s: the report is %+v with %d pages", what, r.root, len(r.pages))
+	require.True(t, testenv.AwaitCondition(t, func() bool { r = readReport(t); return r.isComplete() && wanted(r) }), "%s: the report is %+v with %d pages", what, r.root, len(r.pages))
 	return r
 }
 
@@ -228,7 +228,7 @@ func awaitSettledImages(t *testing.T, ns string, n int) storedReport {
 func (r *reportingAgent) awaitQuiet(t *testing.T) {
 	t.Helper()
 	writes, since := -1, time.Now()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		if n := len(r.writesSinceMark()); n != writes {
 			writes, since = n, time.Now()
 		}

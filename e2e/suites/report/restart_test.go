@@ -82,7 +82,7 @@ func TestKilledBetweenPageAndRoot(t *testing.T) {
 			before := readReport(t)
 			armed.Store(true)
 			env.Create(t, imageInFarm(ns, images))
-			require.True(t, testenv.Await(t, func() bool {
+			require.True(t, testenv.AwaitCondition(t, func() bool {
 				select {
 				case <-a.Done():
 					return true
@@ -142,7 +142,7 @@ func startBareCluster(t *testing.T, name string, values map[string]any, args ...
 	c, err := client.New(plane.Config(), client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	// The agent has written the ledger: it works.
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		l := &v1alpha1.SyncLedger{}
 		return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, l) == nil && l.Status != nil
 	}))
@@ -158,7 +158,7 @@ func TestMailboxCRDsInstalledLater(t *testing.T) {
 	})
 	require.NoError(t, err)
 	root := &v1alpha1.ClusterReport{}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, root) == nil
 	}), "the agent does not report")
 	assert.False(t, root.Root.NoLedger)
@@ -172,7 +172,7 @@ func TestMailboxCRDsInstalledLater(t *testing.T) {
 		},
 	}
 	require.NoError(t, c.Create(t.Context(), plan))
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		l := &v1alpha1.SyncLedger{}
 		return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, l) == nil && l.Status.Plan != nil && l.Status.Budget == 2
 	}), "the plan is not acknowledged")
@@ -186,7 +186,7 @@ func TestClusterRestoredUnderARunningAgent(t *testing.T) {
 	require.NoError(t, c.Create(t.Context(), img))
 	reported := func(wanted func(root, page *v1alpha1.ClusterReport) bool) (root, page *v1alpha1.ClusterReport) {
 		t.Helper()
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			root, page = &v1alpha1.ClusterReport{}, &v1alpha1.ClusterReport{}
 			return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, root) == nil &&
 				c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "page"}, page) == nil &&
@@ -201,7 +201,7 @@ func TestClusterRestoredUnderARunningAgent(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, backup.Remove()) })
 
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		if c.Get(t.Context(), client.ObjectKeyFromObject(img), img) != nil {
 			return false
 		}

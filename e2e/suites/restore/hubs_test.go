@@ -130,7 +130,7 @@ func (f *testFleet) mailboxVersions(t *testing.T) map[string]string {
 // awaitLeader waits until a hub is the leader.
 func (f *testFleet) awaitLeader(t *testing.T, h *program.Hub) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		text, err := h.ReadMetrics(t.Context())
 		require.NoError(t, err)
 		return strings.Contains(text, `leader_election_master_status{name="ot-hub"} 1`)

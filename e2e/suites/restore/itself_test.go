@@ -45,7 +45,7 @@ func TestHubClusterAsMember(t *testing.T) {
 	t.Cleanup(func() { // before its agent ends: what other tests count is the other members'
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: itself}}
 		require.NoError(t, shared.Delete(context.Background(), secret))
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			return apierrors.IsNotFound(shared.Get(context.Background(), client.ObjectKey{Name: itself}, &v1alpha1.MemberCluster{}))
 		}), "member %s stays", itself)
 	})
@@ -69,10 +69,10 @@ func TestHubClusterAsMember(t *testing.T) {
 	// Afterwards only heartbeats and the hub's copies of them are written.
 	const beats = 4
 	var last string
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		before, plans := shared.getSequences(t, itself), shared.mailboxVersions(t)
 		began := time.Now()
-		require.True(t, testenv.Await(t, func() bool { return shared.reportGeneration(t, program.AgentNamespace) >= before.root+beats }))
+		require.True(t, testenv.AwaitCondition(t, func() bool { return shared.reportGeneration(t, program.AgentNamespace) >= before.root+beats }))
 		took, after := time.Since(began), shared.getSequences(t, itself)
 		last = fmt.Sprintf("%d heartbeats took %s, reports went from %+v to %+v", beats, took, before, after)
 		return took >= (beats-1)*heartbeat && after.copies-before.copies <= beats+1 && after.member == before.member &&

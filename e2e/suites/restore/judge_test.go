@@ -118,7 +118,7 @@ func (j *versionJudge) record(o client.Object) {
 func (j *versionJudge) requireOnlyRising(t *testing.T) {
 	t.Helper()
 	// Reports change all the time; the plans have settled.
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		var plans v1alpha1.ClusterPlanList
 		require.NoError(t, j.client.List(t.Context(), &plans))
 		j.mu.Lock()
@@ -214,7 +214,7 @@ func (g *writeGate) awaitStatus(t *testing.T) int {
 	t.Helper()
 	g.open()
 	status := 0
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		for _, w := range g.proxy.Writes() {
 			if w.N == g.write.N {
 				status = w.Status

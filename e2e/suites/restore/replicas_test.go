@@ -49,7 +49,7 @@ func (f *testFleet) assignReplica(t *testing.T, member, to string) {
 	t.Helper()
 	other := map[string]string{ofLeader: ofFollower, ofFollower: ofLeader}[to]
 	has := map[string][]string{}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		clear(has)
 		links := f.getMemberLinks(t)
 		for name, link := range links {
@@ -58,7 +58,7 @@ func (f *testFleet) assignReplica(t *testing.T, member, to string) {
 		return len(links) == len(f.memberNames) && len(has[ofLeader])+len(has[ofFollower]) == len(links) && min(len(has[ofLeader]), len(has[ofFollower])) >= len(links)/2
 	}), "members are not divided: %v", has)
 	moves := 0
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		links := f.getMemberLinks(t)
 		link := links[member]
 		if link.Spec.Replica == to {
@@ -116,7 +116,7 @@ func (f *testFleet) requirePlanned(t *testing.T, name string, want map[string]st
 	t.Helper()
 	plan := &v1alpha1.ClusterPlan{}
 	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + name, Name: v1alpha1.MailboxName}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return f.Get(t.Context(), key, plan) == nil && plan.Spec.Policy["concurrency"] == want["concurrency"]
 	}), "plan of %s: %+v", name, &plan.Spec)
 }
@@ -151,7 +151,7 @@ func TestDelayedPlanIsRejected(t *testing.T) {
 	onlyRose := shared.startJudges(t)
 	late := holdWrites(t, shared.fakeProxy, mailboxPath(proxiedFake, "clusterplans", v1alpha1.MailboxName))[0]
 	first := shared.setNewBudget(t)
-	require.True(t, testenv.Await(t, late.isHolding), "no plan is carried")
+	require.True(t, testenv.AwaitCondition(t, late.isHolding), "no plan is carried")
 	// The other replica carries it.
 	shared.assignReplica(t, proxiedFake, map[string]string{ofLeader: ofFollower, ofFollower: ofLeader}[shared.getMemberLinks(t)[proxiedFake].Spec.Replica])
 	shared.awaitAcknowledged(t, first)
@@ -183,9 +183,9 @@ func TestPausedLeaderWritesNothingStale(t *testing.T) {
 		mailboxPath(v1alpha1.MemberNamespacePrefix+plainFake, "clusterplans", v1alpha1.MailboxName),
 		mailboxPath(v1alpha1.MemberNamespacePrefix+otherFake, "clusterreports", v1alpha1.MailboxName))
 	shared.setFakeImages(t, otherFake, 5)
-	require.True(t, testenv.Await(t, gates[1].isHolding), "the leader carries no report")
+	require.True(t, testenv.AwaitCondition(t, gates[1].isHolding), "the leader carries no report")
 	budget := shared.setNewBudget(t)
-	require.True(t, testenv.Await(t, gates[0].isHolding), "the leader writes no plan")
+	require.True(t, testenv.AwaitCondition(t, gates[0].isHolding), "the leader writes no plan")
 	require.NoError(t, leader.Pause(t.Context()))
 
 	shared.awaitLeader(t, follower)
@@ -199,7 +199,7 @@ func TestPausedLeaderWritesNothingStale(t *testing.T) {
 		assert.Equal(t, http.StatusConflict, g.awaitStatus(t), g.write)
 	}
 	require.NoError(t, leader.Resume())
-	require.True(t, testenv.Await(t, func() bool { return leader.HasEnded() }), "a leader that lost its Lease goes on")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return leader.HasEnded() }), "a leader that lost its Lease goes on")
 	shared.setFakeImages(t, otherFake, 61)
 	shared.awaitImageCount(t, otherFake, 61)
 	shared.awaitAcknowledged(t, budget)

@@ -65,7 +65,7 @@ func TestMembersWorkWithoutHub(t *testing.T) {
 
 	// The report tells the state, and is no list of what the hub has missed.
 	var reports v1alpha1.ClusterReportList
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		require.NoError(t, shared.realMember.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
 		for i := range reports.Items {
 			if root := reports.Items[i].Root; root != nil && root.Phases[v1alpha1.PhaseSucceeded] == images {
@@ -100,7 +100,7 @@ func createImage(t *testing.T, c client.Client, name string) {
 func awaitSynced(t *testing.T, c client.Client, n int) {
 	t.Helper()
 	var list v1alpha1.VMDiskImageList
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		require.NoError(t, c.List(t.Context(), &list))
 		ready := 0
 		for i := range list.Items {
@@ -120,7 +120,7 @@ func TestHubStartWithInvalidPolicy(t *testing.T) {
 	shared.ReplacePolicy(t, map[string]string{"concurrency": "many"})
 	h = shared.startHub(t, nil)
 	shared.awaitLeader(t, h)
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		text, err := h.ReadMetrics(t.Context())
 		require.NoError(t, err)
 		return strings.Contains(text, "ot_hub_policy_valid 0") && strings.Contains(text, `ot_hub_policy_key_invalid{key="concurrency"} 1`)

@@ -26,7 +26,7 @@ func TestRestoredHubDoesNotPruneUndone(t *testing.T) {
 	key := client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: name}
 	phase := func(phase v1alpha1.Phase) {
 		t.Helper()
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			require.NoError(t, shared.realMember.Client().Get(t.Context(), key, img))
 			return img.Status.Phase == phase
 		}), "%s: %+v", phase, &img.Status)
@@ -39,7 +39,7 @@ func TestRestoredHubDoesNotPruneUndone(t *testing.T) {
 		},
 	}
 	require.NoError(t, shared.Create(t.Context(), r))
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(r), r))
 		return r.Status.Phase == v1alpha1.PruneReportComplete
 	}), "%+v", &r.Status)
@@ -53,7 +53,7 @@ func TestRestoredHubDoesNotPruneUndone(t *testing.T) {
 	require.NoError(t, shared.Create(t.Context(), p))
 	state := func(wanted string, holds func(*v1alpha1.ImagePruneStatus) bool) {
 		t.Helper()
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(p), p))
 			return holds(&p.Status)
 		}), "%s: %+v", wanted, &p.Status)

@@ -43,7 +43,7 @@ func TestRolloutWithClockSkew(t *testing.T) {
 	shared.createFleetImage(t, img)
 	for i, m := range fakes.List {
 		var planned *v1alpha1.PlannedImage
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			planned = plannedImage(shared.getPlan(t, shared, m.Name), name)
 			return planned != nil
 		}), "%s does not get the image in its plan", m.Name)

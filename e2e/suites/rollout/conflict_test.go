@@ -42,7 +42,7 @@ func TestTwoFleetDiskImagesWithOneImageName(t *testing.T) {
 }
 
 // A person's VMDiskImage is never overwritten by one of a rollout: that cluster
-// fails and is told of, until the person's is gone.
+// fails and is reported, until the person's is deleted.
 func TestForeignImageIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	img := shared.newFleetImage("persons", bergen, edge)

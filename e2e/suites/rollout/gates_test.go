@@ -45,7 +45,7 @@ func TestPauseAndResume(t *testing.T) {
 	assert.Equal(t, onlineMembers, course.begun)
 	assert.Equal(t, 1, course.most)
 	for _, cluster := range []string{edge, frankfurt, lab} {
-		assert.Nil(t, shared.Members[cluster].GetImage(t, name), "%s has never been told of version 1", cluster)
+		assert.Nil(t, shared.Members[cluster].GetImage(t, name), "%s never got version 1", cluster)
 	}
 }
 

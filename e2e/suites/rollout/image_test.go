@@ -108,7 +108,7 @@ func (f *testFleet) relabelMember(t *testing.T, cluster, label, value string) {
 func (f *testFleet) awaitFleetImage(t *testing.T, img *v1alpha1.FleetDiskImage, wanted string, holds ...func(*v1alpha1.FleetDiskImage) bool) *v1alpha1.FleetDiskImage {
 	t.Helper()
 	got := &v1alpha1.FleetDiskImage{}
-	if !testenv.Await(t, func() bool {
+	if !testenv.AwaitCondition(t, func() bool {
 		got = &v1alpha1.FleetDiskImage{}
 		if f.Get(t.Context(), client.ObjectKeyFromObject(img), got) != nil || got.Status.ObservedGeneration != got.Generation {
 			return false
@@ -124,7 +124,7 @@ func (f *testFleet) awaitFleetImage(t *testing.T, img *v1alpha1.FleetDiskImage, 
 func (f *testFleet) awaitEvent(t *testing.T, img *v1alpha1.FleetDiskImage, reason string) {
 	t.Helper()
 	var reasons []string
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		reasons = nil
 		var list eventsv1.EventList
 		require.NoError(t, f.List(t.Context(), &list))
@@ -233,7 +233,7 @@ func (f *testFleet) getPlan(t *testing.T, from client.Reader, mailbox string) *v
 func (f *testFleet) awaitPlan(t *testing.T, cluster, wanted string, holds func(*v1alpha1.ClusterPlan) bool) {
 	t.Helper()
 	var plan *v1alpha1.ClusterPlan
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		plan = f.getPlan(t, f.Members[cluster], program.AgentNamespace)
 		return holds(plan)
 	}), "%s: the plan is not as wanted: %s\nimages %+v\nkept %+v\nretired %+v", cluster, wanted, &plan.Spec.Images, &plan.Spec.Kept, &plan.Spec.Retired)

@@ -155,7 +155,7 @@ func (j *planJournal) readStates(t *testing.T) []journalState {
 	for i := range reports.Items {
 		stored[keyOf(&reports.Items[i])] = versionOf(&reports.Items[i])
 	}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		for key, version := range stored {
@@ -280,7 +280,7 @@ func (f *testFleet) watchConcurrency(t *testing.T, image string, clusters ...str
 	}
 	return func(t *testing.T) int {
 		t.Helper()
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			for _, name := range clusters {
 				there := f.Members[name].GetImage(t, image) != nil
 				mu.Lock()

@@ -126,7 +126,7 @@ func TestRolloutSurvivesHubKilledAtEachWrite(t *testing.T) {
 		return w.Stored || !strings.HasPrefix(w.Write, "the status of the FleetDiskImage")
 	}))
 	require.NoError(t, shared.Delete(t.Context(), img))
-	require.True(t, testenv.Await(t, shared.Hub.HasEnded), "the hub was not killed before it planned the deletion")
+	require.True(t, testenv.AwaitCondition(t, shared.Hub.HasEnded), "the hub was not killed before it planned the deletion")
 	killer.Stop()
 	shared.RestartHub(t)
 	shared.awaitFleetImageGone(t, img)

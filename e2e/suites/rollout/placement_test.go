@@ -57,9 +57,8 @@ func TestEmptyPlacement(t *testing.T) {
 	assert.NotNil(t, shared.findPlannedImage(t, lab, img.ImageNameForVersion("1")))
 }
 
-// Selectors that change while a rollout runs: who had not begun is never asked,
-// who had begun is not asked any more and keeps what it has, who is new begins in
-// its turn.
+// Selectors that change while a rollout runs: a cluster that had not started never starts,
+// one that had started keeps what it has, and a new one starts in its turn.
 func TestPlacementChangesDuringRollout(t *testing.T) {
 	t.Parallel()
 	img := shared.newFleetImage("replaced", bergen)
@@ -111,8 +110,8 @@ func TestRelabelledClusterIsAdded(t *testing.T) {
 	assert.Equal(t, []string{bergen, edge, lab}, course.begun)
 	assert.Equal(t, 1, course.most)
 
-	// Out of the placement, what it has stays and is not asked for any more; back in
-	// it, nothing is downloaded.
+	// Outside the placement, the image stays and is no longer requested; back inside,
+	// nothing is downloaded.
 	shared.relabelMember(t, edge, label, "none")
 	shared.awaitFleetImage(t, img, "edge is out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
 	shared.awaitPlan(t, edge, "without it", func(p *v1alpha1.ClusterPlan) bool { return plannedImage(p, name) == nil && plansRetention(p, name) })

@@ -29,7 +29,7 @@ func TestRetention(t *testing.T) {
 	// A person's image of a name that is as if it were one of an older version.
 	theirs := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "retention-0"}, Spec: img.Spec.Template}
 	require.NoError(t, shared.Members[edge].Create(t.Context(), theirs))
-	require.True(t, testenv.Await(t, func() bool { return shared.GetReportedImage(t, bergen, names[0]).References == 1 }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return shared.GetReportedImage(t, bergen, names[0]).References == 1 }))
 
 	for n, version := range []string{"2", "3"} {
 		shared.updateFleetImage(t, img, func() { shared.setVersion(img, version) })
@@ -58,8 +58,8 @@ func TestRetention(t *testing.T) {
 	assert.NotNil(t, shared.Members[edge].GetImage(t, theirs.Name))
 }
 
-// A FleetDiskImage whose images are retained is gone at once, and nobody asks for
-// them or keeps them any more.
+// A FleetDiskImage whose images are retained is deleted at once, and no plan requests or
+// keeps them afterwards.
 func TestRetainDeletionPolicy(t *testing.T) {
 	t.Parallel()
 	img := shared.newFleetImage("retained", bergen, edge)
@@ -91,7 +91,7 @@ func TestDeleteDeletionPolicy(t *testing.T) {
 	shared.createFleetImage(t, img)
 	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded)
 	vm := shared.Members[edge].CreateMachine(t, "deleted", names[0])
-	require.True(t, testenv.Await(t, func() bool { return shared.GetReportedImage(t, edge, names[0]).References == 1 }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return shared.GetReportedImage(t, edge, names[0]).References == 1 }))
 	shared.updateFleetImage(t, img, func() { shared.setVersion(img, "2") })
 	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded)
 
@@ -123,7 +123,7 @@ func TestDeleteDeletionPolicy(t *testing.T) {
 func (f *testFleet) awaitFleetImageGone(t *testing.T, img *v1alpha1.FleetDiskImage) {
 	t.Helper()
 	got := &v1alpha1.FleetDiskImage{}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return apierrors.IsNotFound(f.Get(t.Context(), client.ObjectKeyFromObject(img), got))
 	}), "FleetDiskImage %s is still there: %s", img.Name, got.Status.Message)
 }

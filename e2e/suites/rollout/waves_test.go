@@ -50,7 +50,7 @@ func TestTwoWaves(t *testing.T) {
 	assert.Equal(t, img.Spec.Template.Revision(), done.Status.Versions[0].Revision)
 
 	var told web.Rollout
-	require.True(t, testenv.Await(t, func() bool { // the hub's cache is a moment behind
+	require.True(t, testenv.AwaitCondition(t, func() bool { // the hub's cache is a moment behind
 		told, err = shared.Hub.GetRollout(t.Context(), img.Name)
 		require.NoError(t, err)
 		return told.Clusters == done.Status.Clusters && told.Phase == v1alpha1.RolloutSucceeded

@@ -79,7 +79,7 @@ func (f *testFleet) awaitBalancedDoing(t *testing.T, do func(), among ...string)
 	t.Helper()
 	var assigned map[string]string
 	var state string
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		do()
 		assigned = map[string]string{}
 		counts := map[string]int{}
@@ -116,7 +116,7 @@ func membersOf(assigned map[string]string, replica string) (list []string) {
 func (f *testFleet) electedReplica(t *testing.T) *replica {
 	t.Helper()
 	var found *replica
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		for _, r := range f.replicas {
 			text, err := r.ReadMetrics(t.Context())
 			if err == nil && strings.Contains(text, `leader_election_master_status{name="ot-hub"} 1`) {
@@ -158,7 +158,7 @@ func (f *testFleet) awaitNewReports(t *testing.T) {
 func (f *testFleet) awaitReport(t *testing.T, member string, sequence int64) {
 	t.Helper()
 	root := &v1alpha1.ClusterReport{}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		err := f.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}, root)
 		return err == nil && root.Sequence >= sequence
 	}), "report %d of %s is not synced; logs are in %s", sequence, member, f.Plane.Dir())
@@ -169,7 +169,7 @@ func (f *testFleet) changePolicy(t *testing.T, concurrency string) {
 	t.Helper()
 	f.SetPolicy(t, map[string]string{"concurrency": concurrency})
 	for _, m := range f.Fakes.List {
-		require.True(t, testenv.Await(t, func() bool {
+		require.True(t, testenv.AwaitCondition(t, func() bool {
 			plan := &v1alpha1.ClusterPlan{}
 			err := f.Get(t.Context(), client.ObjectKey{Namespace: m.Name, Name: v1alpha1.MailboxName}, plan)
 			return err == nil && plan.Spec.Policy["concurrency"] == concurrency

@@ -108,7 +108,7 @@ func TestThirdOfMembersDark(t *testing.T) {
 	for member := range dark {
 		shared.blockMember(t, member, replicaNames...)
 	}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		links := shared.getMemberLinks(t)
 		for member := range dark {
 			if links[member].Status.Reachable {

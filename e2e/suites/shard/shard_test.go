@@ -74,7 +74,7 @@ func TestElectedReplicaPausedPastLease(t *testing.T) {
 	shared.changePolicy(t, "3")
 	challenge := shared.getMemberLinks(t)["fake-0"].Spec.Challenge
 	require.NoError(t, r.Resume())
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return r.HasEnded()
 	}), "two replicas are elected")
 	log, err := os.ReadFile(r.LogFile())
@@ -101,7 +101,7 @@ func TestReplicasPausedPastLease(t *testing.T) {
 		require.NoError(t, r.Pause(t.Context()))
 		paused[r.name] = true
 	}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		for _, link := range shared.getMemberLinks(t) {
 			if paused[link.Spec.Replica] || paused[link.Status.Carrier] {
 				return false
@@ -129,10 +129,10 @@ func TestReplicaWithoutHubAPI(t *testing.T) {
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
 	mine := membersOf(before, r.name)
-	require.True(t, testenv.Await(t, func() bool { return len(r.memberLinks.reachedMembers()) == len(mine) }), "it is connected to others than its members: %v", r.memberLinks.reachedMembers())
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(r.memberLinks.reachedMembers()) == len(mine) }), "it is connected to others than its members: %v", r.memberLinks.reachedMembers())
 	require.NoError(t, r.hubLink.Stall())
-	require.True(t, testenv.Await(t, func() bool { return len(r.memberLinks.reachedMembers()) == 0 }), "it stays connected to members that have moved")
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(r.memberLinks.reachedMembers()) == 0 }), "it stays connected to members that have moved")
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		for _, link := range shared.getMemberLinks(t) {
 			if link.Status.Carrier == r.name {
 				return false
@@ -144,7 +144,7 @@ func TestReplicaWithoutHubAPI(t *testing.T) {
 	require.NoError(t, r.hubLink.Repair(t.Context()))
 	require.False(t, r.HasEnded(), "it exited")
 	after := shared.awaitBalanced(t, replicaNames...)
-	require.True(t, testenv.Await(t, func() bool { return len(r.memberLinks.reachedMembers()) == len(membersOf(after, r.name)) }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(r.memberLinks.reachedMembers()) == len(membersOf(after, r.name)) }))
 	shared.judge.requireNoFaults(t)
 }
 
@@ -157,7 +157,7 @@ func TestReplicaWithoutOneMember(t *testing.T) {
 	r.memberLinks.setBlocked(member, true)
 	t.Cleanup(func() { r.memberLinks.setBlocked(member, false) })
 	var link v1alpha1.MemberLink
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		link = shared.getMemberLinks(t)[member]
 		return !link.Status.Reachable || link.Spec.Replica != r.name
 	}))
@@ -166,12 +166,12 @@ func TestReplicaWithoutOneMember(t *testing.T) {
 			require.NoError(t, m.SetImages(t.Context(), "page-1", nil))
 		}
 	}
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		link = shared.getMemberLinks(t)[member]
 		return link.Spec.Replica != r.name && link.Status.Carrier == link.Spec.Replica && link.Status.Reachable
 	}), "the member does not move: %+v; logs are in %s", &link, shared.Plane.Dir())
 	shared.awaitNewReports(t)
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		var events eventsv1.EventList
 		require.NoError(t, shared.List(t.Context(), &events))
 		for _, e := range events.Items {
@@ -235,14 +235,14 @@ func TestFirstReportCannotBeSynced(t *testing.T) {
 		}
 		return replica
 	}
-	require.True(t, testenv.Await(t, func() bool { return syncedBy() != "" }), "no replica gets it")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return syncedBy() != "" }), "no replica gets it")
 	if elected := shared.electedReplica(t); syncedBy() == elected.name {
 		to := shared.otherReplicas(t)[0].name
 		if other := shared.otherReplicas(t)[1].name; len(membersOf(before, other)) < len(membersOf(before, to)) {
 			to = other
 		}
 		shared.assignMember(t, late.Name, to)
-		require.True(t, testenv.Await(t, func() bool { return syncedBy() == to }), "%s does not sync it", to)
+		require.True(t, testenv.AwaitCondition(t, func() bool { return syncedBy() == to }), "%s does not sync it", to)
 	}
 	missed := syncedBy()
 	for _, name := range replicaNames {
@@ -279,7 +279,7 @@ func TestMembersMovedBetweenReplicas(t *testing.T) {
 	shared.awaitBalanced(t, replicaNames...)
 	// Each member has one connection, as before; other goroutines vary.
 	const slack = 20
-	require.True(t, testenv.Await(t, func() bool { return shared.countGoroutines(t) <= before+slack }), "moves leak goroutines: %d before", before)
+	require.True(t, testenv.AwaitCondition(t, func() bool { return shared.countGoroutines(t) <= before+slack }), "moves leak goroutines: %d before", before)
 	shared.judge.requireNoFaults(t)
 }
 
@@ -299,7 +299,7 @@ func TestHubAPIServerRestart(t *testing.T) {
 	shared.Plane.KillAPIServer()
 	require.NoError(t, shared.Plane.StartAPIServer(context.Background()))
 	started := time.Now()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		shared.restartEnded(t)
 		holder, renewed := lease()
 		// An elected replica that lost its Lease takes a while to exit. Until it is restarted,

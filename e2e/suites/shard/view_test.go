@@ -18,7 +18,7 @@ import (
 func (f *testFleet) requireReadAPI(t *testing.T, r *replica, images int) {
 	t.Helper()
 	var last any
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		all, err := r.ListMembers(t.Context())
 		if last = err; err != nil {
 			return false

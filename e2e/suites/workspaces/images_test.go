@@ -175,7 +175,7 @@ func TestImageChangedBeforeRootDiskExists(t *testing.T) {
 	require.NoError(t, env.Client().List(t.Context(), &disks, client.InNamespace(ns), client.HasLabels{v1alpha1.LabelMachineUID}))
 	assert.Len(t, disks.Items, 1)
 	var claims corev1.PersistentVolumeClaimList
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		require.NoError(t, env.Client().List(t.Context(), &claims, client.InNamespace(ns)))
 		return len(claims.Items) == 3
 	}), "two images and a disk have these claims: %v", listLeftovers(t, ns))
@@ -242,7 +242,7 @@ func TestDeletedRootDiskIsCloned(t *testing.T) {
 	deleteObject(t, vm)
 	env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool { return len(img.Status.Revisions) == 1 })
 	var imports cdiv1.DataVolumeList
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		require.NoError(t, env.Client().List(t.Context(), &imports, client.InNamespace(ns), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
 		return len(imports.Items) == 1
 	}), "the old revision is still there: %v", listLeftovers(t, ns))
@@ -335,7 +335,7 @@ func newBlankDataVolume(namespace, name string) *cdiv1.DataVolume {
 
 func awaitPopulated(t *testing.T, dv *cdiv1.DataVolume) {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return env.Client().Get(t.Context(), client.ObjectKeyFromObject(dv), dv) == nil && dv.Status.Phase == cdiv1.Succeeded
 	}), "DataVolume %s/%s is %s", dv.Namespace, dv.Name, dv.Status.Phase)
 }

@@ -46,7 +46,7 @@ func TestRecreatedVM(t *testing.T) {
 	disk := requireObject(t, rootDiskOf(old))
 	deleteObject(t, old)
 	again := testenv.NewMachine(ns, "vm", sharedImage(t))
-	require.True(t, testenv.Await(t, func() bool { return env.Client().Create(t.Context(), again) == nil }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return env.Client().Create(t.Context(), again) == nil }))
 	awaitRunning(t, again)
 	require.NotEqual(t, old.UID, again.UID)
 	for _, o := range []client.Object{kubeVirtVMOf(again), rootDiskOf(again), cloudInitSecretOf(again)} {
@@ -353,7 +353,7 @@ func testManyVMs(t *testing.T, s *testenv.Env, n int) {
 	h := testenv.History(t, o)
 	assert.Equal(t, 1, h.Attempts(got.UID))
 	assert.Empty(t, h.BudgetViolations())
-	testenv.Await(t, func() bool { return images() >= 1 && clones() >= n && machines() >= n }) // the watches may lag
+	testenv.AwaitCondition(t, func() bool { return images() >= 1 && clones() >= n && machines() >= n }) // the watches may lag
 	assert.Equal(t, 1, images())
 	assert.Equal(t, n, clones())
 	assert.Equal(t, n, machines())
@@ -448,7 +448,7 @@ func TestOperatorsInstalledLater(t *testing.T) {
 	})
 	// No controller serves snapshots here; the agent only has to create one.
 	s.AwaitImage(t, snapshotted, testenv.HasReason(v1alpha1.ReasonSnapshotting))
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		var list snapshotv1.VolumeSnapshotList
 		return s.Client().List(t.Context(), &list, client.InNamespace(ns)) == nil && len(list.Items) == 1
 	}))

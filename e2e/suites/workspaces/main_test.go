@@ -134,7 +134,7 @@ func awaitCondition(t *testing.T, vm *v1alpha1.VirtualMachine, condition string,
 // awaitObject waits until an object matches and returns it.
 func awaitObject[T client.Object](t *testing.T, o T, what string, wanted func(T) bool) T {
 	t.Helper()
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return env.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o) == nil && wanted(o)
 	}), "%T %s: timed out waiting for: %s\n%+v", o, client.ObjectKeyFromObject(o), what, o)
 	return o
@@ -178,7 +178,7 @@ func deleteAndAwaitGone(t *testing.T, o client.Object) {
 	requireObject(t, o)
 	uid := o.GetUID()
 	deleteObject(t, o, client.Preconditions{UID: &uid})
-	require.True(t, testenv.Await(t, func() bool {
+	require.True(t, testenv.AwaitCondition(t, func() bool {
 		err := env.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o)
 		return apierrors.IsNotFound(err) || (err == nil && o.GetUID() != uid)
 	}), "%T %s still exists: finalizers %v", o, o.GetName(), o.GetFinalizers())
@@ -240,5 +240,5 @@ func listLeftovers(t *testing.T, ns string) []string {
 func awaitNothingLeft(t *testing.T, ns string) {
 	t.Helper()
 	var left []string
-	require.True(t, testenv.Await(t, func() bool { left = listLeftovers(t, ns); return len(left) == 0 }), "left: %v", left)
+	require.True(t, testenv.AwaitCondition(t, func() bool { left = listLeftovers(t, ns); return len(left) == 0 }), "left: %v", left)
 }

@@ -1,5 +1,9 @@
 //go:build linux
 
+// Package chart_test shows the charts as an API server takes them: schemas and admission
+// policies by what they reject, the programs' rights by what those may do, and Helm's
+// installation, upgrade and removal with the real helm. What rendering alone shows is in the
+// charts' own unit tests.
 package chart_test
 
 import (

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package workspaces does with VirtualMachines what authors of workspaces do. It shows what
-// takes real clones of CDI and KubeVirt's virt-controller and admission webhooks; the
-// virt-handler is simulated.
+// Package workspaces shows VirtualMachines as authors of workspaces use them: creation,
+// changes, restarts, lost objects, deletion. It takes real clones by CDI, and KubeVirt's
+// virt-controller and admission webhooks; the virt-handler is simulated.
 package workspaces
 
 import (

@@ -164,6 +164,9 @@ func TestHubUpgradeUpgradesAgents(t *testing.T) {
 		require.NoError(t, err)
 	}
 	t.Cleanup(func() { restartHub(context.Background(), "") })
+	// CRDs of another version would be refused as a downgrade, here and in later tests.
+	s.deleteCRDs(t)
+	t.Cleanup(func() { s.deleteCRDs(t) })
 	restartHub(t.Context(), "v1.3.7")
 	s.optIn(t)
 	s.awaitCondition(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled, "has agent v1.3.7")

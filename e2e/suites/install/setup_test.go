@@ -229,13 +229,14 @@ func (s *testHub) resetEdge(t *testing.T) {
 // deleteCRDs deletes the product's CRDs from edge.
 func (s *testHub) deleteCRDs(t *testing.T) {
 	t.Helper()
+	ctx := context.Background() // also in a test's Cleanup
 	crds := &apiextensionsv1.CustomResourceDefinitionList{}
-	require.NoError(t, s.edgePlane.List(t.Context(), crds))
+	require.NoError(t, s.edgePlane.List(ctx, crds))
 	for i := range crds.Items {
-		require.NoError(t, s.edgePlane.Delete(t.Context(), &crds.Items[i]))
+		require.NoError(t, s.edgePlane.Delete(ctx, &crds.Items[i]))
 	}
 	require.Eventually(t, func() bool {
-		return s.edgePlane.List(t.Context(), crds) == nil && len(crds.Items) == 0
+		return s.edgePlane.List(ctx, crds) == nil && len(crds.Items) == 0
 	}, testenv.Patience, tick, "CRDs remain")
 }
 

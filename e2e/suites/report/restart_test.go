@@ -172,10 +172,10 @@ func TestMailboxCRDsInstalledLater(t *testing.T) {
 		},
 	}
 	require.NoError(t, c.Create(t.Context(), plan))
+	l := &v1alpha1.SyncLedger{}
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		l := &v1alpha1.SyncLedger{}
-		return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, l) == nil && l.Status.Plan != nil && l.Status.Budget == 2
-	}), "the plan is not acknowledged")
+		return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, l) == nil && l.Status.Plan != nil && l.Status.Policy["concurrency"] == "2"
+	}), "the plan is not acknowledged: %+v", l.Status)
 }
 
 // TestClusterRestoredUnderARunningAgent restores a backup. The hub may have the reports since

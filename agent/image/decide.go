@@ -146,6 +146,7 @@ func Decide(v View) Decision {
 	v.Image.Status.DeepCopyInto(&d.decision.Status)
 	d.status = &d.decision.Status
 
+	d.redactStored()
 	d.countReferences()
 	d.ensureFinalizer()
 	d.ensureQueued()
@@ -183,10 +184,6 @@ func (d *decider) requireLive() bool {
 		d.decision.NeedsLiveRead = true
 	}
 	return d.Live
-}
-
-func (d *decider) setActivity(reason v1alpha1.Reason, message string) {
-	d.activity = statusReason{reason, message}
 }
 
 func (d *decider) isServing(revision string) bool {

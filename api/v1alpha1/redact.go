@@ -6,7 +6,8 @@ import (
 )
 
 var (
-	wordPattern      = regexp.MustCompile(`\S+`)
+	// wordPattern matches words, and quoted URLs to their closing quote.
+	wordPattern      = regexp.MustCompile(`(?s)\S*?"[a-zA-Z][a-zA-Z0-9+.-]*://(?:[^"\\]|\\.)*(?:"\S*|\\?$)|\S+`)
 	authorityPattern = regexp.MustCompile(`://[^/]*`)
 	hostPattern      = regexp.MustCompile(`^(\[[^\]]*\]|[^:]*)(:[0-9]*)?$`)
 )
@@ -33,7 +34,7 @@ func redactAuthority(authority string) string {
 }
 
 // RedactURLs redacts the URLs in a text, those without a host included. A URL ends at white
-// space only, since a query may hold quotes and brackets.
+// space or, in quotes, at the closing quote, since a query may hold anything else.
 func RedactURLs(text string) string {
 	return wordPattern.ReplaceAllStringFunc(text, func(word string) string {
 		url := strings.TrimRight(word, "\"'`)]}>,.;:!\\")

@@ -56,8 +56,8 @@ func (r *reader) columns(t *testing.T, page, command string, replace ...string) 
 	assert.Equal(t, pages.Read(t, page).ShownColumns(t, command), strings.Fields(header), "%s: %s", page, command)
 }
 
-// find returns the only command of a page that contains a text.
-func find(t *testing.T, page, contains string) string {
+// findCommand returns the only command of a page that contains a text.
+func findCommand(t *testing.T, page, contains string) string {
 	t.Helper()
 	var found []string
 	for _, command := range pages.Read(t, page).Commands() {
@@ -104,7 +104,7 @@ func TestPages(t *testing.T) {
 	t.Run("pull", r.followPullByHand)
 	t.Run("reads", r.followReads)
 	t.Run("edit", func(t *testing.T) {
-		edit := find(t, "docs/operate/install.md", "edit configmap")
+		edit := findCommand(t, "docs/operate/install.md", "edit configmap")
 		assert.Contains(t, r.run(t, edit, "kubectl", "EDITOR=true kubectl"), "no changes made")
 	})
 
@@ -136,7 +136,7 @@ func (r *reader) followPolicy(t *testing.T) {
 		assert.NoError(t, client.IgnoreNotFound(shared.Delete(context.Background(), try)))
 	})
 	var answer string
-	command := find(t, policyPage, "get cm try")
+	command := findCommand(t, policyPage, "get cm try")
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		answer = r.run(t, command)
 		return answer != ""
@@ -160,7 +160,7 @@ func (r *reader) followRollout(t *testing.T) {
 	img := &v1alpha1.FleetDiskImage{ObjectMeta: metav1.ObjectMeta{Name: "ubuntu"}}
 	deleteAfter(t, img)
 	waited := make(chan error, 1)
-	wait := find(t, rolloutsPage, "kubectl apply -f ubuntu.yaml")
+	wait := findCommand(t, rolloutsPage, "kubectl apply -f ubuntu.yaml")
 	r.done[wait] = true
 	go func() {
 		_, err := r.Run(t, wait)
@@ -170,7 +170,7 @@ func (r *reader) followRollout(t *testing.T) {
 		return shared.Get(t.Context(), client.ObjectKeyFromObject(img), img) == nil && img.Status.Reason == v1alpha1.ReasonAwaitingApproval
 	}), "%+v", img.Status)
 	r.columns(t, rolloutsPage, "kubectl get fdi")
-	r.run(t, find(t, rolloutsPage, "/spec/approvals"), "<you>", "admin")
+	r.run(t, findCommand(t, rolloutsPage, "/spec/approvals"), "<you>", "admin")
 	require.NoError(t, <-waited)
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(img), img))
 	assert.Equal(t, v1alpha1.RolloutSucceeded, img.Status.Phase)
@@ -184,7 +184,7 @@ func (r *reader) followReadme(t *testing.T) {
 	_, tail, _ = strings.Cut(tail, "  retention:")
 	r.WriteFile(t, "my-image.yaml", head+"  retention:"+tail)
 	deleteAfter(t, &v1alpha1.FleetDiskImage{ObjectMeta: metav1.ObjectMeta{Name: "my-image"}})
-	r.run(t, find(t, "README.md", "my-image.yaml"))
+	r.run(t, findCommand(t, "README.md", "my-image.yaml"))
 }
 
 // followPrune reports and prunes what the rollout has left, and undoes it.
@@ -195,7 +195,7 @@ func (r *reader) followPrune(t *testing.T) {
 	prune := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: "spring"}}
 	deleteAfter(t, report)
 	deleteAfter(t, prune)
-	r.run(t, find(t, rolloutsPage, "kubectl apply -f spring.yaml"))
+	r.run(t, findCommand(t, rolloutsPage, "kubectl apply -f spring.yaml"))
 	r.columns(t, rolloutsPage, "kubectl get prunereports")
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(report), report))
 	require.Positive(t, report.Status.Candidates.Count, "the images that the FleetDiskImage left")
@@ -207,8 +207,8 @@ func (r *reader) followPrune(t *testing.T) {
 		require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(prune), prune))
 		return prune.Status.Reason == v1alpha1.ReasonUndoWindow
 	}), "%+v", prune.Status)
-	r.run(t, find(t, rolloutsPage, "kubectl patch imageprune spring"))
-	r.run(t, find(t, rolloutsPage, "kubectl wait imageprune/spring"))
+	r.run(t, findCommand(t, rolloutsPage, "kubectl patch imageprune spring"))
+	r.run(t, findCommand(t, rolloutsPage, "kubectl wait imageprune/spring"))
 }
 
 // followImages applies the examples of images and machines to a member and waits as the pages
@@ -222,7 +222,7 @@ func (r *reader) followImages(t *testing.T) {
 	}
 	img := shared.Members[frankfurt].CreateImageForTest(t, "ubuntu-22")
 	namespace := " --namespace " + img.Namespace + " "
-	r.run(t, find(t, imagesPage, "kubectl wait vmdi/ubuntu-22"), "kubectl wait", inMember+namespace+"wait")
+	r.run(t, findCommand(t, imagesPage, "kubectl wait vmdi/ubuntu-22"), "kubectl wait", inMember+namespace+"wait")
 	shared.Members[frankfurt].CreateMachine(t, "desk-1", img.Name)
 	r.columns(t, imagesPage, "kubectl get vmdi -A", "kubectl", inMember)
 	r.columns(t, machinesPage, "kubectl get otvm -A", "kubectl", inMember)
@@ -283,11 +283,11 @@ func (r *reader) followPullByHand(t *testing.T) {
 	require.NoError(t, err)
 	_, err = registration.ParseHubAccess(token)
 	require.NoError(t, err)
-	r.run(t, find(t, membersPage, "annotate --overwrite membercluster"), byHand...)
+	r.run(t, findCommand(t, membersPage, "annotate --overwrite membercluster"), byHand...)
 	for _, command := range commandsBetween(t, membersPage, `"revoked":true`, "=Revoked") {
 		r.run(t, command, byHand...)
 	}
-	r.run(t, find(t, membersPage, `"kubeconfigSecretRef":null`), "kubectl patch", "kubectl patch --dry-run=server")
+	r.run(t, findCommand(t, membersPage, `"kubeconfigSecretRef":null`), "kubectl patch", "kubectl patch --dry-run=server")
 }
 
 // followReads runs every other command that reads, and checks the columns that pages show.

@@ -24,6 +24,10 @@ const (
 	// queue.
 	probeTimeout        = 3 * time.Second
 	maxConcurrentProbes = 32
+	// maxHeaderBytes bounds what one answer occupies in memory; the body of an answer to
+	// HEAD is never read.
+	maxHeaderBytes = 16 << 10
+	maxURLBytes    = 256
 )
 
 // Prober probes sources. It keeps one result per image, for one URL and attempt,
@@ -62,8 +66,9 @@ func newProber(timeout time.Duration) *Prober {
 				Proxy:               http.ProxyFromEnvironment,
 				DialContext:         dialer.DialContext,
 				TLSHandshakeTimeout: timeout,
-				MaxIdleConnsPerHost: 2,
-				IdleConnTimeout:     30 * time.Second,
+				// What a source sends unasked on an idle connection would be logged.
+				DisableKeepAlives:      true,
+				MaxResponseHeaderBytes: maxHeaderBytes,
 			},
 			// The target of a redirect may need another request; CDI finds that out.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -147,9 +152,12 @@ func (p *Prober) sendHead(ctx context.Context, url string) image.PreflightResult
 	}
 	defer func() { _ = response.Body.Close() }()
 	refuse := func(reason v1alpha1.Reason) {
+		// The reason phrase of the status line is the source's own text.
+		status := fmt.Sprintf("%d %s", response.StatusCode, http.StatusText(response.StatusCode))
 		result.Refused = &v1alpha1.Failure{
-			Reason:  reason,
-			Message: fmt.Sprintf("the source answered %q when asked for the image (HEAD %s); nothing was downloaded", response.Status, url),
+			Reason: reason,
+			Message: fmt.Sprintf("the source answered %q when asked for the image (HEAD %s); nothing was downloaded",
+				status, v1alpha1.SanitizeText(v1alpha1.RedactURL(url), maxURLBytes)),
 		}
 	}
 	switch response.StatusCode {

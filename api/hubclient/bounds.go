@@ -41,7 +41,7 @@ func (k *keptObjects) set(key string, bytes int64) string {
 	return exceededBound(len(k.bytes), k.total)
 }
 
-func (k *keptObjects) drop(key string) {
+func (k *keptObjects) remove(key string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.total -= k.bytes[key]
@@ -96,7 +96,7 @@ func (c *Connection) countKept(informer cache.Informer) error {
 				event = unknown.Obj
 			}
 			if o, ok := event.(client.Object); ok {
-				c.kept.drop(objectKey(o))
+				c.kept.remove(objectKey(o))
 			}
 		},
 	})

@@ -160,7 +160,7 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 		err = late
 	}
 	b.read += int64(n)
-	if bound := b.account(p[:n]); bound != "" {
+	if bound := b.meterRead(p[:n]); bound != "" {
 		b.err = b.transport.report(b.request, bound)
 		b.cancel(b.err)
 		return 0, b.err
@@ -169,8 +169,8 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// account meters what was read, and returns which bound it exceeds; empty for none.
-func (b *limitedBody) account(p []byte) string {
+// meterRead meters what was read, and returns which bound it exceeds; empty for none.
+func (b *limitedBody) meterRead(p []byte) string {
 	t := b.transport
 	if b.maxBytes > 0 && b.read > b.maxBytes {
 		return "has an error of more than " + formatBytes(b.maxBytes)

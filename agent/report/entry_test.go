@@ -2,10 +2,8 @@ package report
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -73,17 +71,6 @@ func TestImageOrigin(t *testing.T) {
 			assert.Equal(t, tt.want, NewReportedImage(img).Origin)
 		})
 	}
-}
-
-func TestTruncateText(t *testing.T) {
-	assert.Equal(t, "short", truncateText("short", maxMessageBytes))
-	for _, text := range []string{strings.Repeat("x", 1025), strings.Repeat("ü", 600), strings.Repeat("世", 400), "a" + strings.Repeat("😀", 300)} {
-		got := truncateText(text, maxMessageBytes)
-		assert.LessOrEqual(t, len(got), maxMessageBytes)
-		assert.Greater(t, len(got), maxMessageBytes-8)
-		assert.True(t, utf8.ValidString(got))
-	}
-	assert.True(t, utf8.ValidString(truncateText("a\xffb", maxMessageBytes)))
 }
 
 // A page that is read back has the digest of the page that was written.

@@ -2,7 +2,6 @@ package vm
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,7 +73,7 @@ func (d *decider) reportInputErrors() {
 		}
 	}
 	if d.specError != nil {
-		d.setBlocker(failedState(v1alpha1.ReasonSpecInvalid, Truncate(d.specError.Error(), maxQuotedBytes)))
+		d.setBlocker(failedState(v1alpha1.ReasonSpecInvalid, v1alpha1.SanitizeText(d.specError.Error(), maxQuotedBytes)))
 	}
 }
 
@@ -117,12 +116,3 @@ const (
 	// maxMessageBytes bounds a whole message. The API server accepts 32 KiB.
 	maxMessageBytes = 4096
 )
-
-// Truncate shortens a text to at most limit bytes of valid UTF-8.
-func Truncate(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "")
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit-len("…")], "") + "…"
-	}
-	return text
-}

@@ -141,7 +141,7 @@ func (d *decider) reportLostRootDisk() {
 	dv := d.RootDisk
 	d.lostDiskMessage = "DataVolume " + dv.Name + " failed after it was cloned"
 	if problem := cloneProblem(dv); problem != "" {
-		d.lostDiskMessage += ": " + Truncate(problem, maxQuotedBytes)
+		d.lostDiskMessage += ": " + v1alpha1.SanitizeText(problem, maxQuotedBytes)
 	}
 	if d.RootClaim != nil && d.ownsObject(d.RootClaim) && d.RootClaim.Status.Phase == corev1.ClaimLost {
 		d.lostDiskMessage = fmt.Sprintf("PersistentVolumeClaim %s of the root disk is lost", dv.Name)
@@ -153,7 +153,7 @@ func (d *decider) reportLostRootDisk() {
 }
 
 func (d *decider) retryFailedClone(dv *cdiv1.DataVolume) {
-	d.setBlocker(failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed: %s; it is retried every %s", Truncate(cloneProblem(dv), maxQuotedBytes), failedCloneRetryDelay)))
+	d.setBlocker(failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed: %s; it is retried every %s", v1alpha1.SanitizeText(cloneProblem(dv), maxQuotedBytes), failedCloneRetryDelay)))
 	if left := failedCloneRetryDelay - d.Now.Sub(dv.CreationTimestamp.Time); left > 0 {
 		d.requeueWithin(left)
 		return
@@ -198,7 +198,7 @@ func describeCloning(dv *cdiv1.DataVolume) string {
 		text += ": " + string(p)
 	}
 	if problem := cloneProblem(dv); problem != "" {
-		text += " (" + Truncate(problem, maxQuotedBytes) + ")"
+		text += " (" + v1alpha1.SanitizeText(problem, maxQuotedBytes) + ")"
 	}
 	return text
 }

@@ -17,7 +17,7 @@ const maxNoteBytes = 1000
 func NewEventRecorder(manager interface {
 	GetEventRecorder(name string) events.EventRecorder
 }, program string) events.EventRecorder {
-	return sanitizedRecorder{manager.GetEventRecorder(program)} //nolint:forbidigo // the one place
+	return sanitizedRecorder{manager.GetEventRecorder(program)}
 }
 
 type sanitizedRecorder struct{ next events.EventRecorder }

@@ -57,6 +57,26 @@ func TestRedactURLs(t *testing.T) {
 	}
 }
 
+func TestRedactSource(t *testing.T) {
+	const checksum = " sha256:00"
+	for _, kept := range []string{"", "blank", "http https://h/p", "http https://h/a b" + checksum, "registry docker://quay.io/a@sha256:12"} {
+		assert.Equal(t, kept, v1alpha1.RedactSource(kept))
+	}
+	seen := map[string]string{}
+	for _, source := range []string{
+		"http https://h/p?a=1", "http https://h/p?a=2", "http https://h/p?a=1 b=1", "http https://h/p?a=1" + checksum, "http https://h/p?a=1#x",
+		"http https://h/p?a=1 0123456789ab", "s3 https://h/p?a=1", "s3 https://user:a=1@h/p",
+	} {
+		redacted := v1alpha1.RedactSource(source)
+		assert.NotContains(t, redacted, "=1")
+		assert.NotContains(t, redacted, "0123456789ab")
+		assert.Equal(t, redacted, v1alpha1.RedactSource(redacted), "once")
+		assert.Equal(t, strings.HasSuffix(source, checksum), strings.HasSuffix(redacted, checksum))
+		assert.Empty(t, seen[redacted], "%s looks like %s", source, seen[redacted])
+		seen[redacted] = source
+	}
+}
+
 func TestErrorsOfNetURLAreRedacted(t *testing.T) {
 	for _, given := range []string{
 		"https://h:port/p?sig=secret",

@@ -19,6 +19,8 @@ func TestDescribeSource(t *testing.T) {
 		"http https://a/b sha256:00": {SourceType: v1alpha1.SourceHTTP, URL: "https://a/b", Checksum: "sha256:00"},
 		"s3 s3://bucket/b":           {SourceType: v1alpha1.SourceS3, URL: "s3://bucket/b"},
 		"blank":                      {SourceType: v1alpha1.SourceBlank},
+
+		"http https://a/b?… 964dc3bf700d sha256:00": {SourceType: v1alpha1.SourceHTTP, URL: "https://a/b?sig=1", Checksum: "sha256:00"},
 	} {
 		assert.Equal(t, want, DescribeSource(&spec))
 	}

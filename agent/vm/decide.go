@@ -113,6 +113,8 @@ func nameTakenState(kind, name string) machineState {
 const (
 	// maxQuotedBytes bounds what a message quotes of others.
 	maxQuotedBytes = 768
+	// maxStateBytes bounds a state or a progress, which others report in a word.
+	maxStateBytes = 64
 	// maxMessageBytes bounds a whole message. The API server accepts 32 KiB.
 	maxMessageBytes = 4096
 )

@@ -74,7 +74,7 @@ func (d *decider) reconcileRootDisk() {
 		d.retryFailedClone(dv)
 	default:
 		d.rootDiskRequested = true
-		d.status.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: d.rootDiskSize(), Progress: string(dv.Status.Progress)}
+		d.status.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: d.rootDiskSize(), Progress: v1alpha1.SanitizeText(string(dv.Status.Progress), maxStateBytes)}
 		d.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, describeCloning(dv)))
 	}
 }
@@ -194,8 +194,8 @@ func (d *decider) cloneSourceImage() *v1alpha1.VMDiskImage {
 
 func describeCloning(dv *cdiv1.DataVolume) string {
 	text := "the root disk is being cloned"
-	if p := dv.Status.Progress; p != "" && p != "N/A" {
-		text += ": " + string(p)
+	if p := v1alpha1.SanitizeText(string(dv.Status.Progress), maxStateBytes); p != "" && p != "N/A" {
+		text += ": " + p
 	}
 	if problem := cloneProblem(dv); problem != "" {
 		text += " (" + v1alpha1.SanitizeText(problem, maxQuotedBytes) + ")"

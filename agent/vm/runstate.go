@@ -96,7 +96,7 @@ func (d *decider) printableStatus() string {
 		return ""
 	}
 	status, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "status", "printableStatus")
-	return status
+	return v1alpha1.SanitizeText(status, maxStateBytes)
 }
 
 // reschedulingGracePeriod is how long a Pod may stay unschedulable after its volume became

@@ -102,10 +102,11 @@ func newIndexPage(sequence int64, images []v1alpha1.ReportedImage) *indexPage {
 		if img.Source == "" {
 			continue // a planned image that is absent; its source is unknown
 		}
-		g := groups[img.Source]
+		source := v1alpha1.RedactSource(img.Source) // agents up to 0.2 report the whole URL
+		g := groups[source]
 		if g == nil {
-			g = &indexGroup{source: unique.Make(img.Source)}
-			groups[img.Source] = g
+			g = &indexGroup{source: unique.Make(source)}
+			groups[source] = g
 			p.groups = append(p.groups, g)
 		}
 		g.entries = append(g.entries, e)

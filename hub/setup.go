@@ -239,7 +239,7 @@ func (h *hub) setupRegistration() error {
 	}
 	registrations := &registrationcontroller.Reconciler{
 		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: metrics.NewRegistrations(ctrlmetrics.Registry),
-		Conditions: h.joined, Namespace: h.Namespace, Issuer: issuer,
+		Conditions: h.joined, Namespace: h.Namespace, Issuer: issuer, Quota: h.memberQuota,
 	}
 	return registrations.Setup(h.local)
 }

@@ -14,15 +14,15 @@ import (
 // PageBudget adds up the pages of one report. The zero value is an empty report.
 type PageBudget struct{ used int }
 
-// Fits reports whether another page fits.
-func (b *PageBudget) Fits(bytes int) bool {
+// FitsPage reports whether another page fits.
+func (b *PageBudget) FitsPage(bytes int) bool {
 	return bytes <= v1alpha1.MaxReportObjectBytes && b.used+bytes <= v1alpha1.MaxReportBytes
 }
 
-// Take counts a page if it fits, and reports whether it does. Invariant: pages that were
+// TakePage counts a page if it fits, and reports whether it does. Invariant: pages that were
 // taken never exceed MaxReportBytes together, nor MaxReportObjectBytes each.
-func (b *PageBudget) Take(bytes int) bool {
-	fits := b.Fits(bytes)
+func (b *PageBudget) TakePage(bytes int) bool {
+	fits := b.FitsPage(bytes)
 	if fits {
 		b.used += bytes
 	}

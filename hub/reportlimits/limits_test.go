@@ -14,12 +14,12 @@ import (
 
 func TestPageBudget(t *testing.T) {
 	var b PageBudget
-	assert.False(t, b.Take(v1alpha1.MaxReportObjectBytes+1), "a page that is too large")
+	assert.False(t, b.TakePage(v1alpha1.MaxReportObjectBytes+1), "a page that is too large")
 	for range v1alpha1.MaxReportBytes / v1alpha1.MaxReportObjectBytes {
-		assert.True(t, b.Take(v1alpha1.MaxReportObjectBytes))
+		assert.True(t, b.TakePage(v1alpha1.MaxReportObjectBytes))
 	}
-	assert.False(t, b.Take(1), "the report is full")
-	assert.True(t, b.Take(0))
+	assert.False(t, b.TakePage(1), "the report is full")
+	assert.True(t, b.TakePage(0))
 }
 
 func TestUnlistedAreDeletedAfterGrace(t *testing.T) {

@@ -231,14 +231,14 @@ func (r *Reconciler) readPages(ctx context.Context, member string, report *readR
 	for _, name := range listed {
 		metadata, page := stored[name], report.pages[name]
 		if metadata != nil && page.version == metadata.ResourceVersion {
-			fits := budget.Fits(page.bytes)
+			fits := budget.FitsPage(page.bytes)
 			if page.kept && !fits {
 				// Pages before this one have grown.
 				r.dropPage(member, report, name)
 				report.pages[name] = readPage{version: page.version, bytes: page.bytes}
 			}
 			if page.kept == fits {
-				budget.Take(page.bytes)
+				budget.TakePage(page.bytes)
 			}
 			if page.kept || !fits {
 				continue
@@ -256,7 +256,7 @@ func (r *Reconciler) readPages(ctx context.Context, member string, report *readR
 			continue
 		}
 		next := readPage{version: live.ResourceVersion, bytes: jsonSize(live.Page)}
-		if next.kept = budget.Take(next.bytes); next.kept {
+		if next.kept = budget.TakePage(next.bytes); next.kept {
 			r.forEachReader(func(x Reader) { x.SetPage(member, name, live.Sequence, live.Page.Images) })
 		} else {
 			r.dropPage(member, report, name)

@@ -16,6 +16,13 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+const (
+	// maxHeaderBytes bounds what one answer occupies in memory; the body of an answer to
+	// HEAD is never read.
+	maxHeaderBytes = 16 << 10
+	maxURLBytes    = 256
+)
+
 // headRequest requests the headers of one source, over a connection of its own: what else
 // a server sends on it cannot become the answer to another request.
 type headRequest struct {
@@ -57,9 +64,12 @@ func (h *headRequest) send(ctx context.Context, address string) (result image.Pr
 		return result, false
 	}
 	refuse := func(reason v1alpha1.Reason) {
+		// The reason phrase of the status line is the source's own text.
+		status := fmt.Sprintf("%d %s", response.StatusCode, http.StatusText(response.StatusCode))
 		result.Refused = &v1alpha1.Failure{
-			Reason:  reason,
-			Message: fmt.Sprintf("the source answered %q when asked for the image (HEAD %s); nothing was downloaded", response.Status, address),
+			Reason: reason,
+			Message: fmt.Sprintf("the source answered %q when asked for the image (HEAD %s); nothing was downloaded",
+				status, v1alpha1.SanitizeText(v1alpha1.RedactURL(address), maxURLBytes)),
 		}
 	}
 	switch response.StatusCode {
@@ -87,7 +97,11 @@ func (h *headRequest) newTransport(ctx context.Context, source *url.URL) (*http.
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
+	transport := &http.Transport{
+		// What a source sends unasked on an idle connection would be logged.
+		DisableKeepAlives: true, DisableCompression: true,
+		MaxResponseHeaderBytes: maxHeaderBytes, TLSHandshakeTimeout: h.timeout,
+	}
 	if proxy == nil {
 		transport.DialContext = h.dialPermitted
 		return transport, nil

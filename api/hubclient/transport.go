@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // A silent connection is pinged and closed without a reply: a watch has no timeout and
@@ -116,7 +118,7 @@ func DedicatedConfig(cfg *rest.Config, timeout time.Duration, wrap func(http.Rou
 	// Without TLS options an address without a scheme would be taken for one of HTTP.
 	host, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the API server's address %q: %w", cfg.Host, err)
+		return nil, nil, fmt.Errorf("the API server's address %q is not a URL", v1alpha1.SanitizeText(v1alpha1.RedactURL(cfg.Host), maxQuotedBytes))
 	}
 	own = rest.CopyConfig(cfg)
 	own.Host, own.APIPath, own.Timeout = host.String(), "", timeout
@@ -136,7 +138,7 @@ func (s noRedirectTransport) RoundTrip(request *http.Request) (*http.Response, e
 	response, err := s.next.RoundTrip(request)
 	if err == nil && response.StatusCode >= 300 && response.StatusCode < 400 && response.Header.Get("Location") != "" {
 		_ = response.Body.Close()
-		return nil, fmt.Errorf("it redirects to %q, which no API server does", response.Header.Get("Location"))
+		return nil, fmt.Errorf("it redirects to %q, which no API server does", v1alpha1.SanitizeText(v1alpha1.RedactURL(response.Header.Get("Location")), maxQuotedBytes))
 	}
 	return response, err
 }

@@ -217,7 +217,9 @@ type FleetDiskImageSpec struct {
 	// rollout says in which order and how fast clusters get the image.
 	// +optional
 	Rollout Rollout `json:"rollout,omitempty"`
-	// approvals of waves that have requireApproval.
+	// approvals of waves that have requireApproval. It is there from the start, so that a JSON
+	// patch can add the first entry as any other.
+	// +default=[]
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=map
 	// +listMapKey=wave

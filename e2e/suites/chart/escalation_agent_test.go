@@ -172,7 +172,7 @@ var triedByAgent = map[string]triedRight{
 	"delete volumesnapshots.snapshot.storage.k8s.io": tried(attempt{what: "a backup of others", want: notDeleted, object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: backup, namespace: images}}`}),
 
 	"create events.events.k8s.io": tried(attempt{what: "an Event of the kubelet", want: "in its own name only", object: eventOf("kubelet")}),
-	"patch events.events.k8s.io":  tried(attempt{what: "an Event of the kubelet", want: "in its own name only", patch: `{"note":"all is well"}`, object: eventOf("kubelet")}),
+	"patch events.events.k8s.io":  tried(attempt{what: "an Event of the kubelet", want: "in its own name only", patch: `{"series":{"count":9,"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`, object: eventOf("kubelet")}),
 	"create events":               gainsNothing("records Events in its own namespace"),
 	"patch events":                gainsNothing("records Events in its own namespace"),
 

@@ -105,7 +105,7 @@ var triedByHub = map[string]triedRight{
 		attempt{what: "a preview's content", want: notOfHub, patch: `{"data":{"concurrency":"256"}}`, object: `{apiVersion: v1, kind: ConfigMap, metadata: {name: preview, namespace: sync-operator, labels: {pelotech.ot/policy-preview: "true"}}}`},
 	),
 	"create events.events.k8s.io": tried(attempt{what: "an Event of the kubelet", want: "in its own name only", object: eventOf("kubelet")}),
-	"patch events.events.k8s.io":  tried(attempt{what: "an Event of the kubelet", want: "in its own name only", patch: `{"note":"all is well"}`, object: eventOf("kubelet")}),
+	"patch events.events.k8s.io":  tried(attempt{what: "an Event of the kubelet", want: "in its own name only", patch: `{"series":{"count":9,"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`, object: eventOf("kubelet")}),
 	"create events":               gainsNothing("records Events in its own namespace"),
 	"patch events":                gainsNothing("records Events in its own namespace"),
 

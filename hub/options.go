@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/startup"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/charts"
+	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
 )
 
 // options are the flags of the hub.
@@ -47,6 +49,8 @@ type options struct {
 
 	// clusters selects the Clusters of Cluster API that become members; nil: none.
 	clusters labels.Selector
+	// clusterRules say what Clusters decide about their members.
+	clusterRules discovery.Rules
 }
 
 func (o *options) bindFlags(flags *flag.FlagSet) {
@@ -70,10 +74,21 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 		o.clusters, err = labels.Parse(text)
 		return err
 	})
+	bindList(flags, &o.clusterRules.Namespaces, "cluster-api-namespaces", "Namespaces whose Clusters of Cluster API may join, separated by commas; * for all. Default: none; members that have joined remain.")
+	bindList(flags, &o.clusterRules.OwnNames, "cluster-api-own-names", "Those of them whose members are named as their Clusters, as with --cluster-api-namespaces. Others are named <namespace>--<name>.")
+	bindList(flags, &o.clusterRules.LabelPrefixes, "cluster-api-label-prefixes", "Prefixes of the labels that are copied from Clusters to their members, separated by commas; * for all. Default: none.")
+}
+
+// bindList binds a flag to a list that is separated by commas; blank entries are dropped.
+func bindList(flags *flag.FlagSet, list *[]string, name, usage string) {
+	flags.Func(name, usage, func(text string) error {
+		*list = strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+		return nil
+	})
 }
 
 func (o *options) validate() error {
-	if err := o.Validate(); err != nil {
+	if err := errors.Join(o.Validate(), o.clusterRules.Validate()); err != nil {
 		return err
 	}
 	if problems := validation.IsDNS1123Subdomain(o.replica); len(problems) > 0 {

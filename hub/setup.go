@@ -198,7 +198,7 @@ func (h *hub) setupMembers() error {
 	}); err != nil {
 		return fmt.Errorf("setting up the connection controller: %w", err)
 	}
-	if err := discovery.Setup(h.local, discovery.Options{Namespace: h.Namespace, Clusters: h.clusters}); err != nil {
+	if err := discovery.Setup(h.local, discovery.Options{Namespace: h.Namespace, Clusters: h.clusters, Rules: h.clusterRules}); err != nil {
 		return fmt.Errorf("setting up the discovery controller: %w", err)
 	}
 	if err := claim.AddIndex(context.Background(), h.local.GetFieldIndexer()); err != nil {

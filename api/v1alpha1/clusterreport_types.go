@@ -15,6 +15,18 @@ const (
 	MaxReportedOrphans = 32
 )
 
+// Bounds of a member's mailbox, in which hub and agent keep everything in memory. Who
+// exceeds them is cut off.
+const (
+	// MaxMailboxObjects bounds the number of objects: all pages of a report, and those
+	// of a report before it that are not deleted yet.
+	MaxMailboxObjects = 2 * MaxReportPages
+	// MaxMailboxObjectBytes bounds the decoded size of one object.
+	MaxMailboxObjectBytes = 4 << 20
+	// MaxMailboxBytes bounds the decoded size of all objects.
+	MaxMailboxBytes = 48 << 20
+)
+
 // PlanItemState is what the agent did with a planned image.
 //
 // +kubebuilder:validation:Enum=Applied;NotOurs;Rejected;Waiting

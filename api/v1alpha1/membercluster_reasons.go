@@ -38,6 +38,9 @@ const (
 	ReasonUnauthorized          = "Unauthorized"
 	ReasonCertificateNotTrusted = "CertificateNotTrusted"
 	ReasonUnreachable           = "Unreachable"
+	// ReasonOverLimits: the other side's API server exceeded a limit of what is read
+	// from it, and is cut off for a while.
+	ReasonOverLimits = "OverLimits"
 	// ReasonReportNotCarried: the member is reachable, but its report is not copied to
 	// the hub.
 	ReasonReportNotCarried = "ReportNotCarried"

@@ -165,6 +165,10 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
+// clusterRules name the members of one namespace as their Clusters. Another namespace's Clusters
+// may not join.
+var clusterRules = discovery.Rules{Namespaces: []string{"team-a", "team-b"}, OwnNames: []string{"team-a"}, LabelPrefixes: []string{"region", "tier", "zone"}}
+
 // newManager is like the hub's, with shorter intervals.
 func newManager(ctx context.Context) (mcmanager.Manager, error) {
 	cfg, err := hubConfig(ctx)
@@ -215,7 +219,7 @@ func newManager(ctx context.Context) (mcmanager.Manager, error) {
 			RetryRefused: time.Second, RetryFailed: 200 * time.Millisecond, RequestTimeout: timeout,
 		}),
 		discovery.Setup(mgr.GetLocalManager(), discovery.Options{
-			Namespace: hubNamespace, Clusters: chosen, DeletionGrace: 5 * time.Second, ClusterAPIPollInterval: 200 * time.Millisecond,
+			Namespace: hubNamespace, Clusters: chosen, Rules: clusterRules, DeletionGrace: 5 * time.Second, ClusterAPIPollInterval: 200 * time.Millisecond,
 		}),
 	)
 }

@@ -68,7 +68,8 @@ var readableByAgent = map[string]string{
 	"datavolumes.cdi.kubevirt.io": "imports and disks", "cdis.cdi.kubevirt.io": "CDI's version", "cdiconfigs.cdi.kubevirt.io": "CDI's configuration",
 	"virtualmachines.kubevirt.io": "machines, whose Secrets are by reference", "network-attachment-definitions.k8s.cni.cncf.io": "whether a network exists",
 	"volumesnapshots.snapshot.storage.k8s.io": "snapshots", "volumesnapshotclasses.snapshot.storage.k8s.io": "classes",
-	"storageclasses.storage.k8s.io": "classes", "csistoragecapacities.storage.k8s.io": "room for an image",
+	"servicecidrs.networking.k8s.io": "which addresses are the cluster's own",
+	"storageclasses.storage.k8s.io":  "classes", "csistoragecapacities.storage.k8s.io": "room for an image",
 	"mutatingadmissionpolicies.admissionregistration.k8s.io": "two policies by name", "mutatingadmissionpolicybindings.admissionregistration.k8s.io": "two policies by name",
 }
 

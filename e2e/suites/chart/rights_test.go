@@ -69,6 +69,7 @@ var (
 		{"events.k8s.io", "events", "create patch", "", ""},
 		{"k8s.cni.cncf.io", "network-attachment-definitions", "get", "", ""},
 		{"kubevirt.io", "virtualmachines", "get list watch create patch", "", ""},
+		{"networking.k8s.io", "servicecidrs", "list", "", ""},
 		{"pelotech.ot", "virtualmachines", "get list watch", "", ""},
 		{"pelotech.ot", "virtualmachines/status vmdiskimages/status", "update", "", ""},
 		{"pelotech.ot", "vmdiskimages", "get list watch create patch delete", "", ""},

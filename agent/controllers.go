@@ -85,7 +85,7 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 	}
 	c.vms = &vmcontroller.Reconciler{
 		Client: cached, Live: live, Owned: caches.vmObjects, Events: events, Kinds: c.kinds,
-		Metrics: metrics.NewMachines(ctrlmetrics.Registry), ClusterUID: c.cluster.UID,
+		Metrics: metrics.NewMachines(ctrlmetrics.Registry), ClusterUID: c.cluster.UID, Namespace: o.Namespace,
 	}
 	return c
 }

@@ -69,7 +69,11 @@ func (d *decider) reportInputErrors() {
 	if d.MissingSecret != "" {
 		d.requeueWithin(missingRecheckInterval)
 		if d.KubeVirtVM == nil { // an existing one was created with the Secret
-			d.setBlocker(d.missingDependency(v1alpha1.ReasonSecretMissing, d.MissingSecret))
+			reason := v1alpha1.ReasonSecretMissing
+			if d.SecretForbidden {
+				reason = v1alpha1.ReasonSecretForbidden
+			}
+			d.setBlocker(d.missingDependency(reason, d.MissingSecret))
 		}
 	}
 	if d.specError != nil {

@@ -29,7 +29,7 @@ import (
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes/source,verbs=create
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=get
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create;patch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;patch
 // +kubebuilder:rbac:groups=k8s.cni.cncf.io,resources=network-attachment-definitions,verbs=get
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;create;patch
 
@@ -46,6 +46,8 @@ type Reconciler struct {
 	Events  events.EventRecorder
 	Kinds   *apidiscovery.KindTracker
 	Metrics *metrics.Machines
+	// Namespace is the agent's.
+	Namespace string
 	// ClusterUID returns the UID of the cluster.
 	ClusterUID func(context.Context) (types.UID, error)
 

@@ -65,7 +65,9 @@ func FuzzNetworkConfig(f *testing.F) {
 			texts = append(texts, r.To, r.Via)
 		}
 		for _, text := range texts {
-			if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) || strings.ContainsRune(`"'#;,{}`, r) }) {
+			if strings.ContainsFunc(text, func(r rune) bool {
+				return unicode.IsControl(r) || unicode.IsSpace(r) || strings.ContainsRune(`"'#;,{}`, r)
+			}) {
 				t.Fatalf("%q is no address", text)
 			}
 		}

@@ -117,15 +117,16 @@ func (r *Reader) Read(ctx context.Context, ledger *v1alpha1.SyncLedger) (State, 
 	}
 	s := r.combineWithPlan(own, plan, status)
 	r.recordInvalidPolicy(s, status)
-	r.InForce.setInitial(s.Policy)
+	r.InForce.SetInitial(s.Policy)
 	return s, nil
 }
 
 // combineWithPlan combines the member's own policy with the plan's: concurrency is the
-// smaller of the two, and for all other keys the plan's value applies.
+// smaller of the two, allowedNamespaces the member's own, and for all other keys the plan's
+// value applies.
 func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLedgerStatus) State {
 	if s.Accepted {
-		r.lastOwn = ownPolicy{configMapVersion: s.configMapVersion, concurrency: s.Policy.Concurrency}
+		r.lastOwn = ownPolicy{s.configMapVersion, s.Policy.Concurrency, s.Policy.AllowedNamespaces}
 	}
 	s.plan = plan
 	if plan.policy == nil {
@@ -147,8 +148,9 @@ func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLe
 		s.Policy, s.message = policy.Combine(nil, plan.policy), message
 	case reasonInvalid:
 		s.Policy = policy.Combine(nil, plan.policy)
-		if last, known := r.lastOwnConcurrency(status); known {
-			s.Policy.Concurrency = min(s.Policy.Concurrency, last)
+		if last, known := r.readLastOwn(status); known {
+			s.Policy.Concurrency = min(s.Policy.Concurrency, last.concurrency)
+			s.Policy.AllowedNamespaces = last.allowedNamespaces
 		}
 		s.message = fmt.Sprintf("%s %s, concurrency %d", s.invalidMessage, message, s.Policy.Concurrency)
 	}

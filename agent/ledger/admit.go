@@ -41,7 +41,7 @@ func (d *decider) admitCandidates() {
 				continue
 			}
 			running[group]++
-			turns.take(c.Image.Namespace)
+			turns.countTaken(c.Image.Namespace)
 			free--
 			d.admit(c)
 		}

@@ -51,7 +51,7 @@ func (t turnTaker) isBelowShare(namespace string) bool {
 	return t.share.Slots <= 0 || t.share.Held[namespace]+t.taken[namespace] < t.share.Slots
 }
 
-func (t turnTaker) take(namespace string) {
+func (t turnTaker) countTaken(namespace string) {
 	if t.share.Slots > 0 {
 		t.taken[namespace]++
 	}
@@ -73,7 +73,7 @@ func (q *Queue) PeekHead(n int, now time.Time, limits map[string]int, share Name
 	}
 	take := func(image *QueuedImage) {
 		takenOfGroup[image.SourceGroup]++
-		turns.take(image.Image.Namespace)
+		turns.countTaken(image.Image.Namespace)
 		head = append(head, *image)
 	}
 	for _, image := range q.order {
@@ -138,7 +138,7 @@ func (q *Queue) ListPassedOver(share NamespaceShare) map[types.UID]bool {
 		switch namespace := image.Image.Namespace; {
 		case image.State != Admissible || share.Holders[image.Image.UID]:
 		case turns.isBelowShare(namespace):
-			turns.take(namespace)
+			turns.countTaken(namespace)
 			overtaken = len(passedOver)
 		case len(passedOver) < maxPassedOver:
 			passedOver = append(passedOver, image)

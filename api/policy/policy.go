@@ -95,6 +95,8 @@ const (
 	maxDuration = 30 * 24 * time.Hour
 	// maxValueBytes bounds the value of a key. A report can hold no longer one.
 	maxValueBytes = 16384
+	// maxErrorBytes bounds the message of an error, which may quote the value.
+	maxErrorBytes = 512
 )
 
 // KeyNamespaceShare limits the slots of one namespace.
@@ -203,7 +205,7 @@ func parse(data map[string]string, keys ...map[string]keyCodec) (p Policy, unkno
 			continue
 		}
 		if err := f.parse(&p, strings.TrimSpace(text)); err != nil {
-			errs = append(errs, KeyError{key, err.Error()})
+			errs = append(errs, KeyError{key, v1alpha1.Truncate(err.Error(), maxErrorBytes)})
 		}
 	}
 	if len(errs) == 0 && p.MaxRetryBackoff < p.RetryBackoff {

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -37,5 +39,26 @@ func TestOwnConfigMapSetsNoFleetLimits(t *testing.T) {
 				assert.Contains(t, got.ignoredKeys, "safeConcurrency")
 			}
 		})
+	}
+}
+
+// A SyncLedger whose condition is too long cannot be stored: nothing would be downloaded any
+// more, and nothing would say why.
+func TestMessagesAboutConfigMapAreBounded(t *testing.T) {
+	many := map[string]string{"concurrency": "2"}
+	for i := range 4000 {
+		many[fmt.Sprintf("key-%0200d", i)] = "x"
+	}
+	for name, data := range map[string]map[string]string{"keys": many, "a value": {"concurrency": strings.Repeat("x", 16000)}} {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sync-operator", Name: "sync-operator-policy"}, Data: data}
+		c := fake.NewClientBuilder().WithObjects(cm).Build()
+		r := &Reader{Cached: c, Live: c, ConfigMapKey: client.ObjectKeyFromObject(cm)}
+		got, err := r.readConfigMap(t.Context(), v1alpha1.SyncLedgerStatus{}, false)
+		require.NoError(t, err)
+		status := v1alpha1.SyncLedgerStatus{}
+		got.SetStatus(&status, 1)
+		for _, condition := range status.Conditions {
+			assert.LessOrEqual(t, len(condition.Message), maxMessageBytes, name)
+		}
 	}
 }

@@ -30,6 +30,10 @@ const (
 	reasonMissing  = "Missing"
 )
 
+// maxMessageBytes bounds the message of a condition, which may list keys of a ConfigMap. The
+// API server would refuse a SyncLedger with a longer one.
+const maxMessageBytes = 8192
+
 // Reader reads the policy ConfigMap and the ClusterPlan. Read is called by one goroutine
 // at a time.
 type Reader struct {
@@ -183,7 +187,7 @@ func (s State) SetStatus(status *v1alpha1.SyncLedgerStatus, generation int64) {
 }
 
 func setCondition(status *v1alpha1.SyncLedgerStatus, generation int64, conditionType string, isTrue bool, reason, message string) {
-	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: generation}
+	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: v1alpha1.Truncate(message, maxMessageBytes), ObservedGeneration: generation}
 	if isTrue {
 		c.Status = metav1.ConditionTrue
 	}

@@ -34,6 +34,9 @@ const (
 // API server would refuse a SyncLedger with a longer one.
 const maxMessageBytes = 8192
 
+// maxEventBytes bounds what an event quotes: the API server refuses longer notes.
+const maxEventBytes = 900
+
 // Reader reads the policy ConfigMap and the ClusterPlan. Read is called by one goroutine
 // at a time.
 type Reader struct {
@@ -120,6 +123,7 @@ func (r *Reader) Read(ctx context.Context, ledger *v1alpha1.SyncLedger) (State, 
 		return State{}, err
 	}
 	s := r.combineWithPlan(own, plan, status)
+	s.message = v1alpha1.Truncate(s.message, maxMessageBytes)
 	r.recordInvalidPolicy(s, status)
 	r.InForce.SetInitial(s.Policy)
 	return s, nil
@@ -169,7 +173,7 @@ func (r *Reader) recordInvalidPolicy(s State, status v1alpha1.SyncLedgerStatus) 
 	}
 	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPolicyAccepted)
 	if c == nil || c.Reason != reasonInvalid || c.Message != s.message {
-		r.Events.Eventf(s.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", s.message)
+		r.Events.Eventf(s.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", v1alpha1.Truncate(s.message, maxEventBytes))
 	}
 }
 
@@ -187,7 +191,7 @@ func (s State) SetStatus(status *v1alpha1.SyncLedgerStatus, generation int64) {
 }
 
 func setCondition(status *v1alpha1.SyncLedgerStatus, generation int64, conditionType string, isTrue bool, reason, message string) {
-	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: v1alpha1.Truncate(message, maxMessageBytes), ObservedGeneration: generation}
+	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: generation}
 	if isTrue {
 		c.Status = metav1.ConditionTrue
 	}

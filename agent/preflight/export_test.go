@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"crypto/x509"
 	"net"
 	"net/url"
 	"time"
@@ -34,6 +35,9 @@ func (p *Prober) Waiting() (waiting, running int) {
 	defer p.mu.Unlock()
 	return p.queue.Len()
 }
+
+// SetRoots replaces the certificate authorities that the probes trust.
+func (p *Prober) SetRoots(roots *x509.CertPool) { p.roots = roots }
 
 // SetTimeout changes the timeout of the probes that start from now on.
 func (p *Prober) SetTimeout(timeout time.Duration) { p.timeout = timeout }

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"context"
 	"crypto/x509"
 	"net"
 	"net/url"
@@ -41,3 +42,10 @@ func (p *Prober) SetRoots(roots *x509.CertPool) { p.roots = roots }
 
 // SetTimeout changes the timeout of the probes that start from now on.
 func (p *Prober) SetTimeout(timeout time.Duration) { p.timeout = timeout }
+
+// SetProxyError lets no proxy be found.
+func (p *Prober) SetProxyError(err error) {
+	p.network = func(context.Context) network {
+		return network{proxy: func(*url.URL) (*url.URL, error) { return nil, err }}
+	}
+}

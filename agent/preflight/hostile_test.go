@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pelotech/ot-fleet/agent/preflight"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -39,7 +38,7 @@ func serveRaw(t *testing.T, answer string) string {
 }
 
 func TestTextOfTheSourceIsNotQuoted(t *testing.T) {
-	got := probeAndWait(t, preflight.New(), "uid", serveRaw(t, "HTTP/1.1 404 "+strings.Repeat("phrase", 1000)+"\r\n\r\n"))
+	got := probeAndWait(t, newProber(), newSource("uid", serveRaw(t, "HTTP/1.1 404 "+strings.Repeat("phrase", 1000)+"\r\n\r\n")))
 	require.NotNil(t, got.Refused)
 	assert.Contains(t, got.Refused.Message, `"404 Not Found"`)
 	assert.NotContains(t, got.Refused.Message, "phrase")
@@ -52,7 +51,7 @@ func TestAnswerWithoutEndIsNoAnswer(t *testing.T) {
 		"headers":     "HTTP/1.1 404 Not Found\r\n" + strings.Repeat("X: y\r\n", 16<<10) + "\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := probeAndWait(t, preflight.New(), "uid", serveRaw(t, answer))
+			got := probeAndWait(t, newProber(), newSource("uid", serveRaw(t, answer)))
 			assert.True(t, got.Known)
 			assert.Nil(t, got.Refused)
 		})
@@ -62,7 +61,7 @@ func TestAnswerWithoutEndIsNoAnswer(t *testing.T) {
 func TestLongURLGetsAFailureThatCanBeStored(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(s.Close)
-	got := probeAndWait(t, preflight.New(), "uid", s.URL+"/"+strings.Repeat("a", 1100)+"#secret")
+	got := probeAndWait(t, newProber(), newSource("uid", s.URL+"/"+strings.Repeat("a", 1100)+"#secret"))
 	require.NotNil(t, got.Refused)
 	assert.Equal(t, v1alpha1.ReasonNotFound, got.Refused.Reason)
 	assert.Less(t, len(got.Refused.Message), 512)

@@ -91,7 +91,7 @@ type MemberClusterSpec struct {
 	// +kubebuilder:default=ot-agent
 	// +optional
 	AgentNamespace string `json:"agentNamespace,omitempty"`
-	// insecureSkipTLSVerify allows a kubeconfig with insecure-skip-tls-verify. Whoever is
+	// insecureSkipTLSVerify allows a kubeconfig with insecure-skip-tls-verify. A machine
 	// between hub and member can then read the hub's credential and act as the member:
 	// condition ServerVerified is False as long as this is set. Without it, the hub
 	// refuses such a kubeconfig.

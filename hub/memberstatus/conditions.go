@@ -128,7 +128,7 @@ func (s *statusBuilder) setServerVerified() {
 		meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionServerVerified)
 	case s.Member.Spec.InsecureSkipTLSVerify:
 		s.setCondition(v1alpha1.ConditionServerVerified, conditionFalse(v1alpha1.ReasonVerificationSkipped,
-			"spec.insecureSkipTLSVerify allows a kubeconfig that does not verify the member's API server, so whoever is between hub and member can read the hub's credential and answer as the member: "+
+			"spec.insecureSkipTLSVerify allows a kubeconfig that does not verify the member's API server, so a machine between hub and member can read the hub's credential and answer as the member: "+
 				"put the CA into the kubeconfig as certificate-authority-data, and unset spec.insecureSkipTLSVerify"))
 	default:
 		s.setCondition(v1alpha1.ConditionServerVerified, conditionTrue(v1alpha1.ReasonCertificateVerified, "the hub verifies the certificate of the member's API server"))

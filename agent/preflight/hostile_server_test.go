@@ -94,8 +94,8 @@ func (s *hostileServer) stop() {
 
 func (s *hostileServer) address() string { return s.listener.Addr().String() }
 
-// answer reads the request and writes a text.
-func answer(text string) behaviour {
+// sendAnswer reads the request and writes a text.
+func sendAnswer(text string) behaviour {
 	return func(c net.Conn, _ <-chan struct{}) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 			_, _ = c.Write([]byte(text))
@@ -103,19 +103,19 @@ func answer(text string) behaviour {
 	}
 }
 
-// answerAndHang is answer, and leaves the connection open.
-func answerAndHang(text string) behaviour {
+// sendAndHang is sendAnswer, and leaves the connection open.
+func sendAndHang(text string) behaviour {
 	return func(c net.Conn, done <-chan struct{}) {
-		answer(text)(c, done)
+		sendAnswer(text)(c, done)
 		<-done
 	}
 }
 
-// answerForever is answer, and then repeats a text for as long as somebody reads it.
-func answerForever(text, repeated string) behaviour {
+// sendForever is sendAnswer, and then repeats a text for as long as somebody reads it.
+func sendForever(text, repeated string) behaviour {
 	chunk := []byte(strings.Repeat(repeated, 1+4096/len(repeated)))
 	return func(c net.Conn, done <-chan struct{}) {
-		answer(text)(c, done)
+		sendAnswer(text)(c, done)
 		for {
 			if _, err := c.Write(chunk); err != nil {
 				return
@@ -124,16 +124,16 @@ func answerForever(text, repeated string) behaviour {
 	}
 }
 
-// drip is answer, and then writes a text byte by byte.
-func drip(text, slowly string) behaviour {
+// sendThenSlowly is sendAnswer, and then writes a text byte by byte.
+func sendThenSlowly(text, slowly string) behaviour {
 	return func(c net.Conn, done <-chan struct{}) {
-		answer(text)(c, done)
-		dripOnly(slowly)(c, done)
+		sendAnswer(text)(c, done)
+		sendSlowly(slowly)(c, done)
 	}
 }
 
-// dripOnly writes a text byte by byte, again and again.
-func dripOnly(slowly string) behaviour {
+// sendSlowly writes a text byte by byte, again and again.
+func sendSlowly(slowly string) behaviour {
 	return func(c net.Conn, done <-chan struct{}) {
 		ticker := time.NewTicker(5 * time.Millisecond)
 		defer ticker.Stop()
@@ -150,11 +150,11 @@ func dripOnly(slowly string) behaviour {
 	}
 }
 
-// reset is answer, and then resets the connection.
-func reset(text string) behaviour {
+// sendAndReset is sendAnswer, and then resets the connection.
+func sendAndReset(text string) behaviour {
 	return func(c net.Conn, done <-chan struct{}) {
 		if text != "" {
-			answer(text)(c, done)
+			sendAnswer(text)(c, done)
 		}
 		_ = c.(*net.TCPConn).SetLinger(0)
 	}
@@ -164,8 +164,8 @@ func hang(_ net.Conn, done <-chan struct{}) { <-done }
 
 func closeAtOnce(net.Conn, <-chan struct{}) {}
 
-// speak writes a text without reading the request, and leaves the connection open.
-func speak(text string) behaviour {
+// sendAtOnce writes a text without reading the request, and leaves the connection open.
+func sendAtOnce(text string) behaviour {
 	return func(c net.Conn, done <-chan struct{}) {
 		_, _ = c.Write([]byte(text))
 		<-done

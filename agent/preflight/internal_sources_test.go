@@ -94,13 +94,13 @@ func newRecord(question dnsmessage.Question, text string) []dnsmessage.Resource 
 }
 
 // TestInternalSourcesAreNotAsked: a server on loopback stands for all that is internal. No
-// way to write its address reaches it, and nothing is told of it.
+// way to write its address reaches it, and no result shows it.
 func TestInternalSourcesAreNotAsked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		host    string
 		answers [][]string
 		allow   policy.PreflightAllow
-		// reached: it is asked all the same; untold: and what it answers is not told.
+		// reached: it is asked all the same; untold: and what it answers is not in the result.
 		reached, untold bool
 	}{
 		"an address":                        {host: "127.0.0.1"},
@@ -126,7 +126,7 @@ func TestInternalSourcesAreNotAsked(t *testing.T) {
 		"after another internal address":    {host: "a.example.com", answers: [][]string{{"127.0.0.9", "127.0.0.1"}}, allow: policy.PreflightAllow{"127.0.0.1/32"}, reached: true, untold: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startHostileServer(t, answer(head("404 Not Found")))
+			s := startHostileServer(t, sendAnswer(head("404 Not Found")))
 			_, port, err := net.SplitHostPort(s.address())
 			require.NoError(t, err)
 			dns := &fakeDNS{answers: map[string][][]string{"a.example.com": tt.answers}}
@@ -134,7 +134,7 @@ func TestInternalSourcesAreNotAsked(t *testing.T) {
 			got := probeAndWait(t, p, newSource("uid", "http://"+tt.host+":"+port+"/image"))
 			assert.True(t, got.Known, "the import goes its way")
 			assert.Equal(t, tt.reached, s.connections.Load() > 0, "connections")
-			assert.Equal(t, tt.reached && !tt.untold, got.Refused != nil, "what is told")
+			assert.Equal(t, tt.reached && !tt.untold, got.Refused != nil, "what the result shows")
 		})
 	}
 }
@@ -203,7 +203,7 @@ func TestProxies(t *testing.T) {
 
 // TestProxyThatCannotBeUsed: it is not left out.
 func TestProxyThatCannotBeUsed(t *testing.T) {
-	s := startHostileServer(t, answer(head("404 Not Found")))
+	s := startHostileServer(t, sendAnswer(head("404 Not Found")))
 	p := preflight.NewForTest(time.Minute, testServers, nil, nil)
 	p.SetProxyError(errors.New("no URL"))
 	got := probeAndWait(t, p, newSource("uid", "http://"+s.address()))

@@ -21,6 +21,7 @@ func (s *statusBuilder) setConditions() {
 	s.setCondition(v1alpha1.ConditionIdentityConfirmed, s.identityConfirmed())
 	s.copyCondition(v1alpha1.ConditionJoined, s.Joined)
 	s.copyCondition(v1alpha1.ConditionAgentInstalled, s.Installed)
+	s.copyCondition(v1alpha1.ConditionCredentialRotated, s.Rotated)
 	s.setCondition(v1alpha1.ConditionReachable, s.reachable())
 	s.setCondition(v1alpha1.ConditionAgentHealthy, s.agentHealthy())
 	s.setCondition(v1alpha1.ConditionPolicyAcknowledged, s.policyAcknowledged())

@@ -46,6 +46,8 @@ type Input struct {
 	Joined *metav1.Condition
 	// Installed is condition AgentInstalled; nil if the hub does not install the agent.
 	Installed *metav1.Condition
+	// Rotated is condition CredentialRotated; nil in pull mode.
+	Rotated *metav1.Condition
 	// HubVersion is the version of the hub itself.
 	HubVersion string
 	// Shard is the replica that syncs the member. Transfers is its share of the

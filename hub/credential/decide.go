@@ -77,8 +77,13 @@ type Options struct {
 	RetryFailed time.Duration
 }
 
-// maxFailureDelay bounds the delay between attempts that fail.
-const maxFailureDelay = 10 * time.Minute
+const (
+	// maxFailureDelay bounds the delay between attempts that fail.
+	maxFailureDelay = 10 * time.Minute
+	// ProbeInterval is how often the hub asks whether a given token without expiry is
+	// still valid.
+	ProbeInterval = 2 * time.Minute
+)
 
 // Source is the credential that a new token is requested with.
 type Source string
@@ -130,7 +135,7 @@ func Decide(s Snapshot, o Options) Decision {
 		d.Wait = s.Issued.RenewalTime(o.RenewAfter).Sub(s.Now)
 		d.ProbeGiven = s.Given.Expires.IsZero() && !s.Refused && !s.Unreachable
 		if d.ProbeGiven && !s.GivenRefused {
-			d.Wait = min(d.Wait, maxFailureDelay)
+			d.Wait = min(d.Wait, ProbeInterval)
 		}
 	}
 	if s.Refused && s.Issued != nil && !s.givenExpired() {

@@ -96,7 +96,7 @@ func TestDecide(t *testing.T) {
 		"revoked":                    {snapshotWith(bootstrap(), both(issuedFor(time.Hour), refused, givenRefused)), given, false, false, 0, "False", v1alpha1.ReasonCredentialRefused, "it was revoked there"},
 		"revoked, given expired":     {snapshotWith(expired, both(issuedFor(time.Hour), refused)), none, false, false, third - time.Hour, "False", v1alpha1.ReasonCredentialRefused, "scripts/join push m"},
 		"legacy, new":                {snapshotWith(legacy(), nil), given, false, false, 0, "Unknown", v1alpha1.ReasonRotationPending, "has no known expiry"},
-		"legacy, rotated":            {snapshotWith(legacy(), issuedFor(time.Hour)), none, false, true, maxFailureDelay, "False", v1alpha1.ReasonLegacyToken, "kubectl --namespace ot-agent delete secret ot-hub-token"},
+		"legacy, rotated":            {snapshotWith(legacy(), issuedFor(time.Hour)), none, false, true, ProbeInterval, "False", v1alpha1.ReasonLegacyToken, "kubectl --namespace ot-agent delete secret ot-hub-token"},
 		"legacy, rotated, deleted":   {snapshotWith(legacy(), both(issuedFor(time.Hour), givenRefused)), none, false, true, third - time.Hour, "True", v1alpha1.ReasonRotated, ""},
 		"legacy, refused":            {snapshotWith(legacy(), both(issuedFor(time.Hour), refused)), given, false, false, 0, "False", v1alpha1.ReasonLegacyToken, ""},
 		"an administrator's":         {snapshotWith(stranger, nil), none, false, false, 0, "False", v1alpha1.ReasonNotRotated, "has a client certificate"},
@@ -135,7 +135,7 @@ func TestRotationOutlivesOutages(t *testing.T) {
 			case len(d.IssueWith) == 0:
 				require.Positive(t, d.Wait, "nothing happens again")
 				s.Now = s.Now.Add(d.Wait)
-				if s.Failure == nil && d.Wait > maxFailureDelay {
+				if s.Failure == nil && d.Wait > ProbeInterval {
 					s.Now = s.Now.Add(time.Duration(rapid.Int64Range(0, int64(4*24*time.Hour)).Draw(t, "outage")))
 				}
 				s.GivenRefused = true // the legacy Secret is deleted, or the token has expired

@@ -58,9 +58,9 @@ func (g *givenCredentials) forget(member string) {
 	delete(g.byMember, member)
 }
 
-// probeInterval is how often the hub asks whether a given token without expiry is still
-// valid.
-const probeInterval = 10 * time.Minute
+// probeSlack: a reconcile that is a little early probes, since the next one comes a whole
+// interval later.
+const probeSlack = time.Second
 
 // givenState is what Decide needs, and what carries its decision out.
 type givenState struct {
@@ -88,7 +88,7 @@ func (k *credentialReconciler) reconcileGiven(ctx context.Context, member *v1alp
 		if next, err = k.issueReplacement(ctx, s, d.IssueWith); err == nil {
 			return k.storeReplacement(ctx, member, stored, s, next)
 		}
-	case d.ProbeGiven && time.Since(s.history.probed) >= probeInterval:
+	case d.ProbeGiven && time.Since(s.history.probed) >= credential.ProbeInterval-probeSlack:
 		s.setGivenRefused(k.reviewToken(ctx, s.kubeconfig, s.AgentNamespace))
 	}
 	if err != nil {

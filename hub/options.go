@@ -38,6 +38,8 @@ type options struct {
 	apiURL, apiCAFile string
 	joinTokenLife     time.Duration
 	agentTokenLife    time.Duration
+	// memberQuota: members in pull mode get a ResourceQuota.
+	memberQuota bool
 
 	// approvals: the API server has to check who approves, by the chart's policies.
 	approvals bool
@@ -63,6 +65,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.apiCAFile, "hub-api-ca-file", "", "File with the CAs of the hub's API server for agents in pull mode. Default: the system's with --hub-api-url, else the hub's own.")
 	flags.DurationVar(&o.joinTokenLife, "join-token-life", registration.DefaultJoinTokenLife, "Lifetime of a join token.")
 	flags.DurationVar(&o.agentTokenLife, "agent-token-life", registration.DefaultAgentTokenLife, "Lifetime of a pull-mode agent's credential unless it renews it. The chart's pull.agentTokenLife caps it.")
+	flags.BoolVar(&o.memberQuota, "member-quota", true, "Create a ResourceQuota in the namespace of each member in pull mode.")
 	flags.BoolVar(&o.approvals, "approvals-enforced", true, "Report it if the chart's admission policies, by which the API server checks who approves waves and ImagePrunes, are not in force.")
 	flags.BoolVar(&o.installAgents, "install-agents", false, "Install and upgrade the agent, in the hub's own version, in members with label "+v1alpha1.LabelInstallAgent+": \"true\".")
 	flags.DurationVar(&o.installBackoff, "install-backoff", 30*time.Second, "Wait after the first failed installation of an agent; it doubles with each attempt.")

@@ -15,6 +15,8 @@ import (
 type PreflightResult struct {
 	// Known: the source was asked, or need not be.
 	Known bool
+	// Waiting: the agent asks other sources first.
+	Waiting bool
 	// Refused: the source definitely does not give the image.
 	Refused *v1alpha1.Failure
 	// Size of the download in bytes; 0 for unknown.
@@ -146,6 +148,7 @@ func Decide(v View) Decision {
 	v.Image.Status.DeepCopyInto(&d.decision.Status)
 	d.status = &d.decision.Status
 
+	d.redactStored()
 	d.countReferences()
 	d.ensureFinalizer()
 	d.ensureQueued()
@@ -183,10 +186,6 @@ func (d *decider) requireLive() bool {
 		d.decision.NeedsLiveRead = true
 	}
 	return d.Live
-}
-
-func (d *decider) setActivity(reason v1alpha1.Reason, message string) {
-	d.activity = statusReason{reason, message}
 }
 
 func (d *decider) isServing(revision string) bool {

@@ -16,10 +16,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Bounds of a page. The factor between splitting and merging is above two, so that an image
-// that comes and goes does not move others.
+// Bounds of a page, so that all pages together stay within MaxReportBytes. The factor
+// between splitting and merging is above two, so that an image that comes and goes does not
+// move others.
 const (
-	maxPageBytes     = 400 << 10
+	maxPageBytes     = v1alpha1.MaxReportBytes / v1alpha1.MaxReportPages
 	mergeBelowImages = 48
 	mergeBelowBytes  = maxPageBytes / 4
 )
@@ -121,7 +122,7 @@ func (p *Paginator) SetPlanItems(results map[Key]v1alpha1.PlanItemReport) {
 	before := p.planItems
 	p.planItems = make(map[Key]v1alpha1.PlanItemReport, len(results))
 	for key, result := range results {
-		result.Message = truncateText(result.Message, maxMessageBytes)
+		result.Message = v1alpha1.SanitizeText(result.Message, maxMessageBytes)
 		p.planItems[key] = result
 	}
 	refreshChanged(p, before, p.planItems, func(a, b v1alpha1.PlanItemReport) bool { return a == b })
@@ -132,7 +133,7 @@ func (p *Paginator) SetPrunedImages(gone map[Key]v1alpha1.ReportedPrune) {
 	before := p.prunedImages
 	p.prunedImages = make(map[Key]v1alpha1.ReportedPrune, len(gone))
 	for key, prune := range gone {
-		prune.Message = truncateText(prune.Message, maxPruneMessageBytes)
+		prune.Message = v1alpha1.SanitizeText(prune.Message, maxPruneMessageBytes)
 		p.prunedImages[key] = prune
 	}
 	refreshChanged(p, before, p.prunedImages, func(a, b v1alpha1.ReportedPrune) bool { return equality.Semantic.DeepEqual(a, b) })

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/transport"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -31,6 +32,8 @@ const (
 	ForbiddenFailure
 	// ServerFailure means: the server answers with another error.
 	ServerFailure
+	// LimitFailure means: an answer exceeds the limits of package transport.
+	LimitFailure
 )
 
 // Bounds of texts from outside in a message.
@@ -47,7 +50,10 @@ func ClassifyError(err error) (FailureKind, string) {
 		return CertificateFailure, why
 	}
 	var status apierrors.APIStatus
+	var limit *transport.LimitError
 	switch {
+	case errors.As(err, &limit):
+		return LimitFailure, "its API server is cut off: " + limit.Error()
 	case apierrors.IsUnauthorized(err):
 		return UnauthorizedFailure, "its API server refuses the credential, which has expired or was revoked"
 	case apierrors.IsForbidden(err):

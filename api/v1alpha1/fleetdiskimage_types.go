@@ -437,7 +437,7 @@ type FleetDiskImageStatus struct {
 // +kubebuilder:printcolumn:name="Progressing",type=integer,JSONPath=`.status.clusters.progressing`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.clusters.failed`
 // +kubebuilder:printcolumn:name="Deferred",type=integer,JSONPath=`.status.clusters.deferred`
-// +kubebuilder:printcolumn:name="Expected",type=date,JSONPath=`.status.expectedAt`,priority=1
+// +kubebuilder:printcolumn:name="Expected",type=string,JSONPath=`.status.expectedAt`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type FleetDiskImage struct {

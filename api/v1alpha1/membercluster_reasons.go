@@ -22,6 +22,9 @@ const (
 	ConditionAgentInstalled = "AgentInstalled"
 	// ConditionVersionSupported: the versions of hub and agent work together.
 	ConditionVersionSupported = "VersionSupported"
+	// ConditionServerVerified: the hub verifies the certificate of the member's API
+	// server. Not set in pull mode.
+	ConditionServerVerified = "ServerVerified"
 	// ConditionReportComplete: all pages of the report exist and belong to the same
 	// state.
 	ConditionReportComplete = "ReportComplete"
@@ -41,9 +44,15 @@ const (
 	ReasonUnauthorized          = "Unauthorized"
 	ReasonCertificateNotTrusted = "CertificateNotTrusted"
 	ReasonUnreachable           = "Unreachable"
+	// ReasonOverLimits: the other side's API server exceeded a limit of what is read
+	// from it, and is cut off for a while.
+	ReasonOverLimits = "OverLimits"
 	// ReasonReportNotCarried: the member is reachable, but its report is not copied to
 	// the hub.
 	ReasonReportNotCarried = "ReportNotCarried"
+	// Reasons of ConditionServerVerified.
+	ReasonCertificateVerified = "CertificateVerified"
+	ReasonVerificationSkipped = "VerificationSkipped"
 	// Reasons of ConditionVersionSupported.
 	ReasonSupported      = "Supported"
 	ReasonVersionTooOld  = "VersionTooOld"
@@ -87,23 +96,29 @@ const (
 	ReasonRevoking           = "Revoking"
 	// ReasonRevoked: no issued credential works any longer. Users may then unset
 	// spec.connection.pull.revoked.
-	ReasonRevoked               = "Revoked"
-	ReasonReporting             = "Reporting"
-	ReasonNeverReported         = "NeverReported"
-	ReasonSilent                = "Silent"
-	ReasonSameCluster           = "SameCluster"
-	ReasonAnotherCluster        = "AnotherCluster"
-	ReasonDuplicateCluster      = "DuplicateCluster"
-	ReasonAcknowledged          = "Acknowledged"
-	ReasonNotAcknowledged       = "NotAcknowledged"
-	ReasonPolicyHeld            = "PolicyHeld"
-	ReasonNoPolicy              = "NoPolicy"
-	ReasonPolicyRefused         = "PolicyRefused"
-	ReasonWithinBudget          = "WithinBudget"
-	ReasonOverBudget            = "OverBudget"
-	ReasonComplete              = "Complete"
-	ReasonPagesMissing          = "PagesMissing"
-	ReasonPagesOmitted          = "PagesOmitted"
+	ReasonRevoked          = "Revoked"
+	ReasonReporting        = "Reporting"
+	ReasonNeverReported    = "NeverReported"
+	ReasonSilent           = "Silent"
+	ReasonSameCluster      = "SameCluster"
+	ReasonAnotherCluster   = "AnotherCluster"
+	ReasonDuplicateCluster = "DuplicateCluster"
+	ReasonAcknowledged     = "Acknowledged"
+	ReasonNotAcknowledged  = "NotAcknowledged"
+	ReasonPolicyHeld       = "PolicyHeld"
+	ReasonNoPolicy         = "NoPolicy"
+	ReasonPolicyRefused    = "PolicyRefused"
+	ReasonWithinBudget     = "WithinBudget"
+	ReasonOverBudget       = "OverBudget"
+	ReasonComplete         = "Complete"
+	ReasonPagesMissing     = "PagesMissing"
+	ReasonPagesOmitted     = "PagesOmitted"
+	// ReasonReportOversized: the hub ignores parts of the report, which exceeds
+	// MaxReportBytes or MaxReportObjectBytes.
+	ReasonReportOversized = "ReportOversized"
+	// ReasonUnlistedReports: the hub deleted more ClusterReports that the root does not
+	// list than an agent writes.
+	ReasonUnlistedReports       = "UnlistedReports"
 	ReasonUnknown               = "Unknown"
 	ReasonPlanInForce           = "PlanInForce"
 	ReasonNoPlan                = "NoPlan"

@@ -29,6 +29,9 @@ const (
 	// ReasonSecretMissing: the Secret named by secretRef does not exist in the image's
 	// namespace.
 	ReasonSecretMissing Reason = "SecretMissing"
+	// ReasonSecretForbidden: the agent may not read Secrets in the namespace of the one that
+	// the spec names. The message has the command that allows it.
+	ReasonSecretForbidden Reason = "SecretForbidden"
 	// ReasonCertConfigMapMissing: the ConfigMap named by certConfigMap does not exist
 	// in the image's namespace.
 	ReasonCertConfigMapMissing Reason = "CertConfigMapMissing"

@@ -23,6 +23,7 @@ func (s *statusBuilder) setConditions() {
 	s.copyCondition(v1alpha1.ConditionAgentInstalled, s.Installed)
 	s.copyCondition(v1alpha1.ConditionCredentialRotated, s.Rotated)
 	s.setCondition(v1alpha1.ConditionReachable, s.reachable())
+	s.setServerVerified()
 	s.setCondition(v1alpha1.ConditionAgentHealthy, s.agentHealthy())
 	s.setCondition(v1alpha1.ConditionPolicyAcknowledged, s.policyAcknowledged())
 	s.setCondition(v1alpha1.ConditionWithinBudget, s.withinBudget())
@@ -51,7 +52,7 @@ func conditionUnknown(reason, format string, args ...any) conditionState {
 
 func (s *statusBuilder) setCondition(t string, v conditionState) {
 	meta.SetStatusCondition(&s.status.Conditions, metav1.Condition{
-		Type: t, Status: v.status, Reason: v.reason, Message: v1alpha1.Truncate(v.message, 1024),
+		Type: t, Status: v.status, Reason: v.reason, Message: v1alpha1.SanitizeText(v.message, 1024),
 		ObservedGeneration: s.Member.Generation,
 		LastTransitionTime: metav1.NewTime(s.Now.UTC().Truncate(time.Second)),
 	})
@@ -117,6 +118,21 @@ func (s *statusBuilder) reachable() conditionState {
 		return conditionTrue(v1alpha1.ReasonConnected, "the hub is connected to the member's API server%s", strings.TrimPrefix(c.Message, "connected"))
 	default:
 		return conditionFalse(cmp.Or(c.Reason, v1alpha1.ReasonUnreachable), "%s", cmp.Or(c.Message, "the member's API server does not answer: check that it is up and that the kubeconfig has the right address"))
+	}
+}
+
+// setServerVerified goes by the spec: whether the kubeconfig uses what it allows may change
+// at any time.
+func (s *statusBuilder) setServerVerified() {
+	switch {
+	case s.Connection.PullMode || s.Member.Spec.Connection.Pull != nil:
+		meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionServerVerified)
+	case s.Member.Spec.InsecureSkipTLSVerify:
+		s.setCondition(v1alpha1.ConditionServerVerified, conditionFalse(v1alpha1.ReasonVerificationSkipped,
+			"spec.insecureSkipTLSVerify allows a kubeconfig that does not verify the member's API server, so a machine between hub and member can read the hub's credential and answer as the member: "+
+				"put the CA into the kubeconfig as certificate-authority-data, and unset spec.insecureSkipTLSVerify"))
+	default:
+		s.setCondition(v1alpha1.ConditionServerVerified, conditionTrue(v1alpha1.ReasonCertificateVerified, "the hub verifies the certificate of the member's API server"))
 	}
 }
 
@@ -262,6 +278,14 @@ func (s *statusBuilder) withinBudget() conditionState {
 
 func (s *statusBuilder) reportComplete() conditionState {
 	switch {
+	case s.Excess.RootTooLarge:
+		return conditionFalse(v1alpha1.ReasonReportOversized, "the report's root exceeds %d KiB and is ignored: no agent writes such a report; see whether somebody else uses its credential", v1alpha1.MaxReportObjectBytes>>10)
+	case s.Excess.FloodedAt != nil:
+		return conditionFalse(v1alpha1.ReasonUnlistedReports, "the hub deleted ClusterReports that the report does not list, more than an agent writes (last at %s): see whether somebody else uses the credential of the member, and revoke it",
+			s.Excess.FloodedAt.UTC().Truncate(time.Minute).Format(time.RFC3339))
+	case s.Excess.IgnoredPages > 0:
+		return conditionFalse(v1alpha1.ReasonReportOversized, "the hub ignores %d of %d pages, since a report has at most %d MiB and a page %d KiB: images may be shown wrong",
+			s.Excess.IgnoredPages, len(s.reportedPages()), v1alpha1.MaxReportBytes>>20, v1alpha1.MaxReportObjectBytes>>10)
 	case s.Report == nil:
 		return s.neverReportedState()
 	case s.Totals == nil || !s.Totals.Reported:
@@ -282,6 +306,13 @@ func (s *statusBuilder) reportComplete() conditionState {
 	default:
 		return conditionTrue(v1alpha1.ReasonComplete, "all pages of the report are present")
 	}
+}
+
+func (s *statusBuilder) reportedPages() []v1alpha1.PageRef {
+	if s.Report == nil {
+		return nil
+	}
+	return s.Report.Pages
 }
 
 // ready is the first condition that is False, or else the first that is Unknown.

@@ -126,3 +126,19 @@ The texts of a list, quoted for CEL; the schema keeps quotes and backslashes out
 {{- end }}
 {{- join ", " $quoted }}
 {{- end }}
+
+{{- /*
+Namespaces of the cluster itself, as a list in CEL.
+*/}}
+{{- define "ot-agent.protectedNamespaces" -}}
+{{- $names := list "kube-system" "kube-public" "kube-node-lease" }}
+{{- $account := splitList ":" .Values.cdi.serviceAccount }}
+{{- if and (hasPrefix "system:serviceaccount:" .Values.cdi.serviceAccount) (eq (len $account) 4) }}
+{{- $names = append $names (index $account 2) }}
+{{- end }}
+{{- $quoted := list }}
+{{- range concat $names .Values.protectedNamespaces | uniq | sortAlpha }}
+{{- $quoted = append $quoted (squote .) }}
+{{- end }}
+{{- join ", " $quoted }}
+{{- end }}

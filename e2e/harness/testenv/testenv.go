@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +31,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
@@ -178,6 +181,16 @@ func (s *Env) CreateNamespace(t *testing.T) string {
 	return ns.Name
 }
 
+// AllowSecrets lets the agent read the Secrets of a namespace, as its owner does.
+func (s *Env) AllowSecrets(t *testing.T, namespace string) {
+	t.Helper()
+	require.NoError(t, s.Client().Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ot-agent-secrets"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "ot-agent-secrets"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "ot-agent", Namespace: program.AgentNamespace}},
+	}))
+}
+
 // NewImage is an image of a path of the source that was not created yet.
 func (s *Env) NewImage(namespace, name, path string) *v1alpha1.VMDiskImage {
 	return &v1alpha1.VMDiskImage{
@@ -291,9 +304,18 @@ func (s *Env) SetPolicy(t *testing.T, data map[string]string) {
 	}), "the agent has not acknowledged policy %v", data)
 }
 
-// StorePolicy creates or replaces the policy ConfigMap.
+// SourceNetwork is where the sources of tests are. The preflight asks them only where the
+// policy's preflightAllow lists it.
+const SourceNetwork = "127.0.0.0/8"
+
+// StorePolicy creates or replaces the policy ConfigMap. Without preflightAllow of its own,
+// it lists SourceNetwork.
 func (s *Env) StorePolicy(t *testing.T, data map[string]string) *corev1.ConfigMap {
 	t.Helper()
+	if _, set := data[policy.KeyPreflightAllow]; !set {
+		data = maps.Clone(data)
+		data[policy.KeyPreflightAllow] = SourceNetwork
+	}
 	cm := s.PolicyConfigMap()
 	err := s.Client().Get(t.Context(), client.ObjectKeyFromObject(cm), cm)
 	cm.Data = data

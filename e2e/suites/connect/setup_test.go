@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -383,9 +384,11 @@ func awaitConnected(t *testing.T, member string) *memberclient.Member {
 	return m
 }
 
-// createReport creates a ClusterReport in a plane and waits until the hub sees it in members.
-func createReport(t *testing.T, p plane, name string, in ...string) {
+// createReport creates a page in a plane and waits until the hub sees it in members. label
+// distinguishes it from the other pages of the plane.
+func createReport(t *testing.T, p plane, label string, in ...string) {
 	t.Helper()
+	name := fmt.Sprintf("page-%032b", crc32.ChecksumIEEE([]byte(label)))
 	obj := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: name}, Sequence: 1, ClusterUID: "uid", Page: &v1alpha1.ReportPage{}}
 	require.NoError(t, p.Create(t.Context(), obj))
 	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(p.Delete(context.Background(), obj))) })

@@ -85,11 +85,11 @@ func (k *credentialReconciler) reconcileGiven(ctx context.Context, member *v1alp
 		err = prerequisiteError(fmt.Sprintf("Secret %s/%s was not created by the hub, which needs this name for the member's token: rename or delete it", stored.Namespace, stored.Name))
 	case len(d.IssueWith) > 0:
 		var next *memberToken
-		if next, err = k.issueReplacement(ctx, s, d.IssueWith); err == nil {
+		if next, err = k.issueReplacement(ctx, member, s, d.IssueWith); err == nil {
 			return k.storeReplacement(ctx, member, stored, s, next)
 		}
 	case d.ProbeGiven && time.Since(s.history.probed) >= credential.ProbeInterval-probeSlack:
-		s.setGivenRefused(k.reviewToken(ctx, s.kubeconfig, s.AgentNamespace))
+		s.setGivenRefused(k.reviewToken(ctx, member, s.kubeconfig))
 	}
 	if err != nil {
 		s.setFailure(err)
@@ -116,7 +116,7 @@ func (k *credentialReconciler) gatherGiven(ctx context.Context, member *v1alpha1
 		return s, err
 	}
 	s.SecretExists, s.kubeconfig = true, secret.Data[key]
-	cfg, _, err := hubclient.ParseKubeconfig(s.kubeconfig)
+	cfg, _, err := hubclient.ParseMemberKubeconfig(member, s.kubeconfig)
 	if err != nil {
 		return s, nil
 	}
@@ -138,18 +138,18 @@ func (k *credentialReconciler) gatherGiven(ctx context.Context, member *v1alpha1
 	}
 	s.Unreachable = state.Reason != v1alpha1.ReasonUnauthorized
 	// The reason is also that of a token that lacks a permission.
-	s.Refused = !s.Unreachable && s.token != nil && apierrors.IsUnauthorized(k.reviewToken(ctx, s.token.kubeconfig, s.AgentNamespace))
+	s.Refused = !s.Unreachable && s.token != nil && apierrors.IsUnauthorized(k.reviewToken(ctx, member, s.token.kubeconfig))
 	return s, nil
 }
 
 // issueReplacement requests a token with the first credential that the member accepts.
-func (k *credentialReconciler) issueReplacement(ctx context.Context, s *givenState, sources []credential.Source) (next *memberToken, err error) {
+func (k *credentialReconciler) issueReplacement(ctx context.Context, member *v1alpha1.MemberCluster, s *givenState, sources []credential.Source) (next *memberToken, err error) {
 	for _, source := range sources {
 		with := s.kubeconfig
 		if source == credential.SourceIssued {
 			with = s.token.kubeconfig
 		}
-		next, err = k.issueTokenWith(ctx, with, s.AgentNamespace, k.GivenTokenLife)
+		next, err = k.issueTokenWith(ctx, member, with, k.GivenTokenLife)
 		if source == credential.SourceGiven {
 			s.setGivenRefused(err)
 		}

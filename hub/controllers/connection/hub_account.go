@@ -83,7 +83,7 @@ func readClusterAPIKubeconfig(ctx context.Context, live client.Reader, member *v
 // issueTokenAsAdmin creates the hub's account in the member and requests a token for
 // it.
 func (k *credentialReconciler) issueTokenAsAdmin(ctx context.Context, member *v1alpha1.MemberCluster, admin []byte) (*memberToken, error) {
-	c, done, err := k.newMemberClient(admin)
+	c, done, err := k.newMemberClient(member, admin)
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +98,11 @@ func (k *credentialReconciler) issueTokenAsAdmin(ctx context.Context, member *v1
 	if err := ensureHubAccount(ctx, c, namespace); err != nil {
 		return nil, fmt.Errorf("creating the hub's account in member %s: %w", member.Name, err)
 	}
-	return k.requestToken(ctx, c, admin, namespace, k.TokenLife)
+	return k.requestToken(ctx, c, member, admin, k.TokenLife)
 }
 
-func (k *credentialReconciler) newMemberClient(kubeconfig []byte) (client.Client, func(), error) {
-	cfg, _, err := hubclient.ParseKubeconfig(kubeconfig)
+func (k *credentialReconciler) newMemberClient(member *v1alpha1.MemberCluster, kubeconfig []byte) (client.Client, func(), error) {
+	cfg, _, err := hubclient.ParseMemberKubeconfig(member, kubeconfig)
 	if err != nil {
 		return nil, nil, prerequisiteError(err.Error())
 	}

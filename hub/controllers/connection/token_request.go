@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/credential"
 )
 
@@ -23,17 +24,18 @@ const tokenPolicy = "ot-agent-hub-tokens"
 var shorterLives = []time.Duration{24 * time.Hour, time.Hour}
 
 // issueTokenWith requests a new token using the current token in a kubeconfig.
-func (k *credentialReconciler) issueTokenWith(ctx context.Context, kubeconfig []byte, namespace string, life time.Duration) (*memberToken, error) {
-	c, done, err := k.newMemberClient(kubeconfig)
+func (k *credentialReconciler) issueTokenWith(ctx context.Context, member *v1alpha1.MemberCluster, kubeconfig []byte, life time.Duration) (*memberToken, error) {
+	c, done, err := k.newMemberClient(member, kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return k.requestToken(ctx, c, kubeconfig, namespace, life)
+	return k.requestToken(ctx, c, member, kubeconfig, life)
 }
 
 // requestToken returns a token that the member has accepted.
-func (k *credentialReconciler) requestToken(ctx context.Context, c client.Client, kubeconfig []byte, namespace string, life time.Duration) (*memberToken, error) {
+func (k *credentialReconciler) requestToken(ctx context.Context, c client.Client, member *v1alpha1.MemberCluster, kubeconfig []byte, life time.Duration) (*memberToken, error) {
+	namespace := member.Spec.AgentNamespace
 	sent := time.Now()
 	granted, err := createToken(ctx, c, namespace, life)
 	for _, shorter := range shorterLives {
@@ -52,7 +54,7 @@ func (k *credentialReconciler) requestToken(ctx context.Context, c client.Client
 	if err != nil {
 		return nil, err
 	}
-	if err := k.reviewToken(ctx, next, namespace); err != nil {
+	if err := k.reviewToken(ctx, member, next); err != nil {
 		return nil, fmt.Errorf("trying the new token of ServiceAccount %s/%s: %w", namespace, HubAccount, err)
 	}
 	return &memberToken{kubeconfig: next, value: granted.Status.Token, issued: sent, expires: sent.Add(lifetime)}, nil
@@ -85,8 +87,8 @@ func isRefusedByPolicy(err error) bool {
 
 // reviewToken asks the member who the user of a kubeconfig is. An error that is
 // Unauthorized means that the member refuses the token.
-func (k *credentialReconciler) reviewToken(ctx context.Context, kubeconfig []byte, namespace string) error {
-	c, done, err := k.newMemberClient(kubeconfig)
+func (k *credentialReconciler) reviewToken(ctx context.Context, member *v1alpha1.MemberCluster, kubeconfig []byte) error {
+	c, done, err := k.newMemberClient(member, kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -98,7 +100,7 @@ func (k *credentialReconciler) reviewToken(ctx context.Context, kubeconfig []byt
 	case err != nil:
 		return err
 	}
-	if want := fmt.Sprintf("system:serviceaccount:%s:%s", namespace, HubAccount); review.Status.UserInfo.Username != want {
+	if want := fmt.Sprintf("system:serviceaccount:%s:%s", member.Spec.AgentNamespace, HubAccount); review.Status.UserInfo.Username != want {
 		return fmt.Errorf("the member says that it is a token of another user than %s", want)
 	}
 	return nil

@@ -25,6 +25,8 @@ const (
 	maxMissedHeartbeats = 3
 	minSilence          = 30 * time.Second
 	maxSilence          = 10 * time.Minute
+	// maxVersionBytes bounds a version, which the member chooses.
+	maxVersionBytes = 64
 )
 
 // Connection is the state of the connection to a member's API server. Known: it has been
@@ -183,7 +185,7 @@ func (s *statusBuilder) setReport() {
 	if r == nil {
 		return
 	}
-	s.status.AgentVersion = r.AgentVersion
+	s.status.AgentVersion = v1alpha1.SanitizeText(r.AgentVersion, maxVersionBytes)
 	if r.Plan != nil {
 		version := *r.Plan
 		s.status.AcknowledgedPlan = &version

@@ -17,6 +17,9 @@ const (
 	// ConditionAgentInstalled: the agent is installed as the hub wants it. Set only
 	// where the hub installs the agent.
 	ConditionAgentInstalled = "AgentInstalled"
+	// ConditionTransfersAccounted: the member reports no more slots than the hub has
+	// planned or granted. Set only with a fleet-wide budget.
+	ConditionTransfersAccounted = "TransfersAccounted"
 	// ConditionVersionSupported: the versions of hub and agent work together.
 	ConditionVersionSupported = "VersionSupported"
 	// ConditionReportComplete: all pages of the report exist and belong to the same
@@ -71,27 +74,30 @@ const (
 	ReasonRevoking           = "Revoking"
 	// ReasonRevoked: no issued credential works any longer. Users may then unset
 	// spec.connection.pull.revoked.
-	ReasonRevoked               = "Revoked"
-	ReasonReporting             = "Reporting"
-	ReasonNeverReported         = "NeverReported"
-	ReasonSilent                = "Silent"
-	ReasonSameCluster           = "SameCluster"
-	ReasonAnotherCluster        = "AnotherCluster"
-	ReasonDuplicateCluster      = "DuplicateCluster"
-	ReasonAcknowledged          = "Acknowledged"
-	ReasonNotAcknowledged       = "NotAcknowledged"
-	ReasonPolicyHeld            = "PolicyHeld"
-	ReasonNoPolicy              = "NoPolicy"
-	ReasonPolicyRefused         = "PolicyRefused"
-	ReasonWithinBudget          = "WithinBudget"
-	ReasonOverBudget            = "OverBudget"
-	ReasonComplete              = "Complete"
-	ReasonPagesMissing          = "PagesMissing"
-	ReasonPagesOmitted          = "PagesOmitted"
-	ReasonUnknown               = "Unknown"
-	ReasonPlanInForce           = "PlanInForce"
-	ReasonNoPlan                = "NoPlan"
-	ReasonPlanOlder             = "PlanOlder"
-	ReasonPlanForAnotherCluster = "PlanForAnotherCluster"
-	ReasonPlanPolicyInvalid     = "PlanPolicyInvalid"
+	ReasonRevoked          = "Revoked"
+	ReasonReporting        = "Reporting"
+	ReasonNeverReported    = "NeverReported"
+	ReasonSilent           = "Silent"
+	ReasonSameCluster      = "SameCluster"
+	ReasonAnotherCluster   = "AnotherCluster"
+	ReasonDuplicateCluster = "DuplicateCluster"
+	ReasonAcknowledged     = "Acknowledged"
+	ReasonNotAcknowledged  = "NotAcknowledged"
+	ReasonPolicyHeld       = "PolicyHeld"
+	ReasonNoPolicy         = "NoPolicy"
+	ReasonPolicyRefused    = "PolicyRefused"
+	// Reasons of condition TransfersAccounted.
+	ReasonWithinGrants              = "WithinGrants"
+	ReasonReportedSlotsExceedGrants = "ReportedSlotsExceedGrants"
+	ReasonWithinBudget              = "WithinBudget"
+	ReasonOverBudget                = "OverBudget"
+	ReasonComplete                  = "Complete"
+	ReasonPagesMissing              = "PagesMissing"
+	ReasonPagesOmitted              = "PagesOmitted"
+	ReasonUnknown                   = "Unknown"
+	ReasonPlanInForce               = "PlanInForce"
+	ReasonNoPlan                    = "NoPlan"
+	ReasonPlanOlder                 = "PlanOlder"
+	ReasonPlanForAnotherCluster     = "PlanForAnotherCluster"
+	ReasonPlanPolicyInvalid         = "PlanPolicyInvalid"
 )

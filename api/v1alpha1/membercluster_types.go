@@ -138,6 +138,10 @@ type MemberTransfers struct {
 	// wanted is how many slots the member requested last.
 	// +optional
 	Wanted int32 `json:"wanted"`
+	// excess is how many slots the member reports beyond what the hub has planned or
+	// granted. They count for fleetExcessTolerance, once.
+	// +optional
+	Excess int32 `json:"excess,omitempty"`
 	// heldUntil is the latest time, by the hub's clock, until which the slots stay
 	// reserved if the member stays silent.
 	// +optional

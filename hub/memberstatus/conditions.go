@@ -25,6 +25,7 @@ func (s *statusBuilder) setConditions() {
 	s.setCondition(v1alpha1.ConditionAgentHealthy, s.agentHealthy())
 	s.setCondition(v1alpha1.ConditionPolicyAcknowledged, s.policyAcknowledged())
 	s.setCondition(v1alpha1.ConditionWithinBudget, s.withinBudget())
+	s.setTransfersAccounted()
 	s.setCondition(v1alpha1.ConditionReportComplete, s.reportComplete())
 	s.setCondition(v1alpha1.ConditionVersionSupported, s.versionSupported())
 	s.setCondition(v1alpha1.ConditionReady, s.ready())
@@ -259,6 +260,21 @@ func (s *statusBuilder) withinBudget() conditionState {
 	return conditionTrue(v1alpha1.ReasonWithinBudget, "the slots taken are within the budget")
 }
 
+// setTransfersAccounted sets TransfersAccounted from the first report on, whether or not
+// what the member claims still counts.
+func (s *statusBuilder) setTransfersAccounted() {
+	switch t := s.Transfers; {
+	case t == nil:
+		meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionTransfersAccounted)
+	case t.Excess > 0:
+		s.setCondition(v1alpha1.ConditionTransfersAccounted, conditionFalse(v1alpha1.ReasonReportedSlotsExceedGrants,
+			"the member reports %d more imports than the hub has planned or granted. They count against all members for fleetExcessTolerance, once, and then no more. "+
+				"If the hub was not restored and the member did not just join, do not trust it: kubectl patch membercluster %s --type=merge --patch='{\"spec\":{\"quarantine\":{\"reason\":\"…\"}}}'", t.Excess, s.Member.Name))
+	default:
+		s.setCondition(v1alpha1.ConditionTransfersAccounted, conditionTrue(v1alpha1.ReasonWithinGrants, "the member reports no more imports than the hub has planned or granted"))
+	}
+}
+
 func (s *statusBuilder) reportComplete() conditionState {
 	switch {
 	case s.Report == nil:
@@ -290,7 +306,7 @@ func (s *statusBuilder) ready() conditionState {
 	for _, bad := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
 		for _, t := range []string{
 			v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionJoined, v1alpha1.ConditionAgentInstalled, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy,
-			v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported,
+			v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionTransfersAccounted, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported,
 		} {
 			if bad == metav1.ConditionUnknown && t == v1alpha1.ConditionVersionSupported {
 				continue // a build of no release may well work

@@ -49,6 +49,7 @@ var (
 	memberPlanAcknowledged = newDesc("member_plan_acknowledged", "1 while the member's ledger is written under the newest plan, otherwise 0.", "member")
 	memberReportAge        = newDesc("member_report_age_seconds", "Time since the member's report last changed.", "member")
 	memberVersionSupported = newDesc("member_version_supported", "1 while the versions of hub and agent are compatible, 0 while they are too far apart or the member's CRDs are older than both.", "member")
+	memberExceedsGrants    = newDesc("member_exceeds_grants", "1 while the member reports more imports than the hub has planned or granted, otherwise 0; only with a fleet-wide budget.", "member")
 	memberAgentInstalled   = newDesc("member_agent_installed", "1 while the agent is installed as desired, otherwise 0; only of members that opt in.", "member")
 	images                 = newDesc("images", "Distinct images, by source, that members are known to have.")
 	indexPages             = newDesc("index_pages", "Pages of reports that the hub's index holds.")
@@ -61,7 +62,7 @@ func (f *FleetCollector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- d
 	}
 	for _, d := range []*prometheus.Desc{members, memberReachable, memberHealthy, memberBudget, memberSlots, memberOverBudget, memberImages,
-		memberReferences, memberBytes, memberPlanAcknowledged, memberReportAge, memberVersionSupported, memberAgentInstalled, images, indexPages, indexEntries, rolloutClusters, rolloutPhase} {
+		memberReferences, memberBytes, memberPlanAcknowledged, memberReportAge, memberVersionSupported, memberExceedsGrants, memberAgentInstalled, images, indexPages, indexEntries, rolloutClusters, rolloutPhase} {
 		ch <- d
 	}
 }
@@ -123,6 +124,7 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 		judged(memberPlanAcknowledged, v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionTrue)
 		judged(memberVersionSupported, v1alpha1.ConditionVersionSupported, metav1.ConditionTrue)
 		judged(memberAgentInstalled, v1alpha1.ConditionAgentInstalled, metav1.ConditionTrue)
+		judged(memberExceedsGrants, v1alpha1.ConditionTransfersAccounted, metav1.ConditionFalse)
 		judged(memberOverBudget, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse)
 		if budget, slots := m.Status.Budget, m.Status.SlotsUsed; budget != nil && slots != nil {
 			gauge(memberBudget, float64(*budget), m.Name)

@@ -193,7 +193,7 @@ func (r *Reconciler) shareBudget(ctx context.Context, p *policy.Policy, members 
 }
 
 func budgetRules(b *policy.Budget) budget.Rules {
-	rules := budget.Rules{Total: int64(b.Concurrency), Duration: b.GrantDuration}
+	rules := budget.Rules{Total: int64(b.Concurrency), Duration: b.GrantDuration, ExcessTolerance: b.ExcessTolerance}
 	for _, s := range b.Sources {
 		rules.Groups = append(rules.Groups, budget.Group{Name: s.Name, Concurrency: *s.Concurrency})
 	}

@@ -20,6 +20,8 @@ const (
 	// ConditionTransfersAccounted: the member reports no more slots than the hub has
 	// planned or granted. Set only with a fleet-wide budget.
 	ConditionTransfersAccounted = "TransfersAccounted"
+	// ConditionQuarantined: a person has put the member in quarantine. Set only then.
+	ConditionQuarantined = "Quarantined"
 	// ConditionVersionSupported: the versions of hub and agent work together.
 	ConditionVersionSupported = "VersionSupported"
 	// ConditionReportComplete: all pages of the report exist and belong to the same
@@ -86,6 +88,8 @@ const (
 	ReasonPolicyHeld       = "PolicyHeld"
 	ReasonNoPolicy         = "NoPolicy"
 	ReasonPolicyRefused    = "PolicyRefused"
+	// ReasonQuarantined: see spec.quarantine.
+	ReasonQuarantined = "Quarantined"
 	// Reasons of condition TransfersAccounted.
 	ReasonWithinGrants              = "WithinGrants"
 	ReasonReportedSlotsExceedGrants = "ReportedSlotsExceedGrants"

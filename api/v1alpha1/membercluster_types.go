@@ -78,11 +78,27 @@ type MemberConnection struct {
 	Pull *MemberPull `json:"pull,omitempty"`
 }
 
+// MemberQuarantine excludes a member from the fleet without removing it.
+type MemberQuarantine struct {
+	// reason for the quarantine, for people.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:MinLength=1
+	// +required
+	Reason string `json:"reason"`
+}
+
 // MemberClusterSpec says which cluster belongs to the fleet and how it is reached.
 type MemberClusterSpec struct {
 	// connection between hub and member.
 	// +required
 	Connection MemberConnection `json:"connection"`
+	// quarantine cuts the member off: the hub syncs nothing in either direction and gives
+	// it no grants, and in pull mode its credentials are revoked. What it may be running
+	// does not count for fleetConcurrency, rollouts pass it over, and for prunes it is
+	// unknown. Without the field the member takes part again; in pull mode the field can
+	// be removed only after condition Joined has reason Revoked.
+	// +optional
+	Quarantine *MemberQuarantine `json:"quarantine,omitempty"`
 	// agentNamespace is the namespace of ot-agent in the member. Default: ot-agent.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
@@ -236,6 +252,7 @@ type MemberClusterStatus struct {
 // +kubebuilder:resource:scope=Cluster,shortName=member;members,categories=ot
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 53 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a MemberCluster must have at most 53 characters, of a-z, 0-9 and -: ot-member-<name> is its namespace"
 // +kubebuilder:validation:XValidation:rule="!oldSelf.spec.connection.?pull.?revoked.orValue(false) || self.spec.connection.?pull.?revoked.orValue(false) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked')",message="spec.connection.pull.revoked can be unset only after condition Joined has reason Revoked: until then issued credentials may still be valid"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.spec.quarantine) || has(self.spec.quarantine) || !has(oldSelf.spec.connection.pull) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked')",message="spec.quarantine can be removed only after condition Joined has reason Revoked: until then issued credentials may still be valid"
 // +kubebuilder:printcolumn:name="Reachable",type=string,JSONPath=`.status.conditions[?(@.type=="Reachable")].status`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="AgentHealthy")].status`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`
@@ -251,6 +268,7 @@ type MemberClusterStatus struct {
 // +kubebuilder:printcolumn:name="Shard",type=string,JSONPath=`.status.shard`
 // +kubebuilder:printcolumn:name="Report",type=date,JSONPath=`.status.lastReport`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Quarantine",type=string,JSONPath=`.spec.quarantine.reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,priority=1
 type MemberCluster struct {
 	metav1.TypeMeta `json:",inline"`

@@ -46,6 +46,7 @@ type faults struct {
 	toleranceAnew   bool // each claim counts for the tolerance anew
 	forgetFirstSeen bool // a new leader does not know since when a member claims too much
 	forgetEnded     bool // a new leader does not know what members had before their newest grant
+	forgetRestore   bool // the hub does not notice that it was restored
 	trustLiar       bool // what members report counts for as long as they report it
 }
 
@@ -309,6 +310,11 @@ func (x *explorer) runAllocation(n *world) {
 	for i := range members {
 		if i == 0 || !n.gone {
 			n.hub.accountant.Observe(members[i], x.factsOf(n, i), x.timeOf(n))
+		}
+	}
+	if x.forgetRestore {
+		for _, a := range n.hub.accountant.accounts {
+			a.grantAhead = false
 		}
 	}
 	p := n.hub.accountant.Allocate(Rules{Total: int64(x.total), Duration: grants * tick, ExcessTolerance: x.tolerance}, x.timeOf(n))

@@ -19,6 +19,7 @@ import (
 // with time alone: each change is a write.
 func (s *statusBuilder) setConditions() {
 	s.setCondition(v1alpha1.ConditionIdentityConfirmed, s.identityConfirmed())
+	s.setQuarantined()
 	s.copyCondition(v1alpha1.ConditionJoined, s.Joined)
 	s.copyCondition(v1alpha1.ConditionAgentInstalled, s.Installed)
 	s.setCondition(v1alpha1.ConditionReachable, s.reachable())
@@ -29,6 +30,16 @@ func (s *statusBuilder) setConditions() {
 	s.setCondition(v1alpha1.ConditionReportComplete, s.reportComplete())
 	s.setCondition(v1alpha1.ConditionVersionSupported, s.versionSupported())
 	s.setCondition(v1alpha1.ConditionReady, s.ready())
+}
+
+// setQuarantined sets Quarantined. While it is set, what the member last reported stays
+// shown.
+func (s *statusBuilder) setQuarantined() {
+	if q := s.Member.Spec.Quarantine; q != nil {
+		s.setCondition(v1alpha1.ConditionQuarantined, conditionTrue(v1alpha1.ReasonQuarantined, "the member is in quarantine (%s): nothing is synced, it gets no grants, and what it may be running does not count; remove spec.quarantine to let it take part again", q.Reason))
+		return
+	}
+	meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionQuarantined)
 }
 
 type conditionState struct {
@@ -303,6 +314,9 @@ func (s *statusBuilder) reportComplete() conditionState {
 // WithinBudget is not part of it: lowering a budget puts every busy member over it for a
 // while.
 func (s *statusBuilder) ready() conditionState {
+	if c := meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionQuarantined); c != nil {
+		return conditionState{metav1.ConditionFalse, c.Reason, c.Message}
+	}
 	for _, bad := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
 		for _, t := range []string{
 			v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionJoined, v1alpha1.ConditionAgentInstalled, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy,

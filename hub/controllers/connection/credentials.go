@@ -59,6 +59,11 @@ func (k *credentialReconciler) Reconcile(ctx context.Context, request reconcile.
 	if !member.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
+	if member.Spec.Quarantine != nil {
+		// The token is thrown away; a new one is issued when the quarantine is lifted.
+		k.Problems.setProblem(member.Name, nil)
+		return reconcile.Result{}, k.deleteTokenSecret(ctx, secret)
+	}
 	return k.reconcileToken(ctx, member, secret)
 }
 

@@ -105,6 +105,7 @@ func (m *policyCache) buildFacts(s *memberState, inForce *policy.Policy, groups 
 	unfenced := s.writable && s.root.Report != nil && !s.fenced || s.mayBePlannedElsewhere()
 	waited := !now.Before(s.startedAt.Add(learningTimeout))
 	f := budget.MemberFacts{
+		Quarantined: s.member.Spec.Quarantine != nil,
 		// A member whose grant cannot be written blocks the others only for
 		// learningTimeout; then it counts with everything that it may have been given.
 		Learning:     s.isReportUnread(now) || unfenced && !waited,

@@ -251,7 +251,7 @@ func requeueDelay(members []memberState, allocation *budget.Allocation, released
 		after = trigger.Earliest(after, max(minReconcileInterval, allocation.RecheckAt.Sub(now)+time.Millisecond))
 	}
 	for i := range members {
-		if members[i].isReportUnread(now) || members[i].mayBePlannedElsewhere() {
+		if members[i].member.Spec.Quarantine == nil && (members[i].isReportUnread(now) || members[i].mayBePlannedElsewhere()) {
 			return trigger.Earliest(after, retryDelay) // the wait for these members ends by time alone
 		}
 	}

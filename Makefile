@@ -135,8 +135,12 @@ lint-alerts: ## Run the unit tests of the alerts, and parse what the dashboards 
 lint-prose: ## Check names, phrases and the length of pages (CONTRIBUTING.md)
 	@go run ./scripts/prose
 
+.PHONY: lint-vuln
+lint-vuln: ## Look for known vulnerabilities in what agent and hub call, where the database can be reached
+	@go run ./scripts/vulncheck
+
 .PHONY: verify
-verify: generate lint lint-prose lint-charts lint-alerts ## Regenerate, lint, and fail unless what is generated is committed
+verify: generate lint lint-prose lint-charts lint-alerts lint-vuln ## Regenerate, lint, and fail unless what is generated is committed
 	@git diff --exit-code HEAD -- $(GENERATED) || \
 		{ echo 'verify: generated files differ from their sources: commit what make generate wrote' >&2; exit 1; }
 	@new="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; test -z "$$new" || \

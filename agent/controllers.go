@@ -65,7 +65,7 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 	}
 	c.images = &imagecontroller.Reconciler{
 		Client: cached, Live: live, Events: events, Queue: queue, Kinds: c.kinds, Metrics: imageMetrics,
-		Preflight: preflight.New(), Capacity: capacity.NewReader(live), ListHolders: listHolders, Ages: ages,
+		Preflight: preflight.New(preflight.NewClusterReader(live), policyInForce.PreflightAllow), Capacity: capacity.NewReader(live), ListHolders: listHolders, Ages: ages,
 		Policy: policyInForce.Current, PolicyKnown: policyInForce.Known, Namespace: o.Namespace,
 	}
 	c.ledger = &ledgercontroller.Reconciler{

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
@@ -15,6 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/startup"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
 func newScheme() *runtime.Scheme {
@@ -37,6 +39,9 @@ func cacheOptions(o options) cache.Options {
 		&corev1.Namespace{}: {Label: ofMembers},
 		&corev1.ConfigMap{}: {Namespaces: configMaps},
 	}
+	reports := &metav1.PartialObjectMetadata{}
+	reports.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReport"))
+	kinds[reports] = cache.ByObject{Transform: report.StripMetadata}
 	maps.Copy(kinds, connection.SecretCacheOptions(o.Namespace))
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: kinds}
 }

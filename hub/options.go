@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/startup"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/charts"
+	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
 )
 
 // options are the flags of the hub.
@@ -36,6 +38,8 @@ type options struct {
 	apiURL, apiCAFile string
 	joinTokenLife     time.Duration
 	agentTokenLife    time.Duration
+	// memberQuota: members in pull mode get a ResourceQuota.
+	memberQuota bool
 
 	// approvals: the API server has to check who approves, by the chart's policies.
 	approvals bool
@@ -47,6 +51,8 @@ type options struct {
 
 	// clusters selects the Clusters of Cluster API that become members; nil: none.
 	clusters labels.Selector
+	// clusterRules say what Clusters decide about their members.
+	clusterRules discovery.Rules
 }
 
 func (o *options) bindFlags(flags *flag.FlagSet) {
@@ -59,6 +65,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.apiCAFile, "hub-api-ca-file", "", "File with the CAs of the hub's API server for agents in pull mode. Default: the system's with --hub-api-url, else the hub's own.")
 	flags.DurationVar(&o.joinTokenLife, "join-token-life", registration.DefaultJoinTokenLife, "Lifetime of a join token.")
 	flags.DurationVar(&o.agentTokenLife, "agent-token-life", registration.DefaultAgentTokenLife, "Lifetime of a pull-mode agent's credential unless it renews it. The chart's pull.agentTokenLife caps it.")
+	flags.BoolVar(&o.memberQuota, "member-quota", true, "Create a ResourceQuota in the namespace of each member in pull mode.")
 	flags.BoolVar(&o.approvals, "approvals-enforced", true, "Report it if the chart's admission policies, by which the API server checks who approves waves and ImagePrunes, are not in force.")
 	flags.BoolVar(&o.installAgents, "install-agents", false, "Install and upgrade the agent, in the hub's own version, in members with label "+v1alpha1.LabelInstallAgent+": \"true\".")
 	flags.DurationVar(&o.installBackoff, "install-backoff", 30*time.Second, "Wait after the first failed installation of an agent; it doubles with each attempt.")
@@ -70,10 +77,21 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 		o.clusters, err = labels.Parse(text)
 		return err
 	})
+	bindList(flags, &o.clusterRules.Namespaces, "cluster-api-namespaces", "Namespaces whose Clusters of Cluster API may join, separated by commas; * for all. Default: none; members that have joined remain.")
+	bindList(flags, &o.clusterRules.OwnNames, "cluster-api-own-names", "Those of them whose members are named as their Clusters, as with --cluster-api-namespaces. Others are named <namespace>--<name>.")
+	bindList(flags, &o.clusterRules.LabelPrefixes, "cluster-api-label-prefixes", "Prefixes of the labels that are copied from Clusters to their members, separated by commas; * for all. Default: none.")
+}
+
+// bindList binds a flag to a list that is separated by commas; blank entries are dropped.
+func bindList(flags *flag.FlagSet, list *[]string, name, usage string) {
+	flags.Func(name, usage, func(text string) error {
+		*list = strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+		return nil
+	})
 }
 
 func (o *options) validate() error {
-	if err := o.Validate(); err != nil {
+	if err := errors.Join(o.Validate(), o.clusterRules.Validate()); err != nil {
 		return err
 	}
 	if problems := validation.IsDNS1123Subdomain(o.replica); len(problems) > 0 {

@@ -88,9 +88,7 @@ func newManager(cfg *rest.Config, o options, needed []health.Permission) (mcmana
 	if err != nil {
 		return nil, err
 	}
-	if err := h.createState(); err != nil {
-		return nil, err
-	}
+	h.createState()
 	h.createShards(served)
 	for _, setup := range []func() error{
 		h.setupMembers,
@@ -154,7 +152,7 @@ func (h *hub) addRunnables(runnables ...manager.Runnable) error {
 }
 
 // createState creates what one controller writes and others read.
-func (h *hub) createState() (err error) {
+func (h *hub) createState() {
 	h.events, h.metrics = h.local.GetEventRecorder(programName), metrics.New(ctrlmetrics.Registry)
 	h.policy = &policycontroller.InForce{}
 	h.store, h.index = reportcontroller.NewStore(), inventory.NewIndex()
@@ -163,8 +161,7 @@ func (h *hub) createState() (err error) {
 	h.shares = &grantcontroller.Shares{}
 	h.credentials = &connection.CredentialProblems{}
 	h.joined, h.installed = &registrationcontroller.Conditions{}, &installcontroller.Conditions{}
-	h.reports, err = reportcontroller.New(h.local.GetCache(), h.live, h.index, h.store, h.rollouts, h.requests)
-	return err
+	h.reports = reportcontroller.New(h.local.GetCache(), h.live, h.events, metrics.NewReports(ctrlmetrics.Registry), h.index, h.store, h.rollouts, h.requests)
 }
 
 // createShards creates what divides the members among the replicas.
@@ -198,7 +195,7 @@ func (h *hub) setupMembers() error {
 	}); err != nil {
 		return fmt.Errorf("setting up the connection controller: %w", err)
 	}
-	if err := discovery.Setup(h.local, discovery.Options{Namespace: h.Namespace, Clusters: h.clusters}); err != nil {
+	if err := discovery.Setup(h.local, discovery.Options{Namespace: h.Namespace, Clusters: h.clusters, Rules: h.clusterRules}); err != nil {
 		return fmt.Errorf("setting up the discovery controller: %w", err)
 	}
 	if err := claim.AddIndex(context.Background(), h.local.GetFieldIndexer()); err != nil {
@@ -242,7 +239,7 @@ func (h *hub) setupRegistration() error {
 	}
 	registrations := &registrationcontroller.Reconciler{
 		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: metrics.NewRegistrations(ctrlmetrics.Registry),
-		Conditions: h.joined, Namespace: h.Namespace, Issuer: issuer,
+		Conditions: h.joined, Namespace: h.Namespace, Issuer: issuer, Quota: h.memberQuota,
 	}
 	return registrations.Setup(h.local)
 }

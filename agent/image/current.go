@@ -192,6 +192,10 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 	}
 	if _, probeable := PreflightURL(d.Image.Spec); probeable && d.policy.Preflight && !d.Preflight.Known {
 		d.decision.ProbeSource = true
+		if d.Preflight.Waiting {
+			d.setActivity(v1alpha1.ReasonChecking, "waits for its turn to ask the source whether it has the image: the agent asks others of its namespace or host first")
+			return
+		}
 		d.setActivity(v1alpha1.ReasonChecking, "asks the source whether it has the image")
 		return
 	}

@@ -15,6 +15,8 @@ import (
 type PreflightResult struct {
 	// Known: the source was asked, or need not be.
 	Known bool
+	// Waiting: the agent asks other sources first.
+	Waiting bool
 	// Refused: the source definitely does not give the image.
 	Refused *v1alpha1.Failure
 	// Size of the download in bytes; 0 for unknown.

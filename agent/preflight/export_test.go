@@ -1,4 +1,39 @@
 package preflight
 
-// NewWithTimeout is for tests of sources that do not answer.
-var NewWithTimeout = newProber
+import (
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/pelotech/ot-fleet/agent/preflight/fairqueue"
+	"github.com/pelotech/ot-fleet/api/policy"
+)
+
+// NewForTest returns a Prober for sources of the tests: of other addresses, names and
+// timeouts than in a cluster.
+func NewForTest(timeout time.Duration, allow policy.PreflightAllow, resolver *net.Resolver, proxy *url.URL) *Prober {
+	cluster := NewClusterReader(nil)
+	p := New(cluster, func() policy.PreflightAllow { return allow })
+	p.timeout = timeout
+	if resolver != nil {
+		p.resolver = resolver
+	}
+	if proxy != nil {
+		cluster.current = network{proxy: func(*url.URL) (*url.URL, error) { return proxy, nil }}
+		cluster.readAt = time.Now().Add(time.Hour)
+	}
+	return p
+}
+
+// ProbeLimits are the limits of a Prober.
+func ProbeLimits() fairqueue.Limits { return probeLimits }
+
+// Waiting returns how many probes wait and run.
+func (p *Prober) Waiting() (waiting, running int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.queue.Len()
+}
+
+// SetTimeout changes the timeout of the probes that start from now on.
+func (p *Prober) SetTimeout(timeout time.Duration) { p.timeout = timeout }

@@ -4,161 +4,177 @@ package preflight
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
-	"net/http"
-	"net/netip"
+	"net/url"
+	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/agent/preflight/fairqueue"
+	"github.com/pelotech/ot-fleet/api/policy"
 )
 
-const (
-	// probeTimeout bounds one probe. Meanwhile the image blocks those behind it in the
-	// queue.
-	probeTimeout        = 3 * time.Second
-	maxConcurrentProbes = 32
-)
+// probeTimeout bounds one probe. Meanwhile the image blocks those behind it in the queue.
+const probeTimeout = 3 * time.Second
 
-// Prober probes sources. It keeps one result per image, for one URL and attempt,
-// until Forget.
+// probeLimits bound how many probes run at a time. Four namespaces full of sources that
+// do not answer leave the others waiting for one probe to end.
+var probeLimits = fairqueue.Limits{Total: 32, PerNamespace: 8, PerHost: 4}
+
+// Source is what is probed: the URL of an image, before an attempt.
+type Source struct {
+	UID       types.UID
+	Namespace string
+	URL       string
+	Attempt   int32
+}
+
+// Prober probes sources. It keeps one result per image, for one Source, until Forget.
+// Its memory is bounded by the number of images: only probes that run have a goroutine.
 type Prober struct {
-	client    *http.Client
-	semaphore chan struct{}
+	network  func(context.Context) network
+	allow    func() policy.PreflightAllow
+	resolver *net.Resolver
+	timeout  time.Duration
 
-	mu      sync.Mutex
-	results map[types.UID]probeResult
+	mu     sync.Mutex
+	queue  *fairqueue.Queue
+	lastID uint64
+	probes map[types.UID]*probe
+	// started has the probes that wait or run, also of images that ask for another
+	// source meanwhile.
+	started map[uint64]*probe
+	silent  silentServers
 }
 
-// probe is what is asked for.
+// probe is one request for a source, and its result when Known.
 type probe struct {
-	url     string
-	attempt int32
-}
-
-// probeResult is the result of a probe; zero while it runs.
-type probeResult struct {
-	probe
+	Source
+	id     uint64
+	ctx    context.Context
 	result image.PreflightResult
+	onDone func()
 }
 
-// New returns a Prober without results.
-func New() *Prober { return newProber(probeTimeout) }
-
-func newProber(timeout time.Duration) *Prober {
-	dialer := &net.Dialer{Timeout: timeout, Control: refuseLinkLocal}
+// New returns a Prober without results. allow returns the internal sources that are
+// probed as well.
+func New(cluster *ClusterReader, allow func() policy.PreflightAllow) *Prober {
 	return &Prober{
-		semaphore: make(chan struct{}, maxConcurrentProbes),
-		results:   map[types.UID]probeResult{},
-		client: &http.Client{
-			Timeout: timeout,
-			Transport: &http.Transport{
-				Proxy:               http.ProxyFromEnvironment,
-				DialContext:         dialer.DialContext,
-				TLSHandshakeTimeout: timeout,
-				MaxIdleConnsPerHost: 2,
-				IdleConnTimeout:     30 * time.Second,
-			},
-			// The target of a redirect may need another request; CDI finds that out.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		network: cluster.read, allow: allow, resolver: net.DefaultResolver, timeout: probeTimeout,
+		queue: fairqueue.New(probeLimits), probes: map[types.UID]*probe{}, started: map[uint64]*probe{}, silent: silentServers{},
 	}
 }
 
-var errLinkLocal = errors.New("link-local addresses are not probed")
-
-// refuseLinkLocal keeps image authors from making the agent call the metadata
-// service of its cloud.
-func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
-	host, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return err
-	}
-	if host.Addr().Unmap().IsLinkLocalUnicast() {
-		return errLinkLocal
-	}
-	return nil
-}
-
-// CachedResult returns the source's answer before an attempt; Known is false while
-// there is none.
-func (p *Prober) CachedResult(uid types.UID, url string, attempt int32) image.PreflightResult {
+// CachedResult returns the source's answer before an attempt; Known is false while there
+// is none.
+func (p *Prober) CachedResult(s Source) image.PreflightResult {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r := p.results[uid]; r.probe == (probe{url, attempt}) {
-		return r.result
+	if known := p.probes[s.UID]; known != nil && known.Source == s {
+		result := known.result
+		result.Waiting = p.queue.IsWaiting(known.id)
+		return result
 	}
-	return image.PreflightResult{}
+	return image.PreflightResult{Waiting: p.queue.WouldWait(s.Namespace, hostOf(s.URL))}
 }
 
-// ProbeAsync probes the source of an image in the background, and calls onDone when
-// the result is there. It does nothing where that probe runs or has a result.
-func (p *Prober) ProbeAsync(ctx context.Context, uid types.UID, url string, attempt int32, onDone func()) {
-	asked := probe{url, attempt}
+// ProbeAsync probes a source in the background, and calls onDone when the result is
+// there. It does nothing where that probe waits, runs or has a result.
+func (p *Prober) ProbeAsync(ctx context.Context, s Source, onDone func()) {
 	p.mu.Lock()
-	if r, ok := p.results[uid]; ok && r.probe == asked {
+	if known := p.probes[s.UID]; known != nil && known.Source == s {
 		p.mu.Unlock()
 		return
 	}
-	p.results[uid] = probeResult{probe: asked}
+	p.dropLocked(s.UID)
+	p.lastID++
+	asked := &probe{Source: s, id: p.lastID, ctx: ctx, onDone: onDone}
+	p.probes[s.UID], p.started[asked.id] = asked, asked
+	p.queue.Add(fairqueue.Request{ID: asked.id, Namespace: s.Namespace, Host: hostOf(s.URL)})
+	answered := p.startNextLocked()
 	p.mu.Unlock()
-	go func() {
-		select {
-		case p.semaphore <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-		defer func() { <-p.semaphore }()
-		result := p.sendHead(ctx, url)
-		p.mu.Lock()
-		if r, ok := p.results[uid]; ok && r.probe == asked {
-			p.results[uid] = probeResult{asked, result}
-		}
-		p.mu.Unlock()
-		onDone()
-	}()
+	notify(answered)
 }
 
-// Forget drops the result of an image.
+// Forget drops the result of an image, and its probe if that still waits.
 func (p *Prober) Forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.results, uid)
+	p.dropLocked(uid)
 }
 
-// sendHead respects definite answers only: with 404 and 410 the image does not
-// exist, with 403 it is refused. Anything else is left to CDI, which may reach what
-// the agent does not.
-func (p *Prober) sendHead(ctx context.Context, url string) image.PreflightResult {
-	result := image.PreflightResult{Known: true}
-	request, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
-	if err != nil {
-		return result
+func (p *Prober) dropLocked(uid types.UID) {
+	if known := p.probes[uid]; known != nil && p.queue.IsWaiting(known.id) {
+		p.queue.Remove(known.id)
+		delete(p.started, known.id)
 	}
-	response, err := p.client.Do(request)
-	if err != nil {
-		return result
-	}
-	defer func() { _ = response.Body.Close() }()
-	refuse := func(reason v1alpha1.Reason) {
-		result.Refused = &v1alpha1.Failure{
-			Reason:  reason,
-			Message: fmt.Sprintf("the source answered %q when asked for the image (HEAD %s); nothing was downloaded", response.Status, url),
+	delete(p.probes, uid)
+}
+
+// startNextLocked starts the probes whose turn it is. It returns those that need not be
+// run: their server did not answer a moment ago.
+func (p *Prober) startNextLocked() (answered []*probe) {
+	for r, ok := p.queue.Start(); ok; r, ok = p.queue.Start() {
+		next := p.started[r.ID]
+		if p.silent.contains(serverOf(next.Source), time.Now()) {
+			p.finishLocked(next, image.PreflightResult{Known: true})
+			answered = append(answered, next)
+			continue
 		}
+		go p.run(next)
 	}
-	switch response.StatusCode {
-	case http.StatusNotFound, http.StatusGone:
-		refuse(v1alpha1.ReasonNotFound)
-	case http.StatusForbidden:
-		refuse(v1alpha1.ReasonForbidden)
-	case http.StatusOK:
-		result.Size = max(0, response.ContentLength)
+	return answered
+}
+
+func (p *Prober) run(asked *probe) {
+	ctx, cancel := context.WithTimeout(asked.ctx, p.timeout)
+	network := p.network(ctx)
+	cancel()
+	request := &headRequest{
+		judge: addressJudge{allow: p.allow(), clusterNetworks: network.internal}, proxy: network.proxy, resolver: p.resolver, timeout: p.timeout,
 	}
-	return result
+	result, silent := request.send(asked.ctx, asked.URL)
+	p.mu.Lock()
+	if silent {
+		p.silent.record(serverOf(asked.Source), time.Now())
+	} else {
+		p.silent.forget(serverOf(asked.Source))
+	}
+	p.finishLocked(asked, result)
+	answered := append(p.startNextLocked(), asked)
+	p.mu.Unlock()
+	notify(answered)
+}
+
+func (p *Prober) finishLocked(asked *probe, result image.PreflightResult) {
+	p.queue.Finish(asked.id)
+	delete(p.started, asked.id)
+	asked.result = result
+}
+
+func notify(answered []*probe) {
+	for _, a := range answered {
+		a.onDone()
+	}
+}
+
+// hostOf returns the host that the limit per host counts a URL for.
+func hostOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+}
+
+// serverOf returns the server of a source, as its namespace sees it.
+func serverOf(s Source) server {
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return server{namespace: s.Namespace}
+	}
+	return server{s.Namespace, u.Scheme, strings.ToLower(u.Host)}
 }

@@ -1,9 +1,12 @@
 package preflight_test
 
 import (
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,16 +17,27 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/preflight"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// testServers are the addresses of the servers of these tests.
+var testServers = policy.PreflightAllow{"127.0.0.0/8"}
+
+// newProber returns a Prober that waits long for test servers.
+func newProber() *preflight.Prober { return preflight.NewForTest(time.Minute, testServers, nil, nil) }
+
+func newSource(uid types.UID, url string) preflight.Source {
+	return preflight.Source{UID: uid, Namespace: "ns", URL: url, Attempt: 1}
+}
+
 // probeAndWait probes a source and waits for the result.
-func probeAndWait(t *testing.T, p *preflight.Prober, uid types.UID, url string) image.PreflightResult {
+func probeAndWait(t *testing.T, p *preflight.Prober, s preflight.Source) image.PreflightResult {
 	t.Helper()
 	done := make(chan struct{})
-	p.ProbeAsync(t.Context(), uid, url, 1, func() { close(done) })
+	p.ProbeAsync(t.Context(), s, func() { close(done) })
 	<-done
-	return p.CachedResult(uid, url, 1)
+	return p.CachedResult(s)
 }
 
 func TestProbeResults(t *testing.T) {
@@ -69,11 +83,11 @@ func TestProbeResults(t *testing.T) {
 	} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			p := preflight.New()
+			p := newProber()
 			if path == "silent" {
-				p = preflight.NewWithTimeout(50 * time.Millisecond)
+				p = preflight.NewForTest(50*time.Millisecond, testServers, nil, nil)
 			}
-			got := probeAndWait(t, p, "uid", s.URL+"/"+path)
+			got := probeAndWait(t, p, newSource("uid", s.URL+"/"+path))
 			assert.True(t, got.Known, "any answer ends the wait")
 			assert.Equal(t, want.size, got.Size)
 			if want.refused == "" {
@@ -87,24 +101,131 @@ func TestProbeResults(t *testing.T) {
 	}
 }
 
-func TestMetadataServiceIsNotProbed(t *testing.T) {
-	got := probeAndWait(t, preflight.New(), "uid", "http://169.254.169.254/latest/meta-data")
-	assert.True(t, got.Known)
-	assert.Nil(t, got.Refused)
-}
-
 func TestSourceIsProbedOncePerAttempt(t *testing.T) {
 	var requests atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
 	t.Cleanup(s.Close)
-	p := preflight.New()
-	require.True(t, probeAndWait(t, p, "uid", s.URL).Known)
-	p.ProbeAsync(t.Context(), "uid", s.URL, 1, func() { t.Error("probed again for the same attempt") })
+	p, source := newProber(), newSource("uid", s.URL)
+	require.True(t, probeAndWait(t, p, source).Known)
+	p.ProbeAsync(t.Context(), source, func() { t.Error("probed again for the same attempt") })
 	assert.EqualValues(t, 1, requests.Load())
 
-	assert.False(t, p.CachedResult("uid", s.URL, 2).Known, "another attempt needs another probe")
-	assert.False(t, p.CachedResult("uid", s.URL+"/other", 1).Known, "another source needs another probe")
-	assert.False(t, p.CachedResult("other", s.URL, 1).Known)
+	next, elsewhere := source, source
+	next.Attempt, elsewhere.URL = 2, s.URL+"/other"
+	assert.False(t, p.CachedResult(next).Known, "another attempt needs another probe")
+	assert.False(t, p.CachedResult(elsewhere).Known, "another source needs another probe")
+	assert.False(t, p.CachedResult(newSource("other", s.URL)).Known)
 	p.Forget("uid")
-	assert.False(t, p.CachedResult("uid", s.URL, 1).Known)
+	assert.False(t, p.CachedResult(source).Known)
+}
+
+// hangingServer answers nothing until it is released.
+func hangingServer(t *testing.T) (url string, release func()) {
+	t.Helper()
+	released := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-released:
+		case <-r.Context().Done():
+		}
+	}))
+	release = sync.OnceFunc(func() { close(released) })
+	t.Cleanup(func() { release(); s.Close() })
+	return s.URL, release
+}
+
+// missingServer has no image, at an address of its own: a host of its own.
+func missingServer(t *testing.T, address string) (url string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", address+":0")
+	require.NoError(t, err)
+	s := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.NotFoundHandler()}}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// TestBacklogDelaysOnlyItself: 320 images at a server that does not answer leave the
+// probes of other namespaces, and of other hosts of theirs, as fast as without them.
+func TestBacklogDelaysOnlyItself(t *testing.T) {
+	hanging, release := hangingServer(t)
+	good := missingServer(t, "127.0.0.2")
+	p := newProber()
+	var pending sync.WaitGroup
+	for i := range 320 {
+		pending.Add(1)
+		p.ProbeAsync(t.Context(), newSource(types.UID(fmt.Sprint(i)), hanging), pending.Done)
+	}
+	waiting, running := p.Waiting()
+	assert.Equal(t, preflight.ProbeLimits().PerHost, running)
+	assert.Equal(t, 320-running, waiting)
+	assert.True(t, p.CachedResult(newSource("319", hanging)).Waiting)
+	assert.False(t, p.CachedResult(newSource("0", hanging)).Waiting)
+	assert.True(t, p.CachedResult(newSource("new", hanging)).Waiting, "it is known before it is asked for")
+
+	other := preflight.Source{UID: "other", Namespace: "other", URL: good, Attempt: 1}
+	assert.False(t, p.CachedResult(other).Waiting)
+	require.NotNil(t, probeAndWait(t, p, other).Refused)
+	require.NotNil(t, probeAndWait(t, p, newSource("another host", good)).Refused)
+	still, _ := p.Waiting()
+	assert.Equal(t, waiting, still, "none of the 320 has an answer yet")
+
+	release()
+	pending.Wait()
+}
+
+// TestSilentServerIsRemembered: the images behind those that waited in vain are not
+// probed, but those of other namespaces and servers are.
+func TestSilentServerIsRemembered(t *testing.T) {
+	var requests atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1); r.URL.Path == "/hangs" {
+			<-r.Context().Done()
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	t.Cleanup(s.Close)
+	p := preflight.NewForTest(50*time.Millisecond, testServers, nil, nil)
+	var pending sync.WaitGroup
+	for i := range 100 {
+		pending.Add(1)
+		p.ProbeAsync(t.Context(), newSource(types.UID(fmt.Sprint(i)), s.URL+"/hangs"), pending.Done)
+	}
+	pending.Wait()
+	assert.LessOrEqual(t, int(requests.Load()), preflight.ProbeLimits().PerHost, "only those that ran at a time were asked for")
+	for i := range 100 {
+		got := p.CachedResult(newSource(types.UID(fmt.Sprint(i)), s.URL+"/hangs"))
+		require.True(t, got.Known)
+		require.Nil(t, got.Refused)
+	}
+
+	// With more time, as the machine may be busy: what hangs in one namespace says
+	// nothing in another.
+	p.SetTimeout(time.Minute)
+	assert.Nil(t, probeAndWait(t, p, newSource("same namespace", s.URL+"/missing")).Refused)
+	assert.NotNil(t, probeAndWait(t, p, preflight.Source{UID: "b", Namespace: "other", URL: s.URL + "/missing", Attempt: 1}).Refused)
+}
+
+func TestForgottenSourceIsNotProbed(t *testing.T) {
+	hanging, release := hangingServer(t)
+	p := newProber()
+	var pending sync.WaitGroup
+	for i := range preflight.ProbeLimits().PerHost {
+		pending.Add(1)
+		p.ProbeAsync(t.Context(), newSource(types.UID(fmt.Sprint(i)), hanging), pending.Done)
+	}
+	p.ProbeAsync(t.Context(), newSource("deleted", hanging), func() { t.Error("a deleted image is probed") })
+	changed := newSource("changed", hanging)
+	p.ProbeAsync(t.Context(), changed, func() { t.Error("a former source is probed") })
+	changed.URL += "/other"
+	pending.Add(1)
+	p.ProbeAsync(t.Context(), changed, pending.Done)
+	p.Forget("deleted")
+	waiting, _ := p.Waiting()
+	assert.Equal(t, 1, waiting)
+	release()
+	pending.Wait()
+	waiting, running := p.Waiting()
+	assert.Zero(t, waiting+running)
 }

@@ -16,10 +16,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Bounds of a page. The factor between splitting and merging is above two, so that an image
-// that comes and goes does not move others.
+// Bounds of a page, so that all pages together stay within MaxReportBytes. The factor
+// between splitting and merging is above two, so that an image that comes and goes does not
+// move others.
 const (
-	maxPageBytes     = 400 << 10
+	maxPageBytes     = v1alpha1.MaxReportBytes / v1alpha1.MaxReportPages
 	mergeBelowImages = 48
 	mergeBelowBytes  = maxPageBytes / 4
 )

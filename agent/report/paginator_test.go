@@ -1,6 +1,7 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -61,23 +62,43 @@ func TestStoredPageNamesRestoreDivision(t *testing.T) {
 	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(60, "default", "page-", "page-2", "page-0", "page", "page-1", "page-"+strings.Repeat("0", 64))))
 }
 
+// largeImage is reported in about 3.3 kB if letter has one byte, 5.3 kB if it has two.
+func largeImage(n int, letter string) *v1alpha1.VMDiskImage {
+	img := testImage(n)
+	img.Spec.URL += strings.Repeat(letter, 2000)
+	img.Status.Message = strings.Repeat("y", 5000)
+	return img
+}
+
 func TestLargePageIsSplit(t *testing.T) {
 	p := NewPaginator(nil)
-	for n := range 100 {
-		img := testImage(n)
-		img.Spec.URL += strings.Repeat("x", 2000)
-		img.Status.Message = strings.Repeat("y", 5000)
+	for n := range 30 {
 		p.SetPlanItems(map[Key]v1alpha1.PlanItemReport{})
-		p.SetImage(img)
+		p.SetImage(largeImage(n, "x"))
 	}
-	assert.Equal(t, []string{"page"}, pageNames(p), "100 × 3.3 kB")
-	for n := range 100 {
-		img := testImage(n)
-		img.Spec.URL += strings.Repeat("\u00e9", 2000)
-		img.Status.Message = strings.Repeat("y", 5000)
-		p.SetImage(img)
+	assert.Equal(t, []string{"page"}, pageNames(p), "30 × 3.3 kB")
+	for n := range 30 {
+		p.SetImage(largeImage(n, "\u00e9"))
 	}
-	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(p), "100 × 5.3 kB")
+	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(p), "30 × 5.3 kB")
+}
+
+func TestReportStaysWithinMaxReportBytes(t *testing.T) {
+	const many = 8000
+	p := NewPaginator(nil)
+	for n := range many {
+		p.SetImage(largeImage(n, "\u00e9"))
+	}
+	size, shown := 0, 0
+	for _, page := range p.Pages() {
+		images := p.PageImages(page.Name)
+		text, err := json.Marshal(images)
+		require.NoError(t, err)
+		size, shown = size+len(text), shown+len(images)
+	}
+	assert.LessOrEqual(t, size, v1alpha1.MaxReportBytes)
+	assert.Greater(t, size, v1alpha1.MaxReportBytes*3/4)
+	assert.Equal(t, int32(many), int32(shown)+p.Totals().Omitted)
 }
 
 func TestImagesBeyondMaxPagesAreOmitted(t *testing.T) {

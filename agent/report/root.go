@@ -27,8 +27,11 @@ type RootInput struct {
 	Pages []v1alpha1.PageRef
 }
 
-// maxConditions of a root.
-const maxConditions = 16
+// Bounds of the conditions of a root, as in the schema.
+const (
+	maxConditions            = 16
+	maxConditionMessageBytes = 8192
+)
 
 // BuildRoot returns the root of a report.
 func BuildRoot(in RootInput) v1alpha1.ReportRoot {
@@ -59,6 +62,9 @@ func BuildRoot(in RootInput) v1alpha1.ReportRoot {
 		root.Conditions = status.Conditions
 	}
 	root.Conditions = root.Conditions[:min(len(root.Conditions), maxConditions)]
+	for i := range root.Conditions {
+		root.Conditions[i].Message = truncateText(root.Conditions[i].Message, maxConditionMessageBytes)
+	}
 	return root
 }
 

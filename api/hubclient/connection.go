@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
+	"github.com/pelotech/ot-fleet/api/transport"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -102,12 +103,14 @@ type Endpoint struct {
 // GetClient reads and writes live, and each of its requests is bounded.
 type Connection struct {
 	cluster.Cluster
-	endpoint     Endpoint
-	options      Options
-	transport    *http.Transport
-	accessErrors chan error
-	cacheEnded   chan error
-	informers    []cache.Informer
+	endpoint       Endpoint
+	options        Options
+	closeTransport func()
+	kept           keptObjects
+	exceededLimits chan error
+	accessErrors   chan error
+	cacheEnded     chan error
+	informers      []cache.Informer
 }
 
 // New prepares a connection without sending a request.
@@ -117,12 +120,17 @@ func New(endpoint Endpoint, o Options) (*Connection, error) {
 	cfg.Timeout = o.RequestTimeout
 	cfg.UserAgent = o.UserAgent
 	cfg.QPS, cfg.Burst = 50, 100
-	c := &Connection{endpoint: endpoint, options: o, accessErrors: make(chan error, 1), cacheEnded: make(chan error, 1)}
-	var err error
-	if c.transport, err = newTransport(cfg, o.RequestTimeout); err != nil {
+	requireJSON(cfg)
+	c := &Connection{
+		endpoint: endpoint, options: o,
+		exceededLimits: make(chan error, 1), accessErrors: make(chan error, 1), cacheEnded: make(chan error, 1),
+	}
+	through, done, err := newTransport(cfg, o.RequestTimeout, transport.Mailbox, c.reportExceededLimit)
+	if err != nil {
 		return nil, err
 	}
-	wrapped, err := rest.HTTPWrappersForConfig(cfg, &tokenTransport{token: endpoint.Token, next: c.transport})
+	c.closeTransport = done
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, &tokenTransport{token: endpoint.Token, next: through})
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +158,8 @@ func (c *Connection) newCache(watching *http.Client) cache.NewCacheFunc {
 		// has synced (controller-runtime v0.24), at every attempt to reach a member that
 		// does not answer. The field selector also requests the namespace's path.
 		options.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.namespace", c.endpoint.Namespace)
-		options.DefaultTransform = cache.TransformStripManagedFields()
+		options.DefaultTransform = c.boundObject
+		options.NewInformer = c.newInformer
 		options.ReaderFailOnMissingInformer = true
 		options.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {
 			c.reportWatchError(err)
@@ -175,7 +184,16 @@ func (c *Connection) reportWatchError(err error) {
 }
 
 // Close closes idle connections; requests in progress end by their context.
-func (c *Connection) Close() { c.transport.CloseIdleConnections() }
+func (c *Connection) Close() { c.closeTransport() }
+
+// reportExceededLimit ends the connection: the server would answer the next request in
+// the same way.
+func (c *Connection) reportExceededLimit(err *transport.LimitError) {
+	select {
+	case c.exceededLimits <- err:
+	default:
+	}
+}
 
 // Start returns when the watched kinds are synced. They stay watched until ctx ends.
 func (c *Connection) Start(ctx context.Context) error {
@@ -183,6 +201,9 @@ func (c *Connection) Start(ctx context.Context) error {
 		informer, err := c.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watching %T: %w", kind, err)
+		}
+		if err := c.countKept(informer); err != nil {
+			return fmt.Errorf("counting the objects of %T: %w", kind, err)
 		}
 		c.informers = append(c.informers, informer)
 	}
@@ -202,6 +223,8 @@ func (c *Connection) waitForSync(ctx context.Context) error {
 	synced := make(chan bool, 1)
 	go func() { synced <- c.GetCache().WaitForCacheSync(bounded) }()
 	select {
+	case err := <-c.exceededLimits:
+		return err
 	case err := <-c.accessErrors:
 		return err
 	case ok := <-synced:
@@ -245,6 +268,8 @@ func (c *Connection) WaitUntilBroken(ctx context.Context, trigger <-chan struct{
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-c.exceededLimits:
+			return err
 		case err := <-c.cacheEnded:
 			return errors.Join(errors.New("the cache has stopped"), err)
 		case err := <-c.accessErrors:
@@ -299,6 +324,21 @@ func (c *Connection) cachedRootVersion(ctx context.Context) (string, error) {
 
 func (c *Connection) rootKey() client.ObjectKey {
 	return client.ObjectKey{Namespace: c.endpoint.Namespace, Name: v1alpha1.MailboxName}
+}
+
+// LimitBackoff computes the delays after a server has exceeded a limit. What it makes
+// this process read until then is lost work, and it likely does the same again.
+type LimitBackoff struct{ last time.Duration }
+
+// Next returns the delay after err, which ended a connection: 0 if it is about no limit.
+// It doubles from 6 to 60 probe intervals.
+func (b *LimitBackoff) Next(err error, probeInterval time.Duration) time.Duration {
+	if kind, _ := ClassifyError(err); err == nil || kind != LimitFailure {
+		b.last = 0
+		return 0
+	}
+	b.last = min(max(2*b.last, 6*probeInterval), 60*probeInterval)
+	return b.last
 }
 
 // FirstRetryDelay is the delay before the first retry; it doubles up to the probe

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/transport"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -31,6 +32,14 @@ const (
 	ForbiddenFailure
 	// ServerFailure means: the server answers with another error.
 	ServerFailure
+	// LimitFailure means: an answer exceeds the limits of package transport.
+	LimitFailure
+)
+
+// Bounds of texts from outside in a message.
+const (
+	maxHostBytes   = 253
+	maxQuotedBytes = 256
 )
 
 // ClassifyError returns the kind of an error and a message. The message is always the
@@ -41,13 +50,16 @@ func ClassifyError(err error) (FailureKind, string) {
 		return CertificateFailure, why
 	}
 	var status apierrors.APIStatus
+	var limit *transport.LimitError
 	switch {
+	case errors.As(err, &limit):
+		return LimitFailure, "its API server is cut off: " + limit.Error()
 	case apierrors.IsUnauthorized(err):
 		return UnauthorizedFailure, "its API server refuses the credential, which has expired or was revoked"
 	case apierrors.IsForbidden(err):
 		return ForbiddenFailure, "the credential lacks a permission: " + forbiddenMessage(err)
 	case errors.As(err, &status):
-		return ServerFailure, fmt.Sprintf("its API server answers with code %d %s", status.Status().Code, status.Status().Reason)
+		return ServerFailure, fmt.Sprintf("its API server answers with code %d %s", status.Status().Code, v1alpha1.SanitizeText(string(status.Status().Reason), 64))
 	}
 	return NetworkFailure, networkMessage(err)
 }
@@ -64,7 +76,7 @@ func certificateMessage(err error) string {
 	case errors.As(err, &unknown):
 		return "the certificate of its API server is signed by an authority that is not in the kubeconfig"
 	case errors.As(err, &hostname):
-		return fmt.Sprintf("the certificate of its API server is not for %s", hostname.Host)
+		return fmt.Sprintf("the certificate of its API server is not for %s", v1alpha1.SanitizeText(hostname.Host, maxHostBytes))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "the certificate of its API server has expired or is not valid yet"
 	case errors.As(err, &invalid), errors.As(err, &roots), errors.As(err, &verify):
@@ -76,7 +88,7 @@ func certificateMessage(err error) string {
 func forbiddenMessage(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Message != "" {
-		return status.Status().Message
+		return v1alpha1.SanitizeText(status.Status().Message, maxQuotedBytes)
 	}
 	return "it may not read the mailbox"
 }
@@ -91,7 +103,7 @@ func networkMessage(err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "the connection is refused"
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return fmt.Sprintf("the host name %s does not resolve", dns.Name)
+		return fmt.Sprintf("the host name %s does not resolve", v1alpha1.SanitizeText(dns.Name, maxHostBytes))
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return "it does not answer in time"
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
@@ -114,7 +126,7 @@ func innermostError(err error) string {
 		}
 		err = next
 	}
-	return v1alpha1.Truncate(err.Error(), 256)
+	return v1alpha1.SanitizeText(err.Error(), maxQuotedBytes)
 }
 
 // IsObjectNotFound reports whether an object does not exist on an API server that

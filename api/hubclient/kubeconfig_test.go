@@ -1,10 +1,16 @@
 package hubclient
 
 import (
+	"bytes"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/api/registration"
 )
 
 func TestParseKubeconfig(t *testing.T) {
@@ -42,8 +48,8 @@ func TestParseKubeconfig(t *testing.T) {
 		"empty":            {nil, "it is empty"},
 		"no kubeconfig":    {[]byte("hello"), "reading the kubeconfig"},
 		"no context":       {[]byte(`{"apiVersion": "v1", "kind": "Config"}`), "no current-context"},
-		"no server":        {text(`{}`, user), `cluster "c" has no server`},
-		"CA file":          {text(`{"server": "x", "certificate-authority": "/ca"}`, user), `cluster "c" names a file`},
+		"no server":        {text(`{}`, user), "has no server"},
+		"CA file":          {text(`{"server": "x", "certificate-authority": "/ca"}`, user), "names a file"},
 		"bad CA":           {text(`{"server": "https://x", "certificate-authority-data": "eA=="}`, user), "certificate"},
 		"exec":             {text(cluster, `{"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never"}}`), "needs a program"},
 		"auth provider":    {text(cluster, `{"auth-provider": {"name": "gcp"}}`), "needs a program"},
@@ -55,4 +61,62 @@ func TestParseKubeconfig(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
+}
+
+// Whatever is broken: no error shows what the kubeconfig says.
+func TestErrorsAboutAKubeconfigDoNotQuoteIt(t *testing.T) {
+	const whole = `apiVersion: v1
+kind: Config
+current-context: c
+clusters:
+- name: c
+  cluster: {server: "https://member:6443", certificate-authority-data: "", proxy-url: "http://proxy:3128"}
+contexts:
+- name: c
+  context: {cluster: c, user: me}
+users:
+- name: me
+  user: {token: t, client-certificate-data: "", client-key-data: ""}
+`
+	const secret = "S3CR3T"
+	_, _, err := ParseKubeconfig([]byte(whole))
+	require.NoError(t, err)
+	failed := 0
+	try := func(text string) {
+		for _, parse := range []func([]byte) error{
+			func(b []byte) error { _, _, err := ParseKubeconfig(b); return err },
+			func(b []byte) error { _, err := LoadKubeconfig(b); return err },
+			func(b []byte) error { _, err := registration.ParseHubAccess(b); return err },
+		} {
+			if err := parse([]byte(text)); err != nil {
+				failed++
+				require.NotContains(t, err.Error(), secret, "%s", text)
+				require.NotContains(t, err.Error(), "UzNDUjNU", "%s", text)
+			}
+		}
+	}
+	// The secret, in forms that parsers reject, at and instead of each part of the text.
+	parts := regexp.MustCompile(`[^\s":{}\[\],]+|""`).FindAllStringIndex(whole, -1)
+	for _, form := range []string{secret, `"` + secret, "\t" + secret, "*" + secret, "!" + secret, `{"` + secret + `": 1}`, "[" + secret + "]", secret + ": " + secret, `"https://user:` + secret + `@h:%zz"`, "UzNDUjNU", "\x00" + secret, "\xff" + secret, "&a [*a, *" + secret + "]"} {
+		for _, at := range parts {
+			try(whole[:at[0]] + form + whole[at[1]:])
+			try(whole[:at[0]] + form)
+			try(whole[:at[1]] + form + whole[at[1]:])
+		}
+	}
+	require.Greater(t, failed, len(parts), "the forms are rejected")
+}
+
+func FuzzParseKubeconfig(f *testing.F) {
+	f.Add([]byte("kind: Config"), []byte("users: ["))
+	f.Add([]byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "`), []byte(`"}`))
+	f.Fuzz(func(t *testing.T, before, after []byte) {
+		const secret = "S3CR3T"
+		if bytes.Contains(before, []byte("S3C")) || bytes.Contains(after, []byte("S3C")) {
+			t.Skip()
+		}
+		if _, _, err := ParseKubeconfig(slices.Concat(before, []byte(secret), after)); err != nil && strings.Contains(err.Error(), secret) {
+			t.Fatalf("the error quotes the kubeconfig: %v", err)
+		}
+	})
 }

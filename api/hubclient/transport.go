@@ -10,8 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/transport"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // A silent connection is pinged and closed without a reply: a watch has no timeout and
@@ -21,22 +25,25 @@ const (
 	pingTimeout = 5 * time.Second
 )
 
-// newTransport returns the transport of one connection; all its waits are bounded by
-// timeout.
-func newTransport(cfg *rest.Config, timeout time.Duration) (*http.Transport, error) {
+// newTransport returns the transport of one connection, and closes its idle connections
+// with done. All its waits are bounded by timeout, and its answers by limits. Invariant:
+// every connection between hub and member is made here.
+func newTransport(cfg *rest.Config, timeout time.Duration, limits transport.Limits, exceeded func(*transport.LimitError)) (through http.RoundTripper, done func(), err error) {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	t := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}).DialContext,
-		TLSClientConfig:       tlsConfig,
-		TLSHandshakeTimeout:   timeout,
-		ResponseHeaderTimeout: timeout,
-		IdleConnTimeout:       90 * time.Second,
-		ForceAttemptHTTP2:     true,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:        tlsConfig,
+		TLSHandshakeTimeout:    timeout,
+		ResponseHeaderTimeout:  timeout,
+		MaxResponseHeaderBytes: transport.MaxHeaderBytes,
+		DisableCompression:     true, // a few bytes could become gigabytes
+		IdleConnTimeout:        90 * time.Second,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}
 	if cfg.Proxy != nil {
 		t.Proxy = cfg.Proxy
@@ -44,7 +51,12 @@ func newTransport(cfg *rest.Config, timeout time.Duration) (*http.Transport, err
 	if cfg.Dial != nil {
 		t.DialContext = cfg.Dial
 	}
-	return t, nil
+	return transport.Limit(t, limits, exceeded), t.CloseIdleConnections, nil
+}
+
+// requireJSON makes clients ask for JSON only, which transport.Limit meters.
+func requireJSON(cfg *rest.Config) {
+	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 }
 
 // NewClient returns a client for a few requests, each bounded by timeout. Call done to
@@ -52,7 +64,8 @@ func newTransport(cfg *rest.Config, timeout time.Duration) (*http.Transport, err
 func NewClient(cfg *rest.Config, timeout time.Duration, options client.Options) (c client.Client, done func(), err error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = timeout
-	t, err := newTransport(cfg, timeout)
+	requireJSON(cfg)
+	t, done, err := newTransport(cfg, timeout, transport.Mailbox, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,7 +75,7 @@ func NewClient(cfg *rest.Config, timeout time.Duration, options client.Options) 
 	}
 	options.HTTPClient = newHTTPClient(wrapped, timeout)
 	c, err = client.New(cfg, options)
-	return c, t.CloseIdleConnections, err
+	return c, done, err
 }
 
 // newHTTPClient refuses redirects: API servers do not redirect, and a malicious one
@@ -109,23 +122,24 @@ func (b *tokenTransport) WrappedRoundTripper() http.RoundTripper { return b.next
 // all requests use one transport, wrapped by wrap if it is not nil, and are bounded by
 // timeout. Call done to close its connections.
 func DedicatedConfig(cfg *rest.Config, timeout time.Duration, wrap func(http.RoundTripper) http.RoundTripper) (own *rest.Config, done func(), err error) {
-	t, err := newTransport(cfg, timeout)
+	t, done, err := newTransport(cfg, timeout, transport.Install, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	// Without TLS options an address without a scheme would be taken for one of HTTP.
 	host, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the API server's address %q: %w", cfg.Host, err)
+		return nil, nil, fmt.Errorf("the API server's address %q is not a URL", v1alpha1.SanitizeText(v1alpha1.RedactURL(cfg.Host), maxQuotedBytes))
 	}
 	own = rest.CopyConfig(cfg)
 	own.Host, own.APIPath, own.Timeout = host.String(), "", timeout
 	own.TLSClientConfig, own.Proxy, own.Dial = rest.TLSClientConfig{}, nil, nil
 	own.Transport = noRedirectTransport{t}
+	requireJSON(own)
 	if wrap != nil {
 		own.Transport = wrap(own.Transport)
 	}
-	return own, t.CloseIdleConnections, nil
+	return own, done, nil
 }
 
 // noRedirectTransport refuses redirects, as newHTTPClient does.
@@ -136,7 +150,7 @@ func (s noRedirectTransport) RoundTrip(request *http.Request) (*http.Response, e
 	response, err := s.next.RoundTrip(request)
 	if err == nil && response.StatusCode >= 300 && response.StatusCode < 400 && response.Header.Get("Location") != "" {
 		_ = response.Body.Close()
-		return nil, fmt.Errorf("it redirects to %q, which no API server does", response.Header.Get("Location"))
+		return nil, fmt.Errorf("it redirects to %q, which no API server does", v1alpha1.SanitizeText(v1alpha1.RedactURL(response.Header.Get("Location")), maxQuotedBytes))
 	}
 	return response, err
 }

@@ -74,6 +74,7 @@ func generatePolicy() *rapid.Generator[policy.Policy] {
 			MaxPriority:     rapid.Int32Range(0, 1000).Draw(t, "maxPriority"),
 			ResyncLimit:     rapid.Int32Range(0, 100).Draw(t, "resyncLimit"),
 			Preflight:       rapid.Bool().Draw(t, "preflight"),
+			PreflightAllow:  generatePreflightAllow().Draw(t, "preflightAllow"),
 			UsesGrants:      true,
 			SafeConcurrency: rapid.Int32Range(0, v1alpha1.MaxSlots).Draw(t, "safe"),
 			Sources:         policy.Sources{{Name: "eu", Hosts: []string{"*.example.com"}}},

@@ -42,6 +42,8 @@ type Policy struct {
 	ResyncLimit int32
 	// Preflight requests an HTTP source before an image gets a slot.
 	Preflight bool
+	// PreflightAllow are the internal sources that are requested as well.
+	PreflightAllow PreflightAllow
 
 	// UsesGrants: imports beyond SafeConcurrency, and all imports from Sources, need a
 	// grant of the fleet-wide budget. SafeConcurrency and Sources are ignored without
@@ -105,6 +107,13 @@ var memberKeys = map[string]keyCodec{
 			return nil
 		},
 		format: func(p Policy) string { return strconv.FormatBool(p.Preflight) },
+	},
+	KeyPreflightAllow: {
+		parse: func(p *Policy, s string) (err error) {
+			p.PreflightAllow, err = parsePreflightAllow(s)
+			return err
+		},
+		format: func(p Policy) string { return p.PreflightAllow.String() },
 	},
 }
 
@@ -180,11 +189,15 @@ func Parse(data map[string]string) (p Policy, unknown []string, errs []KeyError)
 }
 
 // ToData returns every key of a policy, so that Parse(p.ToData()) equals p. The hub's
-// keys are included only if UsesGrants is set.
+// keys are included only if UsesGrants is set, and preflightAllow only with entries: an
+// older agent reports keys that it does not know.
 func (p Policy) ToData() map[string]string {
 	data := make(map[string]string, len(memberKeys)+len(hubKeys))
 	for key, f := range memberKeys {
 		data[key] = f.format(p)
+	}
+	if len(p.PreflightAllow) == 0 {
+		delete(data, KeyPreflightAllow)
 	}
 	if p.UsesGrants {
 		data[KeySafeConcurrency] = hubKeys[KeySafeConcurrency].format(p)

@@ -26,6 +26,8 @@ func TestParse(t *testing.T) {
 		"the most":                     {data: map[string]string{"concurrency": "256"}, want: func(p *policy.Policy) { p.Concurrency = 256 }},
 		"a long backoff lifts its cap": {data: map[string]string{"retryBackoffDuration": "3h"}, want: func(p *policy.Policy) { p.RetryBackoff, p.MaxRetryBackoff = 3*time.Hour, 3*time.Hour }},
 		"preflight off":                {data: map[string]string{"preflight": "false"}, want: func(p *policy.Policy) { p.Preflight = false }},
+		"internal sources":             {data: map[string]string{"preflightAllow": "10.0.0.0/8,\n *.Example.com"}, want: func(p *policy.Policy) { p.PreflightAllow = policy.PreflightAllow{"10.0.0.0/8", "*.example.com"} }},
+		"an entry that is neither":     {data: map[string]string{"preflightAllow": "10.0.0.0/8 http://a"}, wantErrs: []string{`preflightAllow: "http://a" is neither a CIDR such as 10.20.0.0/16 nor a host such as images.example.com or *.example.com, without scheme, port and path`}},
 		"huge":                         {data: map[string]string{"concurrency": "1000"}, wantErrs: []string{"concurrency: 1000 is too large: the maximum is 256"}},
 		"beyond any number":            {data: map[string]string{"concurrency": "99999999999999999999"}, wantErrs: []string{"concurrency: \"99999999999999999999\" is not a whole number from 0 to 256"}},
 		"negative":                     {data: map[string]string{"concurrency": "-1"}, wantErrs: []string{"concurrency: -1 is too small: the minimum is 0"}},
@@ -68,6 +70,7 @@ func TestParseRoundTripsToData(t *testing.T) {
 			MaxPriority:     rapid.Int32Range(0, 1000).Draw(t, "priority"),
 			ResyncLimit:     rapid.Int32Range(0, 100).Draw(t, "resync"),
 			Preflight:       rapid.Bool().Draw(t, "preflight"),
+			PreflightAllow:  generatePreflightAllow().Draw(t, "preflightAllow"),
 		}
 		got, unknown, errs := policy.Parse(p.ToData())
 		require.Empty(t, unknown)

@@ -43,7 +43,7 @@ func (s Sources) GroupOfHost(host string) (name string, found bool) {
 	host = normalizeHost(host)
 	for _, group := range s {
 		for _, pattern := range group.Hosts {
-			if below, wild := strings.CutPrefix(normalizeHost(pattern), "*"); host == below || wild && len(host) > len(below) && strings.HasSuffix(host, below) {
+			if matchesHost(normalizeHost(pattern), host) {
 				return group.Name, true
 			}
 		}
@@ -101,6 +101,16 @@ func isHostPattern(text string) bool {
 		return true
 	}
 	return len(validation.IsDNS1123Subdomain(strings.TrimPrefix(normalizeHost(text), "*."))) == 0
+}
+
+// matchesHost reports whether a pattern, a name or *.suffix, matches a host; both
+// normalized.
+func matchesHost(pattern, host string) bool {
+	below, wild := strings.CutPrefix(pattern, "*")
+	if !wild {
+		return host == pattern
+	}
+	return len(host) > len(below) && strings.HasSuffix(host, below)
 }
 
 func normalizeHost(host string) string { return strings.TrimSuffix(strings.ToLower(host), ".") }

@@ -13,6 +13,23 @@ const (
 	MaxReportedImages = 128
 	// MaxReportedOrphans is the maximum number of orphans that the root lists.
 	MaxReportedOrphans = 32
+	// MaxReportObjectBytes is the maximum size of one ClusterReport, root or page.
+	MaxReportObjectBytes = 512 << 10
+	// MaxReportBytes is the maximum size of all pages of a member's report. What does not
+	// fit is omitted by the agent, and ignored by the hub.
+	MaxReportBytes = 32 << 20
+)
+
+// Bounds of a member's mailbox, in which hub and agent keep everything in memory. Who
+// exceeds them is cut off.
+const (
+	// MaxMailboxObjects bounds the number of objects: all pages of a report, and those
+	// of a report before it that are not deleted yet.
+	MaxMailboxObjects = 2 * MaxReportPages
+	// MaxMailboxObjectBytes bounds the decoded size of one object.
+	MaxMailboxObjectBytes = 4 << 20
+	// MaxMailboxBytes bounds the decoded size of all objects.
+	MaxMailboxBytes = 48 << 20
 )
 
 // PlanItemState is what the agent did with a planned image.
@@ -63,6 +80,7 @@ const (
 type ReportedPrune struct {
 	PruneStatus `json:",inline"`
 	// imageUID is the UID of the VMDiskImage to prune.
+	// +kubebuilder:validation:XValidation:rule="size(self) <= 64",message="imageUID must have at most 64 characters"
 	// +required
 	ImageUID types.UID `json:"imageUID"`
 }
@@ -77,6 +95,7 @@ type ReportedImage struct {
 	// +required
 	Name string `json:"name"`
 	// uid of the VMDiskImage; empty if it does not exist.
+	// +kubebuilder:validation:XValidation:rule="size(self) <= 64",message="uid must have at most 64 characters"
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 	// origin says who created it; empty for people and CI.
@@ -98,6 +117,7 @@ type ReportedImage struct {
 	ServingRevision string `json:"servingRevision,omitempty"`
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
+	// +kubebuilder:validation:XValidation:rule="size(self) <= 64",message="reason must have at most 64 characters"
 	// +optional
 	Reason Reason `json:"reason,omitempty"`
 	// message of the image's status, truncated.
@@ -247,6 +267,7 @@ type ReportRoot struct {
 	// planPolicy is the policy of that plan, so that a hub that was restored from a
 	// backup does not revert it. Absent if the plan was deleted.
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 64 && size(self[key]) <= 16384)",message="a key of a policy must have at most 64 characters, its value at most 16384"
 	// +optional
 	PlanPolicy map[string]string `json:"planPolicy,omitempty"`
 	// planPolicySource is the policySource of that plan.
@@ -255,6 +276,7 @@ type ReportRoot struct {
 	PlanPolicySource string `json:"planPolicySource,omitempty"`
 	// policy that the member applies, with every key.
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 64 && size(self[key]) <= 16384)",message="a key of a policy must have at most 64 characters, its value at most 16384"
 	// +optional
 	Policy map[string]string `json:"policy,omitempty"`
 
@@ -277,6 +299,7 @@ type ReportRoot struct {
 	Transfers *ReportedTransfers `json:"transfers,omitempty"`
 	// phases counts the member's images per phase.
 	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(phase, size(phase) <= 64)",message="the name of a phase must have at most 64 characters"
 	// +optional
 	Phases map[Phase]int32 `json:"phases,omitempty"`
 	// images is how many images the member has.
@@ -307,6 +330,7 @@ type ReportRoot struct {
 
 	// conditions of the member's SyncLedger and of its handling of the plan.
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(c, size(c.message) <= 8192)",message="the message of a reported condition must have at most 8192 characters"
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -321,11 +345,13 @@ type ReportRoot struct {
 
 // ClusterReport is what a member reports to the hub: a root named default, and pages
 // that the root lists. It always carries the full state. A page is written before the
-// root that lists it; a page that the root does not list is ignored.
+// root that lists it. The hub ignores a page that the root does not list, and deletes it
+// after a while.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=report,categories=ot
 // +kubebuilder:validation:XValidation:rule="(self.metadata.name == 'default') == has(self.root)",message="the ClusterReport named default must have root, and all others page"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default' || self.metadata.name.matches('^page(-[01]{1,32})?$')",message="a ClusterReport must be named default, page, or page- and up to 32 digits 0 and 1"
 // +kubebuilder:validation:XValidation:rule="has(self.root) != has(self.page)",message="a ClusterReport must have either root or page"
 // +kubebuilder:printcolumn:name="Sequence",type=integer,JSONPath=`.sequence`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.root.agentVersion`
@@ -339,6 +365,7 @@ type ClusterReport struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// clusterUID is the UID of the member's kube-system namespace.
+	// +kubebuilder:validation:XValidation:rule="size(self) <= 64",message="clusterUID must have at most 64 characters"
 	// +kubebuilder:validation:XValidation:rule="size(self) > 0",message="clusterUID must be the UID of the cluster's kube-system namespace"
 	// +required
 	ClusterUID types.UID `json:"clusterUID"`

@@ -217,7 +217,9 @@ type FleetDiskImageSpec struct {
 	// rollout says in which order and how fast clusters get the image.
 	// +optional
 	Rollout Rollout `json:"rollout,omitempty"`
-	// approvals of waves that have requireApproval.
+	// approvals of waves that have requireApproval. It is there from the start, so that a JSON
+	// patch can add the first entry as any other.
+	// +default=[]
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=map
 	// +listMapKey=wave
@@ -435,7 +437,7 @@ type FleetDiskImageStatus struct {
 // +kubebuilder:printcolumn:name="Progressing",type=integer,JSONPath=`.status.clusters.progressing`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.clusters.failed`
 // +kubebuilder:printcolumn:name="Deferred",type=integer,JSONPath=`.status.clusters.deferred`
-// +kubebuilder:printcolumn:name="Expected",type=date,JSONPath=`.status.expectedAt`,priority=1
+// +kubebuilder:printcolumn:name="Expected",type=string,JSONPath=`.status.expectedAt`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type FleetDiskImage struct {

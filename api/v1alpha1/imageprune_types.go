@@ -358,6 +358,7 @@ type ImagePruneList struct {
 // PruneStatus is the progress of pruning one image.
 type PruneStatus struct {
 	// uid of the ImagePrune.
+	// +kubebuilder:validation:XValidation:rule="size(self) <= 64",message="uid must have at most 64 characters"
 	// +required
 	UID types.UID `json:"uid"`
 	// +required

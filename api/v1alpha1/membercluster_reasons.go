@@ -43,6 +43,9 @@ const (
 	ReasonUnauthorized          = "Unauthorized"
 	ReasonCertificateNotTrusted = "CertificateNotTrusted"
 	ReasonUnreachable           = "Unreachable"
+	// ReasonOverLimits: the other side's API server exceeded a limit of what is read
+	// from it, and is cut off for a while.
+	ReasonOverLimits = "OverLimits"
 	// ReasonReportNotCarried: the member is reachable, but its report is not copied to
 	// the hub.
 	ReasonReportNotCarried = "ReportNotCarried"
@@ -98,10 +101,16 @@ const (
 	ReasonComplete                  = "Complete"
 	ReasonPagesMissing              = "PagesMissing"
 	ReasonPagesOmitted              = "PagesOmitted"
-	ReasonUnknown                   = "Unknown"
-	ReasonPlanInForce               = "PlanInForce"
-	ReasonNoPlan                    = "NoPlan"
-	ReasonPlanOlder                 = "PlanOlder"
-	ReasonPlanForAnotherCluster     = "PlanForAnotherCluster"
-	ReasonPlanPolicyInvalid         = "PlanPolicyInvalid"
+	// ReasonReportOversized: the hub ignores parts of the report, which exceeds
+	// MaxReportBytes or MaxReportObjectBytes.
+	ReasonReportOversized = "ReportOversized"
+	// ReasonUnlistedReports: the hub deleted more ClusterReports that the root does not
+	// list than an agent writes.
+	ReasonUnlistedReports       = "UnlistedReports"
+	ReasonUnknown               = "Unknown"
+	ReasonPlanInForce           = "PlanInForce"
+	ReasonNoPlan                = "NoPlan"
+	ReasonPlanOlder             = "PlanOlder"
+	ReasonPlanForAnotherCluster = "PlanForAnotherCluster"
+	ReasonPlanPolicyInvalid     = "PlanPolicyInvalid"
 )

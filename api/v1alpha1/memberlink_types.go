@@ -81,6 +81,7 @@ type MemberLinkStatus struct {
 	// +optional
 	Confirmed int64 `json:"confirmed,omitempty"`
 	// another is the UID of the cluster that answers instead of the expected one.
+	// +kubebuilder:validation:XValidation:rule="size(self) <= 64",message="another must have at most 64 characters"
 	// +optional
 	Another types.UID `json:"another,omitempty"`
 	// older: the member's report is older than the hub's copy.

@@ -220,6 +220,7 @@ type OrphanedObject struct {
 	// +optional
 	Image string `json:"image,omitempty"`
 	// imageUID is the UID of that VMDiskImage.
+	// +kubebuilder:validation:XValidation:rule="size(self) <= 64",message="imageUID must have at most 64 characters"
 	// +optional
 	ImageUID types.UID `json:"imageUID,omitempty"`
 	// bytes that it takes, as provisioned; 0 if another object counts them.

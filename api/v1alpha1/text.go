@@ -1,14 +1,41 @@
 package v1alpha1
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
+
+const ellipsis = "…"
 
 // Truncate shortens a text to at most limit bytes of valid UTF-8, with an ellipsis at the end
-// if it was longer.
+// if it was longer. A schema's maxLength counts characters, of which a text never has more
+// than bytes.
 func Truncate(text string, limit int) string {
-	const ellipsis = "…"
-	text = strings.ToValidUTF8(text, "")
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit-len(ellipsis)], "") + ellipsis
+	if len(text) <= limit {
+		return strings.ToValidUTF8(text, "")
 	}
-	return text
+	if limit < len(ellipsis) {
+		return ""
+	}
+	return strings.ToValidUTF8(text[:limit-len(ellipsis)], "") + ellipsis
+}
+
+// maxSanitizedBytes bounds the work that one text costs.
+const maxSanitizedBytes = 16 << 10
+
+// SanitizeText makes a text from outside fit for statuses, events and logs: at most limit
+// bytes of valid UTF-8 on one line, without the secrets of URLs.
+func SanitizeText(text string, limit int) string {
+	if len(text) > maxSanitizedBytes {
+		text = text[:maxSanitizedBytes]
+		// The rest of a URL may be what tells its password from its host.
+		text = text[:max(0, strings.LastIndexFunc(text, unicode.IsSpace))] + " " + ellipsis
+	}
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	return Truncate(RedactURLs(strings.TrimSpace(text)), limit)
 }

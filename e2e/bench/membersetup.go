@@ -70,7 +70,7 @@ func startMemberSetup(ctx context.Context, o member.Options, concurrency int, ag
 	if s.Member, err = member.Start(ctx, o); err != nil {
 		return nil, err
 	}
-	values := map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": fmt.Sprint(concurrency)}}}
+	values := map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": fmt.Sprint(concurrency), "preflightAllow": "127.0.0.0/8"}}}
 	if err := program.InstallAgent(ctx, s.ControlPlane, values); err != nil {
 		return nil, err
 	}

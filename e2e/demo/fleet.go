@@ -165,6 +165,7 @@ func (f *demoFleet) checkProgramsAlive() error {
 func newPolicy(normal, edge int) map[string]string {
 	return map[string]string{
 		"concurrency": fmt.Sprint(normal), "retryLimit": "2", "retryBackoffDuration": "2s",
+		"preflightAllow": "127.0.0.0/8", // where the source is
 		"overrides": fmt.Sprintf(`- selector: {matchLabels: {edge: "true"}}
   concurrency: "%d"
 - cluster: lab

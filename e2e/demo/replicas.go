@@ -33,7 +33,8 @@ type replicaState struct {
 // startReplica starts a replica of the hub.
 func (f *demoFleet) startReplica(ctx context.Context, name string) (*program.Hub, error) {
 	h, err := program.StartHub(ctx, f.plane, program.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
-		"--cluster-api-selector=" + clusterAPILabel + "=ot", "--probe-interval=1s", "--member-timeout=5s",
+		"--cluster-api-selector=" + clusterAPILabel + "=ot", "--cluster-api-namespaces=clusters", "--cluster-api-own-names=clusters",
+		"--cluster-api-label-prefixes=" + canaryLabel, "--probe-interval=1s", "--member-timeout=5s",
 		"--replica-name=" + name, "--advertise-address=127.0.0.1",
 	}})
 	if err != nil {

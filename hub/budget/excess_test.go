@@ -161,13 +161,20 @@ func TestImportsBegunUnderEarlierGrantsAreNoExcess(t *testing.T) {
 			b.Observe("b", requestingMember(1, 0, 4), now)
 			less := grantFor(b.Allocate(excessRules, now), "a")
 			require.Equal(t, int32(2), less.Slots)
-			if failedOver {
+			if failedOver { // after the smaller one was acknowledged and renewed
+				for n := range 2 {
+					f := requestingMember(int64(3+n), 4, 4)
+					f.Transfers.Grant, f.Transfers.Slots = b.LastSequence("a"), 2
+					b.Observe("a", f, now)
+					b.Allocate(excessRules, now)
+				}
+				less = &GrantWrite{Grant: b.accounts["a"].lastGrant}
 				b = failOver(b, now)
 			}
 			for n := range 5 {
 				now = now.Add(tolerance)
-				f := requestingMember(int64(3+n), 4, 4)
-				f.Transfers.Grant, f.Transfers.Slots = less.Sequence, 2
+				f := requestingMember(int64(6+n), 4, 4)
+				f.Transfers.Grant, f.Transfers.Slots = max(less.Sequence, b.LastSequence("a")), 2
 				b.Observe("a", f, now)
 				b.Observe("b", requestingMember(int64(2+n), 0, 4), now)
 				a := accountOf(b.Allocate(excessRules, now), "a")
@@ -176,7 +183,7 @@ func TestImportsBegunUnderEarlierGrantsAreNoExcess(t *testing.T) {
 			}
 			// A member that still says so when every such attempt has timed out is not honest.
 			now = now.Add(attemptTimeout)
-			f = requestingMember(9, 4, 4)
+			f = requestingMember(19, 4, 4)
 			f.Transfers.Grant, f.Transfers.Slots = b.LastSequence("a"), 2
 			b.Observe("a", f, now)
 			assert.Positive(t, accountOf(b.Allocate(excessRules, now), "a").Excess)

@@ -113,7 +113,6 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		"repeated claims extend the tolerance":      {"lied", faults{toleranceAnew: true}},
 		"what is claimed counts without end":        {"lied", faults{trustLiar: true}},
 		"a restore is not noticed":                  {"both restored", faults{forgetRestore: true}},
-		"earlier grants are lost at a failover":     {"lowered, later failed over", faults{forgetEnded: true}},
 		"first seen is lost at a failover":          {"lied and failed over", faults{forgetFirstSeen: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

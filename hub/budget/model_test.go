@@ -45,7 +45,6 @@ type faults struct {
 	plainCap        bool // what the hub does not know never counts
 	toleranceAnew   bool // each claim counts for the tolerance anew
 	forgetFirstSeen bool // a new leader does not know since when a member claims too much
-	forgetEnded     bool // a new leader does not know what members had before their newest grant
 	forgetRestore   bool // the hub does not notice that it was restored
 	trustLiar       bool // what members report counts for as long as they report it
 }
@@ -396,9 +395,7 @@ func (x *explorer) electHub(w *world) {
 		if !x.forgetPossible {
 			s.MaxPossible, s.PossibleFor = Share{Slots: int32(g.possible)}, time.Duration(g.left)*tick
 		}
-		if !x.forgetEnded {
-			s.Ended = Share{Slots: int32(g.ended)}
-		}
+		s.Ended = Share{Slots: int32(g.ended)}
 		w.hub.accountant.LearnGrant(members[i], s, x.timeOf(w))
 	}
 	x.loadDepartures(w)

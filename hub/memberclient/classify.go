@@ -17,6 +17,8 @@ func ClassifyError(err error) (reason, message string) {
 		return v1alpha1.ReasonUnauthorized, why + ": put a kubeconfig with a valid credential into the Secret"
 	case hubclient.ForbiddenFailure:
 		return v1alpha1.ReasonUnauthorized, why + ": grant it the permissions of ServiceAccount ot-hub of chart ot-agent"
+	case hubclient.LimitFailure:
+		return v1alpha1.ReasonOverLimits, why + ". Check which server answers at the kubeconfig's address and what fills its objects; the hub connects again after some minutes"
 	case hubclient.ServerFailure:
 		return v1alpha1.ReasonUnreachable, why + ": check why it does not serve requests"
 	}

@@ -18,6 +18,7 @@ import (
 func (p *Provider) maintainConnection(ctx context.Context, e *memberEntry) {
 	maxDelay := p.options.ProbeInterval
 	delay := min(hubclient.FirstRetryDelay, maxDelay)
+	var limits hubclient.LimitBackoff
 	for ctx.Err() == nil {
 		engaged, err := p.runConnection(ctx, e)
 		if ctx.Err() != nil {
@@ -41,7 +42,7 @@ func (p *Provider) maintainConnection(ctx context.Context, e *memberEntry) {
 		if engaged {
 			delay = min(hubclient.FirstRetryDelay, maxDelay)
 		}
-		hubclient.WaitForTrigger(ctx, e.trigger, delay)
+		hubclient.WaitForTrigger(ctx, e.trigger, max(delay, limits.Next(err, p.options.ProbeInterval)))
 		delay = min(2*delay, maxDelay)
 	}
 }

@@ -288,6 +288,14 @@ func (s *statusBuilder) setTransfersAccounted() {
 
 func (s *statusBuilder) reportComplete() conditionState {
 	switch {
+	case s.Excess.RootTooLarge:
+		return conditionFalse(v1alpha1.ReasonReportOversized, "the report's root exceeds %d KiB and is ignored: no agent writes such a report; see whether somebody else uses its credential", v1alpha1.MaxReportObjectBytes>>10)
+	case s.Excess.FloodedAt != nil:
+		return conditionFalse(v1alpha1.ReasonUnlistedReports, "the hub deleted ClusterReports that the report does not list, more than an agent writes (last at %s): see whether somebody else uses the credential of the member, and revoke it",
+			s.Excess.FloodedAt.UTC().Truncate(time.Minute).Format(time.RFC3339))
+	case s.Excess.IgnoredPages > 0:
+		return conditionFalse(v1alpha1.ReasonReportOversized, "the hub ignores %d of %d pages, since a report has at most %d MiB and a page %d KiB: images may be shown wrong",
+			s.Excess.IgnoredPages, len(s.reportedPages()), v1alpha1.MaxReportBytes>>20, v1alpha1.MaxReportObjectBytes>>10)
 	case s.Report == nil:
 		return s.neverReportedState()
 	case s.Totals == nil || !s.Totals.Reported:
@@ -308,6 +316,13 @@ func (s *statusBuilder) reportComplete() conditionState {
 	default:
 		return conditionTrue(v1alpha1.ReasonComplete, "all pages of the report are present")
 	}
+}
+
+func (s *statusBuilder) reportedPages() []v1alpha1.PageRef {
+	if s.Report == nil {
+		return nil
+	}
+	return s.Report.Pages
 }
 
 // ready is the first condition that is False, or else the first that is Unknown.

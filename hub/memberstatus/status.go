@@ -79,12 +79,25 @@ type Input struct {
 	Totals *inventory.Totals
 	// IncompleteSince is since when Totals.MissingPages has had entries; nil for long.
 	IncompleteSince *time.Time
+	// Excess is what the member's namespace on the hub has beyond the limits.
+	Excess ReportExcess
 	// Plan on the hub, after the decision of this reconcile; nil for none.
 	Plan *v1alpha1.ClusterPlanSpec
 	// DesiredPolicy, PolicySource and PolicyErrors are the results of Policy.ForMember.
 	DesiredPolicy map[string]string
 	PolicySource  string
 	PolicyErrors  []policy.KeyError
+}
+
+// ReportExcess is what lies in a member's namespace on the hub and is not used.
+type ReportExcess struct {
+	// RootTooLarge: the root exceeds MaxReportObjectBytes.
+	RootTooLarge bool
+	// IgnoredPages is how many listed pages do not fit into the limits.
+	IgnoredPages int
+	// FloodedAt is when more unlisted pages than an agent writes were last deleted; nil
+	// for not lately.
+	FloodedAt *time.Time
 }
 
 // ResolveClusterUID returns which cluster a member is: the one that a person accepted by

@@ -14,8 +14,8 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
-// Reports knows when a member's report last changed.
-type Reports interface {
+// ReportTimes knows when a member's report last changed.
+type ReportTimes interface {
 	ReceivedAt(member string) (time.Time, bool)
 }
 
@@ -28,7 +28,7 @@ type FleetCollector struct {
 	// the fleet: reading it would fill their caches with it.
 	Elected <-chan struct{}
 	Reader  client.Reader
-	Reports Reports
+	Reports ReportTimes
 	Index   *inventory.Index
 }
 

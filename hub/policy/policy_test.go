@@ -155,7 +155,7 @@ func TestParsePolicyErrors(t *testing.T) {
 }
 
 func TestParsePolicyUnknownKeys(t *testing.T) {
-	p, unknown, errs := policy.ParsePolicy(data{"concurrency": "4", "later": "x", "another": "y"})
+	p, unknown, errs := policy.ParsePolicy(data{"concurrency": "4", "preflightAllow": "10.0.0.0/8", "later": "x", "another": "y"})
 	assert.Empty(t, errs)
 	assert.Equal(t, []string{"another", "later"}, unknown)
 	got, _, _ := p.ForMember("a", nil)

@@ -220,7 +220,7 @@ func TestApprovalIsRequestedAfterMinSuccessTime(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonMinSuccessTime, d.Status.Reason)
 	d = decideAndCheck(t, advanceView(v, d, time.Hour))
 	assert.Equal(t, v1alpha1.ReasonAwaitingApproval, d.Status.Reason)
-	assert.Contains(t, d.Status.Message, `{wave: eu, version: "1.0.0", by: <your user name>}`)
+	assert.Contains(t, d.Status.Message, `kubectl patch fdi ubuntu --type=json -p '[{"op":"add","path":"/spec/approvals/-","value":{"wave":"eu","version":"1.0.0","by":"<your user name>"}}]'`)
 	assert.Zero(t, d.RequeueAfter)
 }
 

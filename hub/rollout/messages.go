@@ -57,7 +57,7 @@ func (e *evaluation) blockerMessage(b blocker) string {
 	case v1alpha1.ReasonMinSuccessTime:
 		return fmt.Sprintf("wave %s starts at %s, once the waves before it have been done for minSuccessTime", wave, b.until.UTC().Format(time.RFC3339))
 	case v1alpha1.ReasonAwaitingApproval:
-		return fmt.Sprintf("wave %s, with %s to start, needs approval: add {wave: %s, version: %q, by: <your user name>} to spec.approvals", wave, pluralClusters(inWave.ToApply), wave, e.version.Version)
+		return fmt.Sprintf("wave %s, with %s to start, needs approval: %s", wave, pluralClusters(inWave.ToApply), approvalCommand(e.Image.Name, wave, e.version.Version))
 	case v1alpha1.ReasonMaxConcurrency:
 		return fmt.Sprintf("%d of %s in wave %s are in progress, and maxConcurrency allows %d; %d wait to start", inWave.Progressing, pluralClusters(inWave.Total), wave, b.limit, inWave.ToApply)
 	case v1alpha1.ReasonPlanFull:
@@ -72,6 +72,11 @@ func (e *evaluation) blockerMessage(b blocker) string {
 	default:
 		return e.rolledOutMessage()
 	}
+}
+
+// approvalCommand returns the command by which a person approves a wave.
+func approvalCommand(image, wave, version string) string {
+	return fmt.Sprintf(`kubectl patch fdi %s --type=json -p '[{"op":"add","path":"/spec/approvals/-","value":{"wave":%q,"version":%q,"by":"<your user name>"}}]'`, image, wave, version)
 }
 
 // rolledOutMessage also counts the clusters without the image that do not block success.

@@ -86,6 +86,7 @@ func checkFile(file string, text []byte) []finding {
 	case ".md":
 		found = append(found, checkPage(file, string(text))...)
 		found = append(found, checkLinks(file, string(text))...)
+		found = append(found, checkTests(file, string(text))...)
 	}
 	return found
 }

@@ -75,6 +75,23 @@ func TestLinks(t *testing.T) {
 	assert.Empty(t, checkLinks("docs.md", "```\n[x](missing.md)\n```\n"), "code is not read")
 }
 
+func TestNamedTests(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.MkdirAll("agent/image", 0o700))
+	require.NoError(t, os.WriteFile("agent/image/image_test.go", []byte("package image\n\nfunc TestThere(t *testing.T) {}\n"), 0o600))
+	const table = "| Party | Test |\n| --- | --- |\n"
+	for row, want := range map[string]int{
+		"| source | `agent/image TestThere` |":                         0,
+		"| source | `agent/image TestGone` |":                          1,
+		"| source | `agent/vm TestThere` |":                            1,
+		"| source | `agent/image TestThere`, `agent/image FuzzGone` |": 1,
+		"| source | a review |":                                        1,
+	} {
+		assert.Len(t, checkTests("SECURITY.md", table+row+"\n"), want, row)
+	}
+	assert.Empty(t, checkTests("docs/limits.md", table+"| source | a review |\n"), "other pages need no tests")
+}
+
 func TestIsProse(t *testing.T) {
 	for file, want := range map[string]bool{
 		"agent/image/decide.go": true, "charts/ot-hub/templates/NOTES.txt": true, "scripts/join": true, "README.md": true,

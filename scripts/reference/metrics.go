@@ -47,6 +47,7 @@ func renderMetrics() (string, error) {
 	hubmetrics.NewGrants(&hub)
 	hubmetrics.NewInstalls(&hub)
 	hubmetrics.NewRegistrations(&hub)
+	hubmetrics.NewReports(&hub)
 	hubmetrics.NewShards(&hub)
 	var b strings.Builder
 	for _, program := range []struct {

@@ -87,7 +87,7 @@ func (r *Reconciler) patchFinalizer(ctx context.Context, img *v1alpha1.VMDiskIma
 func (r *Reconciler) startPreflight(ctx context.Context, img *v1alpha1.VMDiskImage, attempt int32) {
 	key := image.KeyOf(img)
 	url, _ := image.PreflightURL(img.Spec)
-	r.Preflight.ProbeAsync(context.WithoutCancel(ctx), img.UID, url, attempt, func() { r.Enqueue(key) })
+	r.Preflight.ProbeAsync(context.WithoutCancel(ctx), preflightSource(img, url, attempt), func() { r.Enqueue(key) })
 }
 
 func (r *Reconciler) deleteChild(ctx context.Context, img *v1alpha1.VMDiskImage, t image.DeleteTarget) error {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/agent/preflight"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -171,5 +172,9 @@ func (r *Reconciler) preflightResult(img *v1alpha1.VMDiskImage) image.PreflightR
 	if !canProbe {
 		return image.PreflightResult{Known: true}
 	}
-	return r.Preflight.CachedResult(img.UID, url, img.Status.LastAttempt+1)
+	return r.Preflight.CachedResult(preflightSource(img, url, img.Status.LastAttempt+1))
+}
+
+func preflightSource(img *v1alpha1.VMDiskImage, url string, attempt int32) preflight.Source {
+	return preflight.Source{UID: img.UID, Namespace: img.Namespace, URL: url, Attempt: attempt}
 }

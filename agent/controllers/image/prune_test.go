@@ -68,7 +68,7 @@ func newPruneFixture(t *testing.T) *pruneFixture {
 	require.NoError(t, kinds.Start(t.Context()))
 	queue, defaults := ledger.NewQueue(), policy.Default()
 	p.Reconciler = &Reconciler{
-		Client: c, Live: c, Events: p.events, Queue: queue, Kinds: kinds, Metrics: metrics.New(p.registry, queue), Preflight: preflight.New(),
+		Client: c, Live: c, Events: p.events, Queue: queue, Kinds: kinds, Metrics: metrics.New(p.registry, queue), Preflight: preflight.New(preflight.NewClusterReader(c), func() policy.PreflightAllow { return nil }),
 		Policy: func() *policy.Policy { return &defaults }, PolicyKnown: func() bool { return true },
 		ListHolders: func(_ context.Context, _ *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
 			if live {

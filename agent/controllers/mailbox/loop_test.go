@@ -30,29 +30,32 @@ func TestFailedSyncBacksOffDespiteRequests(t *testing.T) {
 		began := time.Now()
 		for time.Since(began) < time.Hour {
 			notify(requests)
-			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // fake clock
+			advance(100 * time.Millisecond)
 		}
-		synctest.Wait()
 		limit := int(time.Hour/maxSyncBackoff) + 10
 		require.LessOrEqual(t, syncs, limit)
 		require.Greater(t, syncs, limit-20)
 
 		// The retry needs no request; after a success every request counts again.
 		failing, syncs = false, 0
-		time.Sleep(maxSyncBackoff) //nolint:forbidigo // fake clock
-		synctest.Wait()
+		advance(maxSyncBackoff)
 		require.Positive(t, syncs)
 		before := syncs
 		notify(requests)
 		synctest.Wait()
 		require.Equal(t, before+1, syncs)
-		time.Sleep(time.Hour) //nolint:forbidigo // fake clock
-		synctest.Wait()
+		advance(time.Hour)
 		require.Equal(t, before+1, syncs, "a successful sync needs no retry")
 		cancel()
 		notify(requests)
 		require.NoError(t, <-done)
 	})
+}
+
+// advance moves the fake clock and waits until everything it woke is blocked again.
+func advance(by time.Duration) {
+	time.Sleep(by) //nolint:forbidigo // the clock of a synctest bubble
+	synctest.Wait()
 }
 
 func TestSyncContinuesAfterRequestedDelay(t *testing.T) {
@@ -70,8 +73,7 @@ func TestSyncContinuesAfterRequestedDelay(t *testing.T) {
 			})
 		}()
 		notify(requests)
-		time.Sleep(2*trigger.ConflictRetryDelay + time.Millisecond) //nolint:forbidigo // fake clock
-		synctest.Wait()
+		advance(2*trigger.ConflictRetryDelay + time.Millisecond)
 		require.Equal(t, 3, syncs)
 		lost := errors.New("connection lost")
 		broken <- lost

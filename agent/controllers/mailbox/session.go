@@ -28,6 +28,7 @@ const (
 func (s *Syncer) keepConnected(ctx context.Context, session *hubSession) {
 	maxDelay := s.Options.ProbeInterval
 	delay := min(hubclient.FirstRetryDelay, maxDelay)
+	var limits hubclient.LimitBackoff
 	for ctx.Err() == nil {
 		connected, err := s.runSession(ctx, session)
 		if ctx.Err() != nil {
@@ -36,7 +37,7 @@ func (s *Syncer) keepConnected(ctx context.Context, session *hubSession) {
 		if connected {
 			delay = min(hubclient.FirstRetryDelay, maxDelay)
 		}
-		wait := delay
+		wait := max(delay, limits.Next(err, maxDelay))
 		switch {
 		case errors.Is(err, errNotLeading):
 			log.FromContext(ctx).Info("Lost leadership to another agent; stopping sync")

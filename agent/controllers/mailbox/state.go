@@ -32,5 +32,8 @@ func ExplainError(err error) Outcome {
 			". If the credential was revoked, or the member was deleted on the hub: have the hub make a join token (annotation " +
 			v1alpha1.AnnotationJoinToken + " of the MemberCluster) and put it into Secret " + registration.JoinSecret}
 	}
+	if kind == hubclient.LimitFailure {
+		return Outcome{v1alpha1.ReasonOverLimits, "the hub: " + why + ". Check which server answers at the hub's address (pull.apiURL of its chart); the last plan stays in force"}
+	}
 	return Outcome{v1alpha1.ReasonUnreachable, "the hub: " + why + ". The agent keeps retrying; the last plan stays in force"}
 }

@@ -20,6 +20,14 @@ func (p *InForce) Known() bool { return p.known.Load() }
 // Current returns the policy in force; nil where there never was a valid one.
 func (p *InForce) Current() *policy.Policy { return p.current.Load() }
 
+// PreflightAllow returns the internal sources that the preflight asks.
+func (p *InForce) PreflightAllow() policy.PreflightAllow {
+	if current := p.Current(); current != nil {
+		return current.PreflightAllow
+	}
+	return nil
+}
+
 // setInitial puts the policy that is read first in force at once. A later one is in force
 // only once the SyncLedger is written under it.
 func (p *InForce) setInitial(first *policy.Policy) {

@@ -222,8 +222,11 @@ func describeRenewalFailure(c credential, cause string) string {
 }
 
 func unreachableReason(failure hubclient.FailureKind) string {
-	if failure == hubclient.CertificateFailure {
+	switch failure {
+	case hubclient.CertificateFailure:
 		return v1alpha1.ReasonCertificateNotTrusted
+	case hubclient.LimitFailure:
+		return v1alpha1.ReasonOverLimits
 	}
 	return v1alpha1.ReasonUnreachable
 }

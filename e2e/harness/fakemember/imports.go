@@ -16,7 +16,7 @@ import (
 )
 
 // plannedPage is the report page of planned images.
-const plannedPage = "planned"
+const plannedPage = "page-1111111111111111"
 
 // playedImports are the played imports of planned images. The member's mutex guards them.
 type playedImports struct {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,6 +30,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
@@ -291,9 +293,18 @@ func (s *Env) SetPolicy(t *testing.T, data map[string]string) {
 	}), "the agent has not acknowledged policy %v", data)
 }
 
-// StorePolicy creates or replaces the policy ConfigMap.
+// SourceNetwork is where the sources of tests are. The preflight asks them only where the
+// policy's preflightAllow lists it.
+const SourceNetwork = "127.0.0.0/8"
+
+// StorePolicy creates or replaces the policy ConfigMap. Without preflightAllow of its own,
+// it lists SourceNetwork.
 func (s *Env) StorePolicy(t *testing.T, data map[string]string) *corev1.ConfigMap {
 	t.Helper()
+	if _, set := data[policy.KeyPreflightAllow]; !set {
+		data = maps.Clone(data)
+		data[policy.KeyPreflightAllow] = SourceNetwork
+	}
 	cm := s.PolicyConfigMap()
 	err := s.Client().Get(t.Context(), client.ObjectKeyFromObject(cm), cm)
 	cm.Data = data

@@ -63,7 +63,7 @@ func createHomeNamespace(t *testing.T) string {
 
 // newPolicy returns a policy with short waits and some of its keys changed.
 func newPolicy(keysAndValues ...string) map[string]string {
-	data := map[string]string{"concurrency": "2", "retryLimit": "1", "retryBackoffDuration": "100ms"}
+	data := map[string]string{"concurrency": "2", "retryLimit": "1", "retryBackoffDuration": "100ms", "preflightAllow": testenv.SourceNetwork}
 	for i := 0; i < len(keysAndValues); i += 2 {
 		data[keysAndValues[i]] = keysAndValues[i+1]
 	}

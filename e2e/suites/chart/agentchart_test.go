@@ -70,6 +70,7 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"ClusterRole ot-agent",
 		"ClusterRole ot-viewer",
 		"ClusterRole ot-image-viewer",
+		"ClusterRole ot-image-cloner",
 		"ClusterRole ot-vm-author",
 		"ClusterRole ot-image-author",
 		"ClusterRoleBinding ot-agent",
@@ -92,6 +93,8 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-agent-ledger",
 		"ValidatingAdmissionPolicy ot-agent-virtualmachines",
 		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachines",
+		"ValidatingAdmissionPolicy ot-agent-virtualmachine-clones",
+		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachine-clones",
 		"ValidatingAdmissionPolicy ot-agent-virtualmachine-pins",
 		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachine-pins",
 		"ValidatingAdmissionPolicy ot-agent-virtualmachine-passwords",
@@ -317,7 +320,7 @@ func TestUserRolesAggregateToClusterRoles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rendered := renderChart(t, "ot-system", map[string]any{"roles": test.values})
-			for role, want := range map[string]string{"ot-viewer": none, "ot-image-viewer": test.imageViewer, "ot-vm-author": test.vmAuthor, "ot-image-author": test.imageAuthor} {
+			for role, want := range map[string]string{"ot-viewer": none, "ot-image-cloner": none, "ot-image-viewer": test.imageViewer, "ot-vm-author": test.vmAuthor, "ot-image-author": test.imageAuthor} {
 				got := none
 				for label, value := range rendered["ClusterRole "+role].GetLabels() {
 					if to, ok := strings.CutPrefix(label, "rbac.authorization.k8s.io/aggregate-to-"); ok && value == "true" {
@@ -346,7 +349,7 @@ func TestViewRoleCannotReadVMs(t *testing.T) {
 
 func TestUserRolesWriteNoStatus(t *testing.T) {
 	rendered := renderChart(t, "ot-system", nil)
-	for _, role := range []string{"ot-viewer", "ot-image-viewer", "ot-vm-author", "ot-image-author"} {
+	for _, role := range []string{"ot-viewer", "ot-image-viewer", "ot-image-cloner", "ot-vm-author", "ot-image-author"} {
 		rules, _, err := unstructured.NestedSlice(rendered["ClusterRole "+role].Object, "rules")
 		require.NoError(t, err)
 		for _, entry := range rules {

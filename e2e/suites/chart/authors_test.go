@@ -21,7 +21,7 @@ import (
 // Messages of the admission policies, with %USER for the user and a trailing namespace.
 const (
 	denialPrefix      = "ValidatingAdmissionPolicy 'ot-agent-virtualmachines' with binding 'ot-agent-virtualmachines' denied request: "
-	cannotReadImage   = "which user %USER may not read, and whose content the machine would show. Ask for verb get on vmdiskimages.pelotech.ot in namespace "
+	cannotReadImage   = "which user %USER may not clone, and whose content the machine would show. Ask for verb clone on vmdiskimages.pelotech.ot in namespace "
 	cannotCreateImage = "which user %USER may not create. Ask for verb create on vmdiskimages.pelotech.ot in namespace "
 	cannotUseOverlay  = "overlay is merged over a KubeVirt VirtualMachine, which user %USER may not create. Ask for verb create on virtualmachines.kubevirt.io in namespace workspace, or remove the overlay"
 	cannotUseNetwork  = "interfaces name network farm-net/control of another namespace, and user %USER may not create KubeVirt VirtualMachines"
@@ -88,7 +88,7 @@ func awaitDeputyPolicyEnforced(t *testing.T) {
 	c := clientFor(t, "machinist")
 	require.EventuallyWithT(t, func(check *assert.CollectT) {
 		err := c.Create(t.Context(), newMinimalVM(t, refFarm), client.DryRunAll)
-		assert.ErrorContains(check, err, "may not read")
+		assert.ErrorContains(check, err, "may not clone")
 	}, policyPropagationTimeout, 20*time.Millisecond)
 }
 

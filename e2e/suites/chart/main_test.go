@@ -241,10 +241,15 @@ var rightsByUser = map[string][]grantedRight{
 	"homemaker":  {workspaceVMAuthor, workspaceImageAuthor},
 	"of-one":     {workspaceVMAuthor, newRight(farm, "pelotech.ot", "vmdiskimages", "get", "create").onName("demo-vmdi")},
 	"overlayer":  {workspaceVMAuthor, kubeVirtVMCreator},
-	"secretary":  {workspaceVMAuthor, newRight(workspace, "", "secrets", "get")},
-	"forger":     {workspaceVMAuthor, farmImageReader, vmStatusWriter},
-	"cloner":     {workspaceVMAuthor, vmStatusWriter, newRight(farm, "cdi.kubevirt.io", "datavolumes/source", "create")},
-	"robot":      {workspaceVMAuthor},
+
+	"image-cloner": {workspaceVMAuthor, newRight(farm, "pelotech.ot", "vmdiskimages", "clone").viaRole("ot-image-cloner")},
+	"only-cloner":  {vmWriter, newRight(farm, "pelotech.ot", "vmdiskimages", "clone")},
+	"home-reader":  {vmWriter, newRight(workspace, "pelotech.ot", "vmdiskimages", "get").viaRole("ot-image-viewer")},
+
+	"secretary": {workspaceVMAuthor, newRight(workspace, "", "secrets", "get")},
+	"forger":    {workspaceVMAuthor, farmImageReader, vmStatusWriter},
+	"cloner":    {workspaceVMAuthor, vmStatusWriter, newRight(farm, "cdi.kubevirt.io", "datavolumes/source", "create")},
+	"robot":     {workspaceVMAuthor},
 
 	"fleet-viewer":    {fleetViewer},
 	"fleet-author":    {fleetAuthor},

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/hubclient"
@@ -33,7 +34,11 @@ const capiNamespace = "tenants"
 func newClusterSecret(t *testing.T, cluster string, cfg *rest.Config) *corev1.Secret {
 	t.Helper()
 	createNamespace(t, hubPlane, capiNamespace)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: cluster + "-kubeconfig"}, Data: map[string][]byte{"value": newKubeconfig(t, cfg)}}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: capiNamespace, Name: cluster + "-kubeconfig", Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}},
+		Type:       clusterv1.ClusterSecretType,
+		Data:       map[string][]byte{"value": newKubeconfig(t, cfg)},
+	}
 	err := hubPlane.Create(t.Context(), secret)
 	if apierrors.IsAlreadyExists(err) {
 		err = hubPlane.Update(t.Context(), secret)

@@ -4,10 +4,13 @@ package connect
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -68,15 +71,13 @@ func TestDiscoveryOfClusters(t *testing.T) {
 	a := createCluster(t, "team-a", "edge", ot("region", "north", "app.kubernetes.io/instance", "argo"))
 	member := awaitMember(t, "edge", exists)
 	require.Equal(t, v1alpha1.ClusterAPIRef{Namespace: "team-a", Name: "edge"}, *member.Spec.Connection.ClusterAPI)
-	require.Equal(t, map[string]string{"fleet": "ot", "region": "north", v1alpha1.LabelDiscovered: "cluster-api"}, member.Labels)
+	require.Equal(t, map[string]string{"region": "north", v1alpha1.LabelDiscovered: "cluster-api"}, member.Labels)
 	awaitConnected(t, "edge")
 	createReport(t, steadyPlane, "edge-page", "edge")
 
 	// The name is taken.
-	createCluster(t, "team-b", "edge", ot())
-	require.Equal(t, "team-b", awaitMember(t, "team-b-edge", exists).Spec.Connection.ClusterAPI.Namespace)
-	createCluster(t, "team-b", "taken", ot())
-	awaitMember(t, "team-b-taken", exists)
+	createCluster(t, "team-a", "taken", ot())
+	awaitMember(t, "team-a--taken", exists)
 	require.Nil(t, awaitMember(t, "taken", exists).Spec.Connection.ClusterAPI, "what people made is left alone")
 
 	// Labels follow those of the Cluster; people's labels stay.
@@ -106,8 +107,64 @@ func TestDiscoveryOfClusters(t *testing.T) {
 	awaitMember(t, "edge", func(m *v1alpha1.MemberCluster) bool { return m.DeletionTimestamp.IsZero() })
 	require.NoError(t, hubPlane.Delete(t.Context(), a))
 	awaitMemberGone(t, "edge")
-	awaitMember(t, "team-b-edge", exists)
 	require.Equal(t, person.UID, awaitMember(t, "taken", exists).UID)
+}
+
+// TestDiscoveryOfHostileClusters has the authors of Clusters try to get another's name, labels
+// and kubeconfig.
+func TestDiscoveryOfHostileClusters(t *testing.T) {
+	require.NoError(t, program.InstallClusterCRD(t.Context(), hubPlane.Config()))
+	selected := map[string]string{"fleet": "ot"}
+
+	// Names that are free are not theirs to take, nor is another's when it is.
+	createCluster(t, "team-b", "frankfurt-prod", map[string]string{"fleet": "ot", "canary": "true", "zone": "1", v1alpha1.LabelInstallAgent: "true"})
+	member := awaitMember(t, "team-b--frankfurt-prod", exists)
+	require.Equal(t, map[string]string{"zone": "1", v1alpha1.LabelDiscovered: "cluster-api"}, member.Labels)
+	require.True(t, apierrors.IsNotFound(hubPlane.Get(t.Context(), client.ObjectKey{Name: "frankfurt-prod"}, &v1alpha1.MemberCluster{})))
+	createCluster(t, "team-a", "frankfurt-prod", selected)
+	require.Equal(t, "team-a", awaitMember(t, "frankfurt-prod", exists).Spec.Connection.ClusterAPI.Namespace)
+
+	// Another namespace's may not join, and its author can see why. One that has joined stays.
+	ref := v1alpha1.ClusterAPIRef{Namespace: "team-c", Name: "old"}
+	joined := &v1alpha1.MemberCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "joined", Labels: map[string]string{v1alpha1.LabelDiscovered: "cluster-api"}},
+		Spec:       v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{ClusterAPI: &ref}, AgentNamespace: agentNamespace},
+	}
+	old := createCluster(t, "team-c", "old", selected)
+	require.NoError(t, hubPlane.Create(t.Context(), joined))
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(hubPlane.Delete(context.Background(), joined))) })
+	createCluster(t, "team-c", "stranger", selected)
+	awaitEvent(t, "stranger", "NamespaceNotAllowed", "Clusters of namespace team-c may not join the fleet: add it to clusterAPI.namespaces")
+	old.Labels["zone"] = "2"
+	require.NoError(t, hubPlane.Update(t.Context(), old))
+	awaitMember(t, "joined", func(m *v1alpha1.MemberCluster) bool { return m.Labels["zone"] == "2" })
+	var members v1alpha1.MemberClusterList
+	require.NoError(t, hubPlane.List(t.Context(), &members))
+	for _, m := range members.Items {
+		require.False(t, m.Spec.Connection.ClusterAPI != nil && m.Spec.Connection.ClusterAPI.Name == "stranger", "%s joined", m.Name)
+	}
+	require.NoError(t, hubPlane.Delete(t.Context(), old))
+	awaitMemberGone(t, "joined")
+
+	// The hub logs in with no Secret but Cluster API's.
+	createNamespace(t, hubPlane, "team-a")
+	other := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "borrowed-kubeconfig"},
+		Data:       map[string][]byte{"value": newKubeconfig(t, steadyPlane.Config())},
+	}
+	require.NoError(t, hubPlane.Create(t.Context(), other))
+	t.Cleanup(func() { require.NoError(t, hubPlane.Delete(context.Background(), other)) })
+	createMember(t, "borrowed", v1alpha1.MemberConnection{ClusterAPI: &v1alpha1.ClusterAPIRef{Namespace: "team-a", Name: "borrowed"}})
+	require.Contains(t, awaitState(t, "borrowed", v1alpha1.ReasonCredentialsMissing).Message, "has type Opaque, not cluster.x-k8s.io/secret")
+}
+
+func awaitEvent(t *testing.T, of, reason, note string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(listEvents(t), func(e eventsv1.Event) bool {
+			return e.Regarding.Name == of && e.Reason == reason && strings.Contains(e.Note, note)
+		})
+	}, patience, tick, "event %s of %s", reason, of)
 }
 
 func TestDiscoveryOfSecrets(t *testing.T) {
@@ -117,6 +174,9 @@ func TestDiscoveryOfSecrets(t *testing.T) {
 			Namespace: hubNamespace, Name: name, Labels: map[string]string{v1alpha1.LabelMember: member, "region": "north"},
 		}, Data: map[string][]byte{"kubeconfig": text}}
 	}
+	older := labelled("a-first", "")
+	older.Labels = nil
+	require.NoError(t, hubPlane.Create(t.Context(), older))
 	secret := labelled("frankfurt-kubeconfig", "frankfurt")
 	require.NoError(t, hubPlane.Create(t.Context(), secret))
 	member := awaitMember(t, "frankfurt", exists)
@@ -131,7 +191,11 @@ func TestDiscoveryOfSecrets(t *testing.T) {
 	require.Same(t, m, awaitConnected(t, "frankfurt"), "that is no outage")
 	require.Equal(t, member.UID, awaitMember(t, "frankfurt", exists).UID, "it is the same member")
 
-	// A second Secret for a name changes nothing until the first is deleted.
+	// A second Secret for a name changes nothing until the first is deleted, not even one that
+	// is older.
+	require.NoError(t, hubPlane.Update(t.Context(), labelled("a-first", "frankfurt")))
+	awaitEvent(t, "a-first", "NameTaken", "Secret frankfurt-kubeconfig is already member frankfurt")
+	require.NoError(t, hubPlane.Delete(t.Context(), labelled("a-first", "frankfurt")))
 	require.NoError(t, hubPlane.Create(t.Context(), labelled("second", "frankfurt")))
 	require.NoError(t, hubPlane.Delete(t.Context(), labelled("frankfurt-kubeconfig", "frankfurt")))
 	awaitMember(t, "frankfurt", func(m *v1alpha1.MemberCluster) bool {

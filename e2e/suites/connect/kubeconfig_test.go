@@ -78,8 +78,8 @@ func TestMissingCredential(t *testing.T) {
 	for content, wantMessage := range map[string]string{
 		"":            "has no key kubeconfig",
 		"{]":          "reading the kubeconfig",
-		withExec:      `user "me" needs a program`,
-		withTokenFile: `user "me" names a file`,
+		withExec:      "needs a program",
+		withTokenFile: "names a file",
 	} {
 		putSecret(t, "careless", []byte(content))
 		require.Eventually(t, func() bool { return strings.Contains(connectionState("careless").Message, wantMessage) }, patience, tick, wantMessage)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -165,6 +166,10 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
+// clusterRules name the members of one namespace as their Clusters. Another namespace's Clusters
+// may not join.
+var clusterRules = discovery.Rules{Namespaces: []string{"team-a", "team-b"}, OwnNames: []string{"team-a"}, LabelPrefixes: []string{"region", "tier", "zone"}}
+
 // newManager is like the hub's, with shorter intervals.
 func newManager(ctx context.Context) (mcmanager.Manager, error) {
 	cfg, err := hubConfig(ctx)
@@ -215,7 +220,7 @@ func newManager(ctx context.Context) (mcmanager.Manager, error) {
 			RetryRefused: time.Second, RetryFailed: 200 * time.Millisecond, RequestTimeout: timeout,
 		}),
 		discovery.Setup(mgr.GetLocalManager(), discovery.Options{
-			Namespace: hubNamespace, Clusters: chosen, DeletionGrace: 5 * time.Second, ClusterAPIPollInterval: 200 * time.Millisecond,
+			Namespace: hubNamespace, Clusters: chosen, Rules: clusterRules, DeletionGrace: 5 * time.Second, ClusterAPIPollInterval: 200 * time.Millisecond,
 		}),
 	)
 }
@@ -376,9 +381,11 @@ func awaitConnected(t *testing.T, member string) *memberclient.Member {
 	return m
 }
 
-// createReport creates a ClusterReport in a plane and waits until the hub sees it in members.
-func createReport(t *testing.T, p plane, name string, in ...string) {
+// createReport creates a page in a plane and waits until the hub sees it in members. label
+// distinguishes it from the other pages of the plane.
+func createReport(t *testing.T, p plane, label string, in ...string) {
 	t.Helper()
+	name := fmt.Sprintf("page-%032b", crc32.ChecksumIEEE([]byte(label)))
 	obj := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: name}, Sequence: 1, ClusterUID: "uid", Page: &v1alpha1.ReportPage{}}
 	require.NoError(t, p.Create(t.Context(), obj))
 	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(p.Delete(context.Background(), obj))) })

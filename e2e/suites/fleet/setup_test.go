@@ -42,7 +42,10 @@ func TestMain(m *testing.M) {
 	fleet.RunTests(m, fleet.Options{
 		Policy: policyData,
 		Members: []fleet.MemberOptions{
-			{Name: frankfurt, Unregistered: !pull, Pull: pull},
+			{
+				Name: frankfurt, Unregistered: !pull, Pull: pull,
+				Controllers: []string{"serviceaccount-token-controller"}, // for the token in TestPages
+			},
 			{Name: edge, Labels: map[string]string{"edge": "true"}},
 		},
 	}, func(ctx context.Context, f *fleet.Fleet) error {

@@ -101,7 +101,7 @@ func (s *testHub) startAll(ctx context.Context) error {
 	if err := errors.Join(
 		program.InstallClusterCRD(ctx, s.hubPlane.Config()),
 		program.InstallHub(ctx, s.hubPlane.ControlPlane, map[string]any{
-			"clusterAPI":    map[string]any{"enabled": true, "selector": "fleet=ot"},
+			"clusterAPI":    map[string]any{"enabled": true, "selector": "fleet=ot", "namespaces": []string{capiNamespace}},
 			"installAgents": map[string]any{"enabled": true},
 		}),
 	); err != nil {
@@ -136,7 +136,8 @@ func (s *testHub) throughProxy() *rest.Config {
 
 func (s *testHub) StartHub(ctx context.Context, version string) (*program.Hub, error) {
 	return program.StartHub(ctx, s.hubPlane.ControlPlane, program.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
-		"--probe-interval=1s", "--cluster-api-selector=fleet=ot", "--install-agents", "--install-backoff=" + backoff.String(),
+		"--probe-interval=1s", "--cluster-api-selector=fleet=ot", "--cluster-api-namespaces=" + capiNamespace, "--cluster-api-own-names=" + capiNamespace, "--cluster-api-label-prefixes=" + v1alpha1.LabelInstallAgent,
+		"--install-agents", "--install-backoff=" + backoff.String(),
 	}})
 }
 

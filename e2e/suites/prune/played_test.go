@@ -124,7 +124,7 @@ func TestReportSplitsIntoPages(t *testing.T) {
 			for i := range images {
 				images[i] = reportedImage(fmt.Sprintf("many-%d-%03d-of-an-image-whose-name-is-rather-long", page, i), unreferencedSince(time.Now(), time.Hour))
 			}
-			require.NoError(t, m.SetImages(t.Context(), fmt.Sprintf("page-%d", page), images))
+			require.NoError(t, m.SetImages(t.Context(), fmt.Sprintf("page-%03b", page), images))
 		}
 	})
 	r := shared.createCompleteReport(t, "many-", lights[0].Name, lights[1].Name)

@@ -5,9 +5,7 @@ package registration_test
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,13 +18,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
+	"github.com/pelotech/ot-fleet/e2e/harness/pages"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -34,50 +31,11 @@ import (
 // frankfurt is the member in the pages, and the context that leads to it.
 const frankfurt = "frankfurt"
 
-// terminal is a folder with scripts/join in it, and a kubectl and helm that know the hub,
-// as their current context, and the member.
-type terminal struct{ directory, path string }
-
-func (s *testFleet) newTerminal(t *testing.T) terminal {
+// openTerminal opens a terminal whose current context is the hub.
+func (s *testFleet) openTerminal(t *testing.T) *pages.Terminal {
 	t.Helper()
-	paths, err := binaries.Ensure(t.Context(), binaries.Kubectl, binaries.Helm)
-	require.NoError(t, err)
-	scripts, err := filepath.Abs(filepath.Join("..", "..", "..", "scripts"))
-	require.NoError(t, err)
-	term := terminal{directory: t.TempDir(), path: paths.PathVariable()}
-	require.NoError(t, os.Symlink(scripts, filepath.Join(term.directory, "scripts")))
-
-	both := clientcmdapi.NewConfig()
-	for name, path := range map[string]string{"hub": s.Plane.Kubeconfig(), frankfurt: s.member.ControlPlane.Kubeconfig()} {
-		one, err := clientcmd.LoadFromFile(path)
-		require.NoError(t, err)
-		context := one.Contexts[one.CurrentContext]
-		both.Clusters[name], both.AuthInfos[name] = one.Clusters[context.Cluster], one.AuthInfos[context.AuthInfo]
-		both.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	}
-	both.CurrentContext = "hub"
-	require.NoError(t, clientcmd.WriteToFile(*both, filepath.Join(term.directory, "kubeconfig")))
-	return term
+	return pages.OpenTerminal(t, "hub", map[string]string{"hub": s.Plane.Kubeconfig(), frankfurt: s.member.ControlPlane.Kubeconfig()})
 }
-
-// runCommand runs a command, and returns what it says.
-func (term terminal) runCommand(t *testing.T, command string) (string, error) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "bash", strings.Fields(command)...)
-	cmd.Dir = term.directory
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(term.directory, "kubeconfig"), term.path)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-func (term terminal) mustRunCommand(t *testing.T, command string) string {
-	t.Helper()
-	said, err := term.runCommand(t, command)
-	require.NoError(t, err, said)
-	return said
-}
-
-var joinCommand = regexp.MustCompile(`(?m)^\s*(?:\$ )?(scripts/join (push|pull) ` + frankfurt + `\b[^#\n]*)`)
 
 // testChartFlags are the values by which the chart is in the member already, and has helm
 // take over what is there.
@@ -89,11 +47,9 @@ func (s *testFleet) documentedCommand(t *testing.T, mode string, args ...string)
 	t.Helper()
 	var found []string
 	for _, page := range []string{"README.md", "docs/operate/install.md", "docs/operate/members.md"} {
-		text, err := os.ReadFile(filepath.Join("..", "..", "..", page))
-		require.NoError(t, err)
-		for _, command := range joinCommand.FindAllStringSubmatch(string(text), -1) {
-			if command[2] == mode {
-				found = append(found, strings.TrimSpace(command[1]))
+		for _, command := range pages.Read(t, page).Commands() {
+			if strings.HasPrefix(command, "scripts/join "+mode+" "+frankfurt+" ") {
+				found = append(found, command)
 			}
 		}
 	}
@@ -126,7 +82,7 @@ func (s *testFleet) getKubeconfigSecret(t *testing.T) *corev1.Secret {
 // it, with only the account that the chart created.
 func TestJoinPushCommand(t *testing.T) {
 	s := shared
-	term := s.newTerminal(t)
+	term := s.openTerminal(t)
 	s.nameMember(t)
 	forget := func() { // before the member goes: the hub makes it of the Secret
 		require.NoError(t, client.IgnoreNotFound(s.Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: s.memberName}})))
@@ -135,17 +91,17 @@ func TestJoinPushCommand(t *testing.T) {
 	t.Cleanup(forget)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "ot-hub"}}
 	require.NoError(t, s.member.Delete(t.Context(), account))
-	said, err := term.runCommand(t, "scripts/join push "+s.memberName+" --member frankfurt")
+	said, err := term.Run(t, "scripts/join push "+s.memberName+" --member frankfurt")
 	require.Error(t, err)
 	assert.Contains(t, said, "the cluster has no ServiceAccount ot-agent/ot-hub: have this install chart ot-agent")
-	said, err = term.runCommand(t, s.documentedCommand(t, "push", "--timeout 1"))
+	said, err = term.Run(t, s.documentedCommand(t, "push", "--timeout 1"))
 	require.Error(t, err)
 	assert.Contains(t, said, "error: MemberCluster "+s.memberName+" is not Ready: ", "no agent runs")
 	assert.Equal(t, "ghcr.io/pelotech/ot-agent:v1.2.3", s.runInstall(t))
 
 	s.startAgent(t, nil)
 	t.Cleanup(forget)
-	said = term.mustRunCommand(t, s.documentedCommand(t, "push"))
+	said = term.MustRun(t, s.documentedCommand(t, "push"))
 	assert.Contains(t, said, "warning: a hub elsewhere does not reach https://127.0.0.1:")
 	assert.Contains(t, said, "MemberCluster "+s.memberName+" is Ready")
 	ready := s.awaitMemberReady(t)
@@ -161,19 +117,19 @@ func TestJoinPushCommand(t *testing.T) {
 	require.NoError(t, c.Create(t.Context(), review))
 	assert.Equal(t, "system:serviceaccount:ot-agent:ot-hub", review.Status.UserInfo.Username)
 
-	term.mustRunCommand(t, s.documentedCommand(t, "push"))
+	term.MustRun(t, s.documentedCommand(t, "push"))
 	assert.Equal(t, given.ResourceVersion, s.getKubeconfigSecret(t).ResourceVersion, "what is there already is kept")
 	assert.Equal(t, ready.UID, testenv.GetMember(t, s, s.memberName).UID)
 
 	// Where something else has installed the agent, helm has nothing to do.
 	elsewhere := s.member.ControlPlane.Config().Host + "/"
-	said = term.mustRunCommand(t, "scripts/join push "+s.memberName+" --member frankfurt --server "+elsewhere)
+	said = term.MustRun(t, "scripts/join push "+s.memberName+" --member frankfurt --server "+elsewhere)
 	assert.Contains(t, said, elsewhere)
 	assert.NotContains(t, said, "installing")
 	assert.Contains(t, string(s.getKubeconfigSecret(t).Data["kubeconfig"]), elsewhere)
 
 	// Another cluster does not take the name by mistake, and nothing is installed there.
-	said, err = term.runCommand(t, "scripts/join push "+s.memberName+" --member hub -- --set image.tag=v1.2.3")
+	said, err = term.Run(t, "scripts/join push "+s.memberName+" --member hub -- --set image.tag=v1.2.3")
 	require.Error(t, err)
 	assert.Contains(t, said, "is another cluster, "+string(ready.Status.ClusterUID))
 	assert.Contains(t, said, "pelotech.ot/accept-cluster="+string(fleet.ClusterUID(t, s)))
@@ -184,20 +140,20 @@ func TestJoinPushCommand(t *testing.T) {
 // the agent with it, and that the agent then registers without confirmation.
 func TestJoinPullCommand(t *testing.T) {
 	s := shared
-	term := s.newTerminal(t)
+	term := s.openTerminal(t)
 	s.nameMember(t)
-	said, err := term.runCommand(t, s.documentedCommand(t, "pull", "--timeout 1"))
+	said, err := term.Run(t, s.documentedCommand(t, "pull", "--timeout 1"))
 	require.Error(t, err)
 	assert.Contains(t, said, "error: MemberCluster "+s.memberName+" is not Ready: ", "no agent runs")
 	assert.Equal(t, "ghcr.io/pelotech/ot-agent:v1.2.3", s.runInstall(t))
 
 	s.startAgent(t, nil)
-	assert.Contains(t, term.mustRunCommand(t, s.documentedCommand(t, "pull")), "MemberCluster "+s.memberName+" is Ready")
+	assert.Contains(t, term.MustRun(t, s.documentedCommand(t, "pull")), "MemberCluster "+s.memberName+" is Ready")
 	s.awaitMemberReady(t)
 	s.awaitJoined(t)
 	credential, in := s.storedCredential(t), testenv.GetMember(t, s, s.memberName)
 
-	term.mustRunCommand(t, s.documentedCommand(t, "pull"))
+	term.MustRun(t, s.documentedCommand(t, "pull"))
 	assert.Equal(t, credential, s.storedCredential(t), "what is there already is kept")
 	assert.Equal(t, in.UID, testenv.GetMember(t, s, s.memberName).UID)
 	invitation := s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: registration.JoinSecret}, &corev1.Secret{})
@@ -205,7 +161,7 @@ func TestJoinPullCommand(t *testing.T) {
 
 	// No other agent takes its place by mistake.
 	for _, args := range []string{"", " --member hub -- --set image.tag=v1.2.3"} {
-		said, err := term.runCommand(t, "scripts/join pull "+s.memberName+args)
+		said, err := term.Run(t, "scripts/join pull "+s.memberName+args)
 		require.Error(t, err)
 		assert.Contains(t, said, "the agent of "+s.memberName+" is registered already")
 		assert.NotContains(t, said, "installing")
@@ -216,36 +172,36 @@ func TestJoinPullCommand(t *testing.T) {
 // the key of the agent that asks to register, and that its user can decline.
 func TestJoinCommandConfirmsKey(t *testing.T) {
 	s := shared
-	term := s.newTerminal(t)
+	term := s.openTerminal(t)
 	s.nameMember(t)
 	s.startAgent(t, nil)
 	asking := strings.Replace(s.documentedCommand(t, "pull"), " --auto-accept", "", 1)
 	for range 2 {
-		said := term.mustRunCommand(t, asking)
+		said := term.MustRun(t, asking)
 		assert.Contains(t, said, "SHA256:")
 		assert.NotContains(t, said, "is Ready")
 	}
-	said, err := term.runCommand(t, "scripts/join pull "+s.memberName)
+	said, err := term.Run(t, "scripts/join pull "+s.memberName)
 	require.Error(t, err)
 	assert.Contains(t, said, "an agent has presented the join token of "+s.memberName)
-	assert.Contains(t, term.mustRunCommand(t, s.documentedCommand(t, "pull")), "MemberCluster "+s.memberName+" is Ready")
+	assert.Contains(t, term.MustRun(t, s.documentedCommand(t, "pull")), "MemberCluster "+s.memberName+" is Ready")
 }
 
 // TestJoinCommandWritesTokenFile shows that the token is written to a file for a cluster
 // that cannot be reached from where the hub is.
 func TestJoinCommandWritesTokenFile(t *testing.T) {
 	s := shared
-	term := s.newTerminal(t)
+	term := s.openTerminal(t)
 	s.nameMember(t)
 	command := "scripts/join pull " + s.memberName
-	said := term.mustRunCommand(t, command)
-	first := term.readAccess(t)
+	said := term.MustRun(t, command)
+	first := readJoinToken(t, term)
 	assert.Contains(t, said, first.Server)
 	assert.Contains(t, said, "then accept the agent's key")
 	assert.False(t, testenv.GetMember(t, s, s.memberName).Spec.Connection.Pull.AutoAccept)
-	assert.NotContains(t, term.mustRunCommand(t, command+" --auto-accept"), "then accept the agent's key")
+	assert.NotContains(t, term.MustRun(t, command+" --auto-accept"), "then accept the agent's key")
 	assert.True(t, testenv.GetMember(t, s, s.memberName).Spec.Connection.Pull.AutoAccept)
-	assert.Equal(t, first, term.readAccess(t), "the token that waits is the token")
+	assert.Equal(t, first, readJoinToken(t, term), "the token that waits is the token")
 
 	// One that nobody has presented in time is replaced.
 	key := client.ObjectKey{Namespace: program.HubNamespace, Name: registration.JoinSecretName(s.memberName)}
@@ -254,11 +210,11 @@ func TestJoinCommandWritesTokenFile(t *testing.T) {
 	secret.Annotations["pelotech.ot/expires"] = "2020-01-01T00:00:00Z"
 	require.NoError(t, s.Update(t.Context(), secret))
 	s.awaitJoinedReason(t, v1alpha1.ReasonJoinTokenExpired)
-	assert.Contains(t, term.mustRunCommand(t, command), "has expired")
-	assert.NotEqual(t, first.Token, term.readAccess(t).Token)
+	assert.Contains(t, term.MustRun(t, command), "has expired")
+	assert.NotEqual(t, first.Token, readJoinToken(t, term).Token)
 
 	s.revokeCredential(t)
-	said, err := term.runCommand(t, command)
+	said, err := term.Run(t, command)
 	require.Error(t, err)
 	assert.Contains(t, said, "are revoked (spec.connection.pull.revoked)")
 }
@@ -267,7 +223,7 @@ func TestJoinCommandWritesTokenFile(t *testing.T) {
 // overwrites nobody else's objects.
 func TestInvalidJoinCommands(t *testing.T) {
 	s := shared
-	term := s.newTerminal(t)
+	term := s.openTerminal(t)
 	s.createMemberWith(t, v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "another"}})
 	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: "theirs"}, StringData: map[string]string{"key": "value"}}
 	require.NoError(t, s.Create(t.Context(), theirs))
@@ -293,7 +249,7 @@ func TestInvalidJoinCommands(t *testing.T) {
 		"push " + s.memberName + " --member frankfurt --timeout 5": "MemberCluster " + s.memberName + " is there, and is not reached by Secret " + s.memberName,
 		"pull " + s.memberName: "MemberCluster " + s.memberName + " is there, and its agent is not in pull mode",
 	} {
-		said, err := term.runCommand(t, "scripts/join "+command)
+		said, err := term.Run(t, "scripts/join "+command)
 		require.Error(t, err, command)
 		assert.Contains(t, said, want, command)
 	}
@@ -302,10 +258,10 @@ func TestInvalidJoinCommands(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-hub-token"}, &corev1.Secret{})))
 }
 
-// readAccess is what is in the file that was written.
-func (term terminal) readAccess(t *testing.T) registration.HubAccess {
+// readJoinToken reads the join token that the command wrote to a file.
+func readJoinToken(t *testing.T, term *pages.Terminal) registration.HubAccess {
 	t.Helper()
-	path := filepath.Join(term.directory, "join.kubeconfig")
+	path := filepath.Join(term.Directory, "join.kubeconfig")
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "nobody else reads it")

@@ -33,7 +33,7 @@ func permitsAgent(namespace string) rbaccheck.Permits {
 		case "pelotech.ot/clusterplans", "pelotech.ot/transfergrants", "pelotech.ot/memberlinks":
 			return in("get", "list", "watch")
 		case "pelotech.ot/memberlinks/status":
-			return in("update", "patch")
+			return in("update")
 		case "pelotech.ot/clusterreports":
 			return in("get", "list", "watch", "create", "update", "delete")
 		case "coordination.k8s.io/leases":
@@ -118,7 +118,8 @@ func requireAgentWorks(t *testing.T, agent *fakeAgent) {
 	awaitCondition(t, func() bool {
 		return agent.Get(ctx, client.ObjectKey{Namespace: agent.Namespace, Name: v1alpha1.MailboxName}, link) == nil
 	}, "no MemberLink")
-	require.NoError(t, agent.Status().Patch(ctx, link, newMergePatch(`{"status":{"carrier":"agent/boot"}}`)))
+	link.Status.Carrier = "agent/boot"
+	require.NoError(t, agent.Status().Update(ctx, link))
 	report := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: "page-1"}, Sequence: 1, ClusterUID: cluster, Page: &v1alpha1.ReportPage{}}
 	require.NoError(t, agent.Create(ctx, report))
 	report.Sequence = 2

@@ -256,7 +256,7 @@ func TestReportChangedByOthersIsRepaired(t *testing.T) {
 	})
 	t.Run("page that is none of ours", func(t *testing.T) {
 		stray := &v1alpha1.ClusterReport{
-			ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "page-stray"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "page-01010101010101"},
 			ClusterUID: "somewhere", Sequence: 1, Page: &v1alpha1.ReportPage{},
 		}
 		env.Create(t, stray)

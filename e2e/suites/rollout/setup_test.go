@@ -18,6 +18,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // namespace of the images in the members.
@@ -77,7 +78,7 @@ func TestMain(m *testing.M) {
 	}
 	fleet.RunTests(m, fleet.Options{
 		// No image waits for a slot.
-		Policy:   map[string]string{"concurrency": "12", "retryLimit": "0", "retryBackoffDuration": "1s", "preflight": "true"},
+		Policy:   map[string]string{"concurrency": "12", "retryLimit": "0", "retryBackoffDuration": "1s", "preflightAllow": testenv.SourceNetwork},
 		HubProxy: true, Members: members,
 	}, func(_ context.Context, f *fleet.Fleet) (err error) {
 		shared = &testFleet{Fleet: f, Members: map[string]*testMember{}, source: source}

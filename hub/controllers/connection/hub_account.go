@@ -68,13 +68,12 @@ func readClusterAPIKubeconfig(ctx context.Context, live client.Reader, member *v
 	case apierrors.IsNotFound(err):
 		return nil, prerequisiteError(fmt.Sprintf("Secret %s does not exist: Cluster API creates it when the control plane of Cluster %s/%s is up", key, ref.Namespace, ref.Name))
 	case apierrors.IsForbidden(err):
-		return nil, prerequisiteError(fmt.Sprintf("the hub may not read Secret %s, the kubeconfig of Cluster %s/%s: set clusterAPI.enabled in the hub's chart", key, ref.Namespace, ref.Name))
+		return nil, prerequisiteError(fmt.Sprintf("the hub may not read Secret %s, the kubeconfig of Cluster %s/%s: set clusterAPI.enabled in the hub's chart, with %s in clusterAPI.namespaces", key, ref.Namespace, ref.Name, ref.Namespace))
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s with the kubeconfig of Cluster %s/%s: %w", key, ref.Namespace, ref.Name, err)
 	}
-	// The name of the key is Cluster API's.
-	if len(secret.Data["value"]) == 0 {
-		return nil, prerequisiteError(fmt.Sprintf("Secret %s has no key value: Cluster API has not written it yet, or it is not Cluster API's", key))
+	if problem := checkClusterAPISecret(secret, ref); problem != "" {
+		return nil, prerequisiteError(fmt.Sprintf("Secret %s, for the kubeconfig of Cluster %s/%s, %s", key, ref.Namespace, ref.Name, problem))
 	}
 	return secret.Data["value"], nil
 }

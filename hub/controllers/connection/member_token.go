@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -88,7 +89,7 @@ func (t *memberToken) fillSecret(secret *corev1.Secret, member *v1alpha1.MemberC
 // kubeconfigWithToken returns a kubeconfig for the same API server with a token instead
 // of its user.
 func kubeconfigWithToken(kubeconfig []byte, value string) ([]byte, error) {
-	config, err := clientcmd.Load(kubeconfig)
+	config, err := hubclient.LoadKubeconfig(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading a kubeconfig: %w", err)
 	}
@@ -106,7 +107,7 @@ func kubeconfigWithToken(kubeconfig []byte, value string) ([]byte, error) {
 }
 
 func tokenFromKubeconfig(kubeconfig []byte) (string, error) {
-	config, err := clientcmd.Load(kubeconfig)
+	config, err := hubclient.LoadKubeconfig(kubeconfig)
 	if err != nil {
 		return "", fmt.Errorf("reading a kubeconfig: %w", err)
 	}

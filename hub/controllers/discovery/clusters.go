@@ -40,55 +40,58 @@ func (c *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	ours := member != nil && member.Labels[v1alpha1.LabelDiscovered] == originCluster
-
-	switch {
-	// A Cluster that is being deleted is a member until it is gone: that may take
-	// long, and its agent works on meanwhile.
-	case gone || !c.Clusters.Matches(labels.Set(cluster.Labels)):
-		if !ours {
-			return reconcile.Result{}, nil
-		}
+	state := clusterState{
+		namespace: request.Namespace, exists: !gone, deleting: !cluster.DeletionTimestamp.IsZero(), selected: c.Clusters.Matches(labels.Set(cluster.Labels)),
+		hasMember: member != nil, discovered: member != nil && member.Labels[v1alpha1.LabelDiscovered] == originCluster,
+	}
+	switch c.Rules.decide(state) {
+	case actionDelete:
 		ctrl.LoggerFrom(ctx).Info("Cluster was deleted or is no longer selected; deleting its MemberCluster", "member", member.Name)
 		return reconcile.Result{}, deleteMember(ctx, c.client, member)
-	case member == nil:
+	case actionCreate:
 		return c.createMember(ctx, cluster)
-	case !ours:
-		return reconcile.Result{}, nil // a user created one for the same Cluster
-	case !copyLabels(member, cluster.Labels):
-		return reconcile.Result{}, nil
-	}
-	if err := c.client.Update(ctx, member); err != nil {
-		return reconcile.Result{}, fmt.Errorf("copying the labels of Cluster %s to MemberCluster %s: %w", request, member.Name, err)
+	case actionRefuse:
+		c.events.Eventf(cluster, nil, corev1.EventTypeWarning, "NamespaceNotAllowed", "Discover",
+			"Clusters of namespace %s may not join the fleet: add it to clusterAPI.namespaces in the hub's chart, or create a MemberCluster for the Cluster", request.Namespace)
+	case actionCopyLabels:
+		if !c.Rules.copyLabels(member, cluster.Labels) {
+			return reconcile.Result{}, nil
+		}
+		if err := c.client.Update(ctx, member); err != nil {
+			return reconcile.Result{}, fmt.Errorf("copying the labels of Cluster %s to MemberCluster %s: %w", request, member.Name, err)
+		}
+	case actionNone:
 	}
 	return reconcile.Result{}, nil
 }
 
 // memberForCluster returns the MemberCluster whose connection is a Cluster; nil if
-// there is none.
+// there is none. Of several, it is the one that this controller created.
 func (c *clusterReconciler) memberForCluster(ctx context.Context, cluster types.NamespacedName) (*v1alpha1.MemberCluster, error) {
 	var all v1alpha1.MemberClusterList
 	if err := c.client.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("listing MemberClusters: %w", err)
 	}
+	var found *v1alpha1.MemberCluster
 	for i := range all.Items {
-		ref := all.Items[i].Spec.Connection.ClusterAPI
-		if ref != nil && ref.Namespace == cluster.Namespace && ref.Name == cluster.Name {
-			return &all.Items[i], nil
+		member := &all.Items[i]
+		ref := member.Spec.Connection.ClusterAPI
+		if ref == nil || ref.Namespace != cluster.Namespace || ref.Name != cluster.Name {
+			continue
+		}
+		if found == nil || member.Labels[v1alpha1.LabelDiscovered] == originCluster {
+			found = member
 		}
 	}
-	return nil, nil
+	return found, nil
 }
 
 // createMember uses the first free name. There is one worker, so that two Clusters with
 // the same name do not race.
 func (c *clusterReconciler) createMember(ctx context.Context, cluster *clusterv1.Cluster) (reconcile.Result, error) {
-	if !cluster.DeletionTimestamp.IsZero() {
-		return reconcile.Result{}, nil
-	}
 	connection := v1alpha1.MemberConnection{ClusterAPI: &v1alpha1.ClusterAPIRef{Namespace: cluster.Namespace, Name: cluster.Name}}
-	for _, name := range namesFor(cluster.Namespace, cluster.Name) {
-		member := newMember(name, originCluster, connection, cluster.Labels)
+	for n, name := range c.Rules.namesFor(cluster.Namespace, cluster.Name) {
+		member := c.Rules.newMember(name, originCluster, connection, cluster.Labels)
 		switch err := c.client.Create(ctx, member); {
 		case apierrors.IsAlreadyExists(err):
 			// It may be this Cluster's, if the cache is stale.
@@ -100,9 +103,9 @@ func (c *clusterReconciler) createMember(ctx context.Context, cluster *clusterv1
 		case err != nil:
 			return reconcile.Result{}, fmt.Errorf("creating MemberCluster %s for Cluster %s/%s: %w", name, cluster.Namespace, cluster.Name, err)
 		}
-		if name != cluster.Name {
+		if n > 0 {
 			c.events.Eventf(cluster, nil, corev1.EventTypeNormal, "NameTaken", "Discover",
-				"The cluster is member %s of the fleet: its own name is taken, or not valid for a MemberCluster", name)
+				"The cluster is member %s of the fleet: the name before it is taken", name)
 		}
 		return reconcile.Result{}, nil
 	}

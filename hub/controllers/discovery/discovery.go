@@ -41,6 +41,8 @@ type Options struct {
 	Namespace string
 	// Clusters selects the Clusters of Cluster API that are members; nil selects none.
 	Clusters labels.Selector
+	// Rules for what Clusters and Secrets decide about their members.
+	Rules Rules
 	// DeletionGrace is how long a labelled Secret may be missing before its
 	// MemberCluster is deleted, because some tools replace a Secret by deleting it.
 	// Default: 1m.
@@ -58,7 +60,10 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if o.ClusterAPIPollInterval <= 0 {
 		o.ClusterAPIPollInterval = time.Minute
 	}
-	s := &secretReconciler{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub"), missingSince: map[string]time.Time{}}
+	s := &secretReconciler{
+		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub"),
+		rules: Rules{LabelPrefixes: []string{Everything}}, missingSince: map[string]time.Time{},
+	}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("discovery-secret").
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(s.requestsForSecret), builder.OnlyMetadata).
@@ -153,12 +158,12 @@ func deleteMember(ctx context.Context, c client.Client, member *v1alpha1.MemberC
 	return nil
 }
 
-func newMember(name, as string, connection v1alpha1.MemberConnection, origin map[string]string) *v1alpha1.MemberCluster {
+func (r Rules) newMember(name, as string, connection v1alpha1.MemberConnection, origin map[string]string) *v1alpha1.MemberCluster {
 	member := &v1alpha1.MemberCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       v1alpha1.MemberClusterSpec{Connection: connection},
 	}
-	copyLabels(member, origin)
+	r.copyLabels(member, origin)
 	metav1.SetMetaDataLabel(&member.ObjectMeta, v1alpha1.LabelDiscovered, as)
 	return member
 }

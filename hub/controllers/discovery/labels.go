@@ -3,7 +3,6 @@ package discovery
 import (
 	"encoding/json"
 	"maps"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -14,36 +13,17 @@ import (
 // labels that users set.
 const annotationCopied = "pelotech.ot/copied-labels"
 
-// toolLabelPrefixes are prefixes of labels by which deployment tools find their
-// objects. Copying them would let such a tool prune a MemberCluster that it does not
-// know.
-var toolLabelPrefixes = []string{
-	"app.kubernetes.io/", "helm.sh/", "argocd.argoproj.io/",
-	"kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/", "objectset.rio.cattle.io/",
-}
-
-func isCopiedLabel(key string) bool {
-	if key == v1alpha1.LabelMember || key == v1alpha1.LabelDiscovered {
-		return false
-	}
-	for _, prefix := range toolLabelPrefixes {
-		if strings.HasPrefix(key, prefix) {
-			return false
-		}
-	}
-	return true
-}
-
 // mergeLabels merges the origin's labels into those of a MemberCluster. record has the
 // labels copied before, next those copied now. Labels that users changed, removed or
-// set themselves are left alone.
-func mergeLabels(current, record, origin map[string]string) (labels, next map[string]string) {
+// set themselves are left alone. One that was copied before the rules excluded it stays
+// as it is, whatever the origin does: overrides and waves may select by it.
+func (r Rules) mergeLabels(current, record, origin map[string]string) (labels, next map[string]string) {
 	labels, next = maps.Clone(current), map[string]string{}
 	if labels == nil {
 		labels = map[string]string{}
 	}
 	for key, originValue := range origin {
-		if !isCopiedLabel(key) {
+		if !r.mayCopyLabel(key) {
 			continue
 		}
 		value, exists := current[key]
@@ -56,7 +36,11 @@ func mergeLabels(current, record, origin map[string]string) (labels, next map[st
 		}
 	}
 	for key, copiedValue := range record {
-		if _, ok := origin[key]; ok && isCopiedLabel(key) {
+		if _, ok := origin[key]; ok && r.mayCopyLabel(key) {
+			continue
+		}
+		if !r.mayCopyLabel(key) && !isNeverCopied(key) {
+			next[key] = copiedValue
 			continue
 		}
 		if value, ok := current[key]; ok && value == copiedValue {
@@ -67,12 +51,12 @@ func mergeLabels(current, record, origin map[string]string) (labels, next map[st
 }
 
 // copyLabels copies the origin's labels and reports whether anything changed.
-func copyLabels(member *v1alpha1.MemberCluster, origin map[string]string) bool {
+func (r Rules) copyLabels(member *v1alpha1.MemberCluster, origin map[string]string) bool {
 	record := map[string]string{}
 	text := member.Annotations[annotationCopied]
 	// If the annotation is unreadable, all labels count as set by users and are kept.
 	_ = json.Unmarshal([]byte(text), &record)
-	labels, next := mergeLabels(member.Labels, record, origin)
+	labels, next := r.mergeLabels(member.Labels, record, origin)
 	encoded, err := json.Marshal(next)
 	if err != nil {
 		return false // a map of strings always encodes

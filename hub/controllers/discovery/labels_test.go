@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,23 +12,27 @@ import (
 type labelSet = map[string]string
 
 func TestMergeLabels(t *testing.T) {
+	rules := Rules{LabelPrefixes: []string{"fleet/", "argocd.argoproj.io/", "pelotech.ot/"}}
 	for name, tt := range map[string]struct {
 		current, record, origin labelSet
 		wantLabels, wantRecord  labelSet
 	}{
-		"new":                          {nil, nil, labelSet{"a": "1"}, labelSet{"a": "1"}, labelSet{"a": "1"}},
-		"set by people before":         {labelSet{"a": "mine"}, nil, labelSet{"a": "1"}, labelSet{"a": "mine"}, labelSet{}},
-		"follows":                      {labelSet{"a": "1"}, labelSet{"a": "1"}, labelSet{"a": "2"}, labelSet{"a": "2"}, labelSet{"a": "2"}},
-		"changed by people":            {labelSet{"a": "mine"}, labelSet{"a": "1"}, labelSet{"a": "2"}, labelSet{"a": "mine"}, labelSet{"a": "1"}},
-		"removed by people":            {labelSet{}, labelSet{"a": "1"}, labelSet{"a": "1"}, labelSet{}, labelSet{"a": "1"}},
-		"gone from the origin":         {labelSet{"a": "1"}, labelSet{"a": "1"}, labelSet{}, labelSet{}, labelSet{}},
-		"gone, but changed by people":  {labelSet{"a": "mine"}, labelSet{"a": "1"}, labelSet{}, labelSet{"a": "mine"}, labelSet{}},
+		"new":                          {nil, nil, labelSet{"fleet/a": "1"}, labelSet{"fleet/a": "1"}, labelSet{"fleet/a": "1"}},
+		"set by people before":         {labelSet{"fleet/a": "mine"}, nil, labelSet{"fleet/a": "1"}, labelSet{"fleet/a": "mine"}, labelSet{}},
+		"follows":                      {labelSet{"fleet/a": "1"}, labelSet{"fleet/a": "1"}, labelSet{"fleet/a": "2"}, labelSet{"fleet/a": "2"}, labelSet{"fleet/a": "2"}},
+		"changed by people":            {labelSet{"fleet/a": "mine"}, labelSet{"fleet/a": "1"}, labelSet{"fleet/a": "2"}, labelSet{"fleet/a": "mine"}, labelSet{"fleet/a": "1"}},
+		"removed by people":            {labelSet{}, labelSet{"fleet/a": "1"}, labelSet{"fleet/a": "1"}, labelSet{}, labelSet{"fleet/a": "1"}},
+		"gone from the origin":         {labelSet{"fleet/a": "1"}, labelSet{"fleet/a": "1"}, labelSet{}, labelSet{}, labelSet{}},
+		"gone, but changed by people":  {labelSet{"fleet/a": "mine"}, labelSet{"fleet/a": "1"}, labelSet{}, labelSet{"fleet/a": "mine"}, labelSet{}},
+		"not allowed":                  {nil, nil, labelSet{"tier": "gold", "xfleet/a": "1"}, labelSet{}, labelSet{}},
+		"excluded since, and changed":  {labelSet{"tier": "gold"}, labelSet{"tier": "gold"}, labelSet{"tier": "silver"}, labelSet{"tier": "gold"}, labelSet{"tier": "gold"}},
+		"excluded since, and gone":     {labelSet{"tier": "gold"}, labelSet{"tier": "gold"}, labelSet{}, labelSet{"tier": "gold"}, labelSet{"tier": "gold"}},
 		"a deployment tool's":          {nil, nil, labelSet{"argocd.argoproj.io/instance": "x"}, labelSet{}, labelSet{}},
 		"the registration":             {nil, nil, labelSet{v1alpha1.LabelMember: "x", v1alpha1.LabelDiscovered: "y"}, labelSet{}, labelSet{}},
 		"copied when it was no tool's": {labelSet{"helm.sh/chart": "x"}, labelSet{"helm.sh/chart": "x"}, labelSet{"helm.sh/chart": "x"}, labelSet{}, labelSet{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			labels, record := mergeLabels(tt.current, tt.record, tt.origin)
+			labels, record := rules.mergeLabels(tt.current, tt.record, tt.origin)
 			require.Equal(t, tt.wantLabels, labels)
 			require.Equal(t, tt.wantRecord, record)
 		})
@@ -38,6 +41,7 @@ func TestMergeLabels(t *testing.T) {
 
 // Copying is idempotent, and labels set by users survive any origin.
 func TestCopyLabels(t *testing.T) {
+	rules := Rules{LabelPrefixes: []string{Everything}}
 	rapid.Check(t, func(t *rapid.T) {
 		some := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]string{"1", "2"}))
 		member := &v1alpha1.MemberCluster{}
@@ -48,8 +52,8 @@ func TestCopyLabels(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 4).Draw(t, "changes") {
 			origin := some.Draw(t, "origin")
-			copyLabels(member, origin)
-			if copyLabels(member, origin) {
+			rules.copyLabels(member, origin)
+			if rules.copyLabels(member, origin) {
 				t.Fatalf("copied twice: %v", member)
 			}
 			for key, value := range people {
@@ -64,27 +68,4 @@ func TestCopyLabels(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestNamesFor(t *testing.T) {
-	long := strings.Repeat("x", 60)
-	for name, tt := range map[string]struct {
-		namespace, cluster string
-		want               []string
-	}{
-		"usual":         {"team-a", "edge", []string{"edge", "team-a-edge"}},
-		"long together": {strings.Repeat("n", 50), "edge", []string{"edge"}},
-		"too long":      {"team-a", long, nil},
-		"with dots":     {"team-a", "edge.example", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			names := namesFor(tt.namespace, tt.cluster)
-			require.Len(t, names, len(tt.want)+1)
-			last := names[len(tt.want)]
-			require.Equal(t, append(tt.want, last), names)
-			require.LessOrEqual(t, len(last), maxNameLength)
-			require.Regexp(t, validName, last)
-		})
-	}
-	require.NotEqual(t, namesFor("a", long)[0], namesFor("b", long)[0])
 }

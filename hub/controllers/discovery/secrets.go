@@ -26,6 +26,9 @@ type secretReconciler struct {
 	client client.Client
 	live   client.Reader
 	events events.EventRecorder
+	// rules copy all labels: whoever may write Secrets beside those of the hub already
+	// chooses the member's name, as whoever may write MemberClusters.
+	rules Rules
 
 	// missingSince is when a member's Secret was first missing. Only one worker uses
 	// it.
@@ -62,10 +65,13 @@ func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	}
 	delete(s.missingSince, request.Name)
 
+	if ours {
+		preferCurrent(claimants, member)
+	}
 	secret := claimants[0]
 	ref := &v1alpha1.SecretKeyRef{Name: secret.Name, Key: "kubeconfig"}
 	for _, other := range claimants[1:] {
-		s.recordWarning(&other, "NameTaken", "The older Secret %s is already member %s: change label %s of one of them", secret.Name, request.Name, v1alpha1.LabelMember)
+		s.recordWarning(&other, "NameTaken", "Secret %s is already member %s: change label %s of one of them", secret.Name, request.Name, v1alpha1.LabelMember)
 	}
 	switch {
 	case member == nil:
@@ -76,7 +82,7 @@ func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 		}
 		return reconcile.Result{}, nil
 	}
-	changed := copyLabels(member, secret.Labels)
+	changed := s.rules.copyLabels(member, secret.Labels)
 	if current := member.Spec.Connection.KubeconfigSecretRef; current == nil || *current != *ref {
 		member.Spec.Connection = v1alpha1.MemberConnection{KubeconfigSecretRef: ref}
 		changed = true
@@ -88,6 +94,18 @@ func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 		return reconcile.Result{}, fmt.Errorf("updating MemberCluster %s from Secret %s/%s: %w", member.Name, secret.Namespace, secret.Name, err)
 	}
 	return reconcile.Result{}, nil
+}
+
+// preferCurrent puts the Secret that a MemberCluster uses first. Invariant: no other
+// Secret takes a member over while that one has its label.
+func preferCurrent(claimants []metav1.PartialObjectMetadata, member *v1alpha1.MemberCluster) {
+	ref := member.Spec.Connection.KubeconfigSecretRef
+	if ref == nil {
+		return
+	}
+	if i := slices.IndexFunc(claimants, func(s metav1.PartialObjectMetadata) bool { return s.Name == ref.Name }); i > 0 {
+		claimants[0], claimants[i] = claimants[i], claimants[0]
+	}
 }
 
 // deleteAfterGrace deletes a MemberCluster whose Secret has been missing for
@@ -115,7 +133,7 @@ func (s *secretReconciler) deleteAfterGrace(ctx context.Context, member *v1alpha
 }
 
 func (s *secretReconciler) createMember(ctx context.Context, name string, ref *v1alpha1.SecretKeyRef, secret *metav1.PartialObjectMetadata) error {
-	member := newMember(name, originSecret, v1alpha1.MemberConnection{KubeconfigSecretRef: ref}, secret.Labels)
+	member := s.rules.newMember(name, originSecret, v1alpha1.MemberConnection{KubeconfigSecretRef: ref}, secret.Labels)
 	switch err := s.client.Create(ctx, member); {
 	case apierrors.IsInvalid(err):
 		s.recordWarning(secret, "NameInvalid", "The value of label %s is not a valid name of a MemberCluster: %v", v1alpha1.LabelMember, err)

@@ -109,9 +109,7 @@ func startEnv(ctx context.Context) (s *testEnv, err error) {
 	s.store, s.index = report.NewStore(), inventory.NewIndex()
 	s.rollouts = rollout.NewFleetState(s.store.HasSynced)
 	s.store.OnSynced(s.rollouts.EnqueueIfReady)
-	if s.pages, err = report.New(s.mgr.GetCache(), s.Client, s.index, s.store, s.rollouts); err != nil {
-		return s, err
-	}
+	s.pages = s.newPages(s.Client, s.index, s.store, s.rollouts)
 	rollouts := &rollout.Reconciler{
 		Client: s.mgr.GetClient(), Live: s.Client, Events: s.mgr.GetEventRecorder("test"), Metrics: metrics.New(prometheus.NewRegistry()), State: s.rollouts,
 	}
@@ -126,6 +124,11 @@ func startEnv(ctx context.Context) (s *testEnv, err error) {
 	ctx, s.cancel = context.WithCancel(ctx)
 	go func() { s.ended <- s.mgr.Start(ctx) }()
 	return s, nil
+}
+
+// newPages returns a reader of the reports.
+func (s *testEnv) newPages(live client.Client, index *inventory.Index, store *report.Store, readers ...report.Reader) *report.Reconciler {
+	return report.New(s.mgr.GetCache(), live, s.mgr.GetEventRecorder("test"), metrics.NewReports(prometheus.NewRegistry()), index, store, readers...)
 }
 
 func (s *testEnv) stop() {

@@ -66,8 +66,7 @@ func TestSettledMembersAreNotReadAgain(t *testing.T) {
 	}
 	var mu sync.Mutex
 	read, restless := 0, true
-	var err error
-	p.reports.Pages, err = report.New(s.mgr.GetCache(), alteredReader{s.Client, func(r *v1alpha1.ClusterReport) error {
+	p.reports.Pages = s.newPages(alteredReader{s.Client, func(r *v1alpha1.ClusterReport) error {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -78,7 +77,6 @@ func TestSettledMembersAreNotReadAgain(t *testing.T) {
 		}
 		return nil
 	}}, inventory.NewIndex(), report.NewStore())
-	require.NoError(t, err)
 	for range 2 {
 		assert.Equal(t, v1alpha1.PruneReportCollecting, reconcile().Status.Phase)
 		assert.Equal(t, 1, read)

@@ -265,12 +265,12 @@ func TestDeletedReportIsWithdrawn(t *testing.T) {
 
 // alteredReader changes each ClusterReport that is read.
 type alteredReader struct {
-	client.Reader
+	client.Client
 	alter func(*v1alpha1.ClusterReport) error
 }
 
 func (a alteredReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	if err := a.Reader.Get(ctx, key, o, opts...); err != nil {
+	if err := a.Client.Get(ctx, key, o, opts...); err != nil {
 		return err
 	}
 	if r, ok := o.(*v1alpha1.ClusterReport); ok {
@@ -301,8 +301,7 @@ func TestMemberIsReadConsistentlyOrNotAtAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error
-			p.reports.Pages, err = report.New(s.mgr.GetCache(), alteredReader{s.Client, tt.alter}, inventory.NewIndex(), report.NewStore())
-			require.NoError(t, err)
+			p.reports.Pages = s.newPages(alteredReader{s.Client, tt.alter}, inventory.NewIndex(), report.NewStore())
 			c, err := p.reports.gatherCluster(t.Context(), r, m)
 			require.NoError(t, err)
 			require.NoError(t, p.reports.readImages(t.Context(), &c))
@@ -318,12 +317,10 @@ func TestUnsettledMemberIsUnknownAtDeadline(t *testing.T) {
 	s.addMember(t, "unsettled", "unsettled-cluster")
 	p := s.newProcess(t, nil)
 	p.startAnsweredReport("unsettled", "unsettled", newUnreferenced("ubuntu"))
-	var err error
-	p.reports.Pages, err = report.New(s.mgr.GetCache(), alteredReader{s.Client, func(r *v1alpha1.ClusterReport) error {
+	p.reports.Pages = s.newPages(alteredReader{s.Client, func(r *v1alpha1.ClusterReport) error {
 		r.Sequence++
 		return nil
 	}}, inventory.NewIndex(), report.NewStore())
-	require.NoError(t, err)
 	after, err := p.reports.reconcile(t.Context(), "unsettled")
 	require.NoError(t, err)
 	assert.Equal(t, unsettledRetryDelay, after)

@@ -20,6 +20,7 @@ const (
 	noStep             step = ""
 	addFinalizer       step = "add the finalizer to the MemberCluster"
 	removeFinalizer    step = "remove the finalizer from the MemberCluster"
+	createQuota        step = "create the ResourceQuota"
 	createJoinAccount  step = "create the ServiceAccount of the join token"
 	bindJoinAccount    step = "bind the ServiceAccount of the join token"
 	issueJoinToken     step = "issue a join token"
@@ -100,6 +101,8 @@ func (s snapshot) decideRegistration() decision {
 		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent, "the join token or credential is being prepared")
 	}
 	switch {
+	case s.quotaMissing:
+		return preparing(createQuota)
 	case s.joinAccount.bindingExists && (!s.joinAccount.exists() || s.joinAccount.bindingForeign):
 		return preparing(unbindJoinAccount)
 	case s.joinAccount.exists() && s.joinAccount.joinTokenRequest != tokenRequest:

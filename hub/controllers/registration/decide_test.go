@@ -85,7 +85,9 @@ func TestRegistrationSteps(t *testing.T) {
 	s.member.Finalizers = append(s.member.Finalizers, finalizer)
 	d := expect(noStep, v1alpha1.ReasonAwaitingAgent, no)
 	assert.Contains(t, d.condition.Message, "namespace ot-member-frankfurt")
-	s.namespaceReady = true
+	s.namespaceReady, s.quotaMissing = true, true
+	expect(createQuota, v1alpha1.ReasonAwaitingAgent, no)
+	s.quotaMissing = false
 	expect(createJoinAccount, v1alpha1.ReasonAwaitingAgent, no)
 	s.joinAccount.uid = "joiner"
 	expect(bindJoinAccount, v1alpha1.ReasonAwaitingAgent, no)
@@ -225,6 +227,7 @@ func TestRegisteredAgent(t *testing.T) {
 		"its account was deleted":     {func(s *snapshot) { s.agentAccount = accountState{bindingExists: true} }, createJoinAccount, v1alpha1.ReasonAwaitingAgent},
 		"its RoleBinding was deleted": {func(s *snapshot) { s.agentAccount.bindingExists = false }, bindAgentAccount, v1alpha1.ReasonJoined},
 		"its RoleBinding was changed": {func(s *snapshot) { s.agentAccount.bindingForeign = true }, unbindAgentAccount, v1alpha1.ReasonJoined},
+		"its quota was deleted":       {func(s *snapshot) { s.quotaMissing = true }, createQuota, v1alpha1.ReasonJoined},
 		"its Lease was deleted":       {func(s *snapshot) { s.leaseExists, s.leaseHolder = false, "" }, createLease, v1alpha1.ReasonAwaitingAgent},
 		"revoked":                     {func(s *snapshot) { s.member.Spec.Connection.Pull.Revoked = true }, unbindAgentAccount, v1alpha1.ReasonRevoking},
 		"it left pull mode": {func(s *snapshot) {

@@ -7,6 +7,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -83,6 +84,20 @@ func newServiceAccount(member *v1alpha1.MemberCluster, name string, of *v1alpha1
 		a.Annotations[annotationJoin] = string(of.UID)
 	}
 	return a
+}
+
+// quotaName is the ResourceQuota of a member in pull mode.
+const quotaName = "ot-member"
+
+// newQuota bounds the objects that an agent creates. While it divides its report anew, the
+// pages of both divisions exist.
+func newQuota(member *v1alpha1.MemberCluster) *corev1.ResourceQuota {
+	return &corev1.ResourceQuota{
+		ObjectMeta: newObjectMeta(member, quotaName),
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
+			"count/clusterreports." + corev1.ResourceName(v1alpha1.GroupVersion.Group): *resource.NewQuantity(2*v1alpha1.MaxReportPages+1, resource.DecimalSI),
+		}},
+	}
 }
 
 func newRoleBinding(member *v1alpha1.MemberCluster, name string) *rbacv1.RoleBinding {

@@ -27,7 +27,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// create on ServiceAccounts, RoleBindings and Leases cannot be limited to names.
+// create on ServiceAccounts, RoleBindings, ResourceQuotas and Leases cannot be limited to names.
 // What is bound to a RoleBinding can: no more than the two roles of agents.
 // +kubebuilder:rbac:groups=pelotech.ot,resources=clusterjoins,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups=pelotech.ot,resources=clusterjoins/status,verbs=update
@@ -37,6 +37,8 @@ import (
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,verbs=create
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,resourceNames=ot-member-agent;ot-member-join,verbs=get;delete
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=ot-hub-member-agent;ot-hub-member-join,verbs=bind
+// +kubebuilder:rbac:groups="",resources=resourcequotas,verbs=create
+// +kubebuilder:rbac:groups="",resources=resourcequotas,resourceNames=ot-member,verbs=get
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=ot-agent,verbs=get
 
@@ -55,6 +57,8 @@ type Reconciler struct {
 	Namespace string
 	// Issuer has the address and token lifetimes for agents.
 	Issuer Issuer
+	// Quota: members get a ResourceQuota.
+	Quota bool
 }
 
 // Reconcile takes one step after the other until it has to wait.
@@ -124,6 +128,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, member *v1alpha1.MemberCl
 		return newAccountState(sa, binding, newRoleBinding(member, name))
 	}
 	s.joinAccount, s.agentAccount = account(registration.JoinAccount), account(registration.AgentAccount)
+	s.quotaMissing = r.Quota && !exists(memberKey(member, quotaName), &corev1.ResourceQuota{})
 	lease, clusterJoin, secret := &coordinationv1.Lease{}, &v1alpha1.ClusterJoin{}, &corev1.Secret{}
 	if s.leaseExists = exists(memberKey(member, registration.LeaseName), lease); s.leaseExists {
 		s.leaseHolder = ptr.Deref(lease.Spec.HolderIdentity, "")
@@ -145,6 +150,8 @@ func (r *Reconciler) executeStep(ctx context.Context, s snapshot, d decision) er
 		return r.patchFinalizers(ctx, member, append(member.Finalizers, finalizer))
 	case removeFinalizer:
 		return r.patchFinalizers(ctx, member, removeString(member.Finalizers, finalizer))
+	case createQuota:
+		return r.Create(ctx, newQuota(member))
 	case createJoinAccount:
 		return r.Create(ctx, newServiceAccount(member, registration.JoinAccount, nil))
 	case bindJoinAccount:

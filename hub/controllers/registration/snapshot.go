@@ -18,6 +18,8 @@ type snapshot struct {
 	// namespaceReady: the member's namespace exists, belongs to it and is not being
 	// deleted.
 	namespaceReady bool
+	// quotaMissing: the member is to have a ResourceQuota and has none.
+	quotaMissing bool
 	// joinAccount and agentAccount are the ServiceAccounts JoinAccount and
 	// AgentAccount.
 	joinAccount, agentAccount accountState

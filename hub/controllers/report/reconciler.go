@@ -5,44 +5,47 @@ package report
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
+	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/reportlimits"
 )
 
-// +kubebuilder:rbac:groups=pelotech.ot,resources=clusterreports,verbs=get;list;watch
+// +kubebuilder:rbac:groups=pelotech.ot,resources=clusterreports,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
 
-// pageCacheSize is the number of decoded pages that are kept for details, the most
-// recently read ones.
-const pageCacheSize = 256
-
-// Reconciler reads reports object by object: the cost of a change depends on the changed
-// page, not on the fleet.
+// Reconciler reads the report of one member per request: the root, and the pages that it
+// lists and that have changed. A member cannot occupy more than one worker.
 type Reconciler struct {
 	// Cached has MemberClusters, and only the metadata of ClusterReports: the decoded
 	// pages of a fleet are too large.
 	Cached client.Reader
-	Live   client.Reader
+	Live   client.Client
 	Index  *inventory.Index
 	Store  *Store
 	// Readers get everything that is read, the Index included, before the Store counts a
 	// report as read.
 	Readers []Reader
+	Events  events.EventRecorder
+	Metrics *metrics.Reports
 
-	// pages has one version of each page; it is read again when its resourceVersion
-	// changes.
-	pages *lru.Cache[types.NamespacedName, *v1alpha1.ClusterReport]
+	now     func() time.Time
+	mu      sync.Mutex
+	reports map[string]*readReport
+	pages   *pageCache
 }
 
 // Reader processes the reports. It must copy what it keeps, and must not block.
@@ -55,73 +58,84 @@ type Reader interface {
 	Forget(member string)
 }
 
-// New returns a Reconciler.
-func New(cached, live client.Reader, index *inventory.Index, store *Store, readers ...Reader) (*Reconciler, error) {
-	pages, err := lru.New[types.NamespacedName, *v1alpha1.ClusterReport](pageCacheSize)
-	if err != nil {
-		return nil, err
-	}
-	return &Reconciler{Cached: cached, Live: live, Index: index, Store: store, Readers: append([]Reader{index}, readers...), pages: pages}, nil
+// readReport is what was read of one member's report. Only the worker that reconciles the
+// member uses it.
+type readReport struct {
+	// root is nil if there is none, or if it is too large. rootVersion is the
+	// resourceVersion that was read.
+	root         *v1alpha1.ClusterReport
+	rootVersion  string
+	rootTooLarge bool
+	// appliedRoot is the one that the readers have.
+	appliedRoot *v1alpha1.ClusterReport
+	pages       map[string]readPage
+	unlisted    reportlimits.Unlisted
+	floodedAt   *time.Time
 }
 
-// Reconcile reads one ClusterReport or, for a request without a namespace, the
-// MemberCluster of that name.
-func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	if request.Namespace == "" {
-		return ctrl.Result{}, r.reconcileMember(ctx, request.Name)
+// readPage is a page that was read. It is kept by the readers unless it exceeds the limits.
+type readPage struct {
+	version string
+	bytes   int
+	kept    bool
+}
+
+// New returns a Reconciler.
+func New(cached client.Reader, live client.Client, recorder events.EventRecorder, m *metrics.Reports, index *inventory.Index, store *Store, readers ...Reader) *Reconciler {
+	return &Reconciler{
+		Cached: cached, Live: live, Events: recorder, Metrics: m, Index: index, Store: store,
+		Readers: append([]Reader{index}, readers...), now: time.Now, reports: map[string]*readReport{}, pages: newPageCache(),
 	}
-	member, ok := MemberForNamespace(request.Namespace)
-	if !ok {
+}
+
+// Reconcile reads the report of the member of that name. Reports in the namespace of a
+// deleted member are ignored.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (result ctrl.Result, err error) {
+	name, member := request.Name, &v1alpha1.MemberCluster{}
+	switch err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member); {
+	case apierrors.IsNotFound(err):
+		r.forgetMember(name)
+		r.Store.markRead(name)
 		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("reading MemberCluster %s: %w", name, err)
 	}
-	// Reports in the namespace of a deleted member are ignored.
-	known, err := r.memberExists(ctx, member)
+	r.Index.AddMember(name)
+	r.Index.SetStaleReason(name, memberstatus.StaleReason(member))
+	report := r.reportOf(name)
+	stored, err := r.listStored(ctx, name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !known {
-		r.forgetMember(member)
-	} else {
-		if err := r.applyReport(ctx, member, request.NamespacedName); err != nil {
-			return ctrl.Result{}, err
-		}
-		totals, _ := r.Index.Totals(member)
-		r.Store.setIncomplete(member, len(totals.MissingPages) > 0, time.Now())
+	if err := r.applyReport(ctx, name, report, stored); err != nil {
+		return ctrl.Result{}, err
 	}
-	r.Store.markRead(request.NamespacedName)
-	if known {
-		r.Store.notify(member)
-	}
-	return ctrl.Result{}, nil
+	result.RequeueAfter, err = r.deleteUnlisted(ctx, member, report, stored)
+	totals, _ := r.Index.Totals(name)
+	r.Store.setFindings(name, len(totals.MissingPages) > 0, report.excess(), r.now())
+	r.Store.markRead(name)
+	r.Store.notify(name)
+	return result, err
 }
 
-func (r *Reconciler) memberExists(ctx context.Context, member string) (bool, error) {
-	err := r.Cached.Get(ctx, client.ObjectKey{Name: member}, &v1alpha1.MemberCluster{})
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading MemberCluster %s: %w", member, err)
+func (r *Reconciler) reportOf(member string) *readReport {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	report := r.reports[member]
+	if report == nil {
+		report = &readReport{pages: map[string]readPage{}, unlisted: reportlimits.Unlisted{}}
+		r.reports[member] = report
 	}
-	return err == nil, nil
+	return report
 }
 
-func (r *Reconciler) applyReport(ctx context.Context, member string, key types.NamespacedName) error {
-	report, err := r.getReport(ctx, key)
-	if err != nil {
-		return err
-	}
-	root := key.Name == v1alpha1.MailboxName
-	switch {
-	case root && (report == nil || report.Root == nil):
-		r.forEachReader(func(x Reader) { x.SetRoot(member, nil) })
-		r.Store.setRoot(member, nil, time.Now())
-	case root:
-		r.forEachReader(func(x Reader) { x.SetRoot(member, report.Root) })
-		r.Store.setRoot(member, report, time.Now())
-	case report == nil || report.Page == nil:
-		r.forEachReader(func(x Reader) { x.DropPage(member, key.Name) })
-	default:
-		r.forEachReader(func(x Reader) { x.SetPage(member, key.Name, report.Sequence, report.Page.Images) })
-	}
-	return nil
+func (r *Reconciler) forgetMember(member string) {
+	r.forEachReader(func(x Reader) { x.Forget(member) })
+	r.Store.setRoot(member, nil, r.now())
+	r.Metrics.Forget(member)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.reports, member)
 }
 
 func (r *Reconciler) forEachReader(do func(Reader)) {
@@ -130,25 +144,138 @@ func (r *Reconciler) forEachReader(do func(Reader)) {
 	}
 }
 
-func (r *Reconciler) forgetMember(member string) {
-	r.forEachReader(func(x Reader) { x.Forget(member) })
+// listStored returns the metadata of what lies in a member's namespace, by name. The
+// objects belong to the cache.
+func (r *Reconciler) listStored(ctx context.Context, member string) (map[string]*metav1.PartialObjectMetadata, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(clusterReportKind)
+	if err := r.Cached.List(ctx, list, client.InNamespace(v1alpha1.MemberNamespacePrefix+member), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the metadata of the ClusterReports of member %s: %w", member, err)
+	}
+	stored := make(map[string]*metav1.PartialObjectMetadata, len(list.Items))
+	for i := range list.Items {
+		stored[list.Items[i].Name] = &list.Items[i]
+	}
+	return stored, nil
 }
 
-// getReport returns a stored report; nil if it was deleted. A decoded page with the
-// resourceVersion of the cache is not read again.
-func (r *Reconciler) getReport(ctx context.Context, key types.NamespacedName) (*v1alpha1.ClusterReport, error) {
-	metadata := &metav1.PartialObjectMetadata{}
-	metadata.SetGroupVersionKind(clusterReportKind)
-	switch err := r.Cached.Get(ctx, key, metadata); {
-	case apierrors.IsNotFound(err):
-		r.pages.Remove(key)
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading the metadata of ClusterReport %s: %w", key, err)
+// applyReport reads what has changed. The pages of a new root are set before it, and the
+// former ones dropped after it: an image that moves between pages is never missing.
+func (r *Reconciler) applyReport(ctx context.Context, member string, report *readReport, stored map[string]*metav1.PartialObjectMetadata) error {
+	if err := r.readRoot(ctx, member, report, stored[v1alpha1.MailboxName]); err != nil {
+		return err
 	}
-	if report, found := r.pages.Get(key); found && report.ResourceVersion == metadata.ResourceVersion {
-		return report, nil
+	listed := report.listedPages()
+	if err := r.readPages(ctx, member, report, listed, stored); err != nil {
+		return err
 	}
+	if report.root != report.appliedRoot {
+		var root *v1alpha1.ReportRoot
+		if report.root != nil {
+			root = report.root.Root
+		}
+		r.forEachReader(func(x Reader) { x.SetRoot(member, root) })
+		r.Store.setRoot(member, report.root, r.now())
+		report.appliedRoot = report.root
+	}
+	isListed := make(map[string]bool, len(listed))
+	for _, page := range listed {
+		isListed[page] = true
+	}
+	for page := range report.pages {
+		if !isListed[page] {
+			r.dropPage(member, report, page)
+		}
+	}
+	return nil
+}
+
+// readRoot reads the root if it has changed. One that is too large is not used, and the
+// member becomes silent.
+func (r *Reconciler) readRoot(ctx context.Context, member string, report *readReport, stored *metav1.PartialObjectMetadata) error {
+	if stored == nil {
+		report.root, report.rootVersion, report.rootTooLarge = nil, "", false
+		return nil
+	}
+	if stored.ResourceVersion == report.rootVersion {
+		return nil
+	}
+	root, err := r.readLive(ctx, member, v1alpha1.MailboxName)
+	if err != nil {
+		return err
+	}
+	if root == nil || root.Root == nil {
+		report.root, report.rootVersion, report.rootTooLarge = nil, "", false
+		return nil
+	}
+	report.rootVersion = root.ResourceVersion
+	if report.rootTooLarge = jsonSize(root.Root) > v1alpha1.MaxReportObjectBytes; !report.rootTooLarge {
+		report.root = root
+	}
+	return nil
+}
+
+// listedPages returns the names of the pages that the root lists, sorted.
+func (r *readReport) listedPages() []string {
+	if r.root == nil {
+		return nil
+	}
+	listed := Root{Report: r.root.Root}
+	names := listed.PageNames()
+	return names[:min(len(names), v1alpha1.MaxReportPages)]
+}
+
+// readPages reads the listed pages that have changed, as far as the limits allow.
+func (r *Reconciler) readPages(ctx context.Context, member string, report *readReport, listed []string, stored map[string]*metav1.PartialObjectMetadata) error {
+	var budget reportlimits.PageBudget
+	for _, name := range listed {
+		metadata, page := stored[name], report.pages[name]
+		if metadata != nil && page.version == metadata.ResourceVersion {
+			fits := budget.FitsPage(page.bytes)
+			if page.kept && !fits {
+				// Pages before this one have grown.
+				r.dropPage(member, report, name)
+				report.pages[name] = readPage{version: page.version, bytes: page.bytes}
+			}
+			if page.kept == fits {
+				budget.TakePage(page.bytes)
+			}
+			if page.kept || !fits {
+				continue
+			}
+		}
+		var live *v1alpha1.ClusterReport
+		if metadata != nil {
+			var err error
+			if live, err = r.readLive(ctx, member, name); err != nil {
+				return err
+			}
+		}
+		if live == nil || live.Page == nil {
+			r.dropPage(member, report, name)
+			continue
+		}
+		next := readPage{version: live.ResourceVersion, bytes: jsonSize(live.Page)}
+		if next.kept = budget.TakePage(next.bytes); next.kept {
+			r.forEachReader(func(x Reader) { x.SetPage(member, name, live.Sequence, live.Page.Images) })
+		} else {
+			r.dropPage(member, report, name)
+		}
+		report.pages[name] = next
+	}
+	return nil
+}
+
+func (r *Reconciler) dropPage(member string, report *readReport, page string) {
+	if report.pages[page].kept {
+		r.forEachReader(func(x Reader) { x.DropPage(member, page) })
+	}
+	delete(report.pages, page)
+}
+
+// readLive reads a ClusterReport from the API server; nil if there is none.
+func (r *Reconciler) readLive(ctx context.Context, member, name string) (*v1alpha1.ClusterReport, error) {
+	key := types.NamespacedName{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: name}
 	report := &v1alpha1.ClusterReport{}
 	switch err := r.Live.Get(ctx, key, report); {
 	case apierrors.IsNotFound(err):
@@ -157,51 +284,14 @@ func (r *Reconciler) getReport(ctx context.Context, key types.NamespacedName) (*
 		return nil, fmt.Errorf("reading ClusterReport %s: %w", key, err)
 	}
 	report.ManagedFields = nil
-	if report.Page != nil {
-		r.pages.Add(key, report)
-	}
 	return report, nil
 }
 
-// Page returns the images of a page of a member's report; false if there is no such page.
-func (r *Reconciler) Page(ctx context.Context, member, page string) ([]v1alpha1.ReportedImage, bool, error) {
-	report, err := r.getReport(ctx, types.NamespacedName{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: page})
-	if err != nil || report == nil || report.Page == nil {
-		return nil, false, err
+// jsonSize is the size of a part of a report as it is stored.
+func jsonSize(part any) int {
+	text, err := json.Marshal(part)
+	if err != nil {
+		panic(err) // the types hold only strings, numbers and times
 	}
-	return report.Page.Images, true, nil
-}
-
-// LivePage reads a page of a member's report from the API server; nil if there is none.
-// Decisions have to check that it has the sequence that the root lists.
-func (r *Reconciler) LivePage(ctx context.Context, member, page string) (*v1alpha1.ClusterReport, error) {
-	key := types.NamespacedName{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: page}
-	report := &v1alpha1.ClusterReport{}
-	switch err := r.Live.Get(ctx, key, report); {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading ClusterReport %s: %w", key, err)
-	}
-	if report.Page == nil {
-		return nil, nil
-	}
-	return report, nil
-}
-
-// reconcileMember adds a member to the index as soon as it exists, with or without a
-// report.
-func (r *Reconciler) reconcileMember(ctx context.Context, name string) error {
-	member := &v1alpha1.MemberCluster{}
-	switch err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member); {
-	case apierrors.IsNotFound(err):
-		r.forgetMember(name)
-		r.Store.setRoot(name, nil, time.Now())
-		return nil
-	case err != nil:
-		return fmt.Errorf("reading MemberCluster %s: %w", name, err)
-	}
-	r.Index.AddMember(name)
-	r.Index.SetStaleReason(name, memberstatus.StaleReason(member))
-	return nil
+	return len(text)
 }

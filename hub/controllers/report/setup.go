@@ -39,13 +39,14 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		before, after := e.ObjectOld.(*v1alpha1.MemberCluster), e.ObjectNew.(*v1alpha1.MemberCluster)
 		return before.UID != after.UID || memberstatus.StaleReason(before) != memberstatus.StaleReason(after)
 	}}
-	metadata := &metav1.PartialObjectMetadata{}
-	metadata.SetGroupVersionKind(clusterReportKind)
+	memberOf := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		member, _ := MemberForNamespace(o.GetNamespace())
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
+	})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("report").
-		WatchesMetadata(&v1alpha1.ClusterReport{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(ofMembers)).
-		// A member that is created after its report gets the whole report.
-		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(r.mapToMemberAndReports), builder.WithPredicates(staleReasonChanged)).
+		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(staleReasonChanged)).
+		WatchesMetadata(&v1alpha1.ClusterReport{}, memberOf, builder.WithPredicates(ofMembers)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Complete(r)
 	if err != nil {
@@ -54,37 +55,16 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return mgr.Add(&initialLister{cache: mgr.GetCache(), store: r.Store})
 }
 
-func (r *Reconciler) mapToMemberAndReports(ctx context.Context, o client.Object) []reconcile.Request {
-	requests := []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetName()}}}
-	if r.Store.Root(o.GetName()).Report != nil {
-		return requests
+// StripMetadata drops from the metadata of ClusterReports what nobody reads: members in
+// pull mode write it, and every replica has it in its cache.
+func StripMetadata(o any) (any, error) {
+	if report, ok := o.(*metav1.PartialObjectMetadata); ok {
+		report.Annotations, report.Labels, report.OwnerReferences, report.ManagedFields = nil, nil, nil, nil
 	}
-	keys, err := listReportKeys(ctx, r.Cached, client.InNamespace(v1alpha1.MemberNamespacePrefix+o.GetName()))
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the reports of a new member; its report is read after the next event", "member", o.GetName())
-	}
-	for _, key := range keys {
-		requests = append(requests, reconcile.Request{NamespacedName: key})
-	}
-	return requests
+	return o, nil
 }
 
-func listReportKeys(ctx context.Context, from client.Reader, in ...client.ListOption) ([]types.NamespacedName, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(clusterReportKind)
-	if err := from.List(ctx, list, append(in, client.UnsafeDisableDeepCopy)...); err != nil {
-		return nil, fmt.Errorf("listing the metadata of ClusterReports: %w", err)
-	}
-	var keys []types.NamespacedName
-	for i := range list.Items {
-		if _, ok := MemberForNamespace(list.Items[i].Namespace); ok {
-			keys = append(keys, client.ObjectKeyFromObject(&list.Items[i]))
-		}
-	}
-	return keys, nil
-}
-
-// initialLister tells the Store which reports were stored when this replica was elected.
+// initialLister tells the Store which members existed when this replica was elected.
 type initialLister struct {
 	cache cache.Cache
 	store *Store
@@ -95,16 +75,20 @@ var _ manager.LeaderElectionRunnable = &initialLister{}
 // NeedLeaderElection is true: only the elected replica has the index.
 func (f *initialLister) NeedLeaderElection() bool { return true }
 
-// Start lists the reports once their cache has synced; the watch is started at about the
+// Start lists the members once their cache has synced; the watch is started at about the
 // same time.
 func (f *initialLister) Start(ctx context.Context) error {
 	if !f.cache.WaitForCacheSync(ctx) {
 		return errors.New("reading the stored reports: the cache did not sync")
 	}
-	keys, err := listReportKeys(ctx, f.cache)
-	if err != nil {
-		return err
+	var list v1alpha1.MemberClusterList
+	if err := f.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing MemberClusters: %w", err)
 	}
-	f.store.expectReports(keys)
+	members := make([]string, len(list.Items))
+	for i := range list.Items {
+		members[i] = list.Items[i].Name
+	}
+	f.store.expectMembers(members)
 	return nil
 }

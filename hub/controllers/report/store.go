@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
 // Root is the root of a member's report on the hub, and when this process received it.
@@ -23,6 +24,8 @@ type Root struct {
 	// IncompleteSince is since when pages are missing; nil if none is, or if it is
 	// unknown.
 	IncompleteSince *time.Time
+	// Excess is what the member's namespace has beyond the limits.
+	Excess memberstatus.ReportExcess
 }
 
 // Store has the roots of all members' reports.
@@ -30,22 +33,26 @@ type Store struct {
 	mu        sync.Mutex
 	roots     map[string]*Root
 	listed    bool
-	startedAt time.Time // time of expectReports
-	pending   map[types.NamespacedName]bool
-	readEarly map[types.NamespacedName]bool
+	startedAt time.Time // time of expectMembers
+	pending   map[string]bool
+	readEarly map[string]bool
 	onChange  []func(member string)
 	onSynced  []func()
 }
 
 // NewStore returns an empty Store.
 func NewStore() *Store {
-	return &Store{roots: map[string]*Root{}, pending: map[types.NamespacedName]bool{}, readEarly: map[types.NamespacedName]bool{}}
+	return &Store{roots: map[string]*Root{}, pending: map[string]bool{}, readEarly: map[string]bool{}}
 }
 
 // Root returns the root of a member; the zero Root if there is none.
 func (s *Store) Root(member string) Root {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.rootLocked(member)
+}
+
+func (s *Store) rootLocked(member string) Root {
 	if r := s.roots[member]; r != nil {
 		return *r
 	}
@@ -61,8 +68,8 @@ func (s *Store) ReceivedAt(member string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// HasSynced reports whether all reports have been read that were stored when this replica
-// was elected. Before, an unknown report means nothing. In other replicas it stays false.
+// HasSynced reports whether the reports of all members have been read that existed when this
+// replica was elected. Before, an unknown report means nothing. In other replicas it stays false.
 func (s *Store) HasSynced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,12 +93,12 @@ func (s *Store) OnChange(do func(member string)) { s.onChange = append(s.onChang
 // Call OnSynced before the controller starts.
 func (s *Store) OnSynced(do func()) { s.onSynced = append(s.onSynced, do) }
 
-// expectReports sets the reports that were stored when this replica was elected.
-func (s *Store) expectReports(stored []types.NamespacedName) {
+// expectMembers sets the members that existed when this replica was elected.
+func (s *Store) expectMembers(members []string) {
 	s.mu.Lock()
-	for _, key := range stored {
-		if !s.readEarly[key] {
-			s.pending[key] = true
+	for _, member := range members {
+		if !s.readEarly[member] {
+			s.pending[member] = true
 		}
 	}
 	s.listed, s.readEarly, s.startedAt = true, nil, time.Now()
@@ -102,14 +109,14 @@ func (s *Store) expectReports(stored []types.NamespacedName) {
 	}
 }
 
-// markRead records that a report was read or deleted.
-func (s *Store) markRead(key types.NamespacedName) {
+// markRead records that a member's report was read, or that the member is gone.
+func (s *Store) markRead(member string) {
 	s.mu.Lock()
 	before := s.hasSynced()
 	if !s.listed {
-		s.readEarly[key] = true
+		s.readEarly[member] = true
 	}
-	delete(s.pending, key)
+	delete(s.pending, member)
 	filled := !before && s.hasSynced()
 	s.mu.Unlock()
 	if filled {
@@ -134,32 +141,33 @@ func (s *Store) setRoot(member string, report *v1alpha1.ClusterReport, now time.
 	next := &Root{Report: report.Root, ClusterUID: report.ClusterUID, Sequence: report.Sequence}
 	before := s.roots[member]
 	switch {
-	case before == nil && !s.hasSynced():
+	case (before == nil || before.Report == nil) && !s.hasSynced():
 	case before != nil && before.Sequence == report.Sequence && before.ClusterUID == report.ClusterUID:
 		next.ReceivedAt = before.ReceivedAt
 	default:
 		next.ReceivedAt = &now
 	}
 	if before != nil {
-		next.IncompleteSince = before.IncompleteSince
+		next.IncompleteSince, next.Excess = before.IncompleteSince, before.Excess
 	}
 	s.roots[member] = next
 }
 
-// setIncomplete records whether pages of a member are missing.
-func (s *Store) setIncomplete(member string, missing bool, now time.Time) {
+// setFindings records whether pages of a member are missing, and what exceeds the limits.
+func (s *Store) setFindings(member string, missing bool, excess memberstatus.ReportExcess, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.roots[member]
-	if r == nil {
-		return
-	}
-	next := *r
+	next := s.rootLocked(member)
+	next.Excess = excess
 	switch {
 	case !missing:
 		next.IncompleteSince = nil
-	case r.IncompleteSince == nil:
+	case next.IncompleteSince == nil:
 		next.IncompleteSince = &now
+	}
+	if next.Report == nil && excess == (memberstatus.ReportExcess{}) {
+		delete(s.roots, member)
+		return
 	}
 	s.roots[member] = &next
 }

@@ -5,33 +5,28 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
-
-func reportKey(member, name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: name}
-}
 
 func TestStoreHasSyncedWhenStoredReportsAreRead(t *testing.T) {
 	s, notified := NewStore(), 0
 	s.OnSynced(func() { notified++ })
-	s.markRead(reportKey("a", "default"))
+	s.markRead("a")
 	assert.False(t, s.HasSynced(), "it is not known yet what there is")
-	s.expectReports([]types.NamespacedName{reportKey("a", "default"), reportKey("a", "page"), reportKey("b", "default")})
+	s.expectMembers([]string{"a", "b"})
 	assert.False(t, s.HasSynced())
-	s.markRead(reportKey("a", "page"))
-	s.markRead(reportKey("c", "default"))
+	s.markRead("c")
 	assert.False(t, s.HasSynced())
-	s.markRead(reportKey("b", "default"))
+	s.markRead("b")
 	assert.True(t, s.HasSynced())
-	s.markRead(reportKey("b", "default"))
+	s.markRead("b")
 	assert.Equal(t, 1, notified)
 
 	empty := NewStore()
 	empty.OnSynced(func() { notified++ })
-	empty.expectReports(nil)
+	empty.expectMembers(nil)
 	assert.True(t, empty.HasSynced())
 	assert.Equal(t, 2, notified)
 }
@@ -47,7 +42,7 @@ func TestReceivedAtIgnoresStoredReports(t *testing.T) {
 	}
 	s.setRoot("a", at(1), now)
 	assert.Zero(t, received(), "it may have been stored for long")
-	s.expectReports(nil)
+	s.expectMembers(nil)
 	s.setRoot("a", at(1), now)
 	assert.Zero(t, received())
 	s.setRoot("a", at(2), now)
@@ -62,15 +57,15 @@ func TestReceivedAtIgnoresStoredReports(t *testing.T) {
 }
 
 func TestIncompleteSinceFirstMissingPage(t *testing.T) {
-	s, now := NewStore(), time.Now()
-	s.setIncomplete("a", true, now)
+	s, now, none := NewStore(), time.Now(), memberstatus.ReportExcess{}
+	s.setFindings("a", true, none, now)
 	assert.Nil(t, s.Root("a").IncompleteSince)
 	s.setRoot("a", &v1alpha1.ClusterReport{Sequence: 1, Root: &v1alpha1.ReportRoot{}}, now)
-	s.setIncomplete("a", true, now)
+	s.setFindings("a", true, none, now)
 	s.setRoot("a", &v1alpha1.ClusterReport{Sequence: 2, Root: &v1alpha1.ReportRoot{}}, now)
-	s.setIncomplete("a", true, now.Add(time.Second))
+	s.setFindings("a", true, none, now.Add(time.Second))
 	assert.Equal(t, now, *s.Root("a").IncompleteSince)
-	s.setIncomplete("a", false, now.Add(time.Second))
+	s.setFindings("a", false, none, now.Add(time.Second))
 	assert.Nil(t, s.Root("a").IncompleteSince)
 }
 
@@ -82,4 +77,15 @@ func TestMemberForNamespace(t *testing.T) {
 			assert.Equal(t, want, member)
 		}
 	}
+}
+
+func TestExcessIsKnownWithoutRoot(t *testing.T) {
+	s, now, excess := NewStore(), time.Now(), memberstatus.ReportExcess{RootTooLarge: true}
+	s.setFindings("a", false, excess, now)
+	assert.Equal(t, excess, s.Root("a").Excess)
+	s.setRoot("a", &v1alpha1.ClusterReport{Sequence: 1, Root: &v1alpha1.ReportRoot{}}, now)
+	assert.Equal(t, excess, s.Root("a").Excess)
+	assert.Nil(t, s.Root("a").ReceivedAt, "it may have been stored for long")
+	s.setFindings("a", false, memberstatus.ReportExcess{}, now)
+	assert.Zero(t, s.Root("a").Excess)
 }

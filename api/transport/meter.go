@@ -1,0 +1,40 @@
+package transport
+
+// meter computes the cost of a stream of JSON values while it passes. It never
+// underestimates what a decoder allocates for a valid value: outside of strings, each
+// value of an array or object follows a comma or a bracket.
+type meter struct {
+	// cost of the current value at the top level, and bytes around it.
+	cost              int64
+	depth             int
+	inString, escaped bool
+}
+
+// add meters the first bytes of p, up to the end of a value at the top level, and
+// returns how many that are and whether the value has ended.
+func (m *meter) add(p []byte) (n int, ended bool) {
+	for i, b := range p {
+		m.cost++
+		switch {
+		case m.escaped:
+			m.escaped = false
+		case m.inString:
+			m.escaped = b == '\\'
+			m.inString = b != '"'
+		case b == '"':
+			m.inString = true
+		case b == ',':
+			m.cost += valueCost
+		case b == '{', b == '[':
+			m.cost += valueCost
+			m.depth++
+		case b == '}', b == ']':
+			m.depth--
+			if m.depth <= 0 {
+				m.depth = 0
+				return i + 1, true
+			}
+		}
+	}
+	return len(p), false
+}

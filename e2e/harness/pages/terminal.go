@@ -1,0 +1,74 @@
+//go:build linux
+
+package pages
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+)
+
+// Terminal is a shell in a folder of its own, with scripts/ and charts/ in it, and a kubectl and
+// helm with a context for each cluster.
+type Terminal struct {
+	// Directory is where commands run.
+	Directory string
+	path      string
+}
+
+// OpenTerminal opens a terminal. contexts are the paths of kubeconfigs by the name of the context
+// that each becomes; current is the current one.
+func OpenTerminal(t *testing.T, current string, contexts map[string]string) *Terminal {
+	t.Helper()
+	programs, err := binaries.Ensure(t.Context(), binaries.Kubectl, binaries.Helm)
+	require.NoError(t, err)
+	term := &Terminal{Directory: t.TempDir(), path: programs.PathVariable()}
+	for _, folder := range []string{"scripts", "charts"} {
+		target, err := filepath.Abs(filepath.Join(Root, folder))
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(target, filepath.Join(term.Directory, folder)))
+	}
+	merged := clientcmdapi.NewConfig()
+	for name, path := range contexts {
+		one, err := clientcmd.LoadFromFile(path)
+		require.NoError(t, err)
+		context := one.Contexts[one.CurrentContext]
+		merged.Clusters[name], merged.AuthInfos[name] = one.Clusters[context.Cluster], one.AuthInfos[context.AuthInfo]
+		merged.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	merged.CurrentContext = current
+	require.NoError(t, clientcmd.WriteToFile(*merged, filepath.Join(term.Directory, "kubeconfig")))
+	return term
+}
+
+// Run runs a command and returns its output.
+func (term *Terminal) Run(t *testing.T, command string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
+	cmd.Dir = term.Directory
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(term.Directory, "kubeconfig"), term.path)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// MustRun runs a command that must succeed and returns its output.
+func (term *Terminal) MustRun(t *testing.T, command string) string {
+	t.Helper()
+	output, err := term.Run(t, command)
+	require.NoError(t, err, "%s\n%s", command, output)
+	return output
+}
+
+// WriteFile writes a file that a command names.
+func (term *Terminal) WriteFile(t *testing.T, name, content string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(term.Directory, name), []byte(strings.TrimLeft(content, "\n")), 0o600))
+}

@@ -92,10 +92,9 @@ type MemberClusterSpec struct {
 	// connection between hub and member.
 	// +required
 	Connection MemberConnection `json:"connection"`
-	// quarantine cuts the member off: the hub syncs nothing in either direction and gives
-	// it no grants, and in pull mode its credentials are revoked. What it may be running
-	// does not count for fleetConcurrency, rollouts pass it over, and for prunes it is
-	// unknown. Without the field the member takes part again; in pull mode the field can
+	// quarantine cuts the member off: nothing is synced, it gets no grants, and what it
+	// may be running does not count for fleetConcurrency. Rollouts pass it over; for
+	// prunes it is unknown. In pull mode its credentials are revoked, and the field can
 	// be removed only after condition Joined has reason Revoked.
 	// +optional
 	Quarantine *MemberQuarantine `json:"quarantine,omitempty"`

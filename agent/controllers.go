@@ -27,6 +27,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/agent/preflight"
 	"github.com/pelotech/ot-fleet/api/health"
+	"github.com/pelotech/ot-fleet/api/startup"
 )
 
 // controllers are the agent's controllers, and what several of them share. The flow is
@@ -54,14 +55,14 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 		options: o, mgr: mgr, caches: caches, permissions: permissions, planResults: &plan.Results{},
 		kinds: apidiscovery.NewKindTracker(mgr.GetRESTMapper()), cluster: apidiscovery.NewClusterIdentity(mgr.GetAPIReader()),
 	}
-	cached, live, events := mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder("ot-agent")
+	cached, live, events := mgr.GetClient(), mgr.GetAPIReader(), startup.NewEventRecorder(mgr, "ot-agent")
 	elapsed := clock.New().Elapsed
 	ages, grants := clock.NewAgeTracker(elapsed), grant.NewRequestTracker(string(uuid.NewUUID()))
 	queue, policyInForce := ledger.NewQueue(), &policycontroller.InForce{}
 	imageMetrics := metrics.New(ctrlmetrics.Registry, queue)
 
 	c.plans = &plancontroller.Reconciler{
-		Client: cached, Live: live, Mailbox: caches.mailbox, Kinds: c.kinds, Cluster: c.cluster, Results: c.planResults, Namespace: o.Namespace,
+		Client: cached, Live: live, Mailbox: caches.mailbox, Kinds: c.kinds, Cluster: c.cluster, Policy: policyInForce, Results: c.planResults, Namespace: o.Namespace,
 	}
 	c.images = &imagecontroller.Reconciler{
 		Client: cached, Live: live, Events: events, Queue: queue, Kinds: c.kinds, Metrics: imageMetrics,
@@ -84,7 +85,7 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 	}
 	c.vms = &vmcontroller.Reconciler{
 		Client: cached, Live: live, Owned: caches.vmObjects, Events: events, Kinds: c.kinds,
-		Metrics: metrics.NewMachines(ctrlmetrics.Registry), ClusterUID: c.cluster.UID,
+		Metrics: metrics.NewMachines(ctrlmetrics.Registry), ClusterUID: c.cluster.UID, Namespace: o.Namespace,
 	}
 	return c
 }
@@ -100,6 +101,7 @@ func (c *controllers) connect() {
 	c.ledger.EnqueueImages = c.images.Enqueue
 	c.ledger.EnqueueUnready = c.images.EnqueueUnready
 	c.ledger.EnqueueReport = c.reports.Enqueue
+	c.ledger.EnqueuePlan = c.plans.Enqueue
 	c.ledger.LacksCapacity = c.images.LacksCapacity
 
 	c.registration.OnConditionChange = c.ledger.Enqueue

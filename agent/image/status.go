@@ -31,6 +31,8 @@ func (d *decider) summarizeStatus() {
 		d.activity.Message = "waits for the hub: the fleet-wide budget has no free slot (see kubectl describe syncledger)"
 	case v1alpha1.ReasonWaitingForSource:
 		d.activity.Message = "waits for its source: the fleet-wide budget grants no further import from there (see kubectl describe syncledger)"
+	case v1alpha1.ReasonNamespaceShare:
+		d.activity.Message = "waits for images of its own namespace, which has its share of the slots (namespaceShare of the policy); images of other namespaces go first"
 	case "": // torn down
 		d.activity = deleting
 	}
@@ -55,6 +57,7 @@ func (d *decider) summarizeStatus() {
 	if shown.Reason == v1alpha1.ReasonReady {
 		st.Message += d.describeRetainedRevisions()
 	}
+	st.Message = v1alpha1.Truncate(st.Message, maxStatusMessageBytes)
 
 	d.setCondition(v1alpha1.ConditionReady, d.activity.Reason == v1alpha1.ReasonReady && st.Phase != v1alpha1.PhaseDeleting, shown)
 	imported := rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded && rev.Attempt <= rev.AttemptEnded
@@ -85,7 +88,7 @@ func (d *decider) computePhase() v1alpha1.Phase {
 func needsUserAction(r v1alpha1.Reason) bool {
 	switch r {
 	case v1alpha1.ReasonPolicyMissing, v1alpha1.ReasonStorageClassMissing, v1alpha1.ReasonSnapshotClassMissing,
-		v1alpha1.ReasonSecretMissing, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing,
+		v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing,
 		v1alpha1.ReasonInsufficientStorage:
 		return true
 	default:
@@ -99,7 +102,7 @@ func (d *decider) setCondition(conditionType string, isTrue bool, why statusReas
 		status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
-		Type: conditionType, Status: status, Reason: string(why.Reason), Message: why.Message,
+		Type: conditionType, Status: status, Reason: string(why.Reason), Message: v1alpha1.Truncate(why.Message, maxStatusMessageBytes),
 		ObservedGeneration: d.Image.Generation, LastTransitionTime: d.now,
 	})
 }

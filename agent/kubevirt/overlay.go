@@ -58,7 +58,25 @@ func applyOverlay(content map[string]any, raw *runtime.RawExtension) (map[string
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &typed); err != nil {
 		return nil, fmt.Errorf("%w: %w", errOverlay, err)
 	}
+	if err := checkVolumes(typed.Spec.Template.Spec.Volumes); err != nil {
+		return nil, err
+	}
 	return toUnstructuredContent(typed)
+}
+
+// checkVolumes refuses volumes that give the guest more than its author has: a token of a
+// ServiceAccount of the namespace, or files of the node.
+func checkVolumes(volumes []kubevirtv1.Volume) error {
+	for i := range volumes {
+		v := &volumes[i]
+		switch {
+		case v.ServiceAccount != nil:
+			return fmt.Errorf("%w must not add volume %s of type serviceAccount, which gives the guest a token of the namespace: put a token with the rights it needs into a Secret, and use a volume of type secret", errOverlay, v.Name)
+		case v.HostDisk != nil:
+			return fmt.Errorf("%w must not add volume %s of type hostDisk, which gives the guest files of its node: use a DataVolume or PersistentVolumeClaim", errOverlay, v.Name)
+		}
+	}
+	return nil
 }
 
 // instanceSpec has no methods: UnmarshalJSON of VirtualMachineInstanceSpec would ignore

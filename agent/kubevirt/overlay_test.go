@@ -95,6 +95,8 @@ func TestInvalidOverlayIsRefused(t *testing.T) {
 		"in a list":     {"template: {spec: {domain: {devices: {disks: [{name: x, Lun: {}}]}}}}", `unknown field "spec.template.spec.domain.devices.disks[2].Lun"`},
 		"another type":  {"template: {spec: {domain: {cpu: {cores: two}}}}", "overlay: the result is no valid KubeVirt VirtualMachine: spec.template.spec.domain.cpu.cores cannot be a string"},
 		"no quantity":   {"template: {spec: {domain: {memory: {guest: 2GB}}}}", "quantities must match"},
+		"a token":       {"template: {spec: {volumes: [{name: sa, serviceAccount: {serviceAccountName: default}}]}}", "overlay must not add volume sa of type serviceAccount, which gives the guest a token"},
+		"a host's file": {"template: {spec: {volumes: [{name: data, dataVolume: {name: d}}, {name: etc, hostDisk: {path: /etc/shadow, type: Disk}}]}}", "overlay must not add volume etc of type hostDisk, which gives the guest files of its node"},
 		"no object":     {"template: {spec: 1}", "spec.template.spec"},
 	} {
 		t.Run(name, func(t *testing.T) {

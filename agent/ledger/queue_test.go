@@ -40,7 +40,7 @@ func queueOf(images ...ledger.QueuedImage) *ledger.Queue {
 }
 
 func peekHeadNames(q *ledger.Queue, n int, when time.Time) (names []string, wait time.Duration) {
-	head, wait := q.PeekHead(n, when, nil)
+	head, wait := q.PeekHead(n, when, nil, ledger.NamespaceShare{})
 	for _, i := range head {
 		names = append(names, i.Image.Name)
 	}
@@ -319,7 +319,7 @@ func TestQueueMatchesNaiveQueue(t *testing.T) {
 				require.Len(t, q.ListKeys(), len(n.images))
 				for most := range 4 {
 					wantHead, wantWait := n.peekHead(most, clock)
-					got, wait := q.PeekHead(most, clock, nil)
+					got, wait := q.PeekHead(most, clock, nil, ledger.NamespaceShare{})
 					require.Equal(t, wantHead, got)
 					require.Equal(t, wantWait, wait)
 				}
@@ -342,7 +342,7 @@ func TestQueueReportsEveryHeadChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := ledger.NewQueue()
 		for range rapid.IntRange(1, 40).Draw(t, "changes") {
-			beforeIt, _ := q.PeekHead(3, now, nil)
+			beforeIt, _ := q.PeekHead(3, now, nil, ledger.NamespaceShare{})
 			i := queuedImage(rapid.StringMatching(`[a-f]`).Draw(t, "name"), rapid.Int64Range(0, 5).Draw(t, "sequence"), ledger.QueueState(rapid.IntRange(0, 3).Draw(t, "standing")))
 			told := false
 			if rapid.Bool().Draw(t, "remove") {
@@ -350,7 +350,7 @@ func TestQueueReportsEveryHeadChange(t *testing.T) {
 			} else {
 				told = q.Set(i).HeadChanged
 			}
-			after, _ := q.PeekHead(3, now, nil)
+			after, _ := q.PeekHead(3, now, nil, ledger.NamespaceShare{})
 			if !told {
 				require.Equal(t, beforeIt, after)
 			}
@@ -367,7 +367,7 @@ func TestQueueIsSafeForConcurrentUse(t *testing.T) {
 				it := queuedImage(fmt.Sprintf("%d-%d", w, i%20), int64(i), ledger.QueueState(i%4))
 				it.Key = q.NewKeyAtEnd(secondsAfterNow(i))
 				q.Set(it)
-				q.PeekHead(3, now, nil)
+				q.PeekHead(3, now, nil, ledger.NamespaceShare{})
 				q.Position(it.Image.UID)
 				q.ListKeys(ledger.Skipped)
 				q.Stats()
@@ -401,7 +401,7 @@ func BenchmarkQueue(b *testing.B) {
 			b.ReportAllocs()
 			for i := length; b.Loop(); i++ {
 				last := come(i)
-				head, _ := q.PeekHead(4, now, nil)
+				head, _ := q.PeekHead(4, now, nil, ledger.NamespaceShare{})
 				q.Position(last)
 				q.Remove(head[0].Image.UID)
 			}

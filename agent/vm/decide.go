@@ -2,7 +2,6 @@ package vm
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,11 +69,15 @@ func (d *decider) reportInputErrors() {
 	if d.MissingSecret != "" {
 		d.requeueWithin(missingRecheckInterval)
 		if d.KubeVirtVM == nil { // an existing one was created with the Secret
-			d.setBlocker(d.missingDependency(v1alpha1.ReasonSecretMissing, d.MissingSecret))
+			reason := v1alpha1.ReasonSecretMissing
+			if d.SecretForbidden {
+				reason = v1alpha1.ReasonSecretForbidden
+			}
+			d.setBlocker(d.missingDependency(reason, d.MissingSecret))
 		}
 	}
 	if d.specError != nil {
-		d.setBlocker(failedState(v1alpha1.ReasonSpecInvalid, Truncate(d.specError.Error(), maxQuotedBytes)))
+		d.setBlocker(failedState(v1alpha1.ReasonSpecInvalid, v1alpha1.SanitizeText(d.specError.Error(), maxQuotedBytes)))
 	}
 }
 
@@ -114,15 +117,8 @@ func nameTakenState(kind, name string) machineState {
 const (
 	// maxQuotedBytes bounds what a message quotes of others.
 	maxQuotedBytes = 768
+	// maxStateBytes bounds a state or a progress, which others report in a word.
+	maxStateBytes = 64
 	// maxMessageBytes bounds a whole message. The API server accepts 32 KiB.
 	maxMessageBytes = 4096
 )
-
-// Truncate shortens a text to at most limit bytes of valid UTF-8.
-func Truncate(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "")
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit-len("…")], "") + "…"
-	}
-	return text
-}

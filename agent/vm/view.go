@@ -49,8 +49,9 @@ type View struct {
 	// Inputs of cloud-init, read from Secrets.
 	Inputs cloudinit.Inputs
 	// MissingSecret is a sentence about a Secret, or a key of one, that the spec names and
-	// that does not exist.
-	MissingSecret string
+	// that does not exist or, with SecretForbidden, that the agent may not read.
+	MissingSecret   string
+	SecretForbidden bool
 }
 
 // DeleteTarget is an object to delete. UID and ResourceVersion are preconditions.

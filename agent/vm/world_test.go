@@ -17,6 +17,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/apitest/schemacheck"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -211,7 +212,7 @@ var allReasons = []v1alpha1.Reason{
 	v1alpha1.ReasonSpecInvalid, v1alpha1.ReasonNameTaken, v1alpha1.ReasonRootDiskRefused, v1alpha1.ReasonRootDiskFailed,
 	v1alpha1.ReasonCloningRootDisk, v1alpha1.ReasonKubeVirtMissing, v1alpha1.ReasonMachineRefused, v1alpha1.ReasonNetworkMissing,
 	v1alpha1.ReasonStarting, v1alpha1.ReasonMachineError, v1alpha1.ReasonRunning, v1alpha1.ReasonStopped,
-	v1alpha1.ReasonCDIMissing, v1alpha1.ReasonSecretMissing,
+	v1alpha1.ReasonCDIMissing, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden,
 }
 
 // decideChecked decides and checks the invariants of every decision.
@@ -229,6 +230,8 @@ func (w *world) decideChecked(v vm.View) vm.Decision {
 		require.False(t, hasActions, "the status is stored before anything else is done")
 		require.False(t, equality.Semantic.DeepEqual(before.Status, d.Status), "the status has changed")
 	}
+	schemacheck.RequireStorable(t, "VirtualMachine", &d.Status)
+	require.NotContains(t, fmt.Sprintf("%+v", d.Status.Conditions)+d.Status.Message, apitest.Secret)
 	w.checkPin(v, d)
 	w.checkRootDisk(v, d)
 	w.checkRunStrategy(v, d)

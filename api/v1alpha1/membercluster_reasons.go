@@ -24,6 +24,9 @@ const (
 	ConditionQuarantined = "Quarantined"
 	// ConditionVersionSupported: the versions of hub and agent work together.
 	ConditionVersionSupported = "VersionSupported"
+	// ConditionServerVerified: the hub verifies the certificate of the member's API
+	// server. Not set in pull mode.
+	ConditionServerVerified = "ServerVerified"
 	// ConditionReportComplete: all pages of the report exist and belong to the same
 	// state.
 	ConditionReportComplete = "ReportComplete"
@@ -49,6 +52,9 @@ const (
 	// ReasonReportNotCarried: the member is reachable, but its report is not copied to
 	// the hub.
 	ReasonReportNotCarried = "ReportNotCarried"
+	// Reasons of ConditionServerVerified.
+	ReasonCertificateVerified = "CertificateVerified"
+	ReasonVerificationSkipped = "VerificationSkipped"
 	// Reasons of ConditionVersionSupported.
 	ReasonSupported      = "Supported"
 	ReasonVersionTooOld  = "VersionTooOld"

@@ -80,12 +80,12 @@ func (o *override) matches(m Member) bool {
 func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []apipolicy.KeyError) {
 	base := map[string]string{}
 	for key, text := range data {
-		if !isFleetOnlyKey(key) {
+		if !isFleetOnlyKey(key) && !apipolicy.IsOwnKey(key) {
 			base[key] = text
 		}
 	}
 	_, unknown, errs = apipolicy.Parse(base)
-	unknown = slices.DeleteFunc(unknown, func(key string) bool { return key == KeyWeight })
+	unknown = slices.DeleteFunc(unknown, func(key string) bool { return key == KeyWeight || apipolicy.IsOwnKey(key) })
 	if len(unknown) == 0 {
 		unknown = nil
 	}
@@ -164,7 +164,7 @@ func joinSources(sources []string) string {
 	for n := len(sources) - 1; len(joined) > maxSourceLength && n > 0; n-- {
 		joined = fmt.Sprintf("%s and %d more", strings.Join(sources[:n], ", "), len(sources)-n)
 	}
-	return v1alpha1.Truncate(joined, maxSourceLength)
+	return v1alpha1.SanitizeText(joined, maxSourceLength)
 }
 
 // ValidateMembers returns the errors of members whose overrides contradict each other,
@@ -194,7 +194,7 @@ func FormatErrors(errs []apipolicy.KeyError) string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(errs)-i))
 			break
 		}
-		parts = append(parts, v1alpha1.Truncate(e.Error(), 200))
+		parts = append(parts, v1alpha1.SanitizeText(e.Error(), 200))
 	}
 	return strings.Join(parts, "; ")
 }

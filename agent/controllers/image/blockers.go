@@ -13,6 +13,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/agent/secretaccess"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -57,9 +58,13 @@ func (r *Reconciler) findReferenceBlocker(ctx context.Context, img *v1alpha1.VMD
 			continue
 		}
 		obj := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: reference.kind}}
-		err := r.Live.Get(ctx, types.NamespacedName{Namespace: img.Namespace, Name: reference.name}, obj)
+		key := types.NamespacedName{Namespace: img.Namespace, Name: reference.name}
+		err := r.Live.Get(ctx, key, obj)
 		if apierrors.IsNotFound(err) {
 			return &image.Blocker{Reason: reference.reason, Message: fmt.Sprintf("%s %s/%s does not exist: create it, or correct the spec", reference.kind, img.Namespace, reference.name)}, nil
+		}
+		if apierrors.IsForbidden(err) && reference.kind == "Secret" {
+			return &image.Blocker{Reason: v1alpha1.ReasonSecretForbidden, Message: secretaccess.ForbiddenMessage(key, r.Namespace)}, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading %s %s/%s that VMDiskImage %s needs: %w", reference.kind, img.Namespace, reference.name, img.Name, err)

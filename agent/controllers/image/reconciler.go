@@ -32,7 +32,7 @@ import (
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=list;watch;create;delete
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshotclasses,verbs=get
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=secrets;configmaps;namespaces,verbs=get
+// +kubebuilder:rbac:groups="",resources=configmaps;namespaces,verbs=get
 
 // HolderFunc lists who needs an image, by its name or by a pin. With live, it reads past
 // every cache.

@@ -29,7 +29,7 @@ import (
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes/source,verbs=create
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=get
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create;patch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;patch
 // +kubebuilder:rbac:groups=k8s.cni.cncf.io,resources=network-attachment-definitions,verbs=get
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;create;patch
 
@@ -46,6 +46,8 @@ type Reconciler struct {
 	Events  events.EventRecorder
 	Kinds   *apidiscovery.KindTracker
 	Metrics *metrics.Machines
+	// Namespace is the agent's.
+	Namespace string
 	// ClusterUID returns the UID of the cluster.
 	ClusterUID func(context.Context) (types.UID, error)
 
@@ -155,9 +157,6 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMach
 	return nil
 }
 
-// maxEventNoteBytes is the limit of the API server.
-const maxEventNoteBytes = 1024
-
 // recordEvents records what is new in a stored status.
 func (r *Reconciler) recordEvents(obj *v1alpha1.VirtualMachine, before *v1alpha1.VirtualMachineStatus) {
 	st := &obj.Status
@@ -166,13 +165,13 @@ func (r *Reconciler) recordEvents(obj *v1alpha1.VirtualMachine, before *v1alpha1
 		if st.Phase == v1alpha1.MachineFailed {
 			eventType = corev1.EventTypeWarning
 		}
-		r.Events.Eventf(obj, nil, eventType, string(st.Reason), "Reconcile", "%s", vm.Truncate(string(st.Phase)+": "+st.Message, maxEventNoteBytes))
+		r.Events.Eventf(obj, nil, eventType, string(st.Reason), "Reconcile", "%s", string(st.Phase)+": "+st.Message)
 	}
 	for _, t := range []string{
 		v1alpha1.ConditionSpecAdjusted, v1alpha1.ConditionImageDiffers, v1alpha1.ConditionPlainTextPassword, v1alpha1.ConditionRestartRequired,
 	} {
 		if c := vm.NewlyTrue(before.Conditions, st.Conditions, t); c != nil {
-			r.Events.Eventf(obj, nil, corev1.EventTypeWarning, t, "Reconcile", "%s", vm.Truncate(c.Message, maxEventNoteBytes))
+			r.Events.Eventf(obj, nil, corev1.EventTypeWarning, t, "Reconcile", "%s", c.Message)
 		}
 	}
 }

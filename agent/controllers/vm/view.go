@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/cloudinit"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/agent/secretaccess"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -52,20 +54,51 @@ func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine
 		}
 	}
 	if earlier.VM != nil {
-		v.MissingNetwork, v.CloudInitSecret, v.Inputs, v.MissingSecret = earlier.MissingNetwork, earlier.CloudInitSecret, earlier.Inputs, earlier.MissingSecret
+		v.MissingNetwork, v.CloudInitSecret, v.Inputs = earlier.MissingNetwork, earlier.CloudInitSecret, earlier.Inputs
+		v.MissingSecret, v.SecretForbidden = earlier.MissingSecret, earlier.SecretForbidden
 		return v, nil
 	}
 	if v.MissingNetwork, err = r.findMissingNetwork(ctx, v.KubeVirtVM); err != nil {
 		return v, err
 	}
-	if v.CloudInitSecret, err = getOptional(ctx, r.Live, types.NamespacedName{Namespace: obj.Namespace, Name: cloudinit.SecretName(obj)}, &corev1.Secret{}); err != nil {
+	if v.CloudInitSecret, err = r.readCloudInitSecret(ctx, obj); err != nil {
 		return v, err
 	}
 	if v.Inputs.ClusterUID, err = r.ClusterUID(ctx); err != nil {
 		return v, err
 	}
 	v.Inputs, v.MissingSecret, err = r.readInputs(ctx, obj, v.Inputs)
+	var forbidden *secretForbiddenError
+	if errors.As(err, &forbidden) {
+		v.MissingSecret, v.SecretForbidden, err = forbidden.Error(), true, nil
+	}
 	return v, err
+}
+
+// secretForbiddenError: the agent may not read a Secret that the spec names.
+type secretForbiddenError struct{ message string }
+
+func (e *secretForbiddenError) Error() string { return e.message }
+
+// ownPolicy is how the API server names, in its refusals, the policy that keeps the agent
+// from Secrets of others.
+const ownPolicy = "ValidatingAdmissionPolicy 'ot-agent-own'"
+
+// readCloudInitSecret reads the machine's own Secret by a patch that changes nothing, as a
+// dry run: RBAC cannot grant to read the agent's Secrets alone, while the admission policy
+// on its writes tells them from others. It returns one without labels for one of others.
+func (r *Reconciler) readCloudInitSecret(ctx context.Context, obj *v1alpha1.VirtualMachine) (*corev1.Secret, error) {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: cloudinit.SecretName(obj)}}
+	err := r.Patch(ctx, secret, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), ownPolicy):
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: cloudinit.SecretName(obj)}}, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the cloud-init Secret of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err)
+	}
+	return secret, nil
 }
 
 // buildLiveView reads from the API server what an irreversible decision rests on: first that
@@ -201,8 +234,11 @@ func (r *Reconciler) readInputs(ctx context.Context, obj *v1alpha1.VirtualMachin
 }
 
 func (r *Reconciler) readSecretKey(ctx context.Context, namespace string, ref v1alpha1.SecretKey) (value []byte, missing string, err error) {
-	secret, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: namespace, Name: ref.Name}, &corev1.Secret{})
+	key := types.NamespacedName{Namespace: namespace, Name: ref.Name}
+	secret, err := getOptional(ctx, r.Live, key, &corev1.Secret{})
 	switch {
+	case apierrors.IsForbidden(err):
+		return nil, "", &secretForbiddenError{secretaccess.ForbiddenMessage(key, r.Namespace)}
 	case err != nil:
 		return nil, "", err
 	case secret == nil:

@@ -115,3 +115,19 @@ upgrade goes on, old and new controllers may be at work: both have to be known.
 {{- define "ot-agent.byCDI" -}}
 {{- printf "request.userInfo.username == '%s'" .Values.cdi.serviceAccount }}
 {{- end }}
+
+{{- /*
+Namespaces of the cluster itself, as a list in CEL.
+*/}}
+{{- define "ot-agent.protectedNamespaces" -}}
+{{- $names := list "kube-system" "kube-public" "kube-node-lease" }}
+{{- $account := splitList ":" .Values.cdi.serviceAccount }}
+{{- if and (hasPrefix "system:serviceaccount:" .Values.cdi.serviceAccount) (eq (len $account) 4) }}
+{{- $names = append $names (index $account 2) }}
+{{- end }}
+{{- $quoted := list }}
+{{- range concat $names .Values.protectedNamespaces | uniq | sortAlpha }}
+{{- $quoted = append $quoted (squote .) }}
+{{- end }}
+{{- join ", " $quoted }}
+{{- end }}

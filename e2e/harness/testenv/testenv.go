@@ -21,6 +21,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -178,6 +179,16 @@ func (s *Env) CreateNamespace(t *testing.T) string {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "scene-"}}
 	require.NoError(t, s.Client().Create(t.Context(), ns))
 	return ns.Name
+}
+
+// AllowSecrets lets the agent read the Secrets of a namespace, as its owner does.
+func (s *Env) AllowSecrets(t *testing.T, namespace string) {
+	t.Helper()
+	require.NoError(t, s.Client().Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ot-agent-secrets"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "ot-agent-secrets"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "ot-agent", Namespace: program.AgentNamespace}},
+	}))
 }
 
 // NewImage is an image of a path of the source that was not created yet.

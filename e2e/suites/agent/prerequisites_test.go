@@ -75,7 +75,7 @@ func TestMissingPrerequisitesAreReported(t *testing.T) {
 	}{
 		{"storage", v1alpha1.ReasonStorageClassMissing, func(s *v1alpha1.VMDiskImageSpec) { s.StorageClass = storage.Name }},
 		{"snapshots", v1alpha1.ReasonSnapshotClassMissing, func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = class.Name }},
-		{"secret", v1alpha1.ReasonSecretMissing, func(s *v1alpha1.VMDiskImageSpec) { s.SecretRef = "later" }},
+		{"secret", v1alpha1.ReasonSecretForbidden, func(s *v1alpha1.VMDiskImageSpec) { s.SecretRef = "later" }},
 		{"certs", v1alpha1.ReasonCertConfigMapMissing, func(s *v1alpha1.VMDiskImageSpec) { s.CertConfigMap = "later" }},
 	} {
 		img := env.NewImage(ns, tt.name, "/ok/200ms/a")
@@ -95,6 +95,7 @@ func TestMissingPrerequisitesAreReported(t *testing.T) {
 	assert.Equal(t, []types.UID{imported.UID, passes.UID}, h.StartOrder(), "images that lack something take no slot")
 
 	// The agent watches storage classes; it checks for the rest once a minute.
+	env.AllowSecrets(t, ns)
 	env.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, StringData: map[string]string{"accessKeyId": "me", "secretKey": "mine"}})
 	env.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, Data: map[string]string{"ca.pem": ""}})
 	createForTest(t, class, storage, newSnapshotClass(gone.Name))

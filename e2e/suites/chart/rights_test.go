@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -56,7 +57,7 @@ var (
 		{"", "persistentvolumeclaims", "get list watch delete", "", ""},
 		{"", "pods", "list watch", "", ""},
 		{"", "resourcequotas", "list", "", ""},
-		{"", "secrets", "get create patch", "", ""},
+		{"", "secrets", "create patch", "", ""},
 		{"admissionregistration.k8s.io", "mutatingadmissionpolicies mutatingadmissionpolicybindings", "get", "", "ot-agent-importers"},
 		{"admissionregistration.k8s.io", "mutatingadmissionpolicies mutatingadmissionpolicybindings", "get", "", "ot-agent-failed-imports"},
 		{"authentication.k8s.io", "tokenreviews", "create", "", ""},
@@ -68,6 +69,7 @@ var (
 		{"events.k8s.io", "events", "create patch", "", ""},
 		{"k8s.cni.cncf.io", "network-attachment-definitions", "get", "", ""},
 		{"kubevirt.io", "virtualmachines", "get list watch create patch", "", ""},
+		{"networking.k8s.io", "servicecidrs", "list", "", ""},
 		{"pelotech.ot", "virtualmachines", "get list watch", "", ""},
 		{"pelotech.ot", "virtualmachines/status vmdiskimages/status", "update", "", ""},
 		{"pelotech.ot", "vmdiskimages", "get list watch create patch delete", "", ""},
@@ -77,8 +79,8 @@ var (
 		{"storage.k8s.io", "storageclasses", "get list watch", "", ""},
 
 		{"", "events", "create patch", agentNamespace, ""},
-		{"", "secrets", "list watch update", agentNamespace, "ot-hub-credential"},
-		{"", "secrets", "list watch", agentNamespace, "ot-hub-join"},
+		{"", "secrets", "get list watch update", agentNamespace, "ot-hub-credential"},
+		{"", "secrets", "get list watch", agentNamespace, "ot-hub-join"},
 		{"coordination.k8s.io", "leases", "get create update", agentNamespace, ""},
 		{"pelotech.ot", "clusterplans clusterreports transfergrants", "get list watch create update delete", agentNamespace, ""},
 		{"pelotech.ot", "syncledgers", "get list watch create", agentNamespace, ""},
@@ -88,6 +90,8 @@ var (
 
 	hubRules = allowedRules{
 		{"", "namespaces", "get list watch create delete", "", ""},
+		{"", "resourcequotas", "create", "", ""},
+		{"", "resourcequotas", "get", "", "ot-member"},
 		{"", "serviceaccounts", "create", "", ""},
 		{"", "serviceaccounts", "get delete", "", "ot-member-agent"},
 		{"", "serviceaccounts", "get delete", "", "ot-member-join"},
@@ -205,13 +209,22 @@ func TestServiceAccountRightsAreExactlyAsListed(t *testing.T) {
 func TestAgentUpdatesOnlyWhatItCreated(t *testing.T) {
 	agent := clientFor(t, "ot-agent")
 	for kind, apiVersion := range map[string]string{"Secret": "v1", "VirtualMachine": "kubevirt.io/v1"} {
-		object := func(name, machineUID string) *unstructured.Unstructured {
+		nameFor := func(machine string) string {
+			if kind == "Secret" {
+				return machine + "-cloudinit"
+			}
+			return machine
+		}
+		object := func(machine, machineUID string) *unstructured.Unstructured {
 			made := &unstructured.Unstructured{}
 			made.SetAPIVersion(apiVersion)
 			made.SetKind(kind)
 			made.SetNamespace(imageNamespace)
-			made.SetName(name)
+			made.SetName(nameFor(machine))
 			if machineUID != "" {
+				made.SetOwnerReferences([]metav1.OwnerReference{{
+					APIVersion: v1alpha1.GroupVersion.String(), Kind: "VirtualMachine", Name: machine, UID: types.UID(machineUID), Controller: ptr.To(true),
+				}})
 				made.SetLabels(map[string]string{v1alpha1.LabelMachineUID: machineUID})
 			}
 			return made
@@ -221,7 +234,7 @@ func TestAgentUpdatesOnlyWhatItCreated(t *testing.T) {
 		}
 		denies := func(name string) func(require.TestingT, error) {
 			return func(t require.TestingT, err error) {
-				require.ErrorContains(t, err, "denied request: "+kind+" images/"+name+" was not made for a VirtualMachine of pelotech.ot (it has no label pelotech.ot/machine-uid), "+
+				require.ErrorContains(t, err, "denied request: "+kind+" images/"+nameFor(name)+" was not made for a VirtualMachine of pelotech.ot (it has no label pelotech.ot/machine-uid), "+
 					"and the agent writes to no other: rename or delete it, or give the machine another name")
 				assert.True(t, apierrors.IsForbidden(err), "%v", err)
 			}

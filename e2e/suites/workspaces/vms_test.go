@@ -238,8 +238,11 @@ func TestPasswordsAreOnlyInTheSecret(t *testing.T) {
 		{Name: "keys", SSHAuthorizedKeys: []string{"ssh-ed25519 AAAAC3Nza demo@example"}},
 	}
 	env.Create(t, vm)
+	forbidden := awaitReason(t, vm, v1alpha1.ReasonSecretForbidden)
+	assert.Equal(t, v1alpha1.MachineProvisioning, forbidden.Status.Phase, "the right may come yet")
+	assert.Contains(t, forbidden.Status.Message, "kubectl create rolebinding ot-agent-secrets --namespace "+ns+" --clusterrole ot-agent-secrets --serviceaccount ot-agent:ot-agent")
+	env.AllowSecrets(t, ns)
 	lacking := awaitReason(t, vm, v1alpha1.ReasonSecretMissing)
-	assert.Equal(t, v1alpha1.MachineProvisioning, lacking.Status.Phase, "it may come yet")
 	assert.Contains(t, lacking.Status.Message, "Secret "+ns+"/passwords does not exist")
 	env.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "passwords"}, StringData: map[string]string{"referred": "swordfish-referred"}})
 	got := awaitRunning(t, vm)

@@ -188,7 +188,7 @@ func (k *credentialReconciler) adoptNewAddress(ctx context.Context, member *v1al
 
 // renewToken requests the next token with the current one.
 func (k *credentialReconciler) renewToken(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, old *memberToken) (reconcile.Result, error) {
-	next, err := k.issueTokenWith(ctx, old.kubeconfig, member.Spec.AgentNamespace)
+	next, err := k.issueTokenWith(ctx, member, old.kubeconfig)
 	if err == nil {
 		return reconcile.Result{}, k.writeTokenSecret(ctx, member, secret, next)
 	}

@@ -81,7 +81,7 @@ func readClusterAPIKubeconfig(ctx context.Context, live client.Reader, member *v
 // issueTokenAsAdmin creates the hub's account in the member and requests a token for
 // it.
 func (k *credentialReconciler) issueTokenAsAdmin(ctx context.Context, member *v1alpha1.MemberCluster, admin []byte) (*memberToken, error) {
-	c, done, err := k.newMemberClient(admin)
+	c, done, err := k.newMemberClient(member, admin)
 	if err != nil {
 		return nil, err
 	}
@@ -100,13 +100,13 @@ func (k *credentialReconciler) issueTokenAsAdmin(ctx context.Context, member *v1
 }
 
 // issueTokenWith requests a new token using the current token in a kubeconfig.
-func (k *credentialReconciler) issueTokenWith(ctx context.Context, kubeconfig []byte, namespace string) (*memberToken, error) {
-	c, done, err := k.newMemberClient(kubeconfig)
+func (k *credentialReconciler) issueTokenWith(ctx context.Context, member *v1alpha1.MemberCluster, kubeconfig []byte) (*memberToken, error) {
+	c, done, err := k.newMemberClient(member, kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return k.requestToken(ctx, c, kubeconfig, namespace)
+	return k.requestToken(ctx, c, kubeconfig, member.Spec.AgentNamespace)
 }
 
 func (k *credentialReconciler) requestToken(ctx context.Context, c client.Client, kubeconfig []byte, namespace string) (*memberToken, error) {
@@ -127,8 +127,8 @@ func (k *credentialReconciler) requestToken(ctx context.Context, c client.Client
 	return &memberToken{kubeconfig: next, value: request.Status.Token, issued: sent, expires: sent.Add(lifetime)}, nil
 }
 
-func (k *credentialReconciler) newMemberClient(kubeconfig []byte) (client.Client, func(), error) {
-	cfg, _, err := hubclient.ParseKubeconfig(kubeconfig)
+func (k *credentialReconciler) newMemberClient(member *v1alpha1.MemberCluster, kubeconfig []byte) (client.Client, func(), error) {
+	cfg, _, err := hubclient.ParseMemberKubeconfig(member, kubeconfig)
 	if err != nil {
 		return nil, nil, prerequisiteError(err.Error())
 	}

@@ -38,7 +38,7 @@ func (g *ReportProbe) Root(ctx context.Context, member *v1alpha1.MemberCluster) 
 	if member.Spec.Connection.ClusterAPI != nil && !matchesPurpose(secret, member) {
 		return nil, errNoSecret
 	}
-	cfg, _, err := hubclient.ParseKubeconfig(secret.Data[key])
+	cfg, _, err := hubclient.ParseMemberKubeconfig(member, secret.Data[key])
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 		c.setUnreachable(member, "Secret %s/%s has no key %s: add it with the member's kubeconfig", c.Namespace, name, key)
 		return reconcile.Result{}, nil
 	}
-	cfg, fingerprint, err := hubclient.ParseKubeconfig(secret.Data[key])
+	cfg, fingerprint, err := hubclient.ParseMemberKubeconfig(member, secret.Data[key])
 	if err != nil {
 		c.setUnreachable(member, "Secret %s/%s, key %s: %v", c.Namespace, name, key, err)
 		return reconcile.Result{}, nil

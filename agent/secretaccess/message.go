@@ -1,0 +1,16 @@
+// Package secretaccess says what the owner of a namespace has to do where the agent may not
+// read its Secrets: the chart grants that in listed namespaces only.
+package secretaccess
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ForbiddenMessage returns a sentence about a Secret that the agent, which runs in
+// agentNamespace, may not read. It has the command that allows it.
+func ForbiddenMessage(secret types.NamespacedName, agentNamespace string) string {
+	return fmt.Sprintf("the agent may not read Secret %s. Allow it: kubectl create rolebinding ot-agent-secrets --namespace %s --clusterrole ot-agent-secrets --serviceaccount %s:ot-agent",
+		secret, secret.Namespace, agentNamespace)
+}

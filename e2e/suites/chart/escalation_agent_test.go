@@ -1,0 +1,270 @@
+//go:build linux
+
+package chart_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/cloudinit"
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+const (
+	notMade        = "was not made for a VirtualMachine of pelotech.ot"
+	notOwned       = "has no owner that is a VirtualMachine of pelotech.ot with its name"
+	protectedSpace = "is one of the cluster's own"
+	notDeleted     = "was not made by the agent"
+
+	// ofDemo are the metadata of an object of machine demo, without a name.
+	ofDemo = `namespace: images, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: u, controller: true}]`
+	// machineOfDemo is the beginning of a KubeVirt machine with volumes.
+	machineOfDemo = `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: demo, ` + ofDemo + `}, spec: {template: {spec: `
+	diskOfDemo    = `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: demo-root, ` + ofDemo + `}, spec: `
+	importOf      = `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: dv-1, namespace: images, labels: {pelotech.ot/image-uid: uid-1}}, spec: `
+	foreignClaim  = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: database, namespace: images}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`
+)
+
+func getSecret(namespace, name string) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		return c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.Secret{})
+	}
+}
+
+func eventOf(controller string) string {
+	return `{apiVersion: events.k8s.io/v1, kind: Event, metadata: {name: said, namespace: images}, eventTime: "2026-01-01T00:00:00.000000Z", action: Act, reason: Said, type: Normal, ` +
+		`reportingInstance: x, reportingController: ` + controller + `, regarding: {kind: Pod, namespace: images, name: x}}`
+}
+
+func imageIn(namespace string) string {
+	return `{apiVersion: pelotech.ot/v1alpha1, kind: VMDiskImage, metadata: {name: mine, namespace: ` + namespace + `}, spec: {name: mine, url: "https://example.com/a", sourceType: http, diskSize: 1Gi}}`
+}
+
+// readableByAgent says, of resources that the agent reads, what that shows.
+var readableByAgent = map[string]string{
+	"clusterplans.pelotech.ot": "its mailbox", "clusterreports.pelotech.ot": "its mailbox", "transfergrants.pelotech.ot": "its mailbox",
+	"syncledgers.pelotech.ot": "its ledger", "vmdiskimages.pelotech.ot": "what it works on", "virtualmachines.pelotech.ot": "what it works on",
+	"configmaps": "certificates that images name, and the policy", "namespaces": "whether one exists", "resourcequotas": "room for an image",
+	"leases.coordination.k8s.io": "who leads",
+	"persistentvolumeclaims":     "metadata of disks", "pods": "how importers end, without what is in a Secret",
+	"datavolumes.cdi.kubevirt.io": "imports and disks", "cdis.cdi.kubevirt.io": "CDI's version", "cdiconfigs.cdi.kubevirt.io": "CDI's configuration",
+	"virtualmachines.kubevirt.io": "machines, whose Secrets are by reference", "network-attachment-definitions.k8s.cni.cncf.io": "whether a network exists",
+	"volumesnapshots.snapshot.storage.k8s.io": "snapshots", "volumesnapshotclasses.snapshot.storage.k8s.io": "classes",
+	"servicecidrs.networking.k8s.io": "which addresses are the cluster's own",
+	"storageclasses.storage.k8s.io":  "classes", "csistoragecapacities.storage.k8s.io": "room for an image",
+	"mutatingadmissionpolicies.admissionregistration.k8s.io": "two policies by name", "mutatingadmissionpolicybindings.admissionregistration.k8s.io": "two policies by name",
+}
+
+// triedByAgent has a row for each right of the agent's account.
+var triedByAgent = map[string]triedRight{
+	"create secrets": tried(
+		attempt{what: "a token of an account of kube-system",
+			object: `{apiVersion: v1, kind: Secret, type: kubernetes.io/service-account-token, metadata: {name: t, namespace: kube-system, labels: {pelotech.ot/machine-uid: u}, annotations: {kubernetes.io/service-account.name: clusterrole-aggregation-controller}}}`},
+		attempt{what: "a token of an account of a user", want: "of type Opaque only",
+			object: `{apiVersion: v1, kind: Secret, type: kubernetes.io/service-account-token, metadata: {name: demo-cloudinit, annotations: {kubernetes.io/service-account.name: default}, ` + ofDemo + `}}`},
+		attempt{what: "a token of an account, as the agent's own credential", want: "of type Opaque only",
+			object: `{apiVersion: v1, kind: Secret, type: kubernetes.io/service-account-token, metadata: {name: ot-hub-credential, namespace: ot-system, annotations: {kubernetes.io/service-account.name: ot-hub}}}`},
+		attempt{what: "annotations for a token", want: "annotation of kubernetes.io",
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, annotations: {kubernetes.io/service-account.name: default}, ` + ofDemo + `}}`},
+		attempt{what: "a bootstrap token", object: `{apiVersion: v1, kind: Secret, type: bootstrap.kubernetes.io/token, metadata: {name: bootstrap-token-abcdef, namespace: kube-system}}`},
+		attempt{what: "a Secret for nobody", want: notMade, object: `{apiVersion: v1, kind: Secret, metadata: {name: new, namespace: images}}`},
+		attempt{what: "a Secret with another owner", want: notOwned,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: images, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: demo, uid: u, controller: true}]}}`},
+		attempt{what: "a Secret with an owner of another UID", want: notOwned,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: images, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: v, controller: true}]}}`},
+		attempt{what: "a Secret with an owner that does not control it", want: notOwned,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: images, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: u}]}}`},
+		attempt{what: "a Secret with a name that others read", want: notOwned, object: `{apiVersion: v1, kind: Secret, metadata: {name: registry, ` + ofDemo + `}}`},
+		attempt{what: "a Secret with keys that others read", want: "in keys userdata and networkdata", object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}, stringData: {server: https://example.com}}`},
+		attempt{what: "a certificate", want: "of type Opaque only", object: `{apiVersion: v1, kind: Secret, type: kubernetes.io/tls, metadata: {name: demo-cloudinit, ` + ofDemo + `}, stringData: {tls.crt: "", tls.key: ""}}`},
+		attempt{what: "a Secret of a machine in kube-system", want: protectedSpace,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: kube-system, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: u, controller: true}]}}`},
+		attempt{what: "a Secret of a machine in the agent's namespace", want: "which has no machines",
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: ot-system, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: u, controller: true}]}}`},
+	),
+	"patch secrets": tried(
+		attempt{what: "the content of a Secret, which a patch answers", want: notMade, patch: `{}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: passwords, namespace: images}, stringData: {a: b}}`},
+		attempt{what: "the content of a Secret of kube-system", patch: `{}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: passwords, namespace: kube-system, labels: {pelotech.ot/machine-uid: u}}, stringData: {a: b}}`, want: protectedSpace},
+		attempt{what: "a Secret of others by taking it over", want: notMade,
+			patch:  `{"metadata":{"labels":{"pelotech.ot/machine-uid":"u"},"ownerReferences":[{"apiVersion":"pelotech.ot/v1alpha1","kind":"VirtualMachine","name":"demo","uid":"u","controller":true}]}}`,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: images}, stringData: {a: b}}`},
+		attempt{what: "an own Secret for a token", want: "annotation of kubernetes.io", patch: `{"metadata":{"annotations":{"kubernetes.io/service-account.name":"default"}}}`,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
+		attempt{what: "an own Secret that nobody deletes", want: notOwned, patch: `{"metadata":{"ownerReferences":null}}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
+	),
+	"get secrets": tried(
+		attempt{what: "a Secret of kube-system", send: getSecret("kube-system", "x"), want: "cannot get resource"},
+		attempt{what: "a Secret of a namespace that is not bound", send: getSecret(imageNamespace, "x"), want: "cannot get resource"},
+		attempt{what: "a Secret of the hub", send: getSecret(hubNamespace, "ot-member-edge-token"), want: "cannot get resource"},
+	),
+	"list secrets":  gainsNothing("its own credential and join token, by name"),
+	"watch secrets": gainsNothing("its own credential and join token, by name"),
+	"update secrets": tried(attempt{what: "a token in place of its credential", want: "annotation of kubernetes.io", patch: `{metadata: {annotations: {kubernetes.io/service-account.name: ot-hub}}}`,
+		object: `{apiVersion: v1, kind: Secret, metadata: {name: ot-hub-credential, namespace: ot-system}}`}),
+
+	"create virtualmachines.kubevirt.io": tried(
+		attempt{what: "a machine for nobody", want: notMade, object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: new, namespace: images}}`},
+		attempt{what: "a machine of another name than its owner", want: notOwned, object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: other, ` + ofDemo + `}}`},
+		attempt{what: "a token of an account", want: "serviceAccount or hostDisk", object: machineOfDemo + `{volumes: [{name: sa, serviceAccount: {serviceAccountName: default}}]}}}}`},
+		attempt{what: "files of a node", want: "serviceAccount or hostDisk", object: machineOfDemo + `{volumes: [{name: host, hostDisk: {path: /etc/shadow, type: Disk}}]}}}}`},
+		attempt{what: "a Secret as a volume", want: "kubectl create rolebinding ot-agent-secrets --namespace images", object: machineOfDemo + `{volumes: [{name: s, secret: {secretName: passwords}}]}}}}`},
+		attempt{what: "a Secret as cloud-init data", want: "may not read Secrets there", object: machineOfDemo + `{volumes: [{name: c, cloudInitNoCloud: {secretRef: {name: passwords}}}]}}}}`},
+		attempt{what: "a Secret as network data of a config drive", want: "may not read Secrets there", object: machineOfDemo + `{volumes: [{name: c, cloudInitConfigDrive: {networkDataSecretRef: {name: passwords}}}]}}}}`},
+		attempt{what: "a Secret as sysprep data", want: "may not read Secrets there", object: machineOfDemo + `{volumes: [{name: c, sysprep: {secret: {name: passwords}}}]}}}}`},
+		attempt{what: "a Secret as an access credential", want: "may not read Secrets there", object: machineOfDemo + `{accessCredentials: [{userPassword: {source: {secret: {secretName: passwords}}}}]}}}}`},
+		attempt{what: "DataVolumes by KubeVirt's account", want: "dataVolumeTemplates", object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: demo, ` + ofDemo + `}, spec: {dataVolumeTemplates: [{metadata: {name: x}}]}}`},
+		attempt{what: "a machine in KubeVirt's namespace", want: protectedSpace,
+			object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: demo, namespace: kubevirt, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: u, controller: true}]}}`},
+	),
+	"patch virtualmachines.kubevirt.io": tried(
+		attempt{what: "a machine of others", want: notMade, patch: `{"spec":{"runStrategy":"Halted"}}`, object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: foreign, namespace: images}}`},
+		attempt{what: "a machine of others by taking it over", want: notMade,
+			patch:  `{"metadata":{"labels":{"pelotech.ot/machine-uid":"u"},"ownerReferences":[{"apiVersion":"pelotech.ot/v1alpha1","kind":"VirtualMachine","name":"foreign","uid":"u","controller":true}]}}`,
+			object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: foreign, namespace: images}}`},
+		attempt{what: "a token in a machine that runs", want: "serviceAccount or hostDisk", patch: `{"spec":{"template":{"spec":{"volumes":[{"name":"sa","serviceAccount":{"serviceAccountName":"default"}}]}}}}`, object: machineOfDemo + `{volumes: [{name: root, dataVolume: {name: demo-root}}]}}}}`},
+		attempt{what: "a Secret in a machine that runs", want: "may not read Secrets there", patch: `{"spec":{"template":{"spec":{"accessCredentials":[{"sshPublicKey":{"source":{"secret":{"secretName":"x"}}}}]}}}}`, object: machineOfDemo + `{volumes: [{name: root, dataVolume: {name: demo-root}}]}}}}`},
+	),
+
+	"create datavolumes.cdi.kubevirt.io": tried(
+		attempt{what: "a claim of others in another namespace", want: "the agent clones images only", object: diskOfDemo + `{source: {pvc: {namespace: workspace, name: database}}, storage: {}}}`},
+		attempt{what: "a claim of a StatefulSet", want: "the agent clones images only", object: diskOfDemo + `{source: {pvc: {namespace: workspace, name: data-postgres-0}}, storage: {}}}`},
+		attempt{what: "a claim of kube-system", want: "the agent clones nothing from there", object: diskOfDemo + `{source: {pvc: {namespace: kube-system, name: etcd-0123456789ab-1}}, storage: {}}}`},
+		attempt{what: "a snapshot of others", want: "the agent clones images only", object: diskOfDemo + `{source: {snapshot: {namespace: workspace, name: backup}}, storage: {}}}`},
+		attempt{what: "a DataSource of others", want: "source, storage and contentType only", object: diskOfDemo + `{sourceRef: {kind: DataSource, namespace: workspace, name: x}, storage: {}}}`},
+		attempt{what: "a claim of others by its data source", want: "no volumeName, selector or data source", object: diskOfDemo + `{source: {pvc: {name: image-0123456789ab-1}}, storage: {dataSourceRef: {kind: PersistentVolumeClaim, name: database}}}}`},
+		attempt{what: "a PersistentVolume, as one with a hostPath", want: "no volumeName, selector or data source", object: importOf + `{source: {blank: {}}, storage: {volumeName: host}}}`},
+		attempt{what: "a PersistentVolume, by spec.pvc", want: "source, storage and contentType only", object: importOf + `{source: {blank: {}}, pvc: {volumeName: host}}}`},
+		attempt{what: "priority over the cluster's Pods", want: "source, storage and contentType only", object: importOf + `{source: {blank: {}}, storage: {}, priorityClassName: system-node-critical}}`},
+		attempt{what: "a clone as an import", want: "from http, s3 or registry", object: importOf + `{source: {pvc: {name: database}}, storage: {}}}`},
+		attempt{what: "an upload", want: "from http, s3 or registry", object: importOf + `{source: {upload: {}}, storage: {}}}`},
+		attempt{what: "credentials of vSphere", want: "from http, s3 or registry", object: importOf + `{source: {vddk: {url: https://example.com, secretRef: x}}, storage: {}}}`},
+		attempt{what: "a Secret, sent to a host", want: "kubectl create rolebinding ot-agent-secrets --namespace images", object: importOf + `{source: {http: {url: https://example.com, secretRef: passwords}}, storage: {}}}`},
+		attempt{what: "a Secret, sent as a header", want: "from http, s3 or registry", object: importOf + `{source: {http: {url: https://example.com, secretExtraHeaders: [passwords]}}, storage: {}}}`},
+		attempt{what: "a disk for nobody", want: "of images or of machines only", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: new, namespace: images}, spec: {source: {blank: {}}}}`},
+		attempt{what: "a disk with another owner", want: "has no owner that is a VirtualMachine", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: demo-root, namespace: images, labels: {pelotech.ot/machine-uid: u}}, spec: {source: {pvc: {name: image-0123456789ab-1}}}}`},
+		attempt{what: "an import in CDI's namespace", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: dv-1, namespace: cdi, labels: {pelotech.ot/image-uid: uid-1}}, spec: {source: {blank: {}}, storage: {}}}`},
+	),
+	"create datavolumes/source.cdi.kubevirt.io": gainsNothing("lets CDI clone what the policy lets the agent ask for"),
+	"delete datavolumes.cdi.kubevirt.io":        tried(attempt{what: "a disk of others", want: notDeleted, object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: foreign, namespace: images}}`}),
+	"delete persistentvolumeclaims":             tried(attempt{what: "a claim of others", want: notDeleted, object: foreignClaim}),
+	"create volumesnapshots.snapshot.storage.k8s.io": tried(
+		attempt{what: "a claim of others", want: "takes snapshots of images only", object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: image-0123456789ab-1-x, namespace: images, labels: {pelotech.ot/image-uid: u}}, spec: {source: {persistentVolumeClaimName: database}}}`},
+		attempt{what: "a snapshot of another namespace, by its content", want: "takes snapshots of images only", object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: image-0123456789ab-1-x, namespace: images, labels: {pelotech.ot/image-uid: u}}, spec: {source: {volumeSnapshotContentName: foreign}}}`},
+		attempt{what: "a snapshot for nobody", want: "takes snapshots of images only", object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: image-0123456789ab-1-x, namespace: images}, spec: {source: {persistentVolumeClaimName: image-0123456789ab-1}}}`},
+	),
+	"delete volumesnapshots.snapshot.storage.k8s.io": tried(attempt{what: "a backup of others", want: notDeleted, object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: backup, namespace: images}}`}),
+
+	"create events.events.k8s.io": tried(attempt{what: "an Event of the kubelet", want: "in its own name only", object: eventOf("kubelet")}),
+	"patch events.events.k8s.io":  tried(attempt{what: "an Event of the kubelet", want: "in its own name only", patch: `{"series":{"count":9,"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`, object: eventOf("kubelet")}),
+	"create events":               gainsNothing("records Events in its own namespace"),
+	"patch events":                gainsNothing("records Events in its own namespace"),
+
+	"create vmdiskimages.pelotech.ot": tried(attempt{what: "an image in kube-system", want: protectedSpace, object: imageIn("kube-system")}),
+	"patch vmdiskimages.pelotech.ot": tried(
+		attempt{what: "another source of an author's image", want: "has no label pelotech.ot/planned", patch: `{"spec":{"url":"https://evil.example/a"}}`, object: imageIn("images")},
+		attempt{what: "an author's image by taking it over", want: "adds label pelotech.ot/planned when it creates", patch: `{"metadata":{"labels":{"pelotech.ot/planned":"true"}}}`, object: imageIn("images")},
+	),
+	"delete vmdiskimages.pelotech.ot":                  gainsNothing("deletes images, which the agent does by order of a prune; those in use remain until nobody uses them"),
+	"update vmdiskimages/status.pelotech.ot":           gainsNothing("the agent's own reports; what they have cloned is bounded where it is cloned"),
+	"update virtualmachines/status.pelotech.ot":        gainsNothing("the agent's own reports; what they have cloned is bounded where it is cloned"),
+	"create tokenreviews.authentication.k8s.io":        gainsNothing("judges tokens that one has"),
+	"create subjectaccessreviews.authorization.k8s.io": gainsNothing("shows rights, gives none"),
+
+	"create leases.coordination.k8s.io":     gainsNothing("its own namespace: who leads among agents"),
+	"update leases.coordination.k8s.io":     gainsNothing("its own namespace: who leads among agents"),
+	"create syncledgers.pelotech.ot":        gainsNothing("its own ledger"),
+	"update syncledgers/status.pelotech.ot": gainsNothing("its own ledger, whose rules the CRD has"),
+	"create clusterplans.pelotech.ot":       gainsNothing("its own mailbox: the hub writes it again"),
+	"update clusterplans.pelotech.ot":       gainsNothing("its own mailbox: the hub writes it again"),
+	"delete clusterplans.pelotech.ot":       gainsNothing("its own mailbox: the hub writes it again"),
+	"create transfergrants.pelotech.ot":     gainsNothing("its own mailbox: the hub counts what it granted"),
+	"update transfergrants.pelotech.ot":     gainsNothing("its own mailbox: the hub counts what it granted"),
+	"delete transfergrants.pelotech.ot":     gainsNothing("its own mailbox: the hub counts what it granted"),
+	"create clusterreports.pelotech.ot":     gainsNothing("its own report: the hub bounds what it believes"),
+	"update clusterreports.pelotech.ot":     gainsNothing("its own report: the hub bounds what it believes"),
+	"delete clusterreports.pelotech.ot":     gainsNothing("its own report: the hub bounds what it believes"),
+}
+
+// TestAgentWritesItsOwn creates what the agent makes for an image and a machine: the policies
+// refuse nothing of it.
+func TestAgentWritesItsOwn(t *testing.T) {
+	createNamespaces(t, imageNamespace, workspace)
+	agent := clientFor(t, "ot-agent")
+	tried := attempt{object: `{apiVersion: v1, kind: Secret, metadata: {name: new, namespace: images}}`, want: notMade}
+	tried.requireRefused(t, agent, "create", "")
+	vm := apitest.VirtualMachine(workspace, "demo").WithUID("u").WithOverlay(`{"template":{"spec":{"volumes":[{"name":"data","dataVolume":{"name":"d"}}]}}}`).Obj()
+	img := apitest.Image(imageNamespace + "/ubuntu-24.04-with-a-name-that-is-cut").WithUID("0f6a5f0e-7e7c-4f0c-8a65-4a6e5cbb0d11").Obj()
+	key := image.KeyOf(img)
+	claim := ledger.DataVolumeName(key, 12)
+	cfg, err := cloudinit.Render(vm, cloudinit.Inputs{ClusterUID: "c"})
+	require.NoError(t, err)
+	machine, err := kubevirt.BuildVirtualMachine(vm, cfg)
+	require.NoError(t, err)
+	imported := slotsFor(claim)[0]
+	imported.Image = key
+	createLedger(t, 1)
+	stored := &v1alpha1.SyncLedger{}
+	require.NoError(t, adminClient.Get(t.Context(), client.ObjectKey{Namespace: agentNamespace, Name: v1alpha1.LedgerName}, stored))
+	stored.Status = &v1alpha1.SyncLedgerStatus{Budget: 1, Slots: []v1alpha1.Slot{imported}}
+	require.NoError(t, adminClient.Status().Update(t.Context(), stored))
+	pin := v1alpha1.PinnedImage{ImageKey: key, Revision: "r1", Attempt: 12, PersistentVolumeClaim: claim}
+	ofSnapshot := pin
+	ofSnapshot.VolumeSnapshot = claim + "-mb2x7k1p"
+
+	for name, object := range map[string]runtime.Object{
+		"cloud-init Secret":         kubevirt.BuildCloudInitSecret(vm, cfg),
+		"KubeVirt machine":          machine,
+		"root disk of a claim":      kubevirt.BuildRootDisk(vm, img, pin, resource.MustParse("1Gi")),
+		"root disk of a snapshot":   kubevirt.BuildRootDisk(vm, img, ofSnapshot, resource.MustParse("1Gi")),
+		"DataVolume of an image":    image.NewDataVolume(img, imported),
+		"Event":                     parseObject(t, eventOf("ot-agent")),
+		"credential in pull mode":   &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: "ot-hub-credential"}, Data: map[string][]byte{"kubeconfig": nil}},
+		"VolumeSnapshot of a claim": newSnapshot(ofSnapshot),
+	} {
+		t.Run(name, func(t *testing.T) {
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+			require.NoError(t, err)
+			made := &unstructured.Unstructured{Object: content}
+			delete(content["metadata"].(map[string]any), "creationTimestamp")
+			require.EventuallyWithT(t, func(c *assert.CollectT) {
+				assert.NoError(c, agent.Create(t.Context(), made.DeepCopy(), client.DryRunAll))
+			}, policyPropagationTimeout, 50*time.Millisecond)
+		})
+	}
+
+	t.Run("its own Secret is read by a patch", func(t *testing.T) {
+		secret := kubevirt.BuildCloudInitSecret(vm, cfg)
+		createForAttempt(t, secret.DeepCopy())
+		read := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: workspace, Name: secret.Name}}
+		require.NoError(t, agent.Patch(t.Context(), read, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll))
+		assert.Equal(t, secret.Data, read.Data)
+		err := agent.Get(t.Context(), client.ObjectKeyFromObject(secret), &corev1.Secret{})
+		require.True(t, apierrors.IsForbidden(err), "it needs no right to read Secrets for that: %v", err)
+	})
+}
+
+func newSnapshot(pin v1alpha1.PinnedImage) *snapshotv1.VolumeSnapshot {
+	return &snapshotv1.VolumeSnapshot{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "snapshot.storage.k8s.io/v1", Kind: "VolumeSnapshot"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pin.Namespace, Name: pin.VolumeSnapshot, Labels: image.AttemptLabels(pin.ImageKey, pin.Revision, pin.Attempt)},
+		Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: ptr.To(pin.PersistentVolumeClaim)}},
+	}
+}

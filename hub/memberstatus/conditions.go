@@ -21,6 +21,7 @@ func (s *statusBuilder) setConditions() {
 	s.setCondition(v1alpha1.ConditionIdentityConfirmed, s.identityConfirmed())
 	s.copyCondition(v1alpha1.ConditionJoined, s.Joined)
 	s.copyCondition(v1alpha1.ConditionAgentInstalled, s.Installed)
+	s.copyCondition(v1alpha1.ConditionCredentialRotated, s.Rotated)
 	s.setCondition(v1alpha1.ConditionReachable, s.reachable())
 	s.setServerVerified()
 	s.setCondition(v1alpha1.ConditionAgentHealthy, s.agentHealthy())
@@ -30,6 +31,9 @@ func (s *statusBuilder) setConditions() {
 	s.setCondition(v1alpha1.ConditionVersionSupported, s.versionSupported())
 	s.setCondition(v1alpha1.ConditionReady, s.ready())
 }
+
+// maxMessageBytes bounds the message of a condition, which may quote a member.
+const maxMessageBytes = 1024
 
 type conditionState struct {
 	status  metav1.ConditionStatus
@@ -51,7 +55,7 @@ func conditionUnknown(reason, format string, args ...any) conditionState {
 
 func (s *statusBuilder) setCondition(t string, v conditionState) {
 	meta.SetStatusCondition(&s.status.Conditions, metav1.Condition{
-		Type: t, Status: v.status, Reason: v.reason, Message: v1alpha1.SanitizeText(v.message, 1024),
+		Type: t, Status: v.status, Reason: v.reason, Message: v1alpha1.SanitizeText(v.message, maxMessageBytes),
 		ObservedGeneration: s.Member.Generation,
 		LastTransitionTime: metav1.NewTime(s.Now.UTC().Truncate(time.Second)),
 	})
@@ -64,6 +68,7 @@ func (s *statusBuilder) copyCondition(t string, c *metav1.Condition) {
 		return
 	}
 	taken := *c
+	taken.Message = v1alpha1.SanitizeText(taken.Message, maxMessageBytes)
 	if taken.LastTransitionTime.IsZero() {
 		taken.LastTransitionTime = metav1.NewTime(s.Now.UTC().Truncate(time.Second))
 	}

@@ -56,6 +56,10 @@ var triedByHub = map[string]triedRight{
 		attempt{what: "an account in kube-system", want: notOfHub, object: `{apiVersion: v1, kind: ServiceAccount, metadata: {name: ot-member-agent, namespace: kube-system}}`},
 		attempt{what: "another account in a member's namespace", want: notOfHub, object: `{apiVersion: v1, kind: ServiceAccount, metadata: {name: default2, namespace: ot-member-edge}}`},
 	),
+	"create resourcequotas": tried(
+		attempt{what: "a quota that stops users", want: notOfHub, object: `{apiVersion: v1, kind: ResourceQuota, metadata: {name: ot-member, namespace: images}, spec: {hard: {pods: "0"}}}`},
+		attempt{what: "another quota in a member's namespace", want: notOfHub, object: `{apiVersion: v1, kind: ResourceQuota, metadata: {name: other, namespace: ot-member-edge}, spec: {hard: {pods: "0"}}}`},
+	),
 	"delete serviceaccounts": tried(attempt{what: "an account of users with that name", want: notOfHub, object: `{apiVersion: v1, kind: ServiceAccount, metadata: {name: ot-member-agent, namespace: images}}`}),
 	"create serviceaccounts/token": tried(
 		attempt{what: "a token of the agent", want: "cannot create resource", send: requestToken(agentNamespace, "ot-agent")},
@@ -144,7 +148,7 @@ var triedByHub = map[string]triedRight{
 
 // readableByHub says, of resources that the hub reads, what that shows.
 var readableByHub = map[string]string{
-	"namespaces": "whether a member's namespace exists", "serviceaccounts": "two accounts by name", "configmaps": "its policy and values",
+	"namespaces": "whether a member's namespace exists", "serviceaccounts": "two accounts by name", "configmaps": "its policy and values", "resourcequotas": "one quota by name",
 	"leases.coordination.k8s.io": "who lives", "rolebindings.rbac.authorization.k8s.io": "two bindings by name",
 	"clusters.cluster.x-k8s.io": "Clusters", "clusterjoins.pelotech.ot": "its members", "clusterplans.pelotech.ot": "its mailboxes",
 	"clusterreports.pelotech.ot": "its mailboxes", "transfergrants.pelotech.ot": "its mailboxes", "fleetdiskimages.pelotech.ot": "its kinds",

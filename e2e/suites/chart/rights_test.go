@@ -90,6 +90,8 @@ var (
 
 	hubRules = allowedRules{
 		{"", "namespaces", "get list watch create delete", "", ""},
+		{"", "resourcequotas", "create", "", ""},
+		{"", "resourcequotas", "get", "", "ot-member"},
 		{"", "serviceaccounts", "create", "", ""},
 		{"", "serviceaccounts", "get delete", "", "ot-member-agent"},
 		{"", "serviceaccounts", "get delete", "", "ot-member-join"},

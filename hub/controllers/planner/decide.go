@@ -120,6 +120,7 @@ func decide(s snapshot) decision {
 	case obstacle != "":
 	case s.holder != "":
 		d.withdrawMailbox = s.plan != nil || s.grant != nil
+	case s.member.Spec.Quarantine != nil: // the plan stays as it is
 	case s.mayPlan:
 		if d.plan = decidePlan(s, name, desired, view.PolicySource); d.plan != nil {
 			current = d.plan

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -131,7 +132,20 @@ func requireMetadataBounded(t *testing.T, agent *fakeAgent) {
 	ctx := t.Context()
 	quota := &corev1.ResourceQuota{}
 	require.NoError(t, shared.Get(ctx, client.ObjectKey{Namespace: agent.Namespace, Name: "ot-member"}, quota))
-	assert.Contains(t, quota.Spec.Hard, corev1.ResourceName("count/clusterreports.pelotech.ot"))
+	const counted = corev1.ResourceName("count/clusterreports.pelotech.ot")
+	assert.Contains(t, quota.Spec.Hard, counted)
+	// No controller counts here: the status says that the quota is used up.
+	quota.Status.Hard = corev1.ResourceList{counted: resource.MustParse("1")}
+	quota.Status.Used = corev1.ResourceList{counted: resource.MustParse("1")}
+	require.NoError(t, shared.Status().Update(ctx, quota))
+	awaitCondition(t, func() bool {
+		err := agent.Create(ctx, newPage(agent, "page-0"))
+		if err == nil { // the API server's cache lags behind
+			require.NoError(t, agent.Delete(ctx, newPage(agent, "page-0")))
+		}
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+	}, "the quota is not enforced")
+	require.NoError(t, shared.Delete(ctx, quota))
 
 	for name, change := range map[string]func(*v1alpha1.ClusterReport){
 		"annotations": func(r *v1alpha1.ClusterReport) { r.Annotations = map[string]string{"a": strings.Repeat("x", 200<<10)} },

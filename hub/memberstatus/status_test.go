@@ -370,6 +370,11 @@ func TestStatusConditions(t *testing.T) {
 			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonReportOversized, "root exceeds 512 KiB"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonReportOversized,
 		},
+		"a page that cannot be decoded": {
+			change:    func(v *memberstatus.Input) { v.Totals.MissingPages, v.Excess.Undecodable = []string{"a"}, true },
+			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonReportUndecodable, "cannot decode"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonReportUndecodable,
+		},
 		"a flood of pages": {
 			change:    func(v *memberstatus.Input) { v.Excess.FloodedAt = ago(time.Minute) },
 			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonUnlistedReports, "revoke"}},

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -183,4 +184,36 @@ func requireMetadataBounded(t *testing.T, agent *fakeAgent) {
 	lease.Spec.HolderIdentity = ptr.To(strings.Repeat("x", 257))
 	assert.True(t, apierrors.IsForbidden(agent.Update(ctx, lease)), "a holder without end")
 	require.NoError(t, agent.renewLease(context.Background()), "what an agent writes")
+}
+
+// TestUndecodableReportHoldsUpNoOtherMember: the schema admits times that Go's types do not.
+func TestUndecodableReportHoldsUpNoOtherMember(t *testing.T) {
+	agent, _, _ := registerFakeAgent(t, "undecodable")
+	undecodable := func(name, part string, content map[string]any) {
+		report := &unstructured.Unstructured{Object: map[string]any{"clusterUID": string(cluster), "sequence": int64(1), part: content}}
+		report.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReport"))
+		report.SetNamespace(agent.Namespace)
+		report.SetName(name)
+		require.NoError(t, agent.Create(t.Context(), report))
+	}
+	undecodable("page", "page", map[string]any{"images": []any{map[string]any{"namespace": "farm", "name": "a", "references": int64(0), "syncedAt": "2026-01-01t10:00:00z"}}})
+	undecodable(v1alpha1.MailboxName, "root", map[string]any{
+		"observedAt": "2026-01-01t10:00:00z", "heartbeatSeconds": int64(30), "bootID": "boot", "agentVersion": "test", "budget": int64(0), "slots": int64(0), "images": int64(0), "references": int64(0),
+	})
+	shared.Hub.Kill()
+	<-shared.Hub.Done()
+	shared.RestartHub(t)
+	awaitCondition(t, func() bool {
+		c := meta.FindStatusCondition(getMember(t, "undecodable").Status.Conditions, v1alpha1.ConditionReportComplete)
+		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonReportUndecodable
+	}, "the member's condition does not say so")
+	// A hub plans for nobody before it has read the reports of all members.
+	other, _, _ := registerFakeAgent(t, "decodable")
+	root := newPage(other, v1alpha1.MailboxName)
+	root.Page, root.Root = nil, &v1alpha1.ReportRoot{HeartbeatSeconds: 30, BootID: "boot", AgentVersion: "test", ObservedAt: metav1.Now()}
+	root.ClusterUID = "22222222-2222-2222-2222-222222222222"
+	require.NoError(t, other.Create(t.Context(), root))
+	awaitCondition(t, func() bool {
+		return other.Get(t.Context(), client.ObjectKey{Namespace: other.Namespace, Name: v1alpha1.MailboxName}, &v1alpha1.ClusterPlan{}) == nil
+	}, "the other member gets no plan")
 }

@@ -14,9 +14,17 @@ const (
 	// ConditionJoined: the agent has its own credential for the hub. Set in pull mode
 	// only.
 	ConditionJoined = "Joined"
+	// ConditionCredentialRotated: the hub's credential in the member expires, and the hub
+	// renews it. Set in push mode only.
+	ConditionCredentialRotated = "CredentialRotated"
 	// ConditionAgentInstalled: the agent is installed as the hub wants it. Set only
 	// where the hub installs the agent.
 	ConditionAgentInstalled = "AgentInstalled"
+	// ConditionTransfersAccounted: the member reports no more slots than the hub has
+	// planned or granted. Set only with a fleet-wide budget.
+	ConditionTransfersAccounted = "TransfersAccounted"
+	// ConditionQuarantined: a person has put the member in quarantine. Set only then.
+	ConditionQuarantined = "Quarantined"
 	// ConditionVersionSupported: the versions of hub and agent work together.
 	ConditionVersionSupported = "VersionSupported"
 	// ConditionServerVerified: the hub verifies the certificate of the member's API
@@ -68,6 +76,19 @@ const (
 	ReasonDowngradeRefused = "DowngradeRefused"
 	ReasonValuesInvalid    = "ValuesInvalid"
 	ReasonAgentDialsIn     = "AgentDialsIn"
+	// ReasonRotated: the hub's token expires, and is renewed before.
+	ReasonRotated = "Rotated"
+	// ReasonRotationPending: the hub still uses the token that it was given.
+	ReasonRotationPending = "RotationPending"
+	// ReasonRotationFailed: the hub has no new token; it uses the old one and retries.
+	ReasonRotationFailed = "RotationFailed"
+	// ReasonLegacyToken: the hub works with a token that expires, but the one that it was
+	// given never does and is still valid.
+	ReasonLegacyToken = "LegacyToken"
+	// ReasonCredentialRefused: no token is left that the member accepts.
+	ReasonCredentialRefused = "CredentialRefused"
+	// ReasonNotRotated: the credential is not a token of the hub's ServiceAccount.
+	ReasonNotRotated = "NotRotated"
 	// ReasonNotDialledIn: the agent, which connects in pull mode, has not been heard
 	// from for a while.
 	ReasonNotDialledIn = "NotDialledIn"
@@ -92,11 +113,16 @@ const (
 	ReasonPolicyHeld       = "PolicyHeld"
 	ReasonNoPolicy         = "NoPolicy"
 	ReasonPolicyRefused    = "PolicyRefused"
-	ReasonWithinBudget     = "WithinBudget"
-	ReasonOverBudget       = "OverBudget"
-	ReasonComplete         = "Complete"
-	ReasonPagesMissing     = "PagesMissing"
-	ReasonPagesOmitted     = "PagesOmitted"
+	// ReasonQuarantined: see spec.quarantine.
+	ReasonQuarantined = "Quarantined"
+	// Reasons of condition TransfersAccounted.
+	ReasonWithinGrants              = "WithinGrants"
+	ReasonReportedSlotsExceedGrants = "ReportedSlotsExceedGrants"
+	ReasonWithinBudget              = "WithinBudget"
+	ReasonOverBudget                = "OverBudget"
+	ReasonComplete                  = "Complete"
+	ReasonPagesMissing              = "PagesMissing"
+	ReasonPagesOmitted              = "PagesOmitted"
 	// ReasonReportOversized: the hub ignores parts of the report, which exceeds
 	// MaxReportBytes or MaxReportObjectBytes.
 	ReasonReportOversized = "ReportOversized"

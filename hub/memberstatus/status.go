@@ -25,6 +25,8 @@ const (
 	maxMissedHeartbeats = 3
 	minSilence          = 30 * time.Second
 	maxSilence          = 10 * time.Minute
+	// maxVersionBytes bounds a version, which the member chooses.
+	maxVersionBytes = 64
 )
 
 // Connection is the state of the connection to a member's API server. Known: it has been
@@ -46,6 +48,8 @@ type Input struct {
 	Joined *metav1.Condition
 	// Installed is condition AgentInstalled; nil if the hub does not install the agent.
 	Installed *metav1.Condition
+	// Rotated is condition CredentialRotated; nil in pull mode.
+	Rotated *metav1.Condition
 	// HubVersion is the version of the hub itself.
 	HubVersion string
 	// Shard is the replica that syncs the member. Transfers is its share of the
@@ -183,7 +187,7 @@ func (s *statusBuilder) setReport() {
 	if r == nil {
 		return
 	}
-	s.status.AgentVersion = r.AgentVersion
+	s.status.AgentVersion = v1alpha1.SanitizeText(r.AgentVersion, maxVersionBytes)
 	if r.Plan != nil {
 		version := *r.Plan
 		s.status.AcknowledgedPlan = &version
@@ -211,8 +215,11 @@ func (s *statusBuilder) setReport() {
 }
 
 // StaleReason returns why what is known of a member may be out of date, by its
-// conditions; empty if it is current.
+// conditions or its quarantine; empty if it is current.
 func StaleReason(member *v1alpha1.MemberCluster) string {
+	if member.Spec.Quarantine != nil {
+		return v1alpha1.ReasonQuarantined
+	}
 	for _, c := range member.Status.Conditions {
 		identity := c.Type == v1alpha1.ConditionIdentityConfirmed
 		if (identity || c.Type == v1alpha1.ConditionAgentHealthy) && c.Status != metav1.ConditionTrue {

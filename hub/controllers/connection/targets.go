@@ -35,7 +35,8 @@ type connectionReconciler struct {
 
 // appliedTarget identifies what a Target was made from.
 type appliedTarget struct {
-	secret secretVersion
+	// secret has the kubeconfig, token the token in place of that in it.
+	secret, token secretVersion
 	// generation of the MemberCluster; source and namespace of the Target.
 	generation        int64
 	source, namespace string
@@ -75,6 +76,11 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 		c.removeMember(member.Name)
 		return reconcile.Result{}, nil
 	}
+	if member.Spec.Quarantine != nil {
+		c.recordApplied(member.Name, appliedTarget{})
+		c.Members.SetUnreachable(member.Name, v1alpha1.ReasonQuarantined, "the member is in quarantine: the hub does not connect to it")
+		return reconcile.Result{}, nil
+	}
 	name, key := connectionSecret(member)
 	if name == "" {
 		return reconcile.Result{}, nil // pull mode; the MemberLink will follow
@@ -82,6 +88,9 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 	// The UID tells this MemberCluster from a deleted one of the same name.
 	next := appliedTarget{generation: member.Generation, source: fmt.Sprintf("%s of %s for %s", key, name, member.UID), namespace: member.Spec.AgentNamespace}
 	if next.secret, err = c.secrets.currentVersion(ctx, name); err != nil {
+		return reconcile.Result{}, err
+	}
+	if next.token, err = c.secrets.currentVersion(ctx, TokenSecretName(member.Name)); err != nil {
 		return reconcile.Result{}, err
 	}
 	if next.secret != (secretVersion{}) && c.lastApplied(member.Name) == next {
@@ -101,7 +110,7 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 		// For a member from Cluster API, the credential controller creates it and reports problems.
 		return reconcile.Result{}, nil
 	}
-	if member.Spec.Connection.ClusterAPI != nil && !matchesPurpose(secret, member) {
+	if member.Spec.Connection.ClusterAPI != nil && !matchesPurpose(secret, clusterAPIPurpose(member)) {
 		c.setUnreachable(member, "Secret %s/%s is for another Cluster or agent namespace: waiting for the hub to create another token", c.Namespace, name)
 		return reconcile.Result{}, nil
 	}
@@ -113,6 +122,9 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 	if err != nil {
 		c.setUnreachable(member, "Secret %s/%s, key %s: %v", c.Namespace, name, key, err)
 		return reconcile.Result{}, nil
+	}
+	if cfg.BearerToken, err = c.secrets.tokenInUse(ctx, member, secret.Data[key], cfg.BearerToken); err != nil {
+		return reconcile.Result{}, err
 	}
 	c.Members.SetTarget(member.Name, memberclient.Target{Config: cfg, Namespace: next.namespace, ConfigVersion: fingerprint, Source: next.source})
 	next.secret = versionOf(secret)

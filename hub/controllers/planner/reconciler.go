@@ -70,6 +70,8 @@ type Reconciler struct {
 	Links              *shard.Links
 	Replica            *shard.Replica
 	CredentialProblems *connection.CredentialProblems
+	// Rotations has condition CredentialRotated of each member.
+	Rotations *connection.Rotations
 	// Watchdog finds members whose reports no replica syncs.
 	Watchdog      *shard.Watchdog
 	Registrations *registration.Conditions
@@ -174,6 +176,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 		s.shard, s.syncResult = shardName(link), mailbox.FindingsFromStatus(&link.Status, r.Replica.Challenge())
 	}
 	s.connection, s.joined, s.installed = r.connectionState(member, link), r.Registrations.ForMember(member), r.Installs.ForMember(member)
+	s.rotated = r.Rotations.ForMember(member)
 	if totals, known := r.Index.Totals(member.Name); known {
 		s.totals = &totals
 	}
@@ -303,7 +306,7 @@ func (r *Reconciler) createOrUpdate(ctx context.Context, o client.Object) error 
 
 // recordEvents reports what a stored status says for the first time.
 func (r *Reconciler) recordEvents(member *v1alpha1.MemberCluster, before *v1alpha1.MemberClusterStatus) {
-	for _, t := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed} {
+	for _, t := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionTransfersAccounted, v1alpha1.ConditionQuarantined} {
 		now, previous := meta.FindStatusCondition(member.Status.Conditions, t), meta.FindStatusCondition(before.Conditions, t)
 		if now == nil || previous == nil && now.Status == metav1.ConditionUnknown || previous != nil && previous.Status == now.Status && previous.Reason == now.Reason {
 			continue

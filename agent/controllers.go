@@ -27,6 +27,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/agent/preflight"
 	"github.com/pelotech/ot-fleet/api/health"
+	"github.com/pelotech/ot-fleet/api/startup"
 )
 
 // controllers are the agent's controllers, and what several of them share. The flow is
@@ -54,7 +55,7 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 		options: o, mgr: mgr, caches: caches, permissions: permissions, planResults: &plan.Results{},
 		kinds: apidiscovery.NewKindTracker(mgr.GetRESTMapper()), cluster: apidiscovery.NewClusterIdentity(mgr.GetAPIReader()),
 	}
-	cached, live, events := mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder("ot-agent")
+	cached, live, events := mgr.GetClient(), mgr.GetAPIReader(), startup.NewEventRecorder(mgr, "ot-agent")
 	elapsed := clock.New().Elapsed
 	ages, grants := clock.NewAgeTracker(elapsed), grant.NewRequestTracker(string(uuid.NewUUID()))
 	queue, policyInForce := ledger.NewQueue(), &policycontroller.InForce{}

@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/pelotech/ot-fleet/api/startup"
 )
 
 // leaseName is the Lease of the leader election.
@@ -49,7 +51,7 @@ func newElectionWatch() *electionWatch { return &electionWatch{lost: make(chan s
 
 // Eventf implements resourcelock.EventRecorder.
 func (e *electionWatch) Eventf(about runtime.Object, kind, reason, message string, args ...any) {
-	e.mgr.GetEventRecorder(programName).Eventf(about, nil, kind, reason, "Elect", message, args...)
+	startup.NewEventRecorder(e.mgr, programName).Eventf(about, nil, kind, reason, "Elect", message, args...)
 }
 
 // errSuperseded ends a process when another one is elected.

@@ -153,7 +153,7 @@ func (h *hub) addRunnables(runnables ...manager.Runnable) error {
 
 // createState creates what one controller writes and others read.
 func (h *hub) createState() {
-	h.events, h.metrics = h.local.GetEventRecorder(programName), metrics.New(ctrlmetrics.Registry)
+	h.events, h.metrics = startup.NewEventRecorder(h.local, programName), metrics.New(ctrlmetrics.Registry)
 	h.policy = &policycontroller.InForce{}
 	h.store, h.index = reportcontroller.NewStore(), inventory.NewIndex()
 	h.rollouts, h.requests = rolloutcontroller.NewFleetState(h.store.HasSynced), prunetracker.New()

@@ -95,8 +95,7 @@ func (d *decider) recordStart(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot, 
 		rev.NotBefore = nil
 		rev.StartedAt = &slot.StartedAt
 		rev.ProgressedAt = &d.now
-		rev.ImportPhase = string(dv.Status.Phase)
-		d.status.Progress = string(dv.Status.Progress)
+		rev.ImportPhase, d.status.Progress = importState(dv)
 		d.status.BytesDone = 0
 		d.status.QueuePosition = nil
 	}
@@ -131,8 +130,7 @@ func storeFailure(st *v1alpha1.VMDiskImageStatus, uid types.UID, rev *v1alpha1.R
 	rev.Attempt = max(rev.Attempt, attempt)
 	rev.AttemptEnded = attempt
 	rev.Outcome = v1alpha1.OutcomeFailed
-	failure.Time = now
-	rev.Failure = &failure
+	setFailure(rev, failure.Reason, failure.Message, now)
 	rev.NotBefore = nil
 	if used := attempt - rev.AttemptsBefore; failure.Reason.IsRetryable() && used <= p.RetryLimit {
 		notBefore := metav1.NewTime(now.Add(ComputeBackoff(p, uid, max(used, 1))))
@@ -158,7 +156,6 @@ func RecordRefusal(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot, failure v1alph
 		defaultPolicy := policy.Default()
 		p = &defaultPolicy
 	}
-	failure.Message = truncateMessage(failure.Message)
 	storeFailure(&img.Status, img.UID, rev, slot.Attempt, failure, *p, now)
 	return true
 }

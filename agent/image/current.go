@@ -88,7 +88,7 @@ func (d *decider) verifyServing() {
 // failImported turns the outcome of an imported revision into a failure.
 func (d *decider) failImported(rev *v1alpha1.RevisionStatus, reason v1alpha1.Reason, message string) {
 	rev.Outcome, rev.NotBefore = v1alpha1.OutcomeFailed, nil
-	rev.Failure = &v1alpha1.Failure{Reason: reason, Message: message, Time: d.now}
+	setFailure(rev, reason, message, d.now)
 }
 
 func storageLostMessage(rev *v1alpha1.RevisionStatus) string {
@@ -126,16 +126,13 @@ func (d *decider) spendResync(rev *v1alpha1.RevisionStatus, lost string) bool {
 		rev.Resyncs, rev.ResyncsSince = 0, &d.now
 	}
 	if rev.Resyncs >= d.policy.ResyncLimit {
-		rev.Failure = &v1alpha1.Failure{
-			Reason:  v1alpha1.ReasonResyncLimit,
-			Message: fmt.Sprintf("%s, and it was synced again %d times in 24 hours, the policy's resyncLimit. Find what deletes it", lost, rev.Resyncs),
-			Time:    d.now,
-		}
+		setFailure(rev, v1alpha1.ReasonResyncLimit,
+			fmt.Sprintf("%s, and it was synced again %d times in 24 hours, the policy's resyncLimit. Find what deletes it", lost, rev.Resyncs), d.now)
 		rev.NotBefore = nil
 		return false
 	}
 	rev.Resyncs++
-	rev.Failure = &v1alpha1.Failure{Reason: v1alpha1.ReasonStorageLost, Message: lost, Time: d.now}
+	setFailure(rev, v1alpha1.ReasonStorageLost, lost, d.now)
 	return true
 }
 
@@ -184,7 +181,7 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 		return
 	case d.Blocker != nil:
 		d.requeueWithin(blockerRecheckInterval)
-		d.activity = statusReason(*d.Blocker)
+		d.setActivity(d.Blocker.Reason, d.Blocker.Message)
 		return
 	}
 	if d.Image.Status.Revision == d.targetRevision && waitsForAdmission(storedWaitReason(&d.Image.Status)) {

@@ -148,6 +148,7 @@ func Decide(v View) Decision {
 	v.Image.Status.DeepCopyInto(&d.decision.Status)
 	d.status = &d.decision.Status
 
+	d.redactStored()
 	d.countReferences()
 	d.ensureFinalizer()
 	d.ensureQueued()
@@ -185,10 +186,6 @@ func (d *decider) requireLive() bool {
 		d.decision.NeedsLiveRead = true
 	}
 	return d.Live
-}
-
-func (d *decider) setActivity(reason v1alpha1.Reason, message string) {
-	d.activity = statusReason{reason, message}
 }
 
 func (d *decider) isServing(revision string) bool {

@@ -30,7 +30,7 @@ func (d *decider) ensureQueued() {
 		d.trimRevisions()
 		d.status.Revisions = append([]v1alpha1.RevisionStatus{{
 			Revision:       d.targetRevision,
-			Source:         d.Image.Spec.URL,
+			Source:         sourceForPeople(d.Image.Spec.URL),
 			OrderingKey:    d.ArrivalKey,
 			AttemptsBefore: d.status.LastAttempt,
 		}}, d.status.Revisions...)

@@ -50,12 +50,12 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	}
 	for _, c := range dv.Status.Conditions {
 		if c.Reason == cdiReasonExceededQuota {
-			return v1alpha1.Failure{Reason: v1alpha1.ReasonQuotaExceeded, Message: truncateMessage(c.Message)}, true
+			return v1alpha1.Failure{Reason: v1alpha1.ReasonQuotaExceeded, Message: quote(c.Message)}, true
 		}
 	}
 	running := findCondition(dv, cdiv1.DataVolumeRunning)
 	if running.Reason == cdiReasonChecksumError {
-		return v1alpha1.Failure{Reason: v1alpha1.ReasonChecksumMismatch, Message: truncateMessage(running.Message)}, true
+		return v1alpha1.Failure{Reason: v1alpha1.ReasonChecksumMismatch, Message: quote(running.Message)}, true
 	}
 	stopped := running.Status == corev1.ConditionFalse && running.Reason == cdiReasonError
 	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 || stopped {
@@ -86,7 +86,8 @@ func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
 
 // classifyFailure gives an importer's message a reason.
 func classifyFailure(message string) v1alpha1.Failure {
-	failure := v1alpha1.Failure{Reason: v1alpha1.ReasonImportFailed, Message: truncateMessage(message)}
+	message = v1alpha1.Truncate(message, maxClassifiedBytes)
+	failure := v1alpha1.Failure{Reason: v1alpha1.ReasonImportFailed, Message: quote(message)}
 	if failure.Message == "" {
 		failure.Message = "the importer failed and gave no reason"
 	}
@@ -151,15 +152,4 @@ func findCondition(dv *cdiv1.DataVolume, t cdiv1.DataVolumeConditionType) cdiv1.
 		}
 	}
 	return cdiv1.DataVolumeCondition{}
-}
-
-const maxMessageLength = 512
-
-// truncateMessage returns at most maxMessageLength runes of valid UTF-8.
-func truncateMessage(text string) string {
-	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
-	if r := []rune(text); len(r) > maxMessageLength {
-		return string(r[:maxMessageLength]) + "…"
-	}
-	return text
 }

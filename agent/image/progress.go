@@ -23,7 +23,7 @@ const (
 // watchProgress stores the progress of an attempt. It ends an attempt that takes
 // longer than attemptTimeout or has not progressed for stallTimeout.
 func (d *decider) watchProgress(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot, objects *AttemptObjects) {
-	phase, progress := string(objects.DataVolume.Status.Phase), string(objects.DataVolume.Status.Progress)
+	phase, progress := importState(objects.DataVolume)
 	progressed := phase != rev.ImportPhase || progress != d.status.Progress
 	age := d.Now.Sub(ptr.Deref(rev.ProgressedAt, metav1.Time{}).Time)
 	// Progress is always stored before the stall deadline.
@@ -40,12 +40,17 @@ func (d *decider) watchProgress(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot
 	untilStall := d.policy.StallTimeout - age
 	switch {
 	case untilTimeout <= 0:
-		d.recordFailure(rev, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonTimeout, Message: fmt.Sprintf("not done within attemptTimeout, %s: %s", d.policy.AttemptTimeout, truncateMessage(describeStall(objects)))})
+		d.recordFailure(rev, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonTimeout, Message: fmt.Sprintf("not done within attemptTimeout, %s: %s", d.policy.AttemptTimeout, quote(describeStall(objects)))})
 	case untilStall <= 0:
-		d.recordFailure(rev, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonStalled, Message: fmt.Sprintf("nothing moved for stallTimeout, %s: %s", d.policy.StallTimeout, truncateMessage(describeStall(objects)))})
+		d.recordFailure(rev, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonStalled, Message: fmt.Sprintf("nothing moved for stallTimeout, %s: %s", d.policy.StallTimeout, quote(describeStall(objects)))})
 	default:
 		d.requeueWithin(min(untilTimeout, untilStall))
 	}
+}
+
+// importState returns phase and progress of a DataVolume as the status stores them.
+func importState(dv *cdiv1.DataVolume) (phase, progress string) {
+	return v1alpha1.SanitizeText(string(dv.Status.Phase), maxImportPhaseBytes), v1alpha1.SanitizeText(string(dv.Status.Progress), maxProgressBytes)
 }
 
 // resetProgress drops the progress of a former source. It follows syncAttempts,
@@ -94,7 +99,7 @@ func (d *decider) describeImport(rev *v1alpha1.RevisionStatus) string {
 		return text
 	}
 	if findCondition(objects.DataVolume, cdiv1.DataVolumeBound).Reason == cdiReasonClaimInvalid {
-		text += ": " + truncateMessage(describeStall(objects))
+		text += ": " + quote(describeStall(objects))
 	}
 	return text
 }

@@ -3,7 +3,6 @@ package image
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,9 +10,6 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
-
-// maxPruneMessageLength is the limit of PruneStatus.message.
-const maxPruneMessageLength = 512
 
 // reconcilePrune takes an image through the undo window of an ImagePrune.
 //
@@ -150,18 +146,15 @@ func (d *decider) openUndoWindow(requested *v1alpha1.PlannedPrune) {
 	d.rememberReplacedPrune(requested.UID)
 	d.status.Prune = &v1alpha1.PruneStatus{
 		UID: requested.UID, State: v1alpha1.PrunePending, Until: &until,
-		Message: fmt.Sprintf("is deleted after %s, for the hub's ImagePrune with UID %s, and stays available until then. To keep it, set spec.undo of that ImagePrune, or reference it from a VirtualMachine",
-			until.UTC().Format(time.RFC3339), requested.UID),
+		Message: v1alpha1.Truncate(fmt.Sprintf("is deleted after %s, for the hub's ImagePrune with UID %s, and stays available until then. To keep it, set spec.undo of that ImagePrune, or reference it from a VirtualMachine",
+			until.UTC().Format(time.RFC3339), requested.UID), maxPruneMessageBytes),
 	}
 }
 
 // endPrune ends a prune for good.
 func (d *decider) endPrune(uid types.UID, state v1alpha1.PruneState, reason, message string) {
 	d.rememberReplacedPrune(uid)
-	if len(message) > maxPruneMessageLength {
-		message = strings.ToValidUTF8(message[:maxPruneMessageLength], "")
-	}
-	d.status.Prune = &v1alpha1.PruneStatus{UID: uid, State: state, Reason: reason, Message: message}
+	d.status.Prune = &v1alpha1.PruneStatus{UID: uid, State: state, Reason: reason, Message: v1alpha1.Truncate(message, maxPruneMessageBytes)}
 	d.rememberPrune(uid)
 }
 

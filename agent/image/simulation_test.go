@@ -16,6 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/apitest/schemacheck"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -294,6 +295,7 @@ func (w *simulation) carryOutDecision(v image.View, d image.Decision, writes int
 
 // storeStatus stores a status as the API server does, with times in full seconds.
 func (w *simulation) storeStatus(next v1alpha1.VMDiskImageStatus) {
+	schemacheck.RequireStorable(w.t, "VMDiskImage", &next)
 	data, err := json.Marshal(next)
 	require.NoError(w.t, err)
 	var st v1alpha1.VMDiskImageStatus

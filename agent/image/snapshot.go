@@ -24,7 +24,7 @@ func (d *decider) reconcileSnapshot(rev *v1alpha1.RevisionStatus, objects *Attem
 	if d.Blocker != nil && d.Blocker.Reason == v1alpha1.ReasonSnapshotClassMissing {
 		rev.SnapshotSince = nil
 		d.requeueWithin(blockerRecheckInterval)
-		d.activity = statusReason(*d.Blocker)
+		d.setActivity(d.Blocker.Reason, d.Blocker.Message)
 		return
 	}
 	if hasSnapshotFailed(rev) {
@@ -61,16 +61,14 @@ func (d *decider) reconcileSnapshot(rev *v1alpha1.RevisionStatus, objects *Attem
 	untilStall := d.policy.StallTimeout - max(0, d.Now.Sub(rev.SnapshotSince.Time))
 	if untilStall <= 0 {
 		if rev.SnapshotAttempt > d.policy.RetryLimit {
-			rev.Failure = &v1alpha1.Failure{
-				Reason: v1alpha1.ReasonSnapshotFailed, Time: d.now,
-				Message: fmt.Sprintf("none of %d VolumeSnapshots became ready within %s%s. The import is kept: repair the CSI driver",
-					rev.SnapshotAttempt, d.policy.StallTimeout, snapshotErrorSuffix(snapshot)),
-			}
+			setFailure(rev, v1alpha1.ReasonSnapshotFailed, fmt.Sprintf("none of %d VolumeSnapshots became ready within %s%s. The import is kept: repair the CSI driver",
+				rev.SnapshotAttempt, d.policy.StallTimeout, snapshotErrorSuffix(snapshot)), d.now)
 			rev.VolumeSnapshot, rev.SnapshotAttempt = "", 0
 			d.showFailure(rev)
 			return
 		}
 		d.startSnapshotAttempt(rev, objects)
+		snapshot = nil // its error is not that of the next one
 		untilStall = d.policy.StallTimeout
 	}
 	d.requeueWithin(untilStall)
@@ -116,7 +114,10 @@ func snapshotErrorSuffix(snapshot *snapshotv1.VolumeSnapshot) string {
 	if snapshot == nil || snapshot.Status == nil || snapshot.Status.Error == nil || snapshot.Status.Error.Message == nil {
 		return ""
 	}
-	return ": " + truncateMessage(*snapshot.Status.Error.Message)
+	if text := quote(*snapshot.Status.Error.Message); text != "" {
+		return ": " + text
+	}
+	return ""
 }
 
 // hasSnapshotFailed reports whether a revision is imported and no further snapshot

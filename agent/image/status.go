@@ -55,6 +55,7 @@ func (d *decider) summarizeStatus() {
 	if shown.Reason == v1alpha1.ReasonReady {
 		st.Message += d.describeRetainedRevisions()
 	}
+	st.Message = v1alpha1.Truncate(st.Message, maxStatusMessageBytes)
 
 	d.setCondition(v1alpha1.ConditionReady, d.activity.Reason == v1alpha1.ReasonReady && st.Phase != v1alpha1.PhaseDeleting, shown)
 	imported := rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded && rev.Attempt <= rev.AttemptEnded
@@ -99,7 +100,7 @@ func (d *decider) setCondition(conditionType string, isTrue bool, why statusReas
 		status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
-		Type: conditionType, Status: status, Reason: string(why.Reason), Message: why.Message,
+		Type: conditionType, Status: status, Reason: string(why.Reason), Message: v1alpha1.Truncate(why.Message, maxStatusMessageBytes),
 		ObservedGeneration: d.Image.Generation, LastTransitionTime: d.now,
 	})
 }

@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -30,7 +28,7 @@ func NewReportedImage(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 		Revision:          status.Revision,
 		Phase:             status.Phase,
 		Reason:            status.Reason,
-		Message:           truncateText(status.Message, maxMessageBytes),
+		Message:           v1alpha1.SanitizeText(status.Message, maxMessageBytes),
 		References:        status.References.Count,
 		UnreferencedSince: status.References.UnreferencedSince,
 		DownloadBytes:     status.BytesTotal,
@@ -38,7 +36,7 @@ func NewReportedImage(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 	}
 	if status.Prune != nil {
 		out.Prune = &v1alpha1.ReportedPrune{PruneStatus: *status.Prune.DeepCopy(), ImageUID: img.UID}
-		out.Prune.Message = truncateText(out.Prune.Message, maxPruneMessageBytes)
+		out.Prune.Message = v1alpha1.SanitizeText(out.Prune.Message, maxPruneMessageBytes)
 	}
 	if status.Serving != nil {
 		out.ServingRevision = status.Serving.Revision
@@ -69,7 +67,7 @@ func imageOrigin(img *v1alpha1.VMDiskImage) v1alpha1.ImageOrigin {
 	}
 }
 
-// DescribeSource returns sourceType, url and checksum in one text.
+// DescribeSource returns sourceType, url and checksum in one text, without the secrets of the url.
 func DescribeSource(spec *v1alpha1.VMDiskImageSpec) string {
 	text := string(spec.SourceType)
 	for _, part := range []string{spec.URL, spec.Checksum} {
@@ -77,21 +75,7 @@ func DescribeSource(spec *v1alpha1.VMDiskImageSpec) string {
 			text += " " + part
 		}
 	}
-	return text
-}
-
-// truncateText truncates between characters.
-func truncateText(text string, maxBytes int) string {
-	text = strings.ToValidUTF8(text, "�")
-	if len(text) <= maxBytes {
-		return text
-	}
-	const ellipsis = "…"
-	end := maxBytes - len(ellipsis)
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + ellipsis
+	return v1alpha1.RedactSource(text)
 }
 
 // digestImage returns the digest of a reported image, and its size in bytes.

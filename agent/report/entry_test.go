@@ -2,10 +2,8 @@ package report
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,6 +19,8 @@ func TestDescribeSource(t *testing.T) {
 		"http https://a/b sha256:00": {SourceType: v1alpha1.SourceHTTP, URL: "https://a/b", Checksum: "sha256:00"},
 		"s3 s3://bucket/b":           {SourceType: v1alpha1.SourceS3, URL: "s3://bucket/b"},
 		"blank":                      {SourceType: v1alpha1.SourceBlank},
+
+		"http https://a/b?… 964dc3bf700d sha256:00": {SourceType: v1alpha1.SourceHTTP, URL: "https://a/b?sig=1", Checksum: "sha256:00"},
 	} {
 		assert.Equal(t, want, DescribeSource(&spec))
 	}
@@ -73,17 +73,6 @@ func TestImageOrigin(t *testing.T) {
 			assert.Equal(t, tt.want, NewReportedImage(img).Origin)
 		})
 	}
-}
-
-func TestTruncateText(t *testing.T) {
-	assert.Equal(t, "short", truncateText("short", maxMessageBytes))
-	for _, text := range []string{strings.Repeat("x", 1025), strings.Repeat("ü", 600), strings.Repeat("世", 400), "a" + strings.Repeat("😀", 300)} {
-		got := truncateText(text, maxMessageBytes)
-		assert.LessOrEqual(t, len(got), maxMessageBytes)
-		assert.Greater(t, len(got), maxMessageBytes-8)
-		assert.True(t, utf8.ValidString(got))
-	}
-	assert.True(t, utf8.ValidString(truncateText("a\xffb", maxMessageBytes)))
 }
 
 // A page that is read back has the digest of the page that was written.

@@ -122,7 +122,7 @@ func (p *Paginator) SetPlanItems(results map[Key]v1alpha1.PlanItemReport) {
 	before := p.planItems
 	p.planItems = make(map[Key]v1alpha1.PlanItemReport, len(results))
 	for key, result := range results {
-		result.Message = truncateText(result.Message, maxMessageBytes)
+		result.Message = v1alpha1.SanitizeText(result.Message, maxMessageBytes)
 		p.planItems[key] = result
 	}
 	refreshChanged(p, before, p.planItems, func(a, b v1alpha1.PlanItemReport) bool { return a == b })
@@ -133,7 +133,7 @@ func (p *Paginator) SetPrunedImages(gone map[Key]v1alpha1.ReportedPrune) {
 	before := p.prunedImages
 	p.prunedImages = make(map[Key]v1alpha1.ReportedPrune, len(gone))
 	for key, prune := range gone {
-		prune.Message = truncateText(prune.Message, maxPruneMessageBytes)
+		prune.Message = v1alpha1.SanitizeText(prune.Message, maxPruneMessageBytes)
 		p.prunedImages[key] = prune
 	}
 	refreshChanged(p, before, p.prunedImages, func(a, b v1alpha1.ReportedPrune) bool { return equality.Semantic.DeepEqual(a, b) })

@@ -164,7 +164,7 @@ func TestPrunedImagesAreReported(t *testing.T) {
 		return map[Key]v1alpha1.ReportedPrune{key: {PruneStatus: v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PrunePruned, Message: strings.Repeat("z", 2000)}, ImageUID: uid}}
 	}
 	pending := &v1alpha1.ReportedPrune{PruneStatus: *own, ImageUID: "1"}
-	pending.Message = truncateText(own.Message, maxPruneMessageBytes)
+	pending.Message = v1alpha1.SanitizeText(own.Message, maxPruneMessageBytes)
 	pruned := gone("1")[key]
 	pruned.Message = pending.Message
 	former := pruned

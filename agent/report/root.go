@@ -63,7 +63,7 @@ func BuildRoot(in RootInput) v1alpha1.ReportRoot {
 	}
 	root.Conditions = root.Conditions[:min(len(root.Conditions), maxConditions)]
 	for i := range root.Conditions {
-		root.Conditions[i].Message = truncateText(root.Conditions[i].Message, maxConditionMessageBytes)
+		root.Conditions[i].Message = v1alpha1.SanitizeText(root.Conditions[i].Message, maxConditionMessageBytes)
 	}
 	return root
 }

@@ -2,7 +2,6 @@ package vm
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,7 +77,7 @@ func (d *decider) reportInputErrors() {
 		}
 	}
 	if d.specError != nil {
-		d.setBlocker(failedState(v1alpha1.ReasonSpecInvalid, Truncate(d.specError.Error(), maxQuotedBytes)))
+		d.setBlocker(failedState(v1alpha1.ReasonSpecInvalid, v1alpha1.SanitizeText(d.specError.Error(), maxQuotedBytes)))
 	}
 }
 
@@ -118,15 +117,8 @@ func nameTakenState(kind, name string) machineState {
 const (
 	// maxQuotedBytes bounds what a message quotes of others.
 	maxQuotedBytes = 768
+	// maxStateBytes bounds a state or a progress, which others report in a word.
+	maxStateBytes = 64
 	// maxMessageBytes bounds a whole message. The API server accepts 32 KiB.
 	maxMessageBytes = 4096
 )
-
-// Truncate shortens a text to at most limit bytes of valid UTF-8.
-func Truncate(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "")
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit-len("…")], "") + "…"
-	}
-	return text
-}

@@ -16,7 +16,7 @@ import (
 
 // SetRefused replaces the state with Failed: the API server refused object.
 func (d *Decision) SetRefused(generation int64, now time.Time, reason v1alpha1.Reason, object string, err error) {
-	d.overrideState(generation, now, failedState(reason, fmt.Sprintf("the API server refused %s: %s", object, Truncate(err.Error(), maxQuotedBytes))))
+	d.overrideState(generation, now, failedState(reason, fmt.Sprintf("the API server refused %s: %s", object, v1alpha1.SanitizeText(err.Error(), maxQuotedBytes))))
 	if d.RequeueAfter == 0 || d.RequeueAfter > missingRecheckInterval {
 		d.RequeueAfter = missingRecheckInterval
 	}
@@ -35,7 +35,7 @@ func (d *Decision) SetNamespaceMissing(vm *v1alpha1.VirtualMachine, now time.Tim
 // itself, such as an unavailable webhook, a quota conflict or a timeout. The message stays
 // the same while errors differ in numbers only: every status write triggers a reconcile.
 func (d *Decision) SetRequestFailed(generation int64, now time.Time, object string, err error) {
-	message := fmt.Sprintf("creating or updating %s failed and is retried: %s", object, Truncate(stableErrorText(err), maxQuotedBytes))
+	message := fmt.Sprintf("creating or updating %s failed and is retried: %s", object, v1alpha1.SanitizeText(stableErrorText(err), maxQuotedBytes))
 	if c := meta.FindStatusCondition(d.previousConditions, v1alpha1.ConditionReady); c != nil && c.Reason == string(v1alpha1.ReasonRequestFailed) && differOnlyInNumbers(c.Message, message) {
 		message = c.Message
 	}

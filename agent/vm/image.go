@@ -21,7 +21,7 @@ func (d *decider) evaluateImage() {
 	}
 	d.status.Image = &v1alpha1.MachineImage{Phase: img.Status.Phase, Reason: img.Status.Reason}
 	if !d.hasClonedRootDisk() { // otherwise each step of an import would write every machine
-		d.status.Image.Progress, d.status.Image.QueuePosition = img.Status.Progress, img.Status.QueuePosition
+		d.status.Image.Progress, d.status.Image.QueuePosition = v1alpha1.SanitizeText(img.Status.Progress, maxStateBytes), img.Status.QueuePosition
 	}
 	switch {
 	case isBeingDeleted(img):
@@ -72,7 +72,7 @@ func describeImageProgress(img *v1alpha1.VMDiskImage) string {
 		return "it was just created"
 	}
 	text := fmt.Sprintf("%s, %s", img.Status.Phase, img.Status.Reason)
-	if p := img.Status.Progress; img.Status.Phase == v1alpha1.PhaseSyncing && p != "" && p != "N/A" {
+	if p := v1alpha1.SanitizeText(img.Status.Progress, maxStateBytes); img.Status.Phase == v1alpha1.PhaseSyncing && p != "" && p != "N/A" {
 		text += " " + p
 	}
 	if img.Status.Message != "" {

@@ -58,7 +58,7 @@ func (d *decider) pinFromRootDisk() {
 			d.status.Pinned, d.decision.StoreStatusFirst = recovered, true
 		} else if p != nil {
 			d.foreignDiskNote = fmt.Sprintf("annotation %s of DataVolume %s is %q, which VMDiskImage %s does not have: the disk is used as it is, and its source is unknown",
-				v1alpha1.AnnotationClonedFrom, d.RootDisk.Name, Truncate(d.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], maxQuotedBytes), d.VM.ImageNamespacedName())
+				v1alpha1.AnnotationClonedFrom, d.RootDisk.Name, v1alpha1.SanitizeText(d.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], maxQuotedBytes), d.VM.ImageNamespacedName())
 		}
 	case p.AcquiredAt != nil:
 	case d.RootDisk == nil && !d.Live:

@@ -2,7 +2,6 @@ package vm_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -55,7 +54,7 @@ func TestReconcileConverges(t *testing.T) {
 
 // refuseRepeatedly lets the API server refuse what is decided, twice.
 func (w *world) refuseRepeatedly(t *rapid.T, d vm.Decision) {
-	err := errors.New(strings.Repeat("no", rapid.IntRange(1, 2000).Draw(t, "length")))
+	err := errors.New("no" + apitest.HostileText().Draw(t, "error"))
 	d.SetRefused(w.VM.Generation, w.Now, v1alpha1.ReasonMachineRefused, "it", err)
 	w.VM.Status = d.Status
 	w.checkStatus(w.View, d)
@@ -133,8 +132,8 @@ func (w *world) drawImage(t *rapid.T) {
 	st.Phase = rapid.SampledFrom([]v1alpha1.Phase{
 		"", v1alpha1.PhaseQueued, v1alpha1.PhaseSyncing, v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed, v1alpha1.PhasePrunePending, v1alpha1.PhaseTerminating, v1alpha1.PhaseDeleting,
 	}).Draw(t, "image's phase")
-	st.Message = strings.Repeat("m", rapid.IntRange(0, 9000).Draw(t, "length of the image's message"))
-	st.Progress = "12.3%"
+	st.Message = apitest.HostileText().Draw(t, "image's message")
+	st.Progress = rapid.OneOf(rapid.Just("12.3%"), apitest.HostileText()).Draw(t, "progress")
 	st.TearDown = st.Phase == v1alpha1.PhaseDeleting && rapid.Bool().Draw(t, "torn down")
 	if rapid.Bool().Draw(t, "serves nothing") {
 		st.Serving = nil
@@ -171,6 +170,9 @@ func (w *world) drawRootDisk(t *rapid.T) {
 		w.RootDisk = clonedRootDisk(w.VM, goldenImage(1), from, rapid.SampledFrom([]cdiv1.DataVolumePhase{
 			"", cdiv1.Pending, cdiv1.CloneInProgress, cdiv1.WaitForFirstConsumer, cdiv1.Failed, cdiv1.Succeeded,
 		}).Draw(t, "root disk's phase"))
+		w.RootDisk.Status.Conditions = []cdiv1.DataVolumeCondition{{
+			Type: cdiv1.DataVolumeRunning, Status: corev1.ConditionFalse, Reason: "Error", Message: apitest.HostileText().Draw(t, "CDI's message"),
+		}}
 		w.RootDisk.CreationTimestamp = metav1.NewTime(w.Now.Add(-time.Duration(rapid.IntRange(0, 90).Draw(t, "age")) * time.Second))
 		drawOwner(t, "root disk", w.RootDisk)
 		if rapid.Bool().Draw(t, "root disk was ready") {
@@ -211,15 +213,15 @@ func (w *world) drawKubeVirtVM(t *rapid.T) {
 	if run != "" {
 		require.NoError(t, unstructured.SetNestedField(w.KubeVirtVM.Object, run, "spec", "runStrategy"))
 	}
-	w.setKubeVirtStatus(rapid.SampledFrom([]string{
+	w.setKubeVirtStatus(rapid.OneOf(rapid.SampledFrom([]string{
 		"", "Running", "Migrating", "Paused", "Stopped", "Stopping", "Starting", "Provisioning", "Terminating", "WaitingForVolumeBinding",
 		"CrashLoopBackOff", "ErrorUnschedulable", "DataVolumeError", "Unknown", "of a later KubeVirt",
-	}).Draw(t, "printableStatus"), map[string]any{
+	}), apitest.HostileText()).Draw(t, "printableStatus"), map[string]any{
 		"created": rapid.Bool().Draw(t, "created"), "ready": rapid.Bool().Draw(t, "ready"),
 		"runStrategy": rapid.SampledFrom([]string{"", run}).Draw(t, "has run"),
 		"conditions": []any{map[string]any{
 			"type": rapid.SampledFrom([]string{"Ready", "Failure"}).Draw(t, "condition"), "status": rapid.SampledFrom([]string{"True", "False"}).Draw(t, "holds"),
-			"message": strings.Repeat("c", rapid.IntRange(0, 2000).Draw(t, "length of KubeVirt's message")),
+			"message": apitest.HostileText().Draw(t, "KubeVirt's message"),
 		}},
 	})
 }

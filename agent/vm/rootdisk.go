@@ -74,7 +74,7 @@ func (d *decider) reconcileRootDisk() {
 		d.retryFailedClone(dv)
 	default:
 		d.rootDiskRequested = true
-		d.status.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: d.rootDiskSize(), Progress: string(dv.Status.Progress)}
+		d.status.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: d.rootDiskSize(), Progress: v1alpha1.SanitizeText(string(dv.Status.Progress), maxStateBytes)}
 		d.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, describeCloning(dv)))
 	}
 }
@@ -141,7 +141,7 @@ func (d *decider) reportLostRootDisk() {
 	dv := d.RootDisk
 	d.lostDiskMessage = "DataVolume " + dv.Name + " failed after it was cloned"
 	if problem := cloneProblem(dv); problem != "" {
-		d.lostDiskMessage += ": " + Truncate(problem, maxQuotedBytes)
+		d.lostDiskMessage += ": " + v1alpha1.SanitizeText(problem, maxQuotedBytes)
 	}
 	if d.RootClaim != nil && d.ownsObject(d.RootClaim) && d.RootClaim.Status.Phase == corev1.ClaimLost {
 		d.lostDiskMessage = fmt.Sprintf("PersistentVolumeClaim %s of the root disk is lost", dv.Name)
@@ -153,7 +153,7 @@ func (d *decider) reportLostRootDisk() {
 }
 
 func (d *decider) retryFailedClone(dv *cdiv1.DataVolume) {
-	d.setBlocker(failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed: %s; it is retried every %s", Truncate(cloneProblem(dv), maxQuotedBytes), failedCloneRetryDelay)))
+	d.setBlocker(failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed: %s; it is retried every %s", v1alpha1.SanitizeText(cloneProblem(dv), maxQuotedBytes), failedCloneRetryDelay)))
 	if left := failedCloneRetryDelay - d.Now.Sub(dv.CreationTimestamp.Time); left > 0 {
 		d.requeueWithin(left)
 		return
@@ -194,11 +194,11 @@ func (d *decider) cloneSourceImage() *v1alpha1.VMDiskImage {
 
 func describeCloning(dv *cdiv1.DataVolume) string {
 	text := "the root disk is being cloned"
-	if p := dv.Status.Progress; p != "" && p != "N/A" {
-		text += ": " + string(p)
+	if p := v1alpha1.SanitizeText(string(dv.Status.Progress), maxStateBytes); p != "" && p != "N/A" {
+		text += ": " + p
 	}
 	if problem := cloneProblem(dv); problem != "" {
-		text += " (" + Truncate(problem, maxQuotedBytes) + ")"
+		text += " (" + v1alpha1.SanitizeText(problem, maxQuotedBytes) + ")"
 	}
 	return text
 }

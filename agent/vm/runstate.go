@@ -96,7 +96,7 @@ func (d *decider) printableStatus() string {
 		return ""
 	}
 	status, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "status", "printableStatus")
-	return status
+	return v1alpha1.SanitizeText(status, maxStateBytes)
 }
 
 // reschedulingGracePeriod is how long a Pod may stay unschedulable after its volume became
@@ -129,10 +129,10 @@ func (d *decider) hasRunUnder(run string) bool {
 // colon; empty for none.
 func (d *decider) kubeVirtProblem() string {
 	if holds, message := d.kubeVirtCondition(kubevirtv1.VirtualMachineFailure); holds && message != "" {
-		return ": " + Truncate(message, maxQuotedBytes)
+		return ": " + v1alpha1.SanitizeText(message, maxQuotedBytes)
 	}
 	if holds, message := d.kubeVirtCondition(kubevirtv1.VirtualMachineReady); !holds && message != "" {
-		return ": " + Truncate(message, maxQuotedBytes)
+		return ": " + v1alpha1.SanitizeText(message, maxQuotedBytes)
 	}
 	return ""
 }

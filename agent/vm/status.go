@@ -47,7 +47,7 @@ func (d *decider) writeStatus() {
 
 // setPhase sets phase, reason and message, and conditions Ready, Reconciling and Stalled.
 func (d *decider) setPhase(generation int64, state machineState) {
-	d.status.Phase, d.status.Reason, d.status.Message = state.phase, state.reason, Truncate(state.message, maxMessageBytes)
+	d.status.Phase, d.status.Reason, d.status.Message = state.phase, state.reason, v1alpha1.SanitizeText(state.message, maxMessageBytes)
 	d.generation = generation
 	d.setCondition(v1alpha1.ConditionReady, state.phase == v1alpha1.MachineReady, string(state.reason), state.message)
 	d.setCondition(v1alpha1.ConditionReconciling, state.phase == v1alpha1.MachineProvisioning, string(state.reason), state.message)
@@ -60,7 +60,7 @@ func (d *decider) setCondition(t string, holds bool, reason, message string) {
 		status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
-		Type: t, Status: status, Reason: reason, Message: Truncate(message, maxMessageBytes),
+		Type: t, Status: status, Reason: reason, Message: v1alpha1.SanitizeText(message, maxMessageBytes),
 		ObservedGeneration: d.generation, LastTransitionTime: d.timestamp,
 	})
 }
@@ -132,7 +132,7 @@ func (d *decider) kubeVirtRestartMessage() string {
 	if !holds {
 		return ""
 	}
-	return Truncate(cmp.Or(message, "it gives no reason"), maxQuotedBytes)
+	return v1alpha1.SanitizeText(cmp.Or(message, "it gives no reason"), maxQuotedBytes)
 }
 
 // reportAdjustments sets condition SpecAdjusted: True where the machine deviates from its spec.

@@ -17,6 +17,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/apitest/schemacheck"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -229,6 +230,8 @@ func (w *world) decideChecked(v vm.View) vm.Decision {
 		require.False(t, hasActions, "the status is stored before anything else is done")
 		require.False(t, equality.Semantic.DeepEqual(before.Status, d.Status), "the status has changed")
 	}
+	schemacheck.RequireStorable(t, "VirtualMachine", &d.Status)
+	require.NotContains(t, fmt.Sprintf("%+v", d.Status.Conditions)+d.Status.Message, apitest.Secret)
 	w.checkPin(v, d)
 	w.checkRootDisk(v, d)
 	w.checkRunStrategy(v, d)

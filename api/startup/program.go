@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/pelotech/ot-fleet/api/health"
@@ -19,12 +18,12 @@ func RunProgram(name string, run func() error) {
 	var logging zap.Options
 	logging.BindFlags(flag.CommandLine)
 	flag.Parse()
-	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
+	setLogger(zap.New(zap.UseFlagOptions(&logging)))
 	if *checkURL != "" {
 		run = func() error { return health.CheckURL(context.Background(), *checkURL, health.ServiceAccountTokenFile) }
 	}
 	if err := run(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", name, sanitizeLogged(err.Error()))
 		os.Exit(1)
 	}
 }

@@ -102,7 +102,8 @@ type ReportedImage struct {
 	// +optional
 	Origin ImageOrigin `json:"origin,omitempty"`
 	// source is what the image is downloaded from: sourceType, url and checksum in one
-	// string. Images with the same source are the same image under several names.
+	// string. A fingerprint replaces the url's query, which may be a signature. Images with
+	// the same source are the same image under several names.
 	// +kubebuilder:validation:MaxLength=2560
 	// +optional
 	Source string `json:"source,omitempty"`

@@ -1,12 +1,15 @@
 package v1alpha1
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"regexp"
 	"strings"
 )
 
 var (
-	wordPattern      = regexp.MustCompile(`\S+`)
+	// wordPattern matches words, and quoted URLs to their closing quote.
+	wordPattern      = regexp.MustCompile(`(?s)\S*?"[a-zA-Z][a-zA-Z0-9+.-]*://(?:[^"\\]|\\.)*(?:"\S*|\\?$)|\S+`)
 	authorityPattern = regexp.MustCompile(`://[^/]*`)
 	hostPattern      = regexp.MustCompile(`^(\[[^\]]*\]|[^:]*)(:[0-9]*)?$`)
 )
@@ -32,9 +35,35 @@ func redactAuthority(authority string) string {
 	return "://" + host
 }
 
+// sourcePattern matches how reports describe a source: its type, a URL that may hold spaces, a
+// fingerprint of a redacted URL, and a checksum.
+var sourcePattern = regexp.MustCompile(`(?s)^([a-z0-9]+ )(.*?)( [0-9a-f]{12})?( (?:md5|sha1|sha256|sha512):[0-9a-fA-F]+)?$`)
+
+// RedactSource redacts how a report describes a source. A fingerprint in place of what is
+// redacted keeps sources apart that differ in nothing else.
+func RedactSource(source string) string {
+	part := sourcePattern.FindStringSubmatch(source)
+	if part == nil {
+		return RedactURLs(source)
+	}
+	url, fingerprint := part[2], part[3]
+	redacted := RedactURL(url)
+	if fingerprint != "" && redacted == url {
+		return source
+	}
+	if url += fingerprint; redacted == url {
+		return source
+	}
+	sum := sha256.Sum256([]byte(url))
+	return part[1] + RedactURL(url) + " " + hex.EncodeToString(sum[:6]) + part[4]
+}
+
 // RedactURLs redacts the URLs in a text, those without a host included. A URL ends at white
-// space only, since a query may hold quotes and brackets.
+// space or, in quotes, at the closing quote, since a query may hold anything else.
 func RedactURLs(text string) string {
+	if !strings.Contains(text, "://") && !strings.Contains(text, "?") {
+		return text
+	}
 	return wordPattern.ReplaceAllStringFunc(text, func(word string) string {
 		url := strings.TrimRight(word, "\"'`)]}>,.;:!\\")
 		path, query, found := strings.Cut(url, "?")

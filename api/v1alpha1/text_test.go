@@ -42,6 +42,9 @@ func TestRedactURLs(t *testing.T) {
 		"image quay.io/a@sha256:12 of user a@b.c":               "image quay.io/a@sha256:12 of user a@b.c",
 		`Get "https://h/p?sig=1": dial tcp 10.0.0.1:443: EOF`:   `Get "https://h/p?…": dial tcp 10.0.0.1:443: EOF`,
 		`Get "https://h/p?a=\"1\"&sig=2": EOF`:                  `Get "https://h/p?…": EOF`,
+		`Get "https://h/p?a b=1": EOF`:                          `Get "https://h/p?…": EOF`,
+		`url="https://h/p?a b=1" is bad, see "x y"`:             `url="https://h/p?…" is bad, see "x y"`,
+		`Get "https://h/p?a b=1`:                                `Get "https://h/p?…`,
 		`HEAD /p?sig=1 failed`:                                  `HEAD /p?… failed`,
 		`Location: ?sig=1`:                                      `Location: ?…`,
 		`(see https://h/p?sig=1).`:                              `(see https://h/p?…).`,
@@ -51,6 +54,26 @@ func TestRedactURLs(t *testing.T) {
 		`proxyconnect tcp: http://user:pass@proxy:3128`:         `proxyconnect tcp: http://proxy:3128`,
 	} {
 		assert.Equal(t, want, v1alpha1.RedactURLs(given), given)
+	}
+}
+
+func TestRedactSource(t *testing.T) {
+	const checksum = " sha256:00"
+	for _, kept := range []string{"", "blank", "http https://h/p", "http https://h/a b" + checksum, "registry docker://quay.io/a@sha256:12"} {
+		assert.Equal(t, kept, v1alpha1.RedactSource(kept))
+	}
+	seen := map[string]string{}
+	for _, source := range []string{
+		"http https://h/p?a=1", "http https://h/p?a=2", "http https://h/p?a=1 b=1", "http https://h/p?a=1" + checksum, "http https://h/p?a=1#x",
+		"http https://h/p?a=1 0123456789ab", "s3 https://h/p?a=1", "s3 https://user:a=1@h/p",
+	} {
+		redacted := v1alpha1.RedactSource(source)
+		assert.NotContains(t, redacted, "=1")
+		assert.NotContains(t, redacted, "0123456789ab")
+		assert.Equal(t, redacted, v1alpha1.RedactSource(redacted), "once")
+		assert.Equal(t, strings.HasSuffix(source, checksum), strings.HasSuffix(redacted, checksum))
+		assert.Empty(t, seen[redacted], "%s looks like %s", source, seen[redacted])
+		seen[redacted] = source
 	}
 }
 

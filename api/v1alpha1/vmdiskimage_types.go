@@ -180,7 +180,7 @@ type RevisionStatus struct {
 	// +kubebuilder:validation:MaxLength=16
 	// +required
 	Revision string `json:"revision"`
-	// source is the url, for people.
+	// source is the url without its query, for people.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Source string `json:"source,omitempty"`

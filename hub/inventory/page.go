@@ -96,16 +96,17 @@ func newIndexPage(sequence int64, images []v1alpha1.ReportedImage) *indexPage {
 		p.sum.addEntry(&e)
 		if phases[e.phaseIndex] == v1alpha1.PhaseFailed {
 			p.failingImages = append(p.failingImages, v1alpha1.ImageSummary{
-				Namespace: img.Namespace, Name: img.Name, Reason: img.Reason, Message: v1alpha1.Truncate(img.Message, 256),
+				Namespace: img.Namespace, Name: img.Name, Reason: img.Reason, Message: v1alpha1.SanitizeText(img.Message, 256),
 			})
 		}
 		if img.Source == "" {
 			continue // a planned image that is absent; its source is unknown
 		}
-		g := groups[img.Source]
+		source := v1alpha1.RedactSource(img.Source) // agents up to 0.2 report the whole URL
+		g := groups[source]
 		if g == nil {
-			g = &indexGroup{source: unique.Make(img.Source)}
-			groups[img.Source] = g
+			g = &indexGroup{source: unique.Make(source)}
+			groups[source] = g
 			p.groups = append(p.groups, g)
 		}
 		g.entries = append(g.entries, e)

@@ -50,7 +50,7 @@ func conditionUnknown(reason, format string, args ...any) conditionState {
 
 func (s *statusBuilder) setCondition(t string, v conditionState) {
 	meta.SetStatusCondition(&s.status.Conditions, metav1.Condition{
-		Type: t, Status: v.status, Reason: v.reason, Message: v1alpha1.Truncate(v.message, 1024),
+		Type: t, Status: v.status, Reason: v.reason, Message: v1alpha1.SanitizeText(v.message, 1024),
 		ObservedGeneration: s.Member.Generation,
 		LastTransitionTime: metav1.NewTime(s.Now.UTC().Truncate(time.Second)),
 	})

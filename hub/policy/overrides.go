@@ -176,7 +176,7 @@ func decodeScalar(raw json.RawMessage) (string, error) {
 	case bool:
 		return fmt.Sprint(v), nil
 	default:
-		return "", fmt.Errorf("%s is not a value: give text, a number, true or false", v1alpha1.Truncate(string(raw), 64))
+		return "", fmt.Errorf("%s is not a value: give text, a number, true or false", v1alpha1.SanitizeText(string(raw), 64))
 	}
 }
 

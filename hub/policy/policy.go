@@ -164,7 +164,7 @@ func joinSources(sources []string) string {
 	for n := len(sources) - 1; len(joined) > maxSourceLength && n > 0; n-- {
 		joined = fmt.Sprintf("%s and %d more", strings.Join(sources[:n], ", "), len(sources)-n)
 	}
-	return v1alpha1.Truncate(joined, maxSourceLength)
+	return v1alpha1.SanitizeText(joined, maxSourceLength)
 }
 
 // ValidateMembers returns the errors of members whose overrides contradict each other,
@@ -194,7 +194,7 @@ func FormatErrors(errs []apipolicy.KeyError) string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(errs)-i))
 			break
 		}
-		parts = append(parts, v1alpha1.Truncate(e.Error(), 200))
+		parts = append(parts, v1alpha1.SanitizeText(e.Error(), 200))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -122,7 +122,7 @@ func describeChangedKeys(before, after map[string]string) string {
 			changed = append(changed, fmt.Sprintf("%s %s→%s", key, cmp.Or(before[key], "-"), cmp.Or(after[key], "-")))
 		}
 	}
-	return v1alpha1.Truncate(strings.Join(changed, ", "), 200)
+	return v1alpha1.SanitizeText(strings.Join(changed, ", "), 200)
 }
 
 func formatSigned(n int64) string {

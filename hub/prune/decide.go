@@ -220,7 +220,7 @@ func (e *pruneEvaluation) countTargets() waitingClusters {
 			if len(st.Skipped) < v1alpha1.MaxSkippedTargets {
 				st.Skipped = append(st.Skipped, v1alpha1.TargetSummary{
 					Cluster: t.Cluster, Namespace: t.Namespace, Name: t.Name,
-					State: state.State, Reason: truncateText(state.Reason, maxReasonLength), Message: truncateText(state.Message, maxSummaryLength),
+					State: state.State, Reason: v1alpha1.SanitizeText(state.Reason, maxReasonLength), Message: v1alpha1.SanitizeText(state.Message, maxSummaryLength),
 				})
 			}
 		}

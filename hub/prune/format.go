@@ -34,12 +34,7 @@ func setCondition(conditions *[]metav1.Condition, conditionType string, holds bo
 }
 
 func formatStatus(format string, args ...any) string {
-	return truncateText(fmt.Sprintf(format, args...), maxStatusLength)
-}
-
-// truncateText returns a text as an API server stores it: valid UTF-8 within a limit.
-func truncateText(text string, limit int) string {
-	return v1alpha1.Truncate(strings.ToValidUTF8(text, "�"), limit)
+	return v1alpha1.SanitizeText(fmt.Sprintf(format, args...), maxStatusLength)
 }
 
 // toStoredTime drops what the API server does not store: fractions and the zone.
@@ -108,5 +103,5 @@ func formatPhase(img *v1alpha1.ReportedImage) string {
 	if img.Reason != "" {
 		phase += " (" + string(img.Reason) + ")"
 	}
-	return truncateText(phase, maxMessageLength)
+	return v1alpha1.SanitizeText(phase, maxMessageLength)
 }

@@ -42,7 +42,7 @@ func JudgeCluster(spec *v1alpha1.PruneReportSpec, c Cluster) v1alpha1.ReportedCl
 		c.Unknown, c.Message = v1alpha1.ReasonNeverReported, "the hub has no report of it"
 	}
 	if c.Unknown != "" {
-		r.Unknown, r.Message = truncateText(c.Unknown, maxReasonLength), truncateText(c.Message, maxMessageLength)
+		r.Unknown, r.Message = v1alpha1.SanitizeText(c.Unknown, maxReasonLength), v1alpha1.SanitizeText(c.Message, maxMessageLength)
 		return r
 	}
 	r.Plan = c.Root.AnsweredPlan.DeepCopy()
@@ -141,7 +141,7 @@ func (j *clusterJudgement) keptReason(img *v1alpha1.ReportedImage) (reason v1alp
 	case img.References != 0:
 		return v1alpha1.KeptReferenced, pluralize(int(img.References), "VirtualMachine", "VirtualMachines")
 	case wanted:
-		return v1alpha1.KeptWanted, truncateText(wantedBy, maxMessageLength)
+		return v1alpha1.KeptWanted, v1alpha1.SanitizeText(wantedBy, maxMessageLength)
 	case img.Phase != v1alpha1.PhaseSucceeded && img.Phase != v1alpha1.PhaseFailed:
 		return v1alpha1.KeptInTransition, formatPhase(img)
 	}

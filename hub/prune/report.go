@@ -167,7 +167,7 @@ func (e *reportEvaluation) addUnknown(cluster, reason, message string) {
 	e.status.Clusters.Unknown++
 	if len(e.status.UnknownClusters) < v1alpha1.MaxUnknownClusters {
 		e.status.UnknownClusters = append(e.status.UnknownClusters, v1alpha1.UnknownCluster{
-			Cluster: cluster, Reason: truncateText(reason, maxReasonLength), Message: truncateText(message, maxMessageLength),
+			Cluster: cluster, Reason: v1alpha1.SanitizeText(reason, maxReasonLength), Message: v1alpha1.SanitizeText(message, maxMessageLength),
 		})
 	}
 }

@@ -39,7 +39,7 @@ func UnansweredReason(a AnswerView) (unknown, message string) {
 	case a.Offline && silent:
 		return v1alpha1.ReasonOffline, "its agent does not report" + parenthesized(a.StaleReason) + ": create another PruneReport when it does (see its MemberCluster)"
 	case a.StaleReason != "":
-		return truncateText(a.StaleReason, maxReasonLength), staleMessage(a.StaleReason)
+		return v1alpha1.SanitizeText(a.StaleReason, maxReasonLength), staleMessage(a.StaleReason)
 	case a.Root == nil:
 		return v1alpha1.ReasonNeverReported, staleMessage(v1alpha1.ReasonNeverReported)
 	case a.Plan == nil:
@@ -55,9 +55,9 @@ func UnansweredReason(a AnswerView) (unknown, message string) {
 	answered := a.Root.AnsweredPlan
 	switch {
 	case answered == nil && a.Root.Plan != nil && a.Root.Plan.Compare(asked) >= 0:
-		return v1alpha1.ReasonAgentTooOld, fmt.Sprintf("its agent, version %s, does not report which plan it answers: upgrade the agent", truncateText(a.Root.AgentVersion, maxReasonLength))
+		return v1alpha1.ReasonAgentTooOld, fmt.Sprintf("its agent, version %s, does not report which plan it answers: upgrade the agent", v1alpha1.SanitizeText(a.Root.AgentVersion, maxReasonLength))
 	case answered == nil || answered.Compare(asked) < 0:
-		return v1alpha1.ReasonNotAnswered, truncateText("its report does not answer the inquiry yet"+refusalMessage(a.Root), maxMessageLength)
+		return v1alpha1.ReasonNotAnswered, v1alpha1.SanitizeText("its report does not answer the inquiry yet"+refusalMessage(a.Root), maxMessageLength)
 	case answered.Compare(a.Plan.PlanVersion) > 0 || answered.Compare(a.Plan.PlanVersion) == 0 && answered.Hash != a.Plan.Hash:
 		return v1alpha1.ReasonNotAnswered, "its report answers a plan that this hub does not know; the hub writes it a newer plan"
 	}
@@ -68,7 +68,7 @@ func parenthesized(reason string) string {
 	if reason == "" {
 		return ""
 	}
-	return truncateText(" ("+reason+")", maxReasonLength)
+	return v1alpha1.SanitizeText(" ("+reason+")", maxReasonLength)
 }
 
 // refusalMessage returns why the agent refuses its plan, where it reports that.

@@ -87,7 +87,7 @@ func (e *evaluation) failingClusters() []v1alpha1.ClusterSummary {
 		}
 		reason, message := e.explainState(c)
 		failing = append(failing, v1alpha1.ClusterSummary{
-			Cluster: c.Name, State: c.state, Reason: v1alpha1.Truncate(reason, maxReasonLength), Message: v1alpha1.Truncate(message, maxMessageLength),
+			Cluster: c.Name, State: c.state, Reason: v1alpha1.SanitizeText(reason, maxReasonLength), Message: v1alpha1.SanitizeText(message, maxMessageLength),
 		})
 		if len(failing) == v1alpha1.MaxFailingClusters {
 			break
@@ -102,7 +102,7 @@ func isFailed(state v1alpha1.ClusterState) bool {
 
 // setPhase writes phase and all conditions.
 func (e *evaluation) setPhase(v phaseVerdict) {
-	e.status.Phase, e.status.Reason, e.status.Message = v.phase, v.reason, v1alpha1.Truncate(v.message, maxStatusLength)
+	e.status.Phase, e.status.Reason, e.status.Message = v.phase, v.reason, v1alpha1.SanitizeText(v.message, maxStatusLength)
 	finished := v.phase == v1alpha1.RolloutSucceeded || v.phase == v1alpha1.RolloutFailed
 	progressing := v.phase == v1alpha1.RolloutProgressing || slices.Contains(transientReasons, v.reason)
 	e.setCondition(v1alpha1.ConditionFinished, finished)

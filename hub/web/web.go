@@ -117,6 +117,9 @@ func (a *API) Handlers() map[string]http.Handler {
 	}
 }
 
+// maxErrorBytes bounds a message of others.
+const maxErrorBytes = 1024
+
 // httpError is an error with its HTTP status.
 type httpError struct {
 	status  int
@@ -145,7 +148,7 @@ func (a *API) handle(answer func(*http.Request) (any, error)) http.Handler {
 			if e, ok := errors.AsType[httpError](err); ok {
 				status = e.status
 			}
-			body = map[string]string{"error": err.Error()}
+			body = map[string]string{"error": v1alpha1.SanitizeText(err.Error(), maxErrorBytes)}
 		}
 		if file, ok := body.(download); ok {
 			sendDownload(w, request, file)
@@ -243,7 +246,7 @@ func (a *API) listImages(request *http.Request) (any, error) {
 }
 
 func (a *API) getImage(request *http.Request) (any, error) {
-	source := request.URL.Query().Get("source")
+	source := v1alpha1.RedactSource(request.URL.Query().Get("source"))
 	if source == "" {
 		return nil, httpError{http.StatusBadRequest, "source is required: a source from /fleet/v1/images"}
 	}
@@ -277,11 +280,22 @@ func (a *API) listMemberImages(request *http.Request) (any, error) {
 			return nil, err
 		}
 		if found {
-			answer.Images = images
+			answer.Images = redactImages(images)
 		}
 		if at+1 < len(pages) {
 			answer.Next = pages[at+1]
 		}
 	}
 	return answer, nil
+}
+
+// redactImages redacts what agents up to 0.2 report. Their pages are stored unchanged, since a
+// digest covers them.
+func redactImages(images []v1alpha1.ReportedImage) []v1alpha1.ReportedImage {
+	redacted := slices.Clone(images)
+	for i := range redacted {
+		img := &redacted[i]
+		img.Source, img.Message = v1alpha1.RedactSource(img.Source), v1alpha1.SanitizeText(img.Message, maxErrorBytes)
+	}
+	return redacted
 }

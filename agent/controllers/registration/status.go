@@ -61,7 +61,7 @@ func summarizeConnection(d decision, state mailbox.ConnectionState) (connected b
 func (r *Reconciler) publishStatus(ctx context.Context, d decision) {
 	connected, o := summarizeConnection(d, r.Syncer.State())
 	if o != nil {
-		o.Message = v1alpha1.Truncate(o.Message, maxConditionMessageBytes)
+		o.Message = v1alpha1.SanitizeText(o.Message, maxConditionMessageBytes)
 	}
 	r.Metrics.SetConnected(connected)
 	if d.active != nil {

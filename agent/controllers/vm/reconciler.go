@@ -157,9 +157,6 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMach
 	return nil
 }
 
-// maxEventNoteBytes is the limit of the API server.
-const maxEventNoteBytes = 1024
-
 // recordEvents records what is new in a stored status.
 func (r *Reconciler) recordEvents(obj *v1alpha1.VirtualMachine, before *v1alpha1.VirtualMachineStatus) {
 	st := &obj.Status
@@ -168,13 +165,13 @@ func (r *Reconciler) recordEvents(obj *v1alpha1.VirtualMachine, before *v1alpha1
 		if st.Phase == v1alpha1.MachineFailed {
 			eventType = corev1.EventTypeWarning
 		}
-		r.Events.Eventf(obj, nil, eventType, string(st.Reason), "Reconcile", "%s", vm.Truncate(string(st.Phase)+": "+st.Message, maxEventNoteBytes))
+		r.Events.Eventf(obj, nil, eventType, string(st.Reason), "Reconcile", "%s", string(st.Phase)+": "+st.Message)
 	}
 	for _, t := range []string{
 		v1alpha1.ConditionSpecAdjusted, v1alpha1.ConditionImageDiffers, v1alpha1.ConditionPlainTextPassword, v1alpha1.ConditionRestartRequired,
 	} {
 		if c := vm.NewlyTrue(before.Conditions, st.Conditions, t); c != nil {
-			r.Events.Eventf(obj, nil, corev1.EventTypeWarning, t, "Reconcile", "%s", vm.Truncate(c.Message, maxEventNoteBytes))
+			r.Events.Eventf(obj, nil, corev1.EventTypeWarning, t, "Reconcile", "%s", c.Message)
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/startup"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -61,7 +62,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		o.ClusterAPIPollInterval = time.Minute
 	}
 	s := &secretReconciler{
-		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub"),
+		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: startup.NewEventRecorder(mgr, "ot-hub"),
 		rules: Rules{LabelPrefixes: []string{Everything}}, missingSince: map[string]time.Time{},
 	}
 	if err := ctrl.NewControllerManagedBy(mgr).
@@ -74,7 +75,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if o.Clusters == nil {
 		return nil
 	}
-	c := &clusterReconciler{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("ot-hub")}
+	c := &clusterReconciler{Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: startup.NewEventRecorder(mgr, "ot-hub")}
 	clusterEvents := &trigger.Source[reconcile.Request]{}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("discovery-cluster").

@@ -44,7 +44,7 @@ func (r *Reconciler) runAttempt(ctx context.Context, member *v1alpha1.MemberClus
 		return cause // the hub is ending; the next leader finds the attempt counted
 	}
 	failed := snapshot.Attempts
-	failed.Error = v1alpha1.Truncate(err.Error(), maxErrorLength)
+	failed.Error = v1alpha1.SanitizeText(err.Error(), maxErrorLength)
 	r.Events.Eventf(member, nil, corev1.EventTypeWarning, "AgentNotInstalled", "Install", "Attempt %d to install agent %s failed: %s", failed.Count, snapshot.Desired.Version, failed.Error)
 	return r.storeAttempts(ctx, member, &snapshot.Attempts, failed)
 }

@@ -144,7 +144,7 @@ func (r *Reconciler) gatherInputs(ctx context.Context, member *v1alpha1.MemberCl
 	case err != nil:
 		return s, nil, err
 	case invalid != nil:
-		s.ValuesProblem = &install.Problem{Reason: v1alpha1.ReasonValuesInvalid, Message: v1alpha1.Truncate(invalid.Error(), maxErrorLength)}
+		s.ValuesProblem = &install.Problem{Reason: v1alpha1.ReasonValuesInvalid, Message: v1alpha1.SanitizeText(invalid.Error(), maxErrorLength)}
 		return s, nil, nil
 	}
 	s.Desired = install.Desired{Version: values.Version, Chart: r.Chart.Version(), Revision: values.Revision}
@@ -271,7 +271,7 @@ func resultOf(ctx context.Context, err error) (ctrl.Result, error) {
 // publishDecision publishes the condition, and returns when to decide again.
 func (r *Reconciler) publishDecision(member *v1alpha1.MemberCluster, d install.Decision) ctrl.Result {
 	c := d.Condition.DeepCopy()
-	c.Message = v1alpha1.Truncate(c.Message, 1024)
+	c.Message = v1alpha1.SanitizeText(c.Message, 1024)
 	c.ObservedGeneration = member.Generation
 	r.Conditions.publish(member, c)
 	return ctrl.Result{RequeueAfter: d.RecheckAfter}

@@ -185,7 +185,7 @@ func (s snapshot) decideOnClusterJoin() decision {
 		if !expires.IsZero() {
 			d.requeueAfter = expires.Sub(s.now) + time.Second
 		}
-		obstacle = v1alpha1.Truncate(obstacle, maxMessageLength)
+		obstacle = v1alpha1.SanitizeText(obstacle, maxMessageLength)
 		d.joinStatus = v1alpha1.ClusterJoinStatus{Phase: v1alpha1.JoinPending, Fingerprint: fingerprint, Message: obstacle}
 		if at := s.clusterJoin.Status; at.Phase != d.joinStatus.Phase || at.Fingerprint != fingerprint || at.Message != obstacle || at.Credential != nil {
 			d.step = answerClusterJoin
@@ -270,7 +270,7 @@ func (s snapshot) withCondition(next step, status metav1.ConditionStatus, reason
 
 func (s snapshot) newCondition(status metav1.ConditionStatus, reason, format string, args ...any) *metav1.Condition {
 	return &metav1.Condition{
-		Type: v1alpha1.ConditionJoined, Status: status, Reason: reason, Message: v1alpha1.Truncate(fmt.Sprintf(format, args...), maxMessageLength),
+		Type: v1alpha1.ConditionJoined, Status: status, Reason: reason, Message: v1alpha1.SanitizeText(fmt.Sprintf(format, args...), maxMessageLength),
 		ObservedGeneration: s.member.Generation,
 		LastTransitionTime: metav1.NewTime(s.now.UTC().Truncate(time.Second)),
 	}

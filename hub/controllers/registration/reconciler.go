@@ -94,7 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if trigger.IsConflict(err) {
 			return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
 		} else if err != nil {
-			d.condition.Message = v1alpha1.Truncate(fmt.Sprintf("the hub failed to %s: %v", d.step, err), maxMessageLength)
+			d.condition.Message = v1alpha1.SanitizeText(fmt.Sprintf("the hub failed to %s: %v", d.step, err), maxMessageLength)
 			r.Metrics.SetPending(r.Conditions.setCondition(member, d.condition, d.awaitsAcceptance))
 			return ctrl.Result{}, fmt.Errorf("registering the agent of MemberCluster %s: failed to %s: %w", member.Name, d.step, err)
 		}

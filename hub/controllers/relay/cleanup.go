@@ -53,7 +53,7 @@ func (r *Reconciler) cleanUpMember(ctx context.Context, name string, connected *
 	if f.failed < maxCleanUpAttempts {
 		return cleanUpRetryDelay
 	}
-	status.CleanUpError = v1alpha1.Truncate(err.Error(), 1024)
+	status.CleanUpError = v1alpha1.SanitizeText(err.Error(), 1024)
 	return 0
 }
 

@@ -177,7 +177,7 @@ func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1
 		return 0, nil
 	}
 	next.ObservedGeneration, next.Carrier = link.Generation, r.Replica.Name()
-	next.Known, next.Reachable, next.Reason, next.Message = true, state.Reachable, state.Reason, v1alpha1.Truncate(state.Message, 1024)
+	next.Known, next.Reachable, next.Reason, next.Message = true, state.Reachable, state.Reason, v1alpha1.SanitizeText(state.Message, 1024)
 	if equality.Semantic.DeepEqual(&link.Status, next) {
 		return 0, nil
 	}

@@ -1,0 +1,48 @@
+package image
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Bounds of texts in the status, in bytes.
+const (
+	// maxQuotedBytes bounds a text from outside in a message of the agent.
+	maxQuotedBytes        = 512
+	maxClassifiedBytes    = 8192 // of a message that is matched against patterns
+	maxFailureBytes       = 1024 // of Failure.message
+	maxPruneMessageBytes  = 512  // of PruneStatus.message
+	maxStatusMessageBytes = 2048
+	maxSourceBytes        = 2048 // of RevisionStatus.source
+	maxProgressBytes      = 32
+	maxImportPhaseBytes   = 64
+)
+
+// quote returns a text of CDI, a driver or an API server for a message.
+func quote(text string) string { return v1alpha1.SanitizeText(text, maxQuotedBytes) }
+
+// setFailure is the only way in which a failure gets into a status.
+func setFailure(rev *v1alpha1.RevisionStatus, reason v1alpha1.Reason, message string, now metav1.Time) {
+	rev.Failure = &v1alpha1.Failure{Reason: reason, Message: v1alpha1.SanitizeText(message, maxFailureBytes), Time: now}
+}
+
+func (d *decider) setActivity(reason v1alpha1.Reason, message string) {
+	d.activity = statusReason{reason, v1alpha1.SanitizeText(message, maxStatusMessageBytes)}
+}
+
+// redactStored redacts what an earlier version of the agent has stored: the source's URL as it
+// is in the spec, and messages that quote it.
+func (d *decider) redactStored() {
+	for i := range d.status.Revisions {
+		rev := &d.status.Revisions[i]
+		rev.Source = sourceForPeople(rev.Source)
+		if f := rev.Failure; f != nil {
+			f.Message = v1alpha1.SanitizeText(f.Message, maxFailureBytes)
+		}
+	}
+}
+
+func sourceForPeople(url string) string {
+	return v1alpha1.Truncate(v1alpha1.RedactURL(url), maxSourceBytes)
+}

@@ -1,0 +1,49 @@
+package startup
+
+import (
+	"bytes"
+	"errors"
+	"log"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+)
+
+const signedURL = "https://images/a?X-Amz-Signature=" + apitest.Secret
+
+type fakeManager struct{ recorder *events.FakeRecorder }
+
+func (m fakeManager) GetEventRecorder(string) events.EventRecorder { return m.recorder }
+
+func TestEventsAreSanitized(t *testing.T) {
+	recorder := events.NewFakeRecorder(1)
+	NewEventRecorder(fakeManager{recorder}, "ot-agent").Eventf(nil, nil, "Warning", "NotFound", "Import", "%s failed: %s", signedURL, strings.Repeat("界%s", 1000))
+	note := strings.TrimPrefix(<-recorder.Events, "Warning NotFound ")
+	assert.Contains(t, note, "https://images/a?… failed: 界%s")
+	assert.NotContains(t, note, apitest.Secret)
+	assert.LessOrEqual(t, len(note), 1024, "what the API server accepts")
+}
+
+func TestLogsAreSanitized(t *testing.T) {
+	var out bytes.Buffer
+	setLogger(zap.New(zap.WriteTo(&out)))
+	failed := &url.Error{Op: "Get", URL: signedURL, Err: errors.New("EOF")}
+	ctrl.Log.WithName("x").WithValues("from", signedURL).Info("reading "+signedURL, "error", failed, "urls", []string{signedURL})
+	ctrl.Log.Error(failed, "Failed to read", "huge", strings.Repeat("x", 1<<20))
+	klog.ErrorS(failed, "of a library")
+	klog.Errorf("of a library: %v", failed)
+	log.Printf("of net/http: %v", failed)
+	assert.NotContains(t, out.String(), apitest.Secret)
+	assert.Equal(t, 8, strings.Count(out.String(), "https://images/a?…"), out.String())
+	assert.Equal(t, 2, strings.Count(out.String(), "of a library"))
+	assert.Contains(t, out.String(), "of net/http")
+	assert.Less(t, out.Len(), 1<<16)
+}

@@ -62,6 +62,12 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"Service ot-system/ot-hub",
 		"PodDisruptionBudget ot-system/ot-hub",
 		"NetworkPolicy ot-system/ot-hub",
+		"ValidatingAdmissionPolicy ot-hub-member-objects",
+		"ValidatingAdmissionPolicyBinding ot-hub-member-objects",
+		"PriorityLevelConfiguration ot-hub",
+		"PriorityLevelConfiguration ot-hub-members",
+		"FlowSchema ot-hub",
+		"FlowSchema ot-hub-members",
 		"ValidatingAdmissionPolicy ot-hub-account",
 		"ValidatingAdmissionPolicyBinding ot-hub-account",
 		"ValidatingAdmissionPolicy ot-hub-fleetdiskimages",
@@ -177,7 +183,7 @@ func TestHubRulesAreMinimal(t *testing.T) {
 			requireLimitedToPullAgents(t, role.GetName(), resource.(string), rule)
 		}
 		if slices.Contains(rule["apiGroups"].([]any), "admissionregistration.k8s.io") {
-			assert.Equal(t, []any{admissionpolicy.WavesPolicy.Name, admissionpolicy.PrunesPolicy.Name}, rule["resourceNames"], "%v", rule)
+			assert.Equal(t, []any{admissionpolicy.AccountPolicy.Name, admissionpolicy.WavesPolicy.Name, admissionpolicy.PrunesPolicy.Name}, rule["resourceNames"], "%v", rule)
 			assert.Equal(t, []any{"get"}, rule["verbs"], "%v", rule)
 		}
 		for _, verb := range rule["verbs"].([]any) {

@@ -90,11 +90,14 @@ var (
 
 	hubRules = allowedRules{
 		{"", "namespaces", "get list watch create delete", "", ""},
+		{"", "resourcequotas", "create", "", ""},
+		{"", "resourcequotas", "get", "", "ot-member"},
 		{"", "serviceaccounts", "create", "", ""},
 		{"", "serviceaccounts", "get delete", "", "ot-member-agent"},
 		{"", "serviceaccounts", "get delete", "", "ot-member-join"},
 		{"", "serviceaccounts/token", "create", "", "ot-member-agent"},
 		{"", "serviceaccounts/token", "create", "", "ot-member-join"},
+		{"admissionregistration.k8s.io", "validatingadmissionpolicies validatingadmissionpolicybindings", "get", "", "ot-hub-account"},
 		{"admissionregistration.k8s.io", "validatingadmissionpolicies validatingadmissionpolicybindings", "get", "", "ot-hub-approvals"},
 		{"admissionregistration.k8s.io", "validatingadmissionpolicies validatingadmissionpolicybindings", "get", "", "ot-hub-prunes"},
 		{"authentication.k8s.io", "tokenreviews", "create", "", ""},

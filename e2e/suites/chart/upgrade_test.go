@@ -188,8 +188,11 @@ func storeObject(t *testing.T, c client.Client, object *unstructured.Unstructure
 // keeps stored objects that its validation would reject.
 func (s *helmCluster) requireKept(t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
-	writer := s.privilegedClient(t)
 	for _, object := range objects {
+		writer := client.Client(s)
+		if object.GetNamespace() == "" {
+			writer = s.privilegedClient(t)
+		}
 		of := object.GetKind() + " " + client.ObjectKeyFromObject(object).String()
 		now := &unstructured.Unstructured{}
 		now.SetGroupVersionKind(object.GroupVersionKind())

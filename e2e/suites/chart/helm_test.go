@@ -173,7 +173,7 @@ func (s *helmCluster) createVMWithDisk(t *testing.T) []client.Object {
 	}
 	kubeVirtVM.SetName("machine")
 	for _, object := range objects {
-		object.SetNamespace(workspace)
+		object.SetNamespace(program.AgentNamespace) // which removal deletes
 		object.SetLabels(map[string]string{v1alpha1.LabelMachineUID: string(ours.GetUID())})
 		require.EventuallyWithT(t, func(c *assert.CollectT) { require.NoError(c, s.Create(t.Context(), object)) }, testenv.Patience, 100*time.Millisecond)
 	}

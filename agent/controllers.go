@@ -62,7 +62,7 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 	imageMetrics := metrics.New(ctrlmetrics.Registry, queue)
 
 	c.plans = &plancontroller.Reconciler{
-		Client: cached, Live: live, Mailbox: caches.mailbox, Kinds: c.kinds, Cluster: c.cluster, Results: c.planResults, Namespace: o.Namespace,
+		Client: cached, Live: live, Mailbox: caches.mailbox, Kinds: c.kinds, Cluster: c.cluster, Policy: policyInForce, Results: c.planResults, Namespace: o.Namespace,
 	}
 	c.images = &imagecontroller.Reconciler{
 		Client: cached, Live: live, Events: events, Queue: queue, Kinds: c.kinds, Metrics: imageMetrics,
@@ -101,6 +101,7 @@ func (c *controllers) connect() {
 	c.ledger.EnqueueImages = c.images.Enqueue
 	c.ledger.EnqueueUnready = c.images.EnqueueUnready
 	c.ledger.EnqueueReport = c.reports.Enqueue
+	c.ledger.EnqueuePlan = c.plans.Enqueue
 	c.ledger.LacksCapacity = c.images.LacksCapacity
 
 	c.registration.OnConditionChange = c.ledger.Enqueue

@@ -66,6 +66,7 @@ type hub struct {
 	prunes      *imageprune.Reconciler
 	shares      *grantcontroller.Shares
 	credentials *connection.CredentialProblems
+	rotations   *connection.Rotations
 	joined      *registrationcontroller.Conditions
 	installed   *installcontroller.Conditions
 
@@ -159,7 +160,7 @@ func (h *hub) createState() {
 	h.rollouts, h.requests = rolloutcontroller.NewFleetState(h.store.HasSynced), prunetracker.New()
 	h.store.OnSynced(h.rollouts.EnqueueIfReady)
 	h.shares = &grantcontroller.Shares{}
-	h.credentials = &connection.CredentialProblems{}
+	h.credentials, h.rotations = &connection.CredentialProblems{}, &connection.Rotations{}
 	h.joined, h.installed = &registrationcontroller.Conditions{}, &installcontroller.Conditions{}
 	h.reports = reportcontroller.New(h.local.GetCache(), h.live, h.events, metrics.NewReports(ctrlmetrics.Registry), h.index, h.store, h.rollouts, h.requests)
 }
@@ -191,7 +192,7 @@ func (h *hub) secrets() *connection.SecretReader {
 // belongs to.
 func (h *hub) setupMembers() error {
 	if err := connection.Setup(h.local, connection.Options{
-		Namespace: h.Namespace, Members: h.members, Replica: h.replica, Links: h.links, Problems: h.credentials, RequestTimeout: h.memberTimeout,
+		Namespace: h.Namespace, Members: h.members, Replica: h.replica, Links: h.links, Problems: h.credentials, Rotations: h.rotations, RequestTimeout: h.memberTimeout,
 	}); err != nil {
 		return fmt.Errorf("setting up the connection controller: %w", err)
 	}
@@ -218,7 +219,7 @@ func (h *hub) setupPlanning() error {
 	}
 	plans := &planner.Reconciler{
 		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: h.metrics, Version: version,
-		Reports: h.store, Links: h.links, Replica: h.replica, Watchdog: h.watchdog, CredentialProblems: h.credentials, Registrations: h.joined, Installs: h.installed,
+		Reports: h.store, Links: h.links, Replica: h.replica, Watchdog: h.watchdog, CredentialProblems: h.credentials, Rotations: h.rotations, Registrations: h.joined, Installs: h.installed,
 		Policy: h.policy, Index: h.index, Images: h.rollouts, Requests: h.requests, Shares: h.shares,
 	}
 	if err := plans.Setup(h.local); err != nil {

@@ -2,8 +2,10 @@ package cloudinit
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -69,14 +71,14 @@ func renderNetworkConfig(vm *v1alpha1.VirtualMachine, clusterUID types.UID) (mac
 			e.Addresses = []string{prefix.String()}
 		}
 		if spec.Gateway != "" {
-			via, err := netip.ParseAddr(spec.Gateway)
+			via, err := parseAddress(spec.Gateway)
 			if err != nil {
 				return nil, nil, fmt.Errorf("%s: gateway %q is not an address, such as 10.10.0.1", describeInterface(vm, i), spec.Gateway)
 			}
 			e.Routes = []route{defaultRoute(via, prefix, defaultRoutes)}
 		}
 		for _, text := range spec.Nameservers {
-			server, err := netip.ParseAddr(text)
+			server, err := parseAddress(text)
 			if err != nil {
 				return nil, nil, fmt.Errorf("%s: nameserver %q is not an address, such as 10.10.0.53", describeInterface(vm, i), text)
 			}
@@ -118,6 +120,8 @@ func assignMACAddresses(vm *v1alpha1.VirtualMachine, clusterUID types.UID) ([]st
 		macs[i] = strings.ToLower(spec.MACAddress)
 		if spec.MACAddress == "" {
 			macs[i] = deriveMACAddress(vm, clusterUID, i)
+		} else if !macPattern.MatchString(macs[i]) {
+			return nil, fmt.Errorf("%s: macAddress %q is not six bytes separated by colons, such as 02:00:00:12:34:56", describeInterface(vm, i), spec.MACAddress)
 		}
 		if j, taken := interfaceByMAC[macs[i]]; taken {
 			return nil, fmt.Errorf("%s and %s both have macAddress %s: change one", describeInterface(vm, j), describeInterface(vm, i), macs[i])
@@ -125,6 +129,18 @@ func assignMACAddresses(vm *v1alpha1.VirtualMachine, clusterUID types.UID) ([]st
 		interfaceByMAC[macs[i]] = i
 	}
 	return macs, nil
+}
+
+var macPattern = regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5}$`)
+
+// parseAddress refuses zones. They may be any text, and cloud-init copies addresses into the
+// guest's files as they are.
+func parseAddress(text string) (netip.Addr, error) {
+	address, err := netip.ParseAddr(text)
+	if err == nil && address.Zone() != "" {
+		err = errors.New("it has a zone")
+	}
+	return address, err
 }
 
 // deriveMACAddress returns a locally administered unicast address. It depends only on what

@@ -196,7 +196,7 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 		d.setActivity(v1alpha1.ReasonChecking, "asks the source whether it has the image")
 		return
 	}
-	if d.Preflight.Size > 0 {
+	if d.Preflight.Size > 0 && d.Preflight.Size <= maxDownloadBytes {
 		d.status.BytesTotal = d.Preflight.Size
 	}
 	if failure := d.Preflight.Refused; failure != nil {

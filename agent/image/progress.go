@@ -18,6 +18,8 @@ import (
 const (
 	minStoredPercent = 10
 	maxProgressAge   = 30 * time.Second
+	// maxDownloadBytes is twice the largest disk: a source that reports more is not believed.
+	maxDownloadBytes = 128 << 40
 )
 
 // watchProgress stores the progress of an attempt. It ends an attempt that takes
@@ -67,14 +69,14 @@ func (d *decider) setProgress(progress string) {
 		d.status.BytesTotal = d.Image.Spec.DiskSize.Value()
 	}
 	d.status.Progress = progress
-	d.status.BytesDone = int64(float64(d.status.BytesTotal) * parsePercent(progress) / 100)
+	d.status.BytesDone = min(int64(float64(d.status.BytesTotal)/100*parsePercent(progress)), d.status.BytesTotal)
 }
 
 // parsePercent parses CDI's progress, such as "42.0%". "N/A" and anything else
 // that is no number from 0 to 100 are 0.
 func parsePercent(progress string) float64 {
 	v, err := strconv.ParseFloat(strings.TrimSuffix(progress, "%"), 64)
-	if err != nil || v < 0 || v > 100 {
+	if err != nil || !(v >= 0 && v <= 100) { // NaN is no number
 		return 0
 	}
 	return v

@@ -173,7 +173,7 @@ func (w *simulation) allActions(t *rapid.T) map[string]func(*rapid.T) {
 		},
 		"the queue position changes": func(t *rapid.T) { w.queuePosition = ptr.To(rapid.Int32Range(0, 2000).Draw(t, "position")) },
 		"the fleet budget withholds": func(t *rapid.T) {
-			w.withheldReason = rapid.SampledFrom([]v1alpha1.Reason{"", v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource}).Draw(t, "withheld")
+			w.withheldReason = rapid.SampledFrom([]v1alpha1.Reason{"", v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource, v1alpha1.ReasonNamespaceShare}).Draw(t, "withheld")
 		},
 	}
 }

@@ -63,5 +63,5 @@ func waitsForAdmission(r v1alpha1.Reason) bool {
 // hasQueuePosition reports whether images that wait for a reason have a position in
 // a queue that moves.
 func hasQueuePosition(r v1alpha1.Reason) bool {
-	return r == v1alpha1.ReasonWaitingForSlot || r == v1alpha1.ReasonWaitingForFleet || r == v1alpha1.ReasonWaitingForSource
+	return r == v1alpha1.ReasonWaitingForSlot || r == v1alpha1.ReasonWaitingForFleet || r == v1alpha1.ReasonWaitingForSource || r == v1alpha1.ReasonNamespaceShare
 }

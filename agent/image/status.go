@@ -31,6 +31,8 @@ func (d *decider) summarizeStatus() {
 		d.activity.Message = "waits for the hub: the fleet-wide budget has no free slot (see kubectl describe syncledger)"
 	case v1alpha1.ReasonWaitingForSource:
 		d.activity.Message = "waits for its source: the fleet-wide budget grants no further import from there (see kubectl describe syncledger)"
+	case v1alpha1.ReasonNamespaceShare:
+		d.activity.Message = "waits for images of its own namespace, which has its share of the slots (namespaceShare of the policy); images of other namespaces go first"
 	case "": // torn down
 		d.activity = deleting
 	}

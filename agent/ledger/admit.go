@@ -19,39 +19,47 @@ type Candidate struct {
 	Host string
 }
 
-// admitCandidates gives the free slots to the candidates, in their order. A
-// candidate whose source group is at its limit is passed over and keeps its
-// place.
+// admitCandidates gives the free slots to the candidates, in their order: first to those of
+// namespaces below their share, then to the others. A candidate whose source group is at its
+// limit is passed over and keeps its place.
 //
 // Invariant: a stray counts as running until it is seen to be gone.
 func (d *decider) admitCandidates() {
 	free := int(d.Budget) - len(d.next.Slots) - d.strays
 	running := d.CountRunningByGroup(d.next.Slots)
-	for _, c := range d.Candidates {
-		if free <= 0 {
-			return
+	turns := NewNamespaceShare(d.NamespaceShare, d.next.Slots, nil).newTurns()
+	for _, beyondShare := range []bool{false, true} {
+		for _, c := range d.Candidates {
+			if free <= 0 {
+				return
+			}
+			if d.holders[string(c.Image.UID)] || !beyondShare && !turns.isBelowShare(c.Image.Namespace) {
+				continue
+			}
+			group, limited := d.limitedGroupOf(c.Host)
+			if limited && running[group] >= d.SourceGroupLimits[group] {
+				continue
+			}
+			running[group]++
+			turns.countTaken(c.Image.Namespace)
+			free--
+			d.admit(c)
 		}
-		if d.holders[string(c.Image.UID)] {
-			continue
-		}
-		group, limited := d.limitedGroupOf(c.Host)
-		if limited && running[group] >= d.SourceGroupLimits[group] {
-			continue
-		}
-		running[group]++
-		free--
-		slot := v1alpha1.Slot{
-			Image:      c.Image,
-			Revision:   c.Revision,
-			Attempt:    c.Attempt,
-			DataVolume: DataVolumeName(c.Image, c.Attempt),
-			StartedAt:  metav1.NewTime(d.Now.UTC().Truncate(time.Second)),
-			Host:       c.Host,
-		}
-		d.keepSlot(slot)
-		d.next.Admitted = append(d.next.Admitted, slot)
-		d.next.Changed = true
 	}
+}
+
+func (d *decider) admit(c Candidate) {
+	slot := v1alpha1.Slot{
+		Image:      c.Image,
+		Revision:   c.Revision,
+		Attempt:    c.Attempt,
+		DataVolume: DataVolumeName(c.Image, c.Attempt),
+		StartedAt:  metav1.NewTime(d.Now.UTC().Truncate(time.Second)),
+		Host:       c.Host,
+	}
+	d.keepSlot(slot)
+	d.next.Admitted = append(d.next.Admitted, slot)
+	d.next.Changed = true
 }
 
 // limitedGroupOf returns the source group of a host, and whether it has a limit.

@@ -57,7 +57,7 @@ func TestOrderUnderClockSkew(t *testing.T) {
 				}
 			}
 		}
-		head, _ := q.PeekHead(len(stored), now, nil)
+		head, _ := q.PeekHead(len(stored), now, nil, ledger.NamespaceShare{})
 		require.Len(t, head, len(stored))
 		var order []string
 		for _, item := range head {

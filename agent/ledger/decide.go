@@ -22,6 +22,9 @@ type View struct {
 	// SourceGroupLimits is the number of concurrent imports allowed per source
 	// group; a group without an entry is unlimited.
 	SourceGroupLimits map[string]int32
+	// NamespaceShare is how many slots a namespace gets before others that wait; 0 for no
+	// limit.
+	NamespaceShare int32
 	// SourceGroupOf returns the source group of a host.
 	SourceGroupOf func(host string) string
 }

@@ -31,7 +31,8 @@ const (
 // PendingGracePeriod is how long a Pending image blocks those behind it.
 const PendingGracePeriod = 10 * time.Second
 
-// maxHeadDepth is the last place at which a change can affect an admission.
+// maxHeadDepth is the last place at which a change can affect an admission, unless
+// namespaces have a share.
 const maxHeadDepth = v1alpha1.MaxSlots
 
 // QueuedImage is an image in the queue.
@@ -61,13 +62,15 @@ type Queue struct {
 	lastKeyTime     metav1.Time
 	lastKeySequence int64
 
+	// headDepth is the last place at which a change can affect an admission.
+	headDepth       int
 	sourceGroupOf   func(host string) string
 	withheldReasons map[types.UID]v1alpha1.Reason
 }
 
 // NewQueue returns an empty queue.
 func NewQueue() *Queue {
-	return &Queue{images: map[types.UID]*QueuedImage{}, sourceGroupOf: func(string) string { return "" }}
+	return &Queue{images: map[types.UID]*QueuedImage{}, headDepth: maxHeadDepth, sourceGroupOf: func(string) string { return "" }}
 }
 
 // compareImages orders two images. The UID decides between equal keys, which two
@@ -113,7 +116,7 @@ func (q *Queue) Set(image QueuedImage) QueueChange {
 	}
 	i, _ := slices.BinarySearchFunc(q.order, added, q.compareImages)
 	q.order = slices.Insert(q.order, i, added)
-	return QueueChange{HeadChanged: i < maxHeadDepth || (left >= 0 && left < maxHeadDepth)}
+	return QueueChange{HeadChanged: i < q.headDepth || (left >= 0 && left < q.headDepth)}
 }
 
 // Remove takes an image out of the queue.
@@ -144,7 +147,7 @@ func (q *Queue) changeAfterRemoval(left int) QueueChange {
 	if left < 0 {
 		return QueueChange{}
 	}
-	c := QueueChange{HeadChanged: left < maxHeadDepth}
+	c := QueueChange{HeadChanged: left < q.headDepth}
 	for top := 1; top <= len(q.order); top *= 10 {
 		if left < top {
 			c.Advanced = append(c.Advanced, q.order[top-1].Image)
@@ -177,32 +180,6 @@ func (q *Queue) Get(uid types.UID) (QueuedImage, bool) {
 	return *image, true
 }
 
-// PeekHead returns the first n images that may be admitted, in order, at most
-// limits[g] of source group g. It stops at a Pending image and returns how long
-// that one still blocks the others.
-func (q *Queue) PeekHead(n int, now time.Time, limits map[string]int) (head []QueuedImage, blockedFor time.Duration) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	taken := map[string]int{}
-	for _, image := range q.order {
-		if len(head) >= n {
-			break
-		}
-		if limit, limited := limits[image.SourceGroup]; limited && taken[image.SourceGroup] >= limit {
-			continue
-		}
-		if image.State == Pending {
-			if left := PendingGracePeriod - now.Sub(image.Since); left > 0 {
-				return head, left
-			}
-			continue
-		}
-		taken[image.SourceGroup]++
-		head = append(head, *image)
-	}
-	return head, 0
-}
-
 // ListAdmissible returns the first n Admissible images, in order, without the
 // excluded ones. Pending images do not block it.
 func (q *Queue) ListAdmissible(n int, exclude map[types.UID]bool) []QueuedImage {
@@ -231,7 +208,7 @@ func (q *Queue) SetSourceGroups(sourceGroupOf func(host string) string) {
 }
 
 // SetWithheldReasons replaces the reasons why images wait that only the
-// fleet-wide budget keeps from running. It returns the queued images whose reason
+// fleet-wide budget, or their namespace's share, keeps from running. It returns the queued images whose reason
 // has changed.
 func (q *Queue) SetWithheldReasons(reasons map[types.UID]v1alpha1.Reason) (changed []v1alpha1.ImageKey) {
 	q.mu.Lock()

@@ -40,7 +40,7 @@ func queueOf(images ...ledger.QueuedImage) *ledger.Queue {
 }
 
 func peekHeadNames(q *ledger.Queue, n int, when time.Time) (names []string, wait time.Duration) {
-	head, wait := q.PeekHead(n, when, nil)
+	head, wait := q.PeekHead(n, when, nil, ledger.NamespaceShare{})
 	for _, i := range head {
 		names = append(names, i.Image.Name)
 	}
@@ -110,6 +110,29 @@ func TestPendingGracePeriodDoesNotRestart(t *testing.T) {
 	q.Set(modified(again, func(i *ledger.QueuedImage) { i.Revision = "r2" }))
 	got, _ = q.Get(a.Image.UID)
 	assert.Equal(t, later, got.Since, "another revision starts a new grace period")
+}
+
+// TestPendingImagesBlockForTheGracePeriodOnly: whoever lets images of theirs become Pending
+// again and again, at the head of the queue, holds up an image once.
+func TestPendingImagesBlockForTheGracePeriodOnly(t *testing.T) {
+	victim := queuedImage("victim", 9, ledger.Admissible)
+	q := queueOf(victim)
+	for step := range 4 {
+		when := now.Add(time.Duration(step) * ledger.PendingGracePeriod / 3)
+		for i := range int64(3) {
+			name := fmt.Sprintf("hostile-%d", i)
+			q.Remove(imageKey(name).UID)
+			q.Set(modified(queuedImage(name, i, ledger.Pending), func(i *ledger.QueuedImage) { i.Since = when }))
+		}
+		got, wait := peekHeadNames(q, 3, when)
+		if step < 3 {
+			assert.Empty(t, got, "its place is behind theirs")
+			assert.Equal(t, now.Add(ledger.PendingGracePeriod).Sub(when), wait, "until it has waited itself")
+			continue
+		}
+		assert.Equal(t, []string{"victim"}, got)
+		assert.Equal(t, ledger.PendingGracePeriod, wait)
+	}
 }
 
 func TestQueueReportsChangedHead(t *testing.T) {
@@ -254,16 +277,23 @@ func (n *naiveQueue) sortedImages() (order []ledger.QueuedImage) {
 func (n *naiveQueue) peekHead(most int, when time.Time) (head []ledger.QueuedImage, wait time.Duration) {
 	for _, i := range n.sortedImages() {
 		left := i.Since.Add(ledger.PendingGracePeriod).Sub(when)
+		blocks := i.State == ledger.Pending && left > 0
+		isBlocked := i.State == ledger.Admissible && wait > 0 && left > 0
 		switch {
 		case len(head) == most:
 			return head, 0
+		case blocks && wait == 0:
+			wait = left
+		case blocks || isBlocked:
+			wait = min(wait, left)
 		case i.State == ledger.Admissible:
 			head = append(head, i)
-		case left > 0:
-			return head, left
 		}
 	}
-	return head, 0
+	if len(head) == most {
+		return head, 0
+	}
+	return head, wait
 }
 
 func TestQueueMatchesNaiveQueue(t *testing.T) {
@@ -319,7 +349,7 @@ func TestQueueMatchesNaiveQueue(t *testing.T) {
 				require.Len(t, q.ListKeys(), len(n.images))
 				for most := range 4 {
 					wantHead, wantWait := n.peekHead(most, clock)
-					got, wait := q.PeekHead(most, clock, nil)
+					got, wait := q.PeekHead(most, clock, nil, ledger.NamespaceShare{})
 					require.Equal(t, wantHead, got)
 					require.Equal(t, wantWait, wait)
 				}
@@ -342,7 +372,7 @@ func TestQueueReportsEveryHeadChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := ledger.NewQueue()
 		for range rapid.IntRange(1, 40).Draw(t, "changes") {
-			beforeIt, _ := q.PeekHead(3, now, nil)
+			beforeIt, _ := q.PeekHead(3, now, nil, ledger.NamespaceShare{})
 			i := queuedImage(rapid.StringMatching(`[a-f]`).Draw(t, "name"), rapid.Int64Range(0, 5).Draw(t, "sequence"), ledger.QueueState(rapid.IntRange(0, 3).Draw(t, "standing")))
 			told := false
 			if rapid.Bool().Draw(t, "remove") {
@@ -350,7 +380,7 @@ func TestQueueReportsEveryHeadChange(t *testing.T) {
 			} else {
 				told = q.Set(i).HeadChanged
 			}
-			after, _ := q.PeekHead(3, now, nil)
+			after, _ := q.PeekHead(3, now, nil, ledger.NamespaceShare{})
 			if !told {
 				require.Equal(t, beforeIt, after)
 			}
@@ -367,7 +397,7 @@ func TestQueueIsSafeForConcurrentUse(t *testing.T) {
 				it := queuedImage(fmt.Sprintf("%d-%d", w, i%20), int64(i), ledger.QueueState(i%4))
 				it.Key = q.NewKeyAtEnd(secondsAfterNow(i))
 				q.Set(it)
-				q.PeekHead(3, now, nil)
+				q.PeekHead(3, now, nil, ledger.NamespaceShare{})
 				q.Position(it.Image.UID)
 				q.ListKeys(ledger.Skipped)
 				q.Stats()
@@ -401,7 +431,7 @@ func BenchmarkQueue(b *testing.B) {
 			b.ReportAllocs()
 			for i := length; b.Loop(); i++ {
 				last := come(i)
-				head, _ := q.PeekHead(4, now, nil)
+				head, _ := q.PeekHead(4, now, nil, ledger.NamespaceShare{})
 				q.Position(last)
 				q.Remove(head[0].Image.UID)
 			}

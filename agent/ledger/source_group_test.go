@@ -83,7 +83,7 @@ func TestQueuePassesOverFullSourceGroups(t *testing.T) {
 			q := queueOf(groupedImage("a1", 1, "a"), groupedImage("a2", 2, "a"), groupedImage("b1", 3, "b"), groupedImage("z1", 4, "z"))
 			q.SetSourceGroups(groupByHostPrefix)
 			q.Set(groupedImage("a3", 5, "a"))
-			head, _ := q.PeekHead(tt.n, now, tt.most)
+			head, _ := q.PeekHead(tt.n, now, tt.most, ledger.NamespaceShare{})
 			var got []string
 			for _, i := range head {
 				got = append(got, i.Image.Name)
@@ -98,7 +98,7 @@ func TestQueuePassesOverFullSourceGroups(t *testing.T) {
 func TestPendingImageOfFullGroupBlocksNobody(t *testing.T) {
 	q := queueOf(modified(groupedImage("a1", 1, "a"), func(i *ledger.QueuedImage) { i.State = ledger.Pending }), groupedImage("b1", 2, "b"))
 	q.SetSourceGroups(groupByHostPrefix)
-	head, wait := q.PeekHead(5, now, map[string]int{"a": 0})
+	head, wait := q.PeekHead(5, now, map[string]int{"a": 0}, ledger.NamespaceShare{})
 	assert.Len(t, head, 1)
 	assert.Zero(t, wait)
 }
@@ -137,8 +137,8 @@ func TestQueueWithSourceGroupsIsFirstInFirstOut(t *testing.T) {
 		}
 		most := map[string]int{"a": rapid.IntRange(0, 3).Draw(t, "a"), "b": rapid.IntRange(0, 3).Draw(t, "b")}
 		n := rapid.IntRange(0, 12).Draw(t, "n")
-		all, _ := q.PeekHead(12, now, nil)
-		got, _ := q.PeekHead(n, now, most)
+		all, _ := q.PeekHead(12, now, nil, ledger.NamespaceShare{})
+		got, _ := q.PeekHead(n, now, most, ledger.NamespaceShare{})
 		var want []ledger.QueuedImage
 		taken := map[string]int{}
 		for _, i := range all {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -40,11 +41,18 @@ type AppliedState struct {
 }
 
 // NextAction decides what to do about a planned image. existing is the image of that name,
-// nil for none; applied is nil where nothing was applied to it.
-func NextAction(want *v1alpha1.PlannedImage, existing *v1alpha1.VMDiskImage, applied *AppliedState) (Action, v1alpha1.PlanItemReport) {
+// nil for none; applied is nil where nothing was applied to it; allowed are the namespaces
+// in which the cluster lets a plan create and change images. An image that exists stays
+// when its namespace is no longer allowed.
+func NextAction(want *v1alpha1.PlannedImage, existing *v1alpha1.VMDiskImage, applied *AppliedState, allowed policy.Namespaces) (Action, v1alpha1.PlanItemReport) {
+	isAllowed := allowed.Allow(want.Namespace)
 	switch {
+	case existing == nil && !isAllowed:
+		return Leave, itemReport(v1alpha1.PlanItemRejected, fmt.Sprintf("namespace %s is not allowed: %s of the cluster's own policy ConfigMap does not name it", want.Namespace, policy.KeyAllowedNamespaces))
 	case existing == nil:
 		return Create, waitingReport("not created yet")
+	case !isAllowed && image.IsPlanned(existing):
+		return Leave, itemReport(v1alpha1.PlanItemRejected, fmt.Sprintf("namespace %s is no longer allowed: %s of the cluster's own policy ConfigMap does not name it; the image stays as it is", want.Namespace, policy.KeyAllowedNamespaces))
 	case !image.IsPlanned(existing):
 		return Leave, v1alpha1.PlanItemReport{
 			State:   v1alpha1.PlanItemNotOurs,

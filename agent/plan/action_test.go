@@ -18,6 +18,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -32,6 +33,29 @@ func plannedImage(b *apitest.ImageBuilder) *v1alpha1.VMDiskImage {
 	img := b.Obj()
 	img.Labels = map[string]string{v1alpha1.LabelPlanned: "true", "other": "label"}
 	return img
+}
+
+func TestPlanIsRefusedInNamespacesThatAreNotAllowed(t *testing.T) {
+	want := planItem(apitest.Image(key))
+	differs := apitest.Image(key).WithURL("https://elsewhere.example.com/a")
+	for _, tt := range []struct {
+		name        string
+		existing    *v1alpha1.VMDiskImage
+		wantState   v1alpha1.PlanItemState
+		wantMessage string
+	}{
+		{"missing", nil, v1alpha1.PlanItemRejected, "namespace lab is not allowed: allowedNamespaces of the cluster's own policy ConfigMap does not name it"},
+		{"placed before", plannedImage(apitest.Image(key)), v1alpha1.PlanItemRejected, "no longer allowed"},
+		{"placed before, with another spec", plannedImage(differs), v1alpha1.PlanItemRejected, "stays as it is"},
+		{"made by somebody else", differs.Obj(), v1alpha1.PlanItemNotOurs, "made by somebody else"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			action, report := plan.NextAction(want, tt.existing, nil, policy.Namespaces{"farm", "lab-*"})
+			assert.Equal(t, plan.Leave, action)
+			assert.Equal(t, tt.wantState, report.State)
+			assert.Contains(t, report.Message, tt.wantMessage)
+		})
+	}
 }
 
 func TestNextAction(t *testing.T) {
@@ -65,7 +89,7 @@ func TestNextAction(t *testing.T) {
 		{"applied to a former image of that name", plannedImage(further()), &plan.AppliedState{UID: "former", SpecFingerprint: plan.FingerprintSpec(want), Generation: 9}, plan.Change, v1alpha1.PlanItemWaiting},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			action, report := plan.NextAction(want, tt.existing, tt.applied)
+			action, report := plan.NextAction(want, tt.existing, tt.applied, policy.Namespaces{"farm", "la*"})
 			assert.Equal(t, tt.wantAction, action)
 			assert.Equal(t, tt.wantState, report.State)
 			assert.Equal(t, tt.wantState == v1alpha1.PlanItemApplied, report.Message == "", "an item that is not applied has a message")

@@ -39,9 +39,10 @@ type network struct {
 type ClusterReader struct {
 	live client.Reader
 
-	mu      sync.Mutex
-	readAt  time.Time
-	current network
+	mu       sync.Mutex
+	readAt   time.Time
+	services []netip.Prefix
+	current  network
 }
 
 // NewClusterReader returns a ClusterReader; live must not be cached.
@@ -59,10 +60,9 @@ func (r *ClusterReader) read(ctx context.Context) network {
 	if r.live != nil {
 		var services networkingv1.ServiceCIDRList
 		if err := r.live.List(ctx, &services); err == nil {
-			next.internal = append(next.internal, serviceNetworks(services.Items)...)
-		} else {
-			next.internal = append(next.internal, r.current.internal...)
+			r.services = serviceNetworks(services.Items)
 		}
+		next.internal = append(next.internal, r.services...)
 		config := &cdiv1.CDIConfig{}
 		if err := r.live.Get(ctx, types.NamespacedName{Name: cdiConfigName}, config); err == nil {
 			next.proxy = importProxy(config.Status.ImportProxy, next.proxy)

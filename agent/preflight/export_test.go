@@ -1,6 +1,8 @@
 package preflight
 
 import (
+	"context"
+	"crypto/x509"
 	"net"
 	"net/url"
 	"time"
@@ -35,5 +37,15 @@ func (p *Prober) Waiting() (waiting, running int) {
 	return p.queue.Len()
 }
 
+// SetRoots replaces the certificate authorities that the probes trust.
+func (p *Prober) SetRoots(roots *x509.CertPool) { p.roots = roots }
+
 // SetTimeout changes the timeout of the probes that start from now on.
 func (p *Prober) SetTimeout(timeout time.Duration) { p.timeout = timeout }
+
+// SetProxyError lets no proxy be found.
+func (p *Prober) SetProxyError(err error) {
+	p.network = func(context.Context) network {
+		return network{proxy: func(*url.URL) (*url.URL, error) { return nil, err }}
+	}
+}

@@ -2,6 +2,8 @@ package preflight
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -21,6 +23,9 @@ const (
 	// HEAD is never read.
 	maxHeaderBytes = 16 << 10
 	maxURLBytes    = 256
+	// maxImageBytes is more than any disk has. What a source claims beyond it is not
+	// believed: sums of sizes would overflow.
+	maxImageBytes = 1 << 50
 )
 
 // headRequest requests the headers of one source, over a connection of its own: what else
@@ -29,6 +34,7 @@ type headRequest struct {
 	judge    addressJudge
 	proxy    proxyFunc
 	resolver *net.Resolver
+	roots    *x509.CertPool // nil for the system's
 	timeout  time.Duration
 	// notPermitted: an address of the host is internal. Then nothing is reported of the
 	// answer, also if another address gave it.
@@ -78,7 +84,9 @@ func (h *headRequest) send(ctx context.Context, address string) (result image.Pr
 	case http.StatusForbidden:
 		refuse(v1alpha1.ReasonForbidden)
 	case http.StatusOK:
-		result.Size = max(0, response.ContentLength)
+		if n := response.ContentLength; n > 0 && n <= maxImageBytes {
+			result.Size = n
+		}
 	}
 	return result, false
 }
@@ -101,6 +109,7 @@ func (h *headRequest) newTransport(ctx context.Context, source *url.URL) (*http.
 		// What a source sends unasked on an idle connection would be logged.
 		DisableKeepAlives: true, DisableCompression: true,
 		MaxResponseHeaderBytes: maxHeaderBytes, TLSHandshakeTimeout: h.timeout,
+		TLSClientConfig: &tls.Config{RootCAs: h.roots},
 	}
 	if proxy == nil {
 		transport.DialContext = h.dialPermitted

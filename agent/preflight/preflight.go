@@ -4,6 +4,7 @@ package preflight
 
 import (
 	"context"
+	"crypto/x509"
 	"net"
 	"net/url"
 	"strings"
@@ -38,6 +39,7 @@ type Prober struct {
 	network  func(context.Context) network
 	allow    func() policy.PreflightAllow
 	resolver *net.Resolver
+	roots    *x509.CertPool
 	timeout  time.Duration
 
 	mu     sync.Mutex
@@ -134,7 +136,7 @@ func (p *Prober) run(asked *probe) {
 	network := p.network(ctx)
 	cancel()
 	request := &headRequest{
-		judge: addressJudge{allow: p.allow(), clusterNetworks: network.internal}, proxy: network.proxy, resolver: p.resolver, timeout: p.timeout,
+		judge: addressJudge{allow: p.allow(), clusterNetworks: network.internal}, proxy: network.proxy, resolver: p.resolver, roots: p.roots, timeout: p.timeout,
 	}
 	result, silent := request.send(asked.ctx, asked.URL)
 	p.mu.Lock()

@@ -35,7 +35,7 @@ func newTransport(cfg *rest.Config, timeout time.Duration, limits transport.Limi
 	}
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:            (&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second, Control: refuseForbidden}).DialContext,
 		TLSClientConfig:        tlsConfig,
 		TLSHandshakeTimeout:    timeout,
 		ResponseHeaderTimeout:  timeout,

@@ -47,6 +47,9 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 		return UpResult{ReportOlder: true, RootSequence: root.Sequence}, nil
 	}
 
+	if err := checkListedPages(source.root); err != nil {
+		return UpResult{}, err
+	}
 	var result UpResult
 	var refusals []error
 	for _, ref := range source.root.Root.Pages {
@@ -75,6 +78,15 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 		return result, errors.Join(append([]error{err}, refusals...)...)
 	}
 	return result, errors.Join(refusals...)
+}
+
+// checkListedPages refuses a report with more pages than the hub keeps, before one is
+// copied. The schema refuses it too, but a member's API server may be anything.
+func checkListedPages(root *v1alpha1.ClusterReport) error {
+	if n := len(root.Root.Pages); n > v1alpha1.MaxReportPages {
+		return fmt.Errorf("the report of the member lists %d pages, of which nothing is copied: a report has at most %d", n, v1alpha1.MaxReportPages)
+	}
+	return nil
 }
 
 // memberReport is a member's report at one point in time.

@@ -2,8 +2,8 @@ package policy
 
 // Combine returns the effective policy of a member from its own policy ConfigMap and
 // the hub's plan. The smaller concurrency applies, so that neither side can exceed the
-// other's limit; the plan decides all other keys. Grants are used only if the plan says
-// so. nil means no policy; the result is nil if both are.
+// other's limit; the plan decides all other keys, but for AllowedNamespaces, which is the
+// member's own. Grants are used only if the plan says so. nil means no policy; the result is nil if both are.
 func Combine(own, planned *Policy) *Policy {
 	switch {
 	case own == nil && planned == nil:
@@ -14,8 +14,10 @@ func Combine(own, planned *Policy) *Policy {
 		return &p
 	}
 	p := *planned
+	p.AllowedNamespaces = nil
 	if own != nil {
 		p.Concurrency = min(p.Concurrency, own.Concurrency)
+		p.AllowedNamespaces = own.AllowedNamespaces
 	}
 	return &p
 }

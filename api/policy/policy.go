@@ -45,6 +45,13 @@ type Policy struct {
 	// PreflightAllow are the internal sources that are requested as well.
 	PreflightAllow PreflightAllow
 
+	// NamespaceShare is how many slots the images of one namespace get while images of
+	// other namespaces wait; 0 for no limit.
+	NamespaceShare int32
+	// AllowedNamespaces are those in which a hub's plan may create and change images.
+	// Only the cluster's own ConfigMap can set it.
+	AllowedNamespaces Namespaces
+
 	// UsesGrants: imports beyond SafeConcurrency, and all imports from Sources, need a
 	// grant of the fleet-wide budget. SafeConcurrency and Sources are ignored without
 	// it. Only a hub's plan can set it; see ParseConfigMap.
@@ -86,8 +93,16 @@ const (
 	maxRetries  = 100
 	maxPriority = 1000
 	maxDuration = 30 * 24 * time.Hour
+	// maxValueBytes bounds the value of a key. A report can hold no longer one.
+	maxValueBytes = 16384
+	// maxErrorBytes bounds the message of an error, which may quote the value.
+	maxErrorBytes = 512
 )
 
+// KeyNamespaceShare limits the slots of one namespace.
+const KeyNamespaceShare = "namespaceShare"
+
+// memberKeys can be set by a cluster's ConfigMap, and by a hub's plan.
 var memberKeys = map[string]keyCodec{
 	"concurrency":          int32Codec(func(p *Policy) *int32 { return &p.Concurrency }, v1alpha1.MaxSlots),
 	"retryLimit":           int32Codec(func(p *Policy) *int32 { return &p.RetryLimit }, maxRetries),
@@ -97,6 +112,7 @@ var memberKeys = map[string]keyCodec{
 	"stallTimeout":         durationCodec(func(p *Policy) *time.Duration { return &p.StallTimeout }, time.Second),
 	"maxPriority":          int32Codec(func(p *Policy) *int32 { return &p.MaxPriority }, maxPriority),
 	"resyncLimit":          int32Codec(func(p *Policy) *int32 { return &p.ResyncLimit }, maxRetries),
+	KeyNamespaceShare:      int32Codec(func(p *Policy) *int32 { return &p.NamespaceShare }, v1alpha1.MaxSlots),
 	"preflight": {
 		parse: func(p *Policy, s string) error {
 			v, err := strconv.ParseBool(s)
@@ -123,10 +139,22 @@ var hubKeys = map[string]keyCodec{
 	KeyFleetSources:    {parse: func(p *Policy, s string) error { return p.Sources.unmarshal(s) }, format: func(p Policy) string { return p.Sources.marshal() }},
 }
 
+// ownKeys can be set only by a cluster's own ConfigMap.
+var ownKeys = map[string]keyCodec{
+	KeyAllowedNamespaces: {parse: func(p *Policy, s string) error { return p.AllowedNamespaces.unmarshal(s) }, format: func(p Policy) string { return p.AllowedNamespaces.marshal() }},
+}
+
+// IsOwnKey reports whether only a cluster's own ConfigMap can set a key. The ConfigMap of
+// the hub's own cluster may have it too.
+func IsOwnKey(key string) bool { return ownKeys[key].parse != nil }
+
 // ConfigMapKeys returns the keys that a cluster's policy ConfigMap may have, sorted.
 func ConfigMapKeys() []string {
 	keys := make([]string, 0, len(memberKeys))
 	for k := range memberKeys {
+		keys = append(keys, k)
+	}
+	for k := range ownKeys {
 		keys = append(keys, k)
 	}
 	sort.Strings(keys)
@@ -145,7 +173,7 @@ func ParseConfigMap(data map[string]string) (p Policy, unknown []string, errs []
 		}
 		own[key] = text
 	}
-	p, unknown, errs = Parse(own)
+	p, unknown, errs = parse(own, memberKeys, ownKeys)
 	unknown = append(unknown, ignored...)
 	sort.Strings(unknown)
 	return p, unknown, errs
@@ -156,18 +184,28 @@ func ParseConfigMap(data map[string]string) (p Policy, unknown []string, errs []
 // policy is nobody's intention. Unknown keys are returned and are no error: they may be
 // for the hub or for a newer agent. Both lists are sorted by key.
 func Parse(data map[string]string) (p Policy, unknown []string, errs []KeyError) {
+	return parse(data, memberKeys, hubKeys)
+}
+
+func parse(data map[string]string, keys ...map[string]keyCodec) (p Policy, unknown []string, errs []KeyError) {
 	p = Default()
 	for key, text := range data {
-		f, known := memberKeys[key]
-		if !known {
-			f, known = hubKeys[key]
+		var f keyCodec
+		for _, some := range keys {
+			if codec, known := some[key]; known {
+				f = codec
+			}
 		}
-		if !known {
+		if f.parse == nil {
 			unknown = append(unknown, key)
 			continue
 		}
+		if len(text) > maxValueBytes {
+			errs = append(errs, KeyError{key, fmt.Sprintf("it has %d bytes: the maximum is %d", len(text), maxValueBytes)})
+			continue
+		}
 		if err := f.parse(&p, strings.TrimSpace(text)); err != nil {
-			errs = append(errs, KeyError{key, err.Error()})
+			errs = append(errs, KeyError{key, v1alpha1.Truncate(err.Error(), maxErrorBytes)})
 		}
 	}
 	if len(errs) == 0 && p.MaxRetryBackoff < p.RetryBackoff {
@@ -188,9 +226,10 @@ func Parse(data map[string]string) (p Policy, unknown []string, errs []KeyError)
 	return p, unknown, nil
 }
 
-// ToData returns every key of a policy, so that Parse(p.ToData()) equals p. The hub's
-// keys are included only if UsesGrants is set, and preflightAllow only with entries: an
-// older agent reports keys that it does not know.
+// ToData returns every key of a policy, so that Parse(p.ToData()) equals p apart from
+// AllowedNamespaces. The hub's keys are included only if UsesGrants is set, and
+// preflightAllow, namespaceShare and allowedNamespaces only if they say anything: an older
+// agent reports keys that it does not know.
 func (p Policy) ToData() map[string]string {
 	data := make(map[string]string, len(memberKeys)+len(hubKeys))
 	for key, f := range memberKeys {
@@ -198,6 +237,12 @@ func (p Policy) ToData() map[string]string {
 	}
 	if len(p.PreflightAllow) == 0 {
 		delete(data, KeyPreflightAllow)
+	}
+	if p.NamespaceShare == 0 {
+		delete(data, KeyNamespaceShare)
+	}
+	if len(p.AllowedNamespaces) > 0 {
+		data[KeyAllowedNamespaces] = ownKeys[KeyAllowedNamespaces].format(p)
 	}
 	if p.UsesGrants {
 		data[KeySafeConcurrency] = hubKeys[KeySafeConcurrency].format(p)

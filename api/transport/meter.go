@@ -1,5 +1,7 @@
 package transport
 
+import "io"
+
 // meter computes the cost of a stream of JSON values while it passes. It never
 // underestimates what a decoder allocates for a valid value: outside of strings, each
 // value of an array or object follows a comma or a bracket.
@@ -37,4 +39,24 @@ func (m *meter) add(p []byte) (n int, ended bool) {
 		}
 	}
 	return len(p), false
+}
+
+// MeasureCost reads JSON and returns its cost, or false as soon as that exceeds limit.
+func MeasureCost(from io.Reader, limit int64) (cost int64, within bool, err error) {
+	var m meter
+	for buffer := make([]byte, 32<<10); ; {
+		n, err := from.Read(buffer)
+		for part := buffer[:n]; len(part) > 0; {
+			used, _ := m.add(part)
+			part = part[used:]
+		}
+		switch {
+		case m.cost > limit:
+			return m.cost, false, nil
+		case err == io.EOF:
+			return m.cost, true, nil
+		case err != nil:
+			return m.cost, false, err
+		}
+	}
 }

@@ -14,11 +14,17 @@ const (
 	// ConditionJoined: the agent has its own credential for the hub. Set in pull mode
 	// only.
 	ConditionJoined = "Joined"
+	// ConditionCredentialRotated: the hub's credential in the member expires, and the hub
+	// renews it. Set in push mode only.
+	ConditionCredentialRotated = "CredentialRotated"
 	// ConditionAgentInstalled: the agent is installed as the hub wants it. Set only
 	// where the hub installs the agent.
 	ConditionAgentInstalled = "AgentInstalled"
 	// ConditionVersionSupported: the versions of hub and agent work together.
 	ConditionVersionSupported = "VersionSupported"
+	// ConditionServerVerified: the hub verifies the certificate of the member's API
+	// server. Not set in pull mode.
+	ConditionServerVerified = "ServerVerified"
 	// ConditionReportComplete: all pages of the report exist and belong to the same
 	// state.
 	ConditionReportComplete = "ReportComplete"
@@ -44,6 +50,9 @@ const (
 	// ReasonReportNotCarried: the member is reachable, but its report is not copied to
 	// the hub.
 	ReasonReportNotCarried = "ReportNotCarried"
+	// Reasons of ConditionServerVerified.
+	ReasonCertificateVerified = "CertificateVerified"
+	ReasonVerificationSkipped = "VerificationSkipped"
 	// Reasons of ConditionVersionSupported.
 	ReasonSupported      = "Supported"
 	ReasonVersionTooOld  = "VersionTooOld"
@@ -62,6 +71,19 @@ const (
 	ReasonDowngradeRefused = "DowngradeRefused"
 	ReasonValuesInvalid    = "ValuesInvalid"
 	ReasonAgentDialsIn     = "AgentDialsIn"
+	// ReasonRotated: the hub's token expires, and is renewed before.
+	ReasonRotated = "Rotated"
+	// ReasonRotationPending: the hub still uses the token that it was given.
+	ReasonRotationPending = "RotationPending"
+	// ReasonRotationFailed: the hub has no new token; it uses the old one and retries.
+	ReasonRotationFailed = "RotationFailed"
+	// ReasonLegacyToken: the hub works with a token that expires, but the one that it was
+	// given never does and is still valid.
+	ReasonLegacyToken = "LegacyToken"
+	// ReasonCredentialRefused: no token is left that the member accepts.
+	ReasonCredentialRefused = "CredentialRefused"
+	// ReasonNotRotated: the credential is not a token of the hub's ServiceAccount.
+	ReasonNotRotated = "NotRotated"
 	// ReasonNotDialledIn: the agent, which connects in pull mode, has not been heard
 	// from for a while.
 	ReasonNotDialledIn = "NotDialledIn"

@@ -79,6 +79,8 @@ type MemberConnection struct {
 }
 
 // MemberClusterSpec says which cluster belongs to the fleet and how it is reached.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.connection.pull) && has(self.insecureSkipTLSVerify) && self.insecureSkipTLSVerify)",message="insecureSkipTLSVerify is for kubeconfigs: with connection.pull the agent always verifies the hub's certificate"
 type MemberClusterSpec struct {
 	// connection between hub and member.
 	// +required
@@ -89,6 +91,12 @@ type MemberClusterSpec struct {
 	// +kubebuilder:default=ot-agent
 	// +optional
 	AgentNamespace string `json:"agentNamespace,omitempty"`
+	// insecureSkipTLSVerify allows a kubeconfig with insecure-skip-tls-verify. A machine
+	// between hub and member can then read the hub's credential and act as the member:
+	// condition ServerVerified is False as long as this is set. Without it, the hub
+	// refuses such a kubeconfig.
+	// +optional
+	InsecureSkipTLSVerify bool `json:"insecureSkipTLSVerify,omitempty"`
 }
 
 // MemberPolicy is the policy that the hub plans for a member.

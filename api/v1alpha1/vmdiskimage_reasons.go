@@ -13,6 +13,9 @@ const (
 	ReasonWaitingForFleet Reason = "WaitingForFleet"
 	// ReasonWaitingForSource: the grant for the image's group of sources is used up.
 	ReasonWaitingForSource Reason = "WaitingForSource"
+	// ReasonNamespaceShare: the images of this namespace have the slots of the policy's
+	// namespaceShare, and images of other namespaces that arrived later go first.
+	ReasonNamespaceShare Reason = "NamespaceShare"
 	// ReasonPaused: the policy's concurrency is 0.
 	ReasonPaused Reason = "Paused"
 	// ReasonPolicyMissing: no valid policy has been seen yet, so nothing is downloaded.

@@ -9,9 +9,12 @@ import (
 	"github.com/go-logr/logr"
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/storage"
+	"helm.sh/helm/v4/pkg/storage/driver"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
@@ -105,5 +108,13 @@ func (m *Member) newActionConfig() (*action.Configuration, error) {
 	if client, ok := cfg.KubeClient.(*kube.Client); ok {
 		client.Namespace = m.namespace
 	}
+	core, err := typedcorev1.NewForConfig(m.cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for releases: %w", err)
+	}
+	secrets := driver.NewSecrets(boundedSecrets{core.Secrets(m.namespace)})
+	secrets.SetLogger(cfg.Logger().Handler())
+	cfg.Releases = storage.Init(secrets)
+	cfg.Releases.SetLogger(cfg.Logger().Handler())
 	return cfg, nil
 }

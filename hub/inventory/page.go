@@ -96,7 +96,7 @@ func newIndexPage(sequence int64, images []v1alpha1.ReportedImage) *indexPage {
 		p.sum.addEntry(&e)
 		if phases[e.phaseIndex] == v1alpha1.PhaseFailed {
 			p.failingImages = append(p.failingImages, v1alpha1.ImageSummary{
-				Namespace: img.Namespace, Name: img.Name, Reason: img.Reason, Message: v1alpha1.SanitizeText(img.Message, 256),
+				Namespace: img.Namespace, Name: img.Name, Reason: v1alpha1.Reason(v1alpha1.SanitizeText(string(img.Reason), 64)), Message: v1alpha1.SanitizeText(img.Message, 256),
 			})
 		}
 		if img.Source == "" {

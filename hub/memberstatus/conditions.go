@@ -21,7 +21,9 @@ func (s *statusBuilder) setConditions() {
 	s.setCondition(v1alpha1.ConditionIdentityConfirmed, s.identityConfirmed())
 	s.copyCondition(v1alpha1.ConditionJoined, s.Joined)
 	s.copyCondition(v1alpha1.ConditionAgentInstalled, s.Installed)
+	s.copyCondition(v1alpha1.ConditionCredentialRotated, s.Rotated)
 	s.setCondition(v1alpha1.ConditionReachable, s.reachable())
+	s.setServerVerified()
 	s.setCondition(v1alpha1.ConditionAgentHealthy, s.agentHealthy())
 	s.setCondition(v1alpha1.ConditionPolicyAcknowledged, s.policyAcknowledged())
 	s.setCondition(v1alpha1.ConditionWithinBudget, s.withinBudget())
@@ -29,6 +31,9 @@ func (s *statusBuilder) setConditions() {
 	s.setCondition(v1alpha1.ConditionVersionSupported, s.versionSupported())
 	s.setCondition(v1alpha1.ConditionReady, s.ready())
 }
+
+// maxMessageBytes bounds the message of a condition, which may quote a member.
+const maxMessageBytes = 1024
 
 type conditionState struct {
 	status  metav1.ConditionStatus
@@ -50,7 +55,7 @@ func conditionUnknown(reason, format string, args ...any) conditionState {
 
 func (s *statusBuilder) setCondition(t string, v conditionState) {
 	meta.SetStatusCondition(&s.status.Conditions, metav1.Condition{
-		Type: t, Status: v.status, Reason: v.reason, Message: v1alpha1.SanitizeText(v.message, 1024),
+		Type: t, Status: v.status, Reason: v.reason, Message: v1alpha1.SanitizeText(v.message, maxMessageBytes),
 		ObservedGeneration: s.Member.Generation,
 		LastTransitionTime: metav1.NewTime(s.Now.UTC().Truncate(time.Second)),
 	})
@@ -63,6 +68,7 @@ func (s *statusBuilder) copyCondition(t string, c *metav1.Condition) {
 		return
 	}
 	taken := *c
+	taken.Message = v1alpha1.SanitizeText(taken.Message, maxMessageBytes)
 	if taken.LastTransitionTime.IsZero() {
 		taken.LastTransitionTime = metav1.NewTime(s.Now.UTC().Truncate(time.Second))
 	}
@@ -116,6 +122,21 @@ func (s *statusBuilder) reachable() conditionState {
 		return conditionTrue(v1alpha1.ReasonConnected, "the hub is connected to the member's API server%s", strings.TrimPrefix(c.Message, "connected"))
 	default:
 		return conditionFalse(cmp.Or(c.Reason, v1alpha1.ReasonUnreachable), "%s", cmp.Or(c.Message, "the member's API server does not answer: check that it is up and that the kubeconfig has the right address"))
+	}
+}
+
+// setServerVerified goes by the spec: whether the kubeconfig uses what it allows may change
+// at any time.
+func (s *statusBuilder) setServerVerified() {
+	switch {
+	case s.Connection.PullMode || s.Member.Spec.Connection.Pull != nil:
+		meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionServerVerified)
+	case s.Member.Spec.InsecureSkipTLSVerify:
+		s.setCondition(v1alpha1.ConditionServerVerified, conditionFalse(v1alpha1.ReasonVerificationSkipped,
+			"spec.insecureSkipTLSVerify allows a kubeconfig that does not verify the member's API server, so a machine between hub and member can read the hub's credential and answer as the member: "+
+				"put the CA into the kubeconfig as certificate-authority-data, and unset spec.insecureSkipTLSVerify"))
+	default:
+		s.setCondition(v1alpha1.ConditionServerVerified, conditionTrue(v1alpha1.ReasonCertificateVerified, "the hub verifies the certificate of the member's API server"))
 	}
 }
 

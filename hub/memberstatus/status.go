@@ -25,6 +25,8 @@ const (
 	maxMissedHeartbeats = 3
 	minSilence          = 30 * time.Second
 	maxSilence          = 10 * time.Minute
+	// maxVersionBytes bounds a version, which the member chooses.
+	maxVersionBytes = 64
 )
 
 // Connection is the state of the connection to a member's API server. Known: it has been
@@ -46,6 +48,8 @@ type Input struct {
 	Joined *metav1.Condition
 	// Installed is condition AgentInstalled; nil if the hub does not install the agent.
 	Installed *metav1.Condition
+	// Rotated is condition CredentialRotated; nil in pull mode.
+	Rotated *metav1.Condition
 	// HubVersion is the version of the hub itself.
 	HubVersion string
 	// Shard is the replica that syncs the member. Transfers is its share of the
@@ -181,7 +185,7 @@ func (s *statusBuilder) setReport() {
 	if r == nil {
 		return
 	}
-	s.status.AgentVersion = r.AgentVersion
+	s.status.AgentVersion = v1alpha1.SanitizeText(r.AgentVersion, maxVersionBytes)
 	if r.Plan != nil {
 		version := *r.Plan
 		s.status.AcknowledgedPlan = &version

@@ -56,7 +56,7 @@ func withStoredStatus(v memberstatus.Input) memberstatus.Input {
 
 var conditionTypes = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed,
-	v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionWithinBudget, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported,
+	v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionWithinBudget, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported, v1alpha1.ConditionServerVerified,
 }
 
 func TestStatusOfHealthyMember(t *testing.T) {
@@ -237,6 +237,16 @@ func TestStatusConditions(t *testing.T) {
 			wantReady: no, wantWhy: v1alpha1.ReasonDuplicateCluster,
 		},
 
+		"a kubeconfig that is not verified is allowed": {
+			change:    func(v *memberstatus.Input) { v.Member.Spec.InsecureSkipTLSVerify = true },
+			want:      []want{{v1alpha1.ConditionServerVerified, no, v1alpha1.ReasonVerificationSkipped, "unset spec.insecureSkipTLSVerify"}},
+			wantReady: yes, wantWhy: "Ready",
+		},
+		"it is not allowed": {
+			change:    func(*memberstatus.Input) {},
+			want:      []want{{v1alpha1.ConditionServerVerified, yes, v1alpha1.ReasonCertificateVerified, "verifies"}},
+			wantReady: yes, wantWhy: "Ready",
+		},
 		"no policy": {
 			change:    func(v *memberstatus.Input) { v.Plan, v.DesiredPolicy = nil, nil },
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNoPolicy, "create ConfigMap sync-operator-policy in namespace sync-operator"}},

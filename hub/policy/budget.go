@@ -100,7 +100,7 @@ func KnownKeys() []string {
 
 // overridableKeys returns the keys that an override may set, sorted.
 func overridableKeys() []string {
-	keys := append(apipolicy.ConfigMapKeys(), apipolicy.KeySafeConcurrency, KeyWeight)
+	keys := append(slices.DeleteFunc(apipolicy.ConfigMapKeys(), apipolicy.IsOwnKey), apipolicy.KeySafeConcurrency, KeyWeight)
 	slices.Sort(keys)
 	return keys
 }

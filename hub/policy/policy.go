@@ -80,12 +80,12 @@ func (o *override) matches(m Member) bool {
 func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []apipolicy.KeyError) {
 	base := map[string]string{}
 	for key, text := range data {
-		if !isFleetOnlyKey(key) {
+		if !isFleetOnlyKey(key) && !apipolicy.IsOwnKey(key) {
 			base[key] = text
 		}
 	}
 	_, unknown, errs = apipolicy.Parse(base)
-	unknown = slices.DeleteFunc(unknown, func(key string) bool { return key == KeyWeight })
+	unknown = slices.DeleteFunc(unknown, func(key string) bool { return key == KeyWeight || apipolicy.IsOwnKey(key) })
 	if len(unknown) == 0 {
 		unknown = nil
 	}

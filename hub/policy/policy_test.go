@@ -158,7 +158,25 @@ func TestParsePolicyUnknownKeys(t *testing.T) {
 	assert.Empty(t, errs)
 	assert.Equal(t, []string{"another", "later"}, unknown)
 	got, _, _ := p.ForMember("a", nil)
-	assert.Equal(t, apipolicy.ConfigMapKeys(), slices.Sorted(maps.Keys(got)), "no unknown key travels to a member")
+	assert.Equal(t, apipolicy.Default().ToData(), withoutConcurrency(got), "no unknown key travels to a member")
+}
+
+func withoutConcurrency(data map[string]string) map[string]string {
+	data["concurrency"] = apipolicy.Default().ToData()["concurrency"]
+	return data
+}
+
+// The hub's own cluster may be a member, and both read the same ConfigMap.
+func TestMembersOwnKeysDoNotTravel(t *testing.T) {
+	p, unknown, errs := policy.ParsePolicy(data{"allowedNamespaces": "farm", "namespaceShare": "2"})
+	assert.Empty(t, errs)
+	assert.Empty(t, unknown)
+	got, _, _ := p.ForMember("a", nil)
+	assert.NotContains(t, got, "allowedNamespaces")
+	assert.Equal(t, "2", got["namespaceShare"])
+	_, _, errs = policy.ParsePolicy(data{"overrides": "- {cluster: a, allowedNamespaces: farm}"})
+	require.Len(t, errs, 1)
+	assert.Contains(t, errs[0].Error(), "overrides[0].allowedNamespaces: there is no such key")
 }
 
 // The overrides contradict each other only for a member that both apply to.
@@ -182,7 +200,7 @@ func TestContradictingOverridesAreRefused(t *testing.T) {
 func TestPolicySourceIsBounded(t *testing.T) {
 	var overrides strings.Builder
 	labels := map[string]string{}
-	for i, key := range apipolicy.ConfigMapKeys() {
+	for i, key := range slices.Sorted(maps.Keys(apipolicy.Default().ToData())) {
 		label := fmt.Sprintf("label-%d-%s", i, strings.Repeat("x", 50))
 		labels[label] = strings.Repeat("y", 60)
 		fmt.Fprintf(&overrides, "- {selector: {matchLabels: {%s: %s}}, %s: '%s'}\n", label, labels[label], key, apipolicy.Default().ToData()[key])

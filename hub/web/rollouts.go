@@ -103,7 +103,7 @@ func (a *API) listRolloutClusters(request *http.Request) (any, error) {
 	page, next := pageAfter(placed, query.Get("after"), limit, func(p rollout.PlacedCluster) string { return p.Cluster })
 	list := RolloutClusters{Clusters: make([]RolloutCluster, len(page)), Next: next}
 	for i, p := range page {
-		list.Clusters[i] = RolloutCluster{Cluster: p.Cluster, Wave: p.Wave, State: p.State, Reason: p.Reason, Message: p.Message}
+		list.Clusters[i] = RolloutCluster{Cluster: p.Cluster, Wave: p.Wave, State: p.State, Reason: p.Reason, Message: v1alpha1.SanitizeText(p.Message, maxErrorBytes)}
 	}
 	return list, nil
 }

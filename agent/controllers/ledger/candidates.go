@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -64,28 +63,20 @@ func (r *Reconciler) findCandidates(ctx context.Context, slots, freeable []v1alp
 	return set, nil
 }
 
-// peekHead returns the first images of the queue that hold no slot and whose group of
-// sources is not full.
+// peekHead returns the first images of the queue that hold no slot, whose group of sources
+// is not full, and whose namespace has its turn. It returns some more than n: not all may
+// turn out to be candidates.
 func (r *Reconciler) peekHead(set *candidateSet, n int, slots, freeable []v1alpha1.Slot, limits stepLimits) []ledger.QueuedImage {
-	withSlots := imagesWithSlots(slots)
 	groups := ledger.View{SourceGroupLimits: limits.limits.SourceGroupLimits, SourceGroupOf: limits.sourceGroupOf}
 	running, ending := groups.CountRunningByGroup(slots), groups.CountRunningByGroup(freeable)
-	// maxOfGroup counts images with slots too, which may be at the head as well.
-	free, maxOfGroup := map[string]int{}, map[string]int{}
+	free := map[string]int{}
 	for group, limit := range limits.limits.SourceGroupLimits {
 		free[group] = max(0, int(limit-running[group]+ending[group]))
-		maxOfGroup[group] = free[group] + int(running[group])
 	}
-	head, wait := r.Queue.PeekHead(n+len(withSlots), time.Now(), maxOfGroup)
+	share := ledger.NewNamespaceShare(limits.namespaceShare, slots, freeable)
+	head, wait := r.Queue.PeekHead(n+len(slots), time.Now(), free, share)
 	set.requeueAfter = trigger.Earliest(set.requeueAfter, wait)
-	return slices.DeleteFunc(head, func(item ledger.QueuedImage) bool {
-		left, limited := free[item.SourceGroup]
-		if withSlots[item.Image.UID] || limited && left == 0 {
-			return true
-		}
-		free[item.SourceGroup]--
-		return false
-	})
+	return head
 }
 
 // readImagesLive reads images live, in the order of items; nil for each that is gone.

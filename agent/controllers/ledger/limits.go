@@ -23,6 +23,8 @@ type stepLimits struct {
 	share         grant.Share
 	limits        grant.Limits
 	sourceGroupOf func(host string) string
+	// namespaceShare of the policy; 0 for no limit.
+	namespaceShare int32
 }
 
 // observeGrant passes the TransferGrant that the cache shows to the RequestTracker.
@@ -57,6 +59,9 @@ func (r *Reconciler) observeGrant(ctx context.Context, p *policy.Policy) error {
 // there is no grant: that process may have reported the grant as unused.
 func (r *Reconciler) computeLimits(syncLedger *v1alpha1.SyncLedger, p *policy.Policy) stepLimits {
 	l := stepLimits{terms: grant.TermsFromPolicy(p), sourceGroupOf: grant.SourceGroupFunc(p)}
+	if p != nil {
+		l.namespaceShare = p.NamespaceShare
+	}
 	ownsLedger := syncLedger.Status != nil && syncLedger.Status.Grant != nil && syncLedger.Status.Grant.BootID == r.Grants.BootID()
 	if l.terms.FleetLimited && !ownsLedger {
 		r.Grants.LoseLedger()
@@ -105,13 +110,24 @@ func (r *Reconciler) publishDemand(l stepLimits, slots []v1alpha1.Slot) {
 	if l.terms.FleetLimited && r.Grants.ClaimLedger() {
 		r.EnqueueReport()
 	}
-	if changed := r.Queue.SetWithheldReasons(grant.WithheldReasons(l.terms, l.limits, slots, l.sourceGroupOf, front)); len(changed) > 0 {
+	reasons := grant.WithheldReasons(l.terms, l.limits, slots, l.sourceGroupOf, front)
+	for uid := range r.Queue.ListPassedOver(ledger.NewNamespaceShare(l.namespaceShare, slots, nil)) {
+		if reasons == nil {
+			reasons = map[types.UID]v1alpha1.Reason{}
+		}
+		reasons[uid] = v1alpha1.ReasonNamespaceShare
+	}
+	if changed := r.Queue.SetWithheldReasons(reasons); len(changed) > 0 {
 		r.EnqueueImages(changed...)
 	}
 }
 
-// updateSourceGroups passes the policy's groups of sources to the queue.
-func (r *Reconciler) updateSourceGroups(p *policy.Policy) {
+// updateQueue passes the policy's groups of sources, and the share of a namespace, to the
+// queue.
+func (r *Reconciler) updateQueue(p *policy.Policy) {
+	if p != nil {
+		r.Queue.SetNamespaceShare(p.NamespaceShare)
+	}
 	var sources policy.Sources
 	if p != nil && p.UsesGrants {
 		sources = p.Sources

@@ -112,6 +112,7 @@ func newFleetMember(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *
 		EnqueueUnready:        func(context.Context, ...v1alpha1.ImageKey) {},
 		EnqueueImages:         func(...v1alpha1.ImageKey) {},
 		EnqueueReport:         func() { m.reportTriggers++ },
+		EnqueuePlan:           func() {},
 		HubCondition:          func() *metav1.Condition { return nil },
 		MissingRights:         func() string { return "" },
 		AccountGuardCondition: admissionpolicy.NewAccountGuardPoller(nil, nil).Condition,

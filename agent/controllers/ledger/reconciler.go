@@ -78,6 +78,8 @@ type Reconciler struct {
 
 	// EnqueueReport requeues the report: the demand has changed.
 	EnqueueReport func()
+	// EnqueuePlan requeues the plan: the namespaces that it may use have changed.
+	EnqueuePlan func()
 	// EnqueueImages requeues images.
 	EnqueueImages func(images ...v1alpha1.ImageKey)
 	// EnqueueUnready requeues all images that wait in the queue or for a snapshot, and
@@ -131,7 +133,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	r.updateSourceGroups(policyState.Policy)
+	r.updateQueue(policyState.Policy)
 	if err := r.observeGrant(ctx, policyState.Policy); err != nil {
 		return ctrl.Result{}, err
 	}

@@ -117,7 +117,11 @@ func (r *Reconciler) publishDecision(ctx context.Context, policyState policycont
 	r.Ages.TrackOnly(startedAt)
 	r.Queue.SetMaxPriority(policyState.MaxPriority())
 	r.publishDemand(limits, decision.Slots)
-	if r.PolicyInForce.Replace(policyState.Policy) {
+	change := r.PolicyInForce.Replace(policyState.Policy)
+	if change.AllowedNamespaces {
+		r.EnqueuePlan()
+	}
+	if change.WaitingImages {
 		withSlots := make([]v1alpha1.ImageKey, len(decision.Slots))
 		for i, slot := range decision.Slots {
 			withSlots[i] = slot.Image

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -37,6 +38,8 @@ func newItemBackoff(want *v1alpha1.PlannedImage, existing *v1alpha1.VMDiskImage,
 type planPass struct {
 	*Reconciler
 	plan *v1alpha1.ClusterPlan
+	// allowedNamespaces of the policy in force.
+	allowedNamespaces policy.Namespaces
 	// confirmed: a live read has shown that the plan applies.
 	confirmed bool
 	now       time.Time
@@ -105,7 +108,7 @@ func (p *planPass) nextAction(want *v1alpha1.PlannedImage, existing *v1alpha1.VM
 	if applied, ok := p.applied[plan.KeyForImage(want)]; ok {
 		last = &applied
 	}
-	return plan.NextAction(want, existing, last)
+	return plan.NextAction(want, existing, last, p.allowedNamespaces)
 }
 
 // confirmPlanLive reads live, once in a pass, whether the plan applies.

@@ -19,8 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
+	policycontroller "github.com/pelotech/ot-fleet/agent/controllers/policy"
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -51,7 +53,7 @@ func newPlanFixture(t *testing.T, objects ...client.Object) *planFixture {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, system)...).Build()
 	b := &planFixture{t: t, Reconciler: &Reconciler{
 		Client: c, Live: c, Mailbox: fakeCache{from: c}, Cluster: apidiscovery.NewClusterIdentity(c), Namespace: "ot-agent",
-		Results: &plan.Results{}, applied: map[plan.Key]plan.AppliedState{}, backoffs: map[plan.Key]itemBackoff{},
+		Policy: knownPolicy(nil), Results: &plan.Results{}, applied: map[plan.Key]plan.AppliedState{}, backoffs: map[plan.Key]itemBackoff{},
 	}}
 	b.EnqueueImages = func(keys ...v1alpha1.ImageKey) {
 		for _, key := range keys {
@@ -60,6 +62,13 @@ func newPlanFixture(t *testing.T, objects ...client.Object) *planFixture {
 	}
 	b.Results.OnChange(func() { b.resultChanges++ })
 	return b
+}
+
+// knownPolicy is a policy that allows these namespaces.
+func knownPolicy(allowed policy.Namespaces) *policycontroller.InForce {
+	p := &policycontroller.InForce{}
+	p.SetInitial(&policy.Policy{AllowedNamespaces: allowed})
+	return p
 }
 
 // storePlan replaces the plan by one that prunes images, and reconciles it.
@@ -194,4 +203,39 @@ func TestPlannedStatesAreParsedOncePerPlan(t *testing.T) {
 			assert.NotEqual(t, before, c.forPlan(p)[key])
 		})
 	}
+}
+
+// TestImagesWaitForThePolicy: before it is read, any namespace may be one that is not allowed.
+func TestImagesWaitForThePolicy(t *testing.T) {
+	b := newPlanFixture(t)
+	b.Policy = &policycontroller.InForce{}
+	p := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}
+	p.Spec = v1alpha1.ClusterPlanSpec{PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 1}, ClusterUID: "this"}
+	for _, namespace := range []string{"lab", "farm"} {
+		p.Spec.Images = append(p.Spec.Images, v1alpha1.PlannedImage{Namespace: namespace, Name: "ubuntu", Spec: apitest.Image("lab/ubuntu").Obj().Spec})
+	}
+	require.NoError(t, b.Create(t.Context(), p))
+	namespaces := func() (created []string) {
+		images := &v1alpha1.VMDiskImageList{}
+		require.NoError(t, b.List(t.Context(), images))
+		for i := range images.Items {
+			created = append(created, images.Items[i].Namespace)
+		}
+		return created
+	}
+	result, err := b.Reconcile(t.Context(), ctrl.Request{})
+	require.NoError(t, err)
+	assert.Equal(t, policyReadDelay, result.RequeueAfter)
+	assert.Empty(t, namespaces())
+	assert.False(t, b.Results.Known())
+
+	b.Policy = knownPolicy(policy.Namespaces{"farm"})
+	b.mustReconcile()
+	assert.Equal(t, []string{"farm"}, namespaces())
+	assert.Equal(t, v1alpha1.PlanItemRejected, b.Results.Items()[plan.Key{Namespace: "lab", Name: "ubuntu"}].State)
+
+	b.Policy = knownPolicy(policy.Namespaces{"lab"})
+	b.mustReconcile()
+	assert.Equal(t, []string{"farm", "lab"}, namespaces(), "what exists stays")
+	assert.Equal(t, v1alpha1.PlanItemRejected, b.Results.Items()[plan.Key{Namespace: "farm", Name: "ubuntu"}].State)
 }

@@ -18,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
+	policycontroller "github.com/pelotech/ot-fleet/agent/controllers/policy"
 	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -37,6 +39,8 @@ const (
 	// rejectedRetryDelay is the wait after the API server has rejected an image: most
 	// likely only another plan helps, and that is tried at once.
 	rejectedRetryDelay = 5 * time.Minute
+	// policyReadDelay is the wait for the policy, which is read soon after the start.
+	policyReadDelay = 200 * time.Millisecond
 	// conflictRetryDelay is the wait after a write conflict.
 	conflictRetryDelay = 100 * time.Millisecond
 )
@@ -50,6 +54,8 @@ type Reconciler struct {
 	Mailbox cache.Cache
 	Kinds   *apidiscovery.KindTracker
 	Cluster *apidiscovery.ClusterIdentity
+	// Policy in force, of which allowedNamespaces matters.
+	Policy *policycontroller.InForce
 	// Results gets the result of each image.
 	Results *plan.Results
 	// EnqueueImages requeues images.
@@ -124,6 +130,9 @@ func (r *Reconciler) reconcilePlan(ctx context.Context, plans, ledgers client.Re
 		r.Results.SetItems(nil)
 		return ctrl.Result{}, nil
 	}
+	if !r.Policy.Known() {
+		return ctrl.Result{RequeueAfter: policyReadDelay}, nil // which namespaces are allowed is not known yet
+	}
 	return r.reconcileImages(ctx, p, live)
 }
 
@@ -131,7 +140,7 @@ func (r *Reconciler) reconcilePlan(ctx context.Context, plans, ledgers client.Re
 // which the images behind would meet too; those keep their former results.
 func (r *Reconciler) reconcileImages(ctx context.Context, p *v1alpha1.ClusterPlan, live bool) (ctrl.Result, error) {
 	pass := &planPass{
-		Reconciler: r, plan: p, confirmed: live, now: time.Now(),
+		Reconciler: r, plan: p, allowedNamespaces: r.allowedNamespaces(), confirmed: live, now: time.Now(),
 		reports: map[plan.Key]v1alpha1.PlanItemReport{}, unavailableNamespaces: map[string]plan.Refusal{},
 	}
 	var err error
@@ -150,6 +159,13 @@ func (r *Reconciler) reconcileImages(ctx context.Context, p *v1alpha1.ClusterPla
 	}
 	r.Results.SetItems(pass.reports)
 	return ctrl.Result{RequeueAfter: pass.requeueAfter}, err
+}
+
+func (r *Reconciler) allowedNamespaces() policy.Namespaces {
+	if current := r.Policy.Current(); current != nil {
+		return current.AllowedNamespaces
+	}
+	return nil
 }
 
 // readPlan returns the plan, nil for none, and whether it applies.

@@ -34,11 +34,11 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		return err
 	}
 	r.Kinds.WhenServed(plan.Kind, func(ctx context.Context) error {
-		if err := apidiscovery.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.enqueue); err != nil {
+		if err := apidiscovery.NotifyOnEvents(ctx, r.Mailbox, &v1alpha1.ClusterPlan{}, r.Enqueue); err != nil {
 			return err
 		}
 		r.served.Store(true)
-		r.enqueue()
+		r.Enqueue()
 		return nil
 	})
 	return nil
@@ -56,7 +56,8 @@ func (r *Reconciler) request() reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.MailboxName}}
 }
 
-func (r *Reconciler) enqueue() { r.triggers.Enqueue(r.request()) }
+// Enqueue requeues the plan.
+func (r *Reconciler) Enqueue() { r.triggers.Enqueue(r.request()) }
 
 // namedImagePredicate passes the events after which a planned image may differ from the
 // plan, and after which a pruned image may be gone.

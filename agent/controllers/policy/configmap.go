@@ -14,10 +14,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ownPolicy is a valid policy ConfigMap.
+// ownPolicy is a valid policy ConfigMap, or what of it the hub's plan cannot exceed.
 type ownPolicy struct {
-	configMapVersion string
-	concurrency      int32
+	configMapVersion  string
+	concurrency       int32
+	allowedNamespaces policy.Namespaces
 }
 
 // readConfigMap reads the member's own policy. While the ConfigMap is missing or invalid,
@@ -80,16 +81,16 @@ func describeLastPolicy(last *policy.Policy) string {
 	return fmt.Sprintf(" The last valid policy stays in force, concurrency %d.", last.Concurrency)
 }
 
-// lastOwnConcurrency is the concurrency of the last valid ConfigMap that the ledger was
-// written under: it stays a limit while the ConfigMap is invalid. An agent that has not
-// read that ConfigMap uses the concurrency in force, which was no higher.
-func (r *Reader) lastOwnConcurrency(status v1alpha1.SyncLedgerStatus) (concurrency int32, known bool) {
+// readLastOwn returns the last valid ConfigMap that the ledger was written under: its limits
+// stay while the ConfigMap is invalid. An agent that has not read that ConfigMap uses the
+// concurrency in force, which was no higher.
+func (r *Reader) readLastOwn(status v1alpha1.SyncLedgerStatus) (last ownPolicy, known bool) {
 	if status.PolicyVersion == "" {
-		return 0, false
+		return ownPolicy{}, false
 	}
 	if r.lastOwn.configMapVersion == status.PolicyVersion {
-		return r.lastOwn.concurrency, true
+		return r.lastOwn, true
 	}
-	p, _, errs := policy.Parse(status.Policy)
-	return p.Concurrency, len(errs) == 0
+	p, _, errs := policy.ParseConfigMap(status.Policy)
+	return ownPolicy{concurrency: p.Concurrency, allowedNamespaces: p.AllowedNamespaces}, len(errs) == 0
 }

@@ -1,12 +1,15 @@
 package policy
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -37,5 +40,35 @@ func TestOwnConfigMapSetsNoFleetLimits(t *testing.T) {
 				assert.Contains(t, got.ignoredKeys, "safeConcurrency")
 			}
 		})
+	}
+}
+
+// A SyncLedger whose condition is too long cannot be stored: nothing would be downloaded any
+// more, and nothing would say why.
+func TestMessagesAboutConfigMapAreBounded(t *testing.T) {
+	many := map[string]string{"concurrency": "2"}
+	for i := range 4000 {
+		many[fmt.Sprintf("key-%0200d", i)] = "x"
+	}
+	for name, data := range map[string]map[string]string{"keys": many, "a value": {"concurrency": strings.Repeat("x", 16000)}} {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sync-operator", Name: "sync-operator-policy"}, Data: data}
+		c := fake.NewClientBuilder().WithObjects(cm).Build()
+		recorder := events.NewFakeRecorder(10)
+		r := &Reader{Cached: c, Live: c, Events: recorder, InForce: &InForce{}, ConfigMapKey: client.ObjectKeyFromObject(cm)}
+		ledger := &v1alpha1.SyncLedger{Status: &v1alpha1.SyncLedgerStatus{}}
+		got, err := r.Read(t.Context(), ledger)
+		require.NoError(t, err)
+		status := v1alpha1.SyncLedgerStatus{}
+		got.SetStatus(&status, 1)
+		for _, condition := range status.Conditions {
+			assert.LessOrEqual(t, len(condition.Message), maxMessageBytes, name)
+		}
+		said := len(recorder.Events)
+		_, err = r.Read(t.Context(), &v1alpha1.SyncLedger{Status: &status})
+		require.NoError(t, err)
+		assert.Len(t, recorder.Events, said, "it is said once")
+		for range said {
+			assert.LessOrEqual(t, len(<-recorder.Events), 1024)
+		}
 	}
 }

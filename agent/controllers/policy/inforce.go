@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/pelotech/ot-fleet/api/policy"
@@ -28,20 +29,35 @@ func (p *InForce) PreflightAllow() policy.PreflightAllow {
 	return nil
 }
 
-// setInitial puts the policy that is read first in force at once. A later one is in force
+// SetInitial puts the policy that is read first in force at once. A later one is in force
 // only once the SyncLedger is written under it.
-func (p *InForce) setInitial(first *policy.Policy) {
+func (p *InForce) SetInitial(first *policy.Policy) {
 	if !p.known.Load() {
 		p.current.Store(first)
 		p.known.Store(true)
 	}
 }
 
-// Replace puts a policy in force. It returns true if the change matters to images that
-// wait.
-func (p *InForce) Replace(next *policy.Policy) bool {
+// PolicyChange is what a change of the policy matters to.
+type PolicyChange struct {
+	// WaitingImages may have to be reconciled.
+	WaitingImages bool
+	// AllowedNamespaces have changed.
+	AllowedNamespaces bool
+}
+
+// Replace puts a policy in force.
+func (p *InForce) Replace(next *policy.Policy) (c PolicyChange) {
 	before := p.current.Swap(next)
+	namespacesOf := func(p *policy.Policy) policy.Namespaces {
+		if p == nil {
+			return nil
+		}
+		return p.AllowedNamespaces
+	}
+	c.AllowedNamespaces = !slices.Equal(namespacesOf(before), namespacesOf(next))
 	isPaused := func(p *policy.Policy) bool { return p == nil || p.Concurrency == 0 }
-	return isPaused(before) != isPaused(next) || (before == nil) != (next == nil) ||
+	c.WaitingImages = isPaused(before) != isPaused(next) || (before == nil) != (next == nil) ||
 		(before != nil && next != nil && (before.StallTimeout != next.StallTimeout || before.AttemptTimeout != next.AttemptTimeout || before.Preflight != next.Preflight))
+	return c
 }

@@ -30,6 +30,13 @@ const (
 	reasonMissing  = "Missing"
 )
 
+// maxMessageBytes bounds the message of a condition, which may list keys of a ConfigMap. The
+// API server would refuse a SyncLedger with a longer one.
+const maxMessageBytes = 8192
+
+// maxEventBytes bounds what an event quotes: the API server refuses longer notes.
+const maxEventBytes = 900
+
 // Reader reads the policy ConfigMap and the ClusterPlan. Read is called by one goroutine
 // at a time.
 type Reader struct {
@@ -116,16 +123,18 @@ func (r *Reader) Read(ctx context.Context, ledger *v1alpha1.SyncLedger) (State, 
 		return State{}, err
 	}
 	s := r.combineWithPlan(own, plan, status)
+	s.message = v1alpha1.Truncate(s.message, maxMessageBytes)
 	r.recordInvalidPolicy(s, status)
-	r.InForce.setInitial(s.Policy)
+	r.InForce.SetInitial(s.Policy)
 	return s, nil
 }
 
 // combineWithPlan combines the member's own policy with the plan's: concurrency is the
-// smaller of the two, and for all other keys the plan's value applies.
+// smaller of the two, allowedNamespaces the member's own, and for all other keys the plan's
+// value applies.
 func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLedgerStatus) State {
 	if s.Accepted {
-		r.lastOwn = ownPolicy{configMapVersion: s.configMapVersion, concurrency: s.Policy.Concurrency}
+		r.lastOwn = ownPolicy{s.configMapVersion, s.Policy.Concurrency, s.Policy.AllowedNamespaces}
 	}
 	s.plan = plan
 	if plan.policy == nil {
@@ -147,8 +156,9 @@ func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLe
 		s.Policy, s.message = policy.Combine(nil, plan.policy), message
 	case reasonInvalid:
 		s.Policy = policy.Combine(nil, plan.policy)
-		if last, known := r.lastOwnConcurrency(status); known {
-			s.Policy.Concurrency = min(s.Policy.Concurrency, last)
+		if last, known := r.readLastOwn(status); known {
+			s.Policy.Concurrency = min(s.Policy.Concurrency, last.concurrency)
+			s.Policy.AllowedNamespaces = last.allowedNamespaces
 		}
 		s.message = fmt.Sprintf("%s %s, concurrency %d", s.invalidMessage, message, s.Policy.Concurrency)
 	}
@@ -163,7 +173,7 @@ func (r *Reader) recordInvalidPolicy(s State, status v1alpha1.SyncLedgerStatus) 
 	}
 	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPolicyAccepted)
 	if c == nil || c.Reason != reasonInvalid || c.Message != s.message {
-		r.Events.Eventf(s.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", s.message)
+		r.Events.Eventf(s.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", v1alpha1.Truncate(s.message, maxEventBytes))
 	}
 }
 

@@ -116,6 +116,17 @@ upgrade goes on, old and new controllers may be at work: both have to be known.
 {{- printf "request.userInfo.username == '%s'" .Values.cdi.serviceAccount }}
 {{- end }}
 
+{{/*
+The texts of a list, quoted for CEL; the schema keeps quotes and backslashes out.
+*/}}
+{{- define "ot-agent.quoted" -}}
+{{- $quoted := list }}
+{{- range . }}
+{{- $quoted = append $quoted (printf "'%s'" .) }}
+{{- end }}
+{{- join ", " $quoted }}
+{{- end }}
+
 {{- /*
 Namespaces of the cluster itself, as a list in CEL.
 */}}

@@ -92,6 +92,8 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-agent-datavolume-label",
 		"ValidatingAdmissionPolicy ot-agent-ledger",
 		"ValidatingAdmissionPolicyBinding ot-agent-ledger",
+		"ValidatingAdmissionPolicy ot-agent-hub-tokens",
+		"ValidatingAdmissionPolicyBinding ot-agent-hub-tokens",
 		"ValidatingAdmissionPolicy ot-agent-virtualmachines",
 		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachines",
 		"ValidatingAdmissionPolicy ot-agent-disks",
@@ -147,6 +149,8 @@ func TestAgentChartLeavesMailboxCRDsToTheHub(t *testing.T) {
 func TestAgentChartCreatesTheHubAccount(t *testing.T) {
 	rendered := renderChart(t, "ot-system", map[string]any{"hub": map[string]any{"serviceAccount": map[string]any{"create": true}}})
 	require.Contains(t, rendered, "ServiceAccount ot-system/ot-hub")
+	require.Contains(t, rendered, "Secret ot-system/ot-hub-access")
+	assert.NotContains(t, rendered["Secret ot-system/ot-hub-access"].Object, "data")
 	subjects, _, err := unstructured.NestedSlice(rendered["RoleBinding ot-system/ot-hub"].Object, "subjects")
 	require.NoError(t, err)
 	assert.Equal(t, []any{map[string]any{"kind": "ServiceAccount", "name": "ot-hub", "namespace": "ot-system"}}, subjects)

@@ -52,13 +52,13 @@ var triedByHub = map[string]triedRight{
 		attempt{what: "the namespace of the agent", want: notOfHub, object: `{apiVersion: v1, kind: Namespace, metadata: {name: ot-system}}`},
 		attempt{what: "a namespace that only has the name", want: notOfHub, object: `{apiVersion: v1, kind: Namespace, metadata: {name: ot-member-of-others}}`},
 	),
-	"create resourcequotas": tried(
-		attempt{what: "nothing more for a namespace of users", want: notOfHub, object: `{apiVersion: v1, kind: ResourceQuota, metadata: {name: ot-member, namespace: images}, spec: {hard: {pods: "0"}}}`},
-		attempt{what: "nothing more for kube-system", want: notOfHub, object: `{apiVersion: v1, kind: ResourceQuota, metadata: {name: ot-member, namespace: kube-system}, spec: {hard: {pods: "0"}}}`},
-	),
 	"create serviceaccounts": tried(
 		attempt{what: "an account in kube-system", want: notOfHub, object: `{apiVersion: v1, kind: ServiceAccount, metadata: {name: ot-member-agent, namespace: kube-system}}`},
 		attempt{what: "another account in a member's namespace", want: notOfHub, object: `{apiVersion: v1, kind: ServiceAccount, metadata: {name: default2, namespace: ot-member-edge}}`},
+	),
+	"create resourcequotas": tried(
+		attempt{what: "a quota that stops users", want: notOfHub, object: `{apiVersion: v1, kind: ResourceQuota, metadata: {name: ot-member, namespace: images}, spec: {hard: {pods: "0"}}}`},
+		attempt{what: "another quota in a member's namespace", want: notOfHub, object: `{apiVersion: v1, kind: ResourceQuota, metadata: {name: other, namespace: ot-member-edge}, spec: {hard: {pods: "0"}}}`},
 	),
 	"delete serviceaccounts": tried(attempt{what: "an account of users with that name", want: notOfHub, object: `{apiVersion: v1, kind: ServiceAccount, metadata: {name: ot-member-agent, namespace: images}}`}),
 	"create serviceaccounts/token": tried(

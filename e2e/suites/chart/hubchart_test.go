@@ -62,12 +62,6 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"Service ot-system/ot-hub",
 		"PodDisruptionBudget ot-system/ot-hub",
 		"NetworkPolicy ot-system/ot-hub",
-		"ValidatingAdmissionPolicy ot-hub-member-objects",
-		"ValidatingAdmissionPolicyBinding ot-hub-member-objects",
-		"PriorityLevelConfiguration ot-hub",
-		"PriorityLevelConfiguration ot-hub-members",
-		"FlowSchema ot-hub",
-		"FlowSchema ot-hub-members",
 		"ValidatingAdmissionPolicy ot-hub-account",
 		"ValidatingAdmissionPolicyBinding ot-hub-account",
 		"ValidatingAdmissionPolicy ot-hub-fleetdiskimages",
@@ -84,6 +78,12 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-hub-prune-pages",
 		"ValidatingAdmissionPolicy ot-hub-member-tokens",
 		"ValidatingAdmissionPolicyBinding ot-hub-member-tokens",
+		"ValidatingAdmissionPolicy ot-hub-member-objects",
+		"ValidatingAdmissionPolicyBinding ot-hub-member-objects",
+		"PriorityLevelConfiguration ot-hub",
+		"FlowSchema ot-hub",
+		"PriorityLevelConfiguration ot-hub-members",
+		"FlowSchema ot-hub-members",
 	}, renderHub(t, "ot-system", nil).sortedKeys())
 }
 
@@ -202,6 +202,7 @@ func requireLimitedToPullAgents(t *testing.T, role, resource string, rule map[st
 	bounded := map[string][]any{
 		"serviceaccounts": accounts, "serviceaccounts/token": accounts, "rolebindings": accounts,
 		"clusterroles": {registration.AgentRole, registration.JoinRole}, "leases": {registration.LeaseName},
+		"resourcequotas": {"ot-member"},
 	}
 	if role == registration.AgentRole {
 		bounded["serviceaccounts/token"] = []any{registration.AgentAccount}
@@ -234,7 +235,7 @@ func TestPullModeAgentRoles(t *testing.T) {
 	for role, want := range map[string][]any{
 		registration.AgentRole: {
 			map[string]any{"apiGroups": []any{"pelotech.ot"}, "resources": []any{"clusterplans", "transfergrants", "memberlinks"}, "verbs": []any{"get", "list", "watch"}},
-			rule("pelotech.ot", "memberlinks/status", nil, "update", "patch"),
+			rule("pelotech.ot", "memberlinks/status", nil, "update"),
 			rule("pelotech.ot", "clusterreports", nil, "get", "list", "watch", "create", "update", "delete"),
 			rule("coordination.k8s.io", "leases", []any{registration.LeaseName}, "get", "update"),
 			rule("", "serviceaccounts/token", []any{registration.AgentAccount}, "create"),

@@ -80,6 +80,9 @@ var memberProvider *memberclient.Provider
 // credentialProblems are the reasons why members have no credential.
 var credentialProblems = &connection.CredentialProblems{}
 
+// rotations has condition CredentialRotated of members.
+var rotations = &connection.Rotations{}
+
 // seenReports are the ClusterReports whose events a controller of multicluster-runtime got, as
 // member/name.
 var seenReports sync.Map
@@ -216,7 +219,7 @@ func newManager(ctx context.Context) (mcmanager.Manager, error) {
 		local.Add(replica),
 		setupAssignment(local, replica.Name()),
 		connection.Setup(local, connection.Options{
-			Namespace: hubNamespace, Members: memberProvider, Replica: replica, Links: links, Problems: credentialProblems, RenewAfter: renewAfter,
+			Namespace: hubNamespace, Members: memberProvider, Replica: replica, Links: links, Problems: credentialProblems, Rotations: rotations, RenewAfter: renewAfter,
 			RetryRefused: time.Second, RetryFailed: 200 * time.Millisecond, RequestTimeout: timeout,
 		}),
 		discovery.Setup(mgr.GetLocalManager(), discovery.Options{

@@ -26,6 +26,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/pages"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+	"github.com/pelotech/ot-fleet/hub/credential"
 )
 
 // frankfurt is the member in the pages, and the context that leads to it.
@@ -117,6 +118,10 @@ func TestJoinPushCommand(t *testing.T) {
 	require.NoError(t, c.Create(t.Context(), review))
 	assert.Equal(t, "system:serviceaccount:ot-agent:ot-hub", review.Status.UserInfo.Username)
 
+	assert.False(t, credential.Describe(config.BearerToken).Expires.IsZero(), "the token that is given ends")
+	rotated := &corev1.Secret{}
+	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: program.HubNamespace, Name: "ot-member-" + s.memberName + "-token"}, rotated), "the command waits for the hub's own token")
+
 	term.MustRun(t, s.documentedCommand(t, "push"))
 	assert.Equal(t, given.ResourceVersion, s.getKubeconfigSecret(t).ResourceVersion, "what is there already is kept")
 	assert.Equal(t, ready.UID, testenv.GetMember(t, s, s.memberName).UID)
@@ -127,6 +132,11 @@ func TestJoinPushCommand(t *testing.T) {
 	assert.Contains(t, said, elsewhere)
 	assert.NotContains(t, said, "installing")
 	assert.Contains(t, string(s.getKubeconfigSecret(t).Data["kubeconfig"]), elsewhere)
+
+	// The token without end that earlier versions made is deleted.
+	createLegacyToken(t, s, "ot-hub-token")
+	term.MustRun(t, "scripts/join push "+s.memberName+" --member frankfurt")
+	assert.True(t, apierrors.IsNotFound(s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-hub-token"}, &corev1.Secret{})))
 
 	// Another cluster does not take the name by mistake, and nothing is installed there.
 	said, err = term.Run(t, "scripts/join push "+s.memberName+" --member hub -- --set image.tag=v1.2.3")

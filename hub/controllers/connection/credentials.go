@@ -16,6 +16,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/credential"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
@@ -25,14 +26,15 @@ import (
 // kubeconfig Secrets are in the hub's own namespace.
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 
-// credentialReconciler creates and renews the hub's token in members from Cluster API.
-// It runs in the elected replica only.
+// credentialReconciler creates and renews the hub's token in members. It runs in the
+// elected replica only.
 type credentialReconciler struct {
 	Options
 	client  client.Client
 	live    client.Reader
 	secrets *SecretReader
 	events  events.EventRecorder
+	given   givenCredentials
 }
 
 func (k *credentialReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -48,18 +50,25 @@ func (k *credentialReconciler) Reconcile(ctx context.Context, request reconcile.
 	switch err := k.client.Get(ctx, request.NamespacedName, member); {
 	case apierrors.IsNotFound(err):
 		k.Problems.setProblem(request.Name, nil)
+		k.Rotations.forgetMember(request.Name)
+		k.given.forget(request.Name)
 		return reconcile.Result{}, k.deleteTokenSecret(ctx, secret)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
 	}
-	if member.Spec.Connection.ClusterAPI == nil {
-		k.Problems.setProblem(request.Name, nil)
-		return reconcile.Result{}, k.deleteTokenSecret(ctx, secret)
-	}
 	if !member.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
-	return k.reconcileToken(ctx, member, secret)
+	switch c := member.Spec.Connection; {
+	case c.ClusterAPI != nil:
+		return k.reconcileToken(ctx, member, secret)
+	case c.KubeconfigSecretRef != nil:
+		k.Problems.setProblem(request.Name, nil)
+		return k.reconcileGiven(ctx, member, secret)
+	}
+	k.Problems.setProblem(request.Name, nil)
+	k.Rotations.setCondition(member, nil)
+	return reconcile.Result{}, k.deleteTokenSecret(ctx, secret)
 }
 
 func (k *credentialReconciler) reconcileToken(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret) (reconcile.Result, error) {
@@ -68,7 +77,7 @@ func (k *credentialReconciler) reconcileToken(ctx context.Context, member *v1alp
 			"Secret %s/%s was not created by the hub, which needs this name for the member's token: rename or delete it", secret.Namespace, secret.Name)})
 		return reconcile.Result{RequeueAfter: k.RetryRefused}, nil
 	}
-	token, known := tokenFromSecret(secret, member)
+	token, known := tokenFromSecret(secret, clusterAPIPurpose(member))
 	if !known {
 		return k.issueFromClusterAPI(ctx, member, secret, false)
 	}
@@ -76,6 +85,11 @@ func (k *credentialReconciler) reconcileToken(ctx context.Context, member *v1alp
 	state, err := k.linkStatus(ctx, member)
 	if err != nil {
 		return reconcile.Result{}, err
+	}
+	lifetime := token.lifetime()
+	due := lifetime.RenewalTime(k.RenewAfter)
+	if refused := state.Known && !state.Reachable && state.Reason == v1alpha1.ReasonUnauthorized; !refused && time.Now().Before(due) {
+		k.Rotations.setCondition(member, credential.ClusterAPICondition(&lifetime, ""))
 	}
 	if state.Known && !state.Reachable {
 		if state.Reason == v1alpha1.ReasonUnauthorized {
@@ -88,7 +102,6 @@ func (k *credentialReconciler) reconcileToken(ctx context.Context, member *v1alp
 			return reconcile.Result{}, err
 		}
 	}
-	due := token.renewalTime(k.RenewAfter)
 	if wait := time.Until(due); wait > 0 {
 		if state.Known && !state.Reachable {
 			wait = min(wait, k.RetryRefused)
@@ -111,6 +124,7 @@ func (k *credentialReconciler) issueFromClusterAPI(ctx context.Context, member *
 		next, err = k.issueTokenAsAdmin(ctx, member, admin)
 	}
 	if err == nil {
+		next.purpose = clusterAPIPurpose(member)
 		if err := k.writeTokenSecret(ctx, member, secret, next); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -129,6 +143,7 @@ func (k *credentialReconciler) issueFromClusterAPI(ctx context.Context, member *
 	} else {
 		reason, message = memberclient.ClassifyError(err)
 	}
+	k.Rotations.setCondition(member, credential.ClusterAPICondition(nil, message))
 	ctrl.LoggerFrom(ctx).Info("Failed to issue a token for the member", "reason", reason, "error", err.Error())
 	state, err := k.linkStatus(ctx, member)
 	if err != nil {
@@ -183,13 +198,17 @@ func (k *credentialReconciler) adoptNewAddress(ctx context.Context, member *v1al
 
 // renewToken requests the next token with the current one.
 func (k *credentialReconciler) renewToken(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, old *memberToken) (reconcile.Result, error) {
-	next, err := k.issueTokenWith(ctx, old.kubeconfig, member.Spec.AgentNamespace)
+	next, err := k.issueTokenWith(ctx, member, old.kubeconfig, k.TokenLife)
 	if err == nil {
+		next.purpose = old.purpose
 		return reconcile.Result{}, k.writeTokenSecret(ctx, member, secret, next)
 	}
 	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || hubclient.IsObjectNotFound(err) {
 		return k.issueFromClusterAPI(ctx, member, secret, true)
 	}
+	lifetime := old.lifetime()
+	_, message := memberclient.ClassifyError(err)
+	k.Rotations.setCondition(member, credential.ClusterAPICondition(&lifetime, message))
 	ctrl.LoggerFrom(ctx).Info("Failed to renew the member's token; retrying", "expires", old.expires, "error", err.Error())
 	return reconcile.Result{RequeueAfter: k.RetryFailed}, nil
 }

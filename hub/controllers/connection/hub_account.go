@@ -3,7 +3,6 @@ package connection
 import (
 	"context"
 	"fmt"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,11 +19,12 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/credential"
 )
 
 // HubAccount is the name of the hub's ServiceAccount in a member, its Role and its
 // RoleBinding.
-const HubAccount = "ot-hub"
+const HubAccount = credential.Account
 
 // prerequisiteError says what somebody has to create or correct first.
 type prerequisiteError string
@@ -53,6 +53,8 @@ var adminMapper = func() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Secret"), meta.RESTScopeNamespace)
+	m.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
 	m.Add(rbacv1.SchemeGroupVersion.WithKind("Role"), meta.RESTScopeNamespace)
 	m.Add(rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), meta.RESTScopeNamespace)
 	return m
@@ -81,7 +83,7 @@ func readClusterAPIKubeconfig(ctx context.Context, live client.Reader, member *v
 // issueTokenAsAdmin creates the hub's account in the member and requests a token for
 // it.
 func (k *credentialReconciler) issueTokenAsAdmin(ctx context.Context, member *v1alpha1.MemberCluster, admin []byte) (*memberToken, error) {
-	c, done, err := k.newMemberClient(admin)
+	c, done, err := k.newMemberClient(member, admin)
 	if err != nil {
 		return nil, err
 	}
@@ -96,39 +98,11 @@ func (k *credentialReconciler) issueTokenAsAdmin(ctx context.Context, member *v1
 	if err := ensureHubAccount(ctx, c, namespace); err != nil {
 		return nil, fmt.Errorf("creating the hub's account in member %s: %w", member.Name, err)
 	}
-	return k.requestToken(ctx, c, admin, namespace)
+	return k.requestToken(ctx, c, member, admin, k.TokenLife)
 }
 
-// issueTokenWith requests a new token using the current token in a kubeconfig.
-func (k *credentialReconciler) issueTokenWith(ctx context.Context, kubeconfig []byte, namespace string) (*memberToken, error) {
-	c, done, err := k.newMemberClient(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return k.requestToken(ctx, c, kubeconfig, namespace)
-}
-
-func (k *credentialReconciler) requestToken(ctx context.Context, c client.Client, kubeconfig []byte, namespace string) (*memberToken, error) {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: HubAccount}}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(k.TokenLife / time.Second))}}
-	sent := time.Now()
-	if err := c.SubResource("token").Create(ctx, account, request); err != nil {
-		return nil, fmt.Errorf("requesting a token of ServiceAccount %s/%s: %w", namespace, HubAccount, err)
-	}
-	lifetime := k.TokenLife
-	if granted := request.Spec.ExpirationSeconds; granted != nil {
-		lifetime = time.Duration(*granted) * time.Second
-	}
-	next, err := kubeconfigWithToken(kubeconfig, request.Status.Token)
-	if err != nil {
-		return nil, err
-	}
-	return &memberToken{kubeconfig: next, value: request.Status.Token, issued: sent, expires: sent.Add(lifetime)}, nil
-}
-
-func (k *credentialReconciler) newMemberClient(kubeconfig []byte) (client.Client, func(), error) {
-	cfg, _, err := hubclient.ParseKubeconfig(kubeconfig)
+func (k *credentialReconciler) newMemberClient(member *v1alpha1.MemberCluster, kubeconfig []byte) (client.Client, func(), error) {
+	cfg, _, err := hubclient.ParseMemberKubeconfig(member, kubeconfig)
 	if err != nil {
 		return nil, nil, prerequisiteError(err.Error())
 	}
@@ -160,6 +134,14 @@ func ensureHubAccount(ctx context.Context, c client.Client, namespace string) er
 	}
 	if account.UID == "" {
 		if err := createObject(ctx, c, &corev1.ServiceAccount{ObjectMeta: objectMeta, AutomountServiceAccountToken: ptr.To(false)}); err != nil {
+			return err
+		}
+	}
+	// An account of the chart's has a Secret of the chart's: Helm refuses to adopt another.
+	if account.UID == "" || account.Labels[managedByLabel] == managedByHub {
+		anchor := &corev1.Secret{ObjectMeta: objectMeta, Type: corev1.SecretTypeOpaque}
+		anchor.Name = credential.AnchorSecret
+		if err := createObject(ctx, c, anchor); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}

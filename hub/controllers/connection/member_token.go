@@ -1,6 +1,8 @@
 package connection
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/credential"
 )
 
 // Labels and annotations of a Secret with a token.
@@ -23,8 +26,7 @@ const (
 	nameLabel   = "app.kubernetes.io/name"
 	partOfLabel = "app.kubernetes.io/part-of"
 
-	// annotationTokenFor names the Cluster and the agent's namespace that the token is
-	// for.
+	// annotationTokenFor is the token's purpose.
 	annotationTokenFor     = "pelotech.ot/token-for"
 	annotationTokenIssued  = "pelotech.ot/token-issued"
 	annotationTokenExpires = "pelotech.ot/token-expires"
@@ -33,36 +35,41 @@ const (
 // memberToken is the hub's token in a member. Its times are by the hub's clock: the
 // granted lifetime, counted from when the request was sent.
 type memberToken struct {
+	// purpose says which credential, of which account, the token replaces.
+	purpose    string
 	kubeconfig []byte
 	value      string
 	issued     time.Time
 	expires    time.Time
 }
 
-func (t *memberToken) renewalTime(after time.Duration) time.Time {
-	if after <= 0 {
-		after = t.expires.Sub(t.issued) * 2 / 3
-	}
-	return t.issued.Add(after)
+func (t *memberToken) lifetime() credential.Issued {
+	return credential.Issued{At: t.issued, Expires: t.expires}
 }
 
-func tokenPurpose(member *v1alpha1.MemberCluster) string {
+// clusterAPIPurpose names the Cluster and the agent's namespace that a token is for.
+func clusterAPIPurpose(member *v1alpha1.MemberCluster) string {
 	ref := member.Spec.Connection.ClusterAPI
 	return strings.Join([]string{ref.Namespace, ref.Name, member.Spec.AgentNamespace}, "/")
 }
 
-// matchesPurpose reports whether a Secret was created for the Cluster that the
-// MemberCluster names now.
-func matchesPurpose(secret *corev1.Secret, member *v1alpha1.MemberCluster) bool {
-	return secret.Labels[managedByLabel] == managedByHub && secret.Annotations[annotationTokenFor] == tokenPurpose(member)
+// givenPurpose names the kubeconfig that a token replaces, by its content: another
+// kubeconfig is used as it is until the hub has a token for that.
+func givenPurpose(member *v1alpha1.MemberCluster, kubeconfig []byte) string {
+	sum := sha256.Sum256(kubeconfig)
+	return strings.Join([]string{"kubeconfig", member.Spec.AgentNamespace, hex.EncodeToString(sum[:])}, "/")
+}
+
+func matchesPurpose(secret *corev1.Secret, purpose string) bool {
+	return secret.Labels[managedByLabel] == managedByHub && secret.Annotations[annotationTokenFor] == purpose
 }
 
 // tokenFromSecret parses a Secret; known is false also if somebody made it unreadable.
-func tokenFromSecret(secret *corev1.Secret, member *v1alpha1.MemberCluster) (_ *memberToken, known bool) {
-	if secret == nil || !matchesPurpose(secret, member) {
+func tokenFromSecret(secret *corev1.Secret, purpose string) (_ *memberToken, known bool) {
+	if secret == nil || !matchesPurpose(secret, purpose) {
 		return nil, false
 	}
-	t := &memberToken{kubeconfig: secret.Data[kubeconfigKey]}
+	t := &memberToken{purpose: purpose, kubeconfig: secret.Data[kubeconfigKey]}
 	var errs [3]error
 	t.issued, errs[0] = time.Parse(time.RFC3339Nano, secret.Annotations[annotationTokenIssued])
 	t.expires, errs[1] = time.Parse(time.RFC3339Nano, secret.Annotations[annotationTokenExpires])
@@ -73,7 +80,7 @@ func tokenFromSecret(secret *corev1.Secret, member *v1alpha1.MemberCluster) (_ *
 func (t *memberToken) fillSecret(secret *corev1.Secret, member *v1alpha1.MemberCluster) {
 	metav1.SetMetaDataLabel(&secret.ObjectMeta, managedByLabel, managedByHub)
 	for key, value := range map[string]string{
-		annotationTokenFor:     tokenPurpose(member),
+		annotationTokenFor:     t.purpose,
 		annotationTokenIssued:  t.issued.UTC().Format(time.RFC3339Nano),
 		annotationTokenExpires: t.expires.UTC().Format(time.RFC3339Nano),
 	} {

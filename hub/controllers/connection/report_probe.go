@@ -35,11 +35,14 @@ func (g *ReportProbe) Root(ctx context.Context, member *v1alpha1.MemberCluster) 
 	if secret == nil {
 		return nil, errNoSecret
 	}
-	if member.Spec.Connection.ClusterAPI != nil && !matchesPurpose(secret, member) {
+	if member.Spec.Connection.ClusterAPI != nil && !matchesPurpose(secret, clusterAPIPurpose(member)) {
 		return nil, errNoSecret
 	}
-	cfg, _, err := hubclient.ParseKubeconfig(secret.Data[key])
+	cfg, _, err := hubclient.ParseMemberKubeconfig(member, secret.Data[key])
 	if err != nil {
+		return nil, err
+	}
+	if cfg.BearerToken, err = g.Secrets.tokenInUse(ctx, member, secret.Data[key], cfg.BearerToken); err != nil {
 		return nil, err
 	}
 	c, done, err := hubclient.NewClient(cfg, g.Timeout, client.Options{Scheme: hubclient.Scheme, Mapper: hubclient.Mapper})

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // SecretCacheOptions caches only the metadata of Secrets in the hub's namespace,
@@ -76,4 +78,20 @@ type secretVersion struct {
 
 func versionOf(o metav1.Object) secretVersion {
 	return secretVersion{o.GetUID(), o.GetResourceVersion()}
+}
+
+// tokenInUse returns the token that the hub stored in place of the one in a given
+// kubeconfig, or that one itself.
+func (s *SecretReader) tokenInUse(ctx context.Context, member *v1alpha1.MemberCluster, kubeconfig []byte, given string) (string, error) {
+	if member.Spec.Connection.KubeconfigSecretRef == nil {
+		return given, nil
+	}
+	stored, err := s.readSecret(ctx, TokenSecretName(member.Name))
+	if err != nil {
+		return "", err
+	}
+	if token, known := tokenFromSecret(stored, givenPurpose(member, kubeconfig)); known {
+		return token.value, nil
+	}
+	return given, nil
 }

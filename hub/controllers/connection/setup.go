@@ -42,10 +42,15 @@ type Options struct {
 	Links   *shard.Links
 	// Problems collects why members have no credential.
 	Problems *CredentialProblems
-	// TokenLife is the requested lifetime of a token; the member's API server may grant
-	// less. Default: 12h.
+	// Rotations collects condition CredentialRotated of members.
+	Rotations *Rotations
+	// TokenLife is the requested lifetime of a token for a member from Cluster API, which
+	// can issue another after it; the member's API server may grant less. Default: 12h.
 	TokenLife time.Duration
-	// RenewAfter is the age at which a token is renewed. Default: two thirds of its
+	// GivenTokenLife is that of a token for any other member: after it, a person has to
+	// register the member again. Default: 168h.
+	GivenTokenLife time.Duration
+	// RenewAfter is the age at which a token is renewed. Default: a third of its
 	// lifetime.
 	RenewAfter time.Duration
 	// RetryRefused is the delay between two uses of Cluster API's kubeconfig when a
@@ -64,6 +69,7 @@ func (o *Options) setDefaults() {
 		standard time.Duration
 	}{
 		{&o.TokenLife, 12 * time.Hour},
+		{&o.GivenTokenLife, 7 * 24 * time.Hour},
 		{&o.RetryRefused, time.Minute},
 		{&o.RetryFailed, 10 * time.Second},
 		{&o.RequestTimeout, 10 * time.Second},
@@ -87,10 +93,13 @@ func TokenSecretName(member string) string { return v1alpha1.MemberNamespacePref
 func Setup(mgr ctrl.Manager, o Options) error {
 	o.setDefaults()
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.MemberCluster{}, secretIndexField, func(object client.Object) []string {
-		if name, _ := connectionSecret(object.(*v1alpha1.MemberCluster)); name != "" {
-			return []string{name}
+		name, _ := connectionSecret(object.(*v1alpha1.MemberCluster))
+		switch token := TokenSecretName(object.GetName()); name {
+		case "", token:
+			return []string{token}
+		default:
+			return []string{name, token}
 		}
-		return nil
 	}); err != nil {
 		return err
 	}

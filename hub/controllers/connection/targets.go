@@ -35,7 +35,8 @@ type connectionReconciler struct {
 
 // appliedTarget identifies what a Target was made from.
 type appliedTarget struct {
-	secret secretVersion
+	// secret has the kubeconfig, token the token in place of that in it.
+	secret, token secretVersion
 	// generation of the MemberCluster; source and namespace of the Target.
 	generation        int64
 	source, namespace string
@@ -84,6 +85,9 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 	if next.secret, err = c.secrets.currentVersion(ctx, name); err != nil {
 		return reconcile.Result{}, err
 	}
+	if next.token, err = c.secrets.currentVersion(ctx, TokenSecretName(member.Name)); err != nil {
+		return reconcile.Result{}, err
+	}
 	if next.secret != (secretVersion{}) && c.lastApplied(member.Name) == next {
 		return reconcile.Result{}, nil
 	}
@@ -101,7 +105,7 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 		// For a member from Cluster API, the credential controller creates it and reports problems.
 		return reconcile.Result{}, nil
 	}
-	if member.Spec.Connection.ClusterAPI != nil && !matchesPurpose(secret, member) {
+	if member.Spec.Connection.ClusterAPI != nil && !matchesPurpose(secret, clusterAPIPurpose(member)) {
 		c.setUnreachable(member, "Secret %s/%s is for another Cluster or agent namespace: waiting for the hub to create another token", c.Namespace, name)
 		return reconcile.Result{}, nil
 	}
@@ -109,10 +113,13 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 		c.setUnreachable(member, "Secret %s/%s has no key %s: add it with the member's kubeconfig", c.Namespace, name, key)
 		return reconcile.Result{}, nil
 	}
-	cfg, fingerprint, err := hubclient.ParseKubeconfig(secret.Data[key])
+	cfg, fingerprint, err := hubclient.ParseMemberKubeconfig(member, secret.Data[key])
 	if err != nil {
 		c.setUnreachable(member, "Secret %s/%s, key %s: %v", c.Namespace, name, key, err)
 		return reconcile.Result{}, nil
+	}
+	if cfg.BearerToken, err = c.secrets.tokenInUse(ctx, member, secret.Data[key], cfg.BearerToken); err != nil {
+		return reconcile.Result{}, err
 	}
 	c.Members.SetTarget(member.Name, memberclient.Target{Config: cfg, Namespace: next.namespace, ConfigVersion: fingerprint, Source: next.source})
 	next.secret = versionOf(secret)

@@ -173,7 +173,7 @@ func (r *Reconciler) connect(ctx context.Context, member *v1alpha1.MemberCluster
 	} else if err != nil {
 		return nil, nil, err
 	}
-	cfg, _, err := hubclient.ParseKubeconfig(kubeconfig)
+	cfg, _, err := hubclient.ParseMemberKubeconfig(member, kubeconfig)
 	if err == nil {
 		var session *memberSession
 		if session, err = r.openSession(ctx, cfg, member); err == nil {

@@ -40,6 +40,7 @@ type snapshot struct {
 	syncResult mailbox.Findings
 	joined     *metav1.Condition
 	installed  *metav1.Condition
+	rotated    *metav1.Condition
 	// syncStalled is the message of the watchdog; empty for none.
 	syncStalled string
 	// shard is the replica that syncs the member; empty for none.
@@ -105,7 +106,7 @@ func decide(s snapshot) decision {
 
 	var desired map[string]string
 	view := memberstatus.Input{
-		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, SyncStalled: s.syncStalled, Joined: s.joined, Installed: s.installed,
+		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, SyncStalled: s.syncStalled, Joined: s.joined, Installed: s.installed, Rotated: s.rotated,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watchedSince, IncompleteSince: s.root.IncompleteSince, Excess: s.root.Excess,
 		OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
 	}

@@ -70,6 +70,8 @@ type Reconciler struct {
 	Links              *shard.Links
 	Replica            *shard.Replica
 	CredentialProblems *connection.CredentialProblems
+	// Rotations has condition CredentialRotated of each member.
+	Rotations *connection.Rotations
 	// Watchdog finds members whose reports no replica syncs.
 	Watchdog      *shard.Watchdog
 	Registrations *registration.Conditions
@@ -174,6 +176,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 		s.shard, s.syncResult = shardName(link), mailbox.FindingsFromStatus(&link.Status, r.Replica.Challenge())
 	}
 	s.connection, s.joined, s.installed = r.connectionState(member, link), r.Registrations.ForMember(member), r.Installs.ForMember(member)
+	s.rotated = r.Rotations.ForMember(member)
 	if totals, known := r.Index.Totals(member.Name); known {
 		s.totals = &totals
 	}

@@ -43,6 +43,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.Reports.OnChange(enqueue)
 	r.Reports.OnSynced(enqueueAll)
 	r.CredentialProblems.OnChange(enqueue)
+	r.Rotations.OnChange(enqueue)
 	r.Watchdog.OnChange(enqueue)
 	r.Registrations.OnChange(enqueue)
 	r.Installs.OnChange(enqueue)

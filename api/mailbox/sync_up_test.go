@@ -1,0 +1,16 @@
+package mailbox
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func TestReportWithTooManyPagesIsRefused(t *testing.T) {
+	root := &v1alpha1.ClusterReport{Root: &v1alpha1.ReportRoot{Pages: make([]v1alpha1.PageRef, v1alpha1.MaxReportPages)}}
+	assert.NoError(t, checkListedPages(root))
+	root.Root.Pages = append(root.Root.Pages, v1alpha1.PageRef{})
+	assert.ErrorContains(t, checkListedPages(root), "lists 257 pages")
+}

@@ -1,0 +1,108 @@
+//go:build linux
+
+package agent
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// serveNotFound answers every request with 404 and a reason phrase, as net/http's server
+// cannot, and returns its URL.
+func serveNotFound(t *testing.T, phrase string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	answer := []byte("HTTP/1.1 404 " + phrase + "\r\nConnection: close\r\n\r\n")
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+					_, _ = c.Write(answer)
+				}
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// resetPeakMemory makes the kernel forget the agent's peak of resident memory.
+func resetPeakMemory(t *testing.T) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", env.Agent.Pid()), []byte("5"), 0))
+}
+
+// peakMemory returns the agent's peak of resident memory since then, in MiB.
+func peakMemory(t *testing.T) float64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", env.Agent.Pid()))
+	require.NoError(t, err)
+	found := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(text)
+	require.NotNil(t, found)
+	kilobytes, err := strconv.ParseFloat(string(found[1]), 64)
+	require.NoError(t, err)
+	return kilobytes / 1024
+}
+
+// syncMissingImages creates 20 images of a source and waits until the agent has its answers.
+func syncMissingImages(t *testing.T, source string, answered func(*v1alpha1.VMDiskImage) bool) {
+	t.Helper()
+	ns := createHomeNamespace(t)
+	var images []*v1alpha1.VMDiskImage
+	for i := range 20 {
+		img := env.NewImage(ns, fmt.Sprintf("missing-%d", i), "")
+		img.Spec.URL = fmt.Sprintf("%s/%d", source, i)
+		images = append(images, img)
+		env.Create(t, img)
+	}
+	for _, img := range images {
+		env.AwaitImage(t, img, answered)
+	}
+}
+
+// TestSourceCannotFillTheAgent compares with a source that answers alike in few words.
+func TestSourceCannotFillTheAgent(t *testing.T) {
+	env.SetPolicy(t, newPolicy("concurrency", "0"))
+	resetPeakMemory(t)
+	syncMissingImages(t, serveNotFound(t, "Not Found"), testenv.HasReason(v1alpha1.ReasonNotFound))
+	undisturbed := peakMemory(t)
+	resetPeakMemory(t)
+	// An answer over the limit counts as none: the importer has to find out.
+	syncMissingImages(t, serveNotFound(t, strings.Repeat("x", 9<<20)), func(img *v1alpha1.VMDiskImage) bool {
+		return img.Status.Reason == v1alpha1.ReasonPaused || img.Status.Phase == v1alpha1.PhaseFailed
+	})
+	disturbed := peakMemory(t)
+	t.Logf("peak of resident memory: %.0f MiB, with phrases of 9 MiB %.0f MiB", undisturbed, disturbed)
+	assert.Less(t, disturbed, undisturbed+32, "20 answers of at most 16 KiB")
+}
+
+// TestLongURLGetsStatus is about an honest user.
+func TestLongURLGetsStatus(t *testing.T) {
+	env.SetPolicy(t, newPolicy())
+	img := env.NewImage(createHomeNamespace(t), "long", "/gone/"+strings.Repeat("a", 1100)+"#part")
+	env.Create(t, img)
+	got := awaitFailed(t, img, v1alpha1.ReasonNotFound)
+	assert.Contains(t, got.Status.Message, "404 Not Found")
+	assert.Contains(t, got.Status.Message, "Correct spec.url")
+	assert.NotContains(t, fmt.Sprintf("%+v", got.Status), "#part")
+	assert.Contains(t, got.Status.Revisions[0].Source, "/gone/aaa")
+}

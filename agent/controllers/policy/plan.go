@@ -59,7 +59,7 @@ func (r *Reader) readPlan(ctx context.Context, status v1alpha1.SyncLedgerStatus)
 		return planState{}, err
 	}
 	verdict := plan.EvaluatePlan(p.Spec, own, status.Plan)
-	verdict.Message = v1alpha1.Truncate(verdict.Message, maxMessageBytes)
+	verdict.Message = v1alpha1.SanitizeText(verdict.Message, maxMessageBytes)
 	s := planState{reason: verdict.Reason, message: verdict.Message}
 	if verdict.Accepted {
 		s.accepted = &p.Spec

@@ -193,7 +193,7 @@ func (r *Reconciler) shareBudget(ctx context.Context, p *policy.Policy, members 
 }
 
 func budgetRules(b *policy.Budget) budget.Rules {
-	rules := budget.Rules{Total: int64(b.Concurrency), Duration: b.GrantDuration}
+	rules := budget.Rules{Total: int64(b.Concurrency), Duration: b.GrantDuration, ExcessTolerance: b.ExcessTolerance}
 	for _, s := range b.Sources {
 		rules.Groups = append(rules.Groups, budget.Group{Name: s.Name, Concurrency: *s.Concurrency})
 	}
@@ -251,7 +251,7 @@ func requeueDelay(members []memberState, allocation *budget.Allocation, released
 		after = trigger.Earliest(after, max(minReconcileInterval, allocation.RecheckAt.Sub(now)+time.Millisecond))
 	}
 	for i := range members {
-		if members[i].isReportUnread(now) || members[i].mayBePlannedElsewhere() {
+		if members[i].member.Spec.Quarantine == nil && (members[i].isReportUnread(now) || members[i].mayBePlannedElsewhere()) {
 			return trigger.Earliest(after, retryDelay) // the wait for these members ends by time alone
 		}
 	}

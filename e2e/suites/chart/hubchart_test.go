@@ -185,7 +185,7 @@ func TestHubRulesAreMinimal(t *testing.T) {
 			requireLimitedToPullAgents(t, role.GetName(), resource.(string), rule)
 		}
 		if slices.Contains(rule["apiGroups"].([]any), "admissionregistration.k8s.io") {
-			assert.Equal(t, []any{admissionpolicy.WavesPolicy.Name, admissionpolicy.PrunesPolicy.Name}, rule["resourceNames"], "%v", rule)
+			assert.Equal(t, []any{admissionpolicy.AccountPolicy.Name, admissionpolicy.WavesPolicy.Name, admissionpolicy.PrunesPolicy.Name}, rule["resourceNames"], "%v", rule)
 			assert.Equal(t, []any{"get"}, rule["verbs"], "%v", rule)
 		}
 		for _, verb := range rule["verbs"].([]any) {

@@ -112,6 +112,29 @@ func TestPendingGracePeriodDoesNotRestart(t *testing.T) {
 	assert.Equal(t, later, got.Since, "another revision starts a new grace period")
 }
 
+// TestPendingImagesBlockForTheGracePeriodOnly: whoever lets images of theirs become Pending
+// again and again, at the head of the queue, holds up an image once.
+func TestPendingImagesBlockForTheGracePeriodOnly(t *testing.T) {
+	victim := queuedImage("victim", 9, ledger.Admissible)
+	q := queueOf(victim)
+	for step := range 4 {
+		when := now.Add(time.Duration(step) * ledger.PendingGracePeriod / 3)
+		for i := range int64(3) {
+			name := fmt.Sprintf("hostile-%d", i)
+			q.Remove(imageKey(name).UID)
+			q.Set(modified(queuedImage(name, i, ledger.Pending), func(i *ledger.QueuedImage) { i.Since = when }))
+		}
+		got, wait := peekHeadNames(q, 3, when)
+		if step < 3 {
+			assert.Empty(t, got, "its place is behind theirs")
+			assert.Equal(t, now.Add(ledger.PendingGracePeriod).Sub(when), wait, "until it has waited itself")
+			continue
+		}
+		assert.Equal(t, []string{"victim"}, got)
+		assert.Equal(t, ledger.PendingGracePeriod, wait)
+	}
+}
+
 func TestQueueReportsChangedHead(t *testing.T) {
 	q := ledger.NewQueue()
 	assert.True(t, q.Set(queuedImage("a", 1, ledger.Admissible)).HeadChanged)
@@ -254,16 +277,23 @@ func (n *naiveQueue) sortedImages() (order []ledger.QueuedImage) {
 func (n *naiveQueue) peekHead(most int, when time.Time) (head []ledger.QueuedImage, wait time.Duration) {
 	for _, i := range n.sortedImages() {
 		left := i.Since.Add(ledger.PendingGracePeriod).Sub(when)
+		blocks := i.State == ledger.Pending && left > 0
+		isBlocked := i.State == ledger.Admissible && wait > 0 && left > 0
 		switch {
 		case len(head) == most:
 			return head, 0
+		case blocks && wait == 0:
+			wait = left
+		case blocks || isBlocked:
+			wait = min(wait, left)
 		case i.State == ledger.Admissible:
 			head = append(head, i)
-		case left > 0:
-			return head, left
 		}
 	}
-	return head, 0
+	if len(head) == most {
+		return head, 0
+	}
+	return head, wait
 }
 
 func TestQueueMatchesNaiveQueue(t *testing.T) {

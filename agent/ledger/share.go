@@ -58,9 +58,11 @@ func (t turnTaker) countTaken(namespace string) {
 }
 
 // PeekHead returns the first n images that may be admitted, in the order in which they are,
-// at most limits[g] of source group g, without those that hold a slot. It stops at a Pending
-// image and returns how long that one still blocks the others; one of a namespace that has
-// its share blocks nobody.
+// at most limits[g] of source group g, without those that hold a slot. A Pending image blocks
+// those behind it, unless its namespace has its share; after blockedFor, one of these may be admitted.
+//
+// Invariant: Pending images block an image for at most PendingGracePeriod from when it became
+// Admissible, however many come before it, and however often.
 //
 // The cost is at most that of two passes over the queue, however many namespaces there are.
 func (q *Queue) PeekHead(n int, now time.Time, limits map[string]int, share NamespaceShare) (head []QueuedImage, blockedFor time.Duration) {
@@ -76,6 +78,14 @@ func (q *Queue) PeekHead(n int, now time.Time, limits map[string]int, share Name
 		turns.countTaken(image.Image.Namespace)
 		head = append(head, *image)
 	}
+	isBlocked := func(image *QueuedImage) bool {
+		left := PendingGracePeriod - now.Sub(image.Since)
+		if blockedFor == 0 || left <= 0 {
+			return false
+		}
+		blockedFor = min(blockedFor, left)
+		return true
+	}
 	for _, image := range q.order {
 		switch {
 		case len(head) >= n:
@@ -84,29 +94,28 @@ func (q *Queue) PeekHead(n int, now time.Time, limits map[string]int, share Name
 		case !turns.isBelowShare(image.Image.Namespace):
 			passedOver = true
 		case image.State == Pending:
-			if left := PendingGracePeriod - now.Sub(image.Since); left > 0 {
-				return head, left
+			if left := PendingGracePeriod - now.Sub(image.Since); left > 0 && (blockedFor == 0 || left < blockedFor) {
+				blockedFor = left
 			}
-		default:
+		case !isBlocked(image):
 			take(image)
 		}
 	}
-	if !passedOver || len(head) >= n {
+	if passedOver && len(head) < n {
+		first := make(map[types.UID]bool, len(head))
+		for i := range head {
+			first[head[i].Image.UID] = true
+		}
+		for _, image := range q.order {
+			if len(head) < n && image.State == Admissible && !first[image.Image.UID] && isTakable(image) && !isBlocked(image) {
+				take(image)
+			}
+		}
+	}
+	if len(head) >= n {
 		return head, 0
 	}
-	first := make(map[types.UID]bool, len(head))
-	for i := range head {
-		first[head[i].Image.UID] = true
-	}
-	for _, image := range q.order {
-		if len(head) >= n {
-			break
-		}
-		if image.State == Admissible && !first[image.Image.UID] && isTakable(image) {
-			take(image)
-		}
-	}
-	return head, 0
+	return head, blockedFor
 }
 
 // SetNamespaceShare says whether namespaces have a share. Then an image may go first from

@@ -34,7 +34,7 @@ type hostileServer struct {
 	wait sync.WaitGroup
 }
 
-func startHostileServer(t *testing.T, serve behaviour) *hostileServer {
+func startHostileServer(t testing.TB, serve behaviour) *hostileServer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

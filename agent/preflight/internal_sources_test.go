@@ -29,7 +29,7 @@ type fakeDNS struct {
 }
 
 // start returns a resolver that asks it.
-func (d *fakeDNS) start(t *testing.T) *net.Resolver {
+func (d *fakeDNS) start(t testing.TB) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -99,6 +100,36 @@ func TestReportStaysWithinMaxReportBytes(t *testing.T) {
 	assert.LessOrEqual(t, size, v1alpha1.MaxReportBytes)
 	assert.Greater(t, size, v1alpha1.MaxReportBytes*3/4)
 	assert.Equal(t, int32(many), int32(shown)+p.Totals().Omitted)
+}
+
+// The hub cuts off a member whose mailbox is larger than MaxMailboxBytes once decoded: no
+// report that an agent writes is, whatever the images.
+func TestDecodedReportStaysWithinMailbox(t *testing.T) {
+	const most = v1alpha1.MaxReportPages * v1alpha1.MaxReportedImages
+	for name, newImage := range map[string]func(int) *v1alpha1.VMDiskImage{
+		"large images": func(n int) *v1alpha1.VMDiskImage { return largeImage(n, "\u00e9") },
+		"many images": func(n int) *v1alpha1.VMDiskImage {
+			img := testImage(n)
+			img.Name = fmt.Sprintf("%d-%s", n, strings.Repeat("x", 400)) // as many as fit by their size
+			img.Status.Prune = &v1alpha1.PruneStatus{}
+			return img
+		},
+	} {
+		p := NewPaginator(nil)
+		for n := range most {
+			p.SetImage(newImage(n))
+		}
+		var decoded int64
+		for _, page := range p.Pages() {
+			text, err := json.Marshal(v1alpha1.ClusterReport{Page: &v1alpha1.ReportPage{Images: p.PageImages(page.Name)}})
+			require.NoError(t, err)
+			report := &v1alpha1.ClusterReport{}
+			require.NoError(t, json.Unmarshal(text, report))
+			decoded += mailbox.DecodedBytes(report)
+		}
+		t.Logf("%s: %d MiB", name, decoded>>20)
+		assert.LessOrEqual(t, decoded, int64(v1alpha1.MaxMailboxBytes), name)
+	}
 }
 
 func TestImagesBeyondMaxPagesAreOmitted(t *testing.T) {

@@ -20,6 +20,11 @@ const (
 	// ConditionAgentInstalled: the agent is installed as the hub wants it. Set only
 	// where the hub installs the agent.
 	ConditionAgentInstalled = "AgentInstalled"
+	// ConditionTransfersAccounted: the member reports no more slots than the hub has
+	// planned or granted. Set only with a fleet-wide budget.
+	ConditionTransfersAccounted = "TransfersAccounted"
+	// ConditionQuarantined: a person has put the member in quarantine. Set only then.
+	ConditionQuarantined = "Quarantined"
 	// ConditionVersionSupported: the versions of hub and agent work together.
 	ConditionVersionSupported = "VersionSupported"
 	// ConditionServerVerified: the hub verifies the certificate of the member's API
@@ -108,11 +113,16 @@ const (
 	ReasonPolicyHeld       = "PolicyHeld"
 	ReasonNoPolicy         = "NoPolicy"
 	ReasonPolicyRefused    = "PolicyRefused"
-	ReasonWithinBudget     = "WithinBudget"
-	ReasonOverBudget       = "OverBudget"
-	ReasonComplete         = "Complete"
-	ReasonPagesMissing     = "PagesMissing"
-	ReasonPagesOmitted     = "PagesOmitted"
+	// ReasonQuarantined: see spec.quarantine.
+	ReasonQuarantined = "Quarantined"
+	// Reasons of condition TransfersAccounted.
+	ReasonWithinGrants              = "WithinGrants"
+	ReasonReportedSlotsExceedGrants = "ReportedSlotsExceedGrants"
+	ReasonWithinBudget              = "WithinBudget"
+	ReasonOverBudget                = "OverBudget"
+	ReasonComplete                  = "Complete"
+	ReasonPagesMissing              = "PagesMissing"
+	ReasonPagesOmitted              = "PagesOmitted"
 	// ReasonReportOversized: the hub ignores parts of the report, which exceeds
 	// MaxReportBytes or MaxReportObjectBytes.
 	ReasonReportOversized = "ReportOversized"

@@ -78,6 +78,15 @@ type MemberConnection struct {
 	Pull *MemberPull `json:"pull,omitempty"`
 }
 
+// MemberQuarantine excludes a member from the fleet without removing it.
+type MemberQuarantine struct {
+	// reason for the quarantine, for people.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:MinLength=1
+	// +required
+	Reason string `json:"reason"`
+}
+
 // MemberClusterSpec says which cluster belongs to the fleet and how it is reached.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.connection.pull) && has(self.insecureSkipTLSVerify) && self.insecureSkipTLSVerify)",message="insecureSkipTLSVerify is for kubeconfigs: with connection.pull the agent always verifies the hub's certificate"
@@ -85,6 +94,12 @@ type MemberClusterSpec struct {
 	// connection between hub and member.
 	// +required
 	Connection MemberConnection `json:"connection"`
+	// quarantine cuts the member off: nothing is synced, it gets no grants, and what it
+	// may be running does not count for fleetConcurrency. Rollouts pass it over; for
+	// prunes it is unknown. In pull mode its credentials are revoked, and the field can
+	// be removed only after condition Joined has reason Revoked.
+	// +optional
+	Quarantine *MemberQuarantine `json:"quarantine,omitempty"`
 	// agentNamespace is the namespace of ot-agent in the member. Default: ot-agent.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
@@ -146,6 +161,10 @@ type MemberTransfers struct {
 	// wanted is how many slots the member requested last.
 	// +optional
 	Wanted int32 `json:"wanted"`
+	// excess is how many slots the member reports beyond what the hub has planned or
+	// granted. They count for fleetExcessTolerance, once.
+	// +optional
+	Excess int32 `json:"excess,omitempty"`
 	// heldUntil is the latest time, by the hub's clock, until which the slots stay
 	// reserved if the member stays silent.
 	// +optional
@@ -240,6 +259,7 @@ type MemberClusterStatus struct {
 // +kubebuilder:resource:scope=Cluster,shortName=member;members,categories=ot
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 53 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a MemberCluster must have at most 53 characters, of a-z, 0-9 and -: ot-member-<name> is its namespace"
 // +kubebuilder:validation:XValidation:rule="!oldSelf.spec.connection.?pull.?revoked.orValue(false) || self.spec.connection.?pull.?revoked.orValue(false) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked')",message="spec.connection.pull.revoked can be unset only after condition Joined has reason Revoked: until then issued credentials may still be valid"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.spec.quarantine) || has(self.spec.quarantine) || !has(oldSelf.spec.connection.pull) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked')",message="spec.quarantine can be removed only after condition Joined has reason Revoked: until then issued credentials may still be valid"
 // +kubebuilder:printcolumn:name="Reachable",type=string,JSONPath=`.status.conditions[?(@.type=="Reachable")].status`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="AgentHealthy")].status`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`
@@ -255,6 +275,7 @@ type MemberClusterStatus struct {
 // +kubebuilder:printcolumn:name="Shard",type=string,JSONPath=`.status.shard`
 // +kubebuilder:printcolumn:name="Report",type=date,JSONPath=`.status.lastReport`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Quarantine",type=string,JSONPath=`.spec.quarantine.reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,priority=1
 type MemberCluster struct {
 	metav1.TypeMeta `json:",inline"`

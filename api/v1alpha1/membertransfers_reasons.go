@@ -21,6 +21,9 @@ const (
 	TransfersReserved = "Reserved"
 	// TransfersSafeShare: the member is silent and is counted with its safe share.
 	TransfersSafeShare = "SafeShare"
+	// TransfersQuarantined: the member is in quarantine; what it may be running is not
+	// counted.
+	TransfersQuarantined = "Quarantined"
 	// TransfersUnknown: the member has never reported.
 	TransfersUnknown = "Unknown"
 )

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -58,6 +59,8 @@ type MemberFacts struct {
 	Unfenced bool
 	// Grantable: a grant may be written for the member.
 	Grantable bool
+	// Quarantined: a person has excluded the member from the budget.
+	Quarantined bool
 	// Silent: the member has not reported for longer than it should. This is for people
 	// only; the account counts what the member may be running.
 	Silent bool
@@ -76,15 +79,18 @@ type trackedGrant struct {
 	expiresAt time.Time
 	// allSources: the source groups of the grant are unknown.
 	allSources bool
+	// claimed: only the member says that it has this grant.
+	claimed bool
 }
 
 // covers reports whether o counts for no more than g, and no longer.
 func (g trackedGrant) covers(o trackedGrant) bool {
-	return g.Slots >= o.Slots && !g.expiresAt.Before(o.expiresAt) && (g.allSources || !o.allSources && len(o.Sources) == 0)
+	return g.Slots >= o.Slots && !g.expiresAt.Before(o.expiresAt) && (g.allSources || !o.allSources && len(o.Sources) == 0) && g.claimed == o.claimed
 }
 
 // account is the account of a member, or of a cluster that was one.
 type account struct {
+	member string
 	// cluster of the account, once it is known
 	cluster      string
 	facts        MemberFacts
@@ -92,6 +98,9 @@ type account struct {
 	requestedAt  time.Time // time of the request with requestNonce
 	requestNonce string
 	grants       []trackedGrant
+	// ended are shares that the member had and has no more. Attempts begun under them may
+	// still run, as far as its reports show them.
+	ended []endedShare
 	// lastGrant is the newest grant, kept for its sequence and nonce.
 	lastGrant Grant
 	// unacknowledged is the maximum of plans that may be in force but are not
@@ -107,13 +116,18 @@ type account struct {
 	trackedSince, learnedUntil time.Time
 	// reportMissing: there was no report at trackedSince.
 	reportMissing bool
-	// grantStored: a grant of the member was stored when this accountant was created.
-	grantStored bool
+	// grantInUse: a grant of the member with slots was stored when this accountant was
+	// created.
+	grantInUse bool
+	// grantAhead: the member has shown a grant that is newer than all that the hub knows,
+	// while its claims still counted.
+	grantAhead bool
 	turnState
 }
 
 // observe updates the account with current facts.
-func (a *account) observe(f MemberFacts, now time.Time) {
+func (a *account) observe(f MemberFacts, restored bool, now time.Time) {
+	a.recordEnded(restored, now)
 	newer := f.ReportSequence > a.facts.ReportSequence
 	if !newer && f.ReportSequence < a.facts.ReportSequence {
 		// An older copy of the report says nothing new about transfers; the other facts
@@ -167,9 +181,11 @@ func (a *account) observeReport(now time.Time) {
 		return g.Sequence < t.Grant || g.Sequence == t.Grant && t.Slots == 0 || f.BootID != "" && g.Nonce != "" && !isNonceOfBoot(g.Nonce, f.BootID)
 	})
 	if t.Slots > 0 && t.Grant > a.lastGrant.Sequence {
-		// The hub was restored from a backup and does not know this grant.
+		// The hub was restored from a backup and does not know this grant, or the member
+		// lies. One such grant stands for all.
+		a.grants = slices.DeleteFunc(a.grants, func(g trackedGrant) bool { return g.claimed })
 		a.grants = append(a.grants, trackedGrant{
-			Grant: Grant{Sequence: t.Grant, Share: Share{Slots: t.Slots}, Nonce: f.BootID + "/", Duration: maxGrantDuration}, expiresAt: now.Add(maxGrantDuration), allSources: true,
+			Grant: Grant{Sequence: t.Grant, Share: Share{Slots: t.Slots}, Nonce: f.BootID + "/", Duration: maxGrantDuration}, expiresAt: now.Add(maxGrantDuration), allSources: true, claimed: true,
 		})
 	}
 	if t.Nonce != a.requestNonce {
@@ -178,135 +194,6 @@ func (a *account) observeReport(now time.Time) {
 }
 
 func isNonceOfBoot(nonce, boot string) bool { return strings.HasPrefix(nonce, boot+"/") }
-
-// attemptLifetime bounds how long an attempt may run after it was last seen to be
-// allowed.
-func (a *account) attemptLifetime() time.Duration {
-	highest := a.facts.DesiredPolicy.AttemptTimeout
-	for _, b := range []*Bounds{a.facts.ReportedPolicy, a.facts.PlannedPolicy, a.unacknowledged} {
-		if b != nil {
-			highest = max(highest, b.AttemptTimeout)
-		}
-	}
-	return highest + highest/100 + min(highest, attemptEndGrace)
-}
-
-// ungrantedConcurrency is the concurrency of a member that is not limited by grants, may
-// not be limited yet, or may get any grant.
-func (a *account) ungrantedConcurrency() int32 {
-	f := &a.facts
-	highest := int32(0)
-	if f.ReportSequence > 0 && !f.isLimited() {
-		if f.ReportedPolicy != nil {
-			highest = f.ReportedPolicy.Concurrency
-		}
-		if f.PlanAcknowledged && f.PlannedPolicy != nil {
-			highest = max(highest, f.PlannedPolicy.Concurrency)
-		}
-	}
-	if a.unacknowledged != nil {
-		highest = max(highest, a.unacknowledged.Concurrency)
-	}
-	if f.Unfenced {
-		highest = max(highest, f.DesiredPolicy.Concurrency)
-		for _, b := range []*Bounds{f.ReportedPolicy, f.PlannedPolicy} {
-			if b != nil {
-				highest = max(highest, b.Concurrency)
-			}
-		}
-	}
-	return highest
-}
-
-// unknownSlots bounds what a member may be running that no report shows, and until when:
-// it has a plan, and its reports may be older than what came of that. After a restore
-// from a backup the reports and grants of the hub say nothing of what came after the
-// backup.
-func (a *account) unknownSlots(restored bool) (slots int32, until time.Time) {
-	f := &a.facts
-	if read := !f.ReportUnread || !restored && !a.reportMissing; f.PlannedPolicy == nil || f.ReportSequence > 0 && read {
-		return 0, until
-	}
-	until = a.learnedUntil
-	if restored || until.IsZero() {
-		until = laterOf(until, a.trackedSince.Add(maxGrantDuration))
-	}
-	return f.PlannedPolicy.Concurrency, until
-}
-
-// currentSafe is the share that the member may use without a grant.
-func (a *account) currentSafe() int32 {
-	highest := a.maxSafe
-	if a.facts.isLimited() {
-		highest = max(highest, a.facts.Transfers.Safe)
-	}
-	if a.unacknowledged != nil {
-		highest = max(highest, a.unacknowledged.Safe)
-	}
-	return highest
-}
-
-// heldShare bounds what a member may be running, in total and by source group. until is
-// when the bound falls if nothing is heard of the member; zero for never.
-func (a *account) heldShare(groups []Group, restored bool, now time.Time) (h Share, until time.Time) {
-	lifetime := a.attemptLifetime()
-	anyGroup := int32(0) // slots that may all be of one group
-	stillCounts := func(t time.Time) bool {
-		if !now.Before(t) {
-			return false
-		}
-		until = laterOf(until, t)
-		return true
-	}
-	for _, g := range a.grants {
-		if stillCounts(g.expiresAt.Add(lifetime)) {
-			h = h.Max(g.Share)
-			if g.allSources {
-				anyGroup = max(anyGroup, g.Slots)
-			}
-		}
-	}
-	f := &a.facts
-	if slots, ends := a.unknownSlots(restored); slots > 0 && stillCounts(ends.Add(lifetime)) {
-		h.Slots = max(h.Slots, slots)
-		anyGroup = h.Slots
-	}
-	if f.ReportSequence > 0 && (f.Slots > 0 && stillCounts(a.reportedAt.Add(lifetime))) {
-		running := Share{Slots: f.Slots}
-		if f.Transfers != nil && len(groups) > 0 {
-			running.Sources = make(map[string]int32, len(f.Transfers.Sources))
-			for _, s := range f.Transfers.Sources {
-				running.Sources[s.Name] = s.Running
-			}
-		}
-		h = h.Max(running)
-	}
-	// A member keeps using what needs no grant. A departed cluster may still run what it
-	// had begun.
-	ungranted, safe := a.ungrantedConcurrency(), a.currentSafe()
-	switch {
-	case !a.departed:
-		if ungranted > 0 {
-			until = time.Time{}
-		}
-		h.Slots = max(h.Slots, ungranted, safe)
-	case max(ungranted, safe) > 0 && stillCounts(a.reportedAt.Add(lifetime)):
-		h.Slots = max(h.Slots, ungranted, safe)
-	}
-	if a.departed || f.Unfenced || f.ReportSequence > 0 && (!f.isLimited() || !f.SourcesCurrent) || a.unacknowledged != nil && !a.unacknowledged.Limited {
-		anyGroup = h.Slots
-	}
-	if len(groups) == 0 {
-		h.Sources = nil
-		return h, until
-	}
-	sources := make(map[string]int32, len(groups))
-	for _, g := range groups {
-		sources[g.Name] = max(anyGroup, h.Sources[g.Name])
-	}
-	h.Sources = sources
-	return h, until
-}
 
 // recordGrant counts a grant before it is written.
 func (a *account) recordGrant(g Grant, ends time.Time) {
@@ -317,6 +204,11 @@ func (a *account) recordGrant(g Grant, ends time.Time) {
 	}
 	// Beyond maxTrackedGrants the two oldest grants are merged into one that covers both.
 	first, second := a.grants[0], a.grants[1]
+	if first.claimed || second.claimed {
+		// What the member claims stays apart: it ends by itself.
+		slices.SortStableFunc(a.grants, func(a, b trackedGrant) int { return cmp.Compare(boolToOrder(a.claimed), boolToOrder(b.claimed)) })
+		first, second = a.grants[0], a.grants[1]
+	}
 	one := trackedGrant{Grant: second.Grant, expiresAt: laterOf(first.expiresAt, second.expiresAt), allSources: first.allSources || second.allSources}
 	one.Share = first.Share.Max(second.Share)
 	if first.Nonce != second.Nonce {
@@ -336,8 +228,17 @@ func laterOf(a, b time.Time) time.Time {
 // elected replica needs it beside the newest grant.
 func (a *account) maxPossible(now time.Time) (s Share, left time.Duration) {
 	for _, g := range a.grants {
-		s = s.Max(g.Share)
-		left = max(left, g.expiresAt.Sub(now))
+		if !g.claimed {
+			s = s.Max(g.Share)
+			left = max(left, g.expiresAt.Sub(now))
+		}
 	}
 	return s, left
+}
+
+func boolToOrder(v bool) int {
+	if v {
+		return 1
+	}
+	return 0
 }

@@ -12,6 +12,9 @@ type StoredGrant struct {
 	// Cluster that the grant is for.
 	Cluster   string
 	Unlimited bool
+	// Ended is the highest share under which attempts may run on that were begun before
+	// this grant.
+	Ended Share
 	// MaxPossible is the maximum of all grants that may have been valid when this one was
 	// written, and PossibleFor how long.
 	MaxPossible Share
@@ -24,9 +27,14 @@ type Accountant struct {
 	accounts map[string]*account
 	// departed are clusters that are no members any more but may be running transfers.
 	departed map[string]*account
-	// hubRestored: a member has a grant that this hub does not know. What else the hub
-	// gave, only the members know.
-	hubRestored bool
+	// excess has what members claim beyond what the hub knows, by member.
+	excess map[string]excessRecord
+	// hubRestored: the hub was restored from a backup. What it gave after that, only the
+	// members know. Until restoredUntil, attempts of that may run.
+	hubRestored   bool
+	restoredUntil time.Time
+	// restoreProven: this process has seen that most members show it.
+	restoreProven bool
 	// allocatedAt is the time of the last Allocate.
 	allocatedAt time.Time
 	// maxAttemptTimeout is the longest attemptTimeout seen.
@@ -35,13 +43,13 @@ type Accountant struct {
 
 // NewAccountant returns an empty Accountant.
 func NewAccountant() *Accountant {
-	return &Accountant{accounts: map[string]*account{}, departed: map[string]*account{}}
+	return &Accountant{accounts: map[string]*account{}, departed: map[string]*account{}, excess: map[string]excessRecord{}}
 }
 
 func (b *Accountant) ensureAccount(member string) *account {
 	a := b.accounts[member]
 	if a == nil {
-		a = &account{}
+		a = &account{member: member}
 		b.accounts[member] = a
 	}
 	return a
@@ -58,14 +66,14 @@ func (b *Accountant) LearnGrant(member string, s StoredGrant, now time.Time) {
 		a.cluster = s.Cluster
 	}
 	if a.cluster != s.Cluster {
-		other := &account{cluster: s.Cluster}
+		other := &account{member: member, cluster: s.Cluster}
 		other.learnGrant(s, now)
 		b.addDeparted(member, other, now)
 		return
 	}
 	a.lastGrant = Grant{Sequence: a.lastGrant.Sequence, Share: s.Share, Nonce: s.Nonce, Duration: s.Duration}
 	a.learnGrant(s, now)
-	a.grantStored = true
+	a.grantInUse = s.Slots > 0
 }
 
 func (a *account) learnGrant(s StoredGrant, now time.Time) {
@@ -74,6 +82,8 @@ func (a *account) learnGrant(s StoredGrant, now time.Time) {
 	}) {
 		return
 	}
+	// Since it is unknown when that share ended, it ends now.
+	a.addEnded(endedShare{Share: s.Ended, allSources: true, endedAt: now})
 	if s.PossibleFor > 0 {
 		before := Grant{Sequence: s.Sequence - 1, Share: s.MaxPossible}
 		a.trackLearned(trackedGrant{Grant: before, expiresAt: now.Add(withClockMargin(s.PossibleFor))})
@@ -95,7 +105,7 @@ func withClockMargin(d time.Duration) time.Duration { return d + d/100 }
 func (b *Accountant) Observe(member string, f MemberFacts, now time.Time) {
 	a := b.ensureAccount(member)
 	b.maxAttemptTimeout = max(b.maxAttemptTimeout, f.DesiredPolicy.AttemptTimeout)
-	for _, bounds := range []*Bounds{f.ReportedPolicy, f.PlannedPolicy, f.SupersededPolicy} {
+	for _, bounds := range []*Bounds{f.PlannedPolicy, f.SupersededPolicy} {
 		if bounds != nil {
 			b.maxAttemptTimeout = max(b.maxAttemptTimeout, bounds.AttemptTimeout)
 		}
@@ -105,21 +115,31 @@ func (b *Accountant) Observe(member string, f MemberFacts, now time.Time) {
 		// separately.
 		sequence := a.lastGrant.Sequence
 		b.addDeparted(member, a, now)
-		a = &account{lastGrant: Grant{Sequence: sequence}}
+		a = &account{member: member, lastGrant: Grant{Sequence: sequence}}
 		b.accounts[member] = a
 	}
-	if t := f.Transfers; a.grantStored && (f.MemberGrantSequence > a.lastGrant.Sequence || t != nil && t.Grant > a.lastGrant.Sequence) {
-		b.hubRestored = true
+	if t := f.Transfers; (f.MemberGrantSequence > a.lastGrant.Sequence || t != nil && t.Grant > a.lastGrant.Sequence) && !b.isExcessSpent(member, now) {
+		a.grantAhead = true
 	}
-	a.observe(f, now)
+	if f.Quarantined {
+		delete(b.excess, member) // whoever lifts the quarantine trusts the member again
+	}
+	a.observe(f, b.hubRestored, now)
 }
 
-// RemoveMember turns the account of a member into a departure.
+// RemoveMember turns the account of a member into a departure. Nothing is kept of a
+// member in quarantine: a person has written it off.
 func (b *Accountant) RemoveMember(member string, now time.Time) {
-	if a := b.accounts[member]; a != nil {
+	a := b.accounts[member]
+	switch {
+	case a == nil:
+		return
+	case a.facts.Quarantined:
+		b.WriteOff(member)
+	default:
 		b.addDeparted(member, a, now)
-		delete(b.accounts, member)
 	}
+	delete(b.accounts, member)
 }
 
 // RecordSequence records the sequence of a written grant that is no share of the budget.

@@ -15,6 +15,9 @@ type Rules struct {
 	Total    int64
 	Groups   []Group
 	Duration time.Duration
+	// ExcessTolerance is how long counts what a member claims beyond what the hub knows;
+	// 0 for as long as attempts may run.
+	ExcessTolerance time.Duration
 }
 
 // GrantWrite is a grant that has to be written.
@@ -25,6 +28,8 @@ type GrantWrite struct {
 	// replica.
 	MaxPossible Share
 	PossibleFor time.Duration
+	// Ended is stored too: the highest share that the member had before.
+	Ended Share
 }
 
 // MemberAccount describes the share of a member.
@@ -36,6 +41,10 @@ type MemberAccount struct {
 	// HeldUntil is when less is held at the latest if nothing is heard of the member;
 	// zero for never, or if only the safe share is held.
 	HeldUntil time.Time
+	// Excess is how many slots the member claims beyond what the hub has planned or
+	// granted, and ExcessCounts whether they are held.
+	Excess       int32
+	ExcessCounts bool
 	// Departed: the cluster is no member any more, or the member is another cluster now.
 	Departed        bool
 	Silent          bool
@@ -58,6 +67,7 @@ type allocationEntry struct {
 	account *account
 	held    Share
 	until   time.Time
+	excess  int32
 	// hasRequest: a grant would answer a request. Accounts without a request keep what
 	// they have.
 	hasRequest bool
@@ -66,28 +76,30 @@ type allocationEntry struct {
 
 // allocator is the state of one Allocate.
 type allocator struct {
-	rules Rules
-	now   time.Time
-	// see Accountant
-	hubRestored    bool
+	rules          Rules
+	now            time.Time
+	accountant     *Accountant
 	entries        []allocationEntry
 	heldTotal      int64
 	heldBySource   map[string]int64
 	raisesBlocked  bool // what is held is not fully known yet
 	oversubscribed bool // a member wants more than its target
+	excessCounts   bool // claims of a member are held that the hub does not know of
 	result         Allocation
 }
 
 // Allocate decides which grants to write, and counts them from now on, whether or not
 // they are written.
 func (b *Accountant) Allocate(rules Rules, now time.Time) Allocation {
-	p := allocator{rules: rules, now: now, hubRestored: b.hubRestored, heldBySource: map[string]int64{}}
+	b.detectRestore(rules, now)
+	b.recordExcess(rules, now)
+	p := allocator{rules: rules, now: now, accountant: b, heldBySource: map[string]int64{}}
 	for _, name := range b.Members() {
 		p.addEntry(name, b.accounts[name])
 	}
 	for _, name := range sortedNames(b.departed) {
 		a := b.departed[name]
-		if held, _ := a.heldShare(rules.Groups, b.hubRestored, now); held.Slots == 0 {
+		if held, _ := b.heldShare(a, rules.Groups, now); held.Slots == 0 && !b.isQuarantined(a.member) {
 			delete(b.departed, name)
 			continue
 		}
@@ -102,11 +114,12 @@ func (b *Accountant) Allocate(rules Rules, now time.Time) Allocation {
 }
 
 func (p *allocator) addEntry(name string, a *account) {
-	held, until := a.heldShare(p.rules.Groups, p.hubRestored, p.now)
-	e := allocationEntry{name: name, account: a, held: held, until: until, hasRequest: a.hasOpenRequest(p.rules, p.now)}
+	held, until := p.accountant.heldShare(a, p.rules.Groups, p.now)
+	excess, _ := p.accountant.excessOf(a, p.rules.Groups, p.now)
+	e := allocationEntry{name: name, account: a, held: held, until: until, excess: excess, hasRequest: a.hasOpenRequest(p.rules, p.now)}
 	p.entries = append(p.entries, e)
 	p.addHeld(held, 1)
-	p.raisesBlocked = p.raisesBlocked || !a.departed && a.facts.Learning
+	p.raisesBlocked = p.raisesBlocked || !a.departed && a.facts.Learning && !a.facts.Quarantined
 }
 
 func (p *allocator) addHeld(s Share, sign int64) {
@@ -119,13 +132,13 @@ func (p *allocator) addHeld(s Share, sign int64) {
 // hasOpenRequest reports whether the member would use a grant.
 func (a *account) hasOpenRequest(rules Rules, now time.Time) bool {
 	f := &a.facts
-	return !a.departed && f.Grantable && f.isLimited() && f.SourcesCurrent && a.requestNonce != "" && isNonceOfBoot(a.requestNonce, f.BootID) && now.Before(a.requestedAt.Add(rules.Duration))
+	return !a.departed && !f.Quarantined && f.Grantable && f.isLimited() && f.SourcesCurrent && a.requestNonce != "" && isNonceOfBoot(a.requestNonce, f.BootID) && now.Before(a.requestedAt.Add(rules.Duration))
 }
 
 // refreshHeld updates the sums after an account has changed.
 func (p *allocator) refreshHeld(e *allocationEntry) {
 	p.addHeld(e.held, -1)
-	e.held, e.until = e.account.heldShare(p.rules.Groups, p.hubRestored, p.now)
+	e.held, e.until = p.accountant.heldShare(e.account, p.rules.Groups, p.now)
 	p.addHeld(e.held, 1)
 }
 
@@ -136,7 +149,7 @@ func (p *allocator) raiseSafeShares() {
 		e := &p.entries[i]
 		f := &e.account.facts
 		want := f.DesiredPolicy.Safe
-		if e.account.departed || f.ReportSequence == 0 || !f.DesiredPolicy.Limited {
+		if e.account.departed || f.Quarantined || f.ReportSequence == 0 || !f.DesiredPolicy.Limited {
 			continue
 		}
 		if more := int64(want) - int64(e.held.Slots); want > e.account.plannedSafe && more > 0 && (p.raisesBlocked || more > p.rules.Total-p.heldTotal) {
@@ -156,6 +169,9 @@ func (p *allocator) computeTargets() {
 	for i := range p.entries {
 		e := &p.entries[i]
 		f := &e.account.facts
+		if f.Quarantined {
+			continue
+		}
 		d := Demand{Member: e.name, Weight: f.Weight, Floor: max(e.account.currentSafe(), f.DesiredPolicy.Safe), Usage: e.account.usage, HasTurn: e.account.hasTurn(p.now)}
 		switch {
 		case e.hasRequest:
@@ -193,7 +209,7 @@ func (p *allocator) computeTargets() {
 // hasIdleGrant reports whether a member holds a grant and wants nothing.
 func (e *allocationEntry) hasIdleGrant() bool {
 	f := &e.account.facts
-	return !e.account.departed && f.Grantable && f.isLimited() && f.Transfers.Wanted == 0 && e.account.lastGrant.Slots > 0 && len(e.account.grants) > 0
+	return !e.account.departed && !f.Quarantined && f.Grantable && f.isLimited() && f.Transfers.Wanted == 0 && e.account.lastGrant.Slots > 0 && len(e.account.grants) > 0
 }
 
 // issueGrants issues reductions first, since they are always safe, then raises, to the
@@ -290,6 +306,8 @@ func (p *allocator) issueGrant(e *allocationEntry, s Share) {
 	p.refreshHeld(e)
 	next := GrantWrite{Member: e.name, Grant: g}
 	next.MaxPossible, next.PossibleFor = a.maxPossible(p.now)
+	ended, _ := a.begunShare(p.now)
+	next.Ended = ended.Share
 	p.result.Grants = append(p.result.Grants, next)
 }
 

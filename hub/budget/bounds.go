@@ -36,15 +36,16 @@ func unreadableBounds() Bounds {
 	return Bounds{Concurrency: v1alpha1.MaxSlots, AttemptTimeout: policy.Default().AttemptTimeout}
 }
 
-// RecordSuperseded annotates a plan with the bounds of the plan that it replaces and of
-// those before, unless the member has acknowledged that plan.
+// RecordSuperseded annotates a plan with the bounds of the plan that it replaces, and of
+// those before unless the member has acknowledged that plan. Until the member
+// acknowledges the new one, they are in force.
 func RecordSuperseded(next, before *v1alpha1.ClusterPlan, acknowledged *v1alpha1.PlanVersion) {
-	delete(next.Annotations, AnnotationUnacknowledged)
-	if acknowledged != nil && *acknowledged == before.Spec.PlanVersion {
-		return
-	}
 	b, _ := ParseBounds(before.Spec.Policy)
-	text, err := json.Marshal(UnacknowledgedBounds(before).Max(b))
+	var earlier *Bounds
+	if acknowledged == nil || *acknowledged != before.Spec.PlanVersion {
+		earlier = UnacknowledgedBounds(before)
+	}
+	text, err := json.Marshal(earlier.Max(b))
 	if err != nil {
 		panic(err) // numbers and a bool always encode
 	}

@@ -11,6 +11,8 @@ import (
 func (p *allocator) explainAccount(e *allocationEntry, a MemberAccount, reserved int64) (reason, message string) {
 	f := &e.account.facts
 	switch {
+	case f.Quarantined:
+		return v1alpha1.TransfersQuarantined, "the member is in quarantine: it gets no grant, and what it may be running is not counted"
 	case e.account.departed:
 		return v1alpha1.TransfersReserved, fmt.Sprintf("the cluster is no longer a member; the %d transfers that it may be running stay reserved until they have ended", a.Held)
 	case f.ReportSequence == 0 && f.PlannedPolicy == nil:
@@ -41,6 +43,9 @@ func (p *allocator) explainAccount(e *allocationEntry, a MemberAccount, reserved
 		if reserved > 0 {
 			text += ", some of them silent"
 		}
+		if p.excessCounts {
+			text += "; some report more than they were granted (see their condition TransfersAccounted)"
+		}
 		return v1alpha1.TransfersWaiting, text
 	}
 }
@@ -65,8 +70,12 @@ func (p *allocator) describeAccounts() {
 		}
 	}
 	for i := range p.entries {
+		p.excessCounts = p.excessCounts || p.entries[i].excess > 0 && p.now.Before(p.accountant.excessEnd(p.entries[i].account.member))
+	}
+	for i := range p.entries {
 		e := &p.entries[i]
 		a := MemberAccount{
+			Excess: e.excess, ExcessCounts: e.excess > 0 && p.now.Before(p.accountant.excessEnd(e.account.member)),
 			Member: e.name, Held: e.held.Slots, Sources: e.held.Sources, HeldUntil: e.until, Departed: e.account.departed, Silent: e.account.facts.Silent,
 			Granted: e.account.grantedSlots(p.now),
 		}
@@ -93,7 +102,10 @@ func (a *account) grantedSlots(now time.Time) int32 {
 // scheduleRecheck finds the next time at which an account changes by itself.
 func (p *allocator) scheduleRecheck(e *allocationEntry) {
 	lifetime := e.account.attemptLifetime()
-	times := []time.Time{e.account.reportedAt.Add(lifetime), e.account.requestedAt.Add(p.rules.Duration)}
+	times := []time.Time{e.account.reportedAt.Add(lifetime), e.account.requestedAt.Add(p.rules.Duration), p.accountant.excess[e.account.member].endsAt, p.accountant.restoredUntil}
+	for _, ended := range e.account.ended {
+		times = append(times, ended.endedAt.Add(lifetime))
+	}
 	for _, g := range e.account.grants {
 		times = append(times, g.expiresAt, g.expiresAt.Add(lifetime))
 	}

@@ -19,7 +19,10 @@ func (x *explorer) allowedImportsOf(w *world, i int, a *agent) int {
 }
 
 func (x *explorer) runningImports(w *world) int {
-	n := len(w.agents[0].starts) + len(w.agents[1].starts)
+	n := len(w.agents[0].starts)
+	if !w.quarantined { // a person has decided not to count it
+		n += len(w.agents[1].starts)
+	}
 	if w.other != nil {
 		n += len(w.other.starts)
 	}
@@ -83,7 +86,7 @@ func (x *explorer) writeReport(w *world, i int) {
 
 // deliverMail delivers mail in either direction.
 func (x *explorer) deliverMail(w *world, i int, do func(string, world)) {
-	if w.gone && i == 1 {
+	if (w.gone || w.quarantined) && i == 1 {
 		return // except mail in flight, which counts as delivered before
 	}
 	for _, r := range w.agents[i].written {

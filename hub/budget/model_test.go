@@ -2,6 +2,7 @@ package budget
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -41,6 +42,11 @@ type faults struct {
 	forgetDeparted  bool // a new leader does not know what departed clusters hold
 	oneCluster      bool // what is stored for another cluster counts as the member's own
 	missingIsNone   bool // a missing report counts as nothing running
+	plainCap        bool // what the hub does not know never counts
+	toleranceAnew   bool // each claim counts for the tolerance anew
+	forgetFirstSeen bool // a new leader does not know since when a member claims too much
+	forgetRestore   bool // the hub does not notice that it was restored
+	trustLiar       bool // what members report counts for as long as they report it
 }
 
 type planned struct {
@@ -63,6 +69,7 @@ type stored struct {
 	rv, seq, slots int
 	boot, n        int
 	possible, left int // in ticks
+	ended          int
 }
 
 // agent is a member's agent: its ledger, its process, and what it has written.
@@ -103,6 +110,13 @@ type world struct {
 	other *agent
 	// departed is what the hub has stored of departures.
 	departed string
+	// excess and restored are what it has stored of claims.
+	excess   string
+	restored time.Duration
+	// lies are the false reports of the second member. The first one was seen at liedAt.
+	lies, liedAt int
+	restores     int
+	quarantined  bool // the second member
 }
 
 // scenario is the start of an exploration and its bounds.
@@ -119,6 +133,10 @@ type scenario struct {
 	runs              int  // the first member runs imports at the start, under expired grants
 	forgets           bool // the report of the first member is missing after an election
 	long              bool // takes a minute
+	tolerance         time.Duration
+	lies, restores    int  // of the second member; of the hub, to its beginning
+	bothAhead         bool // only once both members have a grant
+	quarantines       bool // the second member
 }
 
 type explorer struct {
@@ -130,6 +148,8 @@ type explorer struct {
 func (x *explorer) initialWorld() world {
 	var w world
 	w.hub.accountant = NewAccountant()
+	w.liedAt = -1
+	x.loadExcess(&w)
 	w.hub.fenced = [2]bool{true, true}
 	for i := range w.agents {
 		a := &w.agents[i]
@@ -160,11 +180,12 @@ func (w *world) clone() world {
 
 func (b *Accountant) clone() *Accountant {
 	c := NewAccountant()
-	c.hubRestored, c.allocatedAt, c.maxAttemptTimeout = b.hubRestored, b.allocatedAt, b.maxAttemptTimeout
+	c.hubRestored, c.restoreProven, c.restoredUntil = b.hubRestored, b.restoreProven, b.restoredUntil
+	c.allocatedAt, c.maxAttemptTimeout, c.excess = b.allocatedAt, b.maxAttemptTimeout, maps.Clone(b.excess)
 	for from, to := range map[*map[string]*account]map[string]*account{&b.accounts: c.accounts, &b.departed: c.departed} {
 		for name, a := range *from {
 			n := *a
-			n.grants = slices.Clone(a.grants)
+			n.grants, n.ended = slices.Clone(a.grants), slices.Clone(a.ended)
 			to[name] = &n
 		}
 	}
@@ -205,6 +226,10 @@ func (x *explorer) factsOf(w *world, i int) MemberFacts {
 		ReportUnread: !w.hub.read[i],
 		Transfers:    &v1alpha1.ReportedTransfers{Limited: r.plan.limited, Safe: reportedSafe, Wanted: int32(x.wanted[i]), Grant: int64(r.ack), Slots: int32(r.gives)},
 	}
+	if w.restores > 0 && !w.hub.read[i] {
+		f.Learning = true
+	}
+	f.Quarantined = w.quarantined && i == 1
 	if w.grants[i].seq > 0 && w.grants[i].cluster != r.cluster {
 		f.Grantable, f.Learning = false, true
 	}
@@ -251,6 +276,7 @@ func (x *explorer) forEachStep(w *world, do func(what string, next world)) {
 			n.other.starts = slices.DeleteFunc(n.other.starts, func(start int) bool { return x.localTime(&n, 1) > start+lasts })
 		}
 		x.runAllocation(&n)
+		x.storeExcess(&n) // it is stored anew within seconds
 		do("time passes", n)
 	}
 	for i := range w.agents {
@@ -270,6 +296,7 @@ func (x *explorer) forEachStep(w *world, do func(what string, next world)) {
 		do("another is elected", n)
 	}
 	x.departMember(w, do)
+	x.betray(w, do)
 }
 
 // runAllocation allocates and keeps the decided writes pending. It runs whenever its
@@ -284,10 +311,19 @@ func (x *explorer) runAllocation(n *world) {
 			n.hub.accountant.Observe(members[i], x.factsOf(n, i), x.timeOf(n))
 		}
 	}
-	p := n.hub.accountant.Allocate(Rules{Total: int64(x.total), Duration: grants * tick}, x.timeOf(n))
+	if x.forgetRestore {
+		for _, a := range n.hub.accountant.accounts {
+			a.grantAhead = false
+		}
+	}
+	p := n.hub.accountant.Allocate(Rules{Total: int64(x.total), Duration: grants * tick, ExcessTolerance: x.tolerance}, x.timeOf(n))
+	if _, recorded := n.hub.accountant.excess[members[1]]; recorded && n.lies > 0 && n.liedAt < 0 {
+		n.liedAt = n.now
+	}
+	x.storeExcess(n)
 	for _, g := range p.Grants {
 		i := slices.Index(members[:], g.Member)
-		s := &stored{cluster: n.hub.seen[i].cluster, rv: n.hub.rvs[i], seq: int(g.Sequence), slots: int(g.Slots), possible: int(g.MaxPossible.Slots), left: int((g.PossibleFor + tick - 1) / tick)}
+		s := &stored{cluster: n.hub.seen[i].cluster, rv: n.hub.rvs[i], seq: int(g.Sequence), slots: int(g.Slots), possible: int(g.MaxPossible.Slots), ended: int(g.Ended.Slots), left: int((g.PossibleFor + tick - 1) / tick)}
 		if _, err := fmt.Sscanf(g.Nonce, "%d/%d", &s.boot, &s.n); err != nil {
 			s.boot, s.n = 0, 0
 		}
@@ -359,9 +395,11 @@ func (x *explorer) electHub(w *world) {
 		if !x.forgetPossible {
 			s.MaxPossible, s.PossibleFor = Share{Slots: int32(g.possible)}, time.Duration(g.left)*tick
 		}
+		s.Ended = Share{Slots: int32(g.ended)}
 		w.hub.accountant.LearnGrant(members[i], s, x.timeOf(w))
 	}
 	x.loadDepartures(w)
+	x.loadExcess(w)
 }
 
 // stateKey distinguishes worlds with different futures.
@@ -388,7 +426,7 @@ func (w *world) stateKey() string {
 			b = append(b, '-')
 			return
 		}
-		num(s.cluster, s.rv, s.seq, s.slots, s.boot, s.n, s.possible, s.left)
+		num(s.cluster, s.rv, s.seq, s.slots, s.boot, s.n, s.possible, s.left, s.ended)
 	}
 	account := func(acc *account) {
 		num(int(acc.facts.ReportSequence), int(acc.facts.Slots), int(acc.lastGrant.Sequence), int(acc.plannedSafe), int(acc.maxSafe), boolToInt(acc.unacknowledged != nil), int(acc.usage/1_000_000), int(acc.turnSequence), boolToInt(acc.wasRequesting), boolToInt(acc.reportMissing))
@@ -402,7 +440,18 @@ func (w *world) stateKey() string {
 			at(g.expiresAt)
 			b = append(b, g.Nonce...)
 		}
+		for _, e := range acc.ended {
+			num(int(e.Slots), boolToInt(e.allSources))
+			at(e.endedAt)
+		}
+		num(boolToInt(acc.grantAhead), boolToInt(acc.grantInUse))
 	}
+	num(w.lies, w.liedAt, w.restores, boolToInt(w.quarantined), int(w.restored/time.Second))
+	b = append(b, w.excess...)
+	for _, name := range members {
+		at(w.hub.accountant.excess[name].endsAt)
+	}
+	at(w.hub.accountant.restoredUntil)
 	num(w.now, w.reboots, w.failovers, boolToInt(w.gone))
 	b = append(b, w.departed...)
 	agent := func(a *agent) {

@@ -19,6 +19,7 @@ import (
 // with time alone: each change is a write.
 func (s *statusBuilder) setConditions() {
 	s.setCondition(v1alpha1.ConditionIdentityConfirmed, s.identityConfirmed())
+	s.setQuarantined()
 	s.copyCondition(v1alpha1.ConditionJoined, s.Joined)
 	s.copyCondition(v1alpha1.ConditionAgentInstalled, s.Installed)
 	s.copyCondition(v1alpha1.ConditionCredentialRotated, s.Rotated)
@@ -27,6 +28,7 @@ func (s *statusBuilder) setConditions() {
 	s.setCondition(v1alpha1.ConditionAgentHealthy, s.agentHealthy())
 	s.setCondition(v1alpha1.ConditionPolicyAcknowledged, s.policyAcknowledged())
 	s.setCondition(v1alpha1.ConditionWithinBudget, s.withinBudget())
+	s.setTransfersAccounted()
 	s.setCondition(v1alpha1.ConditionReportComplete, s.reportComplete())
 	s.setCondition(v1alpha1.ConditionVersionSupported, s.versionSupported())
 	s.setCondition(v1alpha1.ConditionReady, s.ready())
@@ -34,6 +36,16 @@ func (s *statusBuilder) setConditions() {
 
 // maxMessageBytes bounds the message of a condition, which may quote a member.
 const maxMessageBytes = 1024
+
+// setQuarantined sets Quarantined. While it is set, what the member last reported stays
+// shown.
+func (s *statusBuilder) setQuarantined() {
+	if q := s.Member.Spec.Quarantine; q != nil {
+		s.setCondition(v1alpha1.ConditionQuarantined, conditionTrue(v1alpha1.ReasonQuarantined, "the member is in quarantine (%s): nothing is synced, it gets no grants, and what it may be running does not count; remove spec.quarantine to let it take part again", q.Reason))
+		return
+	}
+	meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionQuarantined)
+}
 
 type conditionState struct {
 	status  metav1.ConditionStatus
@@ -280,6 +292,21 @@ func (s *statusBuilder) withinBudget() conditionState {
 	return conditionTrue(v1alpha1.ReasonWithinBudget, "the slots taken are within the budget")
 }
 
+// setTransfersAccounted sets TransfersAccounted from the first report on, whether or not
+// what the member claims still counts.
+func (s *statusBuilder) setTransfersAccounted() {
+	switch t := s.Transfers; {
+	case t == nil:
+		meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionTransfersAccounted)
+	case t.Excess > 0:
+		s.setCondition(v1alpha1.ConditionTransfersAccounted, conditionFalse(v1alpha1.ReasonReportedSlotsExceedGrants,
+			"the member reports %d more imports than the hub has planned or granted. They count against all members for fleetExcessTolerance, once, and then no more. "+
+				"If the hub was not restored and the member did not just join, do not trust it: kubectl patch membercluster %s --type=merge --patch='{\"spec\":{\"quarantine\":{\"reason\":\"…\"}}}'", t.Excess, s.Member.Name))
+	default:
+		s.setCondition(v1alpha1.ConditionTransfersAccounted, conditionTrue(v1alpha1.ReasonWithinGrants, "the member reports no more imports than the hub has planned or granted"))
+	}
+}
+
 func (s *statusBuilder) reportComplete() conditionState {
 	switch {
 	case s.Excess.RootTooLarge:
@@ -323,10 +350,13 @@ func (s *statusBuilder) reportedPages() []v1alpha1.PageRef {
 // WithinBudget is not part of it: lowering a budget puts every busy member over it for a
 // while.
 func (s *statusBuilder) ready() conditionState {
+	if c := meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionQuarantined); c != nil {
+		return conditionState{metav1.ConditionFalse, c.Reason, c.Message}
+	}
 	for _, bad := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
 		for _, t := range []string{
 			v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionJoined, v1alpha1.ConditionAgentInstalled, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy,
-			v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported,
+			v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionTransfersAccounted, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported,
 		} {
 			if bad == metav1.ConditionUnknown && t == v1alpha1.ConditionVersionSupported {
 				continue // a build of no release may well work

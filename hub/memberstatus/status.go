@@ -213,8 +213,11 @@ func (s *statusBuilder) setReport() {
 }
 
 // StaleReason returns why what is known of a member may be out of date, by its
-// conditions; empty if it is current.
+// conditions or its quarantine; empty if it is current.
 func StaleReason(member *v1alpha1.MemberCluster) string {
+	if member.Spec.Quarantine != nil {
+		return v1alpha1.ReasonQuarantined
+	}
 	for _, c := range member.Status.Conditions {
 		identity := c.Type == v1alpha1.ConditionIdentityConfirmed
 		if (identity || c.Type == v1alpha1.ConditionAgentHealthy) && c.Status != metav1.ConditionTrue {

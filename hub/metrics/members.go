@@ -49,6 +49,8 @@ var (
 	memberPlanAcknowledged = newDesc("member_plan_acknowledged", "1 while the member's ledger is written under the newest plan, otherwise 0.", "member")
 	memberReportAge        = newDesc("member_report_age_seconds", "Time since the member's report last changed.", "member")
 	memberVersionSupported = newDesc("member_version_supported", "1 while the versions of hub and agent are compatible, 0 while they are too far apart or the member's CRDs are older than both.", "member")
+	memberExceedsGrants    = newDesc("member_exceeds_grants", "1 while the member reports more imports than the hub has planned or granted, otherwise 0; only with a fleet-wide budget.", "member")
+	memberQuarantined      = newDesc("member_quarantined", "1 while the member is in quarantine; its conditions have no series then.", "member")
 	memberAgentInstalled   = newDesc("member_agent_installed", "1 while the agent is installed as desired, otherwise 0; only of members that opt in.", "member")
 	images                 = newDesc("images", "Distinct images, by source, that members are known to have.")
 	indexPages             = newDesc("index_pages", "Pages of reports that the hub's index holds.")
@@ -61,7 +63,7 @@ func (f *FleetCollector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- d
 	}
 	for _, d := range []*prometheus.Desc{members, memberReachable, memberHealthy, memberBudget, memberSlots, memberOverBudget, memberImages,
-		memberReferences, memberBytes, memberPlanAcknowledged, memberReportAge, memberVersionSupported, memberAgentInstalled, images, indexPages, indexEntries, rolloutClusters, rolloutPhase} {
+		memberReferences, memberBytes, memberPlanAcknowledged, memberReportAge, memberVersionSupported, memberExceedsGrants, memberQuarantined, memberAgentInstalled, images, indexPages, indexEntries, rolloutClusters, rolloutPhase} {
 		ch <- d
 	}
 }
@@ -109,7 +111,7 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 		// wanted status.
 		judged := func(d *prometheus.Desc, condition string, want metav1.ConditionStatus) (value float64) {
 			c := meta.FindStatusCondition(m.Status.Conditions, condition)
-			if c == nil || c.Status == metav1.ConditionUnknown {
+			if c == nil || m.Spec.Quarantine != nil || c.Status == metav1.ConditionUnknown {
 				return 0
 			}
 			if c.Status == want {
@@ -123,7 +125,11 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 		judged(memberPlanAcknowledged, v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionTrue)
 		judged(memberVersionSupported, v1alpha1.ConditionVersionSupported, metav1.ConditionTrue)
 		judged(memberAgentInstalled, v1alpha1.ConditionAgentInstalled, metav1.ConditionTrue)
+		judged(memberExceedsGrants, v1alpha1.ConditionTransfersAccounted, metav1.ConditionFalse)
 		judged(memberOverBudget, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse)
+		if m.Spec.Quarantine != nil {
+			gauge(memberQuarantined, 1, m.Name)
+		}
 		if budget, slots := m.Status.Budget, m.Status.SlotsUsed; budget != nil && slots != nil {
 			gauge(memberBudget, float64(*budget), m.Name)
 			gauge(memberSlots, float64(*slots), m.Name)

@@ -21,6 +21,9 @@ const (
 	KeyFleetConcurrency = "fleetConcurrency"
 	// KeyGrantDuration is how long a TransferGrant is valid.
 	KeyGrantDuration = "fleetGrantDuration"
+	// KeyExcessTolerance is how long counts what a member reports beyond what the hub has
+	// planned or granted, from when it was first seen.
+	KeyExcessTolerance = "fleetExcessTolerance"
 	// KeyWeight is the weight of a member against the others; overrides may set it.
 	KeyWeight = "fleetWeight"
 )
@@ -32,6 +35,9 @@ const (
 	minGrantDuration     = 15 * time.Second
 	maxGrantDuration     = 24 * time.Hour
 	defaultGrantDuration = 5 * time.Minute
+	// At most it is attemptTimeout: no honest attempt runs for longer.
+	minExcessTolerance     = time.Second
+	defaultExcessTolerance = 30 * time.Minute
 )
 
 // SourceBudget is the budget of a group of sources, within the fleet's.
@@ -45,6 +51,8 @@ type Budget struct {
 	Concurrency   int32
 	Sources       []SourceBudget
 	GrantDuration time.Duration
+	// ExcessTolerance is how long counts what a member reports beyond what the hub knows.
+	ExcessTolerance time.Duration
 }
 
 // SourceGroups returns the groups as plans carry them to members.
@@ -85,7 +93,7 @@ func parseIntInRange(text string, least, most int32) (int32, error) {
 // isFleetOnlyKey reports whether a key has no meaning in the policy of one member.
 func isFleetOnlyKey(key string) bool {
 	switch key {
-	case KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, apipolicy.KeyFleetSources:
+	case KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, KeyExcessTolerance, apipolicy.KeyFleetSources:
 		return true
 	}
 	return false
@@ -93,7 +101,7 @@ func isFleetOnlyKey(key string) bool {
 
 // KnownKeys returns the keys of the fleet's policy ConfigMap, sorted.
 func KnownKeys() []string {
-	keys := append(overridableKeys(), KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, apipolicy.KeyFleetSources)
+	keys := append(overridableKeys(), KeyOverrides, KeyFleetConcurrency, KeyGrantDuration, KeyExcessTolerance, apipolicy.KeyFleetSources)
 	slices.Sort(keys)
 	return keys
 }
@@ -122,6 +130,9 @@ func parseBudget(data map[string]string) (b *Budget, errs []apipolicy.KeyError) 
 			fail(KeyGrantDuration, fmt.Errorf("%q is not a duration in whole seconds from %s to %s", text, minGrantDuration, maxGrantDuration))
 		}
 	}
+	if read.ExcessTolerance, err = parseExcessTolerance(data); err != nil {
+		fail(KeyExcessTolerance, err)
+	}
 	if read.Sources, err = parseSources(data[apipolicy.KeyFleetSources]); err != nil {
 		fail(apipolicy.KeyFleetSources, err)
 	}
@@ -134,6 +145,23 @@ func parseBudget(data map[string]string) (b *Budget, errs []apipolicy.KeyError) 
 		return nil, errs
 	}
 	return &read, nil
+}
+
+// parseExcessTolerance returns the tolerance, which is at most the fleet's attemptTimeout.
+func parseExcessTolerance(data map[string]string) (time.Duration, error) {
+	attempt := apipolicy.Default().AttemptTimeout
+	if own, err := time.ParseDuration(strings.TrimSpace(data["attemptTimeout"])); err == nil {
+		attempt = own
+	}
+	text, set := data[KeyExcessTolerance]
+	if !set {
+		return min(defaultExcessTolerance, attempt), nil
+	}
+	d, err := time.ParseDuration(strings.TrimSpace(text))
+	if err != nil || d < minExcessTolerance || d > attempt {
+		return 0, fmt.Errorf("%q is not a duration from %s to attemptTimeout, %s", text, minExcessTolerance, attempt)
+	}
+	return d, nil
 }
 
 func parseSources(text string) (sources []SourceBudget, err error) {
@@ -214,6 +242,7 @@ func describeBudgetChange(now, then *Policy) string {
 	tell(KeyFleetConcurrency, before.formatConcurrency(), after.formatConcurrency())
 	if after != nil && before != nil {
 		tell(KeyGrantDuration, before.GrantDuration.String(), after.GrantDuration.String())
+		tell(KeyExcessTolerance, before.ExcessTolerance.String(), after.ExcessTolerance.String())
 	}
 	tell(apipolicy.KeyFleetSources, before.formatSources(), after.formatSources())
 	return strings.Join(parts, ", ")

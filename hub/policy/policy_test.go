@@ -106,6 +106,7 @@ func TestParsePolicyErrors(t *testing.T) {
 	}{
 		"of the defaults":              {data{"concurrency": "many"}, []string{`concurrency: "many" is not a whole number`}},
 		"the fleet's budget":           {data{"fleetConcurrency": "100001"}, []string{`fleetConcurrency: "100001" is not a whole number from 0 to 100000`}},
+		"a tolerance beyond attempts":  {data{"fleetConcurrency": "1", "attemptTimeout": "10m", "fleetExcessTolerance": "11m"}, []string{`fleetExcessTolerance: "11m" is not a duration from 1s to attemptTimeout, 10m0s`}},
 		"grants that hold not at all":  {data{"fleetConcurrency": "1", "fleetGrantDuration": "1s"}, []string{`fleetGrantDuration: "1s" is not a duration in whole seconds from 15s`}},
 		"a weight of nothing":          {data{"fleetWeight": "0"}, []string{`fleetWeight: "0" is not a whole number from 1 to 1000`}},
 		"a weight in an override":      {data{"overrides": "- {cluster: a, fleetWeight: x}"}, []string{`overrides[0].fleetWeight: "x" is not`}},

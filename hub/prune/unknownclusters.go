@@ -84,6 +84,8 @@ func staleMessage(reason string) string {
 	switch reason {
 	case v1alpha1.ReasonNeverReported:
 		return "it has not reported yet: check that ot-agent runs in it"
+	case v1alpha1.ReasonQuarantined:
+		return "it is in quarantine: what it references is unknown until spec.quarantine of its MemberCluster is removed, or the MemberCluster is deleted"
 	case v1alpha1.ReasonPagesMissing:
 		return "pages of its report are missing: see ReportComplete of its MemberCluster"
 	case v1alpha1.ReasonPagesOmitted:

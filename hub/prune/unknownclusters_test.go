@@ -55,6 +55,7 @@ func TestUnansweredReason(t *testing.T) {
 		"no plan":                            {func(a *prune.AnswerView) { a.Plan = nil }, v1alpha1.ReasonNotAnswered, "no plan"},
 		"no report":                          {func(a *prune.AnswerView) { a.Root = nil }, v1alpha1.ReasonNeverReported, "has not reported"},
 		"the report of another cluster":      {func(a *prune.AnswerView) { a.RootClusterUID = "rebuilt" }, v1alpha1.ReasonAnotherCluster, "IdentityConfirmed"},
+		"in quarantine":                      {func(a *prune.AnswerView) { a.StaleReason, a.Offline = v1alpha1.ReasonQuarantined, true }, v1alpha1.ReasonQuarantined, "quarantine"},
 		"a stale reason":                     {func(a *prune.AnswerView) { a.StaleReason = v1alpha1.ReasonPagesMissing }, v1alpha1.ReasonPagesMissing, "pages"},
 		"no room in the report":              {func(a *prune.AnswerView) { a.StaleReason = v1alpha1.ReasonPagesOmitted }, v1alpha1.ReasonPagesOmitted, "no room"},
 		"an unknown stale reason":            {func(a *prune.AnswerView) { a.StaleReason = "OfTomorrow" }, "OfTomorrow", "see its MemberCluster"},

@@ -98,7 +98,7 @@ func (e *evaluation) placeClusters() {
 		c := placedCluster{Cluster: cluster, wave: e.waveFor(cluster), started: cluster.PlannedRevision == e.version.Revision}
 		e.evaluateState(&c)
 		e.placed = append(e.placed, c)
-		e.waves[c.wave].counts.addCluster(c.state)
+		e.waves[c.wave].counts.addCluster(&c)
 	}
 	// rest is not in the spec: an empty one is left out.
 	if last := len(e.waves) - 1; e.waves[last].counts.Total == 0 {

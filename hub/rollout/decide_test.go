@@ -75,6 +75,8 @@ func TestDecideStartsClusters(t *testing.T) {
 		"offline clusters do not hold up a wave":    {newUbuntu(), "canary=SD eu=.", "eu-0", "Progressing", "AwaitingClusters"},
 		"all online clusters have it":               {newUbuntu(), "canary=Sd eu=Ds", "", "Succeeded", "RolledOut"},
 		"all are offline":                           {newUbuntu(), "canary=Dd eu=D", "", "Waiting", "OfflineClusters"},
+		"a failure in quarantine does not count":    {newUbuntu(), "canary=q eu=.", "eu-0", "Progressing", "AwaitingClusters"},
+		"no wave waits for one in quarantine":       {newUbuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=Sq eu=.", "eu-0", "Progressing", "AwaitingClusters"},
 		"offlineClusters: Wait":                     {newUbuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=SD eu=.", "", "Waiting", "OfflineClusters"},
 		"offlineClusters: Wait, back online":        {newUbuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=S. eu=.", "canary-1", "Progressing", "AwaitingClusters"},
 		"offlineClusters: Wait, succeeded":          {newUbuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=Ss eu=.", "eu-0", "Progressing", "AwaitingClusters"},

@@ -60,6 +60,9 @@ func newCluster(name string, letter rune) rollout.Cluster {
 	case 'D':
 	case 'd':
 		started(now.Add(-deadline/2), v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting)
+	case 'q':
+		started(now.Add(-deadline/2), v1alpha1.PhaseFailed, v1alpha1.ReasonNotFound)
+		c.OfflineReason, c.OnlineSince = v1alpha1.ReasonQuarantined, time.Time{}
 	default:
 		panic(fmt.Sprintf("no letter %c", letter))
 	}

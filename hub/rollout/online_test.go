@@ -33,6 +33,9 @@ func TestAvailability(t *testing.T) {
 			reason, since := rollout.Availability(&v1alpha1.MemberCluster{Status: v1alpha1.MemberClusterStatus{Conditions: tt.conditions}})
 			assert.Equal(t, tt.wantReason, reason)
 			assert.Equal(t, tt.wantSince, since)
+			reason, _ = rollout.Availability(&v1alpha1.MemberCluster{
+				Spec: v1alpha1.MemberClusterSpec{Quarantine: &v1alpha1.MemberQuarantine{Reason: "it lies"}}, Status: v1alpha1.MemberClusterStatus{Conditions: tt.conditions}})
+			assert.Equal(t, v1alpha1.ReasonQuarantined, reason, "in quarantine, at once")
 		})
 	}
 }

@@ -10,6 +10,10 @@ import (
 func (e *evaluation) evaluateState(c *placedCluster) {
 	r := &c.Report
 	switch {
+	// What it reported before is not to be believed, and counts neither as a failure nor
+	// as a success.
+	case c.OfflineReason == v1alpha1.ReasonQuarantined:
+		c.state = v1alpha1.ClusterDeferred
 	case c.started && r.servesRevision(e.version.Revision):
 		c.state = v1alpha1.ClusterSucceeded
 	// This comes before offline: the image may be what took the cluster offline.

@@ -78,8 +78,11 @@ func NewReport(img *v1alpha1.ReportedImage) Report {
 
 // Availability returns the condition's reason why a member is offline, or an empty
 // reason and since when it is online. A member is online while its agent reports and its
-// identity is confirmed.
+// identity is confirmed, unless it is in quarantine.
 func Availability(member *v1alpha1.MemberCluster) (offlineReason string, onlineSince time.Time) {
+	if member.Spec.Quarantine != nil {
+		return v1alpha1.ReasonQuarantined, time.Time{}
+	}
 	for _, t := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionAgentHealthy} {
 		c := meta.FindStatusCondition(member.Status.Conditions, t)
 		switch {

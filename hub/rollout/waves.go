@@ -133,7 +133,7 @@ type wave struct {
 
 // isDone reports whether the next wave may follow. A wave without clusters is done.
 func (w *wave) isDone(offline v1alpha1.OfflineClusters) bool {
-	return w.counts.ToApply == 0 && w.counts.Progressing == 0 && (offline != v1alpha1.OfflineWait || w.counts.Deferred == 0)
+	return w.counts.ToApply == 0 && w.counts.Progressing == 0 && (offline != v1alpha1.OfflineWait || w.counts.Deferred == w.counts.quarantined)
 }
 
 // concurrencyLimit is maxConcurrency as a number of clusters, at least one.
@@ -203,15 +203,23 @@ func (e *evaluation) waveFor(c *Cluster) int32 {
 }
 
 // stateCounts counts clusters by state.
-type stateCounts struct{ v1alpha1.ClusterCounts }
+type stateCounts struct {
+	v1alpha1.ClusterCounts
+	// quarantined are the deferred clusters in quarantine. No wave waits for them.
+	quarantined int32
+}
 
-func (c *stateCounts) addCluster(state v1alpha1.ClusterState) {
+func (c *stateCounts) addCluster(cluster *placedCluster) {
 	c.Total++
-	*c.CountOf(state)++
+	*c.CountOf(cluster.state)++
+	if cluster.OfflineReason == v1alpha1.ReasonQuarantined {
+		c.quarantined++
+	}
 }
 
 func (c *stateCounts) addCounts(other *stateCounts) {
 	c.Total += other.Total
+	c.quarantined += other.quarantined
 	for _, state := range v1alpha1.ClusterStates() {
 		*c.CountOf(state) += *other.CountOf(state)
 	}

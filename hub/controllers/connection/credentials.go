@@ -59,6 +59,15 @@ func (k *credentialReconciler) Reconcile(ctx context.Context, request reconcile.
 	if !member.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
+	if member.Spec.Quarantine != nil {
+		// Nothing is asked of the member. A token that Cluster API's kubeconfig can replace
+		// is thrown away; any other expires by itself.
+		k.Problems.setProblem(member.Name, nil)
+		if member.Spec.Connection.ClusterAPI != nil {
+			return reconcile.Result{}, k.deleteTokenSecret(ctx, secret)
+		}
+		return reconcile.Result{}, nil
+	}
 	switch c := member.Spec.Connection; {
 	case c.ClusterAPI != nil:
 		return k.reconcileToken(ctx, member, secret)

@@ -76,6 +76,11 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 		c.removeMember(member.Name)
 		return reconcile.Result{}, nil
 	}
+	if member.Spec.Quarantine != nil {
+		c.recordApplied(member.Name, appliedTarget{})
+		c.Members.SetUnreachable(member.Name, v1alpha1.ReasonQuarantined, "the member is in quarantine: the hub does not connect to it")
+		return reconcile.Result{}, nil
+	}
 	name, key := connectionSecret(member)
 	if name == "" {
 		return reconcile.Result{}, nil // pull mode; the MemberLink will follow

@@ -20,8 +20,13 @@ import (
 // the next elected replica.
 const DepartedConfigMap = "ot-hub-departed"
 
-// departedKey has the list of departures.
-const departedKey = "departed"
+// Keys of the ConfigMap.
+const (
+	// departedKey has the list of departures.
+	departedKey = "departed"
+	// excessKey has what members were seen to claim beyond what the hub knows.
+	excessKey = "excess"
+)
 
 const (
 	// maxDepartures bounds the list; further departures are merged into the last one.
@@ -38,17 +43,23 @@ type storedDeparture struct {
 	Cluster string `json:"cluster"`
 	Slots   int32  `json:"slots"`
 	Seconds int64  `json:"seconds"`
+	Claimed bool   `json:"claimed,omitempty"`
 }
 
 // departureStore is the ConfigMap as this process last read or wrote it.
 type departureStore struct {
 	configMap *corev1.ConfigMap // nil: it does not exist
 	stored    []storedDeparture
+	excess    storedExcesses
 	writtenAt time.Time
 	// stale: somebody else has written the ConfigMap. retryAt is when to retry after a
 	// failure.
 	stale   bool
 	retryAt time.Time
+	// readWriteOffAt is when to read the ConfigMap for a write-off. writtenOff: one is
+	// taken up and not stored yet.
+	readWriteOffAt time.Time
+	writtenOff     bool
 }
 
 // loadDepartures reads the stored departures into an accountant. It runs after the grants
@@ -69,16 +80,20 @@ func (r *Reconciler) loadDepartures(ctx context.Context, accountant *budget.Acco
 			}
 		}
 	}
+	if next.excess, err = parseExcesses(next.configMap); err != nil {
+		return err
+	}
 	now := time.Now()
+	next.excess.learn(accountant, now)
 	for _, d := range next.stored {
-		accountant.LearnDeparture(budget.Departure{Member: d.Member, Cluster: d.Cluster, Slots: d.Slots, Remaining: time.Duration(d.Seconds) * time.Second}, now)
+		accountant.LearnDeparture(budget.Departure{Member: d.Member, Cluster: d.Cluster, Slots: d.Slots, Remaining: time.Duration(d.Seconds) * time.Second, Claimed: d.Claimed}, now)
 	}
 	r.departures = next
 	return nil
 }
 
-// storeDepartures stores the departures and what leaving members hold. It returns whether
-// all of it is stored.
+// storeDepartures stores the departures, what leaving members hold, and the excess of
+// members. It returns whether all departures are stored.
 func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now time.Time) (stored bool) {
 	if r.departures.stale && !now.Before(r.departures.retryAt) {
 		if err := r.loadDepartures(ctx, r.accountant); err != nil {
@@ -86,10 +101,13 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 			r.departures.retryAt = now.Add(retryDelay)
 		}
 	}
+	r.applyWriteOff(ctx, now)
 	next := encodeDepartures(r.accountant.Departures(leaving, now))
+	excess := encodeExcesses(r.accountant, now)
 	stored = coversAll(next, r.departures.stored)
+	refresh := now.Sub(r.departures.writtenAt) >= departuresRefreshInterval && (isClearlyLess(next, r.departures.stored) || excess.hasDecreased(r.departures.excess))
 	switch {
-	case stored && (now.Sub(r.departures.writtenAt) < departuresRefreshInterval || !isClearlyLess(next, r.departures.stored)):
+	case stored && excess.sameMembers(r.departures.excess) && !refresh && !r.departures.writtenOff:
 		return true
 	case r.departures.stale || now.Before(r.departures.retryAt):
 		return stored
@@ -102,7 +120,7 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 	if r.departures.configMap != nil {
 		cm = r.departures.configMap.DeepCopy()
 	}
-	cm.Namespace, cm.Name, cm.Data = r.Namespace, DepartedConfigMap, map[string]string{departedKey: string(text)}
+	cm.Namespace, cm.Name, cm.Data = r.Namespace, DepartedConfigMap, map[string]string{departedKey: string(text), excessKey: excess.String(), writtenOffKey: cm.Data[writtenOffKey]}
 	if cm.ResourceVersion == "" {
 		err = r.Live.Create(ctx, cm)
 	} else {
@@ -114,7 +132,7 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 		log.FromContext(ctx).Error(err, "Failed to persist slots of departed members; blocking member removal", "configmap", DepartedConfigMap)
 		return stored
 	}
-	r.departures = departureStore{configMap: cm, stored: next, writtenAt: now}
+	r.departures = departureStore{configMap: cm, stored: next, excess: excess, writtenAt: now, readWriteOffAt: r.departures.readWriteOffAt}
 	return true
 }
 
@@ -122,9 +140,9 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 func encodeDepartures(all []budget.Departure) []storedDeparture {
 	list := make([]storedDeparture, 0, len(all))
 	for _, d := range all {
-		next := storedDeparture{Member: d.Member, Cluster: d.Cluster, Slots: d.Slots, Seconds: int64(d.Remaining/time.Second) + 1}
+		next := storedDeparture{Member: d.Member, Cluster: d.Cluster, Slots: d.Slots, Seconds: int64(d.Remaining/time.Second) + 1, Claimed: d.Claimed}
 		if last := len(list) - 1; last >= maxDepartures-1 {
-			next = storedDeparture{Member: list[last].Member, Cluster: list[last].Cluster, Slots: list[last].Slots + next.Slots, Seconds: max(list[last].Seconds, next.Seconds)}
+			next = storedDeparture{Member: list[last].Member, Cluster: list[last].Cluster, Slots: list[last].Slots + next.Slots, Seconds: max(list[last].Seconds, next.Seconds), Claimed: list[last].Claimed && next.Claimed}
 			list = list[:last]
 		}
 		list = append(list, next)
@@ -136,7 +154,7 @@ func encodeDepartures(all []budget.Departure) []storedDeparture {
 func coversAll(list, by []storedDeparture) bool {
 	for _, d := range list {
 		if !slices.ContainsFunc(by, func(o storedDeparture) bool {
-			return o.Member == d.Member && o.Cluster == d.Cluster && o.Slots >= d.Slots && o.Seconds >= d.Seconds
+			return o.Member == d.Member && o.Cluster == d.Cluster && o.Claimed == d.Claimed && o.Slots >= d.Slots && o.Seconds >= d.Seconds
 		}) {
 			return false
 		}

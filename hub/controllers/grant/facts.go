@@ -42,6 +42,10 @@ type memberState struct {
 // it counts the hub's copy as current.
 const learningTimeout = 2 * time.Minute
 
+// maxConfirmDelay is how long it waits for a member that reports and does not confirm
+// that the hub's copy is current.
+const maxConfirmDelay = 30 * time.Minute
+
 // clusterUID returns the member's cluster if its report is of it; otherwise empty.
 func (s *memberState) clusterUID() types.UID {
 	uid := memberstatus.ResolveClusterUID(s.member, s.root.ClusterUID)
@@ -71,7 +75,8 @@ func (s *memberState) isReportUnread(now time.Time) bool {
 	if s.root.Report == nil {
 		return learning && (s.plan != nil || s.hasGrant)
 	}
-	return s.root.ReceivedAt != nil || learning
+	// A member that reports and never confirms delays the others only for so long.
+	return learning || s.root.ReceivedAt != nil && now.Before(s.startedAt.Add(maxConfirmDelay))
 }
 
 // mayBePlannedElsewhere reports whether another process may still write a plan that it
@@ -100,6 +105,7 @@ func (m *policyCache) buildFacts(s *memberState, inForce *policy.Policy, groups 
 	unfenced := s.writable && s.root.Report != nil && !s.fenced || s.mayBePlannedElsewhere()
 	waited := !now.Before(s.startedAt.Add(learningTimeout))
 	f := budget.MemberFacts{
+		Quarantined: s.member.Spec.Quarantine != nil,
 		// A member whose grant cannot be written blocks the others only for
 		// learningTimeout; then it counts with everything that it may have been given.
 		Learning:     s.isReportUnread(now) || unfenced && !waited,

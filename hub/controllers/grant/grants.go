@@ -118,6 +118,9 @@ type possibleShare struct {
 	Slots   int32            `json:"slots"`
 	Sources map[string]int32 `json:"sources,omitempty"`
 	Seconds int64            `json:"seconds"`
+	// Ended is the highest share that the member had before, under which attempts may
+	// run on.
+	Ended int32 `json:"ended,omitempty"`
 }
 
 func parseStoredGrant(g *v1alpha1.TransferGrant) budget.StoredGrant {
@@ -133,6 +136,7 @@ func parseStoredGrant(g *v1alpha1.TransferGrant) budget.StoredGrant {
 	}
 	var p possibleShare
 	if err := json.Unmarshal([]byte(g.Annotations[annotationPossible]), &p); err == nil {
+		s.Ended = budget.Share{Slots: p.Ended}
 		s.MaxPossible, s.PossibleFor = budget.Share{Slots: p.Slots, Sources: p.Sources}, time.Duration(p.Seconds)*time.Second
 	}
 	return s
@@ -211,7 +215,7 @@ func setLimits(g *v1alpha1.TransferGrant, s *memberState, next budget.GrantWrite
 	for _, name := range sortedKeys(next.Sources) {
 		g.Spec.Limits.Sources = append(g.Spec.Limits.Sources, v1alpha1.SourceGrant{Name: name, Slots: next.Sources[name]})
 	}
-	text, err := json.Marshal(possibleShare{Slots: next.MaxPossible.Slots, Sources: next.MaxPossible.Sources, Seconds: int64(next.PossibleFor/time.Second) + 1})
+	text, err := json.Marshal(possibleShare{Slots: next.MaxPossible.Slots, Sources: next.MaxPossible.Sources, Seconds: int64(next.PossibleFor/time.Second) + 1, Ended: next.Ended.Slots})
 	if err != nil {
 		panic(err) // plain types of this package
 	}

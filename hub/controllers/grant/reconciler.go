@@ -189,11 +189,15 @@ func (r *Reconciler) shareBudget(ctx context.Context, p *policy.Policy, members 
 	released := r.releaseLeaving(ctx, members, now)
 	r.writeGrants(ctx, r.allocatedGrants(allocation.Grants, members))
 	r.Metrics.SetAllocation(rules, allocation)
-	return requeueDelay(members, &allocation, released, now)
+	after := requeueDelay(members, &allocation, released, now)
+	if len(r.departures.stored) > 0 {
+		after = trigger.Earliest(after, writeOffInterval)
+	}
+	return after
 }
 
 func budgetRules(b *policy.Budget) budget.Rules {
-	rules := budget.Rules{Total: int64(b.Concurrency), Duration: b.GrantDuration}
+	rules := budget.Rules{Total: int64(b.Concurrency), Duration: b.GrantDuration, ExcessTolerance: b.ExcessTolerance}
 	for _, s := range b.Sources {
 		rules.Groups = append(rules.Groups, budget.Group{Name: s.Name, Concurrency: *s.Concurrency})
 	}
@@ -251,7 +255,7 @@ func requeueDelay(members []memberState, allocation *budget.Allocation, released
 		after = trigger.Earliest(after, max(minReconcileInterval, allocation.RecheckAt.Sub(now)+time.Millisecond))
 	}
 	for i := range members {
-		if members[i].isReportUnread(now) || members[i].mayBePlannedElsewhere() {
+		if members[i].member.Spec.Quarantine == nil && (members[i].isReportUnread(now) || members[i].mayBePlannedElsewhere()) {
 			return trigger.Earliest(after, retryDelay) // the wait for these members ends by time alone
 		}
 	}

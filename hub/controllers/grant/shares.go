@@ -116,7 +116,7 @@ func (s share) equal(o share) bool {
 // newMemberTransfers returns the status of an account. Only silent members get heldUntil:
 // for all others it moves with every report.
 func newMemberTransfers(a budget.MemberAccount) v1alpha1.MemberTransfers {
-	t := v1alpha1.MemberTransfers{Granted: a.Granted, Held: a.Held, Wanted: a.Wanted, Reason: a.Reason, Message: a.Message}
+	t := v1alpha1.MemberTransfers{Granted: a.Granted, Held: a.Held, Wanted: a.Wanted, Excess: a.Excess, Reason: a.Reason, Message: a.Message}
 	if a.Silent && !a.HeldUntil.IsZero() && a.Reason == v1alpha1.TransfersReserved {
 		until := metav1.NewTime(a.HeldUntil.Truncate(0)).Rfc3339Copy()
 		t.HeldUntil = &until

@@ -90,6 +90,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	if member.Spec.Quarantine != nil {
+		return ctrl.Result{}, nil // lifting it is a change of the MemberCluster
+	}
 	if !isOptedIn(member) {
 		r.forgetMember(request.Name)
 		if r.Conditions.publish(member, nil) && member.DeletionTimestamp.IsZero() {

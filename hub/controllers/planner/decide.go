@@ -120,6 +120,7 @@ func decide(s snapshot) decision {
 	case obstacle != "":
 	case s.holder != "":
 		d.withdrawMailbox = s.plan != nil || s.grant != nil
+	case s.member.Spec.Quarantine != nil: // the plan stays as it is
 	case s.mayPlan:
 		if d.plan = decidePlan(s, name, desired, view.PolicySource); d.plan != nil {
 			current = d.plan
@@ -136,13 +137,15 @@ func decide(s snapshot) decision {
 	d.status, d.recheckAfter = memberstatus.Compute(view)
 	if obstacle != "" {
 		meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNamespaceTaken, Message: obstacle,
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNamespaceTaken, Message: v1alpha1.SanitizeText(obstacle, maxObstacleBytes),
 			ObservedGeneration: s.member.Generation, LastTransitionTime: metav1.NewTime(s.now),
 		})
 		d.recheckAfter = namespaceRetryDelay
 	}
 	return d
 }
+
+const maxObstacleBytes = 1024
 
 // applySafeShare sets the safe share to the admitted one: members use it without a
 // request.

@@ -292,5 +292,6 @@ func TestPlanRecordsBoundsOfSupersededPlan(t *testing.T) {
 	s.root.Report.Plan = &third.Spec.PlanVersion
 	fourth := decide(s).plan
 	require.NotNil(t, fourth)
-	assert.Nil(t, budget.UnacknowledgedBounds(fourth))
+	require.NotNil(t, budget.UnacknowledgedBounds(fourth), "the acknowledged plan is in force until the next one is acknowledged")
+	assert.True(t, budget.UnacknowledgedBounds(fourth).Limited, "and the one without limits is not")
 }

@@ -306,7 +306,7 @@ func (r *Reconciler) createOrUpdate(ctx context.Context, o client.Object) error 
 
 // recordEvents reports what a stored status says for the first time.
 func (r *Reconciler) recordEvents(member *v1alpha1.MemberCluster, before *v1alpha1.MemberClusterStatus) {
-	for _, t := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed} {
+	for _, t := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionTransfersAccounted, v1alpha1.ConditionQuarantined} {
 		now, previous := meta.FindStatusCondition(member.Status.Conditions, t), meta.FindStatusCondition(before.Conditions, t)
 		if now == nil || previous == nil && now.Status == metav1.ConditionUnknown || previous != nil && previous.Status == now.Status && previous.Reason == now.Reason {
 			continue

@@ -69,7 +69,7 @@ func decideNextStep(s snapshot) decision {
 	switch {
 	case pull == nil, deleted && !hasFinalizer(s.member, v1alpha1.FinalizerMember):
 		return s.decideLeave()
-	case pull.Revoked:
+	case pull.Revoked, s.member.Spec.Quarantine != nil && !deleted:
 		return s.decideRevoked()
 	case s.reportsRevoked():
 		// Publish another reason before anything is issued again: reason Revoked permits

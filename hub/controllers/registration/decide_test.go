@@ -230,6 +230,7 @@ func TestRegisteredAgent(t *testing.T) {
 		"its quota was deleted":       {func(s *snapshot) { s.quotaMissing = true }, createQuota, v1alpha1.ReasonJoined},
 		"its Lease was deleted":       {func(s *snapshot) { s.leaseExists, s.leaseHolder = false, "" }, createLease, v1alpha1.ReasonAwaitingAgent},
 		"revoked":                     {func(s *snapshot) { s.member.Spec.Connection.Pull.Revoked = true }, unbindAgentAccount, v1alpha1.ReasonRevoking},
+		"in quarantine":               {func(s *snapshot) { s.member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "it lies"} }, unbindAgentAccount, v1alpha1.ReasonRevoking},
 		"it left pull mode": {func(s *snapshot) {
 			s.member.Spec.Connection = v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "frankfurt"}}
 		}, unbindAgentAccount, v1alpha1.ReasonRevoking},

@@ -24,7 +24,7 @@ func (s snapshot) decideRevoked() decision {
 		return s.withCondition(next, metav1.ConditionFalse, v1alpha1.ReasonRevoking, "all credentials of the agent and all join tokens are being revoked: issued ones may still be valid")
 	}
 	d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonRevoked,
-		"all credentials of the agent and all join tokens are revoked (spec.connection.pull.revoked). Unset it to get a new join token")
+		"all credentials of the agent and all join tokens are revoked (spec.connection.pull.revoked or spec.quarantine). Unset it to get a new join token")
 	d.requeueAfter = repairInterval
 	return d
 }

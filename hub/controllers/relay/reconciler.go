@@ -85,11 +85,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 	switch {
 	case link.Spec.Leaving:
 		after = r.cleanUpMember(ctx, name, connected, next)
-	case connected != nil && member.DeletionTimestamp.IsZero():
+	case connected != nil && member.DeletionTimestamp.IsZero() && member.Spec.Quarantine == nil:
 		after, err = r.syncMailbox(ctx, member, connected, link, next)
 	default:
 		// The member is enqueued when it is connected. A member that is being removed
-		// gets nothing more: its plan is about to be deleted.
+		// gets nothing more, since its plan is about to be deleted, and one in quarantine
+		// neither.
 		err = nil
 		mailbox.FindingsFromStatus(&link.Status, link.Spec.Challenge).SetStatus(next, link.Spec.Challenge)
 	}

@@ -117,6 +117,7 @@ func identityChanged() predicate.TypedPredicate[*v1alpha1.MemberCluster] {
 		UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.MemberCluster]) bool {
 			accepted := func(m *v1alpha1.MemberCluster) string { return m.Annotations[v1alpha1.AnnotationAcceptCluster] }
 			return e.ObjectOld.Status.ClusterUID != e.ObjectNew.Status.ClusterUID || accepted(e.ObjectOld) != accepted(e.ObjectNew) ||
+				(e.ObjectOld.Spec.Quarantine == nil) != (e.ObjectNew.Spec.Quarantine == nil) ||
 				e.ObjectOld.DeletionTimestamp.IsZero() != e.ObjectNew.DeletionTimestamp.IsZero()
 		},
 	}

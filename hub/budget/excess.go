@@ -1,0 +1,187 @@
+package budget
+
+import "time"
+
+// excessForgetDelay is how long the record of a member is kept that has left.
+const excessForgetDelay = 24 * time.Hour
+
+// excessRecord is when a member was first seen to claim more than the hub knows.
+//
+// Invariant: there is one record for each member, whatever clusters and processes it
+// claims to be, and what it claims does not move endsAt. Only a person ends the record
+// before the member leaves, by a quarantine.
+type excessRecord struct {
+	// endsAt is when the claims stop to count.
+	endsAt time.Time
+	// leftSince is when the member left; zero while it is there.
+	leftSince time.Time
+}
+
+// Excess is a stored excessRecord.
+type Excess struct {
+	Member string
+	// Remaining time that the claims count for; 0 if they no longer do.
+	Remaining time.Duration
+}
+
+// heldShare bounds what a member may be running, in total and by source group. until is
+// when the bound falls if nothing is heard of the member; zero for never.
+//
+// What the hub has planned and granted always counts. What only the member says counts
+// until its excess ends.
+func (b *Accountant) heldShare(a *account, groups []Group, now time.Time) (h Share, until time.Time) {
+	if b.isQuarantined(a.member) {
+		return h, until
+	}
+	known, until := a.knownShare(groups, b.hubRestored, now)
+	claimed, claimedUntil := a.claimedShare(groups, now)
+	ends := b.excessEnd(a.member)
+	if !exceeds(claimed, known) || !now.Before(ends) {
+		return known, until
+	}
+	if !claimedUntil.IsZero() {
+		ends = earlierOf(ends, claimedUntil)
+	}
+	if known.Slots == 0 || !until.IsZero() {
+		until = laterOf(until, ends)
+	}
+	return known.Max(claimed), until
+}
+
+// excessEnd returns when the claims of a member stop to count. Claims that are not
+// recorded yet count, and so do all claims while attempts may run that a restored hub
+// does not know.
+func (b *Accountant) excessEnd(member string) time.Time {
+	record, ok := b.excess[member]
+	if !ok {
+		return distantFuture
+	}
+	return laterOf(record.endsAt, b.restoredUntil)
+}
+
+var distantFuture = time.Unix(1<<40, 0)
+
+func (b *Accountant) isQuarantined(member string) bool {
+	a := b.accounts[member]
+	return a != nil && a.facts.Quarantined
+}
+
+// isExcessSpent reports whether the claims of a member have counted for the tolerance.
+func (b *Accountant) isExcessSpent(member string, now time.Time) bool {
+	record, ok := b.excess[member]
+	return ok && !now.Before(record.endsAt)
+}
+
+// excessOf returns the slots that a member claims beyond what the hub knows. Claims may
+// exceed in a source group only.
+func (b *Accountant) excessOf(a *account, groups []Group, now time.Time) (slots int32, claims bool) {
+	if b.isQuarantined(a.member) {
+		return 0, false
+	}
+	known, _ := a.knownShare(groups, b.hubRestored, now)
+	claimed, _ := a.claimedShare(groups, now)
+	slots = max(0, claimed.Slots-known.Slots)
+	for name, n := range claimed.Sources {
+		slots = max(slots, n-known.Sources[name])
+	}
+	return slots, slots > 0
+}
+
+// recordExcess starts the records of members that claim more than the hub knows, and
+// drops those of members that left long ago.
+func (b *Accountant) recordExcess(rules Rules, now time.Time) {
+	start := func(a *account) {
+		if _, ok := b.excess[a.member]; ok {
+			return
+		}
+		if _, claims := b.excessOf(a, rules.Groups, now); claims || a.grantAhead && !b.isQuarantined(a.member) {
+			b.excess[a.member] = excessRecord{endsAt: now.Add(b.excessTolerance(a, rules))}
+		}
+	}
+	here := map[string]bool{}
+	for name, a := range b.accounts {
+		here[name] = true
+		start(a)
+	}
+	for _, a := range b.departed {
+		here[a.member] = true
+		start(a)
+	}
+	for member, record := range b.excess {
+		switch {
+		case here[member]:
+			record.leftSince = time.Time{}
+		case record.leftSince.IsZero():
+			record.leftSince = now
+		case now.Sub(record.leftSince) >= excessForgetDelay:
+			delete(b.excess, member)
+			continue
+		}
+		b.excess[member] = record
+	}
+}
+
+// excessTolerance returns how long the claims of a member count: no longer than an honest
+// member may run what the hub does not know. Until its grant has expired, it may begin
+// attempts.
+func (b *Accountant) excessTolerance(a *account, rules Rules) time.Duration {
+	timeout := a.facts.DesiredPolicy.AttemptTimeout
+	if timeout == 0 {
+		timeout = b.maxAttemptTimeout
+	}
+	if rules.ExcessTolerance == 0 || rules.ExcessTolerance >= timeout {
+		return withClockMargin(rules.Duration) + withEndGrace(timeout)
+	}
+	return rules.ExcessTolerance
+}
+
+// detectRestore decides whether the hub was restored from a backup: members show grants
+// that it does not know. One member's word counts only as long as its other claims. That
+// of most members whose grants were in use, and at least of two, is believed.
+func (b *Accountant) detectRestore(rules Rules, now time.Time) {
+	if b.restoreProven || now.Before(b.restoredUntil) {
+		b.hubRestored = true
+		return
+	}
+	ahead, witnesses, suspected := 0, 0, false
+	for name, a := range b.accounts {
+		if a.facts.ReportUnread || a.facts.Quarantined || !a.grantAhead && !a.grantInUse {
+			continue
+		}
+		witnesses++
+		if a.grantAhead {
+			ahead++
+			suspected = suspected || !b.isExcessSpent(name, now)
+		}
+	}
+	if ahead >= 2 && 2*ahead > witnesses {
+		b.restoreProven, b.restoredUntil = true, now.Add(withClockMargin(rules.Duration)+withEndGrace(b.maxAttemptTimeout))
+	}
+	b.hubRestored = suspected
+}
+
+// Excesses returns all records, to be stored, and for how long all claims count after a
+// restore.
+func (b *Accountant) Excesses(now time.Time) (all []Excess, restored time.Duration) {
+	for member, record := range b.excess {
+		all = append(all, Excess{Member: member, Remaining: max(0, record.endsAt.Sub(now))})
+	}
+	return all, max(0, b.restoredUntil.Sub(now))
+}
+
+// LearnExcess adds a stored record, counted from now. Of two records, the one that ends
+// first stays.
+func (b *Accountant) LearnExcess(e Excess, now time.Time) {
+	ends := now.Add(e.Remaining)
+	if record, ok := b.excess[e.Member]; ok {
+		ends = earlierOf(ends, record.endsAt)
+	}
+	b.excess[e.Member] = excessRecord{endsAt: ends}
+}
+
+// LearnRestore adds for how long all claims count after a restore.
+func (b *Accountant) LearnRestore(remaining time.Duration, now time.Time) {
+	if remaining > 0 {
+		b.restoredUntil = laterOf(b.restoredUntil, now.Add(remaining))
+	}
+}

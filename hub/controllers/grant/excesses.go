@@ -1,0 +1,78 @@
+package grant
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pelotech/ot-fleet/hub/budget"
+)
+
+// maxStoredExcesses bounds the list of members.
+const maxStoredExcesses = 5000
+
+// storedExcesses are for how many seconds counts what members claim beyond what the hub
+// knows. Seconds count from when they are read, as those of departures.
+type storedExcesses struct {
+	Members map[string]int64 `json:"members,omitempty"`
+	// RestoredSeconds is for how long all claims count after a restore of the hub.
+	RestoredSeconds int64 `json:"restoredSeconds,omitempty"`
+}
+
+func parseExcesses(cm *corev1.ConfigMap) (s storedExcesses, err error) {
+	if cm == nil || cm.Data[excessKey] == "" {
+		return s, nil
+	}
+	if err := json.Unmarshal([]byte(cm.Data[excessKey]), &s); err != nil {
+		return s, fmt.Errorf("parsing key %s of ConfigMap %s/%s, which this hub wrote: %w; remove that key", excessKey, cm.Namespace, cm.Name, err)
+	}
+	return s, nil
+}
+
+func (s storedExcesses) learn(accountant *budget.Accountant, now time.Time) {
+	for member, seconds := range s.Members {
+		accountant.LearnExcess(budget.Excess{Member: member, Remaining: time.Duration(seconds) * time.Second}, now)
+	}
+	accountant.LearnRestore(time.Duration(s.RestoredSeconds)*time.Second, now)
+}
+
+func encodeExcesses(accountant *budget.Accountant, now time.Time) (s storedExcesses) {
+	all, restored := accountant.Excesses(now)
+	// Those that have ended must not begin again.
+	slices.SortFunc(all, func(a, b budget.Excess) int {
+		return cmp.Or(cmp.Compare(a.Remaining, b.Remaining), cmp.Compare(a.Member, b.Member))
+	})
+	for _, e := range all[:min(len(all), maxStoredExcesses)] {
+		if s.Members == nil {
+			s.Members = map[string]int64{}
+		}
+		s.Members[e.Member] = ceilSeconds(e.Remaining)
+	}
+	s.RestoredSeconds = ceilSeconds(restored)
+	return s
+}
+
+func ceilSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// sameMembers reports whether both have the same members, and agree on a restore.
+func (s storedExcesses) sameMembers(o storedExcesses) bool {
+	return (s.RestoredSeconds > 0) == (o.RestoredSeconds > 0) && maps.EqualFunc(s.Members, o.Members, func(a, b int64) bool { return a <= b })
+}
+
+// hasDecreased reports whether time has passed since o was stored.
+func (s storedExcesses) hasDecreased(o storedExcesses) bool {
+	return s.RestoredSeconds < o.RestoredSeconds || !maps.Equal(s.Members, o.Members)
+}
+
+func (s storedExcesses) String() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // plain types of this package
+	}
+	return string(text)
+}

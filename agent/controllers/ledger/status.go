@@ -51,7 +51,7 @@ const maxConditionBytes = 2048
 func (r *Reconciler) setConditions(status *v1alpha1.SyncLedgerStatus, generation int64, limits stepLimits) {
 	conditions := []metav1.Condition{
 		r.grantedCondition(limits, status.Slots), withinBudgetCondition(limits, len(status.Slots)),
-		r.rightsCondition(), r.ImportGuardCondition(), r.OneDownloadCondition(),
+		r.rightsCondition(), r.AccountGuardCondition(), r.ImportGuardCondition(), r.OneDownloadCondition(),
 	}
 	if c := r.HubCondition(); c != nil {
 		conditions = append(conditions, *c)

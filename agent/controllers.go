@@ -114,6 +114,8 @@ func (c *controllers) connect() {
 func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
 	budgetGuard := admissionpolicy.NewBudgetGuardPoller(mgr.GetClient(), c.options.Namespace, c.ledger.Enqueue)
 	c.ledger.ImportGuardCondition = budgetGuard.Condition
+	accountGuard := admissionpolicy.NewAccountGuardPoller(mgr.GetClient(), c.ledger.Enqueue)
+	c.ledger.AccountGuardCondition = accountGuard.Condition
 	oneDownload := admissionpolicy.NewOneDownloadPoller(mgr.GetAPIReader(), mgr.GetClient(), c.ledger.Enqueue)
 	c.ledger.OneDownloadCondition = oneDownload.Condition
 
@@ -132,7 +134,7 @@ func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
 	if err := c.vms.Setup(ctx, mgr, c.caches.vmObjects); err != nil {
 		return fmt.Errorf("setting up the VirtualMachines' controller: %w", err)
 	}
-	for _, runnable := range []manager.Runnable{c.permissions, budgetGuard, oneDownload, c.kinds} {
+	for _, runnable := range []manager.Runnable{c.permissions, budgetGuard, accountGuard, oneDownload, c.kinds} {
 		if err := mgr.Add(runnable); err != nil {
 			return err
 		}

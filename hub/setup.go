@@ -284,6 +284,7 @@ func (h *hub) setupPrunes() error {
 	pruneReports := &prunereport.Reconciler{
 		Client: h.local.GetClient(), Live: h.live, Events: h.events, Tracker: h.requests, Roots: h.store, Pages: h.reports, Index: h.index, Rollouts: h.rollouts,
 	}
+	account := &admissionpolicy.ApprovalCheck{Live: h.live, Enforced: true}
 	h.prunes = &imageprune.Reconciler{
 		Client: h.local.GetClient(), Live: h.live, Events: h.events, Tracker: h.requests, Roots: h.store, Approvals: approvals,
 	}
@@ -297,6 +298,7 @@ func (h *hub) setupPrunes() error {
 		&prunetracker.Loader{Live: h.live, Tracker: h.requests},
 		approvals.NewPoller(admissionpolicy.WavesPolicy, approvalMetrics, h.rollouts.SetApprovalGuarded),
 		approvals.NewPoller(admissionpolicy.PrunesPolicy, approvalMetrics, func(metav1.Condition) {}),
+		account.NewPoller(admissionpolicy.AccountPolicy, approvalMetrics, func(metav1.Condition) {}),
 	)
 }
 

@@ -105,7 +105,7 @@ func IsUnlistedRefusal(err error) bool {
 func notGuardedCondition(mapper meta.RESTMapper) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionBudgetGuarded, Status: metav1.ConditionFalse}
 	const consequence = "The agent keeps the budget by itself; an import that it sends too late, after a pause, is not refused"
-	if _, err := mapper.RESTMapping(validatingPolicyKind, "v1"); meta.IsNoMatchError(err) {
+	if !arePoliciesServed(mapper) {
 		c.Reason = v1alpha1.ReasonPoliciesNotServed
 		c.Message = "this API server does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1 (served by default from Kubernetes 1.30). " + consequence
 		return c

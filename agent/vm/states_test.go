@@ -79,7 +79,10 @@ func TestPhaseAndReasonByState(t *testing.T) {
 		"ignoreOnDeploy, image syncing": {vm: apitest.VirtualMachine("ns", "vm").IgnoredOnDeploy(), setup: image(v1alpha1.PhaseSyncing, "Importing", ""), phase: provisioning, reason: v1alpha1.ReasonWaitingForImage},
 		"ignoreOnDeploy, no KubeVirt":   {vm: apitest.VirtualMachine("ns", "vm").IgnoredOnDeploy(), setup: func(w *world) { w.Image, w.CDIServed, w.KubeVirtServed = goldenImage(1), false, false }, phase: ready, reason: v1alpha1.ReasonIgnoredOnDeploy},
 
-		"Secret missing":                {setup: func(w *world) { w.Image, w.MissingSecret = goldenImage(1), "Secret ns/s does not exist" }, phase: failed, reason: v1alpha1.ReasonSecretMissing, want: []string{"ns/s"}, requeue: 30 * time.Second},
+		"Secret missing": {setup: func(w *world) { w.Image, w.MissingSecret = goldenImage(1), "Secret ns/s does not exist" }, phase: failed, reason: v1alpha1.ReasonSecretMissing, want: []string{"ns/s"}, requeue: 30 * time.Second},
+		"Secret forbidden": {setup: func(w *world) {
+			w.Image, w.MissingSecret, w.SecretForbidden = goldenImage(1), "the agent may not read Secret ns/s", true
+		}, phase: failed, reason: v1alpha1.ReasonSecretForbidden, want: []string{"ns/s"}, requeue: 30 * time.Second},
 		"Secret missing, image syncing": {setup: func(w *world) { image(v1alpha1.PhaseSyncing, "", "")(w); w.MissingSecret = "Secret ns/s" }, phase: failed, reason: v1alpha1.ReasonSecretMissing, requeue: 30 * time.Second},
 		"Secret missing, machine runs": {setup: func(w *world) {
 			w.withRootDisk(goldenImage(1), cdiv1.Succeeded).withRunningVM()

@@ -48,7 +48,7 @@ const MailboxPageSize = 8
 // Install are the limits for installing a chart: the history of a release is read in one
 // answer, and the list of all kinds that the cluster serves in another.
 var Install = Limits{
-	AnswerCost: 64 << 20, EventCost: 8 << 20, ErrorBytes: 256 << 10, AnswerTime: 30 * time.Second,
+	AnswerCost: 32 << 20, EventCost: 8 << 20, ErrorBytes: 256 << 10, AnswerTime: 30 * time.Second,
 	WatchBurst: 8 << 20, WatchRate: 1 << 20,
 }
 

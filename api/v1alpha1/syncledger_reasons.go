@@ -16,6 +16,9 @@ const (
 	// ConditionBudgetGuarded of a SyncLedger: the API server refuses DataVolumes that
 	// no slot lists.
 	ConditionBudgetGuarded = "BudgetGuarded"
+	// ConditionAccountGuarded of a SyncLedger: the API server refuses what the agent
+	// never writes, so that a stolen token of its account gets no further.
+	ConditionAccountGuarded = "AccountGuarded"
 	// ConditionApprovalGuarded of an ImagePrune: the API server checked who approved
 	// it. Of a FleetDiskImage with waves that need approval: the API server checks who
 	// approves.

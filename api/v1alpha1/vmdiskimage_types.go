@@ -366,7 +366,7 @@ type VMDiskImageStatus struct {
 // +kubebuilder:printcolumn:name="Refs",type=integer,JSONPath=`.status.references.count`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=0
-// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.url`,priority=1
+// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.status.revisions[0].source`,priority=1
 type VMDiskImage struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

@@ -20,7 +20,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=ot-hub-approvals;ot-hub-prunes,verbs=get
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=ot-hub-approvals;ot-hub-prunes;ot-hub-account,verbs=get
 
 const checkInterval = 10 * time.Second
 
@@ -66,7 +66,7 @@ func (c *ApprovalCheck) NewPoller(p Policy, m *metrics.Approvals, notify func(me
 				m.SetGuarded(p.Name, condition.Status == metav1.ConditionTrue)
 			}
 			if condition.Status != metav1.ConditionTrue {
-				log.FromContext(ctx).Info("The API server does not guard approvals", "policy", p.Name, "reason", condition.Reason, "message", condition.Message)
+				log.FromContext(ctx).Info("An admission policy of the chart is not in force", "policy", p.Name, "reason", condition.Reason, "message", condition.Message)
 			}
 			notify(condition)
 		},

@@ -25,6 +25,12 @@ var (
 		guardedMessage:  "the API server checks who approves waves",
 		unguardedAdvice: "Until then whoever may update FleetDiskImages can approve waves in any name: review spec.approvals",
 	}
+	// AccountPolicy bounds what the hub's own account writes.
+	AccountPolicy = Policy{
+		Name:            "ot-hub-account",
+		guardedMessage:  "the API server refuses what the hub never writes",
+		unguardedAdvice: "Until then a stolen token of the hub's account can delete any namespace",
+	}
 	// PrunesPolicy guards the creation of ImagePrunes.
 	PrunesPolicy = Policy{
 		Name:            "ot-hub-prunes",

@@ -237,7 +237,7 @@ func describeExpiry(at time.Time) string {
 func (s *Snapshot) condition(status metav1.ConditionStatus, reason, format string, args ...any) *metav1.Condition {
 	return &metav1.Condition{
 		Type: v1alpha1.ConditionCredentialRotated, Status: status, Reason: reason,
-		Message: v1alpha1.Truncate(fmt.Sprintf(format, args...), 1024),
+		Message: v1alpha1.SanitizeText(fmt.Sprintf(format, args...), 1024),
 	}
 }
 

@@ -3,7 +3,6 @@ package install
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -285,12 +284,15 @@ func (s Snapshot) notInstalled(reason string, after time.Duration, format string
 	return s.newDecision(metav1.ConditionFalse, reason, after, format, args...)
 }
 
+// maxMessageBytes bounds the condition's message, which may quote Helm and the member.
+const maxMessageBytes = 1024
+
 func (s Snapshot) newDecision(status metav1.ConditionStatus, reason string, after time.Duration, format string, args ...any) Decision {
 	return Decision{
 		Action: ActionNone, RecheckAfter: after,
 		Condition: &metav1.Condition{
 			Type: v1alpha1.ConditionAgentInstalled, Status: status, Reason: reason,
-			Message: strings.TrimSpace(fmt.Sprintf(format, args...)),
+			Message: v1alpha1.SanitizeText(fmt.Sprintf(format, args...), maxMessageBytes),
 		},
 	}
 }

@@ -9,7 +9,7 @@ type Approvals struct{ guarded *prometheus.GaugeVec }
 // NewApprovals registers the metric.
 func NewApprovals(r prometheus.Registerer) *Approvals {
 	a := &Approvals{guarded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "approvals_guarded",
-		Help: "1 while the admission policy that checks approvals is in force, else 0; absent without the policy. Only the elected replica has it."}, []string{"policy"})}
+		Help: "1 while the admission policy of approvals or the hub's account is in force, else 0; absent without it. Only the elected replica has it."}, []string{"policy"})}
 	r.MustRegister(a.guarded)
 	return a
 }

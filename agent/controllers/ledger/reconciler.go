@@ -90,6 +90,8 @@ type Reconciler struct {
 	HubCondition func() *metav1.Condition
 	// MissingRights lists the rights that the agent lacks; empty for none.
 	MissingRights func() string
+	// AccountGuardCondition: does the API server refuse what the agent never writes?
+	AccountGuardCondition func() metav1.Condition
 	// ImportGuardCondition: does the API server refuse imports without a slot?
 	ImportGuardCondition func() metav1.Condition
 	// OneDownloadCondition: is an attempt one download?

@@ -44,11 +44,14 @@ func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncL
 	return nil
 }
 
+// maxConditionBytes bounds the message of a condition, which may quote an API server.
+const maxConditionBytes = 2048
+
 // setConditions sets all conditions but those of the policy.
 func (r *Reconciler) setConditions(status *v1alpha1.SyncLedgerStatus, generation int64, limits stepLimits) {
 	conditions := []metav1.Condition{
 		r.grantedCondition(limits, status.Slots), withinBudgetCondition(limits, len(status.Slots)),
-		r.rightsCondition(), r.ImportGuardCondition(), r.OneDownloadCondition(),
+		r.rightsCondition(), r.AccountGuardCondition(), r.ImportGuardCondition(), r.OneDownloadCondition(),
 	}
 	if c := r.HubCondition(); c != nil {
 		conditions = append(conditions, *c)
@@ -56,7 +59,7 @@ func (r *Reconciler) setConditions(status *v1alpha1.SyncLedgerStatus, generation
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionHubConnected)
 	}
 	for _, c := range conditions {
-		c.ObservedGeneration = generation
+		c.ObservedGeneration, c.Message = generation, v1alpha1.SanitizeText(c.Message, maxConditionBytes)
 		meta.SetStatusCondition(&status.Conditions, c)
 	}
 }

@@ -139,7 +139,7 @@ func (c *connectionSync) cleanUpMember(ctx context.Context, status *v1alpha1.Mem
 	case err == nil:
 		status.CleanedUp = true
 	case c.cleanUpAttempts >= maxCleanUpAttempts:
-		status.CleanUpError = err.Error()[:min(len(err.Error()), maxErrorBytes)]
+		status.CleanUpError = v1alpha1.SanitizeText(err.Error(), maxErrorBytes)
 	}
 	return err
 }

@@ -59,7 +59,7 @@ func (r *Reader) readPlan(ctx context.Context, status v1alpha1.SyncLedgerStatus)
 		return planState{}, err
 	}
 	verdict := plan.EvaluatePlan(p.Spec, own, status.Plan)
-	verdict.Message = v1alpha1.Truncate(verdict.Message, maxMessageBytes)
+	verdict.Message = v1alpha1.SanitizeText(verdict.Message, maxMessageBytes)
 	s := planState{reason: verdict.Reason, message: verdict.Message}
 	if verdict.Accepted {
 		s.accepted = &p.Spec
@@ -72,7 +72,7 @@ func (r *Reader) readPlan(ctx context.Context, status v1alpha1.SyncLedgerStatus)
 		}
 	}
 	if c := findPlanCondition(status); c == nil || c.Message != verdict.Message {
-		r.Events.Eventf(p, nil, corev1.EventTypeWarning, "PlanRefused", "ReadPlan", "%s: %s", verdict.Reason, v1alpha1.Truncate(verdict.Message, maxEventBytes))
+		r.Events.Eventf(p, nil, corev1.EventTypeWarning, "PlanRefused", "ReadPlan", "%s: %s", verdict.Reason, verdict.Message)
 	}
 	return s, nil
 }

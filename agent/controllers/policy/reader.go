@@ -123,7 +123,7 @@ func (r *Reader) Read(ctx context.Context, ledger *v1alpha1.SyncLedger) (State, 
 		return State{}, err
 	}
 	s := r.combineWithPlan(own, plan, status)
-	s.message = v1alpha1.Truncate(s.message, maxMessageBytes)
+	s.message = v1alpha1.SanitizeText(s.message, maxMessageBytes)
 	r.recordInvalidPolicy(s, status)
 	r.InForce.SetInitial(s.Policy)
 	return s, nil
@@ -173,7 +173,7 @@ func (r *Reader) recordInvalidPolicy(s State, status v1alpha1.SyncLedgerStatus) 
 	}
 	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPolicyAccepted)
 	if c == nil || c.Reason != reasonInvalid || c.Message != s.message {
-		r.Events.Eventf(s.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", v1alpha1.Truncate(s.message, maxEventBytes))
+		r.Events.Eventf(s.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", v1alpha1.SanitizeText(s.message, maxEventBytes))
 	}
 }
 
@@ -191,7 +191,7 @@ func (s State) SetStatus(status *v1alpha1.SyncLedgerStatus, generation int64) {
 }
 
 func setCondition(status *v1alpha1.SyncLedgerStatus, generation int64, conditionType string, isTrue bool, reason, message string) {
-	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: generation}
+	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: v1alpha1.SanitizeText(message, maxMessageBytes), ObservedGeneration: generation}
 	if isTrue {
 		c.Status = metav1.ConditionTrue
 	}

@@ -90,12 +90,9 @@ func TestQuotaExceeded(t *testing.T) {
 	}
 }
 
-// TestDenialByForeignPolicyIsReported wants the message of another admission policy on the
-// image, and the slot to be freed.
-func TestDenialByForeignPolicyIsReported(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+// refuseImports refuses all DataVolumes of a namespace until the test ends.
+func refuseImports(t *testing.T, ns string, validation admissionv1.Validation) *admissionv1.ValidatingAdmissionPolicyBinding {
+	t.Helper()
 	fail := admissionv1.Fail
 	rule := &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "no-imports-" + ns},
@@ -105,7 +102,7 @@ func TestDenialByForeignPolicyIsReported(t *testing.T) {
 				Operations: []admissionv1.OperationType{admissionv1.Create},
 				Rule:       admissionv1.Rule{APIGroups: []string{"cdi.kubevirt.io"}, APIVersions: []string{"v1beta1"}, Resources: []string{"datavolumes"}},
 			}}}},
-			Validations: []admissionv1.Validation{{Expression: "false", Message: "no imports on Sundays"}},
+			Validations: []admissionv1.Validation{validation},
 		},
 	}
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
@@ -116,6 +113,16 @@ func TestDenialByForeignPolicyIsReported(t *testing.T) {
 		},
 	}
 	createForTest(t, rule, binding)
+	return binding
+}
+
+// TestDenialByForeignPolicyIsReported wants the message of another admission policy on the
+// image, and the slot to be freed.
+func TestDenialByForeignPolicyIsReported(t *testing.T) {
+	env.SetPolicy(t, newPolicy("concurrency", "1"))
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
+	binding := refuseImports(t, ns, admissionv1.Validation{Expression: "false", Message: "no imports on Sundays"})
 	enforced := func() bool { return isRejectedWith(t, newBlankDataVolume(ns), "no imports on Sundays") }
 	require.True(t, testenv.AwaitCondition(t, enforced))
 

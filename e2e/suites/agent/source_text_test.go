@@ -15,6 +15,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
@@ -105,4 +109,42 @@ func TestLongURLGetsStatus(t *testing.T) {
 	assert.Contains(t, got.Status.Message, "Correct spec.url")
 	assert.NotContains(t, fmt.Sprintf("%+v", got.Status), "#part")
 	assert.Contains(t, got.Status.Revisions[0].Source, "/gone/aaa")
+}
+
+// TestSignedURLShowsInSpecOnly has an admission policy quote the URL of each refused import.
+func TestSignedURLShowsInSpecOnly(t *testing.T) {
+	env.SetPolicy(t, newPolicy("retryLimit", "0"))
+	ns := createHomeNamespace(t)
+	refuseImports(t, ns, admissionv1.Validation{
+		Expression:        "!has(object.spec.source.http)",
+		MessageExpression: "'Get \"' + object.spec.source.http.url + '\": refused'",
+	})
+	const secret = "S3CR3T"
+	probe := newBlankDataVolume(ns)
+	probe.Spec.Source = &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "https://h/?probe"}}
+	require.True(t, testenv.AwaitCondition(t, func() bool { return isRejectedWith(t, probe, "https://h/?probe") }))
+	img := env.NewImage(ns, "signed", "/ok/0s/a?X-Amz-Signature="+secret)
+	env.Create(t, img)
+	got := awaitFailed(t, img, v1alpha1.ReasonDataVolumeRefused)
+	assert.Contains(t, got.Status.Message, `/ok/0s/a?…": refused`)
+	require.Contains(t, got.Spec.URL, secret)
+
+	shown := fmt.Sprintf("%+v %+v", got.Status, env.Ledger(t).Status)
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		reported := readReportedImage(t, img)
+		shown += fmt.Sprintf("%+v", reported)
+		return reported.Phase == v1alpha1.PhaseFailed
+	}))
+	var events eventsv1.EventList
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		require.NoError(t, env.Client().List(t.Context(), &events, client.InNamespace(ns)))
+		return strings.Contains(fmt.Sprintf("%+v", events.Items), "refused")
+	}))
+	metrics, err := env.Agent.ReadMetrics(t.Context())
+	require.NoError(t, err)
+	log, err := os.ReadFile(env.Agent.LogFile())
+	require.NoError(t, err)
+	for name, text := range map[string]string{"objects": shown, "events": fmt.Sprintf("%+v", events.Items), "metrics": metrics, "log": string(log)} {
+		assert.NotContains(t, text, secret, name)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 )
 
 // Messages of the admission policies, with %USER for the user and a trailing namespace.
@@ -82,6 +83,16 @@ func requireAnswer(t *testing.T, err error, user, says string) {
 	assert.NotContains(t, err.Error(), "failed to evaluate")
 }
 
+const cannotAddVolume = "overlay adds a volume of type serviceAccount or hostDisk"
+
+func overlayWith(text string) fieldChanges {
+	overlay := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &overlay); err != nil {
+		panic(err)
+	}
+	return fieldChanges{"overlay": overlay}
+}
+
 func awaitDeputyPolicyEnforced(t *testing.T) {
 	t.Helper()
 	awaitRightsGranted(t)
@@ -117,6 +128,12 @@ func TestVMsRequireTheirAuthorsRights(t *testing.T) {
 		"a template that is not used": {mergeFields(refFarm, withTemplate, fieldChanges{"imageMode": "FailIfNotExist"}), map[string]string{"reader": deniedFarmTemplate, "maker": ""}},
 		"an overlay":                  {mergeFields(refSameNamespace, withOverlay), map[string]string{"author": cannotUseOverlay, "maker": cannotUseOverlay, "overlayer": "", "admin": ""}},
 		"an empty overlay":            {mergeFields(refSameNamespace, fieldChanges{"overlay": map[string]any{}}), map[string]string{"author": cannotUseOverlay, "overlayer": ""}},
+		"an overlay with a token":     {mergeFields(refSameNamespace, overlayWith(`{template: {spec: {volumes: [{name: sa, serviceAccount: {serviceAccountName: default}}]}}}`)), map[string]string{"overlayer": cannotAddVolume, "admin": cannotAddVolume}},
+		"an overlay with host files":  {mergeFields(refSameNamespace, overlayWith(`{template: {spec: {volumes: [{name: d, emptyDisk: {}}, {name: h, hostDisk: {path: /x}}]}}}`)), map[string]string{"overlayer": cannotAddVolume}},
+		"an overlay without template": {mergeFields(refSameNamespace, overlayWith(`{template: null}`)), map[string]string{"overlayer": ""}},
+		"an overlay of other types":   {mergeFields(refSameNamespace, overlayWith(`{template: text}`)), map[string]string{"overlayer": ""}},
+		"volumes of other types":      {mergeFields(refSameNamespace, overlayWith(`{template: {spec: {volumes: text}}}`)), map[string]string{"overlayer": ""}},
+		"a volume of another type":    {mergeFields(refSameNamespace, overlayWith(`{template: {spec: {volumes: [text, null, {name: a}]}}}`)), map[string]string{"overlayer": ""}},
 		"an overlay and the farm":     {mergeFields(refFarm, withOverlay), map[string]string{"reader": cannotUseOverlay, "overlayer": deniedFarmImage}},
 		"a password in a Secret":      {mergeFields(refSameNamespace, withPassword), map[string]string{"author": cannotReadSecrets, "secretary": "", "overlayer": "", "admin": ""}},
 		"user data in a Secret":       {mergeFields(refSameNamespace, withUserData), map[string]string{"author": cannotReadSecrets, "secretary": "", "overlayer": ""}},

@@ -10,6 +10,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -17,9 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
 	"github.com/pelotech/ot-fleet/agent/cloudinit"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
@@ -266,5 +270,42 @@ func newSnapshot(pin v1alpha1.PinnedImage) *snapshotv1.VolumeSnapshot {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "snapshot.storage.k8s.io/v1", Kind: "VolumeSnapshot"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: pin.Namespace, Name: pin.VolumeSnapshot, Labels: image.AttemptLabels(pin.ImageKey, pin.Revision, pin.Attempt)},
 		Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: ptr.To(pin.PersistentVolumeClaim)}},
+	}
+}
+
+// TestAccountGuardIsReported takes one of the policies away: the agent's condition names it.
+func TestAccountGuardIsReported(t *testing.T) {
+	known := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1alpha1.AddToScheme, cdiv1.AddToScheme, snapshotv1.AddToScheme} {
+		require.NoError(t, add(known))
+	}
+	c, err := client.New(configFor(t, "ot-agent"), client.Options{Scheme: known})
+	require.NoError(t, err)
+	evaluate := admissionpolicy.NewAccountGuardPoller(c, func() {}).Evaluate
+	await := func(status metav1.ConditionStatus, reason, says string) {
+		t.Helper()
+		require.EventuallyWithT(t, func(check *assert.CollectT) {
+			condition, err := evaluate(t.Context())
+			require.NoError(check, err)
+			assert.Equal(check, status, condition.Status)
+			assert.Equal(check, reason, condition.Reason)
+			assert.Contains(check, condition.Message, says)
+		}, policyPropagationTimeout, 50*time.Millisecond)
+	}
+	await(metav1.ConditionTrue, v1alpha1.ReasonGuarded, "refuses what the agent never writes")
+
+	for _, policy := range []string{"ot-agent-own", "ot-agent-disks", "ot-agent-snapshots", "ot-agent-protected-namespaces"} {
+		binding := &admissionv1.ValidatingAdmissionPolicyBinding{}
+		require.NoError(t, adminClient.Get(t.Context(), client.ObjectKey{Name: policy}, binding))
+		require.NoError(t, adminClient.Delete(t.Context(), binding))
+		t.Cleanup(func() {
+			binding.ResourceVersion, binding.UID = "", ""
+			assert.NoError(t, client.IgnoreAlreadyExists(adminClient.Create(context.Background(), binding)))
+		})
+		await(metav1.ConditionFalse, v1alpha1.ReasonPolicyNotInForce, "policy "+policy+" or its binding is missing")
+		restored := binding.DeepCopy()
+		restored.ResourceVersion, restored.UID = "", ""
+		require.NoError(t, adminClient.Create(t.Context(), restored))
+		await(metav1.ConditionTrue, v1alpha1.ReasonGuarded, "")
 	}
 }

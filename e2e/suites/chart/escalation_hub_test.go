@@ -148,7 +148,8 @@ var triedByHub = map[string]triedRight{
 
 // readableByHub says, of resources that the hub reads, what that shows.
 var readableByHub = map[string]string{
-	"namespaces": "whether a member's namespace exists", "serviceaccounts": "two accounts by name", "configmaps": "its policy and values", "resourcequotas": "one quota by name",
+	"resourcequotas": "one quota by name",
+	"namespaces":     "whether a member's namespace exists", "serviceaccounts": "two accounts by name", "configmaps": "its policy and values",
 	"leases.coordination.k8s.io": "who lives", "rolebindings.rbac.authorization.k8s.io": "two bindings by name",
 	"clusters.cluster.x-k8s.io": "Clusters", "clusterjoins.pelotech.ot": "its members", "clusterplans.pelotech.ot": "its mailboxes",
 	"clusterreports.pelotech.ot": "its mailboxes", "transfergrants.pelotech.ot": "its mailboxes", "fleetdiskimages.pelotech.ot": "its kinds",
@@ -170,6 +171,7 @@ func TestHubWritesItsOwn(t *testing.T) {
 		"binding of joins":      bindingOf("ot-member-edge", "ot-member-join", "ClusterRole", "ot-hub-member-join", `{kind: ServiceAccount, name: ot-member-join, namespace: ot-member-edge}`),
 		"Lease of an agent":     `{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: ot-agent, namespace: ot-member-edge}}`,
 		"Lease of a replica":    `{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: ot-hub-replica-a, namespace: ot-hub}}`,
+		"quota":                 `{apiVersion: v1, kind: ResourceQuota, metadata: {name: ot-member, namespace: ot-member-edge}}`,
 		"join token":            `{apiVersion: v1, kind: Secret, metadata: {name: ot-member-edge-join, namespace: ot-hub, annotations: {pelotech.ot/account: u}}, data: {kubeconfig: eA==}}`,
 		"policy in force":       `{apiVersion: v1, kind: ConfigMap, metadata: {name: ot-hub-policy-in-force, namespace: ot-hub}}`,
 		"slots of the departed": `{apiVersion: v1, kind: ConfigMap, metadata: {name: ot-hub-departed, namespace: ot-hub}}`,

@@ -155,8 +155,9 @@ func TestHelmLifecycle(t *testing.T) {
 func (s *helmCluster) createVMWithDisk(t *testing.T) []client.Object {
 	t.Helper()
 	require.NoError(t, s.Create(t.Context(), newStandInCRD("kubevirt.io", "v1", "VirtualMachine", "virtualmachines")))
+	s.createWorkspace(t)
 	ours := newVM(t, nil)
-	ours.SetNamespace(program.AgentNamespace)
+	ours.SetNamespace(workspace)
 	require.NoError(t, s.Create(t.Context(), ours))
 	kubeVirtVM := &unstructured.Unstructured{}
 	kubeVirtVM.SetAPIVersion("kubevirt.io/v1")
@@ -172,11 +173,17 @@ func (s *helmCluster) createVMWithDisk(t *testing.T) []client.Object {
 	}
 	kubeVirtVM.SetName("machine")
 	for _, object := range objects {
-		object.SetNamespace(program.AgentNamespace)
+		object.SetNamespace(program.AgentNamespace) // which removal deletes
 		object.SetLabels(map[string]string{v1alpha1.LabelMachineUID: string(ours.GetUID())})
 		require.EventuallyWithT(t, func(c *assert.CollectT) { require.NoError(c, s.Create(t.Context(), object)) }, testenv.Patience, 100*time.Millisecond)
 	}
 	return append(objects, ours)
+}
+
+// createWorkspace creates a namespace for machines: the agent's has none.
+func (s *helmCluster) createWorkspace(t *testing.T) {
+	t.Helper()
+	require.NoError(t, client.IgnoreAlreadyExists(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: workspace}})))
 }
 
 // requireMetricsAuthorization wants the metrics to be served to the accounts that the chart
@@ -325,11 +332,12 @@ func removeAgentOnly(t *testing.T, s *helmCluster) {
 	syncs, err := program.StartAgent(t.Context(), s.plane, program.Options{})
 	require.NoError(t, err)
 	t.Cleanup(syncs.Kill)
+	s.createWorkspace(t)
 	takenUp := func() []*unstructured.Unstructured {
 		t.Helper()
 		objects := []*unstructured.Unstructured{newImage(t, nil), newVM(t, nil)}
 		for _, object := range objects {
-			object.SetNamespace(program.AgentNamespace)
+			object.SetNamespace(workspace)
 			require.NoError(t, s.Create(t.Context(), object))
 			require.Eventually(t, func() bool {
 				err := s.Get(t.Context(), client.ObjectKeyFromObject(object), object)

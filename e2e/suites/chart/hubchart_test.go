@@ -76,6 +76,8 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-hub-prunes",
 		"ValidatingAdmissionPolicy ot-hub-prune-pages",
 		"ValidatingAdmissionPolicyBinding ot-hub-prune-pages",
+		"ValidatingAdmissionPolicy ot-hub-writeoffs",
+		"ValidatingAdmissionPolicyBinding ot-hub-writeoffs",
 		"ValidatingAdmissionPolicy ot-hub-member-tokens",
 		"ValidatingAdmissionPolicyBinding ot-hub-member-tokens",
 		"ValidatingAdmissionPolicy ot-hub-member-objects",
@@ -183,7 +185,7 @@ func TestHubRulesAreMinimal(t *testing.T) {
 			requireLimitedToPullAgents(t, role.GetName(), resource.(string), rule)
 		}
 		if slices.Contains(rule["apiGroups"].([]any), "admissionregistration.k8s.io") {
-			assert.Equal(t, []any{admissionpolicy.WavesPolicy.Name, admissionpolicy.PrunesPolicy.Name}, rule["resourceNames"], "%v", rule)
+			assert.Equal(t, []any{admissionpolicy.AccountPolicy.Name, admissionpolicy.WavesPolicy.Name, admissionpolicy.PrunesPolicy.Name}, rule["resourceNames"], "%v", rule)
 			assert.Equal(t, []any{"get"}, rule["verbs"], "%v", rule)
 		}
 		for _, verb := range rule["verbs"].([]any) {

@@ -97,6 +97,7 @@ var (
 		{"", "serviceaccounts", "get delete", "", "ot-member-join"},
 		{"", "serviceaccounts/token", "create", "", "ot-member-agent"},
 		{"", "serviceaccounts/token", "create", "", "ot-member-join"},
+		{"admissionregistration.k8s.io", "validatingadmissionpolicies validatingadmissionpolicybindings", "get", "", "ot-hub-account"},
 		{"admissionregistration.k8s.io", "validatingadmissionpolicies validatingadmissionpolicybindings", "get", "", "ot-hub-approvals"},
 		{"admissionregistration.k8s.io", "validatingadmissionpolicies validatingadmissionpolicybindings", "get", "", "ot-hub-prunes"},
 		{"authentication.k8s.io", "tokenreviews", "create", "", ""},

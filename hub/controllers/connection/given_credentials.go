@@ -202,7 +202,7 @@ func (s *givenState) setFailure(err error) {
 	if missing, ok := MissingPrerequisite(err); ok {
 		message = missing
 	} else if isRefusedByPolicy(err) {
-		message = v1alpha1.Truncate(err.Error(), maxRefusalLength)
+		message = v1alpha1.SanitizeText(err.Error(), maxRefusalLength)
 	}
 	s.recordFailure(message)
 }

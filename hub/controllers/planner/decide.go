@@ -137,13 +137,15 @@ func decide(s snapshot) decision {
 	d.status, d.recheckAfter = memberstatus.Compute(view)
 	if obstacle != "" {
 		meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNamespaceTaken, Message: obstacle,
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNamespaceTaken, Message: v1alpha1.SanitizeText(obstacle, maxObstacleBytes),
 			ObservedGeneration: s.member.Generation, LastTransitionTime: metav1.NewTime(s.now),
 		})
 		d.recheckAfter = namespaceRetryDelay
 	}
 	return d
 }
+
+const maxObstacleBytes = 1024
 
 // applySafeShare sets the safe share to the admitted one: members use it without a
 // request.

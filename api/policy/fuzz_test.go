@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,6 +42,8 @@ func FuzzParsePlan(f *testing.F) {
 	f.Add("safeConcurrency", "1", "fleetSources", `[{"name":"a","hosts":["*.example.com"]}]`)
 	f.Add("concurrency", "2", "fleetSources", "- {name: a, hosts: [a.example.com]}\n- {name: a}")
 	f.Add("allowedNamespaces", "*", "safeConcurrency", "x")
+	f.Add("safeConcurrency", "1", "fleetSources", strings.Repeat("[", 16000))
+	f.Add("safeConcurrency", strings.Repeat("1", 16000), "fleetSources", strings.Repeat("- {name: a, hosts: [b]}\n", 600))
 	f.Fuzz(func(t *testing.T, key, value, another, anotherValue string) {
 		p, _, errs := policy.Parse(map[string]string{key: value, another: anotherValue})
 		requireBoundedErrors(t, errs)

@@ -126,6 +126,9 @@ const (
 	// ReasonReportOversized: the hub ignores parts of the report, which exceeds
 	// MaxReportBytes or MaxReportObjectBytes.
 	ReasonReportOversized = "ReportOversized"
+	// ReasonReportUndecodable: the API server stores a part of the report that the hub
+	// cannot decode.
+	ReasonReportUndecodable = "ReportUndecodable"
 	// ReasonUnlistedReports: the hub deleted more ClusterReports that the root does not
 	// list than an agent writes.
 	ReasonUnlistedReports       = "UnlistedReports"

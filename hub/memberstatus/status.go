@@ -97,6 +97,8 @@ type Input struct {
 type ReportExcess struct {
 	// RootTooLarge: the root exceeds MaxReportObjectBytes.
 	RootTooLarge bool
+	// Undecodable: the hub cannot decode the root or a page.
+	Undecodable bool
 	// IgnoredPages is how many listed pages do not fit into the limits.
 	IgnoredPages int
 	// FloodedAt is when more unlisted pages than an agent writes were last deleted; nil

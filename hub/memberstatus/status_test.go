@@ -360,6 +360,26 @@ func TestStatusConditions(t *testing.T) {
 			want:      []want{{v1alpha1.ConditionReportComplete, open, v1alpha1.ReasonUnknown, "not been read yet"}},
 			wantReady: open, wantWhy: v1alpha1.ReasonUnknown,
 		},
+		"pages beyond the limits": {
+			change:    func(v *memberstatus.Input) { v.Totals.MissingPages, v.Excess.IgnoredPages = []string{"a"}, 1 },
+			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonReportOversized, "ignores 1 of"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonReportOversized,
+		},
+		"a root that is too large": {
+			change:    func(v *memberstatus.Input) { v.Excess.RootTooLarge = true },
+			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonReportOversized, "root exceeds 512 KiB"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonReportOversized,
+		},
+		"a page that cannot be decoded": {
+			change:    func(v *memberstatus.Input) { v.Totals.MissingPages, v.Excess.Undecodable = []string{"a"}, true },
+			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonReportUndecodable, "cannot decode"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonReportUndecodable,
+		},
+		"a flood of pages": {
+			change:    func(v *memberstatus.Input) { v.Excess.FloodedAt = ago(time.Minute) },
+			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonUnlistedReports, "revoke"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonUnlistedReports,
+		},
 		"too many images": {
 			change:    func(v *memberstatus.Input) { v.Totals.OmittedImages = 3 },
 			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonPagesOmitted, "3 of 8 images"}},

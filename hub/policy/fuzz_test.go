@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,6 +20,15 @@ func FuzzParsePolicy(f *testing.F) {
 	f.Add("fleetGrantDuration", "1s", "safeConcurrency", "2", "x")
 	f.Add("fleetWeight", "0", "allowedNamespaces", "*", "x")
 	f.Add("overrides", "&a [*a]", "overrides ", "- {}", "x")
+	// Small texts that a parser may make large.
+	bomb := "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+	for _, name := range []string{"b", "c", "d", "e", "f", "g", "h"} {
+		previous := string(name[0] - 1)
+		bomb += name + ": &" + name + " [" + strings.Repeat("*"+previous+",", 10) + "]\n"
+	}
+	f.Add("overrides", bomb, "concurrency", "3", "x")
+	f.Add("overrides", strings.Repeat("[", 20000), "fleetSources", strings.Repeat("{a: ", 5000), "x")
+	f.Add("overrides", "- {cluster: a, concurrency: "+strings.Repeat("9", 20000)+"}", "retryLimit", strings.Repeat("x", 20000), "x")
 	f.Fuzz(func(t *testing.T, key, value, another, anotherValue, label string) {
 		p, _, errs := policy.ParsePolicy(map[string]string{key: value, another: anotherValue})
 		require.LessOrEqual(t, len(policy.FormatErrors(errs)), 2048)

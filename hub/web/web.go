@@ -70,18 +70,22 @@ type Member struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// Ready, Reachable, AgentHealthy and PolicyAcknowledged are conditions of its
 	// MemberCluster: True, False or Unknown. Message is that of Ready.
-	Ready              metav1.ConditionStatus  `json:"ready"`
-	Reachable          metav1.ConditionStatus  `json:"reachable"`
-	AgentHealthy       metav1.ConditionStatus  `json:"agentHealthy"`
-	PolicyAcknowledged metav1.ConditionStatus  `json:"policyAcknowledged"`
-	Message            string                  `json:"message,omitempty"`
-	ClusterUID         string                  `json:"clusterUID,omitempty"`
-	AgentVersion       string                  `json:"agentVersion,omitempty"`
-	Policy             *v1alpha1.MemberPolicy  `json:"policy,omitempty"`
-	Budget             *int32                  `json:"budget,omitempty"`
-	SlotsUsed          *int32                  `json:"slotsUsed,omitempty"`
-	LastReport         *metav1.Time            `json:"lastReport,omitempty"`
-	Failing            []v1alpha1.ImageSummary `json:"failing,omitempty"`
+	Ready              metav1.ConditionStatus `json:"ready"`
+	Reachable          metav1.ConditionStatus `json:"reachable"`
+	AgentHealthy       metav1.ConditionStatus `json:"agentHealthy"`
+	PolicyAcknowledged metav1.ConditionStatus `json:"policyAcknowledged"`
+	Message            string                 `json:"message,omitempty"`
+	// Quarantine is the reason of its quarantine; empty for none. Transfers is its share
+	// of the fleet-wide budget.
+	Quarantine   string                    `json:"quarantine,omitempty"`
+	Transfers    *v1alpha1.MemberTransfers `json:"transfers,omitempty"`
+	ClusterUID   string                    `json:"clusterUID,omitempty"`
+	AgentVersion string                    `json:"agentVersion,omitempty"`
+	Policy       *v1alpha1.MemberPolicy    `json:"policy,omitempty"`
+	Budget       *int32                    `json:"budget,omitempty"`
+	SlotsUsed    *int32                    `json:"slotsUsed,omitempty"`
+	LastReport   *metav1.Time              `json:"lastReport,omitempty"`
+	Failing      []v1alpha1.ImageSummary   `json:"failing,omitempty"`
 }
 
 // ImageList is a page of the distinct images, by source. Next is the after of the next
@@ -230,6 +234,10 @@ func summarizeMember(summary inventory.MemberSummary, stored *v1alpha1.MemberClu
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); c != nil {
 		m.Message = c.Message
 	}
+	if q := stored.Spec.Quarantine; q != nil {
+		m.Quarantine = q.Reason
+	}
+	m.Transfers = st.Transfers
 	m.ClusterUID, m.AgentVersion, m.Policy = string(st.ClusterUID), st.AgentVersion, st.Policy
 	m.Budget, m.SlotsUsed, m.LastReport, m.Failing = st.Budget, st.SlotsUsed, st.LastReport, st.Failing
 	return m

@@ -58,11 +58,13 @@ type Member struct {
 	// UID is the cluster UID that it reports.
 	UID types.UID
 
-	members        *Members
-	mu             sync.Mutex
-	skew           time.Duration
-	oldAgent       bool
-	ignoresPlans   bool
+	members      *Members
+	mu           sync.Mutex
+	skew         time.Duration
+	oldAgent     bool
+	ignoresPlans bool
+	// claimedSlots is what the member reports instead of what it runs; 0 for the truth.
+	claimedSlots   int32
 	dark           bool
 	grants         *grant.RequestTracker
 	elapsed        func() time.Duration

@@ -60,6 +60,9 @@ func (m *Member) fillTransfers(root *v1alpha1.ReportRoot) {
 	if m.importDuration > 0 {
 		root.Slots = int32(len(m.imports.slots))
 	}
+	if m.claimedSlots > 0 {
+		root.Slots = m.claimedSlots
+	}
 	if root.Transfers = nil; m.oldAgent {
 		return
 	}
@@ -85,6 +88,14 @@ func (m *Member) applyGrant(ctx context.Context, spec *v1alpha1.TransferGrantSpe
 		return
 	}
 	_ = m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {})
+}
+
+// ClaimSlots has the member report that it runs n imports from now on, whatever it runs.
+func (m *Member) ClaimSlots(ctx context.Context, n int32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.claimedSlots = n
+	return m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {})
 }
 
 // GoDark cuts the member off from the hub. Its imports continue, and new ones start while its last

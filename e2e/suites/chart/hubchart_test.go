@@ -76,6 +76,8 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-hub-prunes",
 		"ValidatingAdmissionPolicy ot-hub-prune-pages",
 		"ValidatingAdmissionPolicyBinding ot-hub-prune-pages",
+		"ValidatingAdmissionPolicy ot-hub-writeoffs",
+		"ValidatingAdmissionPolicyBinding ot-hub-writeoffs",
 		"ValidatingAdmissionPolicy ot-hub-member-tokens",
 		"ValidatingAdmissionPolicyBinding ot-hub-member-tokens",
 		"ValidatingAdmissionPolicy ot-hub-member-objects",

@@ -25,6 +25,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
+	"github.com/pelotech/ot-fleet/hub/credential"
 )
 
 // capiNamespace holds the Clusters of Cluster API on the hub.
@@ -103,6 +104,10 @@ func TestClusterAPITokenOnly(t *testing.T) {
 	cfg, secret := getMemberToken(t, name)
 	require.NotContains(t, string(secret.Data["kubeconfig"]), steadyPlane.Config().BearerToken, "the administrator's credential is not kept")
 	require.Len(t, secret.OwnerReferences, 1)
+	require.NoError(t, steadyPlane.Get(t.Context(), client.ObjectKey{Namespace: "agent-of-" + name, Name: credential.AnchorSecret}, &corev1.Secret{}), "its tokens are bound to this Secret")
+	condition := rotations.ForMember(&v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name, UID: secret.OwnerReferences[0].UID}})
+	require.NotNil(t, condition)
+	require.Equal(t, v1alpha1.ReasonRotated, condition.Reason, condition.Message)
 	token := awaitRenewed(t, name, cfg.BearerToken)
 	awaitRenewed(t, name, token)
 	now, err := memberProvider.GetMember(name)

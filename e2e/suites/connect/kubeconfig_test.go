@@ -154,6 +154,23 @@ func TestUntrustedCertificate(t *testing.T) {
 	awaitConnected(t, "certified")
 }
 
+func TestUnverifiedKubeconfig(t *testing.T) {
+	cfg, _, err := hubclient.ParseKubeconfig(createAccount(t, steadyPlane, "unverified"))
+	require.NoError(t, err)
+	cfg.Insecure, cfg.CAData = true, nil
+	createSecretMember(t, "unverified", newKubeconfig(t, cfg))
+	require.Contains(t, awaitState(t, "unverified", v1alpha1.ReasonCredentialsMissing).Message, "set spec.insecureSkipTLSVerify of the MemberCluster")
+
+	member := &v1alpha1.MemberCluster{}
+	require.NoError(t, hubPlane.Get(t.Context(), client.ObjectKey{Name: "unverified"}, member))
+	member.Spec.InsecureSkipTLSVerify = true
+	require.NoError(t, hubPlane.Update(t.Context(), member))
+	awaitConnected(t, "unverified")
+
+	member.Spec.Connection = v1alpha1.MemberConnection{Pull: &v1alpha1.MemberPull{}}
+	require.ErrorContains(t, hubPlane.Update(t.Context(), member), "insecureSkipTLSVerify is for kubeconfigs")
+}
+
 func TestRevokedCredential(t *testing.T) {
 	t.Parallel() // an API server remembers for 10 s that a token was good
 	createSecretMember(t, "revoked", createAccount(t, steadyPlane, "revoked"))

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
@@ -122,6 +123,13 @@ func TestGivenTokenIsReplaced(t *testing.T) {
 
 	// The given token ends; rotation and connection go on.
 	require.NoError(t, steadyPlane.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: rotationNamespace, Name: "bootstrap"}}))
+	cfg, _, err := hubclient.ParseKubeconfig(given)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // an API server remembers for 10 s that a token was good
+		_, err := reviewToken(t, cfg.BearerToken)
+		return apierrors.IsUnauthorized(err)
+	}, patience, tick)
+	first = awaitFirstToken(t, "rotated")
 	second := awaitRenewed(t, "rotated", first)
 	third := awaitRenewed(t, "rotated", second)
 	user, err := reviewToken(t, second)

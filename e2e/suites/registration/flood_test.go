@@ -17,7 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -131,7 +133,20 @@ func requireMetadataBounded(t *testing.T, agent *fakeAgent) {
 	ctx := t.Context()
 	quota := &corev1.ResourceQuota{}
 	require.NoError(t, shared.Get(ctx, client.ObjectKey{Namespace: agent.Namespace, Name: "ot-member"}, quota))
-	assert.Contains(t, quota.Spec.Hard, corev1.ResourceName("count/clusterreports.pelotech.ot"))
+	const counted = corev1.ResourceName("count/clusterreports.pelotech.ot")
+	assert.Contains(t, quota.Spec.Hard, counted)
+	// No controller counts here: the status says that the quota is used up.
+	quota.Status.Hard = corev1.ResourceList{counted: resource.MustParse("1")}
+	quota.Status.Used = corev1.ResourceList{counted: resource.MustParse("1")}
+	require.NoError(t, shared.Status().Update(ctx, quota))
+	awaitCondition(t, func() bool {
+		err := agent.Create(ctx, newPage(agent, "page-0"))
+		if err == nil { // the API server's cache lags behind
+			require.NoError(t, agent.Delete(ctx, newPage(agent, "page-0")))
+		}
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+	}, "the quota is not enforced")
+	require.NoError(t, shared.Delete(ctx, quota))
 
 	for name, change := range map[string]func(*v1alpha1.ClusterReport){
 		"annotations": func(r *v1alpha1.ClusterReport) { r.Annotations = map[string]string{"a": strings.Repeat("x", 200<<10)} },
@@ -169,4 +184,36 @@ func requireMetadataBounded(t *testing.T, agent *fakeAgent) {
 	lease.Spec.HolderIdentity = ptr.To(strings.Repeat("x", 257))
 	assert.True(t, apierrors.IsForbidden(agent.Update(ctx, lease)), "a holder without end")
 	require.NoError(t, agent.renewLease(context.Background()), "what an agent writes")
+}
+
+// TestUndecodableReportHoldsUpNoOtherMember: the schema admits times that Go's types do not.
+func TestUndecodableReportHoldsUpNoOtherMember(t *testing.T) {
+	agent, _, _ := registerFakeAgent(t, "undecodable")
+	undecodable := func(name, part string, content map[string]any) {
+		report := &unstructured.Unstructured{Object: map[string]any{"clusterUID": string(cluster), "sequence": int64(1), part: content}}
+		report.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReport"))
+		report.SetNamespace(agent.Namespace)
+		report.SetName(name)
+		require.NoError(t, agent.Create(t.Context(), report))
+	}
+	undecodable("page", "page", map[string]any{"images": []any{map[string]any{"namespace": "farm", "name": "a", "references": int64(0), "syncedAt": "2026-01-01t10:00:00z"}}})
+	undecodable(v1alpha1.MailboxName, "root", map[string]any{
+		"observedAt": "2026-01-01t10:00:00z", "heartbeatSeconds": int64(30), "bootID": "boot", "agentVersion": "test", "budget": int64(0), "slots": int64(0), "images": int64(0), "references": int64(0),
+	})
+	shared.Hub.Kill()
+	<-shared.Hub.Done()
+	shared.RestartHub(t)
+	awaitCondition(t, func() bool {
+		c := meta.FindStatusCondition(getMember(t, "undecodable").Status.Conditions, v1alpha1.ConditionReportComplete)
+		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonReportUndecodable
+	}, "the member's condition does not say so")
+	// A hub writes no status and no plan before it has read the reports of all members.
+	other, _, _ := registerFakeAgent(t, "decodable")
+	root := newPage(other, v1alpha1.MailboxName)
+	root.Page, root.Root = nil, &v1alpha1.ReportRoot{HeartbeatSeconds: 30, BootID: "boot", AgentVersion: "test", ObservedAt: metav1.Now()}
+	root.ClusterUID = "22222222-2222-2222-2222-222222222222"
+	require.NoError(t, other.Create(t.Context(), root))
+	awaitCondition(t, func() bool {
+		return meta.IsStatusConditionTrue(getMember(t, "decodable").Status.Conditions, v1alpha1.ConditionAgentHealthy)
+	}, "the status of the other member is not written")
 }

@@ -56,6 +56,10 @@ type departureStore struct {
 	// failure.
 	stale   bool
 	retryAt time.Time
+	// readWriteOffAt is when to read the ConfigMap for a write-off. writtenOff: one is
+	// taken up and not stored yet.
+	readWriteOffAt time.Time
+	writtenOff     bool
 }
 
 // loadDepartures reads the stored departures into an accountant. It runs after the grants
@@ -97,12 +101,13 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 			r.departures.retryAt = now.Add(retryDelay)
 		}
 	}
+	r.applyWriteOff(ctx, now)
 	next := encodeDepartures(r.accountant.Departures(leaving, now))
 	excess := encodeExcesses(r.accountant, now)
 	stored = coversAll(next, r.departures.stored)
 	refresh := now.Sub(r.departures.writtenAt) >= departuresRefreshInterval && (isClearlyLess(next, r.departures.stored) || excess.hasDecreased(r.departures.excess))
 	switch {
-	case stored && excess.sameMembers(r.departures.excess) && !refresh:
+	case stored && excess.sameMembers(r.departures.excess) && !refresh && !r.departures.writtenOff:
 		return true
 	case r.departures.stale || now.Before(r.departures.retryAt):
 		return stored
@@ -115,7 +120,7 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 	if r.departures.configMap != nil {
 		cm = r.departures.configMap.DeepCopy()
 	}
-	cm.Namespace, cm.Name, cm.Data = r.Namespace, DepartedConfigMap, map[string]string{departedKey: string(text), excessKey: excess.String()}
+	cm.Namespace, cm.Name, cm.Data = r.Namespace, DepartedConfigMap, map[string]string{departedKey: string(text), excessKey: excess.String(), writtenOffKey: cm.Data[writtenOffKey]}
 	if cm.ResourceVersion == "" {
 		err = r.Live.Create(ctx, cm)
 	} else {
@@ -127,7 +132,7 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 		log.FromContext(ctx).Error(err, "Failed to persist slots of departed members; blocking member removal", "configmap", DepartedConfigMap)
 		return stored
 	}
-	r.departures = departureStore{configMap: cm, stored: next, excess: excess, writtenAt: now}
+	r.departures = departureStore{configMap: cm, stored: next, excess: excess, writtenAt: now, readWriteOffAt: r.departures.readWriteOffAt}
 	return true
 }
 

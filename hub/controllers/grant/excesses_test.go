@@ -86,3 +86,24 @@ func TestDamagedExcessRecordStopsLearning(t *testing.T) {
 	_, err = s.Reconcile(t.Context(), fleetRequest)
 	assert.NoError(t, err)
 }
+
+// A member that reports and never confirms that the hub's copy is current holds up the
+// others for a bounded time.
+func TestUnconfirmedMemberDelaysOthersForBoundedTime(t *testing.T) {
+	policy := map[string]string{"concurrency": "9", "fleetConcurrency": "4"}
+	s := newTestHub(t, "liar", "b")
+	s.elect("second")
+	s.applyPolicy(policy)
+	s.confirm("b", "second")
+	s.reportDemand("liar", 0, 0)
+	s.reportDemand("b", 0, 4)
+	s.reconcile()
+	s.startedAt = time.Now().Add(-maxConfirmDelay + time.Minute)
+	s.reportDemand("b", 0, 4)
+	s.reconcile()
+	require.Zero(t, s.getGrant("b").Limits.Slots)
+	s.startedAt = time.Now().Add(-maxConfirmDelay)
+	s.reportDemand("b", 0, 4)
+	s.reconcile()
+	assert.Equal(t, int32(4), s.getGrant("b").Limits.Slots)
+}

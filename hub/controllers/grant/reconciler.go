@@ -189,7 +189,11 @@ func (r *Reconciler) shareBudget(ctx context.Context, p *policy.Policy, members 
 	released := r.releaseLeaving(ctx, members, now)
 	r.writeGrants(ctx, r.allocatedGrants(allocation.Grants, members))
 	r.Metrics.SetAllocation(rules, allocation)
-	return requeueDelay(members, &allocation, released, now)
+	after := requeueDelay(members, &allocation, released, now)
+	if len(r.departures.stored) > 0 {
+		after = trigger.Earliest(after, writeOffInterval)
+	}
+	return after
 }
 
 func budgetRules(b *policy.Budget) budget.Rules {

@@ -3,7 +3,9 @@ package report
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,7 +47,7 @@ func newTestReports(t *testing.T) *testReports {
 	t.Helper()
 	r := &testReports{
 		t: t, registry: prometheus.NewRegistry(), events: events.NewFakeRecorder(1000), clock: apitest.Epoch,
-		memoryClient: &memoryClient{reports: map[string]*v1alpha1.ClusterReport{}, reads: map[string]int{}},
+		memoryClient: &memoryClient{reports: map[string]*v1alpha1.ClusterReport{}, reads: map[string]int{}, failing: map[string]error{}},
 	}
 	r.Reconciler = New(r.memoryClient, r.memoryClient, r.events, metrics.NewReports(r.registry), inventory.NewIndex(), NewStore())
 	r.now = func() time.Time { return r.clock }
@@ -57,8 +59,10 @@ func newTestReports(t *testing.T) *testReports {
 type memoryClient struct {
 	client.Client
 	reports map[string]*v1alpha1.ClusterReport
-	// reads counts the ClusterReports that were read, by name.
-	reads map[string]int
+	// reads counts the ClusterReports that were read, by name; failing are the errors of
+	// these reads.
+	reads   map[string]int
+	failing map[string]error
 }
 
 func (c *memoryClient) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -76,6 +80,9 @@ func (c *memoryClient) Get(_ context.Context, key client.ObjectKey, into client.
 		stored.ObjectMeta.DeepCopyInto(&into.ObjectMeta)
 	case *v1alpha1.ClusterReport:
 		c.reads[key.Name]++
+		if err := c.failing[key.Name]; err != nil {
+			return err
+		}
 		stored.DeepCopyInto(into)
 	}
 	return nil
@@ -280,6 +287,52 @@ func TestRootThatIsTooLargeIsIgnored(t *testing.T) {
 	r.writeRoot("page")
 	r.reconcile()
 	assert.False(t, r.Store.Root(testMember).Excess.RootTooLarge)
+}
+
+// TestUndecodableReportHoldsUpNobody: the hub plans for nobody before it has read the reports
+// of all members.
+func TestUndecodableReportHoldsUpNobody(t *testing.T) {
+	_, undecodable := time.Parse(time.RFC3339, "2026-01-01t10:00:00z")
+	require.Error(t, undecodable)
+	r := newTestReports(t)
+	r.Store = NewStore()
+	r.writePage("page-0", 10)
+	r.writePage("page-1", 10)
+	r.writeRoot("page-0", "page-1")
+	r.Store.expectMembers([]string{testMember})
+	r.failing["page-1"] = undecodable
+	assert.Equal(t, undecodableRetryDelay, r.reconcile().RequeueAfter)
+	assert.True(t, r.Store.HasSynced())
+	assert.True(t, r.Store.Root(testMember).Excess.Undecodable)
+	assert.Equal(t, 1, r.Index.Stats().Pages)
+	assert.Equal(t, v1alpha1.ReasonPagesMissing, r.Index.UnknownReason(testMember), "it may reference anything")
+	page, err := r.LivePage(t.Context(), testMember, "page-1")
+	require.NoError(t, err)
+	assert.Nil(t, page)
+
+	r.failing[v1alpha1.MailboxName] = undecodable
+	r.writeRoot("page-0")
+	r.reconcile()
+	assert.True(t, r.Store.Root(testMember).Excess.Undecodable)
+	assert.Len(t, r.Store.Root(testMember).Report.Pages, 2, "the root that was known stays")
+
+	clear(r.failing)
+	r.reconcile()
+	assert.Zero(t, r.Store.Root(testMember).Excess)
+	assert.Empty(t, r.Index.UnknownReason(testMember))
+}
+
+func TestFailedReadIsRepeated(t *testing.T) {
+	r := newTestReports(t)
+	r.Store = NewStore()
+	r.writeRoot()
+	r.Store.expectMembers([]string{testMember})
+	for _, failure := range []error{apierrors.NewServerTimeout(schema.GroupResource{}, "get", 1), &url.Error{Err: io.EOF}} {
+		r.failing[v1alpha1.MailboxName] = failure
+		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: testMember}})
+		require.ErrorIs(t, err, failure)
+		assert.False(t, r.Store.HasSynced(), "the report is not known yet")
+	}
 }
 
 func TestPageCacheIsBounded(t *testing.T) {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -77,19 +78,22 @@ func (r *Reconciler) Page(ctx context.Context, member, page string) ([]v1alpha1.
 	if images, found := r.pages.get(key, metadata.ResourceVersion); found {
 		return images, true, nil
 	}
-	report, err := r.readLive(ctx, member, page)
-	if err != nil || report == nil || report.Page == nil {
+	report, err := r.LivePage(ctx, member, page)
+	if err != nil || report == nil {
 		return nil, false, err
 	}
 	r.pages.add(key, cachedPage{version: report.ResourceVersion, images: report.Page.Images, bytes: jsonSize(report.Page)})
 	return report.Page.Images, true, nil
 }
 
-// LivePage reads a page of a member's report from the API server; nil if there is none.
-// Decisions have to check that it has the sequence that the root lists.
+// LivePage reads a page of a member's report from the API server; nil if there is none,
+// or if it cannot be decoded. Decisions have to check that it has the sequence that the root lists.
 func (r *Reconciler) LivePage(ctx context.Context, member, page string) (*v1alpha1.ClusterReport, error) {
 	report, err := r.readLive(ctx, member, page)
-	if err != nil || report == nil || report.Page == nil {
+	if errors.Is(err, errUndecodable) || err == nil && (report == nil || report.Page == nil) {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	return report, nil

@@ -4,9 +4,12 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 	"time"
 
@@ -66,6 +69,8 @@ type readReport struct {
 	root         *v1alpha1.ClusterReport
 	rootVersion  string
 	rootTooLarge bool
+	// rootUndecodable: the root that is stored now cannot be decoded.
+	rootUndecodable bool
 	// appliedRoot is the one that the readers have.
 	appliedRoot *v1alpha1.ClusterReport
 	pages       map[string]readPage
@@ -78,6 +83,8 @@ type readPage struct {
 	version string
 	bytes   int
 	kept    bool
+	// undecodable: the page cannot be decoded, and has no version.
+	undecodable bool
 }
 
 // New returns a Reconciler.
@@ -111,6 +118,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (resul
 		return ctrl.Result{}, err
 	}
 	result.RequeueAfter, err = r.deleteUnlisted(ctx, member, report, stored)
+	if report.hasUndecodable() {
+		result.RequeueAfter = min(cmp.Or(result.RequeueAfter, undecodableRetryDelay), undecodableRetryDelay)
+	}
 	totals, _ := r.Index.Totals(name)
 	r.Store.setFindings(name, len(totals.MissingPages) > 0, report.excess(), r.now())
 	r.Store.markRead(name)
@@ -194,13 +204,17 @@ func (r *Reconciler) applyReport(ctx context.Context, member string, report *rea
 // member becomes silent.
 func (r *Reconciler) readRoot(ctx context.Context, member string, report *readReport, stored *metav1.PartialObjectMetadata) error {
 	if stored == nil {
-		report.root, report.rootVersion, report.rootTooLarge = nil, "", false
+		report.root, report.rootVersion, report.rootTooLarge, report.rootUndecodable = nil, "", false, false
 		return nil
 	}
 	if stored.ResourceVersion == report.rootVersion {
 		return nil
 	}
 	root, err := r.readLive(ctx, member, v1alpha1.MailboxName)
+	if report.rootUndecodable = errors.Is(err, errUndecodable); report.rootUndecodable {
+		report.rootVersion = ""
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -247,7 +261,11 @@ func (r *Reconciler) readPages(ctx context.Context, member string, report *readR
 		var live *v1alpha1.ClusterReport
 		if metadata != nil {
 			var err error
-			if live, err = r.readLive(ctx, member, name); err != nil {
+			if live, err = r.readLive(ctx, member, name); errors.Is(err, errUndecodable) {
+				r.dropPage(member, report, name)
+				report.pages[name] = readPage{undecodable: true}
+				continue
+			} else if err != nil {
 				return err
 			}
 		}
@@ -280,12 +298,30 @@ func (r *Reconciler) readLive(ctx context.Context, member, name string) (*v1alph
 	switch err := r.Live.Get(ctx, key, report); {
 	case apierrors.IsNotFound(err):
 		return nil, nil
+	case isUndecodable(ctx, err):
+		ctrl.LoggerFrom(ctx).Info("Failed to decode a ClusterReport; treating it as missing", "member", member, "name", name, "error", v1alpha1.Truncate(err.Error(), 512))
+		return nil, errUndecodable
 	case err != nil:
 		return nil, fmt.Errorf("reading ClusterReport %s: %w", key, err)
 	}
 	report.ManagedFields = nil
 	return report, nil
 }
+
+// errUndecodable: the API server stores an object that the hub cannot decode. Its schema
+// admits more than Go's types do, such as times with a lower-case t.
+var errUndecodable = errors.New("the ClusterReport cannot be decoded")
+
+// isUndecodable reports whether a read failed because of the object itself. A read that
+// failed for another reason may be taken for it, and is repeated.
+func isUndecodable(ctx context.Context, err error) bool {
+	var status apierrors.APIStatus
+	var transport *url.Error
+	return err != nil && ctx.Err() == nil && !errors.As(err, &status) && !errors.As(err, &transport)
+}
+
+// undecodableRetryDelay is the wait before an object that cannot be decoded is read again.
+const undecodableRetryDelay = time.Minute
 
 // jsonSize is the size of a part of a report as it is stored.
 func jsonSize(part any) int {

@@ -83,11 +83,20 @@ func (r *Reconciler) recordDeleted(member *v1alpha1.MemberCluster, deleted int) 
 
 // excess returns what of the member's namespace is not used.
 func (r *readReport) excess() memberstatus.ReportExcess {
-	excess := memberstatus.ReportExcess{RootTooLarge: r.rootTooLarge, FloodedAt: r.floodedAt}
+	excess := memberstatus.ReportExcess{RootTooLarge: r.rootTooLarge, Undecodable: r.hasUndecodable(), FloodedAt: r.floodedAt}
 	for _, page := range r.pages {
-		if !page.kept {
+		if !page.kept && !page.undecodable {
 			excess.IgnoredPages++
 		}
 	}
 	return excess
+}
+
+func (r *readReport) hasUndecodable() bool {
+	for _, page := range r.pages {
+		if page.undecodable {
+			return true
+		}
+	}
+	return r.rootUndecodable
 }

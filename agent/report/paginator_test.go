@@ -105,19 +105,20 @@ func TestReportStaysWithinMaxReportBytes(t *testing.T) {
 // The hub cuts off a member whose mailbox is larger than MaxMailboxBytes once decoded: no
 // report that an agent writes is, whatever the images.
 func TestDecodedReportStaysWithinMailbox(t *testing.T) {
-	const most = v1alpha1.MaxReportPages * v1alpha1.MaxReportedImages
-	for name, newImage := range map[string]func(int) *v1alpha1.VMDiskImage{
-		"large images": func(n int) *v1alpha1.VMDiskImage { return largeImage(n, "\u00e9") },
-		"many images": func(n int) *v1alpha1.VMDiskImage {
+	for name, tt := range map[string]struct {
+		count    int
+		newImage func(int) *v1alpha1.VMDiskImage
+	}{
+		"large images": {8000, func(n int) *v1alpha1.VMDiskImage { return largeImage(n, "\u00e9") }},
+		"many images": {v1alpha1.MaxReportPages * v1alpha1.MaxReportedImages, func(n int) *v1alpha1.VMDiskImage {
 			img := testImage(n)
-			img.Name = fmt.Sprintf("%d-%s", n, strings.Repeat("x", 400)) // as many as fit by their size
 			img.Status.Prune = &v1alpha1.PruneStatus{}
 			return img
-		},
+		}},
 	} {
 		p := NewPaginator(nil)
-		for n := range most {
-			p.SetImage(newImage(n))
+		for n := range tt.count {
+			p.SetImage(tt.newImage(n))
 		}
 		var decoded int64
 		for _, page := range p.Pages() {

@@ -146,7 +146,7 @@ func TestHostileServerIsCutOff(t *testing.T) {
 			_, _ = w.Write(bomb)
 		}}, "is compressed"},
 		"list of empty values": {scriptedServer{list: writeText(
-			strings.Replace(reportList("", reportPage("page-0", "", 1)), `"images":[`, `"images":[`+strings.Repeat("{},", 1<<20), 1))}, "counting 256 bytes for each value"},
+			strings.Replace(reportList("", reportPage("page-0", "", 1)), `"images":[`, `"images":[`+strings.Repeat("{},", 1<<20), 1))}, "counting 128 bytes for each value"},
 		"list without end": {scriptedServer{list: func(w http.ResponseWriter, _ *http.Request) {
 			n := endless.Add(1)
 			_, _ = io.WriteString(w, reportList("more", reportPage(fmt.Sprintf("page-%d", n), "", 1), reportPage(fmt.Sprintf("page-%d-b", n), "", 1)))
@@ -156,7 +156,7 @@ func TestHostileServerIsCutOff(t *testing.T) {
 			_, _ = io.WriteString(w, reportList("more", reportPage(fmt.Sprintf("page-%d", n), `,"annotations":{"a":"`+strings.Repeat("x", 2<<20)+`"}`, 1)))
 		}}, "makes more than 48 MiB"},
 		"large managed fields": {scriptedServer{list: writeText(
-			reportList("", reportPage("page-0", `,"managedFields":[{"fieldsV1":`+strings.Repeat(`{"f:a":`, 1<<16)+"{}"+strings.Repeat("}", 1<<16)+`}]`, 1)))}, "counting 256 bytes for each value"},
+			reportList("", reportPage("page-0", `,"managedFields":[{"fieldsV1":`+strings.Repeat(`{"f:a":`, 1<<17)+"{}"+strings.Repeat("}", 1<<17)+`}]`, 1)))}, "counting 128 bytes for each value"},
 		"large object": {scriptedServer{list: writeText(reportList("", reportPage("page-0", large, 1)))}, "has an object of more than 4 MiB"},
 		"large object of a watch": {scriptedServer{list: writeText(reportList("")), watch: writeEvents(func(int) string {
 			return reportPage("page-0", large, 1)
@@ -171,12 +171,13 @@ func TestHostileServerIsCutOff(t *testing.T) {
 			return reportPage("page-0", "", 1)
 		})}, "has too many events"},
 		"endless event": {scriptedServer{list: writeText(reportList("")), watch: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"a":"`)
 			for {
-				if _, err := io.WriteString(w, `{"a":"`+strings.Repeat("{", 1<<16)); err != nil {
+				if _, err := io.WriteString(w, strings.Repeat("{", 1<<16)); err != nil {
 					return
 				}
 			}
-		}}, "has an event larger than 8 MiB"},
+		}}, "has an event larger than 12 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, stop := connectTo(t, tt.server)
@@ -201,10 +202,10 @@ func TestFullReportIsWithinBounds(t *testing.T) {
 	}
 	c, stop := connectTo(t, scriptedServer{
 		list: func(w http.ResponseWriter, r *http.Request) {
-			assert.Equal(t, "8", r.URL.Query().Get("limit"))
+			assert.Equal(t, "4", r.URL.Query().Get("limit"))
 			assert.Empty(t, r.URL.Query().Get("resourceVersion"))
 			var items []string
-			for range 8 {
+			for range 4 {
 				items = append(items, full(int(page.Add(1))))
 			}
 			next := "more"

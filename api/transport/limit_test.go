@@ -84,11 +84,11 @@ func TestAnswersOverLimitsAreCutOff(t *testing.T) {
 			w.WriteHeader(http.StatusOK)
 		}, "is larger than 1 MiB"},
 		"many values": {"/api", func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "["+strings.Repeat("1,", 5000)+"1]")
-		}, "counting 256 bytes for each value"},
+			_, _ = io.WriteString(w, "["+strings.Repeat("1,", 10000)+"1]")
+		}, "counting 128 bytes for each value"},
 		"deeply nested": {"/api", func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, strings.Repeat("[", 5000))
-		}, "counting 256 bytes for each value"},
+			_, _ = io.WriteString(w, strings.Repeat("[", 10000))
+		}, "counting 128 bytes for each value"},
 		"compressed": {"/api", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write(bomb)

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// valueCost is what each value in an answer costs beside its bytes, about the size of
-// the largest structures that answers are decoded into.
-const valueCost = 256
+// valueCost is what each value in an answer costs beside its bytes. The largest structures
+// that answers are decoded into have about three times as many.
+const valueCost = 128
 
 // eventCost is what each event of a watch costs at least.
 const eventCost = 16 << 10
@@ -37,13 +37,13 @@ type Limits struct {
 // Mailbox are the limits for the objects of a mailbox, which are listed in pages of
 // MailboxPageSize, and for requests for single objects.
 var Mailbox = Limits{
-	AnswerCost: 16 << 20, EventCost: 8 << 20, ErrorBytes: 256 << 10, AnswerTime: 30 * time.Second,
+	AnswerCost: 12 << 20, EventCost: 12 << 20, ErrorBytes: 256 << 10, AnswerTime: 30 * time.Second,
 	WatchBurst: 64 << 20, WatchRate: 4 << 20,
 }
 
 // MailboxPageSize is the number of objects in one answer to a list request. The largest
 // that an agent writes cost about 1 MiB.
-const MailboxPageSize = 8
+const MailboxPageSize = 4
 
 // Install are the limits for installing a chart: the history of a release is read in one
 // answer, and the list of all kinds that the cluster serves in another.

@@ -92,7 +92,7 @@ type allocator struct {
 // they are written.
 func (b *Accountant) Allocate(rules Rules, now time.Time) Allocation {
 	b.detectRestore(rules, now)
-	b.recordExcess(rules, now)
+	b.forgetExcesses(now)
 	p := allocator{rules: rules, now: now, accountant: b, heldBySource: map[string]int64{}}
 	for _, name := range b.Members() {
 		p.addEntry(name, b.accounts[name])
@@ -114,8 +114,10 @@ func (b *Accountant) Allocate(rules Rules, now time.Time) Allocation {
 }
 
 func (p *allocator) addEntry(name string, a *account) {
-	held, until := p.accountant.heldShare(a, p.rules.Groups, p.now)
-	excess, _ := p.accountant.excessOf(a, p.rules.Groups, p.now)
+	held, until, excess := p.accountant.assess(a, p.rules.Groups, p.now)
+	if excess > 0 || a.grantAhead {
+		p.accountant.startExcess(a, p.rules, p.now)
+	}
 	e := allocationEntry{name: name, account: a, held: held, until: until, excess: excess, hasRequest: a.hasOpenRequest(p.rules, p.now)}
 	p.entries = append(p.entries, e)
 	p.addHeld(held, 1)

@@ -26,18 +26,29 @@ type Excess struct {
 
 // heldShare bounds what a member may be running, in total and by source group. until is
 // when the bound falls if nothing is heard of the member; zero for never.
+func (b *Accountant) heldShare(a *account, groups []Group, now time.Time) (h Share, until time.Time) {
+	h, until, _ = b.assess(a, groups, now)
+	return h, until
+}
+
+// assess returns the held share, and how many slots the member claims beyond what the hub
+// knows, in total or in a source group.
 //
 // What the hub has planned and granted always counts. What only the member says counts
 // until its excess ends.
-func (b *Accountant) heldShare(a *account, groups []Group, now time.Time) (h Share, until time.Time) {
+func (b *Accountant) assess(a *account, groups []Group, now time.Time) (h Share, until time.Time, excess int32) {
 	if b.isQuarantined(a.member) {
-		return h, until
+		return h, until, 0
 	}
 	known, until := a.knownShare(groups, b.hubRestored, now)
 	claimed, claimedUntil := a.claimedShare(groups, now)
+	excess = max(0, claimed.Slots-known.Slots)
+	for name, n := range claimed.Sources {
+		excess = max(excess, n-known.Sources[name])
+	}
 	ends := b.excessEnd(a.member)
-	if !exceeds(claimed, known) || !now.Before(ends) {
-		return known, until
+	if excess == 0 || !now.Before(ends) {
+		return known, until, excess
 	}
 	if !claimedUntil.IsZero() {
 		ends = earlierOf(ends, claimedUntil)
@@ -45,7 +56,7 @@ func (b *Accountant) heldShare(a *account, groups []Group, now time.Time) (h Sha
 	if known.Slots == 0 || !until.IsZero() {
 		until = laterOf(until, ends)
 	}
-	return known.Max(claimed), until
+	return known.Max(claimed), until, excess
 }
 
 // excessEnd returns when the claims of a member stop to count. Claims that are not
@@ -72,44 +83,25 @@ func (b *Accountant) isExcessSpent(member string, now time.Time) bool {
 	return ok && !now.Before(record.endsAt)
 }
 
-// excessOf returns the slots that a member claims beyond what the hub knows. Claims may
-// exceed in a source group only.
-func (b *Accountant) excessOf(a *account, groups []Group, now time.Time) (slots int32, claims bool) {
-	if b.isQuarantined(a.member) {
-		return 0, false
+// startExcess starts the record of a member that claims more than the hub knows.
+func (b *Accountant) startExcess(a *account, rules Rules, now time.Time) {
+	if _, ok := b.excess[a.member]; !ok && !b.isQuarantined(a.member) {
+		b.excess[a.member] = excessRecord{endsAt: now.Add(b.excessTolerance(a, rules))}
 	}
-	known, _ := a.knownShare(groups, b.hubRestored, now)
-	claimed, _ := a.claimedShare(groups, now)
-	slots = max(0, claimed.Slots-known.Slots)
-	for name, n := range claimed.Sources {
-		slots = max(slots, n-known.Sources[name])
-	}
-	return slots, slots > 0
 }
 
-// recordExcess starts the records of members that claim more than the hub knows, and
-// drops those of members that left long ago.
-func (b *Accountant) recordExcess(rules Rules, now time.Time) {
-	start := func(a *account) {
-		if _, ok := b.excess[a.member]; ok {
-			return
-		}
-		if _, claims := b.excessOf(a, rules.Groups, now); claims || a.grantAhead && !b.isQuarantined(a.member) {
-			b.excess[a.member] = excessRecord{endsAt: now.Add(b.excessTolerance(a, rules))}
-		}
+// forgetExcesses drops the records of members that left long ago.
+func (b *Accountant) forgetExcesses(now time.Time) {
+	if len(b.excess) == 0 {
+		return
 	}
-	here := map[string]bool{}
-	for name, a := range b.accounts {
-		here[name] = true
-		start(a)
-	}
+	departed := map[string]bool{}
 	for _, a := range b.departed {
-		here[a.member] = true
-		start(a)
+		departed[a.member] = true
 	}
 	for member, record := range b.excess {
 		switch {
-		case here[member]:
+		case departed[member] || b.accounts[member] != nil:
 			record.leftSince = time.Time{}
 		case record.leftSince.IsZero():
 			record.leftSince = now

@@ -20,7 +20,7 @@ func (x *explorer) allowedImportsOf(w *world, i int, a *agent) int {
 
 func (x *explorer) runningImports(w *world) int {
 	n := len(w.agents[0].starts)
-	if !w.quarantined { // a person has decided not to count it
+	if !w.quarantined && !w.writtenOff { // a person has decided not to count it
 		n += len(w.agents[1].starts)
 	}
 	if w.other != nil {

@@ -40,6 +40,17 @@ func (x *explorer) betray(w *world, do func(string, world)) {
 		x.electHub(&n)
 		do("the hub is restored", n)
 	}
+	if x.writesOff && w.gone && !w.writtenOff {
+		n := w.clone()
+		n.writtenOff = true
+		n.hub.accountant.WriteOff(members[1])
+		n.hub.accountant.WriteOff("departed") // as loadDepartures names it
+		if !x.forgetWriteOff {
+			x.storeDepartures(&n)
+		}
+		x.runAllocation(&n)
+		do("what b may run is written off", n)
+	}
 	if x.quarantines && !w.quarantined && !w.gone {
 		n := w.clone()
 		n.quarantined = true
@@ -86,6 +97,9 @@ func (x *explorer) loadExcess(n *world) {
 // standsStill: the others have to wait for what the liar claims, although its claims have
 // counted for the tolerance, or it is in quarantine.
 func (x *explorer) standsStill(w *world) bool {
+	if w.writtenOff {
+		return len(w.hub.accountant.departed) > 0
+	}
 	a := w.hub.accountant.accounts[members[1]]
 	if a == nil || w.hub.pendingWrites[0] != nil || w.hub.pendingWrites[1] != nil {
 		return false // the last allocation is older

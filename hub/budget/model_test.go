@@ -45,6 +45,7 @@ type faults struct {
 	plainCap        bool // what the hub does not know never counts
 	toleranceAnew   bool // each claim counts for the tolerance anew
 	forgetFirstSeen bool // a new leader does not know since when a member claims too much
+	forgetWriteOff  bool // a write-off is not stored
 	forgetRestore   bool // the hub does not notice that it was restored
 	trustLiar       bool // what members report counts for as long as they report it
 }
@@ -117,6 +118,7 @@ type world struct {
 	lies, liedAt int
 	restores     int
 	quarantined  bool // the second member
+	writtenOff   bool // what the second member may be running since it is gone
 }
 
 // scenario is the start of an exploration and its bounds.
@@ -137,6 +139,7 @@ type scenario struct {
 	lies, restores    int  // of the second member; of the hub, to its beginning
 	bothAhead         bool // only once both members have a grant
 	quarantines       bool // the second member
+	writesOff         bool // what the second member runs after it has left
 }
 
 type explorer struct {
@@ -446,7 +449,7 @@ func (w *world) stateKey() string {
 		}
 		num(boolToInt(acc.grantAhead), boolToInt(acc.grantInUse))
 	}
-	num(w.lies, w.liedAt, w.restores, boolToInt(w.quarantined), int(w.restored/time.Second))
+	num(w.lies, w.liedAt, w.restores, boolToInt(w.quarantined), boolToInt(w.writtenOff), int(w.restored/time.Second))
 	b = append(b, w.excess...)
 	for _, name := range members {
 		at(w.hub.accountant.excess[name].endsAt)

@@ -64,7 +64,7 @@ type Hook func(Write) error
 // it, loses it, or kills its writer just before or just after it is stored.
 type Proxy struct {
 	listener net.Listener
-	ca       []byte // of the serving certificate, with TLS
+	ca       []byte // of the serving certificate
 	server   *http.Server
 
 	mu                    sync.Mutex
@@ -76,17 +76,21 @@ type Proxy struct {
 	forbidden             []string                 // resources
 }
 
-// StartProxy runs a proxy in front of an API server until Close.
-func StartProxy(target *rest.Config) (*Proxy, error) { return startProxy(target, nil) }
+// StartProxy runs a proxy in front of an API server until Close. It serves HTTP/1.1 over TLS:
+// the hub accepts no other way to a member.
+func StartProxy(target *rest.Config) (*Proxy, error) { return startTLSProxy(target, "http/1.1") }
 
-// StartTLSProxy runs a proxy that serves TLS, for clients that send their token over TLS
-// only; see Endpoint.
+// StartTLSProxy is StartProxy with HTTP/2; see Endpoint.
 func StartTLSProxy(target *rest.Config) (*Proxy, error) {
+	return startTLSProxy(target, "h2", "http/1.1")
+}
+
+func startTLSProxy(target *rest.Config, protocols ...string) (*Proxy, error) {
 	certificate, ca, err := newServingCertificate()
 	if err != nil {
 		return nil, err
 	}
-	p, err := startProxy(target, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}})
+	p, err := startProxy(target, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: protocols})
 	if err != nil {
 		return nil, err
 	}
@@ -124,10 +128,7 @@ func startProxy(target *rest.Config, secure *tls.Config) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
 	}
-	if secure != nil {
-		listener = tls.NewListener(listener, secure)
-	}
-	p := &Proxy{listener: listener, heldWatches: map[string]chan struct{}{}}
+	p := &Proxy{listener: tls.NewListener(listener, secure), heldWatches: map[string]chan struct{}{}}
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(host)
@@ -144,21 +145,21 @@ func startProxy(target *rest.Config, secure *tls.Config) (*Proxy, error) {
 		Handler:  http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serveRequest(forward, w, r) }),
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
-	go func() { _ = p.server.Serve(listener) }()
+	go func() { _ = p.server.Serve(p.listener) }()
 	return p, nil
 }
 
 // Close closes the proxy and all its connections.
 func (p *Proxy) Close() error { return p.server.Close() }
 
-// Redirect routes a client through the proxy. The proxy adds the client's token, because
-// clients with a kubeconfig send none without TLS.
+// Redirect routes a client through the proxy. The proxy adds the client's token to requests
+// without one.
 func (p *Proxy) Redirect(cfg *rest.Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.bearerToken = cfg.BearerToken
-	cfg.Host = "http://" + p.listener.Addr().String()
-	cfg.TLSClientConfig = rest.TLSClientConfig{}
+	cfg.Host = "https://" + p.listener.Addr().String()
+	cfg.TLSClientConfig = rest.TLSClientConfig{CAData: p.ca}
 }
 
 func (p *Proxy) currentToken() string {

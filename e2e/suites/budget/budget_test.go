@@ -35,6 +35,7 @@ func TestFleetNeverExceedsBudget(t *testing.T) {
 	since := time.Now()
 	shared.setBudget(t, fleetBudget, oneCDN)
 	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	t.Cleanup(func() { shared.assertNoExcess(t) })
 	images, fromCDN := map[string][]*v1alpha1.VMDiskImage{}, []types.UID{}
 	for _, name := range memberNames {
 		s := shared.Members[name]
@@ -71,6 +72,7 @@ func TestBudgetOfUnreachableMemberStaysReserved(t *testing.T) {
 	since := time.Now()
 	shared.setBudget(t, fleetBudget, "")
 	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	t.Cleanup(func() { shared.assertNoExcess(t) })
 	alpha, bravo := shared.Members["alpha"], shared.Members["bravo"]
 	release := alpha.HoldImports(t)
 	held := alpha.createImages(t, "held", otherHost, fleetBudget)
@@ -107,6 +109,7 @@ func TestLoweredAndRemovedBudget(t *testing.T) {
 		shared.SetPolicy(t, map[string]string{"attemptTimeout": attemptTimeout.String()})
 		shared.setBudget(t, 0, "")
 	})
+	t.Cleanup(func() { shared.assertNoExcess(t) })
 	held := alpha.createImages(t, "lowered", otherHost, fleetBudget)
 	alpha.awaitImages(t, held, "syncing", testenv.InPhase(v1alpha1.PhaseSyncing))
 	shared.setBudget(t, 1, "")

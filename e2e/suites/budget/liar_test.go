@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -80,4 +81,16 @@ func TestLyingMemberHoldsUpOthersOnce(t *testing.T) {
 	quarantine(nil)
 	require.True(t, testenv.AwaitCondition(t, hasCondition(v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonConnected)), "there is no way back")
 	require.True(t, testenv.AwaitCondition(t, hasCondition(v1alpha1.ConditionTransfersAccounted, metav1.ConditionTrue, v1alpha1.ReasonWithinGrants)), "%+v", member().Status.Conditions)
+}
+
+// assertNoExcess: no honest member was ever taken for one that reports too much.
+func (f *testFleet) assertNoExcess(t *testing.T) {
+	t.Helper()
+	var events eventsv1.EventList
+	require.NoError(t, f.List(context.Background(), &events))
+	for _, e := range events.Items {
+		if f.Members[e.Regarding.Name] != nil {
+			assert.NotEqual(t, v1alpha1.ReasonReportedSlotsExceedGrants, e.Reason, "%s: %s", e.Regarding.Name, e.Note)
+		}
+	}
 }

@@ -11,7 +11,8 @@ var (
 	// wordPattern matches words, and quoted URLs to their closing quote.
 	wordPattern      = regexp.MustCompile(`(?s)\S*?"[a-zA-Z][a-zA-Z0-9+.-]*://(?:[^"\\]|\\.)*(?:"\S*|\\?$)|\S+`)
 	authorityPattern = regexp.MustCompile(`://[^/]*`)
-	hostPattern      = regexp.MustCompile(`^(\[[^\]]*\]|[^:]*)(:[0-9]*)?$`)
+	// hostPattern matches a host with a port, also a truncated one.
+	hostPattern = regexp.MustCompile(`^(\[[0-9a-fA-F:.%]*\]?|[^:]*)(:[0-9]*)?…?$`)
 )
 
 // RedactURL returns a URL without what can be a secret: user name, password, query and
@@ -68,7 +69,11 @@ func RedactURLs(text string) string {
 		url := strings.TrimRight(word, "\"'`)]}>,.;:!\\")
 		path, query, found := strings.Cut(url, "?")
 		if strings.Contains(url, "://") || (found && (strings.Contains(path, "/") || strings.Contains(query, "="))) {
-			return RedactURL(url) + word[len(url):]
+			redacted := RedactURL(url) + word[len(url):]
+			if strings.Count(word, `"`) > 1 && strings.Count(redacted, `"`) == 1 {
+				redacted += `"` // the rest of the text is not part of the URL
+			}
+			return redacted
 		}
 		return word
 	})

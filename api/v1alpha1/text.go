@@ -17,14 +17,15 @@ func Truncate(text string, limit int) string {
 	if limit < len(ellipsis) {
 		return ""
 	}
-	return strings.ToValidUTF8(text[:limit-len(ellipsis)], "") + ellipsis
+	return strings.TrimRight(strings.ToValidUTF8(text[:limit-len(ellipsis)], ""), ellipsis) + ellipsis
 }
 
 // maxSanitizedBytes bounds the work that one text costs.
 const maxSanitizedBytes = 16 << 10
 
 // SanitizeText makes a text from outside fit for statuses, events and logs: at most limit
-// bytes of valid UTF-8 on one line, without the secrets of URLs.
+// bytes of valid UTF-8 on one line, without the secrets of URLs. A sanitized text stays as it is:
+// statuses are compared with what is stored.
 func SanitizeText(text string, limit int) string {
 	if len(text) > maxSanitizedBytes {
 		text = text[:maxSanitizedBytes]
@@ -37,5 +38,13 @@ func SanitizeText(text string, limit int) string {
 		}
 		return r
 	}, text)
-	return Truncate(RedactURLs(strings.TrimSpace(text)), limit)
+	text = strings.TrimSpace(text)
+	for range 4 { // a truncated URL may be redacted to another text
+		next := Truncate(RedactURLs(text), limit)
+		if next == text {
+			break
+		}
+		text = next
+	}
+	return text
 }

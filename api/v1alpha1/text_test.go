@@ -105,6 +105,9 @@ func FuzzTruncate(f *testing.F) {
 	f.Add("äöü", 4)
 	f.Add("\xff\xff\xff", 2)
 	f.Add(strings.Repeat("界", 1000), 512)
+	for limit := range 40 {
+		f.Add("x https://h:8443/p?… https://[fd00::1]:8443/p?a=b \"https://h/a b?c\": /p?d", limit)
+	}
 	f.Fuzz(func(t *testing.T, text string, limit int) {
 		limit = min(max(limit, 0), 1<<16)
 		for _, got := range []string{v1alpha1.Truncate(text, limit), v1alpha1.SanitizeText(text, limit)} {
@@ -112,8 +115,12 @@ func FuzzTruncate(f *testing.F) {
 				t.Fatalf("%d bytes instead of %d: %q", len(got), limit, got)
 			}
 		}
-		if strings.ContainsFunc(v1alpha1.SanitizeText(text, limit), unicode.IsControl) {
+		once := v1alpha1.SanitizeText(text, limit)
+		if strings.ContainsFunc(once, unicode.IsControl) {
 			t.Fatalf("control characters of %q stay", text)
+		}
+		if twice := v1alpha1.SanitizeText(once, limit); twice != once {
+			t.Fatalf("%q is sanitized to %q, and that to %q", text, once, twice)
 		}
 	})
 }

@@ -28,11 +28,12 @@ const (
 	celBudget    = 10_000_000
 )
 
-// MaxStatusBytes is what a status may add to an object in etcd, which takes 1.5 MiB with spec
+// MaxFieldBytes is what a status may add to an object in etcd, which takes 1.5 MiB with spec
 // and metadata.
-const MaxStatusBytes = 256 << 10
+const MaxFieldBytes = 256 << 10
 
-type statusSchema struct {
+// fieldSchema is the schema of one field of a kind's root.
+type fieldSchema struct {
 	structural *structuralschema.Structural
 	rules      *cel.Validator
 	values     validation.SchemaValidator
@@ -40,31 +41,32 @@ type statusSchema struct {
 
 // RequireStorable requires that an API server stores the status of an object of a kind.
 func RequireStorable(t require.TestingT, kind string, status any) {
-	errs, size, err := check(kind, status)
-	require.NoError(t, err)
-	require.Empty(t, errs, "status of %s", kind)
-	require.LessOrEqual(t, size, MaxStatusBytes, "status of %s", kind)
+	RequireFieldStorable(t, kind, "status", status)
 }
 
-func check(kind string, status any) (errs field.ErrorList, size int, err error) {
-	schemas, err := load()
+// RequireFieldStorable requires that an API server stores a field of the root of a kind.
+func RequireFieldStorable(t require.TestingT, kind, name string, value any) {
+	errs, size, err := check(kind, name, value)
+	require.NoError(t, err)
+	require.Empty(t, errs, "%s of %s", name, kind)
+	require.LessOrEqual(t, size, MaxFieldBytes, "%s of %s", name, kind)
+}
+
+func check(kind, name string, value any) (errs field.ErrorList, size int, err error) {
+	s, err := load(kind, name)
 	if err != nil {
 		return nil, 0, err
 	}
-	s, found := schemas[kind]
-	if !found {
-		return nil, 0, fmt.Errorf("no CRD of kind %s has a status", kind)
-	}
-	text, err := json.Marshal(status)
+	text, err := json.Marshal(value)
 	if err != nil {
 		return nil, 0, err
 	}
 	// As stored: a pointer to a zero time is null, which no field allows.
-	stored, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
+	stored, err := runtime.DefaultUnstructuredConverter.ToUnstructured(value)
 	if err != nil {
 		return nil, 0, err
 	}
-	path := field.NewPath("status")
+	path := field.NewPath(name)
 	errs = validation.ValidateCustomResource(path, stored, s.values)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(path, s.structural, stored)...)
 	// Rules assume a valid structure, as on the API server.
@@ -74,58 +76,66 @@ func check(kind string, status any) (errs field.ErrorList, size int, err error) 
 	return errs, len(text), nil
 }
 
-// load reads the status schemas of all kinds, once per test binary.
-var load = sync.OnceValues(func() (map[string]statusSchema, error) {
+var (
+	mu     sync.Mutex
+	loaded = map[[2]string]*fieldSchema{}
+)
+
+// load returns the schema of a field. It reads the CRD once per test binary.
+func load(kind, name string) (*fieldSchema, error) {
+	mu.Lock()
+	defer mu.Unlock()
+	if s := loaded[[2]string{kind, name}]; s != nil {
+		return s, nil
+	}
 	root, err := findRoot()
 	if err != nil {
 		return nil, err
 	}
-	found := map[string]statusSchema{}
-	for _, pattern := range []string{"charts/*/files/crds/*.yaml", "charts/*/files/mailbox/*.yaml"} {
-		paths, err := filepath.Glob(filepath.Join(root, pattern))
+	paths, err := filepath.Glob(filepath.Join(root, "charts/*/files/*/*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
-		for _, path := range paths {
-			kind, s, err := loadStatus(path)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
-			if s != nil {
-				found[kind] = *s
-			}
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := yaml.Unmarshal(text, &crd); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
+		if crd.Spec.Names.Kind != kind {
+			continue
+		}
+		found, ok := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties[name]
+		if !ok {
+			return nil, fmt.Errorf("%s has no field %s", path, name)
+		}
+		s, err := newFieldSchema(&found)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		loaded[[2]string{kind, name}] = s
+		return s, nil
 	}
-	return found, nil
-})
+	return nil, fmt.Errorf("there is no CRD of kind %s", kind)
+}
 
-func loadStatus(path string) (kind string, _ *statusSchema, err error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", nil, err
-	}
-	var crd apiextensionsv1.CustomResourceDefinition
-	if err := yaml.UnmarshalStrict(text, &crd); err != nil {
-		return "", nil, err
-	}
-	version := crd.Spec.Versions[0]
-	status, found := version.Schema.OpenAPIV3Schema.Properties["status"]
-	if !found {
-		return "", nil, nil
-	}
+func newFieldSchema(v1Props *apiextensionsv1.JSONSchemaProps) (s *fieldSchema, err error) {
 	var props apiextensions.JSONSchemaProps
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&status, &props, nil); err != nil {
-		return "", nil, err
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v1Props, &props, nil); err != nil {
+		return nil, err
 	}
-	s := &statusSchema{}
+	s = &fieldSchema{}
 	if s.structural, err = structuralschema.NewStructural(&props); err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	if s.values, _, err = validation.NewSchemaValidator(&props); err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	s.rules = cel.NewValidator(s.structural, false, celCallLimit)
-	return crd.Spec.Names.Kind, s, nil
+	return s, nil
 }
 
 // findRoot finds the module above the working directory, which is the package under test.

@@ -52,6 +52,7 @@ var (
 	memberExceedsGrants    = newDesc("member_exceeds_grants", "1 while the member reports more imports than the hub has planned or granted, otherwise 0; only with a fleet-wide budget.", "member")
 	memberQuarantined      = newDesc("member_quarantined", "1 while the member is in quarantine; its conditions have no series then.", "member")
 	memberAgentInstalled   = newDesc("member_agent_installed", "1 while the agent is installed as desired, otherwise 0; only of members that opt in.", "member")
+	memberRotationFails    = newDesc("member_rotation_fails", "1 while the hub has no new token for the member, or none that the member accepts, otherwise 0; only of members whose token the hub rotates.", "member")
 	images                 = newDesc("images", "Distinct images, by source, that members are known to have.")
 	indexPages             = newDesc("index_pages", "Pages of reports that the hub's index holds.")
 	indexEntries           = newDesc("index_entries", "Images of members that the hub's index holds.")
@@ -63,7 +64,7 @@ func (f *FleetCollector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- d
 	}
 	for _, d := range []*prometheus.Desc{members, memberReachable, memberHealthy, memberBudget, memberSlots, memberOverBudget, memberImages,
-		memberReferences, memberBytes, memberPlanAcknowledged, memberReportAge, memberVersionSupported, memberExceedsGrants, memberQuarantined, memberAgentInstalled, images, indexPages, indexEntries, rolloutClusters, rolloutPhase} {
+		memberReferences, memberBytes, memberPlanAcknowledged, memberReportAge, memberVersionSupported, memberExceedsGrants, memberQuarantined, memberAgentInstalled, memberRotationFails, images, indexPages, indexEntries, rolloutClusters, rolloutPhase} {
 		ch <- d
 	}
 }
@@ -125,6 +126,13 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 		judged(memberPlanAcknowledged, v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionTrue)
 		judged(memberVersionSupported, v1alpha1.ConditionVersionSupported, metav1.ConditionTrue)
 		judged(memberAgentInstalled, v1alpha1.ConditionAgentInstalled, metav1.ConditionTrue)
+		if c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionCredentialRotated); c != nil && c.Reason != v1alpha1.ReasonNotRotated && m.Spec.Quarantine == nil {
+			fails := 0.0
+			if c.Reason == v1alpha1.ReasonRotationFailed || c.Reason == v1alpha1.ReasonCredentialRefused {
+				fails = 1
+			}
+			gauge(memberRotationFails, fails, m.Name)
+		}
 		judged(memberExceedsGrants, v1alpha1.ConditionTransfersAccounted, metav1.ConditionFalse)
 		judged(memberOverBudget, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse)
 		if m.Spec.Quarantine != nil {

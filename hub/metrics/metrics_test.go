@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +77,20 @@ func TestUnknownIsNotZero(t *testing.T) {
 	} {
 		assert.Equal(t, want, gatherSeries(t, r, name), name)
 	}
+}
+
+func TestRotationFails(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	b := fake.NewClientBuilder().WithScheme(scheme)
+	for _, reason := range []string{v1alpha1.ReasonRotated, v1alpha1.ReasonLegacyToken, v1alpha1.ReasonRotationFailed, v1alpha1.ReasonCredentialRefused, v1alpha1.ReasonNotRotated} {
+		m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(reason)}}
+		m.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionCredentialRotated, Status: metav1.ConditionFalse, Reason: reason}}
+		b = b.WithObjects(m)
+	}
+	r := prometheus.NewRegistry()
+	r.MustRegister(&metrics.FleetCollector{Elected: closedChannel(), Reports: fakeReports{}, Index: inventory.NewIndex(), Reader: b.Build()})
+	assert.Equal(t, map[string]float64{"rotated": 0, "legacytoken": 0, "rotationfailed": 1, "credentialrefused": 1}, gatherSeries(t, r, "ot_hub_member_rotation_fails"))
 }
 
 func TestRolloutMetrics(t *testing.T) {

@@ -148,8 +148,13 @@ func TestRegistrationSurvivesHubKilledAfterEachWrite(t *testing.T) {
 		require.True(t, apierrors.IsInvalid(err), "%s: %v", back, err)
 		require.ErrorContains(t, err, "only after condition Joined has reason Revoked")
 	}
+	require.NoError(t, shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":{"quarantine":{"reason":"stolen"}}}`)))
+	err := shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":{"quarantine":null}}`))
+	require.True(t, apierrors.IsInvalid(err), "%v", err)
+	require.ErrorContains(t, err, "spec.quarantine can be removed only after condition Joined has reason Revoked")
 	require.NoError(t, agent.listPlans(t.Context()), "nothing is revoked without a hub")
 	until(v1alpha1.ReasonRevoked)
+	require.NoError(t, shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":{"quarantine":null}}`)))
 	awaitMemberGone(t, member)
 	awaitCondition(t, func() bool { return isRefused(agent.listPlans(t.Context())) }, "a revoked credential is accepted")
 	assert.Empty(t, killer.Remaining(), "writes that were never made")

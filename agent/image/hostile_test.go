@@ -91,7 +91,10 @@ func (w *simulation) hostileActions() map[string]func(*rapid.T) {
 		"hostile blocker": func(t *rapid.T) {
 			w.blocker = &image.Blocker{Reason: v1alpha1.ReasonInsufficientStorage, Message: "needs " + text.Draw(t, "message")}
 		},
-		"hostile retry": func(t *rapid.T) { w.requestRetry(strings.ReplaceAll(text.Draw(t, "token"), apitest.Secret, "")) },
+		"hostile retry": func(t *rapid.T) {
+			// The API server stores valid UTF-8 only.
+			w.requestRetry(strings.ToValidUTF8(strings.ReplaceAll(text.Draw(t, "token"), apitest.Secret, ""), ""))
+		},
 		"hostile holders": func(t *rapid.T) {
 			names := rapid.SliceOfNDistinct(rapid.StringN(1, 317, 317), 0, 8, rapid.ID).Draw(t, "holders")
 			w.setHolders(names...)

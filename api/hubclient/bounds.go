@@ -107,7 +107,10 @@ func objectKey(o client.Object) string { return fmt.Sprintf("%T %s", o, o.GetNam
 
 // newInformer returns an informer that lists page by page.
 func (c *Connection) newInformer(from toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-	return toolscache.NewSharedIndexInformer(&pagedLister{next: toolscache.ToListerWatcherWithContext(from), exceeded: c.reportExceededLimit}, object, resync, indexers)
+	return toolscache.NewSharedIndexInformer(&pagedLister{
+		next: toolscache.ToListerWatcherWithContext(from), exceeded: c.reportExceededLimit, failed: c.reportWatchFailure,
+		check: func(o runtime.Object) error { return checkObject(o, object, c.endpoint.Namespace) },
+	}, object, resync, indexers)
 }
 
 // pagedLister lists in pages, so that each answer is small, and bounds all pages
@@ -116,6 +119,9 @@ func (c *Connection) newInformer(from toolscache.ListerWatcher, object runtime.O
 type pagedLister struct {
 	next     toolscache.ListerWatcherWithContext
 	exceeded func(*transport.LimitError)
+	// check returns what is wrong with an object; failed counts failures.
+	check  func(runtime.Object) error
+	failed func(error)
 }
 
 // IsWatchListSemanticsUnSupported tells the reflector not to stream lists.
@@ -133,12 +139,31 @@ func (p *pagedLister) Watch(options metav1.ListOptions) (watch.Interface, error)
 
 // WatchWithContext implements toolscache.WatcherWithContext.
 func (p *pagedLister) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	return p.next.WatchWithContext(ctx, options)
+	w, err := p.next.WatchWithContext(ctx, options)
+	if err != nil {
+		p.reportFailure(ctx, err)
+		return nil, err
+	}
+	return observeWatch(w, p.check, func(err error) { p.reportFailure(ctx, err) }), nil
+}
+
+func (p *pagedLister) reportFailure(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		p.failed(err)
+	}
 }
 
 // ListWithContext implements toolscache.ListerWithContext. It reads the newest state:
 // an older one from the API server's cache comes in one answer.
 func (p *pagedLister) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	list, err := p.listPages(ctx, options)
+	if err != nil {
+		p.reportFailure(ctx, err)
+	}
+	return list, err
+}
+
+func (p *pagedLister) listPages(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
 	options.Limit, options.Continue = transport.MailboxPageSize, ""
 	var all []runtime.Object
@@ -153,6 +178,9 @@ func (p *pagedLister) ListWithContext(ctx context.Context, options metav1.ListOp
 			return nil, fmt.Errorf("reading a list: %w", err)
 		}
 		for _, item := range items {
+			if err := p.check(item); err != nil {
+				return nil, err
+			}
 			if o, ok := item.(client.Object); ok {
 				o.SetManagedFields(nil)
 			}
@@ -167,6 +195,9 @@ func (p *pagedLister) ListWithContext(ctx context.Context, options metav1.ListOp
 		list, err := meta.ListAccessor(page)
 		if err != nil {
 			return nil, fmt.Errorf("reading a list: %w", err)
+		}
+		if list.GetResourceVersion() == "" {
+			return nil, fmt.Errorf("reading a list: %w", errAnotherObject)
 		}
 		options.Continue = list.GetContinue()
 		if options.Continue == "" {

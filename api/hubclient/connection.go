@@ -108,7 +108,8 @@ type Connection struct {
 	closeTransport func()
 	kept           keptObjects
 	exceededLimits chan error
-	accessErrors   chan error
+	watchErrors    chan error
+	failures       watchFailures
 	cacheEnded     chan error
 	informers      []cache.Informer
 }
@@ -123,7 +124,7 @@ func New(endpoint Endpoint, o Options) (*Connection, error) {
 	requireJSON(cfg)
 	c := &Connection{
 		endpoint: endpoint, options: o,
-		exceededLimits: make(chan error, 1), accessErrors: make(chan error, 1), cacheEnded: make(chan error, 1),
+		exceededLimits: make(chan error, 1), watchErrors: make(chan error, 1), cacheEnded: make(chan error, 1),
 	}
 	through, done, err := newTransport(cfg, o.RequestTimeout, transport.Mailbox, c.reportExceededLimit)
 	if err != nil {
@@ -141,7 +142,8 @@ func New(endpoint Endpoint, o Options) (*Connection, error) {
 		options.HTTPClient = bounded
 		options.NewClient = func(cfg *rest.Config, options client.Options) (client.Client, error) {
 			options.Cache = nil
-			return client.New(cfg, options)
+			live, err := client.New(cfg, options)
+			return checkedClient{live}, err
 		}
 		options.NewCache = c.newCache(newHTTPClient(wrapped, 0))
 	})
@@ -161,25 +163,9 @@ func (c *Connection) newCache(watching *http.Client) cache.NewCacheFunc {
 		options.DefaultTransform = c.boundObject
 		options.NewInformer = c.newInformer
 		options.ReaderFailOnMissingInformer = true
-		options.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {
-			c.reportWatchError(err)
-			toolscache.DefaultWatchErrorHandler(ctx, r, err)
-		}
 		unbounded := rest.CopyConfig(cfg)
 		unbounded.Timeout = 0
 		return cache.New(unbounded, options)
-	}
-}
-
-// reportWatchError ends the connection if the credential may not list or watch a kind:
-// the reflector would retry forever, and the probe, which reads one object, would not
-// notice.
-func (c *Connection) reportWatchError(err error) {
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		select {
-		case c.accessErrors <- err:
-		default:
-		}
 	}
 }
 
@@ -192,6 +178,17 @@ func (c *Connection) reportExceededLimit(err *transport.LimitError) {
 	select {
 	case c.exceededLimits <- err:
 	default:
+	}
+}
+
+// limitOr returns the limit that was exceeded, if one was, and else err: decoders drop the
+// cause of an error.
+func (c *Connection) limitOr(err error) error {
+	select {
+	case limit := <-c.exceededLimits:
+		return limit
+	default:
+		return err
 	}
 }
 
@@ -215,8 +212,8 @@ func (c *Connection) Start(ctx context.Context) error {
 	return c.waitForSync(ctx)
 }
 
-// waitForSync waits until the cache is synced, the credential is refused, or
-// SyncTimeout passes.
+// waitForSync waits until the cache is synced, a list or watch fails, or SyncTimeout
+// passes.
 func (c *Connection) waitForSync(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.options.SyncTimeout)
 	defer cancel()
@@ -225,14 +222,15 @@ func (c *Connection) waitForSync(ctx context.Context) error {
 	select {
 	case err := <-c.exceededLimits:
 		return err
-	case err := <-c.accessErrors:
-		return err
+	case err := <-c.watchErrors:
+		return c.limitOr(err)
 	case ok := <-synced:
 		if !ok {
 			return fmt.Errorf("reading the mailbox in namespace %s: no answer within %s: %w",
 				c.endpoint.Namespace, c.options.SyncTimeout, context.DeadlineExceeded)
 		}
 	}
+	c.failures.markSynced()
 	return nil
 }
 
@@ -272,8 +270,8 @@ func (c *Connection) WaitUntilBroken(ctx context.Context, trigger <-chan struct{
 			return err
 		case err := <-c.cacheEnded:
 			return errors.Join(errors.New("the cache has stopped"), err)
-		case err := <-c.accessErrors:
-			return err
+		case err := <-c.watchErrors:
+			return c.limitOr(err)
 		case <-trigger:
 		case <-time.After(wait.Jitter(c.options.ProbeInterval, 0.1)):
 		}
@@ -307,8 +305,10 @@ func (c *Connection) Probe(ctx context.Context) (live string, err error) {
 		return "", ErrNotServed
 	case apierrors.IsNotFound(err):
 		return "", nil
+	case err != nil:
+		return "", c.limitOr(err)
 	}
-	return root.ResourceVersion, err
+	return root.ResourceVersion, nil
 }
 
 // cachedRootVersion returns the resourceVersion of the report's root in the cache;

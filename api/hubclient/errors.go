@@ -9,11 +9,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/transport"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -51,7 +54,11 @@ func ClassifyError(err error) (FailureKind, string) {
 	}
 	var status apierrors.APIStatus
 	var limit *transport.LimitError
+	var watching *WatchError
 	switch {
+	case errors.As(err, &watching) && !errors.As(err, &limit):
+		kind, why := ClassifyError(watching.err)
+		return kind, "its lists and watches fail: " + why
 	case errors.As(err, &limit):
 		return LimitFailure, "its API server is cut off: " + limit.Error()
 	case apierrors.IsUnauthorized(err):
@@ -110,10 +117,27 @@ func networkMessage(err error) string {
 		return "there is no route to it"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE):
 		return "the connection breaks"
+	case strings.Contains(err.Error(), "stream error: "), strings.Contains(err.Error(), "connection error: "), strings.Contains(err.Error(), "http2: "):
+		return "the connection breaks" // HTTP/2; the text has the number of the stream
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
 		return "the server does not speak TLS"
+	case isUnusableAnswer(err):
+		return "its API server's answer is of no use: " + innermostError(err)
 	}
 	return "it cannot be reached: " + innermostError(err)
+}
+
+// unusableAnswers are parts of the errors of decoders, which have no types.
+var unusableAnswers = []string{"couldn't get version/kind", "unable to decode", "cannot unmarshal", "invalid character", "unexpected end of JSON", "no kind ", "illegal base64", "parsing time", "malformed HTTP", "serializer for ", "0-length response"}
+
+// isUnusableAnswer reports whether a server answers with something else than an API
+// server.
+func isUnusableAnswer(err error) bool {
+	if errors.Is(err, errAnotherObject) || errors.As(err, new(mailbox.ReportError)) || errors.Is(err, errShortWatch) {
+		return true
+	}
+	text := err.Error()
+	return slices.ContainsFunc(unusableAnswers, func(part string) bool { return strings.Contains(text, part) })
 }
 
 // innermostError returns the text of the innermost error; outer errors contain local

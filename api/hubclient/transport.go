@@ -74,8 +74,8 @@ func NewClient(cfg *rest.Config, timeout time.Duration, options client.Options) 
 		return nil, nil, err
 	}
 	options.HTTPClient = newHTTPClient(wrapped, timeout)
-	c, err = client.New(cfg, options)
-	return c, done, err
+	live, err := client.New(cfg, options)
+	return checkedClient{live}, done, err
 }
 
 // newHTTPClient refuses redirects: API servers do not redirect, and a malicious one

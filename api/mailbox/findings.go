@@ -21,6 +21,8 @@ type Findings struct {
 	NewerGrant int64
 	// DroppedFields lists fields of plan and grant that the member's API server drops.
 	DroppedFields []string
+	// SyncError says why the last syncs failed; empty if they did not.
+	SyncError string
 	// ConfirmedSequence is a report sequence: since the first Merge, the hub's copy of
 	// the report was compared with the member's own and was at least this new. 0 if not
 	// compared yet.
@@ -59,6 +61,7 @@ func (r Findings) Merge(up UpResult, upErr error, down DownResult, downErr error
 func (r Findings) SetStatus(status *v1alpha1.MemberLinkStatus, challenge string) {
 	status.Challenge, status.Confirmed = challenge, r.ConfirmedSequence
 	status.Another, status.Older = r.OtherCluster, r.ReportOlder
+	status.SyncError = v1alpha1.Truncate(r.SyncError, 1024)
 	status.Ahead, status.AheadGrant, status.Dropped = nil, r.NewerGrant, r.DroppedFields
 	if ahead := r.NewerPlan; ahead != (v1alpha1.PlanVersion{}) {
 		status.Ahead = &ahead
@@ -68,7 +71,7 @@ func (r Findings) SetStatus(status *v1alpha1.MemberLinkStatus, challenge string)
 // FindingsFromStatus restores the findings of a status for a process that takes over.
 // ConfirmedSequence is dropped if it was for another challenge.
 func FindingsFromStatus(status *v1alpha1.MemberLinkStatus, challenge string) Findings {
-	r := Findings{OtherCluster: status.Another, ReportOlder: status.Older, NewerGrant: status.AheadGrant, DroppedFields: status.Dropped}
+	r := Findings{OtherCluster: status.Another, ReportOlder: status.Older, NewerGrant: status.AheadGrant, DroppedFields: status.Dropped, SyncError: status.SyncError}
 	if status.Ahead != nil {
 		r.NewerPlan = *status.Ahead
 	}

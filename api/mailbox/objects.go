@@ -25,7 +25,7 @@ func readObject[T client.Object](ctx context.Context, from client.Reader, k kind
 	case apierrors.IsNotFound(err):
 		return object, false, nil
 	case err != nil:
-		return object, false, fmt.Errorf("reading %s %s/%s %s%s: %w", k.name, side.Namespace, name, where, missingKindHint(err, where), err)
+		return object, false, failureOf(where, err, "reading %s %s/%s %s%s", k.name, side.Namespace, name, where, missingKindHint(err, where))
 	}
 	return object, true, nil
 }
@@ -43,7 +43,7 @@ func writeCopy[T client.Object](ctx context.Context, k kindInfo[T], side Side, w
 			if apierrors.IsAlreadyExists(err) {
 				err = asConflict(k.resource, name, err)
 			}
-			return created, fmt.Errorf("creating %s %s/%s %s%s: %w", k.name, side.Namespace, name, where, missingKindHint(err, where), err)
+			return created, failureOf(where, err, "creating %s %s/%s %s%s", k.name, side.Namespace, name, where, missingKindHint(err, where))
 		}
 		return created, nil
 	}
@@ -53,7 +53,7 @@ func writeCopy[T client.Object](ctx context.Context, k kindInfo[T], side Side, w
 		if apierrors.IsNotFound(err) {
 			err = asConflict(k.resource, name, err)
 		}
-		return updated, fmt.Errorf("updating %s %s/%s %s: %w", k.name, side.Namespace, name, where, err)
+		return updated, failureOf(where, err, "updating %s %s/%s %s", k.name, side.Namespace, name, where)
 	}
 	return updated, nil
 }
@@ -78,4 +78,24 @@ func missingKindHint(err error, where string) string {
 		return " (the namespace does not exist there, or the kind is not served)"
 	}
 	return ""
+}
+
+// MemberError is a failure of a request to the member.
+type MemberError struct {
+	// Doing is what failed.
+	Doing string
+	err   error
+}
+
+func (e *MemberError) Error() string { return e.Doing + ": " + e.err.Error() }
+
+func (e *MemberError) Unwrap() error { return e.err }
+
+// failureOf says what failed, and on which side.
+func failureOf(where string, err error, format string, args ...any) error {
+	doing := fmt.Sprintf(format, args...)
+	if where == inMember {
+		return &MemberError{Doing: doing, err: err}
+	}
+	return fmt.Errorf("%s: %w", doing, err)
 }

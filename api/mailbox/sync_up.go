@@ -31,6 +31,9 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	if err != nil || source.root == nil {
 		return UpResult{ReportMissing: err == nil}, err
 	}
+	if err := r.checkReport(source.root); err != nil {
+		return UpResult{}, err
+	}
 	copies, err := r.listCopies(ctx)
 	if err != nil {
 		return UpResult{}, err
@@ -47,7 +50,7 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 		return UpResult{ReportOlder: true, RootSequence: root.Sequence}, nil
 	}
 
-	if err := checkListedPages(source.root); err != nil {
+	if err := r.checkReport(source.root); err != nil { // it may have been read again
 		return UpResult{}, err
 	}
 	var result UpResult
@@ -57,7 +60,7 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 		if written {
 			result.Written++
 		}
-		if isRefused(err) {
+		if IsRefused(err) {
 			refusals = append(refusals, err)
 		} else if err != nil {
 			return result, err
@@ -80,13 +83,25 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	return result, errors.Join(refusals...)
 }
 
-// checkListedPages refuses a report with more pages than the hub keeps, before one is
-// copied. The schema refuses it too, but a member's API server may be anything.
-func checkListedPages(root *v1alpha1.ClusterReport) error {
-	if n := len(root.Root.Pages); n > v1alpha1.MaxReportPages {
-		return fmt.Errorf("the report of the member lists %d pages, of which nothing is copied: a report has at most %d", n, v1alpha1.MaxReportPages)
+// ReportError says what is wrong with a report as a whole. Nothing of it is copied.
+type ReportError string
+
+// Error implements error.
+func (e ReportError) Error() string { return string(e) }
+
+// checkReport refuses a report of no cluster, and one with more pages than the hub keeps.
+// The schema refuses them too, but a member's API server may be anything.
+func (r Relay) checkReport(root *v1alpha1.ClusterReport) error {
+	var problem ReportError
+	switch {
+	case root.ClusterUID == "":
+		problem = "it has no clusterUID"
+	case len(root.Root.Pages) > v1alpha1.MaxReportPages:
+		problem = ReportError(fmt.Sprintf("it lists more than %d pages", v1alpha1.MaxReportPages))
+	default:
+		return nil
 	}
-	return nil
+	return failureOf(inMember, problem, "reading ClusterReport %s/%s %s", r.Member.Namespace, v1alpha1.MailboxName, inMember)
 }
 
 // memberReport is a member's report at one point in time.
@@ -100,7 +115,7 @@ type memberReport struct {
 func (r Relay) readReport(ctx context.Context, from client.Reader) (memberReport, error) {
 	var list v1alpha1.ClusterReportList
 	if err := from.List(ctx, &list, client.InNamespace(r.Member.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return memberReport{}, fmt.Errorf("listing ClusterReports in %s %s%s: %w", r.Member.Namespace, inMember, missingKindHint(err, inMember), err)
+		return memberReport{}, failureOf(inMember, err, "listing ClusterReports in %s %s%s", r.Member.Namespace, inMember, missingKindHint(err, inMember))
 	}
 	found := memberReport{pages: map[string]*v1alpha1.ClusterReport{}}
 	for i := range list.Items {
@@ -247,8 +262,8 @@ func (r Relay) deleteUnlistedPages(ctx context.Context, source memberReport, cop
 	return deleted, nil
 }
 
-// isRefused reports whether the API server refuses this object itself, so that retrying
+// IsRefused reports whether the API server refuses this object itself, so that retrying
 // is useless.
-func isRefused(err error) bool {
+func IsRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
 }

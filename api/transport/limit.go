@@ -123,7 +123,7 @@ func (t *limitingTransport) refusal(response *http.Response) string {
 // isHeaderTooLarge reports whether MaxResponseHeaderBytes was exceeded, for which neither
 // version of HTTP has a type of error.
 func isHeaderTooLarge(err error) bool {
-	for _, text := range []string{"server response headers exceeded", "header list larger than", "COMPRESSION_ERROR"} {
+	for _, text := range []string{"server response headers exceeded", "header list larger than", "header list too large", "COMPRESSION_ERROR"} {
 		if strings.Contains(err.Error(), text) {
 			return true
 		}

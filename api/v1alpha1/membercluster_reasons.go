@@ -33,6 +33,9 @@ const (
 	// ConditionReportComplete: all pages of the report exist and belong to the same
 	// state.
 	ConditionReportComplete = "ReportComplete"
+	// ConditionMailboxSynced: plan and grant are written in the member, and its report is
+	// copied to the hub.
+	ConditionMailboxSynced = "MailboxSynced"
 )
 
 // Conditions of a ReportRoot, beside those of the SyncLedger.
@@ -113,6 +116,9 @@ const (
 	ReasonPolicyHeld       = "PolicyHeld"
 	ReasonNoPolicy         = "NoPolicy"
 	ReasonPolicyRefused    = "PolicyRefused"
+	// Reasons of ConditionMailboxSynced.
+	ReasonSynced     = "Synced"
+	ReasonSyncFailed = "SyncFailed"
 	// ReasonQuarantined: see spec.quarantine.
 	ReasonQuarantined = "Quarantined"
 	// Reasons of condition TransfersAccounted.

@@ -105,6 +105,12 @@ type MemberLinkStatus struct {
 	// +optional
 	Dropped []string `json:"dropped,omitempty"`
 
+	// syncError says why plan and grant are not written in the member, or its report is
+	// not copied; empty if they are. It is always the same for the same cause.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	SyncError string `json:"syncError,omitempty"`
+
 	// cleanedUp: after spec.leaving, plan and grant are gone from the member.
 	// +optional
 	CleanedUp bool `json:"cleanedUp,omitempty"`

@@ -39,7 +39,8 @@ func (p *Provider) maintainConnection(ctx context.Context, e *memberEntry) {
 			log.FromContext(ctx).V(1).Info("Failed to connect to the member; retrying", "member", e.name, "reason", reason, "error", err.Error())
 			p.updateState(e, State{Known: true, Reason: reason, Message: message})
 		}
-		if engaged {
+		// A member whose watches fail would else be connected and disconnected all the time.
+		if engaged && !errors.As(err, new(*hubclient.WatchError)) {
 			delay = min(hubclient.FirstRetryDelay, maxDelay)
 		}
 		hubclient.WaitForTrigger(ctx, e.trigger, max(delay, limits.Next(err, p.options.ProbeInterval)))

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,7 +31,8 @@ func emptyMailbox(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}`)
 	default:
-		_, _ = io.WriteString(w, `{"apiVersion":"pelotech.ot/v1alpha1","kind":"ClusterPlanList","metadata":{"resourceVersion":"5"},"items":[]}`)
+		kind := map[string]string{"clusterplans": "ClusterPlanList", "transfergrants": "TransferGrantList", "clusterreports": "ClusterReportList"}[path.Base(r.URL.Path)]
+		_, _ = io.WriteString(w, `{"apiVersion":"pelotech.ot/v1alpha1","kind":"`+kind+`","metadata":{"resourceVersion":"5"},"items":[]}`)
 	}
 }
 

@@ -24,6 +24,7 @@ func (s *statusBuilder) setConditions() {
 	s.copyCondition(v1alpha1.ConditionAgentInstalled, s.Installed)
 	s.copyCondition(v1alpha1.ConditionCredentialRotated, s.Rotated)
 	s.setCondition(v1alpha1.ConditionReachable, s.reachable())
+	s.setCondition(v1alpha1.ConditionMailboxSynced, s.mailboxSynced())
 	s.setServerVerified()
 	s.setCondition(v1alpha1.ConditionAgentHealthy, s.agentHealthy())
 	s.setCondition(v1alpha1.ConditionPolicyAcknowledged, s.policyAcknowledged())
@@ -203,7 +204,7 @@ func (s *statusBuilder) agentHealthy() conditionState {
 	}
 	if s.Now.Sub(last) <= silence {
 		s.recheckAt(last.Add(silence + time.Millisecond))
-		return conditionTrue(v1alpha1.ReasonReporting, "the agent reports at least every %d s", s.Report.HeartbeatSeconds)
+		return conditionTrue(v1alpha1.ReasonReporting, "the agent reports at least every %d s%s", s.Report.HeartbeatSeconds, s.clockNote())
 	}
 	since := last.UTC().Format(time.RFC3339)
 	switch {
@@ -358,10 +359,10 @@ func (s *statusBuilder) ready() conditionState {
 	for _, bad := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
 		for _, t := range []string{
 			v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionJoined, v1alpha1.ConditionAgentInstalled, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy,
-			v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionTransfersAccounted, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported,
+			v1alpha1.ConditionMailboxSynced, v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionTransfersAccounted, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported,
 		} {
-			if bad == metav1.ConditionUnknown && t == v1alpha1.ConditionVersionSupported {
-				continue // a build of no release may well work
+			if bad == metav1.ConditionUnknown && (t == v1alpha1.ConditionVersionSupported || t == v1alpha1.ConditionMailboxSynced) {
+				continue // a build of no release may well work; Reachable says why nothing is known
 			}
 			if c := meta.FindStatusCondition(s.status.Conditions, t); c != nil && c.Status == bad {
 				return conditionState{bad, c.Reason, c.Message}

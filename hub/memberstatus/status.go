@@ -76,6 +76,8 @@ type Input struct {
 	Holder string
 	// ReportOlder: the report in the member is older than the hub's copy.
 	ReportOlder bool
+	// SyncError says why the mailbox is not synced; empty if it is.
+	SyncError string
 	// UnsupportedFields are the fields of plan and grant that the member's API server
 	// does not store.
 	UnsupportedFields []string

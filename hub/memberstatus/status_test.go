@@ -55,7 +55,7 @@ func withStoredStatus(v memberstatus.Input) memberstatus.Input {
 }
 
 var conditionTypes = []string{
-	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed,
+	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionMailboxSynced, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed,
 	v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionWithinBudget, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported, v1alpha1.ConditionServerVerified,
 }
 
@@ -106,6 +106,11 @@ func TestStatusConditions(t *testing.T) {
 		wantReady metav1.ConditionStatus
 		wantWhy   string // reason of Ready
 	}{
+		"the mailbox is not synced": {
+			change:    func(v *memberstatus.Input) { v.SyncError = "creating ClusterPlan in the member: no" },
+			want:      []want{{v1alpha1.ConditionMailboxSynced, no, v1alpha1.ReasonSyncFailed, "creating ClusterPlan in the member: no"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonSyncFailed,
+		},
 		"never connected": {
 			change: func(v *memberstatus.Input) { noReport(v); v.Connection = memberstatus.Connection{} },
 			want: []want{

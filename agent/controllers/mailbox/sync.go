@@ -38,6 +38,7 @@ type connectionSync struct {
 	copies          *mailbox.EqualCopies
 	challenge       string
 	findings        mailbox.Findings
+	failures        hubclient.SyncFailures
 	cleanUpAttempts int
 }
 
@@ -102,7 +103,9 @@ func (c *connectionSync) syncMailbox(ctx context.Context) (delay time.Duration, 
 	metric.CountCopied(metrics.DirectionUp, up.Written)
 	down, downErr := relay.SyncDown(ctx)
 	metric.CountCopied(metrics.DirectionDown, len(down.Written))
+	before := c.findings.SyncError
 	c.findings = c.findings.Merge(up, upErr, down, downErr)
+	c.findings.SyncError = c.failures.Describe(upErr, downErr, before)
 
 	for direction, copyErr := range map[string]error{metrics.DirectionUp: upErr, metrics.DirectionDown: downErr} {
 		switch {

@@ -108,7 +108,7 @@ func decide(s snapshot) decision {
 	view := memberstatus.Input{
 		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, SyncStalled: s.syncStalled, Joined: s.joined, Installed: s.installed, Rotated: s.rotated,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watchedSince, IncompleteSince: s.root.IncompleteSince, Excess: s.root.Excess,
-		OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
+		OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, SyncError: s.syncResult.SyncError, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
 	}
 	if s.policy.Policy != nil {
 		desired, view.PolicySource, view.PolicyErrors = s.policy.Policy.ForMember(s.member.Name, s.member.Labels)

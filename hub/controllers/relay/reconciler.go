@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -53,8 +54,9 @@ type Reconciler struct {
 type connectionState struct {
 	member *memberclient.Member
 	mailbox.EqualCopies
-	mailbox mailboxReader
-	cleanUp cleanUpAttempts
+	mailbox  mailboxReader
+	cleanUp  cleanUpAttempts
+	failures hubclient.SyncFailures
 }
 
 // Reconcile syncs a member if this replica owns it, and writes the result to its
@@ -141,11 +143,13 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 		down, downErr = relay.SyncDown(ctx)
 	}
 	r.Metrics.CountSynced(metrics.DirectionDown, len(down.Written))
-	before.Merge(up, upErr, down, downErr).SetStatus(status, link.Spec.Challenge)
-	return r.resultOf(ctx, upErr, downErr)
+	after := before.Merge(up, upErr, down, downErr)
+	after.SyncError = state.failures.Describe(upErr, downErr, before.SyncError)
+	after.SetStatus(status, link.Spec.Challenge)
+	return r.resultOf(ctx, upErr, downErr, state.failures.ConflictsPersist())
 }
 
-func (r *Reconciler) resultOf(ctx context.Context, upErr, downErr error) (time.Duration, error) {
+func (r *Reconciler) resultOf(ctx context.Context, upErr, downErr error, conflictsPersist bool) (time.Duration, error) {
 	if ctx.Err() != nil {
 		return 0, nil // the hub stops
 	}
@@ -154,7 +158,7 @@ func (r *Reconciler) resultOf(ctx context.Context, upErr, downErr error) (time.D
 	for direction, err := range map[string]error{metrics.DirectionUp: upErr, metrics.DirectionDown: downErr} {
 		switch {
 		case err == nil:
-		case apierrors.IsConflict(err):
+		case apierrors.IsConflict(err) && !conflictsPersist:
 			conflicts++
 			log.FromContext(ctx).V(1).Info("Another replica synced at the same time; retrying", "direction", direction, "error", err.Error())
 		default:

@@ -1,0 +1,73 @@
+package hubclient
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelotech/ot-fleet/api/mailbox"
+)
+
+func TestDescribeSyncErrors(t *testing.T) {
+	reports := schema.GroupKind{Group: "pelotech.ot", Kind: "ClusterReport"}
+	refused := apierrors.NewInvalid(reports, strings.Repeat("x", 9999), nil)
+	for name, tt := range map[string]struct {
+		up, down error
+		want     string
+	}{
+		"none":              {nil, nil, ""},
+		"the hub's failure": {errors.New("the hub's API server is gone"), nil, ""},
+		"a refused report":  {refused, nil, "the hub refuses a part of the member's report"},
+		"a plan that the member does not take": {nil, memberFailure(t, apierrors.NewInternalError(errors.New("no"))),
+			"reading ClusterReport ot-agent/default in the member: its API server answers with code 500 InternalError"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := describeSyncErrors(tt.up, tt.down)
+			require.LessOrEqual(t, len(got), 1024)
+			if tt.want == "" {
+				require.Empty(t, got)
+				return
+			}
+			require.Contains(t, got, tt.want)
+		})
+	}
+}
+
+// A single failure, a conflict, and a failure of the hub itself change nothing.
+func TestSyncFailuresInARow(t *testing.T) {
+	failed, conflict := apierrors.NewBadRequest("no"), apierrors.NewConflict(schema.GroupResource{}, "a", nil)
+	var failures SyncFailures
+	require.Empty(t, failures.Describe(failed, nil, ""))
+	require.Empty(t, failures.Describe(conflict, nil, ""))
+	require.Equal(t, "before", failures.Describe(errors.New("the hub's"), nil, "before"))
+	described := failures.Describe(failed, nil, "")
+	require.NotEmpty(t, described)
+	require.Equal(t, described, failures.Describe(nil, conflict, described))
+	require.Empty(t, failures.Describe(nil, nil, described))
+	require.Empty(t, failures.Describe(failed, nil, ""))
+}
+
+// memberFailure is the error of a sync whose member answers with err.
+func memberFailure(t *testing.T, err error) error {
+	t.Helper()
+	failing := interceptor.NewClient(fake.NewClientBuilder().WithScheme(Scheme).Build(), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return err
+		},
+	})
+	relay := mailbox.Relay{
+		Hub:    mailbox.Side{Cached: failing, Live: failing, Namespace: "ot-member-a"},
+		Member: mailbox.Side{Cached: failing, Live: failing, Namespace: "ot-agent"}, Copies: &mailbox.EqualCopies{},
+	}
+	_, failed := relay.SyncDown(t.Context())
+	require.Error(t, failed)
+	return failed
+}

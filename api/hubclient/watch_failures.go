@@ -1,0 +1,147 @@
+package hubclient
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// maxWatchFailures is how many lists and watches may fail, each less than
+	// failureWindow after the one before. The reflector retries forever, and the probe,
+	// which reads one object, does not notice.
+	maxWatchFailures = 3
+	failureWindow    = time.Minute
+	// minWatchDuration is how long a watch lasts at least that delivers nothing.
+	minWatchDuration = time.Second
+)
+
+// errShortWatch means that a watch ends at once.
+var errShortWatch = errors.New("a watch ends at once")
+
+// WatchError means that lists or watches of a connection fail, though single objects can
+// be read.
+type WatchError struct{ err error }
+
+// Error implements error.
+func (e *WatchError) Error() string { return "its lists and watches fail: " + e.err.Error() }
+
+func (e *WatchError) Unwrap() error { return e.err }
+
+// watchFailures counts the failed lists and watches of a connection.
+type watchFailures struct {
+	mu     sync.Mutex
+	synced bool
+	inARow int
+	last   time.Time
+}
+
+// markSynced has single failures count as such from now on. Before, the first one ends
+// the connection: nothing is lost by that.
+func (f *watchFailures) markSynced() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.synced, f.inARow = true, 0
+}
+
+// add reports whether a failure is one too many.
+func (f *watchFailures) add(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now.Sub(f.last) > failureWindow {
+		f.inARow = 0
+	}
+	f.inARow++
+	f.last = now
+	return !f.synced || f.inARow >= maxWatchFailures
+}
+
+// reportWatchFailure ends the connection after too many failures, and at once if the
+// credential may not list or watch a kind.
+func (c *Connection) reportWatchFailure(err error) {
+	refused := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+	if !c.failures.add(time.Now()) && !refused {
+		return
+	}
+	if !refused {
+		err = &WatchError{err}
+	}
+	select {
+	case c.watchErrors <- err:
+	default:
+	}
+}
+
+// checkObject returns what is wrong with an object of a list or watch; nil if it may be
+// what was asked for.
+func checkObject(o, asked runtime.Object, namespace string) error {
+	if reflect.TypeOf(o) != reflect.TypeOf(asked) {
+		return fmt.Errorf("%w: a %T", errAnotherObject, o)
+	}
+	object, ok := o.(client.Object)
+	if !ok || object.GetName() == "" || object.GetNamespace() != namespace {
+		return errAnotherObject
+	}
+	return nil
+}
+
+// observedWatch reports how a watch fails, and drops what was not asked for.
+type observedWatch struct {
+	next    watch.Interface
+	events  chan watch.Event
+	stopped chan struct{}
+	stop    sync.Once
+}
+
+func observeWatch(next watch.Interface, check func(runtime.Object) error, failed func(error)) *observedWatch {
+	w := &observedWatch{next: next, events: make(chan watch.Event), stopped: make(chan struct{})}
+	go w.forward(time.Now(), check, failed)
+	return w
+}
+
+// Stop implements watch.Interface.
+func (w *observedWatch) Stop() {
+	w.stop.Do(func() { close(w.stopped) })
+	w.next.Stop()
+}
+
+// ResultChan implements watch.Interface.
+func (w *observedWatch) ResultChan() <-chan watch.Event { return w.events }
+
+func (w *observedWatch) forward(began time.Time, check func(runtime.Object) error, failed func(error)) {
+	defer close(w.events)
+	useful := false
+	for event := range w.next.ResultChan() {
+		switch event.Type {
+		case watch.Error:
+			failed(apierrors.FromObject(event.Object))
+			useful = true // it was counted
+		case watch.Bookmark:
+		default:
+			if err := check(event.Object); err != nil {
+				failed(err)
+				continue
+			}
+			useful = true
+		}
+		select {
+		case w.events <- event:
+		case <-w.stopped:
+			return
+		}
+	}
+	select {
+	case <-w.stopped:
+	default:
+		if !useful && time.Since(began) < minWatchDuration {
+			failed(errShortWatch)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package cloudinit_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -110,7 +111,7 @@ func FuzzRender(f *testing.F) {
 			t.Fatalf("%v: users %s", err, top["users"])
 		}
 		vm.Spec.CloudInit = &v1alpha1.CloudInit{UserDataSecretRef: &v1alpha1.SecretKey{Name: "s", Key: "k"}}
-		if with, ok := render(cloudinit.Inputs{UserData: data}); ok && len(data) > 0 && !strings.HasSuffix(string(with.UserData), "--\n") && fmt.Sprint(with.UserData) != fmt.Sprint(cfg.UserData) {
+		if with, ok := render(cloudinit.Inputs{UserData: data}); ok && len(data) > 0 && !strings.HasSuffix(string(with.UserData), "--\n") && !bytes.Equal(with.UserData, cfg.UserData) {
 			t.Fatalf("the archive does not end with its boundary:\n%s", with.UserData)
 		}
 	})

@@ -28,7 +28,6 @@ type result struct {
 }
 
 var (
-	unknown   = result{}
 	notFound  = result{refused: v1alpha1.ReasonNotFound}
 	forbidden = result{refused: v1alpha1.ReasonForbidden}
 )

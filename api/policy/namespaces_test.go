@@ -42,7 +42,7 @@ func TestWrongAllowedNamespaces(t *testing.T) {
 		many = append(many, fmt.Sprint("n", i))
 	}
 	for text, want := range map[string]string{
-		" , ":                       "names no namespace",
+		",":                         "names no namespace",
 		"":                          "names no namespace",
 		"Farm":                      `"Farm" must be the name of a namespace`,
 		"[farm]":                    "must be the name of a namespace",

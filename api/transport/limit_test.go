@@ -221,7 +221,7 @@ func TestStalledAnswers(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.ReadAll(response.Body)
 	require.NoError(t, response.Body.Close())
-	require.True(t, errors.Is(err, context.DeadlineExceeded), "a silent watch ends with its request only: %v", err)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "a silent watch ends with its request only: %v", err)
 }
 
 func TestAcceptIsTextual(t *testing.T) {

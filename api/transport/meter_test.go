@@ -50,7 +50,7 @@ func TestMeterFindsEveryValue(t *testing.T) {
 			stream = append(stream, text...)
 			ends = append(ends, len(stream))
 			stream = append(stream, '\n')
-			minimum = append(minimum, int64(len(text))+valueCost*countValues(map[string]any(event))/2)
+			minimum = append(minimum, int64(len(text))+valueCost*countValues(event)/2)
 		}
 		m := meter{}
 		found, at := 0, 0

@@ -481,33 +481,3 @@ func TestReportStaysCompleteWhilePagesAreCopied(t *testing.T) {
 	got, _ = memberstatus.Compute(v)
 	assert.True(t, meta.IsStatusConditionFalse(got.Conditions, v1alpha1.ConditionReportComplete))
 }
-
-func TestStatusClaimsNoClusterOfAnotherMember(t *testing.T) {
-	v := withStoredStatus(healthyInput())
-	v.Holder = "berlin"
-	got, _ := memberstatus.Compute(v)
-	assert.Empty(t, got.ClusterUID)
-	assert.Nil(t, got.Plan)
-	assert.Nil(t, got.Images)
-	v = withStoredStatus(v)
-	assert.Equal(t, v1alpha1.ReasonDuplicateCluster, memberstatus.StaleReason(v.Member))
-}
-
-func TestResolveClusterUID(t *testing.T) {
-	member := &v1alpha1.MemberCluster{}
-	assert.Equal(t, types.UID("r"), memberstatus.ResolveClusterUID(member, "r"))
-	member.Status.ClusterUID = "s"
-	assert.Equal(t, types.UID("s"), memberstatus.ResolveClusterUID(member, "r"))
-	member.Annotations = map[string]string{v1alpha1.AnnotationAcceptCluster: "a"}
-	assert.Equal(t, types.UID("a"), memberstatus.ResolveClusterUID(member, "r"))
-}
-
-func TestStaleReason(t *testing.T) {
-	v := withStoredStatus(healthyInput())
-	assert.Empty(t, memberstatus.StaleReason(v.Member))
-	v.OtherClusterUID = "2222"
-	assert.Equal(t, v1alpha1.ReasonAnotherCluster, memberstatus.StaleReason(withStoredStatus(v).Member))
-	v = healthyInputWith(func(v *memberstatus.Input) { v.Now = v.Now.Add(time.Hour) })
-	assert.Equal(t, v1alpha1.ReasonSilent, memberstatus.StaleReason(withStoredStatus(v).Member))
-	assert.Empty(t, memberstatus.StaleReason(&v1alpha1.MemberCluster{}), "nothing was judged yet")
-}

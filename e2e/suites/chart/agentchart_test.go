@@ -301,9 +301,9 @@ func TestAgentMayClonePinnedImages(t *testing.T) {
 
 func TestAgentChartRejectsInvalidValues(t *testing.T) {
 	requireRejected(t, agentChart, map[string]invalidValues{
-		"a number in the policy": {map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": 3}}}, "/policy/data/concurrency"},
-		"a misspelt key":         {map[string]any{"polcy": map[string]any{}}, "polcy"},
-		"a unitless duration":    {map[string]any{"leaderElection": map[string]any{"leaseDuration": "15"}}, "/leaderElection/leaseDuration"},
+		"a list in the policy": {map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": []any{3}}}}, "/policy/data/concurrency"},
+		"a misspelt key":       {map[string]any{"polcy": map[string]any{}}, "polcy"},
+		"a unitless duration":  {map[string]any{"leaderElection": map[string]any{"leaseDuration": "15"}}, "/leaderElection/leaseDuration"},
 	})
 }
 

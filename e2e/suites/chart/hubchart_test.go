@@ -327,7 +327,7 @@ func TestFleetRoles(t *testing.T) {
 
 func TestHubChartRejectsInvalidValues(t *testing.T) {
 	requireRejected(t, hubChart, map[string]invalidValues{
-		"a number in the policy":       {map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": 3}}}, "/policy/data/concurrency"},
+		"a list in the policy":         {map[string]any{"policy": map[string]any{"data": map[string]any{"concurrency": []any{3}}}}, "/policy/data/concurrency"},
 		"overrides that are no text":   {map[string]any{"policy": map[string]any{"data": map[string]any{"overrides": []any{}}}}, "/policy/data/overrides"},
 		"a misspelt key":               {map[string]any{"polcy": map[string]any{}}, "polcy"},
 		"approvals that are no switch": {map[string]any{"approvals": map[string]any{"enforced": "no"}}, "/approvals/enforced"},

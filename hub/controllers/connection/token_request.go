@@ -77,7 +77,7 @@ func createToken(ctx context.Context, c client.Client, namespace string, life ti
 }
 
 func isMissingAnchor(err error) bool {
-	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // of a client, unwrapped
+	status, ok := err.(apierrors.APIStatus)
 	return ok && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Kind == "secrets"
 }
 

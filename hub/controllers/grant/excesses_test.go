@@ -79,7 +79,7 @@ func TestDamagedExcessRecordStopsLearning(t *testing.T) {
 	require.NoError(t, s.live.Update(t.Context(), cm))
 	s.elect("second")
 	_, err := s.Reconcile(t.Context(), fleetRequest)
-	assert.ErrorContains(t, err, "key excess of ConfigMap ot-hub/ot-hub-departed")
+	require.ErrorContains(t, err, "key excess of ConfigMap ot-hub/ot-hub-departed")
 	require.NoError(t, s.live.Get(t.Context(), client.ObjectKeyFromObject(cm), cm))
 	delete(cm.Data, excessKey)
 	require.NoError(t, s.live.Update(t.Context(), cm))

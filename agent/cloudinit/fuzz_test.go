@@ -3,7 +3,6 @@ package cloudinit_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"unicode"

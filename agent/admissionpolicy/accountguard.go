@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -55,28 +53,10 @@ func guardMeta(namespace string) metav1.ObjectMeta {
 // NewAccountGuardPoller returns a poller of condition AccountGuarded: whether the API server
 // refuses what the agent never writes. notify is called after each change.
 func NewAccountGuardPoller(c client.Client, notify func()) *trigger.ConditionPoller {
-	return &trigger.ConditionPoller{
-		Initial: metav1.Condition{
-			Type: v1alpha1.ConditionAccountGuarded, Status: metav1.ConditionUnknown, Reason: "NotTried",
-			Message: "the agent has not tried the admission policies on its account yet",
-		},
-		Evaluate: func(ctx context.Context) (metav1.Condition, error) { return tryForbiddenWrites(ctx, c) },
-		Delay: func(c metav1.Condition, err error) time.Duration {
-			if err == nil && c.Status == metav1.ConditionTrue {
-				return guardedRecheckInterval
-			}
-			return guardRetryInterval
-		},
-		OnChange: func(ctx context.Context, c metav1.Condition) {
-			if c.Status != metav1.ConditionTrue {
-				log.FromContext(ctx).Info("The API server does not bound the agent's account", "reason", c.Reason, "message", c.Message)
-			}
-			notify()
-		},
-		OnError: func(ctx context.Context, err error) {
-			log.FromContext(ctx).V(1).Info("Failed to check whether the agent's account is bounded; retrying", "error", err.Error())
-		},
-	}
+	return newGuardPoller(metav1.Condition{
+		Type: v1alpha1.ConditionAccountGuarded, Status: metav1.ConditionUnknown, Reason: "NotTried",
+		Message: "the agent has not tried the admission policies on its account yet",
+	}, func(ctx context.Context) (metav1.Condition, error) { return tryForbiddenWrites(ctx, c) }, notify)
 }
 
 // tryForbiddenWrites creates, as dry runs, one object for each policy. Kinds that are not

@@ -44,12 +44,18 @@ var errUndecided = errors.New("the API server refused a DataVolume for a reason 
 // deleted, so it is tried. namespace is the agent's; notify is called after each
 // change.
 func NewBudgetGuardPoller(c client.Client, namespace string, notify func()) *trigger.ConditionPoller {
+	return newGuardPoller(metav1.Condition{
+		Type: v1alpha1.ConditionBudgetGuarded, Status: metav1.ConditionUnknown, Reason: "NotTried",
+		Message: "the agent tries the admission policy once CDI is installed",
+	}, func(ctx context.Context) (metav1.Condition, error) { return tryUnlistedImport(ctx, c, namespace) }, notify)
+}
+
+// newGuardPoller returns a poller of a condition that is True while the API server refuses
+// what it has to.
+func newGuardPoller(initial metav1.Condition, try func(context.Context) (metav1.Condition, error), notify func()) *trigger.ConditionPoller {
 	return &trigger.ConditionPoller{
-		Initial: metav1.Condition{
-			Type: v1alpha1.ConditionBudgetGuarded, Status: metav1.ConditionUnknown, Reason: "NotTried",
-			Message: "the agent tries the admission policy once CDI is installed",
-		},
-		Evaluate: func(ctx context.Context) (metav1.Condition, error) { return tryUnlistedImport(ctx, c, namespace) },
+		Initial:  initial,
+		Evaluate: try,
 		Delay: func(c metav1.Condition, err error) time.Duration {
 			if err == nil && c.Status == metav1.ConditionTrue {
 				return guardedRecheckInterval
@@ -58,12 +64,12 @@ func NewBudgetGuardPoller(c client.Client, namespace string, notify func()) *tri
 		},
 		OnChange: func(ctx context.Context, c metav1.Condition) {
 			if c.Status != metav1.ConditionTrue {
-				log.FromContext(ctx).Info("The API server does not refuse imports without a slot", "reason", c.Reason, "message", c.Message)
+				log.FromContext(ctx).Info("An admission policy of the agent is not in force", "condition", c.Type, "reason", c.Reason, "message", c.Message)
 			}
 			notify()
 		},
 		OnError: func(ctx context.Context, err error) {
-			log.FromContext(ctx).V(1).Info("Failed to check whether imports without a slot are refused; retrying", "error", err.Error())
+			log.FromContext(ctx).V(1).Info("Failed to try an admission policy of the agent; retrying", "condition", initial.Type, "error", err.Error())
 		},
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // Throttle spaces the reconciles of each object, so that many events lead to one
@@ -34,6 +37,17 @@ func (t *Throttle) Run(ctx context.Context, name string, reconcile func(ctx cont
 	}
 	defer func() { t.recordDuration(name, time.Since(start)) }()
 	return reconcile(ctx, name)
+}
+
+// Reconcile calls reconcile as Run does. A conflict and an object that is gone are retried soon.
+func (t *Throttle) Reconcile(ctx context.Context, name string, reconcile func(ctx context.Context, name string) (time.Duration, error)) (ctrl.Result, error) {
+	after, err := t.Run(ctx, name, reconcile)
+	if err != nil {
+		return Result(ctx, err, ConflictRetryDelay, func(err error) bool {
+			return apierrors.IsConflict(err) || apierrors.IsNotFound(err)
+		})
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
 }
 
 // reserve returns how long to wait; at 0 the run is counted as started.

@@ -58,13 +58,7 @@ type Reconciler struct {
 
 // Reconcile makes or continues one PruneReport.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	after, err := r.throttle.Run(ctx, request.Name, r.reconcile)
-	if err != nil {
-		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, func(err error) bool {
-			return apierrors.IsConflict(err) || apierrors.IsNotFound(err)
-		})
-	}
-	return ctrl.Result{RequeueAfter: after}, nil
+	return r.throttle.Reconcile(ctx, request.Name, r.reconcile)
 }
 
 // reconcile reads the PruneReport live: a stale one could look as if it had not started

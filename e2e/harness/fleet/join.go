@@ -71,9 +71,10 @@ func (f *Fleet) JoinFakeAs(t *testing.T, m *fakemember.Member, labels map[string
 	t.Helper()
 	cfg, err := m.Config(t.Context())
 	require.NoError(t, err)
+	mc := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: m.Name}}
+	f.AwaitGone(t, mc.DeepCopy()) // the hub may still remove it after the last test
 	require.NoError(t, f.CreateMember(t.Context(), m.Name, m.Name, labels, cfg))
 	t.Cleanup(func() {
-		mc := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: m.Name}}
 		require.NoError(t, client.IgnoreNotFound(f.Delete(context.Background(), mc)))
 	})
 }

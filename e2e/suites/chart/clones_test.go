@@ -120,7 +120,7 @@ func TestReadersOfImagesAreRefused(t *testing.T) {
 		}
 	}
 	// Whoever can read nothing is refused as before.
-	requireAnswer(t, clientFor(t, "machinist").Create(t.Context(), newMinimalVM(t, refSameNamespace), client.DryRunAll), "machinist", "may not clone")
+	requireAnswer(t, clientFor(t, "machinist").Create(t.Context(), newMinimalVM(t, refSameNamespace), client.DryRunAll), "machinist", "verb clone")
 }
 
 func TestViewersCannotClone(t *testing.T) {

@@ -77,9 +77,13 @@ func registeredMetrics() metricLabels {
 	hubmetrics.NewApprovals(d)
 	hubmetrics.NewInstalls(d)
 	hubmetrics.NewShards(d)
+	hubmetrics.NewReports(d)
 	d.MustRegister(&hubmetrics.FleetCollector{Index: inventory.NewIndex()})
 	return d
 }
+
+// notInAnchors are the characters of a heading that its link lacks.
+var notInAnchors = regexp.MustCompile(`[^a-z0-9 _-]`)
 
 var (
 	metricNamePattern    = regexp.MustCompile(`\b(ot_(?:agent|hub)_[a-z0-9_]+|leader_election_[a-z_]+|controller_runtime_[a-z_]+|rest_client_[a-z_]+|process_[a-z_]+|up)(\{[^}]*\})?`)
@@ -198,7 +202,7 @@ func TestRunbookLinksResolve(t *testing.T) {
 				var anchors []string
 				for _, line := range strings.Split(string(target), "\n") {
 					if heading, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
-						anchors = append(anchors, "#"+strings.ReplaceAll(strings.ToLower(heading), " ", "-"))
+						anchors = append(anchors, "#"+strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(heading), ""), " ", "-"))
 					}
 				}
 				assert.Contains(t, anchors, to[2], "%s links to %s", page, to[1])

@@ -121,6 +121,8 @@ func TestPipelinePublishesAndWaits(t *testing.T) {
 	ns := createHomeNamespace(t)
 	env.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "foo-bar"}, StringData: map[string]string{"accessKeyId": "me", "secretKey": "mine"}})
 
+	env.AllowSecrets(t, ns)
+
 	out, err := runKubectl(t, ns, apitest.ProposedImage, "apply", "-f", "-")
 	require.NoError(t, err, out)
 	out, err = runKubectl(t, ns, "", "wait", "--for=condition=Ready", "--timeout=170s", "vmdi/sync-workspace-123")

@@ -103,6 +103,7 @@ func TestPages(t *testing.T) {
 	t.Run("push", r.followPushByHand)
 	t.Run("pull", r.followPullByHand)
 	t.Run("reads", r.followReads)
+	t.Run("dry runs", r.tryWrites)
 	t.Run("edit", func(t *testing.T) {
 		edit := findCommand(t, "docs/operate/install.md", "edit configmap")
 		assert.Contains(t, r.run(t, edit, "kubectl", "EDITOR=true kubectl"), "no changes made")
@@ -253,7 +254,7 @@ func (r *reader) followPushByHand(t *testing.T) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: "by-hand"}}
 	deleteAfter(t, &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: secret.Name}})
 	deleteAfter(t, secret)
-	for _, command := range commandsBetween(t, membersPage, "-n ot-agent create", "label secret "+frankfurt) {
+	for _, command := range commandsBetween(t, membersPage, "config view --minify --flatten >", "label secret "+frankfurt) {
 		r.run(t, command, byHand...)
 	}
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(secret), secret))
@@ -288,6 +289,29 @@ func (r *reader) followPullByHand(t *testing.T) {
 		r.run(t, command, byHand...)
 	}
 	r.run(t, findCommand(t, membersPage, `"kubeconfigSecretRef":null`), "kubectl patch", "kubectl patch --dry-run=server")
+}
+
+// tryWrites has the API server check the commands that would cut off a member, or grant rights to
+// accounts that the test does not have. Other tests do what they do.
+func (r *reader) tryWrites(t *testing.T) {
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "images"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "workspace"}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: "ot-hub-departed"}},
+	} {
+		require.NoError(t, client.IgnoreAlreadyExists(shared.Create(t.Context(), object)))
+	}
+	for page, commands := range map[string][]string{
+		machinesPage:             {"rolebinding workspace-authors", "rolebinding ot-agent-secrets"},
+		"docs/operate/budget.md": {"annotate configmap ot-hub-departed"},
+		membersPage:              {"delete secret ot-hub-access", "delete secret ot-hub-token", "patch secret " + frankfurt, `"quarantine":{"reason"`},
+	} {
+		for _, command := range commands {
+			command = findCommand(t, page, command)
+			r.run(t, command, " create rolebinding", " create --dry-run=server rolebinding", " delete ", " delete --dry-run=server ", " patch ", " patch --dry-run=server ", " annotate ", " annotate --dry-run=server ")
+		}
+	}
+	r.run(t, findCommand(t, machinesPage, "auth can-i clone"), "kubectl --namespace", "kubectl --context "+frankfurt+" --namespace", "--as alice", "|| true")
 }
 
 // followReads runs every other command that reads, and checks the columns that pages show.

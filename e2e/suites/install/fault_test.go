@@ -3,6 +3,7 @@
 package install_test
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"strings"
@@ -31,9 +32,9 @@ import (
 
 const tick = 50 * time.Millisecond
 
-// isRelease matches the write of a new release's Secret.
+// isRelease matches the write of a new release's Secret. The chart has others.
 func isRelease(w faults.Write) bool {
-	return w.Method == http.MethodPost && strings.HasSuffix(w.Path, "/secrets")
+	return w.Method == http.MethodPost && strings.HasSuffix(w.Path, "/secrets") && bytes.Contains(w.Body, []byte("helm.sh/release.v1"))
 }
 
 func isDeployment(w faults.Write) bool { return strings.Contains(w.Path, "/deployments/") }

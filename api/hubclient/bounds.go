@@ -107,10 +107,16 @@ func objectKey(o client.Object) string { return fmt.Sprintf("%T %s", o, o.GetNam
 
 // newInformer returns an informer that lists page by page.
 func (c *Connection) newInformer(from toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-	return toolscache.NewSharedIndexInformer(&pagedLister{
-		next: toolscache.ToListerWatcherWithContext(from), exceeded: c.reportExceededLimit, failed: c.reportWatchFailure,
-		check: func(o runtime.Object) error { return checkObject(o, object, c.endpoint.Namespace) },
-	}, object, resync, indexers)
+	return toolscache.NewSharedIndexInformer(c.newLister(from, object), object, resync, indexers)
+}
+
+func (c *Connection) newLister(from toolscache.ListerWatcher, object runtime.Object) *pagedLister {
+	kind := fmt.Sprintf("%T", object)
+	return &pagedLister{
+		next: toolscache.ToListerWatcherWithContext(from), exceeded: c.reportExceededLimit,
+		failed: func(err error) { c.reportWatchFailure(kind, err) },
+		check:  func(o runtime.Object) error { return checkObject(o, object, c.endpoint.Namespace) },
+	}
 }
 
 // pagedLister lists in pages, so that each answer is small, and bounds all pages

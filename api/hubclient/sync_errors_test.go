@@ -23,15 +23,17 @@ func TestDescribeSyncErrors(t *testing.T) {
 		up, down error
 		want     string
 	}{
-		"none":              {nil, nil, ""},
-		"the hub's failure": {errors.New("the hub's API server is gone"), nil, ""},
-		"a refused report":  {refused, nil, "the hub refuses a part of the member's report"},
+		"none":                         {nil, nil, ""},
+		"the hub's failure":            {errors.New("the hub's API server is gone"), nil, ""},
+		"a refused report":             {refused, nil, "the hub refuses a part of the member's report"},
+		"control characters and a URL": {apierrors.NewInvalid(reports, "a\x1b[2J\nhttps://user:secret@hub/b", nil), nil, "the hub refuses a part"},
 		"a plan that the member does not take": {nil, memberFailure(t, apierrors.NewInternalError(errors.New("no"))),
 			"reading ClusterReport ot-agent/default in the member: its API server answers with code 500 InternalError"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := describeSyncErrors(tt.up, tt.down)
 			require.LessOrEqual(t, len(got), 1024)
+			require.NotRegexp(t, `[[:cntrl:]]|secret`, got)
 			if tt.want == "" {
 				require.Empty(t, got)
 				return

@@ -1,6 +1,8 @@
 package hubclient
 
 import (
+	"encoding/json"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -8,6 +10,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,4 +45,39 @@ func TestRedirectsAreRefused(t *testing.T) {
 	connection.endpoint.Watched = []client.Object{&v1alpha1.ClusterReport{}}
 	require.Error(t, connection.Start(t.Context()), "nor does a watch follow")
 	require.False(t, asked.Load())
+}
+
+// A server that is overloaded for a moment is asked again; one that stays so is not asked
+// until the request times out, which would hide its error.
+func TestRefusedRequestsAreRetried(t *testing.T) {
+	for name, tt := range map[string]struct {
+		refusals int64
+		want     func(error) bool
+	}{
+		"once":   {1, apierrors.IsNotFound},
+		"always": {math.MaxInt64, apierrors.IsServiceUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var requests atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				status := apierrors.NewNotFound(schema.GroupResource{Resource: "clusterreports"}, "a").Status()
+				if requests.Add(1) <= tt.refusals {
+					w.Header().Set("Retry-After", "2147483647")
+					status = apierrors.NewServiceUnavailable("overloaded").Status()
+				}
+				status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(int(status.Code))
+				_ = json.NewEncoder(w).Encode(status)
+			}))
+			defer server.Close()
+			c, done, err := NewClient(&rest.Config{Host: server.URL}, 4*time.Second, client.Options{Scheme: Scheme, Mapper: Mapper})
+			require.NoError(t, err)
+			defer done()
+			err = c.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "a"}, &v1alpha1.ClusterReport{})
+			require.True(t, tt.want(err), "%v", err)
+			require.Greater(t, requests.Load(), int64(1))
+		})
+	}
 }

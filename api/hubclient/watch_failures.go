@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxWatchFailures is how many lists and watches may fail, each less than
+	// maxWatchFailures is how many lists and watches of one kind may fail, each less than
 	// failureWindow after the one before. The reflector retries forever, and the probe,
 	// which reads one object, does not notice.
 	maxWatchFailures = 3
@@ -35,12 +35,18 @@ func (e *WatchError) Error() string { return "its lists and watches fail: " + e.
 
 func (e *WatchError) Unwrap() error { return e.err }
 
-// watchFailures counts the failed lists and watches of a connection.
+// watchFailures counts the failed lists and watches of a connection, by kind: when an API
+// server restarts, those of all kinds fail together.
 type watchFailures struct {
 	mu     sync.Mutex
 	synced bool
-	inARow int
-	last   time.Time
+	kinds  map[string]failuresInARow
+}
+
+type failuresInARow struct {
+	count   int
+	expired bool
+	last    time.Time
 }
 
 // markSynced has single failures count as such from now on. Before, the first one ends
@@ -48,26 +54,38 @@ type watchFailures struct {
 func (f *watchFailures) markSynced() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.synced, f.inARow = true, 0
+	f.synced, f.kinds = true, nil
 }
 
-// add reports whether a failure is one too many.
-func (f *watchFailures) add(now time.Time) bool {
+// add reports whether a failure is one too many. The first one with 410 Expired does not
+// count: that is how a watch ends whose changes are compacted, and the next list mends it.
+func (f *watchFailures) add(kind string, err error, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now.Sub(f.last) > failureWindow {
-		f.inARow = 0
+	row := f.kinds[kind]
+	if now.Sub(row.last) > failureWindow {
+		row = failuresInARow{}
 	}
-	f.inARow++
-	f.last = now
-	return !f.synced || f.inARow >= maxWatchFailures
+	row.last = now
+	counts := true
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		counts, row.expired = row.expired, true
+	}
+	if counts {
+		row.count++
+	}
+	if f.kinds == nil {
+		f.kinds = map[string]failuresInARow{}
+	}
+	f.kinds[kind] = row
+	return counts && (!f.synced || row.count >= maxWatchFailures)
 }
 
-// reportWatchFailure ends the connection after too many failures, and at once if the
-// credential may not list or watch a kind.
-func (c *Connection) reportWatchFailure(err error) {
+// reportWatchFailure ends the connection after too many failures of a kind, and at once if
+// the credential may not list or watch it.
+func (c *Connection) reportWatchFailure(kind string, err error) {
 	refused := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
-	if !c.failures.add(time.Now()) && !refused {
+	if !c.failures.add(kind, err, time.Now()) && !refused {
 		return
 	}
 	if !refused {

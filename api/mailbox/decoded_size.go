@@ -1,6 +1,9 @@
 package mailbox
 
-import "reflect"
+import (
+	"reflect"
+	"time"
+)
 
 // DecodedBytes returns how much memory a decoded object takes.
 func DecodedBytes(o any) int64 {
@@ -37,6 +40,9 @@ func referencedBytes(v reflect.Value) (total int64) {
 			total += entry + referencedBytes(entries.Key()) + referencedBytes(entries.Value())
 		}
 	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			return 0 // its time zone is shared
+		}
 		for i := range v.NumField() {
 			total += referencedBytes(v.Field(i))
 		}

@@ -61,7 +61,7 @@ func (r Findings) Merge(up UpResult, upErr error, down DownResult, downErr error
 func (r Findings) SetStatus(status *v1alpha1.MemberLinkStatus, challenge string) {
 	status.Challenge, status.Confirmed = challenge, r.ConfirmedSequence
 	status.Another, status.Older = r.OtherCluster, r.ReportOlder
-	status.SyncError = v1alpha1.Truncate(r.SyncError, 1024)
+	status.SyncError = v1alpha1.SanitizeText(r.SyncError, 1024)
 	status.Ahead, status.AheadGrant, status.Dropped = nil, r.NewerGrant, r.DroppedFields
 	if ahead := r.NewerPlan; ahead != (v1alpha1.PlanVersion{}) {
 		status.Ahead = &ahead

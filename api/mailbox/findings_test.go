@@ -50,6 +50,9 @@ func TestSetStatus(t *testing.T) {
 	status := &v1alpha1.MemberLinkStatus{Carrier: "r", Reachable: true, Ahead: &v1alpha1.PlanVersion{Sequence: 1}, Confirmed: 3}
 	Findings{ReportOlder: true, OtherCluster: "b"}.SetStatus(status, "c")
 	require.Equal(t, &v1alpha1.MemberLinkStatus{Carrier: "r", Reachable: true, Challenge: "c", Older: true, Another: "b"}, status)
+	Findings{SyncError: "refused:\n\x1b[2J https://user:secret@hub/a"}.SetStatus(status, "c")
+	require.Equal(t, "refused:  [2J https://hub/a", status.SyncError)
+	status.SyncError = ""
 	ahead := v1alpha1.PlanVersion{Epoch: 4, Sequence: 7}
 	Findings{NewerPlan: ahead, NewerGrant: 2, ConfirmedSequence: 4}.SetStatus(status, "d")
 	require.Equal(t, &v1alpha1.MemberLinkStatus{

@@ -49,7 +49,7 @@ func (s sanitizedSink) Info(level int, message string, keysAndValues ...any) {
 
 func (s sanitizedSink) Error(err error, message string, keysAndValues ...any) {
 	if err != nil {
-		err = errors.New(sanitizeLogged(err.Error()))
+		err = errors.New(sanitizedResult(err.Error))
 	}
 	s.LogSink.Error(err, sanitizeLogged(message), sanitizeValues(keysAndValues)...)
 }
@@ -79,7 +79,7 @@ func sanitizeValues(keysAndValues []any) []any {
 		case []byte:
 			value = sanitizeLogged(string(v))
 		case error:
-			value = sanitizeLogged(v.Error())
+			value = sanitizedResult(v.Error)
 		case []string:
 			texts := make([]string, len(v))
 			for j := range v {
@@ -88,7 +88,7 @@ func sanitizeValues(keysAndValues []any) []any {
 			value = texts
 		case fmt.Stringer:
 			if _, isObject := value.(interface{ GetName() string }); !isObject {
-				value = sanitizeLogged(v.String())
+				value = sanitizedResult(v.String)
 			}
 		}
 		sanitized[i] = value
@@ -97,3 +97,14 @@ func sanitizeValues(keysAndValues []any) []any {
 }
 
 func sanitizeLogged(text string) string { return v1alpha1.SanitizeText(text, maxLoggedBytes) }
+
+// sanitizedResult returns what an Error or String method returns, sanitized. It may be that
+// of a nil pointer in an interface, which panics.
+func sanitizedResult(text func() string) (sanitized string) {
+	defer func() {
+		if recover() != nil {
+			sanitized = "<nil>"
+		}
+	}()
+	return sanitizeLogged(text())
+}

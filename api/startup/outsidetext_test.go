@@ -47,3 +47,20 @@ func TestLogsAreSanitized(t *testing.T) {
 	assert.Contains(t, out.String(), "of net/http")
 	assert.Less(t, out.Len(), 1<<16)
 }
+
+type pointedText struct{ text string }
+
+func (p *pointedText) String() string { return p.text }
+
+// An error or Stringer may be a nil pointer, whose method panics.
+func TestNilPointersAreLogged(t *testing.T) {
+	var out bytes.Buffer
+	logger := zap.New(zap.WriteTo(&out))
+	logger = logger.WithSink(newSanitizedSink(logger.GetSink()))
+	var failed *url.Error
+	var text *pointedText
+	logger.WithValues("bound", text).Info("reading", "failure", failed, "text", text)
+	logger.Error(failed, "Failed to read", "text", &pointedText{signedURL})
+	assert.Equal(t, 4, strings.Count(out.String(), "<nil>"), out.String())
+	assert.Contains(t, out.String(), "https://images/a?…")
+}

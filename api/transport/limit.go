@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,8 +19,8 @@ import (
 // exceeded is called once for each answer that exceeds a limit, because decoders drop the
 // cause of an error; it must not block, and may be nil.
 //
-// The server's requests to wait and its warnings are dropped: it does not decide how long
-// this process waits, nor what it logs.
+// The server does not decide how long this process waits, nor what it logs: its warnings
+// are dropped, and a request to retry later is one to retry after retryDelay.
 func Limit(next http.RoundTripper, l Limits, exceeded func(*LimitError)) http.RoundTripper {
 	if exceeded == nil {
 		exceeded = func(*LimitError) {}
@@ -60,7 +61,7 @@ func (t *limitingTransport) RoundTrip(request *http.Request) (*http.Response, er
 		cancel(nil)
 		return nil, t.report(name, bound)
 	}
-	response.Header.Del("Retry-After")
+	boundRetryAfter(ctx, response)
 	response.Header.Del("Warning")
 	body := &limitedBody{transport: t, next: response.Body, request: name, cancel: cancel}
 	body.cause = func() error { return context.Cause(ctx) }
@@ -75,6 +76,19 @@ func (t *limitingTransport) RoundTrip(request *http.Request) (*http.Response, er
 	}
 	response.Body = body
 	return response, nil
+}
+
+// boundRetryAfter replaces how long a server that cannot serve now asks to wait. client-go
+// retries only with that header, up to ten times. Without time for another attempt the
+// header is dropped, so that the caller gets the server's error and not a timeout. A
+// request without a deadline is a list or watch, whose reflector retries it.
+func boundRetryAfter(ctx context.Context, response *http.Response) {
+	isAsked := response.Header.Get("Retry-After") != "" && (response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= 500)
+	response.Header.Del("Retry-After")
+	deadline, ok := ctx.Deadline()
+	if isAsked && ok && time.Until(deadline) > 2*retryDelay {
+		response.Header.Set("Retry-After", strconv.Itoa(int(retryDelay/time.Second)))
+	}
 }
 
 // report calls exceeded and returns its error.

@@ -175,6 +175,40 @@ func TestAnswersWithinLimitsPass(t *testing.T) {
 	}
 }
 
+// client-go retries only an answer with Retry-After. The server does not decide for how long.
+func TestRetryAfterIsBounded(t *testing.T) {
+	const absurd = "2147483647"
+	for name, tt := range map[string]struct {
+		code        int
+		asked, want string
+		left        time.Duration
+	}{
+		"too many requests":   {http.StatusTooManyRequests, absurd, "1", time.Minute},
+		"unavailable":         {http.StatusServiceUnavailable, "Mon, 01 Jan 9999 00:00:00 GMT", "1", time.Minute},
+		"internal error":      {http.StatusInternalServerError, "0", "1", time.Minute},
+		"not asked to":        {http.StatusServiceUnavailable, "", "", time.Minute},
+		"success":             {http.StatusOK, absurd, "", time.Minute},
+		"a conflict":          {http.StatusConflict, absurd, "", time.Minute},
+		"no time for a retry": {http.StatusServiceUnavailable, "1", "", 2 * retryDelay},
+		"a list or watch":     {http.StatusTooManyRequests, absurd, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			if tt.left > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, tt.left)
+				defer cancel()
+			}
+			response := &http.Response{StatusCode: tt.code, Header: http.Header{}}
+			if tt.asked != "" {
+				response.Header.Set("Retry-After", tt.asked)
+			}
+			boundRetryAfter(ctx, response)
+			assert.Equal(t, tt.want, response.Header.Get("Retry-After"))
+		})
+	}
+}
+
 // The limit of events is one of the connection: ending and restarting a watch does not
 // reset it.
 func TestLimitOfEventsOutlivesWatch(t *testing.T) {

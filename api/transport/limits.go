@@ -17,6 +17,9 @@ const valueCost = 128
 // eventCost is what each event of a watch costs at least.
 const eventCost = 16 << 10
 
+// retryDelay is the delay before a request is sent again that the server refuses for now.
+const retryDelay = time.Second
+
 // MaxHeaderBytes bounds the headers of one answer.
 const MaxHeaderBytes = 64 << 10
 

@@ -311,14 +311,14 @@ func (s *statusBuilder) setTransfersAccounted() {
 func (s *statusBuilder) reportComplete() conditionState {
 	switch {
 	case s.Excess.RootTooLarge:
-		return conditionFalse(v1alpha1.ReasonReportOversized, "the report's root exceeds %d KiB and is ignored: no agent writes such a report; see whether somebody else uses its credential", v1alpha1.MaxReportObjectBytes>>10)
+		return conditionFalse(v1alpha1.ReasonReportOversized, "the report's root exceeds %d KiB and is ignored: no agent writes such a report; upgrade the agent if it is 0.2 or older, otherwise see whether somebody else uses its credential", v1alpha1.MaxReportObjectBytes>>10)
 	case s.Excess.FloodedAt != nil:
 		return conditionFalse(v1alpha1.ReasonUnlistedReports, "the hub deleted ClusterReports that the report does not list, more than an agent writes (last at %s): see whether somebody else uses the credential of the member, and revoke it",
 			s.Excess.FloodedAt.UTC().Truncate(time.Minute).Format(time.RFC3339))
 	case s.Excess.Undecodable:
 		return conditionFalse(v1alpha1.ReasonReportUndecodable, "the hub cannot decode a part of the report, and its log says which: no agent writes such a report; see whether somebody else uses its credential")
 	case s.Excess.IgnoredPages > 0:
-		return conditionFalse(v1alpha1.ReasonReportOversized, "the hub ignores %d of %d pages, since a report has at most %d MiB and a page %d KiB: images may be shown wrong",
+		return conditionFalse(v1alpha1.ReasonReportOversized, "the hub ignores %d of %d pages, since a report has at most %d MiB and a page %d KiB: images may be shown wrong; upgrade the agent if it is 0.2 or older",
 			s.Excess.IgnoredPages, len(s.reportedPages()), v1alpha1.MaxReportBytes>>20, v1alpha1.MaxReportObjectBytes>>10)
 	case s.Report == nil:
 		return s.neverReportedState()

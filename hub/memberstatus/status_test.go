@@ -367,12 +367,12 @@ func TestStatusConditions(t *testing.T) {
 		},
 		"pages beyond the limits": {
 			change:    func(v *memberstatus.Input) { v.Totals.MissingPages, v.Excess.IgnoredPages = []string{"a"}, 1 },
-			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonReportOversized, "ignores 1 of"}},
+			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonReportOversized, "upgrade the agent if it is 0.2 or older"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonReportOversized,
 		},
 		"a root that is too large": {
 			change:    func(v *memberstatus.Input) { v.Excess.RootTooLarge = true },
-			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonReportOversized, "root exceeds 512 KiB"}},
+			want:      []want{{v1alpha1.ConditionReportComplete, no, v1alpha1.ReasonReportOversized, "upgrade the agent if it is 0.2 or older"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonReportOversized,
 		},
 		"a page that cannot be decoded": {

@@ -1,0 +1,79 @@
+package hubclient
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func TestWatchFailures(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	broken, expired := errors.New("connection refused"), apierrors.NewResourceExpired("too old")
+	type failure struct {
+		kind  string
+		err   error
+		after time.Duration
+	}
+	for name, tt := range map[string]struct {
+		unsynced bool
+		failures []failure
+		want     bool
+	}{
+		"the first before the sync": {unsynced: true, failures: []failure{{"a", broken, 0}}, want: true},
+		"three of one kind":         {failures: []failure{{"a", broken, 0}, {"a", broken, 1}, {"a", broken, 1}}, want: true},
+		"two of each kind, as when an API server restarts": {failures: []failure{
+			{"a", broken, 0}, {"b", broken, 0}, {"c", broken, 0}, {"a", broken, 1}, {"b", broken, 1}, {"c", broken, 1},
+		}},
+		"three of one kind among others": {failures: []failure{
+			{"a", broken, 0}, {"b", broken, 0}, {"a", broken, 1}, {"b", broken, 1}, {"b", broken, 1},
+		}, want: true},
+		"three, seldom":                 {failures: []failure{{"a", broken, 0}, {"a", broken, 2 * failureWindow}, {"a", broken, 2 * failureWindow}}},
+		"an expired watch":              {failures: []failure{{"a", expired, 0}, {"a", broken, 1}, {"a", broken, 1}}},
+		"an expired list of a sync":     {unsynced: true, failures: []failure{{"a", expired, 0}}},
+		"everything is always expired":  {failures: []failure{{"a", expired, 0}, {"a", expired, 1}, {"a", expired, 1}, {"a", expired, 1}}, want: true},
+		"an expired watch now and then": {failures: []failure{{"a", expired, 0}, {"a", expired, 2 * failureWindow}, {"a", expired, 2 * failureWindow}, {"a", expired, 2 * failureWindow}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var f watchFailures
+			if !tt.unsynced {
+				f.markSynced()
+			}
+			now, got := begin, false
+			for i, failed := range tt.failures {
+				now = now.Add(failed.after)
+				got = f.add(failed.kind, failed.err, now)
+				assert.False(t, got && i < len(tt.failures)-1, "failure %d", i)
+			}
+			assert.Equal(t, tt.want, got)
+		})
+	}
+}
+
+// The informers of a connection count their failures by themselves.
+func TestRestartOfAPIServerKeepsConnection(t *testing.T) {
+	c := &Connection{watchErrors: make(chan error, 1)}
+	c.failures.markSynced()
+	unreachable := &toolscache.ListWatch{ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
+		return nil, errors.New("connection refused")
+	}}
+	fail := func(object runtime.Object) {
+		_, err := c.newLister(unreachable, object).ListWithContext(t.Context(), metav1.ListOptions{})
+		assert.Error(t, err)
+	}
+	for range maxWatchFailures - 1 {
+		fail(&v1alpha1.ClusterReport{})
+		fail(&v1alpha1.ClusterPlan{})
+		fail(&v1alpha1.TransferGrant{})
+	}
+	assert.Empty(t, c.watchErrors)
+	fail(&v1alpha1.ClusterPlan{})
+	assert.Len(t, c.watchErrors, 1)
+}

@@ -104,6 +104,11 @@ func TestKubeconfigWithAliasesIsNotExpanded(t *testing.T) {
 	allocated := allocatedBy(func() { _, err = LoadKubeconfig(text) })
 	require.ErrorContains(t, err, "YAML alias")
 	require.Less(t, allocated, int64(100*len(text)))
+	// clientcmd does not read on where the first document ends.
+	text = append(text, "...\n\""...)
+	allocated = allocatedBy(func() { _, err = LoadKubeconfig(text) })
+	require.ErrorContains(t, err, "it is not a kubeconfig")
+	require.Less(t, allocated, int64(100*len(text)))
 	_, err = LoadKubeconfig([]byte("apiVersion: v1\nkind: Config\n# *a\nx: \"*a\"\n"))
 	require.NoError(t, err, "a star in a text is no alias")
 }
@@ -129,6 +134,7 @@ func TestForbiddenAddressesAreNotDialled(t *testing.T) {
 func FuzzAcceptedKubeconfig(f *testing.F) {
 	f.Add([]byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "https://m"}}],
 		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "me"}}], "users": [{"name": "me", "user": {"token": "t"}}]}`))
+	f.Add([]byte("apiVersion: v1\nkind: Config\nx: &a b\ny: *a\n...\n\""))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		cfg, version, err := ParseKubeconfig(text)
 		if err != nil {

@@ -25,13 +25,17 @@ func LoadKubeconfig(data []byte) (*clientcmdapi.Config, error) {
 	if len(data) > maxKubeconfigBytes {
 		return nil, fmt.Errorf("it is larger than %d KiB", maxKubeconfigBytes>>10)
 	}
+	// Another parser than clientcmd's: what it cannot read, it cannot search for aliases.
 	var document yaml.Node
-	if err := yaml.Unmarshal(data, &document); err == nil && hasAlias(&document) {
-		return nil, errors.New("it has a YAML alias (*): write the value out instead")
-	}
-	config, err := clientcmd.Load(data)
+	err := yaml.Unmarshal(data, &document)
 	if err == nil {
-		return config, nil
+		if hasAlias(&document) {
+			return nil, errors.New("it has a YAML alias (*): write the value out instead")
+		}
+		var config *clientcmdapi.Config
+		if config, err = clientcmd.Load(data); err == nil {
+			return config, nil
+		}
 	}
 	if line := linePattern.FindString(err.Error()); line != "" {
 		return nil, errors.New("it is not a kubeconfig: see " + line)

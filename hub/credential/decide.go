@@ -53,8 +53,8 @@ type Snapshot struct {
 	Member, Secret, AgentNamespace string
 	// Given is nil if the Secret does not exist or has no readable kubeconfig.
 	Given *Given
-	// SecretExists: the Secret is there, with or without a kubeconfig.
-	SecretExists bool
+	// SecretExists: the Secret is there. HasKubeconfig: its key has content, readable or not.
+	SecretExists, HasKubeconfig bool
 	// Issued is nil if no token is stored that belongs to Given.
 	Issued *Issued
 	// Stored: a Secret of the hub has a token, whether or not it belongs to Given.
@@ -97,7 +97,8 @@ const (
 type Decision struct {
 	// IssueWith are the credentials to request a new token with: the first that works.
 	IssueWith []Source
-	// Drop: delete the stored token, since it belongs to nothing.
+	// Drop: delete the stored token, since somebody emptied the given Secret. One that belongs
+	// to another kubeconfig is kept, unused: whoever changed that may change it back.
 	Drop bool
 	// ProbeGiven: find out whether the member still accepts Given.
 	ProbeGiven bool
@@ -118,15 +119,18 @@ func (i Issued) RenewalTime(after time.Duration) time.Time {
 // Decide returns what to do about the credential of a member.
 func Decide(s Snapshot, o Options) Decision {
 	switch {
+	case s.Given == nil && s.HasKubeconfig:
+		return Decision{Condition: s.condition(metav1.ConditionFalse, v1alpha1.ReasonNotRotated,
+			"Secret %s has no kubeconfig that the hub accepts: correct it; the hub keeps its own token, and does not use it until then", s.Secret)}
 	case s.Given == nil && s.SecretExists:
 		return Decision{Drop: s.Stored, Condition: s.condition(metav1.ConditionFalse, v1alpha1.ReasonNotRotated,
-			"Secret %s has no kubeconfig that the hub accepts: the hub has dropped its credential for the member", s.Secret)}
+			"Secret %s has no kubeconfig: the hub has dropped its credential for the member", s.Secret)}
 	case s.Given == nil:
 		// Some tools replace a Secret by deleting it first.
 		return Decision{Condition: s.condition(metav1.ConditionUnknown, v1alpha1.ReasonNotRotated,
 			"Secret %s does not exist; the hub rotates no credential until it does", s.Secret)}
 	case !s.rotatable():
-		return Decision{Drop: s.Stored, Condition: s.condition(metav1.ConditionFalse, v1alpha1.ReasonNotRotated,
+		return Decision{Condition: s.condition(metav1.ConditionFalse, v1alpha1.ReasonNotRotated,
 			"the kubeconfig in Secret %s has %s, %s; the hub rotates tokens of ServiceAccount %s/%s only: for one, run scripts/join push %s again",
 			s.Secret, s.Given.Kind, describeExpiry(s.Given.Expires), s.AgentNamespace, Account, s.Member)}
 	}

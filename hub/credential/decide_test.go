@@ -30,7 +30,7 @@ func legacy() *Given {
 }
 
 func snapshotWith(given *Given, change func(*Snapshot)) Snapshot {
-	s := Snapshot{Now: start, Member: "m", Secret: "ot-hub/m", AgentNamespace: "ot-agent", Given: given, SecretExists: given != nil}
+	s := Snapshot{Now: start, Member: "m", Secret: "ot-hub/m", AgentNamespace: "ot-agent", Given: given, SecretExists: given != nil, HasKubeconfig: given != nil}
 	if change != nil {
 		change(&s)
 	}
@@ -100,9 +100,10 @@ func TestDecide(t *testing.T) {
 		"legacy, rotated, deleted":   {snapshotWith(legacy(), both(issuedFor(time.Hour), givenRefused)), none, false, true, third - time.Hour, "True", v1alpha1.ReasonRotated, ""},
 		"legacy, refused":            {snapshotWith(legacy(), both(issuedFor(time.Hour), refused)), given, false, false, 0, "False", v1alpha1.ReasonLegacyToken, ""},
 		"an administrator's":         {snapshotWith(stranger, nil), none, false, false, 0, "False", v1alpha1.ReasonNotRotated, "has a client certificate"},
-		"an administrator's instead": {snapshotWith(stranger, func(s *Snapshot) { s.Stored = true }), none, true, false, 0, "False", v1alpha1.ReasonNotRotated, ""},
+		"an administrator's instead": {snapshotWith(stranger, func(s *Snapshot) { s.Stored = true }), none, false, false, 0, "False", v1alpha1.ReasonNotRotated, ""},
 		"another account's":          {snapshotWith(elsewhere, nil), none, false, false, 0, "False", v1alpha1.ReasonNotRotated, "tokens of ServiceAccount ot-agent/ot-hub only"},
 		"its content removed":        {snapshotWith(nil, func(s *Snapshot) { s.SecretExists, s.Stored = true, true }), none, true, false, 0, "False", v1alpha1.ReasonNotRotated, "dropped"},
+		"a typing error in it":       {snapshotWith(nil, func(s *Snapshot) { s.SecretExists, s.HasKubeconfig, s.Stored = true, true, true }), none, false, false, 0, "False", v1alpha1.ReasonNotRotated, "correct it"},
 		"its Secret removed":         {snapshotWith(nil, func(s *Snapshot) { s.Stored = true }), none, false, false, 0, "Unknown", v1alpha1.ReasonNotRotated, "does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,10 +154,10 @@ func TestRotationOutlivesOutages(t *testing.T) {
 	})
 }
 
-// TestDropOnlyWithoutGiven: a token in use is deleted only if what it replaces is gone.
+// TestDropOnlyWithoutGiven: a token is deleted only if the kubeconfig that it replaces is gone.
 func TestDropOnlyWithoutGiven(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := snapshotWith(rapid.SampledFrom([]*Given{bootstrap(), legacy()}).Draw(t, "given"), both(
+		s := snapshotWith(rapid.SampledFrom([]*Given{bootstrap(), legacy(), {Kind: "a typing error"}, nil}).Draw(t, "given"), both(
 			func(s *Snapshot) {
 				if rapid.Bool().Draw(t, "issued") {
 					issuedFor(time.Duration(rapid.Int64Range(0, int64(2*life)).Draw(t, "age")))(s)
@@ -165,6 +166,7 @@ func TestDropOnlyWithoutGiven(t *testing.T) {
 			func(s *Snapshot) {
 				s.Refused, s.Unreachable = rapid.Bool().Draw(t, "refused"), rapid.Bool().Draw(t, "unreachable")
 				s.GivenRefused = rapid.Bool().Draw(t, "given refused")
+				s.SecretExists, s.HasKubeconfig = true, true
 			}))
 		d := Decide(s, options)
 		require.False(t, d.Drop)

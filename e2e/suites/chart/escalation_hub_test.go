@@ -95,6 +95,9 @@ var triedByHub = map[string]triedRight{
 		attempt{what: "an own one for a token", want: "of type Opaque without annotations", patch: `{metadata: {annotations: {kubernetes.io/service-account.name: default}}}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: ot-member-y-token, namespace: ot-hub}}`},
 	),
 	"delete secrets": tried(attempt{what: "a Secret of others beside it", want: notOfHub, object: `{apiVersion: v1, kind: Secret, metadata: {name: others, namespace: ot-hub}}`}),
+	// The installed hub, without Cluster API. Exception: with clusterAPI.enabled, and an empty list of
+	// clusterAPI.namespaces or "*", the hub may read every Secret by name: Clusters of members that
+	// joined earlier are anywhere.
 	"get secrets": tried(
 		attempt{what: "a Secret of kube-system", want: "cannot get resource", send: getSecret("kube-system", "x")},
 		attempt{what: "a Secret of a namespace that has no Clusters", want: "cannot get resource", send: getSecret(imageNamespace, "x")},

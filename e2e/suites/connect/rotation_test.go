@@ -139,6 +139,16 @@ func TestGivenTokenIsReplaced(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, m, now, "another token needs no new connection")
 	require.NoError(t, now.GetClient().List(t.Context(), &v1alpha1.ClusterPlanList{}, client.InNamespace(rotationNamespace)))
+
+	// A typing error that is saved and corrected, with a comment, costs no token.
+	putSecret(t, "rotated", []byte("clusters: [\n"))
+	awaitState(t, "rotated", v1alpha1.ReasonCredentialsMissing)
+	require.Contains(t, awaitRotation(t, member, v1alpha1.ReasonNotRotated).Message, "correct it")
+	putSecret(t, "rotated", append([]byte("# corrected\n"), given...))
+	awaitConnected(t, "rotated")
+	awaitRotation(t, member, v1alpha1.ReasonRotated)
+	putSecret(t, "rotated", given)
+
 	stored := &corev1.Secret{}
 	require.NoError(t, hubPlane.Get(t.Context(), client.ObjectKey{Namespace: hubNamespace, Name: "rotated"}, stored))
 	require.Equal(t, given, stored.Data["kubeconfig"], "the given Secret is another tool's")

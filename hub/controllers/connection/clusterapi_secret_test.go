@@ -17,6 +17,13 @@ func TestCheckClusterAPISecret(t *testing.T) {
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name}}
 		}
 	}
+	typed := func(secretType corev1.SecretType, apiVersion string, controller bool) func(*corev1.Secret) {
+		return func(s *corev1.Secret) {
+			owner(apiVersion, "AzureManagedControlPlane", "edge-x7")(s)
+			s.Type, s.OwnerReferences[0].Controller = secretType, &controller
+		}
+	}
+	const azure = "infrastructure.cluster.x-k8s.io/v1beta1"
 	for name, tt := range map[string]struct {
 		change func(*corev1.Secret)
 		want   string
@@ -27,6 +34,13 @@ func TestCheckClusterAPISecret(t *testing.T) {
 		"owned by another Cluster":       {owner("cluster.x-k8s.io/v1beta2", "Cluster", "other"), "is owned by Cluster other"},
 		"an ordinary Secret":             {func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, "has type Opaque"},
 		"a service account's":            {func(s *corev1.Secret) { s.Type = corev1.SecretTypeServiceAccountToken }, "has type kubernetes.io/service-account-token"},
+		"a provider's without type":      {typed(corev1.SecretTypeOpaque, azure, true), ""},
+		"Cluster API's without type":     {typed(corev1.SecretTypeOpaque, "cluster.x-k8s.io/v1beta1", true), ""},
+		"that of no controller":          {typed(corev1.SecretTypeOpaque, azure, false), "has type Opaque"},
+		"that of another group":          {typed(corev1.SecretTypeOpaque, "evilcluster.x-k8s.io/v1", true), "no controller of Cluster API"},
+		"that of the core group":         {typed(corev1.SecretTypeOpaque, "v1", true), "no controller of Cluster API"},
+		"that with another type":         {typed(corev1.SecretTypeServiceAccountToken, azure, true), "has type kubernetes.io/service-account-token"},
+		"that of no Cluster":             {func(s *corev1.Secret) { typed(corev1.SecretTypeOpaque, azure, true)(s); s.Labels = nil }, "has label cluster.x-k8s.io/cluster-name="},
 		"of no Cluster":                  {func(s *corev1.Secret) { s.Labels = nil }, "has label cluster.x-k8s.io/cluster-name="},
 		"of a Cluster with another name": {func(s *corev1.Secret) { s.Labels[clusterv1.ClusterNameLabel] = "other" }, "cluster-name=other, not edge"},
 		"not written yet":                {func(s *corev1.Secret) { s.Data = nil }, "has no key value"},

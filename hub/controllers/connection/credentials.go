@@ -212,7 +212,7 @@ func (k *credentialReconciler) renewToken(ctx context.Context, member *v1alpha1.
 		next.purpose = old.purpose
 		return reconcile.Result{}, k.writeTokenSecret(ctx, member, secret, next)
 	}
-	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || hubclient.IsObjectNotFound(err) {
+	if _, missing := MissingPrerequisite(err); missing || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || hubclient.IsObjectNotFound(err) {
 		return k.issueFromClusterAPI(ctx, member, secret, true)
 	}
 	lifetime := old.lifetime()

@@ -115,7 +115,8 @@ func (k *credentialReconciler) gatherGiven(ctx context.Context, member *v1alpha1
 	if err != nil || secret == nil {
 		return s, err
 	}
-	s.SecretExists, s.kubeconfig = true, secret.Data[key]
+	s.kubeconfig = secret.Data[key]
+	s.SecretExists, s.HasKubeconfig = true, len(s.kubeconfig) > 0
 	cfg, _, err := hubclient.ParseMemberKubeconfig(member, s.kubeconfig)
 	if err != nil {
 		return s, nil
@@ -125,10 +126,17 @@ func (k *credentialReconciler) gatherGiven(ctx context.Context, member *v1alpha1
 		given = credential.Describe(cfg.BearerToken)
 	}
 	s.Given = &given
-	purpose := givenPurpose(member, s.kubeconfig)
+	purpose, err := givenPurpose(member, s.kubeconfig)
+	if err != nil {
+		return s, err
+	}
 	s.history = k.given.load(member.Name, purpose)
 	s.GivenRefused, s.Failure = s.history.refused, s.history.failure
 	if token, known := tokenFromSecret(stored, purpose); known {
+		// The way to the server is always that of the given kubeconfig.
+		if token.kubeconfig, err = kubeconfigWithToken(s.kubeconfig, token.value); err != nil {
+			return s, err
+		}
 		lifetime := token.lifetime()
 		s.token, s.Issued = token, &lifetime
 	}
@@ -154,10 +162,8 @@ func (k *credentialReconciler) issueReplacement(ctx context.Context, member *v1a
 			s.setGivenRefused(err)
 		}
 		if err == nil {
-			// The address is always that of the given kubeconfig.
 			next.purpose = s.history.purpose
-			next.kubeconfig, err = kubeconfigWithToken(s.kubeconfig, next.value)
-			return next, err
+			return next, nil
 		}
 		if !apierrors.IsUnauthorized(err) {
 			return nil, err

@@ -3,6 +3,7 @@ package connection
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -53,11 +54,39 @@ func clusterAPIPurpose(member *v1alpha1.MemberCluster) string {
 	return strings.Join([]string{ref.Namespace, ref.Name, member.Spec.AgentNamespace}, "/")
 }
 
-// givenPurpose names the kubeconfig that a token replaces, by its content: another
-// kubeconfig is used as it is until the hub has a token for that.
-func givenPurpose(member *v1alpha1.MemberCluster, kubeconfig []byte) string {
-	sum := sha256.Sum256(kubeconfig)
-	return strings.Join([]string{"kubeconfig", member.Spec.AgentNamespace, hex.EncodeToString(sum[:])}, "/")
+// givenPurpose names the kubeconfig that a token replaces by its user and by the server
+// that gets the token: another one is used as it is until the hub has a token for that.
+//
+// Invariant: the hub's token goes to no server but the one that issued it. Whoever may write
+// the Secret knows the given token at most, and would otherwise have the hub send its own
+// to a server of theirs. What leads to the same verified server may change: proxy-url, names,
+// formatting.
+func givenPurpose(member *v1alpha1.MemberCluster, kubeconfig []byte) (string, error) {
+	config, err := hubclient.LoadKubeconfig(kubeconfig)
+	if err != nil {
+		return "", fmt.Errorf("reading a kubeconfig: %w", err)
+	}
+	current := config.Contexts[config.CurrentContext]
+	if current == nil || config.Clusters[current.Cluster] == nil {
+		return "", errors.New("reading a kubeconfig: its current-context has no cluster")
+	}
+	cluster, user := config.Clusters[current.Cluster], config.AuthInfos[current.AuthInfo]
+	if user == nil {
+		user = clientcmdapi.NewAuthInfo()
+	}
+	of := []any{
+		cluster.Server, cluster.TLSServerName, cluster.CertificateAuthorityData, cluster.InsecureSkipTLSVerify,
+		user.Token, user.ClientCertificateData, user.ClientKeyData, user.Username, user.Password,
+	}
+	if cluster.InsecureSkipTLSVerify {
+		of = append(of, cluster.ProxyURL) // an unverified proxy can answer for the server
+	}
+	text, err := json.Marshal(of)
+	if err != nil {
+		return "", fmt.Errorf("encoding what a token replaces: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return strings.Join([]string{"kubeconfig", member.Spec.AgentNamespace, hex.EncodeToString(sum[:])}, "/"), nil
 }
 
 func matchesPurpose(secret *corev1.Secret, purpose string) bool {

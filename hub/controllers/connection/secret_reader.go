@@ -90,7 +90,11 @@ func (s *SecretReader) tokenInUse(ctx context.Context, member *v1alpha1.MemberCl
 	if err != nil {
 		return "", err
 	}
-	if token, known := tokenFromSecret(stored, givenPurpose(member, kubeconfig)); known {
+	purpose, err := givenPurpose(member, kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	if token, known := tokenFromSecret(stored, purpose); known {
 		return token.value, nil
 	}
 	return given, nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,7 +61,7 @@ func (k *credentialReconciler) requestToken(ctx context.Context, c client.Client
 	return &memberToken{kubeconfig: next, value: granted.Status.Token, issued: sent, expires: sent.Add(lifetime)}, nil
 }
 
-// createToken requests a token that is bound to the anchor Secret. A member whose chart
+// createToken requests a token that is bound to the anchor Secret. Only a member whose chart
 // is older than that Secret issues one that is bound to the account only.
 func createToken(ctx context.Context, c client.Client, namespace string, life time.Duration) (*authenticationv1.TokenRequest, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: HubAccount}}
@@ -69,9 +70,23 @@ func createToken(ctx context.Context, c client.Client, namespace string, life ti
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: credential.AnchorSecret},
 	}}
 	err := c.SubResource("token").Create(ctx, account, request)
-	if isMissingAnchor(err) {
-		request.Spec.BoundObjectRef = nil
-		err = c.SubResource("token").Create(ctx, account, request)
+	if !isMissingAnchor(err) {
+		return request, err
+	}
+	missing := prerequisiteError(fmt.Sprintf("the member has no Secret %s/%s, to which the hub's tokens are bound; whoever deleted it revoked them: to let the hub in again, run helm upgrade for chart ot-agent in the member",
+		namespace, credential.AnchorSecret))
+	// The policy came with the Secret. It holds for the hub's account, which may not read it,
+	// but not for an administrator, who may.
+	switch err := c.Get(ctx, client.ObjectKey{Name: tokenPolicy}, &admissionregistrationv1.ValidatingAdmissionPolicy{}); {
+	case err == nil:
+		return nil, missing
+	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("reading ValidatingAdmissionPolicy %s: %w", tokenPolicy, err)
+	}
+	request.Spec.BoundObjectRef = nil
+	err = c.SubResource("token").Create(ctx, account, request)
+	if isRefusedByPolicy(err) {
+		return nil, missing
 	}
 	return request, err
 }

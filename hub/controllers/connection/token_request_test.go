@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,9 +24,12 @@ import (
 
 // fakeIssuer is a member's API server that issues tokens.
 type fakeIssuer struct {
-	// maxLife is what its policy allows; withoutAnchor: its chart is older.
+	// maxLife is what its policy allows; withoutAnchor: it has no Secret to bind tokens to.
 	maxLife       time.Duration
 	withoutAnchor bool
+	// policy is the answer to a request for its policy, which refuses unbound tokens if bindsAll.
+	policy   int
+	bindsAll bool
 	// user is whom it takes the bearer of a new token for; empty: it refuses the token.
 	user string
 	// requests are those that it got.
@@ -52,6 +56,23 @@ func (f *fakeIssuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(http.StatusCreated, authenticationv1.SelfSubjectReview{TypeMeta: group, Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: f.user}}})
 		return
 	}
+	policies := schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicies"}
+	if strings.HasSuffix(r.URL.Path, policies.Resource+"/"+tokenPolicy) {
+		switch f.policy {
+		case http.StatusOK:
+			answer(http.StatusOK, admissionregistrationv1.ValidatingAdmissionPolicy{
+				TypeMeta:   metav1.TypeMeta{APIVersion: policies.Group + "/v1", Kind: "ValidatingAdmissionPolicy"},
+				ObjectMeta: metav1.ObjectMeta{Name: tokenPolicy, ResourceVersion: "1"},
+			})
+		case http.StatusForbidden:
+			refuse(apierrors.NewForbidden(policies, tokenPolicy, nil))
+		case http.StatusNotFound:
+			refuse(apierrors.NewNotFound(policies, tokenPolicy))
+		default:
+			refuse(apierrors.NewServiceUnavailable("later"))
+		}
+		return
+	}
 	request := authenticationv1.TokenRequest{}
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 		refuse(apierrors.NewBadRequest(err.Error()))
@@ -61,7 +82,7 @@ func (f *fakeIssuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch life := time.Duration(*request.Spec.ExpirationSeconds) * time.Second; {
 	case f.withoutAnchor && request.Spec.BoundObjectRef != nil:
 		refuse(apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, credential.AnchorSecret))
-	case life > f.maxLife:
+	case life > f.maxLife, f.bindsAll && request.Spec.BoundObjectRef == nil:
 		refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, HubAccount, &policyRefusal{}))
 	default:
 		group.Kind = "TokenRequest"
@@ -78,19 +99,24 @@ func (*policyRefusal) Error() string {
 
 func TestIssueTokenWith(t *testing.T) {
 	const week, hub = 7 * 24 * time.Hour, "system:serviceaccount:ot-agent:ot-hub"
+	const missing = "the member has no Secret ot-agent/ot-hub-access"
 	for name, tt := range map[string]struct {
 		issuer       fakeIssuer
 		wantLife     time.Duration
 		wantRequests int
 		wantError    string
 	}{
-		"a week":                  {fakeIssuer{maxLife: week, user: hub}, week, 1, ""},
-		"the policy allows a day": {fakeIssuer{maxLife: 36 * time.Hour, user: hub}, 24 * time.Hour, 2, ""},
-		"an hour":                 {fakeIssuer{maxLife: time.Hour, user: hub}, time.Hour, 3, ""},
-		"less":                    {fakeIssuer{maxLife: time.Minute, user: hub}, 0, 3, tokenPolicy},
-		"an older chart":          {fakeIssuer{maxLife: week, user: hub, withoutAnchor: true}, week, 2, ""},
-		"a token that is refused": {fakeIssuer{maxLife: week}, 0, 1, "trying the new token"},
-		"a token of another user": {fakeIssuer{maxLife: week, user: "system:serviceaccount:ot-agent:another"}, 0, 1, "another user"},
+		"a week":                   {fakeIssuer{maxLife: week, user: hub}, week, 1, ""},
+		"the policy allows a day":  {fakeIssuer{maxLife: 36 * time.Hour, user: hub}, 24 * time.Hour, 2, ""},
+		"an hour":                  {fakeIssuer{maxLife: time.Hour, user: hub}, time.Hour, 3, ""},
+		"less":                     {fakeIssuer{maxLife: time.Minute, user: hub}, 0, 3, tokenPolicy},
+		"an older chart":           {fakeIssuer{maxLife: week, user: hub, withoutAnchor: true, policy: http.StatusForbidden}, week, 2, ""},
+		"that to an administrator": {fakeIssuer{maxLife: week, user: hub, withoutAnchor: true, policy: http.StatusNotFound}, week, 2, ""},
+		"its Secret is missing":    {fakeIssuer{maxLife: week, user: hub, withoutAnchor: true, policy: http.StatusForbidden, bindsAll: true}, 0, 2, missing},
+		"that to an administrator, whom its policy does not bind": {fakeIssuer{maxLife: week, user: hub, withoutAnchor: true, policy: http.StatusOK}, 0, 1, missing},
+		"its policy is unknown":                                   {fakeIssuer{maxLife: week, user: hub, withoutAnchor: true}, 0, 1, "reading ValidatingAdmissionPolicy"},
+		"a token that is refused":                                 {fakeIssuer{maxLife: week}, 0, 1, "trying the new token"},
+		"a token of another user":                                 {fakeIssuer{maxLife: week, user: "system:serviceaccount:ot-agent:another"}, 0, 1, "another user"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewTLSServer(&tt.issuer)
@@ -109,6 +135,8 @@ func TestIssueTokenWith(t *testing.T) {
 			require.Len(t, tt.issuer.requests, tt.wantRequests)
 			if tt.wantError != "" {
 				require.ErrorContains(t, err, tt.wantError)
+				message, prerequisite := MissingPrerequisite(err)
+				require.Equal(t, tt.wantError == missing, prerequisite, message)
 				return
 			}
 			require.NoError(t, err)

@@ -3,6 +3,7 @@ package hubclient
 import (
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"sync"
 	"time"
@@ -59,9 +60,14 @@ func (f *watchFailures) markSynced() {
 
 // add reports whether a failure is one too many. The first one with 410 Expired does not
 // count: that is how a watch ends whose changes are compacted, and the next list mends it.
+// A server that cannot be dialed does not count once all is synced: the probe notices
+// that, and an outage that it misses loses nothing.
 func (f *watchFailures) add(kind string, err error, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if dial := (*net.OpError)(nil); f.synced && errors.As(err, &dial) && dial.Op == "dial" {
+		return false
+	}
 	row := f.kinds[kind]
 	if now.Sub(row.last) > failureWindow {
 		row = failuresInARow{}

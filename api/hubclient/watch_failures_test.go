@@ -2,6 +2,8 @@ package hubclient
 
 import (
 	"errors"
+	"net"
+	"net/url"
 	"testing"
 	"time"
 
@@ -16,7 +18,8 @@ import (
 
 func TestWatchFailures(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	broken, expired := errors.New("connection refused"), apierrors.NewResourceExpired("too old")
+	broken, expired := errors.New("connection reset"), apierrors.NewResourceExpired("too old")
+	unreachable := &url.Error{Op: "Get", URL: "https://member", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}
 	type failure struct {
 		kind  string
 		err   error
@@ -35,6 +38,8 @@ func TestWatchFailures(t *testing.T) {
 		"three of one kind among others": {failures: []failure{
 			{"a", broken, 0}, {"b", broken, 0}, {"a", broken, 1}, {"b", broken, 1}, {"b", broken, 1},
 		}, want: true},
+		"an outage":                     {failures: []failure{{"a", unreachable, 0}, {"a", unreachable, 1}, {"a", unreachable, 1}, {"a", unreachable, 1}}},
+		"an outage before the sync":     {unsynced: true, failures: []failure{{"a", unreachable, 0}}, want: true},
 		"three, seldom":                 {failures: []failure{{"a", broken, 0}, {"a", broken, 2 * failureWindow}, {"a", broken, 2 * failureWindow}}},
 		"an expired watch":              {failures: []failure{{"a", expired, 0}, {"a", broken, 1}, {"a", broken, 1}}},
 		"an expired list of a sync":     {unsynced: true, failures: []failure{{"a", expired, 0}}},

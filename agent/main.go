@@ -10,6 +10,7 @@ import (
 	_ "golang.org/x/crypto/x509roots/fallback" // the container image has no CA certificates
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	reportcontroller "github.com/pelotech/ot-fleet/agent/controllers/report"
 	"github.com/pelotech/ot-fleet/api/health"
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/startup"
@@ -41,7 +42,7 @@ func (o options) requiredPermissions() ([]health.Permission, error) {
 func main() {
 	var o options
 	o.BindFlags(flag.CommandLine, 200)
-	flag.DurationVar(&o.reportInterval, "report-interval", 200*time.Millisecond, "How long changes are collected before they are reported to the hub.")
+	flag.DurationVar(&o.reportInterval, "report-interval", reportcontroller.DefaultInterval, "How long changes are collected before they are reported to the hub.")
 	flag.DurationVar(&o.reportHeartbeat, "report-heartbeat", 20*time.Second, "How often the report is written while nothing changes, at least 1s.")
 	flag.DurationVar(&o.renewAfter, "hub-renew-after", 0, "Age at which the agent renews its token on the hub (pull mode); 0 for two thirds of its lifetime.")
 	startup.RunProgram("ot-agent", func() error { return runAgent(o) })

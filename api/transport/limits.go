@@ -33,7 +33,7 @@ type Limits struct {
 	// that has begun.
 	AnswerTime time.Duration
 	// WatchBurst and WatchRate bound the cost of the events of all watches together: at
-	// once, and per second.
+	// once, and per second. Events are decoded one at a time: this bounds work, not memory.
 	WatchBurst, WatchRate int64
 }
 
@@ -41,7 +41,9 @@ type Limits struct {
 // MailboxPageSize, and for requests for single objects.
 var Mailbox = Limits{
 	AnswerCost: 12 << 20, EventCost: 12 << 20, ErrorBytes: 256 << 10, AnswerTime: 30 * time.Second,
-	WatchBurst: 64 << 20, WatchRate: 4 << 20,
+	// An agent that writes all pages of its report at once, and then rewrites pages as
+	// often as it may, is within these.
+	WatchBurst: 160 << 20, WatchRate: 16 << 20,
 }
 
 // MailboxPageSize is the number of objects in one answer to a list request. The largest

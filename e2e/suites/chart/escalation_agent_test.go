@@ -104,16 +104,6 @@ var triedByAgent = map[string]triedRight{
 		attempt{what: "a Secret of a machine in the agent's namespace", want: "which has no machines",
 			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: ot-system, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: u, controller: true}]}}`},
 	),
-	"patch secrets": tried(
-		attempt{what: "the content of a Secret, which a patch answers", want: notMade, patch: `{}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: passwords, namespace: images}, stringData: {a: b}}`},
-		attempt{what: "the content of a Secret of kube-system", patch: `{}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: passwords, namespace: kube-system, labels: {pelotech.ot/machine-uid: u}}, stringData: {a: b}}`, want: protectedSpace},
-		attempt{what: "a Secret of others by taking it over", want: notMade,
-			patch:  `{"metadata":{"labels":{"pelotech.ot/machine-uid":"u"},"ownerReferences":[{"apiVersion":"pelotech.ot/v1alpha1","kind":"VirtualMachine","name":"demo","uid":"u","controller":true}]}}`,
-			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: images}, stringData: {a: b}}`},
-		attempt{what: "an own Secret for a token", want: "annotation of kubernetes.io", patch: `{"metadata":{"annotations":{"kubernetes.io/service-account.name":"default"}}}`,
-			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
-		attempt{what: "an own Secret that nobody deletes", want: notOwned, patch: `{"metadata":{"ownerReferences":null}}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
-	),
 	"get secrets": tried(
 		attempt{what: "a Secret of kube-system", send: getSecret("kube-system", "x"), want: "cannot get resource"},
 		attempt{what: "a Secret of a namespace that is not bound", send: getSecret(imageNamespace, "x"), want: "cannot get resource"},
@@ -121,8 +111,30 @@ var triedByAgent = map[string]triedRight{
 	),
 	"list secrets":  gainsNothing("its own credential and join token, by name"),
 	"watch secrets": gainsNothing("its own credential and join token, by name"),
-	"update secrets": tried(attempt{what: "a token in place of its credential", want: "annotation of kubernetes.io", patch: `{metadata: {annotations: {kubernetes.io/service-account.name: ot-hub}}}`,
-		object: `{apiVersion: v1, kind: Secret, metadata: {name: ot-hub-credential, namespace: ot-system}}`}),
+	"update secrets": tried(
+		attempt{what: "the content of a Secret, quoted by the validation of a patch", want: "cannot patch resource", hides: "swordfish",
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: quoted, namespace: images}, stringData: {token: swordfish}}`,
+			send: func(ctx context.Context, c client.Client) error {
+				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: imageNamespace, Name: "quoted"}}
+				return c.Patch(ctx, secret, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"copy","from":"/data/token","path":"/type"}]`)))
+			}},
+		attempt{what: "the content of a Secret, answered to a patch", want: "cannot patch resource", hides: "swordfish",
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}, stringData: {userdata: swordfish}}`,
+			send: func(ctx context.Context, c client.Client) error {
+				return c.Patch(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: imageNamespace, Name: "demo-cloudinit"}}, newMergePatch(`{}`), client.DryRunAll)
+			}},
+		attempt{what: "a Secret of others as it is", want: notMade, object: `{apiVersion: v1, kind: Secret, metadata: {name: passwords, namespace: images}, stringData: {a: b}}`},
+		attempt{what: "a Secret of kube-system", want: protectedSpace,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: kube-system, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: u, controller: true}]}}`},
+		attempt{what: "a Secret of others by taking it over", want: notMade,
+			patch:  `{"metadata":{"labels":{"pelotech.ot/machine-uid":"u"},"ownerReferences":[{"apiVersion":"pelotech.ot/v1alpha1","kind":"VirtualMachine","name":"demo","uid":"u","controller":true}]}}`,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: images}, stringData: {a: b}}`},
+		attempt{what: "an own Secret for a token", want: "annotation of kubernetes.io", patch: `{"metadata":{"annotations":{"kubernetes.io/service-account.name":"default"}}}`,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
+		attempt{what: "an own Secret that nobody deletes", want: notOwned, patch: `{"metadata":{"ownerReferences":null}}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
+		attempt{what: "a token in place of its credential", want: "annotation of kubernetes.io", patch: `{metadata: {annotations: {kubernetes.io/service-account.name: ot-hub}}}`,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: ot-hub-credential, namespace: ot-system}}`},
+	),
 
 	"create virtualmachines.kubevirt.io": tried(
 		attempt{what: "a machine for nobody", want: notMade, object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: new, namespace: images}}`},
@@ -254,12 +266,16 @@ func TestAgentWritesItsOwn(t *testing.T) {
 		})
 	}
 
-	t.Run("its own Secret is read by a patch", func(t *testing.T) {
+	t.Run("its own Secret is replaced without being read", func(t *testing.T) {
 		secret := kubevirt.BuildCloudInitSecret(vm, cfg)
 		createForAttempt(t, secret.DeepCopy())
-		read := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: workspace, Name: secret.Name}}
-		require.NoError(t, agent.Patch(t.Context(), read, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll))
-		assert.Equal(t, secret.Data, read.Data)
+		replace := func() *corev1.Secret {
+			replaced := secret.DeepCopy()
+			require.NoError(t, agent.Update(t.Context(), replaced))
+			return replaced
+		}
+		first := replace()
+		assert.Equal(t, first.ResourceVersion, replace().ResourceVersion, "an identical replacement changes nothing")
 		err := agent.Get(t.Context(), client.ObjectKeyFromObject(secret), &corev1.Secret{})
 		require.True(t, apierrors.IsForbidden(err), "it needs no right to read Secrets for that: %v", err)
 	})

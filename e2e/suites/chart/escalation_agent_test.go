@@ -122,14 +122,14 @@ var triedByAgent = map[string]triedRight{
 	"list secrets":  gainsNothing("its own credential and join token, by name"),
 	"watch secrets": gainsNothing("its own credential and join token, by name"),
 	"update secrets": tried(
-		attempt{what: "the content of a Secret, quoted by the validation of a patch", want: "cannot patch resource", hides: "swordfish",
-			object: `{apiVersion: v1, kind: Secret, metadata: {name: quoted, namespace: images}, stringData: {token: swordfish}}`,
+		attempt{what: "the content of a Secret, quoted by the validation of a patch", want: "cannot patch resource", hides: "c3dvcmRmaXNo",
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: quoted, namespace: images}, data: {token: c3dvcmRmaXNo}}`,
 			send: func(ctx context.Context, c client.Client) error {
 				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: imageNamespace, Name: "quoted"}}
 				return c.Patch(ctx, secret, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"copy","from":"/data/token","path":"/type"}]`)))
 			}},
-		attempt{what: "the content of a Secret, answered to a patch", want: "cannot patch resource", hides: "swordfish",
-			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}, stringData: {userdata: swordfish}}`,
+		attempt{what: "the content of a Secret, answered to a patch", want: "cannot patch resource", hides: "c3dvcmRmaXNo",
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}, data: {userdata: c3dvcmRmaXNo}}`,
 			send: func(ctx context.Context, c client.Client) error {
 				return c.Patch(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: imageNamespace, Name: "demo-cloudinit"}}, newMergePatch(`{}`), client.DryRunAll)
 			}},

@@ -110,7 +110,7 @@ func requireEveryRightTried(t *testing.T, rights []string, rows map[string]tried
 // TestAccountsCannotGetMore tries, from each account, to get more than it has.
 func TestAccountsCannotGetMore(t *testing.T) {
 	createNamespaces(t, imageNamespace, "ot-member-edge", "cdi", "kubevirt")
-	createLedger(t, 1, "image-0123456789ab-1") // its token can write the ledger as well
+	createLedger(t, 2, "image-0123456789ab-1", "database") // its token can write the ledger as well
 	for _, test := range []struct {
 		account  string
 		rendered renderedChart

@@ -21,7 +21,7 @@ import (
 )
 
 // accountPolicies are the policies on the agent's account, each with a request that it alone
-// refuses.
+// refuses, unless the values protect namespace default.
 var accountPolicies = map[string]func() client.Object{
 	"ot-agent-own": func() client.Object {
 		return &corev1.Secret{ObjectMeta: guardMeta(metav1.NamespaceDefault)}
@@ -62,18 +62,33 @@ func NewAccountGuardPoller(c client.Client, notify func()) *trigger.ConditionPol
 // tryForbiddenWrites creates, as dry runs, one object for each policy. Kinds that are not
 // served are skipped: nothing can be written of them.
 func tryForbiddenWrites(ctx context.Context, c client.Client) (metav1.Condition, error) {
-	var accepted []string
+	var accepted, refusedByOthers []string
 	for policy, object := range accountPolicies {
 		err := c.Create(ctx, object(), client.DryRunAll)
 		switch {
 		case err == nil:
 			accepted = append(accepted, policy)
-		case meta.IsNoMatchError(err), apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+policy+"'"):
+		case meta.IsNoMatchError(err), isRefusalBy(policy, err):
+		case isRefusalByAny(err):
+			refusedByOthers = append(refusedByOthers, policy)
 		default:
 			return metav1.Condition{}, fmt.Errorf("the API server answered a request that %s has to refuse otherwise: %w", policy, err)
 		}
 	}
-	return accountCondition(accepted, arePoliciesServed(c.RESTMapper())), nil
+	return accountCondition(accepted, refusedByOthers, arePoliciesServed(c.RESTMapper())), nil
+}
+
+func isRefusalBy(policy string, err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+policy+"'")
+}
+
+func isRefusalByAny(err error) bool {
+	for policy := range accountPolicies {
+		if isRefusalBy(policy, err) {
+			return true
+		}
+	}
+	return false
 }
 
 func arePoliciesServed(mapper meta.RESTMapper) bool {
@@ -82,14 +97,19 @@ func arePoliciesServed(mapper meta.RESTMapper) bool {
 }
 
 // accountCondition returns condition AccountGuarded. accepted are the policies whose requests
-// the API server accepted.
-func accountCondition(accepted []string, served bool) metav1.Condition {
+// the API server accepted, refusedByOthers those whose requests another of them refused: the
+// API server names only one of the policies that refuse.
+func accountCondition(accepted, refusedByOthers []string, served bool) metav1.Condition {
 	const consequence = "Until then a stolen token of the agent's account rules the cluster"
 	c := metav1.Condition{Type: v1alpha1.ConditionAccountGuarded, Status: metav1.ConditionFalse}
 	switch {
 	case len(accepted) == 0:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonGuarded
 		c.Message = "the API server refuses what the agent never writes"
+		if len(refusedByOthers) > 0 {
+			slices.Sort(refusedByOthers)
+			c.Message += "; policy " + strings.Join(refusedByOthers, ", ") + " cannot be tried by itself while value protectedNamespaces has " + metav1.NamespaceDefault
+		}
 	case !served:
 		c.Reason = v1alpha1.ReasonPoliciesNotServed
 		c.Message = "this API server does not serve ValidatingAdmissionPolicy of admissionregistration.k8s.io/v1 (served by default from Kubernetes 1.30). " + consequence

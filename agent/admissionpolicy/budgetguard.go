@@ -74,11 +74,14 @@ func newGuardPoller(initial metav1.Condition, try func(context.Context) (metav1.
 	}
 }
 
+// unlistedImportName is of an image's claim: ot-agent-disks refuses others.
+const unlistedImportName = "ot-agent-guard-000000000-0"
+
 // tryUnlistedImport creates, as a dry run, a DataVolume that has no slot.
 func tryUnlistedImport(ctx context.Context, c client.Client, namespace string) (metav1.Condition, error) {
 	unlisted := &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: "ot-agent-guard", Labels: map[string]string{v1alpha1.LabelImageUID: "none"},
+			Namespace: namespace, Name: unlistedImportName, Labels: map[string]string{v1alpha1.LabelImageUID: "none"},
 		},
 		Spec: cdiv1.DataVolumeSpec{
 			Source: &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}},

@@ -31,7 +31,7 @@ func TestMachineGoesFromNothingToRunning(t *testing.T) {
 	assert.True(t, w.hasCondition(v1alpha1.ConditionImageAcquired))
 	require.NotNil(t, w.RootDisk)
 	assert.NotNil(t, w.KubeVirtVM, "it does not wait for the clone, which may wait for its first consumer")
-	assert.NotNil(t, w.CloudInitSecret)
+	assert.NotNil(t, w.cloudInitSecret)
 
 	w.setKubeVirtStatus("Provisioning", nil).reconcile()
 	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk)
@@ -44,6 +44,5 @@ func TestMachineGoesFromNothingToRunning(t *testing.T) {
 		assert.True(t, w.hasCondition(c), c)
 	}
 	assert.Nil(t, w.lastDecision.ApplyKubeVirtVM, "defaults of KubeVirt are no drift")
-	assert.Nil(t, w.lastDecision.ApplySecret)
 	assert.Zero(t, w.lastDecision.RequeueAfter)
 }

@@ -230,9 +230,9 @@ func TestMissingSecretDoesNotBlockExistingMachine(t *testing.T) {
 	assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "Secret ns/passwords does not exist")
 
 	w.setKubeVirtStatus("Stopped", nil)
-	secret := w.CloudInitSecret
+	secret := w.cloudInitSecret
 	require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
-	assert.Same(t, secret, w.CloudInitSecret)
+	assert.Same(t, secret, w.cloudInitSecret)
 	assert.False(t, w.hasCondition(v1alpha1.ConditionRestartRequired))
 
 	w.VM.Spec.RunStrategy = "Halted"

@@ -22,20 +22,7 @@ func (d *decider) reconcileCloudInitSecret() {
 	if d.deployIgnored() || d.MissingSecret != "" || d.specError != nil || !d.rootDiskRequested {
 		return
 	}
-	desired := kubevirt.BuildCloudInitSecret(d.VM, d.guestConfig)
-	switch {
-	case d.CloudInitSecret == nil || d.ownsObject(d.CloudInitSecret):
-	case d.CloudInitSecret.Labels[v1alpha1.LabelMachineUID] == "":
-		d.setBlocker(nameTakenState("Secret", desired.Name))
-		d.requeueWithin(missingRecheckInterval)
-		return
-	default:
-		d.waitForLeftover("Secret", d.CloudInitSecret)
-		return
-	}
-	if d.CloudInitSecret == nil || !reflect.DeepEqual(d.CloudInitSecret.Data, desired.Data) {
-		d.decision.ApplySecret = desired
-	}
+	d.decision.ApplySecret = kubevirt.BuildCloudInitSecret(d.VM, d.guestConfig)
 	d.guestConfigStored = true
 }
 

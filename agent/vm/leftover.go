@@ -17,12 +17,9 @@ func (d *decider) waitForLeftover(kind string, o metav1.Object) {
 		d.requeueWithin(d.leftoverRecheckInterval(o))
 		return
 	}
-	dataLoss, resource := "", "secret"
-	switch kind {
-	case "DataVolume", "PersistentVolumeClaim":
+	dataLoss, resource := "", "virtualmachines.kubevirt.io"
+	if kind == "DataVolume" || kind == "PersistentVolumeClaim" {
 		dataLoss, resource = " (this loses what the guest has written)", "datavolume,persistentvolumeclaim"
-	case "KubeVirt VirtualMachine":
-		resource = "virtualmachines.kubevirt.io"
 	}
 	d.setBlocker(failedState(v1alpha1.ReasonNameTaken, fmt.Sprintf("%s %s belongs to a former machine of this name and has no owner that removes it. Delete it%s, or let this machine take it over: kubectl -n %s label %s %s %s=%s --overwrite",
 		kind, o.GetName(), dataLoss, d.VM.Namespace, resource, o.GetName(), v1alpha1.LabelMachineUID, d.VM.UID)))

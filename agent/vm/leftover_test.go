@@ -24,7 +24,6 @@ func TestLeftoversOfFormerMachineBlock(t *testing.T) {
 		"root disk":                 {func(w *world) metav1.Object { return w.RootDisk }, []string{"this loses what the guest has written", "kubectl -n ns label datavolume,persistentvolumeclaim vm-root " + label}},
 		"claim of an existing disk": {func(w *world) metav1.Object { return w.RootClaim }, []string{"this loses what the guest has written", "kubectl -n ns label datavolume,persistentvolumeclaim vm-root " + label}},
 		"claim":                     {func(w *world) metav1.Object { w.RootDisk = nil; return w.RootClaim }, []string{"label datavolume,persistentvolumeclaim vm-root " + label}},
-		"Secret":                    {func(w *world) metav1.Object { return w.CloudInitSecret }, []string{"label secret vm-cloudinit " + label}},
 		"machine":                   {func(w *world) metav1.Object { return w.KubeVirtVM }, []string{"label virtualmachines.kubevirt.io vm " + label}},
 	}
 	newWorldWithAll := func(t *testing.T) *world {

@@ -44,7 +44,6 @@ func TestReconcileConverges(t *testing.T) {
 		w.Now = w.Now.Add(10 * time.Second)
 		d := w.reconcile()
 		require.Nil(t, d.ApplyKubeVirtVM, "it is applied again")
-		require.Nil(t, d.ApplySecret)
 		require.Empty(t, d.RunStrategy)
 		if w.RootDisk == nil || w.RootDisk.Status.Phase != cdiv1.Failed {
 			require.Equal(t, *stored, w.VM.Status)
@@ -185,12 +184,6 @@ func (w *world) drawRootDisk(t *rapid.T) {
 			w.RootClaim.OwnerReferences = nil
 		}
 		drawOwner(t, "claim", w.RootClaim)
-	}
-	if rapid.Bool().Draw(t, "secret") {
-		cfg, err := cloudinit.Render(apitest.VirtualMachine("ns", "vm").Obj(), cloudinit.Inputs{})
-		require.NoError(t, err)
-		w.CloudInitSecret = kubevirt.BuildCloudInitSecret(w.VM, cfg)
-		drawOwner(t, "secret", w.CloudInitSecret)
 	}
 }
 

@@ -122,8 +122,6 @@ func TestPhaseAndReasonByState(t *testing.T) {
 			w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
 			w.RootDisk = nil
 		}, phase: provisioning, reason: v1alpha1.ReasonCloningRootDisk, want: []string{"former root disk"}},
-		"Secret of a former machine":                  {setup: func(w *world) { kubeVirtStatus("Running", nil)(w); labelAsFormer(w.CloudInitSecret) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, requeue: 30 * time.Second},
-		"Secret of others":                            {setup: func(w *world) { kubeVirtStatus("Running", nil)(w); w.CloudInitSecret.Labels = nil }, phase: failed, reason: v1alpha1.ReasonNameTaken, requeue: 30 * time.Second},
 		"KubeVirt VirtualMachine of a former machine": {setup: func(w *world) { kubeVirtStatus("Running", nil)(w); labelAsFormer(w.KubeVirtVM) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, requeue: 30 * time.Second},
 		"KubeVirt VirtualMachine being deleted":       {setup: func(w *world) { kubeVirtStatus("Running", nil)(w); markDeleted(w.KubeVirtVM) }, phase: provisioning, reason: v1alpha1.ReasonStarting, want: []string{"is created again"}},
 

@@ -37,8 +37,6 @@ type View struct {
 	// RootDisk and RootClaim are nil if they do not exist.
 	RootDisk  *cdiv1.DataVolume
 	RootClaim *corev1.PersistentVolumeClaim
-	// CloudInitSecret is nil if it does not exist.
-	CloudInitSecret *corev1.Secret
 	// KubeVirtVM is KubeVirt's VirtualMachine; nil if it does not exist.
 	KubeVirtVM *unstructured.Unstructured
 
@@ -73,7 +71,9 @@ type Decision struct {
 	CreateImage    *v1alpha1.VMDiskImage
 	DeleteRootDisk *DeleteTarget
 	CreateRootDisk *cdiv1.DataVolume
-	ApplySecret    *corev1.Secret
+	// ApplySecret replaces the cloud-init Secret, which the agent may not read: decided each
+	// time, also where it is stored as it is here.
+	ApplySecret *corev1.Secret
 	// ApplyKubeVirtVM is applied server-side. Its resourceVersion, if set, is the one that
 	// the decision is based on.
 	ApplyKubeVirtVM *unstructured.Unstructured

@@ -28,6 +28,8 @@ type world struct {
 	// sourceExists: the pinned source can be cloned.
 	sourceExists bool
 	lastDecision vm.Decision
+	// cloudInitSecret is the stored one, which no View has.
+	cloudInitSecret *corev1.Secret
 }
 
 func newWorld(t require.TestingT, b *apitest.MachineBuilder) *world {
@@ -162,7 +164,7 @@ func (w *world) applyDecision(d vm.Decision) {
 		w.RootDisk.CreationTimestamp = metav1.NewTime(w.Now)
 	}
 	if d.ApplySecret != nil {
-		w.CloudInitSecret = d.ApplySecret
+		w.cloudInitSecret = d.ApplySecret
 	}
 	if d.ApplyKubeVirtVM != nil {
 		status := map[string]any{}

@@ -2,13 +2,16 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -125,13 +128,42 @@ func (r *Reconciler) applyKubeVirtVM(ctx context.Context, desired *unstructured.
 	return r.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), fieldOwner, client.ForceOwnership)
 }
 
+// ownPolicy is how the API server names, in its refusals, the policy that keeps the agent
+// from Secrets of others.
+const ownPolicy = "ValidatingAdmissionPolicy 'ot-agent-own'"
+
+// applySecret replaces the whole Secret, or creates it. The agent may neither read nor patch
+// Secrets: the answer to a patch can quote a Secret of others before an admission policy
+// sees the request. An identical replacement changes nothing. The update comes first: a
+// create counts against quotas even where the Secret exists.
 func (r *Reconciler) applySecret(ctx context.Context, secret *corev1.Secret) error {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(secret)
-	if err != nil {
+	err := r.Update(ctx, secret.DeepCopy(), fieldOwner)
+	if hasInvalidField(err, "immutable") {
+		// Somebody made it immutable: that is no error while the content is as desired.
+		immutable := secret.DeepCopy()
+		immutable.Immutable = ptr.To(true)
+		err = r.Update(ctx, immutable, fieldOwner)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		if err = r.Create(ctx, secret.DeepCopy(), fieldOwner); apierrors.IsAlreadyExists(err) {
+			return errObjectChanged
+		}
+		return err
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), ownPolicy), hasInvalidField(err, "type"): // the agent's are all Opaque
+		return &nameTakenError{"Secret", secret.Name}
+	default:
 		return err
 	}
-	delete(content["metadata"].(map[string]any), "creationTimestamp")
-	return r.Apply(ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: content}), fieldOwner, client.ForceOwnership)
+}
+
+// hasInvalidField reports whether the API server refused a request for the value of a field.
+func hasInvalidField(err error, field string) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == field })
 }
 
 // setRunStrategy starts or stops a machine whose template has to stay.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -25,53 +26,96 @@ func forbidden(why string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "demo-cloudinit", errors.New(why))
 }
 
-func TestCloudInitSecretIsReadWithoutTheRightToRead(t *testing.T) {
-	stored := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "demo-cloudinit", Labels: map[string]string{v1alpha1.LabelMachineUID: "u"}},
-		Data:       map[string][]byte{"userdata": []byte("x")},
+func invalid(fields ...string) error {
+	var causes field.ErrorList
+	for _, name := range fields {
+		causes = append(causes, field.Forbidden(field.NewPath(name), "field is immutable"))
 	}
+	return apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "demo-cloudinit", causes)
+}
+
+func TestApplySecretReplacesOrCreatesWithoutReading(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "ns", Name: "demo-cloudinit", Labels: map[string]string{v1alpha1.LabelMachineUID: "u"}}
+	desired := &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"userdata": []byte("new")}}
+	ofFormer := desired.DeepCopy()
+	ofFormer.Labels[v1alpha1.LabelMachineUID] = "former"
+	ofFormer.Data = map[string][]byte{"userdata": []byte("old"), "added": []byte("x")}
 	for name, tt := range map[string]struct {
-		stored  []client.Object
-		answer  error
-		want    map[string]string // labels
-		wantNil bool
-		wantErr string
+		stored *corev1.Secret
+		// updates answers the updates in turn; nil is the API server's own answer.
+		updates []error
+		create  error
+		want    string
+		wantErr error
 	}{
-		"there":             {stored: []client.Object{stored}, want: stored.Labels},
-		"not there":         {wantNil: true},
-		"of others":         {stored: []client.Object{stored}, answer: forbidden("ValidatingAdmissionPolicy 'ot-agent-own' with binding 'ot-agent-own' denied request: not ours")},
-		"no right to write": {answer: forbidden("cannot patch resource"), wantErr: "reading the cloud-init Secret of VirtualMachine ns/demo"},
-		"another policy":    {answer: forbidden("ValidatingAdmissionPolicy 'other' denied request"), wantErr: "denied request"},
+		"not there":                  {want: "new"},
+		"as desired":                 {stored: desired, want: "new"},
+		"of a former machine":        {stored: ofFormer, want: "new"},
+		"of others":                  {stored: ofFormer, updates: []error{forbidden("ValidatingAdmissionPolicy 'ot-agent-own' with binding 'ot-agent-own' denied request: not ours")}, want: "old", wantErr: &nameTakenError{"Secret", "demo-cloudinit"}},
+		"of others, of another type": {stored: ofFormer, updates: []error{invalid("type")}, want: "old", wantErr: &nameTakenError{"Secret", "demo-cloudinit"}},
+		"another policy":             {stored: ofFormer, updates: []error{forbidden("ValidatingAdmissionPolicy 'other' denied request")}, want: "old", wantErr: forbidden("ValidatingAdmissionPolicy 'other' denied request")},
+		"immutable, as desired":      {stored: desired, updates: []error{invalid("immutable"), nil}, want: "new"},
+		"immutable, with other data": {stored: ofFormer, updates: []error{invalid("immutable", "data"), invalid("data")}, want: "old", wantErr: invalid("data")},
+		"created meanwhile":          {create: apierrors.NewAlreadyExists(schema.GroupResource{Resource: "secrets"}, "demo-cloudinit"), wantErr: errObjectChanged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
 			require.NoError(t, corev1.AddToScheme(scheme))
-			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(tt.stored...).WithInterceptorFuncs(interceptor.Funcs{
+			b := fake.NewClientBuilder().WithScheme(scheme)
+			if tt.stored != nil {
+				b.WithObjects(tt.stored.DeepCopy())
+			}
+			stored := b.Build()
+			answers := tt.updates
+			c := interceptor.NewClient(stored, interceptor.Funcs{
 				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 					return forbidden("cannot get resource")
 				},
-				// As the API server: the client of the tests answers no dry run.
-				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, _ client.Patch, options ...client.PatchOption) error {
-					applied := (&client.PatchOptions{}).ApplyOptions(options)
-					assert.Equal(t, []string{metav1.DryRunAll}, applied.DryRun)
-					if tt.answer != nil {
-						return tt.answer
-					}
-					return c.Get(ctx, client.ObjectKeyFromObject(o), o)
+				Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+					return forbidden("cannot patch resource")
 				},
-			}).Build()
-			got, err := (&Reconciler{Client: c, Live: c}).readCloudInitSecret(t.Context(), apitest.VirtualMachine("ns", "demo").Obj())
-			if tt.wantErr != "" {
-				require.ErrorContains(t, err, tt.wantErr)
+				Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
+					assert.Empty(t, o.GetResourceVersion(), "the update is unconditional")
+					if len(answers) > 0 {
+						answer := answers[0]
+						answers = answers[1:]
+						if answer != nil {
+							return answer
+						}
+					}
+					return c.Update(ctx, o, options...)
+				},
+				Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+					if tt.create != nil {
+						return tt.create
+					}
+					return c.Create(ctx, o, options...)
+				},
+			})
+			err := (&Reconciler{Client: c, Live: c}).applySecret(t.Context(), desired)
+			assert.Equal(t, tt.wantErr, err)
+			assert.Empty(t, answers, "all answers were needed")
+			if tt.want == "" {
 				return
 			}
-			require.NoError(t, err)
-			if tt.wantNil {
-				assert.Nil(t, got)
-				return
+			got := &corev1.Secret{}
+			require.NoError(t, stored.Get(t.Context(), client.ObjectKeyFromObject(desired), got))
+			assert.Equal(t, tt.want, string(got.Data["userdata"]))
+			if tt.wantErr == nil {
+				assert.Equal(t, desired.Data, got.Data)
+				assert.Equal(t, desired.Labels, got.Labels)
 			}
-			assert.Equal(t, tt.want, got.Labels)
 		})
+	}
+}
+
+// A machine in a namespace of the cluster gets the refusal as its state, with what to do.
+func TestRefusalOfProtectedNamespaceIsAState(t *testing.T) {
+	err := forbidden("ValidatingAdmissionPolicy 'ot-agent-protected-namespaces' with binding 'ot-agent-protected-namespaces' denied request: namespace kube-system is one of the cluster's own: use another namespace")
+	for child, want := range map[childObject]v1alpha1.Reason{childSecret: v1alpha1.ReasonMachineRefused, childRootDisk: v1alpha1.ReasonRootDiskRefused, childKubeVirtVM: v1alpha1.ReasonMachineRefused} {
+		reason, refused := refusalReason(child, err)
+		assert.True(t, refused)
+		assert.Equal(t, want, reason)
 	}
 }
 

@@ -54,14 +54,11 @@ func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine
 		}
 	}
 	if earlier.VM != nil {
-		v.MissingNetwork, v.CloudInitSecret, v.Inputs = earlier.MissingNetwork, earlier.CloudInitSecret, earlier.Inputs
+		v.MissingNetwork, v.Inputs = earlier.MissingNetwork, earlier.Inputs
 		v.MissingSecret, v.SecretForbidden = earlier.MissingSecret, earlier.SecretForbidden
 		return v, nil
 	}
 	if v.MissingNetwork, err = r.findMissingNetwork(ctx, v.KubeVirtVM); err != nil {
-		return v, err
-	}
-	if v.CloudInitSecret, err = r.readCloudInitSecret(ctx, obj); err != nil {
 		return v, err
 	}
 	if v.Inputs.ClusterUID, err = r.ClusterUID(ctx); err != nil {
@@ -79,27 +76,6 @@ func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine
 type secretForbiddenError struct{ message string }
 
 func (e *secretForbiddenError) Error() string { return e.message }
-
-// ownPolicy is how the API server names, in its refusals, the policy that keeps the agent
-// from Secrets of others.
-const ownPolicy = "ValidatingAdmissionPolicy 'ot-agent-own'"
-
-// readCloudInitSecret reads the machine's own Secret by a patch that changes nothing, as a
-// dry run: RBAC cannot grant to read the agent's Secrets alone, while the admission policy
-// on its writes tells them from others. It returns one without labels for one of others.
-func (r *Reconciler) readCloudInitSecret(ctx context.Context, obj *v1alpha1.VirtualMachine) (*corev1.Secret, error) {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: cloudinit.SecretName(obj)}}
-	err := r.Patch(ctx, secret, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), ownPolicy):
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: cloudinit.SecretName(obj)}}, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading the cloud-init Secret of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err)
-	}
-	return secret, nil
-}
 
 // buildLiveView reads from the API server what an irreversible decision rests on: first that
 // the machine is unchanged, then its images and its root disk.

@@ -4,6 +4,7 @@ package chart_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ const (
 	// machineOfDemo is the beginning of a KubeVirt machine with volumes.
 	machineOfDemo = `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: demo, ` + ofDemo + `}, spec: {template: {spec: `
 	diskOfDemo    = `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: demo-root, ` + ofDemo + `}, spec: `
-	importOf      = `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: dv-1, namespace: images, labels: {pelotech.ot/image-uid: uid-1}}, spec: `
+	importOf      = `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: image-0123456789ab-1, namespace: images, labels: {pelotech.ot/image-uid: uid-1}}, spec: `
 	foreignClaim  = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: database, namespace: images}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`
 )
 
@@ -51,6 +52,11 @@ func getSecret(namespace, name string) func(context.Context, client.Client) erro
 	return func(ctx context.Context, c client.Client) error {
 		return c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.Secret{})
 	}
+}
+
+// importWith is an import with metadata, which include a name.
+func importWith(metadata string) string {
+	return `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {namespace: images, labels: {pelotech.ot/image-uid: uid-1}, ` + metadata + `}, spec: {source: {blank: {}}, storage: {}}}`
 }
 
 func eventOf(controller string) string {
@@ -99,20 +105,14 @@ var triedByAgent = map[string]triedRight{
 		attempt{what: "a Secret with a name that others read", want: notOwned, object: `{apiVersion: v1, kind: Secret, metadata: {name: registry, ` + ofDemo + `}}`},
 		attempt{what: "a Secret with keys that others read", want: "in keys userdata and networkdata", object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}, stringData: {server: https://example.com}}`},
 		attempt{what: "a certificate", want: "of type Opaque only", object: `{apiVersion: v1, kind: Secret, type: kubernetes.io/tls, metadata: {name: demo-cloudinit, ` + ofDemo + `}, stringData: {tls.crt: "", tls.key: ""}}`},
+		attempt{what: "a member, where the hub is in the cluster", want: "and no other: controllers choose Secrets by labels",
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: images, labels: {pelotech.ot/machine-uid: u, pelotech.ot/member: "true"}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: u, controller: true}]}}`},
+		attempt{what: "a cluster of Argo CD, as the agent's own credential", want: "and no other: controllers choose Secrets by labels",
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: ot-hub-credential, namespace: ot-system, labels: {argocd.argoproj.io/secret-type: cluster}}}`},
 		attempt{what: "a Secret of a machine in kube-system", want: protectedSpace,
 			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: kube-system, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: u, controller: true}]}}`},
 		attempt{what: "a Secret of a machine in the agent's namespace", want: "which has no machines",
 			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: ot-system, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: u, controller: true}]}}`},
-	),
-	"patch secrets": tried(
-		attempt{what: "the content of a Secret, which a patch answers", want: notMade, patch: `{}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: passwords, namespace: images}, stringData: {a: b}}`},
-		attempt{what: "the content of a Secret of kube-system", patch: `{}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: passwords, namespace: kube-system, labels: {pelotech.ot/machine-uid: u}}, stringData: {a: b}}`, want: protectedSpace},
-		attempt{what: "a Secret of others by taking it over", want: notMade,
-			patch:  `{"metadata":{"labels":{"pelotech.ot/machine-uid":"u"},"ownerReferences":[{"apiVersion":"pelotech.ot/v1alpha1","kind":"VirtualMachine","name":"demo","uid":"u","controller":true}]}}`,
-			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: images}, stringData: {a: b}}`},
-		attempt{what: "an own Secret for a token", want: "annotation of kubernetes.io", patch: `{"metadata":{"annotations":{"kubernetes.io/service-account.name":"default"}}}`,
-			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
-		attempt{what: "an own Secret that nobody deletes", want: notOwned, patch: `{"metadata":{"ownerReferences":null}}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
 	),
 	"get secrets": tried(
 		attempt{what: "a Secret of kube-system", send: getSecret("kube-system", "x"), want: "cannot get resource"},
@@ -121,8 +121,32 @@ var triedByAgent = map[string]triedRight{
 	),
 	"list secrets":  gainsNothing("its own credential and join token, by name"),
 	"watch secrets": gainsNothing("its own credential and join token, by name"),
-	"update secrets": tried(attempt{what: "a token in place of its credential", want: "annotation of kubernetes.io", patch: `{metadata: {annotations: {kubernetes.io/service-account.name: ot-hub}}}`,
-		object: `{apiVersion: v1, kind: Secret, metadata: {name: ot-hub-credential, namespace: ot-system}}`}),
+	"update secrets": tried(
+		attempt{what: "the content of a Secret, quoted by the validation of a patch", want: "cannot patch resource", hides: "c3dvcmRmaXNo",
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: quoted, namespace: images}, data: {token: c3dvcmRmaXNo}}`,
+			send: func(ctx context.Context, c client.Client) error {
+				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: imageNamespace, Name: "quoted"}}
+				return c.Patch(ctx, secret, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"copy","from":"/data/token","path":"/type"}]`)))
+			}},
+		attempt{what: "the content of a Secret, answered to a patch", want: "cannot patch resource", hides: "c3dvcmRmaXNo",
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}, data: {userdata: c3dvcmRmaXNo}}`,
+			send: func(ctx context.Context, c client.Client) error {
+				return c.Patch(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: imageNamespace, Name: "demo-cloudinit"}}, newMergePatch(`{}`), client.DryRunAll)
+			}},
+		attempt{what: "a Secret of others as it is", want: notMade, object: `{apiVersion: v1, kind: Secret, metadata: {name: passwords, namespace: images}, stringData: {a: b}}`},
+		attempt{what: "a Secret of kube-system", want: protectedSpace,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: kube-system, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: u, controller: true}]}}`},
+		attempt{what: "a Secret of others by taking it over", want: notMade,
+			patch:  `{"metadata":{"labels":{"pelotech.ot/machine-uid":"u"},"ownerReferences":[{"apiVersion":"pelotech.ot/v1alpha1","kind":"VirtualMachine","name":"demo","uid":"u","controller":true}]}}`,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, namespace: images}, stringData: {a: b}}`},
+		attempt{what: "an own Secret for a token", want: "annotation of kubernetes.io", patch: `{"metadata":{"annotations":{"kubernetes.io/service-account.name":"default"}}}`,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
+		attempt{what: "an own Secret as a member", want: "and no other: controllers choose Secrets by labels", patch: `{"metadata":{"labels":{"pelotech.ot/member":"true"}}}`,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
+		attempt{what: "an own Secret that nobody deletes", want: notOwned, patch: `{"metadata":{"ownerReferences":null}}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
+		attempt{what: "a token in place of its credential", want: "annotation of kubernetes.io", patch: `{metadata: {annotations: {kubernetes.io/service-account.name: ot-hub}}}`,
+			object: `{apiVersion: v1, kind: Secret, metadata: {name: ot-hub-credential, namespace: ot-system}}`},
+	),
 
 	"create virtualmachines.kubevirt.io": tried(
 		attempt{what: "a machine for nobody", want: notMade, object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: new, namespace: images}}`},
@@ -162,9 +186,18 @@ var triedByAgent = map[string]triedRight{
 		attempt{what: "credentials of vSphere", want: "from http, s3 or registry", object: importOf + `{source: {vddk: {url: https://example.com, secretRef: x}}, storage: {}}}`},
 		attempt{what: "a Secret, sent to a host", want: "kubectl create rolebinding ot-agent-secrets --namespace images", object: importOf + `{source: {http: {url: https://example.com, secretRef: passwords}}, storage: {}}}`},
 		attempt{what: "a Secret, sent as a header", want: "from http, s3 or registry", object: importOf + `{source: {http: {url: https://example.com, secretExtraHeaders: [passwords]}}, storage: {}}}`},
+		attempt{what: "a Secret, sent as a header by an annotation", want: "annotations of pelotech.ot only",
+			object: importWith(`name: image-0123456789ab-1, annotations: {cdi.kubevirt.io/storage.import.secretExtraHeaders.0: victim}`)},
+		attempt{what: "an import without a populator", want: "annotations of pelotech.ot only",
+			object: importWith(`name: image-0123456789ab-1, annotations: {cdi.kubevirt.io/storage.usePopulator: "false"}`)},
+		attempt{what: "a claim of others that CDI adopts", want: "annotations of pelotech.ot only",
+			object: importWith(`name: image-0123456789ab-1, annotations: {cdi.kubevirt.io/allowClaimAdoption: "true"}`)},
+		attempt{what: "networks of importers", want: "annotations of pelotech.ot only",
+			object: importWith(`name: image-0123456789ab-1, annotations: {k8s.v1.cni.cncf.io/networks: default/storage}`)},
+		attempt{what: "the name of a claim of others", want: "under names of image claims only", object: importWith(`name: database`)},
 		attempt{what: "a disk for nobody", want: "of images or of machines only", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: new, namespace: images}, spec: {source: {blank: {}}}}`},
 		attempt{what: "a disk with another owner", want: "has no owner that is a VirtualMachine", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: demo-root, namespace: images, labels: {pelotech.ot/machine-uid: u}}, spec: {source: {pvc: {name: image-0123456789ab-1}}}}`},
-		attempt{what: "an import in CDI's namespace", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: dv-1, namespace: cdi, labels: {pelotech.ot/image-uid: uid-1}}, spec: {source: {blank: {}}, storage: {}}}`},
+		attempt{what: "an import in CDI's namespace", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: image-0123456789ab-1, namespace: cdi, labels: {pelotech.ot/image-uid: uid-1}}, spec: {source: {blank: {}}, storage: {}}}`},
 	),
 	"create datavolumes/source.cdi.kubevirt.io": gainsNothing("lets CDI clone what the policy lets the agent ask for"),
 	"delete datavolumes.cdi.kubevirt.io":        tried(attempt{what: "a disk of others", want: notDeleted, object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: foreign, namespace: images}}`}),
@@ -254,12 +287,23 @@ func TestAgentWritesItsOwn(t *testing.T) {
 		})
 	}
 
-	t.Run("its own Secret is read by a patch", func(t *testing.T) {
+	t.Run("what it made in a namespace before that was protected is deleted", func(t *testing.T) {
+		made := parseObject(t, strings.Replace(foreignClaim, "namespace: images", "namespace: kube-system, labels: {pelotech.ot/image-uid: u}", 1))
+		createForAttempt(t, made)
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			assert.NoError(c, agent.Delete(t.Context(), made.DeepCopy(), client.DryRunAll))
+		}, policyPropagationTimeout, 50*time.Millisecond)
+	})
+	t.Run("its own Secret is replaced without being read", func(t *testing.T) {
 		secret := kubevirt.BuildCloudInitSecret(vm, cfg)
 		createForAttempt(t, secret.DeepCopy())
-		read := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: workspace, Name: secret.Name}}
-		require.NoError(t, agent.Patch(t.Context(), read, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll))
-		assert.Equal(t, secret.Data, read.Data)
+		replace := func() *corev1.Secret {
+			replaced := secret.DeepCopy()
+			require.NoError(t, agent.Update(t.Context(), replaced))
+			return replaced
+		}
+		first := replace()
+		assert.Equal(t, first.ResourceVersion, replace().ResourceVersion, "an identical replacement changes nothing")
 		err := agent.Get(t.Context(), client.ObjectKeyFromObject(secret), &corev1.Secret{})
 		require.True(t, apierrors.IsForbidden(err), "it needs no right to read Secrets for that: %v", err)
 	})

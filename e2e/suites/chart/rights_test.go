@@ -57,7 +57,7 @@ var (
 		{"", "persistentvolumeclaims", "get list watch delete", "", ""},
 		{"", "pods", "list watch", "", ""},
 		{"", "resourcequotas", "list", "", ""},
-		{"", "secrets", "create patch", "", ""},
+		{"", "secrets", "create update", "", ""},
 		{"admissionregistration.k8s.io", "mutatingadmissionpolicies mutatingadmissionpolicybindings", "get", "", "ot-agent-importers"},
 		{"admissionregistration.k8s.io", "mutatingadmissionpolicies mutatingadmissionpolicybindings", "get", "", "ot-agent-failed-imports"},
 		{"authentication.k8s.io", "tokenreviews", "create", "", ""},

@@ -120,7 +120,7 @@ type account struct {
 	// created.
 	grantInUse bool
 	// grantAhead: the member has shown a grant that is newer than all that the hub knows,
-	// while its claims still counted.
+	// and is a witness of a restore.
 	grantAhead bool
 	turnState
 }

@@ -118,9 +118,7 @@ func (b *Accountant) Observe(member string, f MemberFacts, now time.Time) {
 		a = &account{member: member, lastGrant: Grant{Sequence: sequence}}
 		b.accounts[member] = a
 	}
-	if t := f.Transfers; (f.MemberGrantSequence > a.lastGrant.Sequence || t != nil && t.Grant > a.lastGrant.Sequence) && !b.isExcessSpent(member, now) {
-		a.grantAhead = true
-	}
+	b.observeUnknownGrant(a, &f, now)
 	if f.Quarantined {
 		delete(b.excess, member) // whoever lifts the quarantine trusts the member again
 	}

@@ -308,7 +308,7 @@ func (p *allocator) issueGrant(e *allocationEntry, s Share) {
 	p.refreshHeld(e)
 	next := GrantWrite{Member: e.name, Grant: g}
 	next.MaxPossible, next.PossibleFor = a.maxPossible(p.now)
-	ended, _ := a.begunShare(p.now)
+	ended, _ := a.maxEnded(p.now)
 	next.Ended = ended.Share
 	p.result.Grants = append(p.result.Grants, next)
 }

@@ -89,6 +89,44 @@ func TestDamagedExcessRecordStopsLearning(t *testing.T) {
 	assert.NoError(t, err)
 }
 
+// The previous release did not store under which share attempts may have begun before the
+// grant: what a member runs is no excess after the upgrade, once.
+func TestGrantOfPreviousRelease(t *testing.T) {
+	for name, tt := range map[string]struct {
+		possible    string
+		want, again int32
+	}{
+		"of the previous release":         {`{"slots":2,"seconds":1}`, 0, 2},
+		"nothing ran before":              {`{"slots":2,"seconds":1,"ended":0}`, 2, 2},
+		"what ran before":                 {`{"slots":2,"seconds":1,"ended":4}`, 0, 0},
+		"no annotation: it gives nothing": {"", 2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTestHub(t, "a")
+			s.applyPolicy(policyOfFour)
+			s.reportDemand("a", 0, 2)
+			s.reconcile()
+			g := &v1alpha1.TransferGrant{}
+			require.NoError(t, s.live.Get(t.Context(), client.ObjectKey{Namespace: "ot-member-a", Name: v1alpha1.MailboxName}, g))
+			require.Equal(t, int32(2), g.Spec.Limits.Slots)
+			g.Annotations[annotationPossible] = tt.possible
+			require.NoError(t, s.live.Update(t.Context(), g))
+			s.acknowledgePlan("a", 4)
+			elect := func(challenge string) int32 {
+				s.elect(challenge)
+				s.applyPolicy(policyOfFour)
+				s.reports["a"].Report.Transfers.Nonce = ""
+				s.confirm("a", challenge)
+				s.reconcile()
+				s.reconcile()
+				return s.Shares.ForMember("a").Excess
+			}
+			assert.Equal(t, tt.want, elect("second"))
+			assert.Equal(t, tt.again, elect("third"), "what is unknown counts once")
+		})
+	}
+}
+
 // The next process knows who is a witness of a restore, and for how long.
 func TestWitnessesAreStored(t *testing.T) {
 	now := time.Now()

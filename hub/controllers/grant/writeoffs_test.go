@@ -68,18 +68,21 @@ func (s *testHub) getWriteOff() string {
 // A write-off that is made while nothing is held for its member does not wait for a later
 // departure, whether or not the hub reads it before that.
 func TestEarlyWriteOffIsDropped(t *testing.T) {
-	for name, read := range map[string]bool{"read before": true, "not read before": false} {
-		t.Run(name, func(t *testing.T) {
+	for _, read := range []string{"before", "after a conflict", "with a failure"} {
+		t.Run("read "+read, func(t *testing.T) {
 			s := newTestHub(t, "a", "b")
 			s.holdAll("a")
 			s.departures.configMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: DepartedConfigMap}, Data: map[string]string{}}
 			require.NoError(t, s.live.Create(t.Context(), s.departures.configMap))
 			s.annotateWriteOff("a by alice")
 			s.departures.readWriteOffAt = time.Now().Add(time.Hour)
-			if read {
+			switch read {
+			case "before":
 				s.departures.readWriteOffAt = time.Time{}
 				s.reconcile()
 				require.Empty(t, s.getWriteOff())
+			case "with a failure": // loaded with the annotation
+				require.NoError(t, s.live.Get(t.Context(), client.ObjectKeyFromObject(s.departures.configMap), s.departures.configMap))
 			}
 			require.NoError(t, s.live.Delete(t.Context(), s.getMember("a")))
 			for range 4 {

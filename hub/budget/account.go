@@ -101,6 +101,8 @@ type account struct {
 	// ended are shares that the member had and has no more. Attempts begun under them may
 	// still run, as far as its reports show them.
 	ended []endedShare
+	// unknownEndedAt is when a share of unknown size ended; zero for none.
+	unknownEndedAt time.Time
 	// lastGrant is the newest grant, kept for its sequence and nonce.
 	lastGrant Grant
 	// unacknowledged is the maximum of plans that may be in force but are not
@@ -120,7 +122,7 @@ type account struct {
 	// created.
 	grantInUse bool
 	// grantAhead: the member has shown a grant that is newer than all that the hub knows,
-	// while its claims still counted.
+	// and is a witness of a restore.
 	grantAhead bool
 	turnState
 }

@@ -15,6 +15,8 @@ type StoredGrant struct {
 	// Ended is the highest share under which attempts may run on that were begun before
 	// this grant.
 	Ended Share
+	// EndedUnknown: an earlier release stored the grant, without Ended.
+	EndedUnknown bool
 	// MaxPossible is the maximum of all grants that may have been valid when this one was
 	// written, and PossibleFor how long.
 	MaxPossible Share
@@ -84,6 +86,9 @@ func (a *account) learnGrant(s StoredGrant, now time.Time) {
 	}
 	// Since it is unknown when that share ended, it ends now.
 	a.addEnded(endedShare{Share: s.Ended, allSources: true, endedAt: now})
+	if s.EndedUnknown {
+		a.unknownEndedAt = now
+	}
 	if s.PossibleFor > 0 {
 		before := Grant{Sequence: s.Sequence - 1, Share: s.MaxPossible}
 		a.trackLearned(trackedGrant{Grant: before, expiresAt: now.Add(withClockMargin(s.PossibleFor))})
@@ -118,9 +123,7 @@ func (b *Accountant) Observe(member string, f MemberFacts, now time.Time) {
 		a = &account{member: member, lastGrant: Grant{Sequence: sequence}}
 		b.accounts[member] = a
 	}
-	if t := f.Transfers; (f.MemberGrantSequence > a.lastGrant.Sequence || t != nil && t.Grant > a.lastGrant.Sequence) && !b.isExcessSpent(member, now) {
-		a.grantAhead = true
-	}
+	b.observeUnknownGrant(a, &f, now)
 	if f.Quarantined {
 		delete(b.excess, member) // whoever lifts the quarantine trusts the member again
 	}

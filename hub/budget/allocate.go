@@ -116,7 +116,7 @@ func (b *Accountant) Allocate(rules Rules, now time.Time) Allocation {
 func (p *allocator) addEntry(name string, a *account) {
 	held, until, excess := p.accountant.assess(a, p.rules.Groups, p.now)
 	if excess > 0 || a.grantAhead {
-		p.accountant.startExcess(a, p.rules, p.now)
+		p.accountant.recordExcess(a, p.rules, p.now)
 	}
 	e := allocationEntry{name: name, account: a, held: held, until: until, excess: excess, hasRequest: a.hasOpenRequest(p.rules, p.now)}
 	p.entries = append(p.entries, e)
@@ -308,7 +308,7 @@ func (p *allocator) issueGrant(e *allocationEntry, s Share) {
 	p.refreshHeld(e)
 	next := GrantWrite{Member: e.name, Grant: g}
 	next.MaxPossible, next.PossibleFor = a.maxPossible(p.now)
-	ended, _ := a.begunShare(p.now)
+	ended, _ := a.maxEnded(p.now)
 	next.Ended = ended.Share
 	p.result.Grants = append(p.result.Grants, next)
 }

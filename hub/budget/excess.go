@@ -8,11 +8,18 @@ const excessForgetDelay = 24 * time.Hour
 // excessRecord is when a member was first seen to claim more than the hub knows.
 //
 // Invariant: there is one record for each member, whatever clusters and processes it
-// claims to be, and what it claims does not move endsAt. Only a person ends the record
-// before the member leaves, by a quarantine.
+// claims to be, and what it claims does not move endsAt. Before the member leaves, only
+// a person ends the record, by a quarantine, or a proven restore.
 type excessRecord struct {
 	// endsAt is when the claims stop to count.
 	endsAt time.Time
+	// witnessUntil is how long the member is a witness of a restore; zero if it has shown
+	// no unknown grant. A member whose other claims are spent is still a witness.
+	witnessUntil time.Time
+	// afterRestore: the unknown grant of the member is explained by a proven restore. The
+	// member is no witness again before it has acknowledged a grant that the hub knows;
+	// that ends the record.
+	afterRestore bool
 	// leftSince is when the member left; zero while it is there.
 	leftSince time.Time
 }
@@ -22,6 +29,12 @@ type Excess struct {
 	Member string
 	// Remaining time that the claims count for; 0 if they no longer do.
 	Remaining time.Duration
+	// UnknownGrant: the member has shown a grant that the hub does not know. It is a
+	// witness of a restore for WitnessRemaining.
+	UnknownGrant     bool
+	WitnessRemaining time.Duration
+	// AfterRestore: a proven restore explains that grant.
+	AfterRestore bool
 }
 
 // heldShare bounds what a member may be running, in total and by source group. until is
@@ -83,10 +96,39 @@ func (b *Accountant) isExcessSpent(member string, now time.Time) bool {
 	return ok && !now.Before(record.endsAt)
 }
 
-// startExcess starts the record of a member that claims more than the hub knows.
-func (b *Accountant) startExcess(a *account, rules Rules, now time.Time) {
-	if _, ok := b.excess[a.member]; !ok && !b.isQuarantined(a.member) {
-		b.excess[a.member] = excessRecord{endsAt: now.Add(b.excessTolerance(a, rules))}
+// recordExcess records that a member claims more than the hub knows. While all claims
+// count after a restore, no record begins: honest members keep their tolerance.
+func (b *Accountant) recordExcess(a *account, rules Rules, now time.Time) {
+	if b.isQuarantined(a.member) || now.Before(b.restoredUntil) {
+		return
+	}
+	ends := now.Add(b.excessTolerance(a, rules))
+	record, ok := b.excess[a.member]
+	if !ok {
+		record.endsAt = ends
+	}
+	if a.grantAhead && record.witnessUntil.IsZero() {
+		record.witnessUntil = ends
+	}
+	b.excess[a.member] = record
+}
+
+// observeUnknownGrant decides whether the member is a witness of a restore: it shows a
+// grant that is newer than all that the hub knows.
+func (b *Accountant) observeUnknownGrant(a *account, f *MemberFacts, now time.Time) {
+	t, record := f.Transfers, b.excess[a.member]
+	ahead := f.MemberGrantSequence > a.lastGrant.Sequence || t != nil && t.Grant > a.lastGrant.Sequence
+	switch {
+	case !ahead:
+		if record.afterRestore && t != nil && t.Grant == a.lastGrant.Sequence {
+			delete(b.excess, a.member)
+		}
+	case now.Before(b.restoredUntil):
+		b.excess[a.member] = excessRecord{endsAt: b.restoredUntil, afterRestore: true}
+	case record.afterRestore || !record.witnessUntil.IsZero() && !now.Before(record.witnessUntil):
+		a.grantInUse = false // its word counts neither for a restore nor against it
+	default:
+		a.grantAhead = true
 	}
 }
 
@@ -148,15 +190,24 @@ func (b *Accountant) detectRestore(rules Rules, now time.Time) {
 	}
 	if ahead >= 2 && 2*ahead > witnesses {
 		b.restoreProven, b.restoredUntil = true, now.Add(withClockMargin(rules.Duration)+withEndGrace(b.maxAttemptTimeout))
+		for name, a := range b.accounts {
+			if a.grantAhead && !a.facts.Quarantined {
+				b.excess[name] = excessRecord{endsAt: b.restoredUntil, afterRestore: true}
+			}
+			a.grantAhead = false
+		}
 	}
-	b.hubRestored = suspected
+	b.hubRestored = suspected || b.restoreProven
 }
 
 // Excesses returns all records, to be stored, and for how long all claims count after a
 // restore.
 func (b *Accountant) Excesses(now time.Time) (all []Excess, restored time.Duration) {
 	for member, record := range b.excess {
-		all = append(all, Excess{Member: member, Remaining: max(0, record.endsAt.Sub(now))})
+		all = append(all, Excess{
+			Member: member, Remaining: max(0, record.endsAt.Sub(now)), AfterRestore: record.afterRestore,
+			UnknownGrant: !record.witnessUntil.IsZero(), WitnessRemaining: max(0, record.witnessUntil.Sub(now)),
+		})
 	}
 	return all, max(0, b.restoredUntil.Sub(now))
 }
@@ -164,11 +215,17 @@ func (b *Accountant) Excesses(now time.Time) (all []Excess, restored time.Durati
 // LearnExcess adds a stored record, counted from now. Of two records, the one that ends
 // first stays.
 func (b *Accountant) LearnExcess(e Excess, now time.Time) {
-	ends := now.Add(e.Remaining)
-	if record, ok := b.excess[e.Member]; ok {
-		ends = earlierOf(ends, record.endsAt)
+	next := excessRecord{endsAt: now.Add(e.Remaining), afterRestore: e.AfterRestore}
+	if e.UnknownGrant {
+		next.witnessUntil = now.Add(e.WitnessRemaining)
 	}
-	b.excess[e.Member] = excessRecord{endsAt: ends}
+	if record, ok := b.excess[e.Member]; ok {
+		next.endsAt, next.afterRestore = earlierOf(next.endsAt, record.endsAt), next.afterRestore || record.afterRestore
+		if next.witnessUntil.IsZero() || !record.witnessUntil.IsZero() {
+			next.witnessUntil = record.witnessUntil
+		}
+	}
+	b.excess[e.Member] = next
 }
 
 // LearnRestore adds for how long all claims count after a restore.

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -226,6 +227,108 @@ func TestClaimsAfterRestoreCount(t *testing.T) {
 			assert.Less(t, held(3*attemptTimeout), int32(3))
 		})
 	}
+}
+
+// A restore is recognized although each member has used up its claims: when it joined
+// under a higher concurrency of its own, or in an earlier restore.
+func TestSecondRestoreIsRecognized(t *testing.T) {
+	const count = 5
+	for name, first := range map[string]func(n int) MemberFacts{
+		"after a restore": func(n int) MemberFacts {
+			f := requestingMember(int64(n), 3, 1)
+			f.Transfers.Grant, f.Transfers.Slots = 9, 3
+			return f
+		},
+		"after joining with a higher concurrency": func(n int) MemberFacts {
+			f := requestingMember(int64(n), 0, 0)
+			f.Transfers.Limited, f.ReportedPolicy, f.PlanAcknowledged = false, &Bounds{Concurrency: 20, AttemptTimeout: attemptTimeout}, false
+			return f
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, now := NewAccountant(), time.Now()
+			total := Rules{Total: 100, Duration: 5 * time.Minute, ExcessTolerance: tolerance}
+			observe := func(facts func(n int) MemberFacts, n int) Allocation {
+				for i := range count {
+					b.Observe(fmt.Sprint(i), facts(n), now)
+				}
+				return b.Allocate(total, now)
+			}
+			backup := func() {
+				for i := range count {
+					b.LearnGrant(fmt.Sprint(i), StoredGrant{Cluster: "c", Grant: Grant{Sequence: 5, Share: Share{Slots: 1}, Nonce: "x/1", Duration: time.Minute}}, now)
+				}
+			}
+			backup()
+			observe(first, 1)
+			require.Len(t, b.excess, count)
+			now = now.Add(3 * attemptTimeout)
+			observe(first, 2)
+			for n := range 3 { // they get and acknowledge grants of this hub
+				now = now.Add(time.Minute)
+				sequence := b.LastSequence("0")
+				observe(func(int) MemberFacts {
+					f := requestingMember(int64(3+n), 0, 1)
+					f.Transfers.Grant = sequence
+					return f
+				}, 0)
+			}
+
+			all, _ := b.Excesses(now)
+			b, now = NewAccountant(), now.Add(time.Hour)
+			for _, e := range all {
+				b.LearnExcess(e, now)
+			}
+			backup()
+			restored := func(n int) MemberFacts {
+				f := requestingMember(int64(n), 3, 0)
+				f.Transfers.Grant, f.Transfers.Slots = 50, 3
+				return f
+			}
+			for n, after := range []time.Duration{0, tolerance, attemptTimeout - tolerance} {
+				now = now.Add(after)
+				assert.Equal(t, int64(3*count), observe(restored, 10+n).Held)
+			}
+		})
+	}
+}
+
+// A member that has said for its tolerance that the hub was restored is no witness any
+// more, neither for a restore nor against it, also after a failover.
+func TestWitnessOfRestoreEnds(t *testing.T) {
+	b, now := NewAccountant(), time.Now()
+	observe := func(n int, liars ...string) {
+		for _, name := range []string{"a", "b", "liar"} {
+			f := idleMember(int64(n))
+			f.Slots, f.Transfers.Grant = 1, 5
+			if slices.Contains(liars, name) {
+				f.Transfers.Grant, f.Transfers.Slots = 9, 1
+			}
+			b.Observe(name, f, now)
+		}
+		b.Allocate(excessRules, now)
+	}
+	for _, name := range []string{"a", "b", "liar"} { // nobody asks for another grant
+		b.LearnGrant(name, StoredGrant{Cluster: "c", Grant: Grant{Sequence: 5, Share: Share{Slots: 1}, Nonce: "x/1", Duration: time.Minute}}, now)
+	}
+	observe(1, "liar")
+	require.False(t, b.restoreProven)
+	now = now.Add(tolerance)
+	b = failOver(b, now)
+	observe(2, "liar", "a")
+	assert.False(t, b.restoreProven, "of two words one is spent")
+	assert.False(t, b.accounts["liar"].grantInUse)
+
+	// What proves a restore proves it once.
+	observe(3, "liar", "a", "b")
+	require.True(t, b.restoreProven)
+	for n := range 3 {
+		now = now.Add(attemptTimeout)
+		b = failOver(b, now)
+		observe(4+n, "liar", "a", "b")
+		assert.False(t, b.restoreProven)
+	}
+	assert.True(t, now.After(b.restoredUntil))
 }
 
 // A quarantined member counts for nothing, whatever it says, and is trusted again

@@ -103,6 +103,9 @@ func (a *account) grantedSlots(now time.Time) int32 {
 func (p *allocator) scheduleRecheck(e *allocationEntry) {
 	lifetime := e.account.attemptLifetime()
 	times := []time.Time{e.account.reportedAt.Add(lifetime), e.account.requestedAt.Add(p.rules.Duration), p.accountant.excess[e.account.member].endsAt, p.accountant.restoredUntil}
+	if at := e.account.unknownEndedAt; !at.IsZero() {
+		times = append(times, at.Add(lifetime))
+	}
 	for _, ended := range e.account.ended {
 		times = append(times, ended.endedAt.Add(lifetime))
 	}

@@ -3,6 +3,8 @@ package budget
 import (
 	"slices"
 	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // attemptLifetime bounds how long an attempt may run after it was last seen to be
@@ -249,6 +251,16 @@ func (a *account) addEnded(e endedShare) {
 // begunShare is the highest share under which attempts that still run may have begun, and
 // until when they may run.
 func (a *account) begunShare(now time.Time) (s endedShare, until time.Time) {
+	s, until = a.maxEnded(now)
+	if ends := a.unknownEndedAt.Add(a.attemptLifetime()); !a.unknownEndedAt.IsZero() && now.Before(ends) {
+		s.Slots, s.allSources, until = v1alpha1.MaxSlots, true, laterOf(until, ends)
+	}
+	return s, until
+}
+
+// maxEnded is the part of begunShare that is known. Only that is stored: otherwise a share
+// of unknown size would count anew with each failover.
+func (a *account) maxEnded(now time.Time) (s endedShare, until time.Time) {
 	lifetime := a.attemptLifetime()
 	for _, e := range a.ended {
 		if ends := e.endedAt.Add(lifetime); now.Before(ends) {

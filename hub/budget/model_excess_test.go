@@ -28,7 +28,7 @@ func (x *explorer) betray(w *world, do func(string, world)) {
 		n := w.clone()
 		n.restores++
 		first := x.initialWorld()
-		n.departed, n.excess, n.restored = "", "", 0
+		n.departed, n.excess, n.restored = "", x.initialExcess(), 0
 		for i := range n.grants {
 			// No process of the hub outlives a restore, and it takes longer than agents take
 			// to report.
@@ -66,8 +66,31 @@ func (x *explorer) storeExcess(n *world) {
 	for _, name := range members {
 		for _, e := range all {
 			if e.Member == name {
-				n.excess += fmt.Sprintf("%s %d,", e.Member, e.Remaining/time.Second)
+				n.excess += excessText(e)
 			}
+		}
+	}
+}
+
+func excessText(e Excess) string {
+	return fmt.Sprintf("%s %d %t %d %t,", e.Member, e.Remaining/time.Second, e.UnknownGrant, e.WitnessRemaining/time.Second, e.AfterRestore)
+}
+
+// initialExcess is what is stored at the start, and in the backup.
+func (x *explorer) initialExcess() (text string) {
+	for _, name := range members {
+		if x.spent {
+			text += excessText(Excess{Member: name})
+		}
+	}
+	return text
+}
+
+// ignoreWitnesses plants bugs in how a restore is noticed.
+func (x *explorer) ignoreWitnesses(n *world) {
+	for name, a := range n.hub.accountant.accounts {
+		if x.forgetRestore || x.spentBars && n.hub.accountant.isExcessSpent(name, x.timeOf(n)) {
+			a.grantAhead = false
 		}
 	}
 }
@@ -77,9 +100,9 @@ func (x *explorer) loadExcess(n *world) {
 	b := n.hub.accountant
 	for _, text := range strings.Split(n.excess, ",") {
 		var e Excess
-		var seconds int
-		if _, err := fmt.Sscanf(text, "%s %d", &e.Member, &seconds); err == nil && !x.forgetFirstSeen {
-			e.Remaining = time.Duration(seconds) * time.Second
+		var seconds, witness int
+		if _, err := fmt.Sscanf(text, "%s %d %t %d %t", &e.Member, &seconds, &e.UnknownGrant, &witness, &e.AfterRestore); err == nil && !x.forgetFirstSeen {
+			e.Remaining, e.WitnessRemaining = time.Duration(seconds)*time.Second, time.Duration(witness)*time.Second
 			b.LearnExcess(e, x.timeOf(n))
 		}
 	}

@@ -62,6 +62,7 @@ var scenarios = map[string]scenario{
 	"lied and failed over":       {total: 2, ticks: 2, concurrency: 1, wanted: [2]int{1, 0}, sends: [2]int{1, 0}, reports: [2]int{1, 2}, lies: 2, failover: 1, tolerance: tick / 2},
 	"restored":                   {total: 1, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, restores: 1},
 	"both restored":              {total: 2, ticks: 1, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, restores: 1, bothAhead: true, tolerance: tick / 2},
+	"restored, claims spent":     {total: 2, ticks: 1, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, restores: 1, bothAhead: true, tolerance: tick / 2, spent: true},
 	"lowered, later failed over": {total: 2, ticks: 1, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, failover: 1, tolerance: tick / 2, long: true},
 	"written off":                {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, failover: 1, leaves: true, writesOff: true},
 	"quarantined":                {total: 1, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 2}, lies: 1, quarantines: true, tolerance: tick / 2},
@@ -115,6 +116,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		"what is claimed counts without end":        {"lied", faults{trustLiar: true}},
 		"a write-off is lost at a failover":         {"written off", faults{forgetWriteOff: true}},
 		"a restore is not noticed":                  {"both restored", faults{forgetRestore: true}},
+		"whose claims are spent is no witness":      {"restored, claims spent", faults{spentBars: true}},
 		"first seen is lost at a failover":          {"lied and failed over", faults{forgetFirstSeen: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

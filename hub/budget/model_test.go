@@ -47,6 +47,7 @@ type faults struct {
 	forgetFirstSeen bool // a new leader does not know since when a member claims too much
 	forgetWriteOff  bool // a write-off is not stored
 	forgetRestore   bool // the hub does not notice that it was restored
+	spentBars       bool // a member whose claims are spent is no witness of a restore
 	trustLiar       bool // what members report counts for as long as they report it
 }
 
@@ -138,6 +139,7 @@ type scenario struct {
 	tolerance         time.Duration
 	lies, restores    int  // of the second member; of the hub, to its beginning
 	bothAhead         bool // only once both members have a grant
+	spent             bool // the claims of both members have counted at the start
 	quarantines       bool // the second member
 	writesOff         bool // what the second member runs after it has left
 }
@@ -151,7 +153,7 @@ type explorer struct {
 func (x *explorer) initialWorld() world {
 	var w world
 	w.hub.accountant = NewAccountant()
-	w.liedAt = -1
+	w.liedAt, w.excess = -1, x.initialExcess()
 	x.loadExcess(&w)
 	w.hub.fenced = [2]bool{true, true}
 	for i := range w.agents {
@@ -314,11 +316,7 @@ func (x *explorer) runAllocation(n *world) {
 			n.hub.accountant.Observe(members[i], x.factsOf(n, i), x.timeOf(n))
 		}
 	}
-	if x.forgetRestore {
-		for _, a := range n.hub.accountant.accounts {
-			a.grantAhead = false
-		}
-	}
+	x.ignoreWitnesses(n)
 	p := n.hub.accountant.Allocate(Rules{Total: int64(x.total), Duration: grants * tick, ExcessTolerance: x.tolerance}, x.timeOf(n))
 	if _, recorded := n.hub.accountant.excess[members[1]]; recorded && n.lies > 0 && n.liedAt < 0 {
 		n.liedAt = n.now
@@ -452,7 +450,10 @@ func (w *world) stateKey() string {
 	num(w.lies, w.liedAt, w.restores, boolToInt(w.quarantined), boolToInt(w.writtenOff), int(w.restored/time.Second))
 	b = append(b, w.excess...)
 	for _, name := range members {
-		at(w.hub.accountant.excess[name].endsAt)
+		record := w.hub.accountant.excess[name]
+		at(record.endsAt)
+		at(record.witnessUntil)
+		num(boolToInt(record.afterRestore))
 	}
 	at(w.hub.accountant.restoredUntil)
 	num(w.now, w.reboots, w.failovers, boolToInt(w.gone))

@@ -299,6 +299,9 @@ func (s *statusBuilder) setTransfersAccounted() {
 	switch t := s.Transfers; {
 	case t == nil:
 		meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionTransfersAccounted)
+	case t.Excess > 0 && s.isJoining():
+		s.setCondition(v1alpha1.ConditionTransfersAccounted, conditionUnknown(v1alpha1.ReasonNotAcknowledged,
+			"the member may run %d imports more than the hub has planned, under its own policy, until it acknowledges its first plan. They count against all members for fleetExcessTolerance, once", t.Excess))
 	case t.Excess > 0:
 		s.setCondition(v1alpha1.ConditionTransfersAccounted, conditionFalse(v1alpha1.ReasonReportedSlotsExceedGrants,
 			"the member reports %d more imports than the hub has planned or granted. They count against all members for fleetExcessTolerance, once, and then no more. "+
@@ -306,6 +309,14 @@ func (s *statusBuilder) setTransfersAccounted() {
 	default:
 		s.setCondition(v1alpha1.ConditionTransfersAccounted, conditionTrue(v1alpha1.ReasonWithinGrants, "the member reports no more imports than the hub has planned or granted"))
 	}
+}
+
+// isJoining reports whether the member has never acknowledged a plan, and was not found
+// to exceed its grants before. What it claims is bounded as any other claim;
+// PolicyAcknowledged says what it waits for.
+func (s *statusBuilder) isJoining() bool {
+	return s.Report != nil && s.Report.Plan == nil && s.Member.Status.AcknowledgedPlan == nil &&
+		!meta.IsStatusConditionFalse(s.Member.Status.Conditions, v1alpha1.ConditionTransfersAccounted)
 }
 
 func (s *statusBuilder) reportComplete() conditionState {

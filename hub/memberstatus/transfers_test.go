@@ -1,6 +1,7 @@
 package memberstatus_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,6 +34,35 @@ func TestTransfersAccounted(t *testing.T) {
 			assert.Equal(t, tt.want, c.Status)
 			assert.Equal(t, tt.reason, c.Reason)
 			assert.Equal(t, tt.want == metav1.ConditionTrue, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
+		})
+	}
+}
+
+// A member that joins with a higher concurrency of its own is no liar. One that has
+// acknowledged a plan or was found to exceed its grants is not joining.
+func TestTransfersOfJoiningMember(t *testing.T) {
+	exceeding := metav1.Condition{Type: v1alpha1.ConditionTransfersAccounted, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonReportedSlotsExceedGrants}
+	for name, tt := range map[string]struct {
+		change func(v *memberstatus.Input)
+		want   metav1.ConditionStatus
+	}{
+		"joining":                    {func(*memberstatus.Input) {}, metav1.ConditionUnknown},
+		"no excess":                  {func(v *memberstatus.Input) { v.Transfers.Excess = 0 }, metav1.ConditionTrue},
+		"acknowledges a plan":        {func(v *memberstatus.Input) { v.Report.Plan = &v1alpha1.PlanVersion{Sequence: 1} }, metav1.ConditionFalse},
+		"acknowledged one":           {func(v *memberstatus.Input) { v.Member.Status.AcknowledgedPlan = &v1alpha1.PlanVersion{Sequence: 1} }, metav1.ConditionFalse},
+		"was found to exceed grants": {func(v *memberstatus.Input) { v.Member.Status.Conditions = []metav1.Condition{exceeding} }, metav1.ConditionFalse},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, _ := memberstatus.Compute(healthyInputWith(func(v *memberstatus.Input) {
+				v.Report.Plan, v.Transfers = nil, &v1alpha1.MemberTransfers{Held: 9, Excess: 5}
+				tt.change(v)
+			}))
+			c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionTransfersAccounted)
+			require.NotNil(t, c)
+			assert.Equal(t, tt.want, c.Status)
+			assert.Equal(t, tt.want == metav1.ConditionFalse, strings.Contains(c.Message, "quarantine"))
+			ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+			assert.NotContains(t, ready.Message, "quarantine", "PolicyAcknowledged comes first")
 		})
 	}
 }

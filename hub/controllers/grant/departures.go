@@ -101,7 +101,7 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 			r.departures.retryAt = now.Add(retryDelay)
 		}
 	}
-	r.applyWriteOff(ctx, now)
+	r.applyWriteOff(ctx, leaving, now)
 	next := encodeDepartures(r.accountant.Departures(leaving, now))
 	excess := encodeExcesses(r.accountant, now)
 	stored = coversAll(next, r.departures.stored)
@@ -119,6 +119,7 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 	cm := &corev1.ConfigMap{}
 	if r.departures.configMap != nil {
 		cm = r.departures.configMap.DeepCopy()
+		r.dropEarlyWriteOff(ctx, cm, leaving)
 	}
 	cm.Namespace, cm.Name, cm.Data = r.Namespace, DepartedConfigMap, map[string]string{departedKey: string(text), excessKey: excess.String(), writtenOffKey: cm.Data[writtenOffKey]}
 	if cm.ResourceVersion == "" {

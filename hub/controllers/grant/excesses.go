@@ -20,6 +20,11 @@ const maxStoredExcesses = 5000
 // knows. Seconds count from when they are read, as those of departures.
 type storedExcesses struct {
 	Members map[string]int64 `json:"members,omitempty"`
+	// Witnesses are for how many seconds members that have shown an unknown grant are
+	// witnesses of a restore.
+	Witnesses map[string]int64 `json:"witnesses,omitempty"`
+	// AfterRestore are the members whose unknown grant a restore explains.
+	AfterRestore map[string]bool `json:"afterRestore,omitempty"`
 	// RestoredSeconds is for how long all claims count after a restore of the hub.
 	RestoredSeconds int64 `json:"restoredSeconds,omitempty"`
 }
@@ -36,7 +41,11 @@ func parseExcesses(cm *corev1.ConfigMap) (s storedExcesses, err error) {
 
 func (s storedExcesses) learn(accountant *budget.Accountant, now time.Time) {
 	for member, seconds := range s.Members {
-		accountant.LearnExcess(budget.Excess{Member: member, Remaining: time.Duration(seconds) * time.Second}, now)
+		witness, shown := s.Witnesses[member]
+		accountant.LearnExcess(budget.Excess{
+			Member: member, Remaining: time.Duration(seconds) * time.Second, AfterRestore: s.AfterRestore[member],
+			UnknownGrant: shown, WitnessRemaining: time.Duration(witness) * time.Second,
+		}, now)
 	}
 	accountant.LearnRestore(time.Duration(s.RestoredSeconds)*time.Second, now)
 }
@@ -49,9 +58,15 @@ func encodeExcesses(accountant *budget.Accountant, now time.Time) (s storedExces
 	})
 	for _, e := range all[:min(len(all), maxStoredExcesses)] {
 		if s.Members == nil {
-			s.Members = map[string]int64{}
+			s.Members, s.Witnesses, s.AfterRestore = map[string]int64{}, map[string]int64{}, map[string]bool{}
 		}
 		s.Members[e.Member] = ceilSeconds(e.Remaining)
+		if e.UnknownGrant {
+			s.Witnesses[e.Member] = ceilSeconds(e.WitnessRemaining)
+		}
+		if e.AfterRestore {
+			s.AfterRestore[e.Member] = true
+		}
 	}
 	s.RestoredSeconds = ceilSeconds(restored)
 	return s
@@ -59,14 +74,17 @@ func encodeExcesses(accountant *budget.Accountant, now time.Time) (s storedExces
 
 func ceilSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// sameMembers reports whether both have the same members, and agree on a restore.
+// sameMembers reports whether both have the same members and witnesses, and agree on a
+// restore.
 func (s storedExcesses) sameMembers(o storedExcesses) bool {
-	return (s.RestoredSeconds > 0) == (o.RestoredSeconds > 0) && maps.EqualFunc(s.Members, o.Members, func(a, b int64) bool { return a <= b })
+	within := func(a, b int64) bool { return a <= b }
+	return (s.RestoredSeconds > 0) == (o.RestoredSeconds > 0) && maps.Equal(s.AfterRestore, o.AfterRestore) &&
+		maps.EqualFunc(s.Members, o.Members, within) && maps.EqualFunc(s.Witnesses, o.Witnesses, within)
 }
 
 // hasDecreased reports whether time has passed since o was stored.
 func (s storedExcesses) hasDecreased(o storedExcesses) bool {
-	return s.RestoredSeconds < o.RestoredSeconds || !maps.Equal(s.Members, o.Members)
+	return s.RestoredSeconds < o.RestoredSeconds || !maps.Equal(s.Members, o.Members) || !maps.Equal(s.Witnesses, o.Witnesses)
 }
 
 func (s storedExcesses) String() string {

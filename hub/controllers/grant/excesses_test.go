@@ -8,11 +8,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/budget"
 )
 
 // A member that reports 256 slots takes everything from the others for the tolerance,
@@ -85,6 +87,63 @@ func TestDamagedExcessRecordStopsLearning(t *testing.T) {
 	require.NoError(t, s.live.Update(t.Context(), cm))
 	_, err = s.Reconcile(t.Context(), fleetRequest)
 	assert.NoError(t, err)
+}
+
+// The previous release did not store under which share attempts may have begun before the
+// grant: what a member runs is no excess after the upgrade, once.
+func TestGrantOfPreviousRelease(t *testing.T) {
+	for name, tt := range map[string]struct {
+		possible    string
+		want, again int32
+	}{
+		"of the previous release":         {`{"slots":2,"seconds":1}`, 0, 2},
+		"nothing ran before":              {`{"slots":2,"seconds":1,"ended":0}`, 2, 2},
+		"what ran before":                 {`{"slots":2,"seconds":1,"ended":4}`, 0, 0},
+		"no annotation: it gives nothing": {"", 2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTestHub(t, "a")
+			s.applyPolicy(policyOfFour)
+			s.reportDemand("a", 0, 2)
+			s.reconcile()
+			g := &v1alpha1.TransferGrant{}
+			require.NoError(t, s.live.Get(t.Context(), client.ObjectKey{Namespace: "ot-member-a", Name: v1alpha1.MailboxName}, g))
+			require.Equal(t, int32(2), g.Spec.Limits.Slots)
+			g.Annotations[annotationPossible] = tt.possible
+			require.NoError(t, s.live.Update(t.Context(), g))
+			s.acknowledgePlan("a", 4)
+			elect := func(challenge string) int32 {
+				s.elect(challenge)
+				s.applyPolicy(policyOfFour)
+				s.reports["a"].Report.Transfers.Nonce = ""
+				s.confirm("a", challenge)
+				s.reconcile()
+				s.reconcile()
+				return s.Shares.ForMember("a").Excess
+			}
+			assert.Equal(t, tt.want, elect("second"))
+			assert.Equal(t, tt.again, elect("third"), "what is unknown counts once")
+		})
+	}
+}
+
+// The next process knows who is a witness of a restore, and for how long.
+func TestWitnessesAreStored(t *testing.T) {
+	now := time.Now()
+	stored := storedExcesses{
+		Members: map[string]int64{"joined": 0, "witness": 60, "restored": 9}, Witnesses: map[string]int64{"witness": 70},
+		AfterRestore: map[string]bool{"restored": true}, RestoredSeconds: 9,
+	}
+	read, err := parseExcesses(&corev1.ConfigMap{Data: map[string]string{excessKey: stored.String()}})
+	require.NoError(t, err)
+	accountant := budget.NewAccountant()
+	read.learn(accountant, now)
+	assert.Equal(t, stored, encodeExcesses(accountant, now))
+	assert.True(t, stored.sameMembers(read))
+	read.Witnesses["joined"] = 5
+	assert.False(t, read.sameMembers(stored))
+	read.Witnesses, read.AfterRestore = stored.Witnesses, nil
+	assert.False(t, read.sameMembers(stored))
 }
 
 // A member that reports and never confirms that the hub's copy is current holds up the

@@ -119,8 +119,8 @@ type possibleShare struct {
 	Sources map[string]int32 `json:"sources,omitempty"`
 	Seconds int64            `json:"seconds"`
 	// Ended is the highest share that the member had before, under which attempts may
-	// run on.
-	Ended int32 `json:"ended,omitempty"`
+	// run on. Nil: an earlier release wrote it, which did not store that.
+	Ended *int32 `json:"ended,omitempty"`
 }
 
 func parseStoredGrant(g *v1alpha1.TransferGrant) budget.StoredGrant {
@@ -136,10 +136,31 @@ func parseStoredGrant(g *v1alpha1.TransferGrant) budget.StoredGrant {
 	}
 	var p possibleShare
 	if err := json.Unmarshal([]byte(g.Annotations[annotationPossible]), &p); err == nil {
-		s.Ended = budget.Share{Slots: p.Ended}
+		if p.Ended != nil {
+			s.Ended = budget.Share{Slots: *p.Ended}
+		}
+		s.EndedUnknown = p.Ended == nil && g.Spec.Limits != nil
 		s.MaxPossible, s.PossibleFor = budget.Share{Slots: p.Slots, Sources: p.Sources}, time.Duration(p.Seconds)*time.Second
 	}
 	return s
+}
+
+// completePossible completes what an earlier release stored: what this process assumes
+// instead counts once, not with each failover.
+func completePossible(g *v1alpha1.TransferGrant) {
+	var p possibleShare
+	if err := json.Unmarshal([]byte(g.Annotations[annotationPossible]), &p); err == nil && p.Ended == nil {
+		p.Ended = new(int32)
+		p.annotate(g)
+	}
+}
+
+func (p possibleShare) annotate(g *v1alpha1.TransferGrant) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // plain types of this package
+	}
+	metav1.SetMetaDataAnnotation(&g.ObjectMeta, annotationPossible, string(text))
 }
 
 // grantObject returns the stored grant of a member, or a new one, to be modified and
@@ -188,6 +209,7 @@ func (r *Reconciler) fenceGrants(ctx context.Context, all []memberState) {
 				Limits: &v1alpha1.TransferLimits{Nonce: budget.NoRequest, DurationSeconds: 1},
 			}
 		}
+		completePossible(g)
 		writes = append(writes, g)
 	}
 	r.writeGrants(ctx, writes)
@@ -215,11 +237,7 @@ func setLimits(g *v1alpha1.TransferGrant, s *memberState, next budget.GrantWrite
 	for _, name := range sortedKeys(next.Sources) {
 		g.Spec.Limits.Sources = append(g.Spec.Limits.Sources, v1alpha1.SourceGrant{Name: name, Slots: next.Sources[name]})
 	}
-	text, err := json.Marshal(possibleShare{Slots: next.MaxPossible.Slots, Sources: next.MaxPossible.Sources, Seconds: int64(next.PossibleFor/time.Second) + 1, Ended: next.Ended.Slots})
-	if err != nil {
-		panic(err) // plain types of this package
-	}
-	metav1.SetMetaDataAnnotation(&g.ObjectMeta, annotationPossible, string(text))
+	possibleShare{Slots: next.MaxPossible.Slots, Sources: next.MaxPossible.Sources, Seconds: int64(next.PossibleFor/time.Second) + 1, Ended: &next.Ended.Slots}.annotate(g)
 }
 
 // allocatedGrants returns the grants of an allocation, to be written.

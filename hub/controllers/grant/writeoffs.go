@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,9 +50,13 @@ func parseWriteOff(text string) (w writeOff, err error) {
 }
 
 // applyWriteOff takes up a write-off. The ConfigMap is written afterwards without the
-// annotation, and with the write-off in its list.
-func (r *Reconciler) applyWriteOff(ctx context.Context, now time.Time) {
-	if len(r.departures.stored) == 0 || now.Before(r.departures.readWriteOffAt) {
+// annotation, and with the write-off in its list. A write-off of a leaving member waits
+// until it has left.
+//
+// Invariant: a write-off is for what was stored when it was made. It does not wait for a
+// later departure.
+func (r *Reconciler) applyWriteOff(ctx context.Context, leaving []string, now time.Time) {
+	if r.departures.configMap == nil || now.Before(r.departures.readWriteOffAt) {
 		return
 	}
 	r.departures.readWriteOffAt = now.Add(writeOffInterval)
@@ -67,9 +72,15 @@ func (r *Reconciler) applyWriteOff(ctx context.Context, now time.Time) {
 		return // somebody else has written what is held: a conflict has it read again
 	}
 	w, err := parseWriteOff(text)
-	if err != nil {
+	switch {
+	case err != nil:
 		log.FromContext(ctx).Error(err, "Failed to apply a write-off; removing it", "annotation", AnnotationWriteOff)
-	} else {
+	case slices.Contains(leaving, w.Member):
+		r.departures.configMap = cm
+		return
+	case !r.departures.holds(w.Member):
+		log.FromContext(ctx).Info("Nothing is held for the member of a write-off; removing it", "member", w.Member, "by", w.By)
+	default:
 		w.At = metav1.NewTime(now.UTC().Truncate(time.Second))
 		for _, d := range r.accountant.Departures(nil, now) {
 			if d.Member == w.Member {
@@ -84,6 +95,21 @@ func (r *Reconciler) applyWriteOff(ctx context.Context, now time.Time) {
 	}
 	delete(cm.Annotations, AnnotationWriteOff)
 	r.departures.configMap, r.departures.writtenOff = cm, true
+}
+
+// dropEarlyWriteOff removes a write-off from a ConfigMap that is about to be written, if
+// the stored version holds nothing for its member.
+func (r *Reconciler) dropEarlyWriteOff(ctx context.Context, cm *corev1.ConfigMap, leaving []string) {
+	text, asked := cm.Annotations[AnnotationWriteOff]
+	if w, err := parseWriteOff(text); asked && err == nil && !r.departures.holds(w.Member) && !slices.Contains(leaving, w.Member) {
+		log.FromContext(ctx).Info("Nothing is held for the member of a write-off; removing it", "member", w.Member, "by", w.By)
+		delete(cm.Annotations, AnnotationWriteOff)
+	}
+}
+
+// holds reports whether something is stored for a member.
+func (d *departureStore) holds(member string) bool {
+	return slices.ContainsFunc(d.stored, func(o storedDeparture) bool { return o.Member == member })
 }
 
 func appendWriteOff(cm *corev1.ConfigMap, w writeOff) (err error) {

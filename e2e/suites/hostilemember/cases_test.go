@@ -69,10 +69,10 @@ var answers = []struct {
 	on    []selection
 	want  []string
 }{
-	{"endless text", endless(`{"apiVersion":"`, "x"), true, []selection{probes, lists, planWrites, grantWrites}, []string{"is larger than 16 MiB"}},
-	{"endless values", endless(`{"items":[1`, ",1"), true, []selection{lists, planWrites}, []string{"counting 256 bytes for each value"}},
-	{"endless nesting", endless(`{"a":`, `[`), true, []selection{probes, lists}, []string{"counting 256 bytes for each value"}},
-	{"a terabyte", announcedHuge, true, []selection{probes, lists}, []string{"is larger than 16 MiB"}},
+	{"endless text", endless(`{"apiVersion":"`, "x"), true, []selection{probes, lists, planWrites, grantWrites}, []string{"is larger than 12 MiB"}},
+	{"endless values", endless(`{"items":[1`, ",1"), true, []selection{lists, planWrites}, []string{"counting 128 bytes for each value"}},
+	{"endless nesting", endless(`{"a":`, `[`), true, []selection{probes, lists}, []string{"counting 128 bytes for each value"}},
+	{"a terabyte", announcedHuge, true, []selection{probes, lists}, []string{"is larger than 12 MiB"}},
 	{"gzip bomb", gzipBomb, true, []selection{probes, lists, watches, planWrites}, []string{"is compressed"}},
 	{"endless error", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
@@ -114,7 +114,7 @@ var answers = []struct {
 	{"a redirect to loopback", redirected(func() string { return canary.URL }), false, []selection{probes, lists, watches, planWrites}, []string{"redirects to"}},
 	{"a redirect to the hub's API server", redirected(func() string { return shared.Plane.Config().Host }), false, []selection{probes, planWrites}, []string{"redirects to"}},
 
-	{"100,000 objects", listOf(func(n int) object { return reportWith(pageMetadata(n)) }, 100_000, ""), true, []selection{lists}, []string{"is larger than 16 MiB"}},
+	{"100,000 objects", listOf(func(n int) object { return reportWith(pageMetadata(n)) }, 100_000, ""), true, []selection{lists}, []string{"is larger than 12 MiB"}},
 	{"pages without end", endlessPages(), true, []selection{lists}, []string{"more than 512 objects"}},
 	{"empty pages without end", emptyPages, false, []selection{lists}, []string{"a page is empty"}},
 	{"objects of another namespace", listOf(func(n int) object {
@@ -130,9 +130,9 @@ var answers = []struct {
 		o := pageMetadata(n)
 		o["managedFields"] = []object{{"manager": strings.Repeat("x", 20<<20)}}
 		return reportWith(o)
-	}, 1, ""), true, []selection{lists}, []string{"is larger than 16 MiB"}},
+	}, 1, ""), true, []selection{lists}, []string{"is larger than 12 MiB"}},
 
-	{"an endless event", endless(`{"type":"ADDED","object":{"kind":"`, "x"), true, []selection{watches}, []string{"has an event larger than 8 MiB"}},
+	{"an endless event", endless(`{"type":"ADDED","object":{"kind":"`, "x"), true, []selection{watches}, []string{"has an event larger than 12 MiB"}},
 	{"a flood of events", events(true, event("MODIFIED", reportWith(pageMetadata(1)))), true, []selection{watches}, []string{"has too many events"}},
 	{"a flood of bookmarks", events(true, event("BOOKMARK", reportWith(object{"resourceVersion": "1"}))), true, []selection{watches}, []string{"has too many events"}},
 	{"1,000 objects", events(false, manyEvents(1000)...), true, []selection{watches}, []string{"more than 512 objects", "has too many events"}},

@@ -226,7 +226,7 @@ func TestJoinCommandWritesTokenFile(t *testing.T) {
 	s.revokeCredential(t)
 	said, err := term.Run(t, command)
 	require.Error(t, err)
-	assert.Contains(t, said, "are revoked (spec.connection.pull.revoked)")
+	assert.Contains(t, said, "are revoked (spec.connection.pull.revoked")
 }
 
 // TestInvalidJoinCommands shows that the command names what prevents a registration and

@@ -308,7 +308,7 @@ func TestWitnessOfRestoreEnds(t *testing.T) {
 		}
 		b.Allocate(excessRules, now)
 	}
-	for _, name := range []string{"a", "b", "liar"} { // nobody asks for another grant
+	for _, name := range []string{"a", "b", "liar"} { // which ask for no other grant
 		b.LearnGrant(name, StoredGrant{Cluster: "c", Grant: Grant{Sequence: 5, Share: Share{Slots: 1}, Nonce: "x/1", Duration: time.Minute}}, now)
 	}
 	observe(1, "liar")

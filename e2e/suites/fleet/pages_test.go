@@ -318,8 +318,7 @@ func (r *reader) tryWrites(t *testing.T) {
 func (r *reader) followReads(t *testing.T) {
 	for _, page := range pages.List(t) {
 		for _, command := range page.Commands() {
-			// A pipe may go on to delete what it has found.
-			if r.done[command] || strings.Contains(command, "|") || !strings.HasPrefix(command, "kubectl get") && !strings.HasPrefix(command, "kubectl explain") {
+			if r.done[command] || !strings.HasPrefix(command, "kubectl get") && !strings.HasPrefix(command, "kubectl explain") {
 				continue
 			}
 			if strings.Contains(page.Text(), "$ "+command+"\n") {
@@ -329,6 +328,10 @@ func (r *reader) followReads(t *testing.T) {
 			replace := []string{}
 			if regexp.MustCompile(` (vmdi|otvm|syncledgers) |vmdiskimage|otvm`).MatchString(command) {
 				replace = []string{"kubectl ", "kubectl --context " + frankfurt + " "}
+			}
+			// What follows a pipe may delete what was found, or need other tools.
+			if _, rest, ok := strings.Cut(command, "|"); ok {
+				replace = append(replace, "|"+rest, "")
 			}
 			r.run(t, command, replace...)
 		}

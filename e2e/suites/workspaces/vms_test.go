@@ -33,6 +33,7 @@ func TestProposalExample(t *testing.T) {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmdi-farm"}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "vmdi-farm", Name: "foo-bar"}, StringData: map[string]string{"accessKeyId": "a", "secretKey": "s"}},
 	)
+	env.AllowSecrets(t, "vmdi-farm")
 	ns := env.CreateNamespace(t)
 	object := &unstructured.Unstructured{}
 	require.NoError(t, yaml.Unmarshal([]byte(apitest.ProposedMachine), &object.Object))

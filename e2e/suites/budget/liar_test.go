@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -24,7 +25,10 @@ const excessTolerance = 5 * time.Second
 // A member reports 256 imports and goes on to say so. The others wait for the tolerance,
 // and not again under the next hub. A person cuts the member off, and takes it back.
 func TestLyingMemberHoldsUpOthersOnce(t *testing.T) {
-	liar := shared.Fakes.List[0]
+	fakes, err := fakemember.Start(t.Context(), shared.FakePlane, "liar", 1)
+	require.NoError(t, err)
+	t.Cleanup(fakes.Stop)
+	liar := fakes.List[0]
 	shared.JoinFake(t, liar)
 	shared.SetPolicy(t, map[string]string{"fleetExcessTolerance": excessTolerance.String()})
 	shared.setBudget(t, fleetBudget, "")

@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -52,19 +50,15 @@ func serveNotFound(t *testing.T, phrase string) string {
 // resetPeakMemory makes the kernel forget the agent's peak of resident memory.
 func resetPeakMemory(t *testing.T) {
 	t.Helper()
-	require.NoError(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", env.Agent.Pid()), []byte("5"), 0))
+	require.NoError(t, env.Agent.ResetPeakMemory())
 }
 
 // peakMemory returns the agent's peak of resident memory since then, in MiB.
 func peakMemory(t *testing.T) float64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", env.Agent.Pid()))
+	bytes, err := env.Agent.PeakMemory()
 	require.NoError(t, err)
-	found := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(text)
-	require.NotNil(t, found)
-	kilobytes, err := strconv.ParseFloat(string(found[1]), 64)
-	require.NoError(t, err)
-	return kilobytes / 1024
+	return float64(bytes) / (1 << 20)
 }
 
 // syncMissingImages creates 20 images of a source and waits until the agent has its answers.

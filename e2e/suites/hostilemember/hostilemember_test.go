@@ -3,13 +3,9 @@
 package hostilemember_test
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -119,21 +115,15 @@ func (f *testFleet) measureLatency(t *testing.T) time.Duration {
 	return all[len(all)/2]
 }
 
-var peakPattern = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
-
 // peakMemory returns the highest resident memory of the hub since resetPeakMemory.
 func (f *testFleet) peakMemory(t *testing.T) int64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.Hub.Pid()))
+	bytes, err := f.Hub.PeakMemory()
 	require.NoError(t, err)
-	found := peakPattern.FindSubmatch(text)
-	require.NotNil(t, found)
-	kilobytes, err := strconv.ParseInt(string(found[1]), 10, 64)
-	require.NoError(t, err)
-	return kilobytes << 10
+	return bytes
 }
 
 func (f *testFleet) resetPeakMemory(t *testing.T) {
 	t.Helper()
-	require.NoError(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", f.Hub.Pid()), []byte("5"), 0o200))
+	require.NoError(t, f.Hub.ResetPeakMemory())
 }

@@ -5,7 +5,6 @@ package registration_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -63,13 +62,9 @@ func hubMetric(t *testing.T, name string) float64 {
 // hubMemory returns the hub's resident memory in MiB.
 func hubMemory(t *testing.T) float64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", shared.Hub.Pid()))
+	bytes, err := shared.Hub.ResidentMemory()
 	require.NoError(t, err)
-	found := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(text)
-	require.NotNil(t, found)
-	kilobytes, err := strconv.ParseFloat(string(found[1]), 64)
-	require.NoError(t, err)
-	return kilobytes / 1024
+	return float64(bytes) / (1 << 20)
 }
 
 // TestMemberCannotFillTheHub writes as the agent of a member what no agent writes.

@@ -55,7 +55,7 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 		options: o, mgr: mgr, caches: caches, permissions: permissions, planResults: &plan.Results{},
 		kinds: apidiscovery.NewKindTracker(mgr.GetRESTMapper()), cluster: apidiscovery.NewClusterIdentity(mgr.GetAPIReader()),
 	}
-	cached, live, events := mgr.GetClient(), mgr.GetAPIReader(), startup.NewEventRecorder(mgr, "ot-agent")
+	cached, live, events := apidiscovery.WithStrictCreates(mgr.GetClient()), mgr.GetAPIReader(), startup.NewEventRecorder(mgr, "ot-agent")
 	elapsed := clock.New().Elapsed
 	ages, grants := clock.NewAgeTracker(elapsed), grant.NewRequestTracker(string(uuid.NewUUID()))
 	queue, policyInForce := ledger.NewQueue(), &policycontroller.InForce{}

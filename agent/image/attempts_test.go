@@ -71,6 +71,21 @@ func TestImportRunsToSuccess(t *testing.T) {
 	assert.Zero(t, w.reconcile().RequeueAfter, "nothing to wait for")
 }
 
+// TestImportWithoutChecksumFails has an older CRD drop the checksum from the DataVolume of an
+// agent that did not refuse that.
+func TestImportWithoutChecksumFails(t *testing.T) {
+	w := newQueuedSimulation(t, apitest.Image("ns/a").WithChecksum("md5:00000000000000000000000000000000"), policyWithoutPreflight().RetryLimit(0))
+	w.startImport()
+	require.NotEmpty(t, w.lastDataVolume().Spec.Source.HTTP.Checksum)
+	w.lastDataVolume().Spec.Source.HTTP.Checksum = ""
+	w.completeImport()
+	w.reconcile()
+	assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
+	assert.Equal(t, v1alpha1.ReasonDataVolumeRefused, w.status().Reason)
+	assert.Contains(t, w.status().Message, "does not know spec.source.http.checksum of DataVolumes")
+	assert.Nil(t, w.status().Serving)
+}
+
 func TestProgressIsWrittenSeldom(t *testing.T) {
 	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.startImport()

@@ -1,6 +1,8 @@
 package image
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -62,4 +64,22 @@ func buildSource(spec v1alpha1.VMDiskImageSpec) *cdiv1.DataVolumeSource {
 			URL: spec.URL, SecretRef: spec.SecretRef, CertConfigMap: spec.CertConfigMap, Checksum: spec.Checksum,
 		}}
 	}
+}
+
+// UnknownFieldsMessage states that the CRD of DataVolumes lacks fields, of which paths has
+// at least one.
+func UnknownFieldsMessage(paths []string) string {
+	var names []string
+	for _, path := range paths {
+		names = append(names, path[strings.LastIndex(path, ".")+1:])
+	}
+	return "CDI on this cluster does not know " + strings.Join(paths, ", ") + " of DataVolumes, and would import without it: upgrade CDI, or remove " +
+		strings.Join(names, ", ") + " from the image's spec"
+}
+
+// lacksChecksum reports whether a DataVolume imports without the image's checksum: an older
+// CRD has dropped it from a create that was not strict.
+func lacksChecksum(img *v1alpha1.VMDiskImage, dv *cdiv1.DataVolume) bool {
+	source := dv.Spec.Source
+	return img.Spec.Checksum != "" && source != nil && source.HTTP != nil && source.HTTP.Checksum == ""
 }

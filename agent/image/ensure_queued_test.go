@@ -68,6 +68,7 @@ func TestWaitingImageStatesReason(t *testing.T) {
 		"a Secret":         {policy: ptr.To(policyWithoutPreflight().Obj()), blocker: &image.Blocker{Reason: v1alpha1.ReasonSecretMissing, Message: "create it"}, want: v1alpha1.ReasonSecretMissing, wantStalled: true, wantAfter: time.Minute},
 		"a ConfigMap":      {policy: ptr.To(policyWithoutPreflight().Obj()), blocker: &image.Blocker{Reason: v1alpha1.ReasonCertConfigMapMissing, Message: "create it"}, want: v1alpha1.ReasonCertConfigMapMissing, wantStalled: true, wantAfter: time.Minute},
 		"CDI":              {policy: ptr.To(policyWithoutPreflight().Obj()), blocker: &image.Blocker{Reason: v1alpha1.ReasonCDIMissing, Message: "install it"}, want: v1alpha1.ReasonCDIMissing, wantStalled: true, wantAfter: time.Minute},
+		"a field of CDI":   {policy: ptr.To(policyWithoutPreflight().Obj()), blocker: &image.Blocker{Reason: v1alpha1.ReasonCDITooOld, Message: "upgrade it"}, want: v1alpha1.ReasonCDITooOld, wantStalled: true, wantAfter: time.Minute},
 		"an answer":        {policy: ptr.To(apitest.Policy().Obj()), want: v1alpha1.ReasonChecking},
 	} {
 		t.Run(name, func(t *testing.T) {

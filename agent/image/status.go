@@ -88,7 +88,7 @@ func (d *decider) computePhase() v1alpha1.Phase {
 func needsUserAction(r v1alpha1.Reason) bool {
 	switch r {
 	case v1alpha1.ReasonPolicyMissing, v1alpha1.ReasonStorageClassMissing, v1alpha1.ReasonSnapshotClassMissing,
-		v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing,
+		v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing, v1alpha1.ReasonCDITooOld,
 		v1alpha1.ReasonInsufficientStorage:
 		return true
 	default:

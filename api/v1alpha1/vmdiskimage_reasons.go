@@ -40,6 +40,9 @@ const (
 	ReasonCertConfigMapMissing Reason = "CertConfigMapMissing"
 	// ReasonCDIMissing: the cluster does not serve CDI's DataVolume.
 	ReasonCDIMissing Reason = "CDIMissing"
+	// ReasonCDITooOld: the CRD of CDI's DataVolume lacks a field that the image needs, such
+	// as checksum. CDI would ignore the field in silence.
+	ReasonCDITooOld Reason = "CDITooOld"
 	// ReasonInsufficientStorage: the storage capacity that the cluster reports, or a
 	// quota of the namespace, is too small for the image.
 	ReasonInsufficientStorage Reason = "InsufficientStorage"

@@ -37,6 +37,9 @@ func (r *Reconciler) findBlocker(ctx context.Context, img *v1alpha1.VMDiskImage)
 	if imported {
 		return nil, nil
 	}
+	if b := r.findUnknownFieldBlocker(ctx, img); b != nil {
+		return b, nil
+	}
 	if state != ledger.Admissible {
 		if b, err := r.findReferenceBlocker(ctx, img); b != nil || err != nil {
 			return b, err

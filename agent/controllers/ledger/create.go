@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -104,6 +105,9 @@ func isPermanentRefusal(err error) bool {
 
 func newRefusalFailure(err error) v1alpha1.Failure {
 	f := v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: "its DataVolume was refused: " + err.Error()}
+	if fields := apidiscovery.UnknownFields(err); len(fields) > 0 {
+		f.Message = image.UnknownFieldsMessage(fields)
+	}
 	if strings.Contains(err.Error(), "exceeded quota: ") {
 		f.Reason = v1alpha1.ReasonQuotaExceeded
 	}

@@ -3,6 +3,7 @@ package image
 import (
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -113,6 +114,10 @@ func (d *decider) deleteUnusedOfAttempt(attempt int32, objects *AttemptObjects) 
 	d.decision.Delete = append(d.decision.Delete, target)
 }
 
+// claimReleaseInterval is how often a finished claim with an importer Pod is looked up: a
+// claim of CDI without the labels of its image is not watched.
+const claimReleaseInterval = 10 * time.Second
+
 // releaseClaims deletes claims in the foreground that a late importer Pod keeps.
 //
 // CDI recreates an importer when its cache shows the Pod as gone and the claim as
@@ -127,10 +132,15 @@ func (d *decider) releaseClaims(objects *AttemptObjects) {
 	}
 	for i := range claims {
 		claim := &claims[i]
-		if claim.DeletionTimestamp == nil || !isPopulated(claim) || slices.Contains(claim.Finalizers, metav1.FinalizerDeleteDependents) {
+		if !isPopulated(claim) || slices.Contains(claim.Finalizers, metav1.FinalizerDeleteDependents) {
 			continue
 		}
-		if slices.ContainsFunc(objects.Pods, func(pod corev1.Pod) bool { return pod.DeletionTimestamp == nil && metav1.IsControlledBy(&pod, claim) }) {
+		if !slices.ContainsFunc(objects.Pods, func(pod corev1.Pod) bool { return pod.DeletionTimestamp == nil && metav1.IsControlledBy(&pod, claim) }) {
+			continue
+		}
+		if claim.DeletionTimestamp == nil {
+			d.requeueWithin(claimReleaseInterval) // no event may announce the deletion
+		} else {
 			d.decision.Delete = append(d.decision.Delete, DeleteTarget{Kind: KindPersistentVolumeClaim, Name: claim.Name, UID: claim.UID, Foreground: true})
 		}
 	}

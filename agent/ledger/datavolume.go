@@ -37,3 +37,12 @@ func DataVolumeName(image v1alpha1.ImageKey, attempt int32) string {
 	name = strings.TrimRight(name, "-")
 	return fmt.Sprintf("%s-%s-%d", name, strconv.FormatUint(h.Sum64(), 36), attempt)
 }
+
+// AttemptOf returns the attempt of an image whose DataVolume and claim have a name.
+func AttemptOf(image v1alpha1.ImageKey, name string) (attempt int32, found bool) {
+	n, err := strconv.ParseInt(name[strings.LastIndex(name, "-")+1:], 10, 32)
+	if err != nil || n < 1 || DataVolumeName(image, int32(n)) != name {
+		return 0, false
+	}
+	return int32(n), true
+}

@@ -323,6 +323,11 @@ func TestDataVolumeName(t *testing.T) {
 				assert.True(t, strings.HasPrefix(got, tt.wantPrefix), got)
 				assert.NotContains(t, strings.TrimPrefix(got, tt.wantPrefix), "--", got)
 				assert.True(t, strings.HasSuffix(got, fmt.Sprintf("-%d", attempt)), got)
+				parsed, found := ledger.AttemptOf(imageKey(tt.image), got)
+				assert.True(t, found)
+				assert.Equal(t, attempt, parsed)
+				_, found = ledger.AttemptOf(imageKey("another"), got)
+				assert.False(t, found)
 			}
 		})
 	}

@@ -163,7 +163,18 @@ func (r *Reconciler) listChildren(ctx context.Context, reader client.Reader, img
 			return nil, fmt.Errorf("listing the objects of %s: %w", describeImage(img), err)
 		}
 	}
-	return image.GroupByAttempt(image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items, Snapshots: snapshots.Items}), nil
+	lists := image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items, Snapshots: snapshots.Items}
+	attempts := image.GroupByAttempt(lists)
+	if !image.LacksCDIClaims(attempts) {
+		return attempts, nil
+	}
+	// The cache has only what carries an image's UID.
+	var unlabeled corev1.PersistentVolumeClaimList
+	if err := r.Live.List(ctx, &unlabeled, client.InNamespace(img.Namespace), client.MatchingLabels(image.CDIClaimLabels)); err != nil {
+		return nil, fmt.Errorf("listing the claims that CDI fills for %s: %w", describeImage(img), err)
+	}
+	lists.Claims = append(lists.Claims, image.FindCDIClaims(image.KeyOf(img), unlabeled.Items)...)
+	return image.GroupByAttempt(lists), nil
 }
 
 // preflightResult is what is known about the source before the next attempt.

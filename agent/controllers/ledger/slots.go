@@ -15,6 +15,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -41,6 +42,9 @@ func (r *Reconciler) readSlotsLive(ctx context.Context, slots []v1alpha1.Slot, f
 	}
 	for i, reading := range readings {
 		found.facts[ledger.DataVolumeKey(slots[i])] = reading.facts
+		if o := reading.objects; o != nil && o.DataVolume == nil && o.Claim == nil && len(o.Pods) == 0 && len(o.CDIClaims) > 0 {
+			found.requeueAfter = trigger.Earliest(found.requeueAfter, admissionRetryDelay) // no event may announce its end
+		}
 		if reading.image != nil {
 			found.images[reading.image.UID] = reading.image
 		} else if reading.objects != nil {
@@ -147,7 +151,17 @@ func (r *Reconciler) listAttemptLive(ctx context.Context, slot v1alpha1.Slot) (i
 			return image.ObjectLists{}, fmt.Errorf("listing the objects of DataVolume %s: %w", ledger.DataVolumeKey(slot), err)
 		}
 	}
-	return image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items}, nil
+	lists := image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items}
+	if len(dvs.Items)+len(claims.Items)+len(pods.Items) > 0 {
+		return lists, nil // they hold the slot
+	}
+	// CDI makes an importer for a claim of its own even after the others are gone, by a stale cache.
+	var unlabeled corev1.PersistentVolumeClaimList
+	if err := r.Live.List(ctx, &unlabeled, client.InNamespace(slot.Image.Namespace), client.MatchingLabels(image.CDIClaimLabels)); err != nil {
+		return image.ObjectLists{}, fmt.Errorf("listing the claims that CDI fills for DataVolume %s: %w", ledger.DataVolumeKey(slot), err)
+	}
+	lists.Claims = image.FindCDIClaims(slot.Image, unlabeled.Items)
+	return lists, nil
 }
 
 // readImageLive reads an image live; nil where there is none with that UID.

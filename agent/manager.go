@@ -150,11 +150,11 @@ func labelExists(label string) labels.Selector {
 	return labels.NewSelector().Add(*r)
 }
 
-// stripPodSpec keeps only the restart policy of a Pod's spec.
+// stripPodSpec keeps only what the admission policies set in a Pod's spec.
 func stripPodSpec(obj any) (any, error) {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		pod.ManagedFields = nil
-		pod.Spec = corev1.PodSpec{RestartPolicy: pod.Spec.RestartPolicy}
+		pod.Spec = corev1.PodSpec{RestartPolicy: pod.Spec.RestartPolicy, SchedulingGates: pod.Spec.SchedulingGates}
 	}
 	return obj, nil
 }

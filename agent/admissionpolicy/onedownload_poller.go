@@ -3,14 +3,12 @@ package admissionpolicy
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -18,8 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=ot-agent-importers;ot-agent-failed-imports,verbs=get
-// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=cdis,verbs=list
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingadmissionpolicies;mutatingadmissionpolicybindings,resourceNames=ot-agent-importers,verbs=get
 
 const oneDownloadInterval = 10 * time.Second
 
@@ -53,51 +50,42 @@ func NewOneDownloadPoller(live, cached client.Reader, notify func()) *trigger.Co
 	}
 }
 
-// readState treats a kind that is not served as one without objects.
+// policyVersions of MutatingAdmissionPolicy, in the order in which the chart prefers them.
+var policyVersions = []string{"v1", "v1beta1", "v1alpha1"}
+
+// readState reads policy and binding in the version that the chart installs.
 func (r oneDownloadReader) readState(ctx context.Context) (OneDownloadState, error) {
+	for _, version := range policyVersions {
+		state, err := r.readPolicy(ctx, version)
+		if meta.IsNoMatchError(err) {
+			continue
+		}
+		if err != nil {
+			return state, err
+		}
+		return state, r.findRestartableImporter(ctx, &state)
+	}
+	return OneDownloadState{}, nil
+}
+
+func (r oneDownloadReader) readPolicy(ctx context.Context, version string) (OneDownloadState, error) {
 	state := OneDownloadState{PoliciesServed: true}
 	for _, kind := range []string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"} {
-		for _, name := range OneDownloadPolicies {
-			object := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: kind}}
-			err := r.live.Get(ctx, client.ObjectKey{Name: name}, object)
-			switch {
-			case meta.IsNoMatchError(err):
-				return OneDownloadState{}, nil
-			case apierrors.IsNotFound(err):
-				state.MissingObjects = append(state.MissingObjects, kind+" "+name)
-			case err != nil:
-				return state, fmt.Errorf("reading %s %s: %w", kind, name, err)
-			case object.Annotations[annCDIVersions] != "":
-				state.CDIVersions = strings.Split(object.Annotations[annCDIVersions], ",")
-				state.CDIAccount = object.Annotations[annCDIAccount]
-			}
+		object := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/" + version, Kind: kind}}
+		err := r.live.Get(ctx, client.ObjectKey{Name: OneDownloadPolicy}, object)
+		switch {
+		case apierrors.IsNotFound(err):
+			state.MissingObjects = append(state.MissingObjects, kind+" "+OneDownloadPolicy)
+		case err != nil:
+			return state, fmt.Errorf("reading %s %s: %w", kind, OneDownloadPolicy, err)
+		case object.Annotations[annCDIAccount] != "":
+			state.CDIAccount = object.Annotations[annCDIAccount]
 		}
 	}
-	if err := r.readCDIVersions(ctx, &state); err != nil {
-		return state, err
-	}
-	return state, r.findRestartableImporter(ctx, &state)
+	return state, nil
 }
 
-// readCDIVersions takes the first object of kind CDI that reports a version: CDI's
-// operator supports one, and the policies match any.
-func (r oneDownloadReader) readCDIVersions(ctx context.Context, state *OneDownloadState) error {
-	var list cdiv1.CDIList
-	if err := r.live.List(ctx, &list); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("listing CDI installations: %w", err)
-	}
-	for i := range list.Items {
-		st := &list.Items[i].Status
-		if !state.CDIInstalled || state.ObservedVersion == "" {
-			state.CDIInstalled, state.ObservedVersion, state.TargetVersion = true, st.ObservedVersion, st.TargetVersion
-		}
-	}
-	return nil
-}
-
-// findRestartableImporter finds an importer Pod that the policies have not changed.
+// findRestartableImporter finds an importer Pod that the policy has not changed.
 func (r oneDownloadReader) findRestartableImporter(ctx context.Context, state *OneDownloadState) error {
 	var pods corev1.PodList
 	if err := r.cached.List(ctx, &pods, client.MatchingLabels{"cdi.kubevirt.io": "importer"}, client.HasLabels{v1alpha1.LabelImageUID}); err != nil {

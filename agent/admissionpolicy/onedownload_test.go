@@ -1,10 +1,20 @@
 package admissionpolicy
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -15,22 +25,13 @@ func TestOneDownloadCondition(t *testing.T) {
 		wantReason string
 		wantText   string
 	}{
-		"policies in force":          {func(*OneDownloadState) {}, "InForce", "CDI v1.65.0 does not restart a failed download"},
-		"version without v":          {func(s *OneDownloadState) { s.ObservedVersion, s.TargetVersion = "1.65.3", "" }, "InForce", "1.65.3"},
-		"policies not served":        {func(s *OneDownloadState) { *s = OneDownloadState{} }, "PoliciesNotServed", "from Kubernetes 1.36"},
-		"binding missing":            {func(s *OneDownloadState) { s.MissingObjects = []string{"MutatingAdmissionPolicyBinding a"} }, "PoliciesMissing", "MutatingAdmissionPolicyBinding a not found"},
-		"no CDI":                     {func(s *OneDownloadState) { s.CDIInstalled = false }, "CDIVersionUnknown", "CDI is not installed"},
-		"CDI reports no version":     {func(s *OneDownloadState) { s.ObservedVersion = "" }, "CDIVersionUnknown", "CDI does not report its version"},
-		"newer CDI":                  {func(s *OneDownloadState) { s.ObservedVersion, s.TargetVersion = "v1.66.0", "v1.66.0" }, "CDIVersionUnknown", "support CDI 1.65 and are inactive with v1.66.0"},
-		"version with a like prefix": {func(s *OneDownloadState) { s.ObservedVersion = "v1.650.0" }, "CDIVersionUnknown", "v1.650.0"},
-		"CDI upgrade in progress":    {func(s *OneDownloadState) { s.TargetVersion = "v1.66.0" }, "CDIVersionUnknown", "from v1.65.0 to v1.66.0"},
-		"restartable importer":       {func(s *OneDownloadState) { s.RestartableImporter = "ns/importer" }, "NotApplied", "by an account other than system:serviceaccount:cdi:cdi-sa"},
+		"policy in force":      {func(*OneDownloadState) {}, "InForce", "CDI does not restart a failed download"},
+		"policies not served":  {func(s *OneDownloadState) { *s = OneDownloadState{} }, "PoliciesNotServed", "from Kubernetes 1.36"},
+		"binding missing":      {func(s *OneDownloadState) { s.MissingObjects = []string{"MutatingAdmissionPolicyBinding a"} }, "PoliciesMissing", "MutatingAdmissionPolicyBinding a not found"},
+		"restartable importer": {func(s *OneDownloadState) { s.RestartableImporter = "ns/importer" }, "NotApplied", "by an account other than system:serviceaccount:cdi:cdi-sa"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			state := OneDownloadState{
-				PoliciesServed: true, CDIVersions: []string{"1.65"}, CDIAccount: "system:serviceaccount:cdi:cdi-sa",
-				CDIInstalled: true, ObservedVersion: "v1.65.0", TargetVersion: "v1.65.0",
-			}
+			state := OneDownloadState{PoliciesServed: true, CDIAccount: "system:serviceaccount:cdi:cdi-sa"}
 			test.change(&state)
 			c := OneDownloadCondition(state)
 			want := metav1.ConditionFalse
@@ -41,6 +42,50 @@ func TestOneDownloadCondition(t *testing.T) {
 			assert.Equal(t, want, c.Status)
 			assert.Equal(t, test.wantReason, c.Reason)
 			assert.Contains(t, c.Message, test.wantText)
+		})
+	}
+}
+
+// The policy may be served and installed in any version; the first one that is served counts.
+func TestReadOneDownloadState(t *testing.T) {
+	both := []string{"MutatingAdmissionPolicy ot-agent-importers", "MutatingAdmissionPolicyBinding ot-agent-importers"}
+	for name, test := range map[string]struct {
+		served, installed []string // kinds of the policy, by version
+		want              OneDownloadState
+	}{
+		"no version":              {nil, nil, OneDownloadState{}},
+		"v1":                      {[]string{"v1"}, both, OneDownloadState{PoliciesServed: true, CDIAccount: "cdi"}},
+		"v1beta1":                 {[]string{"v1beta1"}, both, OneDownloadState{PoliciesServed: true, CDIAccount: "cdi"}},
+		"v1alpha1":                {[]string{"v1alpha1"}, both, OneDownloadState{PoliciesServed: true, CDIAccount: "cdi"}},
+		"several":                 {[]string{"v1alpha1", "v1beta1", "v1"}, both, OneDownloadState{PoliciesServed: true, CDIAccount: "cdi"}},
+		"served, and no objects":  {[]string{"v1beta1"}, nil, OneDownloadState{PoliciesServed: true, MissingObjects: both}},
+		"served, and one missing": {[]string{"v1"}, both[:1], OneDownloadState{PoliciesServed: true, MissingObjects: both[1:], CDIAccount: "cdi"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			require.NoError(t, corev1.AddToScheme(scheme))
+			c := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+				Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+					gvk := o.GetObjectKind().GroupVersionKind()
+					served := false
+					for _, version := range test.served {
+						served = served || version == gvk.Version
+					}
+					if !served {
+						return &meta.NoKindMatchError{GroupKind: gvk.GroupKind(), SearchedVersions: []string{gvk.Version}}
+					}
+					for _, object := range test.installed {
+						if object == gvk.Kind+" "+key.Name {
+							o.SetAnnotations(map[string]string{annCDIAccount: "cdi"})
+							return nil
+						}
+					}
+					return apierrors.NewNotFound(schema.GroupResource{Resource: gvk.Kind}, key.Name)
+				},
+			}).Build()
+			got, err := oneDownloadReader{live: c, cached: c}.readState(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, test.want, got)
 		})
 	}
 }

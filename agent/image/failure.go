@@ -3,6 +3,7 @@ package image
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,6 +68,9 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 // detectPodFailure reads the status of an importer Pod, which shows a failure
 // before the DataVolume does.
 func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
+	if slices.Contains(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: v1alpha1.GateOneDownload}) {
+		return "importer ran out of memory (OOMKilled): raise podResourceRequirements in the spec.config of CDI", true
+	}
 	for i := range pod.Status.ContainerStatuses {
 		c := &pod.Status.ContainerStatuses[i]
 		for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {

@@ -84,13 +84,15 @@ func TestDetectFailureFromImporterPod(t *testing.T) {
 		"404, before the DataVolume shows it": {pod().Terminated(1, "Error", "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found"), v1alpha1.ReasonNotFound, "got 404"},
 		"restarted already":                   {pod().Running().Restarts(1).LastTerminated(1, "Error", "Unable to process data: unexpected EOF"), v1alpha1.ReasonImportFailed, "unexpected EOF"},
 		"killed for memory":                   {pod().Terminated(137, "OOMKilled", ""), v1alpha1.ReasonImportFailed, "exit code 137 (OOMKilled)"},
-		"evicted":                             {pod().Phase(corev1.PodFailed).Reason("Evicted", "The node was low on resource: ephemeral-storage."), v1alpha1.ReasonImportFailed, "Evicted The node was low"},
-		"failed without a message":            {pod().Phase(corev1.PodFailed), v1alpha1.ReasonImportFailed, "importer Pod failed"},
-		"virtual size beyond the claim":       {pod().Terminated(1, "Error", "Unable to process data: virtual image size 2147483648 is larger than the reported available storage 1073741824. A larger PVC is required"), v1alpha1.ReasonDiskTooSmall, "larger"},
-		"the disk is full":                    {pod().Terminated(1, "Error", "Unable to process data: unable to write to file: write /data/disk.img: no space left on device"), v1alpha1.ReasonDiskTooSmall, "no space left"},
-		"blocks larger than the disk":         {pod().Terminated(1, "Error", "Unable to process data: file largest block is bigger than maxblock"), v1alpha1.ReasonDiskTooSmall, "maxblock"},
-		"a registry without the image":        {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: manifest unknown"), v1alpha1.ReasonNotFound, "manifest unknown"},
-		"a registry that wants a login":       {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: unauthorized: authentication required"), v1alpha1.ReasonForbidden, "unauthorized"},
+		"gated, as its predecessor was killed for memory": {pod().Phase(corev1.PodPending).Gate(v1alpha1.GateOneDownload), v1alpha1.ReasonImportFailed, "OOMKilled"},
+		"gated by others":               {pod: pod().Phase(corev1.PodPending).Gate("example.com/quota")},
+		"evicted":                       {pod().Phase(corev1.PodFailed).Reason("Evicted", "The node was low on resource: ephemeral-storage."), v1alpha1.ReasonImportFailed, "Evicted The node was low"},
+		"failed without a message":      {pod().Phase(corev1.PodFailed), v1alpha1.ReasonImportFailed, "importer Pod failed"},
+		"virtual size beyond the claim": {pod().Terminated(1, "Error", "Unable to process data: virtual image size 2147483648 is larger than the reported available storage 1073741824. A larger PVC is required"), v1alpha1.ReasonDiskTooSmall, "larger"},
+		"the disk is full":              {pod().Terminated(1, "Error", "Unable to process data: unable to write to file: write /data/disk.img: no space left on device"), v1alpha1.ReasonDiskTooSmall, "no space left"},
+		"blocks larger than the disk":   {pod().Terminated(1, "Error", "Unable to process data: file largest block is bigger than maxblock"), v1alpha1.ReasonDiskTooSmall, "maxblock"},
+		"a registry without the image":  {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: manifest unknown"), v1alpha1.ReasonNotFound, "manifest unknown"},
+		"a registry that wants a login": {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: unauthorized: authentication required"), v1alpha1.ReasonForbidden, "unauthorized"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, failed := image.DetectFailure(&image.AttemptObjects{

@@ -159,6 +159,12 @@ func (b *PodBuilder) Reason(reason, message string) *PodBuilder {
 	return b
 }
 
+// Gate adds a scheduling gate.
+func (b *PodBuilder) Gate(name string) *PodBuilder {
+	b.pod.Spec.SchedulingGates = append(b.pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: name})
+	return b
+}
+
 func (b *PodBuilder) importerStatus() *corev1.ContainerStatus {
 	if len(b.pod.Status.ContainerStatuses) == 0 {
 		b.pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "importer"}}

@@ -56,6 +56,11 @@ const (
 	// FinalizerImage keeps a VMDiskImage until none of its imports run and none of its
 	// storage is left.
 	FinalizerImage = "pelotech.ot/teardown"
+
+	// GateOneDownload is the scheduling gate of an importer Pod that CDI created because
+	// its predecessor ran out of memory. An admission policy of the chart sets it; nothing
+	// removes it, since the agent ends the attempt.
+	GateOneDownload = "pelotech.ot/one-download"
 )
 
 // Labels, annotations and finalizers of the fleet.

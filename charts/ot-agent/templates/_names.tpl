@@ -80,36 +80,26 @@ capabilities:
 {{- end }}
 
 {{- /*
-Not empty where the policies of one download are to be made. A cluster that is asked
-tells its kinds beside its versions; where none is, its version has to do.
+The version of MutatingAdmissionPolicy that the policies on imports use: the most stable one
+that is served, or nothing without any. A cluster that is asked lists its kinds; where none
+is asked, Kubernetes 1.36 is the first that serves v1 by default.
 */}}
-{{- define "ot-agent.oneDownload" -}}
-{{- $served := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" }}
-{{- if not (.Capabilities.APIVersions.Has "v1/Pod") }}
-{{- $served = or $served (semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version) }}
-{{- end }}
-{{- if eq .Values.oneDownload.policies "Required" }}
-{{- if not $served }}
-{{- fail "oneDownload.policies is Required, and this cluster does not serve MutatingAdmissionPolicy of admissionregistration.k8s.io/v1 (it does by default from Kubernetes 1.36 on): set it to IfServed" }}
-{{- end }}
-{{- print "true" }}
-{{- else if and (eq .Values.oneDownload.policies "IfServed") $served }}
-{{- print "true" }}
+{{- define "ot-agent.mutatingPolicies" -}}
+{{- $version := "" }}
+{{- range list "v1alpha1" "v1beta1" "v1" }}
+{{- if $.Capabilities.APIVersions.Has (printf "admissionregistration.k8s.io/%s/MutatingAdmissionPolicy" .) }}
+{{- $version = . }}
 {{- end }}
 {{- end }}
-
-{{- /*
-CDI tells its versions itself, and the API server looks at them at each request: what
-CDI is upgraded to later is not touched, whether or not an agent runs. While an
-upgrade goes on, old and new controllers may be at work: both have to be known.
-*/}}
-{{- define "ot-agent.cdiIsKnown" -}}
-{{- $patterns := list }}
-{{- range .Values.oneDownload.cdiVersions }}
-{{- $patterns = append $patterns (. | replace "." "[.]") }}
+{{- if and (not $version) (not (.Capabilities.APIVersions.Has "v1/Pod")) (semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version) }}
+{{- $version = "v1" }}
 {{- end }}
-{{- $known := printf "^v?(%s)[.]" (join "|" $patterns) }}
-{{- printf "has(params.status) && has(params.status.observedVersion) && params.status.observedVersion.matches('%s') && (!has(params.status.targetVersion) || params.status.targetVersion.matches('%s'))" $known $known }}
+{{- if and (eq .Values.oneDownload.policies "Required") (not $version) }}
+{{- fail "oneDownload.policies is Required, and this cluster serves no version of MutatingAdmissionPolicy (it does by default from Kubernetes 1.36 on): set it to IfServed" }}
+{{- end }}
+{{- if ne .Values.oneDownload.policies "Never" }}
+{{- print $version }}
+{{- end }}
 {{- end }}
 
 {{- define "ot-agent.byCDI" -}}

@@ -118,8 +118,6 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-agent-deletions",
 		"MutatingAdmissionPolicy ot-agent-importers",
 		"MutatingAdmissionPolicyBinding ot-agent-importers",
-		"MutatingAdmissionPolicy ot-agent-failed-imports",
-		"MutatingAdmissionPolicyBinding ot-agent-failed-imports",
 		"MutatingAdmissionPolicy ot-agent-pending-imports",
 		"MutatingAdmissionPolicyBinding ot-agent-pending-imports",
 	}, renderChart(t, "ot-system", nil).sortedKeys())

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -321,9 +322,8 @@ func (r *reader) followPullByHand(t *testing.T) {
 
 // readAPI makes the account of the page, and asks the read API with its token.
 func (r *reader) readAPI(t *testing.T) {
-	t.Cleanup(func() {
-		r.MustRun(t, "kubectl delete clusterrolebinding fleet-reader; kubectl -n ot-hub delete serviceaccount fleet-reader")
-	})
+	deleteAfter(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "fleet-reader"}})
+	deleteAfter(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: "fleet-reader"}})
 	img := shared.Members[frankfurt].CreateImageForTest(t, "ubuntu-read")
 	for _, command := range commandsBetween(t, membersPage, "create serviceaccount fleet-reader", "create token fleet-reader") {
 		r.run(t, command)

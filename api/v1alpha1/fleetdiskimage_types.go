@@ -14,12 +14,14 @@ type Placement struct {
 	// clusterNames adds MemberClusters by name, whatever their labels.
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=53
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="no MemberCluster can have this name, so nothing is selected: it must consist of a-z, 0-9 and -, as in bergen"
 	// +listType=set
 	// +optional
 	ClusterNames []string `json:"clusterNames,omitempty"`
 	// excludedClusters removes MemberClusters by name.
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=53
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="no MemberCluster can have this name, so nothing is selected: it must consist of a-z, 0-9 and -, as in bergen"
 	// +listType=set
 	// +optional
 	ExcludedClusters []string `json:"excludedClusters,omitempty"`

@@ -148,6 +148,7 @@ func TestBackingOffImageIsPassed(t *testing.T) {
 // without bound; with the admission policy it creates one importer that starts, once. Which
 // version of CDI does not matter.
 func TestOneDownloadPerAttempt(t *testing.T) {
+	testenv.RequireMutatingAdmission(t, env.ControlPlane.Config())
 	env.SetPolicy(t, newPolicy("concurrency", "10", "retryLimit", "0"))
 	env.AwaitLedgerCondition(t, v1alpha1.ConditionOneDownload, metav1.ConditionTrue, "InForce")
 	ns := createHomeNamespace(t)
@@ -366,6 +367,7 @@ func TestTakenDataVolumeNameIsSkipped(t *testing.T) {
 // TestPendingClaimIsWrittenOnce wants CDI's annotations of a pending claim to be written once
 // only: repeated writes would make the binding controller lose every race.
 func TestPendingClaimIsWrittenOnce(t *testing.T) {
+	testenv.RequireMutatingAdmission(t, env.ControlPlane.Config())
 	env.SetPolicy(t, newPolicy("concurrency", "2"))
 	ns := createHomeNamespace(t)
 	unserved := &storagev1.StorageClass{

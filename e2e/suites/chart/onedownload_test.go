@@ -16,8 +16,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,6 +28,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 const cdiAccount = "system:serviceaccount:cdi:cdi-sa"
@@ -98,34 +101,38 @@ func TestOneDownloadUsesTheConfiguredCDIAccount(t *testing.T) {
 
 // TestOneDownloadPolicy creates importer Pods as CDI does, against the installed policy.
 func TestOneDownloadPolicy(t *testing.T) {
+	testenv.RequireMutatingAdmission(t, serverConfig)
 	requireOneDownloadPolicy(t, adminClient, clientAsUser(t, cdiAccount), clientAsUser(t, "system:serviceaccount:others:cdi-sa"))
 }
 
-// TestOneDownloadPolicyInEarlierVersions installs the chart where only one of the earlier
-// versions of MutatingAdmissionPolicy is served.
+// TestOneDownloadPolicyInEarlierVersions installs the chart's policies in the versions of
+// MutatingAdmissionPolicy before v1, as far as the API server serves them on request.
 func TestOneDownloadPolicyInEarlierVersions(t *testing.T) {
+	served := func(version string) bool {
+		plane, err := controlplane.Start(t.Context(), controlplane.Options{Name: "maps" + version, APIServerArgs: []string{"--runtime-config=admissionregistration.k8s.io/" + version + "=true", "--feature-gates=MutatingAdmissionPolicy=true"}})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
+		admin, err := client.New(plane.Config(), client.Options{Scheme: adminClient.Scheme()})
+		require.NoError(t, err)
+		_, err = admin.RESTMapper().RESTMapping(schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "MutatingAdmissionPolicy"}, version)
+		if meta.IsNoMatchError(err) {
+			return false
+		}
+		require.NoError(t, err)
+		for _, object := range templateObjects(t, "--kube-version=1.34.0", "--api-versions=v1/Pod,admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy,admissionregistration.k8s.io/"+version+"/MutatingAdmissionPolicy") {
+			if strings.HasPrefix(object.GetKind(), "MutatingAdmissionPolicy") {
+				assert.Equal(t, "admissionregistration.k8s.io/"+version, object.GetAPIVersion())
+				require.NoError(t, admin.Create(t.Context(), object))
+			}
+		}
+		requireOneDownloadPolicy(t, admin, clientAsUserOf(t, plane.Config(), cdiAccount), clientAsUserOf(t, plane.Config(), "system:serviceaccount:others:cdi-sa"))
+		return true
+	}
 	for _, version := range []string{"v1beta1", "v1alpha1"} {
 		t.Run(version, func(t *testing.T) {
-			arguments := []string{"--runtime-config=admissionregistration.k8s.io/" + version + "=true,admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false,admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings=false", "--feature-gates=MutatingAdmissionPolicy=true"}
-			plane, err := controlplane.Start(t.Context(), controlplane.Options{Name: "maps" + version, APIServerArgs: arguments})
-			if err != nil {
-				t.Skipf("this API server does not serve MutatingAdmissionPolicy %s: %v", version, err)
+			if !served(version) {
+				t.Skip("this API server does not serve MutatingAdmissionPolicy of " + version)
 			}
-			t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-			admin, err := client.New(plane.Config(), client.Options{Scheme: adminClient.Scheme()})
-			require.NoError(t, err)
-			for _, object := range templateObjects(t, "--kube-version=1.34.0", "--api-versions=v1/Pod,admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy,admissionregistration.k8s.io/"+version+"/MutatingAdmissionPolicy") {
-				if strings.HasPrefix(object.GetKind(), "MutatingAdmissionPolicy") {
-					require.NoError(t, admin.Create(t.Context(), object))
-				}
-			}
-			requireOneDownloadPolicy(t, admin, clientAsUserOf(t, plane.Config(), cdiAccount), clientAsUserOf(t, plane.Config(), "system:serviceaccount:others:cdi-sa"))
-
-			poller := admissionpolicy.NewOneDownloadPoller(admin, admin, func() {})
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			go func() { _ = poller.Start(ctx) }()
-			require.EventuallyWithT(t, func(c *assert.CollectT) { assert.Equal(c, "InForce", poller.Condition().Reason) }, policyPropagationTimeout, 20*time.Millisecond)
 		})
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// failurePatterns classify the messages of CDI's importer (CDI 1.65,
-// pkg/importer). They are anchored in its own wording: an image that is called
+// failurePatterns classify the messages of CDI's importer (pkg/importer; those of
+// each version are in testdata/cdi-texts.yaml). They are anchored in its own wording: an image that is called
 // lab-404 is not missing.
 var failurePatterns = []struct {
 	reason  v1alpha1.Reason
@@ -29,13 +29,17 @@ var failurePatterns = []struct {
 	{v1alpha1.ReasonDiskTooSmall, regexp.MustCompile(`^DataVolume too small to contain image|is larger than the reported available|no space left on device|file largest block is bigger than maxblock|disk quota exceeded`)},
 }
 
-// CDI's reasons on the conditions of a DataVolume (CDI 1.65, pkg/controller).
+// CDI's reasons on the conditions of a DataVolume (CDI 1.64 to 1.66, pkg/controller).
 const (
 	cdiReasonError         = "Error"
+	cdiReasonPullFailed    = "ImagePullFailed"
+	cdiReasonOOMKilled     = "OOMKilled"
 	cdiReasonChecksumError = "ChecksumError"
 	cdiReasonExceededQuota = "ErrExceededQuota"
 	cdiReasonClaimInvalid  = "ErrClaimNotValid"
 )
+
+const outOfMemoryMessage = "importer ran out of memory (OOMKilled): raise podResourceRequirements in the spec.config of CDI"
 
 // DetectFailure reports whether an import has failed, at its first sign: CDI
 // itself would restart the download endlessly.
@@ -58,7 +62,10 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	if running.Reason == cdiReasonChecksumError {
 		return v1alpha1.Failure{Reason: v1alpha1.ReasonChecksumMismatch, Message: quote(running.Message)}, true
 	}
-	stopped := running.Status == corev1.ConditionFalse && running.Reason == cdiReasonError
+	if running.Reason == cdiReasonOOMKilled && running.Message == "" {
+		running.Message = outOfMemoryMessage
+	}
+	stopped := running.Status == corev1.ConditionFalse && slices.Contains([]string{cdiReasonError, cdiReasonPullFailed, cdiReasonOOMKilled}, running.Reason)
 	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 || stopped {
 		return classifyFailure(running.Message), true
 	}
@@ -69,7 +76,7 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 // before the DataVolume does.
 func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
 	if slices.Contains(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: v1alpha1.GateOneDownload}) {
-		return "importer ran out of memory (OOMKilled): raise podResourceRequirements in the spec.config of CDI", true
+		return outOfMemoryMessage, true
 	}
 	for i := range pod.Status.ContainerStatuses {
 		c := &pod.Status.ContainerStatuses[i]

@@ -316,6 +316,22 @@ func TestAgentDeletesOnlyWhatItCreated(t *testing.T) {
 
 			ofImage := there(t, "of-an-image", map[string]string{v1alpha1.LabelImageUID: "uid-1"})
 			require.NoError(t, agent.Delete(t.Context(), ofImage, client.Preconditions{UID: ptr.To(ofImage.GetUID())}))
+			// CDI fills such a claim in place of an image's, and copies no label to it.
+			prime := there(t, "prime-0", map[string]string{"app": "containerized-data-importer"})
+			keptBy := func(finalizers string) client.Patch {
+				return newMergePatch(`{"metadata":{"finalizers":` + finalizers + `,"ownerReferences":[{"apiVersion":"v1","kind":"PersistentVolumeClaim","name":"of-an-image","uid":"uid-1"}]}}`)
+			}
+			require.NoError(t, adminClient.Patch(t.Context(), prime, keptBy(`["example.com/kept"]`)))
+			denied(t, prime, agent.Delete(t.Context(), prime))
+			require.NoError(t, adminClient.Delete(t.Context(), prime))
+			again := agent.Delete(t.Context(), prime, client.PropagationPolicy(metav1.DeletePropagationForeground))
+			if kind == "PersistentVolumeClaim" {
+				require.NoError(t, again, "it is being deleted already")
+			} else {
+				denied(t, prime, again)
+			}
+			require.NoError(t, adminClient.Patch(t.Context(), prime, keptBy("null")))
+
 			ofMachine := there(t, "of-a-machine", map[string]string{v1alpha1.LabelMachineUID: "uid-1"})
 			err := agent.Delete(t.Context(), ofMachine)
 			if test.wantOfMachine {

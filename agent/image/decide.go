@@ -27,6 +27,8 @@ type PreflightResult struct {
 type Blocker struct {
 	Reason  v1alpha1.Reason
 	Message string
+	// NeedsPerson: it does not end by itself, although its reason may.
+	NeedsPerson bool
 }
 
 // View is the input of Decide.
@@ -131,12 +133,16 @@ type decider struct {
 	tearDown bool
 	// activity is what the current revision does or waits for.
 	activity statusReason
+	// importing: an attempt of the current revision runs.
+	importing bool
 }
 
 // statusReason is a reason and a message of the status.
 type statusReason struct {
 	Reason  v1alpha1.Reason
 	Message string
+	// NeedsPerson: it does not end by itself, although its reason may.
+	NeedsPerson bool
 }
 
 // Decide decides what happens to an image.

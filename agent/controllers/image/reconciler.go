@@ -72,6 +72,7 @@ type Reconciler struct {
 	arrivals        arrivalTracker
 	ownWrites       writeTracker
 	capacityWaiters capacityWaiters
+	trials          trialAnswers
 	triggers        trigger.Source[reconcile.Request]
 }
 

@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -45,11 +45,11 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 	case admissionpolicy.IsUnlistedRefusal(err):
 		r.lastLedger.Store(nil) // this process may not know the latest ledger
 		return true, nil
-	case isPermanentRefusal(err):
-		return false, r.failAttempt(ctx, slot, newRefusalFailure(err))
-	default:
-		return false, fmt.Errorf("creating DataVolume %s of image %s: %w", ledger.DataVolumeKey(slot), slot.Image.Name, err)
 	}
+	if failure := newRefusalFailure(err); failure != nil {
+		return false, r.failAttempt(ctx, slot, *failure)
+	}
+	return false, fmt.Errorf("creating DataVolume %s of image %s: %w", ledger.DataVolumeKey(slot), slot.Image.Name, err)
 }
 
 // checkExistingDataVolume reads the DataVolume that exists under the name of a slot's. It
@@ -68,7 +68,9 @@ func (r *Reconciler) checkExistingDataVolume(ctx context.Context, slot v1alpha1.
 		r.createdAt[ledger.DataVolumeKey(slot)] = time.Now()
 		return false, nil
 	}
-	return false, r.failAttempt(ctx, slot, newRefusalFailure(fmt.Errorf("DataVolume %s exists and is not the agent's: delete it", key)))
+	return false, r.failAttempt(ctx, slot, v1alpha1.Failure{
+		Reason: v1alpha1.ReasonDataVolumeRefused, Message: fmt.Sprintf("DataVolume %s exists and is not the agent's: delete it", key),
+	})
 }
 
 // failAttempt records the failure of an attempt whose DataVolume is not created. It reads
@@ -90,22 +92,11 @@ func (r *Reconciler) failAttempt(ctx context.Context, slot v1alpha1.Slot, failur
 	return nil
 }
 
-// isPermanentRefusal: another try would be refused as well, because of the image. A right
-// that the agent lacks is no such refusal: every image would fail for it. An authorizer's
-// message begins with the user (responsewriters.Forbidden of the API server); admission,
-// which also forbids, has another one.
-func isPermanentRefusal(err error) bool {
-	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), `cannot create resource "datavolumes"`) {
-		return false
+// newRefusalFailure returns the failure of an attempt whose DataVolume was refused because
+// of the image; nil where another try may be accepted.
+func newRefusalFailure(err error) *v1alpha1.Failure {
+	if cause := importcause.OfAnswer(err); cause != nil && cause.NeedsPerson {
+		return &v1alpha1.Failure{Reason: cause.Reason, Message: cause.Message}
 	}
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
-		apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)
-}
-
-func newRefusalFailure(err error) v1alpha1.Failure {
-	f := v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: "its DataVolume was refused: " + err.Error()}
-	if strings.Contains(err.Error(), "exceeded quota: ") {
-		f.Reason = v1alpha1.ReasonQuotaExceeded
-	}
-	return f
+	return nil
 }

@@ -53,6 +53,7 @@ spec:
     paused: true
     offlineClusters: Wait
     waves:
+		"a template of a YAML block":      {map[string]any{"template.url": "https://images.example.com/a\n"}, "url must have no space at its beginning or end, and no line break"},
     - {name: canary, clusterSelector: {matchLabels: {canary: "true"}}, maxConcurrency: 1, minSuccessTime: 1h30m}
     - {name: edge, clusterSelector: {matchLabels: {edge: "true"}}, requireApproval: true}
   approvals: []

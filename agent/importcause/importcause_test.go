@@ -2,6 +2,7 @@ package importcause_test
 
 import (
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"pgregory.net/rapid"
@@ -143,6 +145,8 @@ func TestOfAnswer(t *testing.T) {
 	}{
 		"accepted":                       {},
 		"CDI's webhook":                  {apierrors.NewBadRequest(`admission webhook "datavolume-validate.cdi.kubevirt.io" denied the request: Invalid source URL scheme: s3://b/k`), v1alpha1.ReasonDataVolumeRefused, true},
+		"CDI's webhook, as it answers":   {&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Message: `admission webhook "datavolume-validate.cdi.kubevirt.io" denied the request:  spec.source Invalid source URL`}}, v1alpha1.ReasonDataVolumeRefused, true},
+		"a status code without a reason": {&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Message: "no"}}, v1alpha1.ReasonDataVolumeRefused, true},
 		"a policy":                       {apierrors.NewForbidden(datavolumes, "dv", errors.New("ValidatingAdmissionPolicy 'no-imports' denied request")), v1alpha1.ReasonDataVolumeRefused, true},
 		"a quota":                        {apierrors.NewForbidden(datavolumes, "dv", errors.New("exceeded quota: q, requested: count/datavolumes.cdi.kubevirt.io=1")), v1alpha1.ReasonQuotaExceeded, true},
 		"a right that the agent lacks":   {apierrors.NewForbidden(datavolumes, "", errors.New(`User "a" cannot create resource "datavolumes" in API group "cdi.kubevirt.io"`)), "", false},

@@ -7,6 +7,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
@@ -50,7 +51,25 @@ func OfAnswer(err error) *Cause {
 	if err == nil {
 		return nil
 	}
-	return lookUp(signal{LayerAnswer, string(apierrors.ReasonForError(err)), err.Error()})
+	return lookUp(signal{LayerAnswer, answerCode(err), err.Error()})
+}
+
+// answerCode is the reason of an answer. Webhooks may send a status code without one.
+func answerCode(err error) string {
+	for _, known := range []struct {
+		is   func(error) bool
+		code metav1.StatusReason
+	}{
+		{apierrors.IsInvalid, metav1.StatusReasonInvalid}, {apierrors.IsBadRequest, metav1.StatusReasonBadRequest},
+		{apierrors.IsForbidden, metav1.StatusReasonForbidden}, {apierrors.IsNotFound, metav1.StatusReasonNotFound},
+		{apierrors.IsRequestEntityTooLargeError, metav1.StatusReasonRequestEntityTooLarge}, {apierrors.IsInternalError, metav1.StatusReasonInternalError},
+		{apierrors.IsServiceUnavailable, metav1.StatusReasonServiceUnavailable},
+	} {
+		if known.is(err) {
+			return string(known.code)
+		}
+	}
+	return string(apierrors.ReasonForError(err))
 }
 
 func isRunning(pod corev1.Pod) bool {

@@ -12,6 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -228,6 +229,21 @@ func TestCauseOfALowerLayerIsShown(t *testing.T) {
 		assert.Contains(t, w.currentRevision().Failure.Message, "nothing moved for stallTimeout")
 		assert.NotContains(t, w.currentRevision().Failure.Message, "not bound")
 	})
+}
+
+// A slot whose DataVolume cannot be created says why, at once.
+func TestCreationProblemIsShown(t *testing.T) {
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	require.Len(t, w.stepLedger().Admitted, 1)
+	w.syncCaches()
+	v := w.buildView(false)
+	v.CreationProblem = func(slot v1alpha1.Slot) *importcause.Cause {
+		return &importcause.Cause{Reason: v1alpha1.ReasonDataVolumeRefused, Message: "failed calling webhook for " + slot.DataVolume}
+	}
+	got := decideChecked(t, v).Status
+	assert.Equal(t, v1alpha1.PhaseSyncing, got.Phase)
+	assert.Equal(t, v1alpha1.ReasonDataVolumeRefused, got.Reason)
+	assert.Contains(t, got.Message, "importing, attempt 1 of 3: failed calling webhook for "+w.slots[0].DataVolume)
 }
 
 // A message names credentials only where there can be some.

@@ -57,7 +57,7 @@ func (d *decider) justAdmitted(rev *v1alpha1.RevisionStatus) bool {
 	for i := range d.Slots {
 		slot := &d.Slots[i]
 		if slot.Revision == d.targetRevision && rev.Attempt < slot.Attempt && d.Now.Sub(slot.StartedAt.Time) < admissionGracePeriod {
-			return true
+			return d.CreationProblem == nil || d.CreationProblem(*slot) == nil
 		}
 	}
 	return false

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -51,6 +52,9 @@ type View struct {
 	// Plan is what the plan in force says about the image. Not set for an image that
 	// is being deleted and has no holders.
 	Plan PlannedState
+	// CreationProblem is why the DataVolume of a slot could not be created yet; nil where
+	// that is unknown, and for a slot without a problem.
+	CreationProblem func(v1alpha1.Slot) *importcause.Cause
 	// Blocker keeps the next attempt from starting; nil for none.
 	Blocker   *Blocker
 	Preflight PreflightResult

@@ -94,15 +94,22 @@ const passingCauseDelay = 10 * time.Second
 // describeImport returns reason and message of a running attempt, with what holds it up.
 func (d *decider) describeImport(rev *v1alpha1.RevisionStatus) statusReason {
 	attempt := rev.Attempt
+	var problem *importcause.Cause
 	for i := range d.Slots {
 		if d.Slots[i].Revision == rev.Revision && d.lacksOutcome(d.Slots[i]) {
 			attempt = max(attempt, d.Slots[i].Attempt)
+			if rev.Attempt < d.Slots[i].Attempt && d.CreationProblem != nil {
+				problem = d.CreationProblem(d.Slots[i])
+			}
 		}
 	}
 	// An attempt that ran when a person restarted the revision counts as the first.
 	n := max(1, attempt-rev.AttemptsBefore)
 	importing := statusReason{Reason: v1alpha1.ReasonImporting, Message: fmt.Sprintf("importing, attempt %d of %d", n, d.policy.RetryLimit+1)}
 	objects := d.ObjectsByAttempt[rev.Attempt]
+	if problem != nil {
+		return statusReason{problem.Reason, importing.Message + ": " + problem.Message, problem.NeedsPerson}
+	}
 	if rev.Attempt <= rev.AttemptEnded || objects == nil || objects.DataVolume == nil {
 		return importing
 	}

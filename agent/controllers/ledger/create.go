@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,9 @@ import (
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
+
+// maxCreationErrorBytes bounds an error in the message of an image.
+const maxCreationErrorBytes = 512
 
 // attemptTimeout returns the failure of a slot that is older than attemptTimeout; nil for
 // none. Its DataVolume is not created: the hub counts on that, and may have granted the
@@ -35,6 +39,7 @@ func (r *Reconciler) attemptTimeout(slot v1alpha1.Slot) *v1alpha1.Failure {
 func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) (retry bool, err error) {
 	dv := image.NewDataVolume(img, slot)
 	err = r.Create(ctx, dv)
+	r.recordCreation(slot, err)
 	switch {
 	case err == nil:
 		r.createdAt[ledger.DataVolumeKey(slot)] = time.Now()
@@ -99,4 +104,55 @@ func newRefusalFailure(err error) *v1alpha1.Failure {
 		return &v1alpha1.Failure{Reason: cause.Reason, Message: cause.Message}
 	}
 	return nil
+}
+
+// creationProblems are why DataVolumes of slots could not be created yet.
+type creationProblems struct {
+	mu    sync.Mutex
+	byKey map[string]importcause.Cause
+}
+
+// CreationProblem returns why the DataVolume of a slot could not be created yet; nil where
+// it could or was not tried.
+func (r *Reconciler) CreationProblem(slot v1alpha1.Slot) *importcause.Cause {
+	r.problems.mu.Lock()
+	defer r.problems.mu.Unlock()
+	if cause, known := r.problems.byKey[ledger.DataVolumeKey(slot)]; known {
+		return &cause
+	}
+	return nil
+}
+
+// recordCreation remembers why a DataVolume could not be created, and requeues its image
+// when that changes. A refusal for a missing slot is retried at once.
+func (r *Reconciler) recordCreation(slot v1alpha1.Slot, err error) {
+	before := r.CreationProblem(slot)
+	key := ledger.DataVolumeKey(slot)
+	if err == nil || apierrors.IsAlreadyExists(err) || admissionpolicy.IsUnlistedRefusal(err) {
+		if before != nil {
+			r.forgetCreationProblem(key)
+			r.EnqueueImages(slot.Image)
+		}
+		return
+	}
+	cause := importcause.OfAnswer(err)
+	if cause == nil {
+		cause = &importcause.Cause{Reason: v1alpha1.ReasonImporting, Message: "its DataVolume cannot be created: " + v1alpha1.SanitizeText(err.Error(), maxCreationErrorBytes)}
+	}
+	if before != nil && *before == *cause {
+		return
+	}
+	r.problems.mu.Lock()
+	if r.problems.byKey == nil {
+		r.problems.byKey = map[string]importcause.Cause{}
+	}
+	r.problems.byKey[key] = *cause
+	r.problems.mu.Unlock()
+	r.EnqueueImages(slot.Image)
+}
+
+func (r *Reconciler) forgetCreationProblem(key string) {
+	r.problems.mu.Lock()
+	defer r.problems.mu.Unlock()
+	delete(r.problems.byKey, key)
 }

@@ -150,7 +150,7 @@ func TestOfAnswer(t *testing.T) {
 		"a policy":                       {apierrors.NewForbidden(datavolumes, "dv", errors.New("ValidatingAdmissionPolicy 'no-imports' denied request")), v1alpha1.ReasonDataVolumeRefused, true},
 		"a quota":                        {apierrors.NewForbidden(datavolumes, "dv", errors.New("exceeded quota: q, requested: count/datavolumes.cdi.kubevirt.io=1")), v1alpha1.ReasonQuotaExceeded, true},
 		"a right that the agent lacks":   {apierrors.NewForbidden(datavolumes, "", errors.New(`User "a" cannot create resource "datavolumes" in API group "cdi.kubevirt.io"`)), "", false},
-		"a webhook that does not answer": {apierrors.NewInternalError(errors.New(`failed calling webhook "datavolume-mutate.cdi.kubevirt.io": connection refused`)), v1alpha1.ReasonDataVolumeRefused, false},
+		"a webhook that does not answer": {apierrors.NewInternalError(errors.New(`failed calling webhook "datavolume-mutate.cdi.kubevirt.io": connection refused`)), v1alpha1.ReasonCDIUnavailable, false},
 		"a broken connection":            {errors.New("EOF"), "", false},
 		"a conflict":                     {apierrors.NewConflict(datavolumes, "dv", errors.New("changed")), "", false},
 	} {
@@ -163,6 +163,7 @@ func TestOfAnswer(t *testing.T) {
 			require.NotNil(t, got)
 			assert.Equal(t, tt.wantReason, got.Reason)
 			assert.Equal(t, tt.wantPerson, got.NeedsPerson)
+			assert.False(t, got.Reason.NeedsUserAction() && !got.NeedsPerson, "hub and agent agree")
 			assert.False(t, got.HoldsSlot)
 			assert.Contains(t, got.Message, tt.err.Error())
 		})

@@ -159,7 +159,7 @@ var rows = []Row{
 	{Layer: LayerAnswer, Codes: []string{"BadRequest"}, Text: regexp.MustCompile(`does not support dry run`)},
 	{Layer: LayerAnswer, Codes: []string{"Forbidden"}, Text: regexp.MustCompile(`the agent creates DataVolumes of images or of machines only`)},
 	{Layer: LayerAnswer, Codes: []string{"InternalError", "ServiceUnavailable", "Timeout"}, Text: regexp.MustCompile(`failed calling webhook`), Kind: Heals,
-		Reason: v1alpha1.ReasonDataVolumeRefused, Sentence: "its DataVolume cannot be created", Advice: "check that CDI's cdi-apiserver is running", NoSlot: true},
+		Reason: v1alpha1.ReasonCDIUnavailable, Sentence: "its DataVolume cannot be created", Advice: "check that CDI's cdi-apiserver is running", NoSlot: true},
 	{Layer: LayerAnswer, Codes: []string{"Forbidden"}, Text: regexp.MustCompile(`exceeded quota: `), Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonQuotaExceeded, Sentence: "its DataVolume was refused", Advice: adviceQuota, NoSlot: true},
 	{Layer: LayerAnswer, Text: regexp.MustCompile(`denied the request`), Kind: NeedsPerson,

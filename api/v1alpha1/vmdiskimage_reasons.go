@@ -46,6 +46,9 @@ const (
 	ReasonCertConfigMapMissing Reason = "CertConfigMapMissing"
 	// ReasonCDIMissing: the cluster does not serve CDI's DataVolume.
 	ReasonCDIMissing Reason = "CDIMissing"
+	// ReasonCDIUnavailable: a webhook that the API server asks about DataVolumes, such as
+	// CDI's, does not answer.
+	ReasonCDIUnavailable Reason = "CDIUnavailable"
 	// ReasonInsufficientStorage: the storage capacity that the cluster reports, or a
 	// quota or LimitRange of the namespace, is too small for the image.
 	ReasonInsufficientStorage Reason = "InsufficientStorage"
@@ -126,6 +129,20 @@ func (r Reason) IsRetryable() bool {
 		return false
 	default:
 		return true
+	}
+}
+
+// NeedsUserAction reports whether an image that waits for this reason waits until a person
+// acts.
+func (r Reason) NeedsUserAction() bool {
+	switch r {
+	case ReasonPolicyMissing, ReasonStorageClassMissing, ReasonSnapshotClassMissing,
+		ReasonSecretMissing, ReasonSecretForbidden, ReasonCertConfigMapMissing, ReasonCDIMissing,
+		ReasonInsufficientStorage, ReasonStorageProfileIncomplete, ReasonSnapshotClassMismatch,
+		ReasonImporterRefused, ReasonDataVolumeRefused:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -66,7 +66,7 @@ func TestTrials(t *testing.T) {
 	}
 	assert.Equal(t, 2, w.asked, "a refusal is remembered")
 	reason, needsPerson := find(base + "down?")
-	assert.Equal(t, v1alpha1.ReasonDataVolumeRefused, reason)
+	assert.Equal(t, v1alpha1.ReasonCDIUnavailable, reason)
 	assert.False(t, needsPerson, "it ends by itself")
 	reason, _ = find(base + "eof?")
 	assert.Empty(t, reason, "no answer is none")

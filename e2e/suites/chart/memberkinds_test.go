@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -411,14 +411,19 @@ func TestAllImageErrorsAreReportedAtOnce(t *testing.T) {
 // TestStoredTextsStayValid stores a url with a line break, as an earlier release accepted,
 // and changes other fields.
 func TestStoredTextsStayValid(t *testing.T) {
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	key := client.ObjectKey{Name: "vmdiskimages.pelotech.ot"}
-	setRules := func(rules apiextensionsv1.ValidationRules) (before apiextensionsv1.ValidationRules) {
-		require.NoError(t, adminClient.Get(t.Context(), key, crd))
-		spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
-		url := spec.Properties["url"]
-		before, url.XValidations = url.XValidations, rules
-		spec.Properties["url"] = url
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	setRules := func(rules any) (before any) {
+		require.NoError(t, adminClient.Get(t.Context(), client.ObjectKey{Name: "vmdiskimages.pelotech.ot"}, crd))
+		versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+		require.NoError(t, err)
+		url, ok, err := unstructured.NestedMap(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", "url")
+		require.NoError(t, err)
+		require.True(t, ok)
+		before = url["x-kubernetes-validations"]
+		url["x-kubernetes-validations"] = rules
+		require.NoError(t, unstructured.SetNestedMap(versions[0].(map[string]any), url, "schema", "openAPIV3Schema", "properties", "spec", "properties", "url"))
+		require.NoError(t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
 		require.NoError(t, adminClient.Update(t.Context(), crd))
 		return before
 	}
@@ -433,5 +438,5 @@ func TestStoredTextsStayValid(t *testing.T) {
 	}, time.Minute, 20*time.Millisecond)
 
 	require.NoError(t, adminClient.Patch(t.Context(), object, newMergePatch(`{"metadata":{"finalizers":[]},"spec":{"priority":-1}}`)))
-	require.ErrorContains(t, adminClient.Patch(t.Context(), object.DeepCopy(), newMergePatch(`{"spec":{"url":"https://example.com/c\\n"}}`)), "url must have no space")
+	require.ErrorContains(t, adminClient.Patch(t.Context(), object.DeepCopy(), newMergePatch(`{"spec":{"url":"https://example.com/c\n"}}`)), "url must have no space")
 }

@@ -375,6 +375,8 @@ const (
 
 // FleetDiskImageStatus is the progress of the rollout.
 type FleetDiskImageStatus struct {
+	// observedGeneration is the generation of the spec that this status is about; -1 before
+	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
@@ -416,6 +418,7 @@ type FleetDiskImageStatus struct {
 	// +listType=atomic
 	// +optional
 	Failing []ClusterSummary `json:"failing,omitempty"`
+	// conditions; exactly one of Ready, Reconciling and Stalled is True.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -447,6 +450,7 @@ type FleetDiskImage struct {
 
 	// +required
 	Spec FleetDiskImageSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status FleetDiskImageStatus `json:"status,omitempty"`
 }

@@ -270,6 +270,8 @@ const MaxSkippedTargets = 50
 
 // ImagePruneStatus is the progress of an ImagePrune.
 type ImagePruneStatus struct {
+	// observedGeneration is the generation of the spec that this status is about; -1 before
+	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
@@ -308,6 +310,7 @@ type ImagePruneStatus struct {
 	// +listType=atomic
 	// +optional
 	Skipped []TargetSummary `json:"skipped,omitempty"`
+	// conditions; exactly one of Ready, Reconciling and Stalled is True.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -342,6 +345,7 @@ type ImagePrune struct {
 
 	// +required
 	Spec ImagePruneSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status ImagePruneStatus `json:"status,omitempty"`
 }

@@ -361,6 +361,8 @@ type RootDisk struct {
 
 // VirtualMachineStatus is what the agent knows about the VM.
 type VirtualMachineStatus struct {
+	// observedGeneration is the generation of the spec that this status is about; -1 before
+	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
@@ -414,6 +416,7 @@ type VirtualMachine struct {
 
 	// +required
 	Spec VirtualMachineSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status VirtualMachineStatus `json:"status,omitempty"`
 }

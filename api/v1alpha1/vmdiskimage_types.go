@@ -284,6 +284,8 @@ const MaxRevisions = 4
 
 // VMDiskImageStatus is what the agent knows about the image.
 type VMDiskImageStatus struct {
+	// observedGeneration is the generation of the spec that this status is about; -1 before
+	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
@@ -374,6 +376,7 @@ type VMDiskImage struct {
 
 	// +required
 	Spec VMDiskImageSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status VMDiskImageStatus `json:"status,omitempty"`
 }

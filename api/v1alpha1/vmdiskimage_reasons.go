@@ -114,6 +114,19 @@ func (r Reason) IsRetryable() bool {
 	}
 }
 
+// NeedsUserAction reports whether an image that waits for this reason waits until a person
+// acts.
+func (r Reason) NeedsUserAction() bool {
+	switch r {
+	case ReasonPolicyMissing, ReasonStorageClassMissing, ReasonSnapshotClassMissing,
+		ReasonSecretMissing, ReasonSecretForbidden, ReasonCertConfigMapMissing, ReasonCDIMissing,
+		ReasonInsufficientStorage:
+		return true
+	default:
+		return false
+	}
+}
+
 // Conditions of every kind with conditions but the SyncLedger, as kstatus has them, and
 // those of a VMDiskImage. Exactly one of Ready, Reconciling and Stalled is True while the
 // object is not being deleted.

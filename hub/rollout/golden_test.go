@@ -31,6 +31,7 @@ func TestGoldenStatuses(t *testing.T) {
 		"RolledOut":                              newView(newUbuntu(), "canary=S"),
 		"RolledOut, one offline":                 newView(newUbuntu(), "canary=SD"),
 		"RolledOut, one failed within the limit": newView(newUbuntu().WithMaxFailures("1"), "canary=SF"),
+		"ClustersBlocked":                        block(newView(newUbuntu(), "canary=P"), "canary-0"),
 		"DeletingImages":                         newView(deleted, "canary=S"),
 		"NameConflict":                           newView(newUbuntu(), "canary=S"),
 		"SelectorInvalid":                        newView(newUbuntu(), "canary=S"),

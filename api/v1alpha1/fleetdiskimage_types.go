@@ -383,6 +383,7 @@ type FleetDiskImageStatus struct {
 	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// phase of the rollout of the current version.
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 	// reason for the phase, from a closed set.

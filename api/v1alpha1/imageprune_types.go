@@ -281,6 +281,7 @@ type ImagePruneStatus struct {
 	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// phase of the prune.
 	// +optional
 	Phase ImagePrunePhase `json:"phase,omitempty"`
 	// reason for the phase, from a closed set.

@@ -357,6 +357,7 @@ type PruneReportStatus struct {
 	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// phase of the report, or Scheduled.
 	// +optional
 	Phase PruneReportPhase `json:"phase,omitempty"`
 	// reason for the phase, from a closed set.

@@ -389,6 +389,8 @@ type VirtualMachineStatus struct {
 	// gets this one unless the spec sets another.
 	// +optional
 	RunStrategy RunStrategy `json:"runStrategy,omitempty"`
+	// conditions; exactly one of Ready, Reconciling and Stalled is True while the object is
+	// not being deleted.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -348,6 +348,8 @@ type VMDiskImageStatus struct {
 	// +listType=atomic
 	// +optional
 	EndedPrunes []types.UID `json:"endedPrunes,omitempty"`
+	// conditions; exactly one of Ready, Reconciling and Stalled is True while the object is
+	// not being deleted.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

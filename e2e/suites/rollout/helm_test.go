@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/pages"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // helmRun is a running helm command.
@@ -48,6 +50,16 @@ func (f *testFleet) startHelm(t *testing.T, term *pages.Terminal, img *v1alpha1.
 		run.output, run.err = term.Run(t, command)
 	}()
 	return run
+}
+
+// await waits until helm returns.
+func (r *helmRun) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(testenv.Patience):
+		require.Fail(t, "helm does not return")
+	}
 }
 
 func (r *helmRun) requireWaiting(t *testing.T, why string) {
@@ -90,7 +102,7 @@ func TestHelmWaitsForRollout(t *testing.T) {
 	shared.updateFleetImage(t, img, func() {
 		img.Spec.Approvals = append(img.Spec.Approvals, v1alpha1.Approval{Wave: "second", Version: "1", By: me.Status.UserInfo.Username})
 	})
-	<-helm.done
+	helm.await(t)
 	require.NoError(t, helm.err, helm.output)
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(img), img))
 	assert.True(t, hasSucceeded(img), "helm has returned before the rollout is finished: %s", describeFleetImage(img))
@@ -104,7 +116,8 @@ func TestHelmReportsFailedRollout(t *testing.T) {
 	shared.setMissingSource(img)
 	shared.deleteFleetImageAfter(t, img.Name)
 	helm := shared.startHelm(t, term, img)
-	<-helm.done
+	shared.awaitFleetImage(t, img, "failed", hasReason(v1alpha1.RolloutFailed, v1alpha1.ReasonMaxFailures))
+	helm.await(t)
 	require.Error(t, helm.err)
 	assert.Contains(t, helm.output, "See status.failing")
 }

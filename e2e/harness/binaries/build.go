@@ -64,7 +64,7 @@ func ensureBuilt(ctx context.Context, r recipe, source, cache string) (string, e
 	start, flags := time.Now(), ""
 	if version != pinned {
 		var remove func()
-		if source, remove, err = r.writeModule(ctx, version, sources); err != nil {
+		if source, remove, err = r.writeModule(ctx, version, source, sources); err != nil {
 			return "", err
 		}
 		defer remove()

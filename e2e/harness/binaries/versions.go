@@ -1,6 +1,7 @@
 package binaries
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,8 +71,14 @@ func (r recipe) requestedVersion() string {
 // modFlag lets builds add to go.mod and go.sum what the written module lacks.
 const modFlag = "-mod=mod"
 
+// knownSums are the checksums of modules that not every mirror of the checksum database knows. They
+// are those of the files of the tag in the component's repository.
+const knownSums = `kubevirt.io/containerized-data-importer v1.64.0 h1:e7GkbDL3/Jyya9WDWRAMpL+SEvS1QvMQIQOHilF20Vg=
+kubevirt.io/containerized-data-importer v1.64.0/go.mod h1:XyBFuBZuGoNEHhPYEMzZYOOA6C+VTDclo2rIiOJxSkI=
+`
+
 // sourcesOf returns the nested module for another version: our sources, and a go.mod with all
-// that the component's own one requires. It has no go.sum; the build writes one.
+// that the component's own one requires. The go.sum does not determine what is built.
 func (r recipe) sourcesOf(ctx context.Context, version string, pinned []sourceFile) ([]sourceFile, error) {
 	goMod, err := r.writeGoMod(ctx, version)
 	if err != nil {
@@ -105,24 +112,26 @@ type moduleVersion struct{ Path, Version string }
 // writeGoMod returns the component's go.mod of a version as that of a module which requires the
 // component. Directories of its repository become modules.
 func (r recipe) writeGoMod(ctx context.Context, version string) ([]byte, error) {
-	info, err := runGo(ctx, os.TempDir(), "list", "-m", "-json", r.module+"@"+version)
-	if err != nil {
-		return nil, &UnavailableError{r.module, version, err.Error()}
-	}
-	var module struct{ GoMod string }
-	if err := json.Unmarshal(info, &module); err != nil {
-		return nil, fmt.Errorf("reading what go list says about %s@%s: %w", r.module, version, err)
-	}
-	text, err := os.ReadFile(module.GoMod)
-	if err != nil {
-		return nil, fmt.Errorf("reading the go.mod of %s@%s: %w", r.module, version, err)
-	}
 	dir, err := os.MkdirTemp("", "ot-fleet-gomod-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "go.mod")
+	err = errors.Join(os.WriteFile(file, []byte("module any\n"), 0o644), os.WriteFile(filepath.Join(dir, "go.sum"), []byte(knownSums), 0o644))
+	if err != nil {
+		return nil, err
+	}
+	// go list does not download the go.mod.
+	info, err := runGo(ctx, dir, "mod", "download", "-json", r.module+"@"+version)
+	var module struct{ GoMod, Error string }
+	if jsonErr := json.Unmarshal(info, &module); err != nil || jsonErr != nil {
+		return nil, &UnavailableError{r.module, version, lastLine(cmp.Or(module.Error, fmt.Sprint(errors.Join(err, jsonErr))))}
+	}
+	text, err := os.ReadFile(module.GoMod)
+	if err != nil {
+		return nil, fmt.Errorf("reading the go.mod of %s@%s: %w", r.module, version, err)
+	}
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return nil, err
 	}
@@ -176,20 +185,22 @@ func (r recipe) stagedVersion(version string) string {
 	return version
 }
 
-// writeModule writes a module to a temporary directory, and downloads what its programs need.
-func (r recipe) writeModule(ctx context.Context, version string, sources []sourceFile) (dir string, remove func(), err error) {
+// writeModule writes a module to a temporary directory, and downloads what its programs need. The
+// pinned module's checksums are kept: the versions have many modules in common.
+func (r recipe) writeModule(ctx context.Context, version, pinned string, sources []sourceFile) (dir string, remove func(), err error) {
 	dir, err = os.MkdirTemp("", "ot-fleet-"+r.directory+"-")
 	if err != nil {
 		return "", nil, fmt.Errorf("writing the module of %s@%s: %w", r.module, version, err)
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
-	for _, file := range sources {
+	sums, err := os.ReadFile(filepath.Join(pinned, "go.sum"))
+	for _, file := range append(slices.Clone(sources), sourceFile{"go.sum", append(sums, knownSums...)}) {
 		path := filepath.Join(dir, file.name)
-		err = errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, file.content, 0o644))
-		if err != nil {
-			remove()
-			return "", nil, fmt.Errorf("writing the module of %s@%s: %w", r.module, version, err)
-		}
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, file.content, 0o644))
+	}
+	if err != nil {
+		remove()
+		return "", nil, fmt.Errorf("writing the module of %s@%s: %w", r.module, version, err)
 	}
 	if _, err := runGo(ctx, dir, "list", "-deps", r.pkg); err != nil {
 		remove()
@@ -204,8 +215,12 @@ func runGo(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd.Dir, cmd.Env = dir, goEnvironment(modFlag)
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		lines := strings.Split(strings.TrimSpace(string(exit.Stderr)), "\n")
-		return nil, errors.New(strings.TrimSpace(lines[len(lines)-1]))
+		err = errors.New(lastLine(string(exit.Stderr)))
 	}
 	return out, err
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
 }

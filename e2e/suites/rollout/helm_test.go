@@ -52,8 +52,8 @@ func (f *testFleet) startHelm(t *testing.T, term *pages.Terminal, img *v1alpha1.
 	return run
 }
 
-// await waits until helm returns.
-func (r *helmRun) await(t *testing.T) {
+// requireReturned waits until helm returns.
+func (r *helmRun) requireReturned(t *testing.T) {
 	t.Helper()
 	select {
 	case <-r.done:
@@ -102,7 +102,7 @@ func TestHelmWaitsForRollout(t *testing.T) {
 	shared.updateFleetImage(t, img, func() {
 		img.Spec.Approvals = append(img.Spec.Approvals, v1alpha1.Approval{Wave: "second", Version: "1", By: me.Status.UserInfo.Username})
 	})
-	helm.await(t)
+	helm.requireReturned(t)
 	require.NoError(t, helm.err, helm.output)
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(img), img))
 	assert.True(t, hasSucceeded(img), "helm has returned before the rollout is finished: %s", describeFleetImage(img))
@@ -117,7 +117,7 @@ func TestHelmReportsFailedRollout(t *testing.T) {
 	shared.deleteFleetImageAfter(t, img.Name)
 	helm := shared.startHelm(t, term, img)
 	shared.awaitFleetImage(t, img, "failed", hasReason(v1alpha1.RolloutFailed, v1alpha1.ReasonMaxFailures))
-	helm.await(t)
+	helm.requireReturned(t)
 	require.Error(t, helm.err)
 	assert.Contains(t, helm.output, "See status.failing")
 }

@@ -54,7 +54,7 @@ func TestStatusCanBeStoredWhateverMembersReport(t *testing.T) {
 }
 
 // What clusters report of an ImagePrune, and what its PruneReport says, ends in its status.
-func TestImagePruneStatusCanBeStoredWhateverMembersReport(t *testing.T) {
+func TestImagePruneCanBeStoredWhateverMembersReport(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := func(what string) string { return apitest.HostileText().Draw(t, what) }
 		s := newPruneScenario(func(p *v1alpha1.ImagePrune) {
@@ -67,7 +67,7 @@ func TestImagePruneStatusCanBeStoredWhateverMembersReport(t *testing.T) {
 			s.Targets = prune.SelectTargets(&s.Prune.Spec, append(newReviewedClusters(), newLargeCluster("large", v1alpha1.MaxPlannedPrunes+60, 0, 0)))
 			s.Members["large"] = prune.Member{ClusterUID: "uid-large"}
 		}
-		states := append(v1alpha1.PruneStates(), v1alpha1.PruneState(text("state")))
+		states := append(v1alpha1.PruneStates(), "", "Invented", v1alpha1.PruneState(text("state")))
 		state, reason, message := rapid.SampledFrom(states).Draw(t, "reported state"), text("reason"), text("message")
 		for i, target := range s.Targets {
 			if i < 3 { // the large cluster says the same of each of its images

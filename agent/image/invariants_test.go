@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/apitest/statuscheck"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -156,6 +157,8 @@ var allReasons = append([]v1alpha1.Reason{
 	v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing, v1alpha1.ReasonCDITooOld, v1alpha1.ReasonImporting,
 	v1alpha1.ReasonSnapshotting, v1alpha1.ReasonReady, v1alpha1.ReasonSnapshotFailed, v1alpha1.ReasonStorageLost,
 	v1alpha1.ReasonResyncLimit, v1alpha1.ReasonReferenced, v1alpha1.ReasonInsufficientStorage, v1alpha1.ReasonUndoWindowOpen,
+	v1alpha1.ReasonSnapshotClassMismatch, v1alpha1.ReasonStorageProfileIncomplete, v1alpha1.ReasonVolumePending,
+	v1alpha1.ReasonImporterUnschedulable, v1alpha1.ReasonImporterRefused, v1alpha1.ReasonImporterNotStarting, v1alpha1.ReasonCDIUnavailable,
 }, v1alpha1.FailureReasons()...)
 
 // checkStored checks a stored status against the one before.
@@ -210,6 +213,7 @@ func checkConditions(t require.TestingT, img *v1alpha1.VMDiskImage, st *v1alpha1
 	require.False(t, status[v1alpha1.ConditionStalled] == metav1.ConditionTrue && status[v1alpha1.ConditionReconciling] == metav1.ConditionTrue,
 		"kstatus: Stalled and Reconciling exclude each other")
 	if img.DeletionTimestamp == nil {
+		statuscheck.RequireOneTrue(t, st.Conditions)
 		pending := st.Prune != nil && st.Prune.State == v1alpha1.PrunePending
 		require.Equal(t, pending, st.Phase == v1alpha1.PhasePrunePending)
 		require.Equal(t, pending, st.Reason == v1alpha1.ReasonUndoWindowOpen)

@@ -29,6 +29,12 @@ const (
 	ReasonStorageClassMissing Reason = "StorageClassMissing"
 	// ReasonSnapshotClassMissing: the VolumeSnapshotClass does not exist.
 	ReasonSnapshotClassMissing Reason = "SnapshotClassMissing"
+	// ReasonSnapshotClassMismatch: the VolumeSnapshotClass is of another driver than the
+	// StorageClass.
+	ReasonSnapshotClassMismatch Reason = "SnapshotClassMismatch"
+	// ReasonStorageProfileIncomplete: CDI's StorageProfile of the StorageClass has no
+	// access modes.
+	ReasonStorageProfileIncomplete Reason = "StorageProfileIncomplete"
 	// ReasonSecretMissing: the Secret named by secretRef does not exist in the image's
 	// namespace.
 	ReasonSecretMissing Reason = "SecretMissing"
@@ -43,11 +49,23 @@ const (
 	// ReasonCDITooOld: the CRD of CDI's DataVolume lacks a field that the image needs, such
 	// as checksum. CDI would ignore the field in silence.
 	ReasonCDITooOld Reason = "CDITooOld"
+	// ReasonCDIUnavailable: a webhook that the API server asks about DataVolumes, such as
+	// CDI's, does not answer.
+	ReasonCDIUnavailable Reason = "CDIUnavailable"
 	// ReasonInsufficientStorage: the storage capacity that the cluster reports, or a
-	// quota of the namespace, is too small for the image.
+	// quota or LimitRange of the namespace, is too small for the image.
 	ReasonInsufficientStorage Reason = "InsufficientStorage"
 	// ReasonImporting: CDI is importing the image into a DataVolume.
 	ReasonImporting Reason = "Importing"
+	// ReasonVolumePending: the import waits for its volume; the message has the words of
+	// the storage driver or of CDI.
+	ReasonVolumePending Reason = "VolumePending"
+	// ReasonImporterUnschedulable: no node takes CDI's importer Pod.
+	ReasonImporterUnschedulable Reason = "ImporterUnschedulable"
+	// ReasonImporterRefused: the API server refuses CDI's importer Pod.
+	ReasonImporterRefused Reason = "ImporterRefused"
+	// ReasonImporterNotStarting: the node cannot start CDI's importer Pod.
+	ReasonImporterNotStarting Reason = "ImporterNotStarting"
 	// ReasonSnapshotting: the import is done and the VolumeSnapshot is not ready yet.
 	ReasonSnapshotting Reason = "Snapshotting"
 	// ReasonReady: VMs can be cloned from the image.
@@ -123,19 +141,25 @@ func (r Reason) NeedsUserAction() bool {
 	switch r {
 	case ReasonPolicyMissing, ReasonStorageClassMissing, ReasonSnapshotClassMissing,
 		ReasonSecretMissing, ReasonSecretForbidden, ReasonCertConfigMapMissing, ReasonCDIMissing, ReasonCDITooOld,
-		ReasonInsufficientStorage:
+		ReasonInsufficientStorage, ReasonStorageProfileIncomplete, ReasonSnapshotClassMismatch,
+		ReasonImporterRefused, ReasonDataVolumeRefused:
 		return true
 	default:
 		return false
 	}
 }
 
-// Condition types. They follow kstatus: Ready is the summary; Reconciling and Stalled
-// are True only while they apply.
+// Conditions of every kind with conditions but the SyncLedger, as kstatus has them, and
+// those of a VMDiskImage. Exactly one of Ready, Reconciling and Stalled is True while the
+// object is not being deleted.
 const (
-	ConditionReady       = "Ready"
+	// ConditionReady: it is as the spec asks.
+	ConditionReady = "Ready"
+	// ConditionReconciling: it gets there by itself, or once a person lets it continue
+	// (Paused, AwaitingApproval).
 	ConditionReconciling = "Reconciling"
-	ConditionStalled     = "Stalled"
+	// ConditionStalled: a person has to correct something.
+	ConditionStalled = "Stalled"
 	// ConditionImported: the current revision is stored in the cluster.
 	ConditionImported = "Imported"
 	// ConditionSnapshotReady: the current revision has a usable VolumeSnapshot, or

@@ -1008,6 +1008,11 @@ func (in *MemberClusterStatus) DeepCopyInto(out *MemberClusterStatus) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.OwnConcurrency != nil {
+		in, out := &in.OwnConcurrency, &out.OwnConcurrency
+		*out = new(int32)
+		**out = **in
+	}
 	if in.SlotsUsed != nil {
 		in, out := &in.SlotsUsed, &out.SlotsUsed
 		*out = new(int32)
@@ -1030,6 +1035,10 @@ func (in *MemberClusterStatus) DeepCopyInto(out *MemberClusterStatus) {
 	}
 	if in.LastReport != nil {
 		in, out := &in.LastReport, &out.LastReport
+		*out = (*in).DeepCopy()
+	}
+	if in.SilentSince != nil {
+		in, out := &in.SilentSince, &out.SilentSince
 		*out = (*in).DeepCopy()
 	}
 	if in.Conditions != nil {
@@ -1816,6 +1825,11 @@ func (in *ReportRoot) DeepCopyInto(out *ReportRoot) {
 			(*out)[key] = val
 		}
 	}
+	if in.OwnConcurrency != nil {
+		in, out := &in.OwnConcurrency, &out.OwnConcurrency
+		*out = new(int32)
+		**out = **in
+	}
 	if in.Transfers != nil {
 		in, out := &in.Transfers, &out.Transfers
 		*out = new(ReportedTransfers)
@@ -2292,6 +2306,11 @@ func (in *SyncLedgerStatus) DeepCopyInto(out *SyncLedgerStatus) {
 		for key, val := range *in {
 			(*out)[key] = val
 		}
+	}
+	if in.OwnConcurrency != nil {
+		in, out := &in.OwnConcurrency, &out.OwnConcurrency
+		*out = new(int32)
+		**out = **in
 	}
 	if in.Plan != nil {
 		in, out := &in.Plan, &out.Plan

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/kstatus"
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/policy"
@@ -32,7 +33,8 @@ func (s *statusBuilder) setConditions() {
 	s.setTransfersAccounted()
 	s.setCondition(v1alpha1.ConditionReportComplete, s.reportComplete())
 	s.setCondition(v1alpha1.ConditionVersionSupported, s.versionSupported())
-	s.setCondition(v1alpha1.ConditionReady, s.ready())
+	ready := s.ready()
+	kstatus.SetConditions(&s.status.Conditions, s.newCondition(v1alpha1.ConditionReady, ready), s.isStalled(ready.reason))
 }
 
 // maxMessageBytes bounds the message of a condition, which may quote a member.
@@ -67,11 +69,15 @@ func conditionUnknown(reason, format string, args ...any) conditionState {
 }
 
 func (s *statusBuilder) setCondition(t string, v conditionState) {
-	meta.SetStatusCondition(&s.status.Conditions, metav1.Condition{
+	meta.SetStatusCondition(&s.status.Conditions, s.newCondition(t, v))
+}
+
+func (s *statusBuilder) newCondition(t string, v conditionState) metav1.Condition {
+	return metav1.Condition{
 		Type: t, Status: v.status, Reason: v.reason, Message: v1alpha1.SanitizeText(v.message, maxMessageBytes),
 		ObservedGeneration: s.Member.Generation,
 		LastTransitionTime: metav1.NewTime(s.Now.UTC().Truncate(time.Second)),
-	})
+	}
 }
 
 // copyCondition takes over a condition that another controller computed; nil removes it.
@@ -207,6 +213,8 @@ func (s *statusBuilder) agentHealthy() conditionState {
 		return conditionTrue(v1alpha1.ReasonReporting, "the agent reports at least every %d s%s", s.Report.HeartbeatSeconds, s.clockNote())
 	}
 	since := last.UTC().Format(time.RFC3339)
+	silentSince := metav1.NewTime(last.UTC().Truncate(time.Second))
+	s.status.SilentSince = &silentSince
 	switch {
 	case s.Connection.PullMode:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: the agent does not sync (see Reachable); the status shows that time", since)
@@ -229,7 +237,7 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case len(s.PolicyErrors) > 0:
 		return conditionFalse(v1alpha1.ReasonPolicyRefused, "the overrides of this member contradict each other (%s): %s. The previous plan stays", s.PolicySource, policy.FormatErrors(s.PolicyErrors))
 	case plan == nil && s.DesiredPolicy == nil:
-		return conditionFalse(v1alpha1.ReasonNoPolicy, "there has never been a valid policy: create ConfigMap %s in namespace %s of the hub", apipolicy.DefaultName, apipolicy.DefaultNamespace)
+		return conditionFalse(v1alpha1.ReasonNoPolicy, "%s", s.noPolicyMessage())
 	case plan == nil && s.OtherClusterUID != "":
 		return conditionUnknown(v1alpha1.ReasonAnotherCluster, "a cluster that is not accepted gets no plan (see IdentityConfirmed)")
 	case plan == nil && r == nil:
@@ -237,7 +245,7 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case plan == nil:
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan is about to be written")
 	case len(plan.Policy) == 0:
-		return conditionFalse(v1alpha1.ReasonNoPolicy, "the plan has no policy, since there has never been a valid one: create ConfigMap %s in namespace %s of the hub", apipolicy.DefaultName, apipolicy.DefaultNamespace)
+		return conditionFalse(v1alpha1.ReasonNoPolicy, "the plan has no policy: %s", s.noPolicyMessage())
 	case plan.HeldPolicy != "":
 		return conditionFalse(v1alpha1.ReasonPolicyHeld, "the member had a newer plan than the hub, which was restored from a backup or set up again: the member keeps its policy (%s), "+
 			"and the policy of the hub's ConfigMap (%s) is held back until that changes", cmp.Or(plan.PolicySource, "of unknown source"), cmp.Or(s.PolicySource, "nothing yet"))
@@ -253,7 +261,7 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case refused && accepted.Reason == v1alpha1.ReasonPlanPolicyInvalid:
 		return conditionFalse(v1alpha1.ReasonPolicyRefused, "the agent refuses the policy of the plan: %s", accepted.Message)
 	case same:
-		return conditionTrue(v1alpha1.ReasonAcknowledged, "the member runs %s (%s)", formatPlanVersion(plan.PlanVersion), cmp.Or(plan.PolicySource, "of unknown source"))
+		return conditionTrue(v1alpha1.ReasonAcknowledged, "the member runs %s (%s)%s", formatPlanVersion(plan.PlanVersion), cmp.Or(plan.PolicySource, "of unknown source"), s.policyNotes())
 	case refused && accepted.Reason != v1alpha1.ReasonNoPlan:
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the member does not acknowledge %s: %s", formatPlanVersion(plan.PlanVersion), accepted.Message)
 	case r.Plan == nil:
@@ -261,6 +269,13 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	default:
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "waiting for the member to acknowledge %s (it runs %s)%s", formatPlanVersion(plan.PlanVersion), formatPlanVersion(*r.Plan), s.unacknowledgedHint())
 	}
+}
+
+func (s *statusBuilder) noPolicyMessage() string {
+	if s.PolicyRefused != "" {
+		return "on the hub, " + s.PolicyRefused
+	}
+	return fmt.Sprintf("there has never been a valid policy: create ConfigMap %s in namespace %s of the hub", apipolicy.DefaultName, apipolicy.DefaultNamespace)
 }
 
 // unacknowledgedHint names the condition that explains why a plan is not acknowledged.
@@ -285,7 +300,7 @@ func (s *statusBuilder) withinBudget() conditionState {
 	case r.Slots > r.Budget:
 		return conditionFalse(v1alpha1.ReasonOverBudget, "%d slots are taken, and the budget is %d: no slot is taken until enough imports have ended", r.Slots, r.Budget)
 	}
-	if s.Plan != nil && r.Plan != nil && r.Plan.Compare(s.Plan.PlanVersion) == 0 && s.Plan.Policy[policy.KeyConcurrency] != "" {
+	if s.Plan != nil && r.Plan != nil && r.Plan.Compare(s.Plan.PlanVersion) == 0 && s.Plan.Policy[apipolicy.KeyConcurrency] != "" {
 		if planned := policy.ConcurrencyOf(s.Plan.Policy); int64(r.Budget) > planned {
 			return conditionFalse(v1alpha1.ReasonOverBudget, "the ledger's budget is %d, and the acknowledged plan allows %d: the SyncLedger is being rebuilt, or something else writes it", r.Budget, planned)
 		}
@@ -380,7 +395,25 @@ func (s *statusBuilder) ready() conditionState {
 			}
 		}
 	}
-	return conditionTrue(string(v1alpha1.ReasonReady), "the member is reachable, reports, and runs its newest plan")
+	return conditionTrue(string(v1alpha1.ReasonReady), "the member is reachable, reports, and runs its newest plan%s", s.policyNotes())
+}
+
+// isStalled reports whether a member that is not Ready for this reason becomes so only when
+// a person acts. What the hub tries again by itself is not stalled, even where a person may
+// have to help: the Secret of a kubeconfig is often applied after its MemberCluster.
+func (s *statusBuilder) isStalled(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonQuarantined, v1alpha1.ReasonDuplicateCluster, v1alpha1.ReasonAnotherCluster,
+		v1alpha1.ReasonJoinTokenExpired, v1alpha1.ReasonRevoked,
+		v1alpha1.ReasonForeignAgent, v1alpha1.ReasonDowngradeRefused, v1alpha1.ReasonValuesInvalid, v1alpha1.ReasonAgentDialsIn,
+		v1alpha1.ReasonPolicyRefused, v1alpha1.ReasonPolicyHeld,
+		v1alpha1.ReasonReportOversized, v1alpha1.ReasonReportUndecodable, v1alpha1.ReasonUnlistedReports, v1alpha1.ReasonPagesOmitted:
+		return true
+	case v1alpha1.ReasonVersionTooOld, v1alpha1.ReasonVersionTooNew, v1alpha1.ReasonKindsOlder:
+		return s.Installed == nil || reason == v1alpha1.ReasonVersionTooNew // the hub upgrades what it installed
+	default:
+		return false
+	}
 }
 
 // formatPlanVersion omits the first epoch, which most members never leave.

@@ -88,8 +88,10 @@ type Member struct {
 	Policy       *v1alpha1.MemberPolicy    `json:"policy,omitempty"`
 	Budget       *int32                    `json:"budget,omitempty"`
 	SlotsUsed    *int32                    `json:"slotsUsed,omitempty"`
-	LastReport   *metav1.Time              `json:"lastReport,omitempty"`
-	Failing      []v1alpha1.ImageSummary   `json:"failing,omitempty"`
+	// OwnConcurrency is the limit of the member's own policy ConfigMap; absent for none.
+	OwnConcurrency *int32                  `json:"ownConcurrency,omitempty"`
+	LastReport     *metav1.Time            `json:"lastReport,omitempty"`
+	Failing        []v1alpha1.ImageSummary `json:"failing,omitempty"`
 }
 
 // ImageList is a page of the distinct images, by source. Next is the after of the next
@@ -100,11 +102,12 @@ type ImageList struct {
 	UnknownMembers []inventory.UnknownMember `json:"unknownMembers,omitempty"`
 }
 
-// MemberImages are the images of one page of a member's report. Next is the page of the
-// next request; empty at the end.
+// MemberImages are the images of one page of a member's report. Unknown is why the member may
+// have more; empty if all is known. Next is the page of the next request; empty at the end.
 type MemberImages struct {
-	Images []v1alpha1.ReportedImage `json:"images"`
-	Next   string                   `json:"next,omitempty"`
+	Images  []v1alpha1.ReportedImage `json:"images"`
+	Unknown string                   `json:"unknown,omitempty"`
+	Next    string                   `json:"next,omitempty"`
 }
 
 // Handlers returns the handlers by path. They are not below /api, which every
@@ -293,6 +296,7 @@ func summarizeMember(summary inventory.MemberSummary, stored *v1alpha1.MemberClu
 	m.Transfers = st.Transfers
 	m.ClusterUID, m.AgentVersion, m.Policy = string(st.ClusterUID), st.AgentVersion, st.Policy
 	m.Budget, m.SlotsUsed, m.LastReport, m.Failing = st.Budget, st.SlotsUsed, st.LastReport, st.Failing
+	m.OwnConcurrency = st.OwnConcurrency
 	return m
 }
 
@@ -355,7 +359,7 @@ func (a *API) listMemberImages(request *http.Request) (any, error) {
 	}
 	// A page that is gone since has been split or joined: what follows it is next.
 	at, _ := slices.BinarySearch(pages, page)
-	answer := MemberImages{Images: []v1alpha1.ReportedImage{}}
+	answer := MemberImages{Images: []v1alpha1.ReportedImage{}, Unknown: a.Index.UnknownReason(name)}
 	if at < len(pages) {
 		images, found, err := a.Pages.Page(request.Context(), name, pages[at])
 		if err != nil {

@@ -13,7 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/api/policy"
@@ -83,6 +85,8 @@ type State struct {
 	configMap        *corev1.ConfigMap // of reasonInvalid
 	invalidMessage   string            // what is wrong with the ConfigMap
 	ignoredKeys      string            // suffix of message that lists them
+	// ownConcurrency is what the ConfigMap sets; nil for no limit.
+	ownConcurrency *int32
 
 	plan planState
 }
@@ -124,7 +128,7 @@ func (r *Reader) Read(ctx context.Context, ledger *v1alpha1.SyncLedger) (State, 
 	}
 	s := r.combineWithPlan(own, plan, status)
 	s.message = v1alpha1.SanitizeText(s.message, maxMessageBytes)
-	r.recordInvalidPolicy(s, status)
+	r.recordInvalidPolicy(ctx, s, status)
 	r.InForce.SetInitial(s.Policy)
 	return s, nil
 }
@@ -134,7 +138,7 @@ func (r *Reader) Read(ctx context.Context, ledger *v1alpha1.SyncLedger) (State, 
 // value applies.
 func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLedgerStatus) State {
 	if s.Accepted {
-		r.lastOwn = ownPolicy{s.configMapVersion, s.Policy.Concurrency, s.Policy.AllowedNamespaces}
+		r.lastOwn = ownPolicy{s.configMapVersion, ptr.Deref(s.ownConcurrency, v1alpha1.MaxSlots), s.Policy.AllowedNamespaces}
 	}
 	s.plan = plan
 	if plan.policy == nil {
@@ -147,8 +151,8 @@ func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLe
 	}
 	switch s.reason {
 	case reasonAccepted:
-		if s.Policy.Concurrency < plan.policy.Concurrency {
-			message += fmt.Sprintf(", with the smaller concurrency of ConfigMap %s, %d", r.ConfigMapKey, s.Policy.Concurrency)
+		if own := s.ownConcurrency; own != nil && *own < plan.policy.Concurrency {
+			message += fmt.Sprintf(", with the smaller concurrency of ConfigMap %s, %d", r.ConfigMapKey, *own)
 		}
 		s.Policy, s.message = policy.Combine(s.Policy, plan.policy), message+s.ignoredKeys
 	case reasonMissing:
@@ -166,13 +170,15 @@ func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLe
 	return s
 }
 
-// recordInvalidPolicy emits an event unless the ledger's condition says the same already.
-func (r *Reader) recordInvalidPolicy(s State, status v1alpha1.SyncLedgerStatus) {
+// recordInvalidPolicy emits an event and a log line unless the ledger's condition says the same
+// already.
+func (r *Reader) recordInvalidPolicy(ctx context.Context, s State, status v1alpha1.SyncLedgerStatus) {
 	if s.reason != reasonInvalid {
 		return
 	}
 	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPolicyAccepted)
 	if c == nil || c.Reason != reasonInvalid || c.Message != s.message {
+		log.FromContext(ctx).Info("Refused the policy ConfigMap; nothing of it applies", "error", s.message)
 		r.Events.Eventf(s.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", v1alpha1.SanitizeText(s.message, maxEventBytes))
 	}
 }
@@ -184,6 +190,7 @@ func (s State) SetStatus(status *v1alpha1.SyncLedgerStatus, generation int64) {
 	}
 	if s.Accepted {
 		status.PolicyVersion, status.PolicyUID = s.configMapVersion, s.configMapUID
+		status.OwnConcurrency = s.ownConcurrency
 	}
 	s.plan.setStatus(status)
 	setCondition(status, generation, v1alpha1.ConditionPolicyAccepted, s.Accepted, s.reason, s.message)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -111,12 +112,13 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
 	}
 	state := State{Known: true, Policy: next.policy, Errors: next.errs, Message: r.describe(next)}
 	if state.Policy == nil {
+		state.Refused = true
 		if last, _, errs := policy.ParsePolicy(stored.Data); len(errs) == 0 && stored.Name != "" {
 			state.Policy = last
 		}
 		state.Message += describeFallback(state.Policy)
 	}
-	r.recordChange(cm, next, state)
+	r.recordChange(ctx, cm, next, state)
 	if !r.evaluated || !equality.Semantic.DeepEqual(r.last.data, next.data) || !equality.Semantic.DeepEqual(r.last.errs, next.errs) || r.last.missing != next.missing {
 		r.InForce.publish(state)
 	}
@@ -155,7 +157,7 @@ func (r *Reconciler) listMembers(ctx context.Context) ([]policy.Member, error) {
 	}
 	members := make([]policy.Member, len(list.Items))
 	for i := range list.Items {
-		members[i] = policy.Member{Name: list.Items[i].Name, Labels: list.Items[i].Labels}
+		members[i] = policy.Member{Name: list.Items[i].Name, Labels: list.Items[i].Labels, OwnConcurrency: list.Items[i].Status.OwnConcurrency}
 	}
 	return members, nil
 }
@@ -247,8 +249,8 @@ func describeFallback(last *policy.Policy) string {
 	return " The last valid policy stays in force."
 }
 
-// recordChange sets the metrics, and records an event for a new result.
-func (r *Reconciler) recordChange(cm *corev1.ConfigMap, next evaluation, state State) {
+// recordChange sets the metrics, and records an event and a log line for a new result.
+func (r *Reconciler) recordChange(ctx context.Context, cm *corev1.ConfigMap, next evaluation, state State) {
 	keys := make([]string, len(next.errs))
 	for i, e := range next.errs {
 		keys[i] = e.Key
@@ -259,6 +261,7 @@ func (r *Reconciler) recordChange(cm *corev1.ConfigMap, next evaluation, state S
 	}
 	switch {
 	case len(next.errs) > 0:
+		log.FromContext(ctx).Info("Refused the fleet's policy ConfigMap; nothing of it applies", "error", state.Message)
 		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", state.Message)
 	case r.evaluated:
 		r.Events.Eventf(cm, nil, corev1.EventTypeNormal, "PolicyAccepted", "ReadPolicy", "%s", state.Message)

@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,6 +55,9 @@ func (d *decider) renderGuestAndMachine() {
 		d.guestConfig, d.specError = cloudinit.RenderWithoutSecrets(d.VM, d.Inputs.ClusterUID)
 	} else {
 		d.guestConfig, d.specError = cloudinit.Render(d.VM, d.Inputs)
+	}
+	if d.specError == nil && d.AddressConflict != "" && (d.KubeVirtVM == nil || !d.ownsObject(d.KubeVirtVM)) {
+		d.specError = errors.New(d.AddressConflict) // a machine that exists already shows it in SpecAdjusted
 	}
 	if d.specError != nil {
 		return

@@ -40,9 +40,17 @@ type View struct {
 	// KubeVirtVM is KubeVirt's VirtualMachine; nil if it does not exist.
 	KubeVirtVM *unstructured.Unstructured
 
+	// Pods are those of the machine's instance and of the clone of its root disk. Set only
+	// while KubeVirtVM is not ready.
+	Pods []corev1.Pod
+
 	// MissingNetwork is a NetworkAttachmentDefinition that an interface names and that does
 	// not exist. Set only while KubeVirtVM is not ready.
 	MissingNetwork string
+
+	// AddressConflict is a sentence about an address that another machine has, too; see
+	// FindAddressConflict.
+	AddressConflict string
 
 	// Inputs of cloud-init, read from Secrets.
 	Inputs cloudinit.Inputs

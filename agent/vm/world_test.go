@@ -214,6 +214,7 @@ var allReasons = []v1alpha1.Reason{
 	v1alpha1.ReasonSpecInvalid, v1alpha1.ReasonNameTaken, v1alpha1.ReasonRootDiskRefused, v1alpha1.ReasonRootDiskFailed,
 	v1alpha1.ReasonCloningRootDisk, v1alpha1.ReasonKubeVirtMissing, v1alpha1.ReasonMachineRefused, v1alpha1.ReasonNetworkMissing,
 	v1alpha1.ReasonStarting, v1alpha1.ReasonMachineError, v1alpha1.ReasonRunning, v1alpha1.ReasonStopped,
+	v1alpha1.ReasonInstancetypeMissing, v1alpha1.ReasonPreferenceMissing, v1alpha1.ReasonQuotaExceeded,
 	v1alpha1.ReasonCDIMissing, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden,
 }
 

@@ -56,6 +56,10 @@ test-long: export OT_FLEET_LONG = 1
 test-long: test ## Run all tests, the long sweeps included, and the fleet suites in pull mode too
 	OT_FLEET_PULL=all go test -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e/suites/fleet ./e2e/suites/rollout ./e2e/suites/prune
 
+.PHONY: test-versions
+test-versions: ## Run a part of the suites with the oldest, the pinned and the newest versions; writes docs/reference/versions.md
+	go run ./e2e/versions -lanes '$(LANES)' -suites '$(SUITES)'
+
 .PHONY: kind-up
 kind-up: ## Make a hub and three members as clusters of kind (kind-configs/README.md)
 	scripts/kind-up

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"time"
@@ -34,6 +35,24 @@ type options struct {
 	reportHeartbeat time.Duration
 }
 
+func (o *options) bindFlags(flags *flag.FlagSet) {
+	o.BindFlags(flags, 200)
+	flags.DurationVar(&o.reportInterval, "report-interval", reportcontroller.MinInterval, "How long changes are collected before they are reported to the hub; from 200ms to --report-heartbeat.")
+	flags.DurationVar(&o.reportHeartbeat, "report-heartbeat", 20*time.Second, "How often the report is written while nothing changes, from 1s to 5m.")
+	flags.DurationVar(&o.renewAfter, "hub-renew-after", 0, "Age at which the agent renews its token on the hub (pull mode), if that is before two thirds of its lifetime; 0 for then.")
+}
+
+// maxHeartbeat is half the silence after which the hub counts any agent as gone.
+const maxHeartbeat = 5 * time.Minute
+
+func (o *options) validate() error {
+	return errors.Join(o.Validate(), startup.CheckDurations(
+		startup.DurationFlag{Name: "report-heartbeat", Value: o.reportHeartbeat, Min: time.Second, Max: maxHeartbeat, Otherwise: "the API server is flooded, or the hub takes a quiet agent for one that is gone"},
+		startup.DurationFlag{Name: "report-interval", Value: o.reportInterval, Min: reportcontroller.MinInterval, Max: o.reportHeartbeat, Otherwise: "the hub cuts the member off for too many events, or hears of it too late"},
+		startup.DurationFlag{Name: "hub-renew-after", Value: o.renewAfter, Min: 0, Max: 365 * 24 * time.Hour, Otherwise: "no token lives that long"},
+	))
+}
+
 // requiredPermissions are those of the chart's roles.
 func (o options) requiredPermissions() ([]health.Permission, error) {
 	return health.ParseRoles(charts.AgentRoles, map[string]string{"agent-namespace": o.Namespace, "policy-namespace": o.Policy.Namespace})
@@ -41,19 +60,13 @@ func (o options) requiredPermissions() ([]health.Permission, error) {
 
 func main() {
 	var o options
-	o.BindFlags(flag.CommandLine, 200)
-	flag.DurationVar(&o.reportInterval, "report-interval", reportcontroller.DefaultInterval, "How long changes are collected before they are reported to the hub.")
-	flag.DurationVar(&o.reportHeartbeat, "report-heartbeat", 20*time.Second, "How often the report is written while nothing changes, at least 1s.")
-	flag.DurationVar(&o.renewAfter, "hub-renew-after", 0, "Age at which the agent renews its token on the hub (pull mode); 0 for two thirds of its lifetime.")
+	o.bindFlags(flag.CommandLine)
 	startup.RunProgram("ot-agent", func() error { return runAgent(o) })
 }
 
 func runAgent(o options) error {
-	if err := o.Validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return err
-	}
-	if o.reportInterval <= 0 || o.reportHeartbeat < time.Second {
-		return fmt.Errorf("--report-interval=%s must be more than 0, and --report-heartbeat=%s at least 1s", o.reportInterval, o.reportHeartbeat)
 	}
 	cfg, err := o.LoadConfig("ot-agent/" + version)
 	if err != nil {

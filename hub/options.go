@@ -19,6 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/charts"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
+	"github.com/pelotech/ot-fleet/hub/install"
 )
 
 // options are the flags of the hub.
@@ -59,16 +60,16 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	o.BindFlags(flags, 500)
 	flags.StringVar(&o.replica, "replica-name", defaultReplicaName(), "Name of this replica; members are assigned to it by this name. Default: $POD_NAME, or the host name.")
 	flags.StringVar(&o.advertise, "advertise-address", os.Getenv("POD_IP"), "Address at which other replicas reach the read API of this one while it is the leader; empty: they do not forward requests. Default: $POD_IP.")
-	flags.DurationVar(&o.memberTimeout, "member-timeout", 10*time.Second, "Timeout of a request to a member.")
-	flags.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "Interval of the probes that check whether a member answers.")
+	flags.DurationVar(&o.memberTimeout, "member-timeout", 10*time.Second, "Timeout of a request to a member, from 1s to 10m.")
+	flags.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "Interval of the probes that check whether a member answers, from 1s to 5m.")
 	flags.StringVar(&o.apiURL, "hub-api-url", "", "URL of the hub's API server for agents in pull mode. Default: the hub's own, which works only within its cluster.")
 	flags.StringVar(&o.apiCAFile, "hub-api-ca-file", "", "File with the CAs of the hub's API server for agents in pull mode. Default: the system's with --hub-api-url, else the hub's own.")
-	flags.DurationVar(&o.joinTokenLife, "join-token-life", registration.DefaultJoinTokenLife, "Lifetime of a join token.")
-	flags.DurationVar(&o.agentTokenLife, "agent-token-life", registration.DefaultAgentTokenLife, "Lifetime of a pull-mode agent's credential unless it renews it. The chart's pull.agentTokenLife caps it.")
+	flags.DurationVar(&o.joinTokenLife, "join-token-life", registration.DefaultJoinTokenLife, "Lifetime of a join token, from 10m.")
+	flags.DurationVar(&o.agentTokenLife, "agent-token-life", registration.DefaultAgentTokenLife, "Lifetime of a pull-mode agent's credential unless it renews it, from 10m. The chart's pull.agentTokenLife caps it.")
 	flags.BoolVar(&o.memberQuota, "member-quota", true, "Create a ResourceQuota in the namespace of each member in pull mode.")
 	flags.BoolVar(&o.approvals, "approvals-enforced", true, "Report it if the chart's admission policies, by which the API server checks who approves waves and ImagePrunes, are not in force.")
 	flags.BoolVar(&o.installAgents, "install-agents", false, "Install and upgrade the agent, in the hub's own version, in members with label "+v1alpha1.LabelInstallAgent+": \"true\".")
-	flags.DurationVar(&o.installBackoff, "install-backoff", 30*time.Second, "Wait after the first failed installation of an agent; it doubles with each attempt.")
+	flags.DurationVar(&o.installBackoff, "install-backoff", 30*time.Second, "Wait after the first failed installation of an agent; it doubles with each attempt. From 100ms to 30m.")
 	flags.Func("cluster-api-selector", "Label selector of the Clusters of Cluster API that become members. Default: none; the hub does not watch Clusters.", func(text string) (err error) {
 		if text == "" {
 			o.clusters = nil
@@ -91,13 +92,28 @@ func bindList(flags *flag.FlagSet, list *[]string, name, usage string) {
 }
 
 func (o *options) validate() error {
-	if err := errors.Join(o.Validate(), o.clusterRules.Validate()); err != nil {
+	if err := errors.Join(o.Validate(), o.validateDurations(), o.clusterRules.Validate()); err != nil {
 		return err
 	}
 	if problems := validation.IsDNS1123Subdomain(o.replica); len(problems) > 0 {
 		return fmt.Errorf("--replica-name %q, by default $POD_NAME or the host name, cannot be the name of a Lease: %s", o.replica, strings.Join(problems, ", "))
 	}
 	return nil
+}
+
+// maxTokenLife is far beyond what a credential should live for; the chart's policy bounds
+// it further.
+const maxTokenLife = 365 * 24 * time.Hour
+
+func (o *options) validateDurations() error {
+	shortToken := "API servers issue no token, or a stolen one lives on"
+	return startup.CheckDurations(
+		startup.DurationFlag{Name: "member-timeout", Value: o.memberTimeout, Min: time.Second, Max: 10 * time.Minute, Otherwise: "members that answer are taken for silent, or silent ones for members that answer"},
+		startup.DurationFlag{Name: "probe-interval", Value: o.probeInterval, Min: time.Second, Max: 5 * time.Minute, Otherwise: "members are flooded, or their loss is noticed too late"},
+		startup.DurationFlag{Name: "install-backoff", Value: o.installBackoff, Min: 100 * time.Millisecond, Max: install.MaxBackoff, Otherwise: "a failing installation floods its member, or waits longer than ever after the first failure"},
+		startup.DurationFlag{Name: "join-token-life", Value: o.joinTokenLife, Min: registration.MinTokenLife, Max: maxTokenLife, Otherwise: shortToken},
+		startup.DurationFlag{Name: "agent-token-life", Value: o.agentTokenLife, Min: registration.MinTokenLife, Max: maxTokenLife, Otherwise: shortToken},
+	)
 }
 
 // defaultReplicaName returns $POD_NAME or the host name; empty, which validate refuses,

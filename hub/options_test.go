@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -37,4 +38,36 @@ func TestInstallRightsAreNeededOnlyWithInstalls(t *testing.T) {
 	off, err = o.requiredPermissions()
 	require.NoError(t, err)
 	assert.Contains(t, off, looks("watch"), "the policy is watched in the hub's own namespace")
+}
+
+// A value that breaks a promise is refused when the hub starts.
+func TestFlagsOutOfBoundsAreRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args []string
+		want string // empty for none
+	}{
+		"defaults":                    {},
+		"bounds":                      {[]string{"--member-timeout=1s", "--probe-interval=5m", "--install-backoff=30m", "--join-token-life=10m", "--agent-token-life=10m"}, ""},
+		"no time to answer":           {[]string{"--member-timeout=0"}, "--member-timeout=0s must be from 1s to 10m0s"},
+		"silence of hours":            {[]string{"--member-timeout=1h"}, "--member-timeout=1h0m0s must be from 1s to 10m0s"},
+		"probes without a pause":      {[]string{"--probe-interval=1ms"}, "--probe-interval=1ms must be from 1s to 5m0s"},
+		"loss that nobody notices":    {[]string{"--probe-interval=1h"}, "--probe-interval=1h0m0s must be from 1s to 5m0s"},
+		"attempts without a pause":    {[]string{"--install-backoff=0"}, "--install-backoff=0s must be from 100ms to 30m0s"},
+		"first wait over the longest": {[]string{"--install-backoff=31m"}, "--install-backoff=31m0s must be from 100ms to 30m0s"},
+		"tokens that nobody issues":   {[]string{"--join-token-life=9m"}, "--join-token-life=9m0s must be from 10m0s"},
+		"tokens without end":          {[]string{"--agent-token-life=438000h"}, "--agent-token-life=438000h0m0s must be from 10m0s to 8760h0m0s"},
+		"of both programs":            {[]string{"--kube-api-qps=-1"}, "--kube-api-qps=-1 must be from 1 to 10000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var o options
+			flags := flag.NewFlagSet("ot-hub", flag.ContinueOnError)
+			o.bindFlags(flags)
+			require.NoError(t, flags.Parse(append([]string{"--namespace=ot-hub", "--replica-name=one"}, tt.args...)))
+			if err := o.validate(); tt.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.want)
+			}
+		})
+	}
 }

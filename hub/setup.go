@@ -218,7 +218,7 @@ func (h *hub) setupPlanning() error {
 		return err
 	}
 	plans := &planner.Reconciler{
-		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: h.metrics, Version: version,
+		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: h.metrics, Namespace: h.Namespace, Version: version,
 		Reports: h.store, Links: h.links, Replica: h.replica, Watchdog: h.watchdog, CredentialProblems: h.credentials, Rotations: h.rotations, Registrations: h.joined, Installs: h.installed,
 		Policy: h.policy, Index: h.index, Images: h.rollouts, Requests: h.requests, Shares: h.shares,
 	}

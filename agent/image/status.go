@@ -63,7 +63,7 @@ func (d *decider) summarizeStatus() {
 	imported := rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded && rev.Attempt <= rev.AttemptEnded
 	d.setCondition(v1alpha1.ConditionImported, imported, d.activity)
 	d.setCondition(v1alpha1.ConditionSnapshotReady, d.activity.Reason == v1alpha1.ReasonReady, d.activity)
-	stalled := phase == v1alpha1.PhaseFailed || needsUserAction(d.activity.Reason)
+	stalled := phase == v1alpha1.PhaseFailed || d.activity.Reason.NeedsUserAction()
 	d.setCondition(v1alpha1.ConditionStalled, stalled, shown)
 	d.setCondition(v1alpha1.ConditionReconciling, !stalled && (phase == v1alpha1.PhaseQueued || phase == v1alpha1.PhaseSyncing || d.Image.DeletionTimestamp != nil), shown)
 }
@@ -81,18 +81,6 @@ func (d *decider) computePhase() v1alpha1.Phase {
 		return v1alpha1.PhaseSyncing // imports, or lacks its snapshot
 	default:
 		return v1alpha1.PhaseQueued
-	}
-}
-
-// needsUserAction reports whether a wait ends only when a person acts.
-func needsUserAction(r v1alpha1.Reason) bool {
-	switch r {
-	case v1alpha1.ReasonPolicyMissing, v1alpha1.ReasonStorageClassMissing, v1alpha1.ReasonSnapshotClassMissing,
-		v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing,
-		v1alpha1.ReasonInsufficientStorage:
-		return true
-	default:
-		return false
 	}
 }
 

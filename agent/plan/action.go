@@ -77,6 +77,13 @@ func waitingReport(format string, args ...any) v1alpha1.PlanItemReport {
 	return itemReport(v1alpha1.PlanItemWaiting, fmt.Sprintf(format, args...))
 }
 
+// blockedReport is about an image that waits until a person acts.
+func blockedReport(reason v1alpha1.Reason, format string, args ...any) v1alpha1.PlanItemReport {
+	r := waitingReport(format, args...)
+	r.Reason = reason
+	return r
+}
+
 // maxMessageBytes bounds the message of an item.
 const maxMessageBytes = 1024
 

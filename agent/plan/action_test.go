@@ -120,22 +120,24 @@ func TestClassifyRefusal(t *testing.T) {
 		name                         string
 		err                          error
 		wantState                    v1alpha1.PlanItemState
+		wantReason                   v1alpha1.Reason
 		wantMessage                  string
 		wantNamespace, wantTransient bool
 	}{
-		{"invalid", apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("VMDiskImage").GroupKind(), "ubuntu", field.ErrorList{field.Invalid(field.NewPath("spec", "url"), "", "bad url")}), v1alpha1.PlanItemRejected, "bad url", false, false},
-		{"forbidden", apierrors.NewForbidden(resource, "ubuntu", errors.New("not here")), v1alpha1.PlanItemRejected, "not here", false, false},
-		{"too long", apierrors.NewBadRequest(strings.Repeat("ä", 2000)), v1alpha1.PlanItemRejected, "ää", false, false},
-		{"quota", apierrors.NewForbidden(resource, "ubuntu", errors.New("exceeded quota: images")), v1alpha1.PlanItemWaiting, "exceeded quota", false, false},
-		{"no namespace", apierrors.NewNotFound(corev1.Resource("namespaces"), "lab"), v1alpha1.PlanItemWaiting, "namespace lab does not exist: create it", true, false},
-		{"a namespace that is terminating", terminating, v1alpha1.PlanItemWaiting, "namespace lab is being deleted", true, false},
-		{"kind not served", apierrors.NewNotFound(resource, ""), v1alpha1.PlanItemWaiting, "not found", false, true},
-		{"no answer", errors.New("connection refused"), v1alpha1.PlanItemWaiting, "connection refused", false, true},
-		{"overloaded", apierrors.NewTooManyRequests("later", 1), v1alpha1.PlanItemWaiting, "later", false, true},
+		{"invalid", apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("VMDiskImage").GroupKind(), "ubuntu", field.ErrorList{field.Invalid(field.NewPath("spec", "url"), "", "bad url")}), v1alpha1.PlanItemRejected, "", "bad url", false, false},
+		{"forbidden", apierrors.NewForbidden(resource, "ubuntu", errors.New("not here")), v1alpha1.PlanItemRejected, "", "not here", false, false},
+		{"too long", apierrors.NewBadRequest(strings.Repeat("ä", 2000)), v1alpha1.PlanItemRejected, "", "ää", false, false},
+		{"quota", apierrors.NewForbidden(resource, "ubuntu", errors.New("exceeded quota: images")), v1alpha1.PlanItemWaiting, v1alpha1.ReasonQuotaExceeded, "exceeded quota", false, false},
+		{"no namespace", apierrors.NewNotFound(corev1.Resource("namespaces"), "lab"), v1alpha1.PlanItemWaiting, v1alpha1.ReasonNamespaceMissing, "namespace lab does not exist: create it", true, false},
+		{"a namespace that is terminating", terminating, v1alpha1.PlanItemWaiting, v1alpha1.ReasonNamespaceTerminating, "namespace lab is being deleted", true, false},
+		{"kind not served", apierrors.NewNotFound(resource, ""), v1alpha1.PlanItemWaiting, "", "not found", false, true},
+		{"no answer", errors.New("connection refused"), v1alpha1.PlanItemWaiting, "", "connection refused", false, true},
+		{"overloaded", apierrors.NewTooManyRequests("later", 1), v1alpha1.PlanItemWaiting, "", "later", false, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := plan.ClassifyRefusal(planItem(apitest.Image(key)), tt.err)
 			assert.Equal(t, tt.wantState, got.Report.State)
+			assert.Equal(t, tt.wantReason, got.Report.Reason)
 			assert.Contains(t, got.Report.Message, tt.wantMessage)
 			assert.LessOrEqual(t, len(got.Report.Message), 1024)
 			assert.Equal(t, tt.wantNamespace, got.NamespaceUnavailable)

@@ -23,11 +23,11 @@ type Refusal struct {
 func ClassifyRefusal(want *v1alpha1.PlannedImage, err error) Refusal {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return Refusal{Report: waitingReport("namespace %s is being deleted", want.Namespace), NamespaceUnavailable: true}
+		return Refusal{Report: blockedReport(v1alpha1.ReasonNamespaceTerminating, "namespace %s is being deleted", want.Namespace), NamespaceUnavailable: true}
 	case isNamespaceMissing(err):
-		return Refusal{Report: waitingReport("namespace %s does not exist: create it", want.Namespace), NamespaceUnavailable: true}
+		return Refusal{Report: blockedReport(v1alpha1.ReasonNamespaceMissing, "namespace %s does not exist: create it", want.Namespace), NamespaceUnavailable: true}
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "):
-		return Refusal{Report: waitingReport("%s", err.Error())}
+		return Refusal{Report: blockedReport(v1alpha1.ReasonQuotaExceeded, "%s", err.Error())}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err), apierrors.IsRequestEntityTooLargeError(err):
 		return Refusal{Report: itemReport(v1alpha1.PlanItemRejected, err.Error())}
 	default:

@@ -119,19 +119,24 @@ func TestSourceIsProbedOncePerAttempt(t *testing.T) {
 	assert.False(t, p.CachedResult(source).Known)
 }
 
-// hangingServer answers nothing until it is released.
-func hangingServer(t *testing.T) (url string, release func()) {
+// hangingServer answers nothing until it is released, at every address of 127.0.0.0/8.
+func hangingServer(t *testing.T) (port string, release func()) {
 	t.Helper()
 	released := make(chan struct{})
-	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	listener, err := net.Listen("tcp4", "0.0.0.0:0")
+	require.NoError(t, err)
+	s := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		select {
 		case <-released:
 		case <-r.Context().Done():
 		}
-	}))
+	})}}
+	s.Start()
 	release = sync.OnceFunc(func() { close(released) })
 	t.Cleanup(func() { release(); s.Close() })
-	return s.URL, release
+	_, port, err = net.SplitHostPort(listener.Addr().String())
+	require.NoError(t, err)
+	return port, release
 }
 
 // missingServer has no image, at an address of its own: a host of its own.
@@ -148,8 +153,8 @@ func missingServer(t *testing.T, address string) (url string) {
 // TestBacklogDelaysOnlyItself: 320 images at a server that does not answer leave the
 // probes of other namespaces, and of other hosts of theirs, as fast as without them.
 func TestBacklogDelaysOnlyItself(t *testing.T) {
-	hanging, release := hangingServer(t)
-	good := missingServer(t, "127.0.0.2")
+	port, release := hangingServer(t)
+	hanging, good := "http://127.0.0.1:"+port, missingServer(t, "127.0.0.2")
 	p := newProber()
 	var pending sync.WaitGroup
 	for i := range 320 {
@@ -169,6 +174,30 @@ func TestBacklogDelaysOnlyItself(t *testing.T) {
 	require.NotNil(t, probeAndWait(t, p, newSource("another host", good)).Refused)
 	still, _ := p.Waiting()
 	assert.Equal(t, waiting, still, "none of the 320 has an answer yet")
+
+	release()
+	pending.Wait()
+}
+
+// TestHostsOfOneNamespaceDelayOnlyIt: images at a hundred hosts that do not answer take no
+// more than the turns of their namespace.
+func TestHostsOfOneNamespaceDelayOnlyIt(t *testing.T) {
+	port, release := hangingServer(t)
+	good := missingServer(t, "127.0.0.2")
+	p := newProber()
+	var pending sync.WaitGroup
+	for i := range 100 {
+		pending.Add(1)
+		p.ProbeAsync(t.Context(), newSource(types.UID(fmt.Sprint(i)), fmt.Sprintf("http://127.1.0.%d:%s", i+1, port)), pending.Done)
+	}
+	_, running := p.Waiting()
+	assert.Equal(t, preflight.ProbeLimits().PerNamespace, running)
+	assert.Less(t, running, preflight.ProbeLimits().Total)
+	other := preflight.Source{UID: "other", Namespace: "other", URL: good, Attempt: 1}
+	assert.False(t, p.CachedResult(other).Waiting)
+	require.NotNil(t, probeAndWait(t, p, other).Refused)
+	_, still := p.Waiting()
+	assert.Equal(t, running, still, "none of the hundred has an answer yet")
 
 	release()
 	pending.Wait()
@@ -208,8 +237,8 @@ func TestSilentServerIsRemembered(t *testing.T) {
 }
 
 func TestForgottenSourceIsNotProbed(t *testing.T) {
-	hanging, release := hangingServer(t)
-	p := newProber()
+	port, release := hangingServer(t)
+	hanging, p := "http://127.0.0.1:"+port, newProber()
 	var pending sync.WaitGroup
 	for i := range preflight.ProbeLimits().PerHost {
 		pending.Add(1)

@@ -1,8 +1,6 @@
 package hubclient
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -104,23 +103,6 @@ func writeEvents(next func(i int) string) http.HandlerFunc {
 	}
 }
 
-func compressedSpaces(t *testing.T, prefix string, mebibytes int) []byte {
-	t.Helper()
-	var all bytes.Buffer
-	w := gzip.NewWriter(&all)
-	_, err := io.WriteString(w, prefix)
-	require.NoError(t, err)
-	spaces := bytes.Repeat([]byte(" "), 1<<20)
-	for range mebibytes {
-		_, err := w.Write(spaces)
-		require.NoError(t, err)
-	}
-	_, err = io.WriteString(w, "]}")
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	return all.Bytes()
-}
-
 // allocatedBy returns how many bytes do allocates.
 func allocatedBy(do func()) int64 {
 	var before, after runtime.MemStats
@@ -133,7 +115,7 @@ func allocatedBy(do func()) int64 {
 // Each of these allocates hundreds of megabytes to gigabytes without a bound, or ends
 // never. What is allowed is what is allocated in total, not at once.
 func TestHostileServerIsCutOff(t *testing.T) {
-	bomb := compressedSpaces(t, strings.TrimSuffix(reportList(""), "]}"), 1400)
+	bomb := apitest.CompressPadded(strings.TrimSuffix(reportList(""), "]}"), ' ', 1400, "]}")
 	require.Less(t, len(bomb), 2<<20)
 	large := `,"annotations":{"a":"` + strings.Repeat("x", 5<<20) + `"}`
 	var endless atomic.Int64

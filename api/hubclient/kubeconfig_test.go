@@ -2,6 +2,7 @@ package hubclient
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -50,7 +51,12 @@ func TestParseKubeconfig(t *testing.T) {
 		want string
 	}{
 		"empty":            {nil, "it is empty"},
-		"no kubeconfig":    {[]byte("hello"), "reading the kubeconfig"},
+		"no kubeconfig":    {[]byte("hello"), "it is no YAML mapping"},
+		"a list":           {[]byte(`["a"]`), "it is no YAML mapping"},
+		"comments only":    {[]byte("# later\n"), "it is empty or has comments only"},
+		"encoded twice":    {fmt.Appendf(nil, "%s\n", base64.StdEncoding.EncodeToString(text(cluster, user))), "base64 twice"},
+		"encoded in lines": {[]byte(wrapLines(base64.StdEncoding.EncodeToString(text(cluster, user)))), "base64 twice"},
+		"its Secret":       {[]byte(`{"apiVersion": "v1", "kind": "Secret", "data": {}}`), "its kind is not Config"},
 		"no context":       {[]byte(`{"apiVersion": "v1", "kind": "Config"}`), "no current-context"},
 		"no server":        {text(`{}`, user), "has no server"},
 		"CA file":          {text(`{"server": "x", "certificate-authority": "/ca"}`, user), "names a file"},
@@ -79,6 +85,15 @@ func TestParseKubeconfig(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
+}
+
+// wrapLines breaks base64 as base64(1) does.
+func wrapLines(encoded string) string {
+	var lines []string
+	for line := range slices.Chunk([]byte(encoded), 76) {
+		lines = append(lines, string(line))
+	}
+	return strings.Join(lines, "\n")
 }
 
 func TestMemberClusterAllowsInsecureKubeconfig(t *testing.T) {

@@ -2,6 +2,7 @@ package startup
 
 import (
 	"crypto/tls"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -52,10 +53,10 @@ func (o *Options) BindFlags(flags *flag.FlagSet, qps float64) {
 	flags.StringVar(&o.PprofAddress, "pprof-bind-address", "0", "Address that serves /debug/pprof; 0 disables it.")
 
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "Elect one of several replicas as the leader.")
-	flags.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long other replicas wait for a replica that does not renew its Lease.")
+	flags.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long other replicas wait for a replica that does not renew its Lease, in whole seconds.")
 	flags.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a replica that cannot renew its Lease keeps working.")
 	flags.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "Wait between two attempts to take or renew a Lease.")
-	flags.Float64Var(&o.QPS, "kube-api-qps", qps, "Requests per second to the program's own API server, on average.")
+	flags.Float64Var(&o.QPS, "kube-api-qps", qps, "Requests per second to the program's own API server, on average; 1 to 10000.")
 }
 
 // Validate returns an error for options that no program can run with.
@@ -63,7 +64,7 @@ func (o *Options) Validate() error {
 	if o.Namespace == "" {
 		return fmt.Errorf("neither --namespace nor $POD_NAMESPACE is set: name the namespace that this program runs in")
 	}
-	return nil
+	return errors.Join(o.validateQPS(), o.validateElection())
 }
 
 // CertificateFiles returns the paths of certificate and key in MetricsCertDir; false

@@ -1,8 +1,6 @@
 package transport
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"io"
 	"net/http"
@@ -13,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
 )
 
 // testLimits are small. The rate is so low that nothing is refilled during a test.
@@ -58,20 +58,8 @@ func writeForever(w http.ResponseWriter, text string) {
 	}
 }
 
-func compressed(t *testing.T, text string, times int) []byte {
-	t.Helper()
-	var all bytes.Buffer
-	w := gzip.NewWriter(&all)
-	for range times {
-		_, err := io.WriteString(w, text)
-		require.NoError(t, err)
-	}
-	require.NoError(t, w.Close())
-	return all.Bytes()
-}
-
 func TestAnswersOverLimitsAreCutOff(t *testing.T) {
-	bomb := compressed(t, strings.Repeat(" ", 1<<20), 64)
+	bomb := apitest.CompressPadded("", ' ', 64, "")
 	for name, tt := range map[string]struct {
 		path   string
 		answer http.HandlerFunc

@@ -50,10 +50,24 @@ const (
 	PlanItemWaiting PlanItemState = "Waiting"
 )
 
+// Reasons why a planned image waits until a person acts in the member. QuotaExceeded is
+// one, too.
+const (
+	// ReasonNamespaceMissing: the planned image's namespace does not exist in the member.
+	ReasonNamespaceMissing Reason = "NamespaceMissing"
+	// ReasonNamespaceTerminating: the planned image's namespace is being deleted.
+	ReasonNamespaceTerminating Reason = "NamespaceTerminating"
+)
+
 // PlanItemReport is what the agent did with a planned image.
 type PlanItemReport struct {
 	// +required
 	State PlanItemState `json:"state"`
+	// reason is set while the image waits until a person acts. Agents of older versions do
+	// not set it.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Reason Reason `json:"reason,omitempty"`
 	// revision that the plan asked for. Agents of older versions do not set it.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional

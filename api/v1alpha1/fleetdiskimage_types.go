@@ -14,12 +14,14 @@ type Placement struct {
 	// clusterNames adds MemberClusters by name, whatever their labels.
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=53
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="no MemberCluster can have this name, so nothing is selected: it must consist of a-z, 0-9 and -, as in bergen"
 	// +listType=set
 	// +optional
 	ClusterNames []string `json:"clusterNames,omitempty"`
 	// excludedClusters removes MemberClusters by name.
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=53
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="no MemberCluster can have this name, so nothing is selected: it must consist of a-z, 0-9 and -, as in bergen"
 	// +listType=set
 	// +optional
 	ExcludedClusters []string `json:"excludedClusters,omitempty"`
@@ -246,14 +248,14 @@ type RolloutPhase string
 // Phases of a rollout. A Succeeded or Failed rollout continues when another cluster
 // joins or a failed one recovers.
 const (
-	// RolloutProgressing: clusters are in progress.
+	// RolloutProgressing: clusters are in progress, and not all of them wait for a person.
 	RolloutProgressing RolloutPhase = "Progressing"
-	// RolloutWaiting: no cluster is in progress, and the rollout waits; see the reason.
+	// RolloutWaiting: no cluster proceeds, and the rollout waits; see the reason.
 	RolloutWaiting RolloutPhase = "Waiting"
 	// RolloutSucceeded: every selected cluster that is online has the image, and at
 	// most maxFailures failed.
 	RolloutSucceeded RolloutPhase = "Succeeded"
-	// RolloutFailed: more than maxFailures clusters failed, and none is in progress.
+	// RolloutFailed: more than maxFailures clusters failed, and no other proceeds.
 	RolloutFailed RolloutPhase = "Failed"
 )
 
@@ -371,6 +373,8 @@ const (
 	MaxVersions = 20
 	// MaxFailingClusters is how many failing clusters the status lists.
 	MaxFailingClusters = 10
+	// MaxBlockedClusters is how many blocked clusters the status lists.
+	MaxBlockedClusters = 10
 )
 
 // FleetDiskImageStatus is the progress of the rollout.
@@ -416,6 +420,12 @@ type FleetDiskImageStatus struct {
 	// +listType=atomic
 	// +optional
 	Failing []ClusterSummary `json:"failing,omitempty"`
+	// blocked lists the first clusters in progress that wait until a person acts there, by
+	// name.
+	// +kubebuilder:validation:MaxItems=10
+	// +listType=atomic
+	// +optional
+	Blocked []ClusterSummary `json:"blocked,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	// +optional

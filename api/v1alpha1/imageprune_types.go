@@ -36,6 +36,7 @@ type ImagePruneSpec struct {
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=53
 	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="no MemberCluster can have this name, so nothing is selected: it must consist of a-z, 0-9 and -, as in bergen"
 	// +listType=set
 	// +optional
 	Clusters []string `json:"clusters,omitempty"`
@@ -169,7 +170,7 @@ const (
 	PrunePending PruneState = "Pending"
 	// PrunePruned: the image no longer exists, whoever deleted it.
 	PrunePruned PruneState = "Pruned"
-	// PruneSkipped: the image stays, because it is no longer as reported.
+	// PruneSkipped: the image stays, because it is no longer as reported, or no candidate.
 	PruneSkipped PruneState = "Skipped"
 	// PruneUndone: the image stays, because the prune was undone or the cluster is no
 	// longer asked for it.
@@ -206,6 +207,11 @@ const (
 	PruneUndoAsked = "UndoAsked"
 	// PruneClusterGone: the MemberCluster was deleted, or is another cluster now.
 	PruneClusterGone = "ClusterGone"
+	// PruneNeedsIncludeOthers: spec.images names the image, but no plan created it, and
+	// spec.includeOthers is false.
+	PruneNeedsIncludeOthers = "NeedsIncludeOthers"
+	// PruneNotReported: the report has no image of a name in spec.images.
+	PruneNotReported = "NotReported"
 	// PruneDeadline: the cluster did not report before the deadline.
 	PruneDeadline = "Deadline"
 )
@@ -248,7 +254,8 @@ func (c *TargetCounts) CountOf(state PruneState) *int32 {
 
 // TargetSummary describes an image that was not pruned.
 type TargetSummary struct {
-	// cluster is the name of the MemberCluster.
+	// cluster is the name of the MemberCluster; empty for a name in spec.images that the
+	// report has in none.
 	// +required
 	Cluster string `json:"cluster"`
 	// +required
@@ -302,8 +309,8 @@ type ImagePruneStatus struct {
 	// prunedBytes is the storage of the pruned targets.
 	// +optional
 	PrunedBytes int64 `json:"prunedBytes"`
-	// skipped lists the first skipped or unknown images, by cluster, namespace and
-	// name.
+	// skipped lists the first skipped or unknown images, by cluster, namespace and name.
+	// Then come those that spec.images names and that are no candidates.
 	// +kubebuilder:validation:MaxItems=50
 	// +listType=atomic
 	// +optional

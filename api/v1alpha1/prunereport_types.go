@@ -10,6 +10,7 @@ type ImageSelector struct {
 	// namespaces of the images. Default: all.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="no namespace can have this name, so nothing is selected: it must consist of a-z, 0-9 and -, as in vmdi-farm"
 	// +listType=set
 	// +optional
 	Namespaces []string `json:"namespaces,omitempty"`

@@ -59,6 +59,13 @@ func RedactSource(source string) string {
 	return part[1] + RedactURL(url) + " " + hex.EncodeToString(sum[:6]) + part[4]
 }
 
+// SourceHasURL reports whether a source, as RedactSource returns it, is downloaded from a URL,
+// which may be redacted.
+func SourceHasURL(source, url string) bool {
+	part := sourcePattern.FindStringSubmatch(source)
+	return part != nil && (part[2] == url || RedactSource(part[1]+url) == part[1]+part[2]+part[3])
+}
+
 // RedactURLs redacts the URLs in a text, those without a host included. A URL ends at white
 // space or, in quotes, at the closing quote, since a query may hold anything else.
 func RedactURLs(text string) string {

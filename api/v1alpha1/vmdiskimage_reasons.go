@@ -114,6 +114,19 @@ func (r Reason) IsRetryable() bool {
 	}
 }
 
+// NeedsUserAction reports whether an image that waits for this reason waits until a person
+// acts.
+func (r Reason) NeedsUserAction() bool {
+	switch r {
+	case ReasonPolicyMissing, ReasonStorageClassMissing, ReasonSnapshotClassMissing,
+		ReasonSecretMissing, ReasonSecretForbidden, ReasonCertConfigMapMissing, ReasonCDIMissing,
+		ReasonInsufficientStorage:
+		return true
+	default:
+		return false
+	}
+}
+
 // Condition types. They follow kstatus: Ready is the summary; Reconciling and Stalled
 // are True only while they apply.
 const (

@@ -515,6 +515,11 @@ func (in *FleetDiskImageStatus) DeepCopyInto(out *FleetDiskImageStatus) {
 		*out = make([]ClusterSummary, len(*in))
 		copy(*out, *in)
 	}
+	if in.Blocked != nil {
+		in, out := &in.Blocked, &out.Blocked
+		*out = make([]ClusterSummary, len(*in))
+		copy(*out, *in)
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

@@ -1,12 +1,9 @@
 package helm
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -25,23 +22,13 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/transport"
 )
 
 // compressedRelease returns what Helm stores for a release, followed by spaces.
-func compressedRelease(t *testing.T, text string, mebibytes int) []byte {
-	t.Helper()
-	var all bytes.Buffer
-	w := gzip.NewWriter(&all)
-	_, err := io.WriteString(w, text)
-	require.NoError(t, err)
-	spaces := bytes.Repeat([]byte(" "), 1<<20)
-	for range mebibytes {
-		_, err := w.Write(spaces)
-		require.NoError(t, err)
-	}
-	require.NoError(t, w.Close())
-	return []byte(base64.StdEncoding.EncodeToString(all.Bytes()))
+func compressedRelease(text string, mebibytes int) []byte {
+	return []byte(base64.StdEncoding.EncodeToString(apitest.CompressPadded(text, ' ', mebibytes, "")))
 }
 
 func releaseSecret(name string, data []byte) corev1.Secret {
@@ -52,7 +39,7 @@ func releaseSecret(name string, data []byte) corev1.Secret {
 // member, times a constant.
 func TestHostileReleasesAreNotDecoded(t *testing.T) {
 	const small = `{"name":"ot-agent","version":1,"info":{"status":"deployed"}}`
-	bomb := compressedRelease(t, small, 580)
+	bomb := compressedRelease(small, 580)
 	require.Less(t, len(bomb), 796<<10)
 	many := func(n int, data []byte) (all []corev1.Secret) {
 		for i := range n {
@@ -67,14 +54,14 @@ func TestHostileReleasesAreNotDecoded(t *testing.T) {
 		more    string
 		want    string
 	}{
-		{"honest", many(10, compressedRelease(t, small, 1)), "", ""},
+		{"honest", many(10, compressedRelease(small, 1)), "", ""},
 		{"decompresses to hundreds of megabytes", many(1, bomb), "", "a release of more than 4 MiB when decompressed"},
-		{"many values", many(1, compressedRelease(t, `{"config":{"a":[`+strings.Repeat("1,", 1<<20)+"1]}}", 0)), "", "a release of more than 4 MiB when decompressed"},
+		{"many values", many(1, compressedRelease(`{"config":{"a":[`+strings.Repeat("1,", 1<<20)+"1]}}", 0)), "", "a release of more than 4 MiB when decompressed"},
 		{"many values, not compressed", many(1, []byte(base64.StdEncoding.EncodeToString([]byte(`{"config":{"a":[`+strings.Repeat("1,", 1<<18)+"1]}}")))), "", "a release of more than 4 MiB when decompressed"},
-		{"in two parts", many(1, []byte(base64.StdEncoding.EncodeToString(append(decode(t, compressedRelease(t, small, 1)), decode(t, bomb)...)))), "", "a release of more than 4 MiB when decompressed"},
-		{"large together", many(16, compressedRelease(t, small, 3)), "", "releases of more than 32 MiB when decompressed"},
-		{"many", many(40, compressedRelease(t, small, 0)), "", "has more than 32"},
-		{"more on another page", many(1, compressedRelease(t, small, 0)), "more", "has more than 32"},
+		{"in two parts", many(1, []byte(base64.StdEncoding.EncodeToString(append(decode(t, compressedRelease(small, 1)), decode(t, bomb)...)))), "", "a release of more than 4 MiB when decompressed"},
+		{"large together", many(16, compressedRelease(small, 3)), "", "releases of more than 32 MiB when decompressed"},
+		{"many", many(40, compressedRelease(small, 0)), "", "has more than 32"},
+		{"more on another page", many(1, compressedRelease(small, 0)), "more", "has more than 32"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text, err := json.Marshal(corev1.SecretList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "SecretList"}, ListMeta: metav1.ListMeta{Continue: tt.more}, Items: tt.secrets})

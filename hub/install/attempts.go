@@ -12,8 +12,8 @@ const (
 	// MaxAttempts bounds the attempts at one target. After that a person has to change
 	// something.
 	MaxAttempts = 6
-	// maxBackoff is the longest wait between two attempts.
-	maxBackoff = 30 * time.Minute
+	// MaxBackoff is the longest wait between two attempts.
+	MaxBackoff = 30 * time.Minute
 )
 
 // Attempts at one target in a member. They are stored before each attempt, so that a hub
@@ -76,7 +76,7 @@ func (s Snapshot) nextAttemptAt() time.Time {
 	}
 	wait := s.Backoff
 	for range attempts.Count - 1 {
-		wait = min(2*wait, maxBackoff)
+		wait = min(2*wait, MaxBackoff)
 	}
 	return attempts.LastAt.Add(wait)
 }

@@ -183,5 +183,5 @@ func TestBackoffDoubles(t *testing.T) {
 	assert.Equal(t, []time.Duration{0, 30 * second, 60 * second, 120 * second, 240 * second, 480 * second}, waits)
 	s := optedInSnapshot()
 	s.Backoff = 20 * time.Minute
-	assert.Equal(t, maxBackoff, withAttempts(s, 4, 0).nextAttemptAt().Sub(now))
+	assert.Equal(t, MaxBackoff, withAttempts(s, 4, 0).nextAttemptAt().Sub(now))
 }

@@ -244,6 +244,24 @@ func (x *Index) Image(source string) (ImageDetail, bool) {
 	return d, true
 }
 
+// SourcesWithURL returns the sources that are downloaded from a URL, of whatever type and
+// checksum, sorted.
+func (x *Index) SourcesWithURL(url string) (sources []string) {
+	if url == "" {
+		return nil
+	}
+	// The pattern is slow, and there may be many sources.
+	part, _, _ := strings.Cut(v1alpha1.RedactURL(url), "?")
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, source := range x.sortedSources {
+		if strings.Contains(source, part) && v1alpha1.SourceHasURL(source, url) {
+			sources = append(sources, source)
+		}
+	}
+	return sources
+}
+
 // Stats counts the content of the index.
 func (x *Index) Stats() Stats {
 	x.mu.RLock()

@@ -230,16 +230,7 @@ func TestNextPlanCarriesPrunes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := view(current.DeepCopy())
 			tt.change(&v)
-			next, write, _ := plan.Next(v)
-			assert.Equal(t, tt.wantWrite, write)
-			if !write {
-				assert.Equal(t, *v.Current, next)
-				return
-			}
-			assert.Equal(t, v.Current.Sequence+1, next.Sequence)
-			v.Current = &next
-			_, again, _ := plan.Next(v)
-			assert.False(t, again)
+			assertNextPlan(t, v, tt.wantWrite)
 		})
 	}
 }

@@ -338,6 +338,21 @@ func TestPlanAndPolicyHashes(t *testing.T) {
 	assert.NotEmpty(t, fmt.Sprint(plan.HashPolicy(nil)))
 }
 
+// assertNextPlan checks whether a plan is written, and that it is written once.
+func assertNextPlan(t *testing.T, v plan.Input, wantWrite bool) {
+	t.Helper()
+	next, write, _ := plan.Next(v)
+	assert.Equal(t, wantWrite, write)
+	if !write {
+		assert.Equal(t, *v.Current, next)
+		return
+	}
+	assert.Equal(t, v.Current.Sequence+1, next.Sequence)
+	v.Current = &next
+	_, again, _ := plan.Next(v)
+	assert.False(t, again)
+}
+
 func TestNextPlanCarriesKeptAndRetiredImages(t *testing.T) {
 	planned := plannedImage("c", "1Gi")
 	planned.PlannedAt = timeAt(0)
@@ -374,16 +389,7 @@ func TestNextPlanCarriesKeptAndRetiredImages(t *testing.T) {
 			v := view(current.DeepCopy())
 			v.Images[0].PlannedAt = planned.PlannedAt.DeepCopy()
 			tt.change(&v)
-			next, write, _ := plan.Next(v)
-			assert.Equal(t, tt.wantWrite, write)
-			if !write {
-				assert.Equal(t, *v.Current, next)
-				return
-			}
-			assert.Equal(t, v.Current.Sequence+1, next.Sequence)
-			v.Current = &next
-			_, again, _ := plan.Next(v)
-			assert.False(t, again)
+			assertNextPlan(t, v, tt.wantWrite)
 		})
 	}
 }

@@ -23,12 +23,14 @@ type PruneView struct {
 	Prune *v1alpha1.ImagePrune
 	// Report that it names, read live; nil for none.
 	Report *v1alpha1.PruneReport
-	// TargetsLoaded: the pages were read live. Targets, AbsentClusters and ChangedReason
-	// are about those pages.
+	// TargetsLoaded: the pages were read live. Targets, AbsentClusters, Exclusions and
+	// ChangedReason are about those pages.
 	TargetsLoaded bool
 	// Targets and AbsentClusters are the results of SelectTargets and AbsentClusters.
 	Targets        []Target
 	AbsentClusters []string
+	// Exclusions are the result of SelectExclusions.
+	Exclusions Exclusions
 	// ChangedReason is why the pages are not those that were reviewed; empty: they are.
 	ChangedReason string
 	// ApprovalGuarded is the condition as it is now. It is needed while the status has no
@@ -105,7 +107,9 @@ func (e *pruneEvaluation) checkReport() bool {
 	case e.ChangedReason != "":
 		e.fail(v1alpha1.ReasonReportChanged, "the pages of PruneReport %s are not those that were reviewed (%s). Create and review another report, and create an ImagePrune for it", ref.Name, e.ChangedReason)
 	case len(e.Targets) == 0:
-		e.fail(v1alpha1.ReasonNothingSelected, "spec.clusters and spec.images select none of the %d candidates of PruneReport %s%s%s. Create an ImagePrune that selects some", report.Status.Candidates.Count, ref.Name, e.othersMessage(), e.absentMessage())
+		e.status.Targets, e.status.Skipped = v1alpha1.TargetCounts{}, nil
+		e.addExclusions()
+		e.fail(v1alpha1.ReasonNothingSelected, "spec.clusters and spec.images select none of the %d candidates of PruneReport %s%s%s%s. Create an ImagePrune that selects some", report.Status.Candidates.Count, ref.Name, e.othersMessage(), e.absentMessage(), e.skippedMessage())
 	default:
 		return true
 	}
@@ -225,5 +229,15 @@ func (e *pruneEvaluation) countTargets() waitingClusters {
 			}
 		}
 	}
+	e.addExclusions()
 	return waiting
+}
+
+// addExclusions lists and counts as skipped what spec.images names and is not pruned.
+func (e *pruneEvaluation) addExclusions() {
+	st := &e.status
+	st.Targets.Total += int32(e.Exclusions.Count)
+	st.Targets.Skipped += int32(e.Exclusions.Count)
+	free := v1alpha1.MaxSkippedTargets - len(st.Skipped)
+	st.Skipped = append(st.Skipped, e.Exclusions.First[:min(free, len(e.Exclusions.First))]...)
 }

@@ -87,10 +87,14 @@ func (e *pruneEvaluation) progressMessage(waiting waitingClusters, deadline time
 func (e *pruneEvaluation) outcomeMessage() string {
 	counts := &e.status.Targets
 	text := pluralize(int(counts.Total), "image", "images") + " in " + pluralize(int(e.status.Clusters), "cluster", "clusters") + ": " + strings.Join(e.outcomeCounts(), "; ")
-	if counts.Skipped+counts.Unknown > 0 {
-		text += ". See status.skipped"
+	return text + e.skippedMessage() + e.absentMessage()
+}
+
+func (e *pruneEvaluation) skippedMessage() string {
+	if counts := &e.status.Targets; counts.Skipped+counts.Unknown > 0 {
+		return ". See status.skipped"
 	}
-	return text + e.absentMessage()
+	return ""
 }
 
 // absentMessage names clusters of the spec in which nothing is pruned.

@@ -239,18 +239,21 @@ func (e *reportEvaluation) waitingMessage(awaited []string, deadline time.Time) 
 func (e *reportEvaluation) summaryMessage() string {
 	var b strings.Builder
 	candidates, clusters := &e.status.Candidates, &e.status.Clusters
-	if candidates.Count == 0 {
-		b.WriteString("no image can be pruned")
-	} else {
+	kept := int32(0)
+	for i := range e.status.Kept {
+		kept += e.status.Kept[i].Count
+	}
+	switch {
+	case candidates.Count > 0:
 		fmt.Fprintf(&b, "%s (%s) can be pruned", pluralize(int(candidates.Count), "image", "images"), formatBytes(candidates.Bytes))
+	case kept == 0 && e.report.Spec.ImageSelector != nil && clusters.Answered > 0:
+		b.WriteString("spec.imageSelector selects no image of the clusters that answered: check its namespaces and names, and create another PruneReport")
+	default:
+		b.WriteString("no image can be pruned")
 	}
 	fmt.Fprintf(&b, "; %d of %s answered", clusters.Answered, pluralize(int(clusters.Total), "cluster", "clusters"))
 	if n := e.status.Others.Count; n > 0 {
 		fmt.Fprintf(&b, "; %d of the images (%s) were not created by a plan and need spec.includeOthers", n, formatBytes(e.status.Others.Bytes))
-	}
-	kept := int32(0)
-	for i := range e.status.Kept {
-		kept += e.status.Kept[i].Count
 	}
 	if kept > 0 {
 		fmt.Fprintf(&b, "; %d are kept", kept)

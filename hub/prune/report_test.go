@@ -109,6 +109,29 @@ func TestCompleteStatus(t *testing.T) {
 	require.Equal(t, st, prune.TooLargeStatus(done, now))
 }
 
+func TestSelectorWithoutImagesIsSaid(t *testing.T) {
+	const selectsNone = "spec.imageSelector selects no image of the clusters that answered: check its namespaces and names, and create another PruneReport"
+	selective := newReport(withStarted, func(r *v1alpha1.PruneReport) {
+		r.Spec.ImageSelector = &v1alpha1.ImageSelector{Namespaces: []string{"vmdi-farn"}}
+	})
+	empty, kept := newLargeCluster("a", 0, 0, 0), newLargeCluster("b", 0, 1, 1)
+	unknown := v1alpha1.ReportedCluster{Cluster: "c", Unknown: v1alpha1.ReasonOffline}
+	for name, tt := range map[string]struct {
+		report   *v1alpha1.PruneReport
+		clusters []v1alpha1.ReportedCluster
+		want     string
+	}{
+		"no image matches":    {selective, []v1alpha1.ReportedCluster{empty}, selectsNone + "; 1 of 1 cluster answered"},
+		"an image is kept":    {selective, []v1alpha1.ReportedCluster{empty, kept}, "no image can be pruned; 2 of 2 clusters answered; 1 are kept"},
+		"no selector":         {newReport(withStarted), []v1alpha1.ReportedCluster{empty}, "no image can be pruned; 1 of 1 cluster answered"},
+		"nobody has answered": {selective, []v1alpha1.ReportedCluster{unknown}, "no image can be pruned; 0 of 1 cluster answered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, prune.CompleteStatus(tt.report, tt.clusters, 1, "abc", now).Message, tt.want)
+		})
+	}
+}
+
 func TestReportStatusIsBounded(t *testing.T) {
 	var judged []v1alpha1.ReportedCluster
 	var standing []prune.AnswerState

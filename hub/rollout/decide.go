@@ -57,6 +57,8 @@ type placedCluster struct {
 	wave    int32
 	started bool
 	state   v1alpha1.ClusterState
+	// blocked: it is Progressing, and waits until a person acts there.
+	blocked bool
 }
 
 func newEvaluation(v View) *evaluation {
@@ -76,7 +78,7 @@ func (e *evaluation) carryOverCounts() {
 		return
 	}
 	old := e.Image.Status.DeepCopy()
-	e.status.Clusters, e.status.CurrentWave, e.status.Waves, e.status.Failing = old.Clusters, old.CurrentWave, old.Waves, old.Failing
+	e.status.Clusters, e.status.CurrentWave, e.status.Waves, e.status.Failing, e.status.Blocked = old.Clusters, old.CurrentWave, old.Waves, old.Failing, old.Blocked
 	e.status.LastSuccessAt, e.status.ExpectedAt = old.LastSuccessAt, old.ExpectedAt
 }
 

@@ -23,11 +23,14 @@ func waitingVerdict(reason, format string, args ...any) phaseVerdict {
 
 // decidePhase derives the phase from what blocks further clusters.
 func (e *evaluation) decidePhase(b blocker) phaseVerdict {
-	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, e.blockerMessage(b)}
+	if e.onlyBlockedProceed(b) {
+		b.reason = v1alpha1.ReasonClustersBlocked
+	}
+	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, e.blockerMessage(b) + e.blockedMessage()}
 	switch {
 	case b.reason == v1alpha1.ReasonRolledOut:
 		v.phase = v1alpha1.RolloutSucceeded
-	case e.counts.Progressing > 0:
+	case e.counts.Progressing > e.counts.blocked:
 		v.phase = v1alpha1.RolloutProgressing
 	case b.reason == v1alpha1.ReasonMaxFailures:
 		v.phase = v1alpha1.RolloutFailed
@@ -69,6 +72,8 @@ func (e *evaluation) blockerMessage(b blocker) string {
 		return fmt.Sprintf("wave %s waits for %d offline (%s), because spec.rollout.offlineClusters is Wait", wave, inWave.Deferred, e.listClusterNames(isDeferred))
 	case v1alpha1.ReasonAwaitingClusters:
 		return fmt.Sprintf("%d of %s in wave %s are in progress; none waits to start", inWave.Progressing, pluralClusters(inWave.Total), wave)
+	case v1alpha1.ReasonClustersBlocked:
+		return "no cluster proceeds until a person acts"
 	default:
 		return e.rolledOutMessage()
 	}

@@ -26,6 +26,7 @@ func (e *evaluation) evaluateState(c *placedCluster) {
 	default:
 		c.state = v1alpha1.ClusterProgressing
 		e.checkProgressDeadline(c)
+		c.blocked = c.state == v1alpha1.ClusterProgressing && r.isBlocked(e.version.Revision)
 	}
 }
 
@@ -42,6 +43,9 @@ func (e *evaluation) explainState(c *placedCluster) (reason, message string) {
 	case c.state == v1alpha1.ClusterToApply, c.PlannedRevision != e.version.Revision: // the latter starts now
 		return "", ""
 	case r.refusesRevision(e.version.Revision), r.ItemState == v1alpha1.PlanItemWaiting && c.state != v1alpha1.ClusterFailed:
+		if r.ItemState == v1alpha1.PlanItemWaiting && r.ItemReason != "" {
+			return string(r.ItemReason), r.ItemMessage
+		}
 		return string(r.ItemState), r.ItemMessage
 	case !r.Exists:
 		return "", "planned; the member has not reported the image yet"

@@ -28,6 +28,9 @@ func TestClusterStates(t *testing.T) {
 		"started, not reported":                   {'P', func(c *cl) { c.Report = rollout.Report{} }, v1alpha1.ClusterProgressing, "", "planned; the member has not reported the image yet"},
 		"is importing":                            {'P', nil, v1alpha1.ClusterProgressing, "Importing", "as a says"},
 		"waits for its namespace": {'P', func(c *cl) {
+			c.Report = rollout.Report{ItemState: v1alpha1.PlanItemWaiting, ItemReason: v1alpha1.ReasonNamespaceMissing, ItemMessage: "namespace images does not exist: create it"}
+		}, v1alpha1.ClusterProgressing, "NamespaceMissing", "namespace images does not exist: create it"},
+		"an older agent waits for its namespace": {'P', func(c *cl) {
 			c.Report = rollout.Report{ItemState: v1alpha1.PlanItemWaiting, ItemMessage: "namespace images does not exist: create it"}
 		}, v1alpha1.ClusterProgressing, "Waiting", "namespace images does not exist: create it"},
 		"has succeeded":                             {'S', nil, v1alpha1.ClusterSucceeded, "", ""},
@@ -96,11 +99,11 @@ func TestNewReport(t *testing.T) {
 	assert.Zero(t, rollout.NewReport(nil))
 	assert.Equal(t, rollout.Report{
 		Exists: true, Revision: "a", ServingRevision: "b", Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404",
-		ItemState: v1alpha1.PlanItemNotOurs, ItemMessage: "another's", ItemRevision: "c",
+		ItemState: v1alpha1.PlanItemNotOurs, ItemReason: "r", ItemMessage: "another's", ItemRevision: "c",
 	}, rollout.NewReport(&v1alpha1.ReportedImage{
 		Namespace: "images", Name: "ubuntu-1.0.0", UID: "uid", Revision: "a", ServingRevision: "b",
 		Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404",
-		Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemNotOurs, Message: "another's", Revision: "c"},
+		Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemNotOurs, Reason: "r", Message: "another's", Revision: "c"},
 	}))
 	assert.Equal(t, rollout.Report{ItemState: v1alpha1.PlanItemWaiting}, rollout.NewReport(&v1alpha1.ReportedImage{
 		Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting},

@@ -33,6 +33,7 @@ func (e *evaluation) updateCounts() {
 	}
 	e.status.ExpectedAt = e.estimateCompletion()
 	e.status.Failing = e.failingClusters()
+	e.status.Blocked = e.blockedClusters()
 }
 
 // estimateCompletion extrapolates from the clusters that succeeded. It depends on counts,
@@ -76,24 +77,29 @@ const (
 
 // failingClusters returns the first failed clusters, by name.
 func (e *evaluation) failingClusters() []v1alpha1.ClusterSummary {
-	if e.counts.failures() == 0 {
+	return e.summarizeClusters(e.counts.failures(), v1alpha1.MaxFailingClusters, func(c *placedCluster) bool { return isFailed(c.state) })
+}
+
+// summarizeClusters returns the first of count clusters that are listed, by name.
+func (e *evaluation) summarizeClusters(count, limit int, isListed func(*placedCluster) bool) []v1alpha1.ClusterSummary {
+	if count == 0 {
 		return nil
 	}
-	failing := make([]v1alpha1.ClusterSummary, 0, min(e.counts.failures(), v1alpha1.MaxFailingClusters))
+	summaries := make([]v1alpha1.ClusterSummary, 0, min(count, limit))
 	for i := range e.placed {
 		c := &e.placed[i]
-		if !isFailed(c.state) {
+		if !isListed(c) {
 			continue
 		}
 		reason, message := e.explainState(c)
-		failing = append(failing, v1alpha1.ClusterSummary{
+		summaries = append(summaries, v1alpha1.ClusterSummary{
 			Cluster: c.Name, State: c.state, Reason: v1alpha1.SanitizeText(reason, maxReasonLength), Message: v1alpha1.SanitizeText(message, maxMessageLength),
 		})
-		if len(failing) == v1alpha1.MaxFailingClusters {
+		if len(summaries) == limit {
 			break
 		}
 	}
-	return failing
+	return summaries
 }
 
 func isFailed(state v1alpha1.ClusterState) bool {
@@ -135,7 +141,7 @@ var (
 	// stalledReasons need a person.
 	stalledReasons = []string{
 		v1alpha1.ReasonMaxFailures, v1alpha1.ReasonNameConflict, v1alpha1.ReasonSelectorInvalid, v1alpha1.ReasonAwaitingApproval,
-		v1alpha1.ReasonRolloutPaused, v1alpha1.ReasonNoClusters, v1alpha1.ReasonPlanFull,
+		v1alpha1.ReasonRolloutPaused, v1alpha1.ReasonNoClusters, v1alpha1.ReasonPlanFull, v1alpha1.ReasonClustersBlocked,
 	}
 )
 

@@ -57,6 +57,8 @@ type Report struct {
 	// ItemState is how the agent handled the plan's item; empty where its plan has none.
 	ItemState   v1alpha1.PlanItemState
 	ItemMessage string
+	// ItemReason is set while the item waits until a person acts; never by older agents.
+	ItemReason v1alpha1.Reason
 	// ItemRevision is the revision that ItemState is about; empty from older agents.
 	ItemRevision string
 }
@@ -71,7 +73,7 @@ func NewReport(img *v1alpha1.ReportedImage) Report {
 		Phase: img.Phase, Reason: img.Reason, Message: img.Message,
 	}
 	if img.Plan != nil {
-		r.ItemState, r.ItemMessage, r.ItemRevision = img.Plan.State, img.Plan.Message, img.Plan.Revision
+		r.ItemState, r.ItemReason, r.ItemMessage, r.ItemRevision = img.Plan.State, img.Plan.Reason, img.Plan.Message, img.Plan.Revision
 	}
 	return r
 }

@@ -207,6 +207,8 @@ type stateCounts struct {
 	v1alpha1.ClusterCounts
 	// quarantined are the deferred clusters in quarantine. No wave waits for them.
 	quarantined int32
+	// blocked are those of the clusters in progress that wait until a person acts.
+	blocked int32
 }
 
 func (c *stateCounts) addCluster(cluster *placedCluster) {
@@ -215,11 +217,15 @@ func (c *stateCounts) addCluster(cluster *placedCluster) {
 	if cluster.OfflineReason == v1alpha1.ReasonQuarantined {
 		c.quarantined++
 	}
+	if cluster.blocked {
+		c.blocked++
+	}
 }
 
 func (c *stateCounts) addCounts(other *stateCounts) {
 	c.Total += other.Total
 	c.quarantined += other.quarantined
+	c.blocked += other.blocked
 	for _, state := range v1alpha1.ClusterStates() {
 		*c.CountOf(state) += *other.CountOf(state)
 	}

@@ -158,6 +158,19 @@ func TestForwardsToLeader(t *testing.T) {
 	assert.NotEmpty(t, asked.Header.Get(forwardedHeader))
 }
 
+// streamThrough returns the body of an answer that arrives while it is being written.
+func streamThrough(t *testing.T, f *Forwarder) io.Reader {
+	t.Helper()
+	server := httptest.NewServer(f.Wrap(http.NotFoundHandler()))
+	t.Cleanup(server.Close)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+testPath, nil)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = response.Body.Close() })
+	return response.Body
+}
+
 // A long response reaches the caller while it is being written.
 func TestForwardedAnswerIsStreamed(t *testing.T) {
 	read := make(chan struct{})
@@ -170,18 +183,12 @@ func TestForwardedAnswerIsStreamed(t *testing.T) {
 		case <-request.Context().Done():
 		}
 	})
-	server := httptest.NewServer(newForwarder(newLeases(t, "other", to)).Wrap(http.NotFoundHandler()))
-	t.Cleanup(server.Close)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+testPath, nil)
-	require.NoError(t, err)
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	defer func() { _ = response.Body.Close() }()
+	answer := streamThrough(t, newForwarder(newLeases(t, "other", to)))
 	first := make([]byte, len("first "))
-	_, err = io.ReadFull(response.Body, first)
+	_, err := io.ReadFull(answer, first)
 	require.NoError(t, err)
 	close(read)
-	rest, err := io.ReadAll(response.Body)
+	rest, err := io.ReadAll(answer)
 	require.NoError(t, err)
 	assert.Equal(t, "second", string(rest))
 }
@@ -193,14 +200,8 @@ func TestBrokenForwardIsAborted(t *testing.T) {
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	server := httptest.NewServer(newForwarder(newLeases(t, "other", to)).Wrap(http.NotFoundHandler()))
-	t.Cleanup(server.Close)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+testPath, nil)
-	require.NoError(t, err)
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	defer func() { _ = response.Body.Close() }()
-	_, err = io.ReadAll(response.Body)
+	answer := streamThrough(t, newForwarder(newLeases(t, "other", to)))
+	_, err := io.ReadAll(answer)
 	assert.Error(t, err)
 }
 

@@ -157,6 +157,9 @@ func (a *API) listPruneRows(request *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.checkCovers(request.Context(), report, filter.cluster); err != nil {
+		return nil, err
+	}
 	if isCSV {
 		return a.downloadCSV(request.Context(), report, filter)
 	}
@@ -177,7 +180,7 @@ func (a *API) getCompleteReport(ctx context.Context, name string) (*v1alpha1.Pru
 	st := &report.Status
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, httpError{http.StatusNotFound, fmt.Sprintf("there is no PruneReport %s", name)}
+		return nil, notFound("PruneReport", name)
 	case err != nil:
 		return nil, fmt.Errorf("reading PruneReport %s: %w", name, err)
 	case report.Spec.Schedule != "" && st.LastReport != "":
@@ -191,6 +194,31 @@ func (a *API) getCompleteReport(ctx context.Context, name string) (*v1alpha1.Pru
 			name, st.Clusters.Answered, st.Clusters.Total, name, v1alpha1.ConditionFinished)}
 	}
 	return report, nil
+}
+
+// checkCovers refuses a cluster that a report does not have: no rows would mean that
+// nothing can be pruned there. An empty name means all.
+func (a *API) checkCovers(ctx context.Context, report *v1alpha1.PruneReport, cluster string) error {
+	if cluster == "" {
+		return nil
+	}
+	pages, err := a.verifiedPages(ctx, report)
+	if err != nil {
+		return err
+	}
+	for n := range pages {
+		if !pages[n].mayInclude(cluster) {
+			continue
+		}
+		page, err := a.readPage(ctx, report, n)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(page, func(c v1alpha1.ReportedCluster) bool { return c.Cluster == cluster }) {
+			return nil
+		}
+	}
+	return httpError{http.StatusNotFound, fmt.Sprintf("PruneReport %s does not cover a cluster %s: take one of its placement, or another report", report.Name, v1alpha1.Truncate(cluster, maxKeyBytes))}
 }
 
 // listRowsAfter returns a page of rows. Each PruneReportPage is read again, and must be as

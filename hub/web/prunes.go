@@ -105,7 +105,7 @@ func (a *API) listPruneTargets(request *http.Request) (any, error) {
 	name, state := query.Get("prune"), v1alpha1.PruneState(query.Get("state"))
 	switch {
 	case name == "":
-		return nil, httpError{http.StatusBadRequest, "prune is required"}
+		return nil, httpError{http.StatusBadRequest, "prune is required: the name of an ImagePrune"}
 	case state != "" && !slices.Contains(v1alpha1.PruneStates(), state):
 		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("state=%s: must be one of %s", state, joinValues(v1alpha1.PruneStates()))}
 	}
@@ -114,7 +114,7 @@ func (a *API) listPruneTargets(request *http.Request) (any, error) {
 	case err != nil:
 		return nil, err
 	case !found:
-		return nil, httpError{http.StatusNotFound, fmt.Sprintf("there is no ImagePrune %s", name)}
+		return nil, notFound("ImagePrune", name)
 	}
 	targets = slices.DeleteFunc(targets, func(t PruneTarget) bool { return state != "" && t.State != state })
 	slices.SortFunc(targets, func(a, b PruneTarget) int { return strings.Compare(a.sortKey(), b.sortKey()) })

@@ -34,6 +34,7 @@ type Rollout struct {
 	Clusters    v1alpha1.ClusterCounts    `json:"clusters"`
 	Waves       []v1alpha1.WaveStatus     `json:"waves,omitempty"`
 	Failing     []v1alpha1.ClusterSummary `json:"failing,omitempty"`
+	Blocked     []v1alpha1.ClusterSummary `json:"blocked,omitempty"`
 	ExpectedAt  *metav1.Time              `json:"expectedAt,omitempty"`
 }
 
@@ -75,7 +76,7 @@ func (a *API) listRollouts(request *http.Request) (any, error) {
 		list.Rollouts[i] = Rollout{
 			Name: img.Name, Version: img.Spec.Version, Observed: st.ObservedGeneration == img.Generation,
 			Phase: st.Phase, Reason: st.Reason, Message: st.Message, CurrentWave: st.CurrentWave,
-			Clusters: st.Clusters, Waves: st.Waves, Failing: st.Failing, ExpectedAt: st.ExpectedAt,
+			Clusters: st.Clusters, Waves: st.Waves, Failing: st.Failing, Blocked: st.Blocked, ExpectedAt: st.ExpectedAt,
 		}
 	}
 	return list, nil
@@ -96,7 +97,7 @@ func (a *API) listRolloutClusters(request *http.Request) (any, error) {
 	}
 	placed, found := a.PlacedClusters(name)
 	if !found {
-		return nil, httpError{http.StatusNotFound, fmt.Sprintf("there is no FleetDiskImage %s", name)}
+		return nil, notFound("FleetDiskImage", name)
 	}
 	placed = slices.DeleteFunc(placed, func(p rollout.PlacedCluster) bool { return state != "" && p.State != state })
 	slices.SortFunc(placed, func(a, b rollout.PlacedCluster) int { return cmp.Compare(a.Cluster, b.Cluster) })

@@ -11,9 +11,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,20 +110,64 @@ type MemberImages struct {
 // Handlers returns the handlers by path. They are not below /api, which every
 // authenticated user of a cluster may read.
 func (a *API) Handlers() map[string]http.Handler {
-	return map[string]http.Handler{
-		"/fleet/v1/members":        a.handle(a.listMembers),
-		"/fleet/v1/members/images": a.handle(a.listMemberImages),
-		"/fleet/v1/images":         a.handle(a.listImages),
-		"/fleet/v1/images/detail":  a.handle(a.getImage),
+	handlers := map[string]http.Handler{}
+	for path, e := range a.endpoints() {
+		handlers[path] = a.handle(e)
+	}
+	handlers[root] = a.handle(endpoint{answer: a.refusePath})
+	return handlers
+}
 
-		"/fleet/v1/rollouts":          a.handle(a.listRollouts),
-		"/fleet/v1/rollouts/clusters": a.handle(a.listRolloutClusters),
+// root is the path below which all others are.
+const root = "/fleet/v1/"
 
-		"/fleet/v1/prunereports":        a.handle(a.listPruneReports),
-		"/fleet/v1/prunereports/rows":   a.handle(a.listPruneRows),
-		"/fleet/v1/imageprunes/targets": a.handle(a.listPruneTargets),
+// endpoint answers one path.
+type endpoint struct {
+	answer func(*http.Request) (any, error)
+	// parameters that it takes; others are refused. nil: any.
+	parameters []string
+}
+
+func (a *API) endpoints() map[string]endpoint {
+	return map[string]endpoint{
+		root + "members":        {a.listMembers, []string{"limit", "after"}},
+		root + "members/images": {a.listMemberImages, []string{"member", "page"}},
+		root + "images":         {a.listImages, []string{"limit", "after"}},
+		root + "images/detail":  {a.getImage, []string{"source"}},
+
+		root + "rollouts":          {a.listRollouts, []string{"limit", "after"}},
+		root + "rollouts/clusters": {a.listRolloutClusters, []string{"name", "state", "limit", "after"}},
+
+		root + "prunereports":        {a.listPruneReports, []string{"limit", "after"}},
+		root + "prunereports/rows":   {a.listPruneRows, []string{"report", "cluster", "verdict", "format", "limit", "after"}},
+		root + "imageprunes/targets": {a.listPruneTargets, []string{"prune", "state", "limit", "after"}},
 	}
 }
+
+func (a *API) refusePath(*http.Request) (any, error) {
+	return nil, httpError{http.StatusNotFound, "this API has no such path, only " + strings.Join(slices.Sorted(maps.Keys(a.endpoints())), ", ")}
+}
+
+// checkParameters refuses what an endpoint does not take: to ignore a mistyped key would
+// answer another question.
+func (e endpoint) checkParameters(request *http.Request) error {
+	query, err := url.ParseQuery(request.URL.RawQuery)
+	if err != nil {
+		return httpError{http.StatusBadRequest, "the query cannot be read: percent-encode its values, as curl does with --get --data-urlencode"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		switch {
+		case !slices.Contains(e.parameters, name):
+			return httpError{http.StatusBadRequest, fmt.Sprintf("%s takes no parameter %s, only %s", request.URL.Path, v1alpha1.Truncate(name, maxKeyBytes), strings.Join(e.parameters, ", "))}
+		case len(query[name]) > 1:
+			return httpError{http.StatusBadRequest, fmt.Sprintf("parameter %s is given %d times: give it once", name, len(query[name]))}
+		}
+	}
+	return nil
+}
+
+// maxKeyBytes bounds what a message quotes of a request.
+const maxKeyBytes = 256
 
 // maxErrorBytes bounds a message of others.
 const maxErrorBytes = 1024
@@ -132,7 +180,7 @@ type httpError struct {
 
 func (r httpError) Error() string { return r.message }
 
-func (a *API) handle(answer func(*http.Request) (any, error)) http.Handler {
+func (a *API) handle(e endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		var body any
 		var err error
@@ -144,7 +192,12 @@ func (a *API) handle(answer func(*http.Request) (any, error)) http.Handler {
 			w.Header().Set("Retry-After", "1")
 			err = httpError{http.StatusServiceUnavailable, "the elected replica of the hub is starting and still reads the stored reports: try again"}
 		default:
-			body, err = answer(request)
+			if e.parameters != nil {
+				err = e.checkParameters(request)
+			}
+			if err == nil {
+				body, err = e.answer(request)
+			}
 		}
 		status := http.StatusOK
 		if err != nil {
@@ -256,31 +309,52 @@ func (a *API) listImages(request *http.Request) (any, error) {
 func (a *API) getImage(request *http.Request) (any, error) {
 	source := v1alpha1.RedactSource(request.URL.Query().Get("source"))
 	if source == "" {
-		return nil, httpError{http.StatusBadRequest, "source is required: a source from /fleet/v1/images"}
+		return nil, httpError{http.StatusBadRequest, "source is required: " + sourceForm}
 	}
-	detail, found := a.Index.Image(source)
-	if !found {
-		detail = inventory.ImageDetail{Image: inventory.Image{Source: source}, PerMember: []inventory.ImageInMember{}, UnknownMembers: a.Index.UnknownMembers()}
-		detail.Unknown = len(detail.UnknownMembers)
+	if detail, found := a.Index.Image(source); found {
+		return detail, nil
 	}
-	return detail, nil
+	sources := a.Index.SourcesWithURL(request.URL.Query().Get("source"))
+	switch len(sources) {
+	case 0:
+		message := fmt.Sprintf("no member reports an image of source %s", v1alpha1.Truncate(source, maxKeyBytes))
+		if n := len(a.Index.UnknownMembers()); n > 0 {
+			message += fmt.Sprintf("; %d of them are unknown, and may have it", n)
+		}
+		return nil, httpError{http.StatusNotFound, message + ". Give " + sourceForm}
+	case 1:
+		detail, found := a.Index.Image(sources[0])
+		if !found { // gone since
+			return nil, httpError{http.StatusNotFound, fmt.Sprintf("no member reports an image of source %s any more", sources[0])}
+		}
+		return detail, nil
+	default:
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("%d sources have this URL: give one of them in full, such as %q or %q", len(sources), sources[0], sources[1])}
+	}
 }
+
+// sourceForm says how to name an image.
+const sourceForm = `a source as /fleet/v1/images lists it, such as "http https://images.example.com/ubuntu.qcow2 sha256:…", or its URL`
+
+// pagePattern matches the names of a report's pages.
+var pagePattern = regexp.MustCompile(`^page(-[0-9]{1,63})?$`)
 
 func (a *API) listMemberImages(request *http.Request) (any, error) {
 	name, page := request.URL.Query().Get("member"), request.URL.Query().Get("page")
-	if name == "" {
-		return nil, httpError{http.StatusBadRequest, "member is required"}
+	switch {
+	case name == "":
+		return nil, httpError{http.StatusBadRequest, "member is required: a member from /fleet/v1/members"}
+	case page != "" && !pagePattern.MatchString(page):
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("page=%s: must be the next of the former response", v1alpha1.Truncate(page, maxKeyBytes))}
 	}
 	pages := a.PageNames(name)
 	if len(pages) == 0 {
 		if _, known := a.Index.Totals(name); !known {
-			return nil, httpError{http.StatusNotFound, fmt.Sprintf("there is no MemberCluster %s", name)}
+			return nil, notFound("MemberCluster", name)
 		}
 	}
-	at := 0
-	if page != "" {
-		at, _ = slices.BinarySearch(pages, page)
-	}
+	// A page that is gone since has been split or joined: what follows it is next.
+	at, _ := slices.BinarySearch(pages, page)
 	answer := MemberImages{Images: []v1alpha1.ReportedImage{}}
 	if at < len(pages) {
 		images, found, err := a.Pages.Page(request.Context(), name, pages[at])
@@ -295,6 +369,10 @@ func (a *API) listMemberImages(request *http.Request) (any, error) {
 		}
 	}
 	return answer, nil
+}
+
+func notFound(kind, name string) error {
+	return httpError{http.StatusNotFound, fmt.Sprintf("there is no %s %s", kind, v1alpha1.Truncate(name, maxKeyBytes))}
 }
 
 // redactImages redacts what agents up to 0.2 report. Their pages are stored unchanged, since a

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
+	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
 // fakePages has one image on each page, named like the page.
@@ -45,10 +47,12 @@ func newTestAPI(filled bool) *API {
 func getJSON(t *testing.T, api *API, method, target string, into any) int {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), method, target, nil)
-	handler := api.Handlers()[request.URL.Path]
-	require.NotNil(t, handler, target)
+	mux := http.NewServeMux()
+	for path, handler := range api.Handlers() {
+		mux.Handle(path, handler)
+	}
 	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, request)
+	mux.ServeHTTP(recorder, request)
 	if into != nil {
 		require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), into), "%s", recorder.Body)
 	}
@@ -72,13 +76,46 @@ func TestImagesArePaged(t *testing.T) {
 	assert.Equal(t, []string{"s0", "s1", "s2", "s3", "s4"}, sources)
 }
 
-// Members that have not reported may have any image.
-func TestUnknownImageListsUnknownMembers(t *testing.T) {
-	var detail inventory.ImageDetail
-	require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/images/detail?source=elsewhere", &detail))
-	assert.Empty(t, detail.PerMember)
-	assert.Equal(t, 1, detail.Unknown)
-	require.Len(t, detail.UnknownMembers, 1)
+// A source that no member reports is no image that is nowhere: it may be mistyped, and members
+// that have not reported may have it.
+func TestUnknownSourceIsNotFound(t *testing.T) {
+	for _, source := range []string{"elsewhere", "http https://elsewhere/p", "https://elsewhere/p", "s"} {
+		var answer map[string]string
+		require.Equal(t, http.StatusNotFound, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/images/detail?source="+url.QueryEscape(source), &answer), source)
+		assert.Contains(t, answer["error"], "1 of them are unknown, and may have it")
+		assert.Contains(t, answer["error"], "or its URL", "the form that is expected")
+	}
+}
+
+func TestImageIsFoundByItsURL(t *testing.T) {
+	const checksum = " sha256:aaaa"
+	api := newTestAPI(true)
+	images := []v1alpha1.ReportedImage{}
+	for i, source := range []string{
+		"http https://h/plain.qcow2", "http https://h/sum.qcow2" + checksum, "http https://h/twice" + checksum, "registry https://h/twice",
+		"http https://h/signed?sig=one" + checksum, "http https://h/signed?sig=two", "registry docker://h/image:v1",
+	} {
+		images = append(images, v1alpha1.ReportedImage{Namespace: "images", Name: strconv.Itoa(i), UID: "uid", Source: source})
+	}
+	api.Index.SetPage("a", "page", 2, images)
+	for target, want := range map[string]string{
+		"https://h/plain.qcow2": "http https://h/plain.qcow2", "https://h/sum.qcow2": "http https://h/sum.qcow2" + checksum,
+		"docker://h/image:v1": "registry docker://h/image:v1", "https://h/signed?sig=two": v1alpha1.RedactSource("http https://h/signed?sig=two"),
+		"https://h/signed?sig=one": v1alpha1.RedactSource("http https://h/signed?sig=one" + checksum),
+	} {
+		var detail inventory.ImageDetail
+		require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, "/fleet/v1/images/detail?source="+url.QueryEscape(target), &detail), target)
+		assert.Equal(t, want, detail.Source)
+		assert.Len(t, detail.PerMember, 1)
+	}
+	for target, want := range map[string]int{
+		"https://h/twice": http.StatusBadRequest, "https://h/signed?…": http.StatusBadRequest,
+		"https://h/signed?sig=three": http.StatusNotFound, "https://h/signed": http.StatusNotFound, "https://h/plain": http.StatusNotFound, "plain.qcow2": http.StatusNotFound,
+	} {
+		var answer map[string]string
+		require.Equal(t, want, getJSON(t, api, http.MethodGet, "/fleet/v1/images/detail?source="+url.QueryEscape(target), &answer), target)
+		assert.NotContains(t, answer["error"], "sig=")
+	}
 }
 
 func TestMemberImagesArePaged(t *testing.T) {
@@ -99,11 +136,43 @@ func TestRequestsAreValidated(t *testing.T) {
 		"/fleet/v1/images/detail":                 http.StatusBadRequest,
 		"/fleet/v1/members/images":                http.StatusBadRequest,
 		"/fleet/v1/members/images?member=nowhere": http.StatusNotFound,
+
+		"/fleet/v1/members/images?member=a&page=%2F": http.StatusBadRequest,
+		"/fleet/v1/members/images?name=a":            http.StatusBadRequest,
+		"/fleet/v1/members/images?member=a&member=b": http.StatusBadRequest,
+		"/fleet/v1/members?member=a":                 http.StatusBadRequest,
+		"/fleet/v1/members?limit=x":                  http.StatusBadRequest,
+		"/fleet/v1/images?source=s1":                 http.StatusBadRequest,
+		"/fleet/v1/images/detail?source=%zz":         http.StatusBadRequest,
+		"/fleet/v1/images/detail?url=https://h/p":    http.StatusBadRequest,
+		"/fleet/v1/rollouts?name=ubuntu":             http.StatusBadRequest,
+		"/fleet/v1/rollouts/clusters":                http.StatusBadRequest,
+		"/fleet/v1/rollouts/clusters?name=nowhere":   http.StatusNotFound,
+		"/fleet/v1/prunereports?report=spring":       http.StatusBadRequest,
+		"/fleet/v1/prunereports/rows":                http.StatusBadRequest,
+		"/fleet/v1/prunereports/rows?report=nowhere": http.StatusNotFound,
+		"/fleet/v1/imageprunes/targets":              http.StatusBadRequest,
+		"/fleet/v1/imageprunes/targets?prune=nobody": http.StatusNotFound,
+		"/fleet/v1/versions":                         http.StatusNotFound,
+		"/fleet/v1/members/oslo":                     http.StatusNotFound,
 	} {
 		var answer map[string]string
-		assert.Equal(t, want, getJSON(t, newTestAPI(true), http.MethodGet, target, &answer), target)
+		api, _ := newPruneAPI(t)
+		api.PlacedClusters = func(string) ([]rollout.PlacedCluster, bool) { return nil, false }
+		api.PruneTargets = func(context.Context, string) ([]PruneTarget, bool, error) { return nil, false, nil }
+		assert.Equal(t, want, getJSON(t, api, http.MethodGet, target, &answer), target)
 		assert.NotEmpty(t, answer["error"], target)
 	}
 	assert.Equal(t, http.StatusMethodNotAllowed, getJSON(t, newTestAPI(true), http.MethodPost, "/fleet/v1/images", nil))
 	assert.Equal(t, http.StatusServiceUnavailable, getJSON(t, newTestAPI(false), http.MethodGet, "/fleet/v1/images", nil))
+}
+
+// Every endpoint that takes a key names what it takes, and refuses what it does not know.
+func TestEndpointsNameTheirParameters(t *testing.T) {
+	for path, e := range newTestAPI(true).endpoints() {
+		require.NotEmpty(t, e.parameters, path)
+		var answer map[string]string
+		require.Equal(t, http.StatusBadRequest, getJSON(t, newTestAPI(true), http.MethodGet, path+"?nonsense=1", &answer), path)
+		assert.Contains(t, answer["error"], e.parameters[0], path)
+	}
 }

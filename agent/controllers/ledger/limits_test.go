@@ -296,14 +296,19 @@ func TestFullSourceGroupBlocksNoOthers(t *testing.T) {
 	assert.Equal(t, []string{"img-0", "img-2"}, m.namesWithSlots())
 }
 
+// deleteDataVolumeOfSlot deletes the DataVolume of the first slot.
+func (m *fleetMember) deleteDataVolumeOfSlot() *cdiv1.DataVolume {
+	dv := &cdiv1.DataVolume{}
+	require.NoError(m.t, m.Client.Get(m.t.Context(), types.NamespacedName{Namespace: "ns", Name: m.storedStatus().Slots[0].DataVolume}, dv))
+	require.NoError(m.t, m.Client.Delete(m.t.Context(), dv))
+	return dv
+}
+
 // A new leader does not create the DataVolume of a slot that is older than attemptTimeout.
 func TestOverdueSlotFailsAttempt(t *testing.T) {
 	m := newFleetMember(t, 1, queuedImages(1)...)
 	m.mustReconcile()
-	dv := &cdiv1.DataVolume{}
-	key := types.NamespacedName{Namespace: "ns", Name: m.storedStatus().Slots[0].DataVolume}
-	require.NoError(t, m.Client.Get(t.Context(), key, dv))
-	require.NoError(t, m.Client.Delete(t.Context(), dv))
+	dv := m.deleteDataVolumeOfSlot()
 	l := &v1alpha1.SyncLedger{}
 	require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: v1alpha1.LedgerName}, l))
 	l.Status.Slots[0].StartedAt = metav1.NewTime(time.Now().Add(-time.Hour))
@@ -312,7 +317,7 @@ func TestOverdueSlotFailsAttempt(t *testing.T) {
 	m.startProcess("toob")
 	m.createdAt = map[string]time.Time{}
 	m.mustReconcile()
-	require.Error(t, m.Client.Get(t.Context(), key, dv))
+	require.Error(t, m.Client.Get(t.Context(), client.ObjectKeyFromObject(dv), dv))
 	img := &v1alpha1.VMDiskImage{}
 	require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "img-0"}, img))
 	require.NotNil(t, img.Status.Revisions[0].Failure)
@@ -323,12 +328,9 @@ func TestOverdueSlotFailsAttempt(t *testing.T) {
 func TestClockSetBackMakesNoSlotYounger(t *testing.T) {
 	m := newFleetMember(t, 1, queuedImages(1)...)
 	m.mustReconcile()
-	dv := &cdiv1.DataVolume{}
-	key := types.NamespacedName{Namespace: "ns", Name: m.storedStatus().Slots[0].DataVolume}
-	require.NoError(t, m.Client.Get(t.Context(), key, dv))
-	require.NoError(t, m.Client.Delete(t.Context(), dv))
+	dv := m.deleteDataVolumeOfSlot()
 	m.createdAt = map[string]time.Time{}
 	m.elapsed = 24 * time.Hour
 	m.mustReconcile()
-	require.Error(t, m.Client.Get(t.Context(), key, dv))
+	require.Error(t, m.Client.Get(t.Context(), client.ObjectKeyFromObject(dv), dv))
 }

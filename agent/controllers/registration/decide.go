@@ -56,7 +56,7 @@ type decisionInput struct {
 	stored     storedCredential
 	answer     joinAnswer
 	renewal    renewalResult
-	// renewAfter replaces two thirds of a token's lifetime; 0: it does not.
+	// renewAfter replaces two thirds of a token's lifetime if it is shorter; 0: it does not.
 	renewAfter time.Duration
 }
 
@@ -209,9 +209,9 @@ func (in decisionInput) renewalDue(c credential) time.Time {
 	if in.now.Before(c.receivedAt) {
 		return in.now
 	}
-	after := in.renewAfter
-	if after <= 0 {
-		after = c.Claims.Expires.Sub(c.Claims.Issued) * 2 / 3
+	after := c.Claims.Expires.Sub(c.Claims.Issued) * 2 / 3
+	if in.renewAfter > 0 {
+		after = min(after, in.renewAfter)
 	}
 	return c.receivedAt.Add(max(after, minRenewalAge))
 }

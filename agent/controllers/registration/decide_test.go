@@ -147,6 +147,8 @@ func TestDecide(t *testing.T) {
 			input: decisionInput{stored: clockOffset(-24 * time.Hour)}, after: 6 * time.Hour, wantStep: stepRenew, wantActive: "agent-1"},
 		"at RenewAfter": {
 			input: decisionInput{stored: registered, renewAfter: time.Minute}, after: time.Minute, wantStep: stepRenew, wantActive: "agent-1"},
+		"RenewAfter is longer than the token lives": {
+			input: decisionInput{stored: registered, renewAfter: 24 * time.Hour}, after: 6 * time.Hour, wantStep: stepRenew, wantActive: "agent-1"},
 		"RenewAfter is at least a second": {
 			input: decisionInput{stored: registered, renewAfter: 1}, after: time.Millisecond, wantStep: stepNone, wantActive: "agent-1"},
 		"the clock was set back": {

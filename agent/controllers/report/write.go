@@ -18,9 +18,9 @@ import (
 // take their turn. Reporting must not keep the API server, or the agent, from the images.
 const maxPageRewrites = 4
 
-// DefaultInterval is how long changes are collected before they are reported. What the
-// agent writes at that pace has to be within transport.Mailbox.
-const DefaultInterval = 200 * time.Millisecond
+// MinInterval is how long changes are collected at least before they are reported. What
+// the agent writes at that pace has to be within transport.Mailbox.
+const MinInterval = 200 * time.Millisecond
 
 // writePages writes all new pages, and some of those that have changed. more is true if
 // changed ones are left.

@@ -44,7 +44,7 @@ const (
 	// CacheVariable overrides the cache directory.
 	CacheVariable = "OT_FLEET_CACHE"
 	// AssetsVariable names a directory in envtest's layout with kube-apiserver, etcd and kubectl
-	// to use instead.
+	// to use instead. A version that Component.Variable requests takes precedence.
 	AssetsVariable = "KUBEBUILDER_ASSETS"
 )
 
@@ -153,7 +153,7 @@ func groupByModule(recipes []recipe) [][]recipe {
 
 func findInAssets(r recipe) (string, bool) {
 	assets := os.Getenv(AssetsVariable)
-	if assets == "" || !r.inAssets {
+	if assets == "" || !r.inAssets || r.requestedVersion() != "" {
 		return "", false
 	}
 	path := filepath.Join(assets, string(r.name))

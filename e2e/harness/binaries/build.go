@@ -2,12 +2,12 @@ package binaries
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,9 +21,19 @@ const progressInterval = 15 * time.Second
 // ensureBuilt returns the cached program or builds it. The cache key covers everything that
 // determines the result, so that an entry is never stale and never overwritten.
 func ensureBuilt(ctx context.Context, r recipe, source, cache string) (string, error) {
-	version, err := r.pinnedVersion(source)
+	pinned, err := r.pinnedVersion(source)
 	if err != nil {
 		return "", err
+	}
+	version := cmp.Or(r.requestedVersion(), pinned)
+	sources, err := readSources(source)
+	if err != nil {
+		return "", err
+	}
+	if version != pinned {
+		if sources, err = r.sourcesOf(ctx, version, sources); err != nil {
+			return "", err
+		}
 	}
 	goVersion, err := goVersion(ctx)
 	if err != nil {
@@ -33,11 +43,7 @@ func ensureBuilt(ctx context.Context, r recipe, source, cache string) (string, e
 	if r.versionFlags != nil {
 		ldflags += " " + r.versionFlags(version)
 	}
-	key, err := cacheKey(source, goVersion, ldflags)
-	if err != nil {
-		return "", err
-	}
-	directory := filepath.Join(cache, key)
+	directory := filepath.Join(cache, cacheKey(goVersion, ldflags, sources))
 	path := filepath.Join(directory, string(r.name))
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
@@ -55,8 +61,16 @@ func ensureBuilt(ctx context.Context, r recipe, source, cache string) (string, e
 	}
 	reportProgress("building %s from %s@%s, needed for %s: not in %s yet, takes about %s\n",
 		r.name, r.module, version, r.purpose, cache, r.coldBuildTime)
-	start := time.Now()
-	if err := buildBinary(ctx, r, source, ldflags, path); err != nil {
+	start, flags := time.Now(), ""
+	if version != pinned {
+		var remove func()
+		if source, remove, err = r.writeModule(ctx, version, source, sources); err != nil {
+			return "", err
+		}
+		defer remove()
+		flags = modFlag
+	}
+	if err := buildBinary(ctx, r, source, flags, ldflags, path); err != nil {
 		return "", err
 	}
 	reportProgress("built %s in %s\n", r.name, time.Since(start).Round(time.Second))
@@ -65,12 +79,12 @@ func ensureBuilt(ctx context.Context, r recipe, source, cache string) (string, e
 
 // buildBinary builds to a temporary name first: an interrupted build must not leave half a program
 // under the final one.
-func buildBinary(ctx context.Context, r recipe, source, ldflags, path string) error {
+func buildBinary(ctx context.Context, r recipe, source, goFlags, ldflags, path string) error {
 	partial := path + ".partial"
 	defer os.Remove(partial)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags="+ldflags, "-o", partial, r.pkg)
 	cmd.Dir = source
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GO111MODULE=on")
+	cmd.Env = goEnvironment(goFlags)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 
@@ -101,9 +115,20 @@ func goVersion(ctx context.Context) (string, error) {
 	return strings.Join(strings.Fields(string(out)), " "), nil
 }
 
-func cacheKey(source, goVersion, ldflags string) (string, error) {
-	hash := sha256.New()
-	fmt.Fprintf(hash, "%s\n%s\n", goVersion, ldflags)
+// goEnvironment is the environment of the go commands on nested modules.
+func goEnvironment(goFlags string) []string {
+	return append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS="+goFlags, "GO111MODULE=on")
+}
+
+// sourceFile is a file of a nested module.
+type sourceFile struct {
+	name    string
+	content []byte
+}
+
+// readSources reads the files of a nested module, in the order of the directory.
+func readSources(source string) ([]sourceFile, error) {
+	var all []sourceFile
 	err := filepath.WalkDir(source, func(path string, entry os.DirEntry, err error) error {
 		name := entry.Name()
 		if err != nil || name != "go.mod" && name != "go.sum" && !strings.HasSuffix(name, ".go") {
@@ -113,19 +138,24 @@ func cacheKey(source, goVersion, ldflags string) (string, error) {
 		if err != nil {
 			return err
 		}
-		file, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		fmt.Fprintf(hash, "%s\n", relative)
-		_, err = io.Copy(hash, file)
+		content, err := os.ReadFile(path)
+		all = append(all, sourceFile{relative, content})
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("hashing the tool module %s: %w", source, err)
+		return nil, fmt.Errorf("reading the tool module %s: %w", source, err)
 	}
-	return hex.EncodeToString(hash.Sum(nil))[:16], nil
+	return all, nil
+}
+
+func cacheKey(goVersion, ldflags string, sources []sourceFile) string {
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%s\n%s\n", goVersion, ldflags)
+	for _, file := range sources {
+		fmt.Fprintf(hash, "%s\n", file.name)
+		hash.Write(file.content)
+	}
+	return hex.EncodeToString(hash.Sum(nil))[:16]
 }
 
 // lockBuild keeps other processes from building the same program. The kernel releases the lock of

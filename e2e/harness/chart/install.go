@@ -19,12 +19,16 @@ const (
 )
 
 // Install applies every object of a chart by server-side apply, which fails on fields that
-// the API server does not know. It is idempotent.
+// the API server does not know. Templates see what the API server serves. It is idempotent.
 //
 // It does not wait until the API server enforces the chart's admission policies, which
 // takes a second or two.
 func Install(ctx context.Context, cfg *rest.Config, path, releaseName, namespace string, values map[string]any) error {
-	rendered, err := Render(ctx, path, releaseName, namespace, values)
+	served, err := readCapabilities(cfg)
+	if err != nil {
+		return fmt.Errorf("installing chart %s: %w", path, err)
+	}
+	rendered, err := render(ctx, path, releaseName, namespace, values, served)
 	if err != nil {
 		return err
 	}

@@ -22,18 +22,47 @@ import (
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 )
 
-// KubeVersion is what charts are rendered for: without an API server to ask, Helm assumes
-// a version that is too old for them.
+// KubeVersion is what charts are rendered for without an API server to ask: Helm assumes a
+// version that is too old for them.
 const KubeVersion = "1.36.0"
+
+// capabilities are what templates see of the API server.
+type capabilities struct {
+	kubeVersion string
+	apiVersions common.VersionSet
+}
+
+// readCapabilities asks an API server as `helm install` does.
+func readCapabilities(cfg *rest.Config) (capabilities, error) {
+	c, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return capabilities{}, err
+	}
+	version, err := c.ServerVersion()
+	if err != nil {
+		return capabilities{}, fmt.Errorf("asking %s for its version: %w", cfg.Host, err)
+	}
+	served, err := action.GetVersionSet(c)
+	if err != nil {
+		return capabilities{}, fmt.Errorf("asking %s for its kinds: %w", cfg.Host, err)
+	}
+	return capabilities{kubeVersion: version.GitVersion, apiVersions: served}, nil
+}
 
 const manifestSeparator = "\n---\n"
 
 // Render returns the objects of a chart, as `helm template --skip-tests` does. The chart's
 // path is absolute, or relative to the working directory or a directory above it.
 func Render(ctx context.Context, path, releaseName, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
-	rendered, err := renderRelease(ctx, path, releaseName, namespace, values)
+	return render(ctx, path, releaseName, namespace, values, capabilities{kubeVersion: KubeVersion})
+}
+
+func render(ctx context.Context, path, releaseName, namespace string, values map[string]any, c capabilities) ([]*unstructured.Unstructured, error) {
+	rendered, err := renderRelease(ctx, path, releaseName, namespace, values, c)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +77,7 @@ func Render(ctx context.Context, path, releaseName, namespace string, values map
 
 // RenderTests returns the objects of a chart's templates/tests, which `helm test` creates.
 func RenderTests(ctx context.Context, chartPath, releaseName, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
-	rendered, err := renderRelease(ctx, chartPath, releaseName, namespace, values)
+	rendered, err := renderRelease(ctx, chartPath, releaseName, namespace, values, capabilities{kubeVersion: KubeVersion})
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +90,7 @@ func RenderTests(ctx context.Context, chartPath, releaseName, namespace string, 
 	return ParseManifest([]byte(strings.Join(manifests, manifestSeparator)))
 }
 
-func renderRelease(ctx context.Context, path, releaseName, namespace string, values map[string]any) (*release.Release, error) {
+func renderRelease(ctx context.Context, path, releaseName, namespace string, values map[string]any, c capabilities) (*release.Release, error) {
 	directory, err := findChart(path)
 	if err != nil {
 		return nil, err
@@ -79,13 +108,13 @@ func renderRelease(ctx context.Context, path, releaseName, namespace string, val
 	if err != nil {
 		return nil, fmt.Errorf("decoding the values of chart %s: %w", path, err)
 	}
-	version, err := common.ParseKubeVersion(KubeVersion)
+	version, err := common.ParseKubeVersion(c.kubeVersion)
 	if err != nil {
 		return nil, err
 	}
 	cfg := action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
 	install := action.NewInstall(cfg)
-	install.DryRunStrategy, install.KubeVersion, install.Replace = action.DryRunClient, version, true
+	install.DryRunStrategy, install.KubeVersion, install.APIVersions, install.Replace = action.DryRunClient, version, c.apiVersions, true
 	install.ReleaseName, install.Namespace = releaseName, namespace
 	made, err := install.RunWithContext(ctx, loaded, given)
 	if err != nil {

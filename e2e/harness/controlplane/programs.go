@@ -25,6 +25,11 @@ const (
 	portAttempts     = 5
 	apiServerTimeout = 90 * time.Second
 
+	// MutatingAdmissionVariable has API servers serve MutatingAdmissionPolicy of the version that
+	// it names: v1beta1 exists from Kubernetes 1.34 on, and 1.36 is the first that serves any by
+	// default.
+	MutatingAdmissionVariable = "OT_MUTATING_ADMISSION"
+
 	// apiServerMemory bounds the heap of an API server, since many share a machine. A member's
 	// CRDs take 140 MiB of live heap; with 256 MiB the collector took 43 % of the CPU time.
 	apiServerMemory = "384MiB"
@@ -119,6 +124,9 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) (err error) {
 		"--service-account-signing-key-file=" + c.credentials.accountsKey,
 		"--service-cluster-ip-range=10.96.0.0/24",
 		"--shutdown-delay-duration=0s",
+	}
+	if version := os.Getenv(MutatingAdmissionVariable); version != "" {
+		args = append(args, "--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/"+version+"=true")
 	}
 	if !c.options.ControllerManager {
 		args = append(args, "--disable-admission-plugins=ServiceAccount")

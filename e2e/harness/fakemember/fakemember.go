@@ -38,6 +38,9 @@ const hubAccount = "ot-hub"
 // HeartbeatInterval of fake agents, as of real ones.
 const HeartbeatInterval = 20 * time.Second
 
+// planPatience bounds the wait for a plan. It is long, because a busy machine is no failure.
+const planPatience = 3 * time.Minute
+
 // maxConcurrentCreates bounds how many members are created at a time.
 const maxConcurrentCreates = 8
 
@@ -190,22 +193,27 @@ func (all *Members) Stop() {
 
 // watchMailboxes acknowledges every plan and applies every grant that the hub syncs.
 func (all *Members) watchMailboxes(ctx context.Context, byNamespace map[string]*Member) error {
-	if err := all.watchEach(ctx, &v1alpha1.ClusterPlanList{}, func(obj client.Object) {
-		if m := byNamespace[obj.GetNamespace()]; m != nil {
-			all.running.Go(func() { m.acknowledgePlan(ctx, &obj.(*v1alpha1.ClusterPlan).Spec) })
+	if err := all.watchEach(ctx, &v1alpha1.ClusterPlanList{}, func(obj client.Object, deleted bool) {
+		plan, m := obj.(*v1alpha1.ClusterPlan), byNamespace[obj.GetNamespace()]
+		switch {
+		case m == nil:
+		case deleted:
+			all.running.Go(func() { m.forgetPlan(ctx, plan.Spec.PlanVersion) })
+		default:
+			all.running.Go(func() { m.acknowledgePlan(ctx, &plan.Spec) })
 		}
 	}); err != nil {
 		return err
 	}
-	return all.watchEach(ctx, &v1alpha1.TransferGrantList{}, func(obj client.Object) {
-		if m := byNamespace[obj.GetNamespace()]; m != nil {
+	return all.watchEach(ctx, &v1alpha1.TransferGrantList{}, func(obj client.Object, deleted bool) {
+		if m := byNamespace[obj.GetNamespace()]; m != nil && !deleted {
 			all.running.Go(func() { m.applyGrant(ctx, &obj.(*v1alpha1.TransferGrant).Spec) })
 		}
 	})
 }
 
-// watchEach calls do with every created or changed object of a kind.
-func (all *Members) watchEach(ctx context.Context, list client.ObjectList, do func(client.Object)) error {
+// watchEach calls do with every created, changed or deleted object of a kind.
+func (all *Members) watchEach(ctx context.Context, list client.ObjectList, do func(object client.Object, deleted bool)) error {
 	if err := all.client.List(ctx, list); err != nil {
 		return fmt.Errorf("listing %T on %s: %w", list, all.plane.Name(), err)
 	}
@@ -220,8 +228,8 @@ func (all *Members) watchEach(ctx context.Context, list client.ObjectList, do fu
 	all.running.Go(func() {
 		defer w.Stop()
 		for e := range w.ResultChan() {
-			if obj, ok := e.Object.(client.Object); ok && e.Type != watch.Deleted && e.Type != watch.Bookmark {
-				do(obj)
+			if obj, ok := e.Object.(client.Object); ok && e.Type != watch.Bookmark {
+				do(obj, e.Type == watch.Deleted)
 			}
 		}
 	})
@@ -249,11 +257,23 @@ func (m *Member) acknowledgePlan(ctx context.Context, plan *v1alpha1.ClusterPlan
 	m.planSeen = make(chan struct{})
 }
 
-// AwaitPlan waits until the member's report meets a condition.
+// forgetPlan drops the policy of a deleted plan, as an agent does: otherwise a hub that adopts
+// the member again would take itself for restored, and hold it to that policy.
+func (m *Member) forgetPlan(ctx context.Context, plan v1alpha1.PlanVersion) {
+	_ = m.updateRoot(ctx, func(root *v1alpha1.ReportRoot) { // the next heartbeat retries
+		if root.Plan != nil && *root.Plan == plan {
+			root.PlanPolicy, root.PlanPolicySource = nil, ""
+		}
+	})
+}
+
+// AwaitPlan waits until the member's report meets a condition, for a while.
 func (m *Member) AwaitPlan(ctx context.Context, condition func(*v1alpha1.ReportRoot) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, planPatience)
+	defer cancel()
 	for {
 		m.mu.Lock()
-		met, seen := condition(m.root.Root), m.planSeen
+		met, seen, last := condition(m.root.Root), m.planSeen, fmt.Sprintf("plan %+v with policy %v", m.root.Root.Plan, m.root.Root.Policy)
 		m.mu.Unlock()
 		if met {
 			return nil
@@ -261,7 +281,7 @@ func (m *Member) AwaitPlan(ctx context.Context, condition func(*v1alpha1.ReportR
 		select {
 		case <-seen:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for a plan of %s: %w", m.Name, ctx.Err())
+			return fmt.Errorf("waiting for a plan of %s, which acknowledged %s: %w", m.Name, last, ctx.Err())
 		}
 	}
 }

@@ -57,9 +57,7 @@ func (m *Member) fillTransfers(root *v1alpha1.ReportRoot) {
 	if root.Plan != nil {
 		root.Budget = now.Budget
 	}
-	if m.importDuration > 0 {
-		root.Slots = int32(len(m.imports.slots))
-	}
+	root.Slots = int32(len(m.imports.slots))
 	if m.claimedSlots > 0 {
 		root.Slots = m.claimedSlots
 	}

@@ -25,9 +25,6 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
-// CDIVersion is the version of CDI's programs.
-const CDIVersion = "v1.65.0"
-
 const (
 	cdiNamespace = "cdi"
 	cdiName      = "cdi"
@@ -39,9 +36,13 @@ const (
 // prepareCDI creates what CDI's operator creates, and sets the access modes of the simulated classes
 // in their StorageProfiles, which CDI does not know.
 func (m *Member) prepareCDI(ctx context.Context) error {
+	version, err := binaries.Version(binaries.CDIComponent)
+	if err != nil {
+		return err
+	}
 	installed := &cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: cdiName, Annotations: map[string]string{"cdi.kubevirt.io/configAuthority": ""}}}
 	installed.Status.Phase = "Deployed" // the CDI kind has no status subresource
-	installed.Status.OperatorVersion, installed.Status.TargetVersion, installed.Status.ObservedVersion = CDIVersion, CDIVersion, CDIVersion
+	installed.Status.OperatorVersion, installed.Status.TargetVersion, installed.Status.ObservedVersion = version, version, version
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cdiNamespace}}, installed,
 		&rbacv1.ClusterRoleBinding{

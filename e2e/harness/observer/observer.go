@@ -4,6 +4,7 @@
 package observer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -237,16 +238,7 @@ func (o *Observer) History(ctx context.Context) (History, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := History{events: slices.Clone(o.events), acknowledgements: slices.Clone(o.acknowledgements), deletedByHand: maps.Clone(o.deletedByHand)}
-	slices.SortStableFunc(h.events, func(a, b event) int {
-		switch {
-		case a.version < b.version:
-			return -1
-		case a.version > b.version:
-			return 1
-		default:
-			return 0
-		}
-	})
+	slices.SortStableFunc(h.events, func(a, b event) int { return cmp.Compare(a.version, b.version) })
 	return h, nil
 }
 

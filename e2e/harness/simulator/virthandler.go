@@ -54,6 +54,10 @@ type VirtHandler struct {
 	err        error
 }
 
+// nodeNameExtra has the node of a Pod whose ServiceAccount makes a request. From 1.9 on, KubeVirt
+// refuses a virt-handler's writes to the VMIs of other nodes.
+const nodeNameExtra = "authentication.kubernetes.io/node-name"
+
 // KubeVirtIdentity returns the user name of a KubeVirt component, and groups with all rights.
 func KubeVirtIdentity(name string) (user string, groups []string) {
 	return "system:serviceaccount:kubevirt:" + name, []string{"system:masters", "system:authenticated"}
@@ -69,6 +73,7 @@ func StartVirtHandler(ctx context.Context, c client.Client, o Options, node bool
 	}
 	own := rest.CopyConfig(o.Config)
 	own.Impersonate.UserName, own.Impersonate.Groups = KubeVirtIdentity("kubevirt-handler")
+	own.Impersonate.Extra = map[string][]string{nodeNameExtra: {NodeName}}
 	mgr, err := ctrl.NewManager(own, ctrl.Options{
 		Scheme:                 o.Scheme,
 		Metrics:                server.Options{BindAddress: "0"},

@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -146,6 +145,7 @@ func TestBackingOffImageIsPassed(t *testing.T) {
 // TestOneDownloadPerAttempt stops the agent while imports fail. CDI alone would restart them
 // without bound; with the admission policies it creates one importer, which starts once.
 func TestOneDownloadPerAttempt(t *testing.T) {
+	testenv.RequireMutatingAdmission(t, env.ControlPlane.Config())
 	env.SetPolicy(t, newPolicy("concurrency", "10", "retryLimit", "0"))
 	env.AwaitLedgerCondition(t, v1alpha1.ConditionOneDownload, metav1.ConditionTrue, "InForce")
 	ns := createHomeNamespace(t)
@@ -188,15 +188,17 @@ func TestOneDownloadPerAttempt(t *testing.T) {
 // TestUnknownCDIVersionIsLeftAlone wants the admission policies to be inactive with a CDI
 // version that they do not know, and a condition to say so.
 func TestUnknownCDIVersionIsLeftAlone(t *testing.T) {
+	testenv.RequireMutatingAdmission(t, env.ControlPlane.Config())
 	env.SetPolicy(t, newPolicy("retryLimit", "0"))
-	setCDIVersion := func(version string) {
+	setCDIVersion := func(version string) (former string) {
 		installed := &cdiv1.CDI{}
 		require.NoError(t, env.Client().Get(context.Background(), client.ObjectKey{Name: "cdi"}, installed))
-		installed.Status.ObservedVersion = version
+		former, installed.Status.ObservedVersion = installed.Status.ObservedVersion, version
 		require.NoError(t, env.Client().Update(context.Background(), installed))
+		return former
 	}
-	setCDIVersion("v1.99.0")
-	t.Cleanup(func() { setCDIVersion(member.CDIVersion) })
+	former := setCDIVersion("v1.99.0")
+	t.Cleanup(func() { setCDIVersion(former) })
 	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionOneDownload, metav1.ConditionFalse, "CDIVersionUnknown")
 	assert.Contains(t, c.Message, "the policies support CDI 1.65 and are inactive with v1.99.0")
 	img := env.NewImage(createHomeNamespace(t), "image", "/servererror/15s/a")
@@ -336,6 +338,7 @@ func TestTakenDataVolumeNameIsSkipped(t *testing.T) {
 // TestPendingClaimIsWrittenOnce wants CDI's annotations of a pending claim to be written once
 // only: repeated writes would make the binding controller lose every race.
 func TestPendingClaimIsWrittenOnce(t *testing.T) {
+	testenv.RequireMutatingAdmission(t, env.ControlPlane.Config())
 	env.SetPolicy(t, newPolicy("concurrency", "2"))
 	ns := createHomeNamespace(t)
 	unserved := &storagev1.StorageClass{

@@ -140,13 +140,7 @@ func TestHostileAnswersCostLittleMemory(t *testing.T) {
 // internal, and the image goes its way.
 func TestInternalSourcesAreNotAsked(t *testing.T) {
 	env.SetPolicy(t, newPolicy("preflightAllow", ""))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
-	img := env.NewImage(ns, "image", "/gone/"+ns)
-	env.Create(t, img)
-	awaitSucceeded(t, img) // the importer serves /gone/
-	assert.Zero(t, env.HeadRequests("/gone/"+ns))
-	assert.Equal(t, 1, history().Attempts(img.UID))
+	requireImportedUnasked(t)
 
 	env.StorePolicy(t, newPolicy("preflightAllow", "127.0.0.0/33"))
 	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, "False", "Invalid")

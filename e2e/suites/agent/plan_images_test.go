@@ -349,6 +349,7 @@ func TestPlannedImageWithoutNamespace(t *testing.T) {
 	setPlan(t, newPlan(t, nil, img, other))
 	awaitPlannedImage(t, other)
 	assert.Contains(t, awaitPlanItem(t, img, v1alpha1.PlanItemWaiting), "namespace comes-later does not exist: create it")
+	assert.Equal(t, v1alpha1.ReasonNamespaceMissing, readReportedImage(t, img).Plan.Reason)
 	env.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	awaitPlannedImage(t, img)
 	awaitSucceeded(t, img)

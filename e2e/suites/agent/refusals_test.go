@@ -208,12 +208,18 @@ func TestPreflightRejectsBadURLs(t *testing.T) {
 	})
 	t.Run("switched off", func(t *testing.T) {
 		env.SetPolicy(t, newPolicy("preflight", "false"))
-		history := observeTest(t)
-		ns := createHomeNamespace(t)
-		img := env.NewImage(ns, "image", "/gone/"+ns)
-		env.Create(t, img)
-		awaitSucceeded(t, img) // the importer serves /gone/
-		assert.Zero(t, env.HeadRequests("/gone/"+ns))
-		assert.Equal(t, 1, history().Attempts(img.UID))
+		requireImportedUnasked(t)
 	})
+}
+
+// requireImportedUnasked imports an image that a preflight would find missing.
+func requireImportedUnasked(t *testing.T) {
+	t.Helper()
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
+	img := env.NewImage(ns, "image", "/gone/"+ns)
+	env.Create(t, img)
+	awaitSucceeded(t, img) // the importer serves /gone/
+	assert.Zero(t, env.HeadRequests("/gone/"+ns))
+	assert.Equal(t, 1, history().Attempts(img.UID))
 }

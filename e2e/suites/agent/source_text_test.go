@@ -3,10 +3,8 @@
 package agent
 
 import (
-	"bufio"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -26,25 +24,8 @@ import (
 // cannot, and returns its URL.
 func serveNotFound(t *testing.T, phrase string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
 	answer := []byte("HTTP/1.1 404 " + phrase + "\r\nConnection: close\r\n\r\n")
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = c.Close() }()
-				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
-					_, _ = c.Write(answer)
-				}
-			}()
-		}
-	}()
-	return "http://" + l.Addr().String()
+	return "http://127.0.0.1:" + startRawSource(t, func(c net.Conn) { _, _ = c.Write(answer) })
 }
 
 // resetPeakMemory makes the kernel forget the agent's peak of resident memory.

@@ -272,6 +272,7 @@ func TestOneDownloadUsesTheConfiguredCDIAccount(t *testing.T) {
 
 // TestOneDownloadPolicies writes as CDI does, against the installed policies.
 func TestOneDownloadPolicies(t *testing.T) {
+	testenv.RequireMutatingAdmission(t, serverConfig)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "imports-"}}
 	require.NoError(t, adminClient.Create(t.Context(), ns))
 	require.NoError(t, adminClient.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "default"}}))

@@ -367,13 +367,17 @@ func (s *helmCluster) requireNothingLeft(t *testing.T) {
 		err := s.Get(t.Context(), client.ObjectKey{Name: name}, &corev1.Namespace{})
 		assert.True(t, apierrors.IsNotFound(err), "namespace %s: %v", name, err)
 	}
+	mutating := testenv.MutatingAdmissionAPI(t, s.plane.Config())
 	for kind, apiVersion := range map[string]string{
 		"ClusterRole": "rbac.authorization.k8s.io/v1", "ClusterRoleBinding": "rbac.authorization.k8s.io/v1", "Role": "rbac.authorization.k8s.io/v1", "RoleBinding": "rbac.authorization.k8s.io/v1",
 		"ValidatingAdmissionPolicy": "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding": "admissionregistration.k8s.io/v1",
-		"MutatingAdmissionPolicy": "admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding": "admissionregistration.k8s.io/v1",
+		"MutatingAdmissionPolicy": mutating, "MutatingAdmissionPolicyBinding": mutating,
 		"ConfigMap": "v1", "Secret": "v1", "ServiceAccount": "v1", "Service": "v1", "PersistentVolumeClaim": "v1",
 		"Deployment": "apps/v1", "DataVolume": "cdi.kubevirt.io/v1beta1",
 	} {
+		if apiVersion == "" {
+			continue
+		}
 		list := &unstructured.UnstructuredList{}
 		list.SetAPIVersion(apiVersion)
 		list.SetKind(kind + "List")

@@ -66,6 +66,8 @@ func TestHubChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-hub-account",
 		"ValidatingAdmissionPolicy ot-hub-fleetdiskimages",
 		"ValidatingAdmissionPolicyBinding ot-hub-fleetdiskimages",
+		"ValidatingAdmissionPolicy ot-hub-member-deletions",
+		"ValidatingAdmissionPolicyBinding ot-hub-member-deletions",
 		"ValidatingAdmissionPolicy ot-hub-events",
 		"ValidatingAdmissionPolicyBinding ot-hub-events",
 		"Namespace sync-operator",

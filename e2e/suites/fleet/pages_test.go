@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -102,6 +103,7 @@ func TestPages(t *testing.T) {
 	t.Run("images", r.followImages)
 	t.Run("push", r.followPushByHand)
 	t.Run("pull", r.followPullByHand)
+	t.Run("read API", r.readAPI)
 	t.Run("reads", r.followReads)
 	t.Run("dry runs", r.tryWrites)
 	t.Run("edit", func(t *testing.T) {
@@ -265,6 +267,23 @@ func (r *reader) followPushByHand(t *testing.T) {
 	review := &authenticationv1.SelfSubjectReview{}
 	require.NoError(t, c.Create(t.Context(), review))
 	assert.Equal(t, "system:serviceaccount:ot-agent:ot-hub", review.Status.UserInfo.Username)
+
+	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: secret.Name}}
+	awaitFinalizer(t, member)
+	assert.Contains(t, r.MustRun(t, "kubectl delete membercluster by-hand --wait=false 2>&1"), "while Secret ot-hub/by-hand exists, the hub creates MemberCluster by-hand again")
+	for _, command := range commandsBetween(t, membersPage, "delete secret "+frankfurt, "--for=delete") {
+		r.run(t, command, byHand...)
+	}
+}
+
+// awaitFinalizer waits until the hub has taken a MemberCluster up.
+func awaitFinalizer(t *testing.T, member *v1alpha1.MemberCluster) {
+	t.Helper()
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		key := client.ObjectKeyFromObject(member)
+		*member = v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}
+		return shared.Get(t.Context(), key, member) == nil && len(member.Finalizers) > 0
+	}), "the hub has not taken up MemberCluster %s", member.Name)
 }
 
 // followPullByHand makes a join token, accepts a key and revokes all.
@@ -289,6 +308,34 @@ func (r *reader) followPullByHand(t *testing.T) {
 		r.run(t, command, byHand...)
 	}
 	r.run(t, findCommand(t, membersPage, `"kubeconfigSecretRef":null`), "kubectl patch", "kubectl patch --dry-run=server")
+
+	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}}
+	awaitFinalizer(t, member)
+	r.run(t, findCommand(t, membersPage, "kubectl label membercluster "+frankfurt+" edge"), byHand...)
+	for _, command := range commandsBetween(t, membersPage, "kubectl delete membercluster", "delete secret ot-hub-credential") {
+		r.run(t, command, byHand...)
+	}
+	r.MustRun(t, strings.NewReplacer(byHand...).Replace(findCommand(t, membersPage, "kubectl apply -f - <<'YAML'")))
+	awaitFinalizer(t, member)
+	assert.Equal(t, "true", member.Labels["edge"], "labels outlive the member")
+}
+
+// readAPI makes the account of the page, and asks the read API with its token.
+func (r *reader) readAPI(t *testing.T) {
+	deleteAfter(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "fleet-reader"}})
+	deleteAfter(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: "fleet-reader"}})
+	img := shared.Members[frankfurt].CreateImageForTest(t, "ubuntu-read")
+	for _, command := range commandsBetween(t, membersPage, "create serviceaccount fleet-reader", "create token fleet-reader") {
+		r.run(t, command)
+	}
+	list := findCommand(t, membersPage, "/fleet/v1/members?limit")
+	require.True(t, testenv.AwaitCondition(t, func() bool { // the authorizer may still know the account without its binding
+		return strings.Contains(r.run(t, list, "https://localhost:8443", shared.Hub.APIURL), `"member":"`+frankfurt+`"`)
+	}))
+	detail := findCommand(t, membersPage, "images/detail")
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		return strings.Contains(r.run(t, detail, "https://localhost:8443", shared.Hub.APIURL, "https://images.example.com/ubuntu.qcow2", img.Spec.URL), `"name":"`+img.Name+`"`)
+	}))
 }
 
 // tryWrites has the API server check the commands that would cut off a member, or grant rights to

@@ -3,8 +3,6 @@
 package hostilemember_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
 )
 
 // A fault is a wrong answer to a request.
@@ -56,15 +56,7 @@ func gzipBomb(w http.ResponseWriter, _ *http.Request) {
 }
 
 var bomb = sync.OnceValue(func() []byte {
-	var all bytes.Buffer
-	w := gzip.NewWriter(&all)
-	_, _ = io.WriteString(w, `{"apiVersion":"`+apiVersion+`","kind":"ClusterReport","clusterUID":"`)
-	part := bytes.Repeat([]byte("a"), 1<<20)
-	for range 1 << 10 {
-		_, _ = w.Write(part)
-	}
-	_ = w.Close()
-	return all.Bytes()
+	return apitest.CompressPadded(`{"apiVersion":"`+apiVersion+`","kind":"ClusterReport","clusterUID":"`, 'a', 1<<10, "")
 })
 
 // answerWith answers with a code, type and text.

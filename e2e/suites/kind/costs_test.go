@@ -176,6 +176,9 @@ func limitMemory(t *testing.T, m fleetjourneys.Member, limit string) {
 // of kind are none.
 func enablePopulators(t *testing.T, m fleetjourneys.Member) {
 	t.Helper()
+	if served := testenv.MutatingAdmissionAPI(t, m.Config); served != admissionv1.SchemeGroupVersion.String() {
+		t.Skipf("populators are switched on by a MutatingAdmissionPolicy of v1; the API server serves %q", served)
+	}
 	named := metav1.ObjectMeta{Name: "kind-populators"}
 	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: named, Spec: admissionv1.MutatingAdmissionPolicySpec{
 		FailurePolicy: ptr.To(admissionv1.Fail),

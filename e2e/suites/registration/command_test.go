@@ -102,13 +102,14 @@ func TestJoinPushCommand(t *testing.T) {
 
 	s.startAgent(t, nil)
 	t.Cleanup(forget)
-	said = term.MustRun(t, s.documentedCommand(t, "push"))
+	said = term.MustRun(t, s.documentedCommand(t, "push", "--label edge=true --label fleet.example/ring=canary"))
 	assert.Contains(t, said, "warning: a hub elsewhere does not reach https://127.0.0.1:")
 	assert.Contains(t, said, "MemberCluster "+s.memberName+" is Ready")
 	ready := s.awaitMemberReady(t)
 	assert.Equal(t, s.member.ClusterUID(t), ready.Status.ClusterUID)
 	assert.NotEqual(t, "agent", ready.Status.Shard)
 
+	s.requireLabels(t, labelSet{"edge": "true", "fleet.example/ring": "canary"})
 	given := s.getKubeconfigSecret(t)
 	config, err := clientcmd.RESTConfigFromKubeConfig(given.Data["kubeconfig"])
 	require.NoError(t, err)
@@ -132,6 +133,14 @@ func TestJoinPushCommand(t *testing.T) {
 	assert.Contains(t, said, elsewhere)
 	assert.NotContains(t, said, "installing")
 	assert.Contains(t, string(s.getKubeconfigSecret(t).Data["kubeconfig"]), elsewhere)
+	s.requireLabels(t, labelSet{"edge": "true", "fleet.example/ring": "canary"}) // of the first command
+
+	// What was set by hand changes only with --label.
+	term.MustRun(t, "kubectl label --overwrite membercluster "+s.memberName+" edge=by-hand size=small")
+	term.MustRun(t, "scripts/join push "+s.memberName+" --member frankfurt --label fleet.example/ring=production")
+	s.requireLabels(t, labelSet{"edge": "by-hand", "size": "small", "fleet.example/ring": "production"})
+	term.MustRun(t, "scripts/join push "+s.memberName+" --member frankfurt --label edge=false")
+	s.requireLabels(t, labelSet{"edge": "false", "size": "small", "fleet.example/ring": "production"})
 
 	// The token without end that earlier versions made is deleted.
 	createLegacyToken(t, s, "ot-hub-token")
@@ -146,6 +155,23 @@ func TestJoinPushCommand(t *testing.T) {
 	assert.NotContains(t, said, "installing")
 }
 
+type labelSet = map[string]string
+
+// requireLabels waits until the MemberCluster has labels.
+func (s *testFleet) requireLabels(t *testing.T, want labelSet) {
+	t.Helper()
+	var labels labelSet
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		labels = testenv.GetMember(t, s, s.memberName).Labels
+		for key, value := range want {
+			if labels[key] != value {
+				return false
+			}
+		}
+		return true
+	}), "%v, not %v", &labels, want)
+}
+
 // TestJoinPullCommand shows that one command creates a join token on the hub, installs
 // the agent with it, and that the agent then registers without confirmation.
 func TestJoinPullCommand(t *testing.T) {
@@ -158,7 +184,8 @@ func TestJoinPullCommand(t *testing.T) {
 	assert.Equal(t, "ghcr.io/pelotech/ot-agent:v1.2.3", s.runInstall(t))
 
 	s.startAgent(t, nil)
-	assert.Contains(t, term.MustRun(t, s.documentedCommand(t, "pull")), "MemberCluster "+s.memberName+" is Ready")
+	assert.Contains(t, term.MustRun(t, s.documentedCommand(t, "pull", "--label edge=true")), "MemberCluster "+s.memberName+" is Ready")
+	s.requireLabels(t, labelSet{"edge": "true"})
 	s.awaitMemberReady(t)
 	s.awaitJoined(t)
 	credential, in := s.storedCredential(t), testenv.GetMember(t, s, s.memberName)
@@ -249,6 +276,10 @@ func TestInvalidJoinCommands(t *testing.T) {
 		"push oslo --member hub":                     "the cluster has no ServiceAccount ot-agent/ot-hub: have this install chart ot-agent",
 		"push oslo --timeout soon":                   "--timeout is a number of seconds",
 		"pull oslo --server url":                     "pull knows no argument --server",
+		"pull oslo --label":                          "--label needs a value",
+		"pull oslo --label edge":                     `--label is a label as KEY=VALUE: "edge" is none`,
+		"pull oslo --label edge=a,b=c":               `"edge=a,b=c" is none`,
+		"pull oslo --label pelotech.ot/member=a":     "label pelotech.ot/member is the hub's own",
 		"pull oslo --member none --":                 "the cluster is not reached by context none",
 		"pull oslo --member frankfurt":               "pull with --member installs the agent",
 		"pull oslo -- --set a=b":                     "what follows -- is for helm, which needs --member",

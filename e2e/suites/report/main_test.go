@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 // noHeartbeatArg rules the heartbeat out as the cause of a write.
-const noHeartbeatArg = "--report-heartbeat=1h"
+const noHeartbeatArg = "--report-heartbeat=5m"
 
 // reportingAgent is an agent behind a proxy, which records its writes.
 type reportingAgent struct {

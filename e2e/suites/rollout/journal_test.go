@@ -3,6 +3,7 @@
 package rollout_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -168,16 +169,7 @@ func (j *planJournal) readStates(t *testing.T) []journalState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	states := slices.Clone(j.states)
-	slices.SortStableFunc(states, func(a, b journalState) int {
-		switch {
-		case a.version < b.version:
-			return -1
-		case a.version > b.version:
-			return 1
-		default:
-			return 0
-		}
-	})
+	slices.SortStableFunc(states, func(a, b journalState) int { return cmp.Compare(a.version, b.version) })
 	return states
 }
 

@@ -103,6 +103,8 @@ func (c *clusterReconciler) createMember(ctx context.Context, cluster *clusterv1
 		case err != nil:
 			return reconcile.Result{}, fmt.Errorf("creating MemberCluster %s for Cluster %s/%s: %w", name, cluster.Namespace, cluster.Name, err)
 		}
+		c.events.Eventf(member, nil, corev1.EventTypeNormal, "CreatedFromCluster", "Discover",
+			"Cluster %s/%s of Cluster API is member %s: the hub creates the MemberCluster whenever it is deleted. To remove the member, remove the label that selects its Cluster", cluster.Namespace, cluster.Name, name)
 		if n > 0 {
 			c.events.Eventf(cluster, nil, corev1.EventTypeNormal, "NameTaken", "Discover",
 				"The cluster is member %s of the fleet: the name before it is taken", name)

@@ -29,6 +29,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/startup"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/memberlabels"
 )
 
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch;create;update;patch;delete
@@ -133,7 +134,7 @@ func watchClusters(ctx context.Context, mgr ctrl.Manager, clusterEvents *trigger
 // Values of v1alpha1.LabelDiscovered.
 const (
 	originSecret  = "secret"
-	originCluster = "cluster-api"
+	originCluster = memberlabels.OriginCluster
 )
 
 func requestForMember(_ context.Context, member client.Object) []reconcile.Request {

@@ -7,11 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/memberlabels"
 )
-
-// annotationCopied stores which labels were copied with which value, to tell them from
-// labels that users set.
-const annotationCopied = "pelotech.ot/copied-labels"
 
 // mergeLabels merges the origin's labels into those of a MemberCluster. record has the
 // labels copied before, next those copied now. Labels that users changed, removed or
@@ -39,7 +36,7 @@ func (r Rules) mergeLabels(current, record, origin map[string]string) (labels, n
 		if _, ok := origin[key]; ok && r.mayCopyLabel(key) {
 			continue
 		}
-		if !r.mayCopyLabel(key) && !isNeverCopied(key) {
+		if !r.mayCopyLabel(key) && !memberlabels.IsReserved(key) {
 			next[key] = copiedValue
 			continue
 		}
@@ -53,7 +50,7 @@ func (r Rules) mergeLabels(current, record, origin map[string]string) (labels, n
 // copyLabels copies the origin's labels and reports whether anything changed.
 func (r Rules) copyLabels(member *v1alpha1.MemberCluster, origin map[string]string) bool {
 	record := map[string]string{}
-	text := member.Annotations[annotationCopied]
+	text := member.Annotations[memberlabels.AnnotationCopied]
 	// If the annotation is unreadable, all labels count as set by users and are kept.
 	_ = json.Unmarshal([]byte(text), &record)
 	labels, next := r.mergeLabels(member.Labels, record, origin)
@@ -65,6 +62,6 @@ func (r Rules) copyLabels(member *v1alpha1.MemberCluster, origin map[string]stri
 		return false
 	}
 	member.Labels = labels
-	metav1.SetMetaDataAnnotation(&member.ObjectMeta, annotationCopied, string(encoded))
+	metav1.SetMetaDataAnnotation(&member.ObjectMeta, memberlabels.AnnotationCopied, string(encoded))
 	return true
 }

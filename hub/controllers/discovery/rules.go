@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/memberlabels"
 )
 
 // Everything in a list of Rules stands for all namespaces or labels.
@@ -47,21 +47,8 @@ func (r Rules) hasOwnNames(namespace string) bool {
 	return slices.Contains(r.OwnNames, namespace) || slices.Contains(r.OwnNames, Everything)
 }
 
-// toolLabelPrefixes are prefixes of labels by which deployment tools find their
-// objects. Copying them would let such a tool prune a MemberCluster that it does not
-// know.
-var toolLabelPrefixes = []string{
-	"app.kubernetes.io/", "helm.sh/", "argocd.argoproj.io/",
-	"kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/", "objectset.rio.cattle.io/",
-}
-
-// isNeverCopied reports whether a label is not copied whatever the rules say.
-func isNeverCopied(key string) bool {
-	return key == v1alpha1.LabelMember || key == v1alpha1.LabelDiscovered || hasAnyPrefix(key, toolLabelPrefixes)
-}
-
 func (r Rules) mayCopyLabel(key string) bool {
-	return !isNeverCopied(key) && (slices.Contains(r.LabelPrefixes, Everything) || hasAnyPrefix(key, r.LabelPrefixes))
+	return !memberlabels.IsReserved(key) && (slices.Contains(r.LabelPrefixes, Everything) || hasAnyPrefix(key, r.LabelPrefixes))
 }
 
 func hasAnyPrefix(key string, prefixes []string) bool {

@@ -141,6 +141,8 @@ func (s *secretReconciler) createMember(ctx context.Context, name string, ref *v
 	case err != nil:
 		return fmt.Errorf("creating MemberCluster %s for Secret %s/%s: %w", name, secret.Namespace, secret.Name, err)
 	}
+	s.events.Eventf(member, nil, corev1.EventTypeNormal, "CreatedFromSecret", "Discover",
+		"Secret %s/%s, by its label %s, is member %s: the hub creates the MemberCluster whenever it is deleted. To remove the member, delete the Secret", secret.Namespace, secret.Name, v1alpha1.LabelMember, name)
 	return nil
 }
 

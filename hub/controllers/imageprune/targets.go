@@ -19,11 +19,12 @@ type loadedTargets struct {
 	pruneUID       types.UID
 	list           []prune.Target
 	absentClusters []string
+	exclusions     prune.Exclusions
 	changedReason  string // why there are none: the pages are not those that were reviewed
 }
 
 func (t *loadedTargets) addTo(v *prune.PruneView) {
-	v.Targets, v.AbsentClusters, v.ChangedReason, v.TargetsLoaded = t.list, t.absentClusters, t.changedReason, true
+	v.Targets, v.AbsentClusters, v.Exclusions, v.ChangedReason, v.TargetsLoaded = t.list, t.absentClusters, t.exclusions, t.changedReason, true
 }
 
 // cachedTargets returns nil where the targets of an ImagePrune are not loaded.
@@ -53,6 +54,7 @@ func (r *Reconciler) loadTargets(ctx context.Context, stored *v1alpha1.ImagePrun
 	t := &loadedTargets{pruneUID: stored.UID, changedReason: changed}
 	if changed == "" {
 		t.list, t.absentClusters = prune.SelectTargets(&stored.Spec, clusters), prune.AbsentClusters(&stored.Spec, clusters)
+		t.exclusions = prune.SelectExclusions(&stored.Spec, clusters)
 	}
 	return t, nil
 }

@@ -80,6 +80,9 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 			return ctrl.Result{}, fmt.Errorf("deleting namespace %s of MemberCluster %s: %w", ns.Name, member.Name, err)
 		}
 	}
+	if err := r.rememberLabels(ctx, member); err != nil {
+		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
+	}
 	base := member.DeepCopy()
 	controllerutil.RemoveFinalizer(member, v1alpha1.FinalizerMember)
 	if err := r.Patch(ctx, member, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {

@@ -62,6 +62,8 @@ type Reconciler struct {
 	Live    client.Reader
 	Events  events.EventRecorder
 	Metrics *metrics.Metrics
+	// Namespace of the hub.
+	Namespace string
 	// Version of the hub; agents have to be compatible with it.
 	Version string
 	Reports *report.Store
@@ -142,14 +144,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: trigger.Earliest(wait, d.recheckAfter)}, nil
 }
 
+// ensureFinalizer marks a new member, and gives it the labels that it had when it left. Both
+// are one write, so no plan is made without these labels.
 func (r *Reconciler) ensureFinalizer(ctx context.Context, member *v1alpha1.MemberCluster) error {
 	base := member.DeepCopy()
 	if !controllerutil.AddFinalizer(member, v1alpha1.FinalizerMember) {
 		return nil
 	}
+	restored, err := r.restoreLabels(ctx, member)
+	if err != nil {
+		return err
+	}
 	if err := r.Patch(ctx, member, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("adding the finalizer of MemberCluster %s: %w", member.Name, err)
 	}
+	r.confirmRestored(ctx, member, restored)
 	return nil
 }
 

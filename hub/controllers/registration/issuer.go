@@ -54,11 +54,6 @@ func NewIssuer(cfg *rest.Config, url, caFile string, joinTokenLife, agentTokenLi
 			i.CAFile = ""
 		}
 	}
-	for flag, life := range map[string]time.Duration{"--join-token-life": joinTokenLife, "--agent-token-life": agentTokenLife} {
-		if life < registration.MinTokenLife {
-			return Issuer{}, fmt.Errorf("%s is %v: it must be at least %v, the shortest lifetime that API servers issue", flag, life, registration.MinTokenLife)
-		}
-	}
 	if _, err := i.readCA(); err != nil {
 		return Issuer{}, err
 	}

@@ -26,7 +26,7 @@ func intern[T ~string](text T) T { return T(unique.Make(string(text)).Value()) }
 func newReportedImage(img *v1alpha1.ReportedImage) reportedImage {
 	r := reportedImage{rollout.NewReport(img), intern(img.Origin)}
 	r.Revision, r.ServingRevision = intern(r.Revision), intern(r.ServingRevision)
-	r.Phase, r.Reason, r.ItemState = intern(r.Phase), intern(r.Reason), intern(r.ItemState)
+	r.Phase, r.Reason, r.ItemState, r.ItemReason = intern(r.Phase), intern(r.Reason), intern(r.ItemState), intern(r.ItemReason)
 	return r
 }
 

@@ -1,0 +1,87 @@
+package main
+
+import "github.com/pelotech/ot-fleet/e2e/harness/binaries"
+
+// lane is a combination of versions that the suites are run with.
+type lane struct {
+	name string
+	// versions has the candidates for a component, in the order in which they are tried: the first
+	// whose modules can be downloaded is taken. Components without candidates have the pinned
+	// version, which is also the last resort of the others.
+	versions map[binaries.Component][]string
+	// mutatingAdmission has API servers serve MutatingAdmissionPolicy of this version, which they
+	// do not by default.
+	mutatingAdmission string
+	// suites restricts the suites; empty for all.
+	suites []string
+}
+
+var lanes = []lane{
+	{
+		name: "oldest", mutatingAdmission: "v1beta1",
+		versions: map[binaries.Component][]string{
+			binaries.KubernetesComponent: {"v1.34.2"}, binaries.CDIComponent: {"v1.64.0"}, binaries.KubeVirtComponent: {"v1.8.0"},
+		},
+	},
+	{
+		name: "oldest-without-policies", suites: []string{"attempts", "chart"},
+		versions: map[binaries.Component][]string{
+			binaries.KubernetesComponent: {"v1.34.2"}, binaries.CDIComponent: {"v1.64.0"}, binaries.KubeVirtComponent: {"v1.8.0"},
+		},
+	},
+	{name: "pinned"},
+	{
+		name: "newest",
+		versions: map[binaries.Component][]string{
+			binaries.KubernetesComponent: {"v1.37.2"}, binaries.CDIComponent: {"v1.66.0"}, binaries.KubeVirtComponent: {"v1.9.0"},
+		},
+	},
+}
+
+// wantedVersions are the minor versions that the project is meant to work with.
+var wantedVersions = []struct {
+	component binaries.Component
+	minors    []string
+}{
+	{binaries.KubernetesComponent, []string{"v1.34", "v1.35", "v1.36", "v1.37"}},
+	{binaries.CDIComponent, []string{"v1.64", "v1.65", "v1.66"}},
+	{binaries.KubeVirtComponent, []string{"v1.8", "v1.9"}},
+}
+
+// titles are the names of components in text.
+var titles = map[binaries.Component]string{
+	binaries.KubernetesComponent: "Kubernetes", binaries.CDIComponent: "CDI", binaries.KubeVirtComponent: "KubeVirt",
+}
+
+// suite is a part of a test package.
+type suite struct {
+	name, shows, pkg string
+	// tests are the tests to run; empty for all.
+	tests []string
+}
+
+var suites = []suite{
+	{
+		"journeys", "images are queued, imported, snapshotted, deleted", "./e2e/suites/agent", []string{
+			"TestImagesSyncInQueueOrder", "TestPipelinePublishesAndWaits", "TestDeletedImageLeavesNothing", "TestLostStorageIsSyncedAgain",
+			"TestDeletedSnapshotIsRecreated", "TestWaitForFirstConsumer", "TestPlanCreatesImages", "TestQuotaExceeded",
+		},
+	},
+	{
+		"attempts", "what a failing import costs, and what is said about it", "./e2e/suites/agent", []string{
+			"TestFailureReasons", "TestOneDownloadPerAttempt", "TestUnknownCDIVersionIsLeftAlone", "TestPendingClaimIsWrittenOnce", "TestRetryByAnnotationStartsOver",
+		},
+	},
+	{
+		"workspaces", "machines wait, are cloned, run, restart and are deleted", "./e2e/suites/workspaces", []string{
+			"TestVMWaitsForItsImage", "TestProposalExample", "TestInstancetypeAndPreference", "TestSpecRunStrategyIsEnforced",
+			"TestChangedSpecWaitsForARestart", "TestDeletedRootDiskIsCloned", "TestDeletedVMLeavesNothing",
+		},
+	},
+	{
+		"faults", "the API server and CDI restart, a paused leader, a stale cache", "./e2e/suites/crash", []string{
+			"TestAPIServerRestart", "TestCDIRestart", "TestPausedBeforeCreateOfFreedSlot", "TestStaleCacheDecidesNothingWrong",
+		},
+	},
+	{"chart", "the charts are installed, upgraded, removed; what they refuse", "./e2e/suites/chart", nil},
+}

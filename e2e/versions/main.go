@@ -1,0 +1,252 @@
+// Command versions runs a part of the suites with several versions of Kubernetes, CDI and KubeVirt,
+// and writes what came of it into docs/reference/versions.md:
+//
+//	go run ./e2e/versions [-lanes oldest,newest] [-suites chart]
+//
+// Lanes and suites that are not run keep their rows on the page.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+)
+
+var pagePath = filepath.Join("docs", "reference", "versions.md")
+
+func main() {
+	onlyLanes := flag.String("lanes", "", "lanes to run, separated by commas; empty for all")
+	onlySuites := flag.String("suites", "", "suites to run, separated by commas; empty for all")
+	buildOnly := flag.Bool("build", false, "build the programs and run nothing")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, splitList(*onlyLanes), splitList(*onlySuites), *buildOnly); err != nil {
+		fmt.Fprintln(os.Stderr, "versions:", err)
+		os.Exit(1)
+	}
+}
+
+func splitList(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func run(ctx context.Context, onlyLanes, onlySuites []string, buildOnly bool) error {
+	text, err := os.ReadFile(pagePath)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	rows := parseRows(string(text))
+	at, err := describeRun(ctx)
+	if err != nil {
+		return err
+	}
+	failed := 0
+	for _, l := range lanes {
+		if len(onlyLanes) > 0 && !slices.Contains(onlyLanes, l.name) {
+			continue
+		}
+		resolved, unavailable, err := l.build(ctx)
+		if err != nil {
+			return err
+		}
+		if buildOnly {
+			continue
+		}
+		rows = slices.DeleteFunc(rows, func(r row) bool { return r.lane == l.name && r.suite == noSuite })
+		for _, r := range unavailable {
+			r.at = at
+			rows = append(rows, r)
+		}
+		for _, s := range suites {
+			if len(l.suites) > 0 && !slices.Contains(l.suites, s.name) || len(onlySuites) > 0 && !slices.Contains(onlySuites, s.name) {
+				continue
+			}
+			fmt.Printf("== lane %s, suite %s\n", l.name, s.name)
+			r := resolved
+			r.suite, r.at = s.name, at
+			outcome, err := s.run(ctx)
+			if err != nil {
+				return err
+			}
+			r.result = outcome.describe()
+			fmt.Printf("== lane %s, suite %s: %s\n", l.name, s.name, r.result)
+			if outcome.hasFailed() {
+				failed++
+			}
+			rows = slices.DeleteFunc(rows, func(old row) bool { return old.lane == r.lane && old.suite == r.suite })
+			rows = append(rows, r)
+			// Written after each suite: a run that is interrupted has shown something, too.
+			if err := writePage(rows); err != nil {
+				return err
+			}
+		}
+	}
+	if err := writePage(rows); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d suites failed, see %s", failed, pagePath)
+	}
+	return nil
+}
+
+func writePage(rows []row) error { return os.WriteFile(pagePath, []byte(renderPage(rows)), 0o644) }
+
+// describeRun says of which commit and when a run is.
+func describeRun(ctx context.Context) (string, error) {
+	commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return "", fmt.Errorf("finding the commit: %w", err)
+	}
+	return strings.TrimSpace(string(commit)) + ", " + time.Now().UTC().Format(time.DateOnly), nil
+}
+
+// programsOf has the programs of each component.
+var programsOf = map[binaries.Component][]binaries.Name{
+	binaries.KubernetesComponent: {binaries.APIServer, binaries.ControllerManager, binaries.Scheduler, binaries.Kubectl},
+	binaries.CDIComponent:        {binaries.CDI},
+	binaries.KubeVirtComponent:   {binaries.KubeVirt, binaries.VirtAPI},
+}
+
+// build builds the programs of a lane. It returns a row with the versions that it has, and one for
+// each version that cannot be built.
+func (l lane) build(ctx context.Context) (resolved row, unavailable []row, err error) {
+	resolved = row{lane: l.name, policies: cmp.Or(l.mutatingAdmission, "as by default"), versions: map[binaries.Component]string{}}
+	for _, component := range binaries.Components() {
+		for _, candidate := range append(slices.Clone(l.versions[component]), "") {
+			if err := os.Setenv(component.Variable(), candidate); err != nil {
+				return row{}, nil, err
+			}
+			_, err := binaries.Ensure(ctx, programsOf[component]...)
+			if missing := (*binaries.UnavailableError)(nil); errors.As(err, &missing) && candidate != "" {
+				fmt.Printf("== lane %s: %v\n", l.name, err)
+				unavailable = append(unavailable, row{
+					lane: l.name, suite: noSuite, versions: map[binaries.Component]string{component: candidate},
+					result: "not run: " + sanitizeCell(missing.Answer),
+				})
+				continue
+			} else if err != nil {
+				return row{}, nil, err
+			}
+			resolved.versions[component], err = binaries.Version(component)
+			if err != nil {
+				return row{}, nil, err
+			}
+			break
+		}
+	}
+	return resolved, unavailable, os.Setenv(controlplane.MutatingAdmissionVariable, l.mutatingAdmission)
+}
+
+// outcome is what came of a suite.
+type outcome struct {
+	passed, skipped int
+	// failed has the tests that failed, and those that were to run and did not.
+	failed []string
+}
+
+func (o outcome) hasFailed() bool { return len(o.failed) > 0 }
+
+// describe returns a table cell.
+func (o outcome) describe() string {
+	const mostNames = 5
+	text := fmt.Sprintf("%d passed", o.passed)
+	if o.skipped > 0 {
+		text += fmt.Sprintf(", %d skipped", o.skipped)
+	}
+	if !o.hasFailed() {
+		return text
+	}
+	names := o.failed
+	if len(names) > mostNames {
+		names = append(slices.Clone(names[:mostNames]), "…")
+	}
+	return fmt.Sprintf("**%d failed** (%s), %s", len(o.failed), strings.Join(names, ", "), text)
+}
+
+// run runs a suite with the versions that the environment requests.
+func (s suite) run(ctx context.Context) (outcome, error) {
+	args := []string{"test", "-json", "-count=1", "-vet=off", "-timeout=60m", s.pkg}
+	if len(s.tests) > 0 {
+		args = append(args, "-run=^("+strings.Join(s.tests, "|")+")$")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = io.MultiWriter(os.Stderr, &stderr)
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return outcome{}, err
+	}
+	o := s.readOutcome(events, os.Stdout)
+	err = cmd.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
+		return outcome{}, errors.Join(err, ctx.Err())
+	}
+	if err != nil && !o.hasFailed() {
+		o.failed = append(o.failed, "the package")
+	}
+	return o, nil
+}
+
+// readOutcome reads the events of `go test -json` and prints the output of tests that failed.
+func (s suite) readOutcome(events io.Reader, out io.Writer) outcome {
+	var o outcome
+	ended, output := map[string]bool{}, map[string][]string{}
+	lines := bufio.NewScanner(events)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var event struct{ Action, Test, Output string }
+		if json.Unmarshal(lines.Bytes(), &event) != nil {
+			continue
+		}
+		top, _, isSub := strings.Cut(event.Test, "/")
+		switch event.Action {
+		case "output":
+			output[top] = append(output[top], event.Output)
+		case "pass", "fail", "skip":
+			if event.Action == "fail" && !isSub {
+				_, _ = io.WriteString(out, strings.Join(output[top], ""))
+			}
+			if event.Test == "" || isSub {
+				continue
+			}
+			ended[top] = true
+			delete(output, top)
+			switch event.Action {
+			case "pass":
+				o.passed++
+			case "skip":
+				o.skipped++
+			case "fail":
+				o.failed = append(o.failed, top)
+			}
+		}
+	}
+	for _, name := range s.tests {
+		if !ended[name] {
+			o.failed = append(o.failed, name+" did not run")
+		}
+	}
+	return o
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+)
+
+// noSuite is the suite of rows about versions that cannot be built.
+const noSuite = "none"
+
+// row is a row of the page: a suite in a lane.
+type row struct {
+	lane     string
+	versions map[binaries.Component]string
+	// policies is the version of MutatingAdmissionPolicy that the lane switches on.
+	policies      string
+	suite, result string
+	// at is the commit and the day of the run.
+	at string
+}
+
+const rowsHead = "| Lane | Kubernetes | CDI | KubeVirt | MutatingAdmissionPolicy | Suite | Result | Commit |\n"
+
+// sanitizeCell makes text fit into a table cell.
+func sanitizeCell(text string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(text, "|", "/")), " ")
+}
+
+func (r row) cells() []string {
+	cells := []string{r.lane}
+	for _, component := range binaries.Components() {
+		cells = append(cells, r.versions[component])
+	}
+	return append(cells, r.policies, r.suite, r.result, r.at)
+}
+
+// parseRows reads the rows of a page.
+func parseRows(page string) []row {
+	_, table, found := strings.Cut(page, rowsHead)
+	if !found {
+		return nil
+	}
+	var rows []row
+	for i, line := range strings.Split(table, "\n") {
+		if i == 0 { // the dashes
+			continue
+		}
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		if len(cells) != strings.Count(rowsHead, "|")-1 {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		r := row{lane: cells[0], versions: map[binaries.Component]string{}, policies: cells[4], suite: cells[5], result: cells[6], at: cells[7]}
+		for i, component := range binaries.Components() {
+			if cells[i+1] != "" {
+				r.versions[component] = cells[i+1]
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// renderPage returns the page with the rows in the order of lanes and suites.
+func renderPage(rows []row) string {
+	rows = slices.Clone(rows)
+	slices.SortStableFunc(rows, func(a, b row) int { return a.place() - b.place() })
+	var b strings.Builder
+	b.WriteString("# Versions\n\nWritten by `make test-versions`, by the run itself: what was run with which versions. A version without a run is not claimed to work.\n\n")
+	b.WriteString("## Claims\n\n| | Version | Claim |\n| --- | --- | --- |\n")
+	for _, wanted := range wantedVersions {
+		for _, minor := range wanted.minors {
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", titles[wanted.component], strings.TrimPrefix(minor, "v"), describeClaim(rows, wanted.component, minor))
+		}
+	}
+	b.WriteString("\n## Runs\n\n" + rowsHead + strings.Repeat("| --- ", strings.Count(rowsHead, "|")-1) + "|\n")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(r.cells(), " | "))
+	}
+	b.WriteString("\n## Suites\n\n| Suite | Shows | Tests |\n| --- | --- | --- |\n")
+	for _, s := range suites {
+		count := "all"
+		if len(s.tests) > 0 {
+			count = fmt.Sprint(len(s.tests))
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s of `%s` |\n", s.name, s.shows, count, s.pkg)
+	}
+	b.WriteString("\nKubernetes serves MutatingAdmissionPolicy by default from 1.36 on. Where it is switched on, lanes use a feature gate and `--runtime-config`. A test that needs what is not served is skipped.\n\n")
+	b.WriteString("Other combinations: `OT_KUBERNETES_VERSION`, `OT_CDI_VERSION`, `OT_KUBEVIRT_VERSION` and `OT_MUTATING_ADMISSION` before any `go test ./e2e/suites/…`.\n")
+	return b.String()
+}
+
+// place orders rows by lane, then suite.
+func (r row) place() int {
+	l := slices.IndexFunc(lanes, func(l lane) bool { return l.name == r.lane })
+	s := slices.IndexFunc(suites, func(s suite) bool { return s.name == r.suite })
+	return l*(len(suites)+1) + s
+}
+
+// describeClaim says what the rows show of a minor version.
+func describeClaim(rows []row, component binaries.Component, minor string) string {
+	var passed, failed []string
+	missing := ""
+	for _, r := range rows {
+		version := r.versions[component]
+		if !strings.HasPrefix(version, minor+".") {
+			continue
+		}
+		switch {
+		case r.suite == noSuite:
+			missing = version + " " + r.result
+		case strings.Contains(r.result, "failed"):
+			failed = append(failed, r.lane+"/"+r.suite)
+		case !slices.Contains(passed, version):
+			passed = append(passed, version)
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		return "fails in " + strings.Join(failed, ", ")
+	case len(passed) > 0:
+		return "runs: " + strings.Join(passed, ", ")
+	case missing != "":
+		return missing
+	}
+	return "not run: no lane has run it"
+}

@@ -1,0 +1,95 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/memberlabels"
+)
+
+// +kubebuilder:rbac:groups="",namespace=hub-namespace,resources=configmaps,verbs=get;create;update
+
+// rememberLabels stores the labels of a member that leaves. Invariant: it does so before the
+// MemberCluster is gone.
+func (r *Reconciler) rememberLabels(ctx context.Context, member *v1alpha1.MemberCluster) error {
+	live := &v1alpha1.MemberCluster{} // with its managed fields, which the cache lacks
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(member), live); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if live.UID != member.UID {
+		return nil
+	}
+	return r.updateLabelStore(ctx, func(data map[string]string) bool { return memberlabels.Remember(data, live, time.Now()) })
+}
+
+// restoreLabels gives a new member the labels that it had when it left, without writing it.
+func (r *Reconciler) restoreLabels(ctx context.Context, member *v1alpha1.MemberCluster) (restored map[string]string, err error) {
+	store, err := r.getLabelStore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return memberlabels.Restore(store.Data, member), nil
+}
+
+// confirmRestored says which labels a member has got back, and forgets them. Labels that
+// people remove from now on stay away.
+func (r *Reconciler) confirmRestored(ctx context.Context, member *v1alpha1.MemberCluster, restored map[string]string) {
+	list := make([]string, 0, len(restored))
+	for _, key := range slices.Sorted(maps.Keys(restored)) {
+		list = append(list, key+"="+restored[key])
+	}
+	if len(list) > 0 {
+		text := v1alpha1.Truncate(strings.Join(list, ", "), maxListedLabels)
+		r.Events.Eventf(member, nil, corev1.EventTypeNormal, "LabelsRestored", "Join",
+			"MemberCluster %s has the labels again that it had when it left: %s. To remove one: kubectl label membercluster %s <key>-", member.Name, text, member.Name)
+	}
+	forget := func(data map[string]string) bool {
+		_, known := data[member.Name]
+		delete(data, member.Name)
+		return known
+	}
+	if err := r.updateLabelStore(ctx, forget); err != nil {
+		log.FromContext(ctx).Error(err, "Failed to forget the labels of a member that has joined again; its next departure replaces them")
+	}
+}
+
+// maxListedLabels bounds the labels that an event names.
+const maxListedLabels = 512
+
+func (r *Reconciler) getLabelStore(ctx context.Context) (*corev1.ConfigMap, error) {
+	store := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: memberlabels.ConfigMap}}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(store), store); err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading the labels of departed members: %w", err)
+	}
+	if store.Data == nil {
+		store.Data = map[string]string{}
+	}
+	return store, nil
+}
+
+// updateLabelStore writes the ConfigMap if it changes, against the resourceVersion that was
+// read.
+func (r *Reconciler) updateLabelStore(ctx context.Context, change func(data map[string]string) bool) error {
+	store, err := r.getLabelStore(ctx)
+	if err != nil {
+		return err
+	}
+	if !change(store.Data) {
+		return nil
+	}
+	if err := r.createOrUpdate(ctx, store); err != nil {
+		return fmt.Errorf("storing the labels of departed members in ConfigMap %s/%s: %w", store.Namespace, store.Name, err)
+	}
+	return nil
+}

@@ -82,8 +82,8 @@ func (f Finding) Sentence() string {
 // Findings are sorted: the most urgent first, and what is more specific before the rest.
 type Findings []Finding
 
-// judge applies the rules to reports. A message counts once, where several objects repeat it.
-func judge(reports []Report) Findings {
+// judgeReports applies the rules to reports. A message counts once, where several objects repeat it.
+func judgeReports(reports []Report) Findings {
 	var all Findings
 	seen := map[string]bool{}
 	for _, r := range reports {

@@ -43,7 +43,7 @@ func ForMachine(kubeVirtVM *unstructured.Unstructured, pods []corev1.Pod) Findin
 	if hasInstance {
 		reports = append(reports, podReports(pods)...)
 	}
-	return judge(reports)
+	return judgeReports(reports)
 }
 
 // ForRootDisk returns what CDI says about a root disk that is being cloned, and Kubernetes
@@ -54,7 +54,7 @@ func ForRootDisk(dv *cdiv1.DataVolume, pods []corev1.Pod) Findings {
 		c := &dv.Status.Conditions[i]
 		reports = append(reports, Report{objectRootDisk, string(c.Type), string(c.Status), c.Reason, c.Message})
 	}
-	return judge(append(reports, podReports(pods)...))
+	return judgeReports(append(reports, podReports(pods)...))
 }
 
 // IsLauncher reports whether a Pod runs an instance of a machine, in place of cloning its

@@ -119,10 +119,9 @@ type VirtualMachineSpec struct {
 
 	// overlay is merged over the spec of the KubeVirt VirtualMachine: objects by key,
 	// lists of named items by name. Other lists are replaced. "$patch: delete" removes a
-	// field or a named item; null does too, but kubectl apply drops it.
-	// Names: root and cloudinit; net0, net1 …, or default on the Pod network. Refused:
-	// runStrategy, running, instancetype, preference, dataVolumeTemplates. The author
-	// needs the right to create KubeVirt VirtualMachines.
+	// field or a named item. Names: root and cloudinit; net0, net1 …, or default on the
+	// Pod network. Refused: runStrategy, running, instancetype, preference,
+	// dataVolumeTemplates. The author needs the right to create KubeVirt VirtualMachines.
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional

@@ -117,11 +117,11 @@ type VirtualMachineSpec struct {
 	// +optional
 	CloudInit *CloudInit `json:"cloudInit,omitempty"`
 
-	// overlay is merged over the spec of the KubeVirt VirtualMachine: objects by key,
+	// overlay is merged over spec of the KubeVirt VirtualMachine: objects by key,
 	// lists of named items by name. Other lists are replaced. "$patch: delete" removes a
 	// field or a named item. Names: root and cloudinit; net0, net1 …, or default on the
 	// Pod network. Refused: runStrategy, running, instancetype, preference,
-	// dataVolumeTemplates. The author needs the right to create KubeVirt VirtualMachines.
+	// dataVolumeTemplates. Authors need the right to create KubeVirt VirtualMachines.
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional

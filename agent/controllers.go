@@ -97,6 +97,7 @@ func (c *controllers) connect() {
 
 	c.images.EnqueueLedger = c.ledger.Enqueue
 	c.images.PlannedState = c.plans.PlannedState
+	c.images.CreationProblem = c.ledger.CreationProblem
 
 	c.ledger.EnqueueImages = c.images.Enqueue
 	c.ledger.EnqueueUnready = c.images.EnqueueUnready

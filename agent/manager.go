@@ -42,8 +42,19 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, listHolders im
 	apiServer := startup.NewAPIServer(cfg, needed, "ot-agent")
 	managerOptions := o.ManagerOptions(apiServer, newScheme(), cacheOptions(o), leaderLeaseName)
 	managerOptions.Client = client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}
+	process, err := startup.NewProcessID()
+	if err != nil {
+		return nil, err
+	}
+	election, err := startup.NewElection(apiServer.Config, &managerOptions, "ot-agent", process)
+	if err != nil {
+		return nil, err
+	}
 	mgr, err := ctrl.NewManager(apiServer.Bounded, managerOptions)
 	if err != nil {
+		return nil, err
+	}
+	if err := election.AddTo(mgr); err != nil {
 		return nil, err
 	}
 	caches, err := addSecondaryCaches(apiServer.Config, mgr, o)

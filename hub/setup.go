@@ -80,7 +80,7 @@ type hub struct {
 
 // newManager returns the manager with all of the hub's controllers.
 func newManager(cfg *rest.Config, o options, needed []health.Permission) (mcmanager.Manager, error) {
-	process, err := newProcessID()
+	process, err := startup.NewProcessID()
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +116,8 @@ func (h *hub) createManager() (served web.ReplicaAddress, err error) {
 		RequestTimeout: h.memberTimeout, ProbeInterval: h.probeInterval, UserAgent: userAgent(),
 	})
 	managerOptions := h.ManagerOptions(h.apiServer, newScheme(), cacheOptions(h.options), leaseName)
-	election := newElectionWatch()
-	if managerOptions.LeaderElectionResourceLockInterface, err = newElectionLock(h.apiServer.Config, h.options, h.process, election); err != nil {
+	election, err := startup.NewElection(h.apiServer.Config, &managerOptions, programName, h.process)
+	if err != nil {
 		return served, err
 	}
 	certificate, err := watchCertificate(h.options)
@@ -131,8 +131,10 @@ func (h *hub) createManager() (served web.ReplicaAddress, err error) {
 		return served, err
 	}
 	h.local = h.manager.GetLocalManager()
-	election.mgr = h.local
-	runnables := []manager.Runnable{election, h.members.Runnable(h.manager)}
+	if err := election.AddTo(h.local); err != nil {
+		return served, err
+	}
+	runnables := []manager.Runnable{h.members.Runnable(h.manager)}
 	if certificate != nil {
 		runnables = append(runnables, certificate)
 	}

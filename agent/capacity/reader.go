@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -19,7 +20,9 @@ import (
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csistoragecapacities,verbs=list
 // +kubebuilder:rbac:groups="",resources=resourcequotas,verbs=list
+// +kubebuilder:rbac:groups="",resources=limitranges,verbs=list
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=cdiconfigs,verbs=get
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=storageprofiles,verbs=list
 
 // The maximum age of what was read. It is listed and not watched: drivers of local
 // storage publish a CSIStorageCapacity per node and class and update it with every
@@ -51,7 +54,10 @@ type Reader struct {
 type clusterStorage struct {
 	Capacities   map[string][]storagev1.CSIStorageCapacity // by StorageClass
 	Quotas       map[string][]corev1.ResourceQuota         // by namespace
+	LimitRanges  map[string][]corev1.LimitRange            // by namespace
+	Profiles     map[string]*cdiv1.StorageProfile          // by StorageClass
 	ScratchClass string
+	Overhead     cdiv1.FilesystemOverhead
 }
 
 // NewReader returns a Reader; apiReader must not be cached.
@@ -65,7 +71,10 @@ func (r *Reader) AvailabilityFor(ctx context.Context, namespace, class string, m
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.readIfOlder(ctx, maxAge)
-	return Availability{Capacities: r.current.Capacities[class], Quotas: r.current.Quotas[namespace], ScratchClass: r.current.ScratchClass}
+	return Availability{
+		Capacities: r.current.Capacities[class], Quotas: r.current.Quotas[namespace], ScratchClass: r.current.ScratchClass,
+		Profile: r.current.Profiles[class], LimitRanges: r.current.LimitRanges[namespace], FilesystemOverhead: overheadFor(r.current.Overhead, class),
+	}
 }
 
 // Version changes whenever the available storage does. It is not older than maxAge.
@@ -92,9 +101,32 @@ func (r *Reader) readIfOlder(ctx context.Context, maxAge time.Duration) {
 	if r.tryRead(ctx, "ResourceQuota", func() error { return r.apiReader.List(ctx, &quotas, fromServerCache) }) {
 		next.Quotas = groupByNamespace(quotas.Items)
 	}
+	var ranges corev1.LimitRangeList
+	if r.tryRead(ctx, "LimitRange", func() error { return r.apiReader.List(ctx, &ranges, fromServerCache) }) {
+		next.LimitRanges = map[string][]corev1.LimitRange{}
+		for _, item := range ranges.Items {
+			next.LimitRanges[item.Namespace] = append(next.LimitRanges[item.Namespace], corev1.LimitRange{
+				ObjectMeta: metav1.ObjectMeta{Namespace: item.Namespace, Name: item.Name}, Spec: item.Spec,
+			})
+		}
+	}
+	var profiles cdiv1.StorageProfileList
+	if r.tryRead(ctx, "StorageProfile", func() error { return r.apiReader.List(ctx, &profiles, fromServerCache) }) {
+		next.Profiles = map[string]*cdiv1.StorageProfile{}
+		for i := range profiles.Items {
+			item := &profiles.Items[i]
+			next.Profiles[item.Name] = &cdiv1.StorageProfile{
+				ObjectMeta: metav1.ObjectMeta{Name: item.Name},
+				Status:     cdiv1.StorageProfileStatus{ClaimPropertySets: item.Status.ClaimPropertySets},
+			}
+		}
+	}
 	config := &cdiv1.CDIConfig{}
 	if r.tryRead(ctx, "CDIConfig", func() error { return r.apiReader.Get(ctx, types.NamespacedName{Name: cdiConfigName}, config) }) {
-		next.ScratchClass = config.Status.ScratchSpaceStorageClass
+		next.ScratchClass, next.Overhead = config.Status.ScratchSpaceStorageClass, cdiv1.FilesystemOverhead{}
+		if config.Status.FilesystemOverhead != nil {
+			next.Overhead = *config.Status.FilesystemOverhead
+		}
 	}
 	if !equality.Semantic.DeepEqual(next, r.current) {
 		r.version++
@@ -120,7 +152,20 @@ func (r *Reader) tryRead(ctx context.Context, kind string, read func() error) bo
 	return apierrors.IsForbidden(err)
 }
 
-// groupByStorageClass keeps the fields that FindShortage uses.
+// overheadFor returns the share that CDI adds to disks in a StorageClass; 0 for unknown.
+func overheadFor(o cdiv1.FilesystemOverhead, class string) float64 {
+	text, ofClass := o.StorageClass[class]
+	if !ofClass {
+		text = o.Global
+	}
+	share, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || !(share >= 0 && share <= 1) {
+		return 0
+	}
+	return share
+}
+
+// groupByStorageClass keeps the fields that FindBlocker uses.
 func groupByStorageClass(items []storagev1.CSIStorageCapacity) map[string][]storagev1.CSIStorageCapacity {
 	groups := map[string][]storagev1.CSIStorageCapacity{}
 	for i := range items {
@@ -133,7 +178,7 @@ func groupByStorageClass(items []storagev1.CSIStorageCapacity) map[string][]stor
 	return groups
 }
 
-// groupByNamespace keeps the fields that FindShortage uses.
+// groupByNamespace keeps the fields that FindBlocker uses.
 func groupByNamespace(items []corev1.ResourceQuota) map[string][]corev1.ResourceQuota {
 	groups := map[string][]corev1.ResourceQuota{}
 	for i := range items {

@@ -39,7 +39,11 @@ func newCountingClient(t *testing.T) *countingClient {
 		&storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: "a"}, StorageClassName: "fast"},
 		&storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: "b"}, StorageClassName: "slow"},
 		&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "quota"}},
-		&cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: "config"}, Status: cdiv1.CDIConfigStatus{ScratchSpaceStorageClass: "slow"}},
+		&cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: "config"}, Status: cdiv1.CDIConfigStatus{
+			ScratchSpaceStorageClass: "slow", FilesystemOverhead: &cdiv1.FilesystemOverhead{Global: "0.06", StorageClass: map[string]cdiv1.Percent{"slow": "0"}},
+		}},
+		&corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "limits"}},
+		&cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: "fast"}},
 	).WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		c.listCalls++
 		if _, capacities := list.(*storagev1.CSIStorageCapacityList); capacities && c.listError != nil {
@@ -58,10 +62,17 @@ func TestReadersShareOneRead(t *testing.T) {
 		require.Len(t, got.Capacities, 1)
 		require.Len(t, got.Quotas, 1)
 		require.Equal(t, "slow", got.ScratchClass)
+		require.Len(t, got.LimitRanges, 1)
+		require.NotNil(t, got.Profile)
+		require.InDelta(t, 0.06, got.FilesystemOverhead, 1e-9)
 	}
+	slow := r.AvailabilityFor(t.Context(), "farm", "slow", MaxAgeWhileWaiting)
+	assert.Empty(t, slow.LimitRanges)
+	assert.Nil(t, slow.Profile)
+	assert.Zero(t, slow.FilesystemOverhead)
 	assert.Empty(t, r.AvailabilityFor(t.Context(), "farm", "other", MaxAgeWhileWaiting).Capacities)
 	assert.Empty(t, r.AvailabilityFor(t.Context(), "farm", "other", MaxAgeWhileWaiting).Quotas)
-	assert.Equal(t, 2, c.listCalls, "one list of each kind")
+	assert.Equal(t, 4, c.listCalls, "one list of each kind")
 }
 
 func TestVersionChangesWithStorage(t *testing.T) {

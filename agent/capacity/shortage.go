@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -23,12 +24,21 @@ type Availability struct {
 	Quotas []corev1.ResourceQuota
 	// ScratchClass is the StorageClass of CDI's scratch space; empty for unknown.
 	ScratchClass string
+	// Profile is CDI's StorageProfile of the image's StorageClass; nil for unknown.
+	Profile *cdiv1.StorageProfile
+	// LimitRanges of the image's namespace.
+	LimitRanges []corev1.LimitRange
+	// FilesystemOverhead is the share that CDI adds to the disk in a file system.
+	FilesystemOverhead float64
 }
 
-// FindShortage returns why an image does not fit into a StorageClass; nil where it
-// fits or that is unknown. An empty class is unknown. CDI's filesystem overhead is
-// not counted.
-func FindShortage(img *v1alpha1.VMDiskImage, class string, available Availability) *image.Blocker {
+// FindBlocker returns why an image cannot be stored in a StorageClass; nil where it can
+// or that is unknown. An empty class is unknown. CDI's filesystem overhead is counted
+// against LimitRanges only.
+func FindBlocker(img *v1alpha1.VMDiskImage, class string, available Availability) *image.Blocker {
+	if blocker := findClaimBlocker(img, class, available); blocker != nil {
+		return blocker
+	}
 	need := computeDemand(&img.Spec, class, available.ScratchClass)
 	if shortage := findCapacityShortage(need, class, available.Capacities); shortage != nil {
 		return shortage

@@ -49,7 +49,7 @@ const (
 	csiClaimsQuota  = "csi.storageclass.storage.k8s.io/persistentvolumeclaims"
 )
 
-func TestFindShortage(t *testing.T) {
+func TestFindBlocker(t *testing.T) {
 	http := func() *apitest.ImageBuilder { return apitest.Image("ns/a").WithDiskSize("10Gi") }
 	blank := func() *apitest.ImageBuilder { return http().WithSource(v1alpha1.SourceBlank, "") }
 	capacities := func(c ...storagev1.CSIStorageCapacity) capacity.Availability {
@@ -116,7 +116,7 @@ func TestFindShortage(t *testing.T) {
 		{"a quota of another class", http(), "other", quotas(newQuota(csiStorageQuota, "0", "1Gi")), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := capacity.FindShortage(tt.image.Obj(), tt.class, tt.available)
+			got := capacity.FindBlocker(tt.image.Obj(), tt.class, tt.available)
 			if tt.wantMessage == "" {
 				assert.Nil(t, got)
 				return
@@ -155,8 +155,8 @@ func TestMoreCapacityNeverCausesShortage(t *testing.T) {
 		q.Status.Used["requests.storage"] = *resource.NewQuantity(rapid.Int64Range(0, 20).Draw(t, "used")<<30, resource.BinarySI)
 		q.Status.Hard["requests.storage"] = *resource.NewQuantity(rapid.Int64Range(0, 60).Draw(t, "hard")<<30, resource.BinarySI)
 		available.Quotas = []corev1.ResourceQuota{q}
-		before := capacity.FindShortage(image, "csi", available)
-		require.Equal(t, before, capacity.FindShortage(image, "csi", available))
+		before := capacity.FindBlocker(image, "csi", available)
+		require.Equal(t, before, capacity.FindBlocker(image, "csi", available))
 
 		more := *resource.NewQuantity(1<<30, resource.BinarySI)
 		for i := range available.Capacities {
@@ -169,11 +169,11 @@ func TestMoreCapacityNeverCausesShortage(t *testing.T) {
 		hard := q.Status.Hard["requests.storage"]
 		hard.Add(more)
 		q.Status.Hard["requests.storage"] = hard
-		if after := capacity.FindShortage(image, "csi", available); before == nil {
+		if after := capacity.FindBlocker(image, "csi", available); before == nil {
 			require.Nil(t, after)
 		}
 		bare := available
 		bare.Capacities, bare.Quotas = nil, nil
-		require.Nil(t, capacity.FindShortage(image, "csi", bare), "unknown capacity is no shortage")
+		require.Nil(t, capacity.FindBlocker(image, "csi", bare), "unknown capacity is no shortage")
 	})
 }

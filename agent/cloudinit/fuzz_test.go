@@ -22,6 +22,11 @@ func FuzzNetworkConfig(f *testing.F) {
 	f.Add("", "fd00::1/64", "fe80::1%eth0", "fd00::53")
 	f.Add("02:00:00:12:34:56\n  set-name: x", "::ffff:10.0.0.1/120", "fe80::1%a\nb: c", "fe80::1%\"")
 	f.Add("x: y", "10.0.0.1/24, 10.0.0.2/24", "{}", "*a")
+	// One of them is wrong: nothing else refuses it.
+	f.Add("02:00:00:12:34:56\n  set-name: x", "", "", "")
+	f.Add("", "fd00::1%a, b/64", "", "")
+	f.Add("", "", "fe80::1%a\nb: c", "")
+	f.Add("", "", "", "fe80::53%a;b")
 	f.Fuzz(func(t *testing.T, mac, address, gateway, server string) {
 		spec := v1alpha1.Interface{Network: "net", MACAddress: mac, IPAddress: address, Gateway: gateway}
 		if server != "" {

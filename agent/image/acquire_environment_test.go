@@ -47,7 +47,7 @@ func (p *acquireScenario) ledgerSteps(c *clusterState, visit func(step)) {
 		return
 	}
 	img := p.buildImage(c.imageState)
-	candidate, ok := image.CandidateOf(img)
+	candidate, ok := image.CandidateOf(img, nil)
 	if !ok {
 		return
 	}

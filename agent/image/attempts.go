@@ -141,6 +141,12 @@ func storeFailure(st *v1alpha1.VMDiskImageStatus, uid types.UID, rev *v1alpha1.R
 	st.BytesDone = 0
 }
 
+// hasUsedUpRetries reports whether a revision that waits for another attempt has had as
+// many as the policy allows: its limit may have been lowered since the last one failed.
+func hasUsedUpRetries(rev *v1alpha1.RevisionStatus, p policy.Policy) bool {
+	return rev.Outcome == v1alpha1.OutcomeFailed && rev.NotBefore != nil && rev.AttemptEnded-rev.AttemptsBefore > p.RetryLimit
+}
+
 // RecordRefusal stores in an image's status that the API server refused the
 // DataVolume of a slot. It reports whether it changed the status: an outcome that
 // is stored already stays.

@@ -45,7 +45,7 @@ func TestDecideHandlesCorruptStatus(t *testing.T) {
 			}
 		}
 		image.QueueStateOf(w.img)
-		image.CandidateOf(w.img)
+		image.CandidateOf(w.img, w.policy)
 		for _, slot := range w.slots {
 			image.OutcomeOf(w.img, slot)
 			image.IsAdoptable(w.img, slot)

@@ -35,7 +35,10 @@ func (d *decider) reconcileCurrent() {
 		d.setActivity(storedWaitReason(d.status), "")
 		d.requeueWithin(admissionGracePeriod)
 	case running:
-		d.setActivity(v1alpha1.ReasonImporting, d.describeImport(rev))
+		d.importing = true
+		described := d.describeImport(rev)
+		d.setActivity(described.Reason, described.Message)
+		d.activity.NeedsPerson = described.NeedsPerson
 	case rev.Outcome == v1alpha1.OutcomeSucceeded:
 		d.reconcileImported(rev)
 	}
@@ -54,7 +57,7 @@ func (d *decider) justAdmitted(rev *v1alpha1.RevisionStatus) bool {
 	for i := range d.Slots {
 		slot := &d.Slots[i]
 		if slot.Revision == d.targetRevision && rev.Attempt < slot.Attempt && d.Now.Sub(slot.StartedAt.Time) < admissionGracePeriod {
-			return true
+			return d.CreationProblem == nil || d.CreationProblem(*slot) == nil
 		}
 	}
 	return false
@@ -160,9 +163,12 @@ func (d *decider) serveRevision(rev *v1alpha1.RevisionStatus, objects *AttemptOb
 // awaitAdmission states what keeps the next attempt of the current revision from
 // starting.
 func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
+	if hasUsedUpRetries(rev, d.policy) {
+		rev.NotBefore = nil
+	}
 	switch {
 	case hasFailedPermanently(rev) && rev.Failure == nil: // not written by an agent
-		d.setActivity(v1alpha1.ReasonImportFailed, "failed, and its status does not say why"+adviceFor(v1alpha1.ReasonImportFailed))
+		d.setActivity(v1alpha1.ReasonImportFailed, "failed, and its status does not say why"+adviceFor(v1alpha1.ReasonImportFailed, false))
 		return
 	case hasFailedPermanently(rev):
 		d.showFailure(rev)
@@ -182,6 +188,7 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 	case d.Blocker != nil:
 		d.requeueWithin(blockerRecheckInterval)
 		d.setActivity(d.Blocker.Reason, d.Blocker.Message)
+		d.activity.NeedsPerson = d.Blocker.NeedsPerson
 		return
 	}
 	if d.Image.Status.Revision == d.targetRevision && waitsForAdmission(storedWaitReason(&d.Image.Status)) {

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -27,6 +28,8 @@ type PreflightResult struct {
 type Blocker struct {
 	Reason  v1alpha1.Reason
 	Message string
+	// NeedsPerson: it does not end by itself, although its reason may.
+	NeedsPerson bool
 }
 
 // View is the input of Decide.
@@ -49,6 +52,9 @@ type View struct {
 	// Plan is what the plan in force says about the image. Not set for an image that
 	// is being deleted and has no holders.
 	Plan PlannedState
+	// CreationProblem is why the DataVolume of a slot could not be created yet; nil where
+	// that is unknown, and for a slot without a problem.
+	CreationProblem func(v1alpha1.Slot) *importcause.Cause
 	// Blocker keeps the next attempt from starting; nil for none.
 	Blocker   *Blocker
 	Preflight PreflightResult
@@ -131,12 +137,16 @@ type decider struct {
 	tearDown bool
 	// activity is what the current revision does or waits for.
 	activity statusReason
+	// importing: an attempt of the current revision runs.
+	importing bool
 }
 
 // statusReason is a reason and a message of the status.
 type statusReason struct {
 	Reason  v1alpha1.Reason
 	Message string
+	// NeedsPerson: it does not end by itself, although its reason may.
+	NeedsPerson bool
 }
 
 // Decide decides what happens to an image.

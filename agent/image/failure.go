@@ -102,11 +102,12 @@ func classifyFailure(message string) v1alpha1.Failure {
 
 // showFailure states a failure that is not retried, with what to do about it.
 func (d *decider) showFailure(rev *v1alpha1.RevisionStatus) {
-	d.setActivity(rev.Failure.Reason, rev.Failure.Message+adviceFor(rev.Failure.Reason))
+	d.setActivity(rev.Failure.Reason, rev.Failure.Message+adviceFor(rev.Failure.Reason, d.Image.Spec.SecretRef != ""))
 }
 
-// adviceFor says what a person can do about a failure that is not retried.
-func adviceFor(r v1alpha1.Reason) string {
+// adviceFor says what a person can do about a failure that is not retried, of an image with
+// or without a Secret.
+func adviceFor(r v1alpha1.Reason, hasSecret bool) string {
 	const restart = " Annotation " + v1alpha1.AnnotationRetry + " starts it over."
 	switch r {
 	case v1alpha1.ReasonNotFound:
@@ -116,33 +117,15 @@ func adviceFor(r v1alpha1.Reason) string {
 	case v1alpha1.ReasonDiskTooSmall:
 		return ". Enlarge spec.diskSize"
 	case v1alpha1.ReasonForbidden:
-		return ". Check the credentials in spec.secretRef." + restart
+		if !hasSecret {
+			return ". Let the source give it to anybody, or name a Secret with credentials in spec.secretRef." + restart
+		}
+		return ". Check the credentials in the Secret of spec.secretRef." + restart
 	case v1alpha1.ReasonQuotaExceeded:
 		return ". Free or raise the quota of the namespace." + restart
 	default:
 		return "." + restart
 	}
-}
-
-// describeStall says what an import without progress waits for.
-func describeStall(o *AttemptObjects) string {
-	dv := o.DataVolume
-	if dv == nil {
-		return "its DataVolume has not been created"
-	}
-	if dv.Status.Phase == cdiv1.PhaseUnset && len(dv.Status.Conditions) == 0 {
-		return "CDI has not processed its DataVolume: check that the CDI controller is running"
-	}
-	if bound := findCondition(dv, cdiv1.DataVolumeBound); bound.Reason == cdiReasonClaimInvalid {
-		return "CDI cannot create its PersistentVolumeClaim: " + bound.Message +
-			". Set claimPropertySets (accessModes) in the StorageProfile of its StorageClass"
-	} else if bound.Status != corev1.ConditionTrue && bound.Message != "" {
-		return "its PersistentVolumeClaim is not bound: " + bound.Message
-	}
-	if running := findCondition(dv, cdiv1.DataVolumeRunning); running.Status != corev1.ConditionTrue && running.Message != "" {
-		return "its importer is not running: " + running.Message
-	}
-	return fmt.Sprintf("its DataVolume is in phase %q at %q", dv.Status.Phase, dv.Status.Progress)
 }
 
 func findCondition(dv *cdiv1.DataVolume, t cdiv1.DataVolumeConditionType) cdiv1.DataVolumeCondition {

@@ -156,6 +156,8 @@ var allReasons = append([]v1alpha1.Reason{
 	v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing, v1alpha1.ReasonImporting,
 	v1alpha1.ReasonSnapshotting, v1alpha1.ReasonReady, v1alpha1.ReasonSnapshotFailed, v1alpha1.ReasonStorageLost,
 	v1alpha1.ReasonResyncLimit, v1alpha1.ReasonReferenced, v1alpha1.ReasonInsufficientStorage, v1alpha1.ReasonUndoWindowOpen,
+	v1alpha1.ReasonSnapshotClassMismatch, v1alpha1.ReasonStorageProfileIncomplete, v1alpha1.ReasonVolumePending,
+	v1alpha1.ReasonImporterUnschedulable, v1alpha1.ReasonImporterRefused, v1alpha1.ReasonImporterNotStarting, v1alpha1.ReasonCDIUnavailable,
 }, v1alpha1.FailureReasons()...)
 
 // checkStored checks a stored status against the one before.

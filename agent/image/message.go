@@ -28,7 +28,7 @@ func setFailure(rev *v1alpha1.RevisionStatus, reason v1alpha1.Reason, message st
 }
 
 func (d *decider) setActivity(reason v1alpha1.Reason, message string) {
-	d.activity = statusReason{reason, v1alpha1.SanitizeText(message, maxStatusMessageBytes)}
+	d.activity = statusReason{reason, v1alpha1.SanitizeText(message, maxStatusMessageBytes), false}
 }
 
 // redactStored redacts what an earlier version of the agent has stored: the source's URL as it

@@ -2,14 +2,18 @@ package image
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -42,9 +46,9 @@ func (d *decider) watchProgress(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot
 	untilStall := d.policy.StallTimeout - age
 	switch {
 	case untilTimeout <= 0:
-		d.recordFailure(rev, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonTimeout, Message: fmt.Sprintf("not done within attemptTimeout, %s: %s", d.policy.AttemptTimeout, quote(describeStall(objects)))})
+		d.recordFailure(rev, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonTimeout, Message: fmt.Sprintf("not done within attemptTimeout, %s: %s", d.policy.AttemptTimeout, describeStall(objects))})
 	case untilStall <= 0:
-		d.recordFailure(rev, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonStalled, Message: fmt.Sprintf("nothing moved for stallTimeout, %s: %s", d.policy.StallTimeout, quote(describeStall(objects)))})
+		d.recordFailure(rev, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonStalled, Message: fmt.Sprintf("nothing moved for stallTimeout, %s: %s", d.policy.StallTimeout, describeStall(objects))})
 	default:
 		d.requeueWithin(min(untilTimeout, untilStall))
 	}
@@ -82,26 +86,82 @@ func parsePercent(progress string) float64 {
 	return v
 }
 
-func (d *decider) describeImport(rev *v1alpha1.RevisionStatus) string {
+// passingCauseDelay is how long an import must not have moved before a step of every
+// import counts as what holds it up. A status for each such step would cost each import a
+// write.
+const passingCauseDelay = 10 * time.Second
+
+// describeImport returns reason and message of a running attempt, with what holds it up.
+func (d *decider) describeImport(rev *v1alpha1.RevisionStatus) statusReason {
 	attempt := rev.Attempt
+	var problem *importcause.Cause
 	for i := range d.Slots {
 		if d.Slots[i].Revision == rev.Revision && d.lacksOutcome(d.Slots[i]) {
 			attempt = max(attempt, d.Slots[i].Attempt)
+			if rev.Attempt < d.Slots[i].Attempt && d.CreationProblem != nil {
+				problem = d.CreationProblem(d.Slots[i])
+			}
 		}
 	}
 	// An attempt that ran when a person restarted the revision counts as the first.
 	n := max(1, attempt-rev.AttemptsBefore)
-	text := fmt.Sprintf("importing, attempt %d of %d", n, d.policy.RetryLimit+1)
+	importing := statusReason{Reason: v1alpha1.ReasonImporting, Message: fmt.Sprintf("importing, attempt %d of %d", n, d.policy.RetryLimit+1)}
 	objects := d.ObjectsByAttempt[rev.Attempt]
+	if problem != nil {
+		return statusReason{problem.Reason, importing.Message + ": " + problem.Message, problem.NeedsPerson}
+	}
 	if rev.Attempt <= rev.AttemptEnded || objects == nil || objects.DataVolume == nil {
-		return text
+		return importing
 	}
-	switch objects.DataVolume.Status.Phase {
-	case cdiv1.ImportInProgress, cdiv1.ImportScheduled:
-		return text
+	cause := objects.findCause()
+	if cause == nil {
+		if d.keepsVolumePending(rev, objects) {
+			return statusReason{v1alpha1.ReasonVolumePending, d.storedImportMessage(), false}
+		}
+		return importing
 	}
-	if findCondition(objects.DataVolume, cdiv1.DataVolumeBound).Reason == cdiReasonClaimInvalid {
-		text += ": " + quote(describeStall(objects))
+	if age := d.Now.Sub(ptr.Deref(rev.ProgressedAt, metav1.Time{}).Time); cause.Passing && age < passingCauseDelay {
+		d.requeueWithin(passingCauseDelay - age)
+		return importing
 	}
-	return text
+	return statusReason{cause.Reason, importing.Message + ": " + cause.Message, cause.NeedsPerson}
+}
+
+func (o *AttemptObjects) findCause() *importcause.Cause {
+	claims := o.CDIClaims
+	if o.Claim != nil {
+		claims = append(slices.Clone(claims), *o.Claim)
+	}
+	return importcause.OfImport(o.DataVolume, claims, o.Pods)
+}
+
+// keepsVolumePending reports whether the status stays as it is where an import waited for
+// its volume: while a claim is Pending, CDI 1.65 sets and clears the cause many times a
+// second.
+func (d *decider) keepsVolumePending(rev *v1alpha1.RevisionStatus, objects *AttemptObjects) bool {
+	return storedWaitReason(&d.Image.Status) == v1alpha1.ReasonVolumePending && d.storedImportMessage() != "" &&
+		findRevision(d.Image.Status.Revisions, rev.Revision) != nil && rev.Attempt == d.Image.Status.LastAttempt &&
+		objects.DataVolume.Status.Phase != cdiv1.ImportInProgress && !slices.ContainsFunc(objects.Pods, func(pod corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
+}
+
+func (d *decider) storedImportMessage() string {
+	if c := meta.FindStatusCondition(d.Image.Status.Conditions, v1alpha1.ConditionImported); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
+// describeStall says what an import without progress waits for.
+func describeStall(o *AttemptObjects) string {
+	dv := o.DataVolume
+	switch cause := o.findCause(); {
+	case dv == nil:
+		return "its DataVolume has not been created"
+	case cause != nil:
+		return cause.Message
+	case dv.Status.Phase == cdiv1.PhaseUnset && len(dv.Status.Conditions) == 0:
+		return "CDI has not processed its DataVolume: check that the CDI controller is running, and its log"
+	default:
+		return quote(fmt.Sprintf("its DataVolume is in phase %q at %q", dv.Status.Phase, dv.Status.Progress))
+	}
 }

@@ -161,9 +161,9 @@ func (w *simulation) allActions(t *rapid.T) map[string]func(*rapid.T) {
 			}).Draw(t, "blocker")
 		},
 		"the policy is changed": func(t *rapid.T) {
-			paused := *w.undisturbedPolicy
-			paused.Concurrency = 0
-			w.policy = rapid.SampledFrom([]*policy.Policy{w.undisturbedPolicy, w.undisturbedPolicy, &paused}).Draw(t, "policy")
+			paused, impatient := *w.undisturbedPolicy, *w.undisturbedPolicy
+			paused.Concurrency, impatient.RetryLimit = 0, 0
+			w.policy = rapid.SampledFrom([]*policy.Policy{w.undisturbedPolicy, w.undisturbedPolicy, &paused, &impatient}).Draw(t, "policy")
 		},
 		"time passes": func(t *rapid.T) {
 			w.advanceClock(time.Duration(rapid.IntRange(1, 1200).Draw(t, "seconds")) * time.Second)

@@ -2,6 +2,7 @@ package image
 
 import (
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -30,9 +31,15 @@ func QueueStateOf(img *v1alpha1.VMDiskImage) ledger.QueueState {
 }
 
 // CandidateOf returns the candidate for an image that was read live, and whether it
-// may be admitted.
-func CandidateOf(img *v1alpha1.VMDiskImage) (ledger.Candidate, bool) {
+// may be admitted under the policy in force; nil for none.
+//
+// Invariant (S4): the limit counts that is in force when an attempt starts. The status
+// may have been stored under a higher one.
+func CandidateOf(img *v1alpha1.VMDiskImage, p *policy.Policy) (ledger.Candidate, bool) {
 	if QueueStateOf(img) != ledger.Admissible {
+		return ledger.Candidate{}, false
+	}
+	if rev := findRevision(img.Status.Revisions, img.Status.Revision); p != nil && hasUsedUpRetries(rev, *p) {
 		return ledger.Candidate{}, false
 	}
 	return ledger.Candidate{

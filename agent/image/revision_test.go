@@ -116,7 +116,7 @@ func TestQueueStateOf(t *testing.T) {
 			img.Status.LastAttempt = 4
 			assert.Equal(t, tt.want, image.QueueStateOf(img))
 
-			got, may := image.CandidateOf(img)
+			got, may := image.CandidateOf(img, nil)
 			assert.Equal(t, tt.want == ledger.Admissible, may)
 			if may {
 				assert.Equal(t, ledger.Candidate{Image: image.KeyOf(img), Revision: current, Attempt: 5, Host: "images.example.com"}, got, "attempt numbers grow across revisions")

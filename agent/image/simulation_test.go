@@ -121,6 +121,8 @@ type simulation struct {
 	// createdDataVolumes per attempt, and the attempts of each round of retries.
 	createdDataVolumes map[int32]int
 	attemptsByRound    map[string]map[int32]bool
+	// retryLimitAtStart is the one in force when an attempt got its slot.
+	retryLimitAtStart map[int32]int32
 	// excuses for a new round of retries: edits by people, and losses.
 	excuses int
 }
@@ -128,7 +130,7 @@ type simulation struct {
 func newSimulation(t require.TestingT, img *apitest.ImageBuilder, p policy.Policy) *simulation {
 	w := &simulation{
 		t: t, now: apitest.Epoch.Add(time.Hour), policy: &p,
-		probeAnswers: map[string]image.PreflightResult{}, createdDataVolumes: map[int32]int{}, attemptsByRound: map[string]map[int32]bool{},
+		probeAnswers: map[string]image.PreflightResult{}, createdDataVolumes: map[int32]int{}, attemptsByRound: map[string]map[int32]bool{}, retryLimitAtStart: map[int32]int32{},
 	}
 	w.img = img.Obj()
 	w.syncCaches()
@@ -373,12 +375,15 @@ func (w *simulation) stepLedger() ledger.Decision {
 		}
 	}
 	if w.img != nil {
-		if c, may := image.CandidateOf(w.img); may {
+		if c, may := image.CandidateOf(w.img, w.policy); may {
 			v.Candidates = []ledger.Candidate{c}
 		}
 	}
 	step := ledger.Decide(v)
 	w.slots = step.Slots
+	for _, slot := range step.Admitted {
+		w.retryLimitAtStart[slot.Attempt] = w.policy.RetryLimit // without a policy the budget is 0
+	}
 	return step
 }
 
@@ -434,8 +439,8 @@ func (w *simulation) countAttempt(round string, attempt int32) {
 		w.attemptsByRound[round] = map[int32]bool{}
 	}
 	w.attemptsByRound[round][attempt] = true
-	if w.policy != nil { // without a policy the default counts
-		require.LessOrEqual(w.t, len(w.attemptsByRound[round]), int(w.policy.RetryLimit)+1, "too many attempts of %s", round)
+	if limit, admitted := w.retryLimitAtStart[attempt]; admitted {
+		require.LessOrEqual(w.t, len(w.attemptsByRound[round]), int(limit)+1, "too many attempts of %s (S4)", round)
 	}
 	require.LessOrEqual(w.t, len(w.attemptsByRound), 1+w.excuses, "restarted without a reason: %v", w.attemptsByRound)
 }

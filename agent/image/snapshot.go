@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -21,7 +22,7 @@ func (d *decider) reconcileSnapshot(rev *v1alpha1.RevisionStatus, objects *Attem
 		d.serveRevision(rev, objects, snapshot)
 		return
 	}
-	if d.Blocker != nil && d.Blocker.Reason == v1alpha1.ReasonSnapshotClassMissing {
+	if d.Blocker != nil && (d.Blocker.Reason == v1alpha1.ReasonSnapshotClassMissing || d.Blocker.Reason == v1alpha1.ReasonSnapshotClassMismatch) {
 		rev.SnapshotSince = nil
 		d.requeueWithin(blockerRecheckInterval)
 		d.setActivity(d.Blocker.Reason, d.Blocker.Message)
@@ -76,6 +77,9 @@ func (d *decider) reconcileSnapshot(rev *v1alpha1.RevisionStatus, objects *Attem
 		d.decision.CreateSnapshot = d.buildSnapshot(rev, objects)
 	}
 	d.setActivity(v1alpha1.ReasonSnapshotting, fmt.Sprintf("imported; VolumeSnapshot %s is not ready yet%s", rev.VolumeSnapshot, snapshotErrorSuffix(snapshot)))
+	if cause := importcause.OfSnapshot(snapshot); cause != nil {
+		d.activity.NeedsPerson = cause.NeedsPerson
+	}
 }
 
 // startSnapshotAttempt gives the next snapshot a name that was not used before.
@@ -111,11 +115,8 @@ func IsSnapshotReady(snapshot *snapshotv1.VolumeSnapshot) bool {
 
 // snapshotErrorSuffix is the snapshot's error as ": <message>"; empty for none.
 func snapshotErrorSuffix(snapshot *snapshotv1.VolumeSnapshot) string {
-	if snapshot == nil || snapshot.Status == nil || snapshot.Status.Error == nil || snapshot.Status.Error.Message == nil {
-		return ""
-	}
-	if text := quote(*snapshot.Status.Error.Message); text != "" {
-		return ": " + text
+	if cause := importcause.OfSnapshot(snapshot); cause != nil {
+		return ": " + cause.Message
 	}
 	return ""
 }

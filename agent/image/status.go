@@ -20,7 +20,7 @@ func (d *decider) summarizeStatus() {
 		st.Attempts = max(0, max(rev.Attempt, rev.AttemptEnded)-rev.AttemptsBefore)
 	}
 	d.updateQueuePosition()
-	deleting := statusReason{v1alpha1.ReasonDeleted, "no VirtualMachine references it: its storage is being deleted"}
+	deleting := statusReason{Reason: v1alpha1.ReasonDeleted, Message: "no VirtualMachine references it: its storage is being deleted"}
 	switch d.activity.Reason {
 	case v1alpha1.ReasonWaitingForSlot:
 		d.activity.Message = "waits for a slot"
@@ -42,14 +42,14 @@ func (d *decider) summarizeStatus() {
 	switch {
 	case d.Image.DeletionTimestamp == nil && d.pendingPrune() != nil:
 		st.Phase = v1alpha1.PhasePrunePending
-		shown = statusReason{v1alpha1.ReasonUndoWindowOpen, d.status.Prune.Message}
+		shown = statusReason{Reason: v1alpha1.ReasonUndoWindowOpen, Message: d.status.Prune.Message}
 		if phase == v1alpha1.PhaseFailed {
 			shown.Message += "; it has failed: " + d.activity.Message
 		}
 	case d.Image.DeletionTimestamp == nil:
 		st.Phase = phase
 	case st.Phase == v1alpha1.PhaseTerminating:
-		shown = statusReason{v1alpha1.ReasonReferenced, "is to be deleted, and stays available while it is referenced by " + d.listHolders()}
+		shown = statusReason{Reason: v1alpha1.ReasonReferenced, Message: "is to be deleted, and stays available while it is referenced by " + d.listHolders()}
 	default:
 		shown = deleting
 	}
@@ -63,7 +63,7 @@ func (d *decider) summarizeStatus() {
 	imported := rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded && rev.Attempt <= rev.AttemptEnded
 	d.setCondition(v1alpha1.ConditionImported, imported, d.activity)
 	d.setCondition(v1alpha1.ConditionSnapshotReady, d.activity.Reason == v1alpha1.ReasonReady, d.activity)
-	stalled := phase == v1alpha1.PhaseFailed || d.activity.Reason.NeedsUserAction()
+	stalled := phase == v1alpha1.PhaseFailed || d.activity.NeedsPerson || d.activity.Reason.NeedsUserAction()
 	d.setCondition(v1alpha1.ConditionStalled, stalled, shown)
 	d.setCondition(v1alpha1.ConditionReconciling, !stalled && (phase == v1alpha1.PhaseQueued || phase == v1alpha1.PhaseSyncing || d.Image.DeletionTimestamp != nil), shown)
 }
@@ -77,7 +77,7 @@ func (d *decider) computePhase() v1alpha1.Phase {
 		return v1alpha1.PhaseSucceeded
 	case rev != nil && (hasFailedPermanently(rev) || hasSnapshotFailed(rev)):
 		return v1alpha1.PhaseFailed
-	case d.activity.Reason == v1alpha1.ReasonImporting, rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded:
+	case d.importing, rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded:
 		return v1alpha1.PhaseSyncing // imports, or lacks its snapshot
 	default:
 		return v1alpha1.PhaseQueued

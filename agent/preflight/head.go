@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -19,8 +21,7 @@ import (
 )
 
 const (
-	// maxHeaderBytes bounds what one answer occupies in memory; the body of an answer to
-	// HEAD is never read.
+	// maxHeaderBytes bounds what one answer occupies in memory; bodies are never read.
 	maxHeaderBytes = 16 << 10
 	maxURLBytes    = 256
 	// maxImageBytes is more than any disk has. What a source claims beyond it is not
@@ -28,8 +29,8 @@ const (
 	maxImageBytes = 1 << 50
 )
 
-// headRequest requests the headers of one source, over a connection of its own: what else
-// a server sends on it cannot become the answer to another request.
+// headRequest requests the headers of one source, each time over a connection of its own:
+// what else a server sends on it cannot become the answer to another request.
 type headRequest struct {
 	judge    addressJudge
 	proxy    proxyFunc
@@ -46,49 +47,103 @@ var errNotPermitted = errors.New("internal addresses are not probed")
 // send respects definite answers only: with 404 and 410 the image does not exist, with
 // 403 it is refused. Anything else is left to CDI, which may reach what the agent does
 // not. silent: there was no answer in time.
+//
+// A refusal of HEAD is confirmed by a GET of one byte: some servers, and URLs that are
+// signed for GET, refuse HEAD alone.
 func (h *headRequest) send(ctx context.Context, address string) (result image.PreflightResult, silent bool) {
 	result.Known = true
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodHead, address, nil)
+	answer, err := h.roundTrip(ctx, http.MethodHead, address)
 	if err != nil {
+		return result, !h.notPermitted.Load() && isTimeout(ctx, err)
+	}
+	method := http.MethodHead
+	if refusalReason(answer.status) != "" {
+		method = http.MethodGet
+		if answer, err = h.roundTrip(ctx, method, address); err != nil {
+			return result, false
+		}
+	}
+	if h.notPermitted.Load() {
 		return result, false
+	}
+	result.Size = answer.size
+	if reason := refusalReason(answer.status); reason != "" {
+		result.Refused = &v1alpha1.Failure{
+			Reason: reason,
+			// The reason phrase of the status line is the source's own text.
+			Message: fmt.Sprintf("the source answered \"%d %s\" when asked for the image (%s %s); nothing was downloaded",
+				answer.status, http.StatusText(answer.status), method, v1alpha1.SanitizeText(v1alpha1.RedactURL(address), maxURLBytes)),
+		}
+	}
+	return result, false
+}
+
+func refusalReason(status int) v1alpha1.Reason {
+	switch status {
+	case http.StatusNotFound, http.StatusGone:
+		return v1alpha1.ReasonNotFound
+	case http.StatusForbidden:
+		return v1alpha1.ReasonForbidden
+	default:
+		return ""
+	}
+}
+
+// sourceAnswer is what is used of an answer; size is 0 for unknown.
+type sourceAnswer struct {
+	status int
+	size   int64
+}
+
+// roundTrip sends one request over a connection of its own, and never reads the body. A GET
+// asks for the first byte; a server that sends the whole image all the same is cut off.
+func (h *headRequest) roundTrip(ctx context.Context, method, address string) (sourceAnswer, error) {
+	request, err := http.NewRequestWithContext(ctx, method, address, nil)
+	if err != nil {
+		return sourceAnswer{}, err
+	}
+	if method == http.MethodGet {
+		request.Header.Set("Range", "bytes=0-0")
 	}
 	transport, err := h.newTransport(ctx, request.URL)
 	if err != nil {
-		return result, false
+		return sourceAnswer{}, err
 	}
 	defer transport.CloseIdleConnections()
 	// Redirects are not followed: the target may need another request, and CDI finds
 	// that out.
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return result, !h.notPermitted.Load() && isTimeout(ctx, err)
+		return sourceAnswer{}, err
 	}
 	_ = response.Body.Close()
-	if h.notPermitted.Load() {
-		return result, false
-	}
-	refuse := func(reason v1alpha1.Reason) {
-		// The reason phrase of the status line is the source's own text.
-		status := fmt.Sprintf("%d %s", response.StatusCode, http.StatusText(response.StatusCode))
-		result.Refused = &v1alpha1.Failure{
-			Reason: reason,
-			Message: fmt.Sprintf("the source answered %q when asked for the image (HEAD %s); nothing was downloaded",
-				status, v1alpha1.SanitizeText(v1alpha1.RedactURL(address), maxURLBytes)),
-		}
-	}
+	answer := sourceAnswer{status: response.StatusCode}
+	size := int64(0)
 	switch response.StatusCode {
-	case http.StatusNotFound, http.StatusGone:
-		refuse(v1alpha1.ReasonNotFound)
-	case http.StatusForbidden:
-		refuse(v1alpha1.ReasonForbidden)
 	case http.StatusOK:
-		if n := response.ContentLength; n > 0 && n <= maxImageBytes {
-			result.Size = n
+		size = response.ContentLength
+	case http.StatusPartialContent:
+		if method == http.MethodGet {
+			size = totalSize(response.Header.Get("Content-Range"))
 		}
 	}
-	return result, false
+	if size > 0 && size <= maxImageBytes {
+		answer.size = size
+	}
+	return answer, nil
+}
+
+// totalSize returns the length of the whole file that a Content-Range names, as in
+// "bytes 0-0/4711"; 0 for unknown.
+func totalSize(contentRange string) int64 {
+	_, total, _ := strings.Cut(contentRange, "/")
+	size, err := strconv.ParseInt(total, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return size
 }
 
 func isTimeout(ctx context.Context, err error) bool {

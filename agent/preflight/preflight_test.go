@@ -42,7 +42,7 @@ func probeAndWait(t *testing.T, p *preflight.Prober, s preflight.Source) image.P
 
 func TestProbeResults(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodHead {
+		if r.Method != http.MethodHead && r.Header.Get("Range") != "bytes=0-0" {
 			t.Errorf("%s downloads", r.Method)
 		}
 		switch strings.TrimPrefix(r.URL.Path, "/") {
@@ -60,6 +60,16 @@ func TestProbeResults(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 		case "no-head":
 			w.WriteHeader(http.StatusMethodNotAllowed)
+		case "get-only-403":
+			answerGetOnly(w, r, http.StatusForbidden, true)
+		case "get-only-404":
+			answerGetOnly(w, r, http.StatusNotFound, false)
+		case "get-moved":
+			if r.Method == http.MethodGet {
+				http.Redirect(w, r, "/missing", http.StatusFound)
+				return
+			}
+			w.WriteHeader(http.StatusForbidden)
 		case "moved":
 			http.Redirect(w, r, "/missing", http.StatusFound)
 		case "silent":
@@ -78,6 +88,9 @@ func TestProbeResults(t *testing.T) {
 		"unauthorized": {}, // the importer may have credentials
 		"broken":       {},
 		"no-head":      {},
+		"get-only-403": {size: 4711}, // signed for GET
+		"get-only-404": {size: 4711}, // and without ranges
+		"get-moved":    {},
 		"moved":        {}, // the target may need another request
 		"silent":       {},
 	} {
@@ -99,6 +112,40 @@ func TestProbeResults(t *testing.T) {
 			assert.Contains(t, got.Refused.Message, s.URL+"/"+path)
 		})
 	}
+}
+
+// answerGetOnly refuses all but GET.
+func answerGetOnly(w http.ResponseWriter, r *http.Request, refusal int, ranges bool) {
+	switch {
+	case r.Method != http.MethodGet:
+		w.WriteHeader(refusal)
+	case ranges:
+		w.Header().Set("Content-Range", "bytes 0-0/4711")
+		w.WriteHeader(http.StatusPartialContent)
+	default:
+		w.Header().Set("Content-Length", "4711")
+	}
+}
+
+// A server that answers a GET with the whole image is cut off.
+func TestConfirmationDownloadsNothing(t *testing.T) {
+	ended := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		defer close(ended)
+		for block := make([]byte, 1<<20); ; {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(s.Close)
+	got := probeAndWait(t, newProber(), newSource("uid", s.URL))
+	assert.Nil(t, got.Refused)
+	<-ended
 }
 
 func TestSourceIsProbedOncePerAttempt(t *testing.T) {

@@ -2,7 +2,7 @@ package policy
 
 // Combine returns the effective policy of a member from its own policy ConfigMap and
 // the hub's plan. The smaller concurrency applies, so that neither side can exceed the
-// other's limit; the plan decides all other keys, but for AllowedNamespaces, which is the
+// other's limit; a ConfigMap that does not set it has no limit. The plan decides all other keys, but for AllowedNamespaces, which is the
 // member's own. Grants are used only if the plan says so. nil means no policy; the result is nil if both are.
 func Combine(own, planned *Policy) *Policy {
 	switch {
@@ -10,13 +10,15 @@ func Combine(own, planned *Policy) *Policy {
 		return nil
 	case planned == nil:
 		p := *own
-		p.UsesGrants, p.SafeConcurrency, p.Sources = false, 0, nil
+		p.ConcurrencyUnset, p.UsesGrants, p.SafeConcurrency, p.Sources = false, false, 0, nil
 		return &p
 	}
 	p := *planned
 	p.AllowedNamespaces = nil
 	if own != nil {
-		p.Concurrency = min(p.Concurrency, own.Concurrency)
+		if !own.ConcurrencyUnset {
+			p.Concurrency = min(p.Concurrency, own.Concurrency)
+		}
 		p.AllowedNamespaces = own.AllowedNamespaces
 	}
 	return &p

@@ -27,6 +27,10 @@ func TestCombine(t *testing.T) {
 	limited, limitedOwn := planned, own
 	limited.UsesGrants, limited.SafeConcurrency, limited.Sources = true, 1, policy.Sources{{Name: "eu", Hosts: []string{"a"}}}
 	limitedOwn.UsesGrants, limitedOwn.SafeConcurrency = true, 4
+	unset := own
+	unset.Concurrency, unset.ConcurrencyUnset = 3, true
+	defaulted := unset
+	defaulted.ConcurrencyUnset = false
 	cappedLimited := limited
 	cappedLimited.Concurrency = 2
 
@@ -41,6 +45,9 @@ func TestCombine(t *testing.T) {
 		{"the plan's concurrency is smaller", &generous, &planned, &planned},
 		{"paused by its ConfigMap", &paused, &planned, &pausedPlan},
 		{"paused by the plan", &own, &pausedPlan, &pausedPlan},
+		{"its own sets none beside a plan", &unset, &planned, &planned},
+		{"its own sets none, without a plan", &unset, nil, &defaulted},
+		{"its own sets none, and the plan pauses", &unset, &pausedPlan, &pausedPlan},
 		{"the plan uses grants", &own, &limited, &cappedLimited},
 		{"only a plan, which uses grants", nil, &limited, &limited},
 		{"a ConfigMap cannot use grants", &limitedOwn, nil, &own},

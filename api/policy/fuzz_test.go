@@ -30,6 +30,9 @@ func FuzzParseConfigMap(f *testing.F) {
 			return
 		}
 		requireUsable(t, p)
+		_, set := data[policy.KeyConcurrency]
+		assert.Equal(t, !set, p.ConcurrencyUnset)
+		p.ConcurrencyUnset = false // it is stored with the default
 		again, ignored, errs := policy.ParseConfigMap(p.ToData())
 		require.Empty(t, errs)
 		assert.Empty(t, ignored)

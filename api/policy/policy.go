@@ -23,6 +23,9 @@ const (
 type Policy struct {
 	// Concurrency is how many imports may run at a time, from 0 to v1alpha1.MaxSlots.
 	Concurrency int32
+	// ConcurrencyUnset: the cluster's own ConfigMap does not set concurrency. Its default
+	// applies without a hub, and limits no plan of one.
+	ConcurrencyUnset bool
 	// RetryLimit is how often a failed import is retried: at most RetryLimit+1 attempts
 	// are made.
 	RetryLimit int32
@@ -99,12 +102,16 @@ const (
 	maxErrorBytes = 512
 )
 
-// KeyNamespaceShare limits the slots of one namespace.
-const KeyNamespaceShare = "namespaceShare"
+const (
+	// KeyConcurrency is how many imports may run at a time.
+	KeyConcurrency = "concurrency"
+	// KeyNamespaceShare limits the slots of one namespace.
+	KeyNamespaceShare = "namespaceShare"
+)
 
 // memberKeys can be set by a cluster's ConfigMap, and by a hub's plan.
 var memberKeys = map[string]keyCodec{
-	"concurrency":          int32Codec(func(p *Policy) *int32 { return &p.Concurrency }, v1alpha1.MaxSlots),
+	KeyConcurrency:         int32Codec(func(p *Policy) *int32 { return &p.Concurrency }, v1alpha1.MaxSlots),
 	"retryLimit":           int32Codec(func(p *Policy) *int32 { return &p.RetryLimit }, maxRetries),
 	"retryBackoffDuration": durationCodec(func(p *Policy) *time.Duration { return &p.RetryBackoff }, 0),
 	"maxRetryBackoff":      durationCodec(func(p *Policy) *time.Duration { return &p.MaxRetryBackoff }, 0),
@@ -174,6 +181,9 @@ func ParseConfigMap(data map[string]string) (p Policy, unknown []string, errs []
 		own[key] = text
 	}
 	p, unknown, errs = parse(own, memberKeys, ownKeys)
+	if _, set := own[KeyConcurrency]; !set && len(errs) == 0 {
+		p.ConcurrencyUnset = true
+	}
 	unknown = append(unknown, ignored...)
 	sort.Strings(unknown)
 	return p, unknown, errs
@@ -227,7 +237,7 @@ func parse(data map[string]string, keys ...map[string]keyCodec) (p Policy, unkno
 }
 
 // ToData returns every key of a policy, so that Parse(p.ToData()) equals p apart from
-// AllowedNamespaces. The hub's keys are included only if UsesGrants is set, and
+// AllowedNamespaces and ConcurrencyUnset. The hub's keys are included only if UsesGrants is set, and
 // preflightAllow, namespaceShare and allowedNamespaces only if they say anything: an older
 // agent reports keys that it does not know.
 func (p Policy) ToData() map[string]string {

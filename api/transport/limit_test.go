@@ -35,10 +35,13 @@ func newTestClient(t *testing.T, version2 bool, l Limits, handler http.HandlerFu
 	return &http.Client{Transport: Limit(next, l, func(err *LimitError) { *reported = append(*reported, err) })}, server.URL, reported
 }
 
-// readAnswer reads a whole answer and returns how much that is.
+// readAnswer reads a whole answer and returns how much that is. What no limit ends, ends
+// after a minute.
 func readAnswer(t *testing.T, client *http.Client, url string) (n int64, err error) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	require.NoError(t, err)
 	response, err := client.Do(request)
 	if err != nil {

@@ -295,6 +295,13 @@ type ReportRoot struct {
 	// +optional
 	Policy map[string]string `json:"policy,omitempty"`
 
+	// ownConcurrency is the concurrency of the member's own policy ConfigMap, which no
+	// plan exceeds. Absent if it sets none, and from agents of older versions.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
+	// +optional
+	OwnConcurrency *int32 `json:"ownConcurrency,omitempty"`
+
 	// budget of the member's SyncLedger.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256

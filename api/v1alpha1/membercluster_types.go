@@ -226,6 +226,10 @@ type MemberClusterStatus struct {
 	// report.
 	// +optional
 	Budget *int32 `json:"budget,omitempty"`
+	// ownConcurrency is the concurrency of the member's own policy ConfigMap. The smaller
+	// of it and the hub's is the budget. Absent if it sets none, and without a report.
+	// +optional
+	OwnConcurrency *int32 `json:"ownConcurrency,omitempty"`
 	// slotsUsed is how many slots of the SyncLedger are taken. Absent without a report.
 	// +optional
 	SlotsUsed *int32 `json:"slotsUsed,omitempty"`
@@ -275,6 +279,7 @@ type MemberClusterStatus struct {
 // +kubebuilder:printcolumn:name="Shard",type=string,JSONPath=`.status.shard`
 // +kubebuilder:printcolumn:name="Report",type=date,JSONPath=`.status.lastReport`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="OwnLimit",type=integer,JSONPath=`.status.ownConcurrency`,priority=1
 // +kubebuilder:printcolumn:name="Quarantine",type=string,JSONPath=`.spec.quarantine.reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,priority=1
 type MemberCluster struct {

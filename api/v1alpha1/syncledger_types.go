@@ -94,6 +94,12 @@ type SyncLedgerStatus struct {
 	// policyUID is the UID of the ConfigMap that the policy came from.
 	// +optional
 	PolicyUID types.UID `json:"policyUID,omitempty"`
+	// ownConcurrency is what that ConfigMap sets. No plan raises the budget beyond it.
+	// Absent if it sets none.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
+	// +optional
+	OwnConcurrency *int32 `json:"ownConcurrency,omitempty"`
 	// plan is the newest acknowledged ClusterPlan; older ones are refused.
 	// +optional
 	Plan *PlanVersion `json:"plan,omitempty"`

@@ -29,6 +29,12 @@ const (
 	ReasonStorageClassMissing Reason = "StorageClassMissing"
 	// ReasonSnapshotClassMissing: the VolumeSnapshotClass does not exist.
 	ReasonSnapshotClassMissing Reason = "SnapshotClassMissing"
+	// ReasonSnapshotClassMismatch: the VolumeSnapshotClass is of another driver than the
+	// StorageClass.
+	ReasonSnapshotClassMismatch Reason = "SnapshotClassMismatch"
+	// ReasonStorageProfileIncomplete: CDI's StorageProfile of the StorageClass has no
+	// access modes.
+	ReasonStorageProfileIncomplete Reason = "StorageProfileIncomplete"
 	// ReasonSecretMissing: the Secret named by secretRef does not exist in the image's
 	// namespace.
 	ReasonSecretMissing Reason = "SecretMissing"
@@ -40,11 +46,23 @@ const (
 	ReasonCertConfigMapMissing Reason = "CertConfigMapMissing"
 	// ReasonCDIMissing: the cluster does not serve CDI's DataVolume.
 	ReasonCDIMissing Reason = "CDIMissing"
+	// ReasonCDIUnavailable: a webhook that the API server asks about DataVolumes, such as
+	// CDI's, does not answer.
+	ReasonCDIUnavailable Reason = "CDIUnavailable"
 	// ReasonInsufficientStorage: the storage capacity that the cluster reports, or a
-	// quota of the namespace, is too small for the image.
+	// quota or LimitRange of the namespace, is too small for the image.
 	ReasonInsufficientStorage Reason = "InsufficientStorage"
 	// ReasonImporting: CDI is importing the image into a DataVolume.
 	ReasonImporting Reason = "Importing"
+	// ReasonVolumePending: the import waits for its volume; the message has the words of
+	// the storage driver or of CDI.
+	ReasonVolumePending Reason = "VolumePending"
+	// ReasonImporterUnschedulable: no node takes CDI's importer Pod.
+	ReasonImporterUnschedulable Reason = "ImporterUnschedulable"
+	// ReasonImporterRefused: the API server refuses CDI's importer Pod.
+	ReasonImporterRefused Reason = "ImporterRefused"
+	// ReasonImporterNotStarting: the node cannot start CDI's importer Pod.
+	ReasonImporterNotStarting Reason = "ImporterNotStarting"
 	// ReasonSnapshotting: the import is done and the VolumeSnapshot is not ready yet.
 	ReasonSnapshotting Reason = "Snapshotting"
 	// ReasonReady: VMs can be cloned from the image.
@@ -120,7 +138,8 @@ func (r Reason) NeedsUserAction() bool {
 	switch r {
 	case ReasonPolicyMissing, ReasonStorageClassMissing, ReasonSnapshotClassMissing,
 		ReasonSecretMissing, ReasonSecretForbidden, ReasonCertConfigMapMissing, ReasonCDIMissing,
-		ReasonInsufficientStorage:
+		ReasonInsufficientStorage, ReasonStorageProfileIncomplete, ReasonSnapshotClassMismatch,
+		ReasonImporterRefused, ReasonDataVolumeRefused:
 		return true
 	default:
 		return false

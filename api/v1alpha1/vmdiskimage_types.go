@@ -29,7 +29,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.sourceType == 'blank' || (has(self.url) && size(self.url) > 0)",message="url is required: say where the image is downloaded from (only sourceType blank has none)"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'blank' || !has(self.url) || size(self.url) == 0",message="sourceType blank is an empty disk and takes no url: remove url, or set sourceType to s3, http or registry"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'http' || !has(self.url) || self.url.startsWith('http://') || self.url.startsWith('https://')",message="url must start with http:// or https:// for sourceType http"
-// +kubebuilder:validation:XValidation:rule="self.sourceType != 's3' || !has(self.url) || self.url.startsWith('s3://') || self.url.startsWith('http://') || self.url.startsWith('https://')",message="url must start with s3://, https:// or http:// for sourceType s3"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 's3' || !has(self.url) || self.url.startsWith('http://') || self.url.startsWith('https://')",message="url must be the object's address at its endpoint for sourceType s3, as in https://s3.eu-central-1.amazonaws.com/bucket/key: CDI takes https:// and http://, and no s3://"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'registry' || !has(self.url) || self.url.startsWith('docker://') || self.url.startsWith('oci-archive://')",message="url must start with docker:// or oci-archive:// for sourceType registry"
 // +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.matches('^[a-z0-9-]+://[^/?#]*@')",message="url must not carry a user name or password: put them into a Secret and name it in secretRef"
 // +kubebuilder:validation:XValidation:rule="!has(self.url) || size(self.url) == 0 || self.url.matches('^[a-z0-9-]+:///?[^/?#]+')",message="url must name a host, as in https://images.example.com/ubuntu.qcow2"
@@ -38,6 +38,7 @@ const (
 type VMDiskImageSpec struct {
 	// name of the disk for people. It need not be unique.
 	// +kubebuilder:validation:XValidation:rule="size(self) >= 1 && size(self) <= 253",message="name must have 1 to 253 characters"
+	// +kubebuilder:validation:XValidation:rule="self == self.trim() && !self.matches('[[:cntrl:]]')",message="name must have no space at its beginning or end, and no line break: write it on one line, without the | of a YAML block"
 	// +kubebuilder:validation:MaxLength=1024
 	// +required
 	Name string `json:"name"`
@@ -46,8 +47,10 @@ type VMDiskImageSpec struct {
 	// +required
 	SourceType SourceType `json:"sourceType"`
 
-	// url of the image. For sourceType http: http:// or https://; for s3: s3://,
-	// https:// or http://; for registry: docker:// or oci-archive://; for blank: none.
+	// url of the image. For sourceType http: http:// or https://; for s3: the object's
+	// address at its endpoint, as in https://s3.eu-central-1.amazonaws.com/bucket/key; for
+	// registry: docker:// or oci-archive://; for blank: none.
+	// +kubebuilder:validation:XValidation:rule="self == self.trim() && !self.matches('[[:cntrl:]]')",message="url must have no space at its beginning or end, and no line break: write it on one line, without the | of a YAML block"
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	URL string `json:"url,omitempty"`
@@ -61,6 +64,7 @@ type VMDiskImageSpec struct {
 
 	// secretRef names a Secret in the image's namespace with the credentials for the
 	// source, in CDI's format (keys accessKeyId and secretKey).
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="secretRef must be the name of a Secret: a-z, 0-9, - and ., without space or line break"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -68,6 +72,7 @@ type VMDiskImageSpec struct {
 
 	// certConfigMap names a ConfigMap in the image's namespace with the certificate
 	// authorities to trust for url.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="certConfigMap must be the name of a ConfigMap: a-z, 0-9, - and ., without space or line break"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -75,6 +80,7 @@ type VMDiskImageSpec struct {
 
 	// storageClass that the image is stored in. Default: the cluster's default
 	// StorageClass.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="storageClass must be the name of a StorageClass: a-z, 0-9, - and ., without space or line break"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -82,6 +88,7 @@ type VMDiskImageSpec struct {
 
 	// snapshotClass is the VolumeSnapshotClass of the snapshot that VMs are cloned
 	// from. Default: no snapshot; VMs are cloned from the PersistentVolumeClaim.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="snapshotClass must be the name of a VolumeSnapshotClass: a-z, 0-9, - and ., without space or line break"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional

@@ -1008,6 +1008,11 @@ func (in *MemberClusterStatus) DeepCopyInto(out *MemberClusterStatus) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.OwnConcurrency != nil {
+		in, out := &in.OwnConcurrency, &out.OwnConcurrency
+		*out = new(int32)
+		**out = **in
+	}
 	if in.SlotsUsed != nil {
 		in, out := &in.SlotsUsed, &out.SlotsUsed
 		*out = new(int32)
@@ -1816,6 +1821,11 @@ func (in *ReportRoot) DeepCopyInto(out *ReportRoot) {
 			(*out)[key] = val
 		}
 	}
+	if in.OwnConcurrency != nil {
+		in, out := &in.OwnConcurrency, &out.OwnConcurrency
+		*out = new(int32)
+		**out = **in
+	}
 	if in.Transfers != nil {
 		in, out := &in.Transfers, &out.Transfers
 		*out = new(ReportedTransfers)
@@ -2292,6 +2302,11 @@ func (in *SyncLedgerStatus) DeepCopyInto(out *SyncLedgerStatus) {
 		for key, val := range *in {
 			(*out)[key] = val
 		}
+	}
+	if in.OwnConcurrency != nil {
+		in, out := &in.OwnConcurrency, &out.OwnConcurrency
+		*out = new(int32)
+		**out = **in
 	}
 	if in.Plan != nil {
 		in, out := &in.Plan, &out.Plan

@@ -130,7 +130,7 @@ func TestLabelsThatWereRemovedStayAway(t *testing.T) {
 func TestPropertyDeparturesAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := labelSet{}
-		for i := range rapid.SampledFrom([]int{1, 20, 150}).Draw(t, "departures") {
+		for i := range rapid.SampledFrom([]int{1, 20}).Draw(t, "departures") {
 			labels := labelSet{}
 			for k := range rapid.SampledFrom([]int{1, 3, 200}).Draw(t, "labels") {
 				labels[fmt.Sprintf("fleet.example/%s-%d", strings.Repeat("k", 50), k)] = strings.Repeat("v", 63)
@@ -152,4 +152,22 @@ func TestPropertyDeparturesAreBounded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Over the limit, those that left first are forgotten.
+func TestOldestDeparturesAreDropped(t *testing.T) {
+	data, labels := labelSet{}, labelSet{}
+	for k := range 100 {
+		labels[fmt.Sprintf("label-%03d", k)] = strings.Repeat("v", 63)
+	}
+	const departures = 300
+	for i := range departures {
+		member := newMember(labels)
+		member.Name = fmt.Sprintf("m-%03d", departures-i)
+		require.True(t, memberlabels.Remember(data, member, now.Add(time.Duration(i)*time.Minute)))
+	}
+	assert.Less(t, len(data), departures)
+	assert.Greater(t, len(data), 50)
+	assert.Contains(t, data, "m-001", "the last")
+	assert.NotContains(t, data, "m-300", "the first")
 }

@@ -229,7 +229,7 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case len(s.PolicyErrors) > 0:
 		return conditionFalse(v1alpha1.ReasonPolicyRefused, "the overrides of this member contradict each other (%s): %s. The previous plan stays", s.PolicySource, policy.FormatErrors(s.PolicyErrors))
 	case plan == nil && s.DesiredPolicy == nil:
-		return conditionFalse(v1alpha1.ReasonNoPolicy, "there has never been a valid policy: create ConfigMap %s in namespace %s of the hub", apipolicy.DefaultName, apipolicy.DefaultNamespace)
+		return conditionFalse(v1alpha1.ReasonNoPolicy, "%s", s.noPolicyMessage())
 	case plan == nil && s.OtherClusterUID != "":
 		return conditionUnknown(v1alpha1.ReasonAnotherCluster, "a cluster that is not accepted gets no plan (see IdentityConfirmed)")
 	case plan == nil && r == nil:
@@ -237,7 +237,7 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case plan == nil:
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan is about to be written")
 	case len(plan.Policy) == 0:
-		return conditionFalse(v1alpha1.ReasonNoPolicy, "the plan has no policy, since there has never been a valid one: create ConfigMap %s in namespace %s of the hub", apipolicy.DefaultName, apipolicy.DefaultNamespace)
+		return conditionFalse(v1alpha1.ReasonNoPolicy, "the plan has no policy: %s", s.noPolicyMessage())
 	case plan.HeldPolicy != "":
 		return conditionFalse(v1alpha1.ReasonPolicyHeld, "the member had a newer plan than the hub, which was restored from a backup or set up again: the member keeps its policy (%s), "+
 			"and the policy of the hub's ConfigMap (%s) is held back until that changes", cmp.Or(plan.PolicySource, "of unknown source"), cmp.Or(s.PolicySource, "nothing yet"))
@@ -253,7 +253,7 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case refused && accepted.Reason == v1alpha1.ReasonPlanPolicyInvalid:
 		return conditionFalse(v1alpha1.ReasonPolicyRefused, "the agent refuses the policy of the plan: %s", accepted.Message)
 	case same:
-		return conditionTrue(v1alpha1.ReasonAcknowledged, "the member runs %s (%s)", formatPlanVersion(plan.PlanVersion), cmp.Or(plan.PolicySource, "of unknown source"))
+		return conditionTrue(v1alpha1.ReasonAcknowledged, "the member runs %s (%s)%s", formatPlanVersion(plan.PlanVersion), cmp.Or(plan.PolicySource, "of unknown source"), s.policyNotes())
 	case refused && accepted.Reason != v1alpha1.ReasonNoPlan:
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the member does not acknowledge %s: %s", formatPlanVersion(plan.PlanVersion), accepted.Message)
 	case r.Plan == nil:
@@ -261,6 +261,13 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	default:
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "waiting for the member to acknowledge %s (it runs %s)%s", formatPlanVersion(plan.PlanVersion), formatPlanVersion(*r.Plan), s.unacknowledgedHint())
 	}
+}
+
+func (s *statusBuilder) noPolicyMessage() string {
+	if s.PolicyRefused != "" {
+		return "on the hub, " + s.PolicyRefused
+	}
+	return fmt.Sprintf("there has never been a valid policy: create ConfigMap %s in namespace %s of the hub", apipolicy.DefaultName, apipolicy.DefaultNamespace)
 }
 
 // unacknowledgedHint names the condition that explains why a plan is not acknowledged.
@@ -285,7 +292,7 @@ func (s *statusBuilder) withinBudget() conditionState {
 	case r.Slots > r.Budget:
 		return conditionFalse(v1alpha1.ReasonOverBudget, "%d slots are taken, and the budget is %d: no slot is taken until enough imports have ended", r.Slots, r.Budget)
 	}
-	if s.Plan != nil && r.Plan != nil && r.Plan.Compare(s.Plan.PlanVersion) == 0 && s.Plan.Policy[policy.KeyConcurrency] != "" {
+	if s.Plan != nil && r.Plan != nil && r.Plan.Compare(s.Plan.PlanVersion) == 0 && s.Plan.Policy[apipolicy.KeyConcurrency] != "" {
 		if planned := policy.ConcurrencyOf(s.Plan.Policy); int64(r.Budget) > planned {
 			return conditionFalse(v1alpha1.ReasonOverBudget, "the ledger's budget is %d, and the acknowledged plan allows %d: the SyncLedger is being rebuilt, or something else writes it", r.Budget, planned)
 		}
@@ -380,7 +387,7 @@ func (s *statusBuilder) ready() conditionState {
 			}
 		}
 	}
-	return conditionTrue(string(v1alpha1.ReasonReady), "the member is reachable, reports, and runs its newest plan")
+	return conditionTrue(string(v1alpha1.ReasonReady), "the member is reachable, reports, and runs its newest plan%s", s.policyNotes())
 }
 
 // formatPlanVersion omits the first epoch, which most members never leave.

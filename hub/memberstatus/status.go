@@ -93,6 +93,8 @@ type Input struct {
 	DesiredPolicy map[string]string
 	PolicySource  string
 	PolicyErrors  []policy.KeyError
+	// PolicyRefused says why the fleet's policy ConfigMap is not in force; empty if it is.
+	PolicyRefused string
 }
 
 // ReportExcess is what lies in a member's namespace on the hub and is not used.
@@ -198,6 +200,7 @@ func (s *statusBuilder) setReport() {
 		budget, slots := r.Budget, r.Slots
 		s.status.Budget, s.status.SlotsUsed = &budget, &slots
 	}
+	s.status.OwnConcurrency = ownConcurrency(r)
 	references := r.References
 	s.status.References = &references
 	if s.Totals == nil {

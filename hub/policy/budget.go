@@ -69,7 +69,7 @@ func (p *Policy) Budget() *Budget { return p.budget }
 
 // MemberWeight returns the weight of a member against the others; 1 by default.
 func (p *Policy) MemberWeight(member string, labels map[string]string) int32 {
-	set, _ := p.resolveKeys(Member{member, labels})
+	set, _ := p.resolveKeys(Member{Name: member, Labels: labels})
 	return weightOrDefault(set)
 }
 
@@ -266,11 +266,9 @@ func (b *Budget) formatSources() string {
 	return strings.Join(parts, " ")
 }
 
-const KeyConcurrency = "concurrency"
-
 // ConcurrencyOf returns the concurrency of a parsed policy. Without a policy it is 0:
 // nothing is downloaded.
 func ConcurrencyOf(data map[string]string) int64 {
-	n, _ := strconv.ParseInt(data[KeyConcurrency], 10, 32)
+	n, _ := strconv.ParseInt(data[apipolicy.KeyConcurrency], 10, 32)
 	return n
 }

@@ -28,6 +28,9 @@ const maxSourceLength = 512
 type Member struct {
 	Name   string
 	Labels map[string]string
+	// OwnConcurrency is the limit of the member's own policy ConfigMap, for previews; nil
+	// for none.
+	OwnConcurrency *int32
 }
 
 // Policy is the policy of a fleet: defaults, and overrides for some members.
@@ -121,7 +124,7 @@ func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []ap
 // With errors the member has no policy: overrides that are valid by themselves contradict
 // each other.
 func (p *Policy) ForMember(member string, labels map[string]string) (data map[string]string, source string, errs []apipolicy.KeyError) {
-	set, source := p.resolveKeys(Member{member, labels})
+	set, source := p.resolveKeys(Member{Name: member, Labels: labels})
 	effective, _, errs := apipolicy.Parse(p.applyGrantKeys(set))
 	if len(errs) > 0 {
 		return nil, source, errs

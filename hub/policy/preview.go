@@ -15,24 +15,27 @@ const (
 	// maxPreviewRows bounds a preview, which is stored in an annotation.
 	maxPreviewRows        = 100
 	maxUnmatchedOverrides = 10
+	maxHeldMembers        = 10
 )
 
 // previewRow is a member whose policy would change.
 type previewRow struct {
 	member        string
-	before, after string // concurrency
+	before, after string // concurrency, and what the member's own ConfigMap leaves of it
 	delta         int64
 	otherChanges  string // changes of other keys
 	source        string
 }
 
 // Preview describes what would change if a policy replaced the active one, nil for none:
-// which members gain or lose concurrency, and the sum over the fleet. Beyond
+// which members gain or lose concurrency, and the sum over the fleet. What a member's own
+// ConfigMap holds back is neither gained nor counted. Beyond
 // maxPreviewRows it lists the members whose concurrency changes most.
 func Preview(now, then *Policy, members []Member) string {
 	var rows []previewRow
 	var refused []apipolicy.KeyError
 	var gain, lose, sumNow, sumThen int64
+	var held []string
 	for _, m := range members {
 		before := map[string]string{}
 		if now != nil {
@@ -43,12 +46,16 @@ func Preview(now, then *Policy, members []Member) string {
 			refused = append(refused, apipolicy.KeyError{Key: m.Name, Message: FormatErrors(errs) + " (" + source + ")"})
 			continue
 		}
-		a, b := ConcurrencyOf(before), ConcurrencyOf(after)
+		a, textNow := formatEffective(before, m)
+		b, textThen := formatEffective(after, m)
+		if b < ConcurrencyOf(after) {
+			held = append(held, m.Name)
+		}
 		sumNow, sumThen = sumNow+a, sumThen+b
 		if now != nil && len(before) > 0 {
 			before[KeyWeight], after[KeyWeight] = fmt.Sprint(now.MemberWeight(m.Name, m.Labels)), fmt.Sprint(then.MemberWeight(m.Name, m.Labels))
 		}
-		row := previewRow{m.Name, cmp.Or(before[KeyConcurrency], "-"), after[KeyConcurrency], b - a, describeChangedKeys(before, after), source}
+		row := previewRow{m.Name, textNow, textThen, b - a, describeChangedKeys(before, after), source}
 		switch {
 		case b > a:
 			gain++
@@ -73,15 +80,33 @@ func Preview(now, then *Policy, members []Member) string {
 	if change := describeBudgetChange(now, then); change != "" {
 		fmt.Fprintf(&out, "The budget of the fleet: %s.\n", change)
 	}
+	if len(held) > 0 {
+		fmt.Fprintf(&out, "Held lower by key concurrency of their own policy ConfigMap: %s.\n", joinBounded(held, ", ", maxHeldMembers))
+	}
 	if idle := then.unmatchedOverrides(members); len(idle) > 0 {
-		shown := strings.Join(idle[:min(len(idle), maxUnmatchedOverrides)], "; ")
-		if more := len(idle) - maxUnmatchedOverrides; more > 0 {
-			shown += fmt.Sprintf("; and %d more", more)
-		}
-		fmt.Fprintf(&out, "No member is subject to: %s.\n", shown)
+		fmt.Fprintf(&out, "No member is subject to: %s.\n", joinBounded(idle, "; ", maxUnmatchedOverrides))
 	}
 	out.WriteString(formatTable(rows))
 	return out.String()
+}
+
+// formatEffective returns what a member runs of a policy's concurrency, and both for people,
+// as in "8, held to 3".
+func formatEffective(data map[string]string, m Member) (effective int64, text string) {
+	planned := ConcurrencyOf(data)
+	if own := m.OwnConcurrency; own != nil && int64(*own) < planned {
+		return int64(*own), fmt.Sprintf("%d, held to %d", planned, *own)
+	}
+	return planned, cmp.Or(data[apipolicy.KeyConcurrency], "-")
+}
+
+// joinBounded joins the first texts, and says how many more there are.
+func joinBounded(texts []string, separator string, most int) string {
+	joined := strings.Join(texts[:min(len(texts), most)], separator)
+	if more := len(texts) - most; more > 0 {
+		joined += fmt.Sprintf("%sand %d more", separator, more)
+	}
+	return joined
 }
 
 func formatTable(rows []previewRow) string {
@@ -118,7 +143,7 @@ func describeChangedKeys(before, after map[string]string) string {
 	var changed []string
 	for _, key := range sortedKeys(mergeMaps(before, after)) {
 		// The groups are listed once, with the fleet's budget.
-		if key != KeyConcurrency && key != apipolicy.KeyFleetSources && before[key] != after[key] {
+		if key != apipolicy.KeyConcurrency && key != apipolicy.KeyFleetSources && before[key] != after[key] {
 			changed = append(changed, fmt.Sprintf("%s %s→%s", key, cmp.Or(before[key], "-"), cmp.Or(after[key], "-")))
 		}
 	}

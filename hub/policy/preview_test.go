@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 func TestPreview(t *testing.T) {
 	edge := map[string]string{"edge": "true"}
 	members := []policy.Member{{Name: "berlin"}, {Name: "paris", Labels: edge}, {Name: "frankfurt"}, {Name: "oslo", Labels: edge}}
+	held := int32(3)
+	withHeld := append(slices.Clone(members), policy.Member{Name: "helsinki", OwnConcurrency: &held})
 	inForce := mustParse(t, data{"concurrency": "4"})
 	for name, tt := range map[string]struct {
 		now  *policy.Policy
@@ -50,6 +53,13 @@ frankfurt  -    2     +2      -           fleet default
 oslo       -    0     0       -           override cluster=oslo
 paris      -    2     +2      -           fleet default
 `},
+		"held by its own ConfigMap": {inForce, data{"concurrency": "4", "overrides": `[{cluster: helsinki, concurrency: 8}, {cluster: oslo, concurrency: 1}]`}, `
+2 of 5 members would change. Concurrency: 0 gain, 1 lose, the fleet's sum goes from 19 to 16 (-3).
+Held lower by key concurrency of their own policy ConfigMap: helsinki.
+MEMBER    NOW           THEN          CHANGE  OTHER KEYS  FROM
+helsinki  4, held to 3  8, held to 3  0       -           override cluster=helsinki
+oslo      4             1             -3      -           override cluster=oslo
+`},
 		"contradicting overrides": {inForce, data{"overrides": `
 - {selector: {matchLabels: {edge: "true"}}, retryBackoffDuration: 50m}
 - {cluster: oslo, maxRetryBackoff: 40m}`}, `
@@ -58,6 +68,10 @@ oslo: maxRetryBackoff: 40m0s is less than retryBackoffDuration, 50m0s (override 
 `},
 	} {
 		t.Run(name, func(t *testing.T) {
+			members := members
+			if strings.HasPrefix(name, "held") {
+				members = withHeld
+			}
 			got := policy.Preview(tt.now, mustParse(t, tt.then), members)
 			assert.Equal(t, strings.TrimPrefix(tt.want, "\n"), got)
 		})

@@ -49,3 +49,23 @@ func TestStatusCanBeStoredWhateverMembersReport(t *testing.T) {
 		require.NotContains(t, toJSON(t, d.Status), apitest.Secret)
 	})
 }
+
+// The states of an ImagePrune's targets are their members' words, unknown ones included.
+func TestImagePruneCanBeStoredWhateverMembersReport(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newPruneScenario()
+		states := append(v1alpha1.PruneStates(), "", "Invented")
+		for _, target := range s.Targets {
+			if rapid.IntRange(0, 3).Draw(t, "silent") == 0 {
+				continue
+			}
+			s.reported[targetKey(target)] = v1alpha1.PruneStatus{
+				UID: s.Prune.UID, State: rapid.SampledFrom(states).Draw(t, "state"),
+				Reason: apitest.HostileText().Draw(t, "reason"), Message: apitest.HostileText().Draw(t, "message"),
+			}
+		}
+		d := decideAndCheck(t, s.PruneView)
+		schemacheck.RequireStorable(t, "ImagePrune", &d.Status)
+		require.NotContains(t, toJSON(t, d.Status), apitest.Secret)
+	})
+}

@@ -88,8 +88,10 @@ type Member struct {
 	Policy       *v1alpha1.MemberPolicy    `json:"policy,omitempty"`
 	Budget       *int32                    `json:"budget,omitempty"`
 	SlotsUsed    *int32                    `json:"slotsUsed,omitempty"`
-	LastReport   *metav1.Time              `json:"lastReport,omitempty"`
-	Failing      []v1alpha1.ImageSummary   `json:"failing,omitempty"`
+	// OwnConcurrency is the limit of the member's own policy ConfigMap; absent for none.
+	OwnConcurrency *int32                  `json:"ownConcurrency,omitempty"`
+	LastReport     *metav1.Time            `json:"lastReport,omitempty"`
+	Failing        []v1alpha1.ImageSummary `json:"failing,omitempty"`
 }
 
 // ImageList is a page of the distinct images, by source. Next is the after of the next
@@ -293,6 +295,7 @@ func summarizeMember(summary inventory.MemberSummary, stored *v1alpha1.MemberClu
 	m.Transfers = st.Transfers
 	m.ClusterUID, m.AgentVersion, m.Policy = string(st.ClusterUID), st.AgentVersion, st.Policy
 	m.Budget, m.SlotsUsed, m.LastReport, m.Failing = st.Budget, st.SlotsUsed, st.LastReport, st.Failing
+	m.OwnConcurrency = st.OwnConcurrency
 	return m
 }
 

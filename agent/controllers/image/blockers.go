@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/image"
@@ -18,8 +19,8 @@ import (
 )
 
 // findBlocker returns what the next attempt needs and the cluster lacks; nil for nothing.
-// Secret and ConfigMap of an image that is admissible are not checked again; capacity is,
-// since images ahead of it use it up.
+// Secret, ConfigMap and DataVolume of an image that is admissible are not checked again;
+// capacity is, since images ahead of it use it up.
 func (r *Reconciler) findBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
 	if !r.Kinds.IsServed(image.DataVolumeGVK) {
 		return &image.Blocker{Reason: v1alpha1.ReasonCDIMissing, Message: "the cluster does not serve CDI's DataVolume: install CDI; the agent notices by itself"}, nil
@@ -42,7 +43,13 @@ func (r *Reconciler) findBlocker(ctx context.Context, img *v1alpha1.VMDiskImage)
 			return b, err
 		}
 	}
-	return r.findCapacityBlocker(ctx, img, capacity.MaxAgeWhileWaiting)
+	if b, err := r.findCapacityBlocker(ctx, img, capacity.MaxAgeWhileWaiting); b != nil || err != nil {
+		return b, err
+	}
+	if state != ledger.Admissible {
+		return r.findAdmissionBlocker(ctx, img), nil
+	}
+	return nil, nil
 }
 
 // findReferenceBlocker checks the Secret and the ConfigMap that the spec names.
@@ -99,9 +106,38 @@ func (r *Reconciler) findSnapshotClassBlocker(ctx context.Context, img *v1alpha1
 	if phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhasePrunePending || image.QueueStateOf(img) == ledger.Admissible {
 		return nil, nil
 	}
-	err := r.Live.Get(ctx, types.NamespacedName{Name: class}, &snapshotv1.VolumeSnapshotClass{})
+	found := &snapshotv1.VolumeSnapshotClass{}
+	err := r.Live.Get(ctx, types.NamespacedName{Name: class}, found)
 	if apierrors.IsNotFound(err) {
 		return &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMissing, Message: fmt.Sprintf("VolumeSnapshotClass %s does not exist: create it, or correct spec.snapshotClass", class)}, nil
 	}
-	return nil, err
+	if err != nil {
+		return nil, err
+	}
+	return r.findDriverMismatch(ctx, img, found)
+}
+
+// localProvisioner provisions nothing: its class has volumes of any driver.
+const localProvisioner = "kubernetes.io/no-provisioner"
+
+// findDriverMismatch returns why no snapshot of an image can be taken: a driver takes
+// snapshots of its own volumes only.
+func (r *Reconciler) findDriverMismatch(ctx context.Context, img *v1alpha1.VMDiskImage, class *snapshotv1.VolumeSnapshotClass) (*image.Blocker, error) {
+	name := img.Spec.StorageClass
+	if name == "" {
+		var err error
+		if name, err = r.findDefaultStorageClass(ctx); name == "" || err != nil {
+			return nil, err
+		}
+	}
+	storage := &storagev1.StorageClass{}
+	if err := r.Get(ctx, types.NamespacedName{Name: name}, storage); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if storage.Provisioner == class.Driver || storage.Provisioner == localProvisioner {
+		return nil, nil
+	}
+	return &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMismatch, Message: fmt.Sprintf(
+		"VolumeSnapshotClass %s is of driver %s, and StorageClass %s of %s: choose a spec.snapshotClass of that driver, or none",
+		class.Name, class.Driver, storage.Name, storage.Provisioner)}, nil
 }

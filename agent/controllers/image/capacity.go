@@ -39,7 +39,7 @@ func (r *Reconciler) findCapacityBlocker(ctx context.Context, img *v1alpha1.VMDi
 			return nil, err
 		}
 	}
-	b := capacity.FindShortage(img, class, r.Capacity.AvailabilityFor(ctx, img.Namespace, class, maxAge))
+	b := capacity.FindBlocker(img, class, r.Capacity.AvailabilityFor(ctx, img.Namespace, class, maxAge))
 	r.capacityWaiters.setWaiting(image.KeyOf(img), b != nil)
 	return b, nil
 }

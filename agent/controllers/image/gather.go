@@ -29,6 +29,8 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 		ArrivalKey:    r.arrivals.orderingKey(img),
 		EndOfQueueKey: r.Queue.NewKeyAtEnd(metav1.Time{}),
 		Preflight:     r.preflightResult(img),
+
+		CreationProblem: r.CreationProblem,
 	}
 	if p, queued := r.Queue.Position(img.UID); queued {
 		v.QueuePosition = &p

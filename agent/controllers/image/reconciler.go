@@ -19,6 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/clock"
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/preflight"
@@ -64,6 +65,8 @@ type Reconciler struct {
 	Capacity *capacity.Reader
 	// PlannedState of images; nil where there are no plans.
 	PlannedState PlannedStateFunc
+	// CreationProblem is why the DataVolume of a slot could not be created; nil for none.
+	CreationProblem func(v1alpha1.Slot) *importcause.Cause
 	// Ages of the slots.
 	Ages *clock.AgeTracker
 	// Namespace of the agent, and of the SyncLedger.
@@ -72,6 +75,7 @@ type Reconciler struct {
 	arrivals        arrivalTracker
 	ownWrites       writeTracker
 	capacityWaiters capacityWaiters
+	trials          trialAnswers
 	triggers        trigger.Source[reconcile.Request]
 }
 

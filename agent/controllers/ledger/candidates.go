@@ -42,7 +42,7 @@ func (r *Reconciler) findCandidates(ctx context.Context, slots, freeable []v1alp
 			if img == nil {
 				continue
 			}
-			candidate, admissible := image.CandidateOf(img)
+			candidate, admissible := image.CandidateOf(img, limits.policy)
 			if !admissible {
 				continue
 			}

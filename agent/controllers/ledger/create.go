@@ -3,7 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
-	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,9 +15,13 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
+
+// maxCreationErrorBytes bounds an error in the message of an image.
+const maxCreationErrorBytes = 512
 
 // attemptTimeout returns the failure of a slot that is older than attemptTimeout; nil for
 // none. Its DataVolume is not created: the hub counts on that, and may have granted the
@@ -35,6 +39,7 @@ func (r *Reconciler) attemptTimeout(slot v1alpha1.Slot) *v1alpha1.Failure {
 func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) (retry bool, err error) {
 	dv := image.NewDataVolume(img, slot)
 	err = r.Create(ctx, dv)
+	r.recordCreation(slot, err)
 	switch {
 	case err == nil:
 		r.createdAt[ledger.DataVolumeKey(slot)] = time.Now()
@@ -45,11 +50,11 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 	case admissionpolicy.IsUnlistedRefusal(err):
 		r.lastLedger.Store(nil) // this process may not know the latest ledger
 		return true, nil
-	case isPermanentRefusal(err):
-		return false, r.failAttempt(ctx, slot, newRefusalFailure(err))
-	default:
-		return false, fmt.Errorf("creating DataVolume %s of image %s: %w", ledger.DataVolumeKey(slot), slot.Image.Name, err)
 	}
+	if failure := newRefusalFailure(err); failure != nil {
+		return false, r.failAttempt(ctx, slot, *failure)
+	}
+	return false, fmt.Errorf("creating DataVolume %s of image %s: %w", ledger.DataVolumeKey(slot), slot.Image.Name, err)
 }
 
 // checkExistingDataVolume reads the DataVolume that exists under the name of a slot's. It
@@ -68,7 +73,9 @@ func (r *Reconciler) checkExistingDataVolume(ctx context.Context, slot v1alpha1.
 		r.createdAt[ledger.DataVolumeKey(slot)] = time.Now()
 		return false, nil
 	}
-	return false, r.failAttempt(ctx, slot, newRefusalFailure(fmt.Errorf("DataVolume %s exists and is not the agent's: delete it", key)))
+	return false, r.failAttempt(ctx, slot, v1alpha1.Failure{
+		Reason: v1alpha1.ReasonDataVolumeRefused, Message: fmt.Sprintf("DataVolume %s exists and is not the agent's: delete it", key),
+	})
 }
 
 // failAttempt records the failure of an attempt whose DataVolume is not created. It reads
@@ -90,22 +97,62 @@ func (r *Reconciler) failAttempt(ctx context.Context, slot v1alpha1.Slot, failur
 	return nil
 }
 
-// isPermanentRefusal: another try would be refused as well, because of the image. A right
-// that the agent lacks is no such refusal: every image would fail for it. An authorizer's
-// message begins with the user (responsewriters.Forbidden of the API server); admission,
-// which also forbids, has another one.
-func isPermanentRefusal(err error) bool {
-	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), `cannot create resource "datavolumes"`) {
-		return false
+// newRefusalFailure returns the failure of an attempt whose DataVolume was refused because
+// of the image; nil where another try may be accepted.
+func newRefusalFailure(err error) *v1alpha1.Failure {
+	if cause := importcause.OfAnswer(err); cause != nil && cause.NeedsPerson {
+		return &v1alpha1.Failure{Reason: cause.Reason, Message: cause.Message}
 	}
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) ||
-		apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)
+	return nil
 }
 
-func newRefusalFailure(err error) v1alpha1.Failure {
-	f := v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: "its DataVolume was refused: " + err.Error()}
-	if strings.Contains(err.Error(), "exceeded quota: ") {
-		f.Reason = v1alpha1.ReasonQuotaExceeded
+// creationProblems are why DataVolumes of slots could not be created yet.
+type creationProblems struct {
+	mu    sync.Mutex
+	byKey map[string]importcause.Cause
+}
+
+// CreationProblem returns why the DataVolume of a slot could not be created yet; nil where
+// it could or was not tried.
+func (r *Reconciler) CreationProblem(slot v1alpha1.Slot) *importcause.Cause {
+	r.problems.mu.Lock()
+	defer r.problems.mu.Unlock()
+	if cause, known := r.problems.byKey[ledger.DataVolumeKey(slot)]; known {
+		return &cause
 	}
-	return f
+	return nil
+}
+
+// recordCreation remembers why a DataVolume could not be created, and requeues its image
+// when that changes. A refusal for a missing slot is retried at once.
+func (r *Reconciler) recordCreation(slot v1alpha1.Slot, err error) {
+	before := r.CreationProblem(slot)
+	key := ledger.DataVolumeKey(slot)
+	if err == nil || apierrors.IsAlreadyExists(err) || admissionpolicy.IsUnlistedRefusal(err) {
+		if before != nil {
+			r.forgetCreationProblem(key)
+			r.EnqueueImages(slot.Image)
+		}
+		return
+	}
+	cause := importcause.OfAnswer(err)
+	if cause == nil {
+		cause = &importcause.Cause{Reason: v1alpha1.ReasonImporting, Message: "its DataVolume cannot be created: " + v1alpha1.SanitizeText(err.Error(), maxCreationErrorBytes)}
+	}
+	if before != nil && *before == *cause {
+		return
+	}
+	r.problems.mu.Lock()
+	if r.problems.byKey == nil {
+		r.problems.byKey = map[string]importcause.Cause{}
+	}
+	r.problems.byKey[key] = *cause
+	r.problems.mu.Unlock()
+	r.EnqueueImages(slot.Image)
+}
+
+func (r *Reconciler) forgetCreationProblem(key string) {
+	r.problems.mu.Lock()
+	defer r.problems.mu.Unlock()
+	delete(r.problems.byKey, key)
 }

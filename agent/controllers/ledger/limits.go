@@ -25,6 +25,8 @@ type stepLimits struct {
 	sourceGroupOf func(host string) string
 	// namespaceShare of the policy; 0 for no limit.
 	namespaceShare int32
+	// policy in force; nil for none.
+	policy *policy.Policy
 }
 
 // observeGrant passes the TransferGrant that the cache shows to the RequestTracker.
@@ -58,7 +60,7 @@ func (r *Reconciler) observeGrant(ctx context.Context, p *policy.Policy) error {
 // computeLimits computes what may run now. After another process has written the ledger
 // there is no grant: that process may have reported the grant as unused.
 func (r *Reconciler) computeLimits(syncLedger *v1alpha1.SyncLedger, p *policy.Policy) stepLimits {
-	l := stepLimits{terms: grant.TermsFromPolicy(p), sourceGroupOf: grant.SourceGroupFunc(p)}
+	l := stepLimits{terms: grant.TermsFromPolicy(p), sourceGroupOf: grant.SourceGroupFunc(p), policy: p}
 	if p != nil {
 		l.namespaceShare = p.NamespaceShare
 	}

@@ -105,6 +105,7 @@ type Reconciler struct {
 	grantServed atomic.Bool
 	// lastLedger is the ledger as this process has last read or written it.
 	lastLedger atomic.Pointer[v1alpha1.SyncLedger]
+	problems   creationProblems
 	// The fields below belong to Reconcile, which runs one at a time.
 
 	// createdAt is when this process created a DataVolume that the cache does not show yet.

@@ -107,6 +107,7 @@ func (r *Reconciler) publishDecision(ctx context.Context, policyState policycont
 	r.Metrics.SetConditions(r.lastLedger.Load().Status.Conditions)
 	for _, slot := range decision.Freed {
 		delete(r.createdAt, ledger.DataVolumeKey(slot))
+		r.forgetCreationProblem(ledger.DataVolumeKey(slot))
 	}
 	for _, slot := range decision.Admitted {
 		if item, queued := r.Queue.Get(slot.Image.UID); queued && slot.Attempt == 1 {

@@ -16,7 +16,8 @@ import (
 
 // ownPolicy is a valid policy ConfigMap, or what of it the hub's plan cannot exceed.
 type ownPolicy struct {
-	configMapVersion  string
+	configMapVersion string
+	// concurrency is v1alpha1.MaxSlots where the ConfigMap sets none.
 	concurrency       int32
 	allowedNamespaces policy.Namespaces
 }
@@ -63,8 +64,16 @@ func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerSt
 	}
 	return State{
 		Policy: &parsed, Accepted: true, store: true, reason: reasonAccepted, message: "in force" + ignored, ignoredKeys: ignored,
-		configMapVersion: cm.ResourceVersion, configMapUID: cm.UID,
+		configMapVersion: cm.ResourceVersion, configMapUID: cm.UID, ownConcurrency: concurrencyOf(parsed),
 	}, nil
+}
+
+// concurrencyOf returns the limit of a valid ConfigMap; nil where it sets none.
+func concurrencyOf(own policy.Policy) *int32 {
+	if own.ConcurrencyUnset {
+		return nil
+	}
+	return &own.Concurrency
 }
 
 // isOlderThan: the cache shows a ConfigMap from before the one that another leader has

@@ -58,6 +58,7 @@ func (p *InForce) Replace(next *policy.Policy) (c PolicyChange) {
 	c.AllowedNamespaces = !slices.Equal(namespacesOf(before), namespacesOf(next))
 	isPaused := func(p *policy.Policy) bool { return p == nil || p.Concurrency == 0 }
 	c.WaitingImages = isPaused(before) != isPaused(next) || (before == nil) != (next == nil) ||
-		(before != nil && next != nil && (before.StallTimeout != next.StallTimeout || before.AttemptTimeout != next.AttemptTimeout || before.Preflight != next.Preflight))
+		(before != nil && next != nil && (before.StallTimeout != next.StallTimeout || before.AttemptTimeout != next.AttemptTimeout || before.Preflight != next.Preflight ||
+			before.RetryLimit != next.RetryLimit))
 	return c
 }

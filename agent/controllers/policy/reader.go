@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
@@ -83,6 +84,8 @@ type State struct {
 	configMap        *corev1.ConfigMap // of reasonInvalid
 	invalidMessage   string            // what is wrong with the ConfigMap
 	ignoredKeys      string            // suffix of message that lists them
+	// ownConcurrency is what the ConfigMap sets; nil for no limit.
+	ownConcurrency *int32
 
 	plan planState
 }
@@ -134,7 +137,7 @@ func (r *Reader) Read(ctx context.Context, ledger *v1alpha1.SyncLedger) (State, 
 // value applies.
 func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLedgerStatus) State {
 	if s.Accepted {
-		r.lastOwn = ownPolicy{s.configMapVersion, s.Policy.Concurrency, s.Policy.AllowedNamespaces}
+		r.lastOwn = ownPolicy{s.configMapVersion, ptr.Deref(s.ownConcurrency, v1alpha1.MaxSlots), s.Policy.AllowedNamespaces}
 	}
 	s.plan = plan
 	if plan.policy == nil {
@@ -147,8 +150,8 @@ func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLe
 	}
 	switch s.reason {
 	case reasonAccepted:
-		if s.Policy.Concurrency < plan.policy.Concurrency {
-			message += fmt.Sprintf(", with the smaller concurrency of ConfigMap %s, %d", r.ConfigMapKey, s.Policy.Concurrency)
+		if own := s.ownConcurrency; own != nil && *own < plan.policy.Concurrency {
+			message += fmt.Sprintf(", with the smaller concurrency of ConfigMap %s, %d", r.ConfigMapKey, *own)
 		}
 		s.Policy, s.message = policy.Combine(s.Policy, plan.policy), message+s.ignoredKeys
 	case reasonMissing:
@@ -184,6 +187,7 @@ func (s State) SetStatus(status *v1alpha1.SyncLedgerStatus, generation int64) {
 	}
 	if s.Accepted {
 		status.PolicyVersion, status.PolicyUID = s.configMapVersion, s.configMapUID
+		status.OwnConcurrency = s.ownConcurrency
 	}
 	s.plan.setStatus(status)
 	setCondition(status, generation, v1alpha1.ConditionPolicyAccepted, s.Accepted, s.reason, s.message)

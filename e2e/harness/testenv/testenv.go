@@ -151,9 +151,11 @@ func (s *Env) WithoutAgent(t *testing.T, do func()) {
 }
 
 func (s *Env) serveHead(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	s.headRequests[r.URL.Path]++
-	s.mu.Unlock()
+	if r.Method == http.MethodHead { // and not the GET that confirms a refusal
+		s.mu.Lock()
+		s.headRequests[r.URL.Path]++
+		s.mu.Unlock()
+	}
 	switch strings.Split(r.URL.Path, "/")[1] {
 	case "gone":
 		w.WriteHeader(http.StatusNotFound)

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,16 +33,23 @@ func TestPlanPolicyAndOwnPolicy(t *testing.T) {
 		{"the member's own is smaller", "1", "3", 1, "with the smaller concurrency of ConfigMap sync-operator/sync-operator-policy, 1"},
 		{"paused by the member", "0", "3", 0, "with the smaller concurrency"},
 		{"paused by the hub", "3", "0", 0, "the hub's policy is in force (a test)"},
+		{"its own sets none", "none", "8", 8, "the hub's policy is in force (a test)"},
+		{"its own sets none, without a plan", "none", "", 3, "in force"},
 		{"the plan alone", "", "3", 3, "the hub's policy is in force (a test)"},
 		{"its own alone", "3", "", 3, "in force"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			deletePlanAndAwait(t)
-			env.SetPolicy(t, newPolicy("concurrency", tt.own+"0", "retryLimit", "7"))
-			if tt.own == "" {
+			env.SetPolicy(t, newPolicy("concurrency", "7", "retryLimit", "7"))
+			switch tt.own {
+			case "none":
+				own := newPolicy("retryLimit", "7")
+				delete(own, "concurrency")
+				env.SetPolicy(t, own)
+			case "":
 				require.NoError(t, env.Client().Delete(t.Context(), env.PolicyConfigMap()))
 				env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
-			} else {
+			default:
 				env.SetPolicy(t, newPolicy("concurrency", tt.own, "retryLimit", "7"))
 			}
 			wantRetries := "7"
@@ -57,6 +65,11 @@ func TestPlanPolicyAndOwnPolicy(t *testing.T) {
 			st := env.Ledger(t).Status
 			assert.Equal(t, tt.wantBudget, st.Budget)
 			assert.Equal(t, fmt.Sprint(tt.wantBudget), st.Policy["concurrency"])
+			if own, err := strconv.Atoi(tt.own); err == nil {
+				assert.EqualValues(t, own, *st.OwnConcurrency)
+			} else {
+				assert.Nil(t, st.OwnConcurrency)
+			}
 			assert.Equal(t, wantRetries, st.Policy["retryLimit"])
 			assert.Equal(t, p.Spec.Policy, st.PlanPolicy)
 			assert.Equal(t, "a test", st.PlanPolicySource)
@@ -186,6 +199,7 @@ func TestDeletedPlan(t *testing.T) {
 func TestUnparsableOwnPolicyUnderAPlan(t *testing.T) {
 	env.SetPolicy(t, newPolicy("concurrency", "3"))
 	setPlan(t, newPlan(t, newPolicy("concurrency", "2", "retryLimit", "1")))
+	testenv.AdmitInvalidPolicy(t, env.Client(), "ot-agent")
 	env.StorePolicy(t, newPolicy("concurrency", "three"))
 	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
 	assert.Contains(t, c.Message, `concurrency: "three" is not a whole number`)

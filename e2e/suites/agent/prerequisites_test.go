@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -146,21 +146,87 @@ func TestNoDefaultStorageClass(t *testing.T) {
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
-// TestStorageClassUnknownToCDI wants the image to say what CDI waits for, and to fail in the
-// end.
+// TestStorageClassUnknownToCDI wants an image whose claim CDI cannot create to wait without a
+// slot, and to go on by itself.
 func TestStorageClassUnknownToCDI(t *testing.T) {
+	env.SetPolicy(t, newPolicy("retryLimit", "0", "concurrency", "1"))
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "unknown-" + ns}, Provisioner: simulator.ClassUnknown + ".pelotech.ot"}
+	createForTest(t, class)
+	profile := &cdiv1.StorageProfile{}
+	require.True(t, testenv.AwaitCondition(t, func() bool { return env.Client().Get(t.Context(), client.ObjectKeyFromObject(class), profile) == nil }))
+	img, passes := env.NewImage(ns, "image", "/ok/200ms/a"), env.NewImage(ns, "passes", "/ok/200ms/b")
+	img.Spec.StorageClass = class.Name
+	env.Create(t, img, passes)
+	got := env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonStorageProfileIncomplete))
+	assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
+	assert.Contains(t, got.Status.Message, "StorageProfile "+class.Name)
+	awaitSucceeded(t, passes)
+	assert.Equal(t, []types.UID{passes.UID}, history().StartOrder(), "it takes no slot")
+
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		if env.Client().Get(t.Context(), client.ObjectKeyFromObject(class), profile) != nil {
+			return false
+		}
+		profile.Spec.ClaimPropertySets = []cdiv1.ClaimPropertySet{{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
+		}}
+		return env.Client().Update(t.Context(), profile) == nil
+	}))
+	awaitSucceeded(t, img)
+	assert.Equal(t, 1, history().Attempts(img.UID))
+}
+
+// TestClaimBeyondLimitRange: CDI names a claim that a LimitRange refuses nowhere but in its log.
+func TestClaimBeyondLimitRange(t *testing.T) {
 	env.SetPolicy(t, newPolicy("retryLimit", "0"))
 	history := observeTest(t)
-	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
-	img.Spec.StorageClass = simulator.ClassUnknown
+	ns := createHomeNamespace(t)
+	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "limits"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+		Type: corev1.LimitTypePersistentVolumeClaim, Max: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+	}}}}
+	env.Create(t, limits)
+	img := env.NewImage(ns, "image", "/ok/200ms/a") // 1Gi, and CDI's overhead
 	env.Create(t, img)
-	env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
-		return img.Status.Phase == v1alpha1.PhaseSyncing && strings.Contains(img.Status.Message, "accessModes")
-	})
-	env.SetPolicy(t, newPolicy("retryLimit", "0", "stallTimeout", "2s"))
-	got := awaitFailed(t, img, v1alpha1.ReasonStalled)
-	assert.Contains(t, got.Status.Message, "StorageProfile")
+	message := awaitNoSpaceMessage(t, img)
+	assert.Contains(t, message, "LimitRange "+ns+"/limits")
+	limits.Spec.Limits[0].Max[corev1.ResourceStorage] = resource.MustParse("2Gi")
+	require.NoError(t, env.Client().Update(t.Context(), limits))
+	awaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
+}
+
+// TestRefusalOfCDIsWebhook has CDI's webhook refuse what the schema accepts.
+func TestRefusalOfCDIsWebhook(t *testing.T) {
+	env.SetPolicy(t, newPolicy("retryLimit", "0", "preflight", "false"))
+	history := observeTest(t)
+	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/%zz")
+	env.Create(t, img)
+	got := env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonDataVolumeRefused))
+	assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
+	assert.Contains(t, got.Status.Message, "Invalid source URL")
+	assert.True(t, meta.IsStatusConditionTrue(got.Status.Conditions, v1alpha1.ConditionStalled))
+	got.Spec.URL = env.Source.URL + "/ok/200ms/a"
+	require.NoError(t, env.Client().Update(t.Context(), got))
+	awaitSucceeded(t, img)
+	assert.Equal(t, 1, history().Attempts(img.UID))
+}
+
+// TestSnapshotClassOfAnotherDriver wants the mismatch to be named before the download.
+func TestSnapshotClassOfAnotherDriver(t *testing.T) {
+	env.SetPolicy(t, newPolicy())
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
+	class := newSnapshotClass("foreign-" + ns)
+	class.Driver = "another.example.com"
+	createForTest(t, class)
+	img := env.NewImage(ns, "image", "/ok/200ms/a")
+	img.Spec.SnapshotClass = class.Name
+	env.Create(t, img)
+	got := env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonSnapshotClassMismatch))
+	assert.Contains(t, got.Status.Message, class.Driver)
+	assert.Zero(t, history().Attempts(img.UID), "nothing is downloaded before")
 }
 
 func TestWaitForFirstConsumer(t *testing.T) {

@@ -72,10 +72,10 @@ func imageIn(namespace string) string {
 var readableByAgent = map[string]string{
 	"clusterplans.pelotech.ot": "its mailbox", "clusterreports.pelotech.ot": "its mailbox", "transfergrants.pelotech.ot": "its mailbox",
 	"syncledgers.pelotech.ot": "its ledger", "vmdiskimages.pelotech.ot": "what it works on", "virtualmachines.pelotech.ot": "what it works on",
-	"configmaps": "certificates that images name, and the policy", "namespaces": "whether one exists", "resourcequotas": "room for an image",
+	"configmaps": "certificates that images name, and the policy", "namespaces": "whether one exists", "resourcequotas": "room for an image", "limitranges": "room for an image",
 	"leases.coordination.k8s.io": "who leads",
 	"persistentvolumeclaims":     "metadata of disks", "pods": "how importers end, without what is in a Secret",
-	"datavolumes.cdi.kubevirt.io": "imports and disks", "cdis.cdi.kubevirt.io": "CDI's version", "cdiconfigs.cdi.kubevirt.io": "CDI's configuration",
+	"datavolumes.cdi.kubevirt.io": "imports and disks", "cdis.cdi.kubevirt.io": "CDI's version", "cdiconfigs.cdi.kubevirt.io": "CDI's configuration", "storageprofiles.cdi.kubevirt.io": "how CDI makes claims",
 	"virtualmachines.kubevirt.io": "machines, whose Secrets are by reference", "network-attachment-definitions.k8s.cni.cncf.io": "whether a network exists",
 	"volumesnapshots.snapshot.storage.k8s.io": "snapshots", "volumesnapshotclasses.snapshot.storage.k8s.io": "classes",
 	"servicecidrs.networking.k8s.io": "which addresses are the cluster's own",

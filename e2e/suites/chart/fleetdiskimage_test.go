@@ -228,6 +228,7 @@ func TestInvalidFleetDiskImagesAreRejected(t *testing.T) {
 		"no template":                      {map[string]any{"template": nil}, "spec.template: Required value"},
 		"a template without a unit":        {map[string]any{"template.diskSize": "24"}, "diskSize must be at least 1Mi: is the unit missing, as in 24Gi?"},
 		"a template of another scheme":     {map[string]any{"template.url": "ftp://images.example.com/a"}, "url must start with http:// or https:// for sourceType http"},
+		"a template of a YAML block":       {map[string]any{"template.url": "https://images.example.com/a\n"}, "url must have no space at its beginning or end, and no line break"},
 		"a template with a password":       {map[string]any{"template.url": "https://user:secret@example.com/a"}, "url must not carry a user name or password"},
 		"a template without a source":      {map[string]any{"template.url": nil}, "url is required: say where the image is downloaded from"},
 		"a template with a short sum":      {map[string]any{"template.checksum": "sha256:00"}, "checksum must be an algorithm and a hash of its length"},

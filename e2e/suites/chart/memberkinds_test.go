@@ -7,11 +7,13 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -241,6 +243,7 @@ func TestInvalidVMsAreRejected(t *testing.T) {
 		"a template with a password":   {fieldChanges{"vmDiskImageTemplate.url": "https://me:secret@example.com/a"}, "url must not carry a user name or password"},
 		"a template of no type":        {fieldChanges{"vmDiskImageTemplate.sourceType": "ftp"}, `Unsupported value: "ftp"`},
 		"a template of http by s3":     {fieldChanges{"vmDiskImageTemplate.sourceType": "http", "vmDiskImageTemplate.url": "s3://a/b"}, "url must start with http:// or https:// for sourceType http"},
+		"a template of a YAML block":   {fieldChanges{"vmDiskImageTemplate.url": "https://example.com/a\n"}, "url must have no space at its beginning or end, and no line break"},
 		"a template for a minute less": {fieldChanges{"vmDiskImageTemplate.deleteUnreferencedAfter": "59s"}, "deleteUnreferencedAfter must be a duration of at least 1m"},
 
 		"too much user data":      {fieldChanges{"cloudInit": map[string]any{"userData": strings.Repeat("#", 512<<10+1)}}, "spec.cloudInit.userData: Too long: may not be more than 524288"},
@@ -333,7 +336,6 @@ func TestProposalImageAppliesUnchanged(t *testing.T) {
 
 func TestValidImages(t *testing.T) {
 	for name, changes := range map[string]map[string]any{
-		"s3 by its own scheme":     {"url": "s3://bucket/key.qcow2"},
 		"http":                     {"sourceType": "http", "url": "http://images.example.com/a.qcow2"},
 		"https with a checksum":    {"sourceType": "http", "url": "https://images.example.com/a.qcow2", "checksum": "sha256:" + strings.Repeat("0a", 32)},
 		"a port and an address":    {"sourceType": "http", "url": "http://127.0.0.1:8080/a.qcow2"},
@@ -376,7 +378,17 @@ func TestInvalidImagesAreRejected(t *testing.T) {
 		"http by s3":                {map[string]any{"sourceType": "http", "url": "s3://bucket/key"}, "url must start with http:// or https:// for sourceType http"},
 		"http without a scheme":     {map[string]any{"sourceType": "http", "url": "images.example.com/a.qcow2"}, "url must start with http:// or https:// for sourceType http"},
 		"http from a file":          {map[string]any{"sourceType": "http", "url": "file:///etc/passwd"}, "url must start with http:// or https:// for sourceType http"},
-		"s3 by ftp":                 {map[string]any{"url": "ftp://example.com/a"}, "url must start with s3://, https:// or http:// for sourceType s3"},
+		"s3 by ftp":                 {map[string]any{"url": "ftp://example.com/a"}, "CDI takes https:// and http://, and no s3://"},
+		"s3 by its own scheme":      {map[string]any{"url": "s3://bucket/key.qcow2"}, "as in https://s3.eu-central-1.amazonaws.com/bucket/key"},
+		"a url of a YAML block":     {map[string]any{"url": "https://example.com/a\n"}, "url must have no space at its beginning or end, and no line break"},
+		"a url behind a space":      {map[string]any{"url": " https://example.com/a"}, "url must have no space at its beginning or end"},
+		"a url with a tab in it":    {map[string]any{"url": "https://example.com/a\tb"}, "and no line break"},
+		"a name of a YAML block":    {map[string]any{"name": "harrison-vm\n"}, "name must have no space at its beginning or end"},
+		"a secret of a YAML block":  {map[string]any{"secretRef": "foo-bar\n"}, "secretRef must be the name of a Secret"},
+		"certificates, then space":  {map[string]any{"certConfigMap": "our-ca "}, "certConfigMap must be the name of a ConfigMap"},
+		"a class of a YAML block":   {map[string]any{"storageClass": "gp3\n"}, "storageClass must be the name of a StorageClass"},
+		"snapshots of a YAML block": {map[string]any{"snapshotClass": "ebs-snapshot\n"}, "snapshotClass must be the name of a VolumeSnapshotClass"},
+		"a checksum, then a break":  {map[string]any{"sourceType": "http", "checksum": "md5:" + strings.Repeat("0", 32) + "\n"}, "checksum must be an algorithm and a hash of its length"},
 		"registry by https":         {map[string]any{"sourceType": "registry", "url": "https://registry.example.com/a"}, "url must start with docker:// or oci-archive:// for sourceType registry"},
 		"no url":                    {map[string]any{"url": nil}, "url is required: say where the image is downloaded from"},
 		"an empty url":              {map[string]any{"url": ""}, "url is required: say where the image is downloaded from"},
@@ -406,6 +418,39 @@ func TestInvalidImagesAreRejected(t *testing.T) {
 func TestAllImageErrorsAreReportedAtOnce(t *testing.T) {
 	err := adminClient.Create(t.Context(), newImage(t, map[string]any{"diskSize": "24", "url": "ftp://user:secret@example.com/a"}), client.DryRunAll)
 	require.ErrorContains(t, err, "diskSize must be at least 1Mi")
-	require.ErrorContains(t, err, "url must start with s3://")
+	require.ErrorContains(t, err, "url must be the object's address")
 	require.ErrorContains(t, err, "url must not carry a user name or password")
+}
+
+// TestStoredTextsStayValid stores a url with a line break, as an earlier release accepted,
+// and changes other fields.
+func TestStoredTextsStayValid(t *testing.T) {
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	setRules := func(rules any) (before any) {
+		require.NoError(t, adminClient.Get(t.Context(), client.ObjectKey{Name: "vmdiskimages.pelotech.ot"}, crd))
+		versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+		require.NoError(t, err)
+		url, ok, err := unstructured.NestedMap(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", "url")
+		require.NoError(t, err)
+		require.True(t, ok)
+		before = url["x-kubernetes-validations"]
+		url["x-kubernetes-validations"] = rules
+		require.NoError(t, unstructured.SetNestedMap(versions[0].(map[string]any), url, "schema", "openAPIV3Schema", "properties", "spec", "properties", "url"))
+		require.NoError(t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
+		require.NoError(t, adminClient.Update(t.Context(), crd))
+		return before
+	}
+	object := newImage(t, map[string]any{"url": "https://example.com/a\n"})
+	rules := setRules(nil)
+	require.NotEmpty(t, rules)
+	require.Eventually(t, func() bool { return adminClient.Create(t.Context(), object) == nil }, time.Minute, 20*time.Millisecond)
+	t.Cleanup(func() { assert.NoError(t, adminClient.Delete(context.Background(), object)) })
+	setRules(rules)
+	require.Eventually(t, func() bool {
+		return adminClient.Create(t.Context(), newImage(t, map[string]any{"name": "other", "url": "https://example.com/b\n"}), client.DryRunAll) != nil
+	}, time.Minute, 20*time.Millisecond)
+
+	require.NoError(t, adminClient.Patch(t.Context(), object, newMergePatch(`{"metadata":{"finalizers":[]},"spec":{"priority":-1}}`)))
+	require.ErrorContains(t, adminClient.Patch(t.Context(), object.DeepCopy(), newMergePatch(`{"spec":{"url":"https://example.com/c\n"}}`)), "url must have no space")
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -137,6 +138,7 @@ func TestReadAPIAuthorization(t *testing.T) {
 func TestInvalidPolicyKeepsLastGood(t *testing.T) {
 	before := shared.AwaitMember(t, frankfurt, "ready", hasBudget(5))
 	shared.awaitMetric(t, "ot_hub_policy_valid", 1)
+	testenv.AdmitInvalidPolicy(t, shared, "ot-hub")
 	shared.SetPolicyForTest(t, map[string]string{"concurrency": "many"})
 	shared.awaitMetric(t, "ot_hub_policy_valid", 0)
 	shared.awaitMetric(t, `ot_hub_policy_key_invalid{key="concurrency"}`, 1)
@@ -155,6 +157,10 @@ func TestInvalidPolicyKeepsLastGood(t *testing.T) {
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKey{Namespace: program.HubNamespace, Name: policycontroller.InForceConfigMap}, kept))
 	assert.Equal(t, policyData, kept.Data)
 	assert.Contains(t, kept.Annotations[policycontroller.AnnotationRefused], `"many"`)
+	shared.AwaitMember(t, frankfurt, "says so, and stays ready", func(m *v1alpha1.MemberCluster) bool {
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady)
+		return c.Status == metav1.ConditionTrue && strings.Contains(c.Message, `on the hub, ConfigMap sync-operator/sync-operator-policy is not used: concurrency: "many" is not a whole number`)
+	})
 
 	// A hub that starts with the invalid policy applies the last good one, too.
 	require.NoError(t, shared.Hub.Stop(testenv.Patience))

@@ -73,6 +73,7 @@ func findCommand(t *testing.T, page, contains string) string {
 // runElsewhere are the commands of pages that other tests run, or that only a real node can.
 var runElsewhere = []struct{ pattern, by string }{
 	{`^helm (--kube-context \S+ )?(install|upgrade) `, "e2e/suites/chart TestHelmCommandsInDocs"},
+	{`^kubectl -n sync-operator patch configmap `, "e2e/suites/chart TestUpgradeOfEditedPolicy"},
 	{`^helm (test|uninstall) `, "e2e/suites/kind TestHelm, e2e/suites/chart TestHelmLifecycle"},
 	{`^scripts/join (push|pull) `, "e2e/suites/registration TestJoinPushCommand, TestJoinPullCommand"},
 	{`^kubectl label (cluster|membercluster) \S+ pelotech`, "e2e/suites/install sets these labels"},
@@ -146,6 +147,10 @@ func (r *reader) followPolicy(t *testing.T) {
 	}))
 	assert.Contains(t, answer, frankfurt)
 	assert.Contains(t, answer, "8")
+	header, _, _ := strings.Cut(r.run(t, findCommand(t, policyPage, "kubectl get memberclusters -o wide")), "\n")
+	for _, column := range []string{"OWNLIMIT", "MESSAGE"} {
+		assert.Contains(t, strings.Fields(header), column)
+	}
 }
 
 // followRollout rolls out the FleetDiskImage of the page over its two waves, with the approval

@@ -186,6 +186,15 @@ func TestReportedApprovedPruned(t *testing.T) {
 	after := withoutKeys(before, edge+"/"+first, edge+"/"+forgotten.ImageNameForVersion("1"))
 	assert.Equal(t, after, shared.listImages(t))
 
+	// What is named and is people's stays, and is not passed over in silence.
+	p = newImagePrune("journey-named", r)
+	p.Spec.Images = []string{namespace + "/" + own.Name}
+	shared.CreateForTest(t, p)
+	named := shared.awaitPrune(t, p, "failed", func(p *v1alpha1.ImagePrune) bool { return p.Status.Phase.IsFinal() })
+	assert.Equal(t, v1alpha1.ReasonNothingSelected, named.Status.Reason)
+	require.Len(t, named.Status.Skipped, 1)
+	assert.Equal(t, []string{bergen, own.Name, v1alpha1.PruneNeedsIncludeOthers}, []string{named.Status.Skipped[0].Cluster, named.Status.Skipped[0].Name, named.Status.Skipped[0].Reason})
+
 	// And people's, where that is clusters. What has gone is told as such.
 	p = newImagePrune("journey-others", r)
 	p.Spec.IncludeOthers = true
@@ -205,6 +214,7 @@ func TestReportedApprovedPruned(t *testing.T) {
 	failed := shared.awaitPrune(t, p, "failed", func(p *v1alpha1.ImagePrune) bool { return p.Status.Phase.IsFinal() })
 	assert.Equal(t, v1alpha1.ImagePruneFailed, failed.Status.Phase)
 	assert.Equal(t, v1alpha1.ReasonNothingSelected, failed.Status.Reason)
+	assert.NotEmpty(t, failed.Status.Skipped, "it says why")
 	assert.Equal(t, after, shared.listImages(t))
 }
 

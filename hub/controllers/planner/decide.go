@@ -110,6 +110,9 @@ func decide(s snapshot) decision {
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watchedSince, IncompleteSince: s.root.IncompleteSince, Excess: s.root.Excess,
 		OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, SyncError: s.syncResult.SyncError, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
 	}
+	if s.policy.Refused {
+		view.PolicyRefused = s.policy.Message
+	}
 	if s.policy.Policy != nil {
 		desired, view.PolicySource, view.PolicyErrors = s.policy.Policy.ForMember(s.member.Name, s.member.Labels)
 		s.applySafeShare(desired)

@@ -20,6 +20,8 @@ type State struct {
 	Known bool
 	// Policy in force; nil if there was never a valid one.
 	Policy *policy.Policy
+	// Refused: the current ConfigMap is missing or invalid.
+	Refused bool
 	// Errors are why the current ConfigMap is not in force.
 	Errors []apipolicy.KeyError
 	// Message describes the state for people.

@@ -111,6 +111,7 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
 	}
 	state := State{Known: true, Policy: next.policy, Errors: next.errs, Message: r.describe(next)}
 	if state.Policy == nil {
+		state.Refused = true
 		if last, _, errs := policy.ParsePolicy(stored.Data); len(errs) == 0 && stored.Name != "" {
 			state.Policy = last
 		}
@@ -155,7 +156,7 @@ func (r *Reconciler) listMembers(ctx context.Context) ([]policy.Member, error) {
 	}
 	members := make([]policy.Member, len(list.Items))
 	for i := range list.Items {
-		members[i] = policy.Member{Name: list.Items[i].Name, Labels: list.Items[i].Labels}
+		members[i] = policy.Member{Name: list.Items[i].Name, Labels: list.Items[i].Labels, OwnConcurrency: list.Items[i].Status.OwnConcurrency}
 	}
 	return members, nil
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,16 +35,25 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		return append([]reconcile.Request{{NamespacedName: r.PolicyKey}}, r.listPreviews(ctx)...)
 	})
-	// Of a MemberCluster, name and labels matter.
-	labelsChanged := predicate.Funcs{
-		UpdateFunc: func(e event.UpdateEvent) bool { return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) },
+	// Of a MemberCluster, name and labels matter, and for previews its own limit.
+	memberChanged := predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) || !ptr.Equal(ownConcurrencyOf(e.ObjectOld), ownConcurrencyOf(e.ObjectNew))
+		},
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("policy").
 		For(&corev1.ConfigMap{}, builder.WithPredicates(ours)).
-		Watches(&v1alpha1.MemberCluster{}, all, builder.WithPredicates(labelsChanged)).
+		Watches(&v1alpha1.MemberCluster{}, all, builder.WithPredicates(memberChanged)).
 		WatchesRawSource(requests).
 		Complete(r)
+}
+
+func ownConcurrencyOf(o client.Object) *int32 {
+	if member, ok := o.(*v1alpha1.MemberCluster); ok {
+		return member.Status.OwnConcurrency
+	}
+	return nil
 }
 
 func (r *Reconciler) listPreviews(ctx context.Context) (requests []reconcile.Request) {

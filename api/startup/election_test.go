@@ -1,4 +1,4 @@
-package main
+package startup
 
 import (
 	"context"
@@ -57,8 +57,8 @@ func (h *leaseHandle) Update(_ context.Context, record resourcelock.LeaderElecti
 }
 
 // newCandidate returns a candidate with its lock.
-func newCandidate(l *memoryLease, process string) (*observedLock, *electionWatch) {
-	e := newElectionWatch()
+func newCandidate(l *memoryLease, process string) (*observedLock, *Election) {
+	e := &Election{lost: make(chan struct{}, 1)}
 	return &observedLock{Interface: &leaseHandle{memoryLease: l, process: process}, lost: e.lost}, e
 }
 
@@ -75,7 +75,7 @@ func TestSupersededProcessEnds(t *testing.T) {
 		_, _, err := l.Get(t.Context())
 		require.NoError(t, err)
 	}
-	ends := func(e *electionWatch) error {
+	ends := func(e *Election) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if len(e.lost) == 0 {

@@ -1,4 +1,4 @@
-package main
+package startup
 
 import (
 	"context"
@@ -12,15 +12,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
-
-	"github.com/pelotech/ot-fleet/api/startup"
 )
 
-// leaseName is the Lease of the leader election.
-const leaseName = "ot-hub"
-
-// newProcessID returns an identity of this process; every start has a new one.
-func newProcessID() (string, error) {
+// NewProcessID returns an identity of this process; every start has a new one.
+func NewProcessID() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return "", fmt.Errorf("naming this process: %w", err)
@@ -28,30 +23,37 @@ func newProcessID() (string, error) {
 	return host + "_" + string(uuid.NewUUID()), nil
 }
 
-// newElectionLock makes the lock of the election with the identity of this process, which
-// the Leases of the replicas show. The manager would choose an identity of its own.
-func newElectionLock(cfg *rest.Config, o options, process string, events *electionWatch) (resourcelock.Interface, error) {
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.Namespace, leaseName,
-		resourcelock.ResourceLockConfig{Identity: process, EventRecorder: events},
-		rest.AddUserAgent(rest.CopyConfig(cfg), "leader-election"), o.RenewDeadline)
+// Election is the leader election of a process. It ends the process once another one is
+// elected. It is created before the manager, which runs it.
+type Election struct {
+	program string
+	mgr     ctrl.Manager
+	lost    chan struct{}
+}
+
+// NewElection makes managerOptions elect by the Lease that they name, with process as the
+// identity of this one.
+func NewElection(cfg *rest.Config, managerOptions *ctrl.Options, program, process string) (*Election, error) {
+	e := &Election{program: program, lost: make(chan struct{}, 1)}
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, managerOptions.LeaderElectionNamespace, managerOptions.LeaderElectionID,
+		resourcelock.ResourceLockConfig{Identity: process, EventRecorder: e},
+		rest.AddUserAgent(rest.CopyConfig(cfg), "leader-election"), *managerOptions.RenewDeadline)
 	if err != nil {
 		return nil, fmt.Errorf("making the lock of the election: %w", err)
 	}
-	return &observedLock{Interface: lock, lost: events.lost}, nil
+	managerOptions.LeaderElectionResourceLockInterface = &observedLock{Interface: lock, lost: e.lost}
+	return e, nil
 }
 
-// electionWatch records the events of the lock, and ends this process when it loses the
-// election. It is created before the manager.
-type electionWatch struct {
-	mgr  ctrl.Manager
-	lost chan struct{}
+// AddTo adds the election to the manager that was created with its lock.
+func (e *Election) AddTo(mgr ctrl.Manager) error {
+	e.mgr = mgr
+	return mgr.Add(e)
 }
-
-func newElectionWatch() *electionWatch { return &electionWatch{lost: make(chan struct{}, 1)} }
 
 // Eventf implements resourcelock.EventRecorder.
-func (e *electionWatch) Eventf(about runtime.Object, kind, reason, message string, args ...any) {
-	startup.NewEventRecorder(e.mgr, programName).Eventf(about, nil, kind, reason, "Elect", message, args...)
+func (e *Election) Eventf(about runtime.Object, kind, reason, message string, args ...any) {
+	NewEventRecorder(e.mgr, e.program).Eventf(about, nil, kind, reason, "Elect", message, args...)
 }
 
 // errSuperseded ends a process when another one is elected.
@@ -59,7 +61,7 @@ var errSuperseded = errors.New("another replica was elected while this one was, 
 
 // Start implements manager.Runnable. It returns errSuperseded once another process is
 // elected, which ends this one.
-func (e *electionWatch) Start(ctx context.Context) error {
+func (e *Election) Start(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -70,8 +72,8 @@ func (e *electionWatch) Start(ctx context.Context) error {
 
 // observedLock notices when another process holds the lock. Otherwise client-go tries to
 // win a lost election back for its whole renew deadline. A process that was paused for
-// longer than its Lease would plan beside the new leader for that long, and both would
-// share out one budget and take MemberLinks from each other.
+// longer than its Lease would act beside the new leader for that long: two hubs would share
+// out one budget, and two agents would write what the other has just changed.
 type observedLock struct {
 	resourcelock.Interface
 	held atomic.Bool

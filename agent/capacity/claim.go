@@ -1,0 +1,58 @@
+package capacity
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// findClaimBlocker returns why the claim of an import cannot be created. CDI 1.65 shows the
+// first only once there is a DataVolume, and the second nowhere but in its log.
+func findClaimBlocker(img *v1alpha1.VMDiskImage, class string, available Availability) *image.Blocker {
+	if p := available.Profile; p != nil && (len(p.Status.ClaimPropertySets) == 0 || len(p.Status.ClaimPropertySets[0].AccessModes) == 0) {
+		return &image.Blocker{Reason: v1alpha1.ReasonStorageProfileIncomplete, Message: fmt.Sprintf(
+			"CDI has no access modes for StorageClass %s: set claimPropertySets (accessModes, volumeMode) in the spec of StorageProfile %s, or choose another spec.storageClass", class, p.Name)}
+	}
+	size := claimSize(img, available)
+	ranges := slices.SortedFunc(slices.Values(available.LimitRanges), func(a, b corev1.LimitRange) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range ranges {
+		for _, limit := range ranges[i].Spec.Limits {
+			if limit.Type != corev1.LimitTypePersistentVolumeClaim {
+				continue
+			}
+			if most, limited := limit.Max[corev1.ResourceStorage]; limited && size > most.Value() {
+				return newShortage("needs a PersistentVolumeClaim of %s, and LimitRange %s/%s allows %s at most: raise its max, or lower spec.diskSize",
+					formatSize(size), ranges[i].Namespace, ranges[i].Name, formatSize(most.Value()))
+			}
+			if least, limited := limit.Min[corev1.ResourceStorage]; limited && size < least.Value() {
+				return newShortage("needs a PersistentVolumeClaim of %s, and LimitRange %s/%s allows none below %s: lower its min, or raise spec.diskSize",
+					formatSize(size), ranges[i].Namespace, ranges[i].Name, formatSize(least.Value()))
+			}
+		}
+	}
+	return nil
+}
+
+// blockAlignment is what CDI 1.65 rounds the size of a disk in a file system up to.
+const blockAlignment = 1 << 20
+
+// claimSize is what CDI 1.65 requests for a disk (GetRequiredSpace of pkg/util). Where the
+// volume mode is unknown, it is the size of the disk.
+func claimSize(img *v1alpha1.VMDiskImage, available Availability) int64 {
+	disk := img.Spec.DiskSize.Value()
+	p := available.Profile
+	if p == nil {
+		return disk
+	}
+	if mode := p.Status.ClaimPropertySets[0].VolumeMode; mode != nil && *mode == corev1.PersistentVolumeBlock {
+		return disk
+	}
+	aligned := (disk + blockAlignment - 1) / blockAlignment * blockAlignment
+	return int64(math.Ceil(float64(aligned) * (1 + available.FilesystemOverhead)))
+}

@@ -1,0 +1,130 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// webhook answers dry runs of DataVolumes.
+type webhook struct {
+	client.Client
+	t       *testing.T
+	answers map[string]error // by URL
+	asked   int
+}
+
+func (w *webhook) Create(_ context.Context, obj client.Object, opts ...client.CreateOption) error {
+	assert.Equal(w.t, []client.CreateOption{client.DryRunAll}, opts)
+	assert.Empty(w.t, obj.GetLabels(), "a labelled one needs a slot")
+	w.asked++
+	return w.answers[obj.(*cdiv1.DataVolume).Spec.Source.HTTP.URL]
+}
+
+// Images of one kind cost one dry run, and those that are refused wait in the webhook's words.
+func TestTrials(t *testing.T) {
+	const base = "https://images.example.com/"
+	refused := apierrors.NewBadRequest(`admission webhook "datavolume-validate.cdi.kubevirt.io" denied the request: Invalid source URL`)
+	w := &webhook{t: t, answers: map[string]error{
+		base + "%zz":   refused,
+		base + "down?": apierrors.NewInternalError(errors.New(`failed calling webhook "datavolume-mutate.cdi.kubevirt.io": refused`)),
+		base + "eof?":  errors.New("EOF"),
+	}}
+	r := &Reconciler{Client: w}
+	find := func(url string, revisions ...v1alpha1.RevisionStatus) (reason v1alpha1.Reason, needsPerson bool) {
+		img := apitest.Image("ns/a").WithURL(url).WithRevisions(revisions...).Obj()
+		if b := r.findAdmissionBlocker(t.Context(), img); b != nil {
+			assert.NotEmpty(t, b.Message)
+			return b.Reason, b.NeedsPerson
+		}
+		return "", false
+	}
+	for i := range 300 {
+		reason, _ := find(fmt.Sprintf("%s%d.qcow2", base, i))
+		require.Empty(t, reason)
+	}
+	assert.Equal(t, 1, w.asked, "ordinary images of one host are of one kind")
+
+	for range 2 {
+		reason, needsPerson := find(base + "%zz")
+		assert.Equal(t, v1alpha1.ReasonDataVolumeRefused, reason)
+		assert.True(t, needsPerson)
+	}
+	assert.Equal(t, 2, w.asked, "a refusal is remembered")
+	reason, needsPerson := find(base + "down?")
+	assert.Equal(t, v1alpha1.ReasonCDIUnavailable, reason)
+	assert.False(t, needsPerson, "it ends by itself")
+	reason, _ = find(base + "eof?")
+	assert.Empty(t, reason, "no answer is none")
+
+	// A policy that judges by the path has refused the DataVolume of an attempt.
+	img := apitest.Image("ns/a").WithURL(base + "secret.qcow2").Obj()
+	w.answers[img.Spec.URL] = refused
+	reason, _ = find(img.Spec.URL)
+	assert.Empty(t, reason)
+	reason, _ = find(img.Spec.URL, v1alpha1.RevisionStatus{Revision: img.Spec.Revision(), Failure: &v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused}})
+	assert.Equal(t, v1alpha1.ReasonDataVolumeRefused, reason, "from then on it is asked by itself")
+}
+
+func TestTrialAnswersAreBounded(t *testing.T) {
+	var answers trialAnswers
+	now := time.Now()
+	for i := range 3 * maxTrials {
+		answers.record(trialKind{source: fmt.Sprint(i)}, trialAnswer{until: now.Add(time.Minute)})
+		assert.LessOrEqual(t, len(answers.answers), maxTrials)
+	}
+	_, known := answers.get(trialKind{source: fmt.Sprint(3*maxTrials - 1)}, now)
+	assert.True(t, known)
+	_, known = answers.get(trialKind{source: fmt.Sprint(3*maxTrials - 1)}, now.Add(time.Minute))
+	assert.False(t, known, "it is too old")
+}
+
+func TestSnapshotClassOfAnotherDriver(t *testing.T) {
+	class := func(name, provisioner string) *storagev1.StorageClass {
+		c := newStorageClass(name, 1)
+		c.Provisioner = provisioner
+		return c
+	}
+	standard := class("standard", "a.csi")
+	standard.Annotations[defaultClassAnnotation] = "true"
+	r := &Reconciler{Client: newFakeClient(t, standard, class("other", "b.csi"), class("local", localProvisioner))}
+	for name, tt := range map[string]struct {
+		storageClass, driver string
+		wantMismatch         bool
+	}{
+		"same driver":          {"standard", "a.csi", false},
+		"another driver":       {"other", "a.csi", true},
+		"of the default class": {"", "a.csi", false},
+		"another, by default":  {"", "b.csi", true},
+		"no provisioner":       {"local", "b.csi", false},
+		"no such class":        {"none", "b.csi", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := apitest.Image("ns/a").Obj()
+			img.Spec.StorageClass = tt.storageClass
+			got, err := r.findDriverMismatch(t.Context(), img, &snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "snap"}, Driver: tt.driver})
+			require.NoError(t, err)
+			if !tt.wantMismatch {
+				assert.Nil(t, got)
+				return
+			}
+			require.NotNil(t, got)
+			assert.Equal(t, v1alpha1.ReasonSnapshotClassMismatch, got.Reason)
+			assert.Contains(t, got.Message, tt.driver)
+		})
+	}
+}

@@ -1,0 +1,177 @@
+package importcause
+
+import (
+	"regexp"
+	"slices"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// OfImport returns what holds an import up; nil where nothing is known to. A cause that
+// lasts only if it stays has Passing set, and is returned where there is no other.
+//
+// claims are those of the import, CDI's own included; pods are importers.
+func OfImport(dv *cdiv1.DataVolume, claims []corev1.PersistentVolumeClaim, pods []corev1.Pod) *Cause {
+	if slices.ContainsFunc(pods, isRunning) {
+		return nil
+	}
+	var passing *Cause
+	for _, s := range importSignals(dv, claims, pods) {
+		switch cause := lookUp(s); {
+		case cause == nil:
+		case !cause.Passing:
+			return cause
+		case passing == nil:
+			passing = cause
+		}
+	}
+	return passing
+}
+
+// OfSnapshot returns what a VolumeSnapshot that is not ready waits for; nil where its driver
+// does not say.
+func OfSnapshot(snapshot *snapshotv1.VolumeSnapshot) *Cause {
+	if snapshot == nil || snapshot.Status == nil || snapshot.Status.Error == nil || snapshot.Status.Error.Message == nil {
+		return nil
+	}
+	cause := lookUp(signal{LayerSnapshot, "", *snapshot.Status.Error.Message})
+	if cause.Message == "" {
+		return nil
+	}
+	return cause
+}
+
+// OfAnswer returns what the API server's answer to the creation of a DataVolume says about
+// the image; nil where another try may be accepted.
+func OfAnswer(err error) *Cause {
+	if err == nil {
+		return nil
+	}
+	return lookUp(signal{LayerAnswer, answerCode(err), err.Error()})
+}
+
+// answerCode is the reason of an answer. Webhooks may send a status code without one.
+func answerCode(err error) string {
+	for _, known := range []struct {
+		is   func(error) bool
+		code metav1.StatusReason
+	}{
+		{apierrors.IsInvalid, metav1.StatusReasonInvalid}, {apierrors.IsBadRequest, metav1.StatusReasonBadRequest},
+		{apierrors.IsForbidden, metav1.StatusReasonForbidden}, {apierrors.IsNotFound, metav1.StatusReasonNotFound},
+		{apierrors.IsRequestEntityTooLargeError, metav1.StatusReasonRequestEntityTooLarge}, {apierrors.IsInternalError, metav1.StatusReasonInternalError},
+		{apierrors.IsServiceUnavailable, metav1.StatusReasonServiceUnavailable},
+	} {
+		if known.is(err) {
+			return string(known.code)
+		}
+	}
+	return string(apierrors.ReasonForError(err))
+}
+
+func isRunning(pod corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running != nil })
+}
+
+// importSignals lists what the layers say, those that know most first.
+func importSignals(dv *cdiv1.DataVolume, claims []corev1.PersistentVolumeClaim, pods []corev1.Pod) (signals []signal) {
+	exists := false
+	for i := range pods {
+		if pods[i].DeletionTimestamp == nil {
+			exists = true
+			signals = append(signals, podSignals(&pods[i])...)
+		}
+	}
+	for _, condition := range conditionsOf(dv) {
+		if condition.Status == corev1.ConditionTrue {
+			continue
+		}
+		switch condition.Type {
+		case cdiv1.DataVolumeRunning:
+			// CDI keeps why the Pod could not be created or scheduled for a while after.
+			if !exists || !slices.Contains([]string{"Unschedulable", "ErrStartingPod", "ErrExceededQuota"}, condition.Reason) {
+				signals = append(signals, signal{LayerRunning, condition.Reason, condition.Message})
+			}
+		case cdiv1.DataVolumeBound:
+			signals = append(signals, boundSignal(condition))
+		default:
+			if condition.Message != "" || condition.Type != cdiv1.DataVolumeReady {
+				signals = append(signals, signal{LayerDataVolume, condition.Reason, condition.Message})
+			}
+		}
+	}
+	for i := range claims {
+		signals = append(signals, claimSignals(&claims[i])...)
+	}
+	return signals
+}
+
+// conditionsOf returns a DataVolume's conditions, that of the importer first.
+func conditionsOf(dv *cdiv1.DataVolume) []cdiv1.DataVolumeCondition {
+	if dv == nil {
+		return nil
+	}
+	conditions := slices.Clone(dv.Status.Conditions)
+	slices.SortStableFunc(conditions, func(a, b cdiv1.DataVolumeCondition) int { return conditionRank(a.Type) - conditionRank(b.Type) })
+	return conditions
+}
+
+func conditionRank(t cdiv1.DataVolumeConditionType) int {
+	switch t {
+	case cdiv1.DataVolumeRunning:
+		return 0
+	case cdiv1.DataVolumeBound:
+		return 1
+	default:
+		return 2
+	}
+}
+
+func podSignals(pod *corev1.Pod) (signals []signal) {
+	for _, containers := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range containers {
+			if waiting := containers[i].State.Waiting; waiting != nil {
+				signals = append(signals, signal{LayerContainer, waiting.Reason, waiting.Message})
+			}
+		}
+	}
+	for _, condition := range pod.Status.Conditions {
+		// DisruptionTarget is the one that is True when something is wrong.
+		if condition.Reason != "" && (condition.Status == corev1.ConditionFalse) != (condition.Type == corev1.DisruptionTarget) {
+			signals = append(signals, signal{LayerPod, condition.Reason, condition.Message})
+		}
+	}
+	if pod.Status.Reason != "" || pod.Status.Message != "" {
+		signals = append(signals, signal{LayerPod, pod.Status.Reason, pod.Status.Message})
+	}
+	return signals
+}
+
+// eventText is how CDI 1.65 puts the latest event of the claim that it populates into the
+// condition.
+var eventText = regexp.MustCompile(`(?s)^target PVC \S+ Pending and (?:\[[^\]]*\] : )?(.*)$`)
+
+func boundSignal(condition cdiv1.DataVolumeCondition) signal {
+	if condition.Reason != "Pending" {
+		return signal{LayerBound, condition.Reason, condition.Message}
+	}
+	if match := eventText.FindStringSubmatch(condition.Message); match != nil {
+		return signal{LayerEvent, "", match[1]}
+	}
+	return signal{LayerBound, condition.Reason, condition.Message}
+}
+
+func claimSignals(claim *corev1.PersistentVolumeClaim) (signals []signal) {
+	if claim.Status.Phase == corev1.ClaimLost {
+		signals = append(signals, signal{LayerClaim, "Lost", claim.Name})
+	}
+	for _, condition := range claim.Status.Conditions {
+		if condition.Status == corev1.ConditionTrue {
+			signals = append(signals, signal{LayerClaim, string(condition.Type), condition.Message})
+		}
+	}
+	return signals
+}

@@ -216,7 +216,6 @@ var triedByAgent = map[string]triedRight{
 		attempt{what: "a claim of others by taking it over", want: noRootDisk, patch: `{"metadata":{"labels":{"pelotech.ot/machine-uid":"u"},"ownerReferences":[` + demoAsOwner + `]}}`, object: foreignClaim},
 		attempt{what: "labels of a machine's claim", want: "changes nothing else of them", patch: `{"metadata":{"labels":{"a":"b"}}}`, object: claimOfDemo},
 		attempt{what: "annotations of a machine's claim, which CDI obeys", want: "changes nothing else of them", patch: `{"metadata":{"annotations":{"cdi.kubevirt.io/storage.import.secretName":"x"}}}`, object: claimOfDemo},
-		attempt{what: "a finalizer of a machine's claim", want: "changes nothing else of them", patch: `{"metadata":{"finalizers":["example.com/stays"]}}`, object: claimOfDemo},
 		attempt{what: "another owner of a machine's claim", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`, object: claimOfDemo},
 	),
 	"delete persistentvolumeclaims": tried(attempt{what: "a claim of others", want: notDeleted, object: foreignClaim}),

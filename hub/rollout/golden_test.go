@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
@@ -50,6 +52,9 @@ func TestGoldenStatuses(t *testing.T) {
 	for name, v := range views {
 		v.Image.Generation = 7
 		d := decideAndCheck(t, v)
+		needsPerson := d.Status.Reason == v1alpha1.ReasonRolloutPaused || d.Status.Reason == v1alpha1.ReasonAwaitingApproval ||
+			meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled)
+		assert.Equal(t, needsPerson, rollout.NeedsPerson(d.Status.Reason), "%s: a person learns of it by an event", name)
 		objects[name] = statuscheck.Object{Status: &d.Status, Deleted: v.Image.DeletionTimestamp}
 	}
 	statuscheck.CompareGolden(t, "FleetDiskImage", objects)

@@ -234,8 +234,8 @@ func (e *pruneEvaluation) countTargets() waitingClusters {
 }
 
 // addExclusions lists and counts as skipped what spec.images names and is not pruned. Then it
-// lists the clusters in spec.clusters that the report does not cover, without a count: nobody
-// knows their images.
+// lists the clusters in spec.clusters that the report does not cover, without a count: their
+// images are unknown.
 func (e *pruneEvaluation) addExclusions() {
 	st := &e.status
 	st.Targets.Total += int32(e.Exclusions.Count)

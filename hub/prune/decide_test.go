@@ -397,7 +397,7 @@ func TestAbsentClustersAreNamed(t *testing.T) {
 	z := absent
 	z.Cluster = "z"
 	require.Equal(t, []v1alpha1.TargetSummary{absent, z}, d.Status.Skipped)
-	require.Equal(t, v1alpha1.TargetCounts{Total: 3, Pruned: 3}, d.Status.Targets, "nobody knows the images of these clusters")
+	require.Equal(t, v1alpha1.TargetCounts{Total: 3, Pruned: 3}, d.Status.Targets, "the images of these clusters are unknown")
 	s.Prune.Status, s.reported = d.Status, nil
 	require.Equal(t, v1alpha1.PrunePruned, prune.TargetState(s.PruneView, s.Targets[0]).State, "it is remembered")
 

@@ -18,6 +18,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/apitest/schemacheck"
+	"github.com/pelotech/ot-fleet/api/apitest/statuscheck"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -322,6 +323,7 @@ func (w *world) checkStatus(v vm.View, d vm.Decision) {
 		require.LessOrEqual(t, len(c.Message), 4096)
 		require.Equal(t, v.VM.Generation, c.ObservedGeneration, name)
 	}
+	statuscheck.RequireOneTrue(t, st.Conditions)
 	holds := func(c string) bool { return meta.IsStatusConditionTrue(st.Conditions, c) }
 	require.Equal(t, st.Phase == v1alpha1.MachineReady, holds(v1alpha1.ConditionReady))
 	require.Equal(t, st.Phase == v1alpha1.MachineProvisioning, holds(v1alpha1.ConditionReconciling))

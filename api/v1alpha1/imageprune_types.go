@@ -277,8 +277,11 @@ const MaxSkippedTargets = 50
 
 // ImagePruneStatus is the progress of an ImagePrune.
 type ImagePruneStatus struct {
+	// observedGeneration is the generation of the spec that this status is about; -1 before
+	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// phase of the prune.
 	// +optional
 	Phase ImagePrunePhase `json:"phase,omitempty"`
 	// reason for the phase, from a closed set.
@@ -315,6 +318,7 @@ type ImagePruneStatus struct {
 	// +listType=atomic
 	// +optional
 	Skipped []TargetSummary `json:"skipped,omitempty"`
+	// conditions; exactly one of Ready, Reconciling and Stalled is True.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -349,6 +353,7 @@ type ImagePrune struct {
 
 	// +required
 	Spec ImagePruneSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status ImagePruneStatus `json:"status,omitempty"`
 }

@@ -361,6 +361,8 @@ type RootDisk struct {
 
 // VirtualMachineStatus is what the agent knows about the VM.
 type VirtualMachineStatus struct {
+	// observedGeneration is the generation of the spec that this status is about; -1 before
+	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
@@ -387,6 +389,8 @@ type VirtualMachineStatus struct {
 	// gets this one unless the spec sets another.
 	// +optional
 	RunStrategy RunStrategy `json:"runStrategy,omitempty"`
+	// conditions; exactly one of Ready, Reconciling and Stalled is True while the object is
+	// not being deleted.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -414,6 +418,7 @@ type VirtualMachine struct {
 
 	// +required
 	Spec VirtualMachineSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status VirtualMachineStatus `json:"status,omitempty"`
 }

@@ -1,6 +1,9 @@
 package main
 
-import "github.com/pelotech/ot-fleet/e2e/harness/binaries"
+import (
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+)
 
 // lane is a combination of versions that the suites are run with.
 type lane struct {
@@ -9,8 +12,7 @@ type lane struct {
 	// whose modules can be downloaded is taken. Components without candidates have the pinned
 	// version, which is also the last resort of the others.
 	versions map[binaries.Component][]string
-	// mutatingAdmission has API servers serve MutatingAdmissionPolicy of this version, which they
-	// do not by default.
+	// mutatingAdmission is the value of controlplane.MutatingAdmissionVariable.
 	mutatingAdmission string
 	// suites restricts the suites; empty for all.
 	suites []string
@@ -23,13 +25,8 @@ var lanes = []lane{
 			binaries.KubernetesComponent: {"v1.34.2"}, binaries.CDIComponent: {"v1.64.0"}, binaries.KubeVirtComponent: {"v1.8.0"},
 		},
 	},
-	{
-		name: "oldest-without-policies", suites: []string{"attempts", "chart"},
-		versions: map[binaries.Component][]string{
-			binaries.KubernetesComponent: {"v1.34.2"}, binaries.CDIComponent: {"v1.64.0"}, binaries.KubeVirtComponent: {"v1.8.0"},
-		},
-	},
 	{name: "pinned"},
+	{name: "without-policies", mutatingAdmission: controlplane.WithoutMutatingAdmission, suites: []string{"attempts", "chart"}},
 	{
 		name: "newest",
 		versions: map[binaries.Component][]string{

@@ -63,17 +63,17 @@ func run(ctx context.Context, onlyLanes, onlySuites []string, buildOnly bool) er
 		if len(onlyLanes) > 0 && !slices.Contains(onlyLanes, l.name) {
 			continue
 		}
-		resolved, unavailable, err := l.build(ctx)
+		rows = slices.DeleteFunc(rows, func(r row) bool { return r.lane == l.name && r.suite == noSuite })
+		resolved, err := l.build(ctx, func(unavailable row) error {
+			unavailable.at = at
+			rows = append(rows, unavailable)
+			return writePage(rows)
+		})
 		if err != nil {
 			return err
 		}
 		if buildOnly {
 			continue
-		}
-		rows = slices.DeleteFunc(rows, func(r row) bool { return r.lane == l.name && r.suite == noSuite })
-		for _, r := range unavailable {
-			r.at = at
-			rows = append(rows, r)
 		}
 		for _, s := range suites {
 			if len(l.suites) > 0 && !slices.Contains(l.suites, s.name) || len(onlySuites) > 0 && !slices.Contains(onlySuites, s.name) {
@@ -126,34 +126,37 @@ var programsOf = map[binaries.Component][]binaries.Name{
 	binaries.KubeVirtComponent:   {binaries.KubeVirt, binaries.VirtAPI},
 }
 
-// build builds the programs of a lane. It returns a row with the versions that it has, and one for
-// each version that cannot be built.
-func (l lane) build(ctx context.Context) (resolved row, unavailable []row, err error) {
-	resolved = row{lane: l.name, policies: cmp.Or(l.mutatingAdmission, "as by default"), versions: map[binaries.Component]string{}}
-	for _, component := range binaries.Components() {
+// build builds the programs of a lane, those first that build fastest. It returns a row with the
+// versions that the lane has, and reports one for each version that cannot be built.
+func (l lane) build(ctx context.Context, report func(unavailable row) error) (row, error) {
+	resolved := row{lane: l.name, policies: cmp.Or(l.mutatingAdmission, "as by default"), versions: map[binaries.Component]string{}}
+	for _, component := range slices.Backward(binaries.Components()) {
 		for _, candidate := range append(slices.Clone(l.versions[component]), "") {
 			if err := os.Setenv(component.Variable(), candidate); err != nil {
-				return row{}, nil, err
+				return row{}, err
 			}
 			_, err := binaries.Ensure(ctx, programsOf[component]...)
 			if missing := (*binaries.UnavailableError)(nil); errors.As(err, &missing) && candidate != "" {
 				fmt.Printf("== lane %s: %v\n", l.name, err)
-				unavailable = append(unavailable, row{
+				err := report(row{
 					lane: l.name, suite: noSuite, versions: map[binaries.Component]string{component: candidate},
 					result: "not run: " + sanitizeCell(missing.Answer),
 				})
+				if err != nil {
+					return row{}, err
+				}
 				continue
 			} else if err != nil {
-				return row{}, nil, err
+				return row{}, err
 			}
 			resolved.versions[component], err = binaries.Version(component)
 			if err != nil {
-				return row{}, nil, err
+				return row{}, err
 			}
 			break
 		}
 	}
-	return resolved, unavailable, os.Setenv(controlplane.MutatingAdmissionVariable, l.mutatingAdmission)
+	return resolved, os.Setenv(controlplane.MutatingAdmissionVariable, l.mutatingAdmission)
 }
 
 // outcome is what came of a suite.

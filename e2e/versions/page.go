@@ -107,7 +107,7 @@ func (r row) place() int {
 
 // describeClaim says what the rows show of a minor version.
 func describeClaim(rows []row, component binaries.Component, minor string) string {
-	var passed, failed []string
+	var versions, passed, failed []string
 	missing := ""
 	for _, r := range rows {
 		version := r.versions[component]
@@ -119,17 +119,26 @@ func describeClaim(rows []row, component binaries.Component, minor string) strin
 			missing = version + " " + r.result
 		case strings.Contains(r.result, "failed"):
 			failed = append(failed, r.lane+"/"+r.suite)
-		case !slices.Contains(passed, version):
-			passed = append(passed, version)
+		default:
+			versions, passed = appendNew(versions, version), appendNew(passed, r.suite)
 		}
 	}
 	switch {
 	case len(failed) > 0:
 		return "fails in " + strings.Join(failed, ", ")
+	case len(passed) == len(suites):
+		return "runs: " + strings.Join(versions, ", ")
 	case len(passed) > 0:
-		return "runs: " + strings.Join(passed, ", ")
+		return "runs in part: " + strings.Join(versions, ", ") + " with " + strings.Join(passed, ", ")
 	case missing != "":
 		return missing
 	}
 	return "not run: no lane has run it"
+}
+
+func appendNew(list []string, text string) []string {
+	if slices.Contains(list, text) {
+		return list
+	}
+	return append(list, text)
 }

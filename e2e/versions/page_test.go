@@ -36,12 +36,16 @@ func TestClaimsNeedARun(t *testing.T) {
 		{lane: "newest", versions: map[binaries.Component]string{binaries.KubernetesComponent: "v1.37.2", binaries.CDIComponent: "v1.65.0"}, suite: "chart", result: "9 passed"},
 		{lane: "newest", versions: map[binaries.Component]string{binaries.CDIComponent: "v1.66.0"}, suite: noSuite, result: "not run: no module"},
 	}
+	for i, s := range suites {
+		rows = append(rows, row{lane: "pinned", versions: map[binaries.Component]string{binaries.KubeVirtComponent: []string{"v1.8.0", "v1.8.1"}[i%2]}, suite: s.name, result: "1 passed"})
+	}
 	for _, test := range []struct {
 		component binaries.Component
 		minor     string
 		want      string
 	}{
-		{binaries.KubernetesComponent, "v1.34", "runs: v1.34.2"},
+		{binaries.KubernetesComponent, "v1.34", "runs in part: v1.34.2 with journeys, chart"},
+		{binaries.KubeVirtComponent, "v1.8", "runs: v1.8.0, v1.8.1"},
 		{binaries.KubernetesComponent, "v1.35", "not run: no lane has run it"},
 		{binaries.KubernetesComponent, "v1.3", "not run: no lane has run it"},
 		{binaries.KubernetesComponent, "v1.37", "fails in newest/journeys"},

@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Component is a project whose programs can be built in several versions. Its pinned version is in
@@ -80,7 +82,7 @@ kubevirt.io/containerized-data-importer v1.64.0/go.mod h1:XyBFuBZuGoNEHhPYEMzZYO
 // sourcesOf returns the nested module for another version: our sources, and a go.mod with all
 // that the component's own one requires. The go.sum does not determine what is built.
 func (r recipe) sourcesOf(ctx context.Context, version string, pinned []sourceFile) ([]sourceFile, error) {
-	goMod, err := r.writeGoMod(ctx, version)
+	goMod, err := r.readGoMod(ctx, version)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +110,26 @@ type goModJSON struct {
 }
 
 type moduleVersion struct{ Path, Version string }
+
+// goMods has the go.mod files that this process has written, by module and version.
+var goMods = struct {
+	sync.Mutex
+	written map[string][]byte
+}{written: map[string][]byte{}}
+
+func (r recipe) readGoMod(ctx context.Context, version string) ([]byte, error) {
+	goMods.Lock()
+	defer goMods.Unlock()
+	key := r.module + "@" + version
+	if goMods.written[key] == nil {
+		goMod, err := r.writeGoMod(ctx, version)
+		if err != nil {
+			return nil, err
+		}
+		goMods.written[key] = goMod
+	}
+	return goMods.written[key], nil
+}
 
 // writeGoMod returns the component's go.mod of a version as that of a module which requires the
 // component. Directories of its repository become modules.
@@ -160,17 +182,21 @@ func (r recipe) replaceEdits(version string, upstream goModJSON) []string {
 	replace := func(path, with, version string) {
 		edits = append(edits, "-replace="+path+"="+with+"@"+version)
 	}
+	replaced := map[string]bool{}
+	for _, entry := range upstream.Replace {
+		replaced[entry.Old.Path] = true
+	}
 	for _, required := range upstream.Require {
-		if required.Version == "v0.0.0" {
+		if required.Version == "v0.0.0" && !replaced[required.Path] {
 			replace(required.Path, required.Path, r.stagedVersion(version))
 		}
 	}
-	for _, replaced := range upstream.Replace {
+	for _, entry := range upstream.Replace {
 		switch {
-		case replaced.New.Version == "":
-			replace(replaced.Old.Path, replaced.Old.Path, r.stagedVersion(version))
-		case !strings.Contains(strings.Split(replaced.New.Path, "/")[0], "."): // a slip in CDI's go.mod
-			replace(replaced.Old.Path, replaced.Old.Path, replaced.New.Version)
+		case entry.New.Version == "":
+			replace(entry.Old.Path, entry.Old.Path, r.stagedVersion(version))
+		case !strings.Contains(strings.Split(entry.New.Path, "/")[0], "."): // a slip in CDI's go.mod
+			replace(entry.Old.Path, entry.Old.Path, entry.New.Version)
 		}
 	}
 	return edits
@@ -209,7 +235,7 @@ func (r recipe) writeModule(ctx context.Context, version, pinned string, sources
 	return dir, remove, nil
 }
 
-// runGo runs a go command. The error is the last line that it prints.
+// runGo runs a go command. The error is the last thing that it prints.
 func runGo(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Env = dir, goEnvironment(modFlag)
@@ -220,7 +246,17 @@ func runGo(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return out, err
 }
 
+// goPosition is what the go command puts before an error: its name, or where a package is imported.
+var goPosition = regexp.MustCompile(`^(go|\S+\.go:\d+:\d+): `)
+
+// lastLine returns the last line of the output of a go command with those that it continues, which
+// are indented.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
+	first := len(lines) - 1
+	for first > 0 && strings.HasPrefix(lines[first], "\t") {
+		first--
+	}
+	text = strings.Join(strings.Fields(strings.Join(lines[first:], " ")), " ")
+	return goPosition.ReplaceAllString(text, "")
 }

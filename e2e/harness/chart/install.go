@@ -24,11 +24,7 @@ const (
 // It does not wait until the API server enforces the chart's admission policies, which
 // takes a second or two.
 func Install(ctx context.Context, cfg *rest.Config, path, releaseName, namespace string, values map[string]any) error {
-	served, err := readCapabilities(cfg)
-	if err != nil {
-		return fmt.Errorf("installing chart %s: %w", path, err)
-	}
-	rendered, err := render(ctx, path, releaseName, namespace, values, served)
+	rendered, err := RenderFor(ctx, cfg, path, releaseName, namespace, values)
 	if err != nil {
 		return err
 	}

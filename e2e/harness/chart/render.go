@@ -61,6 +61,15 @@ func Render(ctx context.Context, path, releaseName, namespace string, values map
 	return render(ctx, path, releaseName, namespace, values, capabilities{kubeVersion: KubeVersion})
 }
 
+// RenderFor returns the objects of a chart as `helm install` makes them for an API server.
+func RenderFor(ctx context.Context, cfg *rest.Config, path, releaseName, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
+	served, err := readCapabilities(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("rendering chart %s: %w", path, err)
+	}
+	return render(ctx, path, releaseName, namespace, values, served)
+}
+
 func render(ctx context.Context, path, releaseName, namespace string, values map[string]any, c capabilities) ([]*unstructured.Unstructured, error) {
 	rendered, err := renderRelease(ctx, path, releaseName, namespace, values, c)
 	if err != nil {

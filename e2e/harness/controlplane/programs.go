@@ -27,8 +27,9 @@ const (
 
 	// MutatingAdmissionVariable has API servers serve MutatingAdmissionPolicy of the version that
 	// it names: v1beta1 exists from Kubernetes 1.34 on, and 1.36 is the first that serves any by
-	// default.
+	// default. WithoutMutatingAdmission has it serve none.
 	MutatingAdmissionVariable = "OT_MUTATING_ADMISSION"
+	WithoutMutatingAdmission  = "none"
 
 	// apiServerMemory bounds the heap of an API server, since many share a machine. A member's
 	// CRDs take 140 MiB of live heap; with 256 MiB the collector took 43 % of the CPU time.
@@ -125,7 +126,11 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) (err error) {
 		"--service-cluster-ip-range=10.96.0.0/24",
 		"--shutdown-delay-duration=0s",
 	}
-	if version := os.Getenv(MutatingAdmissionVariable); version != "" {
+	switch version := os.Getenv(MutatingAdmissionVariable); version {
+	case "":
+	case WithoutMutatingAdmission:
+		args = append(args, "--disable-admission-plugins=MutatingAdmissionPolicy", "--runtime-config=admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false")
+	default:
 		args = append(args, "--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/"+version+"=true")
 	}
 	if !c.options.ControllerManager {

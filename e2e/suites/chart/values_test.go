@@ -352,7 +352,7 @@ func TestAPIServerKnowsEveryRenderedField(t *testing.T) {
 		namespace := map[string]string{"ot-agent": agentNamespace, "ot-hub": hubNamespace}[name]
 		values := loadAllValues(t, name)
 		release := strings.TrimPrefix(name, "ot-")
-		rendered, err := chart.Render(t.Context(), path, release, namespace, values)
+		rendered, err := chart.RenderFor(t.Context(), serverConfig, path, release, namespace, values)
 		require.NoError(t, err)
 		tests, err := chart.RenderTests(t.Context(), path, release, namespace, values)
 		require.NoError(t, err)

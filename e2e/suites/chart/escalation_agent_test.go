@@ -200,7 +200,7 @@ var triedByAgent = map[string]triedRight{
 		attempt{what: "the name of a claim of others", want: "under names of image claims only", object: importWith(`name: database`)},
 		attempt{what: "a disk for nobody", want: "of images or of machines only", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: new, namespace: images}, spec: {source: {blank: {}}}}`},
 		attempt{what: "a disk with another owner", want: "has no owner that is a VirtualMachine", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: demo-root, namespace: images, labels: {pelotech.ot/machine-uid: u}}, spec: {source: {pvc: {name: image-0123456789ab-1}}}}`},
-		attempt{what: "an import in CDI's namespace", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: image-0123456789ab-1, namespace: cdi, labels: {pelotech.ot/image-uid: uid-1}}, spec: {source: {blank: {}}, storage: {}}}`},
+		attempt{what: "an import in CDI's namespace", want: protectedSpace, object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: image-0123456789ab-2, namespace: cdi, labels: {pelotech.ot/image-uid: uid-1}}, spec: {source: {blank: {}}, storage: {}}}`},
 	),
 	"create datavolumes/source.cdi.kubevirt.io": gainsNothing("lets CDI clone what the policy lets the agent ask for"),
 	"delete datavolumes.cdi.kubevirt.io":        tried(attempt{what: "a disk of others", want: notDeleted, object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: foreign, namespace: images}}`}),
@@ -223,6 +223,7 @@ var triedByAgent = map[string]triedRight{
 		attempt{what: "a claim of others", want: "takes snapshots of images only", object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: image-0123456789ab-1-x, namespace: images, labels: {pelotech.ot/image-uid: u}}, spec: {source: {persistentVolumeClaimName: database}}}`},
 		attempt{what: "a snapshot of another namespace, by its content", want: "takes snapshots of images only", object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: image-0123456789ab-1-x, namespace: images, labels: {pelotech.ot/image-uid: u}}, spec: {source: {volumeSnapshotContentName: foreign}}}`},
 		attempt{what: "a snapshot for nobody", want: "takes snapshots of images only", object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: image-0123456789ab-1-x, namespace: images}, spec: {source: {persistentVolumeClaimName: image-0123456789ab-1}}}`},
+		attempt{what: "a snapshot in CDI's namespace", want: protectedSpace, object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: image-0123456789ab-1-x, namespace: cdi, labels: {pelotech.ot/image-uid: u}}, spec: {source: {persistentVolumeClaimName: image-0123456789ab-1}}}`},
 	),
 	"delete volumesnapshots.snapshot.storage.k8s.io": tried(attempt{what: "a backup of others", want: notDeleted, object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: backup, namespace: images}}`}),
 

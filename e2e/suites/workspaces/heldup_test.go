@@ -3,6 +3,11 @@
 package workspaces
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -25,7 +30,31 @@ func awaitStalled(t *testing.T, vm *v1alpha1.VirtualMachine, reason v1alpha1.Rea
 	got := env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Phase == v1alpha1.MachineFailed && vm.Status.Reason == reason && meta.IsStatusConditionTrue(vm.Status.Conditions, v1alpha1.ConditionStalled)
 	})
+	recordReports(t, vm)
 	return got.Status.Message
+}
+
+// recordVariable names a directory for what KubeVirt and CDI report of VMs that are held up, as
+// the tests of agent/diagnosis have it.
+const recordVariable = "OT_FLEET_RECORD"
+
+func recordReports(t *testing.T, vm *v1alpha1.VirtualMachine) {
+	t.Helper()
+	dir := os.Getenv(recordVariable)
+	if dir == "" {
+		return
+	}
+	for _, o := range []client.Object{kubeVirtVMOf(vm), rootDiskOf(vm)} {
+		if env.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o) != nil {
+			continue
+		}
+		o.SetManagedFields(nil)
+		text, err := json.MarshalIndent(o, "", "  ")
+		require.NoError(t, err)
+		name := strings.NewReplacer("/", "-", "_", "-").Replace(strings.TrimPrefix(t.Name(), "Test"))
+		kind := strings.ToLower(reflect.TypeOf(o).Elem().Name())
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+"-"+kind+".json"), append(text, '\n'), 0o600))
+	}
 }
 
 // TestMissingInstancetypeAndPreference wants KubeVirt's own sentence, and the VM to run once

@@ -210,7 +210,8 @@ const (
 	// PruneNeedsIncludeOthers: spec.images names the image, but no plan created it, and
 	// spec.includeOthers is false.
 	PruneNeedsIncludeOthers = "NeedsIncludeOthers"
-	// PruneNotReported: the report has no image of a name in spec.images.
+	// PruneNotReported: the report has no image of a name in spec.images, or does not cover a
+	// cluster in spec.clusters.
 	PruneNotReported = "NotReported"
 	// PruneDeadline: the cluster did not report before the deadline.
 	PruneDeadline = "Deadline"
@@ -313,7 +314,8 @@ type ImagePruneStatus struct {
 	// +optional
 	PrunedBytes int64 `json:"prunedBytes"`
 	// skipped lists the first skipped or unknown images, by cluster, namespace and name.
-	// Then come those that spec.images names and that are no candidates.
+	// Then come those that spec.images names and that are no candidates, and the clusters
+	// in spec.clusters that the report does not cover, without a name.
 	// +kubebuilder:validation:MaxItems=50
 	// +listType=atomic
 	// +optional

@@ -104,7 +104,10 @@ func addSecondaryCaches(cfg *rest.Config, mgr ctrl.Manager, o options) (caches s
 	if err != nil {
 		return caches, fmt.Errorf("creating the cache of the mailbox: %w", err)
 	}
-	caches.vmObjects, err = addCache(cfg, mgr, cache.Options{DefaultLabelSelector: labelExists(v1alpha1.LabelMachineUID)})
+	caches.vmObjects, err = addCache(cfg, mgr, cache.Options{
+		DefaultLabelSelector: labelExists(v1alpha1.LabelMachineUID),
+		ByObject:             map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: stripPodSpec}},
+	})
 	if err != nil {
 		return caches, fmt.Errorf("creating the cache of the objects of VirtualMachines: %w", err)
 	}

@@ -2,7 +2,6 @@ package cloudinit
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -44,11 +43,12 @@ type nameservers struct {
 	Addresses []string `json:"addresses"`
 }
 
-// renderNetworkConfig returns the MAC address of each interface and the network config;
-// nil for both without spec.interfaces.
+// renderNetworkConfig returns the MAC address of each interface and the network config. Without
+// spec.interfaces there is one address, for the Pod network, and no network config: cloud-init
+// makes its own at the first boot and ties it to the address that it finds then.
 func renderNetworkConfig(vm *v1alpha1.VirtualMachine, clusterUID types.UID) (macs []string, text []byte, err error) {
 	if len(vm.Spec.Interfaces) == 0 {
-		return nil, nil, nil
+		return []string{deriveMACAddress(vm, clusterUID, 0)}, nil, nil
 	}
 	if macs, err = assignMACAddresses(vm, clusterUID); err != nil {
 		return nil, nil, err
@@ -58,11 +58,11 @@ func renderNetworkConfig(vm *v1alpha1.VirtualMachine, clusterUID types.UID) (mac
 	defaultRoutes := map[bool]int{}
 	for i, spec := range vm.Spec.Interfaces {
 		e := ethernet{Match: matchMAC{macs[i]}, DHCP4: spec.IPAddress == ""}
-		var prefix netip.Prefix
-		if spec.IPAddress != "" {
-			if prefix, err = netip.ParsePrefix(spec.IPAddress); err != nil {
-				return nil, nil, fmt.Errorf("%s: ipAddress %q is not an address with a prefix length, such as 10.10.0.161/24", describeInterface(vm, i), spec.IPAddress)
-			}
+		prefix, err := parseIPAddress(vm, i)
+		if err != nil {
+			return nil, nil, err
+		}
+		if prefix.IsValid() {
 			address := prefix.Addr().Unmap()
 			if j, taken := interfaceByAddress[address]; taken {
 				return nil, nil, fmt.Errorf("%s and %s both have ipAddress %s: change one", describeInterface(vm, j), describeInterface(vm, i), address)
@@ -70,11 +70,11 @@ func renderNetworkConfig(vm *v1alpha1.VirtualMachine, clusterUID types.UID) (mac
 			interfaceByAddress[address] = i
 			e.Addresses = []string{prefix.String()}
 		}
-		if spec.Gateway != "" {
-			via, err := parseAddress(spec.Gateway)
-			if err != nil {
-				return nil, nil, fmt.Errorf("%s: gateway %q is not an address, such as 10.10.0.1", describeInterface(vm, i), spec.Gateway)
-			}
+		via, err := parseGateway(vm, i, prefix)
+		if err != nil {
+			return nil, nil, err
+		}
+		if via.IsValid() {
 			e.Routes = []route{defaultRoute(via, prefix, defaultRoutes)}
 		}
 		for _, text := range spec.Nameservers {
@@ -120,8 +120,8 @@ func assignMACAddresses(vm *v1alpha1.VirtualMachine, clusterUID types.UID) ([]st
 		macs[i] = strings.ToLower(spec.MACAddress)
 		if spec.MACAddress == "" {
 			macs[i] = deriveMACAddress(vm, clusterUID, i)
-		} else if !macPattern.MatchString(macs[i]) {
-			return nil, fmt.Errorf("%s: macAddress %q is not six bytes separated by colons, such as 02:00:00:12:34:56", describeInterface(vm, i), spec.MACAddress)
+		} else if err := checkMACAddress(macs[i]); err != nil {
+			return nil, fmt.Errorf("%s: macAddress %q %w", describeInterface(vm, i), spec.MACAddress, err)
 		}
 		if j, taken := interfaceByMAC[macs[i]]; taken {
 			return nil, fmt.Errorf("%s and %s both have macAddress %s: change one", describeInterface(vm, j), describeInterface(vm, i), macs[i])
@@ -131,17 +131,10 @@ func assignMACAddresses(vm *v1alpha1.VirtualMachine, clusterUID types.UID) ([]st
 	return macs, nil
 }
 
-var macPattern = regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5}$`)
-
-// parseAddress refuses zones. They may be any text, and cloud-init copies addresses into the
-// guest's files as they are.
-func parseAddress(text string) (netip.Addr, error) {
-	address, err := netip.ParseAddr(text)
-	if err == nil && address.Zone() != "" {
-		err = errors.New("it has a zone")
-	}
-	return address, err
-}
+var (
+	macPattern     = regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5}$`)
+	unicastPattern = regexp.MustCompile(`^[0-9a-f][02468ace]:`)
+)
 
 // deriveMACAddress returns a locally administered unicast address. It depends only on what
 // stays the same when the machine is recreated.

@@ -86,6 +86,16 @@ func TestDerivedMACAddressIsStable(t *testing.T) {
 	assert.Len(t, unique, len(all), "clusters can share a network")
 }
 
+func TestUnusualAddressesAreAccepted(t *testing.T) {
+	for _, nic := range []v1alpha1.Interface{
+		{IPAddress: "10.0.0.0/31", Gateway: "10.0.0.1"}, {IPAddress: "10.0.0.1/31", Gateway: "10.0.0.0"}, {IPAddress: "10.0.0.0/32", Gateway: "169.254.1.1"},
+		{IPAddress: "10.0.0.5/24", Gateway: "10.0.1.0"}, {IPAddress: "fd00::2/64", Gateway: "fd00::"}, {IPAddress: "fd00::2/64", Gateway: "fe80::1"}, {Gateway: "10.0.0.0"},
+	} {
+		_, err := cloudinit.Render(apitest.VirtualMachine("ns", "vm").WithInterfaces(nic).Obj(), cloudinit.Inputs{ClusterUID: clusterUID})
+		assert.NoError(t, err, nic)
+	}
+}
+
 func TestInvalidNetworkIsRefused(t *testing.T) {
 	derived := mustRender(t, apitest.VirtualMachine("ns", "vm").WithInterfaces(v1alpha1.Interface{Network: "a"}).Obj()).MACs[0]
 	for name, tt := range map[string]struct {
@@ -111,6 +121,17 @@ func TestInvalidNetworkIsRefused(t *testing.T) {
 		"address without prefix length": {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.1"}}, `interfaces[0] (a): ipAddress "10.0.0.1" is not an address with a prefix length, such as 10.10.0.161/24`},
 		"invalid prefix length":         {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.1/33"}}, `interfaces[0] (a): ipAddress "10.0.0.1/33" is not an address with a prefix length, such as 10.10.0.161/24`},
 		"invalid gateway":               {[]v1alpha1.Interface{{Network: "a", Gateway: "router"}}, `interfaces[0] (a): gateway "router" is not an address, such as 10.10.0.1`},
+		"zero MAC address":              {[]v1alpha1.Interface{{Network: "a", MACAddress: "00:00:00:00:00:00"}}, `interfaces[0] (a): macAddress "00:00:00:00:00:00" is all zeros`},
+		"multicast MAC address":         {[]v1alpha1.Interface{{Network: "a", MACAddress: "03:00:00:00:00:01"}}, `interfaces[0] (a): macAddress "03:00:00:00:00:01" is a multicast address`},
+		"gateway of another family":     {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.1/24", Gateway: "fd00::1"}}, `interfaces[0] (a): gateway fd00::1 is of another address family than ipAddress 10.0.0.1/24: give the router's address`},
+		"gateway of another family, v6": {[]v1alpha1.Interface{{Network: "a", IPAddress: "fd00::2/64", Gateway: "10.0.0.1"}}, `interfaces[0] (a): gateway 10.0.0.1 is of another address family than ipAddress fd00::2/64: give the router's address`},
+		"gateway is the network":        {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.1.5/23", Gateway: "10.0.0.0"}}, `interfaces[0] (a): gateway 10.0.0.0 is the network address of 10.0.0.0/23: give the router's address`},
+		"gateway is the broadcast":      {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.1.5/23", Gateway: "10.0.1.255"}}, `interfaces[0] (a): gateway 10.0.1.255 is the broadcast address of 10.0.0.0/23: give the router's address`},
+		"gateway is the machine":        {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.1/24", Gateway: "10.0.0.1"}}, `interfaces[0] (a): gateway 10.0.0.1 is the interface's own ipAddress: give the router's address`},
+		"gateway is multicast":          {[]v1alpha1.Interface{{Network: "a", Gateway: "224.0.0.1"}}, `interfaces[0] (a): gateway 224.0.0.1 is a multicast address: give the router's address`},
+		"address is the network":        {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.0/24"}}, `interfaces[0] (a): ipAddress 10.0.0.0/24 is the network address of 10.0.0.0/24: give the guest another one`},
+		"address is the broadcast":      {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.127/25"}}, `interfaces[0] (a): ipAddress 10.0.0.127/25 is the broadcast address of 10.0.0.0/25: give the guest another one`},
+		"address is unspecified":        {[]v1alpha1.Interface{{Network: "a", IPAddress: "0.0.0.0/0"}}, `interfaces[0] (a): ipAddress 0.0.0.0/0 is the unspecified address: give the guest another one`},
 		"invalid nameserver":            {[]v1alpha1.Interface{{Network: "a", Nameservers: []string{"dns"}}}, `interfaces[0] (a): nameserver "dns" is not an address, such as 10.10.0.53`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -30,7 +30,7 @@ type Config struct {
 	UserData []byte
 	// NetworkData is the network config; nil without spec.interfaces.
 	NetworkData []byte
-	// MACs has one address for each interface.
+	// MACs has one address for each interface, or that of the Pod network.
 	MACs     []string
 	Hostname string
 	// Adjusted has a sentence for each deviation from the spec.

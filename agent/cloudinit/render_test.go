@@ -76,7 +76,7 @@ func TestRenderMinimalMachine(t *testing.T) {
 	cfg := mustRender(t, apitest.VirtualMachine("ns", "vm").Obj())
 	assert.Equal(t, "#cloud-config\nhostname: vm\n", string(cfg.UserData), "users and sshd settings of the image stay")
 	assert.Nil(t, cfg.NetworkData)
-	assert.Empty(t, cfg.MACs)
+	assert.Equal(t, []string{"36:09:e5:dc:a7:02"}, cfg.MACs, "each start would have another without it")
 	assert.Empty(t, cfg.Adjusted)
 }
 

@@ -25,8 +25,10 @@ func TestNewImageIsQueued(t *testing.T) {
 	w := newSimulation(t, apitest.Image("ns/a").WithGeneration(3), policyWithoutPreflight().Obj())
 	w.queuePosition = ptr.To[int32](7)
 
+	require.False(t, w.reconcile().AddFinalizer, "its place is stored first")
+	assert.Equal(t, ledger.Pending, image.QueueStateOf(w.img), "it gets no slot without the finalizer")
+	assert.Empty(t, w.stepLedger().Admitted)
 	require.True(t, w.reconcile().AddFinalizer)
-	assert.Empty(t, w.status().Phase, "the finalizer is stored first, and alone")
 
 	w.reconcile()
 	st := w.status()

@@ -6,9 +6,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ensureFinalizer adds the finalizer to an image that is not being deleted.
+// ensureFinalizer adds the finalizer to an image that is not being deleted, once its place in
+// the queue is stored (S3): any earlier write would hide when it arrived. It gets no slot
+// before it has the finalizer.
 func (d *decider) ensureFinalizer() {
-	if d.Image.DeletionTimestamp == nil && !slices.Contains(d.Image.Finalizers, v1alpha1.FinalizerImage) {
+	placed := findRevision(d.Image.Status.Revisions, d.targetRevision) != nil
+	if placed && d.Image.DeletionTimestamp == nil && !slices.Contains(d.Image.Finalizers, v1alpha1.FinalizerImage) {
 		d.decision.AddFinalizer = true
 	}
 }

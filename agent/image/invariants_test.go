@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/apitest/statuscheck"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -212,6 +213,7 @@ func checkConditions(t require.TestingT, img *v1alpha1.VMDiskImage, st *v1alpha1
 	require.False(t, status[v1alpha1.ConditionStalled] == metav1.ConditionTrue && status[v1alpha1.ConditionReconciling] == metav1.ConditionTrue,
 		"kstatus: Stalled and Reconciling exclude each other")
 	if img.DeletionTimestamp == nil {
+		statuscheck.RequireOneTrue(t, st.Conditions)
 		pending := st.Prune != nil && st.Prune.State == v1alpha1.PrunePending
 		require.Equal(t, pending, st.Phase == v1alpha1.PhasePrunePending)
 		require.Equal(t, pending, st.Reason == v1alpha1.ReasonUndoWindowOpen)

@@ -1,6 +1,8 @@
 package image
 
 import (
+	"slices"
+
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -21,9 +23,9 @@ func QueueStateOf(img *v1alpha1.VMDiskImage) ledger.QueueState {
 		return ledger.NotQueued
 	}
 	switch reason := storedWaitReason(st); {
-	case waitsForAdmission(reason):
+	case waitsForAdmission(reason) && slices.Contains(img.Finalizers, v1alpha1.FinalizerImage):
 		return ledger.Admissible
-	case reason == v1alpha1.ReasonChecking:
+	case waitsForAdmission(reason) || reason == v1alpha1.ReasonChecking:
 		return ledger.Pending
 	default:
 		return ledger.Skipped

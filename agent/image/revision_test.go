@@ -79,7 +79,7 @@ func TestQueueStateOf(t *testing.T) {
 	// waiting returns an image whose current revision waits for a reason.
 	waiting := func(e v1alpha1.RevisionStatus, reason v1alpha1.Reason) *apitest.ImageBuilder {
 		e.Revision = current
-		return apitest.Image("ns/a").WithRevisions(e).WithCondition(v1alpha1.ConditionImported, metav1.ConditionFalse, reason)
+		return apitest.Image("ns/a").WithFinalizer().WithRevisions(e).WithCondition(v1alpha1.ConditionImported, metav1.ConditionFalse, reason)
 	}
 	fresh := v1alpha1.RevisionStatus{}
 	failed := v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed, NotBefore: &at}
@@ -88,12 +88,16 @@ func TestQueueStateOf(t *testing.T) {
 		st.Phase = p
 		return b.WithStatus(st)
 	}
+	withoutFinalizer := func(b *apitest.ImageBuilder) *apitest.ImageBuilder {
+		return apitest.Image("ns/a").WithStatus(b.Obj().Status)
+	}
 	for name, tt := range map[string]struct {
 		img  *apitest.ImageBuilder
 		want ledger.QueueState
 	}{
 		"without a status":           {apitest.Image("ns/a"), ledger.Pending},
 		"waits for a slot":           {waiting(fresh, v1alpha1.ReasonWaitingForSlot), ledger.Admissible},
+		"without its finalizer":      {withoutFinalizer(waiting(fresh, v1alpha1.ReasonWaitingForSlot)), ledger.Pending},
 		"paused":                     {waiting(fresh, v1alpha1.ReasonPaused), ledger.Admissible},
 		"no policy":                  {waiting(fresh, v1alpha1.ReasonPolicyMissing), ledger.Admissible},
 		"being probed":               {waiting(fresh, v1alpha1.ReasonChecking), ledger.Pending},

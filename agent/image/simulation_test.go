@@ -382,6 +382,7 @@ func (w *simulation) stepLedger() ledger.Decision {
 	step := ledger.Decide(v)
 	w.slots = step.Slots
 	for _, slot := range step.Admitted {
+		require.Contains(w.t, w.img.Finalizers, v1alpha1.FinalizerImage, "an image that can vanish at once gets a slot")
 		w.retryLimitAtStart[slot.Attempt] = w.policy.RetryLimit // without a policy the budget is 0
 	}
 	return step

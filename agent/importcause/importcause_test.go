@@ -3,6 +3,8 @@ package importcause_test
 import (
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/apitest"
@@ -104,6 +107,7 @@ func TestOfImport(t *testing.T) {
 		"a claim of somebody else":          {dv: bound("ErrResourceExists", `Resource "dv" already exists and is not managed by DataVolume`), wantReason: v1alpha1.ReasonVolumePending, wantMessage: "already exists", wantPerson: true},
 		"a claim beyond a quota":            {dv: bound("ErrExceededQuota", "exceeded quota: q"), wantReason: v1alpha1.ReasonQuotaExceeded, wantMessage: "exceeded quota: q", wantPerson: true},
 		"a provisioner that is slow":        {dv: event("Waiting for a volume to be created either by the external provisioner 'x' or manually by the system administrator."), wantReason: v1alpha1.ReasonVolumePending, wantMessage: "external provisioner 'x'", wantPassing: true},
+		"two writers of the claim":          {dv: event(`Error saving claim: Operation cannot be fulfilled on persistentvolumeclaims "prime-0d4f": the object has been modified; please apply your changes to the latest version and try again`), wantReason: v1alpha1.ReasonVolumePending, wantMessage: "Error saving claim", wantPassing: true},
 		"a backend that is down":            {dv: event(`failed to provision volume with StorageClass "x": rpc error: code = Unavailable desc = down`), wantReason: v1alpha1.ReasonVolumePending, wantMessage: "desc = down"},
 		"a backend that is full":            {dv: event(`failed to provision volume with StorageClass "x": rpc error: code = ResourceExhausted desc = full`), wantReason: v1alpha1.ReasonVolumePending, wantMessage: "desc = full", wantPerson: true},
 		"a class that is gone":              {dv: event(`storageclass.storage.k8s.io "x" not found`), wantReason: v1alpha1.ReasonVolumePending, wantMessage: `"x" not found`, wantPerson: true},
@@ -212,5 +216,41 @@ func TestEachLayerEndsWithARowForAnySignal(t *testing.T) {
 	}
 	for layer, row := range last {
 		assert.True(t, len(row.Codes) == 0 && row.Text == nil, "%q has no row for signals without a row", layer)
+	}
+}
+
+// TestRecordedImports reads what the real controllers said of imports that were held up.
+func TestRecordedImports(t *testing.T) {
+	for file, want := range map[string]importcause.Cause{
+		"cdi-1.65-cordoned-nodes": {
+			Reason: v1alpha1.ReasonImporterUnschedulable, HoldsSlot: true,
+			Message: "the importer Pod cannot be scheduled: 0/1 nodes are available: 1 node(s) were unschedulable.",
+		},
+		"cdi-1.65-refused-importer": {
+			Reason: v1alpha1.ReasonImporterRefused, HoldsSlot: true, NeedsPerson: true,
+			Message: "CDI cannot create the importer Pod: Error starting pod 'importer-prime-",
+		},
+	} {
+		t.Run(file, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("testdata", file+".yaml"))
+			require.NoError(t, err)
+			var recorded struct {
+				DataVolumes []cdiv1.DataVolume             `json:"dataVolumes"`
+				Claims      []corev1.PersistentVolumeClaim `json:"claims"`
+				Pods        []corev1.Pod                   `json:"pods"`
+			}
+			require.NoError(t, yaml.Unmarshal(text, &recorded))
+			require.Len(t, recorded.DataVolumes, 1)
+			got := importcause.OfImport(&recorded.DataVolumes[0], recorded.Claims, recorded.Pods)
+			require.NotNil(t, got)
+			assert.True(t, strings.HasPrefix(got.Message, want.Message), got.Message)
+			want.Message = got.Message
+			assert.Equal(t, want, *got)
+
+			// An agent that sees the DataVolume alone has CDI's words.
+			alone := importcause.OfImport(&recorded.DataVolumes[0], nil, nil)
+			require.NotNil(t, alone)
+			assert.Equal(t, want.Reason, alone.Reason)
+		})
 	}
 }

@@ -129,7 +129,7 @@ var rows = []Row{
 	{Layer: LayerBound, Kind: Heals, Reason: v1alpha1.ReasonVolumePending, Sentence: "CDI says of its claim"},
 
 	{Layer: LayerEvent, Text: regexp.MustCompile(`^$|(?i)successful|^waiting for (first consumer|pod .* to be scheduled)|external populator|^error starting pod`)},
-	{Layer: LayerEvent, Text: regexp.MustCompile(`(?i)^(waiting for a volume to be created|external provisioner is provisioning|creating scratch space)`), Kind: Passing,
+	{Layer: LayerEvent, Text: regexp.MustCompile(`(?i)^(waiting for a volume to be created|external provisioner is provisioning|creating scratch space)|the object has been modified`), Kind: Passing,
 		Reason: v1alpha1.ReasonVolumePending, Sentence: "its volume is not there yet"},
 	{Layer: LayerEvent, Text: regexp.MustCompile(`exceeded quota: `), Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonQuotaExceeded, Sentence: "its claim is refused", Advice: adviceQuota},

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/pelotech/ot-fleet/agent/cloudinit"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -14,7 +15,10 @@ import (
 // (KubeVirt 1.8).
 const restoreAnnotation = "restore.kubevirt.io/lastRestoreUID"
 
-var volumesPath = []string{"spec", "template", "spec", "volumes"}
+var (
+	volumesPath    = []string{"spec", "template", "spec", "volumes"}
+	interfacesPath = []string{"spec", "template", "spec", "domain", "devices", "interfaces"}
+)
 
 // sharedLists are the lists of a KubeVirt VirtualMachine that others add to, by virtctl
 // addvolume, memory dumps and hotplugged interfaces. Server-side apply replaces each list
@@ -26,7 +30,7 @@ var sharedLists = []struct {
 }{
 	{[]string{"spec", "template", "spec", "domain", "devices", "disks"}, regexp.MustCompile(`^(root|cloudinit)$`)},
 	{volumesPath, regexp.MustCompile(`^(root|cloudinit)$`)},
-	{[]string{"spec", "template", "spec", "domain", "devices", "interfaces"}, regexp.MustCompile(`^(default|net[0-9]+)$`)},
+	{interfacesPath, regexp.MustCompile(`^(default|net[0-9]+)$`)},
 	{[]string{"spec", "template", "spec", "networks"}, regexp.MustCompile(`^(default|net[0-9]+)$`)},
 }
 
@@ -68,6 +72,25 @@ func PreserveForeignItems(desired, live *unstructured.Unstructured) {
 		liveItems, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
 		desiredItems[i] = liveItems[indexOfItem(liveItems, RootVolume)]
 		_ = unstructured.SetNestedSlice(desired.Object, desiredItems, volumesPath...)
+	}
+}
+
+// PreservePodNetworkMAC keeps the address that the live interface on the Pod network has, of a
+// person or an address pool: the guest's network is tied to it. The agent's own, cfg's, is for
+// an interface that has none; the overlay's wins.
+func PreservePodNetworkMAC(desired, live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine, cfg cloudinit.Config) {
+	own := podNetworkMAC(vm, cfg)
+	desiredItems, _, _ := unstructured.NestedSlice(desired.Object, interfacesPath...)
+	liveItems, _, _ := unstructured.NestedSlice(live.Object, interfacesPath...)
+	i, j := indexOfItem(desiredItems, PodNetwork), indexOfItem(liveItems, PodNetwork)
+	if own == "" || i < 0 || j < 0 {
+		return
+	}
+	item, _ := desiredItems[i].(map[string]any)
+	liveItem, _ := liveItems[j].(map[string]any)
+	if mac, _ := liveItem["macAddress"].(string); mac != "" && item["macAddress"] == own {
+		item["macAddress"] = mac
+		_ = unstructured.SetNestedSlice(desired.Object, desiredItems, interfacesPath...) // it has just been read there
 	}
 }
 

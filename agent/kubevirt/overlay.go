@@ -48,6 +48,9 @@ func applyOverlay(content map[string]any, raw *runtime.RawExtension) (map[string
 	if len(overlay) == 0 {
 		return content, nil
 	}
+	if err := checkDirectives(overlay, "spec", false); err != nil {
+		return nil, err
+	}
 	spec, _ := content["spec"].(map[string]any)
 	content["spec"] = mergeMaps(spec, overlay)
 
@@ -121,13 +124,13 @@ func decodeStrictly(content map[string]any, into any, prefix string) error {
 	return err
 }
 
-// mergeMaps merges by key; null removes a key.
+// mergeMaps merges by key; null and $patch: delete remove a key.
 func mergeMaps(base, overlay map[string]any) map[string]any {
 	if base == nil {
 		base = map[string]any{}
 	}
 	for key, value := range overlay {
-		if value == nil {
+		if removes(value) {
 			delete(base, key)
 		} else {
 			base[key] = mergeValues(base[key], value)
@@ -155,16 +158,20 @@ func mergeLists(base, overlay []any) []any {
 	if !allItemsNamed(base) || !allItemsNamed(overlay) {
 		base = []any{}
 	}
-	merged := base
+	merged, removed := base, map[string]bool{}
 	for _, item := range overlay {
 		i := slices.IndexFunc(base, func(b any) bool { return itemName(b) == itemName(item) })
-		if i < 0 {
+		switch {
+		case removes(item) && i >= 0:
+			removed[itemName(item)] = true
+		case removes(item):
+		case i < 0:
 			merged = append(merged, mergeValues(nil, item))
-		} else {
+		default:
 			merged[i] = mergeValues(merged[i], item)
 		}
 	}
-	return merged
+	return slices.DeleteFunc(merged, func(item any) bool { return removed[itemName(item)] })
 }
 
 func allItemsNamed(list []any) bool {

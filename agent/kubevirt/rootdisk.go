@@ -108,10 +108,7 @@ func storageRequest(size resource.Quantity, img *v1alpha1.VMDiskImage, pin v1alp
 func ownedObjectMeta(vm *v1alpha1.VirtualMachine, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: vm.Namespace, Name: name,
-		Labels: map[string]string{v1alpha1.LabelMachineUID: string(vm.UID)},
-		// Without blockOwnerDeletion: it requires the right to update finalizers of the owner.
-		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: "VirtualMachine", Name: vm.Name, UID: vm.UID, Controller: ptr.To(true),
-		}},
+		Labels:          map[string]string{v1alpha1.LabelMachineUID: string(vm.UID)},
+		OwnerReferences: []metav1.OwnerReference{ownerReference(vm)},
 	}
 }

@@ -148,7 +148,9 @@ func buildDisks(vm *v1alpha1.VirtualMachine, cfg cloudinit.Config) ([]kubevirtv1
 
 func buildInterfaces(vm *v1alpha1.VirtualMachine, cfg cloudinit.Config) (nics []kubevirtv1.Interface, networks []kubevirtv1.Network) {
 	if len(vm.Spec.Interfaces) == 0 {
-		return []kubevirtv1.Interface{*kubevirtv1.DefaultMasqueradeNetworkInterface()}, []kubevirtv1.Network{*kubevirtv1.DefaultPodNetwork()}
+		nic := kubevirtv1.DefaultMasqueradeNetworkInterface()
+		nic.MacAddress = podNetworkMAC(vm, cfg)
+		return []kubevirtv1.Interface{*nic}, []kubevirtv1.Network{*kubevirtv1.DefaultPodNetwork()}
 	}
 	for i, spec := range vm.Spec.Interfaces {
 		name := "net" + strconv.Itoa(i)
@@ -161,6 +163,15 @@ func buildInterfaces(vm *v1alpha1.VirtualMachine, cfg cloudinit.Config) (nics []
 		})
 	}
 	return nics, networks
+}
+
+// podNetworkMAC returns the address of the interface on the Pod network; empty with
+// spec.interfaces. Without one, each start would have another.
+func podNetworkMAC(vm *v1alpha1.VirtualMachine, cfg cloudinit.Config) string {
+	if len(vm.Spec.Interfaces) > 0 || len(cfg.MACs) == 0 {
+		return ""
+	}
+	return cfg.MACs[0]
 }
 
 // computeDigests returns the digest of what is applied and of the part of the author's

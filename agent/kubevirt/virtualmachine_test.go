@@ -115,9 +115,27 @@ spec:
 
 func TestPodNetworkIsDefault(t *testing.T) {
 	u := mustBuild(t, apitest.VirtualMachine("ns", "vm").Obj())
-	assert.Equal(t, []any{map[string]any{"name": "default", "masquerade": map[string]any{}}}, fieldAt(t, u, "spec.template.spec.domain.devices.interfaces"))
+	assert.Equal(t, []any{map[string]any{"name": "default", "masquerade": map[string]any{}, "macAddress": "02:c6:04:0e:a6:22"}}, fieldAt(t, u, "spec.template.spec.domain.devices.interfaces"))
 	assert.Equal(t, []any{map[string]any{"name": "default", "pod": map[string]any{}}}, fieldAt(t, u, "spec.template.spec.networks"))
 	assert.NotContains(t, toYAML(t, u), "networkDataSecretRef")
+}
+
+// The digests of version 0.2, which has no address there: the first tells an upgraded agent that
+// its rendering has changed, the second that the author's spec has not.
+func TestDigestsOf02(t *testing.T) {
+	vm := apitest.VirtualMachine("ns", "vm").Obj()
+	cfg, err := cloudinit.Render(vm, cloudinit.Inputs{})
+	require.NoError(t, err)
+	current := mustBuild(t, vm).GetAnnotations()
+	cfg.MACs = nil
+	u, err := kubevirt.BuildVirtualMachine(vm, cfg)
+	require.NoError(t, err)
+	assert.Equal(t, "2cf652c605dced069d9c90f86a398616", u.GetAnnotations()[v1alpha1.AnnotationAppliedDigest])
+	assert.NotEqual(t, current[v1alpha1.AnnotationAppliedDigest], u.GetAnnotations()[v1alpha1.AnnotationAppliedDigest])
+	for _, annotations := range []map[string]string{current, u.GetAnnotations()} {
+		assert.Equal(t, "a4e6975467d4e0dac956d3cce4bada2e", annotations[v1alpha1.AnnotationAppliedSpec])
+		assert.Equal(t, "28424548819208f2e4ad48e6cfec0753", annotations[v1alpha1.AnnotationAppliedGuest])
+	}
 }
 
 func TestRunStrategyOwnedOnlyWhenSet(t *testing.T) {

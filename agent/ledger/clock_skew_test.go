@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/agent/ledger"
@@ -37,14 +36,14 @@ func TestOrderUnderClockSkew(t *testing.T) {
 			switch rapid.SampledFrom([]string{"arrival", "arrival", "arrival", "return", "restart"}).Draw(t, "event") {
 			case "arrival":
 				name := fmt.Sprintf("running-%d", i)
-				arrive(name, q.NewKeyAtEnd(created))
+				arrive(name, q.NewKeyOnArrival(created, 0))
 				arrived = append(arrived, name)
 			case "return": // of an image that had left the queue
 				if len(arrived) == 0 {
 					continue
 				}
 				name := rapid.SampledFrom(arrived).Draw(t, "image that returns")
-				arrive(name, q.NewKeyAtEnd(metav1.Time{}))
+				arrive(name, q.NewKeyAtEnd())
 				arrived = append(slices.DeleteFunc(arrived, func(n string) bool { return n == name }), name)
 			case "restart":
 				q = ledger.NewQueue()
@@ -53,7 +52,7 @@ func TestOrderUnderClockSkew(t *testing.T) {
 					q.Set(ledger.QueuedImage{Image: imageKey(name), Revision: "r1", Key: k, State: ledger.Admissible, Since: now})
 				}
 				if rapid.Bool().Draw(t, "one arrived without an agent") {
-					arrive(fmt.Sprintf("meanwhile-%d", i), q.NewKeyByCreation(created))
+					arrive(fmt.Sprintf("meanwhile-%d", i), q.NewKeyByCreation(created, 0))
 				}
 			}
 		}

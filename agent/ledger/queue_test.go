@@ -218,13 +218,13 @@ func TestNewKeyAtEndSortsBehindAllOthers(t *testing.T) {
 				got = v1alpha1.OrderingKey{Time: created, Sequence: rapid.Int64Range(0, 100).Draw(t, "sequence")}
 				q.ObserveKey(got)
 			case 1:
-				got = q.NewKeyByCreation(created)
+				got = q.NewKeyByCreation(created, 0)
 				require.Equal(t, created, got.Time)
 				for _, k := range given {
 					require.Less(t, k.Sequence, got.Sequence, "equal creation times are ordered by observation")
 				}
 			default:
-				got = q.NewKeyAtEnd(created)
+				got = q.NewKeyOnArrival(created, 0)
 				require.False(t, got.Time.Before(&created))
 				for _, k := range given {
 					require.True(t, keyLess(k, got), "%v is not before %v", k, got)
@@ -238,7 +238,7 @@ func TestNewKeyAtEndSortsBehindAllOthers(t *testing.T) {
 func TestNewKeyByCreationSortsByCreationTime(t *testing.T) {
 	q := ledger.NewQueue()
 	q.ObserveKey(v1alpha1.OrderingKey{Time: secondsAfterNow(50), Sequence: 7})
-	wantOrder := []v1alpha1.OrderingKey{q.NewKeyByCreation(secondsAfterNow(-20)), q.NewKeyByCreation(secondsAfterNow(-20)), q.NewKeyByCreation(secondsAfterNow(30)), {Time: secondsAfterNow(50), Sequence: 7}, q.NewKeyAtEnd(secondsAfterNow(-99))}
+	wantOrder := []v1alpha1.OrderingKey{q.NewKeyByCreation(secondsAfterNow(-20), 0), q.NewKeyByCreation(secondsAfterNow(-20), 0), q.NewKeyByCreation(secondsAfterNow(30), 0), {Time: secondsAfterNow(50), Sequence: 7}, q.NewKeyOnArrival(secondsAfterNow(-99), 0)}
 	assert.True(t, slices.IsSortedFunc(wantOrder, func(a, b v1alpha1.OrderingKey) int {
 		if keyLess(a, b) {
 			return -1
@@ -395,7 +395,7 @@ func TestQueueIsSafeForConcurrentUse(t *testing.T) {
 		all.Go(func() {
 			for i := range 200 {
 				it := queuedImage(fmt.Sprintf("%d-%d", w, i%20), int64(i), ledger.QueueState(i%4))
-				it.Key = q.NewKeyAtEnd(secondsAfterNow(i))
+				it.Key = q.NewKeyOnArrival(secondsAfterNow(i), 0)
 				q.Set(it)
 				q.PeekHead(3, now, nil, ledger.NamespaceShare{})
 				q.Position(it.Image.UID)
@@ -421,7 +421,7 @@ func BenchmarkQueue(b *testing.B) {
 			q := ledger.NewQueue()
 			come := func(i int) types.UID {
 				it := names[i%len(names)]
-				it.Key = q.NewKeyAtEnd(secondsAfterNow(i))
+				it.Key = q.NewKeyOnArrival(secondsAfterNow(i), 0)
 				q.Set(it)
 				return it.Image.UID
 			}

@@ -1,11 +1,13 @@
 package vm
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/cloudinit"
@@ -35,6 +37,7 @@ func Decide(v View) Decision {
 		d.reconcileRootDisk()
 		d.reconcileCloudInitSecret()
 		d.reconcileKubeVirtVM()
+		d.adoptChildren()
 	}
 	if d.decision.NeedsLive && !v.Live {
 		return Decision{NeedsLive: true}
@@ -54,6 +57,9 @@ func (d *decider) renderGuestAndMachine() {
 		d.guestConfig, d.specError = cloudinit.RenderWithoutSecrets(d.VM, d.Inputs.ClusterUID)
 	} else {
 		d.guestConfig, d.specError = cloudinit.Render(d.VM, d.Inputs)
+	}
+	if d.specError == nil && d.AddressConflict != "" && (d.KubeVirtVM == nil || !d.ownsObject(d.KubeVirtVM)) {
+		d.specError = errors.New(d.AddressConflict) // a machine that exists already shows it in SpecAdjusted
 	}
 	if d.specError != nil {
 		return
@@ -100,9 +106,29 @@ func (d *decider) hasClonedRootDisk() bool {
 	}
 }
 
-// ownsObject reports whether an object was created for this machine.
-func (d *decider) ownsObject(o metav1.Object) bool {
-	return o.GetLabels()[v1alpha1.LabelMachineUID] == string(d.VM.UID)
+// ownsObject reports whether an object was created for this machine, or given to it.
+func (d *decider) ownsObject(o metav1.Object) bool { return kubevirt.IsMadeFor(o, d.VM) }
+
+// adoptChildren makes the machine the owner of each object that was made for it and has lost
+// its owner, as by a restored backup, or never had it, as where a person has given it the
+// machine's label. Without an owner it would remain when the machine is deleted.
+func (d *decider) adoptChildren() {
+	adopt := func(kind schema.GroupVersionKind, o, rootDisk metav1.Object) {
+		if owners := kubevirt.AdoptedOwners(o, d.VM, rootDisk); owners != nil {
+			d.decision.Adopt = append(d.decision.Adopt, AdoptTarget{kind, o.GetName(), o.GetUID(), o.GetResourceVersion(), owners})
+		}
+	}
+	var rootDisk metav1.Object
+	if d.RootDisk != nil {
+		adopt(cdiv1.SchemeGroupVersion.WithKind("DataVolume"), d.RootDisk, nil)
+		rootDisk = d.RootDisk
+	}
+	if d.RootClaim != nil {
+		adopt(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), d.RootClaim, rootDisk)
+	}
+	if d.KubeVirtVM != nil && d.decision.ApplyKubeVirtVM == nil { // to apply it sets the owner
+		adopt(kubevirt.VirtualMachineGVK, d.KubeVirtVM, nil)
+	}
 }
 
 // NameTakenMessage says that an object with a required name belongs to others.

@@ -21,7 +21,7 @@ func (d *decider) waitForLeftover(kind string, o metav1.Object) {
 	if kind == "DataVolume" || kind == "PersistentVolumeClaim" {
 		dataLoss, resource = " (this loses what the guest has written)", "datavolume,persistentvolumeclaim"
 	}
-	d.setBlocker(failedState(v1alpha1.ReasonNameTaken, fmt.Sprintf("%s %s belongs to a former machine of this name and has no owner that removes it. Delete it%s, or let this machine take it over: kubectl -n %s label %s %s %s=%s --overwrite",
+	d.setBlocker(failedState(v1alpha1.ReasonNameTaken, fmt.Sprintf("%s %s belongs to a former machine of this name and has no owner that removes it. Delete it%s, or let this machine take it over, which deletes it with the machine: kubectl -n %s label %s %s %s=%s --overwrite",
 		kind, o.GetName(), dataLoss, d.VM.Namespace, resource, o.GetName(), v1alpha1.LabelMachineUID, d.VM.UID)))
 	d.requeueWithin(missingRecheckInterval)
 }

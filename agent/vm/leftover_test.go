@@ -51,6 +51,8 @@ func TestLeftoversOfFormerMachineBlock(t *testing.T) {
 			o.SetLabels(map[string]string{v1alpha1.LabelMachineUID: "uid-of-new"})
 			w.reconcile()
 			w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+			w.requireAllOwned()
+			assert.Empty(t, w.reconcile().Adopt)
 		})
 		t.Run(name+" with owner", func(t *testing.T) {
 			w := newWorldWithAll(t)

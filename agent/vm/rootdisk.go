@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/pelotech/ot-fleet/agent/diagnosis"
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -15,6 +17,10 @@ import (
 // failedCloneRetryDelay is the age at which a failed clone is replaced. Retries are
 // unlimited: cloning costs no egress.
 const failedCloneRetryDelay = time.Minute
+
+// cloneGracePeriod is how long a new clone may be unschedulable, or unknown to CDI: its claims
+// are bound one after the other.
+const cloneGracePeriod = 30 * time.Second
 
 // reconcileRootDisk clones the root disk from the pin. Invariant: a disk that was cloned
 // is never deleted here, whatever its source: the guest has written to it.
@@ -75,7 +81,7 @@ func (d *decider) reconcileRootDisk() {
 	default:
 		d.rootDiskRequested = true
 		d.status.RootDisk = &v1alpha1.RootDisk{DataVolume: name, Size: d.rootDiskSize(), Progress: v1alpha1.SanitizeText(string(dv.Status.Progress), maxStateBytes)}
-		d.setBlocker(provisioningState(v1alpha1.ReasonCloningRootDisk, describeCloning(dv)))
+		d.setBlocker(d.cloningState(dv))
 	}
 }
 
@@ -140,9 +146,7 @@ func (d *decider) hasLostRootDisk() bool {
 func (d *decider) reportLostRootDisk() {
 	dv := d.RootDisk
 	d.lostDiskMessage = "DataVolume " + dv.Name + " failed after it was cloned"
-	if problem := cloneProblem(dv); problem != "" {
-		d.lostDiskMessage += ": " + v1alpha1.SanitizeText(problem, maxQuotedBytes)
-	}
+	d.lostDiskMessage += suffix(": ", d.cloneProblem(dv))
 	if d.RootClaim != nil && d.ownsObject(d.RootClaim) && d.RootClaim.Status.Phase == corev1.ClaimLost {
 		d.lostDiskMessage = fmt.Sprintf("PersistentVolumeClaim %s of the root disk is lost", dv.Name)
 	}
@@ -153,7 +157,7 @@ func (d *decider) reportLostRootDisk() {
 }
 
 func (d *decider) retryFailedClone(dv *cdiv1.DataVolume) {
-	d.setBlocker(failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed: %s; it is retried every %s", v1alpha1.SanitizeText(cloneProblem(dv), maxQuotedBytes), failedCloneRetryDelay)))
+	d.setBlocker(failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("cloning the root disk failed%s; it is retried every %s", suffix(": ", d.cloneProblem(dv)), failedCloneRetryDelay)))
 	if left := failedCloneRetryDelay - d.Now.Sub(dv.CreationTimestamp.Time); left > 0 {
 		d.requeueWithin(left)
 		return
@@ -192,25 +196,34 @@ func (d *decider) cloneSourceImage() *v1alpha1.VMDiskImage {
 	return img
 }
 
-func describeCloning(dv *cdiv1.DataVolume) string {
+// cloningState returns the state of a clone that has neither succeeded nor failed.
+func (d *decider) cloningState(dv *cdiv1.DataVolume) machineState {
+	findings := diagnosis.ForRootDisk(dv, d.clonerPods())
+	worst, problem := findings.Worst(), findings.Describe(diagnosis.Unknown)
+	lasts := func() bool {
+		left := cloneGracePeriod - d.Now.Sub(dv.CreationTimestamp.Time)
+		if left > 0 {
+			d.requeueWithin(left)
+		}
+		return left <= 0
+	}
+	if worst.Urgency == diagnosis.Act || (worst.Urgency == diagnosis.ActIfLasting && lasts()) {
+		return failedState(cmp.Or(worst.MachineReason, v1alpha1.ReasonRootDiskFailed), fmt.Sprintf("DataVolume %s, the root disk, is not cloned: %s", dv.Name, problem))
+	}
 	text := "the root disk is being cloned"
+	if dv.Status.Phase == cdiv1.PhaseUnset && len(dv.Status.Conditions) == 0 && lasts() {
+		text = fmt.Sprintf("CDI has not processed DataVolume %s, the root disk: check that CDI's controller is running, and its log", dv.Name)
+	}
 	if p := v1alpha1.SanitizeText(string(dv.Status.Progress), maxStateBytes); p != "" && p != "N/A" {
 		text += ": " + p
 	}
-	if problem := cloneProblem(dv); problem != "" {
-		text += " (" + v1alpha1.SanitizeText(problem, maxQuotedBytes) + ")"
+	if problem != "" {
+		text += " (" + problem + ")"
 	}
-	return text
+	return provisioningState(v1alpha1.ReasonCloningRootDisk, text)
 }
 
-// cloneProblem returns the message of CDI about a clone that does not run; empty for none.
-func cloneProblem(dv *cdiv1.DataVolume) string {
-	for _, t := range []cdiv1.DataVolumeConditionType{cdiv1.DataVolumeRunning, cdiv1.DataVolumeBound} {
-		for i := range dv.Status.Conditions {
-			if c := &dv.Status.Conditions[i]; c.Type == t && c.Status != corev1.ConditionTrue && c.Message != "" {
-				return c.Message
-			}
-		}
-	}
-	return ""
+// cloneProblem returns what CDI says about a clone that failed; empty for nothing.
+func (d *decider) cloneProblem(dv *cdiv1.DataVolume) string {
+	return diagnosis.ForRootDisk(dv, d.clonerPods()).Describe(diagnosis.Unknown)
 }

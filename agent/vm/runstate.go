@@ -1,15 +1,18 @@
 package vm
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
+	"github.com/pelotech/ot-fleet/agent/diagnosis"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -21,29 +24,80 @@ func (d *decider) runState() machineState {
 	}
 	run, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "spec", "runStrategy")
 	ready, _, _ := unstructured.NestedBool(d.KubeVirtVM.Object, "status", "ready")
-	switch status := d.printableStatus(); status {
-	case "Running", "Migrating", "Paused":
-		if ready || status == "Paused" {
-			return machineState{v1alpha1.MachineReady, v1alpha1.ReasonRunning, "the machine is " + strings.ToLower(status)}
-		}
-		return provisioningState(v1alpha1.ReasonStarting, "the machine runs but is not ready yet")
-	case "Stopped":
-		if run == "Always" || (!d.hasRunUnder(run) && (run == "Once" || run == string(rerunOnFailure))) {
-			return provisioningState(v1alpha1.ReasonStarting, "the machine is about to be started")
-		}
-		return machineState{v1alpha1.MachineReady, v1alpha1.ReasonStopped, fmt.Sprintf("the machine is stopped (runStrategy %s)", run)}
-	case "ErrorUnschedulable":
-		if d.awaitsRescheduling() {
-			return provisioningState(v1alpha1.ReasonStarting, "the root disk has just become ready; KubeVirt still reports "+status+d.kubeVirtProblem())
-		}
-		fallthrough
-	case "CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "ErrorPvcNotFound", "DataVolumeError", "Unknown":
-		return failedState(v1alpha1.ReasonMachineError, fmt.Sprintf("KubeVirt reports %s%s", status, d.kubeVirtProblem()))
-	case "":
-		return provisioningState(v1alpha1.ReasonStarting, "KubeVirt has not processed its VirtualMachine yet")
-	default:
-		return provisioningState(v1alpha1.ReasonStarting, fmt.Sprintf("KubeVirt reports %s%s", status, d.kubeVirtProblem()))
+	findings := diagnosis.ForMachine(d.KubeVirtVM, d.launcherPods())
+	status := d.printableStatus()
+	runs := status == "Running" || status == "Migrating" || status == "Paused"
+	worst := findings.Worst()
+	if worst.Urgency == diagnosis.Act && (!runs || !ready) && !isErrorStatus[status] {
+		return d.actionNeeded(worst, findings)
 	}
+	switch {
+	case runs && (ready || status == "Paused"):
+		return machineState{v1alpha1.MachineReady, v1alpha1.ReasonRunning, "the machine is " + strings.ToLower(status) + suffix("; ", findings.Describe(diagnosis.Waits))}
+	case runs:
+		return provisioningState(v1alpha1.ReasonStarting, "the machine runs but is not ready yet"+suffix(": ", findings.Describe(diagnosis.Unknown)))
+	case status == "Stopped" && (run == "Always" || (!d.hasRunUnder(run) && (run == "Once" || run == string(rerunOnFailure)))):
+		return provisioningState(v1alpha1.ReasonStarting, "the machine is about to be started"+suffix(": ", findings.Describe(diagnosis.Unknown)))
+	case status == "Stopped":
+		return machineState{v1alpha1.MachineReady, v1alpha1.ReasonStopped, fmt.Sprintf("the machine is stopped (runStrategy %s)", run) + suffix("; ", findings.Describe(diagnosis.Unknown))}
+	case status == "":
+		return provisioningState(v1alpha1.ReasonStarting, "KubeVirt has not processed its VirtualMachine yet"+suffix(": ", findings.Describe(diagnosis.Unknown)))
+	}
+	problem := findings.Describe(diagnosis.Unknown)
+	if problem == "" {
+		problem = d.kubeVirtReadyMessage()
+	}
+	problem = strings.TrimPrefix(problem, "KubeVirt reports ")
+	text := "KubeVirt reports " + status + suffix(": ", problem)
+	lasting := status == "ErrorUnschedulable" || (worst.Urgency == diagnosis.ActIfLasting && !isErrorStatus[status])
+	switch {
+	case lasting && d.awaitsRescheduling():
+		return provisioningState(v1alpha1.ReasonStarting, "the root disk has just become ready; KubeVirt still reports "+status+suffix(": ", problem))
+	case worst.Urgency == diagnosis.Act:
+		return failedState(cmp.Or(worst.MachineReason, v1alpha1.ReasonMachineError), text)
+	case lasting || isErrorStatus[status]:
+		return failedState(v1alpha1.ReasonMachineError, text)
+	default:
+		return provisioningState(v1alpha1.ReasonStarting, text)
+	}
+}
+
+// isErrorStatus has the printableStatus values of faults.
+var isErrorStatus = map[string]bool{
+	"ErrorUnschedulable": true, "CrashLoopBackOff": true, "ErrImagePull": true, "ImagePullBackOff": true,
+	"ErrorPvcNotFound": true, "DataVolumeError": true, "Unknown": true,
+}
+
+// actionNeeded returns the state for what a person has to act on. What is applied together
+// with the machine may follow it.
+func (d *decider) actionNeeded(worst diagnosis.Finding, findings diagnosis.Findings) machineState {
+	text := findings.Describe(diagnosis.Unknown)
+	if worst.MachineReason == v1alpha1.ReasonInstancetypeMissing || worst.MachineReason == v1alpha1.ReasonPreferenceMissing {
+		return d.missingDependency(worst.MachineReason, text)
+	}
+	return failedState(cmp.Or(worst.MachineReason, v1alpha1.ReasonMachineError), text)
+}
+
+// suffix returns a text after a separator; empty for none.
+func suffix(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+	return separator + text
+}
+
+func (d *decider) launcherPods() []corev1.Pod { return d.podsWhere(true) }
+
+// clonerPods are the Pods that clone the root disk.
+func (d *decider) clonerPods() []corev1.Pod { return d.podsWhere(false) }
+
+func (d *decider) podsWhere(launcher bool) (pods []corev1.Pod) {
+	for i := range d.Pods {
+		if diagnosis.IsLauncher(&d.Pods[i]) == launcher {
+			pods = append(pods, d.Pods[i])
+		}
+	}
+	return pods
 }
 
 // instanceIsRunning reports whether a change of the template would not reach the instance.
@@ -125,14 +179,11 @@ func (d *decider) hasRunUnder(run string) bool {
 	return recorded == run
 }
 
-// kubeVirtProblem returns the message of KubeVirt's Failure or Ready condition, after a
-// colon; empty for none.
-func (d *decider) kubeVirtProblem() string {
-	if holds, message := d.kubeVirtCondition(kubevirtv1.VirtualMachineFailure); holds && message != "" {
-		return ": " + v1alpha1.SanitizeText(message, maxQuotedBytes)
-	}
-	if holds, message := d.kubeVirtCondition(kubevirtv1.VirtualMachineReady); !holds && message != "" {
-		return ": " + v1alpha1.SanitizeText(message, maxQuotedBytes)
+// kubeVirtReadyMessage returns why the machine is not ready, in words of KubeVirt that say
+// little; empty for none.
+func (d *decider) kubeVirtReadyMessage() string {
+	if holds, message := d.kubeVirtCondition(kubevirtv1.VirtualMachineReady); !holds {
+		return v1alpha1.SanitizeText(message, maxQuotedBytes)
 	}
 	return ""
 }

@@ -137,7 +137,7 @@ func TestPhaseAndReasonByState(t *testing.T) {
 		"about to run again":            {vm: apitest.VirtualMachine("ns", "vm").WithRunStrategy("RerunOnFailure"), setup: kubeVirtStatus("Stopped", map[string]any{"runStrategy": "Halted"}), phase: provisioning, reason: v1alpha1.ReasonStarting},
 		"crash loop":                    {setup: kubeVirtStatus("CrashLoopBackOff", failure), phase: failed, reason: v1alpha1.ReasonMachineError, want: []string{"CrashLoopBackOff", "no such thing"}},
 		"unschedulable after the clone": {setup: kubeVirtStatus("ErrorUnschedulable", nil), phase: provisioning, reason: v1alpha1.ReasonStarting, requeue: 30 * time.Second},
-		"unknown printableStatus":       {setup: kubeVirtStatus("Pondering", failure), phase: provisioning, reason: v1alpha1.ReasonStarting, want: []string{"Pondering", "no such thing"}},
+		"unknown printableStatus":       {setup: kubeVirtStatus("Pondering", nil), phase: provisioning, reason: v1alpha1.ReasonStarting, want: []string{"KubeVirt reports Pondering"}},
 		"network missing":               {setup: func(w *world) { kubeVirtStatus("Starting", nil)(w); w.MissingNetwork = "ns/net" }, phase: failed, reason: v1alpha1.ReasonNetworkMissing, want: []string{"ns/net"}, requeue: 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -40,9 +41,17 @@ type View struct {
 	// KubeVirtVM is KubeVirt's VirtualMachine; nil if it does not exist.
 	KubeVirtVM *unstructured.Unstructured
 
+	// Pods are those of the machine's instance and of the clone of its root disk. Set only
+	// while KubeVirtVM is not ready.
+	Pods []corev1.Pod
+
 	// MissingNetwork is a NetworkAttachmentDefinition that an interface names and that does
 	// not exist. Set only while KubeVirtVM is not ready.
 	MissingNetwork string
+
+	// AddressConflict is a sentence about an address that another machine has, too; see
+	// FindAddressConflict.
+	AddressConflict string
 
 	// Inputs of cloud-init, read from Secrets.
 	Inputs cloudinit.Inputs
@@ -59,6 +68,15 @@ type DeleteTarget struct {
 	ResourceVersion string
 }
 
+// AdoptTarget is an object to get owners. UID and ResourceVersion are preconditions.
+type AdoptTarget struct {
+	Kind            schema.GroupVersionKind
+	Name            string
+	UID             types.UID
+	ResourceVersion string
+	Owners          []metav1.OwnerReference
+}
+
 // Decision is the next step for a machine. The caller carries it out in the order of the
 // fields.
 type Decision struct {
@@ -68,6 +86,8 @@ type Decision struct {
 	// Invariant: a pin is stored before its image is read live.
 	StoreStatusFirst bool
 
+	// Adopt has what was made for the machine and has no owner.
+	Adopt          []AdoptTarget
 	CreateImage    *v1alpha1.VMDiskImage
 	DeleteRootDisk *DeleteTarget
 	CreateRootDisk *cdiv1.DataVolume

@@ -2,6 +2,7 @@ package vm_test
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/apitest/schemacheck"
+	"github.com/pelotech/ot-fleet/api/apitest/statuscheck"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -76,7 +78,7 @@ func clonedRootDisk(obj *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, p v
 
 func rootDiskClaim(dv *cdiv1.DataVolume, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
 	claim := apitest.PersistentVolumeClaim(dv.Namespace+"/"+dv.Name).OwnedBy("DataVolume", dv.Name).Bound("1Gi").Phase(phase).Obj()
-	claim.Labels = dv.Labels
+	claim.Labels, claim.OwnerReferences[0].UID = dv.Labels, dv.UID
 	return claim
 }
 
@@ -155,6 +157,14 @@ func (w *world) applyDecision(d vm.Decision) {
 		w.Image = d.CreateImage.DeepCopy()
 		w.Image.UID = "uid-of-created"
 	}
+	for _, target := range d.Adopt {
+		for kind, o := range w.children() {
+			if kind == target.Kind.Kind {
+				require.Equal(w.t, []any{target.Name, target.UID, target.ResourceVersion}, []any{o.GetName(), o.GetUID(), o.GetResourceVersion()})
+				o.SetOwnerReferences(target.Owners)
+			}
+		}
+	}
 	if d.DeleteRootDisk != nil {
 		w.RootDisk, w.RootClaim = nil, nil
 	}
@@ -176,6 +186,30 @@ func (w *world) applyDecision(d vm.Decision) {
 	}
 	if d.RunStrategy != "" {
 		require.NoError(w.t, unstructured.SetNestedField(w.KubeVirtVM.Object, string(d.RunStrategy), "spec", "runStrategy"))
+	}
+}
+
+// children are the objects of the machine, by kind.
+func (w *world) children() map[string]metav1.Object {
+	all := map[string]metav1.Object{}
+	if w.RootDisk != nil {
+		all["DataVolume"] = w.RootDisk
+	}
+	if w.RootClaim != nil {
+		all["PersistentVolumeClaim"] = w.RootClaim
+	}
+	if w.KubeVirtVM != nil {
+		all["VirtualMachine"] = w.KubeVirtVM
+	}
+	return all
+}
+
+// requireAllOwned checks that the machine's objects are deleted with it.
+func (w *world) requireAllOwned() {
+	for kind, o := range w.children() {
+		require.True(w.t, slices.ContainsFunc(o.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
+			return owner.UID == w.VM.UID || (kind == "PersistentVolumeClaim" && w.RootDisk != nil && owner.Kind == "DataVolume")
+		}), "%s remains when the machine is deleted: %v", kind, o.GetOwnerReferences())
 	}
 }
 
@@ -214,6 +248,7 @@ var allReasons = []v1alpha1.Reason{
 	v1alpha1.ReasonSpecInvalid, v1alpha1.ReasonNameTaken, v1alpha1.ReasonRootDiskRefused, v1alpha1.ReasonRootDiskFailed,
 	v1alpha1.ReasonCloningRootDisk, v1alpha1.ReasonKubeVirtMissing, v1alpha1.ReasonMachineRefused, v1alpha1.ReasonNetworkMissing,
 	v1alpha1.ReasonStarting, v1alpha1.ReasonMachineError, v1alpha1.ReasonRunning, v1alpha1.ReasonStopped,
+	v1alpha1.ReasonInstancetypeMissing, v1alpha1.ReasonPreferenceMissing, v1alpha1.ReasonQuotaExceeded,
 	v1alpha1.ReasonCDIMissing, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden,
 }
 
@@ -222,7 +257,7 @@ func (w *world) decideChecked(v vm.View) vm.Decision {
 	t, before := w.t, v.VM.DeepCopy()
 	d := vm.Decide(v)
 	require.True(t, equality.Semantic.DeepEqual(before, v.VM), "the View is not modified")
-	hasActions := d.CreateImage != nil || d.DeleteRootDisk != nil || d.CreateRootDisk != nil || d.ApplySecret != nil || d.ApplyKubeVirtVM != nil || d.RunStrategy != ""
+	hasActions := len(d.Adopt) > 0 || d.CreateImage != nil || d.DeleteRootDisk != nil || d.CreateRootDisk != nil || d.ApplySecret != nil || d.ApplyKubeVirtVM != nil || d.RunStrategy != ""
 	if d.NeedsLive {
 		require.False(t, v.Live, "the View is live already")
 		require.False(t, hasActions || d.StoreStatusFirst, "nothing else is decided")
@@ -322,6 +357,7 @@ func (w *world) checkStatus(v vm.View, d vm.Decision) {
 		require.LessOrEqual(t, len(c.Message), 4096)
 		require.Equal(t, v.VM.Generation, c.ObservedGeneration, name)
 	}
+	statuscheck.RequireOneTrue(t, st.Conditions)
 	holds := func(c string) bool { return meta.IsStatusConditionTrue(st.Conditions, c) }
 	require.Equal(t, st.Phase == v1alpha1.MachineReady, holds(v1alpha1.ConditionReady))
 	require.Equal(t, st.Phase == v1alpha1.MachineProvisioning, holds(v1alpha1.ConditionReconciling))

@@ -25,6 +25,7 @@ func TestAllowedNamespaces(t *testing.T) {
 		for namespace, want := range namespaces {
 			assert.Equal(t, want, p.AllowedNamespaces.Allow(namespace), "%s by %q", namespace, text)
 		}
+		p.ConcurrencyUnset = false // it is stored with the default
 		again, _, errs := policy.ParseConfigMap(p.ToData())
 		require.Empty(t, errs)
 		assert.True(t, p.Equal(again))

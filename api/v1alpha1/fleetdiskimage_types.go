@@ -379,8 +379,11 @@ const (
 
 // FleetDiskImageStatus is the progress of the rollout.
 type FleetDiskImageStatus struct {
+	// observedGeneration is the generation of the spec that this status is about; -1 before
+	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// phase of the rollout of the current version.
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 	// reason for the phase, from a closed set.
@@ -426,6 +429,7 @@ type FleetDiskImageStatus struct {
 	// +listType=atomic
 	// +optional
 	Blocked []ClusterSummary `json:"blocked,omitempty"`
+	// conditions; exactly one of Ready, Reconciling and Stalled is True.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -457,6 +461,7 @@ type FleetDiskImage struct {
 
 	// +required
 	Spec FleetDiskImageSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status FleetDiskImageStatus `json:"status,omitempty"`
 }

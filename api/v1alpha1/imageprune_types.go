@@ -210,7 +210,8 @@ const (
 	// PruneNeedsIncludeOthers: spec.images names the image, but no plan created it, and
 	// spec.includeOthers is false.
 	PruneNeedsIncludeOthers = "NeedsIncludeOthers"
-	// PruneNotReported: the report has no image of a name in spec.images.
+	// PruneNotReported: the report has no image of a name in spec.images, or does not cover a
+	// cluster in spec.clusters.
 	PruneNotReported = "NotReported"
 	// PruneDeadline: the cluster did not report before the deadline.
 	PruneDeadline = "Deadline"
@@ -277,8 +278,11 @@ const MaxSkippedTargets = 50
 
 // ImagePruneStatus is the progress of an ImagePrune.
 type ImagePruneStatus struct {
+	// observedGeneration is the generation of the spec that this status is about; -1 before
+	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// phase of the prune.
 	// +optional
 	Phase ImagePrunePhase `json:"phase,omitempty"`
 	// reason for the phase, from a closed set.
@@ -310,11 +314,13 @@ type ImagePruneStatus struct {
 	// +optional
 	PrunedBytes int64 `json:"prunedBytes"`
 	// skipped lists the first skipped or unknown images, by cluster, namespace and name.
-	// Then come those that spec.images names and that are no candidates.
+	// Then come those that spec.images names and that are no candidates, and the clusters
+	// in spec.clusters that the report does not cover, without a name.
 	// +kubebuilder:validation:MaxItems=50
 	// +listType=atomic
 	// +optional
 	Skipped []TargetSummary `json:"skipped,omitempty"`
+	// conditions; exactly one of Ready, Reconciling and Stalled is True.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -349,6 +355,7 @@ type ImagePrune struct {
 
 	// +required
 	Spec ImagePruneSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status ImagePruneStatus `json:"status,omitempty"`
 }

@@ -193,6 +193,8 @@ type ImageSummary struct {
 
 // MemberClusterStatus is what the hub knows about a member.
 type MemberClusterStatus struct {
+	// observedGeneration is the generation of the spec that this status is about; -1 before
+	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// namespace of the member on the hub.
@@ -248,6 +250,11 @@ type MemberClusterStatus struct {
 	// other changes it is updated at most once a minute.
 	// +optional
 	LastReport *metav1.Time `json:"lastReport,omitempty"`
+	// silentSince is when a member whose agent no longer reports was last heard, by the
+	// hub's clock. Absent while the agent reports.
+	// +optional
+	SilentSince *metav1.Time `json:"silentSince,omitempty"`
+	// conditions; exactly one of Ready, Reconciling and Stalled is True.
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
 	// +listMapKey=type
@@ -277,7 +284,7 @@ type MemberClusterStatus struct {
 // +kubebuilder:printcolumn:name="Refs",type=integer,JSONPath=`.status.references`
 // +kubebuilder:printcolumn:name="Policy",type=string,JSONPath=`.status.policy.source`
 // +kubebuilder:printcolumn:name="Shard",type=string,JSONPath=`.status.shard`
-// +kubebuilder:printcolumn:name="Report",type=date,JSONPath=`.status.lastReport`
+// +kubebuilder:printcolumn:name="Silent",type=date,JSONPath=`.status.silentSince`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="OwnLimit",type=integer,JSONPath=`.status.ownConcurrency`,priority=1
 // +kubebuilder:printcolumn:name="Quarantine",type=string,JSONPath=`.spec.quarantine.reason`,priority=1
@@ -289,6 +296,7 @@ type MemberCluster struct {
 
 	// +required
 	Spec MemberClusterSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status MemberClusterStatus `json:"status,omitempty"`
 }

@@ -140,6 +140,7 @@ type MemberLink struct {
 
 	// +required
 	Spec MemberLinkSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status MemberLinkStatus `json:"status,omitempty"`
 }

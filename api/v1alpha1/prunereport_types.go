@@ -353,8 +353,11 @@ const (
 
 // PruneReportStatus is the summary of a report.
 type PruneReportStatus struct {
+	// observedGeneration is the generation of the spec that this status is about; -1 before
+	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// phase of the report, or Scheduled.
 	// +optional
 	Phase PruneReportPhase `json:"phase,omitempty"`
 	// reason for the phase, from a closed set.
@@ -418,6 +421,7 @@ type PruneReportStatus struct {
 	// +optional
 	LastReport string `json:"lastReport,omitempty"`
 
+	// conditions; exactly one of Ready, Reconciling and Stalled is True.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -452,6 +456,7 @@ type PruneReport struct {
 
 	// +required
 	Spec PruneReportSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status PruneReportStatus `json:"status,omitempty"`
 }

@@ -1,7 +1,8 @@
 package v1alpha1
 
 // Reasons of a VirtualMachine in status, conditions, metric labels and events: a closed
-// set, together with ReasonCDIMissing, ReasonSecretMissing, ReasonSecretForbidden and ReasonReady.
+// set, together with ReasonCDIMissing, ReasonSecretMissing, ReasonSecretForbidden,
+// ReasonQuotaExceeded and ReasonReady.
 const (
 	// ReasonImageMissing: the image does not exist and the VirtualMachine may not
 	// create it.
@@ -43,6 +44,12 @@ const (
 	// ReasonNetworkMissing: the network of an interface does not exist; KubeVirt starts
 	// no instance without it.
 	ReasonNetworkMissing Reason = "NetworkMissing"
+	// ReasonInstancetypeMissing: the instancetype of the spec does not exist; KubeVirt
+	// starts no instance without it.
+	ReasonInstancetypeMissing Reason = "InstancetypeMissing"
+	// ReasonPreferenceMissing: the preference of the spec does not exist; KubeVirt starts
+	// no instance without it.
+	ReasonPreferenceMissing Reason = "PreferenceMissing"
 	// ReasonStarting: the KubeVirt VirtualMachine exists and is not ready yet.
 	ReasonStarting Reason = "Starting"
 	// ReasonMachineError: KubeVirt reports an error of the machine; it may pass.

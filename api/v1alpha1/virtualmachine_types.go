@@ -117,11 +117,11 @@ type VirtualMachineSpec struct {
 	// +optional
 	CloudInit *CloudInit `json:"cloudInit,omitempty"`
 
-	// overlay is merged over the spec of the KubeVirt VirtualMachine: objects by key,
-	// lists of named items by name. Other lists are replaced, and null removes a field.
-	// Names: root and cloudinit; net0, net1 …, or default on the Pod network. Refused:
-	// runStrategy, running, instancetype, preference, dataVolumeTemplates. The author
-	// needs the right to create KubeVirt VirtualMachines.
+	// overlay is merged over spec of the KubeVirt VirtualMachine: objects by key,
+	// lists of named items by name. Other lists are replaced. "$patch: delete" removes a
+	// field or a named item. Names: root and cloudinit; net0, net1 …, or default on the
+	// Pod network. Refused: runStrategy, running, instancetype, preference,
+	// dataVolumeTemplates. Authors need the right to create KubeVirt VirtualMachines.
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
@@ -223,6 +223,10 @@ type Matcher struct {
 }
 
 // Interface of a VM.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !has(self.ipAddress) || !isIP(self.gateway) || !isCIDR(self.ipAddress) || ip(self.gateway).family() == cidr(self.ipAddress).ip().family()",message="gateway must be of the same address family as ipAddress"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !has(self.ipAddress) || !isIP(self.gateway) || !isCIDR(self.ipAddress) || !(ip(self.gateway) == cidr(self.ipAddress).ip())",message="gateway must be the router's address, not the interface's own"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !has(self.ipAddress) || !isIP(self.gateway) || !isCIDR(self.ipAddress) || ip(self.gateway).family() == 6 || cidr(self.ipAddress).prefixLength() >= 31 || !(ip(self.gateway) == cidr(self.ipAddress).masked().ip())",message="gateway must not be the network address itself: give the router's address, as in 10.10.0.1"
 type Interface struct {
 	// network is the name of a NetworkAttachmentDefinition in the VM's namespace, or
 	// namespace/name.
@@ -230,13 +234,17 @@ type Interface struct {
 	// +kubebuilder:validation:MaxLength=317
 	// +required
 	Network string `json:"network"`
-	// ipAddress with prefix length, as in 10.10.0.161/24. Default: the guest uses DHCP.
+	// ipAddress with prefix length, as in 10.10.0.161/24; no two machines of a namespace
+	// may have the same on one network. Default: the guest uses DHCP.
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="ipAddress must be an address with a prefix length, as in 10.10.0.161/24"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().isGlobalUnicast() || cidr(self).ip().isLinkLocalUnicast()",message="ipAddress must be the address of a host: not unspecified, loopback or multicast"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() == 6 || cidr(self).prefixLength() >= 31 || !(cidr(self).ip() == cidr(self).masked().ip())",message="ipAddress must be the address of a host, as in 10.10.0.161/24, and not the network address itself"
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	IPAddress string `json:"ipAddress,omitempty"`
 	// gateway of the interface's default route, as in 10.10.0.1.
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="gateway must be an address, as in 10.10.0.1"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip(self).isGlobalUnicast() || ip(self).isLinkLocalUnicast()",message="gateway must be the address of a router: not unspecified, loopback or multicast"
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Gateway string `json:"gateway,omitempty"`
@@ -247,10 +255,12 @@ type Interface struct {
 	// +listType=atomic
 	// +optional
 	Nameservers []string `json:"nameservers,omitempty"`
-	// macAddress of the interface. Default: computed from the cluster, the VM's name
+	// macAddress of the interface; no two machines of a namespace may have the same.
+	// Default: computed from the cluster, the VM's name
 	// and the index in this list, so that it stays the same when the VM is created
 	// again.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$')",message="macAddress must be six bytes separated by colons, as in 02:00:00:12:34:56, and not a multicast address"
+	// +kubebuilder:validation:XValidation:rule="self != '00:00:00:00:00:00'",message="macAddress must not be all zeros"
 	// +kubebuilder:validation:MaxLength=17
 	// +optional
 	MACAddress string `json:"macAddress,omitempty"`
@@ -361,6 +371,8 @@ type RootDisk struct {
 
 // VirtualMachineStatus is what the agent knows about the VM.
 type VirtualMachineStatus struct {
+	// observedGeneration is the generation of the spec that this status is about; -1 before
+	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
@@ -387,6 +399,8 @@ type VirtualMachineStatus struct {
 	// gets this one unless the spec sets another.
 	// +optional
 	RunStrategy RunStrategy `json:"runStrategy,omitempty"`
+	// conditions; exactly one of Ready, Reconciling and Stalled is True while the object is
+	// not being deleted.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -414,6 +428,7 @@ type VirtualMachine struct {
 
 	// +required
 	Spec VirtualMachineSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status VirtualMachineStatus `json:"status,omitempty"`
 }

@@ -146,12 +146,17 @@ func (r Reason) NeedsUserAction() bool {
 	}
 }
 
-// Condition types. They follow kstatus: Ready is the summary; Reconciling and Stalled
-// are True only while they apply.
+// Conditions of every kind with conditions but the SyncLedger, as kstatus has them, and
+// those of a VMDiskImage. Exactly one of Ready, Reconciling and Stalled is True while the
+// object is not being deleted.
 const (
-	ConditionReady       = "Ready"
+	// ConditionReady: it is as the spec asks.
+	ConditionReady = "Ready"
+	// ConditionReconciling: it gets there by itself, or once a person lets it continue
+	// (Paused, AwaitingApproval).
 	ConditionReconciling = "Reconciling"
-	ConditionStalled     = "Stalled"
+	// ConditionStalled: a person has to correct something.
+	ConditionStalled = "Stalled"
 	// ConditionImported: the current revision is stored in the cluster.
 	ConditionImported = "Imported"
 	// ConditionSnapshotReady: the current revision has a usable VolumeSnapshot, or

@@ -291,6 +291,8 @@ const MaxRevisions = 4
 
 // VMDiskImageStatus is what the agent knows about the image.
 type VMDiskImageStatus struct {
+	// observedGeneration is the generation of the spec that this status is about; -1 before
+	// the first.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
@@ -353,6 +355,8 @@ type VMDiskImageStatus struct {
 	// +listType=atomic
 	// +optional
 	EndedPrunes []types.UID `json:"endedPrunes,omitempty"`
+	// conditions; exactly one of Ready, Reconciling and Stalled is True while the object is
+	// not being deleted.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -381,6 +385,7 @@ type VMDiskImage struct {
 
 	// +required
 	Spec VMDiskImageSpec `json:"spec"`
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status VMDiskImageStatus `json:"status,omitempty"`
 }

@@ -1037,6 +1037,10 @@ func (in *MemberClusterStatus) DeepCopyInto(out *MemberClusterStatus) {
 		in, out := &in.LastReport, &out.LastReport
 		*out = (*in).DeepCopy()
 	}
+	if in.SilentSince != nil {
+		in, out := &in.SilentSince, &out.SilentSince
+		*out = (*in).DeepCopy()
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/kstatus"
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/policy"
@@ -32,7 +33,8 @@ func (s *statusBuilder) setConditions() {
 	s.setTransfersAccounted()
 	s.setCondition(v1alpha1.ConditionReportComplete, s.reportComplete())
 	s.setCondition(v1alpha1.ConditionVersionSupported, s.versionSupported())
-	s.setCondition(v1alpha1.ConditionReady, s.ready())
+	ready := s.ready()
+	kstatus.SetConditions(&s.status.Conditions, s.newCondition(v1alpha1.ConditionReady, ready), s.isStalled(ready.reason))
 }
 
 // maxMessageBytes bounds the message of a condition, which may quote a member.
@@ -67,11 +69,15 @@ func conditionUnknown(reason, format string, args ...any) conditionState {
 }
 
 func (s *statusBuilder) setCondition(t string, v conditionState) {
-	meta.SetStatusCondition(&s.status.Conditions, metav1.Condition{
+	meta.SetStatusCondition(&s.status.Conditions, s.newCondition(t, v))
+}
+
+func (s *statusBuilder) newCondition(t string, v conditionState) metav1.Condition {
+	return metav1.Condition{
 		Type: t, Status: v.status, Reason: v.reason, Message: v1alpha1.SanitizeText(v.message, maxMessageBytes),
 		ObservedGeneration: s.Member.Generation,
 		LastTransitionTime: metav1.NewTime(s.Now.UTC().Truncate(time.Second)),
-	})
+	}
 }
 
 // copyCondition takes over a condition that another controller computed; nil removes it.
@@ -207,6 +213,8 @@ func (s *statusBuilder) agentHealthy() conditionState {
 		return conditionTrue(v1alpha1.ReasonReporting, "the agent reports at least every %d s%s", s.Report.HeartbeatSeconds, s.clockNote())
 	}
 	since := last.UTC().Format(time.RFC3339)
+	silentSince := metav1.NewTime(last.UTC().Truncate(time.Second))
+	s.status.SilentSince = &silentSince
 	switch {
 	case s.Connection.PullMode:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: the agent does not sync (see Reachable); the status shows that time", since)
@@ -388,6 +396,24 @@ func (s *statusBuilder) ready() conditionState {
 		}
 	}
 	return conditionTrue(string(v1alpha1.ReasonReady), "the member is reachable, reports, and runs its newest plan%s", s.policyNotes())
+}
+
+// isStalled reports whether a member that is not Ready for this reason becomes so only when
+// a person acts. What the hub tries again by itself is not stalled, even where a person may
+// have to help: the Secret of a kubeconfig is often applied after its MemberCluster.
+func (s *statusBuilder) isStalled(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonQuarantined, v1alpha1.ReasonDuplicateCluster, v1alpha1.ReasonAnotherCluster,
+		v1alpha1.ReasonJoinTokenExpired, v1alpha1.ReasonRevoked,
+		v1alpha1.ReasonForeignAgent, v1alpha1.ReasonDowngradeRefused, v1alpha1.ReasonValuesInvalid, v1alpha1.ReasonAgentDialsIn,
+		v1alpha1.ReasonPolicyRefused, v1alpha1.ReasonPolicyHeld,
+		v1alpha1.ReasonReportOversized, v1alpha1.ReasonReportUndecodable, v1alpha1.ReasonUnlistedReports, v1alpha1.ReasonPagesOmitted:
+		return true
+	case v1alpha1.ReasonVersionTooOld, v1alpha1.ReasonVersionTooNew, v1alpha1.ReasonKindsOlder:
+		return s.Installed == nil || reason == v1alpha1.ReasonVersionTooNew // the hub upgrades what it installed
+	default:
+		return false
+	}
 }
 
 // formatPlanVersion omits the first epoch, which most members never leave.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/apitest/schemacheck"
+	"github.com/pelotech/ot-fleet/api/apitest/statuscheck"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
@@ -49,6 +50,7 @@ func TestStatusCanBeStoredWhateverMembersReport(t *testing.T) {
 			PolicyErrors: []policy.KeyError{{Key: text("bad key"), Message: text("error")}},
 		})
 		schemacheck.RequireStorable(t, "MemberCluster", &status)
+		statuscheck.RequireOneTrue(t, status.Conditions)
 		for _, c := range status.Conditions {
 			require.NotContains(t, c.Message, apitest.Secret)
 		}

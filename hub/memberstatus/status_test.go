@@ -55,14 +55,15 @@ func withStoredStatus(v memberstatus.Input) memberstatus.Input {
 }
 
 var conditionTypes = []string{
-	v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionMailboxSynced, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed,
+	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionReachable, v1alpha1.ConditionMailboxSynced, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionIdentityConfirmed,
 	v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionWithinBudget, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported, v1alpha1.ConditionServerVerified,
 }
 
 func TestStatusOfHealthyMember(t *testing.T) {
 	got, after := memberstatus.Compute(healthyInput())
 	for _, c := range got.Conditions {
-		assert.Equal(t, metav1.ConditionTrue, c.Status, c.Type)
+		isSummary := c.Type == v1alpha1.ConditionReconciling || c.Type == v1alpha1.ConditionStalled
+		assert.Equal(t, !isSummary, c.Status == metav1.ConditionTrue, c.Type)
 		assert.Equal(t, int64(7), c.ObservedGeneration)
 		assert.Equal(t, *timeAt(0), c.LastTransitionTime)
 	}

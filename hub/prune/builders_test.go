@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/pelotech/ot-fleet/api/apitest/statuscheck"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
@@ -58,6 +59,7 @@ func requireConditions(t require.TestingT, conditions []metav1.Condition, genera
 	}
 	require.Len(t, conditions, len(all))
 	require.ElementsMatch(t, want, trueConditions(conditions))
+	statuscheck.RequireOneTrue(t, conditions)
 }
 
 var reportConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionComplete, v1alpha1.ConditionFinished}

@@ -233,11 +233,21 @@ func (e *pruneEvaluation) countTargets() waitingClusters {
 	return waiting
 }
 
-// addExclusions lists and counts as skipped what spec.images names and is not pruned.
+// addExclusions lists and counts as skipped what spec.images names and is not pruned. Then it
+// lists the clusters in spec.clusters that the report does not cover, without a count: their
+// images are unknown.
 func (e *pruneEvaluation) addExclusions() {
 	st := &e.status
 	st.Targets.Total += int32(e.Exclusions.Count)
 	st.Targets.Skipped += int32(e.Exclusions.Count)
 	free := v1alpha1.MaxSkippedTargets - len(st.Skipped)
 	st.Skipped = append(st.Skipped, e.Exclusions.First[:min(free, len(e.Exclusions.First))]...)
+	for _, cluster := range e.AbsentClusters {
+		if len(st.Skipped) == v1alpha1.MaxSkippedTargets {
+			return
+		}
+		st.Skipped = append(st.Skipped, v1alpha1.TargetSummary{
+			Cluster: v1alpha1.SanitizeText(cluster, maxReasonLength), State: v1alpha1.PruneSkipped, Reason: v1alpha1.PruneNotReported, Message: "the report does not cover this cluster: nothing is pruned there",
+		})
+	}
 }

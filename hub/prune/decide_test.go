@@ -393,6 +393,13 @@ func TestAbsentClustersAreNamed(t *testing.T) {
 	require.Equal(t, v1alpha1.ReasonPartlyPruned, d.Status.Reason)
 	require.Contains(t, d.Status.Message, says)
 	requireConditions(t, d.Status.Conditions, 2, pruneConditions, partly)
+	absent := v1alpha1.TargetSummary{Cluster: "silent", State: v1alpha1.PruneSkipped, Reason: v1alpha1.PruneNotReported, Message: "the report does not cover this cluster: nothing is pruned there"}
+	z := absent
+	z.Cluster = "z"
+	require.Equal(t, []v1alpha1.TargetSummary{absent, z}, d.Status.Skipped)
+	require.Equal(t, v1alpha1.TargetCounts{Total: 3, Pruned: 3}, d.Status.Targets, "the images of these clusters are unknown")
+	s.Prune.Status, s.reported = d.Status, nil
+	require.Equal(t, v1alpha1.PrunePruned, prune.TargetState(s.PruneView, s.Targets[0]).State, "it is remembered")
 
 	undone := newPruneScenario(named, func(p *v1alpha1.ImagePrune) { p.Spec.Undo = true })
 	undone.AbsentClusters = s.AbsentClusters

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -22,15 +21,15 @@ const (
 	maxListedNames   = 5
 )
 
-func setCondition(conditions *[]metav1.Condition, conditionType string, holds bool, reason, message string, generation int64, now time.Time) {
+func newCondition(conditionType string, holds bool, reason, message string, generation int64, now time.Time) metav1.Condition {
 	status := metav1.ConditionFalse
 	if holds {
 		status = metav1.ConditionTrue
 	}
-	meta.SetStatusCondition(conditions, metav1.Condition{
+	return metav1.Condition{
 		Type: conditionType, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: generation, LastTransitionTime: *toStoredTime(now),
-	})
+	}
 }
 
 func formatStatus(format string, args ...any) string {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/kstatus"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -26,9 +27,7 @@ func (e *pruneEvaluation) setPhase(phase v1alpha1.ImagePrunePhase, reason, forma
 	counts := &e.status.Targets
 	done := phase == v1alpha1.ImagePruneComplete || phase == v1alpha1.ImagePruneUndone
 	asRequested := phase == v1alpha1.ImagePruneUndone || counts.Undone == 0 && len(e.AbsentClusters) == 0
-	e.setCondition(v1alpha1.ConditionReady, done)
-	e.setCondition(v1alpha1.ConditionReconciling, !phase.IsFinal())
-	e.setCondition(v1alpha1.ConditionStalled, phase == v1alpha1.ImagePruneFailed)
+	kstatus.SetConditions(&e.status.Conditions, e.newCondition(v1alpha1.ConditionReady, done), phase == v1alpha1.ImagePruneFailed)
 	e.setCondition(v1alpha1.ConditionFinished, phase.IsFinal())
 	e.setCondition(v1alpha1.ConditionSucceeded, done && counts.Skipped+counts.Unknown == 0 && asRequested)
 	e.setApprovalGuarded()
@@ -42,12 +41,16 @@ func (e *pruneEvaluation) setApprovalGuarded() {
 		return
 	}
 	if c := &e.ApprovalGuarded; c.Type != "" {
-		setCondition(&e.status.Conditions, c.Type, c.Status == metav1.ConditionTrue, c.Reason, c.Message, e.Prune.Generation, e.Now)
+		meta.SetStatusCondition(&e.status.Conditions, newCondition(c.Type, c.Status == metav1.ConditionTrue, c.Reason, v1alpha1.SanitizeText(c.Message, maxStatusLength), e.Prune.Generation, e.Now))
 	}
 }
 
 func (e *pruneEvaluation) setCondition(conditionType string, holds bool) {
-	setCondition(&e.status.Conditions, conditionType, holds, e.status.Reason, e.status.Message, e.Prune.Generation, e.Now)
+	meta.SetStatusCondition(&e.status.Conditions, e.newCondition(conditionType, holds))
+}
+
+func (e *pruneEvaluation) newCondition(conditionType string, holds bool) metav1.Condition {
+	return newCondition(conditionType, holds, e.status.Reason, e.status.Message, e.Prune.Generation, e.Now)
 }
 
 // progressMessage says what an ImagePrune waits for.

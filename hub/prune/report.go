@@ -6,6 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/kstatus"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -131,15 +135,18 @@ func (e *reportEvaluation) setPhase(phase v1alpha1.PruneReportPhase, reason, for
 	e.status.ObservedGeneration = e.report.Generation
 	e.status.Phase, e.status.Reason, e.status.Message = phase, reason, formatStatus(format, args...)
 	invalid := reason == v1alpha1.ReasonScheduleInvalid
-	e.setCondition(v1alpha1.ConditionReady, phase == v1alpha1.PruneReportComplete || phase == v1alpha1.PruneReportScheduled && !invalid)
-	e.setCondition(v1alpha1.ConditionReconciling, phase == v1alpha1.PruneReportCollecting)
-	e.setCondition(v1alpha1.ConditionStalled, phase == v1alpha1.PruneReportFailed || invalid)
+	ready := phase == v1alpha1.PruneReportComplete || phase == v1alpha1.PruneReportScheduled && !invalid
+	kstatus.SetConditions(&e.status.Conditions, e.newCondition(v1alpha1.ConditionReady, ready), phase == v1alpha1.PruneReportFailed || invalid)
 	e.setCondition(v1alpha1.ConditionComplete, phase == v1alpha1.PruneReportComplete)
 	e.setCondition(v1alpha1.ConditionFinished, e.isFinished())
 }
 
 func (e *reportEvaluation) setCondition(conditionType string, holds bool) {
-	setCondition(&e.status.Conditions, conditionType, holds, e.status.Reason, e.status.Message, e.report.Generation, e.now)
+	meta.SetStatusCondition(&e.status.Conditions, e.newCondition(conditionType, holds))
+}
+
+func (e *reportEvaluation) newCondition(conditionType string, holds bool) metav1.Condition {
+	return newCondition(conditionType, holds, e.status.Reason, e.status.Message, e.report.Generation, e.now)
 }
 
 // countAnswers counts answered and unknown clusters, and returns those that are awaited:

@@ -146,7 +146,7 @@ func (e *scheduleEvaluation) nextTime() time.Time {
 		if old.ObservedGeneration == e.Report.Generation || e.schedule.Next(stored.Add(-time.Second).In(e.zone)).Equal(stored.Time) {
 			return stored.Time
 		}
-	case stored == nil && old.ObservedGeneration == 0 && !e.Report.CreationTimestamp.IsZero():
+	case stored == nil && old.ObservedGeneration <= 0 && !e.Report.CreationTimestamp.IsZero():
 		if first := e.schedule.Next(e.Report.CreationTimestamp.In(e.zone)); !first.After(e.Now) {
 			return first
 		}

@@ -32,6 +32,7 @@ func newTimetable(t require.TestingT, spec string, from time.Time) *timetable {
 	r := newReport(func(r *v1alpha1.PruneReport) {
 		r.Name, r.Generation, r.CreationTimestamp = "weekly", 1, *toStoredTime(from)
 		r.Spec.Schedule = spec
+		r.Status.ObservedGeneration = -1 // the default of the API server
 	})
 	return &timetable{t: t, now: from, report: r, inUse: map[string]bool{}}
 }

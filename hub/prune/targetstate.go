@@ -81,7 +81,13 @@ func (v *PruneView) rememberedState(t *Target, reported v1alpha1.PruneStatus, fo
 	listed := slices.IndexFunc(st.Skipped, func(s v1alpha1.TargetSummary) bool {
 		return s.Cluster == t.Cluster && s.Namespace == t.Namespace && s.Name == t.Name
 	})
-	allListed := len(st.Skipped) == int(st.Targets.Skipped+st.Targets.Unknown)
+	images := 0 // listed ones; clusters are listed without an image
+	for i := range st.Skipped {
+		if st.Skipped[i].Name != "" {
+			images++
+		}
+	}
+	allListed := images == int(st.Targets.Skipped+st.Targets.Unknown)
 	state := v1alpha1.PruneStatus{UID: v.Prune.UID}
 	switch {
 	case listed >= 0:

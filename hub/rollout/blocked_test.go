@@ -40,7 +40,7 @@ func TestBlockedClusters(t *testing.T) {
 		"they hold maxConcurrency":    {newUbuntu().WithMaxConcurrency("1"), "canary=P.", "canary-0", v1alpha1.RolloutWaiting, v1alpha1.ReasonClustersBlocked, true, nil},
 		"one holds maxConcurrency":    {newUbuntu().WithMaxConcurrency("2"), "canary=PP.", "canary-0", v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency, false, nil},
 		"too many others have failed": {newUbuntu(), "canary=FP", "canary-1", v1alpha1.RolloutFailed, v1alpha1.ReasonMaxFailures, true, nil},
-		"paused":                      {newUbuntu().Paused(), "canary=P.", "canary-0", v1alpha1.RolloutWaiting, v1alpha1.ReasonRolloutPaused, true, nil},
+		"paused":                      {newUbuntu().Paused(), "canary=P.", "canary-0", v1alpha1.RolloutWaiting, v1alpha1.ReasonRolloutPaused, false, nil},
 		"none is":                     {newUbuntu(), "canary=P", "", v1alpha1.RolloutProgressing, v1alpha1.ReasonAwaitingClusters, false, nil},
 		"past its deadline":           {newUbuntu(), "canary=T", "canary-0", v1alpha1.RolloutFailed, v1alpha1.ReasonMaxFailures, true, nil},
 		"offline":                     {newUbuntu(), "canary=dP", "canary-0", v1alpha1.RolloutProgressing, v1alpha1.ReasonAwaitingClusters, false, nil},

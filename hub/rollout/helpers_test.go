@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/apitest/statuscheck"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -113,6 +114,7 @@ func decideAndCheck(t require.TestingT, v rollout.View) rollout.Decision {
 	again.Image = v.Image.DeepCopy()
 	again.Image.Status = *roundTripStatus(t, &d.Status)
 	requireSameDecision(t, d, rollout.Decide(again), "the decided status is stable")
+	statuscheck.RequireOneTrue(t, d.Status.Conditions)
 	return d
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
@@ -28,8 +29,11 @@ func TestStatusCanBeStoredWhateverMembersReport(t *testing.T) {
 			}
 		}
 		v.Conflict = rapid.SampledFrom([]string{"", text("conflict")}).Draw(t, "conflicts")
+		v.Image.Spec.Rollout.Waves[0].RequireApproval = rapid.Bool().Draw(t, "requires approval")
+		v.ApprovalGuarded = metav1.Condition{Type: v1alpha1.ConditionApprovalGuarded, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPolicyNotInForce, Message: text("guard")}
 		d := decideAndCheck(t, v)
 		schemacheck.RequireStorable(t, "FleetDiskImage", &d.Status)
+		require.NotContains(t, toJSON(t, d.Status.Conditions), apitest.Secret)
 		require.NotContains(t, d.Status.Message, apitest.Secret)
 		for _, failing := range d.Status.Failing {
 			require.NotContains(t, failing.Message, apitest.Secret)

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/kstatus"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -111,10 +112,10 @@ func (e *evaluation) setPhase(v phaseVerdict) {
 	e.status.Phase, e.status.Reason, e.status.Message = v.phase, v.reason, v1alpha1.SanitizeText(v.message, maxStatusLength)
 	finished := v.phase == v1alpha1.RolloutSucceeded || v.phase == v1alpha1.RolloutFailed
 	progressing := v.phase == v1alpha1.RolloutProgressing || slices.Contains(transientReasons, v.reason)
+	kstatus.SetConditions(&e.status.Conditions, e.newCondition(v1alpha1.ConditionReady, v.phase == v1alpha1.RolloutSucceeded), slices.Contains(stalledReasons, v.reason))
 	e.setCondition(v1alpha1.ConditionFinished, finished)
 	e.setCondition(v1alpha1.ConditionSucceeded, v.phase == v1alpha1.RolloutSucceeded)
 	e.setCondition(v1alpha1.ConditionProgressing, progressing)
-	e.setCondition(v1alpha1.ConditionStalled, slices.Contains(stalledReasons, v.reason))
 	e.setApprovalGuarded()
 }
 
@@ -130,6 +131,7 @@ func (e *evaluation) setApprovalGuarded() {
 		c = *before
 	}
 	if c.Type != "" {
+		c.Message = v1alpha1.SanitizeText(c.Message, maxStatusLength)
 		c.ObservedGeneration, c.LastTransitionTime = e.Image.Generation, *toStoredTime(e.Now)
 		meta.SetStatusCondition(&e.status.Conditions, c)
 	}
@@ -138,20 +140,33 @@ func (e *evaluation) setApprovalGuarded() {
 var (
 	// transientReasons pass without help.
 	transientReasons = []string{v1alpha1.ReasonMinSuccessTime, v1alpha1.ReasonOfflineClusters, v1alpha1.ReasonDeletingImages}
-	// stalledReasons need a person.
+	// heldReasons are steps of a rollout that a person takes when it is time. A client that
+	// waits goes on waiting: nothing is wrong.
+	heldReasons = []string{v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonRolloutPaused}
+	// stalledReasons need a person to correct something. They count while clusters are
+	// still in progress, too: the rollout does not get further by itself.
 	stalledReasons = []string{
-		v1alpha1.ReasonMaxFailures, v1alpha1.ReasonNameConflict, v1alpha1.ReasonSelectorInvalid, v1alpha1.ReasonAwaitingApproval,
-		v1alpha1.ReasonRolloutPaused, v1alpha1.ReasonNoClusters, v1alpha1.ReasonPlanFull, v1alpha1.ReasonClustersBlocked,
+		v1alpha1.ReasonMaxFailures, v1alpha1.ReasonNameConflict, v1alpha1.ReasonSelectorInvalid, v1alpha1.ReasonNoClusters, v1alpha1.ReasonPlanFull,
+		v1alpha1.ReasonClustersBlocked,
 	}
 )
 
+// NeedsPerson reports whether a rollout with this reason continues only when a person acts.
+func NeedsPerson(reason string) bool {
+	return slices.Contains(heldReasons, reason) || slices.Contains(stalledReasons, reason)
+}
+
 func (e *evaluation) setCondition(conditionType string, holds bool) {
+	meta.SetStatusCondition(&e.status.Conditions, e.newCondition(conditionType, holds))
+}
+
+func (e *evaluation) newCondition(conditionType string, holds bool) metav1.Condition {
 	status := metav1.ConditionFalse
 	if holds {
 		status = metav1.ConditionTrue
 	}
-	meta.SetStatusCondition(&e.status.Conditions, metav1.Condition{
+	return metav1.Condition{
 		Type: conditionType, Status: status, Reason: e.status.Reason, Message: e.status.Message,
 		ObservedGeneration: e.Image.Generation, LastTransitionTime: *toStoredTime(e.Now),
-	})
+	}
 }

@@ -29,29 +29,32 @@ func TestStatusCountsClusters(t *testing.T) {
 
 func TestConditionsFollowPhase(t *testing.T) {
 	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
+	const ready, reconciling, stalled = v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled
 	for name, tt := range map[string]struct {
-		img                                         *builder
-		fleet                                       string
-		finished, succeeded, progressing, isStalled metav1.ConditionStatus
+		img                              *builder
+		fleet                            string
+		finished, succeeded, progressing metav1.ConditionStatus
+		summary                          string // the True one of Ready, Reconciling and Stalled
 	}{
-		"on their way":          {newUbuntu(), "canary=P", no, no, yes, no},
-		"all have it":           {newUbuntu(), "canary=S", yes, yes, no, no},
-		"too many have failed":  {newUbuntu(), "canary=F", yes, no, no, yes},
-		"not yet over":          {newUbuntu(), "canary=FP", no, no, yes, yes},
-		"paused":                {newUbuntu().Paused(), "canary=.", no, no, no, yes},
-		"no clusters":           {newUbuntu(), "", no, no, no, yes},
-		"minSuccessTime":        {newUbuntu().WithMinSuccessTime(time.Hour), "canary=S eu=.", no, no, yes, no},
-		"waits for one offline": {newUbuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=D", no, no, yes, no},
-		"full plans":            {newUbuntu(), "canary=f", no, no, no, yes},
-		"to be approved":        {apitest.FleetDiskImage("ubuntu").WithWaves(v1alpha1.Wave{Name: "all", RequireApproval: true}), "canary=.", no, no, no, yes},
+		"on their way":          {newUbuntu(), "canary=P", no, no, yes, reconciling},
+		"all have it":           {newUbuntu(), "canary=S", yes, yes, no, ready},
+		"too many have failed":  {newUbuntu(), "canary=F", yes, no, no, stalled},
+		"not yet over":          {newUbuntu(), "canary=FP", no, no, yes, stalled},
+		"paused":                {newUbuntu().Paused(), "canary=.", no, no, no, reconciling},
+		"no clusters":           {newUbuntu(), "", no, no, no, stalled},
+		"minSuccessTime":        {newUbuntu().WithMinSuccessTime(time.Hour), "canary=S eu=.", no, no, yes, reconciling},
+		"waits for one offline": {newUbuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=D", no, no, yes, reconciling},
+		"full plans":            {newUbuntu(), "canary=f", no, no, no, stalled},
+		"to be approved":        {apitest.FleetDiskImage("ubuntu").WithWaves(v1alpha1.Wave{Name: "all", RequireApproval: true}), "canary=.", no, no, no, reconciling},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := decideAndCheck(t, newView(tt.img.WithGeneration(7), tt.fleet))
 			assert.Equal(t, int64(7), d.Status.ObservedGeneration)
 			want := map[string]metav1.ConditionStatus{
 				v1alpha1.ConditionFinished: tt.finished, v1alpha1.ConditionSucceeded: tt.succeeded,
-				v1alpha1.ConditionProgressing: tt.progressing, v1alpha1.ConditionStalled: tt.isStalled,
+				v1alpha1.ConditionProgressing: tt.progressing, ready: no, reconciling: no, stalled: no,
 			}
+			want[tt.summary] = yes
 			got := map[string]metav1.ConditionStatus{}
 			for _, c := range d.Status.Conditions {
 				got[c.Type] = c.Status

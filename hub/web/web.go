@@ -102,11 +102,12 @@ type ImageList struct {
 	UnknownMembers []inventory.UnknownMember `json:"unknownMembers,omitempty"`
 }
 
-// MemberImages are the images of one page of a member's report. Next is the page of the
-// next request; empty at the end.
+// MemberImages are the images of one page of a member's report. Unknown is why the member may
+// have more; empty if all is known. Next is the page of the next request; empty at the end.
 type MemberImages struct {
-	Images []v1alpha1.ReportedImage `json:"images"`
-	Next   string                   `json:"next,omitempty"`
+	Images  []v1alpha1.ReportedImage `json:"images"`
+	Unknown string                   `json:"unknown,omitempty"`
+	Next    string                   `json:"next,omitempty"`
 }
 
 // Handlers returns the handlers by path. They are not below /api, which every
@@ -358,7 +359,7 @@ func (a *API) listMemberImages(request *http.Request) (any, error) {
 	}
 	// A page that is gone since has been split or joined: what follows it is next.
 	at, _ := slices.BinarySearch(pages, page)
-	answer := MemberImages{Images: []v1alpha1.ReportedImage{}}
+	answer := MemberImages{Images: []v1alpha1.ReportedImage{}, Unknown: a.Index.UnknownReason(name)}
 	if at < len(pages) {
 		images, found, err := a.Pages.Page(request.Context(), name, pages[at])
 		if err != nil {

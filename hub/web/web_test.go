@@ -127,6 +127,8 @@ func TestMemberImagesArePaged(t *testing.T) {
 	var none MemberImages
 	require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/members/images?member=dark", &none))
 	assert.Empty(t, none.Images)
+	assert.Equal(t, v1alpha1.ReasonNeverReported, none.Unknown, "unknown is never zero")
+	assert.Empty(t, first.Unknown)
 }
 
 func TestRequestsAreValidated(t *testing.T) {

@@ -27,8 +27,7 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 		r.startPreflight(ctx, img, d.Status.LastAttempt+1)
 	}
 	if d.AddFinalizer {
-		// The event of this write requeues the image. A source nearby has answered by then,
-		// which saves one write of the status.
+		// The event of this write requeues the image.
 		if err := r.patchFinalizer(ctx, img, controllerutil.AddFinalizer); err != nil {
 			return err
 		}

@@ -17,6 +17,9 @@ import (
 
 // arrivalTracker gives every revision its place in the queue, in the order in which the
 // agent first sees them, until the image's status holds the place.
+//
+// Invariant (S3): the first write of an agent to an image stores its place. Until then its
+// resourceVersion tells when it arrived, to the next agent too.
 type arrivalTracker struct {
 	queue  *ledger.Queue
 	reader client.Reader
@@ -30,11 +33,13 @@ type arrivalRecord struct {
 	name     types.NamespacedName
 	revision string
 	key      v1alpha1.OrderingKey
+	// awaited: the first write was delayed for the source's answer.
+	awaited bool
 }
 
-// orderExistingImages gives images that were created while no agent ran their places: by
-// creation time, and within one second by resourceVersion (comparable by KEP-5504). It runs
-// before the first event is handled, since the initial list has no order.
+// orderExistingImages gives images that no agent has placed yet their places: by creation
+// time, and within one second by resourceVersion. It runs before the first event is handled,
+// since the initial list has no order.
 func (a *arrivalTracker) orderExistingImages(ctx context.Context) {
 	a.once.Do(func() {
 		var list v1alpha1.VMDiskImageList
@@ -50,7 +55,7 @@ func (a *arrivalTracker) orderExistingImages(ctx context.Context) {
 		}
 		for i := range list.Items {
 			if img := &list.Items[i]; currentRevision(img) == nil {
-				a.recordArrival(img, a.queue.NewKeyByCreation(img.CreationTimestamp))
+				a.recordArrival(img, a.queue.NewKeyByCreation(img.CreationTimestamp, arrivalVersion(img)))
 			}
 		}
 	})
@@ -75,6 +80,15 @@ func unseenRank(img v1alpha1.VMDiskImage) int {
 	return 1
 }
 
+// arrivalVersion is the resourceVersion with which an image arrived; 0 where that is
+// unknown: an agent of an earlier release wrote the finalizer first.
+func arrivalVersion(img *v1alpha1.VMDiskImage) uint64 {
+	if unseenRank(*img) == 0 {
+		return 0
+	}
+	return parseResourceVersion(img.ResourceVersion)
+}
+
 func parseResourceVersion(resourceVersion string) uint64 {
 	v, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {
@@ -96,7 +110,7 @@ func (a *arrivalTracker) orderingKey(img *v1alpha1.VMDiskImage) v1alpha1.Orderin
 	if ok && known.revision == img.Spec.Revision() {
 		return known.key
 	}
-	key := a.queue.NewKeyAtEnd(img.CreationTimestamp)
+	key := a.queue.NewKeyOnArrival(img.CreationTimestamp, arrivalVersion(img))
 	a.recordArrival(img, key)
 	return key
 }
@@ -104,7 +118,22 @@ func (a *arrivalTracker) orderingKey(img *v1alpha1.VMDiskImage) v1alpha1.Orderin
 func (a *arrivalTracker) recordArrival(img *v1alpha1.VMDiskImage, key v1alpha1.OrderingKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.byUID[img.UID] = arrivalRecord{client.ObjectKeyFromObject(img), img.Spec.Revision(), key}
+	a.byUID[img.UID] = arrivalRecord{name: client.ObjectKeyFromObject(img), revision: img.Spec.Revision(), key: key, awaited: a.byUID[img.UID].awaited}
+}
+
+// delaysFirstWrite reports, once per image without a stored place, whether its first write
+// waits for the source's answer: a source nearby has answered soon, which saves one write
+// of the status.
+func (a *arrivalTracker) delaysFirstWrite(img *v1alpha1.VMDiskImage) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known, ok := a.byUID[img.UID]
+	if !ok || known.awaited || currentRevision(img) != nil {
+		return false
+	}
+	known.awaited = true
+	a.byUID[img.UID] = known
+	return true
 }
 
 func (a *arrivalTracker) nameForUID(uid types.UID) (types.NamespacedName, bool) {

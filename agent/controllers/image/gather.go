@@ -27,7 +27,7 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 		Image:         img,
 		Policy:        r.Policy(),
 		ArrivalKey:    r.arrivals.orderingKey(img),
-		EndOfQueueKey: r.Queue.NewKeyAtEnd(metav1.Time{}),
+		EndOfQueueKey: r.Queue.NewKeyAtEnd(),
 		Preflight:     r.preflightResult(img),
 
 		CreationProblem: r.CreationProblem,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -79,6 +80,9 @@ type Reconciler struct {
 	triggers        trigger.Source[reconcile.Request]
 }
 
+// firstAnswerDelay bounds how long the first write to an image waits for its source.
+const firstAnswerDelay = 100 * time.Millisecond
+
 // errImageChanged: the image differs from the one that the cache showed.
 var errImageChanged = errors.New("the image has changed meanwhile")
 
@@ -99,6 +103,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: cacheLagTimeout}, nil
 	}
 	decision, err := r.decide(ctx, img)
+	if err == nil && decision.ProbeSource && r.arrivals.delaysFirstWrite(img) {
+		r.startPreflight(ctx, img, decision.Status.LastAttempt+1)
+		return ctrl.Result{RequeueAfter: firstAnswerDelay}, nil // an answer requeues it sooner
+	}
 	if err == nil {
 		err = r.apply(ctx, img, decision)
 	}

@@ -5,11 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -56,8 +58,11 @@ func TestMessagesAboutConfigMapAreBounded(t *testing.T) {
 		recorder := events.NewFakeRecorder(10)
 		r := &Reader{Cached: c, Live: c, Events: recorder, InForce: &InForce{}, ConfigMapKey: client.ObjectKeyFromObject(cm)}
 		ledger := &v1alpha1.SyncLedger{Status: &v1alpha1.SyncLedgerStatus{}}
-		got, err := r.Read(t.Context(), ledger)
+		var logged []string
+		ctx := ctrl.LoggerInto(t.Context(), funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{}))
+		got, err := r.Read(ctx, ledger)
 		require.NoError(t, err)
+		assert.Len(t, logged, len(recorder.Events), "each event is logged")
 		status := v1alpha1.SyncLedgerStatus{}
 		got.SetStatus(&status, 1)
 		for _, condition := range status.Conditions {

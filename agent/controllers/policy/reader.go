@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/api/policy"
@@ -127,7 +128,7 @@ func (r *Reader) Read(ctx context.Context, ledger *v1alpha1.SyncLedger) (State, 
 	}
 	s := r.combineWithPlan(own, plan, status)
 	s.message = v1alpha1.SanitizeText(s.message, maxMessageBytes)
-	r.recordInvalidPolicy(s, status)
+	r.recordInvalidPolicy(ctx, s, status)
 	r.InForce.SetInitial(s.Policy)
 	return s, nil
 }
@@ -169,13 +170,15 @@ func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLe
 	return s
 }
 
-// recordInvalidPolicy emits an event unless the ledger's condition says the same already.
-func (r *Reader) recordInvalidPolicy(s State, status v1alpha1.SyncLedgerStatus) {
+// recordInvalidPolicy emits an event and a log line unless the ledger's condition says the same
+// already.
+func (r *Reader) recordInvalidPolicy(ctx context.Context, s State, status v1alpha1.SyncLedgerStatus) {
 	if s.reason != reasonInvalid {
 		return
 	}
 	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPolicyAccepted)
 	if c == nil || c.Reason != reasonInvalid || c.Message != s.message {
+		log.FromContext(ctx).Info("Refused the policy ConfigMap; nothing of it applies", "error", s.message)
 		r.Events.Eventf(s.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", v1alpha1.SanitizeText(s.message, maxEventBytes))
 	}
 }

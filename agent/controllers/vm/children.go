@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,6 +39,11 @@ func (e *nameTakenError) Error() string { return vm.NameTakenMessage(e.kind, e.n
 // applyChildren creates, applies and deletes what a decision says. With an error it returns
 // the child that the error is about.
 func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (childObject, error) {
+	for _, target := range d.Adopt {
+		if err := r.adopt(ctx, obj, target); err != nil {
+			return childObject("the owner of " + target.Kind.Kind + " " + target.Name), err
+		}
+	}
 	if d.CreateImage != nil {
 		if err := r.Create(ctx, d.CreateImage, fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
 			return childImage, err
@@ -67,6 +74,21 @@ func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMac
 		return childKubeVirtVM, r.setRunStrategy(ctx, obj, d.RunStrategy)
 	}
 	return "", nil
+}
+
+// adopt sets the owners of an object, and nothing else: a policy refuses the rest.
+func (r *Reconciler) adopt(ctx context.Context, obj *v1alpha1.VirtualMachine, target vm.AdoptTarget) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": target.UID, "resourceVersion": target.ResourceVersion, "ownerReferences": target.Owners}})
+	if err != nil {
+		return err
+	}
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: target.Name}}
+	o.SetGroupVersionKind(target.Kind)
+	err = r.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), fieldOwner)
+	if apierrors.IsNotFound(err) {
+		return errObjectChanged
+	}
+	return err
 }
 
 // createRootDisk creates a DataVolume. One that exists and is not in the cache is either new

@@ -25,10 +25,11 @@ import (
 // +kubebuilder:rbac:groups=pelotech.ot,resources=virtualmachines,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelotech.ot,resources=virtualmachines/status,verbs=update
 // +kubebuilder:rbac:groups=pelotech.ot,resources=vmdiskimages,verbs=get;list;watch;create
-// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes/source,verbs=create
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=get
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create;update
 // +kubebuilder:rbac:groups=k8s.cni.cncf.io,resources=network-attachment-definitions,verbs=get
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;create;patch
@@ -41,7 +42,7 @@ type Reconciler struct {
 	// Live reads from the API server.
 	Live client.Reader
 	// Owned is a cache of the objects with the label of a machine's UID: root disks, their
-	// claims, and KubeVirt VirtualMachines.
+	// claims, KubeVirt VirtualMachines, and the Pods of both.
 	Owned   client.Reader
 	Events  events.EventRecorder
 	Kinds   *apidiscovery.KindTracker

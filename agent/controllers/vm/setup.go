@@ -19,6 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -40,12 +41,19 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, owned cache.Ca
 	}); err != nil {
 		return err
 	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.VirtualMachine{}, vm.AddressIndex, func(o client.Object) []string {
+		return vm.AddressKeys(o.(*v1alpha1.VirtualMachine))
+	}); err != nil {
+		return err
+	}
 	enqueueOwner := handler.EnqueueRequestsFromMapFunc(r.requestsForOwned)
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachine").
 		For(&v1alpha1.VirtualMachine{}).
 		Watches(&v1alpha1.VMDiskImage{}, r.imageEventHandler()).
+		Watches(&v1alpha1.VirtualMachine{}, r.addressEventHandler()).
 		WatchesRawSource(source.Kind(owned, client.Object(&corev1.PersistentVolumeClaim{}), enqueueOwner)).
+		WatchesRawSource(source.Kind(owned, client.Object(&corev1.Pod{}), enqueueOwner)).
 		WatchesRawSource(source.Channel(r.requeueEvents, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: newRateLimiter()}).
 		Build(r)

@@ -1,9 +1,11 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,6 +54,12 @@ func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine
 		if v.KubeVirtVM, err = getOptional(ctx, r.Owned, client.ObjectKeyFromObject(obj), newKubeVirtVM()); err != nil {
 			return v, err
 		}
+	}
+	if v.Pods, err = r.listPods(ctx, obj, v.KubeVirtVM); err != nil {
+		return v, err
+	}
+	if v.AddressConflict, err = r.findAddressConflict(ctx, obj); err != nil {
+		return v, err
 	}
 	if earlier.VM != nil {
 		v.MissingNetwork, v.Inputs = earlier.MissingNetwork, earlier.Inputs
@@ -143,6 +151,22 @@ func (r *Reconciler) sourceExists(ctx context.Context, p *v1alpha1.PinnedImage) 
 func isMadeFor(o metav1.Object, p *v1alpha1.PinnedImage) bool {
 	labels := o.GetLabels()
 	return p.UID != "" && labels[v1alpha1.LabelImageUID] == string(p.UID) && labels[v1alpha1.LabelAttempt] == strconv.Itoa(int(p.Attempt))
+}
+
+// listPods lists the Pods of a machine that is not ready: those of its instance, and those
+// that clone its root disk. KubeVirt and CDI copy the label to them.
+func (r *Reconciler) listPods(ctx context.Context, obj *v1alpha1.VirtualMachine, kubeVirtVM *unstructured.Unstructured) ([]corev1.Pod, error) {
+	if kubeVirtVM != nil {
+		if ready, _, _ := unstructured.NestedBool(kubeVirtVM.Object, "status", "ready"); ready {
+			return nil, nil
+		}
+	}
+	var pods corev1.PodList
+	if err := r.Owned.List(ctx, &pods, client.InNamespace(obj.Namespace), client.MatchingLabels{v1alpha1.LabelMachineUID: string(obj.UID)}); err != nil {
+		return nil, fmt.Errorf("listing the Pods of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err)
+	}
+	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return pods.Items, nil
 }
 
 // networkAttachmentGVK is Multus' kind of a network.

@@ -88,7 +88,7 @@ func load(kind, name string) (*fieldSchema, error) {
 	if s := loaded[[2]string{kind, name}]; s != nil {
 		return s, nil
 	}
-	root, err := findRoot()
+	root, err := FindRoot()
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +138,8 @@ func newFieldSchema(v1Props *apiextensionsv1.JSONSchemaProps) (s *fieldSchema, e
 	return s, nil
 }
 
-// findRoot finds the module above the working directory, which is the package under test.
-func findRoot() (string, error) {
+// FindRoot finds the module above the working directory, which is the package under test.
+func FindRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -153,4 +153,20 @@ func findRoot() (string, error) {
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// Phases returns the values that status.phase of a kind may have; none where it has no phase.
+func Phases(t require.TestingT, kind string) (phases []string) {
+	status, err := load(kind, "status")
+	require.NoError(t, err)
+	phase, exists := status.structural.Properties["phase"]
+	if !exists {
+		return nil
+	}
+	require.NotNil(t, phase.ValueValidation, "%s has an open set of phases", kind)
+	require.NotEmpty(t, phase.ValueValidation.Enum, "%s has an open set of phases", kind)
+	for _, value := range phase.ValueValidation.Enum {
+		phases = append(phases, value.Object.(string))
+	}
+	return phases
 }

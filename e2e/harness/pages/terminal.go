@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,6 +55,7 @@ func (term *Terminal) Run(t *testing.T, command string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
 	cmd.Dir = term.Directory
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a command may wait for hours
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(term.Directory, "kubeconfig"), term.path)
 	out, err := cmd.CombinedOutput()
 	return string(out), err

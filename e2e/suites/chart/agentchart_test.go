@@ -102,6 +102,8 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachines",
 		"ValidatingAdmissionPolicy ot-agent-disks",
 		"ValidatingAdmissionPolicyBinding ot-agent-disks",
+		"ValidatingAdmissionPolicy ot-agent-adoptions",
+		"ValidatingAdmissionPolicyBinding ot-agent-adoptions",
 		"ValidatingAdmissionPolicy ot-agent-snapshots",
 		"ValidatingAdmissionPolicyBinding ot-agent-snapshots",
 		"ValidatingAdmissionPolicy ot-agent-images",

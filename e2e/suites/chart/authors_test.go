@@ -130,6 +130,10 @@ func TestVMsRequireTheirAuthorsRights(t *testing.T) {
 		"an empty overlay":            {mergeFields(refSameNamespace, fieldChanges{"overlay": map[string]any{}}), map[string]string{"author": cannotUseOverlay, "overlayer": ""}},
 		"an overlay with a token":     {mergeFields(refSameNamespace, overlayWith(`{template: {spec: {volumes: [{name: sa, serviceAccount: {serviceAccountName: default}}]}}}`)), map[string]string{"overlayer": cannotAddVolume, "admin": cannotAddVolume}},
 		"an overlay with host files":  {mergeFields(refSameNamespace, overlayWith(`{template: {spec: {volumes: [{name: d, emptyDisk: {}}, {name: h, hostDisk: {path: /x}}]}}}`)), map[string]string{"overlayer": cannotAddVolume}},
+		"an overlay with a sidecar": {
+			mergeFields(refSameNamespace, overlayWith(`{template: {metadata: {annotations: {hooks.kubevirt.io/hookSidecars: '[{"image": "any"}]'}}}}`)),
+			map[string]string{"author": cannotUseOverlay, "overlayer": ""},
+		},
 		"an overlay without template": {mergeFields(refSameNamespace, overlayWith(`{template: null}`)), map[string]string{"overlayer": ""}},
 		"an overlay of other types":   {mergeFields(refSameNamespace, overlayWith(`{template: text}`)), map[string]string{"overlayer": ""}},
 		"volumes of other types":      {mergeFields(refSameNamespace, overlayWith(`{template: {spec: {volumes: text}}}`)), map[string]string{"overlayer": ""}},

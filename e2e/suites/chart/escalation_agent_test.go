@@ -37,6 +37,7 @@ const (
 	notMade        = "was not made for a VirtualMachine of pelotech.ot"
 	notOwned       = "has no owner that is a VirtualMachine of pelotech.ot with its name"
 	protectedSpace = "is one of the cluster's own"
+	noRootDisk     = "is no root disk of a VirtualMachine of pelotech.ot"
 	notDeleted     = "was not made by the agent"
 
 	// ofDemo are the metadata of an object of machine demo, without a name.
@@ -44,6 +45,8 @@ const (
 	// machineOfDemo is the beginning of a KubeVirt machine with volumes.
 	machineOfDemo = `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: demo, ` + ofDemo + `}, spec: {template: {spec: `
 	diskOfDemo    = `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: demo-root, ` + ofDemo + `}, spec: `
+	claimOfDemo   = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: demo-root, ` + ofDemo + `}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`
+	demoAsOwner   = `{"apiVersion":"pelotech.ot/v1alpha1","kind":"VirtualMachine","name":"demo","uid":"u","controller":true}`
 	importOf      = `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: image-0123456789ab-1, namespace: images, labels: {pelotech.ot/image-uid: uid-1}}, spec: `
 	foreignClaim  = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: database, namespace: images}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`
 )
@@ -197,15 +200,30 @@ var triedByAgent = map[string]triedRight{
 		attempt{what: "the name of a claim of others", want: "under names of image claims only", object: importWith(`name: database`)},
 		attempt{what: "a disk for nobody", want: "of images or of machines only", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: new, namespace: images}, spec: {source: {blank: {}}}}`},
 		attempt{what: "a disk with another owner", want: "has no owner that is a VirtualMachine", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: demo-root, namespace: images, labels: {pelotech.ot/machine-uid: u}}, spec: {source: {pvc: {name: image-0123456789ab-1}}}}`},
-		attempt{what: "an import in CDI's namespace", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: image-0123456789ab-1, namespace: cdi, labels: {pelotech.ot/image-uid: uid-1}}, spec: {source: {blank: {}}, storage: {}}}`},
+		attempt{what: "an import in CDI's namespace", want: protectedSpace, object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: image-0123456789ab-2, namespace: cdi, labels: {pelotech.ot/image-uid: uid-1}}, spec: {source: {blank: {}}, storage: {}}}`},
 	),
 	"create datavolumes/source.cdi.kubevirt.io": gainsNothing("lets CDI clone what the policy lets the agent ask for"),
 	"delete datavolumes.cdi.kubevirt.io":        tried(attempt{what: "a disk of others", want: notDeleted, object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: foreign, namespace: images}}`}),
-	"delete persistentvolumeclaims":             tried(attempt{what: "a claim of others", want: notDeleted, object: foreignClaim}),
+	"patch datavolumes.cdi.kubevirt.io": tried(
+		attempt{what: "a disk of others by taking it over", want: noRootDisk, patch: `{"metadata":{"labels":{"pelotech.ot/machine-uid":"u"},"ownerReferences":[` + demoAsOwner + `]}}`,
+			object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: other-root, namespace: images}, spec: {source: {blank: {}}, storage: {}}}`},
+		attempt{what: "an import", want: noRootDisk, patch: `{"metadata":{"annotations":{"a":"b"}}}`, object: importOf + `{source: {blank: {}}, storage: {}}}`},
+		attempt{what: "annotations of a machine's disk, which CDI obeys", want: "changes nothing else of them", patch: `{"metadata":{"annotations":{"cdi.kubevirt.io/storage.pod.network":"x"}}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
+		attempt{what: "another owner of a machine's disk", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
+		attempt{what: "no owner of a machine's disk", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
+	),
+	"patch persistentvolumeclaims": tried(
+		attempt{what: "a claim of others by taking it over", want: noRootDisk, patch: `{"metadata":{"labels":{"pelotech.ot/machine-uid":"u"},"ownerReferences":[` + demoAsOwner + `]}}`, object: foreignClaim},
+		attempt{what: "labels of a machine's claim", want: "changes nothing else of them", patch: `{"metadata":{"labels":{"a":"b"}}}`, object: claimOfDemo},
+		attempt{what: "annotations of a machine's claim, which CDI obeys", want: "changes nothing else of them", patch: `{"metadata":{"annotations":{"cdi.kubevirt.io/storage.import.secretName":"x"}}}`, object: claimOfDemo},
+		attempt{what: "another owner of a machine's claim", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`, object: claimOfDemo},
+	),
+	"delete persistentvolumeclaims": tried(attempt{what: "a claim of others", want: notDeleted, object: foreignClaim}),
 	"create volumesnapshots.snapshot.storage.k8s.io": tried(
 		attempt{what: "a claim of others", want: "takes snapshots of images only", object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: image-0123456789ab-1-x, namespace: images, labels: {pelotech.ot/image-uid: u}}, spec: {source: {persistentVolumeClaimName: database}}}`},
 		attempt{what: "a snapshot of another namespace, by its content", want: "takes snapshots of images only", object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: image-0123456789ab-1-x, namespace: images, labels: {pelotech.ot/image-uid: u}}, spec: {source: {volumeSnapshotContentName: foreign}}}`},
 		attempt{what: "a snapshot for nobody", want: "takes snapshots of images only", object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: image-0123456789ab-1-x, namespace: images}, spec: {source: {persistentVolumeClaimName: image-0123456789ab-1}}}`},
+		attempt{what: "a snapshot in CDI's namespace", want: protectedSpace, object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: image-0123456789ab-1-x, namespace: cdi, labels: {pelotech.ot/image-uid: u}}, spec: {source: {persistentVolumeClaimName: image-0123456789ab-1}}}`},
 	),
 	"delete volumesnapshots.snapshot.storage.k8s.io": tried(attempt{what: "a backup of others", want: notDeleted, object: `{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: backup, namespace: images}}`}),
 

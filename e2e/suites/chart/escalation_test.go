@@ -110,7 +110,10 @@ func requireEveryRightTried(t *testing.T, rights []string, rows map[string]tried
 // TestAccountsCannotGetMore tries, from each account, to get more than it has.
 func TestAccountsCannotGetMore(t *testing.T) {
 	createNamespaces(t, imageNamespace, "ot-member-edge", "cdi", "kubevirt")
-	createLedger(t, 2, "image-0123456789ab-1", "database") // its token can write the ledger as well
+	// The agent's token can write the ledger as well, with any namespace.
+	ledger := createLedger(t, 3, "image-0123456789ab-1", "database", "image-0123456789ab-2")
+	ledger.Status.Slots[2].Image.Namespace = "cdi"
+	require.NoError(t, adminClient.Status().Update(t.Context(), ledger))
 	for _, test := range []struct {
 		account  string
 		rendered renderedChart

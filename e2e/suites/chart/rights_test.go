@@ -54,7 +54,7 @@ func (all allowedRules) allows(r rbaccheck.Request) bool {
 var (
 	agentRules = allowedRules{
 		{"", "configmaps namespaces", "get", "", ""},
-		{"", "persistentvolumeclaims", "get list watch delete", "", ""},
+		{"", "persistentvolumeclaims", "get list watch patch delete", "", ""},
 		{"", "pods", "list watch", "", ""},
 		{"", "limitranges", "list", "", ""},
 		{"", "resourcequotas", "list", "", ""},
@@ -66,7 +66,7 @@ var (
 		{"cdi.kubevirt.io", "cdiconfigs", "get", "", ""},
 		{"cdi.kubevirt.io", "storageprofiles", "list", "", ""},
 		{"cdi.kubevirt.io", "cdis", "list", "", ""},
-		{"cdi.kubevirt.io", "datavolumes", "get list watch create delete", "", ""},
+		{"cdi.kubevirt.io", "datavolumes", "get list watch create patch delete", "", ""},
 		{"cdi.kubevirt.io", "datavolumes/source", "create", "", ""},
 		{"events.k8s.io", "events", "create patch", "", ""},
 		{"k8s.cni.cncf.io", "network-attachment-definitions", "get", "", ""},

@@ -34,6 +34,7 @@ const (
 	membersPage  = "docs/operate/members.md"
 	policyPage   = "docs/policy.md"
 	rolloutsPage = "docs/rollouts-and-prune.md"
+	waitingPage  = "docs/waiting.md"
 )
 
 // reader follows the pages of the documentation and remembers which commands it has run.
@@ -72,6 +73,7 @@ func findCommand(t *testing.T, page, contains string) string {
 
 // runElsewhere are the commands of pages that other tests run, or that only a real node can.
 var runElsewhere = []struct{ pattern, by string }{
+	{`^helm upgrade --install images `, "e2e/suites/rollout TestHelmWaitsForRollout"},
 	{`^helm (--kube-context \S+ )?(install|upgrade) `, "e2e/suites/chart TestHelmCommandsInDocs"},
 	{`^kubectl -n sync-operator patch configmap `, "e2e/suites/chart TestUpgradeOfEditedPolicy"},
 	{`^helm (test|uninstall) `, "e2e/suites/kind TestHelm, e2e/suites/chart TestHelmLifecycle"},
@@ -180,6 +182,9 @@ func (r *reader) followRollout(t *testing.T) {
 	r.columns(t, rolloutsPage, "kubectl get fdi")
 	r.run(t, findCommand(t, rolloutsPage, "/spec/approvals"), "<you>", "admin")
 	require.NoError(t, <-waited)
+	for _, command := range []string{"--for=condition=Ready --timeout=6h", "--for=condition=Finished"} {
+		r.run(t, findCommand(t, waitingPage, command))
+	}
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(img), img))
 	assert.Equal(t, v1alpha1.RolloutSucceeded, img.Status.Phase)
 }

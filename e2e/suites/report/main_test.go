@@ -34,8 +34,11 @@ func TestMain(m *testing.M) {
 	testenv.RunTests(m, &env, member.Options{Name: "report", InstantImporter: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, false)
 }
 
+// rareHeartbeat is the longest that the agent accepts.
+const rareHeartbeat = 5 * time.Minute
+
 // noHeartbeatArg rules the heartbeat out as the cause of a write.
-const noHeartbeatArg = "--report-heartbeat=5m"
+var noHeartbeatArg = "--report-heartbeat=" + rareHeartbeat.String()
 
 // reportingAgent is an agent behind a proxy, which records its writes.
 type reportingAgent struct {

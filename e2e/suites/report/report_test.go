@@ -94,7 +94,7 @@ func TestReportFollowsImages(t *testing.T) {
 	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
 	assert.Equal(t, system.UID, r.root.ClusterUID)
 	assert.Equal(t, "dev", r.root.Root.AgentVersion)
-	assert.Equal(t, int32(3600), r.root.Root.HeartbeatSeconds)
+	assert.Equal(t, int32(rareHeartbeat.Seconds()), r.root.Root.HeartbeatSeconds)
 	assert.NotEmpty(t, r.root.Root.BootID)
 	assert.Empty(t, r.pages)
 

@@ -27,7 +27,8 @@ func TestPauseAndResume(t *testing.T) {
 	release()
 	paused := shared.awaitFleetImage(t, img, "paused", hasReason(v1alpha1.RolloutWaiting, v1alpha1.ReasonRolloutPaused),
 		hasCounts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 1, ToApply: 3}))
-	assert.True(t, isConditionTrue(paused, v1alpha1.ConditionStalled))
+	assert.True(t, isConditionTrue(paused, v1alpha1.ConditionReconciling), "a client waits on")
+	assert.False(t, isConditionTrue(paused, v1alpha1.ConditionStalled))
 	assert.False(t, isConditionTrue(paused, v1alpha1.ConditionFinished))
 	shared.awaitFreshPlans(t, "paused-beside", onlineMembers...)
 	assert.Equal(t, []string{bergen}, shared.journal.imageCourse(t, name).begun)
@@ -71,7 +72,8 @@ func TestApproval(t *testing.T) {
 		waiting := shared.awaitFleetImage(t, img, "waits for approval", hasReason(v1alpha1.RolloutWaiting, v1alpha1.ReasonAwaitingApproval),
 			hasCounts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 2, ToApply: 2}), hasMessage("late"))
 		assert.Equal(t, "late", waiting.Status.CurrentWave)
-		assert.True(t, isConditionTrue(waiting, v1alpha1.ConditionStalled))
+		assert.True(t, isConditionTrue(waiting, v1alpha1.ConditionReconciling), "a client waits on")
+		assert.False(t, isConditionTrue(waiting, v1alpha1.ConditionStalled))
 		err := approve(version, "somebody-else")
 		require.True(t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "approved in the name of somebody else: %v", err)
 		shared.awaitFreshPlans(t, "approval-beside-"+version, onlineMembers...)

@@ -62,9 +62,15 @@ func newSelector(label string, values ...string) metav1.LabelSelector {
 func (f *testFleet) createFleetImage(t *testing.T, img *v1alpha1.FleetDiskImage) {
 	t.Helper()
 	require.NoError(t, f.Create(t.Context(), img))
+	f.deleteFleetImageAfter(t, img.Name)
+}
+
+// deleteFleetImageAfter deletes a FleetDiskImage when the test ends. Its images stay.
+func (f *testFleet) deleteFleetImageAfter(t *testing.T, name string) {
+	t.Helper()
 	t.Cleanup(func() {
 		ctx := context.Background()
-		gone := &v1alpha1.FleetDiskImage{ObjectMeta: metav1.ObjectMeta{Name: img.Name}}
+		gone := &v1alpha1.FleetDiskImage{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		require.NoError(t, client.IgnoreNotFound(f.Patch(ctx, gone, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"deletionPolicy":"Retain"}}`)))))
 		require.NoError(t, client.IgnoreNotFound(f.Delete(ctx, gone)))
 		f.AwaitGone(t, gone)
@@ -187,7 +193,10 @@ func isConditionTrue(img *v1alpha1.FleetDiskImage, condition string) bool {
 // requireAllConditions requires all conditions for the newest generation.
 func requireAllConditions(t *testing.T, img *v1alpha1.FleetDiskImage) {
 	t.Helper()
-	for _, kind := range []string{v1alpha1.ConditionFinished, v1alpha1.ConditionSucceeded, v1alpha1.ConditionProgressing, v1alpha1.ConditionStalled} {
+	for _, kind := range []string{
+		v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled,
+		v1alpha1.ConditionFinished, v1alpha1.ConditionSucceeded, v1alpha1.ConditionProgressing,
+	} {
 		if c := meta.FindStatusCondition(img.Status.Conditions, kind); assert.NotNil(t, c, kind) {
 			assert.Equal(t, img.Generation, c.ObservedGeneration, kind)
 		}

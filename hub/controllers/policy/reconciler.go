@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -117,7 +118,7 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
 		}
 		state.Message += describeFallback(state.Policy)
 	}
-	r.recordChange(cm, next, state)
+	r.recordChange(ctx, cm, next, state)
 	if !r.evaluated || !equality.Semantic.DeepEqual(r.last.data, next.data) || !equality.Semantic.DeepEqual(r.last.errs, next.errs) || r.last.missing != next.missing {
 		r.InForce.publish(state)
 	}
@@ -248,8 +249,8 @@ func describeFallback(last *policy.Policy) string {
 	return " The last valid policy stays in force."
 }
 
-// recordChange sets the metrics, and records an event for a new result.
-func (r *Reconciler) recordChange(cm *corev1.ConfigMap, next evaluation, state State) {
+// recordChange sets the metrics, and records an event and a log line for a new result.
+func (r *Reconciler) recordChange(ctx context.Context, cm *corev1.ConfigMap, next evaluation, state State) {
 	keys := make([]string, len(next.errs))
 	for i, e := range next.errs {
 		keys[i] = e.Key
@@ -260,6 +261,7 @@ func (r *Reconciler) recordChange(cm *corev1.ConfigMap, next evaluation, state S
 	}
 	switch {
 	case len(next.errs) > 0:
+		log.FromContext(ctx).Info("Refused the fleet's policy ConfigMap; nothing of it applies", "error", state.Message)
 		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", state.Message)
 	case r.evaluated:
 		r.Events.Eventf(cm, nil, corev1.EventTypeNormal, "PolicyAccepted", "ReadPolicy", "%s", state.Message)

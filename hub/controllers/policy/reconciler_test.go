@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -82,4 +83,45 @@ func TestOlderPolicyIsNotTakenIntoForce(t *testing.T) {
 	kept := &corev1.ConfigMap{}
 	require.NoError(t, live.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: InForceConfigMap}, kept))
 	assert.Equal(t, "restored", kept.Annotations[annotationUID])
+}
+
+// A refused ConfigMap is in the state that members' statuses are computed from, in an event and
+// in the log, once each.
+func TestRefusedPolicyIsSaid(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(newPolicyConfigMap("u", "20", "2")).Build()
+	recorder := events.NewFakeRecorder(8)
+	r := &Reconciler{
+		Client: c, Live: c, Events: recorder, Metrics: metrics.New(prometheus.NewRegistry()), InForce: &InForce{}, Namespace: "ot-hub", PolicyKey: policyKey,
+	}
+	var logged []string
+	ctx := ctrl.LoggerInto(t.Context(), funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{}))
+	reconcile := func() State {
+		t.Helper()
+		_, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: policyKey})
+		require.NoError(t, err)
+		return r.InForce.Current()
+	}
+	assert.False(t, reconcile().Refused)
+	cm := &corev1.ConfigMap{}
+	require.NoError(t, c.Get(t.Context(), policyKey, cm))
+	cm.Data["concurrency"] = "four"
+	require.NoError(t, c.Update(t.Context(), cm))
+	for range 2 {
+		state := reconcile()
+		assert.True(t, state.Refused)
+		require.NotNil(t, state.Policy, "the last valid one")
+		assert.Contains(t, state.Message, `concurrency: "four" is not a whole number from 0 to 256`)
+	}
+	require.Len(t, logged, 1)
+	assert.Contains(t, logged[0], "four")
+	require.Len(t, recorder.Events, 1)
+	assert.Contains(t, <-recorder.Events, "PolicyInvalid")
+
+	require.NoError(t, c.Delete(t.Context(), cm))
+	state := reconcile()
+	assert.True(t, state.Refused)
+	assert.Contains(t, state.Message, "does not exist: create it")
 }

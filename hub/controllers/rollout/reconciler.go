@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +17,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
 // +kubebuilder:rbac:groups=pelotech.ot,resources=fleetdiskimages,verbs=get;list;watch;patch
@@ -123,19 +123,14 @@ func (r *Reconciler) updateStatus(ctx context.Context, img *v1alpha1.FleetDiskIm
 	if err := r.Status().Update(ctx, img); err != nil {
 		return 0, fmt.Errorf("updating the status of FleetDiskImage %s: %w", img.Name, err)
 	}
-	if before.Phase != status.Phase || before.Reason != status.Reason && isStalled(status) {
+	if before.Phase != status.Phase || before.Reason != status.Reason && rollout.NeedsPerson(status.Reason) {
 		eventType := corev1.EventTypeNormal
-		if status.Phase == v1alpha1.RolloutFailed || isStalled(status) {
+		if rollout.NeedsPerson(status.Reason) {
 			eventType = corev1.EventTypeWarning
 		}
 		r.Events.Eventf(img, nil, eventType, status.Reason, "RollOut", "version %s is %s: %s", img.Spec.Version, status.Phase, status.Message)
 	}
 	return 0, nil
-}
-
-// isStalled reports whether a person has to act.
-func isStalled(status *v1alpha1.FleetDiskImageStatus) bool {
-	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStalled)
 }
 
 // isUrgent reports whether a condition changes, or what another leader's next decision

@@ -1,0 +1,76 @@
+package vm_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Whatever has lost its owner, in whatever state the machine is, gets it again.
+func TestLostOwnersAreSetAgain(t *testing.T) {
+	foreign := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "uid-of-x", Controller: ptr.To(true)}
+	for name, change := range map[string]func(*world){
+		"running":                  func(*world) {},
+		"running, spec changed":    func(w *world) { w.VM.Spec.Version, w.VM.Generation = "2", 2 },
+		"running, rendering older": func(w *world) { w.asCreatedBy02() },
+		"stopped":                  func(w *world) { w.setKubeVirtStatus("Stopped", nil) },
+		"spec invalid": func(w *world) {
+			w.VM.Spec.Overlay = apitest.VirtualMachine("ns", "vm").WithOverlay(`{"running":true}`).Obj().Spec.Overlay
+		},
+		"Secret missing":       func(w *world) { w.MissingSecret = "Secret ns/s does not exist" },
+		"ignored on deploy":    func(w *world) { w.VM.Spec.IgnoreOnDeploy = true },
+		"disk lost":            func(w *world) { w.RootDisk.Status.Phase = cdiv1.Failed },
+		"without a DataVolume": func(w *world) { w.RootDisk = nil },
+		"with another owner": func(w *world) {
+			for _, o := range w.children() {
+				o.SetOwnerReferences([]metav1.OwnerReference{foreign})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+			w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
+			assert.Empty(t, w.reconcile().Adopt, "nothing is missing")
+			for _, o := range w.children() {
+				o.SetOwnerReferences(nil)
+			}
+			change(w)
+			w.reconcile()
+			w.requireAllOwned()
+			assert.Empty(t, w.reconcile().Adopt)
+			if name == "with another owner" {
+				assert.Equal(t, foreign, w.RootDisk.OwnerReferences[0], "it stays, and one owner is the controller")
+				require.Len(t, w.RootDisk.OwnerReferences, 2)
+				assert.Nil(t, w.RootDisk.OwnerReferences[1].Controller)
+			}
+		})
+	}
+}
+
+// What belongs to others, to a former machine, or is being deleted is not adopted.
+func TestForeignObjectsAreNotAdopted(t *testing.T) {
+	for name, change := range map[string]func(o metav1.Object){
+		"of a former machine": func(o metav1.Object) { labelAsFormer(o) },
+		"of others":           func(o metav1.Object) { o.SetLabels(nil) },
+		"being deleted":       func(o metav1.Object) { markDeleted(o) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+			w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
+			for _, o := range w.children() {
+				o.SetOwnerReferences(nil)
+				change(o)
+			}
+			assert.Empty(t, w.reconcile().Adopt)
+			assert.NotEqual(t, v1alpha1.MachineReady, w.VM.Status.Phase)
+		})
+	}
+}

@@ -1,0 +1,40 @@
+// Package kstatus sets the conditions by which kubectl wait, Flux, Helm 4 and Argo CD tell
+// a finished object from one that is still in progress. They read Ready, Reconciling and
+// Stalled as sigs.k8s.io/cli-utils/pkg/kstatus does.
+package kstatus
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// SetConditions sets Ready as given, whatever its type, and Reconciling and Stalled with
+// its reason and message. stalled says that only a person's action helps an object that is
+// not ready.
+//
+// Invariant: exactly one of the three is True. Without one, kstatus takes an object for
+// finished; with two, the first in the list counts.
+func SetConditions(conditions *[]metav1.Condition, ready metav1.Condition, stalled bool) {
+	isReady := ready.Status == metav1.ConditionTrue
+	for _, condition := range []struct {
+		name   string
+		status metav1.ConditionStatus
+	}{
+		{v1alpha1.ConditionReady, ready.Status},
+		{v1alpha1.ConditionReconciling, statusOf(!isReady && !stalled)},
+		{v1alpha1.ConditionStalled, statusOf(!isReady && stalled)},
+	} {
+		c := ready
+		c.Type, c.Status = condition.name, condition.status
+		meta.SetStatusCondition(conditions, c)
+	}
+}
+
+func statusOf(holds bool) metav1.ConditionStatus {
+	if holds {
+		return metav1.ConditionTrue
+	}
+	return metav1.ConditionFalse
+}

@@ -1,0 +1,91 @@
+//go:build linux
+
+package workspaces
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+func rootClaimOf(vm *v1alpha1.VirtualMachine) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: rootDiskOf(vm).Name}}
+}
+
+func isOwnedBy(o client.Object, vm *v1alpha1.VirtualMachine) bool {
+	for _, owner := range o.GetOwnerReferences() {
+		if owner.UID == vm.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// TestStrippedOwnersAreSetAgain removes the owners of a running VM's objects: the agent sets them
+// again, and nothing remains when the VM is deleted.
+func TestStrippedOwnersAreSetAgain(t *testing.T) {
+	t.Parallel()
+	ns := env.CreateNamespace(t)
+	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
+	vm = createAndAwaitRunning(t, vm)
+	guest := requireObject(t, kubeVirtVMIOf(vm))
+	setCores(t, vm, "2") // a change that waits for a restart
+	awaitCondition(t, vm, v1alpha1.ConditionRestartRequired, metav1.ConditionTrue)
+	for _, o := range []client.Object{kubeVirtVMOf(vm), rootDiskOf(vm)} {
+		env.Update(t, requireObject(t, o), func() { o.SetOwnerReferences(nil) })
+		awaitObject(t, o, "owned again", func(o client.Object) bool { return isOwnedBy(o, vm) })
+	}
+	assert.Equal(t, guest.UID, requireObject(t, kubeVirtVMIOf(vm)).UID)
+	deleteObject(t, vm)
+	env.AwaitGone(t, vm)
+	awaitNothingLeft(t, ns)
+}
+
+// TestOrphanedVMIsTakenOver deletes a running VM and keeps its objects, creates it again, and takes
+// them over by the commands in the messages. Nothing remains when the new VM is deleted.
+func TestOrphanedVMIsTakenOver(t *testing.T) {
+	t.Parallel()
+	ns := env.CreateNamespace(t)
+	old := testenv.NewMachine(ns, "vm", sharedImage(t))
+	old.Spec.Users = []v1alpha1.User{{Name: "demo", PlainTextPasswd: "demo-pwd"}}
+	old = createAndAwaitRunning(t, old)
+	disk, guest := requireObject(t, rootDiskOf(old)), requireObject(t, kubeVirtVMIOf(old))
+	deleteObject(t, old, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	env.AwaitGone(t, old)
+
+	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
+	vm.Spec.Users = old.Spec.Users
+	env.Create(t, vm)
+	said := awaitStalled(t, vm, v1alpha1.ReasonNameTaken)
+	assert.Contains(t, said, "label datavolume,persistentvolumeclaim vm-root pelotech.ot/machine-uid="+string(vm.UID)+" --overwrite")
+	label := func(objects ...client.Object) {
+		for _, o := range objects {
+			env.Update(t, requireObject(t, o), func() { o.GetLabels()[v1alpha1.LabelMachineUID] = string(vm.UID) })
+		}
+	}
+	label(rootDiskOf(vm), rootClaimOf(vm))
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
+		return vm.Status.RootDisk != nil && vm.Status.RootDisk.Ready && vm.Status.Reason == v1alpha1.ReasonNameTaken
+	}), "%s", vm.Status.Message)
+	assert.Contains(t, vm.Status.Message, "label virtualmachines.kubevirt.io vm pelotech.ot/machine-uid="+string(vm.UID)+" --overwrite")
+	label(kubeVirtVMOf(vm))
+	vm = awaitRunning(t, vm)
+	for _, o := range []client.Object{kubeVirtVMOf(vm), rootDiskOf(vm), cloudInitSecretOf(vm)} {
+		awaitObject(t, o, "owned by the new machine", func(o client.Object) bool { return isOwnedBy(o, vm) })
+	}
+	assert.Equal(t, disk.UID, requireObject(t, rootDiskOf(vm)).UID, "the guest's data stays")
+	assert.Equal(t, guest.UID, requireObject(t, kubeVirtVMIOf(vm)).UID, "it runs on")
+	require.NotNil(t, vm.Status.Pinned, "the image is referenced")
+
+	deleteObject(t, vm)
+	env.AwaitGone(t, vm)
+	awaitNothingLeft(t, ns)
+}

@@ -112,11 +112,19 @@ func writePage(rows []row) error { return os.WriteFile(pagePath, []byte(renderPa
 
 // describeRun says of which commit and when a run is.
 func describeRun(ctx context.Context) (string, error) {
-	commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
+	commit, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
 		return "", fmt.Errorf("finding the commit: %w", err)
 	}
-	return strings.TrimSpace(string(commit)) + ", " + time.Now().UTC().Format(time.DateOnly), nil
+	changes, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--", ".", ":!"+pagePath).Output()
+	if err != nil {
+		return "", fmt.Errorf("finding changes since the commit: %w", err)
+	}
+	text := strings.TrimSpace(string(commit))
+	if len(changes) > 0 {
+		text += " with changes"
+	}
+	return text + ", " + time.Now().UTC().Format(time.DateOnly), nil
 }
 
 // programsOf has the programs of each component.

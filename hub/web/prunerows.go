@@ -191,7 +191,7 @@ func (a *API) getCompleteReport(ctx context.Context, name string) (*v1alpha1.Pru
 		return nil, httpError{http.StatusConflict, fmt.Sprintf("PruneReport %s failed: %s", name, st.Message)}
 	case st.Phase != v1alpha1.PruneReportComplete:
 		return nil, httpError{http.StatusConflict, fmt.Sprintf("PruneReport %s is not complete yet: %d of %d clusters have answered. Try again, or wait: kubectl wait prunereport/%s --for=condition=%s",
-			name, st.Clusters.Answered, st.Clusters.Total, name, v1alpha1.ConditionFinished)}
+			name, st.Clusters.Answered, st.Clusters.Total, name, v1alpha1.ConditionReady)}
 	}
 	return report, nil
 }

@@ -286,7 +286,7 @@ func TestIncompleteReportsHaveNoRows(t *testing.T) {
 		"":                                        {http.StatusBadRequest, "report is required"},
 		"?report=nothing":                         {http.StatusNotFound, "there is no PruneReport nothing"},
 		"?report=new":                             {http.StatusConflict, "0 of 0 clusters have answered"},
-		"?report=collecting":                      {http.StatusConflict, "1 of 4 clusters have answered. Try again, or wait: kubectl wait prunereport/collecting --for=condition=Finished"},
+		"?report=collecting":                      {http.StatusConflict, "1 of 4 clusters have answered. Try again, or wait: kubectl wait prunereport/collecting --for=condition=Ready"},
 		"?report=failed":                          {http.StatusConflict, "it is too large"},
 		"?report=schedule":                        {http.StatusConflict, "its last report is schedule-29"},
 		"?report=first":                           {http.StatusConflict, "a schedule without a report yet"},

@@ -89,3 +89,40 @@ func TestReadOneDownloadState(t *testing.T) {
 		})
 	}
 }
+
+// An importer of an image that restarts on failure shows that the policy is not applied.
+func TestRestartableImporterIsFound(t *testing.T) {
+	const restarts, never = corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever
+	importer := map[string]string{"cdi.kubevirt.io": "importer"}
+	ofImage := map[string]string{"cdi.kubevirt.io": "importer", v1alpha1.LabelImageUID: "uid"}
+	for name, test := range map[string]struct {
+		labels   map[string]string
+		restarts corev1.RestartPolicy
+		deleted  bool
+		want     string
+	}{
+		"starts once":              {ofImage, never, false, ""},
+		"restarts on failure":      {ofImage, restarts, false, "ns/importer"},
+		"restarts always":          {ofImage, corev1.RestartPolicyAlways, false, "ns/importer"},
+		"is being deleted":         {ofImage, restarts, true, ""},
+		"of an import of others":   {importer, restarts, false, ""},
+		"no importer, of an image": {map[string]string{v1alpha1.LabelImageUID: "uid"}, restarts, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			require.NoError(t, corev1.AddToScheme(scheme))
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "importer", Labels: test.labels, Finalizers: []string{"a/b"}}, Spec: corev1.PodSpec{RestartPolicy: test.restarts}}
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pod).WithInterceptorFuncs(interceptor.Funcs{
+				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+					return nil
+				},
+			}).Build()
+			if test.deleted {
+				require.NoError(t, c.Delete(t.Context(), pod))
+			}
+			got, err := oneDownloadReader{live: c, cached: c}.readState(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, OneDownloadState{PoliciesServed: true, RestartableImporter: test.want}, got)
+		})
+	}
+}

@@ -1,0 +1,82 @@
+package image
+
+import (
+	"context"
+	"testing"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// newKinds returns a tracker of kinds that are all served.
+func newKinds(t *testing.T) *apidiscovery.KindTracker {
+	t.Helper()
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(image.DataVolumeGVK, meta.RESTScopeNamespace)
+	mapper.Add(image.VolumeSnapshotGVK, meta.RESTScopeNamespace)
+	kinds := apidiscovery.NewKindTracker(mapper)
+	kinds.WhenServed(image.DataVolumeGVK, func(context.Context) error { return nil })
+	kinds.WhenServed(image.VolumeSnapshotGVK, func(context.Context) error { return nil })
+	require.NoError(t, kinds.Start(t.Context()))
+	return kinds
+}
+
+// An image that is not queued yet is blocked by a snapshot class of another driver, then by
+// CDI's webhook.
+func TestNewImageIsBlocked(t *testing.T) {
+	storage := newStorageClass("storage", 1)
+	storage.Provisioner = "a.csi"
+	snapshots := &snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "snapshots"}, Driver: "b.csi"}
+	c := newFakeClient(t, storage, snapshots)
+	img := apitest.Image("ns/a").Obj()
+	img.Spec.StorageClass, img.Spec.SnapshotClass = storage.Name, snapshots.Name
+	w := &webhook{Client: c, t: t, answers: map[string]error{}}
+	r := &Reconciler{Client: w, Live: c, Kinds: newKinds(t)}
+	findReason := func() v1alpha1.Reason {
+		b, err := r.findBlocker(t.Context(), img)
+		require.NoError(t, err)
+		if b == nil {
+			return ""
+		}
+		return b.Reason
+	}
+	assert.Equal(t, v1alpha1.ReasonSnapshotClassMismatch, findReason())
+	snapshots.Driver = storage.Provisioner
+	require.NoError(t, c.Update(t.Context(), snapshots))
+	w.answers[img.Spec.URL] = apierrors.NewBadRequest(`admission webhook "datavolume-validate.cdi.kubevirt.io" denied the request: no`)
+	assert.Equal(t, v1alpha1.ReasonDataVolumeRefused, findReason())
+	r.trials = trialAnswers{}
+	delete(w.answers, img.Spec.URL)
+	assert.Empty(t, findReason())
+}
+
+// An importer that outlives its import comes with the claim that CDI fills, which has no label
+// of the image.
+func TestClaimOfLateImporterIsListed(t *testing.T) {
+	img := apitest.Image("ns/a").Obj()
+	prime := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "prime-1", UID: "prime-1", Labels: image.CDIClaimLabels,
+		OwnerReferences: []metav1.OwnerReference{{Kind: "PersistentVolumeClaim", Name: ledger.DataVolumeName(image.KeyOf(img), 1), Controller: ptr.To(true)}},
+	}}
+	importer := apitest.Pod("ns/importer").ForAttempt(img.UID, "r", 1).Obj()
+	importer.OwnerReferences = []metav1.OwnerReference{{Kind: "PersistentVolumeClaim", Name: prime.Name, UID: prime.UID, Controller: ptr.To(true)}}
+	c := newFakeClient(t, prime, importer)
+	r := &Reconciler{Client: c, Live: c, Kinds: newKinds(t)}
+	attempts, err := r.listChildren(t.Context(), c, img, client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)})
+	require.NoError(t, err)
+	require.Contains(t, attempts, int32(1))
+	assert.Len(t, attempts[1].CDIClaims, 1)
+}

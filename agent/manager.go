@@ -46,7 +46,7 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, listHolders im
 	if err != nil {
 		return nil, err
 	}
-	election, err := startup.NewElection(apiServer.Config, &managerOptions, "ot-agent", process)
+	election, err := startup.NewElection(apiServer, &managerOptions, "ot-agent", process)
 	if err != nil {
 		return nil, err
 	}

@@ -116,7 +116,7 @@ func (h *hub) createManager() (served web.ReplicaAddress, err error) {
 		RequestTimeout: h.memberTimeout, ProbeInterval: h.probeInterval, UserAgent: userAgent(),
 	})
 	managerOptions := h.ManagerOptions(h.apiServer, newScheme(), cacheOptions(h.options), leaseName)
-	election, err := startup.NewElection(h.apiServer.Config, &managerOptions, programName, h.process)
+	election, err := startup.NewElection(h.apiServer, &managerOptions, programName, h.process)
 	if err != nil {
 		return served, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/vm"
@@ -49,6 +50,24 @@ func TestFindAddressConflict(t *testing.T) {
 				assert.Subset(t, vm.AddressKeys(older), []string{vm.AddressKeys(younger)[len(vm.AddressKeys(younger))-1]}, "the index finds it")
 			}
 		})
+	}
+}
+
+// The index lists machines in random order: a sentence that followed it would have the status
+// written without end.
+func TestAddressConflictNamesTheOldest(t *testing.T) {
+	var all []v1alpha1.VirtualMachine
+	for i, name := range []string{"c", "a", "b", "vm"} { // a and b are created in the same second
+		machine := apitest.VirtualMachine("ns", name).WithUID(types.UID(name)).WithInterfaces(v1alpha1.Interface{Network: "a", MACAddress: "02:00:00:00:00:aa"}).Obj()
+		machine.CreationTimestamp = metav1.NewTime(apitest.Epoch.Add([]time.Duration{time.Minute, 0, 0, time.Hour}[i]))
+		all = append(all, *machine)
+	}
+	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 1, 3}, {1, 2, 0, 3}, {0, 2, 3, 1}} {
+		var others []v1alpha1.VirtualMachine
+		for _, i := range order {
+			others = append(others, all[i])
+		}
+		assert.Contains(t, vm.FindAddressConflict(&all[3], others), "of VirtualMachine a has, too", order)
 	}
 }
 

@@ -74,3 +74,23 @@ func TestForeignObjectsAreNotAdopted(t *testing.T) {
 		})
 	}
 }
+
+// A claim outlives its DataVolume until it is garbage-collected, and is cached on its own: to
+// adopt it would keep a failed or discarded disk.
+func TestClaimsOfDeletedDataVolumesAreNotAdopted(t *testing.T) {
+	for _, phase := range []corev1.PersistentVolumeClaimPhase{corev1.ClaimBound, corev1.ClaimPending} {
+		t.Run(string(phase), func(t *testing.T) {
+			w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Failed)
+			w.RootClaim = rootDiskClaim(w.RootDisk, phase)
+			w.RootDisk = nil
+			d := w.reconcile()
+			assert.Empty(t, d.Adopt)
+			assert.Nil(t, d.ApplyKubeVirtVM, "it does not boot")
+			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk)
+			w.RootClaim.OwnerReferences = nil // as where its DataVolume was deleted without it
+			assert.Len(t, w.reconcile().Adopt, 1)
+			w.RootClaim = nil
+			assert.NotNil(t, w.reconcile().CreateRootDisk, "another one is cloned")
+		})
+	}
+}

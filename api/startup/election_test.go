@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -59,7 +61,11 @@ func (h *leaseHandle) Update(_ context.Context, record resourcelock.LeaderElecti
 // newCandidate returns a candidate with its lock.
 func newCandidate(l *memoryLease, process string) (*observedLock, *Election) {
 	e := &Election{lost: make(chan struct{}, 1)}
-	return &observedLock{Interface: &leaseHandle{memoryLease: l, process: process}, lost: e.lost}, e
+	return &observedLock{Interface: &leaseHandle{memoryLease: l, process: process}, lost: e.lost, duration: time.Hour, now: time.Now}, e
+}
+
+func heldBy(process string) resourcelock.LeaderElectionRecord {
+	return resourcelock.LeaderElectionRecord{HolderIdentity: process}
 }
 
 // A leader that finds another one elected ends at once; a candidate that is waiting does
@@ -68,9 +74,6 @@ func TestSupersededProcessEnds(t *testing.T) {
 	l := &memoryLease{}
 	one, first := newCandidate(l, "one")
 	two, second := newCandidate(l, "two")
-	now := func(process string) resourcelock.LeaderElectionRecord {
-		return resourcelock.LeaderElectionRecord{HolderIdentity: process}
-	}
 	get := func(l *observedLock) {
 		_, _, err := l.Get(t.Context())
 		require.NoError(t, err)
@@ -84,22 +87,100 @@ func TestSupersededProcessEnds(t *testing.T) {
 		return e.Start(ctx)
 	}
 
-	require.NoError(t, one.Create(t.Context(), now("one")))
+	require.NoError(t, one.Create(t.Context(), heldBy("one")))
 	get(one)
 	get(two)
 	require.NoError(t, ends(first), "it is elected")
 	require.NoError(t, ends(second), "it waits")
 
-	require.NoError(t, two.Update(t.Context(), now("two")))
+	require.NoError(t, two.Update(t.Context(), heldBy("two")))
 	get(two)
 	require.NoError(t, ends(second), "it has succeeded")
-	require.Error(t, one.Update(t.Context(), now("one")), "it was paused meanwhile")
+	require.Error(t, one.Update(t.Context(), heldBy("one")), "it was paused meanwhile")
 	get(one)
 	require.ErrorIs(t, ends(first), errSuperseded)
 
-	require.NoError(t, two.Update(t.Context(), now("")), "it released the lock")
+	require.NoError(t, two.Update(t.Context(), heldBy("")), "it released the lock")
 	get(two)
 	require.NoError(t, ends(second), "and ends by itself")
+}
+
+type answerOK struct{}
+
+func (answerOK) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+}
+
+// A resumed process acts on what it missed before it knows whether it is still elected.
+func TestExpiredLeaderWritesNothing(t *testing.T) {
+	const duration = 15 * time.Second
+	started := time.Now()
+	for name, test := range map[string]struct {
+		events func(t *testing.T, one, two *observedLock, now *time.Time)
+		want   error
+	}{
+		"never a candidate": {func(*testing.T, *observedLock, *observedLock, *time.Time) {}, nil},
+		"a candidate that waits": {func(t *testing.T, one, two *observedLock, now *time.Time) {
+			require.NoError(t, two.Create(t.Context(), heldBy("two")))
+			_, _, err := one.Get(t.Context())
+			require.NoError(t, err)
+			*now = started.Add(time.Hour)
+		}, nil},
+		"a valid Lease": {func(t *testing.T, one, _ *observedLock, now *time.Time) {
+			require.NoError(t, one.Create(t.Context(), heldBy("one")))
+			*now = started.Add(duration - 1)
+		}, nil},
+		"an expired Lease": {func(t *testing.T, one, _ *observedLock, now *time.Time) {
+			require.NoError(t, one.Create(t.Context(), heldBy("one")))
+			*now = started.Add(duration)
+		}, errLeaseExpired},
+		"the monotonic clock stopped": {func(t *testing.T, one, _ *observedLock, now *time.Time) {
+			require.NoError(t, one.Create(t.Context(), heldBy("one")))
+			*now = started.Round(0).Add(duration)
+		}, errLeaseExpired},
+		"renewed late": {func(t *testing.T, one, _ *observedLock, now *time.Time) {
+			require.NoError(t, one.Create(t.Context(), heldBy("one")))
+			*now = started.Add(time.Hour)
+			require.NoError(t, one.Update(t.Context(), heldBy("one")))
+		}, nil},
+		"a renewal that failed": {func(t *testing.T, one, two *observedLock, now *time.Time) {
+			require.NoError(t, one.Create(t.Context(), heldBy("one")))
+			_, _, err := two.Get(t.Context())
+			require.NoError(t, err)
+			*now = started.Add(duration)
+			require.NoError(t, two.Update(t.Context(), heldBy("two")))
+			require.Error(t, one.Update(t.Context(), heldBy("one")))
+		}, errLeaseExpired},
+		"superseded early": {func(t *testing.T, one, two *observedLock, _ *time.Time) {
+			require.NoError(t, one.Create(t.Context(), heldBy("one")))
+			_, _, err := two.Get(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, two.Update(t.Context(), heldBy("two")))
+			_, _, err = one.Get(t.Context())
+			require.NoError(t, err)
+		}, errLeaseExpired},
+		"released": {func(t *testing.T, one, _ *observedLock, now *time.Time) {
+			require.NoError(t, one.Create(t.Context(), heldBy("one")))
+			require.NoError(t, one.Update(t.Context(), heldBy("")))
+			*now = started.Add(time.Hour)
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, now := &memoryLease{}, started
+			one, _ := newCandidate(l, "one")
+			two, _ := newCandidate(l, "two")
+			one.duration, one.now = duration, func() time.Time { return now }
+			test.events(t, one, two, &now)
+			transport := one.wrapTransport(answerOK{})
+			for method, want := range map[string]error{http.MethodPost: test.want, http.MethodPatch: test.want, http.MethodDelete: test.want, http.MethodGet: nil} {
+				response, err := transport.RoundTrip(httptest.NewRequest(method, "/api", nil))
+				require.ErrorIs(t, err, want, method)
+				if err == nil {
+					require.NoError(t, response.Body.Close())
+				}
+			}
+		})
+	}
 }
 
 // client-go continues for its renew deadline after an election is lost. observedLock

@@ -82,8 +82,8 @@ const (
 	ReasonChecksumMismatch Reason = "ChecksumMismatch"
 	// ReasonDiskTooSmall: spec.diskSize is smaller than the image.
 	ReasonDiskTooSmall Reason = "DiskTooSmall"
-	// ReasonQuotaExceeded: a quota of the namespace refused the storage or the importer
-	// Pod.
+	// ReasonQuotaExceeded: a quota of the namespace refused the DataVolume, its storage or
+	// the importer Pod.
 	ReasonQuotaExceeded Reason = "QuotaExceeded"
 	// ReasonTimeout: the attempt took longer than the policy's attemptTimeout.
 	ReasonTimeout Reason = "Timeout"

@@ -30,7 +30,7 @@ var lanes = []lane{
 	{
 		name: "newest",
 		versions: map[binaries.Component][]string{
-			binaries.KubernetesComponent: {"v1.37.2"}, binaries.CDIComponent: {"v1.66.0"}, binaries.KubeVirtComponent: {"v1.9.0"},
+			binaries.KubernetesComponent: {"v1.37.2"}, binaries.CDIComponent: {"v1.66.0", "v1.65.0"}, binaries.KubeVirtComponent: {"v1.9.0", "v1.8.0"},
 		},
 	},
 }
@@ -61,7 +61,7 @@ var suites = []suite{
 	{
 		"journeys", "images are queued, imported, snapshotted, deleted", "./e2e/suites/agent", []string{
 			"TestImagesSyncInQueueOrder", "TestPipelinePublishesAndWaits", "TestDeletedImageLeavesNothing", "TestLostStorageIsSyncedAgain",
-			"TestDeletedSnapshotIsRecreated", "TestWaitForFirstConsumer", "TestPlanCreatesImages", "TestQuotaExceeded",
+			"TestDeletedSnapshotIsRecreated", "TestWaitForFirstConsumer", "TestPlanCreatesImages", "TestQuotaExceeded", "TestQuotaOfDataVolumes",
 		},
 	},
 	{

@@ -63,13 +63,16 @@ func run(ctx context.Context, onlyLanes, onlySuites []string, buildOnly bool) er
 		if len(onlyLanes) > 0 && !slices.Contains(onlyLanes, l.name) {
 			continue
 		}
-		rows = slices.DeleteFunc(rows, func(r row) bool { return r.lane == l.name && r.suite == noSuite })
-		resolved, err := l.build(ctx, func(unavailable row) error {
-			unavailable.at = at
-			rows = append(rows, unavailable)
-			return writePage(rows)
-		})
+		resolved, unavailable, err := l.build(ctx)
 		if err != nil {
+			return err
+		}
+		rows = slices.DeleteFunc(rows, func(r row) bool { return r.lane == l.name && r.suite == noSuite })
+		for _, r := range unavailable {
+			r.at = at
+			rows = append(rows, r)
+		}
+		if err := writePage(rows); err != nil {
 			return err
 		}
 		if buildOnly {
@@ -135,36 +138,45 @@ var programsOf = map[binaries.Component][]binaries.Name{
 }
 
 // build builds the programs of a lane, those first that build fastest. It returns a row with the
-// versions that the lane has, and reports one for each version that cannot be built.
-func (l lane) build(ctx context.Context, report func(unavailable row) error) (row, error) {
-	resolved := row{lane: l.name, policies: cmp.Or(l.mutatingAdmission, "as by default"), versions: map[binaries.Component]string{}}
+// versions that the lane has, and one for each version that cannot be built.
+func (l lane) build(ctx context.Context) (resolved row, unavailable []row, err error) {
+	resolved = row{lane: l.name, policies: cmp.Or(l.mutatingAdmission, "as by default"), versions: map[binaries.Component]string{}}
 	for _, component := range slices.Backward(binaries.Components()) {
+		var refused []*binaries.UnavailableError
 		for _, candidate := range append(slices.Clone(l.versions[component]), "") {
 			if err := os.Setenv(component.Variable(), candidate); err != nil {
-				return row{}, err
+				return row{}, nil, err
 			}
 			_, err := binaries.Ensure(ctx, programsOf[component]...)
 			if missing := (*binaries.UnavailableError)(nil); errors.As(err, &missing) && candidate != "" {
 				fmt.Printf("== lane %s: %v\n", l.name, err)
-				err := report(row{
-					lane: l.name, suite: noSuite, versions: map[binaries.Component]string{component: candidate},
-					result: "not run: " + sanitizeCell(missing.Answer),
-				})
-				if err != nil {
-					return row{}, err
-				}
+				refused = append(refused, missing)
 				continue
 			} else if err != nil {
-				return row{}, err
-			}
-			resolved.versions[component], err = binaries.Version(component)
-			if err != nil {
-				return row{}, err
+				return row{}, nil, err
 			}
 			break
 		}
+		taken, err := binaries.Version(component)
+		if err != nil {
+			return row{}, nil, err
+		}
+		resolved.versions[component] = taken
+		unavailable = append(unavailable, l.describeUnavailable(component, taken, refused)...)
 	}
-	return resolved, os.Setenv(controlplane.MutatingAdmissionVariable, l.mutatingAdmission)
+	return resolved, unavailable, os.Setenv(controlplane.MutatingAdmissionVariable, l.mutatingAdmission)
+}
+
+// describeUnavailable returns the rows of versions that the lane wants and that cannot be built.
+func (l lane) describeUnavailable(component binaries.Component, taken string, refused []*binaries.UnavailableError) []row {
+	var rows []row
+	for _, e := range refused {
+		rows = append(rows, row{
+			lane: l.name, suite: noSuite, versions: map[binaries.Component]string{component: e.Version},
+			result: "not run, " + taken + " takes its place: " + sanitizeCell(e.Answer),
+		})
+	}
+	return rows
 }
 
 // outcome is what came of a suite.

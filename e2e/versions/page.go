@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,7 +75,7 @@ func renderPage(rows []row) string {
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b row) int { return a.place() - b.place() })
 	var b strings.Builder
-	b.WriteString("# Versions\n\nWritten by `make test-versions`, by the run itself: what was run with which versions. A version without a run is not claimed to work.\n\n")
+	b.WriteString("# Versions\n\nWritten by `make test-versions`, by the run itself: what was run with which versions. A version without a run is not claimed to work, nor is a combination.\n\n")
 	b.WriteString("## Claims\n\n| | Version | Claim |\n| --- | --- | --- |\n")
 	for _, wanted := range wantedVersions {
 		for _, minor := range wanted.minors {
@@ -105,35 +106,58 @@ func (r row) place() int {
 	return l*(len(suites)+1) + s
 }
 
-// describeClaim says what the rows show of a minor version.
+// describeClaim says what the rows show of a minor version, of each patch version apart.
 func describeClaim(rows []row, component binaries.Component, minor string) string {
-	var versions, passed, failed []string
+	var versions []string
+	for _, r := range rows {
+		if version := r.versions[component]; strings.HasPrefix(version, minor+".") && !slices.Contains(versions, version) {
+			versions = append(versions, version)
+		}
+	}
+	if len(versions) == 0 {
+		return "not run: no lane has run it"
+	}
+	var claims []string
+	for _, version := range versions {
+		claims = append(claims, describeVersion(slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.versions[component] != version }), version))
+	}
+	return strings.Join(claims, "; ")
+}
+
+// describeVersion says what the rows of a version show.
+func describeVersion(rows []row, version string) string {
+	var passed, skipping, failed []string
 	missing := ""
 	for _, r := range rows {
-		version := r.versions[component]
-		if !strings.HasPrefix(version, minor+".") {
-			continue
-		}
 		switch {
 		case r.suite == noSuite:
-			missing = version + " " + r.result
+			missing = r.result
 		case strings.Contains(r.result, "failed"):
 			failed = append(failed, r.lane+"/"+r.suite)
+		case strings.HasPrefix(r.result, "0 passed"):
+		case strings.Contains(r.result, "skipped"):
+			skipping = append(skipping, r.lane+"/"+r.suite)
 		default:
-			versions, passed = appendNew(versions, version), appendNew(passed, r.suite)
+			passed = appendNew(passed, r.suite)
 		}
 	}
+	var parts []string
 	switch {
-	case len(failed) > 0:
-		return "fails in " + strings.Join(failed, ", ")
 	case len(passed) == len(suites):
-		return "runs: " + strings.Join(versions, ", ")
+		parts = append(parts, "runs")
 	case len(passed) > 0:
-		return "runs in part: " + strings.Join(versions, ", ") + " with " + strings.Join(passed, ", ")
-	case missing != "":
-		return missing
+		parts = append(parts, "runs in part: "+strings.Join(passed, ", "))
 	}
-	return "not run: no lane has run it"
+	if len(skipping) > 0 {
+		parts = append(parts, "passes but for skipped tests in "+strings.Join(skipping, ", "))
+	}
+	if len(failed) > 0 {
+		parts = append(parts, "fails in "+strings.Join(failed, ", "))
+	}
+	if len(parts) == 0 {
+		parts = append(parts, cmp.Or(missing, "not shown: all tests were skipped"))
+	}
+	return version + " " + strings.Join(parts, ", ")
 }
 
 func appendNew(list []string, text string) []string {

@@ -29,30 +29,47 @@ func TestPageKeepsRowsOfOtherRuns(t *testing.T) {
 }
 
 func TestClaimsNeedARun(t *testing.T) {
+	kubernetes := func(version string) map[binaries.Component]string {
+		return map[binaries.Component]string{binaries.KubernetesComponent: version}
+	}
 	rows := []row{
-		{lane: "oldest", versions: map[binaries.Component]string{binaries.KubernetesComponent: "v1.34.2", binaries.CDIComponent: "v1.64.0"}, suite: "journeys", result: "4 passed"},
-		{lane: "oldest", versions: map[binaries.Component]string{binaries.KubernetesComponent: "v1.34.2", binaries.CDIComponent: "v1.64.0"}, suite: "chart", result: "4 passed"},
-		{lane: "newest", versions: map[binaries.Component]string{binaries.KubernetesComponent: "v1.37.2", binaries.CDIComponent: "v1.65.0"}, suite: "journeys", result: "**1 failed** (TestA), 3 passed"},
-		{lane: "newest", versions: map[binaries.Component]string{binaries.KubernetesComponent: "v1.37.2", binaries.CDIComponent: "v1.65.0"}, suite: "chart", result: "9 passed"},
-		{lane: "newest", versions: map[binaries.Component]string{binaries.CDIComponent: "v1.66.0"}, suite: noSuite, result: "not run: no module"},
+		{lane: "oldest", versions: kubernetes("v1.34.2"), suite: "journeys", result: "4 passed"},
+		{lane: "oldest", versions: kubernetes("v1.34.2"), suite: "chart", result: "4 passed"},
+		{lane: "newest", versions: kubernetes("v1.37.2"), suite: "journeys", result: "**1 failed** (TestA), 3 passed"},
+		{lane: "newest", versions: kubernetes("v1.37.2"), suite: "chart", result: "9 passed"},
+		{lane: "without-policies", versions: kubernetes("v1.36.3"), suite: "chart", result: "9 passed, 1 skipped"},
+		{lane: "without-policies", versions: kubernetes("v1.36.4"), suite: "attempts", result: "0 passed, 3 skipped"},
+		{lane: "newest", versions: map[binaries.Component]string{binaries.CDIComponent: "v1.66.0"}, suite: noSuite, result: "not run, v1.65.0 takes its place: no module"},
 	}
 	for i, s := range suites {
-		rows = append(rows, row{lane: "pinned", versions: map[binaries.Component]string{binaries.KubeVirtComponent: []string{"v1.8.0", "v1.8.1"}[i%2]}, suite: s.name, result: "1 passed"})
+		version := map[binaries.Component]string{binaries.CDIComponent: "v1.65.0", binaries.KubeVirtComponent: []string{"v1.8.0", "v1.8.1"}[i%2]}
+		rows = append(rows, row{lane: "pinned", versions: version, suite: s.name, result: "1 passed"})
 	}
 	for _, test := range []struct {
 		component binaries.Component
 		minor     string
 		want      string
 	}{
-		{binaries.KubernetesComponent, "v1.34", "runs in part: v1.34.2 with journeys, chart"},
-		{binaries.KubeVirtComponent, "v1.8", "runs: v1.8.0, v1.8.1"},
+		{binaries.KubernetesComponent, "v1.34", "v1.34.2 runs in part: journeys, chart"},
 		{binaries.KubernetesComponent, "v1.35", "not run: no lane has run it"},
 		{binaries.KubernetesComponent, "v1.3", "not run: no lane has run it"},
-		{binaries.KubernetesComponent, "v1.37", "fails in newest/journeys"},
-		{binaries.CDIComponent, "v1.66", "v1.66.0 not run: no module"},
+		{binaries.KubernetesComponent, "v1.36", "v1.36.3 passes but for skipped tests in without-policies/chart; v1.36.4 not shown: all tests were skipped"},
+		{binaries.KubernetesComponent, "v1.37", "v1.37.2 runs in part: chart, fails in newest/journeys"},
+		{binaries.CDIComponent, "v1.65", "v1.65.0 runs"},
+		{binaries.CDIComponent, "v1.66", "v1.66.0 not run, v1.65.0 takes its place: no module"},
+		{binaries.KubeVirtComponent, "v1.8", "v1.8.0 runs in part: journeys, workspaces, chart; v1.8.1 runs in part: attempts, faults"},
 	} {
 		assert.Equal(t, test.want, describeClaim(rows, test.component, test.minor), "%s %s", test.component, test.minor)
 	}
+}
+
+// TestUnavailableVersionIsOnThePage wants the version that was wanted, what takes its place, and why.
+func TestUnavailableVersionIsOnThePage(t *testing.T) {
+	rows := lane{name: "newest"}.describeUnavailable(binaries.CDIComponent, "v1.65.0", []*binaries.UnavailableError{{Module: "m", Version: "v1.66.0", Answer: "m@v1.66.0:\n403 | Forbidden"}})
+	page := renderPage(rows)
+	assert.Contains(t, page, "| CDI | 1.66 | v1.66.0 not run, v1.65.0 takes its place: m@v1.66.0: 403 / Forbidden |\n")
+	assert.Contains(t, page, "| CDI | 1.65 | not run: no lane has run it |\n", "taking a place is no run")
+	assert.ElementsMatch(t, rows, parseRows(page))
 }
 
 func TestOutcomeOfSuite(t *testing.T) {

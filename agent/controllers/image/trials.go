@@ -70,8 +70,11 @@ func trialKindOf(img *v1alpha1.VMDiskImage) trialKind {
 		namespace: img.Namespace, sourceType: string(img.Spec.SourceType), source: img.Spec.URL, checksum: img.Spec.Checksum,
 		storageClass: img.Spec.StorageClass, secret: img.Spec.SecretRef, certificates: img.Spec.CertConfigMap,
 	}
-	if rev := currentRevision(img); rev != nil && rev.Failure != nil && rev.Failure.Reason == v1alpha1.ReasonDataVolumeRefused {
-		return k
+	if rev := currentRevision(img); rev != nil && rev.Failure != nil {
+		switch rev.Failure.Reason {
+		case v1alpha1.ReasonDataVolumeRefused, v1alpha1.ReasonQuotaExceeded:
+			return k
+		}
 	}
 	k.checksum, _, _ = strings.Cut(img.Spec.Checksum, ":")
 	if match := plainURL.FindStringSubmatch(img.Spec.URL); match != nil {

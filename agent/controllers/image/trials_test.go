@@ -82,6 +82,15 @@ func TestTrials(t *testing.T) {
 	assert.Empty(t, reason)
 	reason, _ = find(img.Spec.URL, v1alpha1.RevisionStatus{Revision: img.Spec.Revision(), Failure: &v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused}})
 	assert.Equal(t, v1alpha1.ReasonDataVolumeRefused, reason, "from then on it is asked by itself")
+
+	// A quota of DataVolumes had room for some images of the kind.
+	img = apitest.Image("ns/a").WithURL(base + "last.qcow2").Obj()
+	w.answers[img.Spec.URL] = apierrors.NewForbidden(cdiv1.Resource("datavolumes"), "dv", errors.New("exceeded quota: q, requested: count/datavolumes.cdi.kubevirt.io=1"))
+	reason, _ = find(img.Spec.URL)
+	assert.Empty(t, reason)
+	reason, needsPerson = find(img.Spec.URL, v1alpha1.RevisionStatus{Revision: img.Spec.Revision(), Failure: &v1alpha1.Failure{Reason: v1alpha1.ReasonQuotaExceeded}})
+	assert.Equal(t, v1alpha1.ReasonQuotaExceeded, reason, "no retry is used for it")
+	assert.True(t, needsPerson)
 }
 
 func TestTrialAnswersAreBounded(t *testing.T) {

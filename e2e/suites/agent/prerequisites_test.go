@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -203,12 +202,8 @@ func TestRefusalOfCDIsWebhook(t *testing.T) {
 	history := observeTest(t)
 	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/%zz")
 	env.Create(t, img)
-	got := env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonDataVolumeRefused))
-	assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
-	assert.Contains(t, got.Status.Message, "Invalid source URL")
-	assert.True(t, meta.IsStatusConditionTrue(got.Status.Conditions, v1alpha1.ConditionStalled))
-	got.Spec.URL = env.Source.URL + "/ok/200ms/a"
-	require.NoError(t, env.Client().Update(t.Context(), got))
+	awaitWaiting(t, img, v1alpha1.ReasonDataVolumeRefused, "Invalid source URL")
+	env.Update(t, img, func() { img.Spec.URL = env.Source.URL + "/ok/200ms/a" })
 	awaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }

@@ -13,8 +13,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -65,29 +67,55 @@ func createQuota(t *testing.T, ns string, hard corev1.ResourceList) *corev1.Reso
 	return quota
 }
 
+// TestQuotaExceeded has CDI exceed a quota that the agent does not check. Others give
+// InsufficientStorage.
 func TestQuotaExceeded(t *testing.T) {
-	// The agent does not check these before it creates; others give InsufficientStorage.
-	for _, name := range []corev1.ResourceName{"count/persistentvolumeclaims", "count/datavolumes.cdi.kubevirt.io"} {
-		t.Run(string(name), func(t *testing.T) {
-			env.SetPolicy(t, newPolicy("concurrency", "1"))
-			history := observeTest(t)
-			ns := createHomeNamespace(t)
-			quota := createQuota(t, ns, corev1.ResourceList{name: resource.MustParse("0")})
-			img := env.NewImage(ns, "image", "/ok/200ms/a")
-			env.Create(t, img)
-			got := awaitFailed(t, img, v1alpha1.ReasonQuotaExceeded)
-			assert.Contains(t, got.Status.Message, "exceeded quota: quota")
-			awaitNothingStored(t, ns)
+	env.SetPolicy(t, newPolicy("concurrency", "1"))
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
+	quota := createQuota(t, ns, corev1.ResourceList{"count/persistentvolumeclaims": resource.MustParse("0")})
+	img := env.NewImage(ns, "image", "/ok/200ms/a")
+	env.Create(t, img)
+	got := awaitFailed(t, img, v1alpha1.ReasonQuotaExceeded)
+	assert.Contains(t, got.Status.Message, "exceeded quota: quota")
+	awaitNothingStored(t, ns)
 
-			next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
-			env.Create(t, next)
-			awaitSucceeded(t, next)
-			require.NoError(t, env.Client().Delete(t.Context(), quota))
-			env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
-			awaitSucceeded(t, img)
-			assert.LessOrEqual(t, history().Attempts(img.UID), 3)
-		})
-	}
+	next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
+	env.Create(t, next)
+	awaitSucceeded(t, next)
+	require.NoError(t, env.Client().Delete(t.Context(), quota))
+	env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
+	awaitSucceeded(t, img)
+	assert.LessOrEqual(t, history().Attempts(img.UID), 3)
+}
+
+// awaitWaiting waits until an image waits in the queue until a person acts.
+func awaitWaiting(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reason, message string) {
+	t.Helper()
+	got := env.AwaitImage(t, img, testenv.HasReason(reason))
+	assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
+	assert.Contains(t, got.Status.Message, message)
+	assert.True(t, meta.IsStatusConditionTrue(got.Status.Conditions, v1alpha1.ConditionStalled))
+}
+
+// TestQuotaOfDataVolumes wants an image whose DataVolume a quota refuses to wait without a
+// slot, and to go on by itself.
+func TestQuotaOfDataVolumes(t *testing.T) {
+	env.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
+	history := observeTest(t)
+	ns := createHomeNamespace(t)
+	quota := createQuota(t, ns, corev1.ResourceList{"count/datavolumes.cdi.kubevirt.io": resource.MustParse("0")})
+	img := env.NewImage(ns, "image", "/ok/200ms/a")
+	env.Create(t, img)
+	awaitWaiting(t, img, v1alpha1.ReasonQuotaExceeded, "exceeded quota: quota")
+	next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
+	env.Create(t, next)
+	awaitSucceeded(t, next)
+	require.NoError(t, env.Client().Delete(t.Context(), quota))
+	awaitSucceeded(t, img)
+	h := history()
+	assert.Equal(t, []types.UID{next.UID, img.UID}, h.StartOrder(), "it takes no slot while it waits")
+	assert.Equal(t, 1, h.Attempts(img.UID))
 }
 
 // refuseImports refuses all DataVolumes of a namespace until the test ends.
@@ -117,9 +145,9 @@ func refuseImports(t *testing.T, ns string, validation admissionv1.Validation) *
 }
 
 // TestDenialByForeignPolicyIsReported wants the message of another admission policy on the
-// image, and the slot to be freed.
+// image, which waits without a slot and goes on by itself.
 func TestDenialByForeignPolicyIsReported(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
+	env.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
 	history := observeTest(t)
 	ns := createHomeNamespace(t)
 	binding := refuseImports(t, ns, admissionv1.Validation{Expression: "false", Message: "no imports on Sundays"})
@@ -128,19 +156,16 @@ func TestDenialByForeignPolicyIsReported(t *testing.T) {
 
 	img := env.NewImage(ns, "image", "/ok/200ms/a")
 	env.Create(t, img)
-	got := awaitFailed(t, img, v1alpha1.ReasonDataVolumeRefused)
-	assert.Contains(t, got.Status.Message, "no imports on Sundays")
-	assert.EqualValues(t, 2, got.Status.Attempts)
+	awaitWaiting(t, img, v1alpha1.ReasonDataVolumeRefused, "no imports on Sundays")
 	next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
 	env.Create(t, next)
 	awaitSucceeded(t, next)
-	assert.Zero(t, history().Attempts(img.UID))
 
 	require.NoError(t, env.Client().Delete(t.Context(), binding))
-	require.True(t, testenv.AwaitCondition(t, func() bool { return !enforced() }))
-	env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
 	awaitSucceeded(t, img)
-	assert.Equal(t, 1, history().Attempts(img.UID))
+	h := history()
+	assert.Equal(t, []types.UID{next.UID, img.UID}, h.StartOrder(), "it takes no slot while it waits")
+	assert.Equal(t, 1, h.Attempts(img.UID))
 }
 
 // TestLostRightUsesNoAttempt wants a missing right to use no attempt, and the import to begin

@@ -86,16 +86,18 @@ func TestLongURLGetsStatus(t *testing.T) {
 	assert.Contains(t, got.Status.Revisions[0].Source, "/gone/aaa")
 }
 
-// TestSignedURLShowsInSpecOnly has an admission policy quote the URL of each refused import.
+// TestSignedURLShowsInSpecOnly has an admission policy quote the URL of each refused import. It
+// accepts the dry run, which has no labels.
 func TestSignedURLShowsInSpecOnly(t *testing.T) {
 	env.SetPolicy(t, newPolicy("retryLimit", "0"))
 	ns := createHomeNamespace(t)
 	refuseImports(t, ns, admissionv1.Validation{
-		Expression:        "!has(object.spec.source.http)",
+		Expression:        "!has(object.spec.source.http) || !has(object.metadata.labels)",
 		MessageExpression: "'Get \"' + object.spec.source.http.url + '\": refused'",
 	})
 	const secret = "S3CR3T"
 	probe := newBlankDataVolume(ns)
+	probe.Labels = map[string]string{"probe": ""}
 	probe.Spec.Source = &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "https://h/?probe"}}
 	require.True(t, testenv.AwaitCondition(t, func() bool { return isRejectedWith(t, probe, "https://h/?probe") }))
 	img := env.NewImage(ns, "signed", "/ok/0s/a?X-Amz-Signature="+secret)

@@ -21,7 +21,7 @@ import (
 // TestOrderOfArrivalSurvivesKills (S3) kills three agents while images arrive, each in the
 // middle of its writes to them.
 func TestOrderOfArrivalSurvivesKills(t *testing.T) {
-	const perAgent, kills = 30, 3
+	const perAgent, kills = 43, 3
 	env.StorePolicy(t, newPolicy("0")) // nothing is downloaded
 	ns := env.CreateNamespace(t)
 	var images []*v1alpha1.VMDiskImage

@@ -47,7 +47,7 @@ var verdicts = map[string]map[string]verdict{
 		"AwaitingApproval": isHeld, "Paused": isHeld,
 		"AwaitingClusters": isInProgress, "MaxConcurrency": isInProgress, "MinSuccessTime": isInProgress, "OfflineClusters": isInProgress,
 		"Paused, one in progress": isInProgress, "AwaitingClusters, one blocked for a moment": isInProgress,
-		"MaxFailures":             hasFailed, "MaxFailures, one in progress": hasFailed, "NoClusters": hasFailed, "PlanFull": hasFailed, "ClustersBlocked": hasFailed,
+		"MaxFailures": hasFailed, "MaxFailures, one in progress": hasFailed, "NoClusters": hasFailed, "PlanFull": hasFailed, "ClustersBlocked": hasFailed,
 		"NameConflict": hasFailed, "SelectorInvalid": hasFailed,
 		"RolledOut": isDone, "RolledOut, one offline": isDone, "RolledOut, one failed within the limit": isDone,
 		"DeletingImages": isLeaving,

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -20,16 +21,30 @@ func IsMadeFor(o metav1.Object, vm *v1alpha1.VirtualMachine) bool {
 	return o.GetLabels()[v1alpha1.LabelMachineUID] == string(vm.UID)
 }
 
+// PreserveOwners keeps the owners of the live KubeVirt VirtualMachine: an object has one
+// controller, and it may be another's.
+func PreserveOwners(desired, live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) {
+	owners := AdoptedOwners(live, vm, nil)
+	if owners == nil {
+		owners = live.GetOwnerReferences()
+	}
+	if controller := metav1.GetControllerOf(live); controller != nil && controller.UID != vm.UID {
+		desired.SetOwnerReferences(owners)
+	}
+}
+
 // AdoptedOwners returns the owner references of an object that was made for a machine and would
 // not be deleted with it: those that it has, and the machine's. It returns nil where none is
-// missing. rootDisk is the DataVolume of the machine, which owns its claim; it may be nil.
+// missing. rootDisk is the DataVolume of the machine, which owns its claim; it may be nil: then
+// a claim that a DataVolume owns is about to be garbage-collected, and another owner would keep
+// the failed or discarded disk.
 func AdoptedOwners(o metav1.Object, vm *v1alpha1.VirtualMachine, rootDisk metav1.Object) []metav1.OwnerReference {
 	if !IsMadeFor(o, vm) || o.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	owners := o.GetOwnerReferences()
 	if slices.ContainsFunc(owners, func(owner metav1.OwnerReference) bool {
-		return owner.UID == vm.UID || (rootDisk != nil && owner.UID == rootDisk.GetUID() && owner.Kind == "DataVolume")
+		return owner.UID == vm.UID || (owner.Kind == "DataVolume" && (rootDisk == nil || owner.UID == rootDisk.GetUID()))
 	}) {
 		return nil
 	}

@@ -57,7 +57,8 @@ func BuildRoot(in RootInput) v1alpha1.ReportRoot {
 		status := in.Ledger.Status.DeepCopy()
 		root.NoLedger = false
 		root.Plan, root.PlanPolicy, root.PlanPolicySource = status.Plan, status.PlanPolicy, status.PlanPolicySource
-		root.Policy, root.OwnConcurrency = status.Policy, status.OwnConcurrency
+		root.Policy = status.Policy
+		root.OwnConcurrency, root.OwnConcurrencyUnset = status.OwnConcurrency, status.OwnConcurrencyUnset
 		root.Budget, root.Slots = status.Budget, int32(len(status.Slots))
 		root.Conditions = status.Conditions
 	}

@@ -3,6 +3,7 @@ package vm
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -50,20 +51,25 @@ func AddressKeys(vm *v1alpha1.VirtualMachine) (keys []string) {
 }
 
 // FindAddressConflict returns a sentence about an address that an older machine of others has,
-// too; empty for none. The older one keeps it. A machine that is not to be built, or is being
-// deleted, needs no address.
+// too; empty for none. The oldest one keeps it. A machine that is not to be built, or is being
+// deleted, needs no address. Invariant: the sentence does not depend on the order of others.
 func FindAddressConflict(vm *v1alpha1.VirtualMachine, others []v1alpha1.VirtualMachine) string {
 	for _, a := range listAddresses(vm) {
+		var oldest *v1alpha1.VirtualMachine
+		var index int
 		for i := range others {
 			other := &others[i]
 			if other.UID == vm.UID || other.Namespace != vm.Namespace || other.DeletionTimestamp != nil || other.Spec.IgnoreOnDeploy || !isOlder(other, vm) {
 				continue
 			}
-			for _, b := range listAddresses(other) {
-				if a.key == b.key {
-					return fmt.Sprintf("interfaces[%d] (%s) has %s, which interfaces[%d] of VirtualMachine %s has, too: change one", a.index, vm.Spec.Interfaces[a.index].Network, a.text, b.index, other.Name)
-				}
+			addresses := listAddresses(other)
+			at := slices.IndexFunc(addresses, func(b interfaceAddress) bool { return a.key == b.key })
+			if at >= 0 && (oldest == nil || isOlder(other, oldest)) {
+				oldest, index = other, addresses[at].index
 			}
+		}
+		if oldest != nil {
+			return fmt.Sprintf("interfaces[%d] (%s) has %s, which interfaces[%d] of VirtualMachine %s has, too: change one", a.index, vm.Spec.Interfaces[a.index].Network, a.text, index, oldest.Name)
 		}
 	}
 	return ""

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/vm"
@@ -52,6 +53,24 @@ func TestFindAddressConflict(t *testing.T) {
 	}
 }
 
+// The index lists machines in random order: a sentence that followed it would have the status
+// written without end.
+func TestAddressConflictNamesTheOldest(t *testing.T) {
+	var all []v1alpha1.VirtualMachine
+	for i, name := range []string{"c", "a", "b", "vm"} { // a and b are created in the same second
+		machine := apitest.VirtualMachine("ns", name).WithUID(types.UID(name)).WithInterfaces(v1alpha1.Interface{Network: "a", MACAddress: "02:00:00:00:00:aa"}).Obj()
+		machine.CreationTimestamp = metav1.NewTime(apitest.Epoch.Add([]time.Duration{time.Minute, 0, 0, time.Hour}[i]))
+		all = append(all, *machine)
+	}
+	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 1, 3}, {1, 2, 0, 3}, {0, 2, 3, 1}} {
+		var others []v1alpha1.VirtualMachine
+		for _, i := range order {
+			others = append(others, all[i])
+		}
+		assert.Contains(t, vm.FindAddressConflict(&all[3], others), "of VirtualMachine a has, too", order)
+	}
+}
+
 func TestAddressConflict(t *testing.T) {
 	t.Run("of a new machine", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded)
@@ -61,6 +80,18 @@ func TestAddressConflict(t *testing.T) {
 		assert.Nil(t, w.KubeVirtVM)
 		w.AddressConflict = ""
 		assert.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+	})
+	t.Run("unusable", func(t *testing.T) {
+		unusable := []v1alpha1.Interface{{Network: "a", MACAddress: "02:00:00:00:00:aa", IPAddress: "10.0.0.5/24", Gateway: "fe80::1"}}
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithInterfaces(unusable...)).withRootDisk(goldenImage(1), cdiv1.Succeeded)
+		w.reconcile()
+		w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonSpecInvalid, "gateway fe80::1 is of another address family")
+		assert.Nil(t, w.KubeVirtVM)
+
+		w = newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+		w.VM.Spec.Interfaces, w.VM.Spec.RunStrategy, w.VM.Generation = unusable, "Halted", 2
+		assert.Equal(t, v1alpha1.RunStrategy("Halted"), w.reconcile().RunStrategy, "an older version accepted it")
+		assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "gateway fe80::1 is of another address family")
 	})
 	t.Run("of a machine that runs", func(t *testing.T) {
 		w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))

@@ -55,6 +55,22 @@ func TestLostOwnersAreSetAgain(t *testing.T) {
 	}
 }
 
+// An object has one controller: a second one would have each later change refused.
+func TestAnotherControllerStays(t *testing.T) {
+	w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm")).setKubeVirtStatus("Stopped", nil)
+	foreign := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "uid-of-x", Controller: ptr.To(true)}
+	w.KubeVirtVM.SetOwnerReferences([]metav1.OwnerReference{foreign})
+	w.reconcile()
+	w.requireAllOwned()
+	assert.Nil(t, w.reconcile().ApplyKubeVirtVM, "nothing is left to change")
+	w.VM.Spec.Version, w.VM.Generation = "2", 2
+	applied := w.reconcile().ApplyKubeVirtVM
+	require.NotNil(t, applied)
+	require.Len(t, applied.GetOwnerReferences(), 2)
+	assert.Equal(t, foreign, applied.GetOwnerReferences()[0])
+	assert.Nil(t, applied.GetOwnerReferences()[1].Controller)
+}
+
 // What belongs to others, to a former machine, or is being deleted is not adopted.
 func TestForeignObjectsAreNotAdopted(t *testing.T) {
 	for name, change := range map[string]func(o metav1.Object){
@@ -71,6 +87,26 @@ func TestForeignObjectsAreNotAdopted(t *testing.T) {
 			}
 			assert.Empty(t, w.reconcile().Adopt)
 			assert.NotEqual(t, v1alpha1.MachineReady, w.VM.Status.Phase)
+		})
+	}
+}
+
+// A claim outlives its DataVolume until it is garbage-collected, and is cached on its own: to
+// adopt it would keep a failed or discarded disk.
+func TestClaimsOfDeletedDataVolumesAreNotAdopted(t *testing.T) {
+	for _, phase := range []corev1.PersistentVolumeClaimPhase{corev1.ClaimBound, corev1.ClaimPending} {
+		t.Run(string(phase), func(t *testing.T) {
+			w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Failed)
+			w.RootClaim = rootDiskClaim(w.RootDisk, phase)
+			w.RootDisk = nil
+			d := w.reconcile()
+			assert.Empty(t, d.Adopt)
+			assert.Nil(t, d.ApplyKubeVirtVM, "it does not boot")
+			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk)
+			w.RootClaim.OwnerReferences = nil // as where its DataVolume was deleted without it
+			assert.Len(t, w.reconcile().Adopt, 1)
+			w.RootClaim = nil
+			assert.NotNil(t, w.reconcile().CreateRootDisk, "another one is cloned")
 		})
 	}
 }

@@ -301,6 +301,10 @@ type ReportRoot struct {
 	// +kubebuilder:validation:Maximum=256
 	// +optional
 	OwnConcurrency *int32 `json:"ownConcurrency,omitempty"`
+	// ownConcurrencyUnset: that ConfigMap sets none, or does not exist. Where neither
+	// field is set, an agent of an older version read it.
+	// +optional
+	OwnConcurrencyUnset bool `json:"ownConcurrencyUnset,omitempty"`
 
 	// budget of the member's SyncLedger.
 	// +kubebuilder:validation:Minimum=0

@@ -108,7 +108,8 @@ const (
 	ReasonReported = "Reported"
 	// ReasonReportTooLarge: the report needs more pages than allowed.
 	ReasonReportTooLarge = "ReportTooLarge"
-	// ReasonScheduleInvalid: schedule or timeZone cannot be parsed.
+	// ReasonScheduleInvalid: schedule or timeZone cannot be parsed, or the API server refuses
+	// the reports of the schedule.
 	ReasonScheduleInvalid = "ScheduleInvalid"
 	// ReasonScheduled: the next report is not due yet.
 	ReasonScheduled = "Scheduled"

@@ -100,6 +100,10 @@ type SyncLedgerStatus struct {
 	// +kubebuilder:validation:Maximum=256
 	// +optional
 	OwnConcurrency *int32 `json:"ownConcurrency,omitempty"`
+	// ownConcurrencyUnset: that ConfigMap sets none, or does not exist. Where neither
+	// field is set, an agent of an older version read it.
+	// +optional
+	OwnConcurrencyUnset bool `json:"ownConcurrencyUnset,omitempty"`
 	// plan is the newest acknowledged ClusterPlan; older ones are refused.
 	// +optional
 	Plan *PlanVersion `json:"plan,omitempty"`

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -17,6 +18,8 @@ import (
 const ConfigMap = "ot-hub-labels"
 
 const (
+	// maxAge is how long labels are kept: later, another cluster may have taken the name.
+	maxAge = 30 * 24 * time.Hour
 	// maxLabelBytes bounds the labels of one member, and maxTotalBytes the entries of all: a
 	// ConfigMap holds 1 MiB.
 	maxLabelBytes = 4 << 10
@@ -31,41 +34,66 @@ type departed struct {
 	LeftAt  metav1.Time `json:"leftAt"`
 }
 
-// Remember stores the labels that outlive a member which leaves. It returns whether data has
-// changed. Over the limit, those that left first are dropped.
+// parse returns what is stored of a member; zero, which is expired, where somebody has
+// damaged it.
+func parse(text string) (stored departed) {
+	if json.Unmarshal([]byte(text), &stored) != nil {
+		return departed{}
+	}
+	return stored
+}
+
+func (d *departed) isExpired(now time.Time) bool { return now.Sub(d.LeftAt.Time) > maxAge }
+
+// isFor reports whether a member may have, replace and remove what is stored under its name.
+// Invariant: another Cluster under that name may not, since who creates Clusters chooses no
+// labels.
+func (d *departed) isFor(member *v1alpha1.MemberCluster) bool {
+	cluster := clusterOf(member)
+	return cluster == "" || cluster == d.Cluster
+}
+
+// Remember stores the labels that outlive a member which leaves, and drops expired entries.
+// It returns whether data has changed. Over the limit, those that left first are dropped.
 func Remember(data map[string]string, member *v1alpha1.MemberCluster, now time.Time) (changed bool) {
-	before, known := data[member.Name]
+	before := maps.Clone(data)
+	maps.DeleteFunc(data, func(_, text string) bool { stored := parse(text); return stored.isExpired(now) })
+	if _, known := data[member.Name]; known && !Forget(data, member) {
+		return !maps.Equal(before, data)
+	}
 	next := departed{Labels: firstLabels(Kept(member)), Cluster: clusterOf(member), LeftAt: metav1.NewTime(now.UTC().Truncate(time.Second))}
-	if len(next.Labels) == 0 {
-		delete(data, member.Name)
-		return known
+	if len(next.Labels) > 0 {
+		text, err := json.Marshal(next)
+		if err != nil {
+			panic(err) // plain types of this package
+		}
+		data[member.Name] = string(text)
+		dropOldest(data)
 	}
-	var stored departed
-	if known && json.Unmarshal([]byte(before), &stored) == nil && maps.Equal(stored.Labels, next.Labels) && stored.Cluster == next.Cluster {
-		return false // the same departure again
+	return !maps.Equal(before, data)
+}
+
+// Forget removes what is stored of a member, and returns whether it has.
+func Forget(data map[string]string, member *v1alpha1.MemberCluster) (changed bool) {
+	text, known := data[member.Name]
+	if stored := parse(text); !known || !stored.isFor(member) {
+		return false
 	}
-	text, err := json.Marshal(next)
-	if err != nil {
-		panic(err) // plain types of this package
-	}
-	data[member.Name] = string(text)
-	dropOldest(data)
+	delete(data, member.Name)
 	return true
 }
 
 // Restore adds the labels that a member had when it left and does not have now, and returns
-// them. Another Cluster under the same name gets none: who creates Clusters chooses no labels.
-func Restore(data map[string]string, member *v1alpha1.MemberCluster) (restored map[string]string) {
-	var stored departed
-	if json.Unmarshal([]byte(data[member.Name]), &stored) != nil {
-		return nil // there is none, or somebody has edited it
-	}
-	if cluster := clusterOf(member); cluster != "" && cluster != stored.Cluster {
+// them. Labels that people have written into the ConfigMap are checked: the API server would
+// refuse the MemberCluster with them.
+func Restore(data map[string]string, member *v1alpha1.MemberCluster, now time.Time) (restored map[string]string) {
+	stored := parse(data[member.Name])
+	if stored.isExpired(now) || !stored.isFor(member) {
 		return nil
 	}
 	restored = map[string]string{}
 	for key, value := range stored.Labels {
-		if _, exists := member.Labels[key]; exists || IsReserved(key) {
+		if _, exists := member.Labels[key]; exists || !outlivesMember(key) || len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
 			continue
 		}
 		restored[key] = value
@@ -102,9 +130,7 @@ func dropOldest(data map[string]string) {
 	}
 	leftAt := make(map[string]time.Time, len(data))
 	for name, text := range data {
-		var stored departed
-		_ = json.Unmarshal([]byte(text), &stored) // unreadable: it is dropped first
-		leftAt[name] = stored.LeftAt.Time
+		leftAt[name] = parse(text).LeftAt.Time
 	}
 	names := slices.SortedFunc(maps.Keys(data), func(a, b string) int {
 		return cmp.Or(leftAt[a].Compare(leftAt[b]), cmp.Compare(a, b))

@@ -35,6 +35,10 @@ func IsReserved(key string) bool {
 		slices.ContainsFunc(toolPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
+// outlivesMember reports whether a label may outlive a MemberCluster. The consent to install
+// the agent does not: another cluster may join under the name.
+func outlivesMember(key string) bool { return !IsReserved(key) && key != v1alpha1.LabelInstallAgent }
+
 // Kept returns the labels that outlive a MemberCluster, which must have its managed fields:
 // all but those that come again with their origin, that is with its Cluster or with the
 // manifest that it was applied from.
@@ -47,7 +51,7 @@ func Kept(member *v1alpha1.MemberCluster) map[string]string {
 	applied := appliedLabels(&member.ObjectMeta)
 	maps.DeleteFunc(kept, func(key, value string) bool {
 		copiedValue, isCopied := copied[key]
-		return IsReserved(key) || applied[key] || isCopied && copiedValue == value
+		return !outlivesMember(key) || applied[key] || isCopied && copiedValue == value
 	})
 	return kept
 }

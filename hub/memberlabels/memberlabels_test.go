@@ -68,6 +68,7 @@ func TestKept(t *testing.T) {
 		"of its Cluster":                 {newMember(labelSet{"edge": "true", "ring": "1"}, ofCluster("oslo"), withCopied(`{"edge":"true"}`)), labelSet{"ring": "1"}},
 		"of its Cluster, changed":        {newMember(labelSet{"edge": "false"}, ofCluster("oslo"), withCopied(`{"edge":"true"}`)), labelSet{"edge": "false"}},
 		"of its Cluster, record damaged": {newMember(labelSet{"edge": "true"}, ofCluster("oslo"), withCopied(`{`)), labelSet{"edge": "true"}},
+		"consent to install the agent":   {newMember(labelSet{v1alpha1.LabelInstallAgent: "true", "edge": "true"}, ofSecret), labelSet{"edge": "true"}},
 		"of tools":                       {newMember(labelSet{"app.kubernetes.io/instance": "x", "argocd.argoproj.io/instance": "x", "edge": "true"}), labelSet{"edge": "true"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,9 +94,9 @@ func TestRestore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data := labelSet{}
 			assert.Equal(t, len(tt.left.Labels) > 0 && len(memberlabels.Kept(tt.left)) > 0, memberlabels.Remember(data, tt.left, now))
-			assert.False(t, memberlabels.Remember(data, tt.left, now.Add(time.Hour)), "the same departure again")
+			assert.False(t, memberlabels.Remember(data, tt.left, now), "the same departure again")
 			before := maps.Clone(tt.back.Labels)
-			restored := memberlabels.Restore(data, tt.back)
+			restored := memberlabels.Restore(data, tt.back, now)
 			if len(tt.want) == 0 {
 				assert.Empty(t, restored)
 			} else {
@@ -111,11 +112,48 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-func TestDamagedEntriesAreIgnored(t *testing.T) {
+func TestUnusableEntriesAreIgnored(t *testing.T) {
 	member := newMember(nil)
-	assert.Empty(t, memberlabels.Restore(labelSet{"oslo": "{"}, member))
-	assert.Empty(t, memberlabels.Restore(labelSet{"oslo": `{"labels":{"pelotech.ot/discovered":"secret"}}`}, member))
-	assert.Empty(t, member.Labels)
+	assert.Empty(t, memberlabels.Restore(labelSet{"oslo": "{"}, member, now))
+	labels := `{"edge":"true","two words":"x","ring":"two words","pelotech.ot/discovered":"secret","pelotech.ot/install-agent":"true"}`
+	restored := memberlabels.Restore(labelSet{"oslo": `{"labels":` + labels + `,"leftAt":"` + now.Format(time.RFC3339) + `"}`}, member, now)
+	assert.Equal(t, labelSet{"edge": "true"}, restored)
+	assert.Equal(t, labelSet{"edge": "true"}, member.Labels)
+}
+
+// After a month another cluster may have taken the name.
+func TestLabelsExpire(t *testing.T) {
+	const month = 30 * 24 * time.Hour
+	data := labelSet{}
+	require.True(t, memberlabels.Remember(data, newMember(labelSet{"edge": "true"}), now))
+	assert.Empty(t, memberlabels.Restore(data, newMember(nil), now.Add(month+time.Second)))
+	assert.NotEmpty(t, memberlabels.Restore(data, newMember(nil), now.Add(month)))
+	other := newMember(nil)
+	other.Name = "bergen"
+	require.False(t, memberlabels.Remember(data, other, now.Add(month)))
+	require.True(t, memberlabels.Remember(data, other, now.Add(month+time.Second)), "expired entries are dropped")
+	assert.Empty(t, data)
+}
+
+// A Cluster that takes a name cannot erase the labels of the member that had it.
+func TestOtherClustersForgetNothing(t *testing.T) {
+	for name, left := range map[string]*v1alpha1.MemberCluster{
+		"of a Secret": newMember(labelSet{"edge": "true"}, ofSecret), "of a Cluster": newMember(labelSet{"edge": "true"}, ofCluster("oslo")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := labelSet{}
+			require.True(t, memberlabels.Remember(data, left, now))
+			for _, labels := range []labelSet{nil, {"ring": "1"}} {
+				other := newMember(labels, ofCluster("other"))
+				assert.False(t, memberlabels.Forget(data, other), "it joins")
+				assert.False(t, memberlabels.Remember(data, other, now.Add(time.Hour)), "it leaves")
+			}
+			back := newMember(nil, func(m *v1alpha1.MemberCluster) { m.Spec = left.Spec })
+			assert.Equal(t, labelSet{"edge": "true"}, memberlabels.Restore(data, back, now.Add(time.Hour)))
+			assert.True(t, memberlabels.Forget(data, back))
+			assert.Empty(t, data)
+		})
+	}
 }
 
 // A member that leaves without labels does not get older ones back.
@@ -148,7 +186,7 @@ func TestPropertyDeparturesAreBounded(t *testing.T) {
 			if changed {
 				again := newMember(nil)
 				again.Name = member.Name
-				require.NotEmpty(t, memberlabels.Restore(data, again))
+				require.NotEmpty(t, memberlabels.Restore(data, again, now.Add(time.Hour)))
 			}
 		}
 	})

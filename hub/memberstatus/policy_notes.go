@@ -51,7 +51,7 @@ func ownConcurrency(r *v1alpha1.ReportRoot) *int32 {
 		return &limit
 	}
 	effective, _, errs := apipolicy.Parse(r.Policy)
-	if len(r.Policy) == 0 || len(errs) > 0 || int64(effective.Concurrency) >= policy.ConcurrencyOf(r.PlanPolicy) {
+	if r.OwnConcurrencyUnset || len(r.Policy) == 0 || len(errs) > 0 || int64(effective.Concurrency) >= policy.ConcurrencyOf(r.PlanPolicy) {
 		return nil
 	}
 	return &effective.Concurrency

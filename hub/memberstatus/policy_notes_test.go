@@ -41,6 +41,10 @@ func TestNotesAboutPolicy(t *testing.T) {
 			planned(v)
 			v.Report.Policy = concurrencyPolicy(3)
 		}, held, ptr.To[int32](3)},
+		"it runs less than planned, and sets no limit of its own": {func(v *memberstatus.Input) {
+			planned(v)
+			v.Report.Policy, v.Report.OwnConcurrencyUnset = concurrencyPolicy(3), true
+		}, "", nil},
 		"an older agent runs what is planned": {func(v *memberstatus.Input) {
 			planned(v)
 			v.Report.Policy = concurrencyPolicy(8)

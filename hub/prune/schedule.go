@@ -103,6 +103,18 @@ func (e *scheduleEvaluation) setInvalid(err error) {
 	e.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduleInvalid, "%v. Until then no report is created", err)
 }
 
+// RefuseSchedule returns the decision after the API server has refused the report that was
+// due. The time stays due, so that the report is created once the schedule is corrected.
+func RefuseSchedule(d ScheduleDecision, schedule *v1alpha1.PruneReport, refusal error, now time.Time) ScheduleDecision {
+	e := newReportEvaluation(schedule, now)
+	e.status.NextScheduleTime = d.Status.LastScheduleTime
+	// The name of the report would change the message at each time.
+	e.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduleInvalid, "the API server refuses the reports of this schedule: %s. Correct spec. Until then no report is created",
+		strings.ReplaceAll(refusal.Error(), d.Create.Name, schedule.Name))
+	d.Status = e.status
+	return d
+}
+
 // createDueReport creates the report that is due, if any.
 func (e *scheduleEvaluation) createDueReport() {
 	next := e.nextTime()

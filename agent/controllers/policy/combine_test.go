@@ -37,7 +37,7 @@ func TestBudgetOfConfigMapAndPlan(t *testing.T) {
 		"it sets less":                            {own: map[string]string{"concurrency": "3"}, want: 3, wantOwn: ptr.To[int32](3), wantText: ", with the smaller concurrency of ConfigMap sync-operator/sync-operator-policy, 3"},
 		"it sets more":                            {own: map[string]string{"concurrency": "9"}, want: 8, wantOwn: ptr.To[int32](9), wantText: "the hub's policy is in force (a test)"},
 		"it does not exist":                       {want: 8, wantText: "the hub's policy is in force (a test)"},
-		"it is invalid":                           {own: invalid, stored: last, want: 5, notStored: true, wantText: "is not used"},
+		"it is invalid":                           {own: invalid, stored: last, want: 6, notStored: true, wantText: "is not used"},
 		"it sets none, and there is no plan yet":  {own: map[string]string{}, noPlan: true, want: 3, wantText: "in force"},
 		"it does not exist, and the plan is gone": {noPlan: true, stored: last, want: 5, notStored: true, wantText: "The last valid policy stays in force, concurrency 5"},
 		"there never was anything":                {noPlan: true, noPolicy: true, notStored: true, wantText: "nothing is downloaded"},
@@ -73,9 +73,11 @@ func TestBudgetOfConfigMapAndPlan(t *testing.T) {
 			got.SetStatus(&status, 1)
 			if tt.notStored {
 				assert.Equal(t, ptr.To[int32](6), status.OwnConcurrency)
+				assert.False(t, status.OwnConcurrencyUnset)
 				return
 			}
 			assert.Equal(t, tt.wantOwn, status.OwnConcurrency)
+			assert.Equal(t, tt.wantOwn == nil, status.OwnConcurrencyUnset)
 			parsed, _, errs := policy.Parse(status.Policy)
 			require.Empty(t, errs)
 			assert.Equal(t, tt.want, parsed.Concurrency)
@@ -84,33 +86,42 @@ func TestBudgetOfConfigMapAndPlan(t *testing.T) {
 }
 
 // A ConfigMap that set no concurrency when it was last valid limits nothing while it is
-// invalid, either.
+// invalid, either, also after a restart of the agent and a higher plan.
 func TestInvalidConfigMapKeepsItsLastLimit(t *testing.T) {
-	planned := apitest.Policy().Concurrency(8).Obj()
-	plan := planState{policy: &planned}
 	for name, tt := range map[string]struct {
-		last map[string]string
-		want int32
+		last       map[string]string
+		olderAgent bool // wrote the ledger before the restart
+		want       int32
+		wantLater  int32
 	}{
-		"it set none": {map[string]string{}, 8},
-		"it set less": {map[string]string{"concurrency": "2"}, 2},
+		"it set none":                            {map[string]string{}, false, 8, 20},
+		"it set less":                            {map[string]string{"concurrency": "2"}, false, 2, 2},
+		"it set more":                            {map[string]string{"concurrency": "9"}, false, 8, 9},
+		"it set none, as an older agent read it": {map[string]string{}, true, 8, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sync-operator", Name: "sync-operator-policy"}, Data: tt.last}
 			c := fake.NewClientBuilder().WithObjects(cm).Build()
 			r := &Reader{Cached: c, Live: c, Events: events.NewFakeRecorder(10), ConfigMapKey: client.ObjectKeyFromObject(cm)}
 			status := v1alpha1.SyncLedgerStatus{}
-			read := func() State {
+			read := func(planned int32) State {
+				concurrency := apitest.Policy().Concurrency(planned).Obj()
+				plan := planState{policy: &concurrency}
 				own, err := r.readConfigMap(t.Context(), status, true)
 				require.NoError(t, err)
 				s := r.combineWithPlan(own, plan, status)
 				s.SetStatus(&status, 1)
 				return s
 			}
-			assert.Equal(t, tt.want, read().Policy.Concurrency)
+			assert.Equal(t, tt.want, read(8).Policy.Concurrency)
 			cm.Data = map[string]string{"concurrency": "four"}
 			require.NoError(t, c.Update(t.Context(), cm))
-			assert.Equal(t, tt.want, read().Policy.Concurrency)
+			assert.Equal(t, tt.want, read(8).Policy.Concurrency)
+			r.lastOwn = ownPolicy{}
+			if tt.olderAgent {
+				status.OwnConcurrency, status.OwnConcurrencyUnset = nil, false
+			}
+			assert.Equal(t, tt.wantLater, read(20).Policy.Concurrency)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -91,8 +92,8 @@ func describeLastPolicy(last *policy.Policy) string {
 }
 
 // readLastOwn returns the last valid ConfigMap that the ledger was written under: its limits
-// stay while the ConfigMap is invalid. An agent that has not read that ConfigMap uses the
-// concurrency in force, which was no higher.
+// stay while the ConfigMap is invalid. Where an agent of an older version wrote the ledger,
+// the concurrency in force applies, which was no higher.
 func (r *Reader) readLastOwn(status v1alpha1.SyncLedgerStatus) (last ownPolicy, known bool) {
 	if status.PolicyVersion == "" {
 		return ownPolicy{}, false
@@ -101,5 +102,9 @@ func (r *Reader) readLastOwn(status v1alpha1.SyncLedgerStatus) (last ownPolicy, 
 		return r.lastOwn, true
 	}
 	p, _, errs := policy.ParseConfigMap(status.Policy)
-	return ownPolicy{concurrency: p.Concurrency, allowedNamespaces: p.AllowedNamespaces}, len(errs) == 0
+	concurrency := p.Concurrency
+	if status.OwnConcurrency != nil || status.OwnConcurrencyUnset {
+		concurrency = ptr.Deref(status.OwnConcurrency, v1alpha1.MaxSlots)
+	}
+	return ownPolicy{concurrency: concurrency, allowedNamespaces: p.AllowedNamespaces}, len(errs) == 0
 }

@@ -190,7 +190,7 @@ func (s State) SetStatus(status *v1alpha1.SyncLedgerStatus, generation int64) {
 	}
 	if s.Accepted {
 		status.PolicyVersion, status.PolicyUID = s.configMapVersion, s.configMapUID
-		status.OwnConcurrency = s.ownConcurrency
+		status.OwnConcurrency, status.OwnConcurrencyUnset = s.ownConcurrency, s.ownConcurrency == nil
 	}
 	s.plan.setStatus(status)
 	setCondition(status, generation, v1alpha1.ConditionPolicyAccepted, s.Accepted, s.reason, s.message)

@@ -48,7 +48,9 @@ const (
 	claimOfDemo   = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: demo-root, ` + ofDemo + `}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`
 	demoAsOwner   = `{"apiVersion":"pelotech.ot/v1alpha1","kind":"VirtualMachine","name":"demo","uid":"u","controller":true}`
 	importOf      = `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: image-0123456789ab-1, namespace: images, labels: {pelotech.ot/image-uid: uid-1}}, spec: `
-	foreignClaim  = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: database, namespace: images}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`
+	// unownedClaim is a machine's root claim without an owner; its name replaces NAME.
+	unownedClaim = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: NAME, namespace: images, labels: {pelotech.ot/machine-uid: u}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`
+	foreignClaim = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: database, namespace: images}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`
 )
 
 func getSecret(namespace, name string) func(context.Context, client.Client) error {
@@ -60,6 +62,11 @@ func getSecret(namespace, name string) func(context.Context, client.Client) erro
 // importWith is an import with metadata, which include a name.
 func importWith(metadata string) string {
 	return `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {namespace: images, labels: {pelotech.ot/image-uid: uid-1}, ` + metadata + `}, spec: {source: {blank: {}}, storage: {}}}`
+}
+
+// ownedBy is a patch that makes a machine with the UID of the label the owner.
+func ownedBy(name string) string {
+	return `{"metadata":{"ownerReferences":[{"apiVersion":"pelotech.ot/v1alpha1","kind":"VirtualMachine","name":"` + name + `","uid":"u"}]}}`
 }
 
 func eventOf(controller string) string {
@@ -210,6 +217,8 @@ var triedByAgent = map[string]triedRight{
 		attempt{what: "an import", want: noRootDisk, patch: `{"metadata":{"annotations":{"a":"b"}}}`, object: importOf + `{source: {blank: {}}, storage: {}}}`},
 		attempt{what: "annotations of a machine's disk, which CDI obeys", want: "changes nothing else of them", patch: `{"metadata":{"annotations":{"cdi.kubevirt.io/storage.pod.network":"x"}}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
 		attempt{what: "another owner of a machine's disk", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
+		attempt{what: "the deletion of a machine's disk, by an owner that does not exist", want: "adds no owner to a root disk but", patch: ownedBy("does-not-exist"),
+			object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: demo-root, namespace: images, labels: {pelotech.ot/machine-uid: u}}, spec: {source: {blank: {}}, storage: {}}}`},
 		attempt{what: "no owner of a machine's disk", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
 	),
 	"patch persistentvolumeclaims": tried(
@@ -217,6 +226,11 @@ var triedByAgent = map[string]triedRight{
 		attempt{what: "labels of a machine's claim", want: "changes nothing else of them", patch: `{"metadata":{"labels":{"a":"b"}}}`, object: claimOfDemo},
 		attempt{what: "annotations of a machine's claim, which CDI obeys", want: "changes nothing else of them", patch: `{"metadata":{"annotations":{"cdi.kubevirt.io/storage.import.secretName":"x"}}}`, object: claimOfDemo},
 		attempt{what: "another owner of a machine's claim", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`, object: claimOfDemo},
+		attempt{what: "the deletion of a machine's claim, by an owner that does not exist", want: "adds no owner to a root disk but", patch: ownedBy("does-not-exist"), object: strings.Replace(unownedClaim, "NAME", "demo-root", 1)},
+		attempt{what: "the deletion of a claim, by a name with dots", want: "adds no owner to a root disk but", patch: ownedBy("de.mo"), object: strings.Replace(unownedClaim, "NAME", "demo-root", 1)},
+		attempt{what: "the deletion of a claim with a hash, by another name", want: "adds no owner to a root disk but", patch: ownedBy("web-v2.1"), object: strings.Replace(unownedClaim, "NAME", "web-v2-0-0123abcd-root", 1)},
+		attempt{what: "the deletion of a claim with a hash, by a longer name", want: "adds no owner to a root disk but", patch: ownedBy("web-v2.0.1"), object: strings.Replace(unownedClaim, "NAME", "web-v2-0-0123abcd-root", 1)},
+		attempt{what: "the deletion of a claim with a hash, by its name before the hash", want: "adds no owner to a root disk but", patch: ownedBy("web-v2-0"), object: strings.Replace(unownedClaim, "NAME", "web-v2-0-0123abcd-root", 1)},
 	),
 	"delete persistentvolumeclaims": tried(attempt{what: "a claim of others", want: notDeleted, object: foreignClaim}),
 	"create volumesnapshots.snapshot.storage.k8s.io": tried(
@@ -312,6 +326,43 @@ func TestAgentWritesItsOwn(t *testing.T) {
 			assert.NoError(c, agent.Delete(t.Context(), made.DeepCopy(), client.DryRunAll))
 		}, policyPropagationTimeout, 50*time.Millisecond)
 	})
+	t.Run("a KubeVirt machine with another controller gets an owner", func(t *testing.T) {
+		controller := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: workspace, Name: "controller"}}
+		createForAttempt(t, controller)
+		existing := machine.DeepCopy()
+		existing.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: controller.Name, UID: controller.UID, Controller: ptr.To(true)}})
+		createForAttempt(t, existing)
+		setOwners := func(owners []metav1.OwnerReference) error {
+			changed := existing.DeepCopy()
+			changed.SetOwnerReferences(owners)
+			return agent.Patch(t.Context(), changed, client.MergeFrom(existing), client.DryRunAll)
+		}
+		owners := kubevirt.AdoptedOwners(existing, vm, nil)
+		require.Len(t, owners, 2)
+		require.NoError(t, setOwners(owners))
+		owners[1].UID = "another"
+		require.ErrorContains(t, setOwners(owners), "has no owner that is a VirtualMachine of pelotech.ot")
+	})
+	for name, machine := range map[string]string{
+		"plain":                              "demo",
+		"the longest that is not cut":        strings.Repeat("m", 48),
+		"cut":                                strings.Repeat("m", 49),
+		"cut at dashes":                      strings.Repeat("m", 37) + "---cut-here-and-no-later",
+		"with dots":                          "web-v2.0",
+		"with dots, as long as what remains": strings.Repeat("m", 36) + ".v1",
+		"with dots, cut at one":              strings.Repeat("m", 38) + ".cut.v2.0",
+		"like a name with a hash":            "web-0123abcd",
+	} {
+		t.Run("a root disk is given back to its machine, whose name is "+name, func(t *testing.T) {
+			vm := apitest.VirtualMachine(imageNamespace, machine).WithUID("u").Obj()
+			disk := parseObject(t, strings.Replace(unownedClaim, "NAME", kubevirt.RootDiskName(vm), 1))
+			createForAttempt(t, disk)
+			adopted := disk.DeepCopy()
+			adopted.SetOwnerReferences(kubevirt.AdoptedOwners(disk, vm, nil))
+			require.NotEmpty(t, adopted.GetOwnerReferences())
+			require.NoError(t, agent.Patch(t.Context(), adopted, client.MergeFrom(disk), client.DryRunAll))
+		})
+	}
 	t.Run("its own Secret is replaced without being read", func(t *testing.T) {
 		secret := kubevirt.BuildCloudInitSecret(vm, cfg)
 		createForAttempt(t, secret.DeepCopy())

@@ -335,4 +335,10 @@ func TestUpgradeOfEditedPolicy(t *testing.T) {
 	assert.Equal(t, "5", stored()["concurrency"])
 	terminal.MustRun(t, patch)
 	assert.Equal(t, "5", stored()["concurrency"])
+
+	// A client-side upgrade removes what its chart no longer sets.
+	terminal.MustRun(t, strings.Replace(patch, `"5"`, `"4"`, 1))
+	terminal.MustRun(t, patch)
+	s.requireHelm(t, "upgrade", "ot-agent", chartPath(t, agentChart), "--namespace", "ot-agent", "--reset-values", "--server-side=false")
+	assert.Equal(t, "5", stored()["concurrency"], "edited and set back to the chart's value")
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/memberlabels"
 )
@@ -21,7 +22,8 @@ import (
 // +kubebuilder:rbac:groups="",namespace=hub-namespace,resources=configmaps,verbs=get;create;update
 
 // rememberLabels stores the labels of a member that leaves. Invariant: it does so before the
-// MemberCluster is gone.
+// MemberCluster is gone. A ConfigMap that cannot be written delays the removal by
+// cleanUpTimeout at most.
 func (r *Reconciler) rememberLabels(ctx context.Context, member *v1alpha1.MemberCluster) error {
 	live := &v1alpha1.MemberCluster{} // with its managed fields, which the cache lacks
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(member), live); err != nil {
@@ -30,7 +32,15 @@ func (r *Reconciler) rememberLabels(ctx context.Context, member *v1alpha1.Member
 	if live.UID != member.UID {
 		return nil
 	}
-	return r.updateLabelStore(ctx, func(data map[string]string) bool { return memberlabels.Remember(data, live, time.Now()) })
+	now := time.Now()
+	err := r.updateLabelStore(ctx, func(data map[string]string) bool { return memberlabels.Remember(data, live, now) })
+	if err == nil || trigger.IsConflict(err) || now.Before(r.ensureCleanUpDeadline(member, now).until) {
+		return err
+	}
+	log.FromContext(ctx).Error(err, "Removed a member without keeping its labels")
+	r.Events.Eventf(member, nil, corev1.EventTypeWarning, "LabelsNotKept", "Delete", "If MemberCluster %s joins again, set its labels by hand: %s. The hub could not keep them: %s",
+		member.Name, listLabels(memberlabels.Kept(live)), v1alpha1.SanitizeText(err.Error(), maxListedLabels/2))
+	return nil
 }
 
 // restoreLabels gives a new member the labels that it had when it left, without writing it.
@@ -39,33 +49,31 @@ func (r *Reconciler) restoreLabels(ctx context.Context, member *v1alpha1.MemberC
 	if err != nil {
 		return nil, err
 	}
-	return memberlabels.Restore(store.Data, member), nil
+	return memberlabels.Restore(store.Data, member, time.Now()), nil
 }
 
 // confirmRestored says which labels a member has got back, and forgets them. Labels that
 // people remove from now on stay away.
 func (r *Reconciler) confirmRestored(ctx context.Context, member *v1alpha1.MemberCluster, restored map[string]string) {
-	list := make([]string, 0, len(restored))
-	for _, key := range slices.Sorted(maps.Keys(restored)) {
-		list = append(list, key+"="+restored[key])
-	}
-	if len(list) > 0 {
-		text := v1alpha1.Truncate(strings.Join(list, ", "), maxListedLabels)
+	if len(restored) > 0 {
 		r.Events.Eventf(member, nil, corev1.EventTypeNormal, "LabelsRestored", "Join",
-			"MemberCluster %s has the labels again that it had when it left: %s. To remove one: kubectl label membercluster %s <key>-", member.Name, text, member.Name)
+			"MemberCluster %s has the labels again that it had when it left: %s. To remove one: kubectl label membercluster %s <key>-", member.Name, listLabels(restored), member.Name)
 	}
-	forget := func(data map[string]string) bool {
-		_, known := data[member.Name]
-		delete(data, member.Name)
-		return known
-	}
-	if err := r.updateLabelStore(ctx, forget); err != nil {
+	if err := r.updateLabelStore(ctx, func(data map[string]string) bool { return memberlabels.Forget(data, member) }); err != nil {
 		log.FromContext(ctx).Error(err, "Failed to forget the labels of a member that has joined again; its next departure replaces them")
 	}
 }
 
 // maxListedLabels bounds the labels that an event names.
 const maxListedLabels = 512
+
+func listLabels(labels map[string]string) string {
+	list := make([]string, 0, len(labels))
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		list = append(list, key+"="+labels[key])
+	}
+	return v1alpha1.Truncate(strings.Join(list, ", "), maxListedLabels)
+}
 
 func (r *Reconciler) getLabelStore(ctx context.Context) (*corev1.ConfigMap, error) {
 	store := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: memberlabels.ConfigMap}}

@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -396,6 +398,45 @@ func TestScheduleCreatesOneReportPerTime(t *testing.T) {
 	makeDue()
 	require.NoError(t, reconcile())
 	assert.Equal(t, foreign.UID, s.getReport(t, child.Name).UID)
+}
+
+// A schedule whose reports the API server refuses says so, and is made up for once corrected.
+func TestRefusedReportStallsSchedule(t *testing.T) {
+	s := sharedEnv(t)
+	s.addMember(t, "refused", "refused-cluster")
+	refuse := true
+	p := s.newProcess(t, func(verb string, o client.Object) error {
+		if refuse && verb == "create" {
+			return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("PruneReport").GroupKind(), o.GetName(),
+				field.ErrorList{field.Invalid(field.NewPath("spec", "imageSelector", "namespaces").Index(0), "VMs", "no namespace can have this name")})
+		}
+		return nil
+	})
+	parent := &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: "refused"}, Spec: v1alpha1.PruneReportSpec{
+		Schedule: "0 6 * * *", Placement: &v1alpha1.Placement{ClusterNames: []string{"refused"}},
+	}}
+	require.NoError(t, s.Create(t.Context(), parent))
+	reconcile := func() *v1alpha1.PruneReport {
+		_, err := p.reports.reconcile(t.Context(), "refused")
+		require.NoError(t, err)
+		return s.getReport(t, "refused")
+	}
+	parent = reconcile()
+	due := metav1.NewTime(parent.Status.NextScheduleTime.AddDate(0, 0, -1))
+	parent.Status.NextScheduleTime = &due
+	require.NoError(t, s.Status().Update(t.Context(), parent))
+	parent = reconcile()
+	assert.Equal(t, v1alpha1.ReasonScheduleInvalid, parent.Status.Reason)
+	assert.Contains(t, parent.Status.Message, `"refused" is invalid: spec.imageSelector.namespaces[0]: Invalid value: "VMs": no namespace can have this name. Correct spec.`)
+	assert.True(t, meta.IsStatusConditionTrue(parent.Status.Conditions, v1alpha1.ConditionStalled))
+	assert.Empty(t, parent.Status.LastReport)
+	assert.Equal(t, parent, reconcile(), "it is written once")
+
+	refuse = false
+	parent = reconcile()
+	assert.Equal(t, v1alpha1.ReasonScheduled, parent.Status.Reason)
+	assert.NotEmpty(t, parent.Status.LastReport)
+	s.getReport(t, parent.Status.LastReport)
 }
 
 func TestScheduleDeletesUnusedReports(t *testing.T) {

@@ -31,7 +31,10 @@ func (r *Reconciler) reconcileSchedule(ctx context.Context, parent *v1alpha1.Pru
 	}
 	d := prune.DecideSchedule(prune.ScheduleView{Now: time.Now(), Report: parent, Children: children, InUse: inUse})
 	if d.Create != nil {
-		if err := r.createChild(ctx, parent, d.Create); err != nil {
+		err := r.createChild(ctx, parent, d.Create)
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) { // as of a schedule that is older than the rules it breaks
+			d = prune.RefuseSchedule(d, parent, err, time.Now())
+		} else if err != nil {
 			return 0, err
 		}
 	}

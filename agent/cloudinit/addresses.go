@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
-
-// The schema refuses most of this, too; these checks are for objects that are older than it.
 
 // parseAddress refuses zones. They may be any text, and cloud-init copies addresses into the
 // guest's files as they are.
@@ -56,6 +55,26 @@ func isBroadcast(address [4]byte, hostBits int) bool {
 	return n&mask == mask
 }
 
+// CheckAddresses refuses addresses that can be rendered and that no guest can use. The schema
+// refuses most of them, too: this is for objects that are older than it. Invariant: what Render
+// accepted of an existing machine it goes on to accept.
+func CheckAddresses(vm *v1alpha1.VirtualMachine) error {
+	for i, nic := range vm.Spec.Interfaces {
+		prefix, _ := parseIPAddress(vm, i)
+		via, _ := parseGateway(vm, i)
+		if err := checkMACAddress(strings.ToLower(nic.MACAddress)); err != nil {
+			return fmt.Errorf("%s: macAddress %q %w", describeInterface(vm, i), nic.MACAddress, err)
+		}
+		if err := checkIPAddress(prefix); err != nil {
+			return fmt.Errorf("%s: ipAddress %s %w: give the guest another one", describeInterface(vm, i), nic.IPAddress, err)
+		}
+		if err := checkGateway(via, prefix); err != nil {
+			return fmt.Errorf("%s: gateway %s %w: give the router's address", describeInterface(vm, i), nic.Gateway, err)
+		}
+	}
+	return nil
+}
+
 // parseIPAddress returns the address of an interface; not valid where the guest uses DHCP.
 func parseIPAddress(vm *v1alpha1.VirtualMachine, i int) (prefix netip.Prefix, err error) {
 	text := vm.Spec.Interfaces[i].IPAddress
@@ -65,49 +84,54 @@ func parseIPAddress(vm *v1alpha1.VirtualMachine, i int) (prefix netip.Prefix, er
 	if prefix, err = netip.ParsePrefix(text); err != nil {
 		return prefix, fmt.Errorf("%s: ipAddress %q is not an address with a prefix length, such as 10.10.0.161/24", describeInterface(vm, i), text)
 	}
-	if err = checkHostAddress(prefix.Addr()); err == nil {
-		err = checkInNetwork(prefix.Addr(), prefix)
-	}
-	if err != nil {
-		return prefix, fmt.Errorf("%s: ipAddress %s %w: give the guest another one", describeInterface(vm, i), text, err)
-	}
 	return prefix, nil
 }
 
+func checkIPAddress(prefix netip.Prefix) error {
+	if !prefix.IsValid() {
+		return nil
+	}
+	if err := checkHostAddress(prefix.Addr()); err != nil {
+		return err
+	}
+	return checkInNetwork(prefix.Addr(), prefix)
+}
+
 // parseGateway returns the gateway of an interface; not valid without one.
-func parseGateway(vm *v1alpha1.VirtualMachine, i int, prefix netip.Prefix) (via netip.Addr, err error) {
+func parseGateway(vm *v1alpha1.VirtualMachine, i int) (via netip.Addr, err error) {
 	text := vm.Spec.Interfaces[i].Gateway
 	if text == "" {
 		return via, nil
 	}
 	if via, err = parseAddress(text); err != nil {
-		return via, fmt.Errorf("%s: gateway %q is not an address, such as 10.10.0.1", describeInterface(vm, i), text)
-	}
-	err = checkHostAddress(via)
-	if prefix.IsValid() && err == nil {
-		switch {
-		case via.Unmap().Is4() != prefix.Addr().Unmap().Is4():
-			err = fmt.Errorf("is of another address family than ipAddress %s", prefix)
-		case via == prefix.Addr():
-			err = errors.New("is the interface's own ipAddress")
-		default:
-			err = checkInNetwork(via, prefix)
-		}
-	}
-	if err != nil {
-		return via, fmt.Errorf("%s: gateway %s %w: give the router's address", describeInterface(vm, i), text, err)
+		return netip.Addr{}, fmt.Errorf("%s: gateway %q is not an address, such as 10.10.0.1", describeInterface(vm, i), text)
 	}
 	return via, nil
+}
+
+func checkGateway(via netip.Addr, prefix netip.Prefix) error {
+	if !via.IsValid() {
+		return nil
+	}
+	if err := checkHostAddress(via); err != nil || !prefix.IsValid() {
+		return err
+	}
+	switch {
+	case via.Unmap().Is4() != prefix.Addr().Unmap().Is4():
+		return fmt.Errorf("is of another address family than ipAddress %s", prefix)
+	case via == prefix.Addr():
+		return errors.New("is the interface's own ipAddress")
+	default:
+		return checkInNetwork(via, prefix)
+	}
 }
 
 // checkMACAddress refuses an address that no interface can have.
 func checkMACAddress(mac string) error {
 	switch {
-	case !macPattern.MatchString(mac):
-		return errors.New("is not six bytes separated by colons, such as 02:00:00:12:34:56")
 	case mac == "00:00:00:00:00:00":
 		return errors.New("is all zeros")
-	case !unicastPattern.MatchString(mac):
+	case mac != "" && !unicastPattern.MatchString(mac):
 		return errors.New("is a multicast address")
 	default:
 		return nil

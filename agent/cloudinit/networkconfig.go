@@ -70,7 +70,7 @@ func renderNetworkConfig(vm *v1alpha1.VirtualMachine, clusterUID types.UID) (mac
 			interfaceByAddress[address] = i
 			e.Addresses = []string{prefix.String()}
 		}
-		via, err := parseGateway(vm, i, prefix)
+		via, err := parseGateway(vm, i)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -120,8 +120,8 @@ func assignMACAddresses(vm *v1alpha1.VirtualMachine, clusterUID types.UID) ([]st
 		macs[i] = strings.ToLower(spec.MACAddress)
 		if spec.MACAddress == "" {
 			macs[i] = deriveMACAddress(vm, clusterUID, i)
-		} else if err := checkMACAddress(macs[i]); err != nil {
-			return nil, fmt.Errorf("%s: macAddress %q %w", describeInterface(vm, i), spec.MACAddress, err)
+		} else if !macPattern.MatchString(macs[i]) {
+			return nil, fmt.Errorf("%s: macAddress %q is not six bytes separated by colons, such as 02:00:00:12:34:56", describeInterface(vm, i), spec.MACAddress)
 		}
 		if j, taken := interfaceByMAC[macs[i]]; taken {
 			return nil, fmt.Errorf("%s and %s both have macAddress %s: change one", describeInterface(vm, j), describeInterface(vm, i), macs[i])

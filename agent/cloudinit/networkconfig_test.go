@@ -93,6 +93,7 @@ func TestUnusualAddressesAreAccepted(t *testing.T) {
 	} {
 		_, err := cloudinit.Render(apitest.VirtualMachine("ns", "vm").WithInterfaces(nic).Obj(), cloudinit.Inputs{ClusterUID: clusterUID})
 		assert.NoError(t, err, nic)
+		assert.NoError(t, cloudinit.CheckAddresses(apitest.VirtualMachine("ns", "vm").WithInterfaces(nic).Obj()), nic)
 	}
 }
 
@@ -121,6 +122,21 @@ func TestInvalidNetworkIsRefused(t *testing.T) {
 		"address without prefix length": {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.1"}}, `interfaces[0] (a): ipAddress "10.0.0.1" is not an address with a prefix length, such as 10.10.0.161/24`},
 		"invalid prefix length":         {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.1/33"}}, `interfaces[0] (a): ipAddress "10.0.0.1/33" is not an address with a prefix length, such as 10.10.0.161/24`},
 		"invalid gateway":               {[]v1alpha1.Interface{{Network: "a", Gateway: "router"}}, `interfaces[0] (a): gateway "router" is not an address, such as 10.10.0.1`},
+		"invalid nameserver":            {[]v1alpha1.Interface{{Network: "a", Nameservers: []string{"dns"}}}, `interfaces[0] (a): nameserver "dns" is not an address, such as 10.10.0.53`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := cloudinit.Render(apitest.VirtualMachine("ns", "vm").WithInterfaces(tt.interfaces...).Obj(), cloudinit.Inputs{ClusterUID: clusterUID})
+			require.EqualError(t, err, tt.want)
+		})
+	}
+}
+
+// What earlier versions rendered is still rendered: the machine may run.
+func TestUnusableAddressesAreRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		interfaces []v1alpha1.Interface
+		want       string
+	}{
 		"zero MAC address":              {[]v1alpha1.Interface{{Network: "a", MACAddress: "00:00:00:00:00:00"}}, `interfaces[0] (a): macAddress "00:00:00:00:00:00" is all zeros`},
 		"multicast MAC address":         {[]v1alpha1.Interface{{Network: "a", MACAddress: "03:00:00:00:00:01"}}, `interfaces[0] (a): macAddress "03:00:00:00:00:01" is a multicast address`},
 		"gateway of another family":     {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.1/24", Gateway: "fd00::1"}}, `interfaces[0] (a): gateway fd00::1 is of another address family than ipAddress 10.0.0.1/24: give the router's address`},
@@ -132,11 +148,11 @@ func TestInvalidNetworkIsRefused(t *testing.T) {
 		"address is the network":        {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.0/24"}}, `interfaces[0] (a): ipAddress 10.0.0.0/24 is the network address of 10.0.0.0/24: give the guest another one`},
 		"address is the broadcast":      {[]v1alpha1.Interface{{Network: "a", IPAddress: "10.0.0.127/25"}}, `interfaces[0] (a): ipAddress 10.0.0.127/25 is the broadcast address of 10.0.0.0/25: give the guest another one`},
 		"address is unspecified":        {[]v1alpha1.Interface{{Network: "a", IPAddress: "0.0.0.0/0"}}, `interfaces[0] (a): ipAddress 0.0.0.0/0 is the unspecified address: give the guest another one`},
-		"invalid nameserver":            {[]v1alpha1.Interface{{Network: "a", Nameservers: []string{"dns"}}}, `interfaces[0] (a): nameserver "dns" is not an address, such as 10.10.0.53`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := cloudinit.Render(apitest.VirtualMachine("ns", "vm").WithInterfaces(tt.interfaces...).Obj(), cloudinit.Inputs{ClusterUID: clusterUID})
-			require.EqualError(t, err, tt.want)
+			machine := apitest.VirtualMachine("ns", "vm").WithInterfaces(tt.interfaces...).Obj()
+			require.EqualError(t, cloudinit.CheckAddresses(machine), tt.want)
+			mustRender(t, machine)
 		})
 	}
 }

@@ -114,10 +114,10 @@ func (d *decider) describeImport(rev *v1alpha1.RevisionStatus) statusReason {
 		return importing
 	}
 	cause := objects.findCause()
+	if (cause == nil || cause.Passing) && d.keepsStoredCause(rev, objects) {
+		return statusReason{storedWaitReason(&d.Image.Status), d.storedImportMessage(), meta.IsStatusConditionTrue(d.Image.Status.Conditions, v1alpha1.ConditionStalled)}
+	}
 	if cause == nil {
-		if d.keepsVolumePending(rev, objects) {
-			return statusReason{v1alpha1.ReasonVolumePending, d.storedImportMessage(), false}
-		}
 		return importing
 	}
 	if age := d.Now.Sub(ptr.Deref(rev.ProgressedAt, metav1.Time{}).Time); cause.Passing && age < passingCauseDelay {
@@ -135,11 +135,12 @@ func (o *AttemptObjects) findCause() *importcause.Cause {
 	return importcause.OfImport(o.DataVolume, claims, o.Pods)
 }
 
-// keepsVolumePending reports whether the status stays as it is where an import waited for
+// keepsStoredCause reports whether the status stays as it is where an import waited for
 // its volume: while a claim is Pending, CDI 1.65 sets and clears the cause many times a
 // second.
-func (d *decider) keepsVolumePending(rev *v1alpha1.RevisionStatus, objects *AttemptObjects) bool {
-	return storedWaitReason(&d.Image.Status) == v1alpha1.ReasonVolumePending && d.storedImportMessage() != "" &&
+func (d *decider) keepsStoredCause(rev *v1alpha1.RevisionStatus, objects *AttemptObjects) bool {
+	reason := storedWaitReason(&d.Image.Status)
+	return (reason == v1alpha1.ReasonVolumePending || reason == v1alpha1.ReasonQuotaExceeded) && d.storedImportMessage() != "" &&
 		findRevision(d.Image.Status.Revisions, rev.Revision) != nil && rev.Attempt == d.Image.Status.LastAttempt &&
 		objects.DataVolume.Status.Phase != cdiv1.ImportInProgress && !slices.ContainsFunc(objects.Pods, func(pod corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -18,6 +19,18 @@ func ownerReference(vm *v1alpha1.VirtualMachine) metav1.OwnerReference {
 // IsMadeFor reports whether an object was created for a machine, or given to it by its label.
 func IsMadeFor(o metav1.Object, vm *v1alpha1.VirtualMachine) bool {
 	return o.GetLabels()[v1alpha1.LabelMachineUID] == string(vm.UID)
+}
+
+// PreserveOwners keeps the owners of the live KubeVirt VirtualMachine: an object has one
+// controller, and it may be another's.
+func PreserveOwners(desired, live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) {
+	owners := AdoptedOwners(live, vm, nil)
+	if owners == nil {
+		owners = live.GetOwnerReferences()
+	}
+	if controller := metav1.GetControllerOf(live); controller != nil && controller.UID != vm.UID {
+		desired.SetOwnerReferences(owners)
+	}
 }
 
 // AdoptedOwners returns the owner references of an object that was made for a machine and would

@@ -81,6 +81,18 @@ func TestAddressConflict(t *testing.T) {
 		w.AddressConflict = ""
 		assert.NotNil(t, w.reconcile().ApplyKubeVirtVM)
 	})
+	t.Run("unusable", func(t *testing.T) {
+		unusable := []v1alpha1.Interface{{Network: "a", MACAddress: "02:00:00:00:00:aa", IPAddress: "10.0.0.5/24", Gateway: "fe80::1"}}
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithInterfaces(unusable...)).withRootDisk(goldenImage(1), cdiv1.Succeeded)
+		w.reconcile()
+		w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonSpecInvalid, "gateway fe80::1 is of another address family")
+		assert.Nil(t, w.KubeVirtVM)
+
+		w = newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+		w.VM.Spec.Interfaces, w.VM.Spec.RunStrategy, w.VM.Generation = unusable, "Halted", 2
+		assert.Equal(t, v1alpha1.RunStrategy("Halted"), w.reconcile().RunStrategy, "an older version accepted it")
+		assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "gateway fe80::1 is of another address family")
+	})
 	t.Run("of a machine that runs", func(t *testing.T) {
 		w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
 		w.AddressConflict = "interfaces[0] has ipAddress 10.0.0.5"

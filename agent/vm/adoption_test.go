@@ -55,6 +55,22 @@ func TestLostOwnersAreSetAgain(t *testing.T) {
 	}
 }
 
+// An object has one controller: a second one would have each later change refused.
+func TestAnotherControllerStays(t *testing.T) {
+	w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm")).setKubeVirtStatus("Stopped", nil)
+	foreign := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "uid-of-x", Controller: ptr.To(true)}
+	w.KubeVirtVM.SetOwnerReferences([]metav1.OwnerReference{foreign})
+	w.reconcile()
+	w.requireAllOwned()
+	assert.Nil(t, w.reconcile().ApplyKubeVirtVM, "nothing is left to change")
+	w.VM.Spec.Version, w.VM.Generation = "2", 2
+	applied := w.reconcile().ApplyKubeVirtVM
+	require.NotNil(t, applied)
+	require.Len(t, applied.GetOwnerReferences(), 2)
+	assert.Equal(t, foreign, applied.GetOwnerReferences()[0])
+	assert.Nil(t, applied.GetOwnerReferences()[1].Controller)
+}
+
 // What belongs to others, to a former machine, or is being deleted is not adopted.
 func TestForeignObjectsAreNotAdopted(t *testing.T) {
 	for name, change := range map[string]func(o metav1.Object){

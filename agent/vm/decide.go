@@ -58,8 +58,12 @@ func (d *decider) renderGuestAndMachine() {
 	} else {
 		d.guestConfig, d.specError = cloudinit.Render(d.VM, d.Inputs)
 	}
-	if d.specError == nil && d.AddressConflict != "" && (d.KubeVirtVM == nil || !d.ownsObject(d.KubeVirtVM)) {
-		d.specError = errors.New(d.AddressConflict) // a machine that exists already shows it in SpecAdjusted
+	d.addressProblem = d.AddressConflict
+	if err := cloudinit.CheckAddresses(d.VM); err != nil {
+		d.addressProblem = err.Error()
+	}
+	if d.specError == nil && d.addressProblem != "" && (d.KubeVirtVM == nil || !d.ownsObject(d.KubeVirtVM)) {
+		d.specError = errors.New(d.addressProblem) // a machine that exists already shows it in SpecAdjusted
 	}
 	if d.specError != nil {
 		return

@@ -17,9 +17,27 @@ import (
 // SetRefused replaces the state with Failed: the API server refused object.
 func (d *Decision) SetRefused(generation int64, now time.Time, reason v1alpha1.Reason, object string, err error) {
 	d.overrideState(generation, now, failedState(reason, fmt.Sprintf("the API server refused %s: %s", object, v1alpha1.SanitizeText(err.Error(), maxQuotedBytes))))
+	d.requeueRefused()
+}
+
+func (d *Decision) requeueRefused() {
 	if d.RequeueAfter == 0 || d.RequeueAfter > missingRecheckInterval {
 		d.RequeueAfter = missingRecheckInterval
 	}
+}
+
+// SetAdoptionRefused adds to condition SpecAdjusted that the API server refused the machine as
+// owner of an object. The state stays: the machine can do without.
+func (d *Decision) SetAdoptionRefused(generation int64, now time.Time, target AdoptTarget, err error) {
+	sentence := fmt.Sprintf("%s %s remains when this machine is deleted, since the API server refused the machine as its owner: delete it then by hand, or make the machine its owner with an account that may (%s)",
+		target.Kind.Kind, target.Name, v1alpha1.SanitizeText(err.Error(), maxQuotedBytes))
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionSpecAdjusted); c != nil && c.Status == metav1.ConditionTrue {
+		sentence = c.Message + "; " + sentence
+	}
+	s := &decider{status: &d.Status, timestamp: metav1.NewTime(now.UTC().Truncate(time.Second)), generation: generation}
+	s.setCondition(v1alpha1.ConditionSpecAdjusted, true, v1alpha1.ReasonAdjusted, sentence)
+	d.keepTransitionTimes()
+	d.requeueRefused()
 }
 
 // SetNamespaceMissing replaces the state: the namespace of the image does not exist.
@@ -76,7 +94,12 @@ func (d *Decision) overrideState(generation int64, now time.Time, state machineS
 	if d.ApplyKubeVirtVM != nil && d.ApplyKubeVirtVM.GetResourceVersion() == "" {
 		s.setCondition(v1alpha1.ConditionMachineCreated, false, v1alpha1.ReasonNotCreated, d.Status.Message)
 	}
-	for i := range d.Status.Conditions { // a status that returns to the stored one has not changed
+	d.keepTransitionTimes()
+}
+
+// keepTransitionTimes: a status that returns to the stored one has not changed.
+func (d *Decision) keepTransitionTimes() {
+	for i := range d.Status.Conditions {
 		c := &d.Status.Conditions[i]
 		if previous := meta.FindStatusCondition(d.previousConditions, c.Type); previous != nil && previous.Status == c.Status {
 			c.LastTransitionTime = previous.LastTransitionTime

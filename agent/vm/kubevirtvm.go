@@ -91,6 +91,7 @@ func (d *decider) planKubeVirtVM() {
 		return
 	}
 	kubevirt.PreserveForeignItems(desired, live)
+	kubevirt.PreserveOwners(desired, live, d.VM)
 	kubevirt.PreservePodNetworkMAC(desired, live, d.VM, d.guestConfig)
 	if !changed && containsAll(live.Object, desired.Object) {
 		return

@@ -155,8 +155,8 @@ func (d *decider) reportAdjustments() {
 		d.status.RootDisk.Size.Cmp(*d.VM.Spec.Resources.DiskSize) < 0 {
 		adjusted = append(adjusted, fmt.Sprintf("the root disk has %s and is not grown to resources.diskSize: expand PersistentVolumeClaim %s where its StorageClass allows that", d.status.RootDisk.Size.String(), d.status.RootDisk.DataVolume))
 	}
-	if d.AddressConflict != "" && d.KubeVirtVM != nil {
-		adjusted = append(adjusted, d.AddressConflict)
+	if d.addressProblem != "" && d.KubeVirtVM != nil {
+		adjusted = append(adjusted, v1alpha1.SanitizeText(d.addressProblem, maxQuotedBytes))
 	}
 	adjusted = append(adjusted, d.unappliedChanges()...)
 	if len(adjusted) == 0 {

@@ -133,6 +133,8 @@ type decider struct {
 	desiredVM   *unstructured.Unstructured
 	// specError says why the spec is invalid.
 	specError error
+	// addressProblem says why the addresses of the spec cannot be used.
+	addressProblem string
 
 	// replacesRootDisk: the root disk is incomplete and is deleted before the pin changes.
 	replacesRootDisk bool

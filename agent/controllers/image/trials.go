@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
@@ -17,10 +20,13 @@ import (
 )
 
 const (
-	// trialAcceptedFor and trialRefusedFor are how long an answer counts for all specs of
-	// its kind. A refusal is tried again before the image is reconciled again.
+	// trialTimeout bounds a dry run: a webhook may take 30 seconds, and images have few workers.
+	trialTimeout = 3 * time.Second
+	// trialAcceptedFor is how long an acceptance counts for all images of a kind.
 	trialAcceptedFor = 10 * time.Minute
-	trialRefusedFor  = 30 * time.Second
+	// trialRetryDelay is how long any other answer counts, and a missing one. The image is
+	// reconciled again after that.
+	trialRetryDelay = 30 * time.Second
 	// maxTrials bounds the memory of answers.
 	maxTrials = 1024
 )
@@ -28,20 +34,26 @@ const (
 // trialAnswers are the API server's answers to DataVolumes that were created as dry runs.
 type trialAnswers struct {
 	mu      sync.Mutex
-	answers map[trialKind]trialAnswer
+	answers map[trialKey]trialAnswer
 }
 
-// trialKind is what webhooks and policies can judge a DataVolume by.
-type trialKind struct {
+// trialKey is what an answer counts for: all images of a kind, or one attempt of an image.
+type trialKey struct {
 	namespace, sourceType, source, checksum, storageClass, secret, certificates string
+
+	uid      types.UID
+	revision string
+	attempt  int32
 }
 
+// trialAnswer has neither accepted nor a blocker where the answer says nothing of the image.
 type trialAnswer struct {
-	blocker *image.Blocker // nil for accepted
-	until   time.Time
+	accepted bool
+	blocker  *image.Blocker
+	until    time.Time
 }
 
-func (t *trialAnswers) get(k trialKind, now time.Time) (trialAnswer, bool) {
+func (t *trialAnswers) get(k trialKey, now time.Time) (trialAnswer, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	answer, known := t.answers[k]
@@ -50,11 +62,11 @@ func (t *trialAnswers) get(k trialKind, now time.Time) (trialAnswer, bool) {
 
 // record remembers an answer. Where there are too many, all others are forgotten: each is
 // one dry run away.
-func (t *trialAnswers) record(k trialKind, a trialAnswer) {
+func (t *trialAnswers) record(k trialKey, a trialAnswer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.answers == nil || len(t.answers) >= maxTrials {
-		t.answers = map[trialKind]trialAnswer{}
+		t.answers = map[trialKey]trialAnswer{}
 	}
 	t.answers[k] = a
 }
@@ -63,18 +75,11 @@ func (t *trialAnswers) record(k trialKind, a trialAnswer) {
 var plainURL = regexp.MustCompile(`^([a-z-]+://[a-zA-Z0-9.-]+(?::[0-9]{1,5})?/)[a-zA-Z0-9._~/@+=,-]*$`)
 
 // trialKindOf returns the kind of an image's DataVolume. Ordinary images of one host are of
-// one kind, which costs them one dry run in all. An image whose DataVolume was refused is
-// of a kind of its own.
-func trialKindOf(img *v1alpha1.VMDiskImage) trialKind {
-	k := trialKind{
-		namespace: img.Namespace, sourceType: string(img.Spec.SourceType), source: img.Spec.URL, checksum: img.Spec.Checksum,
+// one kind, which costs them one dry run in all.
+func trialKindOf(img *v1alpha1.VMDiskImage) trialKey {
+	k := trialKey{
+		namespace: img.Namespace, sourceType: string(img.Spec.SourceType), source: img.Spec.URL,
 		storageClass: img.Spec.StorageClass, secret: img.Spec.SecretRef, certificates: img.Spec.CertConfigMap,
-	}
-	if rev := currentRevision(img); rev != nil && rev.Failure != nil {
-		switch rev.Failure.Reason {
-		case v1alpha1.ReasonDataVolumeRefused, v1alpha1.ReasonQuotaExceeded:
-			return k
-		}
 	}
 	k.checksum, _, _ = strings.Cut(img.Spec.Checksum, ":")
 	if match := plainURL.FindStringSubmatch(img.Spec.URL); match != nil {
@@ -83,29 +88,59 @@ func trialKindOf(img *v1alpha1.VMDiskImage) trialKind {
 	return k
 }
 
+// isRefusalOfOne reports whether an image was refused by what others of its kind may not
+// share: its size, path or name, or a quota.
+func isRefusalOfOne(reason v1alpha1.Reason) bool {
+	return reason == v1alpha1.ReasonDataVolumeRefused || reason == v1alpha1.ReasonQuotaExceeded
+}
+
+// wasRefused reports whether an image waits for a refusal of its own to end, or its last
+// attempt was refused.
+func wasRefused(img *v1alpha1.VMDiskImage) bool {
+	if rev := currentRevision(img); rev != nil && rev.Failure != nil && isRefusalOfOne(rev.Failure.Reason) {
+		return true
+	}
+	c := meta.FindStatusCondition(img.Status.Conditions, v1alpha1.ConditionImported)
+	return c != nil && isRefusalOfOne(v1alpha1.Reason(c.Reason))
+}
+
 // findAdmissionBlocker returns why the API server would refuse an image's DataVolume, by a
 // dry run of one that is no image's; nil where it would not or that is unknown.
+//
+// Invariant: a refusal of one image holds up no other, and an acceptance of others does not
+// let in one that was refused.
 func (r *Reconciler) findAdmissionBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) *image.Blocker {
-	kind := trialKindOf(img)
-	if answer, known := r.trials.get(kind, time.Now()); known {
+	key, attempt := image.KeyOf(img), img.Status.LastAttempt+1
+	kind, own := trialKindOf(img), trialKey{uid: img.UID, revision: img.Spec.Revision(), attempt: attempt}
+	if answer, known := r.trials.get(own, time.Now()); known {
 		return answer.blocker
 	}
-	key, attempt := image.KeyOf(img), img.Status.LastAttempt+1
+	if answer, known := r.trials.get(kind, time.Now()); known && !(answer.accepted && wasRefused(img)) {
+		return answer.blocker
+	}
 	dv := image.NewDataVolume(img, v1alpha1.Slot{Image: key, Revision: img.Spec.Revision(), Attempt: attempt, DataVolume: ledger.DataVolumeName(key, attempt)})
 	dv.Labels = nil // a label would need a slot
+	answer := r.tryCreate(ctx, dv)
+	r.trials.record(own, answer)
+	if answer.blocker == nil || !isRefusalOfOne(answer.blocker.Reason) {
+		r.trials.record(kind, answer)
+	}
+	return answer.blocker
+}
+
+// tryCreate creates a DataVolume as a dry run.
+func (r *Reconciler) tryCreate(ctx context.Context, dv *cdiv1.DataVolume) trialAnswer {
+	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+	defer cancel()
 	err := r.Create(ctx, dv, client.DryRunAll)
 	if err == nil {
-		r.trials.record(kind, trialAnswer{until: time.Now().Add(trialAcceptedFor)})
-		return nil
+		return trialAnswer{accepted: true, until: time.Now().Add(trialAcceptedFor)}
 	}
-	var b *image.Blocker
+	answer := trialAnswer{until: time.Now().Add(trialRetryDelay)}
 	if fields := apidiscovery.UnknownFields(err); len(fields) > 0 {
-		b = &image.Blocker{Reason: v1alpha1.ReasonCDITooOld, Message: image.UnknownFieldsMessage(fields), NeedsPerson: true}
+		answer.blocker = &image.Blocker{Reason: v1alpha1.ReasonCDITooOld, Message: image.UnknownFieldsMessage(fields), NeedsPerson: true}
 	} else if cause := importcause.OfAnswer(err); cause != nil {
-		b = &image.Blocker{Reason: cause.Reason, Message: cause.Message, NeedsPerson: cause.NeedsPerson}
-	} else {
-		return nil
+		answer.blocker = &image.Blocker{Reason: cause.Reason, Message: cause.Message, NeedsPerson: cause.NeedsPerson}
 	}
-	r.trials.record(kind, trialAnswer{blocker: b, until: time.Now().Add(trialRefusedFor)})
-	return b
+	return answer
 }

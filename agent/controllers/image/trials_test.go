@@ -5,17 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -26,12 +32,17 @@ type webhook struct {
 	t       *testing.T
 	answers map[string]error // by URL
 	asked   int
+	// answer, where it is set, is asked in place of answers.
+	answer func(context.Context, *cdiv1.DataVolume) error
 }
 
-func (w *webhook) Create(_ context.Context, obj client.Object, opts ...client.CreateOption) error {
+func (w *webhook) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	assert.Equal(w.t, []client.CreateOption{client.DryRunAll}, opts)
 	assert.Empty(w.t, obj.GetLabels(), "a labelled one needs a slot")
 	w.asked++
+	if w.answer != nil {
+		return w.answer(ctx, obj.(*cdiv1.DataVolume))
+	}
 	return w.answers[obj.(*cdiv1.DataVolume).Spec.Source.HTTP.URL]
 }
 
@@ -93,16 +104,87 @@ func TestTrials(t *testing.T) {
 	assert.True(t, needsPerson)
 }
 
+// A policy that judges by size refuses one image of a kind. The other does not wait for it,
+// and the refused one is not let in with the other.
+func TestRefusalOfOneImage(t *testing.T) {
+	for _, reason := range []v1alpha1.Reason{v1alpha1.ReasonDataVolumeRefused, v1alpha1.ReasonQuotaExceeded} {
+		t.Run(string(reason), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tooLarge := func(_ context.Context, dv *cdiv1.DataVolume) error {
+					text := "exceeded quota: q"
+					if reason == v1alpha1.ReasonDataVolumeRefused {
+						text = "ValidatingAdmissionPolicy 'sizes' denied request"
+					}
+					if size := dv.Spec.Storage.Resources.Requests[corev1.ResourceStorage]; size.Value() > 2<<30 {
+						return apierrors.NewForbidden(schema.GroupResource{Group: "cdi.kubevirt.io", Resource: "datavolumes"}, dv.Name, errors.New(text))
+					}
+					return nil
+				}
+				w := &webhook{t: t, answer: tooLarge}
+				r := &Reconciler{Client: w}
+				large, small := apitest.Image("ns/large").WithDiskSize("8Gi").Obj(), apitest.Image("ns/small").WithDiskSize("1Gi").Obj()
+				for range 3 {
+					b := r.findAdmissionBlocker(t.Context(), large)
+					require.NotNil(t, b)
+					assert.Equal(t, reason, b.Reason)
+					assert.Contains(t, b.Message, ledger.DataVolumeName(image.KeyOf(large), 1), "its own DataVolume")
+					meta.SetStatusCondition(&large.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionImported, Reason: string(b.Reason)})
+					assert.Nil(t, r.findAdmissionBlocker(t.Context(), small), "others do not wait")
+					time.Sleep(trialRetryDelay)
+				}
+				assert.Equal(t, 4, w.asked, "the refused one is asked for again by itself")
+			})
+		})
+	}
+}
+
+// A webhook that does not answer, or answers nothing about the image, is asked once in a
+// while for all images of a kind.
+func TestUnknownTrialAnswers(t *testing.T) {
+	for name, answer := range map[string]func(context.Context, *cdiv1.DataVolume) error{
+		"no answer": func(ctx context.Context, _ *cdiv1.DataVolume) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(30 * time.Second): // the client's own timeout
+				return context.DeadlineExceeded
+			}
+		},
+		"no dry runs": func(context.Context, *cdiv1.DataVolume) error {
+			return apierrors.NewBadRequest(`admission webhook "x" does not support dry run`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &webhook{t: t, answer: answer}
+				r := &Reconciler{Client: w}
+				visit := func() {
+					for i := range 20 {
+						assert.Nil(t, r.findAdmissionBlocker(t.Context(), apitest.Image(fmt.Sprintf("ns/%d", i)).Obj()), "unknown")
+					}
+				}
+				start := time.Now()
+				visit()
+				assert.LessOrEqual(t, time.Since(start), trialTimeout, "a worker is held once")
+				assert.Equal(t, 1, w.asked)
+				time.Sleep(trialRetryDelay)
+				visit()
+				assert.Equal(t, 2, w.asked)
+			})
+		})
+	}
+}
+
 func TestTrialAnswersAreBounded(t *testing.T) {
 	var answers trialAnswers
 	now := time.Now()
 	for i := range 3 * maxTrials {
-		answers.record(trialKind{source: fmt.Sprint(i)}, trialAnswer{until: now.Add(time.Minute)})
+		answers.record(trialKey{source: fmt.Sprint(i)}, trialAnswer{until: now.Add(time.Minute)})
 		assert.LessOrEqual(t, len(answers.answers), maxTrials)
 	}
-	_, known := answers.get(trialKind{source: fmt.Sprint(3*maxTrials - 1)}, now)
+	_, known := answers.get(trialKey{source: fmt.Sprint(3*maxTrials - 1)}, now)
 	assert.True(t, known)
-	_, known = answers.get(trialKind{source: fmt.Sprint(3*maxTrials - 1)}, now.Add(time.Minute))
+	_, known = answers.get(trialKey{source: fmt.Sprint(3*maxTrials - 1)}, now.Add(time.Minute))
 	assert.False(t, known, "it is too old")
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,10 +38,13 @@ type nameTakenError struct{ kind, name string }
 func (e *nameTakenError) Error() string { return vm.NameTakenMessage(e.kind, e.name) }
 
 // applyChildren creates, applies and deletes what a decision says. With an error it returns
-// the child that the error is about.
+// the child that the error is about. A refused adoption keeps nothing else from being done: it
+// recurs where the agent may not change owners.
 func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (childObject, error) {
 	for _, target := range d.Adopt {
-		if err := r.adopt(ctx, obj, target); err != nil {
+		if err := r.adopt(ctx, obj, target); isRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			d.SetAdoptionRefused(obj.Generation, time.Now(), target, err)
+		} else if err != nil {
 			return childObject("the owner of " + target.Kind.Kind + " " + target.Name), err
 		}
 	}

@@ -1,21 +1,58 @@
 package vm
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
+
+// A refused adoption recurs, as where the agent may not change owners.
+func TestRefusedAdoptionKeepsNothingFromBeingDone(t *testing.T) {
+	obj := apitest.VirtualMachine("ns", "vm").Obj()
+	adopted := func(name string) vm.AdoptTarget {
+		return vm.AdoptTarget{Kind: corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), Name: name}
+	}
+	var patched []client.Object
+	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+			patched = append(patched, o)
+			if o.GetName() == "vm-root" {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, o.GetName(), errors.New("cannot set an ownerRef on a resource you can't delete"))
+			}
+			return nil
+		},
+	})
+	d := &vm.Decision{Adopt: []vm.AdoptTarget{adopted("vm-root"), adopted("other")}, RunStrategy: "Halted", Status: v1alpha1.VirtualMachineStatus{Phase: v1alpha1.MachineReady}}
+	_, err := (&Reconciler{Client: c}).applyChildren(t.Context(), obj, d)
+	require.NoError(t, err)
+	require.Len(t, patched, 3)
+	assert.Equal(t, []string{"vm-root", "other", "vm"}, []string{patched[0].GetName(), patched[1].GetName(), patched[2].GetName()})
+	assert.Equal(t, v1alpha1.MachineReady, d.Status.Phase)
+	condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionSpecAdjusted)
+	require.NotNil(t, condition)
+	assert.Equal(t, metav1.ConditionTrue, condition.Status)
+	assert.Contains(t, condition.Message, "PersistentVolumeClaim vm-root remains when this machine is deleted")
+	assert.Contains(t, condition.Message, "can't delete")
+	assert.NotZero(t, d.RequeueAfter)
+}
 
 // The cache has no claims without the label, and CDI leaves a DataVolume pending next to one.
 func TestCreateRootDiskChecksExistingClaim(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // TestPlanIsConfinedToAllowedNamespaces: the cluster's own policy says where a hub may place
@@ -34,6 +35,7 @@ func TestPlanIsConfinedToAllowedNamespaces(t *testing.T) {
 	awaitSucceeded(t, own)
 
 	t.Run("stays confined while its policy is wrong", func(t *testing.T) {
+		testenv.AdmitInvalidPolicy(t, env.Client(), "ot-agent")
 		env.StorePolicy(t, newPolicy("allowedNamespaces", "Not_A_Name"))
 		env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
 		second := env.NewImage(other, "second", "/ok/100ms/d")

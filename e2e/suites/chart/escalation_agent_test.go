@@ -326,6 +326,23 @@ func TestAgentWritesItsOwn(t *testing.T) {
 			assert.NoError(c, agent.Delete(t.Context(), made.DeepCopy(), client.DryRunAll))
 		}, policyPropagationTimeout, 50*time.Millisecond)
 	})
+	t.Run("a KubeVirt machine with another controller gets an owner", func(t *testing.T) {
+		controller := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: workspace, Name: "controller"}}
+		createForAttempt(t, controller)
+		existing := machine.DeepCopy()
+		existing.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: controller.Name, UID: controller.UID, Controller: ptr.To(true)}})
+		createForAttempt(t, existing)
+		setOwners := func(owners []metav1.OwnerReference) error {
+			changed := existing.DeepCopy()
+			changed.SetOwnerReferences(owners)
+			return agent.Patch(t.Context(), changed, client.MergeFrom(existing), client.DryRunAll)
+		}
+		owners := kubevirt.AdoptedOwners(existing, vm, nil)
+		require.Len(t, owners, 2)
+		require.NoError(t, setOwners(owners))
+		owners[1].UID = "another"
+		require.ErrorContains(t, setOwners(owners), "has no owner that is a VirtualMachine of pelotech.ot")
+	})
 	for name, machine := range map[string]string{
 		"plain":                              "demo",
 		"the longest that is not cut":        strings.Repeat("m", 48),

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -29,6 +31,7 @@ func NewReportedImage(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 		Phase:             status.Phase,
 		Reason:            status.Reason,
 		Message:           v1alpha1.SanitizeText(status.Message, maxMessageBytes),
+		Stalled:           meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStalled),
 		References:        status.References.Count,
 		UnreferencedSince: status.References.UnreferencedSince,
 		DownloadBytes:     status.BytesTotal,

@@ -48,6 +48,11 @@ func TestNewReportedImage(t *testing.T) {
 	}
 	assert.Equal(t, want, NewReportedImage(img))
 
+	img.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue}}
+	want.Stalled = true
+	assert.Equal(t, want, NewReportedImage(img))
+	img.Status.Conditions[0].Status, want.Stalled = metav1.ConditionFalse, false
+
 	img.Status.Revisions[0].Attempt = 4 // its storage was lost and is imported again
 	want.Bytes, want.SyncedAt = 2<<30, nil
 	assert.Equal(t, want, NewReportedImage(img))

@@ -46,8 +46,8 @@ var verdicts = map[string]map[string]verdict{
 	"FleetDiskImage": {
 		"AwaitingApproval": isHeld, "Paused": isHeld,
 		"AwaitingClusters": isInProgress, "MaxConcurrency": isInProgress, "MinSuccessTime": isInProgress, "OfflineClusters": isInProgress,
-		"Paused, one in progress": isInProgress,
-		"MaxFailures":             hasFailed, "MaxFailures, one in progress": hasFailed, "NoClusters": hasFailed, "PlanFull": hasFailed, "ClustersBlocked": hasFailed,
+		"Paused, one in progress": isInProgress, "AwaitingClusters, one blocked for a moment": isInProgress,
+		"MaxFailures": hasFailed, "MaxFailures, one in progress": hasFailed, "NoClusters": hasFailed, "PlanFull": hasFailed, "ClustersBlocked": hasFailed,
 		"NameConflict": hasFailed, "SelectorInvalid": hasFailed,
 		"RolledOut": isDone, "RolledOut, one offline": isDone, "RolledOut, one failed within the limit": isDone,
 		"DeletingImages": isLeaving,
@@ -67,8 +67,9 @@ var verdicts = map[string]map[string]verdict{
 		"Ready":          isDone,
 		"NeverConnected": isInProgress, "CredentialsMissing": isInProgress, "Unreachable": isInProgress, "Silent": isInProgress,
 		"AwaitingAgent": isInProgress, "AwaitingAcceptance": isInProgress, "Revoking": isInProgress, "Installing": isInProgress,
-		"NotAcknowledged": isInProgress, "VersionTooOld, the hub upgrades": isInProgress,
+		"NotAcknowledged": isInProgress, "VersionTooOld, the hub upgrades": isInProgress, "InstallFailed": isInProgress, "NamespaceTerminating": isInProgress,
 		"Quarantined": hasFailed, "AnotherCluster": hasFailed, "DuplicateCluster": hasFailed, "JoinTokenExpired": hasFailed, "Revoked": hasFailed,
+		"InstallAttemptsExhausted": hasFailed, "NamespaceTaken": hasFailed,
 		"ForeignAgent": hasFailed, "PolicyHeld": hasFailed, "VersionTooOld": hasFailed, "ReportOversized": hasFailed,
 	},
 	"VMDiskImage": {

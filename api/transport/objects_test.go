@@ -36,7 +36,7 @@ func TestLargestObjectsAreWithinLimits(t *testing.T) {
 	}}
 	now := metav1.Now()
 	page := v1alpha1.ClusterReport{Page: &v1alpha1.ReportPage{Images: repeat(v1alpha1.MaxReportedImages, v1alpha1.ReportedImage{
-		Namespace: name, Name: name, UID: "u", Source: strings.Repeat("s", 1500), Message: strings.Repeat("m", 1024), Phase: v1alpha1.PhaseFailed, Reason: "Reason",
+		Namespace: name, Name: name, UID: "u", Source: strings.Repeat("s", 1500), Message: strings.Repeat("m", 1024), Phase: v1alpha1.PhaseFailed, Reason: "Reason", Stalled: true,
 		UnreferencedSince: &now, SyncedAt: &now, Plan: &v1alpha1.PlanItemReport{Message: name}, Prune: &v1alpha1.ReportedPrune{},
 	})}}
 	for what, tt := range map[string]struct {

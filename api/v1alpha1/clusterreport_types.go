@@ -139,6 +139,10 @@ type ReportedImage struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
+	// stalled: condition Stalled of the image is True, so a person has to correct
+	// something. Older agents leave it out.
+	// +optional
+	Stalled bool `json:"stalled,omitempty"`
 	// references is how many VirtualMachines need the image.
 	// +optional
 	References int32 `json:"references"`

@@ -16,8 +16,8 @@ const (
 	ReasonMinSuccessTime = "MinSuccessTime"
 	// ReasonAwaitingClusters: all clusters of the wave are in progress or finished.
 	ReasonAwaitingClusters = "AwaitingClusters"
-	// ReasonClustersBlocked: every cluster in progress waits until a person acts there, and
-	// no other can start; see status.blocked.
+	// ReasonClustersBlocked: for a minute, every cluster in progress has waited until a
+	// person acts there, and no other can start; see status.blocked.
 	ReasonClustersBlocked = "ClustersBlocked"
 	// ReasonOfflineClusters: the wave waits for offline clusters.
 	ReasonOfflineClusters = "OfflineClusters"

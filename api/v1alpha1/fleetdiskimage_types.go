@@ -248,7 +248,8 @@ type RolloutPhase string
 // Phases of a rollout. A Succeeded or Failed rollout continues when another cluster
 // joins or a failed one recovers.
 const (
-	// RolloutProgressing: clusters are in progress, and not all of them wait for a person.
+	// RolloutProgressing: clusters are in progress, and not all of them have waited for a
+	// person for a minute.
 	RolloutProgressing RolloutPhase = "Progressing"
 	// RolloutWaiting: no cluster proceeds, and the rollout waits; see the reason.
 	RolloutWaiting RolloutPhase = "Waiting"
@@ -429,6 +430,10 @@ type FleetDiskImageStatus struct {
 	// +listType=atomic
 	// +optional
 	Blocked []ClusterSummary `json:"blocked,omitempty"`
+	// blockedSince is since when every cluster in progress is blocked, and no other can
+	// start, by the hub's clock. After a minute, reason is ClustersBlocked.
+	// +optional
+	BlockedSince *metav1.Time `json:"blockedSince,omitempty"`
 	// conditions; exactly one of Ready, Reconciling and Stalled is True.
 	// +listType=map
 	// +listMapKey=type

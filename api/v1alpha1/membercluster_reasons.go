@@ -71,14 +71,20 @@ const (
 	ReasonKindsOlder = "KindsOlder"
 	// Reasons of ConditionAgentInstalled, beside those of Reachable where the hub cannot
 	// look.
-	ReasonInstalled        = "Installed"
-	ReasonInstalling       = "Installing"
-	ReasonInstallFailed    = "InstallFailed"
-	ReasonForeignAgent     = "ForeignAgent"
-	ReasonReleasePending   = "ReleasePending"
-	ReasonDowngradeRefused = "DowngradeRefused"
-	ReasonValuesInvalid    = "ValuesInvalid"
-	ReasonAgentDialsIn     = "AgentDialsIn"
+	ReasonInstalled     = "Installed"
+	ReasonInstalling    = "Installing"
+	ReasonInstallFailed = "InstallFailed"
+	// ReasonInstallAttemptsExhausted: the hub does not try again until version, values or
+	// annotations change.
+	ReasonInstallAttemptsExhausted = "InstallAttemptsExhausted"
+	ReasonForeignAgent             = "ForeignAgent"
+	ReasonReleasePending           = "ReleasePending"
+	ReasonDowngradeRefused         = "DowngradeRefused"
+	ReasonValuesInvalid            = "ValuesInvalid"
+	ReasonAgentDialsIn             = "AgentDialsIn"
+	// ReasonNamespaceTaken: the member's namespace on the hub is not its own. While it is
+	// being deleted, the reason of condition Ready is NamespaceTerminating.
+	ReasonNamespaceTaken = "NamespaceTaken"
 	// ReasonRotated: the hub's token expires, and is renewed before.
 	ReasonRotated = "Rotated"
 	// ReasonRotationPending: the hub still uses the token that it was given.

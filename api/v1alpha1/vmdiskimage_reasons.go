@@ -142,7 +142,7 @@ func (r Reason) NeedsUserAction() bool {
 	case ReasonPolicyMissing, ReasonStorageClassMissing, ReasonSnapshotClassMissing,
 		ReasonSecretMissing, ReasonSecretForbidden, ReasonCertConfigMapMissing, ReasonCDIMissing, ReasonCDITooOld,
 		ReasonInsufficientStorage, ReasonStorageProfileIncomplete, ReasonSnapshotClassMismatch,
-		ReasonImporterRefused, ReasonDataVolumeRefused:
+		ReasonImporterRefused, ReasonDataVolumeRefused, ReasonQuotaExceeded:
 		return true
 	default:
 		return false

@@ -520,6 +520,10 @@ func (in *FleetDiskImageStatus) DeepCopyInto(out *FleetDiskImageStatus) {
 		*out = make([]ClusterSummary, len(*in))
 		copy(*out, *in)
 	}
+	if in.BlockedSince != nil {
+		in, out := &in.BlockedSince, &out.BlockedSince
+		*out = (*in).DeepCopy()
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

@@ -240,7 +240,7 @@ func (s Snapshot) decideAttempt() Decision {
 			"%s is installing, or was when it ended; waiting for its Lease %s to be released or to expire", s.Lease.Holder, LeaseName)
 	}
 	if attempts.Count >= MaxAttempts {
-		return s.notInstalled(v1alpha1.ReasonInstallFailed, recheckInterval, "%d attempts to install agent %s have failed; there is no retry until version, values or annotations change. "+
+		return s.notInstalled(v1alpha1.ReasonInstallAttemptsExhausted, recheckInterval, "%d attempts to install agent %s have failed; there is no retry until version, values or annotations change. "+
 			"To retry: kubectl annotate membercluster %s %s-. Last error: %s", attempts.Count, s.Desired.Version, s.Self.Member, v1alpha1.AnnotationInstallAttempts, last)
 	}
 	if wait := s.nextAttemptAt().Sub(s.Now); wait > 0 {

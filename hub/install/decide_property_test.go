@@ -181,7 +181,7 @@ func TestHubsKeepInstallRules(t *testing.T) {
 			if d.Action == ActionNone && d.RecheckAfter == 0 && w.snapshot.Attempts.Count < MaxAttempts {
 				t.Fatalf("waits for nothing: %+v", d.Condition)
 			}
-			if d.Condition.Reason == "InstallFailed" && w.snapshot.Attempts.Count >= MaxAttempts {
+			if d.Condition.Reason == "InstallAttemptsExhausted" && w.snapshot.Attempts.Count >= MaxAttempts {
 				return // its hub crashed six times
 			}
 			wait(d)

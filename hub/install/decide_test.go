@@ -133,7 +133,7 @@ func TestDecide(t *testing.T) {
 		"tried just now": {withAttempts(outdated, 2, 10*time.Second), ActionNone, no, v1alpha1.ReasonInstallFailed, "attempt 2 of 6 to install agent v0.3.0 failed; retrying: it broke", false, 50 * time.Second},
 		"tried a while ago": {withAttempts(outdated, 2, time.Minute), ActionUpgrade, unknown,
 			v1alpha1.ReasonInstalling, "attempt 3 of 6", false, 0},
-		"tried enough": {withAttempts(outdated, MaxAttempts, 100*time.Hour), ActionNone, no, v1alpha1.ReasonInstallFailed, "6 attempts", false, recheckInterval},
+		"tried enough": {withAttempts(outdated, MaxAttempts, 100*time.Hour), ActionNone, no, v1alpha1.ReasonInstallAttemptsExhausted, "6 attempts", false, recheckInterval},
 		"tried enough, at something else": {changed(withAttempts(outdated, MaxAttempts, time.Second), func(s *Snapshot) { s.Desired.Revision = "newer" }), ActionUpgrade, unknown,
 			v1alpha1.ReasonInstalling, "attempt 1 of 6", false, 0},
 		"somebody is at it": {changed(outdated, func(s *Snapshot) { s.Lease = &Lease{"hub-1", now.Add(9 * time.Second)} }), ActionNone, unknown,

@@ -379,6 +379,9 @@ func (s *statusBuilder) reportedPages() []v1alpha1.PageRef {
 // WithinBudget is not part of it: lowering a budget puts every busy member over it for a
 // while.
 func (s *statusBuilder) ready() conditionState {
+	if s.Obstacle.Reason != "" {
+		return conditionFalse(s.Obstacle.Reason, "%s", s.Obstacle.Message)
+	}
 	if c := meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionQuarantined); c != nil {
 		return conditionState{metav1.ConditionFalse, c.Reason, c.Message}
 	}
@@ -406,6 +409,7 @@ func (s *statusBuilder) isStalled(reason string) bool {
 	case v1alpha1.ReasonQuarantined, v1alpha1.ReasonDuplicateCluster, v1alpha1.ReasonAnotherCluster,
 		v1alpha1.ReasonJoinTokenExpired, v1alpha1.ReasonRevoked,
 		v1alpha1.ReasonForeignAgent, v1alpha1.ReasonDowngradeRefused, v1alpha1.ReasonValuesInvalid, v1alpha1.ReasonAgentDialsIn,
+		v1alpha1.ReasonInstallAttemptsExhausted, v1alpha1.ReasonNamespaceTaken,
 		v1alpha1.ReasonPolicyRefused, v1alpha1.ReasonPolicyHeld,
 		v1alpha1.ReasonReportOversized, v1alpha1.ReasonReportUndecodable, v1alpha1.ReasonUnlistedReports, v1alpha1.ReasonPagesOmitted:
 		return true

@@ -32,6 +32,11 @@ func TestGoldenStatuses(t *testing.T) {
 			v.Installed = &metav1.Condition{Type: v1alpha1.ConditionAgentInstalled, Status: status, Reason: reason, Message: "as the installation says"}
 		}
 	}
+	obstacle := func(reason string) func(*memberstatus.Input) {
+		return func(v *memberstatus.Input) {
+			v.Obstacle = memberstatus.Obstacle{Reason: reason, Message: "as the planner says"}
+		}
+	}
 	objects := map[string]statuscheck.Object{}
 	for name, change := range map[string]func(*memberstatus.Input){
 		"Ready":              func(*memberstatus.Input) {},
@@ -48,14 +53,18 @@ func TestGoldenStatuses(t *testing.T) {
 		"AnotherCluster": func(v *memberstatus.Input) {
 			v.Member.Status.ClusterUID, v.OtherClusterUID = uid, "22222222-0000-0000-0000-000000000000"
 		},
-		"DuplicateCluster":   func(v *memberstatus.Input) { v.Holder = "paris" },
-		"AwaitingAgent":      joined(v1alpha1.ReasonAwaitingAgent),
-		"AwaitingAcceptance": joined(v1alpha1.ReasonAwaitingAcceptance),
-		"JoinTokenExpired":   joined(v1alpha1.ReasonJoinTokenExpired),
-		"Revoking":           joined(v1alpha1.ReasonRevoking),
-		"Revoked":            joined(v1alpha1.ReasonRevoked),
-		"Installing":         installed(metav1.ConditionUnknown, v1alpha1.ReasonInstalling),
-		"ForeignAgent":       installed(metav1.ConditionFalse, v1alpha1.ReasonForeignAgent),
+		"DuplicateCluster":         func(v *memberstatus.Input) { v.Holder = "paris" },
+		"AwaitingAgent":            joined(v1alpha1.ReasonAwaitingAgent),
+		"AwaitingAcceptance":       joined(v1alpha1.ReasonAwaitingAcceptance),
+		"JoinTokenExpired":         joined(v1alpha1.ReasonJoinTokenExpired),
+		"Revoking":                 joined(v1alpha1.ReasonRevoking),
+		"Revoked":                  joined(v1alpha1.ReasonRevoked),
+		"Installing":               installed(metav1.ConditionUnknown, v1alpha1.ReasonInstalling),
+		"ForeignAgent":             installed(metav1.ConditionFalse, v1alpha1.ReasonForeignAgent),
+		"InstallFailed":            installed(metav1.ConditionFalse, v1alpha1.ReasonInstallFailed),
+		"InstallAttemptsExhausted": installed(metav1.ConditionFalse, v1alpha1.ReasonInstallAttemptsExhausted),
+		"NamespaceTaken":           obstacle(v1alpha1.ReasonNamespaceTaken),
+		"NamespaceTerminating":     obstacle(string(v1alpha1.ReasonNamespaceTerminating)),
 		"NotAcknowledged": func(v *memberstatus.Input) {
 			v.Plan = newPlan(planVersion(1, 5), concurrencyPolicy(3))
 		},

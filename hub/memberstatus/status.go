@@ -38,6 +38,10 @@ type Connection struct {
 	Reason, Message  string
 }
 
+// Obstacle keeps a member from being Ready. Reason is NamespaceTaken, which needs a person, or
+// NamespaceTerminating.
+type Obstacle struct{ Reason, Message string }
+
 // Input is all that the status of a member depends on.
 type Input struct {
 	Now time.Time
@@ -56,6 +60,8 @@ type Input struct {
 	// fleet-wide budget.
 	Shard     string
 	Transfers *v1alpha1.MemberTransfers
+	// Obstacle is why the member's namespace on the hub cannot be used; zero for none.
+	Obstacle Obstacle
 	// SyncStalled explains that the member is up and reports while no replica syncs its
 	// report; empty if nothing of that kind is known.
 	SyncStalled string

@@ -3,6 +3,7 @@ package rollout
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -15,17 +16,42 @@ func (r *Report) isBlocked(revision string) bool {
 	case !r.Exists || r.Revision != revision:
 		return false
 	default:
-		// Paused: somebody has set the member's concurrency to 0. Referenced: the image is to
-		// be deleted, and machines hold it.
-		return r.Reason.NeedsUserAction() || r.Reason == v1alpha1.ReasonPaused || r.Reason == v1alpha1.ReasonReferenced
+		// Referenced: the image is to be deleted, and machines hold it.
+		return r.Stalled || r.Reason.NeedsUserAction() || r.isPaused() || r.Reason == v1alpha1.ReasonReferenced
 	}
 }
 
-// onlyBlockedProceed reports whether nothing starts before a blocked cluster proceeds. Other
-// blockers name their own way on.
+// isPaused reports whether somebody has set the member's concurrency to 0: nothing is wrong
+// there.
+func (r *Report) isPaused() bool {
+	return r.ItemState != v1alpha1.PlanItemWaiting && r.Reason == v1alpha1.ReasonPaused
+}
+
+// blockedGrace is how long no cluster must proceed before the rollout is stalled: a
+// namespace or Secret often arrives seconds after the image.
+const blockedGrace = time.Minute
+
+// onlyBlockedProceed reports whether nothing starts before a blocked cluster proceeds, in
+// one of which something is to be corrected. Other blockers name their own way on.
 func (e *evaluation) onlyBlockedProceed(b blocker) bool {
 	waitsForClusters := b.reason == v1alpha1.ReasonAwaitingClusters || b.reason == v1alpha1.ReasonMaxConcurrency
-	return waitsForClusters && e.counts.blocked > 0 && e.counts.blocked == e.counts.Progressing
+	return waitsForClusters && e.counts.blocked > e.counts.paused && e.counts.blocked == e.counts.Progressing
+}
+
+// updateBlockedSince sets since when only blocked clusters could proceed, and reports
+// whether that lasts for longer than blockedGrace.
+func (e *evaluation) updateBlockedSince(b blocker) bool {
+	if !e.onlyBlockedProceed(b) {
+		return false
+	}
+	since := e.Image.Status.BlockedSince.DeepCopy()
+	if e.versionChanged || since == nil || since.After(e.Now) {
+		since = toStoredTime(e.Now)
+	}
+	e.status.BlockedSince = since
+	end := since.Add(blockedGrace)
+	e.requeueAt(end)
+	return !e.Now.Before(end)
 }
 
 // blockedClusters returns the first blocked clusters, by name.

@@ -2,8 +2,10 @@ package rollout_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,6 +23,63 @@ func block(v rollout.View, names string) rollout.View {
 		}
 	}
 	return v
+}
+
+// decideAfterGrace decides, and again once blocked clusters count. The starts are those of the
+// first decision.
+func decideAfterGrace(t *testing.T, v rollout.View) rollout.Decision {
+	t.Helper()
+	first := decideAndCheck(t, v)
+	assert.NotEqual(t, v1alpha1.ReasonClustersBlocked, first.Status.Reason, "a cluster may be blocked for a moment")
+	d := decideAndCheck(t, advanceView(v, first, time.Minute))
+	d.Start = first.Start
+	return d
+}
+
+// A namespace or Secret often arrives seconds after the image.
+func TestBlockedGrace(t *testing.T) {
+	blocked := block(newView(newUbuntu(), "canary=P"), "canary-0")
+	first := decideAndCheck(t, blocked)
+	assert.Equal(t, v1alpha1.RolloutProgressing, first.Status.Phase)
+	assert.Equal(t, v1alpha1.ReasonAwaitingClusters, first.Status.Reason)
+	assert.Len(t, first.Status.Blocked, 1, "it is listed at once")
+	assert.True(t, meta.IsStatusConditionTrue(first.Status.Conditions, v1alpha1.ConditionReconciling))
+	require.Equal(t, time.Minute, first.RequeueAfter)
+
+	waiting := advanceView(blocked, first, time.Minute-time.Second)
+	second := decideAndCheck(t, waiting)
+	assert.Equal(t, v1alpha1.ReasonAwaitingClusters, second.Status.Reason)
+	assert.Equal(t, time.Second, second.RequeueAfter)
+	stalled := decideAndCheck(t, advanceView(waiting, second, second.RequeueAfter))
+	assert.Equal(t, v1alpha1.ReasonClustersBlocked, stalled.Status.Reason)
+
+	proceeds := waiting
+	proceeds.Clusters = parseClusters("canary=P")
+	d := decideAndCheck(t, proceeds)
+	assert.Nil(t, d.Status.BlockedSince, "the next time gets a minute of its own")
+
+	restored := advanceView(blocked, first, -time.Hour)
+	assert.Equal(t, time.Minute, decideAndCheck(t, restored).RequeueAfter, "the hub's clock was set back")
+}
+
+// A member that somebody has paused is listed, and nothing is wrong with it.
+func TestPausedClusters(t *testing.T) {
+	pause := func(v rollout.View, names ...string) rollout.View {
+		for i := range v.Clusters {
+			if c := &v.Clusters[i]; slices.Contains(names, c.Name) {
+				c.Report.Phase, c.Report.Reason = v1alpha1.PhaseQueued, v1alpha1.ReasonPaused
+			}
+		}
+		return v
+	}
+	d := decideAfterGrace(t, pause(newView(newUbuntu(), "canary=PP"), "canary-0", "canary-1"))
+	assert.Len(t, d.Status.Blocked, 2)
+	assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
+	assert.Equal(t, v1alpha1.ReasonAwaitingClusters, d.Status.Reason)
+	assert.True(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionReconciling))
+
+	d = decideAfterGrace(t, pause(block(newView(newUbuntu(), "canary=PP"), "canary-0"), "canary-1"))
+	assert.True(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled), "the other lacks something")
 }
 
 func TestBlockedClusters(t *testing.T) {
@@ -46,7 +105,7 @@ func TestBlockedClusters(t *testing.T) {
 		"offline":                     {newUbuntu(), "canary=dP", "canary-0", v1alpha1.RolloutProgressing, v1alpha1.ReasonAwaitingClusters, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := decideAndCheck(t, block(newView(tt.img, tt.fleet), tt.blocked))
+			d := decideAfterGrace(t, block(newView(tt.img, tt.fleet), tt.blocked))
 			assert.Equal(t, tt.wantPhase, d.Status.Phase)
 			assert.Equal(t, tt.wantReason, d.Status.Reason)
 			assert.Equal(t, tt.wantStart, d.Start)
@@ -72,6 +131,11 @@ func TestBlockedReasons(t *testing.T) {
 	queued := func(reason v1alpha1.Reason, revision string) rollout.Report {
 		return rollout.Report{Exists: true, Revision: revision, Phase: v1alpha1.PhaseQueued, Reason: reason, Message: "says why", ItemState: v1alpha1.PlanItemApplied}
 	}
+	stalled := func(reason v1alpha1.Reason, revision string) rollout.Report {
+		r := queued(reason, revision)
+		r.Stalled = true
+		return r
+	}
 	for name, tt := range map[string]struct {
 		report rollout.Report
 		want   bool
@@ -89,6 +153,10 @@ func TestBlockedReasons(t *testing.T) {
 		"no storage":                       {queued(v1alpha1.ReasonInsufficientStorage, revision), true},
 		"no policy":                        {queued(v1alpha1.ReasonPolicyMissing, revision), true},
 		"concurrency 0":                    {queued(v1alpha1.ReasonPaused, revision), true},
+		"the API server refuses, by quota": {queued(v1alpha1.ReasonQuotaExceeded, revision), true},
+		"the agent says so":                {stalled(v1alpha1.ReasonVolumePending, revision), true},
+		"the agent said so before":         {stalled(v1alpha1.ReasonVolumePending, "former"), false},
+		"may pass":                         {queued(v1alpha1.ReasonVolumePending, revision), false},
 		"held by machines":                 {queued(v1alpha1.ReasonReferenced, revision), true},
 		"no Secret for the former one":     {queued(v1alpha1.ReasonSecretMissing, "former"), false},
 		"waits for a slot":                 {queued(v1alpha1.ReasonWaitingForSlot, revision), false},
@@ -99,9 +167,9 @@ func TestBlockedReasons(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := newView(newUbuntu(), "canary=P")
 			v.Clusters[0].Report = tt.report
-			d := decideAndCheck(t, v)
+			d := decideAfterGrace(t, v)
 			assert.Equal(t, tt.want, len(d.Status.Blocked) == 1, "%+v", d.Status)
-			assert.Equal(t, tt.want, d.Status.Reason == v1alpha1.ReasonClustersBlocked)
+			assert.Equal(t, tt.want && !strings.Contains(name, "concurrency 0"), d.Status.Reason == v1alpha1.ReasonClustersBlocked)
 		})
 	}
 }

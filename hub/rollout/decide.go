@@ -79,7 +79,7 @@ func (e *evaluation) carryOverCounts() {
 	}
 	old := e.Image.Status.DeepCopy()
 	e.status.Clusters, e.status.CurrentWave, e.status.Waves, e.status.Failing, e.status.Blocked = old.Clusters, old.CurrentWave, old.Waves, old.Failing, old.Blocked
-	e.status.LastSuccessAt, e.status.ExpectedAt = old.LastSuccessAt, old.ExpectedAt
+	e.status.LastSuccessAt, e.status.ExpectedAt, e.status.BlockedSince = old.LastSuccessAt, old.ExpectedAt, old.BlockedSince
 }
 
 // requeueAt asks for another decision at a future time; the earliest counts.

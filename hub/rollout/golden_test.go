@@ -48,6 +48,8 @@ func TestGoldenStatuses(t *testing.T) {
 	change("SelectorInvalid", func(v *rollout.View) {
 		v.Image.Spec.Placement.ClusterSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "wave", Operator: "Near"}}}
 	})
+	change("ClustersBlocked", func(v *rollout.View) { *v = advanceView(*v, decideAndCheck(t, *v), time.Minute) })
+	views["AwaitingClusters, one blocked for a moment"] = block(newView(newUbuntu(), "canary=P"), "canary-0")
 	objects := map[string]statuscheck.Object{}
 	for name, v := range views {
 		v.Image.Generation = 7

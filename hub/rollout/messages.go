@@ -23,14 +23,15 @@ func waitingVerdict(reason, format string, args ...any) phaseVerdict {
 
 // decidePhase derives the phase from what blocks further clusters.
 func (e *evaluation) decidePhase(b blocker) phaseVerdict {
-	if e.onlyBlockedProceed(b) {
+	isStalled := e.updateBlockedSince(b)
+	if isStalled {
 		b.reason = v1alpha1.ReasonClustersBlocked
 	}
 	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, e.blockerMessage(b) + e.blockedMessage()}
 	switch {
 	case b.reason == v1alpha1.ReasonRolledOut:
 		v.phase = v1alpha1.RolloutSucceeded
-	case e.counts.Progressing > e.counts.blocked:
+	case e.counts.Progressing > e.counts.blocked, e.status.BlockedSince != nil && !isStalled:
 		v.phase = v1alpha1.RolloutProgressing
 	case b.reason == v1alpha1.ReasonMaxFailures:
 		v.phase = v1alpha1.RolloutFailed

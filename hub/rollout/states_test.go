@@ -98,11 +98,11 @@ func TestProgressDeadlineIsRequeued(t *testing.T) {
 func TestNewReport(t *testing.T) {
 	assert.Zero(t, rollout.NewReport(nil))
 	assert.Equal(t, rollout.Report{
-		Exists: true, Revision: "a", ServingRevision: "b", Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404",
+		Exists: true, Revision: "a", ServingRevision: "b", Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404", Stalled: true,
 		ItemState: v1alpha1.PlanItemNotOurs, ItemReason: "r", ItemMessage: "another's", ItemRevision: "c",
 	}, rollout.NewReport(&v1alpha1.ReportedImage{
 		Namespace: "images", Name: "ubuntu-1.0.0", UID: "uid", Revision: "a", ServingRevision: "b",
-		Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404",
+		Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404", Stalled: true,
 		Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemNotOurs, Reason: "r", Message: "another's", Revision: "c"},
 	}))
 	assert.Equal(t, rollout.Report{ItemState: v1alpha1.PlanItemWaiting}, rollout.NewReport(&v1alpha1.ReportedImage{

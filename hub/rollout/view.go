@@ -54,6 +54,8 @@ type Report struct {
 	Phase                     v1alpha1.Phase
 	Reason                    v1alpha1.Reason
 	Message                   string
+	// Stalled: the image's condition is True; never by older agents.
+	Stalled bool
 	// ItemState is how the agent handled the plan's item; empty where its plan has none.
 	ItemState   v1alpha1.PlanItemState
 	ItemMessage string
@@ -70,7 +72,7 @@ func NewReport(img *v1alpha1.ReportedImage) Report {
 	}
 	r := Report{
 		Exists: img.UID != "", Revision: img.Revision, ServingRevision: img.ServingRevision,
-		Phase: img.Phase, Reason: img.Reason, Message: img.Message,
+		Phase: img.Phase, Reason: img.Reason, Message: img.Message, Stalled: img.Stalled,
 	}
 	if img.Plan != nil {
 		r.ItemState, r.ItemReason, r.ItemMessage, r.ItemRevision = img.Plan.State, img.Plan.Reason, img.Plan.Message, img.Plan.Revision

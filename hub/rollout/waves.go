@@ -207,8 +207,9 @@ type stateCounts struct {
 	v1alpha1.ClusterCounts
 	// quarantined are the deferred clusters in quarantine. No wave waits for them.
 	quarantined int32
-	// blocked are those of the clusters in progress that wait until a person acts.
-	blocked int32
+	// blocked are those of the clusters in progress that wait until a person acts, paused
+	// those of them where nothing is wrong.
+	blocked, paused int32
 }
 
 func (c *stateCounts) addCluster(cluster *placedCluster) {
@@ -219,6 +220,9 @@ func (c *stateCounts) addCluster(cluster *placedCluster) {
 	}
 	if cluster.blocked {
 		c.blocked++
+		if cluster.Report.isPaused() {
+			c.paused++
+		}
 	}
 }
 
@@ -226,6 +230,7 @@ func (c *stateCounts) addCounts(other *stateCounts) {
 	c.Total += other.Total
 	c.quarantined += other.quarantined
 	c.blocked += other.blocked
+	c.paused += other.paused
 	for _, state := range v1alpha1.ClusterStates() {
 		*c.CountOf(state) += *other.CountOf(state)
 	}

@@ -182,7 +182,7 @@ func (r *reader) followRollout(t *testing.T) {
 	r.columns(t, rolloutsPage, "kubectl get fdi")
 	r.run(t, findCommand(t, rolloutsPage, "/spec/approvals"), "<you>", "admin")
 	require.NoError(t, <-waited)
-	for _, command := range []string{"--for=condition=Ready --timeout=6h", "--for=condition=Finished"} {
+	for _, command := range []string{"--for=condition=Ready --timeout=6h", "--for=condition=Reconciling=false"} {
 		r.run(t, findCommand(t, waitingPage, command))
 	}
 	require.NoError(t, shared.Get(t.Context(), client.ObjectKeyFromObject(img), img))

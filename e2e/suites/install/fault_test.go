@@ -54,7 +54,7 @@ func TestInstallAttemptsAreBounded(t *testing.T) {
 		return nil
 	})
 	s.optIn(t)
-	m := s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonInstallFailed, "6 attempts to install agent dev have failed", "annotate membercluster edge pelotech.ot/install-attempts-")
+	m := s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonInstallAttemptsExhausted, "6 attempts to install agent dev have failed", "annotate membercluster edge pelotech.ot/install-attempts-")
 	assert.Equal(t, install.MaxAttempts, install.ParseAttempts(m.Annotations[v1alpha1.AnnotationInstallAttempts]).Count)
 	assert.Equal(t, int32(install.MaxAttempts), tried.Load())
 

@@ -42,6 +42,11 @@ func TestRolloutNamesWhatMembersLack(t *testing.T) {
 	assert.Equal(t, frankfurt, stalled.Status.Blocked[1].Cluster)
 	assert.Contains(t, []string{"SecretMissing", "SecretForbidden"}, stalled.Status.Blocked[1].Reason)
 	assert.Contains(t, stalled.Status.Message, bergen+" (NamespaceMissing: ")
+	// The commands of docs/waiting.md for a pipeline that wants to know at once.
+	out, err := runKubectl(t, nil, "wait", "fdi/"+img.Name, "--for=condition=Reconciling=false", "--timeout=10s")
+	require.NoError(t, err, out)
+	out, err = runKubectl(t, nil, "wait", "fdi/"+img.Name, "--for=condition=Ready", "--timeout=0s")
+	require.Error(t, err, out)
 
 	shared.updateFleetImage(t, img, func() { img.Spec.Template.SecretRef = "" })
 	createNamespace(bergen)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,10 +20,6 @@ import (
 	"github.com/pelotech/ot-fleet/hub/plan"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
-
-// reasonNamespaceTaken is the reason of condition Ready of a member whose namespace on
-// the hub is taken.
-const reasonNamespaceTaken = "NamespaceTaken"
 
 // snapshot is everything that a decision about one member depends on.
 type snapshot struct {
@@ -93,20 +88,20 @@ func isMemberNamespace(ns *corev1.Namespace, member string) bool {
 func decide(s snapshot) decision {
 	var d decision
 	name := v1alpha1.MemberNamespacePrefix + s.member.Name
-	obstacle := ""
+	var obstacle memberstatus.Obstacle
 	switch {
 	case s.namespace == nil:
 		d.createNamespace = true
 	case !isMemberNamespace(s.namespace, s.member.Name):
-		obstacle = fmt.Sprintf("namespace %s on the hub does not belong to this member: delete it or, to give it to the member, label it: kubectl label namespace %s %s=%s",
-			name, name, v1alpha1.LabelMember, s.member.Name)
+		obstacle = memberstatus.Obstacle{Reason: v1alpha1.ReasonNamespaceTaken, Message: fmt.Sprintf("namespace %s on the hub does not belong to this member: delete it or, to give it to the member, label it: kubectl label namespace %s %s=%s",
+			name, name, v1alpha1.LabelMember, s.member.Name)}
 	case !s.namespace.DeletionTimestamp.IsZero():
-		obstacle = fmt.Sprintf("namespace %s is being deleted on the hub; it is created again afterwards", name)
+		obstacle = memberstatus.Obstacle{Reason: string(v1alpha1.ReasonNamespaceTerminating), Message: fmt.Sprintf("namespace %s is being deleted on the hub; it is created again afterwards", name)}
 	}
 
 	var desired map[string]string
 	view := memberstatus.Input{
-		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Transfers: s.transfers, SyncStalled: s.syncStalled, Joined: s.joined, Installed: s.installed, Rotated: s.rotated,
+		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Obstacle: obstacle, Transfers: s.transfers, SyncStalled: s.syncStalled, Joined: s.joined, Installed: s.installed, Rotated: s.rotated,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watchedSince, IncompleteSince: s.root.IncompleteSince, Excess: s.root.Excess,
 		OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, SyncError: s.syncResult.SyncError, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
 	}
@@ -120,7 +115,7 @@ func decide(s snapshot) decision {
 	}
 	current := s.plan
 	switch {
-	case obstacle != "":
+	case obstacle.Reason != "":
 	case s.holder != "":
 		d.withdrawMailbox = s.plan != nil || s.grant != nil
 	case s.member.Spec.Quarantine != nil: // the plan stays as it is
@@ -138,17 +133,11 @@ func decide(s snapshot) decision {
 		return d
 	}
 	d.status, d.recheckAfter = memberstatus.Compute(view)
-	if obstacle != "" {
-		meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reasonNamespaceTaken, Message: v1alpha1.SanitizeText(obstacle, maxObstacleBytes),
-			ObservedGeneration: s.member.Generation, LastTransitionTime: metav1.NewTime(s.now),
-		})
+	if obstacle.Reason != "" {
 		d.recheckAfter = namespaceRetryDelay
 	}
 	return d
 }
-
-const maxObstacleBytes = 1024
 
 // applySafeShare sets the safe share to the admitted one: members use it without a
 // request.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/apitest/statuscheck"
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
@@ -221,15 +222,40 @@ func TestMemberNamespace(t *testing.T) {
 	s.namespace = nil
 	assert.True(t, decide(s).createNamespace)
 
-	s = settledMember(t)
-	s.namespace.Labels = nil
-	d := decide(s)
-	assert.False(t, d.createNamespace)
-	ready := meta.FindStatusCondition(d.status.Conditions, v1alpha1.ConditionReady)
-	require.NotNil(t, ready)
-	assert.Equal(t, reasonNamespaceTaken, ready.Reason)
-	assert.Contains(t, ready.Message, "kubectl label namespace ot-member-frankfurt pelotech.ot/member=frankfurt")
-	assert.Positive(t, d.recheckAfter)
+	for name, tt := range map[string]struct {
+		change                              func(*snapshot)
+		wantReason, wantMessage, wantIsTrue string
+	}{
+		"somebody else's": {
+			func(s *snapshot) { s.namespace.Labels = nil },
+			v1alpha1.ReasonNamespaceTaken, "kubectl label namespace ot-member-frankfurt pelotech.ot/member=frankfurt", v1alpha1.ConditionStalled,
+		},
+		"being deleted": {
+			func(s *snapshot) { s.namespace.DeletionTimestamp = &metav1.Time{Time: s.now} },
+			string(v1alpha1.ReasonNamespaceTerminating), "it is created again afterwards", v1alpha1.ConditionReconciling,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settledMember(t)
+			s.member.Status = decide(s).status // Ready may be True before
+			tt.change(&s)
+			d := decide(s)
+			assert.False(t, d.createNamespace)
+			ready := meta.FindStatusCondition(d.status.Conditions, v1alpha1.ConditionReady)
+			require.NotNil(t, ready)
+			assert.Equal(t, tt.wantReason, ready.Reason)
+			assert.Contains(t, ready.Message, tt.wantMessage)
+			statuscheck.RequireOneTrue(t, d.status.Conditions)
+			assert.True(t, meta.IsStatusConditionTrue(d.status.Conditions, tt.wantIsTrue))
+			assert.Positive(t, d.recheckAfter)
+
+			s.member.Status = d.status
+			s.now = s.now.Add(time.Minute)
+			again := decide(s).status
+			assert.Equal(t, ready, meta.FindStatusCondition(again.Conditions, v1alpha1.ConditionReady), "nothing to write")
+			assert.Equal(t, meta.FindStatusCondition(d.status.Conditions, tt.wantIsTrue), meta.FindStatusCondition(again.Conditions, tt.wantIsTrue))
+		})
+	}
 }
 
 func TestNothingIsPlannedForClusterOfOtherMember(t *testing.T) {

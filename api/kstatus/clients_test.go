@@ -120,7 +120,8 @@ func testStaleStatus(t *testing.T, name string, object map[string]any, health *h
 	created := runtime.DeepCopyJSON(object)
 	created["status"] = map[string]any{"observedGeneration": int64(-1)} // the default of the API server
 	for _, stale := range []map[string]any{edited, created} {
-		assert.Equal(t, isInProgress, verdict{computeStatus(t, stale).Status, health.check(t, stale).status}, "%s, not observed yet: %v", name, stale["status"])
+		got := verdict{computeStatus(t, stale).Status, health.check(t, stale).status}
+		assert.Equal(t, isInProgress, got, "%s, not observed yet: %v", name, stale["status"])
 	}
 }
 

@@ -70,7 +70,7 @@ func appliedLabels(object *metav1.ObjectMeta) map[string]bool {
 				Labels map[string]any `json:"f:labels"`
 			} `json:"f:metadata"`
 		}
-		_ = json.Unmarshal(owner.FieldsV1.Raw, &fields) // the API server wrote it
+		_ = json.Unmarshal(owner.FieldsV1.GetRawBytes(), &fields) // the API server wrote it
 		for key := range fields.Metadata.Labels {
 			applied[strings.TrimPrefix(key, "f:")] = true
 		}

@@ -115,7 +115,7 @@ func (r *Reconciler) findAdmissionBlocker(ctx context.Context, img *v1alpha1.VMD
 	if answer, known := r.trials.get(own, time.Now()); known {
 		return answer.blocker
 	}
-	if answer, known := r.trials.get(kind, time.Now()); known && !(answer.accepted && wasRefused(img)) {
+	if answer, known := r.trials.get(kind, time.Now()); known && (!answer.accepted || !wasRefused(img)) {
 		return answer.blocker
 	}
 	dv := image.NewDataVolume(img, v1alpha1.Slot{Image: key, Revision: img.Spec.Revision(), Attempt: attempt, DataVolume: ledger.DataVolumeName(key, attempt)})

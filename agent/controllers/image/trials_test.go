@@ -130,7 +130,7 @@ func TestRefusalOfOneImage(t *testing.T) {
 					assert.Contains(t, b.Message, ledger.DataVolumeName(image.KeyOf(large), 1), "its own DataVolume")
 					meta.SetStatusCondition(&large.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionImported, Reason: string(b.Reason)})
 					assert.Nil(t, r.findAdmissionBlocker(t.Context(), small), "others do not wait")
-					time.Sleep(trialRetryDelay)
+					time.Sleep(trialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble
 				}
 				assert.Equal(t, 4, w.asked, "the refused one is asked for again by itself")
 			})
@@ -167,7 +167,7 @@ func TestUnknownTrialAnswers(t *testing.T) {
 				visit()
 				assert.LessOrEqual(t, time.Since(start), trialTimeout, "a worker is held once")
 				assert.Equal(t, 1, w.asked)
-				time.Sleep(trialRetryDelay)
+				time.Sleep(trialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble
 				visit()
 				assert.Equal(t, 2, w.asked)
 			})

@@ -53,8 +53,8 @@ func (s valuesSchema) resolve(t *testing.T, node any) map[string]any {
 	return found
 }
 
-// walkObjects visits every object with properties in the schema, and every leaf, but what is
-// deprecated: that is accepted from earlier values, and is in values.yaml no more.
+// walkObjects visits every object with properties in the schema, and every leaf, except
+// deprecated ones, which are accepted from earlier values and are not in values.yaml.
 func (s valuesSchema) walkObjects(t *testing.T, path string, node any, values any, visit func(path string, node map[string]any, value any)) {
 	t.Helper()
 	resolved := s.resolve(t, node)

@@ -81,14 +81,14 @@ func TestInstallAttemptsAreBounded(t *testing.T) {
 	}, testenv.Patience, tick)
 }
 
-// awaitSettled waits until the running hub has reconciled edge: it reports invalid values and then
-// their removal.
+// awaitSettled waits until the running hub, whose attempts are used up, has reconciled edge: it
+// reports invalid values and then their removal.
 func (s *testHub) awaitSettled(t *testing.T) {
 	t.Helper()
 	s.setValues(t, valuesOfEdge, "replicaz: 1")
 	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonValuesInvalid)
 	require.NoError(t, s.hubPlane.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: valuesOfEdge}}))
-	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonInstallFailed)
+	s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonInstallAttemptsExhausted)
 }
 
 // holdRelease holds writes of the Deployment until the test ends; the channel is closed at the first.

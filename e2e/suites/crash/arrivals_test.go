@@ -4,6 +4,7 @@ package crash
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -46,6 +47,14 @@ func TestOrderOfArrivalSurvivesKills(t *testing.T) {
 		createSome()
 	}
 	faults.StartLeader(t, env, faults.WriteHooks{})
+	// Other tests would wait for the imports of these images.
+	t.Cleanup(func() {
+		assert.NoError(t, env.Client().DeleteAllOf(context.Background(), &v1alpha1.VMDiskImage{}, client.InNamespace(ns)))
+		assert.True(t, testenv.AwaitCondition(t, func() bool {
+			left := &v1alpha1.VMDiskImageList{}
+			return env.Client().List(context.Background(), left, client.InNamespace(ns)) == nil && len(left.Items) == 0
+		}), "images are left")
+	})
 	keys := make([]v1alpha1.OrderingKey, len(images))
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		for i, img := range images {

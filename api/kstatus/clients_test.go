@@ -86,7 +86,7 @@ var verdicts = map[string]map[string]verdict{
 }
 
 // TestClientsThatWait reads the statuses that the pure packages decide as Flux, Helm 4 and
-// Argo CD do. There is one for every phase of every kind.
+// Argo CD do. A phase of any kind without a recorded status fails it.
 func TestClientsThatWait(t *testing.T) {
 	health := loadHealthScript(t)
 	for kind, want := range verdicts {

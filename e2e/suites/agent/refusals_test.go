@@ -98,24 +98,31 @@ func awaitWaiting(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reaso
 	assert.True(t, meta.IsStatusConditionTrue(got.Status.Conditions, v1alpha1.ConditionStalled))
 }
 
-// TestQuotaOfDataVolumes wants an image whose DataVolume a quota refuses to wait without a
-// slot, and to go on by itself.
-func TestQuotaOfDataVolumes(t *testing.T) {
+// requireWaitsWithoutSlot requires an image of a namespace in which refusal refuses imports to
+// wait until a person acts, while another one is imported, and to go on by itself after that.
+func requireWaitsWithoutSlot(t *testing.T, ns string, refusal client.Object, reason v1alpha1.Reason, message string) {
+	t.Helper()
 	env.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
 	history := observeTest(t)
-	ns := createHomeNamespace(t)
-	quota := createQuota(t, ns, corev1.ResourceList{"count/datavolumes.cdi.kubevirt.io": resource.MustParse("0")})
 	img := env.NewImage(ns, "image", "/ok/200ms/a")
 	env.Create(t, img)
-	awaitWaiting(t, img, v1alpha1.ReasonQuotaExceeded, "exceeded quota: quota")
+	awaitWaiting(t, img, reason, message)
 	next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
 	env.Create(t, next)
 	awaitSucceeded(t, next)
-	require.NoError(t, env.Client().Delete(t.Context(), quota))
+	require.NoError(t, env.Client().Delete(t.Context(), refusal))
 	awaitSucceeded(t, img)
 	h := history()
 	assert.Equal(t, []types.UID{next.UID, img.UID}, h.StartOrder(), "it takes no slot while it waits")
 	assert.Equal(t, 1, h.Attempts(img.UID))
+}
+
+// TestQuotaOfDataVolumes wants an image whose DataVolume a quota refuses to wait without a
+// slot, and to go on by itself.
+func TestQuotaOfDataVolumes(t *testing.T) {
+	ns := createHomeNamespace(t)
+	quota := createQuota(t, ns, corev1.ResourceList{"count/datavolumes.cdi.kubevirt.io": resource.MustParse("0")})
+	requireWaitsWithoutSlot(t, ns, quota, v1alpha1.ReasonQuotaExceeded, "exceeded quota: quota")
 }
 
 // refuseImports refuses all DataVolumes of a namespace until the test ends.
@@ -147,25 +154,11 @@ func refuseImports(t *testing.T, ns string, validation admissionv1.Validation) *
 // TestDenialByForeignPolicyIsReported wants the message of another admission policy on the
 // image, which waits without a slot and goes on by itself.
 func TestDenialByForeignPolicyIsReported(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
-	history := observeTest(t)
 	ns := createHomeNamespace(t)
 	binding := refuseImports(t, ns, admissionv1.Validation{Expression: "false", Message: "no imports on Sundays"})
 	enforced := func() bool { return isRejectedWith(t, newBlankDataVolume(ns), "no imports on Sundays") }
 	require.True(t, testenv.AwaitCondition(t, enforced))
-
-	img := env.NewImage(ns, "image", "/ok/200ms/a")
-	env.Create(t, img)
-	awaitWaiting(t, img, v1alpha1.ReasonDataVolumeRefused, "no imports on Sundays")
-	next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
-	env.Create(t, next)
-	awaitSucceeded(t, next)
-
-	require.NoError(t, env.Client().Delete(t.Context(), binding))
-	awaitSucceeded(t, img)
-	h := history()
-	assert.Equal(t, []types.UID{next.UID, img.UID}, h.StartOrder(), "it takes no slot while it waits")
-	assert.Equal(t, 1, h.Attempts(img.UID))
+	requireWaitsWithoutSlot(t, ns, binding, v1alpha1.ReasonDataVolumeRefused, "no imports on Sundays")
 }
 
 // TestLostRightUsesNoAttempt wants a missing right to use no attempt, and the import to begin

@@ -183,7 +183,7 @@ func (p *pagesFleet) joinPull(t *testing.T, r *walkthrough.Reader) {
 	for _, command := range walkthrough.CommandsBetween(t, walkthrough.MembersPage, "kubectl delete membercluster", "delete secret ot-hub-credential") {
 		r.Run(t, command, replace...)
 	}
-	r.MustRun(t, "helm --kube-context "+p.edge.Name+" uninstall ot-agent --namespace ot-agent")
+	r.MustRun(t, "helm --kube-context "+p.edge.Name+" uninstall ot-agent --namespace ot-agent --ignore-not-found")
 	var key string
 	awaitKey := func(command string) {
 		t.Helper()
@@ -214,8 +214,8 @@ func (p *pagesFleet) joinPull(t *testing.T, r *walkthrough.Reader) {
 // lookAtPods runs what needs a kubelet.
 func (p *pagesFleet) lookAtPods(t *testing.T, r *walkthrough.Reader) {
 	describe := walkthrough.FindCommand(t, troubleshootingPage, "kubectl describe pod")
-	assert.Contains(t, r.Run(t, describe, "kubectl", "kubectl --context "+p.frankfurt.Name+" -n ot-agent"), "Last State")
+	assert.Contains(t, r.Run(t, describe, "kubectl", "kubectl --context "+p.frankfurt.Name+" -n ot-agent"), "Restart Count")
 	forward := walkthrough.FindCommand(t, troubleshootingPage, "port-forward deploy/ot-agent")
 	port := r.Start(t, forward, forwarding, "kubectl", "kubectl --context "+p.frankfurt.Name, " 8081", " :8081")[1]
-	assert.Contains(t, r.MustRun(t, "curl --silent 'http://localhost:"+port+"/readyz?verbose'"), "readyz check passed")
+	assert.Contains(t, r.MustRun(t, "curl --silent 'http://localhost:"+port+"/readyz?verbose'"), "[+]rights ok")
 }

@@ -17,7 +17,8 @@ var (
 )
 
 // ParseHeader returns name and value of a header such as "X-Tenant: blue"; ok is false where
-// it cannot be sent with a transfer. The CRD checks extraHeaders by the same rules.
+// it cannot be sent with a transfer. The CRD checks extraHeaders by the same rules, those
+// of the list: the API server quotes an item that it refuses.
 func ParseHeader(header string) (name, value string, ok bool) {
 	part := headerPattern.FindStringSubmatch(header)
 	if part == nil || transferPattern.MatchString(part[1]) {

@@ -103,9 +103,9 @@ type VMDiskImageSpec struct {
 	// Pod can read them. Only for sourceType http.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=256
-	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9_.-]*: ?[!-~]([ -~]*[!-~])?$')",message="each of extraHeaders must be one line as in 'X-Tenant: blue': a name of letters, digits, - and _, a colon, and a value of printable ASCII without space at its end"
-	// +kubebuilder:validation:items:XValidation:rule="!self.matches('(?i)^(connection|content-length|expect|host|keep-alive|proxy-connection|range|te|trailer|transfer-encoding|upgrade) *:')",message="extraHeaders must not set Connection, Content-Length, Expect, Host, Keep-Alive, Proxy-Connection, Range, TE, Trailer, Transfer-Encoding or Upgrade, which CDI sets for its transfers"
-	// +kubebuilder:validation:items:XValidation:rule="!self.contains('$(') && !self.contains('$$')",message="extraHeaders must not contain $( or $$, which the importer Pod would expand: put that header into a Secret and name it in secretExtraHeaders"
+	// +kubebuilder:validation:XValidation:rule="self.all(h, h.matches('^[A-Za-z0-9][A-Za-z0-9_.-]*: ?[!-~]([ -~]*[!-~])?$'))",message="each of extraHeaders must be one line as in 'X-Tenant: blue': a name of letters, digits, - and _, a colon, and a value of printable ASCII without space at its end"
+	// +kubebuilder:validation:XValidation:rule="self.all(h, !h.matches('(?i)^(connection|content-length|expect|host|keep-alive|proxy-connection|range|te|trailer|transfer-encoding|upgrade) *:'))",message="extraHeaders must not set Connection, Content-Length, Expect, Host, Keep-Alive, Proxy-Connection, Range, TE, Trailer, Transfer-Encoding or Upgrade, which CDI sets for its transfers"
+	// +kubebuilder:validation:XValidation:rule="self.all(h, !h.contains('$(') && !h.contains('$$'))",message="extraHeaders must not contain $( or $$, which the importer Pod would expand: put that header into a Secret and name it in secretExtraHeaders"
 	// +listType=atomic
 	// +optional
 	ExtraHeaders []string `json:"extraHeaders,omitempty"`

@@ -286,7 +286,7 @@ func TestNextPlanDoesNotChangeItsInput(t *testing.T) {
 	assert.Equal(t, before, current)
 }
 
-// A plan is written anew for each field of an image that changes.
+// A plan is written again for each field of an image that changes.
 func TestEveryFieldOfAnImageChangesThePlan(t *testing.T) {
 	image := plannedImage("a", "1Gi")
 	input := plan.Input{ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, DesiredPolicy: concurrencyPolicy(3), Images: []v1alpha1.PlannedImage{image}}

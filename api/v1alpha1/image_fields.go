@@ -3,9 +3,7 @@ package v1alpha1
 import (
 	"encoding/json"
 	"maps"
-	"reflect"
 	"slices"
-	"strings"
 )
 
 // Bounds of ReportRoot.imageFields.
@@ -15,20 +13,18 @@ const (
 )
 
 // imageFieldValues are the values of the fields of VMDiskImageSpec that take a closed set.
-// A new value is added here; a new field is known by the type itself.
+// A new value is added here, a new field to specFields.
 var imageFieldValues = map[string][]string{
-	"sourceType": {string(SourceS3), string(SourceHTTP), string(SourceRegistry), string(SourceBlank)},
+	"pullMethod": {string(PullPod), string(PullNode)},
+	"sourceType": {string(SourceS3), string(SourceHTTP), string(SourceGCS), string(SourceRegistry), string(SourceBlank)},
 }
 
 // ImageFields returns what this version knows of VMDiskImageSpec, sorted: each field by its
 // name, and each value of a closed set as field=value.
 func ImageFields() []string {
-	spec := reflect.TypeFor[VMDiskImageSpec]()
-	fields := make([]string, 0, MaxImageFields)
-	for i := range spec.NumField() {
-		name, _, _ := strings.Cut(spec.Field(i).Tag.Get("json"), ",")
-		fields = append(fields, name)
-		for _, value := range imageFieldValues[name] {
+	fields := SpecFields()
+	for name, values := range imageFieldValues {
+		for _, value := range values {
 			fields = append(fields, name+"="+value)
 		}
 	}

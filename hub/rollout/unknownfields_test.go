@@ -17,7 +17,7 @@ import (
 func age(v rollout.View, names string) rollout.View {
 	for i := range v.Clusters {
 		if c := &v.Clusters[i]; slices.Contains(strings.Fields(names), c.Name) {
-			c.AgentVersion, c.UnknownFields = "v0.2.0", []string{"extraHeaders", "sourceType=gs"}
+			c.AgentVersion, c.UnknownFields = "v0.2.0", []string{"extraHeaders", "sourceType=gcs"}
 		}
 	}
 	return v
@@ -64,7 +64,7 @@ func TestClustersWithOlderAgents(t *testing.T) {
 				assert.Empty(t, d.Status.Blocked)
 				return
 			}
-			const message = "its agent v0.2.0, or a CustomResourceDefinition there, does not know spec.template's extraHeaders, sourceType gs: upgrade chart ot-agent"
+			const message = "its agent v0.2.0, or a CustomResourceDefinition there, does not know spec.template's extraHeaders, sourceType gcs: upgrade chart ot-agent"
 			for _, said := range []rollout.Decision{first, d} {
 				assert.Equal(t, []v1alpha1.ClusterSummary{{Cluster: tt.wantListed, State: v1alpha1.ClusterToApply, Reason: v1alpha1.ReasonFieldsUnknown, Message: message}}, said.Status.Blocked)
 				assert.Contains(t, said.Status.Message, ". In 1 cluster a person has to act: "+tt.wantListed+" (FieldsUnknown: "+message+"). See status.blocked")

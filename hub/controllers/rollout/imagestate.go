@@ -166,7 +166,7 @@ func (f *FleetState) refreshClusters(img *imageState) {
 			}
 			img.current, img.revision, all = current, revision, true
 		}
-		all = all || img.builtFrom == nil || !sameSpec(&img.builtFrom.Spec.Template, &img.stored.Spec.Template)
+		all = all || img.builtFrom == nil || !img.builtFrom.Spec.Template.Equal(&img.stored.Spec.Template)
 		img.builtFrom = img.stored
 	}
 	if img.membership != f.membership || img.clusterIndex == nil {
@@ -230,7 +230,7 @@ func (f *FleetState) buildCluster(img *imageState, m *member) rollout.Cluster {
 // whose agent was replaced by an older one.
 func (f *FleetState) plansTemplate(img *imageState, m *member) bool {
 	planned, ok := m.plannedImages[img.current]
-	return ok && sameSpec(&planned.Spec, &img.stored.Spec.Template)
+	return ok && planned.Spec.Equal(&img.stored.Spec.Template)
 }
 
 // forgetStarted drops a start from memory. The plan may still hold it.

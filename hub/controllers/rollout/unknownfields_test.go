@@ -109,7 +109,8 @@ func TestFieldsOfOlderAgents(t *testing.T) {
 	spec := v1alpha1.VMDiskImageSpec{SourceType: v1alpha1.SourceS3, SnapshotClass: "fast", Checksum: "md5:0"}
 	assert.Empty(t, recentFields(&spec))
 	assert.Empty(t, (&member{}).unknownFields(spec.UsedFields()))
-	spec.SourceType = "torrent"
-	assert.Equal(t, []string{"sourceType=torrent"}, recentFields(&spec))
-	assert.Equal(t, []string{"sourceType=torrent"}, (&member{imageFields: v1alpha1.ImageFields()}).unknownFields(recentFields(&spec)))
+	spec.SourceType, spec.ExtraHeaders = v1alpha1.SourceGCS, []string{"X-Tenant: blue"}
+	assert.Equal(t, []string{"extraHeaders", "sourceType=gcs"}, recentFields(&spec))
+	assert.Equal(t, []string{"extraHeaders", "sourceType=gcs"}, (&member{}).unknownFields(recentFields(&spec)))
+	assert.Empty(t, (&member{imageFields: v1alpha1.ImageFields()}).unknownFields(recentFields(&spec)))
 }

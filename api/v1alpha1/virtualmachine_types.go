@@ -222,50 +222,6 @@ type Matcher struct {
 	Kind string `json:"kind,omitempty"`
 }
 
-// Interface of a VM.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !has(self.ipAddress) || !isIP(self.gateway) || !isCIDR(self.ipAddress) || ip(self.gateway).family() == cidr(self.ipAddress).ip().family()",message="gateway must be of the same address family as ipAddress"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !has(self.ipAddress) || !isIP(self.gateway) || !isCIDR(self.ipAddress) || !(ip(self.gateway) == cidr(self.ipAddress).ip())",message="gateway must be the router's address, not the interface's own"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !has(self.ipAddress) || !isIP(self.gateway) || !isCIDR(self.ipAddress) || ip(self.gateway).family() == 6 || cidr(self.ipAddress).prefixLength() >= 31 || !(ip(self.gateway) == cidr(self.ipAddress).masked().ip())",message="gateway must not be the network address itself: give the router's address, as in 10.10.0.1"
-type Interface struct {
-	// network is the name of a NetworkAttachmentDefinition in the VM's namespace, or
-	// namespace/name.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$')",message="network must be the name of a NetworkAttachmentDefinition, or namespace/name"
-	// +kubebuilder:validation:MaxLength=317
-	// +required
-	Network string `json:"network"`
-	// ipAddress with prefix length, as in 10.10.0.161/24; no two machines of a namespace
-	// may have the same on one network. Default: the guest uses DHCP.
-	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="ipAddress must be an address with a prefix length, as in 10.10.0.161/24"
-	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().isGlobalUnicast() || cidr(self).ip().isLinkLocalUnicast()",message="ipAddress must be the address of a host: not unspecified, loopback or multicast"
-	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() == 6 || cidr(self).prefixLength() >= 31 || !(cidr(self).ip() == cidr(self).masked().ip())",message="ipAddress must be the address of a host, as in 10.10.0.161/24, and not the network address itself"
-	// +kubebuilder:validation:MaxLength=64
-	// +optional
-	IPAddress string `json:"ipAddress,omitempty"`
-	// gateway of the interface's default route, as in 10.10.0.1.
-	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="gateway must be an address, as in 10.10.0.1"
-	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip(self).isGlobalUnicast() || ip(self).isLinkLocalUnicast()",message="gateway must be the address of a router: not unspecified, loopback or multicast"
-	// +kubebuilder:validation:MaxLength=64
-	// +optional
-	Gateway string `json:"gateway,omitempty"`
-	// nameservers to use on the interface, as in 10.10.0.53.
-	// +kubebuilder:validation:MaxItems=8
-	// +kubebuilder:validation:items:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.all(n, isIP(n))",message="nameservers must be addresses, as in 10.10.0.53"
-	// +listType=atomic
-	// +optional
-	Nameservers []string `json:"nameservers,omitempty"`
-	// macAddress of the interface; no two machines of a namespace may have the same.
-	// Default: computed from the cluster, the VM's name
-	// and the index in this list, so that it stays the same when the VM is created
-	// again.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$')",message="macAddress must be six bytes separated by colons, as in 02:00:00:12:34:56, and not a multicast address"
-	// +kubebuilder:validation:XValidation:rule="self != '00:00:00:00:00:00'",message="macAddress must not be all zeros"
-	// +kubebuilder:validation:MaxLength=17
-	// +optional
-	MACAddress string `json:"macAddress,omitempty"`
-}
-
 // ImageReference names a VMDiskImage.
 type ImageReference struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name must be that of a VMDiskImage: up to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends"

@@ -151,6 +151,9 @@ func TestInvalidVMsAreRejected(t *testing.T) {
 		}
 		return fieldChanges{"interfaces": listOf(nic)}
 	}
+	route := func(to, via string) fieldChanges {
+		return nic(map[string]any{"routes": listOf(map[string]any{"to": to, "via": via})})
+	}
 	two := func(field, one, other string) fieldChanges {
 		return fieldChanges{"interfaces": listOf(map[string]any{"network": "a", field: one}, map[string]any{"network": "b", field: other})}
 	}
@@ -209,6 +212,16 @@ func TestInvalidVMsAreRejected(t *testing.T) {
 		"the network as address":          {nic(map[string]any{"ipAddress": "10.0.0.0/24"}), "and not the network address itself"},
 		"a loopback address":              {nic(map[string]any{"ipAddress": "127.0.0.1/8"}), "ipAddress must be the address of a host"},
 		"an unspecified address":          {nic(map[string]any{"ipAddress": "0.0.0.0/0"}), "ipAddress must be the address of a host"},
+		"additional addresses with DHCP":  {nic(map[string]any{"additionalAddresses": []any{"10.0.0.5/24"}}), "additionalAddresses needs ipAddress"},
+		"an additional network":           {nic(map[string]any{"ipAddress": "10.0.0.5/24", "additionalAddresses": []any{"10.1.0.0/24"}}), "additionalAddresses must be addresses of a host"},
+		"an additional name":              {nic(map[string]any{"ipAddress": "10.0.0.5/24", "additionalAddresses": []any{"host"}}), "additionalAddresses must be addresses of a host"},
+		"a search domain with a dot":      {nic(map[string]any{"searchDomains": []any{"example.org."}}), "searchDomains must be domain names without a dot at the end"},
+		"a search domain with a newline":  {nic(map[string]any{"searchDomains": []any{"a\nb"}}), "searchDomains must be domain names without a dot at the end"},
+		"a route to a host's network":     {route("10.20.0.1/16", "10.10.0.1"), "to must be the address of a network"},
+		"a route without a prefix":        {route("10.20.0.0", "10.10.0.1"), "to must be a network with a prefix length"},
+		"a route via a name":              {route("10.20.0.0/16", "router"), "via must be an address, as in 10.10.0.2"},
+		"a route via another family":      {route("10.20.0.0/16", "2001:db8::1"), "via must be of the same address family as to"},
+		"a route via multicast":           {route("10.20.0.0/16", "224.0.0.1"), "via must be the address of a router"},
 		"a bad nameserver":                {nic(map[string]any{"nameservers": []any{"dns.example.com"}}), "nameservers must be addresses, as in 10.10.0.53"},
 		"one address twice":               {two("ipAddress", "10.0.0.1/24", "10.0.0.1/24"), "two interfaces have the same ipAddress"},
 		"one address, two prefixes":       {two("ipAddress", "10.0.0.1/24", "10.0.0.1/16"), "two interfaces have the same ipAddress"},

@@ -165,7 +165,7 @@ func (d *diskDecider) deleteIncompleteDisk() {
 	if d.isRemoved() && d.isUsed() {
 		return
 	}
-	d.decision.DeleteDisks = append(d.decision.DeleteDisks, DeleteTarget{dv.Name, dv.UID, dv.ResourceVersion})
+	d.decision.DeleteDisks = append(d.decision.DeleteDisks, DeleteTarget{d.name, dv.Name, dv.UID, dv.ResourceVersion})
 }
 
 // wasReady reports whether the status says that the disk was complete.

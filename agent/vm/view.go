@@ -76,8 +76,10 @@ type CreateDisk struct {
 	Disk string
 }
 
-// DeleteTarget is an object to delete. UID and ResourceVersion are preconditions.
+// DeleteTarget is a DataVolume to delete. UID and ResourceVersion are preconditions.
 type DeleteTarget struct {
+	// Disk is the name of a data disk; empty for the root disk.
+	Disk            string
 	Name            string
 	UID             types.UID
 	ResourceVersion string

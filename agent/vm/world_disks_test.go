@@ -116,7 +116,7 @@ func (w *world) checkDisks(v vm.View, d vm.Decision) {
 		i := slices.IndexFunc(disks, func(disk checkedDisk) bool { return disk.DataVolume != nil && disk.DataVolume.Name == t.Name })
 		require.GreaterOrEqual(w.t, i, 0)
 		dv := disks[i].DataVolume
-		require.Equal(w.t, vm.DeleteTarget{Name: dv.Name, UID: dv.UID, ResourceVersion: dv.ResourceVersion}, t)
+		require.Equal(w.t, vm.DeleteTarget{Disk: disks[i].name, Name: dv.Name, UID: dv.UID, ResourceVersion: dv.ResourceVersion}, t)
 		require.Equal(w.t, string(v.VM.UID), dv.Labels[v1alpha1.LabelMachineUID], "the disk is of this machine")
 		require.NotEqual(w.t, cdiv1.Succeeded, dv.Status.Phase, "a complete disk is never deleted")
 		previous := disks[i].previous

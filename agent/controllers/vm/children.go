@@ -67,7 +67,7 @@ func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMac
 	for _, t := range d.DeleteDisks {
 		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: t.Name}}
 		if err := r.Delete(ctx, dv, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion}); client.IgnoreNotFound(err) != nil {
-			return childObject{"DataVolume " + t.Name, v1alpha1.ReasonRootDiskRefused}, err
+			return childDisk(t.Disk), err
 		}
 	}
 	for _, disk := range d.CreateDisks {

@@ -406,6 +406,21 @@ func TestChangedDataDisk(t *testing.T) {
 		require.NotNil(t, w.diskStatus("tools").Pinned)
 		assert.NotNil(t, w.diskStatus("tools").Pinned.AcquiredAt)
 	})
+	t.Run("restored from a snapshot by KubeVirt", func(t *testing.T) {
+		w := newRunningDisksWorld(t)
+		volumes := w.getList(volumesPath)
+		volumes[3] = map[string]any{"name": "scratch", "persistentVolumeClaim": map[string]any{"claimName": "restore-1-scratch"}}
+		w.setList(volumes, volumesPath)
+		w.setAnnotation("restore.kubevirt.io/lastRestoreUID", "vmrestore-1")
+		w.removeDataVolume("scratch")
+		w.VM.Spec.Version = "2"
+		w.setKubeVirtStatus("Stopped", nil)
+		require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+		assert.Contains(t, w.getList(volumesPath)[3], "persistentVolumeClaim")
+		assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "disk scratch is PersistentVolumeClaim restore-1-scratch and is kept")
+		assert.Empty(t, w.lastDecision.CreateDisks)
+		assert.True(t, w.hasCondition(v1alpha1.ConditionDisksReady), "the restored claim is the disk")
+	})
 	t.Run("ignored on deploy", func(t *testing.T) {
 		w := newDisksWorld(t)
 		w.VM.Spec.IgnoreOnDeploy = true

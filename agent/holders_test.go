@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -110,7 +111,10 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		img := s.NewImage(ns, "image", "/ok/100ms/image.qcow2")
 		holder := provisioningVM(ns, "vm-1", img)
 		s.Create(t, holder, img)
-		s.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonPaused))
+		// Its place is stored before its finalizer.
+		s.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
+			return img.Status.Reason == v1alpha1.ReasonPaused && slices.Contains(img.Finalizers, v1alpha1.FinalizerImage)
+		})
 		require.NoError(t, s.Client().Delete(t.Context(), img))
 		s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 		s.SetPolicy(t, map[string]string{"concurrency": "1"})

@@ -131,7 +131,7 @@ func newVolumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageC
 	if class.ReclaimPolicy != nil {
 		volume.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
 	}
-	if slices.ContainsFunc(storageClasses, func(c string) bool { return provisionerForClass(c) == class.Provisioner && hasCSIDriver(c) }) {
+	if slices.ContainsFunc(storageClasses, func(c string) bool { return ProvisionerForClass(c) == class.Provisioner && hasCSIDriver(c) }) {
 		volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: class.Provisioner, VolumeHandle: name}
 	} else {
 		volume.Spec.HostPath = &corev1.HostPathVolumeSource{Path: "/sim/" + name}

@@ -110,7 +110,8 @@ func (s *Storage) Stop() error {
 
 var storageClasses = []string{ClassCSI, ClassLocal, ClassWaitForFirstConsumer, ClassUnknown}
 
-func provisionerForClass(class string) string { return class + ".pelotech.ot" }
+// ProvisionerForClass returns the provisioner of a storage class, which is also the driver of its snapshots.
+func ProvisionerForClass(class string) string { return class + ".pelotech.ot" }
 
 func hasCSIDriver(class string) bool { return class == ClassCSI || class == ClassWaitForFirstConsumer }
 
@@ -119,7 +120,7 @@ func createStorageClasses(ctx context.Context, c client.Client, snapshots bool) 
 	for _, name := range storageClasses {
 		class := &storagev1.StorageClass{
 			ObjectMeta:           metav1.ObjectMeta{Name: name},
-			Provisioner:          provisionerForClass(name),
+			Provisioner:          ProvisionerForClass(name),
 			ReclaimPolicy:        ptr.To(corev1.PersistentVolumeReclaimDelete),
 			VolumeBindingMode:    ptr.To(storagev1.VolumeBindingImmediate),
 			AllowVolumeExpansion: ptr.To(true),
@@ -133,7 +134,7 @@ func createStorageClasses(ctx context.Context, c client.Client, snapshots bool) 
 		objects = append(objects, class)
 		if hasCSIDriver(name) {
 			objects = append(objects, &storagev1.CSIDriver{
-				ObjectMeta: metav1.ObjectMeta{Name: provisionerForClass(name)},
+				ObjectMeta: metav1.ObjectMeta{Name: ProvisionerForClass(name)},
 				Spec:       storagev1.CSIDriverSpec{AttachRequired: ptr.To(false), StorageCapacity: ptr.To(false)},
 			})
 		}
@@ -142,7 +143,7 @@ func createStorageClasses(ctx context.Context, c client.Client, snapshots bool) 
 		for _, name := range []string{SnapshotClass, SnapshotClassNever} {
 			objects = append(objects, &snapshotv1.VolumeSnapshotClass{
 				ObjectMeta:     metav1.ObjectMeta{Name: name},
-				Driver:         provisionerForClass(ClassCSI),
+				Driver:         ProvisionerForClass(ClassCSI),
 				DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
 			})
 		}
@@ -157,7 +158,7 @@ func createStorageClasses(ctx context.Context, c client.Client, snapshots bool) 
 }
 
 func isSimulatedProvisioner(provisioner string) bool {
-	return slices.ContainsFunc(storageClasses, func(class string) bool { return provisionerForClass(class) == provisioner })
+	return slices.ContainsFunc(storageClasses, func(class string) bool { return ProvisionerForClass(class) == provisioner })
 }
 
 const (

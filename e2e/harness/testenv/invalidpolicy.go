@@ -4,6 +4,7 @@ package testenv
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,21 +18,29 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
-// AdmitInvalidPolicy lets a test store values in the existing policy ConfigMap that a chart's
-// admission policy refuses, as they are stored in clusters from before that policy. chart is
-// ot-agent or ot-hub.
-func AdmitInvalidPolicy(t *testing.T, c client.Client, chart string) {
+// AdmitInvalidPolicy lets a test store values in the existing policy ConfigMap that the charts'
+// admission policies refuse, as they are stored in clusters from before those policies. The
+// hub's cluster may have the agent's chart, too.
+func AdmitInvalidPolicy(t *testing.T, c client.Client) {
 	t.Helper()
-	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: chart + "-policy-values"}}
-	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
-	require.NoError(t, c.Delete(t.Context(), binding))
-	t.Cleanup(func() {
-		again := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name, Labels: binding.Labels}, Spec: binding.Spec}
-		assert.NoError(t, c.Create(context.WithoutCancel(t.Context()), again))
-	})
+	var bindings admissionregistrationv1.ValidatingAdmissionPolicyBindingList
+	require.NoError(t, c.List(t.Context(), &bindings))
+	for _, binding := range bindings.Items {
+		if !strings.HasSuffix(binding.Name, "-policy-values") {
+			continue
+		}
+		require.NoError(t, c.Delete(t.Context(), &binding))
+		t.Cleanup(func() {
+			again := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name, Labels: binding.Labels}, Spec: binding.Spec}
+			assert.NoError(t, c.Create(context.WithoutCancel(t.Context()), again))
+		})
+	}
 	invalid := client.RawPatch(types.MergePatchType, []byte(`{"data":{"stallTimeout":"never"}}`))
-	require.True(t, AwaitCondition(t, func() bool {
+	var refused error
+	AwaitCondition(t, func() bool {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: program.PolicyNamespace, Name: program.PolicyName}}
-		return c.Patch(t.Context(), cm, invalid, client.DryRunAll) == nil
-	}), "invalid policies are still refused")
+		refused = c.Patch(t.Context(), cm, invalid, client.DryRunAll)
+		return refused == nil
+	})
+	require.NoError(t, refused, "invalid policies are still refused")
 }

@@ -142,7 +142,7 @@ func TestInternalSourcesAreNotAsked(t *testing.T) {
 	env.SetPolicy(t, newPolicy("preflightAllow", ""))
 	requireImportedUnasked(t)
 
-	testenv.AdmitInvalidPolicy(t, env.Client(), "ot-agent")
+	testenv.AdmitInvalidPolicy(t, env.Client())
 	env.StorePolicy(t, newPolicy("preflightAllow", "127.0.0.0/33"))
 	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, "False", "Invalid")
 	assert.Contains(t, c.Message, `preflightAllow: "127.0.0.0/33" is neither a CIDR`)

@@ -35,7 +35,7 @@ func TestPlanIsConfinedToAllowedNamespaces(t *testing.T) {
 	awaitSucceeded(t, own)
 
 	t.Run("stays confined while its policy is wrong", func(t *testing.T) {
-		testenv.AdmitInvalidPolicy(t, env.Client(), "ot-agent")
+		testenv.AdmitInvalidPolicy(t, env.Client())
 		env.StorePolicy(t, newPolicy("allowedNamespaces", "Not_A_Name"))
 		env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
 		second := env.NewImage(other, "second", "/ok/100ms/d")

@@ -199,7 +199,7 @@ func TestDeletedPlan(t *testing.T) {
 func TestUnparsableOwnPolicyUnderAPlan(t *testing.T) {
 	env.SetPolicy(t, newPolicy("concurrency", "3"))
 	setPlan(t, newPlan(t, newPolicy("concurrency", "2", "retryLimit", "1")))
-	testenv.AdmitInvalidPolicy(t, env.Client(), "ot-agent")
+	testenv.AdmitInvalidPolicy(t, env.Client())
 	env.StorePolicy(t, newPolicy("concurrency", "three"))
 	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
 	assert.Contains(t, c.Message, `concurrency: "three" is not a whole number`)

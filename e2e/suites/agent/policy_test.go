@@ -61,7 +61,7 @@ func TestPolicyDeletedLater(t *testing.T) {
 
 func TestUnparsablePolicyKeepsTheLastGood(t *testing.T) {
 	env.SetPolicy(t, newPolicy("concurrency", "2"))
-	testenv.AdmitInvalidPolicy(t, env.Client(), "ot-agent")
+	testenv.AdmitInvalidPolicy(t, env.Client())
 	history := observeTest(t) // from here: an observer has to have seen the last valid policy
 	for _, tt := range []struct{ name, key, value, wantText string }{
 		{"unparsable", "concurrency", "three", `concurrency: "three" is not a whole number from 0 to 256`},

@@ -138,7 +138,7 @@ func TestReadAPIAuthorization(t *testing.T) {
 func TestInvalidPolicyKeepsLastGood(t *testing.T) {
 	before := shared.AwaitMember(t, frankfurt, "ready", hasBudget(5))
 	shared.awaitMetric(t, "ot_hub_policy_valid", 1)
-	testenv.AdmitInvalidPolicy(t, shared, "ot-hub")
+	testenv.AdmitInvalidPolicy(t, shared)
 	shared.SetPolicyForTest(t, map[string]string{"concurrency": "many"})
 	shared.awaitMetric(t, "ot_hub_policy_valid", 0)
 	shared.awaitMetric(t, `ot_hub_policy_key_invalid{key="concurrency"}`, 1)

@@ -117,7 +117,7 @@ func TestHubStartWithInvalidPolicy(t *testing.T) {
 	shared.awaitAcknowledged(t, shared.setNewBudget(t))
 	before := shared.mailboxVersions(t)
 	require.NoError(t, h.Stop(testenv.Patience))
-	testenv.AdmitInvalidPolicy(t, shared, "ot-hub")
+	testenv.AdmitInvalidPolicy(t, shared)
 	shared.ReplacePolicy(t, map[string]string{"concurrency": "many"})
 	h = shared.startHub(t, nil)
 	shared.awaitLeader(t, h)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -444,7 +445,7 @@ func TestOperatorsInstalledLater(t *testing.T) {
 
 	require.NoError(t, s.InstallSnapshotCRDs(t.Context()))
 	s.Create(t, &snapshotv1.VolumeSnapshotClass{
-		ObjectMeta: metav1.ObjectMeta{Name: snapshotted.Spec.SnapshotClass}, Driver: "example.com", DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
+		ObjectMeta: metav1.ObjectMeta{Name: snapshotted.Spec.SnapshotClass}, Driver: simulator.ProvisionerForClass(simulator.ClassCSI), DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
 	})
 	// No controller serves snapshots here; the agent only has to create one.
 	s.AwaitImage(t, snapshotted, testenv.HasReason(v1alpha1.ReasonSnapshotting))

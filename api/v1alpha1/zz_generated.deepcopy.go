@@ -1888,6 +1888,11 @@ func (in *ReportPage) DeepCopy() *ReportPage {
 func (in *ReportRoot) DeepCopyInto(out *ReportRoot) {
 	*out = *in
 	in.ObservedAt.DeepCopyInto(&out.ObservedAt)
+	if in.ImageFields != nil {
+		in, out := &in.ImageFields, &out.ImageFields
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Plan != nil {
 		in, out := &in.Plan, &out.Plan
 		*out = new(PlanVersion)

@@ -34,6 +34,7 @@ const (
 	membersPage  = "docs/operate/members.md"
 	policyPage   = "docs/policy.md"
 	rolloutsPage = "docs/rollouts-and-prune.md"
+	sourcesPage  = "docs/sources.md"
 	waitingPage  = "docs/waiting.md"
 )
 
@@ -228,8 +229,11 @@ func (r *reader) followPrune(t *testing.T) {
 // say.
 func (r *reader) followImages(t *testing.T) {
 	const inMember = "kubectl --context " + frankfurt
-	for page, kind := range map[string]string{imagesPage: "kind: VMDiskImage", machinesPage: "metadata: {name: desk-1"} {
-		r.WriteFile(t, "example.yaml", pages.Read(t, page).Block(t, "yaml", kind))
+	for _, example := range []struct{ page, part string }{
+		{imagesPage, "kind: VMDiskImage"}, {machinesPage, "metadata: {name: desk-1"},
+		{sourcesPage, "secretExtraHeaders:"}, {sourcesPage, "kind: Secret"}, {sourcesPage, "pullMethod: node"},
+	} {
+		r.WriteFile(t, "example.yaml", pages.Read(t, example.page).Block(t, "yaml", example.part))
 		output := r.MustRun(t, inMember+" create --dry-run=server -f example.yaml --namespace vmdi-farm || "+inMember+" create namespace workspace-7 && "+inMember+" create --dry-run=server -f example.yaml")
 		assert.Contains(t, output, "created (server dry run)")
 	}

@@ -144,6 +144,7 @@ type User struct {
 	PasswordSecretRef *SecretKey `json:"passwordSecretRef,omitempty"`
 	// plain_text_passwd is a password that everybody who can read the VirtualMachine
 	// can read. Prefer passwordSecretRef.
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]')",message="plain_text_passwd must be one line, without the | of a YAML block"
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	PlainTextPasswd string `json:"plain_text_passwd,omitempty"`
@@ -173,11 +174,13 @@ type User struct {
 
 // SecretKey names one key of a Secret.
 type SecretKey struct {
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be that of a Secret: a-z, 0-9, - and ., with a letter or digit at both ends"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
 	// key in the Secret's data.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$') && self != '.' && !self.startsWith('..')",message="key must be that of a Secret: letters, digits, -, _ and ., with no two . at its beginning"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
@@ -211,6 +214,7 @@ type MachineResources struct {
 
 // Matcher names an instancetype or a preference, as in KubeVirt.
 type Matcher struct {
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="no instancetype or preference can have this name: it must consist of a-z, 0-9, - and ., with a letter or digit at both ends"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
@@ -230,7 +234,8 @@ type Matcher struct {
 type Interface struct {
 	// network is the name of a NetworkAttachmentDefinition in the VM's namespace, or
 	// namespace/name.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$')",message="network must be the name of a NetworkAttachmentDefinition, or namespace/name"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="network must be the name of a NetworkAttachmentDefinition, or namespace/name"
+	// +kubebuilder:validation:XValidation:rule="self.indexOf('/') <= 63 && size(self) - self.lastIndexOf('/') <= 254",message="network must have at most 253 characters in its name, and 63 in its namespace"
 	// +kubebuilder:validation:MaxLength=317
 	// +required
 	Network string `json:"network"`
@@ -268,7 +273,7 @@ type Interface struct {
 
 // ImageReference names a VMDiskImage.
 type ImageReference struct {
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name must be that of a VMDiskImage: up to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be that of a VMDiskImage: up to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`

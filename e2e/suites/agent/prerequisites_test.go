@@ -4,6 +4,8 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +16,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -196,12 +200,35 @@ func TestClaimBeyondLimitRange(t *testing.T) {
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
-// TestRefusalOfCDIsWebhook has CDI's webhook refuse what the schema accepts.
+// createWithoutURLRules creates an image with a url that an earlier release accepted.
+func createWithoutURLRules(t *testing.T, img *v1alpha1.VMDiskImage) {
+	t.Helper()
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKey{Name: "vmdiskimages.pelotech.ot"}, crd))
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	require.NoError(t, err)
+	path := []string{"schema", "openAPIV3Schema", "properties", "spec", "properties", "url", "x-kubernetes-validations"}
+	rules, found, err := unstructured.NestedFieldNoCopy(versions[0].(map[string]any), path...)
+	require.NoError(t, err)
+	require.True(t, found)
+	patch := func(operation map[string]any) {
+		operation["path"] = "/spec/versions/0/" + strings.Join(path, "/")
+		text, err := json.Marshal([]any{operation})
+		require.NoError(t, err)
+		require.NoError(t, env.Client().Patch(context.Background(), crd, client.RawPatch(types.JSONPatchType, text)))
+	}
+	patch(map[string]any{"op": "remove"})
+	t.Cleanup(func() { patch(map[string]any{"op": "add", "value": rules}) })
+	require.True(t, testenv.AwaitCondition(t, func() bool { return env.Client().Create(t.Context(), img) == nil }))
+}
+
+// TestRefusalOfCDIsWebhook has CDI's webhook refuse an image that is stored.
 func TestRefusalOfCDIsWebhook(t *testing.T) {
 	env.SetPolicy(t, newPolicy("retryLimit", "0", "preflight", "false"))
 	history := observeTest(t)
 	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/%zz")
-	env.Create(t, img)
+	createWithoutURLRules(t, img)
 	awaitWaiting(t, img, v1alpha1.ReasonDataVolumeRefused, "Invalid source URL")
 	env.Update(t, img, func() { img.Spec.URL = env.Source.URL + "/ok/200ms/a" })
 	awaitSucceeded(t, img)

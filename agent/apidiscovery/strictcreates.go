@@ -6,6 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -14,7 +15,7 @@ import (
 // WithStrictCreates returns a client whose creates the API server refuses where the CRD of
 // another project lacks a field that is set: by default it drops the field in silence.
 // Apply requests are always strict. The agent's own kinds are exempt: an older CRD ignores
-// fields of a newer agent.
+// fields of a newer agent. Errors do not quote the headers of an image.
 func WithStrictCreates(c client.Client) client.Client { return strictCreates{c} }
 
 type strictCreates struct{ client.Client }
@@ -28,7 +29,24 @@ func (c strictCreates) Create(ctx context.Context, obj client.Object, options ..
 	if gvk.Group != v1alpha1.GroupVersion.Group {
 		options = append(options, client.FieldValidation(metav1.FieldValidationStrict))
 	}
-	return c.Client.Create(ctx, obj, options...)
+	return redactHeaders(obj, c.Client.Create(ctx, obj, options...))
+}
+
+// redactHeaders redacts the headers of an image in the error of its creation, which becomes
+// part of statuses, events and logs.
+func redactHeaders(obj client.Object, err error) error {
+	if err == nil {
+		return nil
+	}
+	switch o := obj.(type) {
+	case *v1alpha1.VMDiskImage:
+		return o.Spec.RedactError(err)
+	case *cdiv1.DataVolume:
+		if source := o.Spec.Source; source != nil && source.HTTP != nil {
+			return (&v1alpha1.VMDiskImageSpec{ExtraHeaders: source.HTTP.ExtraHeaders}).RedactError(err)
+		}
+	}
+	return err
 }
 
 var unknownField = regexp.MustCompile(`unknown field "([^"]{1,253})"`)

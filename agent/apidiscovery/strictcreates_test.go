@@ -39,6 +39,29 @@ func TestWithStrictCreates(t *testing.T) {
 	assert.Empty(t, got, "an older CRD of the agent's own ignores what a newer agent writes")
 }
 
+// Errors of creates end up in statuses, events and logs.
+func TestErrorsOfCreatesHaveNoHeaders(t *testing.T) {
+	const token = "s3cr3t-of-ours"
+	scheme := runtime.NewScheme()
+	require.NoError(t, cdiv1.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	c := apidiscovery.WithStrictCreates(fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			return apierrors.NewBadRequest(`admission webhook "headers.example.com" denied the request: no header Authorization: Bearer ` + token)
+		},
+	}).Build())
+	headers := []string{"Authorization: Bearer " + token}
+	for _, obj := range []client.Object{
+		&v1alpha1.VMDiskImage{Spec: v1alpha1.VMDiskImageSpec{ExtraHeaders: headers}},
+		&cdiv1.DataVolume{Spec: cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{ExtraHeaders: headers}}}},
+	} {
+		err := c.Create(t.Context(), obj)
+		require.ErrorContains(t, err, "denied the request: no header Authorization")
+		assert.True(t, apierrors.IsBadRequest(err))
+		assert.NotContains(t, err.Error(), token)
+	}
+}
+
 func TestUnknownFields(t *testing.T) {
 	const refused = `DataVolume in version "v1beta1" cannot be handled as a DataVolume: strict decoding error: unknown field "spec.source.http.checksum", unknown field "spec.storage.new"`
 	for name, tt := range map[string]struct {

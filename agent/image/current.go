@@ -168,7 +168,7 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 	}
 	switch {
 	case hasFailedPermanently(rev) && rev.Failure == nil: // not written by an agent
-		d.setActivity(v1alpha1.ReasonImportFailed, "failed, and its status does not say why"+adviceFor(v1alpha1.ReasonImportFailed, false))
+		d.setActivity(v1alpha1.ReasonImportFailed, "failed, and its status does not say why"+adviceFor(v1alpha1.ReasonImportFailed, &d.Image.Spec))
 		return
 	case hasFailedPermanently(rev):
 		d.showFailure(rev)

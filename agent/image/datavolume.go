@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -56,12 +57,18 @@ func buildSource(spec v1alpha1.VMDiskImageSpec) *cdiv1.DataVolumeSource {
 		if spec.CertConfigMap != "" {
 			registry.CertConfigMap = &spec.CertConfigMap
 		}
+		if spec.PullMethod != "" {
+			registry.PullMethod = ptr.To(cdiv1.RegistryPullMethod(spec.PullMethod))
+		}
 		return &cdiv1.DataVolumeSource{Registry: registry}
+	case v1alpha1.SourceGCS:
+		return &cdiv1.DataVolumeSource{GCS: &cdiv1.DataVolumeSourceGCS{URL: spec.URL, SecretRef: spec.SecretRef}}
 	case v1alpha1.SourceBlank:
 		return &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
 	default:
 		return &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{
 			URL: spec.URL, SecretRef: spec.SecretRef, CertConfigMap: spec.CertConfigMap, Checksum: spec.Checksum,
+			ExtraHeaders: spec.ExtraHeaders, SecretExtraHeaders: spec.SecretExtraHeaders,
 		}}
 	}
 }

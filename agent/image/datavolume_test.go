@@ -27,6 +27,18 @@ func TestNewDataVolumeSource(t *testing.T) {
 			apitest.Image("ns/a").WithURL("https://h/a").WithSecretRef("s").WithCertConfigMap("c").WithChecksum(sum),
 			cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "https://h/a", SecretRef: "s", CertConfigMap: "c", Checksum: sum}},
 		},
+		"http with headers": {
+			apitest.Image("ns/a").WithURL("https://h/a").WithExtraHeaders("X-Tenant: blue", "X-Site: b").WithSecretExtraHeaders("token"),
+			cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "https://h/a", ExtraHeaders: []string{"X-Tenant: blue", "X-Site: b"}, SecretExtraHeaders: []string{"token"}}},
+		},
+		"gcs": {
+			apitest.Image("ns/a").WithSource(v1alpha1.SourceGCS, "gs://bucket/a").WithSecretRef("s"),
+			cdiv1.DataVolumeSource{GCS: &cdiv1.DataVolumeSourceGCS{URL: "gs://bucket/a", SecretRef: "s"}},
+		},
+		"registry by the node": {
+			apitest.Image("ns/a").WithSource(v1alpha1.SourceRegistry, "docker://h/a").WithPullMethod(v1alpha1.PullNode),
+			cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{URL: ptr.To("docker://h/a"), PullMethod: ptr.To(cdiv1.RegistryPullNode)}},
+		},
 		"s3": {
 			apitest.Image("ns/a").WithSource(v1alpha1.SourceS3, "s3://b/a").WithSecretRef("s").WithCertConfigMap("c"),
 			cdiv1.DataVolumeSource{S3: &cdiv1.DataVolumeSourceS3{URL: "s3://b/a", SecretRef: "s", CertConfigMap: "c"}},
@@ -48,6 +60,10 @@ func TestNewDataVolumeSource(t *testing.T) {
 			img := tt.img.Obj()
 			got := image.NewDataVolume(img, apitest.Slot(img, "r", 1).Obj())
 			assert.Equal(t, &tt.want, got.Spec.Source)
+			if tt.img.Obj().Spec.SourceType == v1alpha1.SourceGCS {
+				assert.Equal(t, "storage.googleapis.com", image.HostOf(img.Spec), "the name in the URL is that of a bucket")
+			}
+			assert.Equal(t, image.HostOf(img.Spec), image.DataVolumeHost(got))
 		})
 	}
 }

@@ -176,6 +176,7 @@ func Decide(v View) Decision {
 		return Decision{NeedsLiveRead: true}
 	}
 	d.summarizeStatus()
+	d.redactHeaders()
 	return d.decision
 }
 

@@ -23,6 +23,10 @@ var failurePatterns = []struct {
 	{v1alpha1.ReasonForbidden, regexp.MustCompile(`expected status code \d+, got (401|403)\b`)},
 	{v1alpha1.ReasonNotFound, regexp.MustCompile(`could not get s3 object: "[^"]*": (NoSuchKey|NoSuchBucket|NotFound): `)},
 	{v1alpha1.ReasonForbidden, regexp.MustCompile(`could not get s3 object: "[^"]*": (AccessDenied|Forbidden|InvalidAccessKeyId|SignatureDoesNotMatch): `)},
+	{v1alpha1.ReasonNotFound, regexp.MustCompile(`storage: (object|bucket) doesn't exist`)},
+	{v1alpha1.ReasonForbidden, regexp.MustCompile(`googleapi: (Error|got HTTP response code) 40[13]\b`)},
+	{v1alpha1.ReasonNotFound, regexp.MustCompile(`rpc error: code = NotFound desc = failed to pull `)},
+	{v1alpha1.ReasonForbidden, regexp.MustCompile(`pull access denied|failed to authorize: |unexpected status[^:]*: 40[13] `)},
 	{v1alpha1.ReasonNotFound, regexp.MustCompile(`(?i)(manifest unknown|repository name not known to registry)`)},
 	{v1alpha1.ReasonForbidden, regexp.MustCompile(`(?i)unauthorized: `)},
 	{v1alpha1.ReasonChecksumMismatch, regexp.MustCompile(`checksum mismatch`)},
@@ -71,6 +75,12 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	return v1alpha1.Failure{}, false
 }
 
+// nodePullContainer is the container of an importer Pod whose image is the disk, with
+// pullMethod node. The kubelet would pull it again and again.
+const nodePullContainer = "server"
+
+var pullFailures = []string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"}
+
 // detectPodFailure reads the status of an importer Pod, which shows a failure
 // before the DataVolume does.
 func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
@@ -79,6 +89,9 @@ func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
 	}
 	for i := range pod.Status.ContainerStatuses {
 		c := &pod.Status.ContainerStatuses[i]
+		if w := c.State.Waiting; w != nil && c.Name == nodePullContainer && slices.Contains(pullFailures, w.Reason) {
+			return fmt.Sprintf("the node cannot pull the image (%s): %s", w.Reason, w.Message), true
+		}
 		for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
 			if t != nil && t.ExitCode != 0 {
 				if t.Message == "" {
@@ -112,12 +125,11 @@ func classifyFailure(message string) v1alpha1.Failure {
 
 // showFailure states a failure that is not retried, with what to do about it.
 func (d *decider) showFailure(rev *v1alpha1.RevisionStatus) {
-	d.setActivity(rev.Failure.Reason, rev.Failure.Message+adviceFor(rev.Failure.Reason, d.Image.Spec.SecretRef != ""))
+	d.setActivity(rev.Failure.Reason, rev.Failure.Message+adviceFor(rev.Failure.Reason, &d.Image.Spec))
 }
 
-// adviceFor says what a person can do about a failure that is not retried, of an image with
-// or without a Secret.
-func adviceFor(r v1alpha1.Reason, hasSecret bool) string {
+// adviceFor says what a person can do about a failure of an image that is not retried.
+func adviceFor(r v1alpha1.Reason, spec *v1alpha1.VMDiskImageSpec) string {
 	const restart = " Annotation " + v1alpha1.AnnotationRetry + " starts it over."
 	switch r {
 	case v1alpha1.ReasonNotFound:
@@ -127,7 +139,12 @@ func adviceFor(r v1alpha1.Reason, hasSecret bool) string {
 	case v1alpha1.ReasonDiskTooSmall:
 		return ". Enlarge spec.diskSize"
 	case v1alpha1.ReasonForbidden:
-		if !hasSecret {
+		switch {
+		case spec.PullMethod == v1alpha1.PullNode:
+			return ". Check the node's credentials, and spec.config.imagePullSecrets of CDI." + restart
+		case len(spec.ExtraHeaders) > 0 || len(spec.SecretExtraHeaders) > 0:
+			return ". Check the headers in spec.extraHeaders and in the Secrets of spec.secretExtraHeaders." + restart
+		case spec.SecretRef == "":
 			return ". Let the source give it to anybody, or name a Secret with credentials in spec.secretRef." + restart
 		}
 		return ". Check the credentials in the Secret of spec.secretRef." + restart

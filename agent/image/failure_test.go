@@ -43,6 +43,10 @@ func TestDetectFailureFromDataVolume(t *testing.T) {
 		"no access to a bucket":      {importingDataVolume("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/a.qcow2\": AccessDenied: Access Denied\n\tstatus code: 403"), v1alpha1.ReasonForbidden},
 		"an object called NotFound":  {importingDataVolume("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/NotFound.qcow2\": RequestError: send request failed\ncaused by: dial tcp: connection refused"), v1alpha1.ReasonImportFailed},
 		"an object called AccessDenied, quotes and all": {importingDataVolume("Error", "Unable to connect to s3 data source: could not get s3 object: \"b/x\": AccessDenied.qcow2\": SlowDown: Please reduce your request rate"), v1alpha1.ReasonImportFailed},
+		"no such object of Google's":                    {importingDataVolume("Error", "Unable to connect to GCS data source: storage: object doesn't exist: googleapi: Error 404: No such object: b/a.qcow2, notFound"), v1alpha1.ReasonNotFound},
+		"no access at Google's":                         {importingDataVolume("Error", "Unable to connect to GCS data source: googleapi: Error 403: Anonymous caller does not have storage.objects.get access, forbidden"), v1alpha1.ReasonForbidden},
+		"no access at Google's, XML":                    {importingDataVolume("Error", "Unable to connect to GCS data source: googleapi: got HTTP response code 401 with body: <?xml version='1.0'?>"), v1alpha1.ReasonForbidden},
+		"no credentials for Google":                     {importingDataVolume("Error", "Unable to connect to GCS data source: dialing: open /google/credentials.json: no such file or directory"), v1alpha1.ReasonImportFailed},
 		"a broken transfer":                             {importingDataVolume("Error", "Unable to process data: unexpected EOF"), v1alpha1.ReasonImportFailed},
 		"too small, CDI's own words":                    {importingDataVolume("Error", "DataVolume too small to contain image"), v1alpha1.ReasonDiskTooSmall},
 		"an image called like that":                     {importingDataVolume("Error", `Unable to connect to http data source: Get "https://x/DataVolume too small to contain image": EOF`), v1alpha1.ReasonImportFailed},
@@ -155,4 +159,36 @@ func TestRecordRefusal(t *testing.T) {
 	}
 	img := apitest.Image("ns/a").WithRevisions(v1alpha1.RevisionStatus{Revision: "r"}).Obj()
 	assert.True(t, image.RecordRefusal(img, apitest.Slot(img, "r", 1).Obj(), refused, nil, now), "by the default policy")
+}
+
+// With pullMethod node the kubelet downloads the disk, as the image of a container of the
+// importer Pod, and would try without end.
+func TestDetectFailureOfPullByNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		container, code, message string
+		wantReason               v1alpha1.Reason // empty: not failed
+	}{
+		"no such image":            {"server", "ErrImagePull", `rpc error: code = NotFound desc = failed to pull and unpack image "r.example.com/a:1": failed to resolve reference "r.example.com/a:1": r.example.com/a:1: not found`, v1alpha1.ReasonNotFound},
+		"no access, containerd":    {"server", "ErrImagePull", `failed to pull and unpack image "r.example.com/a:1": failed to resolve reference "r.example.com/a:1": failed to authorize: failed to fetch anonymous token: unexpected status from GET request to https://r.example.com/token: 401 Unauthorized`, v1alpha1.ReasonForbidden},
+		"no access, CRI-O":         {"server", "ErrImagePull", `reading manifest 1 in r.example.com/a: unauthorized: access to the requested resource is not authorized`, v1alpha1.ReasonForbidden},
+		"denied":                   {"server", "ImagePullBackOff", `Back-off pulling image "a:1": ErrImagePull: pull access denied, repository does not exist or may require authorization`, v1alpha1.ReasonForbidden},
+		"a name that is none":      {"server", "InvalidImageName", `couldn't parse image name "R/a": invalid reference format`, v1alpha1.ReasonImportFailed},
+		"a broken transfer":        {"server", "ErrImagePull", "unexpected EOF", v1alpha1.ReasonImportFailed},
+		"is being pulled":          {"server", "PodInitializing", "", ""},
+		"the importer's own image": {"importer", "ErrImagePull", "unexpected EOF", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := apitest.Pod("ns/importer").Obj()
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{
+				{Name: "importer", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+				{Name: tt.container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: tt.code, Message: tt.message}}},
+			}
+			got, failed := image.DetectFailure(&image.AttemptObjects{Pods: []corev1.Pod{*pod}})
+			assert.Equal(t, tt.wantReason, got.Reason)
+			assert.Equal(t, tt.wantReason != "", failed)
+			if failed {
+				assert.Contains(t, got.Message, "the node cannot pull the image ("+tt.code+")")
+			}
+		})
+	}
 }

@@ -154,7 +154,7 @@ func resetStatus(st *v1alpha1.VMDiskImageStatus) *v1alpha1.VMDiskImageStatus {
 var allReasons = append([]v1alpha1.Reason{
 	v1alpha1.ReasonWaitingForSlot, v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource, v1alpha1.ReasonNamespaceShare, v1alpha1.ReasonPaused, v1alpha1.ReasonPolicyMissing, v1alpha1.ReasonBackingOff,
 	v1alpha1.ReasonChecking, v1alpha1.ReasonStorageClassMissing, v1alpha1.ReasonSnapshotClassMissing,
-	v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing, v1alpha1.ReasonCDITooOld, v1alpha1.ReasonImporting,
+	v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden, v1alpha1.ReasonSecretInvalid, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing, v1alpha1.ReasonCDITooOld, v1alpha1.ReasonImporting,
 	v1alpha1.ReasonSnapshotting, v1alpha1.ReasonReady, v1alpha1.ReasonSnapshotFailed, v1alpha1.ReasonStorageLost,
 	v1alpha1.ReasonResyncLimit, v1alpha1.ReasonReferenced, v1alpha1.ReasonInsufficientStorage, v1alpha1.ReasonUndoWindowOpen,
 	v1alpha1.ReasonSnapshotClassMismatch, v1alpha1.ReasonStorageProfileIncomplete, v1alpha1.ReasonVolumePending,

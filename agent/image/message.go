@@ -43,6 +43,24 @@ func (d *decider) redactStored() {
 	}
 }
 
+// redactHeaders redacts the image's headers in all texts of the decision. Events quote the same
+// failures.
+func (d *decider) redactHeaders() {
+	spec, st := &d.Image.Spec, d.status
+	if len(spec.ExtraHeaders) == 0 && len(spec.SecretExtraHeaders) == 0 {
+		return
+	}
+	st.Message = spec.RedactHeaders(st.Message)
+	for i := range st.Conditions {
+		st.Conditions[i].Message = spec.RedactHeaders(st.Conditions[i].Message)
+	}
+	for i := range st.Revisions {
+		if f := st.Revisions[i].Failure; f != nil {
+			f.Message = spec.RedactHeaders(f.Message)
+		}
+	}
+}
+
 func sourceForPeople(url string) string {
 	return v1alpha1.Truncate(v1alpha1.RedactURL(url), maxSourceBytes)
 }

@@ -56,6 +56,8 @@ func TestPreflightURL(t *testing.T) {
 		"http":                    {apitest.Image("ns/a").WithURL(url), url},
 		"with a Secret":           {apitest.Image("ns/a").WithURL(url).WithSecretRef("creds"), ""},
 		"with authorities":        {apitest.Image("ns/a").WithURL(url).WithCertConfigMap("cas"), ""},
+		"with headers":            {apitest.Image("ns/a").WithURL(url).WithExtraHeaders("X-Tenant: blue").WithSecretExtraHeaders("token"), url},
+		"gcs":                     {apitest.Image("ns/a").WithSource(v1alpha1.SourceGCS, "gs://bucket/a"), ""},
 		"signed for GET":          {apitest.Image("ns/a").WithURL(url + "?X-Amz-Signature=00"), ""},
 		"with a password":         {apitest.Image("ns/a").WithURL("https://u:p@images.example.com/a.qcow2"), ""},
 		"without a host":          {apitest.Image("ns/a").WithURL("https:///a.qcow2"), ""},

@@ -187,9 +187,15 @@ func TestRunningRevisionWithUnseenSlotIsKept(t *testing.T) {
 
 func TestFailedImageRestartsOnRequest(t *testing.T) {
 	for name, change := range map[string]func(*simulation){
-		"by annotation":              func(w *simulation) { w.requestRetry("now") },
-		"by an edit of the source":   func(w *simulation) { w.setURL(urlB) },
-		"by an edit of the Secret":   func(w *simulation) { w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SecretRef = "s" }) },
+		"by annotation":            func(w *simulation) { w.requestRetry("now") },
+		"by an edit of the source": func(w *simulation) { w.setURL(urlB) },
+		"by an edit of the Secret": func(w *simulation) { w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SecretRef = "s" }) },
+		"by an edit of the headers": func(w *simulation) {
+			w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.ExtraHeaders = []string{"X-Tenant: blue"} })
+		},
+		"by an edit of the headers' Secrets": func(w *simulation) {
+			w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SecretExtraHeaders = []string{"s"} })
+		},
 		"by an edit of the priority": func(w *simulation) { w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.Priority = 5 }) },
 	} {
 		t.Run(name, func(t *testing.T) {

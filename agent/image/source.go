@@ -1,9 +1,13 @@
 package image
 
 import (
+	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -12,13 +16,20 @@ import (
 // maxHostLength is the limit of a DNS name.
 const maxHostLength = 253
 
+// gcsHost serves gs:// URLs, which name a bucket in the place of a host.
+const gcsHost = "storage.googleapis.com"
+
 // HostOf returns the host that an image is imported from, in lower case; empty for
 // none.
 func HostOf(spec v1alpha1.VMDiskImageSpec) string {
-	if spec.SourceType == v1alpha1.SourceBlank {
+	switch spec.SourceType {
+	case v1alpha1.SourceBlank:
 		return ""
+	case v1alpha1.SourceGCS:
+		return gcsHost
+	default:
+		return parseHost(spec.URL)
 	}
-	return parseHost(spec.URL)
 }
 
 // DataVolumeHost returns the host that an image's DataVolume imports from; empty
@@ -31,6 +42,8 @@ func DataVolumeHost(dv *cdiv1.DataVolume) string {
 		return parseHost(s.HTTP.URL)
 	case s.S3 != nil:
 		return parseHost(s.S3.URL)
+	case s.GCS != nil:
+		return gcsHost
 	case s.Registry != nil && s.Registry.URL != nil:
 		return parseHost(*s.Registry.URL)
 	default:
@@ -46,8 +59,8 @@ func parseHost(rawURL string) string {
 	return strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 }
 
-// PreflightURL returns the URL at which the source can be probed without
-// credentials, and whether there is one. A URL with a query is not probed: it may
+// PreflightURL returns the URL at which the source can be probed with no credentials but
+// headers, and whether there is one. A URL with a query is not probed: it may
 // be signed for GET, and refuse HEAD although the image exists.
 func PreflightURL(spec v1alpha1.VMDiskImageSpec) (string, bool) {
 	if spec.SourceType != v1alpha1.SourceHTTP || spec.SecretRef != "" || spec.CertConfigMap != "" {
@@ -58,4 +71,19 @@ func PreflightURL(spec v1alpha1.VMDiskImageSpec) (string, bool) {
 		return "", false
 	}
 	return spec.URL, true
+}
+
+// DescribeHeaderProblem says what keeps the values of a Secret from being sent as headers;
+// empty for nothing. It quotes none of them.
+func DescribeHeaderProblem(secret *corev1.Secret) string {
+	const form = `make each value one header of one line, as in "Authorization: Bearer …" without a line break at its end`
+	if len(secret.Data) == 0 {
+		return fmt.Sprintf("Secret %s/%s of spec.secretExtraHeaders is empty: %s", secret.Namespace, secret.Name, form)
+	}
+	for _, key := range slices.Sorted(maps.Keys(secret.Data)) {
+		if _, _, ok := v1alpha1.ParseHeader(string(secret.Data[key])); !ok {
+			return fmt.Sprintf("key %s of Secret %s/%s of spec.secretExtraHeaders is no HTTP header that can be sent with a transfer: %s", key, secret.Namespace, secret.Name, form)
+		}
+	}
+	return ""
 }

@@ -35,6 +35,23 @@ func plannedImage(b *apitest.ImageBuilder) *v1alpha1.VMDiskImage {
 	return img
 }
 
+// A plan's image is as the FleetDiskImage's template in every field.
+func TestEveryFieldOfAPlanIsApplied(t *testing.T) {
+	base := plannedImage(apitest.Image(key))
+	for field, spec := range apitest.SpecVariants(base.Spec) {
+		want := &v1alpha1.PlannedImage{Namespace: base.Namespace, Name: base.Name, Spec: spec}
+		assert.Equal(t, spec, plan.NewImage(want).Spec, field)
+		action, _ := plan.NextAction(want, base, nil, nil)
+		assert.Equal(t, plan.Change, action, field)
+		configuration, err := plan.NewApplyConfiguration(want, base)
+		require.NoError(t, err)
+		var applied v1alpha1.VMDiskImage
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(configuration.Object, &applied))
+		assert.True(t, spec.Equal(&applied.Spec), "%s: %v", field, spec.DiffersIn(&applied.Spec))
+		assert.NotEqual(t, plan.FingerprintSpec(planItem(apitest.Image(key))), plan.FingerprintSpec(want), field)
+	}
+}
+
 func TestPlanIsRefusedInNamespacesThatAreNotAllowed(t *testing.T) {
 	want := planItem(apitest.Image(key))
 	differs := apitest.Image(key).WithURL("https://elsewhere.example.com/a")

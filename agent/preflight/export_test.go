@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/pelotech/ot-fleet/agent/preflight/fairqueue"
 	"github.com/pelotech/ot-fleet/api/policy"
 )
@@ -35,6 +37,11 @@ func (p *Prober) Waiting() (waiting, running int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.queue.Len()
+}
+
+// SetSecrets replaces the Secrets of the cluster.
+func (p *Prober) SetSecrets(read func(types.NamespacedName) (map[string][]byte, error)) {
+	p.secret = func(_ context.Context, key types.NamespacedName) (map[string][]byte, error) { return read(key) }
 }
 
 // SetRoots replaces the certificate authorities that the probes trust.

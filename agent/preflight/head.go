@@ -37,6 +37,7 @@ type headRequest struct {
 	resolver *net.Resolver
 	roots    *x509.CertPool // nil for the system's
 	timeout  time.Duration
+	headers  http.Header
 	// notPermitted: an address of the host is internal. Then nothing is reported of the
 	// answer, also if another address gave it.
 	notPermitted atomic.Bool
@@ -103,6 +104,9 @@ func (h *headRequest) roundTrip(ctx context.Context, method, address string) (so
 	request, err := http.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
 		return sourceAnswer{}, err
+	}
+	for name, values := range h.headers {
+		request.Header[name] = values
 	}
 	if method == http.MethodGet {
 		request.Header.Set("Range", "bytes=0-0")

@@ -31,12 +31,16 @@ type Source struct {
 	Namespace string
 	URL       string
 	Attempt   int32
+	// Headers and HeaderSecrets are the image's extraHeaders and secretExtraHeaders, one a
+	// line: sources are compared.
+	Headers, HeaderSecrets string
 }
 
 // Prober probes sources. It keeps one result per image, for one Source, until Forget.
 // Its memory is bounded by the number of images: only probes that run have a goroutine.
 type Prober struct {
 	network  func(context.Context) network
+	secret   func(context.Context, types.NamespacedName) (map[string][]byte, error)
 	allow    func() policy.PreflightAllow
 	resolver *net.Resolver
 	roots    *x509.CertPool
@@ -65,7 +69,7 @@ type probe struct {
 // probed as well.
 func New(cluster *ClusterReader, allow func() policy.PreflightAllow) *Prober {
 	return &Prober{
-		network: cluster.read, allow: allow, resolver: net.DefaultResolver, timeout: probeTimeout,
+		network: cluster.read, secret: cluster.readSecret, allow: allow, resolver: net.DefaultResolver, timeout: probeTimeout,
 		queue: fairqueue.New(probeLimits), probes: map[types.UID]*probe{}, started: map[uint64]*probe{}, silent: silentServers{},
 	}
 }
@@ -134,11 +138,16 @@ func (p *Prober) startNextLocked() (answered []*probe) {
 func (p *Prober) run(asked *probe) {
 	ctx, cancel := context.WithTimeout(asked.ctx, p.timeout)
 	network := p.network(ctx)
+	headers, known := p.headersOf(ctx, asked.Source)
 	cancel()
 	request := &headRequest{
 		judge: addressJudge{allow: p.allow(), clusterNetworks: network.internal}, proxy: network.proxy, resolver: p.resolver, roots: p.roots, timeout: p.timeout,
+		headers: headers,
 	}
-	result, silent := request.send(asked.ctx, asked.URL)
+	result, silent := image.PreflightResult{Known: true}, false
+	if known {
+		result, silent = request.send(asked.ctx, asked.URL)
+	}
 	p.mu.Lock()
 	if silent {
 		p.silent.record(serverOf(asked.Source), time.Now())

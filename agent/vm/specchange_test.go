@@ -2,6 +2,7 @@ package vm_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -197,6 +198,19 @@ func TestDifferingImageIsReported(t *testing.T) {
 		w.Image.Spec.URL, w.Image.Spec.StorageClass = "https://elsewhere.example.com/x", "fast"
 		w.reconcile()
 		assert.Contains(t, messageIfTrue(w, v1alpha1.ConditionImageDiffers), "another url, storageClass")
+	})
+	t.Run("template, field by field", func(t *testing.T) {
+		for field, spec := range apitest.SpecVariants(template) {
+			w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithTemplate(template))
+			w.Image = goldenImage(1)
+			w.Image.Spec = spec
+			w.reconcile()
+			if slices.Contains([]string{"name", "priority", "deleteUnreferencedAfter"}, field) {
+				assert.Empty(t, messageIfTrue(w, v1alpha1.ConditionImageDiffers), "%s says nothing of the content", field)
+			} else {
+				assert.Contains(t, messageIfTrue(w, v1alpha1.ConditionImageDiffers), "another "+field)
+			}
+		}
 	})
 	t.Run("disk smaller than its image", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithResources("1", "1Gi", "512Mi"))

@@ -3,6 +3,7 @@ package vm
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -192,7 +193,7 @@ func (d *decider) reportImageDifferences() {
 		d.setCondition(v1alpha1.ConditionImageDiffers, false, v1alpha1.ReasonNoTemplate, "there is no template, or no image to compare it with")
 		return
 	}
-	fields := differingFields(t, &d.Image.Spec)
+	fields := slices.DeleteFunc(t.DiffersIn(&d.Image.Spec), func(field string) bool { return slices.Contains(ownFields, field) })
 	if len(fields) == 0 {
 		d.setCondition(v1alpha1.ConditionImageDiffers, false, v1alpha1.ReasonSameAsImage, "the image matches the template")
 		return
@@ -200,27 +201,8 @@ func (d *decider) reportImageDifferences() {
 	d.setCondition(v1alpha1.ConditionImageDiffers, true, v1alpha1.ReasonDiffersFromTemplate, fmt.Sprintf("VMDiskImage %s already existed and is used as it is; the template has another %s", d.VM.ImageNamespacedName(), strings.Join(fields, ", ")))
 }
 
-func differingFields(t, img *v1alpha1.VMDiskImageSpec) []string {
-	var fields []string
-	for _, f := range []struct {
-		name string
-		same bool
-	}{
-		{"url", t.URL == img.URL},
-		{"sourceType", t.SourceType == img.SourceType},
-		{"checksum", t.Checksum == img.Checksum},
-		{"diskSize", t.DiskSize.Cmp(img.DiskSize) == 0},
-		{"storageClass", t.StorageClass == img.StorageClass},
-		{"snapshotClass", t.SnapshotClass == img.SnapshotClass},
-		{"secretRef", t.SecretRef == img.SecretRef},
-		{"certConfigMap", t.CertConfigMap == img.CertConfigMap},
-	} {
-		if !f.same {
-			fields = append(fields, f.name)
-		}
-	}
-	return fields
-}
+// ownFields of an image say nothing of its content: a template may have others.
+var ownFields = []string{"name", "priority", "deleteUnreferencedAfter"}
 
 func (d *decider) reportPlainTextPasswords() {
 	var names []string

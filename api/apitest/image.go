@@ -106,6 +106,24 @@ func (b *ImageBuilder) WithCertConfigMap(name string) *ImageBuilder {
 	return b
 }
 
+// WithExtraHeaders sets headers of the requests for the image.
+func (b *ImageBuilder) WithExtraHeaders(headers ...string) *ImageBuilder {
+	b.img.Spec.ExtraHeaders = headers
+	return b
+}
+
+// WithSecretExtraHeaders names the Secrets with headers of the requests for the image.
+func (b *ImageBuilder) WithSecretExtraHeaders(names ...string) *ImageBuilder {
+	b.img.Spec.SecretExtraHeaders = names
+	return b
+}
+
+// WithPullMethod sets who pulls the container image of a registry source.
+func (b *ImageBuilder) WithPullMethod(m v1alpha1.PullMethod) *ImageBuilder {
+	b.img.Spec.PullMethod = m
+	return b
+}
+
 // WithStorageClass names the StorageClass.
 func (b *ImageBuilder) WithStorageClass(name string) *ImageBuilder {
 	b.img.Spec.StorageClass = name

@@ -8,6 +8,10 @@ import (
 
 // Revision returns the hash of the fields that decide which bytes an image has and
 // where they are stored. Specs with the same hash need no new download.
+//
+// Invariant: a stored spec never gets another hash, or an upgrade downloads it again: a new
+// field must not be hashed where it has no value. How the bytes are downloaded (secretRef,
+// certConfigMap, extraHeaders, secretExtraHeaders, pullMethod) is not hashed.
 func (s *VMDiskImageSpec) Revision() string {
 	h := fnv.New64a()
 	for _, field := range []string{

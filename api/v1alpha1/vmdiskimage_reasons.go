@@ -35,12 +35,14 @@ const (
 	// ReasonStorageProfileIncomplete: CDI's StorageProfile of the StorageClass has no
 	// access modes.
 	ReasonStorageProfileIncomplete Reason = "StorageProfileIncomplete"
-	// ReasonSecretMissing: the Secret named by secretRef does not exist in the image's
-	// namespace.
+	// ReasonSecretMissing: a Secret named by secretRef or secretExtraHeaders does not exist in
+	// the image's namespace.
 	ReasonSecretMissing Reason = "SecretMissing"
 	// ReasonSecretForbidden: the agent may not read Secrets in the namespace of the one that
 	// the spec names. The message has the command that allows it.
 	ReasonSecretForbidden Reason = "SecretForbidden"
+	// ReasonSecretInvalid: a Secret named by secretExtraHeaders has a key that is no HTTP header.
+	ReasonSecretInvalid Reason = "SecretInvalid"
 	// ReasonCertConfigMapMissing: the ConfigMap named by certConfigMap does not exist
 	// in the image's namespace.
 	ReasonCertConfigMapMissing Reason = "CertConfigMapMissing"
@@ -140,7 +142,7 @@ func (r Reason) IsRetryable() bool {
 func (r Reason) NeedsUserAction() bool {
 	switch r {
 	case ReasonPolicyMissing, ReasonStorageClassMissing, ReasonSnapshotClassMissing,
-		ReasonSecretMissing, ReasonSecretForbidden, ReasonCertConfigMapMissing, ReasonCDIMissing, ReasonCDITooOld,
+		ReasonSecretMissing, ReasonSecretForbidden, ReasonSecretInvalid, ReasonCertConfigMapMissing, ReasonCDIMissing, ReasonCDITooOld,
 		ReasonInsufficientStorage, ReasonStorageProfileIncomplete, ReasonSnapshotClassMismatch,
 		ReasonImporterRefused, ReasonDataVolumeRefused, ReasonQuotaExceeded:
 		return true

@@ -8,16 +8,30 @@ import (
 
 // SourceType says where a disk image comes from.
 //
-// +kubebuilder:validation:Enum=s3;http;registry;blank
+// +kubebuilder:validation:Enum=s3;http;gcs;registry;blank
 type SourceType string
 
 // Source types, those of CDI.
 const (
 	SourceS3       SourceType = "s3"
 	SourceHTTP     SourceType = "http"
+	SourceGCS      SourceType = "gcs"
 	SourceRegistry SourceType = "registry"
 	// SourceBlank is an empty disk without a URL, meant for tests.
 	SourceBlank SourceType = "blank"
+)
+
+// PullMethod says who pulls the container image of a registry source.
+//
+// +kubebuilder:validation:Enum=pod;node
+type PullMethod string
+
+// Pull methods, those of CDI.
+const (
+	// PullPod: CDI's importer downloads it. The default.
+	PullPod PullMethod = "pod"
+	// PullNode: the kubelet of the importer's node pulls it, as any container image.
+	PullNode PullMethod = "node"
 )
 
 // VMDiskImageSpec says which disk image the cluster must have.
@@ -27,13 +41,19 @@ const (
 // the new one is ready. Changes of other fields create no revision.
 //
 // +kubebuilder:validation:XValidation:rule="self.sourceType == 'blank' || (has(self.url) && size(self.url) > 0)",message="url is required: say where the image is downloaded from (only sourceType blank has none)"
-// +kubebuilder:validation:XValidation:rule="self.sourceType != 'blank' || !has(self.url) || size(self.url) == 0",message="sourceType blank is an empty disk and takes no url: remove url, or set sourceType to s3, http or registry"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'blank' || !has(self.url) || size(self.url) == 0",message="sourceType blank is an empty disk and takes no url: remove url, or set sourceType to s3, http, gcs or registry"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'http' || !has(self.url) || self.url.startsWith('http://') || self.url.startsWith('https://')",message="url must start with http:// or https:// for sourceType http"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 's3' || !has(self.url) || self.url.startsWith('http://') || self.url.startsWith('https://')",message="url must be the object's address at its endpoint for sourceType s3, as in https://s3.eu-central-1.amazonaws.com/bucket/key: CDI takes https:// and http://, and no s3://"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'gcs' || !has(self.url) || self.url.matches('^gs://[^/?#]+/[^?#]*[^/?#]$')",message="url must be gs://bucket/object for sourceType gcs, without ? and #; a public or signed object at https://storage.googleapis.com works with sourceType http"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'registry' || !has(self.url) || self.url.startsWith('docker://') || self.url.startsWith('oci-archive://')",message="url must start with docker:// or oci-archive:// for sourceType registry"
 // +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.matches('^[a-z0-9-]+://[^/?#]*@')",message="url must not carry a user name or password: put them into a Secret and name it in secretRef"
 // +kubebuilder:validation:XValidation:rule="!has(self.checksum) || self.sourceType == 'http'",message="checksum works with sourceType http only (CDI 1.65 or later)"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'blank' || (!has(self.secretRef) && !has(self.certConfigMap))",message="sourceType blank downloads nothing: remove secretRef and certConfigMap"
+// +kubebuilder:validation:XValidation:rule="self.sourceType != 'gcs' || !has(self.certConfigMap)",message="certConfigMap does not work with sourceType gcs, which trusts Google's certificate authorities: remove it"
+// +kubebuilder:validation:XValidation:rule="self.sourceType == 'http' || ((!has(self.extraHeaders) || size(self.extraHeaders) == 0) && (!has(self.secretExtraHeaders) || size(self.secretExtraHeaders) == 0))",message="extraHeaders and secretExtraHeaders work with sourceType http only"
+// +kubebuilder:validation:XValidation:rule="!has(self.pullMethod) || self.sourceType == 'registry'",message="pullMethod works with sourceType registry only"
+// +kubebuilder:validation:XValidation:rule="!has(self.pullMethod) || self.pullMethod != 'node' || (!has(self.secretRef) && !has(self.certConfigMap))",message="with pullMethod node the kubelet pulls with the node's own credentials and certificate authorities: remove secretRef and certConfigMap, and put pull Secrets into spec.config.imagePullSecrets of CDI"
+// +kubebuilder:validation:XValidation:rule="!has(self.pullMethod) || self.pullMethod != 'node' || !has(self.url) || self.url.startsWith('docker://')",message="url must start with docker:// for pullMethod node: the kubelet pulls from registries only"
 type VMDiskImageSpec struct {
 	// name of the disk for people. It need not be unique.
 	// +kubebuilder:validation:XValidation:rule="size(self) >= 1 && size(self) <= 253",message="name must have 1 to 253 characters"
@@ -42,13 +62,13 @@ type VMDiskImageSpec struct {
 	// +required
 	Name string `json:"name"`
 
-	// sourceType says how url is read: s3, http, registry, or blank for an empty disk.
+	// sourceType says how url is read: s3, http, gcs, registry, or blank for an empty disk.
 	// +required
 	SourceType SourceType `json:"sourceType"`
 
 	// url of the image. For sourceType http: http:// or https://; for s3: the object's
 	// address at its endpoint, as in https://s3.eu-central-1.amazonaws.com/bucket/key; for
-	// registry: docker:// or oci-archive://; for blank: none.
+	// gcs: gs://bucket/object; for registry: docker:// or oci-archive://; for blank: none.
 	// +kubebuilder:validation:XValidation:rule="self == self.trim() && !self.matches('[[:cntrl:]]')",message="url must have no space at its beginning or end, and no line break: write it on one line, without the | of a YAML block"
 	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^([a-z0-9-]+://[^/?#:]|oci-archive:///[^/?#])')",message="url must name a host, as in https://images.example.com/ubuntu.qcow2"
 	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || isURL(self)",message="url is not a valid URL: the host has no space or special character, the port is a number, an IPv6 address is in brackets, and % is written as %25 unless two hex digits follow"
@@ -64,7 +84,7 @@ type VMDiskImageSpec struct {
 	Checksum string `json:"checksum,omitempty"`
 
 	// secretRef names a Secret in the image's namespace with the credentials for the
-	// source, in CDI's format (keys accessKeyId and secretKey).
+	// source, in CDI's format: keys accessKeyId and secretKey, or credentials.json for gcs.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="secretRef must be the name of a Secret: a-z, 0-9, - and ., without space or line break"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
@@ -78,6 +98,34 @@ type VMDiskImageSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +optional
 	CertConfigMap string `json:"certConfigMap,omitempty"`
+
+	// extraHeaders are sent with each request for the image, each as "Name: value". They
+	// are no secret: whoever may read the image, its DataVolume, its claim or its importer
+	// Pod can read them. Only for sourceType http.
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.all(h, h.matches('^[A-Za-z0-9][A-Za-z0-9_.-]*: ?[!-~]([ -~]*[!-~])?$'))",message="each of extraHeaders must be one line as in 'X-Tenant: blue': a name of letters, digits, - and _, a colon, and a value of printable ASCII without space at its end"
+	// +kubebuilder:validation:XValidation:rule="self.all(h, !h.matches('(?i)^(connection|content-length|expect|host|keep-alive|proxy-connection|range|te|trailer|transfer-encoding|upgrade) *:'))",message="extraHeaders must not set Connection, Content-Length, Expect, Host, Keep-Alive, Proxy-Connection, Range, TE, Trailer, Transfer-Encoding or Upgrade, which CDI sets for its transfers"
+	// +kubebuilder:validation:XValidation:rule="self.all(h, !h.contains('$(') && !h.contains('$$'))",message="extraHeaders must not contain $( or $$, which the importer Pod would expand: put that header into a Secret and name it in secretExtraHeaders"
+	// +listType=atomic
+	// +optional
+	ExtraHeaders []string `json:"extraHeaders,omitempty"`
+
+	// secretExtraHeaders name Secrets in the image's namespace. The value of each of their
+	// keys is one header, as in "Authorization: Bearer …", sent with each request for the
+	// image. Whoever writes the spec must be allowed to read them. Only for sourceType http.
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="each of secretExtraHeaders must be the name of a Secret: a-z, 0-9, - and ., without space or line break"
+	// +listType=set
+	// +optional
+	SecretExtraHeaders []string `json:"secretExtraHeaders,omitempty"`
+
+	// pullMethod says who pulls the container image of a registry source: pod for CDI's
+	// importer, node for the kubelet, with its credentials, mirrors and cache. Default: pod.
+	// +optional
+	PullMethod PullMethod `json:"pullMethod,omitempty"`
 
 	// storageClass that the image is stored in. Default: the cluster's default
 	// StorageClass.

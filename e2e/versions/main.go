@@ -21,6 +21,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -173,10 +174,22 @@ func (l lane) describeUnavailable(component binaries.Component, taken string, re
 	for _, e := range refused {
 		rows = append(rows, row{
 			lane: l.name, suite: noSuite, versions: map[binaries.Component]string{component: e.Version},
-			result: "not run, " + taken + " takes its place: " + sanitizeCell(e.Answer),
+			result: "not run, " + taken + " takes its place: module " + missingModule(e) + " cannot be downloaded",
 		})
 	}
 	return rows
+}
+
+// namedModule matches the module that the go command names first in an error.
+var namedModule = regexp.MustCompile(`^([\w./-]+@v[\w.+-]+):`)
+
+// missingModule returns which module a version lacks. The rest of what the go command says is about
+// the machine and its proxy.
+func missingModule(e *binaries.UnavailableError) string {
+	if found := namedModule.FindStringSubmatch(e.Answer); found != nil {
+		return found[1]
+	}
+	return e.Module + "@" + e.Version
 }
 
 // outcome is what came of a suite.

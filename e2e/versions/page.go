@@ -25,11 +25,6 @@ type row struct {
 
 const rowsHead = "| Lane | Kubernetes | CDI | KubeVirt | MutatingAdmissionPolicy | Suite | Result | Commit |\n"
 
-// sanitizeCell makes text fit into a table cell.
-func sanitizeCell(text string) string {
-	return strings.Join(strings.Fields(strings.ReplaceAll(text, "|", "/")), " ")
-}
-
 func (r row) cells() []string {
 	cells := []string{r.lane}
 	for _, component := range binaries.Components() {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
@@ -29,9 +28,7 @@ func equalInquiry(a, b v1alpha1.PlanInquiry) bool { return a.UID == b.UID }
 
 // equalImage ignores plannedAt.
 func equalImage(a, b v1alpha1.PlannedImage) bool {
-	size := a.Spec.DiskSize.Cmp(b.Spec.DiskSize)
-	a.Spec.DiskSize, b.Spec.DiskSize = resource.Quantity{}, resource.Quantity{}
-	return size == 0 && a.Namespace == b.Namespace && a.Name == b.Name && a.Spec == b.Spec
+	return a.Namespace == b.Namespace && a.Name == b.Name && a.Spec.Equal(&b.Spec)
 }
 
 func imageKey(i v1alpha1.PlannedImage) (namespace, name string) { return i.Namespace, i.Name }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -283,6 +284,24 @@ func TestNextPlanDoesNotChangeItsInput(t *testing.T) {
 	assert.Equal(t, "a", next.Images[0].Name)
 	assert.Equal(t, "b", images[0].Name)
 	assert.Equal(t, before, current)
+}
+
+// A plan is written again for each field of an image that changes.
+func TestEveryFieldOfAnImageChangesThePlan(t *testing.T) {
+	image := plannedImage("a", "1Gi")
+	input := plan.Input{ClusterUID: uid, ReportClusterUID: uid, Report: &v1alpha1.ReportRoot{}, DesiredPolicy: concurrencyPolicy(3), Images: []v1alpha1.PlannedImage{image}}
+	current, _, _ := plan.Next(input)
+	input.Current, input.Report = &current, acknowledgingReport(&current)
+	_, write, _ := plan.Next(input)
+	require.False(t, write)
+	for field, spec := range apitest.SpecVariants(image.Spec) {
+		changed := image
+		changed.Spec = spec
+		input.Images = []v1alpha1.PlannedImage{changed}
+		next, write, _ := plan.Next(input)
+		assert.True(t, write, field)
+		assert.NotEqual(t, current.Hash, next.Hash, field)
+	}
 }
 
 func TestPlanAndPolicyHashes(t *testing.T) {

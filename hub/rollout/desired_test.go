@@ -116,6 +116,17 @@ func TestComputeDesiredImages(t *testing.T) {
 	}
 }
 
+func TestEveryFieldOfATemplateIsPlanned(t *testing.T) {
+	img := apitest.FleetDiskImage("ubuntu").WithVersion("1").Obj()
+	for field, spec := range apitest.SpecVariants(img.Spec.Template) {
+		changed := img.DeepCopy()
+		changed.Spec.Template = spec
+		got := rollout.ComputeDesiredImages(changed, rollout.ClusterProgress{Placed: true, Started: true}, nil, now)
+		require.Len(t, got.Images, 1)
+		assert.Equal(t, spec, got.Images[0].Spec, field)
+	}
+}
+
 // keepUnreferencedFor 0s retires older images at once; without it they stay.
 func TestUnkeptVersionsAreRetiredTogether(t *testing.T) {
 	img := apitest.FleetDiskImage("ubuntu").WithVersion("2").WithFormer("1").WithRetention(1, time.Hour).Obj()

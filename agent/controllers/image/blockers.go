@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,30 +53,49 @@ func (r *Reconciler) findBlocker(ctx context.Context, img *v1alpha1.VMDiskImage)
 	return nil, nil
 }
 
-// findReferenceBlocker checks the Secret and the ConfigMap that the spec names.
+// findReferenceBlocker checks the Secrets and the ConfigMap that the spec names. Of Secrets
+// with headers it reads the content, which CDI would fail with.
 func (r *Reconciler) findReferenceBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
-	for _, reference := range []struct {
-		kind, name string
-		reason     v1alpha1.Reason
-	}{
-		{"Secret", img.Spec.SecretRef, v1alpha1.ReasonSecretMissing},
-		{"ConfigMap", img.Spec.CertConfigMap, v1alpha1.ReasonCertConfigMapMissing},
-	} {
-		if reference.name == "" {
-			continue
+	metadata := func(kind string) client.Object {
+		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}}
+	}
+	if name := img.Spec.SecretRef; name != "" {
+		if b, err := r.findMissing(ctx, img, "Secret", name, metadata("Secret")); b != nil || err != nil {
+			return b, err
 		}
-		obj := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: reference.kind}}
-		key := types.NamespacedName{Namespace: img.Namespace, Name: reference.name}
-		err := r.Live.Get(ctx, key, obj)
-		if apierrors.IsNotFound(err) {
-			return &image.Blocker{Reason: reference.reason, Message: fmt.Sprintf("%s %s/%s does not exist: create it, or correct the spec", reference.kind, img.Namespace, reference.name)}, nil
+	}
+	if name := img.Spec.CertConfigMap; name != "" {
+		if b, err := r.findMissing(ctx, img, "ConfigMap", name, metadata("ConfigMap")); b != nil || err != nil {
+			return b, err
 		}
-		if apierrors.IsForbidden(err) && reference.kind == "Secret" {
-			return &image.Blocker{Reason: v1alpha1.ReasonSecretForbidden, Message: secretaccess.ForbiddenMessage(key, r.Namespace)}, nil
+	}
+	for _, name := range img.Spec.SecretExtraHeaders {
+		secret := &corev1.Secret{}
+		if b, err := r.findMissing(ctx, img, "Secret", name, secret); b != nil || err != nil {
+			return b, err
 		}
-		if err != nil {
-			return nil, fmt.Errorf("reading %s %s/%s that VMDiskImage %s needs: %w", reference.kind, img.Namespace, reference.name, img.Name, err)
+		if problem := image.DescribeHeaderProblem(secret); problem != "" {
+			return &image.Blocker{Reason: v1alpha1.ReasonSecretInvalid, Message: problem}, nil
 		}
+	}
+	return nil, nil
+}
+
+// findMissing reads an object that the spec names.
+func (r *Reconciler) findMissing(ctx context.Context, img *v1alpha1.VMDiskImage, kind, name string, obj client.Object) (*image.Blocker, error) {
+	key := types.NamespacedName{Namespace: img.Namespace, Name: name}
+	err := r.Live.Get(ctx, key, obj)
+	switch {
+	case apierrors.IsNotFound(err):
+		reason := v1alpha1.ReasonSecretMissing
+		if kind == "ConfigMap" {
+			reason = v1alpha1.ReasonCertConfigMapMissing
+		}
+		return &image.Blocker{Reason: reason, Message: fmt.Sprintf("%s %s/%s does not exist: create it, or correct the spec", kind, img.Namespace, name)}, nil
+	case apierrors.IsForbidden(err) && kind == "Secret":
+		return &image.Blocker{Reason: v1alpha1.ReasonSecretForbidden, Message: secretaccess.ForbiddenMessage(key, r.Namespace)}, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading %s %s/%s that VMDiskImage %s needs: %w", kind, img.Namespace, name, img.Name, err)
 	}
 	return nil, nil
 }

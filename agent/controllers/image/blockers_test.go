@@ -63,6 +63,37 @@ func TestNewImageIsBlocked(t *testing.T) {
 	assert.Empty(t, findReason())
 }
 
+func TestSecretsOfHeadersAreChecked(t *testing.T) {
+	secret := func(name string, data map[string][]byte) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: data}
+	}
+	c := newFakeClient(t,
+		secret("good", map[string][]byte{"a": []byte("Authorization: Bearer s3cr3t"), "b": []byte("X-Key: s3cr3t")}), secret("empty", nil),
+		secret("broken", map[string][]byte{"a": []byte("X-Key: s3cr3t"), "b": []byte("Authorization: Bearer s3cr3t\n")}), secret("password", map[string][]byte{"a": []byte("s3cr3t")}))
+	r := &Reconciler{Client: c, Live: c}
+	for name, want := range map[string]struct {
+		reason v1alpha1.Reason
+		text   string
+	}{
+		"good":     {},
+		"gone":     {v1alpha1.ReasonSecretMissing, "Secret ns/gone does not exist"},
+		"empty":    {v1alpha1.ReasonSecretInvalid, "Secret ns/empty of spec.secretExtraHeaders is empty"},
+		"broken":   {v1alpha1.ReasonSecretInvalid, "key b of Secret ns/broken of spec.secretExtraHeaders is no HTTP header"},
+		"password": {v1alpha1.ReasonSecretInvalid, "key a of Secret ns/password"},
+	} {
+		b, err := r.findReferenceBlocker(t.Context(), apitest.Image("ns/a").WithSecretExtraHeaders("good", name).Obj())
+		require.NoError(t, err)
+		if want.reason == "" {
+			assert.Nil(t, b, name)
+			continue
+		}
+		require.NotNil(t, b, name)
+		assert.Equal(t, want.reason, b.Reason)
+		assert.Contains(t, b.Message, want.text)
+		assert.NotContains(t, b.Message, "s3cr3t")
+	}
+}
+
 // An importer that outlives its import comes with the claim that CDI fills, which has no label
 // of the image.
 func TestClaimOfLateImporterIsListed(t *testing.T) {

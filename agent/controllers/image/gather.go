@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -189,5 +190,8 @@ func (r *Reconciler) preflightResult(img *v1alpha1.VMDiskImage) image.PreflightR
 }
 
 func preflightSource(img *v1alpha1.VMDiskImage, url string, attempt int32) preflight.Source {
-	return preflight.Source{UID: img.UID, Namespace: img.Namespace, URL: url, Attempt: attempt}
+	return preflight.Source{
+		UID: img.UID, Namespace: img.Namespace, URL: url, Attempt: attempt,
+		Headers: strings.Join(img.Spec.ExtraHeaders, "\n"), HeaderSecrets: strings.Join(img.Spec.SecretExtraHeaders, "\n"),
+	}
 }

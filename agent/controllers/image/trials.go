@@ -40,6 +40,7 @@ type trialAnswers struct {
 // trialKey is what an answer counts for: all images of a kind, or one attempt of an image.
 type trialKey struct {
 	namespace, sourceType, source, checksum, storageClass, secret, certificates string
+	headers, headerSecrets, pullMethod                                          string
 
 	uid      types.UID
 	revision string
@@ -80,6 +81,7 @@ func trialKindOf(img *v1alpha1.VMDiskImage) trialKey {
 	k := trialKey{
 		namespace: img.Namespace, sourceType: string(img.Spec.SourceType), source: img.Spec.URL,
 		storageClass: img.Spec.StorageClass, secret: img.Spec.SecretRef, certificates: img.Spec.CertConfigMap,
+		headers: strings.Join(img.Spec.ExtraHeaders, "\n"), headerSecrets: strings.Join(img.Spec.SecretExtraHeaders, "\n"), pullMethod: string(img.Spec.PullMethod),
 	}
 	k.checksum, _, _ = strings.Cut(img.Spec.Checksum, ":")
 	if match := plainURL.FindStringSubmatch(img.Spec.URL); match != nil {

@@ -86,6 +86,7 @@ func (p *planPass) reconcileImage(ctx context.Context, want *v1alpha1.PlannedIma
 	}
 	delete(p.backoffs, key)
 	report, err = p.writeImage(ctx, want, action)
+	err = want.Spec.RedactError(err)
 	switch {
 	case err == nil:
 		p.setReport(want, report)

@@ -79,33 +79,26 @@ func (k *WriteKiller) Stop() {
 }
 
 // kill ends the program when a write is one of the remaining points. The write, or its
-// answer, is lost with it.
+// answer, is lost with it. Nobody sees the point gone before the program has ended: whoever
+// waits for its death restarts it.
 func (k *WriteKiller) kill(p *Proxy, w Write, stored bool) error {
-	victim := k.takePoint(p, w, stored)
-	if victim == nil {
-		return nil
-	}
-	victim.Kill()
-	<-victim.Done()
-	return DropConnection()
-}
-
-// takePoint removes the point of a write and returns who dies of it; nil for nobody.
-func (k *WriteKiller) takePoint(p *Proxy, w Write, stored bool) *process.Process {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	if stored && w.Status >= 300 {
 		return nil
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	i := slices.IndexFunc(k.remaining, func(point FatalWrite) bool {
 		return point.Stored == stored && (point.Proxy == nil || point.Proxy == p) && point.Matches(w)
 	})
 	if i < 0 {
 		return nil
 	}
+	victim := k.victim()
+	victim.Kill()
+	<-victim.Done()
 	k.killed = append(k.killed, k.remaining[i].String())
 	k.remaining = slices.Delete(k.remaining, i, i+1)
-	return k.victim()
+	return DropConnection()
 }
 
 // Start starts the program. The mutex keeps its first writes waiting until it is known.

@@ -3,9 +3,13 @@
 package pages
 
 import (
+	"bufio"
+	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -53,12 +57,42 @@ func OpenTerminal(t *testing.T, current string, contexts map[string]string) *Ter
 // Run runs a command and returns its output.
 func (term *Terminal) Run(t *testing.T, command string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
+	out, err := term.command(t.Context(), command).CombinedOutput()
+	return string(out), err
+}
+
+func (term *Terminal) command(ctx context.Context, command string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "bash", "-c", command)
 	cmd.Dir = term.Directory
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a command may wait for hours
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(term.Directory, "kubeconfig"), term.path)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return cmd
+}
+
+// Start runs a command until the test ends, and returns the first match of a pattern in its output,
+// with its submatches.
+func (term *Terminal) Start(t *testing.T, command string, wanted *regexp.Regexp) []string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := term.command(ctx, "exec "+command)
+	output, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = cmd.Stdout
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it was killed
+	})
+	var said strings.Builder
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		said.WriteString(lines.Text() + "\n")
+		if found := wanted.FindStringSubmatch(lines.Text()); found != nil {
+			go func() { _, _ = io.Copy(io.Discard, output) }() // a full pipe would stop it
+			return found
+		}
+	}
+	require.Failf(t, "the command has ended", "%s does not say %s:\n%s", command, wanted, said.String())
+	return nil
 }
 
 // MustRun runs a command that must succeed and returns its output.

@@ -163,6 +163,10 @@ func (s *Env) serveHead(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusGone)
 	case "denied":
 		w.WriteHeader(http.StatusForbidden)
+	case "tenant":
+		if r.Header.Get("X-Tenant") != "blue" || r.Header.Get("Authorization") != "Bearer s3cr3t" {
+			w.WriteHeader(http.StatusForbidden)
+		}
 	case "silent":
 		<-r.Context().Done()
 	}

@@ -37,7 +37,7 @@ const (
 const personFieldOwner = client.FieldOwner("person")
 
 var (
-	imageTemplate = map[string]any{"name": "u", "sourceType": "s3", "secretRef": "foo-bar", "url": "https://example.com/a.qcow2", "diskSize": "24Gi"}
+	imageTemplate = map[string]any{"name": "u", "sourceType": "s3", "url": "https://example.com/a.qcow2", "diskSize": "24Gi"}
 
 	refSameNamespace         = fieldChanges{"vmDiskImageRef": map[string]any{"name": "demo-vmdi"}}
 	refSameNamespaceExplicit = fieldChanges{"vmDiskImageRef": map[string]any{"name": "demo-vmdi", "namespace": workspace}}

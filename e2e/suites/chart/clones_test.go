@@ -15,13 +15,13 @@ import (
 
 const clonePolicy = "ot-agent-virtualmachine-clones"
 
-// setCloneVerb applies the clone policy as the chart renders it with roles.cloneVerb, until the
-// test ends.
-func setCloneVerb(t *testing.T, verb string) {
+// setRolesValue applies an admission policy as the agent's chart renders it with a value of
+// roles, until the test ends.
+func setRolesValue(t *testing.T, policy, name, value string) {
 	t.Helper()
 	apply := func(ctx context.Context, values map[string]any) {
 		rendered := renderChart(t, agentNamespace, values)
-		for _, key := range []string{"ValidatingAdmissionPolicy " + clonePolicy, "ValidatingAdmissionPolicyBinding " + clonePolicy} {
+		for _, key := range []string{"ValidatingAdmissionPolicy " + policy, "ValidatingAdmissionPolicyBinding " + policy} {
 			object := rendered[key]
 			require.NotNil(t, object, key)
 			now := object.DeepCopy()
@@ -30,7 +30,7 @@ func setCloneVerb(t *testing.T, verb string) {
 			require.NoError(t, adminClient.Update(ctx, object))
 		}
 	}
-	apply(t.Context(), map[string]any{"roles": map[string]any{"cloneVerb": verb}})
+	apply(t.Context(), map[string]any{"roles": map[string]any{name: value}})
 	t.Cleanup(func() { apply(context.Background(), nil) })
 }
 
@@ -91,7 +91,7 @@ func TestReadersOfImagesAreWarned(t *testing.T) {
 
 func TestReadersOfImagesAreRefused(t *testing.T) {
 	awaitDeputyPolicyEnforced(t)
-	setCloneVerb(t, "Deny")
+	setRolesValue(t, clonePolicy, "cloneVerb", "Deny")
 	for user, specs := range readers {
 		for _, spec := range specs {
 			c := clientFor(t, user)

@@ -246,6 +246,10 @@ var rightsByUser = map[string][]grantedRight{
 	"only-cloner":  {vmWriter, newRight(farm, "pelotech.ot", "vmdiskimages", "clone")},
 	"home-reader":  {vmWriter, newRight(workspace, "pelotech.ot", "vmdiskimages", "get").viaRole("ot-image-viewer")},
 
+	"header-author":   {workspaceVMAuthor, workspaceImageAuthor, newRight(workspace, "", "secrets", "get").onName("token")},
+	"header-maker":    {workspaceVMAuthor, farmImageAuthor, newRight(farm, "", "secrets", "get").onName("token")},
+	"image-secretary": {workspaceVMAuthor, workspaceImageAuthor, newRight(workspace, "", "secrets", "get")},
+
 	"secretary": {workspaceVMAuthor, newRight(workspace, "", "secrets", "get")},
 	"forger":    {workspaceVMAuthor, farmImageReader, vmStatusWriter},
 	"cloner":    {workspaceVMAuthor, vmStatusWriter, newRight(farm, "cdi.kubevirt.io", "datavolumes/source", "create")},

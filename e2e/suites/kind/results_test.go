@@ -15,6 +15,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/walkthrough"
 )
 
 // resultsPage collects the results of this run, in order.
@@ -27,6 +29,8 @@ type resultPage struct {
 	bytesCompared int
 	// oneDownloadStatus is the status of the agent's condition OneDownload.
 	oneDownloadStatus string
+	// notRun are the commands of pages that TestPages does not run.
+	notRun []walkthrough.NotRun
 }
 
 // journeyResult is a row of the page.
@@ -93,6 +97,12 @@ func (p *resultPage) writePage(ctx context.Context, f *kindFleet) error {
 		fmt.Fprintf(&b, costsHead, p.oneDownloadStatus)
 		for _, c := range p.costs {
 			b.WriteString(c.tableRow())
+		}
+	}
+	if len(p.notRun) > 0 {
+		b.WriteString("\n## Commands of pages that do not run here\n\n| Commands, as a regular expression | Why |\n| --- | --- |\n")
+		for _, n := range p.notRun {
+			fmt.Fprintf(&b, "| `%s` | %s |\n", strings.ReplaceAll(n.Pattern, "|", `\|`), n.Reason)
 		}
 	}
 	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {

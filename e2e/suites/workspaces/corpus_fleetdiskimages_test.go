@@ -65,7 +65,7 @@ func newFleetCorpus() *corpus {
 
 // stricterFleetDiskImages are the rules of what members do not see.
 var stricterFleetDiskImages = []difference{
-	{refusal: regexp.MustCompile(`spec\S*\.(name|priority|deleteUnreferencedAfter): `), why: "the field is the agent's alone"},
+	{refusal: regexp.MustCompile(`spec\.template`), why: "the same is refused in a VMDiskImage"},
 	{refusal: regexp.MustCompile(`spec\.(placement|rollout|retention|deletionPolicy)`), why: "the field is the hub's alone"},
 	{refusal: regexp.MustCompile(`metadata\.name|at most 180 characters|spec\.(version|imageName): `), why: "it becomes part of names"},
 }

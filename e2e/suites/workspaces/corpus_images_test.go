@@ -50,12 +50,12 @@ func addImageSpecs(c *corpus, prefix string) {
 		return map[string]any{prefix + "sourceType": sourceType, prefix + "url": url}
 	}
 	blank := ofType("blank", removed)
-	for _, address := range addresses {
+	for i, address := range addresses {
 		c.add(ofType("http", "https://"+address))
-		c.add(ofType("s3", "https://"+address))
 		c.add(ofType("registry", "docker://"+address))
+		c.add([]map[string]any{ofType("s3", "https://"+address), ofType("gcs", "gs://"+address)}[i%2])
 	}
-	for _, sourceType := range []any{"http", "s3", "registry", "blank"} {
+	for _, sourceType := range []any{"http", "s3", "gcs", "registry", "blank"} {
 		for _, scheme := range []string{"http://", "https://", "HTTPS://", "s3://", "gs://", "docker://", "oci-archive://", "oci-archive:///", "ftp://", "http:", "http:/", "//", ""} {
 			c.add(ofType(sourceType, scheme+"images.example.com/a"))
 		}
@@ -63,7 +63,7 @@ func addImageSpecs(c *corpus, prefix string) {
 			c.add(ofType(sourceType, url))
 		}
 	}
-	c.vary(prefix+"sourceType", []any{"gcs", "HTTP", "", int64(1), removed})
+	c.vary(prefix+"sourceType", []any{"gs", "HTTP", "", int64(1), removed})
 	c.vary(prefix+"diskSize", sizes)
 	c.vary(prefix+"diskSize", everySecond(sizes), blank)
 	for i, field := range []string{"storageClass", "secretRef", "certConfigMap", "snapshotClass"} {
@@ -83,6 +83,26 @@ func addImageSpecs(c *corpus, prefix string) {
 	c.vary(prefix+"priority", []any{int64(-1001), int64(-1000), int64(0), int64(1000), int64(1001), 1.5, "1", int64(1 << 40)})
 	c.vary(prefix+"deleteUnreferencedAfter", []any{"72h", "1m", "59s", "0", "0s", "-1h", "1d", "1h30m", "72h\n", " 1h", "", "1.5h", "1h1h", "9999999h", strings.Repeat("9", 31) + "h", int64(5)})
 	c.vary(prefix+"unknown", []any{"a"})
+	for _, header := range []any{
+		"X-Tenant: blue", "X-Tenant:blue", "X-Tenant", ": blue", "X-Tenant: ", "X Tenant: blue", "X-Tenant : blue", "X-Tenant: a\nX-Other: b", "X-Tenant: ü", "Host: h", "range: bytes=0-1",
+		"X-Tenant: $(HOST)", "X-Tenant: $$", "X-Tenant: $1", "", strings.Repeat("x", 257), int64(1),
+	} {
+		c.vary(prefix+"extraHeaders", []any{[]any{header}})
+	}
+	c.vary(prefix+"extraHeaders", []any{[]any{}, []any{"A: 1", "A: 1"}, []any{"A: 1", "A: 1", "A: 1", "A: 1", "A: 1", "A: 1", "A: 1", "A: 1", "A: 1"}, "A: 1"})
+	for _, name := range everySecond(objectNames) {
+		c.vary(prefix+"secretExtraHeaders", []any{[]any{name}})
+	}
+	c.vary(prefix+"secretExtraHeaders", []any{[]any{}, []any{"a", "a"}, []any{"a", "b", "c", "d", "e"}, "a"})
+	for _, sourceType := range []map[string]any{nil, ofType("s3", imageURL), ofType("gcs", "gs://bucket/a"), ofType("registry", "docker://h/a"), ofType("registry", "oci-archive:///a"), blank} {
+		c.vary(prefix+"pullMethod", []any{"pod", "node", "Node", ""}, sourceType)
+		c.vary(prefix+"extraHeaders", []any{[]any{"A: 1"}}, sourceType)
+		c.vary(prefix+"secretExtraHeaders", []any{[]any{"a"}}, sourceType)
+		c.vary(prefix+"certConfigMap", []any{"authorities"}, sourceType)
+	}
+	node := map[string]any{prefix + "sourceType": "registry", prefix + "url": "docker://h/a", prefix + "pullMethod": "node"}
+	c.vary(prefix+"secretRef", []any{"credentials"}, node)
+	c.vary(prefix+"certConfigMap", []any{"authorities"}, node)
 	c.varyAll(map[string][]any{
 		prefix + "sourceType": {"http", "s3", "registry", "blank"}, prefix + "url": {imageURL, removed},
 		prefix + "secretRef": {"credentials", removed}, prefix + "certConfigMap": {"authorities", removed},
@@ -105,6 +125,11 @@ func submitDataVolume(t *testing.T, img *v1alpha1.VMDiskImage) error {
 		"VMDiskImage": img.Name, "Secret": img.Spec.SecretRef, "ConfigMap": img.Spec.CertConfigMap, "StorageClass": img.Spec.StorageClass, "VolumeSnapshotClass": img.Spec.SnapshotClass,
 	}); err != nil {
 		return err
+	}
+	for _, name := range img.Spec.SecretExtraHeaders {
+		if err := checkNames(map[string]string{"Secret": name}); err != nil {
+			return err
+		}
 	}
 	key := image.KeyOf(img)
 	dv := image.NewDataVolume(img, v1alpha1.Slot{Image: key, Revision: img.Spec.Revision(), Attempt: 1, DataVolume: ledger.DataVolumeName(key, 1)})
@@ -129,9 +154,11 @@ var imageWaits = []difference{
 
 // stricterImages are the rules of an image's spec that CDI's webhook does not have.
 var stricterImages = []difference{
-	{refusal: regexp.MustCompile(`takes no url|downloads nothing|checksum works with|unknown field`), why: "it would be ignored in silence"},
+	{refusal: regexp.MustCompile(`takes no url|downloads nothing|works? with|does not work with|with pullMethod node|unknown field`), why: "it would be ignored in silence"},
 	{refusal: regexp.MustCompile(`user name or password`), why: "passwords belong into Secrets"},
-	{refusal: regexp.MustCompile(`url must (start with|be the object's address)`), why: "CDI's importer of this type knows no such scheme"},
+	{refusal: regexp.MustCompile(`[eE]xtraHeaders`), why: "the importer would send another header, or none"},
+	{refusal: regexp.MustCompile(`pullMethod: Unsupported`), why: "there is no such method"},
+	{refusal: regexp.MustCompile(`url must (start with|be the object's address|be gs:)`), why: "CDI's importer of this type knows no such scheme"},
 	{refusal: regexp.MustCompile(`url must name a host`), why: "there is nothing to download from"},
 	{refusal: regexp.MustCompile(`no space at its beginning or end|url: Too long|not a valid URL|checksum must be`), why: "it is a mistake of writing"},
 	{refusal: regexp.MustCompile(`diskSize must be`), why: "no disk has this size"},

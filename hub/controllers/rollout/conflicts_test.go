@@ -80,7 +80,7 @@ func TestConflictKeepsImagesProtected(t *testing.T) {
 				for _, img := range w.Images {
 					if img.Name == "ubuntu-1.0.0" {
 						assert.Equal(t, tt.wantURL, img.Spec.URL)
-						assert.Equal(t, tt.wantURL != olderURL, img.PlannedAt.Equal(before.Images[0].PlannedAt) && img.Spec == before.Images[0].Spec)
+						assert.Equal(t, tt.wantURL != olderURL, img.PlannedAt.Equal(before.Images[0].PlannedAt) && img.Spec.Equal(&before.Images[0].Spec))
 					}
 				}
 

@@ -125,7 +125,7 @@ func (f *FleetState) computeDesired(img *imageState, next, former *desiredState,
 	planned := &desired.Images[0] // a FleetDiskImage has one current image
 	next.image = &desiredImage{planned.Namespace, planned.Name, &planned.Spec, planned.PlannedAt}
 	next.started = started && planned.PlannedAt != nil
-	if template := &img.stored.Spec.Template; sameSpec(&planned.Spec, template) {
+	if template := &img.stored.Spec.Template; planned.Spec.Equal(template) {
 		next.image.spec = template
 	}
 }
@@ -154,17 +154,7 @@ func (f *FleetState) replaceDesired(img *imageState, i int, next desiredState) {
 func (d *desiredState) differsFrom(other *desiredState) bool {
 	return !d.known || d.freeze != other.freeze || !slices.Equal(d.kept, other.kept) || !slices.Equal(d.retired, other.retired) ||
 		(d.image == nil) != (other.image == nil) || d.image != nil && (d.image.namespace != other.image.namespace ||
-		d.image.name != other.image.name || !sameSpec(d.image.spec, other.image.spec))
-}
-
-func sameSpec(a, b *v1alpha1.VMDiskImageSpec) bool {
-	if a == b {
-		return true
-	}
-	x, y := *a, *b
-	same := x.DiskSize.Cmp(y.DiskSize) == 0
-	x.DiskSize = y.DiskSize
-	return same && x == y
+		d.image.name != other.image.name || !d.image.spec.Equal(other.image.spec))
 }
 
 // ForMember returns what all FleetDiskImages together desire of a member, sorted, no

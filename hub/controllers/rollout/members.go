@@ -126,7 +126,7 @@ func (f *FleetState) setPlannedImages(m *member, plan *v1alpha1.ClusterPlan) {
 			item := &plan.Spec.Images[i]
 			key := newImageKey(item.Namespace, item.Name)
 			next := plannedImage{item, ""}
-			if old, ok := before[key]; ok && sameSpec(&old.Spec, &item.Spec) {
+			if old, ok := before[key]; ok && old.Spec.Equal(&item.Spec) {
 				next.revision = old.revision
 				if !old.PlannedAt.Equal(item.PlannedAt) {
 					f.invalidateImage(m, key)

@@ -8,9 +8,9 @@ const maxShownHolders = 5
 // Holder is a VirtualMachine that references an image.
 type Holder struct {
 	Name string // namespace/name
-	// Pin is what the VM is built from; nil where it has pinned nothing of this
-	// image.
-	Pin *v1alpha1.PinnedImage
+	// Pins are what disks of the VM are cloned from; none where it has pinned nothing of
+	// this image.
+	Pins []*v1alpha1.PinnedImage
 }
 
 // countReferences stores who references the image.
@@ -31,8 +31,10 @@ func (d *decider) countReferences() {
 func (d *decider) pinsForAttempt(attempt int32) []*v1alpha1.PinnedImage {
 	var pins []*v1alpha1.PinnedImage
 	for i := range d.Holders {
-		if pin := d.Holders[i].Pin; pin != nil && pin.UID == d.Image.UID && pin.Attempt == attempt {
-			pins = append(pins, pin)
+		for _, pin := range d.Holders[i].Pins {
+			if pin.UID == d.Image.UID && pin.Attempt == attempt {
+				pins = append(pins, pin)
+			}
 		}
 	}
 	return pins

@@ -115,12 +115,12 @@ func TestRootDiskHeldUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), "")
-			w.RootDisk.Status.Conditions = tt.conditions
-			w.Now = w.RootDisk.CreationTimestamp.Add(tt.age)
+			w.DataVolume.Status.Conditions = tt.conditions
+			w.Now = w.DataVolume.CreationTimestamp.Add(tt.age)
 			w.reconcile()
 			w.requireState(tt.phase, tt.reason, tt.want)
 			assert.Equal(t, tt.requeue, w.lastDecision.RequeueAfter)
-			w.RootDisk.Status.Phase = cdiv1.Succeeded
+			w.DataVolume.Status.Phase = cdiv1.Succeeded
 			w.reconcile()
 			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting)
 		})

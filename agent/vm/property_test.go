@@ -45,7 +45,7 @@ func TestReconcileConverges(t *testing.T) {
 		d := w.reconcile()
 		require.Nil(t, d.ApplyKubeVirtVM, "it is applied again")
 		require.Empty(t, d.RunStrategy)
-		if w.RootDisk == nil || w.RootDisk.Status.Phase != cdiv1.Failed {
+		if w.DataVolume == nil || w.DataVolume.Status.Phase != cdiv1.Failed {
 			require.Equal(t, *stored, w.VM.Status)
 		}
 	})
@@ -166,24 +166,24 @@ func (w *world) drawRootDisk(t *rapid.T) {
 		if p := w.VM.Status.Pinned; p != nil && rapid.Bool().Draw(t, "cloned from what is pinned") {
 			from = *p
 		}
-		w.RootDisk = clonedRootDisk(w.VM, goldenImage(1), from, rapid.SampledFrom([]cdiv1.DataVolumePhase{
+		w.DataVolume = clonedRootDisk(w.VM, goldenImage(1), from, rapid.SampledFrom([]cdiv1.DataVolumePhase{
 			"", cdiv1.Pending, cdiv1.CloneInProgress, cdiv1.WaitForFirstConsumer, cdiv1.Failed, cdiv1.Succeeded,
 		}).Draw(t, "root disk's phase"))
-		w.RootDisk.Status.Conditions = []cdiv1.DataVolumeCondition{{
+		w.DataVolume.Status.Conditions = []cdiv1.DataVolumeCondition{{
 			Type: cdiv1.DataVolumeRunning, Status: corev1.ConditionFalse, Reason: "Error", Message: apitest.HostileText().Draw(t, "CDI's message"),
 		}}
-		w.RootDisk.CreationTimestamp = metav1.NewTime(w.Now.Add(-time.Duration(rapid.IntRange(0, 90).Draw(t, "age")) * time.Second))
-		drawOwner(t, "root disk", w.RootDisk)
+		w.DataVolume.CreationTimestamp = metav1.NewTime(w.Now.Add(-time.Duration(rapid.IntRange(0, 90).Draw(t, "age")) * time.Second))
+		drawOwner(t, "root disk", w.DataVolume)
 		if rapid.Bool().Draw(t, "root disk was ready") {
-			w.VM.Status.RootDisk = &v1alpha1.RootDisk{DataVolume: w.RootDisk.Name, Ready: true}
+			w.VM.Status.RootDisk = &v1alpha1.DiskVolume{DataVolume: w.DataVolume.Name, Ready: true}
 		}
 	}
 	if rapid.Bool().Draw(t, "claim") {
-		w.RootClaim = rootDiskClaim(clonedRootDisk(w.VM, goldenImage(1), drawPin(t, "claim of"), ""), rapid.SampledFrom([]corev1.PersistentVolumeClaimPhase{corev1.ClaimPending, corev1.ClaimBound, corev1.ClaimLost}).Draw(t, "claim's phase"))
+		w.Claim = rootDiskClaim(clonedRootDisk(w.VM, goldenImage(1), drawPin(t, "claim of"), ""), rapid.SampledFrom([]corev1.PersistentVolumeClaimPhase{corev1.ClaimPending, corev1.ClaimBound, corev1.ClaimLost}).Draw(t, "claim's phase"))
 		if rapid.Bool().Draw(t, "claim by itself") {
-			w.RootClaim.OwnerReferences = nil
+			w.Claim.OwnerReferences = nil
 		}
-		drawOwner(t, "claim", w.RootClaim)
+		drawOwner(t, "claim", w.Claim)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestHoldChangedPredicate(t *testing.T) {
 		"status": {func(vm *v1alpha1.VirtualMachine) {
 			vm.Status.Phase, vm.Status.Message, vm.Status.PrintableStatus = v1alpha1.MachineReady, "runs", "Running"
 			vm.Status.Image = &v1alpha1.MachineImage{Progress: "12.0%"}
-			vm.Status.RootDisk = &v1alpha1.RootDisk{DataVolume: "vm-root", Ready: true}
+			vm.Status.RootDisk = &v1alpha1.DiskVolume{DataVolume: "vm-root", Ready: true}
 		}, false},
 		"another run strategy":                {func(vm *v1alpha1.VirtualMachine) { vm.Spec.RunStrategy = "Halted" }, false},
 		"the same image, with its namespace":  {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Namespace = "ns" }, false},

@@ -42,12 +42,5 @@ func refusalReason(child childObject, err error) (reason v1alpha1.Reason, refuse
 	case !vm.IsRefused(err):
 		return "", false
 	}
-	switch child {
-	case childImage:
-		return v1alpha1.ReasonImageRefused, true
-	case childRootDisk:
-		return v1alpha1.ReasonRootDiskRefused, true
-	default:
-		return v1alpha1.ReasonMachineRefused, true
-	}
+	return child.reason, true
 }

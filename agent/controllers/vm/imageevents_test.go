@@ -52,9 +52,9 @@ func TestMachinesAffectedByImageChange(t *testing.T) {
 
 func TestAwaitsRootDisk(t *testing.T) {
 	vm := apitest.VirtualMachine("ns", "vm").Obj()
-	assert.True(t, awaitsRootDisk(vm))
-	vm.Status.RootDisk = &v1alpha1.RootDisk{}
-	assert.True(t, awaitsRootDisk(vm))
+	assert.True(t, awaitsDisk(vm))
+	vm.Status.RootDisk = &v1alpha1.DiskVolume{}
+	assert.True(t, awaitsDisk(vm))
 	vm.Status.RootDisk.Ready = true
-	assert.False(t, awaitsRootDisk(vm))
+	assert.False(t, awaitsDisk(vm))
 }

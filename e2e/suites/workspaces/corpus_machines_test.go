@@ -48,6 +48,7 @@ func newMachineCorpus(t *testing.T) *corpus {
 	addMachineResources(c)
 	addMachineNetworks(c)
 	addMachineImages(c)
+	addDisks(c)
 	addGuests(c)
 	addOverlays(t, c)
 	c.vary("spec.runStrategy", []any{"Always", "RerunOnFailure", "Manual", "Halted", "Once", "WaitAsReceiver", "always", "", true})
@@ -111,6 +112,21 @@ func addMachineNetworks(c *corpus) {
 	for _, servers := range []any{nics("10.10.0.53"), nics("2001:db8::53", "10.10.0.53"), nics("dns"), nics(""), nics("10.10.0.53/24"), nics("1.1.1.1", "1.1.1.1"), nics(nics()...), "10.10.0.53", nics("1.0.0.1", "1.0.0.2", "1.0.0.3", "1.0.0.4", "1.0.0.5", "1.0.0.6", "1.0.0.7", "1.0.0.8", "1.0.0.9")} {
 		c.vary("spec.interfaces", nics(nics(nic("nameservers", servers))))
 	}
+	static := nic("ipAddress", "10.10.0.161/24")
+	for _, address := range []any{"fd00:10::161/64", "10.10.0.162/24", "10.10.0.161/24", "10.10.0.0/24", "10.10.0.255/24", "10.10.0.162", "127.0.0.1/8", "", int64(1)} {
+		c.vary("spec.interfaces", nics(nics(nic("ipAddress", "10.10.0.161/24", "additionalAddresses", nics(address)))))
+	}
+	c.vary("spec.interfaces", nics(nics(nic("additionalAddresses", nics("fd00:10::161/64"))), nics(static, nic("additionalAddresses", nics("10.10.0.161/24"), "ipAddress", "10.10.0.163/24"))))
+	for _, domain := range []any{"lab.example.org", "lab", "_srv.example.org", "lab.example.org.", ".", "a b", "", "ü.org", strings.Repeat("d", 64) + ".org", int64(1)} {
+		c.vary("spec.interfaces", nics(nics(nic("searchDomains", nics(domain)))))
+	}
+	for _, route := range []map[string]any{
+		{"to": "10.20.0.0/16", "via": "10.10.0.2"}, {"to": "0.0.0.0/0", "via": "10.10.0.2"}, {"to": "::/0", "via": "fd00:10::1"}, {"to": "10.20.0.0/16", "via": "10.10.0.161"}, {"to": "10.20.0.0/16", "via": "10.10.0.255"},
+		{"to": "10.20.0.0/16", "via": "10.99.0.2"}, {"to": "10.20.0.1/16", "via": "10.10.0.2"}, {"to": "10.20.0.0", "via": "10.10.0.2"}, {"to": "10.20.0.0/16", "via": "fd00:10::1"}, {"to": "10.20.0.0/16", "via": "0.0.0.0"},
+		{"to": "10.20.0.0/16"}, {"via": "10.10.0.2"}, {"to": "default", "via": "10.10.0.2"}, {"to": "10.20.0.0/16", "via": "10.10.0.2", "metric": int64(-1)}, {"to": "10.20.0.0/16", "via": "10.10.0.2", "metric": int64(1 << 33)},
+	} {
+		c.vary("spec.interfaces", nics(nics(nic("ipAddress", "10.10.0.161/24", "routes", nics(route)))))
+	}
 	many := make([]any, 17)
 	for i := range many {
 		many[i] = nic()
@@ -133,6 +149,36 @@ func addMachineImages(c *corpus) {
 		c.add(map[string]any{"spec.vmDiskImageTemplate": spec})
 	}
 	c.vary("spec.imageMode", []any{"CreateIfNotExist", "FailIfNotExist"}, map[string]any{"spec.vmDiskImageTemplate": newImageCorpus().base["spec"]})
+}
+
+func addDisks(c *corpus) {
+	disk := func(fields ...any) map[string]any {
+		m := map[string]any{"name": "data", "size": "10Gi"}
+		for i := 0; i < len(fields); i += 2 {
+			setPath(m, fields[i].(string), fields[i+1])
+		}
+		return m
+	}
+	many := make([]any, 9)
+	for i := range many {
+		many[i] = disk("name", fmt.Sprintf("data%d", i))
+	}
+	lists := []any{
+		[]any{}, many[:8], many, []any{disk(), disk()}, []any{disk(), disk("name", "more", "image.name", "golden")}, disk(),
+		[]any{disk("name", "root")}, []any{disk("name", "cloudinit")}, []any{disk("name", "net0")}, []any{disk("name", strings.Repeat("d", 63))}, []any{disk("name", strings.Repeat("d", 64))},
+		[]any{disk("size", removed)}, []any{disk("size", removed, "image.name", "golden")}, []any{disk("size", "1Mi", "image.name", "golden")}, []any{disk("image.name", "golden", "storageClass", "gp3")},
+		[]any{disk("bus", "virtio")}, []any{disk("bus", "scsi")}, []any{disk("bus", "sata")}, []any{disk("bus", "usb")}, []any{disk("bus", "floppy")}, []any{disk("bus", "")}, []any{disk("unknown", "a")},
+		[]any{disk("image.name", "golden", "image.namespace", "farm")}, []any{disk("image.name", "golden", "image.namespace", "a.b")},
+	}
+	for _, name := range everySecond(objectNames) {
+		lists = append(lists, []any{disk("name", name)}, []any{disk("storageClass", name)}, []any{disk("size", removed, "image.name", name)})
+	}
+	for _, size := range everySecond(sizes) {
+		lists = append(lists, []any{disk("size", size)})
+	}
+	c.vary("spec.disks", lists)
+	c.add(map[string]any{"spec.disks": []any{disk()}, "spec.overlay": map[string]any{"template": map[string]any{"spec": map[string]any{"volumes": []any{map[string]any{"name": "data", "emptyDisk": map[string]any{"capacity": "1Gi"}}}}}}})
+	c.add(map[string]any{"spec.disks": []any{disk()}, "spec.overlay": map[string]any{"template": map[string]any{"spec": map[string]any{"volumes": []any{map[string]any{"name": "data", "$patch": "delete"}}}}}})
 }
 
 func addGuests(c *corpus) {
@@ -174,17 +220,18 @@ var machineWaits = []difference{
 	{refusal: regexp.MustCompile(`.`), why: "overlay that KubeVirt refuses", reason: v1alpha1.ReasonMachineRefused, applies: hasOverlay},
 	{refusal: regexp.MustCompile(`would both be named`), why: "users with one name in the guest", reason: v1alpha1.ReasonSpecInvalid},
 	{refusal: regexp.MustCompile(`is the broadcast address`), why: "broadcast address", reason: v1alpha1.ReasonSpecInvalid},
+	{refusal: regexp.MustCompile(`has address \S+ twice|both have ipAddress|no address of that family|the interface's own address`), why: "addresses that contradict each other", reason: v1alpha1.ReasonSpecInvalid},
 }
 
 // stricterMachines are the rules of a machine's spec that KubeVirt's webhooks do not have.
 var stricterMachines = []difference{
 	{refusal: regexp.MustCompile(`metadata.name must have at most 63`), why: "KubeVirt starts no instance with such a name"},
 	{refusal: regexp.MustCompile(`cpu must be|resources.cpu in body`), why: "it would be rounded"},
-	{refusal: regexp.MustCompile(`(memory|diskSize) must be|resources.memory is required`), why: "no guest has this size"},
-	{refusal: regexp.MustCompile(`instancetype excludes|unknown field|imageMode CreateIfNotExist needs`), why: "it would be ignored in silence"},
+	{refusal: regexp.MustCompile(`(memory|[sS]ize) must be|resources.memory is required`), why: "no guest has this size"},
+	{refusal: regexp.MustCompile(`instancetype excludes|unknown field|storageClass is for blank disks|imageMode CreateIfNotExist needs`), why: "it would be ignored in silence"},
 	{refusal: regexp.MustCompile(`kind must be|Unsupported value`), why: "there is no such kind or mode"},
 	{refusal: regexp.MustCompile(`(ipAddress|gateway|macAddress) must be`), why: "no host has this address"},
-	{refusal: regexp.MustCompile(`Too (long|many)`), why: "objects are bounded"},
+	{refusal: regexp.MustCompile(`Too (long|many)|in body should be (less|greater)`), why: "objects are bounded"},
 	{refusal: regexp.MustCompile(`must be (that|the name) of|must not be empty|Required value`), why: "it names nothing"},
 	{refusal: regexp.MustCompile(`set only one of`), why: "it says two things"},
 }
@@ -243,7 +290,7 @@ func submitMachine(t *testing.T, _ string, object *unstructured.Unstructured) er
 		return err
 	}
 	obj.Spec.VMDiskImageRef.Namespace = obj.Namespace
-	view := vm.View{Now: time.Unix(1e9, 0), VM: obj, CDIServed: true, KubeVirtServed: true, Live: true, SourceExists: true, Inputs: secretInputs(obj)}
+	view := vm.View{Now: time.Unix(1e9, 0), VM: obj, CDIServed: true, KubeVirtServed: true, Live: true, Inputs: secretInputs(obj), Disks: map[string]vm.DiskView{}}
 	if created := vm.Decide(view).CreateImage; created != nil {
 		if err := env.Client().Create(t.Context(), created, client.DryRunAll); err != nil {
 			return err
@@ -252,9 +299,16 @@ func submitMachine(t *testing.T, _ string, object *unstructured.Unstructured) er
 			return err
 		}
 	}
-	view.Image = readyImage(obj)
-	view.Pinned = view.Image
-	obj.Status.Pinned = pinOf(view.Image)
+	view.DiskView, obj.Status.Pinned = acquired(obj, obj.Spec.VMDiskImageRef.Name)
+	for i := range obj.Spec.Disks {
+		disk := &obj.Spec.Disks[i]
+		status := v1alpha1.DataDisk{Name: disk.Name}
+		if disk.Image != nil {
+			disk.Image.Namespace = obj.Namespace
+			view.Disks[disk.Name], status.Pinned = acquired(obj, disk.Image.Name)
+		}
+		obj.Status.Disks = append(obj.Status.Disks, status)
+	}
 	decision := vm.Decide(view)
 	if decision.Status.Reason == v1alpha1.ReasonSpecInvalid {
 		return &specInvalidError{decision.Status.Message}
@@ -262,12 +316,20 @@ func submitMachine(t *testing.T, _ string, object *unstructured.Unstructured) er
 	if obj.Spec.IgnoreOnDeploy {
 		return nil
 	}
-	require.NotNil(t, decision.CreateRootDisk, "%+v", decision.Status)
-	if err := env.Client().Create(t.Context(), decision.CreateRootDisk.DeepCopy(), client.DryRunAll); err != nil {
-		return err
+	require.NotEmpty(t, decision.CreateDisks, "%+v", decision.Status)
+	for _, disk := range decision.CreateDisks {
+		if err := env.Client().Create(t.Context(), disk.DataVolume.DeepCopy(), client.DryRunAll); err != nil {
+			return err
+		}
+		disk.Status.Phase = cdiv1.Succeeded
+		if disk.Disk == "" {
+			view.DataVolume = disk.DataVolume
+			continue
+		}
+		data := view.Disks[disk.Disk]
+		data.DataVolume = disk.DataVolume
+		view.Disks[disk.Disk] = data
 	}
-	view.RootDisk = decision.CreateRootDisk
-	view.RootDisk.Status.Phase = cdiv1.Succeeded
 	decision = vm.Decide(view)
 	require.NotNil(t, decision.ApplyKubeVirtVM, "%+v", decision.Status)
 	if err := env.Client().Create(t.Context(), decision.ApplySecret, client.DryRunAll); err != nil {
@@ -294,6 +356,16 @@ func checkMachineNames(obj *v1alpha1.VirtualMachine) error {
 		names["Secret of cloudInit"], keys["Secret of cloudInit"] = init.UserDataSecretRef.Name, init.UserDataSecretRef.Key
 	}
 	namespaces := []string{obj.Spec.VMDiskImageRef.Namespace}
+	for _, disk := range obj.Spec.Disks {
+		if disk.Name == "" {
+			return fmt.Errorf("%w: a disk has none", errImpossibleName)
+		}
+		names["StorageClass of disk "+disk.Name] = disk.StorageClass
+		if disk.Image != nil {
+			names["VMDiskImage of disk "+disk.Name] = disk.Image.Name
+			namespaces = append(namespaces, disk.Image.Namespace)
+		}
+	}
 	for i, nic := range obj.Spec.Interfaces {
 		namespace, name, found := strings.Cut(nic.Network, "/")
 		if !found {
@@ -324,23 +396,19 @@ func secretInputs(obj *v1alpha1.VirtualMachine) cloudinit.Inputs {
 	return in
 }
 
-func readyImage(obj *v1alpha1.VirtualMachine) *v1alpha1.VMDiskImage {
+// acquired returns a disk whose image of that name is ready and acquired, and its pin.
+func acquired(obj *v1alpha1.VirtualMachine, name string) (vm.DiskView, *v1alpha1.PinnedImage) {
 	size := resource.MustParse("1Gi")
-	return &v1alpha1.VMDiskImage{
-		ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: obj.Spec.VMDiskImageRef.Name, UID: "image"},
+	img := &v1alpha1.VMDiskImage{
+		ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: name, UID: "image"},
 		Spec:       v1alpha1.VMDiskImageSpec{Name: "image", SourceType: v1alpha1.SourceHTTP, URL: imageURL, DiskSize: size},
 		Status: v1alpha1.VMDiskImageStatus{
 			Phase: v1alpha1.PhaseSucceeded, Reason: v1alpha1.ReasonReady,
 			Serving: &v1alpha1.Serving{Revision: "rev", Attempt: 1, PersistentVolumeClaim: "image-1", DiskSize: &size},
 		},
 	}
-}
-
-func pinOf(img *v1alpha1.VMDiskImage) *v1alpha1.PinnedImage {
-	s := img.Status.Serving
-	return &v1alpha1.PinnedImage{
+	return vm.DiskView{Image: img, Pinned: img, SourceExists: true}, &v1alpha1.PinnedImage{
 		ImageKey: v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID},
-		Revision: s.Revision, Attempt: s.Attempt, PersistentVolumeClaim: s.PersistentVolumeClaim, DiskSize: s.DiskSize,
-		AcquiredAt: ptr.To(metav1.NewTime(time.Unix(1e9, 0))),
+		Revision: "rev", Attempt: 1, PersistentVolumeClaim: "image-1", DiskSize: &size, AcquiredAt: ptr.To(metav1.NewTime(time.Unix(1e9, 0))),
 	}
 }

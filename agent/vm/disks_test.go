@@ -323,6 +323,21 @@ func TestRemovedDataDiskIsKept(t *testing.T) {
 		assert.Empty(t, w.VM.Status.Disks)
 		assert.Nil(t, meta.FindStatusCondition(w.VM.Status.Conditions, v1alpha1.ConditionDisksReady))
 	})
+	t.Run("no longer complete", func(t *testing.T) {
+		for _, phase := range []cdiv1.DataVolumePhase{"", cdiv1.Pending, cdiv1.Failed} {
+			w := newRunningDisksWorld(t)
+			w.VM.Spec.Disks = w.VM.Spec.Disks[1:]
+			w.setKubeVirtStatus("Stopped", nil)
+			w.reconcile()
+			w.changeDisk("tools", func(v *vm.DiskView) { v.DataVolume.Status.Phase = phase; v.Claim = nil })
+			w.Now = w.Now.Add(time.Hour)
+			for range 3 {
+				assert.Empty(t, w.reconcile().DeleteDisks, "it may hold what the guest has written")
+			}
+			assert.NotNil(t, w.diskStatus("tools").Pinned)
+			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting) // it holds up nothing
+		}
+	})
 	t.Run("one too many", func(t *testing.T) {
 		w := newRunningDisksWorld(t)
 		for i := range 14 {
@@ -353,6 +368,9 @@ func TestChangedDataDisk(t *testing.T) {
 		assert.Empty(t, w.reconcile().RunStrategy, "it starts with the disk")
 		w.VM.Spec.Disks[2] = v1alpha1.Disk{Name: "late", Size: ptr.To(resource.MustParse("1Gi"))}
 		require.Len(t, w.reconcile().CreateDisks, 1)
+		w.changeDisk("late", func(v *vm.DiskView) { v.DataVolume.Status.Phase = cdiv1.WaitForFirstConsumer })
+		w.reconcile()
+		w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonPreparingDataDisk, "disk late is being created", "until then the machine runs without it")
 		w.completeDisk("late")
 		w.reconcile()
 		assert.True(t, w.hasCondition(v1alpha1.ConditionRestartRequired))

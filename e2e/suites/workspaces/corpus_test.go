@@ -159,14 +159,14 @@ func (c *corpus) compare(t *testing.T, ns string, atLeast int) {
 		theirs := c.submit(t, ns, stored)
 		switch {
 		case ours == nil && theirs != nil:
-			if d := find(c.waits, theirs, tt.object); d == nil {
+			if d := findDifference(c.waits, theirs, tt.object); d == nil {
 				t.Errorf("%s %s: our API accepts what is refused below: %v", c.kind, tt.name, theirs)
 			} else {
 				waits[d.why]++
 				assert.Equal(t, d.reason, c.waitReason(theirs), "%s %s: %v", c.kind, tt.name, theirs)
 			}
 		case ours != nil && theirs == nil:
-			if d := find(c.stricter, ours, tt.object); d == nil {
+			if d := findDifference(c.stricter, ours, tt.object); d == nil {
 				t.Errorf("%s %s: our API refuses what is accepted below, for no listed reason: %v", c.kind, tt.name, ours)
 			} else {
 				stricter[d.why]++
@@ -191,7 +191,7 @@ func isClearRefusal(err error) bool {
 		!strings.Contains(err.Error(), "no such") && !strings.Contains(err.Error(), "resulted in error")
 }
 
-func find(classes []difference, err error, object *unstructured.Unstructured) *difference {
+func findDifference(classes []difference, err error, object *unstructured.Unstructured) *difference {
 	for i := range classes {
 		if d := &classes[i]; d.refusal.MatchString(err.Error()) && (d.applies == nil || d.applies(object)) {
 			return d

@@ -10,6 +10,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// UIDIndex is the field index of VirtualMachines by their UID.
+const UIDIndex = "uid"
+
 // ImageIndex is the field index of VirtualMachines by the images they hold. HeldImages
 // returns the values of a machine, ImageIndexKeys the values to look up for an image.
 const ImageIndex = "image"
@@ -54,8 +57,14 @@ func AppendHolders(holders []image.Holder, vms []v1alpha1.VirtualMachine, img *v
 	return holders
 }
 
-// SortHolders sorts by name and removes duplicates.
+// SortHolders sorts by name and removes duplicates. One with a pin stays.
 func SortHolders(holders []image.Holder) []image.Holder {
-	slices.SortStableFunc(holders, func(a, b image.Holder) int { return cmp.Compare(a.Name, b.Name) })
+	unpinned := func(h image.Holder) int {
+		if h.Pin == nil {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(holders, func(a, b image.Holder) int { return cmp.Or(cmp.Compare(a.Name, b.Name), unpinned(a)-unpinned(b)) })
 	return slices.CompactFunc(holders, func(a, b image.Holder) bool { return a.Name == b.Name })
 }

@@ -207,6 +207,15 @@ func (d *decider) cloningState(dv *cdiv1.DataVolume) machineState {
 		}
 		return left <= 0
 	}
+	if worst.Urgency == diagnosis.Passing && lasts() {
+		problem = findings.Describe(diagnosis.Passing)
+	}
+	if d.ClaimProblem != "" {
+		d.requeueWithin(missingRecheckInterval)
+		if worst.Urgency != diagnosis.Act { // CDI may say it in its own words
+			return failedState(v1alpha1.ReasonRootDiskFailed, fmt.Sprintf("DataVolume %s, the root disk, is not cloned: %s%s", dv.Name, d.ClaimProblem, suffix("; ", problem)))
+		}
+	}
 	if worst.Urgency == diagnosis.Act || (worst.Urgency == diagnosis.ActIfLasting && lasts()) {
 		return failedState(cmp.Or(worst.MachineReason, v1alpha1.ReasonRootDiskFailed), fmt.Sprintf("DataVolume %s, the root disk, is not cloned: %s", dv.Name, problem))
 	}

@@ -45,6 +45,10 @@ type View struct {
 	// while KubeVirtVM is not ready.
 	Pods []corev1.Pod
 
+	// ClaimProblem is a sentence about why the claim of the root disk cannot be created, which
+	// CDI does not say; empty for nothing.
+	ClaimProblem string
+
 	// MissingNetwork is a NetworkAttachmentDefinition that an interface names and that does
 	// not exist. Set only while KubeVirtVM is not ready.
 	MissingNetwork string

@@ -12,16 +12,19 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/cloudinit"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
@@ -56,6 +59,9 @@ func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine
 		}
 	}
 	if v.Pods, err = r.listPods(ctx, obj, v.KubeVirtVM); err != nil {
+		return v, err
+	}
+	if v.ClaimProblem, err = r.findClaimProblem(ctx, v); err != nil {
 		return v, err
 	}
 	if v.AddressConflict, err = r.findAddressConflict(ctx, obj); err != nil {
@@ -165,8 +171,38 @@ func (r *Reconciler) listPods(ctx context.Context, obj *v1alpha1.VirtualMachine,
 	if err := r.Owned.List(ctx, &pods, client.InNamespace(obj.Namespace), client.MatchingLabels{v1alpha1.LabelMachineUID: string(obj.UID)}); err != nil {
 		return nil, fmt.Errorf("listing the Pods of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err)
 	}
+	r.PodEvents.AddTo(ctx, pods.Items)
 	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	return pods.Items, nil
+}
+
+// findClaimProblem returns why the claim of a root disk cannot be created; empty where it exists
+// or nothing is known to prevent it.
+func (r *Reconciler) findClaimProblem(ctx context.Context, v vm.View) (string, error) {
+	dv := v.RootDisk
+	if r.Capacity == nil || dv == nil || dv.Spec.Storage == nil || v.RootClaim != nil || dv.DeletionTimestamp != nil || dv.Status.Phase == cdiv1.Succeeded {
+		return "", nil
+	}
+	request := capacity.ClaimRequest{Class: ptr.Deref(dv.Spec.Storage.StorageClassName, ""), ClassField: "spec.storageClass of the image", SizeField: "resources.diskSize"}
+	if request.Class == "" {
+		var classes storagev1.StorageClassList
+		if err := r.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
+			return "", fmt.Errorf("listing StorageClasses: %w", err)
+		}
+		request.Class = capacity.DefaultStorageClass(classes.Items)
+	}
+	size, requested := dv.Spec.Storage.Resources.Requests[corev1.ResourceStorage]
+	if p := v.VM.Status.Pinned; !requested && p != nil && p.RestoreSize != nil {
+		size, request.Exact = *p.RestoreSize, true // what CDI takes for a snapshot
+	}
+	if request.Bytes = size.Value(); request.Bytes == 0 {
+		return "", nil
+	}
+	blocker := capacity.FindClaimBlocker(request, r.Capacity.AvailabilityFor(ctx, v.VM.Namespace, request.Class, capacity.MaxAgeWhileWaiting))
+	if blocker == nil {
+		return "", nil
+	}
+	return blocker.Message, nil
 }
 
 // networkAttachmentGVK is Multus' kind of a network.

@@ -118,6 +118,12 @@ func (c *controllers) connect() {
 
 // addTo adds all controllers, and what runs beside them, to the manager.
 func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
+	imageFields, err := apidiscovery.NewImageFields(mgr.GetConfig(), c.reports.Enqueue)
+	if err != nil {
+		return err
+	}
+	imageFields.Refresh(ctx) // before the first report: the hub takes an agent that reports none for an older one
+	c.reports.ImageFields = imageFields.Current
 	budgetGuard := admissionpolicy.NewBudgetGuardPoller(mgr.GetClient(), c.options.Namespace, c.ledger.Enqueue)
 	c.ledger.ImportGuardCondition = budgetGuard.Condition
 	accountGuard := admissionpolicy.NewAccountGuardPoller(mgr.GetClient(), c.ledger.Enqueue)
@@ -140,7 +146,7 @@ func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
 	if err := c.vms.Setup(ctx, mgr, c.caches.vmObjects); err != nil {
 		return fmt.Errorf("setting up the VirtualMachines' controller: %w", err)
 	}
-	for _, runnable := range []manager.Runnable{c.permissions, budgetGuard, accountGuard, oneDownload, c.kinds} {
+	for _, runnable := range []manager.Runnable{c.permissions, budgetGuard, accountGuard, oneDownload, imageFields, c.kinds} {
 		if err := mgr.Add(runnable); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// imageHolders lists what holds an image: VirtualMachines, and root disks.
+// imageHolders lists what holds an image: VirtualMachines, and their disks.
 type imageHolders struct {
 	cached, live client.Reader
 	// disks is a cache of the objects with the label of a machine's UID.
@@ -28,7 +28,7 @@ type imageHolders struct {
 // listPageSize is the number of objects per list request.
 const listPageSize = 500
 
-// list lists what holds an image: VirtualMachines, running or stopped, and root disks. With
+// list lists what holds an image: VirtualMachines, running or stopped, and their disks. With
 // live, it reads all of the cluster, in pages of one resourceVersion: only caches have an index.
 func (h imageHolders) list(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
 	if live {
@@ -47,11 +47,11 @@ func (h imageHolders) list(ctx context.Context, img *v1alpha1.VMDiskImage, live 
 	match := client.MatchingFields{vm.ClonedFromIndex: string(img.UID)}
 	if h.isServed(image.DataVolumeGVK) {
 		if err := h.disks.List(ctx, &dvs, match, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("listing root disks by image: %w", err)
+			return nil, fmt.Errorf("listing disks by image: %w", err)
 		}
 	}
 	if err := h.disks.List(ctx, &claims, match, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing claims of root disks by image: %w", err)
+		return nil, fmt.Errorf("listing claims of disks by image: %w", err)
 	}
 	var disks []metav1.Object
 	for i := range dvs.Items {
@@ -109,7 +109,7 @@ func (h imageHolders) listLive(ctx context.Context, img *v1alpha1.VMDiskImage) (
 			}
 		}, client.HasLabels{v1alpha1.LabelMachineUID})
 		if err != nil {
-			return nil, fmt.Errorf("listing root disks live: %w", err)
+			return nil, fmt.Errorf("listing disks live: %w", err)
 		}
 	}
 	return vm.SortHolders(found), nil

@@ -45,7 +45,7 @@ func TestRecordedObjects(t *testing.T) {
 			if u.GetKind() == "DataVolume" {
 				dv := &cdiv1.DataVolume{}
 				require.NoError(t, json.Unmarshal(text, dv))
-				found = diagnosis.ForRootDisk(dv, nil)
+				found = diagnosis.ForDisk(dv, nil)
 			} else {
 				found = diagnosis.ForMachine(u, nil)
 			}

@@ -11,15 +11,15 @@ import (
 
 // Kinds of objects that report.
 const (
-	objectMachine  = "VirtualMachine"
-	objectRootDisk = "DataVolume"
-	objectPod      = "Pod"
+	objectMachine = "VirtualMachine"
+	objectDisk    = "DataVolume"
+	objectPod     = "Pod"
 	// objectClaimEvent is the latest event of a claim, as CDI puts it into condition Bound.
 	objectClaimEvent = "PersistentVolumeClaim"
 )
 
 // reporters are the authors of reports, by object.
-var reporters = map[string]string{objectMachine: "KubeVirt", objectRootDisk: "CDI", objectClaimEvent: "CDI", objectPod: "Kubernetes"}
+var reporters = map[string]string{objectMachine: "KubeVirt", objectDisk: "CDI", objectClaimEvent: "CDI", objectPod: "Kubernetes"}
 
 // machineConditions are about the VirtualMachine itself. KubeVirt copies all others from the
 // instance, and leaves them when the instance is gone (KubeVirt 1.8.0,
@@ -50,9 +50,9 @@ func ForMachine(kubeVirtVM *unstructured.Unstructured, pods []corev1.Pod) Findin
 	return judgeReports(reports)
 }
 
-// ForRootDisk returns what CDI says about a root disk that is being cloned, and Kubernetes
-// about the Pods that clone it.
-func ForRootDisk(dv *cdiv1.DataVolume, pods []corev1.Pod) Findings {
+// ForDisk returns what CDI says about a disk that is being cloned, and Kubernetes
+// about the Pods that fill it.
+func ForDisk(dv *cdiv1.DataVolume, pods []corev1.Pod) Findings {
 	var reports []Report
 	for i := range dv.Status.Conditions {
 		c := &dv.Status.Conditions[i]
@@ -60,7 +60,7 @@ func ForRootDisk(dv *cdiv1.DataVolume, pods []corev1.Pod) Findings {
 			reports = append(reports, Report{objectClaimEvent, string(c.Type), statusOfEvent(cause), c.Reason, text})
 			continue
 		}
-		reports = append(reports, Report{objectRootDisk, string(c.Type), string(c.Status), c.Reason, c.Message})
+		reports = append(reports, Report{objectDisk, string(c.Type), string(c.Status), c.Reason, c.Message})
 	}
 	return judgeReports(append(reports, podReports(pods)...))
 }
@@ -79,8 +79,8 @@ func statusOfEvent(cause *importcause.Cause) string {
 	}
 }
 
-// IsLauncher reports whether a Pod runs an instance of a machine, in place of cloning its
-// root disk.
+// IsLauncher reports whether a Pod runs an instance of a machine, in place of filling a
+// disk.
 func IsLauncher(pod *corev1.Pod) bool {
 	return pod.Labels[kubevirtv1.AppLabel] == "virt-launcher" || pod.Labels[kubevirtv1.AppLabel] == "hotplug-disk"
 }

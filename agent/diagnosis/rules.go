@@ -93,24 +93,24 @@ var rules = []rule{
 	{object: objectMachine, condition: "Initialized", urgency: Routine},
 	{object: objectMachine, condition: "ContainersReady", urgency: Routine},
 
-	// Of the root disk: what CDI could not do (pkg/controller/datavolume).
-	{object: objectRootDisk, reasons: []string{"ErrExceededQuota"}, urgency: Act, machineReason: v1alpha1.ReasonQuotaExceeded, advice: adviceQuota},
-	{object: objectRootDisk, status: "False", message: exceededQuota, urgency: Act, machineReason: v1alpha1.ReasonQuotaExceeded, advice: adviceQuota},
-	{object: objectRootDisk, reasons: []string{"ErrClaimNotValid"}, urgency: Act, advice: "set claimPropertySets (accessModes) in the StorageProfile of the StorageClass"},
-	{object: objectRootDisk, status: "False", reasons: imageErrors, urgency: Act, advice: adviceImages},
-	{object: objectRootDisk, status: "False", reasons: configErrors, urgency: Act},
-	{object: objectRootDisk, status: "False", reasons: []string{"ErrStartingPod", "Unschedulable"}, urgency: ActIfLasting},
-	{object: objectRootDisk, status: "False", reasons: []string{
+	// Of disks: what CDI could not do (pkg/controller/datavolume).
+	{object: objectDisk, reasons: []string{"ErrExceededQuota"}, urgency: Act, machineReason: v1alpha1.ReasonQuotaExceeded, advice: adviceQuota},
+	{object: objectDisk, status: "False", message: exceededQuota, urgency: Act, machineReason: v1alpha1.ReasonQuotaExceeded, advice: adviceQuota},
+	{object: objectDisk, reasons: []string{"ErrClaimNotValid"}, urgency: Act, advice: "set claimPropertySets (accessModes) in the StorageProfile of the StorageClass"},
+	{object: objectDisk, status: "False", reasons: imageErrors, urgency: Act, advice: adviceImages},
+	{object: objectDisk, status: "False", reasons: configErrors, urgency: Act},
+	{object: objectDisk, status: "False", reasons: []string{"ErrStartingPod", "Unschedulable"}, urgency: ActIfLasting},
+	{object: objectDisk, status: "False", reasons: []string{
 		"CloneValidationFailed", "ErrIncompatiblePVC", "ErrResourceExists", "ErrUnableToClone", "CloneFailed", "ErrClaimLost", "ClaimLost", "Lost",
 	}, urgency: Act},
-	{object: objectRootDisk, status: "False", message: passing, urgency: Waits},
-	{object: objectRootDisk, status: "False", message: refused, urgency: Act},
-	{object: objectRootDisk, status: "False", reasons: []string{"CloneWithoutSource", "CloneSourceInUse", "ErrResourceMarkedForDeletion", "SmartCloneSourceInUse", "Error"}, urgency: Waits},
-	{object: objectRootDisk, condition: "Running", status: "False", reasons: []string{"Pending", "ContainerCreating", "PodInitializing", "Completed", "NotFound"}, urgency: Routine},
-	{object: objectRootDisk, condition: "Bound", status: "False", reasons: []string{"Pending", "NotFound"}, urgency: Routine},
-	{object: objectRootDisk, status: "True", urgency: Routine},
-	{object: objectRootDisk, condition: "Ready", urgency: Routine}, // it follows from the others
-	{object: objectRootDisk, status: "Unknown", urgency: Routine},
+	{object: objectDisk, status: "False", message: passing, urgency: Waits},
+	{object: objectDisk, status: "False", message: refused, urgency: Act},
+	{object: objectDisk, status: "False", reasons: []string{"CloneWithoutSource", "CloneSourceInUse", "ErrResourceMarkedForDeletion", "SmartCloneSourceInUse", "Error"}, urgency: Waits},
+	{object: objectDisk, condition: "Running", status: "False", reasons: []string{"Pending", "ContainerCreating", "PodInitializing", "Completed", "NotFound"}, urgency: Routine},
+	{object: objectDisk, condition: "Bound", status: "False", reasons: []string{"Pending", "NotFound"}, urgency: Routine},
+	{object: objectDisk, status: "True", urgency: Routine},
+	{object: objectDisk, condition: "Ready", urgency: Routine}, // it follows from the others
+	{object: objectDisk, status: "Unknown", urgency: Routine},
 
 	// Of its claim, as agent/importcause judges its events.
 	{object: objectClaimEvent, status: eventRoutine, urgency: Routine},

@@ -132,7 +132,7 @@ func TestForPods(t *testing.T) {
 }
 
 // Conditions as CDI 1.65 writes them.
-func TestForRootDisk(t *testing.T) {
+func TestForDisk(t *testing.T) {
 	for name, tt := range map[string]struct {
 		condition cdiv1.DataVolumeCondition
 		urgency   diagnosis.Urgency
@@ -163,7 +163,7 @@ func TestForRootDisk(t *testing.T) {
 		"transfers":             {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeReady, Status: "False", Reason: "TransferRunning"}, diagnosis.Routine, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := diagnosis.ForRootDisk(&cdiv1.DataVolume{Status: cdiv1.DataVolumeStatus{Conditions: []cdiv1.DataVolumeCondition{tt.condition}}}, nil)
+			found := diagnosis.ForDisk(&cdiv1.DataVolume{Status: cdiv1.DataVolumeStatus{Conditions: []cdiv1.DataVolumeCondition{tt.condition}}}, nil)
 			worst := found.Worst()
 			assert.Equal(t, tt.urgency, worst.Urgency)
 			assert.Equal(t, tt.reason, worst.MachineReason)

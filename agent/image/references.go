@@ -9,14 +9,14 @@ import (
 // maxShownHolders is how many holders the status and messages name.
 const maxShownHolders = 5
 
-// Holder is a VirtualMachine that references an image, or a root disk without one.
+// Holder is a VirtualMachine that references an image, or a disk without one.
 type Holder struct {
 	Name string // namespace/name
-	// OrphanedDisk: it is a root disk whose VirtualMachine no longer exists.
+	// OrphanedDisk: it is a disk whose VirtualMachine no longer exists.
 	OrphanedDisk bool
-	// Pin is what the VM is built from; nil where it has pinned nothing of this
-	// image.
-	Pin *v1alpha1.PinnedImage
+	// Pins are what disks of the VM are cloned from; none where it has pinned nothing of
+	// this image.
+	Pins []*v1alpha1.PinnedImage
 }
 
 // countReferences stores who references the image.
@@ -37,8 +37,10 @@ func (d *decider) countReferences() {
 func (d *decider) pinsForAttempt(attempt int32) []*v1alpha1.PinnedImage {
 	var pins []*v1alpha1.PinnedImage
 	for i := range d.Holders {
-		if pin := d.Holders[i].Pin; pin != nil && pin.UID == d.Image.UID && pin.Attempt == attempt {
-			pins = append(pins, pin)
+		for _, pin := range d.Holders[i].Pins {
+			if pin.UID == d.Image.UID && pin.Attempt == attempt {
+				pins = append(pins, pin)
+			}
 		}
 	}
 	return pins

@@ -78,7 +78,7 @@ func TestImageIsDeletedWithItsNamespace(t *testing.T) {
 	assert.NotZero(t, w.lastDecision.RequeueAfter)
 
 	w.namespaceTerminating = true
-	w.holders[0].Pin = nil // for checkPinned: S2 does not apply
+	w.holders[0].Pins = nil // for checkPinned: S2 does not apply
 	for range 3 {
 		w.reconcile()
 		w.removeDeletedObjects()
@@ -102,7 +102,7 @@ func newRevisedSimulation(t *testing.T, img *apitest.ImageBuilder) (w *simulatio
 	ready()
 	w.setHolders("ns/vm")
 	w.acquireImage("ns/vm")
-	pin = *w.holders[0].Pin
+	pin = *w.holders[0].Pins[0]
 	w.advanceClock(time.Minute)
 	w.setURL(urlB)
 	w.reconcile()

@@ -12,7 +12,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ClonedFromIndex is the field index of root disks and their claims by the UID of the image
+// ClonedFromIndex is the field index of machines' disks and their claims by the UID of the image
 // that they were cloned from.
 const ClonedFromIndex = "cloned-from"
 
@@ -29,7 +29,7 @@ func ClonedImageUID(disk metav1.Object) types.UID {
 // orphanedDisk marks the holder that is a disk without a machine.
 const orphanedDisk = " (orphaned disk)"
 
-// HolderOfDisk returns who holds an image by a root disk or its claim: machine, which is the
+// HolderOfDisk returns who holds an image by a disk of a machine or its claim: machine, which is the
 // name of the VirtualMachine that the disk is labelled for, or, where that is empty since it no
 // longer exists, the disk itself. held is false for a disk of another image, and for one that
 // is deleted with an owner.
@@ -40,7 +40,10 @@ func HolderOfDisk(disk metav1.Object, machine string, img *v1alpha1.VMDiskImage)
 	if ClonedImageUID(disk) != img.UID || disk.GetDeletionTimestamp() != nil {
 		return h, false
 	}
-	h = image.Holder{Name: disk.GetNamespace() + "/" + machine, Pin: findCloneSource(img, disk.GetAnnotations()[v1alpha1.AnnotationClonedFrom])}
+	h.Name = disk.GetNamespace() + "/" + machine
+	if pin := findCloneSource(img, disk.GetAnnotations()[v1alpha1.AnnotationClonedFrom]); pin != nil {
+		h.Pins = append(h.Pins, pin)
+	}
 	if machine != "" {
 		return h, true
 	}

@@ -70,17 +70,24 @@ func TestHolderOfDisk(t *testing.T) {
 				if held {
 					assert.Equal(t, tt.want, holder.Name)
 					assert.Equal(t, tt.machine == "", holder.OrphanedDisk)
-					assert.Equal(t, tt.wantPin, holder.Pin)
+					if tt.wantPin == nil {
+						assert.Empty(t, holder.Pins)
+					} else {
+						assert.Equal(t, []*v1alpha1.PinnedImage{tt.wantPin}, holder.Pins)
+					}
 				}
 			}
 		})
 	}
 }
 
-// A machine whose status was lost holds what its disk was cloned from.
-func TestPinOfADiskStays(t *testing.T) {
+// A machine whose status was lost holds what its disks were cloned from.
+func TestPinsOfDisksStay(t *testing.T) {
 	pin := pinServedBy(goldenImage(1), true)
-	for _, holders := range [][]image.Holder{{{Name: "ns/vm"}, {Name: "ns/vm", Pin: &pin}}, {{Name: "ns/vm", Pin: &pin}, {Name: "ns/vm"}}} {
-		assert.Equal(t, []image.Holder{{Name: "ns/vm", Pin: &pin}}, vm.SortHolders(holders))
+	older := pin
+	older.Attempt = 7
+	of := func(pins ...*v1alpha1.PinnedImage) image.Holder { return image.Holder{Name: "ns/vm", Pins: pins} }
+	for _, holders := range [][]image.Holder{{of(), of(&pin), of(&older)}, {of(&pin, &older), of()}, {of(&pin), of(&pin), of(&older), of(&older)}} {
+		assert.Equal(t, []image.Holder{of(&pin, &older)}, vm.SortHolders(holders))
 	}
 }

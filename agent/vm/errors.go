@@ -87,9 +87,19 @@ func differOnlyInNumbers(a, b string) bool {
 func (d *Decision) overrideState(generation int64, now time.Time, state machineState) {
 	s := &decider{status: &d.Status, timestamp: metav1.NewTime(now.UTC().Truncate(time.Second))}
 	s.setPhase(generation, state)
-	if d.CreateRootDisk != nil {
-		d.Status.RootDisk = nil
-		s.setCondition(v1alpha1.ConditionRootDiskReady, false, v1alpha1.ReasonNotCreated, d.Status.Message)
+	for _, disk := range d.CreateDisks {
+		condition := v1alpha1.ConditionRootDiskReady
+		if disk.Disk == "" {
+			d.Status.RootDisk = nil
+		} else {
+			condition = v1alpha1.ConditionDisksReady
+			for i := range d.Status.Disks {
+				if d.Status.Disks[i].Name == disk.Disk {
+					d.Status.Disks[i].Volume = nil
+				}
+			}
+		}
+		s.setCondition(condition, false, v1alpha1.ReasonNotCreated, d.Status.Message)
 	}
 	if d.ApplyKubeVirtVM != nil && d.ApplyKubeVirtVM.GetResourceVersion() == "" {
 		s.setCondition(v1alpha1.ConditionMachineCreated, false, v1alpha1.ReasonNotCreated, d.Status.Message)

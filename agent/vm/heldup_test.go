@@ -115,20 +115,20 @@ func TestRootDiskHeldUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), "")
-			w.RootDisk.Status.Conditions = tt.conditions
-			w.Now = w.RootDisk.CreationTimestamp.Add(tt.age)
+			w.DataVolume.Status.Conditions = tt.conditions
+			w.Now = w.DataVolume.CreationTimestamp.Add(tt.age)
 			w.reconcile()
 			w.requireState(tt.phase, tt.reason, tt.want)
 			assert.Equal(t, tt.requeue, w.lastDecision.RequeueAfter)
-			w.RootDisk.Status.Phase = cdiv1.Succeeded
+			w.DataVolume.Status.Phase = cdiv1.Succeeded
 			w.reconcile()
 			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting)
 		})
 	}
 	t.Run("by what passes elsewhere", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.CloneScheduled)
-		w.RootDisk.Status.Conditions = condition(cdiv1.DataVolumeBound, "Pending", "target PVC vm-root Pending and Waiting for a volume to be created by provisioner x")
-		w.Now = w.RootDisk.CreationTimestamp.Time
+		w.DataVolume.Status.Conditions = condition(cdiv1.DataVolumeBound, "Pending", "target PVC vm-root Pending and Waiting for a volume to be created by provisioner x")
+		w.Now = w.DataVolume.CreationTimestamp.Time
 		w.reconcile()
 		assert.NotContains(t, w.VM.Status.Message, "provisioner", "a step of every clone")
 		assert.Equal(t, 30*time.Second, w.lastDecision.RequeueAfter)
@@ -142,10 +142,10 @@ func TestRootDiskHeldUp(t *testing.T) {
 		w.reconcile()
 		w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonRootDiskFailed, "DataVolume vm-root, the root disk, is not cloned: needs a PersistentVolumeClaim of 2Gi")
 		assert.Equal(t, 30*time.Second, w.lastDecision.RequeueAfter, "no event announces another LimitRange")
-		w.RootDisk.Status.Conditions = condition(cdiv1.DataVolumeBound, "ErrExceededQuota", "exceeded quota: q")
+		w.DataVolume.Status.Conditions = condition(cdiv1.DataVolumeBound, "ErrExceededQuota", "exceeded quota: q")
 		w.reconcile()
 		w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonQuotaExceeded, "exceeded quota: q")
-		w.ClaimProblem, w.RootDisk.Status.Conditions = "", nil
+		w.ClaimProblem, w.DataVolume.Status.Conditions = "", nil
 		w.reconcile()
 		w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk, "the root disk is being cloned")
 	})

@@ -123,16 +123,16 @@ func slotEventHandler() handler.EventHandler {
 	}
 }
 
-// holdChangedPredicate passes the events of VirtualMachines that change which image they
+// holdChangedPredicate passes the events of VirtualMachines that change which images they
 // hold: a VirtualMachine's status is written many times, and each time an image would
 // count all its holders.
 func holdChangedPredicate() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.VirtualMachine), e.ObjectNew.(*v1alpha1.VirtualMachine)
 		return before.UID != after.UID ||
-			before.ImageNamespacedName() != after.ImageNamespacedName() ||
+			!slices.Equal(before.NamedImages(), after.NamedImages()) ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
-			!equality.Semantic.DeepEqual(before.Status.Pinned, after.Status.Pinned)
+			!equality.Semantic.DeepEqual(before.Pins(), after.Pins())
 	}}
 }
 
@@ -140,11 +140,17 @@ func holdChangedPredicate() predicate.Predicate {
 // states of an update.
 func mapVMToImages(_ context.Context, o client.Object) []reconcile.Request {
 	machine := o.(*v1alpha1.VirtualMachine)
-	held := []reconcile.Request{{NamespacedName: machine.ImageNamespacedName()}}
-	if p := machine.Status.Pinned; p != nil && (p.Namespace != machine.ImageNamespacedName().Namespace || p.Name != machine.ImageNamespacedName().Name) {
-		held = append(held, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}})
+	held := machine.NamedImages()
+	for _, p := range machine.Pins() {
+		if name := (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}); !slices.Contains(held, name) {
+			held = append(held, name)
+		}
 	}
-	return held
+	requests := make([]reconcile.Request, len(held))
+	for i, name := range held {
+		requests[i].NamespacedName = name
+	}
+	return requests
 }
 
 // mapChildToImage finds the image of an object by the UID in its label.

@@ -42,14 +42,7 @@ func refusalReason(child childObject, err error) (reason v1alpha1.Reason, refuse
 	case !isRefused(err):
 		return "", false
 	}
-	switch child {
-	case childImage:
-		return v1alpha1.ReasonImageRefused, true
-	case childRootDisk:
-		return v1alpha1.ReasonRootDiskRefused, true
-	default:
-		return v1alpha1.ReasonMachineRefused, true
-	}
+	return child.reason, true
 }
 
 // isRefused reports whether the API server or a webhook rejected a request for its content.

@@ -114,6 +114,8 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-agent-protected-namespaces",
 		"ValidatingAdmissionPolicy ot-agent-virtualmachine-clones",
 		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachine-clones",
+		"ValidatingAdmissionPolicy ot-agent-virtualmachine-disks",
+		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachine-disks",
 		"ValidatingAdmissionPolicy ot-agent-virtualmachine-pins",
 		"ValidatingAdmissionPolicyBinding ot-agent-virtualmachine-pins",
 		"ValidatingAdmissionPolicy ot-agent-virtualmachine-passwords",

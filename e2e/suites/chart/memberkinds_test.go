@@ -107,15 +107,24 @@ func TestValidVMs(t *testing.T) {
 		"a gateway of another network": {"interfaces": listOf(map[string]any{net: "control-net", "ipAddress": "10.0.0.1/32", "gateway": "169.254.1.1"})},
 		"an anycast gateway":           {"interfaces": listOf(map[string]any{net: "control-net", "ipAddress": "2001:db8::5/64", "gateway": "2001:db8::"})},
 		"a link-local gateway":         {"interfaces": listOf(map[string]any{net: "control-net", "ipAddress": "2001:db8::5/64", "gateway": "fe80::1"})},
-		"removal in the overlay":       {"overlay": map[string]any{"template": map[string]any{"spec": map[string]any{"domain": map[string]any{"devices": map[string]any{"rng": map[string]any{"$patch": "delete"}}}}}}},
-		"100 KiB of user data":         {"cloudInit": map[string]any{"userData": "#cloud-config\n" + strings.Repeat("#", 100<<10)}},
-		"512 KiB of user data":         {"cloudInit": map[string]any{"userData": strings.Repeat("#", 512<<10)}},
-		"user data in a Secret":        {"cloudInit": map[string]any{"userDataSecretRef": map[string]any{"name": "demo", "key": "userdata"}}},
-		"an image of a long name":      {"vmDiskImageRef.name": strings.Repeat("n", 253)},
-		"an image with dots":           {"vmDiskImageRef.name": "ubuntu-20.04.5"},
-		"a namespace that is empty":    {"vmDiskImageRef.namespace": ""},
-		"a template of http":           {"vmDiskImageTemplate": map[string]any{"name": "u", "sourceType": "http", "url": "https://example.com/a.qcow2", "diskSize": "24Gi"}},
-		"16 interfaces, 32 users":      {"interfaces": newInterfaces(16), "users": newUsers(32)},
+		"two families and routes": {"interfaces": listOf(map[string]any{
+			net: "control-net", "ipAddress": "10.0.0.5/24", "gateway": "10.0.0.1", "additionalAddresses": []any{"2001:db8::5/64", "10.1.0.0/31"}, "searchDomains": []any{"lab.example.org", "org"},
+			"routes": listOf(map[string]any{"to": "::/0", "via": "2001:db8::1"}, map[string]any{"to": "10.20.0.0/16", "via": "10.0.0.2", "metric": int64(50)}),
+		})},
+		"a cloned and a blank disk": {"disks": listOf(
+			map[string]any{"name": "tools", "image": map[string]any{"name": "tools", "namespace": "farm"}, "bus": "scsi"},
+			map[string]any{"name": "0", "size": int64(1 << 20), "storageClass": "fast.ssd"},
+		)},
+		"8 disks":                   {"disks": newDisks(8)},
+		"removal in the overlay":    {"overlay": map[string]any{"template": map[string]any{"spec": map[string]any{"domain": map[string]any{"devices": map[string]any{"rng": map[string]any{"$patch": "delete"}}}}}}},
+		"100 KiB of user data":      {"cloudInit": map[string]any{"userData": "#cloud-config\n" + strings.Repeat("#", 100<<10)}},
+		"512 KiB of user data":      {"cloudInit": map[string]any{"userData": strings.Repeat("#", 512<<10)}},
+		"user data in a Secret":     {"cloudInit": map[string]any{"userDataSecretRef": map[string]any{"name": "demo", "key": "userdata"}}},
+		"an image of a long name":   {"vmDiskImageRef.name": strings.Repeat("n", 253)},
+		"an image with dots":        {"vmDiskImageRef.name": "ubuntu-20.04.5"},
+		"a namespace that is empty": {"vmDiskImageRef.namespace": ""},
+		"a template of http":        {"vmDiskImageTemplate": map[string]any{"name": "u", "sourceType": "http", "url": "https://example.com/a.qcow2", "diskSize": "24Gi"}},
+		"16 interfaces, 32 users":   {"interfaces": newInterfaces(16), "users": newUsers(32)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.NoError(t, adminClient.Create(t.Context(), newVM(t, changes), client.DryRunAll))
@@ -128,6 +137,14 @@ func newInterfaces(n int) []any {
 	for i := range n {
 		digit := "0123456789abcdef"[i : i+1]
 		all = append(all, map[string]any{"network": "net-" + digit, "ipAddress": "2001:db8:1234:5678:9abc:def0:1234:567" + digit + "/64", "macAddress": "02:00:00:00:00:0" + digit})
+	}
+	return all
+}
+
+func newDisks(n int) []any {
+	var all []any
+	for i := range n {
+		all = append(all, map[string]any{"name": strings.Repeat("d", 63-i), "size": "64Ti"})
 	}
 	return all
 }
@@ -151,6 +168,10 @@ func TestInvalidVMsAreRejected(t *testing.T) {
 			nic["network"] = "control-net"
 		}
 		return fieldChanges{"interfaces": listOf(nic)}
+	}
+	disk := func(disk map[string]any) fieldChanges { return fieldChanges{"disks": listOf(disk)} }
+	route := func(to, via string) fieldChanges {
+		return nic(map[string]any{"routes": listOf(map[string]any{"to": to, "via": via})})
 	}
 	two := func(field, one, other string) fieldChanges {
 		return fieldChanges{"interfaces": listOf(map[string]any{"network": "a", field: one}, map[string]any{"network": "b", field: other})}
@@ -210,6 +231,16 @@ func TestInvalidVMsAreRejected(t *testing.T) {
 		"the network as address":          {nic(map[string]any{"ipAddress": "10.0.0.0/24"}), "and not the network address itself"},
 		"a loopback address":              {nic(map[string]any{"ipAddress": "127.0.0.1/8"}), "ipAddress must be the address of a host"},
 		"an unspecified address":          {nic(map[string]any{"ipAddress": "0.0.0.0/0"}), "ipAddress must be the address of a host"},
+		"additional addresses with DHCP":  {nic(map[string]any{"additionalAddresses": []any{"10.0.0.5/24"}}), "additionalAddresses needs ipAddress"},
+		"an additional network":           {nic(map[string]any{"ipAddress": "10.0.0.5/24", "additionalAddresses": []any{"10.1.0.0/24"}}), "additionalAddresses must be addresses of a host"},
+		"an additional name":              {nic(map[string]any{"ipAddress": "10.0.0.5/24", "additionalAddresses": []any{"host"}}), "additionalAddresses must be addresses of a host"},
+		"a search domain with a dot":      {nic(map[string]any{"searchDomains": []any{"example.org."}}), "searchDomains must be domain names without a dot at the end"},
+		"a search domain with a newline":  {nic(map[string]any{"searchDomains": []any{"a\nb"}}), "searchDomains must be domain names without a dot at the end"},
+		"a route to a host's network":     {route("10.20.0.1/16", "10.10.0.1"), "to must be the address of a network"},
+		"a route without a prefix":        {route("10.20.0.0", "10.10.0.1"), "to must be a network with a prefix length"},
+		"a route via a name":              {route("10.20.0.0/16", "router"), "via must be an address, as in 10.10.0.2"},
+		"a route via another family":      {route("10.20.0.0/16", "2001:db8::1"), "via must be of the same address family as to"},
+		"a route via multicast":           {route("10.20.0.0/16", "224.0.0.1"), "via must be the address of a router"},
 		"a bad nameserver":                {nic(map[string]any{"nameservers": []any{"dns.example.com"}}), "nameservers must be addresses, as in 10.10.0.53"},
 		"one address twice":               {two("ipAddress", "10.0.0.1/24", "10.0.0.1/24"), "two interfaces have the same ipAddress"},
 		"one address, two prefixes":       {two("ipAddress", "10.0.0.1/24", "10.0.0.1/16"), "two interfaces have the same ipAddress"},
@@ -224,6 +255,20 @@ func TestInvalidVMsAreRejected(t *testing.T) {
 		"a network in upper case":         {nic(map[string]any{"network": "Control"}), "network must be the name of a NetworkAttachmentDefinition, or namespace/name"},
 		"a network with too many slashes": {nic(map[string]any{"network": "a/b/c"}), "network must be the name of a NetworkAttachmentDefinition, or namespace/name"},
 		"17 interfaces":                   {fieldChanges{"interfaces": append(newInterfaces(16), map[string]any{"network": "x"})}, "spec.interfaces: Too many: 9: must have at most 8 items"},
+
+		"9 disks":                           {fieldChanges{"disks": newDisks(9)}, "spec.disks: Too many: 9: must have at most 8 items"},
+		"two disks of one name":             {fieldChanges{"disks": append(newDisks(1), newDisks(1)...)}, "spec.disks[1]: Duplicate value"},
+		"a disk of the root disk's name":    {disk(map[string]any{"name": "root", "size": "1Gi"}), "root and cloudinit are the VM's own disks"},
+		"a disk of cloud-init's name":       {disk(map[string]any{"name": "cloudinit", "size": "1Gi"}), "root and cloudinit are the VM's own disks"},
+		"a disk in upper case":              {disk(map[string]any{"name": "Data", "size": "1Gi"}), "name must have up to 63 lower case letters"},
+		"a disk with a dot":                 {disk(map[string]any{"name": "a.b", "size": "1Gi"}), "name must have up to 63 lower case letters"},
+		"a blank disk without a size":       {disk(map[string]any{"name": "data"}), "a disk without an image is blank and needs a size"},
+		"a disk size without a unit":        {disk(map[string]any{"name": "data", "size": "24"}), "size must be from 1Mi to 64Ti: is the unit missing, as in 24Gi?"},
+		"a disk size in GB":                 {disk(map[string]any{"name": "data", "size": "24GB"}), "size must be a quantity such as 24Gi"},
+		"a clone with a storage class":      {disk(map[string]any{"name": "data", "image": map[string]any{"name": "a"}, "storageClass": "fast"}), "storageClass is for blank disks"},
+		"a disk of an image without a name": {disk(map[string]any{"name": "data", "image": map[string]any{"namespace": "a"}}), "spec.disks[0].image.name: Required value"},
+		"a disk of an image in upper case":  {disk(map[string]any{"name": "data", "image": map[string]any{"name": "A"}}), ref},
+		"a bus that is none":                {disk(map[string]any{"name": "data", "size": "1Gi", "bus": "ide"}), `Unsupported value: "ide"`},
 
 		"a label with a space":       {fieldChanges{"baseVm": "ubuntu 20"}, "baseVm " + label},
 		"a label that ends in a dot": {fieldChanges{"baseVmVersion": "2.1."}, "baseVmVersion " + label},

@@ -329,6 +329,9 @@ func (d *diskDecider) cloningState(dv *cdiv1.DataVolume) machineState {
 	if problem != "" {
 		text += " (" + problem + ")"
 	}
+	if !d.isRoot() && d.KubeVirtVM != nil && d.ownsObject(d.KubeVirtVM) && !d.isUsed() && d.instanceIsRunning() {
+		text += "; it is attached at the next start: until then the machine runs without it"
+	}
 	return provisioningState(d.reasons.preparing, text)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +46,18 @@ func (w *webhook) Create(ctx context.Context, obj client.Object, opts ...client.
 		return w.answer(ctx, obj.(*cdiv1.DataVolume))
 	}
 	return w.answers[obj.(*cdiv1.DataVolume).Spec.Source.HTTP.URL]
+}
+
+// Whatever an image's DataVolume has of its spec may be why a webhook or policy refuses it. Of a
+// plain URL the host counts; a size is in the key of one image.
+func TestSpecsOfOneKindHaveOneDataVolume(t *testing.T) {
+	ofOne := []string{"name", "priority", "deleteUnreferencedAfter", "snapshotClass", "diskSize", "url"}
+	base := apitest.Image("ns/a").Obj()
+	for field, spec := range apitest.SpecVariants(base.Spec) {
+		other := base.DeepCopy()
+		other.Spec = spec
+		assert.Equal(t, slices.Contains(ofOne, field), trialKindOf(base) == trialKindOf(other), field)
+	}
 }
 
 // Images of one kind cost one dry run, and those that are refused wait in the webhook's words.

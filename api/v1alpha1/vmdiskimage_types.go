@@ -317,15 +317,16 @@ type Serving struct {
 	RestoreSize *resource.Quantity `json:"restoreSize,omitempty"`
 }
 
-// References counts the VirtualMachines that need the image. It is recomputed, never
-// incremented.
+// References counts the VirtualMachines that need the image, and the root disks whose
+// VirtualMachine no longer exists. It is recomputed, never incremented.
 type References struct {
 	// +optional
 	Count int32 `json:"count"`
 	// unreferencedSince is when count last became 0.
 	// +optional
 	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
-	// holders are the first VirtualMachines, as namespace/name.
+	// holders are the first VirtualMachines, as namespace/name. A root disk without a
+	// VirtualMachine is marked "(orphaned disk)".
 	// +kubebuilder:validation:MaxItems=5
 	// +listType=atomic
 	// +optional

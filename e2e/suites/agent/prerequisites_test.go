@@ -103,16 +103,7 @@ func TestMissingPrerequisitesAreReported(t *testing.T) {
 	env.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, Data: map[string]string{"ca.pem": ""}})
 	createForTest(t, class, storage, newSnapshotClass(gone.Name))
 	// CDI creates the StorageProfile, without access modes for the simulated class.
-	profile := &cdiv1.StorageProfile{}
-	require.True(t, testenv.AwaitCondition(t, func() bool {
-		if env.Client().Get(t.Context(), client.ObjectKeyFromObject(storage), profile) != nil {
-			return false
-		}
-		profile.Spec.ClaimPropertySets = []cdiv1.ClaimPropertySet{{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
-		}}
-		return env.Client().Update(t.Context(), profile) == nil
-	}))
+	env.SetClaimProperties(t, storage.Name)
 	for _, img := range lacks {
 		awaitSucceeded(t, img)
 	}
@@ -168,15 +159,7 @@ func TestStorageClassUnknownToCDI(t *testing.T) {
 	awaitSucceeded(t, passes)
 	assert.Equal(t, []types.UID{passes.UID}, history().StartOrder(), "it takes no slot")
 
-	require.True(t, testenv.AwaitCondition(t, func() bool {
-		if env.Client().Get(t.Context(), client.ObjectKeyFromObject(class), profile) != nil {
-			return false
-		}
-		profile.Spec.ClaimPropertySets = []cdiv1.ClaimPropertySet{{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
-		}}
-		return env.Client().Update(t.Context(), profile) == nil
-	}))
+	env.SetClaimProperties(t, class.Name)
 	awaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
@@ -186,10 +169,7 @@ func TestClaimBeyondLimitRange(t *testing.T) {
 	env.SetPolicy(t, newPolicy("retryLimit", "0"))
 	history := observeTest(t)
 	ns := createHomeNamespace(t)
-	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "limits"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
-		Type: corev1.LimitTypePersistentVolumeClaim, Max: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-	}}}}
-	env.Create(t, limits)
+	limits := env.CreateLimitRange(t, ns, corev1.LimitTypePersistentVolumeClaim, corev1.ResourceStorage, "1Gi")
 	img := env.NewImage(ns, "image", "/ok/200ms/a") // 1Gi, and CDI's overhead
 	env.Create(t, img)
 	message := awaitNoSpaceMessage(t, img)

@@ -307,6 +307,15 @@ func (d *diskDecider) cloningState(dv *cdiv1.DataVolume) machineState {
 		}
 		return left <= 0
 	}
+	if worst.Urgency == diagnosis.Passing && lasts() {
+		problem = findings.Describe(diagnosis.Passing)
+	}
+	if d.ClaimProblem != "" {
+		d.requeueWithin(missingRecheckInterval)
+		if worst.Urgency != diagnosis.Act { // CDI may say it in its own words
+			return failedState(d.reasons.failed, fmt.Sprintf("DataVolume %s, %s, is not %s: %s%s", dv.Name, d.title, d.doneWord(), d.ClaimProblem, suffix("; ", problem)))
+		}
+	}
 	if worst.Urgency == diagnosis.Act || (worst.Urgency == diagnosis.ActIfLasting && lasts()) {
 		return failedState(cmp.Or(worst.MachineReason, d.reasons.failed), fmt.Sprintf("DataVolume %s, %s, is not %s: %s", dv.Name, d.title, d.doneWord(), problem))
 	}
@@ -319,6 +328,9 @@ func (d *diskDecider) cloningState(dv *cdiv1.DataVolume) machineState {
 	}
 	if problem != "" {
 		text += " (" + problem + ")"
+	}
+	if !d.isRoot() && d.KubeVirtVM != nil && d.ownsObject(d.KubeVirtVM) && !d.isUsed() && d.instanceIsRunning() {
+		text += "; it is attached at the next start: until then the machine runs without it"
 	}
 	return provisioningState(d.reasons.preparing, text)
 }

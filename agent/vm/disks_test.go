@@ -368,6 +368,9 @@ func TestChangedDataDisk(t *testing.T) {
 		assert.Empty(t, w.reconcile().RunStrategy, "it starts with the disk")
 		w.VM.Spec.Disks[2] = v1alpha1.Disk{Name: "late", Size: ptr.To(resource.MustParse("1Gi"))}
 		require.Len(t, w.reconcile().CreateDisks, 1)
+		w.changeDisk("late", func(v *vm.DiskView) { v.DataVolume.Status.Phase = cdiv1.WaitForFirstConsumer })
+		w.reconcile()
+		w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonPreparingDataDisk, "disk late is being created", "until then the machine runs without it")
 		w.completeDisk("late")
 		w.reconcile()
 		assert.True(t, w.hasCondition(v1alpha1.ConditionRestartRequired))

@@ -38,6 +38,10 @@ func TestClusterRebuiltUnderSameName(t *testing.T) {
 	shared.AwaitMember(t, bergen, "healthy, with an image", isHealthy, hasBudget(2), hasImages(1))
 	old, err := shared.Hub.GetMemberImages(t.Context(), bergen, "")
 	require.NoError(t, err)
+	// A cluster without a report would get the plan: the hub could not tell it from the old one.
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		return after.Client().Get(t.Context(), client.ObjectKeyFromObject(&v1alpha1.ClusterReport{ObjectMeta: mailbox}), &v1alpha1.ClusterReport{}) == nil
+	}), "the other cluster's agent reports")
 
 	shared.redirectMember(t, lab)
 	t.Cleanup(func() { shared.redirectMember(t, bergen) })

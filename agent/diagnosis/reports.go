@@ -5,6 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/agent/importcause"
 )
 
 // Kinds of objects that report.
@@ -12,10 +14,12 @@ const (
 	objectMachine = "VirtualMachine"
 	objectDisk    = "DataVolume"
 	objectPod     = "Pod"
+	// objectClaimEvent is the latest event of a claim, as CDI puts it into condition Bound.
+	objectClaimEvent = "PersistentVolumeClaim"
 )
 
 // reporters are the authors of reports, by object.
-var reporters = map[string]string{objectMachine: "KubeVirt", objectDisk: "CDI", objectPod: "Kubernetes"}
+var reporters = map[string]string{objectMachine: "KubeVirt", objectDisk: "CDI", objectClaimEvent: "CDI", objectPod: "Kubernetes"}
 
 // machineConditions are about the VirtualMachine itself. KubeVirt copies all others from the
 // instance, and leaves them when the instance is gone (KubeVirt 1.8.0,
@@ -52,9 +56,27 @@ func ForDisk(dv *cdiv1.DataVolume, pods []corev1.Pod) Findings {
 	var reports []Report
 	for i := range dv.Status.Conditions {
 		c := &dv.Status.Conditions[i]
+		if cause, text, known := importcause.OfClaimEvent(*c); known {
+			reports = append(reports, Report{objectClaimEvent, string(c.Type), statusOfEvent(cause), c.Reason, text})
+			continue
+		}
 		reports = append(reports, Report{objectDisk, string(c.Type), string(c.Status), c.Reason, c.Message})
 	}
 	return judgeReports(append(reports, podReports(pods)...))
+}
+
+// statusOfEvent is what importcause makes of an event of a claim.
+func statusOfEvent(cause *importcause.Cause) string {
+	switch {
+	case cause == nil:
+		return eventRoutine
+	case cause.NeedsPerson:
+		return eventNeedsPerson
+	case cause.Passing:
+		return eventPassing
+	default:
+		return eventHeals
+	}
 }
 
 // IsLauncher reports whether a Pod runs an instance of a machine, in place of filling a
@@ -90,6 +112,11 @@ const (
 	stateWaiting    = "Waiting"
 	stateTerminated = "Terminated"
 	stateFailed     = "Failed"
+
+	eventRoutine     = "Routine"
+	eventPassing     = "Passing"
+	eventHeals       = "Heals"
+	eventNeedsPerson = "NeedsPerson"
 )
 
 func containerReports(c *corev1.ContainerStatus) (reports []Report) {

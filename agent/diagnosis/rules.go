@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -24,6 +25,7 @@ var (
 		`the object has been modified|Operation cannot be fulfilled|etcdserver: |Internal error occurred|[Tt]oo many requests|` +
 		`already exists|because it is being terminated|is being deleted`)
 	refused       = regexp.MustCompile(`is forbidden: |denied the request|is invalid: `)
+	notFound      = regexp.MustCompile(`not found`)
 	exceededQuota = regexp.MustCompile(`exceeded quota`)
 	// noStorageClass: neither the one that a DataVolume names nor a default exists.
 	noStorageClass = regexp.MustCompile(`no storageClass to choose profile`)
@@ -113,12 +115,21 @@ var rules = []rule{
 	{object: objectDisk, condition: "Ready", urgency: Routine}, // it follows from the others
 	{object: objectDisk, status: "Unknown", urgency: Routine},
 
+	// Of its claim, as agent/importcause judges its events.
+	{object: objectClaimEvent, status: eventRoutine, urgency: Routine},
+	{object: objectClaimEvent, message: exceededQuota, urgency: Act, machineReason: v1alpha1.ReasonQuotaExceeded, advice: adviceQuota},
+	{object: objectClaimEvent, status: eventNeedsPerson, urgency: Act},
+	{object: objectClaimEvent, status: eventPassing, urgency: Passing},
+	{object: objectClaimEvent, urgency: Waits},
+
 	// Of Pods: what the scheduler and the kubelet could not do.
 	{object: objectPod, status: stateWaiting, reasons: imageErrors, urgency: Act, advice: adviceImages},
 	{object: objectPod, status: stateWaiting, reasons: configErrors, urgency: Act},
 	{object: objectPod, status: stateWaiting, reasons: []string{"ContainerCreating", "PodInitializing", ""}, urgency: Routine},
 	{object: objectPod, status: stateTerminated, urgency: Waits},
 	{object: objectPod, status: stateFailed, urgency: Waits},
+	{object: objectPod, condition: string(importcause.ConditionEvents), reasons: []string{"FailedMount"}, message: notFound, urgency: Act},
+	{object: objectPod, condition: string(importcause.ConditionEvents), urgency: Waits},
 	{object: objectPod, condition: "PodScheduled", status: "False", reasons: []string{"Unschedulable"}, urgency: ActIfLasting},
 	{object: objectPod, condition: "PodScheduled", status: "False", urgency: Waits},
 	{object: objectPod, condition: "PodScheduled", urgency: Routine},

@@ -394,3 +394,17 @@ func TestUnreferencedImageExpires(t *testing.T) {
 		assert.Zero(t, w.lastDecision.RequeueAfter)
 	})
 }
+
+// A person has to end the reference of a disk that nothing deletes.
+func TestOrphanedDiskIsNamed(t *testing.T) {
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
+	w.deleteImage()
+	w.setHolders("ns/vm")
+	w.reconcile()
+	assert.NotContains(t, w.status().Message, "orphaned")
+	w.holders[0].OrphanedDisk = true
+	w.reconcile()
+	assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
+	assert.Contains(t, w.status().Message, "delete the DataVolume and PersistentVolumeClaim of that name")
+}

@@ -11,6 +11,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/cloudinit"
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -40,6 +41,7 @@ func Decide(v View) Decision {
 		d.reconcileCloudInitSecret()
 		d.reconcileKubeVirtVM()
 		d.adoptChildren()
+		d.awaitPodEvents()
 	} else {
 		d.forEachDisk((*diskDecider).keepVolume)
 	}
@@ -148,6 +150,17 @@ func (d *decider) adoptChildren() {
 	}
 	if d.KubeVirtVM != nil && d.decision.ApplyKubeVirtVM == nil { // to apply it sets the owner
 		adopt(kubevirt.VirtualMachineGVK, d.KubeVirtVM, nil)
+	}
+}
+
+// awaitPodEvents decides again when the Events of a Pod that does not start are due.
+func (d *decider) awaitPodEvents() {
+	for i := range d.Pods {
+		if in, awaits := importcause.AwaitsEvents(&d.Pods[i], d.Now); awaits && in > 0 {
+			d.requeueWithin(in)
+		} else if awaits {
+			d.requeueWithin(importcause.EventsInterval)
+		}
 	}
 }
 

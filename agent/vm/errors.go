@@ -14,6 +14,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// IsRefused reports whether the API server or a webhook rejected a request for its content.
+// Webhooks often set a code without a reason (CDI 1.65 for a clone that is not allowed).
+func IsRefused(err error) bool {
+	return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+}
+
 // SetRefused replaces the state with Failed: the API server refused object.
 func (d *Decision) SetRefused(generation int64, now time.Time, reason v1alpha1.Reason, object string, err error) {
 	d.overrideState(generation, now, failedState(reason, fmt.Sprintf("the API server refused %s: %s", object, v1alpha1.SanitizeText(err.Error(), maxQuotedBytes))))

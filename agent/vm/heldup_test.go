@@ -125,6 +125,30 @@ func TestRootDiskHeldUp(t *testing.T) {
 			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting)
 		})
 	}
+	t.Run("by what passes elsewhere", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.CloneScheduled)
+		w.DataVolume.Status.Conditions = condition(cdiv1.DataVolumeBound, "Pending", "target PVC vm-root Pending and Waiting for a volume to be created by provisioner x")
+		w.Now = w.DataVolume.CreationTimestamp.Time
+		w.reconcile()
+		assert.NotContains(t, w.VM.Status.Message, "provisioner", "a step of every clone")
+		assert.Equal(t, 30*time.Second, w.lastDecision.RequeueAfter)
+		w.Now = w.Now.Add(time.Minute)
+		w.reconcile()
+		w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk, "Waiting for a volume to be created by provisioner x")
+	})
+	t.Run("its claim cannot be created", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), "")
+		w.ClaimProblem = "needs a PersistentVolumeClaim of 2Gi, and LimitRange ns/limits allows 1Gi at most"
+		w.reconcile()
+		w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonRootDiskFailed, "DataVolume vm-root, the root disk, is not cloned: needs a PersistentVolumeClaim of 2Gi")
+		assert.Equal(t, 30*time.Second, w.lastDecision.RequeueAfter, "no event announces another LimitRange")
+		w.DataVolume.Status.Conditions = condition(cdiv1.DataVolumeBound, "ErrExceededQuota", "exceeded quota: q")
+		w.reconcile()
+		w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonQuotaExceeded, "exceeded quota: q")
+		w.ClaimProblem, w.DataVolume.Status.Conditions = "", nil
+		w.reconcile()
+		w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk, "the root disk is being cloned")
+	})
 	t.Run("by its Pod", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.CloneInProgress)
 		pod := launcherPod("CreateContainerConfigError", "no such Secret")

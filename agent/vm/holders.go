@@ -7,8 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
+
+// UIDIndex is the field index of VirtualMachines by their UID.
+const UIDIndex = "uid"
 
 // ImageIndex is the field index of VirtualMachines by the images they hold. HeldImages
 // returns the values of a machine, ImageIndexKeys the values to look up for an image.
@@ -60,8 +64,28 @@ func AppendHolders(holders []image.Holder, vms []v1alpha1.VirtualMachine, img *v
 	return holders
 }
 
-// SortHolders sorts by name and removes duplicates.
+// SortHolders sorts by name and joins duplicates.
 func SortHolders(holders []image.Holder) []image.Holder {
 	slices.SortStableFunc(holders, func(a, b image.Holder) int { return cmp.Compare(a.Name, b.Name) })
-	return slices.CompactFunc(holders, func(a, b image.Holder) bool { return a.Name == b.Name })
+	var joined []image.Holder
+	for _, h := range holders {
+		if last := len(joined) - 1; last >= 0 && joined[last].Name == h.Name {
+			joined[last].Pins = joinPins(joined[last].Pins, h.Pins)
+		} else {
+			joined = append(joined, h)
+		}
+	}
+	return joined
+}
+
+// joinPins appends those of others that are of other storage.
+func joinPins(pins, others []*v1alpha1.PinnedImage) []*v1alpha1.PinnedImage {
+	for _, p := range others {
+		if !slices.ContainsFunc(pins, func(q *v1alpha1.PinnedImage) bool {
+			return kubevirt.ClonedFromValue(*p) == kubevirt.ClonedFromValue(*q)
+		}) {
+			pins = append(pins, p)
+		}
+	}
+	return pins
 }

@@ -67,6 +67,9 @@ type DiskView struct {
 	// DataVolume and Claim are nil if they do not exist.
 	DataVolume *cdiv1.DataVolume
 	Claim      *corev1.PersistentVolumeClaim
+	// ClaimProblem is a sentence about why the claim cannot be created, which CDI does not say;
+	// empty for nothing.
+	ClaimProblem string
 }
 
 // CreateDisk is a DataVolume to create.

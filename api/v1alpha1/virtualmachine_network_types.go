@@ -9,7 +9,8 @@ package v1alpha1
 type Interface struct {
 	// network is the name of a NetworkAttachmentDefinition in the VM's namespace, or
 	// namespace/name.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$')",message="network must be the name of a NetworkAttachmentDefinition, or namespace/name"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="network must be the name of a NetworkAttachmentDefinition, or namespace/name"
+	// +kubebuilder:validation:XValidation:rule="self.indexOf('/') <= 63 && size(self) - self.lastIndexOf('/') <= 254",message="network must have at most 253 characters in its name, and 63 in its namespace"
 	// +kubebuilder:validation:MaxLength=317
 	// +required
 	Network string `json:"network"`

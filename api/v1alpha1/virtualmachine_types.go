@@ -151,6 +151,7 @@ type User struct {
 	PasswordSecretRef *SecretKey `json:"passwordSecretRef,omitempty"`
 	// plain_text_passwd is a password that everybody who can read the VirtualMachine
 	// can read. Prefer passwordSecretRef.
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]')",message="plain_text_passwd must be one line, without the | of a YAML block"
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	PlainTextPasswd string `json:"plain_text_passwd,omitempty"`
@@ -180,11 +181,13 @@ type User struct {
 
 // SecretKey names one key of a Secret.
 type SecretKey struct {
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be that of a Secret: a-z, 0-9, - and ., with a letter or digit at both ends"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
 	// key in the Secret's data.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$') && self != '.' && !self.startsWith('..')",message="key must be that of a Secret: letters, digits, -, _ and ., with no two . at its beginning"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
@@ -218,6 +221,7 @@ type MachineResources struct {
 
 // Matcher names an instancetype or a preference, as in KubeVirt.
 type Matcher struct {
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="no instancetype or preference can have this name: it must consist of a-z, 0-9, - and ., with a letter or digit at both ends"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required

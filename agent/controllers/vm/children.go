@@ -53,7 +53,7 @@ func (e *nameTakenError) Error() string { return vm.NameTakenMessage(e.kind, e.n
 // recurs where the agent may not change owners.
 func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (childObject, error) {
 	for _, target := range d.Adopt {
-		if err := r.adopt(ctx, obj, target); isRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		if err := r.adopt(ctx, obj, target); vm.IsRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			d.SetAdoptionRefused(obj.Generation, time.Now(), target, err)
 		} else if err != nil {
 			return childObject{"the owner of " + target.Kind.Kind + " " + target.Name, v1alpha1.ReasonMachineRefused}, err

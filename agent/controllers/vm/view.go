@@ -154,14 +154,17 @@ func (r *Reconciler) readDisk(ctx context.Context, k diskKey) (v vm.DiskView, er
 		return v, err
 	}
 	if r.Kinds.IsServed(image.DataVolumeGVK) {
-		v.DataVolume, err = getOptional(ctx, r.Owned, k.object, &cdiv1.DataVolume{})
+		if v.DataVolume, err = getOptional(ctx, r.Owned, k.object, &cdiv1.DataVolume{}); err != nil {
+			return v, err
+		}
 	}
+	v.ClaimProblem, err = r.findClaimProblem(ctx, k, v)
 	return v, err
 }
 
 // readDiskLive reads all of a disk but its claim from the API server.
 func (r *Reconciler) readDiskLive(ctx context.Context, k diskKey, cached vm.DiskView) (v vm.DiskView, err error) {
-	v.Claim = cached.Claim
+	v.Claim, v.ClaimProblem = cached.Claim, cached.ClaimProblem
 	if v.Image, v.Pinned, err = getImages(ctx, r.Live, k); err != nil {
 		return v, err
 	}
@@ -228,6 +231,7 @@ func (r *Reconciler) listPods(ctx context.Context, obj *v1alpha1.VirtualMachine,
 	if err := r.Owned.List(ctx, &pods, client.InNamespace(obj.Namespace), client.MatchingLabels{v1alpha1.LabelMachineUID: string(obj.UID)}); err != nil {
 		return nil, fmt.Errorf("listing the Pods of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err)
 	}
+	r.PodEvents.AddTo(ctx, pods.Items)
 	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	return pods.Items, nil
 }

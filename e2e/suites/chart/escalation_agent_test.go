@@ -84,7 +84,7 @@ var readableByAgent = map[string]string{
 	"syncledgers.pelotech.ot": "its ledger", "vmdiskimages.pelotech.ot": "what it works on", "virtualmachines.pelotech.ot": "what it works on",
 	"configmaps": "certificates that images name, and the policy", "namespaces": "whether one exists", "resourcequotas": "room for an image", "limitranges": "room for an image",
 	"leases.coordination.k8s.io": "who leads",
-	"persistentvolumeclaims":     "metadata of disks", "pods": "how importers end, without what is in a Secret",
+	"persistentvolumeclaims":     "metadata of disks", "pods": "how importers end, without what is in a Secret", "events": "why a Pod does not start",
 	"datavolumes.cdi.kubevirt.io": "imports and disks", "cdiconfigs.cdi.kubevirt.io": "CDI's configuration", "storageprofiles.cdi.kubevirt.io": "how CDI makes claims",
 	"virtualmachines.kubevirt.io": "machines, whose Secrets are by reference", "network-attachment-definitions.k8s.cni.cncf.io": "whether a network exists",
 	"volumesnapshots.snapshot.storage.k8s.io": "snapshots", "volumesnapshotclasses.snapshot.storage.k8s.io": "classes",
@@ -156,6 +156,15 @@ var triedByAgent = map[string]triedRight{
 		attempt{what: "an own Secret that nobody deletes", want: notOwned, patch: `{"metadata":{"ownerReferences":null}}`, object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
 		attempt{what: "a token in place of its credential", want: "annotation of kubernetes.io", patch: `{metadata: {annotations: {kubernetes.io/service-account.name: ot-hub}}}`,
 			object: `{apiVersion: v1, kind: Secret, metadata: {name: ot-hub-credential, namespace: ot-system}}`},
+	),
+
+	"delete secrets": tried(
+		attempt{what: "a Secret of others", want: "the agent deletes no Secret", object: `{apiVersion: v1, kind: Secret, metadata: {name: passwords, namespace: images}, stringData: {a: b}}`},
+		attempt{what: "an own Secret", want: "the agent deletes no Secret", object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
+	),
+	"delete virtualmachines.kubevirt.io": tried(
+		attempt{what: "a machine of others", want: "the agent deletes no VirtualMachine", object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: foreign, namespace: images}}`},
+		attempt{what: "an own machine", want: "the agent deletes no VirtualMachine", object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: demo, ` + ofDemo + `}}`},
 	),
 
 	"create virtualmachines.kubevirt.io": tried(

@@ -7,12 +7,14 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 const (
@@ -53,17 +55,20 @@ func (f *ImageFields) Current() []string {
 }
 
 // Refresh reads the fields if the schemas have changed. After a failure the former ones stay.
+// Where the API server shows its schemas to nobody, the agent's own fields count: its
+// chart brings the CustomResourceDefinitions.
 func (f *ImageFields) Refresh(ctx context.Context) {
 	document, version, err := mailbox.FetchSchemas(f.client, f.schemas)
-	if err != nil {
-		log.FromContext(ctx).Error(err, "Failed to read which fields of images this cluster takes; keeping the former ones")
+	var fields []string
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		version, fields = "", v1alpha1.ImageFields()
+	case err == nil && document == nil:
 		return
+	case err == nil:
+		fields, err = mailbox.ServedImageFields(document)
 	}
-	if document == nil {
-		return
-	}
-	fields, err := mailbox.ServedImageFields(document)
-	if err != nil {
+	if fields == nil {
 		log.FromContext(ctx).Error(err, "Failed to read which fields of images this cluster takes; keeping the former ones")
 		return
 	}

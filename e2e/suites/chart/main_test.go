@@ -250,6 +250,7 @@ var rightsByUser = map[string][]grantedRight{
 
 	"header-author":   {workspaceVMAuthor, workspaceImageAuthor, newRight(workspace, "", "secrets", "get").onNames("token", "a", "b")},
 	"header-maker":    {workspaceVMAuthor, farmImageAuthor, newRight(farm, "", "secrets", "get").onName("token")},
+	"pod-author":      {workspaceVMAuthor, workspaceImageAuthor, newRight(workspace, "", "pods", "create")},
 	"image-secretary": {workspaceVMAuthor, workspaceImageAuthor, newRight(workspace, "", "secrets", "get")},
 
 	"secretary": {workspaceVMAuthor, newRight(workspace, "", "secrets", "get")},

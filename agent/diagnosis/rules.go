@@ -27,6 +27,8 @@ var (
 	refused       = regexp.MustCompile(`is forbidden: |denied the request|is invalid: `)
 	notFound      = regexp.MustCompile(`not found`)
 	exceededQuota = regexp.MustCompile(`exceeded quota`)
+	// noStorageClass: neither the one that a DataVolume names nor a default exists.
+	noStorageClass = regexp.MustCompile(`no storageClass to choose profile`)
 )
 
 const (
@@ -96,6 +98,7 @@ var rules = []rule{
 	// Of disks: what CDI could not do (pkg/controller/datavolume).
 	{object: objectDisk, reasons: []string{"ErrExceededQuota"}, urgency: Act, machineReason: v1alpha1.ReasonQuotaExceeded, advice: adviceQuota},
 	{object: objectDisk, status: "False", message: exceededQuota, urgency: Act, machineReason: v1alpha1.ReasonQuotaExceeded, advice: adviceQuota},
+	{object: objectDisk, reasons: []string{"ErrClaimNotValid"}, message: noStorageClass, urgency: Act, advice: "create the StorageClass, or name one that exists"},
 	{object: objectDisk, reasons: []string{"ErrClaimNotValid"}, urgency: Act, advice: "set claimPropertySets (accessModes) in the StorageProfile of the StorageClass"},
 	{object: objectDisk, status: "False", reasons: imageErrors, urgency: Act, advice: adviceImages},
 	{object: objectDisk, status: "False", reasons: configErrors, urgency: Act},

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/diagnosis"
@@ -89,6 +90,9 @@ func (d *diskDecider) reconcile() {
 	case d.replaces || dv.Annotations[v1alpha1.AnnotationClonedFrom] != sourceAnnotation(p):
 		d.deleteIncompleteDisk()
 		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("DataVolume %s is an unfinished clone of another source and is replaced", name)))
+	case d.isBlank() && d.isBuiltOtherwise(dv):
+		d.deleteIncompleteDisk()
+		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("DataVolume %s is unfinished, of another size or storageClass than %s, and is replaced", name, d.title)))
 	case dv.Status.Phase == cdiv1.Failed:
 		d.retryFailedClone(dv)
 	default:
@@ -152,6 +156,18 @@ func (d *diskDecider) buildDisk(p *v1alpha1.PinnedImage) (*cdiv1.DataVolume, res
 	}
 	size, _ := kubevirt.DataDiskSize(d.spec, img)
 	return kubevirt.BuildDataDisk(d.VM, d.spec, img, p, size), size
+}
+
+// isBuiltOtherwise reports whether an unfinished blank disk has another size or StorageClass than
+// the spec: a wrong one may be why it is unfinished.
+func (d *diskDecider) isBuiltOtherwise(dv *cdiv1.DataVolume) bool {
+	if dv.Spec.Storage == nil {
+		return false
+	}
+	wanted, size := d.buildDisk(nil)
+	requested := dv.Spec.Storage.Resources.Requests[corev1.ResourceStorage]
+	class, wantedClass := ptr.Deref(dv.Spec.Storage.StorageClassName, ""), ptr.Deref(wanted.Spec.Storage.StorageClassName, "")
+	return size.Cmp(requested) != 0 || (wantedClass != "" && class != wantedClass)
 }
 
 // deleteIncompleteDisk deletes an unfinished disk. A DataVolume without a status and with a
@@ -317,7 +333,7 @@ func (d *diskDecider) cloningState(dv *cdiv1.DataVolume) machineState {
 		}
 	}
 	if worst.Urgency == diagnosis.Act || (worst.Urgency == diagnosis.ActIfLasting && lasts()) {
-		return failedState(cmp.Or(worst.MachineReason, d.reasons.failed), fmt.Sprintf("DataVolume %s, %s, is not %s: %s", dv.Name, d.title, d.doneWord(), problem))
+		return failedState(cmp.Or(worst.MachineReason, d.reasons.failed), fmt.Sprintf("DataVolume %s, %s%s, is not %s: %s", dv.Name, d.title, d.describeStorageClass(), d.doneWord(), problem))
 	}
 	text := d.title + " is being " + d.doneWord()
 	if dv.Status.Phase == cdiv1.PhaseUnset && len(dv.Status.Conditions) == 0 && lasts() {
@@ -333,6 +349,15 @@ func (d *diskDecider) cloningState(dv *cdiv1.DataVolume) machineState {
 		text += "; it is attached at the next start: until then the machine runs without it"
 	}
 	return provisioningState(d.reasons.preparing, text)
+}
+
+// describeStorageClass names the StorageClass that the spec of a blank disk has: reports about
+// one that is missing do not.
+func (d *diskDecider) describeStorageClass() string {
+	if d.spec == nil || d.spec.StorageClass == "" {
+		return ""
+	}
+	return " of storageClass " + d.spec.StorageClass
 }
 
 // cloneProblem returns what CDI says about a clone that failed; empty for nothing.

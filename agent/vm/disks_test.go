@@ -178,7 +178,7 @@ func TestDataDiskHoldsUpMachine(t *testing.T) {
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "importer", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}
 		w.Pods = []corev1.Pod{*pod}
 		w.reconcile()
-		w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskFailed, "disk scratch, is not created", "no such image")
+		w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskFailed, "disk scratch of storageClass fast, is not created", "no such image")
 	})
 	t.Run("a failed clone is repeated", func(t *testing.T) {
 		w := newDisksWorld(t)
@@ -408,6 +408,25 @@ func TestChangedDataDisk(t *testing.T) {
 		require.Len(t, d.CreateDisks, 1)
 		assert.NotNil(t, d.CreateDisks[0].Spec.Source.Blank)
 		assert.Nil(t, w.diskStatus("tools").Pinned)
+	})
+	t.Run("a blank one before it is complete", func(t *testing.T) {
+		for name, change := range map[string]func(*v1alpha1.Disk){
+			"storageClass": func(d *v1alpha1.Disk) { d.StorageClass = "slow" },
+			"size":         func(d *v1alpha1.Disk) { d.Size = ptr.To(resource.MustParse("6Gi")) },
+		} {
+			w := newDisksWorld(t)
+			w.reconcile()
+			w.changeDisk("scratch", func(v *vm.DiskView) { v.DataVolume.Status.Phase = cdiv1.Pending })
+			assert.Empty(t, w.reconcile().DeleteDisks, name)
+			change(&w.VM.Spec.Disks[1])
+			require.Len(t, w.reconcile().DeleteDisks, 1, name)
+			require.Len(t, w.reconcile().CreateDisks, 1, name)
+			w.reconcile()
+			w.completeDisk("scratch")
+			change(&w.VM.Spec.Disks[1])
+			w.VM.Spec.Disks[1].StorageClass = "other"
+			assert.Empty(t, w.reconcile().DeleteDisks, "%s: the guest has written to it", name)
+		}
 	})
 	t.Run("a new revision of its image", func(t *testing.T) {
 		w := newRunningDisksWorld(t)

@@ -254,7 +254,7 @@ func TestInvalidVMsAreRejected(t *testing.T) {
 		"an interface without a network":  {fieldChanges{"interfaces": listOf(map[string]any{"ipAddress": "10.0.0.1/24"})}, "spec.interfaces[0].network: Required value"},
 		"a network in upper case":         {nic(map[string]any{"network": "Control"}), "network must be the name of a NetworkAttachmentDefinition, or namespace/name"},
 		"a network with too many slashes": {nic(map[string]any{"network": "a/b/c"}), "network must be the name of a NetworkAttachmentDefinition, or namespace/name"},
-		"17 interfaces":                   {fieldChanges{"interfaces": append(newInterfaces(16), map[string]any{"network": "x"})}, "spec.interfaces: Too many: 9: must have at most 8 items"},
+		"17 interfaces":                   {fieldChanges{"interfaces": append(newInterfaces(16), map[string]any{"network": "x"})}, "spec.interfaces: Too many: 17: must have at most 16 items"},
 
 		"9 disks":                           {fieldChanges{"disks": newDisks(9)}, "spec.disks: Too many: 9: must have at most 8 items"},
 		"two disks of one name":             {fieldChanges{"disks": append(newDisks(1), newDisks(1)...)}, "spec.disks[1]: Duplicate value"},

@@ -4,6 +4,7 @@ package workspaces
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"testing"
@@ -58,6 +59,25 @@ func newFleetCorpus() *corpus {
 	c.vary("spec.rollout.waves", []any{
 		[]any{wave("canary", map[string]any{})}, []any{wave("rest", map[string]any{})}, []any{wave("Canary", map[string]any{})}, []any{wave("canary", removed)}, []any{wave("a", map[string]any{}), wave("a", map[string]any{})},
 	})
+	for field, values := range map[string][]any{"maxConcurrency": everySecond(shares), "minSuccessTime": everySecond(durations), "requireApproval": {true, "yes"}} {
+		for _, value := range values {
+			canary := wave("canary", map[string]any{})
+			canary[field] = value
+			c.vary("spec.rollout.waves", []any{[]any{canary}})
+		}
+	}
+	c.vary("spec.rollout.paused", []any{true, "yes"})
+	c.vary("spec.rollout.offlineClusters", []any{"Defer", "Wait", "Skip", ""})
+	c.vary("spec.placement.excludedClusters", []any{[]any{"bergen"}, []any{"Bergen"}, []any{}})
+	approval := map[string]any{"wave": "rest", "version": "2.1.0", "by": "ada"}
+	for field, values := range map[string][]any{"wave": {"rest", "canary", ""}, "version": {"2.1.0", strings.Repeat("v", 64)}, "by": {"ada", ""}, "at": {"2026-01-02T15:04:05Z", "today", ""}} {
+		for _, value := range values {
+			changed := maps.Clone(approval)
+			changed[field] = value
+			c.vary("spec.approvals", []any{[]any{changed}})
+		}
+	}
+	c.vary("spec.approvals", []any{[]any{}, []any{approval, approval}, approval})
 	c.vary("spec.retention.keepVersions", []any{int64(1), int64(0), int64(10), int64(11)})
 	c.vary("spec.deletionPolicy", []any{"Retain", "Delete", "Orphan", ""})
 	return c
@@ -66,7 +86,7 @@ func newFleetCorpus() *corpus {
 // stricterFleetDiskImages are the rules of what members do not see.
 var stricterFleetDiskImages = []difference{
 	{refusal: regexp.MustCompile(`spec\.template`), why: "the same is refused in a VMDiskImage"},
-	{refusal: regexp.MustCompile(`spec\.(placement|rollout|retention|deletionPolicy)`), why: "the field is the hub's alone"},
+	{refusal: regexp.MustCompile(`spec\.(placement|rollout|retention|deletionPolicy|approvals)|approvals name a wave`), why: "the field is the hub's alone"},
 	{refusal: regexp.MustCompile(`metadata\.name|at most 180 characters|spec\.(version|imageName): `), why: "it becomes part of names"},
 }
 

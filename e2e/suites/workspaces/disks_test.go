@@ -99,3 +99,19 @@ func TestDataDisks(t *testing.T) {
 	awaitNothingLeft(t, ns)
 	awaitHolders(t, models)
 }
+
+// TestBlankDiskOfMissingStorageClass wants the cause to be said, and the machine to start once it
+// is gone.
+func TestBlankDiskOfMissingStorageClass(t *testing.T) {
+	t.Parallel()
+	ns := env.CreateNamespace(t)
+	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
+	vm.Spec.Disks = []v1alpha1.Disk{blankDisk("scratch")}
+	vm.Spec.Disks[0].StorageClass = "nowhere"
+	env.Create(t, vm)
+	got := env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.Phase == v1alpha1.MachineFailed })
+	assert.Contains(t, got.Status.Message, "disk scratch of storageClass nowhere, is not created")
+	assert.Contains(t, got.Status.Message, "create the StorageClass, or name one that exists")
+	env.Update(t, vm, func() { vm.Spec.Disks[0] = blankDisk("scratch") })
+	awaitRunning(t, vm)
+}

@@ -269,3 +269,15 @@ func TestOverlayRemoves(t *testing.T) {
 	assert.Contains(t, awaitStalled(t, vm, v1alpha1.ReasonSpecInvalid), "the only directive is $patch: delete")
 	assert.Equal(t, generation, requireObject(t, kubeVirtVMOf(vm)).Generation, "nothing is applied again and again")
 }
+
+// TestOverlayThatKubeVirtRefuses wants KubeVirt's own sentence, and the VM to run once the overlay
+// is corrected.
+func TestOverlayThatKubeVirtRefuses(t *testing.T) {
+	t.Parallel()
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
+	vm.Spec.Overlay = newOverlay(`{"template": {"spec": {"domain": {"machine": {"type": "toaster"}}}}}`)
+	env.Create(t, vm)
+	assert.Contains(t, awaitStalled(t, vm, v1alpha1.ReasonMachineRefused), "machine.type is not supported: toaster")
+	env.Update(t, vm, func() { vm.Spec.Overlay = nil })
+	awaitRunning(t, vm)
+}

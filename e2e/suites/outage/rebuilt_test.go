@@ -65,7 +65,7 @@ func TestClusterRebuiltUnderSameName(t *testing.T) {
 	still, err := shared.Hub.GetMemberImages(t.Context(), bergen, "")
 	require.NoError(t, err)
 	assert.Equal(t, old.Images, still.Images, "nothing is merged")
-	assert.EqualValues(t, v1alpha1.ReasonAnotherCluster, still.Unknown)
+	assert.Equal(t, v1alpha1.ReasonAnotherCluster, still.Unknown)
 
 	shared.acceptIdentity(t, after.ClusterUID(t))
 	m = shared.AwaitMember(t, bergen, "the new cluster, healthy", isHealthy, hasBudget(3), hasImages(1), func(m *v1alpha1.MemberCluster) bool {

@@ -58,10 +58,20 @@ type vmState struct {
 	namedAtDeletion bool
 }
 
+// volumeState is what the status has of a data disk's volume.
+type volumeState uint8
+
+const (
+	volumeUnknown volumeState = iota
+	volumeRequested
+	volumeReady
+)
+
 type diskState struct {
 	pin    uint8
 	clone  uint8 // the pin that the disk is cloned from
 	cloned bool  // the disk is complete: a guest may write to it
+	volume volumeState
 }
 
 // pins returns the pins of all disks.

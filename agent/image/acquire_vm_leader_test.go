@@ -23,6 +23,7 @@ type vmActions struct {
 	cloneDisks            [maxDisks]uint8
 	writePins             bool
 	pins                  [maxDisks]uint8
+	volume                volumeState // of disk 1
 }
 
 // pinState is a PinnedImage. The attempt implies the revision.
@@ -111,14 +112,14 @@ func (p *acquireScenario) decideVM(m vmState, i imageState, sourceExists [maxDis
 		obj.Spec.Disks = []v1alpha1.Disk{{Name: dataDisk, Image: obj.Spec.VMDiskImageRef.DeepCopy()}}
 	}
 	if m.hasDataDisk || m.disks[1] != (diskState{}) {
-		obj.Status.Disks = []v1alpha1.DataDisk{{Name: dataDisk, Pinned: p.buildPin(m.disks[1].pin)}}
+		obj.Status.Disks = []v1alpha1.DataDisk{{Name: dataDisk, Pinned: p.buildPin(m.disks[1].pin), Volume: buildVolume(obj, m.disks[1].volume)}}
 		v.Disks = map[string]vm.DiskView{dataDisk: p.buildDisk(m, i, obj, 1, sourceExists[1])}
 	}
 	if p.plantedBug == repinsWhileCloning && m.disks[0].clone != 0 && !m.disks[0].cloned {
 		withoutDisk := v
 		withoutDisk.DataVolume = nil
 		if d := vm.Decide(withoutDisk); d.StoreStatusFirst {
-			return vmActions{storeFirst: true, writePins: true, pins: pinNumbers(&d.Status)}
+			return vmActions{storeFirst: true, writePins: true, pins: pinNumbers(&d.Status), volume: volumeOf(&d.Status)}
 		}
 	}
 	d := vm.Decide(v)
@@ -126,7 +127,8 @@ func (p *acquireScenario) decideVM(m vmState, i imageState, sourceExists [maxDis
 		return vmActions{needsLive: true}
 	}
 	todo := vmActions{storeFirst: d.StoreStatusFirst, pins: pinNumbers(&d.Status)}
-	todo.writePins = todo.pins != m.pins()
+	todo.volume = volumeOf(&d.Status)
+	todo.writePins = todo.pins != m.pins() || todo.volume != m.disks[1].volume
 	for _, target := range d.DeleteDisks {
 		todo.deleteDisks[diskNumber(obj, target.Name)] = true
 	}
@@ -134,6 +136,24 @@ func (p *acquireScenario) decideVM(m vmState, i imageState, sourceExists [maxDis
 		todo.cloneDisks[diskNumber(obj, disk.Name)] = p.clonedPin(disk.DataVolume)
 	}
 	return todo
+}
+
+func buildVolume(obj *v1alpha1.VirtualMachine, state volumeState) *v1alpha1.DiskVolume {
+	if state == volumeUnknown {
+		return nil
+	}
+	return &v1alpha1.DiskVolume{DataVolume: kubevirt.DataDiskName(obj, dataDisk), Ready: state == volumeReady}
+}
+
+func volumeOf(st *v1alpha1.VirtualMachineStatus) volumeState {
+	switch {
+	case len(st.Disks) == 0 || st.Disks[0].Volume == nil:
+		return volumeUnknown
+	case st.Disks[0].Volume.Ready:
+		return volumeReady
+	default:
+		return volumeRequested
+	}
 }
 
 // dataDisk is the name of disk 1.
@@ -294,6 +314,7 @@ func (p *acquireScenario) performVMAction(c clusterState, who int) (what string,
 		for k := range stored.disks {
 			stored.disks[k].pin = t.pins[k]
 		}
+		stored.disks[1].volume = t.volume
 		t.writePins = false
 		c.markVMWritten(m.which, who)
 		return fmt.Sprint("stores pins ", knownPins[t.pins[0]], knownPins[t.pins[1]])

@@ -25,13 +25,13 @@ const failedCloneRetryDelay = time.Minute
 const cloneGracePeriod = 30 * time.Second
 
 // reconcile clones the disk from the pin, or creates a blank one. Invariant: a disk that was
-// complete is never deleted here, whatever its source, and a data disk is never created again:
-// the guest has written to it.
+// complete is never deleted here, whatever its source, and a data disk that may hold data is
+// neither deleted nor created again: the guest may have written to it.
 func (d *diskDecider) reconcile() {
 	name := d.objectName
 	d.volume = nil
-	if !d.isRoot() && d.wasReady() {
-		d.volume = d.previous // only the status may know that the disk was complete
+	if !d.isRoot() {
+		d.volume = d.previous // only the status may know that the disk was requested, or complete
 	}
 	switch {
 	case d.DataVolume == nil || d.ownsObject(d.DataVolume):
@@ -64,6 +64,15 @@ func (d *diskDecider) reconcile() {
 		d.reportLost()
 		return
 	}
+	if d.mayHoldData() && !d.isRemoved() && (d.DataVolume == nil || d.DataVolume.DeletionTimestamp != nil) {
+		if !d.Live {
+			d.decision.NeedsLive = true
+			return
+		}
+		d.volume = &v1alpha1.DiskVolume{DataVolume: name, Size: d.diskSize(), Ready: true}
+		d.reportLost()
+		return
+	}
 	if d.deployIgnored() || d.isRemoved() {
 		d.deleteIncompleteDisk()
 		return
@@ -87,6 +96,8 @@ func (d *diskDecider) reconcile() {
 		d.createDisk(p)
 	case dv.DeletionTimestamp != nil:
 		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("DataVolume %s is being deleted; then %s is %s again", name, d.title, d.doneWord())))
+	case d.mayHoldData():
+		d.setRequested(dv)
 	case d.replaces || dv.Annotations[v1alpha1.AnnotationClonedFrom] != sourceAnnotation(p):
 		d.deleteIncompleteDisk()
 		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("DataVolume %s is an unfinished clone of another source and is replaced", name)))
@@ -96,10 +107,15 @@ func (d *diskDecider) reconcile() {
 	case dv.Status.Phase == cdiv1.Failed:
 		d.retryFailedClone(dv)
 	default:
-		d.requested = true
-		d.volume = &v1alpha1.DiskVolume{DataVolume: name, Size: d.diskSize(), Progress: v1alpha1.SanitizeText(string(dv.Status.Progress), maxStateBytes)}
-		d.setProgress(d.cloningState(dv))
+		d.setRequested(dv)
 	}
+}
+
+// setRequested reports the progress of an existing disk.
+func (d *diskDecider) setRequested(dv *cdiv1.DataVolume) {
+	d.requested = true
+	d.volume = &v1alpha1.DiskVolume{DataVolume: d.objectName, Size: d.diskSize(), Progress: v1alpha1.SanitizeText(string(dv.Status.Progress), maxStateBytes)}
+	d.setProgress(d.cloningState(dv))
 }
 
 // setProgress sets the state of a requested disk: what needs a person blocks at once.
@@ -172,13 +188,19 @@ func (d *diskDecider) isBuiltOtherwise(dv *cdiv1.DataVolume) bool {
 
 // deleteIncompleteDisk deletes an unfinished disk. A DataVolume without a status and with a
 // bound claim may be complete: backups restore no status. One that a machine waits for is
-// deleted once the machine no longer names it.
+// deleted once the machine no longer names it. Invariant: a data disk is deleted only where the
+// status says that the agent requested it, and after a live read of it and of the machine that
+// may use it.
 func (d *diskDecider) deleteIncompleteDisk() {
 	dv := d.DataVolume
 	if dv == nil || dv.DeletionTimestamp != nil || (dv.Status.Phase == "" && d.Claim != nil && d.Claim.Status.Phase == corev1.ClaimBound) {
 		return
 	}
-	if d.isRemoved() && d.isUsed() {
+	if d.mayHoldData() || (d.isRemoved() && d.isUsed()) {
+		return
+	}
+	if !d.isRoot() && !d.Live {
+		d.decision.NeedsLive = true
 		return
 	}
 	d.decision.DeleteDisks = append(d.decision.DeleteDisks, DeleteTarget{d.name, dv.Name, dv.UID, dv.ResourceVersion})
@@ -190,6 +212,27 @@ func (d *diskDecider) wasReady() bool { return d.previous != nil && d.previous.R
 // isUsed reports whether the KubeVirt VirtualMachine has the data disk as a volume.
 func (d *diskDecider) isUsed() bool {
 	return d.KubeVirtVM != nil && kubevirt.UsesDataVolume(d.KubeVirtVM, d.volumeName(), d.objectName)
+}
+
+// mayHoldData reports whether the guest may have written to a data disk that is not complete now:
+// it was complete before, the status does not know of its DataVolume or claim, as after a
+// restore, or a machine that has started has it as a volume. The last covers an agent that was
+// down while the disk was completed and lost.
+func (d *diskDecider) mayHoldData() bool {
+	switch {
+	case d.isRoot() || d.isComplete() || (d.isRemoved() && d.DataVolume == nil && d.Claim == nil):
+		return false
+	case d.holdsData():
+		return true
+	default:
+		return (d.previous == nil && d.isOwned()) || (d.isUsedByMachine() && hasStarted(d.KubeVirtVM))
+	}
+}
+
+// isUsedByMachine is isUsed without the KubeVirt VirtualMachine of a former machine, which is
+// removed with its disks.
+func (d *diskDecider) isUsedByMachine() bool {
+	return d.isUsed() && (d.ownsObject(d.KubeVirtVM) || !d.isBeingRemoved(d.KubeVirtVM, nil))
 }
 
 // holdsData reports whether a disk that is not complete now was so before: it is neither
@@ -240,7 +283,7 @@ func (d *diskDecider) hasFailedLater() bool {
 	if dv == nil || !d.ownsObject(dv) || dv.DeletionTimestamp != nil || dv.Status.Phase != cdiv1.Failed {
 		return false
 	}
-	if d.wasReady() {
+	if d.wasReady() || (!d.isRoot() && d.isUsedByMachine() && hasStarted(d.KubeVirtVM)) {
 		return true
 	}
 	if claim == nil || !d.ownsObject(claim) {

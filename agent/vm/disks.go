@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -79,8 +77,8 @@ func (d *decider) collectDisks() {
 			continue
 		default:
 			room--
-			disk.previous = disk.recoverVolume()
 		}
+		disk.storeVolumeFirst()
 		d.disks = append(d.disks, disk)
 	}
 	for i := range stored {
@@ -100,17 +98,26 @@ func (d *decider) newDataDisk(name string) *diskDecider {
 	}
 }
 
-// recoverVolume returns the state of a disk of which the status has nothing and that is gone,
-// while KubeVirt's VirtualMachine has it, as where both were restored without it: it was
-// complete. Otherwise it returns nil. What is there needs no state.
-func (d *diskDecider) recoverVolume() *v1alpha1.DiskVolume {
-	if d.DataVolume != nil || d.Claim != nil || !d.isUsed() || d.KubeVirtVM.GetDeletionTimestamp() != nil {
-		return nil
+// storeVolumeFirst has the status know of a disk before it is requested. Invariant: a disk that
+// the status does not know of was not requested by this status. So where the disk exists all the
+// same, or KubeVirt's VirtualMachine has it, the status was lost, and the disk counts as
+// complete: it may hold data. Caches do not decide that.
+func (d *diskDecider) storeVolumeFirst() {
+	if d.previous != nil || d.isForeign() {
+		return
 	}
-	if !d.ownsObject(d.KubeVirtVM) && d.isBeingRemoved(d.KubeVirtVM, nil) {
-		return nil // of a former machine, as the disk was
+	if !d.Live {
+		d.decision.NeedsLive = true
+		return
 	}
-	return &v1alpha1.DiskVolume{DataVolume: d.objectName, Size: ptr.Deref(d.spec.Size, resource.Quantity{}), Ready: true}
+	known := d.isOwned() || (d.isUsedByMachine() && d.KubeVirtVM.GetDeletionTimestamp() == nil)
+	d.previous = &v1alpha1.DiskVolume{DataVolume: d.objectName, Size: d.diskSize(), Ready: known}
+	d.decision.StoreStatusFirst = true
+}
+
+// isForeign reports whether an object of the disk's name is not of this machine.
+func (d *diskDecider) isForeign() bool {
+	return (d.DataVolume != nil && !d.ownsObject(d.DataVolume)) || (d.Claim != nil && !d.ownsObject(d.Claim))
 }
 
 // storeDisks copies the states of all disks into the status. A removed disk of which nothing is

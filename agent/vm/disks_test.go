@@ -30,7 +30,7 @@ func toolsImage(attempt int32) *v1alpha1.VMDiskImage {
 }
 
 // newDisksWorld has a machine with disk tools, of an image, and disk scratch, which is blank.
-func newDisksWorld(t *testing.T) *world {
+func newDisksWorld(t require.TestingT) *world {
 	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded)
 	w.VM.Spec.Disks = []v1alpha1.Disk{
 		{Name: "tools", Image: &v1alpha1.ImageReference{Namespace: "farm", Name: "tools"}},
@@ -197,7 +197,8 @@ func TestDataDiskHoldsUpMachine(t *testing.T) {
 		d := w.decide()
 		require.Len(t, d.CreateDisks, 1)
 		d.SetRefused(1, w.Now, v1alpha1.ReasonDataDiskRefused, "disk scratch", errors.New("no"))
-		assert.Nil(t, d.Status.Disks[1].Volume)
+		require.NotNil(t, d.Status.Disks[1].Volume, "it stays known that the agent requested it")
+		assert.False(t, d.Status.Disks[1].Volume.Ready)
 		assert.Equal(t, v1alpha1.ReasonDataDiskRefused, d.Status.Reason)
 		assert.Equal(t, "NotCreated", meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionDisksReady).Reason)
 	})

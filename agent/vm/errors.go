@@ -98,12 +98,7 @@ func (d *Decision) overrideState(generation int64, now time.Time, state machineS
 		if disk.Disk == "" {
 			d.Status.RootDisk = nil
 		} else {
-			condition = v1alpha1.ConditionDisksReady
-			for i := range d.Status.Disks {
-				if d.Status.Disks[i].Name == disk.Disk {
-					d.Status.Disks[i].Volume = nil
-				}
-			}
+			condition = v1alpha1.ConditionDisksReady // its volume stays: it says that the disk was requested
 		}
 		s.setCondition(condition, false, v1alpha1.ReasonNotCreated, d.Status.Message)
 	}

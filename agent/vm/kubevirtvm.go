@@ -139,15 +139,21 @@ func (d *decider) annotationDiffers(desired *unstructured.Unstructured, annotati
 // first: cloud-init applies no later change of it.
 func (d *decider) keepFirstBootDigest(desired *unstructured.Unstructured) {
 	digest := d.KubeVirtVM.GetAnnotations()[v1alpha1.AnnotationAppliedGuest]
-	started, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "status", "runStrategy")
-	created, _, _ := unstructured.NestedBool(d.KubeVirtVM.Object, "status", "created")
-	if digest == "" || (started == "" && !created) || !d.annotationDiffers(desired, v1alpha1.AnnotationAppliedGuest) {
+	if digest == "" || !hasStarted(d.KubeVirtVM) || !d.annotationDiffers(desired, v1alpha1.AnnotationAppliedGuest) {
 		return
 	}
 	d.guestConfigOutdated = true
 	annotations := desired.GetAnnotations()
 	annotations[v1alpha1.AnnotationAppliedGuest] = digest
 	desired.SetAnnotations(annotations)
+}
+
+// hasStarted reports whether a KubeVirt VirtualMachine has had an instance: KubeVirt records
+// status.runStrategy at the first (1.8).
+func hasStarted(kubeVirtVM *unstructured.Unstructured) bool {
+	run, _, _ := unstructured.NestedString(kubeVirtVM.Object, "status", "runStrategy")
+	created, _, _ := unstructured.NestedBool(kubeVirtVM.Object, "status", "created")
+	return run != "" || created
 }
 
 func setRunStrategy(vm *unstructured.Unstructured, run string) {

@@ -15,7 +15,10 @@ func (d *diskDecider) pinImage() {
 		d.pinFromDisk()
 		return
 	}
-	if d.holdsData() {
+	if d.holdsData() || d.mayHoldData() {
+		if d.pinned == nil && d.isOwned() {
+			d.pinFromDisk()
+		}
 		return // the disk may come back, and is of the pin
 	}
 	if d.deployIgnored() {
@@ -171,7 +174,7 @@ func stillServes(img *v1alpha1.VMDiskImage, p *v1alpha1.PinnedImage) bool {
 // deletes it sees the pin (docs/architecture.md, promise S2).
 func (d *diskDecider) acquireImage() {
 	p := d.pinned
-	if p == nil || p.AcquiredAt != nil || d.isBlank() || d.holdsData() || d.hasOtherSource(p) || d.replaces {
+	if p == nil || p.AcquiredAt != nil || d.isBlank() || d.holdsData() || d.mayHoldData() || d.hasOtherSource(p) || d.replaces {
 		return
 	}
 	switch {

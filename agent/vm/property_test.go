@@ -151,7 +151,7 @@ func (w *world) drawDataDisk(t *rapid.T) {
 		}
 		view.DataVolume = kubevirt.BuildDataDisk(w.VM, &spec, goldenImage(1), from, resource.MustParse("1Gi"))
 		view.DataVolume.UID, view.DataVolume.ResourceVersion = "uid-of-data", "8"
-		view.DataVolume.CreationTimestamp = metav1.NewTime(w.Now.Add(-time.Duration(rapid.IntRange(0, 90).Draw(t, "data disk's age")) * time.Second))
+		view.DataVolume.CreationTimestamp = metav1.NewTime(w.Now.Add(-time.Duration(rapid.SampledFrom([]int{0, 5, 40, 90}).Draw(t, "data disk's age")) * time.Second))
 		view.DataVolume.Status.Phase = rapid.SampledFrom([]cdiv1.DataVolumePhase{
 			"", cdiv1.Pending, cdiv1.CloneInProgress, cdiv1.WaitForFirstConsumer, cdiv1.Failed, cdiv1.Succeeded,
 		}).Draw(t, "data disk's phase")

@@ -123,7 +123,7 @@ func (d *decider) reportDisksReady() {
 		switch {
 		case disk.lostMessage != "":
 			d.setCondition(v1alpha1.ConditionDisksReady, false, string(v1alpha1.ReasonDataDiskLost), disk.lostMessage)
-		case disk.volume == nil:
+		case disk.volume == nil || (!disk.requested && !disk.isOwned() && !disk.volume.Ready):
 			d.setCondition(v1alpha1.ConditionDisksReady, false, v1alpha1.ReasonNotCreated, fmt.Sprintf("there is no disk %s yet", disk.name))
 		case !disk.volume.Ready:
 			d.setCondition(v1alpha1.ConditionDisksReady, false, string(v1alpha1.ReasonPreparingDataDisk), fmt.Sprintf("disk %s is being %s", disk.name, disk.doneWord()))

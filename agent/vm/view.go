@@ -103,7 +103,8 @@ type Decision struct {
 	// NeedsLive: decide again with a live View. No other field is set.
 	NeedsLive bool
 	// StoreStatusFirst: store the status, then decide again. Nothing else is to be done.
-	// Invariant: a pin is stored before its image is read live.
+	// Invariant: a pin is stored before its image is read live, and the volume of a data disk
+	// before it is requested.
 	StoreStatusFirst bool
 
 	// Adopt has what was made for the machine and has no owner.

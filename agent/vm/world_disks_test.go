@@ -120,6 +120,10 @@ func (w *world) checkDisks(v vm.View, d vm.Decision) {
 		require.Equal(w.t, string(v.VM.UID), dv.Labels[v1alpha1.LabelMachineUID], "the disk is of this machine")
 		require.NotEqual(w.t, cdiv1.Succeeded, dv.Status.Phase, "a complete disk is never deleted")
 		previous := disks[i].previous
+		if disks[i].name != "" {
+			require.True(w.t, v.Live, "a cache does not decide to delete a data disk")
+			require.NotNil(w.t, previous, "a data disk that the status does not know of is not deleted")
+		}
 		if dv.Status.Phase == cdiv1.Failed || disks[i].name != "" {
 			require.False(w.t, previous != nil && previous.Ready, "the disk was complete")
 			claim := disks[i].Claim
@@ -135,6 +139,9 @@ func (w *world) checkDisks(v vm.View, d vm.Decision) {
 		require.True(w.t, v.Live)
 		require.Nil(w.t, disk.DataVolume)
 		require.False(w.t, created.Disk != "" && disk.previous != nil && disk.previous.Ready, "a data disk that was complete is never created again")
+		if created.Disk != "" {
+			require.NotNil(w.t, disk.previous, "a data disk is stored before it is requested")
+		}
 		if created.Spec.Source.Blank != nil {
 			require.NotEmpty(w.t, created.Disk)
 			require.Nil(w.t, disk.before)

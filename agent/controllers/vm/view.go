@@ -77,7 +77,7 @@ type secretForbiddenError struct{ message string }
 func (e *secretForbiddenError) Error() string { return e.message }
 
 // buildLiveView reads from the API server what an irreversible decision rests on: first that
-// the machine is unchanged, then its images and its root disk.
+// the machine is unchanged, then its images and disks, and what may use its data disks.
 func (r *Reconciler) buildLiveView(ctx context.Context, v vm.View) (vm.View, error) {
 	current := &v1alpha1.VirtualMachine{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(v.VM), current)
@@ -96,6 +96,11 @@ func (r *Reconciler) buildLiveView(ctx context.Context, v vm.View) (vm.View, err
 		return r.readDiskLive(ctx, k, cached)
 	}); err != nil {
 		return v, err
+	}
+	if len(v.Disks) > 0 && v.KubeVirtServed {
+		if v.KubeVirtVM, err = getOptional(ctx, r.Live, client.ObjectKeyFromObject(v.VM), newKubeVirtVM()); err != nil {
+			return v, err
+		}
 	}
 	v.Live = true
 	return v, nil

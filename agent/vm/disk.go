@@ -60,6 +60,10 @@ func (d *diskDecider) reconcile() {
 		d.volume = &v1alpha1.DiskVolume{DataVolume: name, Size: d.diskSize(), Ready: true}
 		return
 	}
+	if !d.CDIServed && !d.deployIgnored() && !d.isRemoved() { // a disk that cannot be read is not lost
+		d.setBlocker(failedState(v1alpha1.ReasonCDIMissing, "the cluster does not serve CDI's DataVolume: install CDI; the agent detects it"))
+		return
+	}
 	if d.holdsData() {
 		d.reportLost()
 		return
@@ -75,10 +79,6 @@ func (d *diskDecider) reconcile() {
 	}
 	if d.deployIgnored() || d.isRemoved() {
 		d.deleteIncompleteDisk()
-		return
-	}
-	if !d.CDIServed {
-		d.setBlocker(failedState(v1alpha1.ReasonCDIMissing, "the cluster does not serve CDI's DataVolume: install CDI; the agent detects it"))
 		return
 	}
 	p := d.pinned

@@ -234,6 +234,8 @@ func TestLostDataDiskIsNotReplaced(t *testing.T) {
 				w.removeDataVolume(disk)
 				w.CDIServed = false
 				w.reconcile()
+				w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonCDIMissing, "install CDI")
+				require.True(w.t, w.diskStatus(disk).Volume.Ready, "it stays known that the disk was complete")
 				w.CDIServed = true
 			},
 		} {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	kubevirtv1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -64,16 +65,11 @@ func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMac
 			return childImage, err
 		}
 	}
-	for _, t := range d.DeleteDisks {
-		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: t.Name}}
-		if err := r.Delete(ctx, dv, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion}); client.IgnoreNotFound(err) != nil {
-			return childDisk(t.Disk), err
+	if child, err := r.applyDisks(ctx, obj, d); err != nil {
+		if d.RunStrategy == v1alpha1.RunStrategy(kubevirtv1.RunStrategyHalted) { // a start waits for the disks
+			err = errors.Join(err, r.setRunStrategy(ctx, obj, d.RunStrategy))
 		}
-	}
-	for _, disk := range d.CreateDisks {
-		if err := r.createDisk(ctx, obj, disk.DataVolume); err != nil {
-			return childDisk(disk.Disk), err
-		}
+		return child, err
 	}
 	if d.ApplySecret != nil {
 		if err := r.applySecret(ctx, d.ApplySecret); err != nil {
@@ -87,6 +83,22 @@ func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMac
 	}
 	if d.RunStrategy != "" {
 		return childKubeVirtVM, r.setRunStrategy(ctx, obj, d.RunStrategy)
+	}
+	return childObject{}, nil
+}
+
+// applyDisks deletes and creates DataVolumes.
+func (r *Reconciler) applyDisks(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (childObject, error) {
+	for _, t := range d.DeleteDisks {
+		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: t.Name}}
+		if err := r.Delete(ctx, dv, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion}); client.IgnoreNotFound(err) != nil {
+			return childDisk(t.Disk), err
+		}
+	}
+	for _, disk := range d.CreateDisks {
+		if err := r.createDisk(ctx, obj, disk.DataVolume); err != nil {
+			return childDisk(disk.Disk), err
+		}
 	}
 	return childObject{}, nil
 }

@@ -54,6 +54,30 @@ func TestRefusedAdoptionKeepsNothingFromBeingDone(t *testing.T) {
 	assert.NotZero(t, d.RequeueAfter)
 }
 
+// TestRefusedDiskKeepsNoMachineFromBeingStopped: a refusal, as by a quota, may last.
+func TestRefusedDiskKeepsNoMachineFromBeingStopped(t *testing.T) {
+	obj := apitest.VirtualMachine("ns", "vm").Obj()
+	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "datavolumes"}, "vm-late", errors.New("exceeded quota"))
+	for run, wantPatches := range map[v1alpha1.RunStrategy]int{"Halted": 1, "Always": 0} {
+		patches := 0
+		c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return refusal },
+			Patch: func(_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+				assert.Equal(t, "vm", o.GetName())
+				patches++
+				return nil
+			},
+		})
+		disk := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm-late"}}
+		d := &vm.Decision{CreateDisks: []vm.CreateDisk{{DataVolume: disk, Disk: "late"}}, RunStrategy: run}
+		child, err := (&Reconciler{Client: c, Live: c}).applyChildren(t.Context(), obj, d)
+		assert.Equal(t, wantPatches, patches, run)
+		reason, refused := refusalReason(child, err)
+		assert.True(t, refused, "the refusal is reported")
+		assert.Equal(t, v1alpha1.ReasonDataDiskRefused, reason)
+	}
+}
+
 // The cache has no claims without the label, and CDI leaves a DataVolume pending next to one.
 func TestCreateRootDiskChecksExistingClaim(t *testing.T) {
 	obj := apitest.VirtualMachine("ns", "vm").Obj()

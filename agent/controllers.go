@@ -25,6 +25,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/agent/podevents"
 	"github.com/pelotech/ot-fleet/agent/preflight"
 	"github.com/pelotech/ot-fleet/api/health"
 	"github.com/pelotech/ot-fleet/api/startup"
@@ -55,10 +56,14 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 		options: o, mgr: mgr, caches: caches, permissions: permissions, planResults: &plan.Results{},
 		kinds: apidiscovery.NewKindTracker(mgr.GetRESTMapper()), cluster: apidiscovery.NewClusterIdentity(mgr.GetAPIReader()),
 	}
+	storage, podEvents := capacity.NewReader(mgr.GetAPIReader()), podevents.NewReader(mgr.GetAPIReader())
 	cached, live, events := apidiscovery.WithStrictCreates(mgr.GetClient()), mgr.GetAPIReader(), startup.NewEventRecorder(mgr, "ot-agent")
 	elapsed := clock.New().Elapsed
 	ages, grants := clock.NewAgeTracker(elapsed), grant.NewRequestTracker(string(uuid.NewUUID()))
 	queue, policyInForce := ledger.NewQueue(), &policycontroller.InForce{}
+	if listHolders == nil {
+		listHolders = imageHolders{cached: cached, live: live, disks: caches.vmObjects, isServed: c.kinds.IsServed}.list
+	}
 	imageMetrics := metrics.New(ctrlmetrics.Registry, queue)
 
 	c.plans = &plancontroller.Reconciler{
@@ -66,7 +71,7 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 	}
 	c.images = &imagecontroller.Reconciler{
 		Client: cached, Live: live, Events: events, Queue: queue, Kinds: c.kinds, Metrics: imageMetrics,
-		Preflight: preflight.New(preflight.NewClusterReader(live), policyInForce.PreflightAllow), Capacity: capacity.NewReader(live), ListHolders: listHolders, Ages: ages,
+		Preflight: preflight.New(preflight.NewClusterReader(live), policyInForce.PreflightAllow), Capacity: storage, PodEvents: podEvents, ListHolders: listHolders, Ages: ages,
 		Policy: policyInForce.Current, PolicyKnown: policyInForce.Known, Namespace: o.Namespace,
 	}
 	c.ledger = &ledgercontroller.Reconciler{
@@ -85,7 +90,7 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 	}
 	c.vms = &vmcontroller.Reconciler{
 		Client: cached, Live: live, Owned: caches.vmObjects, Events: events, Kinds: c.kinds,
-		Metrics: metrics.NewMachines(ctrlmetrics.Registry), ClusterUID: c.cluster.UID, Namespace: o.Namespace,
+		Metrics: metrics.NewMachines(ctrlmetrics.Registry), ClusterUID: c.cluster.UID, Capacity: storage, PodEvents: podEvents, Namespace: o.Namespace,
 	}
 	return c
 }
@@ -113,6 +118,12 @@ func (c *controllers) connect() {
 
 // addTo adds all controllers, and what runs beside them, to the manager.
 func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
+	imageFields, err := apidiscovery.NewImageFields(mgr.GetConfig(), c.reports.Enqueue)
+	if err != nil {
+		return err
+	}
+	imageFields.Refresh(ctx) // before the first report: the hub takes an agent that reports none for an older one
+	c.reports.ImageFields = imageFields.Current
 	budgetGuard := admissionpolicy.NewBudgetGuardPoller(mgr.GetClient(), c.options.Namespace, c.ledger.Enqueue)
 	c.ledger.ImportGuardCondition = budgetGuard.Condition
 	accountGuard := admissionpolicy.NewAccountGuardPoller(mgr.GetClient(), c.ledger.Enqueue)
@@ -123,7 +134,7 @@ func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
 	if err := c.ledger.Setup(mgr); err != nil {
 		return fmt.Errorf("setting up the ledger's controller: %w", err)
 	}
-	if err := c.images.Setup(ctx, mgr); err != nil {
+	if err := c.images.Setup(ctx, mgr, c.caches.vmObjects); err != nil {
 		return fmt.Errorf("setting up the images' controller: %w", err)
 	}
 	if err := c.plans.Setup(mgr); err != nil {
@@ -135,7 +146,7 @@ func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
 	if err := c.vms.Setup(ctx, mgr, c.caches.vmObjects); err != nil {
 		return fmt.Errorf("setting up the VirtualMachines' controller: %w", err)
 	}
-	for _, runnable := range []manager.Runnable{c.permissions, budgetGuard, accountGuard, oneDownload, c.kinds} {
+	for _, runnable := range []manager.Runnable{c.permissions, budgetGuard, accountGuard, oneDownload, imageFields, c.kinds} {
 		if err := mgr.Add(runnable); err != nil {
 			return err
 		}

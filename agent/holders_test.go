@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -30,7 +31,7 @@ import (
 
 // holderRecorder lists holders live, and calls a function before.
 type holderRecorder struct {
-	vmHolders
+	imageHolders
 	mu sync.Mutex
 	// atLive is called before every live list.
 	atLive func()
@@ -43,7 +44,7 @@ func (h *holderRecorder) listHolders(ctx context.Context, img *v1alpha1.VMDiskIm
 	if live && atLive != nil {
 		atLive()
 	}
-	return h.listHoldersLive(ctx, img)
+	return h.listLive(ctx, img)
 }
 
 func (h *holderRecorder) beforeLiveList(do func()) {
@@ -67,7 +68,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 	s, err := testenv.Start(t.Context(), member.Options{Name: "held"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	c := &holderRecorder{vmHolders: vmHolders{live: s.Client()}}
+	c := &holderRecorder{imageHolders: imageHolders{live: s.Client(), isServed: func(schema.GroupVersionKind) bool { return true }}}
 
 	cfg, err := s.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-agent")
 	require.NoError(t, err)
@@ -192,6 +193,34 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 				}
 			})
 		}
+	})
+
+	t.Run("an orphaned disk holds its image, and what it was cloned from", func(t *testing.T) {
+		ns, farm := s.CreateNamespace(t), s.CreateNamespace(t)
+		img := s.NewImage(farm, "image", "/ok/100ms/image.qcow2")
+		machine := testenv.NewMachine(ns, "vm", img)
+		s.Create(t, img, machine)
+		pin := *s.AwaitMachine(t, machine, hasRootDisk).Status.Pinned
+		require.NoError(t, s.Client().Delete(t.Context(), machine, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+		s.AwaitGone(t, machine)
+		s.Update(t, img, func() { img.Spec.URL += "?another" })
+		s.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
+			return img.Status.Phase == v1alpha1.PhaseSucceeded && img.Status.Serving.Attempt > pin.Attempt && strings.Contains(img.Status.Message, "(orphaned disk)")
+		})
+		require.NoError(t, s.Client().Delete(t.Context(), img))
+		held := s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
+		assert.Equal(t, []string{ns + "/vm-root (orphaned disk)"}, held.Status.References.Holders)
+		assert.Contains(t, held.Status.Message, "delete the DataVolume and PersistentVolumeClaim of that name")
+		source := &corev1.PersistentVolumeClaim{}
+		require.NoError(t, s.Client().Get(t.Context(), types.NamespacedName{Namespace: farm, Name: pin.PersistentVolumeClaim}, source))
+		assert.Nil(t, source.DeletionTimestamp)
+
+		disk := metav1.ObjectMeta{Namespace: ns, Name: "vm-root"}
+		require.NoError(t, s.Client().Delete(t.Context(), &cdiv1.DataVolume{ObjectMeta: disk}, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+		s.AwaitGone(t, &cdiv1.DataVolume{ObjectMeta: disk})
+		s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
+		require.NoError(t, s.Client().Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: disk}))
+		s.AwaitGone(t, img)
 	})
 
 	t.Run("a held image is deleted with its namespace", func(t *testing.T) {

@@ -30,7 +30,7 @@ import (
 const leaderLeaseName = "ot-agent"
 
 // newManager creates the manager with all controllers of the agent. listHolders lists what
-// holds an image; nil stands for the VirtualMachines.
+// holds an image; nil stands for imageHolders.
 func newManager(ctx context.Context, cfg *rest.Config, o options, listHolders imagecontroller.HolderFunc) (ctrl.Manager, error) {
 	needed, err := o.requiredPermissions()
 	if err != nil {
@@ -68,9 +68,6 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, listHolders im
 		return vm.HeldImages(o.(*v1alpha1.VirtualMachine))
 	}); err != nil {
 		return nil, fmt.Errorf("indexing VirtualMachines by their images: %w", err)
-	}
-	if listHolders == nil {
-		listHolders = vmHolders{cached: mgr.GetClient(), live: mgr.GetAPIReader()}.listHolders
 	}
 	c := newControllers(mgr, apiServer.Permissions, caches, o, listHolders)
 	if err := c.addPullMode(apiServer.Config); err != nil {

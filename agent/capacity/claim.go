@@ -12,14 +12,25 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// findClaimBlocker returns why the claim of an import cannot be created. CDI 1.65 shows the
+// ClaimRequest is what a DataVolume requests of CDI.
+type ClaimRequest struct {
+	Class string
+	// Bytes of the disk, to which CDI adds its overhead in a file system. With Exact, they are
+	// those of the claim.
+	Bytes int64
+	Exact bool
+	// ClassField and SizeField are the fields that its author can change.
+	ClassField, SizeField string
+}
+
+// FindClaimBlocker returns why the claim of a DataVolume cannot be created. CDI 1.65 shows the
 // first only once there is a DataVolume, and the second nowhere but in its log.
-func findClaimBlocker(img *v1alpha1.VMDiskImage, class string, available Availability) *image.Blocker {
+func FindClaimBlocker(request ClaimRequest, available Availability) *image.Blocker {
 	if p := available.Profile; p != nil && (len(p.Status.ClaimPropertySets) == 0 || len(p.Status.ClaimPropertySets[0].AccessModes) == 0) {
 		return &image.Blocker{Reason: v1alpha1.ReasonStorageProfileIncomplete, Message: fmt.Sprintf(
-			"CDI has no access modes for StorageClass %s: set claimPropertySets (accessModes, volumeMode) in the spec of StorageProfile %s, or choose another spec.storageClass", class, p.Name)}
+			"CDI has no access modes for StorageClass %s: set claimPropertySets (accessModes, volumeMode) in the spec of StorageProfile %s, or choose another %s", request.Class, p.Name, request.ClassField)}
 	}
-	size := claimSize(img, available)
+	size := request.claimSize(available)
 	ranges := slices.SortedFunc(slices.Values(available.LimitRanges), func(a, b corev1.LimitRange) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range ranges {
 		for _, limit := range ranges[i].Spec.Limits {
@@ -27,12 +38,12 @@ func findClaimBlocker(img *v1alpha1.VMDiskImage, class string, available Availab
 				continue
 			}
 			if most, limited := limit.Max[corev1.ResourceStorage]; limited && size > most.Value() {
-				return newShortage("needs a PersistentVolumeClaim of %s, and LimitRange %s/%s allows %s at most: raise its max, or lower spec.diskSize",
-					formatSize(size), ranges[i].Namespace, ranges[i].Name, formatSize(most.Value()))
+				return newShortage("needs a PersistentVolumeClaim of %s, and LimitRange %s/%s allows %s at most: raise its max, or lower %s",
+					formatSize(size), ranges[i].Namespace, ranges[i].Name, formatSize(most.Value()), request.SizeField)
 			}
 			if least, limited := limit.Min[corev1.ResourceStorage]; limited && size < least.Value() {
-				return newShortage("needs a PersistentVolumeClaim of %s, and LimitRange %s/%s allows none below %s: lower its min, or raise spec.diskSize",
-					formatSize(size), ranges[i].Namespace, ranges[i].Name, formatSize(least.Value()))
+				return newShortage("needs a PersistentVolumeClaim of %s, and LimitRange %s/%s allows none below %s: lower its min, or raise %s",
+					formatSize(size), ranges[i].Namespace, ranges[i].Name, formatSize(least.Value()), request.SizeField)
 			}
 		}
 	}
@@ -44,10 +55,10 @@ const blockAlignment = 1 << 20
 
 // claimSize is what CDI 1.65 requests for a disk (GetRequiredSpace of pkg/util). Where the
 // volume mode is unknown, it is the size of the disk.
-func claimSize(img *v1alpha1.VMDiskImage, available Availability) int64 {
-	disk := img.Spec.DiskSize.Value()
+func (r *ClaimRequest) claimSize(available Availability) int64 {
+	disk := r.Bytes
 	p := available.Profile
-	if p == nil {
+	if p == nil || r.Exact {
 		return disk
 	}
 	if mode := p.Status.ClaimPropertySets[0].VolumeMode; mode != nil && *mode == corev1.PersistentVolumeBlock {

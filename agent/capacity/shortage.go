@@ -36,7 +36,8 @@ type Availability struct {
 // or that is unknown. An empty class is unknown. CDI's filesystem overhead is counted
 // against LimitRanges only.
 func FindBlocker(img *v1alpha1.VMDiskImage, class string, available Availability) *image.Blocker {
-	if blocker := findClaimBlocker(img, class, available); blocker != nil {
+	claim := ClaimRequest{Class: class, Bytes: img.Spec.DiskSize.Value(), ClassField: "spec.storageClass", SizeField: "spec.diskSize"}
+	if blocker := FindClaimBlocker(claim, available); blocker != nil {
 		return blocker
 	}
 	need := computeDemand(&img.Spec, class, available.ScratchClass)

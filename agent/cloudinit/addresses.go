@@ -87,6 +87,66 @@ func parseIPAddress(vm *v1alpha1.VirtualMachine, i int) (prefix netip.Prefix, er
 	return prefix, nil
 }
 
+// parsePrefixes returns all addresses of an interface; none where the guest uses DHCP. Only
+// additional ones are checked: no stored object is older than their checks.
+func parsePrefixes(vm *v1alpha1.VirtualMachine, i int) (prefixes []netip.Prefix, err error) {
+	first, err := parseIPAddress(vm, i)
+	if err != nil {
+		return nil, err
+	}
+	additional := vm.Spec.Interfaces[i].AdditionalAddresses
+	switch {
+	case first.IsValid():
+		prefixes = append(prefixes, first)
+	case len(additional) > 0:
+		return nil, fmt.Errorf("%s: additionalAddresses needs ipAddress, without which the guest uses DHCP", describeInterface(vm, i))
+	}
+	for _, text := range additional {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: additional address %q is not an address with a prefix length, such as fd00:10::161/64", describeInterface(vm, i), text)
+		}
+		if err := checkIPAddress(prefix); err != nil {
+			return nil, fmt.Errorf("%s: additional address %s %w: give the guest another one", describeInterface(vm, i), text, err)
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes, nil
+}
+
+// parseRoute checks a route against the addresses of its interface.
+func parseRoute(r *v1alpha1.Route, prefixes []netip.Prefix) (to netip.Prefix, via netip.Addr, err error) {
+	if to, err = netip.ParsePrefix(r.To); err != nil {
+		return to, via, fmt.Errorf("is to %q, which is not a network with a prefix length, such as 10.20.0.0/16", r.To)
+	}
+	if via, err = parseAddress(r.Via); err != nil {
+		return to, via, fmt.Errorf("is via %q, which is not an address, such as 10.10.0.2", r.Via)
+	}
+	switch {
+	case to != to.Masked():
+		return to, via, fmt.Errorf("is to %s, which is no network: write %s", to, to.Masked())
+	case to.Addr().Is4() != via.Is4():
+		return to, via, fmt.Errorf("is to %s via %s of another address family", to, via)
+	}
+	if err := checkHostAddress(via); err != nil {
+		return to, via, fmt.Errorf("is via %s, which %w: give the router's address", via, err)
+	}
+	family := len(prefixes) == 0 || via.IsLinkLocalUnicast()
+	for _, prefix := range prefixes {
+		if via == prefix.Addr() {
+			return to, via, fmt.Errorf("is via %s, which is the interface's own address: give the router's", via)
+		}
+		if err := checkInNetwork(via, prefix); err != nil {
+			return to, via, fmt.Errorf("is via %s, which %w: give the router's address", via, err)
+		}
+		family = family || prefix.Addr().Unmap().Is4() == via.Is4()
+	}
+	if !family {
+		return to, via, fmt.Errorf("is via %s, and the interface has no address of that family: add one to additionalAddresses", via)
+	}
+	return to, via, nil
+}
+
 func checkIPAddress(prefix netip.Prefix) error {
 	if !prefix.IsValid() {
 		return nil

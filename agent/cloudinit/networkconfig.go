@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -40,7 +42,8 @@ type route struct {
 }
 
 type nameservers struct {
-	Addresses []string `json:"addresses"`
+	Addresses []string `json:"addresses,omitempty"`
+	Search    []string `json:"search,omitempty"`
 }
 
 // renderNetworkConfig returns the MAC address of each interface and the network config. Without
@@ -56,36 +59,28 @@ func renderNetworkConfig(vm *v1alpha1.VirtualMachine, clusterUID types.UID) (mac
 	cfg := networkConfig{Version: 2, Ethernets: map[string]ethernet{}}
 	interfaceByAddress := map[netip.Addr]int{}
 	defaultRoutes := map[bool]int{}
-	for i, spec := range vm.Spec.Interfaces {
-		e := ethernet{Match: matchMAC{macs[i]}, DHCP4: spec.IPAddress == ""}
-		prefix, err := parseIPAddress(vm, i)
+	for i := range vm.Spec.Interfaces {
+		e := ethernet{Match: matchMAC{macs[i]}}
+		prefixes, err := parsePrefixes(vm, i)
 		if err != nil {
 			return nil, nil, err
 		}
-		if prefix.IsValid() {
+		e.DHCP4 = len(prefixes) == 0
+		for _, prefix := range prefixes {
 			address := prefix.Addr().Unmap()
-			if j, taken := interfaceByAddress[address]; taken {
+			if j, taken := interfaceByAddress[address]; taken && i == j {
+				return nil, nil, fmt.Errorf("%s has address %s twice: remove one", describeInterface(vm, i), address)
+			} else if taken {
 				return nil, nil, fmt.Errorf("%s and %s both have ipAddress %s: change one", describeInterface(vm, j), describeInterface(vm, i), address)
 			}
 			interfaceByAddress[address] = i
-			e.Addresses = []string{prefix.String()}
+			e.Addresses = append(e.Addresses, prefix.String())
 		}
-		via, err := parseGateway(vm, i)
-		if err != nil {
+		if e.Routes, err = renderRoutes(vm, i, prefixes, defaultRoutes); err != nil {
 			return nil, nil, err
 		}
-		if via.IsValid() {
-			e.Routes = []route{defaultRoute(via, prefix, defaultRoutes)}
-		}
-		for _, text := range spec.Nameservers {
-			server, err := parseAddress(text)
-			if err != nil {
-				return nil, nil, fmt.Errorf("%s: nameserver %q is not an address, such as 10.10.0.53", describeInterface(vm, i), text)
-			}
-			if e.Nameservers == nil {
-				e.Nameservers = &nameservers{}
-			}
-			e.Nameservers.Addresses = append(e.Nameservers.Addresses, server.String())
+		if e.Nameservers, err = renderNameservers(vm, i); err != nil {
+			return nil, nil, err
 		}
 		// The key is arbitrary where match is supported. cloud-init before 22.4 takes it
 		// as the interface's name unless it writes for netplan.
@@ -98,18 +93,85 @@ func renderNetworkConfig(vm *v1alpha1.VirtualMachine, clusterUID types.UID) (mac
 	return macs, text, nil
 }
 
-// defaultRoute returns a default route by a gateway. Of several, the first of each address
-// family is preferred; counts has how many there are already, by Is6.
-func defaultRoute(via netip.Addr, prefix netip.Prefix, counts map[bool]int) route {
-	r := route{To: "0.0.0.0/0", Via: via.String()}
-	if via.Is6() {
-		r.To = "::/0"
+// renderNameservers returns nil for an interface without nameservers and search domains.
+func renderNameservers(vm *v1alpha1.VirtualMachine, i int) (*nameservers, error) {
+	spec := &vm.Spec.Interfaces[i]
+	if len(spec.Nameservers)+len(spec.SearchDomains) == 0 {
+		return nil, nil
 	}
-	if n := counts[via.Is6()]; n > 0 {
-		r.Metric = 100 * n
+	dns := &nameservers{}
+	for _, text := range spec.Nameservers {
+		server, err := parseAddress(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: nameserver %q is not an address, such as 10.10.0.53", describeInterface(vm, i), text)
+		}
+		dns.Addresses = append(dns.Addresses, server.String())
 	}
-	counts[via.Is6()]++
-	r.OnLink = prefix.IsValid() && !prefix.Contains(via) && !via.IsLinkLocalUnicast()
+	for _, domain := range spec.SearchDomains {
+		if len(domain) > maxDomainLength || !domainPattern.MatchString(domain) {
+			return nil, fmt.Errorf("%s: searchDomain %q is not a domain name, such as lab.example.org", describeInterface(vm, i), domain)
+		}
+		dns.Search = append(dns.Search, domain)
+	}
+	return dns, nil
+}
+
+const maxDomainLength = 253
+
+var domainPattern = regexp.MustCompile(`^[a-zA-Z0-9_]([-a-zA-Z0-9_]{0,61}[a-zA-Z0-9])?([.][a-zA-Z0-9_]([-a-zA-Z0-9_]{0,61}[a-zA-Z0-9])?)*$`)
+
+// renderRoutes returns the default route by gateway, if there is one, and the routes of an
+// interface. counts has how many default routes there are already, by Is6.
+func renderRoutes(vm *v1alpha1.VirtualMachine, i int, prefixes []netip.Prefix, counts map[bool]int) (routes []route, err error) {
+	spec := &vm.Spec.Interfaces[i]
+	gateway, err := parseGateway(vm, i)
+	if err != nil {
+		return nil, err
+	}
+	if gateway.IsValid() {
+		for _, prefix := range prefixes[min(1, len(prefixes)):] {
+			if gateway == prefix.Addr() {
+				return nil, fmt.Errorf("%s: gateway %s is one of additionalAddresses: give the router's address", describeInterface(vm, i), gateway)
+			}
+		}
+		to := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if gateway.Is6() {
+			to = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		routes = append(routes, newRoute(to, gateway, nil, prefixes, counts))
+	}
+	seen := map[string]bool{}
+	for n := range spec.Routes {
+		r := &spec.Routes[n]
+		to, via, err := parseRoute(r, prefixes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: routes[%d] %w", describeInterface(vm, i), n, err)
+		}
+		if to.Bits() == 0 && gateway.IsValid() && gateway.Is6() == via.Is6() {
+			return nil, fmt.Errorf("%s: routes[%d] is a default route beside that of gateway %s: remove one of them", describeInterface(vm, i), n, spec.Gateway)
+		}
+		key := fmt.Sprint(to, ptr.Deref(r.Metric, -1))
+		if seen[key] {
+			return nil, fmt.Errorf("%s: routes[%d] is to %s, as another is with the same metric: remove one, or give it another metric", describeInterface(vm, i), n, to)
+		}
+		seen[key] = true
+		routes = append(routes, newRoute(to, via, r.Metric, prefixes, counts))
+	}
+	return routes, nil
+}
+
+// newRoute returns a route. Of several default routes, the first of each address family is
+// preferred, unless they have metrics.
+func newRoute(to netip.Prefix, via netip.Addr, metric *int32, prefixes []netip.Prefix, counts map[bool]int) route {
+	r := route{To: to.String(), Via: via.String(), Metric: int(ptr.Deref(metric, 0))}
+	if to.Bits() == 0 {
+		if n := counts[via.Is6()]; n > 0 && metric == nil {
+			r.Metric = 100 * n
+		}
+		counts[via.Is6()]++
+	}
+	r.OnLink = len(prefixes) > 0 && !via.IsLinkLocalUnicast() &&
+		!slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(via) })
 	return r
 }
 

@@ -16,6 +16,8 @@ type Urgency int
 const (
 	// Routine reports belong to every start.
 	Routine Urgency = iota
+	// Passing reports belong to every clone, and hold it up if they last.
+	Passing
 	// Unknown reports match no rule. They are passed on verbatim.
 	Unknown
 	// Waits: it passes without anybody's action.

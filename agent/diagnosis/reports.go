@@ -5,17 +5,21 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/agent/importcause"
 )
 
 // Kinds of objects that report.
 const (
-	objectMachine  = "VirtualMachine"
-	objectRootDisk = "DataVolume"
-	objectPod      = "Pod"
+	objectMachine = "VirtualMachine"
+	objectDisk    = "DataVolume"
+	objectPod     = "Pod"
+	// objectClaimEvent is the latest event of a claim, as CDI puts it into condition Bound.
+	objectClaimEvent = "PersistentVolumeClaim"
 )
 
 // reporters are the authors of reports, by object.
-var reporters = map[string]string{objectMachine: "KubeVirt", objectRootDisk: "CDI", objectPod: "Kubernetes"}
+var reporters = map[string]string{objectMachine: "KubeVirt", objectDisk: "CDI", objectClaimEvent: "CDI", objectPod: "Kubernetes"}
 
 // machineConditions are about the VirtualMachine itself. KubeVirt copies all others from the
 // instance, and leaves them when the instance is gone (KubeVirt 1.8.0,
@@ -46,19 +50,37 @@ func ForMachine(kubeVirtVM *unstructured.Unstructured, pods []corev1.Pod) Findin
 	return judgeReports(reports)
 }
 
-// ForRootDisk returns what CDI says about a root disk that is being cloned, and Kubernetes
-// about the Pods that clone it.
-func ForRootDisk(dv *cdiv1.DataVolume, pods []corev1.Pod) Findings {
+// ForDisk returns what CDI says about a disk that is being cloned, and Kubernetes
+// about the Pods that fill it.
+func ForDisk(dv *cdiv1.DataVolume, pods []corev1.Pod) Findings {
 	var reports []Report
 	for i := range dv.Status.Conditions {
 		c := &dv.Status.Conditions[i]
-		reports = append(reports, Report{objectRootDisk, string(c.Type), string(c.Status), c.Reason, c.Message})
+		if cause, text, known := importcause.OfClaimEvent(*c); known {
+			reports = append(reports, Report{objectClaimEvent, string(c.Type), statusOfEvent(cause), c.Reason, text})
+			continue
+		}
+		reports = append(reports, Report{objectDisk, string(c.Type), string(c.Status), c.Reason, c.Message})
 	}
 	return judgeReports(append(reports, podReports(pods)...))
 }
 
-// IsLauncher reports whether a Pod runs an instance of a machine, in place of cloning its
-// root disk.
+// statusOfEvent is what importcause makes of an event of a claim.
+func statusOfEvent(cause *importcause.Cause) string {
+	switch {
+	case cause == nil:
+		return eventRoutine
+	case cause.NeedsPerson:
+		return eventNeedsPerson
+	case cause.Passing:
+		return eventPassing
+	default:
+		return eventHeals
+	}
+}
+
+// IsLauncher reports whether a Pod runs an instance of a machine, in place of filling a
+// disk.
 func IsLauncher(pod *corev1.Pod) bool {
 	return pod.Labels[kubevirtv1.AppLabel] == "virt-launcher" || pod.Labels[kubevirtv1.AppLabel] == "hotplug-disk"
 }
@@ -90,6 +112,11 @@ const (
 	stateWaiting    = "Waiting"
 	stateTerminated = "Terminated"
 	stateFailed     = "Failed"
+
+	eventRoutine     = "Routine"
+	eventPassing     = "Passing"
+	eventHeals       = "Heals"
+	eventNeedsPerson = "NeedsPerson"
 )
 
 func containerReports(c *corev1.ContainerStatus) (reports []Report) {

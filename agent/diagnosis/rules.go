@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -24,7 +25,10 @@ var (
 		`the object has been modified|Operation cannot be fulfilled|etcdserver: |Internal error occurred|[Tt]oo many requests|` +
 		`already exists|because it is being terminated|is being deleted`)
 	refused       = regexp.MustCompile(`is forbidden: |denied the request|is invalid: `)
+	notFound      = regexp.MustCompile(`not found`)
 	exceededQuota = regexp.MustCompile(`exceeded quota`)
+	// noStorageClass: neither the one that a DataVolume names nor a default exists.
+	noStorageClass = regexp.MustCompile(`no storageClass to choose profile`)
 )
 
 const (
@@ -91,24 +95,33 @@ var rules = []rule{
 	{object: objectMachine, condition: "Initialized", urgency: Routine},
 	{object: objectMachine, condition: "ContainersReady", urgency: Routine},
 
-	// Of the root disk: what CDI could not do (pkg/controller/datavolume).
-	{object: objectRootDisk, reasons: []string{"ErrExceededQuota"}, urgency: Act, machineReason: v1alpha1.ReasonQuotaExceeded, advice: adviceQuota},
-	{object: objectRootDisk, status: "False", message: exceededQuota, urgency: Act, machineReason: v1alpha1.ReasonQuotaExceeded, advice: adviceQuota},
-	{object: objectRootDisk, reasons: []string{"ErrClaimNotValid"}, urgency: Act, advice: "set claimPropertySets (accessModes) in the StorageProfile of the StorageClass"},
-	{object: objectRootDisk, status: "False", reasons: imageErrors, urgency: Act, advice: adviceImages},
-	{object: objectRootDisk, status: "False", reasons: configErrors, urgency: Act},
-	{object: objectRootDisk, status: "False", reasons: []string{"ErrStartingPod", "Unschedulable"}, urgency: ActIfLasting},
-	{object: objectRootDisk, status: "False", reasons: []string{
+	// Of disks: what CDI could not do (pkg/controller/datavolume).
+	{object: objectDisk, reasons: []string{"ErrExceededQuota"}, urgency: Act, machineReason: v1alpha1.ReasonQuotaExceeded, advice: adviceQuota},
+	{object: objectDisk, status: "False", message: exceededQuota, urgency: Act, machineReason: v1alpha1.ReasonQuotaExceeded, advice: adviceQuota},
+	{object: objectDisk, reasons: []string{"ErrClaimNotValid"}, message: noStorageClass, urgency: Act, advice: "create the StorageClass, or name one that exists"},
+	{object: objectDisk, reasons: []string{"ErrClaimNotValid"}, urgency: Act, advice: "set claimPropertySets (accessModes) in the StorageProfile of the StorageClass"},
+	{object: objectDisk, status: "False", reasons: imageErrors, urgency: Act, advice: adviceImages},
+	{object: objectDisk, status: "False", reasons: configErrors, urgency: Act},
+	{object: objectDisk, status: "False", reasons: []string{"ErrStartingPod", "Unschedulable"}, urgency: ActIfLasting},
+	{object: objectDisk, status: "False", reasons: []string{
 		"CloneValidationFailed", "ErrIncompatiblePVC", "ErrResourceExists", "ErrUnableToClone", "CloneFailed", "ErrClaimLost", "ClaimLost", "Lost",
 	}, urgency: Act},
-	{object: objectRootDisk, status: "False", message: passing, urgency: Waits},
-	{object: objectRootDisk, status: "False", message: refused, urgency: Act},
-	{object: objectRootDisk, status: "False", reasons: []string{"CloneWithoutSource", "CloneSourceInUse", "ErrResourceMarkedForDeletion", "SmartCloneSourceInUse", "Error"}, urgency: Waits},
-	{object: objectRootDisk, condition: "Running", status: "False", reasons: []string{"Pending", "ContainerCreating", "PodInitializing", "Completed", "NotFound"}, urgency: Routine},
-	{object: objectRootDisk, condition: "Bound", status: "False", reasons: []string{"Pending", "NotFound"}, urgency: Routine},
-	{object: objectRootDisk, status: "True", urgency: Routine},
-	{object: objectRootDisk, condition: "Ready", urgency: Routine}, // it follows from the others
-	{object: objectRootDisk, status: "Unknown", urgency: Routine},
+	{object: objectDisk, status: "False", message: passing, urgency: Waits},
+	{object: objectDisk, status: "False", message: refused, urgency: Act},
+	{object: objectDisk, status: "False", reasons: []string{"CloneWithoutSource", "CloneSourceInUse", "ErrResourceMarkedForDeletion", "SmartCloneSourceInUse", "Error"}, urgency: Waits},
+	{object: objectDisk, condition: "Running", status: "False", reasons: []string{"Pending", "ContainerCreating", "PodInitializing", "Completed", "NotFound"}, urgency: Routine},
+	{object: objectDisk, condition: "Bound", status: "False", reasons: []string{"Pending"}, urgency: Routine},
+	{object: objectDisk, condition: "Bound", status: "False", reasons: []string{"NotFound"}, urgency: Passing, advice: "check the LimitRanges, quotas and admission policies of the namespace, and the log of cdi-deployment"},
+	{object: objectDisk, status: "True", urgency: Routine},
+	{object: objectDisk, condition: "Ready", urgency: Routine}, // it follows from the others
+	{object: objectDisk, status: "Unknown", urgency: Routine},
+
+	// Of its claim, as agent/importcause judges its events.
+	{object: objectClaimEvent, status: eventRoutine, urgency: Routine},
+	{object: objectClaimEvent, message: exceededQuota, urgency: Act, machineReason: v1alpha1.ReasonQuotaExceeded, advice: adviceQuota},
+	{object: objectClaimEvent, status: eventNeedsPerson, urgency: Act},
+	{object: objectClaimEvent, status: eventPassing, urgency: Passing},
+	{object: objectClaimEvent, urgency: Waits},
 
 	// Of Pods: what the scheduler and the kubelet could not do.
 	{object: objectPod, status: stateWaiting, reasons: imageErrors, urgency: Act, advice: adviceImages},
@@ -116,6 +129,8 @@ var rules = []rule{
 	{object: objectPod, status: stateWaiting, reasons: []string{"ContainerCreating", "PodInitializing", ""}, urgency: Routine},
 	{object: objectPod, status: stateTerminated, urgency: Waits},
 	{object: objectPod, status: stateFailed, urgency: Waits},
+	{object: objectPod, condition: string(importcause.ConditionEvents), reasons: []string{"FailedMount"}, message: notFound, urgency: Act},
+	{object: objectPod, condition: string(importcause.ConditionEvents), urgency: Waits},
 	{object: objectPod, condition: "PodScheduled", status: "False", reasons: []string{"Unschedulable"}, urgency: ActIfLasting},
 	{object: objectPod, condition: "PodScheduled", status: "False", urgency: Waits},
 	{object: objectPod, condition: "PodScheduled", urgency: Routine},

@@ -106,10 +106,12 @@ func TestForPods(t *testing.T) {
 		"a state of later":   {waiting("Pondering", "hm"), diagnosis.Unknown, "Pondering of container compute: hm"},
 		"has ended": {corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{{Name: "init", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "no space"}}}}},
 			diagnosis.Waits, "Error of container init: no space"},
-		"evicted":       {corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on resource: memory"}, diagnosis.Waits, "Evicted of Pod p: The node was low"},
-		"done":          {corev1.PodStatus{Phase: corev1.PodSucceeded, Reason: "Evicted"}, diagnosis.Routine, ""},
-		"unschedulable": {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "False", Reason: "Unschedulable", Message: "0/1 nodes"}}}, diagnosis.ActIfLasting, "0/1 nodes"},
-		"not ready yet": {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "ContainersReady", Status: "False", Reason: "ContainersNotReady", Message: "containers with unready status"}}}, diagnosis.Routine, ""},
+		"evicted":             {corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on resource: memory"}, diagnosis.Waits, "Evicted of Pod p: The node was low"},
+		"done":                {corev1.PodStatus{Phase: corev1.PodSucceeded, Reason: "Evicted"}, diagnosis.Routine, ""},
+		"unschedulable":       {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "False", Reason: "Unschedulable", Message: "0/1 nodes"}}}, diagnosis.ActIfLasting, "0/1 nodes"},
+		"volume not mounted":  {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "Events", Status: "False", Reason: "FailedMount", Message: `secret "x" not found`}}}, diagnosis.Act, `Kubernetes reports FailedMount of Events: secret "x" not found`},
+		"volume not attached": {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "Events", Status: "False", Reason: "FailedAttachVolume", Message: "Multi-Attach error"}}}, diagnosis.Waits, "Multi-Attach error"},
+		"not ready yet":       {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "ContainersReady", Status: "False", Reason: "ContainersNotReady", Message: "containers with unready status"}}}, diagnosis.Routine, ""},
 		"a condition of later": {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "Weird", Status: "True", Reason: "Why", Message: "because"}}},
 			diagnosis.Unknown, "because"},
 	} {
@@ -130,7 +132,7 @@ func TestForPods(t *testing.T) {
 }
 
 // Conditions as CDI 1.65 writes them.
-func TestForRootDisk(t *testing.T) {
+func TestForDisk(t *testing.T) {
 	for name, tt := range map[string]struct {
 		condition cdiv1.DataVolumeCondition
 		urgency   diagnosis.Urgency
@@ -141,6 +143,7 @@ func TestForRootDisk(t *testing.T) {
 		"quota of a temporary":  {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeRunning, Status: "False", Reason: "Error", Message: `persistentvolumeclaims "tmp-pvc" is forbidden: exceeded quota: q`}, diagnosis.Act, v1alpha1.ReasonQuotaExceeded, "exceeded quota"},
 		"LimitRange":            {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeRunning, Status: "False", Reason: "Error", Message: `persistentvolumeclaims "tmp-pvc" is forbidden: maximum storage usage per PersistentVolumeClaim is 1Gi`}, diagnosis.Act, "", "maximum storage"},
 		"access modes":          {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "ErrClaimNotValid", Message: "no accessMode defined"}, diagnosis.Act, "", "in the StorageProfile"},
+		"no StorageClass":       {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "ErrClaimNotValid", Message: "PVC spec is missing accessMode and no storageClass to choose profile"}, diagnosis.Act, "", "create the StorageClass, or name one that exists"},
 		"unschedulable":         {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeRunning, Status: "False", Reason: "Unschedulable", Message: "Importer pod cannot be scheduled"}, diagnosis.ActIfLasting, "", "cannot be scheduled"},
 		"Pod refused":           {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeRunning, Status: "False", Reason: "ErrStartingPod", Message: "Error starting pod 'x'"}, diagnosis.ActIfLasting, "", "Error starting pod"},
 		"image pull":            {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeRunning, Status: "False", Reason: "ImagePullFailed", Message: "Unable to pull image: x"}, diagnosis.Act, "", "Unable to pull"},
@@ -149,14 +152,19 @@ func TestForRootDisk(t *testing.T) {
 		"an error of later":     {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeRunning, Status: "False", Reason: "Error", Message: "connection refused"}, diagnosis.Waits, "", "connection refused"},
 		"unknown":               {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeRunning, Status: "False", Reason: "SomethingNew", Message: "of a later version"}, diagnosis.Unknown, "", "SomethingNew: of a later version"},
 		"unknown type":          {cdiv1.DataVolumeCondition{Type: "Polished", Status: "False", Message: "out of polish"}, diagnosis.Unknown, "", "CDI reports Polished False: out of polish"},
+		"provisioner fails":     {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "Pending", Message: `target PVC vm-root Pending and failed to provision volume with StorageClass "x": rpc error: code = ResourceExhausted desc = full`}, diagnosis.Act, "", "CDI reports Pending: failed to provision volume"},
+		"backend down":          {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "Pending", Message: `target PVC vm-root Pending and [prime-0d4f] : failed to provision volume with StorageClass "x": rpc error: code = Unavailable desc = down`}, diagnosis.Waits, "", "desc = down"},
+		"claim over a quota":    {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "Pending", Message: `target PVC vm-root Pending and exceeded quota: q`}, diagnosis.Act, v1alpha1.ReasonQuotaExceeded, "exceeded quota: q"},
+		"event of every clone":  {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "Pending", Message: `target PVC vm-root Pending and waiting for first consumer to be created before binding`}, diagnosis.Routine, "", ""},
+		"event of later":        {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "Pending", Message: `target PVC vm-root Pending and Volume is on holiday`}, diagnosis.Passing, "", ""},
 		"claim pending":         {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "Pending", Message: "PVC vm-root Pending"}, diagnosis.Routine, "", ""},
-		"no claim yet":          {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "NotFound", Message: "No PVC found"}, diagnosis.Routine, "", ""},
+		"no claim yet":          {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "NotFound", Message: "No PVC found"}, diagnosis.Passing, "", ""},
 		"not running, silently": {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeRunning, Status: "False"}, diagnosis.Routine, "", ""},
 		"runs":                  {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeRunning, Status: "True", Reason: "Pod is running"}, diagnosis.Routine, "", ""},
 		"transfers":             {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeReady, Status: "False", Reason: "TransferRunning"}, diagnosis.Routine, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := diagnosis.ForRootDisk(&cdiv1.DataVolume{Status: cdiv1.DataVolumeStatus{Conditions: []cdiv1.DataVolumeCondition{tt.condition}}}, nil)
+			found := diagnosis.ForDisk(&cdiv1.DataVolume{Status: cdiv1.DataVolumeStatus{Conditions: []cdiv1.DataVolumeCondition{tt.condition}}}, nil)
 			worst := found.Worst()
 			assert.Equal(t, tt.urgency, worst.Urgency)
 			assert.Equal(t, tt.reason, worst.MachineReason)

@@ -30,10 +30,12 @@ func (p *acquireScenario) ForEachStep(c *clusterState, visit func(step)) {
 	p.ledgerSteps(c, visit)
 	p.userSteps(c, visit)
 	for i := range p.vms {
-		if m := &c.vms[i]; m.exists && m.clone != 0 && !m.cloned && c.containsPin(knownPins[m.clone]) {
-			next := *c
-			next.vms[i].cloned = true
-			p.emitStep(next, visit, func() string { return fmt.Sprint("the root disk of vm ", i, " is complete") })
+		for k := range c.vms[i].disks {
+			if d := &c.vms[i].disks[k]; c.vms[i].exists && d.clone != 0 && !d.cloned && c.containsPin(knownPins[d.clone]) {
+				next := *c
+				next.vms[i].disks[k].cloned = true
+				p.emitStep(next, visit, func() string { return fmt.Sprint("disk ", k, " of vm ", i, " is complete") })
+			}
 		}
 	}
 }
@@ -97,6 +99,12 @@ func (p *acquireScenario) userSteps(c *clusterState, visit func(step)) {
 				c.vms[i] = vmState{life: m.life}
 				c.markVMWritten(i, -1)
 			})
+			if p.dataDisks {
+				emit(fmt.Sprint("a person adds or removes the data disk of vm ", i), func(c *clusterState) {
+					c.vms[i].hasDataDisk = !m.hasDataDisk
+					c.markVMWritten(i, -1)
+				})
+			}
 			if p.retargetsVMs && !m.namesOtherImage {
 				emit(fmt.Sprint("a person makes vm ", i, " name another image"), func(c *clusterState) {
 					c.vms[i].namesOtherImage, c.vms[i].namedAtDeletion = true, false
@@ -129,8 +137,11 @@ func (p *acquireScenario) IsAtRest(c *clusterState) bool {
 		return true
 	}
 	for i := range c.vms {
-		if m := &c.vms[i]; m.exists && !m.namesOtherImage && !m.cloned {
-			return false
+		m := &c.vms[i]
+		for k := range m.disks {
+			if m.exists && !m.namesOtherImage && (k == 0 || m.hasDataDisk) && !m.disks[k].cloned {
+				return false
+			}
 		}
 	}
 	if prune := knownStatuses[c.status].Prune; prune != nil && !prune.State.IsFinal() || c.plannedPrune != 0 && (prune == nil || !c.deleted && prune.UID != pruneUID(c.plannedPrune)) {

@@ -213,8 +213,10 @@ func (p *acquireScenario) decideImage(i imageState, s storageState, h [maxVMs]ho
 			continue
 		}
 		holder := image.Holder{Name: fmt.Sprint("ns/", n)}
-		if m.pin != 0 && p.plantedBug != supersedesPinned {
-			holder.Pin = p.buildPin(m.pin)
+		for k, pin := range m.pins {
+			if pin != 0 && p.plantedBug != supersedesPinned && (k == 0 || p.plantedBug != countsRootOnly) {
+				holder.Pins = append(holder.Pins, p.buildPin(pin))
+			}
 		}
 		v.Holders = append(v.Holders, holder)
 	}

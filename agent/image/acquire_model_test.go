@@ -13,15 +13,15 @@ import (
 
 var (
 	vmAcquiresAndRuns = expectedState{Name: "a VM has acquired the image and runs", IsReached: func(c *clusterState) bool {
-		return c.vms[0].cloned && knownPins[c.vms[0].pin].acquired
+		return c.vms[0].disks[0].cloned && knownPins[c.vms[0].disks[0].pin].acquired
 	}}
 	imageIsGone                = expectedState{Name: "the image is gone", IsReached: func(c *clusterState) bool { return c.gone }}
 	terminatingImageIsAcquired = expectedState{Name: "a Terminating image is acquired", IsReached: func(c *clusterState) bool {
-		return knownStatuses[c.status].Phase == v1alpha1.PhaseTerminating && !c.vms[0].namedAtDeletion && knownPins[c.vms[0].pin].acquired
+		return knownStatuses[c.status].Phase == v1alpha1.PhaseTerminating && !c.vms[0].namedAtDeletion && knownPins[c.vms[0].disks[0].pin].acquired
 	}}
 	oldRevisionIsKept = expectedState{Name: "an old revision is kept for a VM while a new one serves", IsReached: func(c *clusterState) bool {
-		st, pin := knownStatuses[c.status], knownPins[c.vms[0].pin]
-		return c.vms[0].cloned && st.Serving != nil && uint8(st.Serving.Attempt) != pin.attempt && c.containsPin(pin)
+		st, pin := knownStatuses[c.status], knownPins[c.vms[0].disks[0].pin]
+		return c.vms[0].disks[0].cloned && st.Serving != nil && uint8(st.Serving.Attempt) != pin.attempt && c.containsPin(pin)
 	}}
 	oldRevisionIsDeleted = expectedState{Name: "an old revision is superseded and deleted", IsReached: func(c *clusterState) bool {
 		st := knownStatuses[c.status]
@@ -31,10 +31,16 @@ var (
 		return c.snapshotsMade > 1 && c.snapshots[0].attempt == 0 && !c.deleted
 	}}
 	oldSnapshotKept = expectedState{Name: "an older snapshot is kept for a VM", IsReached: func(c *clusterState) bool {
-		st, pin := knownStatuses[c.status], knownPins[c.vms[0].pin]
-		return c.vms[0].cloned && pin.snapshot == 1 && st.Serving != nil && snapshotNumber(st.Serving.VolumeSnapshot) > 1
+		st, pin := knownStatuses[c.status], knownPins[c.vms[0].disks[0].pin]
+		return c.vms[0].disks[0].cloned && pin.snapshot == 1 && st.Serving != nil && snapshotNumber(st.Serving.VolumeSnapshot) > 1
 	}}
 )
+
+// disksOfTwoRevisions is reached when the disks of a VM keep one revision each.
+var disksOfTwoRevisions = expectedState{Name: "the disks of a VM are of two revisions", IsReached: func(c *clusterState) bool {
+	root, data := &c.vms[0].disks[0], &c.vms[0].disks[1]
+	return root.cloned && data.cloned && knownPins[root.pin].attempt != knownPins[data.pin].attempt
+}}
 
 // expectPruneEnd is reached when a prune has ended and the image still serves.
 func expectPruneEnd(state v1alpha1.PruneState, reason string) expectedState {
@@ -46,7 +52,7 @@ func expectPruneEnd(state v1alpha1.PruneState, reason string) expectedState {
 
 var (
 	imagePendingPruneIsAcquired = expectedState{Name: "an image with a pending prune is acquired", IsReached: func(c *clusterState) bool {
-		return knownStatuses[c.status].Phase == v1alpha1.PhasePrunePending && knownPins[c.vms[0].pin].acquired
+		return knownStatuses[c.status].Phase == v1alpha1.PhasePrunePending && knownPins[c.vms[0].disks[0].pin].acquired
 	}}
 	pruneSkippedForReference = expectPruneEnd(v1alpha1.PruneSkipped, v1alpha1.PruneReferenced)
 	pruneSkippedForChange    = expectPruneEnd(v1alpha1.PruneSkipped, v1alpha1.PruneChanged)
@@ -67,6 +73,8 @@ func TestAcquireModelIsSafe(t *testing.T) {
 		"plans expire the image":                      {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, planExpires: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}},
 		"plans prune the image":                       {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, prunes: 1, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, imagePendingPruneIsAcquired, pruneSkippedForReference, pruneWithdrawn}},
 		"plans prune an image that changes":           {imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, prunes: 1, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, pruneSkippedForReference, pruneSkippedForChange}},
+		"a VM with two disks":                         {imageSpecs: []string{"a"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}},
+		"the source changes between two disks":        {imageSpecs: []string{"a", "b"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldRevisionIsKept, disksOfTwoRevisions}},
 		"the namespace is deleted":                    {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, deletesNamespace: true, expected: []expectedState{imageIsGone}},
 		"long: the snapshot class changes":            {imageSpecs: []string{"a/x", "a/y"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldSnapshotGone, oldSnapshotKept}},
 		"long: two of each":                           {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 2, deletesImage: true},
@@ -92,6 +100,7 @@ func TestAcquireModelIsSafe(t *testing.T) {
 func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 	deleted := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, deletesImage: true}
 	changed := acquireScenario{imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1}
+	disks := acquireScenario{imageSpecs: []string{"a", "b", "a"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1}
 	pruned := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, prunes: 1}
 	retargeted := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, retargetsVMs: true}
 	for name, tt := range map[string]struct {
@@ -108,6 +117,7 @@ func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 		"a revision is superseded by a cached list":             {changed, supersedesByCache, "S2"},
 		"VMs are listed before it is stored what serves":        {changed, listsBeforeServingMoves, "S2"},
 		"a status is stored without its resourceVersion":        {deleted, storesUnguarded, "S2"},
+		"pins of data disks are not counted":                    {disks, countsRootOnly, "S2"},
 		"a pin changes while its storage is being cloned":       {retargeted, repinsWhileCloning, "S2"},
 		"a pruned image is deleted without its resourceVersion": {pruned, deletesUnguarded, "S7"},
 	} {

@@ -17,6 +17,7 @@ import (
 // numbers. Messages, counts and times are left out, as no decision depends on them.
 const (
 	maxVMs       = 2
+	maxDisks     = 2
 	maxSnapshots = 4
 )
 
@@ -50,17 +51,31 @@ type vmState struct {
 	exists bool
 	// namesOtherImage: its spec was changed to name another image.
 	namesOtherImage bool
-	pin             uint8
-	clone           uint8 // the pin that the root disk is cloned from
-	cloned          bool  // the root disk is complete: a guest may write to it
+	// hasDataDisk: its spec has disk 1.
+	hasDataDisk bool
+	disks       [maxDisks]diskState // the root disk first
 	// namedAtDeletion: the VM named the image when that was deleted.
 	namedAtDeletion bool
+}
+
+type diskState struct {
+	pin    uint8
+	clone  uint8 // the pin that the disk is cloned from
+	cloned bool  // the disk is complete: a guest may write to it
+}
+
+// pins returns the pins of all disks.
+func (m *vmState) pins() (pins [maxDisks]uint8) {
+	for k := range m.disks {
+		pins[k] = m.disks[k].pin
+	}
+	return pins
 }
 
 // holderState is what a list of VMs says about one.
 type holderState struct {
 	exists bool
-	pin    uint8
+	pins   [maxDisks]uint8
 }
 
 // The next read or write of a leader.
@@ -89,7 +104,7 @@ type imageLeader struct {
 type vmLeader struct {
 	pc, which    uint8
 	vmUnchanged  bool
-	sourceExists bool
+	sourceExists [maxDisks]bool
 	vm           vmState
 	image        imageState
 	todo         vmActions
@@ -119,6 +134,7 @@ const (
 	storesUnguarded
 	repinsWhileCloning
 	deletesUnguarded
+	countsRootOnly // holders without the pins of their data disks
 )
 
 // acquireScenario is a model (modelcheck.Model): it bounds the state and says what can
@@ -129,6 +145,8 @@ type acquireScenario struct {
 	imageSpecs              []string
 	vms, lives              uint8
 	imageLeaders, vmLeaders int
+	// dataDisks: people add a disk of the same image to VMs, and remove it.
+	dataDisks bool
 	// deletesImage, deletesNamespace: people delete the image, or its namespace.
 	// retargetsVMs: people make VMs name another image. planExpires: plans expire the
 	// image or keep it. prunes: as many ImagePrunes are requested or not.
@@ -211,14 +229,17 @@ func (p *acquireScenario) checkInvariants(c *clusterState) string {
 		if !m.exists {
 			continue
 		}
-		if pin := knownPins[m.pin]; pin.acquired && !c.containsPin(pin) {
-			return "S2: storage that a VM has acquired is deleted"
-		}
-		if m.clone != 0 && withoutAcquired(m.pin) == m.clone && !c.containsPin(knownPins[m.clone]) {
-			return "S2: storage that a VM is cloned from is deleted"
-		}
-		if m.cloned && withoutAcquired(m.pin) != m.clone {
-			return "S2: a VM runs from storage that it has not pinned"
+		for k := range m.disks {
+			d := &m.disks[k]
+			if pin := knownPins[d.pin]; pin.acquired && !c.containsPin(pin) {
+				return "S2: storage that a VM has acquired is deleted"
+			}
+			if d.clone != 0 && withoutAcquired(d.pin) == d.clone && !c.containsPin(knownPins[d.clone]) {
+				return "S2: storage that a VM is cloned from is deleted"
+			}
+			if d.cloned && withoutAcquired(d.pin) != d.clone {
+				return "S2: a VM runs from storage that it has not pinned"
+			}
 		}
 		if m.namedAtDeletion && (c.gone || knownStatuses[c.status].TearDown || c.attempts == 0) {
 			return "S2: an image that a VM named when it was deleted is torn down"
@@ -268,8 +289,8 @@ func (p *acquireScenario) requestImageDeletion(c *clusterState) {
 
 func (c *clusterState) listHolders() (h [maxVMs]holderState) {
 	for i, m := range c.vms {
-		if m.exists && (!m.namesOtherImage || m.pin != 0) {
-			h[i] = holderState{true, m.pin}
+		if pins := m.pins(); m.exists && (!m.namesOtherImage || pins != [maxDisks]uint8{}) {
+			h[i] = holderState{true, pins}
 		}
 	}
 	return h
@@ -319,7 +340,10 @@ func (p *acquireScenario) Format(c *clusterState) string {
 	for i := range p.vms {
 		m := &c.vms[i]
 		if m.exists {
-			fmt.Fprintf(&b, " | vm %d pins %v clone %v %t", i, knownPins[m.pin], knownPins[m.clone], m.cloned)
+			for k := range m.disks {
+				d := &m.disks[k]
+				fmt.Fprintf(&b, " | vm %d disk %d pins %v clone %v %t", i, k, knownPins[d.pin], knownPins[d.clone], d.cloned)
+			}
 		}
 	}
 	return b.String()

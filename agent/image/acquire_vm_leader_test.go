@@ -19,10 +19,10 @@ import (
 // vmActions are the actions of a vm.Decision still to be carried out.
 type vmActions struct {
 	needsLive, storeFirst bool
-	deleteRootDisk        bool
-	cloneRootDisk         uint8
-	writePin              bool
-	pin                   uint8
+	deleteDisks           [maxDisks]bool
+	cloneDisks            [maxDisks]uint8
+	writePins             bool
+	pins                  [maxDisks]uint8
 }
 
 // pinState is a PinnedImage. The attempt implies the revision.
@@ -85,12 +85,12 @@ type vmDecisionKey struct {
 	bug          plantedBug
 	vm           vmState
 	image        imageState
-	sourceExists bool
+	sourceExists [maxDisks]bool
 	live         bool
 }
 
 // decideVMCached calls vm.Decide, once per input.
-func (p *acquireScenario) decideVMCached(m vmState, i imageState, sourceExists, live bool) vmActions {
+func (p *acquireScenario) decideVMCached(m vmState, i imageState, sourceExists [maxDisks]bool, live bool) vmActions {
 	q := vmDecisionKey{strings.Join(p.imageSpecs, " "), p.plantedBug, m, i, sourceExists, live}
 	todo, ok := vmDecisions[q]
 	if !ok {
@@ -100,46 +100,94 @@ func (p *acquireScenario) decideVMCached(m vmState, i imageState, sourceExists, 
 	return todo
 }
 
-func (p *acquireScenario) decideVM(m vmState, i imageState, sourceExists, live bool) vmActions {
+func (p *acquireScenario) decideVM(m vmState, i imageState, sourceExists [maxDisks]bool, live bool) vmActions {
 	b := apitest.VirtualMachine("ns", "vm").WithUID(types.UID(fmt.Sprint("uid-of-life-", m.life))).WithResources("1", "1Gi", "1Gi").WithImage("", "a")
 	if m.namesOtherImage {
 		b.WithImage("", "another")
 	}
-	obj := b.WithStatus(v1alpha1.VirtualMachineStatus{Phase: v1alpha1.MachineProvisioning, Pinned: p.buildPin(m.pin)}).Obj()
-	v := vm.View{Now: timeOfSnapshot(0), VM: obj, CDIServed: true, SourceExists: sourceExists, Live: live}
-	if !i.gone {
-		img := p.buildImage(i)
-		if !m.namesOtherImage {
-			v.Image = img
-		}
-		if m.pin != 0 {
-			v.Pinned = img
-		}
+	obj := b.WithStatus(v1alpha1.VirtualMachineStatus{Phase: v1alpha1.MachineProvisioning, Pinned: p.buildPin(m.disks[0].pin)}).Obj()
+	v := vm.View{Now: timeOfSnapshot(0), VM: obj, CDIServed: true, DiskView: p.buildDisk(m, i, obj, 0, sourceExists[0]), Live: live}
+	if m.hasDataDisk {
+		obj.Spec.Disks = []v1alpha1.Disk{{Name: dataDisk, Image: obj.Spec.VMDiskImageRef.DeepCopy()}}
 	}
-	if m.clone != 0 {
-		v.RootDisk = kubevirt.BuildRootDisk(obj, p.buildImage(i), *p.buildPin(m.clone), resource.MustParse("1Gi"))
-		v.RootDisk.UID = "uid-of-disk"
-		if m.cloned {
-			v.RootDisk.Status.Phase = cdiv1.Succeeded
-		}
+	if m.hasDataDisk || m.disks[1] != (diskState{}) {
+		obj.Status.Disks = []v1alpha1.DataDisk{{Name: dataDisk, Pinned: p.buildPin(m.disks[1].pin)}}
+		v.Disks = map[string]vm.DiskView{dataDisk: p.buildDisk(m, i, obj, 1, sourceExists[1])}
 	}
-	if p.plantedBug == repinsWhileCloning && m.clone != 0 && !m.cloned {
+	if p.plantedBug == repinsWhileCloning && m.disks[0].clone != 0 && !m.disks[0].cloned {
 		withoutDisk := v
-		withoutDisk.RootDisk = nil
+		withoutDisk.DataVolume = nil
 		if d := vm.Decide(withoutDisk); d.StoreStatusFirst {
-			return vmActions{storeFirst: true, writePin: true, pin: pinNumber(d.Status.Pinned)}
+			return vmActions{storeFirst: true, writePins: true, pins: pinNumbers(&d.Status)}
 		}
 	}
 	d := vm.Decide(v)
 	if d.NeedsLive {
 		return vmActions{needsLive: true}
 	}
-	todo := vmActions{storeFirst: d.StoreStatusFirst, pin: pinNumber(d.Status.Pinned), deleteRootDisk: d.DeleteRootDisk != nil}
-	todo.writePin = todo.pin != m.pin
-	if d.CreateRootDisk != nil {
-		todo.cloneRootDisk = p.clonedPin(d.CreateRootDisk)
+	todo := vmActions{storeFirst: d.StoreStatusFirst, pins: pinNumbers(&d.Status)}
+	todo.writePins = todo.pins != m.pins()
+	for _, target := range d.DeleteDisks {
+		todo.deleteDisks[diskNumber(obj, target.Name)] = true
+	}
+	for _, disk := range d.CreateDisks {
+		todo.cloneDisks[diskNumber(obj, disk.Name)] = p.clonedPin(disk.DataVolume)
 	}
 	return todo
+}
+
+// dataDisk is the name of disk 1.
+const dataDisk = "data"
+
+func diskNumber(obj *v1alpha1.VirtualMachine, dataVolume string) int {
+	if dataVolume == kubevirt.RootDiskName(obj) {
+		return 0
+	}
+	return 1
+}
+
+func pinNumbers(st *v1alpha1.VirtualMachineStatus) (pins [maxDisks]uint8) {
+	pins[0] = pinNumber(st.Pinned)
+	for _, disk := range st.Disks {
+		pins[1] = pinNumber(disk.Pinned)
+	}
+	return pins
+}
+
+// buildDisk returns what a View has of a disk.
+func (p *acquireScenario) buildDisk(m vmState, i imageState, obj *v1alpha1.VirtualMachine, number int, sourceExists bool) vm.DiskView {
+	disk := m.disks[number]
+	v := vm.DiskView{SourceExists: sourceExists}
+	if !i.gone {
+		img := p.buildImage(i)
+		if !m.namesOtherImage && (number == 0 || m.hasDataDisk) {
+			v.Image = img
+		}
+		if disk.pin != 0 {
+			v.Pinned = img
+		}
+	}
+	if disk.clone == 0 {
+		return v
+	}
+	size := resource.MustParse("1Gi")
+	v.DataVolume = kubevirt.BuildRootDisk(obj, p.buildImage(i), *p.buildPin(disk.clone), size)
+	if number > 0 {
+		v.DataVolume = kubevirt.BuildDataDisk(obj, &v1alpha1.Disk{Name: dataDisk}, p.buildImage(i), p.buildPin(disk.clone), size)
+	}
+	v.DataVolume.UID = "uid-of-disk"
+	if disk.cloned {
+		v.DataVolume.Status.Phase = cdiv1.Succeeded
+	}
+	return v
+}
+
+// findSources reports for each pin whether its storage exists.
+func (s *storageState) findSources(m *vmState) (exist [maxDisks]bool) {
+	for k := range m.disks {
+		exist[k] = m.disks[k].pin != 0 && s.containsPin(knownPins[m.disks[k].pin])
+	}
+	return exist
 }
 
 func (p *acquireScenario) clonedPin(dv *cdiv1.DataVolume) uint8 {
@@ -173,7 +221,7 @@ func (p *acquireScenario) vmLeaderSteps(c *clusterState, who int, visit func(ste
 			if c.vms[i].exists {
 				emit(fmt.Sprint("reads vm ", i, " from its cache"), func(c *clusterState, m *vmLeader) {
 					*m = vmLeader{pc: confirm, which: i, vmUnchanged: true, vm: c.vms[i], image: m.image}
-					p.startVMActions(m, p.decideVMCached(m.vm, m.image, false, false))
+					p.startVMActions(m, p.decideVMCached(m.vm, m.image, [maxDisks]bool{}, false))
 					if m.pc == confirm && p.plantedBug != acquiresByCache {
 						m.image = imageState{} // it is read again, live
 					}
@@ -194,7 +242,7 @@ func (p *acquireScenario) vmLeaderSteps(c *clusterState, who int, visit func(ste
 		})
 	case verify:
 		emit("reads the pinned storage live, and decides", func(c *clusterState, m *vmLeader) {
-			m.sourceExists = m.vm.pin != 0 && c.containsPin(knownPins[m.vm.pin])
+			m.sourceExists = c.findSources(&m.vm)
 			p.startVMActions(m, p.decideVMCached(m.vm, m.image, m.sourceExists, true))
 		})
 	case act:
@@ -213,7 +261,7 @@ func (p *acquireScenario) startVMActions(m *vmLeader, todo vmActions) {
 		m.pc = confirm
 		return
 	}
-	m.todo, m.pc, m.sourceExists = todo, act, false
+	m.todo, m.pc, m.sourceExists = todo, act, [maxDisks]bool{}
 	if p.plantedBug != pinsAfterVerification && p.plantedBug != acquiresByCache {
 		m.image = imageState{}
 	}
@@ -223,7 +271,7 @@ func (p *acquireScenario) startVMActions(m *vmLeader, todo vmActions) {
 func (p *acquireScenario) finishVMLeader(m *vmLeader) {
 	t := m.todo
 	switch {
-	case t.deleteRootDisk || t.cloneRootDisk != 0 || t.writePin:
+	case t.deleteDisks != [maxDisks]bool{} || t.cloneDisks != [maxDisks]uint8{} || t.writePins:
 	case p.plantedBug == acquiresByCache: // decides again by the same cache
 		*m = vmLeader{pc: listed, image: m.image}
 	default:
@@ -243,37 +291,51 @@ func (p *acquireScenario) performVMAction(c clusterState, who int) (what string,
 			*m = vmLeader{}
 			return "stores a pin: conflict"
 		}
-		stored.pin, t.writePin = t.pin, false
+		for k := range stored.disks {
+			stored.disks[k].pin = t.pins[k]
+		}
+		t.writePins = false
 		c.markVMWritten(m.which, who)
-		return fmt.Sprint("stores pin ", knownPins[t.pin])
+		return fmt.Sprint("stores pins ", knownPins[t.pins[0]], knownPins[t.pins[1]])
 	}
-	switch {
-	case t.storeFirst && t.writePin:
+	if t.storeFirst && t.writePins {
 		what = store()
-		if m.pc == act && p.plantedBug == pinsAfterVerification && knownPins[stored.pin].attempt != 0 {
+		if m.pc == act && p.plantedBug == pinsAfterVerification && stored.pins() != [maxDisks]uint8{} {
 			m.vm = *stored
-			p.startVMActions(m, p.decideVMCached(m.vm, m.image, c.containsPin(knownPins[stored.pin]), true))
+			p.startVMActions(m, p.decideVMCached(m.vm, m.image, c.findSources(stored), true))
 			return what, c
 		}
-	case t.deleteRootDisk:
-		t.deleteRootDisk, what = false, "deletes the root disk"
-		if same && stored.clone == m.vm.clone && stored.cloned == m.vm.cloned {
-			stored.clone, stored.cloned = 0, false
-		}
-	case t.cloneRootDisk != 0:
-		clone := t.cloneRootDisk
-		t.cloneRootDisk, what = 0, fmt.Sprint("creates the root disk from ", knownPins[clone])
-		switch {
-		case !same: // garbage-collected, as its owner is gone
-		case stored.clone == 0:
-			stored.clone = clone
-		case stored.clone != clone:
-			*m = vmLeader{}
-			return "creates the root disk: another one exists", c
-		}
-	default:
-		what = store()
+		p.finishVMLeader(m)
+		return what, c
 	}
+	for k := range t.deleteDisks {
+		if !t.deleteDisks[k] {
+			continue
+		}
+		t.deleteDisks[k] = false
+		if disk := &stored.disks[k]; same && disk.clone == m.vm.disks[k].clone && disk.cloned == m.vm.disks[k].cloned {
+			disk.clone, disk.cloned = 0, false
+		}
+		p.finishVMLeader(m)
+		return fmt.Sprint("deletes disk ", k), c
+	}
+	for k, clone := range t.cloneDisks {
+		if clone == 0 {
+			continue
+		}
+		t.cloneDisks[k], what = 0, fmt.Sprint("creates disk ", k, " from ", knownPins[clone])
+		switch disk := &stored.disks[k]; {
+		case !same: // garbage-collected, as its owner is gone
+		case disk.clone == 0:
+			disk.clone = clone
+		case disk.clone != clone:
+			*m = vmLeader{}
+			return fmt.Sprint("creates disk ", k, ": another one exists"), c
+		}
+		p.finishVMLeader(m)
+		return what, c
+	}
+	what = store()
 	p.finishVMLeader(m)
 	return what, c
 }

@@ -165,6 +165,7 @@ func Decide(v View) Decision {
 	d.reconcileDelete()
 	d.syncAttempts()
 	d.resetProgress()
+	d.awaitPodEvents()
 	if d.status.Phase != v1alpha1.PhaseDeleting {
 		d.reconcileCurrent()
 	}

@@ -166,3 +166,16 @@ func describeStall(o *AttemptObjects) string {
 		return quote(fmt.Sprintf("its DataVolume is in phase %q at %q", dv.Status.Phase, dv.Status.Progress))
 	}
 }
+
+// awaitPodEvents decides again when the Events of an importer that does not start are due.
+func (d *decider) awaitPodEvents() {
+	for _, objects := range d.ObjectsByAttempt {
+		for i := range objects.Pods {
+			if in, awaits := importcause.AwaitsEvents(&objects.Pods[i], d.Now); awaits && in > 0 {
+				d.requeueWithin(in)
+			} else if awaits {
+				d.requeueWithin(importcause.EventsInterval)
+			}
+		}
+	}
+}

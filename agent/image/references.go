@@ -1,16 +1,22 @@
 package image
 
-import "github.com/pelotech/ot-fleet/api/v1alpha1"
+import (
+	"slices"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
 
 // maxShownHolders is how many holders the status and messages name.
 const maxShownHolders = 5
 
-// Holder is a VirtualMachine that references an image.
+// Holder is a VirtualMachine that references an image, or a disk without one.
 type Holder struct {
 	Name string // namespace/name
-	// Pin is what the VM is built from; nil where it has pinned nothing of this
-	// image.
-	Pin *v1alpha1.PinnedImage
+	// OrphanedDisk: it is a disk whose VirtualMachine no longer exists.
+	OrphanedDisk bool
+	// Pins are what disks of the VM are cloned from; none where it has pinned nothing of
+	// this image.
+	Pins []*v1alpha1.PinnedImage
 }
 
 // countReferences stores who references the image.
@@ -31,13 +37,22 @@ func (d *decider) countReferences() {
 func (d *decider) pinsForAttempt(attempt int32) []*v1alpha1.PinnedImage {
 	var pins []*v1alpha1.PinnedImage
 	for i := range d.Holders {
-		if pin := d.Holders[i].Pin; pin != nil && pin.UID == d.Image.UID && pin.Attempt == attempt {
-			pins = append(pins, pin)
+		for _, pin := range d.Holders[i].Pins {
+			if pin.UID == d.Image.UID && pin.Attempt == attempt {
+				pins = append(pins, pin)
+			}
 		}
 	}
 	return pins
 }
 
+// adviceOrphanedDisk says what ends the reference of a disk that nothing deletes.
+const adviceOrphanedDisk = "; the VirtualMachine of an orphaned disk no longer exists: delete the DataVolume and PersistentVolumeClaim of that name, or create a VirtualMachine of the former name, whose status says how it takes the disk over"
+
 func (d *decider) listHolders() string {
-	return joinNames(d.status.References.Holders, int(d.status.References.Count))
+	text := joinNames(d.status.References.Holders, int(d.status.References.Count))
+	if slices.ContainsFunc(d.Holders, func(h Holder) bool { return h.OrphanedDisk }) {
+		text += adviceOrphanedDisk
+	}
+	return text
 }

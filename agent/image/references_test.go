@@ -78,7 +78,7 @@ func TestImageIsDeletedWithItsNamespace(t *testing.T) {
 	assert.NotZero(t, w.lastDecision.RequeueAfter)
 
 	w.namespaceTerminating = true
-	w.holders[0].Pin = nil // for checkPinned: S2 does not apply
+	w.holders[0].Pins = nil // for checkPinned: S2 does not apply
 	for range 3 {
 		w.reconcile()
 		w.removeDeletedObjects()
@@ -102,7 +102,7 @@ func newRevisedSimulation(t *testing.T, img *apitest.ImageBuilder) (w *simulatio
 	ready()
 	w.setHolders("ns/vm")
 	w.acquireImage("ns/vm")
-	pin = *w.holders[0].Pin
+	pin = *w.holders[0].Pins[0]
 	w.advanceClock(time.Minute)
 	w.setURL(urlB)
 	w.reconcile()
@@ -393,4 +393,18 @@ func TestUnreferencedImageExpires(t *testing.T) {
 		assert.False(t, w.lastDecision.DeleteImage)
 		assert.Zero(t, w.lastDecision.RequeueAfter)
 	})
+}
+
+// A person has to end the reference of a disk that nothing deletes.
+func TestOrphanedDiskIsNamed(t *testing.T) {
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
+	w.deleteImage()
+	w.setHolders("ns/vm")
+	w.reconcile()
+	assert.NotContains(t, w.status().Message, "orphaned")
+	w.holders[0].OrphanedDisk = true
+	w.reconcile()
+	assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
+	assert.Contains(t, w.status().Message, "delete the DataVolume and PersistentVolumeClaim of that name")
 }

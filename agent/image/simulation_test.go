@@ -36,7 +36,7 @@ func (w *simulation) setHolders(names ...string) {
 	for i := range w.holders {
 		for _, h := range before {
 			if h.Name == w.holders[i].Name {
-				w.holders[i].Pin = h.Pin
+				w.holders[i].Pins = h.Pins
 			}
 		}
 	}
@@ -46,23 +46,21 @@ func (w *simulation) setHolders(names ...string) {
 func (w *simulation) acquireImage(name string) {
 	for i := range w.holders {
 		h := &w.holders[i]
-		if w.img == nil || h.Name != name || h.Pin != nil || w.status().Serving == nil || w.status().Phase == v1alpha1.PhaseDeleting {
+		if w.img == nil || h.Name != name || h.Pins != nil || w.status().Serving == nil || w.status().Phase == v1alpha1.PhaseDeleting {
 			continue
 		}
 		serving := w.status().Serving
-		h.Pin = &v1alpha1.PinnedImage{
+		h.Pins = []*v1alpha1.PinnedImage{{
 			ImageKey: image.KeyOf(w.img), Revision: serving.Revision, Attempt: serving.Attempt,
 			PersistentVolumeClaim: serving.PersistentVolumeClaim, VolumeSnapshot: serving.VolumeSnapshot,
-		}
+		}}
 	}
 }
 
 func (w *simulation) listPins() []*v1alpha1.PinnedImage {
 	var pins []*v1alpha1.PinnedImage
 	for _, h := range w.holders {
-		if h.Pin != nil {
-			pins = append(pins, h.Pin)
-		}
+		pins = append(pins, h.Pins...)
 	}
 	return pins
 }

@@ -2,6 +2,7 @@ package image
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -131,8 +132,7 @@ func countDigits(n int32) int {
 func (d *decider) describeRetainedRevisions() string {
 	var names []string
 	for i := range d.Holders {
-		pin := d.Holders[i].Pin
-		if pin != nil && pin.UID == d.Image.UID && (pin.Attempt != d.status.Serving.Attempt || (pin.VolumeSnapshot != "" && pin.VolumeSnapshot != d.status.Serving.VolumeSnapshot)) {
+		if slices.ContainsFunc(d.Holders[i].Pins, d.isEarlierStorage) {
 			names = append(names, d.Holders[i].Name)
 		}
 	}
@@ -140,6 +140,12 @@ func (d *decider) describeRetainedRevisions() string {
 		return ""
 	}
 	return "; earlier storage is kept for the VirtualMachines built from it: " + joinNames(names[:min(maxShownHolders, len(names))], len(names))
+}
+
+// isEarlierStorage reports whether a pin is of this image and not of what serves.
+func (d *decider) isEarlierStorage(pin *v1alpha1.PinnedImage) bool {
+	serving := d.status.Serving
+	return pin.UID == d.Image.UID && (pin.Attempt != serving.Attempt || (pin.VolumeSnapshot != "" && pin.VolumeSnapshot != serving.VolumeSnapshot))
 }
 
 // joinNames lists the first few of total names.

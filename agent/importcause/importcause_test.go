@@ -58,6 +58,30 @@ func waiting(reason, message string) corev1.Pod {
 	return *apitest.Pod("ns/importer-dv").Waiting(reason, message).Obj()
 }
 
+// withEvent is a Pod that says nothing but in an event.
+func withEvent(reason, message string) corev1.Pod {
+	pod := waiting("ContainerCreating", "")
+	pod.Status.Conditions = append(pod.Status.Conditions, *importcause.LatestWarning([]corev1.Event{{Type: corev1.EventTypeWarning, Reason: reason, Message: message}}))
+	return pod
+}
+
+func TestLatestWarning(t *testing.T) {
+	at := func(second int64) metav1.Time { return metav1.Unix(second, 0) }
+	events := []corev1.Event{
+		{Type: corev1.EventTypeWarning, Reason: "FailedMount", LastTimestamp: at(5)},
+		{Type: corev1.EventTypeWarning, Reason: "FailedCreatePodSandBox", Message: "sandbox " + strings.Repeat("0a", 32) + ": " + strings.Repeat("x", 5000), Series: &corev1.EventSeries{LastObservedTime: metav1.MicroTime(at(7))}},
+		{Type: corev1.EventTypeWarning, Reason: "FailedAttachVolume", EventTime: metav1.MicroTime(at(6))},
+		{Type: corev1.EventTypeWarning, Reason: "FailedScheduling", LastTimestamp: at(9)},
+		{Type: corev1.EventTypeNormal, Reason: "Pulling", LastTimestamp: at(9)},
+	}
+	got := importcause.LatestWarning(events)
+	require.NotNil(t, got)
+	assert.Equal(t, "FailedCreatePodSandBox", got.Reason)
+	assert.True(t, strings.HasPrefix(got.Message, "sandbox …: "), "it is the same at each try")
+	assert.Less(t, len(got.Message), 1100)
+	assert.Nil(t, importcause.LatestWarning(events[3:]), "the scheduler's is over, and the other is none")
+}
+
 func TestOfImport(t *testing.T) {
 	const (
 		cordoned = "0/1 nodes are available: 1 node(s) were unschedulable."
@@ -99,6 +123,10 @@ func TestOfImport(t *testing.T) {
 		"a Pod condition without a row": {pods: []corev1.Pod{podWith(func(s *corev1.PodStatus) {
 			s.Conditions = []corev1.PodCondition{{Type: "Blessed", Status: corev1.ConditionFalse, Reason: "NoPriest", Message: "none in town"}}
 		})}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "none in town"},
+		"a volume that cannot be attached": {pods: []corev1.Pod{withEvent("FailedAttachVolume", "Multi-Attach error for volume pvc-1")}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "Multi-Attach error"},
+		"certificates that are not there":  {pods: []corev1.Pod{withEvent("FailedMount", `MountVolume.SetUp failed for volume "cdi-cert-vol" : configmap "ca" not found`)}, wantReason: v1alpha1.ReasonCertConfigMapMissing, wantMessage: `configmap "ca" not found`, wantPerson: true},
+		"a Secret that is not there":       {pods: []corev1.Pod{withEvent("FailedMount", `MountVolume.SetUp failed for volume "s" : secret "creds" not found`)}, wantReason: v1alpha1.ReasonSecretMissing, wantMessage: `secret "creds" not found`, wantPerson: true},
+		"an event of a later version":      {pods: []corev1.Pod{withEvent("NodeIsSulking", "try a cake")}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "try a cake"},
 		"a Pod that is evicted": {pods: []corev1.Pod{podWith(func(s *corev1.PodStatus) {
 			s.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager", Message: "node is gone"}}
 		})}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "node is gone"},

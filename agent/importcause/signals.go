@@ -3,6 +3,7 @@ package importcause
 import (
 	"regexp"
 	"slices"
+	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +53,15 @@ func OfAnswer(err error) *Cause {
 		return nil
 	}
 	return lookUp(signal{LayerAnswer, answerCode(err), err.Error()})
+}
+
+// silence is the code of an answer that does not come.
+const silence = "no answer"
+
+// OfSilence returns what it says that the API server did not answer within a time: it waits for
+// a webhook.
+func OfSilence(timeout time.Duration) *Cause {
+	return lookUp(signal{LayerAnswer, silence, "none came within " + timeout.String()})
 }
 
 // answerCode is the reason of an answer. Webhooks may send a status code without one.
@@ -153,6 +163,15 @@ func podSignals(pod *corev1.Pod) (signals []signal) {
 // eventText is how CDI 1.65 puts the latest event of the claim that it populates into the
 // condition.
 var eventText = regexp.MustCompile(`(?s)^target PVC \S+ Pending and (?:\[[^\]]*\] : )?(.*)$`)
+
+// OfClaimEvent returns what condition Bound of a DataVolume says of the latest event of its
+// claim: a cause, or nil where the event is none. known is false for a condition without an event.
+func OfClaimEvent(condition cdiv1.DataVolumeCondition) (cause *Cause, text string, known bool) {
+	if s := boundSignal(condition); s.layer == LayerEvent {
+		return lookUp(s), s.text, true
+	}
+	return nil, "", false
+}
 
 func boundSignal(condition cdiv1.DataVolumeCondition) signal {
 	if condition.Reason != "Pending" {

@@ -34,7 +34,8 @@ var sharedLists = []struct {
 	{[]string{"spec", "template", "spec", "networks"}, regexp.MustCompile(`^(default|net[0-9]+)$`)},
 }
 
-// overlayItemNames returns the names of the items that the overlay added to shared lists.
+// overlayItemNames returns the names of the items that spec.disks and the overlay added to
+// shared lists.
 func overlayItemNames(u *unstructured.Unstructured) string {
 	var names []string
 	for _, list := range sharedLists {
@@ -64,15 +65,22 @@ func PreserveForeignItems(desired, live *unstructured.Unstructured) {
 			_ = unstructured.SetNestedSlice(desired.Object, merged, list.path...) // fails only where a parent is no object
 		}
 	}
-	if RestoredClaim(live) == "" {
+	if live.GetAnnotations()[restoreAnnotation] == "" {
 		return
 	}
 	desiredItems, _, _ := unstructured.NestedSlice(desired.Object, volumesPath...)
-	if i := indexOfItem(desiredItems, RootVolume); i >= 0 {
-		liveItems, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
-		desiredItems[i] = liveItems[indexOfItem(liveItems, RootVolume)]
-		_ = unstructured.SetNestedSlice(desired.Object, desiredItems, volumesPath...)
+	liveItems, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
+	for i, item := range desiredItems {
+		if name := itemName(item); isDataVolume(item) && RestoredClaim(live, name) != "" {
+			desiredItems[i] = liveItems[indexOfItem(liveItems, name)]
+		}
 	}
+	_ = unstructured.SetNestedSlice(desired.Object, desiredItems, volumesPath...) // it has just been read there
+}
+
+func isDataVolume(volume any) bool {
+	m, _ := volume.(map[string]any)
+	return m["dataVolume"] != nil
 }
 
 // PreservePodNetworkMAC keeps the address that the live interface on the Pod network has, of a
@@ -118,17 +126,29 @@ func indexOfItem(list []any, name string) int {
 }
 
 // RestoredClaim returns the name of the PersistentVolumeClaim that KubeVirt put in the
-// place of the root disk when it restored a snapshot; empty for none.
-func RestoredClaim(live *unstructured.Unstructured) string {
+// place of a disk when it restored a snapshot; empty for none.
+func RestoredClaim(live *unstructured.Unstructured, volume string) string {
 	if live.GetAnnotations()[restoreAnnotation] == "" {
 		return ""
 	}
+	source := findVolume(live, volume)
+	claim, _, _ := unstructured.NestedString(source, "persistentVolumeClaim", "claimName")
+	return claim
+}
+
+// UsesDataVolume reports whether a KubeVirt VirtualMachine has a volume that is a DataVolume.
+func UsesDataVolume(live *unstructured.Unstructured, volume, dataVolume string) bool {
+	name, _, _ := unstructured.NestedString(findVolume(live, volume), "dataVolume", "name")
+	return name == dataVolume
+}
+
+// findVolume returns nil for none.
+func findVolume(live *unstructured.Unstructured, name string) map[string]any {
 	list, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
-	i := indexOfItem(list, RootVolume)
+	i := indexOfItem(list, name)
 	if i < 0 {
-		return ""
+		return nil
 	}
 	volume, _ := list[i].(map[string]any)
-	claim, _, _ := unstructured.NestedString(volume, "persistentVolumeClaim", "claimName")
-	return claim
+	return volume
 }

@@ -21,7 +21,7 @@ var forbiddenOverlayKeys = map[string]string{
 	"running":             "set spec.runStrategy instead",
 	"instancetype":        "set spec.instancetype instead",
 	"preference":          "set spec.preference instead",
-	"dataVolumeTemplates": "the root disk is cloned from the image; create other DataVolumes separately and add them as volumes",
+	"dataVolumeTemplates": "list disks beside the root disk in spec.disks, or create DataVolumes separately and add them as volumes",
 }
 
 var errOverlay = errors.New("overlay")

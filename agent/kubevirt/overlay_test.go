@@ -97,7 +97,7 @@ func TestInvalidOverlayIsRefused(t *testing.T) {
 		"removed":                      {"runStrategy: null", "overlay must not set runStrategy: set spec.runStrategy instead"},
 		"instancetype":                 {"instancetype: {name: a}", "overlay must not set instancetype: set spec.instancetype instead"},
 		"preference":                   {"preference: {name: a}", "overlay must not set preference: set spec.preference instead"},
-		"templates":                    {"dataVolumeTemplates: []", "overlay must not set dataVolumeTemplates: the root disk is cloned from the image; create other DataVolumes separately and add them as volumes"},
+		"templates":                    {"dataVolumeTemplates: []", "overlay must not set dataVolumeTemplates: list disks beside the root disk in spec.disks, or create DataVolumes separately and add them as volumes"},
 		"a whole one":                  {"spec: {runStrategy: Always}", "overlay must not set spec: it is merged into spec of the KubeVirt VirtualMachine, so give the content of spec alone, such as {\"template\": {…}}"},
 		"with a name":                  {"metadata: {name: other}", "overlay must not set metadata: it is merged into spec of the KubeVirt VirtualMachine, so give the content of spec alone, such as {\"template\": {…}}"},
 		"a list":                       {"[1]", "overlay must be an object with fields of spec of a KubeVirt VirtualMachine"},

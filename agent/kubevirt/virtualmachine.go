@@ -21,7 +21,8 @@ import (
 // VirtualMachineGVK is KubeVirt's VirtualMachine.
 var VirtualMachineGVK = kubevirtv1.VirtualMachineGroupVersionKind
 
-// Names of the agent's items in a KubeVirt VirtualMachine, which overlays refer to.
+// Names of the agent's items in a KubeVirt VirtualMachine, which overlays refer to. Those of
+// spec.disks have the names of the disks.
 // Interfaces and their networks are net0, net1 and so on; without spec.interfaces there is
 // PodNetwork.
 const (
@@ -140,10 +141,24 @@ func buildDisks(vm *v1alpha1.VirtualMachine, cfg cloudinit.Config) ([]kubevirtv1
 	if cfg.NetworkData != nil {
 		source.NetworkDataSecretRef = source.UserDataSecretRef
 	}
-	return []kubevirtv1.Disk{disk(RootVolume, ptr.To[uint](1)), disk(CloudInitVolume, nil)}, []kubevirtv1.Volume{
+	disks := []kubevirtv1.Disk{disk(RootVolume, ptr.To[uint](1)), disk(CloudInitVolume, nil)}
+	volumes := []kubevirtv1.Volume{
 		{Name: RootVolume, VolumeSource: kubevirtv1.VolumeSource{DataVolume: &kubevirtv1.DataVolumeSource{Name: RootDiskName(vm)}}},
 		{Name: CloudInitVolume, VolumeSource: kubevirtv1.VolumeSource{CloudInitNoCloud: source}},
 	}
+	for i := range vm.Spec.Disks {
+		spec := &vm.Spec.Disks[i]
+		data := disk(spec.Name, nil)
+		data.Serial = spec.Name
+		if spec.Bus != "" {
+			data.Disk.Bus = kubevirtv1.DiskBus(spec.Bus)
+		}
+		disks = append(disks, data)
+		volumes = append(volumes, kubevirtv1.Volume{
+			Name: spec.Name, VolumeSource: kubevirtv1.VolumeSource{DataVolume: &kubevirtv1.DataVolumeSource{Name: DataDiskName(vm, spec.Name)}},
+		})
+	}
+	return disks, volumes
 }
 
 func buildInterfaces(vm *v1alpha1.VirtualMachine, cfg cloudinit.Config) (nics []kubevirtv1.Interface, networks []kubevirtv1.Network) {
@@ -193,6 +208,9 @@ func computeDigests(u *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (
 	}
 	for _, nic := range vm.Spec.Interfaces {
 		covered.Interfaces = append(covered.Interfaces, v1alpha1.Interface{Network: nic.Network, MACAddress: nic.MACAddress})
+	}
+	for i := range vm.Spec.Disks {
+		covered.Disks = append(covered.Disks, v1alpha1.Disk{Name: vm.Spec.Disks[i].Name, Bus: vm.Spec.Disks[i].Bus})
 	}
 	var overlay map[string]any
 	if raw := vm.Spec.Overlay; raw != nil && len(raw.Raw) > 0 {

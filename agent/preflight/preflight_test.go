@@ -129,23 +129,32 @@ func answerGetOnly(w http.ResponseWriter, r *http.Request, refusal int, ranges b
 
 // A server that answers a GET with the whole image is cut off.
 func TestConfirmationDownloadsNothing(t *testing.T) {
-	ended := make(chan struct{})
+	cutOff := make(chan bool, 1)
+	const image = 256 // MiB, more than any buffer on the way
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodHead {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
-		defer close(ended)
-		for block := make([]byte, 1<<20); ; {
+		block := make([]byte, 1<<20)
+		for range image {
 			if _, err := w.Write(block); err != nil {
+				cutOff <- true
 				return
 			}
 		}
+		cutOff <- false
 	}))
 	t.Cleanup(s.Close)
+	t.Cleanup(s.CloseClientConnections) // before, or Close waits for a response that nobody reads
 	got := probeAndWait(t, newProber(), newSource("uid", s.URL))
 	assert.Nil(t, got.Refused)
-	<-ended
+	select {
+	case was := <-cutOff:
+		assert.True(t, was, "the whole image was read")
+	case <-time.After(time.Minute):
+		t.Error("the connection stays open")
+	}
 }
 
 func TestSourceIsProbedOncePerAttempt(t *testing.T) {

@@ -19,6 +19,8 @@ func TestDescribeSource(t *testing.T) {
 		"http https://a/b sha256:00": {SourceType: v1alpha1.SourceHTTP, URL: "https://a/b", Checksum: "sha256:00"},
 		"s3 s3://bucket/b":           {SourceType: v1alpha1.SourceS3, URL: "s3://bucket/b"},
 		"blank":                      {SourceType: v1alpha1.SourceBlank},
+		"gcs gs://bucket_a/dir/b":    {SourceType: v1alpha1.SourceGCS, URL: "gs://bucket_a/dir/b"},
+		"http https://a/c":           {SourceType: v1alpha1.SourceHTTP, URL: "https://a/c", ExtraHeaders: []string{"X-Key: s3cr3t"}, SecretExtraHeaders: []string{"token"}},
 
 		"http https://a/b?… 964dc3bf700d sha256:00": {SourceType: v1alpha1.SourceHTTP, URL: "https://a/b?sig=1", Checksum: "sha256:00"},
 	} {

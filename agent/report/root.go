@@ -15,6 +15,8 @@ type RootInput struct {
 	Heartbeat    time.Duration
 	BootID       string
 	AgentVersion string
+	// ImageFields that agent and cluster know; nil where they are unknown.
+	ImageFields []string
 	// Ledger of the member; nil where there is none yet.
 	Ledger *v1alpha1.SyncLedger
 	Totals Totals
@@ -40,6 +42,7 @@ func BuildRoot(in RootInput) v1alpha1.ReportRoot {
 		HeartbeatSeconds:  max(1, int32((in.Heartbeat+time.Second-1)/time.Second)),
 		BootID:            in.BootID,
 		AgentVersion:      in.AgentVersion,
+		ImageFields:       in.ImageFields,
 		NoLedger:          true,
 		Phases:            in.Totals.Phases,
 		Images:            in.Totals.Images,

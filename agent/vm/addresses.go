@@ -31,12 +31,15 @@ func listAddresses(vm *v1alpha1.VirtualMachine) (addresses []interfaceAddress) {
 			mac := strings.ToLower(nic.MACAddress)
 			addresses = append(addresses, interfaceAddress{vm.Namespace + "/mac/" + mac, i, "macAddress " + mac})
 		}
-		if prefix, err := netip.ParsePrefix(nic.IPAddress); err == nil {
-			ip, network := prefix.Addr().Unmap().String(), nic.Network
-			if !strings.Contains(network, "/") {
-				network = vm.Namespace + "/" + network
+		network := nic.Network
+		if !strings.Contains(network, "/") {
+			network = vm.Namespace + "/" + network
+		}
+		for _, text := range append([]string{nic.IPAddress}, nic.AdditionalAddresses...) {
+			if prefix, err := netip.ParsePrefix(text); err == nil {
+				ip := prefix.Addr().Unmap().String()
+				addresses = append(addresses, interfaceAddress{vm.Namespace + "/ip/" + ip + "/" + network, i, "ipAddress " + ip})
 			}
-			addresses = append(addresses, interfaceAddress{vm.Namespace + "/ip/" + ip + "/" + network, i, "ipAddress " + ip})
 		}
 	}
 	return addresses

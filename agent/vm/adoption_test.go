@@ -27,8 +27,8 @@ func TestLostOwnersAreSetAgain(t *testing.T) {
 		},
 		"Secret missing":       func(w *world) { w.MissingSecret = "Secret ns/s does not exist" },
 		"ignored on deploy":    func(w *world) { w.VM.Spec.IgnoreOnDeploy = true },
-		"disk lost":            func(w *world) { w.RootDisk.Status.Phase = cdiv1.Failed },
-		"without a DataVolume": func(w *world) { w.RootDisk = nil },
+		"disk lost":            func(w *world) { w.DataVolume.Status.Phase = cdiv1.Failed },
+		"without a DataVolume": func(w *world) { w.DataVolume = nil },
 		"with another owner": func(w *world) {
 			for _, o := range w.children() {
 				o.SetOwnerReferences([]metav1.OwnerReference{foreign})
@@ -37,7 +37,7 @@ func TestLostOwnersAreSetAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
-			w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
+			w.Claim = rootDiskClaim(w.DataVolume, corev1.ClaimBound)
 			assert.Empty(t, w.reconcile().Adopt, "nothing is missing")
 			for _, o := range w.children() {
 				o.SetOwnerReferences(nil)
@@ -47,9 +47,9 @@ func TestLostOwnersAreSetAgain(t *testing.T) {
 			w.requireAllOwned()
 			assert.Empty(t, w.reconcile().Adopt)
 			if name == "with another owner" {
-				assert.Equal(t, foreign, w.RootDisk.OwnerReferences[0], "it stays, and one owner is the controller")
-				require.Len(t, w.RootDisk.OwnerReferences, 2)
-				assert.Nil(t, w.RootDisk.OwnerReferences[1].Controller)
+				assert.Equal(t, foreign, w.DataVolume.OwnerReferences[0], "it stays, and one owner is the controller")
+				require.Len(t, w.DataVolume.OwnerReferences, 2)
+				assert.Nil(t, w.DataVolume.OwnerReferences[1].Controller)
 			}
 		})
 	}
@@ -80,7 +80,7 @@ func TestForeignObjectsAreNotAdopted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
-			w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
+			w.Claim = rootDiskClaim(w.DataVolume, corev1.ClaimBound)
 			for _, o := range w.children() {
 				o.SetOwnerReferences(nil)
 				change(o)
@@ -97,16 +97,16 @@ func TestClaimsOfDeletedDataVolumesAreNotAdopted(t *testing.T) {
 	for _, phase := range []corev1.PersistentVolumeClaimPhase{corev1.ClaimBound, corev1.ClaimPending} {
 		t.Run(string(phase), func(t *testing.T) {
 			w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Failed)
-			w.RootClaim = rootDiskClaim(w.RootDisk, phase)
-			w.RootDisk = nil
+			w.Claim = rootDiskClaim(w.DataVolume, phase)
+			w.DataVolume = nil
 			d := w.reconcile()
 			assert.Empty(t, d.Adopt)
 			assert.Nil(t, d.ApplyKubeVirtVM, "it does not boot")
 			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk)
-			w.RootClaim.OwnerReferences = nil // as where its DataVolume was deleted without it
+			w.Claim.OwnerReferences = nil // as where its DataVolume was deleted without it
 			assert.Len(t, w.reconcile().Adopt, 1)
-			w.RootClaim = nil
-			assert.NotNil(t, w.reconcile().CreateRootDisk, "another one is cloned")
+			w.Claim = nil
+			assert.NotEmpty(t, w.reconcile().CreateDisks, "another one is cloned")
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/cloudinit"
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -27,18 +28,24 @@ func Decide(v View) Decision {
 	d.status = &d.decision.Status
 
 	d.renderGuestAndMachine()
+	d.collectDisks()
 	d.reportInputErrors()
-	d.evaluateImage()
-	d.pinImage()
+	d.forEachDisk((*diskDecider).evaluateImage)
+	d.forEachDisk((*diskDecider).pinImage)
 	if !d.decision.StoreStatusFirst {
-		d.acquireImage()
+		d.forEachDisk((*diskDecider).acquireImage)
 	}
 	if !d.decision.StoreStatusFirst {
-		d.reconcileRootDisk()
+		d.forEachDisk((*diskDecider).reconcile)
+		d.forEachDisk((*diskDecider).reportProgress)
 		d.reconcileCloudInitSecret()
 		d.reconcileKubeVirtVM()
 		d.adoptChildren()
+		d.awaitPodEvents()
+	} else {
+		d.forEachDisk((*diskDecider).keepVolume)
 	}
+	d.storeDisks()
 	if d.decision.NeedsLive && !v.Live {
 		return Decision{NeedsLive: true}
 	}
@@ -94,16 +101,25 @@ func (d *decider) reportInputErrors() {
 // deployIgnored: only the image is created.
 func (d *decider) deployIgnored() bool { return d.VM.Spec.IgnoreOnDeploy && d.KubeVirtVM == nil }
 
-// hasClonedRootDisk also accepts a bound claim without a DataVolume: older CDI deletes
-// finished DataVolumes and makes their owner the owner of the claim. A claim that a
-// DataVolume owns is garbage-collected with it.
-func (d *decider) hasClonedRootDisk() bool {
+func (d *decider) forEachDisk(act func(*diskDecider)) {
+	for _, disk := range d.disks {
+		act(disk)
+	}
+}
+
+// keepVolume keeps the state of the volume while a pin is stored first.
+func (d *diskDecider) keepVolume() { d.volume = d.previous }
+
+// isComplete also accepts a bound claim without a DataVolume: older CDI deletes finished
+// DataVolumes and makes their owner the owner of the claim. A claim that a DataVolume owns is
+// garbage-collected with it.
+func (d *diskDecider) isComplete() bool {
 	switch {
-	case d.RootDisk != nil:
-		return d.ownsObject(d.RootDisk) && d.RootDisk.DeletionTimestamp == nil && d.RootDisk.Status.Phase == cdiv1.Succeeded
-	case d.RootClaim != nil:
-		controller := metav1.GetControllerOf(d.RootClaim)
-		return d.ownsObject(d.RootClaim) && d.RootClaim.DeletionTimestamp == nil && d.RootClaim.Status.Phase == corev1.ClaimBound &&
+	case d.DataVolume != nil:
+		return d.ownsObject(d.DataVolume) && d.DataVolume.DeletionTimestamp == nil && d.DataVolume.Status.Phase == cdiv1.Succeeded
+	case d.Claim != nil:
+		controller := metav1.GetControllerOf(d.Claim)
+		return d.ownsObject(d.Claim) && d.Claim.DeletionTimestamp == nil && d.Claim.Status.Phase == corev1.ClaimBound &&
 			(controller == nil || controller.Kind != "DataVolume")
 	default:
 		return false
@@ -117,21 +133,34 @@ func (d *decider) ownsObject(o metav1.Object) bool { return kubevirt.IsMadeFor(o
 // its owner, as by a restored backup, or never had it, as where a person has given it the
 // machine's label. Without an owner it would remain when the machine is deleted.
 func (d *decider) adoptChildren() {
-	adopt := func(kind schema.GroupVersionKind, o, rootDisk metav1.Object) {
-		if owners := kubevirt.AdoptedOwners(o, d.VM, rootDisk); owners != nil {
+	adopt := func(kind schema.GroupVersionKind, o, disk metav1.Object) {
+		if owners := kubevirt.AdoptedOwners(o, d.VM, disk); owners != nil {
 			d.decision.Adopt = append(d.decision.Adopt, AdoptTarget{kind, o.GetName(), o.GetUID(), o.GetResourceVersion(), owners})
 		}
 	}
-	var rootDisk metav1.Object
-	if d.RootDisk != nil {
-		adopt(cdiv1.SchemeGroupVersion.WithKind("DataVolume"), d.RootDisk, nil)
-		rootDisk = d.RootDisk
-	}
-	if d.RootClaim != nil {
-		adopt(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), d.RootClaim, rootDisk)
+	for _, disk := range d.disks {
+		var dataVolume metav1.Object
+		if disk.DataVolume != nil {
+			adopt(cdiv1.SchemeGroupVersion.WithKind("DataVolume"), disk.DataVolume, nil)
+			dataVolume = disk.DataVolume
+		}
+		if disk.Claim != nil {
+			adopt(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), disk.Claim, dataVolume)
+		}
 	}
 	if d.KubeVirtVM != nil && d.decision.ApplyKubeVirtVM == nil { // to apply it sets the owner
 		adopt(kubevirt.VirtualMachineGVK, d.KubeVirtVM, nil)
+	}
+}
+
+// awaitPodEvents decides again when the Events of a Pod that does not start are due.
+func (d *decider) awaitPodEvents() {
+	for i := range d.Pods {
+		if in, awaits := importcause.AwaitsEvents(&d.Pods[i], d.Now); awaits && in > 0 {
+			d.requeueWithin(in)
+		} else if awaits {
+			d.requeueWithin(importcause.EventsInterval)
+		}
 	}
 }
 

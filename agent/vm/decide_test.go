@@ -29,13 +29,13 @@ func TestMachineGoesFromNothingToRunning(t *testing.T) {
 	w.reconcile()
 	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk)
 	assert.True(t, w.hasCondition(v1alpha1.ConditionImageAcquired))
-	require.NotNil(t, w.RootDisk)
+	require.NotNil(t, w.DataVolume)
 	assert.NotNil(t, w.KubeVirtVM, "it does not wait for the clone, which may wait for its first consumer")
 	assert.NotNil(t, w.cloudInitSecret)
 
 	w.setKubeVirtStatus("Provisioning", nil).reconcile()
 	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk)
-	w.RootDisk.Status.Phase = cdiv1.Succeeded
+	w.DataVolume.Status.Phase = cdiv1.Succeeded
 	w.setKubeVirtStatus("Starting", map[string]any{"created": true}).reconcile()
 	w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting)
 	w.setKubeVirtStatus("Running", map[string]any{"created": true, "ready": true}).reconcile()

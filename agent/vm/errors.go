@@ -14,6 +14,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// IsRefused reports whether the API server or a webhook rejected a request for its content.
+// Webhooks often set a code without a reason (CDI 1.65 for a clone that is not allowed).
+func IsRefused(err error) bool {
+	return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+}
+
 // SetRefused replaces the state with Failed: the API server refused object.
 func (d *Decision) SetRefused(generation int64, now time.Time, reason v1alpha1.Reason, object string, err error) {
 	d.overrideState(generation, now, failedState(reason, fmt.Sprintf("the API server refused %s: %s", object, v1alpha1.SanitizeText(err.Error(), maxQuotedBytes))))
@@ -87,9 +93,19 @@ func differOnlyInNumbers(a, b string) bool {
 func (d *Decision) overrideState(generation int64, now time.Time, state machineState) {
 	s := &decider{status: &d.Status, timestamp: metav1.NewTime(now.UTC().Truncate(time.Second))}
 	s.setPhase(generation, state)
-	if d.CreateRootDisk != nil {
-		d.Status.RootDisk = nil
-		s.setCondition(v1alpha1.ConditionRootDiskReady, false, v1alpha1.ReasonNotCreated, d.Status.Message)
+	for _, disk := range d.CreateDisks {
+		condition := v1alpha1.ConditionRootDiskReady
+		if disk.Disk == "" {
+			d.Status.RootDisk = nil
+		} else {
+			condition = v1alpha1.ConditionDisksReady
+			for i := range d.Status.Disks {
+				if d.Status.Disks[i].Name == disk.Disk {
+					d.Status.Disks[i].Volume = nil
+				}
+			}
+		}
+		s.setCondition(condition, false, v1alpha1.ReasonNotCreated, d.Status.Message)
 	}
 	if d.ApplyKubeVirtVM != nil && d.ApplyKubeVirtVM.GetResourceVersion() == "" {
 		s.setCondition(v1alpha1.ConditionMachineCreated, false, v1alpha1.ReasonNotCreated, d.Status.Message)

@@ -26,7 +26,7 @@ func TestTransientErrorKeepsMessageStable(t *testing.T) {
 	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withPin(goldenImage(1), true)
 	failWith := func(err error) v1alpha1.VirtualMachineStatus {
 		d := w.decide()
-		require.NotNil(t, d.CreateRootDisk)
+		require.NotEmpty(t, d.CreateDisks)
 		d.SetRequestFailed(w.VM.Generation, w.Now, "the root disk", err)
 		w.lastDecision, w.VM.Status = d, d.Status
 		w.Now = w.Now.Add(time.Minute)

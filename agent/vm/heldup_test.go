@@ -115,16 +115,50 @@ func TestRootDiskHeldUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), "")
-			w.RootDisk.Status.Conditions = tt.conditions
-			w.Now = w.RootDisk.CreationTimestamp.Add(tt.age)
+			w.DataVolume.Status.Conditions = tt.conditions
+			w.Now = w.DataVolume.CreationTimestamp.Add(tt.age)
 			w.reconcile()
 			w.requireState(tt.phase, tt.reason, tt.want)
 			assert.Equal(t, tt.requeue, w.lastDecision.RequeueAfter)
-			w.RootDisk.Status.Phase = cdiv1.Succeeded
+			w.DataVolume.Status.Phase = cdiv1.Succeeded
 			w.reconcile()
 			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting)
 		})
 	}
+	t.Run("by what passes elsewhere", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.CloneScheduled)
+		w.DataVolume.Status.Conditions = condition(cdiv1.DataVolumeBound, "Pending", "target PVC vm-root Pending and Waiting for a volume to be created by provisioner x")
+		w.Now = w.DataVolume.CreationTimestamp.Time
+		w.reconcile()
+		assert.NotContains(t, w.VM.Status.Message, "provisioner", "a step of every clone")
+		assert.Equal(t, 30*time.Second, w.lastDecision.RequeueAfter)
+		w.Now = w.Now.Add(time.Minute)
+		w.reconcile()
+		w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk, "Waiting for a volume to be created by provisioner x")
+	})
+	t.Run("its claim does not come", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Pending)
+		w.DataVolume.Status.Conditions = condition(cdiv1.DataVolumeBound, "NotFound", "No PVC found")
+		w.Now = w.DataVolume.CreationTimestamp.Time
+		w.reconcile()
+		assert.NotContains(t, w.VM.Status.Message, "No PVC found", "a step of every clone")
+		w.Now = w.Now.Add(time.Minute)
+		w.reconcile()
+		w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk, "CDI reports NotFound: No PVC found: check the LimitRanges")
+	})
+	t.Run("its claim cannot be created", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), "")
+		w.ClaimProblem = "needs a PersistentVolumeClaim of 2Gi, and LimitRange ns/limits allows 1Gi at most"
+		w.reconcile()
+		w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonRootDiskFailed, "DataVolume vm-root, the root disk, is not cloned: needs a PersistentVolumeClaim of 2Gi")
+		assert.Equal(t, 30*time.Second, w.lastDecision.RequeueAfter, "no event announces another LimitRange")
+		w.DataVolume.Status.Conditions = condition(cdiv1.DataVolumeBound, "ErrExceededQuota", "exceeded quota: q")
+		w.reconcile()
+		w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonQuotaExceeded, "exceeded quota: q")
+		w.ClaimProblem, w.DataVolume.Status.Conditions = "", nil
+		w.reconcile()
+		w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk, "the root disk is being cloned")
+	})
 	t.Run("by its Pod", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.CloneInProgress)
 		pod := launcherPod("CreateContainerConfigError", "no such Secret")

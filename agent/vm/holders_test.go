@@ -20,10 +20,15 @@ func TestListHolders(t *testing.T) {
 	byPin := apitest.VirtualMachine("ns", "a-pins").WithImage("", "another").WithPin(pin).Obj()
 	both := apitest.VirtualMachine("other", "c-both").WithImage("ns", "golden").WithPin(pin).Obj()
 	ofFormer := apitest.VirtualMachine("ns", "d-names-and-pins-a-former").WithPin(formerPin).Obj()
+	onDisks := apitest.VirtualMachine("ns", "f-disks").WithImage("", "another").Obj()
+	onDisks.Spec.Disks = []v1alpha1.Disk{{Name: "blank"}, {Name: "data", Image: &v1alpha1.ImageReference{Name: "golden"}}}
+	older := pin
+	older.Revision, older.Attempt = "older", 7
+	onDisks.Status.Disks = []v1alpha1.DataDisk{{Name: "removed", Pinned: &older, Removed: true}, {Name: "data", Pinned: &pin}}
 	neither := apitest.VirtualMachine("other", "e").Obj()
-	all := []v1alpha1.VirtualMachine{*byName, *byPin, *both, *ofFormer, *neither, *both}
+	all := []v1alpha1.VirtualMachine{*byName, *byPin, *both, *ofFormer, *neither, *both, *onDisks}
 	assert.Equal(t, []image.Holder{
-		{Name: "ns/a-pins", Pin: &pin}, {Name: "ns/b-names"}, {Name: "ns/d-names-and-pins-a-former"}, {Name: "other/c-both", Pin: &pin},
+		{Name: "ns/a-pins", Pins: []*v1alpha1.PinnedImage{&pin}}, {Name: "ns/b-names"}, {Name: "ns/d-names-and-pins-a-former"}, {Name: "ns/f-disks", Pins: []*v1alpha1.PinnedImage{&older, &pin}}, {Name: "other/c-both", Pins: []*v1alpha1.PinnedImage{&pin}},
 	}, vm.ListHolders(all, img), "each once, by name")
 	for i := range all {
 		held := false
@@ -41,6 +46,6 @@ func TestHoldersDoNotAliasMachines(t *testing.T) {
 	all := []v1alpha1.VirtualMachine{*apitest.VirtualMachine("ns", "vm").WithPin(pinServedBy(img, true)).Obj()}
 	holders := vm.AppendHolders(nil, all, img)
 	all[0].Status.Pinned.Attempt = 2
-	assert.EqualValues(t, 1, holders[0].Pin.Attempt)
+	assert.EqualValues(t, 1, holders[0].Pins[0].Attempt)
 	assert.Len(t, vm.SortHolders(vm.AppendHolders(holders, all, img)), 1, "found in two pages or by two keys")
 }

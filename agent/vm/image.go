@@ -9,21 +9,21 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// evaluateImage sets status.image and imageState for the image that the spec names, and has
-// a missing one created.
-func (d *decider) evaluateImage() {
-	d.status.Image = nil
-	name := d.VM.ImageNamespacedName()
-	img := d.Image
-	if img == nil {
-		d.handleMissingImage(name)
-		return
-	}
-	d.status.Image = &v1alpha1.MachineImage{Phase: img.Status.Phase, Reason: img.Status.Reason}
-	if !d.hasClonedRootDisk() { // otherwise each step of an import would write every machine
-		d.status.Image.Progress, d.status.Image.QueuePosition = v1alpha1.SanitizeText(img.Status.Progress, maxStateBytes), img.Status.QueuePosition
-	}
+// evaluateImage sets imageState for the image that the spec names. The root disk's is also in
+// status.image, and created if it is missing.
+func (d *diskDecider) evaluateImage() {
+	name, img := d.imageName, d.Image
 	switch {
+	case d.isBlank():
+		d.imageState = machineState{v1alpha1.MachineReady, v1alpha1.ReasonReady, d.title + " is blank"}
+		return
+	case d.isRoot():
+		d.reportImage()
+	}
+	defer func() { d.imageState.message = d.prefix() + d.imageState.message }()
+	switch {
+	case img == nil:
+		d.handleMissingImage(name)
 	case isBeingDeleted(img):
 		d.imageState = provisioningState(v1alpha1.ReasonImageDeleting, fmt.Sprintf("VMDiskImage %s is being deleted; this machine continues once it is recreated%s", name, d.recreationHint()))
 	case img.Status.Serving != nil:
@@ -35,10 +35,32 @@ func (d *decider) evaluateImage() {
 	}
 }
 
-func (d *decider) handleMissingImage(name types.NamespacedName) {
+func (d *diskDecider) reportImage() {
+	img := d.Image
+	d.status.Image = nil
+	if img == nil {
+		return
+	}
+	d.status.Image = &v1alpha1.MachineImage{Phase: img.Status.Phase, Reason: img.Status.Reason}
+	if !d.isComplete() { // otherwise each step of an import would write every machine
+		d.status.Image.Progress, d.status.Image.QueuePosition = v1alpha1.SanitizeText(img.Status.Progress, maxStateBytes), img.Status.QueuePosition
+	}
+}
+
+// prefix names a data disk in messages that are about its image.
+func (d *diskDecider) prefix() string {
+	if d.isRoot() {
+		return ""
+	}
+	return d.title + ": "
+}
+
+func (d *diskDecider) handleMissingImage(name types.NamespacedName) {
 	switch {
-	case d.hasClonedRootDisk() && !d.deployIgnored(): // otherwise whole clusters would download images that no machine needs
-		d.imageState = provisioningState(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist; the machine has its root disk and does not need it", name))
+	case d.isComplete() && !d.deployIgnored(): // otherwise whole clusters would download images that no machine needs
+		d.imageState = provisioningState(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist; the machine has %s and does not need it", name, d.ownTitle()))
+	case !d.isRoot():
+		d.imageState = d.missingDependency(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist: create it, or correct spec.disks", name))
 	case !d.mayCreateImage():
 		d.imageState = d.missingDependency(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist: create it, or set spec.vmDiskImageTemplate and imageMode %s", name, v1alpha1.ImageModeCreate))
 	case !d.Live:
@@ -56,11 +78,19 @@ func (d *decider) handleMissingImage(name types.NamespacedName) {
 	}
 }
 
-func (d *decider) mayCreateImage() bool {
-	return d.VM.Spec.VMDiskImageTemplate != nil && d.VM.Spec.ImageMode != v1alpha1.ImageModeFail
+// ownTitle names the disk as the machine's own.
+func (d *diskDecider) ownTitle() string {
+	if d.isRoot() {
+		return "its root disk"
+	}
+	return "the disk"
 }
 
-func (d *decider) recreationHint() string {
+func (d *diskDecider) mayCreateImage() bool {
+	return d.isRoot() && d.VM.Spec.VMDiskImageTemplate != nil && d.VM.Spec.ImageMode != v1alpha1.ImageModeFail
+}
+
+func (d *diskDecider) recreationHint() string {
 	if d.mayCreateImage() {
 		return " from spec.vmDiskImageTemplate"
 	}

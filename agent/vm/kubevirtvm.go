@@ -15,11 +15,12 @@ const (
 	// defaultRunStrategy is set on creation where the spec names none.
 	defaultRunStrategy = v1alpha1.RunStrategy("Always")
 
+	halted         = v1alpha1.RunStrategy("Halted")
 	rerunOnFailure = v1alpha1.RunStrategy("RerunOnFailure")
 )
 
 func (d *decider) reconcileCloudInitSecret() {
-	if d.deployIgnored() || d.MissingSecret != "" || d.specError != nil || !d.rootDiskRequested {
+	if d.deployIgnored() || d.MissingSecret != "" || d.specError != nil || !d.allDisksRequested() {
 		return
 	}
 	d.decision.ApplySecret = kubevirt.BuildCloudInitSecret(d.VM, d.guestConfig)
@@ -30,7 +31,7 @@ func (d *decider) reconcileCloudInitSecret() {
 func (d *decider) reconcileKubeVirtVM() {
 	switch {
 	case d.deployIgnored():
-		state := d.imageState
+		state := d.imagesState()
 		if state.phase == v1alpha1.MachineReady {
 			state = machineState{v1alpha1.MachineReady, v1alpha1.ReasonIgnoredOnDeploy, fmt.Sprintf("VMDiskImage %s is ready; no KubeVirt VirtualMachine is created while spec.ignoreOnDeploy is true", d.VM.ImageNamespacedName())}
 		}
@@ -40,7 +41,7 @@ func (d *decider) reconcileKubeVirtVM() {
 		d.setBlocker(failedState(v1alpha1.ReasonKubeVirtMissing, "the cluster does not serve KubeVirt's VirtualMachine: install KubeVirt; the agent detects it"))
 		return
 	case d.KubeVirtVM != nil && !d.ownsObject(d.KubeVirtVM):
-		d.waitForLeftover("KubeVirt VirtualMachine", d.KubeVirtVM)
+		d.waitForLeftover("KubeVirt VirtualMachine", d.KubeVirtVM, nil)
 		return
 	case d.KubeVirtVM != nil && d.KubeVirtVM.GetDeletionTimestamp() != nil:
 		d.setBlocker(provisioningState(v1alpha1.ReasonStarting, "the KubeVirt VirtualMachine is being deleted; then it is created again"))
@@ -48,9 +49,11 @@ func (d *decider) reconcileKubeVirtVM() {
 	}
 	// A Secret that was deleted after the KubeVirt VirtualMachine was created blocks only
 	// changes of the cloud-init data.
-	guestConfigApplied := d.KubeVirtVM != nil && d.MissingSecret != "" && d.specError == nil && d.rootDiskRequested
+	guestConfigApplied := d.KubeVirtVM != nil && d.MissingSecret != "" && d.specError == nil && d.allDisksRequested()
 	if (d.guestConfigStored || guestConfigApplied) && !d.VM.Spec.IgnoreOnDeploy {
 		d.planKubeVirtVM()
+	} else {
+		d.stopWhileWaiting()
 	}
 	if d.MissingNetwork != "" && d.decision.ApplyKubeVirtVM == nil {
 		d.requeueWithin(missingRecheckInterval)
@@ -60,6 +63,28 @@ func (d *decider) reconcileKubeVirtVM() {
 		d.setBlocker(provisioningState(v1alpha1.ReasonStarting, fmt.Sprintf("the former instance is still ending: once it is gone, runStrategy %s replaces %s and the machine starts", rerunOnFailure, d.endingRunStrategy)))
 	}
 	d.setBlocker(d.runState())
+}
+
+// imagesState returns the state of the first image that is not ready, or that of the root
+// disk's.
+func (d *decider) imagesState() machineState {
+	for _, disk := range d.wantedDisks() {
+		if disk.imageState.phase != v1alpha1.MachineReady {
+			return disk.imageState
+		}
+	}
+	return d.root().imageState
+}
+
+// stopWhileWaiting stops a machine while a disk that was added to its spec is waited for. A
+// start waits for the disk.
+func (d *decider) stopWhileWaiting() {
+	if d.VM.Spec.RunStrategy != halted || d.VM.Spec.IgnoreOnDeploy || d.KubeVirtVM == nil || len(d.disks) == 1 {
+		return
+	}
+	if current, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "spec", "runStrategy"); current != string(halted) {
+		d.decision.RunStrategy = halted
+	}
 }
 
 // planKubeVirtVM decides what to apply of the desired KubeVirt VirtualMachine. A change that

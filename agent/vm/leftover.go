@@ -5,14 +5,15 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // waitForLeftover blocks on an object of a former machine with this name. An owned one is
 // garbage-collected; one that was orphaned or restored from a backup needs a person.
-func (d *decider) waitForLeftover(kind string, o metav1.Object) {
-	if d.isBeingRemoved(o) {
+func (d *decider) waitForLeftover(kind string, o metav1.Object, dataVolume *cdiv1.DataVolume) {
+	if d.isBeingRemoved(o, dataVolume) {
 		d.setBlocker(provisioningState(v1alpha1.ReasonNameTaken, fmt.Sprintf("%s %s of a former machine of this name still exists: waiting until it is removed", kind, o.GetName())))
 		d.requeueWithin(d.leftoverRecheckInterval(o))
 		return
@@ -27,8 +28,8 @@ func (d *decider) waitForLeftover(kind string, o metav1.Object) {
 }
 
 // isBeingRemoved reports whether an object of a former machine is going to be removed
-// without the agent.
-func (d *decider) isBeingRemoved(o metav1.Object) bool {
+// without the agent. dataVolume is the one that may own a claim; nil for none.
+func (d *decider) isBeingRemoved(o metav1.Object, dataVolume *cdiv1.DataVolume) bool {
 	if o.GetDeletionTimestamp() != nil {
 		return true
 	}
@@ -37,7 +38,7 @@ func (d *decider) isBeingRemoved(o metav1.Object) bool {
 		case "VirtualMachine":
 			return true
 		case "DataVolume":
-			return d.RootDisk == nil || !d.ownsObject(d.RootDisk) || d.RootDisk.DeletionTimestamp != nil
+			return dataVolume == nil || !d.ownsObject(dataVolume) || dataVolume.DeletionTimestamp != nil
 		}
 	}
 	return false

@@ -21,16 +21,16 @@ func TestLeftoversOfFormerMachineBlock(t *testing.T) {
 		pick func(*world) metav1.Object
 		want []string
 	}{
-		"root disk":                 {func(w *world) metav1.Object { return w.RootDisk }, []string{"this loses what the guest has written", "kubectl -n ns label datavolume,persistentvolumeclaim vm-root " + label}},
-		"claim of an existing disk": {func(w *world) metav1.Object { return w.RootClaim }, []string{"this loses what the guest has written", "kubectl -n ns label datavolume,persistentvolumeclaim vm-root " + label}},
-		"claim":                     {func(w *world) metav1.Object { w.RootDisk = nil; return w.RootClaim }, []string{"label datavolume,persistentvolumeclaim vm-root " + label}},
+		"root disk":                 {func(w *world) metav1.Object { return w.DataVolume }, []string{"this loses what the guest has written", "kubectl -n ns label datavolume,persistentvolumeclaim vm-root " + label}},
+		"claim of an existing disk": {func(w *world) metav1.Object { return w.Claim }, []string{"this loses what the guest has written", "kubectl -n ns label datavolume,persistentvolumeclaim vm-root " + label}},
+		"claim":                     {func(w *world) metav1.Object { w.DataVolume = nil; return w.Claim }, []string{"label datavolume,persistentvolumeclaim vm-root " + label}},
 		"machine":                   {func(w *world) metav1.Object { return w.KubeVirtVM }, []string{"label virtualmachines.kubevirt.io vm " + label}},
 	}
 	newWorldWithAll := func(t *testing.T) *world {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm"))
 		w.VM.UID = "uid-of-new"
 		w.withRootDisk(goldenImage(1), cdiv1.Succeeded)
-		w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
+		w.Claim = rootDiskClaim(w.DataVolume, corev1.ClaimBound)
 		w.withRunningVM()
 		w.VM.CreationTimestamp = metav1.NewTime(w.Now)
 		return w
@@ -46,7 +46,7 @@ func TestLeftoversOfFormerMachineBlock(t *testing.T) {
 			w.reconcile()
 			w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonNameTaken, tt.want...)
 			assert.Equal(t, 30*time.Second, w.lastDecision.RequeueAfter)
-			assert.Nil(t, w.lastDecision.DeleteRootDisk)
+			assert.Empty(t, w.lastDecision.DeleteDisks)
 
 			o.SetLabels(map[string]string{v1alpha1.LabelMachineUID: "uid-of-new"})
 			w.reconcile()

@@ -37,14 +37,14 @@ func TestLostRootDiskIsNotDeleted(t *testing.T) {
 			w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Failed)
 			w.Now = w.Now.Add(time.Hour)
 			if tt.claim != "" {
-				w.RootClaim = rootDiskClaim(w.RootDisk, tt.claim)
-				w.RootClaim.Annotations = map[string]string{podPhase: string(tt.pod)}
+				w.Claim = rootDiskClaim(w.DataVolume, tt.claim)
+				w.Claim.Annotations = map[string]string{podPhase: string(tt.pod)}
 			}
 			if tt.ready {
-				w.VM.Status.RootDisk = &v1alpha1.RootDisk{DataVolume: "vm-root", Ready: true}
+				w.VM.Status.RootDisk = &v1alpha1.DiskVolume{DataVolume: "vm-root", Ready: true}
 			}
 			if !tt.keep {
-				require.NotNil(t, w.reconcile().DeleteRootDisk)
+				require.NotEmpty(t, w.reconcile().DeleteDisks)
 				return
 			}
 			change := []func(){
@@ -55,8 +55,8 @@ func TestLostRootDiskIsNotDeleted(t *testing.T) {
 			}
 			for _, c := range change {
 				c()
-				assert.Nil(t, w.reconcile().DeleteRootDisk)
-				assert.Nil(t, w.reconcile().DeleteRootDisk, "nor at the next decision")
+				assert.Empty(t, w.reconcile().DeleteDisks)
+				assert.Empty(t, w.reconcile().DeleteDisks, "nor at the next decision")
 				assert.EqualValues(t, 1, w.VM.Status.Pinned.Attempt)
 				assert.Equal(t, string(v1alpha1.ReasonRootDiskFailed), meta.FindStatusCondition(w.VM.Status.Conditions, v1alpha1.ConditionRootDiskReady).Reason)
 				if !w.VM.Spec.IgnoreOnDeploy {
@@ -64,21 +64,21 @@ func TestLostRootDiskIsNotDeleted(t *testing.T) {
 				}
 			}
 			w.VM.Spec.IgnoreOnDeploy = false
-			w.RootDisk.Status.Phase = cdiv1.Succeeded // the claim comes back
+			w.DataVolume.Status.Phase = cdiv1.Succeeded // the claim comes back
 			w.reconcile()
 			assert.True(t, w.hasCondition(v1alpha1.ConditionRootDiskReady))
-			w.RootDisk.Status.Phase = cdiv1.Failed
+			w.DataVolume.Status.Phase = cdiv1.Failed
 			w.reconcile()
-			markDeleted(w.RootDisk) // a person gives it up
+			markDeleted(w.DataVolume) // a person gives it up
 			w.reconcile()
 			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk, "then the root disk is cloned again")
-			w.RootDisk, w.RootClaim, w.Image, w.sourceExists = nil, nil, goldenImage(1), true
+			w.DataVolume, w.Claim, w.Image, w.sourceExists = nil, nil, goldenImage(1), true
 			w.VM.Spec.VMDiskImageRef.Name = "golden"
 			w.refreshPinned()
-			require.NotNil(t, w.reconcile().CreateRootDisk)
-			w.RootDisk.Status.Phase = cdiv1.Failed // a failed clone is retried
+			require.NotEmpty(t, w.reconcile().CreateDisks)
+			w.DataVolume.Status.Phase = cdiv1.Failed // a failed clone is retried
 			w.Now = w.Now.Add(time.Hour)
-			require.NotNil(t, w.reconcile().DeleteRootDisk)
+			require.NotEmpty(t, w.reconcile().DeleteDisks)
 		})
 	}
 }
@@ -87,11 +87,11 @@ func TestLostRootDiskIsNotDeleted(t *testing.T) {
 func TestLostRootDiskStaysInStatus(t *testing.T) {
 	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Failed)
 	w.Now = w.Now.Add(time.Hour)
-	w.VM.Status.RootDisk = &v1alpha1.RootDisk{DataVolume: "vm-root", Ready: true}
-	w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
-	labelAsFormer(w.RootClaim)
+	w.VM.Status.RootDisk = &v1alpha1.DiskVolume{DataVolume: "vm-root", Ready: true}
+	w.Claim = rootDiskClaim(w.DataVolume, corev1.ClaimBound)
+	labelAsFormer(w.Claim)
 	w.reconcile()
-	w.RootClaim = nil
-	require.Nil(t, w.reconcile().DeleteRootDisk)
+	w.Claim = nil
+	require.Empty(t, w.reconcile().DeleteDisks)
 	w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonRootDiskFailed)
 }

@@ -8,24 +8,34 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// pinImage chooses what the root disk is cloned from. Once the disk is cloned the pin
+// pinImage chooses what the disk is cloned from. Once the disk is cloned the pin
 // stays: another image, revision or snapshot is for a new disk only.
-func (d *decider) pinImage() {
-	if d.hasClonedRootDisk() {
-		d.pinFromRootDisk()
+func (d *diskDecider) pinImage() {
+	if d.isComplete() {
+		d.pinFromDisk()
 		return
 	}
-	if d.hasLostRootDisk() {
+	if d.holdsData() {
 		return // the disk may come back, and is of the pin
 	}
 	if d.deployIgnored() {
 		// The spec's reference holds the image; the revision is chosen with the disk.
-		if d.status.Pinned != nil {
+		if d.pinned != nil {
 			d.changePin(nil)
 		}
 		return
 	}
-	p := d.status.Pinned
+	p := d.pinned
+	if d.isBlank() {
+		switch {
+		case p == nil:
+		case !d.Live:
+			d.decision.NeedsLive = true
+		default:
+			d.changePin(nil)
+		}
+		return
+	}
 	if p != nil && d.Image != nil && p.UID == d.Image.UID {
 		switch {
 		case stillServes(d.Image, p):
@@ -42,26 +52,26 @@ func (d *decider) pinImage() {
 	if next == nil && (p == nil || (d.Image != nil && p.UID == d.Image.UID && !isBeingDeleted(d.Image))) {
 		return
 	}
-	if !d.Live && (p != nil || d.RootDisk != nil) {
+	if !d.Live && (p != nil || d.DataVolume != nil) {
 		d.decision.NeedsLive = true // a cache must not decide to give up a pin or a disk
 		return
 	}
 	d.changePin(next)
 }
 
-// pinFromRootDisk pins what the existing root disk was cloned from.
-func (d *decider) pinFromRootDisk() {
-	p := d.status.Pinned
+// pinFromDisk pins what the existing disk was cloned from.
+func (d *diskDecider) pinFromDisk() {
+	p := d.pinned
 	switch {
-	case p == nil || d.rootDiskHasOtherSource(p):
+	case p == nil || d.hasOtherSource(p):
 		if recovered := d.recoverPin(); recovered != nil {
-			d.status.Pinned, d.decision.StoreStatusFirst = recovered, true
+			d.pinned, d.decision.StoreStatusFirst = recovered, true
 		} else if p != nil {
-			d.foreignDiskNote = fmt.Sprintf("annotation %s of DataVolume %s is %q, which VMDiskImage %s does not have: the disk is used as it is, and its source is unknown",
-				v1alpha1.AnnotationClonedFrom, d.RootDisk.Name, v1alpha1.SanitizeText(d.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], maxQuotedBytes), d.VM.ImageNamespacedName())
+			d.foreignSourceNote = fmt.Sprintf("annotation %s of DataVolume %s is %q, which VMDiskImage %s does not have: the disk is used as it is, and its source is unknown",
+				v1alpha1.AnnotationClonedFrom, d.DataVolume.Name, v1alpha1.SanitizeText(d.DataVolume.Annotations[v1alpha1.AnnotationClonedFrom], maxQuotedBytes), d.imageName)
 		}
 	case p.AcquiredAt != nil:
-	case d.RootDisk == nil && !d.Live:
+	case d.DataVolume == nil && !d.Live:
 		d.decision.NeedsLive = true
 	default: // a disk is cloned only after its image is acquired
 		p.AcquiredAt, d.decision.StoreStatusFirst = &d.timestamp, true
@@ -70,23 +80,24 @@ func (d *decider) pinFromRootDisk() {
 
 // changePin first has an unfinished clone of another source deleted: if it completed, the
 // machine would run from an image that nobody holds.
-func (d *decider) changePin(next *v1alpha1.PinnedImage) {
-	if d.replacesRootDisk = d.rootDiskHasOtherSource(next); d.replacesRootDisk {
+func (d *diskDecider) changePin(next *v1alpha1.PinnedImage) {
+	if d.replaces = d.hasOtherSource(next); d.replaces {
 		return
 	}
-	d.status.Pinned = next
+	d.pinned = next
 	d.decision.StoreStatusFirst = true
 }
 
-// rootDiskHasOtherSource reports whether there is a root disk that was not cloned from p.
-func (d *decider) rootDiskHasOtherSource(p *v1alpha1.PinnedImage) bool {
-	dv := d.RootDisk
-	return dv != nil && d.ownsObject(dv) && (p == nil || dv.Annotations[v1alpha1.AnnotationClonedFrom] != kubevirt.ClonedFromValue(*p))
+// hasOtherSource reports whether there is a disk that was not cloned from p; where the disk is
+// to be blank and p is nil, whether it was cloned at all.
+func (d *diskDecider) hasOtherSource(p *v1alpha1.PinnedImage) bool {
+	dv := d.DataVolume
+	return dv != nil && d.ownsObject(dv) && ((p == nil && !d.isBlank()) || dv.Annotations[v1alpha1.AnnotationClonedFrom] != sourceAnnotation(p))
 }
 
 // newPin returns a pin of what an image serves; nil if it serves nothing or can no longer
 // be acquired.
-func (d *decider) newPin(img *v1alpha1.VMDiskImage) *v1alpha1.PinnedImage {
+func (d *diskDecider) newPin(img *v1alpha1.VMDiskImage) *v1alpha1.PinnedImage {
 	if img == nil || img.Status.Serving == nil || isBeingDeleted(img) {
 		return nil
 	}
@@ -102,20 +113,20 @@ func pinFromServing(img v1alpha1.ImageKey, serving *v1alpha1.Serving) v1alpha1.P
 	}
 }
 
-// recoverPin rebuilds the pin of a root disk whose machine has lost its status. Whoever may
+// recoverPin rebuilds the pin of a disk whose machine has lost its status. Whoever may
 // write to the namespace can forge the annotation of the disk, so it counts only where it
 // names what an image that this machine may be built from has itself produced.
-func (d *decider) recoverPin() *v1alpha1.PinnedImage {
-	if d.RootDisk == nil || d.RootDisk.Spec.Source == nil {
+func (d *diskDecider) recoverPin() *v1alpha1.PinnedImage {
+	if d.DataVolume == nil || d.DataVolume.Spec.Source == nil {
 		return nil
 	}
 	for _, img := range []*v1alpha1.VMDiskImage{d.Image, d.Pinned} {
 		for _, p := range cloneSources(img) {
-			if d.RootDisk.Spec.Source.Snapshot == nil {
+			if d.DataVolume.Spec.Source.Snapshot == nil {
 				p.VolumeSnapshot = ""
 			}
 			hasSource := p.VolumeSnapshot != "" || p.PersistentVolumeClaim != ""
-			if hasSource && d.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] == kubevirt.ClonedFromValue(p) {
+			if hasSource && d.DataVolume.Annotations[v1alpha1.AnnotationClonedFrom] == kubevirt.ClonedFromValue(p) {
 				p.AcquiredAt = &d.timestamp
 				return &p
 			}
@@ -158,9 +169,9 @@ func stillServes(img *v1alpha1.VMDiskImage, p *v1alpha1.PinnedImage) bool {
 // acquireImage marks the pin as acquired. Invariant: the pin was stored before the image
 // was read live here, so either this read shows that the image is being deleted, or whoever
 // deletes it sees the pin (docs/architecture.md, promise S2).
-func (d *decider) acquireImage() {
-	p := d.status.Pinned
-	if p == nil || p.AcquiredAt != nil || d.rootDiskHasOtherSource(p) || d.replacesRootDisk {
+func (d *diskDecider) acquireImage() {
+	p := d.pinned
+	if p == nil || p.AcquiredAt != nil || d.isBlank() || d.holdsData() || d.hasOtherSource(p) || d.replaces {
 		return
 	}
 	switch {
@@ -170,7 +181,7 @@ func (d *decider) acquireImage() {
 		p.AcquiredAt = &d.timestamp
 		d.decision.StoreStatusFirst = true
 	case d.Pinned != nil && stillServes(d.Pinned, p):
-		d.imageState = provisioningState(v1alpha1.ReasonAcquiringImage, fmt.Sprintf("the storage that VMDiskImage %s/%s serves is gone: waiting until the image reports that", p.Namespace, p.Name))
+		d.imageState = provisioningState(v1alpha1.ReasonAcquiringImage, d.prefix()+fmt.Sprintf("the storage that VMDiskImage %s/%s serves is gone: waiting until the image reports that", p.Namespace, p.Name))
 		d.requeueWithin(time.Second)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -45,7 +46,8 @@ func TestReconcileConverges(t *testing.T) {
 		d := w.reconcile()
 		require.Nil(t, d.ApplyKubeVirtVM, "it is applied again")
 		require.Empty(t, d.RunStrategy)
-		if w.RootDisk == nil || w.RootDisk.Status.Phase != cdiv1.Failed {
+		data := w.Disks["data"].DataVolume
+		if (w.DataVolume == nil || w.DataVolume.Status.Phase != cdiv1.Failed) && (data == nil || data.Status.Phase != cdiv1.Failed) {
 			require.Equal(t, *stored, w.VM.Status)
 		}
 	})
@@ -118,8 +120,55 @@ func drawWorld(t *rapid.T) *world {
 	w.drawImage(t)
 	w.drawStatus(t)
 	w.drawRootDisk(t)
+	w.drawDataDisk(t)
 	w.drawKubeVirtVM(t)
 	return w
+}
+
+// drawDataDisk adds a data disk in any state: in the spec or removed, cloned or blank.
+func (w *world) drawDataDisk(t *rapid.T) {
+	flip := func(what string) bool { return rapid.Bool().Draw(t, "data disk "+what) }
+	if flip("absent") {
+		return
+	}
+	spec := v1alpha1.Disk{Name: "data", Size: ptr.To(resource.MustParse(rapid.SampledFrom([]string{"1Mi", "1Gi", "4Gi"}).Draw(t, "data disk's size")))}
+	var view vm.DiskView
+	if flip("of an image") {
+		spec.Image = &v1alpha1.ImageReference{Name: "golden"}
+		view.Image = w.Image
+	}
+	state := v1alpha1.DataDisk{Name: "data"}
+	if flip("pinned") {
+		state.Pinned = ptr.To(drawPin(t, "data disk"))
+	}
+	if flip("requested") {
+		state.Volume = &v1alpha1.DiskVolume{DataVolume: kubevirt.DataDiskName(w.VM, "data"), Ready: flip("was ready")}
+	}
+	if w.CDIServed && flip("exists") {
+		from := state.Pinned
+		if flip("is of another source") {
+			from = ptr.To(drawPin(t, "data disk cloned from"))
+		}
+		view.DataVolume = kubevirt.BuildDataDisk(w.VM, &spec, goldenImage(1), from, resource.MustParse("1Gi"))
+		view.DataVolume.UID, view.DataVolume.ResourceVersion = "uid-of-data", "8"
+		view.DataVolume.CreationTimestamp = metav1.NewTime(w.Now.Add(-time.Duration(rapid.IntRange(0, 90).Draw(t, "data disk's age")) * time.Second))
+		view.DataVolume.Status.Phase = rapid.SampledFrom([]cdiv1.DataVolumePhase{
+			"", cdiv1.Pending, cdiv1.CloneInProgress, cdiv1.WaitForFirstConsumer, cdiv1.Failed, cdiv1.Succeeded,
+		}).Draw(t, "data disk's phase")
+		drawOwner(t, "data disk", view.DataVolume)
+		if flip("has a claim") {
+			view.Claim = rootDiskClaim(view.DataVolume, rapid.SampledFrom([]corev1.PersistentVolumeClaimPhase{corev1.ClaimPending, corev1.ClaimBound, corev1.ClaimLost}).Draw(t, "data disk's claim"))
+			drawOwner(t, "data disk's claim", view.Claim)
+		}
+	}
+	if flip("in the spec") {
+		w.VM.Spec.Disks = []v1alpha1.Disk{spec}
+	}
+	if flip("in the status") {
+		w.VM.Status.Disks = []v1alpha1.DataDisk{state}
+	}
+	w.changeDisk("data", func(v *vm.DiskView) { *v = view })
+	w.refreshPinned()
 }
 
 func (w *world) drawImage(t *rapid.T) {
@@ -166,24 +215,24 @@ func (w *world) drawRootDisk(t *rapid.T) {
 		if p := w.VM.Status.Pinned; p != nil && rapid.Bool().Draw(t, "cloned from what is pinned") {
 			from = *p
 		}
-		w.RootDisk = clonedRootDisk(w.VM, goldenImage(1), from, rapid.SampledFrom([]cdiv1.DataVolumePhase{
+		w.DataVolume = clonedRootDisk(w.VM, goldenImage(1), from, rapid.SampledFrom([]cdiv1.DataVolumePhase{
 			"", cdiv1.Pending, cdiv1.CloneInProgress, cdiv1.WaitForFirstConsumer, cdiv1.Failed, cdiv1.Succeeded,
 		}).Draw(t, "root disk's phase"))
-		w.RootDisk.Status.Conditions = []cdiv1.DataVolumeCondition{{
+		w.DataVolume.Status.Conditions = []cdiv1.DataVolumeCondition{{
 			Type: cdiv1.DataVolumeRunning, Status: corev1.ConditionFalse, Reason: "Error", Message: apitest.HostileText().Draw(t, "CDI's message"),
 		}}
-		w.RootDisk.CreationTimestamp = metav1.NewTime(w.Now.Add(-time.Duration(rapid.IntRange(0, 90).Draw(t, "age")) * time.Second))
-		drawOwner(t, "root disk", w.RootDisk)
+		w.DataVolume.CreationTimestamp = metav1.NewTime(w.Now.Add(-time.Duration(rapid.IntRange(0, 90).Draw(t, "age")) * time.Second))
+		drawOwner(t, "root disk", w.DataVolume)
 		if rapid.Bool().Draw(t, "root disk was ready") {
-			w.VM.Status.RootDisk = &v1alpha1.RootDisk{DataVolume: w.RootDisk.Name, Ready: true}
+			w.VM.Status.RootDisk = &v1alpha1.DiskVolume{DataVolume: w.DataVolume.Name, Ready: true}
 		}
 	}
 	if rapid.Bool().Draw(t, "claim") {
-		w.RootClaim = rootDiskClaim(clonedRootDisk(w.VM, goldenImage(1), drawPin(t, "claim of"), ""), rapid.SampledFrom([]corev1.PersistentVolumeClaimPhase{corev1.ClaimPending, corev1.ClaimBound, corev1.ClaimLost}).Draw(t, "claim's phase"))
+		w.Claim = rootDiskClaim(clonedRootDisk(w.VM, goldenImage(1), drawPin(t, "claim of"), ""), rapid.SampledFrom([]corev1.PersistentVolumeClaimPhase{corev1.ClaimPending, corev1.ClaimBound, corev1.ClaimLost}).Draw(t, "claim's phase"))
 		if rapid.Bool().Draw(t, "claim by itself") {
-			w.RootClaim.OwnerReferences = nil
+			w.Claim.OwnerReferences = nil
 		}
-		drawOwner(t, "claim", w.RootClaim)
+		drawOwner(t, "claim", w.Claim)
 	}
 }
 

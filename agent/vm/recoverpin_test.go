@@ -67,10 +67,10 @@ func TestForgedCloneAnnotationIsIgnored(t *testing.T) {
 			if source != "" && source[0] == '%' {
 				source = fmt.Sprintf(source, w.Image.UID)
 			}
-			w.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] = source
-			w.RootDisk.Spec.Source = &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
+			w.DataVolume.Annotations[v1alpha1.AnnotationClonedFrom] = source
+			w.DataVolume.Spec.Source = &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
 			if tt.snapshot {
-				w.RootDisk.Spec.Source = &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: "ns", Name: "x"}}
+				w.DataVolume.Spec.Source = &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: "ns", Name: "x"}}
 			}
 			w.reconcile()
 			assert.True(t, w.hasCondition(v1alpha1.ConditionRootDiskReady), "the disk is used anyway")
@@ -81,17 +81,17 @@ func TestForgedCloneAnnotationIsIgnored(t *testing.T) {
 				require.Equal(t, source, kubevirt.ClonedFromValue(*w.VM.Status.Pinned))
 				require.NotNil(t, w.VM.Status.Pinned.AcquiredAt)
 			}
-			w.RootDisk = nil
+			w.DataVolume = nil
 			w.Image.Status.Revisions = nil
 			var created *vm.Decision
 			for range 3 {
-				if d := w.reconcile(); d.CreateRootDisk != nil {
+				if d := w.reconcile(); len(d.CreateDisks) > 0 {
 					created = &d
 				}
 			}
 			require.NotNil(t, created)
 			if tt.want == "" {
-				assert.Equal(t, "golden-2", created.CreateRootDisk.Spec.Source.PVC.Name, "a new disk is cloned from what the image serves")
+				assert.Equal(t, "golden-2", created.CreateDisks[0].Spec.Source.PVC.Name, "a new disk is cloned from what the image serves")
 			}
 		})
 	}

@@ -18,7 +18,7 @@ func TestRootDiskOfOtherImageIsKept(t *testing.T) {
 	newWorldClonedFrom := func(source string) *world {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(2), cdiv1.Succeeded)
 		w.Image.Status.Revisions = []v1alpha1.RevisionStatus{olderRevision(1)}
-		w.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] = source
+		w.DataVolume.Annotations[v1alpha1.AnnotationClonedFrom] = source
 		return w
 	}
 	t.Run("source that the image has is pinned", func(t *testing.T) {
@@ -44,8 +44,8 @@ func TestRootDiskSourceIsAcquired(t *testing.T) {
 	for name, setup := range map[string]func(*world){
 		"with a DataVolume": func(*world) {},
 		"claim alone": func(w *world) {
-			w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
-			w.RootDisk, w.RootClaim.OwnerReferences = nil, nil
+			w.Claim = rootDiskClaim(w.DataVolume, corev1.ClaimBound)
+			w.DataVolume, w.Claim.OwnerReferences = nil, nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -73,13 +73,13 @@ func TestNoImageCreatedForMachineWithDisk(t *testing.T) {
 	assert.Contains(t, w.conditionMessage(v1alpha1.ConditionImageAcquired), "that image no longer exists")
 
 	w.VM.Status.Pinned = nil
-	w.RootDisk.Annotations = nil
+	w.DataVolume.Annotations = nil
 	w.reconcile()
 	assert.Nil(t, w.lastDecision.CreateImage)
 	assert.False(t, w.hasCondition(v1alpha1.ConditionImageAcquired))
 	assert.Contains(t, w.conditionMessage(v1alpha1.ConditionImageAcquired), "VMDiskImage ns/golden does not exist; the machine has its root disk")
 
-	w.RootDisk, w.RootClaim = nil, nil
+	w.DataVolume, w.Claim = nil, nil
 	w.reconcile()
 	require.NotNil(t, w.lastDecision.CreateImage, "without a disk it needs the image")
 }

@@ -52,7 +52,7 @@ func (d *decider) runState() machineState {
 	lasting := status == "ErrorUnschedulable" || (worst.Urgency == diagnosis.ActIfLasting && !isErrorStatus[status])
 	switch {
 	case lasting && d.awaitsRescheduling():
-		return provisioningState(v1alpha1.ReasonStarting, "the root disk has just become ready; KubeVirt still reports "+status+suffix(": ", problem))
+		return provisioningState(v1alpha1.ReasonStarting, d.describeDisks()+" just become ready; KubeVirt still reports "+status+suffix(": ", problem))
 	case worst.Urgency == diagnosis.Act:
 		return failedState(cmp.Or(worst.MachineReason, v1alpha1.ReasonMachineError), text)
 	case lasting || isErrorStatus[status]:
@@ -86,14 +86,18 @@ func suffix(separator, text string) string {
 	return separator + text
 }
 
-func (d *decider) launcherPods() []corev1.Pod { return d.podsWhere(true) }
+func (d *decider) launcherPods() []corev1.Pod { return d.podsWhere(diagnosis.IsLauncher) }
 
-// clonerPods are the Pods that clone the root disk.
-func (d *decider) clonerPods() []corev1.Pod { return d.podsWhere(false) }
+// fillerPods are the Pods that fill the disk.
+func (d *diskDecider) fillerPods() []corev1.Pod {
+	return d.podsWhere(func(pod *corev1.Pod) bool {
+		return !diagnosis.IsLauncher(pod) && pod.Labels[v1alpha1.LabelDisk] == d.name
+	})
+}
 
-func (d *decider) podsWhere(launcher bool) (pods []corev1.Pod) {
+func (d *decider) podsWhere(wanted func(*corev1.Pod) bool) (pods []corev1.Pod) {
 	for i := range d.Pods {
-		if diagnosis.IsLauncher(&d.Pods[i]) == launcher {
+		if wanted(&d.Pods[i]) {
 			pods = append(pods, d.Pods[i])
 		}
 	}
@@ -157,19 +161,34 @@ func (d *decider) printableStatus() string {
 // ready.
 const reschedulingGracePeriod = 30 * time.Second
 
-// awaitsRescheduling reports whether the root disk became ready so recently that the
-// scheduler may not have retried KubeVirt's Pod.
+// awaitsRescheduling reports whether a disk became ready so recently that the scheduler may
+// not have retried KubeVirt's Pod.
 func (d *decider) awaitsRescheduling() bool {
-	left := reschedulingGracePeriod
-	disk := meta.FindStatusCondition(d.VM.Status.Conditions, v1alpha1.ConditionRootDiskReady)
-	if disk != nil && disk.Status == metav1.ConditionTrue { // otherwise this decision sets it True
-		left -= d.Now.Sub(disk.LastTransitionTime.Time)
+	conditions := []string{v1alpha1.ConditionRootDiskReady}
+	if len(d.wantedDisks()) > 1 {
+		conditions = append(conditions, v1alpha1.ConditionDisksReady)
+	}
+	left := time.Duration(0)
+	for _, t := range conditions {
+		remaining := reschedulingGracePeriod
+		c := meta.FindStatusCondition(d.VM.Status.Conditions, t)
+		if c != nil && c.Status == metav1.ConditionTrue { // otherwise this decision sets it True
+			remaining -= d.Now.Sub(c.LastTransitionTime.Time)
+		}
+		left = max(left, remaining)
 	}
 	if left <= 0 {
 		return false
 	}
 	d.requeueWithin(left)
 	return true
+}
+
+func (d *decider) describeDisks() string {
+	if len(d.wantedDisks()) == 1 {
+		return "the root disk has"
+	}
+	return "the disks have"
 }
 
 // hasRunUnder reports whether there was an instance under a run strategy: KubeVirt copies

@@ -114,8 +114,8 @@ func TestPinChangesOnlyBeforeClone(t *testing.T) {
 		w.Pinned = w.Image
 		w.reconcile()
 		assert.EqualValues(t, 1, w.VM.Status.Pinned.Attempt)
-		require.NotNil(t, w.lastDecision.CreateRootDisk)
-		assert.Equal(t, "golden-1", w.lastDecision.CreateRootDisk.Spec.Source.PVC.Name)
+		require.NotEmpty(t, w.lastDecision.CreateDisks)
+		assert.Equal(t, "golden-1", w.lastDecision.CreateDisks[0].Spec.Source.PVC.Name)
 	})
 	t.Run("newer revision if the older is gone", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withPin(goldenImage(1), true)
@@ -141,16 +141,16 @@ func TestPinChangesOnlyBeforeClone(t *testing.T) {
 	})
 	t.Run("nothing else until the disk of another revision is deleted", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.CloneInProgress)
-		disk := w.RootDisk
-		w.withPin(goldenImage(2), false).RootDisk = disk
+		disk := w.DataVolume
+		w.withPin(goldenImage(2), false).DataVolume = disk
 		d := w.decide()
-		assert.NotNil(t, d.DeleteRootDisk)
+		assert.NotEmpty(t, d.DeleteDisks)
 		assert.Nil(t, d.Status.Pinned.AcquiredAt)
 	})
 	t.Run("source of a claim without DataVolume", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded)
-		w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
-		w.RootDisk, w.RootClaim.OwnerReferences = nil, nil
+		w.Claim = rootDiskClaim(w.DataVolume, corev1.ClaimBound)
+		w.DataVolume, w.Claim.OwnerReferences = nil, nil
 		w.Image, w.sourceExists = goldenImage(2), false
 		w.Pinned = w.Image
 		w.reconcile()
@@ -170,13 +170,13 @@ func TestPinChangesOnlyBeforeClone(t *testing.T) {
 			pin := w.VM.Status.Pinned.DeepCopy()
 			change(w)
 			d := w.decide()
-			assert.NotNil(t, d.DeleteRootDisk)
+			assert.NotEmpty(t, d.DeleteDisks)
 			assert.Equal(t, pin, d.Status.Pinned)
 
-			w.RootDisk.Status.Phase = cdiv1.Succeeded // it completes before that
+			w.DataVolume.Status.Phase = cdiv1.Succeeded // it completes before that
 			w.reconcile()
 			assert.Equal(t, pin, w.VM.Status.Pinned, "the machine runs from this source")
-			assert.Nil(t, w.lastDecision.DeleteRootDisk)
+			assert.Empty(t, w.lastDecision.DeleteDisks)
 		})
 	}
 }
@@ -247,7 +247,7 @@ func TestRefusalIsWrittenToStatus(t *testing.T) {
 	}
 	refuse := func() {
 		d := w.decide()
-		require.NotNil(t, d.CreateRootDisk)
+		require.NotEmpty(t, d.CreateDisks)
 		d.SetRefused(1, w.Now, v1alpha1.ReasonRootDiskRefused, "the root disk", errors.New(strings.Repeat("exceeded quota ", 1000)))
 		w.VM.Status, w.lastDecision = d.Status, d
 	}

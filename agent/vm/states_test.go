@@ -94,33 +94,33 @@ func TestPhaseAndReasonByState(t *testing.T) {
 
 		"clone in progress": {setup: func(w *world) {
 			w.withRootDisk(goldenImage(1), cdiv1.CloneInProgress)
-			w.RootDisk.Status.Progress = "7.5%"
+			w.DataVolume.Status.Progress = "7.5%"
 		}, phase: provisioning, reason: v1alpha1.ReasonCloningRootDisk, want: []string{"7.5%"}},
 		"clone without a storage class": {setup: func(w *world) {
 			w.withRootDisk(goldenImage(1), cdiv1.Pending)
-			w.RootDisk.Status.Conditions = []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeBound, Status: corev1.ConditionFalse, Message: "no class"}}
+			w.DataVolume.Status.Conditions = []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeBound, Status: corev1.ConditionFalse, Message: "no class"}}
 		}, phase: provisioning, reason: v1alpha1.ReasonCloningRootDisk, want: []string{"no class"}},
 		"clone failed":        {setup: func(w *world) { disk(cdiv1.Failed)(w); w.Now = w.Now.Add(20 * time.Second) }, phase: failed, reason: v1alpha1.ReasonRootDiskFailed, requeue: 40 * time.Second},
-		"clone being deleted": {setup: func(w *world) { disk(cdiv1.CloneInProgress)(w); markDeleted(w.RootDisk) }, phase: provisioning, reason: v1alpha1.ReasonCloningRootDisk, want: []string{"is being deleted"}},
-		"disk being deleted":  {setup: func(w *world) { disk(cdiv1.Succeeded)(w); markDeleted(w.RootDisk) }, phase: provisioning, reason: v1alpha1.ReasonCloningRootDisk, want: []string{"is being deleted"}},
+		"clone being deleted": {setup: func(w *world) { disk(cdiv1.CloneInProgress)(w); markDeleted(w.DataVolume) }, phase: provisioning, reason: v1alpha1.ReasonCloningRootDisk, want: []string{"is being deleted"}},
+		"disk being deleted":  {setup: func(w *world) { disk(cdiv1.Succeeded)(w); markDeleted(w.DataVolume) }, phase: provisioning, reason: v1alpha1.ReasonCloningRootDisk, want: []string{"is being deleted"}},
 		"clone without its source": {setup: func(w *world) {
 			w.withPin(goldenImage(1), true)
 			w.sourceExists, w.Image.Status.Serving = false, nil
 		}, phase: provisioning, reason: v1alpha1.ReasonWaitingForImage, want: []string{"is gone"}},
 		"clone without its source, still served": {setup: func(w *world) { w.withPin(goldenImage(1), true).sourceExists = false }, phase: provisioning, reason: v1alpha1.ReasonWaitingForImage, requeue: time.Second},
 
-		"root disk of a former machine": {setup: func(w *world) { disk(cdiv1.Succeeded)(w); labelAsFormer(w.RootDisk) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, requeue: 30 * time.Second},
-		"root disk of others":           {setup: func(w *world) { disk(cdiv1.Succeeded)(w); w.RootDisk.Labels = nil }, phase: failed, reason: v1alpha1.ReasonNameTaken, requeue: 30 * time.Second},
+		"root disk of a former machine": {setup: func(w *world) { disk(cdiv1.Succeeded)(w); labelAsFormer(w.DataVolume) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, requeue: 30 * time.Second},
+		"root disk of others":           {setup: func(w *world) { disk(cdiv1.Succeeded)(w); w.DataVolume.Labels = nil }, phase: failed, reason: v1alpha1.ReasonNameTaken, requeue: 30 * time.Second},
 		"claim of a former machine": {setup: func(w *world) {
 			disk("")(w)
-			w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
-			w.RootDisk = nil
-			labelAsFormer(w.RootClaim)
+			w.Claim = rootDiskClaim(w.DataVolume, corev1.ClaimBound)
+			w.DataVolume = nil
+			labelAsFormer(w.Claim)
 		}, phase: provisioning, reason: v1alpha1.ReasonNameTaken, requeue: 30 * time.Second},
 		"claim of a former disk": {setup: func(w *world) {
 			disk("")(w)
-			w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
-			w.RootDisk = nil
+			w.Claim = rootDiskClaim(w.DataVolume, corev1.ClaimBound)
+			w.DataVolume = nil
 		}, phase: provisioning, reason: v1alpha1.ReasonCloningRootDisk, want: []string{"former root disk"}},
 		"KubeVirt VirtualMachine of a former machine": {setup: func(w *world) { kubeVirtStatus("Running", nil)(w); labelAsFormer(w.KubeVirtVM) }, phase: provisioning, reason: v1alpha1.ReasonNameTaken, requeue: 30 * time.Second},
 		"KubeVirt VirtualMachine being deleted":       {setup: func(w *world) { kubeVirtStatus("Running", nil)(w); markDeleted(w.KubeVirtVM) }, phase: provisioning, reason: v1alpha1.ReasonStarting, want: []string{"is created again"}},
@@ -189,19 +189,19 @@ func TestImageProgressShownOnlyWhileWaiting(t *testing.T) {
 func TestFailedCloneIsRetried(t *testing.T) {
 	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Failed)
 	w.Now = w.Now.Add(59 * time.Second)
-	assert.Nil(t, w.reconcile().DeleteRootDisk)
+	assert.Empty(t, w.reconcile().DeleteDisks)
 	w.Now = w.Now.Add(time.Second)
-	require.NotNil(t, w.reconcile().DeleteRootDisk)
-	require.NotNil(t, w.reconcile().CreateRootDisk)
+	require.NotEmpty(t, w.reconcile().DeleteDisks)
+	require.NotEmpty(t, w.reconcile().CreateDisks)
 }
 
 func TestRootDiskRestoredFromBackupIsKept(t *testing.T) {
 	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), "")
 	w.VM.Status, w.Image = v1alpha1.VirtualMachineStatus{}, goldenImage(2)
 	w.Image.Status.Revisions = []v1alpha1.RevisionStatus{olderRevision(1)}
-	w.Pinned, w.RootClaim = nil, rootDiskClaim(w.RootDisk, corev1.ClaimBound)
-	assert.Nil(t, w.reconcile().DeleteRootDisk, "CDI has not processed it yet")
-	w.RootDisk.Status.Phase = cdiv1.Succeeded
+	w.Pinned, w.Claim = nil, rootDiskClaim(w.DataVolume, corev1.ClaimBound)
+	assert.Empty(t, w.reconcile().DeleteDisks, "CDI has not processed it yet")
+	w.DataVolume.Status.Phase = cdiv1.Succeeded
 	w.reconcile()
 	require.NotNil(t, w.VM.Status.Pinned)
 	assert.EqualValues(t, 1, w.VM.Status.Pinned.Attempt, "the source is recovered")
@@ -211,8 +211,8 @@ func TestRootDiskRestoredFromBackupIsKept(t *testing.T) {
 
 func TestBoundClaimWithoutDataVolumeIsRootDisk(t *testing.T) {
 	w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded)
-	w.RootClaim = rootDiskClaim(w.RootDisk, corev1.ClaimBound)
-	w.RootDisk, w.RootClaim.OwnerReferences = nil, []metav1.OwnerReference{{Kind: "VirtualMachine", Name: "vm", Controller: ptr.To(true)}}
+	w.Claim = rootDiskClaim(w.DataVolume, corev1.ClaimBound)
+	w.DataVolume, w.Claim.OwnerReferences = nil, []metav1.OwnerReference{{Kind: "VirtualMachine", Name: "vm", Controller: ptr.To(true)}}
 	w.reconcile()
 	assert.True(t, w.hasCondition(v1alpha1.ConditionRootDiskReady), "older CDI deletes finished DataVolumes")
 }

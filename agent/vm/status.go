@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,6 +35,7 @@ func (d *decider) writeStatus() {
 
 	d.reportImageAcquired()
 	d.reportRootDiskReady()
+	d.reportDisksReady()
 	created := d.KubeVirtVM != nil && d.ownsObject(d.KubeVirtVM) && d.KubeVirtVM.GetDeletionTimestamp() == nil
 	if created || d.decision.ApplyKubeVirtVM != nil {
 		d.setCondition(v1alpha1.ConditionMachineCreated, true, v1alpha1.ReasonCreated, "KubeVirt VirtualMachine "+d.VM.Name)
@@ -67,27 +69,40 @@ func (d *decider) setCondition(t string, holds bool, reason, message string) {
 }
 
 func (d *decider) reportImageAcquired() {
-	acquired := (d.status.Pinned != nil && d.status.Pinned.AcquiredAt != nil) || (d.deployIgnored() && d.imageState.phase == v1alpha1.MachineReady)
-	reason, message := v1alpha1.ReasonNotAcquired, d.imageState.message
+	acquired := d.root().isAcquired() || (d.deployIgnored() && d.imagesState().phase == v1alpha1.MachineReady)
+	reason, message := v1alpha1.ReasonNotAcquired, d.root().imageState.message
 	if p := d.status.Pinned; acquired && p != nil {
 		reason, message = v1alpha1.ReasonAcquired, fmt.Sprintf("the root disk is of VMDiskImage %s/%s, revision %s", p.Namespace, p.Name, p.Revision)
 		switch {
-		case d.foreignDiskNote != "":
+		case d.root().foreignSourceNote != "":
 			message = fmt.Sprintf("VMDiskImage %s/%s, revision %s, is held, but the root disk was cloned from another source", p.Namespace, p.Name, p.Revision)
-		case d.Pinned == nil && d.hasClonedRootDisk():
+		case d.Pinned == nil && d.root().isComplete():
 			message += "; that image no longer exists, and the machine does not need it"
 		}
 	} else if acquired {
 		reason = v1alpha1.ReasonAcquired
 	}
+	for _, disk := range d.wantedDisks()[1:] {
+		if acquired && !d.deployIgnored() && !disk.isAcquired() {
+			acquired, reason, message = false, v1alpha1.ReasonNotAcquired, disk.imageState.message
+		}
+	}
 	d.setCondition(v1alpha1.ConditionImageAcquired, acquired, reason, message)
+}
+
+// isAcquired reports whether the image of the disk stays; true for a disk without one.
+func (d *diskDecider) isAcquired() bool {
+	if !d.isRoot() && (d.isBlank() || d.isComplete()) {
+		return true
+	}
+	return d.pinned != nil && d.pinned.AcquiredAt != nil
 }
 
 func (d *decider) reportRootDiskReady() {
 	disk := d.status.RootDisk
 	switch {
-	case d.lostDiskMessage != "":
-		d.setCondition(v1alpha1.ConditionRootDiskReady, false, string(v1alpha1.ReasonRootDiskFailed), d.lostDiskMessage)
+	case d.root().lostMessage != "":
+		d.setCondition(v1alpha1.ConditionRootDiskReady, false, string(v1alpha1.ReasonRootDiskFailed), d.root().lostMessage)
 	case disk != nil && disk.Ready:
 		d.setCondition(v1alpha1.ConditionRootDiskReady, true, v1alpha1.ReasonCloned, fmt.Sprintf("DataVolume %s has %s", disk.DataVolume, disk.Size.String()))
 	case disk != nil:
@@ -95,6 +110,29 @@ func (d *decider) reportRootDiskReady() {
 	default:
 		d.setCondition(v1alpha1.ConditionRootDiskReady, false, v1alpha1.ReasonNotCreated, "there is no root disk yet")
 	}
+}
+
+// reportDisksReady names the first disk of spec.disks that is not complete.
+func (d *decider) reportDisksReady() {
+	disks := d.wantedDisks()[1:]
+	if len(disks) == 0 {
+		meta.RemoveStatusCondition(&d.status.Conditions, v1alpha1.ConditionDisksReady)
+		return
+	}
+	for _, disk := range disks {
+		switch {
+		case disk.lostMessage != "":
+			d.setCondition(v1alpha1.ConditionDisksReady, false, string(v1alpha1.ReasonDataDiskLost), disk.lostMessage)
+		case disk.volume == nil:
+			d.setCondition(v1alpha1.ConditionDisksReady, false, v1alpha1.ReasonNotCreated, fmt.Sprintf("there is no disk %s yet", disk.name))
+		case !disk.volume.Ready:
+			d.setCondition(v1alpha1.ConditionDisksReady, false, string(v1alpha1.ReasonPreparingDataDisk), fmt.Sprintf("disk %s is being %s", disk.name, disk.doneWord()))
+		default:
+			continue
+		}
+		return
+	}
+	d.setCondition(v1alpha1.ConditionDisksReady, true, string(v1alpha1.ReasonReady), fmt.Sprintf("all %d disks of spec.disks are complete", len(disks)))
 }
 
 // reportRestartRequired sets condition RestartRequired: True where a restart would change the
@@ -139,22 +177,8 @@ func (d *decider) kubeVirtRestartMessage() string {
 // reportAdjustments sets condition SpecAdjusted: True where the machine deviates from its spec.
 func (d *decider) reportAdjustments() {
 	adjusted := append([]string(nil), d.guestConfig.Adjusted...)
-	if img := d.cloneSourceImage(); img != nil {
-		if _, sentence := kubevirt.RootDiskSize(d.VM, img); sentence != "" {
-			adjusted = append(adjusted, sentence)
-		}
-	}
-	if d.foreignDiskNote != "" {
-		adjusted = append(adjusted, d.foreignDiskNote)
-	} else if p := d.status.Pinned; p != nil && d.status.RootDisk != nil && d.status.RootDisk.Ready {
-		if named := d.VM.ImageNamespacedName(); named != (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}) {
-			adjusted = append(adjusted, fmt.Sprintf("the root disk was cloned from VMDiskImage %s/%s and stays: VMDiskImage %s is for a new disk (delete DataVolume %s to have one cloned; this loses what the guest has written)",
-				p.Namespace, p.Name, named, d.status.RootDisk.DataVolume))
-		}
-	}
-	if d.status.RootDisk != nil && d.status.RootDisk.Ready && d.VM.Spec.Resources != nil && d.VM.Spec.Resources.DiskSize != nil &&
-		d.status.RootDisk.Size.Cmp(*d.VM.Spec.Resources.DiskSize) < 0 {
-		adjusted = append(adjusted, fmt.Sprintf("the root disk has %s and is not grown to resources.diskSize: expand PersistentVolumeClaim %s where its StorageClass allows that", d.status.RootDisk.Size.String(), d.status.RootDisk.DataVolume))
+	for _, disk := range d.disks {
+		adjusted = append(adjusted, disk.adjustments()...)
 	}
 	if d.addressProblem != "" && d.KubeVirtVM != nil {
 		adjusted = append(adjusted, v1alpha1.SanitizeText(d.addressProblem, maxQuotedBytes))
@@ -167,14 +191,84 @@ func (d *decider) reportAdjustments() {
 	d.setCondition(v1alpha1.ConditionSpecAdjusted, true, v1alpha1.ReasonAdjusted, strings.Join(adjusted, "; "))
 }
 
+// adjustments returns how the disk deviates from the spec.
+func (d *diskDecider) adjustments() (sentences []string) {
+	ready := d.volume != nil && d.volume.Ready
+	if d.isRemoved() {
+		if ready && d.isOwned() {
+			sentences = append(sentences, fmt.Sprintf("%s is not in spec.disks and is kept until the machine is deleted: to discard what the guest has written, delete DataVolume %s", d.title, d.objectName))
+		}
+		return sentences
+	}
+	if sentence := d.sizeAdjustment(); sentence != "" {
+		sentences = append(sentences, sentence)
+	}
+	field, requested := "resources.diskSize", (*resource.Quantity)(nil)
+	if d.isRoot() && d.VM.Spec.Resources != nil {
+		requested = d.VM.Spec.Resources.DiskSize
+	} else if !d.isRoot() {
+		field, requested = "its size in spec.disks", d.spec.Size
+	}
+	switch p := d.pinned; {
+	case d.foreignSourceNote != "":
+		sentences = append(sentences, d.foreignSourceNote)
+	case !ready:
+	case p == nil && d.DataVolume != nil && !d.isRoot() && !d.isBlank() && d.hasBlankSource():
+		sentences = append(sentences, fmt.Sprintf("%s was created blank and stays: VMDiskImage %s is for a new disk (%s)", d.title, d.imageName, d.replacementAdvice()))
+	case p != nil && d.isBlank():
+		sentences = append(sentences, fmt.Sprintf("%s was cloned from VMDiskImage %s/%s and stays: a blank disk is a new one (%s)", d.title, p.Namespace, p.Name, d.replacementAdvice()))
+	case p != nil && d.imageName != (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}):
+		sentences = append(sentences, fmt.Sprintf("%s was cloned from VMDiskImage %s/%s and stays: VMDiskImage %s is for a new disk (%s)", d.title, p.Namespace, p.Name, d.imageName, d.replacementAdvice()))
+	}
+	if ready && requested != nil && d.volume.Size.Cmp(*requested) < 0 {
+		sentences = append(sentences, fmt.Sprintf("%s has %s and is not grown to %s: expand PersistentVolumeClaim %s where its StorageClass allows that", d.title, d.volume.Size.String(), field, d.volume.DataVolume))
+	}
+	return sentences
+}
+
+// sizeAdjustment says that the disk is made larger for its image; empty if not.
+func (d *diskDecider) sizeAdjustment() (sentence string) {
+	img := d.cloneSourceImage()
+	switch {
+	case img == nil || d.isBlank():
+	case d.isRoot():
+		_, sentence = kubevirt.RootDiskSize(d.VM, img)
+	default:
+		_, sentence = kubevirt.DataDiskSize(d.spec, img)
+	}
+	return sentence
+}
+
+func (d *diskDecider) hasBlankSource() bool {
+	return d.DataVolume.Spec.Source != nil && d.DataVolume.Spec.Source.Blank != nil
+}
+
+// replacementAdvice says how to get another disk.
+func (d *diskDecider) replacementAdvice() string {
+	if d.isRoot() {
+		return fmt.Sprintf("delete DataVolume %s to have one cloned; this loses what the guest has written", d.objectName)
+	}
+	return "give it another name to get one"
+}
+
+// volumeName is the name of the disk's volume in the KubeVirt VirtualMachine.
+func (d *diskDecider) volumeName() string {
+	if d.isRoot() {
+		return kubevirt.RootVolume
+	}
+	return d.name
+}
+
 // unappliedChanges returns what an existing KubeVirt VirtualMachine does not get of the spec.
 func (d *decider) unappliedChanges() (sentences []string) {
 	if d.KubeVirtVM == nil || !d.ownsObject(d.KubeVirtVM) {
 		return nil
 	}
-	if claim := kubevirt.RestoredClaim(d.KubeVirtVM); claim != "" {
-		sentences = append(sentences, fmt.Sprintf("KubeVirt has restored a snapshot: the root disk is PersistentVolumeClaim %s and is kept (remove annotation restore.kubevirt.io/lastRestoreUID from the KubeVirt VirtualMachine to return to DataVolume %s)",
-			claim, kubevirt.RootDiskName(d.VM)))
+	for _, disk := range d.wantedDisks() {
+		if claim := kubevirt.RestoredClaim(d.KubeVirtVM, disk.volumeName()); claim != "" {
+			sentences = append(sentences, fmt.Sprintf("KubeVirt has restored a snapshot: %s is PersistentVolumeClaim %s and is kept (remove annotation restore.kubevirt.io/lastRestoreUID from the KubeVirt VirtualMachine to return to DataVolume %s)",
+				disk.title, claim, disk.objectName))
+		}
 	}
 	if d.MissingSecret != "" {
 		sentences = append(sentences, d.MissingSecret+"; until then the cloud-init data stays as it was")

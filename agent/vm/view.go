@@ -20,29 +20,22 @@ import (
 type View struct {
 	Now time.Time
 	VM  *v1alpha1.VirtualMachine
-	// Image is the image that the spec names; nil if it does not exist.
-	Image *v1alpha1.VMDiskImage
-	// Pinned is the image that status.pinned names, with that UID; nil if it does not exist
-	// or nothing is pinned.
-	Pinned *v1alpha1.VMDiskImage
-	// SourceExists: the pinned claim or snapshot exists and is not being deleted. Set in a
-	// live View only.
-	SourceExists bool
-	// Live: Image, Pinned, SourceExists and RootDisk were read from the API server after VM
-	// was stored as it is here.
+	// DiskView is that of the root disk.
+	DiskView
+	// Disks has the other disks, by name: those of spec.disks and of status.disks.
+	Disks map[string]DiskView
+	// Live: images, sources and DataVolumes were read from the API server after VM was stored
+	// as it is here.
 	Live bool
 
 	// CDIServed, KubeVirtServed: the cluster serves their kinds.
 	CDIServed, KubeVirtServed bool
 
-	// RootDisk and RootClaim are nil if they do not exist.
-	RootDisk  *cdiv1.DataVolume
-	RootClaim *corev1.PersistentVolumeClaim
 	// KubeVirtVM is KubeVirt's VirtualMachine; nil if it does not exist.
 	KubeVirtVM *unstructured.Unstructured
 
-	// Pods are those of the machine's instance and of the clone of its root disk. Set only
-	// while KubeVirtVM is not ready.
+	// Pods are those of the machine's instance and those that fill its disks. Set only while
+	// KubeVirtVM or a disk is not ready.
 	Pods []corev1.Pod
 
 	// MissingNetwork is a NetworkAttachmentDefinition that an interface names and that does
@@ -61,8 +54,35 @@ type View struct {
 	SecretForbidden bool
 }
 
-// DeleteTarget is an object to delete. UID and ResourceVersion are preconditions.
+// DiskView is what there is of a disk.
+type DiskView struct {
+	// Image is the image that the spec names; nil if it does not exist, and for a blank disk.
+	Image *v1alpha1.VMDiskImage
+	// Pinned is the image that the disk's pin names, with that UID; nil if it does not exist
+	// or nothing is pinned.
+	Pinned *v1alpha1.VMDiskImage
+	// SourceExists: the pinned claim or snapshot exists and is not being deleted. Set in a
+	// live View only.
+	SourceExists bool
+	// DataVolume and Claim are nil if they do not exist.
+	DataVolume *cdiv1.DataVolume
+	Claim      *corev1.PersistentVolumeClaim
+	// ClaimProblem is a sentence about why the claim cannot be created, which CDI does not say;
+	// empty for nothing.
+	ClaimProblem string
+}
+
+// CreateDisk is a DataVolume to create.
+type CreateDisk struct {
+	*cdiv1.DataVolume
+	// Disk is the name of a data disk; empty for the root disk.
+	Disk string
+}
+
+// DeleteTarget is a DataVolume to delete. UID and ResourceVersion are preconditions.
 type DeleteTarget struct {
+	// Disk is the name of a data disk; empty for the root disk.
+	Disk            string
 	Name            string
 	UID             types.UID
 	ResourceVersion string
@@ -87,10 +107,10 @@ type Decision struct {
 	StoreStatusFirst bool
 
 	// Adopt has what was made for the machine and has no owner.
-	Adopt          []AdoptTarget
-	CreateImage    *v1alpha1.VMDiskImage
-	DeleteRootDisk *DeleteTarget
-	CreateRootDisk *cdiv1.DataVolume
+	Adopt       []AdoptTarget
+	CreateImage *v1alpha1.VMDiskImage
+	DeleteDisks []DeleteTarget
+	CreateDisks []CreateDisk
 	// ApplySecret replaces the cloud-init Secret, which the agent may not read: decided each
 	// time, also where it is stored as it is here.
 	ApplySecret *corev1.Secret
@@ -136,14 +156,8 @@ type decider struct {
 	// addressProblem says why the addresses of the spec cannot be used.
 	addressProblem string
 
-	// replacesRootDisk: the root disk is incomplete and is deleted before the pin changes.
-	replacesRootDisk bool
-	// foreignDiskNote says that the root disk was cloned from something other than the pin.
-	foreignDiskNote string
-	// lostDiskMessage says what happened to a root disk that had been cloned.
-	lostDiskMessage string
-	// rootDiskRequested: the root disk exists or is being cloned.
-	rootDiskRequested bool
+	// disks: the root disk first, then those of spec.disks, then removed ones.
+	disks []*diskDecider
 	// guestConfigStored: the cloud-init Secret is up to date or about to be.
 	guestConfigStored bool
 	// comparedWithSpec: the KubeVirt VirtualMachine was compared with the spec.
@@ -161,8 +175,6 @@ type decider struct {
 	generation int64
 	// blocker is the first thing that keeps the machine from being ready.
 	blocker *machineState
-	// imageState describes the image, whatever the blocker is.
-	imageState machineState
 }
 
 // setBlocker keeps an earlier blocker.

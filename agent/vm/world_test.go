@@ -2,6 +2,7 @@ package vm_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -92,7 +94,7 @@ func (w *world) withPin(img *v1alpha1.VMDiskImage, acquired bool) *world {
 // withRootDisk adds an image that is pinned and acquired, and a root disk cloned from it.
 func (w *world) withRootDisk(img *v1alpha1.VMDiskImage, phase cdiv1.DataVolumePhase) *world {
 	w.withPin(img, true)
-	w.RootDisk = clonedRootDisk(w.VM, img, *w.VM.Status.Pinned, phase)
+	w.DataVolume = clonedRootDisk(w.VM, img, *w.VM.Status.Pinned, phase)
 	return w
 }
 
@@ -123,6 +125,11 @@ func (w *world) decide() vm.Decision {
 	d := w.decideChecked(v)
 	if d.NeedsLive {
 		v.Live, v.SourceExists = true, v.VM.Status.Pinned != nil && w.sourceExists
+		v.Disks = maps.Clone(v.Disks)
+		for name, disk := range v.Disks {
+			disk.SourceExists = disk.Pinned != nil && w.sourceExists
+			v.Disks[name] = disk
+		}
 		d = w.decideChecked(v)
 	}
 	w.lastDecision = d
@@ -150,6 +157,15 @@ func (w *world) refreshPinned() {
 	if p := w.VM.Status.Pinned; p != nil && w.Image != nil && w.Image.UID == p.UID {
 		w.Pinned = w.Image
 	}
+	for i := range w.VM.Status.Disks {
+		disk := &w.VM.Status.Disks[i]
+		w.changeDisk(disk.Name, func(v *vm.DiskView) {
+			v.Pinned = nil
+			if disk.Pinned != nil && v.Image != nil && v.Image.UID == disk.Pinned.UID {
+				v.Pinned = v.Image
+			}
+		})
+	}
 }
 
 func (w *world) applyDecision(d vm.Decision) {
@@ -158,20 +174,32 @@ func (w *world) applyDecision(d vm.Decision) {
 		w.Image.UID = "uid-of-created"
 	}
 	for _, target := range d.Adopt {
-		for kind, o := range w.children() {
-			if kind == target.Kind.Kind {
+		for _, o := range w.children() {
+			if o.kind == target.Kind.Kind && o.GetName() == target.Name {
 				require.Equal(w.t, []any{target.Name, target.UID, target.ResourceVersion}, []any{o.GetName(), o.GetUID(), o.GetResourceVersion()})
 				o.SetOwnerReferences(target.Owners)
 			}
 		}
 	}
-	if d.DeleteRootDisk != nil {
-		w.RootDisk, w.RootClaim = nil, nil
+	for _, target := range d.DeleteDisks {
+		if w.DataVolume != nil && w.DataVolume.Name == target.Name {
+			w.DataVolume, w.Claim = nil, nil
+		}
+		for name, disk := range w.Disks {
+			if disk.DataVolume != nil && disk.DataVolume.Name == target.Name {
+				w.changeDisk(name, func(v *vm.DiskView) { v.DataVolume, v.Claim = nil, nil })
+			}
+		}
 	}
-	if d.CreateRootDisk != nil {
-		w.RootDisk = d.CreateRootDisk.DeepCopy()
-		w.RootDisk.UID, w.RootDisk.ResourceVersion = "uid-of-disk", "7"
-		w.RootDisk.CreationTimestamp = metav1.NewTime(w.Now)
+	for _, disk := range d.CreateDisks {
+		dv := disk.DeepCopy()
+		dv.UID, dv.ResourceVersion = types.UID("uid-of-disk"+disk.Disk), "7"
+		dv.CreationTimestamp = metav1.NewTime(w.Now)
+		if disk.Disk == "" {
+			w.DataVolume = dv
+		} else {
+			w.changeDisk(disk.Disk, func(v *vm.DiskView) { v.DataVolume = dv })
+		}
 	}
 	if d.ApplySecret != nil {
 		w.cloudInitSecret = d.ApplySecret
@@ -186,30 +214,6 @@ func (w *world) applyDecision(d vm.Decision) {
 	}
 	if d.RunStrategy != "" {
 		require.NoError(w.t, unstructured.SetNestedField(w.KubeVirtVM.Object, string(d.RunStrategy), "spec", "runStrategy"))
-	}
-}
-
-// children are the objects of the machine, by kind.
-func (w *world) children() map[string]metav1.Object {
-	all := map[string]metav1.Object{}
-	if w.RootDisk != nil {
-		all["DataVolume"] = w.RootDisk
-	}
-	if w.RootClaim != nil {
-		all["PersistentVolumeClaim"] = w.RootClaim
-	}
-	if w.KubeVirtVM != nil {
-		all["VirtualMachine"] = w.KubeVirtVM
-	}
-	return all
-}
-
-// requireAllOwned checks that the machine's objects are deleted with it.
-func (w *world) requireAllOwned() {
-	for kind, o := range w.children() {
-		require.True(w.t, slices.ContainsFunc(o.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
-			return owner.UID == w.VM.UID || (kind == "PersistentVolumeClaim" && w.RootDisk != nil && owner.Kind == "DataVolume")
-		}), "%s remains when the machine is deleted: %v", kind, o.GetOwnerReferences())
 	}
 }
 
@@ -249,6 +253,7 @@ var allReasons = []v1alpha1.Reason{
 	v1alpha1.ReasonCloningRootDisk, v1alpha1.ReasonKubeVirtMissing, v1alpha1.ReasonMachineRefused, v1alpha1.ReasonNetworkMissing,
 	v1alpha1.ReasonStarting, v1alpha1.ReasonMachineError, v1alpha1.ReasonRunning, v1alpha1.ReasonStopped,
 	v1alpha1.ReasonInstancetypeMissing, v1alpha1.ReasonPreferenceMissing, v1alpha1.ReasonQuotaExceeded,
+	v1alpha1.ReasonDataDiskFailed, v1alpha1.ReasonDataDiskLost, v1alpha1.ReasonPreparingDataDisk,
 	v1alpha1.ReasonCDIMissing, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden,
 }
 
@@ -257,7 +262,7 @@ func (w *world) decideChecked(v vm.View) vm.Decision {
 	t, before := w.t, v.VM.DeepCopy()
 	d := vm.Decide(v)
 	require.True(t, equality.Semantic.DeepEqual(before, v.VM), "the View is not modified")
-	hasActions := len(d.Adopt) > 0 || d.CreateImage != nil || d.DeleteRootDisk != nil || d.CreateRootDisk != nil || d.ApplySecret != nil || d.ApplyKubeVirtVM != nil || d.RunStrategy != ""
+	hasActions := len(d.Adopt) > 0 || d.CreateImage != nil || len(d.DeleteDisks) > 0 || len(d.CreateDisks) > 0 || d.ApplySecret != nil || d.ApplyKubeVirtVM != nil || d.RunStrategy != ""
 	if d.NeedsLive {
 		require.False(t, v.Live, "the View is live already")
 		require.False(t, hasActions || d.StoreStatusFirst, "nothing else is decided")
@@ -269,57 +274,14 @@ func (w *world) decideChecked(v vm.View) vm.Decision {
 	}
 	schemacheck.RequireStorable(t, "VirtualMachine", &d.Status)
 	require.NotContains(t, fmt.Sprintf("%+v", d.Status.Conditions)+d.Status.Message, apitest.Secret)
-	w.checkPin(v, d)
-	w.checkRootDisk(v, d)
+	w.checkPins(v, d)
+	w.checkDisks(v, d)
 	w.checkRunStrategy(v, d)
 	if !d.StoreStatusFirst || before.Status.Phase == "" {
 		w.checkStatus(v, d)
 	}
 	w.checkIdempotence(v, d)
 	return d
-}
-
-func (w *world) checkPin(v vm.View, d vm.Decision) {
-	before, after := v.VM.Status.Pinned, d.Status.Pinned
-	if equality.Semantic.DeepEqual(before, after) {
-		return
-	}
-	require.True(w.t, d.StoreStatusFirst, "a pin is stored before anything else is done")
-	owned := v.RootDisk != nil && v.RootDisk.Labels[v1alpha1.LabelMachineUID] == string(v.VM.UID)
-	if !owned {
-		require.True(w.t, v.Live || after == nil || before == nil || after.AcquiredAt == nil, "an acquired image was read live")
-		return
-	}
-	require.NotNil(w.t, after, "no pin is removed while there is a root disk of it")
-	require.Equal(w.t, v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom], kubevirt.ClonedFromValue(*after), "the pin is what is being cloned")
-	if v.RootDisk.Status.Phase == cdiv1.Succeeded && v.RootDisk.DeletionTimestamp == nil && before != nil &&
-		kubevirt.ClonedFromValue(*before) == v.RootDisk.Annotations[v1alpha1.AnnotationClonedFrom] {
-		require.Equal(w.t, kubevirt.ClonedFromValue(*before), kubevirt.ClonedFromValue(*after), "a pin does not change once it is cloned")
-	}
-}
-
-func (w *world) checkRootDisk(v vm.View, d vm.Decision) {
-	if t := d.DeleteRootDisk; t != nil {
-		dv := v.RootDisk
-		require.NotNil(w.t, dv)
-		require.Equal(w.t, vm.DeleteTarget{Name: dv.Name, UID: dv.UID, ResourceVersion: dv.ResourceVersion}, *t)
-		require.Equal(w.t, string(v.VM.UID), dv.Labels[v1alpha1.LabelMachineUID], "the disk is of this machine")
-		require.NotEqual(w.t, cdiv1.Succeeded, dv.Status.Phase, "a cloned disk is never deleted")
-		if previous := v.VM.Status.RootDisk; dv.Status.Phase == cdiv1.Failed {
-			require.False(w.t, previous != nil && previous.Ready, "the disk was cloned")
-			lost := v.RootClaim != nil && v.RootClaim.Status.Phase == corev1.ClaimLost && v.RootClaim.Labels[v1alpha1.LabelMachineUID] == string(v.VM.UID)
-			require.False(w.t, lost, "a lost claim may come back")
-		}
-		require.Nil(w.t, dv.DeletionTimestamp)
-	}
-	if dv := d.CreateRootDisk; dv != nil {
-		stored := v.VM.Status.Pinned
-		require.True(w.t, v.Live && v.SourceExists)
-		require.NotNil(w.t, stored)
-		require.NotNil(w.t, stored.AcquiredAt, "the acquired pin was stored before")
-		require.Equal(w.t, kubevirt.ClonedFromValue(*stored), dv.Annotations[v1alpha1.AnnotationClonedFrom])
-		require.Nil(w.t, v.RootDisk)
-	}
 }
 
 // checkRunStrategy checks that RerunOnFailure is not set while KubeVirt is ending an instance: it would
@@ -348,8 +310,12 @@ func (w *world) checkStatus(v vm.View, d vm.Decision) {
 	require.NotEmpty(t, st.Message)
 	require.LessOrEqual(t, len(st.Message), 4096)
 	require.Equal(t, v.VM.Generation, st.ObservedGeneration)
-	require.Len(t, st.Conditions, len(allConditions))
-	for _, name := range allConditions {
+	conditions := allConditions
+	if len(v.VM.Spec.Disks) > 0 {
+		conditions = append(slices.Clone(conditions), v1alpha1.ConditionDisksReady)
+	}
+	require.Len(t, st.Conditions, len(conditions))
+	for _, name := range conditions {
 		c := meta.FindStatusCondition(st.Conditions, name)
 		require.NotNil(t, c, name)
 		require.NotEmpty(t, c.Reason, name)
@@ -372,6 +338,7 @@ func (w *world) checkStatus(v vm.View, d vm.Decision) {
 		return
 	}
 	require.True(t, holds(v1alpha1.ConditionRootDiskReady) && holds(v1alpha1.ConditionMachineCreated))
+	require.Equal(t, len(v.VM.Spec.Disks) > 0, holds(v1alpha1.ConditionDisksReady))
 	require.True(t, v.KubeVirtVM != nil && v.KubeVirtVM.GetLabels()[v1alpha1.LabelMachineUID] == string(v.VM.UID) && v.KubeVirtVM.GetDeletionTimestamp() == nil)
 }
 

@@ -27,6 +27,9 @@ type Findings struct {
 	// the report was compared with the member's own and was at least this new. 0 if not
 	// compared yet.
 	ConfirmedSequence int64
+	// Connection is the ConnectionID of the MemberCluster that this process syncs by, if it
+	// is known, and ReportConnection the one by which the report was last read.
+	Connection, ReportConnection string
 }
 
 // Merge returns the findings after one more sync. A failed direction changes nothing.
@@ -34,6 +37,9 @@ func (r Findings) Merge(up UpResult, upErr error, down DownResult, downErr error
 	next := r
 	if upErr == nil {
 		next.OtherCluster, next.ReportOlder = up.OtherCluster, up.ReportOlder
+	}
+	if upErr == nil && up.RootSequence > 0 && r.Connection != "" {
+		next.ReportConnection = r.Connection
 	}
 	// The first one is enough, and does not change with every report. A lower one is
 	// of a cluster that took the first one's place. A page that was refused is an
@@ -60,6 +66,7 @@ func (r Findings) Merge(up UpResult, upErr error, down DownResult, downErr error
 // challenge from before the first Merge: syncs before a challenge do not confirm it.
 func (r Findings) SetStatus(status *v1alpha1.MemberLinkStatus, challenge string) {
 	status.Challenge, status.Confirmed = challenge, r.ConfirmedSequence
+	status.ReportConnection = r.ReportConnection
 	status.Another, status.Older = r.OtherCluster, r.ReportOlder
 	status.SyncError = v1alpha1.SanitizeText(r.SyncError, 1024)
 	status.Ahead, status.AheadGrant, status.Dropped = nil, r.NewerGrant, r.DroppedFields
@@ -71,7 +78,7 @@ func (r Findings) SetStatus(status *v1alpha1.MemberLinkStatus, challenge string)
 // FindingsFromStatus restores the findings of a status for a process that takes over.
 // ConfirmedSequence is dropped if it was for another challenge.
 func FindingsFromStatus(status *v1alpha1.MemberLinkStatus, challenge string) Findings {
-	r := Findings{OtherCluster: status.Another, ReportOlder: status.Older, NewerGrant: status.AheadGrant, DroppedFields: status.Dropped, SyncError: status.SyncError}
+	r := Findings{OtherCluster: status.Another, ReportOlder: status.Older, NewerGrant: status.AheadGrant, DroppedFields: status.Dropped, SyncError: status.SyncError, ReportConnection: status.ReportConnection}
 	if status.Ahead != nil {
 		r.NewerPlan = *status.Ahead
 	}

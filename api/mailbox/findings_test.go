@@ -23,6 +23,11 @@ func TestMergeFindings(t *testing.T) {
 	}{
 		"nothing yet":           {want: Findings{}},
 		"first report":          {up: UpResult{RootSequence: 5, Written: 1}, want: Findings{ConfirmedSequence: 5}},
+		"by a new connection":   {before: Findings{Connection: "new", ReportConnection: "old"}, up: UpResult{RootSequence: 5}, want: Findings{Connection: "new", ReportConnection: "new", ConfirmedSequence: 5}},
+		"no report by it":       {before: Findings{Connection: "new", ReportConnection: "old"}, up: UpResult{ReportMissing: true}, want: Findings{Connection: "new", ReportConnection: "old"}},
+		"another by it":         {before: Findings{Connection: "new", ReportConnection: "old"}, up: UpResult{OtherCluster: "b"}, want: Findings{OtherCluster: "b", Connection: "new", ReportConnection: "old"}},
+		"failed by it":          {before: Findings{Connection: "new", ReportConnection: "old"}, up: UpResult{RootSequence: 5}, upErr: failed, want: Findings{Connection: "new", ReportConnection: "old", ConfirmedSequence: 5}},
+		"by an unknown one":     {before: Findings{ReportConnection: "old"}, up: UpResult{RootSequence: 5}, want: Findings{ReportConnection: "old", ConfirmedSequence: 5}},
 		"a later one":           {before: Findings{ConfirmedSequence: 5}, up: UpResult{RootSequence: 9}, want: Findings{ConfirmedSequence: 5}},
 		"a lower one":           {before: Findings{ConfirmedSequence: 5}, up: UpResult{RootSequence: 2}, want: Findings{ConfirmedSequence: 2}},
 		"no report":             {before: Findings{ConfirmedSequence: 5}, up: UpResult{ReportMissing: true}, want: Findings{ConfirmedSequence: 5}},
@@ -61,7 +66,7 @@ func TestSetStatus(t *testing.T) {
 }
 
 func TestFindingsFromStatus(t *testing.T) {
-	findings := Findings{OtherCluster: "other", ReportOlder: true, NewerPlan: v1alpha1.PlanVersion{Epoch: 1, Sequence: 2}, NewerGrant: 3, DroppedFields: []string{"ClusterPlan.spec.images"}, ConfirmedSequence: 4}
+	findings := Findings{OtherCluster: "other", ReportOlder: true, NewerPlan: v1alpha1.PlanVersion{Epoch: 1, Sequence: 2}, NewerGrant: 3, DroppedFields: []string{"ClusterPlan.spec.images"}, ConfirmedSequence: 4, ReportConnection: "b"}
 	var status v1alpha1.MemberLinkStatus
 	findings.SetStatus(&status, "mine")
 	require.Equal(t, findings, FindingsFromStatus(&status, "mine"))

@@ -19,6 +19,7 @@ type openAPIDocument struct {
 type openAPISchema struct {
 	Properties map[string]openAPISchema `json:"properties"`
 	Items      *openAPISchema           `json:"items"`
+	Enum       []any                    `json:"enum"`
 	// AdditionalProperties is a schema, true or false.
 	AdditionalProperties   json.RawMessage `json:"additionalProperties"`
 	PreservesUnknownFields bool            `json:"x-kubernetes-preserve-unknown-fields"`

@@ -60,17 +60,29 @@ func WaitForSchemas(ctx context.Context, cfg *rest.Config, types ...any) error {
 }
 
 func fetchUnknownFields(client discovery.DiscoveryInterface, types []any) ([]string, error) {
+	document, _, err := FetchSchemas(client, "")
+	if err != nil || document == nil {
+		return nil, err
+	}
+	return UnknownFields(document, types...)
+}
+
+// FetchSchemas returns the OpenAPI document of the product's kinds, and its version; no
+// document if the API server has none, or if its version is the known one.
+func FetchSchemas(client discovery.DiscoveryInterface, known string) (document []byte, version string, err error) {
 	paths, err := client.OpenAPIV3().Paths()
 	if err != nil {
-		return nil, fmt.Errorf("listing the API server's schemas: %w", err)
+		return nil, "", fmt.Errorf("listing the API server's schemas: %w", err)
 	}
 	group, ok := paths["apis/"+v1alpha1.GroupVersion.String()]
 	if !ok {
-		return nil, nil
+		return nil, "", nil
 	}
-	document, err := group.Schema("application/json")
-	if err != nil {
-		return nil, fmt.Errorf("reading the schemas of %s: %w", v1alpha1.GroupVersion, err)
+	if version = group.ServerRelativeURL(); version == known {
+		return nil, version, nil
 	}
-	return UnknownFields(document, types...)
+	if document, err = group.Schema("application/json"); err != nil {
+		return nil, "", fmt.Errorf("reading the schemas of %s: %w", v1alpha1.GroupVersion, err)
+	}
+	return document, version, nil
 }

@@ -274,6 +274,14 @@ type ReportRoot struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +required
 	AgentVersion string `json:"agentVersion"`
+	// imageFields are the fields of a VMDiskImage's spec that the agent knows and its API
+	// server stores, and each value of a closed set as field=value. Agents that do not set
+	// it know those of version 0.2.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	// +listType=atomic
+	// +optional
+	ImageFields []string `json:"imageFields,omitempty"`
 
 	// plan is the acknowledged plan: the one under which the ledger was last written.
 	// +optional

@@ -24,6 +24,10 @@ const (
 	// ReasonPlanFull: the plans of the remaining clusters have no room for another
 	// image.
 	ReasonPlanFull = "PlanFull"
+	// ReasonFieldsUnknown: the agents of the remaining clusters, or the
+	// CustomResourceDefinitions there, do not know what spec.template uses; see
+	// status.blocked.
+	ReasonFieldsUnknown = "FieldsUnknown"
 	// ReasonNoClusters: the placement selects no MemberCluster.
 	ReasonNoClusters = "NoClusters"
 	// ReasonNameConflict: another FleetDiskImage creates VMDiskImages of the same name.

@@ -424,14 +424,14 @@ type FleetDiskImageStatus struct {
 	// +listType=atomic
 	// +optional
 	Failing []ClusterSummary `json:"failing,omitempty"`
-	// blocked lists the first clusters in progress that wait until a person acts there, by
-	// name.
+	// blocked lists the first clusters, by name, that wait until a person acts there: in
+	// progress, or not started with reason FieldsUnknown.
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic
 	// +optional
 	Blocked []ClusterSummary `json:"blocked,omitempty"`
 	// blockedSince is since when every cluster in progress is blocked, and no other can
-	// start, by the hub's clock. After a minute, reason is ClustersBlocked.
+	// start, by the hub's clock. After a minute, the rollout is Stalled.
 	// +optional
 	BlockedSince *metav1.Time `json:"blockedSince,omitempty"`
 	// conditions; exactly one of Ready, Reconciling and Stalled is True.

@@ -23,6 +23,9 @@ const (
 	// root disk with its claim, the cloud-init Secret and the KubeVirt VirtualMachine.
 	// Its value is the UID of the VirtualMachine.
 	LabelMachineUID = "pelotech.ot/machine-uid"
+	// LabelDisk is set on a disk of spec.disks of a VirtualMachine, its claim and the Pods
+	// that fill it. Its value is the name of the disk.
+	LabelDisk = "pelotech.ot/disk"
 	// LabelBaseVM is set on the KubeVirt VirtualMachine and its instances, with
 	// spec.baseVm.
 	LabelBaseVM = "pelotech.ot/base-vm"
@@ -46,8 +49,8 @@ const (
 	// passwords or the content of Secrets.
 	AnnotationAppliedGuest = "pelotech.ot/applied-guest"
 	// AnnotationOverlaid of a KubeVirt VirtualMachine lists, separated by commas, the
-	// disks, volumes, interfaces and networks that an overlay added. The agent removes
-	// them when the overlay no longer has them.
+	// disks, volumes, interfaces and networks that spec.disks or an overlay added. The
+	// agent removes them when the spec no longer has them.
 	AnnotationOverlaid = "pelotech.ot/overlaid"
 	// AnnotationCreatedFor of a VMDiskImage names the VirtualMachine, as
 	// namespace/name, whose template it was created from.

@@ -52,6 +52,8 @@ const (
 	ReasonUnauthorized          = "Unauthorized"
 	ReasonCertificateNotTrusted = "CertificateNotTrusted"
 	ReasonUnreachable           = "Unreachable"
+	// ReasonConnectionChanged: the spec changed, and nothing is known about the new one yet.
+	ReasonConnectionChanged = "ConnectionChanged"
 	// ReasonOverLimits: the other side's API server exceeded a limit of what is read
 	// from it, and is cut off for a while.
 	ReasonOverLimits = "OverLimits"

@@ -35,11 +35,19 @@ type MemberLinkSpec struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Challenge string `json:"challenge,omitempty"`
+	// connection is the ConnectionID of the MemberCluster in mode Pull, which the agent
+	// repeats. A replica reads the MemberCluster itself.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	Connection string `json:"connection,omitempty"`
 	// leaving asks to delete plan and grant in the member and to copy nothing to it any
 	// more.
 	// +optional
 	Leaving bool `json:"leaving,omitempty"`
 }
+
+// CarrierAgentPrefix starts the carrier of a MemberLink that an agent syncs.
+const CarrierAgentPrefix = "agent/"
 
 // MaxDroppedFields is how many dropped fields a MemberLink lists.
 const MaxDroppedFields = 8
@@ -55,6 +63,15 @@ type MemberLinkStatus struct {
 	// +kubebuilder:validation:MaxLength=320
 	// +optional
 	Carrier string `json:"carrier,omitempty"`
+	// connection is the ConnectionID of the MemberCluster that known, reachable, reason and
+	// message are about. Older versions do not set it.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	Connection string `json:"connection,omitempty"`
+	// reportConnection is the ConnectionID with which the member's report was last read.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	ReportConnection string `json:"reportConnection,omitempty"`
 	// known is false until the first attempt to reach the member has ended.
 	// +optional
 	Known bool `json:"known,omitempty"`

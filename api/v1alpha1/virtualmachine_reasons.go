@@ -34,6 +34,14 @@ const (
 	ReasonRootDiskFailed Reason = "RootDiskFailed"
 	// ReasonCloningRootDisk: the root disk is being cloned.
 	ReasonCloningRootDisk Reason = "CloningRootDisk"
+	// ReasonDataDiskRefused: the API server refused a disk of spec.disks.
+	ReasonDataDiskRefused Reason = "DataDiskRefused"
+	// ReasonDataDiskFailed: the clone, or the creation, of a disk of spec.disks failed.
+	ReasonDataDiskFailed Reason = "DataDiskFailed"
+	// ReasonDataDiskLost: a disk of spec.disks that the guest may have written to is gone.
+	ReasonDataDiskLost Reason = "DataDiskLost"
+	// ReasonPreparingDataDisk: a disk of spec.disks is being cloned or created.
+	ReasonPreparingDataDisk Reason = "PreparingDataDisk"
 	// ReasonKubeVirtMissing: the cluster does not serve KubeVirt's VirtualMachine.
 	ReasonKubeVirtMissing Reason = "KubeVirtMissing"
 	// ReasonMachineRefused: the API server refused the KubeVirt VirtualMachine.
@@ -67,6 +75,9 @@ const (
 	ConditionImageAcquired = "ImageAcquired"
 	// ConditionRootDiskReady: the root disk has been cloned.
 	ConditionRootDiskReady = "RootDiskReady"
+	// ConditionDisksReady: all disks of spec.disks are complete. It is absent where the
+	// VirtualMachine has none.
+	ConditionDisksReady = "DisksReady"
 	// ConditionMachineCreated: the KubeVirt VirtualMachine exists.
 	ConditionMachineCreated = "MachineCreated"
 	// ConditionSpecAdjusted: the agent applied something that differs from the spec.

@@ -4,7 +4,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // ImageMode says what to do if the image of a VirtualMachine does not exist.
@@ -103,6 +102,14 @@ type VirtualMachineSpec struct {
 	// +optional
 	VMDiskImageTemplate *VMDiskImageSpec `json:"vmDiskImageTemplate,omitempty"`
 
+	// disks beside the root disk, in the order in which the guest sees them. A disk that is
+	// removed from the list is detached at the next start and kept until the VM is deleted.
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Disks []Disk `json:"disks,omitempty"`
+
 	// imageMode says what to do if the image does not exist. Default: CreateIfNotExist
 	// with a template, else FailIfNotExist.
 	// +optional
@@ -144,6 +151,7 @@ type User struct {
 	PasswordSecretRef *SecretKey `json:"passwordSecretRef,omitempty"`
 	// plain_text_passwd is a password that everybody who can read the VirtualMachine
 	// can read. Prefer passwordSecretRef.
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]')",message="plain_text_passwd must be one line, without the | of a YAML block"
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	PlainTextPasswd string `json:"plain_text_passwd,omitempty"`
@@ -173,11 +181,13 @@ type User struct {
 
 // SecretKey names one key of a Secret.
 type SecretKey struct {
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be that of a Secret: a-z, 0-9, - and ., with a letter or digit at both ends"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
 	// key in the Secret's data.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$') && self != '.' && !self.startsWith('..')",message="key must be that of a Secret: letters, digits, -, _ and ., with no two . at its beginning"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
@@ -211,6 +221,7 @@ type MachineResources struct {
 
 // Matcher names an instancetype or a preference, as in KubeVirt.
 type Matcher struct {
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="no instancetype or preference can have this name: it must consist of a-z, 0-9, - and ., with a letter or digit at both ends"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
@@ -220,63 +231,6 @@ type Matcher struct {
 	// +kubebuilder:validation:Enum=VirtualMachineInstancetype;VirtualMachineClusterInstancetype;VirtualMachinePreference;VirtualMachineClusterPreference
 	// +optional
 	Kind string `json:"kind,omitempty"`
-}
-
-// Interface of a VM.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !has(self.ipAddress) || !isIP(self.gateway) || !isCIDR(self.ipAddress) || ip(self.gateway).family() == cidr(self.ipAddress).ip().family()",message="gateway must be of the same address family as ipAddress"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !has(self.ipAddress) || !isIP(self.gateway) || !isCIDR(self.ipAddress) || !(ip(self.gateway) == cidr(self.ipAddress).ip())",message="gateway must be the router's address, not the interface's own"
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !has(self.ipAddress) || !isIP(self.gateway) || !isCIDR(self.ipAddress) || ip(self.gateway).family() == 6 || cidr(self.ipAddress).prefixLength() >= 31 || !(ip(self.gateway) == cidr(self.ipAddress).masked().ip())",message="gateway must not be the network address itself: give the router's address, as in 10.10.0.1"
-type Interface struct {
-	// network is the name of a NetworkAttachmentDefinition in the VM's namespace, or
-	// namespace/name.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$')",message="network must be the name of a NetworkAttachmentDefinition, or namespace/name"
-	// +kubebuilder:validation:MaxLength=317
-	// +required
-	Network string `json:"network"`
-	// ipAddress with prefix length, as in 10.10.0.161/24; no two machines of a namespace
-	// may have the same on one network. Default: the guest uses DHCP.
-	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="ipAddress must be an address with a prefix length, as in 10.10.0.161/24"
-	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().isGlobalUnicast() || cidr(self).ip().isLinkLocalUnicast()",message="ipAddress must be the address of a host: not unspecified, loopback or multicast"
-	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).ip().family() == 6 || cidr(self).prefixLength() >= 31 || !(cidr(self).ip() == cidr(self).masked().ip())",message="ipAddress must be the address of a host, as in 10.10.0.161/24, and not the network address itself"
-	// +kubebuilder:validation:MaxLength=64
-	// +optional
-	IPAddress string `json:"ipAddress,omitempty"`
-	// gateway of the interface's default route, as in 10.10.0.1.
-	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="gateway must be an address, as in 10.10.0.1"
-	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip(self).isGlobalUnicast() || ip(self).isLinkLocalUnicast()",message="gateway must be the address of a router: not unspecified, loopback or multicast"
-	// +kubebuilder:validation:MaxLength=64
-	// +optional
-	Gateway string `json:"gateway,omitempty"`
-	// nameservers to use on the interface, as in 10.10.0.53.
-	// +kubebuilder:validation:MaxItems=8
-	// +kubebuilder:validation:items:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.all(n, isIP(n))",message="nameservers must be addresses, as in 10.10.0.53"
-	// +listType=atomic
-	// +optional
-	Nameservers []string `json:"nameservers,omitempty"`
-	// macAddress of the interface; no two machines of a namespace may have the same.
-	// Default: computed from the cluster, the VM's name
-	// and the index in this list, so that it stays the same when the VM is created
-	// again.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$')",message="macAddress must be six bytes separated by colons, as in 02:00:00:12:34:56, and not a multicast address"
-	// +kubebuilder:validation:XValidation:rule="self != '00:00:00:00:00:00'",message="macAddress must not be all zeros"
-	// +kubebuilder:validation:MaxLength=17
-	// +optional
-	MACAddress string `json:"macAddress,omitempty"`
-}
-
-// ImageReference names a VMDiskImage.
-type ImageReference struct {
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name must be that of a VMDiskImage: up to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends"
-	// +kubebuilder:validation:MaxLength=253
-	// +required
-	Name string `json:"name"`
-	// namespace of the image. Default: the VM's namespace.
-	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="namespace must be that of a VMDiskImage: up to 63 lower case letters, digits and '-', with a letter or digit at both ends"
-	// +kubebuilder:validation:MaxLength=63
-	// +optional
-	Namespace string `json:"namespace,omitempty"`
 }
 
 // CloudInit is user data for the guest beside name, users and interfaces of the
@@ -326,49 +280,6 @@ type MachineImage struct {
 	QueuePosition *int32 `json:"queuePosition,omitempty"`
 }
 
-// PinnedImage is what the root disk is cloned from. It is stored before the image is
-// read again, so that whoever deletes the image or a revision sees it. Invariant:
-// pinned images, revisions and snapshots are kept while the VirtualMachine exists.
-type PinnedImage struct {
-	ImageKey `json:",inline"`
-	// +kubebuilder:validation:MaxLength=16
-	// +required
-	Revision string `json:"revision"`
-	// +required
-	Attempt int32 `json:"attempt"`
-	// +required
-	PersistentVolumeClaim string `json:"persistentVolumeClaim"`
-	// volumeSnapshot to clone from, if the image has one.
-	// +optional
-	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`
-	// diskSize of the image's status.serving.
-	// +optional
-	DiskSize *resource.Quantity `json:"diskSize,omitempty"`
-	// restoreSize of the image's status.serving.
-	// +optional
-	RestoreSize *resource.Quantity `json:"restoreSize,omitempty"`
-	// acquiredAt is when a live read after storing the pin showed that the image serves
-	// what is pinned. Nothing is cloned before.
-	// +optional
-	AcquiredAt *metav1.Time `json:"acquiredAt,omitempty"`
-}
-
-// RootDisk of a VM.
-type RootDisk struct {
-	// dataVolume is the name of the DataVolume and its PersistentVolumeClaim.
-	// +required
-	DataVolume string `json:"dataVolume"`
-	// size as the guest sees it; the volume can be larger.
-	// +required
-	Size resource.Quantity `json:"size"`
-	// progress of the clone, as CDI reports it.
-	// +optional
-	Progress string `json:"progress,omitempty"`
-	// ready: the root disk is cloned.
-	// +optional
-	Ready bool `json:"ready,omitempty"`
-}
-
 // VirtualMachineStatus is what the agent knows about the VM.
 type VirtualMachineStatus struct {
 	// observedGeneration is the generation of the spec that this status is about; -1 before
@@ -391,7 +302,13 @@ type VirtualMachineStatus struct {
 	Pinned *PinnedImage `json:"pinned,omitempty"`
 	// rootDisk of the VM.
 	// +optional
-	RootDisk *RootDisk `json:"rootDisk,omitempty"`
+	RootDisk *DiskVolume `json:"rootDisk,omitempty"`
+	// disks beside the root disk, those of spec.disks first.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Disks []DataDisk `json:"disks,omitempty"`
 	// printableStatus of the KubeVirt VirtualMachine, which has the same name.
 	// +optional
 	PrintableStatus string `json:"printableStatus,omitempty"`
@@ -440,13 +357,4 @@ type VirtualMachineList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []VirtualMachine `json:"items"`
-}
-
-// ImageNamespacedName returns the image that the VM references.
-func (vm *VirtualMachine) ImageNamespacedName() types.NamespacedName {
-	name := types.NamespacedName{Namespace: vm.Spec.VMDiskImageRef.Namespace, Name: vm.Spec.VMDiskImageRef.Name}
-	if name.Namespace == "" {
-		name.Namespace = vm.Namespace
-	}
-	return name
 }

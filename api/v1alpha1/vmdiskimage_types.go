@@ -47,7 +47,6 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'gcs' || !has(self.url) || self.url.matches('^gs://[^/?#]+/[^?#]*[^/?#]$')",message="url must be gs://bucket/object for sourceType gcs, without ? and #; a public or signed object at https://storage.googleapis.com works with sourceType http"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'registry' || !has(self.url) || self.url.startsWith('docker://') || self.url.startsWith('oci-archive://')",message="url must start with docker:// or oci-archive:// for sourceType registry"
 // +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.matches('^[a-z0-9-]+://[^/?#]*@')",message="url must not carry a user name or password: put them into a Secret and name it in secretRef"
-// +kubebuilder:validation:XValidation:rule="!has(self.url) || size(self.url) == 0 || self.url.matches('^[a-z0-9-]+:///?[^/?#]+')",message="url must name a host, as in https://images.example.com/ubuntu.qcow2"
 // +kubebuilder:validation:XValidation:rule="!has(self.checksum) || self.sourceType == 'http'",message="checksum works with sourceType http only (CDI 1.65 or later)"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'blank' || (!has(self.secretRef) && !has(self.certConfigMap))",message="sourceType blank downloads nothing: remove secretRef and certConfigMap"
 // +kubebuilder:validation:XValidation:rule="self.sourceType != 'gcs' || !has(self.certConfigMap)",message="certConfigMap does not work with sourceType gcs, which trusts Google's certificate authorities: remove it"
@@ -71,6 +70,8 @@ type VMDiskImageSpec struct {
 	// address at its endpoint, as in https://s3.eu-central-1.amazonaws.com/bucket/key; for
 	// gcs: gs://bucket/object; for registry: docker:// or oci-archive://; for blank: none.
 	// +kubebuilder:validation:XValidation:rule="self == self.trim() && !self.matches('[[:cntrl:]]')",message="url must have no space at its beginning or end, and no line break: write it on one line, without the | of a YAML block"
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.matches('^([a-z0-9-]+://[^/?#:]|oci-archive:///[^/?#])')",message="url must name a host, as in https://images.example.com/ubuntu.qcow2"
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || isURL(self)",message="url is not a valid URL: the host has no space or special character, the port is a number, an IPv6 address is in brackets, and % is written as %25 unless two hex digits follow"
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	URL string `json:"url,omitempty"`
@@ -84,7 +85,7 @@ type VMDiskImageSpec struct {
 
 	// secretRef names a Secret in the image's namespace with the credentials for the
 	// source, in CDI's format: keys accessKeyId and secretKey, or credentials.json for gcs.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="secretRef must be the name of a Secret: a-z, 0-9, - and ., without space or line break"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="secretRef must be the name of a Secret: a-z, 0-9, - and ., without space or line break"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -92,7 +93,7 @@ type VMDiskImageSpec struct {
 
 	// certConfigMap names a ConfigMap in the image's namespace with the certificate
 	// authorities to trust for url.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="certConfigMap must be the name of a ConfigMap: a-z, 0-9, - and ., without space or line break"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="certConfigMap must be the name of a ConfigMap: a-z, 0-9, - and ., without space or line break"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -116,7 +117,7 @@ type VMDiskImageSpec struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
-	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="each of secretExtraHeaders must be the name of a Secret: a-z, 0-9, - and ., without space or line break"
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="each of secretExtraHeaders must be the name of a Secret: a-z, 0-9, - and ., without space or line break"
 	// +listType=set
 	// +optional
 	SecretExtraHeaders []string `json:"secretExtraHeaders,omitempty"`
@@ -128,7 +129,7 @@ type VMDiskImageSpec struct {
 
 	// storageClass that the image is stored in. Default: the cluster's default
 	// StorageClass.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="storageClass must be the name of a StorageClass: a-z, 0-9, - and ., without space or line break"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="storageClass must be the name of a StorageClass: a-z, 0-9, - and ., without space or line break"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -136,7 +137,7 @@ type VMDiskImageSpec struct {
 
 	// snapshotClass is the VolumeSnapshotClass of the snapshot that VMs are cloned
 	// from. Default: no snapshot; VMs are cloned from the PersistentVolumeClaim.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="snapshotClass must be the name of a VolumeSnapshotClass: a-z, 0-9, - and ., without space or line break"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="snapshotClass must be the name of a VolumeSnapshotClass: a-z, 0-9, - and ., without space or line break"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +optional
@@ -316,15 +317,16 @@ type Serving struct {
 	RestoreSize *resource.Quantity `json:"restoreSize,omitempty"`
 }
 
-// References counts the VirtualMachines that need the image. It is recomputed, never
-// incremented.
+// References counts the VirtualMachines that need the image, and the root disks whose
+// VirtualMachine no longer exists. It is recomputed, never incremented.
 type References struct {
 	// +optional
 	Count int32 `json:"count"`
 	// unreferencedSince is when count last became 0.
 	// +optional
 	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
-	// holders are the first VirtualMachines, as namespace/name.
+	// holders are the first VirtualMachines, as namespace/name. A root disk without a
+	// VirtualMachine is marked "(orphaned disk)".
 	// +kubebuilder:validation:MaxItems=5
 	// +listType=atomic
 	// +optional

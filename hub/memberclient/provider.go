@@ -33,8 +33,8 @@ type Target struct {
 	// ConfigVersion changes whenever Config changes, except for its bearer token: the
 	// existing connection uses a new token, and everything else needs a new connection.
 	ConfigVersion string
-	// Source is what Config was read from; see KeepConnection.
-	Source string
+	// ConnectionID of the MemberCluster that Config was made for.
+	ConnectionID string
 }
 
 // State of the connection to a member.
@@ -46,6 +46,8 @@ type State struct {
 	Reason string
 	// Message says what to do; it is always the same for the same cause.
 	Message string
+	// ConnectionID of the target that was tried.
+	ConnectionID string
 	// Since is when Reachable or Reason last changed.
 	Since time.Time
 }
@@ -74,7 +76,9 @@ type memberEntry struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 
+	// state is that of the former entry until tried.
 	state   State
+	tried   bool
 	engaged *Member
 	// everReached: the member has been connected with this target. keptNote is the note
 	// of KeepConnection.
@@ -195,15 +199,23 @@ func (p *Provider) SetTarget(name string, t Target) {
 	token := t.Config.BearerToken
 	t.Config.BearerToken = ""
 
+	stateChanged := false
+	defer func() {
+		if stateChanged {
+			p.notifyChange(name)
+		}
+	}()
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	old := p.entries[name]
 	if old != nil && old.keptNote != "" {
-		old.keptNote = ""
-		defer p.notifyChange(name)
+		old.keptNote, stateChanged = "", true
 	}
-	defer p.mu.Unlock()
 	if old != nil && old.cancel != nil && old.target.ConfigVersion == t.ConfigVersion && old.target.Namespace == t.Namespace {
-		old.target.Source = t.Source
+		old.target.ConnectionID = t.ConnectionID
+		if old.tried && old.state.ConnectionID != t.ConnectionID { // the same server by the same credential
+			old.state.ConnectionID, stateChanged = t.ConnectionID, true
+		}
 		if old.token.Get() != token {
 			old.token.Set(token)
 			old.triggerProbe()
@@ -224,13 +236,13 @@ func (p *Provider) SetTarget(name string, t Target) {
 	}
 }
 
-// KeepConnection keeps a connection although its source no longer exists, and adds note
+// KeepConnection keeps a connection although its Secret no longer exists, and adds note
 // to its State. It returns false if there is no connection to keep: the member was
-// never reached with that source, or has another namespace.
-func (p *Provider) KeepConnection(name, source, namespace, note string) bool {
+// never reached by that connection.
+func (p *Provider) KeepConnection(name, connectionID, note string) bool {
 	p.mu.Lock()
 	e := p.entries[name]
-	keep := e != nil && e.everReached && e.target.Source == source && e.target.Namespace == namespace
+	keep := e != nil && e.everReached && e.target.ConnectionID == connectionID
 	same := keep && e.keptNote == note
 	if keep {
 		e.keptNote = note
@@ -243,9 +255,9 @@ func (p *Provider) KeepConnection(name, source, namespace, note string) bool {
 }
 
 // SetUnreachable ends the connection to a member and sets why it cannot be reached.
-func (p *Provider) SetUnreachable(name, reason, message string) {
+func (p *Provider) SetUnreachable(name, connectionID, reason, message string) {
 	p.mu.Lock()
-	e := &memberEntry{name: name}
+	e := &memberEntry{name: name, target: Target{ConnectionID: connectionID}}
 	if old := p.entries[name]; old != nil {
 		e.state = old.state
 		p.stopEntryLocked(old)
@@ -292,6 +304,17 @@ func (p *Provider) GetMember(name string) (*Member, error) {
 		return e.engaged, nil
 	}
 	return nil, fmt.Errorf("member %s is not connected: %w", name, multicluster.ErrClusterNotFound)
+}
+
+// ConnectionID returns the ConnectionID by which a member is connected; empty if another
+// connection has replaced that one.
+func (p *Provider) ConnectionID(name string, m *Member) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.entries[name]; e != nil && e.engaged == m {
+		return e.target.ConnectionID
+	}
+	return ""
 }
 
 // Get implements multicluster.Provider.
@@ -377,7 +400,7 @@ func (p *Provider) updateState(e *memberEntry, s State) {
 		p.mu.Unlock()
 		return
 	}
-	s.Since = e.state.Since
+	s.Since, s.ConnectionID, e.tried = e.state.Since, e.target.ConnectionID, true
 	if e.state.Known != s.Known || e.state.Reachable != s.Reachable || e.state.Reason != s.Reason {
 		s.Since = time.Now()
 	}

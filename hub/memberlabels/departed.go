@@ -29,9 +29,11 @@ const (
 // departed is what is stored of a departed member.
 type departed struct {
 	Labels map[string]string `json:"labels"`
-	// Cluster is the Cluster of Cluster API that it was, as namespace/name.
-	Cluster string      `json:"cluster,omitempty"`
-	LeftAt  metav1.Time `json:"leftAt"`
+	// Cluster is the Cluster of Cluster API that it was, as namespace/name, and ClusterUID its
+	// UID; empty in an entry of an earlier version of the hub.
+	Cluster    string      `json:"cluster,omitempty"`
+	ClusterUID string      `json:"clusterUID,omitempty"`
+	LeftAt     metav1.Time `json:"leftAt"`
 }
 
 // parse returns what is stored of a member; zero, which is expired, where somebody has
@@ -45,12 +47,18 @@ func parse(text string) (stored departed) {
 
 func (d *departed) isExpired(now time.Time) bool { return now.Sub(d.LeftAt.Time) > maxAge }
 
-// isFor reports whether a member may have, replace and remove what is stored under its name.
+// isFor reports whether a member may replace and remove what is stored under its name.
 // Invariant: another Cluster under that name may not, since who creates Clusters chooses no
 // labels.
 func (d *departed) isFor(member *v1alpha1.MemberCluster) bool {
 	cluster := clusterOf(member)
 	return cluster == "" || cluster == d.Cluster
+}
+
+// isOfFormerCluster reports whether a Cluster that was deleted since had the name of a member's.
+func (d *departed) isOfFormerCluster(member *v1alpha1.MemberCluster) bool {
+	uid := member.Annotations[AnnotationClusterUID]
+	return clusterOf(member) != "" && uid != "" && d.ClusterUID != "" && uid != d.ClusterUID
 }
 
 // Remember stores the labels that outlive a member which leaves, and drops expired entries.
@@ -61,7 +69,7 @@ func Remember(data map[string]string, member *v1alpha1.MemberCluster, now time.T
 	if _, known := data[member.Name]; known && !Forget(data, member) {
 		return !maps.Equal(before, data)
 	}
-	next := departed{Labels: firstLabels(Kept(member)), Cluster: clusterOf(member), LeftAt: metav1.NewTime(now.UTC().Truncate(time.Second))}
+	next := departed{Labels: firstLabels(Kept(member)), Cluster: clusterOf(member), ClusterUID: member.Annotations[AnnotationClusterUID], LeftAt: metav1.NewTime(now.UTC().Truncate(time.Second))}
 	if len(next.Labels) > 0 {
 		text, err := json.Marshal(next)
 		if err != nil {
@@ -88,7 +96,7 @@ func Forget(data map[string]string, member *v1alpha1.MemberCluster) (changed boo
 // refuse the MemberCluster with them.
 func Restore(data map[string]string, member *v1alpha1.MemberCluster, now time.Time) (restored map[string]string) {
 	stored := parse(data[member.Name])
-	if stored.isExpired(now) || !stored.isFor(member) {
+	if stored.isExpired(now) || !stored.isFor(member) || stored.isOfFormerCluster(member) {
 		return nil
 	}
 	restored = map[string]string{}

@@ -18,6 +18,10 @@ import (
 // Cluster, with which value.
 const AnnotationCopied = "pelotech.ot/copied-labels"
 
+// AnnotationClusterUID of a MemberCluster from Cluster API is the UID of the Cluster that the
+// hub created it for: another one may take its name.
+const AnnotationClusterUID = "pelotech.ot/cluster-uid"
+
 // OriginCluster is the value of v1alpha1.LabelDiscovered of members from Cluster API.
 const OriginCluster = "cluster-api"
 

@@ -40,6 +40,12 @@ func ofCluster(name string) func(*v1alpha1.MemberCluster) {
 	}
 }
 
+func withUID(uid string) func(*v1alpha1.MemberCluster) {
+	return func(m *v1alpha1.MemberCluster) {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, memberlabels.AnnotationClusterUID, uid)
+	}
+}
+
 func withCopied(record string) func(*v1alpha1.MemberCluster) {
 	return func(m *v1alpha1.MemberCluster) {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, memberlabels.AnnotationCopied, record)
@@ -86,6 +92,9 @@ func TestRestore(t *testing.T) {
 		"by hand, of a Secret":            {newMember(labelSet{"edge": "true"}, ofSecret), newMember(nil, ofSecret), labelSet{"edge": "true"}},
 		"from push to pull":               {newMember(labelSet{"edge": "true"}, ofSecret), newMember(nil), labelSet{"edge": "true"}},
 		"by hand, of the same Cluster":    {newMember(labelSet{"edge": "true"}, ofCluster("oslo")), newMember(nil, ofCluster("oslo")), labelSet{"edge": "true"}},
+		"the same Cluster":                {newMember(labelSet{"edge": "true"}, ofCluster("oslo"), withUID("a")), newMember(nil, ofCluster("oslo"), withUID("a")), labelSet{"edge": "true"}},
+		"a Cluster created again":         {newMember(labelSet{"edge": "true"}, ofCluster("oslo"), withUID("a")), newMember(nil, ofCluster("oslo"), withUID("b")), nil},
+		"left before an upgrade":          {newMember(labelSet{"edge": "true"}, ofCluster("oslo")), newMember(nil, ofCluster("oslo"), withUID("b")), labelSet{"edge": "true"}},
 		"another Cluster takes the name":  {newMember(labelSet{"edge": "true"}, ofCluster("oslo")), newMember(nil, ofCluster("other")), nil},
 		"a Cluster takes a person's name": {newMember(labelSet{"edge": "true"}), newMember(nil, ofCluster("oslo")), nil},
 		"its own value is newer":          {newMember(labelSet{"edge": "true", "ring": "1"}), newMember(labelSet{"edge": "false"}), labelSet{"ring": "1"}},
@@ -154,6 +163,15 @@ func TestOtherClustersForgetNothing(t *testing.T) {
 			assert.Empty(t, data)
 		})
 	}
+}
+
+// A Cluster that is created again gets its own labels back, not those of the former one.
+func TestLabelsOfAClusterCreatedAgain(t *testing.T) {
+	data := labelSet{}
+	former, next := []func(*v1alpha1.MemberCluster){ofCluster("oslo"), withUID("a")}, []func(*v1alpha1.MemberCluster){ofCluster("oslo"), withUID("b")}
+	require.True(t, memberlabels.Remember(data, newMember(labelSet{"edge": "true"}, former...), now))
+	require.True(t, memberlabels.Remember(data, newMember(labelSet{"ring": "1"}, next...), now.Add(time.Hour)))
+	assert.Equal(t, labelSet{"ring": "1"}, memberlabels.Restore(data, newMember(nil, next...), now.Add(time.Hour)))
 }
 
 // A member that leaves without labels does not get older ones back.

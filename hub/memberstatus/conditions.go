@@ -21,8 +21,8 @@ import (
 func (s *statusBuilder) setConditions() {
 	s.setCondition(v1alpha1.ConditionIdentityConfirmed, s.identityConfirmed())
 	s.setQuarantined()
-	s.copyCondition(v1alpha1.ConditionJoined, s.Joined)
-	s.copyCondition(v1alpha1.ConditionAgentInstalled, s.Installed)
+	s.copyCondition(v1alpha1.ConditionJoined, s.checkedForSpec(s.Joined))
+	s.copyCondition(v1alpha1.ConditionAgentInstalled, s.checkedForSpec(s.Installed))
 	s.copyCondition(v1alpha1.ConditionCredentialRotated, s.Rotated)
 	s.setCondition(v1alpha1.ConditionReachable, s.reachable())
 	s.setCondition(v1alpha1.ConditionMailboxSynced, s.mailboxSynced())
@@ -94,6 +94,18 @@ func (s *statusBuilder) copyCondition(t string, c *metav1.Condition) {
 	meta.SetStatusCondition(&s.status.Conditions, taken)
 }
 
+// checkedForSpec returns a condition of another controller, which is Unknown instead of True
+// where that controller has not seen the current spec.
+func (s *statusBuilder) checkedForSpec(c *metav1.Condition) *metav1.Condition {
+	if c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration == 0 || c.ObservedGeneration >= s.Member.Generation {
+		return c
+	}
+	pending := *c
+	pending.Status, pending.Reason = metav1.ConditionUnknown, v1alpha1.ReasonConnectionChanged
+	pending.Message = "the spec changed, and the hub has not checked this for the new one yet"
+	return &pending
+}
+
 func (s *statusBuilder) neverReportedState() conditionState {
 	if s.Holder != "" {
 		return s.duplicateClusterState()
@@ -134,6 +146,8 @@ func (s *statusBuilder) reachable() conditionState {
 		return s.pullReachable()
 	case s.SyncStalled != "":
 		return conditionFalse(v1alpha1.ReasonReportNotCarried, "%s", s.SyncStalled)
+	case c.SpecChanged:
+		return conditionUnknown(v1alpha1.ReasonConnectionChanged, "the spec changed, and the hub has not tried to connect by the new one yet")
 	case !c.Known:
 		return conditionUnknown(v1alpha1.ReasonNeverConnected, "%s", cmp.Or(c.Message, "the hub has not connected to the member's API server yet"))
 	case c.Reachable:
@@ -163,6 +177,9 @@ func (s *statusBuilder) setServerVerified() {
 // synced once; only its reports show that it still does.
 func (s *statusBuilder) pullReachable() conditionState {
 	const connected = "the agent syncs in pull mode"
+	if s.Connection.SpecChanged {
+		return conditionUnknown(v1alpha1.ReasonConnectionChanged, "the spec changed, and the agent in pull mode has not synced by the new one yet (see %s)", v1alpha1.ConditionJoined)
+	}
 	if s.Report == nil {
 		if s.Connection.Known {
 			return conditionTrue(v1alpha1.ReasonConnected, connected)
@@ -376,7 +393,8 @@ func (s *statusBuilder) reportedPages() []v1alpha1.PageRef {
 }
 
 // ready is the first condition that is False, or else the first that is Unknown.
-// WithinBudget is not part of it: lowering a budget puts every busy member over it for a
+// MailboxSynced is Unknown for other reasons than a changed spec where Reachable or
+// AgentHealthy says why; a build of no release may well work. WithinBudget is not part of it: lowering a budget puts every busy member over it for a
 // while.
 func (s *statusBuilder) ready() conditionState {
 	if s.Obstacle.Reason != "" {
@@ -390,10 +408,12 @@ func (s *statusBuilder) ready() conditionState {
 			v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionJoined, v1alpha1.ConditionAgentInstalled, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy,
 			v1alpha1.ConditionMailboxSynced, v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionTransfersAccounted, v1alpha1.ConditionReportComplete, v1alpha1.ConditionVersionSupported,
 		} {
-			if bad == metav1.ConditionUnknown && (t == v1alpha1.ConditionVersionSupported || t == v1alpha1.ConditionMailboxSynced) {
-				continue // a build of no release may well work; Reachable says why nothing is known
+			c := meta.FindStatusCondition(s.status.Conditions, t)
+			if c == nil || c.Status != bad {
+				continue
 			}
-			if c := meta.FindStatusCondition(s.status.Conditions, t); c != nil && c.Status == bad {
+			mayWork := t == v1alpha1.ConditionVersionSupported || t == v1alpha1.ConditionMailboxSynced && c.Reason != v1alpha1.ReasonConnectionChanged
+			if bad == metav1.ConditionFalse || !mayWork {
 				return conditionState{bad, c.Reason, c.Message}
 			}
 		}

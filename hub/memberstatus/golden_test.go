@@ -39,10 +39,12 @@ func TestGoldenStatuses(t *testing.T) {
 	}
 	objects := map[string]statuscheck.Object{}
 	for name, change := range map[string]func(*memberstatus.Input){
-		"Ready":              func(*memberstatus.Input) {},
-		"NeverConnected":     notConnected(""),
-		"CredentialsMissing": notConnected(v1alpha1.ReasonCredentialsMissing),
-		"Unreachable":        notConnected(v1alpha1.ReasonUnreachable),
+		"Ready":                            func(*memberstatus.Input) {},
+		"NeverConnected":                   notConnected(""),
+		"CredentialsMissing":               notConnected(v1alpha1.ReasonCredentialsMissing),
+		"Unreachable":                      notConnected(v1alpha1.ReasonUnreachable),
+		"ConnectionChanged":                func(v *memberstatus.Input) { v.Connection = memberstatus.Connection{SpecChanged: true} },
+		"ConnectionChanged, no report yet": func(v *memberstatus.Input) { v.Connection.ReportPending = true },
 		"Silent": func(v *memberstatus.Input) {
 			received := now.Add(-time.Hour)
 			v.ReceivedAt = &received

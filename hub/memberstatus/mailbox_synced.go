@@ -9,11 +9,15 @@ import (
 
 func (s *statusBuilder) mailboxSynced() conditionState {
 	switch {
+	case s.Connection.SpecChanged:
+		return conditionUnknown(v1alpha1.ReasonConnectionChanged, "the spec changed, and nothing was copied by the new one yet (see %s)", v1alpha1.ConditionReachable)
 	case s.SyncError != "":
 		return conditionFalse(v1alpha1.ReasonSyncFailed, "%s", s.SyncError)
 	case s.ReportOlder:
 		return conditionFalse(v1alpha1.ReasonSyncFailed, "the report in the member is older than the hub's copy and is not copied: the member was restored from a backup, or its clock was set back; "+
 			"if that lasts, delete ClusterReport %s in namespace %s of the hub", v1alpha1.MailboxName, s.status.Namespace)
+	case s.Connection.Known && s.Connection.ReportPending:
+		return conditionUnknown(v1alpha1.ReasonConnectionChanged, "the spec changed, and no report was read by the new connection yet: check that ot-agent runs in namespace %s of the member", s.Member.Spec.AgentNamespace)
 	case !s.Connection.Reachable || s.Report == nil:
 		return conditionUnknown(v1alpha1.ReasonUnknown, "nothing was copied yet (see %s and %s)", v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy)
 	}

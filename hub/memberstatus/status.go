@@ -29,15 +29,6 @@ const (
 	maxVersionBytes = 64
 )
 
-// Connection is the state of the connection to a member's API server. Known: it has been
-// tried. Reason is one of v1alpha1, Message says what to do. PullMode: the agent connects
-// to the hub, and its reports show whether it does.
-type Connection struct {
-	PullMode         bool
-	Known, Reachable bool
-	Reason, Message  string
-}
-
 // Obstacle keeps a member from being Ready. Reason is NamespaceTaken, which needs a person, or
 // NamespaceTerminating.
 type Obstacle struct{ Reason, Message string }

@@ -34,6 +34,9 @@ const blockedGrace = time.Minute
 // onlyBlockedProceed reports whether nothing starts before a blocked cluster proceeds, in
 // one of which something is to be corrected. Other blockers name their own way on.
 func (e *evaluation) onlyBlockedProceed(b blocker) bool {
+	if b.reason == v1alpha1.ReasonFieldsUnknown {
+		return e.counts.blocked == e.counts.Progressing
+	}
 	waitsForClusters := b.reason == v1alpha1.ReasonAwaitingClusters || b.reason == v1alpha1.ReasonMaxConcurrency
 	return waitsForClusters && e.counts.blocked > e.counts.paused && e.counts.blocked == e.counts.Progressing
 }
@@ -56,15 +59,19 @@ func (e *evaluation) updateBlockedSince(b blocker) bool {
 
 // blockedClusters returns the first blocked clusters, by name.
 func (e *evaluation) blockedClusters() []v1alpha1.ClusterSummary {
-	return e.summarizeClusters(int(e.counts.blocked), v1alpha1.MaxBlockedClusters, func(c *placedCluster) bool { return c.blocked })
+	return e.summarizeClusters(int(e.counts.blocked+e.counts.tooOld), v1alpha1.MaxBlockedClusters, func(c *placedCluster) bool { return c.blocked })
 }
 
-// maxListedMessage bounds what one cluster says in the status message.
-const maxListedMessage = 160
+const (
+	// maxListedMessage bounds what one cluster says in the status message.
+	maxListedMessage = 160
+	// maxListedVersion bounds a version, which the member chooses.
+	maxListedVersion = 32
+)
 
 // blockedMessage says which clusters wait until a person acts, and for what.
 func (e *evaluation) blockedMessage() string {
-	n := int(e.counts.blocked)
+	n := int(e.counts.blocked + e.counts.tooOld)
 	if n == 0 {
 		return ""
 	}
@@ -79,4 +86,22 @@ func (e *evaluation) blockedMessage() string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return fmt.Sprintf(". In %s a person has to act: %s. See status.blocked", pluralClusters(int32(n)), text)
+}
+
+// unknownFieldsMessage says what a cluster does not take. Its agent may be new enough, and
+// its CustomResourceDefinitions older.
+func (c *placedCluster) unknownFieldsMessage() string {
+	names := make([]string, 0, len(c.UnknownFields))
+	for _, field := range c.UnknownFields {
+		names = append(names, strings.Replace(field, "=", " ", 1))
+	}
+	more := ""
+	if extra := len(names) - maxListedNames; extra > 0 {
+		names, more = names[:maxListedNames], fmt.Sprintf(" and %d more", extra)
+	}
+	agent := "its agent"
+	if c.AgentVersion != "" {
+		agent += " " + v1alpha1.SanitizeText(c.AgentVersion, maxListedVersion)
+	}
+	return fmt.Sprintf("%s, or a CustomResourceDefinition there, does not know spec.template's %s%s: upgrade chart ot-agent", agent, strings.Join(names, ", "), more)
 }

@@ -148,6 +148,7 @@ func TestBlockedReasons(t *testing.T) {
 		"no StorageClass":                  {queued(v1alpha1.ReasonStorageClassMissing, revision), true},
 		"no Secret":                        {queued(v1alpha1.ReasonSecretMissing, revision), true},
 		"Secrets may not be read":          {queued(v1alpha1.ReasonSecretForbidden, revision), true},
+		"a Secret has no headers":          {queued(v1alpha1.ReasonSecretInvalid, revision), true},
 		"no ConfigMap":                     {queued(v1alpha1.ReasonCertConfigMapMissing, revision), true},
 		"no CDI":                           {queued(v1alpha1.ReasonCDIMissing, revision), true},
 		"no storage":                       {queued(v1alpha1.ReasonInsufficientStorage, revision), true},

@@ -57,7 +57,8 @@ type placedCluster struct {
 	wave    int32
 	started bool
 	state   v1alpha1.ClusterState
-	// blocked: it is Progressing, and waits until a person acts there.
+	// blocked: it waits until a person acts there, being Progressing or, with UnknownFields,
+	// ToApply.
 	blocked bool
 }
 
@@ -97,7 +98,10 @@ func (e *evaluation) placeClusters() {
 		if !e.placement.matches(cluster.Name, cluster.Labels) {
 			continue
 		}
-		c := placedCluster{Cluster: cluster, wave: e.waveFor(cluster), started: cluster.PlannedRevision == e.version.Revision}
+		c := placedCluster{
+			Cluster: cluster, wave: e.waveFor(cluster),
+			started: cluster.PlannedRevision == e.version.Revision && len(cluster.UnknownFields) == 0,
+		}
 		e.evaluateState(&c)
 		e.placed = append(e.placed, c)
 		e.waves[c.wave].counts.addCluster(&c)

@@ -30,6 +30,7 @@ func TestGoldenStatuses(t *testing.T) {
 		"Paused":                                 newView(newUbuntu().Paused(), "canary=."),
 		"Paused, one in progress":                newView(newUbuntu().Paused(), "canary=P."),
 		"PlanFull":                               newView(newUbuntu(), "canary=f"),
+		"FieldsUnknown, one in progress":         age(newView(newUbuntu(), "canary=.P"), "canary-0"),
 		"RolledOut":                              newView(newUbuntu(), "canary=S"),
 		"RolledOut, one offline":                 newView(newUbuntu(), "canary=SD"),
 		"RolledOut, one failed within the limit": newView(newUbuntu().WithMaxFailures("1"), "canary=SF"),
@@ -49,13 +50,15 @@ func TestGoldenStatuses(t *testing.T) {
 		v.Image.Spec.Placement.ClusterSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "wave", Operator: "Near"}}}
 	})
 	change("ClustersBlocked", func(v *rollout.View) { *v = advanceView(*v, decideAndCheck(t, *v), time.Minute) })
+	old := age(newView(newUbuntu(), "canary=."), "canary-0")
+	views["FieldsUnknown, for a moment"], views["FieldsUnknown"] = old, advanceView(old, decideAndCheck(t, old), time.Minute)
 	views["AwaitingClusters, one blocked for a moment"] = block(newView(newUbuntu(), "canary=P"), "canary-0")
 	objects := map[string]statuscheck.Object{}
 	for name, v := range views {
 		v.Image.Generation = 7
 		d := decideAndCheck(t, v)
 		needsPerson := d.Status.Reason == v1alpha1.ReasonRolloutPaused || d.Status.Reason == v1alpha1.ReasonAwaitingApproval ||
-			meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled)
+			d.Status.Reason == v1alpha1.ReasonFieldsUnknown || meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled)
 		assert.Equal(t, needsPerson, rollout.NeedsPerson(d.Status.Reason), "%s: a person learns of it by an event", name)
 		objects[name] = statuscheck.Object{Status: &d.Status, Deleted: v.Image.DeletionTimestamp}
 	}

@@ -24,7 +24,7 @@ func waitingVerdict(reason, format string, args ...any) phaseVerdict {
 // decidePhase derives the phase from what blocks further clusters.
 func (e *evaluation) decidePhase(b blocker) phaseVerdict {
 	isStalled := e.updateBlockedSince(b)
-	if isStalled {
+	if isStalled && b.reason != v1alpha1.ReasonFieldsUnknown {
 		b.reason = v1alpha1.ReasonClustersBlocked
 	}
 	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, e.blockerMessage(b) + e.blockedMessage()}
@@ -66,6 +66,8 @@ func (e *evaluation) blockerMessage(b blocker) string {
 		return fmt.Sprintf("%d of %s in wave %s are in progress, and maxConcurrency allows %d; %d wait to start", inWave.Progressing, pluralClusters(inWave.Total), wave, b.limit, inWave.ToApply)
 	case v1alpha1.ReasonPlanFull:
 		return fmt.Sprintf("%s in wave %s cannot start: a plan holds at most %d images, and theirs are full. Remove these clusters from the placement of other FleetDiskImages, or add them to spec.placement.excludedClusters", pluralClusters(inWave.ToApply), wave, v1alpha1.MaxPlannedImages)
+	case v1alpha1.ReasonFieldsUnknown:
+		return fmt.Sprintf("%s in wave %s cannot start before their agents are upgraded", pluralClusters(inWave.ToApply), wave)
 	case v1alpha1.ReasonOfflineClusters:
 		if rollout.OfflineClusters != v1alpha1.OfflineWait || wave == "" {
 			return fmt.Sprintf("all placed clusters are offline (%s); they catch up when they are back", e.listClusterNames(isDeferred))

@@ -22,7 +22,7 @@ func (e *evaluation) evaluateState(c *placedCluster) {
 	case c.OfflineReason != "":
 		c.state = v1alpha1.ClusterDeferred
 	case !c.started:
-		c.state = v1alpha1.ClusterToApply
+		c.state, c.blocked = v1alpha1.ClusterToApply, len(c.UnknownFields) > 0
 	default:
 		c.state = v1alpha1.ClusterProgressing
 		e.checkProgressDeadline(c)
@@ -38,6 +38,8 @@ func (e *evaluation) explainState(c *placedCluster) (reason, message string) {
 		return "", ""
 	case c.state == v1alpha1.ClusterDeferred:
 		return c.OfflineReason, ""
+	case c.state == v1alpha1.ClusterToApply && len(c.UnknownFields) > 0:
+		return v1alpha1.ReasonFieldsUnknown, c.unknownFieldsMessage()
 	case c.state == v1alpha1.ClusterToApply && c.PlanFull:
 		return v1alpha1.ReasonPlanFull, ""
 	case c.state == v1alpha1.ClusterToApply, c.PlannedRevision != e.version.Revision: // the latter starts now

@@ -42,7 +42,12 @@ type Cluster struct {
 	PlannedAt       time.Time
 	// PlanFull: its plan has no room for another image, so it cannot start.
 	PlanFull bool
-	Report   Report
+	// AgentVersion of the member's agent; empty where it is unknown. UnknownFields are what
+	// the template uses, as in v1alpha1.ImageFields, that the member does not take: its plan
+	// stays as it is.
+	AgentVersion  string
+	UnknownFields []string
+	Report        Report
 }
 
 // Report is what a member reports of the current VMDiskImage. It is zero where the

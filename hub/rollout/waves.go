@@ -29,13 +29,15 @@ func (e *evaluation) decideNextWave() blocker {
 	w := &e.waves[e.currentWave]
 	limit := w.concurrencyLimit()
 	free := limit - int(w.counts.Progressing)
-	planFull := 0
+	planFull, tooOld := 0, 0
 	for i := range e.placed {
 		c := &e.placed[i]
 		if int(c.wave) != e.currentWave || c.state != v1alpha1.ClusterToApply {
 			continue
 		}
 		switch {
+		case len(c.UnknownFields) > 0:
+			tooOld++
 		case c.PlanFull:
 			planFull++
 		case free > 0:
@@ -48,6 +50,8 @@ func (e *evaluation) decideNextWave() blocker {
 		return blocker{reason: v1alpha1.ReasonAwaitingClusters}
 	case planFull:
 		return blocker{reason: v1alpha1.ReasonPlanFull}
+	case planFull + tooOld:
+		return blocker{reason: v1alpha1.ReasonFieldsUnknown}
 	default:
 		return blocker{reason: v1alpha1.ReasonMaxConcurrency, limit: limit}
 	}
@@ -208,8 +212,8 @@ type stateCounts struct {
 	// quarantined are the deferred clusters in quarantine. No wave waits for them.
 	quarantined int32
 	// blocked are those of the clusters in progress that wait until a person acts, paused
-	// those of them where nothing is wrong.
-	blocked, paused int32
+	// those of them where nothing is wrong. tooOld are those to apply with UnknownFields.
+	blocked, paused, tooOld int32
 }
 
 func (c *stateCounts) addCluster(cluster *placedCluster) {
@@ -218,7 +222,11 @@ func (c *stateCounts) addCluster(cluster *placedCluster) {
 	if cluster.OfflineReason == v1alpha1.ReasonQuarantined {
 		c.quarantined++
 	}
-	if cluster.blocked {
+	switch {
+	case !cluster.blocked:
+	case cluster.state == v1alpha1.ClusterToApply:
+		c.tooOld++
+	default:
 		c.blocked++
 		if cluster.Report.isPaused() {
 			c.paused++
@@ -231,6 +239,7 @@ func (c *stateCounts) addCounts(other *stateCounts) {
 	c.quarantined += other.quarantined
 	c.blocked += other.blocked
 	c.paused += other.paused
+	c.tooOld += other.tooOld
 	for _, state := range v1alpha1.ClusterStates() {
 		*c.CountOf(state) += *other.CountOf(state)
 	}

@@ -19,13 +19,6 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Annotations that make a StorageClass the default, in the order in which CDI 1.65 looks
-// for them.
-const (
-	defaultVirtClassAnnotation = "storageclass.kubevirt.io/is-default-virt-class"
-	defaultClassAnnotation     = "storageclass.kubernetes.io/is-default-class"
-)
-
 // findCapacityBlocker returns why there is no capacity for an image, by figures of at most
 // maxAge; nil where none is known to be lacking.
 func (r *Reconciler) findCapacityBlocker(ctx context.Context, img *v1alpha1.VMDiskImage, maxAge time.Duration) (*image.Blocker, error) {
@@ -54,33 +47,13 @@ func (r *Reconciler) LacksCapacity(ctx context.Context, img *v1alpha1.VMDiskImag
 	return b != nil, err
 }
 
-// findDefaultStorageClass returns the class that CDI uses where none is named; empty for
-// none. Of several the youngest wins, as in Kubernetes.
+// findDefaultStorageClass returns the class that CDI uses where none is named; empty for none.
 func (r *Reconciler) findDefaultStorageClass(ctx context.Context) (string, error) {
 	var classes storagev1.StorageClassList
 	if err := r.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("listing StorageClasses: %w", err)
 	}
-	for _, annotation := range []string{defaultVirtClassAnnotation, defaultClassAnnotation} {
-		var found *storagev1.StorageClass
-		for i := range classes.Items {
-			class := &classes.Items[i]
-			if class.Annotations[annotation] == "true" && (found == nil || isYounger(class, found)) {
-				found = class
-			}
-		}
-		if found != nil {
-			return found.Name, nil
-		}
-	}
-	return "", nil
-}
-
-func isYounger(a, b *storagev1.StorageClass) bool {
-	if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
-		return order > 0
-	}
-	return a.Name < b.Name
+	return capacity.DefaultStorageClass(classes.Items), nil
 }
 
 // capacityWaiters are the images that were last found to lack capacity.

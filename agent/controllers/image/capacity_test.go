@@ -44,7 +44,7 @@ func newStorageClass(name string, second int64, annotations ...string) *storagev
 
 func TestFindDefaultStorageClass(t *testing.T) {
 	off := newStorageClass("off", 9)
-	off.Annotations[defaultClassAnnotation] = "false"
+	off.Annotations[capacity.AnnotationDefaultClass] = "false"
 	for _, tt := range []struct {
 		name    string
 		classes []client.Object
@@ -52,10 +52,10 @@ func TestFindDefaultStorageClass(t *testing.T) {
 	}{
 		{"none", nil, ""},
 		{"none that is one", []client.Object{newStorageClass("a", 1), off}, ""},
-		{"one", []client.Object{newStorageClass("a", 2), newStorageClass("b", 1, defaultClassAnnotation)}, "b"},
-		{"the youngest of two", []client.Object{newStorageClass("a", 1, defaultClassAnnotation), newStorageClass("b", 2, defaultClassAnnotation)}, "b"},
-		{"the first by name of two of one age", []client.Object{newStorageClass("b", 1, defaultClassAnnotation), newStorageClass("a", 1, defaultClassAnnotation)}, "a"},
-		{"KubeVirt's before any other", []client.Object{newStorageClass("a", 9, defaultClassAnnotation), newStorageClass("b", 1, defaultVirtClassAnnotation)}, "b"},
+		{"one", []client.Object{newStorageClass("a", 2), newStorageClass("b", 1, capacity.AnnotationDefaultClass)}, "b"},
+		{"the youngest of two", []client.Object{newStorageClass("a", 1, capacity.AnnotationDefaultClass), newStorageClass("b", 2, capacity.AnnotationDefaultClass)}, "b"},
+		{"the first by name of two of one age", []client.Object{newStorageClass("b", 1, capacity.AnnotationDefaultClass), newStorageClass("a", 1, capacity.AnnotationDefaultClass)}, "a"},
+		{"KubeVirt's before any other", []client.Object{newStorageClass("a", 9, capacity.AnnotationDefaultClass), newStorageClass("b", 1, capacity.AnnotationDefaultVirtClass)}, "b"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := (&Reconciler{Client: newFakeClient(t, tt.classes...)}).findDefaultStorageClass(t.Context())
@@ -71,7 +71,7 @@ func TestLacksCapacity(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: "pool"}, StorageClassName: "csi",
 		NodeTopology: &metav1.LabelSelector{}, MaximumVolumeSize: ptr.To(resource.MustParse("1Gi")),
 	}
-	c := newFakeClient(t, newStorageClass("csi", 1, defaultClassAnnotation), pool)
+	c := newFakeClient(t, newStorageClass("csi", 1, capacity.AnnotationDefaultClass), pool)
 	r := &Reconciler{Client: c, Capacity: capacity.NewReader(c)}
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	require.NoError(t, r.triggers.Start(t.Context(), queue))

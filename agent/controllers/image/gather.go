@@ -166,6 +166,7 @@ func (r *Reconciler) listChildren(ctx context.Context, reader client.Reader, img
 			return nil, fmt.Errorf("listing the objects of %s: %w", describeImage(img), err)
 		}
 	}
+	r.PodEvents.AddTo(ctx, pods.Items)
 	lists := image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items, Snapshots: snapshots.Items}
 	attempts := image.GroupByAttempt(lists)
 	if !image.LacksCDIClaims(attempts) {

@@ -23,6 +23,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/agent/podevents"
 	"github.com/pelotech/ot-fleet/agent/preflight"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/trigger"
@@ -64,6 +65,8 @@ type Reconciler struct {
 	ListHolders HolderFunc
 	// Capacity of the cluster's storage; nil where it is not checked.
 	Capacity *capacity.Reader
+	// PodEvents of importers that do not start; nil where they are not read.
+	PodEvents *podevents.Reader
 	// PlannedState of images; nil where there are no plans.
 	PlannedState PlannedStateFunc
 	// CreationProblem is why the DataVolume of a slot could not be created; nil for none.

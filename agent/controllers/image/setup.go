@@ -10,21 +10,26 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 const maxConcurrentReconciles = 4
 
-// Setup adds the controller to a manager.
-func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
+// Setup adds the controller to a manager. disks is a cache of the objects with the label of a
+// machine's UID.
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, disks cache.Cache) error {
 	r.arrivals = arrivalTracker{queue: r.Queue, reader: mgr.GetCache(), byUID: map[types.UID]arrivalRecord{}}
 	child := handler.EnqueueRequestsFromMapFunc(r.mapChildToImage)
+	disk := handler.EnqueueRequestsFromMapFunc(r.mapDiskToImage)
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("image").
 		Watches(&v1alpha1.VMDiskImage{}, r.imageEventHandler()).
@@ -33,6 +38,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		Watches(&corev1.PersistentVolumeClaim{}, child).
 		Watches(&corev1.Pod{}, child).
 		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.mapToSkippedImages)).
+		WatchesRawSource(source.Kind(disks, client.Object(&corev1.PersistentVolumeClaim{}), disk, diskChangedPredicate())).
 		WatchesRawSource(&r.triggers).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Build(r)
@@ -44,6 +50,15 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 			return err
 		}
 	}
+	if err := disks.IndexField(ctx, &corev1.PersistentVolumeClaim{}, vm.ClonedFromIndex, indexClonedFrom); err != nil {
+		return err
+	}
+	r.Kinds.WhenServed(image.DataVolumeGVK, func(ctx context.Context) error {
+		if err := disks.IndexField(ctx, &cdiv1.DataVolume{}, vm.ClonedFromIndex, indexClonedFrom); err != nil {
+			return err
+		}
+		return apidiscovery.Watch(ctx, c, disks, &cdiv1.DataVolume{}, disk, diskChangedPredicate())
+	})
 	r.Kinds.WhenServed(image.DataVolumeGVK, r.watchWhenServed(mgr, c, func() client.Object { return &cdiv1.DataVolume{} }, child))
 	r.Kinds.WhenServed(image.VolumeSnapshotGVK, r.watchWhenServed(mgr, c, func() client.Object { return &snapshotv1.VolumeSnapshot{} }, child))
 	if r.Capacity != nil {
@@ -71,6 +86,13 @@ func (r *Reconciler) watchWhenServed(mgr ctrl.Manager, c controller.Controller, 
 func indexImageUID(o client.Object) []string {
 	if uid := o.GetLabels()[v1alpha1.LabelImageUID]; uid != "" {
 		return []string{uid}
+	}
+	return nil
+}
+
+func indexClonedFrom(o client.Object) []string {
+	if uid := vm.ClonedImageUID(o); uid != "" {
+		return []string{string(uid)}
 	}
 	return nil
 }

@@ -2,13 +2,14 @@ package image
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,34 +25,57 @@ const (
 	trialTimeout = 3 * time.Second
 	// trialAcceptedFor is how long an acceptance counts for all images of a kind.
 	trialAcceptedFor = 10 * time.Minute
-	// trialRetryDelay is how long any other answer counts, and a missing one. The image is
-	// reconciled again after that.
-	trialRetryDelay = 30 * time.Second
+	// trialRetryDelay is how long any other answer counts, and a missing one. It doubles with
+	// each that follows, up to maxTrialRetryDelay.
+	trialRetryDelay    = 30 * time.Second
+	maxTrialRetryDelay = 4 * time.Minute
 	// maxTrials bounds the memory of answers.
 	maxTrials = 1024
+	// maxTrialsPerMinute bounds the dry runs of all images, and maxTrialsOfNamespace those of
+	// one namespace.
+	maxTrialsPerMinute   = 120
+	maxTrialsOfNamespace = 30
 )
 
 // trialAnswers are the API server's answers to DataVolumes that were created as dry runs.
 type trialAnswers struct {
 	mu      sync.Mutex
 	answers map[trialKey]trialAnswer
+	// asked counts the dry runs since minute, by namespace and, under "", all.
+	asked  map[string]int
+	minute time.Time
 }
 
-// trialKey is what an answer counts for: all images of a kind, or one attempt of an image.
+// trialKey is what an answer counts for: all images of a kind, all attempts with one number of
+// one spec, or, with a namespace alone, all images of the namespace.
 type trialKey struct {
 	namespace, sourceType, source, checksum, storageClass, secret, certificates string
 	headers, headerSecrets, pullMethod                                          string
 
-	uid      types.UID
-	revision string
-	attempt  int32
+	spec    string
+	attempt int32
 }
 
 // trialAnswer has neither accepted nor a blocker where the answer says nothing of the image.
 type trialAnswer struct {
 	accepted bool
 	blocker  *image.Blocker
-	until    time.Time
+	// silent: no answer came.
+	silent bool
+	// dataVolume is the name that was asked for, which the blocker quotes.
+	dataVolume string
+	until      time.Time
+	delay      time.Duration
+}
+
+// blockerFor returns the blocker for an image whose DataVolume has another name.
+func (a trialAnswer) blockerFor(dataVolume string) *image.Blocker {
+	if a.blocker == nil || a.dataVolume == "" {
+		return a.blocker
+	}
+	b := *a.blocker
+	b.Message = strings.ReplaceAll(b.Message, a.dataVolume, dataVolume)
+	return &b
 }
 
 func (t *trialAnswers) get(k trialKey, now time.Time) (trialAnswer, bool) {
@@ -61,15 +85,35 @@ func (t *trialAnswers) get(k trialKey, now time.Time) (trialAnswer, bool) {
 	return answer, known && now.Before(answer.until)
 }
 
-// record remembers an answer. Where there are too many, all others are forgotten: each is
-// one dry run away.
-func (t *trialAnswers) record(k trialKey, a trialAnswer) {
+// record remembers an answer, an acceptance for longer than another. Where there are too many,
+// all others are forgotten: each is one dry run away.
+func (t *trialAnswers) record(k trialKey, a trialAnswer, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	a.until = now.Add(trialAcceptedFor)
+	if !a.accepted {
+		a.delay = min(max(2*t.answers[k].delay, trialRetryDelay), maxTrialRetryDelay)
+		a.until = now.Add(a.delay)
+	}
 	if t.answers == nil || len(t.answers) >= maxTrials {
 		t.answers = map[trialKey]trialAnswer{}
 	}
 	t.answers[k] = a
+}
+
+// spend reports whether another dry run is within the bounds of this minute, and counts it.
+func (t *trialAnswers) spend(namespace string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.asked == nil || now.Sub(t.minute) >= time.Minute {
+		t.asked, t.minute = map[string]int{}, now
+	}
+	if t.asked[""] >= maxTrialsPerMinute || t.asked[namespace] >= maxTrialsOfNamespace {
+		return false
+	}
+	t.asked[""]++
+	t.asked[namespace]++
+	return true
 }
 
 // plainURL is a URL of which a path more or less decides nothing.
@@ -96,14 +140,15 @@ func isRefusalOfOne(reason v1alpha1.Reason) bool {
 	return reason == v1alpha1.ReasonDataVolumeRefused || reason == v1alpha1.ReasonQuotaExceeded
 }
 
-// wasRefused reports whether an image waits for a refusal of its own to end, or its last
-// attempt was refused.
-func wasRefused(img *v1alpha1.VMDiskImage) bool {
-	if rev := currentRevision(img); rev != nil && rev.Failure != nil && isRefusalOfOne(rev.Failure.Reason) {
-		return true
+// storedRefusal returns the refusal that an image's status has; nil for none.
+func storedRefusal(img *v1alpha1.VMDiskImage) *image.Blocker {
+	if c := meta.FindStatusCondition(img.Status.Conditions, v1alpha1.ConditionImported); c != nil && isRefusalOfOne(v1alpha1.Reason(c.Reason)) {
+		return &image.Blocker{Reason: v1alpha1.Reason(c.Reason), Message: c.Message, NeedsPerson: true}
 	}
-	c := meta.FindStatusCondition(img.Status.Conditions, v1alpha1.ConditionImported)
-	return c != nil && isRefusalOfOne(v1alpha1.Reason(c.Reason))
+	if rev := currentRevision(img); rev != nil && rev.Failure != nil && isRefusalOfOne(rev.Failure.Reason) {
+		return &image.Blocker{Reason: rev.Failure.Reason, Message: rev.Failure.Message, NeedsPerson: true}
+	}
+	return nil
 }
 
 // findAdmissionBlocker returns why the API server would refuse an image's DataVolume, by a
@@ -113,35 +158,58 @@ func wasRefused(img *v1alpha1.VMDiskImage) bool {
 // let in one that was refused.
 func (r *Reconciler) findAdmissionBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) *image.Blocker {
 	key, attempt := image.KeyOf(img), img.Status.LastAttempt+1
-	kind, own := trialKindOf(img), trialKey{uid: img.UID, revision: img.Spec.Revision(), attempt: attempt}
-	if answer, known := r.trials.get(own, time.Now()); known {
-		return answer.blocker
-	}
-	if answer, known := r.trials.get(kind, time.Now()); known && (!answer.accepted || !wasRefused(img)) {
-		return answer.blocker
-	}
 	dv := image.NewDataVolume(img, v1alpha1.Slot{Image: key, Revision: img.Spec.Revision(), Attempt: attempt, DataVolume: ledger.DataVolumeName(key, attempt)})
 	dv.Labels = nil // a label would need a slot
+	refusal := storedRefusal(img)
+	kind, own, silence := trialKindOf(img), trialKey{namespace: img.Namespace, spec: trialSpecOf(dv), attempt: attempt}, trialKey{namespace: img.Namespace}
+	for _, k := range []trialKey{silence, own, kind} {
+		if answer, known := r.trials.get(k, time.Now()); known && (k != kind || !answer.accepted || refusal == nil) {
+			return answer.blockerFor(dv.Name)
+		}
+	}
+	if !r.trials.spend(img.Namespace, time.Now()) {
+		return refusal
+	}
 	answer := r.tryCreate(ctx, dv)
-	r.trials.record(own, answer)
+	now := time.Now()
+	if answer.silent {
+		// Each further one would hold a worker for as long.
+		r.trials.record(silence, answer, now)
+		return answer.blocker
+	}
+	r.trials.record(own, answer, now)
 	if answer.blocker == nil || !isRefusalOfOne(answer.blocker.Reason) {
-		r.trials.record(kind, answer)
+		r.trials.record(kind, answer, now)
 	}
 	return answer.blocker
 }
 
+// trialSpecOf returns a digest of a DataVolume's spec.
+func trialSpecOf(dv *cdiv1.DataVolume) string {
+	text, err := json.Marshal(dv.Spec)
+	if err != nil {
+		panic(err) // plain types
+	}
+	sum := sha256.Sum256(text)
+	return string(sum[:])
+}
+
 // tryCreate creates a DataVolume as a dry run.
 func (r *Reconciler) tryCreate(ctx context.Context, dv *cdiv1.DataVolume) trialAnswer {
-	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+	bounded, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
-	err := r.Create(ctx, dv, client.DryRunAll)
+	err := r.Create(bounded, dv, client.DryRunAll)
 	if err == nil {
-		return trialAnswer{accepted: true, until: time.Now().Add(trialAcceptedFor)}
+		return trialAnswer{accepted: true}
 	}
-	answer := trialAnswer{until: time.Now().Add(trialRetryDelay)}
+	answer := trialAnswer{dataVolume: dv.Name}
+	cause := importcause.OfAnswer(err)
+	if bounded.Err() != nil && ctx.Err() == nil {
+		answer.silent, cause = true, importcause.OfSilence(trialTimeout)
+	}
 	if fields := apidiscovery.UnknownFields(err); len(fields) > 0 {
 		answer.blocker = &image.Blocker{Reason: v1alpha1.ReasonCDITooOld, Message: image.UnknownFieldsMessage(fields), NeedsPerson: true}
-	} else if cause := importcause.OfAnswer(err); cause != nil {
+	} else if cause != nil {
 		answer.blocker = &image.Blocker{Reason: cause.Reason, Message: cause.Message, NeedsPerson: cause.NeedsPerson}
 	}
 	return answer

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
@@ -44,6 +46,18 @@ func (w *webhook) Create(ctx context.Context, obj client.Object, opts ...client.
 		return w.answer(ctx, obj.(*cdiv1.DataVolume))
 	}
 	return w.answers[obj.(*cdiv1.DataVolume).Spec.Source.HTTP.URL]
+}
+
+// Whatever an image's DataVolume has of its spec may be why a webhook or policy refuses it. Of a
+// plain URL the host counts; a size is in the key of one image.
+func TestSpecsOfOneKindHaveOneDataVolume(t *testing.T) {
+	ofOne := []string{"name", "priority", "deleteUnreferencedAfter", "snapshotClass", "diskSize", "url"}
+	base := apitest.Image("ns/a").Obj()
+	for field, spec := range apitest.SpecVariants(base.Spec) {
+		other := base.DeepCopy()
+		other.Spec = spec
+		assert.Equal(t, slices.Contains(ofOne, field), trialKindOf(base) == trialKindOf(other), field)
+	}
 }
 
 // Images of one kind cost one dry run, and those that are refused wait in the webhook's words.
@@ -130,7 +144,7 @@ func TestRefusalOfOneImage(t *testing.T) {
 					assert.Contains(t, b.Message, ledger.DataVolumeName(image.KeyOf(large), 1), "its own DataVolume")
 					meta.SetStatusCondition(&large.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionImported, Reason: string(b.Reason)})
 					assert.Nil(t, r.findAdmissionBlocker(t.Context(), small), "others do not wait")
-					time.Sleep(trialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble
+					time.Sleep(maxTrialRetryDelay / 2) //nolint:forbidigo // the clock of a synctest bubble
 				}
 				assert.Equal(t, 4, w.asked, "the refused one is asked for again by itself")
 			})
@@ -138,29 +152,43 @@ func TestRefusalOfOneImage(t *testing.T) {
 	}
 }
 
-// A webhook that does not answer, or answers nothing about the image, is asked once in a
-// while for all images of a kind.
+// A webhook that does not answer is asked once in a while for all images of a namespace, which
+// wait without a slot; one that answers nothing about the image, once for all of a kind.
 func TestUnknownTrialAnswers(t *testing.T) {
-	for name, answer := range map[string]func(context.Context, *cdiv1.DataVolume) error{
-		"no answer": func(ctx context.Context, _ *cdiv1.DataVolume) error {
+	for name, tt := range map[string]struct {
+		answer     func(context.Context, *cdiv1.DataVolume) error
+		wantReason v1alpha1.Reason // empty: unknown
+	}{
+		"no answer": {func(ctx context.Context, _ *cdiv1.DataVolume) error {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(30 * time.Second): // the client's own timeout
 				return context.DeadlineExceeded
 			}
-		},
-		"no dry runs": func(context.Context, *cdiv1.DataVolume) error {
+		}, v1alpha1.ReasonCDIUnavailable},
+		"no dry runs": {func(context.Context, *cdiv1.DataVolume) error {
 			return apierrors.NewBadRequest(`admission webhook "x" does not support dry run`)
-		},
+		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &webhook{t: t, answer: answer}
+				w := &webhook{t: t, answer: tt.answer}
 				r := &Reconciler{Client: w}
 				visit := func() {
 					for i := range 20 {
-						assert.Nil(t, r.findAdmissionBlocker(t.Context(), apitest.Image(fmt.Sprintf("ns/%d", i)).Obj()), "unknown")
+						img := apitest.Image(fmt.Sprintf("ns/%d", i)).WithDiskSize(fmt.Sprintf("%dGi", i+1)).Obj()
+						if tt.wantReason != "" {
+							img.Spec.URL = fmt.Sprintf("https://%d.example.com/a", i) // of a kind of its own
+						}
+						b := r.findAdmissionBlocker(t.Context(), img)
+						if tt.wantReason == "" {
+							assert.Nil(t, b)
+							continue
+						}
+						require.NotNil(t, b)
+						assert.Equal(t, tt.wantReason, b.Reason)
+						assert.Contains(t, b.Message, "cdi-apiserver")
 					}
 				}
 				start := time.Now()
@@ -175,16 +203,72 @@ func TestUnknownTrialAnswers(t *testing.T) {
 	}
 }
 
+// Images that are refused cost few dry runs: one for all of a spec, and fewer in the long run.
+func TestRefusedImagesAreAskedForLessAndLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &webhook{t: t, answer: func(_ context.Context, dv *cdiv1.DataVolume) error {
+			return apierrors.NewBadRequest(fmt.Sprintf(`admission webhook "x" denied the request: %s is wrong`, dv.Name))
+		}}
+		r := &Reconciler{Client: w}
+		const minutes = 60
+		for range minutes {
+			for i := range 50 {
+				img := apitest.Image(fmt.Sprintf("ns/%d", i)).WithURL("https://example.com/%zz").Obj()
+				b := r.findAdmissionBlocker(t.Context(), img)
+				require.NotNil(t, b)
+				assert.Contains(t, b.Message, ledger.DataVolumeName(image.KeyOf(img), 1)+" is wrong", "its own DataVolume")
+			}
+			time.Sleep(time.Minute) //nolint:forbidigo // the clock of a synctest bubble
+		}
+		assert.Less(t, w.asked, minutes/2)
+		assert.GreaterOrEqual(t, w.asked, int(minutes*time.Minute/maxTrialRetryDelay), "it is noticed when they are accepted")
+	})
+}
+
+// However many specs are refused, dry runs are bounded, and one namespace leaves some to others.
+// A refused image is not let in for want of an answer.
+func TestTrialsPerMinuteAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &webhook{t: t, answer: func(_ context.Context, dv *cdiv1.DataVolume) error {
+			return apierrors.NewBadRequest(`admission webhook "x" denied the request: ` + dv.Name)
+		}}
+		r := &Reconciler{Client: w}
+		newImage := func(ns string, i int) *v1alpha1.VMDiskImage {
+			return apitest.Image(fmt.Sprintf("%s/%d", ns, i)).WithURL(fmt.Sprintf("https://example.com/%%z%d", i)).Obj()
+		}
+		for minute := range 3 {
+			before := w.asked
+			for i := range 200 {
+				r.findAdmissionBlocker(t.Context(), newImage("hostile", 1000*minute+i))
+			}
+			assert.Equal(t, before+maxTrialsOfNamespace, w.asked)
+			assert.NotNil(t, r.findAdmissionBlocker(t.Context(), newImage("other", minute)), "others are asked for")
+			for ns := range 20 {
+				for i := range 100 {
+					r.findAdmissionBlocker(t.Context(), newImage(fmt.Sprint(ns), 1000*minute+i))
+				}
+			}
+			assert.Equal(t, before+maxTrialsPerMinute, w.asked)
+			img := newImage("ns", 1000*minute)
+			meta.SetStatusCondition(&img.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionImported, Reason: string(v1alpha1.ReasonDataVolumeRefused), Message: "was refused"})
+			b := r.findAdmissionBlocker(t.Context(), img)
+			require.NotNil(t, b, "it waits as before")
+			assert.Equal(t, "was refused", b.Message)
+			time.Sleep(time.Minute) //nolint:forbidigo // the clock of a synctest bubble
+		}
+	})
+}
+
 func TestTrialAnswersAreBounded(t *testing.T) {
 	var answers trialAnswers
 	now := time.Now()
 	for i := range 3 * maxTrials {
-		answers.record(trialKey{source: fmt.Sprint(i)}, trialAnswer{until: now.Add(time.Minute)})
+		answers.record(trialKey{source: fmt.Sprint(i)}, trialAnswer{}, now)
 		assert.LessOrEqual(t, len(answers.answers), maxTrials)
 	}
 	_, known := answers.get(trialKey{source: fmt.Sprint(3*maxTrials - 1)}, now)
 	assert.True(t, known)
-	_, known = answers.get(trialKey{source: fmt.Sprint(3*maxTrials - 1)}, now.Add(time.Minute))
+	_, known = answers.get(trialKey{source: fmt.Sprint(3*maxTrials - 1)}, now.Add(trialRetryDelay))
 	assert.False(t, known, "it is too old")
 }
 
@@ -195,7 +279,7 @@ func TestSnapshotClassOfAnotherDriver(t *testing.T) {
 		return c
 	}
 	standard := class("standard", "a.csi")
-	standard.Annotations[defaultClassAnnotation] = "true"
+	standard.Annotations[capacity.AnnotationDefaultClass] = "true"
 	r := &Reconciler{Client: newFakeClient(t, standard, class("other", "b.csi"), class("local", localProvisioner))}
 	for name, tt := range map[string]struct {
 		storageClass, driver string

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -121,16 +123,16 @@ func slotEventHandler() handler.EventHandler {
 	}
 }
 
-// holdChangedPredicate passes the events of VirtualMachines that change which image they
+// holdChangedPredicate passes the events of VirtualMachines that change which images they
 // hold: a VirtualMachine's status is written many times, and each time an image would
 // count all its holders.
 func holdChangedPredicate() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.VirtualMachine), e.ObjectNew.(*v1alpha1.VirtualMachine)
 		return before.UID != after.UID ||
-			before.ImageNamespacedName() != after.ImageNamespacedName() ||
+			!slices.Equal(before.NamedImages(), after.NamedImages()) ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
-			!equality.Semantic.DeepEqual(before.Status.Pinned, after.Status.Pinned)
+			!equality.Semantic.DeepEqual(before.Pins(), after.Pins())
 	}}
 }
 
@@ -138,16 +140,47 @@ func holdChangedPredicate() predicate.Predicate {
 // states of an update.
 func mapVMToImages(_ context.Context, o client.Object) []reconcile.Request {
 	machine := o.(*v1alpha1.VirtualMachine)
-	held := []reconcile.Request{{NamespacedName: machine.ImageNamespacedName()}}
-	if p := machine.Status.Pinned; p != nil && (p.Namespace != machine.ImageNamespacedName().Namespace || p.Name != machine.ImageNamespacedName().Name) {
-		held = append(held, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}})
+	held := machine.NamedImages()
+	for _, p := range machine.Pins() {
+		if name := (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}); !slices.Contains(held, name) {
+			held = append(held, name)
+		}
 	}
-	return held
+	requests := make([]reconcile.Request, len(held))
+	for i, name := range held {
+		requests[i].NamespacedName = name
+	}
+	return requests
 }
 
 // mapChildToImage finds the image of an object by the UID in its label.
 func (r *Reconciler) mapChildToImage(_ context.Context, o client.Object) []reconcile.Request {
 	if key, ok := r.arrivals.nameForUID(types.UID(o.GetLabels()[v1alpha1.LabelImageUID])); ok {
+		return []reconcile.Request{{NamespacedName: key}}
+	}
+	return nil
+}
+
+// diskChangedPredicate passes the events of root disks and their claims that change which image
+// they hold, without those of their phases. A new one counts where no machine made it.
+func diskChangedPredicate() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return metav1.GetControllerOf(e.Object) == nil },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, after := e.ObjectOld, e.ObjectNew
+			return before.GetUID() != after.GetUID() ||
+				before.GetLabels()[v1alpha1.LabelMachineUID] != after.GetLabels()[v1alpha1.LabelMachineUID] ||
+				vm.ClonedImageUID(before) != vm.ClonedImageUID(after) ||
+				before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
+				!equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences())
+		},
+	}
+}
+
+// mapDiskToImage finds the image that a root disk, or its claim, was cloned from. It is called
+// for both states of an update.
+func (r *Reconciler) mapDiskToImage(_ context.Context, o client.Object) []reconcile.Request {
+	if key, ok := r.arrivals.nameForUID(vm.ClonedImageUID(o)); ok {
 		return []reconcile.Request{{NamespacedName: key}}
 	}
 	return nil

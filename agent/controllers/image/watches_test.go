@@ -21,15 +21,25 @@ func TestHoldChangedPredicate(t *testing.T) {
 		"status": {func(vm *v1alpha1.VirtualMachine) {
 			vm.Status.Phase, vm.Status.Message, vm.Status.PrintableStatus = v1alpha1.MachineReady, "runs", "Running"
 			vm.Status.Image = &v1alpha1.MachineImage{Progress: "12.0%"}
-			vm.Status.RootDisk = &v1alpha1.RootDisk{DataVolume: "vm-root", Ready: true}
+			vm.Status.RootDisk = &v1alpha1.DiskVolume{DataVolume: "vm-root", Ready: true}
 		}, false},
-		"another run strategy":                {func(vm *v1alpha1.VirtualMachine) { vm.Spec.RunStrategy = "Halted" }, false},
-		"the same image, with its namespace":  {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Namespace = "ns" }, false},
-		"another image":                       {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Name = "another" }, true},
-		"an image of another namespace":       {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Namespace = "farm" }, true},
-		"no pin":                              {func(vm *v1alpha1.VirtualMachine) { vm.Status.Pinned = nil }, true},
-		"another pin":                         {func(vm *v1alpha1.VirtualMachine) { vm.Status.Pinned.Attempt = 2 }, true},
-		"an acquired pin":                     {func(vm *v1alpha1.VirtualMachine) { vm.Status.Pinned.AcquiredAt = &now }, true},
+		"another run strategy":               {func(vm *v1alpha1.VirtualMachine) { vm.Spec.RunStrategy = "Halted" }, false},
+		"the same image, with its namespace": {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Namespace = "ns" }, false},
+		"another image":                      {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Name = "another" }, true},
+		"an image of another namespace":      {func(vm *v1alpha1.VirtualMachine) { vm.Spec.VMDiskImageRef.Namespace = "farm" }, true},
+		"no pin":                             {func(vm *v1alpha1.VirtualMachine) { vm.Status.Pinned = nil }, true},
+		"another pin":                        {func(vm *v1alpha1.VirtualMachine) { vm.Status.Pinned.Attempt = 2 }, true},
+		"an acquired pin":                    {func(vm *v1alpha1.VirtualMachine) { vm.Status.Pinned.AcquiredAt = &now }, true},
+		"a blank disk":                       {func(vm *v1alpha1.VirtualMachine) { vm.Spec.Disks = []v1alpha1.Disk{{Name: "data"}} }, false},
+		"a disk of an image": {func(vm *v1alpha1.VirtualMachine) {
+			vm.Spec.Disks = []v1alpha1.Disk{{Name: "data", Image: &v1alpha1.ImageReference{Name: "tools"}}}
+		}, true},
+		"a pin of a disk": {func(vm *v1alpha1.VirtualMachine) {
+			vm.Status.Disks = []v1alpha1.DataDisk{{Name: "data", Pinned: &v1alpha1.PinnedImage{}}}
+		}, true},
+		"a disk that is ready": {func(vm *v1alpha1.VirtualMachine) {
+			vm.Status.Disks = []v1alpha1.DataDisk{{Name: "data", Volume: &v1alpha1.DiskVolume{Ready: true}}}
+		}, false},
 		"deleted":                             {func(vm *v1alpha1.VirtualMachine) { vm.DeletionTimestamp = &now }, true},
 		"another VirtualMachine of that name": {func(vm *v1alpha1.VirtualMachine) { vm.UID = "another" }, true},
 	} {
@@ -43,4 +53,15 @@ func TestHoldChangedPredicate(t *testing.T) {
 	vm := apitest.VirtualMachine("ns", "vm").Obj()
 	assert.True(t, holdChangedPredicate().Create(event.CreateEvent{Object: vm}))
 	assert.True(t, holdChangedPredicate().Delete(event.DeleteEvent{Object: vm}))
+}
+
+func TestVMIsMappedToAllItsImages(t *testing.T) {
+	vm := apitest.VirtualMachine("ns", "vm").WithImage("", "root").WithPin(v1alpha1.PinnedImage{ImageKey: v1alpha1.ImageKey{Namespace: "ns", Name: "former"}}).Obj()
+	vm.Spec.Disks = []v1alpha1.Disk{{Name: "blank"}, {Name: "tools", Image: &v1alpha1.ImageReference{Namespace: "farm", Name: "tools"}}, {Name: "twice", Image: &v1alpha1.ImageReference{Name: "root"}}}
+	vm.Status.Disks = []v1alpha1.DataDisk{{Name: "removed", Removed: true, Pinned: &v1alpha1.PinnedImage{ImageKey: v1alpha1.ImageKey{Namespace: "farm", Name: "kept"}}}}
+	var names []string
+	for _, request := range mapVMToImages(t.Context(), vm) {
+		names = append(names, request.String())
+	}
+	assert.Equal(t, []string{"ns/root", "farm/tools", "ns/former", "farm/kept"}, names)
 }

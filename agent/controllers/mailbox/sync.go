@@ -64,13 +64,14 @@ func (c *connectionSync) syncOnce(ctx context.Context) (delay time.Duration, err
 		c.findings = mailbox.FindingsFromStatus(&link.Status, c.challenge)
 	}
 	next := *link.Status.DeepCopy()
-	next.ObservedGeneration, next.Carrier = link.Generation, "agent/"+c.syncer.BootID
+	next.ObservedGeneration, next.Carrier, next.Connection = link.Generation, v1alpha1.CarrierAgentPrefix+c.syncer.BootID, link.Spec.Connection
 	next.Known, next.Reachable = true, true
 	next.Reason, next.Message = v1alpha1.ReasonConnected, "the agent is connected (pull mode)"
 	if link.Spec.Leaving {
 		err = c.cleanUpMember(ctx, &next)
 	} else {
 		next.CleanedUp, next.CleanUpError = false, ""
+		c.findings.Connection = link.Spec.Connection
 		delay, err = c.syncMailbox(ctx)
 		c.findings.SetStatus(&next, c.challenge)
 	}

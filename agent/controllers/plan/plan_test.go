@@ -4,10 +4,12 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
@@ -149,6 +152,28 @@ func TestPruneEnqueuesItsImage(t *testing.T) {
 	assert.Equal(t, []string{"c"}, b.enqueuedImages, "the plan is deleted")
 	b.mustReconcile()
 	assert.Empty(t, b.enqueuedImages)
+}
+
+// A refusal that quotes a header becomes part of the report to the hub.
+func TestRefusalsOfPlannedImagesHaveNoHeaders(t *testing.T) {
+	const token = "s3cr3t-of-ours"
+	want := &v1alpha1.PlannedImage{Namespace: "images", Name: "a", Spec: apitest.Image("images/a").WithExtraHeaders("Authorization: Bearer " + token).Obj().Spec}
+	existing := plan.NewImage(want)
+	existing.Spec.ExtraHeaders = nil
+	b := newPlanFixture(t, existing)
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
+		Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+			return apierrors.NewBadRequest(`admission webhook "headers.example.com" denied the request: no header Bearer ` + token)
+		},
+	})
+	p := &planPass{Reconciler: b.Reconciler, plan: &v1alpha1.ClusterPlan{}, confirmed: true, now: time.Now(), reports: map[plan.Key]v1alpha1.PlanItemReport{}}
+
+	require.NoError(t, p.reconcileImage(t.Context(), want))
+
+	report := p.reports[plan.KeyForImage(want)]
+	assert.Equal(t, v1alpha1.PlanItemRejected, report.State)
+	assert.Contains(t, report.Message, "denied the request: no header")
+	assert.NotContains(t, report.Message, token)
 }
 
 func TestNamedImagePredicate(t *testing.T) {

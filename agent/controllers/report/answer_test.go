@@ -94,6 +94,7 @@ func (m *fakeMember) startProcess() {
 		ClusterUID:   func(context.Context) (types.UID, error) { return "cluster", nil },
 		PlanResults:  func() map[types.NamespacedName]v1alpha1.PlanItemReport { return nil },
 		PrunedImages: func() map[types.NamespacedName]v1alpha1.ReportedPrune { return m.pruned },
+		ImageFields:  func() []string { return nil },
 		Interval:     time.Second, Heartbeat: time.Hour, Grants: grant.NewRequestTracker("boot"), Elapsed: func() time.Duration { return m.elapsed },
 		changes: newChangeTracker(), stored: map[string]*storedObject{},
 	}

@@ -60,6 +60,8 @@ type Reconciler struct {
 	Namespace string
 	// Version of the agent.
 	Version string
+	// ImageFields are those of images that agent and cluster know; nil where unknown.
+	ImageFields func() []string
 	// Interval is the least time between two reports.
 	Interval time.Duration
 	// Heartbeat is how often the root is written while nothing changes.

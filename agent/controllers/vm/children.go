@@ -22,15 +22,26 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// childObject is an object that is created for a machine, as messages name it.
-type childObject string
+// childObject is an object that is created for a machine, as messages name it, with the reason
+// of a machine for which the API server refuses it.
+type childObject struct {
+	title  string
+	reason v1alpha1.Reason
+}
 
-const (
-	childImage      childObject = "the VMDiskImage"
-	childRootDisk   childObject = "the root disk"
-	childSecret     childObject = "the cloud-init Secret"
-	childKubeVirtVM childObject = "the KubeVirt VirtualMachine"
+var (
+	childImage      = childObject{"the VMDiskImage", v1alpha1.ReasonImageRefused}
+	childSecret     = childObject{"the cloud-init Secret", v1alpha1.ReasonMachineRefused}
+	childKubeVirtVM = childObject{"the KubeVirt VirtualMachine", v1alpha1.ReasonMachineRefused}
 )
+
+// childDisk is the root disk if name is empty.
+func childDisk(name string) childObject {
+	if name == "" {
+		return childObject{"the root disk", v1alpha1.ReasonRootDiskRefused}
+	}
+	return childObject{"disk " + name, v1alpha1.ReasonDataDiskRefused}
+}
 
 // nameTakenError: an object with a required name belongs to others.
 type nameTakenError struct{ kind, name string }
@@ -42,10 +53,10 @@ func (e *nameTakenError) Error() string { return vm.NameTakenMessage(e.kind, e.n
 // recurs where the agent may not change owners.
 func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (childObject, error) {
 	for _, target := range d.Adopt {
-		if err := r.adopt(ctx, obj, target); isRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		if err := r.adopt(ctx, obj, target); vm.IsRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			d.SetAdoptionRefused(obj.Generation, time.Now(), target, err)
 		} else if err != nil {
-			return childObject("the owner of " + target.Kind.Kind + " " + target.Name), err
+			return childObject{"the owner of " + target.Kind.Kind + " " + target.Name, v1alpha1.ReasonMachineRefused}, err
 		}
 	}
 	if d.CreateImage != nil {
@@ -53,15 +64,15 @@ func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMac
 			return childImage, err
 		}
 	}
-	if t := d.DeleteRootDisk; t != nil {
+	for _, t := range d.DeleteDisks {
 		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: t.Name}}
 		if err := r.Delete(ctx, dv, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion}); client.IgnoreNotFound(err) != nil {
-			return childRootDisk, err
+			return childDisk(t.Disk), err
 		}
 	}
-	if d.CreateRootDisk != nil {
-		if err := r.createRootDisk(ctx, obj, d.CreateRootDisk); err != nil {
-			return childRootDisk, err
+	for _, disk := range d.CreateDisks {
+		if err := r.createDisk(ctx, obj, disk.DataVolume); err != nil {
+			return childDisk(disk.Disk), err
 		}
 	}
 	if d.ApplySecret != nil {
@@ -77,7 +88,7 @@ func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMac
 	if d.RunStrategy != "" {
 		return childKubeVirtVM, r.setRunStrategy(ctx, obj, d.RunStrategy)
 	}
-	return "", nil
+	return childObject{}, nil
 }
 
 // adopt sets the owners of an object, and nothing else: a policy refuses the rest.
@@ -95,9 +106,9 @@ func (r *Reconciler) adopt(ctx context.Context, obj *v1alpha1.VirtualMachine, ta
 	return err
 }
 
-// createRootDisk creates a DataVolume. One that exists and is not in the cache is either new
+// createDisk creates a DataVolume. One that exists and is not in the cache is either new
 // or belongs to others.
-func (r *Reconciler) createRootDisk(ctx context.Context, obj *v1alpha1.VirtualMachine, dv *cdiv1.DataVolume) error {
+func (r *Reconciler) createDisk(ctx context.Context, obj *v1alpha1.VirtualMachine, dv *cdiv1.DataVolume) error {
 	// With a claim of the same name CDI would leave the DataVolume pending.
 	claim, err := getOptional(ctx, r.Live, client.ObjectKeyFromObject(dv), &corev1.PersistentVolumeClaim{})
 	switch {

@@ -94,14 +94,14 @@ func TestCreateRootDiskChecksExistingClaim(t *testing.T) {
 			c := b.Build()
 			r := &Reconciler{Client: c, Live: c}
 			dv := &cdiv1.DataVolume{ObjectMeta: objectMeta(obj.UID)}
-			err := r.createRootDisk(t.Context(), obj, dv)
+			err := r.createDisk(t.Context(), obj, dv)
 			existing := &cdiv1.DataVolume{}
 			created := c.Get(t.Context(), client.ObjectKeyFromObject(dv), existing) == nil && existing.Labels[v1alpha1.LabelMachineUID] == string(obj.UID)
 			assert.Equal(t, err == nil, created)
 			switch {
 			case tt.wantMessage != "":
 				require.ErrorContains(t, err, tt.wantMessage)
-				reason, refused := refusalReason(childRootDisk, err)
+				reason, refused := refusalReason(childDisk(""), err)
 				assert.True(t, refused)
 				assert.Equal(t, v1alpha1.ReasonNameTaken, reason)
 			case tt.wantErr != nil:

@@ -2,11 +2,11 @@ package vm
 
 import (
 	"errors"
-	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -39,30 +39,8 @@ func refusalReason(child childObject, err error) (reason v1alpha1.Reason, refuse
 		return v1alpha1.ReasonNameTaken, true
 	case child == childImage && (apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err)):
 		return v1alpha1.ReasonImageNamespaceMissing, true
-	case !isRefused(err):
+	case !vm.IsRefused(err):
 		return "", false
 	}
-	switch child {
-	case childImage:
-		return v1alpha1.ReasonImageRefused, true
-	case childRootDisk:
-		return v1alpha1.ReasonRootDiskRefused, true
-	default:
-		return v1alpha1.ReasonMachineRefused, true
-	}
-}
-
-// isRefused reports whether the API server or a webhook rejected a request for its content.
-// It compares codes: webhooks often set no reason (CDI 1.65 for a clone that is not allowed).
-func isRefused(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch status.Status().Code {
-	case http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity:
-		return true
-	default:
-		return false
-	}
+	return child.reason, true
 }

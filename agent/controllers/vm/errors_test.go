@@ -28,7 +28,7 @@ func TestRefusalReason(t *testing.T) {
 		want  v1alpha1.Reason
 	}{
 		"no error":                    {childKubeVirtVM, nil, ""},
-		"quota":                       {childRootDisk, quota, v1alpha1.ReasonRootDiskRefused},
+		"quota":                       {childDisk(""), quota, v1alpha1.ReasonRootDiskRefused},
 		"wrapped quota":               {childSecret, fmt.Errorf("applying: %w", quota), v1alpha1.ReasonMachineRefused},
 		"webhook without a reason":    {childKubeVirtVM, webhook, v1alpha1.ReasonMachineRefused},
 		"invalid image":               {childImage, apierrors.NewInvalid(schema.GroupKind{Kind: "VMDiskImage"}, "x", nil), v1alpha1.ReasonImageRefused},
@@ -37,11 +37,11 @@ func TestRefusalReason(t *testing.T) {
 		"name taken":                  {childKubeVirtVM, &nameTakenError{"DataVolume", "x"}, v1alpha1.ReasonNameTaken},
 		"webhook without an answer":   {childKubeVirtVM, apierrors.NewInternalError(errors.New("failed calling webhook")), ""},
 		"conflict":                    {childKubeVirtVM, apierrors.NewConflict(things, "x", nil), ""},
-		"timeout":                     {childRootDisk, apierrors.NewTimeoutError("late", 1), ""},
-		"too many requests":           {childRootDisk, apierrors.NewTooManyRequests("slow down", 1), ""},
-		"no connection":               {childRootDisk, errors.New("connection refused"), ""},
+		"timeout":                     {childDisk(""), apierrors.NewTimeoutError("late", 1), ""},
+		"too many requests":           {childDisk(""), apierrors.NewTooManyRequests("slow down", 1), ""},
+		"no connection":               {childDisk(""), errors.New("connection refused"), ""},
 		"object deleted":              {childKubeVirtVM, apierrors.NewNotFound(things, "x"), ""},
-		"object changed":              {childRootDisk, errObjectChanged, ""},
+		"object changed":              {childDisk(""), errObjectChanged, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reason, refused := refusalReason(tt.child, tt.err)

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/util/workqueue"
@@ -37,7 +38,7 @@ func (r *Reconciler) imageEventHandler() handler.EventHandler {
 			case allMachines:
 				enqueue(ctx, after, q, all)
 			case waitingMachines:
-				enqueue(ctx, after, q, awaitsRootDisk)
+				enqueue(ctx, after, q, awaitsDisk)
 			}
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
@@ -46,9 +47,12 @@ func (r *Reconciler) imageEventHandler() handler.EventHandler {
 	}
 }
 
-// awaitsRootDisk: the status of such a machine shows the progress of its image.
-func awaitsRootDisk(obj *v1alpha1.VirtualMachine) bool {
-	return obj.Status.RootDisk == nil || !obj.Status.RootDisk.Ready
+// awaitsDisk: the status of such a machine shows the progress of its images.
+func awaitsDisk(obj *v1alpha1.VirtualMachine) bool {
+	isReady := func(volume *v1alpha1.DiskVolume) bool { return volume != nil && volume.Ready }
+	return !isReady(obj.Status.RootDisk) || slices.ContainsFunc(obj.Status.Disks, func(disk v1alpha1.DataDisk) bool {
+		return !disk.Removed && !isReady(disk.Volume)
+	})
 }
 
 // affectedMachines are those holders of an image that a change of it affects.

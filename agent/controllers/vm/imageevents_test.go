@@ -50,11 +50,15 @@ func TestMachinesAffectedByImageChange(t *testing.T) {
 	}
 }
 
-func TestAwaitsRootDisk(t *testing.T) {
+func TestAwaitsDisk(t *testing.T) {
 	vm := apitest.VirtualMachine("ns", "vm").Obj()
-	assert.True(t, awaitsRootDisk(vm))
-	vm.Status.RootDisk = &v1alpha1.RootDisk{}
-	assert.True(t, awaitsRootDisk(vm))
+	assert.True(t, awaitsDisk(vm))
+	vm.Status.RootDisk = &v1alpha1.DiskVolume{}
+	assert.True(t, awaitsDisk(vm))
 	vm.Status.RootDisk.Ready = true
-	assert.False(t, awaitsRootDisk(vm))
+	assert.False(t, awaitsDisk(vm))
+	vm.Status.Disks = []v1alpha1.DataDisk{{Name: "removed", Removed: true}, {Name: "ready", Volume: &v1alpha1.DiskVolume{Ready: true}}}
+	assert.False(t, awaitsDisk(vm))
+	vm.Status.Disks = append(vm.Status.Disks, v1alpha1.DataDisk{Name: "data"})
+	assert.True(t, awaitsDisk(vm))
 }

@@ -17,7 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
+	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/agent/podevents"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -30,9 +32,11 @@ import (
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=get
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;update
+// To change owners of an object, admission plugin OwnerReferencesPermissionEnforcement requires
+// the right to delete it. Policy ot-agent-deletions refuses the deletion itself.
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;update;delete
 // +kubebuilder:rbac:groups=k8s.cni.cncf.io,resources=network-attachment-definitions,verbs=get
-// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;create;patch;delete
 
 const fieldOwner = client.FieldOwner("ot-agent")
 
@@ -41,12 +45,16 @@ type Reconciler struct {
 	client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Owned is a cache of the objects with the label of a machine's UID: root disks, their
+	// Owned is a cache of the objects with the label of a machine's UID: disks, their
 	// claims, KubeVirt VirtualMachines, and the Pods of both.
 	Owned   client.Reader
 	Events  events.EventRecorder
 	Kinds   *apidiscovery.KindTracker
 	Metrics *metrics.Machines
+	// Capacity of the cluster's storage; nil where it is not checked.
+	Capacity *capacity.Reader
+	// PodEvents of Pods that do not start; nil where they are not read.
+	PodEvents *podevents.Reader
 	// Namespace is the agent's.
 	Namespace string
 	// ClusterUID returns the UID of the cluster.
@@ -124,15 +132,15 @@ func (r *Reconciler) applyDecision(ctx context.Context, obj *v1alpha1.VirtualMac
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && child != childImage:
 			return nil // the machine is being deleted too
 		case refused && reason == v1alpha1.ReasonImageNamespaceMissing:
-			d.SetNamespaceMissing(obj, time.Now(), reason, string(child), err)
+			d.SetNamespaceMissing(obj, time.Now(), reason, child.title, err)
 		case refused:
-			d.SetRefused(obj.Generation, time.Now(), reason, string(child), err)
+			d.SetRefused(obj.Generation, time.Now(), reason, child.title, err)
 		case err != nil:
-			failure = fmt.Errorf("applying %s of VirtualMachine %s/%s: %w", child, obj.Namespace, obj.Name, err)
+			failure = fmt.Errorf("applying %s of VirtualMachine %s/%s: %w", child.title, obj.Namespace, obj.Name, err)
 			if isConflict(err) || ctx.Err() != nil {
 				return failure
 			}
-			d.SetRequestFailed(obj.Generation, time.Now(), string(child), err)
+			d.SetRequestFailed(obj.Generation, time.Now(), child.title, err)
 			failure = &reportedError{failure}
 		}
 	}

@@ -112,7 +112,7 @@ func TestApplySecretReplacesOrCreatesWithoutReading(t *testing.T) {
 // A machine in a namespace of the cluster gets the refusal as its state, with what to do.
 func TestRefusalOfProtectedNamespaceIsAState(t *testing.T) {
 	err := forbidden("ValidatingAdmissionPolicy 'ot-agent-protected-namespaces' with binding 'ot-agent-protected-namespaces' denied request: namespace kube-system is one of the cluster's own: use another namespace")
-	for child, want := range map[childObject]v1alpha1.Reason{childSecret: v1alpha1.ReasonMachineRefused, childRootDisk: v1alpha1.ReasonRootDiskRefused, childKubeVirtVM: v1alpha1.ReasonMachineRefused} {
+	for child, want := range map[childObject]v1alpha1.Reason{childSecret: v1alpha1.ReasonMachineRefused, childDisk(""): v1alpha1.ReasonRootDiskRefused, childKubeVirtVM: v1alpha1.ReasonMachineRefused} {
 		reason, refused := refusalReason(child, err)
 		assert.True(t, refused)
 		assert.Equal(t, want, reason)

@@ -30,13 +30,10 @@ func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 30*time.Second)
 }
 
-// uidIndex is the field index of VirtualMachines by their UID.
-const uidIndex = "uid"
-
 // Setup adds the controller to a manager. owned is the cache behind r.Owned.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, owned cache.Cache) error {
 	r.requeueEvents = make(chan event.GenericEvent, 1024)
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.VirtualMachine{}, uidIndex, func(o client.Object) []string {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.VirtualMachine{}, vm.UIDIndex, func(o client.Object) []string {
 		return []string{string(o.GetUID())}
 	}); err != nil {
 		return err
@@ -75,7 +72,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, owned cache.Ca
 
 // requestsForOwned returns the machine whose UID an object carries as a label.
 func (r *Reconciler) requestsForOwned(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.requestsWhere(ctx, client.MatchingFields{uidIndex: o.GetLabels()[v1alpha1.LabelMachineUID]}, func(*v1alpha1.VirtualMachine) bool { return true })
+	return r.requestsWhere(ctx, client.MatchingFields{vm.UIDIndex: o.GetLabels()[v1alpha1.LabelMachineUID]}, func(*v1alpha1.VirtualMachine) bool { return true })
 }
 
 // requestsWhere lists machines without copying them: there may be many.

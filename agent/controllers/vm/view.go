@@ -38,17 +38,8 @@ func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine
 		CDIServed: r.Kinds.IsServed(image.DataVolumeGVK), KubeVirtServed: r.Kinds.IsServed(kubevirt.VirtualMachineGVK),
 	}
 	var err error
-	if v.Image, v.Pinned, err = r.getImages(ctx, r.Client, obj); err != nil {
+	if v.DiskView, v.Disks, err = r.readDisks(ctx, obj, r.readDisk); err != nil {
 		return v, err
-	}
-	diskKey := types.NamespacedName{Namespace: obj.Namespace, Name: kubevirt.RootDiskName(obj)}
-	if v.RootClaim, err = getOptional(ctx, r.Owned, diskKey, &corev1.PersistentVolumeClaim{}); err != nil {
-		return v, err
-	}
-	if v.CDIServed {
-		if v.RootDisk, err = getOptional(ctx, r.Owned, diskKey, &cdiv1.DataVolume{}); err != nil {
-			return v, err
-		}
 	}
 	if v.KubeVirtServed {
 		if v.KubeVirtVM, err = getOptional(ctx, r.Owned, client.ObjectKeyFromObject(obj), newKubeVirtVM()); err != nil {
@@ -96,39 +87,114 @@ func (r *Reconciler) buildLiveView(ctx context.Context, v vm.View) (vm.View, err
 	if err != nil {
 		return v, fmt.Errorf("reading VirtualMachine %s/%s: %w", v.VM.Namespace, v.VM.Name, err)
 	}
-	if v.Image, v.Pinned, err = r.getImages(ctx, r.Live, v.VM); err != nil {
-		return v, err
-	}
-	if v.SourceExists, err = r.sourceExists(ctx, v.VM.Status.Pinned); err != nil {
-		return v, err
-	}
-	if v.CDIServed {
-		diskKey := types.NamespacedName{Namespace: v.VM.Namespace, Name: kubevirt.RootDiskName(v.VM)}
-		if v.RootDisk, err = getOptional(ctx, r.Live, diskKey, &cdiv1.DataVolume{}); err != nil {
-			return v, err
+	root, disks := v.DiskView, v.Disks
+	if v.DiskView, v.Disks, err = r.readDisks(ctx, v.VM, func(ctx context.Context, k diskKey) (vm.DiskView, error) {
+		cached := root
+		if k.disk != "" {
+			cached = disks[k.disk]
 		}
+		return r.readDiskLive(ctx, k, cached)
+	}); err != nil {
+		return v, err
 	}
 	v.Live = true
 	return v, nil
 }
 
+// diskKey identifies a disk of a machine.
+type diskKey struct {
+	// disk is the name of a data disk; empty for the root disk.
+	disk string
+	// object is the name of the DataVolume and its claim.
+	object types.NamespacedName
+	// image that the spec names; empty for none.
+	image types.NamespacedName
+	pin   *v1alpha1.PinnedImage
+}
+
+// readDisks reads the root disk and those of spec.disks and status.disks.
+func (r *Reconciler) readDisks(ctx context.Context, obj *v1alpha1.VirtualMachine, read func(context.Context, diskKey) (vm.DiskView, error)) (root vm.DiskView, disks map[string]vm.DiskView, err error) {
+	object := func(name string) types.NamespacedName {
+		return types.NamespacedName{Namespace: obj.Namespace, Name: name}
+	}
+	if root, err = read(ctx, diskKey{"", object(kubevirt.RootDiskName(obj)), obj.ImageNamespacedName(), obj.Status.Pinned}); err != nil {
+		return root, nil, err
+	}
+	keys := map[string]diskKey{}
+	for i := range obj.Status.Disks {
+		disk := &obj.Status.Disks[i]
+		keys[disk.Name] = diskKey{disk.Name, object(kubevirt.DataDiskName(obj, disk.Name)), types.NamespacedName{}, disk.Pinned}
+	}
+	for i := range obj.Spec.Disks {
+		disk := &obj.Spec.Disks[i]
+		k := keys[disk.Name]
+		k.disk, k.object = disk.Name, object(kubevirt.DataDiskName(obj, disk.Name))
+		k.image, _ = obj.DiskImage(disk)
+		keys[disk.Name] = k
+	}
+	for name, k := range keys {
+		view, err := read(ctx, k)
+		if err != nil {
+			return root, nil, err
+		}
+		if disks == nil {
+			disks = map[string]vm.DiskView{}
+		}
+		disks[name] = view
+	}
+	return root, disks, nil
+}
+
+// readDisk reads what the caches have of a disk.
+func (r *Reconciler) readDisk(ctx context.Context, k diskKey) (v vm.DiskView, err error) {
+	if v.Image, v.Pinned, err = getImages(ctx, r.Client, k); err != nil {
+		return v, err
+	}
+	if v.Claim, err = getOptional(ctx, r.Owned, k.object, &corev1.PersistentVolumeClaim{}); err != nil {
+		return v, err
+	}
+	if r.Kinds.IsServed(image.DataVolumeGVK) {
+		if v.DataVolume, err = getOptional(ctx, r.Owned, k.object, &cdiv1.DataVolume{}); err != nil {
+			return v, err
+		}
+	}
+	v.ClaimProblem, err = r.findClaimProblem(ctx, k, v)
+	return v, err
+}
+
+// readDiskLive reads all of a disk but its claim from the API server.
+func (r *Reconciler) readDiskLive(ctx context.Context, k diskKey, cached vm.DiskView) (v vm.DiskView, err error) {
+	v.Claim, v.ClaimProblem = cached.Claim, cached.ClaimProblem
+	if v.Image, v.Pinned, err = getImages(ctx, r.Live, k); err != nil {
+		return v, err
+	}
+	if v.SourceExists, err = r.sourceExists(ctx, k.pin); err != nil {
+		return v, err
+	}
+	if r.Kinds.IsServed(image.DataVolumeGVK) {
+		v.DataVolume, err = getOptional(ctx, r.Live, k.object, &cdiv1.DataVolume{})
+	}
+	return v, err
+}
+
 // getImages returns the image that the spec names and the pinned one; nil if they do not
 // exist.
-func (r *Reconciler) getImages(ctx context.Context, reader client.Reader, obj *v1alpha1.VirtualMachine) (named, pinned *v1alpha1.VMDiskImage, err error) {
-	if named, err = getOptional(ctx, reader, obj.ImageNamespacedName(), &v1alpha1.VMDiskImage{}); err != nil {
-		return nil, nil, err
+func getImages(ctx context.Context, reader client.Reader, k diskKey) (named, pinned *v1alpha1.VMDiskImage, err error) {
+	if k.image.Name != "" {
+		if named, err = getOptional(ctx, reader, k.image, &v1alpha1.VMDiskImage{}); err != nil {
+			return nil, nil, err
+		}
 	}
-	p := obj.Status.Pinned
-	if p == nil {
+	if k.pin == nil {
 		return named, nil, nil
 	}
 	pinned = named
-	if key := (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}); key != obj.ImageNamespacedName() {
+	if key := (types.NamespacedName{Namespace: k.pin.Namespace, Name: k.pin.Name}); key != k.image {
 		if pinned, err = getOptional(ctx, reader, key, &v1alpha1.VMDiskImage{}); err != nil {
 			return nil, nil, err
 		}
 	}
-	if pinned != nil && pinned.UID != p.UID {
+	if pinned != nil && pinned.UID != k.pin.UID {
 		pinned = nil
 	}
 	return named, pinned, nil
@@ -153,10 +219,10 @@ func isMadeFor(o metav1.Object, p *v1alpha1.PinnedImage) bool {
 	return p.UID != "" && labels[v1alpha1.LabelImageUID] == string(p.UID) && labels[v1alpha1.LabelAttempt] == strconv.Itoa(int(p.Attempt))
 }
 
-// listPods lists the Pods of a machine that is not ready: those of its instance, and those
-// that clone its root disk. KubeVirt and CDI copy the label to them.
+// listPods lists the Pods of a machine that is not ready, or whose disks are not: those of its
+// instance, and those that fill its disks. KubeVirt and CDI copy the label to them.
 func (r *Reconciler) listPods(ctx context.Context, obj *v1alpha1.VirtualMachine, kubeVirtVM *unstructured.Unstructured) ([]corev1.Pod, error) {
-	if kubeVirtVM != nil {
+	if kubeVirtVM != nil && (len(obj.Spec.Disks) == 0 || !awaitsDisk(obj)) {
 		if ready, _, _ := unstructured.NestedBool(kubeVirtVM.Object, "status", "ready"); ready {
 			return nil, nil
 		}
@@ -165,6 +231,7 @@ func (r *Reconciler) listPods(ctx context.Context, obj *v1alpha1.VirtualMachine,
 	if err := r.Owned.List(ctx, &pods, client.InNamespace(obj.Namespace), client.MatchingLabels{v1alpha1.LabelMachineUID: string(obj.UID)}); err != nil {
 		return nil, fmt.Errorf("listing the Pods of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err)
 	}
+	r.PodEvents.AddTo(ctx, pods.Items)
 	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	return pods.Items, nil
 }

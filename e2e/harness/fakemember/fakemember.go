@@ -354,9 +354,9 @@ func (m *Member) writeRoot(ctx context.Context, change func(*v1alpha1.ReportRoot
 	m.fillTransfers(root)
 	root.ObservedAt = metav1.NewTime(time.Now().Add(m.skew))
 	// Invariant: all pages are written before the root.
-	root.AnsweredPlan = root.Plan
+	root.AnsweredPlan, root.ImageFields = root.Plan, v1alpha1.ImageFields()
 	if m.oldAgent {
-		root.AnsweredPlan = nil
+		root.AnsweredPlan, root.ImageFields = nil, nil
 	}
 	root.Pages, root.Images, root.Phases, root.References = nil, 0, map[v1alpha1.Phase]int32{}, 0
 	for _, name := range slices.Sorted(maps.Keys(m.pages)) {

@@ -1,7 +1,9 @@
 package observer
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,11 +15,11 @@ import (
 // AcquireViolations lists the violations of promise S2 of docs/architecture.md:
 //   - an image, or the source that a machine was built from, was deleted while the machine had
 //     acquired it;
-//   - a root disk was cloned from another source than its machine had acquired;
-//   - a root disk was deleted when a guest could have written to it.
+//   - a disk was cloned from another source than its machine had acquired for it;
+//   - a disk was deleted when a guest could have written to it.
 //
-// A machine has acquired an image when its stored status.pinned has acquiredAt. Deletions by hand
-// and of whole namespaces are no violations.
+// A machine has acquired an image when its stored status.pinned, or that of a disk in status.disks,
+// has acquiredAt. Deletions by hand and of whole namespaces are no violations.
 func (h History) AcquireViolations() []string {
 	j := h.replayAcquires()
 	return j.violations
@@ -41,10 +43,11 @@ func (h History) StrayDisks() []string {
 const (
 	labelImage           = "pelotech.ot/image-uid"
 	labelMachine         = "pelotech.ot/machine-uid"
+	labelDisk            = "pelotech.ot/disk"
 	annotationClonedFrom = "pelotech.ot/cloned-from"
 )
 
-// pinnedSource is the source that a machine is built from, by its status.
+// pinnedSource is the source that a disk is cloned from, by the status of its machine.
 type pinnedSource struct {
 	image             types.UID
 	revision, attempt string
@@ -52,11 +55,25 @@ type pinnedSource struct {
 	acquired          bool
 }
 
-func parsePin(machine *unstructured.Unstructured) (pinnedSource, bool) {
-	p, there, _ := unstructured.NestedMap(machine.Object, "status", "pinned")
-	if !there {
-		return pinnedSource{}, false
+// parsePins returns what the disks of a machine are cloned from, by the name of the disk, which is
+// empty for the root disk.
+func parsePins(machine *unstructured.Unstructured) map[string]pinnedSource {
+	pins := map[string]pinnedSource{}
+	if p, there, _ := unstructured.NestedMap(machine.Object, "status", "pinned"); there {
+		pins[""] = parsePin(p)
 	}
+	list, _, _ := unstructured.NestedSlice(machine.Object, "status", "disks")
+	for _, item := range list {
+		disk, _ := item.(map[string]any)
+		name, _ := disk["name"].(string)
+		if p, there, _ := unstructured.NestedMap(disk, "pinned"); there {
+			pins[name] = parsePin(p)
+		}
+	}
+	return pins
+}
+
+func parsePin(p map[string]any) pinnedSource {
 	text := func(key string) string { s, _ := p[key].(string); return s }
 	found := pinnedSource{
 		image: types.UID(text("uid")), revision: text("revision"), attempt: fmt.Sprint(p["attempt"]),
@@ -65,7 +82,7 @@ func parsePin(machine *unstructured.Unstructured) (pinnedSource, bool) {
 	if s := text("volumeSnapshot"); s != "" {
 		found.snapshot = text("namespace") + "/" + s
 	}
-	return found, true
+	return found
 }
 
 // source returns the object that is cloned.
@@ -150,7 +167,7 @@ func (j *acquireJudge) judgeDeletion(e event) {
 		}
 		j.claimants[o.GetUID()] = map[types.UID]bool{}
 		for uid, m := range j.existing[machines] {
-			if imageKeyOf(m) == keyOf(o) {
+			if namesImage(m, keyOf(o)) {
 				j.claimants[o.GetUID()][uid] = true
 			}
 		}
@@ -182,9 +199,10 @@ func (j *acquireJudge) isDeletedByHand(o *unstructured.Unstructured) bool {
 func (j *acquireJudge) judgeSourceDeletion(e event) {
 	image, name := types.UID(e.object.GetLabels()[labelImage]), keyOf(e.object)
 	for _, m := range j.existing[machines] {
-		p, pinned := parsePin(m)
-		if kind, source := p.source(); pinned && p.acquired && p.image == image && kind == e.resource && source == name {
-			j.addViolation(e, "%s %s is deleted, which machine %s has acquired", e.resource.Resource, name, keyOf(m))
+		for _, p := range parsePins(m) {
+			if kind, source := p.source(); p.acquired && p.image == image && kind == e.resource && source == name {
+				j.addViolation(e, "%s %s is deleted, which machine %s has acquired", e.resource.Resource, name, keyOf(m))
+			}
 		}
 	}
 	if len(j.claimants[image]) == 0 {
@@ -201,8 +219,10 @@ func (j *acquireJudge) judgeImageRemoval(e event) {
 		return
 	}
 	for _, m := range j.existing[machines] {
-		if p, pinned := parsePin(m); pinned && p.acquired && p.image == uid {
-			j.addViolation(e, "image %s is gone, which machine %s has acquired", keyOf(e.object), keyOf(m))
+		for _, p := range parsePins(m) {
+			if p.acquired && p.image == uid {
+				j.addViolation(e, "image %s is gone, which machine %s has acquired", keyOf(e.object), keyOf(m))
+			}
 		}
 	}
 	if owed := j.claimants[uid]; len(owed) > 0 {
@@ -234,33 +254,37 @@ func (j *acquireJudge) recordServing(o *unstructured.Unstructured) {
 	j.serving[o.GetUID()] = serves
 }
 
-// judgeMachine judges a machine's acquisition when it is first stored.
+// judgeMachine judges what a machine has acquired when it is first stored.
 func (j *acquireJudge) judgeMachine(e event, before *unstructured.Unstructured) {
 	m, uid := e.object, e.object.GetUID()
-	p, pinned := pinnedSource{}, false
+	pins, were := map[string]pinnedSource{}, map[string]pinnedSource{}
 	if e.kind != watch.Deleted {
-		p, pinned = parsePin(m)
+		pins = parsePins(m)
+	}
+	if before != nil {
+		were = parsePins(before)
 	}
 	for image, owed := range j.claimants {
 		img := j.existing[images][image]
-		if e.kind == watch.Deleted || img == nil || imageKeyOf(m) != keyOf(img) && (!pinned || p.image != image) {
+		pinned := slices.ContainsFunc(slices.Collect(maps.Values(pins)), func(p pinnedSource) bool { return p.image == image })
+		if e.kind == watch.Deleted || img == nil || !namesImage(m, keyOf(img)) && !pinned {
 			delete(owed, uid)
 		}
 	}
-	if !pinned || !p.acquired || e.preexisting {
-		return
-	}
-	if before != nil {
-		if was, had := parsePin(before); had && was == p {
-			return
+	for disk, p := range pins {
+		if was, had := were[disk]; p.acquired && !e.preexisting && (!had || was != p) {
+			j.judgeAcquisition(e, p)
 		}
 	}
+}
+
+func (j *acquireJudge) judgeAcquisition(e event, p pinnedSource) {
 	if j.existing[images][p.image] == nil && !j.deletedByHand[p.image] {
-		j.addViolation(e, "machine %s has acquired image %s, which is not there", keyOf(m), p.image)
+		j.addViolation(e, "machine %s has acquired image %s, which is not there", keyOf(e.object), p.image)
 		return
 	}
 	if kind, name := p.source(); !j.sourceExists(p.image, kind, name) && !j.lostByHand[kind.Resource+" "+name] {
-		j.addViolation(e, "machine %s has acquired %s %s, which is not there", keyOf(m), kind.Resource, name)
+		j.addViolation(e, "machine %s has acquired %s %s, which is not there", keyOf(e.object), kind.Resource, name)
 	}
 }
 
@@ -274,20 +298,20 @@ func (j *acquireJudge) sourceExists(image types.UID, kind resource, name string)
 	return false
 }
 
-// judgeDiskCreation judges the creation of a root disk. One whose machine is gone is a stray if it
+// judgeDiskCreation judges the creation of a disk. One whose machine is gone is a stray if it
 // stays.
 func (j *acquireJudge) judgeDiskCreation(e event) {
-	uid := types.UID(e.object.GetLabels()[labelMachine])
+	uid, disk := types.UID(e.object.GetLabels()[labelMachine]), e.object.GetLabels()[labelDisk]
 	for _, other := range j.existing[disks] {
-		if other.GetUID() != e.object.GetUID() && types.UID(other.GetLabels()[labelMachine]) == uid {
+		if other.GetUID() != e.object.GetUID() && types.UID(other.GetLabels()[labelMachine]) == uid && other.GetLabels()[labelDisk] == disk {
 			j.addViolation(e, "root disk %s is made, while there is %s of the same machine", keyOf(e.object), keyOf(other))
 		}
 	}
 	m := j.existing[machines][uid]
-	if m == nil {
+	if _, blank, _ := unstructured.NestedMap(e.object.Object, "spec", "source", "blank"); m == nil || blank {
 		return
 	}
-	p, pinned := parsePin(m)
+	p, pinned := parsePins(m)[disk]
 	kind, name := p.source()
 	_, source, _ := strings.Cut(name, "/")
 	says := strings.Join([]string{string(p.image), p.revision, p.attempt, source}, "/")
@@ -328,11 +352,20 @@ func (j *acquireJudge) judgeDiskDeletion(e event, hand bool) {
 
 func keyOf(o *unstructured.Unstructured) string { return o.GetNamespace() + "/" + o.GetName() }
 
-// imageKeyOf returns the image that a machine references.
-func imageKeyOf(machine *unstructured.Unstructured) string {
-	ref, _, _ := unstructured.NestedStringMap(machine.Object, "spec", "vmDiskImageRef")
-	if ref["namespace"] == "" {
-		return machine.GetNamespace() + "/" + ref["name"]
+// namesImage reports whether the spec of a machine names an image, for any of its disks.
+func namesImage(machine *unstructured.Unstructured, image string) bool {
+	isNamed := func(ref map[string]any) bool {
+		namespace, _ := ref["namespace"].(string)
+		name, _ := ref["name"].(string)
+		return cmp.Or(namespace, machine.GetNamespace())+"/"+name == image
 	}
-	return ref["namespace"] + "/" + ref["name"]
+	if ref, _, _ := unstructured.NestedMap(machine.Object, "spec", "vmDiskImageRef"); isNamed(ref) {
+		return true
+	}
+	list, _, _ := unstructured.NestedSlice(machine.Object, "spec", "disks")
+	return slices.ContainsFunc(list, func(item any) bool {
+		disk, _ := item.(map[string]any)
+		ref, there, _ := unstructured.NestedMap(disk, "image")
+		return there && isNamed(ref)
+	})
 }

@@ -84,6 +84,25 @@ func (s *fakeHistory) setPin(machine, image, claim, snapshot string, acquired bo
 	s.upsert(machines, machine, func(o map[string]any) { o["status"] = map[string]any{"pinned": p} })
 }
 
+// addDataDiskPin has a machine acquire an image for disk data, too.
+func (s *fakeHistory) addDataDiskPin(machine, image, claim string) {
+	s.upsert(machines, machine, func(o map[string]any) {
+		o["spec"].(map[string]any)["disks"] = []any{map[string]any{"name": "data", "image": map[string]any{"name": image}}}
+		o["status"].(map[string]any)["disks"] = []any{map[string]any{"name": "data", "pinned": map[string]any{
+			"namespace": "ns", "name": image, "uid": image, "revision": "r", "attempt": int64(1), "persistentVolumeClaim": claim, "acquiredAt": "2026-01-01T00:00:00Z",
+		}}}
+	})
+}
+
+// addDataDisk adds disk data of a machine.
+func (s *fakeHistory) addDataDisk(uid, machine, says string, source map[string]any) {
+	s.upsert(disks, uid, func(o map[string]any) {
+		o["metadata"].(map[string]any)["labels"] = map[string]any{labelMachine: machine, labelDisk: "data"}
+		o["metadata"].(map[string]any)["annotations"] = map[string]any{annotationClonedFrom: says}
+		o["spec"] = map[string]any{"source": source}
+	})
+}
+
 func (s *fakeHistory) addDisk(uid, machine, says string, source map[string]any) {
 	s.upsert(disks, uid, func(o map[string]any) {
 		withLabel(labelMachine, machine)(o)
@@ -272,6 +291,37 @@ func TestAcquireViolations(t *testing.T) {
 			})
 			s.recordRemoval(diskClaims, "vm-claim")
 		}, "persistentvolumeclaims ns/vm-claim is deleted, a complete root disk, while machine ns/vm is there"},
+		"a data disk in order": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.addImage("data", "claim2", "")
+			s.addDataDiskPin("vm", "data", "claim2")
+			s.addDataDisk("vm-disk", "vm", "data/r/1/claim2", cloneSource("pvc", "claim2"))
+		}, ""},
+		"a data disk of the root disk's source": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.addImage("data", "claim2", "")
+			s.addDataDiskPin("vm", "data", "claim2")
+			s.addDataDisk("vm-disk", "vm", "img/r/1/snap", cloneSource("snapshot", "snap"))
+		}, "is cloned from img/r/1/snap, and its machine has acquired data/r/1/claim2"},
+		"a blank data disk": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.addDataDisk("vm-disk", "vm", "", map[string]any{"blank": map[string]any{}})
+		}, ""},
+		"the acquired claim of a data disk is deleted": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.addImage("data", "claim2", "")
+			s.addDataDiskPin("vm", "data", "claim2")
+			s.deleteObject(imageClaims, "claim2")
+		}, "persistentvolumeclaims ns/claim2 is deleted, which machine ns/vm has acquired"},
+		"an image is gone that a data disk named": {func(s *fakeHistory) {
+			s.addRunningMachine("vm", "img", "claim", "snap")
+			s.addImage("data", "claim2", "")
+			s.upsert(machines, "vm", func(o map[string]any) {
+				o["spec"].(map[string]any)["disks"] = []any{map[string]any{"name": "data", "image": map[string]any{"name": "data"}}}
+			})
+			s.markDeleted(images, "data")
+			s.recordRemoval(images, "data")
+		}, "image ns/data is gone, which ns/vm named"},
 		"an incomplete disk is deleted": {func(s *fakeHistory) {
 			s.setImageRef("vm", "img")
 			s.setPin("vm", "img", "claim", "snap", true)

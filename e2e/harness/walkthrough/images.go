@@ -35,6 +35,10 @@ func followImages(t *testing.T, r *Reader) {
 	apply("ubuntu-22.yaml", r.example(t, ImagesPage, "kind: VMDiskImage", image.Name))
 	r.Run(t, FindCommand(t, ImagesPage, "kubectl wait vmdi/ubuntu-22"), r.inFrankfurt("--namespace", image.Namespace)...)
 
+	for _, part := range []string{"secretExtraHeaders:", "kind: Secret", "pullMethod: node"} {
+		r.WriteFile(t, "source.yaml", pages.Read(t, SourcesPage).Block(t, "yaml", part))
+		r.MustRun(t, "kubectl --context "+r.Frankfurt.Name+" apply --dry-run=server -f source.yaml")
+	}
 	example := pages.Read(t, MachinesPage).Block(t, "yaml", "metadata: {name: desk-1")
 	wait := FindCommand(t, MachinesPage, "kubectl wait otvm/desk-1")
 	if r.isListed(wait) {

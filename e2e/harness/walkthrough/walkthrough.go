@@ -31,6 +31,7 @@ const (
 	MembersPage  = "docs/operate/members.md"
 	PolicyPage   = "docs/policy.md"
 	RolloutsPage = "docs/rollouts-and-prune.md"
+	SourcesPage  = "docs/sources.md"
 	WaitingPage  = "docs/waiting.md"
 )
 

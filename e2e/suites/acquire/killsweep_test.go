@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -86,6 +88,10 @@ func (s *scenario) run(t *testing.T) {
 	early, wanders := withImageTemplate(newVM("early", alpha), alpha), newVM("wanders", env.NewImage(ns, "nothing", "/"))
 	b1, b2, b3 := newVM("b1", beta), newVM("b2", beta), newVM("b3", beta)
 	g1, g2 := newVM("g1", gamma), newVM("g2", gamma)
+	b1.Spec.Disks = []v1alpha1.Disk{
+		{Name: "gamma", Image: &v1alpha1.ImageReference{Name: gamma.Name}}, {Name: "blank", Size: ptr.To(resource.MustParse("64Mi")), StorageClass: simulator.ClassCSI},
+	}
+	g2.Spec.Disks = []v1alpha1.Disk{{Name: "beta", Image: &v1alpha1.ImageReference{Name: beta.Name}}}
 
 	env.Create(t, early, wanders, beta, b1, b2, gamma, g1, delta)
 	s.awaitVMsComplete(t, early, b1, b2, g1)
@@ -272,17 +278,21 @@ func imageStatusWrite(w faults.Write) *v1alpha1.VMDiskImage {
 func vmStatusStep(body []byte) faults.Step {
 	var vm v1alpha1.VirtualMachine
 	_ = json.Unmarshal(body, &vm)
-	p := vm.Status.Pinned
+	p, text := vm.Status.Pinned, ""
 	switch {
 	case p == nil:
-		return faults.Step(fmt.Sprintf("store VM with nothing pinned: %s %s", vm.Name, vm.Status.Reason))
+		text = fmt.Sprintf("store VM with nothing pinned: %s %s", vm.Name, vm.Status.Reason)
 	case p.AcquiredAt == nil:
-		return faults.Step(fmt.Sprintf("pin: %s %s#%d", vm.Name, p.Name, p.Attempt))
+		text = fmt.Sprintf("pin: %s %s#%d", vm.Name, p.Name, p.Attempt)
 	case vm.Status.RootDisk == nil:
-		return faults.Step(fmt.Sprintf("acquire: %s %s#%d", vm.Name, p.Name, p.Attempt))
+		text = fmt.Sprintf("acquire: %s %s#%d", vm.Name, p.Name, p.Attempt)
 	default:
-		return faults.Step(fmt.Sprintf("store VM with root disk: %s %s#%d ready %t, %s", vm.Name, p.Name, p.Attempt, vm.Status.RootDisk.Ready, vm.Status.Reason))
+		text = fmt.Sprintf("store VM with root disk: %s %s#%d ready %t, %s", vm.Name, p.Name, p.Attempt, vm.Status.RootDisk.Ready, vm.Status.Reason)
 	}
+	for _, disk := range vm.Status.Disks {
+		text += fmt.Sprintf(", disk %s pinned %t acquired %t", disk.Name, disk.Pinned != nil, disk.Pinned != nil && disk.Pinned.AcquiredAt != nil)
+	}
+	return faults.Step(text)
 }
 
 // imageStatusStep names the state that a status write gives an image.

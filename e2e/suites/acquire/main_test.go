@@ -9,6 +9,7 @@ package acquire
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -133,8 +134,14 @@ func isVMComplete(t *testing.T, vm *v1alpha1.VirtualMachine) bool {
 	disk, kubeVirtVM := findRootDisk(t, vm), &unstructured.Unstructured{}
 	kubeVirtVM.SetGroupVersionKind(kubevirt.VirtualMachineGVK)
 	return disk != nil && disk.Status.Phase == cdiv1.Succeeded && disk.Annotations[v1alpha1.AnnotationClonedFrom] == kubevirt.ClonedFromValue(*current.Status.Pinned) &&
-		current.Status.RootDisk != nil && current.Status.RootDisk.Ready &&
+		current.Status.RootDisk != nil && current.Status.RootDisk.Ready && areDisksComplete(current) &&
 		getObject(t, vm.Namespace, vm.Name, kubeVirtVM) && kubeVirtVM.GetLabels()[v1alpha1.LabelMachineUID] == string(vm.UID)
+}
+
+func areDisksComplete(vm *v1alpha1.VirtualMachine) bool {
+	return len(vm.Spec.Disks) == len(vm.Status.Disks) && !slices.ContainsFunc(vm.Status.Disks, func(disk v1alpha1.DataDisk) bool {
+		return disk.Volume == nil || !disk.Volume.Ready
+	})
 }
 
 // findRootDisk returns the root disk of a VM; nil for none.

@@ -10,8 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -57,10 +55,7 @@ func TestRefusedImporter(t *testing.T) {
 	env.SetPolicy(t, newPolicy("retryLimit", "0"))
 	history := observeTest(t)
 	ns := createHomeNamespace(t)
-	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "limits"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
-		Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m")},
-	}}}}
-	env.Create(t, limits)
+	limits := env.CreateLimitRange(t, ns, corev1.LimitTypeContainer, corev1.ResourceCPU, "1m")
 	img := env.NewImage(ns, "image", "/ok/200ms/a")
 	env.Create(t, img)
 	requireHeldUp(t, img, v1alpha1.ReasonImporterRefused, "Error starting pod 'importer-", true)

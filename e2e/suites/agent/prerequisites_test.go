@@ -4,6 +4,8 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +16,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -99,16 +103,7 @@ func TestMissingPrerequisitesAreReported(t *testing.T) {
 	env.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "later"}, Data: map[string]string{"ca.pem": ""}})
 	createForTest(t, class, storage, newSnapshotClass(gone.Name))
 	// CDI creates the StorageProfile, without access modes for the simulated class.
-	profile := &cdiv1.StorageProfile{}
-	require.True(t, testenv.AwaitCondition(t, func() bool {
-		if env.Client().Get(t.Context(), client.ObjectKeyFromObject(storage), profile) != nil {
-			return false
-		}
-		profile.Spec.ClaimPropertySets = []cdiv1.ClaimPropertySet{{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
-		}}
-		return env.Client().Update(t.Context(), profile) == nil
-	}))
+	env.SetClaimProperties(t, storage.Name)
 	for _, img := range lacks {
 		awaitSucceeded(t, img)
 	}
@@ -164,15 +159,7 @@ func TestStorageClassUnknownToCDI(t *testing.T) {
 	awaitSucceeded(t, passes)
 	assert.Equal(t, []types.UID{passes.UID}, history().StartOrder(), "it takes no slot")
 
-	require.True(t, testenv.AwaitCondition(t, func() bool {
-		if env.Client().Get(t.Context(), client.ObjectKeyFromObject(class), profile) != nil {
-			return false
-		}
-		profile.Spec.ClaimPropertySets = []cdiv1.ClaimPropertySet{{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
-		}}
-		return env.Client().Update(t.Context(), profile) == nil
-	}))
+	env.SetClaimProperties(t, class.Name)
 	awaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
@@ -182,10 +169,7 @@ func TestClaimBeyondLimitRange(t *testing.T) {
 	env.SetPolicy(t, newPolicy("retryLimit", "0"))
 	history := observeTest(t)
 	ns := createHomeNamespace(t)
-	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "limits"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
-		Type: corev1.LimitTypePersistentVolumeClaim, Max: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-	}}}}
-	env.Create(t, limits)
+	limits := env.CreateLimitRange(t, ns, corev1.LimitTypePersistentVolumeClaim, corev1.ResourceStorage, "1Gi")
 	img := env.NewImage(ns, "image", "/ok/200ms/a") // 1Gi, and CDI's overhead
 	env.Create(t, img)
 	message := awaitNoSpaceMessage(t, img)
@@ -196,12 +180,35 @@ func TestClaimBeyondLimitRange(t *testing.T) {
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
-// TestRefusalOfCDIsWebhook has CDI's webhook refuse what the schema accepts.
+// createWithoutURLRules creates an image with a url that an earlier release accepted.
+func createWithoutURLRules(t *testing.T, img *v1alpha1.VMDiskImage) {
+	t.Helper()
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKey{Name: "vmdiskimages.pelotech.ot"}, crd))
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	require.NoError(t, err)
+	path := []string{"schema", "openAPIV3Schema", "properties", "spec", "properties", "url", "x-kubernetes-validations"}
+	rules, found, err := unstructured.NestedFieldNoCopy(versions[0].(map[string]any), path...)
+	require.NoError(t, err)
+	require.True(t, found)
+	patch := func(operation map[string]any) {
+		operation["path"] = "/spec/versions/0/" + strings.Join(path, "/")
+		text, err := json.Marshal([]any{operation})
+		require.NoError(t, err)
+		require.NoError(t, env.Client().Patch(context.Background(), crd, client.RawPatch(types.JSONPatchType, text)))
+	}
+	patch(map[string]any{"op": "remove"})
+	t.Cleanup(func() { patch(map[string]any{"op": "add", "value": rules}) })
+	require.True(t, testenv.AwaitCondition(t, func() bool { return env.Client().Create(t.Context(), img) == nil }))
+}
+
+// TestRefusalOfCDIsWebhook has CDI's webhook refuse an image that is stored.
 func TestRefusalOfCDIsWebhook(t *testing.T) {
 	env.SetPolicy(t, newPolicy("retryLimit", "0", "preflight", "false"))
 	history := observeTest(t)
 	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/%zz")
-	env.Create(t, img)
+	createWithoutURLRules(t, img)
 	awaitWaiting(t, img, v1alpha1.ReasonDataVolumeRefused, "Invalid source URL")
 	env.Update(t, img, func() { img.Spec.URL = env.Source.URL + "/ok/200ms/a" })
 	awaitSucceeded(t, img)

@@ -5,7 +5,9 @@ package chart_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -280,6 +282,19 @@ func TestVMStatusWritesTriggerNoClone(t *testing.T) {
 	requireAnswer(t, write("forger", object, newMergePatch(`{"status":{"phase":"Ready"}}`)), "forger", "")
 	requireAnswer(t, write("forger", object, pin(farm, "secret")), "forger", says)
 	requireAnswer(t, write("cloner", object, pin("kube-system", "claim")), "cloner", "status.pinned has the agent clone from namespace kube-system")
+
+	diskPins := func(namespaces ...string) client.Patch {
+		var disks []string
+		for i, namespace := range namespaces {
+			disks = append(disks, fmt.Sprintf(`{"name":"d%d","pinned":{"namespace":"%s","name":"demo-vmdi","uid":"1","revision":"r","attempt":1,"persistentVolumeClaim":"claim"}}`, i, namespace))
+		}
+		return newMergePatch(`{"status":{"disks":[` + strings.Join(disks, ",") + `]}}`)
+	}
+	last := slices.Repeat([]string{farm}, 16)
+	requireAnswer(t, write("cloner", object, diskPins(last...)), "cloner", "")
+	last[15] = "kube-system"
+	requireAnswer(t, write("cloner", object, diskPins(last...)), "cloner", "pinned of status.disks has the agent clone from namespace kube-system")
+	requireAnswer(t, write("forger", object, newMergePatch(`{"status":{"phase":"Ready"}}`)), "forger", "")
 
 	requireAnswer(t, write("forger", object, newMergePatch(`{"spec":{"vmDiskImageRef":{"name":"stolen"}},"status":{"phase":"Ready"}}`)), "forger", "")
 	require.NoError(t, adminClient.Get(t.Context(), client.ObjectKeyFromObject(object), object))

@@ -123,6 +123,33 @@ func TestReadersOfImagesAreRefused(t *testing.T) {
 	requireAnswer(t, clientFor(t, "machinist").Create(t.Context(), newMinimalVM(t, refSameNamespace), client.DryRunAll), "machinist", "verb clone")
 }
 
+// TestDisksNeedClone checks the images of data disks, whatever roles.cloneVerb says: each of
+// them is refused, wherever it stands in the list.
+func TestDisksNeedClone(t *testing.T) {
+	awaitDeputyPolicyEnforced(t)
+	withDisk := func(spec fieldChanges, position int) fieldChanges {
+		disks := newDisks(position)
+		disks = append(disks, map[string]any{"name": "data", "image": spec["vmDiskImageRef"]})
+		return fieldChanges{"vmDiskImageRef": map[string]any{"name": "root-of-all"}, "disks": disks}
+	}
+	for user, specs := range readers {
+		for _, spec := range specs {
+			if spec["vmDiskImageTemplate"] != nil {
+				continue
+			}
+			both := mergeFields(withDisk(spec, 7), fieldChanges{"vmDiskImageRef": spec["vmDiskImageRef"]})
+			err := clientFor(t, user).Create(t.Context(), newMinimalVM(t, both), client.DryRunAll)
+			requireAnswer(t, err, user, "user "+user+" lacks verb clone on VMDiskImage "+farmOf(spec)+"/"+imageOf(spec)+", whose content disk data of VirtualMachine workspace/")
+		}
+	}
+	for position := range 8 {
+		disks := withDisk(refFarm, position)
+		blank := mergeFields(disks, fieldChanges{"disks": newDisks(position + 1)})
+		require.NoError(t, clientFor(t, "admin").Create(t.Context(), newMinimalVM(t, disks), client.DryRunAll))
+		require.NoError(t, clientFor(t, "admin").Create(t.Context(), newMinimalVM(t, blank), client.DryRunAll))
+	}
+}
+
 func TestViewersCannotClone(t *testing.T) {
 	for key, role := range renderChart(t, "ot-system", map[string]any{"roles": map[string]any{"imagesToEdit": true}}) {
 		rules, _ := role.Object["rules"].([]any)

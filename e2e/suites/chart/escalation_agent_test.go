@@ -37,7 +37,7 @@ const (
 	notMade        = "was not made for a VirtualMachine of pelotech.ot"
 	notOwned       = "has no owner that is a VirtualMachine of pelotech.ot with its name"
 	protectedSpace = "is one of the cluster's own"
-	noRootDisk     = "is no root disk of a VirtualMachine of pelotech.ot"
+	noRootDisk     = "is no disk of a VirtualMachine of pelotech.ot"
 	notDeleted     = "was not made by the agent"
 
 	// ofDemo are the metadata of an object of machine demo, without a name.
@@ -84,7 +84,7 @@ var readableByAgent = map[string]string{
 	"syncledgers.pelotech.ot": "its ledger", "vmdiskimages.pelotech.ot": "what it works on", "virtualmachines.pelotech.ot": "what it works on",
 	"configmaps": "certificates that images name, and the policy", "namespaces": "whether one exists", "resourcequotas": "room for an image", "limitranges": "room for an image",
 	"leases.coordination.k8s.io": "who leads",
-	"persistentvolumeclaims":     "metadata of disks", "pods": "how importers end, without what is in a Secret",
+	"persistentvolumeclaims":     "metadata of disks", "pods": "how importers end, without what is in a Secret", "events": "why a Pod does not start",
 	"datavolumes.cdi.kubevirt.io": "imports and disks", "cdiconfigs.cdi.kubevirt.io": "CDI's configuration", "storageprofiles.cdi.kubevirt.io": "how CDI makes claims",
 	"virtualmachines.kubevirt.io": "machines, whose Secrets are by reference", "network-attachment-definitions.k8s.cni.cncf.io": "whether a network exists",
 	"volumesnapshots.snapshot.storage.k8s.io": "snapshots", "volumesnapshotclasses.snapshot.storage.k8s.io": "classes",
@@ -158,6 +158,15 @@ var triedByAgent = map[string]triedRight{
 			object: `{apiVersion: v1, kind: Secret, metadata: {name: ot-hub-credential, namespace: ot-system}}`},
 	),
 
+	"delete secrets": tried(
+		attempt{what: "a Secret of others", want: "the agent deletes no Secret", object: `{apiVersion: v1, kind: Secret, metadata: {name: passwords, namespace: images}, stringData: {a: b}}`},
+		attempt{what: "an own Secret", want: "the agent deletes no Secret", object: `{apiVersion: v1, kind: Secret, metadata: {name: demo-cloudinit, ` + ofDemo + `}}`},
+	),
+	"delete virtualmachines.kubevirt.io": tried(
+		attempt{what: "a machine of others", want: "the agent deletes no VirtualMachine", object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: foreign, namespace: images}}`},
+		attempt{what: "an own machine", want: "the agent deletes no VirtualMachine", object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: demo, ` + ofDemo + `}}`},
+	),
+
 	"create virtualmachines.kubevirt.io": tried(
 		attempt{what: "a machine for nobody", want: notMade, object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: new, namespace: images}}`},
 		attempt{what: "a machine of another name than its owner", want: notOwned, object: `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: other, ` + ofDemo + `}}`},
@@ -210,6 +219,9 @@ var triedByAgent = map[string]triedRight{
 		attempt{what: "the name of a claim of others", want: "under names of image claims only", object: importWith(`name: database`)},
 		attempt{what: "a disk for nobody", want: "of images or of machines only", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: new, namespace: images}, spec: {source: {blank: {}}}}`},
 		attempt{what: "a disk with another owner", want: "has no owner that is a VirtualMachine", object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: demo-root, namespace: images, labels: {pelotech.ot/machine-uid: u}}, spec: {source: {pvc: {name: image-0123456789ab-1}}}}`},
+		attempt{what: "an empty root disk", want: "the agent clones the disks of machines from images only", object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
+		attempt{what: "a data disk of others", want: "the agent clones images only", object: strings.Replace(diskOfDemo, "demo-root", "demo-0123abcd-disk", 1) + `{source: {pvc: {name: payroll}}, storage: {}}}`},
+		attempt{what: "a data disk of others, called blank", want: "the agent clones the disks of machines from images only", object: strings.Replace(diskOfDemo, "demo-root", "demo-0123abcd-disk", 1) + `{source: {pvc: {name: payroll}, blank: {}}, storage: {}}}`},
 		attempt{what: "an import in CDI's namespace", want: protectedSpace, object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: image-0123456789ab-2, namespace: cdi, labels: {pelotech.ot/image-uid: uid-1}}, spec: {source: {blank: {}}, storage: {}}}`},
 	),
 	"create datavolumes/source.cdi.kubevirt.io": gainsNothing("lets CDI clone what the policy lets the agent ask for"),
@@ -224,24 +236,26 @@ var triedByAgent = map[string]triedRight{
 		attempt{what: "the source of a machine's disk", want: "changes nothing else of them", patch: `{"spec":{"source":{"pvc":{"namespace":"cdi","name":"x"}}}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
 		attempt{what: "another disk of a machine", want: noRootDisk, patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `]}}`,
 			object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: demo-data, namespace: images, labels: {pelotech.ot/machine-uid: u}}, spec: {source: {blank: {}}, storage: {}}}`},
-		attempt{what: "another machine as owner of a disk", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"pelotech.ot/v1alpha1","kind":"VirtualMachine","name":"other","uid":"v"}]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
-		attempt{what: "a machine of KubeVirt as owner of a disk", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","name":"demo","uid":"u"}]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
-		attempt{what: "another kind as owner of a disk", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"pelotech.ot/v1alpha1","kind":"VMDiskImage","name":"demo","uid":"u"}]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
-		attempt{what: "another owner of a machine's disk", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
-		attempt{what: "the deletion of a machine's disk, by an owner that does not exist", want: "adds no owner to a root disk but", patch: ownedBy("does-not-exist"),
+		attempt{what: "another machine as owner of a disk", want: "adds no owner to a disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"pelotech.ot/v1alpha1","kind":"VirtualMachine","name":"other","uid":"v"}]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
+		attempt{what: "a machine of KubeVirt as owner of a disk", want: "adds no owner to a disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","name":"demo","uid":"u"}]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
+		attempt{what: "another kind as owner of a disk", want: "adds no owner to a disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"pelotech.ot/v1alpha1","kind":"VMDiskImage","name":"demo","uid":"u"}]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
+		attempt{what: "another owner of a machine's disk", want: "adds no owner to a disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
+		attempt{what: "the deletion of a machine's disk, by an owner that does not exist", want: "adds no owner to a disk but", patch: ownedBy("does-not-exist"),
 			object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: demo-root, namespace: images, labels: {pelotech.ot/machine-uid: u}}, spec: {source: {blank: {}}, storage: {}}}`},
-		attempt{what: "no owner of a machine's disk", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
+		attempt{what: "no owner of a machine's disk", want: "adds no owner to a disk but", patch: `{"metadata":{"ownerReferences":[]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
 	),
 	"patch persistentvolumeclaims": tried(
 		attempt{what: "a claim of others by taking it over", want: noRootDisk, patch: `{"metadata":{"labels":{"pelotech.ot/machine-uid":"u"},"ownerReferences":[` + demoAsOwner + `]}}`, object: foreignClaim},
 		attempt{what: "labels of a machine's claim", want: "changes nothing else of them", patch: `{"metadata":{"labels":{"a":"b"}}}`, object: claimOfDemo},
 		attempt{what: "annotations of a machine's claim, which CDI obeys", want: "changes nothing else of them", patch: `{"metadata":{"annotations":{"cdi.kubevirt.io/storage.import.secretName":"x"}}}`, object: claimOfDemo},
-		attempt{what: "another owner of a machine's claim", want: "adds no owner to a root disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`, object: claimOfDemo},
-		attempt{what: "the deletion of a machine's claim, by an owner that does not exist", want: "adds no owner to a root disk but", patch: ownedBy("does-not-exist"), object: strings.Replace(unownedClaim, "NAME", "demo-root", 1)},
-		attempt{what: "the deletion of a claim, by a name with dots", want: "adds no owner to a root disk but", patch: ownedBy("de.mo"), object: strings.Replace(unownedClaim, "NAME", "demo-root", 1)},
-		attempt{what: "the deletion of a claim with a hash, by another name", want: "adds no owner to a root disk but", patch: ownedBy("web-v2.1"), object: strings.Replace(unownedClaim, "NAME", "web-v2-0-0123abcd-root", 1)},
-		attempt{what: "the deletion of a claim with a hash, by a longer name", want: "adds no owner to a root disk but", patch: ownedBy("web-v2.0.1"), object: strings.Replace(unownedClaim, "NAME", "web-v2-0-0123abcd-root", 1)},
-		attempt{what: "the deletion of a claim with a hash, by its name before the hash", want: "adds no owner to a root disk but", patch: ownedBy("web-v2-0"), object: strings.Replace(unownedClaim, "NAME", "web-v2-0-0123abcd-root", 1)},
+		attempt{what: "another owner of a machine's claim", want: "adds no owner to a disk but", patch: `{"metadata":{"ownerReferences":[` + demoAsOwner + `,{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`, object: claimOfDemo},
+		attempt{what: "the deletion of a machine's claim, by an owner that does not exist", want: "adds no owner to a disk but", patch: ownedBy("does-not-exist"), object: strings.Replace(unownedClaim, "NAME", "demo-root", 1)},
+		attempt{what: "the deletion of a data disk's claim, by an owner that does not exist", want: "adds no owner to a disk but", patch: ownedBy("does-not-exist"), object: strings.Replace(unownedClaim, "NAME", "demo-0123abcd-disk", 1)},
+		attempt{what: "the deletion of a data disk's claim, by a longer name", want: "adds no owner to a disk but", patch: ownedBy("demo-0123abcd"), object: strings.Replace(unownedClaim, "NAME", "demo-0123abcd-disk", 1)},
+		attempt{what: "the deletion of a claim, by a name with dots", want: "adds no owner to a disk but", patch: ownedBy("de.mo"), object: strings.Replace(unownedClaim, "NAME", "demo-root", 1)},
+		attempt{what: "the deletion of a claim with a hash, by another name", want: "adds no owner to a disk but", patch: ownedBy("web-v2.1"), object: strings.Replace(unownedClaim, "NAME", "web-v2-0-0123abcd-root", 1)},
+		attempt{what: "the deletion of a claim with a hash, by a longer name", want: "adds no owner to a disk but", patch: ownedBy("web-v2.0.1"), object: strings.Replace(unownedClaim, "NAME", "web-v2-0-0123abcd-root", 1)},
+		attempt{what: "the deletion of a claim with a hash, by its name before the hash", want: "adds no owner to a disk but", patch: ownedBy("web-v2-0"), object: strings.Replace(unownedClaim, "NAME", "web-v2-0-0123abcd-root", 1)},
 	),
 	"delete persistentvolumeclaims": tried(attempt{what: "a claim of others", want: notDeleted, object: foreignClaim}),
 	"create volumesnapshots.snapshot.storage.k8s.io": tried(
@@ -314,6 +328,8 @@ func TestAgentWritesItsOwn(t *testing.T) {
 		"KubeVirt machine":          machine,
 		"root disk of a claim":      kubevirt.BuildRootDisk(vm, img, pin, resource.MustParse("1Gi")),
 		"root disk of a snapshot":   kubevirt.BuildRootDisk(vm, img, ofSnapshot, resource.MustParse("1Gi")),
+		"data disk of a claim":      kubevirt.BuildDataDisk(vm, &v1alpha1.Disk{Name: "data"}, img, &pin, resource.MustParse("1Gi")),
+		"data disk, blank":          kubevirt.BuildDataDisk(vm, &v1alpha1.Disk{Name: "data"}, nil, nil, resource.MustParse("1Gi")),
 		"DataVolume of an image":    image.NewDataVolume(img, imported),
 		"Event":                     parseObject(t, eventOf("ot-agent")),
 		"credential in pull mode":   &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: "ot-hub-credential"}, Data: map[string][]byte{"kubeconfig": nil}},
@@ -367,6 +383,17 @@ func TestAgentWritesItsOwn(t *testing.T) {
 		t.Run("a root disk is given back to its machine, whose name is "+name, func(t *testing.T) {
 			vm := apitest.VirtualMachine(imageNamespace, machine).WithUID("u").Obj()
 			disk := parseObject(t, strings.Replace(unownedClaim, "NAME", kubevirt.RootDiskName(vm), 1))
+			createForAttempt(t, disk)
+			adopted := disk.DeepCopy()
+			adopted.SetOwnerReferences(kubevirt.AdoptedOwners(disk, vm, nil))
+			require.NotEmpty(t, adopted.GetOwnerReferences())
+			require.NoError(t, agent.Patch(t.Context(), adopted, client.MergeFrom(disk), client.DryRunAll))
+		})
+	}
+	for _, machine := range []string{"demo", strings.Repeat("m", 39), strings.Repeat("m", 40), "web-v2.0", strings.Repeat("m", 37) + "---cut"} {
+		t.Run("a data disk is given back to its machine, whose name is "+machine, func(t *testing.T) {
+			vm := apitest.VirtualMachine(imageNamespace, machine).WithUID("u").Obj()
+			disk := parseObject(t, strings.Replace(unownedClaim, "NAME", kubevirt.DataDiskName(vm, "data"), 1))
 			createForAttempt(t, disk)
 			adopted := disk.DeepCopy()
 			adopted.SetOwnerReferences(kubevirt.AdoptedOwners(disk, vm, nil))

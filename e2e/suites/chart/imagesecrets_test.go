@@ -16,10 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-const (
-	headersPolicy = "ot-agent-image-headers"
-	secretsPolicy = "ot-agent-image-secrets"
-)
+const secretsPolicy = "ot-agent-image-secrets"
 
 // newWorkspaceImage returns an image of sourceType http in the workspace.
 func newWorkspaceImage(t *testing.T, changes map[string]any) *unstructured.Unstructured {
@@ -32,6 +29,13 @@ func newWorkspaceImage(t *testing.T, changes map[string]any) *unstructured.Unstr
 
 func withHeaderSecrets(names ...any) fieldChanges { return fieldChanges{"secretExtraHeaders": names} }
 
+const cannotCreatePods = "pullMethod node pulls a container image with the credentials of nodes and of CDI, and user %USER may not create Pods, which could as well. " +
+	"Ask for verb create on pods in namespace workspace"
+
+func registryImage(method string) fieldChanges {
+	return fieldChanges{"sourceType": "registry", "url": "docker://registry.example.com/a", "pullMethod": method}
+}
+
 func sendsSecret(field, namespace, name string) string {
 	verb := "send"
 	if field == "secretRef" {
@@ -42,7 +46,6 @@ func sendsSecret(field, namespace, name string) string {
 
 func awaitHeadersPolicyEnforced(t *testing.T) {
 	t.Helper()
-	createNamespaces(t, workspace, farm)
 	awaitDeputyPolicyEnforced(t)
 	c := clientFor(t, "homemaker")
 	require.EventuallyWithT(t, func(check *assert.CollectT) {
@@ -63,8 +66,10 @@ func TestSecretsOfHeadersRequireTheirAuthorsRights(t *testing.T) {
 		"one Secret":             {withHeaderSecrets("token"), map[string]string{"homemaker": token, "header-author": "", "image-secretary": "", "admin": ""}},
 		"another one":            {withHeaderSecrets("other"), map[string]string{"homemaker": other, "header-author": other, "image-secretary": ""}},
 		"two, the second worse":  {withHeaderSecrets("token", "other"), map[string]string{"header-author": other, "image-secretary": ""}},
-		"four, the last worse":   {withHeaderSecrets("a", "b", "c", "other"), map[string]string{"header-author": sendsSecret("secretExtraHeaders", workspace, "a"), "image-secretary": ""}},
+		"four, the last worse":   {withHeaderSecrets("token", "a", "b", "other"), map[string]string{"header-author": other, "image-secretary": ""}},
 		"plain headers":          {fieldChanges{"extraHeaders": []any{"X-Tenant: blue"}}, map[string]string{"homemaker": "", "header-author": ""}},
+		"pulled by the importer": {registryImage("pod"), map[string]string{"homemaker": ""}},
+		"pulled by the node":     {registryImage("node"), map[string]string{"homemaker": cannotCreatePods, "image-secretary": cannotCreatePods, "pod-author": "", "admin": ""}},
 		"plain headers, and one": {mergeFields(fieldChanges{"extraHeaders": []any{"X-Tenant: blue"}}, withHeaderSecrets("token")), map[string]string{"homemaker": token, "header-author": ""}},
 	} {
 		for user, says := range tt.says {
@@ -77,12 +82,14 @@ func TestSecretsOfHeadersRequireTheirAuthorsRights(t *testing.T) {
 		ref, template fieldChanges
 		says          map[string]string
 	}{
-		"a template at home":     {refSameNamespace, fieldChanges{}, map[string]string{"homemaker": token, "header-author": "", "image-secretary": "", "admin": ""}},
+		"a template at home": {refSameNamespace, fieldChanges{}, map[string]string{"homemaker": token, "header-author": "", "image-secretary": "", "admin": ""}},
+		"a template that the node pulls": {refSameNamespace, mergeFields(registryImage("node"), fieldChanges{"secretExtraHeaders": []any{}}),
+			map[string]string{"homemaker": cannotCreatePods, "pod-author": ""}},
 		"a template to the farm": {refFarm, fieldChanges{}, map[string]string{"maker": sendsSecret("secretExtraHeaders", farm, "token"), "header-maker": "", "admin": ""}},
 	} {
 		for user, says := range tt.says {
 			t.Run(name+"/"+user, func(t *testing.T) {
-				template := mergeFields(imageTemplate, fieldChanges{"sourceType": "http"}, withHeaderSecrets("token"))
+				template := mergeFields(imageTemplate, fieldChanges{"sourceType": "http"}, withHeaderSecrets("token"), tt.template)
 				vm := newMinimalVM(t, mergeFields(tt.ref, fieldChanges{"vmDiskImageTemplate": map[string]any(template)}))
 				requireAnswer(t, clientFor(t, user).Create(t.Context(), vm, client.DryRunAll), user, says)
 			})

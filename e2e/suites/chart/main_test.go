@@ -209,8 +209,10 @@ func (r grantedRight) viaRole(role string) grantedRight {
 	return r
 }
 
-func (r grantedRight) onName(name string) grantedRight {
-	r.rule.ResourceNames = []string{name}
+func (r grantedRight) onName(name string) grantedRight { return r.onNames(name) }
+
+func (r grantedRight) onNames(names ...string) grantedRight {
+	r.rule.ResourceNames = names
 	return r
 }
 
@@ -246,8 +248,9 @@ var rightsByUser = map[string][]grantedRight{
 	"only-cloner":  {vmWriter, newRight(farm, "pelotech.ot", "vmdiskimages", "clone")},
 	"home-reader":  {vmWriter, newRight(workspace, "pelotech.ot", "vmdiskimages", "get").viaRole("ot-image-viewer")},
 
-	"header-author":   {workspaceVMAuthor, workspaceImageAuthor, newRight(workspace, "", "secrets", "get").onName("token")},
+	"header-author":   {workspaceVMAuthor, workspaceImageAuthor, newRight(workspace, "", "secrets", "get").onNames("token", "a", "b")},
 	"header-maker":    {workspaceVMAuthor, farmImageAuthor, newRight(farm, "", "secrets", "get").onName("token")},
+	"pod-author":      {workspaceVMAuthor, workspaceImageAuthor, newRight(workspace, "", "pods", "create")},
 	"image-secretary": {workspaceVMAuthor, workspaceImageAuthor, newRight(workspace, "", "secrets", "get")},
 
 	"secretary": {workspaceVMAuthor, newRight(workspace, "", "secrets", "get")},
@@ -388,7 +391,9 @@ func waitUntilAllowed(t *testing.T, c client.Client, name string, r grantedRight
 	resource, subresource, _ := strings.Cut(r.rule.Resources[0], "/")
 	attributes := &authorizationv1.ResourceAttributes{
 		Namespace: r.namespace, Verb: r.rule.Verbs[0], Group: r.rule.APIGroups[0], Resource: resource, Subresource: subresource,
-		Name: strings.Join(r.rule.ResourceNames, ""),
+	}
+	if names := r.rule.ResourceNames; len(names) > 0 {
+		attributes.Name = names[0]
 	}
 	require.EventuallyWithT(t, func(check *assert.CollectT) {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}

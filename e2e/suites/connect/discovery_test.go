@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/pages"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
@@ -60,7 +61,7 @@ func TestDiscoveryOfClusters(t *testing.T) {
 	require.NoError(t, program.InstallClusterCRD(t.Context(), hubPlane.Config()))
 	person := createMember(t, "taken", v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "nothing", Key: "kubeconfig"}})
 	ot := func(more ...string) map[string]string {
-		labels := map[string]string{"fleet": "ot"}
+		labels := map[string]string{fleetLabel: "true"}
 		for i := 0; i < len(more); i += 2 {
 			labels[more[i]] = more[i+1]
 		}
@@ -93,11 +94,11 @@ func TestDiscoveryOfClusters(t *testing.T) {
 	awaitMember(t, "edge", func(m *v1alpha1.MemberCluster) bool { _, ok := m.Labels["zone"]; return !ok })
 
 	// Clusters that the selector does not match, or stops matching, are no members.
-	createCluster(t, "team-a", "private", map[string]string{"fleet": "other"})
-	a.Labels["fleet"] = "other"
+	createCluster(t, "team-a", "private", map[string]string{fleetLabel: "false"})
+	a.Labels[fleetLabel] = "false"
 	require.NoError(t, hubPlane.Update(t.Context(), a))
 	awaitMemberGone(t, "edge")
-	a.Labels["fleet"] = "ot"
+	a.Labels[fleetLabel] = "true"
 	require.NoError(t, hubPlane.Update(t.Context(), a))
 	awaitMember(t, "edge", exists)
 	require.True(t, apierrors.IsNotFound(hubPlane.Get(t.Context(), client.ObjectKey{Name: "private"}, &v1alpha1.MemberCluster{})))
@@ -110,14 +111,32 @@ func TestDiscoveryOfClusters(t *testing.T) {
 	require.Equal(t, person.UID, awaitMember(t, "taken", exists).UID)
 }
 
+// TestClusterLeavesByCommand has a Cluster that stays leave the fleet as the page of members says.
+func TestClusterLeavesByCommand(t *testing.T) {
+	require.NoError(t, program.InstallClusterCRD(t.Context(), hubPlane.Config()))
+	terminal := pages.OpenTerminal(t, "hub", map[string]string{"hub": hubPlane.Kubeconfig()})
+	cluster := createCluster(t, "team-a", "frankfurt", map[string]string{fleetLabel: "true"})
+	awaitMember(t, "frankfurt", exists)
+
+	_, leaving, found := strings.Cut(pages.Read(t, "docs/operate/members.md").Text(), "### Leaving with Cluster API\n\n```console\n")
+	require.True(t, found, "the page has the section")
+	command, _, _ := strings.Cut(leaving, "\n")
+	require.Equal(t, "kubectl label cluster frankfurt "+fleetLabel+"-", command)
+	terminal.MustRun(t, "kubectl config set-context --current --namespace=team-a")
+	terminal.MustRun(t, command)
+	awaitMemberGone(t, "frankfurt")
+	require.NoError(t, hubPlane.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster), "the Cluster itself stays")
+	require.NotContains(t, cluster.Labels, fleetLabel)
+}
+
 // TestDiscoveryOfHostileClusters has the authors of Clusters try to get another's name, labels
 // and kubeconfig.
 func TestDiscoveryOfHostileClusters(t *testing.T) {
 	require.NoError(t, program.InstallClusterCRD(t.Context(), hubPlane.Config()))
-	selected := map[string]string{"fleet": "ot"}
+	selected := map[string]string{fleetLabel: "true"}
 
 	// Names that are free are not theirs to take, nor is another's when it is.
-	createCluster(t, "team-b", "frankfurt-prod", map[string]string{"fleet": "ot", "canary": "true", "zone": "1", v1alpha1.LabelInstallAgent: "true"})
+	createCluster(t, "team-b", "frankfurt-prod", map[string]string{fleetLabel: "true", "canary": "true", "zone": "1", v1alpha1.LabelInstallAgent: "true"})
 	member := awaitMember(t, "team-b--frankfurt-prod", exists)
 	require.Equal(t, map[string]string{"zone": "1", v1alpha1.LabelDiscovered: "cluster-api"}, member.Labels)
 	require.True(t, apierrors.IsNotFound(hubPlane.Get(t.Context(), client.ObjectKey{Name: "frankfurt-prod"}, &v1alpha1.MemberCluster{})))

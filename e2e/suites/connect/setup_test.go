@@ -59,6 +59,8 @@ const (
 
 	patience = testenv.Patience
 	tick     = 50 * time.Millisecond
+	// fleetLabel selects Clusters, as the chart's clusterAPI.selector does.
+	fleetLabel = "pelotech.ot/fleet"
 	// timeout of requests is more than a busy machine takes to answer one.
 	timeout = 5 * time.Second
 	// renewAfter is the age at which tokens are renewed.
@@ -205,7 +207,7 @@ func newManager(ctx context.Context) (mcmanager.Manager, error) {
 		})); err != nil {
 		return nil, err
 	}
-	chosen, err := labels.Parse("fleet=ot")
+	chosen, err := labels.Parse(fleetLabel + "=true")
 	if err != nil {
 		return nil, err
 	}

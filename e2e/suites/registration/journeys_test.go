@@ -48,6 +48,8 @@ func TestManualRegistration(t *testing.T) {
 	link := &v1alpha1.MemberLink{}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, link))
 	require.True(t, strings.HasPrefix(link.Status.Carrier, "agent/"), link.Status.Carrier)
+	id := testenv.GetMember(t, s, s.memberName).ConnectionID()
+	require.Equal(t, []string{id, id}, []string{link.Status.Connection, link.Status.ReportConnection}, "the agent says which connection it syncs by")
 	require.Equal(t, "agent", testenv.GetMember(t, s, s.memberName).Status.Shard)
 
 	// The hub takes its leave by way of the agent.

@@ -89,3 +89,33 @@ func TestOrphanedVMIsTakenOver(t *testing.T) {
 	env.AwaitGone(t, vm)
 	awaitNothingLeft(t, ns)
 }
+
+// TestOrphanedDiskHoldsItsImage deletes a VM and keeps its objects: the image stays until the disk
+// is deleted or taken over, and a VM that takes it over for another image holds it, too.
+func TestOrphanedDiskHoldsItsImage(t *testing.T) {
+	t.Parallel()
+	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
+	img := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
+	old := createAndAwaitRunning(t, testenv.NewMachine(ns, "vm", img))
+	deleteObject(t, old, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	env.AwaitGone(t, old)
+	orphaned := func(img *v1alpha1.VMDiskImage) bool {
+		return len(img.Status.References.Holders) == 1 && img.Status.References.Holders[0] == ns+"/vm-root (orphaned disk)"
+	}
+	env.AwaitImage(t, img, orphaned)
+	deleteObject(t, img)
+	leaving := env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
+	assert.True(t, orphaned(leaving))
+	assert.Contains(t, leaving.Status.Message, "create a VirtualMachine of the former name")
+
+	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
+	env.Create(t, vm)
+	awaitStalled(t, vm, v1alpha1.ReasonNameTaken)
+	for _, o := range []client.Object{rootDiskOf(vm), rootClaimOf(vm), kubeVirtVMOf(vm)} {
+		env.Update(t, requireObject(t, o), func() { o.GetLabels()[v1alpha1.LabelMachineUID] = string(vm.UID) })
+	}
+	awaitRunning(t, vm)
+	awaitHolders(t, img, vm)
+	deleteObject(t, vm)
+	env.AwaitGone(t, img)
+}

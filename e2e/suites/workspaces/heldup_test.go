@@ -3,6 +3,7 @@
 package workspaces
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -110,11 +113,7 @@ func TestRefusedInstances(t *testing.T) {
 			return createQuota(t, ns, corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")})
 		}, v1alpha1.ReasonQuotaExceeded, []string{"KubeVirt reports FailedCreate: failed to create virtual machine pod: ", "exceeded quota: quota, requested: pods=1"}},
 		"LimitRange": {func(t *testing.T, ns string) client.Object {
-			limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "limits"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
-				{Type: corev1.LimitTypePod, Max: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")}},
-			}}}
-			env.Create(t, limits)
-			return limits
+			return env.CreateLimitRange(t, ns, corev1.LimitTypePod, corev1.ResourceMemory, "1Mi")
 		}, v1alpha1.ReasonMachineError, []string{"KubeVirt reports FailedCreate: failed to create virtual machine pod: ", "maximum memory usage per Pod is 1Mi"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,6 +147,40 @@ func TestRootDiskBeyondQuota(t *testing.T) {
 	assert.Contains(t, said, "CDI reports ErrExceededQuota: ")
 	assert.Contains(t, said, "exceeded quota: quota, requested: requests.storage=")
 	deleteObject(t, quota)
+	awaitRunning(t, vm)
+}
+
+// TestRootDiskBeyondLimitRange wants the LimitRange that refuses the claim to be named, which CDI
+// does nowhere but in its log, and a person to act.
+func TestRootDiskBeyondLimitRange(t *testing.T) {
+	t.Parallel()
+	ns := env.CreateNamespace(t)
+	limits := env.CreateLimitRange(t, ns, corev1.LimitTypePersistentVolumeClaim, corev1.ResourceStorage, "1Mi")
+	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
+	env.Create(t, vm)
+	said := awaitStalled(t, vm, v1alpha1.ReasonRootDiskFailed)
+	assert.Contains(t, said, "LimitRange "+ns+"/limits allows 1Mi at most")
+	deleteObject(t, limits)
+	awaitRunning(t, vm)
+}
+
+// TestRootDiskWithoutAccessModes takes the access modes from a StorageProfile once an image is
+// imported: CDI makes no claim for a clone.
+func TestRootDiskWithoutAccessModes(t *testing.T) {
+	t.Parallel()
+	ns := env.CreateNamespace(t)
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "modes-" + ns}, Provisioner: simulator.ClassCSI + ".pelotech.ot"}
+	env.Create(t, class)
+	t.Cleanup(func() { assert.NoError(t, env.Client().Delete(context.Background(), class)) })
+	env.SetClaimProperties(t, class.Name)
+	img := env.NewImage(ns, "image", "/ok/100ms/a")
+	img.Spec.StorageClass = class.Name
+	createAndAwaitImage(t, img)
+	env.ClearClaimProperties(t, class.Name)
+	vm := testenv.NewMachine(ns, "vm", img)
+	env.Create(t, vm)
+	assert.Contains(t, awaitStalled(t, vm, v1alpha1.ReasonRootDiskFailed), "StorageProfile")
+	env.SetClaimProperties(t, class.Name)
 	awaitRunning(t, vm)
 }
 
@@ -235,4 +268,16 @@ func TestOverlayRemoves(t *testing.T) {
 	})
 	assert.Contains(t, awaitStalled(t, vm, v1alpha1.ReasonSpecInvalid), "the only directive is $patch: delete")
 	assert.Equal(t, generation, requireObject(t, kubeVirtVMOf(vm)).Generation, "nothing is applied again and again")
+}
+
+// TestOverlayThatKubeVirtRefuses wants KubeVirt's own sentence, and the VM to run once the overlay
+// is corrected.
+func TestOverlayThatKubeVirtRefuses(t *testing.T) {
+	t.Parallel()
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
+	vm.Spec.Overlay = newOverlay(`{"template": {"spec": {"domain": {"machine": {"type": "toaster"}}}}}`)
+	env.Create(t, vm)
+	assert.Contains(t, awaitStalled(t, vm, v1alpha1.ReasonMachineRefused), "machine.type is not supported: toaster")
+	env.Update(t, vm, func() { vm.Spec.Overlay = nil })
+	awaitRunning(t, vm)
 }

@@ -32,7 +32,10 @@ import (
 var env *testenv.Env
 
 func TestMain(m *testing.M) {
-	testenv.RunTests(m, &env, member.Options{Name: "workspaces", KubeVirt: true}, true)
+	testenv.RunTests(m, &env, member.Options{
+		Name: "workspaces", KubeVirt: true,
+		APIServerArgs: []string{"--enable-admission-plugins=OwnerReferencesPermissionEnforcement"}, // as in OpenShift
+	}, true)
 }
 
 // Tests that change the policy or stop a part of the member are not parallel, so that they

@@ -37,9 +37,9 @@ type connectionReconciler struct {
 type appliedTarget struct {
 	// secret has the kubeconfig, token the token in place of that in it.
 	secret, token secretVersion
-	// generation of the MemberCluster; source and namespace of the Target.
-	generation        int64
-	source, namespace string
+	// generation and ConnectionID of the MemberCluster.
+	generation   int64
+	connectionID string
 }
 
 // enqueueAll requeues all members when this replica gains or loses the right to sync.
@@ -78,15 +78,14 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 	}
 	if member.Spec.Quarantine != nil {
 		c.recordApplied(member.Name, appliedTarget{})
-		c.Members.SetUnreachable(member.Name, v1alpha1.ReasonQuarantined, "the member is in quarantine: the hub does not connect to it")
+		c.Members.SetUnreachable(member.Name, member.ConnectionID(), v1alpha1.ReasonQuarantined, "the member is in quarantine: the hub does not connect to it")
 		return reconcile.Result{}, nil
 	}
 	name, key := connectionSecret(member)
 	if name == "" {
 		return reconcile.Result{}, nil // pull mode; the MemberLink will follow
 	}
-	// The UID tells this MemberCluster from a deleted one of the same name.
-	next := appliedTarget{generation: member.Generation, source: fmt.Sprintf("%s of %s for %s", key, name, member.UID), namespace: member.Spec.AgentNamespace}
+	next := appliedTarget{generation: member.Generation, connectionID: member.ConnectionID()}
 	if next.secret, err = c.secrets.currentVersion(ctx, name); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -103,7 +102,7 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 	if secret == nil {
 		// Some tools replace a Secret by deleting it first, and a member that is deleted
 		// together with its Secret must still be cleaned up.
-		if member.Spec.Connection.ClusterAPI == nil && !c.Members.KeepConnection(member.Name, next.source, next.namespace, fmt.Sprintf(
+		if member.Spec.Connection.ClusterAPI == nil && !c.Members.KeepConnection(member.Name, next.connectionID, fmt.Sprintf(
 			"Secret %s/%s was deleted, and the hub uses its last content until it restarts: create it again, or delete the MemberCluster", c.Namespace, name)) {
 			c.setUnreachable(member, "Secret %s/%s does not exist: create it with the member's kubeconfig in key %s", c.Namespace, name, key)
 		}
@@ -126,7 +125,7 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 	if cfg.BearerToken, err = c.secrets.tokenInUse(ctx, member, secret.Data[key], cfg.BearerToken); err != nil {
 		return reconcile.Result{}, err
 	}
-	c.Members.SetTarget(member.Name, memberclient.Target{Config: cfg, Namespace: next.namespace, ConfigVersion: fingerprint, Source: next.source})
+	c.Members.SetTarget(member.Name, memberclient.Target{Config: cfg, Namespace: member.Spec.AgentNamespace, ConfigVersion: fingerprint, ConnectionID: next.connectionID})
 	next.secret = versionOf(secret)
 	c.recordApplied(member.Name, next)
 	return reconcile.Result{}, nil
@@ -156,5 +155,5 @@ func (c *connectionReconciler) removeMember(member string) {
 
 func (c *connectionReconciler) setUnreachable(member *v1alpha1.MemberCluster, format string, args ...any) {
 	c.recordApplied(member.Name, appliedTarget{})
-	c.Members.SetUnreachable(member.Name, v1alpha1.ReasonCredentialsMissing, fmt.Sprintf(format, args...))
+	c.Members.SetUnreachable(member.Name, member.ConnectionID(), v1alpha1.ReasonCredentialsMissing, fmt.Sprintf(format, args...))
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/memberlabels"
 )
 
 // clusterReconciler creates a MemberCluster for each selected Cluster of Cluster API.
@@ -54,7 +55,8 @@ func (c *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 		c.events.Eventf(cluster, nil, corev1.EventTypeWarning, "NamespaceNotAllowed", "Discover",
 			"Clusters of namespace %s may not join the fleet: add it to clusterAPI.namespaces in the hub's chart, or create a MemberCluster for the Cluster", request.Namespace)
 	case actionCopyLabels:
-		if !c.Rules.copyLabels(member, cluster.Labels) {
+		copied, recorded := c.Rules.copyLabels(member, cluster.Labels), recordCluster(member, cluster)
+		if !copied && !recorded {
 			return reconcile.Result{}, nil
 		}
 		if err := c.client.Update(ctx, member); err != nil {
@@ -63,6 +65,16 @@ func (c *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 	case actionNone:
 	}
 	return reconcile.Result{}, nil
+}
+
+// recordCluster records which Cluster a member is, since its labels do not outlive that. While
+// the member leaves, another Cluster may have the name already.
+func recordCluster(member *v1alpha1.MemberCluster, cluster *clusterv1.Cluster) (changed bool) {
+	if member.Annotations[memberlabels.AnnotationClusterUID] == string(cluster.UID) || !member.DeletionTimestamp.IsZero() {
+		return false
+	}
+	metav1.SetMetaDataAnnotation(&member.ObjectMeta, memberlabels.AnnotationClusterUID, string(cluster.UID))
+	return true
 }
 
 // memberForCluster returns the MemberCluster whose connection is a Cluster; nil if
@@ -92,6 +104,7 @@ func (c *clusterReconciler) createMember(ctx context.Context, cluster *clusterv1
 	connection := v1alpha1.MemberConnection{ClusterAPI: &v1alpha1.ClusterAPIRef{Namespace: cluster.Namespace, Name: cluster.Name}}
 	for n, name := range c.Rules.namesFor(cluster.Namespace, cluster.Name) {
 		member := c.Rules.newMember(name, originCluster, connection, cluster.Labels)
+		recordCluster(member, cluster)
 		switch err := c.client.Create(ctx, member); {
 		case apierrors.IsAlreadyExists(err):
 			// It may be this Cluster's, if the cache is stale.

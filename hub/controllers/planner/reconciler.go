@@ -207,12 +207,9 @@ func shardName(link *v1alpha1.MemberLink) string {
 // connectionState returns what the syncing replica or agent says of the connection, or
 // the problem of the credential.
 func (r *Reconciler) connectionState(member *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) memberstatus.Connection {
-	c := memberstatus.Connection{PullMode: member.Spec.Connection.Pull != nil}
-	if link != nil && (link.Spec.Mode == v1alpha1.LinkPull) == c.PullMode {
-		c.Known, c.Reachable, c.Reason, c.Message = link.Status.Known, link.Status.Reachable, link.Status.Reason, link.Status.Message
-	}
-	if problem, ok := r.CredentialProblems.ForMember(member.Name); ok && !c.Reachable {
-		c.Known, c.Reason, c.Message = true, problem.Reason, problem.Message
+	c := memberstatus.NewConnection(member, link)
+	if problem, ok := r.CredentialProblems.ForMember(member.Name); ok && !c.PullMode && !c.Reachable {
+		c.SpecChanged, c.Known, c.Reason, c.Message = false, true, problem.Reason, problem.Message
 	}
 	return c
 }

@@ -19,7 +19,7 @@ func TestCleanUpWaitsForConnection(t *testing.T) {
 	}
 	assert.Empty(t, status.CleanUpError)
 
-	r.Members.SetUnreachable("edge", v1alpha1.ReasonCredentialsMissing, "its Secret is gone")
+	r.Members.SetUnreachable("edge", "", v1alpha1.ReasonCredentialsMissing, "its Secret is gone")
 	for range maxCleanUpAttempts - 1 {
 		assert.Equal(t, cleanUpRetryDelay, r.cleanUpMember(t.Context(), "edge", nil, &status))
 		assert.Empty(t, status.CleanUpError)

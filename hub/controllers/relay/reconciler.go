@@ -131,6 +131,7 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 
 	// Up first: the plan may depend on what the member reports.
 	before := mailbox.FindingsFromStatus(&link.Status, link.Spec.Challenge)
+	before.Connection = r.Members.ConnectionID(member.Name, connected)
 	up, upErr := relay.SyncUp(ctx, known)
 	r.Metrics.CountSynced(metrics.DirectionUp, up.Written)
 	otherCluster := up.OtherCluster
@@ -181,7 +182,7 @@ func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1
 	if !state.Known {
 		return 0, nil
 	}
-	next.ObservedGeneration, next.Carrier = link.Generation, r.Replica.Name()
+	next.ObservedGeneration, next.Carrier, next.Connection = link.Generation, r.Replica.Name(), state.ConnectionID
 	next.Known, next.Reachable, next.Reason, next.Message = true, state.Reachable, state.Reason, v1alpha1.SanitizeText(state.Message, 1024)
 	if equality.Semantic.DeepEqual(&link.Status, next) {
 		return 0, nil

@@ -20,6 +20,8 @@ type imageState struct {
 	stored     *v1alpha1.FleetDiskImage
 	removed    bool
 	imageNames []imageKey
+	// recentFields are what the template of stored uses and older agents do not know.
+	recentFields []string
 	// dirty are the members whose cluster is to be built again.
 	dirty map[string]bool
 	// generation is raised when stored or the versions in status change: desired states
@@ -79,6 +81,9 @@ func (f *FleetState) SetImage(stored *v1alpha1.FleetDiskImage) {
 	}
 	former := img.stored
 	img.stored = stored
+	if former == nil || former.Generation != stored.Generation {
+		img.recentFields = recentFields(&stored.Spec.Template)
+	}
 	f.indexNames(img)
 	deletionStarts := former != nil && former.DeletionTimestamp.IsZero() != stored.DeletionTimestamp.IsZero()
 	specChanged := former == nil || former.Generation != stored.Generation || deletionStarts
@@ -161,6 +166,7 @@ func (f *FleetState) refreshClusters(img *imageState) {
 			}
 			img.current, img.revision, all = current, revision, true
 		}
+		all = all || img.builtFrom == nil || !img.builtFrom.Spec.Template.Equal(&img.stored.Spec.Template)
 		img.builtFrom = img.stored
 	}
 	if img.membership != f.membership || img.clusterIndex == nil {
@@ -213,8 +219,18 @@ func (f *FleetState) buildCluster(img *imageState, m *member) rollout.Cluster {
 	if i, ok := img.clusterIndex[m.name]; ok && img.desired[i].started && cluster.PlannedRevision != img.revision {
 		cluster.PlannedRevision, cluster.PlannedAt = img.revision, img.desired[i].image.plannedAt.Time
 	}
+	if len(img.recentFields) > 0 && !f.plansTemplate(img, m) {
+		cluster.AgentVersion, cluster.UnknownFields = m.agentVersion, m.unknownFields(img.recentFields)
+	}
 	cluster.PlanFull = cluster.PlannedRevision == "" && m.isPlanFull()
 	return cluster
+}
+
+// plansTemplate reports whether the plan of a member has the template already, as one has
+// whose agent was replaced by an older one.
+func (f *FleetState) plansTemplate(img *imageState, m *member) bool {
+	planned, ok := m.plannedImages[img.current]
+	return ok && planned.Spec.Equal(&img.stored.Spec.Template)
 }
 
 // forgetStarted drops a start from memory. The plan may still hold it.

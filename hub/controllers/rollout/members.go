@@ -20,6 +20,9 @@ type member struct {
 	offline     string // the reason
 	onlineSince time.Time
 
+	// agentVersion and imageFields are those of the report's root; nil fields are unknown.
+	agentVersion string
+	imageFields  []string
 	// listedPages are the pages that the report's root lists, with their sequences.
 	listedPages  map[string]int64
 	acknowledged *v1alpha1.PlanVersion
@@ -165,4 +168,26 @@ func (m *member) plansImage(key imageKey) bool {
 // isPlanFull reports whether the plan has no room for another image.
 func (m *member) isPlanFull() bool {
 	return len(m.plannedImages)+m.pendingStarts >= v1alpha1.MaxPlannedImages
+}
+
+// unknownFields returns the fields that a member does not know.
+func (m *member) unknownFields(used []string) (unknown []string) {
+	known := m.imageFields
+	if len(known) == 0 {
+		known = fieldsBefore
+	}
+	for _, field := range used {
+		if !slices.Contains(known, field) {
+			unknown = append(unknown, field)
+		}
+	}
+	return unknown
+}
+
+// fieldsBefore are the fields that every agent knows.
+var fieldsBefore = v1alpha1.ImageFieldsBefore()
+
+// recentFields returns what a spec uses that not every agent knows.
+func recentFields(spec *v1alpha1.VMDiskImageSpec) []string {
+	return slices.DeleteFunc(spec.UsedFields(), func(field string) bool { return slices.Contains(fieldsBefore, field) })
 }

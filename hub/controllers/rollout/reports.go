@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"maps"
+	"slices"
 	"unique"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -19,6 +20,9 @@ type reportedImage struct {
 	rollout.Report
 	origin v1alpha1.ImageOrigin
 }
+
+// maxVersionBytes bounds the version of an agent, which the member chooses.
+const maxVersionBytes = 64
 
 // intern lets equal strings of many images share memory.
 func intern[T ~string](text T) T { return T(unique.Make(string(text)).Value()) }
@@ -51,6 +55,7 @@ func (f *FleetState) SetRoot(name string, root *v1alpha1.ReportRoot) {
 	m := f.ensureMember(name)
 	formerPages, formerAcknowledged := m.listedPages, m.acknowledged
 	m.listedPages, m.acknowledged = nil, nil
+	f.setAgent(m, root)
 	if root != nil {
 		m.acknowledged = root.Plan
 		m.listedPages = make(map[string]int64, len(root.Pages))
@@ -70,6 +75,28 @@ func (f *FleetState) SetRoot(name string, root *v1alpha1.ReportRoot) {
 		f.enqueueDeleting()
 	}
 	f.dropIfUnknown(m)
+}
+
+// setAgent stores what the root says about the agent. It requires f.mu.
+func (f *FleetState) setAgent(m *member, root *v1alpha1.ReportRoot) {
+	var version string
+	var fields []string
+	if root != nil {
+		version, fields = intern(v1alpha1.SanitizeText(root.AgentVersion, maxVersionBytes)), root.ImageFields
+	}
+	if m.agentVersion == version && slices.Equal(m.imageFields, fields) {
+		return
+	}
+	m.agentVersion, m.imageFields = version, slices.Clone(fields)
+	for i := range m.imageFields {
+		m.imageFields[i] = intern(m.imageFields[i])
+	}
+	for _, img := range f.sorted {
+		if len(img.recentFields) > 0 {
+			img.dirty[m.name] = true
+			f.enqueueImages(img)
+		}
+	}
 }
 
 func samePlanVersion(a, b *v1alpha1.PlanVersion) bool {
@@ -117,6 +144,7 @@ func (f *FleetState) Forget(name string) {
 	}
 	pages := m.pages
 	m.pages, m.listedPages, m.acknowledged = map[string]*reportPage{}, nil, nil
+	f.setAgent(m, nil)
 	for _, p := range pages {
 		f.invalidateChanged(m, p, &reportPage{})
 	}

@@ -200,7 +200,7 @@ func decide(s snapshot) decision {
 		}
 		switch {
 		case m.Spec.Connection.Pull != nil:
-			spec.Mode, spec.Replica = v1alpha1.LinkPull, ""
+			spec.Mode, spec.Replica, spec.Connection = v1alpha1.LinkPull, "", m.ConnectionID()
 		case unknown[spec.Replica] && s.avoidReplica[m.Name] != spec.Replica:
 		default:
 			candidates = append(candidates, shard.Member{Name: m.Name, Replica: spec.Replica, Avoid: s.avoidReplica[m.Name]})

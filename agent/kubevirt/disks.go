@@ -20,15 +20,31 @@ import (
 // to the name in labels.
 const maxDiskNameLength = 53
 
+// Suffixes of the names of disks, which admission policies know them by.
+const (
+	rootDiskSuffix = "-root"
+	dataDiskSuffix = "-disk"
+)
+
 // RootDiskName returns the name of a machine's root disk. It depends on the name of the
 // machine only.
 func RootDiskName(vm *v1alpha1.VirtualMachine) string {
-	const suffix = "-root"
 	name := strings.ReplaceAll(vm.Name, ".", "-")
-	if name == vm.Name && len(name)+len(suffix) <= maxDiskNameLength {
-		return name + suffix
+	if name == vm.Name && len(name)+len(rootDiskSuffix) <= maxDiskNameLength {
+		return name + rootDiskSuffix
 	}
-	sum := sha256.Sum256([]byte(vm.Name))
+	return hashedName(name, vm.Name, rootDiskSuffix)
+}
+
+// DataDiskName returns the name of a machine's data disk. It depends on the names of the
+// machine and of the disk only, and is the name of no other machine's disk.
+func DataDiskName(vm *v1alpha1.VirtualMachine, disk string) string {
+	return hashedName(strings.ReplaceAll(vm.Name, ".", "-"), vm.Name+"/"+disk, dataDiskSuffix)
+}
+
+// hashedName cuts a name so that the hash of what it stands for and a suffix fit.
+func hashedName(name, hashed, suffix string) string {
+	sum := sha256.Sum256([]byte(hashed))
 	hash := "-" + hex.EncodeToString(sum[:])[:8]
 	if limit := maxDiskNameLength - len(hash) - len(suffix); len(name) > limit {
 		name = strings.TrimRight(name[:limit], "-")
@@ -39,28 +55,50 @@ func RootDiskName(vm *v1alpha1.VirtualMachine) string {
 // BuildRootDisk returns the DataVolume that clones pin, which is of img, into a disk of
 // the given size. Unlike an image's DataVolume it takes no slot of the SyncLedger.
 func BuildRootDisk(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage, size resource.Quantity) *cdiv1.DataVolume {
+	dv := buildDisk(vm, RootDiskName(vm), size)
+	cloneFrom(dv, img, pin, size)
+	return dv
+}
+
+// BuildDataDisk returns the DataVolume of a disk of spec.disks: a clone of pin, which is of
+// img, or a blank disk where pin is nil.
+func BuildDataDisk(vm *v1alpha1.VirtualMachine, disk *v1alpha1.Disk, img *v1alpha1.VMDiskImage, pin *v1alpha1.PinnedImage, size resource.Quantity) *cdiv1.DataVolume {
+	dv := buildDisk(vm, DataDiskName(vm, disk.Name), size)
+	dv.Labels[v1alpha1.LabelDisk] = disk.Name
+	if pin != nil {
+		cloneFrom(dv, img, *pin, size)
+		return dv
+	}
+	dv.Spec.Source = &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
+	if disk.StorageClass != "" {
+		dv.Spec.Storage.StorageClassName = ptr.To(disk.StorageClass)
+	}
+	return dv
+}
+
+func buildDisk(vm *v1alpha1.VirtualMachine, name string, size resource.Quantity) *cdiv1.DataVolume {
 	dv := &cdiv1.DataVolume{
 		TypeMeta:   metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataVolume"},
-		ObjectMeta: ownedObjectMeta(vm, RootDiskName(vm)),
+		ObjectMeta: ownedObjectMeta(vm, name),
 		Spec: cdiv1.DataVolumeSpec{
-			Source:      &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: pin.Namespace, Name: pin.PersistentVolumeClaim}},
 			ContentType: cdiv1.DataVolumeKubeVirt,
-			Storage: &cdiv1.StorageSpec{
-				Resources: corev1.VolumeResourceRequirements{Requests: storageRequest(size, img, pin)},
-			},
+			Storage:     &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}}},
 		},
 	}
-	dv.Annotations = map[string]string{
-		v1alpha1.AnnotationClonedFrom:                   ClonedFromValue(pin),
-		"cdi.kubevirt.io/storage.deleteAfterCompletion": "false",
-	}
+	dv.Annotations = map[string]string{"cdi.kubevirt.io/storage.deleteAfterCompletion": "false"}
+	return dv
+}
+
+func cloneFrom(dv *cdiv1.DataVolume, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage, size resource.Quantity) {
+	dv.Annotations[v1alpha1.AnnotationClonedFrom] = ClonedFromValue(pin)
+	dv.Spec.Storage.Resources.Requests = storageRequest(size, img, pin)
+	dv.Spec.Source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: pin.Namespace, Name: pin.PersistentVolumeClaim}}
 	if pin.VolumeSnapshot != "" {
 		dv.Spec.Source = &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: pin.Namespace, Name: pin.VolumeSnapshot}}
 	}
 	if img.Spec.StorageClass != "" {
 		dv.Spec.Storage.StorageClassName = ptr.To(img.Spec.StorageClass)
 	}
-	return dv
 }
 
 // ClonedFromValue returns the value of AnnotationClonedFrom for a disk cloned from pin.
@@ -76,15 +114,31 @@ func ClonedFromValue(pin v1alpha1.PinnedImage) string {
 // size of the image. adjusted is the sentence for condition SpecAdjusted where the image
 // is larger; else empty.
 func RootDiskSize(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage) (size resource.Quantity, adjusted string) {
+	if vm.Spec.Resources == nil {
+		return img.Spec.DiskSize, ""
+	}
+	return cloneSize("resources.diskSize", "the root disk", vm.Spec.Resources.DiskSize, img)
+}
+
+// DataDiskSize returns the size of a disk of spec.disks, as RootDiskSize does. img is nil for
+// a blank disk.
+func DataDiskSize(disk *v1alpha1.Disk, img *v1alpha1.VMDiskImage) (size resource.Quantity, adjusted string) {
+	if img == nil {
+		return ptr.Deref(disk.Size, resource.Quantity{}), ""
+	}
+	return cloneSize("size of disk "+disk.Name, "it", disk.Size, img)
+}
+
+func cloneSize(field, subject string, requested *resource.Quantity, img *v1alpha1.VMDiskImage) (size resource.Quantity, adjusted string) {
 	minimum := img.Spec.DiskSize
-	if vm.Spec.Resources == nil || vm.Spec.Resources.DiskSize == nil {
+	switch {
+	case requested == nil:
 		return minimum, ""
+	case requested.Cmp(minimum) >= 0:
+		return *requested, ""
+	default:
+		return minimum, fmt.Sprintf("%s %s is less than the size of image %s/%s: %s has %s", field, requested.String(), img.Namespace, img.Name, subject, minimum.String())
 	}
-	requested := *vm.Spec.Resources.DiskSize
-	if requested.Cmp(minimum) >= 0 {
-		return requested, ""
-	}
-	return minimum, fmt.Sprintf("resources.diskSize %s is less than the size of image %s/%s: the root disk has %s", requested.String(), img.Namespace, img.Name, minimum.String())
 }
 
 // storageRequest returns what the DataVolume requests (CDI 1.65).

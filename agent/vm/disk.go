@@ -1,0 +1,366 @@
+package vm
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/agent/diagnosis"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// failedCloneRetryDelay is the age at which a failed clone is replaced. Retries are
+// unlimited: cloning costs no egress.
+const failedCloneRetryDelay = time.Minute
+
+// cloneGracePeriod is how long a new clone may be unschedulable, or unknown to CDI: its claims
+// are bound one after the other.
+const cloneGracePeriod = 30 * time.Second
+
+// reconcile clones the disk from the pin, or creates a blank one. Invariant: a disk that was
+// complete is never deleted here, whatever its source, and a data disk is never created again:
+// the guest has written to it.
+func (d *diskDecider) reconcile() {
+	name := d.objectName
+	d.volume = nil
+	if !d.isRoot() && d.wasReady() {
+		d.volume = d.previous // only the status may know that the disk was complete
+	}
+	switch {
+	case d.DataVolume == nil || d.ownsObject(d.DataVolume):
+	case d.isRemoved():
+		return
+	case d.DataVolume.Labels[v1alpha1.LabelMachineUID] == "":
+		d.setBlocker(nameTakenState("DataVolume", name))
+		d.requeueWithin(missingRecheckInterval)
+		return
+	default:
+		d.waitForLeftover("DataVolume", d.DataVolume, d.DataVolume)
+		return
+	}
+	if d.hasFailedLater() { // first: only the status may know that the disk was cloned
+		d.reportFailedLater()
+		return
+	}
+	if d.Claim != nil && !d.ownsObject(d.Claim) {
+		if !d.isRemoved() {
+			d.waitForLeftover("PersistentVolumeClaim", d.Claim, d.DataVolume)
+		}
+		return
+	}
+	if d.isComplete() {
+		d.requested = true
+		d.volume = &v1alpha1.DiskVolume{DataVolume: name, Size: d.diskSize(), Ready: true}
+		return
+	}
+	if d.holdsData() {
+		d.reportLost()
+		return
+	}
+	if d.deployIgnored() || d.isRemoved() {
+		d.deleteIncompleteDisk()
+		return
+	}
+	if !d.CDIServed {
+		d.setBlocker(failedState(v1alpha1.ReasonCDIMissing, "the cluster does not serve CDI's DataVolume: install CDI; the agent detects it"))
+		return
+	}
+	p := d.pinned
+	if !d.isBlank() && !d.replaces && (p == nil || p.AcquiredAt == nil) {
+		d.deleteIncompleteDisk()
+		state := d.imageState
+		if state.phase == v1alpha1.MachineReady {
+			state = provisioningState(v1alpha1.ReasonAcquiringImage, d.prefix()+fmt.Sprintf("VMDiskImage %s is ready; the machine is about to acquire it", d.imageName))
+		}
+		d.setBlocker(state)
+		return
+	}
+	switch dv := d.DataVolume; {
+	case dv == nil:
+		d.createDisk(p)
+	case dv.DeletionTimestamp != nil:
+		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("DataVolume %s is being deleted; then %s is %s again", name, d.title, d.doneWord())))
+	case d.replaces || dv.Annotations[v1alpha1.AnnotationClonedFrom] != sourceAnnotation(p):
+		d.deleteIncompleteDisk()
+		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("DataVolume %s is an unfinished clone of another source and is replaced", name)))
+	case d.isBlank() && d.isBuiltOtherwise(dv):
+		d.deleteIncompleteDisk()
+		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("DataVolume %s is unfinished, of another size or storageClass than %s, and is replaced", name, d.title)))
+	case dv.Status.Phase == cdiv1.Failed:
+		d.retryFailedClone(dv)
+	default:
+		d.requested = true
+		d.volume = &v1alpha1.DiskVolume{DataVolume: name, Size: d.diskSize(), Progress: v1alpha1.SanitizeText(string(dv.Status.Progress), maxStateBytes)}
+		d.setProgress(d.cloningState(dv))
+	}
+}
+
+// setProgress sets the state of a requested disk: what needs a person blocks at once.
+func (d *diskDecider) setProgress(state machineState) {
+	if state.phase == v1alpha1.MachineFailed {
+		d.setBlocker(state)
+		return
+	}
+	d.progress = &state
+}
+
+// doneWord says what is done to make the disk.
+func (d *diskDecider) doneWord() string {
+	if d.isBlank() {
+		return "created"
+	}
+	return "cloned"
+}
+
+// createDisk creates the disk. The pin is acquired, but its source may have been deleted by
+// hand since.
+func (d *diskDecider) createDisk(p *v1alpha1.PinnedImage) {
+	if d.Claim != nil {
+		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("PersistentVolumeClaim %s of a former %s still exists: waiting until it is removed", d.Claim.Name, strings.TrimPrefix(d.title, "the "))))
+		return
+	}
+	if !d.Live {
+		d.decision.NeedsLive = true
+		return
+	}
+	if !d.isBlank() && (d.Pinned == nil || !d.SourceExists) {
+		d.setBlocker(provisioningState(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("the source of %s, VMDiskImage %s/%s revision %s, is gone: waiting until the image reports that", d.title, p.Namespace, p.Name, p.Revision)))
+		if d.Pinned != nil && stillServes(d.Pinned, p) { // otherwise an event of the image follows
+			d.requeueWithin(time.Second)
+		}
+		return
+	}
+	dv, size := d.buildDisk(p)
+	d.decision.CreateDisks = append(d.decision.CreateDisks, CreateDisk{dv, d.name})
+	d.requested = true
+	d.volume = &v1alpha1.DiskVolume{DataVolume: dv.Name, Size: size}
+	d.setProgress(provisioningState(d.reasons.preparing, d.title+" is being "+d.doneWord()))
+}
+
+func (d *diskDecider) buildDisk(p *v1alpha1.PinnedImage) (*cdiv1.DataVolume, resource.Quantity) {
+	if d.isRoot() {
+		img := d.cloneSourceImage()
+		size, _ := kubevirt.RootDiskSize(d.VM, img)
+		return kubevirt.BuildRootDisk(d.VM, img, *p, size), size
+	}
+	var img *v1alpha1.VMDiskImage
+	if !d.isBlank() {
+		img = d.cloneSourceImage()
+	}
+	size, _ := kubevirt.DataDiskSize(d.spec, img)
+	return kubevirt.BuildDataDisk(d.VM, d.spec, img, p, size), size
+}
+
+// isBuiltOtherwise reports whether an unfinished blank disk has another size or StorageClass than
+// the spec: a wrong one may be why it is unfinished.
+func (d *diskDecider) isBuiltOtherwise(dv *cdiv1.DataVolume) bool {
+	if dv.Spec.Storage == nil {
+		return false
+	}
+	wanted, size := d.buildDisk(nil)
+	requested := dv.Spec.Storage.Resources.Requests[corev1.ResourceStorage]
+	class, wantedClass := ptr.Deref(dv.Spec.Storage.StorageClassName, ""), ptr.Deref(wanted.Spec.Storage.StorageClassName, "")
+	return size.Cmp(requested) != 0 || (wantedClass != "" && class != wantedClass)
+}
+
+// deleteIncompleteDisk deletes an unfinished disk. A DataVolume without a status and with a
+// bound claim may be complete: backups restore no status. One that a machine waits for is
+// deleted once the machine no longer names it.
+func (d *diskDecider) deleteIncompleteDisk() {
+	dv := d.DataVolume
+	if dv == nil || dv.DeletionTimestamp != nil || (dv.Status.Phase == "" && d.Claim != nil && d.Claim.Status.Phase == corev1.ClaimBound) {
+		return
+	}
+	if d.isRemoved() && d.isUsed() {
+		return
+	}
+	d.decision.DeleteDisks = append(d.decision.DeleteDisks, DeleteTarget{d.name, dv.Name, dv.UID, dv.ResourceVersion})
+}
+
+// wasReady reports whether the status says that the disk was complete.
+func (d *diskDecider) wasReady() bool { return d.previous != nil && d.previous.Ready }
+
+// isUsed reports whether the KubeVirt VirtualMachine has the data disk as a volume.
+func (d *diskDecider) isUsed() bool {
+	return d.KubeVirtVM != nil && kubevirt.UsesDataVolume(d.KubeVirtVM, d.volumeName(), d.objectName)
+}
+
+// holdsData reports whether a disk that is not complete now was so before: it is neither
+// replaced nor deleted. A root disk that is gone is cloned again: people delete it for that.
+func (d *diskDecider) holdsData() bool {
+	switch {
+	case d.isComplete():
+		return false
+	case d.isRoot():
+		return d.hasFailedLater()
+	case d.isRemoved():
+		return d.hasFailedLater() || (d.wasReady() && (d.DataVolume != nil || d.Claim != nil))
+	default:
+		return d.hasFailedLater() || d.wasReady()
+	}
+}
+
+// reportLost says what became of a data disk that was complete. The status keeps it as ready, so
+// that the agent remembers.
+func (d *diskDecider) reportLost() {
+	dv := d.DataVolume
+	if dv != nil && dv.DeletionTimestamp == nil {
+		state := d.cloningState(dv)
+		d.lostMessage = state.message
+		d.setBlocker(state)
+		return
+	}
+	if d.KubeVirtVM != nil && kubevirt.RestoredClaim(d.KubeVirtVM, d.volumeName()) != "" {
+		d.requested = true
+		return // the restored claim is the disk
+	}
+	d.lostMessage = fmt.Sprintf("DataVolume %s of %s is gone", d.objectName, d.title)
+	if dv != nil || d.Claim != nil {
+		d.lostMessage = fmt.Sprintf("DataVolume %s of %s is being deleted", d.objectName, d.title)
+	}
+	if !d.deployIgnored() {
+		d.setBlocker(failedState(v1alpha1.ReasonDataDiskLost, fmt.Sprintf("%s. The agent makes no other, which would be without what the guest has written: restore the DataVolume and its claim from a backup, or give the disk another name in spec.disks to get a new one", d.lostMessage)))
+	}
+}
+
+// annPodPhase is set on a claim to the phase of the Pod that fills it (CDI 1.65).
+const annPodPhase = "cdi.kubevirt.io/storage.pod.phase"
+
+// hasFailedLater reports whether a disk is Failed that was cloned, or may have been.
+// CDI also sets Failed when a claim is lost, and the guest's data may still be on the volume.
+func (d *diskDecider) hasFailedLater() bool {
+	dv, claim := d.DataVolume, d.Claim
+	if dv == nil || !d.ownsObject(dv) || dv.DeletionTimestamp != nil || dv.Status.Phase != cdiv1.Failed {
+		return false
+	}
+	if d.wasReady() {
+		return true
+	}
+	if claim == nil || !d.ownsObject(claim) {
+		return false
+	}
+	return claim.Status.Phase == corev1.ClaimLost || (claim.Status.Phase == corev1.ClaimBound && claim.Annotations[annPodPhase] != string(corev1.PodFailed))
+}
+
+// reportFailedLater keeps the disk as ready in status, so that the agent remembers that it
+// was cloned; a person has to decide.
+func (d *diskDecider) reportFailedLater() {
+	dv := d.DataVolume
+	d.lostMessage = "DataVolume " + dv.Name + " failed after it was " + d.doneWord()
+	d.lostMessage += suffix(": ", d.cloneProblem(dv))
+	if d.Claim != nil && d.ownsObject(d.Claim) && d.Claim.Status.Phase == corev1.ClaimLost {
+		d.lostMessage = fmt.Sprintf("PersistentVolumeClaim %s of %s is lost", dv.Name, d.title)
+	}
+	d.volume = &v1alpha1.DiskVolume{DataVolume: dv.Name, Size: d.diskSize(), Ready: true}
+	if !d.deployIgnored() {
+		advice := fmt.Sprintf("delete DataVolume %s to have another cloned", dv.Name)
+		if !d.isRoot() {
+			advice = "give the disk another name in spec.disks to get a new one"
+		}
+		d.setBlocker(failedState(d.reasons.failed, fmt.Sprintf("%s. The agent does not replace it, since its volume may still hold what the guest has written: save that, or %s", d.lostMessage, advice)))
+	}
+}
+
+func (d *diskDecider) retryFailedClone(dv *cdiv1.DataVolume) {
+	doing := "cloning "
+	if d.isBlank() {
+		doing = "creating "
+	}
+	d.setBlocker(failedState(d.reasons.failed, fmt.Sprintf("%s%s failed%s; it is retried every %s", doing, d.title, suffix(": ", d.cloneProblem(dv)), failedCloneRetryDelay)))
+	if left := failedCloneRetryDelay - d.Now.Sub(dv.CreationTimestamp.Time); left > 0 {
+		d.requeueWithin(left)
+		return
+	}
+	d.deleteIncompleteDisk()
+}
+
+// diskSize returns the size of the existing disk as the guest sees it. A DataVolume
+// without a request has the size that its image had, which only the status records.
+func (d *diskDecider) diskSize() resource.Quantity {
+	if d.DataVolume != nil && d.DataVolume.Spec.Storage != nil {
+		if size, ok := d.DataVolume.Spec.Storage.Resources.Requests[corev1.ResourceStorage]; ok {
+			return size
+		}
+	}
+	if d.previous != nil {
+		return d.previous.Size
+	}
+	if d.Claim != nil {
+		return d.Claim.Status.Capacity[corev1.ResourceStorage]
+	}
+	return resource.Quantity{}
+}
+
+// cloneSourceImage returns the image that the disk is cloned from, with the disk size
+// that it had when it was pinned.
+func (d *diskDecider) cloneSourceImage() *v1alpha1.VMDiskImage {
+	if d.Pinned == nil {
+		return d.Image
+	}
+	img := d.Pinned
+	if p := d.pinned; p != nil && p.DiskSize != nil {
+		img = img.DeepCopy()
+		img.Spec.DiskSize = *p.DiskSize
+	}
+	return img
+}
+
+// cloningState returns the state of a clone that has neither succeeded nor failed.
+func (d *diskDecider) cloningState(dv *cdiv1.DataVolume) machineState {
+	findings := diagnosis.ForDisk(dv, d.fillerPods())
+	worst, problem := findings.Worst(), findings.Describe(diagnosis.Unknown)
+	lasts := func() bool {
+		left := cloneGracePeriod - d.Now.Sub(dv.CreationTimestamp.Time)
+		if left > 0 {
+			d.requeueWithin(left)
+		}
+		return left <= 0
+	}
+	if worst.Urgency == diagnosis.Passing && lasts() {
+		problem = findings.Describe(diagnosis.Passing)
+	}
+	if d.ClaimProblem != "" {
+		d.requeueWithin(missingRecheckInterval)
+		if worst.Urgency != diagnosis.Act { // CDI may say it in its own words
+			return failedState(d.reasons.failed, fmt.Sprintf("DataVolume %s, %s, is not %s: %s%s", dv.Name, d.title, d.doneWord(), d.ClaimProblem, suffix("; ", problem)))
+		}
+	}
+	if worst.Urgency == diagnosis.Act || (worst.Urgency == diagnosis.ActIfLasting && lasts()) {
+		return failedState(cmp.Or(worst.MachineReason, d.reasons.failed), fmt.Sprintf("DataVolume %s, %s%s, is not %s: %s", dv.Name, d.title, d.describeStorageClass(), d.doneWord(), problem))
+	}
+	text := d.title + " is being " + d.doneWord()
+	if dv.Status.Phase == cdiv1.PhaseUnset && len(dv.Status.Conditions) == 0 && lasts() {
+		text = fmt.Sprintf("CDI has not processed DataVolume %s, %s: check that CDI's controller is running, and its log", dv.Name, d.title)
+	}
+	if p := v1alpha1.SanitizeText(string(dv.Status.Progress), maxStateBytes); p != "" && p != "N/A" {
+		text += ": " + p
+	}
+	if problem != "" {
+		text += " (" + problem + ")"
+	}
+	if !d.isRoot() && d.KubeVirtVM != nil && d.ownsObject(d.KubeVirtVM) && !d.isUsed() && d.instanceIsRunning() {
+		text += "; it is attached at the next start: until then the machine runs without it"
+	}
+	return provisioningState(d.reasons.preparing, text)
+}
+
+// describeStorageClass names the StorageClass that the spec of a blank disk has: reports about
+// one that is missing do not.
+func (d *diskDecider) describeStorageClass() string {
+	if d.spec == nil || d.spec.StorageClass == "" {
+		return ""
+	}
+	return " of storageClass " + d.spec.StorageClass
+}
+
+// cloneProblem returns what CDI says about a clone that failed; empty for nothing.
+func (d *diskDecider) cloneProblem(dv *cdiv1.DataVolume) string {
+	return diagnosis.ForDisk(dv, d.fillerPods()).Describe(diagnosis.Unknown)
+}

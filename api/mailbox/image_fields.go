@@ -1,0 +1,34 @@
+package mailbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// ServedImageFields returns those of v1alpha1.ImageFields that the API server of a member
+// stores in a VMDiskImage: it drops other fields without a word, and refuses other values.
+// A ClusterPlan takes every field of an image.
+func ServedImageFields(openAPI []byte) ([]string, error) {
+	var document openAPIDocument
+	if err := json.Unmarshal(openAPI, &document); err != nil {
+		return nil, fmt.Errorf("reading the API server's schemas: %w", err)
+	}
+	for _, served := range document.Components.Schemas {
+		if len(served.Kinds) == 1 && served.Kinds[0].Kind == "VMDiskImage" {
+			spec := served.Properties["spec"]
+			return slices.DeleteFunc(v1alpha1.ImageFields(), func(field string) bool { return !spec.stores(field) }), nil
+		}
+	}
+	return nil, nil
+}
+
+// stores reports whether objects of a schema can have a field, or a field=value.
+func (s openAPISchema) stores(field string) bool {
+	name, value, hasValue := strings.Cut(field, "=")
+	property, ok := s.Properties[name]
+	return ok && (!hasValue || len(property.Enum) == 0 || slices.Contains(property.Enum, any(value)))
+}

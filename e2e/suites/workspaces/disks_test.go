@@ -1,0 +1,117 @@
+//go:build linux
+
+package workspaces
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+func dataDiskOf(vm *v1alpha1.VirtualMachine, name string) *cdiv1.DataVolume {
+	return &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: kubevirt.DataDiskName(vm, name)}}
+}
+
+func imageDisk(name string, img *v1alpha1.VMDiskImage) v1alpha1.Disk {
+	return v1alpha1.Disk{Name: name, Image: &v1alpha1.ImageReference{Namespace: img.Namespace, Name: img.Name}}
+}
+
+func blankDisk(name string) v1alpha1.Disk {
+	return v1alpha1.Disk{Name: name, Size: ptr.To(resource.MustParse("64Mi")), StorageClass: "sim-csi"}
+}
+
+// TestDataDisks takes a machine with disks of two images and a blank one through its life: it
+// waits for each, holds their images, keeps what is removed, and leaves nothing.
+func TestDataDisks(t *testing.T) {
+	t.Parallel()
+	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
+	root := sharedImage(t)
+	tools := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "tools", "/ok/100ms/tools"))
+	models := env.NewSnapshottedImage(farm, "models", "/ok/100ms/models")
+	vm := testenv.NewMachine(ns, "vm", root)
+	vm.Spec.Disks = []v1alpha1.Disk{imageDisk("tools", tools), imageDisk("models", models), blankDisk("scratch")}
+	env.Create(t, vm)
+	waiting := awaitReason(t, vm, v1alpha1.ReasonImageMissing)
+	assert.Contains(t, waiting.Status.Message, "disk models: VMDiskImage "+farm+"/models does not exist")
+	models = createAndAwaitImage(t, models)
+	vm = awaitRunning(t, vm)
+	awaitCondition(t, vm, v1alpha1.ConditionDisksReady, metav1.ConditionTrue)
+	for i, img := range []*v1alpha1.VMDiskImage{tools, models} {
+		require.NotNil(t, vm.Status.Disks[i].Pinned)
+		assert.Equal(t, img.UID, vm.Status.Disks[i].Pinned.UID)
+		awaitHolders(t, img, vm)
+	}
+	volumes := map[string]string{}
+	for _, volume := range requireObject(t, kubeVirtVMOf(vm)).Spec.Template.Spec.Volumes {
+		if volume.DataVolume != nil {
+			volumes[volume.Name] = volume.DataVolume.Name
+		}
+	}
+	assert.Equal(t, map[string]string{
+		"root": kubevirt.RootDiskName(vm), "tools": dataDiskOf(vm, "tools").Name, "models": dataDiskOf(vm, "models").Name, "scratch": dataDiskOf(vm, "scratch").Name,
+	}, volumes)
+	assert.NotNil(t, requireObject(t, dataDiskOf(vm, "scratch")).Spec.Source.Blank)
+
+	deleteObject(t, tools)
+	leaving := env.AwaitImage(t, tools, testenv.InPhase(v1alpha1.PhaseTerminating))
+	assert.Contains(t, leaving.Status.Message, "stays available while it is referenced by "+ns+"/vm")
+
+	// A disk that is removed stays, and so does its image.
+	env.Update(t, vm, func() { vm.Spec.Disks = vm.Spec.Disks[1:] })
+	assert.Contains(t, awaitCondition(t, vm, v1alpha1.ConditionRestartRequired, metav1.ConditionTrue), "restart it to apply the change")
+	assert.Contains(t, awaitCondition(t, vm, v1alpha1.ConditionSpecAdjusted, metav1.ConditionTrue), "disk tools is not in spec.disks and is kept until the machine is deleted")
+	stopVM(t, vm)
+	awaitObject(t, kubeVirtVMOf(vm), "the disk is detached", func(kv *kubevirtv1.VirtualMachine) bool {
+		for _, volume := range kv.Spec.Template.Spec.Volumes {
+			if volume.Name == "tools" {
+				return false
+			}
+		}
+		return true
+	})
+	requireObject(t, dataDiskOf(vm, "tools"))
+	assert.Equal(t, v1alpha1.PhaseTerminating, awaitHolders(t, tools, vm).Status.Phase)
+	deleteAndAwaitGone(t, dataDiskOf(vm, "tools"))
+	env.AwaitGone(t, tools)
+
+	// A disk that is gone is not made again.
+	lost := requireObject(t, dataDiskOf(vm, "scratch"))
+	deleteAndAwaitGone(t, lost)
+	awaitFailure(t, vm, v1alpha1.ReasonDataDiskLost)
+	env.Update(t, vm, func() { vm.Spec.Disks[1].Name = "fresh" })
+	awaitReason(t, vm, v1alpha1.ReasonStopped)
+	requireObject(t, dataDiskOf(vm, "fresh"))
+	setRunStrategy(t, vm, kubevirtv1.RunStrategyAlways)
+	awaitRunning(t, vm)
+
+	deleteObject(t, vm)
+	env.AwaitGone(t, vm)
+	awaitNothingLeft(t, ns)
+	awaitHolders(t, models)
+}
+
+// TestBlankDiskOfMissingStorageClass wants the cause to be said, and the machine to start once it
+// is gone.
+func TestBlankDiskOfMissingStorageClass(t *testing.T) {
+	t.Parallel()
+	ns := env.CreateNamespace(t)
+	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
+	vm.Spec.Disks = []v1alpha1.Disk{blankDisk("scratch")}
+	vm.Spec.Disks[0].StorageClass = "nowhere"
+	env.Create(t, vm)
+	got := env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.Phase == v1alpha1.MachineFailed })
+	assert.Contains(t, got.Status.Message, "disk scratch of storageClass nowhere, is not created")
+	assert.Contains(t, got.Status.Message, "create the StorageClass, or name one that exists")
+	env.Update(t, vm, func() { vm.Spec.Disks[0] = blankDisk("scratch") })
+	awaitRunning(t, vm)
+}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -114,6 +116,23 @@ not json
 	assert.Equal(t, "bad\nFAIL\n", out.String())
 	require.True(t, o.hasFailed())
 	require.False(t, suite{}.readOutcome(strings.NewReader(`{"Action":"pass","Test":"TestGood"}`), io.Discard).hasFailed())
+}
+
+// TestSuitesNameExistingTests finds a test that was renamed or removed before a lane is built for it.
+func TestSuitesNameExistingTests(t *testing.T) {
+	for _, s := range suites {
+		files, err := filepath.Glob(filepath.Join("..", "..", s.pkg, "*_test.go"))
+		require.NoError(t, err)
+		var text strings.Builder
+		for _, file := range files {
+			content, err := os.ReadFile(file)
+			require.NoError(t, err)
+			text.Write(content)
+		}
+		for _, name := range s.tests {
+			assert.True(t, strings.Contains(text.String(), "\nfunc "+name+"("), "suite %s names %s, which %s lacks", s.name, name, s.pkg)
+		}
+	}
 }
 
 func TestLanesRunKnownSuites(t *testing.T) {

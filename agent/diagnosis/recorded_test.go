@@ -28,6 +28,8 @@ func TestRecordedObjects(t *testing.T) {
 		"RefusedInstances-quota-of-Pods-virtualmachine.json":      {diagnosis.Act, v1alpha1.ReasonQuotaExceeded, "exceeded quota: quota, requested: pods=1"},
 		"RefusedInstances-quota-of-instances-virtualmachine.json": {diagnosis.Act, v1alpha1.ReasonQuotaExceeded, "exceeded quota: quota, requested: count/virtualmachineinstances.kubevirt.io=1"},
 		"RootDiskBeyondQuota-datavolume.json":                     {diagnosis.Act, v1alpha1.ReasonQuotaExceeded, "CDI reports ErrExceededQuota: persistentvolumeclaims"},
+		"RootDiskBeyondLimitRange-datavolume.json":                {diagnosis.Passing, "", ""},
+		"RootDiskWithoutAccessModes-datavolume.json":              {diagnosis.Act, "", "no accessMode specified in StorageProfile"},
 		"UnschedulableInstance-virtualmachine.json":               {diagnosis.ActIfLasting, "", "KubeVirt reports Unschedulable: "},
 		"UnschedulableInstance-datavolume.json":                   {diagnosis.Routine, "", ""},
 	}

@@ -110,7 +110,8 @@ var rules = []rule{
 	{object: objectDisk, status: "False", message: refused, urgency: Act},
 	{object: objectDisk, status: "False", reasons: []string{"CloneWithoutSource", "CloneSourceInUse", "ErrResourceMarkedForDeletion", "SmartCloneSourceInUse", "Error"}, urgency: Waits},
 	{object: objectDisk, condition: "Running", status: "False", reasons: []string{"Pending", "ContainerCreating", "PodInitializing", "Completed", "NotFound"}, urgency: Routine},
-	{object: objectDisk, condition: "Bound", status: "False", reasons: []string{"Pending", "NotFound"}, urgency: Routine},
+	{object: objectDisk, condition: "Bound", status: "False", reasons: []string{"Pending"}, urgency: Routine},
+	{object: objectDisk, condition: "Bound", status: "False", reasons: []string{"NotFound"}, urgency: Passing, advice: "check the LimitRanges, quotas and admission policies of the namespace, and the log of cdi-deployment"},
 	{object: objectDisk, status: "True", urgency: Routine},
 	{object: objectDisk, condition: "Ready", urgency: Routine}, // it follows from the others
 	{object: objectDisk, status: "Unknown", urgency: Routine},

@@ -158,7 +158,7 @@ func TestForDisk(t *testing.T) {
 		"event of every clone":  {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "Pending", Message: `target PVC vm-root Pending and waiting for first consumer to be created before binding`}, diagnosis.Routine, "", ""},
 		"event of later":        {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "Pending", Message: `target PVC vm-root Pending and Volume is on holiday`}, diagnosis.Passing, "", ""},
 		"claim pending":         {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "Pending", Message: "PVC vm-root Pending"}, diagnosis.Routine, "", ""},
-		"no claim yet":          {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "NotFound", Message: "No PVC found"}, diagnosis.Routine, "", ""},
+		"no claim yet":          {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeBound, Status: "False", Reason: "NotFound", Message: "No PVC found"}, diagnosis.Passing, "", ""},
 		"not running, silently": {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeRunning, Status: "False"}, diagnosis.Routine, "", ""},
 		"runs":                  {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeRunning, Status: "True", Reason: "Pod is running"}, diagnosis.Routine, "", ""},
 		"transfers":             {cdiv1.DataVolumeCondition{Type: cdiv1.DataVolumeReady, Status: "False", Reason: "TransferRunning"}, diagnosis.Routine, "", ""},

@@ -136,6 +136,16 @@ func TestRootDiskHeldUp(t *testing.T) {
 		w.reconcile()
 		w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk, "Waiting for a volume to be created by provisioner x")
 	})
+	t.Run("its claim does not come", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Pending)
+		w.DataVolume.Status.Conditions = condition(cdiv1.DataVolumeBound, "NotFound", "No PVC found")
+		w.Now = w.DataVolume.CreationTimestamp.Time
+		w.reconcile()
+		assert.NotContains(t, w.VM.Status.Message, "No PVC found", "a step of every clone")
+		w.Now = w.Now.Add(time.Minute)
+		w.reconcile()
+		w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk, "CDI reports NotFound: No PVC found: check the LimitRanges")
+	})
 	t.Run("its claim cannot be created", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), "")
 		w.ClaimProblem = "needs a PersistentVolumeClaim of 2Gi, and LimitRange ns/limits allows 1Gi at most"

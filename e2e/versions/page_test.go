@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,6 +76,22 @@ func TestUnavailableVersionIsOnThePage(t *testing.T) {
 		assert.Contains(t, page, "| CDI | 1.66 | v1.66.0 not run, v1.65.0 takes its place: module "+want+" cannot be downloaded |\n")
 		assert.Contains(t, page, "| CDI | 1.65 | not run: no lane has run it |\n", "taking a place is no run")
 		assert.ElementsMatch(t, rows, parseRows(page))
+	}
+}
+
+// TestUnavailableVersionsAreReplaced wants a build that was interrupted to replace what it has found
+// out, and a complete one to forget the versions that can be built by now.
+func TestUnavailableVersionsAreReplaced(t *testing.T) {
+	refused := func(lane, cdi, at string) row {
+		return row{lane: lane, versions: map[binaries.Component]string{binaries.CDIComponent: cdi}, suite: noSuite, at: at}
+	}
+	before := []row{{lane: "newest", suite: "chart"}, refused("oldest", "v1.66.0", "old"), refused("newest", "v1.66.0", "old"), refused("newest", "v1.67.0", "old")}
+	found := []row{refused("newest", "v1.66.0", "")}
+	for complete, want := range map[bool][]row{
+		false: {before[0], before[1], before[3], refused("newest", "v1.66.0", "new")},
+		true:  {before[0], before[1], refused("newest", "v1.66.0", "new")},
+	} {
+		assert.Equal(t, want, replaceUnavailable(slices.Clone(before), "newest", found, complete, "new"), "complete: %v", complete)
 	}
 }
 

@@ -9,12 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/fleetjourneys"
-	"github.com/pelotech/ot-fleet/e2e/harness/walkthrough"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleetjourneys"
+	"github.com/pelotech/ot-fleet/e2e/harness/walkthrough"
 )
 
 const (

@@ -38,6 +38,10 @@ func TestClusterRebuiltUnderSameName(t *testing.T) {
 	shared.AwaitMember(t, bergen, "healthy, with an image", isHealthy, hasBudget(2), hasImages(1))
 	old, err := shared.Hub.GetMemberImages(t.Context(), bergen, "")
 	require.NoError(t, err)
+	// A cluster without a report would get the plan: the hub could not tell it from the old one.
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		return after.Client().Get(t.Context(), client.ObjectKeyFromObject(&v1alpha1.ClusterReport{ObjectMeta: mailbox}), &v1alpha1.ClusterReport{}) == nil
+	}), "the other cluster's agent reports")
 
 	shared.redirectMember(t, lab)
 	t.Cleanup(func() { shared.redirectMember(t, bergen) })
@@ -61,7 +65,7 @@ func TestClusterRebuiltUnderSameName(t *testing.T) {
 	still, err := shared.Hub.GetMemberImages(t.Context(), bergen, "")
 	require.NoError(t, err)
 	assert.Equal(t, old.Images, still.Images, "nothing is merged")
-	assert.EqualValues(t, v1alpha1.ReasonAnotherCluster, still.Unknown)
+	assert.Equal(t, v1alpha1.ReasonAnotherCluster, still.Unknown)
 
 	shared.acceptIdentity(t, after.ClusterUID(t))
 	m = shared.AwaitMember(t, bergen, "the new cluster, healthy", isHealthy, hasBudget(3), hasImages(1), func(m *v1alpha1.MemberCluster) bool {

@@ -176,7 +176,7 @@ func TestAgentSendsOnlySecretsThatItMayRead(t *testing.T) {
 	}
 	agent := clientFor(t, "ot-agent")
 	require.EventuallyWithT(t, func(check *assert.CollectT) {
-		var secret = &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}}
+		secret := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}}
 		assert.NoError(check, client.IgnoreNotFound(agent.Get(t.Context(), client.ObjectKey{Namespace: imageNamespace, Name: "token"}, secret)))
 	}, policyPropagationTimeout, 20*time.Millisecond)
 	for i := range 5 {

@@ -106,7 +106,9 @@ func TestRedactError(t *testing.T) {
 
 	require.Error(t, redacted)
 	assert.True(t, apierrors.IsInvalid(redacted))
-	assert.NotContains(t, fmt.Sprintf("%v %+v", redacted, redacted.(apierrors.APIStatus).Status()), "s3cr3t")
+	var answer apierrors.APIStatus
+	require.ErrorAs(t, redacted, &answer)
+	assert.NotContains(t, fmt.Sprintf("%v %+v", redacted, answer.Status()), "s3cr3t")
 	require.ErrorContains(t, refused, "s3cr3t", "the answer of others stays")
 	other := errors.New("no answer")
 	assert.Equal(t, other, spec.RedactError(other))

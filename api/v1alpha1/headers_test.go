@@ -40,6 +40,16 @@ func TestParseHeader(t *testing.T) {
 		"Transfer-Encoding: chunked":     {},
 		"Content-Length: 0":              {},
 		"Hosting: this one is no header": {"Hosting", "this one is no header"},
+		"Metadata: true":                 {},
+		"METADATA-Flavor:Google":         {},
+		"x-google-metadata-request: 1":   {},
+		"X-aws-ec2-metadata-token: a":    {},
+		"X-Aliyun-ECS-Metadata-Token: a": {},
+		"Metadata_Flavor: Google":        {},
+		"authorization: bearer  ORACLE":  {},
+		"Authorization: Bearer Oracle.1": {"Authorization", "Bearer Oracle.1"},
+		"X-Metadataset: a":               {"X-Metadataset", "a"},
+		"X-About: metadata: of ours":     {"X-About", "metadata: of ours"},
 	} {
 		name, value, ok := v1alpha1.ParseHeader(header)
 		assert.Equal(t, want, [2]string{name, value}, header)

@@ -51,6 +51,7 @@ var verdicts = map[string]map[string]verdict{
 		"NameConflict": hasFailed, "SelectorInvalid": hasFailed,
 		"RolledOut": isDone, "RolledOut, one offline": isDone, "RolledOut, one failed within the limit": isDone,
 		"DeletingImages": isLeaving,
+		"FieldsUnknown":  hasFailed, "FieldsUnknown, for a moment": isInProgress, "FieldsUnknown, one in progress": isInProgress,
 	},
 	"PruneReport": {
 		"Scheduled": isDone, "Suspended": isDone, "Reported": isDone,
@@ -68,6 +69,7 @@ var verdicts = map[string]map[string]verdict{
 		"NeverConnected": isInProgress, "CredentialsMissing": isInProgress, "Unreachable": isInProgress, "Silent": isInProgress,
 		"AwaitingAgent": isInProgress, "AwaitingAcceptance": isInProgress, "Revoking": isInProgress, "Installing": isInProgress,
 		"NotAcknowledged": isInProgress, "VersionTooOld, the hub upgrades": isInProgress, "InstallFailed": isInProgress, "NamespaceTerminating": isInProgress,
+		"ConnectionChanged": isInProgress, "ConnectionChanged, no report yet": isInProgress,
 		"Quarantined": hasFailed, "AnotherCluster": hasFailed, "DuplicateCluster": hasFailed, "JoinTokenExpired": hasFailed, "Revoked": hasFailed,
 		"InstallAttemptsExhausted": hasFailed, "NamespaceTaken": hasFailed,
 		"ForeignAgent": hasFailed, "PolicyHeld": hasFailed, "VersionTooOld": hasFailed, "ReportOversized": hasFailed,

@@ -12,16 +12,19 @@ import (
 var (
 	headerPattern   = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_.-]*): ?([!-~](?:[ -~]*[!-~])?)$`)
 	transferPattern = regexp.MustCompile(`(?i)^(connection|content-length|expect|host|keep-alive|proxy-connection|range|te|trailer|transfer-encoding|upgrade)$`)
+	// metadataHeader matches headers without which metadata services of clouds refuse to give
+	// the credentials of a node. They would be sent after a redirect, too.
+	metadataHeader = regexp.MustCompile(`(?i)^(([a-z0-9_.-]*[_.-])?metadata([_.-][a-z0-9_.-]*)?:|authorization: ?bearer +oracle$)`)
 	// refusedHeader matches how Go's HTTP client quotes a header that it does not send.
 	refusedHeader = regexp.MustCompile(`(invalid header field (?:name|value)(?: for)?) "(?:[^"\\]|\\.)*"?`)
 )
 
 // ParseHeader returns name and value of a header such as "X-Tenant: blue"; ok is false where
-// it cannot be sent with a transfer. The CRD checks extraHeaders by the same rules, those
+// it cannot be sent with a transfer, or asks a metadata service. The CRD checks extraHeaders by the same rules, those
 // of the list: the API server quotes an item that it refuses.
 func ParseHeader(header string) (name, value string, ok bool) {
 	part := headerPattern.FindStringSubmatch(header)
-	if part == nil || transferPattern.MatchString(part[1]) {
+	if part == nil || transferPattern.MatchString(part[1]) || metadataHeader.MatchString(header) {
 		return "", "", false
 	}
 	return part[1], part[2], true

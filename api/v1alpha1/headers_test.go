@@ -40,6 +40,16 @@ func TestParseHeader(t *testing.T) {
 		"Transfer-Encoding: chunked":     {},
 		"Content-Length: 0":              {},
 		"Hosting: this one is no header": {"Hosting", "this one is no header"},
+		"Metadata: true":                 {},
+		"METADATA-Flavor:Google":         {},
+		"x-google-metadata-request: 1":   {},
+		"X-aws-ec2-metadata-token: a":    {},
+		"X-Aliyun-ECS-Metadata-Token: a": {},
+		"Metadata_Flavor: Google":        {},
+		"authorization: bearer  ORACLE":  {},
+		"Authorization: Bearer Oracle.1": {"Authorization", "Bearer Oracle.1"},
+		"X-Metadataset: a":               {"X-Metadataset", "a"},
+		"X-About: metadata: of ours":     {"X-About", "metadata: of ours"},
 	} {
 		name, value, ok := v1alpha1.ParseHeader(header)
 		assert.Equal(t, want, [2]string{name, value}, header)
@@ -96,7 +106,9 @@ func TestRedactError(t *testing.T) {
 
 	require.Error(t, redacted)
 	assert.True(t, apierrors.IsInvalid(redacted))
-	assert.NotContains(t, fmt.Sprintf("%v %+v", redacted, redacted.(apierrors.APIStatus).Status()), "s3cr3t")
+	var answer apierrors.APIStatus
+	require.ErrorAs(t, redacted, &answer)
+	assert.NotContains(t, fmt.Sprintf("%v %+v", redacted, answer.Status()), "s3cr3t")
 	require.ErrorContains(t, refused, "s3cr3t", "the answer of others stays")
 	other := errors.New("no answer")
 	assert.Equal(t, other, spec.RedactError(other))

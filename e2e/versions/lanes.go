@@ -66,7 +66,7 @@ var suites = []suite{
 	},
 	{
 		"attempts", "what a failing import costs, and what is said about it", "./e2e/suites/agent", []string{
-			"TestFailureReasons", "TestOneDownloadPerAttempt", "TestUnknownCDIVersionIsLeftAlone", "TestPendingClaimIsWrittenOnce", "TestRetryByAnnotationStartsOver",
+			"TestFailureReasons", "TestOneDownloadPerAttempt", "TestPendingClaimIsWrittenOnce", "TestRetryByAnnotationStartsOver",
 		},
 	},
 	{

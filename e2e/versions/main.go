@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -65,15 +66,9 @@ func run(ctx context.Context, onlyLanes, onlySuites []string, buildOnly bool) er
 			continue
 		}
 		resolved, unavailable, err := l.build(ctx)
-		if err != nil {
-			return err
-		}
-		rows = slices.DeleteFunc(rows, func(r row) bool { return r.lane == l.name && r.suite == noSuite })
-		for _, r := range unavailable {
-			r.at = at
-			rows = append(rows, r)
-		}
-		if err := writePage(rows); err != nil {
+		rows = replaceUnavailable(rows, l.name, unavailable, err == nil, at)
+		// Written before any error is returned, too: what cannot be had is known before the build ends.
+		if err := errors.Join(err, writePage(rows)); err != nil {
 			return err
 		}
 		if buildOnly {
@@ -138,15 +133,29 @@ var programsOf = map[binaries.Component][]binaries.Name{
 	binaries.KubeVirtComponent:   {binaries.KubeVirt, binaries.VirtAPI},
 }
 
+// replaceUnavailable replaces a lane's rows about versions that cannot be built: all of them after
+// a build that is complete, and those of the same version after one that is not.
+func replaceUnavailable(rows []row, lane string, unavailable []row, complete bool, at string) []row {
+	rows = slices.DeleteFunc(rows, func(old row) bool {
+		return old.lane == lane && old.suite == noSuite &&
+			(complete || slices.ContainsFunc(unavailable, func(r row) bool { return maps.Equal(r.versions, old.versions) }))
+	})
+	for _, r := range unavailable {
+		r.at = at
+		rows = append(rows, r)
+	}
+	return rows
+}
+
 // build builds the programs of a lane, those first that build fastest. It returns a row with the
-// versions that the lane has, and one for each version that cannot be built.
+// versions that the lane has, and one for each version that cannot be built, also beside an error.
 func (l lane) build(ctx context.Context) (resolved row, unavailable []row, err error) {
 	resolved = row{lane: l.name, policies: cmp.Or(l.mutatingAdmission, "as by default"), versions: map[binaries.Component]string{}}
 	for _, component := range slices.Backward(binaries.Components()) {
 		var refused []*binaries.UnavailableError
 		for _, candidate := range append(slices.Clone(l.versions[component]), "") {
 			if err := os.Setenv(component.Variable(), candidate); err != nil {
-				return row{}, nil, err
+				return row{}, unavailable, err
 			}
 			_, err := binaries.Ensure(ctx, programsOf[component]...)
 			if missing := (*binaries.UnavailableError)(nil); errors.As(err, &missing) && candidate != "" {
@@ -154,13 +163,13 @@ func (l lane) build(ctx context.Context) (resolved row, unavailable []row, err e
 				refused = append(refused, missing)
 				continue
 			} else if err != nil {
-				return row{}, nil, err
+				return row{}, unavailable, err
 			}
 			break
 		}
 		taken, err := binaries.Version(component)
 		if err != nil {
-			return row{}, nil, err
+			return row{}, unavailable, err
 		}
 		resolved.versions[component] = taken
 		unavailable = append(unavailable, l.describeUnavailable(component, taken, refused)...)

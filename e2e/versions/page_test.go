@@ -2,6 +2,9 @@ package main
 
 import (
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,6 +81,22 @@ func TestUnavailableVersionIsOnThePage(t *testing.T) {
 	}
 }
 
+// TestUnavailableVersionsAreReplaced wants a build that was interrupted to replace what it has found
+// out, and a complete one to forget the versions that can be built by now.
+func TestUnavailableVersionsAreReplaced(t *testing.T) {
+	refused := func(lane, cdi, at string) row {
+		return row{lane: lane, versions: map[binaries.Component]string{binaries.CDIComponent: cdi}, suite: noSuite, at: at}
+	}
+	before := []row{{lane: "newest", suite: "chart"}, refused("oldest", "v1.66.0", "old"), refused("newest", "v1.66.0", "old"), refused("newest", "v1.67.0", "old")}
+	found := []row{refused("newest", "v1.66.0", "")}
+	for complete, want := range map[bool][]row{
+		false: {before[0], before[1], before[3], refused("newest", "v1.66.0", "new")},
+		true:  {before[0], before[1], refused("newest", "v1.66.0", "new")},
+	} {
+		assert.Equal(t, want, replaceUnavailable(slices.Clone(before), "newest", found, complete, "new"), "complete: %v", complete)
+	}
+}
+
 func TestOutcomeOfSuite(t *testing.T) {
 	s := suite{tests: []string{"TestGood", "TestBad", "TestMissing", "TestSkipped"}}
 	var out strings.Builder
@@ -97,6 +116,23 @@ not json
 	assert.Equal(t, "bad\nFAIL\n", out.String())
 	require.True(t, o.hasFailed())
 	require.False(t, suite{}.readOutcome(strings.NewReader(`{"Action":"pass","Test":"TestGood"}`), io.Discard).hasFailed())
+}
+
+// TestSuitesNameExistingTests finds a test that was renamed or removed before a lane is built for it.
+func TestSuitesNameExistingTests(t *testing.T) {
+	for _, s := range suites {
+		files, err := filepath.Glob(filepath.Join("..", "..", s.pkg, "*_test.go"))
+		require.NoError(t, err)
+		var text strings.Builder
+		for _, file := range files {
+			content, err := os.ReadFile(file)
+			require.NoError(t, err)
+			text.Write(content)
+		}
+		for _, name := range s.tests {
+			assert.True(t, strings.Contains(text.String(), "\nfunc "+name+"("), "suite %s names %s, which %s lacks", s.name, name, s.pkg)
+		}
+	}
 }
 
 func TestLanesRunKnownSuites(t *testing.T) {

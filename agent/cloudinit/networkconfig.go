@@ -150,7 +150,7 @@ func renderRoutes(vm *v1alpha1.VirtualMachine, i int, prefixes []netip.Prefix, c
 		if to.Bits() == 0 && gateway.IsValid() && gateway.Is6() == via.Is6() {
 			return nil, fmt.Errorf("%s: routes[%d] is a default route beside that of gateway %s: remove one of them", describeInterface(vm, i), n, spec.Gateway)
 		}
-		key := fmt.Sprint(to, ptr.Deref(r.Metric, -1))
+		key := fmt.Sprint(to, ptr.Deref(r.Metric, 0)) // 0 is rendered like none
 		if seen[key] {
 			return nil, fmt.Errorf("%s: routes[%d] is to %s, as another is with the same metric: remove one, or give it another metric", describeInterface(vm, i), n, to)
 		}

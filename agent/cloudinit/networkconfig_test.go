@@ -200,6 +200,10 @@ func TestInvalidNetworkIsRefused(t *testing.T) {
 			[]v1alpha1.Interface{{Network: "a", Routes: []v1alpha1.Route{{To: "10.20.0.0/16", Via: "10.0.0.1"}, {To: "10.20.0.0/16", Via: "10.0.0.2"}}}},
 			"interfaces[0] (a): routes[1] is to 10.20.0.0/16, as another is with the same metric: remove one, or give it another metric",
 		},
+		"equal routes, metric 0": {
+			[]v1alpha1.Interface{{Network: "a", Routes: []v1alpha1.Route{{To: "10.20.0.0/16", Via: "10.0.0.1"}, {To: "10.20.0.0/16", Via: "10.0.0.2", Metric: ptr.To[int32](0)}}}},
+			"interfaces[0] (a): routes[1] is to 10.20.0.0/16, as another is with the same metric: remove one, or give it another metric",
+		},
 		"invalid nameserver": {[]v1alpha1.Interface{{Network: "a", Nameservers: []string{"dns"}}}, `interfaces[0] (a): nameserver "dns" is not an address, such as 10.10.0.53`},
 	} {
 		t.Run(name, func(t *testing.T) {

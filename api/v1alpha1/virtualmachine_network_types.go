@@ -85,8 +85,9 @@ type Route struct {
 	// +required
 	Via string `json:"via"`
 	// metric of the route; of two to one destination, the lower is used. Default: the
-	// guest's, and for each further default route of an address family 100 more.
-	// +kubebuilder:validation:Minimum=0
+	// guest's, and for each further default route of an address family 100 more. 0 is
+	// refused: guests take it for their own default, which is 1024 for IPv6.
+	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	Metric *int32 `json:"metric,omitempty"`

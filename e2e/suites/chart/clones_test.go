@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -147,6 +148,102 @@ func TestDisksNeedClone(t *testing.T) {
 		blank := mergeFields(disks, fieldChanges{"disks": newDisks(position + 1)})
 		require.NoError(t, clientFor(t, "admin").Create(t.Context(), newMinimalVM(t, disks), client.DryRunAll))
 		require.NoError(t, clientFor(t, "admin").Create(t.Context(), newMinimalVM(t, blank), client.DryRunAll))
+	}
+}
+
+// pinDisks stores what the disks of a VM were cloned from, as the agent does.
+func pinDisks(t *testing.T, object *unstructured.Unstructured, root map[string]any, disks ...any) *unstructured.Unstructured {
+	t.Helper()
+	require.NoError(t, unstructured.SetNestedField(object.Object, root, "status", "pinned"))
+	require.NoError(t, unstructured.SetNestedSlice(object.Object, disks, "status", "disks"))
+	require.NoError(t, adminClient.Status().Update(t.Context(), object))
+	return object
+}
+
+func newPin(namespace, name string) map[string]any {
+	return map[string]any{"namespace": namespace, "name": name, "uid": "1", "revision": "r", "attempt": int64(1), "persistentVolumeClaim": "claim"}
+}
+
+// TestClonesThatExistNeedClone checks what disks were cloned from, whatever the spec says of
+// them now: a disk of status.disks stays the clone that it is.
+func TestClonesThatExistNeedClone(t *testing.T) {
+	awaitDeputyPolicyEnforced(t)
+	setRolesValue(t, clonePolicy, "cloneVerb", "Deny")
+	require.EventuallyWithT(t, func(check *assert.CollectT) {
+		assert.Error(check, clientFor(t, "reader").Create(t.Context(), newMinimalVM(t, refFarm), client.DryRunAll))
+	}, policyPropagationTimeout, 20*time.Millisecond)
+	secret := map[string]any{"name": "tools", "pinned": newPin(farm, "secret"), "removed": true}
+	tools := func(more fieldChanges) fieldChanges {
+		return fieldChanges{"disks": listOf(map[string]any{"name": "first", "size": "1Gi"}, mergeFields(fieldChanges{"name": "tools"}, more))}
+	}
+	blank, another := tools(fieldChanges{"size": "1Gi"}), tools(fieldChanges{"image": map[string]any{"name": "demo-vmdi"}})
+	halted := fieldChanges{"runStrategy": "Halted"}
+	const (
+		deniedDisk = "user %USER lacks verb clone on VMDiskImage vmdi-farm/secret, which disk tools of VirtualMachine workspace/"
+		deniedRoot = "user %USER lacks verb clone on VMDiskImage vmdi-farm/secret, which the root disk of VirtualMachine workspace/"
+	)
+	for name, test := range map[string]struct {
+		before, after fieldChanges
+		root          string
+		says          map[string]string
+	}{
+		"a removed disk, as a blank one":  {nil, blank, "home", map[string]string{"author": deniedDisk, "robot": deniedDisk, "image-cloner": "", "admin": ""}},
+		"a removed disk, of an image":     {nil, another, "home", map[string]string{"author": deniedDisk, "image-cloner": ""}},
+		"a disk without its image":        {tools(fieldChanges{"image": map[string]any{"name": "secret", "namespace": farm}}), blank, "home", map[string]string{"author": deniedDisk, "image-cloner": ""}},
+		"a machine with a kept disk":      {blank, halted, "home", map[string]string{"author": deniedDisk, "image-cloner": ""}},
+		"a disk that is removed":          {blank, fieldChanges{"disks": nil}, "home", map[string]string{"author": ""}},
+		"a disk under another name":       {nil, fieldChanges{"disks": newDisks(8)}, "home", map[string]string{"author": ""}},
+		"a removed disk that stays so":    {nil, halted, "home", map[string]string{"author": ""}},
+		"metadata":                        {blank, nil, "secret", map[string]string{"author": "", "machinist": ""}},
+		"a root disk of another image":    {nil, halted, "secret", map[string]string{"author": deniedRoot, "image-cloner": "", "admin": ""}},
+		"a root disk, with other changes": {nil, fieldChanges{"vmDiskImageRef": map[string]any{"name": "other"}}, "secret", map[string]string{"author": deniedRoot}},
+	} {
+		root := newPin(farm, test.root)
+		if test.root == "home" {
+			root = newPin(workspace, "demo-vmdi")
+		}
+		object := pinDisks(t, createVM(t, mergeFields(refSameNamespace, test.before)), root, secret)
+		setFields(t, object, test.after)
+		object.SetLabels(map[string]string{"a": "b"})
+		for user, says := range test.says {
+			t.Run(name+"/"+user, func(t *testing.T) {
+				requireAnswer(t, clientFor(t, user).Update(t.Context(), object.DeepCopy(), client.DryRunAll), user, says)
+			})
+		}
+		require.NoError(t, adminClient.Delete(t.Context(), object))
+	}
+}
+
+// TestEachCloneThatExistsNeedsClone checks that of 8 disks, each cloned from another image than
+// the spec names, each is checked, within the budget of CEL.
+func TestEachCloneThatExistsNeedsClone(t *testing.T) {
+	awaitDeputyPolicyEnforced(t)
+	long := strings.Repeat("i", 63)
+	images := func(namespace string) (disks []any) {
+		for _, disk := range newDisks(8) {
+			disks = append(disks, map[string]any{"name": disk.(map[string]any)["name"], "image": map[string]any{"name": long, "namespace": namespace}})
+		}
+		return disks
+	}
+	for position := range 8 {
+		var kept []any
+		for i := range 16 { // removed disks first: they are not judged
+			pin := newPin(workspace, long)
+			if i < 8 || i == 8+position {
+				pin = newPin(farm, long)
+			}
+			name := strings.Repeat("r", 63-i)
+			if i >= 8 {
+				name = strings.Repeat("d", 63-(i-8))
+			}
+			kept = append(kept, map[string]any{"name": name, "pinned": pin})
+		}
+		object := pinDisks(t, createVM(t, mergeFields(refSameNamespace, fieldChanges{"disks": images(workspace)})), newPin(workspace, "demo-vmdi"), kept...)
+		setFields(t, object, fieldChanges{"runStrategy": "Halted"})
+		requireAnswer(t, clientFor(t, "author").Update(t.Context(), object.DeepCopy(), client.DryRunAll), "author",
+			"user author lacks verb clone on VMDiskImage vmdi-farm/"+long+", which disk "+strings.Repeat("d", 63-position)+" of VirtualMachine workspace/")
+		require.NoError(t, clientFor(t, "image-cloner").Update(t.Context(), object.DeepCopy(), client.DryRunAll))
+		require.NoError(t, adminClient.Delete(t.Context(), object))
 	}
 }
 

@@ -105,7 +105,7 @@ func TestValidVMs(t *testing.T) {
 		"a link-local gateway":         {"interfaces": listOf(map[string]any{net: "control-net", "ipAddress": "2001:db8::5/64", "gateway": "fe80::1"})},
 		"two families and routes": {"interfaces": listOf(map[string]any{
 			net: "control-net", "ipAddress": "10.0.0.5/24", "gateway": "10.0.0.1", "additionalAddresses": []any{"2001:db8::5/64", "10.1.0.0/31"}, "searchDomains": []any{"lab.example.org", "org"},
-			"routes": listOf(map[string]any{"to": "::/0", "via": "2001:db8::1"}, map[string]any{"to": "10.20.0.0/16", "via": "10.0.0.2", "metric": int64(50)}),
+			"routes": listOf(map[string]any{"to": "::/0", "via": "2001:db8::1"}, map[string]any{"to": "10.20.0.0/16", "via": "10.0.0.2", "metric": int64(1)}),
 		})},
 		"a cloned and a blank disk": {"disks": listOf(
 			map[string]any{"name": "tools", "image": map[string]any{"name": "tools", "namespace": "farm"}, "bus": "scsi"},
@@ -234,6 +234,7 @@ func TestInvalidVMsAreRejected(t *testing.T) {
 		"a search domain with a newline":  {nic(map[string]any{"searchDomains": []any{"a\nb"}}), "searchDomains must be domain names without a dot at the end"},
 		"a route to a host's network":     {route("10.20.0.1/16", "10.10.0.1"), "to must be the address of a network"},
 		"a route without a prefix":        {route("10.20.0.0", "10.10.0.1"), "to must be a network with a prefix length"},
+		"a route with metric 0":           {nic(map[string]any{"routes": listOf(map[string]any{"to": "10.20.0.0/16", "via": "10.10.0.1", "metric": int64(0)})}), "metric: Invalid value: 0: spec.interfaces[0].routes[0].metric in body should be greater than or equal to 1"},
 		"a route via a name":              {route("10.20.0.0/16", "router"), "via must be an address, as in 10.10.0.2"},
 		"a route via another family":      {route("10.20.0.0/16", "2001:db8::1"), "via must be of the same address family as to"},
 		"a route via multicast":           {route("10.20.0.0/16", "224.0.0.1"), "via must be the address of a router"},

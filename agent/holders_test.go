@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/startup"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
@@ -68,7 +70,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 	s, err := testenv.Start(t.Context(), member.Options{Name: "held"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	c := &holderRecorder{imageHolders: imageHolders{live: s.Client(), isServed: func(schema.GroupVersionKind) bool { return true }}}
+	c := &holderRecorder{imageHolders: imageHolders{live: s.Client(), disks: s.Client(), isServed: func(schema.GroupVersionKind) bool { return true }}}
 
 	cfg, err := s.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-agent")
 	require.NoError(t, err)
@@ -201,6 +203,11 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		machine := testenv.NewMachine(ns, "vm", img)
 		s.Create(t, img, machine)
 		pin := *s.AwaitMachine(t, machine, hasRootDisk).Status.Pinned
+		guest := &unstructured.Unstructured{}
+		guest.SetGroupVersionKind(kubevirt.VirtualMachineGVK)
+		require.True(t, testenv.AwaitCondition(t, func() bool {
+			return s.Client().Get(t.Context(), client.ObjectKeyFromObject(machine), guest) == nil
+		}), "KubeVirt's VirtualMachine is created")
 		require.NoError(t, s.Client().Delete(t.Context(), machine, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 		s.AwaitGone(t, machine)
 		s.Update(t, img, func() { img.Spec.URL += "?another" })
@@ -210,7 +217,16 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		require.NoError(t, s.Client().Delete(t.Context(), img))
 		held := s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 		assert.Equal(t, []string{ns + "/vm-root (orphaned disk)"}, held.Status.References.Holders)
-		assert.Contains(t, held.Status.Message, "delete the DataVolume and PersistentVolumeClaim of that name")
+		assert.Contains(t, held.Status.Message, "KubeVirt VirtualMachine "+ns+"/vm still uses it, so keep it")
+
+		// A claim that KubeVirt makes for a clone of the machine keeps labels and annotations.
+		restored := &corev1.PersistentVolumeClaim{}
+		require.NoError(t, s.Client().Get(t.Context(), types.NamespacedName{Namespace: ns, Name: "vm-root"}, restored))
+		restored.ObjectMeta = metav1.ObjectMeta{Namespace: ns, Name: "clone-root", Labels: restored.Labels, Annotations: map[string]string{
+			v1alpha1.AnnotationClonedFrom: restored.Annotations[v1alpha1.AnnotationClonedFrom], "restore.kubevirt.io/name": "clone",
+		}}
+		restored.Spec.VolumeName, restored.Spec.DataSource, restored.Spec.DataSourceRef = "", nil, nil
+		s.Create(t, restored)
 		source := &corev1.PersistentVolumeClaim{}
 		require.NoError(t, s.Client().Get(t.Context(), types.NamespacedName{Namespace: farm, Name: pin.PersistentVolumeClaim}, source))
 		assert.Nil(t, source.DeletionTimestamp)

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -23,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/startup"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
@@ -70,7 +68,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 	s, err := testenv.Start(t.Context(), member.Options{Name: "held"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	c := &holderRecorder{imageHolders: imageHolders{live: s.Client(), disks: s.Client(), isServed: func(schema.GroupVersionKind) bool { return true }}}
+	c := &holderRecorder{imageHolders: imageHolders{live: s.Client(), disks: s.Client(), isServed: func(kind schema.GroupVersionKind) bool { return kind == image.DataVolumeGVK }}}
 
 	cfg, err := s.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-agent")
 	require.NoError(t, err)
@@ -203,11 +201,6 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		machine := testenv.NewMachine(ns, "vm", img)
 		s.Create(t, img, machine)
 		pin := *s.AwaitMachine(t, machine, hasRootDisk).Status.Pinned
-		guest := &unstructured.Unstructured{}
-		guest.SetGroupVersionKind(kubevirt.VirtualMachineGVK)
-		require.True(t, testenv.AwaitCondition(t, func() bool {
-			return s.Client().Get(t.Context(), client.ObjectKeyFromObject(machine), guest) == nil
-		}), "KubeVirt's VirtualMachine is created")
 		require.NoError(t, s.Client().Delete(t.Context(), machine, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 		s.AwaitGone(t, machine)
 		s.Update(t, img, func() { img.Spec.URL += "?another" })
@@ -217,7 +210,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		require.NoError(t, s.Client().Delete(t.Context(), img))
 		held := s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 		assert.Equal(t, []string{ns + "/vm-root (orphaned disk)"}, held.Status.References.Holders)
-		assert.Contains(t, held.Status.Message, "KubeVirt VirtualMachine "+ns+"/vm still uses it, so keep it")
+		assert.Contains(t, held.Status.Message, "delete its DataVolume and PersistentVolumeClaim if nothing uses it")
 
 		// A claim that KubeVirt makes for a clone of the machine keeps labels and annotations.
 		restored := &corev1.PersistentVolumeClaim{}

@@ -68,7 +68,7 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 	s, err := testenv.Start(t.Context(), member.Options{Name: "held"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	c := &holderRecorder{imageHolders: imageHolders{live: s.Client(), isServed: func(schema.GroupVersionKind) bool { return true }}}
+	c := &holderRecorder{imageHolders: imageHolders{live: s.Client(), disks: s.Client(), isServed: func(kind schema.GroupVersionKind) bool { return kind == image.DataVolumeGVK }}}
 
 	cfg, err := s.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-agent")
 	require.NoError(t, err)
@@ -210,7 +210,16 @@ func TestHeldImageIsNotDeleted(t *testing.T) {
 		require.NoError(t, s.Client().Delete(t.Context(), img))
 		held := s.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 		assert.Equal(t, []string{ns + "/vm-root (orphaned disk)"}, held.Status.References.Holders)
-		assert.Contains(t, held.Status.Message, "delete the DataVolume and PersistentVolumeClaim of that name")
+		assert.Contains(t, held.Status.Message, "delete its DataVolume and PersistentVolumeClaim if nothing uses it")
+
+		// A claim that KubeVirt makes for a clone of the machine keeps labels and annotations.
+		restored := &corev1.PersistentVolumeClaim{}
+		require.NoError(t, s.Client().Get(t.Context(), types.NamespacedName{Namespace: ns, Name: "vm-root"}, restored))
+		restored.ObjectMeta = metav1.ObjectMeta{Namespace: ns, Name: "clone-root", Labels: restored.Labels, Annotations: map[string]string{
+			v1alpha1.AnnotationClonedFrom: restored.Annotations[v1alpha1.AnnotationClonedFrom], "restore.kubevirt.io/name": "clone",
+		}}
+		restored.Spec.VolumeName, restored.Spec.DataSource, restored.Spec.DataSourceRef = "", nil, nil
+		s.Create(t, restored)
 		source := &corev1.PersistentVolumeClaim{}
 		require.NoError(t, s.Client().Get(t.Context(), types.NamespacedName{Namespace: farm, Name: pin.PersistentVolumeClaim}, source))
 		assert.Nil(t, source.DeletionTimestamp)

@@ -14,6 +14,8 @@ type Holder struct {
 	Name string // namespace/name
 	// OrphanedDisk: it is a disk whose VirtualMachine no longer exists.
 	OrphanedDisk bool
+	// UsedBy is what still uses an orphaned disk, as far as the agent sees; empty for nothing.
+	UsedBy string
 	// Pins are what disks of the VM are cloned from; none where it has pinned nothing of
 	// this image.
 	Pins []*v1alpha1.PinnedImage
@@ -46,13 +48,21 @@ func (d *decider) pinsForAttempt(attempt int32) []*v1alpha1.PinnedImage {
 	return pins
 }
 
-// adviceOrphanedDisk says what ends the reference of a disk that nothing deletes.
-const adviceOrphanedDisk = "; the VirtualMachine of an orphaned disk no longer exists: delete the DataVolume and PersistentVolumeClaim of that name, or create a VirtualMachine of the former name, whose status says how it takes the disk over"
+// What ends the reference of a disk that nothing deletes. The agent does not see everything that
+// may use a claim, so no text says that nothing does.
+const (
+	adviceOrphanedDisk = "; the VirtualMachine of an orphaned disk no longer exists: "
+	adviceUnusedDisk   = "delete its DataVolume and PersistentVolumeClaim if nothing uses it, or adopt it by creating the VirtualMachine again, whose status says how"
+	adviceUsedDisk     = " still uses it, so keep it, and adopt both by creating the VirtualMachine again, whose status says how"
+)
 
 func (d *decider) listHolders() string {
 	text := joinNames(d.status.References.Holders, int(d.status.References.Count))
-	if slices.ContainsFunc(d.Holders, func(h Holder) bool { return h.OrphanedDisk }) {
-		text += adviceOrphanedDisk
+	if !slices.ContainsFunc(d.Holders, func(h Holder) bool { return h.OrphanedDisk }) {
+		return text
 	}
-	return text
+	if used := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.UsedBy != "" }); used >= 0 {
+		return text + adviceOrphanedDisk + d.Holders[used].UsedBy + adviceUsedDisk
+	}
+	return text + adviceOrphanedDisk + adviceUnusedDisk
 }

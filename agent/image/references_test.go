@@ -406,5 +406,9 @@ func TestOrphanedDiskIsNamed(t *testing.T) {
 	w.holders[0].OrphanedDisk = true
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
-	assert.Contains(t, w.status().Message, "delete the DataVolume and PersistentVolumeClaim of that name")
+	assert.Contains(t, w.status().Message, "delete its DataVolume and PersistentVolumeClaim if nothing uses it, or adopt it")
+	w.holders[0].UsedBy = "KubeVirt VirtualMachine ns/vm"
+	w.reconcile()
+	assert.Contains(t, w.status().Message, "KubeVirt VirtualMachine ns/vm still uses it, so keep it")
+	assert.NotContains(t, w.status().Message, "delete its DataVolume")
 }

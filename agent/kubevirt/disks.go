@@ -4,12 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -50,6 +52,48 @@ func hashedName(name, hashed, suffix string) string {
 		name = strings.TrimRight(name[:limit], "-")
 	}
 	return name + hash + suffix
+}
+
+// IsDiskOf reports whether an object has the name and namespace of a disk of a machine.
+func IsDiskOf(o metav1.Object, machine types.NamespacedName) bool {
+	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: machine.Namespace, Name: machine.Name}}
+	wantName := RootDiskName(vm)
+	if disk := o.GetLabels()[v1alpha1.LabelDisk]; disk != "" {
+		wantName = DataDiskName(vm, disk)
+	}
+	return o.GetNamespace() == machine.Namespace && o.GetName() == wantName
+}
+
+// dataDiskName is the form of the names of data disks.
+var dataDiskName = regexp.MustCompile(`^.+-[0-9a-f]{8}` + dataDiskSuffix + `$`)
+
+// HasDiskName reports whether an object is named as a disk of some machine is.
+func HasDiskName(o metav1.Object) bool {
+	name := o.GetName()
+	if len(name) > maxDiskNameLength {
+		return false
+	}
+	if o.GetLabels()[v1alpha1.LabelDisk] != "" {
+		return dataDiskName.MatchString(name)
+	}
+	return len(name) > len(rootDiskSuffix) && strings.HasSuffix(name, rootDiskSuffix)
+}
+
+// restoreKeyPrefix is of the labels and annotations of a claim that KubeVirt (1.8) restored from a
+// snapshot of a machine's disk, for that machine, another or a clone. It keeps the disk's own.
+// Its name, restore-<UID>-root or <machine>-root, can look like a disk's.
+const restoreKeyPrefix = "restore.kubevirt.io/"
+
+// IsRestored reports whether KubeVirt made a disk from a snapshot of another.
+func IsRestored(o metav1.Object) bool {
+	for _, keys := range []map[string]string{o.GetLabels(), o.GetAnnotations()} {
+		for key := range keys {
+			if strings.HasPrefix(key, restoreKeyPrefix) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // BuildRootDisk returns the DataVolume that clones pin, which is of img, into a disk of

@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,31 +29,28 @@ func ClonedImageUID(disk metav1.Object) types.UID {
 const orphanedDisk = " (orphaned disk)"
 
 // HolderOfDisk returns who holds an image by a disk of a machine or its claim: machine, which is the
-// name of the VirtualMachine that the disk is labelled for, or, where that is empty since it no
-// longer exists, the disk itself. held is false for a disk of another image, and for one that
-// is deleted with an owner.
+// VirtualMachine that the disk is labelled for, or, where that is empty since it no longer exists,
+// the disk itself. held is false for a disk of another image.
 //
 // Invariant: a disk counts whatever the status of its machine says. That is lost in a restored
 // backup, and a machine may take over a disk of another image than its spec names.
-func HolderOfDisk(disk metav1.Object, machine string, img *v1alpha1.VMDiskImage) (h image.Holder, held bool) {
+//
+// Labels and annotations alone make no disk: tools for backups copy them, and KubeVirt does when it
+// clones or restores a machine. Such a copy is not cloned from the image, and may be another
+// machine's.
+func HolderOfDisk(disk metav1.Object, machine types.NamespacedName, img *v1alpha1.VMDiskImage) (h image.Holder, held bool) {
 	if ClonedImageUID(disk) != img.UID || disk.GetDeletionTimestamp() != nil {
 		return h, false
 	}
-	h.Name = disk.GetNamespace() + "/" + machine
 	if pin := findCloneSource(img, disk.GetAnnotations()[v1alpha1.AnnotationClonedFrom]); pin != nil {
 		h.Pins = append(h.Pins, pin)
 	}
-	if machine != "" {
-		return h, true
+	if machine != (types.NamespacedName{}) {
+		h.Name = machine.String()
+		return h, kubevirt.IsDiskOf(disk, machine)
 	}
 	h.Name, h.OrphanedDisk = disk.GetNamespace()+"/"+disk.GetName()+orphanedDisk, true
-	return h, !slices.ContainsFunc(disk.GetOwnerReferences(), isCollectingOwner)
-}
-
-// isCollectingOwner reports whether an owner of an orphaned disk has it garbage-collected, or
-// stands for it: a claim is its DataVolume's.
-func isCollectingOwner(owner metav1.OwnerReference) bool {
-	return owner.Kind == "DataVolume" || (owner.Kind == "VirtualMachine" && strings.HasPrefix(owner.APIVersion, v1alpha1.GroupVersion.Group+"/"))
+	return h, kubevirt.HasDiskName(disk) && !kubevirt.IsRestored(disk) && len(disk.GetOwnerReferences()) == 0
 }
 
 // findCloneSource returns what an image still has of what a disk was cloned from; nil for

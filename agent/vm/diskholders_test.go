@@ -1,16 +1,20 @@
 package vm_test
 
 import (
+	"maps"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -32,10 +36,31 @@ func TestHolderOfDisk(t *testing.T) {
 	other.UID = "uid-of-another"
 	orphan := func(o metav1.Object) { o.SetOwnerReferences(nil) }
 
+	dataDisk := kubevirt.DataDiskName(apitest.VirtualMachine("ns", "vm").Obj(), "data")
+	asDataDisk := func(disk string) func(o metav1.Object) {
+		return func(o metav1.Object) {
+			orphan(o)
+			o.SetName(dataDisk)
+			o.SetLabels(map[string]string{v1alpha1.LabelMachineUID: "uid", v1alpha1.LabelDisk: disk})
+		}
+	}
+	named := func(name string) func(o metav1.Object) {
+		return func(o metav1.Object) { orphan(o); o.SetName(name) }
+	}
+	// KubeVirt copies the labels and annotations of the disk that it took a snapshot of.
+	restoredAs := func(name string) func(o metav1.Object) {
+		return func(o metav1.Object) {
+			named(name)(o)
+			annotations := maps.Clone(o.GetAnnotations())
+			annotations["restore.kubevirt.io/name"] = "clone"
+			o.SetAnnotations(annotations)
+		}
+	}
+
 	for name, tt := range map[string]struct {
 		pin     v1alpha1.PinnedImage
 		change  func(o metav1.Object)
-		machine string
+		machine string // of namespace ns, or namespace/name
 		want    string // empty: held by nobody
 		wantPin *v1alpha1.PinnedImage
 	}{
@@ -44,14 +69,24 @@ func TestHolderOfDisk(t *testing.T) {
 		"orphaned, of an older one":     {formerPin, orphan, "", "ns/vm-root (orphaned disk)", &formerPin},
 		"orphaned, source is gone":      {forgotten, orphan, "", "ns/vm-root (orphaned disk)", nil},
 		"of a machine without a status": {served, orphan, "vm", "ns/vm", &served},
-		"taken over by a machine":       {served, orphan, "other", "ns/other", &served},
+		"taken over by a machine":       {served, func(o metav1.Object) { orphan(o); o.SetLabels(map[string]string{v1alpha1.LabelMachineUID: "new"}) }, "vm", "ns/vm", &served},
+		"data disk":                     {served, asDataDisk("data"), "", "ns/" + dataDisk + " (orphaned disk)", &served},
+		"data disk of a machine":        {served, asDataDisk("data"), "vm", "ns/vm", &served},
+		"another machine's data disk":   {served, asDataDisk("tools"), "vm", "", nil},
+		"named for another machine":     {served, orphan, "other", "", nil},
+		"copied to another namespace":   {served, orphan, "elsewhere/vm", "", nil},
+		"named by a person":             {served, named("copy-of-the-root-disk"), "", "", nil},
+		"named too long":                {served, named(strings.Repeat("a", 50) + "-root"), "", "", nil},
+		"data disk without a hash":      {served, func(o metav1.Object) { asDataDisk("data")(o); o.SetName("vm-data-disk") }, "", "", nil},
+		"restored by KubeVirt":          {served, restoredAs("restore-4a3a1b5e-7d6c-4a8e-9a55-0c1d2e3f4a5b-root"), "", "", nil},
+		"restored for the clone's name": {served, restoredAs("clone-root"), "", "", nil},
 		"its machine was deleted":       {served, func(metav1.Object) {}, "", "", nil},
 		"of another image":              {other, orphan, "", "", nil},
 		"of nobody's machine":           {served, func(o metav1.Object) { o.SetOwnerReferences(nil); o.SetLabels(nil) }, "", "", nil},
 		"being deleted":                 {served, func(o metav1.Object) { o.SetOwnerReferences(nil); markDeleted(o) }, "", "", nil},
-		"owned by others": {served, func(o metav1.Object) {
+		"owned by KubeVirt's": {served, func(o metav1.Object) {
 			o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "vm", UID: "x", Controller: ptr.To(true)}})
-		}, "", "ns/vm-root (orphaned disk)", &served},
+		}, "", "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dv := clonedRootDisk(apitest.VirtualMachine("ns", "vm").Obj(), img, tt.pin, cdiv1.Succeeded)
@@ -65,7 +100,14 @@ func TestHolderOfDisk(t *testing.T) {
 				if disk == dv || name != "its machine was deleted" {
 					tt.change(disk)
 				}
-				holder, held := vm.HolderOfDisk(disk, tt.machine, img)
+				var machine types.NamespacedName
+				if tt.machine != "" {
+					machine = types.NamespacedName{Namespace: "ns", Name: tt.machine}
+					if ns, name, ok := strings.Cut(tt.machine, "/"); ok {
+						machine = types.NamespacedName{Namespace: ns, Name: name}
+					}
+				}
+				holder, held := vm.HolderOfDisk(disk, machine, img)
 				require.Equal(t, tt.want != "", held, "%T", disk)
 				if held {
 					assert.Equal(t, tt.want, holder.Name)

@@ -106,7 +106,7 @@ func TestOrphanedDiskHoldsItsImage(t *testing.T) {
 	deleteObject(t, img)
 	leaving := env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 	assert.True(t, orphaned(leaving))
-	assert.Contains(t, leaving.Status.Message, "create a VirtualMachine of the former name")
+	assert.Contains(t, leaving.Status.Message, "KubeVirt VirtualMachine "+ns+"/vm still uses it, so keep it")
 
 	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
 	env.Create(t, vm)

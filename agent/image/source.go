@@ -2,9 +2,7 @@ package image
 
 import (
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -96,13 +94,11 @@ func DescribeSourceProblem(spec *v1alpha1.VMDiskImageSpec) string {
 // empty for nothing. It quotes none of them.
 func DescribeHeaderProblem(secret *corev1.Secret) string {
 	const form = `make each value one header of one line, as in "Authorization: Bearer …" without a line break at its end`
-	if len(secret.Data) == 0 {
-		return fmt.Sprintf("Secret %s/%s of spec.secretExtraHeaders is empty: %s", secret.Namespace, secret.Name, form)
-	}
-	for _, key := range slices.Sorted(maps.Keys(secret.Data)) {
-		if _, _, ok := v1alpha1.ParseHeader(string(secret.Data[key])); !ok {
-			return fmt.Sprintf("key %s of Secret %s/%s of spec.secretExtraHeaders is no HTTP header that can be sent with a transfer, or is one for metadata services of clouds: %s", key, secret.Namespace, secret.Name, form)
-		}
+	switch key, problem := v1alpha1.FindHeaderProblem(secret.Data); {
+	case key != "":
+		return fmt.Sprintf("key %s of Secret %s/%s of spec.secretExtraHeaders %s: %s", key, secret.Namespace, secret.Name, problem, form)
+	case problem != "":
+		return fmt.Sprintf("Secret %s/%s of spec.secretExtraHeaders %s: %s", secret.Namespace, secret.Name, problem, form)
 	}
 	return ""
 }

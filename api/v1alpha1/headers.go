@@ -2,6 +2,8 @@ package v1alpha1
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,6 +30,39 @@ func ParseHeader(header string) (name, value string, ok bool) {
 		return "", "", false
 	}
 	return part[1], part[2], true
+}
+
+// Bounds of a Secret of secretExtraHeaders, beyond what servers take. The agent reads and sends it.
+const (
+	maxSecretHeaders      = 16
+	maxSecretHeaderBytes  = 8 << 10 // of one value
+	maxSecretHeadersBytes = 16 << 10
+)
+
+// FindHeaderProblem says what keeps the values of a Secret from being sent as headers; empty
+// for nothing. key is the one that is wrong, if it is one. It quotes no value.
+func FindHeaderProblem(data map[string][]byte) (key, problem string) {
+	switch {
+	case len(data) == 0:
+		return "", "is empty"
+	case len(data) > maxSecretHeaders:
+		return "", fmt.Sprintf("has more than %d keys", maxSecretHeaders)
+	}
+	total := 0
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if total += len(data[key]); len(data[key]) > maxSecretHeaderBytes {
+			return key, fmt.Sprintf("has more than %d bytes", maxSecretHeaderBytes)
+		}
+	}
+	if total > maxSecretHeadersBytes {
+		return "", fmt.Sprintf("has more than %d bytes of headers", maxSecretHeadersBytes)
+	}
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if _, _, ok := ParseHeader(string(data[key])); !ok {
+			return key, "is no HTTP header that can be sent with a transfer, or is one for metadata services of clouds"
+		}
+	}
+	return "", ""
 }
 
 // minSecretBytes is the length from which a part of a header's value is taken for a secret:

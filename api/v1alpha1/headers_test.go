@@ -57,6 +57,34 @@ func TestParseHeader(t *testing.T) {
 	}
 }
 
+func TestFindHeaderProblem(t *testing.T) {
+	secret := func(keys, size int) map[string][]byte {
+		data := map[string][]byte{}
+		for i := range keys {
+			data[fmt.Sprintf("k%02d", i)] = []byte("X: " + strings.Repeat("v", size-3))
+		}
+		return data
+	}
+	for name, tt := range map[string]struct {
+		data                 map[string][]byte
+		wantKey, wantProblem string
+	}{
+		"empty":           {nil, "", "is empty"},
+		"the most keys":   {secret(16, 1<<10), "", ""},
+		"too many keys":   {secret(17, 10), "", "has more than 16 keys"},
+		"the most bytes":  {secret(2, 8<<10), "", ""},
+		"a large value":   {secret(1, 8<<10+1), "k00", "has more than 8192 bytes"},
+		"too large":       {secret(3, 6<<10), "", "has more than 16384 bytes of headers"},
+		"no header":       {map[string][]byte{"a": []byte("A: b"), "b": []byte("c")}, "b", "is no HTTP header"},
+		"of the metadata": {map[string][]byte{"a": []byte("Metadata: true")}, "a", "metadata services"},
+	} {
+		key, problem := v1alpha1.FindHeaderProblem(tt.data)
+		assert.Equal(t, tt.wantKey, key, name)
+		assert.Equal(t, tt.wantProblem == "", problem == "", name)
+		assert.Contains(t, problem, tt.wantProblem, name)
+	}
+}
+
 func TestRedactHeaders(t *testing.T) {
 	spec := &v1alpha1.VMDiskImageSpec{ExtraHeaders: []string{"Authorization: Bearer s3cr3t.token", "X-Key:k3y-of-ours", "X-Level: 1"}, SecretExtraHeaders: []string{"s"}}
 	for text, want := range map[string]string{

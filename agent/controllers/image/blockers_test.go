@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -70,7 +71,7 @@ func TestSecretsOfHeadersAreChecked(t *testing.T) {
 	c := newFakeClient(t,
 		secret("good", map[string][]byte{"a": []byte("Authorization: Bearer s3cr3t"), "b": []byte("X-Key: s3cr3t")}), secret("empty", nil),
 		secret("broken", map[string][]byte{"a": []byte("X-Key: s3cr3t"), "b": []byte("Authorization: Bearer s3cr3t\n")}), secret("password", map[string][]byte{"a": []byte("s3cr3t")}),
-		secret("metadata", map[string][]byte{"a": []byte("metadata-flavor: s3cr3t")}))
+		secret("large", map[string][]byte{"a": []byte("A: " + strings.Repeat("s3cr3t", 2000))}), secret("metadata", map[string][]byte{"a": []byte("metadata-flavor: s3cr3t")}))
 	r := &Reconciler{Client: c, Live: c}
 	for name, want := range map[string]struct {
 		reason v1alpha1.Reason
@@ -81,6 +82,7 @@ func TestSecretsOfHeadersAreChecked(t *testing.T) {
 		"empty":    {v1alpha1.ReasonSecretInvalid, "Secret ns/empty of spec.secretExtraHeaders is empty"},
 		"broken":   {v1alpha1.ReasonSecretInvalid, "key b of Secret ns/broken of spec.secretExtraHeaders is no HTTP header"},
 		"password": {v1alpha1.ReasonSecretInvalid, "key a of Secret ns/password"},
+		"large":    {v1alpha1.ReasonSecretInvalid, "key a of Secret ns/large of spec.secretExtraHeaders has more than 8192 bytes"},
 		"metadata": {v1alpha1.ReasonSecretInvalid, "or is one for metadata services of clouds"},
 	} {
 		b, err := r.findReferenceBlocker(t.Context(), apitest.Image("ns/a").WithSecretExtraHeaders("good", name).Obj())

@@ -95,9 +95,10 @@ func (s *statusBuilder) copyCondition(t string, c *metav1.Condition) {
 }
 
 // checkedForSpec returns a condition of another controller, which is Unknown instead of True
-// where that controller has not seen the current spec.
+// where that controller has not seen the current spec. Installations pause in quarantine, so
+// that what is known stays.
 func (s *statusBuilder) checkedForSpec(c *metav1.Condition) *metav1.Condition {
-	if c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration == 0 || c.ObservedGeneration >= s.Member.Generation {
+	if c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration == 0 || c.ObservedGeneration >= s.Member.Generation || s.Member.Spec.Quarantine != nil {
 		return c
 	}
 	pending := *c
@@ -177,20 +178,24 @@ func (s *statusBuilder) setServerVerified() {
 // synced once; only its reports show that it still does.
 func (s *statusBuilder) pullReachable() conditionState {
 	const connected = "the agent syncs in pull mode"
-	if s.Connection.SpecChanged {
-		return conditionUnknown(v1alpha1.ReasonConnectionChanged, "the spec changed, and the agent in pull mode has not synced by the new one yet (see %s)", v1alpha1.ConditionJoined)
+	var last time.Time
+	var silence time.Duration
+	heard := false
+	if s.Report != nil {
+		last, silence, heard = s.lastHeard()
 	}
-	if s.Report == nil {
-		if s.Connection.Known {
-			return conditionTrue(v1alpha1.ReasonConnected, connected)
-		}
-		return conditionUnknown(v1alpha1.ReasonNeverConnected, "the agent in pull mode has not connected yet (see %s)", v1alpha1.ConditionJoined)
-	}
-	last, silence, known := s.lastHeard()
+	// No replica tries to connect: a change of the spec must not hide that the agent is silent.
+	isSilent := heard && s.Now.Sub(last) > silence
 	switch {
-	case !known:
+	case s.Connection.SpecChanged && !isSilent:
+		return conditionUnknown(v1alpha1.ReasonConnectionChanged, "the spec changed, and the agent in pull mode has not synced by the new one yet (see %s)", v1alpha1.ConditionJoined)
+	case s.Report == nil && s.Connection.Known:
+		return conditionTrue(v1alpha1.ReasonConnected, connected)
+	case s.Report == nil:
+		return conditionUnknown(v1alpha1.ReasonNeverConnected, "the agent in pull mode has not connected yet (see %s)", v1alpha1.ConditionJoined)
+	case !heard:
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the agent has not synced since the hub started")
-	case s.Now.Sub(last) <= silence:
+	case !isSilent:
 		return conditionTrue(v1alpha1.ReasonConnected, connected)
 	}
 	return conditionFalse(v1alpha1.ReasonNotDialledIn, "the agent has not synced since %s: check that ot-agent runs, that it reaches the hub's API server, and that its credential is valid (see its log and condition %s)",

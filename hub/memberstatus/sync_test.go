@@ -39,6 +39,18 @@ func TestStatusShowsStalledSync(t *testing.T) {
 			view: inPullMode(silent), wantReachable: metav1.ConditionFalse, wantReason: v1alpha1.ReasonNotDialledIn,
 			wantMessage: "since " + now.Add(-time.Hour).UTC().Format(time.RFC3339), wantHealthy: metav1.ConditionFalse,
 		},
+		"the agent stopped syncing, and the spec changed": {
+			view: inPullMode(func(v *memberstatus.Input) {
+				silent(v)
+				v.Connection = memberstatus.Connection{PullMode: true, SpecChanged: true}
+			}),
+			wantReachable: metav1.ConditionFalse, wantReason: v1alpha1.ReasonNotDialledIn,
+			wantMessage: "since " + now.Add(-time.Hour).UTC().Format(time.RFC3339), wantHealthy: metav1.ConditionFalse,
+		},
+		"the spec changed, and the agent synced before": {
+			view:          inPullMode(func(v *memberstatus.Input) { v.Connection = memberstatus.Connection{PullMode: true, SpecChanged: true} }),
+			wantReachable: metav1.ConditionUnknown, wantReason: v1alpha1.ReasonConnectionChanged, wantMessage: "has not synced by the new one yet", wantHealthy: metav1.ConditionTrue,
+		},
 		"the agent never synced": {
 			view:          inPullMode(func(v *memberstatus.Input) { v.Report, v.Connection.Known = nil, false }),
 			wantReachable: metav1.ConditionUnknown, wantReason: v1alpha1.ReasonNeverConnected, wantMessage: "has not connected yet", wantHealthy: metav1.ConditionUnknown,

@@ -60,7 +60,7 @@ func (r *Reader) AddTo(ctx context.Context, pods []corev1.Pod) {
 		if in, awaits := importcause.AwaitsEvents(&pods[i], time.Now()); !awaits || in > 0 {
 			continue
 		}
-		if warning := r.latestWarning(ctx, &pods[i]); warning != nil {
+		if warning := r.latestWarning(ctx, &pods[i]); warning != nil && !importcause.IsOver(&pods[i], warning) {
 			pods[i].Status.Conditions = append(pods[i].Status.Conditions, *warning)
 		}
 	}
@@ -74,7 +74,7 @@ func (r *Reader) latestWarning(ctx context.Context, pod *corev1.Pod) *corev1.Pod
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var list corev1.EventList
-	err := r.apiReader.List(ctx, &list, client.InNamespace(pod.Namespace), client.Limit(maxEvents), client.MatchingFields{"involvedObject.uid": string(pod.UID), "type": corev1.EventTypeWarning})
+	err := r.apiReader.List(ctx, &list, client.InNamespace(pod.Namespace), client.Limit(maxEvents), client.MatchingFields{"involvedObject.uid": string(pod.UID)})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
@@ -85,7 +85,7 @@ func (r *Reader) latestWarning(ctx context.Context, pod *corev1.Pod) *corev1.Pod
 		return known
 	}
 	r.failed = false
-	warning := importcause.LatestWarning(list.Items)
+	warning := importcause.LatestWarning(pod, list.Items, time.Now())
 	r.answers[pod.UID] = answer{warning, time.Now()}
 	return warning
 }

@@ -54,7 +54,7 @@ func warningOf(pods []corev1.Pod) string {
 // Events are read for Pods that have been silent for a while, once a minute and not for others.
 func TestEventsAreReadSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &eventServer{events: []corev1.Event{{Type: corev1.EventTypeWarning, Reason: "FailedMount", Message: "no such volume"}}}
+		s := &eventServer{events: []corev1.Event{{Type: corev1.EventTypeWarning, Reason: "FailedMount", Message: "no such volume", LastTimestamp: metav1.NewTime(time.Now().Add(time.Second))}}}
 		r := podevents.NewReader(s)
 		since := time.Now()
 		visit := func() string {

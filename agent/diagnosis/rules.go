@@ -25,7 +25,6 @@ var (
 		`the object has been modified|Operation cannot be fulfilled|etcdserver: |Internal error occurred|[Tt]oo many requests|` +
 		`already exists|because it is being terminated|is being deleted`)
 	refused       = regexp.MustCompile(`is forbidden: |denied the request|is invalid: `)
-	notFound      = regexp.MustCompile(`not found`)
 	exceededQuota = regexp.MustCompile(`exceeded quota`)
 	// noStorageClass: neither the one that a DataVolume names nor a default exists.
 	noStorageClass = regexp.MustCompile(`no storageClass to choose profile`)
@@ -129,7 +128,7 @@ var rules = []rule{
 	{object: objectPod, status: stateWaiting, reasons: []string{"ContainerCreating", "PodInitializing", ""}, urgency: Routine},
 	{object: objectPod, status: stateTerminated, urgency: Waits},
 	{object: objectPod, status: stateFailed, urgency: Waits},
-	{object: objectPod, condition: string(importcause.ConditionEvents), reasons: []string{"FailedMount"}, message: notFound, urgency: Act},
+	{object: objectPod, condition: string(importcause.ConditionEvents), reasons: []string{importcause.ReasonSecretNotFound, importcause.ReasonConfigMapNotFound}, urgency: Act},
 	{object: objectPod, condition: string(importcause.ConditionEvents), urgency: Waits},
 	{object: objectPod, condition: "PodScheduled", status: "False", reasons: []string{"Unschedulable"}, urgency: ActIfLasting},
 	{object: objectPod, condition: "PodScheduled", status: "False", urgency: Waits},

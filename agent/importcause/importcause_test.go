@@ -58,28 +58,17 @@ func waiting(reason, message string) corev1.Pod {
 	return *apitest.Pod("ns/importer-dv").Waiting(reason, message).Obj()
 }
 
-// withEvent is a Pod that says nothing but in an event.
+// withEvent is a Pod that says nothing but in an event, whose volumes name Secret creds and
+// ConfigMap ca.
 func withEvent(reason, message string) corev1.Pod {
 	pod := waiting("ContainerCreating", "")
-	pod.Status.Conditions = append(pod.Status.Conditions, *importcause.LatestWarning([]corev1.Event{{Type: corev1.EventTypeWarning, Reason: reason, Message: message}}))
-	return pod
-}
-
-func TestLatestWarning(t *testing.T) {
-	at := func(second int64) metav1.Time { return metav1.Unix(second, 0) }
-	events := []corev1.Event{
-		{Type: corev1.EventTypeWarning, Reason: "FailedMount", LastTimestamp: at(5)},
-		{Type: corev1.EventTypeWarning, Reason: "FailedCreatePodSandBox", Message: "sandbox " + strings.Repeat("0a", 32) + ": " + strings.Repeat("x", 5000), Series: &corev1.EventSeries{LastObservedTime: metav1.MicroTime(at(7))}},
-		{Type: corev1.EventTypeWarning, Reason: "FailedAttachVolume", EventTime: metav1.MicroTime(at(6))},
-		{Type: corev1.EventTypeWarning, Reason: "FailedScheduling", LastTimestamp: at(9)},
-		{Type: corev1.EventTypeNormal, Reason: "Pulling", LastTimestamp: at(9)},
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "creds"}}},
+		{Name: "cdi-cert-vol", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "ca"}}}},
 	}
-	got := importcause.LatestWarning(events)
-	require.NotNil(t, got)
-	assert.Equal(t, "FailedCreatePodSandBox", got.Reason)
-	assert.True(t, strings.HasPrefix(got.Message, "sandbox …: "), "it is the same at each try")
-	assert.Less(t, len(got.Message), 1100)
-	assert.Nil(t, importcause.LatestWarning(events[3:]), "the scheduler's is over, and the other is none")
+	event := corev1.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message, FirstTimestamp: metav1.Unix(0, 0), LastTimestamp: metav1.Unix(60, 0)}
+	pod.Status.Conditions = append(pod.Status.Conditions, *importcause.LatestWarning(&pod, []corev1.Event{event}, event.LastTimestamp.Time))
+	return pod
 }
 
 func TestOfImport(t *testing.T) {
@@ -126,6 +115,8 @@ func TestOfImport(t *testing.T) {
 		"a volume that cannot be attached": {pods: []corev1.Pod{withEvent("FailedAttachVolume", "Multi-Attach error for volume pvc-1")}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "Multi-Attach error"},
 		"certificates that are not there":  {pods: []corev1.Pod{withEvent("FailedMount", `MountVolume.SetUp failed for volume "cdi-cert-vol" : configmap "ca" not found`)}, wantReason: v1alpha1.ReasonCertConfigMapMissing, wantMessage: `configmap "ca" not found`, wantPerson: true},
 		"a Secret that is not there":       {pods: []corev1.Pod{withEvent("FailedMount", `MountVolume.SetUp failed for volume "s" : secret "creds" not found`)}, wantReason: v1alpha1.ReasonSecretMissing, wantMessage: `secret "creds" not found`, wantPerson: true},
+		"certificates of any Pod":          {pods: []corev1.Pod{withEvent("FailedMount", `MountVolume.SetUp failed for volume "kube-api-access-x" : configmap "kube-root-ca.crt" not found`)}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "kube-root-ca.crt"},
+		"a driver that is not there yet":   {pods: []corev1.Pod{withEvent("FailedMount", "driver name rbd.csi.ceph.com not found in the list of registered CSI drivers")}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "rbd.csi.ceph.com not found"},
 		"an event of a later version":      {pods: []corev1.Pod{withEvent("NodeIsSulking", "try a cake")}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "try a cake"},
 		"a Pod that is evicted": {pods: []corev1.Pod{podWith(func(s *corev1.PodStatus) {
 			s.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager", Message: "node is gone"}}

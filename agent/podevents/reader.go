@@ -3,6 +3,7 @@ package podevents
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,38 +18,67 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
 
 const (
-	// maxReadsPerMinute bounds the reads for all Pods: the API server reads through the Events
-	// of a whole namespace for each.
-	maxReadsPerMinute = 60
+	// maxReadsPerMinute bounds the reads for all Pods, and maxReadsOfNamespace those for the Pods
+	// of one namespace: the API server reads through all Events of the namespace for each.
+	maxReadsPerMinute   = 60
+	maxReadsOfNamespace = 10
+	// maxTimePerMinute and maxTimeOfNamespace bound how long reconciles wait for reads.
+	maxTimePerMinute   = 20 * time.Second
+	maxTimeOfNamespace = 5 * time.Second
+	// readRetryDelay is how long a namespace is not read after a failure. It doubles with each
+	// that follows, up to maxReadRetryDelay.
+	readRetryDelay    = 30 * time.Second
+	maxReadRetryDelay = 4 * time.Minute
 	// maxEvents bounds the Events that one read returns.
 	maxEvents = 50
 	// readTimeout bounds one read: a reconcile waits for it.
 	readTimeout = 3 * time.Second
-	// maxPods bounds the memory of answers.
-	maxPods = 1024
+	// maxPods bounds the memory of answers, and maxPodsOfNamespace the share of one namespace.
+	maxPods            = 2048
+	maxPodsOfNamespace = 100
+	// answerLifetime is how long an answer is kept that no reconcile asks for.
+	answerLifetime = 3 * importcause.EventsInterval
+	// maxWarningAge is how long ago a warning may have been reported that is not read again:
+	// reads are rare where many Pods wait, or they fail.
+	maxWarningAge = 20 * time.Minute
 )
 
-// Reader reads at most once per EventsInterval and Pod. It is safe for concurrent use; nil
-// reads nothing.
+// Reader reads at most once per EventsInterval and Pod, and less often where many Pods of a
+// namespace wait. It is safe for concurrent use; nil reads nothing.
 type Reader struct {
 	apiReader client.Reader
 
 	mu      sync.Mutex
 	answers map[types.UID]answer
-	reads   int // since minute
-	minute  time.Time
+	// used is what was read since minute, by namespace and, under "", in all.
+	used   map[string]usage
+	minute time.Time
+	// failures are by namespace.
+	failures map[string]failure
 	// failed: the last read failed, which is logged once.
 	failed bool
 }
 
 type answer struct {
-	warning *corev1.PodCondition
-	readAt  time.Time
+	namespace       string
+	warning         *corev1.PodCondition
+	readAt, askedAt time.Time
+}
+
+// usage of reads that are in flight has readTimeout for each.
+type usage struct {
+	reads int
+	time  time.Duration
+}
+
+type failure struct {
+	delay time.Duration
+	until time.Time
 }
 
 // NewReader returns a Reader; apiReader must not be cached.
 func NewReader(apiReader client.Reader) *Reader {
-	return &Reader{apiReader: apiReader, answers: map[types.UID]answer{}}
+	return &Reader{apiReader: apiReader, answers: map[types.UID]answer{}, used: map[string]usage{}, failures: map[string]failure{}}
 }
 
 // AddTo adds condition ConditionEvents to those of pods that await it.
@@ -60,55 +90,101 @@ func (r *Reader) AddTo(ctx context.Context, pods []corev1.Pod) {
 		if in, awaits := importcause.AwaitsEvents(&pods[i], time.Now()); !awaits || in > 0 {
 			continue
 		}
-		if warning := r.latestWarning(ctx, &pods[i]); warning != nil {
+		if warning := r.latestWarning(ctx, &pods[i]); warning != nil && !importcause.IsOver(&pods[i], warning) && time.Since(warning.LastTransitionTime.Time) < maxWarningAge {
 			pods[i].Status.Conditions = append(pods[i].Status.Conditions, *warning)
 		}
 	}
 }
 
 func (r *Reader) latestWarning(ctx context.Context, pod *corev1.Pod) *corev1.PodCondition {
-	known, due := r.claimRead(pod.UID, time.Now())
+	start := time.Now()
+	known, due := r.claimRead(pod, start)
 	if !due {
 		return known
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var list corev1.EventList
-	err := r.apiReader.List(ctx, &list, client.InNamespace(pod.Namespace), client.Limit(maxEvents), client.MatchingFields{"involvedObject.uid": string(pod.UID), "type": corev1.EventTypeWarning})
+	err := r.apiReader.List(ctx, &list, client.InNamespace(pod.Namespace), client.Limit(maxEvents), client.MatchingFields{"involvedObject.uid": string(pod.UID)})
+	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.addUsage(pod.Namespace, usage{time: now.Sub(start) - readTimeout})
 	if err != nil {
 		if !r.failed {
 			ctrl.LoggerFrom(ctx).Error(err, "Failed to read the Events of a Pod that does not start; its image or machine says less", "pod", client.ObjectKeyFromObject(pod))
 		}
 		r.failed = true
+		delay := min(max(2*r.failures[pod.Namespace].delay, readRetryDelay), maxReadRetryDelay)
+		r.failures[pod.Namespace] = failure{delay, now.Add(delay)}
 		return known
 	}
 	r.failed = false
-	warning := importcause.LatestWarning(list.Items)
-	r.answers[pod.UID] = answer{warning, time.Now()}
+	delete(r.failures, pod.Namespace)
+	warning := importcause.LatestWarning(pod, list.Items, now)
+	r.answers[pod.UID] = answer{pod.Namespace, warning, now, now}
 	return warning
 }
 
 // claimRead returns what is known of a Pod, and whether the caller is to read its Events: no
 // other will for an interval.
-func (r *Reader) claimRead(uid types.UID, now time.Time) (known *corev1.PodCondition, due bool) {
+//
+// Invariant: a namespace with many Pods that do not start, or with Events that cannot be read,
+// leaves most of the reads to others, and each of its Pods gets its turn.
+func (r *Reader) claimRead(pod *corev1.Pod, now time.Time) (known *corev1.PodCondition, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last, read := r.answers[uid]
-	if read && now.Sub(last.readAt) < importcause.EventsInterval {
-		return last.warning, false
-	}
 	if now.Sub(r.minute) >= time.Minute {
-		r.reads, r.minute = 0, now
+		r.beginMinute(now)
 	}
-	if r.reads >= maxReadsPerMinute {
-		return last.warning, false
+	last, asked := r.answers[pod.UID]
+	pods := r.countPods(pod.Namespace)
+	if !asked {
+		if pods >= maxPodsOfNamespace {
+			return nil, false
+		}
+		if len(r.answers) >= maxPods {
+			clear(r.answers) // each is one read away
+		}
+		pods++
 	}
-	r.reads++
-	if len(r.answers) >= maxPods {
-		clear(r.answers)
+	last.namespace, last.askedAt = pod.Namespace, now
+	turns := (pods + maxReadsOfNamespace - 1) / maxReadsOfNamespace
+	due = now.Sub(last.readAt) >= time.Duration(turns)*importcause.EventsInterval && r.mayRead(pod.Namespace, now)
+	if due {
+		r.addUsage(pod.Namespace, usage{1, readTimeout})
+		last.readAt = now
 	}
-	r.answers[uid] = answer{last.warning, now}
-	return last.warning, true
+	r.answers[pod.UID] = last
+	return last.warning, due
+}
+
+func (r *Reader) beginMinute(now time.Time) {
+	r.minute = now
+	// Reads in flight are taken off when they end.
+	clear(r.used)
+	maps.DeleteFunc(r.answers, func(_ types.UID, a answer) bool { return now.Sub(a.askedAt) > answerLifetime })
+	maps.DeleteFunc(r.failures, func(_ string, f failure) bool { return now.Sub(f.until) > maxReadRetryDelay })
+}
+
+func (r *Reader) countPods(namespace string) (n int) {
+	for _, a := range r.answers {
+		if a.namespace == namespace {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Reader) mayRead(namespace string, now time.Time) bool {
+	all, own := r.used[""], r.used[namespace]
+	return all.reads < maxReadsPerMinute && all.time < maxTimePerMinute &&
+		own.reads < maxReadsOfNamespace && own.time < maxTimeOfNamespace && !now.Before(r.failures[namespace].until)
+}
+
+func (r *Reader) addUsage(namespace string, more usage) {
+	for _, key := range []string{"", namespace} {
+		u := r.used[key]
+		r.used[key] = usage{u.reads + more.reads, max(0, u.time+more.time)}
+	}
 }

@@ -1,6 +1,7 @@
 package podevents_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func warningOf(pods []corev1.Pod) string {
 // Events are read for Pods that have been silent for a while, once a minute and not for others.
 func TestEventsAreReadSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &eventServer{events: []corev1.Event{{Type: corev1.EventTypeWarning, Reason: "FailedMount", Message: "no such volume"}}}
+		s := &eventServer{events: []corev1.Event{{Type: corev1.EventTypeWarning, Reason: "FailedMount", Message: "no such volume", LastTimestamp: metav1.NewTime(time.Now().Add(time.Second))}}}
 		r := podevents.NewReader(s)
 		since := time.Now()
 		visit := func() string {
@@ -93,19 +94,115 @@ func TestEventsAreReadSeldom(t *testing.T) {
 	})
 }
 
-// However many Pods are silent, reads are bounded.
+func silentPodIn(namespace, name string) []corev1.Pod {
+	pod := silentPod(name, time.Now().Add(-time.Hour))
+	pod.Namespace, pod.UID = namespace, types.UID(namespace+"/"+name)
+	return []corev1.Pod{pod}
+}
+
+// A warning that was read is no longer told once the Pod has changed.
+func TestWarningsEndBetweenReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &eventServer{events: []corev1.Event{{Type: corev1.EventTypeWarning, Reason: "FailedMount", LastTimestamp: metav1.Now()}}}
+		r := podevents.NewReader(s)
+		pods := silentPodIn("ns", "a")
+		r.AddTo(t.Context(), pods)
+		assert.Equal(t, "FailedMount", warningOf(pods))
+		time.Sleep(10 * time.Second) //nolint:forbidigo // the clock of a synctest bubble
+		pods = silentPodIn("ns", "a")
+		pods[0].Status.Conditions = append(pods[0].Status.Conditions, corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
+		r.AddTo(t.Context(), pods)
+		assert.Empty(t, warningOf(pods))
+		assert.Equal(t, 1, s.lists)
+	})
+}
+
+// However many Pods are silent, reads are bounded. A namespace leaves some to others, and each of
+// its own Pods gets its turn.
 func TestReadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &eventServer{}
 		r := podevents.NewReader(s)
-		var pods []corev1.Pod
-		for i := range 3000 {
-			pods = append(pods, silentPod(fmt.Sprint(i), time.Now().Add(-time.Hour)))
-		}
-		for minute := range 3 {
-			r.AddTo(t.Context(), pods)
-			require.Equal(t, 60*(minute+1), s.lists)
+		read := map[string]bool{}
+		for minute := range 12 {
+			before := s.lists
+			for i := range 90 {
+				lists := s.lists
+				name := fmt.Sprint(i)
+				r.AddTo(t.Context(), silentPodIn("hostile", name))
+				if s.lists > lists {
+					read[name] = true
+				}
+			}
+			require.Equal(t, before+10, s.lists)
+			r.AddTo(t.Context(), silentPodIn("other", fmt.Sprint(minute)))
+			assert.Equal(t, before+11, s.lists, "others are read for")
+			for ns := range 20 {
+				for i := range 30 {
+					r.AddTo(t.Context(), silentPodIn(fmt.Sprint(ns), fmt.Sprint(i)))
+				}
+			}
+			require.Equal(t, before+60, s.lists)
 			time.Sleep(time.Minute) //nolint:forbidigo // the clock of a synctest bubble
 		}
+		assert.Len(t, read, 90, "each gets its turn")
 	})
+}
+
+// Events that cannot be read, or only slowly, hold reconciles up for a part of the time, and the
+// reads of one namespace not those of others.
+func TestSlowReadsAreBounded(t *testing.T) {
+	for name, tt := range map[string]struct {
+		takes     time.Duration
+		err       error
+		wantReads int // of one namespace, within an hour
+	}{
+		"timeouts":       {3 * time.Second, context.DeadlineExceeded, 20},
+		"quick failures": {0, errors.New("forbidden"), 20},
+		"slow answers":   {2 * time.Second, nil, 60 * 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &eventServer{}
+				r := podevents.NewReader(&slowServer{s, tt.takes, tt.err})
+				visit := func(namespace string, pods int) {
+					for i := range pods {
+						r.AddTo(t.Context(), silentPodIn(namespace, fmt.Sprint(i)))
+					}
+				}
+				hour, waited := time.Now(), time.Duration(0)
+				for time.Since(hour) < time.Hour {
+					start := time.Now()
+					visit("slow", 20)
+					waited += time.Since(start)
+					time.Sleep(5 * time.Second) //nolint:forbidigo // the clock of a synctest bubble
+				}
+				assert.LessOrEqual(t, s.lists, tt.wantReads)
+				assert.GreaterOrEqual(t, s.lists, 10, "it is noticed when they can be read")
+				assert.LessOrEqual(t, waited, 60*8*time.Second)
+				before := s.lists
+				visit("other", 1)
+				assert.Equal(t, before+1, s.lists)
+
+				time.Sleep(time.Minute) //nolint:forbidigo // the clock of a synctest bubble
+				start := time.Now()
+				for ns := range 100 {
+					visit(fmt.Sprint(ns), 1)
+				}
+				assert.LessOrEqual(t, time.Since(start), time.Minute/2, "of many namespaces")
+			})
+		})
+	}
+}
+
+// slowServer answers late, or fails.
+type slowServer struct {
+	*eventServer
+	takes time.Duration
+	err   error
+}
+
+func (s *slowServer) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	time.Sleep(s.takes) //nolint:forbidigo // the clock of a synctest bubble
+	return cmp.Or(s.eventServer.List(ctx, list, opts...), s.err)
 }

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -35,6 +36,9 @@ const (
 	// one namespace.
 	maxTrialsPerMinute   = 120
 	maxTrialsOfNamespace = 30
+	// maxUnavailablePerMinute bounds how long the dry runs of all namespaces wait for webhooks
+	// that are unavailable, beside those that are in flight.
+	maxUnavailablePerMinute = 15 * time.Second
 )
 
 // trialAnswers are the API server's answers to DataVolumes that were created as dry runs.
@@ -44,6 +48,10 @@ type trialAnswers struct {
 	// asked counts the dry runs since minute, by namespace and, under "", all.
 	asked  map[string]int
 	minute time.Time
+	// unavailable is how long dry runs have waited since minute for webhooks that were
+	// unavailable, and lastUnavailable the last answer of one.
+	unavailable     time.Duration
+	lastUnavailable trialAnswer
 }
 
 // trialKey is what an answer counts for: all images of a kind, all attempts with one number of
@@ -62,6 +70,8 @@ type trialAnswer struct {
 	blocker  *image.Blocker
 	// silent: no answer came.
 	silent bool
+	// took is how long the dry run took.
+	took time.Duration
 	// dataVolume is the name that was asked for, which the blocker quotes.
 	dataVolume string
 	until      time.Time
@@ -78,6 +88,9 @@ func (a trialAnswer) blockerFor(dataVolume string) *image.Blocker {
 	return &b
 }
 
+// saysNothing: the answer, which came, says nothing of the image.
+func (a trialAnswer) saysNothing() bool { return !a.accepted && a.blocker == nil }
+
 func (t *trialAnswers) get(k trialKey, now time.Time) (trialAnswer, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,28 +99,62 @@ func (t *trialAnswers) get(k trialKey, now time.Time) (trialAnswer, bool) {
 }
 
 // record remembers an answer, an acceptance for longer than another. Where there are too many,
-// all others are forgotten: each is one dry run away.
+// all others are forgotten: each is one dry run away. One that came ends the silence of its
+// namespace.
 func (t *trialAnswers) record(k trialKey, a trialAnswer, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a.until = now.Add(trialAcceptedFor)
 	if !a.accepted {
-		a.delay = min(max(2*t.answers[k].delay, trialRetryDelay), maxTrialRetryDelay)
+		last := t.answers[k]
+		if now.Sub(last.until) > maxTrialRetryDelay {
+			last.delay = 0 // nothing is known of the time since
+		}
+		a.delay = min(max(2*last.delay, trialRetryDelay), maxTrialRetryDelay)
 		a.until = now.Add(a.delay)
 	}
 	if t.answers == nil || len(t.answers) >= maxTrials {
 		t.answers = map[trialKey]trialAnswer{}
 	}
+	if !a.silent {
+		delete(t.answers, trialKey{namespace: k.namespace})
+	}
 	t.answers[k] = a
+}
+
+// recordWait counts how long a dry run waited for a webhook that is unavailable.
+func (t *trialAnswers) recordWait(a trialAnswer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a.blocker != nil && a.blocker.Reason == v1alpha1.ReasonCDIUnavailable {
+		t.unavailable += a.took
+		t.lastUnavailable = a
+	}
+}
+
+// waitedTooLong reports whether dry runs have waited for unavailable webhooks for as long as
+// they may in this minute, and returns the last answer.
+//
+// Invariant: unavailable webhooks leave most of the workers' time to other images, however many
+// namespaces have images that wait.
+func (t *trialAnswers) waitedTooLong(now time.Time) (trialAnswer, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.beginMinute(now)
+	return t.lastUnavailable, t.unavailable >= maxUnavailablePerMinute
+}
+
+func (t *trialAnswers) beginMinute(now time.Time) {
+	if t.asked == nil || now.Sub(t.minute) >= time.Minute {
+		t.asked, t.minute, t.unavailable = map[string]int{}, now, 0
+	}
 }
 
 // spend reports whether another dry run is within the bounds of this minute, and counts it.
 func (t *trialAnswers) spend(namespace string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.asked == nil || now.Sub(t.minute) >= time.Minute {
-		t.asked, t.minute = map[string]int{}, now
-	}
+	t.beginMinute(now)
 	if t.asked[""] >= maxTrialsPerMinute || t.asked[namespace] >= maxTrialsOfNamespace {
 		return false
 	}
@@ -162,20 +209,34 @@ func (r *Reconciler) findAdmissionBlocker(ctx context.Context, img *v1alpha1.VMD
 	dv.Labels = nil // a label would need a slot
 	refusal := storedRefusal(img)
 	kind, own, silence := trialKindOf(img), trialKey{namespace: img.Namespace, spec: trialSpecOf(dv), attempt: attempt}, trialKey{namespace: img.Namespace}
-	for _, k := range []trialKey{silence, own, kind} {
-		if answer, known := r.trials.get(k, time.Now()); known && (k != kind || !answer.accepted || refusal == nil) {
+	now, knowsNothing := time.Now(), false
+	for _, k := range []trialKey{own, kind} {
+		answer, known := r.trials.get(k, now)
+		if known && !answer.saysNothing() && (k != kind || !answer.accepted || refusal == nil) {
 			return answer.blockerFor(dv.Name)
 		}
+		knowsNothing = knowsNothing || (known && answer.saysNothing())
 	}
-	if !r.trials.spend(img.Namespace, time.Now()) {
+	answer, holdsUp := r.trials.get(silence, now)
+	switch {
+	case !holdsUp && knowsNothing:
+		return nil
+	case !holdsUp:
+		answer, holdsUp = r.trials.waitedTooLong(now)
+	}
+	if holdsUp {
+		return cmp.Or(refusal, answer.blockerFor(dv.Name))
+	}
+	if !r.trials.spend(img.Namespace, now) {
 		return refusal
 	}
-	answer := r.tryCreate(ctx, dv)
-	now := time.Now()
+	answer = r.tryCreate(ctx, dv)
+	now = time.Now()
+	r.trials.recordWait(answer)
 	if answer.silent {
 		// Each further one would hold a worker for as long.
 		r.trials.record(silence, answer, now)
-		return answer.blocker
+		return cmp.Or(refusal, answer.blocker)
 	}
 	r.trials.record(own, answer, now)
 	if answer.blocker == nil || !isRefusalOfOne(answer.blocker.Reason) {
@@ -198,11 +259,12 @@ func trialSpecOf(dv *cdiv1.DataVolume) string {
 func (r *Reconciler) tryCreate(ctx context.Context, dv *cdiv1.DataVolume) trialAnswer {
 	bounded, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
+	start := time.Now()
 	err := r.Create(bounded, dv, client.DryRunAll)
 	if err == nil {
 		return trialAnswer{accepted: true}
 	}
-	answer := trialAnswer{dataVolume: dv.Name}
+	answer := trialAnswer{dataVolume: dv.Name, took: time.Since(start)}
 	cause := importcause.OfAnswer(err)
 	if bounded.Err() != nil && ctx.Err() == nil {
 		answer.silent, cause = true, importcause.OfSilence(trialTimeout)

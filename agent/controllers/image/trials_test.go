@@ -203,6 +203,111 @@ func TestUnknownTrialAnswers(t *testing.T) {
 	}
 }
 
+// newSilentWebhook never answers images of silent URLs, and accepts all others.
+func newSilentWebhook(t *testing.T, silent func(*cdiv1.DataVolume) bool) *webhook {
+	return &webhook{t: t, answer: func(ctx context.Context, dv *cdiv1.DataVolume) error {
+		if silent(dv) {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}}
+}
+
+// A dry run without an answer holds up neither images that are known to be accepted nor, once
+// another one is answered, any.
+func TestSilenceEnds(t *testing.T) {
+	const slow = "https://slow.example.com/a"
+	synctest.Test(t, func(t *testing.T) {
+		silent := true
+		w := newSilentWebhook(t, func(dv *cdiv1.DataVolume) bool { return silent && dv.Spec.Source.HTTP.URL == slow })
+		r := &Reconciler{Client: w}
+		find := func(url string) *image.Blocker {
+			return r.findAdmissionBlocker(t.Context(), apitest.Image("ns/a").WithURL(url).Obj())
+		}
+		require.Nil(t, find("https://accepted.example.com/a"))
+		require.NotNil(t, find(slow))
+		assert.Nil(t, find("https://accepted.example.com/b"), "its kind is accepted")
+		assert.NotNil(t, find("https://new.example.com/a"), "a worker is held once")
+		assert.Equal(t, 2, w.asked)
+
+		refused := apitest.Image("ns/b").WithURL("https://accepted.example.com/c").Obj()
+		meta.SetStatusCondition(&refused.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionImported, Reason: string(v1alpha1.ReasonQuotaExceeded), Message: "exceeded quota"})
+		b := r.findAdmissionBlocker(t.Context(), refused)
+		require.NotNil(t, b)
+		assert.Equal(t, v1alpha1.ReasonQuotaExceeded, b.Reason, "its refusal is not forgotten for the silence")
+
+		// Each further silence after an answer, or long after, lasts as long as the first.
+		for name, pass := range map[string]func(){
+			"after an answer": func() { require.Nil(t, find("https://other.example.com/"+fmt.Sprint(w.asked))) },
+			"long after":      func() { time.Sleep(time.Hour) }, //nolint:forbidigo // the clock of a synctest bubble
+		} {
+			time.Sleep(2 * maxTrialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble
+			pass()
+			require.NotNil(t, find(slow), name)
+			time.Sleep(trialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble
+			before := w.asked
+			require.NotNil(t, find(slow), name)
+			assert.Equal(t, before+1, w.asked, name)
+		}
+		time.Sleep(2 * trialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble
+		silent = false
+		require.Nil(t, find(slow))
+		assert.Nil(t, find("https://newest.example.com/a"))
+	})
+}
+
+// However many namespaces wait for webhooks that are unavailable, they take a bounded part of the
+// workers' time, and no image is let in meanwhile. Few of them hold up no other namespace.
+func TestWaitingForWebhooksIsBounded(t *testing.T) {
+	for name, fail := range map[string]func(context.Context) error{
+		"no answer": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"slow failure": func(context.Context) error {
+			time.Sleep(2 * time.Second) //nolint:forbidigo // the clock of a synctest bubble
+			return apierrors.NewInternalError(errors.New(`failed calling webhook "x": context deadline exceeded`))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				down := true
+				w := &webhook{t: t, answer: func(ctx context.Context, _ *cdiv1.DataVolume) error {
+					if down {
+						return fail(ctx)
+					}
+					return nil
+				}}
+				r := &Reconciler{Client: w}
+				find := func(ns int) *image.Blocker {
+					return r.findAdmissionBlocker(t.Context(), apitest.Image(fmt.Sprintf("ns-%d/a", ns)).Obj())
+				}
+				require.NotNil(t, find(0))
+				down = false
+				require.Nil(t, find(1), "others are asked for")
+				down = true
+				for range 3 {
+					start, waited := time.Now(), time.Duration(0)
+					for time.Since(start) < time.Minute {
+						for ns := 2; ns < 102; ns++ {
+							begin := time.Now()
+							b := find(ns)
+							require.NotNil(t, b)
+							assert.Equal(t, v1alpha1.ReasonCDIUnavailable, b.Reason)
+							waited += time.Since(begin)
+						}
+						time.Sleep(time.Second) //nolint:forbidigo // the clock of a synctest bubble
+					}
+					assert.LessOrEqual(t, waited, 2*(maxUnavailablePerMinute+trialTimeout), "this minute may begin within one of the agent's")
+				}
+				down = false
+				time.Sleep(maxTrialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble
+				for ns := 2; ns < 102; ns++ {
+					assert.Nil(t, find(ns))
+				}
+			})
+		})
+	}
+}
+
 // Images that are refused cost few dry runs: one for all of a spec, and fewer in the long run.
 func TestRefusedImagesAreAskedForLessAndLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ var failurePatterns = []struct {
 	{v1alpha1.ReasonNotFound, regexp.MustCompile(`storage: (object|bucket) doesn't exist`)},
 	{v1alpha1.ReasonForbidden, regexp.MustCompile(`googleapi: (Error|got HTTP response code) 40[13]\b`)},
 	{v1alpha1.ReasonNotFound, regexp.MustCompile(`rpc error: code = NotFound desc = failed to pull `)},
-	{v1alpha1.ReasonForbidden, regexp.MustCompile(`pull access denied|failed to authorize: |unexpected status[^:]*: 40[13] `)},
+	{v1alpha1.ReasonForbidden, regexp.MustCompile(`pull access denied|failed to authorize: |unexpected status.*: 40[13] `)},
 	{v1alpha1.ReasonNotFound, regexp.MustCompile(`(?i)(manifest unknown|repository name not known to registry)`)},
 	{v1alpha1.ReasonForbidden, regexp.MustCompile(`(?i)unauthorized: `)},
 	{v1alpha1.ReasonChecksumMismatch, regexp.MustCompile(`checksum mismatch`)},
@@ -68,7 +68,8 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	if running.Reason == cdiReasonOOMKilled && running.Message == "" {
 		running.Message = outOfMemoryMessage
 	}
-	stopped := running.Status == corev1.ConditionFalse && slices.Contains([]string{cdiReasonError, cdiReasonPullFailed, cdiReasonOOMKilled}, running.Reason)
+	stopped := running.Status == corev1.ConditionFalse && slices.Contains([]string{cdiReasonError, cdiReasonPullFailed, cdiReasonOOMKilled}, running.Reason) &&
+		!(running.Reason == cdiReasonPullFailed && strings.Contains(running.Message, pullThrottled))
 	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 || stopped {
 		return classifyFailure(running.Message), true
 	}
@@ -78,6 +79,9 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 // nodePullContainer is the container of an importer Pod whose image is the disk, with
 // pullMethod node. The kubelet would pull it again and again.
 const nodePullContainer = "server"
+
+// pullThrottled is the kubelet's message for a pull that it delays itself: nothing was asked.
+const pullThrottled = "pull QPS exceeded"
 
 var pullFailures = []string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"}
 
@@ -89,7 +93,7 @@ func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
 	}
 	for i := range pod.Status.ContainerStatuses {
 		c := &pod.Status.ContainerStatuses[i]
-		if w := c.State.Waiting; w != nil && c.Name == nodePullContainer && slices.Contains(pullFailures, w.Reason) {
+		if w := c.State.Waiting; w != nil && c.Name == nodePullContainer && slices.Contains(pullFailures, w.Reason) && !strings.Contains(w.Message, pullThrottled) {
 			return fmt.Sprintf("the node cannot pull the image (%s): %s", w.Reason, w.Message), true
 		}
 		for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {

@@ -1,6 +1,8 @@
 package image
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -43,10 +45,10 @@ func (d *decider) redactStored() {
 	}
 }
 
-// redactHeaders redacts the image's headers in all texts of the decision. Events quote the same
-// failures.
+// redactHeaders redacts the image's headers in all texts of the decision: those of the spec, and
+// those that attempts run with, which the spec may no longer have. Events quote the same failures.
 func (d *decider) redactHeaders() {
-	spec, st := &d.Image.Spec, d.status
+	spec, st := d.headersInUse(), d.status
 	if len(spec.ExtraHeaders) == 0 && len(spec.SecretExtraHeaders) == 0 {
 		return
 	}
@@ -59,6 +61,18 @@ func (d *decider) redactHeaders() {
 			f.Message = spec.RedactHeaders(f.Message)
 		}
 	}
+}
+
+// headersInUse returns a spec with the headers of the image and of all its DataVolumes.
+func (d *decider) headersInUse() *v1alpha1.VMDiskImageSpec {
+	spec := &v1alpha1.VMDiskImageSpec{ExtraHeaders: slices.Clone(d.Image.Spec.ExtraHeaders), SecretExtraHeaders: slices.Clone(d.Image.Spec.SecretExtraHeaders)}
+	for _, objects := range d.ObjectsByAttempt {
+		if dv := objects.DataVolume; dv != nil && dv.Spec.Source != nil && dv.Spec.Source.HTTP != nil {
+			spec.ExtraHeaders = append(spec.ExtraHeaders, dv.Spec.Source.HTTP.ExtraHeaders...)
+			spec.SecretExtraHeaders = append(spec.SecretExtraHeaders, dv.Spec.Source.HTTP.SecretExtraHeaders...)
+		}
+	}
+	return spec
 }
 
 func sourceForPeople(url string) string {

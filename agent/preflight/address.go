@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pelotech/ot-fleet/agent/metadataservice"
 	"github.com/pelotech/ot-fleet/api/policy"
 )
 
@@ -36,11 +37,11 @@ var internalDomains = []string{".svc", ".local", ".localhost", ".internal", ".ho
 // addresses only, since whoever may change its records is not always trusted.
 func (j addressJudge) permits(host string, addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")
-	if inner, ok := embeddedIPv4(addr); ok && !j.permits(host, inner) {
+	if inner, ok := metadataservice.EmbeddedIPv4(addr); ok && !j.permits(host, inner) {
 		return false
 	}
 	switch {
-	case slices.Contains(metadataServices, addr):
+	case metadataservice.IsAddress(addr):
 		return false
 	case j.allow.ContainsAddr(addr):
 		return true
@@ -49,22 +50,6 @@ func (j addressJudge) permits(host string, addr netip.Addr) bool {
 	default:
 		return isGlobal(addr)
 	}
-}
-
-// metadataServices of clouds give credentials. None has images.
-var metadataServices = []netip.Addr{
-	netip.MustParseAddr("169.254.169.254"),
-	netip.MustParseAddr("169.254.169.253"),
-	netip.MustParseAddr("169.254.170.2"),
-	netip.MustParseAddr("169.254.170.23"),
-	netip.MustParseAddr("168.63.129.16"),
-	netip.MustParseAddr("100.100.100.200"),
-	netip.MustParseAddr("192.0.0.192"),
-	netip.MustParseAddr("fd00:ec2::254"),
-	netip.MustParseAddr("fd00:ec2::253"),
-	netip.MustParseAddr("fd00:ec2::23"),
-	netip.MustParseAddr("fd20:ce::254"),
-	netip.MustParseAddr("fe80::a9fe:a9fe"),
 }
 
 var privateNetworks = parsePrefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7", "fec0::/10")
@@ -81,7 +66,6 @@ var (
 	specialIPv6 = parsePrefixes("2001::/23", "2001:db8::/32", "3fff::/20")
 	globalIPv6  = netip.MustParsePrefix("2000::/3")
 	nat64       = netip.MustParsePrefix("64:ff9b::/96")
-	sixToFour   = netip.MustParsePrefix("2002::/16")
 )
 
 // isGlobal reports whether an address is one of the Internet. Of IPv6, only 2000::/3 is
@@ -91,23 +75,6 @@ func isGlobal(addr netip.Addr) bool {
 		return !containsAddr(specialIPv4, addr)
 	}
 	return nat64.Contains(addr) || globalIPv6.Contains(addr) && !containsAddr(specialIPv6, addr)
-}
-
-// embeddedIPv4 returns the IPv4 address to which an IPv6 address leads: by NAT64, 6to4 or
-// ISATAP.
-func embeddedIPv4(addr netip.Addr) (netip.Addr, bool) {
-	if !addr.Is6() {
-		return netip.Addr{}, false
-	}
-	b := addr.As16()
-	isatap := b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
-	switch {
-	case nat64.Contains(addr), isatap:
-		return netip.AddrFrom4([4]byte(b[12:16])), true
-	case sixToFour.Contains(addr):
-		return netip.AddrFrom4([4]byte(b[2:6])), true
-	}
-	return netip.Addr{}, false
 }
 
 func containsAddr(prefixes []netip.Prefix, addr netip.Addr) bool {

@@ -20,6 +20,9 @@ func (p *Prober) headersOf(ctx context.Context, s Source) (headers http.Header, 
 		if err != nil {
 			return nil, false
 		}
+		if _, problem := v1alpha1.FindHeaderProblem(values); problem != "" {
+			return nil, false
+		}
 		for _, line := range values {
 			lines = append(lines, string(line))
 		}

@@ -37,6 +37,7 @@ func TestHeadersAreSent(t *testing.T) {
 	url, _ := tenantServer(t)
 	secrets := map[types.NamespacedName]map[string][]byte{
 		{Namespace: "ns", Name: "token"}: {"a": []byte("Authorization: Bearer s3cr3t")},
+		{Namespace: "ns", Name: "large"}: {"a": []byte("Authorization: Bearer s3cr3t"), "b": []byte("X-Key: " + strings.Repeat("v", 8<<10))},
 		{Namespace: "ns", Name: "wrong"}: {"a": []byte("Authorization: Bearer s3cr3t\n")},
 	}
 	for name, tt := range map[string]struct {
@@ -50,6 +51,7 @@ func TestHeadersAreSent(t *testing.T) {
 		"none":                     {"/a", "", "", 0, true},
 		"all, and refused":         {"/never", "X-Tenant: blue", "token", 0, true},
 		"of a Secret that is gone": {"/never", "X-Tenant: blue", "gone", 0, false},
+		"that are too large":       {"/never", "X-Tenant: blue", "large", 0, false},
 		"of another namespace":     {"/never", "X-Tenant: blue", "elsewhere", 0, false},
 		"that cannot be sent":      {"/never", "X-Tenant: blue", "wrong", 0, false},
 	} {

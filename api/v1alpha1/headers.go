@@ -2,6 +2,8 @@ package v1alpha1
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,19 +14,55 @@ import (
 var (
 	headerPattern   = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_.-]*): ?([!-~](?:[ -~]*[!-~])?)$`)
 	transferPattern = regexp.MustCompile(`(?i)^(connection|content-length|expect|host|keep-alive|proxy-connection|range|te|trailer|transfer-encoding|upgrade)$`)
+	// metadataHeader matches headers without which metadata services of clouds refuse to give
+	// the credentials of a node. They would be sent after a redirect, too.
+	metadataHeader = regexp.MustCompile(`(?i)^(([a-z0-9_.-]*[_.-])?metadata([_.-][a-z0-9_.-]*)?:|authorization: ?bearer +oracle$)`)
 	// refusedHeader matches how Go's HTTP client quotes a header that it does not send.
 	refusedHeader = regexp.MustCompile(`(invalid header field (?:name|value)(?: for)?) "(?:[^"\\]|\\.)*"?`)
 )
 
 // ParseHeader returns name and value of a header such as "X-Tenant: blue"; ok is false where
-// it cannot be sent with a transfer. The CRD checks extraHeaders by the same rules, those
+// it cannot be sent with a transfer, or asks a metadata service. The CRD checks extraHeaders by the same rules, those
 // of the list: the API server quotes an item that it refuses.
 func ParseHeader(header string) (name, value string, ok bool) {
 	part := headerPattern.FindStringSubmatch(header)
-	if part == nil || transferPattern.MatchString(part[1]) {
+	if part == nil || transferPattern.MatchString(part[1]) || metadataHeader.MatchString(header) {
 		return "", "", false
 	}
 	return part[1], part[2], true
+}
+
+// Bounds of a Secret of secretExtraHeaders, beyond what servers take. The agent reads and sends it.
+const (
+	maxSecretHeaders      = 16
+	maxSecretHeaderBytes  = 8 << 10 // of one value
+	maxSecretHeadersBytes = 16 << 10
+)
+
+// FindHeaderProblem says what keeps the values of a Secret from being sent as headers; empty
+// for nothing. key is the one that is wrong, if it is one. It quotes no value.
+func FindHeaderProblem(data map[string][]byte) (key, problem string) {
+	switch {
+	case len(data) == 0:
+		return "", "is empty"
+	case len(data) > maxSecretHeaders:
+		return "", fmt.Sprintf("has more than %d keys", maxSecretHeaders)
+	}
+	total := 0
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if total += len(data[key]); len(data[key]) > maxSecretHeaderBytes {
+			return key, fmt.Sprintf("has more than %d bytes", maxSecretHeaderBytes)
+		}
+	}
+	if total > maxSecretHeadersBytes {
+		return "", fmt.Sprintf("has more than %d bytes of headers", maxSecretHeadersBytes)
+	}
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if _, _, ok := ParseHeader(string(data[key])); !ok {
+			return key, "is no HTTP header that can be sent with a transfer, or is one for metadata services of clouds"
+		}
+	}
+	return "", ""
 }
 
 // minSecretBytes is the length from which a part of a header's value is taken for a secret:

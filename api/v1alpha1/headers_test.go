@@ -40,10 +40,48 @@ func TestParseHeader(t *testing.T) {
 		"Transfer-Encoding: chunked":     {},
 		"Content-Length: 0":              {},
 		"Hosting: this one is no header": {"Hosting", "this one is no header"},
+		"Metadata: true":                 {},
+		"METADATA-Flavor:Google":         {},
+		"x-google-metadata-request: 1":   {},
+		"X-aws-ec2-metadata-token: a":    {},
+		"X-Aliyun-ECS-Metadata-Token: a": {},
+		"Metadata_Flavor: Google":        {},
+		"authorization: bearer  ORACLE":  {},
+		"Authorization: Bearer Oracle.1": {"Authorization", "Bearer Oracle.1"},
+		"X-Metadataset: a":               {"X-Metadataset", "a"},
+		"X-About: metadata: of ours":     {"X-About", "metadata: of ours"},
 	} {
 		name, value, ok := v1alpha1.ParseHeader(header)
 		assert.Equal(t, want, [2]string{name, value}, header)
 		assert.Equal(t, want[0] != "", ok, header)
+	}
+}
+
+func TestFindHeaderProblem(t *testing.T) {
+	secret := func(keys, size int) map[string][]byte {
+		data := map[string][]byte{}
+		for i := range keys {
+			data[fmt.Sprintf("k%02d", i)] = []byte("X: " + strings.Repeat("v", size-3))
+		}
+		return data
+	}
+	for name, tt := range map[string]struct {
+		data                 map[string][]byte
+		wantKey, wantProblem string
+	}{
+		"empty":           {nil, "", "is empty"},
+		"the most keys":   {secret(16, 1<<10), "", ""},
+		"too many keys":   {secret(17, 10), "", "has more than 16 keys"},
+		"the most bytes":  {secret(2, 8<<10), "", ""},
+		"a large value":   {secret(1, 8<<10+1), "k00", "has more than 8192 bytes"},
+		"too large":       {secret(3, 6<<10), "", "has more than 16384 bytes of headers"},
+		"no header":       {map[string][]byte{"a": []byte("A: b"), "b": []byte("c")}, "b", "is no HTTP header"},
+		"of the metadata": {map[string][]byte{"a": []byte("Metadata: true")}, "a", "metadata services"},
+	} {
+		key, problem := v1alpha1.FindHeaderProblem(tt.data)
+		assert.Equal(t, tt.wantKey, key, name)
+		assert.Equal(t, tt.wantProblem == "", problem == "", name)
+		assert.Contains(t, problem, tt.wantProblem, name)
 	}
 }
 

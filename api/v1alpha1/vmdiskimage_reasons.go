@@ -95,7 +95,8 @@ const (
 	ReasonImportFailed Reason = "ImportFailed"
 	// ReasonDataVolumeLost: the DataVolume disappeared before its import ended.
 	ReasonDataVolumeLost Reason = "DataVolumeLost"
-	// ReasonDataVolumeRefused: the API server refused the DataVolume.
+	// ReasonDataVolumeRefused: the API server refused the DataVolume, or the agent does not
+	// create it: its source is a metadata service.
 	ReasonDataVolumeRefused Reason = "DataVolumeRefused"
 	// ReasonSnapshotFailed: the import is done, but no VolumeSnapshot became ready.
 	ReasonSnapshotFailed Reason = "SnapshotFailed"

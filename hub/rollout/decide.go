@@ -56,7 +56,10 @@ type placedCluster struct {
 	*Cluster
 	wave    int32
 	started bool
-	state   v1alpha1.ClusterState
+	// keepsItem: its plan has this revision, with fields that the template has changed since
+	// and the member does not know.
+	keepsItem bool
+	state     v1alpha1.ClusterState
 	// blocked: it waits until a person acts there, being Progressing or, with UnknownFields,
 	// ToApply.
 	blocked bool
@@ -100,8 +103,11 @@ func (e *evaluation) placeClusters() {
 		}
 		c := placedCluster{
 			Cluster: cluster, wave: e.waveFor(cluster),
-			started: cluster.PlannedRevision == e.version.Revision && len(cluster.UnknownFields) == 0,
+			started: cluster.PlannedRevision == e.version.Revision,
 		}
+		// Invariant: unknown fields hold back the start and a change of the plan's item. They
+		// never undo a start, and what a started cluster does counts as in any other.
+		c.keepsItem = c.started && len(c.UnknownFields) > 0
 		e.evaluateState(&c)
 		e.placed = append(e.placed, c)
 		e.waves[c.wave].counts.addCluster(&c)
@@ -153,7 +159,7 @@ func (e *evaluation) listPlaced() {
 		c := &e.placed[i]
 		reason, message := e.explainState(c)
 		e.decision.Placed[next[c.wave]] = PlacedCluster{
-			Cluster: c.Name, Wave: e.waves[c.wave].name, State: c.state, Started: c.started, Reason: reason, Message: message,
+			Cluster: c.Name, Wave: e.waves[c.wave].name, State: c.state, Started: c.started, KeepsItem: c.keepsItem, Reason: reason, Message: message,
 		}
 		next[c.wave]++
 	}

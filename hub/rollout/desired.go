@@ -17,7 +17,8 @@ type DesiredImages struct {
 }
 
 // ClusterProgress is how far one member is with the current version.
-type ClusterProgress struct{ Placed, Started, Succeeded bool }
+// KeepsItem is that of PlacedCluster.
+type ClusterProgress struct{ Placed, Started, KeepsItem, Succeeded bool }
 
 // ComputeDesiredImages returns what a FleetDiskImage without a conflict desires of one
 // member, placed or not. current is the item that the member's plan has under the
@@ -37,7 +38,7 @@ func ComputeDesiredImages(img *v1alpha1.FleetDiskImage, progress ClusterProgress
 		return d
 	}
 	switch {
-	case progress.Placed && progress.Started:
+	case progress.Placed && progress.Started && (!progress.KeepsItem || current == nil):
 		d.Images = []v1alpha1.PlannedImage{newPlannedImage(img, &versions[0], current, now)}
 	case progress.Placed && current != nil:
 		d.Images = []v1alpha1.PlannedImage{*current.DeepCopy()}

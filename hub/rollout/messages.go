@@ -27,7 +27,7 @@ func (e *evaluation) decidePhase(b blocker) phaseVerdict {
 	if isStalled && b.reason != v1alpha1.ReasonFieldsUnknown {
 		b.reason = v1alpha1.ReasonClustersBlocked
 	}
-	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, e.blockerMessage(b) + e.blockedMessage()}
+	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, e.blockerMessage(b) + e.blockedMessage() + e.keepingMessage()}
 	switch {
 	case b.reason == v1alpha1.ReasonRolledOut:
 		v.phase = v1alpha1.RolloutSucceeded
@@ -55,7 +55,7 @@ func (e *evaluation) blockerMessage(b blocker) string {
 	case v1alpha1.ReasonMaxFailures:
 		return fmt.Sprintf("%s failed (%s), and maxFailures allows %d: no further cluster starts. See status.failing; "+
 			"fix the cause in those clusters, set another version, or raise spec.rollout.maxFailures",
-			clustersHave(int32(total.failures())), e.listClusterNames(isFailed), e.allowedFailures())
+			clustersHave(int32(total.failures())), e.listClusterNames(func(c *placedCluster) bool { return isFailed(c.state) }), e.allowedFailures())
 	case v1alpha1.ReasonRolloutPaused:
 		return fmt.Sprintf("spec.rollout.paused is set: %d of %s have not started", total.ToApply, pluralClusters(total.Total))
 	case v1alpha1.ReasonMinSuccessTime:
@@ -67,7 +67,10 @@ func (e *evaluation) blockerMessage(b blocker) string {
 	case v1alpha1.ReasonPlanFull:
 		return fmt.Sprintf("%s in wave %s cannot start: a plan holds at most %d images, and theirs are full. Remove these clusters from the placement of other FleetDiskImages, or add them to spec.placement.excludedClusters", pluralClusters(inWave.ToApply), wave, v1alpha1.MaxPlannedImages)
 	case v1alpha1.ReasonFieldsUnknown:
-		return fmt.Sprintf("%s in wave %s cannot start before their agents are upgraded", pluralClusters(inWave.ToApply), wave)
+		return fmt.Sprintf("%s in wave %s cannot start, and later waves wait for that: upgrade the agents (%s), or add these clusters to spec.placement.excludedClusters",
+			pluralClusters(inWave.ToApply), wave, e.listClusterNames(func(c *placedCluster) bool {
+				return int(c.wave) == e.currentWave && c.state == v1alpha1.ClusterToApply && len(c.UnknownFields) > 0
+			}))
 	case v1alpha1.ReasonOfflineClusters:
 		if rollout.OfflineClusters != v1alpha1.OfflineWait || wave == "" {
 			return fmt.Sprintf("all placed clusters are offline (%s); they catch up when they are back", e.listClusterNames(isDeferred))
@@ -98,6 +101,15 @@ func (e *evaluation) rolledOutMessage() string {
 		text += fmt.Sprintf("; %d offline: they catch up when they are back", c.Deferred)
 	}
 	return text
+}
+
+// keepingMessage names the clusters that a changed template does not reach.
+func (e *evaluation) keepingMessage() string {
+	if e.counts.keeping == 0 {
+		return ""
+	}
+	return fmt.Sprintf(". The plans of %s keep the former fields of spec.template, because agents do not know the new ones: upgrade chart ot-agent there (%s)",
+		pluralClusters(e.counts.keeping), e.listClusterNames(func(c *placedCluster) bool { return c.keepsItem }))
 }
 
 func invalidSelectorVerdict(err error) phaseVerdict {
@@ -147,12 +159,12 @@ func (e *evaluation) emptyWaves() (names []string) {
 	return names
 }
 
-// listClusterNames lists the first placed clusters in some states.
-func (e *evaluation) listClusterNames(inState func(v1alpha1.ClusterState) bool) string {
+// listClusterNames lists the first placed clusters that are listed.
+func (e *evaluation) listClusterNames(isListed func(*placedCluster) bool) string {
 	var b strings.Builder
 	n := 0
 	for i := range e.placed {
-		if !inState(e.placed[i].state) {
+		if !isListed(&e.placed[i]) {
 			continue
 		}
 		if n++; n > maxListedNames {
@@ -169,7 +181,7 @@ func (e *evaluation) listClusterNames(inState func(v1alpha1.ClusterState) bool) 
 	return b.String()
 }
 
-func isDeferred(state v1alpha1.ClusterState) bool { return state == v1alpha1.ClusterDeferred }
+func isDeferred(c *placedCluster) bool { return c.state == v1alpha1.ClusterDeferred }
 
 func pluralClusters(n int32) string {
 	if n == 1 {

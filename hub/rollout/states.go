@@ -32,6 +32,17 @@ func (e *evaluation) evaluateState(c *placedCluster) {
 
 // explainState returns why a cluster is in its state, where that says more than the state.
 func (e *evaluation) explainState(c *placedCluster) (reason, message string) {
+	reason, message = e.explainReported(c)
+	if !c.keepsItem {
+		return reason, message
+	}
+	if message != "" {
+		message += "; "
+	}
+	return reason, message + "its plan keeps the former fields: " + c.unknownFieldsMessage()
+}
+
+func (e *evaluation) explainReported(c *placedCluster) (reason, message string) {
 	r := &c.Report
 	switch {
 	case c.state == v1alpha1.ClusterSucceeded:

@@ -43,8 +43,6 @@ func TestClustersWithOlderAgents(t *testing.T) {
 		"another has no room":             {newUbuntu(), "canary=.f", "canary-0", "canary=..", v1alpha1.RolloutWaiting, v1alpha1.ReasonFieldsUnknown, true, nil, "canary-0"},
 		"it does not take maxConcurrency": {newUbuntu().WithMaxConcurrency("1"), "canary=...", "canary-0", "canary=.P.", v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency, false, []string{"canary-1"}, "canary-0"},
 		"in a later wave":                 {newUbuntu(), "canary=P eu=.", "eu-0", "canary=P eu=.", v1alpha1.RolloutProgressing, v1alpha1.ReasonAwaitingClusters, false, nil, "eu-0"},
-		"it has this revision already":    {newUbuntu(), "canary=S", "canary-0", "canary=.", v1alpha1.RolloutWaiting, v1alpha1.ReasonFieldsUnknown, true, nil, "canary-0"},
-		"it imports this revision":        {newUbuntu(), "canary=P", "canary-0", "canary=.", v1alpha1.RolloutWaiting, v1alpha1.ReasonFieldsUnknown, true, nil, "canary-0"},
 		"offline":                         {newUbuntu(), "canary=DP", "canary-0", "canary=DP", v1alpha1.RolloutProgressing, v1alpha1.ReasonAwaitingClusters, false, nil, ""},
 		"paused":                          {newUbuntu().Paused(), "canary=.", "canary-0", "canary=.", v1alpha1.RolloutWaiting, v1alpha1.ReasonRolloutPaused, false, nil, "canary-0"},
 		"too many others have failed":     {newUbuntu(), "canary=F.", "canary-1", "canary=F.", v1alpha1.RolloutFailed, v1alpha1.ReasonMaxFailures, true, nil, "canary-1"},
@@ -90,4 +88,61 @@ func TestUnknownFieldsAreBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(d.Status.Blocked[0].Message), 256)
 	v.Clusters[0].AgentVersion, v.Clusters[0].UnknownFields = "", []string{"a", "b", "c", "d", "e", "f", "g"}
 	assert.Equal(t, "its agent, or a CustomResourceDefinition there, does not know spec.template's a, b, c, d, e and 2 more: upgrade chart ot-agent", decideAndCheck(t, v).Status.Blocked[0].Message)
+}
+
+// A template may change in fields outside the revision. A cluster that does not know them
+// keeps its item, and counts as before.
+func TestUnknownFieldsNeverUndoAStart(t *testing.T) {
+	for name, tt := range map[string]struct {
+		img   *builder
+		fleet string
+		old   string
+		now   string // with the states that follow
+	}{
+		"succeeded, and the next wave starts": {newUbuntu(), "canary=SS eu=.", "canary-0 canary-1", "canary=SS eu=P"},
+		"the whole fleet":                     {newUbuntu(), "canary=SS eu=S", "canary-0 canary-1 eu-0", "canary=SS eu=S"},
+		"failed, and counts":                  {newUbuntu(), "canary=F.", "canary-0", "canary=F."},
+		"timed out, and counts":               {newUbuntu(), "canary=T.", "canary-0", "canary=T."},
+		"takes maxConcurrency":                {newUbuntu().WithMaxConcurrency("1"), "canary=P.", "canary-0", "canary=P."},
+		"offline":                             {newUbuntu(), "canary=d.", "canary-0", "canary=DP"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			young := newView(tt.img, tt.fleet)
+			want, d := decideAndCheck(t, young), decideAndCheck(t, age(newView(tt.img, tt.fleet), tt.old))
+			assert.Equal(t, tt.now, formatStates(d))
+			assert.Equal(t, want.Start, d.Start)
+			assert.Equal(t, want.Status.Phase, d.Status.Phase)
+			assert.Equal(t, want.Status.Reason, d.Status.Reason)
+			assert.Equal(t, want.Status.Clusters, d.Status.Clusters)
+			assert.Equal(t, want.Status.Waves, d.Status.Waves)
+			assert.Equal(t, want.RequeueAfter, d.RequeueAfter, "the deadline stays")
+			assert.Contains(t, d.Status.Message, "keep the former fields of spec.template")
+			assert.NotContains(t, want.Status.Message, "keep the former fields")
+			for _, p := range d.Placed {
+				isOld := slices.Contains(strings.Fields(tt.old), p.Cluster)
+				assert.Equal(t, isOld, p.KeepsItem, p.Cluster)
+				if isOld {
+					assert.True(t, p.Started, p.Cluster)
+					assert.NotEqual(t, v1alpha1.ReasonFieldsUnknown, p.Reason)
+					assert.Contains(t, p.Message, "its plan keeps the former fields: its agent v0.2.0")
+				}
+			}
+		})
+	}
+}
+
+// A cluster that cannot start holds later waves, as one whose plan is full. The message names
+// it and both ways on.
+func TestUnknownFieldsHoldLaterWavesUntilExcluded(t *testing.T) {
+	d := decideAndCheck(t, age(newView(newUbuntu(), "canary=.S eu=."), "canary-0 eu-0"))
+	assert.Equal(t, "canary=.S eu=.", formatStates(d))
+	assert.Contains(t, d.Status.Message, "1 cluster in wave canary cannot start, and later waves wait for that: upgrade the agents (canary-0), or add these clusters to spec.placement.excludedClusters")
+	full := decideAndCheck(t, newView(newUbuntu(), "canary=fS eu=."))
+	assert.Equal(t, "canary=.S eu=.", formatStates(full), "as where a plan is full")
+
+	excluded := age(newView(newUbuntu(), "canary=.S eu=."), "canary-0")
+	excluded.Image.Spec.Placement.ExcludedClusters = []string{"canary-0"}
+	assert.Equal(t, "canary=S eu=P", formatStates(decideAndCheck(t, excluded)))
+	quarantined := age(newView(newUbuntu(), "canary=qS eu=."), "canary-0")
+	assert.Equal(t, "canary=DS eu=P", formatStates(decideAndCheck(t, quarantined)))
 }

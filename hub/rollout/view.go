@@ -43,8 +43,8 @@ type Cluster struct {
 	// PlanFull: its plan has no room for another image, so it cannot start.
 	PlanFull bool
 	// AgentVersion of the member's agent; empty where it is unknown. UnknownFields are what
-	// the template uses, as in v1alpha1.ImageFields, that the member does not take: its plan
-	// stays as it is.
+	// the template uses, as in v1alpha1.ImageFields, that the member does not take, and its
+	// plan does not have: its plan stays as it is.
 	AgentVersion  string
 	UnknownFields []string
 	Report        Report
@@ -113,6 +113,9 @@ type PlacedCluster struct {
 	State   v1alpha1.ClusterState
 	// Started: its plan has the current revision, or gets it now.
 	Started bool
+	// KeepsItem: its plan has the current revision, and keeps that item although the template
+	// has changed in fields outside the revision: the member does not know them.
+	KeepsItem bool
 	// Reason and Message explain State; both may be empty.
 	Reason, Message string
 }

@@ -212,8 +212,9 @@ type stateCounts struct {
 	// quarantined are the deferred clusters in quarantine. No wave waits for them.
 	quarantined int32
 	// blocked are those of the clusters in progress that wait until a person acts, paused
-	// those of them where nothing is wrong. tooOld are those to apply with UnknownFields.
-	blocked, paused, tooOld int32
+	// those of them where nothing is wrong. tooOld are those to apply with UnknownFields,
+	// keeping those whose plans keep their items.
+	blocked, paused, tooOld, keeping int32
 }
 
 func (c *stateCounts) addCluster(cluster *placedCluster) {
@@ -221,6 +222,9 @@ func (c *stateCounts) addCluster(cluster *placedCluster) {
 	*c.CountOf(cluster.state)++
 	if cluster.OfflineReason == v1alpha1.ReasonQuarantined {
 		c.quarantined++
+	}
+	if cluster.keepsItem {
+		c.keeping++
 	}
 	switch {
 	case !cluster.blocked:
@@ -240,6 +244,7 @@ func (c *stateCounts) addCounts(other *stateCounts) {
 	c.blocked += other.blocked
 	c.paused += other.paused
 	c.tooOld += other.tooOld
+	c.keeping += other.keeping
 	for _, state := range v1alpha1.ClusterStates() {
 		*c.CountOf(state) += *other.CountOf(state)
 	}

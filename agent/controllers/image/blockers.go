@@ -39,6 +39,9 @@ func (r *Reconciler) findBlocker(ctx context.Context, img *v1alpha1.VMDiskImage)
 	if imported {
 		return nil, nil
 	}
+	if problem := image.DescribeSourceProblem(&img.Spec); problem != "" {
+		return &image.Blocker{Reason: v1alpha1.ReasonDataVolumeRefused, Message: problem}, nil
+	}
 	if state != ledger.Admissible {
 		if b, err := r.findReferenceBlocker(ctx, img); b != nil || err != nil {
 			return b, err

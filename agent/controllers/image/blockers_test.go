@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -69,7 +70,8 @@ func TestSecretsOfHeadersAreChecked(t *testing.T) {
 	}
 	c := newFakeClient(t,
 		secret("good", map[string][]byte{"a": []byte("Authorization: Bearer s3cr3t"), "b": []byte("X-Key: s3cr3t")}), secret("empty", nil),
-		secret("broken", map[string][]byte{"a": []byte("X-Key: s3cr3t"), "b": []byte("Authorization: Bearer s3cr3t\n")}), secret("password", map[string][]byte{"a": []byte("s3cr3t")}))
+		secret("broken", map[string][]byte{"a": []byte("X-Key: s3cr3t"), "b": []byte("Authorization: Bearer s3cr3t\n")}), secret("password", map[string][]byte{"a": []byte("s3cr3t")}),
+		secret("large", map[string][]byte{"a": []byte("A: " + strings.Repeat("s3cr3t", 2000))}), secret("metadata", map[string][]byte{"a": []byte("metadata-flavor: s3cr3t")}))
 	r := &Reconciler{Client: c, Live: c}
 	for name, want := range map[string]struct {
 		reason v1alpha1.Reason
@@ -80,6 +82,8 @@ func TestSecretsOfHeadersAreChecked(t *testing.T) {
 		"empty":    {v1alpha1.ReasonSecretInvalid, "Secret ns/empty of spec.secretExtraHeaders is empty"},
 		"broken":   {v1alpha1.ReasonSecretInvalid, "key b of Secret ns/broken of spec.secretExtraHeaders is no HTTP header"},
 		"password": {v1alpha1.ReasonSecretInvalid, "key a of Secret ns/password"},
+		"large":    {v1alpha1.ReasonSecretInvalid, "key a of Secret ns/large of spec.secretExtraHeaders has more than 8192 bytes"},
+		"metadata": {v1alpha1.ReasonSecretInvalid, "or is one for metadata services of clouds"},
 	} {
 		b, err := r.findReferenceBlocker(t.Context(), apitest.Image("ns/a").WithSecretExtraHeaders("good", name).Obj())
 		require.NoError(t, err)
@@ -91,6 +95,34 @@ func TestSecretsOfHeadersAreChecked(t *testing.T) {
 		assert.Equal(t, want.reason, b.Reason)
 		assert.Contains(t, b.Message, want.text)
 		assert.NotContains(t, b.Message, "s3cr3t")
+	}
+}
+
+// What an image's CRD does not see: an address in a form of curl's, and what an older CRD stored.
+func TestMetadataServicesGetNoHeaders(t *testing.T) {
+	c := newFakeClient(t, newStorageClass("storage", 1))
+	r := &Reconciler{Client: &webhook{Client: c, t: t, answers: map[string]error{}}, Live: c, Kinds: newKinds(t)}
+	for name, tt := range map[string]struct {
+		img  *apitest.ImageBuilder
+		want string // empty for no blocker
+	}{
+		"no headers":        {apitest.Image("ns/a").WithURL("http://0xa9fea9fe/a"), ""},
+		"another host":      {apitest.Image("ns/a").WithURL("http://h/a").WithExtraHeaders("X-Tenant: blue"), ""},
+		"a number":          {apitest.Image("ns/a").WithURL("http://0xa9fea9fe/a").WithExtraHeaders("X-Tenant: blue"), "the host of spec.url is a metadata service"},
+		"by a Secret":       {apitest.Image("ns/a").WithURL("http://[64:ff9b::a9fe:a9fe]:80/a").WithSecretExtraHeaders("gone"), "the host of spec.url is a metadata service"},
+		"a metadata header": {apitest.Image("ns/a").WithURL("http://h/a").WithExtraHeaders("X-Tenant: blue", "Metadata: true"), "spec.extraHeaders[1] is no HTTP header"},
+	} {
+		img := tt.img.Obj()
+		img.Spec.StorageClass = "storage"
+		b, err := r.findBlocker(t.Context(), img)
+		require.NoError(t, err)
+		if tt.want == "" {
+			assert.Nil(t, b, name)
+			continue
+		}
+		require.NotNil(t, b, name)
+		assert.Equal(t, v1alpha1.ReasonDataVolumeRefused, b.Reason, name)
+		assert.Contains(t, b.Message, tt.want, name)
 	}
 }
 

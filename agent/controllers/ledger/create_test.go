@@ -109,6 +109,23 @@ func TestRefusedDataVolumeFailsAttempt(t *testing.T) {
 	}
 }
 
+// No DataVolume of headers for a metadata service is created: they may have been added since
+// the image got its slot.
+func TestMetadataServicesGetNoHeaders(t *testing.T) {
+	img := queuedImage("img-0", "http://0xa9fea9fe/a")
+	img.Spec.ExtraHeaders = []string{"X-Tenant: blue"}
+	m := newFleetMember(t, 1, img)
+	m.mustReconcile()
+	img = &v1alpha1.VMDiskImage{}
+	require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "img-0"}, img))
+	require.NotNil(t, img.Status.Revisions[0].Failure)
+	assert.Equal(t, v1alpha1.ReasonDataVolumeRefused, img.Status.Revisions[0].Failure.Reason)
+	assert.Contains(t, img.Status.Revisions[0].Failure.Message, "the host of spec.url is a metadata service")
+	created := &cdiv1.DataVolumeList{}
+	require.NoError(t, m.Client.List(t.Context(), created))
+	assert.Empty(t, created.Items)
+}
+
 // A claim that CDI fills holds the slot of its attempt, with and without the image's labels.
 func TestCDIClaimHoldsSlot(t *testing.T) {
 	m := newFleetMember(t, 1, queuedImages(1)...)

@@ -292,8 +292,8 @@ func TestAgentRulesAreMinimal(t *testing.T) {
 		assert.NotContains(t, rule["resources"], "leases", "a Role is enough: Leases are in the agent's namespace")
 		assert.NotContains(t, rule["resources"], "syncledgers", "a Role is enough: the ledger is in the agent's namespace")
 		for _, verb := range rule["verbs"].([]any) {
-			if verb != "create" && verb != "update" && role.GetName() != "ot-agent-secrets" {
-				assert.NotContains(t, rule["resources"], "secrets", "policy ot-agent-own bounds what is created and updated: %v", rule)
+			if verb != "create" && verb != "update" && verb != "delete" && role.GetName() != "ot-agent-secrets" {
+				assert.NotContains(t, rule["resources"], "secrets", "policy ot-agent-own bounds what is created and updated, ot-agent-deletions refuses the rest: %v", rule)
 			}
 			if verb != "get" && verb != "list" && verb != "watch" {
 				assert.NotContains(t, rule["resources"], "configmaps", "%v", rule)

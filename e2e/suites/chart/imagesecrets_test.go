@@ -165,6 +165,7 @@ func TestSecretRefsAreWarnedAbout(t *testing.T) {
 // TestAgentSendsOnlySecretsThatItMayRead: each of the Secrets of an import is checked.
 func TestAgentSendsOnlySecretsThatItMayRead(t *testing.T) {
 	createNamespaces(t, imageNamespace)
+	createLedger(t, 1, "image-0123456789ab-1") // of two policies that refuse, either is named
 	meta := metav1.ObjectMeta{Namespace: imageNamespace, Name: "token-reader"}
 	for _, object := range []client.Object{
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}, ResourceNames: []string{"token"}}}},
@@ -185,6 +186,8 @@ func TestAgentSendsOnlySecretsThatItMayRead(t *testing.T) {
 		dv := parseObject(t, importOf+`{source: {http: {url: https://example.com}}, storage: {}}}`)
 		require.NoError(t, unstructured.SetNestedField(dv.Object, names[0], "spec", "source", "http", "secretRef"))
 		require.NoError(t, unstructured.SetNestedSlice(dv.Object, names[1:], "spec", "source", "http", "secretExtraHeaders"))
-		assert.ErrorContains(t, agent.Create(t.Context(), dv, client.DryRunAll), "the import sends Secret images/passwords to its source", "%v", names)
+		require.EventuallyWithT(t, func(check *assert.CollectT) { // the API server caches the ledger
+			assert.ErrorContains(check, agent.Create(t.Context(), dv.DeepCopy(), client.DryRunAll), "the import sends Secret images/passwords to its source", "%v", names)
+		}, policyPropagationTimeout, 20*time.Millisecond)
 	}
 }

@@ -85,11 +85,14 @@ func addImageSpecs(c *corpus, prefix string) {
 	c.vary(prefix+"unknown", []any{"a"})
 	for _, header := range []any{
 		"X-Tenant: blue", "X-Tenant:blue", "X-Tenant", ": blue", "X-Tenant: ", "X Tenant: blue", "X-Tenant : blue", "X-Tenant: a\nX-Other: b", "X-Tenant: ü", "Host: h", "range: bytes=0-1",
-		"X-Tenant: $(HOST)", "X-Tenant: $$", "X-Tenant: $1", "", strings.Repeat("x", 257), int64(1),
+		"Metadata-Flavor: Google", "X-Tenant: $(HOST)", "X-Tenant: $$", "X-Tenant: $1", "", strings.Repeat("x", 257), int64(1),
 	} {
 		c.vary(prefix+"extraHeaders", []any{[]any{header}})
 	}
 	c.vary(prefix+"extraHeaders", []any{[]any{}, []any{"A: 1", "A: 1"}, []any{"A: 1", "A: 1", "A: 1", "A: 1", "A: 1", "A: 1", "A: 1", "A: 1", "A: 1"}, "A: 1"})
+	for _, host := range []string{"metadata.google.internal", "169.254.169.254:80", "[fd00:ec2::254]", "metadata.example.com"} {
+		c.vary(prefix+"extraHeaders", []any{[]any{"A: 1"}, removed}, ofType("http", "http://"+host+"/a"))
+	}
 	for _, name := range everySecond(objectNames) {
 		c.vary(prefix+"secretExtraHeaders", []any{[]any{name}})
 	}
@@ -156,6 +159,7 @@ var imageWaits = []difference{
 var stricterImages = []difference{
 	{refusal: regexp.MustCompile(`takes no url|downloads nothing|works? with|does not work with|with pullMethod node|unknown field`), why: "it would be ignored in silence"},
 	{refusal: regexp.MustCompile(`user name or password`), why: "passwords belong into Secrets"},
+	{refusal: regexp.MustCompile(`metadata service`), why: "metadata services have credentials, and no images"},
 	{refusal: regexp.MustCompile(`[eE]xtraHeaders`), why: "the importer would send another header, or none"},
 	{refusal: regexp.MustCompile(`pullMethod: Unsupported`), why: "there is no such method"},
 	{refusal: regexp.MustCompile(`url must (start with|be the object's address|be gs:)`), why: "CDI's importer of this type knows no such scheme"},

@@ -76,7 +76,7 @@ func (f *FleetState) updateDesired(img *imageState, v rollout.View, d rollout.De
 	progress := make([]rollout.ClusterProgress, len(img.clusters))
 	for i := range d.Placed {
 		p := &d.Placed[i]
-		progress[img.clusterIndex[p.Cluster]] = rollout.ClusterProgress{Placed: true, Started: p.Started, Succeeded: p.State == v1alpha1.ClusterSucceeded}
+		progress[img.clusterIndex[p.Cluster]] = rollout.ClusterProgress{Placed: true, Started: p.Started, KeepsItem: p.KeepsItem, Succeeded: p.State == v1alpha1.ClusterSucceeded}
 	}
 	if img.sharedLists.generation != img.generation {
 		img.sharedLists = sharedLists{generation: img.generation}

@@ -77,7 +77,12 @@ func TestPlanWaitsForAgentThatKnowsItsFields(t *testing.T) {
 	changed := img.DeepCopy()
 	changed.Generation, changed.Spec.Template.SnapshotClass = 2, "faster"
 	f.SetImage(changed)
-	f.decideAll("ubuntu")
+	assert.NotContains(t, f.decideAll("ubuntu"), "old", "it does not start again")
+	placed, _ = f.PlacedClusters("ubuntu", now)
+	for _, p := range placed {
+		assert.Equal(t, p.Cluster != "silent", p.Started, "%s has begun", p.Cluster)
+		assert.Equal(t, p.Cluster == "old", p.KeepsItem, p.Cluster)
+	}
 	for name, want := range map[string]string{"new": "faster", "old": "fast"} {
 		desired, known := f.ForMember(name)
 		require.True(t, known)

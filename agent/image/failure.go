@@ -68,8 +68,9 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	if running.Reason == cdiReasonOOMKilled && running.Message == "" {
 		running.Message = outOfMemoryMessage
 	}
-	stopped := running.Status == corev1.ConditionFalse && slices.Contains([]string{cdiReasonError, cdiReasonPullFailed, cdiReasonOOMKilled}, running.Reason) &&
-		!(running.Reason == cdiReasonPullFailed && strings.Contains(running.Message, pullThrottled))
+	throttled := running.Reason == cdiReasonPullFailed && strings.Contains(running.Message, pullThrottled)
+	stopped := running.Status == corev1.ConditionFalse && !throttled &&
+		slices.Contains([]string{cdiReasonError, cdiReasonPullFailed, cdiReasonOOMKilled}, running.Reason)
 	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 || stopped {
 		return classifyFailure(running.Message), true
 	}

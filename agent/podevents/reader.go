@@ -22,8 +22,8 @@ const (
 	// of one namespace: the API server reads through all Events of the namespace for each.
 	maxReadsPerMinute   = 60
 	maxReadsOfNamespace = 10
-	// maxTimePerMinute and maxTimeOfNamespace bound how long reconciles wait for reads.
-	maxTimePerMinute   = 20 * time.Second
+	// maxTime and maxTimeOfNamespace bound how long reconciles wait for reads in a minute.
+	maxTime            = 20 * time.Second
 	maxTimeOfNamespace = 5 * time.Second
 	// readRetryDelay is how long a namespace is not read after a failure. It doubles with each
 	// that follows, up to maxReadRetryDelay.
@@ -178,7 +178,7 @@ func (r *Reader) countPods(namespace string) (n int) {
 
 func (r *Reader) mayRead(namespace string, now time.Time) bool {
 	all, own := r.used[""], r.used[namespace]
-	return all.reads < maxReadsPerMinute && all.time < maxTimePerMinute &&
+	return all.reads < maxReadsPerMinute && all.time < maxTime &&
 		own.reads < maxReadsOfNamespace && own.time < maxTimeOfNamespace && !now.Before(r.failures[namespace].until)
 }
 

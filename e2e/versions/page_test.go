@@ -130,7 +130,7 @@ func TestSuitesNameExistingTests(t *testing.T) {
 			text.Write(content)
 		}
 		for _, name := range s.tests {
-			assert.True(t, strings.Contains(text.String(), "\nfunc "+name+"("), "suite %s names %s, which %s lacks", s.name, name, s.pkg)
+			assert.Contains(t, text.String(), "\nfunc "+name+"(", "suite %s names %s, which %s lacks", s.name, name, s.pkg)
 		}
 	}
 }

@@ -36,9 +36,9 @@ const (
 	// one namespace.
 	maxTrialsPerMinute   = 120
 	maxTrialsOfNamespace = 30
-	// maxUnavailablePerMinute bounds how long the dry runs of all namespaces wait for webhooks
+	// maxUnavailable bounds how long the dry runs of all namespaces wait in a minute for webhooks
 	// that are unavailable, beside those that are in flight.
-	maxUnavailablePerMinute = 15 * time.Second
+	maxUnavailable = 15 * time.Second
 )
 
 // trialAnswers are the API server's answers to DataVolumes that were created as dry runs.
@@ -141,7 +141,7 @@ func (t *trialAnswers) waitedTooLong(now time.Time) (trialAnswer, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.beginMinute(now)
-	return t.lastUnavailable, t.unavailable >= maxUnavailablePerMinute
+	return t.lastUnavailable, t.unavailable >= maxUnavailable
 }
 
 func (t *trialAnswers) beginMinute(now time.Time) {

@@ -310,6 +310,10 @@ func submitMachine(t *testing.T, _ string, object *unstructured.Unstructured) er
 		obj.Status.Disks = append(obj.Status.Disks, status)
 	}
 	decision := vm.Decide(view)
+	if len(decision.CreateDisks) == 0 && len(obj.Spec.Disks) > 0 { // what is requested is stored first
+		obj.Status.Disks = decision.Status.Disks
+		decision = vm.Decide(view)
+	}
 	if decision.Status.Reason == v1alpha1.ReasonSpecInvalid {
 		return &specInvalidError{decision.Status.Message}
 	}

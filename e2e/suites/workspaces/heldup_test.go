@@ -190,11 +190,11 @@ func TestUnschedulableInstance(t *testing.T) {
 	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.Overlay = newOverlay(`{"template": {"spec": {"nodeSelector": {"zone": "nowhere"}}}}`)
 	env.Create(t, vm)
+	// KubeVirt tries to schedule before the disk is complete, and says that first.
 	said := env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
-		return vm.Status.PrintableStatus == string(kubevirtv1.VirtualMachineStatusUnschedulable)
+		return vm.Status.PrintableStatus == string(kubevirtv1.VirtualMachineStatusUnschedulable) && strings.Contains(vm.Status.Message, "nodes are available")
 	}).Status.Message
 	assert.Contains(t, said, "KubeVirt")
-	assert.Contains(t, said, "nodes are available")
 	assert.Contains(t, awaitStalled(t, vm, v1alpha1.ReasonMachineError), "KubeVirt reports ErrorUnschedulable: Unschedulable: ")
 }
 

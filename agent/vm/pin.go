@@ -91,8 +91,8 @@ func (d *diskDecider) changePin(next *v1alpha1.PinnedImage) {
 	d.decision.StoreStatusFirst = true
 }
 
-// hasOtherSource reports whether there is a disk that was not cloned from p; where the disk is
-// to be blank and p is nil, whether it was cloned at all.
+// hasOtherSource reports whether the disk exists and was not cloned from p. Without p a disk that
+// exists has another source, except a blank disk that was not cloned.
 func (d *diskDecider) hasOtherSource(p *v1alpha1.PinnedImage) bool {
 	dv := d.DataVolume
 	return dv != nil && d.ownsObject(dv) && ((p == nil && !d.isBlank()) || dv.Annotations[v1alpha1.AnnotationClonedFrom] != sourceAnnotation(p))

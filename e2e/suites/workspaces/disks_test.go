@@ -3,10 +3,12 @@
 package workspaces
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -100,15 +103,21 @@ func TestDataDisks(t *testing.T) {
 	awaitHolders(t, models)
 }
 
-// TestBlankDiskOfMissingStorageClass wants the cause to be said.
+// TestBlankDiskOfMissingStorageClass wants the cause to be said, and the machine to start once it
+// is gone.
 func TestBlankDiskOfMissingStorageClass(t *testing.T) {
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
 	vm.Spec.Disks = []v1alpha1.Disk{blankDisk("scratch")}
-	vm.Spec.Disks[0].StorageClass = "nowhere"
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late-" + ns}, Provisioner: simulator.ProvisionerForClass(simulator.ClassCSI)}
+	vm.Spec.Disks[0].StorageClass = class.Name
 	env.Create(t, vm)
 	got := env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.Phase == v1alpha1.MachineFailed })
-	assert.Contains(t, got.Status.Message, "disk scratch of storageClass nowhere, is not created")
+	assert.Contains(t, got.Status.Message, "disk scratch of storageClass "+class.Name+", is not created")
 	assert.Contains(t, got.Status.Message, "create the StorageClass, or name one that exists")
+	env.Create(t, class)
+	t.Cleanup(func() { assert.NoError(t, env.Client().Delete(context.Background(), class)) })
+	env.SetClaimProperties(t, class.Name)
+	awaitRunning(t, vm)
 }

@@ -225,10 +225,11 @@ func TestStoredTextsStayValid(t *testing.T) {
 	require.Eventually(t, func() bool { return adminClient.Create(t.Context(), object) == nil }, time.Minute, 20*time.Millisecond)
 	t.Cleanup(func() { assert.NoError(t, adminClient.Delete(context.Background(), object)) })
 	setRules(rules)
+	// In a dry run: a change accepted by the rules of before would be stored, and be valid from then on.
 	require.Eventually(t, func() bool {
-		return adminClient.Create(t.Context(), newImage(t, map[string]any{"name": "other", "url": "https://example.com/b\n"}), client.DryRunAll) != nil
+		err := adminClient.Patch(t.Context(), object.DeepCopy(), newMergePatch(`{"spec":{"url":"https://example.com/b\n"}}`), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "url must have no space")
 	}, time.Minute, 20*time.Millisecond)
 
 	require.NoError(t, adminClient.Patch(t.Context(), object, newMergePatch(`{"metadata":{"finalizers":[]},"spec":{"priority":-1}}`)))
-	require.ErrorContains(t, adminClient.Patch(t.Context(), object.DeepCopy(), newMergePatch(`{"spec":{"url":"https://example.com/c\n"}}`)), "url must have no space")
 }

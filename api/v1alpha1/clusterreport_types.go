@@ -384,13 +384,15 @@ type ReportRoot struct {
 // ClusterReport is what a member reports to the hub: a root named default, and pages
 // that the root lists. It always carries the full state. A page is written before the
 // root that lists it. The hub ignores a page that the root does not list, and deletes it
-// after a while.
+// after a while. A third object, named activity, says what is imported at the moment;
+// nothing else depends on it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=report,categories=ot
-// +kubebuilder:validation:XValidation:rule="(self.metadata.name == 'default') == has(self.root)",message="the ClusterReport named default must have root, and all others page"
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default' || self.metadata.name.matches('^page(-[01]{1,32})?$')",message="a ClusterReport must be named default, page, or page- and up to 32 digits 0 and 1"
-// +kubebuilder:validation:XValidation:rule="has(self.root) != has(self.page)",message="a ClusterReport must have either root or page"
+// +kubebuilder:validation:XValidation:rule="(self.metadata.name == 'default') == has(self.root)",message="the ClusterReport named default must have root, and no other"
+// +kubebuilder:validation:XValidation:rule="(self.metadata.name == 'activity') == has(self.activity)",message="the ClusterReport named activity must have activity, and no other"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default' || self.metadata.name == 'activity' || self.metadata.name.matches('^page(-[01]{1,32})?$')",message="a ClusterReport must be named default, activity, page, or page- and up to 32 digits 0 and 1"
+// +kubebuilder:validation:XValidation:rule="[has(self.root), has(self.page), has(self.activity)].filter(x, x).size() == 1",message="a ClusterReport must have one of root, page and activity"
 // +kubebuilder:printcolumn:name="Sequence",type=integer,JSONPath=`.sequence`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.root.agentVersion`
 // +kubebuilder:printcolumn:name="Budget",type=integer,JSONPath=`.root.budget`
@@ -416,9 +418,12 @@ type ClusterReport struct {
 	// root is set in the ClusterReport named default only.
 	// +optional
 	Root *ReportRoot `json:"root,omitempty"`
-	// page is set in all other ClusterReports.
+	// page is set in the ClusterReports that the root lists.
 	// +optional
 	Page *ReportPage `json:"page,omitempty"`
+	// activity is set in the ClusterReport named activity only. The root does not list it.
+	// +optional
+	Activity *ReportedActivity `json:"activity,omitempty"`
 }
 
 // ClusterReportList is a list of ClusterReports.

@@ -26,8 +26,9 @@ TEST_PACKAGES ?= $(shell awk '/^MemAvailable/ {n = $$2 > 12 * 1024 * 1024 ? 3 : 
 TEST_FLAGS    ?= -p $(or $(TEST_PACKAGES),2) -vet=off
 TEST_TIMEOUT ?= 30m
 
+CACHE := $(or $(OT_FLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ot-fleet)
 # Where scripts/kind-up says what it has made.
-KIND_FLEET := $(or $(OT_FLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ot-fleet)/kind/$(or $(OT_KIND_PREFIX),ot)/fleet.json
+KIND_FLEET := $(CACHE)/kind/$(or $(OT_KIND_PREFIX),ot)/fleet.json
 
 # The flags that the control planes' programs are built with: packages that they share
 # with ours are compiled once.
@@ -44,6 +45,14 @@ help: ## Show this list
 .PHONY: demo
 demo: ## Watch a hub and three clusters: budgets, machines, a rollout, an outage
 	@go run ./e2e/demo
+
+.PHONY: up
+up: cli ## Leave a hub and three clusters running in the background, to try kubectl ot on
+	@go run ./e2e/demo up '$(CACHE)/up'
+
+.PHONY: down
+down: ## End them
+	@go run ./e2e/demo down '$(CACHE)/up'
 
 .PHONY: test
 test: ## Run all tests (needs Go, make and git only)

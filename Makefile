@@ -87,9 +87,13 @@ bench: ## Measure the figures of the README
 	@go run ./e2e/bench
 
 .PHONY: build
-build: ## Build agent and hub into bin/
+build: cli ## Build agent, hub and kubectl-ot into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ot-agent ./agent
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ot-hub ./hub
+
+.PHONY: cli
+cli: ## Build kubectl-ot into bin/
+	@go build -C cli -ldflags='-s -w -X main.version=$(VERSION)' -o ../bin/kubectl-ot .
 
 .PHONY: images
 images: ## Build the container images of agent and hub into dist/

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -162,18 +163,17 @@ func (f *demoFleet) restartEnded(ctx context.Context) error {
 	return nil
 }
 
-// Names of the contexts' extensions, which kubectl-ot reads.
+// hubExtension of a member's context names that of the hub, for kubectl-ot.
 const (
-	hubContext       = "hub"
-	extensionHub     = "pelotech.ot/hub"
-	extensionReadAPI = "pelotech.ot/read-api"
+	hubContext   = "hub"
+	hubExtension = "pelotech.ot/hub"
 )
 
 // fleetKubeconfig has a context for the hub and for each member.
 func fleetKubeconfig(f *demoFleet) ([]byte, error) {
 	all := clientcmdapi.NewConfig()
 	all.CurrentContext = hubContext
-	add := func(name string, plane *controlplane.ControlPlane, extensions map[string]string) error {
+	add := func(name string, plane *controlplane.ControlPlane) error {
 		text, err := controlplane.Kubeconfig(plane.Config())
 		if err != nil {
 			return err
@@ -184,22 +184,19 @@ func fleetKubeconfig(f *demoFleet) ([]byte, error) {
 		}
 		current := one.Contexts[one.CurrentContext]
 		all.Clusters[name], all.AuthInfos[name] = one.Clusters[current.Cluster], one.AuthInfos[current.AuthInfo]
-		added := &clientcmdapi.Context{Cluster: name, AuthInfo: name, Extensions: map[string]runtime.Object{}}
-		for extension, value := range extensions {
-			raw, err := json.Marshal(value)
-			if err != nil {
-				return err
+		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+		if name != hubContext {
+			all.Contexts[name].Extensions = map[string]runtime.Object{
+				hubExtension: &runtime.Unknown{Raw: []byte(strconv.Quote(hubContext)), ContentType: runtime.ContentTypeJSON},
 			}
-			added.Extensions[extension] = &runtime.Unknown{Raw: raw, ContentType: runtime.ContentTypeJSON}
 		}
-		all.Contexts[name] = added
 		return nil
 	}
-	if err := add(hubContext, f.plane, map[string]string{extensionReadAPI: "direct"}); err != nil {
+	if err := add(hubContext, f.plane); err != nil {
 		return nil, err
 	}
 	for _, name := range memberNames {
-		if err := add(name, f.members[name].ControlPlane, map[string]string{extensionHub: hubContext}); err != nil {
+		if err := add(name, f.members[name].ControlPlane); err != nil {
 			return nil, err
 		}
 	}

@@ -29,7 +29,7 @@ func main() {
 		"":        runDemo,
 		"up":      backgroundFleet(dir).up,
 		"down":    backgroundFleet(dir).down,
-		serveVerb: backgroundFleet(dir).serve,
+		serveVerb: backgroundFleet(dir).runFleet,
 	}[verb]
 	if err := run(ctx); err != nil {
 		if errors.Is(err, context.Canceled) {

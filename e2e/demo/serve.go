@@ -30,8 +30,8 @@ const (
 	lockDescriptor = 3
 )
 
-// serve runs the fleet until it is told to end, its directory is removed, or its time is over.
-func (b backgroundFleet) serve(ctx context.Context) (err error) {
+// runFleet runs the fleet until it is told to end, its directory is removed, or its time is over.
+func (b backgroundFleet) runFleet(ctx context.Context) (err error) {
 	// The fleet's other processes must not hold the lock.
 	syscall.CloseOnExec(lockDescriptor)
 	lock := os.NewFile(lockDescriptor, b.lockFile())

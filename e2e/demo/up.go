@@ -33,7 +33,7 @@ func (b backgroundFleet) up(ctx context.Context) error {
 			return err
 		}
 	}
-	state, err := b.follow(ctx, !running)
+	state, err := b.followStart(ctx, !running)
 	if err != nil {
 		return err
 	}
@@ -65,9 +65,9 @@ func (b backgroundFleet) launch(lock *os.File) error {
 	return nil
 }
 
-// follow shows the log until the fleet is ready. The interrupt of the command that started the
+// followStart shows the log until the fleet is ready. The interrupt of the command that started the
 // fleet ends it.
-func (b backgroundFleet) follow(ctx context.Context, started bool) (*fleetState, error) {
+func (b backgroundFleet) followStart(ctx context.Context, started bool) (*fleetState, error) {
 	log, err := os.Open(b.logFile())
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err

@@ -48,7 +48,7 @@ func (s Snapshot) playQueue(target int) work {
 	p := player{Snapshot: s, bySource: map[string]int32{}}
 	for i := range s.Activity.Active {
 		a := &s.Activity.Active[i]
-		p.hold(slot{work: s.remainingImport(a).asMean(), source: a.Source})
+		p.holdSlot(slot{work: s.remainingImport(a).asMean(), source: a.Source})
 	}
 	unlisted := max(0, int(s.Activity.Slots)-len(s.Activity.Active))
 	p.held += unlisted
@@ -66,13 +66,13 @@ func (s Snapshot) playQueue(target int) work {
 				continue
 			}
 			if waiting[n] == target {
-				return p.finish(q)
+				return p.finishImport(q)
 			}
-			p.start(q)
+			p.startImport(q)
 			waiting = append(waiting[:n], waiting[n+1:]...)
 			n--
 		}
-		if !p.advance(head, waiting) {
+		if !p.advanceTime(head, waiting) {
 			switch {
 			case p.unknown != "":
 				return work{why: p.unknown}
@@ -116,7 +116,7 @@ func (p *player) sourceHasRoom(source string) bool {
 	return !limited || p.bySource[source] < limit
 }
 
-func (p *player) hold(s slot) {
+func (p *player) holdSlot(s slot) {
 	p.bySource[s.source]++
 	if s.why != "" {
 		p.held++
@@ -128,14 +128,14 @@ func (p *player) hold(s slot) {
 	heap.Push(&p.running, s)
 }
 
-func (p *player) start(q *v1alpha1.QueuedImport) {
+func (p *player) startImport(q *v1alpha1.QueuedImport) {
 	w := p.wholeImport(q).asMean()
 	w.seconds, w.variance, w.atMost = p.now.seconds+w.seconds, p.now.variance+w.variance, p.now.atMost || w.atMost
-	p.hold(slot{work: w, source: q.Source})
+	p.holdSlot(slot{work: w, source: q.Source})
 }
 
-// finish returns when an image that starts now is imported.
-func (p *player) finish(q *v1alpha1.QueuedImport) work {
+// finishImport returns when an image that starts now is imported.
+func (p *player) finishImport(q *v1alpha1.QueuedImport) work {
 	// Which slot is free first is unknown where the end of one is.
 	if p.now.why != "" {
 		return p.now
@@ -148,8 +148,8 @@ func (p *player) finish(q *v1alpha1.QueuedImport) work {
 	return w
 }
 
-// advance goes to the next time at which something may start.
-func (p *player) advance(head []v1alpha1.QueuedImport, waiting []int) bool {
+// advanceTime goes to the next time at which something may start.
+func (p *player) advanceTime(head []v1alpha1.QueuedImport, waiting []int) bool {
 	next := -1.0
 	for _, i := range waiting {
 		if at := p.notBefore(&head[i]); at > p.now.seconds && (next < 0 || at < next) {

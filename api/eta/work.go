@@ -68,8 +68,8 @@ func (s Snapshot) remainingImport(a *v1alpha1.ActiveImport) work {
 	case a.BytesPerSecond <= 0 && !rate.known:
 		return work{why: UnknownTooFewSamples}
 	}
-	w.add(max(0, total-done)/bytesPerSecond, deviation)
-	w.add(overhead, rate.deviation)
+	w.addDuration(max(0, total-done)/bytesPerSecond, deviation)
+	w.addDuration(overhead, rate.deviation)
 	return w
 }
 
@@ -86,13 +86,13 @@ func (s Snapshot) wholeImport(q *v1alpha1.QueuedImport) work {
 	case !rate.known:
 		return work{why: UnknownTooFewSamples}
 	}
-	w.add(bytes/rate.bytesPerSecond, rate.deviation)
-	w.add(rate.overhead, rate.deviation)
+	w.addDuration(bytes/rate.bytesPerSecond, rate.deviation)
+	w.addDuration(rate.overhead, rate.deviation)
 	return w
 }
 
-// add adds a duration that is distributed log-normally around its median.
-func (w *work) add(seconds, deviation float64) {
+// addDuration adds a duration that is distributed log-normally around its median.
+func (w *work) addDuration(seconds, deviation float64) {
 	w.seconds = min(w.seconds+seconds, maxSeconds)
 	w.variance += seconds * seconds * deviation * deviation
 }

@@ -99,9 +99,9 @@ func TestLargerBudgetIsNeverLater(t *testing.T) {
 		more.Activity = s.Activity.DeepCopy()
 		more.Activity.Budget += rapid.Int32Range(1, 3).Draw(t, "more")
 		for i := range s.Activity.Head {
-			was, is := s.Queued(i), more.Queued(i)
-			if was.Why == "" && is.Why == "" {
-				require.False(t, is.At.After(was.At), "%s: %v with budget %d, %v with %d", s.Activity.Head[i].Name, was.At, s.Activity.Budget, is.At, more.Activity.Budget)
+			before, after := s.Queued(i), more.Queued(i)
+			if before.Why == "" && after.Why == "" {
+				require.False(t, after.At.After(before.At), "%s: %v with budget %d, %v with %d", s.Activity.Head[i].Name, before.At, s.Activity.Budget, after.At, more.Activity.Budget)
 			}
 		}
 	})

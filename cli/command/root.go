@@ -156,8 +156,8 @@ func (e *environment) terminalWidth() (int, bool) {
 	return width, true
 }
 
-// note tells the user something beside the answer, on standard error.
-func (e *environment) note(format string, args ...any) {
+// printNote tells the user something beside the answer, on standard error.
+func (e *environment) printNote(format string, args ...any) {
 	fmt.Fprintln(e.ErrOut, render.Printable(fmt.Sprintf(format, args...)))
 }
 

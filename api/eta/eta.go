@@ -4,6 +4,8 @@ import (
 	"math"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -128,6 +130,23 @@ func (s Snapshot) Queued(i int) Estimate {
 	return s.toEstimate(i+1, s.playQueue(i))
 }
 
+// ForNew estimates an image that joins the end of the queue now.
+func (s Snapshot) ForNew(q v1alpha1.QueuedImport) Estimate {
+	if s.Activity == nil || s.isOld() {
+		return Estimate{Why: UnknownNotReported}
+	}
+	head := s.Activity.Head
+	if int(s.Activity.Queued) > len(head) {
+		return Estimate{Why: UnknownNotListed}
+	}
+	behind := *s.Activity
+	notBefore := metav1.NewTime(behind.ObservedAt.Add(s.Now.Sub(s.observedAt())))
+	q.NotBefore = &notBefore
+	behind.Head = append(head[:len(head):len(head)], q)
+	s.Activity = &behind
+	return s.toEstimate(len(head)+1, s.playQueue(len(head)))
+}
+
 // NextFreeSlot is when a slot is free: now, or when the first import ends. ok is false where
 // that is unknown.
 func (s Snapshot) NextFreeSlot() (at time.Time, ok bool) {
@@ -152,8 +171,10 @@ func (s Snapshot) observedAt() time.Time {
 	return s.ObservedAt
 }
 
+// isOld is false for the last activity before a member became idle, however long ago.
 func (s Snapshot) isOld() bool {
-	return s.Activity == nil || s.Now.Sub(s.observedAt()) > MaxAge
+	a := s.Activity
+	return a == nil || s.Now.Sub(s.observedAt()) > MaxAge && (len(a.Active) > 0 || a.Queued > 0 || len(a.Head) > 0 || a.Slots > 0)
 }
 
 // rangeWidth is how many standard deviations contain 9 of 10 values.

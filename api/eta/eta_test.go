@@ -171,6 +171,26 @@ func TestRangeFollowsRates(t *testing.T) {
 	assert.Greater(t, e.High, now.Add(200*time.Second), "a fifth are slower than p20")
 }
 
+func TestImageThatJoinsTheQueue(t *testing.T) {
+	newImage := v1alpha1.QueuedImport{Namespace: "farm", Name: "g", Source: "bucket", Bytes: 1000 * mebibyte}
+	s := eta.Snapshot{Activity: newActivity(), Now: now}
+	before := s.Activity.DeepCopy()
+	e := s.ForNew(newImage)
+	assert.Equal(t, 4, e.Position)
+	assert.InDelta(t, 400, e.At.Sub(now).Seconds(), 5, "d and e end at 200 and 300 s")
+	assert.Equal(t, before, s.Activity)
+	s.Activity.Queued = 4
+	assert.Equal(t, eta.Estimate{Why: eta.UnknownNotListed}, s.ForNew(newImage))
+
+	idle := newActivity()
+	idle.Active, idle.Head, idle.Queued, idle.Slots = nil, nil, 0, 0
+	s = eta.Snapshot{Activity: idle, Now: now.Add(24 * time.Hour)}
+	assert.Equal(t, now.Add(24*time.Hour+100*time.Second), s.ForNew(newImage).At, "an idle member writes none")
+	s.Activity.Slots = 1
+	assert.Equal(t, eta.Estimate{Why: eta.UnknownNotReported}, s.ForNew(newImage))
+	assert.Equal(t, eta.Estimate{Why: eta.UnknownNotReported}, eta.Snapshot{Now: now}.ForNew(newImage))
+}
+
 func TestNextFreeSlot(t *testing.T) {
 	a := newActivity()
 	s := eta.Snapshot{Activity: a, Now: now}

@@ -93,9 +93,9 @@ func (e *environment) createReport(ctx context.Context, hub *connect.Cluster, ar
 		report.Spec.Placement = &v1alpha1.Placement{ClusterNames: f.clusters}
 	}
 	if f.selector != "" {
-		selector, err := metav1.ParseToLabelSelector(f.selector)
+		selector, err := connect.ParseLabelSelector(f.selector)
 		if err != nil {
-			return nil, fmt.Errorf("-l %s: must be a label selector, as in region=nordics,edge!=true: %w", f.selector, err)
+			return nil, err
 		}
 		report.Spec.Placement.ClusterSelector = selector
 	}
@@ -178,6 +178,7 @@ func (e *environment) newPruneStatusCommand() *cobra.Command {
 		Args:  cobra.MaximumNArgs(1),
 	}
 	e.addWatchFlag(cmd)
+	cmd.Flags().DurationVar(&e.timeout, "timeout", 0, "how long to watch; exit code 3 after it. Default: until it ends")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		hub, err := e.ConnectHub()
 		if err != nil {

@@ -116,17 +116,17 @@ func (e *environment) newPruneApproveCommand() *cobra.Command {
 			return err
 		}
 		p.Spec.UndoWindow, p.Spec.Deadline = &metav1.Duration{Duration: undoWindow.Round(time.Second)}, &metav1.Duration{Duration: deadline.Round(time.Second)}
-		return e.approvePrune(ctx, args[0], digest, yes, p)
+		hub, err := e.ConnectHub()
+		if err != nil {
+			return err
+		}
+		return e.approvePrune(ctx, hub, args[0], digest, yes, p)
 	})
 	return cmd
 }
 
 // approvePrune shows what would go, asks, and creates the ImagePrune.
-func (e *environment) approvePrune(ctx context.Context, name, digest string, yes bool, p *v1alpha1.ImagePrune) error {
-	hub, err := e.ConnectHub()
-	if err != nil {
-		return err
-	}
+func (e *environment) approvePrune(ctx context.Context, hub *connect.Cluster, name, digest string, yes bool, p *v1alpha1.ImagePrune) error {
 	report, err := getReport(ctx, hub, name)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (e *environment) approvePrune(ctx context.Context, name, digest string, yes
 		if err := (render.Format{}).Write(e.ErrOut, view, e.options()); err != nil {
 			return err
 		}
-		agreed, err := e.confirm(view.Question())
+		agreed, err := e.askWhether(view.Question())
 		if err != nil {
 			return err
 		}

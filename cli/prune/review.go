@@ -85,8 +85,11 @@ func NewReview(now time.Time, r *v1alpha1.PruneReport, s *Selection, limit int, 
 	if len(s.spec.Images)+len(s.spec.Clusters) > 0 {
 		v.Selected = &v1alpha1.PruneTotal{Count: int32(s.total.Images), Bytes: s.total.Bytes} //nolint:gosec // a report has fewer
 	}
-	if s.total.Images > 0 {
+	switch {
+	case s.total.Images > 0:
 		v.Command = approveCommand(r.Name, r.Status.Digest, &s.spec)
+	case s.leftOut.Count > 0:
+		v.Command = "kubectl ot prune review " + r.Name + " --include-others"
 	}
 	return v
 }

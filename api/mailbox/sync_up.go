@@ -215,7 +215,7 @@ func (r Relay) syncPage(ctx context.Context, source memberReport, name string, c
 	})
 }
 
-// syncPart copies a page or the activity. If it is read again and is not valid any more, it
+// syncPart copies a page or the activity. If it is read again and is no longer valid, it
 // is skipped.
 func (r Relay) syncPart(ctx context.Context, part *v1alpha1.ClusterReport, copied *metav1.PartialObjectMetadata, valid func(live *v1alpha1.ClusterReport) bool) (written bool, err error) {
 	if copied != nil && r.Copies.isEqual(reportKind.name, part, copied) {

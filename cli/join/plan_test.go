@@ -70,7 +70,7 @@ func TestPlanPush(t *testing.T) {
 	}{
 		"new, with the agent": {
 			request: Request{Mode: Push, Name: "oslo", Install: true, Labels: map[string]string{"edge": "true"}}, member: MemberState{UID: "1", Access: frankfurt},
-			want: []Action{InstallAgent, GiveCredential, LabelSecret, AwaitReady, SetLabels, AwaitRotated},
+			want: []Action{InstallAgent, GiveCredential, AwaitReady, SetLabels, AwaitRotated},
 		},
 		"new, the agent is there": {request: request, member: there, want: []Action{GiveCredential, AwaitReady, AwaitRotated}},
 		"all is there": {
@@ -98,6 +98,11 @@ func TestPlanPush(t *testing.T) {
 				Secret: kubeconfigSecret(t, frankfurt, map[string]string{v1alpha1.LabelMember: "oslo", "edge": "true", "ring": "a"}),
 			},
 			want: []Action{Keep, AwaitReady, SetLabels},
+		},
+		"a label that the Secret has not": {
+			request: Request{Mode: Push, Name: "oslo", Labels: map[string]string{"edge": "true"}}, member: there,
+			hub:  HubState{Member: pushMember(metav1.ConditionTrue), Secret: kubeconfigSecret(t, frankfurt, ours)},
+			want: []Action{Keep, LabelSecret, AwaitReady, SetLabels},
 		},
 		"a token of earlier versions": {
 			request: request, hub: HubState{Member: pushMember(metav1.ConditionTrue), Secret: kubeconfigSecret(t, frankfurt, ours)},

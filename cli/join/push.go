@@ -83,7 +83,8 @@ func PlanPush(r Request, hub HubState, member MemberState) ([]Step, error) {
 	if hub.Secret != nil {
 		onSecret = hub.Secret.Labels
 	}
-	if missing := r.missingLabels(onSecret); len(missing) > 0 || kept && onSecret[v1alpha1.LabelMember] != r.Name {
+	// A Secret that is written gets its labels with it.
+	if missing := r.missingLabels(onSecret); kept && (len(missing) > 0 || onSecret[v1alpha1.LabelMember] != r.Name) {
 		steps = append(steps, step(OnHub, LabelSecret, "labels of Secret %s/%s: %s", hub.Namespace, r.Name, strings.Join(append(missing, v1alpha1.LabelMember+"="+r.Name), ", ")))
 	}
 	steps = append(steps, step(OnHub, AwaitReady, "waiting for MemberCluster %s to be Ready", r.Name))

@@ -119,3 +119,13 @@ func ReadFingerprints(hub HubState, member *MemberState) (f Fingerprints) {
 	}
 	return f
 }
+
+// AwaitsAcceptance reports whether an agent asks to be let in.
+func AwaitsAcceptance(member *v1alpha1.MemberCluster) bool {
+	return condition(member, v1alpha1.ConditionJoined).Reason == v1alpha1.ReasonAwaitingAcceptance
+}
+
+// Message returns what a condition of a MemberCluster says, fit for a terminal.
+func Message(member *v1alpha1.MemberCluster, name string) string {
+	return v1alpha1.SanitizeText(condition(member, name).Message, 1024)
+}

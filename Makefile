@@ -50,6 +50,7 @@ demo: ## Watch a hub and three clusters: budgets, machines, a rollout, an outage
 .PHONY: test
 test: ## Run all tests (needs Go, make and git only)
 	@# Without Go's cache of results: it does not know which programs a journey has run.
+	go -C cli test -count=1 ./...
 	go run ./scripts/testreport -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: test-long
@@ -125,6 +126,7 @@ generate: ## Write deepcopy code, CRDs, RBAC and docs/reference from the Go sour
 .PHONY: lint
 lint: ## Check the Go code and its import rules
 	$(GOLANGCI_LINT) run
+	cd cli && $(call tool,../scripts/tools/golangci-lint) run --config ../.golangci.yml
 
 .PHONY: lint-charts
 lint-charts: ## Check the Helm charts and what they make, and run their unit tests

@@ -17,6 +17,11 @@ type Acceptance struct {
 	Text string `json:"text"`
 }
 
+// OtherAgentError says that the key is not that of the agent in the member's cluster.
+type OtherAgentError struct{ Text string }
+
+func (e OtherAgentError) Error() string { return e.Text }
+
 // DecideAcceptance decides which key of an agent to accept. given is the agent's key as a person
 // has read it in its cluster; empty where nobody has. It refuses a key that is not the agent's.
 func DecideAcceptance(name string, hub HubState, member *MemberState, given string) (Acceptance, error) {
@@ -48,8 +53,8 @@ func DecideAcceptance(name string, hub HubState, member *MemberState, given stri
 	case a.Hub == "":
 		return a, fmt.Errorf("no agent asks to be let in as %s: %s", name, orElse(v1alpha1.SanitizeText(joined.Message, 1024), "the hub has not said what it waits for"))
 	case a.Agent != "" && a.Agent != a.Hub:
-		return a, fmt.Errorf("the agent of %s has key %s, but the hub was sent %s: another agent has presented the join token. Nothing is accepted; have the hub make another token: kubectl annotate --overwrite membercluster %s %s=$(date +%%s)",
-			name, a.Agent, a.Hub, name, v1alpha1.AnnotationJoinToken)
+		return a, OtherAgentError{fmt.Sprintf("the agent of %s has key %s, but the hub was sent %s: another agent has presented the join token. Nothing is accepted; have the hub make another token: kubectl annotate --overwrite membercluster %s %s=$(date +%%s)",
+			name, a.Agent, a.Hub, name, v1alpha1.AnnotationJoinToken)}
 	}
 	a.Key, a.Compared = a.Hub, a.Agent == a.Hub
 	a.Text = fmt.Sprintf("an agent asks to be let in as %s", name)

@@ -242,7 +242,7 @@ func TestDecideAcceptance(t *testing.T) {
 		"--key against the agent's word": {hub: asks(), member: says(hubKey), given: otherKey, wantErr: "--key is not what the agent says"},
 		"--key that is none":             {hub: asks(), given: "SHA256:short", wantErr: "--key is a fingerprint"},
 		"no request but a message":       {hub: HubState{Member: asks().Member}, wantKey: hubKey},
-		"nobody asks":                    {hub: HubState{Member: pullMember(v1alpha1.ReasonAwaitingAgent, "a join token waits")}, wantErr: "no agent asks to be let in as oslo: a join token waits"},
+		"no agent asks":                  {hub: HubState{Member: pullMember(v1alpha1.ReasonAwaitingAgent, "a join token waits")}, wantErr: "no agent asks to be let in as oslo: a join token waits"},
 		"the hub said nothing":           {hub: HubState{Member: pullMember("", "")}, wantErr: "the hub has not said what it waits for"},
 		"registered":                     {hub: HubState{Member: pullMember(v1alpha1.ReasonJoined, "")}},
 		"accepted already": {hub: with(&HubState{}, func(h *HubState) {

@@ -19,7 +19,7 @@ const agentWordTimeout = 20 * time.Second
 // registered already is not asked for.
 func (e *Executor) awaitAgent(ctx context.Context) (result string, err error) {
 	var asks bool
-	came, err := e.await(ctx, func(ctx context.Context) (bool, error) {
+	came, err := e.awaitCondition(ctx, func(ctx context.Context) (bool, error) {
 		member, err := e.member(ctx)
 		if err != nil || member == nil {
 			return false, err
@@ -70,9 +70,11 @@ func (e *Executor) AcceptAgent(ctx context.Context, hub join.HubState, given str
 
 // readAgentsWord reads the agent's own condition. It comes a moment after the hub's.
 func (e *Executor) readAgentsWord(ctx context.Context, state *join.MemberState) error {
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, min(e.Timeout, agentWordTimeout), true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, min(e.Timeout, agentWordTimeout), true, func(context.Context) (bool, error) {
+		request, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
 		var err error
-		state.HubConnected, err = readHubConnected(ctx, e.Member, e.AgentNamespace)
+		state.HubConnected, err = readHubConnected(request, e.Member, e.AgentNamespace)
 		return join.ReadFingerprints(join.HubState{}, state).Agent != "", err
 	})
 	if ctx.Err() == nil && wait.Interrupted(err) {

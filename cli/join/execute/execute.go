@@ -36,8 +36,11 @@ func (e PersonError) Error() string { return e.Text }
 // givenTokenLife of the token that the hub is given, and replaces.
 const givenTokenLife = 24 * time.Hour
 
+// requestTimeout bounds one request of a wait.
+const requestTimeout = 30 * time.Second
+
 // pollInterval is how often the hub is asked whether something has happened.
-const pollInterval = time.Second
+const pollInterval = 500 * time.Millisecond
 
 // Executor does the steps of one member.
 type Executor struct {
@@ -61,6 +64,9 @@ type Executor struct {
 
 	token, spent []byte
 }
+
+// Token is the join token, once it was awaited.
+func (e *Executor) Token() []byte { return e.token }
 
 // Run does steps in their order, and stops at the first that fails.
 func (e *Executor) Run(ctx context.Context, steps []join.Step) error {
@@ -169,20 +175,38 @@ func (e *Executor) requestToken(ctx context.Context) (err error) {
 	})
 }
 
-// await asks until something holds. A failed request ends it, but for one that the API server
-// could not answer.
-func (e *Executor) await(ctx context.Context, holds func(context.Context) (bool, error)) (bool, error) {
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, e.Timeout, true, func(ctx context.Context) (bool, error) {
-		done, err := holds(ctx)
-		if err != nil && (apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err)) {
+// awaitCondition asks until something holds. A request that the API server has refused ends it;
+// one that it could not answer is repeated.
+func (e *Executor) awaitCondition(ctx context.Context, holds func(context.Context) (bool, error)) (bool, error) {
+	var unanswered error
+	ask := func(context.Context) (bool, error) {
+		// Not the context of the poll: at its end, a client would fail rather than the condition.
+		request, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		done, err := holds(request)
+		unanswered = err
+		if err != nil && ctx.Err() == nil && !isRefusal(err) {
 			return false, nil
 		}
 		return done, err
-	})
-	if ctx.Err() == nil && (wait.Interrupted(err) || errors.Is(err, context.DeadlineExceeded)) {
-		return false, nil
+	}
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, e.Timeout, true, ask)
+	if ctx.Err() == nil && wait.Interrupted(err) {
+		// Once more: the timeout may have ended between two requests.
+		done, _ := ask(ctx)
+		return done, unanswered
+	}
+	if ctx.Err() != nil {
+		return false, ctx.Err()
 	}
 	return err == nil, err
+}
+
+// isRefusal reports whether the API server has answered, and would answer the same once more.
+func isRefusal(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err) && !apierrors.IsTooManyRequests(err) &&
+		!apierrors.IsServiceUnavailable(err) && !apierrors.IsInternalError(err)
 }
 
 // member reads the MemberCluster; nil where there is none.
@@ -204,7 +228,7 @@ func (e *Executor) said(ctx context.Context, condition, otherwise string) string
 }
 
 func (e *Executor) awaitToken(ctx context.Context) error {
-	made, err := e.await(ctx, func(ctx context.Context) (bool, error) {
+	made, err := e.awaitCondition(ctx, func(ctx context.Context) (bool, error) {
 		token, err := readJoinToken(ctx, e.Hub, e.Namespace, e.Request.Name)
 		e.token = token
 		return len(token) > 0 && string(token) != string(e.spent), err
@@ -288,7 +312,7 @@ func (e *Executor) uid() types.UID {
 }
 
 func (e *Executor) awaitReady(ctx context.Context) error {
-	ready, err := e.await(ctx, func(ctx context.Context) (bool, error) {
+	ready, err := e.awaitCondition(ctx, func(ctx context.Context) (bool, error) {
 		member, err := e.member(ctx)
 		return join.Ready(member, e.uid()), err
 	})
@@ -300,7 +324,7 @@ func (e *Executor) awaitReady(ctx context.Context) error {
 }
 
 func (e *Executor) awaitRotated(ctx context.Context) error {
-	rotated, err := e.await(ctx, func(ctx context.Context) (bool, error) {
+	rotated, err := e.awaitCondition(ctx, func(ctx context.Context) (bool, error) {
 		member, err := e.member(ctx)
 		return join.Rotated(member), err
 	})
@@ -312,7 +336,7 @@ func (e *Executor) awaitRotated(ctx context.Context) error {
 }
 
 func (e *Executor) awaitGone(ctx context.Context) error {
-	gone, err := e.await(ctx, func(ctx context.Context) (bool, error) {
+	gone, err := e.awaitCondition(ctx, func(ctx context.Context) (bool, error) {
 		member, err := e.member(ctx)
 		return member == nil, err
 	})

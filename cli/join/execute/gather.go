@@ -49,7 +49,8 @@ func ReadHub(ctx context.Context, c client.Reader, namespace, name string) (join
 	if state.JoinToken, err = readJoinToken(ctx, c, namespace, name); err != nil {
 		return state, err
 	}
-	if state.Join, err = getOptional(ctx, c, v1alpha1.MemberNamespacePrefix+name, v1alpha1.MailboxName, &v1alpha1.ClusterJoin{}); err != nil {
+	// Who may not read it is told the key by the MemberCluster.
+	if state.Join, err = getOptional(ctx, c, v1alpha1.MemberNamespacePrefix+name, v1alpha1.MailboxName, &v1alpha1.ClusterJoin{}); err != nil && !apierrors.IsForbidden(err) {
 		return state, fmt.Errorf("reading ClusterJoin %s/%s: %w", v1alpha1.MemberNamespacePrefix+name, v1alpha1.MailboxName, err)
 	}
 	return state, nil
@@ -99,9 +100,9 @@ func ReadMember(ctx context.Context, c client.Client, memberContext, agentNamesp
 
 // readHubConnected reads what the agent says of its connection; nil where it says nothing.
 func readHubConnected(ctx context.Context, c client.Reader, agentNamespace string) (*metav1.Condition, error) {
-	ledger, err := getOptional(ctx, c, agentNamespace, syncLedgerName, &v1alpha1.SyncLedger{})
+	ledger, err := getOptional(ctx, c, agentNamespace, v1alpha1.LedgerName, &v1alpha1.SyncLedger{})
 	if ledger == nil || err != nil {
-		return nil, wrap(err, "reading SyncLedger %s/%s of the cluster", agentNamespace, syncLedgerName)
+		return nil, wrap(err, "reading SyncLedger %s/%s of the cluster", agentNamespace, v1alpha1.LedgerName)
 	}
 	return meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionHubConnected), nil
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 )
 
-// Terminal is a shell in a folder of its own, with scripts/ and charts/ in it, and a kubectl and
-// helm with a context for each cluster.
+// Terminal is a shell in a folder of its own, with scripts/ and charts/ in it, a kubectl and helm
+// with a context for each cluster, and the plugin kubectl ot.
 type Terminal struct {
 	// Directory is where commands run.
 	Directory string
@@ -35,7 +35,12 @@ func OpenTerminal(t *testing.T, current string, contexts map[string]string) *Ter
 	t.Helper()
 	programs, err := binaries.Ensure(t.Context(), binaries.Kubectl, binaries.Helm)
 	require.NoError(t, err)
-	term := &Terminal{Directory: t.TempDir(), path: programs.PathVariable()}
+	plugin := t.TempDir()
+	module, err := filepath.Abs(filepath.Join(Root, "cli"))
+	require.NoError(t, err)
+	require.NoError(t, binaries.BuildFromCheckout(t.Context(), module, ".", "", filepath.Join(plugin, "kubectl-ot")))
+	path := strings.TrimPrefix(programs.PathVariable(), "PATH=")
+	term := &Terminal{Directory: t.TempDir(), path: "PATH=" + plugin + string(filepath.ListSeparator) + path}
 	for _, folder := range []string{"scripts", "charts"} {
 		target, err := filepath.Abs(filepath.Join(Root, folder))
 		require.NoError(t, err)

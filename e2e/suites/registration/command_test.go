@@ -179,7 +179,7 @@ func TestJoinPullCommand(t *testing.T) {
 	s := shared
 	term := s.openTerminal(t)
 	s.nameMember(t)
-	said, err := term.Run(t, s.documentedCommand(t, "pull", "--timeout 1"))
+	said, err := term.Run(t, s.documentedCommand(t, "pull", "--timeout 5"))
 	require.Error(t, err)
 	assert.Contains(t, said, "error: MemberCluster "+s.memberName+" is not Ready: ", "no agent runs")
 	assert.Equal(t, "ghcr.io/pelotech/ot-agent:v1.2.3", s.runInstall(t))

@@ -28,8 +28,9 @@ TEST_PACKAGES ?= $(shell awk '/^MemAvailable/ {n = $$2 > 12 * 1024 * 1024 ? 3 : 
 TEST_FLAGS    ?= -p $(or $(TEST_PACKAGES),2) -vet=off
 TEST_TIMEOUT ?= 30m
 
+CACHE := $(or $(OT_FLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ot-fleet)
 # Where scripts/kind-up says what it has made.
-KIND_FLEET := $(or $(OT_FLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ot-fleet)/kind/$(or $(OT_KIND_PREFIX),ot)/fleet.json
+KIND_FLEET := $(CACHE)/kind/$(or $(OT_KIND_PREFIX),ot)/fleet.json
 
 # The flags that the control planes' programs are built with: packages that they share
 # with ours are compiled once.
@@ -46,6 +47,14 @@ help: ## Show this list
 .PHONY: demo
 demo: ## Watch a hub and three clusters: budgets, machines, a rollout, an outage
 	@go run ./e2e/demo
+
+.PHONY: up
+up: cli ## Leave a hub and three clusters running in the background, to try kubectl ot on
+	@go run ./e2e/demo up '$(CACHE)/up'
+
+.PHONY: down
+down: ## End them
+	@go run ./e2e/demo down '$(CACHE)/up'
 
 .PHONY: test
 test: ## Run all tests (needs Go, make and git only)
@@ -81,10 +90,13 @@ bench: ## Measure the figures of the README
 	@go run ./e2e/bench
 
 .PHONY: build
-build: ## Build agent, hub and the kubectl plugin into bin/
+build: cli ## Build agent, hub and kubectl-ot into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ot-agent ./agent
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ot-hub ./hub
-	CGO_ENABLED=0 go build -C cli -trimpath -ldflags='-s -w -X main.version=$(VERSION)' -o ../bin/kubectl-ot .
+
+.PHONY: cli
+cli: ## Build kubectl-ot into bin/
+	@go build -C cli -ldflags='-s -w -X main.version=$(VERSION)' -o ../bin/kubectl-ot .
 
 .PHONY: images
 images: ## Build the container images of agent and hub, and the kubectl plugin, into dist/

@@ -115,7 +115,7 @@ func (e *environment) leaveFleet(ctx context.Context, request join.Request, flag
 		page := &render.Page{}
 		plan.Draw(page)
 		fmt.Fprint(e.ErrOut, render.Print(page, e.options()))
-		agreed, err := e.confirm("Leave?")
+		agreed, err := e.askWhether("Leave?")
 		if err != nil {
 			return exit.Because(exit.Held, err)
 		}

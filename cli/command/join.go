@@ -288,7 +288,7 @@ func (e *environment) acceptAgent(request join.Request, yes bool) func(join.Acce
 		case yes:
 			return execute.PersonError{Text: "-y accepts only a key that is known to be the agent's own: name the cluster's context with --member, or with --key the key that its agent shows: " + command}
 		}
-		agreed, err := e.confirm("Accept?")
+		agreed, err := e.askWhether("Accept?")
 		switch {
 		case err != nil:
 			return execute.PersonError{Text: fmt.Sprintf("the agent waits to be accepted: %s (%v)", command, err)}

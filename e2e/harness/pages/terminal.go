@@ -19,6 +19,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/plugin"
 )
 
 // Terminal is a shell in a folder of its own, with scripts/ and charts/ in it, a kubectl and helm
@@ -35,12 +36,10 @@ func OpenTerminal(t *testing.T, current string, contexts map[string]string) *Ter
 	t.Helper()
 	programs, err := binaries.Ensure(t.Context(), binaries.Kubectl, binaries.Helm)
 	require.NoError(t, err)
-	plugin := t.TempDir()
-	module, err := filepath.Abs(filepath.Join(Root, "cli"))
+	ot, err := plugin.Build()
 	require.NoError(t, err)
-	require.NoError(t, binaries.BuildFromCheckout(t.Context(), module, ".", "", filepath.Join(plugin, "kubectl-ot")))
 	path := strings.TrimPrefix(programs.PathVariable(), "PATH=")
-	term := &Terminal{Directory: t.TempDir(), path: "PATH=" + plugin + string(filepath.ListSeparator) + path}
+	term := &Terminal{Directory: t.TempDir(), path: "PATH=" + filepath.Dir(ot) + string(filepath.ListSeparator) + path}
 	for _, folder := range []string{"scripts", "charts"} {
 		target, err := filepath.Abs(filepath.Join(Root, folder))
 		require.NoError(t, err)

@@ -107,7 +107,7 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, into an
 		return askingError(path, err)
 	}
 	if etag := response.Header.Get("ETag"); etag != "" && len(etag) <= maxErrorBytes {
-		c.keep(target, keptAnswer{etag, body})
+		c.keepAnswer(target, keptAnswer{etag, body})
 	}
 	return decode(path, body, into)
 }
@@ -159,8 +159,8 @@ func (c *Client) keptAnswer(target string) keptAnswer {
 	return c.kept[target]
 }
 
-// keep remembers an answer, and forgets the oldest ones.
-func (c *Client) keep(target string, answer keptAnswer) {
+// keepAnswer remembers an answer, and forgets the oldest ones.
+func (c *Client) keepAnswer(target string, answer keptAnswer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.kept == nil {

@@ -179,7 +179,7 @@ func TestStreamGoesOnWhereItWasCut(t *testing.T) {
 	)
 	var events []Event
 	var failures []error
-	for e, err := range c.Follow(t.Context()) {
+	for e, err := range c.FollowEvents(t.Context()) {
 		if err != nil {
 			failures = append(failures, err)
 			continue
@@ -195,13 +195,13 @@ func TestStreamGoesOnWhereItWasCut(t *testing.T) {
 
 func TestStreamEndsWithItsReader(t *testing.T) {
 	c, after := serveEvents(t, "data: {\"seq\":\"a-1\"}\n\ndata: {\"seq\":\"a-2\"}\n\n")
-	for range c.Follow(t.Context()) {
+	for range c.FollowEvents(t.Context()) {
 		break
 	}
 	assert.Len(t, *after, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range c.Follow(ctx) {
+	for range c.FollowEvents(ctx) {
 		t.Fatal("nothing is asked for")
 	}
 }

@@ -32,7 +32,7 @@ func setText(q url.Values, key, text string) {
 	}
 }
 
-func ask[T any](ctx context.Context, c *Client, path string, query url.Values) (*T, error) {
+func getAnswer[T any](ctx context.Context, c *Client, path string, query url.Values) (*T, error) {
 	answer := new(T)
 	if err := c.Get(ctx, path, query, answer); err != nil {
 		return nil, err
@@ -42,12 +42,12 @@ func ask[T any](ctx context.Context, c *Client, path string, query url.Values) (
 
 // Summary asks for the fleet on one page.
 func (c *Client) Summary(ctx context.Context) (*Summary, error) {
-	return ask[Summary](ctx, c, "summary", nil)
+	return getAnswer[Summary](ctx, c, "summary", nil)
 }
 
 // Why asks for what is known of an image of a member.
 func (c *Client) Why(ctx context.Context, cluster, namespace, name string) (*Why, error) {
-	return ask[Why](ctx, c, "why", url.Values{"cluster": {cluster}, "namespace": {namespace}, "name": {name}})
+	return getAnswer[Why](ctx, c, "why", url.Values{"cluster": {cluster}, "namespace": {namespace}, "name": {name}})
 }
 
 // MatrixQuery is what a Matrix shows.
@@ -71,7 +71,7 @@ func (c *Client) Matrix(ctx context.Context, of MatrixQuery) (*Matrix, error) {
 	setText(q, "cols", strings.Join(of.Clusters, ","))
 	setText(q, "selector", of.Selector)
 	setText(q, "since", of.Since)
-	m, err := ask[Matrix](ctx, c, "matrix", q)
+	m, err := getAnswer[Matrix](ctx, c, "matrix", q)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (c *Client) History(ctx context.Context, of HistoryQuery) (*History, error)
 	if of.Limit > 0 {
 		q.Set("limit", strconv.Itoa(of.Limit))
 	}
-	return ask[History](ctx, c, "history", q)
+	return getAnswer[History](ctx, c, "history", q)
 }
 
 // BlastRadius asks for what a policy would change: the data of its ConfigMap, as JSON or
@@ -116,22 +116,22 @@ func (c *Client) History(ctx context.Context, of HistoryQuery) (*History, error)
 func (c *Client) BlastRadius(ctx context.Context, policy string, limit int) (*BlastRadius, error) {
 	q := Paging{Limit: limit}.query()
 	q.Set("policy", policy)
-	return ask[BlastRadius](ctx, c, "blastradius", q)
+	return getAnswer[BlastRadius](ctx, c, "blastradius", q)
 }
 
 // Members asks for a page of members.
 func (c *Client) Members(ctx context.Context, page Paging) (*MemberList, error) {
-	return ask[MemberList](ctx, c, "members", page.query())
+	return getAnswer[MemberList](ctx, c, "members", page.query())
 }
 
 // Images asks for a page of the distinct images.
 func (c *Client) Images(ctx context.Context, page Paging) (*ImageList, error) {
-	return ask[ImageList](ctx, c, "images", page.query())
+	return getAnswer[ImageList](ctx, c, "images", page.query())
 }
 
 // ImageDetail asks for one distinct image, by its source or URL.
 func (c *Client) ImageDetail(ctx context.Context, source string) (*ImageDetail, error) {
-	return ask[ImageDetail](ctx, c, "images/detail", url.Values{"source": {source}})
+	return getAnswer[ImageDetail](ctx, c, "images/detail", url.Values{"source": {source}})
 }
 
 // MemberImages asks for one page of a member's report, the Next of the page before; the
@@ -139,12 +139,12 @@ func (c *Client) ImageDetail(ctx context.Context, source string) (*ImageDetail, 
 func (c *Client) MemberImages(ctx context.Context, member, page string) (*MemberImages, error) {
 	q := url.Values{"member": {member}}
 	setText(q, "page", page)
-	return ask[MemberImages](ctx, c, "members/images", q)
+	return getAnswer[MemberImages](ctx, c, "members/images", q)
 }
 
 // Rollouts asks for a page of FleetDiskImages.
 func (c *Client) Rollouts(ctx context.Context, page Paging) (*RolloutList, error) {
-	return ask[RolloutList](ctx, c, "rollouts", page.query())
+	return getAnswer[RolloutList](ctx, c, "rollouts", page.query())
 }
 
 // RolloutClusters asks for a page of the clusters of a FleetDiskImage, those in a state, or
@@ -153,12 +153,12 @@ func (c *Client) RolloutClusters(ctx context.Context, name, state string, page P
 	q := page.query()
 	q.Set("name", name)
 	setText(q, "state", state)
-	return ask[RolloutClusters](ctx, c, "rollouts/clusters", q)
+	return getAnswer[RolloutClusters](ctx, c, "rollouts/clusters", q)
 }
 
 // PruneReports asks for a page of PruneReports.
 func (c *Client) PruneReports(ctx context.Context, page Paging) (*PruneReportList, error) {
-	return ask[PruneReportList](ctx, c, "prunereports", page.query())
+	return getAnswer[PruneReportList](ctx, c, "prunereports", page.query())
 }
 
 // PruneRows asks for a page of the rows of a PruneReport, of a cluster and a verdict, or all
@@ -168,7 +168,7 @@ func (c *Client) PruneRows(ctx context.Context, report, cluster string, verdict 
 	q.Set("report", report)
 	setText(q, "cluster", cluster)
 	setText(q, "verdict", string(verdict))
-	return ask[PruneRows](ctx, c, "prunereports/rows", q)
+	return getAnswer[PruneRows](ctx, c, "prunereports/rows", q)
 }
 
 // PruneTargets asks for a page of the targets of an ImagePrune, those in a state, or all for
@@ -177,16 +177,16 @@ func (c *Client) PruneTargets(ctx context.Context, prune, state string, page Pag
 	q := page.query()
 	q.Set("prune", prune)
 	setText(q, "state", state)
-	return ask[PruneTargets](ctx, c, "imageprunes/targets", q)
+	return getAnswer[PruneTargets](ctx, c, "imageprunes/targets", q)
 }
 
-// Each iterates over all entries of a list, page by page: ask returns a page, and the Next
+// Each iterates over all entries of a list, page by page: getPage returns a page, and the Next
 // of it. It ends with the first error.
-func Each[T any](ask func(Paging) (entries []T, next string, err error)) iter.Seq2[T, error] {
+func Each[T any](getPage func(Paging) (entries []T, next string, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		page := Paging{}
 		for {
-			entries, next, err := ask(page)
+			entries, next, err := getPage(page)
 			if err != nil {
 				var none T
 				yield(none, err)

@@ -29,11 +29,11 @@ var errSilent = errors.New("the stream of events is silent")
 // errStreamEnded is the error of a stream that the hub ended.
 var errStreamEnded = errors.New("the stream of events ended")
 
-// Follow iterates over what changes, until the context is done. A stream that ends is
+// FollowEvents iterates over what changes, until the context is done. A stream that ends is
 // opened again where it was, after a wait: the error of that is yielded, and more events
 // follow. So a caller without events knows that what it shows may be out of date. It ends by
 // itself only where no later attempt can have more success.
-func (c *Client) Follow(ctx context.Context) iter.Seq2[Event, error] {
+func (c *Client) FollowEvents(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		last, delay := "", minReopenDelay
 		for ctx.Err() == nil {

@@ -106,6 +106,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newTreeCommand(),
 		e.newPruneCommand(),
 	)
+	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand())
 	return root
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // Status is the outcome of a check.
@@ -46,12 +48,11 @@ type Finding struct {
 
 // Report is what doctor prints.
 type Report struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"`
-	Cluster    string    `json:"cluster"`
-	View       View      `json:"view"`
-	Summary    Summary   `json:"summary"`
-	Findings   []Finding `json:"findings"`
+	render.Envelope
+	Cluster  string    `json:"cluster"`
+	View     View      `json:"view"`
+	Summary  Summary   `json:"summary"`
+	Findings []Finding `json:"findings"`
 }
 
 // Summary counts findings.
@@ -64,29 +65,24 @@ type Summary struct {
 	Unread int `json:"unread"`
 }
 
-// Exit codes of the command.
-const (
-	exitPassed   = 0
-	exitFailed   = 1
-	exitUnread   = 2
-	maxTextBytes = 600
-)
+// maxTextBytes bounds what others wrote.
+const maxTextBytes = 600
 
-// ExitCode is 1 if a check failed, 2 if one could not be made or none was, or else 0.
-func (r *Report) ExitCode() int {
+// ExitCode is No if a check failed, Failure if one could not be made or none was, or else Yes.
+func (r *Report) ExitCode() exit.Code {
 	switch {
 	case r.Summary.Failed > 0:
-		return exitFailed
+		return exit.No
 	case r.Summary.Unread > 0, r.Summary.Passed+r.Summary.Warned == 0:
-		return exitUnread
+		return exit.Failure
 	default:
-		return exitPassed
+		return exit.Yes
 	}
 }
 
 // Examine makes all checks.
 func Examine(s *Snapshot) *Report {
-	r := &Report{APIVersion: "cli.pelotech.ot/v1alpha1", Kind: "Doctor", Cluster: s.Cluster, View: s.View}
+	r := &Report{Envelope: render.NewEnvelope("Doctor"), Cluster: s.Cluster, View: s.View}
 	for i := range checks {
 		e := &examiner{Snapshot: s, check: &checks[i]}
 		e.run()

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"encoding/json"
+	"encoding/xml"
 	"os"
 	"strings"
 	"testing"
@@ -20,6 +21,8 @@ import (
 	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
 	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render/rendertest"
 )
 
 var testTime = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
@@ -363,14 +366,14 @@ func TestHealthyMemberPasses(t *testing.T) {
 	for _, f := range r.Findings {
 		assert.Equal(t, Pass, f.Status, "%+v", f)
 	}
-	assert.Equal(t, 0, r.ExitCode())
+	assert.Equal(t, exit.Yes, r.ExitCode())
 	assert.Equal(t, len(r.Findings), r.Summary.Passed)
 }
 
 func TestExitCode(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*Snapshot)
-		want   int
+		want   exit.Code
 	}{
 		"all pass":                      {unchanged, 0},
 		"a warning":                     {func(s *Snapshot) { s.Capacities = nil }, 0},
@@ -455,4 +458,37 @@ func TestPageIsGenerated(t *testing.T) {
 	generated, err := os.ReadFile("../../" + PagePath)
 	require.NoError(t, err)
 	assert.Equal(t, "<!-- Written by make generate from cli/doctor/doctor.md. -->\n"+Page, string(generated))
+}
+
+func TestScreens(t *testing.T) {
+	s := healthyMember()
+	rendertest.Golden(t, "healthy", testTime, Examine(s))
+	s.SnapshotClasses[0].Driver = "nfs.example.com"
+	s.Capacities = nil
+	s.Unread = map[Source]string{SourceQuotas: "needs list resourcequotas"}
+	rendertest.Golden(t, "failing", testTime, Examine(s))
+	rendertest.Golden(t, "hub", testTime, Examine(healthyHubView()))
+}
+
+func TestJUnit(t *testing.T) {
+	s := healthyMember()
+	s.SnapshotClasses[0].Driver, s.Capacities, s.Secrets = "nfs.example.com <&>", nil, nil
+	r := Examine(s)
+	text, err := r.JUnit()
+	require.NoError(t, err)
+	var suite junitSuite
+	require.NoError(t, xml.Unmarshal(text, &suite))
+	assert.Equal(t, len(r.Findings), suite.Tests)
+	assert.Equal(t, 1, suite.Failures)
+	assert.Equal(t, r.Summary.Skipped, suite.Skipped)
+	failed := 0
+	for _, c := range suite.Cases {
+		if c.Failure != nil {
+			failed++
+			assert.Contains(t, c.Name, "snapshot-class-driver")
+			assert.Contains(t, c.Failure.Message, "nfs.example.com <&>")
+			assert.Contains(t, c.Failure.Text, "Mend: ")
+		}
+	}
+	assert.Equal(t, 1, failed)
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
 )
 
 func healthyHubView() *Snapshot {
@@ -77,7 +78,7 @@ func TestHubChecks(t *testing.T) {
 }
 
 func TestHealthyHubViewPasses(t *testing.T) {
-	assert.Equal(t, 0, Examine(healthyHubView()).ExitCode())
+	assert.Equal(t, exit.Yes, Examine(healthyHubView()).ExitCode())
 }
 
 // No member of that name, or no right to read it.
@@ -85,5 +86,5 @@ func TestUnreadMember(t *testing.T) {
 	s := &Snapshot{View: ViewHub, Unread: map[Source]string{SourceMember: "needs get memberclusters.pelotech.ot"}}
 	r := Examine(s)
 	require.NotZero(t, r.Summary.Unread)
-	assert.Equal(t, 2, r.ExitCode())
+	assert.Equal(t, exit.Failure, r.ExitCode())
 }

@@ -93,6 +93,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.ErrOut)
+	root.AddCommand(e.newDoctorCommand())
 	flags := root.PersistentFlags()
 	e.AddFlags(flags)
 	flags.StringVar(&e.cluster, "cluster", "", "a cluster of the fleet, by the name of its MemberCluster")
@@ -100,7 +101,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 	flags.StringVarP(&e.output, "output", "o", "", "format: "+strings.Join(render.Formats, ", "))
 	flags.StringVar(&e.color, "color", "auto", "auto, always or never; auto honours NO_COLOR and TERM=dumb")
 	flags.BoolVar(&e.ascii, "ascii", false, "signs and lines in ASCII")
-	root.AddCommand(e.newStatusCommand(), e.newFleetCommand(), e.newDoctorCommand())
+	root.AddCommand(e.newStatusCommand(), e.newFleetCommand(), e.newTreeCommand())
 	return root
 }
 

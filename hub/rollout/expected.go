@@ -32,7 +32,7 @@ func (e *evaluation) updateExpectedAt() {
 	at, reason, isOverdue := e.estimateCompletion()
 	switch {
 	case reason != "":
-		e.status.ExpectedReason = reason
+		e.status.ExpectedReason, e.decision.EstimateAfter = reason, expectedPrecision
 		return
 	case stored != nil && (isOverdue || e.isClose(stored.Time, at)):
 		e.status.ExpectedAt = stored

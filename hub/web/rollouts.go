@@ -36,6 +36,8 @@ type Rollout struct {
 	Failing     []v1alpha1.ClusterSummary `json:"failing,omitempty"`
 	Blocked     []v1alpha1.ClusterSummary `json:"blocked,omitempty"`
 	ExpectedAt  *metav1.Time              `json:"expectedAt,omitempty"`
+	// ExpectedReason is why ExpectedAt is absent while clusters are unfinished.
+	ExpectedReason string `json:"expectedReason,omitempty"`
 }
 
 // RolloutClusters is a page of the clusters that a FleetDiskImage is placed in, by name.
@@ -76,7 +78,7 @@ func (a *API) listRollouts(request *http.Request) (any, error) {
 		list.Rollouts[i] = Rollout{
 			Name: img.Name, Version: img.Spec.Version, Observed: st.ObservedGeneration == img.Generation,
 			Phase: st.Phase, Reason: st.Reason, Message: st.Message, CurrentWave: st.CurrentWave,
-			Clusters: st.Clusters, Waves: st.Waves, Failing: st.Failing, Blocked: st.Blocked, ExpectedAt: st.ExpectedAt,
+			Clusters: st.Clusters, Waves: st.Waves, Failing: st.Failing, Blocked: st.Blocked, ExpectedAt: st.ExpectedAt, ExpectedReason: st.ExpectedReason,
 		}
 	}
 	return list, nil

@@ -185,7 +185,7 @@ func (e *evaluation) playWaves(left map[string]time.Duration) (end time.Time) {
 	end = e.Now
 	for i := range e.waves {
 		w := &e.waves[i]
-		doneAt := e.playWave(byWave[i], w.concurrencyLimit(), later(e.Now, startAt), func(c *placedCluster) time.Duration {
+		doneAt := e.playWave(byWave[i], w.concurrencyLimit(), laterOf(e.Now, startAt), func(c *placedCluster) time.Duration {
 			if d, ok := left[c.Name]; ok {
 				return d
 			}
@@ -194,7 +194,7 @@ func (e *evaluation) playWaves(left map[string]time.Duration) (end time.Time) {
 		if doneAt.IsZero() && w.doneAt != nil {
 			doneAt = w.doneAt.Time
 		}
-		startAt, end = later(startAt, doneAt.Add(w.minSuccessTime)), later(end, doneAt)
+		startAt, end = laterOf(startAt, doneAt.Add(w.minSuccessTime)), laterOf(end, doneAt)
 	}
 	return end
 }
@@ -205,7 +205,7 @@ func (e *evaluation) playWave(clusters []*placedCluster, limit int, startAt time
 	run := func(c *placedCluster, from time.Time) {
 		at := from.Add(timeLeft(c))
 		i, _ := slices.BinarySearchFunc(ends, at, time.Time.Compare)
-		ends, doneAt = slices.Insert(ends, i, at), later(doneAt, at)
+		ends, doneAt = slices.Insert(ends, i, at), laterOf(doneAt, at)
 	}
 	for _, c := range clusters {
 		if c.state == v1alpha1.ClusterProgressing {
@@ -218,7 +218,7 @@ func (e *evaluation) playWave(clusters []*placedCluster, limit int, startAt time
 		}
 		from := startAt
 		for len(ends) >= limit {
-			from, ends = later(from, ends[0]), ends[1:]
+			from, ends = laterOf(from, ends[0]), ends[1:]
 		}
 		run(c, from)
 	}
@@ -265,7 +265,7 @@ func (e *evaluation) estimateByPace() (at time.Time, isOverdue, ok bool) {
 	return at, true, true
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}

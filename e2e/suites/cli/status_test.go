@@ -18,6 +18,7 @@ func TestStatus(t *testing.T) {
 		Kind     string
 		Hub      string
 		Clusters struct{ Total, Ready int }
+		Unread   string
 	}
 	for _, name := range []string{bergen, kiel} {
 		shared.AwaitMember(t, name, "without failed images", func(c *v1alpha1.MemberCluster) bool { return c.Status.Images != nil && c.Status.Images.Failed == 0 })
@@ -25,6 +26,7 @@ func TestStatus(t *testing.T) {
 	shared.runJSON(t, 0, &status, "status")
 	assert.Equal(t, "Status", status.Kind)
 	assert.Equal(t, 2, status.Clusters.Ready)
+	assert.Empty(t, status.Unread, "the read API answers")
 	shared.runJSON(t, 0, &status, "fleet", "status", "-l", "region=nordics")
 	assert.Equal(t, 1, status.Clusters.Total)
 

@@ -365,6 +365,18 @@ type VersionStatus struct {
 	// since is when it became the current version.
 	// +required
 	Since metav1.Time `json:"since"`
+	// template that the version was made from, without priority and
+	// deleteUnreferencedAfter; secrets are named, never copied. Writing it and version back
+	// makes the same revision. Hubs of older versions did not record it.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Template *VMDiskImageSpec `json:"template,omitempty"`
+	// templateOmitted says why template is not recorded.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	TemplateOmitted string `json:"templateOmitted,omitempty"`
 }
 
 // Limits of the status of a FleetDiskImage.
@@ -372,6 +384,11 @@ const (
 	// MaxVersions is how many versions a FleetDiskImage remembers. Images of older
 	// versions are kept.
 	MaxVersions = 20
+	// MaxTemplateBytes is the size up to which the template of a version is recorded, as
+	// JSON. MaxTemplatesBytes bounds those of all versions of a FleetDiskImage: the versions
+	// that a retention can keep always fit.
+	MaxTemplateBytes  = 8 << 10
+	MaxTemplatesBytes = 80 << 10
 	// MaxFailingClusters is how many failing clusters the status lists.
 	MaxFailingClusters = 10
 	// MaxBlockedClusters is how many blocked clusters the status lists.

@@ -70,6 +70,7 @@ func newEvaluation(v View) *evaluation {
 	e := &evaluation{View: v}
 	e.status.ObservedGeneration = v.Image.Generation
 	e.status.Versions = slices.Clone(updatedVersions(v.Image, v.Now))
+	recordTemplate(e.status.Versions, &v.Image.Spec.Template)
 	e.status.Conditions = slices.Clone(old.Conditions)
 	e.version = &e.status.Versions[0]
 	e.versionChanged = len(old.Versions) == 0 || !sameVersion(&old.Versions[0], e.version)

@@ -3,7 +3,6 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -137,5 +136,5 @@ func (r *Reconciler) updateStatus(ctx context.Context, img *v1alpha1.FleetDiskIm
 // would depend on.
 func isUrgent(before, after *v1alpha1.FleetDiskImageStatus) bool {
 	return before.ObservedGeneration != after.ObservedGeneration || before.Phase != after.Phase ||
-		!slices.Equal(before.Versions, after.Versions) || trigger.ConditionsChanged(before.Conditions, after.Conditions)
+		!rollout.SameVersions(before.Versions, after.Versions) || trigger.ConditionsChanged(before.Conditions, after.Conditions)
 }

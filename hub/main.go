@@ -25,9 +25,6 @@ import (
 // programName is the hub in messages and events.
 const programName = "ot-hub"
 
-// leaseName is the Lease of the leader election.
-const leaseName = "ot-hub"
-
 // version is stamped by the linker.
 var version = "dev"
 

@@ -14,9 +14,9 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/pelotech/ot-fleet/api/health"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/hub/controllers/imageprune"
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 	"github.com/pelotech/ot-fleet/hub/web"
@@ -39,14 +39,14 @@ func watchCertificate(o options) (*certwatcher.CertWatcher, error) {
 // configureServing has the manager serve metrics and the read API with the given
 // certificate or, to other replicas, with a self-signed one. It returns the address and
 // the fingerprint by which those reach this replica.
-func configureServing(o options, process string, given *certwatcher.CertWatcher, managerOptions *ctrl.Options) (web.ReplicaAddress, error) {
+func configureServing(o options, process string, given *certwatcher.CertWatcher, managerOptions *ctrl.Options) (readapi.ReplicaAddress, error) {
 	fingerprint := ""
 	if o.MetricsSecure {
 		own, err := web.NewCertificate(o.advertise)
 		if err != nil {
-			return web.ReplicaAddress{}, err
+			return readapi.ReplicaAddress{}, err
 		}
-		fingerprint = web.Fingerprint(own.Leaf)
+		fingerprint = readapi.Fingerprint(own.Leaf)
 		served := &managerOptions.Metrics
 		served.FilterProvider = web.KeepCredential(served.FilterProvider)
 		served.CertDir = "" // the certificate comes from GetCertificate
@@ -54,7 +54,7 @@ func configureServing(o options, process string, given *certwatcher.CertWatcher,
 			c.GetCertificate = web.SelectCertificate(own, given)
 		}}
 	}
-	return web.NewReplicaAddress(process, o.advertise, o.MetricsAddress, fingerprint), nil
+	return readapi.NewReplicaAddress(process, o.advertise, o.MetricsAddress, fingerprint), nil
 }
 
 // setupReadAPI serves the read API; a replica that is not elected forwards requests to
@@ -81,7 +81,7 @@ func (h *hub) setupReadAPI() error {
 	}
 	forwarder := &web.Forwarder{
 		Elected: h.manager.Elected(), AllowPlainText: !h.MetricsSecure,
-		Leader: &web.LeaderLocator{Live: h.live, Namespace: h.Namespace, Lease: leaseName, Prefix: shard.LeasePrefix},
+		Leader: &readapi.LeaderLocator{Live: h.live, Namespace: h.Namespace},
 	}
 	for path, handler := range api.Handlers() {
 		if err := h.manager.AddMetricsServerExtraHandler(path, forwarder.Wrap(handler)); err != nil {

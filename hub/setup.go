@@ -14,6 +14,7 @@ import (
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
 	"github.com/pelotech/ot-fleet/api/health"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/startup"
 	"github.com/pelotech/ot-fleet/charts"
 	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
@@ -36,7 +37,6 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 	"github.com/pelotech/ot-fleet/hub/metrics"
-	"github.com/pelotech/ot-fleet/hub/web"
 )
 
 // hub is everything that the hub's controllers share.
@@ -111,11 +111,11 @@ func newManager(cfg *rest.Config, o options, needed []health.Permission) (mcmana
 }
 
 // createManager returns the address at which other replicas reach this one.
-func (h *hub) createManager() (served web.ReplicaAddress, err error) {
+func (h *hub) createManager() (served readapi.ReplicaAddress, err error) {
 	h.members = memberclient.New(memberclient.Options{
 		RequestTimeout: h.memberTimeout, ProbeInterval: h.probeInterval, UserAgent: userAgent(),
 	})
-	managerOptions := h.ManagerOptions(h.apiServer, newScheme(), cacheOptions(h.options), leaseName)
+	managerOptions := h.ManagerOptions(h.apiServer, newScheme(), cacheOptions(h.options), readapi.ElectionLease)
 	election, err := startup.NewElection(h.apiServer, &managerOptions, programName, h.process)
 	if err != nil {
 		return served, err
@@ -168,7 +168,7 @@ func (h *hub) createState() {
 }
 
 // createShards creates what divides the members among the replicas.
-func (h *hub) createShards(served web.ReplicaAddress) {
+func (h *hub) createShards(served readapi.ReplicaAddress) {
 	h.replica = shard.NewReplica(h.live, shard.Options{
 		Name: h.options.replica, Namespace: h.Namespace,
 		LeaseDuration: h.LeaseDuration, RenewDeadline: h.RenewDeadline, RetryPeriod: h.RetryPeriod,

@@ -384,8 +384,10 @@ type ReportRoot struct {
 // ClusterReport is what a member reports to the hub: a root named default, and pages
 // that the root lists. It always carries the full state. A page is written before the
 // root that lists it. The hub ignores a page that the root does not list, and deletes it
-// after a while. A third object, named activity, says what is imported at the moment;
-// nothing else depends on it.
+// after a while.
+//
+// A third object, named activity, says what is imported at the moment; nothing else
+// depends on it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=report,categories=ot

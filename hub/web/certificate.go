@@ -4,17 +4,17 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/hex"
 	"fmt"
 	"math/big"
 	"net"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
 )
 
 // certificateValidity is long: the certificate ends with its process.
@@ -54,24 +54,14 @@ func NewCertificate(address string) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// replicaName is the TLS server name that a forwarding replica asks for. It selects the
-// certificate whose fingerprint is in the Lease.
-const replicaName = "replica.ot-hub.internal"
-
 // SelectCertificate serves the certificate of this process to other replicas, and the given
 // one, if any, to everybody else: the given one may change, the fingerprint in the Lease
 // does not.
 func SelectCertificate(own *tls.Certificate, given *certwatcher.CertWatcher) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		if given == nil || hello.ServerName == replicaName {
+		if given == nil || hello.ServerName == readapi.ReplicaName {
 			return own, nil
 		}
 		return given.GetCertificate(hello)
 	}
-}
-
-// Fingerprint is the SHA-256 of a certificate's public key, in hexadecimal digits.
-func Fingerprint(c *x509.Certificate) string {
-	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
-	return hex.EncodeToString(sum[:])
 }

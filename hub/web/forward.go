@@ -1,7 +1,6 @@
 package web
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=hub-namespace,resources=leases,verbs=list
@@ -44,7 +45,7 @@ type Forwarder struct {
 	// Elected is closed when this replica is elected.
 	Elected <-chan struct{}
 	// Leader finds the elected replica.
-	Leader *LeaderLocator
+	Leader *readapi.LeaderLocator
 	// AllowPlainText allows forwarding without TLS. It must be false where this replica serves
 	// HTTPS.
 	AllowPlainText bool
@@ -57,7 +58,7 @@ type Forwarder struct {
 
 // route is a proxy to the last known leader.
 type route struct {
-	address   ReplicaAddress
+	address   readapi.ReplicaAddress
 	transport *http.Transport
 	proxy     http.Handler
 }
@@ -101,7 +102,7 @@ func writeUnavailable(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error() + ": try again"}) // the caller is gone
 }
 
-func (f *Forwarder) routeTo(to ReplicaAddress) (*route, error) {
+func (f *Forwarder) routeTo(to readapi.ReplicaAddress) (*route, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.route != nil && f.route.address == to {
@@ -118,9 +119,7 @@ func (f *Forwarder) routeTo(to ReplicaAddress) (*route, error) {
 	return r, nil
 }
 
-var errWrongCertificate = errors.New("its certificate does not match its Lease")
-
-func (f *Forwarder) newRoute(to ReplicaAddress) (*route, error) {
+func (f *Forwarder) newRoute(to readapi.ReplicaAddress) (*route, error) {
 	target, err := url.Parse(to.URL)
 	if err != nil || target.Host == "" || target.User != nil || target.Path+target.RawQuery+target.Fragment != "" {
 		return nil, fmt.Errorf("the Lease of the elected replica of the hub has an invalid address, %q", to.URL)
@@ -136,17 +135,7 @@ func (f *Forwarder) newRoute(to ReplicaAddress) (*route, error) {
 		IdleConnTimeout:       90 * time.Second,
 		ForceAttemptHTTP2:     true,
 		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
-		TLSClientConfig: &tls.Config{
-			MinVersion:         tls.VersionTLS13,
-			ServerName:         replicaName,
-			InsecureSkipVerify: true, //nolint:gosec // it is self-signed, and verified by its fingerprint
-			VerifyConnection: func(state tls.ConnectionState) error {
-				if len(state.PeerCertificates) == 0 || Fingerprint(state.PeerCertificates[0]) != to.Fingerprint {
-					return errWrongCertificate
-				}
-				return nil
-			},
-		},
+		TLSClientConfig:       readapi.PinCertificate(to.Fingerprint),
 	}
 	if f.AnswerTimeout > 0 {
 		t.ResponseHeaderTimeout = f.AnswerTimeout

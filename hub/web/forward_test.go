@@ -27,12 +27,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
 )
 
 const testPath = "/fleet/v1/members"
 
 // newLeases stores the Leases of the election and of the replicas.
-func newLeases(t *testing.T, holder string, replicas ...ReplicaAddress) client.Client {
+func newLeases(t *testing.T, holder string, replicas ...readapi.ReplicaAddress) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, coordinationv1.AddToScheme(scheme))
@@ -51,11 +53,11 @@ func newLeases(t *testing.T, holder string, replicas ...ReplicaAddress) client.C
 
 // newForwarder returns the Forwarder of a replica that is not elected.
 func newForwarder(live client.Reader) *Forwarder {
-	return &Forwarder{Elected: make(chan struct{}), Leader: &LeaderLocator{Live: live, Namespace: "hub", Lease: "ot-hub", Prefix: "ot-hub-replica-"}}
+	return &Forwarder{Elected: make(chan struct{}), Leader: &readapi.LeaderLocator{Live: live, Namespace: "hub"}}
 }
 
 // newOtherReplica starts a replica with its own certificate; asked handles its requests.
-func newOtherReplica(t *testing.T, asked func(http.ResponseWriter, *http.Request)) (served ReplicaAddress) {
+func newOtherReplica(t *testing.T, asked func(http.ResponseWriter, *http.Request)) (served readapi.ReplicaAddress) {
 	t.Helper()
 	certificate, err := NewCertificate("127.0.0.1")
 	require.NoError(t, err)
@@ -64,7 +66,7 @@ func newOtherReplica(t *testing.T, asked func(http.ResponseWriter, *http.Request
 
 // newOtherReplicaShowing starts a replica that serves the certificates of shown, and publishes
 // certificate.
-func newOtherReplicaShowing(t *testing.T, certificate *tls.Certificate, shown func(*tls.ClientHelloInfo) (*tls.Certificate, error), asked func(http.ResponseWriter, *http.Request)) (served ReplicaAddress) {
+func newOtherReplicaShowing(t *testing.T, certificate *tls.Certificate, shown func(*tls.ClientHelloInfo) (*tls.Certificate, error), asked func(http.ResponseWriter, *http.Request)) (served readapi.ReplicaAddress) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(asked))
 	server.TLS = &tls.Config{GetCertificate: shown, MinVersion: tls.VersionTLS12}
@@ -74,7 +76,7 @@ func newOtherReplicaShowing(t *testing.T, certificate *tls.Certificate, shown fu
 	// The bound address differs from the advertised one.
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
 	require.NoError(t, err)
-	return NewReplicaAddress("other", "127.0.0.1", ":"+port, Fingerprint(certificate.Leaf))
+	return readapi.NewReplicaAddress("other", "127.0.0.1", ":"+port, readapi.Fingerprint(certificate.Leaf))
 }
 
 func failOnRequest(t *testing.T) func(http.ResponseWriter, *http.Request) {
@@ -147,7 +149,7 @@ func TestForwardsToLeader(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = io.WriteString(w, "there")
 	})
-	response, body := sendThrough(t, newForwarder(newLeases(t, "other", ReplicaAddress{Process: "third"}, to)), nil)
+	response, body := sendThrough(t, newForwarder(newLeases(t, "other", readapi.ReplicaAddress{Process: "third"}, to)), nil)
 	assert.Equal(t, "there", body)
 	assert.Equal(t, http.StatusTeapot, response.status)
 	assert.Equal(t, "attachment", response.header.Get("Content-Disposition"))
@@ -210,25 +212,25 @@ func TestUnknownCertificateIsRefused(t *testing.T) {
 	to := newOtherReplica(t, failOnRequest(t))
 	certificate, err := NewCertificate("127.0.0.1")
 	require.NoError(t, err)
-	to.Fingerprint = Fingerprint(certificate.Leaf)
+	to.Fingerprint = readapi.Fingerprint(certificate.Leaf)
 	response, body := sendThrough(t, newForwarder(newLeases(t, "other", to)), nil)
-	requireUnavailable(t, response, body, errWrongCertificate.Error())
+	requireUnavailable(t, response, body, readapi.ErrWrongCertificate.Error())
 }
 
 // A leader without TLS gets no credential either.
 func TestPlainTextIsRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(failOnRequest(t)))
 	t.Cleanup(server.Close)
-	response, body := sendThrough(t, newForwarder(newLeases(t, "other", ReplicaAddress{Process: "other", URL: server.URL})), nil)
+	response, body := sendThrough(t, newForwarder(newLeases(t, "other", readapi.ReplicaAddress{Process: "other", URL: server.URL})), nil)
 	requireUnavailable(t, response, body, "without a known certificate")
-	response, body = sendThrough(t, newForwarder(newLeases(t, "other", ReplicaAddress{Process: "other", URL: strings.Replace(server.URL, "http:", "https:", 1)})), nil)
+	response, body = sendThrough(t, newForwarder(newLeases(t, "other", readapi.ReplicaAddress{Process: "other", URL: strings.Replace(server.URL, "http:", "https:", 1)})), nil)
 	requireUnavailable(t, response, body, "without a known certificate")
 }
 
 func TestPlainTextWhereAllowed(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "there") }))
 	t.Cleanup(server.Close)
-	f := newForwarder(newLeases(t, "other", NewReplicaAddress("other", "127.0.0.1", server.Listener.Addr().String(), "")))
+	f := newForwarder(newLeases(t, "other", readapi.NewReplicaAddress("other", "127.0.0.1", server.Listener.Addr().String(), "")))
 	f.AllowPlainText = true
 	_, body := sendThrough(t, f, nil)
 	assert.Equal(t, "there", body)
@@ -285,20 +287,20 @@ func TestForwardIgnoresGivenCertificate(t *testing.T) {
 func TestNoLeaderToForwardTo(t *testing.T) {
 	certificate, err := NewCertificate("")
 	require.NoError(t, err)
-	key := Fingerprint(certificate.Leaf)
+	key := readapi.Fingerprint(certificate.Leaf)
 	const free = "127.0.0.1:1" // a port that no process is given by chance
 	for name, c := range map[string]struct {
 		holder string
-		lease  ReplicaAddress
+		lease  readapi.ReplicaAddress
 		want   string
 	}{
-		"no leader":       {"", NewReplicaAddress("other", "127.0.0.1", free, key), errNoLeader.Error()},
-		"no Lease":        {"gone", NewReplicaAddress("other", "127.0.0.1", free, key), errNoAddress.Error()},
-		"no address":      {"other", NewReplicaAddress("other", "", free, key), errNoAddress.Error()},
-		"no fixed port":   {"other", NewReplicaAddress("other", "127.0.0.1", "127.0.0.1:0", key), errNoAddress.Error()},
-		"no server":       {"other", NewReplicaAddress("other", "127.0.0.1", "0", key), errNoAddress.Error()},
-		"no URL":          {"other", ReplicaAddress{Process: "other", URL: "nowhere", Fingerprint: key}, "invalid address"},
-		"nothing listens": {"other", NewReplicaAddress("other", "127.0.0.1", free, key), "does not answer"},
+		"no leader":       {"", readapi.NewReplicaAddress("other", "127.0.0.1", free, key), readapi.ErrNoLeader.Error()},
+		"no Lease":        {"gone", readapi.NewReplicaAddress("other", "127.0.0.1", free, key), readapi.ErrNoAddress.Error()},
+		"no address":      {"other", readapi.NewReplicaAddress("other", "", free, key), readapi.ErrNoAddress.Error()},
+		"no fixed port":   {"other", readapi.NewReplicaAddress("other", "127.0.0.1", "127.0.0.1:0", key), readapi.ErrNoAddress.Error()},
+		"no server":       {"other", readapi.NewReplicaAddress("other", "127.0.0.1", "0", key), readapi.ErrNoAddress.Error()},
+		"no URL":          {"other", readapi.ReplicaAddress{Process: "other", URL: "nowhere", Fingerprint: key}, "invalid address"},
+		"nothing listens": {"other", readapi.NewReplicaAddress("other", "127.0.0.1", free, key), "does not answer"},
 		"no response":     {"other", newOtherReplica(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), "does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -330,11 +332,11 @@ func TestForwardsToNewLeader(t *testing.T) {
 
 // The right to create Leases gives no access to callers' credentials.
 func TestForgedLeasesAreRefused(t *testing.T) {
-	real := ReplicaAddress{Process: "one", URL: "https://127.0.0.1:1", Fingerprint: "key"}
-	forged := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: "a-forged", Annotations: ReplicaAddress{Process: "one", URL: "https://127.0.0.1:2", Fingerprint: "other"}.Annotations()}}
+	real := readapi.ReplicaAddress{Replica: "0", Process: "one", URL: "https://127.0.0.1:1", Fingerprint: "key"}
+	forged := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: "a-forged", Annotations: readapi.ReplicaAddress{Process: "one", URL: "https://127.0.0.1:2", Fingerprint: "other"}.Annotations()}}
 	live := newLeases(t, "one", real)
 	require.NoError(t, live.Create(t.Context(), forged))
-	electorate := &LeaderLocator{Live: live, Namespace: "hub", Lease: "ot-hub", Prefix: "ot-hub-replica-"}
+	electorate := &readapi.LeaderLocator{Live: live, Namespace: "hub"}
 	to, err := electorate.Locate(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, real, to, "the Lease of no replica is ignored")
@@ -343,16 +345,16 @@ func TestForgedLeasesAreRefused(t *testing.T) {
 	require.NoError(t, live.Create(t.Context(), forged))
 	electorate.Invalidate()
 	_, err = electorate.Locate(t.Context())
-	require.ErrorIs(t, err, errSeveralAddresses)
+	require.ErrorIs(t, err, readapi.ErrSeveralAddresses)
 
 	for _, url := range []string{"https://user:password@127.0.0.1:1", "https://127.0.0.1:1/another", "https://127.0.0.1:1?to=another", "https://127.0.0.1:1#x", "ftp://127.0.0.1", "https:"} {
-		_, err := (&Forwarder{}).newRoute(ReplicaAddress{URL: url, Fingerprint: "key"})
+		_, err := (&Forwarder{}).newRoute(readapi.ReplicaAddress{URL: url, Fingerprint: "key"})
 		assert.Error(t, err, url)
 	}
 }
 
 func TestNewReplicaAddress(t *testing.T) {
-	assert.Equal(t, "https://10.0.0.7:8080", NewReplicaAddress("p", "10.0.0.7", ":8080", "key").URL)
-	assert.Equal(t, "https://[fd00::7]:8080", NewReplicaAddress("p", "fd00::7", ":8080", "key").URL)
-	assert.Equal(t, map[string]string{"pelotech.ot/process": "p", "pelotech.ot/read-api": "http://10.0.0.7:8080"}, NewReplicaAddress("p", "10.0.0.7", ":8080", "").Annotations())
+	assert.Equal(t, "https://10.0.0.7:8080", readapi.NewReplicaAddress("p", "10.0.0.7", ":8080", "key").URL)
+	assert.Equal(t, "https://[fd00::7]:8080", readapi.NewReplicaAddress("p", "fd00::7", ":8080", "key").URL)
+	assert.Equal(t, map[string]string{"pelotech.ot/process": "p", "pelotech.ot/read-api": "http://10.0.0.7:8080"}, readapi.NewReplicaAddress("p", "10.0.0.7", ":8080", "").Annotations())
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
@@ -157,7 +158,7 @@ func (s leaseObservations) observe(leases []coordinationv1.Lease, now time.Time)
 	next := leaseObservations{}
 	for i := range leases {
 		lease := &leases[i]
-		name, ok := strings.CutPrefix(lease.Name, LeasePrefix)
+		name, ok := strings.CutPrefix(lease.Name, readapi.LeasePrefix)
 		if !ok {
 			continue
 		}

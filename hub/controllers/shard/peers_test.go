@@ -8,6 +8,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
 )
 
 const duration = 15 * time.Second
@@ -16,7 +18,7 @@ const duration = 15 * time.Second
 func newLease(name, resourceVersion string) coordinationv1.Lease {
 	renewed := metav1.NewMicroTime(time.Now().Add(-5 * time.Hour))
 	return coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: LeasePrefix + name, UID: types.UID(name), ResourceVersion: resourceVersion},
+		ObjectMeta: metav1.ObjectMeta{Name: readapi.LeasePrefix + name, UID: types.UID(name), ResourceVersion: resourceVersion},
 		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
 	}
 }
@@ -53,6 +55,6 @@ func TestPeersAreClassifiedByLeaseChanges(t *testing.T) {
 	assert.Empty(t, seen.expired(duration, at(59*time.Second)))
 	old := seen.expired(duration, at(61*time.Second))
 	if assert.Len(t, old, 1) {
-		assert.Equal(t, LeasePrefix+"b", old[0].Name)
+		assert.Equal(t, readapi.LeasePrefix+"b", old[0].Name)
 	}
 }

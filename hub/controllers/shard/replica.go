@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
@@ -25,8 +26,6 @@ const (
 	// LabelReplica marks the Leases of replicas. Its value is empty, since a name may be
 	// longer than a label value.
 	LabelReplica = "pelotech.ot/replica"
-	// LeasePrefix and the name of a replica form the name of its Lease.
-	LeasePrefix = "ot-hub-replica-"
 	// leaseDeleteTimeout bounds the deletion of the Lease at an orderly end.
 	leaseDeleteTimeout = 5 * time.Second
 )
@@ -150,12 +149,12 @@ func (r *Replica) Start(ctx context.Context) error {
 		next, err := r.renewLease(ctx, lease)
 		switch {
 		case errors.Is(err, errReplaced):
-			return fmt.Errorf("keeping Lease %s/%s: %w", r.Namespace, LeasePrefix+r.Name(), err)
+			return fmt.Errorf("keeping Lease %s/%s: %w", r.Namespace, readapi.LeasePrefix+r.Name(), err)
 		case err == nil:
 			lease = next
 			r.extendLease(sent.Add(r.RenewDeadline))
 		case ctx.Err() == nil:
-			log.FromContext(ctx).Info("Failed to renew the Lease of this replica; retrying", "lease", LeasePrefix+r.Name(), "error", err.Error())
+			log.FromContext(ctx).Info("Failed to renew the Lease of this replica; retrying", "lease", readapi.LeasePrefix+r.Name(), "error", err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -217,9 +216,9 @@ func (r *Replica) createOrUpdate(ctx context.Context, lease *coordinationv1.Leas
 // getLease returns the stored Lease, or a new one.
 func (r *Replica) getLease(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
-	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: LeasePrefix + r.Name()}, lease)
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: readapi.LeasePrefix + r.Name()}, lease)
 	if apierrors.IsNotFound(err) {
-		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: LeasePrefix + r.Name()}}, nil
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: readapi.LeasePrefix + r.Name()}}, nil
 	}
 	return lease, err
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -56,7 +57,7 @@ func newFakeAPIServer() *fakeAPIServer {
 func (s *fakeAPIServer) lease(t *testing.T) (*coordinationv1.Lease, error) {
 	t.Helper()
 	lease := &coordinationv1.Lease{}
-	return lease, s.Client.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: LeasePrefix + "one"}, lease)
+	return lease, s.Client.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: readapi.LeasePrefix + "one"}, lease)
 }
 
 func TestReplicaStopsAtItsOwnDeadline(t *testing.T) {

@@ -1,4 +1,6 @@
-package web
+// Package readapi is what the hub and its clients share of the read API: how to find the
+// elected replica, and how to know that it is the one.
+package readapi
 
 import (
 	"context"
@@ -20,8 +22,17 @@ const (
 	annotationReadAPICert = "pelotech.ot/read-api-cert"
 )
 
+const (
+	// ElectionLease is the name of the Lease by which a replica is elected.
+	ElectionLease = "ot-hub"
+	// LeasePrefix and the name of a replica form the name of its Lease.
+	LeasePrefix = "ot-hub-replica-"
+)
+
 // ReplicaAddress is where a replica serves its read API.
 type ReplicaAddress struct {
+	// Replica is the name of the replica: by default its Pod's.
+	Replica string
 	// Process is the holder identity of the election's Lease while this replica is elected.
 	Process string
 	// URL without a path; empty where the replica cannot be forwarded to.
@@ -59,9 +70,9 @@ func (s ReplicaAddress) Annotations() map[string]string {
 	return annotations
 }
 
-func addressFromLease(lease *coordinationv1.Lease) ReplicaAddress {
+func addressFromLease(lease *coordinationv1.Lease, replica string) ReplicaAddress {
 	a := lease.Annotations
-	return ReplicaAddress{Process: a[annotationProcess], URL: a[annotationReadAPI], Fingerprint: a[annotationReadAPICert]}
+	return ReplicaAddress{Replica: replica, Process: a[annotationProcess], URL: a[annotationReadAPI], Fingerprint: a[annotationReadAPICert]}
 }
 
 const (
@@ -73,21 +84,21 @@ const (
 
 // Reasons why there is no replica to forward to.
 var (
-	errNoLeader  = errors.New("no replica of the hub is elected")
-	errNoAddress = errors.New("the elected replica of the hub publishes no address (--advertise-address)")
-	// Callers' credentials go to the address in the Lease. Creating another Lease must not
+	// ErrNoLeader: no replica is elected at the moment.
+	ErrNoLeader = errors.New("no replica of the hub is elected")
+	// ErrNoAddress: the elected replica does not say where it serves.
+	ErrNoAddress = errors.New("the elected replica of the hub publishes no address (--advertise-address)")
+	// ErrSeveralAddresses: callers' credentials go to the address in the Lease. Creating another Lease must not
 	// redirect them.
-	errSeveralAddresses = errors.New("several Leases publish an address of the elected replica of the hub: delete those that no replica created")
+	ErrSeveralAddresses = errors.New("several Leases publish an address of the elected replica of the hub: delete those that no replica created")
 )
 
 // LeaderLocator finds the address of the elected replica.
 type LeaderLocator struct {
 	// Live reads the Leases.
 	Live client.Reader
-	// Namespace of the Leases; Lease is the name of the election's Lease.
-	Namespace, Lease string
-	// Prefix of the names of the replicas' own Leases.
-	Prefix string
+	// Namespace of the Leases.
+	Namespace string
 
 	mu        sync.Mutex
 	cached    ReplicaAddress
@@ -125,25 +136,25 @@ func (e *LeaderLocator) listLeases(ctx context.Context) (ReplicaAddress, error) 
 	}
 	holder := ""
 	for i := range leases.Items {
-		if l := &leases.Items[i]; l.Name == e.Lease && l.Spec.HolderIdentity != nil {
+		if l := &leases.Items[i]; l.Name == ElectionLease && l.Spec.HolderIdentity != nil {
 			holder = *l.Spec.HolderIdentity
 		}
 	}
 	if holder == "" {
-		return ReplicaAddress{}, errNoLeader
+		return ReplicaAddress{}, ErrNoLeader
 	}
 	var found []ReplicaAddress
 	for i := range leases.Items {
-		lease := &leases.Items[i]
-		if s := addressFromLease(lease); strings.HasPrefix(lease.Name, e.Prefix) && s.Process == holder {
+		replica, isReplica := strings.CutPrefix(leases.Items[i].Name, LeasePrefix)
+		if s := addressFromLease(&leases.Items[i], replica); isReplica && s.Process == holder {
 			found = append(found, s)
 		}
 	}
 	switch {
 	case len(found) > 1:
-		return ReplicaAddress{}, errSeveralAddresses
+		return ReplicaAddress{}, ErrSeveralAddresses
 	case len(found) == 0 || found[0].URL == "":
-		return ReplicaAddress{}, errNoAddress
+		return ReplicaAddress{}, ErrNoAddress
 	}
 	return found[0], nil
 }

@@ -1,0 +1,176 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// environment is what all verbs share: streams, and the flags that every verb has.
+type environment struct {
+	genericiooptions.IOStreams
+	*connect.Flags
+	version string
+	now     func() time.Time
+
+	cluster      string
+	live         bool
+	output       string
+	color        string
+	ascii        bool
+	watching     bool
+	timeout      time.Duration
+	untilHold    bool
+	allowUnknown bool
+
+	format render.Format
+}
+
+// StandardStreams are those of the process.
+func StandardStreams() genericiooptions.IOStreams {
+	return genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+}
+
+// Run runs one command line and returns its exit code. Ctrl-C cancels what it waits for.
+func Run(args []string, streams genericiooptions.IOStreams, version string) exit.Code {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: version, now: time.Now}
+	root := e.newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exit.Yes
+	case ctx.Err() != nil:
+		return exit.Interrupted
+	case errors.Is(err, syscall.EPIPE):
+		return exit.Yes // the reader has what it wanted, as head has
+	}
+	if message := exit.MessageOf(err); message != "" {
+		fmt.Fprintln(streams.ErrOut, "error: "+render.Printable(message))
+	}
+	return exit.CodeOf(err)
+}
+
+func (e *environment) newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kubectl-ot",
+		Short: "Disk images of KubeVirt machines across clusters",
+		Long: `kubectl ot answers what people ask of OT Fleet: how the fleet is, why something waits and
+for how long, what can go, and what a change would cost before it is made.
+
+Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 3 not within
+--timeout; 4 it waits for a person; 5 clusters are unknown.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ot"},
+		PersistentPreRunE: func(*cobra.Command, []string) (err error) {
+			e.format, err = render.ParseFormat(e.output)
+			if err != nil {
+				return err
+			}
+			if e.color != "auto" && e.color != "always" && e.color != "never" {
+				return fmt.Errorf("--color %s: must be auto, always or never", e.color)
+			}
+			return nil
+		},
+	}
+	root.SetIn(e.In)
+	root.SetOut(e.Out)
+	root.SetErr(e.ErrOut)
+	flags := root.PersistentFlags()
+	e.AddFlags(flags)
+	flags.StringVar(&e.cluster, "cluster", "", "a cluster of the fleet, by the name of its MemberCluster")
+	flags.BoolVar(&e.live, "live", false, "ask the member itself, not what it has reported to the hub")
+	flags.StringVarP(&e.output, "output", "o", "", "format: "+strings.Join(render.Formats, ", "))
+	flags.StringVar(&e.color, "color", "auto", "auto, always or never; auto honours NO_COLOR and TERM=dumb")
+	flags.BoolVar(&e.ascii, "ascii", false, "signs and lines in ASCII")
+	root.AddCommand(e.newStatusCommand(), e.newFleetCommand())
+	return root
+}
+
+// run adapts a verb to cobra.
+func (e *environment) run(verb func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error { return verb(cmd.Context(), args) }
+}
+
+// addWatchFlag adds -w to a verb.
+func (e *environment) addWatchFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&e.watching, "watch", "w", false, "show it anew when it changes, until it ends")
+}
+
+// addWaitFlags adds what verbs that wait have.
+func (e *environment) addWaitFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.DurationVar(&e.timeout, "timeout", 6*time.Hour, "how long to wait; exit code 3 after it")
+	flags.BoolVar(&e.untilHold, "until-hold", false, "exit code 0, not 4, where a person has to act")
+	flags.BoolVar(&e.allowUnknown, "allow-unknown", false, "go by the clusters that are known, rather than exit code 5")
+}
+
+// show prints a View and returns its exit code as an error.
+func (e *environment) show(view render.View, code exit.Code) error {
+	if err := e.format.Write(e.Out, view, e.options()); err != nil {
+		return err
+	}
+	return exit.With(code)
+}
+
+// options of the terminal that is written to.
+func (e *environment) options() render.Options {
+	width, isTerminal := e.terminalWidth()
+	options := render.Options{Width: width, ASCII: e.ascii, Color: isTerminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	switch e.color {
+	case "always":
+		options.Color = true
+	case "never":
+		options.Color = false
+	}
+	return options
+}
+
+// terminalWidth returns the width of the terminal; 0 and false where the output is none.
+func (e *environment) terminalWidth() (int, bool) {
+	file, ok := e.Out.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return 0, false
+	}
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil || width < 20 {
+		width = 80
+	}
+	return width, true
+}
+
+// note tells the user something beside the answer, on standard error.
+func (e *environment) note(format string, args ...any) {
+	fmt.Fprintln(e.ErrOut, render.Printable(fmt.Sprintf(format, args...)))
+}
+
+// confirm asks a question. It is no wherever nobody can answer.
+func (e *environment) confirm(question string) (bool, error) {
+	file, ok := e.In.(*os.File)
+	if ok && !term.IsTerminal(int(file.Fd())) {
+		return false, errors.New("nobody can be asked here: add -y, or run it in a terminal")
+	}
+	fmt.Fprintf(e.ErrOut, "%s [y/N] ", render.Printable(question))
+	var answer string
+	if _, err := fmt.Fscanln(e.In, &answer); err != nil && !errors.Is(err, io.EOF) && answer != "" {
+		return false, err
+	}
+	return strings.EqualFold(answer, "y") || strings.EqualFold(answer, "yes"), nil
+}

@@ -1,0 +1,75 @@
+package command
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/status"
+)
+
+// newFleetCommand has status once more, as kubectl ot fleet status.
+func (e *environment) newFleetCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "fleet", Short: "The fleet as a whole", Args: cobra.NoArgs}
+	cmd.AddCommand(e.newStatusCommand())
+	return cmd
+}
+
+func (e *environment) newStatusCommand() *cobra.Command {
+	selector := ""
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "How the fleet is, what moves, what needs a person, what can go",
+		Long: `status shows the fleet on one screen. Exit codes: 0 all is well; 1 something failed;
+5 clusters are unknown, which --allow-unknown accepts.`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
+	cmd.Flags().BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown and all others are well")
+	e.addWatchFlag(cmd)
+	cmd.RunE = e.run(func(ctx context.Context, _ []string) error {
+		hub, err := e.ConnectHub()
+		if err != nil {
+			return err
+		}
+		see := func(ctx context.Context) (look, error) {
+			snapshot, err := e.gatherStatus(ctx, hub, selector)
+			if err != nil {
+				return look{}, err
+			}
+			st := status.New(snapshot)
+			return look{view: st, code: st.ExitCode(e.allowUnknown)}, nil
+		}
+		if e.watching {
+			return e.watch(ctx, see)
+		}
+		l, err := see(ctx)
+		if err != nil {
+			return err
+		}
+		return e.show(l.view, l.code)
+	})
+	return cmd
+}
+
+func (e *environment) gatherStatus(ctx context.Context, hub *connect.Cluster, selector string) (status.Snapshot, error) {
+	selected, err := connect.ParseSelector(selector)
+	if err != nil {
+		return status.Snapshot{}, err
+	}
+	var members v1alpha1.MemberClusterList
+	if err := hub.List(ctx, &members, selected); err != nil {
+		return status.Snapshot{}, err
+	}
+	var images v1alpha1.FleetDiskImageList
+	if err := hub.List(ctx, &images); err != nil {
+		return status.Snapshot{}, err
+	}
+	var reports v1alpha1.PruneReportList
+	if err := hub.List(ctx, &reports); err != nil {
+		return status.Snapshot{}, err
+	}
+	return status.Snapshot{Now: e.now(), Hub: hub.Context, Members: members.Items, Images: images.Items, Reports: reports.Items}, nil
+}

@@ -1,0 +1,192 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// look is what a verb with -w sees at one time. end says that nothing more is to come.
+type look struct {
+	view render.View
+	code exit.Code
+	end  bool
+}
+
+// summarized is a View that says in one line what has changed, where lines are printed
+// rather than screens.
+type summarized interface{ Summary() string }
+
+// watchInterval is how often a watched screen is made anew.
+const watchInterval = 2 * time.Second
+
+// watch shows what see returns until it ends. On a terminal the screen is redrawn in place
+// and the last one stays; elsewhere a line is printed for each change. Failures after the
+// first look are told, and it is tried again: a watch outlives a replica.
+func (e *environment) watch(ctx context.Context, see func(context.Context) (look, error)) error {
+	if e.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, e.timeout)
+		defer cancel()
+	}
+	first, err := see(ctx)
+	if err != nil {
+		return err
+	}
+	if _, isTerminal := e.terminalWidth(); isTerminal && e.format.Screen() {
+		return e.watchScreen(ctx, first, see)
+	}
+	return e.watchLines(ctx, first, see)
+}
+
+// ended returns how a watch ends: by its last look, at its timeout, or by ctrl-C.
+func ended(ctx context.Context, last look) error {
+	switch {
+	case last.end:
+		return exit.With(last.code)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return exit.With(exit.NotYet)
+	default:
+		return ctx.Err()
+	}
+}
+
+func (e *environment) watchLines(ctx context.Context, next look, see func(context.Context) (look, error)) error {
+	printed, told := "", ""
+	for {
+		line, err := e.lineOf(next.view)
+		if err != nil {
+			return err
+		}
+		if line != printed {
+			if _, err := e.Out.Write([]byte(line)); err != nil {
+				return err
+			}
+			printed = line
+		}
+		if next.end {
+			return ended(ctx, next)
+		}
+		for {
+			select {
+			case <-ctx.Done():
+				return ended(ctx, next)
+			case <-time.After(watchInterval):
+			}
+			if next, err = see(ctx); err == nil {
+				told = ""
+				break
+			}
+			if message := err.Error(); message != told && ctx.Err() == nil {
+				e.note("%s; trying again", message)
+				told = message
+			}
+		}
+	}
+}
+
+// lineOf returns what is printed for a change.
+func (e *environment) lineOf(view render.View) (string, error) {
+	if s, ok := view.(summarized); ok && e.format.Screen() {
+		return render.Printable(s.Summary()) + "\n", nil
+	}
+	var b bytes.Buffer
+	if err := e.format.Write(&b, view, e.options()); err != nil {
+		return "", err
+	}
+	return b.String(), nil
+}
+
+func (e *environment) watchScreen(ctx context.Context, first look, see func(context.Context) (look, error)) error {
+	m := &screen{ctx: ctx, see: see, last: first, options: e.options(), wide: e.output == "wide"}
+	if !first.end {
+		program := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(e.In), tea.WithOutput(e.Out), tea.WithoutSignalHandler())
+		if _, err := program.Run(); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("drawing on the terminal: %w", err)
+		}
+	}
+	if err := e.format.Write(e.Out, m.last.view, e.options()); err != nil {
+		return err
+	}
+	if m.interrupted {
+		return exit.With(exit.Interrupted)
+	}
+	return ended(ctx, m.last)
+}
+
+// screen is a view that is drawn anew in place, cut to the height of the terminal.
+type screen struct {
+	ctx         context.Context
+	see         func(context.Context) (look, error)
+	last        look
+	failure     string
+	options     render.Options
+	wide        bool
+	height      int
+	interrupted bool
+}
+
+type seen struct {
+	look
+	err error
+}
+
+func (s *screen) Init() tea.Cmd { return s.next() }
+
+func (s *screen) next() tea.Cmd {
+	return tea.Tick(watchInterval, func(time.Time) tea.Msg {
+		l, err := s.see(s.ctx)
+		return seen{l, err}
+	})
+}
+
+func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
+	switch m := message.(type) {
+	case tea.WindowSizeMsg:
+		s.options.Width, s.height = m.Width, m.Height
+	case tea.KeyPressMsg:
+		switch m.String() {
+		case "ctrl+c":
+			s.interrupted = true
+			return s, tea.Quit
+		case "q", "esc":
+			s.last.end = true
+			return s, tea.Quit
+		}
+	case seen:
+		if m.err != nil {
+			s.failure = m.err.Error()
+			return s, s.next()
+		}
+		s.last, s.failure = m.look, ""
+		if s.last.end {
+			return s, tea.Quit
+		}
+		return s, s.next()
+	}
+	return s, nil
+}
+
+func (s *screen) View() tea.View {
+	page := &render.Page{Wide: s.wide}
+	s.last.view.Draw(page)
+	if s.failure != "" {
+		page.Gap()
+		page.Lines(render.Attention.With("%s; trying again", s.failure))
+	}
+	lines := strings.Split(strings.TrimRight(render.Print(page, s.options), "\n"), "\n")
+	if s.height > 0 && len(lines) > s.height {
+		lines = append(lines[:s.height-1], "…")
+	}
+	view := tea.NewView(strings.Join(lines, "\n"))
+	view.AltScreen = true
+	return view
+}

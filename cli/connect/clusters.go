@@ -1,0 +1,159 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Scheme has the kinds that verbs read and write.
+var Scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, v1alpha1.AddToScheme, cdiv1.AddToScheme, kubevirtv1.AddToScheme, snapshotv1.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			panic(err) // two kinds of one name: a mistake of this program
+		}
+	}
+	return s
+}()
+
+// Cluster is a connection to a hub or a member.
+type Cluster struct {
+	// Context is its name in the kubeconfig.
+	Context string
+	Config  *rest.Config
+	Client  client.WithWatch
+	// Namespace of the flags, else of the context.
+	Namespace string
+}
+
+// ConnectHub connects to the hub.
+func (f *Flags) ConnectHub() (*Cluster, error) {
+	name, err := f.HubContext()
+	if err != nil {
+		return nil, err
+	}
+	return f.connect(name)
+}
+
+// ConnectMember connects to a member: by --member-context, else the context named as the
+// cluster, else the current one.
+func (f *Flags) ConnectMember(cluster string) (*Cluster, error) {
+	name := f.Member
+	if name == "" {
+		config, current, err := f.currentContext()
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case cluster == "":
+			name = current
+		case config.Contexts[cluster] != nil:
+			name = cluster
+		default:
+			return nil, fmt.Errorf("the kubeconfig has no context %s: name the cluster's with --member-context, or leave out --live to see what the hub knows", cluster)
+		}
+	}
+	return f.connect(name)
+}
+
+func (f *Flags) connect(name string) (*Cluster, error) {
+	config, err := f.configOf(name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: Scheme})
+	if err != nil {
+		return nil, fmt.Errorf("context %s: %w", orCurrent(name), err)
+	}
+	namespace := value(f.Namespace)
+	if namespace == "" {
+		namespace, err = f.defaultNamespace(name)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return &Cluster{Context: name, Config: config, Client: c, Namespace: namespace}, nil
+}
+
+func (f *Flags) defaultNamespace(name string) (string, error) {
+	config, _, err := f.currentContext()
+	if err != nil {
+		return "", err
+	}
+	if context := config.Contexts[name]; context != nil && context.Namespace != "" {
+		return context.Namespace, nil
+	}
+	return "default", nil
+}
+
+// Explain returns an error of a request with what to do about it.
+func (c *Cluster) Explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case meta.IsNoMatchError(err):
+		return fmt.Errorf("the cluster of context %s does not have the kinds of OT Fleet that this asks for: name the hub's context with --hub, or a member's with --member-context (%w)", orCurrent(c.Context), err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("context %s: %w", orCurrent(c.Context), err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("context %s: the API server does not accept your credential: sign in again", orCurrent(c.Context))
+	case isConnection(err):
+		return fmt.Errorf("context %s: the API server at %s does not answer: %w", orCurrent(c.Context), c.Config.Host, err)
+	default:
+		return err
+	}
+}
+
+func isConnection(err error) bool {
+	var network net.Error
+	var address *url.Error
+	return !errors.Is(err, context.Canceled) && (errors.As(err, &network) || errors.As(err, &address))
+}
+
+// List lists objects page by page, so that no answer is larger than a page, and keeps all
+// of them in list.
+func (c *Cluster) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	const pageSize = 500
+	var all []runtime.Object
+	next := ""
+	for {
+		if err := c.Client.List(ctx, list, append(options, client.Limit(pageSize), client.Continue(next))...); err != nil {
+			return c.Explain(err)
+		}
+		page, err := meta.ExtractList(list)
+		if err != nil {
+			return err
+		}
+		all = append(all, page...)
+		if next = list.GetContinue(); next == "" {
+			return meta.SetList(list, all)
+		}
+	}
+}
+
+// ParseSelector parses -l; empty selects all.
+func ParseSelector(text string) (client.MatchingLabelsSelector, error) {
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return client.MatchingLabelsSelector{}, fmt.Errorf("-l %s: must be a label selector, as in region=nordics,edge!=true: %w", text, err)
+	}
+	return client.MatchingLabelsSelector{Selector: selector}, nil
+}

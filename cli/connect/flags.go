@@ -1,0 +1,156 @@
+// Package connect makes the clients that verbs read and write with: of the hub, of a member,
+// and of the hub's read API. All of them act with the caller's own credential.
+package connect
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+const (
+	// hubVariable names the context of the hub.
+	hubVariable = "OT_HUB"
+	// hubExtension of a kubeconfig's context names the context of its hub.
+	hubExtension = "pelotech.ot/hub"
+	// DefaultHubNamespace is where chart ot-hub is installed.
+	DefaultHubNamespace = "ot-hub"
+)
+
+// Flags select clusters. Those of kubectl are about the current context.
+type Flags struct {
+	*genericclioptions.ConfigFlags
+	// Hub is the context of the hub; Member that of a member.
+	Hub, Member  string
+	HubNamespace string
+	// ReadAPI is the URL of the hub's read API where it is reached without a port-forward.
+	ReadAPI string
+}
+
+// NewFlags returns the flags of kubectl and those of OT Fleet.
+func NewFlags() *Flags {
+	flags := genericclioptions.NewConfigFlags(true).WithDiscoveryBurst(300).WithDiscoveryQPS(50)
+	flags.ClusterName = nil // --cluster is a cluster of the fleet
+	return &Flags{ConfigFlags: flags}
+}
+
+// AddFlags adds them to a command.
+func (f *Flags) AddFlags(flags *pflag.FlagSet) {
+	f.ConfigFlags.AddFlags(flags)
+	flags.StringVar(&f.Hub, "hub", "", "context of the hub. Default: $"+hubVariable+", else extension "+hubExtension+" of the current context, else the current context")
+	flags.StringVar(&f.HubNamespace, "hub-namespace", DefaultHubNamespace, "namespace of chart ot-hub")
+	flags.StringVar(&f.ReadAPI, "read-api", "", "URL of the hub's read API, as of an Ingress. Default: a port-forward to the elected replica")
+	flags.StringVar(&f.Member, "member-context", "", "context of the member. Default: the context named as --cluster, else the current one")
+}
+
+// HubContext returns the name of the hub's context, as given or by the kubeconfig.
+func (f *Flags) HubContext() (string, error) {
+	if f.Hub != "" {
+		return f.Hub, nil
+	}
+	if name := os.Getenv(hubVariable); name != "" {
+		return name, nil
+	}
+	config, current, err := f.currentContext()
+	if err != nil {
+		return "", err
+	}
+	if context := config.Contexts[current]; context != nil {
+		if name := extension(context, hubExtension); name != "" {
+			return name, nil
+		}
+	}
+	return current, nil
+}
+
+func (f *Flags) currentContext() (clientcmdapi.Config, string, error) {
+	config, err := f.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return config, "", fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	if f.Context != nil && *f.Context != "" {
+		return config, *f.Context, nil
+	}
+	return config, config.CurrentContext, nil
+}
+
+// extension returns a text that a kubeconfig's context has as an extension.
+func extension(context *clientcmdapi.Context, name string) string {
+	unknown, ok := context.Extensions[name].(*runtime.Unknown)
+	if !ok {
+		return ""
+	}
+	var text string
+	if err := json.Unmarshal(unknown.Raw, &text); err != nil {
+		return ""
+	}
+	return text
+}
+
+// configOf returns the client configuration of a context, with the flags of kubectl that
+// are about the caller, such as --as.
+func (f *Flags) configOf(context string) (*rest.Config, error) {
+	config, current, err := f.currentContext()
+	if err != nil {
+		return nil, err
+	}
+	if context == current {
+		restConfig, err := f.ToRESTConfig()
+		if err != nil {
+			return nil, fmt.Errorf("context %s: %w", orCurrent(context), describeEmpty(err))
+		}
+		return tune(restConfig), nil
+	}
+	if config.Contexts[context] == nil {
+		return nil, fmt.Errorf("the kubeconfig has no context %s: kubectl config get-contexts lists what it has", context)
+	}
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
+	overrides.Context.Namespace = value(f.Namespace)
+	overrides.AuthInfo.Impersonate, overrides.AuthInfo.ImpersonateUID = value(f.Impersonate), value(f.ImpersonateUID)
+	if f.ImpersonateGroup != nil {
+		overrides.AuthInfo.ImpersonateGroups = *f.ImpersonateGroup
+	}
+	overrides.Timeout = value(f.Timeout)
+	restConfig, err := clientcmd.NewNonInteractiveClientConfig(config, context, overrides, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("context %s: %w", context, err)
+	}
+	return tune(restConfig), nil
+}
+
+func value(flag *string) string {
+	if flag == nil {
+		return ""
+	}
+	return *flag
+}
+
+func orCurrent(context string) string {
+	if context == "" {
+		return "(none)"
+	}
+	return context
+}
+
+// describeEmpty says what to do where there is no kubeconfig at all.
+func describeEmpty(err error) error {
+	if clientcmd.IsEmptyConfig(err) {
+		return errors.New("there is no kubeconfig: set KUBECONFIG or --kubeconfig")
+	}
+	return err
+}
+
+// tune lets one person's command send as many requests as it has to.
+func tune(config *rest.Config) *rest.Config {
+	config.QPS, config.Burst = 50, 100
+	config.UserAgent = "kubectl-ot"
+	return config
+}

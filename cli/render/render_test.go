@@ -1,0 +1,130 @@
+package render_test
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+func TestBytes(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 10 << 20: "10 MiB", 1<<20 - 1: "1 MiB",
+		24 << 30: "24 GiB", 3651928064: "3.4 GiB", 777 << 30: "777 GiB", 2858730232218: "2.6 TiB", math.MaxInt64: "8 EiB",
+	} {
+		assert.Equal(t, want, render.Bytes(n))
+	}
+}
+
+func TestPercentNeverClaimsTheEnd(t *testing.T) {
+	for share, want := range map[float64]string{0: "0%", 0.001: "1%", 0.5: "50%", 0.999: "99%", 1: "100%"} {
+		assert.Equal(t, want, render.Percent(share))
+	}
+	assert.Equal(t, "█████████░", render.Bar(0.99, 10).Text)
+	assert.Equal(t, "██████████", render.Bar(1, 10).Text)
+}
+
+func TestClock(t *testing.T) {
+	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.FixedZone("", 3600))
+	assert.Equal(t, "16:42", render.Clock(now, time.Date(2026, 3, 2, 15, 42, 0, 0, time.UTC)))
+	assert.Equal(t, "Tue 00:30", render.Clock(now, time.Date(2026, 3, 2, 23, 30, 0, 0, time.UTC)))
+	assert.Equal(t, "2026-03-20 11:00", render.Clock(now, time.Date(2026, 3, 20, 10, 0, 0, 0, time.UTC)))
+}
+
+func newTable(p *render.Page) {
+	t := p.Table(render.Column{Title: "CLUSTER"}, render.Column{Title: "IMAGE", Elastic: true}, render.Column{Title: "RATE", Right: true, Drop: 1}, render.Column{Title: "LEFT", Right: true})
+	t.Row(render.Cells("bergen", "a-very-long-name-of-an-image-2.1.0", "58 MiB/s", "13m")...)
+	t.Row(render.Line{render.Failed.Span(), render.Text(" lab")}, render.Words("b"), nil, render.Words("1m"))
+	t.Note(render.Text("kubectl ot why image b"))
+}
+
+func TestNarrowTables(t *testing.T) {
+	draw := func(width int) string {
+		p := &render.Page{}
+		newTable(p)
+		return render.Print(p, render.Options{Width: width})
+	}
+	assert.Contains(t, draw(0), "a-very-long-name-of-an-image-2.1.0  58 MiB/s   13m")
+	assert.NotContains(t, draw(55), "MiB/s")
+	assert.Contains(t, draw(55), "a-very-long-name-of-an-image-2.1.0   13m")
+	assert.Contains(t, draw(36), "…")
+	assert.Contains(t, draw(36), "13m")
+}
+
+// Whatever clusters say, no control character reaches the terminal, and no line is wider than
+// it, but where columns that may not be cut are.
+func TestHostileTexts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.Just("\x1b[2J\x1b]0;title\a"), rapid.Just("\u202egpj.exe"), rapid.Just("a\r\nb")).Draw(t, "text")
+		width := rapid.IntRange(20, 200).Draw(t, "width")
+		p := &render.Page{}
+		p.Line(render.Bold("%s", text), render.Text("  %s %s", text, text))
+		p.Tree(&render.Node{Label: render.Words(text), State: render.Words(text), Children: []*render.Node{{Label: render.Words(text)}}})
+		table := p.Table(render.Column{Title: "A", Elastic: true, Min: 5}, render.Column{Title: "B", Elastic: true, Min: 5})
+		table.Row(render.Words(text), render.Words(text))
+		for _, o := range []render.Options{{Width: width}, {Width: width, ASCII: true}} {
+			for line := range strings.Lines(render.Print(p, o)) {
+				line = strings.TrimSuffix(line, "\n")
+				assert.NotContains(t, line, "\x1b")
+				assert.NotContains(t, line, "\u202e")
+				assert.NotContains(t, line, "\r")
+				if ansi.StringWidth(line) > width {
+					t.Fatalf("%d cells in %d: %q", ansi.StringWidth(line), width, line)
+				}
+			}
+		}
+		markdown := render.Markdown(p)
+		assert.NotContains(t, markdown, "\x1b")
+		assert.NotContains(t, markdown, "\u202e")
+	})
+}
+
+func TestColorOnlyWhereWanted(t *testing.T) {
+	p := &render.Page{}
+	p.Lines(render.Failed.With("lab NotFound"))
+	assert.Equal(t, "✗ lab NotFound\n", render.Print(p, render.Options{}))
+	assert.Equal(t, "x lab NotFound\n", render.Print(p, render.Options{ASCII: true}))
+	colored := render.Print(p, render.Options{Color: true})
+	assert.Contains(t, colored, "\x1b[")
+	assert.Equal(t, "✗ lab NotFound\n", ansi.Strip(colored))
+}
+
+type view struct {
+	render.Envelope
+	Images []string `json:"images"`
+}
+
+func (v *view) Draw(p *render.Page) { p.Line(render.Text("%d images <b>", len(v.Images))) }
+func (v *view) Names() []string     { return []string{"vmdiskimage/a"} }
+
+func TestFormats(t *testing.T) {
+	v := &view{render.NewEnvelope("Test"), []string{"a<b", "c"}}
+	for text, want := range map[string]string{
+		"":                      "2 images <b>\n",
+		"wide":                  "2 images <b>\n",
+		"markdown":              "2 images &lt;b&gt;  \n",
+		"name":                  "vmdiskimage/a\n",
+		"jsonpath={.images[0]}": "a<b\n",
+		"jsonpath=.kind":        "Test\n",
+		"yaml":                  "apiVersion: cli.pelotech.ot/v1alpha1\nimages:\n- a<b\n- c\nkind: Test\n",
+		"json":                  "{\n  \"apiVersion\": \"cli.pelotech.ot/v1alpha1\",\n  \"kind\": \"Test\",\n  \"images\": [\n    \"a<b\",\n    \"c\"\n  ]\n}\n",
+	} {
+		format, err := render.ParseFormat(text)
+		require.NoError(t, err, text)
+		var out bytes.Buffer
+		require.NoError(t, format.Write(&out, v, render.Options{}))
+		assert.Equal(t, want, out.String(), text)
+	}
+	for _, text := range []string{"xml", "jsonpath={.a", "jsonpath", "csv"} {
+		_, err := render.ParseFormat(text)
+		require.ErrorContains(t, err, "-o "+text)
+	}
+}

@@ -1,0 +1,135 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/util/jsonpath"
+	"sigs.k8s.io/yaml"
+)
+
+// APIVersion of what -o json prints.
+const APIVersion = "cli.pelotech.ot/v1alpha1"
+
+// Envelope begins every View.
+type Envelope struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+// NewEnvelope returns the envelope of a kind.
+func NewEnvelope(kind string) Envelope { return Envelope{APIVersion: APIVersion, Kind: kind} }
+
+// View is the answer of a verb: JSON by its tags, a screen by Draw.
+type View interface{ Draw(*Page) }
+
+// Named is a View that -o name can print: kind/name, one a line.
+type Named interface{ Names() []string }
+
+// Format is a parsed -o.
+type Format struct {
+	kind     string
+	template string
+}
+
+const jsonPathPrefix = "jsonpath="
+
+// Formats are what -o takes.
+var Formats = []string{"wide", "json", "yaml", "name", "jsonpath=TEMPLATE", "markdown"}
+
+// ParseFormat parses -o; empty is the screen.
+func ParseFormat(text string) (Format, error) {
+	if template, ok := strings.CutPrefix(text, jsonPathPrefix); ok {
+		if err := jsonpath.New("-o").Parse(relaxed(template)); err != nil {
+			return Format{}, fmt.Errorf("-o %s: %w", text, err)
+		}
+		return Format{"jsonpath", relaxed(template)}, nil
+	}
+	if text != "" && (!slices.Contains(Formats, text)) {
+		return Format{}, fmt.Errorf("-o %s: must be one of %s", text, strings.Join(Formats, ", "))
+	}
+	return Format{kind: text}, nil
+}
+
+// relaxed adds the braces that kubectl lets one leave out.
+func relaxed(template string) string {
+	if !strings.Contains(template, "{") {
+		return "{." + strings.TrimPrefix(template, ".") + "}"
+	}
+	return template
+}
+
+// Screen reports whether the format is the screen, as opposed to data.
+func (f Format) Screen() bool { return f.kind == "" || f.kind == "wide" }
+
+// Write prints a View.
+func (f Format) Write(out io.Writer, view View, options Options) error {
+	var text []byte
+	switch f.kind {
+	case "json":
+		var b bytes.Buffer
+		encoder := json.NewEncoder(&b)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(view); err != nil {
+			return fmt.Errorf("printing %T as JSON: %w", view, err)
+		}
+		text = b.Bytes()
+	case "yaml":
+		data, err := yaml.Marshal(view)
+		if err != nil {
+			return fmt.Errorf("printing %T as YAML: %w", view, err)
+		}
+		text = data
+	case "jsonpath":
+		data, err := f.evaluate(view)
+		if err != nil {
+			return err
+		}
+		text = append(data, '\n')
+	case "name":
+		named, ok := view.(Named)
+		if !ok {
+			return errors.New("-o name: this verb lists nothing that has a name: use -o json")
+		}
+		for _, name := range named.Names() {
+			text = append(text, printable(name)+"\n"...)
+		}
+	default:
+		page := &Page{Wide: f.kind == "wide"}
+		view.Draw(page)
+		if f.kind == "markdown" {
+			text = []byte(Markdown(page))
+		} else {
+			text = []byte(Print(page, options))
+		}
+	}
+	_, err := out.Write(text)
+	return err
+}
+
+func (f Format) evaluate(view View) ([]byte, error) {
+	data, err := json.Marshal(view)
+	if err != nil {
+		return nil, fmt.Errorf("printing %T: %w", view, err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, fmt.Errorf("printing %T: %w", view, err)
+	}
+	printer, err := printers.NewJSONPathPrinter(f.template)
+	if err != nil {
+		return nil, fmt.Errorf("-o %s%s: %w", jsonPathPrefix, f.template, err)
+	}
+	var b strings.Builder
+	if err := printer.Execute(&b, fields); err != nil {
+		return nil, fmt.Errorf("-o %s%s: %w", jsonPathPrefix, f.template, err)
+	}
+	return []byte(b.String()), nil
+}

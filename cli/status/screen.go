@@ -1,0 +1,163 @@
+package status
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// maxNamed is how many clusters of a kind are named on the screen; the JSON has all.
+const maxNamed = 3
+
+// Draw draws the screen.
+func (st *Status) Draw(p *render.Page) {
+	p.Line(render.Bold("FLEET %s", st.Hub), render.Text(" · %s", render.Count(st.Clusters.Total, "cluster")))
+	if st.Command != "" {
+		p.Line(render.Text("No cluster has joined yet. Let one join:"))
+		p.Command(st.Command)
+		return
+	}
+	p.Line(st.clusterLine()...)
+	st.drawSlots(p)
+	st.drawRollouts(p)
+	st.drawFailed(p)
+	if c := st.Prunable; c != nil && c.Images > 0 {
+		p.Section("CAN GO", render.Text("%s, %s (report %s, %s ago%s)", render.Count(c.Images, "image"), render.Bytes(c.Bytes), c.Report,
+			render.Age(st.now, c.CompletedAt.Time), unknownClusters(c.Unknown)))
+		p.Command(c.Command)
+	}
+}
+
+func unknownClusters(n int32) string {
+	if n == 0 {
+		return ""
+	}
+	return ", " + render.Count(n, "cluster") + " unknown"
+}
+
+func (st *Status) clusterLine() render.Line {
+	line := render.Line{render.Text("  ")}
+	line = append(line, render.Done.With("%d ready", st.Clusters.Ready)...)
+	for _, group := range []struct {
+		sign     render.Sign
+		word     string
+		clusters []Cluster
+	}{
+		{render.Failed, "not ready", st.Clusters.NotReady},
+		{render.Failed, "failing", st.Clusters.Failing},
+		{render.Attention, "silent", st.Clusters.Silent},
+		{render.Attention, "in quarantine", st.Clusters.Quarantined},
+		{render.Unknown, "never reported", st.Clusters.Unknown},
+	} {
+		if len(group.clusters) == 0 {
+			continue
+		}
+		line = append(line, render.Text("   "))
+		line = append(line, group.sign.With("%d %s", len(group.clusters), group.word)...)
+		line = append(line, render.Text(" (%s)", st.nameClusters(group.clusters)))
+	}
+	return line
+}
+
+func (st *Status) nameClusters(clusters []Cluster) string {
+	text := ""
+	for i, c := range clusters {
+		if i == maxNamed {
+			return text + " …"
+		}
+		if i > 0 {
+			text += ", "
+		}
+		text += c.Name
+		if c.Since != nil {
+			text += " " + render.Age(st.now, c.Since.Time)
+		}
+	}
+	return text
+}
+
+func (st *Status) drawSlots(p *render.Page) {
+	share := 0.0
+	if st.Slots.Budget > 0 {
+		share = float64(st.Slots.Used) / float64(st.Slots.Budget)
+	}
+	line := render.Line{render.Text("%d of %d slots  ", st.Slots.Used, st.Slots.Budget), render.Bar(share, 20), render.Text("   %d queued", st.Slots.Queued)}
+	if st.Slots.Held != nil {
+		line = append(line, render.Text("   %d reserved in the fleet's budget", *st.Slots.Held))
+	}
+	p.Section("TRANSFERS", line...)
+}
+
+func (st *Status) drawRollouts(p *render.Page) {
+	if len(st.Rollouts) == 0 {
+		return
+	}
+	p.Gap()
+	t := p.Table(
+		render.Column{Title: "ROLLOUTS", Elastic: true, Min: 14}, render.Column{Title: "STATE", Elastic: true, Min: 10}, render.Column{Title: "WAVE", Drop: 3},
+		render.Column{Title: "CLUSTERS", Right: true, Drop: 2}, render.Column{Title: "DONE", Right: true}, render.Column{Title: "RUN", Right: true, Drop: 1},
+		render.Column{Title: "FAIL", Right: true}, render.Column{Title: "WAIT", Right: true, Drop: 1}, render.Column{Title: "DONE BY", Drop: 4},
+	)
+	for _, r := range st.Rollouts {
+		c := r.Clusters
+		t.Row(
+			render.Words(r.Name+" "+r.Version), stateOf(r), render.Words(dash(r.Wave)), render.Words(fmt.Sprint(c.Total)), render.Words(fmt.Sprint(c.Succeeded)),
+			render.Words(fmt.Sprint(c.Progressing)), render.Words(fmt.Sprint(c.Failed+c.TimedOut)), render.Words(fmt.Sprint(c.ToApply+c.Deferred)), render.Words(st.expected(r)),
+		)
+		if r.Command != "" {
+			t.Command(r.Command)
+		}
+	}
+}
+
+func stateOf(r Rollout) render.Line {
+	switch {
+	case r.Phase == v1alpha1.RolloutFailed, r.Stalled:
+		return render.Failed.With("%s", r.Reason)
+	case r.Reason == v1alpha1.ReasonAwaitingApproval, r.Reason == v1alpha1.ReasonRolloutPaused:
+		return render.Attention.With("%s", r.Reason)
+	case r.Phase == v1alpha1.RolloutSucceeded:
+		return render.Done.With("%s", r.Phase)
+	case r.Phase == "":
+		return render.Waiting.With("new")
+	case r.Phase == v1alpha1.RolloutWaiting:
+		return render.Waiting.With("%s", r.Reason)
+	default:
+		return render.Running.With("%s", r.Reason)
+	}
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func (st *Status) expected(r Rollout) string {
+	if r.ExpectedAt == nil {
+		return "-"
+	}
+	return "~" + render.Clock(st.now, r.ExpectedAt.Round(time.Minute))
+}
+
+func (st *Status) drawFailed(p *render.Page) {
+	if st.FailedTotal == 0 {
+		return
+	}
+	p.Section("FAILED IMAGES", render.Text("%d", st.FailedTotal))
+	t := p.Table(render.Column{Title: "CLUSTER"}, render.Column{Title: "IMAGE", Elastic: true, Min: 10}, render.Column{Title: "REASON"}, render.Column{Title: "MESSAGE", Elastic: true, Min: 10, Drop: 1})
+	for i, f := range st.Failed {
+		if i == maxFailed {
+			t.Note(render.Text("… and more: kubectl ot get images --failing"))
+			break
+		}
+		t.Row(render.Cells(f.Cluster, f.Namespace+"/"+f.Name, string(f.Reason), f.Message)...)
+		t.Command(f.Command)
+	}
+}
+
+// maxFailed is how many failed images the screen lists; the JSON has all that are known.
+const maxFailed = 5

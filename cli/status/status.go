@@ -1,0 +1,224 @@
+// Package status decides what the first screen says: how the fleet is, what moves, what
+// needs a person and what can go.
+package status
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// Snapshot is what the hub's kinds say.
+type Snapshot struct {
+	Now     time.Time
+	Hub     string
+	Members []v1alpha1.MemberCluster
+	Images  []v1alpha1.FleetDiskImage
+	Reports []v1alpha1.PruneReport
+}
+
+// Status is the answer of kubectl ot status.
+type Status struct {
+	render.Envelope
+	ObservedAt metav1.Time `json:"observedAt"`
+	Hub        string      `json:"hub"`
+	// Clusters by how they are; each is counted once.
+	Clusters Clusters `json:"clusters"`
+	// Slots of all clusters that report.
+	Slots    Slots         `json:"slots"`
+	Rollouts []Rollout     `json:"rollouts"`
+	Failed   []FailedImage `json:"failedImages"`
+	// FailedTotal counts those too that Failed, the first of each cluster, does not list.
+	FailedTotal int32 `json:"failedImagesTotal"`
+	// Prunable is of the newest complete PruneReport; absent if there is none.
+	Prunable *Prunable `json:"prunable,omitempty"`
+	// Command that shows how to begin; set while there is no cluster.
+	Command string `json:"command,omitempty"`
+
+	now time.Time
+}
+
+// Clusters counts clusters, and names those that are not well.
+type Clusters struct {
+	Total       int       `json:"total"`
+	Ready       int       `json:"ready"`
+	NotReady    []Cluster `json:"notReady,omitempty"`
+	Failing     []Cluster `json:"failing,omitempty"`
+	Silent      []Cluster `json:"silent,omitempty"`
+	Unknown     []Cluster `json:"neverReported,omitempty"`
+	Quarantined []Cluster `json:"quarantined,omitempty"`
+}
+
+// Cluster is one that is not well.
+type Cluster struct {
+	Name    string       `json:"name"`
+	Since   *metav1.Time `json:"since,omitempty"`
+	Message string       `json:"message,omitempty"`
+}
+
+// Slots are imports at a time.
+type Slots struct {
+	Used   int32 `json:"used"`
+	Budget int32 `json:"budget"`
+	Queued int32 `json:"queued"`
+	// Held is what a budget of the whole fleet reserves for clusters, silent ones included;
+	// absent without such a budget.
+	Held *int32 `json:"held,omitempty"`
+}
+
+// Rollout is the rollout of one FleetDiskImage.
+type Rollout struct {
+	Name       string                 `json:"name"`
+	Version    string                 `json:"version"`
+	Phase      v1alpha1.RolloutPhase  `json:"phase,omitempty"`
+	Reason     string                 `json:"reason,omitempty"`
+	Message    string                 `json:"message,omitempty"`
+	Wave       string                 `json:"wave,omitempty"`
+	Clusters   v1alpha1.ClusterCounts `json:"clusters"`
+	ExpectedAt *metav1.Time           `json:"expectedAt,omitempty"`
+	// Command that goes on, where a person is waited for.
+	Command string `json:"command,omitempty"`
+	Stalled bool   `json:"stalled,omitempty"`
+}
+
+// FailedImage is an image that failed in a cluster.
+type FailedImage struct {
+	Cluster   string          `json:"cluster"`
+	Namespace string          `json:"namespace"`
+	Name      string          `json:"name"`
+	Reason    v1alpha1.Reason `json:"reason,omitempty"`
+	Message   string          `json:"message,omitempty"`
+	Command   string          `json:"command"`
+}
+
+// Prunable is what a PruneReport says can go.
+type Prunable struct {
+	Report      string      `json:"report"`
+	Images      int32       `json:"images"`
+	Bytes       int64       `json:"bytes"`
+	Unknown     int32       `json:"unknownClusters"`
+	CompletedAt metav1.Time `json:"completedAt"`
+	Command     string      `json:"command"`
+}
+
+// New decides what the screen says.
+func New(s Snapshot) *Status {
+	st := &Status{Envelope: render.NewEnvelope("Status"), ObservedAt: metav1.NewTime(s.Now), Hub: s.Hub, Rollouts: []Rollout{}, Failed: []FailedImage{}, now: s.Now}
+	slices.SortFunc(s.Members, func(a, b v1alpha1.MemberCluster) int { return strings.Compare(a.Name, b.Name) })
+	for i := range s.Members {
+		st.addMember(&s.Members[i])
+	}
+	if len(s.Members) == 0 {
+		st.Command = "kubectl ot join push NAME --member CONTEXT"
+	}
+	slices.SortFunc(s.Images, func(a, b v1alpha1.FleetDiskImage) int { return strings.Compare(a.Name, b.Name) })
+	for i := range s.Images {
+		st.Rollouts = append(st.Rollouts, newRollout(&s.Images[i]))
+	}
+	st.addPrunable(s.Reports)
+	return st
+}
+
+func (st *Status) addMember(m *v1alpha1.MemberCluster) {
+	st.Clusters.Total++
+	c := Cluster{Name: m.Name}
+	if ready := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
+		c.Message, c.Since = ready.Message, &ready.LastTransitionTime
+	}
+	failed := int32(0)
+	if m.Status.Images != nil {
+		failed = m.Status.Images.Failed
+		st.Slots.Queued += m.Status.Images.Queued
+	}
+	into := &st.Clusters.NotReady
+	switch {
+	case m.Spec.Quarantine != nil:
+		into, c.Message = &st.Clusters.Quarantined, m.Spec.Quarantine.Reason
+	case m.Status.LastReport == nil:
+		into, c.Since = &st.Clusters.Unknown, &m.CreationTimestamp
+	case m.Status.SilentSince != nil:
+		into, c.Since = &st.Clusters.Silent, m.Status.SilentSince
+	case failed > 0:
+		into = &st.Clusters.Failing
+	case meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady):
+		into = nil
+	}
+	if into == nil {
+		st.Clusters.Ready++
+	} else {
+		*into = append(*into, c)
+	}
+	if m.Status.SlotsUsed != nil {
+		st.Slots.Used += *m.Status.SlotsUsed
+	}
+	if m.Status.Budget != nil {
+		st.Slots.Budget += *m.Status.Budget
+	}
+	if t := m.Status.Transfers; t != nil {
+		if st.Slots.Held == nil {
+			st.Slots.Held = new(int32)
+		}
+		*st.Slots.Held += t.Held
+	}
+	st.FailedTotal += failed
+	for _, f := range m.Status.Failing {
+		st.Failed = append(st.Failed, FailedImage{
+			Cluster: m.Name, Namespace: f.Namespace, Name: f.Name, Reason: f.Reason, Message: f.Message,
+			Command: "kubectl ot why image " + f.Name + " -n " + f.Namespace + " --cluster " + m.Name,
+		})
+	}
+}
+
+func newRollout(i *v1alpha1.FleetDiskImage) Rollout {
+	r := Rollout{
+		Name: i.Name, Version: i.Spec.Version, Phase: i.Status.Phase, Reason: i.Status.Reason, Message: i.Status.Message,
+		Wave: i.Status.CurrentWave, Clusters: i.Status.Clusters, ExpectedAt: i.Status.ExpectedAt,
+		Stalled: meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionStalled),
+	}
+	switch r.Reason {
+	case v1alpha1.ReasonAwaitingApproval:
+		r.Command = "kubectl ot rollout approve " + r.Name + " --wave " + r.Wave
+	case v1alpha1.ReasonRolloutPaused:
+		r.Command = "kubectl ot rollout resume " + r.Name
+	}
+	if r.Stalled && r.Command == "" {
+		r.Command = "kubectl ot why rollout " + r.Name
+	}
+	return r
+}
+
+func (st *Status) addPrunable(reports []v1alpha1.PruneReport) {
+	for i := range reports {
+		r := &reports[i]
+		if r.Status.CompletedAt == nil || r.Status.Digest == "" {
+			continue
+		}
+		if st.Prunable != nil && !r.Status.CompletedAt.After(st.Prunable.CompletedAt.Time) {
+			continue
+		}
+		st.Prunable = &Prunable{
+			Report: r.Name, Images: r.Status.Candidates.Count, Bytes: r.Status.Candidates.Bytes, Unknown: r.Status.Clusters.Unknown,
+			CompletedAt: *r.Status.CompletedAt, Command: "kubectl ot prune review " + r.Name,
+		}
+	}
+}
+
+// ExitCode is No where something is wrong, Unknown where clusters are.
+func (st *Status) ExitCode(allowUnknown bool) exit.Code {
+	stalled := slices.ContainsFunc(st.Rollouts, func(r Rollout) bool { return r.Stalled || r.Phase == v1alpha1.RolloutFailed })
+	switch {
+	case st.FailedTotal > 0, stalled, len(st.Clusters.Failing)+len(st.Clusters.NotReady)+len(st.Clusters.Quarantined) > 0:
+		return exit.No
+	case len(st.Clusters.Silent)+len(st.Clusters.Unknown) > 0 && !allowUnknown:
+		return exit.Unknown
+	default:
+		return exit.Yes
+	}
+}

@@ -1,0 +1,104 @@
+package status_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render/rendertest"
+	"github.com/pelotech/ot-fleet/cli/status"
+)
+
+var now = time.Date(2026, 3, 2, 16, 21, 0, 0, time.UTC)
+
+func ago(d time.Duration) *metav1.Time { return ptr.To(metav1.NewTime(now.Add(-d))) }
+
+func member(name string, change func(*v1alpha1.MemberCluster)) v1alpha1.MemberCluster {
+	m := v1alpha1.MemberCluster{}
+	m.Name, m.CreationTimestamp = name, *ago(72 * time.Hour)
+	m.Status.LastReport = ago(3 * time.Second)
+	m.Status.Budget, m.Status.SlotsUsed = ptr.To[int32](3), ptr.To[int32](2)
+	m.Status.Images = &v1alpha1.MemberImages{Total: 12, Queued: 4, Ready: 6}
+	m.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: *ago(time.Hour)}}
+	if change != nil {
+		change(&m)
+	}
+	return m
+}
+
+func notReady(message string) func(*v1alpha1.MemberCluster) {
+	return func(m *v1alpha1.MemberCluster) {
+		m.Status.Conditions[0].Status, m.Status.Conditions[0].Message = metav1.ConditionFalse, message
+	}
+}
+
+func silent(m *v1alpha1.MemberCluster) {
+	m.Status.SilentSince = ago(2 * time.Hour)
+	m.Status.Transfers = &v1alpha1.MemberTransfers{Held: 1}
+}
+
+func failing(m *v1alpha1.MemberCluster) {
+	m.Status.Images.Failed = 1
+	m.Status.Failing = []v1alpha1.ImageSummary{{Namespace: "vmdi-farm", Name: "centos-5", Reason: "NotFound", Message: `the source answered "404 Not Found": correct spec.url`}}
+}
+
+func rollout(name, version string, st v1alpha1.FleetDiskImageStatus) v1alpha1.FleetDiskImage {
+	return *apitest.FleetDiskImage(name).WithVersion(version).WithStatus(st).Obj()
+}
+
+func TestScreens(t *testing.T) {
+	burning := status.Snapshot{
+		Now: now, Hub: "eu-prod",
+		Members: []v1alpha1.MemberCluster{
+			member("bergen", nil), member("oslo", nil), member("edge-3", silent), member("lab", failing), member("frankfurt", notReady("the API server does not answer")),
+			member("new-1", func(m *v1alpha1.MemberCluster) { m.Status = v1alpha1.MemberClusterStatus{} }),
+		},
+		Images: []v1alpha1.FleetDiskImage{
+			rollout("win-11", "24.2", v1alpha1.FleetDiskImageStatus{
+				Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonAwaitingApproval, CurrentWave: "production",
+				Clusters: v1alpha1.ClusterCounts{Total: 40, Succeeded: 3, ToApply: 37},
+			}),
+			rollout("ubuntu", "2.1.0", v1alpha1.FleetDiskImageStatus{
+				Phase: v1alpha1.RolloutProgressing, Reason: v1alpha1.ReasonMaxConcurrency, CurrentWave: "production", ExpectedAt: ptr.To(metav1.NewTime(now.Add(89 * time.Minute))),
+				Clusters: v1alpha1.ClusterCounts{Total: 40, Succeeded: 12, Progressing: 8, ToApply: 20},
+			}),
+		},
+		Reports: []v1alpha1.PruneReport{
+			{ObjectMeta: metav1.ObjectMeta{Name: "winter"}, Status: v1alpha1.PruneReportStatus{CompletedAt: ago(90 * 24 * time.Hour), Digest: "1", Candidates: v1alpha1.PruneTotal{Count: 1}}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "spring"}, Status: v1alpha1.PruneReportStatus{CompletedAt: ago(6 * time.Hour), Digest: "2", Candidates: v1alpha1.PruneTotal{Count: 112, Bytes: 2858730232218}, Clusters: v1alpha1.AnswerCounts{Unknown: 1}}},
+		},
+	}
+	rendertest.Golden(t, "burning", now, status.New(burning))
+	rendertest.Golden(t, "empty", now, status.New(status.Snapshot{Now: now, Hub: "eu-prod"}))
+	rendertest.Golden(t, "well", now, status.New(status.Snapshot{Now: now, Hub: "eu-prod", Members: []v1alpha1.MemberCluster{member("bergen", nil)}}))
+}
+
+func TestExitCode(t *testing.T) {
+	for name, test := range map[string]struct {
+		members      []v1alpha1.MemberCluster
+		images       []v1alpha1.FleetDiskImage
+		allowUnknown bool
+		wantCode     exit.Code
+	}{
+		"well":                    {members: []v1alpha1.MemberCluster{member("a", nil)}},
+		"nothing":                 {},
+		"failing":                 {members: []v1alpha1.MemberCluster{member("a", failing)}, wantCode: exit.No},
+		"not ready":               {members: []v1alpha1.MemberCluster{member("a", notReady(""))}, wantCode: exit.No},
+		"silent":                  {members: []v1alpha1.MemberCluster{member("a", silent)}, wantCode: exit.Unknown},
+		"silent, and allowed":     {members: []v1alpha1.MemberCluster{member("a", silent)}, allowUnknown: true},
+		"silent, and one failed":  {members: []v1alpha1.MemberCluster{member("a", silent), member("b", failing)}, wantCode: exit.No},
+		"rollout failed":          {images: []v1alpha1.FleetDiskImage{rollout("a", "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutFailed})}, wantCode: exit.No},
+		"rollout awaits a person": {images: []v1alpha1.FleetDiskImage{rollout("a", "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonAwaitingApproval})}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := status.New(status.Snapshot{Now: now, Members: test.members, Images: test.images})
+			assert.Equal(t, test.wantCode, st.ExitCode(test.allowUnknown))
+		})
+	}
+}

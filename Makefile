@@ -26,8 +26,9 @@ TEST_PACKAGES ?= $(shell awk '/^MemAvailable/ {n = $$2 > 12 * 1024 * 1024 ? 3 : 
 TEST_FLAGS    ?= -p $(or $(TEST_PACKAGES),2) -vet=off
 TEST_TIMEOUT ?= 30m
 
+CACHE := $(or $(OT_FLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ot-fleet)
 # Where scripts/kind-up says what it has made.
-KIND_FLEET := $(or $(OT_FLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ot-fleet)/kind/$(or $(OT_KIND_PREFIX),ot)/fleet.json
+KIND_FLEET := $(CACHE)/kind/$(or $(OT_KIND_PREFIX),ot)/fleet.json
 
 # The flags that the control planes' programs are built with: packages that they share
 # with ours are compiled once.
@@ -45,9 +46,18 @@ help: ## Show this list
 demo: ## Watch a hub and three clusters: budgets, machines, a rollout, an outage
 	@go run ./e2e/demo
 
+.PHONY: up
+up: cli ## Leave a hub and three clusters running in the background, to try kubectl ot on
+	@go run ./e2e/demo up '$(CACHE)/up'
+
+.PHONY: down
+down: ## End them
+	@go run ./e2e/demo down '$(CACHE)/up'
+
 .PHONY: test
 test: ## Run all tests (needs Go, make and git only)
 	@# Without Go's cache of results: it does not know which programs a journey has run.
+	go -C cli test -count=1 ./...
 	go run ./scripts/testreport -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: test-long
@@ -78,9 +88,13 @@ bench: ## Measure the figures of the README
 	@go run ./e2e/bench
 
 .PHONY: build
-build: ## Build agent and hub into bin/
+build: cli ## Build agent, hub and kubectl-ot into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ot-agent ./agent
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ot-hub ./hub
+
+.PHONY: cli
+cli: ## Build kubectl-ot into bin/
+	@go build -C cli -ldflags='-s -w -X main.version=$(VERSION)' -o ../bin/kubectl-ot .
 
 .PHONY: images
 images: ## Build the container images of agent and hub into dist/
@@ -121,6 +135,7 @@ generate: ## Write deepcopy code, CRDs, RBAC and docs/reference from the Go sour
 .PHONY: lint
 lint: ## Check the Go code and its import rules
 	$(GOLANGCI_LINT) run
+	cd cli && $(call tool,../scripts/tools/golangci-lint) run --config ../.golangci.yml
 
 .PHONY: lint-charts
 lint-charts: ## Check the Helm charts and what they make, and run their unit tests

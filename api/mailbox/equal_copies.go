@@ -19,6 +19,8 @@ type EqualCopies struct {
 	agentBoot string
 	// droppedByKind has the dropped fields of plan and grant.
 	droppedByKind map[string]droppedRecord
+	// refused is the activity that the hub's API server refused last.
+	refused refusedActivity
 }
 
 // droppedRecord lists the fields that a source has and its written copy lacks.

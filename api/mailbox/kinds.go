@@ -64,7 +64,7 @@ var grantKind = kindInfo[*v1alpha1.TransferGrant]{
 	copyContent: func(target, source *v1alpha1.TransferGrant) { source.Spec.DeepCopyInto(&target.Spec) },
 }
 
-// reportKind covers roots and pages.
+// reportKind covers roots, pages and activities.
 var reportKind = kindInfo[*v1alpha1.ClusterReport]{
 	name:      "ClusterReport",
 	resource:  "clusterreports",
@@ -75,11 +75,12 @@ var reportKind = kindInfo[*v1alpha1.ClusterReport]{
 	},
 	equalContent: func(source, target *v1alpha1.ClusterReport) bool {
 		return source.ClusterUID == target.ClusterUID && source.Sequence == target.Sequence &&
-			equality.Semantic.DeepEqual(source.Root, target.Root) && equality.Semantic.DeepEqual(source.Page, target.Page)
+			equality.Semantic.DeepEqual(source.Root, target.Root) && equality.Semantic.DeepEqual(source.Page, target.Page) &&
+			equality.Semantic.DeepEqual(source.Activity, target.Activity)
 	},
 	copyContent: func(target, source *v1alpha1.ClusterReport) {
 		content := source.DeepCopy()
 		target.ClusterUID, target.Sequence = content.ClusterUID, content.Sequence
-		target.Root, target.Page = content.Root, content.Page
+		target.Root, target.Page, target.Activity = content.Root, content.Page, content.Activity
 	},
 }

@@ -73,4 +73,7 @@ type UpResult struct {
 	// RootSequence is the sequence of the hub's copy of the root afterwards; 0 with
 	// OtherCluster or ReportMissing.
 	RootSequence int64
+	// ActivityRefused is the error if the hub's API server refused the activity, as that of
+	// an older hub does. The sync has succeeded without it.
+	ActivityRefused error
 }

@@ -17,7 +17,8 @@ import (
 )
 
 // SyncUp copies the report to the hub: first the pages that the root lists, then the
-// root; then it deletes the hub's pages that the root does not list. known is the
+// root; then it deletes the hub's pages that the root does not list, and copies the
+// activity. known is the
 // member's cluster UID on the hub; if empty, any cluster is accepted unless the hub's
 // copy is from another. A caller with an outdated known may copy the report of the
 // previous cluster; the next sync with the right one replaces it.
@@ -77,6 +78,9 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	result.RootSequence = source.root.Sequence
 	deleted, err := r.deleteUnlistedPages(ctx, source, copies)
 	result.Written += deleted
+	if err == nil {
+		err = r.syncActivity(ctx, source, copies, &result)
+	}
 	if err != nil {
 		return result, errors.Join(append([]error{err}, refusals...)...)
 	}
@@ -108,6 +112,8 @@ func (r Relay) checkReport(root *v1alpha1.ClusterReport) error {
 type memberReport struct {
 	root  *v1alpha1.ClusterReport
 	pages map[string]*v1alpha1.ClusterReport
+	// activity is nil if there is none of the root's cluster.
+	activity *v1alpha1.ClusterReport
 }
 
 // readReport reads root and pages. The objects may be shared with a cache and must not
@@ -123,6 +129,8 @@ func (r Relay) readReport(ctx context.Context, from client.Reader) (memberReport
 		switch {
 		case item.Name == v1alpha1.MailboxName && item.Root != nil:
 			found.root = item
+		case item.Name == v1alpha1.ActivityName && item.Activity != nil:
+			found.activity = item
 		case item.Page != nil:
 			found.pages[item.Name] = item
 		}
@@ -202,31 +210,39 @@ func (r Relay) syncPage(ctx context.Context, source memberReport, name string, c
 	if page == nil || page.ClusterUID != source.root.ClusterUID {
 		return false, nil
 	}
-	if copied := copies[name]; copied != nil && r.Copies.isEqual(reportKind.name, page, copied) {
+	return r.syncPart(ctx, page, copies[name], func(live *v1alpha1.ClusterReport) bool {
+		return live.Page != nil && live.ClusterUID == source.root.ClusterUID
+	})
+}
+
+// syncPart copies a page or the activity. If it is read again and is no longer valid, it
+// is skipped.
+func (r Relay) syncPart(ctx context.Context, part *v1alpha1.ClusterReport, copied *metav1.PartialObjectMetadata, valid func(live *v1alpha1.ClusterReport) bool) (written bool, err error) {
+	if copied != nil && r.Copies.isEqual(reportKind.name, part, copied) {
 		return false, nil
 	}
-	target, exists, _, err := r.readCopy(ctx, page, copies[name])
+	target, exists, _, err := r.readCopy(ctx, part, copied)
 	if err != nil {
 		return false, err
 	}
-	diff := reportKind.compareObjects(page, target, exists, r.Copies)
+	diff := reportKind.compareObjects(part, target, exists, r.Copies)
 	next := decidePage(diff)
 	if next == rereadSource {
 		var found bool
-		page, found, err = readObject(ctx, r.Member.Live, reportKind, r.Member, inMember, name)
-		if err != nil || !found || page.Page == nil || page.ClusterUID != source.root.ClusterUID {
+		part, found, err = readObject(ctx, r.Member.Live, reportKind, r.Member, inMember, part.Name)
+		if err != nil || !found || !valid(part) {
 			return false, err
 		}
-		diff = reportKind.compareObjects(page, target, exists, r.Copies)
+		diff = reportKind.compareObjects(part, target, exists, r.Copies)
 		diff.sourceLive = true
 		next = decidePage(diff)
 	}
 	if next == overwriteCopy {
-		if target, err = writeCopy(ctx, reportKind, r.Hub, onHub, page, target, exists); err != nil {
+		if target, err = writeCopy(ctx, reportKind, r.Hub, onHub, part, target, exists); err != nil {
 			return false, err
 		}
 	}
-	r.Copies.recordEqual(reportKind.name, page, target)
+	r.Copies.recordEqual(reportKind.name, part, target)
 	return next == overwriteCopy, nil
 }
 
@@ -234,7 +250,7 @@ func (r Relay) syncPage(ctx context.Context, source memberReport, name string, c
 // while that root is the newest: another relay may be copying a newer report with such
 // a page.
 func (r Relay) deleteUnlistedPages(ctx context.Context, source memberReport, copies map[string]*metav1.PartialObjectMetadata) (deleted int, err error) {
-	listed := map[string]bool{v1alpha1.MailboxName: true}
+	listed := map[string]bool{v1alpha1.MailboxName: true, v1alpha1.ActivityName: true}
 	for _, ref := range source.root.Root.Pages {
 		listed[ref.Name] = true
 	}
@@ -248,18 +264,27 @@ func (r Relay) deleteUnlistedPages(ctx context.Context, source memberReport, cop
 		return 0, err
 	}
 	for _, name := range names {
-		copied := copies[name]
-		page := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: r.Hub.Namespace, Name: name}}
-		err := r.Hub.Live.Delete(ctx, page, client.Preconditions{UID: &copied.UID, ResourceVersion: ptr.To(copied.ResourceVersion)})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return deleted, fmt.Errorf("deleting page ClusterReport %s/%s on the hub, which the report no longer lists: %w", r.Hub.Namespace, name, err)
-		default:
-			deleted++
+		one, err := r.deleteCopy(ctx, copies[name])
+		if err != nil {
+			return deleted, err
 		}
+		deleted += one
 	}
 	return deleted, nil
+}
+
+// deleteCopy deletes a page or activity on the hub that the member no longer has, unless it
+// was written since it was listed. It returns how many it has deleted.
+func (r Relay) deleteCopy(ctx context.Context, copied *metav1.PartialObjectMetadata) (deleted int, err error) {
+	part := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: r.Hub.Namespace, Name: copied.Name}}
+	err = r.Hub.Live.Delete(ctx, part, client.Preconditions{UID: &copied.UID, ResourceVersion: ptr.To(copied.ResourceVersion)})
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("deleting ClusterReport %s/%s on the hub, which the report no longer has: %w", r.Hub.Namespace, copied.Name, err)
+	}
+	return 1, nil
 }
 
 // IsRefused reports whether the API server refuses this object itself, so that retrying

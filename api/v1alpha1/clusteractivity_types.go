@@ -4,6 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// ActivityName is the name of the ClusterReport that has the activity of a member.
+const ActivityName = "activity"
+
 // Limits of the activity of a member.
 const (
 	// MaxActiveImports is how many running imports it lists.
@@ -12,79 +15,84 @@ const (
 	MaxQueuedImports = 20
 	// MaxSourceRates is how many groups of sources it lists: all of a policy, and SourceOther.
 	MaxSourceRates = 17
+	// MaxActivityBytes is the maximum size of an activity, as JSON. An agent cuts the lists;
+	// the hub ignores a larger one.
+	MaxActivityBytes = 6000
+)
+
+// Reasons why what a member imports is unknown, beside those of its report.
+const (
+	// ReasonActivityMissing: the member reports no activity. Its agent, or the definition of
+	// ClusterReports on one side, is of an older version.
+	ReasonActivityMissing = "ActivityMissing"
+	// ReasonActivityOversized: the activity exceeds MaxActivityBytes and is ignored.
+	ReasonActivityOversized = "ActivityOversized"
+	// ReasonActivityOutdated: the report was written later, or by another process of the
+	// agent, or says otherwise.
+	ReasonActivityOutdated = "ActivityOutdated"
 )
 
 // SourceOther is the group of the sources that no group of the policy has.
 const SourceOther = "other"
 
-// ActiveImport is an import that takes a slot.
+// ActiveImport is an import that takes a slot. It is stored as one line, so that 32 of them
+// are small; - stands for what is unknown:
+//
+//	namespace/name source attempt/maxAttempts startedAt bytesDone/bytesTotal bytesPerSecond
+//
+// startedAt is in Unix seconds. Where bytesTotal is unknown, atMostBytes with the prefix max
+// takes its place.
+//
+// +kubebuilder:validation:Type=string
+// +kubebuilder:validation:MaxLength=512
 type ActiveImport struct {
-	// +kubebuilder:validation:MaxLength=63
-	// +required
-	Namespace string `json:"namespace"`
-	// +kubebuilder:validation:MaxLength=253
-	// +required
-	Name string `json:"name"`
-	// source is the group of its source in the policy, or other.
-	// +kubebuilder:validation:MaxLength=63
-	// +optional
-	Source string `json:"source,omitempty"`
-	// bytesDone of the download, as far as the importer tells.
-	// +optional
-	BytesDone int64 `json:"bytesDone,omitempty"`
-	// bytesTotal of the download; absent if unknown.
-	// +optional
-	BytesTotal int64 `json:"bytesTotal,omitempty"`
-	// atMostBytes is diskSize where bytesTotal is unknown.
-	// +optional
-	AtMostBytes int64 `json:"atMostBytes,omitempty"`
-	// bytesPerSecond is the rate of late, weighted towards the newest samples; absent if
-	// unknown.
-	// +optional
-	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
-	// startedAt is when the attempt took its slot, by the member's clock.
-	// +required
-	StartedAt metav1.Time `json:"startedAt"`
-	// attempt is the number of the attempt, and maxAttempts how many there may be.
-	// +optional
-	Attempt int32 `json:"attempt,omitempty"`
-	// +optional
-	MaxAttempts int32 `json:"maxAttempts,omitempty"`
+	Namespace string
+	Name      string
+	// Source is the group of its source in the policy, or SourceOther.
+	Source string
+	// BytesDone of the download, as far as the importer tells.
+	BytesDone int64
+	// BytesTotal of the download; 0 if unknown.
+	BytesTotal int64
+	// AtMostBytes is diskSize where BytesTotal is unknown.
+	AtMostBytes int64
+	// BytesPerSecond is the rate of late, weighted towards the newest samples; 0 if unknown.
+	BytesPerSecond int64
+	// StartedAt is when the attempt took its slot, by the member's clock.
+	StartedAt metav1.Time
+	// Attempt is the number of the attempt, and MaxAttempts how many there may be.
+	Attempt     int32
+	MaxAttempts int32
 }
 
-// QueuedImport is an image that waits for a slot.
+// QueuedImport is an image that waits for a slot. It is stored as one line; - stands for
+// what is unknown, and values that are 0 or absent are left out at the end:
+//
+//	namespace/name source queuedAt bytes reason priority=… attempts=… notBefore=…
+//
+// Times are in Unix seconds. Where bytes is unknown, atMostBytes with the prefix max takes its
+// place.
+//
+// +kubebuilder:validation:Type=string
+// +kubebuilder:validation:MaxLength=640
 type QueuedImport struct {
-	// +kubebuilder:validation:MaxLength=63
-	// +required
-	Namespace string `json:"namespace"`
-	// +kubebuilder:validation:MaxLength=253
-	// +required
-	Name string `json:"name"`
-	// source is the group of its source in the policy, or other.
-	// +kubebuilder:validation:MaxLength=63
-	// +optional
-	Source string `json:"source,omitempty"`
-	// +optional
-	Priority int32 `json:"priority,omitempty"`
-	// bytes of the download; absent if unknown.
-	// +optional
-	Bytes int64 `json:"bytes,omitempty"`
-	// atMostBytes is diskSize where bytes is unknown.
-	// +optional
-	AtMostBytes int64 `json:"atMostBytes,omitempty"`
-	// queuedAt is when it took its place.
-	// +required
-	QueuedAt metav1.Time `json:"queuedAt"`
-	// notBefore is when its next attempt may start, by the member's clock.
-	// +optional
-	NotBefore *metav1.Time `json:"notBefore,omitempty"`
-	// reason why it waits, as in the image's status.
-	// +kubebuilder:validation:XValidation:rule="size(self) <= 64",message="reason must have at most 64 characters"
-	// +optional
-	Reason Reason `json:"reason,omitempty"`
-	// attempts that were started.
-	// +optional
-	Attempts int32 `json:"attempts,omitempty"`
+	Namespace string
+	Name      string
+	// Source is the group of its source in the policy, or SourceOther.
+	Source   string
+	Priority int32
+	// Bytes of the download; 0 if unknown.
+	Bytes int64
+	// AtMostBytes is diskSize where Bytes is unknown.
+	AtMostBytes int64
+	// QueuedAt is when it took its place.
+	QueuedAt metav1.Time
+	// NotBefore is when its next attempt may start, by the member's clock.
+	NotBefore *metav1.Time
+	// Reason why it waits, as in the image's status.
+	Reason Reason
+	// Attempts that were started.
+	Attempts int32
 }
 
 // SourceRate is how fast imports from one group of sources were of late in a member.
@@ -117,9 +125,9 @@ type SourceRate struct {
 	TransferredBytes int64 `json:"transferredBytes,omitempty"`
 }
 
-// ReportedActivity is what a member imports, and what waits for a slot. The agent writes it
-// at most every 20 s, and only while something is imported or waits; the last one written
-// says that nothing does.
+// ReportedActivity is what a member imports, and what waits for a slot. Each process of the
+// agent writes it once when it starts, and then at most once per heartbeat, and only while
+// something is imported or waits; the last one written says that nothing does.
 type ReportedActivity struct {
 	// observedAt is when the agent observed this, by the member's clock.
 	// +required

@@ -156,13 +156,13 @@ func (e *environment) terminalWidth() (int, bool) {
 	return width, true
 }
 
-// note tells the user something beside the answer, on standard error.
-func (e *environment) note(format string, args ...any) {
+// printNote tells the user something beside the answer, on standard error.
+func (e *environment) printNote(format string, args ...any) {
 	fmt.Fprintln(e.ErrOut, render.Printable(fmt.Sprintf(format, args...)))
 }
 
-// confirm asks a question. It is no wherever nobody can answer.
-func (e *environment) confirm(question string) (bool, error) {
+// askWhether asks a question. It is no wherever nobody can answer.
+func (e *environment) askWhether(question string) (bool, error) {
 	file, ok := e.In.(*os.File)
 	if ok && !term.IsTerminal(int(file.Fd())) {
 		return false, errors.New("nobody can be asked here: add -y, or run it in a terminal")

@@ -86,7 +86,7 @@ func (e *environment) watchLines(ctx context.Context, next look, see func(contex
 				break
 			}
 			if message := err.Error(); message != told && ctx.Err() == nil {
-				e.note("%s; trying again", message)
+				e.printNote("%s; trying again", message)
 				told = message
 			}
 		}

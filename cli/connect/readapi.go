@@ -12,11 +12,11 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
@@ -142,7 +142,7 @@ func forwardPort(ctx context.Context, config *rest.Config, namespace, pod, port 
 		return "", nil, err
 	}
 	stop, ready := make(chan struct{}), make(chan struct{})
-	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:" + port}, stop, ready, io.Discard, io.Discard)
+	forwarder, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{"0:" + port}, stop, ready, io.Discard, io.Discard)
 	if err != nil {
 		return "", nil, err
 	}
@@ -169,12 +169,12 @@ func newDialer(config *rest.Config, target *url.URL) (httpstream.Dialer, error) 
 	if err != nil {
 		return nil, err
 	}
-	overSPDY := spdy.NewDialer(upgrader, &http.Client{Transport: roundTripper}, http.MethodPost, target)
-	overWebsocket, err := portforward.NewSPDYOverWebsocketDialer(target, config)
+	overSPDY := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: roundTripper}, http.MethodPost, target)
+	overWebsocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(target, config)
 	if err != nil {
 		return nil, err
 	}
-	return portforward.NewFallbackDialer(overWebsocket, overSPDY, func(err error) bool {
+	return portforward.NewFallbackDialerForStreaming(overWebsocket, overSPDY, func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	}), nil
 }

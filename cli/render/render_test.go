@@ -43,7 +43,7 @@ func newTable(p *render.Page) {
 	t := p.Table(render.Column{Title: "CLUSTER"}, render.Column{Title: "IMAGE", Elastic: true}, render.Column{Title: "RATE", Right: true, Drop: 1}, render.Column{Title: "LEFT", Right: true})
 	t.Row(render.Cells("bergen", "a-very-long-name-of-an-image-2.1.0", "58 MiB/s", "13m")...)
 	t.Row(render.Line{render.Failed.Span(), render.Text(" lab")}, render.Words("b"), nil, render.Words("1m"))
-	t.Note(render.Text("kubectl ot why image b"))
+	t.AddNote(render.Text("kubectl ot why image b"))
 }
 
 func TestNarrowTables(t *testing.T) {

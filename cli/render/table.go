@@ -40,8 +40,8 @@ type row struct {
 // Row adds a row; cells that are missing are empty.
 func (t *Table) Row(cells ...Line) { t.rows = append(t.rows, row{cells: cells}) }
 
-// Note adds a line below the last row, such as what to do about it.
-func (t *Table) Note(spans ...Span) { t.rows = append(t.rows, row{note: spans}) }
+// AddNote adds a line below the last row, such as what to do about it.
+func (t *Table) AddNote(spans ...Span) { t.rows = append(t.rows, row{note: spans}) }
 
 // Command adds a command to copy below the last row. It is never wrapped.
 func (t *Table) Command(command string) { t.rows = append(t.rows, row{command: command}) }

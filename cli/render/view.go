@@ -92,7 +92,7 @@ func (f Format) Write(out io.Writer, view View, options Options) error {
 		if err != nil {
 			return err
 		}
-		text = append(data, '\n')
+		text = data
 	case "name":
 		named, ok := view.(Named)
 		if !ok {
@@ -131,5 +131,5 @@ func (f Format) evaluate(view View) ([]byte, error) {
 	if err := printer.Execute(&b, fields); err != nil {
 		return nil, fmt.Errorf("-o %s%s: %w", jsonPathPrefix, f.template, err)
 	}
-	return []byte(b.String()), nil
+	return []byte(b.String() + "\n"), nil
 }

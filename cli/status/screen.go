@@ -151,7 +151,7 @@ func (st *Status) drawFailed(p *render.Page) {
 	t := p.Table(render.Column{Title: "CLUSTER"}, render.Column{Title: "IMAGE", Elastic: true, Min: 10}, render.Column{Title: "REASON"}, render.Column{Title: "MESSAGE", Elastic: true, Min: 10, Drop: 1})
 	for i, f := range st.Failed {
 		if i == maxFailed {
-			t.Note(render.Text("… and more: kubectl ot get images --failing"))
+			t.AddNote(render.Text("… and more: kubectl ot get images --failing"))
 			break
 		}
 		t.Row(render.Cells(f.Cluster, f.Namespace+"/"+f.Name, string(f.Reason), f.Message)...)

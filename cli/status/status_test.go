@@ -86,9 +86,13 @@ func TestExitCode(t *testing.T) {
 		allowUnknown bool
 		wantCode     exit.Code
 	}{
-		"well":                    {members: []v1alpha1.MemberCluster{member("a", nil)}},
-		"nothing":                 {},
-		"failing":                 {members: []v1alpha1.MemberCluster{member("a", failing)}, wantCode: exit.No},
+		"well":    {members: []v1alpha1.MemberCluster{member("a", nil)}},
+		"nothing": {},
+		"failing": {members: []v1alpha1.MemberCluster{member("a", failing)}, wantCode: exit.No},
+		"failing, and not yet counted": {members: []v1alpha1.MemberCluster{member("a", func(m *v1alpha1.MemberCluster) {
+			failing(m)
+			m.Status.Images.Failed = 0
+		})}, wantCode: exit.No},
 		"not ready":               {members: []v1alpha1.MemberCluster{member("a", notReady(""))}, wantCode: exit.No},
 		"silent":                  {members: []v1alpha1.MemberCluster{member("a", silent)}, wantCode: exit.Unknown},
 		"silent, and allowed":     {members: []v1alpha1.MemberCluster{member("a", silent)}, allowUnknown: true},

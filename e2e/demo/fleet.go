@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ type demoFleet struct {
 	client client.Client // of the hub
 	// hub serves the read API; first is the replica that is elected first.
 	hub, first *program.Hub
-	programs   []*process.Process // agents and hub
+	programs   []fleetProgram
 	members    map[string]*member.Member
 	observers  map[string]*observer.Observer
 	uplink     *faults.Link // from the hub to edge
@@ -53,6 +54,50 @@ type demoFleet struct {
 	kubevirt          chan error
 	kubevirtInstalled bool
 	cancel            context.CancelFunc
+	// logs is the directory of the logs; empty to keep none.
+	logs string
+	// background is true of a fleet that is left running: its imports say how far they are, and
+	// it asks and reports less often than the story needs.
+	background bool
+}
+
+// fleetProgram is an agent or a replica of the hub.
+type fleetProgram struct {
+	name    string
+	process *process.Process
+	start   func(context.Context) (*process.Process, error)
+}
+
+// startSteps start the fleet in this order.
+func (f *demoFleet) startSteps() []startStep {
+	return []startStep{
+		{"building programs", f.buildPrograms},
+		{"starting control planes", f.startClusters},
+		{"installing charts", f.installAgents},
+		{"starting observers", f.startObservers},
+		{"starting agents", f.startAgents},
+		{"starting hub", f.startHub},
+	}
+}
+
+type startStep struct {
+	what string
+	do   func(context.Context) error
+}
+
+// start runs the steps and prints how long each has taken.
+func (f *demoFleet) start(ctx context.Context, steps []startStep) error {
+	for _, step := range steps {
+		start := time.Now()
+		fmt.Printf("  %-24s", step.what)
+		if err := step.do(ctx); err != nil {
+			fmt.Println()
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+		fmt.Printf("%5.1f s\n", time.Since(start).Seconds())
+	}
+	fmt.Println()
+	return nil
 }
 
 // buildPrograms builds what the clusters start with. Where it has to build, that takes most of
@@ -69,7 +114,7 @@ func (f *demoFleet) startClusters(ctx context.Context) error {
 		if err := v1alpha1.AddToScheme(scheme); err != nil {
 			return err
 		}
-		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: true}
+		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: true, LogDir: f.logs, ImportProgress: f.background}
 		if name == bergen {
 			options[i].APIServerMemory = member.APIServerMemoryWithKubeVirt
 		}
@@ -90,7 +135,7 @@ func (f *demoFleet) startClusters(ctx context.Context) error {
 	installing, cancel := context.WithCancel(ctx)
 	f.cancel, f.kubevirt = cancel, make(chan error, 1)
 	go func() { f.kubevirt <- f.members[bergen].InstallKubeVirt(installing) }()
-	f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true, BeforeControllers: program.InstallClusterCRD})
+	f.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", LogDir: f.logs, ControllerManager: true, BeforeControllers: program.InstallClusterCRD})
 	return err
 }
 
@@ -132,29 +177,47 @@ func (f *demoFleet) installAgents(ctx context.Context) error {
 func (f *demoFleet) startAgents(ctx context.Context) error {
 	var mu sync.Mutex
 	return f.forEachMember(func(m *member.Member) error {
-		// A busy machine loses a shorter lease than the chart's, and the agent exits.
-		// With this heartbeat the hub considers a silent agent unhealthy after 30 s, the
-		// shortest time that it allows.
-		a, err := program.StartAgent(ctx, m.ControlPlane, program.Options{
-			LeaseDuration: 15 * time.Second, Log: filepath.Join(m.ControlPlane.Dir(), "agent.log"), Args: []string{"--report-heartbeat=5s"},
-		})
+		start := func(ctx context.Context) (*process.Process, error) { return f.startAgent(ctx, m) }
+		p, err := start(ctx)
 		if err != nil {
 			return err
 		}
 		mu.Lock()
-		f.programs = append(f.programs, a.Process)
-		mu.Unlock()
-		_, err = a.ReadMetrics(ctx)
-		return err
+		defer mu.Unlock()
+		f.programs = append(f.programs, fleetProgram{"the agent of " + m.Name(), p, start})
+		return nil
 	})
+}
+
+// startAgent starts a member's agent. A busy machine loses a shorter Lease than the chart's, and
+// the agent exits. With this heartbeat the hub considers a silent agent unhealthy after 30 s, the
+// shortest time that it allows.
+func (f *demoFleet) startAgent(ctx context.Context, m *member.Member) (*process.Process, error) {
+	heartbeat := "--report-heartbeat=5s"
+	if f.background {
+		heartbeat = "--report-heartbeat=10s"
+	}
+	a, err := program.StartAgent(ctx, m.ControlPlane, program.Options{
+		LeaseDuration: 15 * time.Second, Log: f.logFile(m.ControlPlane, m.Name()+"-agent.log"), Args: []string{heartbeat},
+	})
+	if err != nil {
+		return nil, err
+	}
+	_, err = a.ReadMetrics(ctx)
+	return a.Process, err
+}
+
+// logFile returns the path of a program's log.
+func (f *demoFleet) logFile(plane *controlplane.ControlPlane, name string) string {
+	return filepath.Join(cmp.Or(f.logs, plane.Dir()), name)
 }
 
 // checkProgramsAlive returns an error where an agent or hub has exited: nothing restarts it here.
 func (f *demoFleet) checkProgramsAlive() error {
 	for _, p := range f.programs {
 		select {
-		case <-p.Done():
-			return fmt.Errorf("a program of the fleet has ended (%w), its log is %s", p.Wait(), p.LogFile())
+		case <-p.process.Done():
+			return fmt.Errorf("%s has ended (%w), its log is %s", p.name, p.process.Wait(), p.process.LogFile())
 		default:
 		}
 	}
@@ -196,7 +259,13 @@ func (f *demoFleet) startHub(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f.programs = append(f.programs, h.Process)
+		f.programs = append(f.programs, fleetProgram{"replica " + name + " of the hub", h.Process, func(ctx context.Context) (*process.Process, error) {
+			h, err := f.startReplica(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			return h.Process, nil
+		}})
 		if f.first == nil {
 			f.first = h
 		}
@@ -252,7 +321,7 @@ func (f *demoFleet) stopAll() error {
 		}
 	}
 	for _, p := range f.programs {
-		p.Kill()
+		p.process.Kill()
 	}
 	for _, o := range f.observers {
 		o.Stop()

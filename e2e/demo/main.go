@@ -1,6 +1,7 @@
 //go:build linux
 
-// Command demo runs a small fleet: a hub and three member clusters, each a real Kubernetes
+// Command demo runs a small fleet and tells a story with it, or leaves it running in the background
+// (up, down): a hub and three member clusters, each a real Kubernetes
 // control plane with the real CDI controller, hub and agents as their charts install them, and
 // KubeVirt's virt-controller in one of them. Nodes, storage, guests and the bytes of the images
 // are simulated.
@@ -12,8 +13,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -23,7 +24,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctrl.SetLogger(logr.Discard())
-	if err := runDemo(ctx); err != nil {
+	verb, dir := parseArguments(os.Args[1:])
+	run := map[string]func(context.Context) error{
+		"":        runDemo,
+		"up":      backgroundFleet(dir).up,
+		"down":    backgroundFleet(dir).down,
+		serveVerb: backgroundFleet(dir).runFleet,
+	}[verb]
+	if err := run(ctx); err != nil {
 		if errors.Is(err, context.Canceled) {
 			fmt.Fprintln(os.Stderr, "\ndemo: interrupted; everything it started is stopped")
 			os.Exit(130)
@@ -31,6 +39,20 @@ func main() {
 		fmt.Fprintln(os.Stderr, "\ndemo:", err)
 		os.Exit(1)
 	}
+}
+
+// parseArguments returns the verb, empty for the demo, and the directory of the fleet in the
+// background.
+func parseArguments(args []string) (verb, dir string) {
+	switch {
+	case len(args) == 0:
+		return "", ""
+	case len(args) == 2 && (args[0] == "up" || args[0] == "down" || args[0] == serveVerb) && filepath.IsAbs(args[1]):
+		return args[0], filepath.Clean(args[1])
+	}
+	fmt.Fprintln(os.Stderr, "demo: usage: demo [up DIRECTORY | down DIRECTORY], where DIRECTORY is an absolute path and of this program alone")
+	os.Exit(2)
+	return "", ""
 }
 
 const intro = `OT Fleet: a hub and three clusters, twenty disk images, three virtual machines
@@ -82,26 +104,9 @@ func runDemo(ctx context.Context) (err error) {
 			fmt.Print(outro)
 		}
 	}()
-	for _, step := range []struct {
-		what string
-		do   func(context.Context) error
-	}{
-		{"building programs", f.buildPrograms},
-		{"starting control planes", f.startClusters},
-		{"installing charts", f.installAgents},
-		{"starting observers", f.startObservers},
-		{"starting agents", f.startAgents},
-		{"starting hub", f.startHub},
-	} {
-		start := time.Now()
-		fmt.Printf("  %-24s", step.what)
-		if err := step.do(ctx); err != nil {
-			fmt.Println()
-			return fmt.Errorf("%s: %w", step.what, err)
-		}
-		fmt.Printf("%5.1f s\n", time.Since(start).Seconds())
+	if err := f.start(ctx, f.startSteps()); err != nil {
+		return err
 	}
-	fmt.Println()
 	s := newDemoStory(f)
 	defer s.close()
 	if err := s.run(ctx); err != nil {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -32,11 +33,14 @@ type replicaState struct {
 
 // startReplica starts a replica of the hub.
 func (f *demoFleet) startReplica(ctx context.Context, name string) (*program.Hub, error) {
-	h, err := program.StartHub(ctx, f.plane, program.Options{Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
+	args := []string{
 		"--cluster-api-selector=" + clusterAPILabel + "=ot", "--cluster-api-namespaces=clusters", "--cluster-api-own-names=clusters",
-		"--cluster-api-label-prefixes=" + canaryLabel, "--probe-interval=1s", "--member-timeout=5s",
-		"--replica-name=" + name, "--advertise-address=127.0.0.1",
-	}})
+		"--cluster-api-label-prefixes=" + canaryLabel, "--replica-name=" + name, "--advertise-address=127.0.0.1",
+	}
+	if !f.background {
+		args = append(args, "--probe-interval=1s", "--member-timeout=5s")
+	}
+	h, err := program.StartHub(ctx, f.plane, program.Options{Log: cmp.Or(os.Getenv("OT_FLEET_HUB_LOG"), f.logFile(f.plane, name+".log")), Args: args})
 	if err != nil {
 		return nil, fmt.Errorf("starting replica %s of the hub: %w", name, err)
 	}
@@ -66,7 +70,7 @@ func (s *demoStory) replicaActs() []storyAct {
 // killExpected kills a program, which checkProgramsAlive then ignores.
 func (f *demoFleet) killExpected(h *program.Hub) {
 	for i, p := range f.programs {
-		if p == h.Process {
+		if p.process == h.Process {
 			f.programs = append(f.programs[:i:i], f.programs[i+1:]...)
 			break
 		}

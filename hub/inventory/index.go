@@ -36,6 +36,7 @@ type indexMember struct {
 	pages           map[string]*indexPage
 	sum             tally
 	unknownReason   string // as it is counted in Index.unknownByReason
+	activity        memberActivity
 }
 
 // indexSource is one distinct image.
@@ -90,6 +91,7 @@ func (x *Index) SetRoot(member string, root *v1alpha1.ReportRoot) {
 	defer x.mu.Unlock()
 	m := x.ensureMember(member)
 	m.hasRoot, m.omittedImages, m.listedPages, m.mismatchedPages = root != nil, 0, nil, 0
+	m.activity.root = newRootOfActivity(root)
 	if root != nil {
 		m.omittedImages = root.OmittedImages
 		m.listedPages = make(map[string]int64, len(root.Pages))

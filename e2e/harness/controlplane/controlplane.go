@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
@@ -220,13 +221,15 @@ func (c *ControlPlane) ResumeAPIServer() error {
 }
 
 // ServiceAccountConfig returns a client configuration with the permissions of a service account.
-// Its token is valid for an hour.
+// Its token is valid for as long as the control plane's certificates.
 func (c *ControlPlane) ServiceAccountConfig(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	clients, err := kubernetes.NewForConfig(c.config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.options.Name, err)
 	}
-	token, err := clients.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := clients.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(credentialLifetime.Seconds()))},
+	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("requesting a token of service account %s/%s on %s (does it exist?): %w", namespace, name, c.options.Name, err)
 	}

@@ -19,6 +19,9 @@ import (
 	"time"
 )
 
+// credentialLifetime is that of certificates and of tokens of service accounts.
+const credentialLifetime = 7 * 24 * time.Hour
+
 // credentials are the files that the programs of a control plane share.
 type credentials struct {
 	token                     string
@@ -100,7 +103,7 @@ func issueCertificate(template, issuer *x509.Certificate, issuerKey crypto.Signe
 	if issuerKey == nil {
 		issuerKey = key
 	}
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(7*24*time.Hour)
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(credentialLifetime)
 	der, err := x509.CreateCertificate(rand.Reader, template, issuer, key.Public(), issuerKey)
 	return key, der, err
 }

@@ -49,6 +49,8 @@ type Options struct {
 	InstantImportDuration time.Duration
 	// Controllers of the controller manager that run with InstantImporter; none by default.
 	Controllers []string
+	// ImportProgress has imports of a set duration say how far they are.
+	ImportProgress bool
 	// LogDir keeps the logs after Stop; by default they are deleted with the member.
 	LogDir string
 	// APIServerArgs are additional arguments of the API server.
@@ -68,6 +70,7 @@ type Member struct {
 	client          client.Client
 	kubelet         *simulator.Kubelet
 	storage         *simulator.Storage
+	progress        *simulator.ImportProgress
 	instantImporter *simulator.InstantImporter
 
 	mu                       sync.Mutex
@@ -171,6 +174,11 @@ func (m *Member) startPrograms(ctx context.Context, paths binaries.Paths) (err e
 	if m.kubelet, err = simulator.StartKubelet(ctx, m.client, simulated); err != nil {
 		return err
 	}
+	if m.options.ImportProgress {
+		if m.progress, err = simulator.StartImportProgress(m.client, m.kubelet); err != nil {
+			return err
+		}
+	}
 	if m.storage, err = simulator.StartStorage(ctx, m.client, simulated); err != nil {
 		return err
 	}
@@ -237,6 +245,9 @@ func (m *Member) Stop() error {
 		if p != nil {
 			errs = append(errs, p.Stop(stopTimeout))
 		}
+	}
+	if m.progress != nil {
+		errs = append(errs, m.progress.Stop())
 	}
 	if m.kubelet != nil {
 		errs = append(errs, m.kubelet.Stop())

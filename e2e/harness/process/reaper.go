@@ -83,6 +83,10 @@ func (r *reaper) watchProcess(pid int) error { return r.sendOperation("pid", fmt
 // forgetProcess removes a process, since the kernel reuses process ids.
 func (r *reaper) forgetProcess(pid int) { _ = r.sendOperation("gone", fmt.Sprint(pid)) }
 
+// TempVariable names the directory in which TempDir creates directories; by default that of the
+// system. Ports stay reserved in that of the system: all programs have to share it.
+const TempVariable = "OT_FLEET_TEMP"
+
 // TempDir creates a temporary directory that is removed by remove, or when this program ends,
 // also by SIGKILL.
 func TempDir(prefix string) (dir string, remove func() error, err error) {
@@ -90,7 +94,7 @@ func TempDir(prefix string) (dir string, remove func() error, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	dir, err = os.MkdirTemp("", prefix)
+	dir, err = os.MkdirTemp(os.Getenv(TempVariable), prefix)
 	if err != nil {
 		return "", nil, fmt.Errorf("making a temporary directory: %w", err)
 	}

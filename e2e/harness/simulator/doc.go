@@ -24,7 +24,7 @@
 // The default of d is 300ms for failures. Blank images succeed at once. A
 // container that failed starts again after 0.9 s, then after back-offs of 12 s,
 // 24 s and so on, and fails again each time, until its pod is deleted; with
-// restartPolicy Never the pod is Failed.
+// restartPolicy Never the pod is Failed. ImportProgress has CDI read how far an import is.
 //
 // # Storage
 //

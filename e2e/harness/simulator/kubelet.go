@@ -24,6 +24,7 @@ const NodeName = "sim-node"
 // Kubelet is KWOK as the kubelet of that node.
 type Kubelet struct {
 	process *process.Process
+	podIP   string
 }
 
 // StartKubelet creates the node and starts KWOK for it.
@@ -60,7 +61,7 @@ func StartKubelet(ctx context.Context, c client.Client, o Options) (*Kubelet, er
 	if err != nil {
 		return nil, err
 	}
-	return &Kubelet{process: p}, nil
+	return &Kubelet{process: p, podIP: podIP}, nil
 }
 
 // createNode creates a node that is ready and not tainted, with the status that KWOK would set:

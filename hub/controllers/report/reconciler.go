@@ -76,6 +76,8 @@ type readReport struct {
 	pages       map[string]readPage
 	unlisted    reportlimits.Unlisted
 	floodedAt   *time.Time
+	// activityVersion is the resourceVersion of the activity that was read.
+	activityVersion string
 }
 
 // readPage is a page that was read. It is kept by the readers unless it exceeds the limits.
@@ -125,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (resul
 	r.Store.setFindings(name, len(totals.MissingPages) > 0, report.excess(), r.now())
 	r.Store.markRead(name)
 	r.Store.notify(name)
-	return result, err
+	return result, errors.Join(err, r.readActivity(ctx, name, report, stored[v1alpha1.ActivityName]))
 }
 
 func (r *Reconciler) reportOf(member string) *readReport {

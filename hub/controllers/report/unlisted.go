@@ -30,7 +30,7 @@ const (
 // deleteUnlisted deletes what the root does not list, and returns when to do so again; 0
 // for never.
 func (r *Reconciler) deleteUnlisted(ctx context.Context, member *v1alpha1.MemberCluster, report *readReport, stored map[string]*metav1.PartialObjectMetadata) (after time.Duration, err error) {
-	listed := map[string]bool{v1alpha1.MailboxName: true}
+	listed := map[string]bool{v1alpha1.MailboxName: true, v1alpha1.ActivityName: true}
 	for _, page := range report.listedPages() {
 		listed[page] = true
 	}

@@ -1,0 +1,204 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/process"
+)
+
+const (
+	// fleetLifetime ends a fleet that nobody has ended; its credentials hold for longer.
+	fleetLifetime = 24 * time.Hour
+	// tendInterval is how often the fleet is looked after.
+	tendInterval = 2 * time.Second
+	// lockDescriptor is the first of the files that launch hands over.
+	lockDescriptor = 3
+)
+
+// runFleet runs the fleet until it is told to end, its directory is removed, or its time is over.
+func (b backgroundFleet) runFleet(ctx context.Context) (err error) {
+	// The fleet's other processes must not hold the lock.
+	syscall.CloseOnExec(lockDescriptor)
+	lock := os.NewFile(lockDescriptor, b.lockFile())
+	if !b.isLockFile(lock) {
+		return fmt.Errorf("%s is a part of up: the lock of %s was not handed over", serveVerb, b)
+	}
+	// The reaper removes what is in it, however this process ends.
+	if err := os.Setenv(process.TempVariable, b.temporary()); err != nil {
+		return err
+	}
+	// What is registered first runs last, after the control planes have stopped.
+	process.AtInterrupt(func() { _ = b.removeFiles(lock) })
+	f := &demoFleet{logs: b.logs(), background: true}
+	defer func() {
+		if err = errors.Join(err, f.stopAll()); err == nil || ctx.Err() != nil {
+			err = errors.Join(err, b.removeFiles(lock))
+		}
+	}()
+	binaries.ReportTo(os.Stdout)
+	steps := []startStep{
+		{"building programs", f.buildPrograms},
+		{"starting control planes", f.startClusters},
+		{"installing charts", f.installAgents},
+		{"starting agents", f.startAgents},
+		{"starting hub", f.startHub},
+	}
+	t := newTraffic(f)
+	defer t.source.Close()
+	if err := f.start(ctx, append(steps, startStep{"creating images", t.populate}, startStep{"starting imports", t.awaitFirst})); err != nil {
+		return err
+	}
+	if err := b.announce(f); err != nil {
+		return err
+	}
+	return b.tend(ctx, f, t, lock)
+}
+
+// removeFiles removes the files of a fleet that has ended; the logs, too.
+func (b backgroundFleet) removeFiles(lock *os.File) error {
+	if !b.isLockFile(lock) {
+		return nil // the directory was removed, and may be another fleet's
+	}
+	return errors.Join(os.RemoveAll(b.temporary()), os.RemoveAll(b.logs()), os.RemoveAll(b.kubeconfig()), os.RemoveAll(b.stateFile()), os.RemoveAll(b.logFile()), b.remove(lock))
+}
+
+// announce writes the kubeconfig, and then that the fleet is ready.
+func (b backgroundFleet) announce(f *demoFleet) error {
+	kubeconfig, err := fleetKubeconfig(f)
+	if err != nil {
+		return err
+	}
+	if err := b.writeFile(b.kubeconfig(), kubeconfig); err != nil {
+		return err
+	}
+	checkout, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	state, err := json.Marshal(fleetState{Pid: os.Getpid(), Checkout: checkout, Since: now, Until: now.Add(fleetLifetime)})
+	if err != nil {
+		return err
+	}
+	return b.writeFile(b.stateFile(), state)
+}
+
+// tend keeps agents, hub and traffic going.
+func (b backgroundFleet) tend(ctx context.Context, f *demoFleet, t *traffic, lock *os.File) error {
+	over := time.After(fleetLifetime)
+	ticker := time.NewTicker(tendInterval)
+	defer ticker.Stop()
+	for {
+		if !b.isLockFile(lock) {
+			fmt.Println("the directory of the fleet was removed: the fleet ends")
+			return nil
+		}
+		if err := f.restartEnded(ctx); err != nil {
+			fmt.Println(err)
+		}
+		if err := f.noteKubeVirt(); err != nil {
+			fmt.Println(err)
+		}
+		if err := t.move(ctx); err != nil {
+			fmt.Println(err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-over:
+			fmt.Printf("the fleet has run for %s: it ends\n", fleetLifetime)
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// noteKubeVirt notes the end of KubeVirt's installation in bergen, and returns why it failed.
+func (f *demoFleet) noteKubeVirt() error {
+	if f.kubevirtInstalled {
+		return nil
+	}
+	select {
+	case err := <-f.kubevirt:
+		f.kubevirtInstalled = true
+		if err != nil {
+			return fmt.Errorf("installing KubeVirt in %s: %w", bergen, err)
+		}
+		fmt.Printf("KubeVirt is installed in %s\n", bergen)
+	default:
+	}
+	return nil
+}
+
+// restartEnded starts agents and replicas of the hub again, as a kubelet does: they end when they
+// lose their Lease, for example after this machine has slept.
+func (f *demoFleet) restartEnded(ctx context.Context) error {
+	for i := range f.programs {
+		p := &f.programs[i]
+		if !p.process.HasEnded() {
+			continue
+		}
+		fmt.Printf("%s has ended (%v): it is started again\n", p.name, p.process.Wait())
+		started, err := p.start(ctx)
+		if err != nil {
+			return fmt.Errorf("starting %s again: %w", p.name, err)
+		}
+		p.process = started
+	}
+	return nil
+}
+
+// hubExtension of a member's context names that of the hub, for kubectl-ot.
+const (
+	hubContext   = "hub"
+	hubExtension = "pelotech.ot/hub"
+)
+
+// fleetKubeconfig has a context for the hub and for each member.
+func fleetKubeconfig(f *demoFleet) ([]byte, error) {
+	all := clientcmdapi.NewConfig()
+	all.CurrentContext = hubContext
+	add := func(name string, plane *controlplane.ControlPlane) error {
+		text, err := controlplane.Kubeconfig(plane.Config())
+		if err != nil {
+			return err
+		}
+		one, err := clientcmd.Load(text)
+		if err != nil {
+			return err
+		}
+		current := one.Contexts[one.CurrentContext]
+		all.Clusters[name], all.AuthInfos[name] = one.Clusters[current.Cluster], one.AuthInfos[current.AuthInfo]
+		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+		if name != hubContext {
+			all.Contexts[name].Extensions = map[string]runtime.Object{
+				hubExtension: &runtime.Unknown{Raw: []byte(strconv.Quote(hubContext)), ContentType: runtime.ContentTypeJSON},
+			}
+		}
+		return nil
+	}
+	if err := add(hubContext, f.plane); err != nil {
+		return nil, err
+	}
+	for _, name := range memberNames {
+		if err := add(name, f.members[name].ControlPlane); err != nil {
+			return nil, err
+		}
+	}
+	return clientcmd.Write(*all)
+}

@@ -1,0 +1,70 @@
+//go:build linux
+
+package cli_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
+)
+
+func TestStatus(t *testing.T) {
+	var status struct {
+		Kind     string
+		Hub      string
+		Clusters struct{ Total, Ready int }
+	}
+	for _, name := range []string{bergen, kiel} {
+		shared.AwaitMember(t, name, "without failed images", func(c *v1alpha1.MemberCluster) bool { return c.Status.Images != nil && c.Status.Images.Failed == 0 })
+	}
+	shared.runJSON(t, 0, &status, "status")
+	assert.Equal(t, "Status", status.Kind)
+	assert.Equal(t, 2, status.Clusters.Ready)
+	shared.runJSON(t, 0, &status, "fleet", "status", "-l", "region=nordics")
+	assert.Equal(t, 1, status.Clusters.Total)
+
+	// A member's context knows its hub.
+	shared.runJSON(t, 0, &status, "status", "--context", bergen)
+	assert.Equal(t, hubContext, status.Hub)
+	assert.Equal(t, 2, status.Clusters.Total)
+}
+
+// Each mistake ends with a sentence that says what to do.
+func TestMistakesAreExplained(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		says string
+	}{
+		"no such context":    {[]string{"status", "--hub", "nowhere"}, "the kubeconfig has no context nowhere"},
+		"a member as a hub":  {[]string{"status", "--hub", bergen}, "name the hub's context with --hub"},
+		"no such format":     {[]string{"status", "-o", "xml"}, "must be one of wide, json"},
+		"no such color":      {[]string{"status", "--color", "red"}, "must be auto, always or never"},
+		"broken selector":    {[]string{"status", "-l", "region in nordics"}, "must be a label selector"},
+		"no such verb":       {[]string{"stauts"}, "status"},
+		"no such kubeconfig": {[]string{"status", "--kubeconfig", "/nowhere"}, "/nowhere"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result := shared.run(t, 2, test.args...)
+			assert.Empty(t, result.Out)
+			assert.Contains(t, result.Err, test.says)
+		})
+	}
+}
+
+func TestStatusTellsOfFailedImage(t *testing.T) {
+	img := fleet.NewImage("status-of-failed")
+	img.Spec.URL = shared.source.URL + "/missing/a.qcow2"
+	m := shared.Members[bergen]
+	require.NoError(t, m.Create(t.Context(), img))
+	t.Cleanup(func() { require.NoError(t, m.Delete(context.Background(), img)) })
+	m.AwaitPhase(t, img.Name, v1alpha1.PhaseFailed)
+	shared.AwaitMember(t, bergen, "with a failed image", func(c *v1alpha1.MemberCluster) bool { return len(c.Status.Failing) > 0 })
+	result := shared.run(t, 1, "status")
+	assert.Contains(t, result.Out, "1 failing (bergen")
+	assert.Contains(t, result.Out, "kubectl ot why image status-of-failed -n default --cluster bergen")
+}

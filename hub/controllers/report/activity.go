@@ -1,0 +1,36 @@
+package report
+
+import (
+	"context"
+	"errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// readActivity reads the activity of a member if it has changed. Nothing else depends on it:
+// one that is missing, or that cannot be decoded, makes only itself unknown.
+func (r *Reconciler) readActivity(ctx context.Context, member string, report *readReport, stored *metav1.PartialObjectMetadata) error {
+	switch {
+	case stored == nil && report.activityVersion == "":
+		return nil
+	case stored != nil && stored.ResourceVersion == report.activityVersion:
+		return nil
+	}
+	var activity *v1alpha1.ReportedActivity
+	version := ""
+	if stored != nil {
+		live, err := r.readLive(ctx, member, v1alpha1.ActivityName)
+		switch {
+		case errors.Is(err, errUndecodable): // read again with the next change of the report
+		case err != nil:
+			return err
+		case live != nil:
+			activity, version = live.Activity, live.ResourceVersion
+		}
+	}
+	r.Index.SetActivity(member, activity)
+	report.activityVersion = version
+	return nil
+}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -321,18 +320,13 @@ func (p *Plan) addNotes(stored *v1alpha1.FleetDiskImage, desired *v1alpha1.Fleet
 
 // countClusters counts the clusters that a placement selects.
 func (p *Plan) countClusters(placement *v1alpha1.Placement, members []v1alpha1.MemberCluster) error {
-	selects := func(*v1alpha1.MemberCluster) bool { return false }
-	if placement.ClusterSelector != nil {
-		selector, err := metav1.LabelSelectorAsSelector(placement.ClusterSelector)
-		if err != nil {
-			return fmt.Errorf("placement.clusterSelector: %w", err)
-		}
-		selects = func(m *v1alpha1.MemberCluster) bool { return selector.Matches(labels.Set(m.Labels)) }
+	parsed, err := rollout.NewPlacement(placement)
+	if err != nil {
+		return err
 	}
 	p.Total = len(members)
 	for i := range members {
-		m := &members[i]
-		if !slices.Contains(placement.ExcludedClusters, m.Name) && (selects(m) || slices.Contains(placement.ClusterNames, m.Name)) {
+		if parsed.Selects(&members[i]) {
 			p.Clusters++
 		}
 	}

@@ -217,3 +217,12 @@ func (h *History) Draw(p *render.Page) {
 		t.Row(render.Words(v.Version), render.Words(render.Age(h.now, v.Since.Time)), render.Words(v.Image), render.Words(v.Revision), render.Words(strings.Join(by, ", ")), back)
 	}
 }
+
+// RetryImage says what a retry in one member does.
+func RetryImage(img *v1alpha1.VMDiskImage) *Action {
+	a := &Action{Envelope: render.NewEnvelope("RolloutAction"), Name: img.Name, Done: fmt.Sprintf("%s/%s starts over, with all attempts", img.Namespace, img.Name)}
+	if img.Status.Phase != v1alpha1.PhaseFailed {
+		a.Notes = append(a.Notes, fmt.Sprintf("it has not failed: it is %s, %s", img.Status.Phase, img.Status.Reason))
+	}
+	return a
+}

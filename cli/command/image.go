@@ -16,6 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/ownership"
+	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
@@ -85,7 +86,7 @@ func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, 
 			img, told = next, ""
 			verdict = rollout.Judge(img, goal, in, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
 			if line := rollout.NewProgress(img, e.now()).Summary(); line != printed && e.format.Screen() {
-				if err := e.printLine(e.now().Format("15:04:05") + "  " + line); err != nil {
+				if _, err := fmt.Fprintln(e.Out, render.Printable(e.now().Format("15:04:05")+"  "+line)); err != nil {
 					return err
 				}
 				printed = line

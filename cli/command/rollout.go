@@ -115,7 +115,7 @@ type change struct {
 // comes in between is seen, and decided about again.
 func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, name string, c change) error {
 	asked := c.ask == nil || c.yes
-	for {
+	for tries := 0; ; tries++ {
 		img, err := getFleetImage(ctx, hub, name)
 		if err != nil {
 			return err
@@ -140,7 +140,7 @@ func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, n
 			continue // what was read before the answer may be old
 		}
 		err = hub.Client.Patch(ctx, img, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), client.FieldOwner(ownership.FieldManager))
-		if apierrors.IsConflict(err) {
+		if apierrors.IsConflict(err) && tries < maxTries {
 			continue
 		}
 		if err != nil {
@@ -273,11 +273,14 @@ who gave it; exit code 0. One of a version that has changed meanwhile is refused
 	return cmd
 }
 
+// maxTries bounds how often a change is tried again that others were faster with.
+const maxTries = 20
+
 // approve adds approvals to what is stored. Invariant: what is approved is what was shown, and
 // no approval of somebody else is lost: the patch adds entries, to a generation that was read.
 func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name string, decide func(*v1alpha1.FleetDiskImage) (*rollout.Approval, error), force, yes bool) error {
 	var shown *v1alpha1.FleetDiskImage
-	for {
+	for tries := 0; ; tries++ {
 		img, err := getFleetImage(ctx, hub, name)
 		if err != nil {
 			return err
@@ -319,10 +322,9 @@ func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name st
 			approval.Given, approval.Command = true, "kubectl ot rollout watch "+name
 			return e.show(approval, exit.Yes)
 		case apierrors.IsConflict(err), isOutdatedPatch(err):
-			if ctx.Err() != nil {
-				return ctx.Err()
+			if tries == maxTries {
+				return fmt.Errorf("others keep changing FleetDiskImage %s: nothing was approved; try again: %w", name, err)
 			}
-			continue
 		default:
 			return hub.Explain(err)
 		}
@@ -330,8 +332,7 @@ func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name st
 }
 
 // isOutdatedPatch reports whether a test of a JSON patch did not hold: somebody else has
-// changed the object. The API server calls that invalid, as it calls a spec that is.
+// changed the object.
 func isOutdatedPatch(err error) bool {
-	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "the server rejected our request due to an error in our request") ||
-		strings.Contains(err.Error(), "testing value") || strings.Contains(err.Error(), "test failed")
+	return strings.Contains(err.Error(), "testing value") || strings.Contains(err.Error(), "test failed")
 }

@@ -84,7 +84,7 @@ func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, 
 			}
 		default:
 			img, told = next, ""
-			verdict = rollout.Judge(img, goal, in, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
+			verdict = rollout.JudgeWait(img, goal, in, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
 			if line := rollout.NewProgress(img, e.now()).Summary(); line != printed && e.format.Screen() {
 				if _, err := fmt.Fprintln(e.Out, render.Printable(e.now().Format("15:04:05")+"  "+line)); err != nil {
 					return err

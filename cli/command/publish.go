@@ -106,7 +106,7 @@ func (e *environment) publish(ctx context.Context, request publish.Request, flag
 		return err
 	}
 	if stored != nil {
-		if owner := ownership.Find(stored, "spec.version", "spec.template"); owner != nil {
+		if owner := ownership.FindOwner(stored, "spec.version", "spec.template"); owner != nil {
 			if !flags.force {
 				return owner.Refusal("FleetDiskImage " + request.Name)
 			}

@@ -35,7 +35,7 @@ func (e *environment) lookAtRollout(hub *connect.Cluster, name string) func(cont
 		if err != nil {
 			return look{}, err
 		}
-		verdict := rollout.Judge(img, rollout.Goal{Kind: rollout.GoalReady}, nil, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
+		verdict := rollout.JudgeWait(img, rollout.Goal{Kind: rollout.GoalReady}, nil, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
 		code := verdict.Code
 		if !verdict.End {
 			code = exit.NotYet
@@ -120,7 +120,7 @@ func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, n
 		if err != nil {
 			return err
 		}
-		owner := ownership.Find(img, c.fields...)
+		owner := ownership.FindOwner(img, c.fields...)
 		if owner != nil && !c.force {
 			return owner.Refusal("FleetDiskImage " + name)
 		}
@@ -288,7 +288,7 @@ func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name st
 		if shown != nil && !rollout.SameToApprove(shown, img) {
 			return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s has changed since it was shown, and is at version %s now: look at it again", name, img.Spec.Version))
 		}
-		if owner := ownership.Find(img, "spec.approvals"); owner != nil && !force {
+		if owner := ownership.FindOwner(img, "spec.approvals"); owner != nil && !force {
 			return owner.Refusal("FleetDiskImage " + name)
 		}
 		approval, err := decide(img)

@@ -50,9 +50,9 @@ func (o *Owner) Refusal(object string) error {
 	return fmt.Errorf("%s owns %s of %s and would write its own value again: change it in Git, or add --force-conflicts", o, o.Field, object)
 }
 
-// Find returns the GitOps controller that has one of these fields, or a part of it, as in
+// FindOwner returns the GitOps controller that has one of these fields, or a part of it, as in
 // spec.version; nil for none.
-func Find(object metav1.Object, fields ...string) *Owner {
+func FindOwner(object metav1.Object, fields ...string) *Owner {
 	for _, entry := range object.GetManagedFields() {
 		for _, c := range controllers {
 			if entry.Manager != c.manager || entry.Subresource != "" {

@@ -61,9 +61,9 @@ type Change struct {
 
 // Diff returns how a template differs from the one before.
 func Diff(before, after *v1alpha1.VMDiskImageSpec) (changes []Change) {
-	was, is := fieldTexts(before), fieldTexts(after)
+	from, to := fieldTexts(before), fieldTexts(after)
 	for _, field := range before.DiffersIn(after) {
-		changes = append(changes, Change{field, was[field], is[field]})
+		changes = append(changes, Change{field, from[field], to[field]})
 	}
 	return changes
 }

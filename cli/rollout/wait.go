@@ -63,9 +63,9 @@ type Verdict struct {
 	Message string
 }
 
-// Judge decides whether a wait ends. A status about an earlier spec decides nothing: a
+// JudgeWait decides whether a wait ends. A status about an earlier spec decides nothing: a
 // pipeline publishes, then waits.
-func Judge(img *v1alpha1.FleetDiskImage, goal Goal, in *InCluster, o WaitOptions) Verdict {
+func JudgeWait(img *v1alpha1.FleetDiskImage, goal Goal, in *InCluster, o WaitOptions) Verdict {
 	st := &img.Status
 	subject := fmt.Sprintf("%s %s", img.Name, img.Spec.Version)
 	if img.DeletionTimestamp != nil {

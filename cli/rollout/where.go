@@ -140,15 +140,15 @@ func (w *Where) Draw(p *render.Page) {
 }
 
 func (c *WhereCluster) cell(version string) render.Line {
-	in, has := c.Has[version]
+	in, ok := c.Has[version]
 	used := ""
 	if in.References > 0 {
 		used = " " + render.Count(in.References, "machine")
 	}
 	switch {
-	case !has && c.Unknown != "":
+	case !ok && c.Unknown != "":
 		return render.Unknown.With("unknown")
-	case !has:
+	case !ok:
 		return render.Words("-")
 	case in.Phase == v1alpha1.PhaseSucceeded:
 		return render.Done.With("ready%s", used)

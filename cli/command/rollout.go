@@ -111,6 +111,18 @@ type change struct {
 	yes    bool
 }
 
+// askToGoOn asks a question; any answer but yes ends with exit code No.
+func (e *environment) askToGoOn(question string) error {
+	switch yes, err := e.askWhether(question); {
+	case err != nil:
+		return err
+	case !yes:
+		return exit.With(exit.No)
+	default:
+		return nil
+	}
+}
+
 // changeRollout changes what is stored, not what was read once: another person's change that
 // comes in between is seen, and decided about again.
 func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, name string, c change) error {
@@ -133,8 +145,8 @@ func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, n
 			action.Notes = append(action.Notes, fmt.Sprintf("%s still has the former value: change it in Git, or it comes back", owner))
 		}
 		if !asked {
-			if yes, err := e.askWhether(c.ask(action)); err != nil || !yes {
-				return errors.Join(err, exit.With(exit.No))
+			if err := e.askToGoOn(c.ask(action)); err != nil {
+				return err
 			}
 			asked = true
 			continue // what was read before the answer may be old
@@ -306,8 +318,8 @@ func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name st
 				}
 			}
 			if !yes {
-				if answer, err := e.askWhether("Approve?"); err != nil || !answer {
-					return errors.Join(err, exit.With(exit.No))
+				if err := e.askToGoOn("Approve?"); err != nil {
+					return err
 				}
 				continue
 			}

@@ -344,7 +344,7 @@ func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name st
 }
 
 // isOutdatedPatch reports whether a test of a JSON patch did not hold: somebody else has
-// changed the object.
+// changed the object. The API server then says this sentence, and no more.
 func isOutdatedPatch(err error) bool {
-	return strings.Contains(err.Error(), "testing value") || strings.Contains(err.Error(), "test failed")
+	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "the server rejected our request due to an error in our request")
 }

@@ -38,6 +38,8 @@ type environment struct {
 	allowUnknown bool
 
 	format render.Format
+	// api is the read API, once it was asked.
+	api *connect.ReadAPI
 }
 
 // StandardStreams are those of the process.
@@ -52,6 +54,7 @@ func Run(args []string, streams genericiooptions.IOStreams, version string) exit
 	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: version, now: time.Now}
 	root := e.newRoot()
 	root.SetArgs(args)
+	defer e.closeReadAPI()
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:

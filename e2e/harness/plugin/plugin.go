@@ -99,17 +99,25 @@ type Result struct {
 	Code     int
 }
 
+// Command returns a command that is not started.
+func (p *Plugin) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	path, err := Build()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+p.Kubeconfig, "OT_HUB="), p.Env...)
+	return cmd, nil
+}
+
 // Run runs a command. The error is about running it, not about its exit code.
 func (p *Plugin) Run(ctx context.Context, stdin io.Reader, args ...string) (Result, error) {
-	path, err := Build()
+	cmd, err := p.Command(ctx, args...)
 	if err != nil {
 		return Result{}, err
 	}
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Stdin = stdin
-	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+p.Kubeconfig, "OT_HUB="), p.Env...)
 	var out, problems bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &problems
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &problems
 	err = cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = nil

@@ -128,6 +128,15 @@ func isConnection(err error) bool {
 	return !errors.Is(err, context.Canceled) && (errors.As(err, &network) || errors.As(err, &address))
 }
 
+// Get reads an object.
+func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object) error {
+	err := c.Client.Get(ctx, key, into)
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("context %s: %w", orCurrent(c.Context), err)
+	}
+	return c.Explain(err)
+}
+
 // List lists objects page by page, so that no answer is larger than a page, and keeps all
 // of them in list.
 func (c *Cluster) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {

@@ -1,0 +1,143 @@
+package tree
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// RolloutCluster is the progress of one cluster, as the read API has it.
+type RolloutCluster struct {
+	Cluster, Wave string
+	State         v1alpha1.ClusterState
+	Reason        string
+	Message       string
+}
+
+// RolloutSnapshot is what the hub says of a FleetDiskImage.
+type RolloutSnapshot struct {
+	Now   time.Time
+	Image *v1alpha1.FleetDiskImage
+	// Clusters are all that it is placed in; nil where only the kinds could be read.
+	Clusters []RolloutCluster
+	// All: each cluster by itself.
+	All bool
+}
+
+// NewRollout returns the waves of a rollout and the clusters in them.
+func NewRollout(s RolloutSnapshot) *Node {
+	st := &s.Image.Status
+	root := &Node{Kind: "FleetDiskImage", Name: s.Image.Name + " " + s.Image.Spec.Version, State: rolloutState(s.Image), Words: rolloutWords(s.Image)}
+	if root.State == Failed || root.State == Attention {
+		root.Message = st.Message
+	}
+	clusters := s.Clusters
+	if clusters == nil {
+		clusters = listedClusters(st)
+	}
+	for _, w := range st.Waves {
+		wave := &Node{Name: "wave " + w.Name}
+		c := w.Clusters
+		switch {
+		case w.DoneAt != nil:
+			wave.State, wave.Words, wave.Since = Done, "done", w.DoneAt
+		case w.Name == st.CurrentWave:
+			wave.State = root.State
+			wave.Words = fmt.Sprintf("%d of %d", c.Succeeded, c.Total)
+		case c.Failed+c.TimedOut > 0:
+			wave.State, wave.Words = Failed, fmt.Sprintf("%d of %d", c.Succeeded, c.Total)
+		default:
+			wave.State, wave.Words = Waiting, fmt.Sprintf("%d of %d", c.Succeeded, c.Total)
+		}
+		var nodes []*Node
+		for _, c := range clusters {
+			if c.Wave == w.Name || (c.Wave == "" && len(st.Waves) == 1) {
+				nodes = append(nodes, clusterNode(s.Image, c))
+			}
+		}
+		if s.Clusters == nil && len(nodes) == 0 {
+			nodes = countedClusters(c)
+		} else if !s.All {
+			nodes = groupAlike("cluster", nodes)
+		}
+		wave.add(nodes...)
+		root.add(wave)
+	}
+	return root
+}
+
+func rolloutState(i *v1alpha1.FleetDiskImage) State {
+	st := &i.Status
+	switch {
+	case st.Phase == v1alpha1.RolloutFailed, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled):
+		return Failed
+	case st.Reason == v1alpha1.ReasonAwaitingApproval, st.Reason == v1alpha1.ReasonRolloutPaused:
+		return Attention
+	case st.Phase == v1alpha1.RolloutSucceeded:
+		return Done
+	case st.Phase == v1alpha1.RolloutProgressing:
+		return Running
+	default:
+		return Waiting
+	}
+}
+
+func rolloutWords(i *v1alpha1.FleetDiskImage) string {
+	st := &i.Status
+	if st.Phase == "" {
+		return "new"
+	}
+	return fmt.Sprintf("%s %s  %d of %d", st.Phase, st.Reason, st.Clusters.Succeeded, st.Clusters.Total)
+}
+
+// listedClusters are those that the status names.
+func listedClusters(st *v1alpha1.FleetDiskImageStatus) []RolloutCluster {
+	var all []RolloutCluster
+	for _, list := range [][]v1alpha1.ClusterSummary{st.Failing, st.Blocked} {
+		for _, c := range list {
+			all = append(all, RolloutCluster{Cluster: c.Cluster, State: c.State, Reason: c.Reason, Message: c.Message})
+		}
+	}
+	return all
+}
+
+// countedClusters stand for clusters whose names are not known here.
+func countedClusters(c v1alpha1.ClusterCounts) []*Node {
+	var nodes []*Node
+	for _, state := range v1alpha1.ClusterStates() {
+		if n := *c.CountOf(state); n > 0 {
+			nodes = append(nodes, &Node{Noun: "cluster", Count: int(n), State: stateOfCluster(state), Words: string(state)})
+		}
+	}
+	return nodes
+}
+
+func stateOfCluster(state v1alpha1.ClusterState) State {
+	switch state {
+	case v1alpha1.ClusterSucceeded:
+		return Done
+	case v1alpha1.ClusterProgressing:
+		return Running
+	case v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut:
+		return Failed
+	case v1alpha1.ClusterDeferred:
+		return Unknown
+	default:
+		return Waiting
+	}
+}
+
+func clusterNode(i *v1alpha1.FleetDiskImage, c RolloutCluster) *Node {
+	n := &Node{Name: c.Cluster, State: stateOfCluster(c.State), Words: string(c.State), Message: c.Message}
+	if c.Reason != "" {
+		n.Words += " " + c.Reason
+	}
+	if n.State == Failed && len(i.Status.Versions) > 0 {
+		v := i.Status.Versions[0]
+		n.add(&Node{Kind: "VMDiskImage", Namespace: v.Namespace, Name: v.Image, Words: "kubectl ot why image " + v.Image + " -n " + v.Namespace + " --cluster " + c.Cluster})
+	}
+	return n
+}

@@ -129,8 +129,8 @@ func TestActivityWithoutLedgerAndImages(t *testing.T) {
 	assert.False(t, report.IsBusy(&got))
 }
 
-// fill adds as many imports and queued images as an activity may list, and more.
-func (m *activityMember) fill(namespace, name string) {
+// addMany adds as many imports and queued images as an activity may list, and more.
+func (m *activityMember) addMany(namespace, name string) {
 	for n := range v1alpha1.MaxSlots {
 		img := m.addImport(namespace, fmt.Sprintf("%s-%d", name, n), "images.example.com", 12_345_678_901+int64(n), 23_456_789_012)
 		img.Status.Revisions[0].Attempt = 2
@@ -158,7 +158,7 @@ func (m *activityMember) addRates(groups int, suffix string) {
 
 func TestFullActivityFits(t *testing.T) {
 	m := newActivityMember()
-	m.fill("workspace-images", "windows-server-2025-24.2")
+	m.addMany("workspace-images", "windows-server-2025-24.2")
 	m.addRates(3, "")
 	got := m.build()
 	assert.Len(t, got.Active, v1alpha1.MaxActiveImports)
@@ -175,7 +175,7 @@ func TestFullActivityFits(t *testing.T) {
 // was built.
 func TestActivityWithLongNamesIsCut(t *testing.T) {
 	m := newActivityMember()
-	m.fill(strings.Repeat("n", 63), strings.Repeat("x", 249))
+	m.addMany(strings.Repeat("n", 63), strings.Repeat("x", 249))
 	m.addRates(v1alpha1.MaxSourceRates+3, strings.Repeat("g", 50))
 	got := m.build()
 	assert.Len(t, got.Rates, v1alpha1.MaxSourceRates)

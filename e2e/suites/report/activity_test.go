@@ -56,6 +56,7 @@ func TestActivityFollowsImports(t *testing.T) {
 	})
 	beats := int(after.activity.Activity.ObservedAt.Sub(before.activity.Activity.ObservedAt.Time)/time.Second) + 1
 	assert.LessOrEqual(t, a.activityWritesSinceMark(), beats)
+	assert.GreaterOrEqual(t, a.activityWritesSinceMark(), 2)
 	assert.Greater(t, after.activity.Sequence, before.activity.Sequence)
 
 	env.InstantImporter().AllowFinishes(4)

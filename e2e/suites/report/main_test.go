@@ -100,10 +100,8 @@ func (r *reportingAgent) activityWritesSinceMark() (n int) {
 	return n
 }
 
-func isActivityWrite(w faults.Write) bool {
-	obj, ok := asReportWrite(w)
-	return ok && obj.Name == v1alpha1.ActivityName
-}
+// isActivityWrite is true for the updates of the activity.
+func isActivityWrite(w faults.Write) bool { return strings.HasSuffix(w.Path, "/clusterreports/"+v1alpha1.ActivityName) }
 
 func asReportWrite(w faults.Write) (*v1alpha1.ClusterReport, bool) {
 	if !strings.Contains(w.Path, "/clusterreports") || w.Method == "DELETE" {

@@ -101,7 +101,9 @@ func (r *reportingAgent) activityWritesSinceMark() (n int) {
 }
 
 // isActivityWrite is true for the updates of the activity.
-func isActivityWrite(w faults.Write) bool { return strings.HasSuffix(w.Path, "/clusterreports/"+v1alpha1.ActivityName) }
+func isActivityWrite(w faults.Write) bool {
+	return strings.HasSuffix(w.Path, "/clusterreports/"+v1alpha1.ActivityName)
+}
 
 func asReportWrite(w faults.Write) (*v1alpha1.ClusterReport, bool) {
 	if !strings.Contains(w.Path, "/clusterreports") || w.Method == "DELETE" {

@@ -36,7 +36,7 @@ var (
 		v1alpha1.PhaseSucceeded: readapi.CellReady, v1alpha1.PhaseFailed: readapi.CellFailed,
 		v1alpha1.PhasePrunePending: readapi.CellLeaving, v1alpha1.PhaseTerminating: readapi.CellLeaving, v1alpha1.PhaseDeleting: readapi.CellLeaving,
 	}
-	cellRanks = map[readapi.Cell]int{
+	cellRanks = [16]int{
 		readapi.CellReady: 1, readapi.CellOther: 2, readapi.CellLeaving: 3, readapi.CellPlanned: 4,
 		readapi.CellQueued: 5, readapi.CellSyncing: 6, readapi.CellFailed: 7,
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -363,18 +364,34 @@ func TestAnswersStayCheap(t *testing.T) {
 	for _, name := range names {
 		setReport(f.Index, name, 2, images)
 	}
-	duration := func(path string) time.Duration {
-		best := time.Hour
-		for range 3 {
+	best := func(do func()) time.Duration {
+		least := time.Hour
+		for range 5 {
 			start := time.Now()
-			require.Equal(t, http.StatusOK, f.get(t, path, nil).Code, path)
-			best = min(best, time.Since(start))
+			do()
+			least = min(least, time.Since(start))
 		}
-		return best
+		return least
+	}
+	duration := func(path string) time.Duration {
+		return best(func() { require.Equal(t, http.StatusOK, f.get(t, path, nil).Code, path) })
 	}
 	members := duration("members?limit=1000")
-	for path, size := range map[string]int{"summary": 8 << 10, "matrix?rows=source": 128 << 10, "history?by=source": 64 << 10, "blastradius?policy=%7B%7D": 64 << 10} {
+	for path, size := range map[string]int{"summary": 8 << 10, "history?by=source": 64 << 10, "blastradius?policy=%7B%7D": 64 << 10} {
 		assert.Less(t, f.get(t, path, nil).Body.Len(), size, path)
-		assert.Less(t, duration(path), 10*members, "%s against %s of all members", path, members)
+		assert.Less(t, duration(path), 20*members, "%s against %s of all members", path, members)
 	}
+	var m readapi.Matrix
+	f.read(t, "matrix?rows=source", &m)
+	objects := make([]v1alpha1.ImageSummary, len(m.Cells))
+	for i := range objects {
+		objects[i] = v1alpha1.ImageSummary{Namespace: m.Cols[i%len(m.Cols)].Cluster, Name: m.Rows[i/len(m.Cols)].Source}
+	}
+	encoding := best(func() {
+		_, err := json.Marshal(objects)
+		require.NoError(t, err)
+	})
+	assert.Less(t, duration("matrix?rows=source"), 5*encoding, "against %s for its cells as objects", encoding)
+	assert.Less(t, f.get(t, "matrix?rows=source", nil).Body.Len(), 2*len(m.Cells)+len(names)*64)
+	assert.Less(t, f.get(t, "matrix?rows=source&since="+m.Seq, nil).Body.Len(), 256)
 }

@@ -61,8 +61,6 @@ func Run(args []string, streams genericiooptions.IOStreams, version string) exit
 		return exit.Yes
 	case ctx.Err() != nil:
 		return exit.Interrupted
-	case errors.Is(err, syscall.EPIPE):
-		return exit.Yes // the reader has what it wanted, as head has
 	}
 	if message := exit.MessageOf(err); message != "" {
 		fmt.Fprintln(streams.ErrOut, "error: "+render.Printable(message))
@@ -110,6 +108,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newPruneCommand(),
 	)
 	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand())
+	root.AddCommand(newReferenceCommand(root))
 	return root
 }
 

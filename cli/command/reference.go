@@ -69,8 +69,9 @@ func writeCommand(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// asSentence ends a text with a full stop, and keeps its paragraphs.
+// asSentence ends a text with a full stop. Its exit codes are a paragraph of their own.
 func asSentence(text string) string {
+	text = strings.NewReplacer("\nExit codes:", "\n\nExit codes:", " Exit codes:", "\n\nExit codes:").Replace(text)
 	text = strings.NewReplacer("<", "&lt;", ">", "&gt;").Replace(strings.TrimSpace(text))
 	if !strings.HasSuffix(text, ".") {
 		text += "."

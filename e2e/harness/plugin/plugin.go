@@ -93,13 +93,7 @@ func New(dir string, contexts ...Context) (*Plugin, error) {
 	return &Plugin{Kubeconfig: path}, nil
 }
 
-// Result is what a command printed and how it ended.
-type Result struct {
-	Out, Err string
-	Code     int
-}
-
-// Command returns a command that is not started.
+// Command returns a command that was not started yet.
 func (p *Plugin) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	path, err := Build()
 	if err != nil {
@@ -108,6 +102,12 @@ func (p *Plugin) Command(ctx context.Context, args ...string) (*exec.Cmd, error)
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+p.Kubeconfig, "OT_HUB="), p.Env...)
 	return cmd, nil
+}
+
+// Result is what a command printed and how it ended.
+type Result struct {
+	Out, Err string
+	Code     int
 }
 
 // Run runs a command. The error is about running it, not about its exit code.

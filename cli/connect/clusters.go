@@ -159,12 +159,6 @@ func (c *Cluster) List(ctx context.Context, list client.ObjectList, options ...c
 func (c *Cluster) EachPage(ctx context.Context, list client.ObjectList, do func() error, options ...client.ListOption) error {
 	const pageSize = 500
 	for next := ""; ; {
-		// A page is decoded into what the one before has left: neither its objects nor where
-		// it continues may remain.
-		list.SetContinue("")
-		if err := meta.SetList(list, nil); err != nil {
-			return err
-		}
 		if err := c.Client.List(ctx, list, append(slices.Clip(options), client.Limit(pageSize), client.Continue(next))...); err != nil {
 			return c.Explain(err)
 		}

@@ -57,6 +57,7 @@ each, until --timeout.`,
 		})
 	}
 	cmd.RunE = runWith(e.gatherEventsByName)
+	cmd.ValidArgsFunction = e.completeKind(clusterKind, fleetImageKind)
 	add := func(use, short string, gather eventGatherer) {
 		cmd.AddCommand(&cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), RunE: runWith(gather)})
 	}

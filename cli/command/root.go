@@ -102,6 +102,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 	flags.BoolVar(&e.ascii, "ascii", false, "signs and lines in ASCII")
 	root.AddCommand(e.newStatusCommand(), e.newFleetCommand(), e.newTreeCommand())
 	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand(), e.newVersionCommand(), e.newEventsCommand(), e.newLogsCommand(), e.newQuarantineCommand())
+	e.addCompletion(root) // after all others
 	return root
 }
 

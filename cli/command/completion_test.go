@@ -17,7 +17,7 @@ import (
 	"github.com/pelotech/ot-fleet/cli/connect"
 )
 
-func newTestEnvironment() (*environment, *bytes.Buffer, *bytes.Buffer) {
+func newEnvironmentWithBuffers() (*environment, *bytes.Buffer, *bytes.Buffer) {
 	streams, _, out, problems := genericiooptions.NewTestIOStreams()
 	return &environment{IOStreams: streams, Flags: connect.NewFlags(), version: "v1.2.3", now: time.Now}, out, problems
 }
@@ -26,7 +26,7 @@ func newTestEnvironment() (*environment, *bytes.Buffer, *bytes.Buffer) {
 // own say so here.
 func TestCommandsThatTakeNamesCompleteThem(t *testing.T) {
 	newNames := map[string]bool{"kubectl ot join push": true, "kubectl ot join pull": true, "kubectl ot image publish": true, "kubectl ot prune report": true}
-	e, _, _ := newTestEnvironment()
+	e, _, _ := newEnvironmentWithBuffers()
 	for _, cmd := range allCommands(e.newRoot()) {
 		if strings.Contains(cmd.Use, "NAME") && cmd.Runnable() && !newNames[cmd.CommandPath()] {
 			assert.NotNil(t, cmd.ValidArgsFunction, "%s takes a name, and completes none", cmd.CommandPath())
@@ -53,7 +53,7 @@ func TestContextsAreCompleted(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\ncontexts: [{name: bergen, context: {}}, {name: kiel, context: {}}]\n"), 0o600))
 	t.Setenv("KUBECONFIG", path)
 	for _, flag := range []string{"--hub", "--member-context", "--context", "--member"} {
-		e, out, _ := newTestEnvironment()
+		e, out, _ := newEnvironmentWithBuffers()
 		root := e.newRoot()
 		root.SetArgs([]string{"__complete", "leave", "x", flag, "b"})
 		require.NoError(t, root.ExecuteContext(t.Context()))

@@ -147,7 +147,7 @@ func (e Event) reason() render.Line {
 	return render.Line{render.Text("  %s", e.Reason)}
 }
 
-func (e Event) note() string {
+func (e Event) countedNote() string {
 	if e.Count > 1 {
 		return e.Note + " (" + render.Count(e.Count, "time") + ")"
 	}
@@ -157,7 +157,7 @@ func (e Event) note() string {
 // Line returns an event as one line of a stream.
 func (e Event) Line(now time.Time) render.Line {
 	line := render.Line{render.Text("%s  %s  ", render.Clock(now, e.Time.Time), e.Side)}
-	return append(append(line, e.reason()...), render.Text("  %s: %s", e.Object, e.note()))
+	return append(append(line, e.reason()...), render.Text("  %s: %s", e.Object, e.countedNote()))
 }
 
 // Stream remembers what was shown, so that each event is shown once, and again when it is repeated.

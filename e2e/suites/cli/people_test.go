@@ -50,7 +50,9 @@ func TestEventsAndLogs(t *testing.T) {
 	image := name + "-1.0.0"
 	shared.Members[bergen].AwaitPhase(t, image, v1alpha1.PhaseFailed)
 
-	var events struct{ Events []struct{ Side, Object, Reason string } }
+	var events struct {
+		Events []struct{ Side, Object, Reason string }
+	}
 	require.True(t, testenv.AwaitCondition(t, func() bool { // events are written after the status
 		shared.runJSON(t, 0, &events, "events", name, "--cluster", bergen)
 		sides := map[string]bool{}

@@ -36,6 +36,7 @@ func NewReportedImage(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 		UnreferencedSince: status.References.UnreferencedSince,
 		DownloadBytes:     status.BytesTotal,
 		Attempts:          status.Attempts,
+		Retry:             status.ObservedPlanRetry,
 	}
 	if status.Prune != nil {
 		out.Prune = &v1alpha1.ReportedPrune{PruneStatus: *status.Prune.DeepCopy(), ImageUID: img.UID}

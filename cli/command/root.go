@@ -110,6 +110,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newTreeCommand(),
 		e.newPruneCommand(),
 	)
+	root.AddCommand(e.newImageCommand(), e.newRolloutCommand())
 	root.AddCommand(
 		e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand(), e.newQuarantineCommand(),
 		e.newVersionCommand(), e.newEventsCommand(), e.newLogsCommand(),

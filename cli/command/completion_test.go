@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -17,17 +18,21 @@ import (
 	"github.com/pelotech/ot-fleet/cli/connect"
 )
 
-func newEnvironmentWithBuffers() (*environment, *bytes.Buffer, *bytes.Buffer) {
-	streams, _, out, problems := genericiooptions.NewTestIOStreams()
-	return &environment{IOStreams: streams, Flags: connect.NewFlags(), version: "v1.2.3", now: time.Now}, out, problems
+// newCompletedRoot returns all commands, and what they print.
+func newCompletedRoot() (*cobra.Command, *bytes.Buffer) {
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: "v1.2.3", now: time.Now}
+	root := e.newRoot()
+	e.addCompletion(root)
+	return root, out
 }
 
 // TestCommandsThatTakeNamesCompleteThem goes through all commands: those without names of their
 // own say so here.
 func TestCommandsThatTakeNamesCompleteThem(t *testing.T) {
 	newNames := map[string]bool{"kubectl ot join push": true, "kubectl ot join pull": true, "kubectl ot image publish": true, "kubectl ot prune report": true}
-	e, _, _ := newEnvironmentWithBuffers()
-	for _, cmd := range allCommands(e.newRoot()) {
+	root, _ := newCompletedRoot()
+	for _, cmd := range allCommands(root) {
 		if strings.Contains(cmd.Use, "NAME") && cmd.Runnable() && !newNames[cmd.CommandPath()] {
 			assert.NotNil(t, cmd.ValidArgsFunction, "%s takes a name, and completes none", cmd.CommandPath())
 		}
@@ -53,8 +58,7 @@ func TestContextsAreCompleted(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\ncontexts: [{name: bergen, context: {}}, {name: kiel, context: {}}]\n"), 0o600))
 	t.Setenv("KUBECONFIG", path)
 	for _, flag := range []string{"--hub", "--member-context", "--context", "--member"} {
-		e, out, _ := newEnvironmentWithBuffers()
-		root := e.newRoot()
+		root, out := newCompletedRoot()
 		root.SetArgs([]string{"__complete", "leave", "x", flag, "b"})
 		require.NoError(t, root.ExecuteContext(t.Context()))
 		assert.Equal(t, "bergen\n:4\n", out.String(), flag)

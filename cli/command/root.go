@@ -40,6 +40,8 @@ type environment struct {
 	format render.Format
 	// api is the read API, once it was asked.
 	api *connect.ReadAPI
+	// toldUnread: what may not be read was said, and is not said again by a watch.
+	toldUnread bool
 }
 
 // StandardStreams are those of the process.
@@ -106,7 +108,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 	root.AddCommand(
 		e.newStatusCommand(),
 		e.newFleetCommand(),
-		e.newTreeCommand(),
+		e.newTreeCommand(), e.newWhyCommand(),
 		e.newPruneCommand(),
 	)
 	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand())

@@ -45,6 +45,7 @@ still waits; 4 a person has to act; 5 it is not known.`,
 	} {
 		sub := &cobra.Command{Use: of.use, Short: of.short, Args: cobra.ExactArgs(1)}
 		e.addWatchFlag(sub)
+		timeout := sub.Flags().Duration("timeout", 0, "with -w, how long to watch; exit code 3 after it. Default: until it is ready or failed")
 		sub.RunE = e.run(func(ctx context.Context, args []string) error {
 			see := func(ctx context.Context) (look, error) {
 				a, err := of.see(ctx, args[0])
@@ -55,6 +56,7 @@ still waits; 4 a person has to act; 5 it is not known.`,
 				return look{view: a, code: code, end: code == exit.Yes || code == exit.No}, nil
 			}
 			if e.watching {
+				e.timeout = *timeout
 				return e.watch(ctx, see)
 			}
 			l, err := see(ctx)

@@ -15,7 +15,8 @@ import (
 func TestWhy(t *testing.T) {
 	member := shared.Members[bergen]
 	create := func(name, url string) {
-		img := apitest.Image("default", name).WithURL(url).Obj()
+		img := apitest.Image("default/" + name).WithURL(url).Obj()
+		img.ResourceVersion, img.UID = "", ""
 		require.NoError(t, member.Client().Create(t.Context(), img))
 		t.Cleanup(func() { _ = member.Client().Delete(t.Context(), img) })
 	}

@@ -262,7 +262,7 @@ func (s *ImageSnapshot) setReported(img *v1alpha1.ReportedImage, isPlanned bool)
 		return
 	}
 	s.Phase, s.Reason, s.Message, s.Stalled = img.Phase, img.Reason, img.Message, img.Stalled
-	s.HolderN, s.Bytes = img.References, img.Bytes
+	s.Holders, s.HolderN, s.Bytes = img.Holders, img.References, img.Bytes
 	if s.Phase == "" && img.Plan != nil { // the plan's item is not there yet
 		s.Reason, s.Message = img.Plan.Reason, img.Plan.Message
 	}

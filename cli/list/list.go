@@ -83,8 +83,8 @@ func newList[T row](now time.Time, k kind[T], q Query) (*List[T], error) {
 	return &List[T]{Envelope: render.NewEnvelope(k.name + "List"), ObservedAt: metav1.NewTime(now), Items: []T{}, now: now, kind: k, query: q}, nil
 }
 
-// Add adds a row if it matches. Of those beyond the limit no more are kept than there are
-// shown, however many there are.
+// Add adds a row if it matches. At most about twice as many are kept as the limit allows, however
+// many there are.
 func (l *List[T]) Add(r T) {
 	l.Total++
 	q := &l.query

@@ -37,12 +37,16 @@ func members() []*v1alpha1.MemberCluster {
 	return []*v1alpha1.MemberCluster{
 		newMember("bergen", nil),
 		newMember("lab", func(m *v1alpha1.MemberCluster) { m.Status.Images.Failed = 5 }),
-		newMember("edge-3", func(m *v1alpha1.MemberCluster) { m.Status.SilentSince, m.Status.LastReport = ago(2*time.Hour), ago(2*time.Hour) }),
+		newMember("edge-3", func(m *v1alpha1.MemberCluster) {
+			m.Status.SilentSince, m.Status.LastReport = ago(2*time.Hour), ago(2*time.Hour)
+		}),
 		newMember("new-1", func(m *v1alpha1.MemberCluster) { m.Status = v1alpha1.MemberClusterStatus{} }),
 		newMember("frankfurt", func(m *v1alpha1.MemberCluster) {
 			m.Status.Conditions[0] = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Unreachable", Message: "the API server does not answer"}
 		}),
-		newMember("oslo", func(m *v1alpha1.MemberCluster) { m.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "storage is replaced"} }),
+		newMember("oslo", func(m *v1alpha1.MemberCluster) {
+			m.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "storage is replaced"}
+		}),
 	}
 }
 

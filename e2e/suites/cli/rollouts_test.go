@@ -153,3 +153,39 @@ func TestGitOpsOwnsTheRollout(t *testing.T) {
 	assert.Contains(t, result.Out, "change it in Git, or it comes back")
 	assert.Equal(t, "2", getFleetImage(t, name).Spec.Version)
 }
+
+// A further cluster gets an image before its users come, by the hub or beside it.
+func TestPreload(t *testing.T) {
+	const name = "preloaded"
+	deleteFleetImageAtEnd(t, name)
+	shared.run(t, 0, publishArgs(name, "1", "--clusters", bergen, "--wait")...)
+	image := getFleetImage(t, name).ImageNameForVersion("1")
+	var cost struct {
+		Written bool
+		Images  []struct{ Download, There []string }
+	}
+	shared.runJSON(t, 0, &cost, "preload", image, "-l", "region in (nordics,south)", "--dry-run")
+	assert.False(t, cost.Written)
+	assert.Equal(t, []string{kiel}, cost.Images[0].Download)
+	assert.Equal(t, []string{bergen}, cost.Images[0].There)
+	result := shared.run(t, 2, "preload", name, "--cluster", kiel)
+	assert.Contains(t, result.Err, "add -y")
+	assert.Nil(t, shared.Members[kiel].GetImage(t, image))
+
+	// In the member itself, and the plan takes it over as it is.
+	shared.run(t, 0, "preload", name, "--cluster", kiel, "--live", "-y")
+	created := shared.Members[kiel].AwaitPhase(t, image, v1alpha1.PhaseSucceeded)
+	result = shared.run(t, 2, "preload", "nothing", "--cluster", kiel, "-y")
+	assert.Contains(t, result.Err, "there is no FleetDiskImage nothing")
+	shared.AwaitMember(t, kiel, "with its image reported", func(c *v1alpha1.MemberCluster) bool { return c.Status.Images != nil && c.Status.Images.Ready > 0 })
+	shared.runJSON(t, 0, &cost, "preload", name, "--cluster", kiel, "-y")
+	assert.False(t, cost.Written, "it is there already")
+	shared.run(t, 0, publishArgs(name, "1", "--clusters", bergen+","+kiel, "--wait")...)
+	taken := shared.Members[kiel].GetImage(t, image)
+	assert.Equal(t, created.UID, taken.UID)
+	assert.EqualValues(t, 1, taken.Status.LastAttempt, "it is not downloaded again")
+	shared.run(t, 0, publishArgs(name, "2", "--clusters", bergen, "--wait")...)
+	shared.runJSON(t, 0, &cost, "preload", name, "--cluster", kiel, "-y")
+	assert.True(t, cost.Written)
+	shared.run(t, 0, "image", "wait", name, "--for", "in="+kiel)
+}

@@ -21,9 +21,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// dataVolumePolicy is how the API server names, in its refusals, the policy that refuses
-// imports without a slot of the SyncLedger.
-const dataVolumePolicy = "ValidatingAdmissionPolicy 'ot-agent-datavolumes'"
+// DataVolumePolicy names the ValidatingAdmissionPolicy that refuses imports without a slot of
+// the SyncLedger. Its binding has the same name.
+const DataVolumePolicy = "ot-agent-datavolumes"
+
+// dataVolumeRefusal is how the API server names that policy in its refusals.
+const dataVolumeRefusal = "ValidatingAdmissionPolicy '" + DataVolumePolicy + "'"
 
 var validatingPolicyKind = schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"}
 
@@ -108,7 +111,7 @@ func tryUnlistedImport(ctx context.Context, c client.Client, namespace string) (
 // slot for it, or no SyncLedger. The policy reads the SyncLedger from a cache, so this is
 // never a failed attempt: the same DataVolume may be admitted later.
 func IsUnlistedRefusal(err error) bool {
-	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && strings.Contains(err.Error(), dataVolumePolicy)
+	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && strings.Contains(err.Error(), dataVolumeRefusal)
 }
 
 func notGuardedCondition(mapper meta.RESTMapper) metav1.Condition {

@@ -20,6 +20,11 @@ import (
 
 const oneDownloadInterval = 10 * time.Second
 
+// ReadOneDownloadState reads what a cluster has of the policy; pods may be cached.
+func ReadOneDownloadState(ctx context.Context, live, pods client.Reader) (OneDownloadState, error) {
+	return oneDownloadReader{live: live, cached: pods}.readState(ctx)
+}
+
 // oneDownloadReader reads a OneDownloadState.
 type oneDownloadReader struct {
 	// live reads from the API server, cached from the agent's cache of Pods.

@@ -2,7 +2,6 @@ package startup
 
 import (
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -12,11 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pelotech/ot-fleet/api/health"
+	"github.com/pelotech/ot-fleet/api/transport"
 )
-
-// requestTimeout ends a request that the API server does not answer, so that no
-// controller hangs with it.
-const requestTimeout = 30 * time.Second
 
 // LoadConfig finds the program's own API server. userAgent names the program and its
 // version.
@@ -50,7 +46,7 @@ func NewAPIServer(cfg *rest.Config, needed []health.Permission, program string) 
 	s.Config.Wrap(s.Monitor.WrapTransport)
 	s.Config.Wrap(s.Permissions.WrapTransport)
 	s.Bounded = rest.CopyConfig(s.Config)
-	s.Bounded.Timeout = requestTimeout
+	s.Bounded.Timeout = transport.RequestTimeout
 	return s
 }
 

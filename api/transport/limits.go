@@ -20,6 +20,10 @@ const eventCost = 16 << 10
 // retryDelay is the delay before a request is sent again that the server refuses for now.
 const retryDelay = time.Second
 
+// RequestTimeout ends a request of a program that its own API server does not answer, so that
+// no controller hangs with it.
+const RequestTimeout = 30 * time.Second
+
 // MaxHeaderBytes bounds the headers of one answer.
 const MaxHeaderBytes = 64 << 10
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/pelotech/ot-fleet/api/compatibility"
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
@@ -35,14 +36,15 @@ var lanes = []lane{
 	},
 }
 
-// wantedVersions are the minor versions that the project is meant to work with.
+// wantedVersions are the minor versions that the project is meant to work with: what lanes run,
+// and what kubectl ot doctor knows.
 var wantedVersions = []struct {
 	component binaries.Component
 	minors    []string
 }{
-	{binaries.KubernetesComponent, []string{"v1.34", "v1.35", "v1.36", "v1.37"}},
-	{binaries.CDIComponent, []string{"v1.64", "v1.65", "v1.66"}},
-	{binaries.KubeVirtComponent, []string{"v1.8", "v1.9"}},
+	{binaries.KubernetesComponent, compatibility.KubernetesMinors},
+	{binaries.CDIComponent, compatibility.CDIMinors},
+	{binaries.KubeVirtComponent, compatibility.KubeVirtMinors},
 }
 
 // titles are the names of components in text.

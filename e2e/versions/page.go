@@ -74,7 +74,7 @@ func renderPage(rows []row) string {
 	b.WriteString("## Claims\n\n| | Version | Claim |\n| --- | --- | --- |\n")
 	for _, wanted := range wantedVersions {
 		for _, minor := range wanted.minors {
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", titles[wanted.component], strings.TrimPrefix(minor, "v"), describeClaim(rows, wanted.component, minor))
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", titles[wanted.component], minor, describeClaim(rows, wanted.component, "v"+minor))
 		}
 	}
 	b.WriteString("\n## Runs\n\n" + rowsHead + strings.Repeat("| --- ", strings.Count(rowsHead, "|")-1) + "|\n")

@@ -5,12 +5,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/pelotech/ot-fleet/api/compatibility"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
-
-// maxMinorSkew is the tested distance of the minor versions of hub and agent, in either
-// direction.
-const maxMinorSkew = 1
 
 // versionSupported compares the versions of agent and hub. Builds of no release are not
 // judged. Until the agent is upgraded, kinds that are older than the hub are expected:
@@ -20,12 +17,10 @@ func (s *statusBuilder) versionSupported() conditionState {
 		return s.neverReportedState()
 	}
 	reported, missing := s.Report.AgentVersion, strings.Join(s.UnsupportedFields, ", ")
-	hub, hubErr := version.ParseGeneric(s.HubVersion)
-	agent, agentErr := version.ParseGeneric(reported)
-	released := hubErr == nil && agentErr == nil
-	supported := released && agent.Major() == hub.Major() && absDiff(agent.Minor(), hub.Minor()) <= maxMinorSkew
+	distance := compatibility.DistanceOf(reported, s.HubVersion)
+	released, supported := distance != compatibility.Unknown, distance == compatibility.Supported
 	switch {
-	case missing != "" && supported && agent.LessThan(hub):
+	case missing != "" && supported && isOlder(reported, s.HubVersion):
 		return conditionTrue(v1alpha1.ReasonSupported, "agent %s and hub %s are at most one minor version apart; the member's CRDs lack %s until chart ot-agent is upgraded", reported, s.HubVersion, missing)
 	case missing != "" && (supported || !released):
 		return conditionFalse(v1alpha1.ReasonKindsOlder, "the member's CRDs are older than hub %s and agent %s and lack %s, which the plan loses: "+
@@ -34,7 +29,7 @@ func (s *statusBuilder) versionSupported() conditionState {
 		return conditionUnknown(v1alpha1.ReasonVersionUnknown, "the agent has version %q and the hub %q: compatibility is known for releases only", reported, s.HubVersion)
 	case supported:
 		return conditionTrue(v1alpha1.ReasonSupported, "agent %s and hub %s are at most one minor version apart", reported, s.HubVersion)
-	case agent.LessThan(hub):
+	case distance == compatibility.TooOld:
 		advice := "upgrade it with chart ot-agent, one minor version at a time"
 		if s.Installed != nil {
 			advice = "the hub upgrades it, see AgentInstalled"
@@ -46,4 +41,8 @@ func (s *statusBuilder) versionSupported() conditionState {
 	}
 }
 
-func absDiff(a, b uint) uint { return max(a, b) - min(a, b) }
+func isOlder(agent, hub string) bool {
+	a, errA := version.ParseGeneric(agent)
+	b, errB := version.ParseGeneric(hub)
+	return errA == nil && errB == nil && a.LessThan(b)
+}

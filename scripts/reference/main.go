@@ -1,7 +1,7 @@
 // Command reference writes the generated pages of docs/reference from their
 // sources: reasons and conditions from api/v1alpha1, waits from agent/importcause, metrics from what both programs
 // register, flags from what they accept, rights from the charts' roles, and limits
-// from the CRDs. It runs in the repository's root.
+// from the CRDs. The page of doctor's checks is a copy. It runs in the repository's root.
 package main
 
 import (
@@ -38,6 +38,23 @@ func main() {
 			os.Exit(1)
 		}
 	}
+	if err := copyDoctor("cli/doctor/doctor.md", "docs/reference/doctor.md"); err != nil {
+		fmt.Fprintf(os.Stderr, "reference: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// copyDoctor copies the page that kubectl ot doctor quotes: its own module embeds it, and
+// cannot embed one outside.
+func copyDoctor(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("reading the checks of doctor: %w", err)
+	}
+	if err := os.WriteFile(to, append([]byte("<!-- Written by make generate from "+from+". -->\n"), text...), 0o644); err != nil {
+		return fmt.Errorf("writing the checks of doctor: %w", err)
+	}
+	return nil
 }
 
 // table renders rows below a header. Cells may not hold a line break.

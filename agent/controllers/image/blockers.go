@@ -140,9 +140,6 @@ func (r *Reconciler) findSnapshotClassBlocker(ctx context.Context, img *v1alpha1
 	return r.findDriverMismatch(ctx, img, found)
 }
 
-// localProvisioner provisions nothing: its class has volumes of any driver.
-const localProvisioner = "kubernetes.io/no-provisioner"
-
 // findDriverMismatch returns why no snapshot of an image can be taken: a driver takes
 // snapshots of its own volumes only.
 func (r *Reconciler) findDriverMismatch(ctx context.Context, img *v1alpha1.VMDiskImage, class *snapshotv1.VolumeSnapshotClass) (*image.Blocker, error) {
@@ -157,10 +154,5 @@ func (r *Reconciler) findDriverMismatch(ctx context.Context, img *v1alpha1.VMDis
 	if err := r.Get(ctx, types.NamespacedName{Name: name}, storage); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	if storage.Provisioner == class.Driver || storage.Provisioner == localProvisioner {
-		return nil, nil
-	}
-	return &image.Blocker{Reason: v1alpha1.ReasonSnapshotClassMismatch, Message: fmt.Sprintf(
-		"VolumeSnapshotClass %s is of driver %s, and StorageClass %s of %s: choose a spec.snapshotClass of that driver, or none",
-		class.Name, class.Driver, storage.Name, storage.Provisioner)}, nil
+	return capacity.FindDriverMismatch(storage, class), nil
 }

@@ -385,7 +385,7 @@ func TestSnapshotClassOfAnotherDriver(t *testing.T) {
 	}
 	standard := class("standard", "a.csi")
 	standard.Annotations[capacity.AnnotationDefaultClass] = "true"
-	r := &Reconciler{Client: newFakeClient(t, standard, class("other", "b.csi"), class("local", localProvisioner))}
+	r := &Reconciler{Client: newFakeClient(t, standard, class("other", "b.csi"), class("local", capacity.LocalProvisioner))}
 	for name, tt := range map[string]struct {
 		storageClass, driver string
 		wantMismatch         bool

@@ -1,0 +1,102 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pelotech/ot-fleet/cli/doctor"
+	"github.com/pelotech/ot-fleet/cli/doctor/gather"
+	"github.com/pelotech/ot-fleet/cli/exit"
+)
+
+// junit is a format of doctor alone.
+const junit = "junit"
+
+// defaultAgentNamespace is where chart ot-agent is installed.
+const defaultAgentNamespace = "ot-agent"
+
+func (e *environment) newDoctorCommand() *cobra.Command {
+	options := gather.Options{CLIVersion: e.version, Now: e.now}
+	explain, asJUnit := "", false
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Whether a cluster has what images and machines need, and how to mend it",
+		Long: `doctor checks a cluster: its versions, CDI, storage, quotas, KubeVirt, the agent and the
+Secrets of sources. With --member-context, or --live, it reads the cluster; with --cluster
+alone it takes what the hub knows of it. It writes nothing, but for --probe.
+
+Exit codes: 0 no check failed; 1 one failed; 2 something could not be read.`,
+		Example: `  kubectl ot doctor --member-context frankfurt
+  kubectl ot doctor --cluster frankfurt
+  kubectl ot doctor --explain snapshot-class-driver`,
+		Args: cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&options.Asked.StorageClass, "storage-class", "", "a StorageClass to check beside those in use")
+	flags.StringVar(&options.Asked.ProbeURL, "probe", "", "send a HEAD request to this URL from a Pod in the cluster, which is deleted afterwards")
+	flags.StringVar(&options.ProbeImage, "probe-image", "", "image of ot-agent for --probe. Default: that of the agent")
+	flags.StringVar(&options.AgentNamespace, "agent-namespace", defaultAgentNamespace, "namespace of chart ot-agent")
+	flags.StringVar(&explain, "explain", "", "print what a check looks at, why, and how to mend what it finds")
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
+		if asJUnit = e.output == junit; asJUnit {
+			e.output = ""
+		}
+		return cmd.Root().PersistentPreRunE(cmd, args)
+	}
+	cmd.RunE = e.run(func(ctx context.Context, _ []string) error {
+		if explain != "" {
+			text, err := doctor.Explain(explain)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(e.Out, text)
+			return err
+		}
+		snapshot, err := e.gatherDoctor(ctx, options)
+		if err != nil {
+			return err
+		}
+		report := doctor.Examine(snapshot)
+		if !asJUnit {
+			return e.show(report, report.ExitCode())
+		}
+		text, err := report.JUnit()
+		if err != nil {
+			return err
+		}
+		if _, err := e.Out.Write(text); err != nil {
+			return err
+		}
+		return exit.With(report.ExitCode())
+	})
+	return cmd
+}
+
+// gatherDoctor reads the member where it is named, or else what the hub knows.
+func (e *environment) gatherDoctor(ctx context.Context, o gather.Options) (*doctor.Snapshot, error) {
+	if e.ConfigFlags.Namespace != nil {
+		o.Asked.Namespace = *e.ConfigFlags.Namespace
+	}
+	if e.cluster != "" && !e.live && e.Member == "" {
+		if o.Asked.ProbeURL != "" {
+			return nil, errors.New("--probe runs a Pod in the member: add --live or --member-context")
+		}
+		hub, err := e.ConnectHub()
+		if err != nil {
+			return nil, err
+		}
+		o.Cluster = e.cluster
+		return gather.Hub(ctx, hub, o)
+	}
+	member, err := e.ConnectMember(e.cluster)
+	if err != nil {
+		return nil, err
+	}
+	if o.Cluster = e.cluster; o.Cluster == "" {
+		o.Cluster = member.Context
+	}
+	return gather.Member(ctx, member, o)
+}

@@ -1,0 +1,56 @@
+package gather
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/doctor"
+)
+
+// Hub reads what the hub knows of a member. It fails where there is no such member.
+func Hub(ctx context.Context, hub *connect.Cluster, o Options) (*doctor.Snapshot, error) {
+	r := newReader(hub, o, doctor.ViewHub)
+	member := &v1alpha1.MemberCluster{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: o.Cluster}, member); err != nil {
+		return nil, hub.Explain(err)
+	}
+	h := &doctor.Hub{AgentVersion: member.Status.AgentVersion, Conditions: member.Status.Conditions, LastReport: member.Status.LastReport, SilentSince: member.Status.SilentSince}
+	r.snapshot.Hub = h
+	r.readHubReports(ctx, h)
+	return r.snapshot, ctx.Err()
+}
+
+// readHubReports reads root and pages as the hub has them.
+func (r *reader) readHubReports(ctx context.Context, h *doctor.Hub) {
+	var reports v1alpha1.ClusterReportList
+	if !r.list(ctx, doctor.SourceHubReports, &reports, client.InNamespace(v1alpha1.MemberNamespacePrefix+r.options.Cluster)) {
+		return
+	}
+	for i := range reports.Items {
+		report := &reports.Items[i]
+		if report.Root != nil {
+			h.Reported = report.Root.Conditions
+		}
+		if report.Page == nil {
+			continue
+		}
+		for j := range report.Page.Images {
+			img := &report.Page.Images[j]
+			if problem, found := problemOf(img); found {
+				h.ReportedImage = append(h.ReportedImage, problem)
+			}
+		}
+	}
+}
+
+// problemOf returns why an image is held up: by its own reason, or by that of its plan.
+func problemOf(img *v1alpha1.ReportedImage) (doctor.ImageProblem, bool) {
+	p := doctor.ImageProblem{Namespace: img.Namespace, Name: img.Name, Reason: img.Reason, Message: img.Message}
+	if img.Plan != nil && img.Plan.Reason != "" {
+		p.Reason, p.Message = img.Plan.Reason, img.Plan.Message
+	}
+	return p, p.Reason != "" && img.Phase != v1alpha1.PhaseSucceeded
+}

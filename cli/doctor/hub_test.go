@@ -1,0 +1,90 @@
+package doctor
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
+)
+
+func healthyHubView() *Snapshot {
+	return &Snapshot{View: ViewHub, Cluster: "frankfurt", Hub: &Hub{
+		Version: "v0.3.0", AgentVersion: "v0.3.0",
+		Conditions: []metav1.Condition{
+			trueCondition(v1alpha1.ConditionAgentHealthy), trueCondition(v1alpha1.ConditionVersionSupported), trueCondition(v1alpha1.ConditionPolicyAcknowledged),
+		},
+		Reported: []metav1.Condition{
+			trueCondition(v1alpha1.ConditionRightsComplete), trueCondition(v1alpha1.ConditionBudgetGuarded),
+			trueCondition(v1alpha1.ConditionOneDownload), trueCondition(v1alpha1.ConditionPolicyAccepted),
+		},
+	}}
+}
+
+func reports(reason v1alpha1.Reason, message string) func(*Snapshot) {
+	return func(s *Snapshot) {
+		s.Hub.ReportedImage = []ImageProblem{{Namespace: "farm", Name: "ubuntu", Reason: reason, Message: message}}
+	}
+}
+
+func TestHubChecks(t *testing.T) {
+	silent := func(s *Snapshot) {
+		s.Hub.SilentSince = ptr.To(metav1.NewTime(testTime))
+		s.Hub.Conditions[0] = falseCondition(v1alpha1.ConditionAgentHealthy, v1alpha1.ReasonSilent, "not heard for 2h")
+	}
+	for _, tt := range []testCase{
+		{"k8s-version", "the hub does not know", unchanged, Skip, "needs --live or --member-context"},
+		{"agent-running", "reports", unchanged, Pass, "all is well"},
+		{"agent-running", "silent", silent, Fail, "not heard for 2h"},
+		{"agent-version-skew", "supported", unchanged, Pass, "all is well"},
+		{"agent-version-skew", "too old", func(s *Snapshot) {
+			s.Hub.Conditions[1] = falseCondition(v1alpha1.ConditionVersionSupported, v1alpha1.ReasonVersionTooOld, "agent v0.1.0")
+		}, Fail, "agent v0.1.0"},
+		{"policy-accepted", "acknowledged", unchanged, Pass, "all is well"},
+		{"policy-accepted", "refused there", func(s *Snapshot) {
+			s.Hub.Reported[3] = falseCondition(v1alpha1.ConditionPolicyAccepted, "PolicyInvalid", "concurrency")
+		}, Fail, "concurrency"},
+		{"agent-rights", "complete", unchanged, Pass, "all is well"},
+		{"agent-rights", "missing", func(s *Snapshot) {
+			s.Hub.Reported[0] = falseCondition(v1alpha1.ConditionRightsComplete, "RightsMissing", "list pods")
+		}, Fail, "list pods"},
+		{"agent-rights", "of a silent member", silent, Skip, "silent"},
+		{"budget-guarded", "not in force", func(s *Snapshot) {
+			s.Hub.Reported[1] = falseCondition(v1alpha1.ConditionBudgetGuarded, "PolicyNotInForce", "binding")
+		}, Fail, "binding"},
+		{"one-download", "not in force", func(s *Snapshot) {
+			s.Hub.Reported[2] = falseCondition(v1alpha1.ConditionOneDownload, "NotApplied", "importer")
+		}, Warn, "importer"},
+		{"default-sc", "nothing is reported", unchanged, Skip, "shows nothing"},
+		{"default-sc", "reported", reports(v1alpha1.ReasonStorageClassMissing, "gp4"), Fail, "farm/ubuntu"},
+		{"snapshot-class-driver", "reported", reports(v1alpha1.ReasonSnapshotClassMismatch, "driver"), Fail, "SnapshotClassMismatch: driver"},
+		{"storage-profile-complete", "reported", reports(v1alpha1.ReasonStorageProfileIncomplete, "modes"), Fail, "modes"},
+		{"csi-capacity", "reported", reports(v1alpha1.ReasonInsufficientStorage, "needs a volume of 24Gi"), Fail, "24Gi"},
+		{"csi-capacity", "of a quota", reports(v1alpha1.ReasonInsufficientStorage, "ResourceQuota farm/q has 1Gi left"), Skip, "shows nothing"},
+		{"quota-three-claims", "reported", reports(v1alpha1.ReasonInsufficientStorage, "ResourceQuota farm/q has 1Gi left"), Fail, "1Gi left"},
+		{"namespace-exists", "reported", reports(v1alpha1.ReasonNamespaceMissing, "farm"), Fail, "NamespaceMissing"},
+		{"secret-keys", "reported", reports(v1alpha1.ReasonSecretMissing, "s3"), Fail, "SecretMissing"},
+		{"cdi-present", "reported", reports(v1alpha1.ReasonCDIMissing, "install CDI"), Fail, "install CDI"},
+		{"cdi-version-known", "reported", reports(v1alpha1.ReasonCDITooOld, "checksum"), Fail, "checksum"},
+		{"webhook-timeouts", "reported", reports(v1alpha1.ReasonCDIUnavailable, "no answer"), Fail, "no answer"},
+		{"snapshot-controller", "reported", reports(v1alpha1.ReasonSnapshotFailed, "not ready"), Fail, "not ready"},
+	} {
+		t.Run(tt.id+"/"+tt.name, func(t *testing.T) { runCase(t, healthyHubView(), tt) })
+	}
+}
+
+func TestHealthyHubViewPasses(t *testing.T) {
+	assert.Equal(t, exit.Yes, Examine(healthyHubView()).ExitCode())
+}
+
+// No member of that name, or no right to read it.
+func TestUnreadMember(t *testing.T) {
+	s := &Snapshot{View: ViewHub, Unread: map[Source]string{SourceMember: "needs get memberclusters.pelotech.ot"}}
+	r := Examine(s)
+	require.NotZero(t, r.Summary.Unread)
+	assert.Equal(t, exit.Failure, r.ExitCode())
+}

@@ -141,7 +141,9 @@ func TestApprovalPatch(t *testing.T) {
 }
 
 func TestAbort(t *testing.T) {
-	img := newImage(nil)
+	img := newImage(func(img *v1alpha1.FleetDiskImage) {
+		img.Spec.Approvals = []v1alpha1.Approval{{Wave: "production", Version: "24.1", By: "bea"}, {Wave: "canary", Version: "24.1", By: "anna"}, {Wave: "production", Version: "24.2", By: "bea"}}
+	})
 	img.Spec.Template.Priority = 7
 	a, err := rollout.Abort(img, "24.1", "anna", "")
 	require.NoError(t, err)
@@ -149,7 +151,8 @@ func TestAbort(t *testing.T) {
 	assert.Equal(t, img.Status.Versions[1].Revision, img.Spec.Template.Revision(), "the images that clusters have")
 	assert.EqualValues(t, 7, img.Spec.Template.Priority)
 	assert.False(t, img.Spec.Rollout.Paused)
-	assert.Contains(t, a.Notes[1], "wave production needs approval of 24.1")
+	assert.Contains(t, a.Notes[1], "wave production needs approval of 24.1, also where it was given before")
+	assert.Equal(t, []v1alpha1.Approval{{Wave: "canary", Version: "24.1", By: "anna"}, {Wave: "production", Version: "24.2", By: "bea"}}, img.Spec.Approvals, "nobody carries another person's approval")
 
 	for version, want := range map[string]string{
 		"24.2": "is at version 24.2 already",

@@ -64,7 +64,7 @@ func (e *environment) preload(ctx context.Context, names []string, flags preload
 		if owner := ownership.FindOwner(img, "spec.placement"); owner != nil && !flags.force && !e.live {
 			return owner.Refusal("FleetDiskImage " + img.Name)
 		}
-		bytes, err := findDownloadBytes(ctx, hub, img)
+		bytes, err := e.findDownloadBytes(ctx, hub, img)
 		if err != nil {
 			return err
 		}
@@ -133,11 +133,11 @@ func (e *environment) gatherPreload(ctx context.Context, hub *connect.Cluster, n
 		if e.cluster != "" && m.Name != e.cluster {
 			continue
 		}
-		reports, err := listReports(ctx, hub, m.Name)
+		reported, err := e.listReported(ctx, hub, m.Name)
 		if err != nil {
 			return nil, nil, err
 		}
-		targets = append(targets, preload.Target{Member: m, Reports: reports})
+		targets = append(targets, preload.Target{Member: m, Reported: reported})
 	}
 	if len(targets) == 0 {
 		if e.cluster != "" {
@@ -153,7 +153,7 @@ const maxAskedForSize = 5
 
 // findDownloadBytes returns what a cluster that has the image has downloaded for it; 0 where none
 // of the first ones says.
-func findDownloadBytes(ctx context.Context, hub *connect.Cluster, img *v1alpha1.FleetDiskImage) (int64, error) {
+func (e *environment) findDownloadBytes(ctx context.Context, hub *connect.Cluster, img *v1alpha1.FleetDiskImage) (int64, error) {
 	placement, err := rollout.NewPlacement(&img.Spec.Placement)
 	if err != nil {
 		return 0, err
@@ -166,11 +166,11 @@ func findDownloadBytes(ctx context.Context, hub *connect.Cluster, img *v1alpha1.
 	for i := range members.Items {
 		if m := &members.Items[i]; asked < maxAskedForSize && placement.Selects(m) && rollout.WhyUnknown(m) == "" {
 			asked++
-			reports, err := listReports(ctx, hub, m.Name)
+			reported, err := e.listReported(ctx, hub, m.Name)
 			if err != nil {
 				return 0, err
 			}
-			r := rollout.FindReported(reports, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
+			r := rollout.FindReported(reported, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
 			if r != nil && r.Phase == v1alpha1.PhaseSucceeded && r.DownloadBytes > 0 && r.Revision == img.Spec.Template.Revision() {
 				return r.DownloadBytes, nil
 			}

@@ -40,6 +40,8 @@ type environment struct {
 	format render.Format
 	// api is the read API, once it was asked.
 	api *connect.ReadAPI
+	// reportsForbidden: the caller may not read ClusterReports.
+	reportsForbidden bool
 }
 
 // StandardStreams are those of the process.

@@ -67,8 +67,8 @@ func FindImage(images []v1alpha1.FleetDiskImage, name string) (*v1alpha1.FleetDi
 
 // Target is a cluster that was asked for, with what it reports.
 type Target struct {
-	Member  *v1alpha1.MemberCluster
-	Reports []v1alpha1.ClusterReport
+	Member   *v1alpha1.MemberCluster
+	Reported []v1alpha1.ReportedImage
 }
 
 // NewImage decides what one image costs. downloadBytes is what another cluster has downloaded
@@ -82,7 +82,7 @@ func NewImage(img *v1alpha1.FleetDiskImage, targets []Target, downloadBytes int6
 	revision := img.Spec.Template.Revision()
 	for _, t := range targets {
 		name := t.Member.Name
-		r := rollout.FindReported(t.Reports, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
+		r := rollout.FindReported(t.Reported, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
 		switch {
 		case slices.Contains(img.Spec.Placement.ExcludedClusters, name):
 			i.Excluded = append(i.Excluded, name)

@@ -32,10 +32,7 @@ func newTarget(name string, silent bool, reported *v1alpha1.ReportedImage) prelo
 	}
 	t := preload.Target{Member: m}
 	if reported != nil {
-		t.Reports = []v1alpha1.ClusterReport{
-			{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MailboxName}, Root: &v1alpha1.ReportRoot{Pages: []v1alpha1.PageRef{{Name: "p", Sequence: 1}}}},
-			{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Sequence: 1, Page: &v1alpha1.ReportPage{Images: []v1alpha1.ReportedImage{*reported}}},
-		}
+		t.Reported = []v1alpha1.ReportedImage{*reported}
 	}
 	return t
 }

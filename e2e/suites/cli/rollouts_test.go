@@ -111,7 +111,7 @@ func TestRolloutByCommands(t *testing.T) {
 	denied, err := asViewer(t, "carl").Run(t.Context(), nil, "rollout", "approve", name, "-y")
 	require.NoError(t, err)
 	assert.Equal(t, 2, denied.Code)
-	assert.Contains(t, denied.Err, "you may not approve of FleetDiskImage by-commands: ask for verb approve")
+	assert.Contains(t, denied.Err, "you may not approve fleetdiskimages.pelotech.ot: ask for ClusterRole ot-fleet-approver")
 
 	// Two at once: one gives the approval, the other is told who did.
 	people := map[string]*plugin.Plugin{"anna": shared.Plugin, "bea": asAdministrator(t, "bea")}

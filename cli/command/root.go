@@ -42,6 +42,8 @@ type environment struct {
 	api *connect.ReadAPI
 	// reportsForbidden: the caller may not read ClusterReports.
 	reportsForbidden bool
+	// toldUnread: what may not be read was said, and is not said again by a watch.
+	toldUnread bool
 }
 
 // StandardStreams are those of the process.
@@ -109,6 +111,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newTreeCommand(),
 		e.newImageCommand(),
 		e.newRolloutCommand(),
+		e.newWhyCommand(),
 		e.newPruneCommand(),
 		e.newJoinCommand(),
 		e.newAcceptCommand(),

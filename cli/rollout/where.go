@@ -95,7 +95,9 @@ type Where struct {
 	Name     string         `json:"name"`
 	Versions []string       `json:"versions"`
 	Clusters []WhereCluster `json:"clusters"`
-	Notes    []string       `json:"notes,omitempty"`
+	// NotRead are versions of which nothing is known: Notes say why.
+	NotRead []string `json:"notRead,omitempty"`
+	Notes   []string `json:"notes,omitempty"`
 }
 
 // WhereCluster is a row. Unknown says why nothing is known of it.
@@ -150,6 +152,7 @@ func (c *WhereCluster) Read(img *v1alpha1.FleetDiskImage, reported []v1alpha1.Re
 func (w *Where) NoteVersionsWithoutTemplate(img *v1alpha1.FleetDiskImage) {
 	for i := range img.Status.Versions {
 		if v := &img.Status.Versions[i]; v.Template == nil {
+			w.NotRead = append(w.NotRead, v.Version)
 			w.Notes = append(w.Notes, fmt.Sprintf("%s is not looked for: its template is not recorded, since %s", v.Version, whyNotRecorded(v)))
 		}
 	}
@@ -170,7 +173,7 @@ func (w *Where) Draw(p *render.Page) {
 	for _, c := range w.Clusters {
 		cells := []render.Line{render.Words(c.Cluster)}
 		for _, version := range w.Versions {
-			cells = append(cells, c.cell(version))
+			cells = append(cells, c.cell(version, slices.Contains(w.NotRead, version)))
 		}
 		t.Row(cells...)
 		if c.Unknown != "" {
@@ -182,14 +185,14 @@ func (w *Where) Draw(p *render.Page) {
 	}
 }
 
-func (c *WhereCluster) cell(version string) render.Line {
+func (c *WhereCluster) cell(version string, notRead bool) render.Line {
 	in, ok := c.Has[version]
 	used := ""
 	if in.References > 0 {
 		used = " " + render.Count(in.References, "machine")
 	}
 	switch {
-	case !ok && c.Unknown != "":
+	case !ok && (notRead || c.Unknown != ""):
 		return render.Unknown.With("unknown")
 	case !ok:
 		return render.Words("-")

@@ -175,6 +175,14 @@ func TestRolloutByCommands(t *testing.T) {
 	assert.False(t, img.Spec.Rollout.Paused)
 	assert.EqualValues(t, 1, shared.Members[bergen].GetImage(t, img.ImageNameForVersion("1")).Status.LastAttempt, "nothing is downloaded again")
 
+	// Not within the time.
+	release := shared.Members[bergen].HoldImports(t, img.ImageNameForVersion("3"))
+	shared.run(t, 0, publishArgs(name, "3")...)
+	result = shared.run(t, 3, "image", "wait", name, "--timeout", "3s")
+	assert.Contains(t, result.Err, "not within 3s: by-commands 3 is Progressing")
+	release()
+	shared.run(t, 4, "image", "wait", name)
+
 	var where struct {
 		Clusters []struct {
 			Cluster string
@@ -184,6 +192,7 @@ func TestRolloutByCommands(t *testing.T) {
 	shared.runJSON(t, 0, &where, "image", "where", name)
 	require.Len(t, where.Clusters, 2)
 	assert.Equal(t, "Succeeded", where.Clusters[0].Has["2"].Phase)
+	assert.Equal(t, "Succeeded", where.Clusters[0].Has["3"].Phase)
 	assert.NotContains(t, where.Clusters[1].Has, "2")
 	shared.run(t, 2, "image", "retry", name)
 }

@@ -57,6 +57,7 @@ func Run(args []string, streams genericiooptions.IOStreams, version string) exit
 	defer stop()
 	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: version, now: time.Now}
 	root := e.newRoot()
+	e.addCompletion(root)
 	root.SetArgs(args)
 	defer e.closeReadAPI()
 	err := root.ExecuteContext(ctx)
@@ -95,6 +96,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 			return nil
 		},
 	}
+	root.AddCommand(e.newQuarantineCommand(), e.newVersionCommand(), e.newEventsCommand(), e.newLogsCommand())
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.ErrOut)

@@ -97,6 +97,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		},
 	}
 	root.AddCommand(e.newQuarantineCommand(), e.newVersionCommand(), e.newEventsCommand(), e.newLogsCommand())
+	root.AddCommand(e.newImageCommand(), e.newRolloutCommand(), e.newPreloadCommand())
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.ErrOut)
@@ -122,7 +123,6 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		newReferenceCommand(root),
 	)
 	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand())
-	root.AddCommand(e.newImageCommand(), e.newRolloutCommand(), e.newPreloadCommand())
 	return root
 }
 

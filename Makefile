@@ -11,6 +11,8 @@ HELM           := $$(go run ./e2e/harness/binaries/build helm)
 
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 DIST         ?= dist
+# What the kubectl plugin is built for.
+PLUGIN_PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64
 KUBE_VERSION := 1.36.0
 # Kinds that the hub alone serves, and those that hub and agent meet in.
 HUB_CRDS     := pelotech.ot_memberclusters.yaml pelotech.ot_fleetdiskimages.yaml pelotech.ot_prunereports.yaml pelotech.ot_prunereportpages.yaml pelotech.ot_imageprunes.yaml \
@@ -97,11 +99,12 @@ cli: ## Build kubectl-ot into bin/
 	@go build -C cli -ldflags='-s -w -X main.version=$(VERSION)' -o ../bin/kubectl-ot .
 
 .PHONY: images
-images: ## Build the container images of agent and hub into dist/
+images: ## Build the container images of agent and hub, and the kubectl plugin, into dist/
 	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
-		go run ./scripts/images -version $(VERSION) -revision $$(git rev-parse HEAD)
+		go run ./scripts/images -version $(VERSION) -revision $$(git rev-parse HEAD) -plugin-platforms '$(PLUGIN_PLATFORMS)'
 
 .PHONY: load
+load: PLUGIN_PLATFORMS =
 load: images ## Build them and load them into Docker, or with KIND=<name> into that cluster
 	@for image in agent hub; do archive=dist/ot-$$image-$$(go env GOARCH).tar; \
 		if test -n "$(KIND)"; then kind load image-archive "$$archive" --name "$(KIND)"; else docker load -i "$$archive"; fi || exit 1; done

@@ -70,9 +70,9 @@ func (h *hub) setupReadAPI() error {
 			root := h.store.Root(member)
 			return root.PageNames()
 		},
-		PruneTargets: func(ctx context.Context, prune string) ([]web.PruneTarget, bool, error) {
+		PruneTargets: func(ctx context.Context, prune string) ([]readapi.PruneTarget, bool, error) {
 			states, found, err := h.prunes.TargetStates(ctx, prune)
-			targets := make([]web.PruneTarget, len(states))
+			targets := make([]readapi.PruneTarget, len(states))
 			for i := range states {
 				targets[i] = newPruneTarget(&states[i])
 			}
@@ -91,8 +91,8 @@ func (h *hub) setupReadAPI() error {
 	return nil
 }
 
-func newPruneTarget(s *imageprune.TargetState) web.PruneTarget {
-	return web.PruneTarget{
+func newPruneTarget(s *imageprune.TargetState) readapi.PruneTarget {
+	return readapi.PruneTarget{
 		Cluster: s.Cluster, Namespace: s.Namespace, Name: s.Name, UID: s.Target.UID, Revision: s.Revision, Bytes: s.Bytes,
 		State: s.State, Reason: s.Reason, Message: s.Message, Until: s.Until,
 	}

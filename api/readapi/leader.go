@@ -1,5 +1,9 @@
 // Package readapi is what the hub and its clients share of the read API: how to find the
-// elected replica, and how to know that it is the one.
+// elected replica and to know that it is the one, its answers, and a Client that asks for
+// them.
+//
+// Invariant: unknown is never zero. What is not known of a member is omitted or null, and a
+// sum says how many members are missing in it.
 package readapi
 
 import (

@@ -102,6 +102,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 	flags.StringVar(&e.color, "color", "auto", "auto, always or never; auto honours NO_COLOR and TERM=dumb")
 	flags.BoolVar(&e.ascii, "ascii", false, "signs and lines in ASCII")
 	root.AddCommand(e.newStatusCommand(), e.newFleetCommand(), e.newTreeCommand())
+	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand())
 	return root
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
@@ -45,11 +46,11 @@ func TestIndexSumsImagesOfAllMembers(t *testing.T) {
 
 	images, next := x.Images(10, "")
 	assert.Empty(t, next)
-	assert.Equal(t, []inventory.Image{
+	assert.Equal(t, []readapi.Image{
 		{Source: "ubuntu", Members: 2, Unknown: 1, UnreferencedSince: timeAt(20),
-			Counts: inventory.Counts{Images: 3, Phases: map[v1alpha1.Phase]int{ready: 3}, Unreferenced: 3, Bytes: 30}},
+			Counts: readapi.Counts{Images: 3, Phases: map[v1alpha1.Phase]int{ready: 3}, Unreferenced: 3, Bytes: 30}},
 		{Source: "windows", Members: 1, Unknown: 1,
-			Counts: inventory.Counts{Images: 1, Phases: map[v1alpha1.Phase]int{failed: 1}, Unreferenced: 1, Bytes: 10}},
+			Counts: readapi.Counts{Images: 1, Phases: map[v1alpha1.Phase]int{failed: 1}, Unreferenced: 1, Bytes: 10}},
 	}, images, "who does not know since when leaves it open")
 
 	x.SetPage("b", "page", 2, []v1alpha1.ReportedImage{reportedImage("u1", "ubuntu", ready, 4, nil)})
@@ -57,14 +58,14 @@ func TestIndexSumsImagesOfAllMembers(t *testing.T) {
 	require.True(t, found)
 	assert.Equal(t, int64(4), detail.References)
 	assert.Nil(t, detail.UnreferencedSince, "one needs it")
-	assert.Equal(t, []inventory.UnknownMember{{Member: "b", Reason: v1alpha1.ReasonPagesMissing}, {Member: "silent", Reason: v1alpha1.ReasonNeverReported}}, detail.UnknownMembers)
+	assert.Equal(t, []readapi.UnknownMember{{Member: "b", Reason: v1alpha1.ReasonPagesMissing}, {Member: "silent", Reason: v1alpha1.ReasonNeverReported}}, detail.UnknownMembers)
 	require.Len(t, detail.PerMember, 2)
 	assert.Equal(t, timeAt(20), detail.PerMember[0].UnreferencedSince, "none in this member needs it")
 	assert.Equal(t, []string{"u1", "u2"}, []string{detail.PerMember[0].Entries[0].Name, detail.PerMember[0].Entries[1].Name})
 	assert.Equal(t, v1alpha1.ReasonPagesMissing, detail.PerMember[1].Unknown)
 
 	x.SetRoot("b", newRoot(pageRef("page", 2)))
-	assert.Equal(t, []inventory.UnknownMember{{Member: "silent", Reason: v1alpha1.ReasonNeverReported}}, x.UnknownMembers())
+	assert.Equal(t, []readapi.UnknownMember{{Member: "silent", Reason: v1alpha1.ReasonNeverReported}}, x.UnknownMembers())
 	assert.Equal(t, inventory.Stats{Members: 3, Unknown: map[string]int{v1alpha1.ReasonNeverReported: 1}, Images: 2, Entries: 4, Pages: 2}, x.Stats())
 
 	_, found = x.Image("none")
@@ -79,7 +80,7 @@ func TestIndexSumsImagesOfAllMembers(t *testing.T) {
 	assert.Equal(t, inventory.Stats{Unknown: map[string]int{}}, x.Stats())
 }
 
-func memberNames(members []inventory.MemberSummary) (names []string) {
+func memberNames(members []readapi.MemberSummary) (names []string) {
 	for _, m := range members {
 		names = append(names, m.Member)
 	}
@@ -126,7 +127,7 @@ func TestIndexTellsWhyMembersAreUnknown(t *testing.T) {
 				assert.Empty(t, x.Stats().Unknown)
 				return
 			}
-			assert.Equal(t, []inventory.UnknownMember{{Member: "a", Reason: tt.want}}, x.UnknownMembers())
+			assert.Equal(t, []readapi.UnknownMember{{Member: "a", Reason: tt.want}}, x.UnknownMembers())
 			assert.Equal(t, map[string]int{tt.want: 1}, x.Stats().Unknown)
 		})
 	}
@@ -139,7 +140,7 @@ func TestIndexCountsPhases(t *testing.T) {
 	x.SetRoot("a", newRoot(pageRef("p", 1)))
 	x.SetPage("a", "p", 1, []v1alpha1.ReportedImage{planned, reportedImage("new", "s", "", 0, timeAt(1)), reportedImage("later", "s", "Dreaming", 0, timeAt(2)), reportedImage("f", "s", v1alpha1.PhaseFailed, 0, timeAt(3))})
 	d, _ := x.Image("s")
-	assert.Equal(t, inventory.Counts{
+	assert.Equal(t, readapi.Counts{
 		Images: 3, Absent: 1, Phases: map[v1alpha1.Phase]int{inventory.PhaseUnknown: 2, v1alpha1.PhaseFailed: 1}, Unreferenced: 3, Bytes: 40,
 	}, d.Counts)
 	assert.Equal(t, timeAt(3), d.UnreferencedSince, "an absent image needs no time")
@@ -238,7 +239,7 @@ func (n *naiveIndex) listedImages(member string) (images []v1alpha1.ReportedImag
 	return images
 }
 
-func countImages(images []v1alpha1.ReportedImage) (c inventory.Counts, since *metav1.Time) {
+func countImages(images []v1alpha1.ReportedImage) (c readapi.Counts, since *metav1.Time) {
 	open := false
 	for _, img := range images {
 		c.Bytes += img.Bytes
@@ -267,16 +268,16 @@ func countImages(images []v1alpha1.ReportedImage) (c inventory.Counts, since *me
 }
 
 func (n *naiveIndex) requireSame(t *rapid.T, x *inventory.Index) {
-	var members []inventory.MemberSummary
-	var unknown []inventory.UnknownMember
+	var members []readapi.MemberSummary
+	var unknown []readapi.UnknownMember
 	bySource := map[string]map[string][]v1alpha1.ReportedImage{}
 	entries, pages := 0, 0
 	for _, name := range slices.Sorted(maps.Keys(n.members)) {
 		images := n.listedImages(name)
 		sum, _ := countImages(images)
-		members = append(members, inventory.MemberSummary{Member: name, Unknown: n.unknownReason(name), Counts: sum})
+		members = append(members, readapi.MemberSummary{Member: name, Unknown: n.unknownReason(name), Counts: sum})
 		if reason := n.unknownReason(name); reason != "" {
-			unknown = append(unknown, inventory.UnknownMember{Member: name, Reason: reason})
+			unknown = append(unknown, readapi.UnknownMember{Member: name, Reason: reason})
 		}
 		totals, _ := x.Totals(name)
 		require.Equal(t, sum, totals.Counts)
@@ -315,7 +316,7 @@ func (n *naiveIndex) requireSame(t *rapid.T, x *inventory.Index) {
 			require.Len(t, d.PerMember[j].Entries, len(images))
 		}
 		sum, since := countImages(all)
-		require.Equal(t, inventory.Image{Source: source, Members: len(bySource[source]), Unknown: len(unknown), Counts: sum, UnreferencedSince: since}, got[i])
+		require.Equal(t, readapi.Image{Source: source, Members: len(bySource[source]), Unknown: len(unknown), Counts: sum, UnreferencedSince: since}, got[i])
 	}
 }
 
@@ -471,7 +472,7 @@ func TestIndexCountsNoClusterTwice(t *testing.T) {
 	x.SetPage("b", "page", 1, page)
 	x.SetRoot("b", root)
 	assert.Equal(t, 1, counted())
-	assert.Equal(t, []inventory.UnknownMember{{Member: "b", Reason: v1alpha1.ReasonDuplicateCluster}}, x.UnknownMembers())
+	assert.Equal(t, []readapi.UnknownMember{{Member: "b", Reason: v1alpha1.ReasonDuplicateCluster}}, x.UnknownMembers())
 	x.SetStaleReason("b", "")
 	assert.Equal(t, 2, counted())
 	x.Forget("b")

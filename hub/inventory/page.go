@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -176,8 +177,8 @@ func timeFromUnix(seconds int64) *metav1.Time {
 	return &t
 }
 
-func (t *tally) toCounts() Counts {
-	c := Counts{
+func (t *tally) toCounts() readapi.Counts {
+	c := readapi.Counts{
 		Images: int(t.entries - t.phases[phaseAbsent]), Absent: int(t.phases[phaseAbsent]),
 		References: t.references, Unreferenced: int(t.unreferenced), Bytes: t.bytes,
 	}
@@ -193,8 +194,8 @@ func (t *tally) toCounts() Counts {
 	return c
 }
 
-func (e *entry) toImageEntry() ImageEntry {
-	return ImageEntry{
+func (e *entry) toImageEntry() readapi.ImageEntry {
+	return readapi.ImageEntry{
 		Namespace: e.namespace.Value(), Name: e.name.Value(),
 		Phase: phases[e.phaseIndex], Reason: v1alpha1.Reason(e.reason.Value()),
 		References: e.references, UnreferencedSince: timeFromUnix(e.unreferencedSince), Bytes: e.bytes,

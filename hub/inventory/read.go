@@ -5,8 +5,7 @@ import (
 	"strings"
 	"unique"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -18,83 +17,9 @@ type Totals struct {
 	MissingPages []string
 	// OmittedImages is the number of images that the pages have no room for.
 	OmittedImages int32
-	Counts
+	readapi.Counts
 	// Failing are the first failed images by namespace and name.
 	Failing []v1alpha1.ImageSummary
-}
-
-// Counts sums up images.
-type Counts struct {
-	// Images that exist; an image under two names counts twice.
-	Images int `json:"images"`
-	// Absent images are planned and do not exist.
-	Absent int `json:"absent,omitempty"`
-	// Phases with at least one image.
-	Phases map[v1alpha1.Phase]int `json:"phases,omitempty"`
-	// References is the number of VirtualMachines that use the images, Unreferenced the
-	// number of images that none uses.
-	References   int64 `json:"references"`
-	Unreferenced int   `json:"unreferenced"`
-	// Bytes of provisioned storage.
-	Bytes int64 `json:"bytes"`
-}
-
-// UnknownMember is a member that may have more than is known of it, and the reason.
-type UnknownMember struct {
-	Member string `json:"member"`
-	Reason string `json:"reason"`
-}
-
-// MemberSummary sums up one member. Unknown is why it may have more than is known; empty
-// if all is known.
-type MemberSummary struct {
-	Member  string `json:"member"`
-	Unknown string `json:"unknown,omitempty"`
-	Counts
-}
-
-// Image is one distinct image over all members.
-type Image struct {
-	// Source that the image is downloaded from.
-	Source string `json:"source"`
-	// Members is the number of members that are known to have it or to plan it.
-	Members int `json:"members"`
-	// Unknown is the number of unknown members; each may have and reference it.
-	Unknown int `json:"unknown"`
-	Counts
-	// UnreferencedSince is when the last VirtualMachine of the known members stopped
-	// using it. It is absent while one uses it, and if a member does not know the time.
-	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
-}
-
-// ImageDetail is one distinct image by member.
-type ImageDetail struct {
-	Image
-	// PerMember lists the members that are known to have it, by name.
-	PerMember []ImageInMember `json:"in"`
-	// UnknownMembers may have it, by name.
-	UnknownMembers []UnknownMember `json:"unknownMembers,omitempty"`
-}
-
-// ImageInMember is what one member has of an image.
-type ImageInMember struct {
-	Member  string `json:"member"`
-	Unknown string `json:"unknown,omitempty"`
-	Counts
-	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
-	// Entries are the VMDiskImages, by namespace and name.
-	Entries []ImageEntry `json:"entries"`
-}
-
-// ImageEntry is one VMDiskImage of a member. Without a phase it is planned and absent.
-type ImageEntry struct {
-	Namespace         string          `json:"namespace"`
-	Name              string          `json:"name"`
-	Phase             v1alpha1.Phase  `json:"phase,omitempty"`
-	Reason            v1alpha1.Reason `json:"reason,omitempty"`
-	References        int32           `json:"references"`
-	UnreferencedSince *metav1.Time    `json:"unreferencedSince,omitempty"`
-	Bytes             int64           `json:"bytes"`
 }
 
 // Stats counts the content of an Index.
@@ -131,19 +56,19 @@ func (x *Index) Totals(member string) (Totals, bool) {
 }
 
 // Members returns all members by name.
-func (x *Index) Members() []MemberSummary {
+func (x *Index) Members() []readapi.MemberSummary {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	list := make([]MemberSummary, 0, len(x.members))
+	list := make([]readapi.MemberSummary, 0, len(x.members))
 	for _, m := range x.members {
-		list = append(list, MemberSummary{Member: m.name, Unknown: m.unknownReason, Counts: m.sum.toCounts()})
+		list = append(list, readapi.MemberSummary{Member: m.name, Unknown: m.unknownReason, Counts: m.sum.toCounts()})
 	}
-	slices.SortFunc(list, func(a, b MemberSummary) int { return strings.Compare(a.Member, b.Member) })
+	slices.SortFunc(list, func(a, b readapi.MemberSummary) int { return strings.Compare(a.Member, b.Member) })
 	return list
 }
 
 // UnknownMembers returns the members that may have more than is known of them, by name.
-func (x *Index) UnknownMembers() []UnknownMember {
+func (x *Index) UnknownMembers() []readapi.UnknownMember {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.listUnknown()
@@ -160,14 +85,14 @@ func (x *Index) UnknownReason(member string) (reason string) {
 	return v1alpha1.ReasonNeverReported
 }
 
-func (x *Index) listUnknown() []UnknownMember {
-	var list []UnknownMember
+func (x *Index) listUnknown() []readapi.UnknownMember {
+	var list []readapi.UnknownMember
 	for _, m := range x.members {
 		if m.unknownReason != "" {
-			list = append(list, UnknownMember{m.name, m.unknownReason})
+			list = append(list, readapi.UnknownMember{Member: m.name, Reason: m.unknownReason})
 		}
 	}
-	slices.SortFunc(list, func(a, b UnknownMember) int { return strings.Compare(a.Member, b.Member) })
+	slices.SortFunc(list, func(a, b readapi.UnknownMember) int { return strings.Compare(a.Member, b.Member) })
 	return list
 }
 
@@ -181,7 +106,7 @@ func (x *Index) countUnknown() int {
 
 // Images returns up to limit distinct images by source, after a source. next is the value
 // of after for the next call; empty at the end.
-func (x *Index) Images(limit int, after string) (images []Image, next string) {
+func (x *Index) Images(limit int, after string) (images []readapi.Image, next string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	from, found := slices.BinarySearch(x.sortedSources, after)
@@ -189,7 +114,7 @@ func (x *Index) Images(limit int, after string) (images []Image, next string) {
 		from++
 	}
 	to := min(len(x.sortedSources), from+max(0, limit))
-	images = make([]Image, 0, to-from)
+	images = make([]readapi.Image, 0, to-from)
 	for _, source := range x.sortedSources[from:to] {
 		images = append(images, x.summarizeImage(x.sources[unique.Make(source)], source))
 	}
@@ -199,8 +124,8 @@ func (x *Index) Images(limit int, after string) (images []Image, next string) {
 	return images, next
 }
 
-func (x *Index) summarizeImage(s *indexSource, source string) Image {
-	img := Image{Source: source, Members: len(s.groupsByMember), Unknown: x.countUnknown(), Counts: s.sum.toCounts()}
+func (x *Index) summarizeImage(s *indexSource, source string) readapi.Image {
+	img := readapi.Image{Source: source, Members: len(s.groupsByMember), Unknown: x.countUnknown(), Counts: s.sum.toCounts()}
 	if img.References == 0 {
 		var since unreferencedSince
 		for _, groups := range s.groupsByMember {
@@ -212,16 +137,16 @@ func (x *Index) summarizeImage(s *indexSource, source string) Image {
 }
 
 // Image returns one distinct image by member; false if no known member has it.
-func (x *Index) Image(source string) (ImageDetail, bool) {
+func (x *Index) Image(source string) (readapi.ImageDetail, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	s := x.sources[unique.Make(source)]
 	if s == nil {
-		return ImageDetail{}, false
+		return readapi.ImageDetail{}, false
 	}
-	d := ImageDetail{Image: x.summarizeImage(s, source), UnknownMembers: x.listUnknown()}
+	d := readapi.ImageDetail{Image: x.summarizeImage(s, source), UnknownMembers: x.listUnknown()}
 	for m, groups := range s.groupsByMember {
-		in := ImageInMember{Member: m.name, Unknown: m.unknownReason}
+		in := readapi.ImageInMember{Member: m.name, Unknown: m.unknownReason}
 		var sum tally
 		var since unreferencedSince
 		since.observe(groups)
@@ -232,7 +157,7 @@ func (x *Index) Image(source string) (ImageDetail, bool) {
 			}
 		}
 		in.Counts, in.UnreferencedSince = sum.toCounts(), since.timestamp()
-		slices.SortFunc(in.Entries, func(a, b ImageEntry) int {
+		slices.SortFunc(in.Entries, func(a, b readapi.ImageEntry) int {
 			if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
 				return c
 			}
@@ -240,7 +165,7 @@ func (x *Index) Image(source string) (ImageDetail, bool) {
 		})
 		d.PerMember = append(d.PerMember, in)
 	}
-	slices.SortFunc(d.PerMember, func(a, b ImageInMember) int { return strings.Compare(a.Member, b.Member) })
+	slices.SortFunc(d.PerMember, func(a, b readapi.ImageInMember) int { return strings.Compare(a.Member, b.Member) })
 	return d, true
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
@@ -35,7 +36,7 @@ func healthyInput() memberstatus.Input {
 		Member:     &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "frankfurt", Generation: 7}},
 		Connection: memberstatus.Connection{Known: true, Reachable: true},
 		Report:     report, ReportClusterUID: uid, ReceivedAt: &received,
-		Totals: &inventory.Totals{Reported: true, Counts: inventory.Counts{Images: 8, Unreferenced: 4, Bytes: 80},
+		Totals: &inventory.Totals{Reported: true, Counts: readapi.Counts{Images: 8, Unreferenced: 4, Bytes: 80},
 			Failing: []v1alpha1.ImageSummary{{Namespace: "images", Name: "f"}}},
 		Plan: p, DesiredPolicy: concurrencyPolicy(3), PolicySource: "fleet default",
 	}

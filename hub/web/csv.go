@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -24,31 +25,31 @@ type download struct {
 // csvColumns are the columns of a PruneReport's rows.
 var csvColumns = []struct {
 	name  string
-	value func(*PruneRow) string
+	value func(*readapi.PruneRow) string
 }{
-	{"cluster", func(r *PruneRow) string { return r.Cluster }},
-	{"clusterUID", func(r *PruneRow) string { return string(r.ClusterUID) }},
-	{"verdict", func(r *PruneRow) string { return string(r.Verdict) }},
-	{"reason", func(r *PruneRow) string { return r.Reason }},
-	{"detail", func(r *PruneRow) string { return r.Detail }},
-	{"kind", func(r *PruneRow) string { return r.Kind }},
-	{"namespace", func(r *PruneRow) string { return r.Namespace }},
-	{"name", func(r *PruneRow) string { return r.Name }},
-	{"uid", func(r *PruneRow) string { return string(r.UID) }},
-	{"revision", func(r *PruneRow) string { return r.Revision }},
-	{"phase", func(r *PruneRow) string { return string(r.Phase) }},
-	{"origin", func(r *PruneRow) string { return string(r.Origin) }},
-	{"declaredBy", func(r *PruneRow) string { return r.DeclaredBy }},
-	{"image", func(r *PruneRow) string { return r.Image }},
-	{"imageUID", func(r *PruneRow) string { return string(r.ImageUID) }},
-	{"bytes", func(r *PruneRow) string {
+	{"cluster", func(r *readapi.PruneRow) string { return r.Cluster }},
+	{"clusterUID", func(r *readapi.PruneRow) string { return string(r.ClusterUID) }},
+	{"verdict", func(r *readapi.PruneRow) string { return string(r.Verdict) }},
+	{"reason", func(r *readapi.PruneRow) string { return r.Reason }},
+	{"detail", func(r *readapi.PruneRow) string { return r.Detail }},
+	{"kind", func(r *readapi.PruneRow) string { return r.Kind }},
+	{"namespace", func(r *readapi.PruneRow) string { return r.Namespace }},
+	{"name", func(r *readapi.PruneRow) string { return r.Name }},
+	{"uid", func(r *readapi.PruneRow) string { return string(r.UID) }},
+	{"revision", func(r *readapi.PruneRow) string { return r.Revision }},
+	{"phase", func(r *readapi.PruneRow) string { return string(r.Phase) }},
+	{"origin", func(r *readapi.PruneRow) string { return string(r.Origin) }},
+	{"declaredBy", func(r *readapi.PruneRow) string { return r.DeclaredBy }},
+	{"image", func(r *readapi.PruneRow) string { return r.Image }},
+	{"imageUID", func(r *readapi.PruneRow) string { return string(r.ImageUID) }},
+	{"bytes", func(r *readapi.PruneRow) string {
 		if r.Bytes == nil {
 			return ""
 		}
 		return strconv.FormatInt(*r.Bytes, 10)
 	}},
-	{"unreferencedSince", func(r *PruneRow) string { return formatTime(r.UnreferencedSince) }},
-	{"observedAt", func(r *PruneRow) string { return formatTime(r.ObservedAt) }},
+	{"unreferencedSince", func(r *readapi.PruneRow) string { return formatTime(r.UnreferencedSince) }},
+	{"observedAt", func(r *readapi.PruneRow) string { return formatTime(r.ObservedAt) }},
 }
 
 func formatTime(t *metav1.Time) string {

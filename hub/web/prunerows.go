@@ -10,67 +10,11 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
-
-// Verdict is the kind of a row.
-type Verdict string
-
-// Verdicts of rows.
-const (
-	// VerdictCandidate: the image can be pruned.
-	VerdictCandidate Verdict = "candidate"
-	// VerdictKept: the image stays, for the row's reason.
-	VerdictKept Verdict = "kept"
-	// VerdictOrphan: storage that belongs to no image.
-	VerdictOrphan Verdict = "orphan"
-	// VerdictUnknown: the cluster has not answered.
-	VerdictUnknown Verdict = "unknown"
-)
-
-var allVerdicts = []Verdict{VerdictCandidate, VerdictKept, VerdictOrphan, VerdictUnknown}
-
-// PruneRows is a page of the rows of a PruneReport, by cluster. Next is the after of the
-// next page; empty at the end.
-type PruneRows struct {
-	Report string     `json:"report"`
-	Digest string     `json:"digest"`
-	Rows   []PruneRow `json:"rows"`
-	Next   string     `json:"next,omitempty"`
-}
-
-// PruneRow is about one image, one storage object, or one unknown cluster. Unknown values
-// are omitted.
-type PruneRow struct {
-	Cluster    string    `json:"cluster"`
-	ClusterUID types.UID `json:"clusterUID,omitempty"`
-	Verdict    Verdict   `json:"verdict"`
-	// Reason why an image is kept, or a cluster is unknown; Detail explains it.
-	Reason string `json:"reason,omitempty"`
-	Detail string `json:"detail,omitempty"`
-	// Kind is VMDiskImage, or the kind of an orphan; empty for a cluster.
-	Kind      string               `json:"kind,omitempty"`
-	Namespace string               `json:"namespace,omitempty"`
-	Name      string               `json:"name,omitempty"`
-	UID       types.UID            `json:"uid,omitempty"`
-	Revision  string               `json:"revision,omitempty"`
-	Phase     v1alpha1.Phase       `json:"phase,omitempty"`
-	Origin    v1alpha1.ImageOrigin `json:"origin,omitempty"`
-	// DeclaredBy is the FleetDiskImage that an image is a version of.
-	DeclaredBy string `json:"declaredBy,omitempty"`
-	// Image and ImageUID are the image that an orphan was created for.
-	Image    string    `json:"image,omitempty"`
-	ImageUID types.UID `json:"imageUID,omitempty"`
-	// Bytes are unknown for single kept images.
-	Bytes             *int64       `json:"bytes,omitempty"`
-	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
-	// ObservedAt is the time of the cluster's report, by its own clock.
-	ObservedAt *metav1.Time `json:"observedAt,omitempty"`
-}
 
 // kindImage is the Kind of a row about an image.
 const kindImage = "VMDiskImage"
@@ -79,13 +23,13 @@ const kindImage = "VMDiskImage"
 const reasonOmitted = "Omitted"
 
 // eachRow iterates over the rows of a part of a cluster.
-func eachRow(c *v1alpha1.ReportedCluster) iter.Seq[PruneRow] {
-	return func(yield func(PruneRow) bool) {
-		newRow := func(verdict Verdict) PruneRow {
-			return PruneRow{Cluster: c.Cluster, ClusterUID: c.ClusterUID, Verdict: verdict, ObservedAt: c.ObservedAt}
+func eachRow(c *v1alpha1.ReportedCluster) iter.Seq[readapi.PruneRow] {
+	return func(yield func(readapi.PruneRow) bool) {
+		newRow := func(verdict readapi.Verdict) readapi.PruneRow {
+			return readapi.PruneRow{Cluster: c.Cluster, ClusterUID: c.ClusterUID, Verdict: verdict, ObservedAt: c.ObservedAt}
 		}
 		if c.Unknown != "" {
-			r := newRow(VerdictUnknown)
+			r := newRow(readapi.VerdictUnknown)
 			r.Reason, r.Detail = c.Unknown, c.Message
 			if !yield(r) {
 				return
@@ -93,7 +37,7 @@ func eachRow(c *v1alpha1.ReportedCluster) iter.Seq[PruneRow] {
 		}
 		for i := range c.Candidates {
 			img := &c.Candidates[i]
-			r := newRow(VerdictCandidate)
+			r := newRow(readapi.VerdictCandidate)
 			r.Kind, r.Namespace, r.Name, r.UID, r.Revision = kindImage, img.Namespace, img.Name, img.UID, img.Revision
 			r.Phase, r.Origin, r.DeclaredBy, r.Bytes, r.UnreferencedSince = img.Phase, img.Origin, img.DeclaredBy, &img.Bytes, img.UnreferencedSince
 			if !yield(r) {
@@ -102,7 +46,7 @@ func eachRow(c *v1alpha1.ReportedCluster) iter.Seq[PruneRow] {
 		}
 		for i := range c.Kept {
 			for _, name := range c.Kept[i].Images {
-				r := newRow(VerdictKept)
+				r := newRow(readapi.VerdictKept)
 				r.Reason, r.Detail, r.Kind = string(c.Kept[i].Reason), c.Kept[i].Detail, kindImage
 				r.Namespace, r.Name, _ = strings.Cut(name, "/")
 				if !yield(r) {
@@ -112,14 +56,14 @@ func eachRow(c *v1alpha1.ReportedCluster) iter.Seq[PruneRow] {
 		}
 		for i := range c.Orphans {
 			o := &c.Orphans[i]
-			r := newRow(VerdictOrphan)
+			r := newRow(readapi.VerdictOrphan)
 			r.Kind, r.Namespace, r.Name, r.Image, r.ImageUID, r.Bytes = o.Kind, o.Namespace, o.Name, o.Image, o.ImageUID, &o.Bytes
 			if !yield(r) {
 				return
 			}
 		}
 		if c.OmittedOrphans > 0 {
-			r := newRow(VerdictOrphan)
+			r := newRow(readapi.VerdictOrphan)
 			r.Reason, r.Detail, r.Bytes = reasonOmitted, fmt.Sprintf("%d more are not listed", c.OmittedOrphans), &c.OmittedOrphanBytes
 			yield(r)
 		}
@@ -129,18 +73,18 @@ func eachRow(c *v1alpha1.ReportedCluster) iter.Seq[PruneRow] {
 // rowFilter selects rows; empty fields select all.
 type rowFilter struct {
 	cluster string
-	verdict Verdict
+	verdict readapi.Verdict
 }
 
-func (f rowFilter) matches(r *PruneRow) bool {
+func (f rowFilter) matches(r *readapi.PruneRow) bool {
 	return (f.cluster == "" || r.Cluster == f.cluster) && (f.verdict == "" || r.Verdict == f.verdict)
 }
 
 func (a *API) listPruneRows(request *http.Request) (any, error) {
 	query := request.URL.Query()
-	filter := rowFilter{query.Get("cluster"), Verdict(query.Get("verdict"))}
-	if filter.verdict != "" && !slices.Contains(allVerdicts, filter.verdict) {
-		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("verdict=%s: must be one of %s", filter.verdict, joinValues(allVerdicts))}
+	filter := rowFilter{query.Get("cluster"), readapi.Verdict(query.Get("verdict"))}
+	if filter.verdict != "" && !slices.Contains(readapi.Verdicts(), filter.verdict) {
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("verdict=%s: must be one of %s", filter.verdict, joinValues(readapi.Verdicts()))}
 	}
 	format := query.Get("format")
 	isCSV := format == "csv"
@@ -228,7 +172,7 @@ func (a *API) listRowsAfter(ctx context.Context, report *v1alpha1.PruneReport, f
 	if err != nil {
 		return nil, err
 	}
-	answer := PruneRows{Report: report.Name, Digest: report.Status.Digest, Rows: []PruneRow{}}
+	answer := readapi.PruneRows{Report: report.Name, Digest: report.Status.Digest, Rows: []readapi.PruneRow{}}
 	var last cursor
 	for n := from.page; n < len(pages); n++ {
 		if !pages[n].mayInclude(filter.cluster) {

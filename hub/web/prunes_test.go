@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
@@ -99,7 +100,7 @@ func newPruneAPI(t *testing.T, objects ...client.Object) (*API, *liveReader) {
 	return api, l
 }
 
-func formatRows(rows []PruneRow) (all []string) {
+func formatRows(rows []readapi.PruneRow) (all []string) {
 	for _, r := range rows {
 		all = append(all, strings.TrimRight(fmt.Sprintf("%s %s %s/%s %s", r.Cluster, r.Verdict, r.Namespace, r.Name, r.Reason), " "))
 	}
@@ -118,9 +119,9 @@ func TestPruneReportsArePaged(t *testing.T) {
 	}
 	objects := append(newStoredReport("weekly", newReportedPages()), schedule, &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
 	api, l := newPruneAPI(t, objects...)
-	var all []PruneReport
+	var all []readapi.PruneReport
 	for after := ""; ; {
-		var list PruneReportList
+		var list readapi.PruneReportList
 		require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, "/fleet/v1/prunereports?limit=2&after="+after, &list))
 		all = append(all, list.Reports...)
 		if after = list.Next; after == "" {
@@ -130,8 +131,8 @@ func TestPruneReportsArePaged(t *testing.T) {
 	require.Len(t, all, 3)
 	assert.Equal(t, "a-schedule", all[0].Name)
 	assert.Equal(t, "weekly", all[0].LastReport)
-	assert.Equal(t, PruneReport{Name: "new"}, all[1])
-	assert.Equal(t, PruneReport{
+	assert.Equal(t, readapi.PruneReport{Name: "new"}, all[1])
+	assert.Equal(t, readapi.PruneReport{
 		Name: "weekly", Phase: v1alpha1.PruneReportComplete, Reason: v1alpha1.ReasonReported, Digest: prune.Digest("report-uid", newReportedPages()),
 		Candidates: v1alpha1.PruneTotal{Count: 2, Bytes: 7 + 1<<40}, Clusters: v1alpha1.AnswerCounts{Total: 4, Answered: 3, Unknown: 1},
 	}, all[2])
@@ -141,9 +142,9 @@ func TestPruneReportsArePaged(t *testing.T) {
 func TestReportRowsArePaged(t *testing.T) {
 	for limit := 1; limit <= 8; limit++ {
 		api, l := newPruneAPI(t, newStoredReport("weekly", newReportedPages())...)
-		var all []PruneRow
+		var all []readapi.PruneRow
 		for after := ""; ; {
-			var list PruneRows
+			var list readapi.PruneRows
 			require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, fmt.Sprintf("/fleet/v1/prunereports/rows?report=weekly&limit=%d&after=%s", limit, after), &list))
 			assert.Equal(t, prune.Digest("report-uid", newReportedPages()), list.Digest)
 			assert.LessOrEqual(t, len(list.Rows), limit)
@@ -153,8 +154,8 @@ func TestReportRowsArePaged(t *testing.T) {
 			}
 		}
 		assert.Equal(t, allRows, formatRows(all), "%d at a time", limit)
-		assert.Equal(t, PruneRow{
-			Cluster: "bergen", ClusterUID: "b", Verdict: VerdictCandidate, Kind: "VMDiskImage", Namespace: "images", Name: "debian", UID: "uid", Revision: "r1",
+		assert.Equal(t, readapi.PruneRow{
+			Cluster: "bergen", ClusterUID: "b", Verdict: readapi.VerdictCandidate, Kind: "VMDiskImage", Namespace: "images", Name: "debian", UID: "uid", Revision: "r1",
 			Phase: v1alpha1.PhaseSucceeded, Origin: v1alpha1.OriginPlan, DeclaredBy: "debian-lts", Bytes: ptr.To[int64](7), UnreferencedSince: all[1].UnreferencedSince, ObservedAt: all[1].ObservedAt,
 		}, all[1])
 		assert.True(t, moonLanding.Equal(all[1].UnreferencedSince))
@@ -177,7 +178,7 @@ func TestReportRowsAreFiltered(t *testing.T) {
 		"&verdict=candidate&cluster=oslo": {"oslo"},
 	} {
 		api, _ := newPruneAPI(t, newStoredReport("weekly", newReportedPages())...)
-		var list PruneRows
+		var list readapi.PruneRows
 		require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly"+query, &list), query)
 		clusters := []string{}
 		for _, r := range list.Rows {
@@ -193,7 +194,7 @@ func TestReportRowsAreFiltered(t *testing.T) {
 		}
 	}
 	api, _ := newPruneAPI(t, newStoredReport("weekly", newReportedPages())...)
-	var list PruneRows
+	var list readapi.PruneRows
 	getJSON(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly&verdict=candidate&limit=1", &list)
 	require.NotEmpty(t, list.Next)
 	getJSON(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=weekly&verdict=candidate&limit=1&after="+list.Next, &list)
@@ -406,8 +407,8 @@ func TestVerifiedReportsAreBounded(t *testing.T) {
 
 func TestPruneTargetsAreListed(t *testing.T) {
 	api := newTestAPI(true)
-	api.PruneTargets = func(_ context.Context, name string) ([]PruneTarget, bool, error) {
-		return []PruneTarget{
+	api.PruneTargets = func(_ context.Context, name string) ([]readapi.PruneTarget, bool, error) {
+		return []readapi.PruneTarget{
 			{Cluster: "oslo", Namespace: "images", Name: "ubuntu", State: v1alpha1.PrunePending, Until: &moonLanding},
 			{Cluster: "bergen", Namespace: "images", Name: "ubuntu", State: v1alpha1.PrunePruned},
 			{Cluster: "bergen", Namespace: "images", Name: "debian", State: v1alpha1.PruneSkipped, Reason: v1alpha1.PruneReferenced},
@@ -424,11 +425,11 @@ func TestPruneTargetsAreListed(t *testing.T) {
 		"&state=Unknown":                        {names: []string{}},
 		"&state=Pending&after=zz/images/debian": {names: []string{}},
 	} {
-		var list PruneTargets
+		var list readapi.PruneTargets
 		require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, "/fleet/v1/imageprunes/targets?prune=weekly"+query, &list), query)
 		names := []string{}
 		for _, target := range list.Targets {
-			names = append(names, target.sortKey())
+			names = append(names, targetKey(target))
 		}
 		assert.Equal(t, want.names, names, query)
 		assert.Equal(t, want.next, list.Next, query)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -41,7 +42,7 @@ func TestReadAPIRedactsSignedURLs(t *testing.T) {
 		assert.NotContains(t, recorder.Body.String(), apitest.Secret, target)
 	}
 	assert.Contains(t, images[0].Source, apitest.Secret, "what is stored stays")
-	var list ImageList
+	var list readapi.ImageList
 	require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, "/fleet/v1/images", &list))
 	assert.Len(t, list.Images, 2, "two sources that differ in their query only stay two")
 }

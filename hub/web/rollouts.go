@@ -7,52 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
-
-// RolloutList is a page of FleetDiskImages, by name. Next is the after of the next page;
-// empty at the end.
-type RolloutList struct {
-	Rollouts []Rollout `json:"rollouts"`
-	Next     string    `json:"next,omitempty"`
-}
-
-// Rollout is the summary of a FleetDiskImage's status.
-type Rollout struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-	// Observed: the status is about this version, not the one before.
-	Observed    bool                      `json:"observed"`
-	Phase       v1alpha1.RolloutPhase     `json:"phase,omitempty"`
-	Reason      string                    `json:"reason,omitempty"`
-	Message     string                    `json:"message,omitempty"`
-	CurrentWave string                    `json:"currentWave,omitempty"`
-	Clusters    v1alpha1.ClusterCounts    `json:"clusters"`
-	Waves       []v1alpha1.WaveStatus     `json:"waves,omitempty"`
-	Failing     []v1alpha1.ClusterSummary `json:"failing,omitempty"`
-	Blocked     []v1alpha1.ClusterSummary `json:"blocked,omitempty"`
-	ExpectedAt  *metav1.Time              `json:"expectedAt,omitempty"`
-}
-
-// RolloutClusters is a page of the clusters that a FleetDiskImage is placed in, by name.
-// Next is the after of the next page; empty at the end.
-type RolloutClusters struct {
-	Clusters []RolloutCluster `json:"clusters"`
-	Next     string           `json:"next,omitempty"`
-}
-
-// RolloutCluster is the progress of one cluster with the current version.
-type RolloutCluster struct {
-	Cluster string                `json:"cluster"`
-	Wave    string                `json:"wave"`
-	State   v1alpha1.ClusterState `json:"state"`
-	Reason  string                `json:"reason,omitempty"`
-	Message string                `json:"message,omitempty"`
-}
 
 func (a *API) listRollouts(request *http.Request) (any, error) {
 	limit, err := parseLimit(request)
@@ -70,10 +30,10 @@ func (a *API) listRollouts(request *http.Request) (any, error) {
 	}
 	slices.SortFunc(all, func(a, b *v1alpha1.FleetDiskImage) int { return strings.Compare(a.Name, b.Name) })
 	page, next := pageAfter(all, request.URL.Query().Get("after"), limit, func(img *v1alpha1.FleetDiskImage) string { return img.Name })
-	list := RolloutList{Rollouts: make([]Rollout, len(page)), Next: next}
+	list := readapi.RolloutList{Rollouts: make([]readapi.Rollout, len(page)), Next: next}
 	for i, img := range page {
 		st := &img.Status
-		list.Rollouts[i] = Rollout{
+		list.Rollouts[i] = readapi.Rollout{
 			Name: img.Name, Version: img.Spec.Version, Observed: st.ObservedGeneration == img.Generation,
 			Phase: st.Phase, Reason: st.Reason, Message: st.Message, CurrentWave: st.CurrentWave,
 			Clusters: st.Clusters, Waves: st.Waves, Failing: st.Failing, Blocked: st.Blocked, ExpectedAt: st.ExpectedAt,
@@ -102,9 +62,9 @@ func (a *API) listRolloutClusters(request *http.Request) (any, error) {
 	placed = slices.DeleteFunc(placed, func(p rollout.PlacedCluster) bool { return state != "" && p.State != state })
 	slices.SortFunc(placed, func(a, b rollout.PlacedCluster) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	page, next := pageAfter(placed, query.Get("after"), limit, func(p rollout.PlacedCluster) string { return p.Cluster })
-	list := RolloutClusters{Clusters: make([]RolloutCluster, len(page)), Next: next}
+	list := readapi.RolloutClusters{Clusters: make([]readapi.RolloutCluster, len(page)), Next: next}
 	for i, p := range page {
-		list.Clusters[i] = RolloutCluster{Cluster: p.Cluster, Wave: p.Wave, State: p.State, Reason: p.Reason, Message: v1alpha1.SanitizeText(p.Message, maxErrorBytes)}
+		list.Clusters[i] = readapi.RolloutCluster{Cluster: p.Cluster, Wave: p.Wave, State: p.State, Reason: p.Reason, Message: v1alpha1.SanitizeText(p.Message, maxErrorBytes)}
 	}
 	return list, nil
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -38,16 +39,16 @@ func newRolloutAPI(t *testing.T) *API {
 }
 
 func TestRolloutsArePaged(t *testing.T) {
-	var all []Rollout
+	var all []readapi.Rollout
 	for after := ""; ; {
-		var list RolloutList
+		var list readapi.RolloutList
 		require.Equal(t, http.StatusOK, getJSON(t, newRolloutAPI(t), http.MethodGet, "/fleet/v1/rollouts?limit=2&after="+after, &list))
 		all = append(all, list.Rollouts...)
 		if after = list.Next; after == "" {
 			break
 		}
 	}
-	assert.Equal(t, []Rollout{
+	assert.Equal(t, []readapi.Rollout{
 		{Name: "debian", Version: "2.0.0"},
 		{Name: "ubuntu", Version: "1.0.0", Observed: true, Phase: v1alpha1.RolloutProgressing, Clusters: v1alpha1.ClusterCounts{Total: 4, Succeeded: 3}},
 		{Name: "windows", Version: "1.0.0"},
@@ -69,7 +70,7 @@ func TestRolloutClustersAreListed(t *testing.T) {
 		"&state=ToApply&after=lund":      {names: []string{}},
 		"&state=Failed&limit=1&after=aa": {names: []string{"oslo"}},
 	} {
-		var list RolloutClusters
+		var list readapi.RolloutClusters
 		require.Equal(t, http.StatusOK, getJSON(t, newRolloutAPI(t), http.MethodGet, "/fleet/v1/rollouts/clusters?name=ubuntu"+query, &list), query)
 		names := []string{}
 		for _, c := range list.Clusters {
@@ -78,9 +79,9 @@ func TestRolloutClustersAreListed(t *testing.T) {
 		assert.Equal(t, want.names, names, query)
 		assert.Equal(t, want.next, list.Next, query)
 	}
-	var list RolloutClusters
+	var list readapi.RolloutClusters
 	getJSON(t, newRolloutAPI(t), http.MethodGet, "/fleet/v1/rollouts/clusters?name=ubuntu&state=Failed", &list)
-	assert.Equal(t, []RolloutCluster{{Cluster: "oslo", Wave: "canary", State: v1alpha1.ClusterFailed, Reason: "NotFound", Message: "404"}}, list.Clusters)
+	assert.Equal(t, []readapi.RolloutCluster{{Cluster: "oslo", Wave: "canary", State: v1alpha1.ClusterFailed, Reason: "NotFound", Message: "404"}}, list.Clusters)
 }
 
 func TestRolloutRequestsAreValidated(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/rollout"
@@ -53,61 +54,12 @@ type API struct {
 	PlacedClusters func(image string) ([]rollout.PlacedCluster, bool)
 	// PruneTargets returns the progress of the targets of an ImagePrune; found is false where
 	// there is none of that name.
-	PruneTargets func(ctx context.Context, prune string) (targets []PruneTarget, found bool, err error)
+	PruneTargets func(ctx context.Context, prune string) (targets []readapi.PruneTarget, found bool, err error)
 	// ReportsLoaded reports whether everything stored has been read. Before, absence means
 	// nothing.
 	ReportsLoaded func() bool
 
 	verified verifiedReports
-}
-
-// MemberList is a page of members, by name. Next is the after of the next page; empty at
-// the end.
-type MemberList struct {
-	Members []Member `json:"members"`
-	Next    string   `json:"next,omitempty"`
-}
-
-// Member is the summary of a member. Unknown values are omitted.
-type Member struct {
-	inventory.MemberSummary
-	Labels map[string]string `json:"labels,omitempty"`
-	// Ready, Reachable, AgentHealthy and PolicyAcknowledged are conditions of its
-	// MemberCluster: True, False or Unknown. Message is that of Ready.
-	Ready              metav1.ConditionStatus `json:"ready"`
-	Reachable          metav1.ConditionStatus `json:"reachable"`
-	AgentHealthy       metav1.ConditionStatus `json:"agentHealthy"`
-	PolicyAcknowledged metav1.ConditionStatus `json:"policyAcknowledged"`
-	Message            string                 `json:"message,omitempty"`
-	// Quarantine is the reason of its quarantine; empty for none. Transfers is its share
-	// of the fleet-wide budget.
-	Quarantine   string                    `json:"quarantine,omitempty"`
-	Transfers    *v1alpha1.MemberTransfers `json:"transfers,omitempty"`
-	ClusterUID   string                    `json:"clusterUID,omitempty"`
-	AgentVersion string                    `json:"agentVersion,omitempty"`
-	Policy       *v1alpha1.MemberPolicy    `json:"policy,omitempty"`
-	Budget       *int32                    `json:"budget,omitempty"`
-	SlotsUsed    *int32                    `json:"slotsUsed,omitempty"`
-	// OwnConcurrency is the limit of the member's own policy ConfigMap; absent for none.
-	OwnConcurrency *int32                  `json:"ownConcurrency,omitempty"`
-	LastReport     *metav1.Time            `json:"lastReport,omitempty"`
-	Failing        []v1alpha1.ImageSummary `json:"failing,omitempty"`
-}
-
-// ImageList is a page of the distinct images, by source. Next is the after of the next
-// page; empty at the end. UnknownMembers may have any of the images.
-type ImageList struct {
-	Images         []inventory.Image         `json:"images"`
-	Next           string                    `json:"next,omitempty"`
-	UnknownMembers []inventory.UnknownMember `json:"unknownMembers,omitempty"`
-}
-
-// MemberImages are the images of one page of a member's report. Unknown is why the member may
-// have more; empty if all is known. Next is the page of the next request; empty at the end.
-type MemberImages struct {
-	Images  []v1alpha1.ReportedImage `json:"images"`
-	Unknown string                   `json:"unknown,omitempty"`
-	Next    string                   `json:"next,omitempty"`
 }
 
 // Handlers returns the handlers by path. They are not below /api, which every
@@ -264,16 +216,16 @@ func (a *API) listMembers(request *http.Request) (any, error) {
 		byName[stored.Items[i].Name] = &stored.Items[i]
 	}
 	all := a.Index.Members()
-	page, next := pageAfter(all, request.URL.Query().Get("after"), limit, func(m inventory.MemberSummary) string { return m.Member })
-	list := MemberList{Members: make([]Member, 0, len(page)), Next: next}
+	page, next := pageAfter(all, request.URL.Query().Get("after"), limit, func(m readapi.MemberSummary) string { return m.Member })
+	list := readapi.MemberList{Members: make([]readapi.Member, 0, len(page)), Next: next}
 	for _, summary := range page {
 		list.Members = append(list.Members, summarizeMember(summary, byName[summary.Member]))
 	}
 	return list, nil
 }
 
-func summarizeMember(summary inventory.MemberSummary, stored *v1alpha1.MemberCluster) Member {
-	m := Member{MemberSummary: summary}
+func summarizeMember(summary readapi.MemberSummary, stored *v1alpha1.MemberCluster) readapi.Member {
+	m := readapi.Member{MemberSummary: summary}
 	if stored == nil {
 		stored = &v1alpha1.MemberCluster{}
 	}
@@ -305,7 +257,7 @@ func (a *API) listImages(request *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := ImageList{UnknownMembers: a.Index.UnknownMembers()}
+	list := readapi.ImageList{UnknownMembers: a.Index.UnknownMembers()}
 	list.Images, list.Next = a.Index.Images(limit, request.URL.Query().Get("after"))
 	return list, nil
 }
@@ -359,7 +311,7 @@ func (a *API) listMemberImages(request *http.Request) (any, error) {
 	}
 	// A page that is gone since has been split or joined: what follows it is next.
 	at, _ := slices.BinarySearch(pages, page)
-	answer := MemberImages{Images: []v1alpha1.ReportedImage{}, Unknown: a.Index.UnknownReason(name)}
+	answer := readapi.MemberImages{Images: []v1alpha1.ReportedImage{}, Unknown: a.Index.UnknownReason(name)}
 	if at < len(pages) {
 		images, found, err := a.Pages.Page(request.Context(), name, pages[at])
 		if err != nil {

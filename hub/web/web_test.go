@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/rollout"
@@ -62,9 +63,9 @@ func getJSON(t *testing.T, api *API, method, target string, into any) int {
 func TestImagesArePaged(t *testing.T) {
 	var sources []string
 	for after := ""; ; {
-		var list ImageList
+		var list readapi.ImageList
 		require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/images?limit=2&after="+after, &list))
-		assert.Equal(t, []inventory.UnknownMember{{Member: "dark", Reason: v1alpha1.ReasonNeverReported}}, list.UnknownMembers)
+		assert.Equal(t, []readapi.UnknownMember{{Member: "dark", Reason: v1alpha1.ReasonNeverReported}}, list.UnknownMembers)
 		for _, image := range list.Images {
 			sources = append(sources, image.Source)
 			assert.Equal(t, 1, image.Unknown)
@@ -103,7 +104,7 @@ func TestImageIsFoundByItsURL(t *testing.T) {
 		"docker://h/image:v1": "registry docker://h/image:v1", "https://h/signed?sig=two": v1alpha1.RedactSource("http https://h/signed?sig=two"),
 		"https://h/signed?sig=one": v1alpha1.RedactSource("http https://h/signed?sig=one" + checksum),
 	} {
-		var detail inventory.ImageDetail
+		var detail readapi.ImageDetail
 		require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, "/fleet/v1/images/detail?source="+url.QueryEscape(target), &detail), target)
 		assert.Equal(t, want, detail.Source)
 		assert.Len(t, detail.PerMember, 1)
@@ -119,12 +120,12 @@ func TestImageIsFoundByItsURL(t *testing.T) {
 }
 
 func TestMemberImagesArePaged(t *testing.T) {
-	var first, second MemberImages
+	var first, second readapi.MemberImages
 	require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/members/images?member=a", &first))
 	require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/members/images?member=a&page="+first.Next, &second))
 	assert.Equal(t, []string{"page-0", "page-1"}, []string{first.Images[0].Name, second.Images[0].Name})
 	assert.Empty(t, second.Next)
-	var none MemberImages
+	var none readapi.MemberImages
 	require.Equal(t, http.StatusOK, getJSON(t, newTestAPI(true), http.MethodGet, "/fleet/v1/members/images?member=dark", &none))
 	assert.Empty(t, none.Images)
 	assert.Equal(t, v1alpha1.ReasonNeverReported, none.Unknown, "unknown is never zero")
@@ -161,7 +162,7 @@ func TestRequestsAreValidated(t *testing.T) {
 		var answer map[string]string
 		api, _ := newPruneAPI(t)
 		api.PlacedClusters = func(string) ([]rollout.PlacedCluster, bool) { return nil, false }
-		api.PruneTargets = func(context.Context, string) ([]PruneTarget, bool, error) { return nil, false, nil }
+		api.PruneTargets = func(context.Context, string) ([]readapi.PruneTarget, bool, error) { return nil, false, nil }
 		assert.Equal(t, want, getJSON(t, api, http.MethodGet, target, &answer), target)
 		assert.NotEmpty(t, answer["error"], target)
 	}

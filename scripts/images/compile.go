@@ -43,12 +43,12 @@ func buildEnvironment(ctx context.Context) ([]string, error) {
 	for _, name := range builderGoVariables {
 		all = append(all, name+"="+settings[name])
 	}
-	return append(all, "GOENV=off", "GOWORK=off", "CGO_ENABLED=0", "GOOS=linux"), nil
+	return append(all, "GOENV=off", "GOWORK=off", "CGO_ENABLED=0"), nil
 }
 
-// compileBinary returns a static binary without a trace of where it was built, and the
-// version of Go that built it.
-func compileBinary(ctx context.Context, o options, p program, architecture string) (binary []byte, version string, err error) {
+// compileBinary returns a static binary for a platform, without a trace of where it was built,
+// and the version of Go that built it.
+func compileBinary(ctx context.Context, o options, p program, system, architecture string) (binary []byte, version string, err error) {
 	directory, err := os.MkdirTemp("", "ot-images-")
 	if err != nil {
 		return nil, "", err
@@ -56,12 +56,13 @@ func compileBinary(ctx context.Context, o options, p program, architecture strin
 	defer func() { _ = os.RemoveAll(directory) }()
 	path := filepath.Join(directory, p.name)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid= -X main.version="+o.version, "-o", path, p.pkg)
+	cmd.Dir = p.module
 	if cmd.Env, err = buildEnvironment(ctx); err != nil {
 		return nil, "", err
 	}
-	cmd.Env = append(cmd.Env, "GOARCH="+architecture)
+	cmd.Env = append(cmd.Env, "GOOS="+system, "GOARCH="+architecture)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, "", fmt.Errorf("building %s for %s: %w\n%s", p.name, architecture, err, out)
+		return nil, "", fmt.Errorf("building %s for %s/%s: %w\n%s", p.name, system, architecture, err, out)
 	}
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {

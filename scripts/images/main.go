@@ -1,13 +1,20 @@
-// Command images builds the container images of agent and hub without a container engine
-// or a registry. Each holds one static binary, which runs as a user other than root.
+// Command images builds what a release consists of: the container images of agent and hub,
+// without a container engine or a registry, and the kubectl plugin. Each image holds one static
+// binary, which runs as a user other than root.
 //
-// It writes to -o, for both:
+// It writes to -o, for agent and hub:
 //
 //	ot-agent-amd64.tar   for `docker load`, `podman load`, `kind load image-archive`, `ctr images import`
 //	ot-agent-arm64.tar
 //	ot-agent.tar         an OCI layout with all platforms, for `skopeo copy oci-archive:`, `crane push`
 //
-// Invariant: the digests depend on nothing but the sources, the version of Go, -version,
+// and for the plugin, to be installed as kubectl-ot:
+//
+//	kubectl-ot-linux-amd64, kubectl-ot-darwin-arm64, kubectl-ot-windows-amd64.exe, …
+//
+// SHA256SUMS has the sums of all of them.
+//
+// Invariant: every file depends on nothing but the sources, the version of Go, -version,
 // -revision and SOURCE_DATE_EPOCH.
 package main
 
@@ -22,18 +29,19 @@ import (
 	"time"
 )
 
-// program is what an image runs.
-type program struct{ name, pkg, description string }
+// program is a package to build: what an image runs, or a plugin.
+type program struct{ name, pkg, description, module string }
 
 var programs = []program{
-	{"ot-agent", "./agent", "Syncs VM disk images into a cluster under a budget and builds machines from them"},
-	{"ot-hub", "./hub", "Sees the clusters of a fleet and sets how many VM disk images each downloads at a time"},
+	{name: "ot-agent", pkg: "./agent", description: "Syncs VM disk images into a cluster under a budget and builds machines from them"},
+	{name: "ot-hub", pkg: "./hub", description: "Sees the clusters of a fleet and sets how many VM disk images each downloads at a time"},
 }
 
 type options struct {
 	directory, registry, version, revision string
-	platforms                              []string
-	created                                time.Time
+	// platforms are architectures of Linux, pluginPlatforms have the system too, as linux/amd64.
+	platforms, pluginPlatforms []string
+	created                    time.Time
 }
 
 func main() {
@@ -43,18 +51,24 @@ func main() {
 	flag.StringVar(&o.version, "version", "dev", "Version, stamped into the binaries, and tag.")
 	flag.StringVar(&o.revision, "revision", "", "Commit, set as a label.")
 	platforms := flag.String("platforms", "amd64,arm64", "Architectures to build for, on Linux.")
+	pluginPlatforms := flag.String("plugin-platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64", "Platforms to build the plugin for; empty for none.")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	o.platforms = strings.Split(*platforms, ",")
-	if err := buildAll(ctx, o, programs); err != nil {
+	o.platforms, o.pluginPlatforms = splitList(*platforms), splitList(*pluginPlatforms)
+	if err := buildAll(ctx, o, programs, plugin); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func buildAll(ctx context.Context, o options, programs []program) error {
+func splitList(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
+}
+
+// buildAll builds the images of programs, the binaries of a plugin, and the sums of both.
+func buildAll(ctx context.Context, o options, programs []program, plugin program) error {
 	var err error
 	if o.created, err = readSourceDate(); err != nil {
 		return err
@@ -62,33 +76,49 @@ func buildAll(ctx context.Context, o options, programs []program) error {
 	if err := os.MkdirAll(o.directory, 0o755); err != nil {
 		return err
 	}
+	var written []string
 	for _, p := range programs {
-		var all []platformImage
-		for _, architecture := range o.platforms {
-			binary, version, err := compileBinary(ctx, o, p, architecture)
-			if err != nil {
-				return err
-			}
-			image, err := newImage(o, p, architecture, binary)
-			if err != nil {
-				return err
-			}
-			digest, err := image.Digest()
-			if err != nil {
-				return err
-			}
-			one := platformImage{image, architecture}
-			all = append(all, one)
-			if err := writeArchive(o, p.name+"-"+architecture, p.name, []platformImage{one}); err != nil {
-				return err
-			}
-			fmt.Printf("%s/%s:%s linux/%s %s, by %s\n", o.registry, p.name, o.version, architecture, digest, version)
-		}
-		if err := writeArchive(o, p.name, p.name, all); err != nil {
+		files, err := buildImages(ctx, o, p)
+		if err != nil {
 			return err
 		}
+		written = append(written, files...)
 	}
-	return nil
+	files, err := buildPlugin(ctx, o, plugin)
+	if err != nil {
+		return err
+	}
+	return writeSums(o.directory, append(written, files...))
+}
+
+// buildImages builds the images of a program and returns the names of their archives.
+func buildImages(ctx context.Context, o options, p program) (files []string, err error) {
+	if len(o.platforms) == 0 {
+		return nil, nil
+	}
+	var all []platformImage
+	for _, architecture := range o.platforms {
+		binary, version, err := compileBinary(ctx, o, p, "linux", architecture)
+		if err != nil {
+			return nil, err
+		}
+		image, err := newImage(o, p, architecture, binary)
+		if err != nil {
+			return nil, err
+		}
+		digest, err := image.Digest()
+		if err != nil {
+			return nil, err
+		}
+		one := platformImage{image, architecture}
+		all = append(all, one)
+		if err := writeArchive(o, p.name+"-"+architecture, p.name, []platformImage{one}); err != nil {
+			return nil, err
+		}
+		files = append(files, p.name+"-"+architecture+".tar")
+		fmt.Printf("%s/%s:%s linux/%s %s, by %s\n", o.registry, p.name, o.version, architecture, digest, version)
+	}
+	return append(files, p.name+".tar"), writeArchive(o, p.name, p.name, all)
 }
 
 // readSourceDate reads the only time that appears in images, SOURCE_DATE_EPOCH as of

@@ -24,11 +24,11 @@ import (
 
 var helloProgram = program{name: "hello", pkg: "./testdata/hello", description: "says so"}
 
-func buildImages(t *testing.T, p program, platforms ...string) string {
+func buildTestImages(t *testing.T, p program, platforms ...string) string {
 	t.Helper()
 	directory := t.TempDir()
 	o := options{directory: directory, registry: "registry.example/ot", version: "v1.2.3", revision: "abc", platforms: platforms}
-	require.NoError(t, buildAll(t.Context(), o, []program{p}))
+	require.NoError(t, buildAll(t.Context(), o, []program{p}, program{}))
 	return directory
 }
 
@@ -75,7 +75,7 @@ func copyHello(t *testing.T, further map[string]string) program {
 // readArchives builds for all platforms and returns the archives.
 func readArchives(t *testing.T, p program) map[string][]byte {
 	t.Helper()
-	directory := buildImages(t, p, "amd64", "arm64")
+	directory := buildTestImages(t, p, "amd64", "arm64")
 	all := map[string][]byte{}
 	for _, name := range []string{"hello-amd64.tar", "hello-arm64.tar", "hello.tar"} {
 		content, err := os.ReadFile(filepath.Join(directory, name))
@@ -145,7 +145,7 @@ func TestImageHoldsOneBinary(t *testing.T) {
 	// Either would make the binary need the system's loader.
 	t.Setenv("GOFLAGS", "-buildmode=pie")
 	t.Setenv("CGO_ENABLED", "1")
-	directory := buildImages(t, helloProgram, "amd64", "arm64")
+	directory := buildTestImages(t, helloProgram, "amd64", "arm64")
 	for architecture, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
 		t.Run(architecture, func(t *testing.T) { requireOneBinary(t, directory, architecture, machine) })
 	}
@@ -213,7 +213,7 @@ func requireOneBinary(t *testing.T, directory, architecture string, machine elf.
 
 // TestArchiveOfAllPlatforms wants the image's name to refer to an index of all platforms.
 func TestArchiveOfAllPlatforms(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(buildImages(t, helloProgram, "amd64", "arm64"), "hello.tar"))
+	text, err := os.ReadFile(filepath.Join(buildTestImages(t, helloProgram, "amd64", "arm64"), "hello.tar"))
 	require.NoError(t, err)
 	content := readArchive(t, text)
 	assert.NotContains(t, content, "manifest.json", "`docker load` cannot read several platforms")
@@ -231,5 +231,5 @@ func TestArchiveOfAllPlatforms(t *testing.T) {
 
 func TestInvalidSourceDateEpoch(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
-	require.ErrorContains(t, buildAll(t.Context(), options{directory: t.TempDir()}, nil), "SOURCE_DATE_EPOCH")
+	require.ErrorContains(t, buildAll(t.Context(), options{directory: t.TempDir()}, nil, program{}), "SOURCE_DATE_EPOCH")
 }

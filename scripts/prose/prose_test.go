@@ -95,7 +95,7 @@ func TestNamedTests(t *testing.T) {
 
 func TestIsProse(t *testing.T) {
 	for file, want := range map[string]bool{
-		"agent/image/decide.go": true, "charts/ot-hub/templates/NOTES.txt": true, "scripts/join": true, "README.md": true,
+		"agent/image/decide.go": true, "charts/ot-hub/templates/NOTES.txt": true, "scripts/kind-up": true, "README.md": true,
 		"api/v1alpha1/zz_generated.deepcopy.go": false, "go.sum": false, "scripts/prose/phrases.go": false,
 		"e2e/suites/chart/testdata/previous/objects.yaml": false,
 	} {

@@ -19,10 +19,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/plugin"
 )
 
-// Terminal is a shell in a folder of its own, with scripts/ and charts/ in it, and a kubectl and
-// helm with a context for each cluster.
+// Terminal is a shell in a folder of its own, with scripts/ and charts/ in it, a kubectl and helm
+// with a context for each cluster, and the plugin kubectl ot.
 type Terminal struct {
 	// Directory is where commands run.
 	Directory string
@@ -35,7 +36,10 @@ func OpenTerminal(t *testing.T, current string, contexts map[string]string) *Ter
 	t.Helper()
 	programs, err := binaries.Ensure(t.Context(), binaries.Kubectl, binaries.Helm)
 	require.NoError(t, err)
-	term := &Terminal{Directory: t.TempDir(), path: programs.PathVariable()}
+	ot, err := plugin.Build()
+	require.NoError(t, err)
+	path := strings.TrimPrefix(programs.PathVariable(), "PATH=")
+	term := &Terminal{Directory: t.TempDir(), path: "PATH=" + filepath.Dir(ot) + string(filepath.ListSeparator) + path}
 	for _, folder := range []string{"scripts", "charts"} {
 		target, err := filepath.Abs(filepath.Join(Root, folder))
 		require.NoError(t, err)

@@ -15,9 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/inventory"
-	"github.com/pelotech/ot-fleet/hub/web"
 )
 
 // apiReader reads what a hub serves, with the permissions of its token.
@@ -83,10 +82,10 @@ func (h *Hub) GetStatus(ctx context.Context, path, token string) (int, error) {
 }
 
 // ListMembers returns all members of the read API.
-func (h *Hub) ListMembers(ctx context.Context) ([]web.Member, error) {
-	var all []web.Member
+func (h *Hub) ListMembers(ctx context.Context) ([]readapi.Member, error) {
+	var all []readapi.Member
 	for after := ""; ; {
-		var list web.MemberList
+		var list readapi.MemberList
 		if err := h.GetJSON(ctx, "/fleet/v1/members?after="+url.QueryEscape(after), &list); err != nil {
 			return nil, err
 		}
@@ -98,10 +97,10 @@ func (h *Hub) ListMembers(ctx context.Context) ([]web.Member, error) {
 }
 
 // ListImages returns all distinct images of the read API.
-func (h *Hub) ListImages(ctx context.Context) ([]inventory.Image, error) {
-	var all []inventory.Image
+func (h *Hub) ListImages(ctx context.Context) ([]readapi.Image, error) {
+	var all []readapi.Image
 	for after := ""; ; {
-		var list web.ImageList
+		var list readapi.ImageList
 		if err := h.GetJSON(ctx, "/fleet/v1/images?after="+url.QueryEscape(after), &list); err != nil {
 			return nil, err
 		}
@@ -113,16 +112,16 @@ func (h *Hub) ListImages(ctx context.Context) ([]inventory.Image, error) {
 }
 
 // GetImage returns one distinct image of the read API.
-func (h *Hub) GetImage(ctx context.Context, source string) (detail inventory.ImageDetail, err error) {
+func (h *Hub) GetImage(ctx context.Context, source string) (detail readapi.ImageDetail, err error) {
 	return detail, h.GetJSON(ctx, "/fleet/v1/images/detail?source="+url.QueryEscape(source), &detail)
 }
 
 // GetRollout returns a FleetDiskImage of the read API; the zero value for none of that name.
-func (h *Hub) GetRollout(ctx context.Context, name string) (web.Rollout, error) {
+func (h *Hub) GetRollout(ctx context.Context, name string) (readapi.Rollout, error) {
 	for after := ""; ; {
-		var list web.RolloutList
+		var list readapi.RolloutList
 		if err := h.GetJSON(ctx, "/fleet/v1/rollouts?after="+url.QueryEscape(after), &list); err != nil {
-			return web.Rollout{}, err
+			return readapi.Rollout{}, err
 		}
 		for i := range list.Rollouts {
 			if list.Rollouts[i].Name == name {
@@ -130,18 +129,18 @@ func (h *Hub) GetRollout(ctx context.Context, name string) (web.Rollout, error) 
 			}
 		}
 		if after = list.Next; after == "" {
-			return web.Rollout{}, nil
+			return readapi.Rollout{}, nil
 		}
 	}
 }
 
 // ListRolloutClusters returns the clusters of a FleetDiskImage that are in a state, all of
 // them for "". It reads small pages.
-func (h *Hub) ListRolloutClusters(ctx context.Context, name string, state v1alpha1.ClusterState) ([]web.RolloutCluster, error) {
-	var all []web.RolloutCluster
+func (h *Hub) ListRolloutClusters(ctx context.Context, name string, state v1alpha1.ClusterState) ([]readapi.RolloutCluster, error) {
+	var all []readapi.RolloutCluster
 	query := "/fleet/v1/rollouts/clusters?limit=2&name=" + url.QueryEscape(name) + "&state=" + url.QueryEscape(string(state))
 	for after := ""; ; {
-		var list web.RolloutClusters
+		var list readapi.RolloutClusters
 		if err := h.GetJSON(ctx, query+"&after="+url.QueryEscape(after), &list); err != nil {
 			return nil, err
 		}
@@ -153,7 +152,7 @@ func (h *Hub) ListRolloutClusters(ctx context.Context, name string, state v1alph
 }
 
 // GetMemberImages returns one page of a member's report of the read API; the first for "".
-func (h *Hub) GetMemberImages(ctx context.Context, member, page string) (images web.MemberImages, err error) {
+func (h *Hub) GetMemberImages(ctx context.Context, member, page string) (images readapi.MemberImages, err error) {
 	return images, h.GetJSON(ctx, "/fleet/v1/members/images?member="+url.QueryEscape(member)+"&page="+url.QueryEscape(page), &images)
 }
 

@@ -18,12 +18,11 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
-	"github.com/pelotech/ot-fleet/hub/inventory"
-	"github.com/pelotech/ot-fleet/hub/web"
 )
 
 func TestMembersGetTheirBudgets(t *testing.T) {
@@ -87,7 +86,7 @@ func TestMemberImageIsReportedToHub(t *testing.T) {
 	})
 	shared.awaitMetric(t, `ot_hub_member_images{member="frankfurt",phase="Succeeded"}`, 1)
 
-	var images []inventory.Image
+	var images []readapi.Image
 	require.True(t, testenv.AwaitCondition(t, func() (done bool) {
 		var err error
 		images, err = shared.Hub.ListImages(t.Context())
@@ -129,7 +128,7 @@ func TestReadAPIAuthorization(t *testing.T) {
 	}
 	require.ErrorContains(t, shared.Hub.GetJSON(t.Context(), "/fleet/v1/images?limit=0", nil), "status 400")
 	require.ErrorContains(t, shared.Hub.GetJSON(t.Context(), "/fleet/v1/members/images?member=nobody", nil), "status 404")
-	var list web.MemberList
+	var list readapi.MemberList
 	require.NoError(t, shared.Hub.GetJSON(t.Context(), "/fleet/v1/members?limit=1", &list))
 	require.Len(t, list.Members, 1)
 	assert.Equal(t, edge, list.Next)

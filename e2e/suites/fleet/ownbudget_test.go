@@ -16,10 +16,10 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	"github.com/pelotech/ot-fleet/hub/web"
 )
 
 // TestBudgetHeldByOwnConfigMap raises the budget of a member whose own ConfigMap has a lower
@@ -44,7 +44,7 @@ func TestBudgetHeldByOwnConfigMap(t *testing.T) {
 		}
 	}
 	shared.AwaitMember(t, frankfurt, "held", says(3, 3, "; concurrency 5, held to 3 by the member's own ConfigMap"))
-	var list web.MemberList
+	var list readapi.MemberList
 	require.NoError(t, shared.Hub.GetJSON(t.Context(), "/fleet/v1/members", &list))
 	require.Len(t, list.Members, 2)
 	assert.Equal(t, ptr.To[int32](3), list.Members[1].OwnConcurrency)

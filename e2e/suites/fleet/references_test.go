@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
 // TestMachineReferencesAreReportedToHub puts the same image into two members; machines of
@@ -72,7 +72,7 @@ func TestMachineReferencesAreReportedToHub(t *testing.T) {
 
 // awaitReferences waits until the read API counts this many references of an image and knows
 // the image in all members.
-func (f *testFleet) awaitReferences(t *testing.T, source string, want int64) (detail inventory.ImageDetail) {
+func (f *testFleet) awaitReferences(t *testing.T, source string, want int64) (detail readapi.ImageDetail) {
 	t.Helper()
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		var err error

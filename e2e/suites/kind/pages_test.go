@@ -170,7 +170,7 @@ func (p *pagesFleet) joinPush(t *testing.T, r *walkthrough.Reader) {
 	replace := p.inCluster(p.frankfurt)
 	r.Run(t, walkthrough.CommandsBetween(t, agentPage, "helm uninstall ot-agent", "helm uninstall ot-agent")[0], replace...)
 	r.Run(t, walkthrough.FindCommand(t, agentPage, "--set hub.serviceAccount.create=true"), replace...)
-	join := walkthrough.FindCommand(t, walkthrough.MembersPage, "scripts/join push frankfurt --member frankfurt -- ")
+	join := walkthrough.FindCommand(t, walkthrough.MembersPage, "kubectl ot join push frankfurt --member frankfurt -- ")
 	for range 2 {
 		assert.Contains(t, r.Run(t, join, "<version>", p.image("ot-agent")), "MemberCluster "+p.frankfurt.Name+" is Ready")
 	}
@@ -208,7 +208,7 @@ func (p *pagesFleet) joinPull(t *testing.T, r *walkthrough.Reader) {
 		}
 	}
 	r.MustRun(t, "kubectl wait membercluster "+p.edge.Name+" --for=condition=Ready --timeout=5m")
-	join := walkthrough.FindCommand(t, walkthrough.MembersPage, "scripts/join pull frankfurt --member frankfurt --auto-accept -- ")
+	join := walkthrough.FindCommand(t, walkthrough.MembersPage, "kubectl ot join pull frankfurt --member frankfurt --auto-accept -- ")
 	assert.Contains(t, r.Run(t, join, replace...), "MemberCluster "+p.edge.Name+" is Ready")
 }
 

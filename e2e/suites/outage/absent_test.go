@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	"github.com/pelotech/ot-fleet/hub/web"
 )
 
 // TestMemberWithoutAgent shows that the state of a member without an agent is unknown,
@@ -46,7 +46,7 @@ func TestMemberWithoutAgent(t *testing.T) {
 	assert.Nil(t, m.Status.References)
 	assert.Nil(t, m.Status.LastReport)
 	assert.Nil(t, m.Status.Plan, "the cluster may have a newer one")
-	var read web.Member
+	var read readapi.Member
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		read = shared.getMemberFromReadAPI(t, lab)
 		return read.Reachable == metav1.ConditionTrue

@@ -10,10 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	"github.com/pelotech/ot-fleet/hub/inventory"
-	"github.com/pelotech/ot-fleet/hub/web"
 )
 
 // isHealthy reports a member that is Ready and has acknowledged its newest plan.
@@ -51,7 +50,7 @@ func hasCondition(condition string, status metav1.ConditionStatus, reason string
 }
 
 // getMemberFromReadAPI returns a member of the read API.
-func (f *testFleet) getMemberFromReadAPI(t *testing.T, name string) web.Member {
+func (f *testFleet) getMemberFromReadAPI(t *testing.T, name string) readapi.Member {
 	t.Helper()
 	all, err := f.Hub.ListMembers(t.Context())
 	require.NoError(t, err)
@@ -61,17 +60,17 @@ func (f *testFleet) getMemberFromReadAPI(t *testing.T, name string) web.Member {
 		}
 	}
 	require.Failf(t, "the read API does not list a member", name)
-	return web.Member{}
+	return readapi.Member{}
 }
 
 // awaitImage reads the image with a file from the read API until it meets a condition.
-func (f *testFleet) awaitImage(t *testing.T, file string, holds func(inventory.ImageDetail) bool) {
+func (f *testFleet) awaitImage(t *testing.T, file string, holds func(readapi.ImageDetail) bool) {
 	t.Helper()
-	var detail inventory.ImageDetail
+	var detail readapi.ImageDetail
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		images, err := f.Hub.ListImages(t.Context())
 		require.NoError(t, err)
-		detail = inventory.ImageDetail{}
+		detail = readapi.ImageDetail{}
 		for _, image := range images {
 			if strings.Contains(image.Source, file) {
 				if detail, err = f.Hub.GetImage(t.Context(), image.Source); err != nil {

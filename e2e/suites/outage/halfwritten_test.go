@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
-	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
 // TestPartiallyWrittenReport shows that the hub reports pages that do not match the
@@ -59,7 +59,7 @@ func TestPartiallyWrittenReport(t *testing.T) {
 	require.NoError(t, s.StartAgent(t.Context()))
 	shared.AwaitMember(t, bergen, "complete", isHealthy, hasImages(1),
 		hasCondition(v1alpha1.ConditionReportComplete, metav1.ConditionTrue, v1alpha1.ReasonComplete))
-	shared.awaitImage(t, "half-written", func(image inventory.ImageDetail) bool {
+	shared.awaitImage(t, "half-written", func(image readapi.ImageDetail) bool {
 		return image.Unknown == 0 && len(image.PerMember) == 1 && image.PerMember[0].Member == bergen
 	})
 }

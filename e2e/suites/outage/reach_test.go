@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
 // reachableFake is a member that no test disturbs.
@@ -36,7 +36,7 @@ func TestUnreachableMember(t *testing.T) {
 		hasCondition(v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionFalse, v1alpha1.ReasonNotAcknowledged, "see Reachable"),
 		hasCondition(v1alpha1.ConditionAgentHealthy, metav1.ConditionFalse, v1alpha1.ReasonSilent, "does not reach", "the status shows that time"),
 		hasBudget(2), hasImages(1))
-	shared.awaitImage(t, "cut-off", func(image inventory.ImageDetail) bool {
+	shared.awaitImage(t, "cut-off", func(image readapi.ImageDetail) bool {
 		return image.Unknown == 1 && len(image.PerMember) == 1 && image.PerMember[0].Member == bergen && image.PerMember[0].Unknown == v1alpha1.ReasonSilent
 	})
 	told := shared.getMemberFromReadAPI(t, bergen)
@@ -46,7 +46,7 @@ func TestUnreachableMember(t *testing.T) {
 
 	require.NoError(t, away.Repair(t.Context()))
 	shared.AwaitMember(t, bergen, "healthy, under the new policy", isHealthy, hasBudget(3), hasImages(1))
-	shared.awaitImage(t, "cut-off", func(image inventory.ImageDetail) bool { return image.Unknown == 0 && len(image.PerMember) == 1 })
+	shared.awaitImage(t, "cut-off", func(image readapi.ImageDetail) bool { return image.Unknown == 0 && len(image.PerMember) == 1 })
 }
 
 func TestHungMember(t *testing.T) {

@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	"github.com/pelotech/ot-fleet/hub/inventory"
 )
 
 // TestClusterRebuiltUnderSameName shows that the hub does not confuse a rebuilt cluster
@@ -51,7 +51,7 @@ func TestClusterRebuiltUnderSameName(t *testing.T) {
 		hasCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonAnotherCluster),
 		hasCondition(v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonConnected), hasImages(1))
 	assert.Equal(t, before.ClusterUID(t), m.Status.ClusterUID)
-	shared.awaitImage(t, "of-the-old", func(image inventory.ImageDetail) bool {
+	shared.awaitImage(t, "of-the-old", func(image readapi.ImageDetail) bool {
 		return image.Unknown == 1 && len(image.PerMember) == 1 && image.PerMember[0].Unknown == v1alpha1.ReasonAnotherCluster
 	})
 	// What is planned meanwhile goes to the others.
@@ -72,8 +72,8 @@ func TestClusterRebuiltUnderSameName(t *testing.T) {
 		return m.Status.ClusterUID == after.ClusterUID(t)
 	})
 	assert.True(t, hasCondition(v1alpha1.ConditionIdentityConfirmed, metav1.ConditionTrue, v1alpha1.ReasonSameCluster)(m), testenv.DescribeMember(m))
-	shared.awaitImage(t, "of-the-new", func(image inventory.ImageDetail) bool { return image.Unknown == 0 && len(image.PerMember) == 1 })
-	shared.awaitImage(t, "of-the-old", func(image inventory.ImageDetail) bool { return len(image.PerMember) == 0 })
+	shared.awaitImage(t, "of-the-new", func(image readapi.ImageDetail) bool { return image.Unknown == 0 && len(image.PerMember) == 1 })
+	shared.awaitImage(t, "of-the-old", func(image readapi.ImageDetail) bool { return len(image.PerMember) == 0 })
 
 	shared.redirectMember(t, bergen)
 	shared.AwaitMember(t, bergen, "another cluster", hasCondition(v1alpha1.ConditionIdentityConfirmed, metav1.ConditionFalse, v1alpha1.ReasonAnotherCluster))
@@ -81,7 +81,7 @@ func TestClusterRebuiltUnderSameName(t *testing.T) {
 	shared.AwaitMember(t, bergen, "the old cluster, healthy", isHealthy, hasBudget(3), hasImages(1), func(m *v1alpha1.MemberCluster) bool {
 		return m.Status.ClusterUID == before.ClusterUID(t)
 	})
-	shared.awaitImage(t, "of-the-new", func(image inventory.ImageDetail) bool { return len(image.PerMember) == 0 })
+	shared.awaitImage(t, "of-the-new", func(image readapi.ImageDetail) bool { return len(image.PerMember) == 0 })
 }
 
 // redirectMember changes the kubeconfig Secret of bergen to another cluster's.

@@ -5,6 +5,7 @@ package registration_test
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,7 +50,7 @@ func (s *testFleet) documentedCommand(t *testing.T, mode string, args ...string)
 	var found []string
 	for _, page := range []string{"README.md", "docs/operate/install.md", "docs/operate/members.md"} {
 		for _, command := range pages.Read(t, page).Commands() {
-			if strings.HasPrefix(command, "scripts/join "+mode+" "+frankfurt+" ") {
+			if strings.HasPrefix(command, "kubectl ot join "+mode+" "+frankfurt+" ") {
 				found = append(found, command)
 			}
 		}
@@ -92,7 +93,7 @@ func TestJoinPushCommand(t *testing.T) {
 	t.Cleanup(forget)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: "ot-hub"}}
 	require.NoError(t, s.member.Delete(t.Context(), account))
-	said, err := term.Run(t, "scripts/join push "+s.memberName+" --member frankfurt")
+	said, err := term.Run(t, "kubectl ot join push "+s.memberName+" --member frankfurt")
 	require.Error(t, err)
 	assert.Contains(t, said, "the cluster has no ServiceAccount ot-agent/ot-hub: have this install chart ot-agent")
 	said, err = term.Run(t, s.documentedCommand(t, "push", "--timeout 1"))
@@ -129,7 +130,7 @@ func TestJoinPushCommand(t *testing.T) {
 
 	// Where something else has installed the agent, helm has nothing to do.
 	elsewhere := s.member.ControlPlane.Config().Host + "/"
-	said = term.MustRun(t, "scripts/join push "+s.memberName+" --member frankfurt --server "+elsewhere)
+	said = term.MustRun(t, "kubectl ot join push "+s.memberName+" --member frankfurt --server "+elsewhere)
 	assert.Contains(t, said, elsewhere)
 	assert.NotContains(t, said, "installing")
 	assert.Contains(t, string(s.getKubeconfigSecret(t).Data["kubeconfig"]), elsewhere)
@@ -137,18 +138,18 @@ func TestJoinPushCommand(t *testing.T) {
 
 	// What was set by hand changes only with --label.
 	term.MustRun(t, "kubectl label --overwrite membercluster "+s.memberName+" edge=by-hand size=small")
-	term.MustRun(t, "scripts/join push "+s.memberName+" --member frankfurt --label fleet.example/ring=production")
+	term.MustRun(t, "kubectl ot join push "+s.memberName+" --member frankfurt --label fleet.example/ring=production")
 	s.requireLabels(t, labelSet{"edge": "by-hand", "size": "small", "fleet.example/ring": "production"})
-	term.MustRun(t, "scripts/join push "+s.memberName+" --member frankfurt --label edge=false")
+	term.MustRun(t, "kubectl ot join push "+s.memberName+" --member frankfurt --label edge=false")
 	s.requireLabels(t, labelSet{"edge": "false", "size": "small", "fleet.example/ring": "production"})
 
 	// The token without end that earlier versions made is deleted.
 	createLegacyToken(t, s, "ot-hub-token")
-	term.MustRun(t, "scripts/join push "+s.memberName+" --member frankfurt")
+	term.MustRun(t, "kubectl ot join push "+s.memberName+" --member frankfurt")
 	assert.True(t, apierrors.IsNotFound(s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-hub-token"}, &corev1.Secret{})))
 
 	// Another cluster does not take the name by mistake, and nothing is installed there.
-	said, err = term.Run(t, "scripts/join push "+s.memberName+" --member hub -- --set image.tag=v1.2.3")
+	said, err = term.Run(t, "kubectl ot join push "+s.memberName+" --member hub -- --set image.tag=v1.2.3")
 	require.Error(t, err)
 	assert.Contains(t, said, "is another cluster, "+string(ready.Status.ClusterUID))
 	assert.Contains(t, said, "pelotech.ot/accept-cluster="+string(fleet.ClusterUID(t, s)))
@@ -178,10 +179,15 @@ func TestJoinPullCommand(t *testing.T) {
 	s := shared
 	term := s.openTerminal(t)
 	s.nameMember(t)
-	said, err := term.Run(t, s.documentedCommand(t, "pull", "--timeout 1"))
+	said, err := term.Run(t, s.documentedCommand(t, "pull", "--timeout 5"))
 	require.Error(t, err)
 	assert.Contains(t, said, "error: MemberCluster "+s.memberName+" is not Ready: ", "no agent runs")
 	assert.Equal(t, "ghcr.io/pelotech/ot-agent:v1.2.3", s.runInstall(t))
+
+	// A Secret that somebody made by hand, with a token that is no good, is in nobody's way.
+	invite := client.ObjectKey{Namespace: program.AgentNamespace, Name: registration.JoinSecret}
+	require.NoError(t, client.IgnoreNotFound(s.member.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: invite.Namespace, Name: invite.Name}})))
+	term.MustRun(t, "kubectl --context frankfurt -n "+invite.Namespace+" create secret generic "+invite.Name+" --from-literal=kubeconfig=old")
 
 	s.startAgent(t, nil)
 	assert.Contains(t, term.MustRun(t, s.documentedCommand(t, "pull", "--label edge=true")), "MemberCluster "+s.memberName+" is Ready")
@@ -193,12 +199,12 @@ func TestJoinPullCommand(t *testing.T) {
 	term.MustRun(t, s.documentedCommand(t, "pull"))
 	assert.Equal(t, credential, s.storedCredential(t), "what is there already is kept")
 	assert.Equal(t, in.UID, testenv.GetMember(t, s, s.memberName).UID)
-	invitation := s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: registration.JoinSecret}, &corev1.Secret{})
+	invitation := s.member.Get(t.Context(), invite, &corev1.Secret{})
 	assert.True(t, apierrors.IsNotFound(invitation), "a token that was used is of no use: %v", invitation)
 
 	// No other agent takes its place by mistake.
 	for _, args := range []string{"", " --member hub -- --set image.tag=v1.2.3"} {
-		said, err := term.Run(t, "scripts/join pull "+s.memberName+args)
+		said, err := term.Run(t, "kubectl ot join pull "+s.memberName+args)
 		require.Error(t, err)
 		assert.Contains(t, said, "the agent of "+s.memberName+" is registered already")
 		assert.NotContains(t, said, "installing")
@@ -214,14 +220,29 @@ func TestJoinCommandConfirmsKey(t *testing.T) {
 	s.startAgent(t, nil)
 	asking := strings.Replace(s.documentedCommand(t, "pull"), " --auto-accept", "", 1)
 	for range 2 {
-		said := term.MustRun(t, asking)
+		said, err := term.Run(t, asking)
+		assert.Equal(t, 4, exitCode(t, err), "a person has to accept it: %s", said)
 		assert.Contains(t, said, "SHA256:")
+		assert.Contains(t, said, "the same")
+		assert.Contains(t, said, "kubectl ot accept "+s.memberName)
 		assert.NotContains(t, said, "is Ready")
 	}
-	said, err := term.Run(t, "scripts/join pull "+s.memberName)
+	said, err := term.Run(t, "kubectl ot join pull "+s.memberName)
 	require.Error(t, err)
 	assert.Contains(t, said, "an agent has presented the join token of "+s.memberName)
-	assert.Contains(t, term.MustRun(t, s.documentedCommand(t, "pull")), "MemberCluster "+s.memberName+" is Ready")
+
+	// The key that an agent shows must be the one that the hub was sent.
+	accept := "kubectl ot accept " + s.memberName + " -y"
+	said, err = term.Run(t, accept)
+	assert.Equal(t, 4, exitCode(t, err), "nobody has compared the keys: %s", said)
+	said, err = term.Run(t, accept+" --key SHA256:"+strings.Repeat("A", 43))
+	assert.Equal(t, 1, exitCode(t, err), said)
+	assert.Contains(t, said, "another agent has presented the join token")
+	assert.Empty(t, testenv.GetMember(t, s, s.memberName).Spec.Connection.Pull.AcceptedKey)
+	assert.Contains(t, term.MustRun(t, accept+" --member frankfurt"), "is accepted")
+	s.awaitMemberReady(t)
+	assert.Contains(t, term.MustRun(t, accept+" --member frankfurt"), "no agent asks to be let in", "again")
+	assert.Contains(t, term.MustRun(t, asking), "MemberCluster "+s.memberName+" is Ready")
 }
 
 // TestJoinCommandWritesTokenFile shows that the token is written to a file for a cluster
@@ -230,7 +251,7 @@ func TestJoinCommandWritesTokenFile(t *testing.T) {
 	s := shared
 	term := s.openTerminal(t)
 	s.nameMember(t)
-	command := "scripts/join pull " + s.memberName
+	command := "kubectl ot join pull " + s.memberName
 	said := term.MustRun(t, command)
 	first := readJoinToken(t, term)
 	assert.Contains(t, said, first.Server)
@@ -266,37 +287,51 @@ func TestInvalidJoinCommands(t *testing.T) {
 	require.NoError(t, s.Create(t.Context(), theirs))
 	t.Cleanup(func() { require.NoError(t, s.Delete(context.Background(), theirs)) })
 	for command, want := range map[string]string{
-		"":                                           "the first argument is push or pull",
-		"push":                                       "the second argument is the cluster's name",
-		"push --member frankfurt":                    "the second argument is the cluster's name",
-		"push oslo":                                  "push needs --member",
-		"push oslo --member":                         "--member needs a value",
-		"push oslo --auto-accept":                    "push knows no argument --auto-accept",
-		"push oslo --member none":                    "the cluster is not reached by context none",
-		"push oslo --member hub":                     "the cluster has no ServiceAccount ot-agent/ot-hub: have this install chart ot-agent",
-		"push oslo --timeout soon":                   "--timeout is a number of seconds",
-		"pull oslo --server url":                     "pull knows no argument --server",
-		"pull oslo --label":                          "--label needs a value",
-		"pull oslo --label edge":                     `--label is a label as KEY=VALUE: "edge" is none`,
-		"pull oslo --label edge=a,b=c":               `"edge=a,b=c" is none`,
-		"pull oslo --label pelotech.ot/member=a":     "label pelotech.ot/member is the hub's own",
-		"pull oslo --member none --":                 "the cluster is not reached by context none",
-		"pull oslo --member frankfurt":               "pull with --member installs the agent",
-		"pull oslo -- --set a=b":                     "what follows -- is for helm, which needs --member",
-		"pull oslo --hub none":                       "there is no namespace ot-hub on the hub, or it cannot be read",
-		"pull oslo --hub frankfurt":                  "there is no namespace ot-hub on the hub, or it cannot be read",
-		"pull oslo --hub-namespace none":             "there is no namespace none on the hub, or it cannot be read",
-		"push theirs --member frankfurt --timeout 5": "Secret ot-hub/theirs is there, and is no member's",
+		"":                                    "join is followed by push or pull",
+		"pusch oslo":                          "join is followed by push or pull",
+		"push":                                "join push is followed by the cluster's name",
+		"push --member frankfurt":             "join push is followed by the cluster's name",
+		"push oslo bergen --member frankfurt": "only that: there are 2 arguments",
+		"push Oslo --member frankfurt":        "the cluster's name on the hub is at most 53 characters",
+		"push oslo":                           "push needs --member",
+		"push oslo --member":                  "flag needs an argument: --member",
+		"push oslo --auto-accept":             "unknown flag: --auto-accept",
+		"push oslo --member none":             "the cluster is not reached by context none",
+		"push oslo --member hub":              "the cluster has no ServiceAccount ot-agent/ot-hub: have this install chart ot-agent",
+		"push oslo --member frankfurt --timeout soon":              "--timeout is a number of seconds",
+		"pull oslo --output json":                                  "here it is the file for the join token",
+		"pull oslo --label":                                        "flag needs an argument: --label",
+		"pull oslo --label edge":                                   `--label is a label as KEY=VALUE: "edge" is none`,
+		"pull oslo --label edge=a,b=c":                             `"edge=a,b=c" is none`,
+		"pull oslo --label pelotech.ot/member=a":                   "label pelotech.ot/member is the hub's own",
+		"pull oslo --member none --":                               "the cluster is not reached by context none",
+		"pull oslo --member frankfurt":                             "pull with --member installs the agent",
+		"pull oslo -- --set a=b":                                   "what follows -- is for helm, which needs --member",
+		"pull oslo --hub none":                                     "the hub is not reached: the kubeconfig has no context none",
+		"pull oslo --hub frankfurt":                                "there is no namespace ot-hub on the hub, or it cannot be read",
+		"pull oslo --hub-namespace none":                           "there is no namespace none on the hub, or it cannot be read",
+		"push theirs --member frankfurt --timeout 5":               "Secret ot-hub/theirs is there, and is no member's",
 		"push " + s.memberName + " --member frankfurt --timeout 5": "MemberCluster " + s.memberName + " is there, and is not reached by Secret " + s.memberName,
-		"pull " + s.memberName: "MemberCluster " + s.memberName + " is there, and its agent is not in pull mode",
+		"pull " + s.memberName:                                     "MemberCluster " + s.memberName + " is there, and its agent is not in pull mode",
 	} {
-		said, err := term.Run(t, "scripts/join "+command)
-		require.Error(t, err, command)
+		said, err := term.Run(t, "kubectl ot join "+command)
+		assert.Equal(t, 2, exitCode(t, err), command)
 		assert.Contains(t, said, want, command)
 	}
 	require.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 	assert.Equal(t, map[string][]byte{"key": []byte("value")}, theirs.Data)
 	assert.True(t, apierrors.IsNotFound(s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-hub-token"}, &corev1.Secret{})))
+}
+
+// exitCode returns the exit code of a command.
+func exitCode(t *testing.T, err error) int {
+	t.Helper()
+	if err == nil {
+		return 0
+	}
+	var ended *exec.ExitError
+	require.ErrorAs(t, err, &ended)
+	return ended.ExitCode()
 }
 
 // readJoinToken reads the join token that the command wrote to a file.

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
-	"github.com/pelotech/ot-fleet/hub/web"
 )
 
 // A version in two waves, one cluster at a time: whoever begins does so when the
@@ -37,7 +37,7 @@ func TestTwoWaves(t *testing.T) {
 	}
 	left, err := shared.Hub.ListRolloutClusters(t.Context(), img.Name, v1alpha1.ClusterToApply)
 	require.NoError(t, err)
-	assert.Equal(t, []web.RolloutCluster{
+	assert.Equal(t, []readapi.RolloutCluster{
 		{Cluster: frankfurt, Wave: v1alpha1.WaveRest, State: v1alpha1.ClusterToApply},
 		{Cluster: lab, Wave: v1alpha1.WaveRest, State: v1alpha1.ClusterToApply},
 	}, left)
@@ -49,7 +49,7 @@ func TestTwoWaves(t *testing.T) {
 	assert.Equal(t, name, done.Status.Versions[0].Image)
 	assert.Equal(t, img.Spec.Template.Revision(), done.Status.Versions[0].Revision)
 
-	var told web.Rollout
+	var told readapi.Rollout
 	require.True(t, testenv.AwaitCondition(t, func() bool { // the hub's cache is a moment behind
 		told, err = shared.Hub.GetRollout(t.Context(), img.Name)
 		require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestTwoWaves(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, matrix, len(onlineMembers))
 	for i, cluster := range onlineMembers {
-		assert.Equal(t, web.RolloutCluster{Cluster: cluster, Wave: []string{canary, v1alpha1.WaveRest}[i/2], State: v1alpha1.ClusterSucceeded}, matrix[i])
+		assert.Equal(t, readapi.RolloutCluster{Cluster: cluster, Wave: []string{canary, v1alpha1.WaveRest}[i/2], State: v1alpha1.ClusterSucceeded}, matrix[i])
 	}
 	shared.awaitEvent(t, img, v1alpha1.ReasonRolledOut)
 

@@ -36,9 +36,8 @@ const defaultClass = "storageclass.kubernetes.io/is-default-class"
 // release, and a probe that nobody asked for.
 func TestHealthyClusterPasses(t *testing.T) {
 	createFarm(t)
-	for _, kind := range []string{v1alpha1.ConditionRightsComplete, v1alpha1.ConditionBudgetGuarded, v1alpha1.ConditionPolicyAccepted} {
-		env.AwaitLedgerCondition(t, kind, metav1.ConditionTrue, "")
-	}
+	env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionTrue, "RightsComplete")
+	env.AwaitLedgerCondition(t, v1alpha1.ConditionBudgetGuarded, metav1.ConditionTrue, v1alpha1.ReasonGuarded)
 	r, code := runDoctor(t, newPlugin(t, env.ControlPlane.Config()))
 	assert.Equal(t, 0, code, r.describe())
 	for _, f := range r.Findings {
@@ -180,10 +179,10 @@ func takenRights(t *testing.T, _ string) {
 	require.Less(t, len(role.Rules), len(rules))
 	cleanUp(t, func(context.Context) error {
 		env.Update(t, role, func() { role.Rules = rules })
-		env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionTrue, "")
+		env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionTrue, "RightsComplete")
 		return nil
 	})
-	env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionFalse, "")
+	env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionFalse, "RightsMissing")
 }
 
 // removeUntilEnd deletes an object and creates it again when the test ends.

@@ -16,6 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/health"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/startup"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/charts"
 	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
@@ -160,6 +161,12 @@ func (h *hub) createState() {
 	h.policy = &policycontroller.InForce{}
 	h.store, h.index = reportcontroller.NewStore(), inventory.NewIndex()
 	h.rollouts, h.requests = rolloutcontroller.NewFleetState(h.store.HasSynced), prunetracker.New()
+	h.rollouts.Activity = func(member string) *v1alpha1.ReportedActivity {
+		if activity := h.index.Activity(member); activity.Unknown == "" {
+			return activity.Reported
+		}
+		return nil
+	}
 	h.store.OnSynced(h.rollouts.EnqueueIfReady)
 	h.shares = &grantcontroller.Shares{}
 	h.credentials, h.rotations = &connection.CredentialProblems{}, &connection.Rotations{}

@@ -28,6 +28,8 @@ type Rollout struct {
 	Failing     []v1alpha1.ClusterSummary `json:"failing,omitempty"`
 	Blocked     []v1alpha1.ClusterSummary `json:"blocked,omitempty"`
 	ExpectedAt  *metav1.Time              `json:"expectedAt,omitempty"`
+	// ExpectedReason is why ExpectedAt is absent while clusters are unfinished.
+	ExpectedReason string `json:"expectedReason,omitempty"`
 }
 
 // RolloutClusters is a page of the clusters that a FleetDiskImage is placed in, by name.

@@ -415,10 +415,17 @@ type FleetDiskImageStatus struct {
 	// lastSuccessAt is when a cluster last succeeded, by the hub's clock.
 	// +optional
 	LastSuccessAt *metav1.Time `json:"lastSuccessAt,omitempty"`
-	// expectedAt is when the rollout will be done at its pace until lastSuccessAt.
-	// Absent if it cannot be estimated.
+	// expectedAt is when the rollout is expected to be done, to the minute, by what the
+	// clusters import and queue, else by its pace until lastSuccessAt. It is never in the past
+	// when it is written, and moves when it is off by a tenth of the time left.
 	// +optional
 	ExpectedAt *metav1.Time `json:"expectedAt,omitempty"`
+	// expectedReason is why expectedAt is absent while clusters are unfinished: what the
+	// rollout waits for, such as AwaitingApproval, or why no time can be given, such as
+	// TooFewSamples.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	ExpectedReason string `json:"expectedReason,omitempty"`
 	// failing lists the first clusters that failed or timed out, by name.
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic

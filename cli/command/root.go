@@ -38,6 +38,8 @@ type environment struct {
 	allowUnknown bool
 
 	format render.Format
+	// api is the read API, once it was asked.
+	api *connect.ReadAPI
 }
 
 // StandardStreams are those of the process.
@@ -52,6 +54,7 @@ func Run(args []string, streams genericiooptions.IOStreams, version string) exit
 	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: version, now: time.Now}
 	root := e.newRoot()
 	root.SetArgs(args)
+	defer e.closeReadAPI()
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -101,7 +104,12 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 	flags.StringVarP(&e.output, "output", "o", "", "format: "+strings.Join(render.Formats, ", "))
 	flags.StringVar(&e.color, "color", "auto", "auto, always or never; auto honours NO_COLOR and TERM=dumb")
 	flags.BoolVar(&e.ascii, "ascii", false, "signs and lines in ASCII")
-	root.AddCommand(e.newStatusCommand(), e.newFleetCommand(), e.newTreeCommand())
+	root.AddCommand(
+		e.newStatusCommand(),
+		e.newFleetCommand(),
+		e.newTreeCommand(),
+		e.newPruneCommand(),
+	)
 	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand())
 	return root
 }

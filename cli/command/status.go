@@ -71,5 +71,13 @@ func (e *environment) gatherStatus(ctx context.Context, hub *connect.Cluster, se
 	if err := hub.List(ctx, &reports); err != nil {
 		return status.Snapshot{}, err
 	}
-	return status.Snapshot{Now: e.now(), Hub: hub.Context, Members: members.Items, Images: images.Items, Reports: reports.Items}, nil
+	s := status.Snapshot{Now: e.now(), Hub: hub.Context, Members: members.Items, Images: images.Items, Reports: reports.Items}
+	if selector != "" {
+		return s, nil // the summary is of the whole fleet
+	}
+	s.Unread, err = e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) (err error) {
+		s.Summary, err = api.Summary(ctx)
+		return err
+	})
+	return s, err
 }

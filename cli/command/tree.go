@@ -15,6 +15,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/tree"
@@ -82,7 +83,26 @@ func (e *environment) gatherRolloutTree(ctx context.Context, hub *connect.Cluste
 	if err := hub.Get(ctx, client.ObjectKey{Name: name}, s.Image); err != nil {
 		return s, "", err
 	}
-	return s, "", nil
+	unread, err := e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error {
+		s.Clusters = []tree.RolloutCluster{}
+		clusters := readapi.Each(func(page readapi.Paging) ([]readapi.RolloutCluster, string, error) {
+			page.Limit = 1000
+			list, err := api.RolloutClusters(ctx, name, "", page)
+			if err != nil {
+				return nil, "", err
+			}
+			return list.Clusters, list.Next, nil
+		})
+		for c, err := range clusters {
+			if err != nil {
+				s.Clusters = nil
+				return err
+			}
+			s.Clusters = append(s.Clusters, tree.RolloutCluster(c))
+		}
+		return nil
+	})
+	return s, unread, err
 }
 
 // optional reads what a tree can do without. What may not be read is told below the tree.

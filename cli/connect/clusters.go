@@ -10,8 +10,10 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -165,4 +167,27 @@ func ParseSelector(text string) (client.MatchingLabelsSelector, error) {
 		return client.MatchingLabelsSelector{}, fmt.Errorf("-l %s: must be a label selector, as in region=nordics,edge!=true: %w", text, err)
 	}
 	return client.MatchingLabelsSelector{Selector: selector}, nil
+}
+
+// ParseLabelSelector parses -l for a field of a spec; empty selects all.
+func ParseLabelSelector(text string) (*metav1.LabelSelector, error) {
+	selector, err := ParseSelector(text)
+	if err != nil {
+		return nil, err
+	}
+	operators := map[selection.Operator]metav1.LabelSelectorOperator{
+		selection.In: metav1.LabelSelectorOpIn, selection.Equals: metav1.LabelSelectorOpIn, selection.DoubleEquals: metav1.LabelSelectorOpIn,
+		selection.NotIn: metav1.LabelSelectorOpNotIn, selection.NotEquals: metav1.LabelSelectorOpNotIn,
+		selection.Exists: metav1.LabelSelectorOpExists, selection.DoesNotExist: metav1.LabelSelectorOpDoesNotExist,
+	}
+	parsed := &metav1.LabelSelector{}
+	requirements, _ := selector.Requirements()
+	for _, r := range requirements {
+		operator, ok := operators[r.Operator()]
+		if !ok {
+			return nil, fmt.Errorf("-l %s: a spec knows no %s: use =, !=, in, notin, KEY and !KEY", text, r.Operator())
+		}
+		parsed.MatchExpressions = append(parsed.MatchExpressions, metav1.LabelSelectorRequirement{Key: r.Key(), Operator: operator, Values: r.Values().List()})
+	}
+	return parsed, nil
 }

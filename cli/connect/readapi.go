@@ -31,11 +31,20 @@ const readerAccount = "ot-hub-cli"
 // the hub's kinds go on, and say so.
 var ErrNoReadAPI = errors.New("the read API is not open to you")
 
-// ReadAPI is where to ask, and with what. Close ends a port-forward.
+// ReadAPI asks the hub's read API. Close ends a port-forward.
 type ReadAPI struct {
+	*readapi.Client
 	URL   string
-	HTTP  *http.Client
 	Close func()
+}
+
+func newReadAPI(address string, transport http.RoundTripper, end func()) (*ReadAPI, error) {
+	client, err := readapi.NewClient(address, &http.Client{Transport: transport})
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return &ReadAPI{Client: client, URL: address, Close: end}, nil
 }
 
 // OpenReadAPI finds the elected replica and connects to it. Its certificate must be that of
@@ -79,14 +88,16 @@ func (f *Flags) openReadAPI(ctx context.Context, hub *Cluster) (*ReadAPI, error)
 		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSClientConfig:     readapi.PinCertificate(to.Fingerprint),
 		TLSHandshakeTimeout: 10 * time.Second,
-		ForceAttemptHTTP2:   true,
+		// A replica that has stopped answers nothing; streams send their headers at once.
+		ResponseHeaderTimeout: 30 * time.Second,
+		ForceAttemptHTTP2:     true,
 	}
 	wrapped, err := rest.HTTPWrappersForConfig(credential, transport)
 	if err != nil {
 		end()
 		return nil, fmt.Errorf("using the credential of context %s: %w", hub.Context, err)
 	}
-	return &ReadAPI{URL: "https://" + address, HTTP: &http.Client{Transport: wrapped}, Close: end}, nil
+	return newReadAPI("https://"+address, wrapped, end)
 }
 
 // onSameMachine reports whether both API server and replica run on this machine, as those of
@@ -103,15 +114,15 @@ func isLoopback(host string) bool {
 }
 
 func openURL(address string, credential *rest.Config) (*ReadAPI, error) {
-	target, err := url.Parse(address)
-	if err != nil || target.Host == "" || (target.Scheme != "https" && !isLoopback(target.Hostname())) {
-		return nil, fmt.Errorf("--read-api %s: must be an https URL, as in https://fleet.example.com", address)
-	}
 	wrapped, err := rest.HTTPWrappersForConfig(credential, http.DefaultTransport)
 	if err != nil {
 		return nil, err
 	}
-	return &ReadAPI{URL: target.Scheme + "://" + target.Host, HTTP: &http.Client{Transport: wrapped}, Close: func() {}}, nil
+	api, err := newReadAPI(address, wrapped, func() {})
+	if err != nil {
+		return nil, fmt.Errorf("--read-api: %w", err)
+	}
+	return api, nil
 }
 
 // readerCredential returns what identifies the caller to the read API: the kubeconfig's

@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"unicode"
 )
@@ -100,15 +101,21 @@ func Bar(share float64, width int) Span {
 
 var sparks = []rune("▁▂▃▄▅▆▇█")
 
-// Sparkline draws values against the largest of them. It is left out of ASCII, which has no
-// signs for it.
+// Sparkline draws values against the largest of them; NaN is unknown, and a gap. It is left out
+// of ASCII, which has no signs for it.
 func Sparkline(values []float64) Span {
 	highest := 0.0
 	for _, v := range values {
-		highest = max(highest, v)
+		if v > highest { // false for NaN
+			highest = v
+		}
 	}
 	var b strings.Builder
 	for _, v := range values {
+		if math.IsNaN(v) {
+			b.WriteByte(' ')
+			continue
+		}
 		at := 0
 		if highest > 0 && v > 0 {
 			at = int(v / highest * float64(len(sparks)-1))

@@ -20,6 +20,9 @@ func (st *Status) Draw(p *render.Page) {
 		return
 	}
 	p.Line(st.clusterLine()...)
+	if st.PolicyProblem != "" {
+		p.Lines(append(render.Line{render.Text("  ")}, render.Failed.With("the policy is not in force: %s", st.PolicyProblem)...))
+	}
 	st.drawSlots(p)
 	st.drawRollouts(p)
 	st.drawFailed(p)
@@ -27,6 +30,10 @@ func (st *Status) Draw(p *render.Page) {
 		p.Section("CAN GO", render.Text("%s, %s (report %s, %s ago%s)", render.Count(c.Images, "image"), render.Bytes(c.Bytes), c.Report,
 			render.Age(st.now, c.CompletedAt.Time), unknownClusters(c.Unknown)))
 		p.Command(c.Command)
+	}
+	if st.Unread != "" {
+		p.Gap()
+		p.Line(render.Dim("%s", st.Unread))
 	}
 }
 
@@ -88,6 +95,29 @@ func (st *Status) drawSlots(p *render.Page) {
 		line = append(line, render.Text("   %d reserved in the fleet's budget", *st.Slots.Held))
 	}
 	p.Section("TRANSFERS", line...)
+	if len(st.Sources) == 0 {
+		return
+	}
+	t := p.Table(
+		render.Column{Title: "SOURCE"}, render.Column{Title: "SLOTS", Right: true}, render.Column{Title: "RATE", Right: true}, render.Column{Title: "LAST HOUR", Drop: 3},
+		render.Column{Title: "IN A DAY", Right: true, Drop: 2}, render.Column{Title: "WAITS", Drop: 1},
+	).Indent(2)
+	for _, s := range st.Sources {
+		slots, rate, day, waits := fmt.Sprint(s.Used), "-", "-", "-"
+		if s.Limit != nil {
+			slots = fmt.Sprintf("%d of %d", s.Used, *s.Limit)
+		}
+		if s.BytesPerSecond != nil {
+			rate = render.Rate(*s.BytesPerSecond)
+		}
+		if s.Bytes24h != nil {
+			day = render.Bytes(*s.Bytes24h)
+		}
+		if s.Waiting > 0 {
+			waits = fmt.Sprintf("%s in %s", render.Count(s.Waiting, "image"), render.Count(s.WaitingMembers, "cluster"))
+		}
+		t.Row(render.Words(s.Name), render.Words(slots), render.Words(rate), render.Line{render.Sparkline(s.Trend)}, render.Words(day), render.Words(waits))
+	}
 }
 
 func (st *Status) drawRollouts(p *render.Page) {

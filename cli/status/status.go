@@ -3,6 +3,7 @@
 package status
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -22,6 +24,9 @@ type Snapshot struct {
 	Members []v1alpha1.MemberCluster
 	Images  []v1alpha1.FleetDiskImage
 	Reports []v1alpha1.PruneReport
+	// Summary of the read API; nil where it could not be asked, and Unread says why.
+	Summary *readapi.Summary
+	Unread  string
 }
 
 // Status is the answer of kubectl ot status.
@@ -32,7 +37,13 @@ type Status struct {
 	// Clusters by how they are; each is counted once.
 	Clusters Clusters `json:"clusters"`
 	// Slots of all clusters that report.
-	Slots    Slots         `json:"slots"`
+	Slots Slots `json:"slots"`
+	// Sources are the groups of sources; absent where the read API could not be asked.
+	Sources []Source `json:"sources,omitempty"`
+	// PolicyProblem says why the fleet's policy is not in force as it is written.
+	PolicyProblem string `json:"policyProblem,omitempty"`
+	// Unread says why the read API could not be asked.
+	Unread   string        `json:"unread,omitempty"`
 	Rollouts []Rollout     `json:"rollouts"`
 	Failed   []FailedImage `json:"failedImages"`
 	// FailedTotal counts those too that Failed, the first of each cluster, does not list.
@@ -71,6 +82,20 @@ type Slots struct {
 	// Held is what a budget of the whole fleet reserves for clusters, silent ones included;
 	// absent without such a budget.
 	Held *int32 `json:"held,omitempty"`
+}
+
+// Source is a group of sources and what is downloaded from it.
+type Source struct {
+	Name string `json:"name"`
+	Used int    `json:"used"`
+	// Limit of imports at a time in the whole fleet; absent for none.
+	Limit *int64 `json:"limit,omitempty"`
+	// BytesPerSecond and Bytes24h are absent where no cluster tells.
+	BytesPerSecond *int64         `json:"bytesPerSecond,omitempty"`
+	Bytes24h       *int64         `json:"bytes24h,omitempty"`
+	Trend          readapi.Values `json:"trend,omitempty"`
+	Waiting        int            `json:"waiting"`
+	WaitingMembers int            `json:"waitingClusters"`
 }
 
 // Rollout is the rollout of one FleetDiskImage.
@@ -123,6 +148,10 @@ func New(s Snapshot) *Status {
 		st.Rollouts = append(st.Rollouts, newRollout(&s.Images[i]))
 	}
 	st.addPrunable(s.Reports)
+	st.Unread = s.Unread
+	if s.Summary != nil {
+		st.addSummary(s.Summary)
+	}
 	return st
 }
 
@@ -177,6 +206,18 @@ func (st *Status) addMember(m *v1alpha1.MemberCluster) {
 	}
 }
 
+func (st *Status) addSummary(s *readapi.Summary) {
+	if !s.Policy.Accepted {
+		st.PolicyProblem = cmp.Or(s.Policy.Message, "it was not read yet")
+	}
+	for _, b := range s.Transfers.Sources {
+		st.Sources = append(st.Sources, Source{
+			Name: b.Name, Used: b.Used, Limit: b.Limit, BytesPerSecond: b.BytesPerSecond, Bytes24h: b.Bytes24h, Trend: b.Trend,
+			Waiting: b.Waiting, WaitingMembers: b.WaitingMembers,
+		})
+	}
+}
+
 func newRollout(i *v1alpha1.FleetDiskImage) Rollout {
 	r := Rollout{
 		Name: i.Name, Version: i.Spec.Version, Phase: i.Status.Phase, Reason: i.Status.Reason, Message: i.Status.Message,
@@ -215,7 +256,7 @@ func (st *Status) addPrunable(reports []v1alpha1.PruneReport) {
 func (st *Status) ExitCode(allowUnknown bool) exit.Code {
 	stalled := slices.ContainsFunc(st.Rollouts, func(r Rollout) bool { return r.Stalled || r.Phase == v1alpha1.RolloutFailed })
 	switch {
-	case st.FailedTotal > 0, stalled, len(st.Clusters.Failing)+len(st.Clusters.NotReady)+len(st.Clusters.Quarantined) > 0:
+	case st.FailedTotal > 0, stalled, st.PolicyProblem != "", len(st.Clusters.Failing)+len(st.Clusters.NotReady)+len(st.Clusters.Quarantined) > 0:
 		return exit.No
 	case len(st.Clusters.Silent)+len(st.Clusters.Unknown) > 0 && !allowUnknown:
 		return exit.Unknown

@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render/rendertest"
@@ -74,7 +76,16 @@ func TestScreens(t *testing.T) {
 			{ObjectMeta: metav1.ObjectMeta{Name: "spring"}, Status: v1alpha1.PruneReportStatus{CompletedAt: ago(6 * time.Hour), Digest: "2", Candidates: v1alpha1.PruneTotal{Count: 112, Bytes: 2858730232218}, Clusters: v1alpha1.AnswerCounts{Unknown: 1}}},
 		},
 	}
+	burning.Summary = &readapi.Summary{
+		Policy: readapi.PolicyState{Message: `concurrency: "x" is not a number`},
+		Transfers: readapi.TransferSummary{Sources: []readapi.TransferBudget{
+			{Name: "eu-bucket", Limit: ptr.To[int64](8), Used: 8, BytesPerSecond: ptr.To[int64](412 << 20), Bytes24h: ptr.To[int64](31 << 38), Trend: readapi.Values{1, 2, math.NaN(), 3}, Waiting: 9, WaitingMembers: 4},
+			{Name: "other", Used: 2},
+		}},
+	}
 	rendertest.Golden(t, "burning", now, status.New(burning))
+	burning.Summary, burning.Unread = nil, "From the hub's kinds alone, without its read API: it is not open to you"
+	rendertest.Golden(t, "without-read-api", now, status.New(burning))
 	rendertest.Golden(t, "empty", now, status.New(status.Snapshot{Now: now, Hub: "eu-prod"}))
 	rendertest.Golden(t, "well", now, status.New(status.Snapshot{Now: now, Hub: "eu-prod", Members: []v1alpha1.MemberCluster{member("bergen", nil)}}))
 }

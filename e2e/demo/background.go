@@ -64,12 +64,16 @@ func (b backgroundFleet) readState() (*fleetState, error) {
 	return state, nil
 }
 
-// writeFile replaces a file at once, readable by its owner alone.
-func (b backgroundFleet) writeFile(path string, text []byte) error {
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+// writeState says, at once, that the fleet is ready.
+func (b backgroundFleet) writeState(state fleetState) error {
+	text, err := json.Marshal(state)
+	if err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	if err := os.WriteFile(b.stateFile()+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(b.stateFile()+".new", b.stateFile())
 }
 
 // lock takes the lock. It returns nil if the fleet runs, or another command starts or ends it.

@@ -4,20 +4,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
-	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/plugin"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
 
@@ -79,11 +73,7 @@ func (b backgroundFleet) removeFiles(lock *os.File) error {
 
 // announce writes the kubeconfig, and then that the fleet is ready.
 func (b backgroundFleet) announce(f *demoFleet) error {
-	kubeconfig, err := fleetKubeconfig(f)
-	if err != nil {
-		return err
-	}
-	if err := b.writeFile(b.kubeconfig(), kubeconfig); err != nil {
+	if _, err := plugin.New(string(b), f.contexts()...); err != nil {
 		return err
 	}
 	checkout, err := os.Getwd()
@@ -91,11 +81,7 @@ func (b backgroundFleet) announce(f *demoFleet) error {
 		return err
 	}
 	now := time.Now()
-	state, err := json.Marshal(fleetState{Pid: os.Getpid(), Checkout: checkout, Since: now, Until: now.Add(fleetLifetime)})
-	if err != nil {
-		return err
-	}
-	return b.writeFile(b.stateFile(), state)
+	return b.writeState(fleetState{Pid: os.Getpid(), Checkout: checkout, Since: now, Until: now.Add(fleetLifetime)})
 }
 
 // tend keeps agents, hub and traffic going.
@@ -163,42 +149,14 @@ func (f *demoFleet) restartEnded(ctx context.Context) error {
 	return nil
 }
 
-// hubExtension of a member's context names that of the hub, for kubectl-ot.
-const (
-	hubContext   = "hub"
-	hubExtension = "pelotech.ot/hub"
-)
+// hubContext is the context of the hub; those of members have their names.
+const hubContext = "hub"
 
-// fleetKubeconfig has a context for the hub and for each member.
-func fleetKubeconfig(f *demoFleet) ([]byte, error) {
-	all := clientcmdapi.NewConfig()
-	all.CurrentContext = hubContext
-	add := func(name string, plane *controlplane.ControlPlane) error {
-		text, err := controlplane.Kubeconfig(plane.Config())
-		if err != nil {
-			return err
-		}
-		one, err := clientcmd.Load(text)
-		if err != nil {
-			return err
-		}
-		current := one.Contexts[one.CurrentContext]
-		all.Clusters[name], all.AuthInfos[name] = one.Clusters[current.Cluster], one.AuthInfos[current.AuthInfo]
-		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-		if name != hubContext {
-			all.Contexts[name].Extensions = map[string]runtime.Object{
-				hubExtension: &runtime.Unknown{Raw: []byte(strconv.Quote(hubContext)), ContentType: runtime.ContentTypeJSON},
-			}
-		}
-		return nil
-	}
-	if err := add(hubContext, f.plane); err != nil {
-		return nil, err
-	}
+// contexts are those of the fleet's kubeconfig.
+func (f *demoFleet) contexts() []plugin.Context {
+	contexts := []plugin.Context{{Name: hubContext, Config: f.plane.Config()}}
 	for _, name := range memberNames {
-		if err := add(name, f.members[name].ControlPlane); err != nil {
-			return nil, err
-		}
+		contexts = append(contexts, plugin.Context{Name: name, Config: f.members[name].ControlPlane.Config(), Hub: hubContext})
 	}
-	return clientcmd.Write(*all)
+	return contexts
 }

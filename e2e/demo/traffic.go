@@ -175,7 +175,7 @@ func (t *traffic) moveMember(ctx context.Context, name string) error {
 	for ; waiting < nightliesWaiting; waiting++ {
 		t.next[name]++
 		n := t.next[name]
-		if err := c.Create(ctx, t.image(nightlyPrefix+strconv.Itoa(n), 25+15*(n%4), 2+n%3)); err != nil {
+		if err := c.Create(ctx, t.image(nightlyPrefix+strconv.Itoa(n), 45+30*(n%4), 2+n%3)); err != nil {
 			return err
 		}
 	}

@@ -16,13 +16,13 @@ func Decide(v View) Decision {
 	switch err := e.parseSelectors(); {
 	case v.Image.DeletionTimestamp != nil:
 		e.carryOverCounts()
-		e.setPhase(e.deletingVerdict())
+		e.setUntimedPhase(e.deletingVerdict())
 	case v.Conflict != "":
-		e.setPhase(e.conflictVerdict())
+		e.setUntimedPhase(e.conflictVerdict())
 	case err != nil:
 		e.decision.Freeze = true
 		e.carryOverCounts()
-		e.setPhase(invalidSelectorVerdict(err))
+		e.setUntimedPhase(invalidSelectorVerdict(err))
 	default:
 		e.placeClusters()
 		e.findCurrentWave()
@@ -83,7 +83,7 @@ func (e *evaluation) carryOverCounts() {
 	}
 	old := e.Image.Status.DeepCopy()
 	e.status.Clusters, e.status.CurrentWave, e.status.Waves, e.status.Failing, e.status.Blocked = old.Clusters, old.CurrentWave, old.Waves, old.Failing, old.Blocked
-	e.status.LastSuccessAt, e.status.ExpectedAt, e.status.BlockedSince = old.LastSuccessAt, old.ExpectedAt, old.BlockedSince
+	e.status.LastSuccessAt, e.status.BlockedSince = old.LastSuccessAt, old.BlockedSince
 }
 
 // requeueAt asks for another decision at a future time; the earliest counts.

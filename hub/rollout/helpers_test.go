@@ -115,7 +115,21 @@ func decideAndCheck(t require.TestingT, v rollout.View) rollout.Decision {
 	again.Image.Status = *roundTripStatus(t, &d.Status)
 	requireSameDecision(t, d, rollout.Decide(again), "the decided status is stable")
 	statuscheck.RequireOneTrue(t, d.Status.Conditions)
+	requireExpectation(t, v, d)
 	return d
+}
+
+// requireExpectation: while clusters are unfinished there is an expectedAt that lies ahead, or
+// the reason why not.
+func requireExpectation(t require.TestingT, v rollout.View, d rollout.Decision) {
+	st := &d.Status
+	if st.ExpectedAt != nil {
+		require.True(t, st.ExpectedAt.After(v.Now), "%s is in the past at %s", st.ExpectedAt, v.Now)
+		require.Empty(t, st.ExpectedReason)
+		require.Positive(t, d.EstimateAfter)
+	} else if st.Clusters.ToApply+st.Clusters.Progressing > 0 {
+		require.NotEmpty(t, st.ExpectedReason)
+	}
 }
 
 // requireSameDecision compares decisions as JSON, as the API server stores a status.

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,40 +31,9 @@ func (e *evaluation) updateCounts() {
 	if e.counts.Succeeded > succeeded {
 		e.status.LastSuccessAt = toStoredTime(e.Now)
 	}
-	e.status.ExpectedAt = e.estimateCompletion()
+	e.updateExpectedAt()
 	e.status.Failing = e.failingClusters()
 	e.status.Blocked = e.blockedClusters()
-}
-
-// estimateCompletion extrapolates from the clusters that succeeded. It depends on counts,
-// never on the current time, so it stays while nothing else changes. The pace excludes
-// each minSuccessTime that was waited for; those still ahead are added.
-func (e *evaluation) estimateCompletion() *metav1.Time {
-	left := e.counts.ToApply + e.counts.Progressing
-	if e.counts.Succeeded == 0 || left == 0 || e.status.LastSuccessAt == nil {
-		return nil
-	}
-	lastOpen, lastStarted := 0, 0 // wave indexes
-	for i := range e.waves {
-		c := &e.waves[i].counts
-		if c.ToApply+c.Progressing > 0 {
-			lastOpen = i
-		}
-		if c.Succeeded > 0 {
-			lastStarted = i
-		}
-	}
-	var waited, ahead time.Duration
-	for i := range e.waves[:max(lastStarted, lastOpen)] {
-		if i < lastStarted {
-			waited += e.waves[i].minSuccessTime
-		} else {
-			ahead += e.waves[i].minSuccessTime
-		}
-	}
-	took := max(0, e.status.LastSuccessAt.Sub(e.version.Since.Time)-waited)
-	perCluster := took / time.Duration(e.counts.Succeeded)
-	return toStoredTime(e.status.LastSuccessAt.Add(time.Duration(left)*perCluster + ahead))
 }
 
 // Limits of a ClusterSummary, of the status message, and of the names in a message.

@@ -180,44 +180,6 @@ func TestNewVersionResetsDoneWaves(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonMinSuccessTime, d.Status.Reason)
 }
 
-func TestEstimatedCompletion(t *testing.T) {
-	since := now.Add(-100 * time.Minute)
-	status := func(succeeded int32, last time.Time) v1alpha1.FleetDiskImageStatus {
-		return v1alpha1.FleetDiskImageStatus{
-			Versions: []v1alpha1.VersionStatus{{Version: "1.0.0", Namespace: "images", Image: "ubuntu-1.0.0", Revision: revision, Since: *toStoredTime(since)}},
-			Clusters: v1alpha1.ClusterCounts{Succeeded: succeeded}, LastSuccessAt: toStoredTime(last),
-		}
-	}
-	hour := func(b *builder) *builder { return b.WithMinSuccessTime(time.Hour) }
-	for name, tt := range map[string]struct {
-		img    *builder
-		fleet  string
-		status v1alpha1.FleetDiskImageStatus
-		want   *metav1.Time
-	}{
-		"none has succeeded":                             {newUbuntu(), "canary=PP", status(0, since), nil},
-		"none is left":                                   {newUbuntu(), "canary=SS", status(2, now), nil},
-		"those that are offline are not left":            {newUbuntu(), "canary=SD", status(1, now), nil},
-		"one of two":                                     {newUbuntu(), "canary=S.", status(1, now.Add(-50*time.Minute)), toStoredTime(now)},
-		"it moves with the next success":                 {newUbuntu(), "canary=SSP.", status(1, now.Add(-50*time.Minute)), toStoredTime(now.Add(100 * time.Minute))},
-		"failed ones are not left":                       {newUbuntu().WithMaxFailures("1"), "canary=SSPF", status(2, now), toStoredTime(now.Add(50 * time.Minute))},
-		"minSuccessTime ahead is added":                  {hour(newUbuntu()), "canary=SP eu=. a=.", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(40*time.Minute + 2*time.Hour))},
-		"minSuccessTime of the last wave does not count": {hour(newUbuntu()), "canary=S.", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(20 * time.Minute))},
-		"a past minSuccessTime is not part of the pace":  {hour(newUbuntu()), "canary=S eu=SP", status(2, now), toStoredTime(now.Add(20 * time.Minute))},
-		"a running minSuccessTime":                       {hour(newUbuntu()), "canary=S eu=..", status(1, since.Add(10*time.Minute)), toStoredTime(since.Add(30*time.Minute + time.Hour))},
-		"minSuccessTime longer than the rollout":         {newUbuntu().WithMinSuccessTime(10 * time.Hour), "canary=S eu=SP", status(2, now), toStoredTime(now)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v := newView(tt.img.WithStatus(tt.status), tt.fleet)
-			d := decideAndCheck(t, v)
-			assert.Equal(t, tt.want, d.Status.ExpectedAt)
-			v = advanceView(v, d, time.Second)
-			d = decideAndCheck(t, v)
-			assert.Equal(t, tt.want, d.Status.ExpectedAt, "time alone changes nothing")
-		})
-	}
-}
-
 func TestLastSuccessTime(t *testing.T) {
 	v := newView(newUbuntu(), "canary=SPP")
 	d := decideAndCheck(t, v)

@@ -48,6 +48,11 @@ type Cluster struct {
 	AgentVersion  string
 	UnknownFields []string
 	Report        Report
+	// Activity is what the member imports and queues, observed at ActivityAt by the hub's
+	// clock; nil where that is unknown. SourceLimits are as in eta.Snapshot.
+	Activity     *v1alpha1.ReportedActivity
+	ActivityAt   time.Time
+	SourceLimits map[string]int32
 }
 
 // Report is what a member reports of the current VMDiskImage. It is zero where the
@@ -133,6 +138,8 @@ type Decision struct {
 	Freeze bool
 	// RequeueAfter is when to decide again without an event; 0 for never.
 	RequeueAfter time.Duration
+	// EstimateAfter is when to decide again only for expectedAt; 0 for never.
+	EstimateAfter time.Duration
 }
 
 // CurrentImage returns the name of the VMDiskImage of the current version.

@@ -36,7 +36,7 @@ func (a *API) listRollouts(request *http.Request) (any, error) {
 		list.Rollouts[i] = readapi.Rollout{
 			Name: img.Name, Version: img.Spec.Version, Observed: st.ObservedGeneration == img.Generation,
 			Phase: st.Phase, Reason: st.Reason, Message: st.Message, CurrentWave: st.CurrentWave,
-			Clusters: st.Clusters, Waves: st.Waves, Failing: st.Failing, Blocked: st.Blocked, ExpectedAt: st.ExpectedAt,
+			Clusters: st.Clusters, Waves: st.Waves, Failing: st.Failing, Blocked: st.Blocked, ExpectedAt: st.ExpectedAt, ExpectedReason: st.ExpectedReason,
 		}
 	}
 	return list, nil

@@ -22,8 +22,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// importerMetricsPort is where importers serve their metrics.
-const importerMetricsPort = 8443
+const (
+	// importerMetricsPort is where importers serve their metrics.
+	importerMetricsPort = 8443
+	// progressStep is how often the progress changes: CDI writes each change, and reads again
+	// when it has written. A progress that is never the same keeps it writing without a pause.
+	progressStep = 10 * time.Second
+)
 
 // ImportProgress is the metrics endpoint of all importers of a member, from which CDI reads how
 // far an import is. The simulated importers have one address together.
@@ -115,7 +120,7 @@ func importProgress(pod *corev1.Pod, now time.Time) (owner string, percent float
 	if owner == "" || lasts <= 0 {
 		return "", 0, false
 	}
-	since := now.Sub(pod.Status.ContainerStatuses[0].State.Running.StartedAt.Time)
+	since := now.Sub(pod.Status.ContainerStatuses[0].State.Running.StartedAt.Time).Truncate(progressStep)
 	return owner, min(max(100*since.Seconds()/lasts.Seconds(), 0), 99), true
 }
 

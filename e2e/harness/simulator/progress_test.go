@@ -25,7 +25,8 @@ func TestImportProgress(t *testing.T) {
 	}{
 		"half":                  {"http://source/ok/40s/disk.qcow2", "a", running, 20 * time.Second, 50, true},
 		"after a count":         {"http://source/flaky/1/40s/disk.qcow2", "a", running, 10 * time.Second, 25, true},
-		"by a clock behind":     {"http://source/ok/40s/disk.qcow2", "a", running, -time.Second, 0, true},
+		"between two steps":     {"http://source/ok/40s/disk.qcow2", "a", running, 19999 * time.Millisecond, 25, true},
+		"by a clock behind":     {"http://source/ok/40s/disk.qcow2", "a", running, -11 * time.Second, 0, true},
 		"late":                  {"http://source/ok/40s/disk.qcow2", "a", running, time.Minute, 99, true},
 		"without a duration":    {"http://source/images/disk.qcow2", "a", running, time.Second, 0, false},
 		"a duration elsewhere":  {"http://source/ok/a/b/40s/disk.qcow2", "a", running, time.Second, 0, false},

@@ -18,6 +18,7 @@ func TestStatus(t *testing.T) {
 		Kind     string
 		Hub      string
 		Clusters struct{ Total, Ready int }
+		Unread   string
 	}
 	for _, name := range []string{bergen, kiel} {
 		shared.AwaitMember(t, name, "without failed images", func(c *v1alpha1.MemberCluster) bool { return c.Status.Images != nil && c.Status.Images.Failed == 0 })

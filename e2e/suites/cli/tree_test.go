@@ -24,7 +24,7 @@ func TestTree(t *testing.T) {
 		shared.Members[m].AwaitPhase(t, image, v1alpha1.PhaseSucceeded)
 	}
 	result := shared.run(t, 0, "tree", "rollout", name)
-	assert.Contains(t, result.Out, "2 clusters")
+	assert.Contains(t, result.Out, "2 clusters: bergen kiel")
 
 	// Of the member itself, by the context of its name.
 	result = shared.run(t, 0, "tree", "image", image, "--cluster", bergen, "--live")

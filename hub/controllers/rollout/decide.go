@@ -30,6 +30,7 @@ func (f *FleetState) gatherView(img *imageState, now time.Time) rollout.View {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refreshClusters(img)
+	f.refreshActivities(img, now)
 	v := rollout.View{Image: img.withDecidedStatus(), Clusters: img.clusters, ApprovalGuarded: f.approvalGuarded, Now: now}
 	if others := f.conflicts(img); len(others) > 0 {
 		v.Conflict, v.NameTaken = rollout.FindConflict(v.Image, others), rollout.CurrentNameTaken(v.Image, others)
@@ -43,6 +44,18 @@ func (f *FleetState) gatherView(img *imageState, now time.Time) rollout.View {
 		}
 	}
 	return v
+}
+
+// refreshActivities sets what members import and queue that do not have the image. An activity
+// is at most a few heartbeats old, by the member's clock.
+func (f *FleetState) refreshActivities(img *imageState, now time.Time) {
+	for i := range img.clusters {
+		c := &img.clusters[i]
+		c.Activity, c.ActivityAt = nil, now
+		if c.PlannedRevision != img.revision || c.Report.Phase != v1alpha1.PhaseSucceeded {
+			c.Activity = f.Activity(c.Name)
+		}
+	}
 }
 
 // conflicts returns the other FleetDiskImages that share an image name.

@@ -9,6 +9,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // FleetState holds what is known of every member about every FleetDiskImage, and what
@@ -19,6 +21,8 @@ import (
 type FleetState struct {
 	// ReportsLoaded reports whether all stored reports have been read.
 	ReportsLoaded func() bool
+	// Activity returns what a member imports and queues now; nil where that is unknown.
+	Activity func(member string) *v1alpha1.ReportedActivity
 
 	mu      sync.Mutex
 	members map[string]*member
@@ -50,8 +54,8 @@ func imageKeyFor(name types.NamespacedName) imageKey { return newImageKey(name.N
 // NewFleetState returns an empty FleetState.
 func NewFleetState(reportsLoaded func() bool) *FleetState {
 	return &FleetState{
-		ReportsLoaded: reportsLoaded,
-		members:       map[string]*member{}, images: map[string]*imageState{}, byImageName: map[imageKey][]*imageState{},
+		ReportsLoaded: reportsLoaded, Activity: func(string) *v1alpha1.ReportedActivity { return nil },
+		members: map[string]*member{}, images: map[string]*imageState{}, byImageName: map[imageKey][]*imageState{},
 		loading: loadState{removedPlans: map[types.UID]bool{}},
 	}
 }

@@ -381,3 +381,24 @@ func TestDeclaredByCoversAllVersions(t *testing.T) {
 	f.RemoveImage("ubuntu")
 	assert.Empty(t, f.DeclaredBy("images", "ubuntu-2"))
 }
+
+// What members import says when a rollout is done; a member that has the image is not asked.
+func TestActivitiesGiveTheExpectedTime(t *testing.T) {
+	f := newTestState(t, "bergen", "oslo")
+	asked := map[string]int{}
+	f.Activity = func(member string) *v1alpha1.ReportedActivity {
+		asked[member]++
+		return &v1alpha1.ReportedActivity{Budget: 1, Slots: 1, Active: []v1alpha1.ActiveImport{{
+			Namespace: "images", Name: "ubuntu-1.0.0", BytesTotal: 3600 << 20, BytesPerSecond: 1 << 20,
+		}}}
+	}
+	img := apitest.FleetDiskImage("ubuntu")
+	f.SetImage(storedImage(img))
+	f.decideAll("ubuntu")
+	f.applyPlans("bergen", "oslo")
+	f.reportImages("bergen", withRevisionOf(newReported("ubuntu-1.0.0", v1alpha1.PhaseSucceeded), img))
+	clear(asked)
+	f.decideAll("ubuntu")
+	assert.Equal(t, map[string]int{"oslo": 1}, asked)
+	assert.Equal(t, now.Add(time.Hour), f.images["ubuntu"].status.ExpectedAt.UTC())
+}

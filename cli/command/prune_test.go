@@ -1,0 +1,183 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	hubprune "github.com/pelotech/ot-fleet/hub/prune"
+)
+
+// newPruneHub returns a hub with a complete report of two pages, to which change is applied,
+// and a caller who may approve or not.
+func newPruneHub(allowed bool, change func(*v1alpha1.PruneReport, []v1alpha1.PruneReportPage)) *connect.Cluster {
+	parts := []v1alpha1.ReportedCluster{
+		{Cluster: "bergen", Candidates: []v1alpha1.PruneCandidate{{Namespace: "vmdi-farm", Name: "centos-5", UID: "1", Origin: v1alpha1.OriginPlan, Bytes: 24 << 30}}},
+		{Cluster: "oslo", Candidates: []v1alpha1.PruneCandidate{{Namespace: "vmdi-farm", Name: "centos-5", UID: "2", Origin: v1alpha1.OriginPlan, Bytes: 24 << 30}}},
+	}
+	report := &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: "spring", UID: "r"}}
+	digester := hubprune.NewDigester(report.UID)
+	pages := make([]v1alpha1.PruneReportPage, len(parts))
+	for n := range parts {
+		pages[n].Clusters = parts[n : n+1]
+		digester.AddPage(pages[n].Clusters)
+	}
+	report.Status = v1alpha1.PruneReportStatus{Phase: v1alpha1.PruneReportComplete, Pages: int32(len(pages)), Digest: digester.Digest(), Candidates: v1alpha1.PruneTotal{Count: 2, Bytes: 48 << 30}}
+	for n := range pages {
+		pages[n].Name = hubprune.PageName(report.Name, report.Status.Digest, n)
+	}
+	if change != nil {
+		change(report, pages)
+	}
+	objects := []client.Object{report}
+	for n := range pages {
+		objects = append(objects, &pages[n])
+	}
+	create := func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+		switch review := object.(type) {
+		case *authenticationv1.SelfSubjectReview:
+			review.Status.UserInfo.Username = "anna@example.com"
+			return nil
+		case *authorizationv1.SelfSubjectAccessReview:
+			review.Status.Allowed = allowed
+			return nil
+		}
+		return c.Create(ctx, object, options...)
+	}
+	c := fake.NewClientBuilder().WithScheme(connect.Scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{Create: create}).Build()
+	return &connect.Cluster{Context: "hub", Config: &rest.Config{}, Client: c}
+}
+
+func newTestEnvironment(answer string) (*environment, *bytes.Buffer, *bytes.Buffer) {
+	out, errOut := &bytes.Buffer{}, &bytes.Buffer{}
+	now := time.Date(2026, 3, 2, 16, 21, 0, 0, time.UTC)
+	return &environment{
+		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(answer), Out: out, ErrOut: errOut}, now: func() time.Time { return now }, timeout: time.Minute,
+	}, out, errOut
+}
+
+func TestApprovePrune(t *testing.T) {
+	digestOf := func(hub *connect.Cluster) string {
+		report := &v1alpha1.PruneReport{}
+		if err := hub.Client.Get(context.Background(), client.ObjectKey{Name: "spring"}, report); err != nil {
+			return ""
+		}
+		return report.Status.Digest
+	}
+	for name, test := range map[string]struct {
+		change    func(*v1alpha1.PruneReport, []v1alpha1.PruneReportPage)
+		forbidden bool
+		digest    string // of the report, where it is "right"
+		yes       bool
+		answer    string
+		spec      v1alpha1.ImagePruneSpec
+
+		wantError string
+		wantCode  exit.Code
+	}{
+		"agreed":               {answer: "y\n"},
+		"agreed beforehand":    {yes: true, digest: "right"},
+		"declined":             {answer: "n\n", wantError: "nothing was approved", wantCode: exit.No},
+		"nobody answers":       {answer: "", wantError: "nothing was approved", wantCode: exit.No},
+		"another digest":       {yes: true, digest: "0", wantError: "another report than the one that was reviewed", wantCode: exit.Failure},
+		"not allowed":          {forbidden: true, answer: "y\n", wantError: "ClusterRole ot-fleet-pruner", wantCode: exit.Failure},
+		"nothing selected":     {answer: "y\n", spec: v1alpha1.ImagePruneSpec{Images: []string{"vmdi-farm/other"}}, wantError: "no candidate is named vmdi-farm/other", wantCode: exit.Failure},
+		"of a page that lacks": {answer: "y\n", change: func(_ *v1alpha1.PruneReport, p []v1alpha1.PruneReportPage) { p[1].Name = "other" }, wantError: "lacks its page", wantCode: exit.Failure},
+		"of a changed page": {answer: "y\n", change: func(_ *v1alpha1.PruneReport, p []v1alpha1.PruneReportPage) {
+			p[1].Clusters = []v1alpha1.ReportedCluster{{Cluster: "oslo", Candidates: []v1alpha1.PruneCandidate{{Namespace: "vmdi-farm", Name: "precious", UID: "3", Origin: v1alpha1.OriginPlan}}}}
+		}, wantError: "do not match its digest", wantCode: exit.Failure},
+		"incomplete": {answer: "y\n", change: func(r *v1alpha1.PruneReport, _ []v1alpha1.PruneReportPage) {
+			r.Status.Phase = v1alpha1.PruneReportCollecting
+		}, wantError: "is not complete", wantCode: exit.Failure},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hub := newPruneHub(!test.forbidden, test.change)
+			e, out, _ := newTestEnvironment(test.answer)
+			if test.digest == "right" {
+				test.digest = digestOf(hub)
+			}
+			p := &v1alpha1.ImagePrune{Spec: test.spec}
+			err := e.approvePrune(t.Context(), hub, "spring", test.digest, test.yes, p)
+			var created v1alpha1.ImagePruneList
+			require.NoError(t, hub.Client.List(t.Context(), &created))
+			if test.wantError != "" {
+				require.ErrorContains(t, err, test.wantError)
+				assert.Equal(t, test.wantCode, exit.CodeOf(err))
+				assert.Empty(t, created.Items, "nothing may be deleted")
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, created.Items, 1)
+			assert.Equal(t, "spring", created.Items[0].Name)
+			assert.Equal(t, "anna@example.com", created.Items[0].Spec.ApprovedBy)
+			assert.Equal(t, v1alpha1.PruneReportRef{Name: "spring", Digest: digestOf(hub)}, created.Items[0].Spec.ReportRef)
+			assert.Contains(t, out.String(), "ImagePrune spring created")
+		})
+	}
+}
+
+func TestApproveTwice(t *testing.T) {
+	hub := newPruneHub(true, nil)
+	e, _, _ := newTestEnvironment("y\n")
+	require.NoError(t, e.approvePrune(t.Context(), hub, "spring", "", false, &v1alpha1.ImagePrune{}))
+	e, _, _ = newTestEnvironment("y\n")
+	require.ErrorContains(t, e.approvePrune(t.Context(), hub, "spring", "", false, &v1alpha1.ImagePrune{}), "choose another name with --name")
+}
+
+func TestAwaitReport(t *testing.T) {
+	collecting := func(r *v1alpha1.PruneReport, _ []v1alpha1.PruneReportPage) {
+		r.Status.Phase, r.Status.Clusters = v1alpha1.PruneReportCollecting, v1alpha1.AnswerCounts{Total: 3, Answered: 1}
+	}
+	e, _, errOut := newTestEnvironment("")
+	view, err := e.awaitReport(t.Context(), newPruneHub(true, nil), "spring")
+	require.NoError(t, err)
+	assert.Equal(t, exit.Yes, view.ExitCode(false))
+
+	_, err = e.awaitReport(t.Context(), newPruneHub(true, nil), "winter")
+	require.ErrorContains(t, err, "was deleted")
+
+	e.timeout = time.Millisecond
+	_, err = e.awaitReport(t.Context(), newPruneHub(true, collecting), "spring")
+	require.ErrorContains(t, err, "is not complete within 1ms")
+	assert.Equal(t, exit.NotYet, exit.CodeOf(err))
+	assert.Contains(t, errOut.String(), "1 of 3 clusters answered")
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = e.awaitReport(ended, newPruneHub(true, collecting), "spring")
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestCreateReport(t *testing.T) {
+	e, _, _ := newTestEnvironment("")
+	hub := newPruneHub(true, nil)
+	report, err := e.createReport(t.Context(), hub, nil, &reportFlags{unreferencedFor: 168 * time.Hour, images: []string{"ubuntu-*"}, selector: "region=eu,edge!=true"})
+	require.NoError(t, err)
+	assert.Equal(t, "report-20260302-162100", report.Name)
+	assert.Equal(t, 168*time.Hour, report.Spec.UnreferencedFor.Duration)
+	selector, err := metav1.LabelSelectorAsSelector(report.Spec.Placement.ClusterSelector)
+	require.NoError(t, err)
+	assert.True(t, selector.Matches(labels.Set{"region": "eu"}))
+	assert.False(t, selector.Matches(labels.Set{"region": "eu", "edge": "true"}))
+	_, err = e.createReport(t.Context(), hub, []string{"spring"}, &reportFlags{})
+	require.ErrorContains(t, err, "choose another name")
+	_, err = e.createReport(t.Context(), hub, []string{"x"}, &reportFlags{selector: "a=b=c"})
+	require.ErrorContains(t, err, "-l a=b=c")
+}

@@ -1,0 +1,68 @@
+package connect_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelotech/ot-fleet/cli/connect"
+)
+
+// newReviewed returns a hub whose API server takes the caller for name, and allows or not.
+func newReviewed(name string, allowed bool) *connect.Cluster {
+	answer := func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
+		switch review := object.(type) {
+		case *authenticationv1.SelfSubjectReview:
+			review.Status.UserInfo.Username = name
+		case *authorizationv1.SelfSubjectAccessReview:
+			attributes := review.Spec.ResourceAttributes
+			review.Status.Allowed = allowed && attributes.Group == "pelotech.ot" && attributes.Verb == "approve" && attributes.Resource == "imageprunes" && attributes.Name == "spring"
+		}
+		return nil
+	}
+	c := fake.NewClientBuilder().WithScheme(connect.Scheme).WithInterceptorFuncs(interceptor.Funcs{Create: answer}).Build()
+	return &connect.Cluster{Context: "hub", Config: &rest.Config{}, Client: c}
+}
+
+func TestCallerName(t *testing.T) {
+	name, err := newReviewed("anna@example.com", false).CallerName(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "anna@example.com", name)
+	_, err = newReviewed("", false).CallerName(t.Context())
+	require.ErrorContains(t, err, "sign in again")
+}
+
+func TestCheckMay(t *testing.T) {
+	require.NoError(t, newReviewed("", true).CheckMay(t.Context(), "approve", "imageprunes", "spring", "ot-fleet-pruner"))
+	require.ErrorContains(t, newReviewed("", true).CheckMay(t.Context(), "approve", "imageprunes", "winter", "ot-fleet-pruner"), "ClusterRole ot-fleet-pruner")
+	require.ErrorContains(t, newReviewed("", false).CheckMay(t.Context(), "approve", "imageprunes", "spring", "ot-fleet-pruner"), "you may not approve imageprunes.pelotech.ot")
+}
+
+// A selector in a spec selects what -l does.
+func TestParseLabelSelector(t *testing.T) {
+	sets := []labels.Set{{}, {"a": "1"}, {"a": "2"}, {"a": "1", "b": ""}, {"b": "x"}}
+	for _, text := range []string{"", "a=1", "a==1", "a!=1", "a in (1,2)", "a notin (1)", "a", "!a", "a=1,b", "b!=x,!a"} {
+		wanted, err := labels.Parse(text)
+		require.NoError(t, err)
+		parsed, err := connect.ParseLabelSelector(text)
+		require.NoError(t, err)
+		selector, err := metav1.LabelSelectorAsSelector(parsed)
+		require.NoError(t, err)
+		for _, set := range sets {
+			require.Equal(t, wanted.Matches(set), selector.Matches(set), "%s: %v", text, set)
+		}
+	}
+	_, err := connect.ParseLabelSelector("a>1")
+	require.ErrorContains(t, err, "-l a>1")
+	_, err = connect.ParseLabelSelector("a=b=c")
+	require.ErrorContains(t, err, "-l a=b=c")
+}

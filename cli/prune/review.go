@@ -1,0 +1,147 @@
+package prune
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// Review is the answer of kubectl ot prune review and report: what can go, and why the rest
+// stays.
+type Review struct {
+	render.Envelope
+	ObservedAt metav1.Time `json:"observedAt"`
+	ReportSummary
+	// By is what Groups are of; both are absent while the report is made.
+	By     By      `json:"by,omitempty"`
+	Groups []Group `json:"groups,omitempty"`
+	// GroupsTotal counts the groups; Limit of them are on the screen, 0 for all.
+	GroupsTotal int `json:"groupsTotal,omitempty"`
+	Limit       int `json:"limit,omitempty"`
+	// IncludeOthers: those made by people are among Groups.
+	IncludeOthers bool `json:"includeOthers,omitempty"`
+	// Selected is what --images and --clusters select; absent without them.
+	Selected *v1alpha1.PruneTotal `json:"selected,omitempty"`
+	Warnings []string             `json:"warnings,omitempty"`
+	// Source is where the candidates were read.
+	Source  string `json:"source,omitempty"`
+	Command string `json:"command,omitempty"`
+
+	now time.Time
+}
+
+// ReportSummary is what a PruneReport says of itself.
+type ReportSummary struct {
+	Report           string                    `json:"report"`
+	Schedule         string                    `json:"schedule,omitempty"`
+	Phase            v1alpha1.PruneReportPhase `json:"phase,omitempty"`
+	Reason           string                    `json:"reason,omitempty"`
+	Message          string                    `json:"message,omitempty"`
+	Digest           string                    `json:"digest,omitempty"`
+	CompletedAt      *metav1.Time              `json:"completedAt,omitempty"`
+	NextScheduleTime *metav1.Time              `json:"nextScheduleTime,omitempty"`
+	Clusters         v1alpha1.AnswerCounts     `json:"clusters"`
+	UnknownClusters  []v1alpha1.UnknownCluster `json:"unknownClusters,omitempty"`
+	Candidates       v1alpha1.PruneTotal       `json:"candidates"`
+	Others           v1alpha1.PruneTotal       `json:"others"`
+	Kept             []v1alpha1.KeptTotal      `json:"kept,omitempty"`
+	Orphans          v1alpha1.PruneTotal       `json:"orphans"`
+}
+
+func newSummary(r *v1alpha1.PruneReport) ReportSummary {
+	st := &r.Status
+	return ReportSummary{
+		Report: r.Name, Schedule: r.Spec.Schedule, Phase: st.Phase, Reason: st.Reason, Message: st.Message, Digest: st.Digest,
+		CompletedAt: st.CompletedAt, NextScheduleTime: st.NextScheduleTime, Clusters: st.Clusters, UnknownClusters: st.UnknownClusters,
+		Candidates: st.Candidates, Others: st.Others, Kept: st.Kept, Orphans: st.Orphans,
+	}
+}
+
+// NewReport returns what is said of a report that is made: how far it is, and its totals.
+func NewReport(now time.Time, r *v1alpha1.PruneReport) *Review {
+	v := &Review{Envelope: render.NewEnvelope("PruneReview"), ObservedAt: metav1.NewTime(now), ReportSummary: newSummary(r), now: now}
+	switch {
+	case r.Spec.Schedule != "" && r.Status.LastReport != "":
+		v.Command = "kubectl ot prune review " + r.Status.LastReport
+	case v.Phase == v1alpha1.PruneReportComplete && v.Candidates.Count > 0:
+		v.Command = "kubectl ot prune review " + r.Name
+	}
+	return v
+}
+
+// NewReview returns the review of a complete report. s has all its parts.
+func NewReview(now time.Time, r *v1alpha1.PruneReport, s *Selection, limit int, source string) *Review {
+	v := NewReport(now, r)
+	v.By, v.Groups, v.Limit, v.Source, v.Command, v.IncludeOthers = s.by, s.sortedGroups(), limit, source, "", s.spec.IncludeOthers
+	v.GroupsTotal = len(v.Groups)
+	v.Warnings = s.absences()
+	if len(s.spec.Images)+len(s.spec.Clusters) > 0 {
+		v.Selected = &v1alpha1.PruneTotal{Count: int32(s.total.Images), Bytes: s.total.Bytes} //nolint:gosec // a report has fewer
+	}
+	switch {
+	case s.total.Images > 0:
+		v.Command = approveCommand(r.Name, r.Status.Digest, &s.spec)
+	case s.leftOut.Count > 0:
+		v.Command = "kubectl ot prune review " + r.Name + " --include-others"
+	}
+	return v
+}
+
+// approveCommand is the command that approves exactly what was reviewed.
+func approveCommand(report, digest string, spec *v1alpha1.ImagePruneSpec) string {
+	command := "kubectl ot prune approve " + report + " --digest " + digest
+	for _, flag := range []struct {
+		name   string
+		values []string
+	}{{"--images", spec.Images}, {"--clusters", spec.Clusters}} {
+		if len(flag.values) > 0 {
+			command += " " + flag.name + " '" + strings.Join(flag.values, ",") + "'"
+		}
+	}
+	if spec.IncludeOthers {
+		command += " --include-others"
+	}
+	return command
+}
+
+// ExitCode of a report: Unknown where clusters did not answer.
+func (v *Review) ExitCode(allowUnknown bool) exit.Code {
+	switch {
+	case v.Phase == v1alpha1.PruneReportFailed:
+		return exit.No
+	case v.Phase == v1alpha1.PruneReportScheduled:
+		return exit.Yes
+	case v.Phase != v1alpha1.PruneReportComplete:
+		return exit.NotYet
+	case v.Clusters.Unknown > 0 && !allowUnknown:
+		return exit.Unknown
+	default:
+		return exit.Yes
+	}
+}
+
+// Ended reports whether the report is made, or never will be.
+func (v *Review) Ended() bool {
+	return slices.Contains([]v1alpha1.PruneReportPhase{v1alpha1.PruneReportComplete, v1alpha1.PruneReportFailed, v1alpha1.PruneReportScheduled}, v.Phase)
+}
+
+// Names are the images, or clusters, that can go.
+func (v *Review) Names() []string {
+	names := make([]string, len(v.Groups))
+	for i, g := range v.Groups {
+		names[i] = string(v.By) + "/" + g.Name
+	}
+	return names
+}
+
+// Summary says in one line how far the report is.
+func (v *Review) Summary() string {
+	return fmt.Sprintf("PruneReport %s: %d of %s answered", v.Report, v.Clusters.Answered, render.Count(v.Clusters.Total, "cluster"))
+}

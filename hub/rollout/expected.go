@@ -1,0 +1,273 @@
+package rollout
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/eta"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Status writes: expectedAt is a full minute, and a stored one stays until it is off by more
+// than a tenth of the time left.
+const (
+	expectedPrecision = time.Minute
+	expectedTolerance = 10
+)
+
+// updateExpectedAt sets when the rollout will be done, or why that is unknown.
+//
+// Invariant: while clusters are unfinished, a stored expectedAt is in the future.
+func (e *evaluation) updateExpectedAt() {
+	if reason := e.untimedReason(); reason != "" {
+		e.status.ExpectedReason = reason
+		return
+	}
+	if e.counts.ToApply+e.counts.Progressing == 0 {
+		return
+	}
+	stored := e.storedExpectedAt()
+	at, reason, isOverdue := e.estimateCompletion()
+	switch {
+	case reason != "":
+		e.status.ExpectedReason, e.decision.EstimateAfter = reason, expectedPrecision
+		return
+	case stored != nil && (isOverdue || e.isClose(stored.Time, at)):
+		e.status.ExpectedAt = stored
+	default:
+		at = at.Add(expectedPrecision - 1).Truncate(expectedPrecision)
+		if !at.After(e.Now) {
+			at = at.Add(expectedPrecision)
+		}
+		e.status.ExpectedAt = toStoredTime(at)
+	}
+	// Activities change without an event, and what is overdue is pushed forward.
+	left := e.status.ExpectedAt.Sub(e.Now)
+	e.decision.EstimateAfter = min(left, max(expectedPrecision, left/expectedTolerance))
+}
+
+// setUntimedPhase writes a phase in which nothing is known of the clusters left.
+func (e *evaluation) setUntimedPhase(v phaseVerdict) {
+	e.status.ExpectedReason = v.reason
+	e.setPhase(v)
+}
+
+// storedExpectedAt returns the stored time while it lies ahead.
+func (e *evaluation) storedExpectedAt() *metav1.Time {
+	stored := e.Image.Status.ExpectedAt
+	if e.versionChanged || stored == nil || !stored.After(e.Now) {
+		return nil
+	}
+	return stored.DeepCopy()
+}
+
+func (e *evaluation) isClose(stored, at time.Time) bool {
+	return stored.Sub(at).Abs() <= max(expectedPrecision, at.Sub(e.Now)/expectedTolerance)
+}
+
+// untimedReason returns what the rollout waits for, or will, that nobody can time; empty for
+// nothing.
+func (e *evaluation) untimedReason() string {
+	total, rollout := &e.counts, &e.Image.Spec.Rollout
+	switch {
+	case total.ToApply+total.Progressing+total.Deferred == 0:
+		return ""
+	case total.failures() > e.allowedFailures():
+		return v1alpha1.ReasonMaxFailures
+	case total.ToApply > 0 && rollout.Paused:
+		return v1alpha1.ReasonRolloutPaused
+	case slices.ContainsFunc(e.waves, func(w wave) bool { return w.counts.ToApply > 0 && w.requireApproval && !e.isApproved(w.name) }):
+		return v1alpha1.ReasonAwaitingApproval
+	case total.blocked > 0:
+		return v1alpha1.ReasonClustersBlocked
+	case total.tooOld > 0:
+		return v1alpha1.ReasonFieldsUnknown
+	case slices.ContainsFunc(e.placed, func(c placedCluster) bool { return c.PlanFull && c.state == v1alpha1.ClusterToApply }):
+		return v1alpha1.ReasonPlanFull
+	case total.Deferred == total.Total, rollout.OfflineClusters == v1alpha1.OfflineWait && total.Deferred > total.quarantined:
+		return v1alpha1.ReasonOfflineClusters
+	default:
+		return ""
+	}
+}
+
+// estimateCompletion estimates from what members import and queue where half of those left
+// say enough, else from the pace of the clusters that succeeded. isOverdue: by that pace, it
+// should be done.
+func (e *evaluation) estimateCompletion() (at time.Time, reason string, isOverdue bool) {
+	left, reason := e.timeLeftByCluster()
+	byPace, isOverdue, hasPace := e.estimateByPace()
+	switch {
+	case len(left) > 0 && (!hasPace || 2*len(left) >= int(e.counts.ToApply+e.counts.Progressing)):
+		return e.playWaves(left), "", false
+	case hasPace:
+		return byPace, "", isOverdue
+	default:
+		return time.Time{}, reason, false
+	}
+}
+
+// timeLeftByCluster returns how long each cluster takes from now, or from its start, by name.
+// Clusters of which that is unknown are left out; reason is that of the first of them.
+func (e *evaluation) timeLeftByCluster() (left map[string]time.Duration, reason string) {
+	left = map[string]time.Duration{}
+	newImage := e.newQueuedImport()
+	for i := range e.placed {
+		c := &e.placed[i]
+		if c.state != v1alpha1.ClusterToApply && c.state != v1alpha1.ClusterProgressing {
+			continue
+		}
+		estimate := e.estimateImport(c, newImage)
+		if estimate.Why == "" {
+			left[c.Name] = estimate.At.Sub(e.Now)
+		} else if reason == "" {
+			reason = string(estimate.Why)
+		}
+	}
+	return left, reason
+}
+
+// estimateImport estimates the import of one cluster.
+func (e *evaluation) estimateImport(c *placedCluster, newImage v1alpha1.QueuedImport) eta.Estimate {
+	activity := eta.Snapshot{Activity: c.Activity, ObservedAt: c.ActivityAt, SourceLimits: c.SourceLimits, Now: e.Now}
+	if c.state == v1alpha1.ClusterProgressing {
+		if estimate, listed := activity.ForImage(newImage.Namespace, newImage.Name); listed {
+			return estimate
+		}
+		// The slot is freed when the import is done.
+		if r := &c.Report; r.Revision == e.version.Revision && (r.Reason == v1alpha1.ReasonSnapshotting || r.Phase == v1alpha1.PhaseSucceeded) {
+			return eta.Estimate{At: e.Now}
+		}
+	}
+	return activity.ForNew(newImage)
+}
+
+// newQueuedImport is the image as a member would queue it, by what any member says of it.
+func (e *evaluation) newQueuedImport() v1alpha1.QueuedImport {
+	q := v1alpha1.QueuedImport{Namespace: e.version.Namespace, Name: e.version.Image, Source: v1alpha1.SourceOther, AtMostBytes: e.Image.Spec.Template.DiskSize.Value()}
+	for i := range e.placed {
+		activity := e.placed[i].Activity
+		if activity == nil {
+			continue
+		}
+		for j := range activity.Active {
+			if a := &activity.Active[j]; a.Namespace == q.Namespace && a.Name == q.Name {
+				q.Source, q.Bytes = a.Source, max(q.Bytes, a.BytesTotal)
+			}
+		}
+		for j := range activity.Head {
+			if h := &activity.Head[j]; h.Namespace == q.Namespace && h.Name == q.Name {
+				q.Source, q.Bytes = h.Source, max(q.Bytes, h.Bytes)
+			}
+		}
+	}
+	return q
+}
+
+// playWaves returns when the last cluster is done: each wave starts when those before it have
+// been done for their minSuccessTime, and maxConcurrency of its clusters run at a time. A
+// cluster of which nothing is known takes as long as the median of the others.
+func (e *evaluation) playWaves(left map[string]time.Duration) (end time.Time) {
+	known := make([]time.Duration, 0, len(left))
+	for _, d := range left {
+		known = append(known, d)
+	}
+	slices.Sort(known)
+	median := known[len(known)/2]
+	byWave := make([][]*placedCluster, len(e.waves))
+	for i := range e.placed {
+		c := &e.placed[i]
+		byWave[c.wave] = append(byWave[c.wave], c)
+	}
+	var startAt time.Time
+	end = e.Now
+	for i := range e.waves {
+		w := &e.waves[i]
+		doneAt := e.playWave(byWave[i], w.concurrencyLimit(), laterOf(e.Now, startAt), func(c *placedCluster) time.Duration {
+			if d, ok := left[c.Name]; ok {
+				return d
+			}
+			return median
+		})
+		if doneAt.IsZero() && w.doneAt != nil {
+			doneAt = w.doneAt.Time
+		}
+		startAt, end = laterOf(startAt, doneAt.Add(w.minSuccessTime)), laterOf(end, doneAt)
+	}
+	return end
+}
+
+// playWave returns when the last cluster of a wave is done; zero where all are.
+func (e *evaluation) playWave(clusters []*placedCluster, limit int, startAt time.Time, timeLeft func(*placedCluster) time.Duration) (doneAt time.Time) {
+	var ends []time.Time // of clusters in progress, in order
+	run := func(c *placedCluster, from time.Time) {
+		at := from.Add(timeLeft(c))
+		i, _ := slices.BinarySearchFunc(ends, at, time.Time.Compare)
+		ends, doneAt = slices.Insert(ends, i, at), laterOf(doneAt, at)
+	}
+	for _, c := range clusters {
+		if c.state == v1alpha1.ClusterProgressing {
+			run(c, e.Now)
+		}
+	}
+	for _, c := range clusters {
+		if c.state != v1alpha1.ClusterToApply {
+			continue
+		}
+		from := startAt
+		for len(ends) >= limit {
+			from, ends = laterOf(from, ends[0]), ends[1:]
+		}
+		run(c, from)
+	}
+	return doneAt
+}
+
+// estimateByPace extrapolates from the clusters that succeeded. Unless the result is overdue,
+// it does not depend on the current time. The pace excludes each minSuccessTime that was
+// waited for; those still ahead are added.
+func (e *evaluation) estimateByPace() (at time.Time, isOverdue, ok bool) {
+	left := e.counts.ToApply + e.counts.Progressing
+	if e.counts.Succeeded == 0 || e.status.LastSuccessAt == nil {
+		return at, false, false
+	}
+	lastOpen, lastStarted := 0, 0 // wave indexes
+	for i := range e.waves {
+		c := &e.waves[i].counts
+		if c.ToApply+c.Progressing > 0 {
+			lastOpen = i
+		}
+		if c.Succeeded > 0 {
+			lastStarted = i
+		}
+	}
+	var waited, ahead time.Duration
+	for i := range e.waves[:max(lastStarted, lastOpen)] {
+		if i < lastStarted {
+			waited += e.waves[i].minSuccessTime
+		} else {
+			ahead += e.waves[i].minSuccessTime
+		}
+	}
+	lastSuccess := e.status.LastSuccessAt.Time
+	perCluster := max(0, lastSuccess.Sub(e.version.Since.Time)-waited) / time.Duration(e.counts.Succeeded)
+	at = lastSuccess.Add(time.Duration(left)*perCluster + ahead)
+	if at.After(e.Now) {
+		return at, false, true
+	}
+	// What is late takes as long again as it is late, so that it is pushed forward rarely.
+	at = e.Now.Add(max(perCluster, e.Now.Sub(at)) + time.Duration(left-1)*perCluster)
+	for i := e.currentWave; i < lastOpen; i++ {
+		at = at.Add(e.waves[i].minSuccessTime)
+	}
+	return at, true, true
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -13,7 +13,8 @@ type class int
 const (
 	// classPrivate: nothing. What is not listed below is private.
 	classPrivate class = iota
-	// classContainer holds fields that are judged by themselves.
+	// classContainer is an object or a list whose fields are judged by themselves. A name can
+	// be one and a text elsewhere, as status.
 	classContainer
 	// classPlain is a name, a version, a size or a time, if it looks like one.
 	classPlain
@@ -33,6 +34,8 @@ var classes = map[class]string{
 		users passwordSecretRef cloudInit userDataSecretRef images prunes retired kept inquiries imageSelector reportRef limits sources
 		revisions failure orderingKey serving references prune pinned rootDisk volume slots grant plan policy transfers
 		acknowledgedPlan ahead blocked failing skipped unknownClusters versions clusters candidates orphans lastFailure totals phases counts candidatesByReason
+		involvedObject containers initContainers containerStatuses initContainerStatuses state lastState waiting running terminated selector
+		importProxy claimPropertySets filesystemOverhead summary members rollouts budget
 		root page pages activity rates transferred source answeredPlan reclaimable storage downloads active head`,
 	classPlain: `
 		apiVersion kind name namespace uid resourceVersion creationTimestamp deletionTimestamp finalizers controller blockOwnerDeletion
@@ -44,20 +47,27 @@ var classes = map[class]string{
 		sourceType pullMethod secretRef certConfigMap secretExtraHeaders checksum storageClass snapshotClass diskSize size restoreSize cpu memory bus imageMode runStrategy
 		baseVm baseVmVersion network macAddress ipAddress gateway to via nameservers additionalAddresses
 		revision servingRevision dataVolume volumeSnapshot persistentVolumeClaim importPhase progress host holders printableStatus policyVersion policyUID bootID hash digest
+		lastTimestamp nodeName restartPolicy startTime renewTime acquireTime holderIdentity imageID containerID serviceAccountName
+		accessModes volumeMode cloneStrategy provisioner reclaimPolicy volumeBindingMode scratchSpaceStorageClass dataImportCronSourceFormat
 		imageUID endedPrunes shard replica carrier mode another origin declaredBy imageFields dropped`,
 	classText: `message detail syncError cleanUpError policySource planPolicySource heldPolicy unknown`,
 	classURL:  `url`,
 	classMap:  `labels annotations matchLabels data planPolicy`,
 }
 
-var classByName = func() map[string]class {
-	all := map[string]class{}
+// containers and leaves by name.
+var containers, leaves = func() (map[string]bool, map[string]class) {
+	containers, leaves := map[string]bool{}, map[string]class{}
 	for class, names := range classes {
 		for _, name := range strings.Fields(names) {
-			all[name] = class
+			if class == classContainer {
+				containers[name] = true
+				continue
+			}
+			leaves[name] = class
 		}
 	}
-	return all
+	return containers, leaves
 }()
 
 // exceptions are paths whose last name means something else there.
@@ -75,20 +85,32 @@ var exceptions = []struct {
 	{[]string{"policy", "data"}, classMap},
 	{[]string{"orphans", "image"}, classPlain},
 	{[]string{"versions", "image"}, classPlain},
+	{[]string{"containers", "image"}, classPlain},
+	{[]string{"initContainers", "image"}, classPlain},
+	{[]string{"containerStatuses", "image"}, classPlain},
 	{[]string{"kept", "images"}, classPlain},
 	{[]string{"spec", "images"}, classContainer},
 	{[]string{"spec", "clusters"}, classPlain},
 	{[]string{"references", "holders"}, classPlain},
 }
 
-// classOf returns what may stay of the field at the end of a path without indexes.
-func classOf(path []string) class {
+// classOf returns what may stay of the field at the end of a path without indexes. holds: it is
+// an object or a list of objects.
+func classOf(path []string, holds bool) class {
 	for _, e := range exceptions {
 		if len(path) >= len(e.path) && slices.Equal(path[len(path)-len(e.path):], e.path) {
 			return e.class
 		}
 	}
-	return classByName[path[len(path)-1]]
+	name := path[len(path)-1]
+	switch class := leaves[name]; {
+	case !holds, class == classMap:
+		return class
+	case containers[name]:
+		return classContainer
+	default:
+		return classPrivate
+	}
 }
 
 // ownPrefixes of labels whose values are ours or the charts'.

@@ -86,8 +86,8 @@ func (r *Redactor) remember(part string, atLeast int) {
 	}
 }
 
-// keep remembers that a value stays, as a name does.
-func (r *Redactor) keep(value string) string {
+// keepName remembers that a value stays, as a name does.
+func (r *Redactor) keepName(value string) string {
 	r.kept[value] = true
 	return value
 }
@@ -103,6 +103,12 @@ func (r *Redactor) Text(text string) string {
 	})
 	r.count += strings.Count(cut, markerPrefix)
 	return cut
+}
+
+// Line redacts a line of a log or of a document of a program; its indentation stays.
+func (r *Redactor) Line(line string) string {
+	text := strings.TrimLeft(line, " ")
+	return line[:len(line)-len(text)] + r.Text(text)
 }
 
 // quotedValues replaces private values, the longest first.
@@ -156,7 +162,7 @@ func (r *Redactor) fields(path []string, fields map[string]any) any {
 	for _, key := range sortedKeys(fields) {
 		value := fields[key]
 		inner := append(slices.Clone(path), key)
-		class := classOf(inner)
+		class := classOf(inner, holdsFields(value))
 		if key == "policy" && isFlat(value) {
 			class = classMap
 		}
@@ -164,7 +170,7 @@ func (r *Redactor) fields(path []string, fields map[string]any) any {
 		case key == "managedFields":
 		case class == classMap:
 			redacted[key] = r.mapOf(inner, value)
-		case class == classContainer && isContainer(value), class != classContainer && class != classPrivate:
+		case class != classPrivate:
 			redacted[key] = r.value(inner, value)
 		case isHarmlessScalar(value):
 			redacted[key] = value
@@ -234,12 +240,12 @@ func (r *Redactor) rememberAll(value any) {
 }
 
 func (r *Redactor) leaf(path []string, text string) string {
-	switch classOf(path) {
+	switch classOf(path, false) {
 	case classText:
 		return r.Text(text)
 	case classURL:
 		if cut := v1alpha1.RedactURL(text); isPlain(cut, urlPattern) {
-			return r.keep(cut)
+			return r.keepName(cut)
 		}
 	case classSource:
 		if cut := v1alpha1.RedactSource(text); isPlain(cut, sourcePattern) {
@@ -247,7 +253,7 @@ func (r *Redactor) leaf(path []string, text string) string {
 		}
 	case classPlain:
 		if isPlain(text, identifierPattern) || isTime(text) || isQuantity(text) {
-			return r.keep(text)
+			return r.keepName(text)
 		}
 	}
 	return r.hideWords(text)
@@ -274,10 +280,13 @@ func isQuantity(text string) bool {
 	return err == nil
 }
 
-func isContainer(value any) bool {
-	switch value.(type) {
-	case map[string]any, []any:
+// holdsFields reports whether a value is an object or a list of objects.
+func holdsFields(value any) bool {
+	switch v := value.(type) {
+	case map[string]any:
 		return true
+	case []any:
+		return slices.ContainsFunc(v, holdsFields)
 	}
 	return false
 }

@@ -77,7 +77,7 @@ func (p *planter) object(schema apiextensionsv1.JSONSchemaProps, path string) an
 
 // text is a secret, or in a sentence of a program one in a URL.
 func (p *planter) text(path string) string {
-	if classOf(strings.Split(strings.ReplaceAll(strings.TrimPrefix(path, "."), "[]", ""), ".")) == classText {
+	if classOf(strings.Split(strings.ReplaceAll(strings.TrimPrefix(path, "."), "[]", ""), "."), false) == classText {
 		hidden := fmt.Sprintf("q%dsignature", 100000+len(p.secrets))
 		p.secrets = append(p.secrets, hidden)
 		return "getting https://user:" + hidden + "@host/a?token=" + hidden + " failed"

@@ -96,7 +96,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.ErrOut)
-	root.AddCommand(e.newDoctorCommand())
+	root.AddCommand(e.newDoctorCommand(), e.newSupportBundleCommand())
 	flags := root.PersistentFlags()
 	e.AddFlags(flags)
 	flags.StringVar(&e.cluster, "cluster", "", "a cluster of the fleet, by the name of its MemberCluster")

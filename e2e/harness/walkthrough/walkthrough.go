@@ -70,6 +70,7 @@ var notRunAnywhere = []NotRun{
 	{`^make `, "the Makefile's own: it builds, and runs the tests"},
 	{`^kubectl ot (accept|leave) `, "needs an agent that asks, and ends a member: e2e/suites/registration TestJoinCommandConfirmsKey, TestLeaveCommandInPullMode"},
 	{`^kubectl ot join( push| pull)?( --label)?$`, "names the command, and is not one: e2e/suites/registration"},
+	{`^kubectl ot (doctor|support-bundle) `, "needs CDI's controllers: e2e/suites/doctor TestCommandsOfThePage"},
 	{
 		`^kubectl delete (otvm|vmdiskimages|fleetdiskimages,\S+|memberclusters) --all|^kubectl delete (crd|namespace) |^kubectl -n ot-hub delete secret -l |^kubectl label clusters --all`,
 		"removes all of a fleet: e2e/suites/chart TestHelmLifecycle",

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -115,7 +116,7 @@ func createUntilEnd(t *testing.T, objects ...client.Object) {
 			if err := env.Client().Delete(ctx, o); err != nil {
 				return err
 			}
-			env.AwaitGone(t, o)
+			awaitGone(ctx, t, o)
 		}
 		return nil
 	})
@@ -177,9 +178,13 @@ func takenRights(t *testing.T, _ string) {
 		}
 	})
 	require.Less(t, len(role.Rules), len(rules))
-	cleanUp(t, func(context.Context) error {
+	cleanUp(t, func(ctx context.Context) error {
 		env.Update(t, role, func() { role.Rules = rules })
-		env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionTrue, "RightsComplete")
+		ledger := &v1alpha1.SyncLedger{}
+		assert.True(t, testenv.AwaitCondition(t, func() bool {
+			err := env.Client().Get(ctx, client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.LedgerName}, ledger)
+			return err == nil && meta.IsStatusConditionTrue(ledger.Status.Conditions, v1alpha1.ConditionRightsComplete)
+		}))
 		return nil
 	})
 	env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionFalse, "RightsMissing")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -103,9 +104,16 @@ func createFarm(t *testing.T) (namespace string) {
 		ctx := context.WithoutCancel(t.Context())
 		assert.NoError(t, env.Client().Delete(ctx, objects[0]))
 		assert.NoError(t, env.Client().DeleteAllOf(ctx, &v1alpha1.VMDiskImage{}, client.InNamespace(namespace)))
-		env.AwaitGone(t, image)
+		awaitGone(ctx, t, image)
 	})
 	return namespace
+}
+
+// awaitGone is env.AwaitGone with the context of a Cleanup.
+func awaitGone(ctx context.Context, t *testing.T, o client.Object) {
+	t.Helper()
+	key := client.ObjectKeyFromObject(o)
+	assert.True(t, testenv.AwaitCondition(t, func() bool { return apierrors.IsNotFound(env.Client().Get(ctx, key, o)) }), "%T %s is still there", o, key)
 }
 
 // cleanUp undoes a fault when the test ends.

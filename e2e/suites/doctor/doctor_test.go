@@ -74,7 +74,7 @@ func TestFaultsAreFound(t *testing.T) {
 		"a binding is removed":        {"budget-guarded", "Fail", removedBinding, nil, "its binding does not exist"},
 		"the other binding":           {"one-download", "Warn", removedMutatingBinding, nil, "MutatingAdmissionPolicyBinding"},
 		"a missing Secret":            {"secret-keys", "Fail", missingSecret, nil, "does not exist"},
-		"a proxy that is no URL":      {"cdi-importproxy", "Fail", brokenProxy, nil, "is not a URL"},
+		"a proxy that is no URL":      {"cdi-importproxy", "Fail", brokenProxy, nil, "a scheme that no importer knows"},
 		"an unknown CDI":              {"cdi-version-known", "Warn", unknownCDI, nil, "v1.99.0"},
 		"a webhook of nobody":         {"webhook-timeouts", "Warn", webhookOfNobody, nil, "nowhere/nobody"},
 	} {
@@ -221,21 +221,29 @@ func missingSecret(t *testing.T, namespace string) {
 	createUntilEnd(t, img)
 }
 
+// brokenProxy is set in the CDI object, whose config is the authority.
 func brokenProxy(t *testing.T, _ string) {
+	installed := &cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: "cdi"}}
 	config := &cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: "config"}}
-	set := func(proxy *cdiv1.ImportProxy, shows string) {
-		env.Update(t, config, func() { config.Spec.ImportProxy = proxy })
-		require.True(t, testenv.AwaitCondition(t, func() bool {
+	set := func(spec *cdiv1.CDIConfigSpec, shows string) {
+		env.Update(t, installed, func() { installed.Spec.Config = spec })
+		shown := ""
+		assert.True(t, testenv.AwaitCondition(t, func() bool {
 			err := env.Client().Get(context.WithoutCancel(t.Context()), client.ObjectKeyFromObject(config), config)
-			shown := ""
+			shown = ""
 			if config.Status.ImportProxy != nil {
 				shown = ptr.Deref(config.Status.ImportProxy.HTTPProxy, "")
 			}
 			return err == nil && shown == shows
-		}))
+		}), "CDI shows the proxy %q", shown)
 	}
-	set(&cdiv1.ImportProxy{HTTPProxy: ptr.To("http://pro xy:3128")}, "http://pro xy:3128")
-	cleanUp(t, func(context.Context) error { set(nil, ""); return nil })
+	before := (*cdiv1.CDIConfigSpec)(nil)
+	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(installed), installed))
+	if installed.Spec.Config != nil {
+		before = installed.Spec.Config.DeepCopy()
+	}
+	set(&cdiv1.CDIConfigSpec{ImportProxy: &cdiv1.ImportProxy{HTTPProxy: ptr.To("ftp://proxy.example.com:3128")}}, "ftp://proxy.example.com:3128")
+	cleanUp(t, func(context.Context) error { set(before, ""); return nil })
 }
 
 func unknownCDI(t *testing.T, _ string) {

@@ -84,7 +84,7 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 	}
 	c.reports = &reportcontroller.Reconciler{
 		Client: cached, Live: live, Mailbox: caches.mailbox, Kinds: c.kinds, Metrics: metrics.NewReport(ctrlmetrics.Registry),
-		ClusterUID: c.cluster.UID, Grants: grants, Elapsed: elapsed,
+		ClusterUID: c.cluster.UID, Queue: queue, Policy: policyInForce.Current, Grants: grants, Elapsed: elapsed,
 		PlanResults: byImageName(c.planResults, c.planResults.Items), PrunedImages: byImageName(c.planResults, c.planResults.Prunes),
 		Namespace: o.Namespace, Version: version, Interval: o.reportInterval, Heartbeat: o.reportHeartbeat,
 	}

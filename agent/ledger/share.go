@@ -1,7 +1,9 @@
 package ledger
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -57,6 +59,31 @@ func (t turnTaker) countTaken(namespace string) {
 	}
 }
 
+// visitInTurn visits images in the order in which they get slots: those of namespaces below
+// their share, then all others, each in the given order, and none that holds a slot. visit
+// reports whether it has taken the image; stop ends the visits.
+func (s NamespaceShare) visitInTurn(order []*QueuedImage, visit func(image *QueuedImage, beyondShare bool) (taken bool), stop func() bool) {
+	turns := s.newTurns()
+	var beyondShare []*QueuedImage
+	for _, image := range order {
+		switch {
+		case stop():
+			return
+		case s.Holders[image.Image.UID]:
+		case !turns.isBelowShare(image.Image.Namespace):
+			beyondShare = append(beyondShare, image)
+		case visit(image, false):
+			turns.countTaken(image.Image.Namespace)
+		}
+	}
+	for _, image := range beyondShare {
+		if stop() {
+			return
+		}
+		visit(image, true)
+	}
+}
+
 // PeekHead returns the first n images that may be admitted, in the order in which they are,
 // at most limits[g] of source group g, without those that hold a slot. A Pending image blocks
 // those behind it, unless its namespace has its share; after blockedFor, one of these may be admitted.
@@ -68,54 +95,53 @@ func (t turnTaker) countTaken(namespace string) {
 func (q *Queue) PeekHead(n int, now time.Time, limits map[string]int, share NamespaceShare) (head []QueuedImage, blockedFor time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	takenOfGroup, turns, passedOver := map[string]int{}, share.newTurns(), false
-	isTakable := func(image *QueuedImage) bool {
-		limit, limited := limits[image.SourceGroup]
-		return !share.Holders[image.Image.UID] && (!limited || takenOfGroup[image.SourceGroup] < limit)
-	}
-	take := func(image *QueuedImage) {
-		takenOfGroup[image.SourceGroup]++
-		turns.countTaken(image.Image.Namespace)
-		head = append(head, *image)
-	}
-	isBlocked := func(image *QueuedImage) bool {
-		left := PendingGracePeriod - now.Sub(image.Since)
-		if blockedFor == 0 || left <= 0 {
+	takenOfGroup := map[string]int{}
+	isFull := func() bool { return len(head) >= n }
+	share.visitInTurn(q.order, func(image *QueuedImage, beyondShare bool) (taken bool) {
+		if limit, limited := limits[image.SourceGroup]; limited && takenOfGroup[image.SourceGroup] >= limit {
 			return false
 		}
-		blockedFor = min(blockedFor, left)
-		return true
-	}
-	for _, image := range q.order {
+		left := PendingGracePeriod - now.Sub(image.Since)
 		switch {
-		case len(head) >= n:
-			return head, 0
-		case !isTakable(image):
-		case !turns.isBelowShare(image.Image.Namespace):
-			passedOver = true
 		case image.State == Pending:
-			if left := PendingGracePeriod - now.Sub(image.Since); left > 0 && (blockedFor == 0 || left < blockedFor) {
+			if !beyondShare && left > 0 && (blockedFor == 0 || left < blockedFor) {
 				blockedFor = left
 			}
-		case !isBlocked(image):
-			take(image)
+			return false
+		case blockedFor > 0 && left > 0:
+			blockedFor = min(blockedFor, left)
+			return false
 		}
-	}
-	if passedOver && len(head) < n {
-		first := make(map[types.UID]bool, len(head))
-		for i := range head {
-			first[head[i].Image.UID] = true
-		}
-		for _, image := range q.order {
-			if len(head) < n && image.State == Admissible && !first[image.Image.UID] && isTakable(image) && !isBlocked(image) {
-				take(image)
-			}
-		}
-	}
-	if len(head) >= n {
+		takenOfGroup[image.SourceGroup]++
+		head = append(head, *image)
+		return true
+	}, isFull)
+	if isFull() {
 		return head, 0
 	}
 	return head, blockedFor
+}
+
+// ListWaiting returns the first n images that wait for a slot, in the order in which they get
+// one, and how many wait. Those that wait for something of their own, and those of a group
+// that has used up its part of the budget, are at their place.
+func (q *Queue) ListWaiting(n int, share NamespaceShare) (first []QueuedImage, waiting int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := q.order
+	if len(q.images) > len(q.order) {
+		all = slices.SortedFunc(maps.Values(q.images), q.compareImages)
+	}
+	for _, image := range all {
+		if !share.Holders[image.Image.UID] {
+			waiting++
+		}
+	}
+	share.visitInTurn(all, func(image *QueuedImage, _ bool) (taken bool) {
+		first = append(first, *image)
+		return true
+	}, func() bool { return len(first) >= n })
+	return first, waiting
 }
 
 // SetNamespaceShare says whether namespaces have a share. Then an image may go first from

@@ -18,7 +18,8 @@ type Metrics struct {
 	slots          prometheus.Gauge
 	budget         prometheus.Gauge
 	attempts       *prometheus.CounterVec
-	bytes          prometheus.Counter
+	bytes          *prometheus.CounterVec
+	sources        sourceLabels
 	syncDuration   prometheus.Histogram
 	queueDuration  prometheus.Histogram
 	strays         prometheus.Counter
@@ -38,8 +39,8 @@ func New(r prometheus.Registerer, queue *ledger.Queue) *Metrics {
 		budget: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "slots_budget", Help: "Slots that the acknowledged policy allows."}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "attempts_total",
 			Help: "Attempts that ended, by result and, for failed ones, reason."}, []string{"result", "reason"}),
-		bytes: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "transferred_bytes_total",
-			Help: "Bytes that attempts have downloaded, estimated from CDI's progress."}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "transferred_bytes_total",
+			Help: "Bytes that attempts have downloaded, estimated from CDI's progress, by group of the policy's fleetSources; other for all other sources."}, []string{"source"}),
 		syncDuration: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "sync_duration_seconds",
 			Help: "Time from slot to import, of attempts that succeeded.", Buckets: prometheus.ExponentialBuckets(1, 2, 15)}),
 		queueDuration: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "queue_duration_seconds",
@@ -62,6 +63,7 @@ func New(r prometheus.Registerer, queue *ledger.Queue) *Metrics {
 			Help: "1 for the current status (True, False, Unknown) of each condition of the SyncLedger."}, []string{"type", "status"}),
 	}
 	m.attempts.WithLabelValues("Succeeded", "")
+	m.bytes.WithLabelValues(v1alpha1.SourceOther)
 	for _, reason := range v1alpha1.FailureReasons() {
 		m.attempts.WithLabelValues("Failed", string(reason))
 	}
@@ -106,19 +108,26 @@ func (m *Metrics) SetConditions(all []metav1.Condition) {
 	}
 }
 
-// RecordSuccess counts an attempt that imported an image; took is 0 if unknown.
-func (m *Metrics) RecordSuccess(bytes int64, took time.Duration) {
+// RecordSuccess counts an attempt that imported an image from a group of sources; took is 0
+// if unknown.
+func (m *Metrics) RecordSuccess(source string, bytes int64, took time.Duration) {
 	m.attempts.WithLabelValues("Succeeded", "").Inc()
-	m.bytes.Add(float64(bytes))
+	m.addBytes(source, bytes)
 	if took > 0 {
 		m.syncDuration.Observe(took.Seconds())
 	}
 }
 
 // RecordFailure counts a failed attempt.
-func (m *Metrics) RecordFailure(reason v1alpha1.Reason, bytes int64) {
+func (m *Metrics) RecordFailure(reason v1alpha1.Reason, source string, bytes int64) {
 	m.attempts.WithLabelValues("Failed", string(reason)).Inc()
-	m.bytes.Add(float64(bytes))
+	m.addBytes(source, bytes)
+}
+
+func (m *Metrics) addBytes(source string, bytes int64) {
+	if bytes > 0 {
+		m.bytes.WithLabelValues(m.sources.bound(source)).Add(float64(bytes))
+	}
 }
 
 // ObserveQueueDuration records how long an image waited for the slot of its first attempt.

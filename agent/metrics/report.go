@@ -19,8 +19,9 @@ type Report struct {
 
 // Objects of a report.
 const (
-	ReportRoot = "root"
-	ReportPage = "page"
+	ReportRoot     = "root"
+	ReportPage     = "page"
+	ReportActivity = "activity"
 )
 
 // NewReport registers the metrics.
@@ -39,11 +40,12 @@ func NewReport(r prometheus.Registerer) *Report {
 	}
 	m.writes.WithLabelValues(ReportRoot)
 	m.writes.WithLabelValues(ReportPage)
+	m.writes.WithLabelValues(ReportActivity)
 	r.MustRegister(m.pages, m.omitted, m.written, m.writes, m.orphaned, m.orphanedBytes)
 	return m
 }
 
-// CountWrite counts a write of a root or a page.
+// CountWrite counts a write of a root, a page or an activity.
 func (m *Report) CountWrite(object string) { m.writes.WithLabelValues(object).Inc() }
 
 // SetRoot sets what the written root contains.

@@ -17,6 +17,12 @@ const (
 	maxPruneMessageBytes = 512
 )
 
+// Bounds of the holders of an image, as in the schema.
+const (
+	maxHolders     = 5
+	maxHolderBytes = 384
+)
+
 // NewReportedImage returns what is reported of a VMDiskImage, without the result of its
 // plan item.
 func NewReportedImage(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
@@ -37,6 +43,9 @@ func NewReportedImage(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 		DownloadBytes:     status.BytesTotal,
 		Attempts:          status.Attempts,
 		Retry:             status.ObservedPlanRetry,
+	}
+	for _, holder := range status.References.Holders[:min(len(status.References.Holders), maxHolders)] {
+		out.Holders = append(out.Holders, v1alpha1.SanitizeText(holder, maxHolderBytes))
 	}
 	if status.Prune != nil {
 		out.Prune = &v1alpha1.ReportedPrune{PruneStatus: *status.Prune.DeepCopy(), ImageUID: img.UID}

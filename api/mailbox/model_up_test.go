@@ -2,7 +2,11 @@ package mailbox
 
 import "cmp"
 
-const maxPages = 2
+const (
+	maxPages = 2
+	// activityPart stands for the activity where others are the number of a page.
+	activityPart = maxPages
+)
 
 // reportObject is a root or a page. age is the number of the member state in which the
 // member first had it: after a restore, the restored object is younger than what it
@@ -17,7 +21,8 @@ type reportObject struct {
 type reportSide struct {
 	root  reportObject
 	lists uint8
-	pages [maxPages]reportObject
+	// pages, and the activity behind them, which no root lists.
+	pages [maxPages + 1]reportObject
 }
 
 type upRelay struct {
@@ -50,6 +55,11 @@ const (
 	upWriteRoot
 	upRereadLists
 	upDeletePages
+	upActivity
+	upRereadActivity
+	upWriteActivity
+	upRecheckActivity
+	upDeleteActivity
 )
 
 type upWorld struct {
@@ -88,6 +98,8 @@ type upModel struct {
 	pages, relays, restores, edits, rebuilds uint8
 	// states is how many member states the model covers.
 	states uint8
+	// activity: the member may have one.
+	activity bool
 }
 
 func (m upModel) compare(source, target reportObject, live bool) comparison {
@@ -149,6 +161,9 @@ func (m upModel) relayRequest(w *upWorld, r *upRelay) (what, violation string) {
 				r.listed |= 1 << p
 			}
 		}
+		if w.hub.pages[activityPart].there {
+			r.listed |= 1 << activityPart
+		}
 		r.unwritten = r.listed
 		r.pc = upRoot
 		return " lists the pages on the hub", ""
@@ -189,8 +204,10 @@ func (m upModel) relayRequest(w *upWorld, r *upRelay) (what, violation string) {
 	case upRereadLists:
 		m.rereadLists(w, r)
 		return " rereads the root live", ""
-	default:
+	case upDeletePages:
 		return m.deletePages(w, r)
+	default:
+		return m.activityRequest(w, r)
 	}
 }
 
@@ -223,7 +240,9 @@ func (m upModel) decideRoot(w *upWorld, r *upRelay) {
 	}
 }
 
-func (m upModel) unlistedMask(r *upRelay) uint8 { return r.listed &^ r.source.lists }
+func (m upModel) unlistedMask(r *upRelay) uint8 {
+	return r.listed &^ r.source.lists &^ (1 << activityPart)
+}
 
 func (m upModel) nextPage(r *upRelay) {
 	r.page++
@@ -243,7 +262,7 @@ func (m upModel) nextPage(r *upRelay) {
 func (m upModel) afterRoot(r *upRelay) {
 	switch {
 	case m.unlistedMask(r) == 0:
-		r.pc = upIdle
+		m.afterPages(r)
 	case m.bugs.has(deletesWithoutReread):
 		r.toDelete, r.pc = m.unlistedMask(r), upDeletePages
 	default:
@@ -330,7 +349,7 @@ func (m upModel) writeRoot(w *upWorld, r *upRelay) (what, violation string) {
 }
 
 func (m upModel) rereadLists(w *upWorld, r *upRelay) {
-	r.pc = upIdle
+	m.afterPages(r)
 	if w.currentReport().root != r.source.root {
 		return
 	}
@@ -365,7 +384,7 @@ func (m upModel) deletePages(w *upWorld, r *upRelay) (what, violation string) {
 		w.hub.pages[p] = reportObject{}
 		w.touchPage(p)
 	}
-	r.pc = upIdle
+	m.afterPages(r)
 	if m.bugs.has(deletesBeforeRoot) && r.root == overwriteCopy {
 		r.page, r.pc = 0, upPage
 		r.listed &^= r.toDelete

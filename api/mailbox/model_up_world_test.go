@@ -37,6 +37,15 @@ func (m upModel) memberSteps(w upWorld, emit func(upWorld, string)) {
 			}
 		}
 	}
+	if m.activity {
+		s := now
+		s.pages[activityPart] = written(now.pages[activityPart])
+		become(s, nil, "the agent writes the activity")
+		if now.pages[activityPart].there {
+			s.pages[activityPart] = reportObject{}
+			become(s, nil, "an agent of an older version deletes the activity")
+		}
+	}
 	for lists := range uint8(1 << m.pages) {
 		s := now
 		right := true
@@ -58,7 +67,7 @@ func (m upModel) memberSteps(w upWorld, emit func(upWorld, string)) {
 				continue
 			}
 			s.root.age = w.states
-			for p := range m.pages {
+			for p := range s.pages {
 				s.pages[p].age = w.states
 			}
 			become(s, func(next *upWorld) { next.restores++ }, "the member is restored")
@@ -86,7 +95,7 @@ func (m upModel) hubSteps(w upWorld, emit func(upWorld, string)) {
 			next.hub = next.saved
 			next.restores++
 			next.touchRoot()
-			for p := range m.pages {
+			for p := range uint8(len(next.hub.pages)) {
 				next.touchPage(p)
 			}
 		}, "the hub is restored")
@@ -102,7 +111,7 @@ func (m upModel) hubSteps(w upWorld, emit func(upWorld, string)) {
 		root(func(o reportObject) reportObject { o.edited = true; o.sequence = 99; return o }, "somebody raises the hub's root")
 		root(func(reportObject) reportObject { return reportObject{} }, "somebody deletes the hub's root")
 	}
-	for p := range m.pages {
+	for p := range uint8(len(w.hub.pages)) {
 		if !w.hub.pages[p].there {
 			continue
 		}
@@ -152,7 +161,11 @@ func (m upModel) checkConvergence(w upWorld) string {
 			return "a page stays on the hub that no root lists"
 		}
 	}
-	return ""
+	want := source.pages[activityPart]
+	if !want.there || want.cluster != source.root.cluster {
+		want = reportObject{}
+	}
+	return messageUnless(w.hub.pages[activityPart] == want, "the hub's activity stays different from the member's")
 }
 
 func (m upModel) exploreAll(t *testing.T) exploration {
@@ -168,6 +181,11 @@ func TestSyncUpUnderAnyInterleaving(t *testing.T) {
 		"edits":     {relays: 2, pages: 1, states: 4, edits: 1},
 		"rebuild":   {relays: 2, pages: 1, states: 4, rebuilds: 1},
 		"all":       {relays: 1, pages: 1, states: 5, restores: 1, edits: 1, rebuilds: 1},
+
+		"activity":          {relays: 2, activity: true, states: 5},
+		"activity, edits":   {relays: 2, activity: true, states: 4, edits: 1},
+		"activity, rebuild": {relays: 2, activity: true, states: 4, rebuilds: 1},
+		"activity, all":     {relays: 1, activity: true, states: 4, restores: 1, edits: 1, rebuilds: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := m.exploreAll(t)
@@ -195,6 +213,19 @@ func TestSyncUpModelFindsPlantedBugs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := c.upModel
 			m.relays, m.pages, m.states = 2, 1, 5
+			assert.Equal(t, c.want, m.exploreAll(t).violation)
+		})
+	}
+	for name, c := range map[string]struct {
+		upModel
+		want string
+	}{
+		"by sequence alone":         {upModel{bugs: pageBySequence, restores: 1}, "the hub's activity stays different from the member's"},
+		"deletes without rereading": {upModel{bugs: deletesWithoutReread}, "an activity was deleted that the member has"},
+	} {
+		t.Run("activity: "+name, func(t *testing.T) {
+			m := c.upModel
+			m.relays, m.activity, m.states = 2, true, 5
 			assert.Equal(t, c.want, m.exploreAll(t).violation)
 		})
 	}

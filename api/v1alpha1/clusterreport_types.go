@@ -150,6 +150,13 @@ type ReportedImage struct {
 	// references is how many VirtualMachines need the image.
 	// +optional
 	References int32 `json:"references"`
+	// holders are the first VirtualMachines that need the image, as namespace/name. A root
+	// disk without a VirtualMachine is marked "(orphaned disk)". Older agents leave them out.
+	// +kubebuilder:validation:MaxItems=5
+	// +kubebuilder:validation:items:MaxLength=384
+	// +listType=atomic
+	// +optional
+	Holders []string `json:"holders,omitempty"`
 	// unreferencedSince is when references last became 0, by the member's clock.
 	// +optional
 	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`

@@ -61,8 +61,6 @@ func Run(args []string, streams genericiooptions.IOStreams, version string) exit
 		return exit.Yes
 	case ctx.Err() != nil:
 		return exit.Interrupted
-	case errors.Is(err, syscall.EPIPE):
-		return exit.Yes // the reader has what it wanted, as head has
 	}
 	if message := exit.MessageOf(err); message != "" {
 		fmt.Fprintln(streams.ErrOut, "error: "+render.Printable(message))
@@ -96,7 +94,6 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.ErrOut)
-	root.AddCommand(e.newDoctorCommand())
 	flags := root.PersistentFlags()
 	e.AddFlags(flags)
 	flags.StringVar(&e.cluster, "cluster", "", "a cluster of the fleet, by the name of its MemberCluster")
@@ -108,10 +105,15 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newStatusCommand(),
 		e.newFleetCommand(),
 		e.newTreeCommand(),
+		e.newImageCommand(),
+		e.newRolloutCommand(),
 		e.newPruneCommand(),
+		e.newJoinCommand(),
+		e.newAcceptCommand(),
+		e.newLeaveCommand(),
+		e.newDoctorCommand(),
+		newReferenceCommand(root),
 	)
-	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand())
-	root.AddCommand(e.newImageCommand(), e.newRolloutCommand())
 	return root
 }
 

@@ -6,22 +6,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/report"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // recordEvents emits the events and counts the metrics of a status that was just stored.
 func (r *Reconciler) recordEvents(img *v1alpha1.VMDiskImage, before *v1alpha1.VMDiskImageStatus, d image.Decision) {
+	source := v1alpha1.SourceOther
+	if p := r.Policy(); p != nil {
+		source = report.SourceGroupOf(*p, image.HostOf(img.Spec))
+	}
 	for _, ended := range d.EndedAttempts {
 		if ended.Outcome == v1alpha1.OutcomeSucceeded {
 			var duration time.Duration
 			if !ended.Slot.StartedAt.IsZero() {
 				duration = time.Since(ended.Slot.StartedAt.Time)
 			}
-			r.Metrics.RecordSuccess(ended.DownloadedBytes, duration)
+			r.Metrics.RecordSuccess(source, ended.DownloadedBytes, duration)
 			r.Events.Eventf(img, nil, corev1.EventTypeNormal, "Imported", "Import", "attempt %d succeeded", ended.Slot.Attempt)
 			continue
 		}
-		r.Metrics.RecordFailure(ended.Failure.Reason, ended.DownloadedBytes)
+		r.Metrics.RecordFailure(ended.Failure.Reason, source, ended.DownloadedBytes)
 		r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(ended.Failure.Reason), "Import", "attempt %d failed: %s", ended.Slot.Attempt, ended.Failure.Message)
 	}
 	if countResyncs(&img.Status) > countResyncs(before) {

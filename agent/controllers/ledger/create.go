@@ -97,7 +97,7 @@ func (r *Reconciler) failAttempt(ctx context.Context, slot v1alpha1.Slot, failur
 	if err := r.Status().Update(ctx, img); err != nil {
 		return fmt.Errorf("recording in VMDiskImage %s that DataVolume %s is not created (%s): %w", key, slot.DataVolume, failure.Message, err)
 	}
-	r.Metrics.RecordFailure(failure.Reason, 0)
+	r.Metrics.RecordFailure(failure.Reason, v1alpha1.SourceOther, 0)
 	r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(failure.Reason), "Import", "attempt %d: %s", slot.Attempt, failure.Message)
 	return nil
 }

@@ -19,8 +19,10 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/grant"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/report"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -50,6 +52,11 @@ type Reconciler struct {
 	// whose image is gone. While they return nil, the former results are reported.
 	PlanResults  func() map[types.NamespacedName]v1alpha1.PlanItemReport
 	PrunedImages func() map[types.NamespacedName]v1alpha1.ReportedPrune
+
+	// Queue has the order in which images get slots; Policy is the one in force, nil before
+	// there is one.
+	Queue  *ledger.Queue
+	Policy func() *policy.Policy
 
 	// Grants tracks what this process requests of the fleet-wide budget.
 	Grants *grant.RequestTracker
@@ -83,6 +90,8 @@ type Reconciler struct {
 	// lastRewrittenPage and rootWrittenAt are zero until this process has written one.
 	lastRewrittenPage string
 	rootWrittenAt     time.Time
+	rates             *report.RateTracker
+	activity          activityState
 }
 
 // errReportChanged: an object of the report differs from what is known of it. It is marked
@@ -100,6 +109,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, nil // requeued once the kind is served
 	}
 	more, err := r.writeReport(ctx)
+	var activityAfter time.Duration
+	if err == nil {
+		activityAfter, err = r.writeActivity(ctx)
+	}
 	if err != nil {
 		return trigger.Result(ctx, err, r.Interval, r.isExpectedConflict)
 	}
@@ -109,6 +122,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	next := r.Heartbeat - time.Since(r.rootWrittenAt)
 	if at, needed := r.Grants.NextRequestAt(); needed {
 		next = min(next, at-r.Elapsed())
+	}
+	if activityAfter > 0 {
+		next = min(next, activityAfter)
 	}
 	return ctrl.Result{RequeueAfter: max(r.Interval, next)}, nil
 }
@@ -163,8 +179,10 @@ func (r *Reconciler) updatePaginator(ctx context.Context) error {
 		switch {
 		case err == nil:
 			r.paginator.SetImage(img)
+			r.observeRates(img)
 		case apierrors.IsNotFound(err):
 			r.paginator.RemoveImage(key)
+			r.rates.ForgetImage(key)
 		default:
 			r.paginator = nil // the other changed images are lost: read everything again
 			return fmt.Errorf("reading VMDiskImage %s: %w", key, err)
@@ -243,5 +261,11 @@ func (r *Reconciler) reloadImages(ctx context.Context) error {
 		return fmt.Errorf("listing VMDiskImages: %w", err)
 	}
 	r.paginator.ReplaceImages(images.Items)
+	exists := make(map[report.Key]bool, len(images.Items))
+	for i := range images.Items {
+		exists[types.NamespacedName{Namespace: images.Items[i].Namespace, Name: images.Items[i].Name}] = true
+		r.observeRates(&images.Items[i])
+	}
+	r.rates.KeepImages(func(key report.Key) bool { return exists[key] })
 	return nil
 }

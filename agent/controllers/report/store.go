@@ -30,6 +30,7 @@ type storedObject struct {
 	digest     string
 	imageCount int
 	root       *v1alpha1.ReportRoot
+	activity   *v1alpha1.ReportedActivity
 	// refusedDigest is that of a page that the API server refuses.
 	refusedDigest string
 	// answer is the plan that the stored page answers.
@@ -146,7 +147,7 @@ func (r *Reconciler) recordStored(obj *v1alpha1.ClusterReport) {
 	o.uid, o.resourceVersion, o.sequence = obj.UID, obj.ResourceVersion, obj.Sequence
 	o.newestSequence = max(o.newestSequence, obj.Sequence)
 	o.mustRewrite = o.mustRewrite || obj.Sequence < o.newestSequence || obj.ClusterUID != r.clusterUID
-	o.root, o.digest, o.imageCount = obj.Root, "", 0
+	o.root, o.activity, o.digest, o.imageCount = obj.Root, obj.Activity, "", 0
 	if obj.Page != nil {
 		o.digest, o.imageCount = report.DigestPage(obj.Page.Images), len(obj.Page.Images)
 	}

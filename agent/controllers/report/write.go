@@ -142,7 +142,7 @@ func (r *Reconciler) answeredPlan(pages []report.Page) *v1alpha1.PlanVersion {
 
 // deleteUnlistedPages deletes the pages that the stored root does not list.
 func (r *Reconciler) deleteUnlistedPages(ctx context.Context) error {
-	listed := map[string]bool{v1alpha1.MailboxName: true}
+	listed := map[string]bool{v1alpha1.MailboxName: true, v1alpha1.ActivityName: true}
 	for _, ref := range r.stored[v1alpha1.MailboxName].root.Pages {
 		listed[ref.Name] = true
 	}

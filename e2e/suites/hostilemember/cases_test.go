@@ -208,6 +208,11 @@ var lies = []struct {
 		}
 		o["root"].(object)["conditions"] = all
 	}, v1alpha1.ConditionMailboxSynced, []string{"the hub refuses"}},
+	{"it has an activity beside its root", func(o object) {
+		o["activity"] = object{"observedAt": "2026-01-01T10:00:00Z", "bootID": "scripted", "active": []string{"", "\x1b[2J / / /", strings.Repeat("x ", 250)}}
+	}, v1alpha1.ConditionMailboxSynced, []string{"the hub refuses"}},
+	{"its activity is from yesterday", func(o object) { o["activity"] = object{"observedAt": "yesterday", "bootID": ""} }, v1alpha1.ConditionReachable, []string{"of no use"}},
+	{"its activity is a number", func(o object) { o["activity"] = 7 }, v1alpha1.ConditionReachable, []string{"of no use"}},
 	{"it lists pages that are not there", rootLie("pages", []object{{"name": "ghost", "sequence": 1, "images": 3}}), v1alpha1.ConditionReportComplete, []string{"ghost"}},
 	{"it lists 300 pages", func(o object) {
 		var all []object

@@ -74,6 +74,16 @@ func (a *reportWriter) writeRoot() {
 	})
 }
 
+func (a *reportWriter) writeActivity(slots int32) {
+	a.Helper()
+	a.writeReport(v1alpha1.ActivityName, func(r *v1alpha1.ClusterReport) {
+		r.Activity = &v1alpha1.ReportedActivity{
+			ObservedAt: metav1.Time{Time: time.Unix(a.clock, 0)}, BootID: a.boot, Slots: slots,
+			Active: []v1alpha1.ActiveImport{{Namespace: "images", Name: "debian", Source: "eu", BytesDone: 5, BytesTotal: 10, StartedAt: metav1.Unix(1, 0)}},
+		}
+	})
+}
+
 // dropPage removes a page from the next root.
 func (a *reportWriter) dropPage(name string) { delete(a.sequences, name) }
 
@@ -90,7 +100,7 @@ func (b *mailboxEnd) listReports(c client.Client, namespace string) map[string]v
 	require.NoError(b, c.List(b.Context(), &list, client.InNamespace(namespace)))
 	found := map[string]v1alpha1.ClusterReport{}
 	for _, item := range list.Items {
-		found[item.Name] = v1alpha1.ClusterReport{ClusterUID: item.ClusterUID, Sequence: item.Sequence, Root: item.Root, Page: item.Page}
+		found[item.Name] = v1alpha1.ClusterReport{ClusterUID: item.ClusterUID, Sequence: item.Sequence, Root: item.Root, Page: item.Page, Activity: item.Activity}
 	}
 	return found
 }

@@ -80,14 +80,29 @@ func (r *reportingAgent) killAndWait() {
 // markWrites excludes the writes so far from writesSinceMark.
 func (r *reportingAgent) markWrites() { r.markedWrite = len(r.proxy.Writes()) }
 
-// writesSinceMark lists the writes of report objects since the mark, as method and name.
+// writesSinceMark lists the writes of root and pages since the mark, as method and name.
 func (r *reportingAgent) writesSinceMark() (names []string) {
 	for _, w := range r.proxy.Writes()[r.markedWrite:] {
-		if _, name, ok := strings.Cut(w.Path, "/clusterreports"); ok {
+		if _, name, ok := strings.Cut(w.Path, "/clusterreports"); ok && !isActivityWrite(w) {
 			names = append(names, w.Method+strings.ReplaceAll(name, "/", " "))
 		}
 	}
 	return names
+}
+
+// activityWritesSinceMark counts the writes of the activity since the mark.
+func (r *reportingAgent) activityWritesSinceMark() (n int) {
+	for _, w := range r.proxy.Writes()[r.markedWrite:] {
+		if isActivityWrite(w) {
+			n++
+		}
+	}
+	return n
+}
+
+// isActivityWrite is true for the updates of the activity.
+func isActivityWrite(w faults.Write) bool {
+	return strings.HasSuffix(w.Path, "/clusterreports/"+v1alpha1.ActivityName)
 }
 
 func asReportWrite(w faults.Write) (*v1alpha1.ClusterReport, bool) {
@@ -143,10 +158,11 @@ func deleteImagesAndReports(t *testing.T, ns string) {
 	require.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.ClusterReport{}, client.InNamespace(program.AgentNamespace)))
 }
 
-// storedReport is the report as it is stored: root and pages.
+// storedReport is the report as it is stored: root, pages and activity.
 type storedReport struct {
-	root  *v1alpha1.ClusterReport
-	pages map[string]*v1alpha1.ClusterReport
+	root     *v1alpha1.ClusterReport
+	pages    map[string]*v1alpha1.ClusterReport
+	activity *v1alpha1.ClusterReport
 }
 
 func readReport(t *testing.T) storedReport {
@@ -155,9 +171,12 @@ func readReport(t *testing.T) storedReport {
 	require.NoError(t, env.Client().List(t.Context(), &list, client.InNamespace(program.AgentNamespace)))
 	r := storedReport{pages: map[string]*v1alpha1.ClusterReport{}}
 	for i := range list.Items {
-		if obj := &list.Items[i]; obj.Name == v1alpha1.MailboxName {
+		switch obj := &list.Items[i]; obj.Name {
+		case v1alpha1.MailboxName:
 			r.root = obj
-		} else {
+		case v1alpha1.ActivityName:
+			r.activity = obj
+		default:
 			r.pages[obj.Name] = obj
 		}
 	}

@@ -69,7 +69,7 @@ func TestMembersWorkWithoutHub(t *testing.T) {
 		require.NoError(t, shared.realMember.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
 		for i := range reports.Items {
 			if root := reports.Items[i].Root; root != nil && root.Phases[v1alpha1.PhaseSucceeded] == images {
-				return len(reports.Items) == 2
+				return len(reports.Items) == 3 // root, page and activity
 			}
 		}
 		return false

@@ -107,6 +107,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newTreeCommand(),
 		e.newImageCommand(),
 		e.newRolloutCommand(),
+		e.newPolicyCommand(),
 		e.newPruneCommand(),
 		e.newJoinCommand(),
 		e.newAcceptCommand(),

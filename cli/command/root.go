@@ -40,6 +40,8 @@ type environment struct {
 	format render.Format
 	// api is the read API, once it was asked.
 	api *connect.ReadAPI
+	// toldUnread: what may not be read was said, and is not said again by a watch.
+	toldUnread bool
 }
 
 // StandardStreams are those of the process.
@@ -53,6 +55,7 @@ func Run(args []string, streams genericiooptions.IOStreams, version string) exit
 	defer stop()
 	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: version, now: time.Now}
 	root := e.newRoot()
+	e.addCompletion(root)
 	root.SetArgs(args)
 	defer e.closeReadAPI()
 	err := root.ExecuteContext(ctx)
@@ -91,6 +94,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 			return nil
 		},
 	}
+	root.AddCommand(e.newQuarantineCommand(), e.newVersionCommand(), e.newEventsCommand(), e.newLogsCommand())
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.ErrOut)
@@ -107,7 +111,11 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newTreeCommand(),
 		e.newImageCommand(),
 		e.newRolloutCommand(),
+<<<<<<< HEAD
 		e.newPolicyCommand(),
+=======
+		e.newWhyCommand(),
+>>>>>>> main
 		e.newPruneCommand(),
 		e.newJoinCommand(),
 		e.newAcceptCommand(),

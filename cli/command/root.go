@@ -111,11 +111,8 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newTreeCommand(),
 		e.newImageCommand(),
 		e.newRolloutCommand(),
-<<<<<<< HEAD
 		e.newPolicyCommand(),
-=======
 		e.newWhyCommand(),
->>>>>>> main
 		e.newPruneCommand(),
 		e.newJoinCommand(),
 		e.newAcceptCommand(),

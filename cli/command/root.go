@@ -115,6 +115,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newGetCommand(),
 		e.newImageCommand(),
 		e.newRolloutCommand(),
+		e.newPolicyCommand(),
 		e.newWhyCommand(),
 		e.newPruneCommand(),
 		e.newJoinCommand(),

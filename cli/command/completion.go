@@ -73,6 +73,7 @@ const (
 	clusterKind     nameKind = "MemberCluster"
 	fleetImageKind  nameKind = "FleetDiskImage"
 	pruneReportKind nameKind = "PruneReport"
+	imagePruneKind  nameKind = "ImagePrune"
 	imageKind       nameKind = "VMDiskImage"
 	machineKind     nameKind = "VirtualMachine"
 )
@@ -83,15 +84,17 @@ func kindOf(words []string) nameKind {
 	switch {
 	case len(words) == 0 || has("join") || has("completion") || has("help"):
 		return noKind // a name that is new
-	case has("accept"), has("leave"), has("quarantine"), words[len(words)-1] == "cluster":
+	case has("accept"), has("leave"), has("quarantine"), words[len(words)-1] == "cluster", words[len(words)-1] == "clusters":
 		return clusterKind
-	case words[0] == "prune":
+	case words[0] == "prune" && (has("undo") || has("status")):
+		return imagePruneKind
+	case words[0] == "prune" && !has("report"): // whose name is new
 		return pruneReportKind
-	case words[0] == "rollout", words[0] == "image", words[len(words)-1] == "rollout":
+	case words[0] == "rollout", words[0] == "image", words[0] == "preload", words[len(words)-1] == "rollout", words[len(words)-1] == "rollouts":
 		return fleetImageKind
-	case words[0] == "logs", words[len(words)-1] == "image":
+	case words[0] == "logs", words[len(words)-1] == "image", words[len(words)-1] == "images":
 		return imageKind
-	case words[len(words)-1] == "machine":
+	case words[len(words)-1] == "machine", words[len(words)-1] == "machines":
 		return machineKind
 	}
 	return noKind

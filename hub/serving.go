@@ -15,6 +15,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/health"
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/answers"
 	"github.com/pelotech/ot-fleet/hub/controllers/imageprune"
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/metrics"
@@ -60,9 +62,26 @@ func configureServing(o options, process string, given *certwatcher.CertWatcher,
 // setupReadAPI serves the read API; a replica that is not elected forwards requests to
 // the elected one.
 func (h *hub) setupReadAPI() error {
+	loaded := func() bool { return h.store.HasSynced() && h.rollouts.IsSynced() }
+	changes := web.NewChanges(h.process)
+	watcher := web.NewWatcher(h.local.GetCache(), h.index, changes, loaded)
+	h.policy.OnChange(func() { changes.Mark(readapi.TopicPolicy) })
+	h.shares.OnChange(func(string) { changes.Mark(readapi.TopicTransfers) })
+	stopping := make(stopSignal)
+	if err := h.addRunnables(watcher, stopping); err != nil {
+		return err
+	}
 	api := &web.API{
-		Members: h.local.GetCache(), Live: h.live, Index: h.index, Pages: h.reports,
-		ReportsLoaded: func() bool { return h.store.HasSynced() && h.rollouts.IsSynced() },
+		Members: h.local.GetCache(), Live: h.live, Index: h.index, Pages: h.reports, ReportsLoaded: loaded,
+		Changes: changes, History: watcher.History, Stopping: stopping, HeldBySource: h.shares.HeldBySource,
+		Policy: func() answers.PolicyInForce {
+			state := h.policy.Current()
+			return answers.PolicyInForce{Policy: state.Policy, Accepted: state.Known && !state.Refused, Refused: state.Known && state.Refused, Message: state.Message}
+		},
+		Root: func(member string) (*v1alpha1.ReportRoot, *time.Time) {
+			root := h.store.Root(member)
+			return root.Report, root.ReceivedAt
+		},
 		PlacedClusters: func(image string) ([]rollout.PlacedCluster, bool) {
 			return h.rollouts.PlacedClusters(image, time.Now())
 		},
@@ -90,6 +109,20 @@ func (h *hub) setupReadAPI() error {
 	}
 	return nil
 }
+
+// stopSignal is closed when the manager stops. The server waits for open streams, which end
+// by it.
+type stopSignal chan struct{}
+
+// Start implements manager.Runnable.
+func (s stopSignal) Start(ctx context.Context) error {
+	<-ctx.Done()
+	close(s)
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (stopSignal) NeedLeaderElection() bool { return false }
 
 func newPruneTarget(s *imageprune.TargetState) readapi.PruneTarget {
 	return readapi.PruneTarget{

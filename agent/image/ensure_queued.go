@@ -18,6 +18,9 @@ func (d *decider) ensureQueued() {
 		retry = strings.ToValidUTF8(retry[:maxRetryTokenLength], "")
 	}
 	retryRequested := retry != d.status.ObservedRetry
+	if d.observePlanRetry() {
+		retryRequested = true
+	}
 	retargeted := d.status.Revision != d.targetRevision
 	// A deletion raises the generation too, and is no edit.
 	edited := d.status.ObservedGeneration != d.Image.Generation && d.Image.DeletionTimestamp == nil
@@ -40,6 +43,18 @@ func (d *decider) ensureQueued() {
 	if retryRequested || retargeted || (edited && hasFailedPermanently(rev)) || (edited && hasSnapshotFailed(rev)) {
 		d.restartRevision(rev, retargeted)
 	}
+}
+
+// observePlanRetry reports whether the plan starts a failed image over. Invariant: an image is
+// started over once per token, also if its retries fail again: the token is stored with what
+// it leads to. A cached plan may be an older one, with an older token.
+func (d *decider) observePlanRetry() bool {
+	token := d.Plan.Retry
+	if token == "" || token == d.status.ObservedPlanRetry || !IsPlanned(d.Image) || d.Plan.Unknown || !d.requireLive() {
+		return false
+	}
+	d.status.ObservedPlanRetry = token
+	return true
 }
 
 // restartRevision forgets the failures of a revision. A revision that had left the

@@ -15,6 +15,8 @@ type PlannedState struct {
 	DeleteAfter *time.Duration
 	// Prune of an image of this name that the plan requests; nil for none.
 	Prune *v1alpha1.PlannedPrune
+	// Retry of the plan's item: a new token starts a failed image over, once.
+	Retry string
 	// Unknown: what the plan in force says is not known. Then Keep is set, and no
 	// prune begins, is undone or ends in a deletion.
 	Unknown bool

@@ -112,6 +112,7 @@ func (w *simulation) allActions(t *rapid.T) map[string]func(*rapid.T) {
 			class := rapid.SampledFrom([]string{"", "snap", "other"}).Draw(t, "class")
 			w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SnapshotClass = class })
 		}),
+		"a plan starts it over":   func(t *rapid.T) { w.requestPlanRetry(rapid.StringN(0, 3, 8).Draw(t, "token")) },
 		"a user requests a retry": alive(func() { w.requestRetry(rapid.StringN(0, 3, 8).Draw(t, "token")) }),
 		"a user deletes the image": func(t *rapid.T) {
 			if w.img != nil && rapid.IntRange(0, 3).Draw(t, "really") == 0 {

@@ -188,6 +188,7 @@ func TestRunningRevisionWithUnseenSlotIsKept(t *testing.T) {
 func TestFailedImageRestartsOnRequest(t *testing.T) {
 	for name, change := range map[string]func(*simulation){
 		"by annotation":            func(w *simulation) { w.requestRetry("now") },
+		"by the plan":              func(w *simulation) { w.setPlannedLabel(image.PlannedLabelValue); w.requestPlanRetry("now") },
 		"by an edit of the source": func(w *simulation) { w.setURL(urlB) },
 		"by an edit of the Secret": func(w *simulation) { w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.SecretRef = "s" }) },
 		"by an edit of the headers": func(w *simulation) {
@@ -307,4 +308,51 @@ func TestAttemptOfForgottenRevisionIsNotRestarted(t *testing.T) {
 	assert.EqualValues(t, 2, w.slots[0].Attempt)
 	w.runImport()
 	assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+}
+
+// The plan starts a failed image over once per token, by a live read: a stale cache may show an
+// older plan.
+func TestPlanStartsFailedImageOverOncePerToken(t *testing.T) {
+	newFailed := func() *simulation {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.setPlannedLabel(image.PlannedLabelValue)
+		w.runFailingAttempt(notFoundMessage)
+		require.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
+		return w
+	}
+	t.Run("a stale cache", func(t *testing.T) {
+		w := newFailed()
+		w.requestPlanRetry("2")
+		w.reconcile()
+		w.runFailingAttempt(notFoundMessage)
+		require.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
+		w.cachedPlan.Retry = "1"
+		w.reconcileCached(allWrites)
+		assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
+		assert.Equal(t, "2", w.status().ObservedPlanRetry)
+	})
+	t.Run("an unknown plan", func(t *testing.T) {
+		w := newFailed()
+		w.plan = image.PlannedState{Keep: true, Unknown: true, Retry: "1"}
+		w.reconcile()
+		assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
+	})
+	t.Run("an image of somebody else", func(t *testing.T) {
+		w := newFailed()
+		w.setPlannedLabel("false")
+		w.requestPlanRetry("1")
+		w.reconcile()
+		assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
+		assert.Empty(t, w.status().ObservedPlanRetry)
+	})
+	t.Run("an image that fails later", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.setPlannedLabel(image.PlannedLabelValue)
+		w.requestPlanRetry("1")
+		w.reconcile()
+		assert.Equal(t, "1", w.status().ObservedPlanRetry)
+		w.runFailingAttempt(notFoundMessage)
+		w.reconcile()
+		assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
+	})
 }

@@ -329,6 +329,12 @@ func (w *simulation) requestRetry(token string) {
 	w.bumpResourceVersion()
 }
 
+// requestPlanRetry makes a plan that starts the image over.
+func (w *simulation) requestPlanRetry(token string) {
+	w.plan = image.PlannedState{Keep: true, Retry: token}
+	w.excuses++
+}
+
 // setPlannedLabel sets the label that makes the image a planned one.
 func (w *simulation) setPlannedLabel(planned string) {
 	w.img.Labels = map[string]string{v1alpha1.LabelPlanned: planned}

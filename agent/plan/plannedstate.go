@@ -9,6 +9,10 @@ import (
 // does not name has the zero PlannedState.
 type PlannedStates map[Key]image.PlannedState
 
+// Fields are the fields of a planned image, beside its spec, that this agent follows and that
+// not every older one knows.
+func Fields() []string { return []string{v1alpha1.PlanFieldRetry} }
+
 // NewPlannedStates reads a plan. An image that it lists under images or kept is not retired
 // by it. A prune is included whatever else the plan says: the agent has to answer it.
 func NewPlannedStates(p *v1alpha1.ClusterPlanSpec) PlannedStates {
@@ -19,10 +23,11 @@ func NewPlannedStates(p *v1alpha1.ClusterPlanSpec) PlannedStates {
 		states[Key{retired.Namespace, retired.Name}] = image.PlannedState{DeleteAfter: &deleteAfter}
 	}
 	for i := range p.Images {
-		states[KeyForImage(&p.Images[i])] = image.PlannedState{Keep: true}
+		states[KeyForImage(&p.Images[i])] = image.PlannedState{Keep: true, Retry: p.Images[i].Retry}
 	}
 	for _, kept := range p.Kept {
-		states[Key{kept.Namespace, kept.Name}] = image.PlannedState{Keep: true}
+		key := Key{kept.Namespace, kept.Name}
+		states[key] = image.PlannedState{Keep: true, Retry: states[key].Retry}
 	}
 	for i := range p.Prunes {
 		prune := p.Prunes[i]

@@ -37,6 +37,7 @@ func TestNewPlannedStates(t *testing.T) {
 		{"prunes, in another namespace", v1alpha1.ClusterPlanSpec{Prunes: []v1alpha1.PlannedPrune{{Namespace: "farm", Name: "ubuntu", ImageUID: "image", UID: "prune"}}}, image.PlannedState{}},
 		{"empty plan", v1alpha1.ClusterPlanSpec{}, image.PlannedState{}},
 		{"images", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}}, image.PlannedState{Keep: true}},
+		{"images to start over", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{{Namespace: "lab", Name: "ubuntu", Retry: "1"}}, Kept: []v1alpha1.KeptImage{kept}}, image.PlannedState{Keep: true, Retry: "1"}},
 		{"kept", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}}, image.PlannedState{Keep: true}},
 		{"retired", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", time.Hour)}}, image.PlannedState{DeleteAfter: ptr.To(time.Hour)}},
 		{"retired, at once", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", 0)}}, image.PlannedState{DeleteAfter: ptr.To(time.Duration(0))}},

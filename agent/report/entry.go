@@ -42,6 +42,7 @@ func NewReportedImage(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 		UnreferencedSince: status.References.UnreferencedSince,
 		DownloadBytes:     status.BytesTotal,
 		Attempts:          status.Attempts,
+		Retry:             status.ObservedPlanRetry,
 	}
 	for _, holder := range status.References.Holders[:min(len(status.References.Holders), maxHolders)] {
 		out.Holders = append(out.Holders, v1alpha1.SanitizeText(holder, maxHolderBytes))

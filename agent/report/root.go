@@ -17,6 +17,8 @@ type RootInput struct {
 	AgentVersion string
 	// ImageFields that agent and cluster know; nil where they are unknown.
 	ImageFields []string
+	// PlanFields of agent/plan.
+	PlanFields []string
 	// Ledger of the member; nil where there is none yet.
 	Ledger *v1alpha1.SyncLedger
 	Totals Totals
@@ -43,6 +45,7 @@ func BuildRoot(in RootInput) v1alpha1.ReportRoot {
 		BootID:            in.BootID,
 		AgentVersion:      in.AgentVersion,
 		ImageFields:       in.ImageFields,
+		PlanFields:        in.PlanFields,
 		NoLedger:          true,
 		Phases:            in.Totals.Phases,
 		Images:            in.Totals.Images,

@@ -24,7 +24,8 @@ type Matrix struct {
 	// Seq identifies this state: the since of the next request.
 	Seq string `json:"seq"`
 	// Since is set where Cells are changes of the Matrix with that Seq, which has the same
-	// rows and columns. Otherwise it is a whole one.
+	// rows and columns; Cols are there where what is known of a cluster changed. Otherwise
+	// it is a whole one.
 	Since string         `json:"since,omitempty"`
 	Rows  []MatrixRow    `json:"rows,omitempty"`
 	Cols  []MatrixColumn `json:"cols,omitempty"`
@@ -132,6 +133,9 @@ func (m *Matrix) Apply(next *Matrix) error {
 	}
 	for i, at := range next.Changed {
 		m.Cells[at] = next.Cells[i]
+	}
+	if len(next.Cols) == len(m.Cols) {
+		m.Cols = next.Cols
 	}
 	m.Seq = next.Seq
 	return nil

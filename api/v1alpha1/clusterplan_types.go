@@ -70,7 +70,12 @@ type PlannedImage struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +required
 	Spec VMDiskImageSpec `json:"spec"`
-	// plannedAt is when the plan first asked for this revision, by the hub's clock.
+	// retry is a token: with each new one, the agent starts the image over, once, if it has
+	// failed. Its attempts are counted from 0 again. Older agents ignore it.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Retry string `json:"retry,omitempty"`
+	// plannedAt is when the plan first asked for this revision or retry, by the hub's clock.
 	// Only the hub uses it.
 	// +optional
 	PlannedAt *metav1.Time `json:"plannedAt,omitempty"`

@@ -32,6 +32,10 @@ const (
 	MaxMailboxBytes = 48 << 20
 )
 
+// PlanFieldRetry in ReportRoot.planFields: the agent starts images over by
+// PlannedImage.retry.
+const PlanFieldRetry = "retry"
+
 // PlanItemState is what the agent did with a planned image.
 //
 // +kubebuilder:validation:Enum=Applied;NotOurs;Rejected;Waiting
@@ -166,6 +170,11 @@ type ReportedImage struct {
 	// attempts started for the current revision.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
+	// retry is the token of the plan's item under which the image was last started over, or
+	// found not to have failed.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Retry string `json:"retry,omitempty"`
 	// syncedAt is when the current revision was imported, by the member's clock.
 	// +optional
 	SyncedAt *metav1.Time `json:"syncedAt,omitempty"`
@@ -289,6 +298,14 @@ type ReportRoot struct {
 	// +listType=atomic
 	// +optional
 	ImageFields []string `json:"imageFields,omitempty"`
+
+	// planFields are the fields of a planned image, beside its spec, that the agent follows
+	// and that not every older agent knows.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=64
+	// +listType=atomic
+	// +optional
+	PlanFields []string `json:"planFields,omitempty"`
 
 	// plan is the acknowledged plan: the one under which the ledger was last written.
 	// +optional

@@ -146,6 +146,24 @@ type Approval struct {
 	At *metav1.Time `json:"at,omitempty"`
 }
 
+// RetryRequest starts an image over in the clusters where it has failed.
+type RetryRequest struct {
+	// token of the request, as in 2026-01-02T15:04:05Z. Each new one starts the image over,
+	// once, in clusters where it has failed or timed out by then; its attempts are counted
+	// from 0 again.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9]([-A-Za-z0-9._:+]*[A-Za-z0-9])?$')",message="token must consist of letters, digits and -._:+, as in 2026-01-02T15:04:05Z"
+	// +required
+	Token string `json:"token"`
+	// clusters in which it starts over. Default: all in which it has failed.
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=53
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="no MemberCluster can have this name: it must consist of a-z, 0-9 and -, as in bergen"
+	// +listType=set
+	// +optional
+	Clusters []string `json:"clusters,omitempty"`
+}
+
 // Retention says what happens to versions that a newer one replaced.
 type Retention struct {
 	// keepVersions is how many versions are kept, including the current one. They are
@@ -228,6 +246,9 @@ type FleetDiskImageSpec struct {
 	// +listMapKey=version
 	// +optional
 	Approvals []Approval `json:"approvals,omitempty"`
+	// retry starts the image over in clusters where it has failed.
+	// +optional
+	Retry *RetryRequest `json:"retry,omitempty"`
 	// retention says what happens to replaced versions. Default: keep 2 versions and
 	// delete none.
 	// +optional
@@ -365,6 +386,18 @@ type VersionStatus struct {
 	// since is when it became the current version.
 	// +required
 	Since metav1.Time `json:"since"`
+	// template that the version was made from, without priority and
+	// deleteUnreferencedAfter; secrets are named, never copied. Writing it and version back
+	// makes the same revision. Hubs of older versions did not record it.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Template *VMDiskImageSpec `json:"template,omitempty"`
+	// templateOmitted says why template is not recorded.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	TemplateOmitted string `json:"templateOmitted,omitempty"`
 }
 
 // Limits of the status of a FleetDiskImage.
@@ -372,6 +405,11 @@ const (
 	// MaxVersions is how many versions a FleetDiskImage remembers. Images of older
 	// versions are kept.
 	MaxVersions = 20
+	// MaxTemplateBytes is the size up to which the template of a version is recorded, as
+	// JSON. MaxTemplatesBytes bounds those of all versions of a FleetDiskImage: the versions
+	// that a retention can keep always fit.
+	MaxTemplateBytes  = 8 << 10
+	MaxTemplatesBytes = 80 << 10
 	// MaxFailingClusters is how many failing clusters the status lists.
 	MaxFailingClusters = 10
 	// MaxBlockedClusters is how many blocked clusters the status lists.
@@ -412,6 +450,10 @@ type FleetDiskImageStatus struct {
 	// +listMapKey=name
 	// +optional
 	Waves []WaveStatus `json:"waves,omitempty"`
+	// observedRetry is the last token of spec.retry that the plans of all clusters have that
+	// had failed.
+	// +optional
+	ObservedRetry string `json:"observedRetry,omitempty"`
 	// lastSuccessAt is when a cluster last succeeded, by the hub's clock.
 	// +optional
 	LastSuccessAt *metav1.Time `json:"lastSuccessAt,omitempty"`

@@ -104,6 +104,10 @@ const (
 	// AnnotationInstallAttempts of a MemberCluster is the hub's counter of install
 	// attempts. Removing it resets the counter.
 	AnnotationInstallAttempts = "pelotech.ot/install-attempts"
+	// AnnotationPausedBy of a FleetDiskImage names who paused its rollout with kubectl ot, and
+	// AnnotationPausedBecause why, for people.
+	AnnotationPausedBy      = "pelotech.ot/paused-by"
+	AnnotationPausedBecause = "pelotech.ot/paused-because"
 	// AnnotationPreview is the hub's answer to a preview of a policy.
 	AnnotationPreview = "pelotech.ot/preview"
 

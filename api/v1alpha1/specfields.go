@@ -63,3 +63,18 @@ func (s *VMDiskImageSpec) Equal(other *VMDiskImageSpec) bool {
 	}
 	return true
 }
+
+// SourceFields returns a copy without the fields that say nothing about the source or its
+// storage: priority and deleteUnreferencedAfter.
+func (s *VMDiskImageSpec) SourceFields() *VMDiskImageSpec {
+	source := s.DeepCopy()
+	source.Priority, source.DeleteUnreferencedAfter = 0, nil
+	return source
+}
+
+// WithSourceFields returns a copy that has the fields of SourceFields from another spec.
+func (s *VMDiskImageSpec) WithSourceFields(other *VMDiskImageSpec) *VMDiskImageSpec {
+	spec := other.DeepCopy()
+	spec.Priority, spec.DeleteUnreferencedAfter = s.Priority, s.DeepCopy().DeleteUnreferencedAfter
+	return spec
+}

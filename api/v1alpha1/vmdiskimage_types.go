@@ -392,6 +392,10 @@ type VMDiskImageStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	ObservedRetry string `json:"observedRetry,omitempty"`
+	// observedPlanRetry is the last retry of the ClusterPlan's item that was applied.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	ObservedPlanRetry string `json:"observedPlanRetry,omitempty"`
 	// +optional
 	References References `json:"references"`
 	// tearDown: after the image was marked Deleting, a live list found no

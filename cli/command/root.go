@@ -111,6 +111,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newPruneCommand(),
 	)
 	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand())
+	root.AddCommand(e.newImageCommand(), e.newRolloutCommand())
 	return root
 }
 

@@ -41,6 +41,7 @@ func (x *Index) SetActivity(member string, reported *v1alpha1.ReportedActivity) 
 	defer x.mu.Unlock()
 	m := x.ensureMember(member)
 	m.activity.reported, m.activity.oversized = reported, oversized
+	x.notify(ChangedActivity)
 }
 
 // Activity returns what a member imports. Invariant: it is unknown while the member may be

@@ -24,6 +24,7 @@ type Index struct {
 	unknownByReason map[string]int // number of unknown members by reason
 	entryCount      int
 	pageCount       int
+	onChange        []func(Change)
 }
 
 type indexMember struct {
@@ -63,6 +64,7 @@ func (x *Index) ensureMember(name string) *indexMember {
 		m = &indexMember{name: name, pages: map[string]*indexPage{}}
 		x.members[name] = m
 		x.updateUnknownReason(m)
+		x.notify(ChangedImages)
 	}
 	return m
 }
@@ -83,6 +85,7 @@ func (x *Index) Forget(member string) {
 		x.adjustUnknown(m.unknownReason, -1)
 	}
 	delete(x.members, member)
+	x.notify(ChangedImages)
 }
 
 // SetRoot sets the root of a member's report, nil for none, and adds the member.
@@ -207,6 +210,7 @@ func (x *Index) updateUnknownReason(m *indexMember) {
 		x.adjustUnknown(reason, 1)
 	}
 	m.unknownReason = reason
+	x.notify(ChangedImages)
 }
 
 func (x *Index) adjustUnknown(reason string, n int) {
@@ -223,6 +227,7 @@ func (x *Index) countPage(m *indexMember, p *indexPage) {
 	for _, g := range p.groups {
 		x.countGroup(m, g)
 	}
+	x.notify(ChangedImages)
 }
 
 // uncountPage removes a page from the sums.
@@ -236,6 +241,7 @@ func (x *Index) uncountPage(m *indexMember, p *indexPage) {
 	for _, g := range p.groups {
 		x.uncountGroup(m, g)
 	}
+	x.notify(ChangedImages)
 }
 
 // replacePage replaces a counted page. Most often one image differs, and the other groups
@@ -249,16 +255,21 @@ func (x *Index) replacePage(m *indexMember, old, p *indexPage) {
 	for _, g := range old.groups {
 		gone[g.source] = g
 	}
+	changed := len(gone) != len(p.groups) || !slices.Equal(old.unsourced, p.unsourced)
 	for i, g := range p.groups {
 		if same := gone[g.source]; same != nil && slices.Equal(same.entries, g.entries) {
 			p.groups[i] = same
 			delete(gone, g.source)
 			continue
 		}
+		changed = true
 		x.countGroup(m, g)
 	}
 	for _, g := range gone {
 		x.uncountGroup(m, g)
+	}
+	if changed {
+		x.notify(ChangedImages)
 	}
 }
 

@@ -17,6 +17,8 @@ type indexPage struct {
 	groups        []*indexGroup
 	sum           tally
 	failingImages []v1alpha1.ImageSummary // at most maxFailingImages
+	// unsourced images are planned and absent, and in no group.
+	unsourced []entry
 }
 
 // indexGroup is what one page has of one source.
@@ -34,6 +36,7 @@ type entry struct {
 	bytes             int64
 	references        int32
 	phaseIndex        uint8 // index in phases
+	flags             uint8
 }
 
 // PhaseUnknown is the phase of an image without a phase, or with one of a later agent
@@ -101,6 +104,7 @@ func newIndexPage(sequence int64, images []v1alpha1.ReportedImage) *indexPage {
 			})
 		}
 		if img.Source == "" {
+			p.unsourced = append(p.unsourced, e)
 			continue // a planned image that is absent; its source is unknown
 		}
 		source := v1alpha1.RedactSource(img.Source) // agents up to 0.2 report the whole URL
@@ -134,7 +138,7 @@ func newEntry(img *v1alpha1.ReportedImage) entry {
 	e := entry{
 		namespace: unique.Make(img.Namespace), name: unique.Make(img.Name), reason: unique.Make(string(img.Reason)),
 		bytes: img.Bytes, references: img.References,
-		phaseIndex: phaseIndexOf(img),
+		phaseIndex: phaseIndexOf(img), flags: flagsOf(img),
 	}
 	if img.UnreferencedSince != nil {
 		e.unreferencedSince = img.UnreferencedSince.Unix()

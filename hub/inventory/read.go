@@ -67,6 +67,17 @@ func (x *Index) Members() []readapi.MemberSummary {
 	return list
 }
 
+// TotalCounts sums up the images of all members.
+func (x *Index) TotalCounts() readapi.Counts {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var sum tally
+	for _, m := range x.members {
+		sum.addScaled(&m.sum, 1)
+	}
+	return sum.toCounts()
+}
+
 // UnknownMembers returns the members that may have more than is known of them, by name.
 func (x *Index) UnknownMembers() []readapi.UnknownMember {
 	x.mu.RLock()

@@ -28,7 +28,7 @@ func equalInquiry(a, b v1alpha1.PlanInquiry) bool { return a.UID == b.UID }
 
 // equalImage ignores plannedAt.
 func equalImage(a, b v1alpha1.PlannedImage) bool {
-	return a.Namespace == b.Namespace && a.Name == b.Name && a.Spec.Equal(&b.Spec)
+	return a.Namespace == b.Namespace && a.Name == b.Name && a.Retry == b.Retry && a.Spec.Equal(&b.Spec)
 }
 
 func imageKey(i v1alpha1.PlannedImage) (namespace, name string) { return i.Namespace, i.Name }

@@ -302,6 +302,12 @@ func TestEveryFieldOfAnImageChangesThePlan(t *testing.T) {
 		assert.True(t, write, field)
 		assert.NotEqual(t, current.Hash, next.Hash, field)
 	}
+	changed := image
+	changed.Retry = "1"
+	input.Images = []v1alpha1.PlannedImage{changed}
+	next, write, _ := plan.Next(input)
+	assert.True(t, write, "retry")
+	assert.NotEqual(t, current.Hash, next.Hash, "retry")
 }
 
 func TestPlanAndPolicyHashes(t *testing.T) {

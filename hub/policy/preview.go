@@ -3,7 +3,9 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -18,86 +20,165 @@ const (
 	maxHeldMembers        = 10
 )
 
-// previewRow is a member whose policy would change.
-type previewRow struct {
-	member        string
-	before, after string // concurrency, and what the member's own ConfigMap leaves of it
-	delta         int64
-	otherChanges  string // changes of other keys
-	source        string
+// Comparison is what would change if a policy replaced the active one.
+type Comparison struct {
+	// Refused are members whose overrides contradict each other, and OverBudget what
+	// exceeds the fleet-wide budget: with any of them the policy would not come into force.
+	Refused, OverBudget []apipolicy.KeyError
+	// Members in total; Gain and Lose are those with more and less concurrency.
+	Members, Gain, Lose int
+	// SumNow and SumThen are the effective concurrency of all members.
+	SumNow, SumThen int64
+	// Changed members by name.
+	Changed []ChangedMember
+	// BudgetChange describes what changes of the fleet-wide budget; empty for nothing.
+	BudgetChange string
+	// Held members run less than planned, by their own policy ConfigMap.
+	Held []string
+	// Unmatched overrides select no member.
+	Unmatched []string
 }
 
-// Preview describes what would change if a policy replaced the active one, nil for none:
-// which members gain or lose concurrency, and the sum over the fleet. What a member's own
-// ConfigMap holds back is neither gained nor counted. Beyond
-// maxPreviewRows it lists the members whose concurrency changes most.
-func Preview(now, then *Policy, members []Member) string {
-	var rows []previewRow
-	var refused []apipolicy.KeyError
-	var gain, lose, sumNow, sumThen int64
-	var held []string
+// ChangedMember is a member whose policy would change.
+type ChangedMember struct {
+	Name string
+	// Now and Then are the effective concurrency.
+	Now, Then EffectiveConcurrency
+	// OtherChanges of the policy, as in "retryLimit 3→5".
+	OtherChanges string
+	Source       string
+}
+
+// EffectiveConcurrency is what a policy plans, and what a member's own ConfigMap leaves of it.
+type EffectiveConcurrency struct {
+	// Known is false without a policy.
+	Known              bool
+	Planned, Effective int64
+}
+
+func (c EffectiveConcurrency) String() string {
+	switch {
+	case !c.Known:
+		return "-"
+	case c.Effective < c.Planned:
+		return fmt.Sprintf("%d, held to %d", c.Planned, c.Effective)
+	default:
+		return strconv.FormatInt(c.Planned, 10)
+	}
+}
+
+func effectiveConcurrency(data map[string]string, m Member) EffectiveConcurrency {
+	planned := ConcurrencyOf(data)
+	_, known := data[apipolicy.KeyConcurrency]
+	c := EffectiveConcurrency{Known: known, Planned: planned, Effective: planned}
+	if own := m.OwnConcurrency; own != nil {
+		c.Effective = min(planned, int64(*own))
+	}
+	return c
+}
+
+// Delta is how much concurrency a member gains.
+func (c *ChangedMember) Delta() int64 { return c.Then.Effective - c.Now.Effective }
+
+// Compare returns what would change if a policy replaced the active one, nil for none. What
+// a member's own ConfigMap holds back is neither gained nor counted.
+func Compare(now, then *Policy, members []Member) Comparison {
+	c := Comparison{Members: len(members)}
+	nowPolicies, thenPolicies := parsedPolicies{}, parsedPolicies{}
 	for _, m := range members {
 		before := map[string]string{}
 		if now != nil {
-			before, _, _ = now.ForMember(m.Name, m.Labels) // without a valid policy there is nothing to compare
+			before, _, _ = nowPolicies.forMember(now, m) // without a valid policy there is nothing to compare
 		}
-		after, source, errs := then.ForMember(m.Name, m.Labels)
+		after, source, errs := thenPolicies.forMember(then, m)
 		if len(errs) > 0 {
-			refused = append(refused, apipolicy.KeyError{Key: m.Name, Message: FormatErrors(errs) + " (" + source + ")"})
+			c.Refused = append(c.Refused, apipolicy.KeyError{Key: m.Name, Message: FormatErrors(errs) + " (" + source + ")"})
 			continue
 		}
-		a, textNow := formatEffective(before, m)
-		b, textThen := formatEffective(after, m)
-		if b < ConcurrencyOf(after) {
-			held = append(held, m.Name)
+		changed := ChangedMember{Name: m.Name, Now: effectiveConcurrency(before, m), Then: effectiveConcurrency(after, m), Source: source}
+		if changed.Then.Effective < changed.Then.Planned {
+			c.Held = append(c.Held, m.Name)
 		}
-		sumNow, sumThen = sumNow+a, sumThen+b
+		c.SumNow, c.SumThen = c.SumNow+changed.Now.Effective, c.SumThen+changed.Then.Effective
 		if now != nil && len(before) > 0 {
 			before[KeyWeight], after[KeyWeight] = fmt.Sprint(now.MemberWeight(m.Name, m.Labels)), fmt.Sprint(then.MemberWeight(m.Name, m.Labels))
 		}
-		row := previewRow{m.Name, textNow, textThen, b - a, describeChangedKeys(before, after), source}
-		switch {
-		case b > a:
-			gain++
-		case b < a:
-			lose++
+		changed.OtherChanges = describeChangedKeys(before, after)
+		switch delta := changed.Delta(); {
+		case delta > 0:
+			c.Gain++
+		case delta < 0:
+			c.Lose++
 		}
-		if row.before != row.after || row.otherChanges != "" {
-			rows = append(rows, row)
+		if changed.Now != changed.Then || changed.OtherChanges != "" {
+			c.Changed = append(c.Changed, changed)
 		}
 	}
+	slices.SortFunc(c.Changed, func(a, b ChangedMember) int { return strings.Compare(a.Name, b.Name) })
+	c.OverBudget = then.validateSafeShares(members)
+	c.BudgetChange = describeBudgetChange(now, then)
+	c.Unmatched = then.unmatchedOverrides(members)
+	return c
+}
 
+// parsedPolicies are policies by the keys that are set: most members have the same.
+type parsedPolicies map[string]parsedPolicy
+
+type parsedPolicy struct {
+	data map[string]string
+	errs []apipolicy.KeyError
+}
+
+// forMember is Policy.ForMember.
+func (c parsedPolicies) forMember(p *Policy, m Member) (data map[string]string, source string, errs []apipolicy.KeyError) {
+	set, source := p.resolveKeys(m)
+	var key strings.Builder
+	for _, name := range sortedKeys(set) {
+		fmt.Fprintf(&key, "%q%q", name, set[name])
+	}
+	parsed, known := c[key.String()]
+	if !known {
+		parsed.data, _, parsed.errs = p.ForMember(m.Name, m.Labels)
+		c[key.String()] = parsed
+	}
+	return maps.Clone(parsed.data), source, parsed.errs
+}
+
+// MostChanged returns up to limit changed members, those whose concurrency changes most
+// first.
+func (c *Comparison) MostChanged(limit int) []ChangedMember {
+	rows := slices.Clone(c.Changed)
+	slices.SortStableFunc(rows, func(a, b ChangedMember) int {
+		return cmp.Compare(max(b.Delta(), -b.Delta()), max(a.Delta(), -a.Delta()))
+	})
+	return rows[:min(len(rows), limit)]
+}
+
+// Preview describes a Comparison for people. Beyond maxPreviewRows it lists the members
+// whose concurrency changes most.
+func Preview(now, then *Policy, members []Member) string {
+	c := Compare(now, then, members)
 	var out strings.Builder
-	if len(refused) > 0 {
-		fmt.Fprintf(&out, "It would be refused: the overrides contradict each other for %d of %d members.\n%s\n", len(refused), len(members), FormatErrors(refused))
+	if len(c.Refused) > 0 {
+		fmt.Fprintf(&out, "It would be refused: the overrides contradict each other for %d of %d members.\n%s\n", len(c.Refused), len(members), FormatErrors(c.Refused))
 		return out.String()
 	}
 	fmt.Fprintf(&out, "%d of %d members would change. Concurrency: %d gain, %d lose, the fleet's sum goes from %d to %d (%+d).\n",
-		len(rows), len(members), gain, lose, sumNow, sumThen, sumThen-sumNow)
-	if over := then.validateSafeShares(members); len(over) > 0 {
-		return "It would be refused: " + FormatErrors(over) + "\n"
+		len(c.Changed), len(members), c.Gain, c.Lose, c.SumNow, c.SumThen, c.SumThen-c.SumNow)
+	if len(c.OverBudget) > 0 {
+		return "It would be refused: " + FormatErrors(c.OverBudget) + "\n"
 	}
-	if change := describeBudgetChange(now, then); change != "" {
-		fmt.Fprintf(&out, "The budget of the fleet: %s.\n", change)
+	if c.BudgetChange != "" {
+		fmt.Fprintf(&out, "The budget of the fleet: %s.\n", c.BudgetChange)
 	}
-	if len(held) > 0 {
-		fmt.Fprintf(&out, "Held lower by key concurrency of their own policy ConfigMap: %s.\n", joinBounded(held, ", ", maxHeldMembers))
+	if len(c.Held) > 0 {
+		fmt.Fprintf(&out, "Held lower by key concurrency of their own policy ConfigMap: %s.\n", joinBounded(c.Held, ", ", maxHeldMembers))
 	}
-	if idle := then.unmatchedOverrides(members); len(idle) > 0 {
-		fmt.Fprintf(&out, "No member is subject to: %s.\n", joinBounded(idle, "; ", maxUnmatchedOverrides))
+	if len(c.Unmatched) > 0 {
+		fmt.Fprintf(&out, "No member is subject to: %s.\n", joinBounded(c.Unmatched, "; ", maxUnmatchedOverrides))
 	}
-	out.WriteString(formatTable(rows))
+	out.WriteString(c.formatTable())
 	return out.String()
-}
-
-// formatEffective returns what a member runs of a policy's concurrency, and both for people,
-// as in "8, held to 3".
-func formatEffective(data map[string]string, m Member) (effective int64, text string) {
-	planned := ConcurrencyOf(data)
-	if own := m.OwnConcurrency; own != nil && int64(*own) < planned {
-		return int64(*own), fmt.Sprintf("%d, held to %d", planned, *own)
-	}
-	return planned, cmp.Or(data[apipolicy.KeyConcurrency], "-")
 }
 
 // joinBounded joins the first texts, and says how many more there are.
@@ -109,24 +190,21 @@ func joinBounded(texts []string, separator string, most int) string {
 	return joined
 }
 
-func formatTable(rows []previewRow) string {
+func (c *Comparison) formatTable() string {
+	rows, omitted := c.Changed, len(c.Changed)-maxPreviewRows
+	if omitted > 0 {
+		rows = c.MostChanged(maxPreviewRows)
+		slices.SortFunc(rows, func(a, b ChangedMember) int { return strings.Compare(a.Name, b.Name) })
+	}
 	if len(rows) == 0 {
 		return ""
 	}
-	omitted := 0
-	if len(rows) > maxPreviewRows {
-		slices.SortFunc(rows, func(a, b previewRow) int {
-			return cmp.Or(cmp.Compare(max(b.delta, -b.delta), max(a.delta, -a.delta)), strings.Compare(a.member, b.member))
-		})
-		omitted = len(rows) - maxPreviewRows
-		rows = rows[:maxPreviewRows]
-	}
-	slices.SortFunc(rows, func(a, b previewRow) int { return strings.Compare(a.member, b.member) })
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "MEMBER\tNOW\tTHEN\tCHANGE\tOTHER KEYS\tFROM")
-	for _, r := range rows {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.member, r.before, r.after, formatSigned(r.delta), cmp.Or(r.otherChanges, "-"), r.source)
+	for i := range rows {
+		r := &rows[i]
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, r.Now, r.Then, formatSigned(r.Delta()), cmp.Or(r.OtherChanges, "-"), r.Source)
 	}
 	_ = w.Flush()
 	if omitted > 0 {

@@ -25,6 +25,7 @@ func Decide(v View) Decision {
 		e.setUntimedPhase(invalidSelectorVerdict(err))
 	default:
 		e.placeClusters()
+		e.observeRetry()
 		e.findCurrentWave()
 		blocked := e.decideNextWave()
 		e.listPlaced()
@@ -44,11 +45,13 @@ type evaluation struct {
 	version        *v1alpha1.VersionStatus
 	versionChanged bool
 
-	placement   placement
-	waves       []wave
-	placed      []placedCluster // by name
-	counts      stateCounts
-	currentWave int // index of the first wave that is not done, or the number of waves
+	placement placement
+	waves     []wave
+	placed    []placedCluster // by name
+	counts    stateCounts
+	// unplannedRetries are the clusters that get a token which their plans do not show yet.
+	unplannedRetries int
+	currentWave      int // index of the first wave that is not done, or the number of waves
 }
 
 // placedCluster is a cluster that the placement selects.
@@ -60,6 +63,10 @@ type placedCluster struct {
 	// and the member does not know.
 	keepsItem bool
 	state     v1alpha1.ClusterState
+	// retry is the token that its plan's item has, or gets now. awaitsRetry: the agent follows
+	// tokens, and has not reported this one.
+	retry       string
+	awaitsRetry bool
 	// blocked: it waits until a person acts there, being Progressing or, with UnknownFields,
 	// ToApply.
 	blocked bool
@@ -68,8 +75,9 @@ type placedCluster struct {
 func newEvaluation(v View) *evaluation {
 	old := &v.Image.Status
 	e := &evaluation{View: v}
-	e.status.ObservedGeneration = v.Image.Generation
+	e.status.ObservedGeneration, e.status.ObservedRetry = v.Image.Generation, old.ObservedRetry
 	e.status.Versions = slices.Clone(updatedVersions(v.Image, v.Now))
+	recordTemplate(e.status.Versions, &v.Image.Spec.Template)
 	e.status.Conditions = slices.Clone(old.Conditions)
 	e.version = &e.status.Versions[0]
 	e.versionChanged = len(old.Versions) == 0 || !sameVersion(&old.Versions[0], e.version)
@@ -109,6 +117,7 @@ func (e *evaluation) placeClusters() {
 		// never undo a start, and what a started cluster does counts as in any other.
 		c.keepsItem = c.started && len(c.UnknownFields) > 0
 		e.evaluateState(&c)
+		e.evaluateRetry(&c)
 		e.placed = append(e.placed, c)
 		e.waves[c.wave].counts.addCluster(&c)
 	}
@@ -159,7 +168,7 @@ func (e *evaluation) listPlaced() {
 		c := &e.placed[i]
 		reason, message := e.explainState(c)
 		e.decision.Placed[next[c.wave]] = PlacedCluster{
-			Cluster: c.Name, Wave: e.waves[c.wave].name, State: c.state, Started: c.started, KeepsItem: c.keepsItem, Reason: reason, Message: message,
+			Cluster: c.Name, Wave: e.waves[c.wave].name, State: c.state, Started: c.started, KeepsItem: c.keepsItem, Retry: c.retry, Reason: reason, Message: message,
 		}
 		next[c.wave]++
 	}

@@ -17,8 +17,11 @@ type DesiredImages struct {
 }
 
 // ClusterProgress is how far one member is with the current version.
-// KeepsItem is that of PlacedCluster.
-type ClusterProgress struct{ Placed, Started, KeepsItem, Succeeded bool }
+// KeepsItem and Retry are those of PlacedCluster.
+type ClusterProgress struct {
+	Placed, Started, KeepsItem, Succeeded bool
+	Retry                                 string
+}
 
 // ComputeDesiredImages returns what a FleetDiskImage without a conflict desires of one
 // member, placed or not. current is the item that the member's plan has under the
@@ -39,7 +42,9 @@ func ComputeDesiredImages(img *v1alpha1.FleetDiskImage, progress ClusterProgress
 	}
 	switch {
 	case progress.Placed && progress.Started && (!progress.KeepsItem || current == nil):
-		d.Images = []v1alpha1.PlannedImage{newPlannedImage(img, &versions[0], current, now)}
+		d.Images = []v1alpha1.PlannedImage{newPlannedImage(img, &versions[0], current, progress.Retry, now)}
+	case progress.Placed && progress.Started:
+		d.Images = []v1alpha1.PlannedImage{withRetry(current, progress.Retry, now)}
 	case progress.Placed && current != nil:
 		d.Images = []v1alpha1.PlannedImage{*current.DeepCopy()}
 	}
@@ -99,9 +104,18 @@ func (d *DesiredImages) containsImage(v *v1alpha1.VersionStatus) bool {
 		slices.ContainsFunc(d.Retired, func(i v1alpha1.RetiredImage) bool { return i.Namespace == v.Namespace && i.Name == v.Image })
 }
 
-func newPlannedImage(img *v1alpha1.FleetDiskImage, version *v1alpha1.VersionStatus, current *v1alpha1.PlannedImage, now time.Time) v1alpha1.PlannedImage {
-	planned := v1alpha1.PlannedImage{Namespace: version.Namespace, Name: version.Image, Spec: *img.Spec.Template.DeepCopy()}
-	if current != nil && current.PlannedAt != nil && current.Spec.Revision() == version.Revision {
+// withRetry returns an item with a token. A new one starts its deadline again.
+func withRetry(item *v1alpha1.PlannedImage, token string, now time.Time) v1alpha1.PlannedImage {
+	planned := *item.DeepCopy()
+	if planned.Retry != token {
+		planned.Retry, planned.PlannedAt = token, toStoredTime(now)
+	}
+	return planned
+}
+
+func newPlannedImage(img *v1alpha1.FleetDiskImage, version *v1alpha1.VersionStatus, current *v1alpha1.PlannedImage, token string, now time.Time) v1alpha1.PlannedImage {
+	planned := v1alpha1.PlannedImage{Namespace: version.Namespace, Name: version.Image, Spec: *img.Spec.Template.DeepCopy(), Retry: token}
+	if current != nil && current.PlannedAt != nil && current.Spec.Revision() == version.Revision && current.Retry == token {
 		planned.PlannedAt = current.PlannedAt.DeepCopy()
 	} else {
 		planned.PlannedAt = toStoredTime(now)

@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -33,13 +35,11 @@ func (e *evaluation) evaluateState(c *placedCluster) {
 // explainState returns why a cluster is in its state, where that says more than the state.
 func (e *evaluation) explainState(c *placedCluster) (reason, message string) {
 	reason, message = e.explainReported(c)
-	if !c.keepsItem {
-		return reason, message
+	texts := []string{e.explainRetry(c), message, ""} // what to do comes before what may be truncated
+	if c.keepsItem {
+		texts[2] = "its plan keeps the former fields: " + c.unknownFieldsMessage()
 	}
-	if message != "" {
-		message += "; "
-	}
-	return reason, message + "its plan keeps the former fields: " + c.unknownFieldsMessage()
+	return reason, strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), "; ")
 }
 
 func (e *evaluation) explainReported(c *placedCluster) (reason, message string) {
@@ -49,6 +49,8 @@ func (e *evaluation) explainReported(c *placedCluster) (reason, message string) 
 		return "", ""
 	case c.state == v1alpha1.ClusterDeferred:
 		return c.OfflineReason, ""
+	case c.awaitsRetry && c.state == v1alpha1.ClusterProgressing:
+		return "", "its agent has not reported yet that it starts the image over"
 	case c.state == v1alpha1.ClusterToApply && len(c.UnknownFields) > 0:
 		return v1alpha1.ReasonFieldsUnknown, c.unknownFieldsMessage()
 	case c.state == v1alpha1.ClusterToApply && c.PlanFull:
@@ -69,7 +71,11 @@ func (e *evaluation) explainReported(c *placedCluster) (reason, message string) 
 
 // failsRevision reports whether the member will not get a revision without help.
 func (r *Report) failsRevision(revision string) bool {
-	return r.refusesRevision(revision) || r.Exists && r.Revision == revision && r.Phase == v1alpha1.PhaseFailed
+	return r.refusesRevision(revision) || r.failedImport(revision)
+}
+
+func (r *Report) failedImport(revision string) bool {
+	return r.Exists && r.Revision == revision && r.Phase == v1alpha1.PhaseFailed
 }
 
 // refusesRevision reports whether the agent cannot apply a revision of the plan. Results

@@ -37,7 +37,13 @@ func updatedVersions(img *v1alpha1.FleetDiskImage, now time.Time) []v1alpha1.Ver
 	return slices.Clip(versions[:min(len(versions), v1alpha1.MaxVersions)])
 }
 
-// sameVersion ignores Since.
+// SameVersions reports whether two lists name the same images, each since the same time. It
+// ignores templates: nothing that is desired of members depends on those.
+func SameVersions(a, b []v1alpha1.VersionStatus) bool {
+	return slices.EqualFunc(a, b, func(a, b v1alpha1.VersionStatus) bool { return sameVersion(&a, &b) && a.Since.Equal(&b.Since) })
+}
+
+// sameVersion ignores Since and the template.
 func sameVersion(a, b *v1alpha1.VersionStatus) bool {
 	return a.Version == b.Version && a.Namespace == b.Namespace && a.Image == b.Image && a.Revision == b.Revision
 }

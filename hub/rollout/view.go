@@ -40,6 +40,9 @@ type Cluster struct {
 	// does not show yet; empty for none. PlannedAt is zero without it.
 	PlannedRevision string
 	PlannedAt       time.Time
+	// PlannedRetry is the token of that item. KnowsRetry: its agent follows tokens.
+	PlannedRetry string
+	KnowsRetry   bool
 	// PlanFull: its plan has no room for another image, so it cannot start.
 	PlanFull bool
 	// AgentVersion of the member's agent; empty where it is unknown. UnknownFields are what
@@ -66,6 +69,8 @@ type Report struct {
 	Message                   string
 	// Stalled: the image's condition is True; never by older agents.
 	Stalled bool
+	// Retry is the last token that the agent followed.
+	Retry string
 	// ItemState is how the agent handled the plan's item; empty where its plan has none.
 	ItemState   v1alpha1.PlanItemState
 	ItemMessage string
@@ -82,7 +87,7 @@ func NewReport(img *v1alpha1.ReportedImage) Report {
 	}
 	r := Report{
 		Exists: img.UID != "", Revision: img.Revision, ServingRevision: img.ServingRevision,
-		Phase: img.Phase, Reason: img.Reason, Message: img.Message, Stalled: img.Stalled,
+		Phase: img.Phase, Reason: img.Reason, Message: img.Message, Stalled: img.Stalled, Retry: img.Retry,
 	}
 	if img.Plan != nil {
 		r.ItemState, r.ItemReason, r.ItemMessage, r.ItemRevision = img.Plan.State, img.Plan.Reason, img.Plan.Message, img.Plan.Revision
@@ -121,6 +126,8 @@ type PlacedCluster struct {
 	// KeepsItem: its plan has the current revision, and keeps that item although the template
 	// has changed in fields outside the revision: the member does not know them.
 	KeepsItem bool
+	// Retry is the token that its plan's item has, or gets now.
+	Retry string
 	// Reason and Message explain State; both may be empty.
 	Reason, Message string
 }

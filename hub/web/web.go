@@ -1,6 +1,6 @@
-// Package web is the hub's read API, as JSON: members, the distinct images of the fleet, a
-// member's images, the progress of rollouts by cluster, the rows of PruneReports (also as
-// CSV), and the progress of ImagePrunes by target.
+// Package web is the hub's read API, as JSON: the fleet on one page, members, images, why
+// one is not ready, images × clusters, rollouts, prunes (also as CSV), what was transferred of
+// late, what a policy would change, and a stream of what changes.
 //
 // Invariant: unknown is never zero. Members that have not reported are listed as unknown,
 // and each image counts the members that may have it.
@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/answers"
+	"github.com/pelotech/ot-fleet/hub/history"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -58,8 +61,25 @@ type API struct {
 	// ReportsLoaded reports whether everything stored has been read. Before, absence means
 	// nothing.
 	ReportsLoaded func() bool
+	// Changes counts what changes. Without it no answer is remembered.
+	Changes *Changes
+	// Policy returns the fleet's policy in force.
+	Policy func() answers.PolicyInForce
+	// Root returns the root of a member's report, nil for none, and when this process
+	// received it, nil if unknown.
+	Root func(member string) (root *v1alpha1.ReportRoot, receivedAt *time.Time)
+	// HeldBySource returns the slots that the fleet-wide budget counts as taken, by group of
+	// sources, "" for all; nil without a budget.
+	HeldBySource func() map[string]int64
+	// History returns what this process remembers, since it is elected.
+	History func() *history.History
+	// Stopping is closed when the process stops: streams end.
+	Stopping <-chan struct{}
 
 	verified verifiedReports
+	rendered renderedAnswers
+	matrices matrixCache
+	streams  streamLimit
 }
 
 // Handlers returns the handlers by path. They are not below /api, which every
@@ -69,38 +89,49 @@ func (a *API) Handlers() map[string]http.Handler {
 	for path, e := range a.endpoints() {
 		handlers[path] = a.handle(e)
 	}
+	handlers[root+"events"] = http.HandlerFunc(a.streamEvents)
 	handlers[root] = a.handle(endpoint{answer: a.refusePath})
 	return handlers
 }
 
 // root is the path below which all others are.
-const root = "/fleet/v1/"
+const root = readapi.Root
 
 // endpoint answers one path.
 type endpoint struct {
 	answer func(*http.Request) (any, error)
 	// parameters that it takes; others are refused. nil: any.
 	parameters []string
+	// remembered: the answer depends on what Changes counts alone.
+	remembered bool
 }
 
 func (a *API) endpoints() map[string]endpoint {
 	return map[string]endpoint{
-		root + "members":        {a.listMembers, []string{"limit", "after"}},
-		root + "members/images": {a.listMemberImages, []string{"member", "page"}},
-		root + "images":         {a.listImages, []string{"limit", "after"}},
-		root + "images/detail":  {a.getImage, []string{"source"}},
+		root + "summary":     {a.getSummary, []string{}, true},
+		root + "why":         {a.explainImage, []string{"cluster", "namespace", "name"}, true},
+		root + "matrix":      {a.getMatrix, []string{"rows", "images", "cols", "selector", "since"}, true},
+		root + "history":     {a.getHistory, []string{"series", "by", "window", "points", "clusters", "limit"}, true},
+		root + "blastradius": {a.getBlastRadius, []string{"policy", "limit"}, false},
 
-		root + "rollouts":          {a.listRollouts, []string{"limit", "after"}},
-		root + "rollouts/clusters": {a.listRolloutClusters, []string{"name", "state", "limit", "after"}},
+		root + "members":        {a.listMembers, []string{"limit", "after"}, true},
+		root + "members/images": {a.listMemberImages, []string{"member", "page"}, false},
+		root + "images":         {a.listImages, []string{"limit", "after"}, true},
+		root + "images/detail":  {a.getImage, []string{"source"}, true},
 
-		root + "prunereports":        {a.listPruneReports, []string{"limit", "after"}},
-		root + "prunereports/rows":   {a.listPruneRows, []string{"report", "cluster", "verdict", "format", "limit", "after"}},
-		root + "imageprunes/targets": {a.listPruneTargets, []string{"prune", "state", "limit", "after"}},
+		root + "rollouts":          {a.listRollouts, []string{"limit", "after"}, true},
+		root + "rollouts/clusters": {a.listRolloutClusters, []string{"name", "state", "limit", "after"}, true},
+
+		root + "prunereports":        {a.listPruneReports, []string{"limit", "after"}, true},
+		root + "prunereports/rows":   {a.listPruneRows, []string{"report", "cluster", "verdict", "format", "limit", "after"}, false},
+		root + "imageprunes/targets": {a.listPruneTargets, []string{"prune", "state", "limit", "after"}, false},
 	}
 }
 
 func (a *API) refusePath(*http.Request) (any, error) {
-	return nil, httpError{http.StatusNotFound, "this API has no such path, only " + strings.Join(slices.Sorted(maps.Keys(a.endpoints())), ", ")}
+	paths := append(slices.Collect(maps.Keys(a.endpoints())), root+"events")
+	slices.Sort(paths)
+	return nil, httpError{http.StatusNotFound, readapi.UnknownPathMessage + ", only " + strings.Join(paths, ", ")}
 }
 
 // checkParameters refuses what an endpoint does not take: to ignore a mistyped key would
@@ -113,7 +144,11 @@ func (e endpoint) checkParameters(request *http.Request) error {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch {
 		case !slices.Contains(e.parameters, name):
-			return httpError{http.StatusBadRequest, fmt.Sprintf("%s takes no parameter %s, only %s", request.URL.Path, v1alpha1.Truncate(name, maxKeyBytes), strings.Join(e.parameters, ", "))}
+			only := "and none at all"
+			if len(e.parameters) > 0 {
+				only = "only " + strings.Join(e.parameters, ", ")
+			}
+			return httpError{http.StatusBadRequest, fmt.Sprintf("%s takes no parameter %s, %s", request.URL.Path, v1alpha1.Truncate(name, maxKeyBytes), only)}
 		case len(query[name]) > 1:
 			return httpError{http.StatusBadRequest, fmt.Sprintf("parameter %s is given %d times: give it once", name, len(query[name]))}
 		}
@@ -137,41 +172,53 @@ func (r httpError) Error() string { return r.message }
 
 func (a *API) handle(e endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		var body any
-		var err error
-		switch {
-		case request.Method != http.MethodGet && request.Method != http.MethodHead:
-			w.Header().Set("Allow", "GET, HEAD")
-			err = httpError{http.StatusMethodNotAllowed, "this API is read-only: use GET"}
-		case !a.ReportsLoaded():
-			w.Header().Set("Retry-After", "1")
-			err = httpError{http.StatusServiceUnavailable, "the elected replica of the hub is starting and still reads the stored reports: try again"}
-		default:
-			if e.parameters != nil {
-				err = e.checkParameters(request)
-			}
-			if err == nil {
-				body, err = e.answer(request)
-			}
+		err := a.checkRequest(w, request)
+		if err == nil && e.parameters != nil {
+			err = e.checkParameters(request)
 		}
-		status := http.StatusOK
 		if err != nil {
-			status = http.StatusInternalServerError
-			if e, ok := errors.AsType[httpError](err); ok {
-				status = e.status
-			}
-			body = map[string]string{"error": v1alpha1.SanitizeText(err.Error(), maxErrorBytes)}
-		}
-		if file, ok := body.(download); ok {
-			sendDownload(w, request, file)
+			writeError(w, request, err)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		if err := json.NewEncoder(w).Encode(body); err != nil {
-			log.FromContext(request.Context()).V(1).Info("Failed to write response", "path", request.URL.Path, "error", err.Error())
+		answer, file, err := a.render(e, request)
+		switch {
+		case err != nil:
+			writeError(w, request, err)
+		case file != nil:
+			sendDownload(w, request, *file)
+		default:
+			writeAnswer(w, request, answer)
 		}
 	})
+}
+
+// checkRequest refuses what no path answers.
+func (a *API) checkRequest(w http.ResponseWriter, request *http.Request) error {
+	switch {
+	case request.Method != http.MethodGet && request.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		return httpError{http.StatusMethodNotAllowed, "this API is read-only: use GET"}
+	case !a.ReportsLoaded():
+		w.Header().Set("Retry-After", "1")
+		return httpError{http.StatusServiceUnavailable, "the elected replica of the hub is starting and still reads the stored reports: try again"}
+	}
+	return nil
+}
+
+func writeError(w http.ResponseWriter, request *http.Request, err error) {
+	status := http.StatusInternalServerError
+	if e, ok := errors.AsType[httpError](err); ok {
+		status = e.status
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(readapi.ErrorAnswer{Error: v1alpha1.SanitizeText(err.Error(), maxErrorBytes)}); err != nil {
+		logUnsent(request, err)
+	}
+}
+
+func logUnsent(request *http.Request, err error) {
+	log.FromContext(request.Context()).V(1).Info("Failed to write response", "path", request.URL.Path, "error", err.Error())
 }
 
 // sendDownload writes a file. A failure aborts the connection: a response that ends

@@ -63,8 +63,8 @@ type planIdentity struct {
 
 func identify(p *v1alpha1.ClusterPlan) planIdentity { return planIdentity{p.UID, p.Spec.PlanVersion} }
 
-// enqueueAffectedImages requeues the images that a new plan retires or prunes, and those
-// that the plan before pruned: they have no event of their own. It requeues all of them,
+// enqueueAffectedImages requeues the images that a new plan retires, prunes or starts over, and
+// those that the plan before pruned: they have no event of their own. It requeues all of them,
 // since an image that was reconciled while the plan was refused does not know its state. p
 // is what the cache shows, as in PlannedState; nil for no plan.
 func (r *Reconciler) enqueueAffectedImages(ctx context.Context, p *v1alpha1.ClusterPlan) error {
@@ -83,6 +83,13 @@ func (r *Reconciler) enqueueAffectedImages(ctx context.Context, p *v1alpha1.Clus
 		key := plan.Key{Namespace: spec.Retired[i].Namespace, Name: spec.Retired[i].Name}
 		if err := r.enqueueImage(ctx, key, image.IsPlanned); err != nil {
 			return err
+		}
+	}
+	for i := range spec.Images {
+		if item := &spec.Images[i]; item.Retry != "" {
+			if err := r.enqueueImage(ctx, plan.KeyForImage(item), image.IsPlanned); err != nil {
+				return err
+			}
 		}
 	}
 	for i := range spec.Prunes {

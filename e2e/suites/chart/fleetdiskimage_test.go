@@ -332,6 +332,7 @@ func TestLargestFleetDiskImageStatusIsStored(t *testing.T) {
 	for i := range v1alpha1.MaxVersions {
 		stored.Status.Versions = append(stored.Status.Versions, v1alpha1.VersionStatus{
 			Version: fmt.Sprint(i), Namespace: "vmdi-farm", Image: fmt.Sprintf("ubuntu-%d", i), Revision: "1cu4lz8bfceqj", Since: now,
+			Template: stored.Spec.Template.SourceFields(), TemplateOmitted: strings.Repeat("o", 256),
 		})
 	}
 	for i := range 20 {

@@ -122,11 +122,17 @@ func TestNewVersionDuringWave(t *testing.T) {
 	shared.Members[bergen].AwaitPhase(t, first, v1alpha1.PhaseSucceeded)
 	assert.Equal(t, 1, shared.Members[bergen].countDownloads(t, first))
 
-	// A version that comes back is there already: nothing is downloaded twice.
-	shared.updateFleetImage(t, img, func() { shared.setVersion(img, "1") })
+	// A version that comes back, by the template that the status has recorded of it, is there
+	// already: nothing is downloaded twice.
+	shared.updateFleetImage(t, img, func() {
+		former := img.Status.Versions[1]
+		require.NotNil(t, former.Template)
+		img.Spec.Version, img.Spec.Template = former.Version, *img.Spec.Template.WithSourceFields(former.Template)
+	})
 	back := shared.awaitFleetImage(t, img, "rolled back", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 4}))
 	require.Len(t, back.Status.Versions, 2)
 	assert.Equal(t, "1", back.Status.Versions[0].Version)
+	assert.Equal(t, done.Status.Versions[1].Revision, back.Status.Versions[0].Revision)
 	for _, cluster := range onlineMembers {
 		shared.Members[cluster].AwaitPhase(t, first, v1alpha1.PhaseSucceeded)
 		shared.Members[cluster].AwaitPhase(t, second, v1alpha1.PhaseSucceeded)

@@ -235,7 +235,11 @@ func (r *Reconciler) observeMembers(p *policy.Policy, members []memberState, now
 // publishShares has the planner plan by the allocation.
 func (r *Reconciler) publishShares(allocation *budget.Allocation, reported map[string]*budget.Bounds) {
 	shares := make(map[string]share, len(allocation.Accounts))
+	held := map[string]int64{"": allocation.Held}
 	for _, a := range allocation.Accounts {
+		for source, slots := range a.Sources {
+			held[source] += int64(slots)
+		}
 		if a.Departed {
 			continue
 		}
@@ -243,6 +247,7 @@ func (r *Reconciler) publishShares(allocation *budget.Allocation, reported map[s
 		s.safe, s.mayPlan = r.accountant.SafeShare(a.Member)
 		shares[a.Member] = s
 	}
+	r.Shares.setHeldBySource(held)
 	r.Shares.publish(true, shares)
 }
 

@@ -33,6 +33,8 @@ type Shares struct {
 	// allocating: an allocation is running.
 	allocating bool
 	intents    map[string][]planIntent
+	// heldBySource are the slots that count as taken, by group of sources, "" for all.
+	heldBySource map[string]int64
 	// removable are the members that may be removed, by name.
 	removable map[string]types.UID
 }
@@ -70,6 +72,23 @@ func (s *Shares) MayRemove(member *v1alpha1.MemberCluster) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known && (!s.limited || s.removable[member.Name] == member.UID)
+}
+
+// HeldBySource returns the slots that the budget counts as taken, departed members included,
+// by group of sources, "" for all; nil without a budget, or while it is unknown.
+func (s *Shares) HeldBySource() map[string]int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known || !s.limited {
+		return nil
+	}
+	return maps.Clone(s.heldBySource)
+}
+
+func (s *Shares) setHeldBySource(held map[string]int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heldBySource = held
 }
 
 // setRemovable replaces the members that may be removed.

@@ -91,7 +91,7 @@ func (f *FleetState) applyDecision(img *imageState, v rollout.View, d rollout.De
 	if img.removed {
 		return
 	}
-	if !slices.Equal(d.Status.Versions, v.Image.Status.Versions) {
+	if !rollout.SameVersions(d.Status.Versions, v.Image.Status.Versions) {
 		img.generation++
 	}
 	img.status = &d.Status

@@ -43,11 +43,12 @@ type desiredInputs struct {
 type desiredImage struct {
 	namespace, name string
 	spec            *v1alpha1.VMDiskImageSpec
+	retry           string
 	plannedAt       *metav1.Time
 }
 
 func (d *desiredImage) toPlannedImage() *v1alpha1.PlannedImage {
-	return &v1alpha1.PlannedImage{Namespace: d.namespace, Name: d.name, Spec: *d.spec, PlannedAt: d.plannedAt}
+	return &v1alpha1.PlannedImage{Namespace: d.namespace, Name: d.name, Spec: *d.spec, Retry: d.retry, PlannedAt: d.plannedAt}
 }
 
 // sharedLists are lists that many desired states of one generation have in common.
@@ -76,7 +77,7 @@ func (f *FleetState) updateDesired(img *imageState, v rollout.View, d rollout.De
 	progress := make([]rollout.ClusterProgress, len(img.clusters))
 	for i := range d.Placed {
 		p := &d.Placed[i]
-		progress[img.clusterIndex[p.Cluster]] = rollout.ClusterProgress{Placed: true, Started: p.Started, KeepsItem: p.KeepsItem, Succeeded: p.State == v1alpha1.ClusterSucceeded}
+		progress[img.clusterIndex[p.Cluster]] = rollout.ClusterProgress{Placed: true, Started: p.Started, KeepsItem: p.KeepsItem, Retry: p.Retry, Succeeded: p.State == v1alpha1.ClusterSucceeded}
 	}
 	if img.sharedLists.generation != img.generation {
 		img.sharedLists = sharedLists{generation: img.generation}
@@ -123,7 +124,7 @@ func (f *FleetState) computeDesired(img *imageState, next, former *desiredState,
 		return
 	}
 	planned := &desired.Images[0] // a FleetDiskImage has one current image
-	next.image = &desiredImage{planned.Namespace, planned.Name, &planned.Spec, planned.PlannedAt}
+	next.image = &desiredImage{planned.Namespace, planned.Name, &planned.Spec, planned.Retry, planned.PlannedAt}
 	next.started = started && planned.PlannedAt != nil
 	if template := &img.stored.Spec.Template; planned.Spec.Equal(template) {
 		next.image.spec = template
@@ -154,7 +155,7 @@ func (f *FleetState) replaceDesired(img *imageState, i int, next desiredState) {
 func (d *desiredState) differsFrom(other *desiredState) bool {
 	return !d.known || d.freeze != other.freeze || !slices.Equal(d.kept, other.kept) || !slices.Equal(d.retired, other.retired) ||
 		(d.image == nil) != (other.image == nil) || d.image != nil && (d.image.namespace != other.image.namespace ||
-		d.image.name != other.image.name || !d.image.spec.Equal(other.image.spec))
+		d.image.name != other.image.name || d.image.retry != other.image.retry || !d.image.spec.Equal(other.image.spec))
 }
 
 // ForMember returns what all FleetDiskImages together desire of a member, sorted, no

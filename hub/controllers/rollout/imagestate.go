@@ -166,7 +166,7 @@ func (f *FleetState) refreshClusters(img *imageState) {
 			}
 			img.current, img.revision, all = current, revision, true
 		}
-		all = all || img.builtFrom == nil || !img.builtFrom.Spec.Template.Equal(&img.stored.Spec.Template)
+		all = all || img.builtFrom == nil || (img.builtFrom.Spec.Retry == nil) != (img.stored.Spec.Retry == nil) || !img.builtFrom.Spec.Template.Equal(&img.stored.Spec.Template)
 		img.builtFrom = img.stored
 	}
 	if img.membership != f.membership || img.clusterIndex == nil {
@@ -208,16 +208,20 @@ func (f *FleetState) rebuildClusters(img *imageState) {
 func (f *FleetState) buildCluster(img *imageState, m *member) rollout.Cluster {
 	cluster := rollout.Cluster{
 		Name: m.name, Labels: m.labels, OfflineReason: m.offline, OnlineSince: m.onlineSince,
-		Report: m.newestReport(img.current).Report,
+		Report: m.newestReport(img.current).Report, KnowsRetry: m.knowsRetry,
 	}
 	if planned, ok := m.plannedImages[img.current]; ok {
-		cluster.PlannedRevision = planned.revision
+		cluster.PlannedRevision, cluster.PlannedRetry = planned.revision, planned.Retry
 		if planned.PlannedAt != nil {
 			cluster.PlannedAt = planned.PlannedAt.Time
 		}
 	}
 	if i, ok := img.clusterIndex[m.name]; ok && img.desired[i].started && cluster.PlannedRevision != img.revision {
 		cluster.PlannedRevision, cluster.PlannedAt = img.revision, img.desired[i].image.plannedAt.Time
+		cluster.PlannedRetry = ""
+	}
+	if img.stored.Spec.Retry != nil {
+		cluster.AgentVersion = m.agentVersion
 	}
 	if len(img.recentFields) > 0 && !f.plansTemplate(img, m) {
 		cluster.AgentVersion, cluster.UnknownFields = m.agentVersion, m.unknownFields(img.recentFields)

@@ -23,6 +23,8 @@ type member struct {
 	// agentVersion and imageFields are those of the report's root; nil fields are unknown.
 	agentVersion string
 	imageFields  []string
+	// knowsRetry: the agent follows the retries of its plan.
+	knowsRetry bool
 	// listedPages are the pages that the report's root lists, with their sequences.
 	listedPages  map[string]int64
 	acknowledged *v1alpha1.PlanVersion
@@ -131,7 +133,7 @@ func (f *FleetState) setPlannedImages(m *member, plan *v1alpha1.ClusterPlan) {
 			next := plannedImage{item, ""}
 			if old, ok := before[key]; ok && old.Spec.Equal(&item.Spec) {
 				next.revision = old.revision
-				if !old.PlannedAt.Equal(item.PlannedAt) {
+				if !old.PlannedAt.Equal(item.PlannedAt) || old.Retry != item.Retry {
 					f.invalidateImage(m, key)
 				}
 			} else {

@@ -3,7 +3,6 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -136,6 +135,6 @@ func (r *Reconciler) updateStatus(ctx context.Context, img *v1alpha1.FleetDiskIm
 // isUrgent reports whether a condition changes, or what another leader's next decision
 // would depend on.
 func isUrgent(before, after *v1alpha1.FleetDiskImageStatus) bool {
-	return before.ObservedGeneration != after.ObservedGeneration || before.Phase != after.Phase ||
-		!slices.Equal(before.Versions, after.Versions) || trigger.ConditionsChanged(before.Conditions, after.Conditions)
+	return before.ObservedGeneration != after.ObservedGeneration || before.Phase != after.Phase || before.ObservedRetry != after.ObservedRetry ||
+		!rollout.SameVersions(before.Versions, after.Versions) || trigger.ConditionsChanged(before.Conditions, after.Conditions)
 }

@@ -30,6 +30,7 @@ func intern[T ~string](text T) T { return T(unique.Make(string(text)).Value()) }
 func newReportedImage(img *v1alpha1.ReportedImage) reportedImage {
 	r := reportedImage{rollout.NewReport(img), intern(img.Origin)}
 	r.Revision, r.ServingRevision = intern(r.Revision), intern(r.ServingRevision)
+	r.Retry = intern(r.Retry)
 	r.Phase, r.Reason, r.ItemState, r.ItemReason = intern(r.Phase), intern(r.Reason), intern(r.ItemState), intern(r.ItemReason)
 	return r
 }
@@ -81,18 +82,21 @@ func (f *FleetState) SetRoot(name string, root *v1alpha1.ReportRoot) {
 func (f *FleetState) setAgent(m *member, root *v1alpha1.ReportRoot) {
 	var version string
 	var fields []string
+	knowsRetry := false
 	if root != nil {
+		knowsRetry = slices.Contains(root.PlanFields, v1alpha1.PlanFieldRetry)
 		version, fields = intern(v1alpha1.SanitizeText(root.AgentVersion, maxVersionBytes)), root.ImageFields
 	}
-	if m.agentVersion == version && slices.Equal(m.imageFields, fields) {
+	if m.knowsRetry == knowsRetry && m.agentVersion == version && slices.Equal(m.imageFields, fields) {
 		return
 	}
-	m.agentVersion, m.imageFields = version, slices.Clone(fields)
+	learnsRetry := m.knowsRetry != knowsRetry
+	m.agentVersion, m.imageFields, m.knowsRetry = version, slices.Clone(fields), knowsRetry
 	for i := range m.imageFields {
 		m.imageFields[i] = intern(m.imageFields[i])
 	}
 	for _, img := range f.sorted {
-		if len(img.recentFields) > 0 {
+		if len(img.recentFields) > 0 || learnsRetry || img.stored.Spec.Retry != nil {
 			img.dirty[m.name] = true
 			f.enqueueImages(img)
 		}

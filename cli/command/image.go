@@ -1,0 +1,248 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/ownership"
+	"github.com/pelotech/ot-fleet/cli/render"
+	"github.com/pelotech/ot-fleet/cli/rollout"
+)
+
+func (e *environment) newImageCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "image", Short: "Publish a version, wait for it, see where it is, start it over", Args: cobra.NoArgs}
+	cmd.AddCommand(e.newPublishCommand(), e.newWaitCommand(), e.newWhereCommand(), e.newRetryCommand())
+	return cmd
+}
+
+// getFleetImage reads a FleetDiskImage of the hub.
+func getFleetImage(ctx context.Context, hub *connect.Cluster, name string) (*v1alpha1.FleetDiskImage, error) {
+	img := &v1alpha1.FleetDiskImage{}
+	if err := hub.Client.Get(ctx, types.NamespacedName{Name: name}, img); err != nil {
+		return nil, hub.Explain(err)
+	}
+	return img, nil
+}
+
+func (e *environment) newWaitCommand() *cobra.Command {
+	goal := ""
+	cmd := &cobra.Command{
+		Use:   "wait NAME [--for ready|finished|wave=NAME|in=CLUSTER]",
+		Short: "Wait for a FleetDiskImage's version",
+		Long: `wait prints a line for each change, and last, on standard error, what the hub says and what to do.
+Only a status about the spec as it is now counts. Exit codes: 0 it is so; 1 it failed, or a person
+has to correct something; 3 not by --timeout; 4 it waits for an approval or is paused, which
+--until-hold accepts; 5 clusters are unknown, which --allow-unknown waits for.`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().StringVar(&goal, "for", rollout.GoalReady, "ready, finished (also a rollout that a person has to correct goes on until then), wave=NAME or in=CLUSTER")
+	e.addWaitFlags(cmd)
+	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
+		parsed, err := rollout.ParseGoal(goal)
+		if err != nil {
+			return err
+		}
+		hub, err := e.ConnectHub()
+		if err != nil {
+			return err
+		}
+		return e.waitForRollout(ctx, hub, args[0], parsed)
+	})
+	return cmd
+}
+
+// waitForRollout waits until a goal is decided. It prints lines where a screen would be, else the
+// last state alone: -o markdown is a summary.
+func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, name string, goal rollout.Goal) error {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	var img *v1alpha1.FleetDiskImage
+	var verdict rollout.Verdict
+	printed, told := "", ""
+	for {
+		next, in, err := e.gatherWait(ctx, hub, name, goal)
+		switch {
+		case err != nil && img == nil:
+			return err
+		case apierrors.IsNotFound(err):
+			return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s was deleted", name))
+		case err != nil:
+			if message := err.Error(); message != told && ctx.Err() == nil {
+				e.printNote("%s; trying again", message)
+				told = message
+			}
+		default:
+			img, told = next, ""
+			verdict = rollout.JudgeWait(img, goal, in, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
+			if line := rollout.NewProgress(img, e.now()).Summary(); line != printed && e.format.Screen() {
+				if _, err := fmt.Fprintln(e.Out, render.Printable(e.now().Format("15:04:05")+"  "+line)); err != nil {
+					return err
+				}
+				printed = line
+			}
+			if verdict.End {
+				return e.endWait(img, verdict.Code, verdict.Message)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return e.endWait(img, exit.NotYet, fmt.Sprintf("not within %s: %s", e.timeout, verdict.Message))
+			}
+			return ctx.Err()
+		case <-time.After(watchInterval):
+		}
+	}
+}
+
+func (e *environment) endWait(img *v1alpha1.FleetDiskImage, code exit.Code, message string) error {
+	if !e.format.Screen() {
+		if err := e.format.Write(e.Out, rollout.NewProgress(img, e.now()), e.options()); err != nil {
+			return err
+		}
+	}
+	e.printNote("%s", message)
+	return exit.With(code)
+}
+
+func (e *environment) gatherWait(ctx context.Context, hub *connect.Cluster, name string, goal rollout.Goal) (*v1alpha1.FleetDiskImage, *rollout.InCluster, error) {
+	img, err := getFleetImage(ctx, hub, name)
+	if err != nil || goal.Kind != rollout.GoalIn {
+		return img, nil, err
+	}
+	member := &v1alpha1.MemberCluster{}
+	if err := hub.Client.Get(ctx, types.NamespacedName{Name: goal.Target}, member); err != nil {
+		return nil, nil, hub.Explain(err)
+	}
+	placement, err := rollout.NewPlacement(&img.Spec.Placement)
+	if err != nil {
+		return nil, nil, err
+	}
+	reports, err := listReports(ctx, hub, goal.Target)
+	if err != nil {
+		return nil, nil, err
+	}
+	why := rollout.WhyUnknown(member)
+	return img, &rollout.InCluster{
+		Known: why == "", WhyUnknown: why, Placed: placement.Selects(member),
+		Image: rollout.FindReported(reports, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version)),
+	}, nil
+}
+
+func listReports(ctx context.Context, hub *connect.Cluster, member string) ([]v1alpha1.ClusterReport, error) {
+	var reports v1alpha1.ClusterReportList
+	err := hub.List(ctx, &reports, client.InNamespace(v1alpha1.MemberNamespacePrefix+member))
+	return reports.Items, err
+}
+
+func (e *environment) newWhereCommand() *cobra.Command {
+	selector := ""
+	cmd := &cobra.Command{
+		Use:   "where NAME",
+		Short: "Which clusters have which version of a FleetDiskImage",
+		Long:  `where reads what each cluster has reported to the hub. Exit codes: 0; 5 where a cluster that is to have it is unknown.`,
+		Args:  cobra.ExactArgs(1),
+	}
+	cmd.Flags().StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
+	cmd.Flags().BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown")
+	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
+		hub, err := e.ConnectHub()
+		if err != nil {
+			return err
+		}
+		img, err := getFleetImage(ctx, hub, args[0])
+		if err != nil {
+			return err
+		}
+		selected, err := connect.ParseSelector(selector)
+		if err != nil {
+			return err
+		}
+		var members v1alpha1.MemberClusterList
+		if err := hub.List(ctx, &members, selected); err != nil {
+			return err
+		}
+		placement, err := rollout.NewPlacement(&img.Spec.Placement)
+		if err != nil {
+			return err
+		}
+		where, code := rollout.NewWhere(img), exit.Yes
+		for i := range members.Items {
+			m := &members.Items[i]
+			if e.cluster != "" && m.Name != e.cluster {
+				continue
+			}
+			reports, err := listReports(ctx, hub, m.Name)
+			if err != nil {
+				return err
+			}
+			where.Add(img, m, placement.Selects(m), reports)
+			if placement.Selects(m) && rollout.WhyUnknown(m) != "" && !e.allowUnknown {
+				code = exit.Unknown
+			}
+		}
+		return e.show(where, code)
+	})
+	return cmd
+}
+
+func (e *environment) newRetryCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "retry NAME [--cluster CLUSTER [--live]]",
+		Short: "Start an image over where it has failed, with all attempts",
+		Long: `retry writes spec.retry of a FleetDiskImage: its image starts over in the clusters where it has
+failed, or in --cluster alone. With --live, NAME is a VMDiskImage of the member, in the namespace
+of -n, and its annotation pelotech.ot/retry is set.`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
+		if e.live {
+			return e.retryInMember(ctx, args[0])
+		}
+		hub, err := e.ConnectHub()
+		if err != nil {
+			return err
+		}
+		var clusters []string
+		if e.cluster != "" {
+			if err := hub.Client.Get(ctx, types.NamespacedName{Name: e.cluster}, &v1alpha1.MemberCluster{}); err != nil {
+				return hub.Explain(err)
+			}
+			clusters = []string{e.cluster}
+		}
+		return e.changeRollout(ctx, hub, args[0], change{fields: []string{"spec.retry"}, do: func(img *v1alpha1.FleetDiskImage) (*rollout.Action, error) {
+			return rollout.Retry(img, clusters, e.now())
+		}})
+	})
+	return cmd
+}
+
+// retryInMember sets the annotation of one VMDiskImage.
+func (e *environment) retryInMember(ctx context.Context, name string) error {
+	member, err := e.ConnectMember(e.cluster)
+	if err != nil {
+		return err
+	}
+	img := &v1alpha1.VMDiskImage{}
+	if err := member.Client.Get(ctx, types.NamespacedName{Namespace: member.Namespace, Name: name}, img); err != nil {
+		return member.Explain(err)
+	}
+	action := rollout.RetryImage(img)
+	base := img.DeepCopy()
+	metav1.SetMetaDataAnnotation(&img.ObjectMeta, v1alpha1.AnnotationRetry, e.now().UTC().Format(time.RFC3339Nano))
+	if err := member.Client.Patch(ctx, img, client.MergeFrom(base), client.FieldOwner(ownership.FieldManager)); err != nil {
+		return member.Explain(err)
+	}
+	return e.show(action, exit.Yes)
+}

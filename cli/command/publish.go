@@ -1,0 +1,203 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/ownership"
+	"github.com/pelotech/ot-fleet/cli/publish"
+	"github.com/pelotech/ot-fleet/cli/rollout"
+)
+
+// publishFlags are those that are no part of the request.
+type publishFlags struct {
+	file, manifest, selector, dryRun string
+	wait, force, noProbe             bool
+}
+
+func (e *environment) newPublishCommand() *cobra.Command {
+	request, flags := publish.Request{}, publishFlags{}
+	cmd := &cobra.Command{
+		Use:   "publish NAME --version VERSION --url URL [--file DISK | --checksum SUM] [--wait]",
+		Short: "Publish a version of an image to clusters of the fleet",
+		Long: `publish writes a FleetDiskImage by server-side apply, and says what changes and what clusters
+download. Nothing is uploaded: --file is read for the size of the disk and its checksum. What a
+flag does not name stays as it is. Where Argo CD or Flux owns the version, it is refused.
+
+Exit codes are those of kubectl ot image wait with --wait; else 0 where it is written.`,
+		Args: cobra.ExactArgs(1),
+	}
+	f := cmd.Flags()
+	f.StringVar(&request.Version, "version", "", "version, as in 2.1.0")
+	f.StringVar(&request.URL, "url", "", "where clusters download the image from")
+	f.StringVar(&request.Checksum, "checksum", "", "of the file at the URL, as in sha256:5d1f…")
+	f.StringVar(&flags.file, "file", "", "the disk image that was uploaded to the URL: qcow2 or raw")
+	f.StringVar(&request.Type, "type", "", "http, s3, gcs, registry or blank. Default: as before, else by the URL")
+	f.StringVar(&request.Size, "size", "", "size of the disk, as in 24Gi. Default: that of --file, else as before")
+	f.StringVar(&request.TargetNamespace, "target-namespace", "", "namespace of the images in the clusters")
+	f.StringVarP(&flags.selector, "selector", "l", "", "clusters by their labels, as in region=nordics; '' for all")
+	f.StringSliceVar(&request.Clusters, "clusters", nil, "clusters by name, as in bergen,oslo")
+	f.StringArrayVar(&request.Waves, "wave", nil, "a wave and its clusters, in order, as in canary=ring=canary; may be repeated")
+	f.StringVarP(&flags.manifest, "filename", "f", "", "a FleetDiskImage in YAML that flags are added to; - for standard input")
+	f.StringVar(&flags.dryRun, "dry-run", "", "client: write nothing; server: let the API server check it, and write nothing")
+	f.BoolVar(&flags.wait, "wait", false, "wait until the rollout has ended or waits for a person")
+	f.BoolVar(&flags.noProbe, "no-probe", false, "do not ask the source how large the download is")
+	f.BoolVar(&flags.force, "force-conflicts", false, "take over fields that others own, GitOps included")
+	e.addWaitFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("selector") {
+			request.Selector = &flags.selector
+		}
+		request.Name = args[0]
+		return e.publish(cmd.Context(), request, flags)
+	}
+	return cmd
+}
+
+func (e *environment) publish(ctx context.Context, request publish.Request, flags publishFlags) (err error) {
+	if flags.dryRun != "" && flags.dryRun != "client" && flags.dryRun != "server" && flags.dryRun != "none" {
+		return fmt.Errorf("--dry-run %s: must be client or server", flags.dryRun)
+	}
+	if flags.dryRun == "none" {
+		flags.dryRun = ""
+	}
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return err
+	}
+	if flags.manifest != "" {
+		if request.Manifest, err = e.readManifest(flags.manifest); err != nil {
+			return err
+		}
+	}
+	if flags.file != "" {
+		if request.Disk, err = publish.ReadDisk(flags.file); err != nil {
+			return err
+		}
+	} else if !flags.noProbe {
+		request.SourceBytes = e.probeSource(ctx, request.URL)
+	}
+	stored, err := getFleetImage(ctx, hub, request.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		stored = nil
+	case err != nil:
+		return err
+	}
+	var members v1alpha1.MemberClusterList
+	if err := hub.List(ctx, &members); err != nil {
+		return err
+	}
+	plan, err := publish.NewPlan(request, stored, members.Items)
+	if err != nil {
+		return err
+	}
+	if stored != nil {
+		if owner := ownership.FindOwner(stored, "spec.version", "spec.template"); owner != nil {
+			if !flags.force {
+				return owner.Refusal("FleetDiskImage " + request.Name)
+			}
+			plan.Notes = append(plan.Notes, fmt.Sprintf("%s still has the former version: change it in Git, or it comes back", owner))
+		}
+	}
+	plan.DryRun = flags.dryRun
+	if flags.dryRun != "client" {
+		if err := applyPlan(ctx, hub, plan, flags); err != nil {
+			return err
+		}
+	}
+	if !flags.wait || flags.dryRun != "" {
+		return e.show(plan, exit.Yes)
+	}
+	if e.format.Screen() {
+		if err := e.show(plan, exit.Yes); err != nil {
+			return err
+		}
+	}
+	return e.waitForRollout(ctx, hub, request.Name, rollout.Goal{Kind: rollout.GoalReady})
+}
+
+func applyPlan(ctx context.Context, hub *connect.Cluster, plan *publish.Plan, flags publishFlags) error {
+	options := []client.ApplyOption{client.FieldOwner(ownership.FieldManager)}
+	if flags.force {
+		options = append(options, client.ForceOwnership)
+	}
+	if flags.dryRun == "server" {
+		options = append(options, client.DryRunAll)
+	}
+	err := hub.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(plan.Object), options...)
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("others own fields that this would change; --force-conflicts takes them over: %w", err)
+	}
+	if err != nil {
+		return hub.Explain(err)
+	}
+	plan.Written = flags.dryRun == ""
+	return nil
+}
+
+func (e *environment) readManifest(path string) ([]byte, error) {
+	const maxManifest = 1 << 20
+	in := e.In
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("-f: %w", err)
+		}
+		defer func() { _ = file.Close() }()
+		in = file
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxManifest+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("-f %s: %w", path, err)
+	case len(text) > maxManifest:
+		return nil, fmt.Errorf("-f %s: is larger than 1 MiB", path)
+	case strings.TrimSpace(string(text)) == "":
+		return nil, fmt.Errorf("-f %s: is empty", path)
+	}
+	return text, nil
+}
+
+// probeTimeout bounds the question to the source: clusters may reach it where this machine does not.
+const probeTimeout = 5 * time.Second
+
+// probeSource asks an http source for the size of a download; 0 where it does not say.
+func (e *environment) probeSource(ctx context.Context, url string) int64 {
+	if !strings.HasPrefix(url, "https://") && !strings.HasPrefix(url, "http://") {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
+	if err != nil {
+		return 0
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			return 0
+		}
+		e.printNote("the source does not answer from here; clusters may reach it")
+		return 0
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		e.printNote("the source answers %s from here, without credentials", response.Status)
+		return 0
+	}
+	return max(0, response.ContentLength)
+}

@@ -1,0 +1,350 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/ownership"
+	"github.com/pelotech/ot-fleet/cli/rollout"
+)
+
+func (e *environment) newRolloutCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "rollout", Short: "See, approve, pause, resume and abort the rollout of a FleetDiskImage", Args: cobra.NoArgs}
+	cmd.AddCommand(e.newRolloutStatusCommand(), e.newRolloutWatchCommand(), e.newApproveCommand(), e.newPauseCommand(true), e.newPauseCommand(false),
+		e.newAbortCommand(), e.newHistoryCommand())
+	return cmd
+}
+
+// lookAtRollout reads a rollout. It ends when it has finished, failed or waits for a person.
+func (e *environment) lookAtRollout(hub *connect.Cluster, name string) func(context.Context) (look, error) {
+	return func(ctx context.Context) (look, error) {
+		img, err := getFleetImage(ctx, hub, name)
+		if err != nil {
+			return look{}, err
+		}
+		verdict := rollout.JudgeWait(img, rollout.Goal{Kind: rollout.GoalReady}, nil, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
+		code := verdict.Code
+		if !verdict.End {
+			code = exit.NotYet
+		}
+		return look{view: rollout.NewProgress(img, e.now()), code: code, end: verdict.End}, nil
+	}
+}
+
+func (e *environment) newRolloutStatusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status NAME",
+		Short: "How far a rollout is",
+		Long:  `status shows a rollout. Exit codes: 0 it has succeeded; 1 it failed or is stalled; 3 it goes on; 4 it waits for a person; 5 for clusters that are offline.`,
+		Args:  cobra.ExactArgs(1),
+	}
+	e.addWatchFlag(cmd)
+	e.addWaitFlags(cmd)
+	cmd.RunE = e.run(func(ctx context.Context, args []string) error { return e.showRollout(ctx, args[0], e.watching) })
+	return cmd
+}
+
+func (e *environment) newRolloutWatchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "watch NAME",
+		Short: "Watch a rollout until it has ended or waits for a person",
+		Long:  `watch is status -w: it ends with the rollout, or where that waits for a person. Exit codes as status, and 3 after --timeout.`,
+		Args:  cobra.ExactArgs(1),
+	}
+	e.addWaitFlags(cmd)
+	cmd.RunE = e.run(func(ctx context.Context, args []string) error { return e.showRollout(ctx, args[0], true) })
+	return cmd
+}
+
+func (e *environment) showRollout(ctx context.Context, name string, watching bool) error {
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return err
+	}
+	see := e.lookAtRollout(hub, name)
+	if watching {
+		return e.watch(ctx, see)
+	}
+	l, err := see(ctx)
+	if err != nil {
+		return err
+	}
+	return e.show(l.view, l.code)
+}
+
+func (e *environment) newHistoryCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "history NAME", Short: "The versions that a FleetDiskImage remembers, and whether one can go back to them", Args: cobra.ExactArgs(1)}
+	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
+		hub, err := e.ConnectHub()
+		if err != nil {
+			return err
+		}
+		img, err := getFleetImage(ctx, hub, args[0])
+		if err != nil {
+			return err
+		}
+		return e.show(rollout.NewHistory(img, e.now()), exit.Yes)
+	})
+	return cmd
+}
+
+// change is a person's change of a FleetDiskImage. fields are those that it writes: where GitOps
+// owns one, it is refused. ask is a question; empty for none.
+type change struct {
+	fields []string
+	do     func(*v1alpha1.FleetDiskImage) (*rollout.Action, error)
+	force  bool
+	ask    func(*rollout.Action) string
+	yes    bool
+}
+
+// askToGoOn asks a question; any answer but yes ends with exit code No.
+func (e *environment) askToGoOn(question string) error {
+	switch yes, err := e.askWhether(question); {
+	case err != nil:
+		return err
+	case !yes:
+		return exit.With(exit.No)
+	default:
+		return nil
+	}
+}
+
+// changeRollout changes what is stored, not what was read once: another person's change that
+// comes in between is seen, and decided about again.
+func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, name string, c change) error {
+	asked := c.ask == nil || c.yes
+	for tries := 0; ; tries++ {
+		img, err := getFleetImage(ctx, hub, name)
+		if err != nil {
+			return err
+		}
+		owner := ownership.FindOwner(img, c.fields...)
+		if owner != nil && !c.force {
+			return owner.Refusal("FleetDiskImage " + name)
+		}
+		base := img.DeepCopy()
+		action, err := c.do(img)
+		if err != nil {
+			return err
+		}
+		if owner != nil {
+			action.Notes = append(action.Notes, fmt.Sprintf("%s still has the former value: change it in Git, or it comes back", owner))
+		}
+		if !asked {
+			if err := e.askToGoOn(c.ask(action)); err != nil {
+				return err
+			}
+			asked = true
+			continue // what was read before the answer may be old
+		}
+		err = hub.Client.Patch(ctx, img, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), client.FieldOwner(ownership.FieldManager))
+		if apierrors.IsConflict(err) && tries < maxTries {
+			continue
+		}
+		if err != nil {
+			return hub.Explain(err)
+		}
+		return e.show(action, exit.Yes)
+	}
+}
+
+func (e *environment) newPauseCommand(pause bool) *cobra.Command {
+	reason, force := "", false
+	cmd := &cobra.Command{Use: "resume NAME", Short: "Let a paused rollout go on", Args: cobra.ExactArgs(1)}
+	if pause {
+		cmd.Use, cmd.Short = "pause NAME [-m REASON]", "Start no more clusters; those in progress go on to their end"
+		cmd.Flags().StringVarP(&reason, "message", "m", "", "why, for others")
+	}
+	cmd.Flags().BoolVar(&force, "force-conflicts", false, "also where GitOps owns spec.rollout.paused")
+	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
+		hub, err := e.ConnectHub()
+		if err != nil {
+			return err
+		}
+		who, err := whoAmI(ctx, hub)
+		if err != nil {
+			return err
+		}
+		return e.changeRollout(ctx, hub, args[0], change{fields: []string{"spec.rollout.paused"}, force: force, do: func(img *v1alpha1.FleetDiskImage) (*rollout.Action, error) {
+			return rollout.SetPaused(img, pause, who, reason), nil
+		}})
+	})
+	return cmd
+}
+
+func (e *environment) newAbortCommand() *cobra.Command {
+	backTo, reason, force, yes := "", "", false, false
+	cmd := &cobra.Command{
+		Use:   "abort NAME [--back-to VERSION] [-m REASON]",
+		Short: "Stop the rollout of a version, and go back to one before",
+		Long: `abort pauses a rollout: clusters in progress go on to their end, no other begins. With --back-to,
+a former version is wanted again by the template that the status has recorded of it: no other
+cluster gets the newer one, nothing is deleted, and where the former one still is, nothing is
+downloaded.`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().StringVar(&backTo, "back-to", "", "a version that kubectl ot rollout history lists")
+	cmd.Flags().StringVarP(&reason, "message", "m", "", "why, for others")
+	cmd.Flags().BoolVar(&force, "force-conflicts", false, "also where GitOps owns the fields")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
+		hub, err := e.ConnectHub()
+		if err != nil {
+			return err
+		}
+		who, err := whoAmI(ctx, hub)
+		if err != nil {
+			return err
+		}
+		c := change{fields: []string{"spec.rollout.paused"}, force: force, yes: yes, do: func(img *v1alpha1.FleetDiskImage) (*rollout.Action, error) {
+			return rollout.Abort(img, backTo, who, reason)
+		}}
+		if backTo != "" {
+			c.fields = []string{"spec.version", "spec.template", "spec.rollout.paused"}
+			c.ask = func(a *rollout.Action) string {
+				return fmt.Sprintf("%s. Go back from %s to %s?", strings.Join(a.Notes, ". "), a.FromVersion, a.BackTo)
+			}
+		}
+		return e.changeRollout(ctx, hub, args[0], c)
+	})
+	return cmd
+}
+
+// whoAmI returns the caller's name as the API server knows it: nobody types it.
+func whoAmI(ctx context.Context, hub *connect.Cluster) (string, error) {
+	review := &authenticationv1.SelfSubjectReview{}
+	if err := hub.Client.Create(ctx, review); err != nil {
+		return "", fmt.Errorf("asking the API server who you are: %w", hub.Explain(err))
+	}
+	return review.Status.UserInfo.Username, nil
+}
+
+func mayApprove(ctx context.Context, hub *connect.Cluster, name string) error {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Group: v1alpha1.GroupVersion.Group, Resource: "fleetdiskimages", Verb: "approve", Name: name,
+	}}}
+	if err := hub.Client.Create(ctx, review); err != nil {
+		return hub.Explain(err)
+	}
+	if !review.Status.Allowed {
+		return fmt.Errorf("you may not approve of FleetDiskImage %s: ask for verb approve on fleetdiskimages.%s (ClusterRole ot-fleet-approver has it)", name, v1alpha1.GroupVersion.Group)
+	}
+	return nil
+}
+
+func (e *environment) newApproveCommand() *cobra.Command {
+	var waves []string
+	version, all, yes, force := "", false, false, false
+	cmd := &cobra.Command{
+		Use:   "approve NAME [--wave WAVE | --all-waves] [--version VERSION]",
+		Short: "Approve of a version for a wave",
+		Long: `approve shows what the wave reaches, asks, and adds an approval in your name, as the API server
+knows it. Without --wave it is the wave that waits. An approval that is there already is shown, with
+who gave it; exit code 0. One of a version that has changed meanwhile is refused.`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().StringSliceVar(&waves, "wave", nil, "the wave; may be repeated. Default: the one that waits")
+	cmd.Flags().BoolVar(&all, "all-waves", false, "every wave that needs approval")
+	cmd.Flags().StringVar(&version, "version", "", "refuse where the version is another one")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&force, "force-conflicts", false, "also where GitOps owns spec.approvals")
+	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
+		if all && len(waves) > 0 {
+			return errors.New("--wave and --all-waves exclude each other")
+		}
+		hub, err := e.ConnectHub()
+		if err != nil {
+			return err
+		}
+		if err := mayApprove(ctx, hub, args[0]); err != nil {
+			return err
+		}
+		who, err := whoAmI(ctx, hub)
+		if err != nil {
+			return err
+		}
+		decide := func(img *v1alpha1.FleetDiskImage) (*rollout.Approval, error) {
+			return rollout.NewApproval(img, waves, all, version, who, e.now())
+		}
+		return e.approve(ctx, hub, args[0], decide, force, yes)
+	})
+	return cmd
+}
+
+// maxTries bounds how often a change is tried again that others were faster with.
+const maxTries = 20
+
+// approve adds approvals to what is stored. Invariant: what is approved is what was shown, and
+// no approval of somebody else is lost: the patch adds entries, to a generation that was read.
+func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name string, decide func(*v1alpha1.FleetDiskImage) (*rollout.Approval, error), force, yes bool) error {
+	var shown *v1alpha1.FleetDiskImage
+	for tries := 0; ; tries++ {
+		img, err := getFleetImage(ctx, hub, name)
+		if err != nil {
+			return err
+		}
+		if shown != nil && !rollout.SameToApprove(shown, img) {
+			return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s has changed since it was shown, and is at version %s now: look at it again", name, img.Spec.Version))
+		}
+		if owner := ownership.FindOwner(img, "spec.approvals"); owner != nil && !force {
+			return owner.Refusal("FleetDiskImage " + name)
+		}
+		approval, err := decide(img)
+		if err != nil {
+			return err
+		}
+		if len(approval.Waves) == 0 {
+			return e.show(approval, exit.Yes)
+		}
+		if shown == nil {
+			shown = img
+			if e.format.Screen() {
+				if err := e.show(approval, exit.Yes); err != nil {
+					return err
+				}
+			}
+			if !yes {
+				if err := e.askToGoOn("Approve?"); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		patch, err := json.Marshal(approval.Patch(img))
+		if err != nil {
+			return fmt.Errorf("encoding the approval: %w", err)
+		}
+		err = hub.Client.Patch(ctx, img, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(ownership.FieldManager))
+		switch {
+		case err == nil:
+			approval.Given, approval.Command = true, "kubectl ot rollout watch "+name
+			return e.show(approval, exit.Yes)
+		case apierrors.IsConflict(err), isOutdatedPatch(err):
+			if tries == maxTries {
+				return fmt.Errorf("others keep changing FleetDiskImage %s: nothing was approved; try again: %w", name, err)
+			}
+		default:
+			return hub.Explain(err)
+		}
+	}
+}
+
+// isOutdatedPatch reports whether a test of a JSON patch did not hold: somebody else has
+// changed the object. The API server then says this sentence, and no more.
+func isOutdatedPatch(err error) bool {
+	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "the server rejected our request due to an error in our request")
+}

@@ -1,0 +1,156 @@
+// Package ownership tells who keeps a field of an object as it is: a GitOps controller would
+// write its own value again.
+package ownership
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// FieldManager is the name under which kubectl ot writes.
+const FieldManager = "kubectl-ot"
+
+// controllers are the field managers of GitOps controllers.
+var controllers = []struct{ manager, name string }{
+	{"kustomize-controller", "Flux"},
+	{"helm-controller", "Flux"},
+	{"argocd-controller", "Argo CD"},
+	{"argocd-application-controller", "Argo CD"},
+	{"fleetagent", "Rancher Fleet"},
+	{"applier", "Config Sync"},
+	{"configsync", "Config Sync"},
+}
+
+// Owner is a GitOps controller that has one of the fields that a command would change.
+type Owner struct {
+	// Controller is its product, as in Flux; Manager its name as a field manager.
+	Controller string `json:"controller"`
+	Manager    string `json:"manager"`
+	// Source is what it applies, as in Kustomization flux-system/images; empty where the
+	// object does not say.
+	Source string `json:"source,omitempty"`
+	// Field that it has, as in spec.version.
+	Field string `json:"field"`
+}
+
+func (o *Owner) String() string {
+	if o.Source == "" {
+		return fmt.Sprintf("%s (field manager %s)", o.Controller, o.Manager)
+	}
+	return fmt.Sprintf("%s (%s)", o.Controller, o.Source)
+}
+
+// Refusal says why a command does not change the field, and what to do.
+func (o *Owner) Refusal(object string) error {
+	return fmt.Errorf("%s owns %s of %s and would write its own value again: change it in Git, or add --force-conflicts", o, o.Field, object)
+}
+
+// FindOwner returns the GitOps controller that has one of these fields, or a part of it, as in
+// spec.version; nil for none.
+func FindOwner(object metav1.Object, fields ...string) *Owner {
+	for _, entry := range object.GetManagedFields() {
+		for _, c := range controllers {
+			if entry.Manager != c.manager || entry.Subresource != "" {
+				continue
+			}
+			if field := ownedField(entry, fields); field != "" {
+				return &Owner{Controller: c.name, Manager: entry.Manager, Source: sourceOf(object), Field: field}
+			}
+		}
+	}
+	// Argo CD may apply under the name of kubectl: then only its mark tells.
+	if id := object.GetAnnotations()["argocd.argoproj.io/tracking-id"]; id != "" {
+		for _, entry := range object.GetManagedFields() {
+			if field := ownedField(entry, fields); field != "" && entry.Manager != FieldManager {
+				return &Owner{Controller: "Argo CD", Manager: entry.Manager, Source: sourceOf(object), Field: field}
+			}
+		}
+	}
+	return nil
+}
+
+func ownedField(entry metav1.ManagedFieldsEntry, fields []string) string {
+	set, err := fieldSet(entry)
+	if err != nil {
+		return ""
+	}
+	for _, field := range fields {
+		found := false
+		prefix := fieldPath(field)
+		set.Iterate(func(p fieldpath.Path) {
+			found = found || len(p) >= len(prefix) && p[:len(prefix)].Equals(prefix)
+		})
+		if found {
+			return field
+		}
+	}
+	return ""
+}
+
+func fieldSet(entry metav1.ManagedFieldsEntry) (*fieldpath.Set, error) {
+	set := &fieldpath.Set{}
+	if entry.FieldsV1 == nil {
+		return set, nil
+	}
+	if err := set.FromJSON(bytes.NewReader(entry.FieldsV1.Raw)); err != nil {
+		return nil, fmt.Errorf("reading the fields of manager %s: %w", entry.Manager, err)
+	}
+	return set, nil
+}
+
+func fieldPath(field string) (path fieldpath.Path) {
+	for name := range strings.SplitSeq(field, ".") {
+		path = append(path, fieldpath.PathElement{FieldName: &name})
+	}
+	return path
+}
+
+// AppliedFields returns the fields of spec, such as placement, that FieldManager has applied.
+// What an apply leaves out of these is removed.
+func AppliedFields(object metav1.Object) map[string]bool {
+	fields := map[string]bool{}
+	for _, entry := range object.GetManagedFields() {
+		if entry.Manager != FieldManager || entry.Operation != metav1.ManagedFieldsOperationApply || entry.Subresource != "" || entry.FieldsV1 == nil {
+			continue
+		}
+		var owned struct {
+			Spec map[string]json.RawMessage `json:"f:spec"`
+		}
+		if json.Unmarshal(entry.FieldsV1.Raw, &owned) != nil {
+			continue
+		}
+		for name := range owned.Spec {
+			if name, isField := strings.CutPrefix(name, "f:"); isField {
+				fields[name] = true
+			}
+		}
+	}
+	return fields
+}
+
+// sourceOf names what a GitOps controller made the object from.
+func sourceOf(object metav1.Object) string {
+	labels, annotations := object.GetLabels(), object.GetAnnotations()
+	named := func(kind, prefix string) string {
+		if name := labels[prefix+"/name"]; name != "" {
+			return kind + " " + labels[prefix+"/namespace"] + "/" + name
+		}
+		return ""
+	}
+	if source := named("Kustomization", "kustomize.toolkit.fluxcd.io"); source != "" {
+		return source
+	}
+	if source := named("HelmRelease", "helm.toolkit.fluxcd.io"); source != "" {
+		return source
+	}
+	if id := annotations["argocd.argoproj.io/tracking-id"]; id != "" {
+		application, _, _ := strings.Cut(id, ":")
+		return "Application " + application
+	}
+	return ""
+}

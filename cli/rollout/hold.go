@@ -1,0 +1,228 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// Action is a change of a rollout by a person: pause, resume, abort or retry.
+type Action struct {
+	render.Envelope
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Done says what was done, in one sentence.
+	Done string `json:"done"`
+	// Moving clusters go on to their end; ToApply do not begin.
+	Moving  int32 `json:"moving"`
+	ToApply int32 `json:"toApply"`
+	// Failed clusters start over, for retry.
+	Failed int32 `json:"failed"`
+	// BackTo is the version that is wanted again, FromVersion the one that it replaces.
+	BackTo      string `json:"backTo,omitempty"`
+	FromVersion string `json:"fromVersion,omitempty"`
+	// Notes are what else a person has to know.
+	Notes   []string `json:"notes,omitempty"`
+	Command string   `json:"command,omitempty"`
+}
+
+// Draw draws what was done.
+func (a *Action) Draw(p *render.Page) {
+	p.Lines(render.Done.With("%s", a.Done))
+	for _, note := range a.Notes {
+		p.Lines(render.Attention.With("%s", note))
+	}
+	if a.Command != "" {
+		p.Command(a.Command)
+	}
+}
+
+// Names are for -o name.
+func (a *Action) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + a.Name} }
+
+func newAction(img *v1alpha1.FleetDiskImage) *Action {
+	c := img.Status.Clusters
+	return &Action{
+		Envelope: render.NewEnvelope("RolloutAction"), Name: img.Name, Version: img.Spec.Version,
+		Moving: c.Progressing, ToApply: c.ToApply, Failed: c.Failed + c.TimedOut, Command: "kubectl ot rollout watch " + img.Name,
+	}
+}
+
+// maxPauseReason bounds the reason that is stored.
+const maxPauseReason = 512
+
+// SetPaused pauses or resumes a rollout in place.
+func SetPaused(img *v1alpha1.FleetDiskImage, paused bool, by, reason string) *Action {
+	a := newAction(img)
+	switch {
+	case paused && img.Spec.Rollout.Paused:
+		a.Done = "it is paused already"
+	case !paused && !img.Spec.Rollout.Paused:
+		a.Done = "it is not paused"
+	case paused:
+		a.Done = fmt.Sprintf("paused: %s in progress go on to their end, %d do not begin", render.Count(a.Moving, "cluster"), a.ToApply)
+		a.Command = "kubectl ot rollout resume " + img.Name
+	default:
+		a.Done = fmt.Sprintf("resumed: %s begin as their turn comes", render.Count(a.ToApply, "cluster"))
+	}
+	if img.Spec.Rollout.Paused == paused {
+		return a
+	}
+	img.Spec.Rollout.Paused = paused
+	if !paused {
+		delete(img.Annotations, v1alpha1.AnnotationPausedBy)
+		delete(img.Annotations, v1alpha1.AnnotationPausedBecause)
+		return a
+	}
+	metav1.SetMetaDataAnnotation(&img.ObjectMeta, v1alpha1.AnnotationPausedBy, v1alpha1.SanitizeText(by, maxPauseReason))
+	if reason != "" {
+		metav1.SetMetaDataAnnotation(&img.ObjectMeta, v1alpha1.AnnotationPausedBecause, v1alpha1.SanitizeText(reason, maxPauseReason))
+	}
+	return a
+}
+
+// Abort stops the rollout of a version in place. Without backTo it is paused. Else that version
+// is wanted again, by the template that the status has recorded of it, and it is not paused:
+// where its images still are, nothing is downloaded.
+func Abort(img *v1alpha1.FleetDiskImage, backTo, by, reason string) (*Action, error) {
+	if backTo == "" {
+		return SetPaused(img, true, by, reason), nil
+	}
+	if backTo == img.Spec.Version {
+		return nil, fmt.Errorf("FleetDiskImage %s is at version %s already", img.Name, backTo)
+	}
+	var known []string
+	for i := range img.Status.Versions {
+		v := &img.Status.Versions[i]
+		if v.Version != backTo {
+			if v.Version != img.Spec.Version {
+				known = append(known, v.Version)
+			}
+			continue
+		}
+		if v.Template == nil {
+			return nil, fmt.Errorf("the template of %s %s is not recorded: %s. Publish it with kubectl ot image publish %s --version %s --url …", img.Name, backTo, whyNotRecorded(v), img.Name, backTo)
+		}
+		back := img.Spec.Template.WithSourceFields(v.Template)
+		if back.Revision() != v.Revision {
+			return nil, fmt.Errorf("the recorded template of %s %s makes another revision than its images have: publish it anew", img.Name, backTo)
+		}
+		a := newAction(img)
+		a.BackTo, a.FromVersion = backTo, img.Spec.Version
+		a.Done = fmt.Sprintf("version %s is wanted again: of %s, %s in progress go on to their end, and %d do not begin", backTo, img.Spec.Version, render.Count(a.Moving, "cluster"), a.ToApply)
+		a.Notes = append(a.Notes, fmt.Sprintf("%s stays where it is, and clusters that have %s download nothing", img.Spec.Version, backTo))
+		if v.Namespace != img.Spec.TargetNamespace {
+			a.Notes = append(a.Notes, fmt.Sprintf("its images were in namespace %s, and are in %s now: they are downloaded again", v.Namespace, img.Spec.TargetNamespace))
+		}
+		if need := missingApprovals(img, backTo); len(need) > 0 {
+			a.Notes = append(a.Notes, fmt.Sprintf("wave %s needs approval of %s", strings.Join(need, ", "), backTo))
+		}
+		img.Spec.Version, img.Spec.Template = backTo, *back
+		SetPaused(img, false, by, reason)
+		return a, nil
+	}
+	if len(known) == 0 {
+		return nil, fmt.Errorf("FleetDiskImage %s has had no other version", img.Name)
+	}
+	return nil, fmt.Errorf("FleetDiskImage %s does not remember version %s: it remembers %s", img.Name, backTo, strings.Join(known, ", "))
+}
+
+func missingApprovals(img *v1alpha1.FleetDiskImage, version string) (waves []string) {
+	for i := range img.Spec.Rollout.Waves {
+		w := &img.Spec.Rollout.Waves[i]
+		if w.RequireApproval && findApproval(img, w.Name, version) == nil {
+			waves = append(waves, w.Name)
+		}
+	}
+	return waves
+}
+
+// Retry starts the image over where it has failed, in place.
+func Retry(img *v1alpha1.FleetDiskImage, clusters []string, now time.Time) (*Action, error) {
+	a := newAction(img)
+	if IsObserved(img) && a.Failed == 0 {
+		return nil, fmt.Errorf("%s %s has failed in no cluster: there is nothing to retry", img.Name, img.Spec.Version)
+	}
+	token := now.UTC().Format("2006-01-02T15:04:05.000Z")
+	img.Spec.Retry = &v1alpha1.RetryRequest{Token: token, Clusters: clusters}
+	where := render.Count(a.Failed, "cluster")
+	if len(clusters) > 0 {
+		where = strings.Join(clusters, ", ")
+	}
+	a.Done = fmt.Sprintf("%s %s starts over in %s, with all attempts", img.Name, img.Spec.Version, where)
+	a.Command = "kubectl ot image wait " + img.Name
+	return a, nil
+}
+
+// History are the versions that a FleetDiskImage remembers.
+type History struct {
+	render.Envelope
+	Name     string           `json:"name"`
+	Versions []HistoryVersion `json:"versions"`
+
+	now time.Time
+}
+
+// HistoryVersion is one version. Approvals name who approved which wave.
+type HistoryVersion struct {
+	Version   string         `json:"version"`
+	Since     metav1.Time    `json:"since"`
+	Image     string         `json:"image"`
+	Revision  string         `json:"revision"`
+	BackTo    bool           `json:"canGoBackTo"`
+	Why       string         `json:"why,omitempty"`
+	Approvals []ApprovedWave `json:"approvals,omitempty"`
+}
+
+// NewHistory reads the status.
+func NewHistory(img *v1alpha1.FleetDiskImage, now time.Time) *History {
+	h := &History{Envelope: render.NewEnvelope("RolloutHistory"), Name: img.Name, Versions: []HistoryVersion{}, now: now}
+	for i := range img.Status.Versions {
+		v := &img.Status.Versions[i]
+		entry := HistoryVersion{Version: v.Version, Since: v.Since, Image: v.Namespace + "/" + v.Image, Revision: v.Revision, BackTo: v.Template != nil}
+		if v.Template == nil {
+			entry.Why = "template not recorded: " + whyNotRecorded(v)
+		}
+		for _, a := range img.Spec.Approvals {
+			if a.Version == v.Version {
+				entry.Approvals = append(entry.Approvals, ApprovedWave{a.Wave, a.By, a.At})
+			}
+		}
+		h.Versions = append(h.Versions, entry)
+	}
+	return h
+}
+
+// Draw draws the versions, the newest first.
+func (h *History) Draw(p *render.Page) {
+	t := p.Table(render.Column{Title: "VERSION"}, render.Column{Title: "SINCE", Right: true}, render.Column{Title: "IMAGE", Elastic: true, Drop: 2},
+		render.Column{Title: "REVISION", Drop: 3}, render.Column{Title: "APPROVED BY", Elastic: true, Drop: 1}, render.Column{Title: "BACK TO IT", Elastic: true, Min: 8})
+	for i, v := range h.Versions {
+		var by []string
+		for _, a := range v.Approvals {
+			by = append(by, a.Name+": "+a.By)
+		}
+		back := render.Done.With("can")
+		switch {
+		case i == 0:
+			back = render.Running.With("current")
+		case !v.BackTo:
+			back = render.Unknown.With("%s", v.Why)
+		}
+		t.Row(render.Words(v.Version), render.Words(render.Age(h.now, v.Since.Time)), render.Words(v.Image), render.Words(v.Revision), render.Words(strings.Join(by, ", ")), back)
+	}
+}
+
+// RetryImage says what a retry in one member does.
+func RetryImage(img *v1alpha1.VMDiskImage) *Action {
+	a := &Action{Envelope: render.NewEnvelope("RolloutAction"), Name: img.Name, Done: fmt.Sprintf("%s/%s starts over, with all attempts", img.Namespace, img.Name)}
+	if img.Status.Phase != v1alpha1.PhaseFailed {
+		a.Notes = append(a.Notes, fmt.Sprintf("it has not failed: it is %s, %s", img.Status.Phase, img.Status.Reason))
+	}
+	return a
+}

@@ -1,0 +1,225 @@
+// Package rollout decides what the verbs about rollouts say and do: progress, waiting, approvals,
+// pauses, and the way back to a version.
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// Progress is how far the rollout of a FleetDiskImage is.
+type Progress struct {
+	render.Envelope
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Observed: what follows is about the spec as it is, not as it was.
+	Observed   bool                      `json:"observed"`
+	Phase      v1alpha1.RolloutPhase     `json:"phase,omitempty"`
+	Reason     string                    `json:"reason,omitempty"`
+	Message    string                    `json:"message,omitempty"`
+	Stalled    bool                      `json:"stalled,omitempty"`
+	Clusters   v1alpha1.ClusterCounts    `json:"clusters"`
+	Waves      []Wave                    `json:"waves"`
+	Failing    []v1alpha1.ClusterSummary `json:"failing,omitempty"`
+	Blocked    []v1alpha1.ClusterSummary `json:"blocked,omitempty"`
+	ExpectedAt *metav1.Time              `json:"expectedAt,omitempty"`
+	Paused     *Pause                    `json:"paused,omitempty"`
+	// Command that goes on, where a person is waited for.
+	Command string `json:"command,omitempty"`
+
+	now time.Time
+}
+
+// Wave is a part of the fleet.
+type Wave struct {
+	Name            string                 `json:"name"`
+	Clusters        v1alpha1.ClusterCounts `json:"clusters"`
+	DoneAt          *metav1.Time           `json:"doneAt,omitempty"`
+	RequireApproval bool                   `json:"requireApproval,omitempty"`
+	ApprovedBy      string                 `json:"approvedBy,omitempty"`
+}
+
+// Pause says who paused a rollout, where kubectl ot did.
+type Pause struct {
+	By      string `json:"by,omitempty"`
+	Because string `json:"because,omitempty"`
+}
+
+// IsObserved reports whether the status is about the spec as it is.
+func IsObserved(img *v1alpha1.FleetDiskImage) bool {
+	return img.Status.ObservedGeneration == img.Generation && img.Status.Phase != ""
+}
+
+// NewProgress reads a FleetDiskImage.
+func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
+	st := &img.Status
+	p := &Progress{
+		Envelope: render.NewEnvelope("RolloutProgress"), Name: img.Name, Version: img.Spec.Version, Observed: IsObserved(img),
+		Phase: st.Phase, Reason: st.Reason, Message: st.Message, Stalled: meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled),
+		Clusters: st.Clusters, Waves: []Wave{}, Failing: st.Failing, Blocked: st.Blocked, ExpectedAt: st.ExpectedAt, now: now,
+	}
+	for i := range st.Waves {
+		w := Wave{Name: st.Waves[i].Name, Clusters: st.Waves[i].Clusters, DoneAt: st.Waves[i].DoneAt}
+		w.RequireApproval = requiresApproval(img, w.Name)
+		if a := findApproval(img, w.Name, img.Spec.Version); a != nil {
+			w.ApprovedBy = a.By
+		}
+		p.Waves = append(p.Waves, w)
+	}
+	if img.Spec.Rollout.Paused {
+		p.Paused = &Pause{By: img.Annotations[v1alpha1.AnnotationPausedBy], Because: img.Annotations[v1alpha1.AnnotationPausedBecause]}
+	}
+	switch {
+	case p.Reason == v1alpha1.ReasonAwaitingApproval:
+		p.Command = "kubectl ot rollout approve " + img.Name + " --wave " + st.CurrentWave
+	case p.Reason == v1alpha1.ReasonRolloutPaused:
+		p.Command = "kubectl ot rollout resume " + img.Name
+	case st.Clusters.Failed+st.Clusters.TimedOut > 0:
+		p.Command = "kubectl ot image retry " + img.Name
+	}
+	return p
+}
+
+// Draw draws the screen.
+func (p *Progress) Draw(page *render.Page) {
+	page.Line(append(render.Line{render.Bold("%s %s", p.Name, p.Version), render.Text("  ")}, p.state()...)...)
+	if !p.Observed {
+		page.Lines(render.Waiting.With("the hub has not looked at this spec yet"))
+	}
+	if p.Paused != nil && p.Paused.By != "" {
+		page.Line(render.Text("paused by %s%s", p.Paused.By, because(p.Paused.Because)))
+	}
+	if len(p.Waves) > 0 {
+		t := page.Table(render.Column{Title: "WAVE", Elastic: true, Min: 6}, render.Column{Title: "CLUSTERS", Right: true}, render.Column{Title: "READY", Right: true},
+			render.Column{Title: "MOVING", Right: true}, render.Column{Title: "FAILED", Right: true}, render.Column{Title: "OFFLINE", Right: true, Drop: 2},
+			render.Column{Title: "LEFT", Right: true, Drop: 3}, render.Column{Title: "", Elastic: true, Min: 10, Drop: 1})
+		for _, w := range p.Waves {
+			c := w.Clusters
+			t.Row(append(render.Cells(w.Name, fmt.Sprint(c.Total), fmt.Sprint(c.Succeeded), fmt.Sprint(c.Progressing), fmt.Sprint(c.Failed+c.TimedOut), fmt.Sprint(c.Deferred), fmt.Sprint(c.ToApply)), p.waveState(w))...)
+		}
+	}
+	drawClusters(page, "FAILED", render.Failed, p.Failing)
+	drawClusters(page, "WAIT FOR A PERSON", render.Attention, p.Blocked)
+	if p.Message != "" && p.Phase != v1alpha1.RolloutSucceeded {
+		page.Gap()
+		page.Line(render.Text("%s", p.Message))
+	}
+	if p.ExpectedAt != nil {
+		page.Line(render.Text("expected to be done at %s", render.Clock(p.now, p.ExpectedAt.Time)))
+	}
+	if p.Command != "" {
+		page.Command(p.Command)
+	}
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
+func (p *Progress) waveState(w Wave) render.Line {
+	switch {
+	case w.DoneAt != nil:
+		return render.Done.With("done for %s", render.Age(p.now, w.DoneAt.Time))
+	case w.RequireApproval && w.ApprovedBy == "" && w.Clusters.ToApply > 0:
+		return render.Attention.With("needs approval")
+	case w.Clusters.Progressing > 0:
+		return render.Running.With("begun")
+	case w.ApprovedBy != "":
+		return render.Waiting.With("approved by %s", w.ApprovedBy)
+	default:
+		return render.Waiting.With("to come")
+	}
+}
+
+func drawClusters(page *render.Page, title string, sign render.Sign, clusters []v1alpha1.ClusterSummary) {
+	if len(clusters) == 0 {
+		return
+	}
+	page.Section(title)
+	t := page.Table(render.Column{Title: "CLUSTER"}, render.Column{Title: "REASON"}, render.Column{Title: "MESSAGE", Elastic: true, Min: 10, Drop: 1})
+	for _, c := range clusters {
+		reason := c.Reason
+		if reason == "" {
+			reason = string(c.State)
+		}
+		t.Row(render.Words(c.Cluster), sign.With("%s", reason), render.Words(c.Message))
+	}
+}
+
+func (p *Progress) state() render.Line {
+	count := render.Text("  %d of %d clusters", p.Clusters.Succeeded, p.Clusters.Total)
+	switch {
+	case p.Phase == "":
+		return render.Waiting.With("new")
+	case p.Phase == v1alpha1.RolloutSucceeded:
+		return append(render.Done.With("%s", p.Phase), count)
+	case p.Phase == v1alpha1.RolloutFailed, p.Stalled:
+		return append(render.Failed.With("%s, %s", p.Phase, p.Reason), count)
+	case isHeld(p.Phase, p.Reason):
+		return append(render.Attention.With("%s, %s", p.Phase, p.Reason), count)
+	case p.Phase == v1alpha1.RolloutProgressing:
+		return append(render.Running.With("%s, %s", p.Phase, p.Reason), count)
+	default:
+		return append(render.Waiting.With("%s, %s", p.Phase, p.Reason), count)
+	}
+}
+
+// Summary is the line of a change, where no screen is drawn.
+func (p *Progress) Summary() string {
+	c := p.Clusters
+	parts := []string{fmt.Sprintf("%s %s", p.Name, p.Version)}
+	if !p.Observed {
+		return parts[0] + ": the hub has not looked at it yet"
+	}
+	wave := ""
+	for _, w := range p.Waves {
+		if w.DoneAt == nil {
+			wave = ", wave " + w.Name
+			break
+		}
+	}
+	text := fmt.Sprintf("%s: %s %s%s: %d of %d clusters ready", parts[0], p.Phase, p.Reason, wave, c.Succeeded, c.Total)
+	for _, more := range []struct {
+		n    int32
+		word string
+	}{{c.Progressing, "moving"}, {c.Failed + c.TimedOut, "failed"}, {c.Deferred, "offline"}} {
+		if more.n > 0 {
+			text += fmt.Sprintf(", %d %s", more.n, more.word)
+		}
+	}
+	for _, f := range p.Failing {
+		text += fmt.Sprintf("; %s %s", f.Cluster, strings.TrimSpace(f.Reason))
+	}
+	return text
+}
+
+// Names are for -o name.
+func (p *Progress) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + p.Name} }
+
+func requiresApproval(img *v1alpha1.FleetDiskImage, wave string) bool {
+	for i := range img.Spec.Rollout.Waves {
+		if w := &img.Spec.Rollout.Waves[i]; w.Name == wave {
+			return w.RequireApproval
+		}
+	}
+	return false
+}
+
+func findApproval(img *v1alpha1.FleetDiskImage, wave, version string) *v1alpha1.Approval {
+	for i := range img.Spec.Approvals {
+		if a := &img.Spec.Approvals[i]; a.Wave == wave && a.Version == version {
+			return a
+		}
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package rollout_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/render/rendertest"
+	"github.com/pelotech/ot-fleet/cli/rollout"
+)
+
+func TestScreens(t *testing.T) {
+	rendertest.Golden(t, "progress-approval", now, rollout.NewProgress(newImage(nil), now))
+	rendertest.Golden(t, "progress-failed", now, rollout.NewProgress(newImage(func(img *v1alpha1.FleetDiskImage) {
+		failing(img)
+		img.Status.Blocked = []v1alpha1.ClusterSummary{{Cluster: "edge-1", State: v1alpha1.ClusterProgressing, Reason: "SecretMissing", Message: "Secret images/s3 does not exist\x1b[2J"}}
+		img.Status.ExpectedAt = ptr.To(metav1.NewTime(now.Add(90 * time.Minute)))
+	}), now))
+	rendertest.Golden(t, "progress-paused", now, rollout.NewProgress(newImage(func(img *v1alpha1.FleetDiskImage) {
+		phase(v1alpha1.RolloutWaiting, v1alpha1.ReasonRolloutPaused)(img)
+		rollout.SetPaused(img, true, "anna@example.com", "it does not boot")
+	}), now))
+	rendertest.Golden(t, "progress-new", now, rollout.NewProgress(newImage(func(img *v1alpha1.FleetDiskImage) { img.Status = v1alpha1.FleetDiskImageStatus{} }), now))
+
+	approval, err := rollout.NewApproval(newImage(func(img *v1alpha1.FleetDiskImage) {
+		img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromString("25%"))
+	}), nil, false, "", "anna@example.com", now)
+	require.NoError(t, err)
+	rendertest.Golden(t, "approval", now, approval)
+	approval.Given, approval.Command = true, "kubectl ot rollout watch win-11"
+	rendertest.Golden(t, "approval-given", now, approval)
+	rendertest.Golden(t, "history", now, rollout.NewHistory(newImage(func(img *v1alpha1.FleetDiskImage) {
+		img.Spec.Approvals = []v1alpha1.Approval{{Wave: "production", Version: "24.1", By: "anna@example.com"}}
+	}), now))
+	back, err := rollout.Abort(newImage(nil), "24.1", "anna", "")
+	require.NoError(t, err)
+	rendertest.Golden(t, "abort-back", now, back)
+
+	img := newImage(nil)
+	where := rollout.NewWhere(img)
+	member := func(name string, silent bool) *v1alpha1.MemberCluster {
+		m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		m.Status.LastReport = ago(time.Second)
+		if silent {
+			m.Status.SilentSince = ago(time.Hour)
+		}
+		return m
+	}
+	where.Add(img, member("bergen", false), true, newReports(v1alpha1.ReportedImage{Namespace: "images", Name: "win-11-24.2", UID: "1", Phase: v1alpha1.PhaseSucceeded, References: 41},
+		v1alpha1.ReportedImage{Namespace: "images", Name: "win-11-24.1", UID: "2", Phase: v1alpha1.PhaseSucceeded}))
+	where.Add(img, member("lab", false), true, newReports(v1alpha1.ReportedImage{Namespace: "images", Name: "win-11-24.2", UID: "3", Phase: v1alpha1.PhaseFailed, Reason: "NotFound"}))
+	where.Add(img, member("edge-3", true), true, nil)
+	where.Add(img, member("elsewhere", false), false, nil)
+	rendertest.Golden(t, "where", now, where)
+}
+
+func newReports(images ...v1alpha1.ReportedImage) []v1alpha1.ClusterReport {
+	return []v1alpha1.ClusterReport{
+		{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MailboxName}, Root: &v1alpha1.ReportRoot{Pages: []v1alpha1.PageRef{{Name: "p1", Sequence: 2}}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "p1"}, Sequence: 2, Page: &v1alpha1.ReportPage{Images: images}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "p0"}, Sequence: 9, Page: &v1alpha1.ReportPage{Images: []v1alpha1.ReportedImage{{Namespace: "images", Name: "win-11-23.9", UID: "gone"}}}},
+	}
+}
+
+func TestApprovals(t *testing.T) {
+	given := func(img *v1alpha1.FleetDiskImage) {
+		img.Spec.Approvals = []v1alpha1.Approval{{Wave: "production", Version: "24.2", By: "bea"}}
+	}
+	approve := func(change func(*v1alpha1.FleetDiskImage), waves []string, all bool, version string) (*rollout.Approval, error) {
+		return rollout.NewApproval(newImage(change), waves, all, version, "anna", now)
+	}
+	for name, tt := range map[string]struct {
+		change      func(*v1alpha1.FleetDiskImage)
+		waves       []string
+		all         bool
+		version     string
+		wantWaves   int
+		wantAlready string
+		wantError   string
+	}{
+		"the wave that waits":          {wantWaves: 1},
+		"a named wave":                 {waves: []string{"production"}, wantWaves: 1},
+		"all":                          {all: true, wantWaves: 1},
+		"approved by another":          {change: given, waves: []string{"production"}, wantAlready: "bea"},
+		"approval of another version":  {change: func(i *v1alpha1.FleetDiskImage) { given(i); i.Spec.Approvals[0].Version = "24.1" }, wantWaves: 1},
+		"no such wave":                 {waves: []string{"south"}, wantError: "has no wave south: it has canary, production, rest"},
+		"a wave that needs none":       {waves: []string{"canary"}, wantError: "needs no approval"},
+		"another version":              {version: "24.3", wantError: "is at version 24.2, not 24.3"},
+		"nothing waits":                {change: phase(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency), wantError: "name the wave with --wave"},
+		"waits, of another spec":       {change: func(i *v1alpha1.FleetDiskImage) { i.Generation++ }, wantError: "name the wave with --wave"},
+		"all, and none needs approval": {change: func(i *v1alpha1.FleetDiskImage) { i.Spec.Rollout.Waves[1].RequireApproval = false }, all: true, wantError: "no wave"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := approve(tt.change, tt.waves, tt.all, tt.version)
+			if tt.wantError != "" {
+				require.ErrorContains(t, err, tt.wantError)
+				return
+			}
+			require.NoError(t, err)
+			assert.Len(t, a.Waves, tt.wantWaves)
+			if tt.wantAlready != "" {
+				require.Len(t, a.Already, 1)
+				assert.Equal(t, tt.wantAlready, a.Already[0].By)
+			}
+		})
+	}
+}
+
+// The patch holds for what was read alone, and adds to what is there.
+func TestApprovalPatch(t *testing.T) {
+	img := newImage(nil)
+	img.Spec.Approvals = []v1alpha1.Approval{}
+	a, err := rollout.NewApproval(img, nil, false, "", "anna", now)
+	require.NoError(t, err)
+	text, err := json.Marshal(a.Patch(img))
+	require.NoError(t, err)
+	assert.JSONEq(t, `[{"op":"test","path":"/metadata/uid","value":"`+string(img.UID)+`"},{"op":"test","path":"/metadata/generation","value":5},
+		{"op":"add","path":"/spec/approvals/-","value":{"wave":"production","version":"24.2","by":"anna","at":"2026-03-02T16:21:00Z"}}]`, string(text))
+	img.Spec.Approvals = nil
+	assert.Equal(t, "/spec/approvals", a.Patch(img)[2].Path, "a hub of an older version stores no empty list")
+
+	other := newImage(nil)
+	assert.True(t, rollout.SameToApprove(img, other))
+	for name, change := range map[string]func(){
+		"version":  func() { other.Spec.Version = "24.3" },
+		"template": func() { other.Spec.Template.Checksum = "sha256:0" },
+		"object":   func() { other.UID = "another" },
+		"waves":    func() { other.Spec.Rollout.Waves = nil },
+	} {
+		other = newImage(nil)
+		change()
+		assert.False(t, rollout.SameToApprove(img, other), name)
+	}
+}
+
+func TestAbort(t *testing.T) {
+	img := newImage(nil)
+	img.Spec.Template.Priority = 7
+	a, err := rollout.Abort(img, "24.1", "anna", "")
+	require.NoError(t, err)
+	assert.Equal(t, "24.1", img.Spec.Version)
+	assert.Equal(t, img.Status.Versions[1].Revision, img.Spec.Template.Revision(), "the images that clusters have")
+	assert.EqualValues(t, 7, img.Spec.Template.Priority)
+	assert.False(t, img.Spec.Rollout.Paused)
+	assert.Contains(t, a.Notes[1], "wave production needs approval of 24.1")
+
+	for version, want := range map[string]string{
+		"24.2": "is at version 24.2 already",
+		"23.9": "the template of win-11 23.9 is not recorded: the hub was older then",
+		"1":    "does not remember version 1: it remembers 24.1, 23.9",
+	} {
+		_, err := rollout.Abort(newImage(nil), version, "anna", "")
+		require.ErrorContains(t, err, want)
+	}
+	img = newImage(func(img *v1alpha1.FleetDiskImage) { img.Status.Versions[1].Revision = "edited" })
+	_, err = rollout.Abort(img, "24.1", "anna", "")
+	require.ErrorContains(t, err, "makes another revision")
+
+	img = newImage(nil)
+	_, err = rollout.Abort(img, "", "anna", "it does not boot")
+	require.NoError(t, err)
+	assert.True(t, img.Spec.Rollout.Paused)
+	assert.Equal(t, "anna", img.Annotations[v1alpha1.AnnotationPausedBy])
+	rollout.SetPaused(img, false, "bea", "")
+	assert.False(t, img.Spec.Rollout.Paused)
+	assert.Empty(t, img.Annotations)
+}
+
+func TestRetry(t *testing.T) {
+	img := newImage(failing)
+	a, err := rollout.Retry(img, nil, now)
+	require.NoError(t, err)
+	assert.Contains(t, a.Done, "starts over in 1 cluster")
+	first := img.Spec.Retry.Token
+	_, err = rollout.Retry(img, []string{"lab"}, now.Add(time.Millisecond))
+	require.NoError(t, err)
+	assert.NotEqual(t, first, img.Spec.Retry.Token)
+	assert.Equal(t, []string{"lab"}, img.Spec.Retry.Clusters)
+	_, err = rollout.Retry(newImage(nil), nil, now)
+	require.ErrorContains(t, err, "there is nothing to retry")
+}

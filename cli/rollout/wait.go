@@ -1,0 +1,166 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
+)
+
+// Goal is what a client waits for.
+type Goal struct {
+	// Kind is ready, finished, wave or in.
+	Kind string
+	// Target is the wave, or the cluster.
+	Target string
+}
+
+// Kinds of goals.
+const (
+	GoalReady    = "ready"
+	GoalFinished = "finished"
+	GoalWave     = "wave"
+	GoalIn       = "in"
+)
+
+// ParseGoal parses --for.
+func ParseGoal(text string) (Goal, error) {
+	kind, target, hasTarget := strings.Cut(text, "=")
+	switch kind {
+	case GoalReady, GoalFinished:
+		if !hasTarget {
+			return Goal{Kind: kind}, nil
+		}
+	case GoalWave, GoalIn:
+		if target != "" {
+			return Goal{kind, target}, nil
+		}
+	}
+	return Goal{}, fmt.Errorf("--for %s: must be ready, finished, wave=NAME or in=CLUSTER", text)
+}
+
+// InCluster is what one cluster reports of the version, for Goal in.
+type InCluster struct {
+	// Known: the cluster reports. WhyUnknown says why not.
+	Known      bool
+	WhyUnknown string
+	// Placed: the FleetDiskImage selects it. Image is nil where the cluster has none.
+	Placed bool
+	Image  *v1alpha1.ReportedImage
+}
+
+// WaitOptions are flags.
+type WaitOptions struct{ UntilHold, AllowUnknown bool }
+
+// Verdict ends a wait, or says why it goes on.
+type Verdict struct {
+	End     bool
+	Code    exit.Code
+	Message string
+}
+
+// JudgeWait decides whether a wait ends. A status about an earlier spec decides nothing: a
+// pipeline publishes, then waits.
+func JudgeWait(img *v1alpha1.FleetDiskImage, goal Goal, in *InCluster, o WaitOptions) Verdict {
+	st := &img.Status
+	subject := fmt.Sprintf("%s %s", img.Name, img.Spec.Version)
+	if img.DeletionTimestamp != nil {
+		return Verdict{true, exit.No, subject + " is being deleted"}
+	}
+	if goal.Kind == GoalWave && goal.Target != v1alpha1.WaveRest && !slices.ContainsFunc(img.Spec.Rollout.Waves, func(w v1alpha1.Wave) bool { return w.Name == goal.Target }) {
+		return Verdict{true, exit.Failure, fmt.Sprintf("%s has no wave %s: it has %s", img.Name, goal.Target, strings.Join(waveNames(img), ", "))}
+	}
+	if !IsObserved(img) {
+		return Verdict{Message: subject + ": the hub has not looked at it yet"}
+	}
+	message := fmt.Sprintf("%s is %s, %s: %s", subject, st.Phase, st.Reason, st.Message)
+	if reached, ended := judgeGoal(img, goal, in, o); ended {
+		if reached.Message == "" {
+			reached.Message = message
+		}
+		return reached
+	}
+	stalled := meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled)
+	switch {
+	case st.Phase == v1alpha1.RolloutFailed, st.Phase == v1alpha1.RolloutSucceeded && goal.Kind != GoalIn:
+		return Verdict{true, exit.No, message}
+	case isHeld(st.Phase, st.Reason):
+		code := exit.Held
+		if o.UntilHold {
+			code = exit.Yes
+		}
+		return Verdict{true, code, message}
+	case stalled && goal.Kind != GoalFinished:
+		return Verdict{true, exit.No, message}
+	case st.Phase == v1alpha1.RolloutWaiting && st.Reason == v1alpha1.ReasonOfflineClusters && !o.AllowUnknown:
+		return Verdict{true, exit.Unknown, message}
+	default:
+		return Verdict{Message: message}
+	}
+}
+
+func judgeGoal(img *v1alpha1.FleetDiskImage, goal Goal, in *InCluster, o WaitOptions) (v Verdict, ended bool) {
+	st := &img.Status
+	switch goal.Kind {
+	case GoalWave:
+		i := slices.IndexFunc(st.Waves, func(w v1alpha1.WaveStatus) bool { return w.Name == goal.Target })
+		if i < 0 || st.Waves[i].DoneAt == nil {
+			return Verdict{}, false
+		}
+		c := st.Waves[i].Clusters
+		return Verdict{true, exit.Yes, fmt.Sprintf("%s %s: wave %s is done: %d ready, %d failed, %d offline of %d clusters",
+			img.Name, img.Spec.Version, goal.Target, c.Succeeded, c.Failed+c.TimedOut, c.Deferred, c.Total)}, true
+	case GoalIn:
+		return judgeIn(img, goal.Target, in, o)
+	default:
+		return Verdict{End: true, Code: exit.Yes}, st.Phase == v1alpha1.RolloutSucceeded
+	}
+}
+
+func judgeIn(img *v1alpha1.FleetDiskImage, cluster string, in *InCluster, o WaitOptions) (Verdict, bool) {
+	subject := fmt.Sprintf("%s %s in %s", img.Name, img.Spec.Version, cluster)
+	if in == nil {
+		return Verdict{}, false
+	}
+	revision := img.Spec.Template.Revision()
+	r := in.Image
+	switch {
+	case !in.Known && !o.AllowUnknown:
+		return Verdict{true, exit.Unknown, fmt.Sprintf("%s: %s", subject, in.WhyUnknown)}, true
+	case !in.Placed:
+		return Verdict{true, exit.No, subject + ": spec.placement does not select this cluster"}, true
+	case r == nil:
+		return Verdict{}, false
+	case r.Revision == revision && r.Phase == v1alpha1.PhaseSucceeded && (r.ServingRevision == "" || r.ServingRevision == revision):
+		return Verdict{true, exit.Yes, subject + " is ready"}, true
+	case r.Plan != nil && (r.Plan.Revision == "" || r.Plan.Revision == revision) && (r.Plan.State == v1alpha1.PlanItemNotOurs || r.Plan.State == v1alpha1.PlanItemRejected):
+		return Verdict{true, exit.No, fmt.Sprintf("%s is %s: %s", subject, r.Plan.State, r.Plan.Message)}, true
+	case r.Revision == revision && r.Phase == v1alpha1.PhaseFailed && hasFailed(&img.Status, cluster):
+		return Verdict{true, exit.No, fmt.Sprintf("%s is Failed, %s: %s", subject, r.Reason, r.Message)}, true
+	default:
+		return Verdict{}, false
+	}
+}
+
+// hasFailed reports whether the hub counts a cluster as failed. One that reports a failure may
+// be about to start over, or may have before the hub has looked.
+func hasFailed(st *v1alpha1.FleetDiskImageStatus, cluster string) bool {
+	return int(st.Clusters.Failed+st.Clusters.TimedOut) > len(st.Failing) ||
+		slices.ContainsFunc(st.Failing, func(c v1alpha1.ClusterSummary) bool { return c.Cluster == cluster })
+}
+
+// isHeld reports whether a rollout waits for a person's go-ahead, with nothing wrong.
+func isHeld(phase v1alpha1.RolloutPhase, reason string) bool {
+	return phase == v1alpha1.RolloutWaiting && (reason == v1alpha1.ReasonAwaitingApproval || reason == v1alpha1.ReasonRolloutPaused)
+}
+
+func waveNames(img *v1alpha1.FleetDiskImage) (names []string) {
+	for i := range img.Spec.Rollout.Waves {
+		names = append(names, img.Spec.Rollout.Waves[i].Name)
+	}
+	return append(names, v1alpha1.WaveRest)
+}

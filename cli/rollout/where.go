@@ -1,0 +1,162 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// Placement tells which clusters a FleetDiskImage selects.
+type Placement struct {
+	placement *v1alpha1.Placement
+	selector  labels.Selector
+}
+
+// NewPlacement parses a placement.
+func NewPlacement(p *v1alpha1.Placement) (*Placement, error) {
+	selector, err := metav1.LabelSelectorAsSelector(p.ClusterSelector)
+	if err != nil {
+		return nil, fmt.Errorf("placement.clusterSelector: %w", err)
+	}
+	return &Placement{p, selector}, nil
+}
+
+// Selects reports whether a cluster is selected. A missing selector selects none.
+func (p *Placement) Selects(m *v1alpha1.MemberCluster) bool {
+	return !slices.Contains(p.placement.ExcludedClusters, m.Name) &&
+		(p.selector.Matches(labels.Set(m.Labels)) || slices.Contains(p.placement.ClusterNames, m.Name))
+}
+
+// WhyUnknown says why a cluster's report cannot be relied on; empty: it can.
+func WhyUnknown(m *v1alpha1.MemberCluster) string {
+	switch {
+	case m.Spec.Quarantine != nil:
+		return "it is in quarantine: " + m.Spec.Quarantine.Reason
+	case m.Status.LastReport == nil:
+		return "it has never reported"
+	case m.Status.SilentSince != nil:
+		return "it is silent since " + m.Status.SilentSince.UTC().Format("2006-01-02T15:04:05Z")
+	default:
+		return ""
+	}
+}
+
+// FindReported returns what a member reports of an image; nil where it has none. Only pages
+// that the root lists, in the sequence that it lists, count.
+func FindReported(reports []v1alpha1.ClusterReport, namespace, name string) *v1alpha1.ReportedImage {
+	listed := map[string]bool{}
+	for i := range reports {
+		if root := reports[i].Root; root != nil && reports[i].Name == v1alpha1.MailboxName {
+			for _, page := range root.Pages {
+				listed[page.Name] = true
+			}
+		}
+	}
+	var found *v1alpha1.ReportedImage
+	newest := int64(-1)
+	for i := range reports {
+		r := &reports[i]
+		if r.Page == nil || !listed[r.Name] || r.Sequence < newest {
+			continue
+		}
+		for j := range r.Page.Images {
+			if img := &r.Page.Images[j]; img.Namespace == namespace && img.Name == name {
+				found, newest = img, r.Sequence
+			}
+		}
+	}
+	return found
+}
+
+// Where is which clusters have which version.
+type Where struct {
+	render.Envelope
+	Name     string         `json:"name"`
+	Versions []string       `json:"versions"`
+	Clusters []WhereCluster `json:"clusters"`
+}
+
+// WhereCluster is a row. Unknown says why nothing is known of it.
+type WhereCluster struct {
+	Cluster string          `json:"cluster"`
+	Placed  bool            `json:"placed"`
+	Unknown string          `json:"unknown,omitempty"`
+	Has     map[string]InIt `json:"has"`
+}
+
+// InIt is how a version is in a cluster.
+type InIt struct {
+	Phase      v1alpha1.Phase  `json:"phase"`
+	Reason     v1alpha1.Reason `json:"reason,omitempty"`
+	References int32           `json:"references"`
+}
+
+// NewWhere makes a table without rows.
+func NewWhere(img *v1alpha1.FleetDiskImage) *Where {
+	w := &Where{Envelope: render.NewEnvelope("Where"), Name: img.Name, Versions: []string{}, Clusters: []WhereCluster{}}
+	for i := range img.Status.Versions {
+		w.Versions = append(w.Versions, img.Status.Versions[i].Version)
+	}
+	return w
+}
+
+// Add adds a cluster with its report.
+func (w *Where) Add(img *v1alpha1.FleetDiskImage, m *v1alpha1.MemberCluster, placed bool, reports []v1alpha1.ClusterReport) {
+	row := WhereCluster{Cluster: m.Name, Placed: placed, Unknown: WhyUnknown(m), Has: map[string]InIt{}}
+	for i := range img.Status.Versions {
+		v := &img.Status.Versions[i]
+		if r := FindReported(reports, v.Namespace, v.Image); r != nil && r.UID != "" {
+			row.Has[v.Version] = InIt{r.Phase, r.Reason, r.References}
+		}
+	}
+	if placed || len(row.Has) > 0 {
+		w.Clusters = append(w.Clusters, row)
+	}
+}
+
+// Draw draws clusters × versions, the newest first.
+func (w *Where) Draw(p *render.Page) {
+	columns := []render.Column{{Title: "CLUSTER", Elastic: true, Min: 8}}
+	for i, version := range w.Versions {
+		columns = append(columns, render.Column{Title: version, Drop: i})
+	}
+	t := p.Table(columns...)
+	for _, c := range w.Clusters {
+		cells := []render.Line{render.Words(c.Cluster)}
+		for _, version := range w.Versions {
+			cells = append(cells, c.cell(version))
+		}
+		t.Row(cells...)
+		if c.Unknown != "" {
+			t.AddNote(render.Unknown.With("%s", c.Unknown)...)
+		}
+	}
+}
+
+func (c *WhereCluster) cell(version string) render.Line {
+	in, ok := c.Has[version]
+	used := ""
+	if in.References > 0 {
+		used = " " + render.Count(in.References, "machine")
+	}
+	switch {
+	case !ok && c.Unknown != "":
+		return render.Unknown.With("unknown")
+	case !ok:
+		return render.Words("-")
+	case in.Phase == v1alpha1.PhaseSucceeded:
+		return render.Done.With("ready%s", used)
+	case in.Phase == v1alpha1.PhaseFailed:
+		return render.Failed.With("%s", in.Reason)
+	case in.Phase == v1alpha1.PhaseSyncing:
+		return render.Running.With("%s", in.Phase)
+	default:
+		return render.Waiting.With("%s", strings.TrimSpace(string(in.Phase)))
+	}
+}

@@ -1,0 +1,193 @@
+package answers
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/inventory"
+)
+
+// sourceTally sums up what members import from one group of sources.
+type sourceTally struct {
+	used, waiting, waitingMembers int
+	bytesPerSecond                int64
+	rateKnown                     bool
+}
+
+// transferTally sums up what members import.
+type transferTally struct {
+	sources map[string]*sourceTally
+	fleet   sourceTally
+	// unknown members do not say what they import; partial ones list only the head of their
+	// queue.
+	unknown int
+	partial bool
+}
+
+func (t *transferTally) ensureSource(name string) *sourceTally {
+	if name == "" {
+		name = v1alpha1.SourceOther
+	}
+	s := t.sources[name]
+	if s == nil {
+		s = &sourceTally{}
+		t.sources[name] = s
+	}
+	return s
+}
+
+func (t *transferTally) addMember(a inventory.Activity) {
+	if a.Unknown != "" || a.Reported == nil {
+		t.unknown++
+		return
+	}
+	// A known activity without imports is a known rate of zero.
+	t.fleet.rateKnown = true
+	for i := range a.Reported.Active {
+		active := &a.Reported.Active[i]
+		s := t.ensureSource(active.Source)
+		s.used++
+		for _, sum := range []*sourceTally{s, &t.fleet} {
+			sum.bytesPerSecond, sum.rateKnown = sum.bytesPerSecond+active.BytesPerSecond, true
+		}
+	}
+	waits := map[string]bool{}
+	for i := range a.Reported.Head {
+		s := t.ensureSource(a.Reported.Head[i].Source)
+		s.waiting++
+		if source := a.Reported.Head[i].Source; !waits[source] {
+			waits[source] = true
+			s.waitingMembers++
+		}
+	}
+	t.partial = t.partial || int(a.Reported.Queued) > len(a.Reported.Head)
+}
+
+// summarizeTransfers adds up what members report. Slots and queues are in every report,
+// sources and rates only in activities.
+func summarizeTransfers(f *Fleet) readapi.TransferSummary {
+	var s readapi.TransferSummary
+	t := transferTally{sources: map[string]*sourceTally{}}
+	var reserved int64
+	for i := range f.Members {
+		m := &f.Members[i]
+		st := &m.Status
+		if m.Spec.Quarantine == nil {
+			t.addMember(f.Activities[m.Name])
+		}
+		if st.SlotsUsed != nil {
+			s.Fleet.Used += int(*st.SlotsUsed)
+		}
+		if st.Images != nil && st.Images.Queued > 0 {
+			s.Queued += int(st.Images.Queued)
+			s.QueuedMembers++
+		}
+		if st.Transfers != nil && st.SilentSince != nil {
+			reserved += int64(st.Transfers.Held)
+			s.ReservedUntil = laterOf(s.ReservedUntil, st.Transfers.HeldUntil)
+		}
+		if a := f.Activities[m.Name]; a.Unknown == "" && a.Reported != nil {
+			for j := range a.Reported.Head {
+				s.OldestQueuedAt = earlierOf(s.OldestQueuedAt, &a.Reported.Head[j].QueuedAt)
+			}
+		}
+	}
+	s.Fleet.UnknownMembers = t.unknown
+	s.Fleet.Waiting, s.Fleet.WaitingMembers = s.Queued, s.QueuedMembers
+	s.Fleet.BytesPerSecond = t.fleet.rate()
+	s.Fleet.Bytes24h, s.Fleet.Trend = f.transferred("")
+	limits := sourceLimits(f.Policy)
+	if b := f.Policy.budget(); b != nil {
+		limit := int64(b.Concurrency)
+		s.Fleet.Limit, s.Fleet.Reserved = &limit, &reserved
+		if held, known := f.HeldBySource[""]; known {
+			s.Fleet.Held = &held
+		}
+	}
+	s.Sources = []readapi.TransferBudget{}
+	for _, name := range sourceNames(f.Policy, t.sources) {
+		s.Sources = append(s.Sources, t.summarizeSource(f, name, limits))
+	}
+	return s
+}
+
+func (s *sourceTally) rate() *int64 {
+	if !s.rateKnown {
+		return nil
+	}
+	rate := s.bytesPerSecond
+	return &rate
+}
+
+func (t *transferTally) summarizeSource(f *Fleet, name string, limits map[string]int64) readapi.TransferBudget {
+	sum := t.sources[name]
+	if sum == nil {
+		sum = &sourceTally{rateKnown: t.fleet.rateKnown}
+	}
+	b := readapi.TransferBudget{
+		Name: name, Used: sum.used, Waiting: sum.waiting, WaitingMembers: sum.waitingMembers, WaitingAtLeast: t.partial,
+		BytesPerSecond: sum.rate(), UnknownMembers: t.unknown,
+	}
+	if limit, limited := limits[name]; limited {
+		b.Limit = &limit
+		if held, known := f.HeldBySource[name]; known {
+			b.Held = &held
+		}
+	}
+	b.Bytes24h, b.Trend = f.transferred(name)
+	return b
+}
+
+func (f *Fleet) transferred(source string) (*int64, readapi.Values) {
+	if f.Transferred == nil {
+		return nil, nil
+	}
+	return f.Transferred(source)
+}
+
+// sourceNames returns the groups of the policy in its order, those that members still
+// report of a policy before it, and SourceOther.
+func sourceNames(p PolicyInForce, reported map[string]*sourceTally) (names []string) {
+	if b := p.budget(); b != nil {
+		for _, s := range b.Sources {
+			names = append(names, s.Name)
+		}
+	}
+	var more []string
+	for name := range reported {
+		if name != v1alpha1.SourceOther && !slices.Contains(names, name) {
+			more = append(more, name)
+		}
+	}
+	slices.Sort(more)
+	more = firstOf(more, v1alpha1.MaxSourceRates)
+	return append(append(names, more...), v1alpha1.SourceOther)
+}
+
+// sourceLimits returns the fleet-wide limit of each group.
+func sourceLimits(p PolicyInForce) map[string]int64 {
+	limits := map[string]int64{}
+	if b := p.budget(); b != nil {
+		for _, s := range b.Sources {
+			limits[s.Name] = int64(*s.Concurrency)
+		}
+	}
+	return limits
+}
+
+func laterOf(a, b *metav1.Time) *metav1.Time {
+	if a == nil || b != nil && a.Before(b) {
+		return b
+	}
+	return a
+}
+
+func earlierOf(a, b *metav1.Time) *metav1.Time {
+	if a == nil || b != nil && b.Before(a) {
+		return b
+	}
+	return a
+}

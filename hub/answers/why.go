@@ -1,0 +1,154 @@
+package answers
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/pelotech/ot-fleet/api/eta"
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/inventory"
+	"github.com/pelotech/ot-fleet/hub/policy"
+)
+
+// MemberImage is what a Why is made of.
+type MemberImage struct {
+	Namespace, Name string
+	// Member is its MemberCluster.
+	Member *v1alpha1.MemberCluster
+	// Unknown is why its report may be out of date; empty if it is not.
+	Unknown string
+	// Root of the report, nil for none, and when the hub received it, nil if unknown.
+	Root       *v1alpha1.ReportRoot
+	ReceivedAt *time.Time
+	// Image as it is reported; nil for none.
+	Image    *v1alpha1.ReportedImage
+	Activity inventory.Activity
+	// Grant of the member; nil for none.
+	Grant  *v1alpha1.TransferGrant
+	Policy PolicyInForce
+	Now    time.Time
+}
+
+// ExplainImage returns what is known of an image of a member.
+func ExplainImage(m *MemberImage) readapi.Why {
+	w := readapi.Why{
+		Cluster: m.Member.Name, Namespace: m.Namespace, Name: m.Name, Unknown: m.Unknown,
+		Image: m.Image, Planned: m.Image != nil && m.Image.Plan != nil, Budget: m.explainBudget(),
+	}
+	if m.ReceivedAt != nil {
+		at := timestamp(*m.ReceivedAt)
+		w.ReportedAt = &at
+	}
+	reported := m.Activity.Reported
+	if reported == nil {
+		if m.isWaiting() {
+			w.Expected = newEstimate(eta.Estimate{Why: eta.UnknownNotReported})
+		}
+		return w
+	}
+	s := m.snapshot()
+	w.Activity = &readapi.WhyActivity{
+		ObservedAt: reported.ObservedAt, Queued: reported.Queued, Rates: reported.Rates,
+		Active: make([]readapi.ActiveEntry, len(reported.Active)), Head: make([]readapi.QueuedEntry, len(reported.Head)),
+	}
+	for i := range reported.Active {
+		w.Activity.Active[i] = readapi.ActiveEntry{ActiveImport: reported.Active[i], Expected: newEstimate(m.believed(s.Active(i)))}
+	}
+	for i := range reported.Head {
+		w.Activity.Head[i] = readapi.QueuedEntry{QueuedImport: reported.Head[i], Expected: newEstimate(m.believed(s.Queued(i)))}
+		if q := &reported.Head[i]; q.Namespace == m.Namespace && q.Name == m.Name {
+			w.Position = &i
+		}
+	}
+	if estimate, listed := s.ForImage(m.Namespace, m.Name); listed || m.isWaiting() {
+		w.Expected = newEstimate(m.believed(estimate))
+		w.BehindHead = !listed && m.Activity.Unknown == "" && int(reported.Queued) > len(reported.Head)
+	}
+	return w
+}
+
+// isWaiting reports whether the image is still to be imported.
+func (m *MemberImage) isWaiting() bool {
+	return m.Image != nil && (m.Image.Phase == v1alpha1.PhaseQueued || m.Image.Phase == v1alpha1.PhaseSyncing)
+}
+
+// snapshot returns the activity with times by the hub's clock: that of the member is off by
+// the difference between when its report was observed and received.
+func (m *MemberImage) snapshot() eta.Snapshot {
+	s := eta.Snapshot{Activity: m.Activity.Reported, Now: m.Now}
+	if m.ReceivedAt != nil && m.Root != nil {
+		s.ObservedAt = s.Activity.ObservedAt.Add(m.ReceivedAt.Sub(m.Root.ObservedAt.Time))
+	}
+	if m.Grant != nil && m.Grant.Spec.Limits != nil {
+		if b := m.Policy.budget(); b != nil && len(b.Sources) > 0 {
+			s.SourceLimits = map[string]int32{}
+			for _, group := range b.Sources {
+				s.SourceLimits[group.Name] = 0
+			}
+			for _, granted := range m.Grant.Spec.Limits.Sources {
+				s.SourceLimits[granted.Name] = granted.Slots
+			}
+		}
+	}
+	return s
+}
+
+// believed drops the times of an estimate where the activity may not be what the member does
+// now.
+func (m *MemberImage) believed(e eta.Estimate) eta.Estimate {
+	if m.Activity.Unknown != "" {
+		return eta.Estimate{Position: e.Position, Why: eta.UnknownNotReported}
+	}
+	return e
+}
+
+func newEstimate(e eta.Estimate) *readapi.Estimate {
+	if e.Why != "" {
+		return &readapi.Estimate{Reason: string(e.Why), Message: e.Why.Message()}
+	}
+	at, low, high := timestamp(e.At), timestamp(e.Low), timestamp(e.High)
+	return &readapi.Estimate{At: &at, Earliest: &low, Latest: &high, AtMost: e.AtMost}
+}
+
+// explainBudget returns the chain from the fleet's policy to the number of imports.
+func (m *MemberImage) explainBudget() readapi.WhyBudget {
+	st := &m.Member.Status
+	b := readapi.WhyBudget{
+		OwnConcurrency: st.OwnConcurrency, Budget: st.Budget, Slots: st.SlotsUsed, Transfers: st.Transfers,
+		Acknowledged: meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionPolicyAcknowledged),
+	}
+	if p := m.Policy.Policy; p != nil {
+		if data, source, errs := p.ForMember(m.Member.Name, m.Member.Labels); len(errs) == 0 {
+			concurrency := int32(policy.ConcurrencyOf(data))
+			b.PolicyConcurrency, b.PolicySource = &concurrency, source
+		}
+	}
+	if fleet := m.Policy.budget(); fleet != nil {
+		total := int64(fleet.Concurrency)
+		b.FleetConcurrency = &total
+		if limit, limited := sourceLimits(m.Policy)[m.sourceGroup()]; limited {
+			b.SourceConcurrency = &limit
+		}
+	}
+	return b
+}
+
+// sourceGroup returns the group of the image's source; empty if its activity does not tell.
+func (m *MemberImage) sourceGroup() string {
+	if m.Activity.Reported == nil {
+		return ""
+	}
+	for i := range m.Activity.Reported.Active {
+		if a := &m.Activity.Reported.Active[i]; a.Namespace == m.Namespace && a.Name == m.Name {
+			return a.Source
+		}
+	}
+	for i := range m.Activity.Reported.Head {
+		if q := &m.Activity.Reported.Head[i]; q.Namespace == m.Namespace && q.Name == m.Name {
+			return q.Source
+		}
+	}
+	return ""
+}

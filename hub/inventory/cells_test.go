@@ -1,0 +1,115 @@
+package inventory_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/inventory"
+)
+
+func TestCells(t *testing.T) {
+	for name, tt := range map[string]struct {
+		images []v1alpha1.ReportedImage
+		stale  string
+		want   readapi.Cell
+	}{
+		"absent":                        {nil, "", readapi.CellAbsent},
+		"absent, as far as it is known": {nil, "Silent", readapi.CellUnknown},
+		"ready":                         {[]v1alpha1.ReportedImage{{Name: "i", UID: "u", Source: "s", Phase: v1alpha1.PhaseSucceeded}}, "", readapi.CellReady},
+		"ready when it was last heard of": {[]v1alpha1.ReportedImage{{Name: "i", UID: "u", Source: "s", Phase: v1alpha1.PhaseSucceeded, References: 2}}, "Silent",
+			readapi.CellReady | readapi.CellStale | readapi.CellReferenced},
+		"failed":                 {[]v1alpha1.ReportedImage{{Name: "i", UID: "u", Source: "s", Phase: v1alpha1.PhaseFailed}}, "", readapi.CellFailed | readapi.CellMessage},
+		"stalled":                {[]v1alpha1.ReportedImage{{Name: "i", UID: "u", Source: "s", Phase: v1alpha1.PhaseQueued, Stalled: true}}, "", readapi.CellQueued | readapi.CellMessage},
+		"serves what it was":     {[]v1alpha1.ReportedImage{{Name: "i", UID: "u", Source: "s", Phase: v1alpha1.PhaseSyncing, Revision: "2", ServingRevision: "1"}}, "", readapi.CellSyncing | readapi.CellBehind},
+		"going":                  {[]v1alpha1.ReportedImage{{Name: "i", UID: "u", Source: "s", Phase: v1alpha1.PhasePrunePending}}, "", readapi.CellLeaving},
+		"a phase of a newer one": {[]v1alpha1.ReportedImage{{Name: "i", UID: "u", Source: "s", Phase: "Pondering"}}, "", readapi.CellOther},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := inventory.NewIndex()
+			x.SetPage("a", "page", 1, tt.images)
+			x.SetRoot("a", newRoot(pageRef("page", 1)))
+			x.SetStaleReason("a", tt.stale)
+			bySource, unknown := x.CellsOfSources([]string{"s"}, []string{"a", "never"})
+			assert.Equal(t, tt.want, readapi.Cell(bySource[0]))
+			assert.Equal(t, readapi.CellUnknown, readapi.Cell(bySource[1]))
+			assert.Equal(t, []string{tt.stale, v1alpha1.ReasonNeverReported}, unknown)
+			byName, _ := x.CellsOfImages([][2]string{{"", "i"}, {"", "i"}}, []string{"a", "never"})
+			assert.Equal(t, []byte{byte(tt.want), 0, byte(tt.want), 0}, byName)
+		})
+	}
+	x := inventory.NewIndex()
+	x.SetPage("a", "page", 1, []v1alpha1.ReportedImage{{Name: "planned"}})
+	x.SetRoot("a", newRoot(pageRef("page", 1)))
+	cells, _ := x.CellsOfImages([][2]string{{"", "planned"}}, []string{"a"})
+	assert.Equal(t, []byte{byte(readapi.CellPlanned)}, cells)
+	page, found := x.PageOf("a", "", "planned")
+	assert.True(t, found)
+	assert.Equal(t, "page", page)
+	_, found = x.PageOf("b", "", "planned")
+	assert.False(t, found)
+}
+
+// An answer changes only with a
+// notification, and most reports of a quiet fleet cause none.
+func TestChangesAreNotified(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x := inventory.NewIndex()
+		told := 0
+		x.OnChange(func(inventory.Change) { told++ })
+		names := []string{"a", "b"}
+		answer := func() string {
+			cells, unknown := x.CellsOfImages([][2]string{{"images", "0"}, {"images", "1"}}, names)
+			images, _ := x.Images(10, "")
+			return fmt.Sprint(cells, unknown, images, x.TotalCounts(), x.UnknownMembers())
+		}
+		before := answer()
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			member, sequence, toldBefore := rapid.SampledFrom(names).Draw(t, "member"), int64(rapid.IntRange(1, 2).Draw(t, "sequence")), told
+			switch rapid.SampledFrom([]string{"root", "page", "drop", "stale", "forget", "add"}).Draw(t, "step") {
+			case "root":
+				x.SetRoot(member, newRoot(pageRef("page", sequence)))
+			case "page":
+				var images []v1alpha1.ReportedImage
+				for i := range rapid.IntRange(0, 2).Draw(t, "images") {
+					image := reportedImage(fmt.Sprint(i), rapid.SampledFrom([]string{"x", "y", ""}).Draw(t, "source"), v1alpha1.PhaseSucceeded, int32(rapid.IntRange(0, 1).Draw(t, "references")), nil)
+					images = append(images, image)
+				}
+				x.SetPage(member, "page", sequence, images)
+			case "drop":
+				x.DropPage(member, "page")
+			case "stale":
+				x.SetStaleReason(member, rapid.SampledFrom([]string{"", v1alpha1.ReasonSilent, v1alpha1.ReasonDuplicateCluster}).Draw(t, "reason"))
+			case "forget":
+				x.Forget(member)
+			case "add":
+				x.AddMember(member)
+			}
+			after := answer()
+			if before != after {
+				assert.Greater(t, told, toldBefore, "%s\n%s", before, after)
+			}
+			before = after
+		}
+		was := told
+		for _, m := range slices.Clone(x.Members()) {
+			x.AddMember(m.Member)
+		}
+		assert.Equal(t, was, told, "nothing changed")
+	})
+	x := inventory.NewIndex()
+	images := []v1alpha1.ReportedImage{reportedImage("0", "x", v1alpha1.PhaseSucceeded, 1, nil)}
+	x.SetPage("a", "page", 1, images)
+	x.SetRoot("a", newRoot(pageRef("page", 1)))
+	told := 0
+	x.OnChange(func(inventory.Change) { told++ })
+	x.SetRoot("a", newRoot(pageRef("page", 1)))
+	x.SetPage("a", "page", 1, images)
+	x.SetStaleReason("a", "")
+	assert.Zero(t, told, "a heartbeat")
+}

@@ -1,0 +1,45 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/answers"
+	"github.com/pelotech/ot-fleet/hub/policy"
+)
+
+// getBlastRadius says what a policy would change. It writes nothing.
+func (a *API) getBlastRadius(request *http.Request) (any, error) {
+	limit, err := parseLimit(request)
+	if err != nil {
+		return nil, err
+	}
+	text := request.URL.Query().Get("policy")
+	switch {
+	case text == "":
+		return nil, httpError{http.StatusBadRequest, `policy is required: the data of the policy's ConfigMap, such as {"concurrency":"4"}`}
+	case len(text) > readapi.MaxPolicyBytes:
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("policy has %d bytes, and may have %d: compare it with kubectl ot policy diff -f", len(text), readapi.MaxPolicyBytes)}
+	}
+	data := map[string]string{}
+	if err := yaml.UnmarshalStrict([]byte(text), &data); err != nil {
+		return nil, httpError{http.StatusBadRequest, "policy is not the data of a ConfigMap, keys with texts: " + err.Error()}
+	}
+	var members v1alpha1.MemberClusterList
+	if err := a.list(request.Context(), &members); err != nil {
+		return nil, err
+	}
+	then, _, errs := policy.ParsePolicy(data)
+	if len(errs) > 0 {
+		return answers.RefusePolicy(errs, len(members.Items)), nil
+	}
+	return answers.BlastRadius(&answers.CompareBlast{
+		Now: a.Policy().Policy, Then: then, Members: members.Items, Unknown: a.unknownMembers(), Activities: a.activities(members.Items),
+		Limit: limit, Time: time.Now(),
+	}), nil
+}

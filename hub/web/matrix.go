@@ -1,0 +1,196 @@
+package web
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/answers"
+)
+
+const (
+	// maxMatrices and maxMatrixBytes bound the matrices that are kept to say what changed.
+	maxMatrices    = 32
+	maxMatrixBytes = 16 << 20
+)
+
+// matrixCache keeps the last matrices by Seq, which is a digest of content and query. Its
+// zero value is ready for use.
+type matrixCache struct {
+	mu    sync.Mutex
+	known map[string]*readapi.Matrix
+	order []string
+	bytes int
+}
+
+func (c *matrixCache) get(seq string) *readapi.Matrix {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known[seq]
+}
+
+func (c *matrixCache) add(m *readapi.Matrix) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil {
+		c.known = map[string]*readapi.Matrix{}
+	}
+	if c.known[m.Seq] != nil {
+		return
+	}
+	c.known[m.Seq], c.order, c.bytes = m, append(c.order, m.Seq), c.bytes+len(m.Cells)
+	for len(c.order) > maxMatrices || c.bytes > maxMatrixBytes && len(c.order) > 1 {
+		c.bytes -= len(c.known[c.order[0]].Cells)
+		delete(c.known, c.order[0])
+		c.order = c.order[1:]
+	}
+}
+
+func (a *API) getMatrix(request *http.Request) (any, error) {
+	m, err := a.computeMatrix(request.Context(), request.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	a.matrices.add(m)
+	if before := a.matrices.get(request.URL.Query().Get("since")); before != nil {
+		if changes, ok := diffMatrices(before, m); ok {
+			return changes, nil
+		}
+	}
+	return m, nil
+}
+
+// diffMatrices returns the changed cells; false where rows or columns are others.
+func diffMatrices(before, after *readapi.Matrix) (*readapi.Matrix, bool) {
+	sameColumns := slices.EqualFunc(before.Cols, after.Cols, func(a, b readapi.MatrixColumn) bool { return a.Cluster == b.Cluster })
+	if !sameColumns || !slices.Equal(before.Rows, after.Rows) {
+		return nil, false
+	}
+	diff := &readapi.Matrix{Seq: after.Seq, Since: before.Seq, Cells: []byte{}}
+	for i, c := range after.Cells {
+		if c != before.Cells[i] {
+			diff.Changed, diff.Cells = append(diff.Changed, i), append(diff.Cells, c)
+		}
+	}
+	if !slices.Equal(before.Cols, after.Cols) {
+		diff.Cols = after.Cols
+	}
+	return diff, true
+}
+
+func (a *API) computeMatrix(ctx context.Context, query url.Values) (*readapi.Matrix, error) {
+	columns, err := a.selectColumns(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(columns))
+	for i, m := range columns {
+		names[i] = m.Name
+	}
+	m := &readapi.Matrix{Rows: []readapi.MatrixRow{}, Cols: make([]readapi.MatrixColumn, len(columns))}
+	var unknown []string
+	switch query.Get("rows") {
+	case readapi.RowsFleetDiskImages, "":
+		var images v1alpha1.FleetDiskImageList
+		if err := a.list(ctx, &images); err != nil {
+			return nil, err
+		}
+		m.Rows = append(m.Rows, answers.VersionRows(images.Items, splitNames(query.Get("images")))...)
+		if err := checkMatrixSize(len(m.Rows), len(columns)); err != nil {
+			return nil, err
+		}
+		keys := make([][2]string, len(m.Rows))
+		for i, row := range m.Rows {
+			keys[i] = [2]string{row.Namespace, row.Name}
+		}
+		m.Cells, unknown = a.Index.CellsOfImages(keys, names)
+		answers.MarkVersions(m.Rows, m.Cells, images.Items, columns)
+	case readapi.RowsSources:
+		if query.Get("images") != "" {
+			return nil, httpError{http.StatusBadRequest, "images are FleetDiskImages: they need rows=" + readapi.RowsFleetDiskImages}
+		}
+		sources := a.Index.Sources(readapi.MaxMatrixCells)
+		if err := checkMatrixSize(len(sources), len(columns)); err != nil {
+			return nil, err
+		}
+		for _, source := range sources {
+			m.Rows = append(m.Rows, readapi.MatrixRow{Source: source})
+		}
+		m.Cells, unknown = a.Index.CellsOfSources(sources, names)
+	default:
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("rows=%s: must be %s or %s", v1alpha1.Truncate(query.Get("rows"), maxKeyBytes), readapi.RowsFleetDiskImages, readapi.RowsSources)}
+	}
+	for i, name := range names {
+		m.Cols[i] = readapi.MatrixColumn{Cluster: name, Unknown: unknown[i]}
+	}
+	m.Seq, err = digestMatrix(m)
+	return m, err
+}
+
+func checkMatrixSize(rows, columns int) error {
+	if rows*max(1, columns) > readapi.MaxMatrixCells {
+		return httpError{http.StatusBadRequest, fmt.Sprintf("the matrix would have %d × %d cells, and may have %d: choose clusters with cols or selector, or images", rows, columns, readapi.MaxMatrixCells)}
+	}
+	return nil
+}
+
+func digestMatrix(m *readapi.Matrix) (string, error) {
+	names, err := json.Marshal([]any{m.Rows, m.Cols})
+	if err != nil {
+		return "", fmt.Errorf("encoding the names of the matrix: %w", err)
+	}
+	h := sha256.New()
+	h.Write(names)
+	h.Write(m.Cells)
+	return hex.EncodeToString(h.Sum(nil)[:12]), nil
+}
+
+// selectColumns returns the MemberClusters of a request, by name.
+func (a *API) selectColumns(ctx context.Context, query url.Values) ([]*v1alpha1.MemberCluster, error) {
+	selector, err := labels.Parse(query.Get("selector"))
+	if err != nil {
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("selector=%s is no label selector such as region=nordics: %s", v1alpha1.Truncate(query.Get("selector"), maxKeyBytes), err)}
+	}
+	var members v1alpha1.MemberClusterList
+	if err := a.list(ctx, &members); err != nil {
+		return nil, err
+	}
+	wanted, found := splitNames(query.Get("cols")), map[string]bool{}
+	columns := make([]*v1alpha1.MemberCluster, 0, len(members.Items))
+	for i := range members.Items {
+		m := &members.Items[i]
+		isNamed := slices.Contains(wanted, m.Name)
+		found[m.Name] = isNamed
+		if (len(wanted) == 0 || isNamed) && selector.Matches(labels.Set(m.Labels)) {
+			columns = append(columns, m)
+		}
+	}
+	for _, name := range wanted {
+		if !found[name] {
+			return nil, notFound("MemberCluster", name)
+		}
+	}
+	slices.SortFunc(columns, func(a, b *v1alpha1.MemberCluster) int { return strings.Compare(a.Name, b.Name) })
+	return columns, nil
+}
+
+// splitNames splits a list of names at commas; nil for an empty one.
+func splitNames(text string) (names []string) {
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}

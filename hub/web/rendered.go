@@ -1,0 +1,146 @@
+package web
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// rememberFor bounds how old a remembered answer may be: estimates and stale reports
+	// depend on the time.
+	rememberFor = 5 * time.Second
+	// Bounds of what is remembered.
+	maxRemembered      = 64
+	maxRememberedBytes = 16 << 20
+	maxRememberedKey   = 4096
+)
+
+// renderedAnswer is an answer as it is sent.
+type renderedAnswer struct {
+	body []byte
+	etag string
+	// seq of Changes before it was rendered, and when that was.
+	seq uint64
+	at  time.Time
+}
+
+// renderedAnswers remembers the last answers by path and query: many viewers ask for the
+// same, and most often nothing has changed. Answers to one path are rendered one after the
+// other, so that viewers cannot take all of the CPU.
+type renderedAnswers struct {
+	mu      sync.Mutex
+	answers map[string]renderedAnswer
+	order   []string
+	bytes   int
+	paths   map[string]*sync.Mutex
+}
+
+// render returns the answer of an endpoint, or a file.
+func (a *API) render(e endpoint, request *http.Request) (renderedAnswer, *download, error) {
+	key := request.URL.Path + "?" + request.URL.RawQuery
+	if !e.remembered || a.Changes == nil || len(key) > maxRememberedKey {
+		return a.renderAnew(e, request, 0)
+	}
+	if answer, current := a.rendered.get(key, a.Changes.Seq()); current {
+		return answer, nil, nil
+	}
+	rendering := a.rendered.lockOf(request.URL.Path)
+	rendering.Lock()
+	defer rendering.Unlock()
+	seq := a.Changes.Seq()
+	if answer, current := a.rendered.get(key, seq); current {
+		return answer, nil, nil
+	}
+	answer, file, err := a.renderAnew(e, request, seq)
+	if err == nil && file == nil {
+		a.rendered.add(key, answer)
+	}
+	return answer, file, err
+}
+
+func (a *API) renderAnew(e endpoint, request *http.Request, seq uint64) (answer renderedAnswer, file *download, err error) {
+	at := time.Now()
+	body, err := e.answer(request)
+	if err != nil {
+		return answer, nil, err
+	}
+	if f, isFile := body.(download); isFile {
+		return answer, &f, nil
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return answer, nil, fmt.Errorf("encoding the answer: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return renderedAnswer{body: append(text, '\n'), etag: strconv.Quote(hex.EncodeToString(sum[:12])), seq: seq, at: at}, nil, nil
+}
+
+func (r *renderedAnswers) lockOf(path string) *sync.Mutex {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.paths == nil {
+		r.paths = map[string]*sync.Mutex{}
+	}
+	if r.paths[path] == nil {
+		r.paths[path] = &sync.Mutex{}
+	}
+	return r.paths[path]
+}
+
+func (r *renderedAnswers) get(key string, seq uint64) (renderedAnswer, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	answer, known := r.answers[key]
+	return answer, known && answer.seq == seq && time.Since(answer.at) < rememberFor
+}
+
+func (r *renderedAnswers) add(key string, answer renderedAnswer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answers == nil {
+		r.answers = map[string]renderedAnswer{}
+	}
+	if before, known := r.answers[key]; known {
+		r.bytes -= len(before.body)
+	} else {
+		r.order = append(r.order, key)
+	}
+	r.answers[key] = answer
+	r.bytes += len(answer.body)
+	for len(r.order) > maxRemembered || r.bytes > maxRememberedBytes {
+		r.bytes -= len(r.answers[r.order[0]].body)
+		delete(r.answers, r.order[0])
+		r.order = r.order[1:]
+	}
+}
+
+func writeAnswer(w http.ResponseWriter, request *http.Request, answer renderedAnswer) {
+	w.Header().Set("ETag", answer.etag)
+	w.Header().Set("Cache-Control", "private, no-cache")
+	if matchesETag(request.Header.Get("If-None-Match"), answer.etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	if _, err := w.Write(answer.body); err != nil {
+		logUnsent(request, err)
+	}
+}
+
+// matchesETag compares weakly: a proxy that compresses answers weakens their tags.
+func matchesETag(header, etag string) bool {
+	for candidate := range strings.SplitSeq(header, ",") {
+		if candidate = strings.TrimPrefix(strings.TrimSpace(candidate), "W/"); candidate == etag || candidate == "*" {
+			return true
+		}
+	}
+	return false
+}

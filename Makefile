@@ -134,6 +134,7 @@ generate: ## Write deepcopy code, CRDs, RBAC and docs/reference from the Go sour
 	$(CRD_REF_DOCS) --source-path=api/v1alpha1 --config=scripts/reference/crd-ref-docs.yaml --log-level=ERROR \
 		--renderer=markdown --templates-dir=scripts/reference/templates --output-path=docs/reference/api.md
 	go run ./scripts/reference
+	go -C cli run . reference > docs/reference/cli.md
 
 .PHONY: lint
 lint: ## Check the Go code and its import rules

@@ -177,8 +177,13 @@ func (s Snapshot) isOld() bool {
 	return a == nil || s.Now.Sub(s.observedAt()) > MaxAge && (len(a.Active) > 0 || a.Queued > 0 || len(a.Head) > 0 || a.Slots > 0)
 }
 
-// rangeWidth is how many standard deviations contain 9 of 10 values.
-const rangeWidth = 1.645
+const (
+	// rangeWidth is how many standard deviations contain 9 of 10 values.
+	rangeWidth = 1.645
+	// sharedDeviation is how far all imports of a member are slower or faster together, as their
+	// network is. Unlike the deviation of each, it does not even out.
+	sharedDeviation = 0.15
+)
 
 // toEstimate turns the time left since the observation into times. The range is symmetric in
 // the logarithm, as rates are, so that Low is never before the observation.
@@ -189,7 +194,7 @@ func (s Snapshot) toEstimate(position int, left work) Estimate {
 	}
 	deviation := 0.0
 	if left.seconds > 0 {
-		deviation = math.Sqrt(left.variance) / left.seconds
+		deviation = math.Hypot(math.Sqrt(left.variance)/left.seconds, sharedDeviation)
 	}
 	factor := math.Exp(rangeWidth * deviation)
 	e.AtMost = left.atMost

@@ -35,7 +35,7 @@ type reportFlags struct {
 }
 
 func (e *environment) newPruneReportCommand() *cobra.Command {
-	f := &reportFlags{}
+	f, timeout := &reportFlags{}, time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "report [NAME]",
 		Short: "Ask all clusters what nobody needs, and wait for the report",
@@ -54,7 +54,7 @@ accepts.`,
 	flags.DurationVar(&f.answerDeadline, "answer-deadline", 0, "how long to wait for clusters that are online. Default: 10m")
 	flags.StringVar(&f.schedule, "schedule", "", "make a report at these times, as in '0 6 * * 1', rather than one now")
 	flags.StringVar(&f.timeZone, "time-zone", "", "time zone of --schedule. Default: UTC")
-	flags.DurationVar(&e.timeout, "timeout", 30*time.Minute, "how long to wait; exit code 3 after it")
+	flags.DurationVar(&timeout, "timeout", 30*time.Minute, "how long to wait; exit code 3 after it")
 	flags.BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		hub, err := e.ConnectHub()
@@ -65,7 +65,7 @@ accepts.`,
 		if err != nil {
 			return err
 		}
-		view, err := e.awaitReport(ctx, hub, report.Name)
+		view, err := e.awaitReport(ctx, hub, report.Name, timeout)
 		if err != nil {
 			return err
 		}
@@ -107,8 +107,8 @@ func (e *environment) createReport(ctx context.Context, hub *connect.Cluster, ar
 }
 
 // awaitReport waits until a report is made, and says on standard error how far it is.
-func (e *environment) awaitReport(ctx context.Context, hub *connect.Cluster, name string) (*prune.Review, error) {
-	waiting, cancel := context.WithTimeout(ctx, e.timeout)
+func (e *environment) awaitReport(ctx context.Context, hub *connect.Cluster, name string, timeout time.Duration) (*prune.Review, error) {
+	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	said := ""
 	for {
@@ -135,7 +135,7 @@ func (e *environment) awaitReport(ctx context.Context, hub *connect.Cluster, nam
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			return nil, exit.Because(exit.NotYet, fmt.Errorf("PruneReport %s is not complete within %s: %s", name, e.timeout, said))
+			return nil, exit.Because(exit.NotYet, fmt.Errorf("PruneReport %s is not complete within %s: %s", name, timeout, said))
 		case <-time.After(watchInterval):
 		}
 	}
@@ -171,6 +171,7 @@ func (e *environment) newPruneUndoCommand() *cobra.Command {
 }
 
 func (e *environment) newPruneStatusCommand() *cobra.Command {
+	timeout := time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "status [NAME]",
 		Short: "How far a prune is; without a name, all reports and prunes",
@@ -178,7 +179,7 @@ func (e *environment) newPruneStatusCommand() *cobra.Command {
 		Args:  cobra.MaximumNArgs(1),
 	}
 	e.addWatchFlag(cmd)
-	cmd.Flags().DurationVar(&e.timeout, "timeout", 0, "how long to watch; exit code 3 after it. Default: until it ends")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to watch; exit code 3 after it. Default: until it ends")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		hub, err := e.ConnectHub()
 		if err != nil {
@@ -197,6 +198,7 @@ func (e *environment) newPruneStatusCommand() *cobra.Command {
 			return look{view: view, code: view.ExitCode(), end: view.Phase.IsFinal()}, nil
 		}
 		if e.watching {
+			e.timeout = timeout // another verb's default otherwise
 			return e.watch(ctx, see)
 		}
 		l, err := see(ctx)

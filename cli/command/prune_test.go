@@ -69,7 +69,7 @@ func newTestEnvironment(answer string) (*environment, *bytes.Buffer, *bytes.Buff
 	out, errOut := &bytes.Buffer{}, &bytes.Buffer{}
 	now := time.Date(2026, 3, 2, 16, 21, 0, 0, time.UTC)
 	return &environment{
-		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(answer), Out: out, ErrOut: errOut}, now: func() time.Time { return now }, timeout: time.Minute,
+		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(answer), Out: out, ErrOut: errOut}, now: func() time.Time { return now },
 	}, out, errOut
 }
 
@@ -146,22 +146,21 @@ func TestAwaitReport(t *testing.T) {
 		r.Status.Phase, r.Status.Clusters = v1alpha1.PruneReportCollecting, v1alpha1.AnswerCounts{Total: 3, Answered: 1}
 	}
 	e, _, errOut := newTestEnvironment("")
-	view, err := e.awaitReport(t.Context(), newPruneHub(true, nil), "spring")
+	view, err := e.awaitReport(t.Context(), newPruneHub(true, nil), "spring", time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, exit.Yes, view.ExitCode(false))
 
-	_, err = e.awaitReport(t.Context(), newPruneHub(true, nil), "winter")
+	_, err = e.awaitReport(t.Context(), newPruneHub(true, nil), "winter", time.Minute)
 	require.ErrorContains(t, err, "was deleted")
 
-	e.timeout = time.Millisecond
-	_, err = e.awaitReport(t.Context(), newPruneHub(true, collecting), "spring")
+	_, err = e.awaitReport(t.Context(), newPruneHub(true, collecting), "spring", time.Millisecond)
 	require.ErrorContains(t, err, "is not complete within 1ms")
 	assert.Equal(t, exit.NotYet, exit.CodeOf(err))
 	assert.Contains(t, errOut.String(), "1 of 3 clusters answered")
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = e.awaitReport(ended, newPruneHub(true, collecting), "spring")
+	_, err = e.awaitReport(ended, newPruneHub(true, collecting), "spring", time.Minute)
 	require.ErrorIs(t, err, context.Canceled)
 }
 

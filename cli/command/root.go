@@ -40,6 +40,8 @@ type environment struct {
 	format render.Format
 	// api is the read API, once it was asked.
 	api *connect.ReadAPI
+	// toldUnread: what may not be read was said, and is not said again by a watch.
+	toldUnread bool
 }
 
 // StandardStreams are those of the process.
@@ -53,6 +55,7 @@ func Run(args []string, streams genericiooptions.IOStreams, version string) exit
 	defer stop()
 	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: version, now: time.Now}
 	root := e.newRoot()
+	e.addCompletion(root)
 	root.SetArgs(args)
 	defer e.closeReadAPI()
 	err := root.ExecuteContext(ctx)
@@ -61,8 +64,6 @@ func Run(args []string, streams genericiooptions.IOStreams, version string) exit
 		return exit.Yes
 	case ctx.Err() != nil:
 		return exit.Interrupted
-	case errors.Is(err, syscall.EPIPE):
-		return exit.Yes // the reader has what it wanted, as head has
 	}
 	if message := exit.MessageOf(err); message != "" {
 		fmt.Fprintln(streams.ErrOut, "error: "+render.Printable(message))
@@ -93,10 +94,10 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 			return nil
 		},
 	}
+	root.AddCommand(e.newQuarantineCommand(), e.newVersionCommand(), e.newEventsCommand(), e.newLogsCommand())
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.ErrOut)
-	root.AddCommand(e.newDoctorCommand())
 	flags := root.PersistentFlags()
 	e.AddFlags(flags)
 	flags.StringVar(&e.cluster, "cluster", "", "a cluster of the fleet, by the name of its MemberCluster")
@@ -108,10 +109,16 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newStatusCommand(),
 		e.newFleetCommand(),
 		e.newTreeCommand(),
+		e.newImageCommand(),
+		e.newRolloutCommand(),
+		e.newWhyCommand(),
 		e.newPruneCommand(),
+		e.newJoinCommand(),
+		e.newAcceptCommand(),
+		e.newLeaveCommand(),
+		e.newDoctorCommand(),
+		newReferenceCommand(root),
 	)
-	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand())
-	root.AddCommand(e.newImageCommand(), e.newRolloutCommand())
 	return root
 }
 

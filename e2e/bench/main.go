@@ -28,7 +28,7 @@ type benchmark struct {
 }
 
 func main() {
-	only := flag.String("only", "", "Measure one thing only: makespan, makespan-cdi, scaling, admissions, machines, fleet, report, planner, preload or scale.")
+	only := flag.String("only", "", "Measure one thing only: makespan, makespan-cdi, scaling, admissions, machines, fleet, report, planner, preload, accuracy or scale.")
 	queued := flag.Int("queued", 10000, "How long the long queue is, for scaling.")
 	members := flag.Int("members", 200, "How many members there are, for scale.")
 	heartbeat := flag.Duration("heartbeat", fakemember.HeartbeatInterval, "How often each of them says that nothing has changed, for scale.")
@@ -43,6 +43,7 @@ func main() {
 		{"report", "the way of an image from a real agent to the hub", measureAgentToHub},
 		{"planner", fmt.Sprintf("rollouts of %d FleetDiskImages over %d clusters", simulatedImages, simulatedClusters), measurePlanner},
 		{"preload", fmt.Sprintf("one image over %d light members", wholeFleetPreload.members), measurePreload},
+		{"accuracy", "when images are expected, against when they came", measureAccuracy},
 		{"scale", fmt.Sprintf("1, 2 and 4 replicas of a hub with %d light members, and of a plain one", *members), func(ctx context.Context) ([]figureRow, []string, error) {
 			return measureScale(ctx, *members, *heartbeat)
 		}},

@@ -28,6 +28,8 @@ const (
 	serveVerb = "serve"
 	// stopPatience is how long the fleet has to end by itself.
 	stopPatience = 3 * time.Minute
+	// endPatience is how long a fleet that does not answer may take to let go of its lock.
+	endPatience = 10 * time.Second
 	// followInterval is how often a command looks how far the fleet is.
 	followInterval = 100 * time.Millisecond
 )

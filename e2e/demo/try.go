@@ -16,11 +16,7 @@ import (
 )
 
 // printHowToTry prints three commands that show something of the fleet as it is now.
-func (b backgroundFleet) printHowToTry(ctx context.Context, state *fleetState) error {
-	image, err := b.findWaitingImage(ctx)
-	if err != nil {
-		return err
-	}
+func (b backgroundFleet) printHowToTry(state *fleetState, image string) {
 	fmt.Printf(`It runs until make down, at the longest until %s.
   kubeconfig  %s (contexts hub, bergen, edge, lab)
   logs        %s, %s
@@ -29,13 +25,12 @@ Try, in this directory:
 
   export KUBECONFIG=%s
   bin/kubectl-ot status
-  bin/kubectl-ot why image %s -n %s --cluster %s
+  bin/kubectl-ot tree image %s -n %s --cluster %s --live
   bin/kubectl-ot tree rollout %s
 `, state.Until.Local().Format(time.DateTime), b.kubeconfig(), b.logFile(), b.logs(), b.kubeconfig(), image, namespace, bergen, golden)
 	if _, err := exec.LookPath("kubectl"); err == nil {
 		fmt.Print("\nWith export PATH=\"$PWD/bin:$PATH\" it is a plugin: kubectl ot status\n")
 	}
-	return nil
 }
 
 // findWaitingImage returns the image of bergen that was created last of those that wait, or any.

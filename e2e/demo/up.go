@@ -15,32 +15,66 @@ import (
 
 // up starts the fleet in the background, unless it runs, and prints what to try.
 func (b backgroundFleet) up(ctx context.Context) error {
+	for {
+		state, started, err := b.startUnlessRunning(ctx)
+		if err != nil {
+			return err
+		}
+		image, err := b.findWaitingImage(ctx)
+		if err == nil {
+			if !started {
+				fmt.Printf("The fleet is running already, since %s, from %s.\n", state.Since.Local().Format(time.DateTime), state.Checkout)
+			}
+			b.printHowToTry(state, image)
+			return nil
+		}
+		// Race: a fleet that was just killed has its lock for a moment longer.
+		if ended, awaitErr := b.awaitEnd(ctx); awaitErr != nil || !ended {
+			return errors.Join(err, awaitErr)
+		}
+	}
+}
+
+// startUnlessRunning returns when a fleet is ready: this one, or one that ran.
+func (b backgroundFleet) startUnlessRunning(ctx context.Context) (state *fleetState, started bool, err error) {
 	lock, err := b.lock()
 	if err != nil {
-		return err
+		return nil, false, err
 	}
-	running := lock == nil
-	if !running {
+	if lock != nil {
 		leftovers, err := b.clean(ctx)
 		if err != nil {
-			return errors.Join(fmt.Errorf("cleaning up what was left in %s: %w", b, err), lock.Close())
+			return nil, false, errors.Join(fmt.Errorf("cleaning up what was left in %s: %w", b, err), lock.Close())
 		}
 		if leftovers {
 			fmt.Println("Cleaned up a fleet that had ended without make down.")
 		}
 		fmt.Printf("Starting a hub and three clusters in the background; the first time builds them, which takes some minutes.\nLog: %s\n\n", b.logFile())
 		if err := b.launch(lock); err != nil {
-			return err
+			return nil, false, err
 		}
 	}
-	state, err := b.followStart(ctx, !running)
-	if err != nil {
-		return err
+	state, err = b.followStart(ctx, lock != nil)
+	return state, lock != nil, err
+}
+
+// awaitEnd waits for a moment until a fleet that ends has ended.
+func (b backgroundFleet) awaitEnd(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, endPatience)
+	defer cancel()
+	ticker := time.NewTicker(followInterval)
+	defer ticker.Stop()
+	for {
+		lock, err := b.lock()
+		if lock != nil {
+			return true, lock.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return false, err
+		case <-ticker.C:
+		}
 	}
-	if running {
-		fmt.Printf("The fleet is running already, since %s, from %s.\n", state.Since.Local().Format(time.DateTime), state.Checkout)
-	}
-	return b.printHowToTry(ctx, state)
 }
 
 // launch starts the process that runs the fleet, in a session of its own, and hands it the lock.

@@ -93,6 +93,17 @@ func New(dir string, contexts ...Context) (*Plugin, error) {
 	return &Plugin{Kubeconfig: path}, nil
 }
 
+// Command returns a command that was not started yet.
+func (p *Plugin) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	path, err := Build()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+p.Kubeconfig, "OT_HUB="), p.Env...)
+	return cmd, nil
+}
+
 // Result is what a command printed and how it ended.
 type Result struct {
 	Out, Err string
@@ -101,13 +112,11 @@ type Result struct {
 
 // Run runs a command. The error is about running it, not about its exit code.
 func (p *Plugin) Run(ctx context.Context, stdin io.Reader, args ...string) (Result, error) {
-	path, err := Build()
+	cmd, err := p.Command(ctx, args...)
 	if err != nil {
 		return Result{}, err
 	}
-	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Stdin = stdin
-	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+p.Kubeconfig, "OT_HUB="), p.Env...)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	err = cmd.Run()

@@ -3,7 +3,10 @@
 package cli_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -68,4 +71,37 @@ func TestStatusTellsOfFailedImage(t *testing.T) {
 	result := shared.run(t, 1, "status")
 	assert.Contains(t, result.Out, "1 failing (bergen")
 	assert.Contains(t, result.Out, "kubectl ot why image status-of-failed -n default --cluster bergen")
+}
+
+// A watch prints a line for each change where there is no terminal, and ends by ctrl-C with
+// the exit code that shells have for it.
+func TestWatchEndsByInterrupt(t *testing.T) {
+	cmd, err := shared.Command(t.Context(), "status", "-w")
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	first, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	assert.Contains(t, first, "FLEET hub")
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.Error(t, cmd.Wait())
+	assert.Equal(t, 130, cmd.ProcessState.ExitCode())
+}
+
+// Who reads no further ends the command, without a word.
+func TestClosedPipeEndsCommand(t *testing.T) {
+	cmd, err := shared.Command(t.Context(), "status", "-o", "json")
+	require.NoError(t, err)
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, reader.Close())
+	cmd.Stdout = writer
+	require.NoError(t, cmd.Start())
+	require.NoError(t, writer.Close())
+	require.Error(t, cmd.Wait())
+	assert.Empty(t, problems.String())
 }

@@ -1,0 +1,225 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
+	"github.com/pelotech/ot-fleet/cli/why"
+)
+
+// answer is a View with an exit code.
+type answer interface {
+	render.View
+	ExitCode() exit.Code
+}
+
+func (e *environment) newWhyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "why",
+		Short: "What holds up an image, a machine, a rollout or a cluster, and until when",
+		Long: `why says what something waits for, what goes first, when it is expected, and what to do.
+
+It asks the current cluster, with --cluster the hub for what that cluster has reported, and
+with --cluster and --live the cluster itself. Exit codes: 0 it is ready; 1 it failed; 3 it
+still waits; 4 a person has to act; 5 it is not known.`,
+		Args: cobra.NoArgs,
+	}
+	for _, of := range []struct {
+		use, short string
+		see        func(ctx context.Context, name string) (answer, error)
+	}{
+		{"image NAME", "An image of one cluster: its place in the queue", e.whyImage},
+		{"machine NAME", "A machine, its image and its disks", e.whyMachine},
+		{"rollout NAME", "A FleetDiskImage and its waves", e.whyRollout},
+		{"cluster NAME", "A MemberCluster", e.whyCluster},
+	} {
+		sub := &cobra.Command{Use: of.use, Short: of.short, Args: cobra.ExactArgs(1)}
+		e.addWatchFlag(sub)
+		timeout := sub.Flags().Duration("timeout", 0, "with -w, how long to watch; exit code 3 after it. Default: until it is ready or failed")
+		sub.RunE = e.run(func(ctx context.Context, args []string) error {
+			see := func(ctx context.Context) (look, error) {
+				a, err := of.see(ctx, args[0])
+				if err != nil {
+					return look{}, err
+				}
+				code := a.ExitCode()
+				return look{view: a, code: code, end: code == exit.Yes || code == exit.No}, nil
+			}
+			if e.watching {
+				e.timeout = *timeout
+				return e.watch(ctx, see)
+			}
+			l, err := see(ctx)
+			if err != nil {
+				return err
+			}
+			return e.show(l.view, l.code)
+		})
+		cmd.AddCommand(sub)
+	}
+	return cmd
+}
+
+// asksHub reports whether the hub is asked about a cluster, rather than the cluster itself.
+func (e *environment) asksHub() bool { return e.cluster != "" && !e.live && e.Member == "" }
+
+func (e *environment) whyImage(ctx context.Context, name string) (answer, error) {
+	if e.asksHub() {
+		s, err := e.gatherReportedImage(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if s.Missing && s.Unknown == "" {
+			return nil, fmt.Errorf("cluster %s reports no image %s/%s: -n names its namespace", e.cluster, s.Namespace, name)
+		}
+		return why.NewImage(s), nil
+	}
+	member, m, err := e.gatherMember(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(m.Images, func(img v1alpha1.VMDiskImage) bool { return img.Namespace == member.Namespace && img.Name == name }) {
+		if err := member.Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: name}, &v1alpha1.VMDiskImage{}); err != nil {
+			return nil, err
+		}
+	}
+	return why.NewImage(m.OfImage(member.Namespace, name)), nil
+}
+
+// gatherReportedImage asks the hub's read API, else its kinds.
+func (e *environment) gatherReportedImage(ctx context.Context, name string) (why.ImageSnapshot, error) {
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return why.ImageSnapshot{}, err
+	}
+	var s why.ImageSnapshot
+	unread, err := e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error {
+		w, err := api.Why(ctx, e.cluster, hub.Namespace, name)
+		if err == nil {
+			s = why.FromReadAPI(e.now(), w)
+		}
+		return err
+	})
+	if err != nil {
+		return s, err
+	}
+	if unread == "" {
+		return s, nil
+	}
+	member := &v1alpha1.MemberCluster{}
+	if err := hub.Get(ctx, client.ObjectKey{Name: e.cluster}, member); err != nil {
+		return s, err
+	}
+	reports := &v1alpha1.ClusterReportList{}
+	if err := hub.List(ctx, reports, client.InNamespace(v1alpha1.MemberNamespacePrefix+e.cluster)); err != nil {
+		return s, errors.Join(errors.New(unread), err)
+	}
+	if !e.toldUnread {
+		e.printNote("%s", unread)
+		e.toldUnread = true
+	}
+	return why.FromKinds(e.now(), hub.Namespace, name, member, reports.Items), nil
+}
+
+// gatherMember reads a member's own kinds. Those that may not be read are left out: without
+// the ledger and the report, there is no queue and no estimate.
+func (e *environment) gatherMember(ctx context.Context) (*connect.Cluster, why.Member, error) {
+	member, err := e.ConnectMember(e.cluster)
+	if err != nil {
+		return nil, why.Member{}, err
+	}
+	m := why.Member{Now: e.now(), Cluster: e.cluster}
+	if m.Cluster == "" {
+		m.Cluster = member.Context
+	}
+	o := &optional{cluster: member}
+	images, ledgers := &v1alpha1.VMDiskImageList{}, &v1alpha1.SyncLedgerList{}
+	if err := o.list(ctx, images); err != nil {
+		return nil, m, err
+	}
+	if len(o.unread) > 0 { // only those of one namespace may be read
+		if err := member.List(ctx, images, client.InNamespace(member.Namespace)); err != nil {
+			return nil, m, err
+		}
+	}
+	if err := o.list(ctx, ledgers); err != nil {
+		return nil, m, err
+	}
+	m.Images = images.Items
+	if len(ledgers.Items) > 0 {
+		m.Ledger = &ledgers.Items[0]
+		report := &v1alpha1.ClusterReport{}
+		if found, err := o.get(ctx, client.ObjectKey{Namespace: m.Ledger.Namespace, Name: v1alpha1.ActivityName}, report); err != nil {
+			return nil, m, err
+		} else if found {
+			m.Reported = report.Activity
+		}
+	}
+	if text := o.explain(); text != "" && !e.toldUnread {
+		e.printNote("%s", text)
+		e.toldUnread = true
+	}
+	return member, m, nil
+}
+
+func (e *environment) whyMachine(ctx context.Context, name string) (answer, error) {
+	if e.asksHub() {
+		return nil, fmt.Errorf("the hub does not know machines: add --live, or use a context of cluster %s", e.cluster)
+	}
+	member, m, err := e.gatherMember(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := why.MachineSnapshot{Now: m.Now, Cluster: m.Cluster, Machine: &v1alpha1.VirtualMachine{}}
+	if err := member.Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: name}, s.Machine); err != nil {
+		return nil, err
+	}
+	ref := s.Machine.Spec.VMDiskImageRef
+	if ref.Namespace == "" {
+		ref.Namespace = s.Machine.Namespace
+	}
+	if image := m.OfImage(ref.Namespace, ref.Name); !image.Missing {
+		s.Image = &image
+	}
+	return why.NewMachine(s), nil
+}
+
+func (e *environment) whyRollout(ctx context.Context, name string) (answer, error) {
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return nil, err
+	}
+	s := why.RolloutSnapshot{Now: e.now(), Image: &v1alpha1.FleetDiskImage{}}
+	if err := hub.Get(ctx, client.ObjectKey{Name: name}, s.Image); err != nil {
+		return nil, err
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Group: v1alpha1.GroupVersion.Group, Resource: "fleetdiskimages", Verb: "patch", Name: name,
+	}}}
+	if err := hub.Client.Create(ctx, review); err == nil { // else the screen does not say
+		s.MayApprove = &review.Status.Allowed
+	}
+	return why.NewRollout(s), nil
+}
+
+func (e *environment) whyCluster(ctx context.Context, name string) (answer, error) {
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return nil, err
+	}
+	member := &v1alpha1.MemberCluster{}
+	if err := hub.Get(ctx, client.ObjectKey{Name: name}, member); err != nil {
+		return nil, err
+	}
+	return why.NewCluster(e.now(), member), nil
+}

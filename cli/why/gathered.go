@@ -1,0 +1,279 @@
+package why
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Member is what a member's own kinds say.
+type Member struct {
+	Now     time.Time
+	Cluster string
+	Images  []v1alpha1.VMDiskImage
+	// Ledger and Reported are nil where there is none, or where they may not be read.
+	Ledger   *v1alpha1.SyncLedger
+	Reported *v1alpha1.ReportedActivity
+}
+
+// OfImage returns what a member's own kinds say of an image: the queue is exact, its rates are
+// those that the agent reported last.
+func (m Member) OfImage(namespace, name string) ImageSnapshot {
+	s := ImageSnapshot{Now: m.Now, Cluster: m.Cluster, Namespace: namespace, Name: name, Missing: true}
+	own := m.policy()
+	for i := range m.Images {
+		img := &m.Images[i]
+		if img.Namespace != namespace || img.Name != name {
+			continue
+		}
+		st := &img.Status
+		s.Missing, s.Phase, s.Reason, s.Message = false, st.Phase, st.Reason, st.Message
+		s.Holders, s.HolderN, s.Bytes = st.References.Holders, st.References.Count, st.BytesTotal
+		s.Stalled = isTrue(st.Conditions, v1alpha1.ConditionStalled)
+		if st.Phase == v1alpha1.PhaseQueued {
+			s.QueuedAt = ptr.To(keyOf(img).Time)
+		}
+	}
+	if m.Ledger == nil || m.Ledger.Status == nil {
+		return s
+	}
+	st := m.Ledger.Status
+	s.Budget = Budget{Slots: ptr.To(int32(len(st.Slots))), Budget: &st.Budget, OwnConcurrency: st.OwnConcurrency, PolicySource: st.PlanPolicySource, MaxPriority: &own.MaxPriority}
+	if planned, _, _ := policy.Parse(st.PlanPolicy); len(st.PlanPolicy) > 0 {
+		s.Budget.PolicyConcurrency = &planned.Concurrency
+	}
+	if st.Grant != nil {
+		s.Budget.Granted = &st.Grant.Slots
+		s.SourceLimits = map[string]int32{}
+		for _, source := range own.Sources {
+			s.SourceLimits[source.Name] = 0
+		}
+		for _, source := range st.Grant.Sources {
+			s.SourceLimits[source.Name] = source.Slots
+		}
+	}
+	s.Activity = m.activity(own)
+	return s
+}
+
+// policy in force in the member.
+func (m Member) policy() policy.Policy {
+	if m.Ledger == nil || m.Ledger.Status == nil {
+		return policy.Policy{}
+	}
+	own, _, _ := policy.Parse(m.Ledger.Status.Policy)
+	planned, _, _ := policy.Parse(m.Ledger.Status.PlanPolicy)
+	switch {
+	case len(m.Ledger.Status.PlanPolicy) == 0:
+		return own
+	case len(m.Ledger.Status.Policy) == 0:
+		return planned
+	default:
+		return *policy.Combine(&own, &planned)
+	}
+}
+
+// keyOf returns the place of an image's current revision in the queue.
+func keyOf(img *v1alpha1.VMDiskImage) v1alpha1.OrderingKey {
+	for i := range img.Status.Revisions {
+		if r := &img.Status.Revisions[i]; r.Revision == img.Status.Revision {
+			return r.OrderingKey
+		}
+	}
+	return v1alpha1.OrderingKey{Time: img.CreationTimestamp}
+}
+
+// activity returns the whole queue, and what runs by the ledger.
+func (m Member) activity(p policy.Policy) *v1alpha1.ReportedActivity {
+	st := m.Ledger.Status
+	a := &v1alpha1.ReportedActivity{Budget: st.Budget, Slots: int32(len(st.Slots))}
+	a.ObservedAt.Time = m.Now
+	byUID := make(map[types.UID]*v1alpha1.VMDiskImage, len(m.Images))
+	for i := range m.Images {
+		byUID[m.Images[i].UID] = &m.Images[i]
+	}
+	reported := newReportedImports(m.Reported)
+	if m.Reported != nil {
+		a.Rates = m.Reported.Rates
+	}
+	holders := map[types.UID]bool{}
+	for i := range st.Slots {
+		slot := &st.Slots[i]
+		holders[slot.Image.UID] = true
+		active := v1alpha1.ActiveImport{Namespace: slot.Image.Namespace, Name: slot.Image.Name, Source: groupOf(p, slot.Host), StartedAt: slot.StartedAt, Attempt: slot.Attempt, MaxAttempts: p.RetryLimit + 1}
+		if img := byUID[slot.Image.UID]; img != nil {
+			active.BytesDone, active.Attempt = img.Status.BytesDone, img.Status.Attempts
+			active.BytesTotal, active.AtMostBytes = sizeOf(img, reported.bytes[keyOfName(img.Namespace, img.Name)])
+		}
+		if r := reported.active[keyOfName(slot.Image.Namespace, slot.Image.Name)]; r != nil {
+			active.Source, active.BytesPerSecond, active.BytesTotal = r.Source, r.BytesPerSecond, max(active.BytesTotal, r.BytesTotal)
+			active.BytesDone = max(active.BytesDone, r.BytesDone)
+		}
+		a.Active = append(a.Active, active)
+	}
+	var queued []*v1alpha1.VMDiskImage
+	for i := range m.Images {
+		if img := &m.Images[i]; img.Status.Phase == v1alpha1.PhaseQueued && !holders[img.UID] {
+			queued = append(queued, img)
+		}
+	}
+	slices.SortFunc(queued, func(x, y *v1alpha1.VMDiskImage) int {
+		kx, ky := keyOf(x), keyOf(y)
+		return cmp.Or(cmp.Compare(min(y.Spec.Priority, p.MaxPriority), min(x.Spec.Priority, p.MaxPriority)), kx.Time.Compare(ky.Time.Time), cmp.Compare(kx.Sequence, ky.Sequence), cmp.Compare(x.UID, y.UID))
+	})
+	for _, img := range queued {
+		q := v1alpha1.QueuedImport{
+			Namespace: img.Namespace, Name: img.Name, Priority: min(img.Spec.Priority, p.MaxPriority), QueuedAt: keyOf(img).Time, Reason: img.Status.Reason,
+			Attempts: img.Status.Attempts, Source: v1alpha1.SourceOther,
+		}
+		if name, ok := p.Sources.GroupOfURL(img.Spec.URL); ok {
+			q.Source = name
+		}
+		q.Bytes, q.AtMostBytes = sizeOf(img, reported.bytes[keyOfName(img.Namespace, img.Name)])
+		for i := range img.Status.Revisions {
+			if r := &img.Status.Revisions[i]; r.Revision == img.Status.Revision {
+				q.NotBefore = r.NotBefore
+			}
+		}
+		a.Head = append(a.Head, q)
+	}
+	a.Queued = int32(len(a.Head))
+	return a
+}
+
+// sizeOf returns the size of the download; or, where only the disk's is known, that.
+func sizeOf(img *v1alpha1.VMDiskImage, reported int64) (bytes, atMost int64) {
+	if reported > 0 {
+		return reported, 0
+	}
+	disk := img.Spec.DiskSize.Value()
+	if total := img.Status.BytesTotal; total > 0 && total != disk {
+		return total, 0
+	}
+	return 0, disk
+}
+
+func groupOf(p policy.Policy, host string) string {
+	if name, ok := p.Sources.GroupOfHost(host); ok {
+		return name
+	}
+	return v1alpha1.SourceOther
+}
+
+func keyOfName(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+// reportedImports are those of an activity by name.
+type reportedImports struct {
+	active map[types.NamespacedName]*v1alpha1.ActiveImport
+	bytes  map[types.NamespacedName]int64
+}
+
+func newReportedImports(a *v1alpha1.ReportedActivity) reportedImports {
+	r := reportedImports{map[types.NamespacedName]*v1alpha1.ActiveImport{}, map[types.NamespacedName]int64{}}
+	if a == nil {
+		return r
+	}
+	for i := range a.Active {
+		key := keyOfName(a.Active[i].Namespace, a.Active[i].Name)
+		r.active[key], r.bytes[key] = &a.Active[i], a.Active[i].BytesTotal
+	}
+	for i := range a.Head {
+		r.bytes[keyOfName(a.Head[i].Namespace, a.Head[i].Name)] = a.Head[i].Bytes
+	}
+	return r
+}
+
+// FromReadAPI returns what the hub's read API says of an image.
+func FromReadAPI(now time.Time, w *readapi.Why) ImageSnapshot {
+	s := ImageSnapshot{Now: now, Cluster: w.Cluster, Namespace: w.Namespace, Name: w.Name, Unknown: w.Unknown, Expected: w.Expected}
+	if w.ReportedAt != nil {
+		s.ObservedAt = w.ReportedAt.Time
+	}
+	s.Budget = Budget{
+		Slots: w.Budget.Slots, Budget: w.Budget.Budget, PolicyConcurrency: w.Budget.PolicyConcurrency, PolicySource: w.Budget.PolicySource,
+		OwnConcurrency: w.Budget.OwnConcurrency, FleetConcurrency: w.Budget.FleetConcurrency, SourceConcurrency: w.Budget.SourceConcurrency,
+	}
+	if w.Budget.Transfers != nil {
+		s.Budget.Granted = &w.Budget.Transfers.Granted
+	}
+	s.setReported(w.Image, w.Planned)
+	if w.Activity == nil {
+		return s
+	}
+	a := &v1alpha1.ReportedActivity{ObservedAt: w.Activity.ObservedAt, Queued: w.Activity.Queued, Rates: w.Activity.Rates, Budget: ptr.Deref(w.Budget.Budget, 0), Slots: ptr.Deref(w.Budget.Slots, 0)}
+	for i := range w.Activity.Active {
+		a.Active = append(a.Active, w.Activity.Active[i].ActiveImport)
+	}
+	for i := range w.Activity.Head {
+		a.Head = append(a.Head, w.Activity.Head[i].QueuedImport)
+	}
+	s.setActivity(a)
+	return s
+}
+
+// FromKinds returns what the hub's kinds say of an image: the member's report and its
+// MemberCluster.
+func FromKinds(now time.Time, namespace, name string, member *v1alpha1.MemberCluster, reports []v1alpha1.ClusterReport) ImageSnapshot {
+	st := &member.Status
+	s := ImageSnapshot{Now: now, Cluster: member.Name, Namespace: namespace, Name: name}
+	s.Budget = Budget{Slots: st.SlotsUsed, Budget: st.Budget, OwnConcurrency: st.OwnConcurrency}
+	if st.Transfers != nil {
+		s.Budget.Granted = &st.Transfers.Granted
+	}
+	switch {
+	case st.LastReport == nil:
+		s.Unknown = v1alpha1.ReasonNeverReported
+	case st.SilentSince != nil:
+		s.Unknown, s.ObservedAt = v1alpha1.ReasonSilent, st.SilentSince.Time
+	}
+	var found *v1alpha1.ReportedImage
+	for i := range reports {
+		r := &reports[i]
+		if page := r.Page; page != nil {
+			for j := range page.Images {
+				if img := &page.Images[j]; img.Namespace == namespace && img.Name == name {
+					found = img
+				}
+			}
+		}
+		if r.Activity != nil {
+			s.setActivity(r.Activity)
+		}
+	}
+	s.setReported(found, false)
+	return s
+}
+
+func (s *ImageSnapshot) setReported(img *v1alpha1.ReportedImage, isPlanned bool) {
+	if img == nil {
+		s.Missing = true
+		if isPlanned {
+			s.Reason, s.Message, s.Missing = v1alpha1.ReasonImageMissing, "planned; the cluster has not reported the image yet", false
+		}
+		return
+	}
+	s.Phase, s.Reason, s.Message, s.Stalled = img.Phase, img.Reason, img.Message, img.Stalled
+	s.Holders, s.HolderN, s.Bytes = img.Holders, img.References, img.Bytes
+	if s.Phase == "" && img.Plan != nil { // the plan's item is not there yet
+		s.Reason, s.Message = img.Plan.Reason, img.Plan.Message
+	}
+}
+
+// setActivity sets what the member imports, and since when the image waits.
+func (s *ImageSnapshot) setActivity(a *v1alpha1.ReportedActivity) {
+	s.Activity = a
+	for i := range a.Head {
+		if q := &a.Head[i]; q.Namespace == s.Namespace && q.Name == s.Name {
+			s.QueuedAt = &q.QueuedAt
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package why
+
+import (
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/eta"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// RolloutSnapshot is a FleetDiskImage, and whether the caller may approve it.
+type RolloutSnapshot struct {
+	Now   time.Time
+	Image *v1alpha1.FleetDiskImage
+	// MayApprove is nil where that is not known.
+	MayApprove *bool
+}
+
+// Rollout is the answer of kubectl ot why rollout.
+type Rollout struct {
+	render.Envelope
+	Name       string                    `json:"name"`
+	Version    string                    `json:"version"`
+	Verdict    Verdict                   `json:"verdict"`
+	Phase      v1alpha1.RolloutPhase     `json:"phase,omitempty"`
+	Reason     string                    `json:"reason,omitempty"`
+	Message    string                    `json:"message,omitempty"`
+	Clusters   v1alpha1.ClusterCounts    `json:"clusters"`
+	Waves      []Wave                    `json:"waves"`
+	ExpectedAt *metav1.Time              `json:"expectedAt,omitempty"`
+	NoEstimate string                    `json:"expectedReason,omitempty"`
+	Failing    []v1alpha1.ClusterSummary `json:"failing,omitempty"`
+	Blocked    []v1alpha1.ClusterSummary `json:"blocked,omitempty"`
+	MayApprove *bool                     `json:"mayApprove,omitempty"`
+	Command    string                    `json:"command,omitempty"`
+
+	now time.Time
+}
+
+// Wave of a rollout.
+type Wave struct {
+	Name            string                 `json:"name"`
+	Clusters        v1alpha1.ClusterCounts `json:"clusters"`
+	DoneAt          *metav1.Time           `json:"doneAt,omitempty"`
+	IsCurrent       bool                   `json:"current,omitempty"`
+	RequireApproval bool                   `json:"requireApproval,omitempty"`
+	MinSuccessTime  string                 `json:"minSuccessTime,omitempty"`
+}
+
+// NewRollout decides what the screen says.
+func NewRollout(s RolloutSnapshot) *Rollout {
+	img, st := s.Image, &s.Image.Status
+	w := &Rollout{
+		Envelope: render.NewEnvelope("WhyRollout"), Name: img.Name, Version: img.Spec.Version, Phase: st.Phase, Reason: st.Reason, Message: st.Message,
+		Clusters: st.Clusters, Waves: []Wave{}, ExpectedAt: st.ExpectedAt, NoEstimate: st.ExpectedReason, Failing: st.Failing, Blocked: st.Blocked, now: s.Now,
+	}
+	if st.ObservedGeneration != img.Generation {
+		w.Verdict, w.Phase, w.Reason, w.Message = Waits, "", "", "the hub has not seen the last change yet"
+		w.ExpectedAt, w.NoEstimate = nil, ""
+		return w
+	}
+	isHeld := st.Reason == v1alpha1.ReasonAwaitingApproval || st.Reason == v1alpha1.ReasonRolloutPaused
+	switch {
+	case st.Phase == v1alpha1.RolloutSucceeded:
+		w.Verdict = Ready
+	case st.Phase == v1alpha1.RolloutFailed, isTrue(st.Conditions, v1alpha1.ConditionStalled):
+		w.Verdict = Failed
+	case isHeld:
+		w.Verdict = Held
+	default:
+		w.Verdict = Waits
+	}
+	rules := map[string]v1alpha1.Wave{}
+	for _, rule := range img.Spec.Rollout.Waves {
+		rules[rule.Name] = rule
+	}
+	for _, wave := range st.Waves {
+		minSuccessTime := rules[wave.Name].MinSuccessTime
+		if minSuccessTime == nil {
+			minSuccessTime = img.Spec.Rollout.MinSuccessTime
+		}
+		view := Wave{Name: wave.Name, Clusters: wave.Clusters, DoneAt: wave.DoneAt, IsCurrent: wave.Name == st.CurrentWave, RequireApproval: rules[wave.Name].RequireApproval}
+		if minSuccessTime != nil && minSuccessTime.Duration > 0 {
+			view.MinSuccessTime = render.Duration(minSuccessTime.Duration)
+		}
+		w.Waves = append(w.Waves, view)
+	}
+	switch st.Reason {
+	case v1alpha1.ReasonAwaitingApproval:
+		w.Command, w.MayApprove = "kubectl ot rollout approve "+img.Name+" --wave "+st.CurrentWave, s.MayApprove
+	case v1alpha1.ReasonRolloutPaused:
+		w.Command, w.MayApprove = "kubectl ot rollout resume "+img.Name, s.MayApprove
+	case v1alpha1.ReasonMaxFailures:
+		w.Command = "kubectl ot image retry " + img.Name
+	}
+	return w
+}
+
+// ExitCode of the answer.
+func (w *Rollout) ExitCode() exit.Code { return w.Verdict.ExitCode() }
+
+// Summary is the answer in one line.
+func (w *Rollout) Summary() string { return w.Name + " " + w.Version + ": " + w.verdictText() }
+
+func (w *Rollout) verdictText() string {
+	switch {
+	case w.Phase == "":
+		return "new"
+	case w.Reason == "":
+		return string(w.Phase)
+	default:
+		return string(w.Phase) + ", " + w.Reason
+	}
+}
+
+// Draw draws the screen.
+func (w *Rollout) Draw(p *render.Page) {
+	p.Line(append(append(render.Line{}, w.Verdict.sign().With("%s %s", w.Name, w.Version)...), render.Text(": %s", w.verdictText()))...)
+	if w.Message != "" {
+		p.Line(render.Text("%s", firstSentences(w.Message)))
+	}
+	switch {
+	case w.ExpectedAt != nil:
+		p.Line(render.Text("Expected to be done at %s (in %s).", render.Clock(w.now, w.ExpectedAt.Time), render.Duration(max(0, w.ExpectedAt.Sub(w.now)))))
+	case w.NoEstimate != "" && w.NoEstimate != w.Reason:
+		p.Line(render.Text("No estimate: %s.", noEstimateText(w.NoEstimate)))
+	}
+	if len(w.Waves) > 0 {
+		p.Gap()
+		t := p.Table(render.Column{Title: "WAVE", Elastic: true, Min: 8}, render.Column{Title: "DONE", Right: true}, render.Column{Title: "RUN", Right: true},
+			render.Column{Title: "FAIL", Right: true}, render.Column{Title: "WAIT", Right: true, Drop: 1}, render.Column{Title: "", Drop: 2})
+		for _, wave := range w.Waves {
+			t.Row(wave.cells(w)...)
+		}
+	}
+	w.drawClusters(p, "FAILED", w.Failing)
+	w.drawClusters(p, "A PERSON IS NEEDED IN", w.Blocked)
+	if w.Command != "" {
+		may := ""
+		if w.MayApprove != nil {
+			may = map[bool]string{true: "You may do that:", false: "You may not do that; somebody who may update FleetDiskImages runs:"}[*w.MayApprove]
+		}
+		p.Section("NEXT", render.Text("%s", may))
+		p.Command(w.Command)
+	}
+}
+
+func (wave Wave) cells(w *Rollout) []render.Line {
+	c := wave.Clusters
+	sign := render.Waiting
+	switch {
+	case c.Failed+c.TimedOut > 0:
+		sign = render.Failed
+	case wave.DoneAt != nil:
+		sign = render.Done
+	case c.Progressing > 0:
+		sign = render.Running
+	}
+	var notes []string
+	if wave.DoneAt != nil {
+		notes = append(notes, "done for "+render.Age(w.now, wave.DoneAt.Time))
+	}
+	if wave.MinSuccessTime != "" {
+		notes = append(notes, "minSuccessTime "+wave.MinSuccessTime)
+	}
+	if wave.RequireApproval {
+		notes = append(notes, "requireApproval")
+	}
+	return append([]render.Line{sign.With("%s", wave.Name)}, render.Cells(
+		formatInt(c.Succeeded)+"/"+formatInt(c.Total), formatInt(c.Progressing), formatInt(c.Failed+c.TimedOut), formatInt(c.ToApply+c.Deferred), strings.Join(notes, ", "))...)
+}
+
+func (w *Rollout) drawClusters(p *render.Page, title string, clusters []v1alpha1.ClusterSummary) {
+	if len(clusters) == 0 {
+		return
+	}
+	p.Section(title)
+	t := p.Table(render.Column{Title: "CLUSTER", Elastic: true, Min: 10}, render.Column{Title: "REASON"}, render.Column{Title: "MESSAGE", Elastic: true, Min: 10, Drop: 1})
+	for _, c := range clusters {
+		t.Row(render.Cells(c.Cluster, c.Reason, c.Message)...)
+	}
+}
+
+// firstSentences leaves out the commands that the screen has itself.
+func firstSentences(message string) string {
+	before, _, _ := strings.Cut(message, ": kubectl ")
+	return before
+}
+
+func noEstimateText(reason string) string {
+	if text := eta.Unknown(reason).Message(); text != "" {
+		return text
+	}
+	return reason
+}

@@ -1,0 +1,202 @@
+//go:build linux
+
+package cli_test
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/plugin"
+)
+
+// newcomer has what make up and make down run, with a directory of its own.
+type newcomer struct {
+	dir     string
+	program string
+	path    string // PATH, with kubectl-ot
+}
+
+func newNewcomer(t *testing.T) *newcomer {
+	t.Helper()
+	built, err := plugin.Build()
+	require.NoError(t, err)
+	n := &newcomer{dir: filepath.Join(t.TempDir(), "up"), program: filepath.Join(t.TempDir(), "demo"), path: filepath.Dir(built)}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", n.program, "github.com/pelotech/ot-fleet/e2e/demo").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Cleanup(func() {
+		//nolint:usetesting // the test's context has ended
+		out, err := exec.CommandContext(context.Background(), n.program, "down", n.dir).CombinedOutput()
+		assert.NoError(t, err, "%s", out)
+		assert.Empty(t, n.processes(), "processes that make down has left")
+		assert.NoDirExists(t, n.dir)
+	})
+	return n
+}
+
+func (n *newcomer) up(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), n.program, "up", n.dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return string(out)
+}
+
+// processes returns those of the fleet.
+func (n *newcomer) processes() (pids []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, file := range files {
+		if environ, err := os.ReadFile(file); err == nil && strings.Contains(string(environ), "OT_FLEET_UP="+n.dir+"\x00") {
+			pids = append(pids, filepath.Base(filepath.Dir(file)))
+		}
+	}
+	return pids
+}
+
+// commands returns those that up has printed.
+func commands(printed string) (all []string) {
+	for line := range strings.Lines(printed) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "bin/kubectl-ot ") {
+			all = append(all, strings.TrimPrefix(line, "bin/"))
+		}
+	}
+	return all
+}
+
+var numbers = regexp.MustCompile(`[0-9]+`)
+
+// shape is a screen without what differs from run to run.
+func shape(text string) string { return numbers.ReplaceAllString(text, "#") }
+
+// run runs a command as it is printed, in a shell that has the kubeconfig.
+func (n *newcomer) run(t *testing.T, command string) (screen string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
+	cmd.Env = append(os.Environ(), "PATH="+n.path+":"+os.Getenv("PATH"), "KUBECONFIG="+filepath.Join(n.dir, "kubeconfig"), "OT_HUB=")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		require.IsType(t, &exec.ExitError{}, err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// The first five minutes with OT Fleet: make up, the three commands that it prints, and make
+// down. A fleet that is killed leaves nothing that the next one minds.
+func TestFirstFiveMinutes(t *testing.T) {
+	n := newNewcomer(t)
+	printed := n.up(t)
+	tried := commands(printed)
+	require.Len(t, tried, 3, printed)
+	servers := n.servers(t)
+	require.Len(t, servers, 4, "the hub and three clusters")
+
+	screen, code := n.run(t, tried[0])
+	assert.Equal(t, 1, code, "an image of lab has failed\n%s", screen)
+	for _, wanted := range []string{
+		"FLEET hub · # clusters", "✗ # failing (lab", "TRANSFERS  # of # slots", "golden #.#.#  ! AwaitingApproval", "kubectl ot rollout approve golden --wave production",
+		"lab      vmdi-farm/no-such-image  NotFound",
+	} {
+		assert.Contains(t, shape(screen), wanted, screen)
+	}
+
+	screen, code = n.run(t, tried[1])
+	assert.Equal(t, 0, code, screen)
+	assert.Regexp(t, `^VMDiskImage vmdi-farm/(nightly-\d+|ubuntu-24) `, screen)
+
+	screen, code = n.run(t, tried[2])
+	assert.Equal(t, 4, code, "a person is waited for\n%s", screen)
+	for _, wanted := range []string{"FleetDiskImage golden #.#.#  ! Waiting AwaitingApproval  # of #", "─ wave canary               ✓ done", "─ wave production           ! # of #"} {
+		assert.Contains(t, shape(screen), wanted)
+	}
+
+	again := n.up(t)
+	assert.Contains(t, again, "The fleet is running already, since ")
+	require.Len(t, commands(again), 3)
+	assert.Equal(t, servers, n.servers(t), "it is the same fleet")
+
+	t.Run("prune", n.testPrune)
+
+	// A fleet that is killed takes all its processes with it, and the next up cleans up.
+	var state struct{ Pid int }
+	text, err := os.ReadFile(filepath.Join(n.dir, "state.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &state))
+	require.NoError(t, syscall.Kill(state.Pid, syscall.SIGKILL))
+	printed = n.up(t)
+	assert.Contains(t, printed, "Cleaned up a fleet that had ended without make down.")
+	for _, server := range servers {
+		assert.NotContains(t, n.servers(t), server, "another fleet")
+	}
+
+	// A fleet whose directory is removed ends by itself.
+	servers = n.servers(t)
+	require.NoError(t, os.RemoveAll(n.dir))
+	require.Eventually(t, func() bool { return len(n.processes()) == 0 }, 5*time.Minute, 100*time.Millisecond, "it runs without its files")
+	for _, server := range servers {
+		_, err := net.Dial("tcp", server)
+		require.Error(t, err, "%s is still taken", server)
+	}
+}
+
+// servers returns the addresses of the fleet's API servers.
+func (n *newcomer) servers(t *testing.T) (addresses []string) {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(filepath.Join(n.dir, "kubeconfig"))
+	require.NoError(t, err)
+	for _, name := range []string{"hub", "bergen", "edge", "lab"} {
+		require.Contains(t, config.Contexts, name)
+		server, err := url.Parse(config.Clusters[config.Contexts[name].Cluster].Server)
+		require.NoError(t, err)
+		addresses = append(addresses, server.Host)
+	}
+	return addresses
+}
+
+// testPrune reports, reviews, approves and takes back, by the commands that the screens print.
+func (n *newcomer) testPrune(t *testing.T) {
+	overview, code := n.run(t, "kubectl-ot prune status")
+	require.Equal(t, 0, code, overview)
+	assert.Contains(t, overview, "kubectl ot prune report")
+	report, code := n.run(t, "kubectl-ot prune report tour --images 'debian-*,fedora-*'")
+	require.Equal(t, 0, code, report)
+	assert.Contains(t, shape(report), "✓ complete #:# · # of # clusters answered", report)
+	assert.Contains(t, shape(report), "CAN GO  # images, # GiB; # of them made by people (# GiB), which stay without --include-others")
+
+	review, code := n.run(t, "kubectl-ot prune review tour --include-others")
+	require.Equal(t, 0, code, review)
+	assert.Contains(t, shape(review), "vmdi-farm/debian-#         #  # GiB", review)
+	approve := regexp.MustCompile(`kubectl ot (prune approve tour --digest [0-9a-f]{32} --include-others)`).FindStringSubmatch(review)
+	require.NotNil(t, approve, review)
+
+	refused, code := n.run(t, "kubectl-ot prune approve tour -y")
+	require.Equal(t, 2, code, refused)
+	assert.Contains(t, refused, "--digest of the report that was reviewed")
+	refused, code = n.run(t, "kubectl-ot prune approve tour -y --include-others --digest 0")
+	require.Equal(t, 2, code, refused)
+	assert.Contains(t, refused, "another report than the one that was reviewed")
+	refused, code = n.run(t, "kubectl-ot "+approve[1]+" </dev/null")
+	require.Equal(t, 2, code, "nobody can be asked\n%s", refused)
+
+	approved, code := n.run(t, "kubectl-ot "+approve[1]+" -y")
+	require.Equal(t, 0, code, approved)
+	assert.Contains(t, approved, "ImagePrune tour created, approved by admin")
+	undone, code := n.run(t, "kubectl-ot prune undo tour")
+	require.Equal(t, 0, code, undone)
+	ended, code := n.run(t, "kubectl-ot prune status tour -w --timeout 5m")
+	require.Equal(t, 0, code, ended)
+	assert.Contains(t, ended, "ImagePrune tour: Undone Undone, 0 of ")
+	_, code = n.run(t, "kubectl-ot prune undo tour")
+	require.Equal(t, 0, code, "it is as it is wanted")
+}

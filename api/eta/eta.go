@@ -132,7 +132,8 @@ func (s Snapshot) Queued(i int) Estimate {
 
 // ForNew estimates an image that joins the end of the queue now.
 func (s Snapshot) ForNew(q v1alpha1.QueuedImport) Estimate {
-	if s.Activity == nil || s.isOld() {
+	// An idle member does not tell that its budget has changed.
+	if s.Activity == nil || s.isOld() || s.Activity.Budget <= 0 && s.isIdle() {
 		return Estimate{Why: UnknownNotReported}
 	}
 	head := s.Activity.Head
@@ -173,8 +174,12 @@ func (s Snapshot) observedAt() time.Time {
 
 // isOld is false for the last activity before a member became idle, however long ago.
 func (s Snapshot) isOld() bool {
+	return s.Activity == nil || s.Now.Sub(s.observedAt()) > MaxAge && !s.isIdle()
+}
+
+func (s Snapshot) isIdle() bool {
 	a := s.Activity
-	return a == nil || s.Now.Sub(s.observedAt()) > MaxAge && (len(a.Active) > 0 || a.Queued > 0 || len(a.Head) > 0 || a.Slots > 0)
+	return len(a.Active) == 0 && len(a.Head) == 0 && a.Queued <= 0 && a.Slots <= 0
 }
 
 const (

@@ -110,6 +110,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newImageCommand(),
 		e.newRolloutCommand(),
 		e.newWhyCommand(),
+		e.newTopCommand(),
 		e.newPruneCommand(),
 		e.newJoinCommand(),
 		e.newAcceptCommand(),

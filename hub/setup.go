@@ -180,6 +180,7 @@ func (h *hub) createShards(served readapi.ReplicaAddress) {
 		Name: h.options.replica, Namespace: h.Namespace,
 		LeaseDuration: h.LeaseDuration, RenewDeadline: h.RenewDeadline, RetryPeriod: h.RetryPeriod,
 	})
+	served.Version = version
 	for key, value := range served.Annotations() {
 		h.replica.Annotate(key, value)
 	}

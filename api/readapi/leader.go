@@ -24,6 +24,7 @@ const (
 	annotationProcess     = "pelotech.ot/process"
 	annotationReadAPI     = "pelotech.ot/read-api"
 	annotationReadAPICert = "pelotech.ot/read-api-cert"
+	annotationHubVersion  = "pelotech.ot/hub-version"
 )
 
 const (
@@ -43,6 +44,8 @@ type ReplicaAddress struct {
 	URL string
 	// Fingerprint of its serving certificate; empty for plain text.
 	Fingerprint string
+	// Version of its program; empty where it is older than this annotation.
+	Version string
 }
 
 // NewReplicaAddress returns where a process serves, given its advertised host, the address
@@ -71,12 +74,33 @@ func (s ReplicaAddress) Annotations() map[string]string {
 	if s.Fingerprint != "" {
 		annotations[annotationReadAPICert] = s.Fingerprint
 	}
+	if s.Version != "" {
+		annotations[annotationHubVersion] = s.Version
+	}
 	return annotations
 }
 
 func addressFromLease(lease *coordinationv1.Lease, replica string) ReplicaAddress {
 	a := lease.Annotations
-	return ReplicaAddress{Replica: replica, Process: a[annotationProcess], URL: a[annotationReadAPI], Fingerprint: a[annotationReadAPICert]}
+	return ReplicaAddress{
+		Replica: replica, Process: a[annotationProcess], URL: a[annotationReadAPI], Fingerprint: a[annotationReadAPICert],
+		Version: a[annotationHubVersion],
+	}
+}
+
+// Replicas returns what the Leases of a hub's namespace say of its replicas, and the process
+// that is elected.
+func Replicas(leases []coordinationv1.Lease) (replicas []ReplicaAddress, elected string) {
+	for i := range leases {
+		l := &leases[i]
+		if replica, isReplica := strings.CutPrefix(l.Name, LeasePrefix); isReplica {
+			replicas = append(replicas, addressFromLease(l, replica))
+		}
+		if l.Name == ElectionLease && l.Spec.HolderIdentity != nil {
+			elected = *l.Spec.HolderIdentity
+		}
+	}
+	return replicas, elected
 }
 
 const (
@@ -138,20 +162,14 @@ func (e *LeaderLocator) listLeases(ctx context.Context) (ReplicaAddress, error) 
 	if err := e.Live.List(ctx, &leases, client.InNamespace(e.Namespace)); err != nil {
 		return ReplicaAddress{}, fmt.Errorf("finding the elected replica of the hub: %w", err)
 	}
-	holder := ""
-	for i := range leases.Items {
-		if l := &leases.Items[i]; l.Name == ElectionLease && l.Spec.HolderIdentity != nil {
-			holder = *l.Spec.HolderIdentity
-		}
-	}
+	replicas, holder := Replicas(leases.Items)
 	if holder == "" {
 		return ReplicaAddress{}, ErrNoLeader
 	}
 	var found []ReplicaAddress
-	for i := range leases.Items {
-		replica, isReplica := strings.CutPrefix(leases.Items[i].Name, LeasePrefix)
-		if s := addressFromLease(&leases.Items[i], replica); isReplica && s.Process == holder {
-			found = append(found, s)
+	for _, r := range replicas {
+		if r.Process == holder {
+			found = append(found, r)
 		}
 	}
 	switch {

@@ -40,6 +40,8 @@ type environment struct {
 	format render.Format
 	// api is the read API, once it was asked.
 	api *connect.ReadAPI
+	// reportsForbidden: the caller may not read ClusterReports.
+	reportsForbidden bool
 	// toldUnread: what may not be read was said, and is not said again by a watch.
 	toldUnread bool
 }
@@ -55,6 +57,7 @@ func Run(args []string, streams genericiooptions.IOStreams, version string) exit
 	defer stop()
 	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: version, now: time.Now}
 	root := e.newRoot()
+	e.addCompletion(root)
 	root.SetArgs(args)
 	defer e.closeReadAPI()
 	err := root.ExecuteContext(ctx)
@@ -93,6 +96,8 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 			return nil
 		},
 	}
+	root.AddCommand(e.newQuarantineCommand(), e.newVersionCommand(), e.newEventsCommand(), e.newLogsCommand())
+	root.AddCommand(e.newImageCommand(), e.newRolloutCommand(), e.newPreloadCommand())
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.ErrOut)
@@ -107,6 +112,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newStatusCommand(),
 		e.newFleetCommand(),
 		e.newTreeCommand(),
+		e.newGetCommand(),
 		e.newImageCommand(),
 		e.newRolloutCommand(),
 		e.newWhyCommand(),
@@ -116,8 +122,10 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newAcceptCommand(),
 		e.newLeaveCommand(),
 		e.newDoctorCommand(),
+		e.newSupportBundleCommand(),
 		newReferenceCommand(root),
 	)
+	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand())
 	return root
 }
 

@@ -1,7 +1,9 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -124,13 +126,24 @@ func (st *Status) drawRollouts(p *render.Page) {
 	if len(st.Rollouts) == 0 {
 		return
 	}
+	shown := slices.DeleteFunc(slices.Clone(st.Rollouts), func(r Rollout) bool { return r.rank() == rankDone })
+	if len(shown) == 0 {
+		p.Section("ROLLOUTS", render.Done.With("%d done", st.RolloutsDone)...)
+		return
+	}
+	slices.SortStableFunc(shown, func(a, b Rollout) int { return cmp.Compare(a.rank(), b.rank()) })
 	p.Gap()
 	t := p.Table(
 		render.Column{Title: "ROLLOUTS", Elastic: true, Min: 14}, render.Column{Title: "STATE", Elastic: true, Min: 10}, render.Column{Title: "WAVE", Drop: 3},
 		render.Column{Title: "CLUSTERS", Right: true, Drop: 2}, render.Column{Title: "DONE", Right: true}, render.Column{Title: "RUN", Right: true, Drop: 1},
 		render.Column{Title: "FAIL", Right: true}, render.Column{Title: "WAIT", Right: true, Drop: 1}, render.Column{Title: "DONE BY", Drop: 4},
 	)
-	for _, r := range st.Rollouts {
+	for i, r := range shown {
+		if i == maxRollouts {
+			t.AddNote(render.Text("… and more:"))
+			t.Command("kubectl ot get rollouts")
+			break
+		}
 		c := r.Clusters
 		t.Row(
 			render.Words(r.Name+" "+r.Version), stateOf(r), render.Words(dash(r.Wave)), render.Words(fmt.Sprint(c.Total)), render.Words(fmt.Sprint(c.Succeeded)),
@@ -140,7 +153,13 @@ func (st *Status) drawRollouts(p *render.Page) {
 			t.Command(r.Command)
 		}
 	}
+	if st.RolloutsDone > 0 {
+		t.AddNote(render.Dim("and %d done", st.RolloutsDone))
+	}
 }
+
+// maxRollouts is how many rollouts the screen lists; the JSON has all.
+const maxRollouts = 12
 
 func stateOf(r Rollout) render.Line {
 	switch {
@@ -181,7 +200,8 @@ func (st *Status) drawFailed(p *render.Page) {
 	t := p.Table(render.Column{Title: "CLUSTER"}, render.Column{Title: "IMAGE", Elastic: true, Min: 10}, render.Column{Title: "REASON"}, render.Column{Title: "MESSAGE", Elastic: true, Min: 10, Drop: 1})
 	for i, f := range st.Failed {
 		if i == maxFailed {
-			t.AddNote(render.Text("… and more: kubectl ot get images --failing"))
+			t.AddNote(render.Text("… and more:"))
+			t.Command("kubectl ot get images --failing")
 			break
 		}
 		t.Row(render.Cells(f.Cluster, f.Namespace+"/"+f.Name, string(f.Reason), f.Message)...)

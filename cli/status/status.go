@@ -43,9 +43,11 @@ type Status struct {
 	// PolicyProblem says why the fleet's policy is not in force as it is written.
 	PolicyProblem string `json:"policyProblem,omitempty"`
 	// Unread says why the read API could not be asked.
-	Unread   string        `json:"unread,omitempty"`
-	Rollouts []Rollout     `json:"rollouts"`
-	Failed   []FailedImage `json:"failedImages"`
+	Unread   string    `json:"unread,omitempty"`
+	Rollouts []Rollout `json:"rollouts"`
+	// RolloutsDone counts those that the screen does not list.
+	RolloutsDone int           `json:"rolloutsDone"`
+	Failed       []FailedImage `json:"failedImages"`
 	// FailedTotal counts those too that Failed, the first of each cluster, does not list.
 	FailedTotal int32 `json:"failedImagesTotal"`
 	// Prunable is of the newest complete PruneReport; absent if there is none.
@@ -145,7 +147,11 @@ func New(s Snapshot) *Status {
 	}
 	slices.SortFunc(s.Images, func(a, b v1alpha1.FleetDiskImage) int { return strings.Compare(a.Name, b.Name) })
 	for i := range s.Images {
-		st.Rollouts = append(st.Rollouts, newRollout(&s.Images[i]))
+		r := newRollout(&s.Images[i])
+		st.Rollouts = append(st.Rollouts, r)
+		if r.rank() == rankDone {
+			st.RolloutsDone++
+		}
 	}
 	st.addPrunable(s.Reports)
 	st.Unread = s.Unread
@@ -234,6 +240,27 @@ func newRollout(i *v1alpha1.FleetDiskImage) Rollout {
 		r.Command = "kubectl ot why rollout " + r.Name
 	}
 	return r
+}
+
+// Ranks of rollouts, the one to look at first in front.
+const (
+	rankFailed = iota
+	rankHeld
+	rankMoving
+	rankDone
+)
+
+func (r *Rollout) rank() int {
+	switch {
+	case r.Stalled, r.Phase == v1alpha1.RolloutFailed:
+		return rankFailed
+	case r.Command != "":
+		return rankHeld
+	case r.Phase == v1alpha1.RolloutSucceeded:
+		return rankDone
+	default:
+		return rankMoving
+	}
 }
 
 func (st *Status) addPrunable(reports []v1alpha1.PruneReport) {

@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -87,7 +88,12 @@ func TestScreens(t *testing.T) {
 	burning.Summary, burning.Unread = nil, "From the hub's kinds alone, without its read API: it is not open to you"
 	rendertest.Golden(t, "without-read-api", now, status.New(burning))
 	rendertest.Golden(t, "empty", now, status.New(status.Snapshot{Now: now, Hub: "eu-prod"}))
-	rendertest.Golden(t, "well", now, status.New(status.Snapshot{Now: now, Hub: "eu-prod", Members: []v1alpha1.MemberCluster{member("bergen", nil)}}))
+	well := status.Snapshot{Now: now, Hub: "eu-prod", Members: []v1alpha1.MemberCluster{member("bergen", nil)}, Images: []v1alpha1.FleetDiskImage{rollout("done", "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutSucceeded})}}
+	rendertest.Golden(t, "well", now, status.New(well))
+	for i := range 40 {
+		well.Images = append(well.Images, rollout(fmt.Sprintf("image-%d", i), "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutProgressing, Reason: v1alpha1.ReasonMaxConcurrency}))
+	}
+	rendertest.Golden(t, "many-rollouts", now, status.New(well))
 }
 
 func TestExitCode(t *testing.T) {

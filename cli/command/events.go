@@ -1,0 +1,314 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/events"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/join"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// defaultEventLimit is how many events are shown without --limit.
+const defaultEventLimit = 100
+
+// eventReader reads events, and says what could not be read. eventGatherer finds what they are of.
+type (
+	eventReader   func(context.Context) ([]events.Source, []string, error)
+	eventGatherer func(ctx context.Context, name string) (eventReader, error)
+)
+
+func (e *environment) newEventsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "events [image|cluster] NAME",
+		Short: "What hub and members have recorded of an image or a cluster",
+		Long: `events merges the events of hub and member by their time. With -w it goes on, one line for
+each, until --timeout.`,
+		Args: cobra.ExactArgs(1),
+	}
+	limit, timeout := 0, time.Duration(0)
+	flags := cmd.PersistentFlags()
+	flags.IntVar(&limit, "limit", defaultEventLimit, "how many, the newest; 0 shows all")
+	flags.BoolVarP(&e.watching, "watch", "w", false, "go on, one line for each")
+	flags.DurationVar(&timeout, "timeout", 6*time.Hour, "how long to go on; exit code 3 after it")
+	runWith := func(gather eventGatherer) func(*cobra.Command, []string) error {
+		return e.run(func(ctx context.Context, args []string) error {
+			read, err := gather(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return e.showEvents(ctx, args[0], limit, timeout, read)
+		})
+	}
+	cmd.RunE = runWith(e.gatherEventsByName)
+	cmd.ValidArgsFunction = e.completeKind(clusterKind, fleetImageKind)
+	add := func(use, short string, gather eventGatherer) {
+		cmd.AddCommand(&cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), RunE: runWith(gather)})
+	}
+	add("image NAME", "Of a FleetDiskImage on the hub, and of its images in --cluster; of a VMDiskImage in a member's context", e.gatherImageEvents)
+	add("cluster NAME", "Of a MemberCluster on the hub, and of its agent with --live", e.gatherClusterEvents)
+	return cmd
+}
+
+// showEvents shows events once, or as a stream of lines.
+func (e *environment) showEvents(ctx context.Context, of string, limit int, timeout time.Duration, read eventReader) error {
+	see := func(ctx context.Context) (*events.Events, error) {
+		sources, unread, err := read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return events.New(e.now(), of, limit, unread, sources...), nil
+	}
+	v, err := see(ctx)
+	if err != nil {
+		return err
+	}
+	if !e.watching {
+		return e.show(v, v.ExitCode())
+	}
+	for _, unread := range v.Unread {
+		e.printNote("%s", unread)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	stream, told := &events.Stream{}, ""
+	for {
+		if err == nil {
+			if err := e.printEvents(stream.Next(v)); err != nil {
+				return err
+			}
+			told = ""
+		} else if message := err.Error(); message != told && ctx.Err() == nil {
+			e.printNote("%s; trying again", message)
+			told = message
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return exit.With(exit.NotYet)
+			}
+			return ctx.Err()
+		case <-time.After(watchInterval):
+		}
+		v, err = see(ctx)
+	}
+}
+
+// printEvents prints events as lines, or each as one line of JSON where -o asks for data.
+func (e *environment) printEvents(news []events.Event) error {
+	for _, event := range news {
+		var text []byte
+		if e.format.Screen() {
+			page := &render.Page{}
+			page.Line(event.Line(e.now())...)
+			options := e.options()
+			options.Width = 0 // a line stays one
+			text = []byte(render.Print(page, options))
+		} else {
+			line, err := json.Marshal(event)
+			if err != nil {
+				return err
+			}
+			text = append(line, '\n')
+		}
+		if _, err := e.Out.Write(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gatherEventsByName finds out whether a name is that of an image or of a cluster.
+func (e *environment) gatherEventsByName(ctx context.Context, name string) (eventReader, error) {
+	image, hub, err := e.findFleetImage(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	err = hub.Client.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.MemberCluster{})
+	isCluster := err == nil
+	switch {
+	case err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
+		return nil, hub.Explain(err)
+	case isCluster && image != nil:
+		return nil, fmt.Errorf("%s is a cluster and an image: say events cluster %s, or events image %s", name, name, name)
+	case isCluster:
+		return e.gatherClusterEvents(ctx, name)
+	}
+	return e.gatherImageEvents(ctx, name)
+}
+
+// gatherImageEvents finds an image on the hub, or in the member of the current context.
+func (e *environment) gatherImageEvents(ctx context.Context, name string) (eventReader, error) {
+	fleetImage, hub, err := e.findFleetImage(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	var member *connect.Cluster
+	if fleetImage == nil || e.cluster != "" {
+		if member, err = e.ConnectMember(e.cluster); err != nil {
+			return nil, err
+		}
+	}
+	if fleetImage == nil {
+		image := &v1alpha1.VMDiskImage{}
+		if err := member.Client.Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: name}, image); err != nil {
+			if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+				return nil, fmt.Errorf("there is no FleetDiskImage %s on the hub, and no VMDiskImage %s/%s in context %s: name them with --hub, -n and --cluster", name, member.Namespace, name, member.Context)
+			}
+			return nil, member.Explain(err)
+		}
+	}
+	return func(ctx context.Context) (sources []events.Source, unread []string, err error) {
+		if fleetImage != nil {
+			source, err := readEvents(ctx, hub, metav1.NamespaceDefault, map[events.Subject]bool{{Kind: "FleetDiskImage", Name: name}: true})
+			if err != nil {
+				return nil, nil, err
+			}
+			sources = append(sources, source)
+		}
+		if member == nil {
+			return sources, nil, nil
+		}
+		source, err := readMemberImageEvents(ctx, member, fleetImage, name)
+		if err != nil && len(sources) > 0 {
+			return sources, []string{member.Context + ": " + err.Error()}, nil
+		}
+		return append(sources, source), nil, err
+	}, nil
+}
+
+// findFleetImage returns a FleetDiskImage; nil where there is none, or no hub.
+func (e *environment) findFleetImage(ctx context.Context, name string) (*v1alpha1.FleetDiskImage, *connect.Cluster, error) {
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return nil, nil, err
+	}
+	image := &v1alpha1.FleetDiskImage{}
+	err = hub.Client.Get(ctx, client.ObjectKey{Name: name}, image)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return nil, hub, nil
+	}
+	return image, hub, hub.Explain(err)
+}
+
+// readMemberImageEvents reads the events of images in a member, and of what is made for them.
+func readMemberImageEvents(ctx context.Context, member *connect.Cluster, of *v1alpha1.FleetDiskImage, name string) (events.Source, error) {
+	namespace, names := member.Namespace, []string{name}
+	if of != nil {
+		namespace, names = of.Spec.TargetNamespace, []string{of.ImageNameForVersion(of.Spec.Version)}
+		for _, v := range of.Status.Versions {
+			names = append(names, of.ImageNameForVersion(v.Version))
+		}
+	}
+	subjects := map[events.Subject]bool{}
+	for _, name := range names {
+		subjects[events.Subject{Kind: "VMDiskImage", Namespace: namespace, Name: name}] = true
+		image := &v1alpha1.VMDiskImage{}
+		if err := member.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, image); err != nil {
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			return events.Source{}, member.Explain(err)
+		}
+		for kind, list := range map[string]client.ObjectList{
+			"DataVolume": &cdiv1.DataVolumeList{}, "PersistentVolumeClaim": &corev1.PersistentVolumeClaimList{}, "Pod": &corev1.PodList{}, "VolumeSnapshot": &snapshotv1.VolumeSnapshotList{},
+		} {
+			if err := addChildren(ctx, member, subjects, kind, list, image); err != nil {
+				return events.Source{}, err
+			}
+		}
+	}
+	return readEvents(ctx, member, namespace, subjects)
+}
+
+// addChildren adds what was made for an image. A kind that the cluster does not have, or that the
+// caller may not list, has none.
+func addChildren(ctx context.Context, member *connect.Cluster, subjects map[events.Subject]bool, kind string, list client.ObjectList, image *v1alpha1.VMDiskImage) error {
+	err := member.List(ctx, list, client.InNamespace(image.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(image.UID)})
+	if meta.IsNoMatchError(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return meta.EachListItem(list, addSubject(subjects, kind))
+}
+
+// gatherClusterEvents finds a MemberCluster, and with --live its agent.
+func (e *environment) gatherClusterEvents(ctx context.Context, name string) (eventReader, error) {
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return nil, err
+	}
+	cluster := &v1alpha1.MemberCluster{}
+	if err := hub.Client.Get(ctx, client.ObjectKey{Name: name}, cluster); err != nil {
+		return nil, hub.Explain(err)
+	}
+	var member *connect.Cluster
+	if e.live {
+		if member, err = e.ConnectMember(name); err != nil {
+			return nil, err
+		}
+	}
+	return func(ctx context.Context) ([]events.Source, []string, error) {
+		source, err := readEvents(ctx, hub, metav1.NamespaceDefault, map[events.Subject]bool{{Kind: "MemberCluster", Name: name}: true})
+		if err != nil {
+			return nil, nil, err
+		}
+		sources := []events.Source{source}
+		if member == nil {
+			return sources, nil, nil
+		}
+		source, err = readEvents(ctx, member, join.AgentNamespace(cluster), nil)
+		if err != nil {
+			return sources, []string{member.Context + ": " + err.Error()}, nil
+		}
+		return append(sources, source), nil, nil
+	}, nil
+}
+
+// readEvents reads a namespace's events about subjects; nil stands for all.
+func readEvents(ctx context.Context, c *connect.Cluster, namespace string, subjects map[events.Subject]bool) (events.Source, error) {
+	var list corev1.EventList
+	options := []client.ListOption{client.InNamespace(namespace)}
+	if len(subjects) == 1 { // the API server filters
+		for s := range subjects {
+			options = append(options, client.MatchingFields{"involvedObject.kind": s.Kind, "involvedObject.name": s.Name})
+		}
+	}
+	if err := c.List(ctx, &list, options...); err != nil {
+		return events.Source{}, err
+	}
+	source := events.Source{Side: c.Context, Events: list.Items}
+	if subjects != nil {
+		source.Events = events.About(list.Items, subjects)
+	}
+	return source, nil
+}
+
+// addSubject returns a function that adds an object to the subjects of events.
+func addSubject(subjects map[events.Subject]bool, kind string) func(runtime.Object) error {
+	return func(o runtime.Object) error {
+		object, err := meta.Accessor(o)
+		if err == nil {
+			subjects[events.Subject{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()}] = true
+		}
+		return err
+	}
+}

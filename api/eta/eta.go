@@ -2,6 +2,7 @@ package eta
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -143,7 +144,7 @@ func (s Snapshot) ForNew(q v1alpha1.QueuedImport) Estimate {
 	behind := *s.Activity
 	notBefore := metav1.NewTime(behind.ObservedAt.Add(s.Now.Sub(s.observedAt())))
 	q.NotBefore = &notBefore
-	behind.Head = append(head[:len(head):len(head)], q)
+	behind.Head = slices.Concat(head, []v1alpha1.QueuedImport{q})
 	s.Activity = &behind
 	return s.toEstimate(len(head)+1, s.playQueue(len(head)))
 }

@@ -112,6 +112,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newStatusCommand(),
 		e.newFleetCommand(),
 		e.newTreeCommand(),
+		e.newGetCommand(),
 		e.newImageCommand(),
 		e.newRolloutCommand(),
 		e.newWhyCommand(),

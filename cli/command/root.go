@@ -121,6 +121,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newAcceptCommand(),
 		e.newLeaveCommand(),
 		e.newDoctorCommand(),
+		e.newSupportBundleCommand(),
 		newReferenceCommand(root),
 	)
 	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand())

@@ -81,6 +81,10 @@ func (m *Member) deployKubeVirt(ctx context.Context) (err error) {
 
 // prepareKubeVirt creates what virt-operator creates.
 func (m *Member) prepareKubeVirt(ctx context.Context) error {
+	version, err := binaries.Version(binaries.KubeVirtComponent)
+	if err != nil {
+		return err
+	}
 	installed := &kubevirtv1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: kubeVirtNamespace, Name: kubeVirtName}}
 	for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: kubeVirtNamespace}}, installed} {
 		if err := m.client.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -90,6 +94,7 @@ func (m *Member) prepareKubeVirt(ctx context.Context) error {
 	old := &kubevirtv1.KubeVirt{ObjectMeta: installed.ObjectMeta}
 	installed = old.DeepCopy()
 	installed.Status.Phase, installed.Status.DefaultArchitecture = kubevirtv1.KubeVirtPhaseDeployed, "amd64"
+	installed.Status.ObservedKubeVirtVersion = version
 	for _, kind := range []kubevirtv1.KubeVirtConditionType{kubevirtv1.KubeVirtConditionAvailable, kubevirtv1.KubeVirtConditionCreated} {
 		installed.Status.Conditions = append(installed.Status.Conditions, kubevirtv1.KubeVirtCondition{Type: kind, Status: corev1.ConditionTrue})
 	}

@@ -72,6 +72,7 @@ var notRunAnywhere = []NotRun{
 	{`^kubectl ot (completion|events|logs|quarantine|version)\b`, "e2e/suites/cli TestCompletion, TestEventsAndLogs, TestQuarantine, TestVersion"},
 	{`^kubectl ot (image|rollout) `, "names a verb: e2e/suites/cli TestPipelinesPage, TestRolloutByCommands"},
 	{`^kubectl ot join( push| pull)?( --label)?$`, "names the command, and is not one: e2e/suites/registration"},
+	{`^kubectl ot (doctor|support-bundle) `, "needs CDI's controllers: e2e/suites/doctor TestCommandsOfThePage"},
 	{
 		`^kubectl delete (otvm|vmdiskimages|fleetdiskimages,\S+|memberclusters) --all|^kubectl delete (crd|namespace) |^kubectl -n ot-hub delete secret -l |^kubectl label clusters --all`,
 		"removes all of a fleet: e2e/suites/chart TestHelmLifecycle",

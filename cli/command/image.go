@@ -129,21 +129,15 @@ func (e *environment) gatherWait(ctx context.Context, hub *connect.Cluster, name
 	if err != nil {
 		return nil, nil, err
 	}
-	reports, err := listReports(ctx, hub, goal.Target)
+	reported, err := e.listReported(ctx, hub, goal.Target)
 	if err != nil {
 		return nil, nil, err
 	}
 	why := rollout.WhyUnknown(member)
 	return img, &rollout.InCluster{
 		Known: why == "", WhyUnknown: why, Placed: placement.Selects(member),
-		Image: rollout.FindReported(reports, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version)),
+		Image: rollout.FindReported(reported, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version)),
 	}, nil
-}
-
-func listReports(ctx context.Context, hub *connect.Cluster, member string) ([]v1alpha1.ClusterReport, error) {
-	var reports v1alpha1.ClusterReportList
-	err := hub.List(ctx, &reports, client.InNamespace(v1alpha1.MemberNamespacePrefix+member))
-	return reports.Items, err
 }
 
 func (e *environment) newWhereCommand() *cobra.Command {
@@ -183,15 +177,15 @@ func (e *environment) newWhereCommand() *cobra.Command {
 			if e.cluster != "" && m.Name != e.cluster {
 				continue
 			}
-			reports, err := listReports(ctx, hub, m.Name)
-			if err != nil {
-				return err
-			}
-			where.Add(img, m, placement.Selects(m), reports)
+			where.Add(m, placement.Selects(m))
 			if placement.Selects(m) && rollout.WhyUnknown(m) != "" && !e.allowUnknown {
 				code = exit.Unknown
 			}
 		}
+		if err := e.gatherWhere(ctx, hub, where, img); err != nil {
+			return err
+		}
+		where.DropOthers()
 		return e.show(where, code)
 	})
 	return cmd

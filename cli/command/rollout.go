@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -175,7 +173,7 @@ func (e *environment) newPauseCommand(pause bool) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		who, err := whoAmI(ctx, hub)
+		who, err := hub.CallerName(ctx)
 		if err != nil {
 			return err
 		}
@@ -206,7 +204,7 @@ downloaded.`,
 		if err != nil {
 			return err
 		}
-		who, err := whoAmI(ctx, hub)
+		who, err := hub.CallerName(ctx)
 		if err != nil {
 			return err
 		}
@@ -222,28 +220,6 @@ downloaded.`,
 		return e.changeRollout(ctx, hub, args[0], c)
 	})
 	return cmd
-}
-
-// whoAmI returns the caller's name as the API server knows it: nobody types it.
-func whoAmI(ctx context.Context, hub *connect.Cluster) (string, error) {
-	review := &authenticationv1.SelfSubjectReview{}
-	if err := hub.Client.Create(ctx, review); err != nil {
-		return "", fmt.Errorf("asking the API server who you are: %w", hub.Explain(err))
-	}
-	return review.Status.UserInfo.Username, nil
-}
-
-func mayApprove(ctx context.Context, hub *connect.Cluster, name string) error {
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-		Group: v1alpha1.GroupVersion.Group, Resource: "fleetdiskimages", Verb: "approve", Name: name,
-	}}}
-	if err := hub.Client.Create(ctx, review); err != nil {
-		return hub.Explain(err)
-	}
-	if !review.Status.Allowed {
-		return fmt.Errorf("you may not approve of FleetDiskImage %s: ask for verb approve on fleetdiskimages.%s (ClusterRole ot-fleet-approver has it)", name, v1alpha1.GroupVersion.Group)
-	}
-	return nil
 }
 
 func (e *environment) newApproveCommand() *cobra.Command {
@@ -270,10 +246,10 @@ who gave it; exit code 0. One of a version that has changed meanwhile is refused
 		if err != nil {
 			return err
 		}
-		if err := mayApprove(ctx, hub, args[0]); err != nil {
+		if err := hub.CheckMay(ctx, "approve", "fleetdiskimages", args[0], "ot-fleet-approver"); err != nil {
 			return err
 		}
-		who, err := whoAmI(ctx, hub)
+		who, err := hub.CallerName(ctx)
 		if err != nil {
 			return err
 		}

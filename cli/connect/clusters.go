@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -142,20 +143,30 @@ func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 // List lists objects page by page, so that no answer is larger than a page, and keeps all
 // of them in list.
 func (c *Cluster) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
-	const pageSize = 500
 	var all []runtime.Object
-	next := ""
-	for {
-		if err := c.Client.List(ctx, list, append(options, client.Limit(pageSize), client.Continue(next))...); err != nil {
+	err := c.EachPage(ctx, list, func() error {
+		page, err := meta.ExtractList(list)
+		all = append(all, page...)
+		return err
+	}, options...)
+	if err != nil {
+		return err
+	}
+	return meta.SetList(list, all)
+}
+
+// EachPage lists objects page by page and calls do when list has the next one.
+func (c *Cluster) EachPage(ctx context.Context, list client.ObjectList, do func() error, options ...client.ListOption) error {
+	const pageSize = 500
+	for next := ""; ; {
+		if err := c.Client.List(ctx, list, append(slices.Clip(options), client.Limit(pageSize), client.Continue(next))...); err != nil {
 			return c.Explain(err)
 		}
-		page, err := meta.ExtractList(list)
-		if err != nil {
+		if err := do(); err != nil {
 			return err
 		}
-		all = append(all, page...)
 		if next = list.GetContinue(); next == "" {
-			return meta.SetList(list, all)
+			return nil
 		}
 	}
 }

@@ -2,7 +2,13 @@ package connect_test
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -14,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 )
 
@@ -65,4 +72,51 @@ func TestParseLabelSelector(t *testing.T) {
 	require.ErrorContains(t, err, "-l a>1")
 	_, err = connect.ParseLabelSelector("a=b=c")
 	require.ErrorContains(t, err, "-l a=b=c")
+}
+
+// Each page is its own: neither objects nor the continuation of the one before remain.
+func TestListKeepsPagesApart(t *testing.T) {
+	const perPage, pages = 3, 3
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/apis/pelotech.ot/v1alpha1/memberclusters":
+			page, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+			next, items := "", []string{}
+			if page+1 < pages {
+				next = fmt.Sprintf(`"continue": "%d",`, page+1)
+			}
+			for n := range perPage {
+				label := ""
+				if page == 0 {
+					label = `, "labels": {"of": "the first page"}`
+				}
+				items = append(items, fmt.Sprintf(`{"metadata": {"name": "c-%d-%d"%s}}`, page, n, label))
+			}
+			fmt.Fprintf(w, `{"apiVersion": "pelotech.ot/v1alpha1", "kind": "MemberClusterList", "metadata": {%s "resourceVersion": "1"}, "items": [%s]}`, next, strings.Join(items, ","))
+		case "/apis/pelotech.ot/v1alpha1":
+			fmt.Fprint(w, `{"kind": "APIResourceList", "groupVersion": "pelotech.ot/v1alpha1", "resources": [{"name": "memberclusters", "kind": "MemberCluster", "namespaced": false, "verbs": ["list"]}]}`)
+		case "/apis":
+			fmt.Fprint(w, `{"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "pelotech.ot", "versions": [{"groupVersion": "pelotech.ot/v1alpha1", "version": "v1alpha1"}], "preferredVersion": {"groupVersion": "pelotech.ot/v1alpha1", "version": "v1alpha1"}}]}`)
+		case "/api":
+			fmt.Fprint(w, `{"kind": "APIVersions", "versions": ["v1"]}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(server.Close)
+	config := &rest.Config{Host: server.URL}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: connect.Scheme})
+	require.NoError(t, err)
+	hub := &connect.Cluster{Context: "hub", Config: config, Client: c}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var list v1alpha1.MemberClusterList
+	require.NoError(t, hub.List(ctx, &list))
+	require.Len(t, list.Items, perPage*pages)
+	for i := range list.Items {
+		page, n := i/perPage, i%perPage
+		require.Equal(t, fmt.Sprintf("c-%d-%d", page, n), list.Items[i].Name)
+		require.Equal(t, page == 0, len(list.Items[i].Labels) > 0, list.Items[i].Name)
+	}
 }

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,8 +120,11 @@ func Abort(img *v1alpha1.FleetDiskImage, backTo, by, reason string) (*Action, er
 		if v.Namespace != img.Spec.TargetNamespace {
 			a.Notes = append(a.Notes, fmt.Sprintf("its images were in namespace %s, and are in %s now: they are downloaded again", v.Namespace, img.Spec.TargetNamespace))
 		}
+		// The hub's admission policy lets nobody carry another person's approval to what it was
+		// not given for, and does not know that this was there before.
+		img.Spec.Approvals = slices.DeleteFunc(img.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Version == backTo && a.By != by })
 		if need := missingApprovals(img, backTo); len(need) > 0 {
-			a.Notes = append(a.Notes, fmt.Sprintf("wave %s needs approval of %s", strings.Join(need, ", "), backTo))
+			a.Notes = append(a.Notes, fmt.Sprintf("wave %s needs approval of %s, also where it was given before", strings.Join(need, ", "), backTo))
 		}
 		img.Spec.Version, img.Spec.Template = backTo, *back
 		SetPaused(img, false, by, reason)

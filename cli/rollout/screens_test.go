@@ -53,11 +53,15 @@ func TestScreens(t *testing.T) {
 		}
 		return m
 	}
-	where.Add(img, member("bergen", false), true, newReports(v1alpha1.ReportedImage{Namespace: "images", Name: "win-11-24.2", UID: "1", Phase: v1alpha1.PhaseSucceeded, References: 41},
-		v1alpha1.ReportedImage{Namespace: "images", Name: "win-11-24.1", UID: "2", Phase: v1alpha1.PhaseSucceeded}))
-	where.Add(img, member("lab", false), true, newReports(v1alpha1.ReportedImage{Namespace: "images", Name: "win-11-24.2", UID: "3", Phase: v1alpha1.PhaseFailed, Reason: "NotFound"}))
-	where.Add(img, member("edge-3", true), true, nil)
-	where.Add(img, member("elsewhere", false), false, nil)
+	for _, name := range []string{"bergen", "lab", "edge-3", "elsewhere"} {
+		where.Add(member(name, name == "edge-3"), name != "elsewhere")
+	}
+	where.Clusters[0].Read(img, rollout.ListReported(newReports(
+		v1alpha1.ReportedImage{Namespace: "images", Name: "win-11-24.2", UID: "1", Phase: v1alpha1.PhaseSucceeded, References: 41},
+		v1alpha1.ReportedImage{Namespace: "images", Name: "win-11-24.1", UID: "2", Phase: v1alpha1.PhaseSucceeded})))
+	where.Put("lab", "24.2", rollout.InIt{Phase: v1alpha1.PhaseFailed, Reason: "NotFound"})
+	where.NoteVersionsWithoutTemplate(img)
+	where.DropOthers()
 	rendertest.Golden(t, "where", now, where)
 }
 
@@ -67,6 +71,16 @@ func newReports(images ...v1alpha1.ReportedImage) []v1alpha1.ClusterReport {
 		{ObjectMeta: metav1.ObjectMeta{Name: "p1"}, Sequence: 2, Page: &v1alpha1.ReportPage{Images: images}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "p0"}, Sequence: 9, Page: &v1alpha1.ReportPage{Images: []v1alpha1.ReportedImage{{Namespace: "images", Name: "win-11-23.9", UID: "gone"}}}},
 	}
+}
+
+func TestReportedImages(t *testing.T) {
+	reports := newReports(v1alpha1.ReportedImage{Namespace: "images", Name: "moved", UID: "old"})
+	reports[0].Root.Pages = append(reports[0].Root.Pages, v1alpha1.PageRef{Name: "p2"})
+	reports = append(reports, v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Name: "p2"}, Sequence: 5, Page: &v1alpha1.ReportPage{Images: []v1alpha1.ReportedImage{{Namespace: "images", Name: "moved", UID: "new"}}}})
+	images := rollout.ListReported(reports)
+	assert.EqualValues(t, "new", rollout.FindReported(images, "images", "moved").UID)
+	assert.Nil(t, rollout.FindReported(images, "images", "win-11-23.9"), "the root does not list its page")
+	assert.Nil(t, rollout.FindReported(images, "elsewhere", "moved"))
 }
 
 func TestApprovals(t *testing.T) {
@@ -141,7 +155,9 @@ func TestApprovalPatch(t *testing.T) {
 }
 
 func TestAbort(t *testing.T) {
-	img := newImage(nil)
+	img := newImage(func(img *v1alpha1.FleetDiskImage) {
+		img.Spec.Approvals = []v1alpha1.Approval{{Wave: "production", Version: "24.1", By: "bea"}, {Wave: "canary", Version: "24.1", By: "anna"}, {Wave: "production", Version: "24.2", By: "bea"}}
+	})
 	img.Spec.Template.Priority = 7
 	a, err := rollout.Abort(img, "24.1", "anna", "")
 	require.NoError(t, err)
@@ -149,7 +165,8 @@ func TestAbort(t *testing.T) {
 	assert.Equal(t, img.Status.Versions[1].Revision, img.Spec.Template.Revision(), "the images that clusters have")
 	assert.EqualValues(t, 7, img.Spec.Template.Priority)
 	assert.False(t, img.Spec.Rollout.Paused)
-	assert.Contains(t, a.Notes[1], "wave production needs approval of 24.1")
+	assert.Contains(t, a.Notes[1], "wave production needs approval of 24.1, also where it was given before")
+	assert.Equal(t, []v1alpha1.Approval{{Wave: "canary", Version: "24.1", By: "anna"}, {Wave: "production", Version: "24.2", By: "bea"}}, img.Spec.Approvals, "nobody carries another person's approval")
 
 	for version, want := range map[string]string{
 		"24.2": "is at version 24.2 already",

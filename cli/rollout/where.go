@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,9 +48,8 @@ func WhyUnknown(m *v1alpha1.MemberCluster) string {
 	}
 }
 
-// FindReported returns what a member reports of an image; nil where it has none. Only pages
-// that the root lists, in the sequence that it lists, count.
-func FindReported(reports []v1alpha1.ClusterReport, namespace, name string) *v1alpha1.ReportedImage {
+// ListReported returns the images that a member reports. Only pages that the root lists count.
+func ListReported(reports []v1alpha1.ClusterReport) (images []v1alpha1.ReportedImage) {
 	listed := map[string]bool{}
 	for i := range reports {
 		if root := reports[i].Root; root != nil && reports[i].Name == v1alpha1.MailboxName {
@@ -58,20 +58,35 @@ func FindReported(reports []v1alpha1.ClusterReport, namespace, name string) *v1a
 			}
 		}
 	}
-	var found *v1alpha1.ReportedImage
-	newest := int64(-1)
+	slices.SortFunc(reports, func(a, b v1alpha1.ClusterReport) int { return cmp.Compare(b.Sequence, a.Sequence) })
 	for i := range reports {
-		r := &reports[i]
-		if r.Page == nil || !listed[r.Name] || r.Sequence < newest {
-			continue
-		}
-		for j := range r.Page.Images {
-			if img := &r.Page.Images[j]; img.Namespace == namespace && img.Name == name {
-				found, newest = img, r.Sequence
-			}
+		if r := &reports[i]; r.Page != nil && listed[r.Name] {
+			images = append(images, r.Page.Images...)
 		}
 	}
-	return found
+	return images
+}
+
+// FindReported returns what a member reports of an image; nil where it has none. An image that
+// has moved to another page may be on two: the newest comes first.
+func FindReported(images []v1alpha1.ReportedImage, namespace, name string) *v1alpha1.ReportedImage {
+	for i := range images {
+		if images[i].Namespace == namespace && images[i].Name == name {
+			return &images[i]
+		}
+	}
+	return nil
+}
+
+// SourceOf describes a source as the read API lists it.
+func SourceOf(spec *v1alpha1.VMDiskImageSpec) string {
+	text := string(spec.SourceType)
+	for _, part := range []string{spec.URL, spec.Checksum} {
+		if part != "" {
+			text += " " + part
+		}
+	}
+	return v1alpha1.RedactSource(text)
 }
 
 // Where is which clusters have which version.
@@ -80,6 +95,9 @@ type Where struct {
 	Name     string         `json:"name"`
 	Versions []string       `json:"versions"`
 	Clusters []WhereCluster `json:"clusters"`
+	// NotRead are versions of which nothing is known: Notes say why.
+	NotRead []string `json:"notRead,omitempty"`
+	Notes   []string `json:"notes,omitempty"`
 }
 
 // WhereCluster is a row. Unknown says why nothing is known of it.
@@ -106,18 +124,43 @@ func NewWhere(img *v1alpha1.FleetDiskImage) *Where {
 	return w
 }
 
-// Add adds a cluster with its report.
-func (w *Where) Add(img *v1alpha1.FleetDiskImage, m *v1alpha1.MemberCluster, placed bool, reports []v1alpha1.ClusterReport) {
-	row := WhereCluster{Cluster: m.Name, Placed: placed, Unknown: WhyUnknown(m), Has: map[string]InIt{}}
-	for i := range img.Status.Versions {
-		v := &img.Status.Versions[i]
-		if r := FindReported(reports, v.Namespace, v.Image); r != nil && r.UID != "" {
-			row.Has[v.Version] = InIt{r.Phase, r.Reason, r.References}
+// Add adds a cluster that is not known to have any version.
+func (w *Where) Add(m *v1alpha1.MemberCluster, placed bool) {
+	w.Clusters = append(w.Clusters, WhereCluster{Cluster: m.Name, Placed: placed, Unknown: WhyUnknown(m), Has: map[string]InIt{}})
+}
+
+// Put says how a version is in a cluster that was added.
+func (w *Where) Put(cluster, version string, in InIt) {
+	for i := range w.Clusters {
+		if w.Clusters[i].Cluster == cluster {
+			w.Clusters[i].Has[version] = in
 		}
 	}
-	if placed || len(row.Has) > 0 {
-		w.Clusters = append(w.Clusters, row)
+}
+
+// Read fills a row by what the cluster reports.
+func (c *WhereCluster) Read(img *v1alpha1.FleetDiskImage, reported []v1alpha1.ReportedImage) {
+	for i := range img.Status.Versions {
+		v := &img.Status.Versions[i]
+		if r := FindReported(reported, v.Namespace, v.Image); r != nil && r.UID != "" {
+			c.Has[v.Version] = InIt{r.Phase, r.Reason, r.References}
+		}
 	}
+}
+
+// NoteVersionsWithoutTemplate names the versions that are not looked for: their source is unknown.
+func (w *Where) NoteVersionsWithoutTemplate(img *v1alpha1.FleetDiskImage) {
+	for i := range img.Status.Versions {
+		if v := &img.Status.Versions[i]; v.Template == nil {
+			w.NotRead = append(w.NotRead, v.Version)
+			w.Notes = append(w.Notes, fmt.Sprintf("%s is not looked for: its template is not recorded, since %s", v.Version, whyNotRecorded(v)))
+		}
+	}
+}
+
+// DropOthers drops the clusters that neither are to have the image nor have it.
+func (w *Where) DropOthers() {
+	w.Clusters = slices.DeleteFunc(w.Clusters, func(c WhereCluster) bool { return !c.Placed && len(c.Has) == 0 })
 }
 
 // Draw draws clusters × versions, the newest first.
@@ -130,23 +173,26 @@ func (w *Where) Draw(p *render.Page) {
 	for _, c := range w.Clusters {
 		cells := []render.Line{render.Words(c.Cluster)}
 		for _, version := range w.Versions {
-			cells = append(cells, c.cell(version))
+			cells = append(cells, c.cell(version, slices.Contains(w.NotRead, version)))
 		}
 		t.Row(cells...)
 		if c.Unknown != "" {
 			t.AddNote(render.Unknown.With("%s", c.Unknown)...)
 		}
 	}
+	for _, note := range w.Notes {
+		p.Lines(render.Attention.With("%s", note))
+	}
 }
 
-func (c *WhereCluster) cell(version string) render.Line {
+func (c *WhereCluster) cell(version string, notRead bool) render.Line {
 	in, ok := c.Has[version]
 	used := ""
 	if in.References > 0 {
 		used = " " + render.Count(in.References, "machine")
 	}
 	switch {
-	case !ok && c.Unknown != "":
+	case !ok && (notRead || c.Unknown != ""):
 		return render.Unknown.With("unknown")
 	case !ok:
 		return render.Words("-")

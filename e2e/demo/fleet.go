@@ -24,6 +24,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
+	"github.com/pelotech/ot-fleet/e2e/harness/plugin"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
@@ -54,6 +55,8 @@ type demoFleet struct {
 	kubevirt          chan error
 	kubevirtInstalled bool
 	cancel            context.CancelFunc
+	// plugin is kubectl ot with a context for the hub and each member.
+	plugin *plugin.Plugin
 	// logs is the directory of the logs; empty to keep none.
 	logs string
 	// background is true of a fleet that is left running: its imports say how far they are, and
@@ -77,7 +80,17 @@ func (f *demoFleet) startSteps() []startStep {
 		{"starting observers", f.startObservers},
 		{"starting agents", f.startAgents},
 		{"starting hub", f.startHub},
+		{"building kubectl-ot", f.preparePlugin},
 	}
+}
+
+// preparePlugin builds kubectl ot and gives it a kubeconfig.
+func (f *demoFleet) preparePlugin(context.Context) (err error) {
+	if _, err = plugin.Build(); err != nil {
+		return err
+	}
+	f.plugin, err = plugin.New(f.plane.Dir(), f.contexts()...)
+	return err
 }
 
 type startStep struct {

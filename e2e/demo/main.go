@@ -55,7 +55,8 @@ func parseArguments(args []string) (verb, dir string) {
 	return "", ""
 }
 
-const intro = `OT Fleet: a hub and three clusters, twenty disk images, three virtual machines
+const intro = `OT Fleet: a hub and three clusters, twenty disk images, three virtual machines. kubectl ot
+shows them.
 
   real        per cluster: etcd, kube-apiserver, controller-manager, scheduler, CDI's
               controller, and ot-agent; in bergen also KubeVirt's virt-controller and
@@ -64,22 +65,15 @@ const intro = `OT Fleet: a hub and three clusters, twenty disk images, three vir
   simulated   nodes and importer Pods (KWOK), the storage driver, the bytes; KubeVirt's
               virt-handler and the guests
 
-Members   bergen  pull mode: its agent exchanged a join token for a credential of its own
-          edge    push mode: the hub connects with a kubeconfig
-          lab     push mode: found through its Cluster API object, where the hub creates
-                  itself an account with minimal permissions
-Budgets   the hub's policy ConfigMap allows 2 downloads at a time, 1 where edge=true, 3 in
-          lab; an observer in each cluster checks them
+Members   bergen in pull mode; edge by a kubeconfig; lab by its Cluster API object
+Budgets   2 downloads at a time, 1 in edge, 3 in lab; an observer in each cluster checks them
 
-1. Outage     edge is cut off from the hub. The policy is raised meanwhile, and edge comes
-              back. Then the elected replica of the hub is killed; the other takes over.
-2. Rollout    while edge is offline, a FleetDiskImage rolls out version 2.1.0 of an image:
-              lab first, then one cluster at a time. Edge is deferred and catches up.
-3. Workspace  three VirtualMachines in bergen are applied before their two images exist.
-              They show what they wait for, and run. Then the image of two of them is
-              deleted: it stays until both VirtualMachines are gone.
-4. Prune      a PruneReport lists which images nobody references, and why others are kept.
-              One is pruned, restored within its undo window, and pruned for good.
+1. Outage     edge is cut off, the policy is raised meanwhile, and edge comes back. Then the
+              elected replica of the hub is killed.
+2. Rollout    a version goes to lab first, then to one cluster at a time; edge catches up.
+3. Workspace  three VirtualMachines wait for their images, and run. An image that is deleted
+              under them stays until the last of them is gone.
+4. Prune      a report of what nobody needs; one image is pruned, taken back, and pruned.
 `
 
 const outro = `
@@ -89,6 +83,7 @@ that stays while a VirtualMachine holds it; a rollout in two waves past an offli
 prune report with reasons, a prune that was undone and one that was not; the loss of a hub
 replica. Everything is stopped, and only the programs that were built are left.
 
+Try it:    make up                the same fleet, left running
 Read on:   README.md              install, and where to go next
            docs/                  concepts, images, machines, policy, rollouts and prunes
            docs/architecture.md   how it works, and why

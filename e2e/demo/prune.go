@@ -29,7 +29,6 @@ const (
 	pruneReportName = "clearing" // the PruneReport
 	undonePrune     = "clearing-undone"
 	finalPrune      = "clearing-for-good"
-	approver        = "admin" // the user of the demo's clients
 	// undoWindow is that of the final prune.
 	undoWindow = 2 * time.Second
 )
@@ -102,65 +101,52 @@ func (s *demoStory) pruneActs() []storyAct {
 			if err := s.readReport(ctx); err != nil {
 				return err
 			}
-			return s.createPrune(ctx, undonePrune, 10*time.Minute)
+			return s.approvePrune(ctx, undonePrune, 10*time.Minute)
 		}},
 		{func() bool {
 			return s.prunes[undonePrune].Status.Targets.Pending == 1 && s.isPreviewInPhase(v1alpha1.PhasePrunePending)
 		}, func(ctx context.Context) error {
 			img := s.findImage(lab, previewImage)
 			s.servedOn = meta.IsStatusConditionTrue(img.Status.Conditions, v1alpha1.ConditionReady)
-			s.screen.printNote("%s in lab: %s, %s", previewImage, img.Status.Phase, img.Status.Message)
-			p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: undonePrune}}
-			if err := s.client.Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"undo":true}}`))); err != nil {
-				return fmt.Errorf("undoing ImagePrune %s: %w", undonePrune, err)
+			if err := s.screen.runPlugin(ctx, done, "prune", "status", undonePrune); err != nil {
+				return err
 			}
-			s.screen.printNote("ImagePrune %s: spec.undo set", undonePrune)
-			return nil
+			return s.screen.runPlugin(ctx, done, "prune", "undo", undonePrune)
 		}},
 		{func() bool {
 			return s.prunes[undonePrune].Status.Phase == v1alpha1.ImagePruneUndone && s.isPreviewInPhase(v1alpha1.PhaseSucceeded)
 		}, func(ctx context.Context) error {
 			s.stayed = meta.IsStatusConditionTrue(s.findImage(lab, previewImage).Status.Conditions, v1alpha1.ConditionReady)
 			s.screen.printNote("ImagePrune %s %s: %s is %s as before", undonePrune, v1alpha1.ImagePruneUndone, previewImage, v1alpha1.PhaseSucceeded)
-			return s.createPrune(ctx, finalPrune, undoWindow)
+			return s.approvePrune(ctx, finalPrune, undoWindow)
 		}},
 		{func() bool {
 			return s.prunes[finalPrune].Status.Phase.IsFinal() && s.findImage(lab, previewImage) == nil
-		}, func(context.Context) error {
-			st := s.prunes[finalPrune].Status
-			s.screen.printNote("ImagePrune %s %s, %s: %d of %d images deleted, %d GiB", finalPrune, st.Phase, st.Reason, st.Targets.Pruned, st.Targets.Total, st.PrunedBytes>>30)
-			return nil
+		}, func(ctx context.Context) error {
+			return s.screen.runPlugin(ctx, done, "prune", "status", finalPrune)
 		}},
 	}
 }
 
-// createPrune creates an ImagePrune of the report's candidates that plans have created.
-func (s *demoStory) createPrune(ctx context.Context, name string, window time.Duration) error {
-	p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ImagePruneSpec{
-		ReportRef: v1alpha1.PruneReportRef{Name: pruneReportName, Digest: s.report.Status.Digest}, ApprovedBy: approver,
-		UndoWindow: &metav1.Duration{Duration: window}, Deadline: &metav1.Duration{Duration: time.Hour},
-	}}
-	if err := s.client.Create(ctx, p); err != nil {
-		return fmt.Errorf("creating ImagePrune %s: %w", name, err)
-	}
-	s.screen.printNote("ImagePrune %s applied: those that plans have created are deleted after %s", name, window)
-	return nil
+// approvePrune has the report's candidates that plans have created pruned.
+func (s *demoStory) approvePrune(ctx context.Context, name string, window time.Duration) error {
+	return s.screen.runPlugin(ctx, done, "prune", "approve", pruneReportName, "--digest", s.report.Status.Digest, "--yes", "--name", name, "--undo-window", window.String())
 }
 
 func (s *demoStory) isReportReady() bool {
 	return s.report.Status.Phase == v1alpha1.PruneReportComplete
 }
 
-// readReport prints the report and records the existing images.
+// readReport shows the report and records the existing images.
 func (s *demoStory) readReport(ctx context.Context) error {
+	if err := s.screen.runPlugin(ctx, done, "prune", "review", pruneReportName); err != nil {
+		return err
+	}
 	var pages v1alpha1.PruneReportPageList
 	err := s.client.List(ctx, &pages, client.MatchingLabels{v1alpha1.LabelPruneReport: string(s.report.UID)})
 	if err != nil {
 		return fmt.Errorf("reading the pages of PruneReport %s: %w", pruneReportName, err)
 	}
-	st := s.report.Status
-	s.screen.printNote("PruneReport %s: %d of %d clusters have answered, %d images can be pruned (%d GiB), %d of them created by people",
-		pruneReportName, st.Clusters.Answered, st.Clusters.Total, st.Candidates.Count, st.Candidates.Bytes>>30, st.Others.Count)
 	s.listed, s.departing = map[string]types.UID{}, map[string]bool{}
 	for _, cluster := range memberNames {
 		for i := range s.images[cluster] {
@@ -169,38 +155,19 @@ func (s *demoStory) readReport(ctx context.Context) error {
 	}
 	for _, page := range pages.Items {
 		for i := range page.Clusters {
-			s.readCluster(&page.Clusters[i])
+			s.recordDeparting(&page.Clusters[i])
 		}
 	}
 	return nil
 }
 
-func (s *demoStory) readCluster(c *v1alpha1.ReportedCluster) {
-	var ours, peoples []string
-	for i := range c.Candidates {
-		if c.Candidates[i].Origin == v1alpha1.OriginPlan {
-			ours = append(ours, c.Candidates[i].Name)
-		} else {
-			peoples = append(peoples, c.Candidates[i].Name)
-		}
-	}
-	line := func(what string, images []string) {
-		if len(images) > 0 {
-			s.screen.printNote("  %-8s %-40s %s", c.Cluster, what, strings.Join(images, " "))
-		}
-	}
-	line("unreferenced, created by plans:", ours)
-	line("unreferenced, created by people:", peoples)
+func (s *demoStory) recordDeparting(c *v1alpha1.ReportedCluster) {
 	for _, k := range c.Kept {
-		var images []string
 		for _, key := range k.Images {
-			_, name, _ := strings.Cut(key, "/")
-			images = append(images, name)
-			if k.Reason == v1alpha1.KeptLeaving {
+			if _, name, _ := strings.Cut(key, "/"); k.Reason == v1alpha1.KeptLeaving {
 				s.departing[c.Cluster+"/"+name] = true
 			}
 		}
-		line(strings.TrimSuffix(fmt.Sprintf("kept, %s, %s", k.Reason, k.Detail), ", ")+":", images)
 	}
 }
 

@@ -63,6 +63,9 @@ func (s *demoStory) rolloutActs() []storyAct {
 		{func() bool {
 			return s.conditionStatus(edge, v1alpha1.ConditionAgentHealthy) == metav1.ConditionFalse
 		}, func(ctx context.Context) error {
+			if err := s.showStatus(ctx); err != nil {
+				return err
+			}
 			if err := s.client.Create(ctx, s.goldenImage()); err != nil {
 				return fmt.Errorf("creating FleetDiskImage %s: %w", golden, err)
 			}
@@ -77,7 +80,7 @@ func (s *demoStory) rolloutActs() []storyAct {
 			}
 			s.deferred = apierrors.IsNotFound(err)
 			s.screen.printNote("%s is in lab and bergen; edge is offline and deferred", goldenImage)
-			return nil
+			return s.screen.runPlugin(ctx, answered, "tree", "rollout", golden)
 		}},
 		{func() bool { return s.isRolledOut(v1alpha1.ClusterCounts{Total: 3, Succeeded: 3}) }, func(context.Context) error {
 			s.caughtUp = true

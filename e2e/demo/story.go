@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -44,7 +43,6 @@ type demoStory struct {
 	*demoFleet
 	source *httptest.Server
 	screen *display
-	start  time.Time
 
 	// memberClusters are read from the hub, images from the members.
 	memberClusters []v1alpha1.MemberCluster
@@ -67,14 +65,9 @@ type storyAct struct {
 }
 
 func newDemoStory(f *demoFleet) *demoStory {
-	s := &demoStory{demoFleet: f, screen: newDisplay(), images: map[string][]v1alpha1.VMDiskImage{}}
+	s := &demoStory{demoFleet: f, screen: newDisplay(f.plugin), images: map[string][]v1alpha1.VMDiskImage{}}
 	s.unhealthy = map[string]bool{}
-	// The source answers HEAD requests; it serves no bytes.
-	s.source = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/missing/") {
-			w.WriteHeader(http.StatusNotFound)
-		}
-	}))
+	s.source = newSource()
 	s.threads = [][]storyAct{s.workspaceActs(), s.rolloutActs(), s.previewActs(), s.pruneActs(), s.replicaActs(), {
 		{func() bool { return s.countReady(edge) >= cutAfter }, s.cutLink},
 		{func() bool {
@@ -116,7 +109,7 @@ func (s *demoStory) newImage(of string, n int) *v1alpha1.VMDiskImage {
 func (s *demoStory) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, storyTimeout)
 	defer cancel()
-	s.start = time.Now()
+	s.screen.start = time.Now()
 	binaries.ReportTo(s.screen)
 	for _, name := range memberNames {
 		c := s.members[name].Client()
@@ -140,14 +133,12 @@ func (s *demoStory) run(ctx context.Context) error {
 		if err := s.readFleet(ctx); err != nil {
 			return err
 		}
-		s.updateDisplay()
 		left, err := s.runDueActs(ctx)
 		if err != nil {
 			return err
 		}
 		if left == 0 && s.isDone() {
-			s.updateDisplay() // with the last notes
-			return nil
+			return s.showStatus(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -157,8 +148,9 @@ func (s *demoStory) run(ctx context.Context) error {
 	}
 }
 
-func (s *demoStory) updateDisplay() {
-	s.screen.update(time.Since(s.start), s.memberClusters, s.machines, &s.fleetImage)
+// showStatus shows the fleet on one screen.
+func (s *demoStory) showStatus(ctx context.Context) error {
+	return s.screen.runPlugin(ctx, answered, "status")
 }
 
 // runDueActs runs the acts that are due and returns how many remain.
@@ -285,7 +277,7 @@ func (s *demoStory) summarize(ctx context.Context) error {
 		}
 		fmt.Printf("  %s  %s\n", mark, fmt.Sprintf(format, args...))
 	}
-	fmt.Printf("\nAfter %.0f s, by observers that read no status of the agents' or the hub's:\n", time.Since(s.start).Seconds())
+	fmt.Printf("\nAfter %.0f s, by observers that read no status of the agents' or the hub's:\n", time.Since(s.screen.start).Seconds())
 	for _, name := range memberNames {
 		h, err := s.observers[name].History(ctx)
 		if err != nil {

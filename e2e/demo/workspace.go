@@ -84,11 +84,16 @@ func (s *demoStory) openWorkspace(ctx context.Context) error {
 // workspaceActs delete the desktop image and then the VMs.
 func (s *demoStory) workspaceActs() []storyAct {
 	return []storyAct{
+		{func() bool { return s.waited[desk1] && s.desktopImage() != nil }, func(ctx context.Context) error {
+			return s.screen.runPlugin(ctx, answered, "tree", "machine", desk1, "--namespace", workspaceNamespace, "--cluster", bergen, "--live")
+		}},
 		{func() bool {
 			return s.countRunning() == workspaceVMs && s.references[desktop] == 2 && s.references[router] == 1
 		}, s.deleteDesktopImage},
 		{func() bool { return s.areDesktopsHeldBy(desk1, desk2) }, func(ctx context.Context) error {
-			s.screen.printNote("%s %s: %s", desktop, v1alpha1.PhaseTerminating, s.desktopImage().Status.Message)
+			if err := s.screen.runPlugin(ctx, answered, "tree", "image", desktop, "--namespace", namespace, "--cluster", bergen, "--live"); err != nil {
+				return err
+			}
 			return s.deleteVMs(ctx, desk1)
 		}},
 		// The PruneReport has to see the image with its last holder.

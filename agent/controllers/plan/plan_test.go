@@ -23,6 +23,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	policycontroller "github.com/pelotech/ot-fleet/agent/controllers/policy"
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/policy"
@@ -152,6 +153,24 @@ func TestPruneEnqueuesItsImage(t *testing.T) {
 	assert.Equal(t, []string{"c"}, b.enqueuedImages, "the plan is deleted")
 	b.mustReconcile()
 	assert.Empty(t, b.enqueuedImages)
+}
+
+// An image that the plan starts over has no event of its own.
+func TestRetryEnqueuesItsImage(t *testing.T) {
+	failed, foreign := apitest.Image("lab/failed").Obj(), apitest.Image("lab/foreign").Obj()
+	failed.Labels = map[string]string{v1alpha1.LabelPlanned: image.PlannedLabelValue}
+	b := newPlanFixture(t, failed, foreign, apitest.Image("lab/another").Obj())
+	p := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}
+	p.Spec = v1alpha1.ClusterPlanSpec{PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 1}, ClusterUID: "this"}
+	for _, name := range []string{"failed", "foreign"} {
+		p.Spec.Images = append(p.Spec.Images, v1alpha1.PlannedImage{Namespace: "lab", Name: name, Spec: failed.Spec, Retry: "1"})
+	}
+	p.Spec.Images = append(p.Spec.Images, v1alpha1.PlannedImage{Namespace: "lab", Name: "another", Spec: failed.Spec})
+	require.NoError(t, b.Create(t.Context(), p))
+	b.mustReconcile()
+	assert.Equal(t, []string{"failed"}, b.enqueuedImages)
+	b.mustReconcile()
+	assert.Empty(t, b.enqueuedImages, "once per plan")
 }
 
 // A refusal that quotes a header becomes part of the report to the hub.

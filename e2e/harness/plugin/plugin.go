@@ -116,9 +116,8 @@ func (p *Plugin) Run(ctx context.Context, stdin io.Reader, args ...string) (Resu
 	if err != nil {
 		return Result{}, err
 	}
-	cmd.Stdin = stdin
 	var out, problems bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &problems
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &problems
 	err = cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = nil

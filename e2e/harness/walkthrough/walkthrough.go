@@ -77,6 +77,7 @@ var notRunAnywhere = []NotRun{
 		`^kubectl delete (otvm|vmdiskimages|fleetdiskimages,\S+|memberclusters) --all|^kubectl delete (crd|namespace) |^kubectl -n ot-hub delete secret -l |^kubectl label clusters --all`,
 		"removes all of a fleet: e2e/suites/chart TestHelmLifecycle",
 	},
+	{`^kubectl ot (image|rollout|preload) `, "names a verb: e2e/suites/cli TestPipelinesPage, TestRolloutByCommands, TestPreload"},
 	{
 		`^kubectl label cluster |^kubectl label membercluster bergen |^helm upgrade ot-hub .*clusterAPI`,
 		"needs Cluster API, or a cluster without an agent: e2e/suites/connect, e2e/suites/install",

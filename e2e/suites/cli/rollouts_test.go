@@ -3,6 +3,7 @@
 package cli_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"sync"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,6 +32,39 @@ func getFleetImage(t *testing.T, name string) *v1alpha1.FleetDiskImage {
 
 func publishArgs(name, version string, more ...string) []string {
 	return append([]string{"image", "publish", name, "--version", version, "--url", shared.source.URL + "/" + name + "/" + version, "--size", "1Gi", "--target-namespace", fleet.Namespace}, more...)
+}
+
+// asAdministrator returns the plugin for another person with all rights.
+func asAdministrator(t *testing.T, person string) *plugin.Plugin {
+	t.Helper()
+	config, err := plugin.CreateAdministrator(t.Context(), shared.Plane, person)
+	require.NoError(t, err)
+	p, err := plugin.New(t.TempDir(), plugin.Context{Name: hubContext, Config: config})
+	require.NoError(t, err)
+	return p
+}
+
+// asViewer returns the plugin for a person who may read and change FleetDiskImages, and approve of
+// nothing.
+func asViewer(t *testing.T, person string) *plugin.Plugin {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: plugin.PeopleNamespace, Name: person}}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "people-" + person}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"fleetdiskimages"}, Verbs: []string{"get", "list", "update", "patch"}},
+	}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: person}},
+	}
+	for _, o := range []client.Object{account, role, binding} {
+		require.NoError(t, shared.Create(t.Context(), o))
+		t.Cleanup(func() { assert.NoError(t, shared.Delete(context.Background(), o)) })
+	}
+	config, err := shared.Plane.ServiceAccountConfig(t.Context(), account.Namespace, person)
+	require.NoError(t, err)
+	p, err := plugin.New(t.TempDir(), plugin.Context{Name: hubContext, Config: config})
+	require.NoError(t, err)
+	return p
 }
 
 // A version goes through its waves: two people approve at once, it is paused, and another
@@ -70,17 +107,30 @@ func TestRolloutByCommands(t *testing.T) {
 	assert.Contains(t, result.Err, "nobody can be asked here: add -y")
 	assert.Empty(t, getFleetImage(t, name).Spec.Approvals)
 
+	// Who may not approve is told before anything is tried.
+	denied, err := asViewer(t, "carl").Run(t.Context(), nil, "rollout", "approve", name, "-y")
+	require.NoError(t, err)
+	assert.Equal(t, 2, denied.Code)
+	assert.Contains(t, denied.Err, "you may not approve fleetdiskimages.pelotech.ot: ask for ClusterRole ot-fleet-approver")
+
 	// Two at once: one gives the approval, the other is told who did.
+	people := map[string]*plugin.Plugin{"anna": shared.Plugin, "bea": asAdministrator(t, "bea")}
 	var both sync.WaitGroup
-	answers := make([]plugin.Result, 2)
-	for i := range answers {
+	var mu sync.Mutex
+	answers := map[string]plugin.Result{}
+	for person, as := range people {
 		both.Go(func() {
-			answers[i], _ = shared.Run(t.Context(), nil, "rollout", "approve", name, "--wave", "production", "-y", "-o", "json")
+			answer, err := as.Run(t.Context(), nil, "rollout", "approve", name, "--wave", "production", "-y", "-o", "json")
+			mu.Lock()
+			defer mu.Unlock()
+			assert.NoError(t, err)
+			answers[person] = answer
 		})
 	}
 	both.Wait()
+	by := getFleetImage(t, name).Spec.Approvals[0].By
 	given := 0
-	for _, a := range answers {
+	for person, a := range answers {
 		require.Equal(t, 0, a.Code, a.Err)
 		var approval struct {
 			Given   bool
@@ -89,9 +139,10 @@ func TestRolloutByCommands(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(a.Out), &approval))
 		if approval.Given {
 			given++
+			assert.Equal(t, "system:serviceaccount:people:"+person, by)
 		} else {
 			require.Len(t, approval.Already, 1)
-			assert.Equal(t, "system:serviceaccount:people:anna", approval.Already[0].By)
+			assert.Equal(t, by, approval.Already[0].By)
 		}
 	}
 	assert.Equal(t, 1, given)
@@ -110,15 +161,27 @@ func TestRolloutByCommands(t *testing.T) {
 	assert.Equal(t, "system:serviceaccount:people:anna", progress.Paused.By)
 
 	result = shared.run(t, 0, "rollout", "history", name)
-	assert.Contains(t, result.Out, "production: system:serviceaccount:people:anna")
+	assert.Contains(t, result.Out, "production: "+by)
 	shared.run(t, 2, "rollout", "abort", name, "--back-to", "0", "-y")
 	result = shared.run(t, 0, "rollout", "abort", name, "--back-to", "1", "-y")
 	assert.Contains(t, result.Out, "version 1 is wanted again")
+	if by != "system:serviceaccount:people:anna" { // nobody carries another person's approval
+		shared.run(t, 4, "image", "wait", name)
+		shared.run(t, 0, "rollout", "approve", name, "-y")
+	}
 	shared.run(t, 0, "image", "wait", name)
 	img = getFleetImage(t, name)
 	assert.Equal(t, "1", img.Spec.Version)
 	assert.False(t, img.Spec.Rollout.Paused)
 	assert.EqualValues(t, 1, shared.Members[bergen].GetImage(t, img.ImageNameForVersion("1")).Status.LastAttempt, "nothing is downloaded again")
+
+	// Not within the time.
+	release := shared.Members[bergen].HoldImports(t, img.ImageNameForVersion("3"))
+	shared.run(t, 0, publishArgs(name, "3")...)
+	result = shared.run(t, 3, "image", "wait", name, "--timeout", "3s")
+	assert.Contains(t, result.Err, "not within 3s: by-commands 3 is Progressing")
+	release()
+	shared.run(t, 4, "image", "wait", name)
 
 	var where struct {
 		Clusters []struct {
@@ -129,6 +192,7 @@ func TestRolloutByCommands(t *testing.T) {
 	shared.runJSON(t, 0, &where, "image", "where", name)
 	require.Len(t, where.Clusters, 2)
 	assert.Equal(t, "Succeeded", where.Clusters[0].Has["2"].Phase)
+	assert.Equal(t, "Succeeded", where.Clusters[0].Has["3"].Phase)
 	assert.NotContains(t, where.Clusters[1].Has, "2")
 	shared.run(t, 2, "image", "retry", name)
 }
@@ -152,4 +216,40 @@ func TestGitOpsOwnsTheRollout(t *testing.T) {
 	result := shared.run(t, 0, publishArgs(name, "2", "--force-conflicts", "--wait")...)
 	assert.Contains(t, result.Out, "change it in Git, or it comes back")
 	assert.Equal(t, "2", getFleetImage(t, name).Spec.Version)
+}
+
+// A further cluster gets an image before its users come, by the hub or beside it.
+func TestPreload(t *testing.T) {
+	const name = "preloaded"
+	deleteFleetImageAtEnd(t, name)
+	shared.run(t, 0, publishArgs(name, "1", "--clusters", bergen, "--wait")...)
+	image := getFleetImage(t, name).ImageNameForVersion("1")
+	var cost struct {
+		Written bool
+		Images  []struct{ Download, There []string }
+	}
+	shared.runJSON(t, 0, &cost, "preload", image, "-l", "region in (nordics,south)", "--dry-run")
+	assert.False(t, cost.Written)
+	assert.Equal(t, []string{kiel}, cost.Images[0].Download)
+	assert.Equal(t, []string{bergen}, cost.Images[0].There)
+	result := shared.run(t, 2, "preload", name, "--cluster", kiel)
+	assert.Contains(t, result.Err, "add -y")
+	assert.Nil(t, shared.Members[kiel].GetImage(t, image))
+
+	// In the member itself, and the plan takes it over as it is.
+	shared.run(t, 0, "preload", name, "--cluster", kiel, "--live", "-y")
+	created := shared.Members[kiel].AwaitPhase(t, image, v1alpha1.PhaseSucceeded)
+	result = shared.run(t, 2, "preload", "nothing", "--cluster", kiel, "-y")
+	assert.Contains(t, result.Err, "there is no FleetDiskImage nothing")
+	shared.AwaitMember(t, kiel, "with its image reported", func(c *v1alpha1.MemberCluster) bool { return c.Status.Images != nil && c.Status.Images.Ready > 0 })
+	shared.runJSON(t, 0, &cost, "preload", name, "--cluster", kiel, "-y")
+	assert.False(t, cost.Written, "it is there already")
+	shared.run(t, 0, publishArgs(name, "1", "--clusters", bergen+","+kiel, "--wait")...)
+	taken := shared.Members[kiel].GetImage(t, image)
+	assert.Equal(t, created.UID, taken.UID)
+	assert.EqualValues(t, 1, taken.Status.LastAttempt, "it is not downloaded again")
+	shared.run(t, 0, publishArgs(name, "2", "--clusters", bergen, "--wait")...)
+	shared.runJSON(t, 0, &cost, "preload", name, "--cluster", kiel, "-y")
+	assert.True(t, cost.Written)
+	shared.run(t, 0, "image", "wait", name, "--for", "in="+kiel)
 }

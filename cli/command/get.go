@@ -1,0 +1,291 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/list"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// defaultListLimit is how many rows are shown unless more are asked for.
+const defaultListLimit = 200
+
+// getFlags are those of all lists.
+type getFlags struct {
+	list.Query
+	selector      string
+	allNamespaces bool
+}
+
+func (e *environment) newGetCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get",
+		Short: "Lists of clusters, images, machines and rollouts",
+		Long: `get lists what the hub knows: clusters, rollouts, and images as they are in the clusters'
+reports. With --live it asks a member itself, which alone knows its machines.`,
+		Args: cobra.NoArgs,
+	}
+	for _, verb := range []struct {
+		use, short, example string
+		get                 func(context.Context, *getFlags) (render.View, []string, error)
+	}{
+		{"clusters [NAME...]", "Clusters of the fleet", "  kubectl ot get clusters -l region=nordics --sort-by failed", e.getClusters},
+		{"rollouts [NAME...]", "FleetDiskImages", "  kubectl ot get rollouts --failing", e.getRollouts},
+		{"images [NAME...]", "Images: of the fleet, of one cluster, or all that failed", "  kubectl ot get images --cluster bergen --failing", e.getImages},
+		{"machines [NAME...]", "VirtualMachines of a member", "  kubectl ot get machines --cluster bergen --live -A", e.getMachines},
+	} {
+		f := &getFlags{}
+		one := &cobra.Command{Use: verb.use, Short: verb.short, Example: verb.example}
+		flags := one.Flags()
+		flags.BoolVar(&f.Failing, "failing", false, "those alone that failed or are not ready")
+		flags.BoolVar(&f.Unknown, "unknown", false, "those alone of which nothing current is known")
+		flags.IntVar(&f.Limit, "limit", defaultListLimit, "rows to show; 0 shows all")
+		flags.StringVar(&f.SortBy, "sort-by", "", "name, or another key of this list, as in failed")
+		flags.StringVarP(&f.selector, "selector", "l", "", "by labels, as in region=nordics; the server selects")
+		flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "of all namespaces, with --live")
+		one.RunE = e.run(func(ctx context.Context, args []string) error {
+			f.Names = args
+			view, missing, err := verb.get(ctx, f)
+			if err != nil {
+				return err
+			}
+			if err := e.show(view, exit.Yes); err != nil {
+				return err
+			}
+			if len(missing) > 0 {
+				return fmt.Errorf("not found: %s", strings.Join(missing, ", "))
+			}
+			return nil
+		})
+		cmd.AddCommand(one)
+	}
+	return cmd
+}
+
+func (e *environment) getClusters(ctx context.Context, f *getFlags) (render.View, []string, error) {
+	rows, err := list.NewClusters(e.now(), f.Query)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = e.eachMember(ctx, f.selector, func(m *v1alpha1.MemberCluster) { rows.Add(list.NewCluster(m)) })
+	rows.Finish()
+	return rows, rows.Missing(), err
+}
+
+// eachMember calls do for the MemberClusters that a selector selects.
+func (e *environment) eachMember(ctx context.Context, selector string, do func(*v1alpha1.MemberCluster)) error {
+	selected, err := connect.ParseSelector(selector)
+	if err != nil {
+		return err
+	}
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return err
+	}
+	var members v1alpha1.MemberClusterList
+	return hub.EachPage(ctx, &members, func() error {
+		for i := range members.Items {
+			do(&members.Items[i])
+		}
+		return nil
+	}, selected)
+}
+
+func (e *environment) getRollouts(ctx context.Context, f *getFlags) (render.View, []string, error) {
+	rows, err := list.NewRollouts(e.now(), f.Query)
+	if err != nil {
+		return nil, nil, err
+	}
+	selected, err := connect.ParseSelector(f.selector)
+	if err != nil {
+		return nil, nil, err
+	}
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return nil, nil, err
+	}
+	var images v1alpha1.FleetDiskImageList
+	err = hub.EachPage(ctx, &images, func() error {
+		for i := range images.Items {
+			rows.Add(list.NewRollout(&images.Items[i]))
+		}
+		return nil
+	}, selected)
+	rows.Finish()
+	return rows, rows.Missing(), err
+}
+
+func (e *environment) getImages(ctx context.Context, f *getFlags) (render.View, []string, error) {
+	switch {
+	case e.live:
+		return e.getLiveImages(ctx, f)
+	case e.cluster == "" && f.Failing:
+		return e.getFailedImages(ctx, f)
+	case f.selector != "":
+		return nil, nil, errors.New("-l: reports of images have no labels; it needs --live, or --failing to select clusters")
+	case e.cluster == "":
+		return e.getSources(ctx, f)
+	default:
+		return e.getReportedImages(ctx, f)
+	}
+}
+
+// getFailedImages lists the images that failed, the first of each cluster.
+func (e *environment) getFailedImages(ctx context.Context, f *getFlags) (render.View, []string, error) {
+	rows, err := list.NewImages(e.now(), f.Query)
+	if err != nil {
+		return nil, nil, err
+	}
+	listed, failed := 0, int32(0)
+	err = e.eachMember(ctx, f.selector, func(m *v1alpha1.MemberCluster) {
+		for i := range m.Status.Failing {
+			rows.Add(list.NewFailedImage(m.Name, &m.Status.Failing[i]))
+			listed++
+		}
+		if m.Status.Images != nil {
+			failed += m.Status.Images.Failed
+		}
+	})
+	rows.Finish()
+	if more := int(failed) - listed; more > 0 {
+		rows.NotListed = more
+		rows.Unread = "The hub lists the first failed images of each cluster: --cluster NAME lists all of one"
+	}
+	return rows, rows.Missing(), err
+}
+
+// getSources lists the distinct images of the fleet.
+func (e *environment) getSources(ctx context.Context, f *getFlags) (render.View, []string, error) {
+	rows, err := list.NewSources(e.now(), f.Query)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = e.eachEntry(ctx, func(api *connect.ReadAPI) error {
+		entries := readapi.Each(func(page readapi.Paging) ([]readapi.Image, string, error) {
+			answer, err := api.Images(ctx, page)
+			if err != nil {
+				return nil, "", err
+			}
+			return answer.Images, answer.Next, nil
+		})
+		for image, err := range entries {
+			if err != nil {
+				return err
+			}
+			rows.Add(list.NewSource(&image))
+		}
+		return nil
+	})
+	rows.Finish()
+	return rows, rows.Missing(), err
+}
+
+// getReportedImages lists the images of one cluster, as it reported them.
+func (e *environment) getReportedImages(ctx context.Context, f *getFlags) (render.View, []string, error) {
+	rows, err := list.NewImages(e.now(), f.Query)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = e.eachEntry(ctx, func(api *connect.ReadAPI) error {
+		for page := ""; ; {
+			answer, err := api.MemberImages(ctx, e.cluster, page)
+			if err != nil {
+				return err
+			}
+			for i := range answer.Images {
+				if image := &answer.Images[i]; e.inNamespace(image.Namespace) {
+					rows.Add(list.NewReportedImage(e.cluster, image, answer.Unknown))
+				}
+			}
+			if answer.Unknown != "" {
+				rows.Unread = fmt.Sprintf("Cluster %s may have changed since its report: %s", e.cluster, answer.Unknown)
+			}
+			if page = answer.Next; page == "" {
+				return nil
+			}
+		}
+	})
+	rows.Finish()
+	return rows, rows.Missing(), err
+}
+
+// inNamespace reports whether -n, where it is given, names a namespace.
+func (e *environment) inNamespace(namespace string) bool {
+	return e.Namespace == nil || *e.Namespace == "" || *e.Namespace == namespace
+}
+
+// eachEntry reads lists of the read API, which nothing stands in for.
+func (e *environment) eachEntry(ctx context.Context, read func(*connect.ReadAPI) error) error {
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return err
+	}
+	api, err := e.OpenReadAPI(ctx, hub)
+	if err != nil {
+		return fmt.Errorf("images of all clusters are known to the read API alone; --live asks one member: %w", err)
+	}
+	defer api.Close()
+	return read(api)
+}
+
+func (e *environment) getLiveImages(ctx context.Context, f *getFlags) (render.View, []string, error) {
+	rows, err := list.NewImages(e.now(), f.Query)
+	if err != nil {
+		return nil, nil, err
+	}
+	var images v1alpha1.VMDiskImageList
+	err = e.eachOfMember(ctx, f, &images, func() error {
+		for i := range images.Items {
+			rows.Add(list.NewLiveImage(e.cluster, &images.Items[i]))
+		}
+		return nil
+	})
+	rows.Finish()
+	return rows, rows.Missing(), err
+}
+
+func (e *environment) getMachines(ctx context.Context, f *getFlags) (render.View, []string, error) {
+	if e.cluster != "" && !e.live {
+		return nil, nil, fmt.Errorf("the hub knows no machines: ask the member, with --cluster %s --live", e.cluster)
+	}
+	rows, err := list.NewMachines(e.now(), f.Query)
+	if err != nil {
+		return nil, nil, err
+	}
+	var machines v1alpha1.VirtualMachineList
+	err = e.eachOfMember(ctx, f, &machines, func() error {
+		for i := range machines.Items {
+			rows.Add(list.NewMachine(e.cluster, &machines.Items[i]))
+		}
+		return nil
+	})
+	rows.Finish()
+	return rows, rows.Missing(), err
+}
+
+// eachOfMember reads objects of a member, page by page.
+func (e *environment) eachOfMember(ctx context.Context, f *getFlags, page client.ObjectList, do func() error) error {
+	selected, err := connect.ParseSelector(f.selector)
+	if err != nil {
+		return err
+	}
+	member, err := e.ConnectMember(e.cluster)
+	if err != nil {
+		return err
+	}
+	options := []client.ListOption{selected}
+	if !f.allNamespaces {
+		options = append(options, client.InNamespace(member.Namespace))
+	}
+	return member.EachPage(ctx, page, do, options...)
+}

@@ -1,0 +1,215 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/ownership"
+	"github.com/pelotech/ot-fleet/cli/preload"
+	"github.com/pelotech/ot-fleet/cli/rollout"
+)
+
+type preloadFlags struct {
+	selector           string
+	yes, dryRun, force bool
+}
+
+func (e *environment) newPreloadCommand() *cobra.Command {
+	flags := preloadFlags{}
+	cmd := &cobra.Command{
+		Use:   "preload IMAGE… (-l SELECTOR | --cluster NAME [--live])",
+		Short: "Bring images to further clusters, before their users come",
+		Long: `preload shows which clusters would download what, asks, and adds the clusters to the placement of
+the FleetDiskImages: their waves and pace count. With --live the image is created in the one
+cluster itself, beside the hub; the plan takes it over when it places the image there.`,
+		Args: cobra.MinimumNArgs(1),
+	}
+	cmd.Flags().StringVarP(&flags.selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
+	cmd.Flags().BoolVarP(&flags.yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&flags.dryRun, "dry-run", false, "show the cost, and write nothing")
+	cmd.Flags().BoolVar(&flags.force, "force-conflicts", false, "also where GitOps owns spec.placement")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		hasSelector := cmd.Flags().Changed("selector")
+		switch {
+		case hasSelector == (e.cluster != ""):
+			return errors.New("name the clusters: either -l, or --cluster")
+		case e.live && hasSelector:
+			return errors.New("--live is about one cluster: name it with --cluster")
+		}
+		return e.preload(cmd.Context(), args, flags)
+	}
+	return cmd
+}
+
+func (e *environment) preload(ctx context.Context, names []string, flags preloadFlags) error {
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return err
+	}
+	images, targets, err := e.gatherPreload(ctx, hub, names, flags.selector)
+	if err != nil {
+		return err
+	}
+	var items []preload.Image
+	for _, img := range images {
+		if owner := ownership.FindOwner(img, "spec.placement"); owner != nil && !flags.force && !e.live {
+			return owner.Refusal("FleetDiskImage " + img.Name)
+		}
+		bytes, err := e.findDownloadBytes(ctx, hub, img)
+		if err != nil {
+			return err
+		}
+		item, err := preload.NewImage(img, targets, bytes)
+		if err != nil {
+			return err
+		}
+		items = append(items, item)
+	}
+	p := preload.New(items)
+	p.DryRun = flags.dryRun
+	if flags.dryRun || !p.HasDownloads() {
+		return e.show(p, exit.Yes)
+	}
+	if !flags.yes {
+		if e.format.Screen() {
+			if err := e.show(p, exit.Yes); err != nil {
+				return err
+			}
+		}
+		if err := e.askToGoOn("Go on?"); err != nil {
+			return err
+		}
+	}
+	for i, img := range images {
+		if len(items[i].Download) == 0 {
+			continue
+		}
+		if e.live {
+			err = e.createInMember(ctx, img)
+		} else {
+			err = placeInClusters(ctx, hub, img, items[i].Download)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	p.Written = true
+	return e.show(p, exit.Yes)
+}
+
+func (e *environment) gatherPreload(ctx context.Context, hub *connect.Cluster, names []string, selector string) (found []*v1alpha1.FleetDiskImage, targets []preload.Target, err error) {
+	var images v1alpha1.FleetDiskImageList
+	if err := hub.List(ctx, &images); err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
+		img, err := preload.FindImage(images.Items, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !slices.Contains(found, img) {
+			found = append(found, img)
+		}
+	}
+	selected, err := connect.ParseSelector(selector)
+	if err != nil {
+		return nil, nil, err
+	}
+	var members v1alpha1.MemberClusterList
+	if err := hub.List(ctx, &members, selected); err != nil {
+		return nil, nil, err
+	}
+	for i := range members.Items {
+		m := &members.Items[i]
+		if e.cluster != "" && m.Name != e.cluster {
+			continue
+		}
+		reported, err := e.listReported(ctx, hub, m.Name)
+		if err != nil {
+			return nil, nil, err
+		}
+		targets = append(targets, preload.Target{Member: m, Reported: reported})
+	}
+	if len(targets) == 0 {
+		if e.cluster != "" {
+			return nil, nil, fmt.Errorf("the fleet has no cluster %s", e.cluster)
+		}
+		return nil, nil, fmt.Errorf("-l %s: selects no cluster of the fleet", selector)
+	}
+	return found, targets, nil
+}
+
+// maxAskedForSize is how many clusters are asked what a download has.
+const maxAskedForSize = 5
+
+// findDownloadBytes returns what a cluster that has the image has downloaded for it; 0 where none
+// of the first ones says.
+func (e *environment) findDownloadBytes(ctx context.Context, hub *connect.Cluster, img *v1alpha1.FleetDiskImage) (int64, error) {
+	placement, err := rollout.NewPlacement(&img.Spec.Placement)
+	if err != nil {
+		return 0, err
+	}
+	var members v1alpha1.MemberClusterList
+	if err := hub.List(ctx, &members); err != nil {
+		return 0, err
+	}
+	asked := 0
+	for i := range members.Items {
+		if m := &members.Items[i]; asked < maxAskedForSize && placement.Selects(m) && rollout.WhyUnknown(m) == "" {
+			asked++
+			reported, err := e.listReported(ctx, hub, m.Name)
+			if err != nil {
+				return 0, err
+			}
+			r := rollout.FindReported(reported, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
+			if r != nil && r.Phase == v1alpha1.PhaseSucceeded && r.DownloadBytes > 0 && r.Revision == img.Spec.Template.Revision() {
+				return r.DownloadBytes, nil
+			}
+		}
+	}
+	return 0, nil
+}
+
+// placeInClusters adds clusters to what is stored, not to what was shown: others may have added some.
+func placeInClusters(ctx context.Context, hub *connect.Cluster, shown *v1alpha1.FleetDiskImage, clusters []string) error {
+	for tries := 0; ; tries++ {
+		img, err := getFleetImage(ctx, hub, shown.Name)
+		if err != nil {
+			return err
+		}
+		if img.UID != shown.UID || img.Spec.Version != shown.Spec.Version || !img.Spec.Template.Equal(&shown.Spec.Template) {
+			return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s has changed since its cost was shown: look at it again", shown.Name))
+		}
+		base := img.DeepCopy()
+		if err := preload.Place(img, clusters); err != nil {
+			return err
+		}
+		err = hub.Client.Patch(ctx, img, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), client.FieldOwner(ownership.FieldManager))
+		if apierrors.IsConflict(err) && tries < maxTries {
+			continue
+		}
+		return hub.Explain(err)
+	}
+}
+
+func (e *environment) createInMember(ctx context.Context, img *v1alpha1.FleetDiskImage) error {
+	member, err := e.ConnectMember(e.cluster)
+	if err != nil {
+		return err
+	}
+	image := preload.NewMemberImage(img)
+	err = member.Client.Create(ctx, image, client.FieldOwner(ownership.FieldManager))
+	if apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("VMDiskImage %s/%s exists in %s: kubectl ot why image says what it does", image.Namespace, image.Name, e.cluster)
+	}
+	return member.Explain(err)
+}

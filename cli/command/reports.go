@@ -1,0 +1,90 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/rollout"
+)
+
+// listReported returns the images that a member has reported: of its ClusterReports, which
+// administrators may read, else of the read API.
+func (e *environment) listReported(ctx context.Context, hub *connect.Cluster, member string) ([]v1alpha1.ReportedImage, error) {
+	if !e.reportsForbidden {
+		var reports v1alpha1.ClusterReportList
+		err := hub.List(ctx, &reports, client.InNamespace(v1alpha1.MemberNamespacePrefix+member))
+		if !apierrors.IsForbidden(err) {
+			return rollout.ListReported(reports.Items), err
+		}
+		e.reportsForbidden = true
+	}
+	var images []v1alpha1.ReportedImage
+	unread, err := e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error {
+		images = nil
+		for page := ""; ; {
+			list, err := api.MemberImages(ctx, member, page)
+			if err != nil {
+				return err
+			}
+			images = append(images, list.Images...)
+			if list.Next == "" || list.Next == page {
+				return nil
+			}
+			page = list.Next
+		}
+	})
+	if unread != "" {
+		return nil, errors.New("what clusters report cannot be read. " + unread)
+	}
+	return images, err
+}
+
+// gatherWhere asks the read API once for each version; else it reads the reports of each cluster.
+func (e *environment) gatherWhere(ctx context.Context, hub *connect.Cluster, where *rollout.Where, img *v1alpha1.FleetDiskImage) error {
+	unread, err := e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error { return fillWhere(ctx, api, where, img) })
+	if err != nil || unread == "" {
+		where.NoteVersionsWithoutTemplate(img)
+		return err
+	}
+	for i := range where.Clusters {
+		c := &where.Clusters[i]
+		reported, err := e.listReported(ctx, hub, c.Cluster)
+		if err != nil {
+			return err
+		}
+		c.Read(img, reported)
+	}
+	return nil
+}
+
+// fillWhere asks the read API where each version is, one request a version.
+func fillWhere(ctx context.Context, api *connect.ReadAPI, where *rollout.Where, img *v1alpha1.FleetDiskImage) error {
+	for i := range img.Status.Versions {
+		v := &img.Status.Versions[i]
+		if v.Template == nil {
+			continue
+		}
+		detail, err := api.ImageDetail(ctx, rollout.SourceOf(v.Template))
+		if failed, ok := errors.AsType[*readapi.Error](err); ok && failed.Status == http.StatusNotFound {
+			continue // no cluster has it
+		}
+		if err != nil {
+			return err
+		}
+		for j := range detail.PerMember {
+			for _, entry := range detail.PerMember[j].Entries {
+				if entry.Namespace == v.Namespace && entry.Name == v.Image && entry.Phase != "" {
+					where.Put(detail.PerMember[j].Member, v.Version, rollout.InIt{Phase: entry.Phase, Reason: entry.Reason, References: entry.References})
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package list
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// Cluster is a row of get clusters.
+type Cluster struct {
+	Name string `json:"name"`
+	// State is Ready, or why it is not.
+	State      string       `json:"state"`
+	Message    string       `json:"message,omitempty"`
+	Unknown    bool         `json:"unknown,omitempty"`
+	Slots      *int32       `json:"slots,omitempty"`
+	Budget     *int32       `json:"budget,omitempty"`
+	Queued     int32        `json:"queued"`
+	Ready      int32        `json:"ready"`
+	Failed     int32        `json:"failed"`
+	LastReport *metav1.Time `json:"lastReport,omitempty"`
+	Policy     string       `json:"policy,omitempty"`
+}
+
+var clusterKind = kind[Cluster]{
+	name: "Cluster", noun: "cluster",
+	columns: []render.Column{
+		{Title: "CLUSTER", Elastic: true, Min: 10}, {Title: "STATE", Elastic: true, Min: 8}, {Title: "SLOTS", Right: true, Drop: 2}, {Title: "QUEUED", Right: true, Drop: 1},
+		{Title: "READY", Right: true, Drop: 1}, {Title: "FAILED", Right: true}, {Title: "REPORT", Right: true, Drop: 3}, {Title: "POLICY", Wide: true}, {Title: "MESSAGE", Wide: true},
+	},
+	keys: map[string]func(a, b Cluster) int{
+		"failed": descending(func(c Cluster) int32 { return c.Failed }),
+		"queued": descending(func(c Cluster) int32 { return c.Queued }),
+		"report": oldestFirst(func(c Cluster) *metav1.Time { return c.LastReport }),
+	},
+}
+
+// NewClusters returns an empty list of clusters.
+func NewClusters(now time.Time, q Query) (*List[Cluster], error) { return newList(now, clusterKind, q) }
+
+// NewCluster returns the row of a MemberCluster.
+func NewCluster(m *v1alpha1.MemberCluster) Cluster {
+	st := &m.Status
+	c := Cluster{Name: m.Name, State: "Ready", Slots: st.SlotsUsed, Budget: st.Budget, LastReport: st.LastReport}
+	if st.Images != nil {
+		c.Queued, c.Ready, c.Failed = st.Images.Queued, st.Images.Ready, st.Images.Failed
+	}
+	if st.Policy != nil {
+		c.Policy = st.Policy.Source
+	}
+	ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
+	if ready != nil && ready.Status != metav1.ConditionTrue {
+		c.State, c.Message = ready.Reason, ready.Message
+	}
+	switch {
+	case m.Spec.Quarantine != nil:
+		c.State, c.Message = "Quarantined", m.Spec.Quarantine.Reason
+	case st.LastReport == nil:
+		c.State, c.Unknown = "NeverReported", true
+	case st.SilentSince != nil:
+		c.State, c.Unknown = "Silent", true
+	}
+	return c
+}
+
+func (c Cluster) rowName() string   { return c.Name }
+func (c Cluster) reference() string { return "membercluster/" + c.Name }
+func (c Cluster) isUnknown() bool   { return c.Unknown }
+func (c Cluster) isFailing() bool   { return c.Failed > 0 || c.State != "Ready" && !c.Unknown }
+
+func (c Cluster) cells(now time.Time) []render.Line {
+	state := render.Done.With("%s", c.State)
+	switch {
+	case c.Unknown:
+		state = render.Unknown.With("%s", c.State)
+	case c.State != "Ready":
+		state = render.Failed.With("%s", c.State)
+	case c.Failed > 0:
+		state = render.Attention.With("%s", c.State)
+	}
+	slots := "-"
+	if c.Slots != nil && c.Budget != nil {
+		slots = fmt.Sprintf("%d/%d", *c.Slots, *c.Budget)
+	}
+	return append([]render.Line{render.Words(c.Name), state},
+		render.Cells(slots, fmt.Sprint(c.Queued), fmt.Sprint(c.Ready), fmt.Sprint(c.Failed), ageOf(now, c.LastReport), c.Policy, c.Message)...)
+}
+
+// Rollout is a row of get rollouts.
+type Rollout struct {
+	Name      string                 `json:"name"`
+	Version   string                 `json:"version"`
+	Phase     v1alpha1.RolloutPhase  `json:"phase,omitempty"`
+	Reason    string                 `json:"reason,omitempty"`
+	Message   string                 `json:"message,omitempty"`
+	Wave      string                 `json:"wave,omitempty"`
+	Stalled   bool                   `json:"stalled,omitempty"`
+	Clusters  v1alpha1.ClusterCounts `json:"clusters"`
+	CreatedAt metav1.Time            `json:"createdAt"`
+}
+
+var rolloutKind = kind[Rollout]{
+	name: "Rollout", noun: "rollout",
+	columns: []render.Column{
+		{Title: "ROLLOUT", Elastic: true, Min: 10}, {Title: "VERSION", Drop: 1}, {Title: "STATE", Elastic: true, Min: 8}, {Title: "WAVE", Drop: 3}, {Title: "DONE", Right: true},
+		{Title: "FAILED", Right: true, Drop: 2}, {Title: "DEFERRED", Right: true, Drop: 3}, {Title: "AGE", Right: true, Drop: 4}, {Title: "MESSAGE", Wide: true},
+	},
+	keys: map[string]func(a, b Rollout) int{
+		"failed": descending(func(r Rollout) int32 { return r.Clusters.Failed }),
+		"age":    oldestFirst(func(r Rollout) *metav1.Time { return &r.CreatedAt }),
+	},
+}
+
+// NewRollouts returns an empty list of rollouts.
+func NewRollouts(now time.Time, q Query) (*List[Rollout], error) { return newList(now, rolloutKind, q) }
+
+// NewRollout returns the row of a FleetDiskImage.
+func NewRollout(i *v1alpha1.FleetDiskImage) Rollout {
+	return Rollout{
+		Name: i.Name, Version: i.Spec.Version, Phase: i.Status.Phase, Reason: i.Status.Reason, Message: i.Status.Message, Wave: i.Status.CurrentWave,
+		Stalled: meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionStalled), Clusters: i.Status.Clusters, CreatedAt: i.CreationTimestamp,
+	}
+}
+
+func (r Rollout) rowName() string   { return r.Name }
+func (r Rollout) reference() string { return "fleetdiskimage/" + r.Name }
+func (r Rollout) isUnknown() bool   { return r.Clusters.Deferred > 0 }
+func (r Rollout) isFailing() bool {
+	return r.Stalled || r.Phase == v1alpha1.RolloutFailed || r.Clusters.Failed > 0
+}
+
+func (r Rollout) cells(now time.Time) []render.Line {
+	word := cmp.Or(r.Reason, string(r.Phase), "new")
+	state := render.Running.With("%s", word)
+	switch {
+	case r.Stalled || r.Phase == v1alpha1.RolloutFailed:
+		state = render.Failed.With("%s", word)
+	case r.Reason == v1alpha1.ReasonAwaitingApproval || r.Reason == v1alpha1.ReasonRolloutPaused:
+		state = render.Attention.With("%s", word)
+	case r.Phase == v1alpha1.RolloutSucceeded:
+		state = render.Done.With("%s", r.Phase)
+	case r.Phase == "" || r.Phase == v1alpha1.RolloutWaiting:
+		state = render.Waiting.With("%s", word)
+	}
+	return []render.Line{
+		render.Words(r.Name), render.Words(r.Version), state, render.Words(cmp.Or(r.Wave, "-")), render.Words(fmt.Sprintf("%d/%d", r.Clusters.Succeeded, r.Clusters.Total)),
+		render.Words(fmt.Sprint(r.Clusters.Failed)), render.Words(fmt.Sprint(r.Clusters.Deferred)), render.Words(render.Age(now, r.CreatedAt.Time)), render.Words(r.Message),
+	}
+}
+
+// Source is a row of get images over the whole fleet: one distinct image.
+type Source struct {
+	Source string `json:"source"`
+	// Clusters that have it; each of Unknown may have it, too.
+	Clusters   int   `json:"clusters"`
+	Unknown    int   `json:"unknown"`
+	Images     int   `json:"images"`
+	Ready      int   `json:"ready"`
+	Failed     int   `json:"failed"`
+	References int64 `json:"references"`
+	Bytes      int64 `json:"bytes"`
+	// UnreferencedSince is when the last machine left it; absent while one uses it.
+	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
+}
+
+var sourceKind = kind[Source]{
+	name: "Source", noun: "image",
+	columns: []render.Column{
+		{Title: "SOURCE", Elastic: true, Min: 14}, {Title: "CLUSTERS", Right: true}, {Title: "READY", Right: true, Drop: 2}, {Title: "FAILED", Right: true, Drop: 1},
+		{Title: "MACHINES", Right: true, Drop: 3}, {Title: "BYTES", Right: true, Drop: 4}, {Title: "UNUSED", Right: true, Drop: 5}, {Title: "UNKNOWN", Right: true, Wide: true},
+	},
+	keys: map[string]func(a, b Source) int{
+		"failed":   descending(func(s Source) int { return s.Failed }),
+		"bytes":    descending(func(s Source) int64 { return s.Bytes }),
+		"machines": descending(func(s Source) int64 { return s.References }),
+		"unused":   oldestFirst(func(s Source) *metav1.Time { return s.UnreferencedSince }),
+	},
+}
+
+// NewSources returns an empty list of distinct images.
+func NewSources(now time.Time, q Query) (*List[Source], error) { return newList(now, sourceKind, q) }
+
+// NewSource returns the row of a distinct image.
+func NewSource(i *readapi.Image) Source {
+	return Source{
+		Source: i.Source, Clusters: i.Members, Unknown: i.Unknown, Images: i.Images, Ready: i.Phases[v1alpha1.PhaseSucceeded], Failed: i.Phases[v1alpha1.PhaseFailed],
+		References: i.References, Bytes: i.Bytes, UnreferencedSince: i.UnreferencedSince,
+	}
+}
+
+func (s Source) rowName() string   { return s.Source }
+func (s Source) reference() string { return "image/" + s.Source }
+func (s Source) isUnknown() bool   { return s.Unknown > 0 }
+func (s Source) isFailing() bool   { return s.Failed > 0 }
+
+func (s Source) cells(now time.Time) []render.Line {
+	return render.Cells(s.Source, fmt.Sprint(s.Clusters), fmt.Sprint(s.Ready), fmt.Sprint(s.Failed), fmt.Sprint(s.References), render.Bytes(s.Bytes), ageOf(now, s.UnreferencedSince), fmt.Sprint(s.Unknown))
+}

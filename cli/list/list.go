@@ -1,0 +1,182 @@
+// Package list decides what kubectl ot get says: rows of clusters, images, machines and
+// rollouts that match, sorted, and how many there are beside those that are shown.
+package list
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// Query says which rows are wanted.
+type Query struct {
+	// Names of the rows; empty for all.
+	Names []string
+	// Failing and Unknown rows alone.
+	Failing, Unknown bool
+	// SortBy is one of the keys of the kind; by name by default.
+	SortBy string
+	// Limit of the rows; 0 for all.
+	Limit int
+}
+
+// row is a line of a list.
+type row interface {
+	// rowName is what Names of a Query are compared with.
+	rowName() string
+	// reference is kind/name for -o name.
+	reference() string
+	isFailing() bool
+	isUnknown() bool
+	cells(now time.Time) []render.Line
+}
+
+// kind is what a list is of.
+type kind[T row] struct {
+	name, noun string
+	columns    []render.Column
+	// keys to sort by, beside name; the first row is the one that a person looks for.
+	keys map[string]func(a, b T) int
+}
+
+// Keys are what --sort-by takes of a kind.
+func (k kind[T]) sortKeys() []string {
+	keys := []string{"name"}
+	for key := range k.keys {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// List is the answer of kubectl ot get.
+type List[T row] struct {
+	render.Envelope
+	ObservedAt metav1.Time `json:"observedAt"`
+	Items      []T         `json:"items"`
+	// Matched rows of Total; Items has fewer of them with --limit.
+	Matched int `json:"matched"`
+	Total   int `json:"total"`
+	// NotListed is how many more there are at least, which the hub does not name.
+	NotListed int `json:"notListed,omitempty"`
+	// Unread says what the answer lacks, and why.
+	Unread string `json:"unread,omitempty"`
+
+	now   time.Time
+	kind  kind[T]
+	query Query
+}
+
+func newList[T row](now time.Time, k kind[T], q Query) (*List[T], error) {
+	if _, known := k.keys[q.SortBy]; q.SortBy != "" && q.SortBy != "name" && !known {
+		return nil, fmt.Errorf("--sort-by %s: must be one of %s", q.SortBy, strings.Join(k.sortKeys(), ", "))
+	}
+	if q.Limit < 0 {
+		return nil, fmt.Errorf("--limit %d: must be 0, for all, or more", q.Limit)
+	}
+	return &List[T]{Envelope: render.NewEnvelope(k.name + "List"), ObservedAt: metav1.NewTime(now), Items: []T{}, now: now, kind: k, query: q}, nil
+}
+
+// Add adds a row if it matches. At most about twice as many are kept as the limit allows, however
+// many there are.
+func (l *List[T]) Add(r T) {
+	l.Total++
+	q := &l.query
+	if len(q.Names) > 0 && !slices.Contains(q.Names, r.rowName()) || (q.Failing || q.Unknown) && !(q.Failing && r.isFailing() || q.Unknown && r.isUnknown()) {
+		return
+	}
+	l.Matched++
+	l.Items = append(l.Items, r)
+	if q.Limit > 0 && len(l.Items) >= 2*q.Limit+100 {
+		l.Finish()
+	}
+}
+
+// Finish sorts the rows and cuts them at the limit.
+func (l *List[T]) Finish() {
+	order := l.kind.keys[l.query.SortBy]
+	slices.SortStableFunc(l.Items, func(a, b T) int {
+		if order != nil {
+			if c := order(a, b); c != 0 {
+				return c
+			}
+		}
+		return strings.Compare(a.rowName(), b.rowName())
+	})
+	if l.query.Limit > 0 && len(l.Items) > l.query.Limit {
+		clear(l.Items[l.query.Limit:])
+		l.Items = l.Items[:l.query.Limit]
+	}
+}
+
+// Missing returns the names that were asked for and that are not there.
+func (l *List[T]) Missing() []string {
+	return slices.DeleteFunc(slices.Clone(l.query.Names), func(name string) bool {
+		return slices.ContainsFunc(l.Items, func(r T) bool { return r.rowName() == name })
+	})
+}
+
+// Names are the rows.
+func (l *List[T]) Names() []string {
+	names := make([]string, len(l.Items))
+	for i := range l.Items {
+		names[i] = l.Items[i].reference()
+	}
+	return names
+}
+
+// Draw draws the screen.
+func (l *List[T]) Draw(p *render.Page) {
+	if len(l.Items) == 0 {
+		p.Line(render.Text("Of %s, none matches.", render.Count(l.Total, l.kind.noun)))
+	} else {
+		t := p.Table(l.kind.columns...)
+		for i := range l.Items {
+			t.Row(l.Items[i].cells(l.now)...)
+		}
+	}
+	if len(l.Items) < l.Matched {
+		p.Line(render.Dim("%d of %d are shown: --limit 0 shows all", len(l.Items), l.Matched))
+	}
+	if l.NotListed > 0 {
+		p.Line(render.Text("and %d more", l.NotListed))
+	}
+	if l.Unread != "" {
+		p.Gap()
+		p.Line(render.Dim("%s", l.Unread))
+	}
+}
+
+// descending compares numbers, the largest in front.
+func descending[T any, N cmp.Ordered](value func(T) N) func(a, b T) int {
+	return func(a, b T) int { return cmp.Compare(value(b), value(a)) }
+}
+
+// oldestFirst compares times; unknown ones are last.
+func oldestFirst[T any](value func(T) *metav1.Time) func(a, b T) int {
+	return func(a, b T) int {
+		x, y := value(a), value(b)
+		switch {
+		case x == nil && y == nil:
+			return 0
+		case x == nil:
+			return 1
+		case y == nil:
+			return -1
+		}
+		return x.Compare(y.Time)
+	}
+}
+
+func ageOf(now time.Time, since *metav1.Time) string {
+	if since == nil {
+		return "-"
+	}
+	return render.Age(now, since.Time)
+}

@@ -1,0 +1,104 @@
+package preload_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/preload"
+	"github.com/pelotech/ot-fleet/cli/render/rendertest"
+)
+
+var now = time.Date(2026, 3, 2, 16, 21, 0, 0, time.UTC)
+
+func newImage() *v1alpha1.FleetDiskImage {
+	img := apitest.FleetDiskImage("win-11").WithVersion("24.2").WithFormer("24.2", "24.1").Obj()
+	img.Spec.Placement = v1alpha1.Placement{ClusterNames: []string{"kiel"}, ExcludedClusters: []string{"lab"}}
+	return img
+}
+
+func newTarget(name string, silent bool, reported *v1alpha1.ReportedImage) preload.Target {
+	m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	m.Status.LastReport = ptr.To(metav1.NewTime(now))
+	if silent {
+		m.Status.SilentSince = ptr.To(metav1.NewTime(now.Add(-time.Hour)))
+	}
+	t := preload.Target{Member: m}
+	if reported != nil {
+		t.Reported = []v1alpha1.ReportedImage{*reported}
+	}
+	return t
+}
+
+func ready(img *v1alpha1.FleetDiskImage) *v1alpha1.ReportedImage {
+	return &v1alpha1.ReportedImage{Namespace: "images", Name: "win-11-24.2", UID: "1", Phase: v1alpha1.PhaseSucceeded, Revision: img.Spec.Template.Revision(), DownloadBytes: 600 << 20}
+}
+
+func TestCost(t *testing.T) {
+	img := newImage()
+	old := ready(img)
+	old.Revision = "old"
+	targets := []preload.Target{
+		newTarget("bergen", false, ready(img)), newTarget("oslo", false, nil), newTarget("turku", false, old), newTarget("edge-3", true, ready(img)),
+		newTarget("kiel", false, nil), newTarget("lab", false, nil),
+	}
+	got, err := preload.NewImage(img, targets, 0)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"bergen"}, got.There)
+	assert.Equal(t, []string{"oslo", "turku", "edge-3"}, got.Download, "what a silent cluster has reported is not relied on")
+	assert.Equal(t, []string{"edge-3"}, got.Silent)
+	assert.Equal(t, []string{"kiel"}, got.Placed)
+	assert.Equal(t, []string{"lab"}, got.Excluded)
+	assert.EqualValues(t, 3*600<<20, got.Bytes)
+	assert.False(t, got.AtMost)
+	img.Spec.Rollout.Paused = true
+	unknown, err := preload.NewImage(img, targets[1:2], 0)
+	require.NoError(t, err)
+	assert.True(t, unknown.AtMost)
+	p := preload.New([]preload.Image{got, unknown})
+	assert.EqualValues(t, got.Bytes+1<<30, p.Bytes)
+	rendertest.Golden(t, "cost", now, p)
+	none, err := preload.NewImage(img, targets[:1], 0)
+	require.NoError(t, err)
+	assert.False(t, preload.New([]preload.Image{none}).HasDownloads())
+}
+
+func TestFindImage(t *testing.T) {
+	images := []v1alpha1.FleetDiskImage{*apitest.FleetDiskImage("ubuntu").Obj(), *newImage()}
+	for _, name := range []string{"win-11", "win-11-24.2"} {
+		img, err := preload.FindImage(images, name)
+		require.NoError(t, err)
+		assert.Equal(t, "win-11", img.Name)
+	}
+	_, err := preload.FindImage(images, "win-11-24.1")
+	require.ErrorContains(t, err, "kubectl ot rollout abort win-11 --back-to 24.1")
+	_, err = preload.FindImage(images, "debian")
+	require.ErrorContains(t, err, "there is no FleetDiskImage debian")
+}
+
+func TestPlace(t *testing.T) {
+	img := newImage()
+	require.NoError(t, preload.Place(img, []string{"oslo", "kiel", "bergen"}))
+	assert.Equal(t, []string{"bergen", "kiel", "oslo"}, img.Spec.Placement.ClusterNames)
+	var many []string
+	for i := range preload.MaxClusterNames {
+		many = append(many, fmt.Sprint(i))
+	}
+	require.ErrorContains(t, preload.Place(img, many), "select them by labels")
+}
+
+// The plan takes the image over: by its mark, and without another revision.
+func TestMemberImage(t *testing.T) {
+	img := newImage()
+	image := preload.NewMemberImage(img)
+	assert.Equal(t, "images/win-11-24.2", image.Namespace+"/"+image.Name)
+	assert.Equal(t, img.Spec.Template.Revision(), image.Spec.Revision())
+	assert.Equal(t, "true", image.Labels[v1alpha1.LabelPlanned])
+}

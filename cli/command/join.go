@@ -14,6 +14,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/doctor"
+	"github.com/pelotech/ot-fleet/cli/doctor/gather"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/join"
 	"github.com/pelotech/ot-fleet/cli/join/execute"
@@ -143,6 +145,7 @@ func (e *environment) join(cmd *cobra.Command, args []string, request join.Reque
 	x.InstallChart = e.installChart(request.MemberContext, helmArguments)
 
 	plan := &join.Plan{Envelope: render.NewEnvelope("Join"), Name: request.Name, Hub: hub.Context, Member: request.MemberContext, DryRun: flags.dryRun}
+	plan.Warnings = e.examineMember(ctx, x)
 	if request.Mode == join.Push {
 		plan.Steps, err = join.PlanPush(request, state, *x.State)
 		if server := request.Access(*x.State); server.IsLocal() {
@@ -216,6 +219,28 @@ func (e *environment) readMember(ctx context.Context, x *execute.Executor) error
 	}
 	x.State, err = execute.ReadMember(ctx, x.Member, x.Request.MemberContext, x.AgentNamespace, access)
 	return err
+}
+
+// doctorTimeout bounds what doctor reads before a cluster joins.
+const doctorTimeout = 20 * time.Second
+
+// examineMember returns what doctor finds in a member that is to join. None of it stops the join:
+// an agent waits for what is missing, and says so.
+func (e *environment) examineMember(ctx context.Context, x *execute.Executor) []string {
+	if x.Member == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	member, err := e.ConnectMember("")
+	if err != nil {
+		return []string{"doctor: " + err.Error()}
+	}
+	snapshot, err := gather.Member(ctx, member, gather.Options{Cluster: x.Request.Name, CLIVersion: e.version, AgentNamespace: x.AgentNamespace, Now: e.now})
+	if err != nil {
+		return []string{"doctor: " + err.Error()}
+	}
+	return doctor.Examine(snapshot).BeforeJoin(x.Request.MemberContext)
 }
 
 // accessOf returns how a context reaches its cluster.

@@ -26,6 +26,8 @@ type environment struct {
 	*connect.Flags
 	version string
 	now     func() time.Time
+	// interrupted is closed by ctrl-C.
+	interrupted <-chan struct{}
 
 	cluster      string
 	live         bool
@@ -55,7 +57,7 @@ func StandardStreams() genericiooptions.IOStreams {
 func Run(args []string, streams genericiooptions.IOStreams, version string) exit.Code {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: version, now: time.Now}
+	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: version, now: time.Now, interrupted: ctx.Done()}
 	root := e.newRoot()
 	e.addCompletion(root)
 	root.SetArgs(args)
@@ -115,6 +117,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newGetCommand(),
 		e.newImageCommand(),
 		e.newRolloutCommand(),
+		e.newPolicyCommand(),
 		e.newWhyCommand(),
 		e.newPruneCommand(),
 		e.newJoinCommand(),
@@ -192,9 +195,24 @@ func (e *environment) askWhether(question string) (bool, error) {
 		return false, errors.New("nobody can be asked here: add -y, or run it in a terminal")
 	}
 	fmt.Fprintf(e.ErrOut, "%s [y/N] ", render.Printable(question))
-	var answer string
-	if _, err := fmt.Fscanln(e.In, &answer); err != nil && !errors.Is(err, io.EOF) && answer != "" {
-		return false, err
+	type reply struct {
+		text string
+		err  error
 	}
-	return strings.EqualFold(answer, "y") || strings.EqualFold(answer, "yes"), nil
+	answered := make(chan reply, 1)
+	go func() {
+		var r reply
+		_, r.err = fmt.Fscanln(e.In, &r.text)
+		answered <- r
+	}()
+	select {
+	case <-e.interrupted: // a read from a terminal does not end by itself
+		fmt.Fprintln(e.ErrOut)
+		return false, exit.With(exit.Interrupted)
+	case r := <-answered:
+		if r.err != nil && !errors.Is(r.err, io.EOF) && r.text != "" {
+			return false, r.err
+		}
+		return strings.EqualFold(r.text, "y") || strings.EqualFold(r.text, "yes"), nil
+	}
 }

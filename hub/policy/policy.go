@@ -132,11 +132,32 @@ func (p *Policy) ForMember(member string, labels map[string]string) (data map[st
 	return effective.ToData(), source, nil
 }
 
+// KeySources returns where the keys that are set for a member come from: SourceDefault, or an
+// override. Keys that nothing sets have their defaults.
+func (p *Policy) KeySources(m Member) map[string]string {
+	data, by, _ := p.applyOverrides(m)
+	for key := range data {
+		if by[key] == "" {
+			by[key] = SourceDefault
+		}
+	}
+	return by
+}
+
 // resolveKeys returns the keys that are set for a member, and their source.
 func (p *Policy) resolveKeys(m Member) (data map[string]string, source string) {
-	data = mergeMaps(p.defaults, nil)
-	by := map[string]string{} // source of each key that an override sets
-	var applying []string
+	data, by, applying := p.applyOverrides(m)
+	deciding := map[string]bool{}
+	for _, s := range by {
+		deciding[s] = true
+	}
+	return data, joinSources(slices.DeleteFunc(applying, func(s string) bool { return !deciding[s] }))
+}
+
+// applyOverrides returns the keys that are set for a member, the source of each that an
+// override sets, and the overrides that apply.
+func (p *Policy) applyOverrides(m Member) (data, by map[string]string, applying []string) {
+	data, by = mergeMaps(p.defaults, nil), map[string]string{}
 	for _, named := range []bool{false, true} {
 		for i := range p.overrides {
 			o := &p.overrides[i]
@@ -151,11 +172,7 @@ func (p *Policy) resolveKeys(m Member) (data map[string]string, source string) {
 			}
 		}
 	}
-	deciding := map[string]bool{}
-	for _, s := range by {
-		deciding[s] = true
-	}
-	return data, joinSources(slices.DeleteFunc(applying, func(s string) bool { return !deciding[s] }))
+	return data, by, applying
 }
 
 // joinSources names as many sources as maxSourceLength allows.

@@ -78,3 +78,14 @@ readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
 {{- end }}
+
+{{/*
+The texts of a list, quoted for CEL; the schema keeps quotes and backslashes out.
+*/}}
+{{- define "ot-hub.quoted" -}}
+{{- $quoted := list }}
+{{- range . }}
+{{- $quoted = append $quoted (printf "'%s'" .) }}
+{{- end }}
+{{- join ", " $quoted }}
+{{- end }}

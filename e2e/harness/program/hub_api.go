@@ -32,6 +32,23 @@ func newAPIReader(h *Hub, token string) *apiReader {
 	return &apiReader{hub: h, token: token, client: &http.Client{Transport: transport, Timeout: 10 * time.Second}}
 }
 
+// bearer adds a token to each request.
+type bearer struct {
+	token string
+	http.RoundTripper
+}
+
+func (b bearer) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = request.Clone(request.Context())
+	request.Header.Set("Authorization", "Bearer "+b.token)
+	return b.RoundTripper.RoundTrip(request)
+}
+
+// ReadAPI returns a client of the read API that this replica serves.
+func (h *Hub) ReadAPI() (*readapi.Client, error) {
+	return readapi.NewClient(h.APIURL, &http.Client{Transport: bearer{h.reader.token, h.reader.client.Transport}})
+}
+
 func (r *apiReader) getURL(ctx context.Context, url string) (status int, body []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

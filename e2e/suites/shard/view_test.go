@@ -3,13 +3,17 @@
 package shard_test
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -70,5 +74,76 @@ func TestReadAPIOfEveryReplica(t *testing.T) {
 	require.NoError(t, shared.startReplica(t.Context(), elected))
 	shared.awaitBalanced(t, replicaNames...)
 	shared.requireReadAPI(t, elected, len(images))
+	shared.judge.requireNoFaults(t)
+}
+
+// TestReadAPIFailsOverMidStream: a stream of events through a replica that is not elected ends
+// with the elected one. It goes on with the next one, and says that anything may have changed.
+func TestReadAPIFailsOverMidStream(t *testing.T) {
+	shared.awaitBalanced(t, replicaNames...)
+	images := []v1alpha1.ReportedImage{{
+		Namespace: "farm", Name: "debian", UID: "uid", Source: "http https://images.example.com/debian.qcow2", Phase: v1alpha1.PhaseQueued,
+	}}
+	for _, m := range shared.Fakes.List {
+		require.NoError(t, m.SetImages(t.Context(), "page-0", images))
+	}
+	elected, through := shared.electedReplica(t), shared.otherReplicas(t)[0]
+	shared.requireReadAPI(t, through, len(images))
+	c, err := through.ReadAPI()
+	require.NoError(t, err)
+	requireAnswers := func() {
+		summary, err := c.Summary(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, fakeCount, summary.Members.Total)
+		assert.Equal(t, fakeCount, summary.Images.Images)
+		m, err := c.Matrix(t.Context(), readapi.MatrixQuery{Rows: readapi.RowsSources})
+		require.NoError(t, err)
+		require.Len(t, m.Cols, fakeCount)
+		require.NotEmpty(t, m.Rows)
+		at := slices.IndexFunc(m.Rows, func(r readapi.MatrixRow) bool { return r.Source == images[0].Source })
+		assert.Equal(t, readapi.CellQueued, m.At(at, 0).State())
+		why, err := c.Why(t.Context(), m.Cols[0].Cluster, "farm", "debian")
+		require.NoError(t, err)
+		assert.Equal(t, v1alpha1.PhaseQueued, why.Image.Phase)
+		h, err := c.History(t.Context(), readapi.HistoryQuery{By: readapi.ByCluster})
+		require.NoError(t, err)
+		assert.LessOrEqual(t, h.Total, fakeCount)
+		blast, err := c.BlastRadius(t.Context(), `{concurrency: "7"}`, 2)
+		require.NoError(t, err)
+		assert.Equal(t, fakeCount, blast.Changed)
+		assert.Len(t, blast.Rows, min(2, fakeCount))
+	}
+	requireAnswers()
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cut, killed := false, false
+	for e, err := range c.FollowEvents(ctx) {
+		switch {
+		case err != nil:
+			require.True(t, killed, "%v", err)
+			cut = true
+			continue
+		case killed && e.Reset:
+		case !killed && len(e.Topics) == 0:
+			images[0].Message = "changed"
+			require.NoError(t, shared.Fakes.List[0].SetImages(t.Context(), "page-0", append(images, v1alpha1.ReportedImage{Namespace: "farm", Name: "more", UID: "uid", Source: "http https://images.example.com/more.qcow2", Phase: v1alpha1.PhaseQueued})))
+			continue
+		case !killed && slices.Contains(e.Topics, readapi.TopicImages):
+			killed = true
+			elected.Kill()
+			continue
+		default:
+			continue
+		}
+		break
+	}
+	assert.True(t, cut, "the stream ended with its replica")
+	require.NoError(t, ctx.Err(), "after the next one was elected, the stream says that anything may have changed")
+	require.NoError(t, shared.Fakes.List[0].SetImages(t.Context(), "page-0", images))
+	require.NoError(t, shared.startReplica(t.Context(), elected))
+	shared.awaitBalanced(t, replicaNames...)
+	shared.requireReadAPI(t, through, len(images))
+	requireAnswers()
 	shared.judge.requireNoFaults(t)
 }

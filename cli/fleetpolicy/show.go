@@ -1,0 +1,207 @@
+package fleetpolicy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
+	"github.com/pelotech/ot-fleet/hub/answers"
+	"github.com/pelotech/ot-fleet/hub/policy"
+)
+
+// ShowSnapshot is what a Show is made of.
+type ShowSnapshot struct {
+	Now time.Time
+	// Name of the policy's ConfigMap, as namespace/name.
+	Name string
+	// Written is its data, nil if there is none; InForce is that of the policy in force, nil
+	// for none.
+	Written, InForce map[string]string
+	// Member whose policy is shown; nil for the fleet's.
+	Member  *v1alpha1.MemberCluster
+	Members []v1alpha1.MemberCluster
+}
+
+// Show is the answer of kubectl ot policy show.
+type Show struct {
+	render.Envelope
+	ObservedAt metav1.Time `json:"observedAt"`
+	Name       string      `json:"name"`
+	Cluster    string      `json:"cluster,omitempty"`
+	// Problems are why the ConfigMap is not in force as it is written.
+	Problems []string `json:"problems,omitempty"`
+	// Keys of the policy in force, with all defaults.
+	Keys []Key `json:"keys"`
+	// Overrides are where a cluster's policy comes from, for the fleet: by source, how many
+	// clusters.
+	Overrides []Override `json:"overrides,omitempty"`
+	// Chain is why a cluster's budget is what it is.
+	Chain *Chain `json:"chain,omitempty"`
+}
+
+// Key of a policy.
+type Key struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	// From is "default", or where it is set.
+	From string `json:"from"`
+}
+
+// Override is where some clusters' policies come from.
+type Override struct {
+	Source   string `json:"source"`
+	Clusters int    `json:"clusters"`
+}
+
+// Chain leads from the policy to what a cluster runs. Unknown values are absent.
+type Chain struct {
+	Planned        int64                     `json:"planned"`
+	OwnConcurrency *int32                    `json:"ownConcurrency,omitempty"`
+	Budget         *int32                    `json:"budget,omitempty"`
+	Slots          *int32                    `json:"slots,omitempty"`
+	Acknowledged   bool                      `json:"acknowledged"`
+	Transfers      *v1alpha1.MemberTransfers `json:"transfers,omitempty"`
+}
+
+// NewShow returns the policy of the fleet, or of one cluster.
+func NewShow(s ShowSnapshot) (*Show, error) {
+	show := &Show{Envelope: render.NewEnvelope("Policy"), ObservedAt: metav1.NewTime(s.Now), Name: s.Name, Problems: findProblems(s)}
+	if s.InForce == nil {
+		return show, nil
+	}
+	inForce, _, errs := policy.ParsePolicy(s.InForce)
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("the policy in force cannot be read by this version: %s", policy.FormatErrors(errs))
+	}
+	name, labels := "", map[string]string(nil)
+	if s.Member != nil {
+		name, labels = s.Member.Name, s.Member.Labels
+		show.Cluster = name
+	}
+	data, _, errs := inForce.ForMember(name, labels)
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("cluster %s has no policy: %s", name, policy.FormatErrors(errs))
+	}
+	sources := inForce.KeySources(policy.Member{Name: name, Labels: labels})
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		show.Keys = append(show.Keys, Key{Name: key, Value: data[key], From: cmp.Or(sources[key], "default")})
+	}
+	if s.Member == nil {
+		show.addFleet(s, inForce)
+	} else {
+		st := &s.Member.Status
+		show.Chain = &Chain{
+			Planned: policy.ConcurrencyOf(data), OwnConcurrency: st.OwnConcurrency, Budget: st.Budget, Slots: st.SlotsUsed, Transfers: st.Transfers,
+			Acknowledged: meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionPolicyAcknowledged),
+		}
+	}
+	return show, nil
+}
+
+// addFleet adds the keys that are for the whole fleet, and where policies come from.
+func (show *Show) addFleet(s ShowSnapshot, inForce *policy.Policy) {
+	for _, key := range []string{policy.KeyFleetConcurrency, policy.KeyGrantDuration, policy.KeyExcessTolerance} {
+		if value, set := s.InForce[key]; set {
+			show.Keys = append(show.Keys, Key{key, strings.TrimSpace(value), policy.SourceDefault})
+		}
+	}
+	counts := map[string]int{}
+	for i := range s.Members {
+		_, source, _ := inForce.ForMember(s.Members[i].Name, s.Members[i].Labels)
+		counts[source]++
+	}
+	for _, source := range slices.Sorted(maps.Keys(counts)) {
+		show.Overrides = append(show.Overrides, Override{source, counts[source]})
+	}
+}
+
+// findProblems returns why the ConfigMap is not in force.
+func findProblems(s ShowSnapshot) (problems []string) {
+	switch {
+	case s.Written == nil && s.InForce == nil:
+		return []string{fmt.Sprintf("there is no ConfigMap %s, and no policy is in force: nothing is imported", s.Name)}
+	case s.Written == nil:
+		return []string{fmt.Sprintf("ConfigMap %s is missing: the last one stays in force", s.Name)}
+	}
+	written, _, errs := policy.ParsePolicy(s.Written)
+	if len(errs) == 0 {
+		errs = written.ValidateMembers(answers.PolicyMembers(s.Members))
+	}
+	for _, e := range errs {
+		problems = append(problems, v1alpha1.SanitizeText(e.Error(), 512))
+	}
+	if len(problems) == 0 && !maps.Equal(s.Written, s.InForce) {
+		problems = append(problems, "the hub has not taken the last edit into force yet")
+	}
+	return problems
+}
+
+// ExitCode is No where the ConfigMap is not in force.
+func (show *Show) ExitCode() exit.Code {
+	if len(show.Problems) > 0 {
+		return exit.No
+	}
+	return exit.Yes
+}
+
+// Draw draws the screen.
+func (show *Show) Draw(p *render.Page) {
+	title := "POLICY OF THE FLEET"
+	if show.Cluster != "" {
+		title = "POLICY OF " + show.Cluster
+	}
+	p.Line(render.Bold("%s", title), render.Text(" · ConfigMap %s", show.Name))
+	if len(show.Problems) == 0 {
+		p.Lines(render.Done.With("in force"))
+	}
+	for _, problem := range show.Problems {
+		p.Lines(render.Failed.With("not in force: %s", problem))
+	}
+	if len(show.Keys) > 0 {
+		p.Gap()
+		t := p.Table(render.Column{Title: "KEY"}, render.Column{Title: "VALUE", Elastic: true}, render.Column{Title: "FROM", Drop: 1, Elastic: true})
+		for _, k := range show.Keys {
+			t.Row(render.Words(k.Name), render.Words(strings.Join(strings.Fields(k.Value), " ")), render.Words(k.From))
+		}
+	}
+	if len(show.Overrides) > 0 {
+		p.Gap()
+		t := p.Table(render.Column{Title: "FROM", Elastic: true}, render.Column{Title: "CLUSTERS", Right: true})
+		for _, o := range show.Overrides {
+			t.Row(render.Words(o.Source), render.Words(fmt.Sprint(o.Clusters)))
+		}
+	}
+	if show.Chain != nil {
+		show.Chain.draw(p)
+	}
+}
+
+func (c *Chain) draw(p *render.Page) {
+	own, budget := "none", "unknown"
+	if c.OwnConcurrency != nil {
+		own = fmt.Sprint(*c.OwnConcurrency)
+	}
+	if c.Budget != nil && c.Slots != nil {
+		budget = fmt.Sprintf("%d, %d taken", *c.Budget, *c.Slots)
+	}
+	p.Section("WHY THE BUDGET IS WHAT IT IS")
+	p.Line(render.Text("policy: concurrency %d · this cluster's own ConfigMap: %s · its ledger: %s", c.Planned, own, budget))
+	if !c.Acknowledged {
+		p.Lines(render.Waiting.With("the cluster has not acknowledged the newest plan yet"))
+	}
+	if t := c.Transfers; t != nil {
+		p.Line(render.Text("share of the fleet's budget: granted %d · held %d · wanted %d", t.Granted, t.Held, t.Wanted))
+		if t.Message != "" {
+			p.Line(render.Text("%s", t.Message))
+		}
+	}
+}

@@ -80,18 +80,19 @@ const (
 // kindOf returns what the first argument of a command names, by its words.
 func kindOf(words []string) nameKind {
 	has := func(word string) bool { return slices.Contains(words, word) }
-	switch {
-	case len(words) == 0 || has("join") || has("completion") || has("help"):
+	if len(words) == 0 || has("join") || has("completion") || has("help") {
 		return noKind // a name that is new
-	case has("accept"), has("leave"), has("quarantine"), words[len(words)-1] == "cluster":
+	}
+	switch last := words[len(words)-1]; {
+	case has("accept"), has("leave"), has("quarantine"), last == "cluster", last == "clusters":
 		return clusterKind
 	case words[0] == "prune":
 		return pruneReportKind
-	case words[0] == "rollout", words[0] == "image", words[len(words)-1] == "rollout":
+	case words[0] == "rollout", words[0] == "image", words[0] == "preload", last == "rollout", last == "rollouts":
 		return fleetImageKind
-	case words[0] == "logs", words[len(words)-1] == "image":
+	case words[0] == "logs", last == "image", last == "images":
 		return imageKind
-	case words[len(words)-1] == "machine":
+	case last == "machine", last == "machines":
 		return machineKind
 	}
 	return noKind

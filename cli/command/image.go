@@ -215,7 +215,7 @@ of -n, and its annotation pelotech.ot/retry is set.`,
 			}
 			clusters = []string{e.cluster}
 		}
-		return e.changeRollout(ctx, hub, args[0], change{fields: []string{"spec.retry"}, do: func(img *v1alpha1.FleetDiskImage) (*rollout.Action, error) {
+		return e.changeRollout(ctx, hub, args[0], change{fields: []string{"spec.retry"}, check: rollout.CheckRetryStored, do: func(img *v1alpha1.FleetDiskImage) (*rollout.Action, error) {
 			return rollout.Retry(img, clusters, e.now())
 		}})
 	})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,14 +116,14 @@ func (e *environment) publish(ctx context.Context, request publish.Request, flag
 	}
 	plan.DryRun = flags.dryRun
 	if flags.dryRun != "client" {
-		if err := applyPlan(ctx, hub, plan, flags); err != nil {
+		if err := applyPlan(ctx, hub, plan, stored, flags); err != nil {
 			return err
 		}
 	}
 	if !flags.wait || flags.dryRun != "" {
 		return e.show(plan, exit.Yes)
 	}
-	if e.format.Screen() {
+	if e.format.Screen() || e.output == "markdown" {
 		if err := e.show(plan, exit.Yes); err != nil {
 			return err
 		}
@@ -130,7 +131,8 @@ func (e *environment) publish(ctx context.Context, request publish.Request, flag
 	return e.waitForRollout(ctx, hub, request.Name, rollout.Goal{Kind: rollout.GoalReady})
 }
 
-func applyPlan(ctx context.Context, hub *connect.Cluster, plan *publish.Plan, flags publishFlags) error {
+// applyPlan applies what was planned for the stored FleetDiskImage, nil for none.
+func applyPlan(ctx context.Context, hub *connect.Cluster, plan *publish.Plan, stored *v1alpha1.FleetDiskImage, flags publishFlags) error {
 	options := []client.ApplyOption{client.FieldOwner(ownership.FieldManager)}
 	if flags.force {
 		options = append(options, client.ForceOwnership)
@@ -139,6 +141,22 @@ func applyPlan(ctx context.Context, hub *connect.Cluster, plan *publish.Plan, fl
 		options = append(options, client.DryRunAll)
 	}
 	err := hub.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(plan.Object), options...)
+	for tries := 0; ownership.ConflictsWithItself(err) && tries < maxTries; tries++ {
+		// Invariant: this forces nothing that others have written since it was planned.
+		now, getErr := getFleetImage(ctx, hub, plan.Name)
+		if getErr != nil {
+			return getErr
+		}
+		if stored == nil || now.UID != stored.UID || now.Generation != stored.Generation {
+			return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s was changed meanwhile: publish again", plan.Name))
+		}
+		object := plan.Object.DeepCopy()
+		object.SetResourceVersion(now.ResourceVersion)
+		forced := append(slices.Clone(options), client.ForceOwnership)
+		if forcedErr := hub.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), forced...); !apierrors.IsConflict(forcedErr) {
+			err = forcedErr
+		}
+	}
 	if apierrors.IsConflict(err) {
 		return fmt.Errorf("others own fields that this would change; --force-conflicts takes them over: %w", err)
 	}

@@ -107,6 +107,8 @@ type change struct {
 	force  bool
 	ask    func(*rollout.Action) string
 	yes    bool
+	// check says what the API server did not store; nil for none.
+	check func(stored *v1alpha1.FleetDiskImage) error
 }
 
 // askToGoOn asks a question; any answer but yes ends with exit code No.
@@ -155,6 +157,11 @@ func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, n
 		}
 		if err != nil {
 			return hub.Explain(err)
+		}
+		if c.check != nil {
+			if err := c.check(img); err != nil {
+				return err
+			}
 		}
 		return e.show(action, exit.Yes)
 	}

@@ -99,7 +99,6 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		},
 	}
 	root.AddCommand(e.newQuarantineCommand(), e.newVersionCommand(), e.newEventsCommand(), e.newLogsCommand())
-	root.AddCommand(e.newImageCommand(), e.newRolloutCommand(), e.newPreloadCommand())
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.ErrOut)
@@ -117,8 +116,10 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newGetCommand(),
 		e.newImageCommand(),
 		e.newRolloutCommand(),
+		e.newPreloadCommand(),
 		e.newPolicyCommand(),
 		e.newWhyCommand(),
+		e.newTopCommand(),
 		e.newPruneCommand(),
 		e.newJoinCommand(),
 		e.newAcceptCommand(),
@@ -127,7 +128,6 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newSupportBundleCommand(),
 		newReferenceCommand(root),
 	)
-	root.AddCommand(e.newJoinCommand(), e.newAcceptCommand(), e.newLeaveCommand())
 	return root
 }
 

@@ -5,9 +5,11 @@ package ownership
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -108,6 +110,23 @@ func fieldPath(field string) (path fieldpath.Path) {
 		path = append(path, fieldpath.PathElement{FieldName: &name})
 	}
 	return path
+}
+
+// ConflictsWithItself reports whether an apply conflicts with nobody but FieldManager: what other
+// verbs have patched, as the way back to a version does, counts as of another manager.
+func ConflictsWithItself(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	own := false
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Type != metav1.CauseTypeFieldManagerConflict || !strings.HasPrefix(cause.Message, fmt.Sprintf("conflict with %q", FieldManager)) {
+			return false
+		}
+		own = true
+	}
+	return own
 }
 
 // AppliedFields returns the fields of spec, such as placement, that FieldManager has applied.

@@ -1,11 +1,15 @@
 package ownership_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/pelotech/ot-fleet/cli/ownership"
 )
@@ -52,6 +56,21 @@ func TestFindOwner(t *testing.T) {
 			assert.Contains(t, got.Refusal("FleetDiskImage ubuntu").Error(), tt.want+" owns "+tt.field+" of FleetDiskImage ubuntu")
 		})
 	}
+}
+
+func TestConflictsWithItself(t *testing.T) {
+	conflict := func(causes ...metav1.StatusCause) error {
+		return apierrors.NewApplyConflict(causes, "Apply failed")
+	}
+	with := func(manager string) metav1.StatusCause {
+		return metav1.StatusCause{Type: metav1.CauseTypeFieldManagerConflict, Message: fmt.Sprintf("conflict with %q using pelotech.ot/v1alpha1", manager), Field: ".spec.version"}
+	}
+	assert.True(t, ownership.ConflictsWithItself(conflict(with("kubectl-ot"), with("kubectl-ot"))))
+	assert.False(t, ownership.ConflictsWithItself(conflict(with("kubectl-ot"), with("kubectl-edit"))))
+	assert.False(t, ownership.ConflictsWithItself(conflict(with("kubectl-other"))))
+	assert.False(t, ownership.ConflictsWithItself(conflict()))
+	assert.False(t, ownership.ConflictsWithItself(apierrors.NewConflict(schema.GroupResource{}, "ubuntu", errors.New("changed"))))
+	assert.False(t, ownership.ConflictsWithItself(nil))
 }
 
 func TestAppliedFields(t *testing.T) {

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -161,6 +162,15 @@ func Retry(img *v1alpha1.FleetDiskImage, clusters []string, now time.Time) (*Act
 	a.Done = fmt.Sprintf("%s %s starts over in %s, with all attempts", img.Name, img.Spec.Version, where)
 	a.Command = "kubectl ot image wait " + img.Name
 	return a, nil
+}
+
+// CheckRetryStored tells a hub whose CustomResourceDefinitions do not know spec.retry: its API
+// server drops the field without a word.
+func CheckRetryStored(stored *v1alpha1.FleetDiskImage) error {
+	if stored.Spec.Retry == nil {
+		return errors.New("the hub does not know spec.retry, and nothing was retried: upgrade chart ot-hub, or retry in the cluster itself, with --cluster and --live")
+	}
+	return nil
 }
 
 // History are the versions that a FleetDiskImage remembers.

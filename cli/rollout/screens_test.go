@@ -200,6 +200,8 @@ func TestRetry(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotEqual(t, first, img.Spec.Retry.Token)
 	assert.Equal(t, []string{"lab"}, img.Spec.Retry.Clusters)
+	require.NoError(t, rollout.CheckRetryStored(img))
+	require.ErrorContains(t, rollout.CheckRetryStored(newImage(nil)), "upgrade chart ot-hub")
 	_, err = rollout.Retry(newImage(nil), nil, now)
 	require.ErrorContains(t, err, "there is nothing to retry")
 }

@@ -96,7 +96,7 @@ func (l *List[T]) Add(r T) {
 		}
 		l.seen[r.rowName()] = true
 	}
-	if (q.Failing || q.Unknown) && !(q.Failing && r.isFailing() || q.Unknown && r.isUnknown()) {
+	if wanted := !q.Failing && !q.Unknown || q.Failing && r.isFailing() || q.Unknown && r.isUnknown(); !wanted {
 		return
 	}
 	l.Matched++

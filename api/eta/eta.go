@@ -2,6 +2,7 @@ package eta
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,7 +133,8 @@ func (s Snapshot) Queued(i int) Estimate {
 
 // ForNew estimates an image that joins the end of the queue now.
 func (s Snapshot) ForNew(q v1alpha1.QueuedImport) Estimate {
-	if s.Activity == nil || s.isOld() {
+	// An idle member does not tell that its budget has changed.
+	if s.Activity == nil || s.isOld() || s.Activity.Budget <= 0 && s.isIdle() {
 		return Estimate{Why: UnknownNotReported}
 	}
 	head := s.Activity.Head
@@ -142,7 +144,7 @@ func (s Snapshot) ForNew(q v1alpha1.QueuedImport) Estimate {
 	behind := *s.Activity
 	notBefore := metav1.NewTime(behind.ObservedAt.Add(s.Now.Sub(s.observedAt())))
 	q.NotBefore = &notBefore
-	behind.Head = append(head[:len(head):len(head)], q)
+	behind.Head = slices.Concat(head, []v1alpha1.QueuedImport{q})
 	s.Activity = &behind
 	return s.toEstimate(len(head)+1, s.playQueue(len(head)))
 }
@@ -173,8 +175,12 @@ func (s Snapshot) observedAt() time.Time {
 
 // isOld is false for the last activity before a member became idle, however long ago.
 func (s Snapshot) isOld() bool {
+	return s.Activity == nil || s.Now.Sub(s.observedAt()) > MaxAge && !s.isIdle()
+}
+
+func (s Snapshot) isIdle() bool {
 	a := s.Activity
-	return a == nil || s.Now.Sub(s.observedAt()) > MaxAge && (len(a.Active) > 0 || a.Queued > 0 || len(a.Head) > 0 || a.Slots > 0)
+	return len(a.Active) == 0 && len(a.Head) == 0 && a.Queued <= 0 && a.Slots <= 0
 }
 
 const (

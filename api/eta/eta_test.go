@@ -186,6 +186,8 @@ func TestImageThatJoinsTheQueue(t *testing.T) {
 	idle.Active, idle.Head, idle.Queued, idle.Slots = nil, nil, 0, 0
 	s = eta.Snapshot{Activity: idle, Now: now.Add(24 * time.Hour)}
 	assert.Equal(t, now.Add(24*time.Hour+100*time.Second), s.ForNew(newImage).At, "an idle member writes none")
+	s.Activity.Budget = 0
+	assert.Equal(t, eta.Estimate{Why: eta.UnknownNotReported}, s.ForNew(newImage), "it may have another budget by now")
 	s.Activity.Slots = 1
 	assert.Equal(t, eta.Estimate{Why: eta.UnknownNotReported}, s.ForNew(newImage))
 	assert.Equal(t, eta.Estimate{Why: eta.UnknownNotReported}, eta.Snapshot{Now: now}.ForNew(newImage))

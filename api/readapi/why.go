@@ -45,15 +45,22 @@ type WhyActivity struct {
 	Rates      []v1alpha1.SourceRate `json:"rates,omitempty"`
 }
 
+// ActiveImport and QueuedImport are those of a member as objects. In its report they are
+// lines, and so would be all that embeds them.
+type (
+	ActiveImport v1alpha1.ActiveImport
+	QueuedImport v1alpha1.QueuedImport
+)
+
 // ActiveEntry is a running import, and when it will end.
 type ActiveEntry struct {
-	v1alpha1.ActiveImport
+	ActiveImport
 	Expected *Estimate `json:"expected,omitempty"`
 }
 
 // QueuedEntry is an image that waits, and when it will be ready.
 type QueuedEntry struct {
-	v1alpha1.QueuedImport
+	QueuedImport
 	Expected *Estimate `json:"expected,omitempty"`
 }
 

@@ -36,7 +36,8 @@ const (
 const SourceOther = "other"
 
 // ActiveImport is an import that takes a slot. It is stored as one line, so that 32 of them
-// are small; - stands for what is unknown:
+// are small; - stands for what is unknown. A type that embeds it would be a line, too:
+// api/readapi has one with the same fields and no encoding of its own.
 //
 //	namespace/name source attempt/maxAttempts startedAt bytesDone/bytesTotal bytesPerSecond
 //
@@ -46,23 +47,24 @@ const SourceOther = "other"
 // +kubebuilder:validation:Type=string
 // +kubebuilder:validation:MaxLength=512
 type ActiveImport struct {
-	Namespace string
-	Name      string
-	// Source is the group of its source in the policy, or SourceOther.
-	Source string
-	// BytesDone of the download, as far as the importer tells.
-	BytesDone int64
-	// BytesTotal of the download; 0 if unknown.
-	BytesTotal int64
-	// AtMostBytes is diskSize where BytesTotal is unknown.
-	AtMostBytes int64
-	// BytesPerSecond is the rate of late, weighted towards the newest samples; 0 if unknown.
-	BytesPerSecond int64
-	// StartedAt is when the attempt took its slot, by the member's clock.
-	StartedAt metav1.Time
-	// Attempt is the number of the attempt, and MaxAttempts how many there may be.
-	Attempt     int32
-	MaxAttempts int32
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// source is the group of its source in the policy, or other.
+	Source string `json:"source,omitempty"`
+	// bytesDone of the download, as far as the importer tells.
+	BytesDone int64 `json:"bytesDone,omitempty"`
+	// bytesTotal of the download; absent if unknown.
+	BytesTotal int64 `json:"bytesTotal,omitempty"`
+	// atMostBytes is diskSize where bytesTotal is unknown.
+	AtMostBytes int64 `json:"atMostBytes,omitempty"`
+	// bytesPerSecond is the rate of late, weighted towards the newest samples; absent if
+	// unknown.
+	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
+	// startedAt is when the attempt took its slot, by the member's clock.
+	StartedAt metav1.Time `json:"startedAt"`
+	// attempt is the number of the attempt, and maxAttempts how many there may be.
+	Attempt     int32 `json:"attempt,omitempty"`
+	MaxAttempts int32 `json:"maxAttempts,omitempty"`
 }
 
 // QueuedImport is an image that waits for a slot. It is stored as one line; - stands for
@@ -76,23 +78,23 @@ type ActiveImport struct {
 // +kubebuilder:validation:Type=string
 // +kubebuilder:validation:MaxLength=640
 type QueuedImport struct {
-	Namespace string
-	Name      string
-	// Source is the group of its source in the policy, or SourceOther.
-	Source   string
-	Priority int32
-	// Bytes of the download; 0 if unknown.
-	Bytes int64
-	// AtMostBytes is diskSize where Bytes is unknown.
-	AtMostBytes int64
-	// QueuedAt is when it took its place.
-	QueuedAt metav1.Time
-	// NotBefore is when its next attempt may start, by the member's clock.
-	NotBefore *metav1.Time
-	// Reason why it waits, as in the image's status.
-	Reason Reason
-	// Attempts that were started.
-	Attempts int32
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// source is the group of its source in the policy, or other.
+	Source   string `json:"source,omitempty"`
+	Priority int32  `json:"priority,omitempty"`
+	// bytes of the download; absent if unknown.
+	Bytes int64 `json:"bytes,omitempty"`
+	// atMostBytes is diskSize where bytes is unknown.
+	AtMostBytes int64 `json:"atMostBytes,omitempty"`
+	// queuedAt is when it took its place.
+	QueuedAt metav1.Time `json:"queuedAt"`
+	// notBefore is when its next attempt may start, by the member's clock.
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+	// reason why it waits, as in the image's status.
+	Reason Reason `json:"reason,omitempty"`
+	// attempts that were started.
+	Attempts int32 `json:"attempts,omitempty"`
 }
 
 // SourceRate is how fast imports from one group of sources were of late in a member.

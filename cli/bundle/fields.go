@@ -104,6 +104,8 @@ func classOf(path []string, holds bool) class {
 	}
 	name := path[len(path)-1]
 	switch class := leaves[name]; {
+	case class == classText && name != "policySource" && name != "heldPolicy" && slices.ContainsFunc(path, isWrittenByPeople):
+		return classPrivate
 	case !holds, class == classMap:
 		return class
 	case containers[name]:
@@ -111,6 +113,11 @@ func classOf(path []string, holds bool) class {
 	default:
 		return classPrivate
 	}
+}
+
+// isWrittenByPeople: programs write no sentences into specs and their copies.
+func isWrittenByPeople(name string) bool {
+	return name == "spec" || name == "template" || name == "vmDiskImageTemplate"
 }
 
 // ownPrefixes of labels whose values are ours or the charts'.

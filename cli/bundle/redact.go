@@ -172,10 +172,14 @@ func (r *Redactor) fields(path []string, fields map[string]any) any {
 			redacted[key] = r.mapOf(inner, value)
 		case class != classPrivate:
 			redacted[key] = r.value(inner, value)
-		case isHarmlessScalar(value):
+		case isHarmlessScalar(value) && isPlain(key, fieldPattern):
 			redacted[key] = value
 		default:
-			redacted[key] = r.hideAll(value)
+			hidden := r.hideAll(value)
+			if !isPlain(key, fieldPattern) { // of a field that keeps what its schema does not know
+				key = r.hideWords(key)
+			}
+			redacted[key] = hidden
 		}
 	}
 	return redacted
@@ -263,6 +267,7 @@ func (r *Redactor) leaf(path []string, text string) string {
 var (
 	identifierPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._:/%+-]{0,251}[A-Za-z0-9%])?$`)
 	valuePattern      = regexp.MustCompile(`^[A-Za-z0-9._,/ %-]{0,63}$`)
+	fieldPattern      = regexp.MustCompile(`^[a-z][A-Za-z0-9_]{0,62}$`)
 	keyPattern        = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,252}$`)
 	urlPattern        = regexp.MustCompile(`^[a-z0-9-]+://[\x21-\x7e]*…?$`)
 	sourcePattern     = regexp.MustCompile(`^[a-z0-9]+( [a-z0-9-]+://[\x21-\x7e]*…?( [0-9a-f]{12})?)?( [a-z0-9]+:[0-9a-fA-F]+)?$`)

@@ -43,6 +43,7 @@ func (e *environment) newStatusCommand() *cobra.Command {
 			return look{view: st, code: st.ExitCode(e.allowUnknown)}, nil
 		}
 		if e.watching {
+			e.timeout = 0 // until ctrl-C
 			return e.watch(ctx, see)
 		}
 		l, err := see(ctx)
@@ -71,13 +72,13 @@ func (e *environment) gatherStatus(ctx context.Context, hub *connect.Cluster, se
 	if err := hub.List(ctx, &reports); err != nil {
 		return status.Snapshot{}, err
 	}
-	s := status.Snapshot{Now: e.now(), Hub: hub.Context, Members: members.Items, Images: images.Items, Reports: reports.Items}
-	if selector != "" {
-		return s, nil // the summary is of the whole fleet
-	}
+	s := status.Snapshot{Now: e.now(), Hub: hub.Context, Members: members.Items, Images: images.Items, Reports: reports.Items, Selected: selector != ""}
 	s.Unread, err = e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) (err error) {
 		s.Summary, err = api.Summary(ctx)
 		return err
 	})
+	if s.Unread != "" {
+		s.Unread += ". Whether the policy is in force as it is written is not known here"
+	}
 	return s, err
 }

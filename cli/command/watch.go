@@ -1,8 +1,8 @@
 package command
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -60,17 +60,17 @@ func ended(ctx context.Context, last look) error {
 }
 
 func (e *environment) watchLines(ctx context.Context, next look, see func(context.Context) (look, error)) error {
-	printed, told := "", ""
+	shown, told := "", ""
 	for {
-		line, err := e.lineOf(next.view)
+		content, err := contentOf(next.view)
 		if err != nil {
 			return err
 		}
-		if line != printed {
-			if _, err := e.Out.Write([]byte(line)); err != nil {
+		if content != shown {
+			if err := e.printChange(next.view); err != nil {
 				return err
 			}
-			printed = line
+			shown = content
 		}
 		if next.end {
 			return ended(ctx, next)
@@ -93,16 +93,29 @@ func (e *environment) watchLines(ctx context.Context, next look, see func(contex
 	}
 }
 
-// lineOf returns what is printed for a change.
-func (e *environment) lineOf(view render.View) (string, error) {
+// printChange prints the line of a change, or the whole answer.
+func (e *environment) printChange(view render.View) error {
 	if s, ok := view.(summarized); ok && e.format.Screen() {
-		return render.Printable(s.Summary()) + "\n", nil
+		_, err := fmt.Fprintln(e.Out, render.Printable(s.Summary()))
+		return err
 	}
-	var b bytes.Buffer
-	if err := e.format.Write(&b, view, e.options()); err != nil {
-		return "", err
+	return e.format.Write(e.Out, view, e.options())
+}
+
+// contentOf returns what a view says apart from when it was looked at: a time that passes is
+// no change.
+func contentOf(view render.View) (string, error) {
+	data, err := json.Marshal(view)
+	if err != nil {
+		return "", fmt.Errorf("comparing %T: %w", view, err)
 	}
-	return b.String(), nil
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return "", fmt.Errorf("comparing %T: %w", view, err)
+	}
+	delete(fields, "observedAt")
+	data, err = json.Marshal(fields)
+	return string(data), err
 }
 
 func (e *environment) watchScreen(ctx context.Context, first look, see func(context.Context) (look, error)) error {

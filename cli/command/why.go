@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,8 +75,13 @@ still waits; 4 a person has to act; 5 it is not known.`,
 func (e *environment) asksHub() bool { return e.cluster != "" && !e.live && e.Member == "" }
 
 func (e *environment) whyImage(ctx context.Context, name string) (answer, error) {
+	return e.whyImageIn(ctx, "", name)
+}
+
+// whyImageIn is about an image of a namespace, by default that of the flags.
+func (e *environment) whyImageIn(ctx context.Context, namespace, name string) (answer, error) {
 	if e.asksHub() {
-		s, err := e.gatherReportedImage(ctx, name)
+		s, err := e.gatherReportedImage(ctx, namespace, name)
 		if err != nil {
 			return nil, err
 		}
@@ -88,23 +94,25 @@ func (e *environment) whyImage(ctx context.Context, name string) (answer, error)
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(m.Images, func(img v1alpha1.VMDiskImage) bool { return img.Namespace == member.Namespace && img.Name == name }) {
-		if err := member.Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: name}, &v1alpha1.VMDiskImage{}); err != nil {
+	namespace = cmp.Or(namespace, member.Namespace)
+	if !slices.ContainsFunc(m.Images, func(img v1alpha1.VMDiskImage) bool { return img.Namespace == namespace && img.Name == name }) {
+		if err := member.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &v1alpha1.VMDiskImage{}); err != nil {
 			return nil, err
 		}
 	}
-	return why.NewImage(m.OfImage(member.Namespace, name)), nil
+	return why.NewImage(m.OfImage(namespace, name)), nil
 }
 
 // gatherReportedImage asks the hub's read API, else its kinds.
-func (e *environment) gatherReportedImage(ctx context.Context, name string) (why.ImageSnapshot, error) {
+func (e *environment) gatherReportedImage(ctx context.Context, namespace, name string) (why.ImageSnapshot, error) {
 	hub, err := e.ConnectHub()
 	if err != nil {
 		return why.ImageSnapshot{}, err
 	}
+	namespace = cmp.Or(namespace, hub.Namespace)
 	var s why.ImageSnapshot
 	unread, err := e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error {
-		w, err := api.Why(ctx, e.cluster, hub.Namespace, name)
+		w, err := api.Why(ctx, e.cluster, namespace, name)
 		if err == nil {
 			s = why.FromReadAPI(e.now(), w)
 		}
@@ -128,7 +136,7 @@ func (e *environment) gatherReportedImage(ctx context.Context, name string) (why
 		e.printNote("%s", unread)
 		e.toldUnread = true
 	}
-	return why.FromKinds(e.now(), hub.Namespace, name, member, reports.Items), nil
+	return why.FromKinds(e.now(), namespace, name, member, reports.Items), nil
 }
 
 // gatherMember reads a member's own kinds. Those that may not be read are left out: without

@@ -39,6 +39,19 @@ func (st *Status) Draw(p *render.Page) {
 	}
 }
 
+// Summary is the line of a change.
+func (st *Status) Summary() string {
+	held := 0
+	for _, r := range st.Rollouts {
+		if r.rank() == rankHeld {
+			held++
+		}
+	}
+	return fmt.Sprintf("%s FLEET %s: %d of %s ready, %d of %d slots, %d queued, %d of %s done, %d held, %s failed", st.ObservedAt.Format(time.TimeOnly), st.Hub,
+		st.Clusters.Ready, render.Count(st.Clusters.Total, "cluster"), st.Slots.Used, st.Slots.Budget, st.Slots.Queued,
+		st.RolloutsDone, render.Count(len(st.Rollouts), "rollout"), held, render.Count(st.FailedTotal, "image"))
+}
+
 func unknownClusters(n int32) string {
 	if n == 0 {
 		return ""

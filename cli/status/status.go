@@ -15,6 +15,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
+	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
 // Snapshot is what the hub's kinds say.
@@ -26,7 +27,9 @@ type Snapshot struct {
 	Reports []v1alpha1.PruneReport
 	// Summary of the read API; nil where it could not be asked, and Unread says why.
 	Summary *readapi.Summary
-	Unread  string
+	// Selected: not all clusters are in Members; those of Summary are.
+	Selected bool
+	Unread   string
 }
 
 // Status is the answer of kubectl ot status.
@@ -156,7 +159,7 @@ func New(s Snapshot) *Status {
 	st.addPrunable(s.Reports)
 	st.Unread = s.Unread
 	if s.Summary != nil {
-		st.addSummary(s.Summary)
+		st.addSummary(s.Summary, s.Selected)
 	}
 	return st
 }
@@ -171,7 +174,9 @@ func (st *Status) addMember(m *v1alpha1.MemberCluster) {
 	failed := int32(len(m.Status.Failing))
 	if m.Status.Images != nil {
 		failed = max(failed, m.Status.Images.Failed)
-		st.Slots.Queued += m.Status.Images.Queued
+		if m.Status.SilentSince == nil {
+			st.Slots.Queued += m.Status.Images.Queued
+		}
 	}
 	into := &st.Clusters.NotReady
 	switch {
@@ -191,10 +196,8 @@ func (st *Status) addMember(m *v1alpha1.MemberCluster) {
 	} else {
 		*into = append(*into, c)
 	}
-	if m.Status.SlotsUsed != nil {
+	if m.Status.SlotsUsed != nil && m.Status.Budget != nil && m.Status.SilentSince == nil {
 		st.Slots.Used += *m.Status.SlotsUsed
-	}
-	if m.Status.Budget != nil {
 		st.Slots.Budget += *m.Status.Budget
 	}
 	if t := m.Status.Transfers; t != nil {
@@ -212,9 +215,12 @@ func (st *Status) addMember(m *v1alpha1.MemberCluster) {
 	}
 }
 
-func (st *Status) addSummary(s *readapi.Summary) {
+func (st *Status) addSummary(s *readapi.Summary, selected bool) {
 	if !s.Policy.Accepted {
 		st.PolicyProblem = cmp.Or(s.Policy.Message, "it was not read yet")
+	}
+	if selected {
+		return // its transfers are of all clusters
 	}
 	for _, b := range s.Transfers.Sources {
 		st.Sources = append(st.Sources, Source{
@@ -225,6 +231,9 @@ func (st *Status) addSummary(s *readapi.Summary) {
 }
 
 func newRollout(i *v1alpha1.FleetDiskImage) Rollout {
+	if !rollout.IsObserved(i) { // what the status says is of the spec before
+		return Rollout{Name: i.Name, Version: i.Spec.Version}
+	}
 	r := Rollout{
 		Name: i.Name, Version: i.Spec.Version, Phase: i.Status.Phase, Reason: i.Status.Reason, Message: i.Status.Message,
 		Wave: i.Status.CurrentWave, Clusters: i.Status.Clusters, ExpectedAt: i.Status.ExpectedAt,

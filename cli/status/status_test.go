@@ -52,7 +52,9 @@ func failing(m *v1alpha1.MemberCluster) {
 }
 
 func rollout(name, version string, st v1alpha1.FleetDiskImageStatus) v1alpha1.FleetDiskImage {
-	return *apitest.FleetDiskImage(name).WithVersion(version).WithStatus(st).Obj()
+	image := apitest.FleetDiskImage(name).WithVersion(version).WithStatus(st).Obj()
+	image.Status.ObservedGeneration = image.Generation
+	return *image
 }
 
 func TestScreens(t *testing.T) {
@@ -94,6 +96,15 @@ func TestScreens(t *testing.T) {
 		well.Images = append(well.Images, rollout(fmt.Sprintf("image-%d", i), "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutProgressing, Reason: v1alpha1.ReasonMaxConcurrency}))
 	}
 	rendertest.Golden(t, "many-rollouts", now, status.New(well))
+}
+
+// Right after a publish the status is of the version before: it says nothing of this one.
+func TestStatusOfFormerSpecIsNotShown(t *testing.T) {
+	published := rollout("ubuntu", "2.1.0", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutSucceeded, Reason: v1alpha1.ReasonRolledOut, Clusters: v1alpha1.ClusterCounts{Total: 40, Succeeded: 40}})
+	published.Generation++
+	st := status.New(status.Snapshot{Now: now, Images: []v1alpha1.FleetDiskImage{published}})
+	assert.Equal(t, []status.Rollout{{Name: "ubuntu", Version: "2.1.0"}}, st.Rollouts)
+	assert.Zero(t, st.RolloutsDone)
 }
 
 func TestExitCode(t *testing.T) {

@@ -44,7 +44,7 @@ func NewMachine(s MachineSnapshot) *Node {
 		root.add(n)
 	}
 	if kv := s.KubeVirt; kv != nil {
-		n := &Node{Kind: "kubevirt VirtualMachine", Name: kv.Name, Words: string(kv.Status.PrintableStatus), State: stateOfPrintable(kv.Status.PrintableStatus)}
+		n := &Node{Kind: "VirtualMachine.kubevirt.io", Name: kv.Name, Words: string(kv.Status.PrintableStatus), State: stateOfPrintable(kv.Status.PrintableStatus)}
 		if i := s.Instance; i != nil {
 			instance := &Node{Kind: "VirtualMachineInstance", Name: i.Name, Words: string(i.Status.Phase), State: stateOfInstance(i.Status.Phase)}
 			if i.Status.NodeName != "" {

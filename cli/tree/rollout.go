@@ -2,11 +2,13 @@ package tree
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
 // RolloutCluster is the progress of one cluster, as the read API has it.
@@ -30,7 +32,12 @@ type RolloutSnapshot struct {
 // NewRollout returns the waves of a rollout and the clusters in them.
 func NewRollout(s RolloutSnapshot) *Node {
 	st := &s.Image.Status
-	root := &Node{Kind: "FleetDiskImage", Name: s.Image.Name + " " + s.Image.Spec.Version, State: rolloutState(s.Image), Words: rolloutWords(s.Image)}
+	root := &Node{Kind: "FleetDiskImage", Name: s.Image.Name, Version: s.Image.Spec.Version}
+	if !rollout.IsObserved(s.Image) { // what the status says is of the spec before
+		root.State, root.Words = Waiting, "new"
+		return root
+	}
+	root.State, root.Words = rolloutState(s.Image), rolloutWords(s.Image)
 	if root.State == Failed || root.State == Attention {
 		root.Message = st.Message
 	}
@@ -58,8 +65,8 @@ func NewRollout(s RolloutSnapshot) *Node {
 				nodes = append(nodes, clusterNode(s.Image, c))
 			}
 		}
-		if s.Clusters == nil && len(nodes) == 0 {
-			nodes = countedClusters(c)
+		if s.Clusters == nil {
+			nodes = append(nodes, countedClusters(c, nodes)...)
 		} else if !s.All {
 			nodes = groupAlike("cluster", nodes)
 		}
@@ -87,9 +94,6 @@ func rolloutState(i *v1alpha1.FleetDiskImage) State {
 
 func rolloutWords(i *v1alpha1.FleetDiskImage) string {
 	st := &i.Status
-	if st.Phase == "" {
-		return "new"
-	}
 	return fmt.Sprintf("%s %s  %d of %d", st.Phase, st.Reason, st.Clusters.Succeeded, st.Clusters.Total)
 }
 
@@ -104,12 +108,19 @@ func listedClusters(st *v1alpha1.FleetDiskImageStatus) []RolloutCluster {
 	return all
 }
 
-// countedClusters stand for clusters whose names are not known here.
-func countedClusters(c v1alpha1.ClusterCounts) []*Node {
+// countedClusters stand for clusters whose names are not known here: those of the counts that
+// are not among the named ones.
+func countedClusters(c v1alpha1.ClusterCounts, named []*Node) []*Node {
 	var nodes []*Node
 	for _, state := range v1alpha1.ClusterStates() {
-		if n := *c.CountOf(state); n > 0 {
-			nodes = append(nodes, &Node{Noun: "cluster", Count: int(n), State: stateOfCluster(state), Words: string(state)})
+		n := int(*c.CountOf(state))
+		for _, one := range named {
+			if word, _, _ := strings.Cut(one.Words, " "); word == string(state) {
+				n--
+			}
+		}
+		if n > 0 {
+			nodes = append(nodes, &Node{Noun: "cluster", Count: n, State: stateOfCluster(state), Words: string(state)})
 		}
 	}
 	return nodes

@@ -40,6 +40,7 @@ type Node struct {
 	Kind      string `json:"kind,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
+	Version   string `json:"version,omitempty"`
 	// Names of those that are alike; Count is how many.
 	Names []string `json:"names,omitempty"`
 	Count int      `json:"count,omitempty"`
@@ -154,7 +155,7 @@ func (t *Tree) label(n *Node) render.Line {
 	case n.Namespace != "":
 		line = render.Words(n.Kind + " " + n.Namespace + "/" + n.Name)
 	default:
-		line = render.Words(n.Kind + " " + n.Name)
+		line = render.Words(strings.TrimSpace(n.Kind + " " + n.Name + " " + n.Version))
 	}
 	return line
 }

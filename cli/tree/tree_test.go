@@ -26,7 +26,7 @@ var now = time.Date(2026, 3, 2, 16, 21, 0, 0, time.UTC)
 func ago(d time.Duration) *metav1.Time { return ptr.To(metav1.NewTime(now.Add(-d))) }
 
 func rollingOut() *v1alpha1.FleetDiskImage {
-	return apitest.FleetDiskImage("ubuntu").WithVersion("2.1.0").WithStatus(v1alpha1.FleetDiskImageStatus{
+	return observed(apitest.FleetDiskImage("ubuntu").WithVersion("2.1.0").WithStatus(v1alpha1.FleetDiskImageStatus{
 		Phase: v1alpha1.RolloutProgressing, Reason: v1alpha1.ReasonMaxConcurrency, CurrentWave: "production",
 		Versions: []v1alpha1.VersionStatus{{Version: "2.1.0", Namespace: "vmdi-farm", Image: "ubuntu-2.1.0"}},
 		Clusters: v1alpha1.ClusterCounts{Total: 8, Succeeded: 4, Progressing: 1, ToApply: 1, Failed: 1, Deferred: 1},
@@ -35,7 +35,19 @@ func rollingOut() *v1alpha1.FleetDiskImage {
 			{Name: "production", Clusters: v1alpha1.ClusterCounts{Total: 5, Succeeded: 2, Progressing: 1, ToApply: 1, Failed: 1}},
 			{Name: v1alpha1.WaveRest, Clusters: v1alpha1.ClusterCounts{Total: 1, Deferred: 1}},
 		},
-	}).Obj()
+	}).Obj())
+}
+
+func observed(image *v1alpha1.FleetDiskImage) *v1alpha1.FleetDiskImage {
+	image.Status.ObservedGeneration = image.Generation
+	return image
+}
+
+// Right after a publish the status is of the version before: it says nothing of this one.
+func TestStatusOfFormerSpecIsNotShown(t *testing.T) {
+	published := rollingOut()
+	published.Generation++
+	assert.Equal(t, &tree.Node{Kind: "FleetDiskImage", Name: "ubuntu", Version: "2.1.0", State: tree.Waiting, Words: "new"}, tree.NewRollout(tree.RolloutSnapshot{Now: now, Image: published}))
 }
 
 func TestRollout(t *testing.T) {
@@ -67,7 +79,7 @@ func TestExitCodes(t *testing.T) {
 		"stalled":           {status: v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutWaiting, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue}}}, wantCode: exit.No},
 	} {
 		t.Run(name, func(t *testing.T) {
-			image := apitest.FleetDiskImage("a").WithStatus(test.status).Obj()
+			image := observed(apitest.FleetDiskImage("a").WithStatus(test.status).Obj())
 			assert.Equal(t, test.wantCode, tree.New(now, tree.NewRollout(tree.RolloutSnapshot{Now: now, Image: image}), "", 0).ExitCode())
 		})
 	}

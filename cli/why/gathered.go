@@ -211,10 +211,10 @@ func FromReadAPI(now time.Time, w *readapi.Why) ImageSnapshot {
 	}
 	a := &v1alpha1.ReportedActivity{ObservedAt: w.Activity.ObservedAt, Queued: w.Activity.Queued, Rates: w.Activity.Rates, Budget: ptr.Deref(w.Budget.Budget, 0), Slots: ptr.Deref(w.Budget.Slots, 0)}
 	for i := range w.Activity.Active {
-		a.Active = append(a.Active, w.Activity.Active[i].ActiveImport)
+		a.Active = append(a.Active, v1alpha1.ActiveImport(w.Activity.Active[i].ActiveImport))
 	}
 	for i := range w.Activity.Head {
-		a.Head = append(a.Head, w.Activity.Head[i].QueuedImport)
+		a.Head = append(a.Head, v1alpha1.QueuedImport(w.Activity.Head[i].QueuedImport))
 	}
 	s.setActivity(a)
 	return s

@@ -137,10 +137,10 @@ func TestImageByTheReadAPI(t *testing.T) {
 		Activity: &readapi.WhyActivity{ObservedAt: ago(3 * time.Second), Queued: 25, Rates: exact.Activity.Rates},
 	}
 	for _, a := range exact.Activity.Active {
-		answer.Activity.Active = append(answer.Activity.Active, readapi.ActiveEntry{ActiveImport: a})
+		answer.Activity.Active = append(answer.Activity.Active, readapi.ActiveEntry{ActiveImport: readapi.ActiveImport(a)})
 	}
 	for _, q := range exact.Activity.Head {
-		answer.Activity.Head = append(answer.Activity.Head, readapi.QueuedEntry{QueuedImport: q})
+		answer.Activity.Head = append(answer.Activity.Head, readapi.QueuedEntry{QueuedImport: readapi.QueuedImport(q)})
 	}
 	w := why.NewImage(why.FromReadAPI(now, answer))
 	rendertest.Golden(t, "image-by-hub", now, w)

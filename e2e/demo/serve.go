@@ -54,7 +54,8 @@ func (b backgroundFleet) runFleet(ctx context.Context) (err error) {
 	}
 	t := newTraffic(f)
 	defer t.source.Close()
-	if err := f.start(ctx, append(steps, startStep{"creating images", t.populate}, startStep{"starting imports", t.awaitFirst})); err != nil {
+	steps = append(steps, startStep{"connecting clusters", t.awaitPolicy}, startStep{"creating images", t.populate}, startStep{"starting imports", t.awaitFirst})
+	if err := f.start(ctx, steps); err != nil {
 		return err
 	}
 	if err := b.announce(f); err != nil {

@@ -15,11 +15,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/eta"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
@@ -75,12 +77,30 @@ func (t *traffic) image(name string, seconds, gibibytes int) *v1alpha1.VMDiskIma
 	}
 }
 
+// awaitPolicy waits until all members follow the policy: they ask the source for the sizes of
+// images only where it allows that.
+func (t *traffic) awaitPolicy(ctx context.Context) error {
+	return wait.PollUntilContextTimeout(ctx, pollInterval, firstPatience, true, func(ctx context.Context) (bool, error) {
+		var members v1alpha1.MemberClusterList
+		if err := t.client.List(ctx, &members); err != nil {
+			return false, err
+		}
+		following := 0
+		for i := range members.Items {
+			if meta.IsStatusConditionTrue(members.Items[i].Status.Conditions, v1alpha1.ConditionPolicyAcknowledged) {
+				following++
+			}
+		}
+		return following == len(memberNames), nil
+	})
+}
+
 // populate creates what is there from the start.
 func (t *traffic) populate(ctx context.Context) error {
 	for _, name := range memberNames {
 		objects := []client.Object{
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
-			t.image("debian-13", 2, 2), t.image("fedora-42", 3, 3),
+			t.image("alpine-3", 1, 1), t.image("debian-13", 2, 2), t.image("fedora-42", 3, 3), t.image("rocky-9", 2, 2),
 		}
 		switch name {
 		case bergen:
@@ -114,8 +134,8 @@ func (t *traffic) populate(ctx context.Context) error {
 	return nil
 }
 
-// awaitFirst waits until an image waits for a slot in bergen and the rollout for its approval, so
-// that there is something to see.
+// awaitFirst waits until so many imports have ended in bergen that expected times can be given, an
+// image waits for a slot there, and the rollout for its approval.
 func (t *traffic) awaitFirst(ctx context.Context) error {
 	if err := t.move(ctx); err != nil {
 		return err
@@ -125,12 +145,12 @@ func (t *traffic) awaitFirst(ctx context.Context) error {
 		if err := t.client.Get(ctx, client.ObjectKey{Name: golden}, rollout); err != nil {
 			return false, err
 		}
-		var images v1alpha1.VMDiskImageList
-		if err := t.demoFleet.members[bergen].Client().List(ctx, &images, client.InNamespace(namespace)); err != nil {
+		var reports v1alpha1.ClusterReportList
+		if err := t.client.List(ctx, &reports, client.InNamespace(v1alpha1.MemberNamespacePrefix+bergen)); err != nil {
 			return false, err
 		}
-		return rollout.Status.Reason == v1alpha1.ReasonAwaitingApproval && slices.ContainsFunc(images.Items, func(img v1alpha1.VMDiskImage) bool {
-			return img.Status.Phase == v1alpha1.PhaseQueued
+		return rollout.Status.Reason == v1alpha1.ReasonAwaitingApproval && slices.ContainsFunc(reports.Items, func(r v1alpha1.ClusterReport) bool {
+			return r.Activity != nil && len(r.Activity.Head) > 0 && slices.ContainsFunc(r.Activity.Rates, func(rate v1alpha1.SourceRate) bool { return rate.Samples >= eta.MinSamples })
 		}), nil
 	})
 }

@@ -25,7 +25,7 @@ Try, in this directory:
 
   export KUBECONFIG=%s
   bin/kubectl-ot status
-  bin/kubectl-ot tree image %s -n %s --cluster %s --live
+  bin/kubectl-ot why image %s -n %s --cluster %s
   bin/kubectl-ot tree rollout %s
 `, state.Until.Local().Format(time.DateTime), b.kubeconfig(), b.logFile(), b.logs(), b.kubeconfig(), image, namespace, bergen, golden)
 	if _, err := exec.LookPath("kubectl"); err == nil {

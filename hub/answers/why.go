@@ -54,10 +54,10 @@ func ExplainImage(m *MemberImage) readapi.Why {
 		Active: make([]readapi.ActiveEntry, len(reported.Active)), Head: make([]readapi.QueuedEntry, len(reported.Head)),
 	}
 	for i := range reported.Active {
-		w.Activity.Active[i] = readapi.ActiveEntry{ActiveImport: reported.Active[i], Expected: newEstimate(m.believed(s.Active(i)))}
+		w.Activity.Active[i] = readapi.ActiveEntry{ActiveImport: readapi.ActiveImport(reported.Active[i]), Expected: newEstimate(m.believed(s.Active(i)))}
 	}
 	for i := range reported.Head {
-		w.Activity.Head[i] = readapi.QueuedEntry{QueuedImport: reported.Head[i], Expected: newEstimate(m.believed(s.Queued(i)))}
+		w.Activity.Head[i] = readapi.QueuedEntry{QueuedImport: readapi.QueuedImport(reported.Head[i]), Expected: newEstimate(m.believed(s.Queued(i)))}
 		if q := &reported.Head[i]; q.Namespace == m.Namespace && q.Name == m.Name {
 			w.Position = &i
 		}

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/metrics"
@@ -102,6 +103,9 @@ func (c *connectionSync) syncMailbox(ctx context.Context) (delay time.Duration, 
 	}
 	up, upErr := relay.SyncUp(ctx, known)
 	metric.CountCopied(metrics.DirectionUp, up.Written)
+	if up.ActivityRefused != nil {
+		ctrl.LoggerFrom(ctx).Info("The hub refuses the activity of the report; going on without it. Its CustomResourceDefinitions may be of an older version", "error", v1alpha1.SanitizeText(up.ActivityRefused.Error(), 512))
+	}
 	down, downErr := relay.SyncDown(ctx)
 	metric.CountCopied(metrics.DirectionDown, len(down.Written))
 	before := c.findings.SyncError

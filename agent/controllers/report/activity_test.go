@@ -162,6 +162,7 @@ func TestReportGoesOnWithoutActivity(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newActivityMember(t)
+			m.r.Heartbeat = time.Minute
 			set(m)
 			m.setWaiting(ledger.Admissible)
 			m.passHeartbeat()

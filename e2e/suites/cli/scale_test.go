@@ -3,14 +3,16 @@
 package cli_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +31,8 @@ import (
 const (
 	largeClusters = 1000
 	largeImages   = 200
+	// largeSources is how many distinct images there are: each was replaced some times.
+	largeSources = 1000
 	// maxResident is the memory that a command may have.
 	maxResident = 100 << 20
 )
@@ -46,10 +50,16 @@ func TestLargeFleet(t *testing.T) {
 		{"status", "-l", "region=nordics"},
 		{"tree", "rollout", "image-0"},
 		{"rollout", "status", "image-0"},
+		{"get", "clusters", "--limit", "0"},
+		{"get", "clusters", "-l", "region=nordics", "--sort-by", "failed", "--limit", "20"},
+		{"get", "rollouts"},
+		{"get", "images", "--sort-by", "bytes", "--limit", "20"},
+		{"get", "images", "--failing"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			used := measureCommand(t, p, -1, append(args, "--read-api", hub.reader.URL)...)
 			t.Logf("%v of CPU (%v for nothing), %d MiB", used.cpu, idle.cpu, used.resident>>20)
+			assert.Positive(t, used.resident)
 			assert.LessOrEqual(t, used.resident, int64(maxResident))
 			assert.Less(t, used.cpu, idle.cpu+10*hub.decoding, "more than ten times what decoding all MemberClusters takes")
 		})
@@ -65,13 +75,40 @@ func measureCommand(t *testing.T, p *plugin.Plugin, wantCode int, args ...string
 	t.Helper()
 	cmd, err := p.Command(t.Context(), args...)
 	require.NoError(t, err)
-	out, err := cmd.CombinedOutput()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	resident := followResident(cmd.Process.Pid, ended)
 	if wantCode >= 0 {
-		require.NoError(t, err, "%s", out)
+		require.Equal(t, wantCode, cmd.ProcessState.ExitCode(), out.String())
 	}
-	require.NotContains(t, string(out), "error:", "%v", args)
-	require.NotContains(t, string(out), "without its read API", "%v", args)
-	return usage{cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10}
+	require.NotContains(t, out.String(), "error:", "%v", args)
+	require.NotContains(t, out.String(), "without its read API", "%v", args)
+	return usage{cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), resident}
+}
+
+var peakResident = regexp.MustCompile(`(?s)^Name:\s+` + plugin.Name + `\n.*VmHWM:\s+(\d+) kB`)
+
+// followResident returns the peak of a command's memory. The kernel's count for a child that has
+// ended (ru_maxrss) is at least the memory of this process, from which it was forked.
+func followResident(pid int, ended <-chan error) (peak int64) {
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
+			if found := peakResident.FindSubmatch(text); found != nil {
+				kilobytes, _ := strconv.ParseInt(string(found[1]), 10, 64)
+				peak = max(peak, kilobytes<<10)
+			}
+		}
+		select {
+		case <-ended:
+			return peak
+		case <-ticker.C:
+		}
+	}
 }
 
 type largeHub struct {
@@ -136,6 +173,17 @@ func newLargeHub(t *testing.T) *largeHub {
 			if name := members[i].Name; name > r.URL.Query().Get("after") && len(list.Clusters) < limit {
 				list.Clusters = append(list.Clusters, readapi.RolloutCluster{Cluster: name, Wave: v1alpha1.WaveRest, State: v1alpha1.ClusterProgressing, Message: strings.Repeat("imports ", 10)})
 			}
+		}
+		return list
+	})
+	serve(readapi.Root+"images", func(r *http.Request) any {
+		list := readapi.ImageList{Images: []readapi.Image{}}
+		from, _ := strconv.Atoi(r.URL.Query().Get("after"))
+		for i := from; i < min(from+100, largeSources); i++ {
+			list.Images = append(list.Images, readapi.Image{Source: fmt.Sprintf("http https://images.example.com/%04d/disk.qcow2", i), Members: largeClusters, Counts: readapi.Counts{Images: largeClusters, Bytes: int64(i) << 30}})
+		}
+		if from+100 < largeSources {
+			list.Next = strconv.Itoa(from + 100)
 		}
 		return list
 	})

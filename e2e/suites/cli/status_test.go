@@ -29,6 +29,7 @@ func TestStatus(t *testing.T) {
 	shared.runJSON(t, 0, &status, "status")
 	assert.Equal(t, "Status", status.Kind)
 	assert.Equal(t, 2, status.Clusters.Ready)
+	assert.Empty(t, status.Unread, "the read API answers")
 	shared.runJSON(t, 0, &status, "fleet", "status", "-l", "region=nordics")
 	assert.Equal(t, 1, status.Clusters.Total)
 

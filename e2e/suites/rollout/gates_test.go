@@ -30,6 +30,8 @@ func TestPauseAndResume(t *testing.T) {
 	assert.True(t, isConditionTrue(paused, v1alpha1.ConditionReconciling), "a client waits on")
 	assert.False(t, isConditionTrue(paused, v1alpha1.ConditionStalled))
 	assert.False(t, isConditionTrue(paused, v1alpha1.ConditionFinished))
+	assert.Nil(t, paused.Status.ExpectedAt, "a person decides when it goes on")
+	assert.Equal(t, v1alpha1.ReasonRolloutPaused, paused.Status.ExpectedReason)
 	shared.awaitFreshPlans(t, "paused-beside", onlineMembers...)
 	assert.Equal(t, []string{bergen}, shared.journal.imageCourse(t, name).begun)
 
@@ -74,6 +76,7 @@ func TestApproval(t *testing.T) {
 		assert.Equal(t, "late", waiting.Status.CurrentWave)
 		assert.True(t, isConditionTrue(waiting, v1alpha1.ConditionReconciling), "a client waits on")
 		assert.False(t, isConditionTrue(waiting, v1alpha1.ConditionStalled))
+		assert.Equal(t, v1alpha1.ReasonAwaitingApproval, waiting.Status.ExpectedReason)
 		err := approve(version, "somebody-else")
 		require.True(t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "approved in the name of somebody else: %v", err)
 		shared.awaitFreshPlans(t, "approval-beside-"+version, onlineMembers...)

@@ -123,7 +123,25 @@ func (f *testFleet) awaitFleetImage(t *testing.T, img *v1alpha1.FleetDiskImage, 
 	}) {
 		require.Failf(t, "FleetDiskImage "+img.Name+" is not as wanted: "+wanted, "%s\nthe hub's log is %s", describeFleetImage(got), f.Hub.LogFile())
 	}
+	requireExpectation(t, got)
 	return got
+}
+
+// requireExpectation: while clusters are unfinished there is either a time, after all that has
+// happened, or the reason why there is none.
+func requireExpectation(t *testing.T, img *v1alpha1.FleetDiskImage) {
+	t.Helper()
+	st := &img.Status
+	switch {
+	case st.ExpectedAt != nil:
+		assert.Empty(t, st.ExpectedReason)
+		assert.Positive(t, st.Clusters.ToApply+st.Clusters.Progressing)
+		if st.LastSuccessAt != nil {
+			assert.True(t, st.ExpectedAt.After(st.LastSuccessAt.Time), "expectedAt %s lies before the last success at %s", st.ExpectedAt, st.LastSuccessAt)
+		}
+	case st.Clusters.ToApply+st.Clusters.Progressing > 0:
+		assert.NotEmpty(t, st.ExpectedReason)
+	}
 }
 
 // awaitEvent waits for an event about a FleetDiskImage.

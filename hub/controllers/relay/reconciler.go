@@ -134,6 +134,9 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	before.Connection = r.Members.ConnectionID(member.Name, connected)
 	up, upErr := relay.SyncUp(ctx, known)
 	r.Metrics.CountSynced(metrics.DirectionUp, up.Written)
+	if up.ActivityRefused != nil {
+		log.FromContext(ctx).Info("The hub's API server refuses the activity of a report; going on without it. Check that the CRDs are of the hub's version", "member", member.Name, "error", v1alpha1.SanitizeText(up.ActivityRefused.Error(), 512))
+	}
 	otherCluster := up.OtherCluster
 	if upErr != nil {
 		otherCluster = before.OtherCluster

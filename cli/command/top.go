@@ -1,0 +1,212 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
+	"github.com/pelotech/ot-fleet/cli/top"
+	"github.com/pelotech/ot-fleet/cli/tree"
+)
+
+func (e *environment) newTopCommand() *cobra.Command {
+	once, selector, sortBy, filter := false, "", "", ""
+	names := make([]string, len(top.Subjects))
+	for i, subject := range top.Subjects {
+		names[i] = string(subject)
+	}
+	cmd := &cobra.Command{
+		Use:   "top [" + strings.Join(names, "|") + "]",
+		Short: "What moves at the moment: imports, clusters, sources",
+		Long: `top shows live which imports run in the fleet, how fast, and until when; what waits in which
+cluster; and how much comes from which source. With --live it is of one member alone. Where
+the output is no terminal, and with --once, it is a table.
+
+Keys:
+  ` + strings.Join(top.Keys, "\n  "),
+		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: names,
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&once, "once", false, "a table, then end")
+	flags.StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
+	flags.StringVar(&sortBy, "sort-by", "", "column to sort by: "+orderNames())
+	flags.StringVar(&filter, "filter", "", "only rows that contain a text")
+	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
+		subject := top.Imports
+		if len(args) > 0 {
+			subject = top.Subject(args[0])
+		}
+		if sortBy != "" && !slices.Contains(top.Orders(subject), sortBy) {
+			return fmt.Errorf("--sort-by %s: %s are sorted by %s", sortBy, subject, strings.Join(top.Orders(subject), ", "))
+		}
+		see, err := e.gatherTop(selector)
+		if err != nil {
+			return err
+		}
+		first, err := see(ctx)
+		if err != nil {
+			return err
+		}
+		if _, isTerminal := e.terminalWidth(); once || !isTerminal || !e.format.Screen() {
+			return e.show(top.New(first, subject, filter, sortBy), exit.Yes)
+		}
+		m := top.NewModel(ctx, first, subject, e.options(), watchInterval)
+		m.See, m.Open = see, e.openRow
+		m.SetRows(filter, sortBy)
+		program := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(e.In), tea.WithOutput(e.Out), tea.WithoutSignalHandler())
+		if _, err := program.Run(); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("drawing on the terminal: %w", err)
+		}
+		if m.Interrupted {
+			return exit.With(exit.Interrupted)
+		}
+		return ctx.Err()
+	})
+	return cmd
+}
+
+func orderNames() string {
+	var all []string
+	for _, subject := range top.Subjects {
+		all = append(all, string(subject)+" by "+strings.Join(top.Orders(subject), ", "))
+	}
+	return strings.Join(all, "; ")
+}
+
+// gatherTop returns how to look: at the hub's kinds, or at one member.
+func (e *environment) gatherTop(selector string) (func(context.Context) (top.Snapshot, error), error) {
+	if e.live || e.Member != "" {
+		return func(ctx context.Context) (top.Snapshot, error) {
+			_, m, err := e.gatherMember(ctx)
+			if err != nil {
+				return top.Snapshot{}, err
+			}
+			c := top.ClusterActivity{Name: m.Cluster, Activity: m.OfImage("", "").Activity}
+			if c.Activity == nil {
+				c.Unknown = "its SyncLedger cannot be read"
+			}
+			return top.Snapshot{Now: m.Now, Clusters: []top.ClusterActivity{c}}, nil
+		}, nil
+	}
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return nil, err
+	}
+	selected, err := connect.ParseSelector(selector)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (top.Snapshot, error) { return e.gatherActivities(ctx, hub, selected) }, nil
+}
+
+// gatherActivities reads what members have reported. The server leaves out all other reports.
+func (e *environment) gatherActivities(ctx context.Context, hub *connect.Cluster, selected client.ListOption) (top.Snapshot, error) {
+	s := top.Snapshot{Now: e.now()}
+	members, reports := &v1alpha1.MemberClusterList{}, &v1alpha1.ClusterReportList{}
+	if err := hub.List(ctx, members, selected); err != nil {
+		return s, err
+	}
+	if err := hub.List(ctx, reports, client.MatchingFields{"metadata.name": v1alpha1.ActivityName}); err != nil {
+		return s, err
+	}
+	activities := make(map[string]*v1alpha1.ReportedActivity, len(reports.Items))
+	for i := range reports.Items {
+		activities[reports.Items[i].Namespace] = reports.Items[i].Activity
+	}
+	for i := range members.Items {
+		m := &members.Items[i]
+		if e.cluster != "" && m.Name != e.cluster {
+			continue
+		}
+		c := top.ClusterActivity{Name: m.Name}
+		if m.Status.Images != nil {
+			c.Failed = &m.Status.Images.Failed
+		}
+		if m.Status.Transfers != nil {
+			c.Granted = &m.Status.Transfers.Granted
+		}
+		activity := activities[v1alpha1.MemberNamespacePrefix+m.Name]
+		switch {
+		case m.Spec.Quarantine != nil:
+			c.Unknown = v1alpha1.ReasonQuarantined
+		case m.Status.LastReport == nil:
+			c.Unknown = v1alpha1.ReasonNeverReported
+		case m.Status.SilentSince != nil:
+			c.Unknown = v1alpha1.ReasonSilent
+		case activity == nil && !isIdle(m):
+			c.Unknown = v1alpha1.ReasonActivityMissing
+		case activity == nil:
+			c.Activity = &v1alpha1.ReportedActivity{} // nothing was imported since its agent tells
+		default:
+			c.Activity = activity
+		}
+		// An idle member does not tell that its budget has changed.
+		if c.Activity != nil && c.Activity.Slots == 0 && c.Activity.Queued == 0 && m.Status.Budget != nil {
+			c.Activity.Budget = *m.Status.Budget
+		}
+		s.Clusters = append(s.Clusters, c)
+	}
+	if e.cluster != "" && len(s.Clusters) == 0 {
+		return s, fmt.Errorf("the hub of context %s has no MemberCluster %s", hub.Context, e.cluster)
+	}
+	return s, nil
+}
+
+// isIdle reports whether a member imports nothing, and nothing waits.
+func isIdle(m *v1alpha1.MemberCluster) bool {
+	return m.Status.SlotsUsed != nil && *m.Status.SlotsUsed == 0 && m.Status.Images != nil && m.Status.Images.Queued == 0
+}
+
+// openRow returns a screen about a row of top.
+func (e *environment) openRow(ctx context.Context, verb string, row top.Row, options render.Options) (string, error) {
+	about := *e
+	about.toldUnread = true // the screen is in use
+	defer func() {
+		if about.api != e.api {
+			about.closeReadAPI()
+		}
+	}()
+	if !e.live && e.Member == "" {
+		about.cluster = row.Cluster
+	}
+	page := &render.Page{}
+	switch {
+	case verb == "tree" && row.Image != "" && about.asksHub():
+		page.Line(render.Text("What hangs together with %s/%s, %s itself knows:", row.Namespace, row.Image, row.Cluster))
+		page.Command("kubectl ot tree image " + row.Image + " -n " + row.Namespace + " --cluster " + row.Cluster)
+	case verb == "tree" && row.Image != "":
+		member, err := about.ConnectMember(about.cluster)
+		if err != nil {
+			return "", err
+		}
+		member.Namespace = row.Namespace
+		s, unread, err := about.gatherImageTree(ctx, member, row.Image)
+		if err != nil {
+			return "", err
+		}
+		tree.New(e.now(), tree.NewImage(s), unread, 0).Draw(page)
+	case row.Image != "":
+		a, err := about.whyImageIn(ctx, row.Namespace, row.Image)
+		if err != nil {
+			return "", err
+		}
+		a.Draw(page)
+	default:
+		a, err := about.whyCluster(ctx, row.Cluster)
+		if err != nil {
+			return "", err
+		}
+		a.Draw(page)
+	}
+	return render.Print(page, options), nil
+}

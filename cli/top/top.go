@@ -1,0 +1,295 @@
+// Package top decides what moves at the moment: which imports run, what waits in which
+// cluster, and how much comes from which source. Model shows it live.
+package top
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/eta"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
+
+// Subject is what the rows are.
+type Subject string
+
+// Subjects.
+const (
+	Clusters Subject = "clusters"
+	Imports  Subject = "imports"
+	Sources  Subject = "sources"
+)
+
+// Subjects lists all, in the order in which tab goes through them.
+var Subjects = []Subject{Imports, Clusters, Sources}
+
+// Snapshot is what clusters import and queue.
+type Snapshot struct {
+	Now      time.Time
+	Clusters []ClusterActivity
+}
+
+// ClusterActivity is one cluster. Activity is nil, and Unknown says why, where it is not known
+// what the cluster imports.
+type ClusterActivity struct {
+	Name     string
+	Unknown  string
+	Activity *v1alpha1.ReportedActivity
+	Granted  *int32
+	Failed   *int32
+}
+
+// Top is the answer of kubectl ot top.
+type Top struct {
+	render.Envelope
+	ObservedAt metav1.Time `json:"observedAt"`
+	Subject    Subject     `json:"subject"`
+	Filter     string      `json:"filter,omitempty"`
+	SortedBy   string      `json:"sortedBy"`
+	Totals     Totals      `json:"totals"`
+	Imports    []Import    `json:"imports,omitempty"`
+	Clusters   []Cluster   `json:"clusters,omitempty"`
+	Sources    []Source    `json:"sources,omitempty"`
+
+	now time.Time
+	// cursor is the row that is marked; -1 for none. Rows before from are not drawn.
+	cursor, from, limit int
+}
+
+// Totals are of all clusters, whatever the filter.
+type Totals struct {
+	Slots          int32 `json:"slots"`
+	Budget         int32 `json:"budget"`
+	Queued         int32 `json:"queued"`
+	BytesPerSecond int64 `json:"bytesPerSecond"`
+	// Unknown is of how many clusters it is not known what they import.
+	Unknown int `json:"unknownClusters"`
+	// NextFreeAt is when the first slot is free.
+	NextFreeAt *metav1.Time `json:"nextFreeAt,omitempty"`
+}
+
+// Import is one that runs.
+type Import struct {
+	Cluster        string       `json:"cluster"`
+	Namespace      string       `json:"namespace"`
+	Name           string       `json:"name"`
+	BytesDone      int64        `json:"bytesDone"`
+	Bytes          int64        `json:"bytes,omitempty"`
+	AtMost         bool         `json:"atMost,omitempty"`
+	Share          float64      `json:"share"`
+	BytesPerSecond int64        `json:"bytesPerSecond,omitempty"`
+	Slow           bool         `json:"slow,omitempty"`
+	ExpectedAt     *metav1.Time `json:"expectedAt,omitempty"`
+	NoEstimate     string       `json:"expectedReason,omitempty"`
+	Attempt        int32        `json:"attempt,omitempty"`
+	MaxAttempts    int32        `json:"maxAttempts,omitempty"`
+	Source         string       `json:"source,omitempty"`
+}
+
+// Cluster is one cluster's slots and queue.
+type Cluster struct {
+	Name           string       `json:"name"`
+	Unknown        string       `json:"unknown,omitempty"`
+	Slots          int32        `json:"slots"`
+	Budget         int32        `json:"budget"`
+	Granted        *int32       `json:"granted,omitempty"`
+	Queued         int32        `json:"queued"`
+	OldestQueuedAt *metav1.Time `json:"oldestQueuedAt,omitempty"`
+	BytesPerSecond int64        `json:"bytesPerSecond"`
+	Failed         *int32       `json:"failed,omitempty"`
+}
+
+// Source is what is downloaded from one group of sources.
+type Source struct {
+	Name           string `json:"name"`
+	Imports        int    `json:"imports"`
+	Clusters       int    `json:"clusters"`
+	BytesPerSecond int64  `json:"bytesPerSecond"`
+	// Waiting are images at the heads of queues.
+	Waiting int `json:"waiting"`
+	// TransferredBytes since the clusters' agents started.
+	TransferredBytes int64 `json:"transferredBytes"`
+}
+
+// orders are what rows can be sorted by, the default first.
+var orders = map[Subject][]string{
+	Imports:  {"left", "rate", "cluster", "image"},
+	Clusters: {"queued", "rate", "slots", "cluster"},
+	Sources:  {"rate", "imports", "waiting", "source"},
+}
+
+// Orders returns what the rows of a subject can be sorted by.
+func Orders(s Subject) []string { return orders[s] }
+
+// New decides what the screen says. Rows that do not contain filter are left out.
+func New(s Snapshot, subject Subject, filter, sortBy string) *Top {
+	if !slices.Contains(orders[subject], sortBy) {
+		sortBy = orders[subject][0]
+	}
+	t := &Top{Envelope: render.NewEnvelope("Top"), ObservedAt: metav1.NewTime(s.Now), Subject: subject, Filter: filter, SortedBy: sortBy, now: s.Now, cursor: -1}
+	bySource := map[string]*Source{}
+	for i := range s.Clusters {
+		t.addCluster(&s.Clusters[i], bySource)
+	}
+	for _, source := range bySource {
+		t.Sources = append(t.Sources, *source)
+	}
+	t.keepMatching()
+	t.sortRows()
+	switch subject {
+	case Imports:
+		t.Clusters, t.Sources = nil, nil
+	case Clusters:
+		t.Imports, t.Sources = nil, nil
+	case Sources:
+		t.Imports, t.Clusters = nil, nil
+	}
+	return t
+}
+
+func (t *Top) addCluster(c *ClusterActivity, bySource map[string]*Source) {
+	row := Cluster{Name: c.Name, Unknown: c.Unknown, Granted: c.Granted, Failed: c.Failed}
+	a := c.Activity
+	if a == nil {
+		t.Totals.Unknown++
+		t.Clusters = append(t.Clusters, row)
+		return
+	}
+	estimates := eta.Snapshot{Activity: a, ObservedAt: t.now, Now: t.now}
+	row.Slots, row.Budget, row.Queued = a.Slots, a.Budget, a.Queued
+	sourceOf := func(name string) *Source {
+		if bySource[name] == nil {
+			bySource[name] = &Source{Name: name}
+		}
+		return bySource[name]
+	}
+	seen := map[string]bool{}
+	for i := range a.Active {
+		r := &a.Active[i]
+		imported := newImport(c.Name, r, estimates.Active(i))
+		imported.Slow = isSlow(a, r)
+		t.Imports = append(t.Imports, imported)
+		row.BytesPerSecond += r.BytesPerSecond
+		source := sourceOf(r.Source)
+		source.Imports++
+		source.BytesPerSecond += r.BytesPerSecond
+		if !seen[r.Source] {
+			seen[r.Source] = true
+			source.Clusters++
+		}
+	}
+	for i := range a.Head {
+		q := &a.Head[i]
+		sourceOf(q.Source).Waiting++
+		if row.OldestQueuedAt == nil || q.QueuedAt.Before(row.OldestQueuedAt) {
+			row.OldestQueuedAt = &q.QueuedAt
+		}
+	}
+	for i := range a.Rates {
+		if r := &a.Rates[i]; r.TransferredBytes > 0 {
+			sourceOf(r.Name).TransferredBytes += r.TransferredBytes
+		}
+	}
+	t.Clusters = append(t.Clusters, row)
+	t.Totals.Slots += a.Slots
+	t.Totals.Budget += a.Budget
+	t.Totals.Queued += a.Queued
+	t.Totals.BytesPerSecond += row.BytesPerSecond
+	if at, ok := estimates.NextFreeSlot(); ok && (t.Totals.NextFreeAt == nil || at.Before(t.Totals.NextFreeAt.Time)) {
+		next := metav1.NewTime(at)
+		t.Totals.NextFreeAt = &next
+	}
+}
+
+func newImport(cluster string, r *v1alpha1.ActiveImport, e eta.Estimate) Import {
+	out := Import{
+		Cluster: cluster, Namespace: r.Namespace, Name: r.Name, BytesDone: r.BytesDone, Bytes: r.BytesTotal, BytesPerSecond: r.BytesPerSecond,
+		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Source: r.Source, NoEstimate: string(e.Why),
+	}
+	if out.Bytes > 0 {
+		out.Share = min(1, float64(r.BytesDone)/float64(out.Bytes))
+	} else {
+		out.Bytes, out.AtMost = r.AtMostBytes, true
+	}
+	if e.Why == "" {
+		at := metav1.NewTime(e.At)
+		out.ExpectedAt = &at
+	}
+	return out
+}
+
+// isSlow: less than half as fast as the slowest fifth from its source was.
+func isSlow(a *v1alpha1.ReportedActivity, r *v1alpha1.ActiveImport) bool {
+	i := slices.IndexFunc(a.Rates, func(rate v1alpha1.SourceRate) bool { return rate.Name == r.Source })
+	return i >= 0 && a.Rates[i].Samples >= eta.MinSamples && r.BytesPerSecond > 0 && r.BytesPerSecond < a.Rates[i].P20/2
+}
+
+func (t *Top) keepMatching() {
+	misses := func(texts ...string) bool {
+		return !strings.Contains(strings.ToLower(strings.Join(texts, " ")), strings.ToLower(t.Filter))
+	}
+	t.Imports = slices.DeleteFunc(t.Imports, func(i Import) bool { return misses(i.Cluster, i.Namespace+"/"+i.Name, i.Source) })
+	t.Clusters = slices.DeleteFunc(t.Clusters, func(c Cluster) bool { return misses(c.Name, c.Unknown) })
+	t.Sources = slices.DeleteFunc(t.Sources, func(s Source) bool { return misses(s.Name) })
+}
+
+func (t *Top) sortRows() {
+	slices.SortFunc(t.Imports, func(a, b Import) int {
+		byName := cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		switch t.SortedBy {
+		case "rate":
+			return cmp.Or(cmp.Compare(b.BytesPerSecond, a.BytesPerSecond), byName)
+		case "image":
+			return cmp.Or(cmp.Compare(a.Name, b.Name), byName)
+		case "left":
+			return cmp.Or(compareTimes(a.ExpectedAt, b.ExpectedAt), byName)
+		default:
+			return byName
+		}
+	})
+	slices.SortFunc(t.Clusters, func(a, b Cluster) int {
+		byName := cmp.Compare(a.Name, b.Name)
+		switch t.SortedBy {
+		case "queued":
+			return cmp.Or(cmp.Compare(b.Queued, a.Queued), cmp.Compare(b.Slots, a.Slots), byName)
+		case "rate":
+			return cmp.Or(cmp.Compare(b.BytesPerSecond, a.BytesPerSecond), byName)
+		case "slots":
+			return cmp.Or(cmp.Compare(b.Slots, a.Slots), byName)
+		default:
+			return byName
+		}
+	})
+	slices.SortFunc(t.Sources, func(a, b Source) int {
+		byName := cmp.Compare(a.Name, b.Name)
+		switch t.SortedBy {
+		case "rate":
+			return cmp.Or(cmp.Compare(b.BytesPerSecond, a.BytesPerSecond), byName)
+		case "imports":
+			return cmp.Or(cmp.Compare(b.Imports, a.Imports), byName)
+		case "waiting":
+			return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), byName)
+		default:
+			return byName
+		}
+	})
+}
+
+// compareTimes puts what has no time last.
+func compareTimes(a, b *metav1.Time) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	default:
+		return a.Compare(b.Time)
+	}
+}

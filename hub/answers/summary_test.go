@@ -1,0 +1,161 @@
+package answers_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/answers"
+	"github.com/pelotech/ot-fleet/hub/inventory"
+)
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func condition(of string, status metav1.ConditionStatus) metav1.Condition {
+	return metav1.Condition{Type: of, Status: status, Reason: "Because", Message: "message", LastTransitionTime: metav1.NewTime(now)}
+}
+
+func TestStateOfMember(t *testing.T) {
+	reported := &v1alpha1.MemberImages{}
+	ready := []metav1.Condition{condition(v1alpha1.ConditionReady, metav1.ConditionTrue)}
+	stalled := []metav1.Condition{condition(v1alpha1.ConditionReady, metav1.ConditionFalse), condition(v1alpha1.ConditionStalled, metav1.ConditionTrue)}
+	for name, tt := range map[string]struct {
+		spec   v1alpha1.MemberClusterSpec
+		status v1alpha1.MemberClusterStatus
+		want   readapi.MemberState
+	}{
+		"all is well":           {status: v1alpha1.MemberClusterStatus{Images: reported, Conditions: ready}, want: readapi.MemberReady},
+		"nothing is known":      {want: readapi.MemberNeverReported},
+		"silent":                {status: v1alpha1.MemberClusterStatus{Images: reported, Conditions: ready, SilentSince: ptr.To(metav1.NewTime(now))}, want: readapi.MemberSilent},
+		"silent before all":     {status: v1alpha1.MemberClusterStatus{SilentSince: ptr.To(metav1.NewTime(now)), Conditions: stalled}, want: readapi.MemberSilent},
+		"failed images":         {status: v1alpha1.MemberClusterStatus{Images: &v1alpha1.MemberImages{Failed: 1}, Conditions: ready}, want: readapi.MemberFailing},
+		"a person is needed":    {status: v1alpha1.MemberClusterStatus{Images: reported, Conditions: stalled}, want: readapi.MemberStalled},
+		"needed from the start": {status: v1alpha1.MemberClusterStatus{Conditions: stalled}, want: readapi.MemberStalled},
+		"on its way":            {status: v1alpha1.MemberClusterStatus{Images: reported}, want: readapi.MemberNotReady},
+		"in quarantine":         {spec: v1alpha1.MemberClusterSpec{Quarantine: &v1alpha1.MemberQuarantine{Reason: "r"}}, status: v1alpha1.MemberClusterStatus{Images: reported, Conditions: ready}, want: readapi.MemberQuarantined},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, why := answers.StateOfMember(&v1alpha1.MemberCluster{Spec: tt.spec, Status: tt.status})
+			assert.Equal(t, tt.want, got)
+			assert.True(t, got != readapi.MemberReady || why == nil)
+		})
+	}
+}
+
+// A summary is a few kB whatever the fleet, each member has one state, and what it leaves out is
+// counted.
+func TestSummaryIsBounded(t *testing.T) {
+	long := strings.Repeat("long message ", 200)
+	for _, size := range []int{1, 1000} {
+		f := answers.Fleet{Activities: map[string]inventory.Activity{}, Policy: answers.PolicyInForce{Refused: true, Message: long}}
+		for i := range size {
+			m := v1alpha1.MemberCluster{}
+			m.Name = fmt.Sprintf("member-%04d", i)
+			m.Status.Conditions = []metav1.Condition{condition(v1alpha1.ConditionStalled, metav1.ConditionTrue), condition(v1alpha1.ConditionReady, metav1.ConditionFalse)}
+			m.Status.Conditions[1].Message = long
+			m.Status.Images = &v1alpha1.MemberImages{Failed: 7}
+			for range 5 {
+				m.Status.Failing = append(m.Status.Failing, v1alpha1.ImageSummary{Namespace: "farm", Name: "image", Message: long})
+			}
+			f.Members = append(f.Members, m)
+			f.Images = append(f.Images, *apitest.FleetDiskImage(m.Name).WithStatus(v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonAwaitingApproval, Message: long}).Obj())
+		}
+		s := answers.Summarize(&f)
+		text, err := json.Marshal(s)
+		require.NoError(t, err)
+		assert.Less(t, len(text), 14<<10)
+		assert.Equal(t, size, s.Members.Stalled)
+		assert.Equal(t, 7*size, s.Failing.Images)
+		assert.Equal(t, 2*size+1, s.Attention.Total)
+		assert.Equal(t, size, s.Rollouts.Total)
+		assert.Equal(t, size, s.Transfers.Fleet.UnknownMembers, "no member tells what it downloads")
+		assert.Nil(t, s.Transfers.Fleet.BytesPerSecond, "which is not nothing")
+		assert.Nil(t, s.Transfers.Fleet.Limit)
+	}
+}
+
+func TestStatesAddUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := answers.Fleet{}
+		for range rapid.IntRange(0, 20).Draw(t, "members") {
+			m := v1alpha1.MemberCluster{}
+			if rapid.Bool().Draw(t, "reported") {
+				m.Status.Images = &v1alpha1.MemberImages{Failed: int32(rapid.IntRange(0, 1).Draw(t, "failed"))}
+			}
+			if rapid.Bool().Draw(t, "silent") {
+				m.Status.SilentSince = ptr.To(metav1.NewTime(now))
+			}
+			if rapid.Bool().Draw(t, "ready") {
+				m.Status.Conditions = []metav1.Condition{condition(v1alpha1.ConditionReady, metav1.ConditionTrue)}
+			}
+			f.Members = append(f.Members, m)
+		}
+		s := answers.Summarize(&f).Members
+		sum := 0
+		for _, state := range readapi.AllMemberStates() {
+			sum += *s.CountOf(state)
+		}
+		assert.Equal(t, s.Total, sum)
+		assert.Equal(t, min(s.Total-s.Ready, readapi.MaxSummaryMembers), len(s.Named))
+	})
+}
+
+// The report that was completed last says what can go.
+func TestNewestReportIsShown(t *testing.T) {
+	report := func(name string, completed *time.Duration, phase v1alpha1.PruneReportPhase) v1alpha1.PruneReport {
+		r := v1alpha1.PruneReport{}
+		r.Name, r.Status.Phase = name, phase
+		if completed != nil {
+			r.Status.CompletedAt = ptr.To(metav1.NewTime(now.Add(*completed)))
+		}
+		return r
+	}
+	hour, day := -time.Hour, -24*time.Hour
+	s := answers.Summarize(&answers.Fleet{Reports: []v1alpha1.PruneReport{
+		report("old", &day, v1alpha1.PruneReportComplete), report("new", &hour, v1alpha1.PruneReportComplete), report("running", nil, ""),
+	}})
+	require.NotNil(t, s.CanGo)
+	assert.Equal(t, "new", s.CanGo.Report)
+	assert.Nil(t, answers.Summarize(&answers.Fleet{}).CanGo)
+}
+
+func TestVersionsAreMarked(t *testing.T) {
+	img := apitest.FleetDiskImage("ubuntu").WithVersion("2.0.0").Obj()
+	img.Spec.Placement = v1alpha1.Placement{ClusterNames: []string{"a", "b", "c"}}
+	old := v1alpha1.VersionStatus{Version: "1.0.0", Namespace: "images", Image: "ubuntu-1.0.0"}
+	img.Status.Versions = []v1alpha1.VersionStatus{{Version: "2.0.0", Namespace: "images", Image: img.ImageNameForVersion("2.0.0")}, old}
+	images := []v1alpha1.FleetDiskImage{*img}
+	rows := answers.VersionRows(images, nil)
+	require.Len(t, rows, 2)
+	assert.True(t, rows[0].Current)
+	assert.Equal(t, "ubuntu-1.0.0", rows[1].Name)
+	assert.Empty(t, answers.VersionRows(images, []string{"debian"}))
+
+	var columns []*v1alpha1.MemberCluster
+	for _, name := range []string{"a", "b", "c", "elsewhere"} {
+		m := &v1alpha1.MemberCluster{}
+		m.Name = name
+		columns = append(columns, m)
+	}
+	ready, absent, unknown := byte(readapi.CellReady), byte(readapi.CellAbsent), byte(readapi.CellUnknown)
+	cells := []byte{
+		ready, absent, unknown, absent,
+		ready, ready, ready, ready,
+	}
+	answers.MarkVersions(rows, cells, images, columns)
+	assert.Equal(t, []byte{
+		ready, byte(readapi.CellPlanned), unknown, absent,
+		ready, ready | byte(readapi.CellBehind), ready, ready,
+	}, cells, "one that is not placed is not behind, and of an unknown one it is unknown")
+}

@@ -7,6 +7,7 @@ package bundle
 
 import (
 	"cmp"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -26,13 +27,18 @@ import (
 type Redactor struct {
 	// private are values that are redacted, and words of them; kept are names that stay.
 	private, kept map[string]bool
+	// key of the hashes: without it nobody can try words against them.
+	key []byte
 	// quoted replaces private values in texts; nil until it is needed.
 	quoted *strings.Replacer
 	count  int
 }
 
-// NewRedactor returns a Redactor that has seen nothing.
-func NewRedactor() *Redactor { return &Redactor{private: map[string]bool{}, kept: map[string]bool{}} }
+// NewRedactor returns a Redactor that has seen nothing. key is random, and of one bundle: equal
+// values have equal hashes in it, and no others in the next.
+func NewRedactor(key []byte) *Redactor {
+	return &Redactor{private: map[string]bool{}, kept: map[string]bool{}, key: key}
+}
 
 // Count is how many values it has redacted.
 func (r *Redactor) Count() int { return r.count }
@@ -57,9 +63,10 @@ const (
 const markerPrefix = "<redacted sha256:"
 
 // marker replaces a value. Equal values have equal markers.
-func marker(value string) string {
-	sum := sha256.Sum256([]byte(value))
-	return markerPrefix + hex.EncodeToString(sum[:hashBytes]) + ">"
+func (r *Redactor) marker(value string) string {
+	mac := hmac.New(sha256.New, r.key)
+	_, _ = mac.Write([]byte(value)) // it never fails
+	return markerPrefix + hex.EncodeToString(mac.Sum(nil)[:hashBytes]) + ">"
 }
 
 // hide redacts a value and remembers it.
@@ -69,7 +76,7 @@ func (r *Redactor) hide(value string) string {
 	}
 	r.count++
 	r.remember(value, minPrivateBytes)
-	return marker(value)
+	return r.marker(value)
 }
 
 // hideWords remembers the words of a value, too: a message may quote one of a document.
@@ -99,7 +106,7 @@ func (r *Redactor) Text(text string) string {
 	cut := v1alpha1.SanitizeText(text, maxTextBytes)
 	cut = credentialPattern.ReplaceAllStringFunc(cut, func(found string) string {
 		parts := credentialPattern.FindStringSubmatch(found)
-		return parts[1] + marker(parts[2])
+		return parts[1] + r.marker(parts[2])
 	})
 	r.count += strings.Count(cut, markerPrefix)
 	return cut
@@ -125,7 +132,7 @@ func (r *Redactor) quotedValues() *strings.Replacer {
 	slices.SortFunc(parts, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	pairs := make([]string, 0, 2*len(parts))
 	for _, part := range parts {
-		pairs = append(pairs, part, marker(part))
+		pairs = append(pairs, part, r.marker(part))
 	}
 	r.quoted = strings.NewReplacer(pairs...)
 	return r.quoted
@@ -222,7 +229,7 @@ func (r *Redactor) hideAll(value any) any {
 	if err != nil {
 		return "<redacted>"
 	}
-	return marker(string(text))
+	return r.marker(string(text))
 }
 
 // rememberAll remembers the texts in an unknown subtree.

@@ -1,6 +1,8 @@
 package bundle
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -52,8 +54,6 @@ var schemasOnce = sync.OnceValues(func() (map[string]apiextensionsv1.JSONSchemaP
 type planter struct {
 	t       *rapid.T
 	secrets []string
-	// spoken are texts of programs, which quote secrets of the same object.
-	spoken []func() string
 }
 
 func (p *planter) secret() string {
@@ -118,7 +118,7 @@ func TestPlantedSecretsNeverAppear(t *testing.T) {
 				if status, ok := object["status"].(map[string]any); ok {
 					status["message"] = "the guest says: " + private
 				}
-				r := NewRedactor()
+				r := NewRedactor([]byte("key"))
 				r.Learn(object)
 				text, err := json.Marshal(r.Object(object))
 				require.NoError(t, err)
@@ -184,7 +184,7 @@ status:
   message: "the source answered 404 to X-Tenant: blue-tenant-7"
   conditions: [{type: Ready, status: "False", reason: NotFound, lastTransitionTime: "2026-11-26T12:00:00Z", message: see status}]
 `), &object))
-	r := NewRedactor()
+	r := NewRedactor([]byte("key"))
 	r.Learn(object)
 	got := r.Object(object)
 	text, err := yaml.Marshal(got)
@@ -202,20 +202,33 @@ status:
 }
 
 func TestTexts(t *testing.T) {
-	r := NewRedactor()
+	r := NewRedactor([]byte("key"))
 	r.Learn(map[string]any{"spec": map[string]any{
 		"users":     []any{map[string]any{"name": "ubuntu", "plain_text_passwd": "ubuntu"}, map[string]any{"name": "anna", "plain_text_passwd": "correcthorse"}},
 		"cloudInit": map[string]any{"userData": "#cloud-config\nchpasswd: {list: 'root:batterystaple9'}"},
 	}})
 	for text, want := range map[string]string{
 		"user anna logged in":                       "user anna logged in",
-		"wrong password correcthorse":               "wrong password <redacted sha256:" + marker("correcthorse")[17:],
-		"list of root:batterystaple9 is read":       "list of " + marker("root:batterystaple9") + " is read",
+		"wrong password correcthorse":               "wrong password <redacted sha256:" + r.marker("correcthorse")[17:],
+		"list of root:batterystaple9 is read":       "list of " + r.marker("root:batterystaple9") + " is read",
 		"GET https://a/b?c=d failed":                "GET https://a/b?… failed",
-		"Authorization: Bearer abcdefgh":            "Authorization: Bearer " + marker("abcdefgh"),
-		`{"token":"s3cr3t-token"}`:                  `{"token":"` + marker("s3cr3t-token") + `"}`,
+		"Authorization: Bearer abcdefgh":            "Authorization: Bearer " + r.marker("abcdefgh"),
+		`{"token":"s3cr3t-token"}`:                  `{"token":"` + r.marker("s3cr3t-token") + `"}`,
 		"ubuntu is the name of an image and a user": "ubuntu is the name of an image and a user",
 	} {
 		assert.Equal(t, want, r.Text(text))
 	}
+}
+
+// A hash cannot be tried against words: the same value has another one in the next bundle.
+func TestHashesAreOfOneBundle(t *testing.T) {
+	object := func() map[string]any {
+		return map[string]any{"spec": map[string]any{"overlay": "hunter2", "name": "hunter2"}}
+	}
+	first := NewRedactor([]byte("one")).Object(object())["spec"].(map[string]any)
+	second := NewRedactor([]byte("two")).Object(object())["spec"].(map[string]any)
+	assert.Equal(t, first["overlay"], first["name"])
+	assert.NotEqual(t, first["overlay"], second["overlay"])
+	sum := sha256.Sum256([]byte("hunter2"))
+	assert.NotContains(t, first["overlay"], hex.EncodeToString(sum[:hashBytes]))
 }

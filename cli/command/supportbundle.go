@@ -22,9 +22,10 @@ func (e *environment) newSupportBundleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
 		Short: "What others need to help: kinds, events, logs, versions and doctor, without secrets",
-		Long: `support-bundle writes a tar.gz of what the hub knows, and of the members named by --cluster
-that the kubeconfig has a context for: kinds of OT Fleet, events, logs of hub and agent, versions,
-pages of the read API and doctor's findings. MANIFEST.txt in it lists every file.
+		Long: `support-bundle writes a tar.gz of the hub: kinds of OT Fleet, events, logs, versions and pages
+of the read API. Of clusters that --cluster names, plans, reports and doctor's findings are in it,
+too, and the same of the member itself where the kubeconfig has a context of its name.
+MANIFEST.txt in it lists every file.
 
 No Secret is read. A field that is not known to be harmless is replaced by its hash, and URLs lose
 their query. Look at it before you send it: names of clusters, images and machines are in it.
@@ -45,6 +46,9 @@ Exit codes: 0 it is written; 1 a part could not be read, and is listed; 2 nothin
 		}
 		if e.cluster != "" {
 			options.Clusters = strings.Split(e.cluster, ",")
+		}
+		if e.Member != "" && len(options.Clusters) != 1 {
+			return errors.New("--member-context is of one cluster: name it alone with --cluster, or let the contexts have the names of the clusters")
 		}
 		options.HubNamespace = e.HubNamespace
 		b, err := e.gatherBundle(ctx, options)

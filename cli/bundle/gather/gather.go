@@ -4,6 +4,7 @@ package gather
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,8 +27,10 @@ import (
 )
 
 const (
-	// maxObjects bounds the read of one kind.
-	maxObjects    = 2000
+	// pageSize bounds one answer: a page of a report is up to 512 KiB.
+	pageSize = 50
+	// maxKindBytes bounds what is kept of one kind, as JSON.
+	maxKindBytes  = bundle.MaxFileBytes
 	maxErrorBytes = 300
 	// requestTimeout bounds one read.
 	requestTimeout = 30 * time.Second
@@ -35,7 +38,7 @@ const (
 
 // Options say what to gather.
 type Options struct {
-	// Clusters by name; empty for all that the hub knows.
+	// Clusters by name, of which plans, reports and doctor's findings are read, too.
 	Clusters []string
 	// Since bounds logs and events.
 	Since          time.Duration
@@ -57,7 +60,9 @@ type Gatherer struct {
 
 // New returns a Gatherer of an empty bundle.
 func New(o Options) *Gatherer {
-	return &Gatherer{options: o, bundle: bundle.New(), redact: bundle.NewRedactor(), objects: map[string][]map[string]any{}, texts: map[string]string{}}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // it never fails
+	return &Gatherer{options: o, bundle: bundle.New(), redact: bundle.NewRedactor(key), objects: map[string][]map[string]any{}, texts: map[string]string{}}
 }
 
 // kindList is a kind that is listed; in the namespaces that a cluster has for it.
@@ -74,16 +79,18 @@ var own = v1alpha1.GroupVersion
 // Hub adds what a hub has: kinds, events, logs, doctor's findings, and pages of the read API.
 func (g *Gatherer) Hub(ctx context.Context, hub *connect.Cluster, flags *connect.Flags) {
 	const folder = "hub"
-	mailboxes := g.mailboxes()
-	for _, k := range []kindList{
-		{own, "MemberCluster", nil, nil}, {own, "FleetDiskImage", nil, nil}, {own, "PruneReport", nil, nil}, {own, "ImagePrune", nil, nil}, {own, "ClusterJoin", nil, nil},
-		{own, "MemberLink", mailboxes, nil}, {own, "ClusterPlan", mailboxes, nil}, {own, "ClusterReport", mailboxes, nil}, {own, "TransferGrant", mailboxes, nil},
-	} {
-		g.list(ctx, hub, folder, k)
+	for _, kind := range []string{"MemberCluster", "FleetDiskImage", "PruneReport", "ImagePrune", "ClusterJoin"} {
+		g.list(ctx, hub, folder, kindList{own, kind, nil, nil})
+	}
+	// Those of a whole fleet are hundreds of megabytes: only of clusters that were named.
+	if mailboxes := g.mailboxes(); len(mailboxes) > 0 {
+		for _, kind := range []string{"MemberLink", "ClusterPlan", "ClusterReport", "TransferGrant"} {
+			g.list(ctx, hub, folder, kindList{own, kind, mailboxes, nil})
+		}
 	}
 	g.common(ctx, hub, folder, g.options.HubNamespace, "ot-hub")
 	g.readAPI(ctx, hub, flags)
-	for _, cluster := range g.clusterNames() {
+	for _, cluster := range g.options.Clusters {
 		snapshot, err := doctorgather.Hub(ctx, hub, g.doctorOptions(cluster))
 		g.doctor(path.Join(folder, "doctor", cluster+".json"), snapshot, err)
 	}
@@ -128,25 +135,12 @@ func (g *Gatherer) mailboxes() []string {
 	return namespaces
 }
 
-// clusterNames are those of the options, or of the MemberClusters that were read.
-func (g *Gatherer) clusterNames() []string {
-	if len(g.options.Clusters) > 0 {
-		return g.options.Clusters
-	}
-	var names []string
-	for _, object := range g.objects["hub/memberclusters.yaml"] {
-		names = append(names, (&unstructured.Unstructured{Object: object}).GetName())
-	}
-	slices.Sort(names)
-	return names
-}
-
 // Unread lists what could not be read.
 func (g *Gatherer) Unread(what string, err error) {
 	g.bundle.Unread = append(g.bundle.Unread, bundle.Unread{What: what, Why: v1alpha1.SanitizeText(err.Error(), maxErrorBytes)})
 }
 
-// list reads a kind into a file of its own.
+// list reads a kind into a file of its own, page by page, as far as the file has room.
 func (g *Gatherer) list(ctx context.Context, c *connect.Cluster, folder string, k kindList) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -155,24 +149,44 @@ func (g *Gatherer) list(ctx context.Context, c *connect.Cluster, folder string, 
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
 	}
+	used := 0
 	for _, namespace := range namespaces {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(k.version.WithKind(k.kind + "List"))
-		options := []client.ListOption{client.Limit(maxObjects), client.InNamespace(namespace)}
+		options := []client.ListOption{client.InNamespace(namespace)}
 		if k.labels != nil {
 			options = append(options, client.MatchingLabels(k.labels))
 		}
-		if err := c.Client.List(ctx, list, options...); err != nil {
-			if !meta.IsNoMatchError(err) {
-				g.Unread(file, err)
+		err := g.pages(ctx, c, k.version.WithKind(k.kind+"List"), options, func(item map[string]any) error {
+			text, err := json.Marshal(item)
+			if err != nil {
+				return err
 			}
-			continue
+			if used += len(text); used > maxKindBytes {
+				return fmt.Errorf("only the first %d objects: the others have no room; name clusters with --cluster", len(g.objects[file]))
+			}
+			g.objects[file] = append(g.objects[file], item)
+			return nil
+		})
+		if err != nil && !meta.IsNoMatchError(err) {
+			g.Unread(file, err)
 		}
-		if list.GetContinue() != "" {
-			g.Unread(file, fmt.Errorf("only the first %d objects", maxObjects))
+	}
+}
+
+// pages calls add for each object until it returns an error.
+func (g *Gatherer) pages(ctx context.Context, c *connect.Cluster, kind schema.GroupVersionKind, options []client.ListOption, add func(map[string]any) error) error {
+	for next := ""; ; {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		if err := c.Client.List(ctx, list, append(slices.Clone(options), client.Limit(pageSize), client.Continue(next))...); err != nil {
+			return err
 		}
 		for i := range list.Items {
-			g.objects[file] = append(g.objects[file], list.Items[i].Object)
+			if err := add(list.Items[i].Object); err != nil {
+				return err
+			}
+		}
+		if next = list.GetContinue(); next == "" {
+			return nil
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
@@ -65,32 +66,39 @@ func (g *Gatherer) policy(ctx context.Context, c *connect.Cluster, folder string
 	g.objects[file] = append(g.objects[file], object.Object)
 }
 
-// events reads those about kinds of ours, in all namespaces.
+// events reads those about kinds of ours, in all namespaces. The API server selects them: a
+// cluster has many more.
 func (g *Gatherer) events(ctx context.Context, c *connect.Cluster, folder string) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	file := path.Join(folder, "events.yaml")
-	var list corev1.EventList
-	if err := c.Client.List(ctx, &list, client.Limit(maxObjects)); err != nil {
-		g.Unread(file, err)
-		return
-	}
 	after := g.options.Now().Add(-g.options.Since)
-	for i := range list.Items {
-		e := &list.Items[i]
+	kept := 0
+	ours := []client.ListOption{client.MatchingFields{"involvedObject.apiVersion": own.String()}}
+	err := g.pages(ctx, c, corev1.SchemeGroupVersion.WithKind("EventList"), ours, func(item map[string]any) error {
+		var e corev1.Event
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item, &e); err != nil {
+			return err
+		}
 		seen := e.LastTimestamp.Time
 		if seen.IsZero() {
 			seen = e.EventTime.Time
 		}
-		group := schema.FromAPIVersionAndKind(e.InvolvedObject.APIVersion, e.InvolvedObject.Kind).Group
-		if group != own.Group || seen.Before(after) {
-			continue
+		if seen.Before(after) {
+			return nil
+		}
+		if kept++; kept > maxEvents {
+			return fmt.Errorf("only the first %d events: shorten --since", maxEvents)
 		}
 		g.objects[file] = append(g.objects[file], map[string]any{
 			"metadata": map[string]any{"namespace": e.Namespace, "name": e.Name},
 			"kind":     "Event", "type": e.Type, "reason": e.Reason, "message": e.Message, "count": int64(e.Count), "lastTimestamp": seen.UTC().Format("2006-01-02T15:04:05Z"),
 			"involvedObject": map[string]any{"kind": e.InvolvedObject.Kind, "namespace": e.InvolvedObject.Namespace, "name": e.InvolvedObject.Name},
 		})
+		return nil
+	})
+	if err != nil {
+		g.Unread(file, err)
 	}
 }
 
@@ -122,16 +130,40 @@ func (g *Gatherer) logs(ctx context.Context, c *connect.Cluster, folder, namespa
 	}
 }
 
-const maxPods = 20
+const (
+	maxPods   = 20
+	maxEvents = 5000
+	// maxLogBytes bounds what is read of one log, of which the end is kept.
+	maxLogBytes = 256 << 20
+)
 
 func readLog(ctx context.Context, clientset kubernetes.Interface, pod *corev1.Pod, container string, seconds int64) (string, error) {
 	stream, err := clientset.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
-		Container: container, SinceSeconds: ptr.To(max(1, seconds)), Timestamps: false, LimitBytes: ptr.To[int64](bundle.MaxFileBytes),
+		Container: container, SinceSeconds: ptr.To(max(1, seconds)), LimitBytes: ptr.To[int64](maxLogBytes),
 	}).Stream(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = stream.Close() }()
-	text, err := io.ReadAll(io.LimitReader(stream, bundle.MaxFileBytes))
-	return string(text), err
+	end := &tail{size: bundle.MaxFileBytes}
+	_, err = io.Copy(end, io.LimitReader(stream, maxLogBytes))
+	return end.String(), err
 }
+
+// tail keeps the end of what is written: the newest lines are there.
+type tail struct {
+	size int
+	kept []byte
+}
+
+// Write implements io.Writer. It never fails.
+func (t *tail) Write(text []byte) (int, error) {
+	t.kept = append(t.kept, text...)
+	if len(t.kept) > 2*t.size { // not at each write: it moves all of it
+		t.kept = append([]byte(nil), t.kept[len(t.kept)-t.size:]...)
+	}
+	return len(text), nil
+}
+
+// String returns at most size bytes.
+func (t *tail) String() string { return string(t.kept[max(0, len(t.kept)-t.size):]) }

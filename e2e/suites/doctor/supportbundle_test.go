@@ -89,6 +89,15 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	assert.Contains(t, files["support/MANIFEST.txt"], "members/frankfurt/virtualmachines.yaml")
 }
 
+// One context is of one member: the objects of two would be the same.
+func TestSupportBundleOfTwoNeedsTwoContexts(t *testing.T) {
+	p := newPlugin(t, env.ControlPlane.Config())
+	result, err := p.Run(t.Context(), nil, "support-bundle", "--member-context", "frankfurt", "--cluster", "bergen,kiel", "--list")
+	require.NoError(t, err)
+	assert.Equal(t, 2, result.Code)
+	assert.Contains(t, result.Err, "--member-context is of one cluster")
+}
+
 // The commands of docs/operate/troubleshooting.md end as their exit codes say.
 func TestCommandsOfThePage(t *testing.T) {
 	namespace := createFarm(t)

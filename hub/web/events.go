@@ -119,7 +119,7 @@ func (s *eventStream) run(a *API, request *http.Request) {
 		if changed == nil {
 			due = time.After(eventInterval)
 		}
-		if !s.await(a, request, changed, due, heartbeat.C, old.C) {
+		if !s.awaitChange(a, request, changed, due, heartbeat.C, old.C) {
 			return
 		}
 		if changed == nil && !s.send(next) {
@@ -128,9 +128,9 @@ func (s *eventStream) run(a *API, request *http.Request) {
 	}
 }
 
-// await waits for one of two channels, and writes heartbeats meanwhile. It is false where the
+// awaitChange waits for one of two channels, and writes heartbeats meanwhile. It is false where the
 // stream ends.
-func (s *eventStream) await(a *API, request *http.Request, changed <-chan struct{}, due, heartbeat, old <-chan time.Time) bool {
+func (s *eventStream) awaitChange(a *API, request *http.Request, changed <-chan struct{}, due, heartbeat, old <-chan time.Time) bool {
 	for {
 		select {
 		case <-changed:

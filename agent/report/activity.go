@@ -73,18 +73,9 @@ func BuildActivity(in ActivityInput) v1alpha1.ReportedActivity {
 // busy stays as it is.
 func IsBusy(a *v1alpha1.ReportedActivity) bool { return a.Slots > 0 || a.Queued > 0 }
 
-// SourceGroupOf returns the group of the source that an image is imported from, in the policy
-// in force.
-func SourceGroupOf(p policy.Policy, host string) string {
-	if name, found := p.Sources.GroupOfHost(host); found {
-		return name
-	}
-	return v1alpha1.SourceOther
-}
-
 func newActiveImport(in ActivityInput, slot v1alpha1.Slot) v1alpha1.ActiveImport {
 	out := v1alpha1.ActiveImport{
-		Namespace: slot.Image.Namespace, Name: slot.Image.Name, Source: SourceGroupOf(in.Policy, slot.Host),
+		Namespace: slot.Image.Namespace, Name: slot.Image.Name, Source: in.Policy.Sources.GroupOrOther(slot.Host),
 		StartedAt: slot.StartedAt, Attempt: slot.Attempt, MaxAttempts: in.Policy.RetryLimit + 1,
 	}
 	img := in.FindImage(slot.Image)
@@ -111,7 +102,7 @@ func newActiveImport(in ActivityInput, slot v1alpha1.Slot) v1alpha1.ActiveImport
 
 func newQueuedImport(in ActivityInput, queued *ledger.QueuedImage) v1alpha1.QueuedImport {
 	out := v1alpha1.QueuedImport{
-		Namespace: queued.Image.Namespace, Name: queued.Image.Name, Source: SourceGroupOf(in.Policy, queued.Host),
+		Namespace: queued.Image.Namespace, Name: queued.Image.Name, Source: in.Policy.Sources.GroupOrOther(queued.Host),
 		Priority: queued.Priority, QueuedAt: queued.Key.Time,
 	}
 	img := in.FindImage(queued.Image)

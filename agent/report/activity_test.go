@@ -79,7 +79,7 @@ func (m *activityMember) addQueued(namespace, name, host string) *v1alpha1.VMDis
 
 func (m *activityMember) build() v1alpha1.ReportedActivity {
 	for _, img := range m.images {
-		m.rates.ObserveImage(img, report.SourceGroupOf(m.policy, strings.Split(img.Spec.URL, "/")[2]))
+		m.rates.ObserveImage(img, m.policy.Sources.GroupOrOther(strings.Split(img.Spec.URL, "/")[2]))
 	}
 	return report.BuildActivity(report.ActivityInput{
 		Now: activityNow, BootID: "boot", Ledger: &v1alpha1.SyncLedgerStatus{Budget: 3, Slots: m.slots}, Waiting: m.waiting, Queued: len(m.waiting),

@@ -51,6 +51,14 @@ func (s Sources) GroupOfHost(host string) (name string, found bool) {
 	return "", false
 }
 
+// GroupOrOther returns the group of a host; v1alpha1.SourceOther if it is in none.
+func (s Sources) GroupOrOther(host string) string {
+	if name, found := s.GroupOfHost(host); found {
+		return name
+	}
+	return v1alpha1.SourceOther
+}
+
 // GroupOfURL returns the group of a URL's host. An invalid URL is in none.
 func (s Sources) GroupOfURL(text string) (name string, found bool) {
 	if len(s) == 0 {

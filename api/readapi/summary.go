@@ -164,11 +164,13 @@ type TransferBudget struct {
 type RolloutSummary struct {
 	Total  int                           `json:"total"`
 	Phases map[v1alpha1.RolloutPhase]int `json:"phases,omitempty"`
+	// Unobserved rollouts have a status about the spec before, or none: their phase is unknown.
+	Unobserved int `json:"unobserved,omitempty"`
 	// Named are the first that are not done: those that wait for a person or failed first.
 	Named []NamedRollout `json:"named,omitempty"`
 }
 
-// NamedRollout is a rollout in short.
+// NamedRollout is a rollout in short. Without a phase, nothing is known of this version yet.
 type NamedRollout struct {
 	Name        string                 `json:"name"`
 	Version     string                 `json:"version"`

@@ -107,7 +107,7 @@ func (m Member) activity(p policy.Policy) *v1alpha1.ReportedActivity {
 	for i := range st.Slots {
 		slot := &st.Slots[i]
 		holders[slot.Image.UID] = true
-		active := v1alpha1.ActiveImport{Namespace: slot.Image.Namespace, Name: slot.Image.Name, Source: groupOf(p, slot.Host), StartedAt: slot.StartedAt, Attempt: slot.Attempt, MaxAttempts: p.RetryLimit + 1}
+		active := v1alpha1.ActiveImport{Namespace: slot.Image.Namespace, Name: slot.Image.Name, Source: p.Sources.GroupOrOther(slot.Host), StartedAt: slot.StartedAt, Attempt: slot.Attempt, MaxAttempts: p.RetryLimit + 1}
 		if img := byUID[slot.Image.UID]; img != nil {
 			active.BytesDone, active.Attempt = img.Status.BytesDone, img.Status.Attempts
 			active.BytesTotal, active.AtMostBytes = sizeOf(img, reported.bytes[keyOfName(img.Namespace, img.Name)])
@@ -158,13 +158,6 @@ func sizeOf(img *v1alpha1.VMDiskImage, reported int64) (bytes, atMost int64) {
 		return total, 0
 	}
 	return 0, disk
-}
-
-func groupOf(p policy.Policy, host string) string {
-	if name, ok := p.Sources.GroupOfHost(host); ok {
-		return name
-	}
-	return v1alpha1.SourceOther
 }
 
 func keyOfName(namespace, name string) types.NamespacedName {

@@ -206,7 +206,7 @@ func (w *accuracyWorld) freeSlots() {
 	w.status.Slots = slices.DeleteFunc(w.status.Slots, func(slot v1alpha1.Slot) bool {
 		p := w.images[slot.Image.UID]
 		ended := w.moveImport(p)
-		w.rates.ObserveImage(p.image, report.SourceGroupOf(w.policy, slot.Host))
+		w.rates.ObserveImage(p.image, w.policy.Sources.GroupOrOther(slot.Host))
 		return ended
 	})
 }

@@ -150,45 +150,43 @@ func summarizeFailing(members []v1alpha1.MemberCluster) (f readapi.FailingSummar
 	return f
 }
 
-// rolloutOrder sorts rollouts of which a Summary names the first.
-func rolloutOrder(img *v1alpha1.FleetDiskImage) int {
-	switch img.Status.Phase {
-	case v1alpha1.RolloutFailed:
-		return 0
-	case v1alpha1.RolloutWaiting:
-		return 1
-	case v1alpha1.RolloutProgressing:
-		return 2
-	case "":
-		return 3
-	default:
-		return 4
+// observedStatus returns the status of a rollout; an empty one where it is about the spec
+// before.
+func observedStatus(img *v1alpha1.FleetDiskImage) *v1alpha1.FleetDiskImageStatus {
+	if img.Status.ObservedGeneration != img.Generation {
+		return &v1alpha1.FleetDiskImageStatus{}
 	}
+	return &img.Status
 }
+
+// phaseOrder sorts rollouts of which a Summary names the first.
+var phaseOrder = []v1alpha1.RolloutPhase{v1alpha1.RolloutFailed, v1alpha1.RolloutWaiting, v1alpha1.RolloutProgressing, ""}
 
 func summarizeRollouts(images []v1alpha1.FleetDiskImage) readapi.RolloutSummary {
 	s := readapi.RolloutSummary{Total: len(images)}
-	var open []*v1alpha1.FleetDiskImage
+	var open []readapi.NamedRollout
 	for i := range images {
 		img := &images[i]
-		if s.Phases == nil {
-			s.Phases = map[v1alpha1.RolloutPhase]int{}
+		st := observedStatus(img)
+		if st.Phase == "" {
+			s.Unobserved++
+		} else {
+			if s.Phases == nil {
+				s.Phases = map[v1alpha1.RolloutPhase]int{}
+			}
+			s.Phases[st.Phase]++
 		}
-		s.Phases[img.Status.Phase]++
-		if img.Status.Phase != v1alpha1.RolloutSucceeded {
-			open = append(open, img)
+		if st.Phase != v1alpha1.RolloutSucceeded {
+			open = append(open, readapi.NamedRollout{
+				Name: img.Name, Version: img.Spec.Version, Phase: st.Phase, Reason: st.Reason, CurrentWave: st.CurrentWave,
+				Clusters: st.Clusters, ExpectedAt: st.ExpectedAt,
+			})
 		}
 	}
-	slices.SortFunc(open, func(a, b *v1alpha1.FleetDiskImage) int {
-		return cmp.Or(cmp.Compare(rolloutOrder(a), rolloutOrder(b)), strings.Compare(a.Name, b.Name))
+	slices.SortFunc(open, func(a, b readapi.NamedRollout) int {
+		return cmp.Or(cmp.Compare(slices.Index(phaseOrder, a.Phase), slices.Index(phaseOrder, b.Phase)), strings.Compare(a.Name, b.Name))
 	})
-	for _, img := range firstOf(open, readapi.MaxSummaryRollouts) {
-		st := &img.Status
-		s.Named = append(s.Named, readapi.NamedRollout{
-			Name: img.Name, Version: img.Spec.Version, Phase: st.Phase, Reason: st.Reason, CurrentWave: st.CurrentWave,
-			Clusters: st.Clusters, ExpectedAt: st.ExpectedAt,
-		})
-	}
+	s.Named = firstOf(open, readapi.MaxSummaryRollouts)
 	return s
 }
 
@@ -222,9 +220,9 @@ func findAttention(f *Fleet) (all readapi.AttentionSummary) {
 	}
 	for i := range f.Images {
 		img := &f.Images[i]
-		waits := img.Status.Reason == v1alpha1.ReasonAwaitingApproval || img.Status.Reason == v1alpha1.ReasonRolloutPaused
-		if waits || isStalled(img.Status.Conditions) {
-			items = append(items, readapi.Attention{Kind: "FleetDiskImage", Name: img.Name, Reason: img.Status.Reason, Message: shorten(img.Status.Message)})
+		st := observedStatus(img)
+		if st.Reason == v1alpha1.ReasonAwaitingApproval || st.Reason == v1alpha1.ReasonRolloutPaused || isStalled(st.Conditions) {
+			items = append(items, readapi.Attention{Kind: "FleetDiskImage", Name: img.Name, Reason: st.Reason, Message: shorten(st.Message)})
 		}
 	}
 	for i := range f.Members {

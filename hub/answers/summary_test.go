@@ -69,7 +69,7 @@ func TestSummaryIsBounded(t *testing.T) {
 				m.Status.Failing = append(m.Status.Failing, v1alpha1.ImageSummary{Namespace: "farm", Name: "image", Message: long})
 			}
 			f.Members = append(f.Members, m)
-			f.Images = append(f.Images, *apitest.FleetDiskImage(m.Name).WithStatus(v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonAwaitingApproval, Message: long}).Obj())
+			f.Images = append(f.Images, *apitest.FleetDiskImage(m.Name).WithGeneration(1).WithStatus(v1alpha1.FleetDiskImageStatus{ObservedGeneration: 1, Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonAwaitingApproval, Message: long}).Obj())
 		}
 		s := answers.Summarize(&f)
 		text, err := json.Marshal(s)
@@ -109,6 +109,20 @@ func TestStatesAddUp(t *testing.T) {
 		assert.Equal(t, s.Total, sum)
 		assert.Equal(t, min(s.Total-s.Ready, readapi.MaxSummaryMembers), len(s.Named))
 	})
+}
+
+// A status about the spec before says nothing of the version that is wanted now.
+func TestUnobservedRolloutIsUnknown(t *testing.T) {
+	st := v1alpha1.FleetDiskImageStatus{ObservedGeneration: 1, Phase: v1alpha1.RolloutSucceeded, Reason: v1alpha1.ReasonAwaitingApproval, Clusters: v1alpha1.ClusterCounts{Total: 4, Succeeded: 4}}
+	s := answers.Summarize(&answers.Fleet{Images: []v1alpha1.FleetDiskImage{
+		*apitest.FleetDiskImage("new").WithVersion("2.1.0").WithGeneration(2).WithStatus(st).Obj(),
+		*apitest.FleetDiskImage("done").WithGeneration(1).WithStatus(st).Obj(),
+	}})
+	assert.Equal(t, readapi.RolloutSummary{
+		Total: 2, Unobserved: 1, Phases: map[v1alpha1.RolloutPhase]int{v1alpha1.RolloutSucceeded: 1}, Named: []readapi.NamedRollout{{Name: "new", Version: "2.1.0"}},
+	}, s.Rollouts)
+	assert.Len(t, s.Attention.Items, 1)
+	assert.Equal(t, "done", s.Attention.Items[0].Name)
 }
 
 // The report that was completed last says what can go.

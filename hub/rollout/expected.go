@@ -131,7 +131,7 @@ func (e *evaluation) timeLeftByCluster() (left map[string]time.Duration, reason 
 
 // estimateImport estimates the import of one cluster.
 func (e *evaluation) estimateImport(c *placedCluster, newImage v1alpha1.QueuedImport) eta.Estimate {
-	activity := eta.Snapshot{Activity: c.Activity, ObservedAt: c.ActivityAt, SourceLimits: c.SourceLimits, Now: e.Now}
+	activity := eta.Snapshot{Activity: c.Activity, ObservedAt: c.ActivityAt, Now: e.Now}
 	if c.state == v1alpha1.ClusterProgressing {
 		if estimate, listed := activity.ForImage(newImage.Namespace, newImage.Name); listed {
 			return estimate

@@ -52,10 +52,9 @@ type Cluster struct {
 	UnknownFields []string
 	Report        Report
 	// Activity is what the member imports and queues, observed at ActivityAt by the hub's
-	// clock; nil where that is unknown. SourceLimits are as in eta.Snapshot.
-	Activity     *v1alpha1.ReportedActivity
-	ActivityAt   time.Time
-	SourceLimits map[string]int32
+	// clock; nil where that is unknown. Its budget is within the member's grant.
+	Activity   *v1alpha1.ReportedActivity
+	ActivityAt time.Time
 }
 
 // Report is what a member reports of the current VMDiskImage. It is zero where the

@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/report"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -14,7 +13,7 @@ import (
 func (r *Reconciler) recordEvents(img *v1alpha1.VMDiskImage, before *v1alpha1.VMDiskImageStatus, d image.Decision) {
 	source := v1alpha1.SourceOther
 	if p := r.Policy(); p != nil {
-		source = report.SourceGroupOf(*p, image.HostOf(img.Spec))
+		source = p.Sources.GroupOrOther(image.HostOf(img.Spec))
 	}
 	for _, ended := range d.EndedAttempts {
 		if ended.Outcome == v1alpha1.OutcomeSucceeded {

@@ -108,7 +108,7 @@ func (r *Reconciler) buildActivity(ctx context.Context, now time.Time) (v1alpha1
 
 // observeRates has the rates take in the status of an image.
 func (r *Reconciler) observeRates(img *v1alpha1.VMDiskImage) {
-	r.rates.ObserveImage(img, report.SourceGroupOf(r.policyInForce(), image.HostOf(img.Spec)))
+	r.rates.ObserveImage(img, r.policyInForce().Sources.GroupOrOther(image.HostOf(img.Spec)))
 }
 
 // policyInForce is the default before there is one.

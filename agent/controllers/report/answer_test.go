@@ -24,7 +24,6 @@ import (
 	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/metrics"
-	"github.com/pelotech/ot-fleet/agent/report"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -98,7 +97,7 @@ func (m *fakeMember) startProcess() {
 		PlanResults:  func() map[types.NamespacedName]v1alpha1.PlanItemReport { return nil },
 		PrunedImages: func() map[types.NamespacedName]v1alpha1.ReportedPrune { return m.pruned },
 		ImageFields:  func() []string { return nil },
-		Queue:        ledger.NewQueue(), Policy: func() *policy.Policy { return nil }, rates: report.NewRateTracker(time.Now()),
+		Queue:        ledger.NewQueue(), Policy: func() *policy.Policy { return nil },
 		Interval: time.Second, Heartbeat: time.Hour, Grants: grant.NewRequestTracker("boot"), Elapsed: func() time.Duration { return m.elapsed },
 		changes: newChangeTracker(), stored: map[string]*storedObject{},
 	}

@@ -254,6 +254,10 @@ func (r *Reconciler) reloadImages(ctx context.Context) error {
 			return err
 		}
 	}
+	if r.rates == nil {
+		// Not before this process is elected: what was downloaded until then, another one counted.
+		r.rates = report.NewRateTracker(time.Now())
+	}
 	r.changes.takeChangedImages() // the list includes them
 	var images v1alpha1.VMDiskImageList
 	if err := r.List(ctx, &images, client.UnsafeDisableDeepCopy); err != nil {

@@ -20,7 +20,6 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
-	"github.com/pelotech/ot-fleet/agent/report"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -43,7 +42,6 @@ func (r *Reconciler) Enqueue() { r.triggers.EnqueueAfter(r.request(), r.Interval
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.stored = map[string]*storedObject{}
 	r.changes = newChangeTracker()
-	r.rates = report.NewRateTracker(time.Now())
 	child := r.delayedHandler(r.changes.isOrphanedChild)
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("report").

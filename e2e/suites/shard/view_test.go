@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,7 +116,7 @@ func TestReadAPIFailsOverMidStream(t *testing.T) {
 	}
 	requireAnswers()
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cut, killed := false, false
 	for e, err := range c.FollowEvents(ctx) {
@@ -145,5 +146,19 @@ func TestReadAPIFailsOverMidStream(t *testing.T) {
 	shared.awaitBalanced(t, replicaNames...)
 	shared.requireReadAPI(t, through, len(images))
 	requireAnswers()
+
+	// A replica that is stopped ends its streams, and waits for none of them.
+	elected = shared.electedReplica(t)
+	direct, err := elected.ReadAPI()
+	require.NoError(t, err)
+	for _, err := range direct.FollowEvents(ctx) {
+		if err != nil {
+			break
+		}
+		require.NoError(t, elected.Signal(syscall.SIGTERM))
+	}
+	require.NoError(t, elected.Wait(), "its grace period ends with an error")
+	require.NoError(t, shared.startReplica(t.Context(), elected))
+	shared.awaitBalanced(t, replicaNames...)
 	shared.judge.requireNoFaults(t)
 }

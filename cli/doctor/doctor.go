@@ -5,7 +5,6 @@ package doctor
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -186,5 +185,3 @@ func (e *examiner) add(f Finding) {
 	}
 	e.findings = append(e.findings, f)
 }
-
-func (e *examiner) isTruncated(source Source) bool { return slices.Contains(e.Truncated, source) }

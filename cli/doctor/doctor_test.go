@@ -453,7 +453,7 @@ func TestPageHasEveryCheck(t *testing.T) {
 		assert.Contains(t, text, "## "+id)
 	}
 	assert.Len(t, sections, len(IDs()), "a section of no check")
-	_, err := Explain("snapshot-driver")
+	_, err := Explain("snapshot")
 	assert.ErrorContains(t, err, "snapshot-class-driver")
 }
 

@@ -111,7 +111,7 @@ func TestPlanPush(t *testing.T) {
 		},
 		"no account":            {request: request, member: MemberState{UID: "1"}, wantErr: "no ServiceAccount ot-agent/ot-hub: have this install chart ot-agent"},
 		"an old chart":          {request: request, member: MemberState{UID: "1", HasAccount: true}, wantErr: "no Secret ot-agent/ot-hub-access"},
-		"somebody's own Secret": {request: request, hub: HubState{Namespace: "ot-hub", Secret: kubeconfigSecret(t, frankfurt, nil)}, member: there, wantErr: "Secret ot-hub/oslo is there, and is no member's"},
+		"somebody's own Secret": {request: request, hub: HubState{Namespace: "ot-hub", Secret: kubeconfigSecret(t, frankfurt, nil)}, member: there, wantErr: "there is a Secret ot-hub/oslo that is no member's"},
 		"pull mode":             {request: request, hub: HubState{Member: pullMember("", "")}, member: there, wantErr: "is not reached by Secret oslo"},
 		"another Secret": {
 			request: request, hub: HubState{Member: memberWith(v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "another"}})},

@@ -99,7 +99,7 @@ func fieldSet(entry metav1.ManagedFieldsEntry) (*fieldpath.Set, error) {
 	if entry.FieldsV1 == nil {
 		return set, nil
 	}
-	if err := set.FromJSON(bytes.NewReader(entry.FieldsV1.Raw)); err != nil {
+	if err := set.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())); err != nil {
 		return nil, fmt.Errorf("reading the fields of manager %s: %w", entry.Manager, err)
 	}
 	return set, nil
@@ -140,7 +140,7 @@ func AppliedFields(object metav1.Object) map[string]bool {
 		var owned struct {
 			Spec map[string]json.RawMessage `json:"f:spec"`
 		}
-		if json.Unmarshal(entry.FieldsV1.Raw, &owned) != nil {
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) != nil {
 			continue
 		}
 		for name := range owned.Spec {

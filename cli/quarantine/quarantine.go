@@ -118,7 +118,7 @@ func ownerOf(member *v1alpha1.MemberCluster, path ...string) string {
 			continue
 		}
 		var fields map[string]any
-		if json.Unmarshal(entry.FieldsV1.Raw, &fields) != nil {
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
 			continue
 		}
 		found := true

@@ -5,6 +5,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -185,3 +186,5 @@ func (e *examiner) add(f Finding) {
 	}
 	e.findings = append(e.findings, f)
 }
+
+func (e *examiner) isTruncated(source Source) bool { return slices.Contains(e.Truncated, source) }

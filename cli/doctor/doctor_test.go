@@ -237,6 +237,7 @@ var memberCases = []testCase{
 	{"quota-three-claims", "of another namespace", func(s *Snapshot) {
 		s.Quotas[0].Status.Used["requests.storage"], s.Quotas[0].Namespace = resource.MustParse("4060Gi"), "other"
 	}, Pass, "no ResourceQuota"},
+	{"quota-three-claims", "of very many images", func(s *Snapshot) { s.Truncated = []Source{SourceImages} }, Pass, "only the first objects"},
 	{"quota-three-claims", "no images", func(s *Snapshot) { s.Images = nil }, Skip, "no images"},
 
 	{"kubevirt-version", "known", unchanged, Pass, "v1.8.2"},

@@ -95,7 +95,7 @@ func (q *Quarantine) decideEnd(member *v1alpha1.MemberCluster, pull bool) error 
 	}
 	if !pull {
 		q.Effects = append(q.Effects, "the hub connects again, and believes what the member claims to run",
-			"if its tokens were revoked, let the hub in by kubectl ot join push "+q.Name)
+			"if its tokens were revoked, let the hub in by kubectl ot join push "+q.Name+" --member <context>")
 		return nil
 	}
 	joined := meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionJoined)

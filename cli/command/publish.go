@@ -85,7 +85,7 @@ func (e *environment) publish(ctx context.Context, request publish.Request, flag
 		}
 	}
 	if flags.file != "" {
-		if request.Disk, err = publish.ReadDisk(flags.file); err != nil {
+		if request.Disk, err = publish.ReadDisk(ctx, flags.file); err != nil {
 			return err
 		}
 	} else if !flags.noProbe {

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -36,8 +37,21 @@ const (
 	diskHashBufferLength = 1 << 20
 )
 
+// interruptible is a reader that ends with its context: hashing a disk takes minutes.
+type interruptible struct {
+	ctx  context.Context
+	file io.Reader
+}
+
+func (r interruptible) Read(buffer []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.file.Read(buffer)
+}
+
 // ReadDisk reads the header of a file and hashes it.
-func ReadDisk(path string) (*Disk, error) {
+func ReadDisk(ctx context.Context, path string) (*Disk, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("--file: %w", err)
@@ -50,7 +64,7 @@ func ReadDisk(path string) (*Disk, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("--file %s: is no regular file", path)
 	}
-	d, err := readDisk(file)
+	d, err := readDisk(interruptible{ctx, file})
 	if err != nil {
 		return nil, fmt.Errorf("--file %s: %w", path, err)
 	}

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"os"
 	"path/filepath"
@@ -52,7 +53,7 @@ func TestReadDisk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "disk")
 			require.NoError(t, os.WriteFile(path, tt.content, 0o600))
-			d, err := ReadDisk(path)
+			d, err := ReadDisk(t.Context(), path)
 			if tt.wantError != "" {
 				require.ErrorContains(t, err, tt.wantError)
 				require.ErrorContains(t, err, path)
@@ -65,16 +66,16 @@ func TestReadDisk(t *testing.T) {
 			assert.Equal(t, tt.wantSize, d.DiskSize())
 		})
 	}
-	_, err := ReadDisk(t.TempDir())
+	_, err := ReadDisk(t.Context(), t.TempDir())
 	require.ErrorContains(t, err, "no regular file")
-	_, err = ReadDisk("/nowhere/disk")
+	_, err = ReadDisk(t.Context(), "/nowhere/disk")
 	require.ErrorContains(t, err, "--file")
 }
 
 func TestChecksumIsOfTheWholeFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte("a"), 1000), 0o600))
-	d, err := ReadDisk(path)
+	d, err := ReadDisk(t.Context(), path)
 	require.NoError(t, err)
 	assert.Equal(t, "sha256:41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3", d.Checksum)
 }
@@ -88,4 +89,13 @@ func TestHostileDisks(t *testing.T) {
 			assert.LessOrEqual(t, d.VirtualBytes, int64(maxVirtualBytes))
 		}
 	})
+}
+
+func TestReadDiskIsInterrupted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk")
+	require.NoError(t, os.WriteFile(path, []byte("raw"), 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := ReadDisk(ctx, path)
+	require.ErrorIs(t, err, context.Canceled)
 }

@@ -81,17 +81,7 @@ func (m *MemberImage) snapshot() eta.Snapshot {
 	if m.ReceivedAt != nil && m.Root != nil {
 		s.ObservedAt = s.Activity.ObservedAt.Add(m.ReceivedAt.Sub(m.Root.ObservedAt.Time))
 	}
-	if m.Grant != nil && m.Grant.Spec.Limits != nil {
-		if b := m.Policy.budget(); b != nil && len(b.Sources) > 0 {
-			s.SourceLimits = map[string]int32{}
-			for _, group := range b.Sources {
-				s.SourceLimits[group.Name] = 0
-			}
-			for _, granted := range m.Grant.Spec.Limits.Sources {
-				s.SourceLimits[granted.Name] = granted.Slots
-			}
-		}
-	}
+	s.SourceLimits = m.Policy.budget().SourceLimits(m.Grant)
 	return s
 }
 

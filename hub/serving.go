@@ -64,7 +64,7 @@ func configureServing(o options, process string, given *certwatcher.CertWatcher,
 func (h *hub) setupReadAPI() error {
 	loaded := func() bool { return h.store.HasSynced() && h.rollouts.IsSynced() }
 	changes := web.NewChanges(h.process)
-	watcher := web.NewWatcher(h.local.GetCache(), h.index, changes, loaded)
+	watcher := web.NewWatcher(h.local.GetCache(), h.index, changes, loaded, h.sourceGroups)
 	h.policy.OnChange(func() { changes.Mark(readapi.TopicPolicy) })
 	h.shares.OnChange(func(string) { changes.Mark(readapi.TopicTransfers) })
 	stopping := make(stopSignal)
@@ -99,7 +99,7 @@ func (h *hub) setupReadAPI() error {
 		},
 	}
 	forwarder := &web.Forwarder{
-		Elected: h.manager.Elected(), AllowPlainText: !h.MetricsSecure,
+		Elected: h.manager.Elected(), AllowPlainText: !h.MetricsSecure, Stopping: stopping,
 		Leader: &readapi.LeaderLocator{Live: h.live, Namespace: h.Namespace},
 	}
 	for path, handler := range api.Handlers() {
@@ -108,6 +108,16 @@ func (h *hub) setupReadAPI() error {
 		}
 	}
 	return nil
+}
+
+// sourceGroups returns the names of the groups of sources of the policy in force.
+func (h *hub) sourceGroups() (names []string) {
+	if p := h.policy.Current().Policy; p != nil && p.Budget() != nil {
+		for _, s := range p.Budget().Sources {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 // stopSignal is closed when the manager stops. The server waits for open streams, which end

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -38,6 +39,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
 // hub is everything that the hub's controllers share.
@@ -167,11 +169,40 @@ func (h *hub) createState() {
 		}
 		return nil
 	}
+	h.rollouts.Budget = h.budget
 	h.store.OnSynced(h.rollouts.EnqueueIfReady)
 	h.shares = &grantcontroller.Shares{}
 	h.credentials, h.rotations = &connection.CredentialProblems{}, &connection.Rotations{}
 	h.joined, h.installed = &registrationcontroller.Conditions{}, &installcontroller.Conditions{}
 	h.reports = reportcontroller.New(h.local.GetCache(), h.live, h.events, metrics.NewReports(ctrlmetrics.Registry), h.index, h.store, h.rollouts, h.requests)
+}
+
+// maxGrantsRead bounds the wait for a cache that has not synced.
+const maxGrantsRead = time.Second
+
+// budget returns the fleet-wide budget, nil for none, and how many imports from each group of
+// sources the members' grants allow.
+func (h *hub) budget() (b *policy.Budget, sourceLimits map[string]map[string]int32) {
+	p := h.policy.Current().Policy
+	if p == nil || p.Budget() == nil {
+		return nil, nil
+	}
+	if b = p.Budget(); len(b.Sources) == 0 {
+		return b, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), maxGrantsRead)
+	defer cancel()
+	var grants v1alpha1.TransferGrantList
+	if err := h.local.GetCache().List(ctx, &grants, client.UnsafeDisableDeepCopy); err != nil {
+		return b, nil // an estimate without it is too early; the next is a minute away
+	}
+	sourceLimits = make(map[string]map[string]int32, len(grants.Items))
+	for i := range grants.Items {
+		if member, ok := reportcontroller.MemberForNamespace(grants.Items[i].Namespace); ok && grants.Items[i].Name == v1alpha1.MailboxName {
+			sourceLimits[member] = b.SourceLimits(&grants.Items[i])
+		}
+	}
+	return b, sourceLimits
 }
 
 // createShards creates what divides the members among the replicas.

@@ -3,7 +3,6 @@ package image
 import (
 	"fmt"
 	"net/url"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -12,24 +11,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// maxHostLength is the limit of a DNS name.
-const maxHostLength = 253
-
-// gcsHost serves gs:// URLs, which name a bucket in the place of a host.
-const gcsHost = "storage.googleapis.com"
-
 // HostOf returns the host that an image is imported from, in lower case; empty for
 // none.
-func HostOf(spec v1alpha1.VMDiskImageSpec) string {
-	switch spec.SourceType {
-	case v1alpha1.SourceBlank:
-		return ""
-	case v1alpha1.SourceGCS:
-		return gcsHost
-	default:
-		return parseHost(spec.URL)
-	}
-}
+func HostOf(spec v1alpha1.VMDiskImageSpec) string { return spec.SourceHost() }
 
 // DataVolumeHost returns the host that an image's DataVolume imports from; empty
 // for none.
@@ -38,24 +22,16 @@ func DataVolumeHost(dv *cdiv1.DataVolume) string {
 	case s == nil:
 		return ""
 	case s.HTTP != nil:
-		return parseHost(s.HTTP.URL)
+		return v1alpha1.HostOfURL(s.HTTP.URL)
 	case s.S3 != nil:
-		return parseHost(s.S3.URL)
+		return v1alpha1.HostOfURL(s.S3.URL)
 	case s.GCS != nil:
-		return gcsHost
+		return v1alpha1.GCSHost
 	case s.Registry != nil && s.Registry.URL != nil:
-		return parseHost(*s.Registry.URL)
+		return v1alpha1.HostOfURL(*s.Registry.URL)
 	default:
 		return ""
 	}
-}
-
-func parseHost(rawURL string) string {
-	u, err := url.Parse(rawURL)
-	if err != nil || len(u.Hostname()) > maxHostLength {
-		return ""
-	}
-	return strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 }
 
 // PreflightURL returns the URL at which the source can be probed with no credentials but

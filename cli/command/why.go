@@ -212,7 +212,7 @@ func (e *environment) whyRollout(ctx context.Context, name string) (answer, erro
 		return nil, err
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-		Group: v1alpha1.GroupVersion.Group, Resource: "fleetdiskimages", Verb: "patch", Name: name,
+		Group: v1alpha1.GroupVersion.Group, Resource: "fleetdiskimages", Verb: why.VerbToGoOn(s.Image), Name: name,
 	}}}
 	if err := hub.Client.Create(ctx, review); err == nil { // else the screen does not say
 		s.MayApprove = &review.Status.Allowed

@@ -251,9 +251,9 @@ func (w *Image) addQueue(s ImageSnapshot) {
 	w.Behind = max(int(a.Queued), len(a.Head)) - listed
 }
 
-// addSooner asks what one more slot would bring.
+// addSooner asks what one more slot would bring, where the policy is what limits them.
 func (w *Image) addSooner(s ImageSnapshot) {
-	if w.Verdict != Waits || w.GoFirst == nil || s.Activity == nil || w.Expected == nil || w.Expected.At == nil {
+	if w.Verdict != Waits || s.Activity == nil || !s.Budget.isPolicyLimit(s.Activity.Budget) || w.GoFirst == nil || w.Expected == nil || w.Expected.At == nil {
 		return
 	}
 	more := *s.Activity
@@ -267,6 +267,12 @@ func (w *Image) addSooner(s ImageSnapshot) {
 	}
 	at := metav1.NewTime(sooner.At)
 	w.Sooner = &Sooner{Concurrency: more.Budget, At: &at, Seconds: int64(gain.Seconds()), Command: "kubectl ot policy diff --set cluster=" + s.Cluster + ",concurrency=" + formatInt(more.Budget)}
+}
+
+// isPolicyLimit reports whether the policy's concurrency alone makes the budget what it is. A
+// member requests at most that many slots, so a grant of as many does not limit it.
+func (b *Budget) isPolicyLimit(budget int32) bool {
+	return b.PolicyConcurrency != nil && *b.PolicyConcurrency == budget && (b.OwnConcurrency == nil || *b.OwnConcurrency > budget)
 }
 
 func toExpected(e eta.Estimate) *readapi.Estimate {

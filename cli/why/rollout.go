@@ -16,8 +16,16 @@ import (
 type RolloutSnapshot struct {
 	Now   time.Time
 	Image *v1alpha1.FleetDiskImage
-	// MayApprove is nil where that is not known.
+	// MayApprove is whether the caller has VerbToGoOn; nil where that is not known.
 	MayApprove *bool
+}
+
+// VerbToGoOn is the verb on FleetDiskImages that somebody needs for a rollout to go on.
+func VerbToGoOn(img *v1alpha1.FleetDiskImage) string {
+	if img.Status.Reason == v1alpha1.ReasonAwaitingApproval {
+		return "approve"
+	}
+	return "patch"
 }
 
 // Rollout is the answer of kubectl ot why rollout.
@@ -142,7 +150,14 @@ func (w *Rollout) Draw(p *render.Page) {
 	if w.Command != "" {
 		may := ""
 		if w.MayApprove != nil {
-			may = map[bool]string{true: "You may do that:", false: "You may not do that; somebody who may update FleetDiskImages runs:"}[*w.MayApprove]
+			switch {
+			case *w.MayApprove:
+				may = "You may do that:"
+			case w.Reason == v1alpha1.ReasonAwaitingApproval:
+				may = "You may not do that; somebody with verb approve (ClusterRole ot-fleet-approver) runs:"
+			default:
+				may = "You may not do that; somebody who may update FleetDiskImages runs:"
+			}
 		}
 		p.Section("NEXT", render.Text("%s", may))
 		p.Command(w.Command)

@@ -73,6 +73,15 @@ func TestQueuedImage(t *testing.T) {
 	assert.Contains(t, w.Summary(), "expected at")
 }
 
+// A larger concurrency is advised only where the policy's is the limit.
+func TestConcurrencyIsAdvisedWhereThePolicyLimits(t *testing.T) {
+	s := newMember().OfImage("vmdi-farm", "ubuntu-24")
+	s.Budget.PolicyConcurrency = ptr.To[int32](10)
+	require.Nil(t, why.NewImage(s).Sooner, "the grant is the limit")
+	s.Budget.PolicyConcurrency, s.Budget.OwnConcurrency = ptr.To[int32](3), ptr.To[int32](3)
+	require.Nil(t, why.NewImage(s).Sooner, "the cluster's own ConfigMap is a limit, too")
+}
+
 func TestQueueHasTheAgentsOrder(t *testing.T) {
 	m := newMember()
 	first := newImage("z-first", v1alpha1.PhaseQueued, v1alpha1.ReasonWaitingForSlot, time.Second, gib)
@@ -210,6 +219,10 @@ func TestRollout(t *testing.T) {
 	w := why.NewRollout(why.RolloutSnapshot{Now: now, Image: img, MayApprove: ptr.To(true)})
 	rendertest.Golden(t, "rollout-approval", now, w)
 	assert.Equal(t, exit.Held, w.ExitCode())
+	assert.Equal(t, "approve", why.VerbToGoOn(img))
+	paused := img.DeepCopy()
+	paused.Status.Reason = v1alpha1.ReasonRolloutPaused
+	assert.Equal(t, "patch", why.VerbToGoOn(paused))
 
 	img.Status.Phase, img.Status.Reason, img.Status.Message, img.Status.ExpectedReason = v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency, "9 of 37 clusters are in progress", ""
 	img.Status.ExpectedAt = ptr.To(metav1.NewTime(now.Add(90 * time.Minute)))

@@ -63,16 +63,6 @@ func (c Clock) snapshot(activity *v1alpha1.ReportedActivity, grant *v1alpha1.Tra
 	if c.known {
 		s.ObservedAt = observedAt
 	}
-	b := p.budget()
-	if grant == nil || grant.Spec.Limits == nil || b == nil || len(b.Sources) == 0 {
-		return s
-	}
-	s.SourceLimits = map[string]int32{}
-	for _, group := range b.Sources {
-		s.SourceLimits[group.Name] = 0
-	}
-	for _, granted := range grant.Spec.Limits.Sources {
-		s.SourceLimits[granted.Name] = granted.Slots
-	}
+	s.SourceLimits = p.budget().SourceLimits(grant)
 	return s
 }

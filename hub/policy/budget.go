@@ -64,6 +64,32 @@ func (b *Budget) SourceGroups() apipolicy.Sources {
 	return groups
 }
 
+// SourceLimits returns how many imports from each group of sources a member may run by its
+// grant, nil for none; nil where no group is limited.
+func (b *Budget) SourceLimits(grant *v1alpha1.TransferGrant) map[string]int32 {
+	if b == nil || len(b.Sources) == 0 || grant == nil || grant.Spec.Limits == nil {
+		return nil
+	}
+	limits := make(map[string]int32, len(b.Sources))
+	for _, group := range b.Sources {
+		limits[group.Name] = 0
+	}
+	for _, granted := range grant.Spec.Limits.Sources {
+		limits[granted.Name] = granted.Slots
+	}
+	return limits
+}
+
+// Slots returns how many imports from a group of sources may run in the whole fleet.
+func (b *Budget) Slots(group string) int32 {
+	for _, s := range b.Sources {
+		if s.Name == group && s.Concurrency != nil {
+			return min(b.Concurrency, *s.Concurrency)
+		}
+	}
+	return b.Concurrency
+}
+
 // Budget returns the fleet-wide budget; nil for none.
 func (p *Policy) Budget() *Budget { return p.budget }
 

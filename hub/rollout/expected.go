@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -16,6 +17,9 @@ const (
 	expectedPrecision = time.Minute
 	expectedTolerance = 10
 )
+
+// maxExpected bounds a time ahead: a Duration ends after 292 years, a stored time with year 9999.
+const maxExpected = 50 * 365 * 24 * time.Hour
 
 // updateExpectedAt sets when the rollout will be done, or why that is unknown.
 //
@@ -37,6 +41,9 @@ func (e *evaluation) updateExpectedAt() {
 	case stored != nil && (isOverdue || e.isClose(stored.Time, at)):
 		e.status.ExpectedAt = stored
 	default:
+		if latest := e.Now.Add(maxExpected); at.After(latest) {
+			at = latest
+		}
 		at = at.Add(expectedPrecision - 1).Truncate(expectedPrecision)
 		if !at.After(e.Now) {
 			at = at.Add(expectedPrecision)
@@ -97,32 +104,43 @@ func (e *evaluation) untimedReason() string {
 // say enough, else from the pace of the clusters that succeeded. isOverdue: by that pace, it
 // should be done.
 func (e *evaluation) estimateCompletion() (at time.Time, reason string, isOverdue bool) {
-	left, reason := e.timeLeftByCluster()
+	newImage := e.newQueuedImport(e.Image.Spec.Template.SourceHost())
+	left, reason := e.timeLeftByCluster(newImage)
+	if reason == string(eta.UnknownWaitsForPerson) {
+		return at, reason, false
+	}
+	unfinished, slots := int(e.counts.ToApply+e.counts.Progressing), math.MaxInt
+	if e.Budget != nil {
+		slots = int(e.Budget.Slots(newImage.Source))
+		if slots <= 0 && len(left) < unfinished {
+			return at, string(eta.UnknownNothingGranted), false
+		}
+	}
 	byPace, isOverdue, hasPace := e.estimateByPace()
 	switch {
-	case len(left) > 0 && (!hasPace || 2*len(left) >= int(e.counts.ToApply+e.counts.Progressing)):
-		return e.playWaves(left), "", false
+	case len(left) > 0 && (!hasPace || 2*len(left) >= unfinished):
+		return e.playWaves(left, max(1, slots)), "", false
 	case hasPace:
 		return byPace, "", isOverdue
 	default:
-		return time.Time{}, reason, false
+		return at, reason, false
 	}
 }
 
 // timeLeftByCluster returns how long each cluster takes from now, or from its start, by name.
-// Clusters of which that is unknown are left out; reason is that of the first of them.
-func (e *evaluation) timeLeftByCluster() (left map[string]time.Duration, reason string) {
+// Clusters of which that is unknown are left out; reason is that of the first of them, or that
+// one waits for a person.
+func (e *evaluation) timeLeftByCluster(newImage v1alpha1.QueuedImport) (left map[string]time.Duration, reason string) {
 	left = map[string]time.Duration{}
-	newImage := e.newQueuedImport()
 	for i := range e.placed {
 		c := &e.placed[i]
 		if c.state != v1alpha1.ClusterToApply && c.state != v1alpha1.ClusterProgressing {
 			continue
 		}
-		estimate := e.estimateImport(c, newImage)
-		if estimate.Why == "" {
+		switch estimate := e.estimateImport(c, newImage); {
+		case estimate.Why == "":
 			left[c.Name] = estimate.At.Sub(e.Now)
-		} else if reason == "" {
+		case reason == "" || estimate.Why == eta.UnknownWaitsForPerson:
 			reason = string(estimate.Why)
 		}
 	}
@@ -131,7 +149,7 @@ func (e *evaluation) timeLeftByCluster() (left map[string]time.Duration, reason 
 
 // estimateImport estimates the import of one cluster.
 func (e *evaluation) estimateImport(c *placedCluster, newImage v1alpha1.QueuedImport) eta.Estimate {
-	activity := eta.Snapshot{Activity: c.Activity, ObservedAt: c.ActivityAt, Now: e.Now}
+	activity := eta.Snapshot{Activity: c.Activity, SourceLimits: c.SourceLimits, ObservedAt: c.ActivityAt, Now: e.Now}
 	if c.state == v1alpha1.ClusterProgressing {
 		if estimate, listed := activity.ForImage(newImage.Namespace, newImage.Name); listed {
 			return estimate
@@ -141,35 +159,68 @@ func (e *evaluation) estimateImport(c *placedCluster, newImage v1alpha1.QueuedIm
 			return eta.Estimate{At: e.Now}
 		}
 	}
+	if own := listedBytes(c.Activity, newImage); own > 0 {
+		newImage.Bytes = own
+	}
+	// Without slots, it waits for what the others there wait for.
+	if e.Budget != nil {
+		newImage.Reason = v1alpha1.ReasonWaitingForFleet
+	}
+	if c.Activity != nil && slices.ContainsFunc(c.Activity.Head, func(q v1alpha1.QueuedImport) bool { return q.Reason == v1alpha1.ReasonPaused }) {
+		newImage.Reason = v1alpha1.ReasonPaused
+	}
 	return activity.ForNew(newImage)
 }
 
-// newQueuedImport is the image as a member would queue it, by what any member says of it.
-func (e *evaluation) newQueuedImport() v1alpha1.QueuedImport {
+// newQueuedImport is the image as a member would queue it. Invariant: no single member changes
+// what is expected of the others: the group is that of the policy in force, and the size is
+// the median of what members say, at most the disk's.
+func (e *evaluation) newQueuedImport(host string) v1alpha1.QueuedImport {
 	q := v1alpha1.QueuedImport{Namespace: e.version.Namespace, Name: e.version.Image, Source: v1alpha1.SourceOther, AtMostBytes: e.Image.Spec.Template.DiskSize.Value()}
+	if e.Budget != nil {
+		q.Source = e.Budget.SourceGroups().GroupOrOther(host)
+	}
+	var sizes []int64
 	for i := range e.placed {
-		activity := e.placed[i].Activity
-		if activity == nil {
-			continue
+		if size := listedBytes(e.placed[i].Activity, q); size > 0 {
+			sizes = append(sizes, size)
 		}
-		for j := range activity.Active {
-			if a := &activity.Active[j]; a.Namespace == q.Namespace && a.Name == q.Name {
-				q.Source, q.Bytes = a.Source, max(q.Bytes, a.BytesTotal)
-			}
-		}
-		for j := range activity.Head {
-			if h := &activity.Head[j]; h.Namespace == q.Namespace && h.Name == q.Name {
-				q.Source, q.Bytes = h.Source, max(q.Bytes, h.Bytes)
-			}
-		}
+	}
+	if len(sizes) > 0 {
+		slices.Sort(sizes)
+		q.Bytes = sizes[(len(sizes)-1)/2]
 	}
 	return q
 }
 
+// listedBytes returns the size of an image as a member says it, at most its disk's; 0 where
+// it does not.
+func listedBytes(a *v1alpha1.ReportedActivity, image v1alpha1.QueuedImport) int64 {
+	if a == nil {
+		return 0
+	}
+	bytes := int64(0)
+	for i := range a.Active {
+		if listed := &a.Active[i]; listed.Namespace == image.Namespace && listed.Name == image.Name {
+			bytes = listed.BytesTotal
+		}
+	}
+	for i := range a.Head {
+		if listed := &a.Head[i]; listed.Namespace == image.Namespace && listed.Name == image.Name {
+			bytes = listed.Bytes
+		}
+	}
+	if image.AtMostBytes > 0 {
+		return min(bytes, image.AtMostBytes)
+	}
+	return bytes
+}
+
 // playWaves returns when the last cluster is done: each wave starts when those before it have
-// been done for their minSuccessTime, and maxConcurrency of its clusters run at a time. A
-// cluster of which nothing is known takes as long as the median of the others.
-func (e *evaluation) playWaves(left map[string]time.Duration) (end time.Time) {
+// been done for their minSuccessTime, and maxConcurrency of its clusters run at a time, at most
+// as many as the fleet has slots. A cluster of which nothing is known waits for a slot, and
+// takes as long as the median of the others.
+func (e *evaluation) playWaves(left map[string]time.Duration, slots int) (end time.Time) {
 	known := make([]time.Duration, 0, len(left))
 	for _, d := range left {
 		known = append(known, d)
@@ -185,12 +236,7 @@ func (e *evaluation) playWaves(left map[string]time.Duration) (end time.Time) {
 	end = e.Now
 	for i := range e.waves {
 		w := &e.waves[i]
-		doneAt := e.playWave(byWave[i], w.concurrencyLimit(), laterOf(e.Now, startAt), func(c *placedCluster) time.Duration {
-			if d, ok := left[c.Name]; ok {
-				return d
-			}
-			return median
-		})
+		doneAt := e.playWave(byWave[i], w.concurrencyLimit(), slots, laterOf(e.Now, startAt), left, median)
 		if doneAt.IsZero() && w.doneAt != nil {
 			doneAt = w.doneAt.Time
 		}
@@ -200,27 +246,35 @@ func (e *evaluation) playWaves(left map[string]time.Duration) (end time.Time) {
 }
 
 // playWave returns when the last cluster of a wave is done; zero where all are.
-func (e *evaluation) playWave(clusters []*placedCluster, limit int, startAt time.Time, timeLeft func(*placedCluster) time.Duration) (doneAt time.Time) {
+func (e *evaluation) playWave(clusters []*placedCluster, limit, slots int, startAt time.Time, left map[string]time.Duration, median time.Duration) (doneAt time.Time) {
 	var ends []time.Time // of clusters in progress, in order
-	run := func(c *placedCluster, from time.Time) {
-		at := from.Add(timeLeft(c))
-		i, _ := slices.BinarySearchFunc(ends, at, time.Time.Compare)
-		ends, doneAt = slices.Insert(ends, i, at), laterOf(doneAt, at)
-	}
-	for _, c := range clusters {
-		if c.state == v1alpha1.ClusterProgressing {
-			run(c, e.Now)
-		}
-	}
-	for _, c := range clusters {
-		if c.state != v1alpha1.ClusterToApply {
-			continue
-		}
-		from := startAt
+	run := func(c *placedCluster, from time.Time, limit int) {
 		for len(ends) >= limit {
 			from, ends = laterOf(from, ends[0]), ends[1:]
 		}
-		run(c, from)
+		duration, known := left[c.Name]
+		if !known {
+			duration = median
+		}
+		at := from.Add(duration)
+		i, _ := slices.BinarySearchFunc(ends, at, time.Time.Compare)
+		ends, doneAt = slices.Insert(ends, i, at), laterOf(doneAt, at)
+	}
+	// What is known of those that have started includes the wait for a slot.
+	for _, c := range clusters {
+		if _, known := left[c.Name]; known && c.state == v1alpha1.ClusterProgressing {
+			run(c, e.Now, math.MaxInt)
+		}
+	}
+	for _, c := range clusters {
+		if _, known := left[c.Name]; !known && c.state == v1alpha1.ClusterProgressing {
+			run(c, e.Now, slots)
+		}
+	}
+	for _, c := range clusters {
+		if c.state == v1alpha1.ClusterToApply {
+			run(c, startAt, min(limit, slots))
+		}
 	}
 	return doneAt
 }
@@ -253,16 +307,24 @@ func (e *evaluation) estimateByPace() (at time.Time, isOverdue, ok bool) {
 	}
 	lastSuccess := e.status.LastSuccessAt.Time
 	perCluster := max(0, lastSuccess.Sub(e.version.Since.Time)-waited) / time.Duration(e.counts.Succeeded)
-	at = lastSuccess.Add(time.Duration(left)*perCluster + ahead)
+	at = lastSuccess.Add(multiply(perCluster, left) + ahead)
 	if at.After(e.Now) {
 		return at, false, true
 	}
 	// What is late takes as long again as it is late, so that it is pushed forward rarely.
-	at = e.Now.Add(max(perCluster, e.Now.Sub(at)) + time.Duration(left-1)*perCluster)
+	at = e.Now.Add(min(maxExpected, max(perCluster, e.Now.Sub(at))) + multiply(perCluster, left-1))
 	for i := e.currentWave; i < lastOpen; i++ {
 		at = at.Add(e.waves[i].minSuccessTime)
 	}
 	return at, true, true
+}
+
+// multiply returns d n times, at most maxExpected.
+func multiply(d time.Duration, n int32) time.Duration {
+	if n > 0 && d > maxExpected/time.Duration(n) {
+		return maxExpected
+	}
+	return d * time.Duration(n)
 }
 
 func laterOf(a, b time.Time) time.Time {

@@ -14,14 +14,16 @@ import (
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/eta"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/policy"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-const mebibyte = 1 << 20
+// perSecond of an hour is within the disk of newUbuntu.
+const perSecond = 1 << 18
 
-// newActivity is of a member that imports 1 MiB per second and is idle.
+// newActivity is of a member that imports 256 KiB per second and is idle.
 func newActivity() *v1alpha1.ReportedActivity {
-	rate := v1alpha1.SourceRate{Name: v1alpha1.SourceOther, P20: mebibyte, P50: mebibyte, P80: mebibyte, Samples: 9}
+	rate := v1alpha1.SourceRate{Name: v1alpha1.SourceOther, P20: perSecond, P50: perSecond, P80: perSecond, Samples: 9}
 	return &v1alpha1.ReportedActivity{ObservedAt: metav1.NewTime(now), BootID: "boot", Budget: 1, Rates: []v1alpha1.SourceRate{rate}}
 }
 
@@ -31,7 +33,7 @@ func withImport(minutes int64) *v1alpha1.ReportedActivity {
 	a.Slots = 1
 	a.Active = []v1alpha1.ActiveImport{{
 		Namespace: "images", Name: "ubuntu-1.0.0", Source: v1alpha1.SourceOther, StartedAt: metav1.NewTime(now.Add(-time.Minute)),
-		BytesDone: (60 - minutes) * 60 * mebibyte, BytesTotal: 60 * 60 * mebibyte, BytesPerSecond: mebibyte,
+		BytesDone: (60 - minutes) * 60 * perSecond, BytesTotal: 60 * 60 * perSecond, BytesPerSecond: perSecond,
 	}}
 	return a
 }
@@ -229,4 +231,66 @@ func TestEstimateByPace(t *testing.T) {
 			assert.Equal(t, tt.want, d.Status.ExpectedAt, "time alone changes nothing")
 		})
 	}
+}
+
+// One member that lies about size and group does not move what is expected of the others.
+func TestOneMemberDoesNotMoveTheOthers(t *testing.T) {
+	lie := newActivity()
+	lie.Head = []v1alpha1.QueuedImport{{Namespace: "images", Name: "ubuntu-1.0.0", Source: "zzz", Bytes: 1 << 47, QueuedAt: metav1.NewTime(now)}}
+	lie.Queued = 1
+	v := newView(newUbuntu(), "canary=PPPP")
+	for _, name := range []string{"canary-0", "canary-1"} {
+		v = withActivity(v, name, withImport(20))
+	}
+	v = withActivity(withActivity(v, "canary-2", newActivity()), "canary-3", lie)
+	d := decideAndCheck(t, v)
+	require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
+	assert.InDelta(t, 60, d.Status.ExpectedAt.Sub(now).Minutes(), 2)
+}
+
+// The grant for a group limits each member, and the policy the fleet.
+func TestEstimateWithinTheBudgetOfASource(t *testing.T) {
+	p, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": "9", "fleetSources": `[{name: bucket, hosts: ["images.example.com"], concurrency: 1}]`})
+	require.Empty(t, errs)
+	v := newView(newUbuntu(), "canary=PPP")
+	v.Budget = p.Budget()
+	for i := range v.Clusters {
+		a := newActivity()
+		a.Rates[0].Name = "bucket"
+		v = withActivity(v, v.Clusters[i].Name, a)
+		v.Clusters[i].SourceLimits = map[string]int32{"bucket": 0}
+	}
+	d := decideAndCheck(t, v)
+	assert.Nil(t, d.Status.ExpectedAt)
+	assert.Equal(t, string(eta.UnknownNothingGranted), d.Status.ExpectedReason)
+
+	importing := withImport(20)
+	importing.Active[0].Source = "bucket"
+	v = withActivity(v, "canary-0", importing)
+	v.Clusters[0].SourceLimits["bucket"] = 1
+	d = decideAndCheck(t, v)
+	require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
+	assert.InDelta(t, 60, d.Status.ExpectedAt.Sub(now).Minutes(), 2, "one after the other")
+}
+
+func TestNoTimeWhereOneWaitsForAPerson(t *testing.T) {
+	paused := newActivity()
+	paused.Budget, paused.Queued = 0, 1
+	paused.Head = []v1alpha1.QueuedImport{{Namespace: "images", Name: "ubuntu-1.0.0", Source: v1alpha1.SourceOther, Reason: v1alpha1.ReasonPaused, QueuedAt: metav1.NewTime(now)}}
+	v := newView(newUbuntu(), "canary=PPP")
+	v = withActivity(withActivity(withActivity(v, "canary-0", withImport(20)), "canary-1", withImport(20)), "canary-2", paused)
+	d := decideAndCheck(t, v)
+	assert.Nil(t, d.Status.ExpectedAt)
+	assert.Equal(t, string(eta.UnknownWaitsForPerson), d.Status.ExpectedReason)
+}
+
+func TestExpectedAtDoesNotOverflow(t *testing.T) {
+	v := newView(newUbuntu(), "canary=S"+strings.Repeat("P", 1000))
+	v.Image.Spec.Rollout.ProgressDeadline = nil
+	v.Image.Status.Versions = []v1alpha1.VersionStatus{{Version: "1.0.0", Namespace: "images", Image: "ubuntu-1.0.0", Revision: revision, Since: *toStoredTime(now.Add(-200 * 24 * time.Hour))}}
+	v.Image.Status.Clusters.Succeeded, v.Image.Status.LastSuccessAt = 1, toStoredTime(now.Add(-time.Minute))
+	d := decideAndCheck(t, v)
+	require.NotNil(t, d.Status.ExpectedAt)
+	assert.Greater(t, d.Status.ExpectedAt.Sub(now), 365*24*time.Hour)
+	assert.Positive(t, d.EstimateAfter)
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
 // View is everything that a decision about one FleetDiskImage depends on.
@@ -25,7 +26,9 @@ type View struct {
 	Holders []string
 	// ApprovalGuarded is the condition as it is now; zero where that is unknown.
 	ApprovalGuarded metav1.Condition
-	Now             time.Time
+	// Budget is the fleet-wide budget; nil for none.
+	Budget *policy.Budget
+	Now    time.Time
 }
 
 // Cluster is what is known of one member about the VMDiskImage that CurrentImage names.
@@ -55,6 +58,9 @@ type Cluster struct {
 	// clock; nil where that is unknown. Its budget is within the member's grant.
 	Activity   *v1alpha1.ReportedActivity
 	ActivityAt time.Time
+	// SourceLimits are how many imports from each group of sources its grant allows; nil where
+	// none is limited.
+	SourceLimits map[string]int32
 }
 
 // Report is what a member reports of the current VMDiskImage. It is zero where the

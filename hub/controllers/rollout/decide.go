@@ -27,11 +27,12 @@ func (f *FleetState) Decide(image string, now time.Time) (d rollout.Decision, he
 
 // gatherView requires img.mu, also while the view is in use.
 func (f *FleetState) gatherView(img *imageState, now time.Time) rollout.View {
+	budget, sourceLimits := f.Budget()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refreshClusters(img)
-	f.refreshActivities(img, now)
-	v := rollout.View{Image: img.withDecidedStatus(), Clusters: img.clusters, ApprovalGuarded: f.approvalGuarded, Now: now}
+	f.refreshActivities(img, sourceLimits, now)
+	v := rollout.View{Image: img.withDecidedStatus(), Clusters: img.clusters, ApprovalGuarded: f.approvalGuarded, Budget: budget, Now: now}
 	if others := f.conflicts(img); len(others) > 0 {
 		v.Conflict, v.NameTaken = rollout.FindConflict(v.Image, others), rollout.CurrentNameTaken(v.Image, others)
 	}
@@ -48,10 +49,10 @@ func (f *FleetState) gatherView(img *imageState, now time.Time) rollout.View {
 
 // refreshActivities sets what members import and queue that do not have the image. An activity
 // is at most a few heartbeats old, by the member's clock.
-func (f *FleetState) refreshActivities(img *imageState, now time.Time) {
+func (f *FleetState) refreshActivities(img *imageState, sourceLimits map[string]map[string]int32, now time.Time) {
 	for i := range img.clusters {
 		c := &img.clusters[i]
-		c.Activity, c.ActivityAt = nil, now
+		c.Activity, c.ActivityAt, c.SourceLimits = nil, now, sourceLimits[c.Name]
 		if c.PlannedRevision != img.revision || c.Report.Phase != v1alpha1.PhaseSucceeded {
 			c.Activity = f.Activity(c.Name)
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
 // FleetState holds what is known of every member about every FleetDiskImage, and what
@@ -23,6 +24,9 @@ type FleetState struct {
 	ReportsLoaded func() bool
 	// Activity returns what a member imports and queues now; nil where that is unknown.
 	Activity func(member string) *v1alpha1.ReportedActivity
+	// Budget returns the fleet-wide budget, nil for none, and the SourceLimits of members. It is
+	// called without locks.
+	Budget func() (budget *policy.Budget, sourceLimits map[string]map[string]int32)
 
 	mu      sync.Mutex
 	members map[string]*member
@@ -55,6 +59,7 @@ func imageKeyFor(name types.NamespacedName) imageKey { return newImageKey(name.N
 func NewFleetState(reportsLoaded func() bool) *FleetState {
 	return &FleetState{
 		ReportsLoaded: reportsLoaded, Activity: func(string) *v1alpha1.ReportedActivity { return nil },
+		Budget:  func() (*policy.Budget, map[string]map[string]int32) { return nil, nil },
 		members: map[string]*member{}, images: map[string]*imageState{}, byImageName: map[imageKey][]*imageState{},
 		loading: loadState{removedPlans: map[types.UID]bool{}},
 	}

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"encoding/json"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -16,10 +17,49 @@ const (
 	maxActivityCount       = 1 << 20
 )
 
+// Bounds of the times of an activity: what a clock that is wrong says, or somebody who lies,
+// would be the oldest or the last of the fleet.
+const (
+	maxTimeAhead = 24 * time.Hour
+	maxTimeAgo   = 365 * 24 * time.Hour
+)
+
+// activityTimes are what the times of an activity are compared with: the hub's clock, and
+// when it was observed by the member's.
+type activityTimes struct{ now, observedAt time.Time }
+
+// newActivityTimes ignores an observation that is ahead. One of long ago stays: nothing may
+// have been imported since.
+func newActivityTimes(observedAt, now time.Time) activityTimes {
+	if observedAt.IsZero() || observedAt.After(now.Add(maxTimeAhead)) {
+		return activityTimes{now: now, observedAt: now}
+	}
+	return activityTimes{now: now, observedAt: observedAt}
+}
+
+// bound returns a time, zero if it is ahead or long ago by one of both clocks.
+func (t activityTimes) bound(at metav1.Time) metav1.Time {
+	for _, clock := range []time.Time{t.now, t.observedAt} {
+		if at.After(clock.Add(maxTimeAhead)) || at.Time.Before(clock.Add(-maxTimeAgo)) {
+			return metav1.Time{}
+		}
+	}
+	return at
+}
+
+// boundEnd returns the end of a backoff, which may be days ahead; nil if it cannot be one.
+func (t activityTimes) boundEnd(at *metav1.Time) *metav1.Time {
+	if at == nil || at.After(t.observedAt.Add(maxTimeAgo)) || at.Time.Before(t.observedAt.Add(-maxTimeAgo)) {
+		return nil
+	}
+	end := *at
+	return &end
+}
+
 // boundActivity returns a copy of an activity within all limits. A member in pull mode writes
 // it itself, and may write anything that the API server admits: entries that no agent writes
-// are left out.
-func boundActivity(in *v1alpha1.ReportedActivity) (out *v1alpha1.ReportedActivity, oversized bool) {
+// are left out, and so are times.
+func boundActivity(in *v1alpha1.ReportedActivity, now time.Time) (out *v1alpha1.ReportedActivity, oversized bool) {
 	if in == nil {
 		return nil, false
 	}
@@ -27,25 +67,29 @@ func boundActivity(in *v1alpha1.ReportedActivity) (out *v1alpha1.ReportedActivit
 		return nil, true
 	}
 	out = &v1alpha1.ReportedActivity{
-		ObservedAt: in.ObservedAt, BootID: v1alpha1.SanitizeText(in.BootID, 64),
+		BootID: v1alpha1.SanitizeText(in.BootID, 64),
 		Budget: boundNumber(in.Budget, v1alpha1.MaxSlots), Slots: boundNumber(in.Slots, v1alpha1.MaxSlots),
 		Queued: boundNumber(in.Queued, maxActivityCount),
 	}
+	times := newActivityTimes(in.ObservedAt.Time, now)
+	if times.observedAt.Equal(in.ObservedAt.Time) {
+		out.ObservedAt = in.ObservedAt
+	}
 	for _, i := range in.Active {
 		if len(out.Active) < v1alpha1.MaxActiveImports && isImageName(i.Namespace, i.Name) {
-			out.Active = append(out.Active, boundActiveImport(i))
+			out.Active = append(out.Active, boundActiveImport(i, times))
 		}
 	}
 	for _, i := range in.Head {
 		if len(out.Head) < v1alpha1.MaxQueuedImports && isImageName(i.Namespace, i.Name) {
-			out.Head = append(out.Head, boundQueuedImport(i))
+			out.Head = append(out.Head, boundQueuedImport(i, times))
 		}
 	}
 	listed := map[string]bool{}
 	for _, rate := range in.Rates {
 		if len(out.Rates) < v1alpha1.MaxSourceRates && isGroupName(rate.Name) && !listed[rate.Name] {
 			listed[rate.Name] = true
-			out.Rates = append(out.Rates, boundSourceRate(rate))
+			out.Rates = append(out.Rates, boundSourceRate(rate, times))
 		}
 	}
 	// What is listed exists.
@@ -54,7 +98,7 @@ func boundActivity(in *v1alpha1.ReportedActivity) (out *v1alpha1.ReportedActivit
 	return out, false
 }
 
-func boundActiveImport(i v1alpha1.ActiveImport) v1alpha1.ActiveImport {
+func boundActiveImport(i v1alpha1.ActiveImport, times activityTimes) v1alpha1.ActiveImport {
 	i.Source = boundGroup(i.Source)
 	i.BytesTotal, i.AtMostBytes = boundSize(i.BytesTotal, i.AtMostBytes)
 	i.BytesDone = boundNumber(i.BytesDone, maxActivityImportBytes)
@@ -62,11 +106,12 @@ func boundActiveImport(i v1alpha1.ActiveImport) v1alpha1.ActiveImport {
 		i.BytesDone = min(i.BytesDone, size)
 	}
 	i.BytesPerSecond = boundNumber(i.BytesPerSecond, maxActivityImportBytes)
+	i.StartedAt = times.bound(i.StartedAt)
 	i.Attempt, i.MaxAttempts = boundNumber(i.Attempt, maxActivityCount), boundNumber(i.MaxAttempts, maxActivityCount)
 	return i
 }
 
-func boundQueuedImport(i v1alpha1.QueuedImport) v1alpha1.QueuedImport {
+func boundQueuedImport(i v1alpha1.QueuedImport, times activityTimes) v1alpha1.QueuedImport {
 	i.Source = boundGroup(i.Source)
 	i.Bytes, i.AtMostBytes = boundSize(i.Bytes, i.AtMostBytes)
 	i.Priority = max(-maxActivityCount, min(i.Priority, maxActivityCount))
@@ -74,14 +119,12 @@ func boundQueuedImport(i v1alpha1.QueuedImport) v1alpha1.QueuedImport {
 	if !isReason(string(i.Reason)) {
 		i.Reason = ""
 	}
-	if i.NotBefore != nil {
-		at := *i.NotBefore
-		i.NotBefore = &at
-	}
+	i.QueuedAt = times.bound(i.QueuedAt)
+	i.NotBefore = times.boundEnd(i.NotBefore)
 	return i
 }
 
-func boundSourceRate(r v1alpha1.SourceRate) v1alpha1.SourceRate {
+func boundSourceRate(r v1alpha1.SourceRate, times activityTimes) v1alpha1.SourceRate {
 	r.P20 = boundNumber(r.P20, maxActivityImportBytes)
 	r.P50 = max(r.P20, boundNumber(r.P50, maxActivityImportBytes))
 	r.P80 = max(r.P50, boundNumber(r.P80, maxActivityImportBytes))
@@ -89,8 +132,11 @@ func boundSourceRate(r v1alpha1.SourceRate) v1alpha1.SourceRate {
 	r.Samples = boundNumber(r.Samples, maxActivityCount)
 	r.TransferredBytes = boundNumber(r.TransferredBytes, maxTransferredBytes)
 	if r.Since != nil {
-		since := metav1.NewTime(r.Since.Time)
+		since := times.bound(*r.Since)
 		r.Since = &since
+		if since.IsZero() {
+			r.Since = nil
+		}
 	}
 	return r
 }

@@ -64,7 +64,7 @@ func configureServing(o options, process string, given *certwatcher.CertWatcher,
 func (h *hub) setupReadAPI() error {
 	loaded := func() bool { return h.store.HasSynced() && h.rollouts.IsSynced() }
 	changes := web.NewChanges(h.process)
-	watcher := web.NewWatcher(h.local.GetCache(), h.index, changes, loaded)
+	watcher := web.NewWatcher(h.local.GetCache(), h.index, changes, loaded, h.sourceGroups)
 	h.policy.OnChange(func() { changes.Mark(readapi.TopicPolicy) })
 	h.shares.OnChange(func(string) { changes.Mark(readapi.TopicTransfers) })
 	stopping := make(stopSignal)
@@ -108,6 +108,16 @@ func (h *hub) setupReadAPI() error {
 		}
 	}
 	return nil
+}
+
+// sourceGroups returns the names of the groups of sources of the policy in force.
+func (h *hub) sourceGroups() (names []string) {
+	if p := h.policy.Current().Policy; p != nil && p.Budget() != nil {
+		for _, s := range p.Budget().Sources {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 // stopSignal is closed when the manager stops. The server waits for open streams, which end

@@ -13,8 +13,11 @@ const (
 	RowsSources = "source"
 )
 
-// MaxMatrixCells bounds a Matrix.
-const MaxMatrixCells = 2 << 20
+// Bounds of a Matrix.
+const (
+	MaxMatrixCells = 2 << 20
+	MaxMatrixRows  = 10_000
+)
 
 // Matrix is images × clusters, one byte a cell.
 //

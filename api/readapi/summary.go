@@ -139,8 +139,10 @@ type TransferBudget struct {
 	Name string `json:"name,omitempty"`
 	// Limit is the fleet-wide limit; absent for none.
 	Limit *int64 `json:"limit,omitempty"`
-	// Used is how many imports run, as members report.
-	Used int `json:"used"`
+	// Used is how many imports run, as members report. UsedAtLeast: members list more
+	// slots than imports.
+	Used        int  `json:"used"`
+	UsedAtLeast bool `json:"usedAtLeast,omitempty"`
 	// Held is how many slots the budget counts as taken, and Reserved those of them that
 	// silent members may be using. Both are absent without a limit.
 	Held     *int64 `json:"held,omitempty"`

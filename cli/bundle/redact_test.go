@@ -54,8 +54,6 @@ var schemasOnce = sync.OnceValues(func() (map[string]apiextensionsv1.JSONSchemaP
 type planter struct {
 	t       *rapid.T
 	secrets []string
-	// spoken are texts of programs, which quote secrets of the same object.
-	spoken []func() string
 }
 
 func (p *planter) secret() string {

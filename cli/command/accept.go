@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ cluster, and asks. A key that is not the agent's is refused: somebody else has t
 }
 
 func (e *environment) newLeaveCommand() *cobra.Command {
-	request, flags := join.Request{}, joinFlags{}
+	request, flags, agentNamespace := join.Request{}, joinFlags{}, ""
 	cmd := &cobra.Command{
 		Use:   "leave NAME [--member CONTEXT]",
 		Short: "Let a cluster leave the fleet",
@@ -71,6 +72,7 @@ Images, machines and the agent stay in the cluster.`,
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&request.MemberContext, "member", "", "kubectl context of the cluster; without it, what is to be done there is printed")
+	cmd.Flags().StringVar(&agentNamespace, "agent-namespace", "", "namespace of the agent in the member. Default: what the MemberCluster says, else "+join.DefaultAgentNamespace)
 	cmd.Flags().BoolVarP(&flags.yes, "yes", "y", false, "do not ask")
 	addStepFlags(cmd, &flags)
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
@@ -81,12 +83,12 @@ Images, machines and the agent stay in the cluster.`,
 		if request.MemberContext == "" {
 			request.MemberContext = e.Member
 		}
-		return e.leaveFleet(ctx, request, flags)
+		return e.leaveFleet(ctx, request, flags, agentNamespace)
 	})
 	return cmd
 }
 
-func (e *environment) leaveFleet(ctx context.Context, request join.Request, flags joinFlags) error {
+func (e *environment) leaveFleet(ctx context.Context, request join.Request, flags joinFlags, agentNamespace string) error {
 	x, hub, err := e.newExecutor(ctx, request, flags)
 	if err != nil {
 		return err
@@ -95,11 +97,11 @@ func (e *environment) leaveFleet(ctx context.Context, request join.Request, flag
 	if err != nil {
 		return hub.Explain(err)
 	}
-	x.AgentNamespace = join.AgentNamespace(leaving.Member)
+	x.AgentNamespace = cmp.Or(agentNamespace, join.AgentNamespace(leaving.Member))
 	if err := e.readMember(ctx, x); err != nil {
 		return err
 	}
-	leaving.InMember = x.State
+	leaving.InMember, leaving.Context, leaving.AgentNamespace = x.State, request.MemberContext, x.AgentNamespace
 	departure, err := join.PlanLeave(leaving)
 	if err != nil {
 		return err
@@ -124,6 +126,10 @@ func (e *environment) leaveFleet(ctx context.Context, request join.Request, flag
 		}
 	}
 	if err := e.runSteps(ctx, x, plan.Steps); err != nil {
+		// The hub may go on by itself, and forget what would lead to the rest.
+		page := &render.Page{}
+		join.DrawRest(page, nil, append(join.CommandsOf(plan.Steps[x.Finished:]), plan.ByHand...))
+		fmt.Fprint(e.ErrOut, render.Print(page, e.options()))
 		return err
 	}
 	plan.DryRun = false

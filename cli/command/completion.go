@@ -73,6 +73,7 @@ const (
 	clusterKind     nameKind = "MemberCluster"
 	fleetImageKind  nameKind = "FleetDiskImage"
 	pruneReportKind nameKind = "PruneReport"
+	imagePruneKind  nameKind = "ImagePrune"
 	imageKind       nameKind = "VMDiskImage"
 	machineKind     nameKind = "VirtualMachine"
 )
@@ -86,6 +87,8 @@ func kindOf(words []string) nameKind {
 	switch last := words[len(words)-1]; {
 	case has("accept"), has("leave"), has("quarantine"), last == "cluster", last == "clusters":
 		return clusterKind
+	case words[0] == "prune" && (has("undo") || has("status")):
+		return imagePruneKind
 	case words[0] == "prune":
 		return pruneReportKind
 	case words[0] == "rollout", words[0] == "image", words[0] == "preload", last == "rollout", last == "rollouts":

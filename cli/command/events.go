@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -125,7 +126,7 @@ func (e *environment) printEvents(news []events.Event) error {
 			if err != nil {
 				return err
 			}
-			text = append(line, '\n')
+			text = slices.Concat(line, []byte{'\n'})
 		}
 		if _, err := e.Out.Write(text); err != nil {
 			return err

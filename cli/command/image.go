@@ -57,14 +57,15 @@ has to correct something; 3 not by --timeout; 4 it waits for an approval or is p
 		if err != nil {
 			return err
 		}
-		return e.waitForRollout(ctx, hub, args[0], parsed)
+		return e.waitForRollout(ctx, hub, args[0], parsed, rollout.Want{})
 	})
 	return cmd
 }
 
-// waitForRollout waits until a goal is decided. It prints lines where a screen would be, else the
+// waitForRollout waits until a goal is decided, for one version: want, or the one that is there at
+// first. It prints lines where a screen would be, else the
 // last state alone: -o markdown is a summary.
-func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, name string, goal rollout.Goal) error {
+func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, name string, goal rollout.Goal, want rollout.Want) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	var img *v1alpha1.FleetDiskImage
@@ -73,8 +74,12 @@ func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, 
 	for {
 		next, in, err := e.gatherWait(ctx, hub, name, goal)
 		switch {
+		case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && img == nil:
+			return exit.Because(exit.NotYet, fmt.Errorf("not within %s: %w", e.timeout, err))
 		case err != nil && img == nil:
 			return err
+		case errors.Is(err, errMemberGone):
+			return exit.Because(exit.Unknown, err)
 		case apierrors.IsNotFound(err):
 			return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s was deleted", name))
 		case err != nil:
@@ -84,7 +89,10 @@ func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, 
 			}
 		default:
 			img, told = next, ""
-			verdict = rollout.JudgeWait(img, goal, in, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
+			if want == (rollout.Want{}) {
+				want = rollout.WantOf(img)
+			}
+			verdict = rollout.JudgeWait(img, want, goal, in, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
 			if line := rollout.NewProgress(img, e.now()).Summary(); line != printed && e.format.Screen() {
 				if _, err := fmt.Fprintln(e.Out, render.Printable(e.now().Format("15:04:05")+"  "+line)); err != nil {
 					return err
@@ -106,6 +114,9 @@ func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, 
 	}
 }
 
+// errMemberGone is about the cluster, where the FleetDiskImage is there.
+var errMemberGone = errors.New("the fleet has no such cluster, or no longer")
+
 func (e *environment) endWait(img *v1alpha1.FleetDiskImage, code exit.Code, message string) error {
 	if !e.format.Screen() {
 		if err := e.format.Write(e.Out, rollout.NewProgress(img, e.now()), e.options()); err != nil {
@@ -122,7 +133,10 @@ func (e *environment) gatherWait(ctx context.Context, hub *connect.Cluster, name
 		return img, nil, err
 	}
 	member := &v1alpha1.MemberCluster{}
-	if err := hub.Client.Get(ctx, types.NamespacedName{Name: goal.Target}, member); err != nil {
+	switch err := hub.Client.Get(ctx, types.NamespacedName{Name: goal.Target}, member); {
+	case apierrors.IsNotFound(err):
+		return nil, nil, fmt.Errorf("%w: %s", errMemberGone, goal.Target)
+	case err != nil:
 		return nil, nil, hub.Explain(err)
 	}
 	placement, err := rollout.NewPlacement(&img.Spec.Placement)
@@ -192,6 +206,7 @@ func (e *environment) newWhereCommand() *cobra.Command {
 }
 
 func (e *environment) newRetryCommand() *cobra.Command {
+	force := false
 	cmd := &cobra.Command{
 		Use:   "retry NAME [--cluster CLUSTER [--live]]",
 		Short: "Start an image over where it has failed, with all attempts",
@@ -200,6 +215,7 @@ failed, or in --cluster alone. With --live, NAME is a VMDiskImage of the member,
 of -n, and its annotation pelotech.ot/retry is set.`,
 		Args: cobra.ExactArgs(1),
 	}
+	cmd.Flags().BoolVar(&force, "force-conflicts", false, "also where GitOps owns spec.retry")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		if e.live {
 			return e.retryInMember(ctx, args[0])
@@ -215,7 +231,7 @@ of -n, and its annotation pelotech.ot/retry is set.`,
 			}
 			clusters = []string{e.cluster}
 		}
-		return e.changeRollout(ctx, hub, args[0], change{fields: []string{"spec.retry"}, check: rollout.CheckRetryStored, do: func(img *v1alpha1.FleetDiskImage) (*rollout.Action, error) {
+		return e.changeRollout(ctx, hub, args[0], change{fields: []string{"spec.retry"}, force: force, check: rollout.CheckRetryStored, do: func(img *v1alpha1.FleetDiskImage) (*rollout.Action, error) {
 			return rollout.Retry(img, clusters, e.now())
 		}})
 	})

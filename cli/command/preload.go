@@ -80,10 +80,8 @@ func (e *environment) preload(ctx context.Context, names []string, flags preload
 		return e.show(p, exit.Yes)
 	}
 	if !flags.yes {
-		if e.format.Screen() {
-			if err := e.show(p, exit.Yes); err != nil {
-				return err
-			}
+		if err := e.showBeforeAsking(p, flags.yes); err != nil {
+			return err
 		}
 		if err := e.askToGoOn("Go on?"); err != nil {
 			return err

@@ -7,12 +7,12 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -91,33 +91,23 @@ func (e *environment) publish(ctx context.Context, request publish.Request, flag
 	} else if !flags.noProbe {
 		request.SourceBytes = e.probeSource(ctx, request.URL)
 	}
-	stored, err := getFleetImage(ctx, hub, request.Name)
-	switch {
-	case apierrors.IsNotFound(err):
-		stored = nil
-	case err != nil:
-		return err
-	}
 	var members v1alpha1.MemberClusterList
 	if err := hub.List(ctx, &members); err != nil {
 		return err
 	}
-	plan, err := publish.NewPlan(request, stored, members.Items)
-	if err != nil {
-		return err
-	}
-	if stored != nil {
-		if owner := ownership.FindOwner(stored, "spec.version", "spec.template"); owner != nil {
-			if !flags.force {
-				return owner.Refusal("FleetDiskImage " + request.Name)
-			}
-			plan.Notes = append(plan.Notes, fmt.Sprintf("%s still has the former version: change it in Git, or it comes back", owner))
-		}
-	}
-	plan.DryRun = flags.dryRun
-	if flags.dryRun != "client" {
-		if err := applyPlan(ctx, hub, plan, stored, flags); err != nil {
+	var plan *publish.Plan
+	for tries := 0; ; tries++ {
+		if plan, err = planPublication(ctx, hub, request, members.Items, flags); err != nil {
 			return err
+		}
+		if flags.dryRun == "client" {
+			break
+		}
+		if err = applyPlan(ctx, hub, plan, flags); err == nil {
+			break
+		}
+		if !isStale(err) || tries == maxTries {
+			return hub.Explain(err)
 		}
 	}
 	if !flags.wait || flags.dryRun != "" {
@@ -128,11 +118,42 @@ func (e *environment) publish(ctx context.Context, request publish.Request, flag
 			return err
 		}
 	}
-	return e.waitForRollout(ctx, hub, request.Name, rollout.Goal{Kind: rollout.GoalReady})
+	written := &v1alpha1.FleetDiskImage{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(plan.Object.Object, written); err != nil {
+		return fmt.Errorf("reading what was written: %w", err)
+	}
+	return e.waitForRollout(ctx, hub, request.Name, rollout.Goal{Kind: rollout.GoalReady}, rollout.WantOf(written))
 }
 
-// applyPlan applies what was planned for the stored FleetDiskImage, nil for none.
-func applyPlan(ctx context.Context, hub *connect.Cluster, plan *publish.Plan, stored *v1alpha1.FleetDiskImage, flags publishFlags) error {
+// planPublication reads what is stored and plans the change of that.
+func planPublication(ctx context.Context, hub *connect.Cluster, request publish.Request, members []v1alpha1.MemberCluster, flags publishFlags) (*publish.Plan, error) {
+	stored, err := getFleetImage(ctx, hub, request.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		stored = nil
+	case err != nil:
+		return nil, err
+	}
+	plan, err := publish.NewPlan(request, stored, members)
+	if err != nil {
+		return nil, err
+	}
+	plan.DryRun = flags.dryRun
+	if stored == nil {
+		return plan, nil
+	}
+	if owner := ownership.FindOwner(stored, plan.Fields()...); owner != nil {
+		if !flags.force {
+			return nil, owner.Refusal("FleetDiskImage " + request.Name)
+		}
+		plan.Notes = append(plan.Notes, fmt.Sprintf("%s still has the former value: change it in Git, or it comes back", owner))
+	}
+	return plan, nil
+}
+
+// applyPlan applies a plan to the FleetDiskImage that it was made for. What other verbs have
+// patched counts as of another manager: that is taken over, since it is still what was read.
+func applyPlan(ctx context.Context, hub *connect.Cluster, plan *publish.Plan, flags publishFlags) error {
 	options := []client.ApplyOption{client.FieldOwner(ownership.FieldManager)}
 	if flags.force {
 		options = append(options, client.ForceOwnership)
@@ -140,31 +161,28 @@ func applyPlan(ctx context.Context, hub *connect.Cluster, plan *publish.Plan, st
 	if flags.dryRun == "server" {
 		options = append(options, client.DryRunAll)
 	}
-	err := hub.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(plan.Object), options...)
-	for tries := 0; ownership.ConflictsWithItself(err) && tries < maxTries; tries++ {
-		// Invariant: this forces nothing that others have written since it was planned.
-		now, getErr := getFleetImage(ctx, hub, plan.Name)
-		if getErr != nil {
-			return getErr
-		}
-		if stored == nil || now.UID != stored.UID || now.Generation != stored.Generation {
-			return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s was changed meanwhile: publish again", plan.Name))
-		}
-		object := plan.Object.DeepCopy()
-		object.SetResourceVersion(now.ResourceVersion)
-		forced := append(slices.Clone(options), client.ForceOwnership)
-		if forcedErr := hub.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), forced...); !apierrors.IsConflict(forcedErr) {
-			err = forcedErr
-		}
+	object := plan.Object.DeepCopy()
+	err := hub.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), options...)
+	if ownership.ConflictsWithItself(err) {
+		object = plan.Object.DeepCopy()
+		err = hub.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), append(options, client.ForceOwnership)...)
 	}
-	if apierrors.IsConflict(err) {
+	switch {
+	case err == nil:
+		plan.Written, plan.Object = flags.dryRun == "", object
+		return nil
+	case apierrors.IsConflict(err) && !isStale(err):
 		return fmt.Errorf("others own fields that this would change; --force-conflicts takes them over: %w", err)
+	default:
+		return err
 	}
-	if err != nil {
-		return hub.Explain(err)
-	}
-	plan.Written = flags.dryRun == ""
-	return nil
+}
+
+// isStale reports whether the object has changed since it was read, as opposed to a conflict
+// between field managers.
+func isStale(err error) bool {
+	var status apierrors.APIStatus
+	return apierrors.IsConflict(err) && errors.As(err, &status) && (status.Status().Details == nil || len(status.Status().Details.Causes) == 0)
 }
 
 func (e *environment) readManifest(path string) ([]byte, error) {

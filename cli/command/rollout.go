@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/ownership"
+	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
@@ -28,12 +30,16 @@ func (e *environment) newRolloutCommand() *cobra.Command {
 
 // lookAtRollout reads a rollout. It ends when it has finished, failed or waits for a person.
 func (e *environment) lookAtRollout(hub *connect.Cluster, name string) func(context.Context) (look, error) {
+	want := rollout.Want{}
 	return func(ctx context.Context) (look, error) {
 		img, err := getFleetImage(ctx, hub, name)
 		if err != nil {
 			return look{}, err
 		}
-		verdict := rollout.JudgeWait(img, rollout.Goal{Kind: rollout.GoalReady}, nil, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
+		if want == (rollout.Want{}) {
+			want = rollout.WantOf(img)
+		}
+		verdict := rollout.JudgeWait(img, want, rollout.Goal{Kind: rollout.GoalReady}, nil, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
 		code := verdict.Code
 		if !verdict.End {
 			code = exit.NotYet
@@ -111,6 +117,11 @@ type change struct {
 	check func(stored *v1alpha1.FleetDiskImage) error
 }
 
+// changedMeanwhile refuses to do to another version what a person was asked about.
+func changedMeanwhile(img *v1alpha1.FleetDiskImage) error {
+	return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s has changed since it was shown, and is at version %s now: look at it again", img.Name, img.Spec.Version))
+}
+
 // askToGoOn asks a question; any answer but yes ends with exit code No.
 func (e *environment) askToGoOn(question string) error {
 	switch yes, err := e.askWhether(question); {
@@ -127,10 +138,17 @@ func (e *environment) askToGoOn(question string) error {
 // comes in between is seen, and decided about again.
 func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, name string, c change) error {
 	asked := c.ask == nil || c.yes
+	var shown *v1alpha1.FleetDiskImage
 	for tries := 0; ; tries++ {
 		img, err := getFleetImage(ctx, hub, name)
 		if err != nil {
 			return err
+		}
+		if shown == nil {
+			shown = img.DeepCopy()
+		}
+		if c.ask != nil && !rollout.IsSameRollout(shown, img) {
+			return changedMeanwhile(img)
 		}
 		owner := ownership.FindOwner(img, c.fields...)
 		if owner != nil && !c.force {
@@ -215,11 +233,12 @@ downloaded.`,
 		if err != nil {
 			return err
 		}
+		caller := rollout.Caller{Name: who, MayApprove: hub.CheckMay(ctx, "approve", "fleetdiskimages", args[0], "ot-fleet-approver") == nil}
 		c := change{fields: []string{"spec.rollout.paused"}, force: force, yes: yes, do: func(img *v1alpha1.FleetDiskImage) (*rollout.Action, error) {
-			return rollout.Abort(img, backTo, who, reason)
+			return rollout.Abort(img, backTo, caller, reason, e.now())
 		}}
 		if backTo != "" {
-			c.fields = []string{"spec.version", "spec.template", "spec.rollout.paused"}
+			c.fields = []string{"spec.version", "spec.template", "spec.rollout.paused", "spec.approvals"}
 			c.ask = func(a *rollout.Action) string {
 				return fmt.Sprintf("%s. Go back from %s to %s?", strings.Join(a.Notes, ". "), a.FromVersion, a.BackTo)
 			}
@@ -260,33 +279,57 @@ who gave it; exit code 0. One of a version that has changed meanwhile is refused
 		if err != nil {
 			return err
 		}
-		decide := func(img *v1alpha1.FleetDiskImage) (*rollout.Approval, error) {
-			return rollout.NewApproval(img, waves, all, version, who, e.now())
+		decide := func(img *v1alpha1.FleetDiskImage, shown *rollout.Approval) (*rollout.Approval, error) {
+			return decideApproval(img, shown, waves, all, version, who, e.now())
 		}
 		return e.approve(ctx, hub, args[0], decide, force, yes)
 	})
 	return cmd
 }
 
+// showBeforeAsking shows what a question is about: on standard error where standard output is for
+// data.
+func (e *environment) showBeforeAsking(view render.View, yes bool) error {
+	if e.format.Screen() {
+		return e.show(view, exit.Yes)
+	}
+	if yes {
+		return nil
+	}
+	page := &render.Page{}
+	view.Draw(page)
+	_, err := fmt.Fprint(e.ErrOut, render.Print(page, e.options()))
+	return err
+}
+
 // maxTries bounds how often a change is tried again that others were faster with.
 const maxTries = 20
 
+// decideApproval decides about the waves that flags name, and again about those that were shown.
+func decideApproval(img *v1alpha1.FleetDiskImage, shown *rollout.Approval, waves []string, all bool, version, by string, now time.Time) (*rollout.Approval, error) {
+	if shown != nil {
+		waves, all = shown.WaveNames(), false
+	}
+	return rollout.NewApproval(img, waves, all, version, by, now)
+}
+
 // approve adds approvals to what is stored. Invariant: what is approved is what was shown, and
 // no approval of somebody else is lost: the patch adds entries, to a generation that was read.
-func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name string, decide func(*v1alpha1.FleetDiskImage) (*rollout.Approval, error), force, yes bool) error {
+func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name string, decide func(*v1alpha1.FleetDiskImage, *rollout.Approval) (*rollout.Approval, error), force, yes bool) error {
 	var shown *v1alpha1.FleetDiskImage
+	var first *rollout.Approval
 	for tries := 0; ; tries++ {
 		img, err := getFleetImage(ctx, hub, name)
 		if err != nil {
 			return err
 		}
-		if shown != nil && !rollout.SameToApprove(shown, img) {
-			return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s has changed since it was shown, and is at version %s now: look at it again", name, img.Spec.Version))
+		if shown != nil && !rollout.IsSameRollout(shown, img) {
+			return changedMeanwhile(img)
 		}
 		if owner := ownership.FindOwner(img, "spec.approvals"); owner != nil && !force {
 			return owner.Refusal("FleetDiskImage " + name)
 		}
-		approval, err := decide(img)
+		approval, err := decide(img, first)
 		if err != nil {
 			return err
 		}
@@ -294,11 +337,9 @@ func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name st
 			return e.show(approval, exit.Yes)
 		}
 		if shown == nil {
-			shown = img
-			if e.format.Screen() {
-				if err := e.show(approval, exit.Yes); err != nil {
-					return err
-				}
+			shown, first = img, approval
+			if err := e.showBeforeAsking(approval, yes); err != nil {
+				return err
 			}
 			if !yes {
 				if err := e.askToGoOn("Approve?"); err != nil {

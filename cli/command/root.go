@@ -57,6 +57,7 @@ func StandardStreams() genericiooptions.IOStreams {
 func Run(args []string, streams genericiooptions.IOStreams, version string) exit.Code {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second ctrl-C ends what does not look at the first
 	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: version, now: time.Now, interrupted: ctx.Done()}
 	root := e.newRoot()
 	e.addCompletion(root)

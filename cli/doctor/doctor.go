@@ -122,6 +122,19 @@ func (e *examiner) run() {
 	case !e.hasRead(e.check.needs...):
 	default:
 		e.check.member(e)
+		e.noteTruncated()
+	}
+}
+
+// noteTruncated says where a check passed by the first objects alone.
+func (e *examiner) noteTruncated() {
+	if !slices.ContainsFunc(e.check.needs, e.isTruncated) {
+		return
+	}
+	for i := range e.findings {
+		if f := &e.findings[i]; f.Status == Pass {
+			f.Found += "; only the first objects of many were looked at"
+		}
 	}
 }
 

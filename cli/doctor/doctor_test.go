@@ -237,6 +237,7 @@ var memberCases = []testCase{
 	{"quota-three-claims", "of another namespace", func(s *Snapshot) {
 		s.Quotas[0].Status.Used["requests.storage"], s.Quotas[0].Namespace = resource.MustParse("4060Gi"), "other"
 	}, Pass, "no ResourceQuota"},
+	{"quota-three-claims", "of very many images", func(s *Snapshot) { s.Truncated = []Source{SourceImages} }, Pass, "only the first objects"},
 	{"quota-three-claims", "no images", func(s *Snapshot) { s.Images = nil }, Skip, "no images"},
 
 	{"kubevirt-version", "known", unchanged, Pass, "v1.8.2"},
@@ -452,7 +453,7 @@ func TestPageHasEveryCheck(t *testing.T) {
 		assert.Contains(t, text, "## "+id)
 	}
 	assert.Len(t, sections, len(IDs()), "a section of no check")
-	_, err := Explain("snapshot-clas")
+	_, err := Explain("snapshot")
 	assert.ErrorContains(t, err, "snapshot-class-driver")
 }
 

@@ -60,7 +60,7 @@ func NewDiff(s DiffSnapshot) *Diff {
 	if s.InForce != nil {
 		inForce, _, _ = policy.ParsePolicy(s.InForce) // one that cannot be read is none
 	}
-	d.BlastRadius = answers.BlastRadius(&answers.CompareBlast{Now: inForce, Then: then, Members: s.Members, Limit: len(s.Members), Time: s.Now})
+	d.BlastRadius = answers.BlastRadius(&answers.CompareBlast{InForce: answers.PolicyInForce{Policy: inForce}, Then: then, Members: s.Members, Limit: len(s.Members)})
 	d.addWaits(s.Answer)
 	return d
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -111,7 +112,7 @@ func TestPlanPush(t *testing.T) {
 		},
 		"no account":            {request: request, member: MemberState{UID: "1"}, wantErr: "no ServiceAccount ot-agent/ot-hub: have this install chart ot-agent"},
 		"an old chart":          {request: request, member: MemberState{UID: "1", HasAccount: true}, wantErr: "no Secret ot-agent/ot-hub-access"},
-		"somebody's own Secret": {request: request, hub: HubState{Namespace: "ot-hub", Secret: kubeconfigSecret(t, frankfurt, nil)}, member: there, wantErr: "Secret ot-hub/oslo is there, and is no member's"},
+		"somebody's own Secret": {request: request, hub: HubState{Namespace: "ot-hub", Secret: kubeconfigSecret(t, frankfurt, nil)}, member: there, wantErr: "there is a Secret ot-hub/oslo that is no member's"},
 		"pull mode":             {request: request, hub: HubState{Member: pullMember("", "")}, member: there, wantErr: "is not reached by Secret oslo"},
 		"another Secret": {
 			request: request, hub: HubState{Member: memberWith(v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "another"}})},
@@ -273,6 +274,11 @@ func TestDecideAcceptance(t *testing.T) {
 
 func (h *HubState) self() HubState { return *h }
 
+func withUID(m *v1alpha1.MemberCluster, uid types.UID) *v1alpha1.MemberCluster {
+	m.Status.ClusterUID = uid
+	return m
+}
+
 func TestPlanLeave(t *testing.T) {
 	secret := func(labels map[string]string) corev1.Secret { return *kubeconfigSecret(t, frankfurt, labels) }
 	byLabel := secret(map[string]string{v1alpha1.LabelMember: "oslo"})
@@ -325,6 +331,27 @@ func TestPlanLeave(t *testing.T) {
 			leaving: Leaving{Member: pullMember(v1alpha1.ReasonJoined, "")}, want: []Action{DeleteMember, AwaitGone},
 			wantByHand: "delete secret ot-hub-credential ot-hub-join --ignore-not-found",
 		},
+		"a context of another cluster": {
+			leaving: Leaving{Member: withUID(discovered.DeepCopy(), "1"), InMember: &MemberState{UID: "2", HasAccessSecret: true}},
+			wantErr: "--member leads to cluster 2, and MemberCluster oslo is cluster 1",
+		},
+		"a context of another member": {
+			leaving: Leaving{
+				Member: discovered, InMember: &MemberState{UID: "2", HasAccessSecret: true},
+				Others: []v1alpha1.MemberCluster{*withUID(with(pushMember(metav1.ConditionTrue), func(m *v1alpha1.MemberCluster) { m.Name = "bergen" }), "2")},
+			},
+			wantErr: "--member leads to the cluster of MemberCluster bergen",
+		},
+		"a misspelt name": {
+			leaving: Leaving{
+				InMember: &MemberState{UID: "2", HasAccessSecret: true},
+				Others:   []v1alpha1.MemberCluster{*withUID(with(pushMember(metav1.ConditionTrue), func(m *v1alpha1.MemberCluster) { m.Name = "oslo-1" }), "2")},
+			},
+			wantErr: "--member leads to the cluster of MemberCluster oslo-1",
+		},
+		"its own cluster": {
+			leaving: Leaving{Member: withUID(discovered.DeepCopy(), "1"), InMember: &MemberState{UID: "1", HasAccessSecret: true}}, want: []Action{DeleteMember, AwaitGone, RevokeTokens},
+		},
 		"Cluster API":          {leaving: Leaving{Member: cluster("cluster-api")}, wantErr: "kubectl -n clusters label cluster oslo-1 pelotech.ot/fleet-"},
 		"Cluster API, by hand": {leaving: Leaving{Member: cluster(""), InMember: inMember}, want: []Action{DeleteMember, AwaitGone, RevokeTokens}},
 		"nothing there":        {wantErr: "there is no MemberCluster oslo"},
@@ -341,6 +368,9 @@ func TestPlanLeave(t *testing.T) {
 			assert.Contains(t, strings.Join(d.ByHand, "\n"), test.wantByHand)
 			assert.Contains(t, strings.Join(d.Stays, "\n"), test.wantStays)
 			assert.Equal(t, test.wantByHand == "", len(d.ByHand) == 0)
+			for _, s := range d.Steps {
+				assert.NotEmpty(t, s.Commands, "%s can be done by hand", s.Action)
+			}
 			credentials := slices.IndexFunc(d.Steps, func(s Step) bool { return s.Side == OnMember })
 			gone := slices.IndexFunc(d.Steps, func(s Step) bool { return s.Action == AwaitGone })
 			assert.True(t, credentials < 0 || credentials > gone, "the hub removes its plan with its credential")

@@ -19,7 +19,7 @@ func checkPushName(r Request, hub HubState, uid types.UID) error {
 		}
 		return checkCluster(r, member, uid)
 	case hub.Secret != nil && hub.Secret.Labels[v1alpha1.LabelMember] != r.Name:
-		return fmt.Errorf("Secret %s/%s is there, and is no member's: take another name", hub.Namespace, r.Name)
+		return fmt.Errorf("there is a Secret %s/%s that is no member's: take another name", hub.Namespace, r.Name)
 	}
 	return nil
 }

@@ -69,6 +69,8 @@ type Step struct {
 	Text string `json:"text"`
 	// Values are arguments of helm, which hold no secret.
 	Values []string `json:"values,omitempty"`
+	// Commands do the same by hand, where leaving has been interrupted.
+	Commands []string `json:"commands,omitempty"`
 }
 
 func step(side Side, action Action, format string, args ...any) Step {

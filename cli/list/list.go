@@ -88,7 +88,8 @@ func newList[T row](now time.Time, k kind[T], q Query) (*List[T], error) {
 func (l *List[T]) Add(r T) {
 	l.Total++
 	q := &l.query
-	if len(q.Names) > 0 && !slices.Contains(q.Names, r.rowName()) || (q.Failing || q.Unknown) && !(q.Failing && r.isFailing() || q.Unknown && r.isUnknown()) {
+	wanted := !q.Failing && !q.Unknown || q.Failing && r.isFailing() || q.Unknown && r.isUnknown()
+	if !wanted || len(q.Names) > 0 && !slices.Contains(q.Names, r.rowName()) {
 		return
 	}
 	l.Matched++

@@ -4,9 +4,9 @@ package ownership
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -99,7 +99,7 @@ func fieldSet(entry metav1.ManagedFieldsEntry) (*fieldpath.Set, error) {
 	if entry.FieldsV1 == nil {
 		return set, nil
 	}
-	if err := set.FromJSON(bytes.NewReader(entry.FieldsV1.Raw)); err != nil {
+	if err := set.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())); err != nil {
 		return nil, fmt.Errorf("reading the fields of manager %s: %w", entry.Manager, err)
 	}
 	return set, nil
@@ -129,27 +129,27 @@ func ConflictsWithItself(err error) bool {
 	return own
 }
 
-// AppliedFields returns the fields of spec, such as placement, that FieldManager has applied.
-// What an apply leaves out of these is removed.
-func AppliedFields(object metav1.Object) map[string]bool {
-	fields := map[string]bool{}
+// IsApplied reports whether FieldManager has applied a field, or a part of it. What an apply
+// leaves out of these is removed.
+func IsApplied(object metav1.Object, field string) bool {
+	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return isOwnApply(entry) && ownedField(entry, []string{field}) != ""
+	})
+}
+
+// OtherOwners returns who else has a field, or a part of it: an apply that leaves it out does not
+// remove it.
+func OtherOwners(object metav1.Object, field string) (managers []string) {
 	for _, entry := range object.GetManagedFields() {
-		if entry.Manager != FieldManager || entry.Operation != metav1.ManagedFieldsOperationApply || entry.Subresource != "" || entry.FieldsV1 == nil {
-			continue
-		}
-		var owned struct {
-			Spec map[string]json.RawMessage `json:"f:spec"`
-		}
-		if json.Unmarshal(entry.FieldsV1.Raw, &owned) != nil {
-			continue
-		}
-		for name := range owned.Spec {
-			if name, isField := strings.CutPrefix(name, "f:"); isField {
-				fields[name] = true
-			}
+		if entry.Subresource == "" && !isOwnApply(entry) && ownedField(entry, []string{field}) != "" && !slices.Contains(managers, entry.Manager) {
+			managers = append(managers, entry.Manager)
 		}
 	}
-	return fields
+	return managers
+}
+
+func isOwnApply(entry metav1.ManagedFieldsEntry) bool {
+	return entry.Manager == FieldManager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
 }
 
 // sourceOf names what a GitOps controller made the object from.

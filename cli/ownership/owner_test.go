@@ -74,10 +74,17 @@ func TestConflictsWithItself(t *testing.T) {
 }
 
 func TestAppliedFields(t *testing.T) {
-	patch := entry(ownership.FieldManager, `{"f:spec":{"f:approvals":{}}}`)
+	patch := entry(ownership.FieldManager, `{"f:spec":{"f:approvals":{},"f:version":{}}}`)
 	patch.Operation = metav1.ManagedFieldsOperationUpdate
 	o := &metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
-		entry(ownership.FieldManager, `{"f:spec":{".":{},"f:version":{},"f:placement":{"f:clusterNames":{}}}}`), entry("another", `{"f:spec":{"f:retention":{}}}`), patch,
+		entry(ownership.FieldManager, `{"f:spec":{".":{},"f:version":{},"f:placement":{"f:clusterNames":{"v:\"a\"":{}}}}}`), entry("another", `{"f:spec":{"f:retention":{}}}`), patch,
 	}}
-	assert.Equal(t, map[string]bool{"version": true, "placement": true}, ownership.AppliedFields(o))
+	for field, want := range map[string]bool{
+		"spec.version": true, "spec.placement": true, "spec.placement.clusterNames": true, "spec.placement.excludedClusters": false, "spec.retention": false, "spec.approvals": false,
+	} {
+		assert.Equal(t, want, ownership.IsApplied(o, field), field)
+	}
+	assert.Equal(t, []string{"another"}, ownership.OtherOwners(o, "spec.retention"))
+	assert.Equal(t, []string{ownership.FieldManager}, ownership.OtherOwners(o, "spec.version"), "patched by another verb")
+	assert.Empty(t, ownership.OtherOwners(o, "spec.placement"))
 }

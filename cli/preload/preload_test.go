@@ -63,7 +63,7 @@ func TestCost(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, unknown.AtMost)
 	p := preload.New([]preload.Image{got, unknown})
-	assert.EqualValues(t, got.Bytes+1<<30, p.Bytes)
+	assert.Equal(t, got.Bytes+1<<30, p.Bytes)
 	rendertest.Golden(t, "cost", now, p)
 	none, err := preload.NewImage(img, targets[:1], 0)
 	require.NoError(t, err)

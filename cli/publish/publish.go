@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,53 +69,125 @@ type Plan struct {
 // NewPlan decides what to apply. stored is nil where there is no FleetDiskImage of that name.
 // What kubectl ot has applied before is applied again: what an apply leaves out is removed.
 func NewPlan(r Request, stored *v1alpha1.FleetDiskImage, members []v1alpha1.MemberCluster) (*Plan, error) {
-	spec, err := baseSpec(r, stored)
+	live, err := liveSpec(stored)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.apply(spec, stored); err != nil {
+	spec, err := r.baseSpec(live, stored)
+	if err != nil {
 		return nil, err
 	}
-	desired, err := decode(spec)
+	dropsChecksum, err := r.apply(spec, live, stored)
+	if err != nil {
+		return nil, err
+	}
+	merged := merge(live, spec)
+	if template, ok := merged["template"].(map[string]any); ok && dropsChecksum {
+		delete(template, "checksum")
+	}
+	desired, err := decode(merged)
 	if err != nil {
 		return nil, err
 	}
 	p := &Plan{Envelope: render.NewEnvelope("Publication"), Name: r.Name, Version: desired.Version, Created: stored == nil, Disk: r.Disk, Changes: []rollout.Change{}}
-	object := map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "FleetDiskImage", "metadata": map[string]any{"name": r.Name}, "spec": spec,
-	}
+	metadata := map[string]any{"name": r.Name}
 	if stored != nil {
+		// Invariant: what others write between the read and the apply is not written back.
+		metadata["resourceVersion"] = stored.ResourceVersion
 		p.FromVersion = stored.Spec.Version
-		p.Changes = append(p.Changes, rollout.Diff(&stored.Spec.Template, &desired.Template)...)
+		p.Changes = append(rollout.Diff(&stored.Spec.Template, &desired.Template), diffRest(live, merged)...)
 		p.addNotes(stored, desired)
 	}
-	p.Object = &unstructured.Unstructured{Object: object}
-	placement := &desired.Placement
-	if spec["placement"] == nil && stored != nil {
-		placement = &stored.Spec.Placement
-	}
-	if err := p.countClusters(placement, members); err != nil {
+	p.Object = &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "FleetDiskImage", "metadata": metadata, "spec": spec,
+	}}
+	if err := p.countClusters(&desired.Placement, members); err != nil {
 		return nil, err
 	}
 	p.addBytes(r.SourceBytes, desired)
 	return p, nil
 }
 
-// baseSpec is what is applied beside what flags say.
-func baseSpec(r Request, stored *v1alpha1.FleetDiskImage) (map[string]any, error) {
-	spec := map[string]any{}
-	if stored != nil {
-		live, err := toMap(stored.Spec)
-		if err != nil {
-			return nil, err
+// Fields are those that the plan writes, and that nobody else may own.
+func (p *Plan) Fields() []string {
+	fields := []string{"spec.version"}
+	for _, c := range p.Changes {
+		field, _, _ := strings.Cut(c.Field, ".")
+		if field != "placement" && field != "rollout" && field != "targetNamespace" && field != "retention" && field != "deletionPolicy" && field != "imageName" {
+			field = "template." + field
 		}
-		owned := ownership.AppliedFields(stored)
-		for name, value := range live {
-			// approvals are written by the approvers, one by one
-			if (owned[name] || name == "template" || name == "targetNamespace" || name == "version") && name != "approvals" {
-				spec[name] = value
+		fields = append(fields, "spec."+field)
+	}
+	return fields
+}
+
+// liveSpec is the stored spec, without values that are not set.
+func liveSpec(stored *v1alpha1.FleetDiskImage) (map[string]any, error) {
+	if stored == nil {
+		return map[string]any{}, nil
+	}
+	return toMap(stored.Spec)
+}
+
+// merge returns what is stored once spec is applied: maps by field, all else as applied.
+func merge(live, spec map[string]any) map[string]any {
+	merged := map[string]any{}
+	maps.Copy(merged, live)
+	for name, value := range spec {
+		below, isMap := value.(map[string]any)
+		former, wasMap := merged[name].(map[string]any)
+		if isMap && wasMap && name != "clusterSelector" {
+			value = merge(former, below)
+		}
+		merged[name] = value
+	}
+	return merged
+}
+
+// diffRest returns the changes beside the template, each as JSON.
+func diffRest(live, merged map[string]any) (changes []rollout.Change) {
+	for _, field := range slices.Sorted(maps.Keys(merged)) {
+		if field == "template" || field == "version" || field == "approvals" {
+			continue
+		}
+		before, after := fieldsOf(live[field]), fieldsOf(merged[field])
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(before)), slices.Collect(maps.Keys(after))...)))) {
+			if from, to := encode(before[name]), encode(after[name]); from != to {
+				changes = append(changes, rollout.Change{Field: strings.TrimSuffix(field+"."+name, "."), From: from, To: to})
 			}
 		}
+	}
+	return changes
+}
+
+// fieldsOf returns the fields of a map, and any other value under an empty name.
+func fieldsOf(value any) map[string]any {
+	if fields, ok := value.(map[string]any); ok {
+		return fields
+	}
+	return map[string]any{"": value}
+}
+
+const maxShownValue = 200
+
+func encode(value any) string {
+	if value == nil {
+		return ""
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return ""
+	}
+	return v1alpha1.SanitizeText(strings.Trim(string(text), `"`), maxShownValue)
+}
+
+// baseSpec is what is applied beside what flags say: what kubectl ot has applied before. Fields
+// of others are left to them. approvals are given by approvers, one by one, and a pause is theirs
+// who paused.
+func (r *Request) baseSpec(live map[string]any, stored *v1alpha1.FleetDiskImage) (map[string]any, error) {
+	spec := map[string]any{}
+	if stored != nil {
+		spec = appliedPart(live, stored, "spec", map[string]bool{"spec.approvals": true, "spec.rollout.paused": true, "spec.retry": true})
 	}
 	if len(r.Manifest) == 0 {
 		return spec, nil
@@ -138,74 +211,111 @@ func baseSpec(r Request, stored *v1alpha1.FleetDiskImage) (map[string]any, error
 	return spec, nil
 }
 
-// apply writes what flags say into a spec.
-func (r *Request) apply(spec map[string]any, stored *v1alpha1.FleetDiskImage) error {
+// appliedPart returns the fields that kubectl ot has applied: those of spec, and of the maps in it.
+func appliedPart(live map[string]any, stored *v1alpha1.FleetDiskImage, path string, except map[string]bool) map[string]any {
+	part := map[string]any{}
+	for name, value := range live {
+		field := path + "." + name
+		if except[field] || !ownership.IsApplied(stored, field) {
+			continue
+		}
+		if below, ok := value.(map[string]any); ok && path == "spec" {
+			applied := appliedPart(below, stored, field, except)
+			if len(applied) == 0 {
+				continue
+			}
+			value = applied
+		}
+		part[name] = value
+	}
+	return part
+}
+
+// apply writes what flags say into a spec. dropsChecksum: that of the former file goes.
+func (r *Request) apply(spec, live map[string]any, stored *v1alpha1.FleetDiskImage) (dropsChecksum bool, err error) {
 	template, _ := spec["template"].(map[string]any)
 	if template == nil {
 		template = map[string]any{}
 		spec["template"] = template
 	}
-	set := func(into map[string]any, field, value string) {
-		if value != "" {
-			into[field] = value
-		}
+	former, _ := live["template"].(map[string]any)
+	merged := merge(former, template)
+	checksum, size, err := r.checkDisk()
+	if err != nil {
+		return false, err
 	}
-	checksum, size := r.Checksum, r.Size
-	if r.Disk != nil {
-		if checksum == "" {
-			checksum = r.Disk.Checksum
-		} else if checksum != r.Disk.Checksum {
-			return fmt.Errorf("--checksum %s is not that of %s, %s: publish the file that was uploaded", checksum, r.Disk.Path, r.Disk.Checksum)
-		}
-		if size == "" {
-			size = r.Disk.DiskSize()
-		}
-	}
-	if r.URL != "" && checksum == "" && template["checksum"] != nil && template["url"] != r.URL && len(r.Manifest) == 0 {
-		template["checksum"] = "" // that of the version before
-	}
-	sourceType := r.Type
-	if sourceType == "" && template["sourceType"] == nil {
-		sourceType = guessType(r.URL)
-	}
-	if sourceType == "" {
-		sourceType, _ = template["sourceType"].(string)
+	sourceType, _ := merged["sourceType"].(string)
+	if r.Type != "" || sourceType == "" {
+		sourceType = cmp.Or(r.Type, guessType(r.URL))
+		template["sourceType"] = sourceType
 	}
 	if sourceType != string(v1alpha1.SourceHTTP) && r.Checksum == "" {
 		checksum = "" // only http sources take one
 	}
-	set(spec, "version", r.Version)
-	set(spec, "targetNamespace", r.TargetNamespace)
-	set(template, "url", r.URL)
-	set(template, "checksum", checksum)
-	set(template, "sourceType", sourceType)
-	if size != "" {
-		quantity, err := resource.ParseQuantity(size)
-		if err != nil {
-			return fmt.Errorf("--size %s: must be a size, as in 24Gi", size)
+	if r.URL != "" && checksum == "" && former["checksum"] != nil && merged["checksum"] == former["checksum"] && (former["url"] != r.URL || sourceType != string(v1alpha1.SourceHTTP)) {
+		if others := ownership.OtherOwners(stored, "spec.template.checksum"); len(others) > 0 {
+			return false, fmt.Errorf("--checksum of the new file is missing: the one that is stored is of the former file, and %s keeps it", strings.Join(others, ", "))
 		}
-		if r.Disk != nil && quantity.Value() < r.Disk.VirtualBytes {
-			return fmt.Errorf("--size %s: the disk in %s has %s", size, r.Disk.Path, render.Bytes(r.Disk.VirtualBytes))
-		}
-		template["diskSize"] = size
+		delete(template, "checksum")
+		dropsChecksum = true
 	}
-	if template["name"] == nil {
+	for _, flag := range []struct {
+		into         map[string]any
+		field, value string
+	}{{spec, "version", r.Version}, {spec, "targetNamespace", r.TargetNamespace}, {template, "url", r.URL}, {template, "checksum", checksum}, {template, "diskSize", size}} {
+		if flag.value != "" {
+			flag.into[flag.field] = flag.value
+		}
+	}
+	if merged["name"] == nil {
 		template["name"] = r.Name
 	}
-	if err := r.applyPlacement(spec); err != nil {
-		return err
+	if err := r.applyPlacement(spec, live); err != nil {
+		return false, err
 	}
-	var missing []string
-	need := func(flag string, has bool) {
-		if !has {
-			missing = append(missing, flag)
+	if len(template) == 0 {
+		delete(spec, "template")
+	}
+	return dropsChecksum, r.checkComplete(merge(live, spec))
+}
+
+// checkDisk returns the checksum and the size that flags and the file give.
+func (r *Request) checkDisk() (checksum, size string, err error) {
+	checksum, size = r.Checksum, r.Size
+	var quantity resource.Quantity
+	if size != "" {
+		if quantity, err = resource.ParseQuantity(size); err != nil {
+			return "", "", fmt.Errorf("--size %s: must be a size, as in 24Gi", size)
 		}
 	}
-	need("--version", spec["version"] != nil && (r.Version != "" || len(r.Manifest) > 0))
-	need("--url", template["url"] != nil || template["sourceType"] == "blank")
-	need("--size or --file", template["diskSize"] != nil)
-	need("--target-namespace", spec["targetNamespace"] != nil)
-	need("-l or --clusters", stored != nil || spec["placement"] != nil)
+	switch d := r.Disk; {
+	case d == nil:
+		return checksum, size, nil
+	case checksum != "" && checksum != d.Checksum:
+		return "", "", fmt.Errorf("--checksum %s is not that of %s, %s: publish the file that was uploaded", checksum, d.Path, d.Checksum)
+	case size != "" && quantity.Value() < d.VirtualBytes:
+		return "", "", fmt.Errorf("--size %s: the disk in %s has %s", size, d.Path, render.Bytes(d.VirtualBytes))
+	default:
+		return d.Checksum, cmp.Or(size, d.DiskSize()), nil
+	}
+}
+
+// checkComplete names the flags that a spec lacks.
+func (r *Request) checkComplete(spec map[string]any) error {
+	template, _ := spec["template"].(map[string]any)
+	var missing []string
+	for _, need := range []struct {
+		flag string
+		has  bool
+	}{
+		{"--version", r.Version != "" || len(r.Manifest) > 0 && spec["version"] != nil},
+		{"--url", template["url"] != nil || template["sourceType"] == string(v1alpha1.SourceBlank)},
+		{"--size or --file", template["diskSize"] != nil}, {"--target-namespace", spec["targetNamespace"] != nil}, {"-l or --clusters", spec["placement"] != nil},
+	} {
+		if !need.has {
+			missing = append(missing, need.flag)
+		}
+	}
 	if len(missing) > 0 {
 		return fmt.Errorf("FleetDiskImage %s needs %s", r.Name, strings.Join(missing, ", "))
 	}
@@ -224,23 +334,38 @@ func guessType(url string) string {
 	}
 }
 
-func (r *Request) applyPlacement(spec map[string]any) error {
-	if r.Selector != nil || len(r.Clusters) > 0 {
-		placement := map[string]any{}
-		if r.Selector != nil {
-			selector, err := parseSelector("-l", *r.Selector)
-			if err != nil {
-				return err
-			}
-			placement["clusterSelector"] = selector
+// applyPlacement replaces the fields of the placement that flags name, and the waves: what else
+// is stored of a wave of the same name, as requireApproval, stays.
+func (r *Request) applyPlacement(spec, live map[string]any) error {
+	below := func(name string) map[string]any {
+		fields, _ := spec[name].(map[string]any)
+		if fields == nil {
+			fields = map[string]any{}
+			spec[name] = fields
 		}
-		if len(r.Clusters) > 0 {
-			placement["clusterNames"] = toAny(slices.Compact(slices.Sorted(slices.Values(r.Clusters))))
+		return fields
+	}
+	if r.Selector != nil {
+		selector, err := parseSelector("-l", *r.Selector)
+		if err != nil {
+			return err
 		}
-		spec["placement"] = placement
+		below("placement")["clusterSelector"] = selector
+	}
+	if len(r.Clusters) > 0 {
+		below("placement")["clusterNames"] = toAny(slices.Compact(slices.Sorted(slices.Values(r.Clusters))))
 	}
 	if len(r.Waves) == 0 {
 		return nil
+	}
+	former := map[string]map[string]any{}
+	formerRollout, _ := merge(live, spec)["rollout"].(map[string]any)
+	formerWaves, _ := formerRollout["waves"].([]any)
+	for _, wave := range formerWaves {
+		if fields, ok := wave.(map[string]any); ok {
+			name, _ := fields["name"].(string)
+			former[name] = fields
+		}
 	}
 	var waves []any
 	for _, text := range r.Waves {
@@ -252,14 +377,14 @@ func (r *Request) applyPlacement(spec map[string]any) error {
 		if err != nil {
 			return err
 		}
-		waves = append(waves, map[string]any{"name": name, "clusterSelector": parsed})
+		wave := maps.Clone(former[name])
+		if wave == nil {
+			wave = map[string]any{"name": name}
+		}
+		wave["clusterSelector"] = parsed
+		waves = append(waves, wave)
 	}
-	rolloutSpec, _ := spec["rollout"].(map[string]any)
-	if rolloutSpec == nil {
-		rolloutSpec = map[string]any{}
-		spec["rollout"] = rolloutSpec
-	}
-	rolloutSpec["waves"] = waves
+	below("rollout")["waves"] = waves
 	return nil
 }
 
@@ -309,9 +434,12 @@ func (p *Plan) addNotes(stored *v1alpha1.FleetDiskImage, desired *v1alpha1.Fleet
 	case p.Version == p.FromVersion && len(p.Changes) == 0:
 		p.Notes = append(p.Notes, "it is at this version already")
 	case p.Version == p.FromVersion && !sameRevision:
-		p.Notes = append(p.Notes, "the version stays and its source changes: clusters download it again, and approvals of this version end")
+		p.Notes = append(p.Notes, "the version stays and its source changes: clusters download it again")
 	case p.Version != p.FromVersion && sameRevision:
 		p.Notes = append(p.Notes, "only the version changes: the new one has the same source")
+	}
+	if (p.Version != p.FromVersion || !sameRevision) && slices.ContainsFunc(stored.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Version == p.Version }) {
+		p.Notes = append(p.Notes, "version "+p.Version+" has approvals from before, which the API server refuses for another source: publish another version, or have them removed from spec.approvals")
 	}
 	if stored.Spec.Rollout.Paused {
 		p.Notes = append(p.Notes, "the rollout is paused: kubectl ot rollout resume "+p.Name+" lets it begin")
@@ -347,45 +475,3 @@ func (p *Plan) addBytes(sourceBytes int64, desired *v1alpha1.FleetDiskImageSpec)
 	}
 	p.Bytes = p.BytesEach * int64(p.Clusters)
 }
-
-// Draw draws what changes and what it costs.
-func (p *Plan) Draw(page *render.Page) {
-	if d := p.Disk; d != nil {
-		page.Lines(render.Done.With("%s: %s, %s virtual, %s to download, %s", d.Path, d.Format, render.Bytes(d.VirtualBytes), render.Bytes(d.FileBytes), d.Checksum))
-	}
-	if p.SourceBytes > 0 {
-		page.Lines(render.Done.With("the source answers: %s", render.Bytes(p.SourceBytes)))
-	}
-	what := p.Version
-	if p.FromVersion != "" {
-		what = p.FromVersion + " → " + p.Version
-	}
-	atMost := ""
-	if p.AtMost {
-		atMost = "at most "
-	}
-	sign, tense := render.Waiting, "would be"
-	if p.Written {
-		sign, tense = render.Done, "is"
-	}
-	page.Lines(sign.With("FleetDiskImage/%s %s %s, for %d of %s: %s%s (%s each)", p.Name, tense, what, p.Clusters, render.Count(p.Total, "cluster"), atMost, render.Bytes(p.Bytes), render.Bytes(p.BytesEach)))
-	for _, c := range p.Changes {
-		page.Line(render.Text("    %s: %s → %s", c.Field, orNone(c.From), orNone(c.To)))
-	}
-	for _, note := range p.Notes {
-		page.Lines(render.Attention.With("%s", note))
-	}
-	if p.DryRun != "" {
-		page.Line(render.Text("dry run (%s): nothing is written", p.DryRun))
-	}
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "(none)"
-	}
-	return text
-}
-
-// Names are for -o name.
-func (p *Plan) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + p.Name} }

@@ -42,11 +42,12 @@ func newRequest(change func(*publish.Request)) publish.Request {
 func newStored(change func(*v1alpha1.FleetDiskImage)) *v1alpha1.FleetDiskImage {
 	img := apitest.FleetDiskImage("ubuntu").WithVersion("2.0.3").WithWave("canary").Obj()
 	img.Spec.Template.Checksum, img.Spec.Template.Priority = "sha256:old", 5
+	img.ResourceVersion, img.Spec.Rollout.Paused = "7", false
 	img.Spec.Placement = v1alpha1.Placement{ClusterNames: []string{"oslo"}}
 	img.Spec.Approvals = []v1alpha1.Approval{{Wave: "canary", Version: "2.0.3", By: "anna"}}
 	img.ManagedFields = []metav1.ManagedFieldsEntry{{
 		Manager: "kubectl-ot", Operation: metav1.ManagedFieldsOperationApply,
-		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:version":{},"f:placement":{"f:clusterNames":{}},"f:rollout":{"f:waves":{}},"f:template":{"f:url":{}}}}`)},
+		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:version":{},"f:placement":{"f:clusterNames":{}},"f:rollout":{"f:waves":{}},"f:template":{"f:url":{},"f:checksum":{}}}}`)},
 	}}
 	if change != nil {
 		change(img)
@@ -91,9 +92,11 @@ func TestNextPublicationKeepsTheRest(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []any{"oslo"}, field(t, p, "placement", "clusterNames"))
 	assert.Len(t, field(t, p, "rollout", "waves"), 1)
-	assert.EqualValues(t, 5, field(t, p, "template", "priority"))
+	assert.Nil(t, field(t, p, "template", "priority"), "another's field is left to them")
 	assert.Nil(t, field(t, p, "approvals"), "approvers write these")
-	assert.Empty(t, field(t, p, "template", "checksum"), "that of another file")
+	assert.Nil(t, field(t, p, "rollout", "paused"), "who paused resumes")
+	assert.Nil(t, field(t, p, "template", "checksum"), "that of another file is removed, for an empty one is refused")
+	assert.Equal(t, "7", p.Object.GetResourceVersion(), "what others write meanwhile is not written back")
 	assert.Equal(t, 1, p.Clusters)
 	var fields []string
 	for _, c := range p.Changes {
@@ -109,6 +112,56 @@ func TestNextPublicationKeepsTheRest(t *testing.T) {
 	assert.Equal(t, 1, p.Clusters, "by the placement that is stored")
 }
 
+// A flag replaces its own field, and keeps what is beside it.
+func TestFlagsKeepWhatIsBeside(t *testing.T) {
+	stored := newStored(func(img *v1alpha1.FleetDiskImage) {
+		img.Spec.Placement.ExcludedClusters = []string{"kiel"}
+		img.Spec.Rollout.Waves[0].RequireApproval, img.Spec.Rollout.Paused = true, true
+		img.ManagedFields[0].FieldsV1.Raw = []byte(`{"f:spec":{"f:version":{},"f:placement":{"f:clusterNames":{},"f:excludedClusters":{}},"f:rollout":{"f:waves":{},"f:paused":{}},"f:retention":{"f:keepVersions":{}},"f:template":{"f:url":{}}}}`)
+		img.Spec.Retention = &v1alpha1.Retention{KeepVersions: 4}
+	})
+	p, err := publish.NewPlan(publish.Request{Name: "ubuntu", Version: "2.1.0", Selector: ptr.To("region"), Waves: []string{"canary=ring=canary", "more=ring=more"}}, stored, fleet)
+	require.NoError(t, err)
+	assert.Equal(t, []any{"kiel"}, field(t, p, "placement", "excludedClusters"))
+	assert.Equal(t, []any{"oslo"}, field(t, p, "placement", "clusterNames"))
+	assert.Equal(t, 2, p.Clusters, "without kiel")
+	waves := field(t, p, "rollout", "waves").([]any)
+	require.Len(t, waves, 2)
+	assert.Equal(t, map[string]any{"name": "canary", "requireApproval": true, "clusterSelector": map[string]any{"matchLabels": map[string]any{"ring": "canary"}}}, waves[0])
+	assert.Nil(t, field(t, p, "rollout", "paused"))
+	assert.EqualValues(t, 4, field(t, p, "retention", "keepVersions"))
+	var fields []string
+	for _, c := range p.Changes {
+		fields = append(fields, c.Field)
+	}
+	assert.Equal(t, []string{"placement.clusterSelector", "rollout.waves"}, fields, "nothing changes unseen")
+	assert.ElementsMatch(t, []string{"spec.version", "spec.placement", "spec.rollout"}, p.Fields())
+}
+
+// A checksum that another manager keeps cannot be left out: the new file would never match it.
+func TestChecksumOfTheFormerFile(t *testing.T) {
+	stored := newStored(func(img *v1alpha1.FleetDiskImage) {
+		img.ManagedFields = append(img.ManagedFields, metav1.ManagedFieldsEntry{
+			Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:template":{"f:checksum":{}}}}`)},
+		})
+	})
+	request := publish.Request{Name: "ubuntu", Version: "2.1.0", URL: "https://images.example.com/new"}
+	_, err := publish.NewPlan(request, stored, fleet)
+	require.ErrorContains(t, err, "--checksum of the new file is missing: the one that is stored is of the former file, and kubectl keeps it")
+	request.Checksum = checksum
+	p, err := publish.NewPlan(request, stored, fleet)
+	require.NoError(t, err)
+	assert.Equal(t, checksum, field(t, p, "template", "checksum"))
+
+	// The same file keeps its checksum.
+	p, err = publish.NewPlan(publish.Request{Name: "ubuntu", Version: "2.1.0"}, newStored(nil), fleet)
+	require.NoError(t, err)
+	assert.Equal(t, "sha256:old", field(t, p, "template", "checksum"))
+	p, err = publish.NewPlan(publish.Request{Name: "ubuntu", Version: "2.1.0", Type: "registry", URL: "docker://registry.example.com/ubuntu"}, newStored(nil), fleet)
+	require.NoError(t, err)
+	assert.Nil(t, field(t, p, "template", "checksum"))
+}
+
 func TestPublicationNotes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		request publish.Request
@@ -116,7 +169,7 @@ func TestPublicationNotes(t *testing.T) {
 		want    string
 	}{
 		"again":            {publish.Request{Version: "2.0.3"}, nil, "it is at this version already"},
-		"the same version": {publish.Request{Version: "2.0.3", URL: "https://images.example.com/other"}, nil, "approvals of this version end"},
+		"the same version": {publish.Request{Version: "2.0.3", URL: "https://images.example.com/other"}, nil, "clusters download it again"},
 		"the same source":  {publish.Request{Version: "2.1.0"}, nil, "only the version changes"},
 		"paused":           {publish.Request{Version: "2.1.0", URL: "https://images.example.com/other"}, func(img *v1alpha1.FleetDiskImage) { img.Spec.Rollout.Paused = true }, "kubectl ot rollout resume ubuntu"},
 	} {

@@ -95,7 +95,7 @@ func (q *Quarantine) decideEnd(member *v1alpha1.MemberCluster, pull bool) error 
 	}
 	if !pull {
 		q.Effects = append(q.Effects, "the hub connects again, and believes what the member claims to run",
-			"if its tokens were revoked, let the hub in by kubectl ot join push "+q.Name)
+			"if its tokens were revoked, let the hub in by kubectl ot join push "+q.Name+" --member <context>")
 		return nil
 	}
 	joined := meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionJoined)
@@ -118,7 +118,7 @@ func ownerOf(member *v1alpha1.MemberCluster, path ...string) string {
 			continue
 		}
 		var fields map[string]any
-		if json.Unmarshal(entry.FieldsV1.Raw, &fields) != nil {
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
 			continue
 		}
 		found := true

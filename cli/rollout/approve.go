@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -105,8 +106,11 @@ func NewApproval(img *v1alpha1.FleetDiskImage, waves []string, all bool, version
 			return nil, fmt.Errorf("no wave of FleetDiskImage %s needs approval", img.Name)
 		}
 	}
+	if !IsObserved(img) {
+		return nil, fmt.Errorf("the hub has not looked at version %s of FleetDiskImage %s yet, so what an approval reaches is unknown: try again in a moment", img.Spec.Version, img.Name)
+	}
 	if len(waves) == 0 {
-		if img.Status.Reason != v1alpha1.ReasonAwaitingApproval || !IsObserved(img) {
+		if img.Status.Reason != v1alpha1.ReasonAwaitingApproval {
 			return nil, fmt.Errorf("FleetDiskImage %s waits for no approval now: name the wave with --wave, of %s", img.Name, strings.Join(waveNames(img), ", "))
 		}
 		waves = []string{img.Status.CurrentWave}
@@ -254,8 +258,19 @@ func (a *Approval) Patch(img *v1alpha1.FleetDiskImage) []PatchOperation {
 	return patch
 }
 
-// SameToApprove reports whether what an approval is about has not changed.
-func SameToApprove(shown, now *v1alpha1.FleetDiskImage) bool {
+// WaveNames are the waves that were decided about. Another decision has to be about the same: the
+// rollout may have gone on to another wave.
+func (a *Approval) WaveNames() (names []string) {
+	for _, w := range slices.Concat(a.Waves, a.Already) {
+		names = append(names, w.Name)
+	}
+	return names
+}
+
+// IsSameRollout reports whether what was shown to a person has not changed: which version, of
+// which source, goes where, and by whose leave.
+func IsSameRollout(shown, now *v1alpha1.FleetDiskImage) bool {
 	return shown.UID == now.UID && shown.Spec.Version == now.Spec.Version && shown.Spec.Template.Equal(&now.Spec.Template) &&
-		shown.Spec.TargetNamespace == now.Spec.TargetNamespace && slices.Equal(waveNames(shown), waveNames(now))
+		shown.Spec.TargetNamespace == now.Spec.TargetNamespace && shown.Spec.Rollout.Paused == now.Spec.Rollout.Paused &&
+		equality.Semantic.DeepEqual(shown.Spec.Rollout.Waves, now.Spec.Rollout.Waves)
 }

@@ -91,9 +91,12 @@ func SetPaused(img *v1alpha1.FleetDiskImage, paused bool, by, reason string) *Ac
 // Abort stops the rollout of a version in place. Without backTo it is paused. Else that version
 // is wanted again, by the template that the status has recorded of it, and it is not paused:
 // where its images still are, nothing is downloaded.
-func Abort(img *v1alpha1.FleetDiskImage, backTo, by, reason string) (*Action, error) {
+//
+// The hub's admission policy takes approvals of that version for new ones: one that the caller may
+// not give is refused. So they go; where the caller may approve, they are given again, as theirs.
+func Abort(img *v1alpha1.FleetDiskImage, backTo string, caller Caller, reason string, now time.Time) (*Action, error) {
 	if backTo == "" {
-		return SetPaused(img, true, by, reason), nil
+		return SetPaused(img, true, caller.Name, reason), nil
 	}
 	if backTo == img.Spec.Version {
 		return nil, fmt.Errorf("FleetDiskImage %s is at version %s already", img.Name, backTo)
@@ -121,20 +124,44 @@ func Abort(img *v1alpha1.FleetDiskImage, backTo, by, reason string) (*Action, er
 		if v.Namespace != img.Spec.TargetNamespace {
 			a.Notes = append(a.Notes, fmt.Sprintf("its images were in namespace %s, and are in %s now: they are downloaded again", v.Namespace, img.Spec.TargetNamespace))
 		}
-		// The hub's admission policy lets nobody carry another person's approval to what it was
-		// not given for, and does not know that this was there before.
-		img.Spec.Approvals = slices.DeleteFunc(img.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Version == backTo && a.By != by })
-		if need := missingApprovals(img, backTo); len(need) > 0 {
-			a.Notes = append(a.Notes, fmt.Sprintf("wave %s needs approval of %s, also where it was given before", strings.Join(need, ", "), backTo))
-		}
+		a.Notes = append(a.Notes, caller.renewApprovals(img, backTo, now)...)
 		img.Spec.Version, img.Spec.Template = backTo, *back
-		SetPaused(img, false, by, reason)
+		SetPaused(img, false, caller.Name, reason)
 		return a, nil
 	}
 	if len(known) == 0 {
 		return nil, fmt.Errorf("FleetDiskImage %s has had no other version", img.Name)
 	}
 	return nil, fmt.Errorf("FleetDiskImage %s does not remember version %s: it remembers %s", img.Name, backTo, strings.Join(known, ", "))
+}
+
+// Caller is who goes back, and whether they may approve.
+type Caller struct {
+	Name       string
+	MayApprove bool
+}
+
+// renewApprovals removes the approvals of a version, gives them again where the caller may, and
+// says so.
+func (c Caller) renewApprovals(img *v1alpha1.FleetDiskImage, version string, now time.Time) (notes []string) {
+	var renewed []string
+	kept := []v1alpha1.Approval{}
+	for _, a := range img.Spec.Approvals {
+		if a.Version != version {
+			kept = append(kept, a)
+		} else if c.MayApprove {
+			kept = append(kept, v1alpha1.Approval{Wave: a.Wave, Version: version, By: c.Name, At: &metav1.Time{Time: now.UTC().Truncate(time.Second)}})
+			renewed = append(renewed, a.Wave)
+		}
+	}
+	img.Spec.Approvals = kept
+	if len(renewed) > 0 {
+		notes = append(notes, fmt.Sprintf("you approve of %s again for wave %s, as it was approved before", version, strings.Join(renewed, ", ")))
+	}
+	if need := missingApprovals(img, version); len(need) > 0 {
+		notes = append(notes, fmt.Sprintf("wave %s needs approval of %s, also where it was given before", strings.Join(need, ", "), version))
+	}
+	return notes
 }
 
 func missingApprovals(img *v1alpha1.FleetDiskImage, version string) (waves []string) {
@@ -153,12 +180,28 @@ func Retry(img *v1alpha1.FleetDiskImage, clusters []string, now time.Time) (*Act
 	if IsObserved(img) && a.Failed == 0 {
 		return nil, fmt.Errorf("%s %s has failed in no cluster: there is nothing to retry", img.Name, img.Spec.Version)
 	}
-	token := now.UTC().Format("2006-01-02T15:04:05.000Z")
-	img.Spec.Retry = &v1alpha1.RetryRequest{Token: token, Clusters: clusters}
+	failing := func(cluster string) bool {
+		return slices.ContainsFunc(img.Status.Failing, func(f v1alpha1.ClusterSummary) bool { return f.Cluster == cluster })
+	}
+	for _, cluster := range clusters {
+		if IsObserved(img) && int(a.Failed) <= len(img.Status.Failing) && !failing(cluster) {
+			return nil, fmt.Errorf("%s %s has not failed in %s: there is nothing to retry", img.Name, img.Spec.Version, cluster)
+		}
+	}
 	where := render.Count(a.Failed, "cluster")
 	if len(clusters) > 0 {
 		where = strings.Join(clusters, ", ")
 	}
+	// A request that the hub has not given to all plans yet is not lost by another one.
+	if r := img.Spec.Retry; r != nil && r.Token != img.Status.ObservedRetry && len(clusters) > 0 {
+		if len(r.Clusters) == 0 {
+			clusters = nil
+		} else {
+			clusters = slices.Compact(slices.Sorted(slices.Values(slices.Concat(clusters, r.Clusters))))
+		}
+	}
+	token := now.UTC().Format("2006-01-02T15:04:05.000Z")
+	img.Spec.Retry = &v1alpha1.RetryRequest{Token: token, Clusters: clusters}
 	a.Done = fmt.Sprintf("%s %s starts over in %s, with all attempts", img.Name, img.Spec.Version, where)
 	a.Command = "kubectl ot image wait " + img.Name
 	return a, nil

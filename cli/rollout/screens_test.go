@@ -16,6 +16,8 @@ import (
 	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
+var anna = rollout.Caller{Name: "anna"}
+
 func TestScreens(t *testing.T) {
 	rendertest.Golden(t, "progress-approval", now, rollout.NewProgress(newImage(nil), now))
 	rendertest.Golden(t, "progress-failed", now, rollout.NewProgress(newImage(func(img *v1alpha1.FleetDiskImage) {
@@ -39,7 +41,7 @@ func TestScreens(t *testing.T) {
 	rendertest.Golden(t, "history", now, rollout.NewHistory(newImage(func(img *v1alpha1.FleetDiskImage) {
 		img.Spec.Approvals = []v1alpha1.Approval{{Wave: "production", Version: "24.1", By: "anna@example.com"}}
 	}), now))
-	back, err := rollout.Abort(newImage(nil), "24.1", "anna", "")
+	back, err := rollout.Abort(newImage(nil), "24.1", anna, "", now)
 	require.NoError(t, err)
 	rendertest.Golden(t, "abort-back", now, back)
 
@@ -108,7 +110,7 @@ func TestApprovals(t *testing.T) {
 		"a wave that needs none":       {waves: []string{"canary"}, wantError: "needs no approval"},
 		"another version":              {version: "24.3", wantError: "is at version 24.2, not 24.3"},
 		"nothing waits":                {change: phase(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency), wantError: "name the wave with --wave"},
-		"waits, of another spec":       {change: func(i *v1alpha1.FleetDiskImage) { i.Generation++ }, wantError: "name the wave with --wave"},
+		"of another spec":              {change: func(i *v1alpha1.FleetDiskImage) { i.Generation++ }, waves: []string{"production"}, wantError: "has not looked at version 24.2"},
 		"all, and none needs approval": {change: func(i *v1alpha1.FleetDiskImage) { i.Spec.Rollout.Waves[1].RequireApproval = false }, all: true, wantError: "no wave"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,17 +143,40 @@ func TestApprovalPatch(t *testing.T) {
 	assert.Equal(t, "/spec/approvals", a.Patch(img)[2].Path, "a hub of an older version stores no empty list")
 
 	other := newImage(nil)
-	assert.True(t, rollout.SameToApprove(img, other))
+	assert.True(t, rollout.IsSameRollout(img, other))
 	for name, change := range map[string]func(){
 		"version":  func() { other.Spec.Version = "24.3" },
 		"template": func() { other.Spec.Template.Checksum = "sha256:0" },
 		"object":   func() { other.UID = "another" },
 		"waves":    func() { other.Spec.Rollout.Waves = nil },
+		"the gate": func() { other.Spec.Rollout.Waves[0].RequireApproval = true },
+		"clusters": func() {
+			other.Spec.Rollout.Waves[1].ClusterSelector = metav1.LabelSelector{MatchLabels: map[string]string{"all": "yes"}}
+		},
+		"pause": func() { other.Spec.Rollout.Paused = true },
 	} {
 		other = newImage(nil)
 		change()
-		assert.False(t, rollout.SameToApprove(img, other), name)
+		assert.False(t, rollout.IsSameRollout(img, other), name)
 	}
+}
+
+// An answer is about the waves that were shown: the rollout may have gone on to another one.
+func TestAnotherDecisionIsAboutTheSameWaves(t *testing.T) {
+	img := newImage(func(img *v1alpha1.FleetDiskImage) {
+		img.Spec.Rollout.Waves[0].RequireApproval = true
+		img.Status.CurrentWave = "canary"
+	})
+	shown, err := rollout.NewApproval(img, nil, false, "", "bert", now)
+	require.NoError(t, err)
+	img.Spec.Approvals = []v1alpha1.Approval{{Wave: "canary", Version: "24.2", By: "anna"}}
+	img.Status.CurrentWave = "production"
+	again, err := rollout.NewApproval(img, shown.WaveNames(), false, "", "bert", now)
+	require.NoError(t, err)
+	assert.Empty(t, again.Waves, "production was never shown")
+	require.Len(t, again.Already, 1)
+	assert.Equal(t, "anna", again.Already[0].By)
+	assert.Equal(t, []string{"canary"}, again.WaveNames())
 }
 
 func TestAbort(t *testing.T) {
@@ -159,29 +184,37 @@ func TestAbort(t *testing.T) {
 		img.Spec.Approvals = []v1alpha1.Approval{{Wave: "production", Version: "24.1", By: "bea"}, {Wave: "canary", Version: "24.1", By: "anna"}, {Wave: "production", Version: "24.2", By: "bea"}}
 	})
 	img.Spec.Template.Priority = 7
-	a, err := rollout.Abort(img, "24.1", "anna", "")
+	a, err := rollout.Abort(img, "24.1", anna, "", now)
 	require.NoError(t, err)
 	assert.Equal(t, "24.1", img.Spec.Version)
 	assert.Equal(t, img.Status.Versions[1].Revision, img.Spec.Template.Revision(), "the images that clusters have")
 	assert.EqualValues(t, 7, img.Spec.Template.Priority)
 	assert.False(t, img.Spec.Rollout.Paused)
 	assert.Contains(t, a.Notes[1], "wave production needs approval of 24.1, also where it was given before")
-	assert.Equal(t, []v1alpha1.Approval{{Wave: "canary", Version: "24.1", By: "anna"}, {Wave: "production", Version: "24.2", By: "bea"}}, img.Spec.Approvals, "nobody carries another person's approval")
+	assert.Equal(t, []v1alpha1.Approval{{Wave: "production", Version: "24.2", By: "bea"}}, img.Spec.Approvals, "who may not approve carries no approval, not even an own one")
+
+	img = newImage(func(img *v1alpha1.FleetDiskImage) {
+		img.Spec.Approvals = []v1alpha1.Approval{{Wave: "production", Version: "24.1", By: "bea"}}
+	})
+	a, err = rollout.Abort(img, "24.1", rollout.Caller{Name: "anna", MayApprove: true}, "", now)
+	require.NoError(t, err)
+	assert.Contains(t, a.Notes[1], "you approve of 24.1 again for wave production")
+	assert.Equal(t, []v1alpha1.Approval{{Wave: "production", Version: "24.1", By: "anna", At: &metav1.Time{Time: now}}}, img.Spec.Approvals)
 
 	for version, want := range map[string]string{
 		"24.2": "is at version 24.2 already",
 		"23.9": "the template of win-11 23.9 is not recorded: the hub was older then",
 		"1":    "does not remember version 1: it remembers 24.1, 23.9",
 	} {
-		_, err := rollout.Abort(newImage(nil), version, "anna", "")
+		_, err := rollout.Abort(newImage(nil), version, anna, "", now)
 		require.ErrorContains(t, err, want)
 	}
 	img = newImage(func(img *v1alpha1.FleetDiskImage) { img.Status.Versions[1].Revision = "edited" })
-	_, err = rollout.Abort(img, "24.1", "anna", "")
+	_, err = rollout.Abort(img, "24.1", anna, "", now)
 	require.ErrorContains(t, err, "makes another revision")
 
 	img = newImage(nil)
-	_, err = rollout.Abort(img, "", "anna", "it does not boot")
+	_, err = rollout.Abort(img, "", anna, "it does not boot", now)
 	require.NoError(t, err)
 	assert.True(t, img.Spec.Rollout.Paused)
 	assert.Equal(t, "anna", img.Annotations[v1alpha1.AnnotationPausedBy])
@@ -199,7 +232,25 @@ func TestRetry(t *testing.T) {
 	_, err = rollout.Retry(img, []string{"lab"}, now.Add(time.Millisecond))
 	require.NoError(t, err)
 	assert.NotEqual(t, first, img.Spec.Retry.Token)
-	assert.Equal(t, []string{"lab"}, img.Spec.Retry.Clusters)
+	assert.Empty(t, img.Spec.Retry.Clusters, "the request for all is not given to plans yet")
+
+	two := func(img *v1alpha1.FleetDiskImage) {
+		failing(img)
+		img.Status.Clusters.Failed = 2
+		img.Status.Failing = append(img.Status.Failing, v1alpha1.ClusterSummary{Cluster: "oslo", State: v1alpha1.ClusterFailed})
+	}
+	img = newImage(two)
+	for _, cluster := range []string{"oslo", "lab"} {
+		_, err = rollout.Retry(img, []string{cluster}, now)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, []string{"lab", "oslo"}, img.Spec.Retry.Clusters, "the first request is not lost")
+	img.Status.ObservedRetry = img.Spec.Retry.Token
+	_, err = rollout.Retry(img, []string{"lab"}, now)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"lab"}, img.Spec.Retry.Clusters, "what was given to plans is done")
+	_, err = rollout.Retry(img, []string{"kiel"}, now)
+	require.ErrorContains(t, err, "has not failed in kiel")
 	require.NoError(t, rollout.CheckRetryStored(img))
 	require.ErrorContains(t, rollout.CheckRetryStored(newImage(nil)), "upgrade chart ot-hub")
 	_, err = rollout.Retry(newImage(nil), nil, now)

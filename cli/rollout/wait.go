@@ -53,6 +53,14 @@ type InCluster struct {
 	Image  *v1alpha1.ReportedImage
 }
 
+// Want is the version that is waited for: another one may replace it meanwhile.
+type Want struct{ Version, Revision string }
+
+// WantOf returns the version that a FleetDiskImage asks for.
+func WantOf(img *v1alpha1.FleetDiskImage) Want {
+	return Want{img.Spec.Version, img.Spec.Template.Revision()}
+}
+
 // WaitOptions are flags.
 type WaitOptions struct{ UntilHold, AllowUnknown bool }
 
@@ -64,12 +72,18 @@ type Verdict struct {
 }
 
 // JudgeWait decides whether a wait ends. A status about an earlier spec decides nothing: a
-// pipeline publishes, then waits.
-func JudgeWait(img *v1alpha1.FleetDiskImage, goal Goal, in *InCluster, o WaitOptions) Verdict {
+// pipeline publishes, then waits. A wait for a version that was replaced or taken back has failed.
+func JudgeWait(img *v1alpha1.FleetDiskImage, want Want, goal Goal, in *InCluster, o WaitOptions) Verdict {
 	st := &img.Status
 	subject := fmt.Sprintf("%s %s", img.Name, img.Spec.Version)
 	if img.DeletionTimestamp != nil {
 		return Verdict{true, exit.No, subject + " is being deleted"}
+	}
+	switch {
+	case img.Spec.Version != want.Version:
+		return Verdict{true, exit.No, fmt.Sprintf("FleetDiskImage %s is at version %s now, and %s was waited for", img.Name, img.Spec.Version, want.Version)}
+	case WantOf(img) != want:
+		return Verdict{true, exit.No, fmt.Sprintf("version %s of FleetDiskImage %s has another source now than the one that was waited for", want.Version, img.Name)}
 	}
 	if goal.Kind == GoalWave && goal.Target != v1alpha1.WaveRest && !slices.ContainsFunc(img.Spec.Rollout.Waves, func(w v1alpha1.Wave) bool { return w.Name == goal.Target }) {
 		return Verdict{true, exit.Failure, fmt.Sprintf("%s has no wave %s: it has %s", img.Name, goal.Target, strings.Join(waveNames(img), ", "))}

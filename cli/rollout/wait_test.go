@@ -70,6 +70,13 @@ func TestJudgeWait(t *testing.T) {
 		{"offline", "ready", phase(v1alpha1.RolloutWaiting, v1alpha1.ReasonOfflineClusters), nil, rollout.WaitOptions{}, exit.Unknown, ""},
 		{"offline, allowed", "ready", phase(v1alpha1.RolloutWaiting, v1alpha1.ReasonOfflineClusters), nil, unknown, goes, ""},
 		{"being deleted", "ready", func(i *v1alpha1.FleetDiskImage) { i.DeletionTimestamp = ago(time.Second) }, nil, rollout.WaitOptions{}, exit.No, "is being deleted"},
+		{"taken back", "ready", func(i *v1alpha1.FleetDiskImage) { phase(v1alpha1.RolloutSucceeded, "")(i); i.Spec.Version = "24.1" }, nil, rollout.WaitOptions{}, exit.No, "is at version 24.1 now, and 24.2 was waited for"},
+		{"replaced, and not looked at yet", "ready", func(i *v1alpha1.FleetDiskImage) { i.Spec.Version = "24.3"; i.Generation++ }, nil, hold, exit.No, "is at version 24.3 now"},
+		{"another source", "finished", func(i *v1alpha1.FleetDiskImage) { i.Spec.Template.URL += "x" }, nil, rollout.WaitOptions{}, exit.No, "another source"},
+		{"another Secret", "ready", func(i *v1alpha1.FleetDiskImage) {
+			phase(v1alpha1.RolloutSucceeded, "")(i)
+			i.Spec.Template.SecretRef = "rotated"
+		}, nil, rollout.WaitOptions{}, exit.Yes, ""},
 		{"wave done", "wave=canary", nil, nil, rollout.WaitOptions{}, exit.Yes, "wave canary is done: 3 ready"},
 		{"wave held", "wave=production", nil, nil, rollout.WaitOptions{}, exit.Held, ""},
 		{"wave moves", "wave=production", phase(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency), nil, rollout.WaitOptions{}, goes, ""},
@@ -89,7 +96,7 @@ func TestJudgeWait(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			goal, err := rollout.ParseGoal(tt.goal)
 			require.NoError(t, err)
-			v := rollout.JudgeWait(newImage(tt.change), goal, tt.in, tt.options)
+			v := rollout.JudgeWait(newImage(tt.change), rollout.WantOf(newImage(nil)), goal, tt.in, tt.options)
 			assert.Equal(t, tt.want != goes, v.End)
 			if v.End {
 				assert.Equal(t, tt.want, v.Code)

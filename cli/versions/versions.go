@@ -169,7 +169,8 @@ func compare(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// ExitCode is No where versions are known not to work together.
+// ExitCode is No where versions are known not to work together, and Unknown where the hub's is not
+// known.
 func (v *Versions) ExitCode() exit.Code {
 	if v.Hub != nil && v.Hub.Version != "" && v.Hub.Problem != "" {
 		return exit.No
@@ -178,6 +179,9 @@ func (v *Versions) ExitCode() exit.Code {
 		if len(group.Unsupported) > 0 {
 			return exit.No
 		}
+	}
+	if v.Hub != nil && v.Hub.Version == "" {
+		return exit.Unknown
 	}
 	return exit.Yes
 }

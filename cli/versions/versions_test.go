@@ -46,8 +46,8 @@ func TestVersions(t *testing.T) {
 		"too far apart":         {snapshot: Snapshot{Client: "v0.3.0", Hub: "eu", Leases: []coordinationv1.Lease{lease("0", "p", "v0.5.1")}}, wantHub: "v0.5.1", wantProblem: "more than one minor version apart", wantCode: exit.No},
 		"another major version": {snapshot: Snapshot{Client: "v0.3.0", Hub: "eu", Leases: []coordinationv1.Lease{lease("0", "p", "v1.3.0")}}, wantHub: "v1.3.0", wantProblem: "more than one minor version apart", wantCode: exit.No},
 		"built from a commit":   {snapshot: Snapshot{Client: "unknown", Hub: "eu", Leases: []coordinationv1.Lease{lease("0", "p", "v1.3.0")}}, wantHub: "v1.3.0"},
-		"an older hub":          {snapshot: Snapshot{Client: "v0.3.0", Hub: "eu", Leases: []coordinationv1.Lease{lease("0", "p", "")}}, wantProblem: "it is older than this plugin"},
-		"may not be read":       {snapshot: Snapshot{Client: "v0.3.0", Hub: "eu", LeasesUnread: "you may not list Leases"}, wantProblem: "you may not list Leases"},
+		"an older hub":          {snapshot: Snapshot{Client: "v0.3.0", Hub: "eu", Leases: []coordinationv1.Lease{lease("0", "p", "")}}, wantProblem: "it is older than this plugin", wantCode: exit.Unknown},
+		"may not be read":       {snapshot: Snapshot{Client: "v0.3.0", Hub: "eu", LeasesUnread: "you may not list Leases"}, wantProblem: "you may not list Leases", wantCode: exit.Unknown},
 		"an agent too old":      {snapshot: Snapshot{Client: "v0.3.0", Hub: "eu", Leases: []coordinationv1.Lease{lease("0", "p", "v0.3.0")}, Members: []v1alpha1.MemberCluster{member("a", "v0.1.0", "upgrade it")}}, wantHub: "v0.3.0", wantCode: exit.No},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -127,14 +127,12 @@ func (w *Image) drawQueue(p *render.Page) {
 		render.Column{Title: "SIZE", Right: true, Drop: 3}, render.Column{Title: "RATE", Right: true, Drop: 4}, render.Column{Title: "LEFT", Right: true}, render.Column{Title: "SOURCE", Drop: 5},
 	)
 	for _, i := range w.Queue {
-		mark, place := render.Line{}, render.Line{}
+		mark, place := render.Line{}, render.Line{render.Running.Span()}
 		if i.This {
 			mark = render.Line{render.Bold("→")}
 		}
 		if i.Place > 0 {
 			place = render.Words(fmt.Sprint(i.Place))
-		} else {
-			place = render.Line{render.Running.Span()}
 		}
 		t.Row(place, mark, render.Words(i.Namespace+"/"+i.Name), i.done(), render.Words(i.size()), render.Words(i.rate()), render.Words(leftOf(w.now, i.Expected)), render.Words(i.Source))
 		if note := i.explainPassedOver(w.now); note != "" {

@@ -1,9 +1,6 @@
 package answers
 
 import (
-	"time"
-
-	"github.com/pelotech/ot-fleet/api/eta"
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -38,25 +35,28 @@ func RefusePolicy(errs []apipolicy.KeyError, members int) readapi.BlastRadius {
 
 // CompareBlast is what a BlastRadius is made of.
 type CompareBlast struct {
-	// Now is the policy in force, nil for none, and Then the one in question.
-	Now, Then  *policy.Policy
+	// InForce is the policy in force, and Then the one in question.
+	InForce    PolicyInForce
+	Then       *policy.Policy
 	Members    []v1alpha1.MemberCluster
 	Unknown    map[string]string
 	Activities map[string]inventory.Activity
-	Limit      int
-	Time       time.Time
+	// Clocks and Grants of the members, by name.
+	Clocks map[string]Clock
+	Grants map[string]*v1alpha1.TransferGrant
+	Limit  int
 }
 
 // BlastRadius returns what would change.
 func BlastRadius(in *CompareBlast) readapi.BlastRadius {
-	c := policy.Compare(in.Now, in.Then, PolicyMembers(in.Members))
+	c := policy.Compare(in.InForce.Policy, in.Then, PolicyMembers(in.Members))
 	if refused := append(c.Refused, c.OverBudget...); len(refused) > 0 {
 		return RefusePolicy(refused, c.Members)
 	}
 	r := readapi.BlastRadius{
 		Members: c.Members, Changed: len(c.Changed), Gain: c.Gain, Lose: c.Lose, ConcurrencyNow: c.SumNow, ConcurrencyThen: c.SumThen,
 		BudgetChange: v1alpha1.SanitizeText(c.BudgetChange, maxTextBytes), Rows: []readapi.BlastRow{},
-		HeldMembers: firstOf(c.Held, maxListed), FleetThen: fleetConcurrency(in.Then), FleetNow: fleetConcurrency(in.Now),
+		HeldMembers: firstOf(c.Held, maxListed), FleetThen: fleetConcurrency(in.Then), FleetNow: fleetConcurrency(in.InForce.Policy),
 	}
 	for _, override := range firstOf(c.Unmatched, maxListed) {
 		r.Unmatched = append(r.Unmatched, v1alpha1.SanitizeText(override, maxTextBytes))
@@ -102,16 +102,25 @@ func (in *CompareBlast) newRow(c *policy.ChangedMember, m *v1alpha1.MemberCluste
 	if a.Unknown != "" || a.Reported == nil || len(a.Reported.Head) == 0 {
 		return row
 	}
-	oldest := 0
+	clock := in.Clocks[c.Name]
+	oldest := -1
 	for i := range a.Reported.Head {
-		if a.Reported.Head[i].QueuedAt.Before(&a.Reported.Head[oldest].QueuedAt) {
-			oldest = i
+		at := clock.queuedAt(&a.Reported.Head[i])
+		if at != nil && (oldest < 0 || at.Before(row.OldestQueuedAt)) {
+			oldest, row.OldestQueuedAt = i, at
 		}
 	}
-	row.OldestQueuedAt = &a.Reported.Head[oldest].QueuedAt
-	row.WaitNow = newEstimate(eta.Snapshot{Activity: a.Reported, Now: in.Time}.Queued(oldest))
-	then := *a.Reported
-	then.Budget = int32(min(c.Then.Effective, v1alpha1.MaxSlots))
-	row.WaitThen = newEstimate(eta.Snapshot{Activity: &then, Now: in.Time}.Queued(oldest))
+	if oldest < 0 {
+		return row
+	}
+	now := clock.snapshot(a.Reported, in.Grants[c.Name], in.InForce)
+	row.WaitNow = newEstimate(now.Queued(oldest))
+	then := now
+	if then.Activity != nil {
+		changed := *a.Reported
+		changed.Budget = int32(min(c.Then.Effective, v1alpha1.MaxSlots))
+		then.Activity = &changed
+	}
+	row.WaitThen = newEstimate(then.Queued(oldest))
 	return row
 }

@@ -24,9 +24,11 @@ type Fleet struct {
 	Counts         readapi.Counts
 	UnknownMembers map[string]string
 	Activities     map[string]inventory.Activity
-	Images         []v1alpha1.FleetDiskImage
-	Reports        []v1alpha1.PruneReport
-	Prunes         []v1alpha1.ImagePrune
+	// Clocks of the members, by name.
+	Clocks  map[string]Clock
+	Images  []v1alpha1.FleetDiskImage
+	Reports []v1alpha1.PruneReport
+	Prunes  []v1alpha1.ImagePrune
 	// HeldBySource are the slots that the fleet-wide budget counts as taken, by group, "" for
 	// all; nil without a budget, or while it is unknown.
 	HeldBySource map[string]int64

@@ -25,6 +25,8 @@ type transferTally struct {
 	// queue.
 	unknown int
 	partial bool
+	// unlisted: members have more imports than they list.
+	unlisted bool
 }
 
 func (t *transferTally) ensureSource(name string) *sourceTally {
@@ -44,14 +46,16 @@ func (t *transferTally) addMember(a inventory.Activity) {
 		t.unknown++
 		return
 	}
-	// A known activity without imports is a known rate of zero.
-	t.fleet.rateKnown = true
+	// A member without imports has a known rate of zero.
+	t.fleet.rateKnown = t.fleet.rateKnown || a.Reported.Slots == 0 && len(a.Reported.Active) == 0
+	t.unlisted = t.unlisted || int(a.Reported.Slots) > len(a.Reported.Active)
 	for i := range a.Reported.Active {
 		active := &a.Reported.Active[i]
 		s := t.ensureSource(active.Source)
 		s.used++
 		for _, sum := range []*sourceTally{s, &t.fleet} {
-			sum.bytesPerSecond, sum.rateKnown = sum.bytesPerSecond+active.BytesPerSecond, true
+			// A rate of 0 is one that is not known yet.
+			sum.bytesPerSecond, sum.rateKnown = sum.bytesPerSecond+active.BytesPerSecond, sum.rateKnown || active.BytesPerSecond > 0
 		}
 	}
 	waits := map[string]bool{}
@@ -89,9 +93,9 @@ func summarizeTransfers(f *Fleet) readapi.TransferSummary {
 			reserved += int64(st.Transfers.Held)
 			s.ReservedUntil = laterOf(s.ReservedUntil, st.Transfers.HeldUntil)
 		}
-		if a := f.Activities[m.Name]; a.Unknown == "" && a.Reported != nil {
+		if a := f.Activities[m.Name]; a.Unknown == "" && a.Reported != nil && m.Spec.Quarantine == nil {
 			for j := range a.Reported.Head {
-				s.OldestQueuedAt = earlierOf(s.OldestQueuedAt, &a.Reported.Head[j].QueuedAt)
+				s.OldestQueuedAt = earlierOf(s.OldestQueuedAt, f.Clocks[m.Name].queuedAt(&a.Reported.Head[j]))
 			}
 		}
 	}
@@ -125,10 +129,10 @@ func (s *sourceTally) rate() *int64 {
 func (t *transferTally) summarizeSource(f *Fleet, name string, limits map[string]int64) readapi.TransferBudget {
 	sum := t.sources[name]
 	if sum == nil {
-		sum = &sourceTally{rateKnown: t.fleet.rateKnown}
+		sum = &sourceTally{rateKnown: t.fleet.rateKnown && !t.unlisted}
 	}
 	b := readapi.TransferBudget{
-		Name: name, Used: sum.used, Waiting: sum.waiting, WaitingMembers: sum.waitingMembers, WaitingAtLeast: t.partial,
+		Name: name, Used: sum.used, UsedAtLeast: t.unlisted, Waiting: sum.waiting, WaitingMembers: sum.waitingMembers, WaitingAtLeast: t.partial,
 		BytesPerSecond: sum.rate(), UnknownMembers: t.unknown,
 	}
 	if limit, limited := limits[name]; limited {

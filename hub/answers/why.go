@@ -48,7 +48,7 @@ func ExplainImage(m *MemberImage) readapi.Why {
 		}
 		return w
 	}
-	s := m.snapshot()
+	s := NewClock(m.Root, m.ReceivedAt, m.Now).snapshot(reported, m.Grant, m.Policy)
 	w.Activity = &readapi.WhyActivity{
 		ObservedAt: reported.ObservedAt, Queued: reported.Queued, Rates: reported.Rates,
 		Active: make([]readapi.ActiveEntry, len(reported.Active)), Head: make([]readapi.QueuedEntry, len(reported.Head)),
@@ -72,27 +72,6 @@ func ExplainImage(m *MemberImage) readapi.Why {
 // isWaiting reports whether the image is still to be imported.
 func (m *MemberImage) isWaiting() bool {
 	return m.Image != nil && (m.Image.Phase == v1alpha1.PhaseQueued || m.Image.Phase == v1alpha1.PhaseSyncing)
-}
-
-// snapshot returns the activity with times by the hub's clock: that of the member is off by
-// the difference between when its report was observed and received.
-func (m *MemberImage) snapshot() eta.Snapshot {
-	s := eta.Snapshot{Activity: m.Activity.Reported, Now: m.Now}
-	if m.ReceivedAt != nil && m.Root != nil {
-		s.ObservedAt = s.Activity.ObservedAt.Add(m.ReceivedAt.Sub(m.Root.ObservedAt.Time))
-	}
-	if m.Grant != nil && m.Grant.Spec.Limits != nil {
-		if b := m.Policy.budget(); b != nil && len(b.Sources) > 0 {
-			s.SourceLimits = map[string]int32{}
-			for _, group := range b.Sources {
-				s.SourceLimits[group.Name] = 0
-			}
-			for _, granted := range m.Grant.Spec.Limits.Sources {
-				s.SourceLimits[granted.Name] = granted.Slots
-			}
-		}
-	}
-	return s
 }
 
 // believed drops the times of an estimate where the activity may not be what the member does

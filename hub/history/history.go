@@ -26,8 +26,10 @@ const (
 	MemberWindow = 6 * time.Hour
 	// maxMembers bounds the members that are remembered one by one: 2 kB each.
 	maxMembers = 4000
-	// maxSources bounds the groups: those of a policy before may be remembered as well.
-	maxSources = 2 * v1alpha1.MaxSourceRates
+	// maxRate bounds the bytes per second of a member: who claims more says nothing.
+	maxRate = 100e9
+	// maxBytes bounds a sum of bytes.
+	maxBytes = 1 << 62
 )
 
 // series are the values of a point.
@@ -53,8 +55,9 @@ type SourceSample struct {
 	Name string
 	// TransferredBytes since the start of the process; it only rises.
 	TransferredBytes int64
-	Slots            int
-	Queued           int
+	// Slots and Queued are negative where they are unknown.
+	Slots  int
+	Queued int
 }
 
 // History holds the rings. It is safe for concurrent use.
@@ -127,10 +130,16 @@ func (t *tally) sum(i int) float64 {
 
 func (t *tally) mean(i int) float64 { return t.sum(i) / float64(t.known[i]) }
 
-// AddSample adds what all members do at a time: call it each Step.
-func (h *History) AddSample(now time.Time, samples []MemberSample) {
+// AddSample adds what all members do at a time: call it each Step. groups are the groups of
+// sources of the policy in force: members count in others under SourceOther, and a group that
+// the policy no longer has is forgotten.
+func (h *History) AddSample(now time.Time, groups []string, samples []MemberSample) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	isGroup := make(map[string]bool, len(groups))
+	for _, name := range groups {
+		isGroup[name] = true
+	}
 	at, memberAt := now.Unix()/int64(Step/time.Second), now.Unix()/int64(MemberStep/time.Second)
 	var fleet tally
 	unknown := 0
@@ -154,23 +163,28 @@ func (h *History) AddSample(now time.Time, samples []MemberSample) {
 			total = 0
 		}
 		for _, source := range s.Sources {
-			t := bySource[source.Name]
+			name := source.Name
+			if !isGroup[name] {
+				name = v1alpha1.SourceOther
+			}
+			t := bySource[name]
 			if t == nil {
 				t = &tally{}
-				bySource[source.Name] = t
+				bySource[name] = t
 			}
 			rate := math.NaN()
 			if counted {
 				rate = rates[source.Name]
 			}
-			t.add(rate, float64(source.Slots), float64(source.Queued))
+			t.add(rate, orUnknown(source.Slots), orUnknown(source.Queued))
 			total += rate
 		}
 		fleet.add(total, float64(s.Slots), float64(s.Queued))
 		m.record(memberAt, total, s)
 	}
 	h.fleet.set(at, &fleet, unknown)
-	h.setSources(at, bySource, &fleet, unknown)
+	maps.DeleteFunc(h.sources, func(name string, _ *line) bool { return !isGroup[name] && name != v1alpha1.SourceOther })
+	h.setSources(at, append([]string{v1alpha1.SourceOther}, groups...), bySource, &fleet, unknown)
 	maps.DeleteFunc(h.members, func(name string, _ *memberLine) bool { return !present[name] })
 }
 
@@ -195,7 +209,7 @@ func (m *memberLine) countBytes(s *MemberSample, now time.Time) (rates map[strin
 	rates = make(map[string]float64, len(s.Sources))
 	elapsed := now.Sub(m.countedAt).Seconds()
 	counted = !m.countedAt.IsZero() && elapsed > 0
-	next := make(map[string]int64, len(s.Sources))
+	next, sum := make(map[string]int64, len(s.Sources)), 0.0
 	for _, source := range s.Sources {
 		next[source.Name] = source.TransferredBytes
 		if !counted {
@@ -206,7 +220,9 @@ func (m *memberLine) countBytes(s *MemberSample, now time.Time) (rates map[strin
 			before = 0
 		}
 		rates[source.Name] = float64(source.TransferredBytes-before) / elapsed
+		sum += rates[source.Name]
 	}
+	counted = counted && sum <= maxRate
 	m.bootID, m.counted, m.countedAt = s.BootID, next, now
 	return rates, counted
 }
@@ -240,21 +256,27 @@ func (l *line) set(at int64, t *tally, unknown int) {
 	l.unknown.set(at, float64(unknown))
 }
 
-// setSources sets the point of each group that is known now or was before. One that no known
-// member has is zero, as far as any member is known.
-func (h *History) setSources(at int64, bySource map[string]*tally, fleet *tally, unknown int) {
-	for _, name := range slices.Sorted(maps.Keys(bySource)) {
-		if h.sources[name] == nil && len(h.sources) < maxSources {
+// setSources sets the point of each group. One that no known member has is zero, as far as any
+// member is known.
+func (h *History) setSources(at int64, groups []string, bySource map[string]*tally, fleet *tally, unknown int) {
+	for _, name := range groups {
+		if h.sources[name] == nil {
 			h.sources[name] = newSumLine()
 		}
-	}
-	for name, l := range h.sources {
 		t := bySource[name]
 		if t == nil {
 			t = &tally{known: fleet.known}
 		}
-		l.set(at, t, unknown)
+		h.sources[name].set(at, t, unknown)
 	}
+}
+
+// orUnknown returns NaN for a negative number, which is unknown.
+func orUnknown(n int) float64 {
+	if n < 0 {
+		return math.NaN()
+	}
+	return float64(n)
 }
 
 // Query selects a part of the History.
@@ -357,17 +379,18 @@ func (h *History) Bytes(source string, window time.Duration, now time.Time) (byt
 	}
 	steps := int(min(window, Window) / Step)
 	first := now.Unix()/int64(Step/time.Second) - int64(steps) + 1
+	sum := 0.0
 	for _, rate := range l.rings[0].read(first, steps) {
 		if !math.IsNaN(rate) {
-			bytes, ok = bytes+int64(rate*Step.Seconds()), true
+			sum, ok = sum+rate*Step.Seconds(), true
 		}
 	}
-	return bytes, ok
+	return int64(min(sum, maxBytes)), ok
 }
 
 // Trend returns bytes per second of a group, "" for the whole fleet, over the last hour.
 func (h *History) Trend(source string, now time.Time) readapi.Values {
-	q := Query{By: readapi.ByFleet, Series: []string{readapi.SeriesBytes}, Window: time.Hour, Points: readapi.TrendPoints, Limit: maxSources}
+	q := Query{By: readapi.ByFleet, Series: []string{readapi.SeriesBytes}, Window: time.Hour, Points: readapi.TrendPoints, Limit: v1alpha1.MaxSourceRates}
 	if source != "" {
 		q.By = readapi.BySource
 	}

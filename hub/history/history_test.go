@@ -39,7 +39,7 @@ func TestBytesAreCountedFromSampleToSample(t *testing.T) {
 		sampleOf("a", "two", 900, 2), // 600 within two minutes
 	} {
 		now = start.Add(time.Duration(i) * Step)
-		h.AddSample(now, []MemberSample{s})
+		h.AddSample(now, []string{"bucket"}, []MemberSample{s})
 	}
 	text, err := json.Marshal(pointsOf(h, readapi.ByFleet, readapi.SeriesBytes, now, 6*Step))
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestBytesAreCountedFromSampleToSample(t *testing.T) {
 func TestMembersAreForgottenAndRanked(t *testing.T) {
 	h := New(start)
 	for i := range 3 {
-		h.AddSample(start.Add(time.Duration(i)*MemberStep), []MemberSample{sampleOf("a", "x", 0, 1), sampleOf("b", "x", int64(i)*1000, 1), sampleOf("c", "x", int64(i)*100, 1)})
+		h.AddSample(start.Add(time.Duration(i)*MemberStep), []string{"bucket"}, []MemberSample{sampleOf("a", "x", 0, 1), sampleOf("b", "x", int64(i)*1000, 1), sampleOf("c", "x", int64(i)*100, 1)})
 	}
 	now := start.Add(2 * MemberStep)
 	answer := h.BuildAnswer(Query{By: readapi.ByCluster, Series: []string{readapi.SeriesBytes}, Window: MemberWindow, Points: 10, Limit: 2}, now)
@@ -67,7 +67,7 @@ func TestMembersAreForgottenAndRanked(t *testing.T) {
 	assert.Equal(t, []string{"b", "c"}, []string{answer.Lines[0].Name, answer.Lines[1].Name})
 	answer = h.BuildAnswer(Query{By: readapi.ByCluster, Series: []string{readapi.SeriesBytes}, Window: MemberWindow, Points: 10, Limit: 2, Clusters: []string{"a"}}, now)
 	require.Len(t, answer.Lines, 1)
-	h.AddSample(now.Add(Step), []MemberSample{sampleOf("a", "x", 0, 1)})
+	h.AddSample(now.Add(Step), []string{"bucket"}, []MemberSample{sampleOf("a", "x", 0, 1)})
 	assert.Len(t, h.members, 1)
 }
 
@@ -97,9 +97,9 @@ func TestRing(t *testing.T) {
 
 func TestClockThatIsSetBack(t *testing.T) {
 	h := New(start)
-	h.AddSample(start, []MemberSample{sampleOf("a", "x", 0, 1)})
-	h.AddSample(start.Add(-time.Hour), []MemberSample{sampleOf("a", "x", 100, 7)})
-	h.AddSample(start.Add(Step), []MemberSample{sampleOf("a", "x", 100, 3)})
+	h.AddSample(start, []string{"bucket"}, []MemberSample{sampleOf("a", "x", 0, 1)})
+	h.AddSample(start.Add(-time.Hour), []string{"bucket"}, []MemberSample{sampleOf("a", "x", 100, 7)})
+	h.AddSample(start.Add(Step), []string{"bucket"}, []MemberSample{sampleOf("a", "x", 100, 3)})
 	text, err := json.Marshal(pointsOf(h, readapi.ByFleet, readapi.SeriesSlots, start.Add(Step), 2*Step))
 	require.NoError(t, err)
 	assert.Equal(t, "[7,3]", string(text))
@@ -108,7 +108,7 @@ func TestClockThatIsSetBack(t *testing.T) {
 func TestPointsMergeSteps(t *testing.T) {
 	h := New(start)
 	for i := range 60 {
-		h.AddSample(start.Add(time.Duration(i)*Step), []MemberSample{sampleOf("a", "x", int64(i)*60, 2)})
+		h.AddSample(start.Add(time.Duration(i)*Step), []string{"bucket"}, []MemberSample{sampleOf("a", "x", int64(i)*60, 2)})
 	}
 	answer := h.BuildAnswer(Query{By: readapi.ByFleet, Series: SeriesNames(), Window: time.Hour, Points: 6, Limit: 1}, start.Add(59*Step))
 	assert.Equal(t, 600, answer.StepSeconds)
@@ -128,14 +128,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	before := heapInUse()
 	h := New(start)
-	h.AddSample(start, samples)
+	h.AddSample(start, []string{"bucket"}, samples)
 	assert.Less(t, heapInUse()-before, 3.0*(1<<20))
-	for i := range 2 * maxSources {
-		s := sampleOf("member-0", "x", 1, 1)
-		s.Sources[0].Name = fmt.Sprint(i)
-		h.AddSample(start.Add(time.Duration(i)*Step), []MemberSample{s})
-	}
-	assert.Len(t, h.sources, maxSources)
 	runtime.KeepAlive(h)
 }
 
@@ -145,4 +139,27 @@ func heapInUse() float64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)
+}
+
+// What a member claims changes the numbers of no other: neither invented groups nor bytes that
+// nothing can transfer count.
+func TestClaimsOfAMemberAreBounded(t *testing.T) {
+	h := New(start)
+	for i := range 600 {
+		claims := []SourceSample{{Name: "bucket", TransferredBytes: int64(i%2) << 50}}
+		for n := range 16 {
+			claims = append(claims, SourceSample{Name: fmt.Sprint("invented-", i, "-", n), TransferredBytes: int64(i%2) << 50})
+		}
+		h.AddSample(start.Add(time.Duration(i)*Step), []string{"bucket", "new"}, []MemberSample{
+			{Member: "liar", Known: true, BootID: fmt.Sprint(i), Sources: claims}, sampleOf("honest", "x", int64(i)*60, 1),
+		})
+	}
+	now := start.Add(599 * Step)
+	assert.Len(t, h.sources, 3, "those of the policy, and other")
+	bytes, known := h.Bytes("", Window, now)
+	assert.True(t, known)
+	assert.Less(t, bytes, int64(1<<50))
+	assert.GreaterOrEqual(t, bytes, int64(599*60))
+	h.AddSample(now.Add(Step), nil, nil)
+	assert.Len(t, h.sources, 1, "the policy has no more groups")
 }

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -40,8 +41,11 @@ func (x *Index) SetActivity(member string, reported *v1alpha1.ReportedActivity, 
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	m := x.ensureMember(member)
+	changed := m.activity.oversized != oversized || !reflect.DeepEqual(m.activity.reported, reported)
 	m.activity.reported, m.activity.oversized = reported, oversized
-	x.notify(ChangedActivity)
+	if changed {
+		x.notify(ChangedActivity)
+	}
 }
 
 // Activity returns what a member imports. Invariant: it is unknown while the member may be

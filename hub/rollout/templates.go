@@ -34,12 +34,14 @@ func recordTemplate(versions []v1alpha1.VersionStatus, template *v1alpha1.VMDisk
 	}
 }
 
-// omissionReason says why a template is not recorded; empty: it is. A signed URL has its
-// signature in the query, and would outlive its removal from the spec.
+// omissionReason says why a template is not recorded; empty: it is. A signature in the query of
+// a URL, and a credential in a header, would outlive their removal from the spec.
 func omissionReason(source *v1alpha1.VMDiskImageSpec) string {
 	switch {
 	case strings.ContainsAny(source.URL, "?#"):
 		return "its url has a query, which may be a credential"
+	case len(source.ExtraHeaders) > 0:
+		return "it has extraHeaders, which may be credentials"
 	case encodedSize(source) > v1alpha1.MaxTemplateBytes:
 		return fmt.Sprintf("it has more than %d KiB", v1alpha1.MaxTemplateBytes>>10)
 	default:

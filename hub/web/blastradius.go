@@ -1,8 +1,10 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -38,8 +40,27 @@ func (a *API) getBlastRadius(request *http.Request) (any, error) {
 	if len(errs) > 0 {
 		return answers.RefusePolicy(errs, len(members.Items)), nil
 	}
+	grants, err := a.grants(request.Context())
+	if err != nil {
+		return nil, err
+	}
 	return answers.BlastRadius(&answers.CompareBlast{
-		Now: a.Policy().Policy, Then: then, Members: members.Items, Unknown: a.unknownMembers(), Activities: a.activities(members.Items),
-		Limit: limit, Time: time.Now(),
+		InForce: a.Policy(), Then: then, Members: members.Items, Unknown: a.unknownMembers(), Activities: a.activities(members.Items),
+		Clocks: a.clocks(members.Items, time.Now()), Grants: grants, Limit: limit,
 	}), nil
+}
+
+// grants returns the TransferGrants by member.
+func (a *API) grants(ctx context.Context) (map[string]*v1alpha1.TransferGrant, error) {
+	var list v1alpha1.TransferGrantList
+	if err := a.list(ctx, &list); err != nil {
+		return nil, err
+	}
+	grants := make(map[string]*v1alpha1.TransferGrant, len(list.Items))
+	for i := range list.Items {
+		if member, ok := strings.CutPrefix(list.Items[i].Namespace, v1alpha1.MemberNamespacePrefix); ok {
+			grants[member] = &list.Items[i]
+		}
+	}
+	return grants, nil
 }

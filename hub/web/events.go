@@ -93,53 +93,60 @@ type eventStream struct {
 
 // run sends events until the reader is gone or too slow, the process stops, or the stream is
 // old. Invariant: nothing is queued for a reader; a slow one gets fewer events with more
-// topics each.
+// topics each. Invariant: an event is sent eventInterval after what it is about, so that no
+// answer that is asked for then was rendered before that.
 func (s *eventStream) run(a *API, request *http.Request) {
-	first := a.Changes.Current()
-	if s.after != "" {
-		first = a.Changes.Since(s.after)
-	}
-	if !s.send(first) {
+	if !s.write(": opened\n\n") {
 		return
 	}
 	old := time.NewTimer(maxStreamAge)
 	defer old.Stop()
 	heartbeat := time.NewTicker(readapi.HeartbeatInterval)
 	defer heartbeat.Stop()
-	for {
-		pause := time.NewTimer(eventInterval)
-		select {
-		case <-pause.C:
-		case <-old.C:
-			pause.Stop()
-			return
-		case <-request.Context().Done():
-			pause.Stop()
-			return
-		case <-a.Stopping:
-			pause.Stop()
-			return
-		}
+	next := a.Changes.Current()
+	if s.after != "" {
+		next = a.Changes.Since(s.after)
+	}
+	for first := true; ; first = false {
 		changed := a.Changes.Changed()
-		if e := a.Changes.Since(s.after); len(e.Topics) > 0 {
-			if !s.send(e) {
-				return
-			}
-			heartbeat.Reset(readapi.HeartbeatInterval)
-			continue
+		if !first {
+			next = a.Changes.Since(s.after)
 		}
+		if first || len(next.Topics) > 0 {
+			changed = nil
+		}
+		var due <-chan time.Time
+		if changed == nil {
+			due = time.After(eventInterval)
+		}
+		if !s.awaitChange(a, request, changed, due, heartbeat.C, old.C) {
+			return
+		}
+		if changed == nil && !s.send(next) {
+			return
+		}
+	}
+}
+
+// awaitChange waits for one of two channels, and writes heartbeats meanwhile. It is false where the
+// stream ends.
+func (s *eventStream) awaitChange(a *API, request *http.Request, changed <-chan struct{}, due, heartbeat, old <-chan time.Time) bool {
+	for {
 		select {
 		case <-changed:
-		case <-heartbeat.C:
+			return true
+		case <-due:
+			return true
+		case <-heartbeat:
 			if !s.write(": heartbeat\n\n") {
-				return
+				return false
 			}
-		case <-old.C:
-			return
+		case <-old:
+			return false
 		case <-request.Context().Done():
-			return
+			return false
 		case <-a.Stopping:
-			return
+			return false
 		}
 	}
 }

@@ -95,6 +95,7 @@ func TestEventsAreCoalesced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, w := newEventsAPI(), newLineWriter()
 		cancel, ended := openStream(t, api, w, "")
+		advance(eventInterval)
 		assert.Equal(t, []readapi.Event{{Seq: "one.1", Topics: []readapi.Topic{}}}, w.events(t))
 		for range 100 {
 			api.Changes.Mark(readapi.TopicImages)
@@ -139,12 +140,36 @@ func TestStreamGoesOnAfterItsLastEvent(t *testing.T) {
 				api.Changes.Mark(readapi.TopicImages)
 				api.Changes.Mark(readapi.TopicPolicy)
 				cancel, ended := openStream(t, api, w, tt.after)
+				assert.Empty(t, w.events(t), "answers of before may still be sent")
+				advance(eventInterval)
 				assert.Equal(t, []readapi.Event{{Seq: "one.3", Topics: tt.topics, Reset: tt.reset}}, w.events(t))
 				cancel()
 				<-ended
 			})
 		})
 	}
+}
+
+// An event comes once no answer from before it is sent any more; what changes meanwhile is in
+// the next one.
+func TestEventsLagBehindAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, w := newEventsAPI(), newLineWriter()
+		cancel, ended := openStream(t, api, w, "")
+		advance(2 * eventInterval)
+		api.Changes.Mark(readapi.TopicImages)
+		advance(freshFor - time.Millisecond)
+		api.Changes.Mark(readapi.TopicPolicy)
+		assert.Len(t, w.events(t), 1)
+		advance(time.Millisecond)
+		require.Len(t, w.events(t), 2)
+		assert.Equal(t, []readapi.Topic{readapi.TopicImages}, w.events(t)[1].Topics)
+		advance(eventInterval)
+		require.Len(t, w.events(t), 3)
+		assert.Equal(t, []readapi.Topic{readapi.TopicPolicy}, w.events(t)[2].Topics)
+		cancel()
+		<-ended
+	})
 }
 
 func TestSlowReaderIsDropped(t *testing.T) {

@@ -8,6 +8,9 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,8 +100,18 @@ func newActivity() *v1alpha1.ReportedActivity {
 	return &v1alpha1.ReportedActivity{
 		ObservedAt: metav1.NewTime(apitest.Epoch), BootID: "boot", Budget: 1, Slots: 1, Queued: 1,
 		Active: []v1alpha1.ActiveImport{{Namespace: "images", Name: "ubuntu-1.0.0", Source: "bucket", BytesPerSecond: 100, BytesTotal: 1000, StartedAt: metav1.NewTime(apitest.Epoch)}},
-		Head:   []v1alpha1.QueuedImport{{Namespace: "images", Name: "debian", Source: "bucket", Bytes: 1000, QueuedAt: metav1.NewTime(apitest.Epoch)}},
+		Head:   []v1alpha1.QueuedImport{{Namespace: "images", Name: "debian", Source: "bucket", Bytes: 1000, QueuedAt: metav1.NewTime(time.Now().Add(-time.Minute))}},
 		Rates:  []v1alpha1.SourceRate{{Name: "bucket", P20: 90, P50: 100, P80: 110, Samples: 5, TransferredBytes: 5000}},
+	}
+}
+
+// passTime makes what is remembered too old to be sent whatever changed.
+func (f *testFleet) passTime() {
+	f.rendered.mu.Lock()
+	defer f.rendered.mu.Unlock()
+	for key, answer := range f.rendered.answers {
+		answer.at = answer.at.Add(-freshFor)
+		f.rendered.answers[key] = answer
 	}
 }
 
@@ -167,6 +180,7 @@ func TestWhy(t *testing.T) {
 	assert.True(t, w.Planned)
 
 	f.Index.SetStaleReason("a", v1alpha1.ReasonSilent)
+	f.passTime()
 	w = readapi.Why{}
 	f.read(t, "why?cluster=a&namespace=images&name=debian", &w)
 	assert.Equal(t, v1alpha1.ReasonSilent, w.Unknown)
@@ -198,6 +212,7 @@ func TestMatrix(t *testing.T) {
 
 	setReport(f.Index, "b", 2, fleetImages(v1alpha1.PhaseSucceeded))
 	var changes readapi.Matrix
+	f.passTime()
 	f.read(t, "matrix?since="+m.Seq, &changes)
 	assert.Equal(t, m.Seq, changes.Since)
 	assert.Equal(t, []int{1}, changes.Changed)
@@ -206,6 +221,7 @@ func TestMatrix(t *testing.T) {
 
 	f.Index.SetStaleReason("b", v1alpha1.ReasonSilent)
 	changes = readapi.Matrix{}
+	f.passTime()
 	f.read(t, "matrix?since="+m.Seq, &changes)
 	require.NoError(t, m.Apply(&changes))
 	assert.True(t, m.At(0, 1).Has(readapi.CellStale))
@@ -226,8 +242,8 @@ func TestMatrix(t *testing.T) {
 func TestHistoryAnswer(t *testing.T) {
 	f := newTestFleet(t, "a")
 	now := time.Now()
-	f.History().AddSample(now, []history.MemberSample{newSample("a", inventory.Activity{Reported: newActivity()}), newSample("dark", inventory.Activity{Unknown: "x"})})
-	for by, lines := range map[string]int{"fleet": 1, "source": 1, "cluster": 2} {
+	f.History().AddSample(now, []string{"bucket"}, []history.MemberSample{newSample("a", inventory.Activity{Reported: newActivity()}), newSample("dark", inventory.Activity{Unknown: "x"})})
+	for by, lines := range map[string]int{"fleet": 1, "source": 2, "cluster": 2} {
 		var h readapi.History
 		f.read(t, "history?window=1h&by="+by, &h)
 		require.Len(t, h.Lines, lines, by)
@@ -314,8 +330,11 @@ func TestETags(t *testing.T) {
 	}
 	before := f.get(t, "matrix", nil).Header().Get("ETag")
 	f.Changes.Mark(readapi.TopicPolicy)
+	f.passTime()
 	assert.Equal(t, http.StatusNotModified, f.get(t, "matrix", http.Header{"If-None-Match": {before}}).Code, "something else changed")
 	setReport(f.Index, "a", 2, fleetImages(v1alpha1.PhaseFailed))
+	assert.Equal(t, before, f.get(t, "matrix", nil).Header().Get("ETag"), "events lag behind by as much")
+	f.passTime()
 	changed := f.get(t, "matrix", http.Header{"If-None-Match": {before}})
 	assert.Equal(t, http.StatusOK, changed.Code)
 	assert.NotEqual(t, before, changed.Header().Get("ETag"))
@@ -333,10 +352,15 @@ func TestAnswersAreRemembered(t *testing.T) {
 	for range 5 {
 		ask("")
 	}
-	assert.Equal(t, 1, rendered)
 	f.Changes.Mark()
 	ask("")
+	assert.Equal(t, 1, rendered, "it is fresh")
+	f.passTime()
+	ask("")
 	assert.Equal(t, 2, rendered)
+	f.passTime()
+	ask("")
+	assert.Equal(t, 2, rendered, "nothing changed")
 	for i := range 3 * maxRemembered {
 		ask(strconv.Itoa(i))
 	}
@@ -346,6 +370,52 @@ func TestAnswersAreRemembered(t *testing.T) {
 	ask("")
 	ask("")
 	assert.Equal(t, 2, rendered)
+}
+
+// Few answers are computed at a time, whatever is asked for, and a caller that is gone waits for
+// none.
+func TestRenderingIsBounded(t *testing.T) {
+	for name, e := range map[string]endpoint{"remembered": {remembered: true}, "live": {}} {
+		t.Run(name, func(t *testing.T) {
+			f := newTestFleet(t, "a")
+			var busy, most atomic.Int32
+			release := make(chan struct{})
+			e.answer = func(*http.Request) (any, error) {
+				now := busy.Add(1)
+				for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+				}
+				<-release
+				busy.Add(-1)
+				return 1, nil
+			}
+			limit := int32(cap(f.rendered.limitOf(e)))
+			var asked sync.WaitGroup
+			for i := range 4 * int(limit) {
+				asked.Go(func() {
+					path := fmt.Sprintf("/x?%s%d", strings.Repeat("x", maxRememberedKey*(i%2)), i)
+					f.handle(e).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+				})
+			}
+			require.Eventually(t, func() bool { return busy.Load() == limit }, time.Minute, time.Millisecond)
+			gone, cancel := context.WithCancel(t.Context())
+			cancel()
+			f.handle(e).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, http.MethodGet, "/x?gone", nil))
+			close(release)
+			asked.Wait()
+			assert.Equal(t, limit, most.Load())
+		})
+	}
+}
+
+// The names of a matrix count for what is kept of it.
+func TestKeptMatricesAreBounded(t *testing.T) {
+	var c matrixCache
+	for i := range maxMatrices {
+		m := &readapi.Matrix{Seq: strconv.Itoa(i), Rows: make([]readapi.MatrixRow, 20_000)}
+		c.add(m)
+	}
+	assert.Len(t, c.known, maxMatrixBytes/2_000_000)
+	assert.LessOrEqual(t, c.bytes, maxMatrixBytes)
 }
 
 // TestAnswersStayCheap compares the CPU of each answer about many members and images with that

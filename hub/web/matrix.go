@@ -49,12 +49,26 @@ func (c *matrixCache) add(m *readapi.Matrix) {
 	if c.known[m.Seq] != nil {
 		return
 	}
-	c.known[m.Seq], c.order, c.bytes = m, append(c.order, m.Seq), c.bytes+len(m.Cells)
+	c.known[m.Seq], c.order, c.bytes = m, append(c.order, m.Seq), c.bytes+sizeOfMatrix(m)
 	for len(c.order) > maxMatrices || c.bytes > maxMatrixBytes && len(c.order) > 1 {
-		c.bytes -= len(c.known[c.order[0]].Cells)
+		c.bytes -= sizeOfMatrix(c.known[c.order[0]])
 		delete(c.known, c.order[0])
 		c.order = c.order[1:]
 	}
+}
+
+// sizeOfMatrix is about what a matrix takes of the memory.
+func sizeOfMatrix(m *readapi.Matrix) int {
+	const headers = 100 // of the strings of a row or column
+	size := len(m.Cells) + headers*(len(m.Rows)+len(m.Cols))
+	for i := range m.Rows {
+		r := &m.Rows[i]
+		size += len(r.Source) + len(r.Image) + len(r.Version) + len(r.Namespace) + len(r.Name)
+	}
+	for i := range m.Cols {
+		size += len(m.Cols[i].Cluster) + len(m.Cols[i].Unknown)
+	}
+	return size
 }
 
 func (a *API) getMatrix(request *http.Request) (any, error) {
@@ -94,9 +108,9 @@ func (a *API) computeMatrix(ctx context.Context, query url.Values) (*readapi.Mat
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, len(columns))
+	clusters := make([]string, len(columns))
 	for i, m := range columns {
-		names[i] = m.Name
+		clusters[i] = m.Name
 	}
 	m := &readapi.Matrix{Rows: []readapi.MatrixRow{}, Cols: make([]readapi.MatrixColumn, len(columns))}
 	var unknown []string
@@ -106,7 +120,13 @@ func (a *API) computeMatrix(ctx context.Context, query url.Values) (*readapi.Mat
 		if err := a.list(ctx, &images); err != nil {
 			return nil, err
 		}
-		m.Rows = append(m.Rows, answers.VersionRows(images.Items, splitNames(query.Get("images")))...)
+		names := splitNames(query.Get("images"))
+		for _, name := range names {
+			if !slices.ContainsFunc(images.Items, func(img v1alpha1.FleetDiskImage) bool { return img.Name == name }) {
+				return nil, notFound("FleetDiskImage", name)
+			}
+		}
+		m.Rows = append(m.Rows, answers.VersionRows(images.Items, names)...)
 		if err := checkMatrixSize(len(m.Rows), len(columns)); err != nil {
 			return nil, err
 		}
@@ -114,24 +134,24 @@ func (a *API) computeMatrix(ctx context.Context, query url.Values) (*readapi.Mat
 		for i, row := range m.Rows {
 			keys[i] = [2]string{row.Namespace, row.Name}
 		}
-		m.Cells, unknown = a.Index.CellsOfImages(keys, names)
+		m.Cells, unknown = a.Index.CellsOfImages(keys, clusters)
 		answers.MarkVersions(m.Rows, m.Cells, images.Items, columns)
 	case readapi.RowsSources:
 		if query.Get("images") != "" {
 			return nil, httpError{http.StatusBadRequest, "images are FleetDiskImages: they need rows=" + readapi.RowsFleetDiskImages}
 		}
-		sources := a.Index.Sources(readapi.MaxMatrixCells)
+		sources := a.Index.Sources(readapi.MaxMatrixRows + 1)
 		if err := checkMatrixSize(len(sources), len(columns)); err != nil {
 			return nil, err
 		}
 		for _, source := range sources {
 			m.Rows = append(m.Rows, readapi.MatrixRow{Source: source})
 		}
-		m.Cells, unknown = a.Index.CellsOfSources(sources, names)
+		m.Cells, unknown = a.Index.CellsOfSources(sources, clusters)
 	default:
 		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("rows=%s: must be %s or %s", v1alpha1.Truncate(query.Get("rows"), maxKeyBytes), readapi.RowsFleetDiskImages, readapi.RowsSources)}
 	}
-	for i, name := range names {
+	for i, name := range clusters {
 		m.Cols[i] = readapi.MatrixColumn{Cluster: name, Unknown: unknown[i]}
 	}
 	m.Seq, err = digestMatrix(m)
@@ -139,8 +159,8 @@ func (a *API) computeMatrix(ctx context.Context, query url.Values) (*readapi.Mat
 }
 
 func checkMatrixSize(rows, columns int) error {
-	if rows*max(1, columns) > readapi.MaxMatrixCells {
-		return httpError{http.StatusBadRequest, fmt.Sprintf("the matrix would have %d × %d cells, and may have %d: choose clusters with cols or selector, or images", rows, columns, readapi.MaxMatrixCells)}
+	if rows > readapi.MaxMatrixRows || rows*max(1, columns) > readapi.MaxMatrixCells {
+		return httpError{http.StatusBadRequest, fmt.Sprintf("the matrix would have %d rows and %d columns, and may have %d rows and %d cells: choose clusters with cols or selector, or FleetDiskImages with images", rows, columns, readapi.MaxMatrixRows, readapi.MaxMatrixCells)}
 	}
 	return nil
 }
@@ -167,10 +187,14 @@ func (a *API) selectColumns(ctx context.Context, query url.Values) ([]*v1alpha1.
 		return nil, err
 	}
 	wanted, found := splitNames(query.Get("cols")), map[string]bool{}
+	isWanted := make(map[string]bool, len(wanted))
+	for _, name := range wanted {
+		isWanted[name] = true
+	}
 	columns := make([]*v1alpha1.MemberCluster, 0, len(members.Items))
 	for i := range members.Items {
 		m := &members.Items[i]
-		isNamed := slices.Contains(wanted, m.Name)
+		isNamed := isWanted[m.Name]
 		found[m.Name] = isNamed
 		if (len(wanted) == 0 || isNamed) && selector.Matches(labels.Set(m.Labels)) {
 			columns = append(columns, m)

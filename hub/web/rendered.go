@@ -13,6 +13,13 @@ import (
 )
 
 const (
+	// freshFor is how long an answer is sent again whatever changed meanwhile. Invariant: it is
+	// no longer than eventInterval, by which events lag behind what they are about.
+	freshFor = eventInterval
+	// maxRendering and maxReading bound how many answers are computed at a time: those from
+	// memory, and those that read objects live.
+	maxRendering = 2
+	maxReading   = 4
 	// rememberFor bounds how old a remembered answer may be: estimates and stale reports
 	// depend on the time.
 	rememberFor = 5 * time.Second
@@ -32,28 +39,36 @@ type renderedAnswer struct {
 }
 
 // renderedAnswers remembers the last answers by path and query: many viewers ask for the
-// same, and most often nothing has changed. Answers to one path are rendered one after the
-// other, so that viewers cannot take all of the CPU.
+// same, and most often nothing has changed. Few are rendered at a time, so that viewers cannot
+// take all of the CPU.
 type renderedAnswers struct {
 	mu      sync.Mutex
 	answers map[string]renderedAnswer
 	order   []string
 	bytes   int
-	paths   map[string]*sync.Mutex
+	// rendering and reading have an entry for each answer that is being computed.
+	rendering, reading chan struct{}
 }
 
 // render returns the answer of an endpoint, or a file.
 func (a *API) render(e endpoint, request *http.Request) (renderedAnswer, *download, error) {
 	key := request.URL.Path + "?" + request.URL.RawQuery
-	if !e.remembered || a.Changes == nil || len(key) > maxRememberedKey {
+	remembered := e.remembered && a.Changes != nil && len(key) <= maxRememberedKey
+	if remembered {
+		if answer, current := a.rendered.get(key, a.Changes.Seq()); current {
+			return answer, nil, nil
+		}
+	}
+	busy := a.rendered.limitOf(e)
+	select {
+	case busy <- struct{}{}:
+	case <-request.Context().Done():
+		return renderedAnswer{}, nil, request.Context().Err()
+	}
+	defer func() { <-busy }()
+	if !remembered {
 		return a.renderAnew(e, request, 0)
 	}
-	if answer, current := a.rendered.get(key, a.Changes.Seq()); current {
-		return answer, nil, nil
-	}
-	rendering := a.rendered.lockOf(request.URL.Path)
-	rendering.Lock()
-	defer rendering.Unlock()
 	seq := a.Changes.Seq()
 	if answer, current := a.rendered.get(key, seq); current {
 		return answer, nil, nil
@@ -82,23 +97,24 @@ func (a *API) renderAnew(e endpoint, request *http.Request, seq uint64) (answer 
 	return renderedAnswer{body: append(text, '\n'), etag: strconv.Quote(hex.EncodeToString(sum[:12])), seq: seq, at: at}, nil, nil
 }
 
-func (r *renderedAnswers) lockOf(path string) *sync.Mutex {
+func (r *renderedAnswers) limitOf(e endpoint) chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.paths == nil {
-		r.paths = map[string]*sync.Mutex{}
+	if r.rendering == nil {
+		r.rendering, r.reading = make(chan struct{}, maxRendering), make(chan struct{}, maxReading)
 	}
-	if r.paths[path] == nil {
-		r.paths[path] = &sync.Mutex{}
+	if e.remembered {
+		return r.rendering
 	}
-	return r.paths[path]
+	return r.reading
 }
 
 func (r *renderedAnswers) get(key string, seq uint64) (renderedAnswer, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	answer, known := r.answers[key]
-	return answer, known && answer.seq == seq && time.Since(answer.at) < rememberFor
+	age := time.Since(answer.at)
+	return answer, known && (age < freshFor || answer.seq == seq && age < rememberFor)
 }
 
 func (r *renderedAnswers) add(key string, answer renderedAnswer) {

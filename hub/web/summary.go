@@ -38,6 +38,16 @@ func (a *API) activities(members []v1alpha1.MemberCluster) map[string]inventory.
 	return all
 }
 
+// clocks returns how the members' clocks compare with the hub's.
+func (a *API) clocks(members []v1alpha1.MemberCluster, now time.Time) map[string]answers.Clock {
+	clocks := make(map[string]answers.Clock, len(members))
+	for i := range members {
+		root, receivedAt := a.Root(members[i].Name)
+		clocks[members[i].Name] = answers.NewClock(root, receivedAt, now)
+	}
+	return clocks
+}
+
 func (a *API) getSummary(request *http.Request) (any, error) {
 	var members v1alpha1.MemberClusterList
 	var images v1alpha1.FleetDiskImageList
@@ -51,7 +61,7 @@ func (a *API) getSummary(request *http.Request) (any, error) {
 	remembered, now := a.History(), time.Now()
 	return answers.Summarize(&answers.Fleet{
 		ElectedAt: remembered.Since(), Policy: a.Policy(), Members: members.Items, Images: images.Items, Reports: reports.Items, Prunes: prunes.Items,
-		Counts: a.Index.TotalCounts(), UnknownMembers: a.unknownMembers(), Activities: a.activities(members.Items), HeldBySource: a.HeldBySource(),
+		Counts: a.Index.TotalCounts(), UnknownMembers: a.unknownMembers(), Activities: a.activities(members.Items), Clocks: a.clocks(members.Items, now), HeldBySource: a.HeldBySource(),
 		Transferred: func(source string) (*int64, readapi.Values) {
 			trend := remembered.Trend(source, now)
 			if bytes, known := remembered.Bytes(source, 24*time.Hour, now); known {

@@ -26,13 +26,15 @@ type Watcher struct {
 	// ReportsLoaded reports whether everything stored has been read. Before, absence means
 	// nothing.
 	ReportsLoaded func() bool
+	// Groups returns the groups of sources of the policy in force.
+	Groups func() []string
 
 	mu         sync.Mutex
 	remembered *history.History
 }
 
 // NewWatcher returns a Watcher. Call it before the Index is filled.
-func NewWatcher(cached cache.Cache, index *inventory.Index, changes *Changes, reportsLoaded func() bool) *Watcher {
+func NewWatcher(cached cache.Cache, index *inventory.Index, changes *Changes, reportsLoaded func() bool, groups func() []string) *Watcher {
 	index.OnChange(func(c inventory.Change) {
 		if c == inventory.ChangedActivity {
 			changes.Mark(readapi.TopicTransfers)
@@ -40,7 +42,7 @@ func NewWatcher(cached cache.Cache, index *inventory.Index, changes *Changes, re
 		}
 		changes.Mark(readapi.TopicImages)
 	})
-	return &Watcher{Cache: cached, Index: index, Changes: changes, ReportsLoaded: reportsLoaded, remembered: history.New(time.Now())}
+	return &Watcher{Cache: cached, Index: index, Changes: changes, ReportsLoaded: reportsLoaded, Groups: groups, remembered: history.New(time.Now())}
 }
 
 // History returns what is remembered, since this replica is elected.
@@ -118,7 +120,7 @@ func (w *Watcher) sample(now time.Time) {
 	for i := range members {
 		samples[i] = newSample(members[i].Member, w.Index.Activity(members[i].Member))
 	}
-	w.History().AddSample(now, samples)
+	w.History().AddSample(now, w.Groups(), samples)
 	w.Changes.Mark(readapi.TopicTransfers)
 }
 
@@ -148,6 +150,15 @@ func newSample(member string, a inventory.Activity) history.MemberSample {
 	}
 	for i := range a.Reported.Head {
 		of(a.Reported.Head[i].Source).Queued++
+	}
+	for i := range s.Sources {
+		// Where not all are listed, it is unknown which sources the others are from.
+		if s.Slots > len(a.Reported.Active) {
+			s.Sources[i].Slots = -1
+		}
+		if s.Queued > len(a.Reported.Head) {
+			s.Sources[i].Queued = -1
+		}
 	}
 	return s
 }

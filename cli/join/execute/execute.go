@@ -62,6 +62,9 @@ type Executor struct {
 	// Accept asks a person whether to accept an agent; PersonError where nobody can be asked.
 	Accept func(join.Acceptance) error
 
+	// Finished counts the steps that were done.
+	Finished int
+
 	token, spent []byte
 }
 
@@ -76,6 +79,7 @@ func (e *Executor) Run(ctx context.Context, steps []join.Step) error {
 		if err != nil {
 			return err
 		}
+		e.Finished++
 		e.End(s, result)
 	}
 	return nil
@@ -269,7 +273,13 @@ func writePrivateFile(path string, content []byte) error {
 	if err := os.Remove(next); err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	if err := os.WriteFile(next, content, 0o600); err != nil {
+	// Exclusively: a link that somebody puts there meanwhile is not followed.
+	file, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err := errors.Join(err, file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(next, path)

@@ -165,18 +165,38 @@ func TestRolloutByCommands(t *testing.T) {
 	shared.run(t, 2, "rollout", "abort", name, "--back-to", "0", "-y")
 	result = shared.run(t, 0, "rollout", "abort", name, "--back-to", "1", "-y")
 	assert.Contains(t, result.Out, "version 1 is wanted again")
-	if by != "system:serviceaccount:people:anna" { // nobody carries another person's approval
-		shared.run(t, 4, "image", "wait", name)
-		shared.run(t, 0, "rollout", "approve", name, "-y")
-	}
 	shared.run(t, 0, "image", "wait", name)
 	img = getFleetImage(t, name)
 	assert.Equal(t, "1", img.Spec.Version)
 	assert.False(t, img.Spec.Rollout.Paused)
+	require.Len(t, img.Spec.Approvals, 1)
+	assert.Equal(t, "system:serviceaccount:people:anna", img.Spec.Approvals[0].By, "whoever gave it before, anna may approve, and does")
 	assert.EqualValues(t, 1, shared.Members[bergen].GetImage(t, img.ImageNameForVersion("1")).Status.LastAttempt, "nothing is downloaded again")
 
+	// A wait for a version that is taken back has failed, although that one is everywhere.
+	taken := make(chan plugin.Result)
+	release := shared.Members[bergen].HoldImports(t, img.ImageNameForVersion("2b"))
+	shared.run(t, 0, publishArgs(name, "2b")...)
+	go func() {
+		waited, err := shared.Run(t.Context(), nil, "image", "wait", name, "--timeout", "5m")
+		assert.NoError(t, err)
+		taken <- waited
+	}()
+	shared.Members[bergen].AwaitPhase(t, img.ImageNameForVersion("2b"), v1alpha1.PhaseSyncing)
+	claire, err := asViewer(t, "claire").Run(t.Context(), nil, "rollout", "abort", name, "--back-to", "1", "-y")
+	require.NoError(t, err)
+	require.Equal(t, 0, claire.Code, "an author may go back, too: %s", claire.Err)
+	assert.Contains(t, claire.Out, "wave production needs approval of 1, also where it was given before")
+	waited := <-taken
+	assert.Equal(t, 1, waited.Code, waited.Err)
+	assert.Contains(t, waited.Err, "is at version 1 now, and 2b was waited for")
+	release()
+	shared.run(t, 4, "image", "wait", name)
+	shared.run(t, 0, "rollout", "approve", name, "-y")
+	shared.run(t, 0, "image", "wait", name)
+
 	// Not within the time.
-	release := shared.Members[bergen].HoldImports(t, img.ImageNameForVersion("3"))
+	release = shared.Members[bergen].HoldImports(t, img.ImageNameForVersion("3"))
 	shared.run(t, 0, publishArgs(name, "3")...)
 	result = shared.run(t, 3, "image", "wait", name, "--timeout", "3s")
 	assert.Contains(t, result.Err, "not within 3s: by-commands 3 is Progressing")
@@ -195,6 +215,18 @@ func TestRolloutByCommands(t *testing.T) {
 	assert.Equal(t, "Succeeded", where.Clusters[0].Has["3"].Phase)
 	assert.NotContains(t, where.Clusters[1].Has, "2")
 	shared.run(t, 2, "image", "retry", name)
+}
+
+// A file without its checksum follows one that had it: the API server refuses an empty one.
+func TestPublishDropsTheFormerChecksum(t *testing.T) {
+	const name = "by-checksum"
+	deleteFleetImageAtEnd(t, name)
+	sum := "sha256:" + strings.Repeat("0", 64)
+	shared.run(t, 0, publishArgs(name, "1", "-l", "no=cluster", "--checksum", sum)...)
+	assert.Equal(t, sum, getFleetImage(t, name).Spec.Template.Checksum)
+	result := shared.run(t, 0, publishArgs(name, "2")...)
+	assert.Contains(t, result.Out, "checksum: "+sum)
+	assert.Empty(t, getFleetImage(t, name).Spec.Template.Checksum)
 }
 
 // What GitOps owns is not changed, and the owner is named.

@@ -310,7 +310,7 @@ func TestInvalidJoinCommands(t *testing.T) {
 		"pull oslo --hub none":                                     "the hub is not reached: the kubeconfig has no context none",
 		"pull oslo --hub frankfurt":                                "there is no namespace ot-hub on the hub, or it cannot be read",
 		"pull oslo --hub-namespace none":                           "there is no namespace none on the hub, or it cannot be read",
-		"push theirs --member frankfurt --timeout 5":               "Secret ot-hub/theirs is there, and is no member's",
+		"push theirs --member frankfurt --timeout 5":               "there is a Secret ot-hub/theirs that is no member's",
 		"push " + s.memberName + " --member frankfurt --timeout 5": "MemberCluster " + s.memberName + " is there, and is not reached by Secret " + s.memberName,
 		"pull " + s.memberName:                                     "MemberCluster " + s.memberName + " is there, and its agent is not in pull mode",
 	} {

@@ -17,39 +17,36 @@ const (
 	maxActivityCount       = 1 << 20
 )
 
-// Bounds of the times of an activity: what a clock that is wrong says, or somebody who lies,
-// would be the oldest or the last of the fleet.
+// Bounds of the times of an activity. Others are unknown: somebody lies, or had no clock yet.
 const (
 	maxTimeAhead = 24 * time.Hour
 	maxTimeAgo   = 365 * 24 * time.Hour
 )
 
-// activityTimes are what the times of an activity are compared with: the hub's clock, and
-// when it was observed by the member's.
-type activityTimes struct{ now, observedAt time.Time }
+// activityClock is when an activity was observed, by the member's clock, as are its times. It
+// is the hub's where that is unknown.
+type activityClock struct{ time.Time }
 
-// newActivityTimes ignores an observation that is ahead. One of long ago stays: nothing may
-// have been imported since.
-func newActivityTimes(observedAt, now time.Time) activityTimes {
+// newActivityClock ignores an observation that is ahead of the hub's clock. One of long ago
+// stays: nothing may have been imported since, and readers correct a clock that is behind.
+func newActivityClock(observedAt, now time.Time) activityClock {
 	if observedAt.IsZero() || observedAt.After(now.Add(maxTimeAhead)) {
-		return activityTimes{now: now, observedAt: now}
+		return activityClock{now}
 	}
-	return activityTimes{now: now, observedAt: observedAt}
+	return activityClock{observedAt}
 }
 
-// bound returns a time, zero if it is ahead or long ago by one of both clocks.
-func (t activityTimes) bound(at metav1.Time) metav1.Time {
-	for _, clock := range []time.Time{t.now, t.observedAt} {
-		if at.After(clock.Add(maxTimeAhead)) || at.Time.Before(clock.Add(-maxTimeAgo)) {
-			return metav1.Time{}
-		}
+// bound returns a time, zero if it is too far ahead or too long ago.
+func (c activityClock) bound(at metav1.Time) metav1.Time {
+	if at.After(c.Add(maxTimeAhead)) || at.Time.Before(c.Add(-maxTimeAgo)) {
+		return metav1.Time{}
 	}
 	return at
 }
 
 // boundEnd returns the end of a backoff, which may be days ahead; nil if it cannot be one.
-func (t activityTimes) boundEnd(at *metav1.Time) *metav1.Time {
-	if at == nil || at.After(t.observedAt.Add(maxTimeAgo)) || at.Time.Before(t.observedAt.Add(-maxTimeAgo)) {
+func (c activityClock) boundEnd(at *metav1.Time) *metav1.Time {
+	if at == nil || at.After(c.Add(maxTimeAgo)) || at.Time.Before(c.Add(-maxTimeAgo)) {
 		return nil
 	}
 	end := *at
@@ -71,25 +68,25 @@ func boundActivity(in *v1alpha1.ReportedActivity, now time.Time) (out *v1alpha1.
 		Budget: boundNumber(in.Budget, v1alpha1.MaxSlots), Slots: boundNumber(in.Slots, v1alpha1.MaxSlots),
 		Queued: boundNumber(in.Queued, maxActivityCount),
 	}
-	times := newActivityTimes(in.ObservedAt.Time, now)
-	if times.observedAt.Equal(in.ObservedAt.Time) {
+	clock := newActivityClock(in.ObservedAt.Time, now)
+	if clock.Equal(in.ObservedAt.Time) {
 		out.ObservedAt = in.ObservedAt
 	}
 	for _, i := range in.Active {
 		if len(out.Active) < v1alpha1.MaxActiveImports && isImageName(i.Namespace, i.Name) {
-			out.Active = append(out.Active, boundActiveImport(i, times))
+			out.Active = append(out.Active, boundActiveImport(i, clock))
 		}
 	}
 	for _, i := range in.Head {
 		if len(out.Head) < v1alpha1.MaxQueuedImports && isImageName(i.Namespace, i.Name) {
-			out.Head = append(out.Head, boundQueuedImport(i, times))
+			out.Head = append(out.Head, boundQueuedImport(i, clock))
 		}
 	}
 	listed := map[string]bool{}
 	for _, rate := range in.Rates {
 		if len(out.Rates) < v1alpha1.MaxSourceRates && isGroupName(rate.Name) && !listed[rate.Name] {
 			listed[rate.Name] = true
-			out.Rates = append(out.Rates, boundSourceRate(rate, times))
+			out.Rates = append(out.Rates, boundSourceRate(rate, clock))
 		}
 	}
 	// What is listed exists.
@@ -98,7 +95,7 @@ func boundActivity(in *v1alpha1.ReportedActivity, now time.Time) (out *v1alpha1.
 	return out, false
 }
 
-func boundActiveImport(i v1alpha1.ActiveImport, times activityTimes) v1alpha1.ActiveImport {
+func boundActiveImport(i v1alpha1.ActiveImport, clock activityClock) v1alpha1.ActiveImport {
 	i.Source = boundGroup(i.Source)
 	i.BytesTotal, i.AtMostBytes = boundSize(i.BytesTotal, i.AtMostBytes)
 	i.BytesDone = boundNumber(i.BytesDone, maxActivityImportBytes)
@@ -106,12 +103,12 @@ func boundActiveImport(i v1alpha1.ActiveImport, times activityTimes) v1alpha1.Ac
 		i.BytesDone = min(i.BytesDone, size)
 	}
 	i.BytesPerSecond = boundNumber(i.BytesPerSecond, maxActivityImportBytes)
-	i.StartedAt = times.bound(i.StartedAt)
+	i.StartedAt = clock.bound(i.StartedAt)
 	i.Attempt, i.MaxAttempts = boundNumber(i.Attempt, maxActivityCount), boundNumber(i.MaxAttempts, maxActivityCount)
 	return i
 }
 
-func boundQueuedImport(i v1alpha1.QueuedImport, times activityTimes) v1alpha1.QueuedImport {
+func boundQueuedImport(i v1alpha1.QueuedImport, clock activityClock) v1alpha1.QueuedImport {
 	i.Source = boundGroup(i.Source)
 	i.Bytes, i.AtMostBytes = boundSize(i.Bytes, i.AtMostBytes)
 	i.Priority = max(-maxActivityCount, min(i.Priority, maxActivityCount))
@@ -119,12 +116,12 @@ func boundQueuedImport(i v1alpha1.QueuedImport, times activityTimes) v1alpha1.Qu
 	if !isReason(string(i.Reason)) {
 		i.Reason = ""
 	}
-	i.QueuedAt = times.bound(i.QueuedAt)
-	i.NotBefore = times.boundEnd(i.NotBefore)
+	i.QueuedAt = clock.bound(i.QueuedAt)
+	i.NotBefore = clock.boundEnd(i.NotBefore)
 	return i
 }
 
-func boundSourceRate(r v1alpha1.SourceRate, times activityTimes) v1alpha1.SourceRate {
+func boundSourceRate(r v1alpha1.SourceRate, clock activityClock) v1alpha1.SourceRate {
 	r.P20 = boundNumber(r.P20, maxActivityImportBytes)
 	r.P50 = max(r.P20, boundNumber(r.P50, maxActivityImportBytes))
 	r.P80 = max(r.P50, boundNumber(r.P80, maxActivityImportBytes))
@@ -132,7 +129,7 @@ func boundSourceRate(r v1alpha1.SourceRate, times activityTimes) v1alpha1.Source
 	r.Samples = boundNumber(r.Samples, maxActivityCount)
 	r.TransferredBytes = boundNumber(r.TransferredBytes, maxTransferredBytes)
 	if r.Since != nil {
-		since := times.bound(*r.Since)
+		since := clock.bound(*r.Since)
 		r.Since = &since
 		if since.IsZero() {
 			r.Since = nil

@@ -92,7 +92,7 @@ func TestOversizedActivityIsUnknown(t *testing.T) {
 	assert.Equal(t, inventory.Activity{Unknown: v1alpha1.ReasonActivityOversized}, x.Activity("edge"))
 }
 
-// A member's clock may be wrong, and a member may lie: neither is the oldest of the fleet.
+// A member may lie, or have had no clock when an image was queued: neither is the oldest of the fleet.
 func TestTimesOfActivityAreBounded(t *testing.T) {
 	at := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(d)) }
 	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
@@ -101,18 +101,18 @@ func TestTimesOfActivityAreBounded(t *testing.T) {
 		observedAt, at                      metav1.Time
 		wantObserved, wantTime, wantBackoff bool
 	}{
-		"now":                          {observedAt: at(0), at: at(0), wantObserved: true, wantTime: true, wantBackoff: true},
-		"a day ahead":                  {observedAt: at(0), at: at(day), wantObserved: true, wantTime: true, wantBackoff: true},
-		"more than a day ahead":        {observedAt: at(0), at: at(day + time.Second), wantObserved: true, wantBackoff: true},
-		"a year ago":                   {observedAt: at(0), at: at(-year), wantObserved: true, wantTime: true, wantBackoff: true},
-		"more than a year ago":         {observedAt: at(0), at: at(-year - time.Second), wantObserved: true},
-		"1970":                         {observedAt: at(0), at: metav1.NewTime(time.Unix(1, 0)), wantObserved: true},
-		"none":                         {observedAt: at(0), wantObserved: true},
-		"9999":                         {observedAt: at(0), at: y9999, wantObserved: true},
-		"a clock at 9999":              {observedAt: y9999, at: y9999},
-		"no clock":                     {at: at(0), wantTime: true, wantBackoff: true},
-		"a clock at 1970":              {observedAt: metav1.NewTime(time.Unix(60, 0)), at: metav1.NewTime(time.Unix(1, 0)), wantObserved: true, wantBackoff: true},
-		"by another clock than itself": {observedAt: at(-2 * day), at: at(0), wantObserved: true, wantBackoff: true},
+		"now":                    {observedAt: at(0), at: at(0), wantObserved: true, wantTime: true, wantBackoff: true},
+		"a day ahead":            {observedAt: at(0), at: at(day), wantObserved: true, wantTime: true, wantBackoff: true},
+		"more than a day ahead":  {observedAt: at(0), at: at(day + time.Second), wantObserved: true, wantBackoff: true},
+		"a year ago":             {observedAt: at(0), at: at(-year), wantObserved: true, wantTime: true, wantBackoff: true},
+		"more than a year ago":   {observedAt: at(0), at: at(-year - time.Second), wantObserved: true},
+		"1970":                   {observedAt: at(0), at: metav1.NewTime(time.Unix(1, 0)), wantObserved: true},
+		"none":                   {observedAt: at(0), wantObserved: true},
+		"9999":                   {observedAt: at(0), at: y9999, wantObserved: true},
+		"a clock at 9999":        {observedAt: y9999, at: y9999},
+		"no clock":               {at: at(0), wantTime: true, wantBackoff: true},
+		"a clock at 1970":        {observedAt: metav1.NewTime(time.Unix(60, 0)), at: metav1.NewTime(time.Unix(1, 0)), wantObserved: true, wantTime: true, wantBackoff: true},
+		"ahead of its own clock": {observedAt: at(-2 * day), at: at(0), wantObserved: true, wantBackoff: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			activity := newActivity(0)
@@ -188,10 +188,8 @@ func TestAnyActivityIsBounded(t *testing.T) {
 		require.LessOrEqual(t, len(got.Head), v1alpha1.MaxQueuedImports)
 		require.LessOrEqual(t, len(got.Rates), v1alpha1.MaxSourceRates)
 		inRange(int64(got.Slots), v1alpha1.MaxSlots)
-		isNear := func(at time.Time) {
-			require.True(t, at.IsZero() || at.After(now.AddDate(-1, 0, -1)) && at.Before(now.AddDate(0, 0, 2)), "%s", at)
-		}
-		require.False(t, got.ObservedAt.After(now.AddDate(0, 0, 2)))
+		isEncodable := func(at time.Time) { require.False(t, at.After(now.AddDate(0, 0, 3)), "%s", at) }
+		isEncodable(got.ObservedAt.Time)
 		require.GreaterOrEqual(t, got.Queued, int32(len(got.Head)))
 		for _, i := range got.Active {
 			require.Regexp(t, `^[a-z0-9.-]+ [a-z0-9.-]+ [a-z0-9.-]+$`, i.Namespace+" "+i.Name+" "+i.Source)
@@ -199,12 +197,12 @@ func TestAnyActivityIsBounded(t *testing.T) {
 			inRange(i.BytesTotal, maxBytes)
 			inRange(i.AtMostBytes, maxBytes)
 			inRange(i.BytesPerSecond, maxBytes)
-			isNear(i.StartedAt.Time)
+			isEncodable(i.StartedAt.Time)
 			require.True(t, i.BytesTotal == 0 || i.AtMostBytes == 0 && i.BytesDone <= i.BytesTotal)
 		}
 		for _, i := range got.Head {
 			require.Regexp(t, `^[a-z0-9.-]+ [a-z0-9.-]+ [a-z0-9.-]+ [A-Za-z0-9]*$`, i.Namespace+" "+i.Name+" "+i.Source+" "+string(i.Reason))
-			isNear(i.QueuedAt.Time)
+			isEncodable(i.QueuedAt.Time)
 			inRange(i.Bytes, maxBytes)
 			inRange(i.AtMostBytes, maxBytes)
 		}

@@ -99,7 +99,7 @@ func (h *hub) setupReadAPI() error {
 		},
 	}
 	forwarder := &web.Forwarder{
-		Elected: h.manager.Elected(), AllowPlainText: !h.MetricsSecure,
+		Elected: h.manager.Elected(), AllowPlainText: !h.MetricsSecure, Stopping: stopping,
 		Leader: &readapi.LeaderLocator{Live: h.live, Namespace: h.Namespace},
 	}
 	for path, handler := range api.Handlers() {

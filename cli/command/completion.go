@@ -89,7 +89,7 @@ func kindOf(words []string) nameKind {
 		return clusterKind
 	case words[0] == "prune" && (has("undo") || has("status")):
 		return imagePruneKind
-	case words[0] == "prune":
+	case words[0] == "prune" && !has("report"): // whose name is new
 		return pruneReportKind
 	case words[0] == "rollout", words[0] == "image", words[0] == "preload", last == "rollout", last == "rollouts":
 		return fleetImageKind

@@ -42,7 +42,8 @@ func TestCommandsThatTakeNamesCompleteThem(t *testing.T) {
 func TestKindOf(t *testing.T) {
 	for words, want := range map[string]nameKind{
 		"leave": clusterKind, "quarantine": clusterKind, "why cluster": clusterKind, "events cluster": clusterKind, "join push": noKind,
-		"rollout approve": fleetImageKind, "tree rollout": fleetImageKind, "image wait": fleetImageKind, "prune review": pruneReportKind, "prune undo": imagePruneKind,
+		"rollout approve": fleetImageKind, "tree rollout": fleetImageKind, "image wait": fleetImageKind, "prune review": pruneReportKind, "prune approve": pruneReportKind, "prune undo": imagePruneKind, "prune status": imagePruneKind, "prune report": noKind,
+		"get clusters": clusterKind, "get rollouts": fleetImageKind, "get machines": machineKind,
 		"logs": imageKind, "why image": imageKind, "tree machine": machineKind, "status": noKind, "": noKind,
 	} {
 		assert.Equal(t, want, kindOf(strings.Fields(words)), words)

@@ -119,8 +119,13 @@ func (e *environment) awaitReport(ctx context.Context, hub *connect.Cluster, nam
 		case waiting.Err() != nil:
 		case apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("PruneReport %s was deleted", name)
-		case err != nil:
+		case err != nil && said == "":
 			return nil, hub.Explain(err)
+		case err != nil:
+			if problem := hub.Explain(err).Error(); problem != said {
+				e.printNote("%s; trying again", problem)
+				said = problem
+			}
 		default:
 			if view = prune.NewReport(e.now(), report); view.Ended() {
 				return view, nil

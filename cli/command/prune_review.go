@@ -94,7 +94,7 @@ func (e *environment) newPruneApproveCommand() *cobra.Command {
 	digest, yes := "", false
 	undoWindow, deadline := v1alpha1.DefaultUndoWindow, v1alpha1.DefaultPruneDeadline
 	cmd := &cobra.Command{
-		Use:   "approve REPORT",
+		Use:   "approve NAME",
 		Short: "Delete what a reviewed report found, after an undo window",
 		Long: `approve creates an ImagePrune in your name. It shows what goes first and asks; -y, with the
 --digest that review prints, does not ask. Exit code 1: it was declined.`,

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -145,7 +146,7 @@ func TestAwaitReport(t *testing.T) {
 	collecting := func(r *v1alpha1.PruneReport, _ []v1alpha1.PruneReportPage) {
 		r.Status.Phase, r.Status.Clusters = v1alpha1.PruneReportCollecting, v1alpha1.AnswerCounts{Total: 3, Answered: 1}
 	}
-	e, _, errOut := newTestEnvironment("")
+	e, _, _ := newTestEnvironment("")
 	view, err := e.awaitReport(t.Context(), newPruneHub(true, nil), "spring", time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, exit.Yes, view.ExitCode(false))
@@ -153,15 +154,53 @@ func TestAwaitReport(t *testing.T) {
 	_, err = e.awaitReport(t.Context(), newPruneHub(true, nil), "winter", time.Minute)
 	require.ErrorContains(t, err, "was deleted")
 
-	_, err = e.awaitReport(t.Context(), newPruneHub(true, collecting), "spring", time.Millisecond)
-	require.ErrorContains(t, err, "is not complete within 1ms")
+	_, err = e.awaitReport(t.Context(), newPruneHub(true, collecting), "spring", 0)
+	require.ErrorContains(t, err, "is not complete within 0s")
 	assert.Equal(t, exit.NotYet, exit.CodeOf(err))
-	assert.Contains(t, errOut.String(), "1 of 3 clusters answered")
 
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = e.awaitReport(ended, newPruneHub(true, collecting), "spring", time.Minute)
+	interrupted, interrupt := context.WithCancel(t.Context())
+	said := &interrupter{interrupt: interrupt}
+	e.ErrOut = said
+	_, err = e.awaitReport(interrupted, newPruneHub(true, collecting), "spring", time.Minute)
 	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, "PruneReport spring: 1 of 3 clusters answered\n", said.String())
+}
+
+// A hub that fails for a moment does not end the wait.
+func TestAwaitReportTriesAgain(t *testing.T) {
+	hub := newPruneHub(true, nil)
+	answers := []func(*v1alpha1.PruneReport) error{
+		func(r *v1alpha1.PruneReport) error {
+			r.Status.Phase = v1alpha1.PruneReportCollecting
+			return nil
+		},
+		func(*v1alpha1.PruneReport) error { return apierrors.NewServiceUnavailable("it restarts") },
+		func(*v1alpha1.PruneReport) error { return nil },
+	}
+	hub.Client = interceptor.NewClient(hub.Client, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+		if err := c.Get(ctx, key, into, options...); err != nil {
+			return err
+		}
+		answer := answers[0]
+		answers = answers[1:]
+		return answer(into.(*v1alpha1.PruneReport))
+	}})
+	e, _, errOut := newTestEnvironment("")
+	view, err := e.awaitReport(t.Context(), hub, "spring", time.Hour)
+	require.NoError(t, err)
+	assert.True(t, view.Ended())
+	assert.Contains(t, errOut.String(), "it restarts; trying again")
+}
+
+// interrupter cancels what goes on with the first thing that is said.
+type interrupter struct {
+	bytes.Buffer
+	interrupt func()
+}
+
+func (i *interrupter) Write(p []byte) (int, error) {
+	i.interrupt()
+	return i.Buffer.Write(p)
 }
 
 func TestCreateReport(t *testing.T) {

@@ -11,20 +11,22 @@ import (
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
+	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
 // Cluster is a row of get clusters.
 type Cluster struct {
 	Name string `json:"name"`
 	// State is Ready, or why it is not.
-	State      string       `json:"state"`
-	Message    string       `json:"message,omitempty"`
-	Unknown    bool         `json:"unknown,omitempty"`
-	Slots      *int32       `json:"slots,omitempty"`
-	Budget     *int32       `json:"budget,omitempty"`
-	Queued     int32        `json:"queued"`
-	Ready      int32        `json:"ready"`
-	Failed     int32        `json:"failed"`
+	State   string `json:"state"`
+	Message string `json:"message,omitempty"`
+	Unknown bool   `json:"unknown,omitempty"`
+	Slots   *int32 `json:"slots,omitempty"`
+	Budget  *int32 `json:"budget,omitempty"`
+	// Queued, Ready and Failed images; absent where the cluster never reported.
+	Queued     *int32       `json:"queued,omitempty"`
+	Ready      *int32       `json:"ready,omitempty"`
+	Failed     *int32       `json:"failed,omitempty"`
 	LastReport *metav1.Time `json:"lastReport,omitempty"`
 	Policy     string       `json:"policy,omitempty"`
 }
@@ -36,8 +38,8 @@ var clusterKind = kind[Cluster]{
 		{Title: "READY", Right: true, Drop: 1}, {Title: "FAILED", Right: true}, {Title: "REPORT", Right: true, Drop: 3}, {Title: "POLICY", Wide: true}, {Title: "MESSAGE", Wide: true},
 	},
 	keys: map[string]func(a, b Cluster) int{
-		"failed": descending(func(c Cluster) int32 { return c.Failed }),
-		"queued": descending(func(c Cluster) int32 { return c.Queued }),
+		"failed": descending(func(c Cluster) *int32 { return c.Failed }),
+		"queued": descending(func(c Cluster) *int32 { return c.Queued }),
 		"report": oldestFirst(func(c Cluster) *metav1.Time { return c.LastReport }),
 	},
 }
@@ -50,7 +52,7 @@ func NewCluster(m *v1alpha1.MemberCluster) Cluster {
 	st := &m.Status
 	c := Cluster{Name: m.Name, State: "Ready", Slots: st.SlotsUsed, Budget: st.Budget, LastReport: st.LastReport}
 	if st.Images != nil {
-		c.Queued, c.Ready, c.Failed = st.Images.Queued, st.Images.Ready, st.Images.Failed
+		c.Queued, c.Ready, c.Failed = &st.Images.Queued, &st.Images.Ready, &st.Images.Failed
 	}
 	if st.Policy != nil {
 		c.Policy = st.Policy.Source
@@ -73,7 +75,8 @@ func NewCluster(m *v1alpha1.MemberCluster) Cluster {
 func (c Cluster) rowName() string   { return c.Name }
 func (c Cluster) reference() string { return "membercluster/" + c.Name }
 func (c Cluster) isUnknown() bool   { return c.Unknown }
-func (c Cluster) isFailing() bool   { return c.Failed > 0 || c.State != "Ready" && !c.Unknown }
+func (c Cluster) hasFailed() bool   { return c.Failed != nil && *c.Failed > 0 }
+func (c Cluster) isFailing() bool   { return c.hasFailed() || c.State != "Ready" && !c.Unknown }
 
 func (c Cluster) cells(now time.Time) []render.Line {
 	state := render.Done.With("%s", c.State)
@@ -82,7 +85,7 @@ func (c Cluster) cells(now time.Time) []render.Line {
 		state = render.Unknown.With("%s", c.State)
 	case c.State != "Ready":
 		state = render.Failed.With("%s", c.State)
-	case c.Failed > 0:
+	case c.hasFailed():
 		state = render.Attention.With("%s", c.State)
 	}
 	slots := "-"
@@ -90,20 +93,23 @@ func (c Cluster) cells(now time.Time) []render.Line {
 		slots = fmt.Sprintf("%d/%d", *c.Slots, *c.Budget)
 	}
 	return append([]render.Line{render.Words(c.Name), state},
-		render.Cells(slots, fmt.Sprint(c.Queued), fmt.Sprint(c.Ready), fmt.Sprint(c.Failed), ageOf(now, c.LastReport), c.Policy, c.Message)...)
+		render.Cells(slots, countOf(c.Queued), countOf(c.Ready), countOf(c.Failed), ageOf(now, c.LastReport), c.Policy, c.Message)...)
 }
 
 // Rollout is a row of get rollouts.
 type Rollout struct {
-	Name      string                 `json:"name"`
-	Version   string                 `json:"version"`
-	Phase     v1alpha1.RolloutPhase  `json:"phase,omitempty"`
-	Reason    string                 `json:"reason,omitempty"`
-	Message   string                 `json:"message,omitempty"`
-	Wave      string                 `json:"wave,omitempty"`
-	Stalled   bool                   `json:"stalled,omitempty"`
-	Clusters  v1alpha1.ClusterCounts `json:"clusters"`
-	CreatedAt metav1.Time            `json:"createdAt"`
+	Name    string                `json:"name"`
+	Version string                `json:"version"`
+	Phase   v1alpha1.RolloutPhase `json:"phase,omitempty"`
+	Reason  string                `json:"reason,omitempty"`
+	Message string                `json:"message,omitempty"`
+	Wave    string                `json:"wave,omitempty"`
+	Stalled bool                  `json:"stalled,omitempty"`
+	// Clusters as the hub counts them; absent until it has looked at this version. Failed
+	// are those that failed, also by their deadline.
+	Clusters  *v1alpha1.ClusterCounts `json:"clusters,omitempty"`
+	Failed    *int32                  `json:"failed,omitempty"`
+	CreatedAt metav1.Time             `json:"createdAt"`
 }
 
 var rolloutKind = kind[Rollout]{
@@ -113,7 +119,7 @@ var rolloutKind = kind[Rollout]{
 		{Title: "FAILED", Right: true, Drop: 2}, {Title: "DEFERRED", Right: true, Drop: 3}, {Title: "AGE", Right: true, Drop: 4}, {Title: "MESSAGE", Wide: true},
 	},
 	keys: map[string]func(a, b Rollout) int{
-		"failed": descending(func(r Rollout) int32 { return r.Clusters.Failed }),
+		"failed": descending(func(r Rollout) *int32 { return r.Failed }),
 		"age":    oldestFirst(func(r Rollout) *metav1.Time { return &r.CreatedAt }),
 	},
 }
@@ -121,19 +127,23 @@ var rolloutKind = kind[Rollout]{
 // NewRollouts returns an empty list of rollouts.
 func NewRollouts(now time.Time, q Query) (*List[Rollout], error) { return newList(now, rolloutKind, q) }
 
-// NewRollout returns the row of a FleetDiskImage.
+// NewRollout returns the row of a FleetDiskImage. A status about a former version says nothing.
 func NewRollout(i *v1alpha1.FleetDiskImage) Rollout {
-	return Rollout{
-		Name: i.Name, Version: i.Spec.Version, Phase: i.Status.Phase, Reason: i.Status.Reason, Message: i.Status.Message, Wave: i.Status.CurrentWave,
-		Stalled: meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionStalled), Clusters: i.Status.Clusters, CreatedAt: i.CreationTimestamp,
+	r := Rollout{Name: i.Name, Version: i.Spec.Version, CreatedAt: i.CreationTimestamp}
+	if !rollout.IsObserved(i) {
+		return r
 	}
+	failed := i.Status.Clusters.Failed + i.Status.Clusters.TimedOut
+	r.Phase, r.Reason, r.Message, r.Wave, r.Clusters, r.Failed = i.Status.Phase, i.Status.Reason, i.Status.Message, i.Status.CurrentWave, &i.Status.Clusters, &failed
+	r.Stalled = meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionStalled)
+	return r
 }
 
 func (r Rollout) rowName() string   { return r.Name }
 func (r Rollout) reference() string { return "fleetdiskimage/" + r.Name }
-func (r Rollout) isUnknown() bool   { return r.Clusters.Deferred > 0 }
+func (r Rollout) isUnknown() bool   { return r.Clusters != nil && r.Clusters.Deferred > 0 }
 func (r Rollout) isFailing() bool {
-	return r.Stalled || r.Phase == v1alpha1.RolloutFailed || r.Clusters.Failed > 0
+	return r.Stalled || r.Phase == v1alpha1.RolloutFailed || r.Failed != nil && *r.Failed > 0
 }
 
 func (r Rollout) cells(now time.Time) []render.Line {
@@ -149,9 +159,12 @@ func (r Rollout) cells(now time.Time) []render.Line {
 	case r.Phase == "" || r.Phase == v1alpha1.RolloutWaiting:
 		state = render.Waiting.With("%s", word)
 	}
+	done, deferred := "-", "-"
+	if r.Clusters != nil {
+		done, deferred = fmt.Sprintf("%d/%d", r.Clusters.Succeeded, r.Clusters.Total), fmt.Sprint(r.Clusters.Deferred)
+	}
 	return []render.Line{
-		render.Words(r.Name), render.Words(r.Version), state, render.Words(cmp.Or(r.Wave, "-")), render.Words(fmt.Sprintf("%d/%d", r.Clusters.Succeeded, r.Clusters.Total)),
-		render.Words(fmt.Sprint(r.Clusters.Failed)), render.Words(fmt.Sprint(r.Clusters.Deferred)), render.Words(render.Age(now, r.CreatedAt.Time)), render.Words(r.Message),
+		render.Words(r.Name), render.Words(r.Version), state, render.Words(cmp.Or(r.Wave, "-")), render.Words(done), render.Words(countOf(r.Failed)), render.Words(deferred), render.Words(render.Age(now, r.CreatedAt.Time)), render.Words(r.Message),
 	}
 }
 
@@ -177,9 +190,9 @@ var sourceKind = kind[Source]{
 		{Title: "MACHINES", Right: true, Drop: 3}, {Title: "BYTES", Right: true, Drop: 4}, {Title: "UNUSED", Right: true, Drop: 5}, {Title: "UNKNOWN", Right: true, Wide: true},
 	},
 	keys: map[string]func(a, b Source) int{
-		"failed":   descending(func(s Source) int { return s.Failed }),
-		"bytes":    descending(func(s Source) int64 { return s.Bytes }),
-		"machines": descending(func(s Source) int64 { return s.References }),
+		"failed":   descending(func(s Source) *int { return &s.Failed }),
+		"bytes":    descending(func(s Source) *int64 { return &s.Bytes }),
+		"machines": descending(func(s Source) *int64 { return &s.References }),
 		"unused":   oldestFirst(func(s Source) *metav1.Time { return s.UnreferencedSince }),
 	},
 }

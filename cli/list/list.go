@@ -71,6 +71,8 @@ type List[T row] struct {
 	now   time.Time
 	kind  kind[T]
 	query Query
+	// seen are those of the query's names that exist, whether they match or not.
+	seen map[string]bool
 }
 
 func newList[T row](now time.Time, k kind[T], q Query) (*List[T], error) {
@@ -80,7 +82,7 @@ func newList[T row](now time.Time, k kind[T], q Query) (*List[T], error) {
 	if q.Limit < 0 {
 		return nil, fmt.Errorf("--limit %d: must be 0, for all, or more", q.Limit)
 	}
-	return &List[T]{Envelope: render.NewEnvelope(k.name + "List"), ObservedAt: metav1.NewTime(now), Items: []T{}, now: now, kind: k, query: q}, nil
+	return &List[T]{Envelope: render.NewEnvelope(k.name + "List"), ObservedAt: metav1.NewTime(now), Items: []T{}, now: now, kind: k, query: q, seen: map[string]bool{}}, nil
 }
 
 // Add adds a row if it matches. At most about twice as many are kept as the limit allows, however
@@ -88,8 +90,13 @@ func newList[T row](now time.Time, k kind[T], q Query) (*List[T], error) {
 func (l *List[T]) Add(r T) {
 	l.Total++
 	q := &l.query
-	wanted := !q.Failing && !q.Unknown || q.Failing && r.isFailing() || q.Unknown && r.isUnknown()
-	if !wanted || len(q.Names) > 0 && !slices.Contains(q.Names, r.rowName()) {
+	if len(q.Names) > 0 {
+		if !slices.Contains(q.Names, r.rowName()) {
+			return
+		}
+		l.seen[r.rowName()] = true
+	}
+	if wanted := !q.Failing && !q.Unknown || q.Failing && r.isFailing() || q.Unknown && r.isUnknown(); !wanted {
 		return
 	}
 	l.Matched++
@@ -116,11 +123,9 @@ func (l *List[T]) Finish() {
 	}
 }
 
-// Missing returns the names that were asked for and that are not there.
+// Missing returns the names that were asked for and that do not exist.
 func (l *List[T]) Missing() []string {
-	return slices.DeleteFunc(slices.Clone(l.query.Names), func(name string) bool {
-		return slices.ContainsFunc(l.Items, func(r T) bool { return r.rowName() == name })
-	})
+	return slices.DeleteFunc(slices.Clone(l.query.Names), func(name string) bool { return l.seen[name] })
 }
 
 // Names are the rows.
@@ -154,9 +159,20 @@ func (l *List[T]) Draw(p *render.Page) {
 	}
 }
 
-// descending compares numbers, the largest in front.
-func descending[T any, N cmp.Ordered](value func(T) N) func(a, b T) int {
-	return func(a, b T) int { return cmp.Compare(value(b), value(a)) }
+// descending compares numbers, the largest in front and unknown ones last.
+func descending[T any, N cmp.Ordered](value func(T) *N) func(a, b T) int {
+	return func(a, b T) int {
+		x, y := value(a), value(b)
+		switch {
+		case x == nil && y == nil:
+			return 0
+		case x == nil:
+			return 1
+		case y == nil:
+			return -1
+		}
+		return cmp.Compare(*y, *x)
+	}
 }
 
 // oldestFirst compares times; unknown ones are last.
@@ -173,6 +189,14 @@ func oldestFirst[T any](value func(T) *metav1.Time) func(a, b T) int {
 		}
 		return x.Compare(y.Time)
 	}
+}
+
+// countOf formats a number that may be unknown, which is not zero.
+func countOf[N int | int32 | int64](n *N) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprint(*n)
 }
 
 func ageOf(now time.Time, since *metav1.Time) string {

@@ -2,10 +2,10 @@ package list
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -19,11 +19,12 @@ type Image struct {
 	Phase     v1alpha1.Phase  `json:"phase,omitempty"`
 	Reason    v1alpha1.Reason `json:"reason,omitempty"`
 	Message   string          `json:"message,omitempty"`
-	// Stale: the cluster is silent, or its report is incomplete.
-	Unknown  bool   `json:"unknown,omitempty"`
-	Machines int32  `json:"machines"`
-	Bytes    int64  `json:"bytes"`
-	Attempts int32  `json:"attempts"`
+	// Unknown: the cluster is silent, or its report is incomplete.
+	Unknown bool `json:"unknown,omitempty"`
+	// Machines that need it, Bytes of storage and Attempts are absent where they are unknown.
+	Machines *int32 `json:"machines,omitempty"`
+	Bytes    *int64 `json:"bytes,omitempty"`
+	Attempts *int32 `json:"attempts,omitempty"`
 	Source   string `json:"source,omitempty"`
 }
 
@@ -34,9 +35,9 @@ var imageKind = kind[Image]{
 		{Title: "ATTEMPTS", Right: true, Drop: 3}, {Title: "SOURCE", Wide: true}, {Title: "MESSAGE", Wide: true},
 	},
 	keys: map[string]func(a, b Image) int{
-		"bytes":    descending(func(i Image) int64 { return i.Bytes }),
-		"machines": descending(func(i Image) int32 { return i.Machines }),
-		"attempts": descending(func(i Image) int32 { return i.Attempts }),
+		"bytes":    descending(func(i Image) *int64 { return i.Bytes }),
+		"machines": descending(func(i Image) *int32 { return i.Machines }),
+		"attempts": descending(func(i Image) *int32 { return i.Attempts }),
 	},
 }
 
@@ -48,7 +49,7 @@ func NewImages(now time.Time, q Query) (*List[Image], error) { return newList(no
 func NewReportedImage(cluster string, i *v1alpha1.ReportedImage, unknown string) Image {
 	return Image{
 		Cluster: cluster, Namespace: i.Namespace, Name: i.Name, Phase: i.Phase, Reason: i.Reason, Message: i.Message, Unknown: unknown != "",
-		Machines: i.References, Bytes: i.Bytes, Attempts: i.Attempts, Source: i.Source,
+		Machines: &i.References, Bytes: &i.Bytes, Attempts: &i.Attempts, Source: i.Source,
 	}
 }
 
@@ -61,7 +62,7 @@ func NewFailedImage(cluster string, i *v1alpha1.ImageSummary) Image {
 func NewLiveImage(cluster string, i *v1alpha1.VMDiskImage) Image {
 	return Image{
 		Cluster: cluster, Namespace: i.Namespace, Name: i.Name, Phase: i.Status.Phase, Reason: i.Status.Reason, Message: i.Status.Message,
-		Machines: i.Status.References.Count, Bytes: i.Spec.DiskSize.Value(), Attempts: i.Status.Attempts, Source: v1alpha1.RedactSource(i.Spec.URL),
+		Machines: &i.Status.References.Count, Bytes: ptr.To(i.Spec.DiskSize.Value()), Attempts: &i.Status.Attempts, Source: v1alpha1.RedactSource(i.Spec.URL),
 	}
 }
 
@@ -86,9 +87,13 @@ func (i Image) cells(time.Time) []render.Line {
 	case i.Phase == v1alpha1.PhaseSyncing:
 		sign = render.Running
 	}
+	bytes := "-"
+	if i.Bytes != nil {
+		bytes = render.Bytes(*i.Bytes)
+	}
 	return []render.Line{
-		render.Words(i.Cluster), render.Words(i.Namespace + "/" + i.Name), sign.With("%s", word), render.Words(fmt.Sprint(i.Machines)), render.Words(render.Bytes(i.Bytes)),
-		render.Words(fmt.Sprint(i.Attempts)), render.Words(i.Source), render.Words(i.Message),
+		render.Words(i.Cluster), render.Words(i.Namespace + "/" + i.Name), sign.With("%s", word), render.Words(countOf(i.Machines)), render.Words(bytes), render.Words(countOf(i.Attempts)),
+		render.Words(i.Source), render.Words(i.Message),
 	}
 }
 
@@ -119,7 +124,7 @@ func NewMachines(now time.Time, q Query) (*List[Machine], error) { return newLis
 func NewMachine(cluster string, m *v1alpha1.VirtualMachine) Machine {
 	return Machine{
 		Cluster: cluster, Namespace: m.Namespace, Name: m.Name, Phase: m.Status.Phase, Reason: string(m.Status.Reason), Message: m.Status.Message,
-		Image: m.Spec.VMDiskImageRef.Namespace + "/" + m.Spec.VMDiskImageRef.Name, CreatedAt: m.CreationTimestamp,
+		Image: cmp.Or(m.Spec.VMDiskImageRef.Namespace, m.Namespace) + "/" + m.Spec.VMDiskImageRef.Name, CreatedAt: m.CreationTimestamp,
 	}
 }
 

@@ -195,17 +195,17 @@ func (b backgroundFleet) clean(ctx context.Context) (leftovers bool, err error) 
 		}
 	}
 	entries, err := os.ReadDir(string(b))
-	if err != nil {
-		return leftovers, err
-	}
+	return leftovers || len(entries) > 1, errors.Join(err, b.removeAllButLock())
+}
+
+func (b backgroundFleet) removeAllButLock() error {
+	entries, err := os.ReadDir(string(b))
 	for _, entry := range entries {
-		if entry.Name() == filepath.Base(b.lockFile()) {
-			continue
+		if b.path(entry.Name()) != b.lockFile() {
+			err = errors.Join(err, os.RemoveAll(b.path(entry.Name())))
 		}
-		leftovers = true
-		err = errors.Join(err, os.RemoveAll(b.path(entry.Name())))
 	}
-	return leftovers, err
+	return err
 }
 
 // remove removes the directory with the lock.

@@ -45,6 +45,21 @@ func TestLockIsHeldOnce(t *testing.T) {
 	require.NoDirExists(t, string(b))
 }
 
+// A fleet that ends by itself leaves nothing, also of what others put into its directory.
+func TestRemoveFiles(t *testing.T) {
+	b := backgroundFleet(filepath.Join(t.TempDir(), "up"))
+	lock, err := b.lock()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(b.path("kubeconfig.lock"), nil, 0o600))
+	require.NoError(t, os.MkdirAll(b.logs(), 0o700))
+	require.NoError(t, b.removeFiles(lock))
+	require.NoDirExists(t, string(b))
+	next, err := b.lock()
+	require.NoError(t, err)
+	require.NotNil(t, next, "the next fleet may begin")
+	require.NoError(t, b.remove(next))
+}
+
 // A fleet that was killed leaves processes and files; those of another fleet stay.
 func TestCleanEndsWhatIsLeft(t *testing.T) {
 	b, other := backgroundFleet(filepath.Join(t.TempDir(), "up")), backgroundFleet(filepath.Join(t.TempDir(), "up"))

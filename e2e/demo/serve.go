@@ -64,12 +64,13 @@ func (b backgroundFleet) runFleet(ctx context.Context) (err error) {
 	return b.tend(ctx, f, t, lock)
 }
 
-// removeFiles removes the files of a fleet that has ended; the logs, too.
+// removeFiles removes the files of a fleet that has ended; the logs, too. What it does not know is
+// removed as well: the next fleet would take it for somebody else's without the lock.
 func (b backgroundFleet) removeFiles(lock *os.File) error {
 	if !b.isLockFile(lock) {
 		return nil // the directory was removed, and may be another fleet's
 	}
-	return errors.Join(os.RemoveAll(b.temporary()), os.RemoveAll(b.logs()), os.RemoveAll(b.kubeconfig()), os.RemoveAll(b.stateFile()), os.RemoveAll(b.logFile()), b.remove(lock))
+	return errors.Join(b.removeAllButLock(), b.remove(lock))
 }
 
 // announce writes the kubeconfig, and then that the fleet is ready.

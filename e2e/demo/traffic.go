@@ -36,6 +36,8 @@ const (
 	missingImage                    = "no-such-image"
 	productionWave                  = "production"
 	firstPatience                   = 5 * time.Minute
+	// estimatePatience is for imports to end: without them there is no expected time.
+	estimatePatience = time.Minute
 )
 
 // newSource returns a source that answers HEAD requests and serves no bytes. /missing/ is not
@@ -134,12 +136,13 @@ func (t *traffic) populate(ctx context.Context) error {
 	return nil
 }
 
-// awaitFirst waits until so many imports have ended in bergen that expected times can be given, an
-// image waits for a slot there, and the rollout for its approval.
+// awaitFirst waits for a moment until expected times can be given in bergen, and until an image
+// waits for a slot there, and the rollout for its approval.
 func (t *traffic) awaitFirst(ctx context.Context) error {
 	if err := t.move(ctx); err != nil {
 		return err
 	}
+	estimates := time.Now().Add(estimatePatience)
 	return wait.PollUntilContextTimeout(ctx, pollInterval, firstPatience, true, func(ctx context.Context) (bool, error) {
 		rollout := &v1alpha1.FleetDiskImage{}
 		if err := t.client.Get(ctx, client.ObjectKey{Name: golden}, rollout); err != nil {
@@ -150,7 +153,7 @@ func (t *traffic) awaitFirst(ctx context.Context) error {
 			return false, err
 		}
 		return rollout.Status.Reason == v1alpha1.ReasonAwaitingApproval && slices.ContainsFunc(reports.Items, func(r v1alpha1.ClusterReport) bool {
-			return r.Activity != nil && len(r.Activity.Head) > 0 && slices.ContainsFunc(r.Activity.Rates, func(rate v1alpha1.SourceRate) bool { return rate.Samples >= eta.MinSamples })
+			return r.Activity != nil && len(r.Activity.Head) > 0 && (time.Now().After(estimates) || slices.ContainsFunc(r.Activity.Rates, func(rate v1alpha1.SourceRate) bool { return rate.Samples >= eta.MinSamples }))
 		}), nil
 	})
 }

@@ -85,7 +85,7 @@ func (s *demoStory) openWorkspace(ctx context.Context) error {
 func (s *demoStory) workspaceActs() []storyAct {
 	return []storyAct{
 		{func() bool { return s.waited[desk1] && s.desktopImage() != nil }, func(ctx context.Context) error {
-			return s.screen.runPlugin(ctx, answered, "tree", "machine", desk1, "--namespace", workspaceNamespace, "--cluster", bergen, "--live")
+			return s.screen.runPlugin(ctx, answered, "why", "machine", desk1, "--namespace", workspaceNamespace, "--cluster", bergen, "--live")
 		}},
 		{func() bool {
 			return s.countRunning() == workspaceVMs && s.references[desktop] == 2 && s.references[router] == 1

@@ -268,3 +268,32 @@ func TestEventsAreForwarded(t *testing.T) {
 	}
 	assert.Equal(t, [][]readapi.Topic{{}, {readapi.TopicRollouts}}, topics)
 }
+
+// A replica that forwards a stream and stops ends it, though the elected one goes on; and so
+// does a reader that takes no line in time.
+func TestForwardedStreamsEnd(t *testing.T) {
+	to := newOtherReplica(t, newEventsAPI().streamEvents)
+	stop := make(chan struct{})
+	f := newForwarder(newLeases(t, "other", to))
+	f.Stopping = stop
+	handler := f.Wrap(http.NotFoundHandler())
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	c, err := readapi.NewClient(server.URL, server.Client())
+	require.NoError(t, err)
+	for _, err := range c.FollowEvents(t.Context()) {
+		if err != nil {
+			break
+		}
+		close(stop)
+	}
+
+	f.Stopping = nil
+	w := newLineWriter()
+	w.failing = os.ErrDeadlineExceeded
+	func() {
+		defer func() { _ = recover() }() // the proxy aborts the answer
+		handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, readapi.Root+"events", nil))
+	}()
+	assert.Equal(t, 1, w.deadlines)
+}

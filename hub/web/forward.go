@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,6 +50,8 @@ type Forwarder struct {
 	// AllowPlainText allows forwarding without TLS. It must be false where this replica serves
 	// HTTPS.
 	AllowPlainText bool
+	// Stopping is closed when the process stops: forwarded streams end.
+	Stopping <-chan struct{}
 	// AnswerTimeout bounds the wait for response headers; 30 s by default.
 	AnswerTimeout time.Duration
 
@@ -91,9 +94,42 @@ func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request) error 
 	if err != nil {
 		return err
 	}
+	if request.URL.Path == root+"events" {
+		f.forwardStream(r, w, request)
+		return nil
+	}
 	r.proxy.ServeHTTP(w, request)
 	return nil
 }
+
+// forwardStream forwards a stream of events as the elected replica sends one: it ends with
+// this process, and with a reader that does not take a line in time.
+func (f *Forwarder) forwardStream(r *route, w http.ResponseWriter, request *http.Request) {
+	ctx, cancel := context.WithCancel(request.Context())
+	defer cancel()
+	go func() {
+		select {
+		case <-f.Stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	r.proxy.ServeHTTP(&streamWriter{w, http.NewResponseController(w)}, request.WithContext(ctx))
+}
+
+// streamWriter gives each write a deadline.
+type streamWriter struct {
+	http.ResponseWriter
+	controller *http.ResponseController
+}
+
+func (w *streamWriter) Write(line []byte) (int, error) {
+	_ = w.controller.SetWriteDeadline(time.Now().Add(streamWriteTimeout)) // writers without deadlines are those of tests
+	return w.ResponseWriter.Write(line)
+}
+
+// Unwrap is for http.ResponseController, by which the proxy flushes.
+func (w *streamWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func writeUnavailable(w http.ResponseWriter, err error) {
 	w.Header().Set("Retry-After", retryAfterSeconds)

@@ -123,7 +123,7 @@ func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	imageFields.Refresh(ctx) // before the first report: the hub takes an agent that reports none for an older one
-	c.reports.ImageFields = imageFields.Current
+	c.reports.ImageFields, c.reports.PlanFields, c.plans.PlanFields = imageFields.Current, imageFields.Plan, imageFields.Plan
 	budgetGuard := admissionpolicy.NewBudgetGuardPoller(mgr.GetClient(), c.options.Namespace, c.ledger.Enqueue)
 	c.ledger.ImportGuardCondition = budgetGuard.Condition
 	accountGuard := admissionpolicy.NewAccountGuardPoller(mgr.GetClient(), c.ledger.Enqueue)

@@ -30,8 +30,9 @@ type ImageFields struct {
 	client   discovery.DiscoveryInterface
 	onChange func()
 
-	mu     sync.Mutex
-	fields []string
+	mu         sync.Mutex
+	fields     []string
+	planFields []string
 
 	schemas string // the version of fields; belongs to Refresh
 }
@@ -54,19 +55,28 @@ func (f *ImageFields) Current() []string {
 	return f.fields
 }
 
+// Plan returns the fields of mailbox.ServedPlanFields; none before the first Refresh has
+// succeeded.
+func (f *ImageFields) Plan() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.planFields
+}
+
 // Refresh reads the fields if the schemas have changed. After a failure the former ones stay.
 // Where the API server shows its schemas to nobody, the agent's own fields count: its
 // chart brings the CustomResourceDefinitions.
 func (f *ImageFields) Refresh(ctx context.Context) {
 	document, version, err := mailbox.FetchSchemas(f.client, f.schemas)
-	var fields []string
+	var fields, planFields []string
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		version, fields = "", v1alpha1.ImageFields()
+		version, fields, planFields = "", v1alpha1.ImageFields(), []string{v1alpha1.PlanFieldRetry}
 	case err == nil && document == nil:
 		return
 	case err == nil:
 		fields, err = mailbox.ServedImageFields(document)
+		planFields, _ = mailbox.ServedPlanFields(document) // fails only as the line before
 	}
 	if fields == nil {
 		log.FromContext(ctx).Error(err, "Failed to read which fields of images this cluster takes; keeping the former ones")
@@ -74,8 +84,8 @@ func (f *ImageFields) Refresh(ctx context.Context) {
 	}
 	f.schemas = version
 	f.mu.Lock()
-	changed := !slices.Equal(f.fields, fields)
-	f.fields = fields
+	changed := !slices.Equal(f.fields, fields) || !slices.Equal(f.planFields, planFields)
+	f.fields, f.planFields = fields, planFields
 	f.mu.Unlock()
 	if changed {
 		f.onChange()

@@ -20,7 +20,7 @@ func (l *sourceLabels) bound(source string) string {
 	defer l.mu.Unlock()
 	switch {
 	case source == "" || l.known[source]:
-	case len(l.known) < v1alpha1.MaxSourceRates-1:
+	case len(l.known) < v1alpha1.MaxSourceRates:
 		if l.known == nil {
 			l.known = map[string]bool{v1alpha1.SourceOther: true}
 		}

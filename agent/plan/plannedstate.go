@@ -9,10 +9,6 @@ import (
 // does not name has the zero PlannedState.
 type PlannedStates map[Key]image.PlannedState
 
-// Fields are the fields of a planned image, beside its spec, that this agent follows and that
-// not every older one knows.
-func Fields() []string { return []string{v1alpha1.PlanFieldRetry} }
-
 // NewPlannedStates reads a plan. An image that it lists under images or kept is not retired
 // by it. A prune is included whatever else the plan says: the agent has to answer it.
 func NewPlannedStates(p *v1alpha1.ClusterPlanSpec) PlannedStates {

@@ -17,7 +17,7 @@ type RootInput struct {
 	AgentVersion string
 	// ImageFields that agent and cluster know; nil where they are unknown.
 	ImageFields []string
-	// PlanFields of agent/plan.
+	// PlanFields that the agent follows.
 	PlanFields []string
 	// Ledger of the member; nil where there is none yet.
 	Ledger *v1alpha1.SyncLedger

@@ -26,6 +26,22 @@ func ServedImageFields(openAPI []byte) ([]string, error) {
 	return nil, nil
 }
 
+// ServedPlanFields returns the fields of a planned image, beside its spec, that an agent can
+// follow: its VMDiskImage remembers in the status what was followed. The API server drops what
+// an older CustomResourceDefinition does not have, and each reconcile would follow it again.
+func ServedPlanFields(openAPI []byte) ([]string, error) {
+	var document openAPIDocument
+	if err := json.Unmarshal(openAPI, &document); err != nil {
+		return nil, fmt.Errorf("reading the API server's schemas: %w", err)
+	}
+	for _, served := range document.Components.Schemas {
+		if len(served.Kinds) == 1 && served.Kinds[0].Kind == "VMDiskImage" && served.Properties["status"].stores("observedPlanRetry") {
+			return []string{v1alpha1.PlanFieldRetry}, nil
+		}
+	}
+	return nil, nil
+}
+
 // stores reports whether objects of a schema can have a field, or a field=value.
 func (s openAPISchema) stores(field string) bool {
 	name, value, hasValue := strings.Cut(field, "=")

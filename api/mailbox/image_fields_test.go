@@ -65,6 +65,24 @@ func TestServedImageFields(t *testing.T) {
 	require.Error(t, err)
 }
 
+// The token of a retry is remembered in the status: an older CustomResourceDefinition drops it.
+func TestServedPlanFields(t *testing.T) {
+	schema := readSchema(t, "crds/pelotech.ot_vmdiskimages.yaml")
+	schema["x-kubernetes-group-version-kind"] = []object{{"kind": "VMDiskImage"}}
+	served := func() []string {
+		document, err := json.Marshal(object{"components": object{"schemas": object{"VMDiskImage": schema}}})
+		require.NoError(t, err)
+		fields, err := mailbox.ServedPlanFields(document)
+		require.NoError(t, err)
+		return fields
+	}
+	assert.Equal(t, []string{v1alpha1.PlanFieldRetry}, served())
+	delete(schema["properties"].(object)["status"].(object)["properties"].(object), "observedPlanRetry")
+	assert.Empty(t, served())
+	_, err := mailbox.ServedPlanFields([]byte("no JSON"))
+	require.Error(t, err)
+}
+
 // A plan brings fields that its CustomResourceDefinition does not have.
 func TestPlansTakeEveryImageField(t *testing.T) {
 	schema := readSchema(t, "mailbox/pelotech.ot_clusterplans.yaml")

@@ -35,9 +35,9 @@ type rootOfActivity struct {
 const activityHeartbeats = 3
 
 // SetActivity sets the activity of a member, nil for none, and adds the member. It keeps a
-// bounded copy.
-func (x *Index) SetActivity(member string, reported *v1alpha1.ReportedActivity) {
-	reported, oversized := boundActivity(reported)
+// copy that is bounded, its times by the hub's.
+func (x *Index) SetActivity(member string, reported *v1alpha1.ReportedActivity, now time.Time) {
+	reported, oversized := boundActivity(reported, now)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	m := x.ensureMember(member)

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"encoding/json"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -16,10 +17,46 @@ const (
 	maxActivityCount       = 1 << 20
 )
 
+// Bounds of the times of an activity. Others are unknown: somebody lies, or had no clock yet.
+const (
+	maxTimeAhead = 24 * time.Hour
+	maxTimeAgo   = 365 * 24 * time.Hour
+)
+
+// activityClock is when an activity was observed, by the member's clock, as are its times. It
+// is the hub's where that is unknown.
+type activityClock struct{ time.Time }
+
+// newActivityClock ignores an observation that is ahead of the hub's clock. One of long ago
+// stays: nothing may have been imported since, and readers correct a clock that is behind.
+func newActivityClock(observedAt, now time.Time) activityClock {
+	if observedAt.IsZero() || observedAt.After(now.Add(maxTimeAhead)) {
+		return activityClock{now}
+	}
+	return activityClock{observedAt}
+}
+
+// bound returns a time, zero if it is too far ahead or too long ago.
+func (c activityClock) bound(at metav1.Time) metav1.Time {
+	if at.After(c.Add(maxTimeAhead)) || at.Time.Before(c.Add(-maxTimeAgo)) {
+		return metav1.Time{}
+	}
+	return at
+}
+
+// boundEnd returns the end of a backoff, which may be days ahead; nil if it cannot be one.
+func (c activityClock) boundEnd(at *metav1.Time) *metav1.Time {
+	if at == nil || at.After(c.Add(maxTimeAgo)) || at.Time.Before(c.Add(-maxTimeAgo)) {
+		return nil
+	}
+	end := *at
+	return &end
+}
+
 // boundActivity returns a copy of an activity within all limits. A member in pull mode writes
 // it itself, and may write anything that the API server admits: entries that no agent writes
-// are left out.
-func boundActivity(in *v1alpha1.ReportedActivity) (out *v1alpha1.ReportedActivity, oversized bool) {
+// are left out, and so are times.
+func boundActivity(in *v1alpha1.ReportedActivity, now time.Time) (out *v1alpha1.ReportedActivity, oversized bool) {
 	if in == nil {
 		return nil, false
 	}
@@ -27,25 +64,29 @@ func boundActivity(in *v1alpha1.ReportedActivity) (out *v1alpha1.ReportedActivit
 		return nil, true
 	}
 	out = &v1alpha1.ReportedActivity{
-		ObservedAt: in.ObservedAt, BootID: v1alpha1.SanitizeText(in.BootID, 64),
+		BootID: v1alpha1.SanitizeText(in.BootID, 64),
 		Budget: boundNumber(in.Budget, v1alpha1.MaxSlots), Slots: boundNumber(in.Slots, v1alpha1.MaxSlots),
 		Queued: boundNumber(in.Queued, maxActivityCount),
 	}
+	clock := newActivityClock(in.ObservedAt.Time, now)
+	if clock.Equal(in.ObservedAt.Time) {
+		out.ObservedAt = in.ObservedAt
+	}
 	for _, i := range in.Active {
 		if len(out.Active) < v1alpha1.MaxActiveImports && isImageName(i.Namespace, i.Name) {
-			out.Active = append(out.Active, boundActiveImport(i))
+			out.Active = append(out.Active, boundActiveImport(i, clock))
 		}
 	}
 	for _, i := range in.Head {
 		if len(out.Head) < v1alpha1.MaxQueuedImports && isImageName(i.Namespace, i.Name) {
-			out.Head = append(out.Head, boundQueuedImport(i))
+			out.Head = append(out.Head, boundQueuedImport(i, clock))
 		}
 	}
 	listed := map[string]bool{}
 	for _, rate := range in.Rates {
 		if len(out.Rates) < v1alpha1.MaxSourceRates && isGroupName(rate.Name) && !listed[rate.Name] {
 			listed[rate.Name] = true
-			out.Rates = append(out.Rates, boundSourceRate(rate))
+			out.Rates = append(out.Rates, boundSourceRate(rate, clock))
 		}
 	}
 	// What is listed exists.
@@ -54,7 +95,7 @@ func boundActivity(in *v1alpha1.ReportedActivity) (out *v1alpha1.ReportedActivit
 	return out, false
 }
 
-func boundActiveImport(i v1alpha1.ActiveImport) v1alpha1.ActiveImport {
+func boundActiveImport(i v1alpha1.ActiveImport, clock activityClock) v1alpha1.ActiveImport {
 	i.Source = boundGroup(i.Source)
 	i.BytesTotal, i.AtMostBytes = boundSize(i.BytesTotal, i.AtMostBytes)
 	i.BytesDone = boundNumber(i.BytesDone, maxActivityImportBytes)
@@ -62,11 +103,12 @@ func boundActiveImport(i v1alpha1.ActiveImport) v1alpha1.ActiveImport {
 		i.BytesDone = min(i.BytesDone, size)
 	}
 	i.BytesPerSecond = boundNumber(i.BytesPerSecond, maxActivityImportBytes)
+	i.StartedAt = clock.bound(i.StartedAt)
 	i.Attempt, i.MaxAttempts = boundNumber(i.Attempt, maxActivityCount), boundNumber(i.MaxAttempts, maxActivityCount)
 	return i
 }
 
-func boundQueuedImport(i v1alpha1.QueuedImport) v1alpha1.QueuedImport {
+func boundQueuedImport(i v1alpha1.QueuedImport, clock activityClock) v1alpha1.QueuedImport {
 	i.Source = boundGroup(i.Source)
 	i.Bytes, i.AtMostBytes = boundSize(i.Bytes, i.AtMostBytes)
 	i.Priority = max(-maxActivityCount, min(i.Priority, maxActivityCount))
@@ -74,14 +116,12 @@ func boundQueuedImport(i v1alpha1.QueuedImport) v1alpha1.QueuedImport {
 	if !isReason(string(i.Reason)) {
 		i.Reason = ""
 	}
-	if i.NotBefore != nil {
-		at := *i.NotBefore
-		i.NotBefore = &at
-	}
+	i.QueuedAt = clock.bound(i.QueuedAt)
+	i.NotBefore = clock.boundEnd(i.NotBefore)
 	return i
 }
 
-func boundSourceRate(r v1alpha1.SourceRate) v1alpha1.SourceRate {
+func boundSourceRate(r v1alpha1.SourceRate, clock activityClock) v1alpha1.SourceRate {
 	r.P20 = boundNumber(r.P20, maxActivityImportBytes)
 	r.P50 = max(r.P20, boundNumber(r.P50, maxActivityImportBytes))
 	r.P80 = max(r.P50, boundNumber(r.P80, maxActivityImportBytes))
@@ -89,8 +129,11 @@ func boundSourceRate(r v1alpha1.SourceRate) v1alpha1.SourceRate {
 	r.Samples = boundNumber(r.Samples, maxActivityCount)
 	r.TransferredBytes = boundNumber(r.TransferredBytes, maxTransferredBytes)
 	if r.Since != nil {
-		since := metav1.NewTime(r.Since.Time)
+		since := clock.bound(*r.Since)
 		r.Since = &since
+		if since.IsZero() {
+			r.Since = nil
+		}
 	}
 	return r
 }

@@ -51,7 +51,7 @@ func TestActivityIsUnknownUnlessItIsCurrent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := inventory.NewIndex()
-			x.SetActivity("edge", tt.activity)
+			x.SetActivity("edge", tt.activity, now)
 			x.SetRoot("edge", tt.root)
 			x.SetStaleReason("edge", tt.staleReason)
 			got := x.Activity("edge")
@@ -71,7 +71,7 @@ func TestActivityChangesNoTotals(t *testing.T) {
 	totals, _ := x.Totals("edge")
 	stats, members := x.Stats(), x.Members()
 	for _, activity := range []*v1alpha1.ReportedActivity{newActivity(0), nil, {BootID: "another"}} {
-		x.SetActivity("edge", activity)
+		x.SetActivity("edge", activity, now)
 		got, _ := x.Totals("edge")
 		assert.Equal(t, totals, got)
 		assert.Equal(t, stats, x.Stats())
@@ -88,8 +88,51 @@ func TestOversizedActivityIsUnknown(t *testing.T) {
 	for range 60 {
 		activity.Head = append(activity.Head, v1alpha1.QueuedImport{Namespace: "farm", Name: strings.Repeat("a", 253)})
 	}
-	x.SetActivity("edge", activity)
+	x.SetActivity("edge", activity, now)
 	assert.Equal(t, inventory.Activity{Unknown: v1alpha1.ReasonActivityOversized}, x.Activity("edge"))
+}
+
+// A member may lie, or have had no clock when an image was queued: neither is the oldest of the fleet.
+func TestTimesOfActivityAreBounded(t *testing.T) {
+	at := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(d)) }
+	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
+	y9999 := metav1.NewTime(time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC))
+	for name, tt := range map[string]struct {
+		observedAt, at                      metav1.Time
+		wantObserved, wantTime, wantBackoff bool
+	}{
+		"now":                    {observedAt: at(0), at: at(0), wantObserved: true, wantTime: true, wantBackoff: true},
+		"a day ahead":            {observedAt: at(0), at: at(day), wantObserved: true, wantTime: true, wantBackoff: true},
+		"more than a day ahead":  {observedAt: at(0), at: at(day + time.Second), wantObserved: true, wantBackoff: true},
+		"a year ago":             {observedAt: at(0), at: at(-year), wantObserved: true, wantTime: true, wantBackoff: true},
+		"more than a year ago":   {observedAt: at(0), at: at(-year - time.Second), wantObserved: true},
+		"1970":                   {observedAt: at(0), at: metav1.NewTime(time.Unix(1, 0)), wantObserved: true},
+		"none":                   {observedAt: at(0), wantObserved: true},
+		"9999":                   {observedAt: at(0), at: y9999, wantObserved: true},
+		"a clock at 9999":        {observedAt: y9999, at: y9999},
+		"no clock":               {at: at(0), wantTime: true, wantBackoff: true},
+		"a clock at 1970":        {observedAt: metav1.NewTime(time.Unix(60, 0)), at: metav1.NewTime(time.Unix(1, 0)), wantObserved: true, wantTime: true, wantBackoff: true},
+		"ahead of its own clock": {observedAt: at(-2 * day), at: at(0), wantObserved: true, wantBackoff: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			activity := newActivity(0)
+			activity.ObservedAt, activity.Active[0].StartedAt, activity.Head[0].QueuedAt, activity.Head[0].NotBefore = tt.observedAt, tt.at, tt.at, &tt.at
+			activity.Rates = []v1alpha1.SourceRate{{Name: "eu", Since: &tt.at}}
+			x := inventory.NewIndex()
+			x.SetActivity("edge", activity, now)
+			got := x.Activity("edge").Reported
+			if !tt.wantObserved {
+				activity.ObservedAt = metav1.Time{}
+			}
+			if !tt.wantTime {
+				activity.Active[0].StartedAt, activity.Head[0].QueuedAt, activity.Rates[0].Since = metav1.Time{}, metav1.Time{}, nil
+			}
+			if !tt.wantBackoff {
+				activity.Head[0].NotBefore = nil
+			}
+			assert.Equal(t, activity, got)
+		})
+	}
 }
 
 // Invariant: whatever a member writes, what is kept is small, has no text that a terminal
@@ -123,9 +166,9 @@ func TestAnyActivityIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := inventory.NewIndex()
 		x.SetActivity("edge", &v1alpha1.ReportedActivity{
-			BootID: text.Draw(t, "boot"), Budget: count.Draw(t, "budget"), Slots: count.Draw(t, "slots"), Queued: count.Draw(t, "queued"),
+			ObservedAt: at.Draw(t, "observed"), BootID: text.Draw(t, "boot"), Budget: count.Draw(t, "budget"), Slots: count.Draw(t, "slots"), Queued: count.Draw(t, "queued"),
 			Active: rapid.SliceOfN(active, 0, 40).Draw(t, "active"), Head: rapid.SliceOfN(queued, 0, 30).Draw(t, "head"), Rates: rapid.SliceOfN(rate, 0, 20).Draw(t, "rates"),
-		})
+		}, now)
 		got := x.Activity("edge").Reported
 		if got == nil {
 			return // too large
@@ -145,6 +188,8 @@ func TestAnyActivityIsBounded(t *testing.T) {
 		require.LessOrEqual(t, len(got.Head), v1alpha1.MaxQueuedImports)
 		require.LessOrEqual(t, len(got.Rates), v1alpha1.MaxSourceRates)
 		inRange(int64(got.Slots), v1alpha1.MaxSlots)
+		isEncodable := func(at time.Time) { require.False(t, at.After(now.AddDate(0, 0, 3)), "%s", at) }
+		isEncodable(got.ObservedAt.Time)
 		require.GreaterOrEqual(t, got.Queued, int32(len(got.Head)))
 		for _, i := range got.Active {
 			require.Regexp(t, `^[a-z0-9.-]+ [a-z0-9.-]+ [a-z0-9.-]+$`, i.Namespace+" "+i.Name+" "+i.Source)
@@ -152,10 +197,12 @@ func TestAnyActivityIsBounded(t *testing.T) {
 			inRange(i.BytesTotal, maxBytes)
 			inRange(i.AtMostBytes, maxBytes)
 			inRange(i.BytesPerSecond, maxBytes)
+			isEncodable(i.StartedAt.Time)
 			require.True(t, i.BytesTotal == 0 || i.AtMostBytes == 0 && i.BytesDone <= i.BytesTotal)
 		}
 		for _, i := range got.Head {
 			require.Regexp(t, `^[a-z0-9.-]+ [a-z0-9.-]+ [a-z0-9.-]+ [A-Za-z0-9]*$`, i.Namespace+" "+i.Name+" "+i.Source+" "+string(i.Reason))
+			isEncodable(i.QueuedAt.Time)
 			inRange(i.Bytes, maxBytes)
 			inRange(i.AtMostBytes, maxBytes)
 		}

@@ -66,7 +66,7 @@ func newTestFleet(t testing.TB, members ...string) *testFleet {
 	}
 	for _, name := range members {
 		setReport(index, name, 1, fleetImages(v1alpha1.PhaseSyncing))
-		index.SetActivity(name, newActivity())
+		index.SetActivity(name, newActivity(), time.Now())
 	}
 	builder.WithObjects(apitest.FleetDiskImage("ubuntu").WithGeneration(1).WithStatus(v1alpha1.FleetDiskImageStatus{
 		ObservedGeneration: 1,
@@ -98,8 +98,8 @@ func setReport(index *inventory.Index, member string, sequence int64, images []v
 
 func newActivity() *v1alpha1.ReportedActivity {
 	return &v1alpha1.ReportedActivity{
-		ObservedAt: metav1.NewTime(apitest.Epoch), BootID: "boot", Budget: 1, Slots: 1, Queued: 1,
-		Active: []v1alpha1.ActiveImport{{Namespace: "images", Name: "ubuntu-1.0.0", Source: "bucket", BytesPerSecond: 100, BytesTotal: 1000, StartedAt: metav1.NewTime(apitest.Epoch)}},
+		ObservedAt: metav1.NewTime(time.Now()), BootID: "boot", Budget: 1, Slots: 1, Queued: 1,
+		Active: []v1alpha1.ActiveImport{{Namespace: "images", Name: "ubuntu-1.0.0", Source: "bucket", BytesPerSecond: 100, BytesTotal: 1000, StartedAt: metav1.NewTime(time.Now().Add(-time.Minute))}},
 		Head:   []v1alpha1.QueuedImport{{Namespace: "images", Name: "debian", Source: "bucket", Bytes: 1000, QueuedAt: metav1.NewTime(time.Now().Add(-time.Minute))}},
 		Rates:  []v1alpha1.SourceRate{{Name: "bucket", P20: 90, P50: 100, P80: 110, Samples: 5, TransferredBytes: 5000}},
 	}
@@ -163,7 +163,7 @@ func TestWhy(t *testing.T) {
 	f.Pages = memberPages{"a": fleetImages(v1alpha1.PhaseSyncing)}
 	received := time.Now()
 	f.Root = func(string) (*v1alpha1.ReportRoot, *time.Time) {
-		return &v1alpha1.ReportRoot{ObservedAt: metav1.NewTime(apitest.Epoch)}, &received
+		return &v1alpha1.ReportRoot{ObservedAt: metav1.NewTime(received)}, &received
 	}
 	var w readapi.Why
 	f.read(t, "why?cluster=a&namespace=images&name=debian", &w)

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -35,7 +36,11 @@ func (r *Reconciler) PlannedState(ctx context.Context, img types.NamespacedName,
 	if !verdict.Accepted {
 		return image.PlannedState{Keep: true, Unknown: true}, nil
 	}
-	return r.plannedStates.forPlan(p)[plan.Key{Namespace: img.Namespace, Name: img.Name}], nil
+	state := r.plannedStates.forPlan(p)[plan.Key{Namespace: img.Namespace, Name: img.Name}]
+	if state.Retry != "" && !slices.Contains(r.PlanFields(), v1alpha1.PlanFieldRetry) {
+		state.Retry = ""
+	}
+	return state, nil
 }
 
 // plannedStateCache holds the PlannedStates of the plan that was read last.

@@ -67,6 +67,22 @@ func TestPlannedState(t *testing.T) {
 			assert.Equal(t, tt.want, got)
 		})
 	}
+	t.Run("a retry is begun only where its token is remembered", func(t *testing.T) {
+		p := planFor("this")
+		p.Spec.Images = []v1alpha1.PlannedImage{{Namespace: "lab", Name: "retried", Retry: "1"}}
+		live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(p, system).Build()
+		var fields []string
+		r := &Reconciler{Client: live, Live: live, Cluster: apidiscovery.NewClusterIdentity(live), Namespace: "ot-agent", PlanFields: func() []string { return fields }}
+		for _, want := range []string{"", "1", ""} {
+			fields = nil
+			if want != "" {
+				fields = []string{v1alpha1.PlanFieldRetry}
+			}
+			got, err := r.PlannedState(t.Context(), types.NamespacedName{Namespace: "lab", Name: "retried"}, true)
+			require.NoError(t, err)
+			assert.Equal(t, image.PlannedState{Keep: true, Retry: want}, got)
+		}
+	})
 	t.Run("the kind is not served", func(t *testing.T) {
 		got, err := (&Reconciler{}).PlannedState(t.Context(), types.NamespacedName{Namespace: "lab", Name: "ubuntu"}, false)
 		require.NoError(t, err)

@@ -60,6 +60,8 @@ type Reconciler struct {
 	Results *plan.Results
 	// EnqueueImages requeues images.
 	EnqueueImages func(...v1alpha1.ImageKey)
+	// PlanFields are those of planned images that are followed.
+	PlanFields func() []string
 	// Namespace of the agent, of its ClusterPlan and SyncLedger.
 	Namespace string
 

@@ -97,6 +97,7 @@ func (m *fakeMember) startProcess() {
 		PlanResults:  func() map[types.NamespacedName]v1alpha1.PlanItemReport { return nil },
 		PrunedImages: func() map[types.NamespacedName]v1alpha1.ReportedPrune { return m.pruned },
 		ImageFields:  func() []string { return nil },
+		PlanFields:   func() []string { return nil },
 		Queue:        ledger.NewQueue(), Policy: func() *policy.Policy { return nil },
 		Interval: time.Second, Heartbeat: time.Hour, Grants: grant.NewRequestTracker("boot"), Elapsed: func() time.Duration { return m.elapsed },
 		changes: newChangeTracker(), stored: map[string]*storedObject{},

@@ -69,6 +69,8 @@ type Reconciler struct {
 	Version string
 	// ImageFields are those of images that agent and cluster know; nil where unknown.
 	ImageFields func() []string
+	// PlanFields are those of planned images that the agent follows.
+	PlanFields func() []string
 	// Interval is the least time between two reports.
 	Interval time.Duration
 	// Heartbeat is how often the root is written while nothing changes.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -155,6 +156,13 @@ func requireMetadataBounded(t *testing.T, agent *fakeAgent) {
 			for i := range r.Page.Images {
 				r.Page.Images[i].Message, r.Page.Images[i].Source = strings.Repeat("x", 1024), strings.Repeat("x", 2560)
 				r.Page.Images[i].Plan = &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemApplied, Message: strings.Repeat("x", 1024)}
+			}
+		},
+		"holders above 512 KiB": func(r *v1alpha1.ClusterReport) {
+			r.Page = newLargePage(agent, 0).Page
+			for i := range r.Page.Images {
+				r.Page.Images[i].Message, r.Page.Images[i].Source = strings.Repeat("x", 1024), strings.Repeat("x", 2048)
+				r.Page.Images[i].Holders = slices.Repeat([]string{strings.Repeat("x", 384)}, 5)
 			}
 		},
 	} {

@@ -89,13 +89,13 @@ func newServiceAccount(member *v1alpha1.MemberCluster, name string, of *v1alpha1
 // quotaName is the ResourceQuota of a member in pull mode.
 const quotaName = "ot-member"
 
-// newQuota bounds the objects that an agent creates. While it divides its report anew, the
-// pages of both divisions exist.
+// newQuota bounds the objects that an agent creates: root and activity, and the pages. While it
+// divides its report anew, the pages of both divisions exist.
 func newQuota(member *v1alpha1.MemberCluster) *corev1.ResourceQuota {
 	return &corev1.ResourceQuota{
 		ObjectMeta: newObjectMeta(member, quotaName),
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
-			"count/clusterreports." + corev1.ResourceName(v1alpha1.GroupVersion.Group): *resource.NewQuantity(2*v1alpha1.MaxReportPages+1, resource.DecimalSI),
+			"count/clusterreports." + corev1.ResourceName(v1alpha1.GroupVersion.Group): *resource.NewQuantity(2*v1alpha1.MaxReportPages+2, resource.DecimalSI),
 		}},
 	}
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"errors"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,7 +31,7 @@ func (r *Reconciler) readActivity(ctx context.Context, member string, report *re
 			activity, version = live.Activity, live.ResourceVersion
 		}
 	}
-	r.Index.SetActivity(member, activity)
+	r.Index.SetActivity(member, activity, time.Now())
 	report.activityVersion = version
 	return nil
 }

@@ -25,7 +25,7 @@ func TestScriptsParse(t *testing.T) {
 			continue
 		}
 		said, err := exec.CommandContext(t.Context(), "bash", "-n", entry.Name()).CombinedOutput()
-		assert.NoError(t, err, "%s: %s", entry.Name(), said)
+		require.NoError(t, err, "%s: %s", entry.Name(), said)
 		parsed++
 	}
 	assert.Positive(t, parsed)

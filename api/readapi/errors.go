@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -54,8 +55,7 @@ func (e *Error) Error() string {
 	if e.Message == "" {
 		return fmt.Sprintf("%s: %s (status %d)", e.Path, kind, e.Status)
 	}
-	switch kind {
-	case ErrNotFound, ErrInvalid, ErrUnavailable:
+	if slices.Contains([]error{ErrNotFound, ErrInvalid, ErrUnavailable}, kind) {
 		return e.Message
 	}
 	return fmt.Sprintf("%s (%s: %s)", kind, e.Path, e.Message)

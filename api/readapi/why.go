@@ -45,7 +45,7 @@ type WhyActivity struct {
 	Rates      []v1alpha1.SourceRate `json:"rates,omitempty"`
 }
 
-// ActiveImport and QueuedImport are those of a member as objects. In its report they are
+// QueuedImport and ActiveImport are those of a member as objects. In its report they are
 // lines, and so would be all that embeds them.
 type (
 	ActiveImport v1alpha1.ActiveImport

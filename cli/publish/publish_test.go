@@ -117,7 +117,7 @@ func TestFlagsKeepWhatIsBeside(t *testing.T) {
 	stored := newStored(func(img *v1alpha1.FleetDiskImage) {
 		img.Spec.Placement.ExcludedClusters = []string{"kiel"}
 		img.Spec.Rollout.Waves[0].RequireApproval, img.Spec.Rollout.Paused = true, true
-		img.ManagedFields[0].FieldsV1.Raw = []byte(`{"f:spec":{"f:version":{},"f:placement":{"f:clusterNames":{},"f:excludedClusters":{}},"f:rollout":{"f:waves":{},"f:paused":{}},"f:retention":{"f:keepVersions":{}},"f:template":{"f:url":{}}}}`)
+		img.ManagedFields[0].FieldsV1.SetRawBytes([]byte(`{"f:spec":{"f:version":{},"f:placement":{"f:clusterNames":{},"f:excludedClusters":{}},"f:rollout":{"f:waves":{},"f:paused":{}},"f:retention":{"f:keepVersions":{}},"f:template":{"f:url":{}}}}`))
 		img.Spec.Retention = &v1alpha1.Retention{KeepVersions: 4}
 	})
 	p, err := publish.NewPlan(publish.Request{Name: "ubuntu", Version: "2.1.0", Selector: ptr.To("region"), Waves: []string{"canary=ring=canary", "more=ring=more"}}, stored, fleet)

@@ -6,6 +6,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/policy"
+	"slices"
 )
 
 // Bounds of a BlastRadius, beside its rows.
@@ -50,7 +51,7 @@ type CompareBlast struct {
 // BlastRadius returns what would change.
 func BlastRadius(in *CompareBlast) readapi.BlastRadius {
 	c := policy.Compare(in.InForce.Policy, in.Then, PolicyMembers(in.Members))
-	if refused := append(c.Refused, c.OverBudget...); len(refused) > 0 {
+	if refused := slices.Concat(c.Refused, c.OverBudget); len(refused) > 0 {
 		return RefusePolicy(refused, c.Members)
 	}
 	r := readapi.BlastRadius{

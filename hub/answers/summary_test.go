@@ -107,7 +107,7 @@ func TestStatesAddUp(t *testing.T) {
 			sum += *s.CountOf(state)
 		}
 		assert.Equal(t, s.Total, sum)
-		assert.Equal(t, min(s.Total-s.Ready, readapi.MaxSummaryMembers), len(s.Named))
+		assert.Len(t, s.Named, min(s.Total-s.Ready, readapi.MaxSummaryMembers))
 	})
 }
 

@@ -66,7 +66,7 @@ func TestChangesAreNotified(t *testing.T) {
 		answer := func() string {
 			cells, unknown := x.CellsOfImages([][2]string{{"images", "0"}, {"images", "1"}}, names)
 			images, _ := x.Images(10, "")
-			return fmt.Sprint(cells, unknown, images, x.TotalCounts(), x.UnknownMembers())
+			return fmt.Sprintf("%v %v %v %v %v", cells, unknown, images, x.TotalCounts(), x.UnknownMembers())
 		}
 		before := answer()
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {

@@ -89,7 +89,8 @@ func (n *newcomer) run(t *testing.T, command string) (screen string, code int) {
 	cmd.Env = append(os.Environ(), "PATH="+n.path+":"+os.Getenv("PATH"), "KUBECONFIG="+filepath.Join(n.dir, "kubeconfig"), "OT_HUB=")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		require.IsType(t, &exec.ExitError{}, err)
+		var ended *exec.ExitError
+		require.ErrorAs(t, err, &ended)
 	}
 	return string(out), cmd.ProcessState.ExitCode()
 }

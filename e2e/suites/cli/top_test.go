@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ func TestTopOnATerminal(t *testing.T) {
 		plain, err := shared.Command(t.Context())
 		require.NoError(t, err)
 		command := exec.CommandContext(t.Context(), script, "-qefc", plain.Path+" top", "/dev/null")
-		command.Env = append(plain.Env, "TERM=xterm-256color")
+		command.Env = slices.Concat(plain.Env, []string{"TERM=xterm-256color"})
 		keyboard, err := command.StdinPipe()
 		require.NoError(t, err)
 		screen := &seenScreen{shown: make(chan struct{})}

@@ -299,7 +299,7 @@ func TestProbeIsCleanedUp(t *testing.T) {
 	assert.NotNil(t, spec.ActiveDeadlineSeconds)
 	assert.False(t, *spec.Template.Spec.AutomountServiceAccountToken)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	assert.Error(t, cmd.Wait())
+	require.Error(t, cmd.Wait())
 	assert.Equal(t, 130, cmd.ProcessState.ExitCode())
 	require.True(t, testenv.AwaitCondition(t, func() bool { return len(list().Items) == 0 }), "the Job is still there")
 }

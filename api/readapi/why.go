@@ -45,12 +45,12 @@ type WhyActivity struct {
 	Rates      []v1alpha1.SourceRate `json:"rates,omitempty"`
 }
 
-// QueuedImport and ActiveImport are those of a member as objects. In its report they are
-// lines, and so would be all that embeds them.
-type (
-	ActiveImport v1alpha1.ActiveImport
-	QueuedImport v1alpha1.QueuedImport
-)
+// ActiveImport is that of a member as an object. In its report it is a line, and so would be
+// all that embeds it.
+type ActiveImport v1alpha1.ActiveImport
+
+// QueuedImport is that of a member as an object, likewise.
+type QueuedImport v1alpha1.QueuedImport
 
 // ActiveEntry is a running import, and when it will end.
 type ActiveEntry struct {

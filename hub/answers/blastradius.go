@@ -1,12 +1,13 @@
 package answers
 
 import (
+	"slices"
+
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/policy"
-	"slices"
 )
 
 // Bounds of a BlastRadius, beside its rows.

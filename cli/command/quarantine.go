@@ -5,10 +5,13 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/ownership"
 	"github.com/pelotech/ot-fleet/cli/quarantine"
 )
 
@@ -33,26 +36,35 @@ mode once its agent's credentials are revoked.`,
 		if err != nil {
 			return err
 		}
-		member := &v1alpha1.MemberCluster{}
-		if err := hub.Client.Get(ctx, client.ObjectKey{Name: request.Name}, member); err != nil {
-			return hub.Explain(err)
-		}
-		decided, err := quarantine.Decide(request, member)
+		decided, err := changeQuarantine(ctx, hub, request)
 		if err != nil {
 			return err
-		}
-		if decided.Changed {
-			// The decision was made about this version of the object.
-			base := client.MergeFromWithOptions(member.DeepCopy(), client.MergeFromWithOptimisticLock{})
-			member.Spec.Quarantine = nil
-			if !request.End {
-				member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: request.Reason}
-			}
-			if err := hub.Client.Patch(ctx, member, base, client.FieldOwner("kubectl-ot")); err != nil {
-				return fmt.Errorf("changing MemberCluster %s: %w", request.Name, hub.Explain(err))
-			}
 		}
 		return e.show(decided, exit.Yes)
 	})
 	return cmd
+}
+
+// changeQuarantine decides about the member as it is, and writes. The hub writes to it often:
+// what was decided about an earlier version is decided anew.
+func changeQuarantine(ctx context.Context, hub *connect.Cluster, request quarantine.Request) (decided *quarantine.Quarantine, err error) {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
+		member := &v1alpha1.MemberCluster{}
+		if err := hub.Client.Get(ctx, client.ObjectKey{Name: request.Name}, member); err != nil {
+			return hub.Explain(err)
+		}
+		if decided, err = quarantine.Decide(request, member); err != nil || !decided.Changed {
+			return err
+		}
+		base := client.MergeFromWithOptions(member.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		member.Spec.Quarantine = nil
+		if !request.End {
+			member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: request.Reason}
+		}
+		return hub.Client.Patch(ctx, member, base, client.FieldOwner(ownership.FieldManager))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("MemberCluster %s: %w", request.Name, hub.Explain(err))
+	}
+	return decided, nil
 }

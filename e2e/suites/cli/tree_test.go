@@ -23,6 +23,7 @@ func TestTree(t *testing.T) {
 	for _, m := range []string{bergen, kiel} {
 		shared.Members[m].AwaitPhase(t, image, v1alpha1.PhaseSucceeded)
 	}
+	shared.run(t, 0, "image", "wait", name, "--timeout", "2m")
 	result := shared.run(t, 0, "tree", "rollout", name)
 	assert.Contains(t, result.Out, "2 clusters: bergen kiel")
 

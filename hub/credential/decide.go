@@ -131,7 +131,7 @@ func Decide(s Snapshot, o Options) Decision {
 			"Secret %s does not exist; the hub rotates no credential until it does", s.Secret)}
 	case !s.rotatable():
 		return Decision{Condition: s.condition(metav1.ConditionFalse, v1alpha1.ReasonNotRotated,
-			"the kubeconfig in Secret %s has %s, %s; the hub rotates tokens of ServiceAccount %s/%s only: for one, run kubectl ot join push %s again",
+			"the kubeconfig in Secret %s has %s, %s; the hub rotates tokens of ServiceAccount %s/%s only: for one, run kubectl ot join push %s --member CONTEXT again",
 			s.Secret, s.Given.Kind, describeExpiry(s.Given.Expires), s.AgentNamespace, Account, s.Member)}
 	}
 	d := Decision{IssueWith: s.sources(o)}
@@ -197,7 +197,7 @@ func failureDelay(count int, o Options) time.Duration {
 }
 
 func (s *Snapshot) rotationCondition() *metav1.Condition {
-	rejoin := fmt.Sprintf("run kubectl ot join push %s again", s.Member)
+	rejoin := fmt.Sprintf("run kubectl ot join push %s --member CONTEXT again", s.Member)
 	switch {
 	case s.Issued == nil && !s.givenUsable():
 		return s.condition(metav1.ConditionFalse, v1alpha1.ReasonCredentialRefused,

@@ -70,7 +70,6 @@ var notRunAnywhere = []NotRun{
 	{`^make `, "the Makefile's own: it builds, and runs the tests"},
 	{`^kubectl ot (accept|leave) `, "needs an agent that asks, and ends a member: e2e/suites/registration TestJoinCommandConfirmsKey, TestLeaveCommandInPullMode"},
 	{`^kubectl ot (completion|events|logs|quarantine|version)\b`, "e2e/suites/cli TestCompletion, TestEventsAndLogs, TestQuarantine, TestVersion"},
-	{`^kubectl ot (image|rollout) `, "names a verb: e2e/suites/cli TestPipelinesPage, TestRolloutByCommands"},
 	{`^kubectl ot (doctor|get|policy|prune|status|top|tree|why)\b`, "names a verb, or is one of e2e/suites/cli"},
 	{`^kubectl ot join( push| pull)?( --label)?$`, "names the command, and is not one: e2e/suites/registration"},
 	{`^kubectl ot (doctor|support-bundle) `, "needs CDI's controllers: e2e/suites/doctor TestCommandsOfThePage"},

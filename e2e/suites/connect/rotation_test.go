@@ -162,7 +162,7 @@ func TestGivenTokenIsReplaced(t *testing.T) {
 		}, patience, tick)
 	}
 	awaitState(t, "rotated", v1alpha1.ReasonUnauthorized)
-	require.Contains(t, awaitRotation(t, member, v1alpha1.ReasonCredentialRefused).Message, "run kubectl ot join push rotated again")
+	require.Contains(t, awaitRotation(t, member, v1alpha1.ReasonCredentialRefused).Message, "run kubectl ot join push rotated --member CONTEXT again")
 
 	// Joined again: another kubeconfig counts at once.
 	applyHubAccount(t, nil)

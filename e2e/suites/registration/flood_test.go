@@ -176,7 +176,7 @@ func requireMetadataBounded(t *testing.T, agent *fakeAgent) {
 		require.NoError(t, agent.Delete(ctx, page))
 	}
 	for _, name := range []string{"page-2", "other", "page-" + strings.Repeat("0", 33)} {
-		require.ErrorContains(t, agent.Create(ctx, newPage(agent, name)), "must be named default, page", name)
+		require.ErrorContains(t, agent.Create(ctx, newPage(agent, name)), "must be named default, activity, page", name)
 	}
 	page := newPage(agent, "page-0", v1alpha1.ReportedImage{Namespace: "farm", Name: "a", UID: "uid"})
 	page.Page.Images[0].Reason = v1alpha1.Reason(strings.Repeat("x", 65))

@@ -305,6 +305,9 @@ func (e *environment) showBeforeAsking(view render.View, yes bool) error {
 // maxTries bounds how often a change is tried again that others were faster with.
 const maxTries = 20
 
+// observeInterval is how often the hub's answer to the newest spec is looked for.
+const observeInterval = 500 * time.Millisecond
+
 // decideApproval decides about the waves that flags name, and again about those that were shown.
 func decideApproval(img *v1alpha1.FleetDiskImage, shown *rollout.Approval, waves []string, all bool, version, by string, now time.Time) (*rollout.Approval, error) {
 	if shown != nil {
@@ -330,6 +333,14 @@ func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name st
 			return owner.Refusal("FleetDiskImage " + name)
 		}
 		approval, err := decide(img, first)
+		if errors.Is(err, rollout.ErrNotObserved) && tries < maxTries {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(observeInterval):
+			}
+			continue
+		}
 		if err != nil {
 			return err
 		}

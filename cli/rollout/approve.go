@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,6 +90,9 @@ func fieldTexts(spec *v1alpha1.VMDiskImageSpec) map[string]string {
 	return texts
 }
 
+// ErrNotObserved: the status is of the spec before, as right after a publish or an approval.
+var ErrNotObserved = errors.New("so what an approval reaches is unknown: try again in a moment")
+
 // NewApproval decides what an approval adds. No waves: the current one; all: every wave that
 // needs one. version is the one that the person means; empty: the current one.
 func NewApproval(img *v1alpha1.FleetDiskImage, waves []string, all bool, version, by string, now time.Time) (*Approval, error) {
@@ -107,7 +111,7 @@ func NewApproval(img *v1alpha1.FleetDiskImage, waves []string, all bool, version
 		}
 	}
 	if !IsObserved(img) {
-		return nil, fmt.Errorf("the hub has not looked at version %s of FleetDiskImage %s yet, so what an approval reaches is unknown: try again in a moment", img.Spec.Version, img.Name)
+		return nil, fmt.Errorf("the hub has not looked at version %s of FleetDiskImage %s yet, %w", img.Spec.Version, img.Name, ErrNotObserved)
 	}
 	if len(waves) == 0 {
 		if img.Status.Reason != v1alpha1.ReasonAwaitingApproval {

@@ -79,6 +79,10 @@ func newFleetCorpus() *corpus {
 	}
 	c.vary("spec.approvals", []any{[]any{}, []any{approval, approval}, approval})
 	c.vary("spec.retention.keepVersions", []any{int64(1), int64(0), int64(10), int64(11)})
+	c.vary("spec.retry", []any{
+		map[string]any{"token": "again"}, map[string]any{"token": ""}, map[string]any{}, map[string]any{"token": strings.Repeat("t", 64)}, map[string]any{"token": "again", "clusters": []any{"bergen"}},
+		map[string]any{"token": "again", "clusters": []any{"Bergen"}}, map[string]any{"token": "again", "clusters": []any{}}, map[string]any{"token": "again", "clusters": []any{"bergen", "bergen"}},
+	})
 	c.vary("spec.deletionPolicy", []any{"Retain", "Delete", "Orphan", ""})
 	return c
 }
@@ -86,7 +90,7 @@ func newFleetCorpus() *corpus {
 // stricterFleetDiskImages are the rules of what members do not see.
 var stricterFleetDiskImages = []difference{
 	{refusal: regexp.MustCompile(`spec\.template`), why: "the same is refused in a VMDiskImage"},
-	{refusal: regexp.MustCompile(`spec\.(placement|rollout|retention|deletionPolicy|approvals)|approvals name a wave`), why: "the field is the hub's alone"},
+	{refusal: regexp.MustCompile(`spec\.(placement|rollout|retention|retry|deletionPolicy|approvals)|approvals name a wave`), why: "the field is the hub's alone"},
 	{refusal: regexp.MustCompile(`metadata\.name|at most 180 characters|spec\.(version|imageName): `), why: "it becomes part of names"},
 }
 

@@ -161,22 +161,15 @@ func (l *List[T]) Draw(p *render.Page) {
 
 // descending compares numbers, the largest in front and unknown ones last.
 func descending[T any, N cmp.Ordered](value func(T) *N) func(a, b T) int {
-	return func(a, b T) int {
-		x, y := value(a), value(b)
-		switch {
-		case x == nil && y == nil:
-			return 0
-		case x == nil:
-			return 1
-		case y == nil:
-			return -1
-		}
-		return cmp.Compare(*y, *x)
-	}
+	return compareKnown(value, func(x, y *N) int { return cmp.Compare(*y, *x) })
 }
 
 // oldestFirst compares times; unknown ones are last.
 func oldestFirst[T any](value func(T) *metav1.Time) func(a, b T) int {
+	return compareKnown(value, func(x, y *metav1.Time) int { return x.Compare(y.Time) })
+}
+
+func compareKnown[T, V any](value func(T) *V, compare func(x, y *V) int) func(a, b T) int {
 	return func(a, b T) int {
 		x, y := value(a), value(b)
 		switch {
@@ -187,7 +180,7 @@ func oldestFirst[T any](value func(T) *metav1.Time) func(a, b T) int {
 		case y == nil:
 			return -1
 		}
-		return x.Compare(y.Time)
+		return compare(x, y)
 	}
 }
 

@@ -5,6 +5,7 @@ package policy
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -218,7 +219,8 @@ func parse(data map[string]string, keys ...map[string]keyCodec) (p Policy, unkno
 			errs = append(errs, KeyError{key, v1alpha1.Truncate(err.Error(), maxErrorBytes)})
 		}
 	}
-	if len(errs) == 0 && p.MaxRetryBackoff < p.RetryBackoff {
+	backoffRefused := slices.ContainsFunc(errs, func(e KeyError) bool { return e.Key == "maxRetryBackoff" || e.Key == "retryBackoffDuration" })
+	if !backoffRefused && p.MaxRetryBackoff < p.RetryBackoff {
 		if _, set := data["maxRetryBackoff"]; set {
 			errs = append(errs, KeyError{"maxRetryBackoff", fmt.Sprintf("%s is less than retryBackoffDuration, %s", p.MaxRetryBackoff, p.RetryBackoff)})
 		} else {

@@ -35,6 +35,7 @@ func TestParse(t *testing.T) {
 		"a number without a unit":      {data: map[string]string{"retryBackoffDuration": "5"}, wantErrs: []string{"retryBackoffDuration: \"5\" is not a duration such as 30s, 5m or 1h30m"}},
 		"negative duration":            {data: map[string]string{"stallTimeout": "-5m"}, wantErrs: []string{"stallTimeout: -5m0s is too short: the minimum is 1s"}},
 		"a cap below what it caps":     {data: map[string]string{"retryBackoffDuration": "5m", "maxRetryBackoff": "1m"}, wantErrs: []string{"maxRetryBackoff: 1m0s is less than retryBackoffDuration, 5m0s"}},
+		"all of it at once":            {data: map[string]string{"maxRetryBackoff": "59s", "preflightAllow": "0"}, wantErrs: []string{"maxRetryBackoff: 59s is less than retryBackoffDuration, 1m0s", "preflightAllow: \"0\" is neither a CIDR such as 10.20.0.0/16 nor a host such as images.example.com or *.example.com, without scheme, port and path"}},
 		"neither true nor false":       {data: map[string]string{"preflight": "maybe"}, wantErrs: []string{"preflight: \"maybe\" is neither true nor false"}},
 		"an unknown key":               {data: map[string]string{"concurency": "5", "retryLimit": "1"}, want: func(p *policy.Policy) { p.RetryLimit = 1 }, wantUnknown: []string{"concurency"}},
 		"every wrong key is named":     {data: map[string]string{"retryLimit": "x", "concurrency": ""}, wantErrs: []string{"concurrency: \"\" is not a whole number from 0 to 256", "retryLimit: \"x\" is not a whole number from 0 to 100"}},

@@ -109,7 +109,7 @@ func TestReadAPIFailsOverMidStream(t *testing.T) {
 		h, err := c.History(t.Context(), readapi.HistoryQuery{By: readapi.ByCluster})
 		require.NoError(t, err)
 		assert.LessOrEqual(t, h.Total, fakeCount)
-		blast, err := c.BlastRadius(t.Context(), `{concurrency: "7"}`, 2)
+		blast, err := c.BlastRadius(t.Context(), `{concurrency: "11"}`, 2)
 		require.NoError(t, err)
 		assert.Equal(t, fakeCount, blast.Changed)
 		assert.Len(t, blast.Rows, min(2, fakeCount))

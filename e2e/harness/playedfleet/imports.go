@@ -12,7 +12,10 @@ import (
 	"github.com/pelotech/ot-fleet/hub/history"
 )
 
-const mebibyte = 1 << 20
+const (
+	mebibyte         = 1 << 20
+	importingMessage = "the importer downloads it"
+)
 
 // Groups of sources of the played policy.
 const (
@@ -159,7 +162,7 @@ func (f *Fleet) startImport(m *member, held, limits map[string]int64) {
 			m.active++
 			held[""]++
 			held[img.group]++
-			img.Phase, img.Reason, img.Message = v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting, "the importer downloads it"
+			img.Phase, img.Reason, img.Message = v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting, importingMessage
 			img.Attempts = max(1, img.Attempts)
 			img.startedAt, img.rate = f.at, groupSpeed(img.group)*m.speed()
 			m.dirty = true

@@ -45,8 +45,8 @@ var scenarios map[string]scenario
 func init() {
 	scenarios = map[string]scenario{
 		Empty:   {warmStep: time.Minute, electedFor: 5 * time.Minute, build: func(*Fleet) {}},
-		Healthy: {warmUp: 12 * time.Minute, warmStep: 10 * time.Second, past: 24 * time.Hour, electedFor: 9 * 24 * time.Hour, busy: 0.5, churn: 0.12, build: buildHealthy, prunes: addHealthyPrunes},
-		Burning: {warmUp: 12 * time.Minute, warmStep: 10 * time.Second, past: 24 * time.Hour, electedFor: 5*time.Hour + 20*time.Minute, busy: 0.9, churn: 0.2, build: buildBurning, prunes: addBurningPrunes},
+		Healthy: {warmUp: 12 * time.Minute, warmStep: 10 * time.Second, past: 24 * time.Hour, electedFor: 9 * 24 * time.Hour, busy: 0.5, churn: 0.035, build: buildHealthy, prunes: addHealthyPrunes},
+		Burning: {warmUp: 12 * time.Minute, warmStep: 10 * time.Second, past: 24 * time.Hour, electedFor: 5*time.Hour + 20*time.Minute, busy: 0.9, churn: 0.05, build: buildBurning, prunes: addBurningPrunes},
 		Large:   {warmUp: time.Minute, warmStep: 20 * time.Second, past: time.Hour, electedFor: 3 * 24 * time.Hour, busy: 0.1, churn: 1, policy: largePolicy, build: buildLarge},
 		Hostile: {warmUp: time.Minute, warmStep: 20 * time.Second, past: time.Hour, electedFor: time.Hour, busy: 0.5, build: buildHostile, prunes: addHostilePrunes},
 	}
@@ -170,6 +170,7 @@ func buildBurning(f *Fleet) {
 		f.addImage(s)
 	}
 	f.addOwnImages(4)
+	f.interruptImports()
 	// People's images that wait, and some that failed.
 	for i, m := range f.members {
 		if m.neverReported {
@@ -188,6 +189,20 @@ func buildBurning(f *Fleet) {
 	broken := lab.add(f.newImage(imagesNamespace, "centos-5", personalSpec("centos-5", "old.example.com", 10), ""))
 	broken.setFailed(v1alpha1.ReasonNotFound, failureTexts[v1alpha1.ReasonNotFound])
 	broken.References, broken.Holders, broken.Bytes = 2, []string{"workspace-7/desk-1", "workspace-9/build-2"}, 0
+}
+
+// interruptImports leaves silent members with an import that may still run.
+func (f *Fleet) interruptImports() {
+	for _, m := range f.members {
+		if m.silentSince.IsZero() || len(m.images) == 0 {
+			continue
+		}
+		img := m.images[len(m.images)-1]
+		img.setQueued(m.silentSince.Add(-20 * time.Minute))
+		img.Phase, img.Reason, img.Message = v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting, importingMessage
+		img.ServingRevision, img.SyncedAt = "", nil
+		img.startedAt, img.done, img.rate = m.silentSince.Add(-15*time.Minute), img.total/3, groupSpeed(img.group)*m.speed()
+	}
 }
 
 func addBurningPrunes(f *Fleet) error {
@@ -211,6 +226,8 @@ func personalSpec(name, host string, gib int64) *v1alpha1.VMDiskImageSpec {
 	}
 }
 
+var peopleHosts = []string{hostBucket, "files.example.net", hostVendor}
+
 // addOwnImages adds images that people made, each in some clusters.
 func (f *Fleet) addOwnImages(each int) {
 	for i, m := range f.members {
@@ -219,7 +236,7 @@ func (f *Fleet) addOwnImages(each int) {
 		}
 		for n := range each {
 			name := fmt.Sprintf("desk-base-%d", (i+n*7)%9)
-			img := m.add(f.newImage(fmt.Sprintf("workspace-%d", 1+(i+n)%12), name, personalSpec(name, "files.example.net", int64(10+n*6)), ""))
+			img := m.add(f.newImage(fmt.Sprintf("workspace-%d", 1+(i+n)%12), name, personalSpec(name, peopleHosts[n%len(peopleHosts)], int64(10+n*6)), ""))
 			img.setReady(f.ago(time.Duration(20+i+n*30) * day).Time)
 			f.refer(m, img, n)
 		}

@@ -50,6 +50,10 @@ type Fleet struct {
 	random  *rand.Rand
 	store   *store
 	members []*member
+	// waves are the members in the order in which waves reach them.
+	waves []*member
+	// sources describes each spec, by its revision.
+	sources map[string]string
 	images  []*fleetImage
 	prunes  []*playedPrune
 	data    map[string]string
@@ -68,7 +72,7 @@ func New(o Options) (*Fleet, error) {
 	if !known {
 		return nil, fmt.Errorf("there is no scenario %q, only %s", o.Scenario, strings.Join(Scenarios(), ", "))
 	}
-	f := &Fleet{scenario: &s, now: o.Now, store: newStore(), random: rand.New(rand.NewPCG(o.Seed, hashOf(o.Scenario)))}
+	f := &Fleet{scenario: &s, now: o.Now, store: newStore(), sources: map[string]string{}, random: rand.New(rand.NewPCG(o.Seed, hashOf(o.Scenario)))}
 	if f.now == nil {
 		f.now = time.Now
 	}
@@ -131,7 +135,7 @@ func (f *Fleet) setupAPI() {
 		PageNames: func(name string) (names []string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if m := f.find(name); m != nil && m.root != nil {
+			if m := f.findMember(name); m != nil && m.root != nil {
 				for _, page := range m.root.Pages {
 					names = append(names, page.Name)
 				}
@@ -141,7 +145,7 @@ func (f *Fleet) setupAPI() {
 		Root: func(name string) (*v1alpha1.ReportRoot, *time.Time) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if m := f.find(name); m != nil && m.root != nil {
+			if m := f.findMember(name); m != nil && m.root != nil {
 				heard := m.heardAt
 				return m.root, &heard
 			}
@@ -170,7 +174,7 @@ func (f *Fleet) setupAPI() {
 func (f *Fleet) Page(_ context.Context, name, page string) ([]v1alpha1.ReportedImage, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.find(name)
+	m := f.findMember(name)
 	if m == nil || m.root == nil {
 		return nil, false, nil
 	}
@@ -182,7 +186,7 @@ func (f *Fleet) Page(_ context.Context, name, page string) ([]v1alpha1.ReportedI
 	return nil, false, nil
 }
 
-func (f *Fleet) find(name string) *member {
+func (f *Fleet) findMember(name string) *member {
 	i, found := slices.BinarySearchFunc(f.members, name, func(m *member, name string) int { return strings.Compare(m.name(), name) })
 	if !found {
 		return nil
@@ -219,7 +223,11 @@ func (f *Fleet) joinMembers(end time.Time) {
 			f.report(m, silentSince.Add(5*heartbeat))
 			continue
 		}
-		f.report(m, f.at)
+		m.heardAt = f.at
+		m.root.ObservedAt = metav1.NewTime(f.at.Truncate(time.Second))
+		f.Index.SetRoot(m.name(), m.root)
+		f.reportActivity(m, f.at)
+		f.setStatus(m, f.at)
 	}
 	for _, img := range f.images {
 		f.decide(img)

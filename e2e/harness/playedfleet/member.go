@@ -113,9 +113,13 @@ func (m *member) add(img *image) *image {
 
 // newImage returns an image that is not there yet.
 func (f *Fleet) newImage(namespace, name string, spec *v1alpha1.VMDiskImageSpec, origin v1alpha1.ImageOrigin) *image {
+	revision := spec.Revision()
+	if f.sources[revision] == "" {
+		f.sources[revision] = sourceOf(spec)
+	}
 	return &image{
 		ReportedImage: v1alpha1.ReportedImage{
-			Namespace: namespace, Name: name, Source: sourceOf(spec), Revision: spec.Revision(), Origin: origin,
+			Namespace: namespace, Name: name, Source: f.sources[revision], Revision: revision, Origin: origin,
 			Bytes: spec.DiskSize.Value(), DownloadBytes: spec.DiskSize.Value() / 7,
 		},
 		spec: *spec, group: groupOf(spec.URL), total: spec.DiskSize.Value() / 7,

@@ -140,6 +140,9 @@ var failureTexts = map[v1alpha1.Reason]string{
 
 // inWaves returns the members in the order in which waves reach them.
 func (f *Fleet) inWaves() []*member {
+	if len(f.waves) == len(f.members) {
+		return slices.Clone(f.waves)
+	}
 	all := slices.Clone(f.members)
 	rank := func(m *member) int {
 		switch {
@@ -157,7 +160,8 @@ func (f *Fleet) inWaves() []*member {
 		}
 		return int(hashOf(a.name())%97) - int(hashOf(b.name())%97)
 	})
-	return all
+	f.waves = all
+	return slices.Clone(all)
 }
 
 // refer has machines of a member need an image, or nobody for some time. age is 0 for the
@@ -191,7 +195,7 @@ func (f *Fleet) decide(img *fleetImage) {
 	next.Status = d.Status
 	img.object, img.placed, img.dirty = next, d.Placed, false
 	for _, name := range d.Start {
-		f.startCluster(img, f.find(name))
+		f.startCluster(img, f.findMember(name))
 	}
 	f.store.put(next)
 	f.Changes.Mark(readapi.TopicRollouts)

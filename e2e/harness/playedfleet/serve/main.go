@@ -31,13 +31,13 @@ func main() {
 	if *frozen {
 		o.Now = func() time.Time { return playedfleet.Epoch }
 	}
-	if err := serve(ctx, *address, *dist, o); err != nil {
+	if err := serveFleet(ctx, *address, *dist, o); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func serve(ctx context.Context, address, dist string, o playedfleet.Options) error {
+func serveFleet(ctx context.Context, address, dist string, o playedfleet.Options) error {
 	fleet, err := playedfleet.New(o)
 	if err != nil {
 		return err

@@ -115,12 +115,14 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "matrix":      {a.getMatrix, []string{"rows", "images", "cols", "selector", "since"}, true},
 		root + "history":     {a.getHistory, []string{"series", "by", "window", "points", "clusters", "limit"}, true},
 		root + "policy":      {a.getPolicy, []string{}, false},
+		root + "transfers":   {a.listTransfers, []string{"state", "cluster", "source", "search", "sort", "limit"}, true},
 		root + "blastradius": {a.getBlastRadius, []string{"policy", "limit"}, true},
 
-		root + "members":        {a.listMembers, []string{"limit", "after"}, true},
-		root + "members/images": {a.listMemberImages, []string{"member", "page"}, false},
-		root + "images":         {a.listImages, []string{"limit", "after"}, true},
-		root + "images/detail":  {a.getImage, []string{"source"}, true},
+		root + "members":            {a.listMembers, []string{"limit", "after"}, true},
+		root + "members/images":     {a.listMemberImages, []string{"member", "page"}, false},
+		root + "members/quarantine": {a.getQuarantine, []string{"member"}, false},
+		root + "images":             {a.listImages, []string{"limit", "after"}, true},
+		root + "images/detail":      {a.getImage, []string{"source"}, true},
 
 		root + "rollouts":          {a.listRollouts, []string{"limit", "after"}, true},
 		root + "rollouts/clusters": {a.listRolloutClusters, []string{"name", "state", "limit", "after"}, true},

@@ -15,7 +15,7 @@ import (
 )
 
 func TestPathsOfTheApp(t *testing.T) {
-	door := newTestDoor(t, newTestAPI(t))
+	handler := newTestHandler(t, newTestAPI(t))
 	for path, tt := range map[string]struct {
 		accept string
 		want   int
@@ -32,7 +32,7 @@ func TestPathsOfTheApp(t *testing.T) {
 		"/x/../k8s/api":                 {"text/html", 200},
 		"//k8s/api/v1":                  {"text/html", 200},
 	} {
-		answer := send(door, http.MethodGet, path, "", map[string]string{"Accept": tt.accept, "Nobody": "1"})
+		answer := send(handler, http.MethodGet, path, "", map[string]string{"Accept": tt.accept, "Nobody": "1"})
 		assert.Equal(t, tt.want, answer.Code, path)
 		if tt.want == http.StatusOK {
 			assert.Equal(t, "text/html; charset=utf-8", answer.Header().Get("Content-Type"), path)
@@ -40,11 +40,11 @@ func TestPathsOfTheApp(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/%6b8s/apis", "/fleet%2fv1/x", "/auth/%6de", "/fleet/v1/%2e%2e/x"} {
-		answer := send(door, http.MethodGet, path, "", nil)
+		answer := send(handler, http.MethodGet, path, "", nil)
 		assert.Equal(t, http.StatusBadRequest, answer.Code, path)
 	}
 	for _, path := range []string{"/fleet/", "/fleet/v2/summary", "/fleet/../k8s/"} {
-		answer := send(door, http.MethodGet, path, "", nil)
+		answer := send(handler, http.MethodGet, path, "", nil)
 		assert.Equal(t, http.StatusNotFound, answer.Code, path)
 	}
 }

@@ -28,40 +28,20 @@ const (
 	ModeProxy Mode = "proxy"
 )
 
-// ObjectName names an object with a namespace.
-type ObjectName struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-}
-
-// Settings are what the app has to know of where it runs.
-type Settings struct {
-	// HubVersion of the hub or of kubectl ot.
-	HubVersion string
-	// HubNamespace is where the hub runs, with all that it keeps.
-	HubNamespace string
-	// Policy is the ConfigMap of the fleet's policy.
-	Policy ObjectName
-	// Mode of callers; ModeOf says it of a request where there are several.
-	Mode   Mode
-	ModeOf func(*http.Request) Mode
-	// Context is the kubeconfig's context of the hub, for commands that the app prints.
-	Context string
-}
-
 // Me is who the caller is for the API server, and what they may do.
 type Me struct {
 	User   string   `json:"user"`
-	Groups []string `json:"groups"`
+	Groups []string `json:"groups,omitempty"`
 	Mode   Mode     `json:"mode"`
-	// CanSignOut: the dashboard holds the credential, and can forget it.
-	CanSignOut bool         `json:"canSignOut"`
-	May        []Permission `json:"may"`
+	// SignOut: signing out has an effect.
+	SignOut bool         `json:"signOut,omitempty"`
+	May     []Permission `json:"may"`
 	// HubVersion is the version of the program that serves the dashboard.
-	HubVersion   string `json:"hubVersion"`
-	HubNamespace string `json:"hubNamespace"`
-	// Policy is the ConfigMap of the fleet's policy.
-	Policy ObjectName `json:"policy"`
+	HubVersion   string `json:"hubVersion,omitempty"`
+	HubNamespace string `json:"hubNamespace,omitempty"`
+	// PolicyNamespace and PolicyName are those of the ConfigMap of the fleet's policy.
+	PolicyNamespace string `json:"policyNamespace,omitempty"`
+	PolicyName      string `json:"policyName,omitempty"`
 	// Context is the kubeconfig's context of the hub; empty where that is not known.
 	Context string `json:"context,omitempty"`
 }
@@ -102,9 +82,9 @@ var rights = []right{
 }
 
 const (
-	meFreshFor = 30 * time.Second
-	// maxKeptMes bounds how many callers are remembered.
-	maxKeptMes = 1024
+	identityValidity = 30 * time.Second
+	// maxIdentities bounds how many callers are remembered.
+	maxIdentities = 1024
 	// maxReviewsAtOnce bounds how many reviews of a caller run together.
 	maxReviewsAtOnce = 4
 	// maxShownGroups bounds the groups of an answer.
@@ -119,13 +99,13 @@ type identity struct {
 	expiresAt time.Time
 }
 
-// meCache remembers identities by Caller.Key. Its zero value is ready for use.
-type meCache struct {
+// identityCache remembers identities by Caller.Key. Its zero value is ready for use.
+type identityCache struct {
 	mu   sync.Mutex
 	kept map[string]*identity
 }
 
-func (c *meCache) get(key string, now time.Time) *identity {
+func (c *identityCache) get(key string, now time.Time) *identity {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.kept[key]; known != nil && now.Before(known.expiresAt) {
@@ -134,44 +114,41 @@ func (c *meCache) get(key string, now time.Time) *identity {
 	return nil
 }
 
-// keep remembers an identity. Where there are too many, all are forgotten: they are asked for
+// add remembers an identity. Where there are too many, all are forgotten: they are asked for
 // again.
-func (c *meCache) keep(key string, i *identity) {
+func (c *identityCache) add(key string, i *identity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.kept == nil || len(c.kept) >= maxKeptMes {
+	if c.kept == nil || len(c.kept) >= maxIdentities {
 		c.kept = map[string]*identity{}
 	}
 	c.kept[key] = i
 }
 
-func (d *Door) serveMe(w http.ResponseWriter, request *http.Request, caller *Caller) error {
+func (h *Handler) serveMe(w http.ResponseWriter, request *http.Request, caller *Caller) error {
 	if !isRead(request.Method) {
 		return refuse(http.StatusMethodNotAllowed, "who you are is read: use GET")
 	}
-	who := d.mes.get(caller.Key, time.Now())
+	who := h.identities.get(caller.Key, time.Now())
 	if who == nil {
 		var err error
-		if who, err = d.identify(request.Context(), caller); err != nil {
+		if who, err = h.identify(request.Context(), caller); err != nil {
 			return err
 		}
-		who.expiresAt = time.Now().Add(meFreshFor)
-		d.mes.keep(caller.Key, who)
+		who.expiresAt = time.Now().Add(identityValidity)
+		h.identities.add(caller.Key, who)
 	}
-	mode := d.Settings.Mode
-	if d.Settings.ModeOf != nil {
-		mode = d.Settings.ModeOf(request)
-	}
+	mode := h.Mode(request)
 	w.Header().Set("Content-Type", jsonType)
 	_ = json.NewEncoder(w).Encode(&Me{ // the caller is gone
-		User: who.user, Groups: who.groups, May: who.may, Mode: mode, CanSignOut: mode == ModeToken,
-		HubVersion: d.Settings.HubVersion, HubNamespace: d.Settings.HubNamespace, Policy: d.Settings.Policy, Context: d.Settings.Context,
+		User: who.user, Groups: who.groups, May: who.may, Mode: mode, SignOut: mode == ModeToken, HubVersion: h.HubVersion, HubNamespace: h.HubNamespace,
+		PolicyNamespace: h.Policy.Namespace, PolicyName: h.Policy.Name, Context: h.Context,
 	})
 	return nil
 }
 
 // identify asks the API server who the caller is, and what they may do.
-func (d *Door) identify(ctx context.Context, caller *Caller) (*identity, error) {
+func (h *Handler) identify(ctx context.Context, caller *Caller) (*identity, error) {
 	self := &authenticationv1.SelfSubjectReview{}
 	self.APIVersion, self.Kind = "authentication.k8s.io/v1", "SelfSubjectReview"
 	if err := caller.review(ctx, "/apis/authentication.k8s.io/v1/selfsubjectreviews", self, self); err != nil {
@@ -190,16 +167,16 @@ func (d *Door) identify(ctx context.Context, caller *Caller) (*identity, error) 
 	for i, r := range rights {
 		asking.Go(func() (err error) {
 			who.may[i] = r.Permission
-			who.may[i].Allowed, err = d.isAllowed(ctx, caller, r)
+			who.may[i].Allowed, err = h.isAllowed(ctx, caller, r)
 			return err
 		})
 	}
 	return who, asking.Wait()
 }
 
-func (d *Door) isAllowed(ctx context.Context, caller *Caller, r right) (bool, error) {
-	if r.Resource == readAPIResource && d.MayRead != nil {
-		return d.MayRead(ctx, caller)
+func (h *Handler) isAllowed(ctx context.Context, caller *Caller, r right) (bool, error) {
+	if r.Resource == readAPIResource && h.MayRead != nil {
+		return h.MayRead(ctx, caller)
 	}
 	for _, verb := range r.verbs {
 		review := &authorizationv1.SelfSubjectAccessReview{}
@@ -208,7 +185,7 @@ func (d *Door) isAllowed(ctx context.Context, caller *Caller, r right) (bool, er
 		case readAPIResource:
 			review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: readapi.Root + "summary", Verb: verb}
 		case "configmaps":
-			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Version: "v1", Resource: r.Resource, Verb: verb, Namespace: d.Settings.Policy.Namespace, Name: d.Settings.Policy.Name}
+			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Version: "v1", Resource: r.Resource, Verb: verb, Namespace: h.Policy.Namespace, Name: h.Policy.Name}
 		default:
 			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: r.Resource, Verb: verb}
 		}

@@ -30,10 +30,10 @@ const (
 	maxContinueBytes = 4096
 )
 
-// methods are what the door passes on, of a kind and of one of its objects.
+// methods are what is passed on, of a kind and of one of its objects.
 type methods struct{ collection, object []string }
 
-// kinds are all objects of OT Fleet that the door passes requests on to; subresources are none.
+// kinds are all objects of OT Fleet that requests are passed on to; subresources are none.
 var kinds = map[string]methods{
 	"fleetdiskimages": {object: []string{http.MethodGet, http.MethodPatch}},
 	"memberclusters":  {object: []string{http.MethodGet, http.MethodPatch}},
@@ -219,13 +219,12 @@ func policyBody(body []byte, policy types.NamespacedName) ([]byte, error) {
 }
 
 // serveObject passes a request on to the API server.
-func (d *Door) serveObject(w http.ResponseWriter, request *http.Request, caller *Caller) error {
+func (h *Handler) serveObject(w http.ResponseWriter, request *http.Request, caller *Caller) error {
 	contentTypes := request.Header.Values("Content-Type")
 	if len(contentTypes) > 1 {
 		return refuse(http.StatusUnsupportedMediaType, "a request has one Content-Type")
 	}
-	policy := types.NamespacedName(d.Settings.Policy)
-	r, err := parseObjectRequest(request.Method, request.URL.Path, request.URL.RawQuery, strings.Join(contentTypes, ""), policy)
+	r, err := parseObjectRequest(request.Method, request.URL.Path, request.URL.RawQuery, strings.Join(contentTypes, ""), h.Policy)
 	if err != nil {
 		return err
 	}
@@ -234,7 +233,7 @@ func (d *Door) serveObject(w http.ResponseWriter, request *http.Request, caller 
 		if body, err = readBody(request); err != nil {
 			return err
 		}
-		if body, err = r.checkBody(body, policy); err != nil {
+		if body, err = r.checkBody(body, h.Policy); err != nil {
 			return err
 		}
 	}

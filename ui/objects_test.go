@@ -104,7 +104,7 @@ func TestClosedListOfObjects(t *testing.T) {
 			for name, value := range tt.headers {
 				headers[name] = value
 			}
-			answer := send(newTestDoor(t, api), tt.method, tt.path, tt.body, headers)
+			answer := send(newTestHandler(t, api), tt.method, tt.path, tt.body, headers)
 			require.Equal(t, tt.want, answer.Code, answer.Body.String())
 			if tt.want != http.StatusOK {
 				require.Zero(t, api.reached())
@@ -205,7 +205,7 @@ func TestAnswersOfTheAPIServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			api := newTestAPI(t)
 			api.answer = tt.answer
-			answer := send(newTestDoor(t, api), "GET", testImage, "", nil)
+			answer := send(newTestHandler(t, api), "GET", testImage, "", nil)
 			require.Equal(t, tt.want, answer.Code, answer.Body.String())
 			if tt.body != "" {
 				assert.Equal(t, tt.body, answer.Body.String())

@@ -1,6 +1,6 @@
-// Package ui is the dashboard's app, and the door that the hub and kubectl ot dashboard serve
-// it through: reads of the read API, and writes that reach the API server with the caller's own
-// credential alone.
+// Package ui is the dashboard: its app, and the handler that the hub and kubectl ot dashboard
+// serve it by, with reads of the read API, and writes that reach the API server with the caller's
+// own credential alone.
 package ui
 
 import (
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
@@ -63,20 +64,17 @@ func NewCaller(config *rest.Config, key string) (*Caller, error) {
 
 type callerKey struct{}
 
-// CallerFrom returns whom a request that the door has let in acts for.
+// CallerFrom returns whom a request of Options.Reads acts for.
 func CallerFrom(ctx context.Context) *Caller {
 	caller, _ := ctx.Value(callerKey{}).(*Caller)
 	return caller
 }
 
-// ErrSignedOut is the error of Door.Caller for a request without a credential.
+// ErrSignedOut is the error of Options.Caller for a request without a credential.
 var ErrSignedOut = errors.New("nobody is signed in: sign in, or open the dashboard by the address that was printed last")
 
-// Door serves the app, the read API and the API server's answers under one origin.
-//
-// Invariant: a request acts with the caller's own credential, or not at all. Nothing of a
-// request but a method, a name and a body of closed kinds reaches the API server.
-type Door struct {
+// Options of a Handler.
+type Options struct {
 	// Origin returns the origin of the app by the Host header of a request, as
 	// https://ot.example.com; false for a host that is not its own, as after DNS rebinding.
 	Origin func(host string) (origin string, known bool)
@@ -86,15 +84,34 @@ type Door struct {
 	Reads http.Handler
 	// Auth answers below /auth/, except /auth/me.
 	Auth http.Handler
-	// Settings are what /auth/me says beside the caller.
-	Settings Settings
 	// MayRead reports whether the caller may read the read API. nil: the API server says so.
 	MayRead func(context.Context, *Caller) (bool, error)
 
-	mes meCache
+	// HubVersion is that of the program that serves the dashboard.
+	HubVersion string
+	// HubNamespace is where the hub runs.
+	HubNamespace string
+	// Policy is the ConfigMap of the fleet's policy.
+	Policy types.NamespacedName
+	// Context is the kubeconfig's context of the hub, for commands that the app prints.
+	Context string
+	// Mode says how the caller of a request is signed in.
+	Mode func(*http.Request) Mode
 }
 
-// Origins returns a function for Door.Origin that knows these origins.
+// Handler serves the app, the read API and the API server's answers under one origin.
+//
+// Invariant: a request acts with the caller's own credential, or not at all. Nothing of a
+// request but a method, a name and a body of closed kinds reaches the API server.
+type Handler struct {
+	Options
+	identities identityCache
+}
+
+// NewHandler returns a Handler.
+func NewHandler(o Options) *Handler { return &Handler{Options: o} }
+
+// Origins returns a function for Options.Origin that knows these origins.
 func Origins(origins ...string) func(host string) (string, bool) {
 	byHost := make(map[string]string, len(origins))
 	for _, origin := range origins {
@@ -125,9 +142,9 @@ func (r *refusal) Error() string { return r.message }
 func refuse(status int, message string) *refusal { return &refusal{status, message} }
 
 // ServeHTTP implements http.Handler.
-func (d *Door) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+func (h *Handler) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w = newGuardedWriter(w, request)
-	if err := d.serve(w, request); err != nil {
+	if err := h.serve(w, request); err != nil {
 		WriteError(w, err)
 	}
 }
@@ -147,8 +164,8 @@ func WriteError(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(readapi.ErrorAnswer{Error: v1alpha1.SanitizeText(err.Error(), maxErrorBytes)}) // the caller is gone
 }
 
-func (d *Door) serve(w http.ResponseWriter, request *http.Request) error {
-	origin, known := d.Origin(request.Host)
+func (h *Handler) serve(w http.ResponseWriter, request *http.Request) error {
+	origin, known := h.Origin(request.Host)
 	if !known {
 		return refuse(http.StatusMisdirectedRequest, "this is not the address of the dashboard: open it by the one it was given to you by")
 	}
@@ -168,13 +185,13 @@ func (d *Door) serve(w http.ResponseWriter, request *http.Request) error {
 		return nil
 	}
 	if strings.HasPrefix(path, "/auth/") && path != "/auth/me" {
-		if d.Auth == nil {
+		if h.Auth == nil {
 			return refuse(http.StatusNotFound, "there is no such path")
 		}
-		d.Auth.ServeHTTP(w, request)
+		h.Auth.ServeHTTP(w, request)
 		return nil
 	}
-	caller, err := d.Caller(request)
+	caller, err := h.Caller(request)
 	if err != nil {
 		return signedOut(err)
 	}
@@ -186,18 +203,18 @@ func (d *Door) serve(w http.ResponseWriter, request *http.Request) error {
 			return refuse(http.StatusMethodNotAllowed, "the read API is read-only: use GET")
 		}
 		w.Header().Set("Cache-Control", "private, no-cache")
-		d.Reads.ServeHTTP(w, request)
+		h.Reads.ServeHTTP(w, request)
 		return nil
 	case path == "/auth/me":
-		return d.serveMe(w, request, caller)
+		return h.serveMe(w, request, caller)
 	case strings.HasPrefix(path, "/k8s/"):
-		return d.serveObject(w, request, caller)
+		return h.serveObject(w, request, caller)
 	default:
 		return refuse(http.StatusNotFound, "there is no such path")
 	}
 }
 
-// removeIdentity removes what would name somebody else, or is for this door alone.
+// removeIdentity removes what would name somebody else, or is for the dashboard alone.
 func removeIdentity(header http.Header) {
 	for name := range header {
 		if name == "Cookie" || strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-") {

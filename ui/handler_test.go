@@ -54,10 +54,10 @@ func (a *testAPI) reached() int {
 	return len(a.requests)
 }
 
-// newTestDoor returns a door whose callers have a token, unless they send header Nobody.
-func newTestDoor(t *testing.T, api *testAPI) *Door {
+// newTestHandler returns a handler whose callers have a token, unless they send header Nobody.
+func newTestHandler(t *testing.T, api *testAPI) *Handler {
 	t.Helper()
-	return &Door{
+	return NewHandler(Options{
 		Origin: Origins(testOrigin, "https://ot.example.com"),
 		Caller: func(r *http.Request) (*Caller, error) {
 			if r.Header.Get("Nobody") != "" {
@@ -78,12 +78,12 @@ func newTestDoor(t *testing.T, api *testAPI) *Door {
 			w.Header().Set("Set-Cookie", "session=1")
 			w.WriteHeader(http.StatusNoContent)
 		}),
-		Settings: Settings{Policy: ObjectName{"sync-operator", "sync-operator-policy"}, HubNamespace: "ot-hub", HubVersion: "v1", Mode: ModeToken},
-	}
+		Policy: testPolicy, HubNamespace: "ot-hub", HubVersion: "v1", Mode: func(*http.Request) Mode { return ModeToken },
+	})
 }
 
 // send sends a request of the app, with changes: "" removes a header.
-func send(door http.Handler, method, target, body string, changes map[string]string) *httptest.ResponseRecorder {
+func send(handler http.Handler, method, target, body string, changes map[string]string) *httptest.ResponseRecorder {
 	request := httptest.NewRequestWithContext(context.Background(), method, "/", strings.NewReader(body))
 	if body == "" {
 		request = httptest.NewRequestWithContext(context.Background(), method, "/", nil)
@@ -111,7 +111,7 @@ func send(door http.Handler, method, target, body string, changes map[string]str
 	request.Host = headers["Host"]
 	request.Header.Del("Host")
 	recorder := httptest.NewRecorder()
-	door.ServeHTTP(recorder, request)
+	handler.ServeHTTP(recorder, request)
 	return recorder
 }
 
@@ -171,7 +171,7 @@ func TestRequestsOfOtherSitesAreRefused(t *testing.T) {
 			if !isRead(tt.method) {
 				body = "{}"
 			}
-			answer := send(newTestDoor(t, api), tt.method, tt.path, body, tt.headers)
+			answer := send(newTestHandler(t, api), tt.method, tt.path, body, tt.headers)
 			require.Equal(t, tt.want, answer.Code, answer.Body.String())
 			for header, value := range securityHeaders {
 				assert.Equal(t, []string{value}, answer.Header().Values(header), "on every answer")
@@ -188,28 +188,28 @@ func TestRequestsOfOtherSitesAreRefused(t *testing.T) {
 }
 
 func TestReadsKeepTheirCaller(t *testing.T) {
-	door := newTestDoor(t, newTestAPI(t))
-	answer := send(door, "GET", "/fleet/v1/summary?limit=1", "", map[string]string{"Cookie": "a=b", "Impersonate-User": "root"})
+	handler := newTestHandler(t, newTestAPI(t))
+	answer := send(handler, "GET", "/fleet/v1/summary?limit=1", "", map[string]string{"Cookie": "a=b", "Impersonate-User": "root"})
 	require.Equal(t, http.StatusOK, answer.Code)
 	assert.Empty(t, answer.Header().Get("Set-Cookie"), "the read API signs nobody in")
 	assert.Equal(t, "private, no-cache", answer.Header().Get("Cache-Control"), "a browser may keep it for its ETag, a proxy may not")
 	var caller *Caller
-	door.Reads = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { caller = CallerFrom(r.Context()) })
-	send(door, "GET", "/fleet/v1/summary", "", map[string]string{"Test-Key": "anna"})
+	handler.Reads = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { caller = CallerFrom(r.Context()) })
+	send(handler, "GET", "/fleet/v1/summary", "", map[string]string{"Test-Key": "anna"})
 	require.NotNil(t, caller)
 	assert.Equal(t, "anna", caller.Key)
 }
 
 // A flush begins an answer, as a stream of events does; it has all headers, too.
 func TestStreamsHaveTheHeaders(t *testing.T) {
-	door := newTestDoor(t, newTestAPI(t))
-	door.Reads = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	handler := newTestHandler(t, newTestAPI(t))
+	handler.Reads = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		assert.NoError(t, http.NewResponseController(w).Flush())
 		fmt.Fprint(w, ": opened\n\n")
 		assert.NoError(t, http.NewResponseController(w).Flush())
 	})
-	answer := send(door, "GET", "/fleet/v1/events", "", nil)
+	answer := send(handler, "GET", "/fleet/v1/events", "", nil)
 	assert.True(t, answer.Flushed)
 	assert.Equal(t, "text/event-stream", answer.Header().Get("Content-Type"))
 	assert.NotEmpty(t, answer.Result().Header.Get("Content-Security-Policy")) //nolint:bodyclose // a recorder has no connection
@@ -217,9 +217,9 @@ func TestStreamsHaveTheHeaders(t *testing.T) {
 
 func TestBodiesAreBounded(t *testing.T) {
 	api := newTestAPI(t)
-	door := newTestDoor(t, api)
+	handler := newTestHandler(t, api)
 	large := `"` + strings.Repeat("x", maxBodyBytes) + `"`
-	assert.Equal(t, http.StatusRequestEntityTooLarge, send(door, "PATCH", testImage, large, nil).Code)
+	assert.Equal(t, http.StatusRequestEntityTooLarge, send(handler, "PATCH", testImage, large, nil).Code)
 	// Without its length, as a client that hides it.
 	request := httptest.NewRequestWithContext(t.Context(), "PATCH", testImage, io.MultiReader(strings.NewReader(large)))
 	request.Host = "127.0.0.1:8080"
@@ -227,9 +227,9 @@ func TestBodiesAreBounded(t *testing.T) {
 		request.Header.Set(name, value)
 	}
 	recorder := httptest.NewRecorder()
-	door.ServeHTTP(recorder, request)
+	handler.ServeHTTP(recorder, request)
 	assert.Equal(t, http.StatusRequestEntityTooLarge, recorder.Code)
-	assert.Equal(t, http.StatusBadRequest, send(door, "GET", testImage, "{}", nil).Code, "a read has no body")
+	assert.Equal(t, http.StatusBadRequest, send(handler, "GET", testImage, "{}", nil).Code, "a read has no body")
 	assert.Zero(t, api.reached())
 }
 
@@ -256,19 +256,19 @@ func TestMe(t *testing.T) {
 			strings.Contains(body, `"namespace":"sync-operator","verb":"patch","version":"v1","resource":"configmaps","name":"sync-operator-policy"`)
 		fmt.Fprintf(w, `{"status":{"allowed":%t}}`, allowed)
 	}
-	door := newTestDoor(t, api)
-	see := func(key string) (me Me) {
-		answer := send(door, "GET", "/auth/me", "", map[string]string{"Test-Key": key})
+	handler := newTestHandler(t, api)
+	getMe := func(key string) (me Me) {
+		answer := send(handler, "GET", "/auth/me", "", map[string]string{"Test-Key": key})
 		require.Equal(t, http.StatusOK, answer.Code, answer.Body.String())
 		assert.Equal(t, "no-store", answer.Header().Get("Cache-Control"))
 		require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &me))
 		return me
 	}
-	me := see("anna")
+	me := getMe("anna")
 	assert.NotContains(t, me.User, "\x1b")
 	assert.Equal(t, []string{"farm"}, me.Groups)
-	assert.True(t, me.CanSignOut)
-	assert.Equal(t, ObjectName{"sync-operator", "sync-operator-policy"}, me.Policy)
+	assert.True(t, me.SignOut)
+	assert.Equal(t, testPolicy.String(), me.PolicyNamespace+"/"+me.PolicyName)
 	may := map[string]bool{}
 	for _, p := range me.May {
 		may[p.Verb+" "+p.Resource] = p.Allowed
@@ -278,26 +278,26 @@ func TestMe(t *testing.T) {
 		"approve imageprunes": false, "update imageprunes": false, "delete imageprunes": false, "update memberclusters": false,
 		"update configmaps": true, "create configmaps": false,
 	}, may, "an approval of a prune creates it, too")
-	see("anna")
+	getMe("anna")
 	assert.Equal(t, 1, asked["/apis/authentication.k8s.io/v1/selfsubjectreviews"], "remembered for a while")
-	see("bob")
+	getMe("bob")
 	assert.Equal(t, 2, asked["/apis/authentication.k8s.io/v1/selfsubjectreviews"], "of each credential for itself")
 	for _, r := range api.requests {
 		assert.Equal(t, "Bearer annas", r.Header.Get("Authorization"))
 	}
 
 	api.answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
-	answer := send(door, "GET", "/auth/me", "", map[string]string{"Test-Key": "carl"})
+	answer := send(handler, "GET", "/auth/me", "", map[string]string{"Test-Key": "carl"})
 	assert.Equal(t, http.StatusUnauthorized, answer.Code)
 	api.Close()
-	answer = send(door, "GET", "/auth/me", "", map[string]string{"Test-Key": "dora"})
+	answer = send(handler, "GET", "/auth/me", "", map[string]string{"Test-Key": "dora"})
 	assert.Equal(t, http.StatusBadGateway, answer.Code, "what is unknown is no refusal")
 }
 
 func TestCallersAreForgotten(t *testing.T) {
-	var c meCache
-	for i := range 3 * maxKeptMes {
-		c.keep(fmt.Sprint(i), &identity{})
+	var c identityCache
+	for i := range 3 * maxIdentities {
+		c.add(fmt.Sprint(i), &identity{})
 	}
-	assert.LessOrEqual(t, len(c.kept), maxKeptMes)
+	assert.LessOrEqual(t, len(c.kept), maxIdentities)
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -47,6 +48,8 @@ type Caller struct {
 	// Key is another one for each credential: what was found out about a caller is remembered
 	// by it.
 	Key string
+	// ExpiresAt is when the credential or the session ends; nil where that is not known.
+	ExpiresAt *metav1.Time
 }
 
 // NewCaller returns the Caller whose credential config has.
@@ -87,8 +90,9 @@ type Options struct {
 	// MayRead reports whether the caller may read the read API. nil: the API server says so.
 	MayRead func(context.Context, *Caller) (bool, error)
 
-	// HubVersion is that of the program that serves the dashboard.
-	HubVersion string
+	// Version is that of the program that serves the dashboard; HubVersion that of the hub, empty
+	// where it is not known.
+	Version, HubVersion string
 	// HubNamespace is where the hub runs.
 	HubNamespace string
 	// Policy is the ConfigMap of the fleet's policy.

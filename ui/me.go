@@ -132,7 +132,7 @@ func (c *identityCache) add(key string, i *identity) {
 
 func (h *Handler) serveMe(w http.ResponseWriter, request *http.Request, caller *Caller) error {
 	if !isRead(request.Method) {
-		return refuse(http.StatusMethodNotAllowed, "who you are is read: use GET")
+		return newRefusal(http.StatusMethodNotAllowed, "who you are is read: use GET")
 	}
 	who := h.identities.get(caller.Key, time.Now())
 	if who == nil {
@@ -161,7 +161,7 @@ func (h *Handler) identify(ctx context.Context, caller *Caller) (*identity, erro
 	}
 	info := self.Status.UserInfo
 	if info.Username == "" {
-		return nil, refuse(http.StatusUnauthorized, "the API server does not say who you are: sign in again")
+		return nil, newRefusal(http.StatusUnauthorized, "the API server does not say who you are: sign in again")
 	}
 	who := &identity{user: v1alpha1.SanitizeText(info.Username, maxErrorBytes), groups: []string{}, may: make([]Permission, len(rights))}
 	for _, group := range info.Groups[:min(len(info.Groups), maxShownGroups)] {

@@ -19,7 +19,7 @@ HUB_CRDS     := pelotech.ot_memberclusters.yaml pelotech.ot_fleetdiskimages.yaml
                 pelotech.ot_memberlinks.yaml pelotech.ot_clusterjoins.yaml
 MAILBOX_CRDS := pelotech.ot_clusterplans.yaml pelotech.ot_clusterreports.yaml pelotech.ot_transfergrants.yaml
 # What `make generate` writes; `make verify` fails where it differs from the commit.
-GENERATED    := 'api/**/zz_generated.*.go' 'charts/*/files/**' 'charts/*/README.md' 'docs/reference/**'
+GENERATED    := 'api/**/zz_generated.*.go' 'charts/*/files/**' 'charts/*/README.md' 'docs/reference/**' ui/src/api.ts
 
 # Packages that start control planes are tested one beside another. They wait for
 # a fifth of their time, so three keep two cores busy; each may need 4 GiB, and two
@@ -121,7 +121,7 @@ binaries: ## Build the local control planes' binaries ahead of their first use
 	go run ./e2e/harness/binaries/build
 
 .PHONY: generate
-generate: ## Write deepcopy code, CRDs, RBAC and docs/reference from the Go sources, and the charts' pages from their values
+generate: ## Write deepcopy code, CRDs, RBAC, docs/reference and ui/src/api.ts from the Go sources, and the charts' pages from their values
 	$(CONTROLLER_GEN) object paths=./api/...
 	rm -rf charts/*/files/crds charts/*/files/mailbox
 	mkdir -p charts/ot-agent/files/crds charts/ot-hub/files/crds charts/ot-agent/files/mailbox charts/ot-hub/files/mailbox
@@ -134,6 +134,7 @@ generate: ## Write deepcopy code, CRDs, RBAC and docs/reference from the Go sour
 	$(CRD_REF_DOCS) --source-path=api/v1alpha1 --config=scripts/reference/crd-ref-docs.yaml --log-level=ERROR \
 		--renderer=markdown --templates-dir=scripts/reference/templates --output-path=docs/reference/api.md
 	go run ./scripts/reference
+	go run ./scripts/typescript
 	go -C cli run . reference > docs/reference/cli.md
 
 .PHONY: lint

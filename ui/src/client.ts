@@ -1,0 +1,78 @@
+// Requests to the door that serves this page: answers of the read API below /fleet/v1/, and
+// objects of the hub's API server below /k8s/.
+
+/** A request that did not succeed. Status 0: nothing answered. */
+export class RequestError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+    /** When to try again, in seconds; absent where the answer does not say. */
+    readonly retryAfter?: number,
+  ) {
+    super(message)
+  }
+}
+
+export type Params = Record<string, string | number | boolean | undefined>
+
+/** Returns a path with the parameters that are set, in a stable order. */
+export function withParams(path: string, params: Params = {}): string {
+  const query = new URLSearchParams()
+  for (const name of Object.keys(params).sort()) {
+    const value = params[name]
+    if (value !== undefined && value !== '' && value !== false) query.set(name, String(value))
+  }
+  const text = query.toString()
+  return text ? `${path}?${text}` : path
+}
+
+/** Asks for JSON. An answer that has not changed is taken from the browser's cache, by its ETag. */
+export async function getJSON<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await send(path, { signal, cache: 'no-cache' })) as T
+}
+
+/** Sends a change, which the API server decides on with the rights of the person. */
+export async function sendJSON<T>(method: 'POST' | 'PATCH' | 'DELETE', path: string, body?: unknown, contentType = 'application/json'): Promise<T> {
+  const headers: Record<string, string> = { 'Ot-Fleet': '1' }
+  if (body !== undefined) headers['Content-Type'] = contentType
+  return (await send(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) })) as T
+}
+
+export const mergePatch = 'application/merge-patch+json'
+export const applyPatch = 'application/apply-patch+yaml'
+export const jsonPatch = 'application/json-patch+json'
+
+async function send(path: string, init: RequestInit): Promise<unknown> {
+  let response: Response
+  try {
+    response = await fetch(path, { credentials: 'same-origin', redirect: 'error', ...init })
+  } catch (err) {
+    if (err instanceof DOMException && err.name === 'AbortError') throw err
+    throw new RequestError(0, 'nothing answers at this address')
+  }
+  const text = await response.text()
+  const answer = parse(text)
+  if (response.ok) {
+    if (text !== '' && answer === undefined) throw new RequestError(response.status, 'the answer is not JSON: does a proxy in front answer for the hub?')
+    return answer
+  }
+  const after = Number(response.headers.get('Retry-After') ?? NaN)
+  throw new RequestError(response.status, errorText(answer) ?? `the hub answered ${response.status}`, Number.isFinite(after) ? after : undefined)
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+/** Returns the words of an error: those of the read API, or of a Status of the API server. */
+export function errorText(answer: unknown): string | undefined {
+  if (typeof answer !== 'object' || answer === null) return undefined
+  const { error, message } = answer as { error?: unknown; message?: unknown }
+  if (typeof error === 'string' && error !== '') return error
+  if (typeof message === 'string' && message !== '') return message
+  return undefined
+}

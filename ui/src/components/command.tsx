@@ -1,0 +1,36 @@
+import { useSignal } from '@preact/signals'
+
+/** CopyButton copies a text. */
+export function CopyButton({ text, label = 'Copy' }: { text: string; label?: string }) {
+  const copied = useSignal(false)
+  const copy = async (): Promise<void> => {
+    try {
+      await navigator.clipboard.writeText(text)
+    } catch {
+      return // the text is on the page, and can be selected
+    }
+    copied.value = true
+    setTimeout(() => (copied.value = false), 2000)
+  }
+  return (
+    <button type="button" class="button button-quiet" onClick={() => void copy()} aria-label={`${label}: ${text}`}>
+      {copied.value ? 'Copied' : label}
+    </button>
+  )
+}
+
+/** Command shows a command line to copy: what the page says, said by kubectl ot. */
+export function Command({ text, label }: { text: string; label?: string }) {
+  return (
+    <div class="command">
+      {label && <span class="muted">{label}</span>}
+      <code>{text}</code>
+      <CopyButton text={text} />
+    </div>
+  )
+}
+
+/** Returns a word of a command line, quoted where a shell would read more into it. */
+export function shellWord(word: string): string {
+  return /^[A-Za-z0-9_\-./:=@,+%]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`
+}

@@ -1,0 +1,95 @@
+// What changes is told by a stream of events; a page then asks again for what it shows.
+import { signal } from '@preact/signals'
+import type { Topic } from './api'
+import { session } from './session'
+
+/** Live: the stream is open. Polling: it is not, and answers are asked for every 15 s. */
+export const connection = signal<'connecting' | 'live' | 'polling'>('connecting')
+
+const topics: Topic[] = ['members', 'images', 'rollouts', 'prunes', 'transfers', 'policy']
+const pollMilliseconds = 15_000
+
+type Listener = () => void
+const listeners = new Map<Topic, Set<Listener>>(topics.map((t) => [t, new Set()]))
+
+/** Calls a function after something of the topics changed. Returns how to end that. */
+export function onChange(of: readonly Topic[], listener: Listener): () => void {
+  for (const t of of) listeners.get(t)?.add(listener)
+  return () => {
+    for (const t of of) listeners.get(t)?.delete(listener)
+  }
+}
+
+function tell(changed: readonly Topic[]): void {
+  const called = new Set<Listener>()
+  for (const t of changed) {
+    for (const l of listeners.get(t) ?? []) called.add(l)
+  }
+  for (const l of called) l()
+}
+
+let following = false
+let stream: EventSource | undefined
+let poll: ReturnType<typeof setInterval> | undefined
+
+/** Opens the stream, and keeps it open as long as the page is seen. */
+export function follow(): void {
+  open()
+  if (following) return
+  following = true
+  document.addEventListener('visibilitychange', () => {
+    if (document.hidden) {
+      close() // a hidden page costs the hub nothing
+    } else if (!stream) {
+      open()
+      tell(topics)
+    }
+  })
+  window.addEventListener('online', () => {
+    close()
+    open()
+  })
+}
+
+function open(): void {
+  if (stream || document.hidden) return
+  const opened = new EventSource('/fleet/v1/events')
+  stream = opened
+  opened.onopen = () => {
+    if (connection.value === 'polling') tell(topics)
+    connection.value = 'live'
+    clearInterval(poll)
+    poll = undefined
+  }
+  opened.onmessage = (message) => {
+    const event = parseEvent(message.data)
+    if (event) tell(event.reset ? topics : event.topics)
+  }
+  opened.onerror = () => {
+    if (opened !== stream) return
+    connection.value = 'polling'
+    poll ??= setInterval(() => {
+      if (document.hidden || session.value.state === 'signedOut') return
+      tell(topics)
+      if (stream?.readyState === EventSource.CLOSED) {
+        close()
+        open()
+      }
+    }, pollMilliseconds)
+  }
+}
+
+function close(): void {
+  stream?.close()
+  stream = undefined
+}
+
+/** Returns an event of the stream; nothing for what is none. */
+export function parseEvent(data: string): { topics: Topic[]; reset: boolean } | undefined {
+  try {
+    const { topics: changed, reset } = JSON.parse(data) as { topics?: unknown; reset?: unknown }
+    return { topics: Array.isArray(changed) ? topics.filter((t) => changed.includes(t)) : [], reset: reset === true }
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,39 @@
+import { render } from 'preact'
+import { useEffect } from 'preact/hooks'
+import { Problem } from './components/states'
+import { follow } from './live'
+import { loadSession, session } from './session'
+import { Shell } from './shell'
+import { SignIn } from './signin'
+import './styles/tokens.css'
+import './styles/base.css'
+import './styles/components.css'
+import './styles/shell.css'
+
+function App() {
+  const signedIn = session.value.state === 'signedIn'
+  useEffect(() => {
+    if (signedIn) follow()
+  }, [signedIn])
+  switch (session.value.state) {
+    case 'unknown':
+      return null
+    case 'signedOut':
+      return <SignIn />
+    case 'failed':
+      return (
+        <main class="signin">
+          <h1>OT Fleet</h1>
+          <Problem error={session.value.error} />
+          <button type="button" class="button" onClick={() => void loadSession()}>
+            Try again
+          </button>
+        </main>
+      )
+    case 'signedIn':
+      return <Shell />
+  }
+}
+
+render(<App />, document.getElementById('app')!)
+void loadSession()

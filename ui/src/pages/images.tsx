@@ -1,0 +1,5 @@
+import { Page } from '../components/panel'
+
+export default function ImagesPage() {
+  return <Page title="Images">{null}</Page>
+}

@@ -1,0 +1,5 @@
+import { Page } from '../components/panel'
+
+export default function RolloutsPage() {
+  return <Page title="Rollouts">{null}</Page>
+}

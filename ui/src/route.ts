@@ -1,0 +1,73 @@
+// The address of the page holds all of its state, so that it can be shared and reloaded.
+import { computed, signal } from '@preact/signals'
+
+const location = signal(readLocation())
+
+function readLocation(): { path: string; query: string } {
+  return { path: window.location.pathname, query: window.location.search }
+}
+
+window.addEventListener('popstate', () => (location.value = readLocation()))
+
+/** Segments of the path, decoded: /clusters/bergen is ['clusters', 'bergen']. */
+export const segments = computed(() =>
+  location.value.path
+    .split('/')
+    .filter((s) => s !== '')
+    .map(decodeSegment),
+)
+
+export const params = computed(() => new URLSearchParams(location.value.query))
+
+function decodeSegment(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
+/** Returns the address of a page: href('clusters', 'bergen'). */
+export function href(...path: string[]): string {
+  return '/' + path.map(encodeURIComponent).join('/')
+}
+
+export function navigate(to: string, how: { replace?: boolean } = {}): void {
+  const url = new URL(to, window.location.origin)
+  if (url.origin !== window.location.origin) throw new Error('a page of another site')
+  const address = url.pathname + url.search
+  if (address === location.value.path + location.value.query) return
+  if (how.replace) history.replaceState(null, '', address)
+  else history.pushState(null, '', address)
+  location.value = readLocation()
+}
+
+/** Returns a parameter of the address, or what it is without one. */
+export function param(name: string, otherwise = ''): string {
+  return params.value.get(name) ?? otherwise
+}
+
+/** Returns the address of this page with other parameters; an empty one is removed. */
+export function hrefWith(changes: Record<string, string | undefined>): string {
+  const next = new URLSearchParams(location.value.query)
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === undefined || value === '') next.delete(name)
+    else next.set(name, value)
+  }
+  const query = next.toString()
+  return location.value.path + (query ? `?${query}` : '')
+}
+
+/** Changes parameters of the address. What is typed replaces the entry of the history. */
+export function setParams(changes: Record<string, string | undefined>, how: { replace?: boolean } = { replace: true }): void {
+  navigate(hrefWith(changes), how)
+}
+
+/** Goes to a link of this site without loading the page anew. */
+export function followLink(event: MouseEvent): void {
+  if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return
+  const anchor = (event.target as Element | null)?.closest?.('a')
+  if (!anchor || anchor.target || anchor.hasAttribute('download') || anchor.origin !== window.location.origin) return
+  event.preventDefault()
+  navigate(anchor.pathname + anchor.search)
+}

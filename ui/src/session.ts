@@ -1,0 +1,78 @@
+// Who is here, and what that person may do.
+import { signal } from '@preact/signals'
+import { getJSON, RequestError, sendJSON } from './client'
+
+/** Me is the answer of /auth/me. */
+export interface Me {
+  user: string
+  groups?: string[]
+  mode: 'local' | 'token' | 'proxy'
+  /** Signing out has an effect. */
+  signOut?: boolean
+  may: Permission[]
+  hubVersion?: string
+  /** The ConfigMap of the fleet's policy. */
+  policyNamespace?: string
+  policyName?: string
+}
+
+/** Permission says whether the person may do something, and which role would allow it. */
+export interface Permission {
+  verb: string
+  resource: string
+  allowed: boolean
+  role?: string
+}
+
+export type Session =
+  | { state: 'unknown' }
+  /** Nobody is signed in: a token is asked for. */
+  | { state: 'signedOut'; message?: string }
+  | { state: 'failed'; error: RequestError }
+  | { state: 'signedIn'; me: Me }
+
+export const session = signal<Session>({ state: 'unknown' })
+
+/** Finds out who is here. The key that `kubectl ot dashboard` put behind the # is exchanged first, and leaves the address. */
+export async function loadSession(): Promise<void> {
+  const key = /^#key=(.+)$/.exec(window.location.hash)?.[1]
+  if (key) {
+    history.replaceState(null, '', window.location.pathname + window.location.search)
+    try {
+      await sendJSON('POST', '/auth/key', { key })
+    } catch {
+      // a page that was opened before has its cookie
+    }
+  }
+  try {
+    session.value = { state: 'signedIn', me: await getJSON<Me>('/auth/me') }
+  } catch (err) {
+    refuse(err)
+  }
+}
+
+function refuse(err: unknown): void {
+  const error = err instanceof RequestError ? err : new RequestError(0, String(err))
+  session.value = error.status === 401 ? { state: 'signedOut' } : { state: 'failed', error }
+}
+
+/** Signs in with a bearer token. The address stays. */
+export async function signIn(token: string): Promise<void> {
+  await sendJSON('POST', '/auth/login', { token: token.trim() })
+  await loadSession()
+}
+
+export async function signOut(): Promise<void> {
+  await sendJSON('POST', '/auth/logout')
+  session.value = { state: 'signedOut' }
+}
+
+/** Takes note of an answer that says that the session has ended. */
+export function noteRefusal(error: RequestError): void {
+  if (error.status === 401 && session.value.state === 'signedIn') session.value = { state: 'signedOut', message: 'Your session has ended.' }
+}
+
+/** Reports whether the person may do something; false as long as that is unknown. */
+export function may(verb: string, resource: string): boolean {
+  return session.value.state === 'signedIn' && session.value.me.may.some((m) => m.allowed && m.verb === verb && m.resource === resource)
+}

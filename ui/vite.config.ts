@@ -1,0 +1,16 @@
+import { defineConfig } from 'vitest/config'
+
+// A hub or `kubectl ot dashboard` that `npm run dev` shows: OT_FLEET_DOOR=http://127.0.0.1:8080.
+const door = process.env.OT_FLEET_DOOR ?? 'http://127.0.0.1:8080'
+
+export default defineConfig({
+  build: {
+    target: 'es2022',
+    // The Content-Security-Policy allows no script and no style that is not a file of its own.
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    reportCompressedSize: false,
+  },
+  server: { proxy: { '/fleet': door, '/auth': door, '/k8s': door } },
+  test: { environment: 'node', include: ['src/**/*.test.ts'] },
+})

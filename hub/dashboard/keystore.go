@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -75,7 +76,7 @@ func (*KeyStore) NeedLeaderElection() bool { return false }
 func (s *KeyStore) open(request *http.Request, now time.Time) (token string, end time.Time, err error) {
 	known, readAt := s.current()
 	token, end, err = known.openToken(request, now)
-	if err != errUnreadable || now.Sub(readAt) < keyReadAgain {
+	if !errors.Is(err, errUnreadable) || now.Sub(readAt) < keyReadAgain {
 		return token, end, err
 	}
 	if err := s.read(request.Context(), now); err != nil {

@@ -83,8 +83,8 @@ func (h *hub) setupDashboard(reads map[string]http.Handler) error {
 	keys := &dashboard.KeyStore{Live: h.live, Namespace: h.Namespace}
 	handler := dashboard.NewHandler(dashboard.Options{
 		APIServer: h.apiServer.Bounded, Access: access, Keys: keys, Hosts: uiHosts(h.Namespace, h.ui.hosts), Reads: reads,
-		Settings: ui.Settings{HubVersion: version, HubNamespace: h.Namespace, Policy: ui.ObjectName(h.Policy)},
-		Metrics:  metrics.NewDashboard(ctrlmetrics.Registry),
+		Metrics: metrics.NewDashboard(ctrlmetrics.Registry),
+		App:     ui.Options{HubVersion: version, HubNamespace: h.Namespace, Policy: h.Policy},
 	})
 	return h.addRunnables(keys, &dashboard.Listener{
 		Address: h.ui.address, Handler: handler,

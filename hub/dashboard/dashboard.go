@@ -35,9 +35,10 @@ type Options struct {
 	// Hosts are the names by which browsers reach the dashboard, by any port.
 	Hosts []string
 	// Reads are the handlers of the read API by path.
-	Reads    map[string]http.Handler
-	Settings ui.Settings
-	Metrics  *metrics.Dashboard
+	Reads   map[string]http.Handler
+	Metrics *metrics.Dashboard
+	// App has what the app is told of where it runs.
+	App ui.Options
 }
 
 // dashboard answers browsers.
@@ -55,13 +56,12 @@ func NewHandler(o Options) http.Handler {
 	for path, handler := range o.Reads {
 		d.reads.Handle(path, handler)
 	}
-	o.Settings.ModeOf = func(request *http.Request) ui.Mode { return signInFrom(request.Context()).mode }
-	door := &ui.Door{
-		Origin: knownHosts(o.Hosts).origin, Caller: d.callerOf,
-		Reads: http.HandlerFunc(d.serveRead), Auth: http.HandlerFunc(d.serveAuth), Settings: o.Settings,
-	}
+	o.App.Origin, o.App.Caller = knownHosts(o.Hosts).origin, d.callerOf
+	o.App.Reads, o.App.Auth = http.HandlerFunc(d.serveRead), http.HandlerFunc(d.serveAuth)
+	o.App.Mode = func(request *http.Request) ui.Mode { return signInFrom(request.Context()).mode }
+	app := ui.NewHandler(o.App)
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		door.ServeHTTP(w, request.WithContext(context.WithValue(request.Context(), signInKey{}, &signIn{})))
+		app.ServeHTTP(w, request.WithContext(context.WithValue(request.Context(), signInKey{}, &signIn{})))
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 // signInPath is what a person has to be allowed to read to sign in: the first page needs it.
 const signInPath = readapi.Root + "summary"
 
-// serveAuth signs people in and out. The door has checked that a page of the dashboard asks for it.
+// serveAuth signs people in and out. Package ui has checked that a page of the dashboard asks for it.
 func (d *dashboard) serveAuth(w http.ResponseWriter, request *http.Request) {
 	do := map[string]func(http.ResponseWriter, *http.Request){"/auth/login": d.signIn, "/auth/logout": signOut}[request.URL.Path]
 	switch {

@@ -127,7 +127,7 @@ func (k keys) openToken(request *http.Request, now time.Time) (token string, end
 	if err != nil {
 		return "", end, errUnreadable
 	}
-	plain, err := k.open(sealed)
+	plain, err := k.openSealed(sealed)
 	if err != nil || len(plain) < 8 {
 		return "", end, errUnreadable
 	}
@@ -154,7 +154,7 @@ func readCookie(request *http.Request, i int) (string, error) {
 	return found[0].Value, nil
 }
 
-func (k keys) open(sealed []byte) ([]byte, error) {
+func (k keys) openSealed(sealed []byte) ([]byte, error) {
 	for _, key := range [][]byte{k.current, k.previous} {
 		if len(key) != keyBytes {
 			continue

@@ -37,7 +37,7 @@ type Options struct {
 	// Reads are the handlers of the read API by path.
 	Reads   map[string]http.Handler
 	Metrics *metrics.Dashboard
-	// App has what the app is told of where it runs.
+	// App says where the app runs.
 	App ui.Options
 }
 
@@ -106,7 +106,7 @@ func (d *dashboard) callerOf(request *http.Request) (*ui.Caller, error) {
 	mode := ui.ModeProxy
 	if err == nil && token == "" {
 		mode = ui.ModeToken
-		token, _, err = d.Keys.open(request, time.Now())
+		token, _, err = d.Keys.openCookies(request, time.Now())
 	}
 	switch {
 	case errors.Is(err, errNoCookie), errors.Is(err, errUnreadable), errors.Is(err, errCookieEnded):

@@ -129,8 +129,8 @@ func (d *testDashboard) takeReads() []http.Header {
 	return reads
 }
 
-// ask sends a request as a page of the dashboard does.
-func (d *testDashboard) ask(method, path, body string, change ...func(*http.Request)) *http.Response {
+// sendRequest sends a request as a page of the dashboard does.
+func (d *testDashboard) sendRequest(method, path, body string, change ...func(*http.Request)) *http.Response {
 	request := httptest.NewRequest(method, "https://"+testHost+path, strings.NewReader(body))
 	if method != http.MethodGet {
 		request.Header.Set("Ot-Fleet", "1")
@@ -168,7 +168,7 @@ func withCookies(cookies []*http.Cookie) func(*http.Request) {
 
 func (d *testDashboard) login(t *testing.T, token string) []*http.Cookie {
 	t.Helper()
-	response := d.ask(http.MethodPost, "/auth/login", `{"token":"`+token+`"}`)
+	response := d.sendRequest(http.MethodPost, "/auth/login", `{"token":"`+token+`"}`)
 	require.Equal(t, http.StatusNoContent, response.StatusCode, textOf(t, response))
 	return response.Cookies()
 }
@@ -203,7 +203,7 @@ func TestSignIn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestDashboard(t)
-			response := d.ask(http.MethodPost, "/auth/login", tt.body, tt.change...)
+			response := d.sendRequest(http.MethodPost, "/auth/login", tt.body, tt.change...)
 			text := textOf(t, response)
 			assert.Equal(t, tt.wantStatus, response.StatusCode, text)
 			assert.Contains(t, text, tt.wantText)
@@ -244,7 +244,7 @@ func TestWhoARequestIsOf(t *testing.T) {
 			d.takeSent()
 			for _, path := range []string{"/auth/me?access_token=" + annaToken, "/fleet/v1/summary", "/k8s/apis/pelotech.ot/v1alpha1/fleetdiskimages/ubuntu"} {
 				d.takeReads()
-				response := d.ask(http.MethodGet, path, "", tt.change...)
+				response := d.sendRequest(http.MethodGet, path, "", tt.change...)
 				if tt.want == "" {
 					assert.Equal(t, http.StatusUnauthorized, response.StatusCode, path)
 					assert.Empty(t, d.takeReads())
@@ -292,7 +292,7 @@ func headerNames(header http.Header) (names []string) {
 func TestReadAPIGetsNoOtherHeaders(t *testing.T) {
 	d := newTestDashboard(t)
 	anna := withCookies(d.login(t, annaToken))
-	response := d.ask(http.MethodGet, "/fleet/v1/events", "", anna, withHeader("Last-Event-ID", "a.1"), withHeader("If-None-Match", `"x"`), withHeader("Ot-Hub-Forwarded", "true"), withHeader("X-Forwarded-For", "192.0.2.1"))
+	response := d.sendRequest(http.MethodGet, "/fleet/v1/events", "", anna, withHeader("Last-Event-ID", "a.1"), withHeader("If-None-Match", `"x"`), withHeader("Ot-Hub-Forwarded", "true"), withHeader("X-Forwarded-For", "192.0.2.1"))
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	reads := d.takeReads()
 	require.Len(t, reads, 1)
@@ -305,7 +305,7 @@ func TestWritesAreTheCallersOwn(t *testing.T) {
 	d := newTestDashboard(t)
 	anna := withCookies(d.login(t, annaToken))
 	d.takeSent()
-	response := d.ask(http.MethodPatch, "/k8s/apis/pelotech.ot/v1alpha1/fleetdiskimages/ubuntu", `{"spec":{}}`, anna, func(request *http.Request) {
+	response := d.sendRequest(http.MethodPatch, "/k8s/apis/pelotech.ot/v1alpha1/fleetdiskimages/ubuntu", `{"spec":{}}`, anna, func(request *http.Request) {
 		request.Header.Set("Content-Type", "application/merge-patch+json")
 	})
 	assert.Equal(t, http.StatusForbidden, response.StatusCode)
@@ -318,7 +318,7 @@ func TestWritesAreTheCallersOwn(t *testing.T) {
 // A person without the right to read is told which, also where a proxy signs them in.
 func TestReadWithoutTheRight(t *testing.T) {
 	d := newTestDashboard(t)
-	response := d.ask(http.MethodGet, "/fleet/v1/members", "", withHeader("Authorization", "Bearer "+lenaToken))
+	response := d.sendRequest(http.MethodGet, "/fleet/v1/members", "", withHeader("Authorization", "Bearer "+lenaToken))
 	assert.Equal(t, http.StatusForbidden, response.StatusCode)
 	assert.JSONEq(t, `{"error":"lena may not get /fleet/v1/members: that takes ClusterRole ot-hub-reader, by a ClusterRoleBinding"}`, textOf(t, response))
 	assert.Empty(t, d.takeReads())
@@ -331,13 +331,13 @@ func TestAPIServerThatDoesNotAnswer(t *testing.T) {
 	d.mu.Lock()
 	d.down = true
 	d.mu.Unlock()
-	response := d.ask(http.MethodGet, "/fleet/v1/summary", "", anna)
+	response := d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", anna)
 	assert.Equal(t, http.StatusOK, response.StatusCode, "who it is was known a moment ago")
-	response = d.ask(http.MethodGet, "/fleet/v1/summary", "", withHeader("Authorization", "Bearer "+benToken))
+	response = d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", withHeader("Authorization", "Bearer "+benToken))
 	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
 	assert.Equal(t, retryAfterSeconds, response.Header.Get("Retry-After"))
 	for range 2 * failuresOfAddress {
-		response = d.ask(http.MethodPost, "/auth/login", `{"token":"`+benToken+`"}`)
+		response = d.sendRequest(http.MethodPost, "/auth/login", `{"token":"`+benToken+`"}`)
 		require.Equal(t, http.StatusServiceUnavailable, response.StatusCode, "it is no failure of the person")
 	}
 }
@@ -349,7 +349,7 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 	d.takeSent()
 	statuses := map[int]int{}
 	for i := range 2 * failuresOfAddress {
-		response := d.ask(http.MethodPost, "/auth/login", `{"token":"guess-`+strings.Repeat("x", i+1)+`"}`)
+		response := d.sendRequest(http.MethodPost, "/auth/login", `{"token":"guess-`+strings.Repeat("x", i+1)+`"}`)
 		statuses[response.StatusCode]++
 		if response.StatusCode == http.StatusTooManyRequests {
 			assert.NotEmpty(t, response.Header.Get("Retry-After"))
@@ -359,7 +359,7 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 	assert.GreaterOrEqual(t, statuses[http.StatusUnauthorized], failuresOfAddress)
 	assert.Positive(t, statuses[http.StatusTooManyRequests])
 	assert.Len(t, d.takeSent(), statuses[http.StatusUnauthorized], "the API server is not asked about the others")
-	assert.Equal(t, http.StatusOK, d.ask(http.MethodGet, "/fleet/v1/summary", "", anna).StatusCode)
+	assert.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", anna).StatusCode)
 }
 
 // Signing out removes the cookies from the browser. A copy of them works until the token ends: only
@@ -367,16 +367,16 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 func TestSignOut(t *testing.T) {
 	d := newTestDashboard(t)
 	kept := withCookies(d.login(t, annaToken))
-	response := d.ask(http.MethodPost, "/auth/logout", "", kept)
+	response := d.sendRequest(http.MethodPost, "/auth/logout", "", kept)
 	require.Equal(t, http.StatusNoContent, response.StatusCode)
 	require.Len(t, response.Cookies(), maxCookies)
 	for _, cookie := range response.Cookies() {
 		assert.Negative(t, cookie.MaxAge)
 	}
-	assert.Equal(t, http.StatusOK, d.ask(http.MethodGet, "/fleet/v1/summary", "", kept).StatusCode)
-	assert.Equal(t, http.StatusMethodNotAllowed, d.ask(http.MethodGet, "/auth/logout", "").StatusCode)
-	assert.Equal(t, http.StatusForbidden, d.ask(http.MethodPost, "/auth/logout", "", func(r *http.Request) { r.Header.Del("Origin") }).StatusCode)
-	assert.Equal(t, http.StatusNotFound, d.ask(http.MethodPost, "/auth/key", "{}").StatusCode, "that is of kubectl ot dashboard")
+	assert.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", kept).StatusCode)
+	assert.Equal(t, http.StatusMethodNotAllowed, d.sendRequest(http.MethodGet, "/auth/logout", "").StatusCode)
+	assert.Equal(t, http.StatusForbidden, d.sendRequest(http.MethodPost, "/auth/logout", "", func(r *http.Request) { r.Header.Del("Origin") }).StatusCode)
+	assert.Equal(t, http.StatusNotFound, d.sendRequest(http.MethodPost, "/auth/key", "{}").StatusCode, "that is of kubectl ot dashboard")
 }
 
 func TestHosts(t *testing.T) {

@@ -71,9 +71,9 @@ func (s *KeyStore) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (*KeyStore) NeedLeaderElection() bool { return false }
 
-// open returns the token in a request's cookies. Another replica may have rotated the keys: they
+// openCookies returns the token in a request's cookies. Another replica may have rotated the keys: they
 // are read again for a cookie that cannot be read.
-func (s *KeyStore) open(request *http.Request, now time.Time) (token string, end time.Time, err error) {
+func (s *KeyStore) openCookies(request *http.Request, now time.Time) (token string, end time.Time, err error) {
 	known, readAt := s.current()
 	token, end, err = known.openToken(request, now)
 	if !errors.Is(err, errUnreadable) || now.Sub(readAt) < keyReadAgain {
@@ -86,8 +86,8 @@ func (s *KeyStore) open(request *http.Request, now time.Time) (token string, end
 	return known.openToken(request, now)
 }
 
-// seal returns cookies that hold a token.
-func (s *KeyStore) seal(ctx context.Context, token string, now, end time.Time) ([]*http.Cookie, error) {
+// sealCookies returns cookies that hold a token.
+func (s *KeyStore) sealCookies(ctx context.Context, token string, now, end time.Time) ([]*http.Cookie, error) {
 	known, _ := s.current()
 	if known.current == nil {
 		if err := s.read(ctx, now); err != nil {

@@ -26,9 +26,9 @@ func testReplicas(count int) (client.Client, []*KeyStore) {
 
 func requireOpens(t *testing.T, s *KeyStore, token string, now time.Time, sealer *KeyStore) {
 	t.Helper()
-	cookies, err := sealer.seal(t.Context(), token, now, now.Add(time.Hour))
+	cookies, err := sealer.sealCookies(t.Context(), token, now, now.Add(time.Hour))
 	require.NoError(t, err)
-	got, _, err := s.open(requestWith(cookies...), now)
+	got, _, err := s.openCookies(requestWith(cookies...), now)
 	require.NoError(t, err)
 	require.Equal(t, token, got)
 }
@@ -53,31 +53,31 @@ func TestReplicasOpenEachOthersCookies(t *testing.T) {
 // A cookie outlives one rotation, and a replica that restarts.
 func TestCookieOutlivesRotation(t *testing.T) {
 	c, replicas := testReplicas(2)
-	cookies, err := replicas[0].seal(t.Context(), "abc", testTime, testTime.Add(2*keyLife))
+	cookies, err := replicas[0].sealCookies(t.Context(), "abc", testTime, testTime.Add(2*keyLife))
 	require.NoError(t, err)
 	later := testTime.Add(keyLife)
 	require.NoError(t, replicas[1].read(t.Context(), later))
 	restarted := &KeyStore{Live: c, Namespace: "ot-hub"}
-	got, _, err := restarted.open(requestWith(cookies...), later)
+	got, _, err := restarted.openCookies(requestWith(cookies...), later)
 	require.NoError(t, err)
 	require.Equal(t, "abc", got)
 	require.NoError(t, replicas[1].read(t.Context(), later.Add(keyLife)))
 	require.NoError(t, restarted.read(t.Context(), later.Add(keyLife)))
-	_, _, err = restarted.open(requestWith(cookies...), later)
+	_, _, err = restarted.openCookies(requestWith(cookies...), later)
 	require.ErrorIs(t, err, errUnreadable, "not the second rotation")
 }
 
 // Deleting the Secret ends all cookies.
 func TestDeletedKeysEndCookies(t *testing.T) {
 	c, replicas := testReplicas(2)
-	cookies, err := replicas[0].seal(t.Context(), "abc", testTime, testTime.Add(time.Hour))
+	cookies, err := replicas[0].sealCookies(t.Context(), "abc", testTime, testTime.Add(time.Hour))
 	require.NoError(t, err)
 	secret := &corev1.Secret{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: KeySecret}, secret))
 	require.NoError(t, c.Delete(t.Context(), secret))
 	for _, r := range replicas {
 		require.NoError(t, r.read(t.Context(), testTime))
-		_, _, err := r.open(requestWith(cookies...), testTime)
+		_, _, err := r.openCookies(requestWith(cookies...), testTime)
 		require.ErrorIs(t, err, errUnreadable)
 	}
 	requireOpens(t, replicas[1], "abc", testTime.Add(time.Minute), replicas[0])
@@ -110,11 +110,11 @@ func TestUnreadableCookiesAreCheap(t *testing.T) {
 	require.NoError(t, s.read(t.Context(), testTime))
 	foreign := sealed(t, keys{current: keyB}, "abc", testTime.Add(time.Hour))
 	for i := range 1000 {
-		_, _, err := s.open(requestWith(foreign...), testTime.Add(time.Duration(i)*time.Millisecond))
+		_, _, err := s.openCookies(requestWith(foreign...), testTime.Add(time.Duration(i)*time.Millisecond))
 		require.ErrorIs(t, err, errUnreadable)
 	}
 	assert.Equal(t, 1, reads)
-	_, _, _ = s.open(requestWith(foreign...), testTime.Add(keyReadAgain))
+	_, _, _ = s.openCookies(requestWith(foreign...), testTime.Add(keyReadAgain))
 	assert.Equal(t, 2, reads)
 }
 

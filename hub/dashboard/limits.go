@@ -38,9 +38,9 @@ type signInLimit struct {
 	byAddress map[netip.Prefix]*failures
 }
 
-// begin counts an attempt as failed unless succeeded is called. wait is how long the address has to
+// beginAttempt counts an attempt as failed unless succeeded is called. wait is how long the address has to
 // wait; 0 where it may try.
-func (l *signInLimit) begin(remote string, now time.Time) (succeeded func(), wait time.Duration) {
+func (l *signInLimit) beginAttempt(remote string, now time.Time) (succeeded func(), wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	address := addressOf(remote)

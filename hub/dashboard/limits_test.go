@@ -15,19 +15,19 @@ func TestFailedSignInsOfAnAddressAreLimited(t *testing.T) {
 	const thief, anna = "192.0.2.1:1000", "192.0.2.2:1000"
 	now := testTime
 	for i := range failuresOfAddress {
-		_, wait := l.begin(fmt.Sprintf("192.0.2.1:%d", 1000+i), now)
+		_, wait := l.beginAttempt(fmt.Sprintf("192.0.2.1:%d", 1000+i), now)
 		require.Zero(t, wait, "attempt %d, from another port each", i)
 	}
-	_, wait := l.begin(thief, now)
+	_, wait := l.beginAttempt(thief, now)
 	require.Equal(t, forgiveAddressEvery, wait)
-	_, again := l.begin(thief, now.Add(wait/2))
+	_, again := l.beginAttempt(thief, now.Add(wait/2))
 	require.Equal(t, wait/2, again, "an attempt that was refused does not count")
-	succeeded, wait := l.begin(anna, now)
+	succeeded, wait := l.beginAttempt(anna, now)
 	require.Zero(t, wait)
 	succeeded()
-	_, wait = l.begin(thief, now.Add(forgiveAddressEvery))
+	_, wait = l.beginAttempt(thief, now.Add(forgiveAddressEvery))
 	require.Zero(t, wait, "one attempt for the time that passed")
-	_, wait = l.begin(thief, now.Add(forgiveAddressEvery))
+	_, wait = l.beginAttempt(thief, now.Add(forgiveAddressEvery))
 	require.Equal(t, forgiveAddressEvery, wait)
 }
 
@@ -35,7 +35,7 @@ func TestFailedSignInsOfAnAddressAreLimited(t *testing.T) {
 func TestSignInsThatSucceedAreNotLimited(t *testing.T) {
 	var l signInLimit
 	for i := range 10 * failuresOfAll {
-		succeeded, wait := l.begin("192.0.2.1:1000", testTime)
+		succeeded, wait := l.beginAttempt("192.0.2.1:1000", testTime)
 		require.Zero(t, wait, "sign-in %d", i)
 		succeeded()
 	}
@@ -46,14 +46,14 @@ func TestFailedSignInsOfAllAreLimited(t *testing.T) {
 	var l signInLimit
 	address := func(i int) string { return fmt.Sprintf("[2001:db8:%x::1]:1000", i) }
 	for i := range failuresOfAll {
-		_, wait := l.begin(address(i), testTime)
+		_, wait := l.beginAttempt(address(i), testTime)
 		require.Zero(t, wait)
 	}
-	_, wait := l.begin(address(failuresOfAll), testTime)
+	_, wait := l.beginAttempt(address(failuresOfAll), testTime)
 	require.Equal(t, forgiveAllEvery, wait)
 	accepted := 0
 	for i := range 3 * maxAddresses {
-		if _, wait := l.begin(address(i), testTime.Add(time.Duration(i)*time.Millisecond)); wait == 0 {
+		if _, wait := l.beginAttempt(address(i), testTime.Add(time.Duration(i)*time.Millisecond)); wait == 0 {
 			accepted++
 		}
 		require.LessOrEqual(t, len(l.byAddress), maxAddresses)

@@ -50,7 +50,7 @@ func (d *dashboard) signIn(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	now := time.Now()
-	succeeded, wait := d.limit.begin(request.RemoteAddr, now)
+	succeeded, wait := d.limit.beginAttempt(request.RemoteAddr, now)
 	if wait > 0 {
 		d.Metrics.CountSignIn("limited")
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
@@ -92,7 +92,7 @@ func (d *dashboard) checkSignIn(ctx context.Context, token string, now time.Time
 	if !now.Before(end) {
 		return nil, errNotAccepted
 	}
-	return d.Keys.seal(ctx, token, now, end)
+	return d.Keys.sealCookies(ctx, token, now, end)
 }
 
 // signOut removes the cookies. The token is valid until it ends: only who issued it can revoke it.

@@ -75,11 +75,20 @@ type API struct {
 	History func() *history.History
 	// Stopping is closed when the process stops: streams end.
 	Stopping <-chan struct{}
+	// Clock returns the time that answers are about; nil for time.Now.
+	Clock func() time.Time
 
 	verified verifiedReports
 	rendered renderedAnswers
 	matrices matrixCache
 	streams  streamLimit
+}
+
+func (a *API) now() time.Time {
+	if a.Clock != nil {
+		return a.Clock()
+	}
+	return time.Now()
 }
 
 // Handlers returns the handlers by path. They are not below /api, which every
@@ -115,10 +124,11 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "transfers":   {a.listTransfers, []string{"state", "cluster", "source", "search", "sort", "limit"}, true},
 		root + "blastradius": {a.getBlastRadius, []string{"policy", "limit"}, true},
 
-		root + "members":        {a.listMembers, []string{"limit", "after"}, true},
-		root + "members/images": {a.listMemberImages, []string{"member", "page"}, false},
-		root + "images":         {a.listImages, []string{"limit", "after"}, true},
-		root + "images/detail":  {a.getImage, []string{"source"}, true},
+		root + "members":            {a.listMembers, []string{"limit", "after"}, true},
+		root + "members/images":     {a.listMemberImages, []string{"member", "page"}, false},
+		root + "members/quarantine": {a.getQuarantine, []string{"member"}, false},
+		root + "images":             {a.listImages, []string{"limit", "after"}, true},
+		root + "images/detail":      {a.getImage, []string{"source"}, true},
 
 		root + "rollouts":          {a.listRollouts, []string{"limit", "after"}, true},
 		root + "rollouts/clusters": {a.listRolloutClusters, []string{"name", "state", "limit", "after"}, true},

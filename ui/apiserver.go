@@ -49,19 +49,19 @@ func (c *Caller) send(ctx context.Context, r *objectRequest, body []byte) (*serv
 	}
 	response, err := c.Transport.RoundTrip(request)
 	if err != nil {
-		return nil, refuse(http.StatusBadGateway, "the API server does not answer: "+v1alpha1.Truncate(err.Error(), maxErrorBytes/2))
+		return nil, newRefusal(http.StatusBadGateway, "the API server does not answer: "+v1alpha1.Truncate(err.Error(), maxErrorBytes/2))
 	}
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
 	switch mediaType, _, typeErr := mime.ParseMediaType(response.Header.Get("Content-Type")); {
 	case err != nil:
-		return nil, refuse(http.StatusBadGateway, "the answer of the API server ended early: whether a change was made is unknown")
+		return nil, newRefusal(http.StatusBadGateway, "the answer of the API server ended early: whether a change was made is unknown")
 	case len(text) > maxAnswerBytes:
-		return nil, refuse(http.StatusBadGateway, fmt.Sprintf("the answer of the API server is larger than %d MiB", maxAnswerBytes>>20))
+		return nil, newRefusal(http.StatusBadGateway, fmt.Sprintf("the answer of the API server is larger than %d MiB", maxAnswerBytes>>20))
 	case response.StatusCode == http.StatusUnauthorized:
-		return nil, refuse(http.StatusUnauthorized, "the API server does not accept your credential: sign in again")
+		return nil, newRefusal(http.StatusUnauthorized, "the API server does not accept your credential: sign in again")
 	case response.StatusCode < 200 || 300 <= response.StatusCode && response.StatusCode < 400, typeErr != nil || mediaType != jsonType || !json.Valid(text):
-		return nil, refuse(http.StatusBadGateway, fmt.Sprintf("what answers for the API server is none: status %d, not JSON", response.StatusCode))
+		return nil, newRefusal(http.StatusBadGateway, fmt.Sprintf("what answers for the API server is none: status %d, not JSON", response.StatusCode))
 	}
 	answer := &serverAnswer{status: response.StatusCode, body: text}
 	if after := response.Header.Get("Retry-After"); retryAfterPattern.MatchString(after) {
@@ -81,7 +81,7 @@ func (c *Caller) review(ctx context.Context, path string, question, into any) er
 		return err
 	}
 	if answer.status >= http.StatusBadRequest {
-		return refuse(answer.status, fmt.Sprintf("the API server refuses to say what you may do: status %d", answer.status))
+		return newRefusal(answer.status, fmt.Sprintf("the API server refuses to say what you may do: status %d", answer.status))
 	}
 	return json.Unmarshal(answer.body, into)
 }

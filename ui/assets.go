@@ -98,7 +98,7 @@ func serveAsset(w http.ResponseWriter, request *http.Request) {
 	files := embedded()
 	if !isRead(request.Method) {
 		w.Header().Set("Allow", "GET, HEAD")
-		WriteError(w, refuse(http.StatusMethodNotAllowed, "a page is read: use GET"))
+		WriteError(w, newRefusal(http.StatusMethodNotAllowed, "a page is read: use GET"))
 		return
 	}
 	file, found := files[request.URL.Path]
@@ -108,10 +108,10 @@ func serveAsset(w http.ResponseWriter, request *http.Request) {
 		file = files["/index.html"]
 	default:
 		w.Header().Set("Cache-Control", "no-store")
-		WriteError(w, refuse(http.StatusNotFound, "the dashboard has no such file"))
+		WriteError(w, newRefusal(http.StatusNotFound, "the dashboard has no such file"))
 		return
 	}
-	file.serve(w, request)
+	file.writeAnswer(w, request)
 }
 
 // isPage reports whether a path is one of the app's pages. Names in it may have dots, as those
@@ -123,7 +123,7 @@ func isPage(request *http.Request) bool {
 	return !strings.Contains(request.URL.Path, ".") || strings.Contains(request.Header.Get("Accept"), "text/html")
 }
 
-func (a *asset) serve(w http.ResponseWriter, request *http.Request) {
+func (a *asset) writeAnswer(w http.ResponseWriter, request *http.Request) {
 	body, etag, header := a.body, `"`+a.etag+`"`, w.Header()
 	header.Set("Vary", "Accept-Encoding")
 	if a.compressed != nil && acceptsGzip(request.Header.Get("Accept-Encoding")) {

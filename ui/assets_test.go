@@ -58,7 +58,7 @@ func TestAssetsAreKeptAndCompressed(t *testing.T) {
 		for name, value := range headers {
 			request.Header.Set(name, value)
 		}
-		files[path].serve(recorder, request)
+		files[path].writeAnswer(recorder, request)
 		return recorder
 	}
 	plain := get("/assets/app-1.js", nil)

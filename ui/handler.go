@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -47,6 +48,8 @@ type Caller struct {
 	// Key is another one for each credential: what was found out about a caller is remembered
 	// by it.
 	Key string
+	// ExpiresAt is when the credential or the session ends; nil where that is not known.
+	ExpiresAt *metav1.Time
 }
 
 // NewCaller returns the Caller whose credential config has.
@@ -87,8 +90,9 @@ type Options struct {
 	// MayRead reports whether the caller may read the read API. nil: the API server says so.
 	MayRead func(context.Context, *Caller) (bool, error)
 
-	// HubVersion is that of the program that serves the dashboard.
-	HubVersion string
+	// Version is that of the program that serves the dashboard; HubVersion that of the hub, empty
+	// where it is not known.
+	Version, HubVersion string
 	// HubNamespace is where the hub runs.
 	HubNamespace string
 	// Policy is the ConfigMap of the fleet's policy.
@@ -133,18 +137,23 @@ func NewServer(handler http.Handler) *http.Server {
 
 // refusal is an answer that is an error.
 type refusal struct {
-	status  int
-	message string
+	status int
+	err    error
 }
 
-func (r *refusal) Error() string { return r.message }
+func (r *refusal) Error() string { return r.err.Error() }
 
-func refuse(status int, message string) *refusal { return &refusal{status, message} }
+func (r *refusal) Unwrap() error { return r.err }
+
+func newRefusal(status int, message string) error { return &refusal{status, errors.New(message)} }
+
+// WithStatus returns an error that WriteError answers with a status; others are a bad gateway.
+func WithStatus(status int, err error) error { return &refusal{status, err} }
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w = newGuardedWriter(w, request)
-	if err := h.serve(w, request); err != nil {
+	if err := h.handleRequest(w, request); err != nil {
 		WriteError(w, err)
 	}
 }
@@ -164,15 +173,15 @@ func WriteError(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(readapi.ErrorAnswer{Error: v1alpha1.SanitizeText(err.Error(), maxErrorBytes)}) // the caller is gone
 }
 
-func (h *Handler) serve(w http.ResponseWriter, request *http.Request) error {
+func (h *Handler) handleRequest(w http.ResponseWriter, request *http.Request) error {
 	origin, known := h.Origin(request.Host)
 	if !known {
-		return refuse(http.StatusMisdirectedRequest, "this is not the address of the dashboard: open it by the one it was given to you by")
+		return newRefusal(http.StatusMisdirectedRequest, "this is not the address of the dashboard: open it by the one it was given to you by")
 	}
 	path := request.URL.Path
 	data := strings.HasPrefix(path, "/fleet/") || strings.HasPrefix(path, "/auth/") || strings.HasPrefix(path, "/k8s/")
 	if data && request.URL.EscapedPath() != path {
-		return refuse(http.StatusBadRequest, "the path has characters that are escaped: names have none")
+		return newRefusal(http.StatusBadRequest, "the path has characters that are escaped: names have none")
 	}
 	if err := checkSite(request, origin, data); err != nil {
 		return err
@@ -186,7 +195,7 @@ func (h *Handler) serve(w http.ResponseWriter, request *http.Request) error {
 	}
 	if strings.HasPrefix(path, "/auth/") && path != "/auth/me" {
 		if h.Auth == nil {
-			return refuse(http.StatusNotFound, "there is no such path")
+			return newRefusal(http.StatusNotFound, "there is no such path")
 		}
 		h.Auth.ServeHTTP(w, request)
 		return nil
@@ -200,7 +209,7 @@ func (h *Handler) serve(w http.ResponseWriter, request *http.Request) error {
 	switch {
 	case strings.HasPrefix(path, readapi.Root):
 		if !isRead(request.Method) {
-			return refuse(http.StatusMethodNotAllowed, "the read API is read-only: use GET")
+			return newRefusal(http.StatusMethodNotAllowed, "the read API is read-only: use GET")
 		}
 		w.Header().Set("Cache-Control", "private, no-cache")
 		h.Reads.ServeHTTP(w, request)
@@ -210,7 +219,7 @@ func (h *Handler) serve(w http.ResponseWriter, request *http.Request) error {
 	case strings.HasPrefix(path, "/k8s/"):
 		return h.serveObject(w, request, caller)
 	default:
-		return refuse(http.StatusNotFound, "there is no such path")
+		return newRefusal(http.StatusNotFound, "there is no such path")
 	}
 }
 
@@ -227,7 +236,7 @@ func signedOut(err error) error {
 	if errors.Is(err, ErrSignedOut) {
 		return err
 	}
-	return refuse(http.StatusUnauthorized, err.Error())
+	return newRefusal(http.StatusUnauthorized, err.Error())
 }
 
 func isRead(method string) bool { return method == http.MethodGet || method == http.MethodHead }
@@ -238,17 +247,17 @@ func checkSite(request *http.Request, origin string, data bool) error {
 	site := request.Header.Get("Sec-Fetch-Site")
 	if isRead(request.Method) {
 		if data && site != "" && site != "same-origin" && site != "none" {
-			return refuse(http.StatusForbidden, "a page of another site asked for this")
+			return newRefusal(http.StatusForbidden, "a page of another site asked for this")
 		}
 		return nil
 	}
 	switch {
 	case request.Header.Get(WriteHeader) != "1":
-		return refuse(http.StatusForbidden, "a change needs header "+WriteHeader+": 1, which the dashboard sends")
+		return newRefusal(http.StatusForbidden, "a change needs header "+WriteHeader+": 1, which the dashboard sends")
 	case len(request.Header.Values("Origin")) != 1 || request.Header.Get("Origin") != origin:
-		return refuse(http.StatusForbidden, "a change needs header Origin of the dashboard itself, "+origin)
+		return newRefusal(http.StatusForbidden, "a change needs header Origin of the dashboard itself, "+origin)
 	case site != "" && site != "same-origin":
-		return refuse(http.StatusForbidden, "a page of another site asked for this change")
+		return newRefusal(http.StatusForbidden, "a page of another site asked for this change")
 	}
 	return nil
 }
@@ -257,7 +266,7 @@ func checkSite(request *http.Request, origin string, data bool) error {
 func boundBody(w http.ResponseWriter, request *http.Request) error {
 	if isRead(request.Method) {
 		if request.ContentLength != 0 {
-			return refuse(http.StatusBadRequest, "a request that reads has no body")
+			return newRefusal(http.StatusBadRequest, "a request that reads has no body")
 		}
 		return nil
 	}
@@ -271,5 +280,5 @@ func boundBody(w http.ResponseWriter, request *http.Request) error {
 }
 
 func tooLarge() error {
-	return refuse(http.StatusRequestEntityTooLarge, "the request is larger than 64 KiB")
+	return newRefusal(http.StatusRequestEntityTooLarge, "the request is larger than 64 KiB")
 }

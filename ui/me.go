@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -36,7 +37,11 @@ type Me struct {
 	// SignOut: signing out has an effect.
 	SignOut bool         `json:"signOut,omitempty"`
 	May     []Permission `json:"may"`
-	// HubVersion is the version of the program that serves the dashboard.
+	// ExpiresAt is when the session ends; absent where that is not known.
+	ExpiresAt *metav1.Time `json:"expiresAt,omitempty"`
+	// Version is that of the program that serves the page, a hub or kubectl ot; HubVersion that
+	// of the hub.
+	Version      string `json:"version,omitempty"`
 	HubVersion   string `json:"hubVersion,omitempty"`
 	HubNamespace string `json:"hubNamespace,omitempty"`
 	// PolicyNamespace and PolicyName are those of the ConfigMap of the fleet's policy.
@@ -127,7 +132,7 @@ func (c *identityCache) add(key string, i *identity) {
 
 func (h *Handler) serveMe(w http.ResponseWriter, request *http.Request, caller *Caller) error {
 	if !isRead(request.Method) {
-		return refuse(http.StatusMethodNotAllowed, "who you are is read: use GET")
+		return newRefusal(http.StatusMethodNotAllowed, "who you are is read: use GET")
 	}
 	who := h.identities.get(caller.Key, time.Now())
 	if who == nil {
@@ -141,8 +146,8 @@ func (h *Handler) serveMe(w http.ResponseWriter, request *http.Request, caller *
 	mode := h.Mode(request)
 	w.Header().Set("Content-Type", jsonType)
 	_ = json.NewEncoder(w).Encode(&Me{ // the caller is gone
-		User: who.user, Groups: who.groups, May: who.may, Mode: mode, SignOut: mode == ModeToken, HubVersion: h.HubVersion, HubNamespace: h.HubNamespace,
-		PolicyNamespace: h.Policy.Namespace, PolicyName: h.Policy.Name, Context: h.Context,
+		User: who.user, Groups: who.groups, May: who.may, Mode: mode, SignOut: mode == ModeToken, ExpiresAt: caller.ExpiresAt,
+		Version: h.Version, HubVersion: h.HubVersion, HubNamespace: h.HubNamespace, PolicyNamespace: h.Policy.Namespace, PolicyName: h.Policy.Name, Context: h.Context,
 	})
 	return nil
 }
@@ -156,7 +161,7 @@ func (h *Handler) identify(ctx context.Context, caller *Caller) (*identity, erro
 	}
 	info := self.Status.UserInfo
 	if info.Username == "" {
-		return nil, refuse(http.StatusUnauthorized, "the API server does not say who you are: sign in again")
+		return nil, newRefusal(http.StatusUnauthorized, "the API server does not say who you are: sign in again")
 	}
 	who := &identity{user: v1alpha1.SanitizeText(info.Username, maxErrorBytes), groups: []string{}, may: make([]Permission, len(rights))}
 	for _, group := range info.Groups[:min(len(info.Groups), maxShownGroups)] {

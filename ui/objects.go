@@ -71,10 +71,10 @@ type objectRequest struct {
 func parseObjectRequest(method, path, rawQuery, contentType string, policy types.NamespacedName) (*objectRequest, error) {
 	r, allowed := findObject(path, policy)
 	if r == nil {
-		return nil, refuse(http.StatusNotFound, "the dashboard passes on no requests to this path: use kubectl")
+		return nil, newRefusal(http.StatusNotFound, "the dashboard passes on no requests to this path: use kubectl")
 	}
 	if !slices.Contains(allowed, method) {
-		return nil, refuse(http.StatusMethodNotAllowed, fmt.Sprintf("the dashboard passes on %s here, not this method: use kubectl", strings.Join(allowed, ", ")))
+		return nil, newRefusal(http.StatusMethodNotAllowed, fmt.Sprintf("the dashboard passes on %s here, not this method: use kubectl", strings.Join(allowed, ", ")))
 	}
 	r.method = method
 	r.createsPolicy = r.createsPolicy && method == http.MethodPost
@@ -132,7 +132,7 @@ func (r *objectRequest) parseContentType(contentType string) error {
 	}
 	given, _, err := mime.ParseMediaType(contentType)
 	if err != nil || !slices.Contains(allowed, given) {
-		return refuse(http.StatusUnsupportedMediaType, "Content-Type must be "+strings.Join(allowed, " or "))
+		return newRefusal(http.StatusUnsupportedMediaType, "Content-Type must be "+strings.Join(allowed, " or "))
 	}
 	r.contentType = given
 	return nil
@@ -141,7 +141,7 @@ func (r *objectRequest) parseContentType(contentType string) error {
 func (r *objectRequest) parseQuery(raw string) error {
 	query, err := url.ParseQuery(raw)
 	if err != nil {
-		return refuse(http.StatusBadRequest, "the query cannot be read")
+		return newRefusal(http.StatusBadRequest, "the query cannot be read")
 	}
 	checks := map[string]func(string) bool{
 		"dryRun":       func(v string) bool { return v == "All" },
@@ -163,14 +163,14 @@ func (r *objectRequest) parseQuery(raw string) error {
 	case r.method == http.MethodDelete:
 		delete(checks, "fieldManager")
 	case r.contentType == applyType && query.Get("fieldManager") == "":
-		return refuse(http.StatusBadRequest, "an apply needs fieldManager: what another apply of this name has set and this one leaves out is removed")
+		return newRefusal(http.StatusBadRequest, "an apply needs fieldManager: what another apply of this name has set and this one leaves out is removed")
 	default:
 		r.query.Set("fieldManager", FieldManager)
 	}
 	for name, values := range query {
 		check, known := checks[name]
 		if !known || len(values) != 1 || !check(values[0]) {
-			return refuse(http.StatusBadRequest, fmt.Sprintf("the dashboard does not pass on %s in this query: use kubectl", v1alpha1.Truncate(name, 64)))
+			return newRefusal(http.StatusBadRequest, fmt.Sprintf("the dashboard does not pass on %s in this query: use kubectl", v1alpha1.Truncate(name, 64)))
 		}
 		r.query.Set(name, values[0])
 	}
@@ -187,12 +187,12 @@ func (r *objectRequest) isList() bool {
 func (r *objectRequest) checkBody(body []byte, policy types.NamespacedName) ([]byte, error) {
 	if r.contentType == "" {
 		if len(body) > 0 {
-			return nil, refuse(http.StatusUnsupportedMediaType, "a body needs a Content-Type")
+			return nil, newRefusal(http.StatusUnsupportedMediaType, "a body needs a Content-Type")
 		}
 		return nil, nil
 	}
 	if !json.Valid(body) {
-		return nil, refuse(http.StatusBadRequest, "the body is not JSON")
+		return nil, newRefusal(http.StatusBadRequest, "the body is not JSON")
 	}
 	if !r.createsPolicy {
 		return body, nil
@@ -207,13 +207,13 @@ func policyBody(body []byte, policy types.NamespacedName) ([]byte, error) {
 	decoder.UseNumber()
 	var object map[string]any
 	if err := decoder.Decode(&object); err != nil {
-		return nil, refuse(http.StatusBadRequest, "the body is not a ConfigMap: "+err.Error())
+		return nil, newRefusal(http.StatusBadRequest, "the body is not a ConfigMap: "+err.Error())
 	}
 	metadata, _ := object["metadata"].(map[string]any)
 	namespace, hasNamespace := metadata["namespace"]
 	_, generated := metadata["generateName"]
 	if metadata["name"] != policy.Name || hasNamespace && namespace != policy.Namespace || generated {
-		return nil, refuse(http.StatusForbidden, fmt.Sprintf("the dashboard creates ConfigMap %s alone", policy))
+		return nil, newRefusal(http.StatusForbidden, fmt.Sprintf("the dashboard creates ConfigMap %s alone", policy))
 	}
 	return json.Marshal(object)
 }
@@ -222,7 +222,7 @@ func policyBody(body []byte, policy types.NamespacedName) ([]byte, error) {
 func (h *Handler) serveObject(w http.ResponseWriter, request *http.Request, caller *Caller) error {
 	contentTypes := request.Header.Values("Content-Type")
 	if len(contentTypes) > 1 {
-		return refuse(http.StatusUnsupportedMediaType, "a request has one Content-Type")
+		return newRefusal(http.StatusUnsupportedMediaType, "a request has one Content-Type")
 	}
 	r, err := parseObjectRequest(request.Method, request.URL.Path, request.URL.RawQuery, strings.Join(contentTypes, ""), h.Policy)
 	if err != nil {
@@ -258,7 +258,7 @@ func readBody(request *http.Request) ([]byte, error) {
 	case errors.As(err, &large):
 		return nil, tooLarge()
 	case err != nil:
-		return nil, refuse(http.StatusBadRequest, "the body did not arrive")
+		return nil, newRefusal(http.StatusBadRequest, "the body did not arrive")
 	}
 	return body, nil
 }

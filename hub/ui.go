@@ -84,7 +84,7 @@ func (h *hub) setupDashboard(reads map[string]http.Handler) error {
 	handler := dashboard.NewHandler(dashboard.Options{
 		APIServer: h.apiServer.Bounded, Access: access, Keys: keys, Hosts: uiHosts(h.Namespace, h.ui.hosts), Reads: reads,
 		Metrics: metrics.NewDashboard(ctrlmetrics.Registry),
-		App:     ui.Options{HubVersion: version, HubNamespace: h.Namespace, Policy: h.Policy},
+		App:     ui.Options{Version: version, HubVersion: version, HubNamespace: h.Namespace, Policy: h.Policy},
 	})
 	return h.addRunnables(keys, &dashboard.Listener{
 		Address: h.ui.address, Handler: handler,

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -102,11 +103,12 @@ func signInFrom(ctx context.Context) *signIn {
 // callerOf returns whom a request acts for: the token in Authorization, which a proxy puts there,
 // wins over that in the cookies. The API server judges the token, with each request to it.
 func (d *dashboard) callerOf(request *http.Request) (*ui.Caller, error) {
-	token, err := bearerToken(request.Header)
 	mode := ui.ModeProxy
+	token, err := bearerToken(request.Header)
+	end, hasEnd := tokenEnd(token)
 	if err == nil && token == "" {
-		mode = ui.ModeToken
-		token, _, err = d.Keys.openCookies(request, time.Now())
+		mode, hasEnd = ui.ModeToken, true
+		token, end, err = d.Keys.openCookies(request, time.Now())
 	}
 	switch {
 	case errors.Is(err, errNoCookie), errors.Is(err, errUnreadable), errors.Is(err, errCookieEnded):
@@ -121,7 +123,11 @@ func (d *dashboard) callerOf(request *http.Request) (*ui.Caller, error) {
 	cfg := rest.CopyConfig(d.anonymous)
 	cfg.BearerToken = token
 	sum := sha256.Sum256([]byte(token))
-	return ui.NewCaller(cfg, hex.EncodeToString(sum[:]))
+	caller, err := ui.NewCaller(cfg, hex.EncodeToString(sum[:]))
+	if err == nil && hasEnd {
+		caller.ExpiresAt = &metav1.Time{Time: end}
+	}
+	return caller, err
 }
 
 // serveRead answers what the user of the token may read. The elected replica, which a request may be

@@ -51,20 +51,31 @@ func isToken(text string) bool {
 // signInEnd returns when a sign-in with a token ends: with a JWT, whose claim is believed after the
 // API server has accepted it, or after maxSignIn.
 func signInEnd(token string, now time.Time) time.Time {
-	end := now.Add(maxSignIn)
+	latest := now.Add(maxSignIn)
+	if end, ok := tokenEnd(token); ok && end.Before(latest) {
+		return end
+	}
+	return latest
+}
+
+// maxTokenEnd is a time beyond all tokens, at which a time in seconds is still exact.
+const maxTokenEnd = 1 << 40
+
+// tokenEnd returns the end that a JWT claims; false where it claims none.
+func tokenEnd(token string) (time.Time, bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return end
+		return time.Time{}, false
 	}
 	text, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
-		return end
+		return time.Time{}, false
 	}
 	var claims struct {
 		Expires float64 `json:"exp"` // NumericDate of RFC 7519 may have a fraction
 	}
-	if json.Unmarshal(text, &claims) != nil || claims.Expires <= 0 || claims.Expires >= float64(end.Unix()) {
-		return end
+	if json.Unmarshal(text, &claims) != nil || claims.Expires <= 0 || claims.Expires >= maxTokenEnd {
+		return time.Time{}, false
 	}
-	return time.Unix(int64(claims.Expires), 0)
+	return time.Unix(int64(claims.Expires), 0), true
 }

@@ -14,8 +14,6 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 )
 
 // violation is a rule of accessibility that a page breaks.
@@ -36,16 +34,24 @@ const axeRun = `axe.run(document, { resultTypes: ['violations'] }).then((r) => J
 // ErrAxeMissing is the error where axe-core is not installed.
 var ErrAxeMissing = errors.New("axe-core is not installed: (cd ui && npm ci)")
 
+// readAxe finds axe-core upwards from the working directory.
 func readAxe() (string, error) {
-	root, err := binaries.Root()
+	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
-	text, err := os.ReadFile(filepath.Join(root, "ui", "node_modules", "axe-core", "axe.min.js"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", ErrAxeMissing
+	for {
+		text, err := os.ReadFile(filepath.Join(dir, "ui", "node_modules", "axe-core", "axe.min.js"))
+		switch {
+		case err == nil:
+			return string(text), nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", err
+		case dir == filepath.Dir(dir):
+			return "", ErrAxeMissing
+		}
+		dir = filepath.Dir(dir)
 	}
-	return string(text), err
 }
 
 // FindViolations returns what axe-core finds wrong on the page, one text for each rule. The

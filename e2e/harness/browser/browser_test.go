@@ -33,17 +33,17 @@ var faultyPages = map[string]struct {
 	script      string
 	wantFailure string
 }{
-	"nothing wrong":       {html: `<h1>Fleet</h1><script src="/script.js"></script>`, script: "console.warn('careful'); fetch('/data')"},
-	"console error":       {script: "console.error('broken', 7)", wantFailure: "console: broken 7"},
-	"uncaught exception":  {script: "null.x", wantFailure: "uncaught exception: Uncaught TypeError"},
-	"unhandled rejection": {script: "Promise.reject(new Error('lost'))", wantFailure: "uncaught exception: Uncaught (in promise) Error: lost"},
-	"inline script":       {html: "<script>1</script>", wantFailure: "Content-Security-Policy"},
-	"inline style":        {html: `<p style="color: red">x</p>`, wantFailure: "Content-Security-Policy"},
-	"script that evaluates": {script: "try { eval('1') } catch {}", wantFailure: "Content-Security-Policy"},
-	"image of another origin": {html: `<img src="http://localhost:9/x.png" alt="">`, wantFailure: "http://localhost:9/x.png"},
+	"nothing wrong":             {html: `<h1>Fleet</h1><script src="/script.js"></script>`, script: "console.warn('careful'); fetch('/data')"},
+	"console error":             {script: "console.error('broken', 7)", wantFailure: "console: broken 7"},
+	"uncaught exception":        {script: "null.x", wantFailure: "uncaught exception: Uncaught TypeError"},
+	"unhandled rejection":       {script: "Promise.reject(new Error('lost'))", wantFailure: "uncaught exception: Uncaught (in promise) Error: lost"},
+	"inline script":             {html: "<script>1</script>", wantFailure: "Content-Security-Policy"},
+	"inline style":              {html: `<p style="color: red">x</p>`, wantFailure: "Content-Security-Policy"},
+	"script that evaluates":     {script: "try { eval('1') } catch {}", wantFailure: "Content-Security-Policy"},
+	"image of another origin":   {html: `<img src="http://localhost:9/x.png" alt="">`, wantFailure: "http://localhost:9/x.png"},
 	"fetch from another origin": {script: "fetch('http://localhost:9/x').catch(() => {})", wantFailure: "Content-Security-Policy"},
-	"missing file":        {script: "fetch('/missing')", wantFailure: "request: 404 /missing"},
-	"ended connection":    {script: "fetch('/ended').catch(() => {})", wantFailure: "net::ERR_"},
+	"missing file":              {script: "fetch('/missing')", wantFailure: "request: 404 /missing"},
+	"ended connection":          {script: "fetch('/ended').catch(() => {})", wantFailure: "net::ERR_"},
 }
 
 func serveFaulty(t *testing.T) *httptest.Server {

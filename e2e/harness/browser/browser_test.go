@@ -33,7 +33,7 @@ var faultyPages = map[string]struct {
 	script      string
 	wantFailure string
 }{
-	"nothing wrong":             {html: `<h1>Fleet</h1><script src="/script.js"></script>`, script: "console.warn('careful'); fetch('/data')"},
+	"nothing wrong":             {html: `<p>Fleet</p>`, script: "console.warn('careful'); fetch('/data')"},
 	"console error":             {script: "console.error('broken', 7)", wantFailure: "console: broken 7"},
 	"uncaught exception":        {script: "null.x", wantFailure: "uncaught exception: Uncaught TypeError"},
 	"unhandled rejection":       {script: "Promise.reject(new Error('lost'))", wantFailure: "uncaught exception: Uncaught (in promise) Error: lost"},
@@ -56,7 +56,7 @@ func serveFaulty(t *testing.T) *httptest.Server {
 			panic(http.ErrAbortHandler)
 		case "/script.js":
 			w.Header().Set("Content-Type", "text/javascript")
-			_, _ = w.Write([]byte(faultyPages[strings.TrimPrefix(r.Referer()[strings.Index(r.Referer(), "?")+1:], "page=")].script))
+			_, _ = w.Write([]byte(faultyPages[name].script))
 		case "/":
 			w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")

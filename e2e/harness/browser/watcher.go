@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
@@ -143,7 +144,7 @@ func consoleText(args []*runtime.RemoteObject) string {
 	texts := make([]string, len(args))
 	for i, arg := range args {
 		texts[i] = arg.Description
-		if texts[i] == "" {
+		if texts[i] == "" && json.Unmarshal(arg.Value, &texts[i]) != nil {
 			texts[i] = string(arg.Value)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// do calls a command of the protocol unless one before it failed.
-func do[P, R any](err *error, ctx context.Context, command cdp.Command[P, R], params ...P) {
+// callCommand calls a command of the protocol unless one before it failed.
+func callCommand[P, R any](err *error, ctx context.Context, command cdp.Command[P, R], params ...P) {
 	if *err != nil {
 		return
 	}
@@ -35,8 +35,8 @@ type Element struct {
 	id         cdp.BackendNodeID
 }
 
-// find returns the elements with a role whose names contain a text.
-func (p *Page) find(ctx context.Context, role, name string) ([]Element, error) {
+// findElements returns the elements with a role whose names contain a text.
+func (p *Page) findElements(ctx context.Context, role, name string) ([]Element, error) {
 	root, err := chromedp.Call(ctx, runtime.Evaluate, runtime.EvaluateParams{Expression: "document"})
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (p *Page) find(ctx context.Context, role, name string) ([]Element, error) {
 // FindAll returns the elements with a role whose names contain a text, now.
 func (p *Page) FindAll(t *testing.T, role, name string) []Element {
 	t.Helper()
-	elements, err := p.find(p.ctx, role, name)
+	elements, err := p.findElements(p.ctx, role, name)
 	require.NoError(t, err)
 	return elements
 }
@@ -71,8 +71,8 @@ func (p *Page) FindAll(t *testing.T, role, name string) []Element {
 func (p *Page) AwaitElement(t *testing.T, role, name string) Element {
 	t.Helper()
 	var element Element
-	p.retry(t, fmt.Sprintf("there is no %s %q", role, name), func(ctx context.Context) bool {
-		elements, err := p.find(ctx, role, name)
+	p.retryUntil(t, fmt.Sprintf("there is no %s %q", role, name), func(ctx context.Context) bool {
+		elements, err := p.findElements(ctx, role, name)
 		if err != nil || len(elements) == 0 {
 			return false
 		}
@@ -85,13 +85,13 @@ func (p *Page) AwaitElement(t *testing.T, role, name string) Element {
 // AwaitNone waits until there is no element with a role whose name contains a text.
 func (p *Page) AwaitNone(t *testing.T, role, name string) {
 	t.Helper()
-	p.retry(t, fmt.Sprintf("there still is a %s %q", role, name), func(ctx context.Context) bool {
-		elements, err := p.find(ctx, role, name)
+	p.retryUntil(t, fmt.Sprintf("there still is a %s %q", role, name), func(ctx context.Context) bool {
+		elements, err := p.findElements(ctx, role, name)
 		return err == nil && len(elements) == 0
 	})
 }
 
-func (p *Page) retry(t *testing.T, failure string, try func(context.Context) bool) {
+func (p *Page) retryUntil(t *testing.T, failure string, try func(context.Context) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
@@ -110,16 +110,16 @@ func (p *Page) retry(t *testing.T, failure string, try func(context.Context) boo
 // nothing covers it.
 func (p *Page) Click(t *testing.T, role, name string) {
 	t.Helper()
-	p.retry(t, fmt.Sprintf("no %s %q can be clicked", role, name), func(ctx context.Context) bool {
-		elements, err := p.find(ctx, role, name)
+	p.retryUntil(t, fmt.Sprintf("no %s %q can be clicked", role, name), func(ctx context.Context) bool {
+		elements, err := p.findElements(ctx, role, name)
 		if err != nil || len(elements) == 0 {
 			return false
 		}
-		return p.click(ctx, elements[0]) == nil
+		return p.clickElement(ctx, elements[0]) == nil
 	})
 }
 
-func (p *Page) click(ctx context.Context, e Element) error {
+func (p *Page) clickElement(ctx context.Context, e Element) error {
 	if _, err := chromedp.Call(ctx, dom.ScrollIntoViewIfNeeded, dom.ScrollIntoViewIfNeededParams{BackendNodeID: e.id}); err != nil {
 		return err
 	}
@@ -143,9 +143,9 @@ func (p *Page) click(ctx context.Context, e Element) error {
 	return chromedp.Do(ctx, chromedp.MouseClickXY(x, y))
 }
 
-// Fill types a text into the element with a role whose name contains a text, in place of what
+// FillField types a text into the element with a role whose name contains a text, in place of what
 // is there.
-func (p *Page) Fill(t *testing.T, role, name, text string) {
+func (p *Page) FillField(t *testing.T, role, name, text string) {
 	t.Helper()
 	e := p.AwaitElement(t, role, name)
 	_, err := chromedp.Call(p.ctx, dom.Focus, dom.FocusParams{BackendNodeID: e.id})

@@ -49,11 +49,11 @@ type Page struct {
 	watch  *watcher
 }
 
-// Open opens an empty page, and closes it when the test ends. The test fails if anything went
+// OpenPage opens an empty page, and closes it when the test ends. The test fails if anything went
 // wrong on it by then.
-func (b *Browser) Open(t *testing.T, o Options) *Page {
+func (b *Browser) OpenPage(t *testing.T, o Options) *Page {
 	t.Helper()
-	p, closePage, err := b.open(o)
+	p, closePage, err := b.openPage(o)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		closePage()
@@ -65,20 +65,20 @@ func (b *Browser) Open(t *testing.T, o Options) *Page {
 }
 
 // OpenUnwatched opens an empty page that no test stands behind.
-func (b *Browser) OpenUnwatched(o Options) (p *Page, closePage func(), err error) { return b.open(o) }
+func (b *Browser) OpenUnwatched(o Options) (p *Page, closePage func(), err error) { return b.openPage(o) }
 
-func (b *Browser) open(o Options) (*Page, func(), error) {
+func (b *Browser) openPage(o Options) (*Page, func(), error) {
 	p := &Page{Origin: strings.TrimSuffix(o.Origin, "/"), watch: newWatcher(o.Origin)}
-	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext(), chromedp.WithListener(p.watch.note))
+	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext(), chromedp.WithListener(p.watch.recordEvent))
 	p.ctx = ctx
-	if err := p.prepare(o); err != nil {
+	if err := p.applyOptions(o); err != nil {
 		cancel()
 		return nil, nil, fmt.Errorf("opening a page: %w", err)
 	}
 	return p, cancel, nil
 }
 
-func (p *Page) prepare(o Options) error {
+func (p *Page) applyOptions(o Options) error {
 	if err := chromedp.Do(p.ctx); err != nil {
 		return err
 	}
@@ -109,21 +109,21 @@ func (p *Page) prepare(o Options) error {
 		headers[name] = text
 	}
 	_, err := chromedp.Call(p.ctx, network.Enable, network.EnableParams{})
-	do(&err, p.ctx, log.Enable)
-	do(&err, p.ctx, audits.Enable)
-	do(&err, p.ctx, performance.Enable, performance.EnableParams{})
-	do(&err, p.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"})
-	do(&err, p.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+	callCommand(&err, p.ctx, log.Enable)
+	callCommand(&err, p.ctx, audits.Enable)
+	callCommand(&err, p.ctx, performance.Enable, performance.EnableParams{})
+	callCommand(&err, p.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"})
+	callCommand(&err, p.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
 		Width: int64(float64(width) / zoom), Height: int64(float64(height) / zoom), DeviceScaleFactor: zoom,
 	})
-	do(&err, p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+	callCommand(&err, p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: motion},
 	}})
 	if len(headers) > 0 {
-		do(&err, p.ctx, network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{Headers: headers})
+		callCommand(&err, p.ctx, network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{Headers: headers})
 	}
 	if !o.Now.IsZero() {
-		do(&err, p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: standingClock(o.Now)})
+		callCommand(&err, p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: standingClock(o.Now)})
 	}
 	return err
 }
@@ -183,8 +183,8 @@ func (p *Page) summarize() string {
 	return text
 }
 
-// Await waits until an expression of JavaScript is true.
-func (p *Page) Await(t *testing.T, expression string) {
+// AwaitTrue waits until an expression of JavaScript is true.
+func (p *Page) AwaitTrue(t *testing.T, expression string) {
 	t.Helper()
 	require.NoError(t, p.AwaitCondition(expression))
 }
@@ -194,7 +194,7 @@ func (p *Page) AwaitText(t *testing.T, text string) {
 	t.Helper()
 	quoted, err := json.Marshal(text)
 	require.NoError(t, err)
-	p.Await(t, "document.body.innerText.includes("+string(quoted)+")")
+	p.AwaitTrue(t, "document.body.innerText.includes("+string(quoted)+")")
 }
 
 // AwaitNoText waits until the page shows a text no longer.
@@ -202,7 +202,7 @@ func (p *Page) AwaitNoText(t *testing.T, text string) {
 	t.Helper()
 	quoted, err := json.Marshal(text)
 	require.NoError(t, err)
-	p.Await(t, "!document.body.innerText.includes("+string(quoted)+")")
+	p.AwaitTrue(t, "!document.body.innerText.includes("+string(quoted)+")")
 }
 
 // Text returns what the page shows.
@@ -226,7 +226,7 @@ func Evaluate[T any](t *testing.T, p *Page, expression string) T {
 }
 
 // Announce lets failures pass whose text contains one of these texts, such as "401 /auth/me".
-func (p *Page) Announce(texts ...string) { p.watch.announce(texts) }
+func (p *Page) Announce(texts ...string) { p.watch.allowFailures(texts) }
 
 // Transferred is how many bytes of answers the page has received, with headers, as sent.
 func (p *Page) Transferred() int64 { return p.watch.transferred() }

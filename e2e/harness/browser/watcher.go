@@ -29,7 +29,7 @@ func newWatcher(origin string) *watcher {
 	return &watcher{origin: originOf(origin), urls: map[network.RequestID]string{}}
 }
 
-func (w *watcher) announce(texts []string) {
+func (w *watcher) allowFailures(texts []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.announced = append(w.announced, texts...)
@@ -68,13 +68,13 @@ func (w *watcher) isAnnounced(text string) bool {
 	return false
 }
 
-// fail requires w.mu.
-func (w *watcher) fail(format string, args ...any) {
+// addFailure requires w.mu.
+func (w *watcher) addFailure(format string, args ...any) {
 	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
 }
 
-// note is called for each event of the page, in order.
-func (w *watcher) note(event any) {
+// recordEvent is called for each event of the page, in order.
+func (w *watcher) recordEvent(event any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch e := event.(type) {
@@ -83,30 +83,30 @@ func (w *watcher) note(event any) {
 		if e.ExceptionDetails.Exception != nil {
 			text += " " + e.ExceptionDetails.Exception.Description
 		}
-		w.fail("uncaught exception: %s", text)
+		w.addFailure("uncaught exception: %s", text)
 	case *runtime.EventConsoleAPICalled:
 		if e.Type == "error" || e.Type == "assert" {
-			w.fail("console: %s", consoleText(e.Args))
+			w.addFailure("console: %s", consoleText(e.Args))
 		}
 	case *log.EventEntryAdded:
 		w.noteLogEntry(e.Entry)
 	case *audits.EventIssueAdded:
 		if details := e.Issue.Details; details != nil && details.ContentSecurityPolicyIssueDetails != nil {
 			csp := details.ContentSecurityPolicyIssueDetails
-			w.fail("Content-Security-Policy: %s is violated, %s %s", csp.ViolatedDirective, csp.ContentSecurityPolicyViolationType, csp.BlockedURL)
+			w.addFailure("Content-Security-Policy: %s is violated, %s %s", csp.ViolatedDirective, csp.ContentSecurityPolicyViolationType, csp.BlockedURL)
 		}
 	case *network.EventRequestWillBeSent:
 		w.noteRequest(e)
 	case *network.EventResponseReceived:
 		if e.Response.Status >= 400 {
-			w.fail("request: %d %s", e.Response.Status, pathOf(e.Response.URL))
+			w.addFailure("request: %d %s", e.Response.Status, pathOf(e.Response.URL))
 		}
 	case *network.EventDataReceived:
 		w.bytes += e.EncodedDataLength
 	case *network.EventLoadingFailed:
 		// A page that is left cancels what it has asked for.
 		if !e.Canceled && e.ErrorText != "net::ERR_ABORTED" {
-			w.fail("request: %s %s %s", e.ErrorText, e.BlockedReason, pathOf(w.urls[e.RequestID]))
+			w.addFailure("request: %s %s %s", e.ErrorText, e.BlockedReason, pathOf(w.urls[e.RequestID]))
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (w *watcher) noteLogEntry(e *log.Entry) {
 	if e.Level != "error" || e.Source == "network" {
 		return
 	}
-	w.fail("%s: %s %s", e.Source, e.Text, e.URL)
+	w.addFailure("%s: %s %s", e.Source, e.Text, e.URL)
 }
 
 func (w *watcher) noteRequest(e *network.EventRequestWillBeSent) {
@@ -126,7 +126,7 @@ func (w *watcher) noteRequest(e *network.EventRequestWillBeSent) {
 		return
 	}
 	if origin := originOf(address); origin != w.origin {
-		w.fail("request to another origin: %s", address)
+		w.addFailure("request to another origin: %s", address)
 		return
 	}
 	w.paths = append(w.paths, pathOf(address))

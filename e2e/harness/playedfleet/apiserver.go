@@ -55,7 +55,7 @@ func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
 		}
 	}
 	s.fleet.mu.Lock()
-	answer, err := s.answer(request, body)
+	answer, err := s.answerRequest(request, body)
 	s.fleet.mu.Unlock()
 	code := http.StatusOK
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-func (s *apiServer) answer(request *http.Request, body []byte) (any, error) {
+func (s *apiServer) answerRequest(request *http.Request, body []byte) (any, error) {
 	switch path := request.URL.Path; {
 	case strings.HasSuffix(path, "/selfsubjectreviews"):
 		review := &authenticationv1.SelfSubjectReview{}
@@ -107,7 +107,7 @@ func (s *apiServer) answer(request *http.Request, body []byte) (any, error) {
 	case request.Method == http.MethodGet && name == "":
 		return s.fleet.store.listOf(kind), nil
 	case request.Method == http.MethodPost:
-		return s.create(kind, body, dryRun)
+		return s.createObject(kind, body, dryRun)
 	}
 	object := s.fleet.store.objectOf(kind, name)
 	if object == nil {
@@ -231,7 +231,7 @@ func patchObject(object client.Object, contentType string, patch []byte) (client
 	return changed, nil
 }
 
-func (s *apiServer) create(kind reflect.Type, body []byte, dryRun bool) (any, error) {
+func (s *apiServer) createObject(kind reflect.Type, body []byte, dryRun bool) (any, error) {
 	object := reflect.New(kind).Interface().(client.Object)
 	if err := json.Unmarshal(body, object); err != nil {
 		return nil, &apiError{http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error()}

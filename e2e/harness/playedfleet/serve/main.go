@@ -23,7 +23,7 @@ func main() {
 	scenario := flag.String("scenario", playedfleet.Healthy, "one of "+strings.Join(playedfleet.Scenarios(), ", "))
 	seed := flag.Uint64("seed", 1, "seed of what happens by chance")
 	frozen := flag.Bool("frozen", false, "the fleet stands still at "+playedfleet.Epoch.Format(time.RFC3339))
-	dist := flag.String("dist", "", "directory of the app, read anew for each request (default: the app that is built in)")
+	dist := flag.String("dist", "", "directory of the app, read for each request (default: the app that is built in)")
 	viewer := flag.Bool("viewer", false, "the person may read alone")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

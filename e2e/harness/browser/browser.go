@@ -52,6 +52,8 @@ func Start() (*Browser, error) {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(executable), chromedp.UserDataDir(profile), chromedp.NoSandbox, chromedp.DisableGPU,
+		// Hubs of tests have certificates of their own making.
+		chromedp.IgnoreCertErrors,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("hide-scrollbars", true),
 		chromedp.Flag("force-device-scale-factor", "1"), chromedp.Flag("font-render-hinting", "none"), chromedp.Flag("lang", "en-US"),
 		// A machine with many tests at once is slow to start it.

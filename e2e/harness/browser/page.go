@@ -65,7 +65,9 @@ func (b *Browser) OpenPage(t *testing.T, o Options) *Page {
 }
 
 // OpenUnwatched opens an empty page that no test stands behind.
-func (b *Browser) OpenUnwatched(o Options) (p *Page, closePage func(), err error) { return b.openPage(o) }
+func (b *Browser) OpenUnwatched(o Options) (p *Page, closePage func(), err error) {
+	return b.openPage(o)
+}
 
 func (b *Browser) openPage(o Options) (*Page, func(), error) {
 	p := &Page{Origin: strings.TrimSuffix(o.Origin, "/"), watch: newWatcher(o.Origin)}

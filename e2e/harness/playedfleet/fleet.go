@@ -297,3 +297,14 @@ func (f *Fleet) step(elapsed time.Duration) {
 		f.Changes.Mark(readapi.TopicMembers)
 	}
 }
+
+// MemberNames returns the names of all members.
+func (f *Fleet) MemberNames() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	names := make([]string, len(f.members))
+	for i, m := range f.members {
+		names[i] = m.name()
+	}
+	return names
+}

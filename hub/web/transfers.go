@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,9 @@ func (a *API) listTransfers(request *http.Request) (any, error) {
 	q := answers.TransferQuery{Cluster: query.Get("cluster"), Source: query.Get("source")}
 	var err error
 	if q.Limit, err = parseLimit(request); err != nil {
+		return nil, err
+	}
+	if q.Offset, err = parseOffset(request); err != nil {
 		return nil, err
 	}
 	if q.State, err = parseChoice(request, "state", readapi.TransferRunning, readapi.TransferQueued); err != nil {
@@ -64,4 +68,19 @@ func parseSearch(request *http.Request, name string) (string, error) {
 		return "", httpError{http.StatusBadRequest, fmt.Sprintf("%s has %d bytes, and may have %d: give a part of a name", name, len(text), maxSearchBytes)}
 	}
 	return text, nil
+}
+
+// maxOffset bounds how far a list is paged through.
+const maxOffset = 1_000_000
+
+func parseOffset(request *http.Request) (int, error) {
+	text := request.URL.Query().Get("offset")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > maxOffset {
+		return 0, httpError{http.StatusBadRequest, fmt.Sprintf("offset=%s: must be a number from 0 to %d", v1alpha1.Truncate(text, maxKeyBytes), maxOffset)}
+	}
+	return n, nil
 }

@@ -2,6 +2,8 @@ module github.com/pelotech/ot-fleet
 
 go 1.26.3
 
+ignore ./ui/node_modules
+
 require (
 	github.com/Shopify/toxiproxy/v2 v2.12.0
 	github.com/go-logr/logr v1.4.3

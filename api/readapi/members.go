@@ -92,8 +92,6 @@ type MemberDetail struct {
 	// Plan is the newest, and AcknowledgedPlan the one that the member works under.
 	Plan             *v1alpha1.PlanVersion `json:"plan,omitempty"`
 	AcknowledgedPlan *v1alpha1.PlanVersion `json:"acknowledgedPlan,omitempty"`
-	// QuarantineBy wrote the quarantine last, as the API server recorded it.
-	QuarantineBy string `json:"quarantineBy,omitempty"`
 	// Conditions, those that somebody has to look at first.
 	Conditions []MemberCondition `json:"conditions"`
 	// BudgetChain is why as many imports may run as may.

@@ -2,7 +2,6 @@ package answers
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,9 +38,6 @@ func DescribeMember(m *MemberImage, summary readapi.MemberSummary) readapi.Membe
 	}
 	if member.Spec.Connection.Pull != nil {
 		d.Mode = readapi.ModePull
-	}
-	if member.Spec.Quarantine != nil {
-		d.QuarantineBy = lastWriter(member.ManagedFields, "f:spec", "f:quarantine")
 	}
 	if m.ReceivedAt != nil {
 		at := timestamp(*m.ReceivedAt)
@@ -82,33 +78,4 @@ func describeConditions(conditions []metav1.Condition) []readapi.MemberCondition
 		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(a.Type, b.Type))
 	})
 	return all
-}
-
-// lastWriter returns the manager that wrote a field last; empty where nobody is recorded.
-func lastWriter(entries []metav1.ManagedFieldsEntry, path ...string) (manager string) {
-	var latest metav1.Time
-	for _, entry := range entries {
-		if entry.FieldsV1 == nil || entry.Subresource != "" || !hasField(entry.FieldsV1.Raw, path) {
-			continue
-		}
-		if at := entry.Time; manager == "" || at != nil && latest.Before(at) {
-			manager = entry.Manager
-			if at != nil {
-				latest = *at
-			}
-		}
-	}
-	return v1alpha1.SanitizeText(manager, 128)
-}
-
-// hasField reports whether a set of fields has one at a path.
-func hasField(raw []byte, path []string) bool {
-	for _, name := range path {
-		fields := map[string]json.RawMessage{}
-		if json.Unmarshal(raw, &fields) != nil || fields[name] == nil {
-			return false
-		}
-		raw = fields[name]
-	}
-	return true
 }

@@ -122,20 +122,12 @@ func TestMemberIsDescribed(t *testing.T) {
 	m := &answers.MemberImage{Member: &moving.Members[0], Activity: moving.Activities["a"], Now: now, ReceivedAt: &now, Root: &v1alpha1.ReportRoot{ObservedAt: metav1.NewTime(now.Add(-time.Hour))}}
 	m.Member.Spec.Connection.Pull = &v1alpha1.MemberPull{}
 	m.Member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "broken"}
-	wrote := func(manager, fields string, at time.Time) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}, Time: ptr.To(metav1.NewTime(at))}
-	}
-	m.Member.ManagedFields = []metav1.ManagedFieldsEntry{
-		wrote("flux", `{"f:spec":{"f:quarantine":{}}}`, now.Add(-time.Hour)), wrote("anna", `{"f:spec":{"f:quarantine":{"f:reason":{}}}}`, now), wrote("other", `{"f:spec":{}}`, now.Add(time.Hour)),
-		wrote("broken", `{`, now.Add(time.Hour)),
-	}
 	m.Member.Status.Conditions = []metav1.Condition{
 		condition(v1alpha1.ConditionAgentHealthy, metav1.ConditionTrue), condition(v1alpha1.ConditionQuarantined, metav1.ConditionTrue),
 		condition(v1alpha1.ConditionStalled, metav1.ConditionFalse), condition(v1alpha1.ConditionReachable, metav1.ConditionFalse), condition(v1alpha1.ConditionReady, metav1.ConditionFalse),
 	}
 	d := answers.DescribeMember(m, readapi.MemberSummary{Member: "a"})
 	assert.Equal(t, readapi.ModePull, d.Mode)
-	assert.Equal(t, "anna", d.QuarantineBy)
 	assert.Equal(t, now, d.ReportedAt.Time)
 	assert.Equal(t, readapi.MemberQuarantined, d.State)
 	var order []string

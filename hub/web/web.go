@@ -113,11 +113,12 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "transfers":   {a.listTransfers, []string{"state", "cluster", "source", "search", "sort", "offset", "limit"}, true},
 		root + "blastradius": {a.getBlastRadius, []string{"policy", "limit"}, true},
 
-		root + "members":        {a.listMembers, []string{"search", "state", "selector", "sort", "order", "offset", "limit", "after"}, true},
-		root + "members/detail": {a.getMember, []string{"member"}, true},
-		root + "members/images": {a.listMemberImages, []string{"member", "page"}, false},
-		root + "images":         {a.listImages, []string{"limit", "after"}, true},
-		root + "images/detail":  {a.getImage, []string{"source"}, true},
+		root + "members":            {a.listMembers, []string{"search", "state", "selector", "sort", "order", "offset", "limit", "after"}, true},
+		root + "members/detail":     {a.getMember, []string{"member"}, true},
+		root + "members/images":     {a.listMemberImages, []string{"member", "page"}, false},
+		root + "members/quarantine": {a.getQuarantine, []string{"member"}, false},
+		root + "images":             {a.listImages, []string{"limit", "after"}, true},
+		root + "images/detail":      {a.getImage, []string{"source"}, true},
 
 		root + "rollouts":          {a.listRollouts, []string{"limit", "after"}, true},
 		root + "rollouts/clusters": {a.listRolloutClusters, []string{"name", "state", "limit", "after"}, true},

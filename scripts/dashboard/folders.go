@@ -81,7 +81,7 @@ func compareFolders(committed, built string) error {
 	}
 	for name := range old {
 		if _, found := now[name]; !found {
-			differ = append(differ, name+" is not built any more")
+			differ = append(differ, name+" is no longer built")
 		}
 	}
 	if len(differ) == 0 {

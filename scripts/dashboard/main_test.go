@@ -52,7 +52,7 @@ func TestBuiltFilesAreCompared(t *testing.T) {
 	}{
 		"as committed":             {nil, ""},
 		"sources that changed":     {map[string]string{"src/main.ts": "another"}, "index.html has other bytes"},
-		"a file that is left over": {map[string]string{"dist/assets/old.js": "old"}, "assets/old.js is not built any more"},
+		"a file that is left over": {map[string]string{"dist/assets/old.js": "old"}, "assets/old.js is no longer built"},
 		"a file that is missing":   {map[string]string{"node_modules/.bin/vite": "#!/bin/sh\nmkdir dist && echo built of source > dist/index.html && touch dist/new.js\n"}, "new.js is missing"},
 		"types that do not fit":    {map[string]string{"node_modules/.bin/tsc": "#!/bin/sh\nexit 1\n"}, "tsc --noEmit: exit status 1"},
 		"a unit test that fails":   {map[string]string{"node_modules/.bin/vitest": "#!/bin/sh\nexit 1\n"}, "vitest run --reporter=dot: exit status 1"},

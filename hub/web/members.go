@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -73,7 +72,7 @@ func (a *API) getMember(request *http.Request) (any, error) {
 
 // readMember reads what is known of a member.
 func (a *API) readMember(ctx context.Context, name string) (*answers.MemberImage, error) {
-	m := &answers.MemberImage{Member: &v1alpha1.MemberCluster{}, Grant: &v1alpha1.TransferGrant{}, Policy: a.Policy(), Now: time.Now()}
+	m := &answers.MemberImage{Member: &v1alpha1.MemberCluster{}, Grant: &v1alpha1.TransferGrant{}, Policy: a.Policy(), Now: a.now()}
 	err := a.Members.Get(ctx, client.ObjectKey{Name: name}, m.Member)
 	switch {
 	case apierrors.IsNotFound(err):

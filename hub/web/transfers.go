@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -47,7 +46,7 @@ func (a *API) listTransfers(request *http.Request) (any, error) {
 		return nil, err
 	}
 	return answers.ListTransfers(&answers.Moving{
-		Members: members.Items, Activities: a.activities(members.Items), Clocks: a.clocks(members.Items, time.Now()), Grants: grants,
+		Members: members.Items, Activities: a.activities(members.Items), Clocks: a.clocks(members.Items, a.now()), Grants: grants,
 		Policy: a.Policy(), References: a.Index.References,
 	}, q), nil
 }

@@ -18,8 +18,7 @@ func TestAcceptsGzip(t *testing.T) {
 	}
 }
 
-// Compressed, an answer is the same answer, and its tag is known to whoever has it in another
-// encoding.
+// Compressed, an answer is the same answer, and its tag matches that of the other encoding.
 func TestAnswersAreCompressedOnRequest(t *testing.T) {
 	f := newTestFleet(t, "a", "b", "c")
 	plain := f.get(t, "members", nil)

@@ -192,5 +192,3 @@ func contextUntil(parent context.Context, ended <-chan struct{}) (context.Contex
 	}()
 	return ctx, cancel
 }
-
-func stopHub() {}

@@ -119,6 +119,7 @@ func (f *realFleet) startReplica(ctx context.Context, name string) error {
 		return err
 	}
 	f.replicas[name] = started
+	f.Hub = started
 	f.OnStop(func() { started.Kill() })
 	return nil
 }

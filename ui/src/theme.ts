@@ -36,3 +36,13 @@ export function chooseTheme(next: Choice): void {
 effect(() => {
   document.documentElement.dataset.theme = choice.value
 })
+
+/** Returns the colour of a custom property, for a canvas: that knows neither them nor light-dark(). */
+export function resolveColor(element: Element, name: string): string {
+  const probe = document.createElement('span')
+  probe.style.color = `var(${name})`
+  element.append(probe)
+  const color = getComputedStyle(probe).color
+  probe.remove()
+  return color
+}

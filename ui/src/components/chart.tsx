@@ -2,7 +2,7 @@
 import { useEffect, useRef } from 'preact/hooks'
 import type uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
-import { theme } from '../theme'
+import { resolveColor, theme } from '../theme'
 
 export interface Line {
   name: string
@@ -64,16 +64,6 @@ export function Chart({ label, times, lines, format, height = 160, onSelect }: {
       </figcaption>
     </figure>
   )
-}
-
-// A canvas knows no custom properties and no light-dark().
-function resolveColor(element: Element, name: string): string {
-  const probe = document.createElement('span')
-  probe.style.color = `var(${name})`
-  element.append(probe)
-  const color = getComputedStyle(probe).color
-  probe.remove()
-  return color
 }
 
 /** Sparkline draws the course of a few values in a line of text. */

@@ -1,7 +1,7 @@
 import { defineConfig } from 'vitest/config'
 
-// A hub or `kubectl ot dashboard` that `npm run dev` shows: OT_FLEET_DOOR=http://127.0.0.1:8080.
-const door = process.env.OT_FLEET_DOOR ?? 'http://127.0.0.1:8080'
+// A hub or `kubectl ot dashboard` that `npm run dev` shows: OT_FLEET_URL=http://127.0.0.1:8080.
+const target = process.env.OT_FLEET_URL ?? 'http://127.0.0.1:8080'
 
 export default defineConfig({
   build: {
@@ -11,6 +11,6 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
   },
-  server: { proxy: { '/fleet': door, '/auth': door, '/k8s': door } },
+  server: { proxy: { '/fleet': target, '/auth': target, '/k8s': target } },
   test: { environment: 'node', include: ['src/**/*.test.ts'] },
 })

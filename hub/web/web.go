@@ -75,11 +75,20 @@ type API struct {
 	History func() *history.History
 	// Stopping is closed when the process stops: streams end.
 	Stopping <-chan struct{}
+	// Clock returns the time that answers are about; nil for time.Now.
+	Clock func() time.Time
 
 	verified verifiedReports
 	rendered renderedAnswers
 	matrices matrixCache
 	streams  streamLimit
+}
+
+func (a *API) now() time.Time {
+	if a.Clock != nil {
+		return a.Clock()
+	}
+	return time.Now()
 }
 
 // Handlers returns the handlers by path. They are not below /api, which every
@@ -112,6 +121,7 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "why":         {a.explainImage, []string{"cluster", "namespace", "name"}, true},
 		root + "matrix":      {a.getMatrix, []string{"rows", "images", "cols", "selector", "group", "since"}, true},
 		root + "history":     {a.getHistory, []string{"series", "by", "window", "points", "clusters", "limit"}, true},
+		root + "transfers":   {a.listTransfers, []string{"state", "cluster", "source", "search", "sort", "limit"}, true},
 		root + "blastradius": {a.getBlastRadius, []string{"policy", "limit"}, true},
 
 		root + "members":        {a.listMembers, []string{"limit", "after"}, true},

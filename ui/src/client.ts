@@ -1,4 +1,4 @@
-// Requests to the door that serves this page: answers of the read API below /fleet/v1/, and
+// Requests to the server of this page: answers of the read API below /fleet/v1/, and
 // objects of the hub's API server below /k8s/.
 
 /** A request that did not succeed. Status 0: nothing answered. */

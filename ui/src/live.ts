@@ -20,7 +20,7 @@ export function onChange(of: readonly Topic[], listener: Listener): () => void {
   }
 }
 
-function tell(changed: readonly Topic[]): void {
+function notify(changed: readonly Topic[]): void {
   const called = new Set<Listener>()
   for (const t of changed) {
     for (const l of listeners.get(t) ?? []) called.add(l)
@@ -42,7 +42,7 @@ export function follow(): void {
       close() // a hidden page costs the hub nothing
     } else if (!stream) {
       open()
-      tell(topics)
+      notify(topics)
     }
   })
   window.addEventListener('online', () => {
@@ -56,21 +56,21 @@ function open(): void {
   const opened = new EventSource('/fleet/v1/events')
   stream = opened
   opened.onopen = () => {
-    if (connection.value === 'polling') tell(topics)
+    if (connection.value === 'polling') notify(topics)
     connection.value = 'live'
     clearInterval(poll)
     poll = undefined
   }
   opened.onmessage = (message) => {
     const event = parseEvent(message.data)
-    if (event) tell(event.reset ? topics : event.topics)
+    if (event) notify(event.reset ? topics : event.topics)
   }
   opened.onerror = () => {
     if (opened !== stream) return
     connection.value = 'polling'
     poll ??= setInterval(() => {
       if (document.hidden || session.value.state === 'signedOut') return
-      tell(topics)
+      notify(topics)
       if (stream?.readyState === EventSource.CLOSED) {
         close()
         open()

@@ -76,3 +76,9 @@ export function noteRefusal(error: RequestError): void {
 export function may(verb: string, resource: string): boolean {
   return session.value.state === 'signedIn' && session.value.me.may.some((m) => m.allowed && m.verb === verb && m.resource === resource)
 }
+
+/** Returns the role that would allow the person something; undefined where none is known. */
+export function roleFor(verb: string, resource: string): string | undefined {
+  if (session.value.state !== 'signedIn') return undefined
+  return session.value.me.may.find((m) => m.verb === verb && m.resource === resource)?.role || undefined
+}

@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals'
 
 /** CopyButton copies a text. */
-export function CopyButton({ text, label = 'Copy' }: { text: string; label?: string }) {
+export function CopyButton({ text, label = 'Copy', title }: { text: string; label?: string; title?: string }) {
   const copied = useSignal(false)
   const copy = async (): Promise<void> => {
     try {
@@ -13,7 +13,7 @@ export function CopyButton({ text, label = 'Copy' }: { text: string; label?: str
     setTimeout(() => (copied.value = false), 2000)
   }
   return (
-    <button type="button" class="button button-quiet" onClick={() => void copy()} aria-label={`${label}: ${text}`}>
+    <button type="button" class="button button-quiet" onClick={() => void copy()} aria-label={`${label}: ${text}`} title={title}>
       {copied.value ? 'Copied' : label}
     </button>
   )

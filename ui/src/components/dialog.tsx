@@ -21,7 +21,9 @@ export function Dialog({ title, onClose, children }: { title: ComponentChildren;
       }}
     >
       <div class="panel-head">
-        <h2 id={id}>{title}</h2>
+        <h2 id={id} tabIndex={-1} autofocus>
+          {title}
+        </h2>
         <button type="button" class="button button-quiet" aria-label="Close" onClick={onClose}>
           ✕
         </button>

@@ -160,7 +160,7 @@ func (m *Matrix) Apply(next *Matrix) error {
 	for i, at := range next.Changed {
 		m.Cells[at] = next.Cells[i]
 	}
-	if len(next.Cols) == len(m.Cols) {
+	if len(next.Cols) > 0 && len(next.Cols) == len(m.Cols) {
 		m.Cols, m.Labels = next.Cols, next.Labels
 	}
 	m.Seq = next.Seq

@@ -37,7 +37,7 @@ export function tasksOf(s: Summary): { tasks: Task[]; unnamed: number } {
       key: `member/${m.member}`,
       tone: 'unknown',
       subject: m.member,
-      text: m.message || (m.state === 'Silent' ? 'its agent no longer reports' : 'has never reported'),
+      text: (m.state === 'Silent' ? 'is silent' : 'has never reported') + (m.message ? `: ${m.message}` : ''),
       since: m.state === 'Silent' ? m.since : undefined,
       link: 'Cluster',
       href: `/clusters/${encodeURIComponent(m.member)}`,

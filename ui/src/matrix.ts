@@ -221,3 +221,10 @@ export function listNotReady(m: Cells, view: View): { cluster: number; cells: { 
     .filter((r) => r.cells.length > 0)
     .sort((a, b) => rank(a.cells[0]!.cell) - rank(b.cells[0]!.cell) || a.cluster - b.cluster)
 }
+
+const bytes: Record<Look, number> = { unknown: 0, absent: 1, planned: 2, queued: 3, syncing: 4, ready: 5, failed: 6, leaving: 7, other: 8, stalled: 3 | 128 }
+
+/** Returns a cell that has a look. */
+export function byteOf(look: Look): number {
+  return bytes[look]
+}

@@ -1,5 +1,5 @@
 // The matrix on a canvas: while it scrolls, and where its cells are too many or too small for elements.
-import { countLooks, isBehind, isReferenced, isStale, lookOf, nameOfImage, worstOf, type Cells, type Look, type View } from '../matrix'
+import { byteOf, countLooks, isBehind, isReferenced, isStale, lookOf, nameOfImage, worstOf, type Cells, type Look, type View } from '../matrix'
 import { resolveColor } from '../theme'
 
 /** Where things are, in pixels. */
@@ -16,7 +16,7 @@ export interface Item {
   size: number
 }
 
-const names = ['--surface', '--ink', '--muted', '--line', '--raised', '--good-faint', '--moving', '--waiting', '--attention', '--attention-soft', '--bad', '--bad-soft', '--unknown', '--accent', '--edge'] as const
+const names = ['--surface', '--ink', '--muted', '--line', '--raised', '--good', '--good-faint', '--moving', '--waiting', '--attention', '--attention-soft', '--bad', '--bad-soft', '--unknown', '--accent', '--edge'] as const
 export type Colors = Record<(typeof names)[number], string> & { font: string }
 
 export function readColors(element: Element): Colors {
@@ -87,7 +87,7 @@ export class CellPainter {
     if (isStale(cell)) ctx.globalAlpha = 0.45
     switch (look) {
       case 'ready':
-        disc(0.22, c['--good-faint'])
+        disc(0.22, isReferenced(cell) ? mixed(c) : c['--good-faint'])
         break
       case 'planned':
         disc(0.34, c['--waiting'], 1)
@@ -121,7 +121,7 @@ export class CellPainter {
       case 'absent':
     }
     ctx.globalAlpha = 1
-    if (signs && isReferenced(cell)) {
+    if (signs && isReferenced(cell) && look !== 'ready') {
       ctx.fillStyle = c['--edge']
       ctx.globalAlpha = 0.55
       ctx.fillRect(z * 0.3, z - 3, z * 0.4, 1)
@@ -215,11 +215,9 @@ export class CellPainter {
   }
 }
 
-const bytes: Record<Look, number> = { unknown: 0, absent: 1, planned: 2, queued: 3, syncing: 4, ready: 5, failed: 6, leaving: 7, other: 8, stalled: 3 | 128 }
-
-/** Returns a cell that has a look. */
-export function byteOf(look: Look): number {
-  return bytes[look]
+/** The dot of an image that is ready, and that machines need. */
+function mixed(colors: Colors): string {
+  return `color-mix(in oklab, ${colors['--good-faint']}, ${colors['--good']} 35%)`
 }
 
 function paletteOf(colors: Colors): Uint8ClampedArray[] {

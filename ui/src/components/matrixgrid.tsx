@@ -25,7 +25,7 @@ export interface MatrixGridProps {
   zoom: number
   pointed: Signal<Pointed | undefined>
   /** What is seen of the grid, for a map of it. */
-  onWindow?: (element: HTMLElement) => void
+  onWindow?: (element: HTMLElement, corner: { width: number; height: number }) => void
   onOpen: (row: Row, column: Column) => void
   onOpenCluster: (cluster: string) => void
   onOpenImage: (image: number) => void
@@ -114,10 +114,14 @@ export function MatrixGrid(props: MatrixGridProps) {
       const least = Math.max(zoom, 6)
       ctx.strokeRect(column.start + column.size - zoom - box.left - 1, row.start + (row.size - zoom) / 2 - box.top - 1, least + 2, least + 2)
     }
-    props.onWindow?.(element)
+    props.onWindow?.(element, { width: g.headWidth, height: g.headHeight })
   }
-  const latest = useRef({ draw, drawn })
-  latest.current = { draw, drawn }
+  const latest = useRef(draw)
+  latest.current = draw
+  const showCanvas = (shown: boolean): void => {
+    canvas.current?.classList.toggle('shown', shown)
+    scroller.current?.classList.toggle('drawn', shown)
+  }
 
   useEffect(() => {
     const element = scroller.current!
@@ -134,14 +138,14 @@ export function MatrixGrid(props: MatrixGridProps) {
         return
       }
       scrolling.current = true
-      canvas.current?.classList.add('shown')
+      showCanvas(true)
       cancelAnimationFrame(frame)
-      frame = requestAnimationFrame(() => latest.current.draw())
+      frame = requestAnimationFrame(() => latest.current())
       clearTimeout(timer)
       timer = setTimeout(rest, restMilliseconds)
     }
     element.addEventListener('scroll', onScroll, { capture: true, passive: true })
-    const resize = new ResizeObserver(() => latest.current.draw())
+    const resize = new ResizeObserver(() => latest.current())
     resize.observe(element)
     return () => {
       element.removeEventListener('scroll', onScroll, { capture: true })
@@ -151,9 +155,9 @@ export function MatrixGrid(props: MatrixGridProps) {
     }
   }, [])
   useLayoutEffect(() => {
-    canvas.current?.classList.toggle('shown', scrolling.current || drawn)
+    showCanvas(scrolling.current || drawn)
     if (scrolling.current || drawn) draw()
-    else props.onWindow?.(scroller.current!)
+    else props.onWindow?.(scroller.current!, { width: g.headWidth, height: g.headHeight })
     if (focusNext.current) {
       focusNext.current = false
       scroller.current?.querySelector<HTMLElement>('[tabindex="0"]')?.focus({ preventScroll: true })
@@ -285,7 +289,7 @@ function clampPosition(at: Position, view: View): Position {
 }
 
 function gapOf(zoom: number): number {
-  return zoom >= leastZoom ? Math.round(zoom / 2.5) : 0
+  return zoom >= leastZoom ? Math.round(zoom / 4) : 0
 }
 
 const rowFontOf = (zoom: number): number => (zoom >= 18 ? 13 : zoom >= 14 ? 11 : 10)
@@ -297,6 +301,6 @@ function geometryOf(cells: Cells, view: View, zoom: number): Geometry {
   return {
     zoom,
     headWidth: Math.round(Math.min(narrow ? 120 : 220, Math.max(88, longestRow * 7.4 + 16))),
-    headHeight: zoom >= signZoom ? Math.round(Math.min(narrow ? 96 : 150, Math.max(40, longestColumn * 6.6 + 16))) : 0,
+    headHeight: zoom >= signZoom ? Math.round(Math.min(narrow ? 96 : 150, Math.max(56, longestColumn * 6.6 + 16))) : 56,
   }
 }

@@ -17,6 +17,8 @@ import { Empty, Shown } from './states'
 
 const zooms = [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24]
 const usualZoom = 20
+/** A matrix of fewer cells needs no map. */
+const leastMapped = 2000
 const fold: Fold<Cells> = { since: (cells) => cells.seq, apply: (before, answer) => applyMatrix(before, answer as Matrix) }
 
 const showWords: Record<Show, string> = { all: 'All', failing: 'Failing', moving: 'Moving', behind: 'Behind', unknown: 'Unknown' }
@@ -25,12 +27,21 @@ export function MatrixPanel() {
   const rows = param('columns') === 'source' ? 'source' : 'fdi'
   const matrix = useFolded<Cells>('matrix', { rows, group: param('group') }, ['images', 'rollouts', 'members'], fold)
   return (
-    <Panel title="Clusters and images">
+    <Panel title="Clusters and images" aside={<Drawing />}>
       <Shown answer={matrix} lines={12}>
         {(cells) => <Chosen cells={cells} />}
       </Shown>
     </Panel>
   )
+}
+
+function readZoom(): number {
+  return zooms.find((z) => z === Number(param('zoom'))) ?? usualZoom
+}
+
+/** On a narrow screen, a list of what is not ready is more readable. */
+function isList(): boolean {
+  return param('view', window.innerWidth < 640 ? 'list' : 'matrix') === 'list'
 }
 
 function readFilter(): Filter {
@@ -42,14 +53,13 @@ function Chosen({ cells }: { cells: Cells }) {
   const filter = readFilter()
   const key = [filter.show, filter.clusters, filter.images, param('closed'), filter.grouped].join('\n')
   const view = useMemo(() => viewOf(cells, filter), [cells.images, cells.clusters, filter.show === 'all' ? undefined : cells, key])
-  const zoom = zooms.find((z) => z === Number(param('zoom'))) ?? usualZoom
+  const zoom = readZoom()
   const pointed = useSignal<Pointed | undefined>(undefined)
-  const narrow = window.innerWidth < 640
-  const asList = param('view', narrow ? 'list' : 'matrix') === 'list'
+  const asList = isList()
   const step = (by: 1 | -1): void => setParams({ zoom: String(zooms[Math.max(0, Math.min(zooms.length - 1, zooms.indexOf(zoom) + by))]) })
   return (
     <>
-      <Choices cells={cells} filter={filter} zoom={zoom} asList={asList} />
+      <Choices cells={cells} filter={filter} />
       {cells.images.length === 0 ? (
         <Empty title="There is no version of an image yet.">
           <Command text="kubectl ot image publish NAME --version VERSION --url URL --wait" />
@@ -69,7 +79,31 @@ function Chosen({ cells }: { cells: Cells }) {
   )
 }
 
-function Choices({ cells, filter, zoom, asList }: { cells: Cells; filter: Filter; zoom: number; asList: boolean }) {
+/** How it is drawn. */
+function Drawing() {
+  const zoom = readZoom()
+  const asList = isList()
+  return (
+    <div class="filters matrix-choices">
+      <div class="segments " role="group" aria-label="Drawn as">
+        <a href={hrefWith({ view: 'matrix' })} aria-current={asList ? undefined : 'true'}>
+          Matrix
+        </a>
+        <a href={hrefWith({ view: 'list' })} aria-current={asList ? 'true' : undefined}>
+          List
+        </a>
+      </div>
+      {!asList && (
+        <label class="zoom">
+          Size
+          <input type="range" min={0} max={zooms.length - 1} value={zooms.indexOf(zoom)} aria-valuetext={`${zoom} pixels`} onInput={(event) => setParams({ zoom: String(zooms[Number(event.currentTarget.value)]) })} />
+        </label>
+      )}
+    </div>
+  )
+}
+
+function Choices({ cells, filter }: { cells: Cells; filter: Filter }) {
   const group = param('group')
   const groups = group && !cells.labels.includes(group) ? [group, ...cells.labels] : cells.labels
   return (
@@ -101,30 +135,33 @@ function Choices({ cells, filter, zoom, asList }: { cells: Cells; filter: Filter
       </label>
       <input type="search" size={12} aria-label="Clusters by a part of their names" placeholder="Clusters" value={filter.clusters} onInput={(event) => setParams({ cluster: event.currentTarget.value })} />
       <input type="search" size={12} aria-label="Images by a part of their names" placeholder="Images" value={filter.images} onInput={(event) => setParams({ image: event.currentTarget.value })} />
-      <div class="segments matrix-views" role="group" aria-label="Drawn as">
-        <a href={hrefWith({ view: 'matrix' })} aria-current={asList ? undefined : 'true'}>
-          Matrix
-        </a>
-        <a href={hrefWith({ view: 'list' })} aria-current={asList ? 'true' : undefined}>
-          List
-        </a>
-      </div>
-      {!asList && (
-        <label class="zoom">
-          Size
-          <input type="range" min={0} max={zooms.length - 1} value={zooms.indexOf(zoom)} aria-valuetext={`${zoom} pixels`} onInput={(event) => setParams({ zoom: String(zooms[Number(event.currentTarget.value)]) })} />
-        </label>
-      )}
     </div>
   )
 }
 
+/** What is seen of the matrix, as shares of the whole, and the corner in which nothing else is. */
+interface Seen {
+  element: HTMLElement
+  corner: { width: number; height: number }
+  left: number
+  top: number
+  width: number
+  height: number
+}
+
+// The map moves with each frame of a scroll; the grid is not drawn anew for it.
+function Corner({ cells, view, seen }: { cells: Cells; view: View; seen: Signal<Seen | undefined> }) {
+  const now = seen.value
+  if (!now || cells.bytes.length <= leastMapped || (now.width > 0.999 && now.height > 0.999)) return null
+  return <Minimap cells={cells} view={view} element={now.element} seen={now} width={now.corner.width - 28} height={Math.min(96, now.corner.height - 12)} />
+}
+
 function Drawn({ cells, view, zoom, pointed, step }: { cells: Cells; view: View; zoom: number; pointed: Signal<Pointed | undefined>; step: (by: 1 | -1) => void }) {
-  const seen = useSignal<{ element: HTMLElement; left: number; top: number; width: number; height: number } | undefined>(undefined)
-  const onWindow = useCallback((element: HTMLElement): void => {
-    const next = { element, left: element.scrollLeft / element.scrollWidth, top: element.scrollTop / element.scrollHeight, width: element.clientWidth / element.scrollWidth, height: element.clientHeight / element.scrollHeight }
+  const seen = useSignal<Seen | undefined>(undefined)
+  const onWindow = useCallback((element: HTMLElement, corner: { width: number; height: number }): void => {
+    const next: Seen = { element, corner, left: element.scrollLeft / element.scrollWidth, top: element.scrollTop / element.scrollHeight, width: element.clientWidth / element.scrollWidth, height: element.clientHeight / element.scrollHeight }
     const now = seen.value
-    if (!now || now.left !== next.left || now.top !== next.top || now.width !== next.width || now.height !== next.height) seen.value = next
+    if (!now || now.left !== next.left || now.top !== next.top || now.width !== next.width || now.height !== next.height || now.corner.width !== corner.width || now.corner.height !== corner.height) seen.value = next
   }, [])
   const open = (address: string | undefined): void => {
     if (address) navigate(hrefWith({ why: address }))
@@ -158,7 +195,7 @@ function Drawn({ cells, view, zoom, pointed, step }: { cells: Cells; view: View;
           }}
           onZoom={step}
         />
-        {seen.value && (seen.value.width < 0.999 || seen.value.height < 0.999) && cells.bytes.length > 2000 && <Minimap cells={cells} view={view} element={seen.value.element} seen={seen.value} />}
+        <Corner cells={cells} view={view} seen={seen} />
       </div>
       <Readout cells={cells} view={view} pointed={pointed} />
     </>

@@ -4,14 +4,9 @@ import type { Cells, View } from '../matrix'
 import { theme } from '../theme'
 import { CellPainter, readColors } from './matrixcanvas'
 
-const width = 168
-const mostHeight = 84
-
 /** Minimap shows all cells, and what is seen of them; a click goes there. The grid says the same to who cannot see. */
-export function Minimap({ cells, view, element, seen }: { cells: Cells; view: View; element: HTMLElement; seen: { left: number; top: number; width: number; height: number } }) {
+export function Minimap({ cells, view, element, seen, width, height }: { cells: Cells; view: View; element: HTMLElement; width: number; height: number; seen: { left: number; top: number; width: number; height: number } }) {
   const canvas = useRef<HTMLCanvasElement>(null)
-  const rows = view.rows.filter((r) => r.kind === 'cluster').length
-  const height = Math.max(16, Math.min(mostHeight, Math.round((width * rows) / Math.max(1, view.columns.length))))
   const dark = theme.dark.value
   useEffect(() => {
     const target = canvas.current
@@ -22,7 +17,7 @@ export function Minimap({ cells, view, element, seen }: { cells: Cells; view: Vi
     target.height = height * 2
     ctx.imageSmoothingEnabled = all.width > target.width
     ctx.drawImage(all, 0, 0, target.width, target.height)
-  }, [cells, view, dark, height])
+  }, [cells, view, dark, width, height])
   const goTo = (event: PointerEvent): void => {
     if (event.type === 'pointermove' && event.buttons === 0) return
     const frame = canvas.current!.getBoundingClientRect()

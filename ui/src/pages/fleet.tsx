@@ -67,14 +67,14 @@ function Tasks({ summary }: { summary: Summary }) {
             <Sign tone={t.tone} bare>
               {t.tone === 'bad' ? 'Failed' : t.tone === 'unknown' ? 'Unknown' : 'Waits'}
             </Sign>
-            <p>
-              <strong>{plainText(t.subject, 80)}</strong> {plainText(t.text, 240)}
+            <p title={plainText(t.text, 240)}>
+              <strong>{plainText(t.subject, 80)}</strong>{' '}
               {t.since && (
                 <span class="muted">
-                  {' '}
-                  (for <Age at={t.since} />)
+                  (<Age at={t.since} />){' '}
                 </span>
               )}
+              {plainText(t.text, 240)}
             </p>
             <span class="task-actions">
               <a class="button" href={t.href}>
@@ -164,7 +164,7 @@ function KeyFigures({ summary: s }: { summary: Summary }) {
           s.canGo && (
             <>
               {formatCount(s.canGo.candidates.count, 'image')},{' '}
-              <a href={`/cleanup?report=${encodeURIComponent(s.canGo.report)}`}>report {plainText(s.canGo.report, 40)}</a>
+              <a href={`/cleanup?report=${encodeURIComponent(s.canGo.report)}`}>{plainText(s.canGo.report, 40)}</a>
               {s.canGo.unknownClusters > 0 && <>, {formatCount(s.canGo.unknownClusters, 'cluster')} unknown</>}
             </>
           )

@@ -29,7 +29,7 @@ export interface Fold<T> {
 
 const entries = new Map<string, Entry>()
 
-/** The shortest time between two requests for the same answer. */
+/** The shortest time between two requests for the same answer, where a page does not ask for a longer one. */
 const quietMilliseconds = 1000
 
 async function fetchAnswer(path: string, before: unknown, signal: AbortSignal, fold: Fold<unknown> | undefined): Promise<unknown> {
@@ -45,11 +45,12 @@ async function fetchAnswer(path: string, before: unknown, signal: AbortSignal, f
   return fold.apply(undefined, await getJSON(path, signal))
 }
 
-function newEntry(path: string, topics: readonly Topic[], fold?: Fold<unknown>): Entry {
+function newEntry(path: string, topics: readonly Topic[], every: number, fold?: Fold<unknown>): Entry {
   const answer = signal<Answer<unknown>>({})
   const abort = new AbortController()
   let running = false
   let again = false
+  let startedAt = 0
   let timer: ReturnType<typeof setTimeout> | undefined
   const request = (): void => {
     clearTimeout(timer)
@@ -58,6 +59,7 @@ function newEntry(path: string, topics: readonly Topic[], fold?: Fold<unknown>):
       return
     }
     running = true
+    startedAt = Date.now()
     void fetchAnswer(path, answer.value.value, abort.signal, fold)
       .then((value) => (answer.value = { value, at: Date.now() }))
       .catch((err: unknown) => {
@@ -71,11 +73,15 @@ function newEntry(path: string, topics: readonly Topic[], fold?: Fold<unknown>):
         running = false
         if (again) {
           again = false
-          timer = setTimeout(request, quietMilliseconds)
+          timer = setTimeout(request, every)
         }
       })
   }
-  const endChanges = onChange(topics, request)
+  // The first change asks at once, those that follow it too soon ask together.
+  const endChanges = onChange(topics, () => {
+    clearTimeout(timer)
+    timer = setTimeout(request, Math.max(0, startedAt + every - Date.now()))
+  })
   request()
   return {
     answer,
@@ -89,10 +95,10 @@ function newEntry(path: string, topics: readonly Topic[], fold?: Fold<unknown>):
   }
 }
 
-function acquire(key: string, path: string, topics: readonly Topic[], fold?: Fold<unknown>): Entry {
+function acquire(key: string, path: string, topics: readonly Topic[], every: number, fold?: Fold<unknown>): Entry {
   let entry = entries.get(key)
   if (!entry) {
-    entry = newEntry(path, topics, fold)
+    entry = newEntry(path, topics, every, fold)
     entries.set(key, entry)
   }
   entry.users++
@@ -111,24 +117,24 @@ function release(key: string): void {
   }, 5000)
 }
 
-/** Asks for an answer of the read API, such as useAnswer<Summary>('summary', {}, ['members']). Without a path nothing is asked for. */
-export function useAnswer<T>(path: string | undefined, params: Params, topics: readonly Topic[]): ReadonlySignal<Answer<T>> {
-  return usePath<T>(path === undefined ? undefined : withParams('/fleet/v1/' + path, params), topics)
+/** Asks for an answer of the read API, such as useAnswer<Summary>('summary', {}, ['members']). Without a path nothing is asked for. What is large, or changes slowly, is asked for at most so often, in milliseconds. */
+export function useAnswer<T>(path: string | undefined, params: Params, topics: readonly Topic[], every = quietMilliseconds): ReadonlySignal<Answer<T>> {
+  return usePath<T>(path === undefined ? undefined : withParams('/fleet/v1/' + path, params), topics, every)
 }
 
 /** Asks for an answer once, and then for what changed of it. */
 export function useFolded<T>(path: string, params: Params, topics: readonly Topic[], fold: Fold<T>): ReadonlySignal<Answer<T>> {
-  return usePath<T>(withParams('/fleet/v1/' + path, params), topics, fold as Fold<unknown>)
+  return usePath<T>(withParams('/fleet/v1/' + path, params), topics, quietMilliseconds, fold as Fold<unknown>)
 }
 
 /** Asks for an object of the API server, such as '/apis/pelotech.ot/v1alpha1/fleetdiskimages/ubuntu'. */
 export function useObject<T>(path: string | undefined, topics: readonly Topic[]): ReadonlySignal<Answer<T>> {
-  return usePath<T>(path === undefined ? undefined : '/k8s' + path, topics)
+  return usePath<T>(path === undefined ? undefined : '/k8s' + path, topics, quietMilliseconds)
 }
 
 const nothing = signal<Answer<unknown>>({})
 
-function usePath<T>(path: string | undefined, topics: readonly Topic[], fold?: Fold<unknown>): ReadonlySignal<Answer<T>> {
+function usePath<T>(path: string | undefined, topics: readonly Topic[], every: number, fold?: Fold<unknown>): ReadonlySignal<Answer<T>> {
   const current = useMemo(() => signal<Signal<Answer<unknown>>>(nothing), [])
   useEffect(() => {
     if (path === undefined) {
@@ -136,7 +142,7 @@ function usePath<T>(path: string | undefined, topics: readonly Topic[], fold?: F
       return undefined
     }
     const key = fold ? path + '#folded' : path // its value is not the answer itself
-    const entry = acquire(key, path, topics, fold)
+    const entry = acquire(key, path, topics, every, fold)
     current.value = entry.answer
     return () => release(key)
   }, [path])

@@ -37,12 +37,12 @@ effect(() => {
   document.documentElement.dataset.theme = choice.value
 })
 
-/** Returns the colour of a custom property, for a canvas: that knows neither them nor light-dark(). */
-export function resolveColor(element: Element, name: string): string {
+/** Resolves a colour for a canvas, which knows no custom properties and no light-dark(). */
+export function resolveColor(element: Element, color: string): string {
   const probe = document.createElement('span')
-  probe.style.color = `var(${name})`
+  probe.style.color = color
   element.append(probe)
-  const color = getComputedStyle(probe).color
+  const resolved = getComputedStyle(probe).color
   probe.remove()
-  return color
+  return resolved
 }

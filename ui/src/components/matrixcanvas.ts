@@ -21,7 +21,7 @@ export type Colors = Record<(typeof names)[number], string> & { font: string }
 
 export function readColors(element: Element): Colors {
   const colors = { font: getComputedStyle(element).fontFamily } as Colors
-  for (const name of names) colors[name] = resolveColor(element, name)
+  for (const name of names) colors[name] = resolveColor(element, `var(${name})`)
   return colors
 }
 
@@ -34,6 +34,8 @@ const solid: Record<Look, keyof Colors | undefined> = {
 export const signZoom = 12
 /** Below this size, a cell is a square of one colour. */
 const squareZoom = 8
+/** From this size on, there is a line between squares. */
+const linedZoom = 4
 
 /** Draws cells by copying each look from a picture of it. */
 export class CellPainter {
@@ -212,12 +214,18 @@ export class CellPainter {
       const y = at.get(r.index)
       if (y !== undefined) ctx.drawImage(canvas, first.index, y, last.index - first.index + 1, 1, x, r.start - top, across, r.size)
     }
+    if (this.zoom < linedZoom) return
+    ctx.fillStyle = this.colors['--surface']
+    for (const r of rows) {
+      if (at.has(r.index)) ctx.fillRect(x, r.start - top, across, 1)
+    }
+    for (const c of columns) ctx.fillRect(c.start - left, 0, 1, ctx.canvas.height)
   }
 }
 
 /** The dot of an image that is ready, and that machines need. */
 function mixed(colors: Colors): string {
-  return `color-mix(in oklab, ${colors['--good-faint']}, ${colors['--good']} 35%)`
+  return `color-mix(in oklab, ${colors['--good-faint']}, ${colors['--good']} 20%)`
 }
 
 function paletteOf(colors: Colors): Uint8ClampedArray[] {

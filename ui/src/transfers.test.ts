@@ -34,8 +34,8 @@ describe('describeWaiting', () => {
 
 describe('describeSince', () => {
   it('says that a failover forgot what was before', () => {
-    expect(describeSince('2026-11-26T11:00:00Z', now)).toMatch(/^since \d\d:\d\d, when this replica was elected$/)
-    expect(describeSince('2026-11-25T12:00:00Z', now)).toBe('in the last 24 h')
+    expect(describeSince('2026-11-26T11:00:00Z', now).long).toMatch(/^since \d\d:\d\d, when this replica was elected$/)
+    expect(describeSince('2026-11-25T12:00:00Z', now).short).toBe('in 24 h')
   })
 })
 

@@ -25,9 +25,11 @@ export function describeWaiting(budget: TransferBudget): string {
 }
 
 /** Says since when downloads are counted: 24 hours, or since the replica that answers is elected. */
-export function describeSince(electedAt: string, now: number): string {
+export function describeSince(electedAt: string, now: number): { short: string; long: string } {
   const age = (now - toMilliseconds(electedAt)) / 1000
-  return age >= daySeconds ? 'in the last 24 h' : `since ${formatClock(electedAt)}, when this replica was elected`
+  if (age >= daySeconds) return { short: 'in 24 h', long: 'in the last 24 hours' }
+  const since = `since ${formatClock(electedAt)}`
+  return { short: since, long: `${since}, when this replica was elected` }
 }
 
 export interface Expectation {

@@ -7,7 +7,7 @@ import { hrefWith, param, setParams } from '../route'
 import { formatSpan, historyQuery, parseSpan, windows } from '../transfers'
 import { Chart } from './chart'
 import { Panel } from './panel'
-import { cropDrawing, drawingOf, othersOf, type Drawing } from './series'
+import { cropDrawing, drawingOf, missingIn, othersOf, type Drawing } from './series'
 import { Shown } from './states'
 
 const linesShown = 7
@@ -52,7 +52,7 @@ function HistoryChart({ history, sum, series, span, label }: { history: History;
   }, [history, sum, series, span?.from, span?.to])
   const since = Date.parse(history.since) / 1000
   const first = drawing.times[0] ?? since
-  const missing = Math.max(0, ...history.lines.flatMap((l) => l.unknownMembers ?? []))
+  const missing = missingIn(history)
   if (drawing.lines.length === 0) return <p class="muted">Nothing is remembered of it yet: this replica was elected at {formatClock(history.since)}.</p>
   return (
     <Chart
@@ -66,7 +66,8 @@ function HistoryChart({ history, sum, series, span, label }: { history: History;
       note={
         <>
           {since > first && <>Shown since {formatClock(history.since)}, when this replica was elected: what was before is unknown, not zero. </>}
-          {missing > 0 && <>Up to {formatCount(missing, 'cluster')} {missing === 1 ? 'was' : 'were'} unknown at a time, and {missing === 1 ? 'is' : 'are'} missing in it. </>}
+          {missing.now > 0 && <>{formatCount(missing.now, 'cluster is', 'clusters are')} unknown now, and not in it. </>}
+          {missing.most > missing.now && <>At times {formatCount(missing.most, 'cluster was', 'clusters were')} unknown. </>}
           {history.by === 'cluster' && <>Clusters are remembered for 6 hours. </>}
           Mark a span to zoom.
         </>

@@ -29,14 +29,14 @@ export default function TransfersPage() {
     <Page title="Transfers" aside={<Command text="kubectl ot top" />}>
       <Shown answer={summary} lines={4}>
         {(s) => (
-          <>
+          <div class="stack">
             <FleetFigures summary={s} />
             <div class="sources">
               {s.transfers.sources.map((source) => (
                 <SourceBlock key={source.name} budget={source} drawing={drawings.get(source.name ?? '')} electedAt={s.electedAt} />
               ))}
             </div>
-          </>
+          </div>
         )}
       </Shown>
       <HistoryPanel title="The last hours" />
@@ -60,7 +60,7 @@ function FleetFigures({ summary }: { summary: Summary }) {
       <Figure label="Throughput now" note={fleet.unknownMembers ? `without ${formatCount(fleet.unknownMembers, 'unknown cluster')}` : undefined}>
         {fleet.bytesPerSecond === undefined ? 'unknown' : formatRate(fleet.bytesPerSecond)}
       </Figure>
-      <Figure label="Downloaded" note={describeSince(summary.electedAt, now.value)}>
+      <Figure label="Downloaded" note={<span title={describeSince(summary.electedAt, now.value).long}>{describeSince(summary.electedAt, now.value).short}</span>}>
         {fleet.bytes24h === undefined ? 'unknown' : formatBytes(fleet.bytes24h)}
       </Figure>
       <Figure
@@ -98,7 +98,7 @@ function SourceBlock({ budget, drawing, electedAt }: { budget: TransferBudget; d
       <div class="source-numbers">
         <span class="source-rate">{budget.bytesPerSecond === undefined ? 'unknown' : formatRate(budget.bytesPerSecond)}</span>
         <span class="muted">
-          {budget.bytes24h === undefined ? 'downloads unknown' : formatBytes(budget.bytes24h)} {budget.bytes24h !== undefined && describeSince(electedAt, now.value)}
+          {budget.bytes24h === undefined ? 'downloads unknown' : `${formatBytes(budget.bytes24h)} ${describeSince(electedAt, now.value).short}`}
         </span>
       </div>
       {drawing && <Chart label={`${title}, throughput of the last 24 h`} drawing={drawing} format={formatRate} bare height={48} since={Date.parse(electedAt) / 1000} />}

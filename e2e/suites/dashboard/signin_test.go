@@ -71,18 +71,33 @@ func TestEndedSessionKeepsTheAddress(t *testing.T) {
 	})
 	t.Cleanup(func() { f.faults.set(nil) })
 	f.faults.cutStreams()
-	f.CreateForTest(t, fleet.NewFleetImage("ended-session", bergen).DeepCopy())
+	f.createWaiting(t, "ended-session")
 	p.AwaitElement(t, "button", "Sign in")
 	assert.Equal(t, path, p.Path(t))
 	f.signIn(t, p, anna)
 	assert.Equal(t, path, p.Path(t))
 }
 
-// Who may not read is told which right is missing, and which role has it.
+// Who may not read is told which right is missing, and which role has it: when they sign in, and
+// where a proxy has signed them in.
 func TestRightThatIsMissingIsNamed(t *testing.T) {
 	f := openHub(t)
-	p := f.openSignedIn(t, sam, "/")
-	p.Announce("403 /fleet/v1/")
+	p := chromium.OpenPage(t, browser.Options{Origin: f.front.URL})
+	p.Announce("401 /auth/me", "403 /auth/login")
+	p.Visit(t, "/")
+	p.FillField(t, "textbox", "Bearer token", f.token(t, sam))
+	p.Click(t, "button", "Sign in")
+	p.AwaitText(t, "ot-hub-reader")
+	assert.Regexp(t, `\bget\b`, p.Text(t))
+
+	token := f.token(t, sam)
+	elected, _ := f.electedAndOther(t)
+	proxy, err := oidc.StartProxy(f.replicas[elected].UIURL, func(*http.Request) string { return token })
+	require.NoError(t, err)
+	t.Cleanup(proxy.Close)
+	p = chromium.OpenPage(t, browser.Options{Origin: proxy.URL})
+	p.Announce("403 /")
+	p.Visit(t, "/")
 	p.AwaitText(t, "ot-hub-reader")
 	assert.Regexp(t, `\bget\b`, p.Text(t))
 }
@@ -128,7 +143,7 @@ func TestForgedRequestsAreRefused(t *testing.T) {
 		_, _ = w.Write([]byte("<!doctype html><title>x</title><h1>another site</h1>"))
 	})
 	other := startSite(t, site)
-	p.Announce("another origin", "CORS", "ERR_FAILED", "/favicon.ico", "403 ")
+	p.Announce("another origin", "NotSameOrigin", "ERR_FAILED", "/favicon.ico", "403 ")
 	require.NoError(t, p.NavigateTo(other))
 	answer := browser.Evaluate[string](t, p, `fetch('`+f.front.URL+`/k8s/apis/pelotech.ot/v1alpha1/fleetdiskimages/forged', {
 		method: 'POST', mode: 'no-cors', credentials: 'include', headers: { 'Content-Type': 'text/plain' }, body: '{"spec":{"rollout":{"paused":true}}}',

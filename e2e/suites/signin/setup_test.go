@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 		f.OnStop(func() { _ = provider.Stop() })
 		for group, role := range map[string]string{readers: "ot-hub-reader", viewers: "ot-fleet-viewer", approvers: "ot-fleet-approver"} {
 			if err := f.Create(ctx, &rbacv1.ClusterRoleBinding{
-				ObjectMeta: metav1.ObjectMeta{Name: group},
+				ObjectMeta: metav1.ObjectMeta{Name: "people-" + group},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
 			}); err != nil {

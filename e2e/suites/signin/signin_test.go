@@ -246,7 +246,7 @@ func TestTokenThatHasEnded(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, a.status)
 	assert.Equal(t, "the API server does not accept the token: it is unknown or has ended", errorOf(t, a))
 	guessed := b.login(t, elected.UIURL, "guessed")
-	assert.Equal(t, a.body, guessed.body, "no more is told")
+	assert.Equal(t, a.body, guessed.body, "the answer is the same")
 	proxied := newBrowser(t)
 	proxied.authorization = ended
 	for _, path := range []string{summaryPath, "/auth/me", imagePath + "any"} {

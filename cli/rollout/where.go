@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/pelotech/ot-fleet/api/approval"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -153,7 +154,7 @@ func (w *Where) NoteVersionsWithoutTemplate(img *v1alpha1.FleetDiskImage) {
 	for i := range img.Status.Versions {
 		if v := &img.Status.Versions[i]; v.Template == nil {
 			w.NotRead = append(w.NotRead, v.Version)
-			w.Notes = append(w.Notes, fmt.Sprintf("%s is not looked for: its template is not recorded, since %s", v.Version, whyNotRecorded(v)))
+			w.Notes = append(w.Notes, fmt.Sprintf("%s is not looked for: its template is not recorded, since %s", v.Version, approval.WhyNotRecorded(v)))
 		}
 	}
 }

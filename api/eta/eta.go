@@ -166,6 +166,13 @@ func (s Snapshot) NextFreeSlot() (at time.Time, ok bool) {
 	return at, ok
 }
 
+// IsSlow reports whether an import has less than half the rate of the slowest fifth from its
+// source.
+func IsSlow(a *v1alpha1.ReportedActivity, i *v1alpha1.ActiveImport) bool {
+	at := slices.IndexFunc(a.Rates, func(rate v1alpha1.SourceRate) bool { return rate.Name == i.Source })
+	return at >= 0 && a.Rates[at].Samples >= MinSamples && i.BytesPerSecond > 0 && i.BytesPerSecond < a.Rates[at].P20/2
+}
+
 func (s Snapshot) observedAt() time.Time {
 	if s.ObservedAt.IsZero() {
 		return s.Activity.ObservedAt.Time

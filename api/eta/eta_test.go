@@ -214,3 +214,21 @@ func TestUnknownsAreExplained(t *testing.T) {
 	}
 	assert.Empty(t, eta.Unknown("").Message())
 }
+
+func TestIsSlow(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rate   int64
+		source string
+		want   bool
+	}{
+		"half of the slowest fifth": {5 * mebibyte, "bucket", false},
+		"less than that":            {5*mebibyte - 1, "bucket", true},
+		"of unknown rate":           {0, "bucket", false},
+		"too few to compare with":   {1, "new", false},
+		"nothing to compare with":   {1, "elsewhere", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tt.want, eta.IsSlow(newActivity(), &v1alpha1.ActiveImport{Source: tt.source, BytesPerSecond: tt.rate}))
+		})
+	}
+}

@@ -15,7 +15,7 @@ const (
 	TopicRollouts Topic = "rollouts"
 	// TopicPrunes: prunereports, imageprunes, summary.
 	TopicPrunes Topic = "prunes"
-	// TopicTransfers: why, history, summary.
+	// TopicTransfers: transfers, why, history, summary.
 	TopicTransfers Topic = "transfers"
 	// TopicPolicy: members, why, blastradius, summary.
 	TopicPolicy Topic = "policy"

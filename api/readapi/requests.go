@@ -111,6 +111,29 @@ func (c *Client) History(ctx context.Context, of HistoryQuery) (*History, error)
 	return getAnswer[History](ctx, c, "history", q)
 }
 
+// TransfersQuery is what Transfers show.
+type TransfersQuery struct {
+	// State is TransferRunning or TransferQueued; both by default.
+	State string
+	// Cluster and Source limit them; Search is a part of a cluster's or an image's name.
+	Cluster, Source, Search string
+	// Sort is one of TransferOrders.
+	Sort string
+	// Limit of each of the lists; the hub's default for 0.
+	Limit int
+}
+
+// Transfers asks for the imports that run and the images that wait.
+func (c *Client) Transfers(ctx context.Context, of TransfersQuery) (*Transfers, error) {
+	q := Paging{Limit: of.Limit}.query()
+	setText(q, "state", of.State)
+	setText(q, "cluster", of.Cluster)
+	setText(q, "source", of.Source)
+	setText(q, "search", of.Search)
+	setText(q, "sort", of.Sort)
+	return getAnswer[Transfers](ctx, c, "transfers", q)
+}
+
 // BlastRadius asks for what a policy would change: the data of its ConfigMap, as JSON or
 // YAML. limit bounds the rows; the hub's default for 0.
 func (c *Client) BlastRadius(ctx context.Context, policy string, limit int) (*BlastRadius, error) {

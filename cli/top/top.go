@@ -172,7 +172,7 @@ func (t *Top) addCluster(c *ClusterActivity, bySource map[string]*Source) {
 	for i := range a.Active {
 		r := &a.Active[i]
 		imported := newImport(c.Name, r, estimates.Active(i))
-		imported.Slow = isSlow(a, r)
+		imported.Slow = eta.IsSlow(a, r)
 		t.Imports = append(t.Imports, imported)
 		row.BytesPerSecond += r.BytesPerSecond
 		source := sourceOf(r.Source)
@@ -221,12 +221,6 @@ func newImport(cluster string, r *v1alpha1.ActiveImport, e eta.Estimate) Import 
 		out.ExpectedAt = &at
 	}
 	return out
-}
-
-// isSlow: less than half as fast as the slowest fifth from its source was.
-func isSlow(a *v1alpha1.ReportedActivity, r *v1alpha1.ActiveImport) bool {
-	i := slices.IndexFunc(a.Rates, func(rate v1alpha1.SourceRate) bool { return rate.Name == r.Source })
-	return i >= 0 && a.Rates[i].Samples >= eta.MinSamples && r.BytesPerSecond > 0 && r.BytesPerSecond < a.Rates[i].P20/2
 }
 
 func (t *Top) keepMatching() {

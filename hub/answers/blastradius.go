@@ -107,7 +107,7 @@ func (in *CompareBlast) newRow(c *policy.ChangedMember, m *v1alpha1.MemberCluste
 	clock := in.Clocks[c.Name]
 	oldest := -1
 	for i := range a.Reported.Head {
-		at := clock.queuedAt(&a.Reported.Head[i])
+		at := clock.toHub(&a.Reported.Head[i].QueuedAt)
 		if at != nil && (oldest < 0 || at.Before(row.OldestQueuedAt)) {
 			oldest, row.OldestQueuedAt = i, at
 		}

@@ -42,13 +42,16 @@ func (c Clock) convert(t time.Time) (time.Time, bool) {
 	return at, !t.IsZero() && at.After(c.Now.Add(-maxPast)) && at.Before(c.Now.Add(maxFuture))
 }
 
-// queuedAt returns since when an image waits; nil if that is unknown.
-func (c Clock) queuedAt(q *v1alpha1.QueuedImport) *metav1.Time {
-	at, ok := c.convert(q.QueuedAt.Time)
+// toHub returns a time by the hub's clock; nil if it is unknown.
+func (c Clock) toHub(at *metav1.Time) *metav1.Time {
+	if at == nil {
+		return nil
+	}
+	converted, ok := c.convert(at.Time)
 	if !ok {
 		return nil
 	}
-	t := timestamp(at)
+	t := timestamp(converted)
 	return &t
 }
 

@@ -95,7 +95,7 @@ func summarizeTransfers(f *Fleet) readapi.TransferSummary {
 		}
 		if a := f.Activities[m.Name]; a.Unknown == "" && a.Reported != nil && m.Spec.Quarantine == nil {
 			for j := range a.Reported.Head {
-				s.OldestQueuedAt = earlierOf(s.OldestQueuedAt, f.Clocks[m.Name].queuedAt(&a.Reported.Head[j]))
+				s.OldestQueuedAt = earlierOf(s.OldestQueuedAt, f.Clocks[m.Name].toHub(&a.Reported.Head[j].QueuedAt))
 			}
 		}
 	}

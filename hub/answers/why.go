@@ -54,16 +54,16 @@ func ExplainImage(m *MemberImage) readapi.Why {
 		Active: make([]readapi.ActiveEntry, len(reported.Active)), Head: make([]readapi.QueuedEntry, len(reported.Head)),
 	}
 	for i := range reported.Active {
-		w.Activity.Active[i] = readapi.ActiveEntry{ActiveImport: readapi.ActiveImport(reported.Active[i]), Expected: newEstimate(m.believed(s.Active(i)))}
+		w.Activity.Active[i] = readapi.ActiveEntry{ActiveImport: readapi.ActiveImport(reported.Active[i]), Expected: newEstimate(believed(m.Activity, s.Active(i)))}
 	}
 	for i := range reported.Head {
-		w.Activity.Head[i] = readapi.QueuedEntry{QueuedImport: readapi.QueuedImport(reported.Head[i]), Expected: newEstimate(m.believed(s.Queued(i)))}
+		w.Activity.Head[i] = readapi.QueuedEntry{QueuedImport: readapi.QueuedImport(reported.Head[i]), Expected: newEstimate(believed(m.Activity, s.Queued(i)))}
 		if q := &reported.Head[i]; q.Namespace == m.Namespace && q.Name == m.Name {
 			w.Position = &i
 		}
 	}
 	if estimate, listed := s.ForImage(m.Namespace, m.Name); listed || m.isWaiting() {
-		w.Expected = newEstimate(m.believed(estimate))
+		w.Expected = newEstimate(believed(m.Activity, estimate))
 		w.BehindHead = !listed && m.Activity.Unknown == "" && int(reported.Queued) > len(reported.Head)
 	}
 	return w
@@ -76,8 +76,8 @@ func (m *MemberImage) isWaiting() bool {
 
 // believed drops the times of an estimate where the activity may not be what the member does
 // now.
-func (m *MemberImage) believed(e eta.Estimate) eta.Estimate {
-	if m.Activity.Unknown != "" {
+func believed(a inventory.Activity, e eta.Estimate) eta.Estimate {
+	if a.Unknown != "" {
 		return eta.Estimate{Position: e.Position, Why: eta.UnknownNotReported}
 	}
 	return e

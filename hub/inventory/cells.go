@@ -189,33 +189,50 @@ func (x *Index) Sources(limit int) []string {
 
 // PageOf returns the page of a member's report that has an image; false for none.
 func (x *Index) PageOf(member, namespace, name string) (page string, found bool) {
-	key := imageName{unique.Make(namespace), unique.Make(name)}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	page, e := x.findEntry(member, namespace, name)
+	return page, e != nil
+}
+
+// References returns how many machines of a member need an image; false if that is unknown.
+func (x *Index) References(member, namespace, name string) (references int32, known bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	_, e := x.findEntry(member, namespace, name)
+	if e == nil || x.members[member].unknownReason != "" {
+		return 0, false
+	}
+	return e.references, true
+}
+
+// findEntry returns an image of a member, and its page; nil for none. x.mu is held.
+func (x *Index) findEntry(member, namespace, name string) (page string, found *entry) {
 	m := x.members[member]
 	if m == nil {
-		return "", false
+		return "", nil
 	}
-	has := func(entries []entry) bool {
+	key := imageName{unique.Make(namespace), unique.Make(name)}
+	find := func(entries []entry) *entry {
 		for i := range entries {
 			if entries[i].namespace == key.namespace && entries[i].name == key.name {
-				return true
+				return &entries[i]
 			}
 		}
-		return false
+		return nil
 	}
 	for pageName, p := range m.pages {
 		if !p.counted {
 			continue
 		}
-		if has(p.unsourced) {
-			return pageName, true
+		if e := find(p.unsourced); e != nil {
+			return pageName, e
 		}
 		for _, group := range p.groups {
-			if has(group.entries) {
-				return pageName, true
+			if e := find(group.entries); e != nil {
+				return pageName, e
 			}
 		}
 	}
-	return "", false
+	return "", nil
 }

@@ -113,3 +113,29 @@ func TestChangesAreNotified(t *testing.T) {
 	x.SetStaleReason("a", "")
 	assert.Zero(t, told, "a heartbeat")
 }
+
+func TestReferencesAreUnknownOfStaleMembers(t *testing.T) {
+	x := inventory.NewIndex()
+	setPage := func(member string) {
+		x.SetPage(member, "page", 1, []v1alpha1.ReportedImage{{Namespace: "farm", Name: "a", UID: "u", Source: "http a", References: 3}, {Namespace: "farm", Name: "unused", UID: "u", Source: "http b"}})
+		x.SetRoot(member, &v1alpha1.ReportRoot{Pages: []v1alpha1.PageRef{{Name: "page", Sequence: 1}}})
+	}
+	setPage("current")
+	setPage("silent")
+	x.SetStaleReason("silent", v1alpha1.ReasonSilent)
+	for _, tt := range []struct {
+		member, image string
+		want          int32
+		wantKnown     bool
+	}{
+		{"current", "a", 3, true},
+		{"current", "unused", 0, true},
+		{"current", "missing", 0, false},
+		{"silent", "a", 0, false},
+		{"nobody", "a", 0, false},
+	} {
+		got, known := x.References(tt.member, "farm", tt.image)
+		assert.Equal(t, tt.want, got, "%s of %s", tt.image, tt.member)
+		assert.Equal(t, tt.wantKnown, known, "%s of %s", tt.image, tt.member)
+	}
+}

@@ -112,6 +112,7 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "why":         {a.explainImage, []string{"cluster", "namespace", "name"}, true},
 		root + "matrix":      {a.getMatrix, []string{"rows", "images", "cols", "selector", "since"}, true},
 		root + "history":     {a.getHistory, []string{"series", "by", "window", "points", "clusters", "limit"}, true},
+		root + "transfers":   {a.listTransfers, []string{"state", "cluster", "source", "search", "sort", "limit"}, true},
 		root + "blastradius": {a.getBlastRadius, []string{"policy", "limit"}, true},
 
 		root + "members":        {a.listMembers, []string{"limit", "after"}, true},

@@ -572,6 +572,8 @@ export const MaxSummaryMessage = 160;
 /** MaxSummaryRollouts is how many rollouts it names. */
 export const MaxSummaryRollouts = 12;
 
+export const MaxTransferUnknownMembers = 20;
+
 /** Member is the summary of a member. */
 export interface Member extends MemberSummary {
   labels?: Record<string, string>;
@@ -1258,6 +1260,41 @@ export interface TargetSummary {
 /** Topic is a part of the fleet that changed. */
 export type Topic = "images" | "members" | "policy" | "prunes" | "rollouts" | "transfers";
 
+/** Transfer is an import that runs, or an image that waits. */
+export interface Transfer {
+  cluster: string;
+  namespace: string;
+  name: string;
+  /** Source is the group of sources; absent if the member does not tell. */
+  source?: string;
+  /** Unknown is why it may have ended or started since; empty if it has not. */
+  unknown?: string;
+  /** BytesDone of Bytes; the latter is absent if unknown. */
+  bytesDone?: number;
+  bytes?: number;
+  atMost?: boolean;
+  /** BytesPerSecond of late; absent if unknown. */
+  bytesPerSecond?: number;
+  /** Slow: it has less than half the rate of the slowest fifth from its source. */
+  slow?: boolean;
+  startedAt?: string;
+  queuedAt?: string;
+  /** Attempt of MaxAttempts that runs. */
+  attempt?: number;
+  maxAttempts?: number;
+  /** Position in the member's queue, from 1; absent for an import that runs. */
+  position?: number;
+  priority?: number;
+  /** NotBefore is the end of its backoff. */
+  notBefore?: string;
+  /** Reason why it waits. */
+  reason?: Reason;
+  /** References is how many machines need the image; absent if unknown. */
+  references?: number;
+  /** Expected is when it will be ready. */
+  expected?: Estimate;
+}
+
 /** TransferBudget is a budget, and what is used of it. */
 export interface TransferBudget {
   /** Name of the group of sources; empty for the fleet. */
@@ -1284,6 +1321,12 @@ export interface TransferBudget {
   unknownMembers?: number;
 }
 
+/** TransferQueued: images that wait for one. */
+export const TransferQueued = "queued";
+
+/** TransferRunning: imports that hold a slot. */
+export const TransferRunning = "running";
+
 /** TransferSummary is what the fleet downloads. */
 export interface TransferSummary {
   /** Fleet is the budget of the whole fleet, and Sources those of its groups of sources, in the policy's order, with SourceOther at the end. */
@@ -1296,6 +1339,36 @@ export interface TransferSummary {
   /** ReservedUntil is until when the last slot is reserved for silent members. */
   reservedUntil?: string;
 }
+
+/** Transfers are the imports that run and the images that wait, over all members. */
+export interface Transfers {
+  /** Running and Queued are the first that match, of RunningTotal and QueuedTotal. */
+  running: Transfer[];
+  queued: Transfer[];
+  runningTotal: number;
+  queuedTotal: number;
+  /** Unlisted images wait behind those that their members list. */
+  unlisted?: number;
+  /** UnknownMembers of these members it is not known what they import now. */
+  unknownMembers?: UnknownMember[];
+  /** UnknownMembersTotal is how many there are; UnknownMembers are the first. */
+  unknownMembersTotal?: number;
+}
+
+/** TransfersByCluster: by cluster, namespace and name. */
+export const TransfersByCluster = "cluster";
+
+/** TransfersByExpected: what is expected first. */
+export const TransfersByExpected = "expected";
+
+/** TransfersByImage: by namespace, name and cluster. */
+export const TransfersByImage = "image";
+
+/** TransfersByOldest: what started, or waits, for longest. */
+export const TransfersByOldest = "oldest";
+
+/** TransfersByRate: the fastest first. */
+export const TransfersByRate = "rate";
 
 /** TrendPoints is how many points a trend has. */
 export const TrendPoints = 8;

@@ -5,6 +5,7 @@ package approval
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -60,6 +61,18 @@ func AtATime(img *v1alpha1.FleetDiskImage, wave string) string {
 		return ""
 	}
 	return limit.String()
+}
+
+// MinSuccessTime returns how long a wave must have been done before the next one starts.
+func MinSuccessTime(img *v1alpha1.FleetDiskImage, wave string) time.Duration {
+	wait := img.Spec.Rollout.MinSuccessTime
+	if w := findWave(img, wave); w != nil && w.MinSuccessTime != nil {
+		wait = w.MinSuccessTime
+	}
+	if wait == nil {
+		return 0
+	}
+	return wait.Duration
 }
 
 // ChangesSinceVersionBefore returns what differs from the version before; nil where there was

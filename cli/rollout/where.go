@@ -79,17 +79,6 @@ func FindReported(images []v1alpha1.ReportedImage, namespace, name string) *v1al
 	return nil
 }
 
-// SourceOf describes a source as the read API lists it.
-func SourceOf(spec *v1alpha1.VMDiskImageSpec) string {
-	text := string(spec.SourceType)
-	for _, part := range []string{spec.URL, spec.Checksum} {
-		if part != "" {
-			text += " " + part
-		}
-	}
-	return v1alpha1.RedactSource(text)
-}
-
 // Where is which clusters have which version.
 type Where struct {
 	render.Envelope

@@ -147,6 +147,11 @@ func (c *Client) Members(ctx context.Context, page Paging) (*MemberList, error) 
 	return getAnswer[MemberList](ctx, c, "members", page.query())
 }
 
+// Quarantine asks for the quarantine of a member, and what it would do to begin or end one.
+func (c *Client) Quarantine(ctx context.Context, member string) (*MemberQuarantineDetail, error) {
+	return getAnswer[MemberQuarantineDetail](ctx, c, "members/quarantine", url.Values{"member": {member}})
+}
+
 // Images asks for a page of the distinct images.
 func (c *Client) Images(ctx context.Context, page Paging) (*ImageList, error) {
 	return getAnswer[ImageList](ctx, c, "images", page.query())

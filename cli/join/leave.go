@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/pelotech/ot-fleet/api/quarantine"
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -139,13 +140,13 @@ func (l Leaving) planInMember(d *Departure) {
 		case pull:
 			d.ByHand = append(d.ByHand, l.forgetCommand(l.Name, namespace))
 		case l.Member != nil || len(d.Steps) > 0:
-			d.ByHand = append(d.ByHand, RevokeCommand(l.Name, namespace)...)
+			d.ByHand = append(d.ByHand, quarantine.RevokeCommands(l.Name, namespace)...)
 		}
 		return
 	}
 	if l.InMember.HasAccessSecret || l.InMember.HasLegacyToken {
 		d.Steps = append(d.Steps, step(OnMember, RevokeTokens, "the hub's tokens end: Secrets %s/%s and %s are deleted", namespace, AccessSecret, LegacyTokenSecret))
-		d.Steps[len(d.Steps)-1].Commands = RevokeCommand(l.Context, namespace)
+		d.Steps[len(d.Steps)-1].Commands = quarantine.RevokeCommands(l.Context, namespace)
 	}
 	if l.InMember.HasCredential || l.InMember.HasJoinSecret {
 		d.Steps = append(d.Steps, step(OnMember, DeleteCredential, "the agent's credential: Secrets %s/%s and %s are deleted", namespace, registration.CredentialSecret, registration.JoinSecret))
@@ -156,12 +157,4 @@ func (l Leaving) planInMember(d *Departure) {
 // forgetCommand returns the documented command that deletes the agent's credential.
 func (l Leaving) forgetCommand(context, namespace string) string {
 	return fmt.Sprintf("kubectl --context %s -n %s delete secret %s %s --ignore-not-found", context, namespace, registration.CredentialSecret, registration.JoinSecret)
-}
-
-// RevokeCommand returns the documented commands that end every token of the hub in a member.
-func RevokeCommand(context, agentNamespace string) []string {
-	return []string{
-		fmt.Sprintf("kubectl --context %s -n %s delete secret %s", context, agentNamespace, AccessSecret),
-		fmt.Sprintf("kubectl --context %s -n %s delete secret %s --ignore-not-found", context, agentNamespace, LegacyTokenSecret),
-	}
 }

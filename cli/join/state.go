@@ -8,19 +8,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/quarantine"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // Names of chart ot-agent in the member.
 const (
 	// DefaultAgentNamespace is where the agent is installed.
-	DefaultAgentNamespace = "ot-agent"
+	DefaultAgentNamespace = quarantine.DefaultAgentNamespace
 	// HubAccount is the hub's ServiceAccount.
 	HubAccount = "ot-hub"
 	// AccessSecret is what the hub's tokens are bound to: without it none is valid.
-	AccessSecret = "ot-hub-access"
+	AccessSecret = quarantine.AccessSecret
 	// LegacyTokenSecret has the token without end that earlier versions gave the hub.
-	LegacyTokenSecret = "ot-hub-token"
+	LegacyTokenSecret = quarantine.LegacyTokenSecret
 )
 
 // HubState is what the hub has of a member.
@@ -60,16 +61,11 @@ type MemberState struct {
 
 // agentNamespace returns the namespace of the agent in the member.
 func (h HubState) agentNamespace() string {
-	if h.Member != nil && h.Member.Spec.AgentNamespace != "" {
-		return h.Member.Spec.AgentNamespace
-	}
-	return DefaultAgentNamespace
+	return AgentNamespace(h.Member)
 }
 
 // AgentNamespace returns the namespace of a member's agent.
-func AgentNamespace(member *v1alpha1.MemberCluster) string {
-	return HubState{Member: member}.agentNamespace()
-}
+func AgentNamespace(member *v1alpha1.MemberCluster) string { return quarantine.AgentNamespace(member) }
 
 // condition returns a condition of a MemberCluster, empty where it has none.
 func condition(member *v1alpha1.MemberCluster, name string) metav1.Condition {

@@ -115,10 +115,11 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "transfers":   {a.listTransfers, []string{"state", "cluster", "source", "search", "sort", "limit"}, true},
 		root + "blastradius": {a.getBlastRadius, []string{"policy", "limit"}, true},
 
-		root + "members":        {a.listMembers, []string{"limit", "after"}, true},
-		root + "members/images": {a.listMemberImages, []string{"member", "page"}, false},
-		root + "images":         {a.listImages, []string{"limit", "after"}, true},
-		root + "images/detail":  {a.getImage, []string{"source"}, true},
+		root + "members":            {a.listMembers, []string{"limit", "after"}, true},
+		root + "members/images":     {a.listMemberImages, []string{"member", "page"}, false},
+		root + "members/quarantine": {a.getQuarantine, []string{"member"}, false},
+		root + "images":             {a.listImages, []string{"limit", "after"}, true},
+		root + "images/detail":      {a.getImage, []string{"source"}, true},
 
 		root + "rollouts":          {a.listRollouts, []string{"search", "phase", "sort", "order", "offset", "limit", "after"}, true},
 		root + "rollouts/detail":   {a.getRollout, []string{"name"}, true},

@@ -703,6 +703,22 @@ export interface MemberQuarantine {
   reason: string;
 }
 
+/** MemberQuarantineDetail is the quarantine of a member, and what it would do to begin one or to end it. */
+export interface MemberQuarantineDetail {
+  member: string;
+  /** Quarantined: it is in quarantine, for Reason, since Since by the hub's condition. */
+  quarantined: boolean;
+  reason?: string;
+  since?: string;
+  /** SetBy is the field manager that wrote it last, at SetAt, as the API server recorded; it does not record the person. */
+  setBy?: string;
+  setAt?: string;
+  /** ResourceVersion that all this is about: a change of another one is decided anew. */
+  resourceVersion: string;
+  begin: QuarantineDecision;
+  end: QuarantineDecision;
+}
+
 /** MemberState is the state of a member in one word. */
 export type MemberState = "Failing" | "NeverReported" | "NotReady" | "Quarantined" | "Ready" | "Silent" | "Stalled";
 
@@ -1013,6 +1029,15 @@ export interface PruneTotal {
 
 /** PullMethod says who pulls the container image of a registry source. */
 export type PullMethod = "node" | "pod";
+
+/** QuarantineDecision is what follows if a quarantine begins or ends. */
+export interface QuarantineDecision {
+  effects: string[];
+  /** ByHand are commands for what the hub does not do. */
+  byHand?: string[];
+  /** Refused is why it cannot be done now; empty if it can. */
+  refused?: string;
+}
 
 /** QueuedEntry is an image that waits, and when it will be ready. */
 export interface QueuedEntry extends QueuedImport {

@@ -1,82 +1,240 @@
-// Lines over time. uPlot is loaded with the first chart.
-import { useEffect, useRef } from 'preact/hooks'
+// Lines and stacked areas over time. uPlot is loaded with the first chart.
+import { useSignal } from '@preact/signals'
+import type { ComponentChildren } from 'preact'
+import { useEffect, useMemo, useRef } from 'preact/hooks'
 import type uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
+import { formatClock } from '../format'
 import { theme } from '../theme'
+import './chart.css'
+import { binaryTicks, lastOf, stackLines, tableRows, wholeTicks, type Drawing, type Line } from './series'
 
-export interface Line {
-  name: string
-  values: (number | null)[]
+export type { Drawing, Line } from './series'
+
+export interface ChartProps {
+  label: string
+  drawing: Drawing
+  format: (n: number) => string
+  height?: number
+  /** Areas on top of each other instead of lines. */
+  stacked?: boolean
+  /** Ticks at powers of two, for bytes. */
+  binary?: boolean
+  /** Without axes and legend, for a place beside numbers. */
+  bare?: boolean
+  /** Nothing is known before this time, in seconds. */
+  since?: number
+  /** Shown below: why there is nothing before since, or what is missing in the lines. */
+  note?: ComponentChildren
+  /** A span of time was marked with the pointer, in seconds. */
+  onSelect?: (from: number, to: number) => void
 }
 
-/** Chart draws values over time, in seconds since 1970. Unknown values are gaps, and never zero. The same numbers are in the table that readers of the screen get. */
-export function Chart({ label, times, lines, format, height = 160, onSelect }: { label: string; times: number[]; lines: Line[]; format: (n: number) => string; height?: number; onSelect?: (from: number, to: number) => void }) {
+/** Chart draws values over time. Unknown values are gaps, and never zero. The same numbers are in a table below it. */
+export function Chart({ label, drawing, format, height = 200, stacked, binary, bare, since, note, onSelect }: ChartProps) {
   const frame = useRef<HTMLDivElement>(null)
+  const plot = useRef<uPlot | undefined>(undefined)
+  const at = useSignal<number | null>(null)
   const dark = theme.dark.value
+  const data = useMemo(() => dataOf(drawing, stacked), [drawing, stacked])
+  // What a plot that is drawn already reads when it draws again.
+  const latest = useRef({ data, format, since, onSelect })
+  latest.current = { data, format, since, onSelect }
+  const names = JSON.stringify(drawing.lines.map((l) => [l.name, l.tone]))
+
   useEffect(() => {
-    let plot: uPlot | undefined
+    const element = frame.current
+    if (!element) return undefined
     let ended = false
-    const resize = new ResizeObserver(() => {
-      if (plot && frame.current) plot.setSize({ width: frame.current.clientWidth, height })
-    })
+    const resize = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height }))
     void import('uplot').then(({ default: Plot }) => {
-      if (ended || !frame.current) return
-      const style = getComputedStyle(frame.current)
-      const color = (name: string): string => style.getPropertyValue(name).trim()
-      const axis = { stroke: resolveColor(frame.current, '--muted'), grid: { stroke: resolveColor(frame.current, '--line'), width: 1 }, ticks: { show: false }, font: '12px ' + color('--font') }
-      plot = new Plot(
-        {
-          width: frame.current.clientWidth,
-          height,
-          series: [{}, ...lines.map((line, i) => ({ label: line.name, stroke: resolveColor(frame.current!, `--series-${(i % 8) + 1}`), width: 1.5, spanGaps: false, points: { show: false }, value: (_: uPlot, v: number | null) => (v === null ? 'unknown' : format(v)) }))],
-          axes: [axis, { ...axis, size: 72, values: (_: uPlot, splits: number[]) => splits.map(format) }],
-          scales: { y: { range: (_: uPlot, _min: number, max: number) => [0, max > 0 ? max * 1.1 : 1] } },
-          cursor: { drag: { x: onSelect !== undefined, y: false, setScale: false } },
-          legend: { live: lines.length <= 8 },
-          hooks: onSelect && {
-            setSelect: [
-              (u: uPlot) => {
-                if (u.select.width > 4) onSelect(u.posToVal(u.select.left, 'x'), u.posToVal(u.select.left + u.select.width, 'x'))
-              },
-            ],
-          },
-        },
-        [times, ...lines.map((l) => l.values)] as uPlot.AlignedData,
-        frame.current,
-      )
-      resize.observe(frame.current)
+      if (ended) return
+      plot.current = new Plot(optionsOf(element, drawing.lines, { height, stacked, binary, bare, selectable: onSelect !== undefined }, latest, (index) => (at.value = index)), latest.current.data, element)
+      resize.observe(element)
     })
     return () => {
       ended = true
       resize.disconnect()
-      plot?.destroy()
+      plot.current?.destroy()
+      plot.current = undefined
     }
-  }, [times, lines, dark, height])
+  }, [names, dark, height, stacked, binary, bare, onSelect === undefined])
+
+  useEffect(() => plot.current?.setData(data), [data, since])
+
   return (
-    <figure class="chart" aria-label={label}>
-      <div ref={frame} aria-hidden="true" />
+    <figure class={bare ? 'chart chart-bare' : 'chart'} aria-label={label}>
+      <div ref={frame} class="chart-frame" style={{ height: `${height}px` }} aria-hidden="true" />
+      {!bare && <Legend drawing={drawing} format={format} at={at.value} stacked={stacked} />}
+      {note && <p class="chart-note muted">{note}</p>}
       <figcaption class="visually-hidden">
-        {label}:{' '}
-        {lines.map((l) => {
-          const last = l.values.findLast((v) => v !== null)
-          return `${l.name} ${last === null || last === undefined ? 'unknown' : format(last)}; `
-        })}
+        {label}, now: {drawing.lines.map((l) => `${l.name} ${formatKnown(lastOf(l.values), format)}`).join('; ')}
       </figcaption>
+      {!bare && <ValueTable label={label} drawing={drawing} format={format} />}
     </figure>
   )
 }
 
-// A canvas knows no custom properties and no light-dark().
-function resolveColor(element: Element, name: string): string {
-  const probe = document.createElement('span')
-  probe.style.color = `var(${name})`
-  element.append(probe)
-  const color = getComputedStyle(probe).color
-  probe.remove()
-  return color
+function formatKnown(value: number | null | undefined, format: (n: number) => string): string {
+  return value === null || value === undefined ? 'unknown' : format(value)
 }
 
-/** Sparkline draws the course of a few values in a line of text. */
+/** A stack is drawn from its top down, each area over the one before, so that every area shows its own part. */
+function dataOf(drawing: Drawing, stacked?: boolean): uPlot.AlignedData {
+  const lines = stacked ? stackLines(drawing.lines).reverse() : drawing.lines.map((l) => l.values.slice())
+  return [drawing.times, ...lines] as uPlot.AlignedData
+}
+
+function toneOfLine(line: Line, index: number): number {
+  return ((line.tone ?? index) % 8) + 1
+}
+
+interface Look {
+  height: number
+  stacked?: boolean
+  binary?: boolean
+  bare?: boolean
+  selectable: boolean
+}
+
+interface Latest {
+  current: { format: (n: number) => string; since?: number; onSelect?: (from: number, to: number) => void }
+}
+
+function optionsOf(element: HTMLElement, lines: readonly Line[], look: Look, latest: Latest, onPoint: (index: number | null) => void): uPlot.Options {
+  const font = '12px ' + getComputedStyle(element).fontFamily
+  const axis: uPlot.Axis = { stroke: resolveColor(element, 'var(--muted)'), grid: { stroke: resolveColor(element, 'var(--line)'), width: 1 }, ticks: { show: false }, font, show: !look.bare }
+  const drawn = lines.map((line, i): uPlot.Series => {
+    const color = `var(--series-${toneOfLine(line, i)})`
+    return {
+      label: line.name,
+      stroke: resolveColor(element, color),
+      fill: look.stacked || look.bare ? resolveColor(element, `color-mix(in oklab, ${color} 30%, var(--surface))`) : undefined,
+      width: 1.5,
+      spanGaps: false,
+      points: { show: false },
+    }
+  })
+  if (look.stacked) drawn.reverse()
+  return {
+    width: element.clientWidth,
+    height: look.height,
+    padding: look.bare ? [2, 0, 0, 0] : [8, 8, 0, 0],
+    series: [{}, ...drawn],
+    axes: [
+      { ...axis, space: 64, size: 28, values: (_, splits) => splits.map((s) => formatClock(s * 1000)) },
+      { ...axis, size: 76, incrs: look.binary ? binaryTicks : wholeTicks, values: (_, splits) => splits.map((s) => latest.current.format(s)) },
+    ],
+    scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.08 : 1] } },
+    cursor: { show: !look.bare, y: false, points: { show: !look.stacked }, drag: { x: look.selectable, y: false, setScale: false } },
+    legend: { show: false },
+    hooks: {
+      drawAxes: [(u) => drawUnknownBefore(u, latest.current.since, resolveColor(element, 'var(--line)'))],
+      setCursor: [(u) => onPoint(u.cursor.idx ?? null)],
+      setSelect: [
+        (u) => {
+          if (u.select.width > 4) latest.current.onSelect?.(u.posToVal(u.select.left, 'x'), u.posToVal(u.select.left + u.select.width, 'x'))
+          u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false)
+        },
+      ],
+    },
+  }
+}
+
+/** Hatches the time before which nothing is known: it is not a time without transfers. */
+function drawUnknownBefore(u: uPlot, since: number | undefined, color: string): void {
+  if (since === undefined) return
+  const { left, top, width, height } = u.bbox
+  const edge = Math.min(left + width, u.valToPos(since, 'x', true))
+  if (!(edge > left)) return
+  const { ctx } = u
+  const step = 8 * devicePixelRatio
+  ctx.save()
+  ctx.beginPath()
+  ctx.rect(left, top, edge - left, height)
+  ctx.clip()
+  ctx.beginPath()
+  for (let x = left - height; x < edge; x += step) {
+    ctx.moveTo(x, top + height)
+    ctx.lineTo(x + height, top)
+  }
+  ctx.strokeStyle = color
+  ctx.lineWidth = devicePixelRatio
+  ctx.stroke()
+  ctx.restore()
+}
+
+// A canvas knows no custom properties, no light-dark() and no color-mix() of them.
+function resolveColor(element: Element, color: string): string {
+  const probe = document.createElement('span')
+  probe.style.color = color
+  element.append(probe)
+  const resolved = getComputedStyle(probe).color
+  probe.remove()
+  return resolved
+}
+
+/** The legend has the values where the pointer is, else the newest. A stack is listed from its top down. */
+function Legend({ drawing, format, at, stacked }: { drawing: Drawing; format: (n: number) => string; at: number | null; stacked?: boolean }) {
+  const time = at === null ? undefined : drawing.times[at]
+  const lines = drawing.lines.map((line, i) => ({ line, tone: toneOfLine(line, i) }))
+  if (stacked) lines.reverse()
+  return (
+    <div class="chart-legend" aria-hidden="true">
+      <span class="muted">{time === undefined ? 'Now' : formatClock(time * 1000)}</span>
+      {lines.map(({ line, tone }) => (
+        <span key={line.name} class="chart-key">
+          <span class={`chart-swatch series-${tone}`} />
+          {line.name}
+          <span class="muted">{formatKnown(time === undefined ? lastOf(line.values) : line.values[at!], format)}</span>
+        </span>
+      ))}
+    </div>
+  )
+}
+
+const tableLength = 24
+
+/** The values as a table, for who cannot see the chart or wants the numbers. */
+function ValueTable({ label, drawing, format }: { label: string; drawing: Drawing; format: (n: number) => string }) {
+  const open = useSignal(false)
+  return (
+    <details class="chart-table" onToggle={(event) => (open.value = event.currentTarget.open)}>
+      <summary>Values as a table</summary>
+      {open.value && (
+        <div class="table-frame" tabIndex={0} role="region" aria-label={label}>
+          <table>
+            <caption class="visually-hidden">{label}</caption>
+            <thead>
+              <tr>
+                <th scope="col">From</th>
+                {drawing.lines.map((l) => (
+                  <th key={l.name} scope="col" class="right">
+                    {l.name}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {tableRows(drawing, tableLength).map((row) => (
+                <tr key={row.at}>
+                  <th scope="row">{formatClock(row.at * 1000)}</th>
+                  {row.values.map((value, i) => (
+                    <td key={i} class="right">
+                      {formatKnown(value, format)}
+                    </td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </details>
+  )
+}
+
+/** Sparkline draws the course of a few values in a line of text. Unknown values are gaps. */
 export function Sparkline({ values, label }: { values: readonly (number | null)[]; label: string }) {
   const most = Math.max(...values.map((v) => v ?? 0), 1e-9)
   const step = 64 / Math.max(1, values.length)

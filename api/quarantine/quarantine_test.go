@@ -1,4 +1,4 @@
-package quarantine
+package quarantine_test
 
 import (
 	"strings"
@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/quarantine"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/cli/render/rendertest"
 )
 
 func member(pull bool, reason string) *v1alpha1.MemberCluster {
@@ -36,28 +36,13 @@ func ownedBy(m *v1alpha1.MemberCluster, manager, fields string) *v1alpha1.Member
 	return m
 }
 
-func TestValidate(t *testing.T) {
-	for want, r := range map[string]Request{
-		"quarantine needs --reason":    {Name: "oslo"},
-		"--end takes no --reason":      {Name: "oslo", End: true, Reason: "a"},
-		"the cluster's name":           {Name: "Oslo", Reason: "a"},
-		"at most 256":                  {Name: "oslo", Reason: strings.Repeat("ä", 257)},
-		"without control characters":   {Name: "oslo", Reason: "a\x1b[31m"},
-		"--reason, for whoever finds ": {Name: "oslo", Reason: " \t"},
-	} {
-		require.ErrorContains(t, r.Validate(), want)
-	}
-	require.NoError(t, Request{Name: "oslo", Reason: strings.Repeat("ä", 256)}.Validate())
-	require.NoError(t, Request{Name: "oslo", End: true}.Validate())
-}
-
 func TestDecide(t *testing.T) {
-	const quarantine = `{"f:spec":{"f:quarantine":{".":{},"f:reason":{}}}}`
-	begin, end := Request{Name: "oslo", Reason: "forged"}, Request{Name: "oslo", End: true}
+	const set = `{"f:spec":{"f:quarantine":{".":{},"f:reason":{}}}}`
+	begin, end := quarantine.Request{Reason: "forged"}, quarantine.Request{End: true}
 	forced := begin
 	forced.Force = true
 	for name, test := range map[string]struct {
-		request     Request
+		request     quarantine.Request
 		member      *v1alpha1.MemberCluster
 		wantChanged bool
 		wantByHand  bool
@@ -73,28 +58,53 @@ func TestDecide(t *testing.T) {
 		"too early":                  {request: end, member: withJoined(member(true, "forged"), v1alpha1.ReasonRevoking), wantErr: "now: Revoking: message"},
 		"too early, no condition":    {request: end, member: member(true, "forged"), wantErr: "the hub has not said"},
 		"no quarantine to end":       {request: end, member: member(true, "")},
-		"applied by GitOps":          {request: begin, member: ownedBy(member(false, "other"), "kustomize-controller", quarantine), wantErr: "belongs to kustomize-controller"},
-		"the end, applied by GitOps": {request: end, member: ownedBy(member(false, "other"), "argocd-controller", quarantine), wantErr: "belongs to argocd-controller"},
-		"forced":                     {request: forced, member: ownedBy(member(false, "other"), "kustomize-controller", quarantine), wantChanged: true, wantByHand: true, wantEffect: "nothing is synced"},
+		"applied by GitOps":          {request: begin, member: ownedBy(member(false, "other"), "kustomize-controller", set), wantErr: "belongs to kustomize-controller"},
+		"the end, applied by GitOps": {request: end, member: ownedBy(member(false, "other"), "argocd-controller", set), wantErr: "belongs to argocd-controller"},
+		"forced":                     {request: forced, member: ownedBy(member(false, "other"), "kustomize-controller", set), wantChanged: true, wantByHand: true, wantEffect: "nothing is synced"},
 		"other fields by GitOps":     {request: begin, member: ownedBy(member(true, ""), "kustomize-controller", `{"f:spec":{"f:connection":{}}}`), wantChanged: true, wantEffect: "nothing is synced"},
-		"by hand before":             {request: end, member: ownedBy(member(false, "other"), "kubectl-patch", quarantine), wantChanged: true, wantEffect: "connects again"},
+		"by hand before":             {request: end, member: ownedBy(member(false, "other"), "kubectl-patch", set), wantChanged: true, wantEffect: "connects again"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q, err := Decide(test.request, test.member)
+			c, err := quarantine.Decide(test.request, test.member)
 			if test.wantErr != "" {
 				require.ErrorContains(t, err, test.wantErr)
 				return
 			}
 			require.NoError(t, err)
-			assert.Equal(t, test.wantChanged, q.Changed)
-			assert.Equal(t, test.wantByHand, len(q.ByHand) > 0)
-			assert.Contains(t, strings.Join(q.Effects, "\n"), test.wantEffect)
+			assert.Equal(t, test.wantChanged, c.Changed)
+			assert.Equal(t, test.wantByHand, len(c.ByHand) > 0)
+			assert.Contains(t, strings.Join(c.Effects, "\n"), test.wantEffect)
 		})
 	}
-	q, err := Decide(begin, member(false, ""))
-	require.NoError(t, err)
-	rendertest.Golden(t, "push", time.Time{}, q)
-	q, err = Decide(end, withJoined(member(true, "forged"), v1alpha1.ReasonRevoked))
-	require.NoError(t, err)
-	rendertest.Golden(t, "end", time.Time{}, q)
+}
+
+func TestValidateReason(t *testing.T) {
+	require.NoError(t, quarantine.ValidateReason(strings.Repeat("ä", quarantine.MaxReasonLength)))
+	require.ErrorContains(t, quarantine.ValidateReason(strings.Repeat("ä", quarantine.MaxReasonLength+1)), "at most 256")
+	require.ErrorContains(t, quarantine.ValidateReason("a\x1b[31m"), "without control characters")
+}
+
+func TestSetters(t *testing.T) {
+	at := func(minute int) *metav1.Time {
+		t := metav1.NewTime(time.Date(2026, 1, 2, 3, minute, 0, 0, time.UTC))
+		return &t
+	}
+	entry := func(manager, fields, subresource string, at *metav1.Time) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Time: at, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+	}
+	const set = `{"f:spec":{"f:quarantine":{".":{},"f:reason":{}}}}`
+	m := member(true, "forged")
+	m.ManagedFields = []metav1.ManagedFieldsEntry{
+		entry("without-a-time", set, "", nil), entry("first", set, "", at(1)), entry("last\x1b[31m", set, "", at(2)),
+		entry("elsewhere", `{"f:spec":{"f:connection":{}}}`, "", at(3)), entry("status", set, "status", at(4)), entry("unreadable", `{`, "", at(5)), {Manager: "empty"},
+	}
+	var managers []string
+	for _, s := range quarantine.Setters(m) {
+		managers = append(managers, s.Manager)
+	}
+	require.Len(t, managers, 3)
+	assert.Contains(t, managers[0], "last")
+	assert.NotContains(t, managers[0], "\x1b")
+	assert.Equal(t, []string{"first", "without-a-time"}, managers[1:])
+	assert.Empty(t, quarantine.Setters(member(true, "forged")))
 }

@@ -1,0 +1,72 @@
+import { describe, expect, it } from 'vitest'
+import type { History } from '../api'
+import { cropDrawing, drawingOf, lastOf, othersOf, stackLines, tableRows } from './series'
+
+const line = (...values: (number | null)[]) => ({ name: 'a', values })
+
+describe('stackLines', () => {
+  it('stands each line on those before it', () => {
+    expect(stackLines([line(1, 2), line(10, 20), line(0, 5)])).toEqual([
+      [1, 2],
+      [11, 22],
+      [11, 27],
+    ])
+  })
+  it('has a gap where a line is unknown, and stands the others on what is known', () => {
+    expect(stackLines([line(1, null, 1), line(2, 2, null), line(3, 3, null)])).toEqual([
+      [1, null, 1],
+      [3, 2, null],
+      [6, 5, null],
+    ])
+  })
+  it('has nothing of nothing', () => expect(stackLines([])).toEqual([]))
+})
+
+describe('othersOf', () => {
+  it('is what the sum has beyond the lines, and unknown where the sum is', () => {
+    expect(othersOf([10, null, 4, 3], [line(4, 1, null, 5), line(1, 1, 1, 0)])).toEqual([5, null, 3, 0])
+  })
+})
+
+describe('drawingOf', () => {
+  const history = { by: 'source', since: '', start: '2026-11-26T12:00:00Z', stepSeconds: 60, total: 1, lines: [{ name: '', values: { bytes: [1, null, 3] } }] } as History
+  it('gives each point its time', () => {
+    const at = Date.parse(history.start) / 1000
+    expect(drawingOf(history, 'bytes', () => 'fleet')).toEqual({ times: [at, at + 60, at + 120], lines: [{ name: 'fleet', values: [1, null, 3] }] })
+  })
+  it('is empty for a series that the answer lacks', () => expect(drawingOf(history, 'slots', String).times).toEqual([]))
+})
+
+describe('cropDrawing', () => {
+  const drawing = { times: [0, 60, 120, 180, 240], lines: [line(0, 1, 2, 3, 4)] }
+  it.each([
+    [70, 130, [60, 120, 180]],
+    [60, 120, [0, 60, 120, 180]],
+    [0, 240, [0, 60, 120, 180, 240]],
+    [200, 999, [180, 240]],
+  ])('%d to %d', (from, to, want) => {
+    const got = cropDrawing(drawing, from, to)
+    expect(got.times).toEqual(want)
+    expect(got.lines[0]!.values).toHaveLength(want.length)
+  })
+})
+
+describe('tableRows', () => {
+  it('has means of what is known, in no more rows than asked for', () => {
+    const rows = tableRows({ times: [0, 1, 2, 3, 4], lines: [line(1, 3, null, null, 5), line(null, 2, 4, 6, 8)] }, 3)
+    expect(rows).toEqual([
+      { at: 0, values: [2, 2] },
+      { at: 2, values: [null, 5] },
+      { at: 4, values: [5, 8] },
+    ])
+  })
+})
+
+describe('lastOf', () => {
+  it.each([
+    [[1, 2], 2],
+    [[1, null], 1],
+    [[1, null, null], null],
+    [[], null],
+  ])('%j is %s', (values, want) => expect(lastOf(values)).toBe(want))
+})

@@ -1,0 +1,83 @@
+// Values over time, prepared to be drawn. Unknown is null, and is never taken for zero.
+import type { History } from '../api'
+
+export type Values = readonly (number | null)[]
+
+export interface Line {
+  name: string
+  values: Values
+  /** Which colour of the palette; by default that of its place among the lines. */
+  tone?: number
+}
+
+export interface Drawing {
+  /** Seconds since 1970. */
+  times: number[]
+  lines: Line[]
+}
+
+/** Returns the upper edge of each line on top of those before it. Where a line is unknown, it has none, and those above stand on the known ones. */
+export function stackLines(lines: readonly Line[]): (number | null)[][] {
+  const length = lines[0]?.values.length ?? 0
+  const sums = new Array<number>(length).fill(0)
+  return lines.map((line) =>
+    Array.from({ length }, (_, i) => {
+      const value = line.values[i] ?? null
+      return value === null ? null : (sums[i] = sums[i]! + value)
+    }),
+  )
+}
+
+/** Returns one series of an answer as lines, with the begin of each point. */
+export function drawingOf(history: History, series: string, nameOf: (name: string) => string): Drawing {
+  const start = Date.parse(history.start) / 1000
+  const length = Math.max(0, ...history.lines.map((l) => l.values[series]?.length ?? 0))
+  return {
+    times: Array.from({ length }, (_, i) => start + i * history.stepSeconds),
+    lines: history.lines.map((l) => ({ name: nameOf(l.name ?? ''), values: l.values[series] ?? [] })),
+  }
+}
+
+/** Leaves the points from one time to another, and one beyond at each end, so that lines reach the edges. */
+export function cropDrawing(drawing: Drawing, from: number, to: number): Drawing {
+  const first = Math.max(0, drawing.times.findIndex((t) => t >= from) - 1)
+  const after = drawing.times.findIndex((t) => t > to)
+  const end = after < 0 ? drawing.times.length : after + 1
+  return { times: drawing.times.slice(first, end), lines: drawing.lines.map((l) => ({ ...l, values: l.values.slice(first, end) })) }
+}
+
+/** Returns what a sum has beyond the lines that are named. It is unknown where the sum is. */
+export function othersOf(sum: Values, lines: readonly Line[]): (number | null)[] {
+  return sum.map((value, i) => (value === null ? null : Math.max(0, value - lines.reduce((total, l) => total + (l.values[i] ?? 0), 0))))
+}
+
+/** Returns the newest value that is known, and none if the newest points are unknown. */
+export function lastOf(values: Values): number | null {
+  return values[values.length - 1] ?? values[values.length - 2] ?? null
+}
+
+export interface TableRow {
+  at: number
+  values: (number | null)[]
+}
+
+/** Returns means of the lines over at most so many spans of time, for the table beside a chart. */
+export function tableRows(drawing: Drawing, most: number): TableRow[] {
+  const width = Math.max(1, Math.ceil(drawing.times.length / most))
+  const rows: TableRow[] = []
+  for (let first = 0; first < drawing.times.length; first += width) {
+    rows.push({ at: drawing.times[first]!, values: drawing.lines.map((l) => meanOf(l.values.slice(first, first + width))) })
+  }
+  return rows
+}
+
+function meanOf(values: Values): number | null {
+  const known = values.filter((v) => v !== null)
+  return known.length === 0 ? null : known.reduce((a, b) => a + b, 0) / known.length
+}
+
+/** Distances of ticks for bytes: powers of two, so that they read as 64 MiB. */
+export const binaryTicks = Array.from({ length: 60 }, (_, i) => 2 ** i)
+
+/** Distances of ticks for what is counted. */
+export const wholeTicks = [1, 2, 5].flatMap((n) => Array.from({ length: 9 }, (_, i) => n * 10 ** i)).sort((a, b) => a - b)

@@ -201,8 +201,8 @@ type NamedReach struct {
 type RolloutClusters struct {
 	Clusters []RolloutCluster `json:"clusters"`
 	// Total is how many match.
-	Total int `json:"total"`
-	Next     string           `json:"next,omitempty"`
+	Total int    `json:"total"`
+	Next  string `json:"next,omitempty"`
 }
 
 // RolloutCluster is the progress of one cluster with the current version.

@@ -74,6 +74,7 @@ func (h *hub) setupReadAPI() error {
 	api := &web.API{
 		Members: h.local.GetCache(), Live: h.live, Index: h.index, Pages: h.reports, ReportsLoaded: loaded,
 		Changes: changes, History: watcher.History, Stopping: stopping, HeldBySource: h.shares.HeldBySource,
+		PolicyKey: h.Policy,
 		Policy: func() answers.PolicyInForce {
 			state := h.policy.Current()
 			return answers.PolicyInForce{Policy: state.Policy, Accepted: state.Known && !state.Refused, Refused: state.Known && state.Refused, Message: state.Message}

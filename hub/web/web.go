@@ -22,6 +22,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -63,8 +64,9 @@ type API struct {
 	ReportsLoaded func() bool
 	// Changes counts what changes. Without it no answer is remembered.
 	Changes *Changes
-	// Policy returns the fleet's policy in force.
-	Policy func() answers.PolicyInForce
+	// Policy returns the fleet's policy in force, and PolicyKey names its ConfigMap.
+	Policy    func() answers.PolicyInForce
+	PolicyKey types.NamespacedName
 	// Root returns the root of a member's report, nil for none, and when this process
 	// received it, nil if unknown.
 	Root func(member string) (root *v1alpha1.ReportRoot, receivedAt *time.Time)
@@ -121,6 +123,7 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "why":         {a.explainImage, []string{"cluster", "namespace", "name"}, true},
 		root + "matrix":      {a.getMatrix, []string{"rows", "images", "cols", "selector", "since"}, true},
 		root + "history":     {a.getHistory, []string{"series", "by", "window", "points", "clusters", "limit"}, true},
+		root + "policy":      {a.getPolicy, []string{}, false},
 		root + "transfers":   {a.listTransfers, []string{"state", "cluster", "source", "search", "sort", "limit"}, true},
 		root + "blastradius": {a.getBlastRadius, []string{"policy", "limit"}, true},
 
@@ -135,8 +138,10 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "rollouts/reach":    {a.getReach, []string{"name", "wave"}, true},
 		root + "rollouts/clusters": {a.listRolloutClusters, []string{"name", "state", "wave", "limit", "after"}, true},
 
-		root + "prunereports":        {a.listPruneReports, []string{"limit", "after"}, true},
+		root + "prunereports":        {a.listPruneReports, []string{"name", "sort", "limit", "after"}, true},
+		root + "prunereports/groups": {a.groupPruneRows, []string{"report", "by", "images", "clusters", "includeOthers", "unreferencedFor", "limit"}, false},
 		root + "prunereports/rows":   {a.listPruneRows, []string{"report", "cluster", "verdict", "format", "limit", "after"}, false},
+		root + "imageprunes":         {a.listPrunes, []string{"name", "report", "sort", "limit", "after"}, true},
 		root + "imageprunes/targets": {a.listPruneTargets, []string{"prune", "state", "limit", "after"}, false},
 	}
 }

@@ -345,6 +345,18 @@ export interface FleetDiskImageStatus {
   conditions?: Condition[];
 }
 
+/** FleetPolicy is the fleet's policy: as it is written, and as it is in force. */
+export interface FleetPolicy extends PolicyState {
+  /** InForce is the data of the policy in force; absent if there was never a valid one. */
+  inForce?: Record<string, string>;
+  configMap: PolicyConfigMap;
+  /** Keys are all keys that this hub knows. */
+  keys: PolicyKey[];
+  /** Overrides of the policy in force, in their order, over Members. */
+  overrides: PolicyOverride[];
+  members: number;
+}
+
 /** History is what the elected replica remembers. */
 export interface History {
   by: string;
@@ -844,11 +856,141 @@ export interface PlanVersion {
   hash?: string;
 }
 
+/** PolicyConfigMap is the ConfigMap of the policy. */
+export interface PolicyConfigMap {
+  namespace: string;
+  name: string;
+  /** ResourceVersion is absent where there is none. */
+  resourceVersion?: string;
+  data?: Record<string, string>;
+  /** Owner is a GitOps controller that would write its own data again; absent for none. */
+  owner?: PolicyOwner;
+  /** Unreadable is why nothing is known of it. */
+  unreadable?: string;
+}
+
+/** PolicyKey is a key of the policy, and which values it takes. */
+export interface PolicyKey {
+  name: string;
+  kind: PolicyKind;
+  /** Least and Most are the bounds of a number or duration. */
+  least?: string;
+  most?: string;
+  /** Default is what holds where nothing sets the key; absent for nothing. */
+  default?: string;
+  /** FleetOnly keys are for the whole fleet, and overrides cannot set them. */
+  fleetOnly?: boolean;
+  /** Meaning is what the key does, in Markdown. */
+  meaning: string;
+}
+
+/** PolicyKind is the type of the values of a key. */
+export type PolicyKind = "boolean" | "duration" | "groups" | "hosts" | "number" | "overrides";
+
+/** PolicyOverride is an override of the policy. */
+export interface PolicyOverride {
+  /** Source names it, as in override edge=true. */
+  source: string;
+  /** Members that it matches. */
+  members: number;
+  keys: PolicyOverrideKey[];
+}
+
+/** PolicyOverrideKey is a key that an override sets. */
+export interface PolicyOverrideKey {
+  name: string;
+  value: string;
+  /** Members of which the override decides the key: no other one wins over it. */
+  members: number;
+}
+
+/** PolicyOwner is a GitOps controller that has data of the policy's ConfigMap. */
+export interface PolicyOwner {
+  /** Controller is its product, as in Flux; Manager its name as a field manager. */
+  controller: string;
+  manager: string;
+  /** Source is what it applies, as in Kustomization flux-system/images; absent where the object does not say. */
+  source?: string;
+}
+
 /** PolicyState is the state of the fleet's policy. */
 export interface PolicyState {
   /** Accepted: the ConfigMap is in force as it is. */
   accepted: boolean;
   message?: string;
+}
+
+/** PruneBy says what the candidates of a PruneReport are grouped by. */
+export type PruneBy = "age" | "cluster" | "image";
+
+/** PruneGroup counts candidates of a PruneReport. */
+export interface PruneGroup {
+  /** Name of the image as namespace/name, of the cluster, or the range of ages. */
+  name: string;
+  clusters: number;
+  images: number;
+  bytes: number;
+  /** Others of the images were made by people, not by a plan. */
+  others?: number;
+  /** DeclaredBy is the FleetDiskImage that the images are versions of. */
+  declaredBy?: string;
+  /** OldestUnreferencedSince is when the last machine left the image that is unreferenced for longest. */
+  oldestUnreferencedSince?: string;
+  /** YoungestUnreferencedSince is the same of the image that is unreferenced for the shortest time; absent where that is unknown of one. */
+  youngestUnreferencedSince?: string;
+}
+
+/** PruneGroups are the candidates of a PruneReport that an ImagePrune would select, by group, those that take most storage first; ages by age. */
+export interface PruneGroups {
+  report: string;
+  digest: string;
+  by: PruneBy;
+  /** Total of what is selected, which an ImagePrune with the same images, clusters and includeOthers deletes. */
+  total: PruneGroup;
+  /** LeftOut were made by people, and stay without includeOthers. */
+  leftOut: PruneTotal;
+  /** Groups are the first of GroupsTotal, without those that TooRecent counts. */
+  groups: PruneGroup[];
+  groupsTotal: number;
+  omitted: PruneTotal;
+  /** TooRecent are the images of groups of which one image was referenced within unreferencedFor, or it is not known when: an ImagePrune selects by name, not by age. */
+  tooRecent: PruneTotal;
+  /** Warnings are names that match nothing, and clusters with more images than fit into a plan. */
+  warnings?: string[];
+}
+
+/** PruneProgress is an ImagePrune and how far it is. */
+export interface PruneProgress {
+  name: string;
+  createdAt: string;
+  report: string;
+  digest: string;
+  /** Images and Clusters that it names, and how many; absent for all. */
+  images?: string[];
+  imagesTotal?: number;
+  clusters?: string[];
+  clustersTotal?: number;
+  includeOthers?: boolean;
+  approvedBy: string;
+  undo?: boolean;
+  undoWindowSeconds: number;
+  phase?: ImagePrunePhase;
+  reason?: string;
+  message?: string;
+  startedAt?: string;
+  finishedAt?: string;
+  pendingUntil?: string;
+  inClusters: number;
+  targets: TargetCounts;
+  bytes: number;
+  prunedBytes: number;
+  skipped?: TargetSummary[];
+}
+
+/** PruneProgressList is a page of ImagePrunes. */
+export interface PruneProgressList {
+  prunes: PruneProgress[];
+  next?: string;
 }
 
 /** PruneReport is the summary of a PruneReport's status. */

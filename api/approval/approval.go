@@ -29,8 +29,8 @@ func findWave(img *v1alpha1.FleetDiskImage, wave string) *v1alpha1.Wave {
 	return nil
 }
 
-// Find returns the approval of a version for a wave; nil for none.
-func Find(img *v1alpha1.FleetDiskImage, wave, version string) *v1alpha1.Approval {
+// FindApproval returns the approval of a version for a wave; nil for none.
+func FindApproval(img *v1alpha1.FleetDiskImage, wave, version string) *v1alpha1.Approval {
 	for i := range img.Spec.Approvals {
 		if a := &img.Spec.Approvals[i]; a.Wave == wave && a.Version == version {
 			return a

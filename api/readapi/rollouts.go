@@ -82,7 +82,7 @@ type RolloutDetail struct {
 	DiskBytes int64  `json:"diskBytes"`
 	// Lanes are the waves in order, with what the spec says of them.
 	Lanes []RolloutLane `json:"lanes"`
-	// MaxFailures is how many clusters may fail before no more are started, as in 5%.
+	// MaxFailures is how many clusters may fail before the others are held back, as in 5%.
 	MaxFailures string `json:"maxFailures,omitempty"`
 	// ProgressDeadline is how long a cluster may take, as in 6h0m0s.
 	ProgressDeadline string                   `json:"progressDeadline,omitempty"`
@@ -125,6 +125,16 @@ type ApprovalGiven struct {
 type RolloutPause struct {
 	By      string `json:"by,omitempty"`
 	Because string `json:"because,omitempty"`
+}
+
+// RolloutOwners are the GitOps controllers that have fields which people change of a rollout,
+// and would write their own values again.
+type RolloutOwners struct {
+	// Approvals, Paused and Retry are who has spec.approvals, spec.rollout.paused and
+	// spec.retry, as in Flux (Kustomization flux-system/images); absent for nobody.
+	Approvals string `json:"approvals,omitempty"`
+	Paused    string `json:"paused,omitempty"`
+	Retry     string `json:"retry,omitempty"`
 }
 
 // RolloutVersion is a version that a FleetDiskImage remembers.

@@ -95,7 +95,7 @@ func NewApproval(img *v1alpha1.FleetDiskImage, waves []string, all bool, version
 		if !approval.IsRequired(img, name) {
 			return nil, fmt.Errorf("wave %s of FleetDiskImage %s needs no approval", name, img.Name)
 		}
-		if given := approval.Find(img, name, img.Spec.Version); given != nil {
+		if given := approval.FindApproval(img, name, img.Spec.Version); given != nil {
 			a.Already = append(a.Already, ApprovedWave{name, given.By, given.At})
 			continue
 		}

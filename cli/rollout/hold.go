@@ -168,7 +168,7 @@ func (c Caller) renewApprovals(img *v1alpha1.FleetDiskImage, version string, now
 func missingApprovals(img *v1alpha1.FleetDiskImage, version string) (waves []string) {
 	for i := range img.Spec.Rollout.Waves {
 		w := &img.Spec.Rollout.Waves[i]
-		if w.RequireApproval && approval.Find(img, w.Name, version) == nil {
+		if w.RequireApproval && approval.FindApproval(img, w.Name, version) == nil {
 			waves = append(waves, w.Name)
 		}
 	}

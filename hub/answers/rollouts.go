@@ -201,7 +201,7 @@ func newLanes(v *rollout.View) []readapi.RolloutLane {
 		w := &img.Status.Waves[i]
 		lanes[i] = readapi.RolloutLane{
 			Name: w.Name, Clusters: w.Clusters, DoneAt: w.DoneAt, AtATime: approval.AtATime(img, w.Name),
-			RequireApproval: approval.IsRequired(img, w.Name), Approval: newApproval(approval.Find(img, w.Name, img.Spec.Version)),
+			RequireApproval: approval.IsRequired(img, w.Name), Approval: newApproval(approval.FindApproval(img, w.Name, img.Spec.Version)),
 		}
 		if wait := approval.MinSuccessTime(img, w.Name); wait > 0 {
 			lanes[i].MinSuccessTime = wait.String()
@@ -224,7 +224,7 @@ func DescribeReach(v *rollout.View, wave string, downloadBytes int64) (readapi.R
 	img := v.Image
 	r := readapi.RolloutReach{
 		Name: img.Name, UID: img.UID, Generation: img.Generation, Version: img.Spec.Version, Wave: wave, Observed: img.Status.ObservedGeneration == img.Generation,
-		Approval: newApproval(approval.Find(img, wave, img.Spec.Version)), Clusters: int32(len(reach.Starting)), Named: []readapi.NamedReach{},
+		Approval: newApproval(approval.FindApproval(img, wave, img.Spec.Version)), Clusters: int32(len(reach.Starting)), Named: []readapi.NamedReach{},
 		AtATime: approval.AtATime(img, wave), EachBytes: reach.EachBytes, AtMost: reach.AtMost, Changes: approval.ChangesSinceVersionBefore(img),
 	}
 	for i := range reach.Starting {
@@ -264,8 +264,9 @@ func toSeconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
 type RolloutClusterQuery struct {
 	State v1alpha1.ClusterState
 	Wave  string
-	After string
-	Limit int
+	// After is a name, and Offset skips the first that follow it.
+	After         string
+	Offset, Limit int
 }
 
 // ListRolloutClusters returns a page of the clusters of a FleetDiskImage, by name.
@@ -279,6 +280,7 @@ func ListRolloutClusters(v *rollout.View, q RolloutClusterQuery) readapi.Rollout
 	if found {
 		from++
 	}
+	from = min(len(outlooks), from+q.Offset)
 	to := min(len(outlooks), from+q.Limit)
 	for i := range outlooks[from:to] {
 		list.Clusters = append(list.Clusters, newRolloutCluster(&outlooks[from+i]))

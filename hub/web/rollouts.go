@@ -7,6 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/answers"
@@ -89,6 +93,29 @@ func (a *API) getReach(request *http.Request) (any, error) {
 	return reach, nil
 }
 
+// getRolloutOwners reads the FleetDiskImage itself: the cache does not know who has its fields.
+func (a *API) getRolloutOwners(request *http.Request) (any, error) {
+	name := request.URL.Query().Get("name")
+	if name == "" {
+		return nil, httpError{http.StatusBadRequest, "name is required: a name from /fleet/v1/rollouts"}
+	}
+	img := &v1alpha1.FleetDiskImage{}
+	err := a.Live.Get(request.Context(), client.ObjectKey{Name: name}, img)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, notFound("FleetDiskImage", name)
+	case err != nil:
+		return nil, fmt.Errorf("reading FleetDiskImage %s: %w", v1alpha1.Truncate(name, maxKeyBytes), err)
+	}
+	ownerOf := func(field string) string {
+		if owner := ownership.FindOwner(img, field); owner != nil {
+			return v1alpha1.SanitizeText(owner.String(), maxKeyBytes)
+		}
+		return ""
+	}
+	return readapi.RolloutOwners{Approvals: ownerOf("spec.approvals"), Paused: ownerOf("spec.rollout.paused"), Retry: ownerOf("spec.retry")}, nil
+}
+
 // maxAskedMembers bounds the members whose reports are read for the size of a download.
 const maxAskedMembers = 5
 
@@ -134,7 +161,11 @@ func (a *API) listRolloutClusters(request *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answers.ListRolloutClusters(v, answers.RolloutClusterQuery{State: state, Wave: query.Get("wave"), After: query.Get("after"), Limit: limit}), nil
+	offset, err := parseOffset(request)
+	if err != nil {
+		return nil, err
+	}
+	return answers.ListRolloutClusters(v, answers.RolloutClusterQuery{State: state, Wave: query.Get("wave"), After: query.Get("after"), Offset: offset, Limit: limit}), nil
 }
 
 // parseOffset returns how many entries of a list are skipped.

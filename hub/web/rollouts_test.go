@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -73,6 +74,9 @@ func TestRolloutClustersAreListed(t *testing.T) {
 		"":                               {names: []string{"aarhus", "bergen", "lund", "oslo"}},
 		"&limit=3":                       {names: []string{"aarhus", "bergen", "lund"}, next: "lund"},
 		"&limit=3&after=lund":            {names: []string{"oslo"}},
+		"&offset=3":                      {names: []string{"oslo"}},
+		"&offset=9":                      {names: []string{}},
+		"&offset=1&limit=1&after=bergen": {names: []string{"oslo"}},
 		"&after=bonn":                    {names: []string{"lund", "oslo"}},
 		"&state=ToApply":                 {names: []string{"aarhus", "lund"}},
 		"&state=ToApply&limit=1":         {names: []string{"aarhus"}, next: "aarhus"},
@@ -140,6 +144,25 @@ func (p pagesBySize) Page(_ context.Context, member, _ string) ([]v1alpha1.Repor
 	return []v1alpha1.ReportedImage{{
 		Namespace: p.img.Spec.TargetNamespace, Name: "ubuntu-1.0.0", UID: "u", Phase: v1alpha1.PhaseSucceeded, DownloadBytes: p.sizes[member],
 	}}, true, nil
+}
+
+// GitOps controllers write their own values again: people are told before they change them.
+func TestRolloutOwners(t *testing.T) {
+	api := newRolloutAPI(t)
+	img := apitest.FleetDiskImage("ubuntu").Obj()
+	img.Labels = map[string]string{"kustomize.toolkit.fluxcd.io/name": "images", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
+	img.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Manager: "kustomize-controller", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "pelotech.ot/v1alpha1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:rollout":{"f:paused":{}}}}`)}},
+		{Manager: "kubectl-ot", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "pelotech.ot/v1alpha1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:approvals":{}}}`)}},
+	}
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	api.Live = fake.NewClientBuilder().WithScheme(scheme).WithReturnManagedFields().WithObjects(img).Build()
+	var owners readapi.RolloutOwners
+	require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, "/fleet/v1/rollouts/owners?name=ubuntu", &owners))
+	assert.Equal(t, readapi.RolloutOwners{Paused: "Flux (Kustomization flux-system/images)"}, owners)
+	assert.Equal(t, http.StatusNotFound, getJSON(t, api, http.MethodGet, "/fleet/v1/rollouts/owners?name=none", nil))
+	assert.Equal(t, http.StatusBadRequest, getJSON(t, api, http.MethodGet, "/fleet/v1/rollouts/owners", nil))
 }
 
 func TestRolloutIsDescribed(t *testing.T) {

@@ -136,7 +136,8 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "rollouts":          {a.listRollouts, []string{"search", "phase", "sort", "order", "offset", "limit", "after"}, true},
 		root + "rollouts/detail":   {a.getRollout, []string{"name"}, true},
 		root + "rollouts/reach":    {a.getReach, []string{"name", "wave"}, true},
-		root + "rollouts/clusters": {a.listRolloutClusters, []string{"name", "state", "wave", "limit", "after"}, true},
+		root + "rollouts/clusters": {a.listRolloutClusters, []string{"name", "state", "wave", "offset", "limit", "after"}, true},
+		root + "rollouts/owners":   {a.getRolloutOwners, []string{"name"}, false},
 
 		root + "prunereports":        {a.listPruneReports, []string{"name", "sort", "limit", "after"}, true},
 		root + "prunereports/groups": {a.groupPruneRows, []string{"report", "by", "images", "clusters", "includeOthers", "unreferencedFor", "limit"}, false},

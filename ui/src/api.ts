@@ -1348,7 +1348,7 @@ export interface RolloutDetail extends Rollout {
   diskBytes: number;
   /** Lanes are the waves in order, with what the spec says of them. */
   lanes: RolloutLane[];
-  /** MaxFailures is how many clusters may fail before no more are started, as in 5%. */
+  /** MaxFailures is how many clusters may fail before the others are held back, as in 5%. */
   maxFailures?: string;
   /** ProgressDeadline is how long a cluster may take, as in 6h0m0s. */
   progressDeadline?: string;
@@ -1390,6 +1390,14 @@ export interface RolloutList {
   phases?: Partial<Record<RolloutPhase, number>>;
   /** Attention is how many wait for a person, or have failed clusters. */
   attention?: number;
+}
+
+/** RolloutOwners are the GitOps controllers that have fields which people change of a rollout, and would write their own values again. */
+export interface RolloutOwners {
+  /** Approvals, Paused and Retry are who has spec.approvals, spec.rollout.paused and spec.retry, as in Flux (Kustomization flux-system/images); absent for nobody. */
+  approvals?: string;
+  paused?: string;
+  retry?: string;
 }
 
 /** RolloutPause is who paused a rollout, where kubectl ot or the dashboard did. */

@@ -1,0 +1,1 @@
+import{b as e,f as t}from"./index-CWfbdQWk.js";function n(){return e(t,{title:`Clean up`,children:null})}export{n as default};

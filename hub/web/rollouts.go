@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -166,19 +165,6 @@ func (a *API) listRolloutClusters(request *http.Request) (any, error) {
 		return nil, err
 	}
 	return answers.ListRolloutClusters(v, answers.RolloutClusterQuery{State: state, Wave: query.Get("wave"), After: query.Get("after"), Offset: offset, Limit: limit}), nil
-}
-
-// parseOffset returns how many entries of a list are skipped.
-func parseOffset(request *http.Request) (int, error) {
-	text := request.URL.Query().Get("offset")
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return 0, httpError{http.StatusBadRequest, fmt.Sprintf("offset=%s: must be a number from 0", v1alpha1.Truncate(text, maxKeyBytes))}
-	}
-	return n, nil
 }
 
 func joinValues[T ~string](states []T) string {

@@ -1,1 +1,0 @@
-import{b as e,f as t}from"./index-CWfbdQWk.js";function n(){return e(t,{title:`Fleet`,children:null})}export{n as default};

@@ -147,7 +147,7 @@ func (p *Page) clickElement(ctx context.Context, e Element) error {
 	}
 	hit, err := chromedp.Call(ctx, runtime.CallFunctionOn, runtime.CallFunctionOnParams{
 		ObjectID:            resolved.Object.ObjectID,
-		FunctionDeclaration: fmt.Sprintf("function () { const hit = document.elementFromPoint(%f, %f); return !this.disabled && hit !== null && (this.contains(hit) || hit.contains(this) || [...(this.labels ?? [])].some((l) => l.contains(hit))) }", x, y),
+		FunctionDeclaration: fmt.Sprintf("function () { const hit = document.elementFromPoint(%f, %f); return !this.disabled && this.getAttribute('aria-disabled') !== 'true' && hit !== null && (this.contains(hit) || hit.contains(this) || [...(this.labels ?? [])].some((l) => l.contains(hit))) }", x, y),
 	})
 	if err != nil || string(hit.Result.Value) != "true" {
 		return fmt.Errorf("%s %q is covered or disabled: %w", e.Role, e.Name, err)

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +31,8 @@ type FleetCollector struct {
 	Reader  client.Reader
 	Reports ReportTimes
 	Index   *inventory.Index
+	// Transfers is what members download; nil: not rendered.
+	Transfers TransfersFunc
 }
 
 func newDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -60,7 +63,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (f *FleetCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range pruneMetrics {
+	for _, d := range slices.Concat(pruneMetrics, transferMetrics) {
 		ch <- d
 	}
 	for _, d := range []*prometheus.Desc{members, memberReachable, memberHealthy, memberBudget, memberSlots, memberOverBudget, memberImages,
@@ -97,6 +100,7 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 	// A read from a cache that has not synced waits for it.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
+	f.collectTransfers(gauge)
 	f.collectRollouts(ctx, gauge)
 	f.collectPruneReports(ctx, gauge)
 	f.collectImagePrunes(ctx, gauge)

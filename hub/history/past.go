@@ -8,7 +8,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// SeriesUnknown is the number of unknown members, which Fill takes for the fleet.
+// SeriesUnknown is the number of unknown members, which FillPast takes for the fleet.
 const SeriesUnknown = "unknown"
 
 // maxPastValue bounds what is believed of others' memory.
@@ -20,11 +20,11 @@ type PastPoint struct {
 	Value float64
 }
 
-// Fill adds points from before this History began: of the fleet, of a group of sources or of
+// FillPast adds points from before this History began: of the fleet, of a group of sources or of
 // a member. Points of later times, and of what this History does not have, are left out.
 //
 // Invariant: what this process has seen itself is never replaced.
-func (h *History) Fill(by, name, series string, points []PastPoint) {
+func (h *History) FillPast(by, name, series string, points []PastPoint) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l, step := h.fleet, Step
@@ -50,7 +50,7 @@ func (h *History) Fill(by, name, series string, points []PastPoint) {
 		if math.IsNaN(p.Value) || p.Value < 0 || p.Value > maxPastValue || at >= h.since.Unix()/seconds {
 			continue
 		}
-		if filled.fill(at, p.Value) && by == readapi.ByFleet {
+		if filled.setPast(at, p.Value) && by == readapi.ByFleet {
 			h.extendPast(at*seconds, (at+1)*seconds)
 		}
 	}
@@ -94,8 +94,8 @@ func (h *History) describePast() *readapi.HistoryPrometheus {
 	return &past
 }
 
-// fill sets a step before the newest one that is unknown; false where it is not that.
-func (r *ring) fill(at int64, value float64) bool {
+// setPast sets a step before the newest one that is unknown; false where it is not that.
+func (r *ring) setPast(at int64, value float64) bool {
 	length := int64(len(r.values))
 	if length == 0 || at >= r.newest || at <= r.newest-length || at < 0 || !math.IsNaN(float64(r.values[at%length])) {
 		return false

@@ -32,12 +32,12 @@ func TestPastIsFilled(t *testing.T) {
 		{start.Add(-Window - time.Hour), 99}, {start.Add(time.Hour), 99}, {time.Unix(-5, 0), 99}, // and cannot remember these
 		{start.Add(-Step), math.NaN()}, {start.Add(-Step), -1}, {start.Add(-Step), math.Inf(1)}, {start.Add(-Step), 1e18}, // and does not believe these
 	}
-	h.Fill(readapi.ByFleet, "", readapi.SeriesBytes, past)
-	h.Fill(readapi.ByFleet, "", SeriesUnknown, []PastPoint{{start.Add(-3 * Step), 2}})
-	h.Fill(readapi.BySource, "bucket", readapi.SeriesSlots, past)
-	h.Fill(readapi.BySource, "of a policy before", readapi.SeriesSlots, past)
-	h.Fill(readapi.ByCluster, "a", readapi.SeriesQueued, []PastPoint{{start.Add(-MemberStep), 5}, {start, 99}})
-	h.Fill(readapi.ByCluster, "nobody", readapi.SeriesQueued, past)
+	h.FillPast(readapi.ByFleet, "", readapi.SeriesBytes, past)
+	h.FillPast(readapi.ByFleet, "", SeriesUnknown, []PastPoint{{start.Add(-3 * Step), 2}})
+	h.FillPast(readapi.BySource, "bucket", readapi.SeriesSlots, past)
+	h.FillPast(readapi.BySource, "of a policy before", readapi.SeriesSlots, past)
+	h.FillPast(readapi.ByCluster, "a", readapi.SeriesQueued, []PastPoint{{start.Add(-MemberStep), 5}, {start, 99}})
+	h.FillPast(readapi.ByCluster, "nobody", readapi.SeriesQueued, past)
 	text, err := json.Marshal(pointsOf(h, readapi.ByFleet, readapi.SeriesBytes, now, 5*Step))
 	require.NoError(t, err)
 	assert.Equal(t, "[7,9,null,null,10]", string(text))
@@ -77,7 +77,7 @@ func TestPastNeverReplacesWhatWasSeen(t *testing.T) {
 		points := rapid.SliceOf(rapid.Custom(func(t *rapid.T) PastPoint {
 			return PastPoint{start.Add(time.Duration(rapid.IntRange(-3000, 3000).Draw(t, "minutes")) * Step), rapid.Float64().Draw(t, "value")}
 		})).Draw(t, "points")
-		h.Fill(readapi.ByFleet, "", readapi.SeriesBytes, points)
+		h.FillPast(readapi.ByFleet, "", readapi.SeriesBytes, points)
 		after := pointsOf(h, readapi.ByFleet, readapi.SeriesBytes, now, 2*Step)
 		require.Equal(t, len(before), len(after))
 		for i := range before {

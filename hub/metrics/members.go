@@ -55,7 +55,7 @@ var (
 	memberExceedsGrants    = newDesc("member_exceeds_grants", "1 while the member reports more imports than the hub has planned or granted, otherwise 0; only with a fleet-wide budget.", "member")
 	memberQuarantined      = newDesc("member_quarantined", "1 while the member is in quarantine; its conditions have no series then.", "member")
 	memberAgentInstalled   = newDesc("member_agent_installed", "1 while the agent is installed as desired, otherwise 0; only of members that opt in.", "member")
-	memberRotationFails    = newDesc("member_rotation_fails", "1 while the hub has no new token for the member, or none that the member accepts, otherwise 0; only of members whose token the hub rotates.", "member")
+	memberRotationFails    = newDesc("member_rotation_fails", "1 while the hub has no new token that the member accepts, otherwise 0; only of members whose token the hub rotates.", "member")
 	images                 = newDesc("images", "Distinct images, by source, that members are known to have.")
 	indexPages             = newDesc("index_pages", "Pages of reports that the hub's index holds.")
 	indexEntries           = newDesc("index_entries", "Images of members that the hub's index holds.")

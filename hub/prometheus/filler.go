@@ -46,7 +46,7 @@ func (f *Filler) Start(ctx context.Context) error {
 			if h == done {
 				continue
 			}
-			if f.fill(ctx, h, time.Now()) {
+			if f.readSeries(ctx, h, time.Now()) {
 				done = h
 			}
 			f.Filled()
@@ -67,8 +67,8 @@ var queries = []struct {
 	{readapi.ByCluster, readapi.SeriesQueued, "member", `max by (member) (ot_hub_member_images{phase="Queued",%s})`},
 }
 
-// fill asks for all series; false where one could not be read.
-func (f *Filler) fill(ctx context.Context, h *history.History, now time.Time) bool {
+// readSeries asks for all series; false where one could not be read.
+func (f *Filler) readSeries(ctx context.Context, h *history.History, now time.Time) bool {
 	for _, q := range queries {
 		step, window := history.Step, history.Window
 		if q.by == readapi.ByCluster {
@@ -88,7 +88,7 @@ func (f *Filler) fill(ctx context.Context, h *history.History, now time.Time) bo
 			if by == readapi.ByFleet && name != "" {
 				by = readapi.BySource
 			}
-			h.Fill(by, name, q.series, s.points)
+			h.FillPast(by, name, q.series, s.points)
 		}
 	}
 	h.SetPastProblem("", now)

@@ -83,7 +83,7 @@ func TestHistoryIsFilled(t *testing.T) {
 	defer server.Close()
 	h := newHistory()
 	f := NewFiller(Options{URL: server.URL, Selector: `namespace="ot-hub"`}, func() {})
-	require.True(t, f.fill(t.Context(), h, elected))
+	require.True(t, f.readSeries(t.Context(), h, elected))
 	assert.Len(t, fake.queries, len(queries))
 	for _, query := range fake.queries {
 		assert.Contains(t, query, `namespace="ot-hub"}`)
@@ -142,7 +142,7 @@ func TestProblemsAreSaid(t *testing.T) {
 			server := httptest.NewServer(fake)
 			defer server.Close()
 			h := newHistory()
-			assert.False(t, NewFiller(Options{URL: server.URL}, func() {}).fill(t.Context(), h, elected))
+			assert.False(t, NewFiller(Options{URL: server.URL}, func() {}).readSeries(t.Context(), h, elected))
 			answer := buildAnswer(h, readapi.ByFleet)
 			assert.Contains(t, answer.Prometheus.Problem, tt.want)
 			assert.NotContains(t, answer.Prometheus.Problem, "ot_hub_", "the query is not shown")
@@ -151,7 +151,7 @@ func TestProblemsAreSaid(t *testing.T) {
 		})
 	}
 	h := newHistory()
-	assert.False(t, NewFiller(Options{URL: "http://127.0.0.1:1"}, func() {}).fill(t.Context(), h, elected))
+	assert.False(t, NewFiller(Options{URL: "http://127.0.0.1:1"}, func() {}).readSeries(t.Context(), h, elected))
 	assert.Contains(t, buildAnswer(h, readapi.ByFleet).Prometheus.Problem, "refused")
 }
 

@@ -55,6 +55,7 @@ type Fleet struct {
 	// sources describes each spec, by its revision.
 	sources map[string]string
 	images  []*fleetImage
+	reports []playedReport
 	prunes  []*playedPrune
 	data    map[string]string
 	policy  *policy.Policy
@@ -88,6 +89,7 @@ func New(o Options) (*Fleet, error) {
 	}
 	f.history = history.New(end.Add(-s.electedFor))
 	f.setupAPI()
+	f.putPolicy()
 	s.build(f)
 	f.joinMembers(end)
 	f.playHistory()
@@ -156,15 +158,15 @@ func (f *Fleet) setupAPI() {
 			defer f.mu.Unlock()
 			return f.held()
 		},
-		PlacedClusters: func(name string) ([]rollout.PlacedCluster, bool) {
+		RolloutView: func(name string) (rollout.View, bool) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			for _, img := range f.images {
 				if img.object.Name == name {
-					return slices.Clone(img.placed), true
+					return f.newView(img), true
 				}
 			}
-			return nil, false
+			return rollout.View{}, false
 		},
 		PruneTargets: f.pruneTargets,
 	}

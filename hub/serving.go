@@ -74,6 +74,7 @@ func (h *hub) setupReadAPI() error {
 	api := &web.API{
 		Members: h.local.GetCache(), Live: h.live, Index: h.index, Pages: h.reports, ReportsLoaded: loaded,
 		Changes: changes, History: watcher.History, Stopping: stopping, HeldBySource: h.shares.HeldBySource,
+		PolicyKey: h.Policy,
 		Policy: func() answers.PolicyInForce {
 			state := h.policy.Current()
 			return answers.PolicyInForce{Policy: state.Policy, Accepted: state.Known && !state.Refused, Refused: state.Known && state.Refused, Message: state.Message}
@@ -102,12 +103,14 @@ func (h *hub) setupReadAPI() error {
 		Elected: h.manager.Elected(), AllowPlainText: !h.MetricsSecure, Stopping: stopping,
 		Leader: &readapi.LeaderLocator{Live: h.live, Namespace: h.Namespace},
 	}
-	for path, handler := range api.Handlers() {
-		if err := h.manager.AddMetricsServerExtraHandler(path, forwarder.Wrap(handler)); err != nil {
+	reads := api.Handlers()
+	for path, handler := range reads {
+		reads[path] = forwarder.Wrap(handler)
+		if err := h.manager.AddMetricsServerExtraHandler(path, reads[path]); err != nil {
 			return err
 		}
 	}
-	return nil
+	return h.setupDashboard(reads)
 }
 
 // sourceGroups returns the names of the groups of sources of the policy in force.

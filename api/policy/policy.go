@@ -93,10 +93,14 @@ type keyCodec struct {
 	format func(Policy) string
 }
 
+// Bounds of the keys.
 const (
-	maxRetries  = 100
-	maxPriority = 1000
-	maxDuration = 30 * 24 * time.Hour
+	MaxRetries  = 100
+	MaxPriority = 1000
+	MaxDuration = 30 * 24 * time.Hour
+)
+
+const (
 	// maxValueBytes bounds the value of a key. A report can hold no longer one.
 	maxValueBytes = 16384
 	// maxErrorBytes bounds the message of an error, which may quote the value.
@@ -113,13 +117,13 @@ const (
 // memberKeys can be set by a cluster's ConfigMap, and by a hub's plan.
 var memberKeys = map[string]keyCodec{
 	KeyConcurrency:         int32Codec(func(p *Policy) *int32 { return &p.Concurrency }, v1alpha1.MaxSlots),
-	"retryLimit":           int32Codec(func(p *Policy) *int32 { return &p.RetryLimit }, maxRetries),
+	"retryLimit":           int32Codec(func(p *Policy) *int32 { return &p.RetryLimit }, MaxRetries),
 	"retryBackoffDuration": durationCodec(func(p *Policy) *time.Duration { return &p.RetryBackoff }, 0),
 	"maxRetryBackoff":      durationCodec(func(p *Policy) *time.Duration { return &p.MaxRetryBackoff }, 0),
 	"attemptTimeout":       durationCodec(func(p *Policy) *time.Duration { return &p.AttemptTimeout }, time.Second),
 	"stallTimeout":         durationCodec(func(p *Policy) *time.Duration { return &p.StallTimeout }, time.Second),
-	"maxPriority":          int32Codec(func(p *Policy) *int32 { return &p.MaxPriority }, maxPriority),
-	"resyncLimit":          int32Codec(func(p *Policy) *int32 { return &p.ResyncLimit }, maxRetries),
+	"maxPriority":          int32Codec(func(p *Policy) *int32 { return &p.MaxPriority }, MaxPriority),
+	"resyncLimit":          int32Codec(func(p *Policy) *int32 { return &p.ResyncLimit }, MaxRetries),
 	KeyNamespaceShare:      int32Codec(func(p *Policy) *int32 { return &p.NamespaceShare }, v1alpha1.MaxSlots),
 	"preflight": {
 		parse: func(p *Policy, s string) error {
@@ -300,8 +304,8 @@ func durationCodec(fieldOf func(*Policy) *time.Duration, minimum time.Duration) 
 				return fmt.Errorf("%q is not a duration such as 30s, 5m or 1h30m", s)
 			case v < minimum:
 				return fmt.Errorf("%s is too short: the minimum is %s", v, minimum)
-			case v > maxDuration:
-				return fmt.Errorf("%s is too long: the maximum is %s", v, maxDuration)
+			case v > MaxDuration:
+				return fmt.Errorf("%s is too long: the maximum is %s", v, MaxDuration)
 			}
 			*fieldOf(p) = v
 			return nil

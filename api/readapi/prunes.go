@@ -116,3 +116,94 @@ const (
 func Verdicts() []Verdict {
 	return []Verdict{VerdictCandidate, VerdictKept, VerdictOrphan, VerdictUnknown}
 }
+
+// PruneBy says what the candidates of a PruneReport are grouped by.
+type PruneBy string
+
+// Groupings of candidates.
+const (
+	PruneByImage   PruneBy = "image"
+	PruneByCluster PruneBy = "cluster"
+	PruneByAge     PruneBy = "age"
+)
+
+// PruneBys lists all groupings.
+func PruneBys() []PruneBy { return []PruneBy{PruneByImage, PruneByCluster, PruneByAge} }
+
+// PruneGroup counts candidates of a PruneReport.
+type PruneGroup struct {
+	// Name of the image as namespace/name, of the cluster, or the range of ages.
+	Name     string `json:"name"`
+	Clusters int    `json:"clusters"`
+	Images   int    `json:"images"`
+	Bytes    int64  `json:"bytes"`
+	// Others of the images were made by people, not by a plan.
+	Others int `json:"others,omitempty"`
+	// DeclaredBy is the FleetDiskImage that the images are versions of.
+	DeclaredBy string `json:"declaredBy,omitempty"`
+	// OldestUnreferencedSince is when the last machine left the image that is unreferenced
+	// for longest.
+	OldestUnreferencedSince *metav1.Time `json:"oldestUnreferencedSince,omitempty"`
+	// YoungestUnreferencedSince is the same of the image that is unreferenced for the shortest
+	// time; absent where that is unknown of one.
+	YoungestUnreferencedSince *metav1.Time `json:"youngestUnreferencedSince,omitempty"`
+}
+
+// PruneGroups are the candidates of a PruneReport that an ImagePrune would select, by group,
+// those that take most storage first; ages by age.
+type PruneGroups struct {
+	Report string  `json:"report"`
+	Digest string  `json:"digest"`
+	By     PruneBy `json:"by"`
+	// Total of what is selected, which an ImagePrune with the same images, clusters and
+	// includeOthers deletes.
+	Total PruneGroup `json:"total"`
+	// LeftOut were made by people, and stay without includeOthers.
+	LeftOut v1alpha1.PruneTotal `json:"leftOut"`
+	// Groups are the first of GroupsTotal, without those that TooRecent counts. Omitted are the
+	// images of the others.
+	Groups      []PruneGroup        `json:"groups"`
+	GroupsTotal int                 `json:"groupsTotal"`
+	Omitted     v1alpha1.PruneTotal `json:"omitted"`
+	// TooRecent are the images of groups of which one image was referenced within
+	// unreferencedFor, or it is not known when: an ImagePrune selects by name, not by age.
+	TooRecent v1alpha1.PruneTotal `json:"tooRecent"`
+	// Warnings are names that match nothing, and clusters with more images than fit into a plan.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// PruneProgressList is a page of ImagePrunes. Next is the after of the next page; empty at the
+// end.
+type PruneProgressList struct {
+	Prunes []PruneProgress `json:"prunes"`
+	Next   string          `json:"next,omitempty"`
+}
+
+// PruneProgress is an ImagePrune and how far it is.
+type PruneProgress struct {
+	Name      string      `json:"name"`
+	CreatedAt metav1.Time `json:"createdAt"`
+	Report    string      `json:"report"`
+	Digest    string      `json:"digest"`
+	// Images and Clusters that it names, and how many; absent for all.
+	Images        []string `json:"images,omitempty"`
+	ImagesTotal   int      `json:"imagesTotal,omitempty"`
+	Clusters      []string `json:"clusters,omitempty"`
+	ClustersTotal int      `json:"clustersTotal,omitempty"`
+	IncludeOthers bool     `json:"includeOthers,omitempty"`
+	ApprovedBy    string   `json:"approvedBy"`
+	Undo          bool     `json:"undo,omitempty"`
+
+	UndoWindowSeconds int64                    `json:"undoWindowSeconds"`
+	Phase             v1alpha1.ImagePrunePhase `json:"phase,omitempty"`
+	Reason            string                   `json:"reason,omitempty"`
+	Message           string                   `json:"message,omitempty"`
+	StartedAt         *metav1.Time             `json:"startedAt,omitempty"`
+	FinishedAt        *metav1.Time             `json:"finishedAt,omitempty"`
+	PendingUntil      *metav1.Time             `json:"pendingUntil,omitempty"`
+	InClusters        int32                    `json:"inClusters"`
+	Targets           v1alpha1.TargetCounts    `json:"targets"`
+	Bytes             int64                    `json:"bytes"`
+	PrunedBytes       int64                    `json:"prunedBytes"`
+	Skipped           []v1alpha1.TargetSummary `json:"skipped,omitempty"`
+}

@@ -10,10 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
-	"github.com/pelotech/ot-fleet/cli/ownership"
 	"github.com/pelotech/ot-fleet/cli/preload"
 	"github.com/pelotech/ot-fleet/cli/rollout"
 )

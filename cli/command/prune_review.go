@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -37,7 +38,7 @@ func (e *environment) newPruneReviewCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	addSelectionFlags(cmd, spec)
-	cmd.Flags().StringVar(&byText, "by", string(prune.ByImage), "image, cluster or age")
+	cmd.Flags().StringVar(&byText, "by", string(readapi.PruneByImage), "image, cluster or age")
 	cmd.Flags().IntVar(&limit, "limit", limit, "rows on the screen; 0 shows all. Data formats always have all")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		by, err := prune.ParseBy(byText)
@@ -58,7 +59,7 @@ func (e *environment) newPruneReviewCommand() *cobra.Command {
 		if err := prune.CheckApprovable(report, ""); err != nil {
 			return err
 		}
-		selection := prune.NewSelection(e.now(), by, *spec)
+		selection := hubprune.NewSelection(e.now(), by, *spec)
 		if err := eachPage(ctx, hub, report, selection.Add); err != nil {
 			return err
 		}
@@ -144,7 +145,7 @@ func (e *environment) approvePrune(ctx context.Context, hub *connect.Cluster, na
 		return err
 	}
 	p.Spec.ReportRef = v1alpha1.PruneReportRef{Name: report.Name, Digest: report.Status.Digest}
-	selection := prune.NewSelection(e.now(), prune.ByImage, p.Spec)
+	selection := hubprune.NewSelection(e.now(), readapi.PruneByImage, p.Spec)
 	if err := eachPage(ctx, hub, report, selection.Add); err != nil {
 		return err
 	}

@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
-	"github.com/pelotech/ot-fleet/cli/ownership"
 	"github.com/pelotech/ot-fleet/cli/publish"
 	"github.com/pelotech/ot-fleet/cli/rollout"
 )

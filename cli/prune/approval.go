@@ -8,8 +8,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
+	hubprune "github.com/pelotech/ot-fleet/hub/prune"
 )
 
 // Approval is what an ImagePrune would delete, and once it is created, what it does.
@@ -29,10 +31,10 @@ type Approval struct {
 	LeftOut           v1alpha1.PruneTotal `json:"leftOut"`
 	UndoWindowSeconds int64               `json:"undoWindowSeconds"`
 	// Groups are the images, those that take most storage in front.
-	Groups      []Group  `json:"groups"`
-	GroupsTotal int      `json:"groupsTotal"`
-	Limit       int      `json:"limit"`
-	Warnings    []string `json:"warnings,omitempty"`
+	Groups      []readapi.PruneGroup `json:"groups"`
+	GroupsTotal int                  `json:"groupsTotal"`
+	Limit       int                  `json:"limit"`
+	Warnings    []string             `json:"warnings,omitempty"`
 	// Created is true once the ImagePrune is.
 	Created  bool     `json:"created"`
 	Commands []string `json:"commands,omitempty"`
@@ -44,17 +46,14 @@ type Approval struct {
 const shownImages = 5
 
 // NewApproval returns what a prune of a report would delete. s has all parts of the report.
-func NewApproval(now time.Time, r *v1alpha1.PruneReport, p *v1alpha1.ImagePrune, s *Selection) *Approval {
+func NewApproval(now time.Time, r *v1alpha1.PruneReport, p *v1alpha1.ImagePrune, s *hubprune.Selection) *Approval {
+	total := s.Total()
 	a := &Approval{
 		Envelope: render.NewEnvelope("PruneApproval"), ObservedAt: metav1.NewTime(now), ReportSummary: newSummary(r), Prune: p.Name, ApprovedBy: p.Spec.ApprovedBy,
-		SelectedClusters: s.total.Clusters, SelectedImages: s.total.Images, SelectedBytes: s.total.Bytes, SelectedOthers: s.total.Others, LeftOut: s.leftOut,
-		UndoWindowSeconds: int64(p.Spec.UndoWindowOrDefault().Seconds()), Groups: s.sortedGroups(), Limit: shownImages, Warnings: s.absences(), now: now,
+		SelectedClusters: total.Clusters, SelectedImages: total.Images, SelectedBytes: total.Bytes, SelectedOthers: total.Others, LeftOut: s.LeftOut(),
+		UndoWindowSeconds: int64(p.Spec.UndoWindowOrDefault().Seconds()), Groups: s.Groups(), Limit: shownImages, Warnings: s.Warnings(), now: now,
 	}
 	a.GroupsTotal = len(a.Groups)
-	if full := s.overfull(); len(full) > 0 {
-		a.Warnings = append(a.Warnings, fmt.Sprintf("of %s more than %d images are selected; the first %d go: make another report afterwards",
-			strings.Join(full, ", "), v1alpha1.MaxPlannedPrunes, v1alpha1.MaxPlannedPrunes))
-	}
 	return a
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/prune"
@@ -55,8 +56,8 @@ func parts() []v1alpha1.ReportedCluster {
 	}
 }
 
-func selectIn(by prune.By, spec v1alpha1.ImagePruneSpec, parts ...v1alpha1.ReportedCluster) *prune.Selection {
-	s := prune.NewSelection(now, by, spec)
+func selectIn(by readapi.PruneBy, spec v1alpha1.ImagePruneSpec, parts ...v1alpha1.ReportedCluster) *hubprune.Selection {
+	s := hubprune.NewSelection(now, by, spec)
 	for i := range parts {
 		s.Add(parts[i : i+1])
 	}
@@ -65,13 +66,13 @@ func selectIn(by prune.By, spec v1alpha1.ImagePruneSpec, parts ...v1alpha1.Repor
 
 func TestReviewScreens(t *testing.T) {
 	others := v1alpha1.ImagePruneSpec{IncludeOthers: true}
-	review := func(by prune.By, spec v1alpha1.ImagePruneSpec, limit int) *prune.Review {
+	review := func(by readapi.PruneBy, spec v1alpha1.ImagePruneSpec, limit int) *prune.Review {
 		return prune.NewReview(now, newReport(nil), selectIn(by, spec, parts()...), limit, "from the hub's kinds; the read API is not open to you")
 	}
-	rendertest.Golden(t, "by-image", now, review(prune.ByImage, v1alpha1.ImagePruneSpec{}, 0))
-	rendertest.Golden(t, "by-cluster", now, review(prune.ByCluster, others, 1))
-	rendertest.Golden(t, "by-age", now, review(prune.ByAge, others, 0))
-	rendertest.Golden(t, "selected", now, review(prune.ByImage, v1alpha1.ImagePruneSpec{Images: []string{"vmdi-farm/ubuntu-*", "vmdi-farm/absent"}, Clusters: []string{"oslo", "edge-3"}}, 0))
+	rendertest.Golden(t, "by-image", now, review(readapi.PruneByImage, v1alpha1.ImagePruneSpec{}, 0))
+	rendertest.Golden(t, "by-cluster", now, review(readapi.PruneByCluster, others, 1))
+	rendertest.Golden(t, "by-age", now, review(readapi.PruneByAge, others, 0))
+	rendertest.Golden(t, "selected", now, review(readapi.PruneByImage, v1alpha1.ImagePruneSpec{Images: []string{"vmdi-farm/ubuntu-*", "vmdi-farm/absent"}, Clusters: []string{"oslo", "edge-3"}}, 0))
 	rendertest.Golden(t, "collecting", now, prune.NewReport(now, newReport(func(r *v1alpha1.PruneReport) {
 		r.Status = v1alpha1.PruneReportStatus{Phase: v1alpha1.PruneReportCollecting, Reason: v1alpha1.ReasonAwaitingAnswers, Message: "waiting for 3 clusters", Clusters: v1alpha1.AnswerCounts{Total: 40, Answered: 37}}
 	})))
@@ -82,7 +83,7 @@ func TestReviewScreens(t *testing.T) {
 }
 
 func TestAgesAreInOrder(t *testing.T) {
-	v := prune.NewReview(now, newReport(nil), selectIn(prune.ByAge, v1alpha1.ImagePruneSpec{IncludeOthers: true}, parts()...), 0, "")
+	v := prune.NewReview(now, newReport(nil), selectIn(readapi.PruneByAge, v1alpha1.ImagePruneSpec{IncludeOthers: true}, parts()...), 0, "")
 	require.Equal(t, []string{"age/365d and more", "age/90d to 365d", "age/7d to 30d", "age/less than 7d", "age/unknown since when"}, v.Names())
 }
 
@@ -109,7 +110,7 @@ func TestSelectionIsTheHubs(t *testing.T) {
 			Clusters:      rapid.SliceOfN(rapid.SampledFrom([]string{"c0", "c2", "c9"}), 0, 2).Draw(t, "selected"),
 		}
 		want := hubprune.SelectTargets(&spec, all)
-		a := prune.NewApproval(now, newReport(nil), &v1alpha1.ImagePrune{Spec: spec}, selectIn(prune.ByImage, spec, all...))
+		a := prune.NewApproval(now, newReport(nil), &v1alpha1.ImagePrune{Spec: spec}, selectIn(readapi.PruneByImage, spec, all...))
 		bytes, clusters := int64(0), map[string]bool{}
 		for i := range want {
 			bytes += want[i].Bytes
@@ -125,7 +126,7 @@ func TestSelectionIsTheHubs(t *testing.T) {
 func TestApprovalScreens(t *testing.T) {
 	spec := v1alpha1.ImagePruneSpec{ApprovedBy: "anna@example.com", UndoWindow: &metav1.Duration{Duration: 24 * time.Hour}}
 	p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: "spring-1"}, Spec: spec}
-	a := prune.NewApproval(now, newReport(nil), p, selectIn(prune.ByImage, spec, parts()...))
+	a := prune.NewApproval(now, newReport(nil), p, selectIn(readapi.PruneByImage, spec, parts()...))
 	require.NoError(t, a.CheckSelected())
 	require.Contains(t, a.Question(), "Delete 4 images of digest "+digest)
 	rendertest.Golden(t, "approve", now, a)
@@ -136,7 +137,7 @@ func TestApprovalScreens(t *testing.T) {
 	for n := range v1alpha1.MaxPlannedPrunes + 1 {
 		many.Candidates = append(many.Candidates, candidate(fmt.Sprintf("image-%04d", n), v1alpha1.OriginPlan, ago(time.Hour), ""))
 	}
-	rendertest.Golden(t, "approve-many", now, prune.NewApproval(now, newReport(nil), p, selectIn(prune.ByImage, spec, many)))
+	rendertest.Golden(t, "approve-many", now, prune.NewApproval(now, newReport(nil), p, selectIn(readapi.PruneByImage, spec, many)))
 }
 
 func TestNothingSelected(t *testing.T) {
@@ -152,7 +153,7 @@ func TestNothingSelected(t *testing.T) {
 		"a cluster elsewhere": {spec: v1alpha1.ImagePruneSpec{Clusters: []string{"rome"}}, parts: parts(), wantError: "knows nothing of cluster rome"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := prune.NewApproval(now, newReport(nil), &v1alpha1.ImagePrune{Spec: test.spec}, selectIn(prune.ByImage, test.spec, test.parts...))
+			a := prune.NewApproval(now, newReport(nil), &v1alpha1.ImagePrune{Spec: test.spec}, selectIn(readapi.PruneByImage, test.spec, test.parts...))
 			require.ErrorContains(t, a.CheckSelected(), test.wantError)
 		})
 	}

@@ -8,9 +8,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
+	hubprune "github.com/pelotech/ot-fleet/hub/prune"
 )
 
 // Review is the answer of kubectl ot prune review and report: what can go, and why the rest
@@ -20,8 +22,8 @@ type Review struct {
 	ObservedAt metav1.Time `json:"observedAt"`
 	ReportSummary
 	// By is what Groups are of; both are absent while the report is made.
-	By     By      `json:"by,omitempty"`
-	Groups []Group `json:"groups,omitempty"`
+	By     readapi.PruneBy      `json:"by,omitempty"`
+	Groups []readapi.PruneGroup `json:"groups,omitempty"`
 	// GroupsTotal counts the groups; Limit of them are on the screen, 0 for all.
 	GroupsTotal int `json:"groupsTotal,omitempty"`
 	Limit       int `json:"limit,omitempty"`
@@ -77,18 +79,19 @@ func NewReport(now time.Time, r *v1alpha1.PruneReport) *Review {
 }
 
 // NewReview returns the review of a complete report. s has all its parts.
-func NewReview(now time.Time, r *v1alpha1.PruneReport, s *Selection, limit int, source string) *Review {
+func NewReview(now time.Time, r *v1alpha1.PruneReport, s *hubprune.Selection, limit int, source string) *Review {
 	v := NewReport(now, r)
-	v.By, v.Groups, v.Limit, v.Source, v.Command, v.IncludeOthers = s.by, s.sortedGroups(), limit, source, "", s.spec.IncludeOthers
+	v.By, v.Groups, v.Limit, v.Source, v.Command, v.IncludeOthers = s.By(), s.Groups(), limit, source, "", s.Spec().IncludeOthers
 	v.GroupsTotal = len(v.Groups)
-	v.Warnings = s.absences()
-	if len(s.spec.Images)+len(s.spec.Clusters) > 0 {
-		v.Selected = &v1alpha1.PruneTotal{Count: int32(s.total.Images), Bytes: s.total.Bytes} //nolint:gosec // a report has fewer
+	v.Warnings = s.Absences()
+	total, leftOut := s.Total(), s.LeftOut()
+	if len(s.Spec().Images)+len(s.Spec().Clusters) > 0 {
+		v.Selected = &v1alpha1.PruneTotal{Count: int32(total.Images), Bytes: total.Bytes} //nolint:gosec // a report has fewer
 	}
 	switch {
-	case s.total.Images > 0:
-		v.Command = approveCommand(r.Name, r.Status.Digest, &s.spec)
-	case s.leftOut.Count > 0:
+	case total.Images > 0:
+		v.Command = approveCommand(r.Name, r.Status.Digest, s.Spec())
+	case leftOut.Count > 0:
 		v.Command = "kubectl ot prune review " + r.Name + " --include-others"
 	}
 	return v
@@ -125,6 +128,14 @@ func (v *Review) ExitCode(allowUnknown bool) exit.Code {
 	default:
 		return exit.Yes
 	}
+}
+
+// ParseBy parses --by.
+func ParseBy(text string) (readapi.PruneBy, error) {
+	if by := readapi.PruneBy(text); slices.Contains(readapi.PruneBys(), by) {
+		return by, nil
+	}
+	return "", fmt.Errorf("--by %s: must be image, cluster or age", text)
 }
 
 // Ended reports whether the report is made, or never will be.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -98,7 +99,7 @@ func (v *Review) drawGroups(p *render.Page) {
 		{Title: strings.ToUpper(string(v.By)), Elastic: true, Min: 14}, {Title: "CLUSTERS", Right: true, Drop: 1}, {Title: "IMAGES", Right: true, Drop: 1}, {Title: "BYTES", Right: true},
 		{Title: "OLDEST", Right: true}, {Title: "WOULD ANYTHING MISS IT", Drop: 2},
 	}
-	if v.By == ByImage {
+	if v.By == readapi.PruneByImage {
 		columns[2].Wide = true // one in each cluster
 	}
 	t := p.Table(columns...)
@@ -111,13 +112,13 @@ func (v *Review) drawGroups(p *render.Page) {
 		if g.OldestUnreferencedSince != nil {
 			since = render.Age(v.now, g.OldestUnreferencedSince.Time)
 		}
-		t.Row(render.Cells(g.Name, fmt.Sprint(g.Clusters), fmt.Sprint(g.Images), render.Bytes(g.Bytes), since, g.whoMisses())...)
+		t.Row(render.Cells(g.Name, fmt.Sprint(g.Clusters), fmt.Sprint(g.Images), render.Bytes(g.Bytes), since, whoMisses(&g))...)
 	}
 }
 
 // whoMisses says who could miss the images: no machine and no rollout does, else they were no
 // candidates.
-func (g *Group) whoMisses() string {
+func whoMisses(g *readapi.PruneGroup) string {
 	switch {
 	case g.Others == g.Images:
 		return "made by people"

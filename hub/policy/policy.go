@@ -45,6 +45,7 @@ type Member struct {
 //
 // So an override by name wins over one by selector wherever it stands.
 type Policy struct {
+	written   map[string]string
 	defaults  map[string]string
 	overrides []override
 	budget    *Budget
@@ -95,7 +96,7 @@ func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []ap
 	for _, key := range unknown {
 		delete(base, key)
 	}
-	p = &Policy{defaults: base}
+	p = &Policy{written: maps.Clone(data), defaults: base}
 	var wrong []apipolicy.KeyError
 	p.budget, wrong = parseBudget(data)
 	errs = append(errs, wrong...)

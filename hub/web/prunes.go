@@ -19,17 +19,28 @@ func (a *API) listPruneReports(request *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	query := request.URL.Query()
+	name := query.Get("name")
+	keyOf, err := parsePruneOrder(query.Get("sort"), func(r *v1alpha1.PruneReport) (string, int64) { return r.Name, r.CreationTimestamp.Unix() })
+	if err != nil {
+		return nil, err
+	}
 	var stored v1alpha1.PruneReportList
 	if err := a.Members.List(request.Context(), &stored, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing PruneReports: %w", err)
 	}
 	// The list belongs to the cache and must not be sorted in place.
-	all := make([]*v1alpha1.PruneReport, len(stored.Items))
+	all := make([]*v1alpha1.PruneReport, 0, len(stored.Items))
 	for i := range stored.Items {
-		all[i] = &stored.Items[i]
+		if name == "" || stored.Items[i].Name == name {
+			all = append(all, &stored.Items[i])
+		}
 	}
-	slices.SortFunc(all, func(a, b *v1alpha1.PruneReport) int { return strings.Compare(a.Name, b.Name) })
-	page, next := pageAfter(all, request.URL.Query().Get("after"), limit, func(r *v1alpha1.PruneReport) string { return r.Name })
+	if name != "" && len(all) == 0 {
+		return nil, notFound("PruneReport", name)
+	}
+	slices.SortFunc(all, func(a, b *v1alpha1.PruneReport) int { return strings.Compare(keyOf(a), keyOf(b)) })
+	page, next := pageAfter(all, query.Get("after"), limit, keyOf)
 	list := readapi.PruneReportList{Reports: make([]readapi.PruneReport, len(page)), Next: next}
 	for i, r := range page {
 		st := &r.Status

@@ -331,6 +331,18 @@ export interface FleetDiskImageStatus {
   conditions?: Condition[];
 }
 
+/** FleetPolicy is the fleet's policy: as it is written, and as it is in force. */
+export interface FleetPolicy extends PolicyState {
+  /** InForce is the data of the policy in force; absent if there was never a valid one. */
+  inForce?: Record<string, string>;
+  configMap: PolicyConfigMap;
+  /** Keys are all keys that this hub knows. */
+  keys: PolicyKey[];
+  /** Overrides of the policy in force, in their order, over Members. */
+  overrides: PolicyOverride[];
+  members: number;
+}
+
 /** History is what the elected replica remembers. */
 export interface History {
   by: string;
@@ -577,6 +589,14 @@ export const MaxTransferUnknownMembers = 20;
 /** Member is the summary of a member. */
 export interface Member extends MemberSummary {
   labels?: Record<string, string>;
+  /** State in one word, the Reason for it, and Since when it has it. */
+  state: MemberState;
+  reason?: string;
+  since?: string;
+  /** Queued, Syncing and FailingTotal count images, as the member last reported. */
+  queued?: number;
+  syncing?: number;
+  failingTotal?: number;
   /** Ready, Reachable, AgentHealthy and PolicyAcknowledged are conditions of its MemberCluster: True, False or Unknown. */
   ready: string;
   reachable: string;
@@ -656,6 +676,19 @@ export interface MemberClusterStatus {
   conditions?: Condition[];
 }
 
+/** MemberCondition is a condition of a member. */
+export interface MemberCondition {
+  type: string;
+  status: string;
+  reason: string;
+  message?: string;
+  since: string;
+  /** Wanted is the status that a healthy member has. */
+  wanted: string;
+  /** Runbook says what to do where Status is not Wanted; absent for none. */
+  runbook?: string;
+}
+
 /** MemberConnection says how hub and member reach each other. */
 export interface MemberConnection {
   /** kubeconfigSecretRef names a Secret in the hub's namespace with a kubeconfig for the member. */
@@ -666,6 +699,30 @@ export interface MemberConnection {
   pull?: MemberPull;
 }
 
+/** MemberDetail is one member: who it is, what holds of it, and why it may import as much as it may. */
+export interface MemberDetail extends Member {
+  /** Mode is how hub and member reach each other: ModePush or ModePull. */
+  mode: string;
+  agentNamespace?: string;
+  /** Shard is the hub replica that syncs it. */
+  shard?: string;
+  createdAt: string;
+  /** ReportedAt is when the hub received the report, by its own clock; absent where this replica has only seen what was stored when it was elected. */
+  reportedAt?: string;
+  silentSince?: string;
+  /** Plan is the newest, and AcknowledgedPlan the one that the member works under. */
+  plan?: PlanVersion;
+  acknowledgedPlan?: PlanVersion;
+  /** Conditions, those that somebody has to look at first. */
+  conditions: MemberCondition[];
+  /** BudgetChain is why as many imports may run as may. */
+  budgetChain: WhyBudget;
+  /** Activity is what the member imports and what waits; ActivityUnknown is why it may be out of date, empty if it is not. */
+  activity?: WhyActivity;
+  activityUnknown?: string;
+  imageCounts?: ImageCounts;
+}
+
 /** MemberImages are the images of one page of a member's report. */
 export interface MemberImages {
   images: ReportedImage[];
@@ -673,10 +730,14 @@ export interface MemberImages {
   next?: string;
 }
 
-/** MemberList is a page of members, by name. */
+/** MemberList is a page of members, by name unless sorted by something else. */
 export interface MemberList {
   members: Member[];
   next?: string;
+  /** Total is how many members match. */
+  total: number;
+  /** States counts those that match the request but for its state. */
+  states: MemberStates;
 }
 
 /** MemberPolicy is the policy that the hub plans for a member. */
@@ -762,6 +823,32 @@ export interface MemberTransfers {
   message?: string;
 }
 
+export const MembersByBytes = "bytes";
+
+export const MembersByFailing = "failing";
+
+export const MembersByImages = "images";
+
+/** MembersByLastReport: those that have not reported for longest first. */
+export const MembersByLastReport = "lastReport";
+
+export const MembersByName = "name";
+
+/** MembersByQueued: those with the most images that wait first, and so on. */
+export const MembersByQueued = "queued";
+
+export const MembersBySlots = "slots";
+
+export const MembersByState = "state";
+
+export const MembersByVersion = "version";
+
+/** ModePull: the member's agent connects to the hub. */
+export const ModePull = "pull";
+
+/** ModePush: the hub connects to the member. */
+export const ModePush = "push";
+
 /** NamedMember is a member that is not Ready. */
 export interface NamedMember {
   member: string;
@@ -785,6 +872,10 @@ export interface NamedRollout {
 
 /** OfflineClusters says how a wave treats clusters that are offline. */
 export type OfflineClusters = "Defer" | "Wait";
+
+export const OrderAscending = "asc";
+
+export const OrderDescending = "desc";
 
 /** Phase is the phase of a VMDiskImage. */
 export type Phase = "Deleting" | "Failed" | "PrunePending" | "Queued" | "Succeeded" | "Syncing" | "Terminating";
@@ -822,11 +913,141 @@ export interface PlanVersion {
   hash?: string;
 }
 
+/** PolicyConfigMap is the ConfigMap of the policy. */
+export interface PolicyConfigMap {
+  namespace: string;
+  name: string;
+  /** ResourceVersion is absent where there is none. */
+  resourceVersion?: string;
+  data?: Record<string, string>;
+  /** Owner is a GitOps controller that would write its own data again; absent for none. */
+  owner?: PolicyOwner;
+  /** Unreadable is why nothing is known of it. */
+  unreadable?: string;
+}
+
+/** PolicyKey is a key of the policy, and which values it takes. */
+export interface PolicyKey {
+  name: string;
+  kind: PolicyKind;
+  /** Least and Most are the bounds of a number or duration. */
+  least?: string;
+  most?: string;
+  /** Default is what holds where nothing sets the key; absent for nothing. */
+  default?: string;
+  /** FleetOnly keys are for the whole fleet, and overrides cannot set them. */
+  fleetOnly?: boolean;
+  /** Meaning is what the key does, in Markdown. */
+  meaning: string;
+}
+
+/** PolicyKind is the type of the values of a key. */
+export type PolicyKind = "boolean" | "duration" | "groups" | "hosts" | "number" | "overrides";
+
+/** PolicyOverride is an override of the policy. */
+export interface PolicyOverride {
+  /** Source names it, as in override edge=true. */
+  source: string;
+  /** Members that it matches. */
+  members: number;
+  keys: PolicyOverrideKey[];
+}
+
+/** PolicyOverrideKey is a key that an override sets. */
+export interface PolicyOverrideKey {
+  name: string;
+  value: string;
+  /** Members of which the override decides the key: no other one wins over it. */
+  members: number;
+}
+
+/** PolicyOwner is a GitOps controller that has data of the policy's ConfigMap. */
+export interface PolicyOwner {
+  /** Controller is its product, as in Flux; Manager its name as a field manager. */
+  controller: string;
+  manager: string;
+  /** Source is what it applies, as in Kustomization flux-system/images; absent where the object does not say. */
+  source?: string;
+}
+
 /** PolicyState is the state of the fleet's policy. */
 export interface PolicyState {
   /** Accepted: the ConfigMap is in force as it is. */
   accepted: boolean;
   message?: string;
+}
+
+/** PruneBy says what the candidates of a PruneReport are grouped by. */
+export type PruneBy = "age" | "cluster" | "image";
+
+/** PruneGroup counts candidates of a PruneReport. */
+export interface PruneGroup {
+  /** Name of the image as namespace/name, of the cluster, or the range of ages. */
+  name: string;
+  clusters: number;
+  images: number;
+  bytes: number;
+  /** Others of the images were made by people, not by a plan. */
+  others?: number;
+  /** DeclaredBy is the FleetDiskImage that the images are versions of. */
+  declaredBy?: string;
+  /** OldestUnreferencedSince is when the last machine left the image that is unreferenced for longest. */
+  oldestUnreferencedSince?: string;
+  /** YoungestUnreferencedSince is the same of the image that is unreferenced for the shortest time; absent where that is unknown of one. */
+  youngestUnreferencedSince?: string;
+}
+
+/** PruneGroups are the candidates of a PruneReport that an ImagePrune would select, by group, those that take most storage first; ages by age. */
+export interface PruneGroups {
+  report: string;
+  digest: string;
+  by: PruneBy;
+  /** Total of what is selected, which an ImagePrune with the same images, clusters and includeOthers deletes. */
+  total: PruneGroup;
+  /** LeftOut were made by people, and stay without includeOthers. */
+  leftOut: PruneTotal;
+  /** Groups are the first of GroupsTotal, without those that TooRecent counts. */
+  groups: PruneGroup[];
+  groupsTotal: number;
+  omitted: PruneTotal;
+  /** TooRecent are the images of groups of which one image was referenced within unreferencedFor, or it is not known when: an ImagePrune selects by name, not by age. */
+  tooRecent: PruneTotal;
+  /** Warnings are names that match nothing, and clusters with more images than fit into a plan. */
+  warnings?: string[];
+}
+
+/** PruneProgress is an ImagePrune and how far it is. */
+export interface PruneProgress {
+  name: string;
+  createdAt: string;
+  report: string;
+  digest: string;
+  /** Images and Clusters that it names, and how many; absent for all. */
+  images?: string[];
+  imagesTotal?: number;
+  clusters?: string[];
+  clustersTotal?: number;
+  includeOthers?: boolean;
+  approvedBy: string;
+  undo?: boolean;
+  undoWindowSeconds: number;
+  phase?: ImagePrunePhase;
+  reason?: string;
+  message?: string;
+  startedAt?: string;
+  finishedAt?: string;
+  pendingUntil?: string;
+  inClusters: number;
+  targets: TargetCounts;
+  bytes: number;
+  prunedBytes: number;
+  skipped?: TargetSummary[];
+}
+
+/** PruneProgressList is a page of ImagePrunes. */
+export interface PruneProgressList {
+  prunes: PruneProgress[];
+  next?: string;
 }
 
 /** PruneReport is the summary of a PruneReport's status. */
@@ -1206,6 +1427,8 @@ export const RowsFleetDiskImages = "fdi";
 /** RowsSources: the distinct sources of images. */
 export const RowsSources = "source";
 
+export const RunbooksURL = "https://github.com/pelotech/ot-fleet/blob/main/charts/ot-hub/runbooks/";
+
 /** SecretKeyRef names one key of a Secret in the hub's namespace. */
 export interface SecretKeyRef {
   /** name of the Secret. */
@@ -1243,6 +1466,8 @@ export interface SourceRate {
 
 /** SourceType says where a disk image comes from. */
 export type SourceType = "blank" | "gcs" | "http" | "registry" | "s3";
+
+export const StateUnknown = "unknown";
 
 /** Summary is the fleet on one page. */
 export interface Summary {

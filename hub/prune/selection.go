@@ -8,57 +8,23 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	hubprune "github.com/pelotech/ot-fleet/hub/prune"
 )
 
-// By says what the candidates of a report are grouped by.
-type By string
-
-// Groupings of candidates.
-const (
-	ByImage   By = "image"
-	ByCluster By = "cluster"
-	ByAge     By = "age"
-)
-
-// ParseBy parses --by.
-func ParseBy(text string) (By, error) {
-	if by := By(text); slices.Contains([]By{ByImage, ByCluster, ByAge}, by) {
-		return by, nil
-	}
-	return "", fmt.Errorf("--by %s: must be image, cluster or age", text)
-}
-
-// Group is what one row of a review is about.
-type Group struct {
-	// Name of the image as namespace/name, of the cluster, or the range of ages.
-	Name     string `json:"name"`
-	Clusters int    `json:"clusters"`
-	Images   int    `json:"images"`
-	Bytes    int64  `json:"bytes"`
-	// Others of the images were made by people, not by a plan.
-	Others int `json:"others,omitempty"`
-	// DeclaredBy is the FleetDiskImage that the images are versions of.
-	DeclaredBy string `json:"declaredBy,omitempty"`
-	// OldestUnreferencedSince is when the last machine left the image that is unreferenced
-	// for longest.
-	OldestUnreferencedSince *metav1.Time `json:"oldestUnreferencedSince,omitempty"`
-}
-
-// group counts a Group.
+// group counts a PruneGroup.
 type group struct {
-	Group
+	readapi.PruneGroup
 	clusters map[string]bool
+	// unknownSince: of one image it is not known since when it is unreferenced.
+	unknownSince bool
 }
 
 // Selection counts the candidates that an ImagePrune selects, by group. The parts of a report
 // are added one after the other: together they may exceed the memory.
 type Selection struct {
 	now  time.Time
-	by   By
+	by   readapi.PruneBy
 	spec v1alpha1.ImagePruneSpec
 
 	total    group
@@ -73,7 +39,7 @@ type Selection struct {
 
 // NewSelection returns an empty selection of what spec selects: its images, clusters and
 // includeOthers.
-func NewSelection(now time.Time, by By, spec v1alpha1.ImagePruneSpec) *Selection {
+func NewSelection(now time.Time, by readapi.PruneBy, spec v1alpha1.ImagePruneSpec) *Selection {
 	return &Selection{
 		now: now, by: by, spec: spec, total: group{clusters: map[string]bool{}},
 		groups: map[string]*group{}, clusters: map[string]int{}, matched: map[string]bool{}, answered: map[string]bool{},
@@ -89,7 +55,7 @@ func (s *Selection) Add(parts []v1alpha1.ReportedCluster) {
 	}
 	all := s.spec
 	all.IncludeOthers = true
-	for _, target := range hubprune.SelectTargets(&all, parts) {
+	for _, target := range SelectTargets(&all, parts) {
 		name := target.Namespace + "/" + target.Name
 		for _, pattern := range s.spec.Images {
 			if matches, err := path.Match(pattern, name); err == nil && matches {
@@ -105,13 +71,13 @@ func (s *Selection) Add(parts []v1alpha1.ReportedCluster) {
 		s.total.add(&target)
 		key := s.groupName(&target)
 		if s.groups[key] == nil {
-			s.groups[key] = &group{Group: Group{Name: key}, clusters: map[string]bool{}}
+			s.groups[key] = &group{PruneGroup: readapi.PruneGroup{Name: key}, clusters: map[string]bool{}}
 		}
 		s.groups[key].add(&target)
 	}
 }
 
-func (g *group) add(t *hubprune.Target) {
+func (g *group) add(t *Target) {
 	if g.Images == 0 {
 		g.DeclaredBy = t.DeclaredBy
 	}
@@ -125,10 +91,30 @@ func (g *group) add(t *hubprune.Target) {
 	if t.Origin != v1alpha1.OriginPlan {
 		g.Others++
 	}
-	if since := t.UnreferencedSince; since != nil && (g.OldestUnreferencedSince == nil || since.Before(g.OldestUnreferencedSince)) {
+	since := t.UnreferencedSince
+	if since == nil {
+		g.unknownSince, g.YoungestUnreferencedSince = true, nil
+		return
+	}
+	if g.OldestUnreferencedSince == nil || since.Before(g.OldestUnreferencedSince) {
 		g.OldestUnreferencedSince = since
 	}
+	if !g.unknownSince && (g.YoungestUnreferencedSince == nil || g.YoungestUnreferencedSince.Before(since)) {
+		g.YoungestUnreferencedSince = since
+	}
 }
+
+// By returns what the groups are of.
+func (s *Selection) By() readapi.PruneBy { return s.by }
+
+// Spec returns what selects.
+func (s *Selection) Spec() *v1alpha1.ImagePruneSpec { return &s.spec }
+
+// Total returns what is selected, as one group without a name.
+func (s *Selection) Total() readapi.PruneGroup { return s.total.PruneGroup }
+
+// LeftOut returns the images that were made by people and stay without includeOthers.
+func (s *Selection) LeftOut() v1alpha1.PruneTotal { return s.leftOut }
 
 const day = 24 * time.Hour
 
@@ -143,11 +129,11 @@ const (
 	unknownAge = "unknown since when"
 )
 
-func (s *Selection) groupName(t *hubprune.Target) string {
+func (s *Selection) groupName(t *Target) string {
 	switch {
-	case s.by == ByCluster:
+	case s.by == readapi.PruneByCluster:
 		return t.Cluster
-	case s.by == ByImage:
+	case s.by == readapi.PruneByImage:
 		return t.Namespace + "/" + t.Name
 	case t.UnreferencedSince == nil:
 		return unknownAge
@@ -160,18 +146,18 @@ func (s *Selection) groupName(t *hubprune.Target) string {
 	return oldest
 }
 
-// sortedGroups returns the groups, those that take most storage in front; ages by their age.
-func (s *Selection) sortedGroups() []Group {
+// Groups returns the groups, those that take most storage in front; ages by their age.
+func (s *Selection) Groups() []readapi.PruneGroup {
 	order := map[string]int{oldest: 1}
 	for i := range ages {
 		order[ages[i].name] = len(ages) + 1 - i
 	}
-	groups := make([]Group, 0, len(s.groups))
+	groups := make([]readapi.PruneGroup, 0, len(s.groups))
 	for _, g := range s.groups {
-		groups = append(groups, g.Group)
+		groups = append(groups, g.PruneGroup)
 	}
-	slices.SortFunc(groups, func(a, b Group) int {
-		if s.by == ByAge {
+	slices.SortFunc(groups, func(a, b readapi.PruneGroup) int {
+		if s.by == readapi.PruneByAge {
 			return cmp.Compare(rankAge(order, a.Name), rankAge(order, b.Name))
 		}
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Name, b.Name))
@@ -186,8 +172,8 @@ func rankAge(order map[string]int, name string) int {
 	return len(order) + 1
 }
 
-// absences says which names of the selection match nothing.
-func (s *Selection) absences() []string {
+// Absences says which names of the selection match nothing.
+func (s *Selection) Absences() []string {
 	var absent []string
 	for _, pattern := range s.spec.Images {
 		if !s.matched[pattern] {
@@ -202,14 +188,20 @@ func (s *Selection) absences() []string {
 	return absent
 }
 
-// overfull returns the clusters that have more images to prune than a plan has room for.
-func (s *Selection) overfull() []string {
+// Warnings are the Absences, and the clusters that have more images to prune than a plan has
+// room for.
+func (s *Selection) Warnings() []string {
 	var full []string
 	for name, images := range s.clusters {
 		if images > v1alpha1.MaxPlannedPrunes {
 			full = append(full, name)
 		}
 	}
-	slices.Sort(full)
-	return full
+	warnings := s.Absences()
+	if len(full) > 0 {
+		slices.Sort(full)
+		warnings = append(warnings, fmt.Sprintf("of %s more than %d images are selected; the first %d go: make another report afterwards",
+			strings.Join(full, ", "), v1alpha1.MaxPlannedPrunes, v1alpha1.MaxPlannedPrunes))
+	}
+	return warnings
 }

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/pelotech/ot-fleet/cli/ownership"
+	"github.com/pelotech/ot-fleet/api/ownership"
 )
 
 func entry(manager, fields string) metav1.ManagedFieldsEntry {

@@ -65,6 +65,8 @@ type MatrixQuery struct {
 	// Clusters are the columns, and Selector is of their labels; all by default.
 	Clusters []string
 	Selector string
+	// Group is the key of the label whose values group the clusters; none by default.
+	Group string
 	// Since is the Seq of a Matrix of the same query: only what changed is sent.
 	Since string
 }
@@ -76,6 +78,7 @@ func (c *Client) Matrix(ctx context.Context, of MatrixQuery) (*Matrix, error) {
 	setText(q, "images", strings.Join(of.Images, ","))
 	setText(q, "cols", strings.Join(of.Clusters, ","))
 	setText(q, "selector", of.Selector)
+	setText(q, "group", of.Group)
 	setText(q, "since", of.Since)
 	m, err := getAnswer[Matrix](ctx, c, "matrix", q)
 	if err != nil {

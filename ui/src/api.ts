@@ -537,6 +537,8 @@ export interface Matrix {
   since?: string;
   rows?: MatrixRow[];
   cols?: MatrixColumn[];
+  /** Labels are the keys of labels that group the clusters: fewer values than clusters, and more than one. */
+  labels?: string[];
   /** Cells by row: that of row r and column c is at r × columns + c. */
   cells: string;
   changed?: number[];
@@ -546,6 +548,11 @@ export interface Matrix {
 export interface MatrixColumn {
   cluster: string;
   unknown?: string;
+  /** Group is the value of the label that the request groups by; empty for none. */
+  group?: string;
+  /** State of the cluster in one word, and since when it is silent. */
+  state?: MemberState;
+  silentSince?: string;
 }
 
 /** MatrixRow is an image. */
@@ -564,6 +571,9 @@ export interface MatrixRow {
 export const MaxAnswerBytes = 33554432;
 
 export const MaxMatrixCells = 2097152;
+
+/** MaxMatrixLabels is how many keys of labels it names. */
+export const MaxMatrixLabels = 32;
 
 export const MaxMatrixRows = 10000;
 

@@ -80,7 +80,7 @@ func (e *environment) serveDashboard(ctx context.Context, hub *connect.Cluster, 
 		if noOpen {
 			return
 		}
-		if err := browser.Open(address); err != nil {
+		if err := browser.OpenURL(address); err != nil {
 			e.printNote("Open it yourself: %v", err)
 		}
 	}
@@ -92,7 +92,7 @@ func (e *environment) serveDashboard(ctx context.Context, hub *connect.Cluster, 
 			}
 		}()
 	}
-	return d.Serve(ctx)
+	return d.ServeUntil(ctx)
 }
 
 // findHubVersion returns the version that the hub's Leases say; empty where they do not.

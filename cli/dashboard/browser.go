@@ -21,8 +21,8 @@ type Browser struct {
 	dir string // empty until it is needed
 }
 
-// Open opens an address.
-func (b *Browser) Open(address string) error {
+// OpenURL opens an address.
+func (b *Browser) OpenURL(address string) error {
 	if b.HideKey {
 		file, err := b.writePage(address)
 		if err != nil {
@@ -59,7 +59,7 @@ func (b *Browser) writePage(address string) (file string, err error) {
 	return file, os.WriteFile(file, redirectPage(address), 0o600)
 }
 
-// Close removes the file of Open.
+// Close removes the file of OpenURL.
 func (b *Browser) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

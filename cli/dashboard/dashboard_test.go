@@ -92,7 +92,7 @@ func startDashboard(t *testing.T, sameUser func(net.Conn) bool) (*Dashboard, fun
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- d.Serve(ctx) }()
+	go func() { ended <- d.ServeUntil(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		assert.ErrorIs(t, <-ended, context.Canceled)

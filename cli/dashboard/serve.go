@@ -90,8 +90,8 @@ func refuseOtherUsers(next http.Handler) http.Handler {
 // log.
 func (d *Dashboard) NewURL() string { return d.origin + "/#key=" + d.NewKey() }
 
-// Serve serves until ctx ends. Streams that are open then end at once.
-func (d *Dashboard) Serve(ctx context.Context) error {
+// ServeUntil serves until ctx ends. Streams that are open then end at once.
+func (d *Dashboard) ServeUntil(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = d.server.Close() })
 	defer stop()
 	if err := d.server.Serve(d.listener); !errors.Is(err, http.ErrServerClosed) {

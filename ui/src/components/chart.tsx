@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef } from 'preact/hooks'
 import type uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
 import { formatClock } from '../format'
-import { theme } from '../theme'
+import { resolveColor, theme } from '../theme'
 import './chart.css'
 import { binaryTicks, clockTicks, lastOf, stackLines, tableRows, wholeTicks, type Drawing, type Line } from './series'
 
@@ -162,16 +162,6 @@ function drawUnknownBefore(u: uPlot, since: number | undefined, color: string): 
   ctx.lineWidth = devicePixelRatio
   ctx.stroke()
   ctx.restore()
-}
-
-// A canvas knows no custom properties, no light-dark() and no color-mix() of them.
-function resolveColor(element: Element, color: string): string {
-  const probe = document.createElement('span')
-  probe.style.color = color
-  element.append(probe)
-  const resolved = getComputedStyle(probe).color
-  probe.remove()
-  return resolved
 }
 
 /** The legend has the values where the pointer is, else the newest. A stack is listed from its top down. */

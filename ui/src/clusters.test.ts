@@ -12,6 +12,7 @@ describe('explainChain', () => {
     ['a ledger under an older plan', { budget: 3, acknowledged: false }, 'Plan in its ledger'],
     ['the grant', { transfers: { granted: 1, held: 1, wanted: 4 } }, 'Grant'],
     ['a grant of nothing', { transfers: { granted: 0, held: 0, wanted: 4 } }, 'Grant'],
+    ['no grant of all that it wants', { transfers: { granted: 0, held: 0, wanted: 0 } }, 'Policy'],
     ['nobody, where nothing is known', { policyConcurrency: undefined, budget: undefined }, undefined],
   ])('is limited by %s', (_, over, want) => expect(limiting(chain(over))).toBe(want))
 
@@ -28,13 +29,17 @@ describe('explainChain', () => {
     const links = explainChain(chain({ fleetConcurrency: 20, transfers: { granted: 1, held: 2, wanted: 4, heldUntil: '2026-11-26T16:40:00Z' } }))
     expect(links[3]!.note).toMatch(/^of 20 in the fleet; it wants 4; 2 slots are held for it; reserved until .*\d\d:\d\d if it falls silent$/)
   })
+  it('says of a silent cluster until when its slots are reserved', () => {
+    const links = explainChain(chain({ transfers: { granted: 0, held: 1, wanted: 0, heldUntil: '2026-11-26T16:40:00Z' } }), undefined, undefined, true)
+    expect(links[3]!.note).toMatch(/reserved until [^f]*$/)
+  })
   it('leaves out the grant without a budget of the fleet', () => expect(explainChain(chain({}))).toHaveLength(3))
 })
 
 describe('describeChain', () => {
   it.each<[Partial<WhyBudget>, string]>([
-    [{ ownConcurrency: 2, budget: 1, slots: 1, transfers: { granted: 1, held: 1, wanted: 2 } }, '1 of 1 slot is taken: 4 by the policy, 2 by its own ConfigMap, 1 granted.'],
-    [{}, '2 of 4 slots are taken: 4 by the policy.'],
+    [{ ownConcurrency: 2, budget: 1, slots: 1, transfers: { granted: 1, held: 1, wanted: 2 } }, '1 of 1 slot taken: 4 by the policy, 2 by its own ConfigMap, 1 granted.'],
+    [{}, '2 of 4 slots taken: 4 by the policy.'],
     [{ slots: undefined, policyConcurrency: undefined }, 'How many slots are taken is unknown.'],
   ])('%j', (over, want) => expect(describeChain(chain(over))).toBe(want))
 })

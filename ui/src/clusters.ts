@@ -14,7 +14,7 @@ export interface Link {
 }
 
 /** Returns the chain: what the policy plans, what the cluster's own ConfigMap leaves, what its ledger works under, and what it is granted of the fleet's budget. */
-export function explainChain(chain: WhyBudget, plan?: PlanVersion, acknowledged?: PlanVersion): Link[] {
+export function explainChain(chain: WhyBudget, plan?: PlanVersion, acknowledged?: PlanVersion, isSilent = false): Link[] {
   const links: Link[] = [
     chain.policyConcurrency === undefined
       ? { term: 'Policy', note: 'no policy is in force for it', limits: false }
@@ -24,9 +24,11 @@ export function explainChain(chain: WhyBudget, plan?: PlanVersion, acknowledged?
       : { term: 'Its own ConfigMap', value: chain.ownConcurrency, note: 'the smaller of the two holds', limits: false },
     { term: 'Plan in its ledger', value: chain.budget, note: describePlan(chain, plan, acknowledged), limits: false },
   ]
-  if (chain.transfers) links.push({ term: 'Grant', value: chain.transfers.granted, note: describeGrant(chain), limits: false })
-  const least = Math.min(...links.map((l) => l.value ?? Infinity))
-  const limiting = links.find((l) => l.value === least)
+  if (chain.transfers) links.push({ term: 'Grant', value: chain.transfers.granted, note: describeGrant(chain, isSilent), limits: false })
+  // A grant of all that is wanted limits nothing.
+  const limited = links.filter((l) => l.term !== 'Grant' || chain.transfers!.wanted > chain.transfers!.granted)
+  const least = Math.min(...limited.map((l) => l.value ?? Infinity))
+  const limiting = limited.find((l) => l.value === least)
   if (limiting) limiting.limits = true
   return links
 }
@@ -42,22 +44,22 @@ export function formatPlan(plan: PlanVersion): string {
   return plan.epoch > 1 ? `${plan.epoch}.${plan.sequence}` : String(plan.sequence)
 }
 
-function describeGrant(chain: WhyBudget): string {
+function describeGrant(chain: WhyBudget, isSilent: boolean): string {
   const transfers = chain.transfers!
   const said = [chain.fleetConcurrency === undefined ? undefined : `of ${formatNumber(chain.fleetConcurrency)} in the fleet`]
-  if (transfers.wanted > transfers.granted) said.push(`it wants ${formatNumber(transfers.wanted)}`)
+  said.push(transfers.wanted > transfers.granted ? `it wants ${formatNumber(transfers.wanted)}` : 'as many as it wants')
   if (transfers.held > transfers.granted) said.push(`${formatCount(transfers.held, 'slot is', 'slots are')} held for it`)
-  if (transfers.heldUntil) said.push(`reserved until ${formatClock(transfers.heldUntil)} if it falls silent`)
+  if (transfers.heldUntil) said.push(`reserved until ${formatClock(transfers.heldUntil)}${isSilent ? '' : ' if it falls silent'}`)
   return said.filter((s) => s !== undefined).join('; ')
 }
 
-/** Says the chain in one sentence, such as: 1 of 1 slots is taken: 4 by the policy, 2 by its own ConfigMap, 1 granted. */
+/** Says the chain in one sentence, such as: 1 of 1 slot taken: 4 by the policy, 2 by its own ConfigMap, 1 granted. */
 export function describeChain(chain: WhyBudget): string {
   const said: string[] = []
   if (chain.policyConcurrency !== undefined) said.push(`${chain.policyConcurrency} by the policy`)
   if (chain.ownConcurrency !== undefined) said.push(`${chain.ownConcurrency} by its own ConfigMap`)
   if (chain.transfers) said.push(`${chain.transfers.granted} granted`)
-  const slots = chain.slots === undefined || chain.budget === undefined ? 'How many slots are taken is unknown' : `${chain.slots} of ${formatCount(chain.budget, 'slot')} ${chain.slots === 1 ? 'is' : 'are'} taken`
+  const slots = chain.slots === undefined || chain.budget === undefined ? 'How many slots are taken is unknown' : `${chain.slots} of ${formatCount(chain.budget, 'slot')} taken`
   return said.length > 0 ? `${slots}: ${said.join(', ')}.` : `${slots}.`
 }
 

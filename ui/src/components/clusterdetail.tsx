@@ -11,7 +11,7 @@ import { Command, shellWord } from './command'
 import { HistoryPanel } from './history'
 import { Page, Panel } from './panel'
 import { QuarantinePanel } from './quarantine'
-import { Sign, toneOf } from './sign'
+import { Sign, toneOf, type Tone } from './sign'
 import { Shown } from './states'
 import { Table, type Column } from './table'
 import { Age } from './time'
@@ -104,7 +104,7 @@ function Conditions({ detail }: { detail: MemberDetail }) {
   const causes = bad.filter((c) => !['Ready', 'Reconciling', 'Stalled'].includes(c.type))
   return (
     <Panel title="Conditions" aside={causes.length === 0 && bad.length === 0 ? <Sign tone="good">all as they should be</Sign> : formatCount(Math.max(causes.length, bad.length > 0 ? 1 : 0), 'to look at', 'to look at')}>
-      {(causes.length > 0 ? causes : bad).map((c) => (
+      {(causes.length > 0 ? causes : bad.slice(0, 1)).map((c) => (
         <div key={c.type} class="condition">
           <p class="condition-head">
             <Sign tone={c.status === 'Unknown' ? 'unknown' : 'attention'}>
@@ -157,7 +157,7 @@ function Budget({ detail }: { detail: MemberDetail }) {
     <Panel title="Budget">
       <p>{describeChain(chain)}</p>
       <ol class="chain">
-        {explainChain(chain, detail.plan, detail.acknowledgedPlan).map((l) => (
+        {explainChain(chain, detail.plan, detail.acknowledgedPlan, detail.silentSince !== undefined).map((l) => (
           <li key={l.term} class={l.limits ? 'chain-link chain-limits' : 'chain-link'}>
             <span class="chain-value">{l.value === undefined ? '–' : formatNumber(l.value)}</span>
             <span>
@@ -239,6 +239,12 @@ function Activity({ detail }: { detail: MemberDetail }) {
   )
 }
 
+/** What is as it should be is quiet, so that the rest is seen. */
+function toneOfImage(i: ReportedImage): Tone {
+  if (i.stalled) return 'attention'
+  return i.phase === 'Succeeded' ? 'quiet' : toneOf(i.phase ?? (i.plan ? 'Planned' : undefined))
+}
+
 const imageColumns = (cluster: string): Column<ReportedImage>[] => [
   {
     title: 'Image',
@@ -253,7 +259,7 @@ const imageColumns = (cluster: string): Column<ReportedImage>[] => [
     title: 'Phase',
     cell: (i) => (
       <span class="cell-state" title={i.message ? plainText(i.message) : undefined}>
-        <Sign tone={i.stalled ? 'attention' : toneOf(i.phase ?? (i.plan ? 'Planned' : undefined))}>{i.phase ?? (i.plan ? 'Planned' : 'Unknown')}</Sign>
+        <Sign tone={toneOfImage(i)}>{i.phase ?? (i.plan ? 'Planned' : 'Unknown')}</Sign>
         {i.reason && i.phase !== 'Succeeded' && <span class="muted">{i.reason}</span>}
       </span>
     ),

@@ -105,7 +105,8 @@ const columns: Column<Member>[] = [
     sort: 'state',
     cell: (m) => (
       <span class="cell-state" title={m.message ? plainText(m.message) : undefined}>
-        <Sign tone={toneOf(m.state)}>{m.state}</Sign>
+        {/* A wall of ticks would hide the faults. */}
+        <Sign tone={m.state === 'Ready' ? 'quiet' : toneOf(m.state)}>{m.state === 'Ready' ? <span class="muted">Ready</span> : m.state}</Sign>
         {m.reason && m.reason !== m.state && m.state !== 'Ready' && m.reason !== 'Ready' && <span class="muted">{m.reason}</span>}
         {m.since && m.state !== 'Ready' && (
           <span class="muted">
@@ -124,8 +125,10 @@ const columns: Column<Member>[] = [
         unknown
       ) : (
         <span class="cell-slots">
-          <Meter value={m.slotsUsed} max={m.budget} label={`Slots of ${m.member}: ${m.slotsUsed} of ${m.budget}`} />
-          {m.slotsUsed} / {m.budget}
+          {m.slotsUsed > 0 && <Meter value={m.slotsUsed} max={m.budget} label={`Slots of ${m.member}: ${m.slotsUsed} of ${m.budget}`} />}
+          <span class={m.slotsUsed > 0 ? undefined : 'muted'}>
+            {m.slotsUsed} / {m.budget}
+          </span>
         </span>
       ),
   },

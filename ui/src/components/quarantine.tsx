@@ -46,12 +46,16 @@ export function QuarantinePanel({ detail }: { detail: MemberDetail }) {
               </>
             )}
           </p>
-          <Release member={member} known={known} answer={answer} />
+          <div>
+            <Release member={member} known={known} answer={answer} />
+          </div>
         </>
       ) : (
         <>
           <p class="muted">It takes part in the fleet. A quarantine cuts it off at once, where you do not trust what it reports, or its credential.</p>
-          <Begin member={member} known={known} answer={answer} />
+          <div>
+            <Begin member={member} known={known} answer={answer} />
+          </div>
         </>
       )}
     </Panel>

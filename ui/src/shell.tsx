@@ -97,7 +97,7 @@ class ErrorBoundary extends Component<{ children: ComponentChildren }, { failed:
   }
 
   override render() {
-    if (this.state.failed) return <Broken>This page could not be drawn from what the hub answered: it may be older or newer than the dashboard. The command line says the same: kubectl ot versions.</Broken>
+    if (this.state.failed) return <Broken>This page could not be drawn from what the hub answered: it may be older or newer than the dashboard. Profile shows both versions.</Broken>
     return this.props.children
   }
 }

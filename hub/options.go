@@ -32,6 +32,9 @@ type options struct {
 	// empty: they do not.
 	advertise string
 
+	// ui are the flags of the dashboard.
+	ui uiOptions
+
 	memberTimeout time.Duration
 	probeInterval time.Duration
 
@@ -60,6 +63,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	o.BindFlags(flags, 500)
 	flags.StringVar(&o.replica, "replica-name", defaultReplicaName(), "Name of this replica; members are assigned to it by this name. Default: $POD_NAME, or the host name.")
 	flags.StringVar(&o.advertise, "advertise-address", os.Getenv("POD_IP"), "Address at which other replicas reach the read API of this one while it is the leader; empty: they do not forward requests. Default: $POD_IP.")
+	o.ui.bindFlags(flags)
 	flags.DurationVar(&o.memberTimeout, "member-timeout", 10*time.Second, "Timeout of a request to a member, from 1s to 10m.")
 	flags.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "Interval of the probes that check whether a member answers, from 1s to 5m.")
 	flags.StringVar(&o.apiURL, "hub-api-url", "", "URL of the hub's API server for agents in pull mode. Default: the hub's own, which works only within its cluster.")
@@ -92,7 +96,7 @@ func bindList(flags *flag.FlagSet, list *[]string, name, usage string) {
 }
 
 func (o *options) validate() error {
-	if err := errors.Join(o.Validate(), o.validateDurations(), o.clusterRules.Validate()); err != nil {
+	if err := errors.Join(o.Validate(), o.validateDurations(), o.clusterRules.Validate(), o.ui.validate()); err != nil {
 		return err
 	}
 	if problems := validation.IsDNS1123Subdomain(o.replica); len(problems) > 0 {

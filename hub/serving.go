@@ -103,12 +103,14 @@ func (h *hub) setupReadAPI() error {
 		Elected: h.manager.Elected(), AllowPlainText: !h.MetricsSecure, Stopping: stopping,
 		Leader: &readapi.LeaderLocator{Live: h.live, Namespace: h.Namespace},
 	}
-	for path, handler := range api.Handlers() {
-		if err := h.manager.AddMetricsServerExtraHandler(path, forwarder.Wrap(handler)); err != nil {
+	reads := api.Handlers()
+	for path, handler := range reads {
+		reads[path] = forwarder.Wrap(handler)
+		if err := h.manager.AddMetricsServerExtraHandler(path, reads[path]); err != nil {
 			return err
 		}
 	}
-	return nil
+	return h.setupDashboard(reads)
 }
 
 // sourceGroups returns the names of the groups of sources of the policy in force.

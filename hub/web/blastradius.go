@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -46,7 +45,7 @@ func (a *API) getBlastRadius(request *http.Request) (any, error) {
 	}
 	return answers.BlastRadius(&answers.CompareBlast{
 		InForce: a.Policy(), Then: then, Members: members.Items, Unknown: a.unknownMembers(), Activities: a.activities(members.Items),
-		Clocks: a.clocks(members.Items, time.Now()), Grants: grants, Limit: limit,
+		Clocks: a.clocks(members.Items, a.now()), Grants: grants, Limit: limit,
 	}), nil
 }
 

@@ -60,7 +60,7 @@ func (a *API) getHistory(request *http.Request) (any, error) {
 			return nil, notFound("MemberCluster", name)
 		}
 	}
-	return a.History().BuildAnswer(q, time.Now()), nil
+	return a.History().BuildAnswer(q, a.now()), nil
 }
 
 func parseWindow(text string) (time.Duration, error) {

@@ -58,7 +58,7 @@ func (a *API) getSummary(request *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	remembered, now := a.History(), time.Now()
+	remembered, now := a.History(), a.now()
 	return answers.Summarize(&answers.Fleet{
 		ElectedAt: remembered.Since(), Policy: a.Policy(), Members: members.Items, Images: images.Items, Reports: reports.Items, Prunes: prunes.Items,
 		Counts: a.Index.TotalCounts(), UnknownMembers: a.unknownMembers(), Activities: a.activities(members.Items), Clocks: a.clocks(members.Items, now), HeldBySource: a.HeldBySource(),

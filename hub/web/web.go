@@ -77,11 +77,20 @@ type API struct {
 	History func() *history.History
 	// Stopping is closed when the process stops: streams end.
 	Stopping <-chan struct{}
+	// Clock returns the time that answers are about; nil for time.Now.
+	Clock func() time.Time
 
 	verified verifiedReports
 	rendered renderedAnswers
 	matrices matrixCache
 	streams  streamLimit
+}
+
+func (a *API) now() time.Time {
+	if a.Clock != nil {
+		return a.Clock()
+	}
+	return time.Now()
 }
 
 // Handlers returns the handlers by path. They are not below /api, which every

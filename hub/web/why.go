@@ -3,7 +3,6 @@ package web
 import (
 	"fmt"
 	"net/http"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,7 +15,7 @@ func (a *API) explainImage(request *http.Request) (any, error) {
 	ctx, query := request.Context(), request.URL.Query()
 	m := answers.MemberImage{
 		Namespace: query.Get("namespace"), Name: query.Get("name"), Member: &v1alpha1.MemberCluster{}, Grant: &v1alpha1.TransferGrant{},
-		Policy: a.Policy(), Now: time.Now(),
+		Policy: a.Policy(), Now: a.now(),
 	}
 	cluster := query.Get("cluster")
 	if cluster == "" || m.Namespace == "" || m.Name == "" {

@@ -44,6 +44,7 @@ func renderMetrics() (string, error) {
 	agentmetrics.NewPullMode(&agent)
 	hubmetrics.New(&hub)
 	hubmetrics.NewApprovals(&hub)
+	hubmetrics.NewDashboard(&hub)
 	hubmetrics.NewGrants(&hub)
 	hubmetrics.NewInstalls(&hub)
 	hubmetrics.NewRegistrations(&hub)

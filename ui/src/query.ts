@@ -23,14 +23,15 @@ interface Entry {
 
 const entries = new Map<string, Entry>()
 
-/** The shortest time between two requests for the same answer. */
+/** The shortest time between two requests for the same answer, where a page does not ask for a longer one. */
 const quietMilliseconds = 1000
 
-function newEntry(path: string, topics: readonly Topic[]): Entry {
+function newEntry(path: string, topics: readonly Topic[], every: number): Entry {
   const answer = signal<Answer<unknown>>({})
   const abort = new AbortController()
   let running = false
   let again = false
+  let startedAt = 0
   let timer: ReturnType<typeof setTimeout> | undefined
   const request = (): void => {
     clearTimeout(timer)
@@ -39,6 +40,7 @@ function newEntry(path: string, topics: readonly Topic[]): Entry {
       return
     }
     running = true
+    startedAt = Date.now()
     void getJSON(path, abort.signal)
       .then((value) => (answer.value = { value, at: Date.now() }))
       .catch((err: unknown) => {
@@ -52,11 +54,15 @@ function newEntry(path: string, topics: readonly Topic[]): Entry {
         running = false
         if (again) {
           again = false
-          timer = setTimeout(request, quietMilliseconds)
+          timer = setTimeout(request, every)
         }
       })
   }
-  const endChanges = onChange(topics, request)
+  // The first change asks at once, those that follow it too soon ask together.
+  const endChanges = onChange(topics, () => {
+    clearTimeout(timer)
+    timer = setTimeout(request, Math.max(0, startedAt + every - Date.now()))
+  })
   request()
   return {
     answer,
@@ -70,10 +76,10 @@ function newEntry(path: string, topics: readonly Topic[]): Entry {
   }
 }
 
-function acquire(path: string, topics: readonly Topic[]): Entry {
+function acquire(path: string, topics: readonly Topic[], every: number): Entry {
   let entry = entries.get(path)
   if (!entry) {
-    entry = newEntry(path, topics)
+    entry = newEntry(path, topics, every)
     entries.set(path, entry)
   }
   entry.users++
@@ -92,26 +98,26 @@ function release(path: string): void {
   }, 5000)
 }
 
-/** Asks for an answer of the read API, such as useAnswer<Summary>('summary', {}, ['members']). Without a path nothing is asked for. */
-export function useAnswer<T>(path: string | undefined, params: Params, topics: readonly Topic[]): ReadonlySignal<Answer<T>> {
-  return usePath<T>(path === undefined ? undefined : withParams('/fleet/v1/' + path, params), topics)
+/** Asks for an answer of the read API, such as useAnswer<Summary>('summary', {}, ['members']). Without a path nothing is asked for. What is large, or changes slowly, is asked for at most so often, in milliseconds. */
+export function useAnswer<T>(path: string | undefined, params: Params, topics: readonly Topic[], every = quietMilliseconds): ReadonlySignal<Answer<T>> {
+  return usePath<T>(path === undefined ? undefined : withParams('/fleet/v1/' + path, params), topics, every)
 }
 
 /** Asks for an object of the API server, such as '/apis/pelotech.ot/v1alpha1/fleetdiskimages/ubuntu'. */
 export function useObject<T>(path: string | undefined, topics: readonly Topic[]): ReadonlySignal<Answer<T>> {
-  return usePath<T>(path === undefined ? undefined : '/k8s' + path, topics)
+  return usePath<T>(path === undefined ? undefined : '/k8s' + path, topics, quietMilliseconds)
 }
 
 const nothing = signal<Answer<unknown>>({})
 
-function usePath<T>(path: string | undefined, topics: readonly Topic[]): ReadonlySignal<Answer<T>> {
+function usePath<T>(path: string | undefined, topics: readonly Topic[], every: number): ReadonlySignal<Answer<T>> {
   const current = useMemo(() => signal<Signal<Answer<unknown>>>(nothing), [])
   useEffect(() => {
     if (path === undefined) {
       current.value = nothing
       return undefined
     }
-    const entry = acquire(path, topics)
+    const entry = acquire(path, topics, every)
     current.value = entry.answer
     return () => release(path)
   }, [path])

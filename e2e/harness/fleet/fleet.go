@@ -34,6 +34,8 @@ type Options struct {
 	HubArgs []string
 	// WithoutHub installs the hub's chart and leaves starting hubs to the tests.
 	WithoutHub bool
+	// APIServerArgs are added to the flags of the hub's API server.
+	APIServerArgs []string
 	// HubProxy puts a proxy between the hub and its own API server.
 	HubProxy bool
 	// HubCanImport makes the hub's cluster one that an agent can run in.
@@ -157,7 +159,7 @@ func (f *Fleet) startHubPlane(ctx context.Context) (err error) {
 			return err
 		}
 		f.Plane = f.HubMember.ControlPlane
-	} else if f.Plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true}); err != nil {
+	} else if f.Plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", ControllerManager: true, APIServerArgs: f.options.APIServerArgs}); err != nil {
 		return err
 	}
 	if f.WithWatch, err = client.NewWithWatch(f.Plane.Config(), client.Options{Scheme: testenv.NewScheme()}); err != nil {

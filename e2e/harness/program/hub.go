@@ -28,6 +28,8 @@ type Hub struct {
 	MetricsURL string
 	// APIURL is the base of the read API's paths.
 	APIURL string
+	// UIURL serves the dashboard with Options.UI, by a self-signed certificate.
+	UIURL  string
 	reader *apiReader
 }
 
@@ -42,12 +44,21 @@ func InstallHub(ctx context.Context, cp *controlplane.ControlPlane, values map[s
 
 // StartHub runs a hub against a control plane with its chart installed.
 func StartHub(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Hub, error) {
-	o.Args = append([]string{"--advertise-address=127.0.0.1"}, o.Args...)
+	args, uiURL := []string{"--advertise-address=127.0.0.1"}, ""
+	if o.UI {
+		port, err := process.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		args, uiURL = append(args, "--ui-bind-address="+address), "https://"+address
+	}
+	o.Args = append(args, o.Args...)
 	p, address, err := hubProgram.Start(ctx, cp, o)
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{Process: p, APIURL: "https://" + address}
+	h := &Hub{Process: p, APIURL: "https://" + address, UIURL: uiURL}
 	h.MetricsURL = h.APIURL + "/metrics"
 	h.reader = newAPIReader(h, cp.Config().BearerToken)
 	return h, nil

@@ -55,6 +55,8 @@ type Options struct {
 	Log string
 	// Version is stamped into the binary; empty for a development build.
 	Version string
+	// UI: a hub serves the dashboard.
+	UI bool
 	// Args are added to the default flags, Env to this process's environment.
 	Args, Env []string
 }

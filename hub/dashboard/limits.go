@@ -1,0 +1,81 @@
+package dashboard
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Limits of failed sign-ins. Behind an ingress, all people have its address.
+const (
+	failuresOfAddress = 20
+	failuresOfAll     = 200
+	// Each of these takes one failure off.
+	forgiveAddressEvery = 6 * time.Second
+	forgiveAllEvery     = 600 * time.Millisecond
+	// maxAddresses are remembered. When more fail, all are forgotten, and failuresOfAll holds.
+	maxAddresses = 4096
+)
+
+// failures counts attempts that failed or are under way, of which time takes some off.
+type failures struct {
+	count float64
+	at    time.Time
+}
+
+// wait returns how long until another attempt is allowed; 0 for now.
+func (f *failures) wait(now time.Time, most int, every time.Duration) time.Duration {
+	if passed := now.Sub(f.at); passed > 0 {
+		f.count, f.at = max(0, f.count-float64(passed)/float64(every)), now
+	}
+	return max(0, time.Duration((f.count+1-float64(most))*float64(every)))
+}
+
+// signInLimit bounds failed sign-ins, of one address and of all. Its zero value is ready for use.
+type signInLimit struct {
+	mu        sync.Mutex
+	all       failures
+	byAddress map[netip.Prefix]*failures
+}
+
+// beginAttempt counts an attempt as failed unless succeeded is called. wait is how long the address has to
+// wait; 0 where it may try.
+func (l *signInLimit) beginAttempt(remote string, now time.Time) (succeeded func(), wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	address := addressOf(remote)
+	own := l.byAddress[address]
+	if own == nil {
+		if l.byAddress == nil || len(l.byAddress) >= maxAddresses {
+			l.byAddress = map[netip.Prefix]*failures{}
+		}
+		own = &failures{at: now}
+		l.byAddress[address] = own
+	}
+	wait = max(own.wait(now, failuresOfAddress, forgiveAddressEvery), l.all.wait(now, failuresOfAll, forgiveAllEvery))
+	if wait > 0 {
+		return nil, wait
+	}
+	own.count++
+	l.all.count++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		own.count, l.all.count = max(0, own.count-1), max(0, l.all.count-1)
+	}, 0
+}
+
+// addressOf returns who fails together: an address, or the /64 that one customer has of IPv6.
+func addressOf(remote string) netip.Prefix {
+	from, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	address := from.Addr().Unmap().WithZone("")
+	bits := address.BitLen()
+	if address.Is6() {
+		bits = 64
+	}
+	prefix, _ := address.Prefix(bits) // the bits are valid
+	return prefix
+}

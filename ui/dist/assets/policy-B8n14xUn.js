@@ -1,1 +1,0 @@
-import{n as e,t}from"./index-5YHOdmjZ.js";function n(){return e(t,{title:`Policy`,children:null})}export{n as default};

@@ -1,5 +1,5 @@
 // What is decided about PruneReports and ImagePrunes, in the words of `kubectl ot prune`.
-import type { ImagePrune, ImagePrunePhase, PruneGroup, PruneGroups, PruneProgress, PruneReport, TargetCounts } from './api'
+import type { ImagePrune, ImagePrunePhase, KeptReason, PruneGroup, PruneGroups, PruneProgress, PruneReport, TargetCounts } from './api'
 import { shellWord } from './components/command'
 import type { Tone } from './components/sign'
 
@@ -24,6 +24,15 @@ export const defaultUndoWindow = '24h'
 
 /** How long clusters are waited for beyond the undo window, as kubectl ot prune approve has it. */
 const deadline = '1h'
+
+/** What the reasons of kept images mean. */
+export const keptMeanings: Record<KeptReason, string> = {
+  Referenced: 'machines need them',
+  Wanted: 'a plan or a FleetDiskImage asks for them',
+  TooRecent: 'not unreferenced for long enough, or unknown since when',
+  InTransition: 'not synced yet',
+  Leaving: 'already being deleted or pruned',
+}
 
 /** The most names that an ImagePrune takes. */
 export const maxNames = 1000

@@ -13,7 +13,9 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -86,6 +88,7 @@ func New(o Options) (*Fleet, error) {
 	if f.policy, errs = parsePolicy(f.data); len(errs) > 0 {
 		return nil, fmt.Errorf("the policy of scenario %s is invalid: %v", o.Scenario, errs)
 	}
+	f.store.put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: policyKey.Namespace, Name: policyKey.Name, ResourceVersion: "4711"}, Data: f.data})
 	f.history = history.New(end.Add(-s.electedFor))
 	f.setupAPI()
 	s.build(f)
@@ -101,6 +104,9 @@ func New(o Options) (*Fleet, error) {
 	}
 	return f, nil
 }
+
+// policyKey names the ConfigMap of the policy.
+var policyKey = types.NamespacedName{Namespace: "sync-operator", Name: "sync-operator-policy"}
 
 func parsePolicy(data map[string]string) (*policy.Policy, []error) {
 	p, _, errs := policy.ParsePolicy(data)
@@ -131,6 +137,7 @@ func (f *Fleet) setupAPI() {
 		ReportsLoaded: func() bool { return true },
 		History:       func() *history.History { return f.history },
 		Stopping:      make(chan struct{}),
+		PolicyKey:     policyKey,
 		Policy:        func() answers.PolicyInForce { return answers.PolicyInForce{Policy: f.policy, Accepted: true} },
 		PageNames: func(name string) (names []string) {
 			f.mu.Lock()

@@ -50,7 +50,7 @@ type playedPermission struct {
 
 var playedMe = map[string]any{
 	"user": "anna@example.com", "groups": []string{"platform-leads", "system:authenticated"}, "mode": "token", "signOut": true, "hubVersion": "v0.3.0",
-	"policyNamespace": "ot-hub", "policyName": "ot-hub-policy", "canSignOut": true, "hubNamespace": "ot-hub", "policy": map[string]string{"namespace": "ot-hub", "name": "ot-hub-policy"},
+	"policyNamespace": policyKey.Namespace, "policyName": policyKey.Name, "canSignOut": true, "hubNamespace": "ot-hub",
 	"may": []playedPermission{
 		{"get", "fleet", true, "ot-hub-reader"},
 		{"approve", "fleetdiskimages", true, "ot-fleet-approver"},

@@ -74,8 +74,12 @@ export function Treemap({ label, tiles, restSize, restText, restHref, ticked, on
         const body = (
           <>
             <span class="tile-name">
-              {onTick && <span class="tile-box" aria-hidden="true">{isTicked ? '✓' : ''}</span>}
-              {tile.name}
+              {onTick && a.width > 72 && (
+                <span class="tile-box" aria-hidden="true">
+                  {isTicked ? '✓' : ''}
+                </span>
+              )}
+              <span>{tile.name}</span>
             </span>
             {tile.details.slice(0, Math.max(0, lines - 1)).map((d) => (
               <span key={d} class="tile-detail">

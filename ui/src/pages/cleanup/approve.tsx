@@ -1,9 +1,9 @@
 // The approval: an ImagePrune with the digest of the report and exactly what is ticked, as kubectl ot prune approve creates it.
 import { useSignal } from '@preact/signals'
-import { useEffect } from 'preact/hooks'
 import type { PruneGroups, PruneReport } from '../../api'
 import { sendJSON } from '../../client'
 import { shellWord } from '../../components/command'
+import { useSettled } from '../../components/settled'
 import { Sign } from '../../components/sign'
 import { Problem } from '../../components/states'
 import { Age } from '../../components/time'
@@ -101,7 +101,7 @@ export function Approve({ report: r, filter, groups, ticked, taken }: { report: 
                 <>
                   <strong>{formatCount(reach.total.images, 'image')}</strong> in <strong>{formatCount(reach.total.clusters, 'cluster')}</strong>, <strong>{formatBytes(reach.total.bytes)}</strong>
                   {reach.total.others ? <>; {formatNumber(reach.total.others)} of them made by people</> : null}
-                  <ul class="reach-list">
+                  <ul class="plain-list">
                     {reach.groups.map((g) => (
                       <li key={g.name}>
                         {g.name} <span class="muted">{formatCount(g.clusters, 'cluster')}, {formatBytes(g.bytes)}</span>
@@ -124,7 +124,7 @@ export function Approve({ report: r, filter, groups, ticked, taken }: { report: 
               )}
             </ReachItem>
             <ReachItem term="Stays">
-              <ul class="reach-list">
+              <ul class="plain-list">
                 {excluded(r, reach, groups, filter).map((text) => (
                   <li key={text}>{text}</li>
                 ))}
@@ -175,15 +175,4 @@ function excluded(r: PruneReport, reach: PruneGroups | undefined, groups: PruneG
   if (r.clusters.unknown > 0) texts.push(`all in ${formatCount(r.clusters.unknown, 'cluster')} that ${r.clusters.unknown === 1 ? 'is' : 'are'} unknown`)
   for (const k of r.kept ?? []) if (k.count > 0) texts.push(`${formatCount(k.count, 'image')}, ${k.reason}: ${keptMeanings[k.reason] ?? 'for a reason that this page does not know'}`)
   return texts.length > 0 ? texts : ['nothing that the report lists']
-}
-
-/** Returns a text once it has not changed for a moment. */
-export function useSettled(text: string, milliseconds = 300): string {
-  const settled = useSignal(text)
-  useEffect(() => {
-    if (settled.peek() === text) return undefined
-    const timer = setTimeout(() => (settled.value = text), milliseconds)
-    return () => clearTimeout(timer)
-  }, [text])
-  return settled.value
 }

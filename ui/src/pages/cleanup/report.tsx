@@ -270,7 +270,7 @@ function NothingShown({ groups, filter }: { groups: PruneGroups; filter: Filter 
 /** Outside says what the filters leave out. */
 function Outside({ groups: g, filter }: { groups: PruneGroups; filter: Filter }) {
   return (
-    <ul class="outside muted">
+    <ul class="plain-list muted">
       {g.leftOut.count > 0 && filter.includeOthers === false && <li>{totalsOf(g.leftOut)}, made by people, are not shown.</li>}
       {g.tooRecent.count > 0 && (
         <li>
@@ -308,7 +308,7 @@ function Groups({ report: r, groups, ticked }: { report: PruneReport; groups: Pr
         {...(byImage ? { ticked, onTick: tick } : { hrefOf: clusterHref })}
       />
       <p class="legend muted">
-        <span class="legend-ramp" aria-hidden="true" /> the darker, the longer nothing has needed it
+        <span class="legend-ramp" aria-hidden="true" /> the stronger the colour, the longer nothing has needed it
         {groups.groups.some((g) => g.others) && (
           <>
             {' · '}

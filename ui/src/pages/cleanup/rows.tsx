@@ -17,7 +17,7 @@ export function Rows({ report: r, verdict }: { report: PruneReport; verdict: str
   return (
     <>
       {verdict === 'kept' && (
-        <ul class="kept">
+        <ul class="plain-list">
           {(r.kept ?? [])
             .filter((k) => k.count > 0)
             .map((k) => (

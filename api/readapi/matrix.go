@@ -3,6 +3,9 @@ package readapi
 import (
 	"errors"
 	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // What the rows of a Matrix are.
@@ -17,6 +20,8 @@ const (
 const (
 	MaxMatrixCells = 2 << 20
 	MaxMatrixRows  = 10_000
+	// MaxMatrixLabels is how many keys of labels it names.
+	MaxMatrixLabels = 32
 )
 
 // Matrix is images × clusters, one byte a cell.
@@ -32,6 +37,9 @@ type Matrix struct {
 	Since string         `json:"since,omitempty"`
 	Rows  []MatrixRow    `json:"rows,omitempty"`
 	Cols  []MatrixColumn `json:"cols,omitempty"`
+	// Labels are the keys of labels that group the clusters: fewer values than clusters, and
+	// more than one. They are there with Cols.
+	Labels []string `json:"labels,omitempty"`
 	// Cells by row: that of row r and column c is at r × columns + c. With Since they are
 	// those at the indexes in Changed.
 	Cells   []byte `json:"cells"`
@@ -55,6 +63,21 @@ type MatrixRow struct {
 type MatrixColumn struct {
 	Cluster string `json:"cluster"`
 	Unknown string `json:"unknown,omitempty"`
+	// Group is the value of the label that the request groups by; empty for none.
+	Group string `json:"group,omitempty"`
+	// State of the cluster in one word, and since when it is silent.
+	State       MemberState  `json:"state,omitempty"`
+	SilentSince *metav1.Time `json:"silentSince,omitempty"`
+}
+
+// Equal reports whether two columns say the same.
+func (c MatrixColumn) Equal(other MatrixColumn) bool {
+	return c.Cluster == other.Cluster && c.Unknown == other.Unknown && c.Group == other.Group && c.State == other.State && c.SilentSince.Equal(other.SilentSince)
+}
+
+// EqualColumns reports whether two matrices say the same of their clusters.
+func (m *Matrix) EqualColumns(other *Matrix) bool {
+	return slices.EqualFunc(m.Cols, other.Cols, MatrixColumn.Equal) && slices.Equal(m.Labels, other.Labels)
 }
 
 // Cell is the state of an image in a cluster, and what is to be said of it.
@@ -137,8 +160,8 @@ func (m *Matrix) Apply(next *Matrix) error {
 	for i, at := range next.Changed {
 		m.Cells[at] = next.Cells[i]
 	}
-	if len(next.Cols) == len(m.Cols) {
-		m.Cols = next.Cols
+	if len(next.Cols) > 0 && len(next.Cols) == len(m.Cols) {
+		m.Cols, m.Labels = next.Cols, next.Labels
 	}
 	m.Seq = next.Seq
 	return nil

@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -69,4 +70,43 @@ func markPlanned(img *v1alpha1.FleetDiskImage, cells []byte, columns []*v1alpha1
 			cells[column] = byte(readapi.CellPlanned)
 		}
 	}
+}
+
+// MatrixColumns returns the columns of a matrix. Unknown is why each may have more than is
+// known, and group the key of the label whose values group them.
+func MatrixColumns(members []*v1alpha1.MemberCluster, unknown []string, group string) []readapi.MatrixColumn {
+	columns := make([]readapi.MatrixColumn, len(members))
+	for i, m := range members {
+		state, _ := StateOfMember(m)
+		columns[i] = readapi.MatrixColumn{Cluster: m.Name, Unknown: unknown[i], State: state, SilentSince: m.Status.SilentSince}
+		if group != "" {
+			columns[i].Group = m.Labels[group]
+		}
+	}
+	return columns
+}
+
+// GroupingLabels returns the keys of labels that group members: more than one value, counting
+// none as one, and fewer values than members.
+func GroupingLabels(members []*v1alpha1.MemberCluster) (keys []string) {
+	values, carriers := map[string]map[string]bool{}, map[string]int{}
+	for _, m := range members {
+		for key, value := range m.Labels {
+			if values[key] == nil {
+				values[key] = map[string]bool{}
+			}
+			values[key][value] = true
+			carriers[key]++
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		groups := len(values[key])
+		if carriers[key] < len(members) {
+			groups++
+		}
+		if groups > 1 && groups < len(members) && len(keys) < readapi.MaxMatrixLabels {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }

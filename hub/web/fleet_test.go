@@ -234,9 +234,37 @@ func TestMatrix(t *testing.T) {
 	var sources readapi.Matrix
 	f.read(t, "matrix?rows=source&cols=a,dark&selector=name%3Da", &sources)
 	assert.Len(t, sources.Rows, 2)
-	assert.Equal(t, []readapi.MatrixColumn{{Cluster: "a"}}, sources.Cols)
+	assert.Equal(t, []readapi.MatrixColumn{{Cluster: "a", State: readapi.MemberReady}}, sources.Cols)
 	f.read(t, "matrix?since="+m.Seq+"&cols=a", &whole)
 	assert.Empty(t, whole.Since, "the columns are others")
+}
+
+// A label that changes, and nothing else, is a change of the columns alone.
+func TestMatrixGroups(t *testing.T) {
+	f := newTestFleet(t, "a", "b")
+	label := func(name, value string) {
+		var m v1alpha1.MemberCluster
+		require.NoError(t, f.client.Get(t.Context(), client.ObjectKey{Name: name}, &m))
+		m.Labels["region"] = value
+		require.NoError(t, f.client.Update(t.Context(), &m))
+	}
+	label("a", "nordics")
+	label("b", "edge")
+	label("dark", "edge")
+	var m, changes readapi.Matrix
+	f.read(t, "matrix?group=region", &m)
+	assert.Equal(t, []string{"region"}, m.Labels, "each cluster has another name: that groups nothing")
+	assert.Equal(t, "nordics", m.Cols[0].Group)
+	assert.Equal(t, readapi.MemberNeverReported, m.Cols[2].State)
+
+	label("b", "nordics")
+	f.passTime()
+	f.read(t, "matrix?group=region&since="+m.Seq, &changes)
+	require.Equal(t, m.Seq, changes.Since)
+	assert.Empty(t, changes.Changed)
+	require.NoError(t, m.Apply(&changes))
+	assert.Equal(t, "nordics", m.Cols[1].Group)
+	assert.Equal(t, []string{"region"}, m.Labels)
 }
 
 func TestHistoryAnswer(t *testing.T) {
@@ -284,6 +312,7 @@ func TestFleetRequestsAreValidated(t *testing.T) {
 		"matrix?rows=source&images=ubuntu":                    http.StatusBadRequest,
 		"matrix?cols=nowhere":                                 http.StatusNotFound,
 		"matrix?selector=%3D%3D":                              http.StatusBadRequest,
+		"matrix?group=a/b/c":                                  http.StatusBadRequest,
 		"history?by=image":                                    http.StatusBadRequest,
 		"history?series=bytes,bytes":                          http.StatusBadRequest,
 		"history?series=load":                                 http.StatusBadRequest,

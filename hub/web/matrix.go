@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -66,7 +67,7 @@ func sizeOfMatrix(m *readapi.Matrix) int {
 		size += len(r.Source) + len(r.Image) + len(r.Version) + len(r.Namespace) + len(r.Name)
 	}
 	for i := range m.Cols {
-		size += len(m.Cols[i].Cluster) + len(m.Cols[i].Unknown)
+		size += len(m.Cols[i].Cluster) + len(m.Cols[i].Unknown) + len(m.Cols[i].Group)
 	}
 	return size
 }
@@ -97,8 +98,8 @@ func diffMatrices(before, after *readapi.Matrix) (*readapi.Matrix, bool) {
 			diff.Changed, diff.Cells = append(diff.Changed, i), append(diff.Cells, c)
 		}
 	}
-	if !slices.Equal(before.Cols, after.Cols) {
-		diff.Cols = after.Cols
+	if !before.EqualColumns(after) {
+		diff.Cols, diff.Labels = after.Cols, after.Labels
 	}
 	return diff, true
 }
@@ -112,7 +113,12 @@ func (a *API) computeMatrix(ctx context.Context, query url.Values) (*readapi.Mat
 	for i, m := range columns {
 		clusters[i] = m.Name
 	}
-	m := &readapi.Matrix{Rows: []readapi.MatrixRow{}, Cols: make([]readapi.MatrixColumn, len(columns))}
+	if group := query.Get("group"); group != "" {
+		if problems := validation.IsQualifiedName(group); len(problems) > 0 {
+			return nil, httpError{http.StatusBadRequest, fmt.Sprintf("group=%s is no key of a label such as region: %s", v1alpha1.Truncate(group, maxKeyBytes), problems[0])}
+		}
+	}
+	m := &readapi.Matrix{Rows: []readapi.MatrixRow{}}
 	var unknown []string
 	switch query.Get("rows") {
 	case readapi.RowsFleetDiskImages, "":
@@ -151,9 +157,7 @@ func (a *API) computeMatrix(ctx context.Context, query url.Values) (*readapi.Mat
 	default:
 		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("rows=%s: must be %s or %s", v1alpha1.Truncate(query.Get("rows"), maxKeyBytes), readapi.RowsFleetDiskImages, readapi.RowsSources)}
 	}
-	for i, name := range clusters {
-		m.Cols[i] = readapi.MatrixColumn{Cluster: name, Unknown: unknown[i]}
-	}
+	m.Cols, m.Labels = answers.MatrixColumns(columns, unknown, query.Get("group")), answers.GroupingLabels(columns)
 	m.Seq, err = digestMatrix(m)
 	return m, err
 }
@@ -166,7 +170,7 @@ func checkMatrixSize(rows, columns int) error {
 }
 
 func digestMatrix(m *readapi.Matrix) (string, error) {
-	names, err := json.Marshal([]any{m.Rows, m.Cols})
+	names, err := json.Marshal([]any{m.Rows, m.Cols, m.Labels})
 	if err != nil {
 		return "", fmt.Errorf("encoding the names of the matrix: %w", err)
 	}
@@ -178,9 +182,9 @@ func digestMatrix(m *readapi.Matrix) (string, error) {
 
 // selectColumns returns the MemberClusters of a request, by name.
 func (a *API) selectColumns(ctx context.Context, query url.Values) ([]*v1alpha1.MemberCluster, error) {
-	selector, err := labels.Parse(query.Get("selector"))
+	selector, err := parseSelector(query.Get("selector"))
 	if err != nil {
-		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("selector=%s is no label selector such as region=nordics: %s", v1alpha1.Truncate(query.Get("selector"), maxKeyBytes), err)}
+		return nil, err
 	}
 	var members v1alpha1.MemberClusterList
 	if err := a.list(ctx, &members); err != nil {
@@ -207,6 +211,15 @@ func (a *API) selectColumns(ctx context.Context, query url.Values) ([]*v1alpha1.
 	}
 	slices.SortFunc(columns, func(a, b *v1alpha1.MemberCluster) int { return strings.Compare(a.Name, b.Name) })
 	return columns, nil
+}
+
+// parseSelector returns a selector of members by their labels.
+func parseSelector(text string) (labels.Selector, error) {
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("selector=%s is no label selector such as region=nordics: %s", v1alpha1.Truncate(text, maxKeyBytes), err)}
+	}
+	return selector, nil
 }
 
 // splitNames splits a list of names at commas; nil for an empty one.

@@ -21,12 +21,31 @@ interface Entry {
   end: () => void
 }
 
+/** How an answer is kept up to date by what changed since: the parameter of the next request, and the value with its answer. */
+export interface Fold<T> {
+  since: (value: T) => string
+  apply: (before: T | undefined, answer: unknown) => T
+}
+
 const entries = new Map<string, Entry>()
 
 /** The shortest time between two requests for the same answer, where a page does not ask for a longer one. */
 const quietMilliseconds = 1000
 
-function newEntry(path: string, topics: readonly Topic[], every: number): Entry {
+async function fetchAnswer(path: string, before: unknown, signal: AbortSignal, fold: Fold<unknown> | undefined): Promise<unknown> {
+  if (!fold) return getJSON(path, signal)
+  if (before !== undefined) {
+    const changes = await getJSON(`${path}${path.includes('?') ? '&' : '?'}since=${encodeURIComponent(fold.since(before))}`, signal)
+    try {
+      return fold.apply(before, changes)
+    } catch {
+      // they are of something else: a whole answer says all
+    }
+  }
+  return fold.apply(undefined, await getJSON(path, signal))
+}
+
+function newEntry(path: string, topics: readonly Topic[], every: number, fold?: Fold<unknown>): Entry {
   const answer = signal<Answer<unknown>>({})
   const abort = new AbortController()
   let running = false
@@ -41,7 +60,7 @@ function newEntry(path: string, topics: readonly Topic[], every: number): Entry 
     }
     running = true
     startedAt = Date.now()
-    void getJSON(path, abort.signal)
+    void fetchAnswer(path, answer.value.value, abort.signal, fold)
       .then((value) => (answer.value = { value, at: Date.now() }))
       .catch((err: unknown) => {
         if (abort.signal.aborted) return
@@ -76,23 +95,23 @@ function newEntry(path: string, topics: readonly Topic[], every: number): Entry 
   }
 }
 
-function acquire(path: string, topics: readonly Topic[], every: number): Entry {
-  let entry = entries.get(path)
+function acquire(key: string, path: string, topics: readonly Topic[], every: number, fold?: Fold<unknown>): Entry {
+  let entry = entries.get(key)
   if (!entry) {
-    entry = newEntry(path, topics, every)
-    entries.set(path, entry)
+    entry = newEntry(path, topics, every, fold)
+    entries.set(key, entry)
   }
   entry.users++
   return entry
 }
 
-function release(path: string): void {
-  const entry = entries.get(path)
+function release(key: string): void {
+  const entry = entries.get(key)
   if (!entry || --entry.users > 0) return
   // A page that is left and returned to within a moment finds its answers.
   setTimeout(() => {
-    if (entry.users === 0 && entries.get(path) === entry) {
-      entries.delete(path)
+    if (entry.users === 0 && entries.get(key) === entry) {
+      entries.delete(key)
       entry.end()
     }
   }, 5000)
@@ -103,6 +122,11 @@ export function useAnswer<T>(path: string | undefined, params: Params, topics: r
   return usePath<T>(path === undefined ? undefined : withParams('/fleet/v1/' + path, params), topics, every)
 }
 
+/** Asks for an answer once, and then for what changed of it. */
+export function useFolded<T>(path: string, params: Params, topics: readonly Topic[], fold: Fold<T>): ReadonlySignal<Answer<T>> {
+  return usePath<T>(withParams('/fleet/v1/' + path, params), topics, quietMilliseconds, fold as Fold<unknown>)
+}
+
 /** Asks for an object of the API server, such as '/apis/pelotech.ot/v1alpha1/fleetdiskimages/ubuntu'. */
 export function useObject<T>(path: string | undefined, topics: readonly Topic[]): ReadonlySignal<Answer<T>> {
   return usePath<T>(path === undefined ? undefined : '/k8s' + path, topics, quietMilliseconds)
@@ -110,16 +134,17 @@ export function useObject<T>(path: string | undefined, topics: readonly Topic[])
 
 const nothing = signal<Answer<unknown>>({})
 
-function usePath<T>(path: string | undefined, topics: readonly Topic[], every: number): ReadonlySignal<Answer<T>> {
+function usePath<T>(path: string | undefined, topics: readonly Topic[], every: number, fold?: Fold<unknown>): ReadonlySignal<Answer<T>> {
   const current = useMemo(() => signal<Signal<Answer<unknown>>>(nothing), [])
   useEffect(() => {
     if (path === undefined) {
       current.value = nothing
       return undefined
     }
-    const entry = acquire(path, topics, every)
+    const key = fold ? path + '#folded' : path // its value is not the answer itself
+    const entry = acquire(key, path, topics, every, fold)
     current.value = entry.answer
-    return () => release(path)
+    return () => release(key)
   }, [path])
   return useComputed(() => current.value.value as Answer<T>)
 }

@@ -36,3 +36,13 @@ export function chooseTheme(next: Choice): void {
 effect(() => {
   document.documentElement.dataset.theme = choice.value
 })
+
+/** Resolves a colour for a canvas, which knows no custom properties and no light-dark(). */
+export function resolveColor(element: Element, color: string): string {
+  const probe = document.createElement('span')
+  probe.style.color = color
+  element.append(probe)
+  const resolved = getComputedStyle(probe).color
+  probe.remove()
+  return resolved
+}

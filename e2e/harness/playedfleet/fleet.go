@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -57,6 +56,7 @@ type Fleet struct {
 	// sources describes each spec, by its revision.
 	sources map[string]string
 	images  []*fleetImage
+	reports []playedReport
 	prunes  []*playedPrune
 	data    map[string]string
 	policy  *policy.Policy
@@ -88,9 +88,9 @@ func New(o Options) (*Fleet, error) {
 	if f.policy, errs = parsePolicy(f.data); len(errs) > 0 {
 		return nil, fmt.Errorf("the policy of scenario %s is invalid: %v", o.Scenario, errs)
 	}
-	f.store.put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: policyKey.Namespace, Name: policyKey.Name, ResourceVersion: "4711"}, Data: f.data})
 	f.history = history.New(end.Add(-s.electedFor))
 	f.setupAPI()
+	f.putPolicy()
 	s.build(f)
 	f.joinMembers(end)
 	f.playHistory()
@@ -104,9 +104,6 @@ func New(o Options) (*Fleet, error) {
 	}
 	return f, nil
 }
-
-// policyKey names the ConfigMap of the policy.
-var policyKey = types.NamespacedName{Namespace: "sync-operator", Name: "sync-operator-policy"}
 
 func parsePolicy(data map[string]string) (*policy.Policy, []error) {
 	p, _, errs := policy.ParsePolicy(data)
@@ -137,7 +134,7 @@ func (f *Fleet) setupAPI() {
 		ReportsLoaded: func() bool { return true },
 		History:       func() *history.History { return f.history },
 		Stopping:      make(chan struct{}),
-		PolicyKey:     policyKey,
+		PolicyKey:     types.NamespacedName{Namespace: hubNamespace, Name: policyName},
 		Policy:        func() answers.PolicyInForce { return answers.PolicyInForce{Policy: f.policy, Accepted: true} },
 		PageNames: func(name string) (names []string) {
 			f.mu.Lock()

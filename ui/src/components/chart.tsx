@@ -5,9 +5,9 @@ import { useEffect, useMemo, useRef } from 'preact/hooks'
 import type uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
 import { formatClock } from '../format'
-import { theme } from '../theme'
+import { resolveColor, theme } from '../theme'
 import './chart.css'
-import { binaryTicks, lastOf, stackLines, tableRows, wholeTicks, type Drawing, type Line } from './series'
+import { binaryTicks, clockTicks, lastOf, stackLines, tableRows, wholeTicks, type Drawing, type Line } from './series'
 
 export type { Drawing, Line } from './series'
 
@@ -122,7 +122,7 @@ function optionsOf(element: HTMLElement, lines: readonly Line[], look: Look, lat
     padding: look.bare ? [2, 0, 0, 0] : [8, 8, 0, 0],
     series: [{}, ...drawn],
     axes: [
-      { ...axis, space: 64, size: 28, values: (_, splits) => splits.map((s) => formatClock(s * 1000)) },
+      { ...axis, space: 64, size: 28, values: (_, splits) => clockTicks(splits) },
       { ...axis, size: 76, incrs: look.binary ? binaryTicks : wholeTicks, values: (_, splits) => splits.map((s) => latest.current.format(s)) },
     ],
     scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.08 : 1] } },
@@ -162,16 +162,6 @@ function drawUnknownBefore(u: uPlot, since: number | undefined, color: string): 
   ctx.lineWidth = devicePixelRatio
   ctx.stroke()
   ctx.restore()
-}
-
-// A canvas knows no custom properties, no light-dark() and no color-mix() of them.
-function resolveColor(element: Element, color: string): string {
-  const probe = document.createElement('span')
-  probe.style.color = color
-  element.append(probe)
-  const resolved = getComputedStyle(probe).color
-  probe.remove()
-  return resolved
 }
 
 /** The legend has the values where the pointer is, else the newest. A stack is listed from its top down. */

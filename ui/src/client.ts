@@ -68,7 +68,7 @@ async function send(path: string, init: RequestInit): Promise<unknown> {
   }
   const after = Number(response.headers.get('Retry-After') ?? NaN)
   const retryAfter = Number.isFinite(after) ? after : isTemporary(response.status) ? defaultRetryAfter : undefined
-  throw new RequestError(response.status, errorText(answer) ?? `the answer is ${response.status} ${response.statusText}`.trim(), retryAfter, path)
+  throw new RequestError(response.status, errorText(answer) ?? plainError(text, response.headers.get('Content-Type')) ?? `the answer is ${response.status} ${response.statusText}`.trim(), retryAfter, path)
 }
 
 function parse(text: string): unknown {
@@ -77,6 +77,12 @@ function parse(text: string): unknown {
   } catch {
     return undefined
   }
+}
+
+/** Returns the words of an error that is plain text, as of a check before the read API; nothing for the page of a proxy. */
+export function plainError(text: string, contentType: string | null): string | undefined {
+  const words = text.trim()
+  return contentType?.startsWith('text/plain') && words !== '' && words.length <= 1024 ? words : undefined
 }
 
 /** Returns the words of an error: those of the read API, or of a Status of the API server. */

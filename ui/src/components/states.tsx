@@ -33,13 +33,13 @@ export function Loading({ lines = 3 }: { lines?: number }) {
 export function Problem({ error, at, retry = refresh }: { error: RequestError; at?: number; retry?: () => void }) {
   const failedAt = useRef({ error, at: Date.now() })
   if (failedAt.current.error !== error) failedAt.current = { error, at: Date.now() }
-  const left = error.retryAfter === undefined ? 0 : Math.ceil(error.retryAfter - (now.value - failedAt.current.at) / 1000)
+  const left = error.retryAfter === undefined ? 0 : Math.ceil(error.retryAfter - Math.max(0, now.value - failedAt.current.at) / 1000)
   const older = isOlderHub(error.status, error.path, error.message)
   const right = error.status === 403 ? lackingRight(error.path, error.message) : undefined
   return (
     <div class={error.status === 403 || older ? 'banner banner-attention' : 'banner banner-bad'} role="alert">
       <p>
-        <strong>{older ? 'This hub is older than the page:' : titleOf(error.status)}</strong> {plainText(error.message, 1024)}
+        <strong>{older ? 'This hub is older than the page:' : titleOf(error.status)}</strong> {older ? `it does not answer ${error.path.split('?')[0]} as the page asks.` : plainText(error.message, 1024)}
       </p>
       {older && <OlderHub />}
       {right && <Lacking right={right} />}

@@ -18,7 +18,7 @@ export default function PolicyPage() {
     <Page title="Policy" aside={<Command text={command} />}>
       <Shown answer={answer} lines={10}>
         {(policy) => (
-          <div class="policy">
+          <div class={param('draft') ? 'policy policy-trying' : 'policy'}>
             <div class="stack">
               <State policy={policy} />
               <Editor policy={policy} />

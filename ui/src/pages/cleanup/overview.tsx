@@ -23,7 +23,7 @@ export function Overview() {
   return (
     <Page title="Clean up" aside={<Command text="kubectl ot prune status" />}>
       <Shown answer={prunes} lines={2}>
-        {(list) => <>{list.prunes.filter((p) => !isFinal(p)).map((p) => <PrunePanel key={p.name} prune={p} />)}</>}
+        {(list) => <ActivePrunes list={list} />}
       </Shown>
       <Panel title="Reports" aside={<NewReport />}>
         <Shown answer={reports}>
@@ -55,18 +55,30 @@ export function Overview() {
           }
         </Shown>
       </Panel>
-      <Shown answer={prunes} lines={2}>
-        {(list) => {
-          const ended = list.prunes.filter(isFinal)
-          return ended.length === 0 ? null : (
-            <Panel title="Prunes that are over">
-              <PruneTable prunes={ended} />
-              <NextPage name="prunes" next={list.next} of="prunes" />
-            </Panel>
-          )
-        }}
-      </Shown>
+      {prunes.value.value && <EndedPrunes list={prunes.value.value} />}
     </Page>
+  )
+}
+
+function ActivePrunes({ list }: { list: PruneProgressList }) {
+  const active = list.prunes.filter((p) => !isFinal(p))
+  return active.length === 0 ? null : (
+    <div class="stack">
+      {active.map((p) => (
+        <PrunePanel key={p.name} prune={p} />
+      ))}
+    </div>
+  )
+}
+
+function EndedPrunes({ list }: { list: PruneProgressList }) {
+  const ended = list.prunes.filter(isFinal)
+  if (ended.length === 0) return null
+  return (
+    <Panel title="Prunes that are over">
+      <PruneTable prunes={ended} />
+      <NextPage name="prunes" next={list.next} of="prunes" />
+    </Panel>
   )
 }
 

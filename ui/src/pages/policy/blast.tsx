@@ -12,7 +12,7 @@ import { useSettled } from '../../components/settled'
 import { Reach, ReachItem, Write } from '../../components/write'
 import { formatCount, formatDuration, formatNumber, now, plainText } from '../../format'
 import { apply, type Changes } from '../../policydraft'
-import { concurrency, configMapYAML, diffMarkdown, longerWait, mergePatchOf, patchCommand, pullRequestText, signed } from '../../policytext'
+import { concurrency, configMapYAML, diffCommand, diffMarkdown, longerWait, mergePatchOf, patchCommand, pullRequestText, signed } from '../../policytext'
 import { useAnswer } from '../../query'
 import { hrefWith, href, param, setParams } from '../../route'
 import { baseOf, draftOf } from './editor'
@@ -32,7 +32,9 @@ export function BlastPanel({ policy: p }: { policy: FleetPolicy }) {
     if (answer.value.value) last.value = answer.value.value
   }, [answer.value.value])
   const current = settled === text ? answer.value.value : undefined
-  if (!isTrying && !isPending) {
+  // The dialog says what came of a change when there is no change left.
+  const isOpen = param('do') === 'policy'
+  if (!isTrying && !isPending && !isOpen) {
     return (
       <Panel title="What a change would change">
         <p class="muted">Change a value: here stands which clusters change, by how much, and whose wait grows, before anything is written.</p>
@@ -42,7 +44,7 @@ export function BlastPanel({ policy: p }: { policy: FleetPolicy }) {
   const shown = current ?? last.value
   return (
     <Panel
-      title={isTrying ? 'What this would change' : 'What is written, and not in force'}
+      title={isPending && !isTrying ? 'What is written, and not in force' : 'What this would change'}
       aside={
         isTrying && (
           <button type="button" class="button button-quiet" onClick={() => setParams({ draft: undefined, base: undefined })}>
@@ -52,12 +54,12 @@ export function BlastPanel({ policy: p }: { policy: FleetPolicy }) {
       }
     >
       {answer.value.error && <Problem error={answer.value.error} />}
-      {shown && (
+      {shown && (isTrying || isPending) && (
         <div class={current ? 'stack' : 'stack stale'} aria-busy={!current}>
           <Radius radius={shown} />
         </div>
       )}
-      {isTrying && <Bringing policy={p} draft={draft} radius={current} />}
+      {(isTrying || isOpen) && <Bringing policy={p} draft={draft} radius={current} />}
     </Panel>
   )
 }
@@ -234,13 +236,15 @@ function Save({ policy: p, draft, radius }: { policy: FleetPolicy; draft: Change
         verb={resourceVersion ? 'update' : 'create'}
         resource="configmaps"
         label="Write it…"
-        title={`Change the policy: ${formatCount(keys.length, 'key')}`}
+        title="Change the policy"
         action="Write it"
         running="Writing it"
         primary
         command={patchCommand(namespace, name, draft)}
         blocked={
-          isMoved
+          keys.length === 0
+            ? 'Nothing is changed.'
+            : isMoved
             ? 'Somebody changed the ConfigMap since you began.'
             : radius === undefined
               ? 'What this would change is being computed.'
@@ -252,11 +256,11 @@ function Save({ policy: p, draft, radius }: { policy: FleetPolicy; draft: Change
           if (resourceVersion) await sendJSON('PATCH', `${path}/${encodeURIComponent(name)}`, mergePatchOf(draft, began || resourceVersion), mergePatch)
           else await sendJSON('POST', path, { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name, namespace }, data: apply(baseOf(p), draft) })
           setParams({ draft: undefined, base: undefined })
-          return { text: `ConfigMap ${namespace}/${name} is written.`, notes: ['The hub takes it into force within seconds; the page shows when it has.'], command: 'kubectl ot policy show' }
+          return { text: `ConfigMap ${namespace}/${name} is written.`, notes: ['The hub takes it into force within seconds; the page shows when it has.'], command: diffCommand(namespace, name, {}) }
         }}
       >
         <Reach>
-          <ReachItem term="Keys">{keys.join(', ')}</ReachItem>
+          <ReachItem term="Keys">{keys.map((k) => plainText(k, 100)).join(', ')}</ReachItem>
           {radius && !radius.refused?.length && (
             <>
               <ReachItem term="Changes">

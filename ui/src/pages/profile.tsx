@@ -72,11 +72,11 @@ export default function ProfilePage() {
       </div>
       <Panel title="What you may do">
         <Table<Permission>
-          caption="What you may do"
+          caption="Your rights"
           rows={me.may}
           keyOf={(m) => `${m.verb} ${m.resource}`}
           columns={[
-            { title: '', cell: (m) => (m.allowed ? <Sign tone="good">yes</Sign> : <Sign tone="quiet">no</Sign>) },
+            { title: 'May', cell: (m) => (m.allowed ? <Sign tone="good">yes</Sign> : <Sign tone="quiet">no</Sign>) },
             { title: 'Verb', cell: (m) => m.verb },
             { title: 'Resource', cell: (m) => (m.resource === 'fleet' ? '/fleet/v1/*' : m.resource) },
             { title: 'For', wide: true, cell: (m) => <span class="muted">{purposes[`${m.verb} ${m.resource}`] ?? ''}</span> },

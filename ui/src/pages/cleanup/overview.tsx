@@ -36,7 +36,7 @@ export function Overview() {
             ) : (
               <>
                 <Table
-                  caption="Reports"
+                  caption="Reports, the newest first"
                   rows={list.reports}
                   keyOf={(r) => r.name}
                   columns={[

@@ -234,7 +234,7 @@ function Undo({ prune: p }: { prune: PruneProgress }) {
 export function PruneTable({ prunes }: { prunes: readonly PruneProgress[] }) {
   return (
     <Table
-      caption="Prunes that are over"
+      caption="Prunes, the newest first"
       rows={prunes}
       keyOf={(p) => p.name}
       columns={[

@@ -129,7 +129,9 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "members/detail":     {a.getMember, []string{"member"}, true},
 		root + "members/images":     {a.listMemberImages, []string{"member", "page"}, false},
 		root + "members/quarantine": {a.getQuarantine, []string{"member"}, false},
-		root + "images":             {a.listImages, []string{"limit", "after"}, true},
+		root + "images":             {a.listImages, []string{"search", "sort", "order", "offset", "limit", "after"}, true},
+		root + "images/versions":    {a.listFleetImages, []string{"name", "search", "offset", "limit"}, true},
+		root + "images/clusters":    {a.listImageClusters, []string{"name", "version", "state", "unreferenced", "search", "offset", "limit"}, false},
 		root + "images/detail":      {a.getImage, []string{"source"}, true},
 
 		root + "rollouts":          {a.listRollouts, []string{"search", "phase", "sort", "order", "offset", "limit", "after"}, true},
@@ -265,16 +267,6 @@ func parseLimit(request *http.Request) (int, error) {
 		return 0, httpError{http.StatusBadRequest, fmt.Sprintf("limit=%s: must be a number from 1 to %d", text, maxLimit)}
 	}
 	return n, nil
-}
-
-func (a *API) listImages(request *http.Request) (any, error) {
-	limit, err := parseLimit(request)
-	if err != nil {
-		return nil, err
-	}
-	list := readapi.ImageList{UnknownMembers: a.Index.UnknownMembers()}
-	list.Images, list.Next = a.Index.Images(limit, request.URL.Query().Get("after"))
-	return list, nil
 }
 
 func (a *API) getImage(request *http.Request) (any, error) {

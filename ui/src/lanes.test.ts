@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { ClusterCounts, RolloutDetail, RolloutLane } from './api'
-import { clusterStates, dotsOf, laneStateOf, timeAxisOf, timelineOf } from './lanes'
+import { clusterStates, dotsOf, laneStateOf, timeAxisOf, timelineOf, withoutCommand } from './lanes'
 
 const counts = (c: Partial<ClusterCounts>): ClusterCounts => c as ClusterCounts
 const lane = (l: Partial<RolloutLane>): RolloutLane => ({ name: 'canary', clusters: counts({ total: 3 }), ...l }) as RolloutLane
@@ -79,4 +79,9 @@ describe('timelineOf', () => {
       'version 24.1 was published',
     ])
   })
+})
+
+it('leaves out a command that the page has a button for, and nothing else', () => {
+  expect(withoutCommand(`wave production, with 26 clusters to start, needs approval: kubectl patch fdi win-11 --type=json -p '[{"op"\n}]'`)).toBe('wave production, with 26 clusters to start, needs approval')
+  expect(withoutCommand('kubectl is not there: see the log')).toBe('kubectl is not there: see the log')
 })

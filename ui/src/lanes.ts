@@ -130,3 +130,8 @@ export function timelineOf(detail: RolloutDetail): TimelineEvent[] {
   if (detail.retryRequested) events.push({ tone: 'moving', text: 'failed clusters are to start over' })
   return events.sort((a, b) => (parse(b.at) ?? Infinity) - (parse(a.at) ?? Infinity) || 0)
 }
+
+/** Returns a message of the hub without the command at its end: the page has a button for it. */
+export function withoutCommand(message: string): string {
+  return message.replace(/: kubectl (patch|ot) .*$/s, '')
+}

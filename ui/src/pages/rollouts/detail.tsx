@@ -8,7 +8,7 @@ import { Shown } from '../../components/states'
 import { Table, type Column } from '../../components/table'
 import { Age, Clock } from '../../components/time'
 import { formatBytes, formatNumber, plainText } from '../../format'
-import { timelineOf, toneOfState, wordOf } from '../../lanes'
+import { timelineOf, toneOfState, withoutCommand, wordOf } from '../../lanes'
 import { useAnswer } from '../../query'
 import { href, hrefWith, param } from '../../route'
 import { whyOf } from '../../why'
@@ -20,7 +20,14 @@ import { Approve, PauseOrResume, Retry } from './writes'
 export function RolloutPage({ name }: { name: string }) {
   const answer = useAnswer<RolloutDetail>('rollouts/detail', { name }, ['rollouts', 'members'])
   return (
-    <Page title={name} aside={<Command text={`kubectl ot rollout status ${shellWord(name)}`} />}>
+    <Page
+      title={
+        <>
+          {name} <span class="rollout-version">{answer.value.value?.version}</span>
+        </>
+      }
+      aside={<Command text={`kubectl ot rollout status ${shellWord(name)}`} />}
+    >
       <Shown answer={answer} lines={8}>
         {(detail) => <Detail detail={detail} />}
       </Shown>
@@ -36,7 +43,6 @@ function Detail({ detail: d }: { detail: RolloutDetail }) {
     <div class="rollout">
       <div class="rollout-head">
         <div class="rollout-state">
-          <span class="rollout-version">{d.version}</span>
           <RolloutSign rollout={d} />
           {d.paused?.by && (
             <span class="muted">
@@ -51,7 +57,7 @@ function Detail({ detail: d }: { detail: RolloutDetail }) {
           {(d.phase !== 'Succeeded' || d.paused) && <PauseOrResume detail={d} />}
         </div>
       </div>
-      {d.message && d.phase !== 'Succeeded' && <p class={d.attention ? 'banner banner-attention' : 'muted'}>{plainText(d.message, 2048)}</p>}
+      {d.message && d.phase !== 'Succeeded' && <p class={d.attention ? 'banner banner-attention' : 'muted'}>{plainText(withoutCommand(d.message), 2048)}</p>}
       <Figures>
         <Figure label="Clusters ready" note={`of ${formatNumber(d.clusters.total ?? 0)}`}>
           {d.observed ? formatNumber(d.clusters.succeeded ?? 0) : 'unknown'}

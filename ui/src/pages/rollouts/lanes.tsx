@@ -68,7 +68,7 @@ function termsOf(lane: RolloutLane): string {
   const terms: string[] = []
   if (lane.atATime) terms.push(`${lane.atATime} at a time`)
   if (lane.minSuccessTime) terms.push(`${lane.minSuccessTime} before the next`)
-  if (lane.requireApproval) terms.push(lane.approval ? `approved by ${plainText(lane.approval.by, 60)}` : 'with approval')
+  if (lane.approval) terms.push(`approved by ${plainText(lane.approval.by, 60)}`)
   return terms.join(' · ')
 }
 

@@ -26,7 +26,7 @@ export function Expected({ rollout: r }: { rollout: Rollout }) {
 
 const reasonTexts: Record<string, string> = {
   AwaitingApproval: 'after an approval',
-  RolloutPaused: 'paused',
+  Paused: 'paused',
   MaxFailures: 'too many have failed',
   ClustersBlocked: 'clusters wait for a person',
   OfflineClusters: 'clusters are offline',

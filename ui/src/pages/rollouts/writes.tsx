@@ -186,7 +186,7 @@ export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
         running="Resuming"
         command={`kubectl ot rollout resume ${shellWord(d.name)}`}
         run={() => setPaused(false)}
-        primary={d.reason === 'RolloutPaused'}
+        primary={d.reason === 'Paused'}
       >
         <p>
           {formatCount(toApply, 'cluster')} that {toApply === 1 ? 'has' : 'have'} not started {toApply === 1 ? 'begins' : 'begin'} as their turn comes, in the order of the waves.

@@ -25,11 +25,11 @@ func ListImages(all []readapi.Image, q ImageQuery) (page []readapi.Image, total 
 		return !strings.Contains(strings.ToLower(img.Source), strings.ToLower(q.Search))
 	})
 	slices.SortFunc(matching, q.compare)
-	return pageOf(matching, q.Offset, q.Limit), len(matching)
+	return PageOf(matching, q.Offset, q.Limit), len(matching)
 }
 
-// pageOf returns the items of a list from an offset on, up to limit.
-func pageOf[T any](all []T, offset, limit int) []T {
+// PageOf returns the items of a list from an offset on, up to limit.
+func PageOf[T any](all []T, offset, limit int) []T {
 	from := min(offset, len(all))
 	return all[from : from+min(limit, len(all)-from)]
 }
@@ -79,7 +79,7 @@ func SelectFleetImages(all []v1alpha1.FleetDiskImage, q FleetImageQuery) (page [
 		return q.Name != "" && img.Name != q.Name || !strings.Contains(strings.ToLower(text), strings.ToLower(q.Search))
 	})
 	slices.SortFunc(matching, func(a, b v1alpha1.FleetDiskImage) int { return strings.Compare(a.Name, b.Name) })
-	return pageOf(matching, q.Offset, q.Limit), len(matching)
+	return PageOf(matching, q.Offset, q.Limit), len(matching)
 }
 
 // ImageCells are the versions of FleetDiskImages × clusters, as a Matrix has them.
@@ -182,7 +182,7 @@ func SelectImageClusters(c *ImageCells, q ImageClusterQuery) (page []int, total 
 			matching = append(matching, column)
 		}
 	}
-	return pageOf(matching, q.Offset, q.Limit), len(matching)
+	return PageOf(matching, q.Offset, q.Limit), len(matching)
 }
 
 func (c *ImageCells) matches(column int, q ImageClusterQuery) bool {

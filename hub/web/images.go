@@ -48,6 +48,52 @@ func isFirstPage(q answers.ImageQuery) bool {
 	return q.Search == "" && (q.Sort == "" || q.Sort == readapi.ImagesBySource) && !q.Descending && q.Offset == 0
 }
 
+func (a *API) getImage(request *http.Request) (any, error) {
+	detail, err := a.findSource(request)
+	if err != nil {
+		return nil, err
+	}
+	offset, err := parseOffset(request)
+	if err != nil {
+		return nil, err
+	}
+	limit := len(detail.PerMember) // as before there were pages
+	if request.URL.Query().Get("limit") != "" {
+		if limit, err = parseLimit(request); err != nil {
+			return nil, err
+		}
+	}
+	detail.PerMember = answers.PageOf(detail.PerMember, offset, limit)
+	return detail, nil
+}
+
+func (a *API) findSource(request *http.Request) (*readapi.ImageDetail, error) {
+	source := v1alpha1.RedactSource(request.URL.Query().Get("source"))
+	if source == "" {
+		return nil, httpError{http.StatusBadRequest, "source is required: " + sourceForm}
+	}
+	if detail, found := a.Index.Image(source); found {
+		return &detail, nil
+	}
+	sources := a.Index.SourcesWithURL(request.URL.Query().Get("source"))
+	switch len(sources) {
+	case 0:
+		message := fmt.Sprintf("no member reports an image of source %s", v1alpha1.Truncate(source, maxKeyBytes))
+		if n := len(a.Index.UnknownMembers()); n > 0 {
+			message += fmt.Sprintf("; %d of them are unknown, and may have it", n)
+		}
+		return nil, httpError{http.StatusNotFound, message + ". Give " + sourceForm}
+	case 1:
+		detail, found := a.Index.Image(sources[0])
+		if !found { // gone since
+			return nil, httpError{http.StatusNotFound, fmt.Sprintf("no member reports an image of source %s any more", sources[0])}
+		}
+		return &detail, nil
+	default:
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("%d sources have this URL: give one of them in full, such as %q or %q", len(sources), sources[0], sources[1])}
+	}
+}
+
 // maxFleetImages bounds a page of FleetDiskImages, each of which has up to 20 versions.
 const maxFleetImages = 100
 

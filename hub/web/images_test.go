@@ -39,6 +39,20 @@ func TestImagesOfTheFleet(t *testing.T) {
 	assert.Equal(t, 1, images.Total)
 }
 
+func TestClustersOfASourceArePaged(t *testing.T) {
+	f := newTestFleet(t, "aarhus", "bergen")
+	for query, want := range map[string][]string{"": {"aarhus", "bergen"}, "&limit=1": {"aarhus"}, "&limit=1&offset=1": {"bergen"}, "&offset=5": {}} {
+		var d readapi.ImageDetail
+		require.Equal(t, http.StatusOK, getJSON(t, f.API, http.MethodGet, "/fleet/v1/images/detail?source=http+debian"+query, &d), query)
+		names := []string{}
+		for _, in := range d.PerMember {
+			names = append(names, in.Member)
+		}
+		assert.Equal(t, want, names, query)
+		assert.Equal(t, 2, d.Members, query)
+	}
+}
+
 func TestImageRequestsAreValidated(t *testing.T) {
 	f := newTestFleet(t, "aarhus")
 	for target, want := range map[string]int{

@@ -28,13 +28,16 @@ export interface DotGroup {
   dots: number
 }
 
-/** Returns how many dots stand for the clusters of each state, about most of them in total. Where there is a cluster, there is a dot. */
-export function dotsOf(counts: ClusterCounts, most: number): { groups: DotGroup[]; perDot: number } {
-  const perDot = Math.max(1, Math.ceil((counts.total ?? 0) / most))
-  const groups = clusterStates
+/** Returns how many clusters a dot stands for, so that the largest wave has about most dots. It is the same for all waves. */
+export function clustersPerDot(lanes: readonly { clusters: ClusterCounts }[], most: number): number {
+  return Math.max(1, Math.ceil(Math.max(0, ...lanes.map((l) => l.clusters.total ?? 0)) / most))
+}
+
+/** Returns how many dots stand for the clusters of each state. Where there is a cluster, there is a dot. */
+export function dotsOf(counts: ClusterCounts, perDot: number): DotGroup[] {
+  return clusterStates
     .map(({ state, word, tone, count }) => ({ state, word, tone, clusters: count(counts), dots: Math.ceil(count(counts) / perDot) }))
     .filter((g) => g.clusters > 0)
-  return { groups, perDot }
 }
 
 export type LaneState = { tone: Tone; word: string; at?: string }

@@ -106,8 +106,8 @@ const fleetColumns = (clusters: number): Column<VersionRow>[] => [
     ),
   },
   { title: 'In clusters', cell: ({ version }) => <VersionCounts version={version} clusters={clusters} /> },
-  { title: 'Machines in', right: true, wide: true, cell: ({ version }) => (version.referenced > 0 ? formatNumber(version.referenced) : <span class="muted">–</span>) },
-  { title: 'Nobody needs it in', right: true, wide: true, cell: ({ version }) => (version.unreferenced > 0 ? formatNumber(version.unreferenced) : <span class="muted">–</span>) },
+  { title: 'Needed in', right: true, wide: true, cell: ({ version }) => (version.referenced > 0 ? formatNumber(version.referenced) : <span class="muted">–</span>) },
+  { title: 'Ready, not needed', right: true, wide: true, cell: ({ version }) => (version.unreferenced > 0 ? formatNumber(version.unreferenced) : <span class="muted">–</span>) },
   { title: 'Disk', right: true, wide: true, cell: ({ version }) => (version.diskBytes ? formatBytes(version.diskBytes) : <span class="muted">unknown</span>) },
 ]
 

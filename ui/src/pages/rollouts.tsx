@@ -69,7 +69,7 @@ function Rollouts({ list }: { list: RolloutList }) {
           onInput={(event) => setParams({ q: event.currentTarget.value, offset: undefined })}
         />
       </div>
-      <Table caption="Rollouts" columns={columns} rows={list.rollouts} keyOf={(r) => r.name} empty="No rollout is like that." />
+      <Table caption="List of rollouts" columns={columns} rows={list.rollouts} keyOf={(r) => r.name} empty="No rollout is like that." />
       <Pager name="offset" shown={list.rollouts.length} limit={pageLength} total={list.total} of="rollouts" />
     </div>
   )

@@ -30,7 +30,7 @@ function FleetImageDetail({ image, list }: { image: FleetImage; list: FleetImage
   return (
     <div class="image-list">
       <Panel title="Versions" aside={<a href={href('rollouts', image.name)}>Its rollout</a>}>
-        <Table caption="Versions" columns={versionColumns(image, list)} rows={image.versions} keyOf={(v) => v.version} />
+        <Table caption="List of versions" columns={versionColumns(image, list)} rows={image.versions} keyOf={(v) => v.version} />
         {(list.unknownClusters ?? 0) > 0 && (
           <p class="muted">
             <Sign tone="unknown">{formatCount(list.unknownClusters!, 'cluster')} may have more than is known.</Sign>
@@ -49,7 +49,7 @@ const versionColumns = (image: FleetImage, list: FleetImageList): Column<ImageVe
       <>
         <strong>{v.version}</strong>
         {v.since && (
-          <div class="muted">
+          <div class="muted nowrap">
             <Age at={v.since} ago />
           </div>
         )}
@@ -84,7 +84,7 @@ const versionColumns = (image: FleetImage, list: FleetImageList): Column<ImageVe
     },
   },
   { title: 'Disk', right: true, wide: true, cell: (v) => (v.diskBytes ? formatBytes(v.diskBytes) : <span class="muted">unknown</span>) },
-  { title: 'Source', wide: true, cell: (v) => (v.source ? <a href={sourceHref(v.source)}>source</a> : <span class="muted">not recorded</span>) },
+  { title: 'Source', wide: true, cell: (v) => (v.source ? <a class="nowrap" href={sourceHref(v.source)}>its source</a> : <span class="muted">not recorded</span>) },
 ]
 
 const clustersLimit = 25
@@ -109,7 +109,7 @@ function ClustersPanel({ image }: { image: FleetImage }) {
       <Shown answer={answer}>
         {(list) => (
           <>
-            <Table caption="Clusters" columns={version ? oneVersion(image, version) : manyVersions(image, shown)} rows={list.clusters} keyOf={(c) => c.cluster} empty="No cluster is like that." />
+            <Table caption="List of clusters" columns={version ? oneVersion(image, version) : manyVersions(image, shown)} rows={list.clusters} keyOf={(c) => c.cluster} empty="No cluster is like that." />
             <Pager name="from" shown={list.clusters.length} limit={clustersLimit} total={list.total} of="clusters" />
           </>
         )}
@@ -138,7 +138,7 @@ function VersionCell({ image, cluster, v }: { image: FleetImage; cluster: string
   const references = v.reported?.references ?? 0
   const text = v.state === 'Failed' ? plainText(v.reported?.reason ?? 'failed', 40) : wordOfImage(v.state)
   return (
-    <span class={v.stale ? 'stale' : undefined}>
+    <span class={v.stale ? 'stale' : v.state === 'Ready' ? 'image-ready' : undefined}>
       <Sign tone={toneOfImage(v.state)}>{of && v.reported ? <a href={hrefWith({ why: whyOf(cluster, of.namespace, of.image) })}>{text}</a> : text}</Sign>
       {references > 0 && <span class="muted"> {formatCount(references, 'machine')}</span>}
     </span>

@@ -58,7 +58,7 @@ function SourceDetail({ detail: d }: { detail: ImageDetail }) {
         )}
       </Figures>
       <Panel title="In clusters" aside={first && <Command text={`kubectl ot why image ${first.entry.name} --cluster ${first.member.member} -n ${first.entry.namespace}`} />}>
-        <Table caption="Clusters" columns={columns} rows={rows} keyOf={(r) => `${r.member.member}/${r.entry.namespace}/${r.entry.name}`} />
+        <Table caption="List of clusters" columns={columns} rows={rows} keyOf={(r) => `${r.member.member}/${r.entry.namespace}/${r.entry.name}`} />
         {d.members > d.in.length && <p class="muted">The first {formatCount(d.in.length, 'cluster')} of {formatNumber(d.members)}, by name.</p>}
       </Panel>
     </div>

@@ -38,6 +38,11 @@ describe('laneStateOf', () => {
   ])('%j', (l, word) => expect(laneStateOf(lane(l)).word).toBe(word))
 })
 
+it('does not tick off a wave that was done with failures', () => {
+  expect(laneStateOf(lane({ doneAt: at(0) })).tone).toBe('good')
+  expect(laneStateOf(lane({ doneAt: at(0), clusters: counts({ total: 3, timedOut: 1 }) })).tone).toBe('attention')
+})
+
 describe('timeAxisOf', () => {
   it('spans what ran, what runs and what is expected', () => {
     const lanes = [

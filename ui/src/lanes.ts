@@ -44,7 +44,7 @@ export type LaneState = { tone: Tone; word: string; at?: string }
 
 /** Says where a wave is, in the words of kubectl ot rollout status. */
 export function laneStateOf(lane: RolloutLane): LaneState {
-  if (lane.doneAt) return { tone: 'good', word: 'done for', at: lane.doneAt }
+  if (lane.doneAt) return { tone: (lane.clusters.failed ?? 0) + (lane.clusters.timedOut ?? 0) > 0 ? 'attention' : 'good', word: 'done for', at: lane.doneAt }
   if (lane.requireApproval && !lane.approval && (lane.clusters.toApply ?? 0) > 0) return { tone: 'attention', word: 'needs approval' }
   if ((lane.clusters.progressing ?? 0) > 0) return { tone: 'moving', word: 'begun' }
   if (lane.approval) return { tone: 'waiting', word: `approved by ${lane.approval.by}` }

@@ -63,7 +63,7 @@ function Detail({ detail: d }: { detail: RolloutDetail }) {
           {d.observed ? formatNumber(d.clusters.succeeded ?? 0) : 'unknown'}
         </Figure>
         {failed > 0 && (
-          <Figure label="Failed" note={d.maxFailures ? `${d.maxFailures} may` : 'none may'}>
+          <Figure label="Failed" note={d.maxFailures && d.maxFailures !== '0' ? `${d.maxFailures} may` : 'none may'}>
             <Sign tone="bad">{formatNumber(failed)}</Sign>
           </Figure>
         )}

@@ -208,7 +208,8 @@ export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
       run={() => setPaused(true)}
     >
       <p>
-        {formatCount(progressing, 'cluster')} in progress go on to their end. {formatCount(toApply, 'cluster')} {toApply === 1 ? 'does' : 'do'} not begin until somebody resumes.
+        {progressing > 0 && `${formatCount(progressing, 'cluster')} in progress ${progressing === 1 ? 'goes' : 'go'} on to ${progressing === 1 ? 'its' : 'their'} end. `}
+        {toApply > 0 ? `${formatCount(toApply, 'cluster')} ${toApply === 1 ? 'does' : 'do'} not begin until somebody resumes.` : 'No other cluster begins until somebody resumes.'}
       </p>
       <label class="field">
         Why, for others

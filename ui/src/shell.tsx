@@ -4,6 +4,7 @@ import { Component, type ComponentChildren, type ComponentType } from 'preact'
 import { useEffect } from 'preact/hooks'
 import { announcement } from './announce'
 import { ConnectionBanner, Loading } from './components/states'
+import { Finished } from './components/write'
 import { plainText, timeZone } from './format'
 import { pages, type PageEntry } from './pages'
 import NotFound from './pages/notfound'
@@ -45,6 +46,7 @@ export function Shell() {
         {entry ? <LoadedPage key={entry.path} entry={entry} /> : <NotFound />}
       </main>
       <WhyPanel />
+      <Finished />
       <footer class="foot muted">Times are of {timeZone()}.</footer>
       <div class="visually-hidden" role="status" aria-live="polite">
         {announcement.value}

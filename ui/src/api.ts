@@ -96,6 +96,8 @@ export interface BlastRadius {
   omitted?: number;
   /** Unmatched are overrides that no member is subject to. */
   unmatched?: string[];
+  /** UnknownKeys are keys that this hub does not know, and that have no effect. */
+  unknownKeys?: string[];
   /** HeldMembers have an own ConfigMap that leaves them less than the policy. */
   heldMembers?: string[];
 }

@@ -176,6 +176,10 @@ func TestWhy(t *testing.T) {
 	assert.Equal(t, policy.SourceDefault, w.Budget.PolicySource)
 	assert.Equal(t, int64(8), *w.Budget.SourceConcurrency)
 	assert.Equal(t, "debian", w.Image.Name)
+	require.NotNil(t, w.Explanation)
+	assert.Equal(t, readapi.WhyWaits, w.Explanation.Verdict)
+	assert.Contains(t, w.Explanation.Text, "0 images go first.")
+	assert.Contains(t, w.Explanation.Budget, "policy: concurrency 4 (fleet default)")
 	f.read(t, "why?cluster=a&namespace=images&name=planned", &w)
 	assert.True(t, w.Planned)
 
@@ -185,6 +189,7 @@ func TestWhy(t *testing.T) {
 	f.read(t, "why?cluster=a&namespace=images&name=debian", &w)
 	assert.Equal(t, v1alpha1.ReasonSilent, w.Unknown)
 	assert.Nil(t, w.Expected.At, "what a silent member does is unknown")
+	assert.Equal(t, readapi.WhyUnknown, w.Explanation.Verdict)
 	w = readapi.Why{}
 	f.read(t, "why?cluster=dark&namespace=images&name=debian", &w)
 	assert.Equal(t, v1alpha1.ReasonNeverReported, w.Unknown)

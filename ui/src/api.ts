@@ -1193,6 +1193,8 @@ export interface QuarantineDecision {
 
 /** QueuedEntry is an image that waits, and when it will be ready. */
 export interface QueuedEntry extends QueuedImport {
+  /** Note is why it is passed over; empty if it is not. */
+  note?: string;
   expected?: Estimate;
 }
 
@@ -1667,6 +1669,8 @@ export interface Why {
   expected?: Estimate;
   /** Budget is why as many imports may run as may. */
   budget: WhyBudget;
+  /** Explanation says it in the words of kubectl ot why. */
+  explanation?: WhyExplanation;
 }
 
 /** WhyActivity is what a member imports, and what waits for a slot. */
@@ -1696,3 +1700,29 @@ export interface WhyBudget {
   /** SourceConcurrency is the fleet-wide limit of the image's group of sources. */
   sourceConcurrency?: number;
 }
+
+/** WhyExplanation is what kubectl ot why says of an image. */
+export interface WhyExplanation {
+  verdict: WhyVerdict;
+  /** State is phase and reason, as kubectl get shows them. */
+  state: string;
+  /** QueuedAt is since when it waits. */
+  queuedAt?: string;
+  /** Text is what it waits for, or its message. */
+  text?: string;
+  /** Budget says, part by part, why the budget is what it is. */
+  budget?: string[];
+  /** Sooner is what would bring it sooner. */
+  sooner?: WhySooner;
+}
+
+/** WhySooner is what one more slot would bring. */
+export interface WhySooner {
+  concurrency: number;
+  at?: string;
+  seconds?: number;
+  command: string;
+}
+
+/** WhyVerdict is why an image is where it is, in one word. */
+export type WhyVerdict = "Failed" | "Ready" | "Unknown" | "Waits" | "WaitsForPerson";

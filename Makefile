@@ -19,7 +19,7 @@ HUB_CRDS     := pelotech.ot_memberclusters.yaml pelotech.ot_fleetdiskimages.yaml
                 pelotech.ot_memberlinks.yaml pelotech.ot_clusterjoins.yaml
 MAILBOX_CRDS := pelotech.ot_clusterplans.yaml pelotech.ot_clusterreports.yaml pelotech.ot_transfergrants.yaml
 # What `make generate` writes; `make verify` fails where it differs from the commit.
-GENERATED    := 'api/**/zz_generated.*.go' 'charts/*/files/**' 'charts/*/README.md' 'docs/reference/**' ui/src/api.ts
+GENERATED    := 'api/**/zz_generated.*.go' 'charts/*/files/**' 'charts/*/README.md' 'docs/reference/**' ui/src/api.ts 'ui/dist/**'
 
 # Packages that start control planes are tested one beside another. They wait for
 # a fifth of their time, so three keep two cores busy; each may need 4 GiB, and two
@@ -60,6 +60,7 @@ down: ## End them
 test: ## Run all tests (needs Go, make and git only)
 	@# Without Go's cache of results: it does not know which programs a journey has run.
 	go -C cli test -count=1 ./...
+	@go run ./scripts/dashboard -test
 	go run ./scripts/testreport -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: test-long
@@ -97,6 +98,10 @@ build: cli ## Build agent, hub and kubectl-ot into bin/
 .PHONY: cli
 cli: ## Build kubectl-ot into bin/
 	@go build -C cli -ldflags='-s -w -X main.version=$(VERSION)' -o ../bin/kubectl-ot .
+
+.PHONY: ui
+ui: ## Check, test and build the dashboard into ui/dist, which is committed (needs npm)
+	@go run ./scripts/dashboard
 
 .PHONY: images
 images: ## Build the container images of agent and hub, and the kubectl plugin, into dist/
@@ -163,8 +168,12 @@ lint-prose: ## Check names, phrases and the length of pages (CONTRIBUTING.md)
 lint-vuln: ## Look for known vulnerabilities in what agent and hub call, where the database can be reached
 	@go run ./scripts/vulncheck
 
+.PHONY: lint-ui
+lint-ui: ## Check, test and build the dashboard elsewhere, and compare it with ui/dist, where npm is
+	@go run ./scripts/dashboard -check
+
 .PHONY: verify
-verify: generate lint lint-prose lint-charts lint-alerts lint-vuln ## Regenerate, lint, and fail unless what is generated is committed
+verify: generate lint lint-prose lint-charts lint-alerts lint-vuln lint-ui ## Regenerate, lint, and fail unless what is generated is committed
 	@git diff --exit-code HEAD -- $(GENERATED) || \
 		{ echo 'verify: generated files differ from their sources: commit what make generate wrote' >&2; exit 1; }
 	@new="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; test -z "$$new" || \

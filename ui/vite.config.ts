@@ -8,6 +8,8 @@ export default defineConfig({
     target: 'es2022',
     // The Content-Security-Policy allows no script and no style that is not a file of its own.
     assetsInlineLimit: 0,
+    // The licences of the packages that are built in, which ask for their notice.
+    license: { fileName: 'licenses.md' },
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
   },

@@ -7,7 +7,7 @@ type Topic string
 
 // Topics, and the answers that they are about.
 const (
-	// TopicMembers: members, summary.
+	// TopicMembers: members, members/detail, summary.
 	TopicMembers Topic = "members"
 	// TopicImages: images, matrix, members/images, why, summary.
 	TopicImages Topic = "images"

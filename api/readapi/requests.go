@@ -9,6 +9,12 @@ import (
 	"time"
 )
 
+// OrderDescending and OrderAscending are the order of a sorted list.
+const (
+	OrderAscending  = "asc"
+	OrderDescending = "desc"
+)
+
 // Paging asks for a page of a list. The zero Paging is the first page.
 type Paging struct {
 	// Limit of the entries of a page; the hub's default for 0.
@@ -122,8 +128,9 @@ type TransfersQuery struct {
 	Cluster, Source, Search string
 	// Sort is one of TransferOrders.
 	Sort string
-	// Limit of each of the lists; the hub's default for 0.
-	Limit int
+	// Offset is how many entries of each list to leave out; Limit how many to return, the
+	// hub's default for 0.
+	Offset, Limit int
 }
 
 // Transfers asks for the imports that run and the images that wait.
@@ -134,6 +141,9 @@ func (c *Client) Transfers(ctx context.Context, of TransfersQuery) (*Transfers, 
 	setText(q, "source", of.Source)
 	setText(q, "search", of.Search)
 	setText(q, "sort", of.Sort)
+	if of.Offset > 0 {
+		q.Set("offset", strconv.Itoa(of.Offset))
+	}
 	return getAnswer[Transfers](ctx, c, "transfers", q)
 }
 
@@ -148,6 +158,40 @@ func (c *Client) BlastRadius(ctx context.Context, policy string, limit int) (*Bl
 // Members asks for a page of members.
 func (c *Client) Members(ctx context.Context, page Paging) (*MemberList, error) {
 	return getAnswer[MemberList](ctx, c, "members", page.query())
+}
+
+// MembersQuery selects members. Empty fields do not limit them.
+type MembersQuery struct {
+	// Search is a part of a name, or of a label's value.
+	Search string
+	// State is a MemberState or StateUnknown; Selector is of labels.
+	State, Selector string
+	// Sort is one of MemberOrders; Descending turns it round.
+	Sort       string
+	Descending bool
+	// Offset is how many members to leave out; Limit how many to return, the hub's default for 0.
+	Offset, Limit int
+}
+
+// FindMembers asks for the members that match.
+func (c *Client) FindMembers(ctx context.Context, of MembersQuery) (*MemberList, error) {
+	q := Paging{Limit: of.Limit}.query()
+	setText(q, "search", of.Search)
+	setText(q, "state", of.State)
+	setText(q, "selector", of.Selector)
+	setText(q, "sort", of.Sort)
+	if of.Descending {
+		q.Set("order", OrderDescending)
+	}
+	if of.Offset > 0 {
+		q.Set("offset", strconv.Itoa(of.Offset))
+	}
+	return getAnswer[MemberList](ctx, c, "members", q)
+}
+
+// Member asks for one member.
+func (c *Client) Member(ctx context.Context, name string) (*MemberDetail, error) {
+	return getAnswer[MemberDetail](ctx, c, "members/detail", url.Values{"member": {name}})
 }
 
 // Quarantine asks for the quarantine of a member, and what it would do to begin or end one.

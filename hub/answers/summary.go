@@ -101,6 +101,22 @@ func StateOfMember(m *v1alpha1.MemberCluster) (readapi.MemberState, *metav1.Cond
 	}
 }
 
+// explainState returns the state of a member, why, and since when; since is nil if unknown.
+func explainState(m *v1alpha1.MemberCluster) (state readapi.MemberState, reason string, since *metav1.Time, message string) {
+	state, condition := StateOfMember(m)
+	since = m.Status.SilentSince
+	if state == readapi.MemberReady {
+		return state, "", nil, ""
+	}
+	if condition != nil {
+		reason, message = condition.Reason, condition.Message
+		if since == nil {
+			since = &condition.LastTransitionTime
+		}
+	}
+	return state, reason, since, message
+}
+
 // stateOrder sorts members of which a Summary names the first: those that need somebody.
 var stateOrder = []readapi.MemberState{
 	readapi.MemberStalled, readapi.MemberSilent, readapi.MemberFailing, readapi.MemberNeverReported, readapi.MemberNotReady, readapi.MemberQuarantined,
@@ -111,19 +127,11 @@ func summarizeMembers(f *Fleet) readapi.MemberStates {
 	var named []readapi.NamedMember
 	for i := range f.Members {
 		m := &f.Members[i]
-		state, condition := StateOfMember(m)
+		state, reason, since, message := explainState(m)
 		*states.CountOf(state)++
-		if state == readapi.MemberReady {
-			continue
+		if state != readapi.MemberReady {
+			named = append(named, readapi.NamedMember{Member: m.Name, State: state, Since: since, Reason: reason, Message: shorten(message)})
 		}
-		n := readapi.NamedMember{Member: m.Name, State: state, Since: m.Status.SilentSince}
-		if condition != nil {
-			n.Reason, n.Message = condition.Reason, shorten(condition.Message)
-			if n.Since == nil {
-				n.Since = &condition.LastTransitionTime
-			}
-		}
-		named = append(named, n)
 	}
 	slices.SortFunc(named, func(a, b readapi.NamedMember) int {
 		return cmp.Or(cmp.Compare(slices.Index(stateOrder, a.State), slices.Index(stateOrder, b.State)), strings.Compare(a.Member, b.Member))

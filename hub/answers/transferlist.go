@@ -20,8 +20,8 @@ type TransferQuery struct {
 	Search string
 	// Sort is one of readapi.TransferOrders.
 	Sort string
-	// Limit of each list.
-	Limit int
+	// Offset is how many entries of each list are left out, and Limit how many are returned.
+	Offset, Limit int
 }
 
 // Moving is what Transfers are made of.
@@ -58,7 +58,7 @@ func ListTransfers(f *Moving, q TransferQuery) readapi.Transfers {
 	t.UnknownMembers = firstOf(t.UnknownMembers, readapi.MaxTransferUnknownMembers)
 	for _, list := range []*[]readapi.Transfer{&t.Running, &t.Queued} {
 		slices.SortFunc(*list, transferOrder(q.Sort))
-		*list = slices.Clip(firstOf(*list, q.Limit))
+		*list = slices.Clip(firstOf((*list)[min(q.Offset, len(*list)):], q.Limit))
 		for i := range *list {
 			r := &(*list)[i]
 			if n, known := f.References(r.Cluster, r.Namespace, r.Name); known {

@@ -82,6 +82,8 @@ func TestTransfersAreSortedAndFiltered(t *testing.T) {
 		"searched for":                   {answers.TransferQuery{Search: "FARM/F"}, []string{"fast"}, []string{"first"}, 3, []string{"b", "c"}},
 		"only what runs":                 {answers.TransferQuery{State: readapi.TransferRunning}, []string{"fast", "slow", "lost"}, []string{}, 0, []string{"b", "c"}},
 		"only what waits":                {answers.TransferQuery{State: readapi.TransferQueued}, []string{}, []string{"first", "other"}, 3, []string{"b", "c"}},
+		"the second of each":             {answers.TransferQuery{Offset: 1, Limit: 1}, []string{"slow"}, []string{"other"}, 3, []string{"b", "c"}},
+		"beyond the end":                 {answers.TransferQuery{Offset: 9, Limit: 1}, []string{}, []string{}, 3, []string{"b", "c"}},
 		"the first of each":              {answers.TransferQuery{Limit: 1}, []string{"fast"}, []string{"first"}, 3, []string{"b", "c"}},
 	} {
 		t.Run(name, func(t *testing.T) {

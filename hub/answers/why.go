@@ -70,15 +70,8 @@ func (m *MemberImage) describe() readapi.Why {
 		return w
 	}
 	s := NewClock(m.Root, m.ReceivedAt, m.Now).snapshot(reported, m.Grant, m.Policy)
-	w.Activity = &readapi.WhyActivity{
-		ObservedAt: reported.ObservedAt, Queued: reported.Queued, Rates: reported.Rates,
-		Active: make([]readapi.ActiveEntry, len(reported.Active)), Head: make([]readapi.QueuedEntry, len(reported.Head)),
-	}
-	for i := range reported.Active {
-		w.Activity.Active[i] = readapi.ActiveEntry{ActiveImport: readapi.ActiveImport(reported.Active[i]), Expected: newEstimate(believed(m.Activity, s.Active(i)))}
-	}
+	w.Activity = explainActivity(m.Activity, s)
 	for i := range reported.Head {
-		w.Activity.Head[i] = readapi.QueuedEntry{QueuedImport: readapi.QueuedImport(reported.Head[i]), Expected: newEstimate(believed(m.Activity, s.Queued(i)))}
 		if q := &reported.Head[i]; q.Namespace == m.Namespace && q.Name == m.Name {
 			w.Position = &i
 		}
@@ -86,6 +79,22 @@ func (m *MemberImage) describe() readapi.Why {
 	if estimate, listed := s.ForImage(m.Namespace, m.Name); listed || m.isWaiting() {
 		w.Expected = newEstimate(believed(m.Activity, estimate))
 		w.BehindHead = !listed && m.Activity.Unknown == "" && int(reported.Queued) > len(reported.Head)
+	}
+	return w
+}
+
+// explainActivity returns what a member imports and what waits, with estimates.
+func explainActivity(a inventory.Activity, s eta.Snapshot) *readapi.WhyActivity {
+	reported := a.Reported
+	w := &readapi.WhyActivity{
+		ObservedAt: reported.ObservedAt, Queued: reported.Queued, Rates: reported.Rates,
+		Active: make([]readapi.ActiveEntry, len(reported.Active)), Head: make([]readapi.QueuedEntry, len(reported.Head)),
+	}
+	for i := range reported.Active {
+		w.Active[i] = readapi.ActiveEntry{ActiveImport: readapi.ActiveImport(reported.Active[i]), Expected: newEstimate(believed(a, s.Active(i)))}
+	}
+	for i := range reported.Head {
+		w.Head[i] = readapi.QueuedEntry{QueuedImport: readapi.QueuedImport(reported.Head[i]), Expected: newEstimate(believed(a, s.Queued(i)))}
 	}
 	return w
 }

@@ -182,9 +182,9 @@ func digestMatrix(m *readapi.Matrix) (string, error) {
 
 // selectColumns returns the MemberClusters of a request, by name.
 func (a *API) selectColumns(ctx context.Context, query url.Values) ([]*v1alpha1.MemberCluster, error) {
-	selector, err := labels.Parse(query.Get("selector"))
+	selector, err := parseSelector(query.Get("selector"))
 	if err != nil {
-		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("selector=%s is no label selector such as region=nordics: %s", v1alpha1.Truncate(query.Get("selector"), maxKeyBytes), err)}
+		return nil, err
 	}
 	var members v1alpha1.MemberClusterList
 	if err := a.list(ctx, &members); err != nil {
@@ -211,6 +211,15 @@ func (a *API) selectColumns(ctx context.Context, query url.Values) ([]*v1alpha1.
 	}
 	slices.SortFunc(columns, func(a, b *v1alpha1.MemberCluster) int { return strings.Compare(a.Name, b.Name) })
 	return columns, nil
+}
+
+// parseSelector returns a selector of members by their labels.
+func parseSelector(text string) (labels.Selector, error) {
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("selector=%s is no label selector such as region=nordics: %s", v1alpha1.Truncate(text, maxKeyBytes), err)}
+	}
+	return selector, nil
 }
 
 // splitNames splits a list of names at commas; nil for an empty one.

@@ -32,11 +32,15 @@ const (
 // renderedAnswer is an answer as it is sent.
 type renderedAnswer struct {
 	body []byte
-	etag string
+	// gzipped is the body compressed; nil until somebody asks for that.
+	gzipped []byte
+	etag    string
 	// seq of Changes before it was rendered, and when that was.
 	seq uint64
 	at  time.Time
 }
+
+func (r renderedAnswer) size() int { return len(r.body) + len(r.gzipped) }
 
 // renderedAnswers remembers the last answers by path and query: many viewers ask for the
 // same, and most often nothing has changed. Few are rendered at a time, so that viewers cannot
@@ -53,9 +57,10 @@ type renderedAnswers struct {
 // render returns the answer of an endpoint, or a file.
 func (a *API) render(e endpoint, request *http.Request) (renderedAnswer, *download, error) {
 	key := request.URL.Path + "?" + request.URL.RawQuery
+	compressed := acceptsGzip(request.Header.Get("Accept-Encoding"))
 	remembered := e.remembered && a.Changes != nil && len(key) <= maxRememberedKey
 	if remembered {
-		if answer, current := a.rendered.get(key, a.Changes.Seq()); current {
+		if answer, current := a.rendered.get(key, a.Changes.Seq()); current && !answer.needsCompression(compressed) {
 			return answer, nil, nil
 		}
 	}
@@ -66,18 +71,28 @@ func (a *API) render(e endpoint, request *http.Request) (renderedAnswer, *downlo
 		return renderedAnswer{}, nil, request.Context().Err()
 	}
 	defer func() { <-busy }()
-	if !remembered {
-		return a.renderAnew(e, request, 0)
-	}
-	seq := a.Changes.Seq()
-	if answer, current := a.rendered.get(key, seq); current {
-		return answer, nil, nil
+	seq := uint64(0)
+	if remembered {
+		seq = a.Changes.Seq()
+		if answer, current := a.rendered.get(key, seq); current {
+			if answer.needsCompression(compressed) {
+				answer.compress()
+				a.rendered.add(key, answer)
+			}
+			return answer, nil, nil
+		}
 	}
 	answer, file, err := a.renderAnew(e, request, seq)
-	if err == nil && file == nil {
+	if err != nil || file != nil {
+		return answer, file, err
+	}
+	if answer.needsCompression(compressed) {
+		answer.compress()
+	}
+	if remembered {
 		a.rendered.add(key, answer)
 	}
-	return answer, file, err
+	return answer, nil, nil
 }
 
 func (a *API) renderAnew(e endpoint, request *http.Request, seq uint64) (answer renderedAnswer, file *download, err error) {
@@ -124,29 +139,37 @@ func (r *renderedAnswers) add(key string, answer renderedAnswer) {
 		r.answers = map[string]renderedAnswer{}
 	}
 	if before, known := r.answers[key]; known {
-		r.bytes -= len(before.body)
+		r.bytes -= before.size()
 	} else {
 		r.order = append(r.order, key)
 	}
 	r.answers[key] = answer
-	r.bytes += len(answer.body)
+	r.bytes += answer.size()
 	for len(r.order) > maxRemembered || r.bytes > maxRememberedBytes {
-		r.bytes -= len(r.answers[r.order[0]].body)
+		r.bytes -= r.answers[r.order[0]].size()
 		delete(r.answers, r.order[0])
 		r.order = r.order[1:]
 	}
 }
 
 func writeAnswer(w http.ResponseWriter, request *http.Request, answer renderedAnswer) {
-	w.Header().Set("ETag", answer.etag)
+	body, etag := answer.body, answer.etag
+	w.Header().Set("Vary", "Accept-Encoding")
+	if answer.gzipped != nil && acceptsGzip(request.Header.Get("Accept-Encoding")) {
+		// Other bytes of the same answer: its tag is a weak one.
+		body, etag = answer.gzipped, "W/"+etag
+		w.Header().Set("Content-Encoding", "gzip")
+	}
+	w.Header().Set("ETag", etag)
 	w.Header().Set("Cache-Control", "private, no-cache")
 	if matchesETag(request.Header.Get("If-None-Match"), answer.etag) {
+		w.Header().Del("Content-Encoding")
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
-	if _, err := w.Write(answer.body); err != nil {
+	if _, err := w.Write(body); err != nil {
 		logUnsent(request, err)
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -20,6 +20,9 @@ func (a *API) listTransfers(request *http.Request) (any, error) {
 	q := answers.TransferQuery{Cluster: query.Get("cluster"), Source: query.Get("source")}
 	var err error
 	if q.Limit, err = parseLimit(request); err != nil {
+		return nil, err
+	}
+	if q.Offset, err = parseOffset(request); err != nil {
 		return nil, err
 	}
 	if q.State, err = parseChoice(request, "state", readapi.TransferRunning, readapi.TransferQueued); err != nil {
@@ -43,7 +46,7 @@ func (a *API) listTransfers(request *http.Request) (any, error) {
 		return nil, err
 	}
 	return answers.ListTransfers(&answers.Moving{
-		Members: members.Items, Activities: a.activities(members.Items), Clocks: a.clocks(members.Items, time.Now()), Grants: grants,
+		Members: members.Items, Activities: a.activities(members.Items), Clocks: a.clocks(members.Items, a.now()), Grants: grants,
 		Policy: a.Policy(), References: a.Index.References,
 	}, q), nil
 }
@@ -64,4 +67,19 @@ func parseSearch(request *http.Request, name string) (string, error) {
 		return "", httpError{http.StatusBadRequest, fmt.Sprintf("%s has %d bytes, and may have %d: give a part of a name", name, len(text), maxSearchBytes)}
 	}
 	return text, nil
+}
+
+// maxOffset bounds how far a list is paged through.
+const maxOffset = 1_000_000
+
+func parseOffset(request *http.Request) (int, error) {
+	text := request.URL.Query().Get("offset")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > maxOffset {
+		return 0, httpError{http.StatusBadRequest, fmt.Sprintf("offset=%s: must be a number from 0 to %d", v1alpha1.Truncate(text, maxKeyBytes), maxOffset)}
+	}
+	return n, nil
 }

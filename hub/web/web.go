@@ -20,8 +20,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -124,10 +122,11 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "matrix":      {a.getMatrix, []string{"rows", "images", "cols", "selector", "group", "since"}, true},
 		root + "history":     {a.getHistory, []string{"series", "by", "window", "points", "clusters", "limit"}, true},
 		root + "policy":      {a.getPolicy, []string{}, false},
-		root + "transfers":   {a.listTransfers, []string{"state", "cluster", "source", "search", "sort", "limit"}, true},
+		root + "transfers":   {a.listTransfers, []string{"state", "cluster", "source", "search", "sort", "offset", "limit"}, true},
 		root + "blastradius": {a.getBlastRadius, []string{"policy", "limit"}, true},
 
-		root + "members":            {a.listMembers, []string{"limit", "after"}, true},
+		root + "members":            {a.listMembers, []string{"search", "state", "selector", "sort", "order", "offset", "limit", "after"}, true},
+		root + "members/detail":     {a.getMember, []string{"member"}, true},
 		root + "members/images":     {a.listMemberImages, []string{"member", "page"}, false},
 		root + "members/quarantine": {a.getQuarantine, []string{"member"}, false},
 		root + "images":             {a.listImages, []string{"limit", "after"}, true},
@@ -263,56 +262,6 @@ func parseLimit(request *http.Request) (int, error) {
 		return 0, httpError{http.StatusBadRequest, fmt.Sprintf("limit=%s: must be a number from 1 to %d", text, maxLimit)}
 	}
 	return n, nil
-}
-
-func (a *API) listMembers(request *http.Request) (any, error) {
-	limit, err := parseLimit(request)
-	if err != nil {
-		return nil, err
-	}
-	var stored v1alpha1.MemberClusterList
-	if err := a.Members.List(request.Context(), &stored, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing MemberClusters: %w", err)
-	}
-	byName := make(map[string]*v1alpha1.MemberCluster, len(stored.Items))
-	for i := range stored.Items {
-		byName[stored.Items[i].Name] = &stored.Items[i]
-	}
-	all := a.Index.Members()
-	page, next := pageAfter(all, request.URL.Query().Get("after"), limit, func(m readapi.MemberSummary) string { return m.Member })
-	list := readapi.MemberList{Members: make([]readapi.Member, 0, len(page)), Next: next}
-	for _, summary := range page {
-		list.Members = append(list.Members, summarizeMember(summary, byName[summary.Member]))
-	}
-	return list, nil
-}
-
-func summarizeMember(summary readapi.MemberSummary, stored *v1alpha1.MemberCluster) readapi.Member {
-	m := readapi.Member{MemberSummary: summary}
-	if stored == nil {
-		stored = &v1alpha1.MemberCluster{}
-	}
-	conditionStatus := func(t string) metav1.ConditionStatus {
-		if c := meta.FindStatusCondition(stored.Status.Conditions, t); c != nil {
-			return c.Status
-		}
-		return metav1.ConditionUnknown
-	}
-	st := &stored.Status
-	m.Labels = stored.Labels
-	m.Ready, m.Reachable = conditionStatus(v1alpha1.ConditionReady), conditionStatus(v1alpha1.ConditionReachable)
-	m.AgentHealthy, m.PolicyAcknowledged = conditionStatus(v1alpha1.ConditionAgentHealthy), conditionStatus(v1alpha1.ConditionPolicyAcknowledged)
-	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); c != nil {
-		m.Message = c.Message
-	}
-	if q := stored.Spec.Quarantine; q != nil {
-		m.Quarantine = q.Reason
-	}
-	m.Transfers = st.Transfers
-	m.ClusterUID, m.AgentVersion, m.Policy = string(st.ClusterUID), st.AgentVersion, st.Policy
-	m.Budget, m.SlotsUsed, m.LastReport, m.Failing = st.Budget, st.SlotsUsed, st.LastReport, st.Failing
-	m.OwnConcurrency = st.OwnConcurrency
-	return m
 }
 
 func (a *API) listImages(request *http.Request) (any, error) {

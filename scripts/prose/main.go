@@ -65,7 +65,7 @@ func listFiles() ([]string, error) {
 
 // notProse are folders that hold what others wrote, what a run wrote, or the words
 // that this command looks for.
-var notProse = []string{"scripts/prose/", "e2e/suites/chart/testdata/", "kind-configs/results.md", "LICENSE"}
+var notProse = []string{"scripts/prose/", "e2e/suites/chart/testdata/", "kind-configs/results.md", "ui/dist/", "LICENSE"}
 
 // proseFiles end in these; a file without an extension is a script.
 var proseFiles = []string{"", ".go", ".md", ".gotmpl", ".yaml", ".yml", ".tpl", ".txt", ".bash", ".html", ".svg"}

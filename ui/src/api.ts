@@ -599,6 +599,14 @@ export const MaxTransferUnknownMembers = 20;
 /** Member is the summary of a member. */
 export interface Member extends MemberSummary {
   labels?: Record<string, string>;
+  /** State in one word, the Reason for it, and Since when it has it. */
+  state: MemberState;
+  reason?: string;
+  since?: string;
+  /** Queued, Syncing and FailingTotal count images, as the member last reported. */
+  queued?: number;
+  syncing?: number;
+  failingTotal?: number;
   /** Ready, Reachable, AgentHealthy and PolicyAcknowledged are conditions of its MemberCluster: True, False or Unknown. */
   ready: string;
   reachable: string;
@@ -678,6 +686,19 @@ export interface MemberClusterStatus {
   conditions?: Condition[];
 }
 
+/** MemberCondition is a condition of a member. */
+export interface MemberCondition {
+  type: string;
+  status: string;
+  reason: string;
+  message?: string;
+  since: string;
+  /** Wanted is the status that a healthy member has. */
+  wanted: string;
+  /** Runbook says what to do where Status is not Wanted; absent for none. */
+  runbook?: string;
+}
+
 /** MemberConnection says how hub and member reach each other. */
 export interface MemberConnection {
   /** kubeconfigSecretRef names a Secret in the hub's namespace with a kubeconfig for the member. */
@@ -688,6 +709,30 @@ export interface MemberConnection {
   pull?: MemberPull;
 }
 
+/** MemberDetail is one member: who it is, what holds of it, and why it may import as much as it may. */
+export interface MemberDetail extends Member {
+  /** Mode is how hub and member reach each other: ModePush or ModePull. */
+  mode: string;
+  agentNamespace?: string;
+  /** Shard is the hub replica that syncs it. */
+  shard?: string;
+  createdAt: string;
+  /** ReportedAt is when the hub received the report, by its own clock; absent where this replica has only seen what was stored when it was elected. */
+  reportedAt?: string;
+  silentSince?: string;
+  /** Plan is the newest, and AcknowledgedPlan the one that the member works under. */
+  plan?: PlanVersion;
+  acknowledgedPlan?: PlanVersion;
+  /** Conditions, those that somebody has to look at first. */
+  conditions: MemberCondition[];
+  /** BudgetChain is why as many imports may run as may. */
+  budgetChain: WhyBudget;
+  /** Activity is what the member imports and what waits; ActivityUnknown is why it may be out of date, empty if it is not. */
+  activity?: WhyActivity;
+  activityUnknown?: string;
+  imageCounts?: ImageCounts;
+}
+
 /** MemberImages are the images of one page of a member's report. */
 export interface MemberImages {
   images: ReportedImage[];
@@ -695,10 +740,14 @@ export interface MemberImages {
   next?: string;
 }
 
-/** MemberList is a page of members, by name. */
+/** MemberList is a page of members, by name unless sorted by something else. */
 export interface MemberList {
   members: Member[];
   next?: string;
+  /** Total is how many members match. */
+  total: number;
+  /** States counts those that match the request but for its state. */
+  states: MemberStates;
 }
 
 /** MemberPolicy is the policy that the hub plans for a member. */
@@ -784,6 +833,32 @@ export interface MemberTransfers {
   message?: string;
 }
 
+export const MembersByBytes = "bytes";
+
+export const MembersByFailing = "failing";
+
+export const MembersByImages = "images";
+
+/** MembersByLastReport: those that have not reported for longest first. */
+export const MembersByLastReport = "lastReport";
+
+export const MembersByName = "name";
+
+/** MembersByQueued: those with the most images that wait first, and so on. */
+export const MembersByQueued = "queued";
+
+export const MembersBySlots = "slots";
+
+export const MembersByState = "state";
+
+export const MembersByVersion = "version";
+
+/** ModePull: the member's agent connects to the hub. */
+export const ModePull = "pull";
+
+/** ModePush: the hub connects to the member. */
+export const ModePush = "push";
+
 /** NamedMember is a member that is not Ready. */
 export interface NamedMember {
   member: string;
@@ -807,6 +882,10 @@ export interface NamedRollout {
 
 /** OfflineClusters says how a wave treats clusters that are offline. */
 export type OfflineClusters = "Defer" | "Wait";
+
+export const OrderAscending = "asc";
+
+export const OrderDescending = "desc";
 
 /** Phase is the phase of a VMDiskImage. */
 export type Phase = "Deleting" | "Failed" | "PrunePending" | "Queued" | "Succeeded" | "Syncing" | "Terminating";
@@ -1360,6 +1439,8 @@ export const RowsFleetDiskImages = "fdi";
 /** RowsSources: the distinct sources of images. */
 export const RowsSources = "source";
 
+export const RunbooksURL = "https://github.com/pelotech/ot-fleet/blob/main/charts/ot-hub/runbooks/";
+
 /** SecretKeyRef names one key of a Secret in the hub's namespace. */
 export interface SecretKeyRef {
   /** name of the Secret. */
@@ -1397,6 +1478,8 @@ export interface SourceRate {
 
 /** SourceType says where a disk image comes from. */
 export type SourceType = "blank" | "gcs" | "http" | "registry" | "s3";
+
+export const StateUnknown = "unknown";
 
 /** Summary is the fleet on one page. */
 export interface Summary {

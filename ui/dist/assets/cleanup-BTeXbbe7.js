@@ -1,1 +1,0 @@
-import{n as e,t}from"./index-C6WodjD-.js";function n(){return e(t,{title:`Clean up`,children:null})}export{n as default};

@@ -1,0 +1,1 @@
+import{i as e,o as t}from"./panel-CPl1Jc3G.js";function n(){return t(e,{title:`Rollouts`,children:null})}export{n as default};

@@ -244,6 +244,16 @@ func TestMatrix(t *testing.T) {
 	assert.Empty(t, whole.Since, "the columns are others")
 }
 
+func TestSearchAnswer(t *testing.T) {
+	f := newTestFleet(t, "bergen")
+	var found readapi.SearchAnswer
+	f.read(t, "search?q=berg", &found)
+	assert.Equal(t, []readapi.Found{{Kind: readapi.FoundCluster, Name: "bergen", State: string(readapi.MemberReady)}}, found.Found)
+	f.read(t, "search?q=ubuntu", &found)
+	assert.Equal(t, readapi.FoundRollout, found.Found[0].Kind)
+	assert.Equal(t, readapi.FoundSource, found.Found[1].Kind)
+}
+
 // A label that changes, and nothing else, is a change of the columns alone.
 func TestMatrixGroups(t *testing.T) {
 	f := newTestFleet(t, "a", "b")
@@ -331,6 +341,7 @@ func TestFleetRequestsAreValidated(t *testing.T) {
 		"blastradius?policy=x":                                http.StatusBadRequest,
 		"blastradius?policy=%7B%22concurrency%22%3A%5B%5D%7D": http.StatusBadRequest,
 		"blastradius?policy=" + url.QueryEscape("{a: \""+string(make([]byte, readapi.MaxPolicyBytes))): http.StatusBadRequest,
+		"search?q=" + strings.Repeat("x", maxSearchBytes+1):                                            http.StatusBadRequest,
 		"summary?x=1": http.StatusBadRequest,
 		"events?x=1":  http.StatusBadRequest,
 	} {

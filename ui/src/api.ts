@@ -343,6 +343,20 @@ export interface FleetPolicy extends PolicyState {
   members: number;
 }
 
+/** Found is one match. */
+export interface Found {
+  kind: FoundKind;
+  /** Name of the cluster or FleetDiskImage, or the source. */
+  name: string;
+  /** Version, for FoundVersion. */
+  version?: string;
+  /** State of a cluster, or phase of a rollout; empty if unknown. */
+  state?: string;
+}
+
+/** FoundKind is what a Found is. */
+export type FoundKind = "Cluster" | "Rollout" | "Source" | "Version";
+
 /** History is what the elected replica remembers. */
 export interface History {
   by: string;
@@ -569,6 +583,8 @@ export interface MatrixRow {
 
 /** MaxAnswerBytes bounds an answer. */
 export const MaxAnswerBytes = 33554432;
+
+export const MaxFound = 20;
 
 export const MaxMatrixCells = 2097152;
 
@@ -1440,6 +1456,13 @@ export const RowsFleetDiskImages = "fdi";
 export const RowsSources = "source";
 
 export const RunbooksURL = "https://github.com/pelotech/ot-fleet/blob/main/charts/ot-hub/runbooks/";
+
+/** SearchAnswer is what has all words that were searched for in its name, the best first. */
+export interface SearchAnswer {
+  found: Found[];
+  /** More than those match. */
+  more?: boolean;
+}
 
 /** SecretKeyRef names one key of a Secret in the hub's namespace. */
 export interface SecretKeyRef {

@@ -25,6 +25,7 @@ function Sheet(of: { cluster: string; namespace: string; name: string }) {
     const element = dialog.current
     const before = document.activeElement
     element?.showModal()
+    element?.querySelector('h2')?.focus()
     import('./components/whydetail').then(
       (module) => (detail.value = module.WhyDetail as never),
       () => (detail.value = 'failed'),
@@ -50,7 +51,7 @@ function Sheet(of: { cluster: string; namespace: string; name: string }) {
     >
       <div class="why-sheet">
         <div class="panel-head">
-          <h2 id="why-title" tabIndex={-1} autofocus>
+          <h2 id="why-title" tabIndex={-1}>
             {of.name} <span class="muted">in {of.cluster}</span>
           </h2>
           <button type="button" class="button button-quiet" aria-label="Close" onClick={close}>

@@ -185,7 +185,7 @@ function Drawn({ cells, view, zoom, pointed, step }: { cells: Cells; view: View;
           onOpenCluster={(cluster) => navigate(href('clusters', cluster))}
           onOpenImage={(image) => {
             const name = cells.images[image]!.image
-            if (name) navigate(href('rollouts', name))
+            if (name) navigate(href('images', name))
           }}
           onToggle={(group) => {
             const closed = new Set(param('closed').split(',').filter(Boolean))

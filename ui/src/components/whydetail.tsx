@@ -73,16 +73,12 @@ function Explained({ why: w }: { why: Why }) {
       </div>
       {w.unknown && <p class="banner banner-attention">This may be out of date: {plainText(w.unknown)}.</p>}
       {active && <Progress of={active} />}
-      {(said?.text || w.expected) && (
+      {said?.text && (
         <p>
-          {said?.text && (
-            <>
-              <TextWithTimes text={said.text} />{' '}
-            </>
-          )}
-          {sayExpected(w.expected)}
+          <TextWithTimes text={said.text} />
         </p>
       )}
+      {w.expected && <p>{sayExpected(w.expected)}</p>}
       <Queue why={w} />
       {said?.budget && said.budget.length > 0 && w.budget.budget !== undefined && (
         <Part title={`Why the budget is ${w.budget.budget}`}>

@@ -12,7 +12,7 @@ import { Sparkline } from '../components/chart'
 import { Age } from '../components/time'
 import { formatBytes, formatCount, formatNumber, formatRate, plainText } from '../format'
 import { useAnswer } from '../query'
-import { hrefWith, param } from '../route'
+import { href, hrefWith, param } from '../route'
 import '../styles/fleet.css'
 
 export default function FleetPage() {
@@ -164,7 +164,7 @@ function KeyFigures({ summary: s }: { summary: Summary }) {
           s.canGo && (
             <>
               {formatCount(s.canGo.candidates.count, 'image')},{' '}
-              <a href={`/cleanup?report=${encodeURIComponent(s.canGo.report)}`}>{plainText(s.canGo.report, 40)}</a>
+              <a href={href('cleanup', s.canGo.report)}>{plainText(s.canGo.report, 40)}</a>
               {s.canGo.unknownClusters > 0 && <>, {formatCount(s.canGo.unknownClusters, 'cluster')} unknown</>}
             </>
           )

@@ -243,7 +243,7 @@ export function MatrixGrid(props: MatrixGridProps) {
         <canvas ref={canvas} aria-hidden="true" />
       </div>
       <div class="matrix-space" role="presentation" style={{ width: `${Math.max(columns.getTotalSize(), g.headWidth)}px`, height: `${rows.getTotalSize()}px` }}>
-        <div class="matrix-head" role="row" aria-rowindex={1}>
+        <div class={active.current.row === -1 ? 'matrix-head has-active' : 'matrix-head'} role="row" aria-rowindex={1}>
           <div class="matrix-corner" role="columnheader" aria-colindex={1}>
             <span class="visually-hidden">Cluster</span>
           </div>

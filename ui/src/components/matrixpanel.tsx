@@ -14,6 +14,7 @@ import { CountSigns, sayCounts } from './matrixrow'
 import { Minimap } from './minimap'
 import { Panel } from './panel'
 import { Empty, Shown } from './states'
+import { Age } from './time'
 
 const zooms = [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24]
 const usualZoom = 20
@@ -259,11 +260,18 @@ function NotReadyList({ cells, view }: { cells: Cells; view: View }) {
     <>
       <ul class="not-ready">
         {all.slice(0, mostListed).map(({ cluster, cells: some }) => {
-          const { cluster: name, unknown } = cells.clusters[cluster]!
+          const { cluster: name, unknown, silentSince } = cells.clusters[cluster]!
           return (
-            <li key={name} class={unknown ? 'is-stale' : undefined}>
+            <li key={name}>
               <div class="not-ready-head">
-                <a href={href('clusters', name)}>{name}</a>
+                <span>
+                  <a href={href('clusters', name)}>{name}</a>{' '}
+                  {unknown && (
+                    <span class="muted">
+                      as of {silentSince ? <Age at={silentSince} ago /> : 'an unknown time'}
+                    </span>
+                  )}
+                </span>
                 <CountSigns counts={countLooks(cells, [cluster], view.columns)} />
               </div>
               <ul>

@@ -42,7 +42,7 @@ export class GridRow extends Component<Props> {
     const { row, index, top, height, activeColumn } = props
     const tabIndex = activeColumn === -1 ? 0 : -1
     return (
-      <div class={row.kind === 'group' ? 'matrix-row matrix-group' : 'matrix-row'} role="row" aria-rowindex={index + 2} style={{ transform: `translateY(${top}px)`, height: `${height}px` }}>
+      <div class={`matrix-row${row.kind === 'group' ? ' matrix-group' : ''}${activeColumn === undefined ? '' : ' has-active'}`} role="row" aria-rowindex={index + 2} style={{ transform: `translateY(${top}px)`, height: `${height}px` }}>
         {row.kind === 'group' ? <GroupHeading row={row} counts={props.counts ?? {}} tabIndex={tabIndex} /> : <ClusterHeading row={row} cells={props.cells} tabIndex={tabIndex} />}
         {(row.kind === 'cluster' || row.closed) && props.items.map((c) => <GridCell key={c.index} {...props} item={c} active={activeColumn === c.index} />)}
         {row.kind === 'group' && !row.closed && activeColumn !== undefined && activeColumn >= 0 && <div role="gridcell" class="matrix-cell" tabIndex={0} aria-colindex={activeColumn + 2} aria-label={`${row.name}: ${sayCounts(props.counts ?? {})}`} style={{ left: `${props.items.find((c) => c.index === activeColumn)?.start ?? 0}px` }} />}

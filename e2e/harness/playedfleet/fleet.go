@@ -55,6 +55,7 @@ type Fleet struct {
 	// sources describes each spec, by its revision.
 	sources map[string]string
 	images  []*fleetImage
+	reports []playedReport
 	prunes  []*playedPrune
 	data    map[string]string
 	policy  *policy.Policy
@@ -88,6 +89,7 @@ func New(o Options) (*Fleet, error) {
 	}
 	f.history = history.New(end.Add(-s.electedFor))
 	f.setupAPI()
+	f.putPolicy()
 	s.build(f)
 	f.joinMembers(end)
 	f.playHistory()

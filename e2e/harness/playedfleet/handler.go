@@ -1,66 +1,77 @@
 package playedfleet
 
 import (
-	"encoding/json"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"path"
 	"strings"
 
-	"github.com/pelotech/ot-fleet/api/readapi"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/ui"
 )
 
-// contentSecurityPolicy is that of the dashboard's server.
-const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+// Viewer is the user of a Handler who may read alone.
+const Viewer = "victor@example.com"
 
-// Handler serves the read API, the files of the app, and who is signed in.
-func (f *Fleet) Handler(files fs.FS) http.Handler {
-	mux := http.NewServeMux()
-	for pattern, handler := range f.Handlers() {
-		mux.Handle(pattern, handler)
+// HandlerOptions of a Handler.
+type HandlerOptions struct {
+	// Origin of the dashboard, as http://127.0.0.1:8089.
+	Origin string
+	// User who is signed in; anna@example.com for none, who may do everything.
+	User string
+	// Files of the app; those that are built in for nil.
+	Files fs.FS
+}
+
+// Handler serves the dashboard of the fleet.
+func (f *Fleet) Handler(o HandlerOptions) http.Handler {
+	if o.User == "" {
+		o.User = "anna@example.com"
 	}
-	mux.HandleFunc("GET /auth/me", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(playedMe) // the caller is gone
+	reads := http.NewServeMux()
+	for pattern, handler := range f.Handlers() {
+		reads.Handle(pattern, handler)
+	}
+	caller := &ui.Caller{
+		Server: &url.URL{Scheme: "https", Host: "played.example.com"}, Key: o.User,
+		Transport: &apiServer{fleet: f, user: o.User, mayWrite: o.User != Viewer},
+	}
+	dashboard := ui.NewHandler(ui.Options{
+		Origin: ui.Origins(o.Origin), Caller: func(*http.Request) (*ui.Caller, error) { return caller, nil }, Reads: reads,
+		Version: agentVersion, HubVersion: agentVersion, HubNamespace: hubNamespace, Policy: types.NamespacedName{Namespace: hubNamespace, Name: policyName},
+		Mode: func(*http.Request) ui.Mode { return ui.ModeToken },
 	})
-	mux.HandleFunc("/k8s/", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusNotImplemented)
-		_ = json.NewEncoder(w).Encode(readapi.ErrorAnswer{Error: "the played fleet has no API server: open the dashboard of make up"})
-	})
+	if o.Files == nil {
+		return dashboard
+	}
+	return serveFiles(dashboard, o.Files)
+}
+
+// serveFiles replaces the files of the app by others, with the same headers.
+func serveFiles(dashboard http.Handler, files fs.FS) http.Handler {
 	app := http.FileServerFS(files)
-	mux.HandleFunc("/", func(w http.ResponseWriter, request *http.Request) {
-		w.Header().Set("Content-Security-Policy", contentSecurityPolicy)
-		w.Header().Set("X-Content-Type-Options", "nosniff")
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		switch first, _, _ := strings.Cut(strings.TrimPrefix(request.URL.Path, "/"), "/"); first {
+		case "fleet", "auth", "k8s":
+			dashboard.ServeHTTP(w, request)
+			return
+		}
+		builtIn := httptest.NewRecorder()
+		dashboard.ServeHTTP(builtIn, httptest.NewRequestWithContext(request.Context(), http.MethodGet, "http://"+request.Host+"/", nil))
+		for name, values := range builtIn.Header() {
+			if !strings.HasPrefix(name, "Content-") || name == "Content-Security-Policy" {
+				w.Header()[name] = values
+			}
+		}
+		w.Header().Del("Etag")
+		w.Header().Set("Cache-Control", "no-store")
 		if !strings.Contains(path.Base(request.URL.Path), ".") {
 			request = request.Clone(request.Context())
 			request.URL.Path = "/"
 		}
 		app.ServeHTTP(w, request)
 	})
-	return mux
-}
-
-type playedPermission struct {
-	Verb     string `json:"verb"`
-	Resource string `json:"resource"`
-	Allowed  bool   `json:"allowed"`
-	Role     string `json:"role,omitempty"`
-}
-
-var playedMe = map[string]any{
-	"user": "anna@example.com", "groups": []string{"platform-leads", "system:authenticated"}, "mode": "token", "signOut": true, "hubVersion": "v0.3.0",
-	"policyNamespace": "ot-hub", "policyName": "ot-hub-policy", "canSignOut": true, "hubNamespace": "ot-hub", "policy": map[string]string{"namespace": "ot-hub", "name": "ot-hub-policy"},
-	"may": []playedPermission{
-		{"get", "fleet", true, "ot-hub-reader"},
-		{"approve", "fleetdiskimages", true, "ot-fleet-approver"},
-		{"update", "fleetdiskimages", true, "ot-fleet-author"},
-		{"create", "prunereports", true, "ot-fleet-author"},
-		{"approve", "imageprunes", true, "ot-fleet-pruner"},
-		{"update", "imageprunes", true, "ot-fleet-approver"},
-		{"delete", "imageprunes", true, "ot-fleet-pruner"},
-		{"update", "memberclusters", false, ""},
-		{"update", "configmaps", true, ""},
-		{"create", "configmaps", true, ""},
-	},
 }

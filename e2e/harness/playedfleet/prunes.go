@@ -13,6 +13,12 @@ import (
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
+// playedReport is a complete PruneReport.
+type playedReport struct {
+	report   *v1alpha1.PruneReport
+	clusters []v1alpha1.ReportedCluster
+}
+
 // playedPrune is an ImagePrune and the report that it is about.
 type playedPrune struct {
 	object   *v1alpha1.ImagePrune
@@ -62,6 +68,7 @@ func (f *Fleet) addReport(name string, before time.Duration, unreferencedFor tim
 	}
 	report.Status = prune.CompleteStatus(report, clusters, len(pages), digest, at)
 	f.store.put(report)
+	f.reports = append(f.reports, playedReport{report, clusters})
 	return report, clusters, nil
 }
 

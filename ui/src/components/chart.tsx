@@ -7,7 +7,7 @@ import 'uplot/dist/uPlot.min.css'
 import { formatClock } from '../format'
 import { resolveColor, theme } from '../theme'
 import './chart.css'
-import { binaryTicks, lastOf, stackLines, tableRows, wholeTicks, type Drawing, type Line } from './series'
+import { binaryTicks, clockTicks, lastOf, stackLines, tableRows, wholeTicks, type Drawing, type Line } from './series'
 
 export type { Drawing, Line } from './series'
 
@@ -122,7 +122,7 @@ function optionsOf(element: HTMLElement, lines: readonly Line[], look: Look, lat
     padding: look.bare ? [2, 0, 0, 0] : [8, 8, 0, 0],
     series: [{}, ...drawn],
     axes: [
-      { ...axis, space: 64, size: 28, values: (_, splits) => splits.map((s) => formatClock(s * 1000)) },
+      { ...axis, space: 64, size: 28, values: (_, splits) => clockTicks(splits) },
       { ...axis, size: 76, incrs: look.binary ? binaryTicks : wholeTicks, values: (_, splits) => splits.map((s) => latest.current.format(s)) },
     ],
     scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.08 : 1] } },

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { History } from '../api'
-import { cropDrawing, drawingOf, lastOf, othersOf, stackLines, tableRows } from './series'
+import { clockTicks, cropDrawing, drawingOf, lastOf, missingIn, othersOf, stackLines, tableRows } from './series'
 
 const line = (...values: (number | null)[]) => ({ name: 'a', values })
 
@@ -69,4 +69,20 @@ describe('lastOf', () => {
     [[1, null, null], null],
     [[], null],
   ])('%j is %s', (values, want) => expect(lastOf(values)).toBe(want))
+})
+
+describe('clockTicks', () => {
+  it('names the day where it changes', () => {
+    const evening = new Date(2026, 10, 25, 22).getTime() / 1000
+    expect(clockTicks([evening, evening + 7200, evening + 14400])).toEqual(['22:00', 'Thu 00:00', '02:00'])
+    expect(clockTicks([])).toEqual([])
+  })
+})
+
+describe('missingIn', () => {
+  const history = { by: 'source', since: '2026-11-26T12:00:00Z', start: '2026-11-26T11:59:00Z', stepSeconds: 60, total: 2 } as History
+  it('leaves out the first points after an election', () => {
+    expect(missingIn({ ...history, lines: [{ values: {}, unknownMembers: [0, 42, 42, 42, 3, 1] }, { values: {} }] })).toEqual({ most: 3, now: 1 })
+  })
+  it('is nothing where nothing is said', () => expect(missingIn({ ...history, lines: [] })).toEqual({ most: 0, now: 0 }))
 })

@@ -81,3 +81,30 @@ export const binaryTicks = Array.from({ length: 60 }, (_, i) => 2 ** i)
 
 /** Distances of ticks for what is counted. */
 export const wholeTicks = [1, 2, 5].flatMap((n) => Array.from({ length: 9 }, (_, i) => n * 10 ** i)).sort((a, b) => a - b)
+
+/** Formats times below a chart, in seconds: the day is named where it changes. */
+export function clockTicks(times: readonly number[]): string[] {
+  let day = new Date((times[0] ?? 0) * 1000).toDateString()
+  return times.map((t) => {
+    const at = new Date(t * 1000)
+    const clock = `${String(at.getHours()).padStart(2, '0')}:${String(at.getMinutes()).padStart(2, '0')}`
+    if (at.toDateString() === day) return clock
+    day = at.toDateString()
+    return `${at.toLocaleDateString('en-US', { weekday: 'short' })} ${clock}`
+  })
+}
+
+/** Returns how many members were unknown at most, and how many at the newest point. The first points after an election know of nobody yet. */
+export function missingIn(history: History): { most: number; now: number } {
+  const settled = Date.parse(history.since) / 1000 + 3 * history.stepSeconds
+  const start = Date.parse(history.start) / 1000
+  const missing = { most: 0, now: 0 }
+  for (const line of history.lines) {
+    const counts = line.unknownMembers ?? []
+    counts.forEach((n, i) => {
+      if (start + i * history.stepSeconds >= settled) missing.most = Math.max(missing.most, n)
+    })
+    missing.now = Math.max(missing.now, counts[counts.length - 1] ?? 0)
+  }
+  return missing
+}

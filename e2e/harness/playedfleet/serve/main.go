@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
+	"github.com/pelotech/ot-fleet/ui"
 )
 
 func main() {
@@ -23,7 +23,8 @@ func main() {
 	scenario := flag.String("scenario", playedfleet.Healthy, "one of "+strings.Join(playedfleet.Scenarios(), ", "))
 	seed := flag.Uint64("seed", 1, "seed of what happens by chance")
 	frozen := flag.Bool("frozen", false, "the fleet stands still at "+playedfleet.Epoch.Format(time.RFC3339))
-	dist := flag.String("dist", "ui/dist", "directory of the app")
+	dist := flag.String("dist", "", "directory of the app, read for each request (default: the app that is built in)")
+	viewer := flag.Bool("viewer", false, "the person may read alone")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -31,13 +32,13 @@ func main() {
 	if *frozen {
 		o.Now = func() time.Time { return playedfleet.Epoch }
 	}
-	if err := serveFleet(ctx, *address, *dist, o); err != nil {
+	if err := serveFleet(ctx, *address, *dist, *viewer, o); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func serveFleet(ctx context.Context, address, dist string, o playedfleet.Options) error {
+func serveFleet(ctx context.Context, address, dist string, viewer bool, o playedfleet.Options) error {
 	fleet, err := playedfleet.New(o)
 	if err != nil {
 		return err
@@ -46,8 +47,15 @@ func serveFleet(ctx context.Context, address, dist string, o playedfleet.Options
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: fleet.Handler(os.DirFS(dist)), ReadHeaderTimeout: 10 * time.Second}
-	fmt.Printf("http://%s/ (%s)\n", listener.Addr(), o.Scenario)
+	handler := playedfleet.HandlerOptions{Origin: "http://" + listener.Addr().String()}
+	if dist != "" {
+		handler.Files = os.DirFS(dist)
+	}
+	if viewer {
+		handler.User = playedfleet.Viewer
+	}
+	server := ui.NewServer(fleet.Handler(handler))
+	fmt.Printf("%s/ (%s)\n", handler.Origin, o.Scenario)
 	go fleet.Run(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()

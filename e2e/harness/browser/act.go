@@ -1,0 +1,164 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// callCommand calls a command of the protocol unless one before it failed.
+func callCommand[P, R any](err *error, ctx context.Context, command cdp.Command[P, R], params ...P) {
+	if *err != nil {
+		return
+	}
+	var p P
+	if len(params) > 0 {
+		p = params[0]
+	}
+	_, *err = chromedp.Call(ctx, command, p)
+}
+
+// Element is what assistive technology sees: an element by role and name.
+type Element struct {
+	Role, Name string
+	id         cdp.BackendNodeID
+}
+
+// findElements returns the elements with a role whose names contain a text.
+func (p *Page) findElements(ctx context.Context, role, name string) ([]Element, error) {
+	root, err := chromedp.Call(ctx, runtime.Evaluate, runtime.EvaluateParams{Expression: "document"})
+	if err != nil {
+		return nil, err
+	}
+	found, err := chromedp.Call(ctx, accessibility.QueryAXTree, accessibility.QueryAXTreeParams{ObjectID: root.Result.ObjectID, Role: role})
+	if err != nil {
+		return nil, err
+	}
+	var elements []Element
+	for _, node := range found.Nodes {
+		var has string
+		if node.Name != nil {
+			_ = json.Unmarshal(node.Name.Value, &has) // not a text: no name
+		}
+		if !node.Ignored && strings.Contains(has, name) {
+			elements = append(elements, Element{Role: role, Name: has, id: node.BackendDOMNodeID})
+		}
+	}
+	return elements, nil
+}
+
+// FindAll returns the elements with a role whose names contain a text, now.
+func (p *Page) FindAll(t *testing.T, role, name string) []Element {
+	t.Helper()
+	elements, err := p.findElements(p.ctx, role, name)
+	require.NoError(t, err)
+	return elements
+}
+
+// AwaitElement waits for an element with a role whose name contains a text, and returns the
+// first.
+func (p *Page) AwaitElement(t *testing.T, role, name string) Element {
+	t.Helper()
+	var element Element
+	p.retryUntil(t, fmt.Sprintf("there is no %s %q", role, name), func(ctx context.Context) bool {
+		elements, err := p.findElements(ctx, role, name)
+		if err != nil || len(elements) == 0 {
+			return false
+		}
+		element = elements[0]
+		return true
+	})
+	return element
+}
+
+// AwaitNone waits until there is no element with a role whose name contains a text.
+func (p *Page) AwaitNone(t *testing.T, role, name string) {
+	t.Helper()
+	p.retryUntil(t, fmt.Sprintf("there still is a %s %q", role, name), func(ctx context.Context) bool {
+		elements, err := p.findElements(ctx, role, name)
+		return err == nil && len(elements) == 0
+	})
+}
+
+func (p *Page) retryUntil(t *testing.T, failure string, try func(context.Context) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for !try(ctx) {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			require.Fail(t, failure, p.summarize())
+		}
+	}
+}
+
+// Click clicks on the first element with a role whose name contains a text, once it is there and
+// nothing covers it.
+func (p *Page) Click(t *testing.T, role, name string) {
+	t.Helper()
+	p.retryUntil(t, fmt.Sprintf("no %s %q can be clicked", role, name), func(ctx context.Context) bool {
+		elements, err := p.findElements(ctx, role, name)
+		if err != nil || len(elements) == 0 {
+			return false
+		}
+		return p.clickElement(ctx, elements[0]) == nil
+	})
+}
+
+func (p *Page) clickElement(ctx context.Context, e Element) error {
+	if _, err := chromedp.Call(ctx, dom.ScrollIntoViewIfNeeded, dom.ScrollIntoViewIfNeededParams{BackendNodeID: e.id}); err != nil {
+		return err
+	}
+	quads, err := chromedp.Call(ctx, dom.GetContentQuads, dom.GetContentQuadsParams{BackendNodeID: e.id})
+	if err != nil || len(quads.Quads) == 0 {
+		return fmt.Errorf("%s %q has no place on the page: %w", e.Role, e.Name, err)
+	}
+	q := quads.Quads[0]
+	x, y := (q[0]+q[2]+q[4]+q[6])/4, (q[1]+q[3]+q[5]+q[7])/4
+	resolved, err := chromedp.Call(ctx, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: e.id})
+	if err != nil {
+		return err
+	}
+	hit, err := chromedp.Call(ctx, runtime.CallFunctionOn, runtime.CallFunctionOnParams{
+		ObjectID:            resolved.Object.ObjectID,
+		FunctionDeclaration: fmt.Sprintf("function () { const hit = document.elementFromPoint(%f, %f); return !this.disabled && hit !== null && (this.contains(hit) || hit.contains(this) || [...(this.labels ?? [])].some((l) => l.contains(hit))) }", x, y),
+	})
+	if err != nil || string(hit.Result.Value) != "true" {
+		return fmt.Errorf("%s %q is covered or disabled: %w", e.Role, e.Name, err)
+	}
+	return chromedp.Do(ctx, chromedp.MouseClickXY(x, y))
+}
+
+// FillField types a text into the element with a role whose name contains a text, in place of what
+// is there.
+func (p *Page) FillField(t *testing.T, role, name, text string) {
+	t.Helper()
+	e := p.AwaitElement(t, role, name)
+	_, err := chromedp.Call(p.ctx, dom.Focus, dom.FocusParams{BackendNodeID: e.id})
+	require.NoError(t, err)
+	Evaluate[bool](t, p, "(document.activeElement.select?.(), true)")
+	_, err = chromedp.Call(p.ctx, input.InsertText, input.InsertTextParams{Text: text})
+	require.NoError(t, err)
+}
+
+// Press presses keys, one after the other: those of package kb, or characters.
+func (p *Page) Press(t *testing.T, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		require.NoError(t, chromedp.Do(p.ctx, chromedp.KeyEvent(key)))
+	}
+}

@@ -1,0 +1,144 @@
+// What was transferred of late, as the elected replica remembers it. What is shown is in the address.
+import { useMemo } from 'preact/hooks'
+import type { History } from '../api'
+import { formatClock, formatCount, formatNumber, formatRate, now, plainText } from '../format'
+import { useAnswer } from '../query'
+import { hrefWith, param, setParams } from '../route'
+import { formatSpan, historyQuery, parseSpan, windows } from '../transfers'
+import { Chart } from './chart'
+import { Panel } from './panel'
+import { cropDrawing, drawingOf, missingIn, othersOf, type Drawing } from './series'
+import { Shown } from './states'
+
+const linesShown = 7
+const everyMinute = 60_000
+
+const seriesShown = [
+  { name: 'bytes', label: 'Throughput', format: formatRate },
+  { name: 'slots', label: 'Slots', format: formatNumber },
+  { name: 'queued', label: 'Queue', format: formatNumber },
+]
+
+export interface HistoryPanelProps {
+  title: string
+  /** The clusters to choose between lines by source and by cluster, or the one cluster that is shown. */
+  cluster?: string
+}
+
+/** HistoryPanel is a chart of the last hours, stacked by source or by cluster. A span that is marked is zoomed to. */
+export function HistoryPanel({ title, cluster }: HistoryPanelProps) {
+  const by = cluster !== undefined || param('by') === 'cluster' ? 'cluster' : 'source'
+  const series = seriesShown.find((s) => s.name === param('show')) ?? seriesShown[0]!
+  const hours = windows.find((h) => String(h) === param('hours')) ?? (by === 'cluster' ? 6 : 24)
+  const span = parseSpan(param('from'), param('to'), now.peek())
+  const query = historyQuery(by === 'cluster' ? Math.min(hours, 6) : hours, span, now.peek())
+  const asked = { ...query, series: series.name }
+  const answer = useAnswer<History>('history', { ...asked, by, limit: linesShown, clusters: cluster }, ['transfers'], everyMinute)
+  // What the clusters that are not named have is what the fleet has beyond them.
+  const sum = useAnswer<History>(by === 'cluster' && cluster === undefined ? 'history' : undefined, { ...asked, by: 'fleet' }, ['transfers'], everyMinute)
+  return (
+    <Panel title={title} aside={<Choices by={by} series={series.name} hours={hours} zoomed={span !== undefined} cluster={cluster} />}>
+      <Shown answer={answer} lines={6}>
+        {(history) => <HistoryChart history={history} sum={sum.value.value} series={series} span={span} label={title} />}
+      </Shown>
+    </Panel>
+  )
+}
+
+function HistoryChart({ history, sum, series, span, label }: { history: History; sum?: History; series: (typeof seriesShown)[number]; span?: { from: number; to: number }; label: string }) {
+  const drawing = useMemo(() => {
+    const drawn = withOthers(drawingOf(history, series.name, (name) => nameOfLine(name, history.by)), history, sum, series.name)
+    return span ? cropDrawing(drawn, span.from, span.to) : drawn
+  }, [history, sum, series, span?.from, span?.to])
+  const since = Date.parse(history.since) / 1000
+  const first = drawing.times[0] ?? since
+  const missing = missingIn(history)
+  if (drawing.lines.length === 0) return <p class="muted">Nothing is remembered of it yet: this replica was elected at {formatClock(history.since)}.</p>
+  return (
+    <Chart
+      label={`${label}: ${series.label}`}
+      drawing={drawing}
+      format={series.format}
+      binary={series.name === 'bytes'}
+      stacked
+      height={240}
+      since={since > first ? since : undefined}
+      note={
+        <>
+          {since > first && <>Shown since {formatClock(history.since)}, when this replica was elected: what was before is unknown, not zero. </>}
+          {missing.now > 0 && <>{formatCount(missing.now, 'cluster is', 'clusters are')} unknown now, and not in it. </>}
+          {missing.most > missing.now && <>At times {formatCount(missing.most, 'cluster was', 'clusters were')} unknown. </>}
+          {history.by === 'cluster' && <>Clusters are remembered for 6 hours. </>}
+          Mark a span to zoom.
+        </>
+      }
+      onSelect={(from, to) => setParams(formatSpan(from, to), { replace: false })}
+    />
+  )
+}
+
+function nameOfLine(name: string, by: string): string {
+  if (by === 'source' && name === 'other') return 'other sources'
+  return name === '' ? 'the fleet' : plainText(name, 60)
+}
+
+function withOthers(drawing: Drawing, history: History, sum: History | undefined, series: string): Drawing {
+  const values = sum?.lines[0]?.values[series]
+  const isSame = sum !== undefined && sum.start === history.start && sum.stepSeconds === history.stepSeconds
+  if (history.total <= history.lines.length || !values || !isSame) return drawing
+  return { times: drawing.times, lines: [...drawing.lines, { name: `${formatNumber(history.total - history.lines.length)} others`, values: othersOf(values, drawing.lines), tone: 7 }] }
+}
+
+function Choices({ by, series, hours, zoomed, cluster }: { by: string; series: string; hours: number; zoomed: boolean; cluster?: string }) {
+  return (
+    <>
+      <Choice label="Shown" options={seriesShown.map((s) => ({ name: s.label, chosen: s.name === series, href: hrefWith({ show: s.name === 'bytes' ? undefined : s.name }) }))} />
+      {cluster === undefined && (
+        <Choice
+          label="Stacked"
+          options={[
+            { name: 'By source', chosen: by === 'source', href: hrefWith({ by: undefined, hours: undefined, from: undefined, to: undefined }) },
+            { name: 'By cluster', chosen: by === 'cluster', href: hrefWith({ by: 'cluster', hours: undefined, from: undefined, to: undefined }) },
+          ]}
+        />
+      )}
+      <Choice
+        label="Window"
+        options={windows
+          .filter((h) => by !== 'cluster' || h <= 6)
+          .map((h) => ({ name: `${h} h`, chosen: !zoomed && h === hours, href: hrefWith({ hours: String(h), from: undefined, to: undefined }) }))}
+      />
+      {zoomed && (
+        <a class="button button-quiet" href={hrefWith({ from: undefined, to: undefined })}>
+          Zoom out
+        </a>
+      )}
+    </>
+  )
+}
+
+/** Choice is one of a few, as links: the address holds it. */
+export function Choice({ label, options }: { label: string; options: { name: string; chosen: boolean; href: string }[] }) {
+  return (
+    <span class="choice" role="group" aria-label={label}>
+      {options.map((o) => (
+        <a key={o.name} href={o.href} aria-current={o.chosen ? 'true' : undefined}>
+          {o.name}
+        </a>
+      ))}
+    </span>
+  )
+}
+
+/** Returns the drawing of one source, for its own small chart. */
+export function useSourceHistory(): Map<string, Drawing> {
+  const answer = useAnswer<History>('history', { by: 'source', series: 'bytes', window: '24h', points: 96, limit: 20 }, ['transfers'], everyMinute).value.value
+  return useMemo(() => {
+    const drawn = new Map<string, Drawing>()
+    if (!answer) return drawn
+    const all = drawingOf(answer, 'bytes', (name) => name)
+    all.lines.forEach((line, i) => drawn.set(line.name, { times: all.times, lines: [{ ...line, name: nameOfLine(line.name, 'source'), tone: i }] }))
+    return drawn
+  }, [answer])
+}
+

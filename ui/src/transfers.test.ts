@@ -1,0 +1,110 @@
+import { describe, expect, it } from 'vitest'
+import type { Transfer, TransferBudget } from './api'
+import { now as clock } from './format'
+import { describeExpectation, describeHolders, describeProgress, describeSince, describeSlots, describeWaiting, formatSpan, heldBeyondUse, historyQuery, parseSpan } from './transfers'
+
+const now = Date.parse('2026-11-26T12:00:00Z')
+clock.value = now
+const budget = (over: Partial<TransferBudget>): TransferBudget => ({ used: 4, waiting: 0, waitingMembers: 0, ...over })
+const transfer = (over: Partial<Transfer>): Transfer => ({ cluster: 'a', namespace: 'farm', name: 'ubuntu', ...over })
+
+describe('describeSlots', () => {
+  it.each<[string, Partial<TransferBudget>, string, number | undefined]>([
+    ['has a limit', { limit: 8 }, '4 of 8 slots', 4],
+    ['holds more than is used', { limit: 8, held: 7 }, '4 of 8 slots', 1],
+    ['is overdrawn', { limit: 2 }, '4 of 2 slots', 0],
+    ['has no limit', {}, '4 imports, no limit', undefined],
+    ['is not known in full', { limit: 8, usedAtLeast: true }, 'at least 4 of 8 slots', 4],
+  ])('%s', (_, over, text, free) => expect(describeSlots(budget(over))).toEqual(free === undefined ? { text } : { text, free }))
+  it('holds what nobody is seen to use', () => {
+    expect(heldBeyondUse(budget({ held: 6 }))).toBe(2)
+    expect(heldBeyondUse(budget({ held: 3 }))).toBe(0)
+    expect(heldBeyondUse(budget({}))).toBe(0)
+  })
+})
+
+describe('describeWaiting', () => {
+  it.each<[Partial<TransferBudget>, string]>([
+    [{}, 'nothing waits'],
+    [{ waiting: 1, waitingMembers: 1 }, '1 image waits in 1 cluster'],
+    [{ waiting: 9, waitingMembers: 4, waitingAtLeast: true }, 'at least 9 images wait in 4 clusters'],
+    [{ waitingAtLeast: true }, 'at least 0 images wait in 0 clusters'],
+  ])('%j', (over, want) => expect(describeWaiting(budget(over))).toBe(want))
+})
+
+describe('describeSince', () => {
+  it('says that a failover forgot what was before', () => {
+    expect(describeSince('2026-11-26T11:00:00Z', now).long).toMatch(/^since \d\d:\d\d, when this replica was elected$/)
+    expect(describeSince('2026-11-25T12:00:00Z', now).short).toBe('in 24 h')
+  })
+})
+
+describe('describeExpectation', () => {
+  it('has a range where there is one', () => {
+    const said = describeExpectation({ at: '2026-11-26T12:21:00Z', earliest: '2026-11-26T12:16:00Z', latest: '2026-11-26T12:34:00Z' }, now)
+    expect(said.left).toBe('21m')
+    expect(said.range).toMatch(/^\d\d:\d\d–\d\d:\d\d$/)
+    expect(said.why).toBeUndefined()
+  })
+  it('has none for the same minute', () => {
+    expect(describeExpectation({ at: '2026-11-26T12:21:10Z', earliest: '2026-11-26T12:21:00Z', latest: '2026-11-26T12:21:30Z' }, now).range).toBeUndefined()
+  })
+  it('says what is at most', () => {
+    const said = describeExpectation({ at: '2026-11-26T12:21:00Z', atMost: true }, now)
+    expect(said.at).toMatch(/^by /)
+    expect(said.left).toBe('≤ 21m')
+  })
+  it('is due', () => expect(describeExpectation({ at: '2026-11-26T11:59:00Z' }, now).left).toBe('any moment'))
+  it('says why there is none', () => {
+    expect(describeExpectation({ reason: 'TooFewSamples', message: 'fewer than 3 samples' }, now)).toEqual({ why: 'fewer than 3 samples' })
+    expect(describeExpectation(undefined, now).why).not.toBe('')
+  })
+})
+
+describe('describeProgress', () => {
+  it.each<[Partial<Transfer>, { share?: number; text: string }]>([
+    [{ bytesDone: 2 ** 30, bytes: 4 * 2 ** 30 }, { share: 0.25, text: '25% of 4 GiB' }],
+    [{ bytesDone: 5 * 2 ** 30, bytes: 4 * 2 ** 30 }, { share: 1, text: '100% of 4 GiB' }],
+    [{ bytesDone: 2 ** 30, bytes: 4 * 2 ** 30, atMost: true }, { text: '1 GiB of at most 4 GiB' }],
+    [{ bytesDone: 0 }, { text: '0 B of an unknown size' }],
+    [{}, { text: 'unknown' }],
+  ])('%j', (over, want) => expect(describeProgress(transfer(over))).toEqual(want))
+})
+
+describe('describeHolders', () => {
+  it.each([
+    [2, '2 machines wait'],
+    [1, '1 machine waits'],
+    [0, undefined],
+    [undefined, undefined],
+  ])('%s', (references, want) => expect(describeHolders(transfer({ references }))).toBe(want))
+})
+
+describe('spans', () => {
+  const seconds = now / 1000
+  it('reads what it writes', () => {
+    const { from, to } = formatSpan(seconds - 7190, seconds - 3590)
+    expect(parseSpan(from, to, now)).toEqual({ from: seconds - 7200, to: seconds - 3540 })
+  })
+  it('widens what is too short to show', () => {
+    const { from, to } = formatSpan(seconds - 3600, seconds - 3590)
+    expect(parseSpan(from, to, now)).toEqual({ from: seconds - 3600, to: seconds - 3300 })
+  })
+  it.each([
+    ['', ''],
+    ['x', String(seconds)],
+    [String(seconds - 90_000), String(seconds)],
+    [String(seconds), String(seconds + 3600)],
+    [String(seconds - 3600), String(seconds - 3599)],
+    [String(seconds - 3600), 'Infinity'],
+  ])('refuses %s to %s', (from, to) => expect(parseSpan(from, to, now)).toBeUndefined())
+  it('asks for what reaches back to the span, in points that show it', () => {
+    expect(historyQuery(24, undefined, now)).toEqual({ window: '24h', points: 144 })
+    expect(historyQuery(24, { from: seconds - 3600, to: seconds }, now)).toEqual({ window: '60m', points: 60 })
+    expect(historyQuery(24, { from: seconds - 86_000, to: seconds - 80_000 }, now)).toEqual({ window: '1440m', points: 1440 })
+  })
+  it('stays the same for a quarter of an hour', () => {
+    const span = { from: seconds - 3000, to: seconds - 600 }
+    expect(historyQuery(24, span, now + 500_000)).toEqual(historyQuery(24, span, now))
+  })
+})

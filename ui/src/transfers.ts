@@ -1,0 +1,114 @@
+// What is said of imports that run and images that wait.
+import type { Estimate, Transfer, TransferBudget } from './api'
+import { formatBytes, formatClock, formatCount, formatDuration, formatNumber, formatPercent, toMilliseconds } from './format'
+
+const daySeconds = 24 * 3600
+
+/** Says how many slots a budget has left: what is held for silent clusters is not free. */
+export function describeSlots(budget: TransferBudget): { text: string; free?: number } {
+  const used = `${budget.usedAtLeast ? 'at least ' : ''}${formatNumber(budget.used)}`
+  if (budget.limit === undefined) return { text: `${formatCount(budget.used, 'import')}, no limit` }
+  const taken = Math.max(budget.used, budget.held ?? 0)
+  return { text: `${used} of ${formatCount(budget.limit, 'slot')}`, free: Math.max(0, budget.limit - taken) }
+}
+
+/** Returns the slots that the budget counts as taken while nobody is seen to use them. */
+export function heldBeyondUse(budget: TransferBudget): number {
+  return Math.max(0, (budget.held ?? 0) - budget.used)
+}
+
+/** Says who waits for a source. */
+export function describeWaiting(budget: TransferBudget): string {
+  if (budget.waiting === 0 && !budget.waitingAtLeast) return 'nothing waits'
+  const least = budget.waitingAtLeast ? 'at least ' : ''
+  return `${least}${formatCount(budget.waiting, 'image')} ${budget.waiting === 1 ? 'waits' : 'wait'} in ${formatCount(budget.waitingMembers, 'cluster')}`
+}
+
+/** Says since when downloads are counted: 24 hours, or since the replica that answers is elected. */
+export function describeSince(electedAt: string, now: number): { short: string; long: string } {
+  const age = (now - toMilliseconds(electedAt)) / 1000
+  if (age >= daySeconds) return { short: 'in 24 h', long: 'in the last 24 hours' }
+  const since = `since ${formatClock(electedAt)}`
+  return { short: since, long: `${since}, when this replica was elected` }
+}
+
+export interface Expectation {
+  /** When, as 16:42, or as how long. Absent where there is no estimate. */
+  at?: string
+  left?: string
+  /** The range, where it is wider than what is shown. */
+  range?: string
+  /** Why there is no estimate. */
+  why?: string
+}
+
+/** Says when something is expected, or why there is no estimate. */
+export function describeExpectation(estimate: Estimate | undefined, now: number): Expectation {
+  if (estimate?.at === undefined) return { why: estimate?.message ?? 'nothing is known of it' }
+  const left = toMilliseconds(estimate.at) - now
+  const said: Expectation = {
+    at: `${estimate.atMost ? 'by ' : ''}${formatClock(estimate.at)}`,
+    left: left > 0 ? `${estimate.atMost ? '≤ ' : ''}${formatDuration(left)}` : 'any moment',
+  }
+  if (estimate.earliest !== undefined && estimate.latest !== undefined) {
+    const from = formatClock(estimate.earliest)
+    const to = formatClock(estimate.latest)
+    if (from !== to) said.range = `${from}–${to}`
+  }
+  return said
+}
+
+/** Says how far an import is. Its share is absent where the size is unknown or only bounded. */
+export function describeProgress(transfer: Transfer): { share?: number; text: string } {
+  const { bytesDone, bytes, atMost } = transfer
+  if (bytesDone === undefined) return { text: 'unknown' }
+  if (bytes === undefined || bytes <= 0) return { text: `${formatBytes(bytesDone)} of an unknown size` }
+  if (atMost) return { text: `${formatBytes(bytesDone)} of at most ${formatBytes(bytes)}` }
+  const share = Math.min(1, bytesDone / bytes)
+  return { share, text: `${formatPercent(share)} of ${formatBytes(bytes)}` }
+}
+
+/** Says which machines wait for an image. Nothing where that is unknown or none does. */
+export function describeHolders(transfer: Transfer): string | undefined {
+  const n = transfer.references
+  return n ? `${formatCount(n, 'machine')} ${n === 1 ? 'waits' : 'wait'}` : undefined
+}
+
+export interface Span {
+  /** In seconds since 1970. */
+  from: number
+  to: number
+}
+
+/** The shortest span that a chart shows. */
+const shortestSpan = 5 * 60
+
+/** Returns the span of time that an address names; none for what is not one of the last 24 hours. */
+export function parseSpan(from: string, to: string, now: number): Span | undefined {
+  const span = { from: Number(from), to: Number(to) }
+  const seconds = now / 1000
+  if (from === '' || to === '' || !Number.isFinite(span.from) || !Number.isFinite(span.to)) return undefined
+  if (span.from < seconds - daySeconds || span.from > seconds - shortestSpan || span.to - span.from < shortestSpan) return undefined
+  return span
+}
+
+/** Returns the address of a span that was marked: of at least the shortest span, and of whole minutes. */
+export function formatSpan(from: number, to: number): { from: string; to: string } {
+  const end = Math.ceil(Math.max(to, from + shortestSpan) / 60) * 60
+  return { from: String(Math.floor(from / 60) * 60), to: String(end) }
+}
+
+/** The windows to choose from, in hours. */
+export const windows = [24, 6, 1]
+
+const pointsShown = 144
+const mostPoints = 1440
+
+/** Returns what to ask of the history for a window in hours or a span: the answer always ends now. It stays the same for a quarter of an hour, so that it is not asked for as another one each minute. */
+export function historyQuery(hours: number, span: Span | undefined, now: number): { window: string; points: number } {
+  if (!span) return { window: `${hours}h`, points: pointsShown }
+  const quarters = Math.ceil((now / 1000 - span.from) / 900)
+  const minutes = Math.min(24 * 60, quarters * 15)
+  const points = Math.ceil((pointsShown * minutes * 60) / (span.to - span.from))
+  return { window: `${minutes}m`, points: Math.min(mostPoints, minutes, points) }
+}

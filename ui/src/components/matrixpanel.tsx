@@ -250,8 +250,8 @@ function Readout({ cells, view, pointed }: { cells: Cells; view: View; pointed: 
   )
 }
 
-const mostListed = 60
-const mostNamed = 4
+const mostListed = 25
+const mostNamed = 3
 
 function NotReadyList({ cells, view }: { cells: Cells; view: View }) {
   const all = useMemo(() => listNotReady(cells, view), [cells, view])

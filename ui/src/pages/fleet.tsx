@@ -145,14 +145,14 @@ function KeyFigures({ summary: s }: { summary: Summary }) {
         label="Queued"
         note={
           queued > 0 && (
-            <>
+            <span>
               in {formatCount(queuedMembers, 'cluster')}
               {oldestQueuedAt && (
                 <>
                   , the oldest for <Age at={oldestQueuedAt} />
                 </>
               )}
-            </>
+            </span>
           )
         }
       >
@@ -162,11 +162,11 @@ function KeyFigures({ summary: s }: { summary: Summary }) {
         label="Can go"
         note={
           s.canGo && (
-            <>
+            <span>
               {formatCount(s.canGo.candidates.count, 'image')},{' '}
               <a href={href('cleanup', s.canGo.report)}>{plainText(s.canGo.report, 40)}</a>
               {s.canGo.unknownClusters > 0 && <>, {formatCount(s.canGo.unknownClusters, 'cluster')} unknown</>}
-            </>
+            </span>
           )
         }
       >

@@ -83,9 +83,7 @@ func (h *hub) setupReadAPI() error {
 			root := h.store.Root(member)
 			return root.Report, root.ReceivedAt
 		},
-		PlacedClusters: func(image string) ([]rollout.PlacedCluster, bool) {
-			return h.rollouts.PlacedClusters(image, time.Now())
-		},
+		RolloutView: func(image string) (rollout.View, bool) { return h.rollouts.View(image, time.Now()) },
 		PageNames: func(member string) []string {
 			root := h.store.Root(member)
 			return root.PageNames()

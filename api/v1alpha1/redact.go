@@ -85,3 +85,14 @@ func RedactURLs(text string) string {
 		return word
 	})
 }
+
+// RedactedSource describes the source of an image as reports do.
+func (s *VMDiskImageSpec) RedactedSource() string {
+	text := string(s.SourceType)
+	for _, part := range []string{s.URL, s.Checksum} {
+		if part != "" {
+			text += " " + part
+		}
+	}
+	return RedactSource(text)
+}

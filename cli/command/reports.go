@@ -71,7 +71,7 @@ func fillWhere(ctx context.Context, api *connect.ReadAPI, where *rollout.Where, 
 		if v.Template == nil {
 			continue
 		}
-		detail, err := api.ImageDetail(ctx, rollout.SourceOf(v.Template))
+		detail, err := api.ImageDetail(ctx, v.Template.RedactedSource())
 		if failed, ok := errors.AsType[*readapi.Error](err); ok && failed.Status == http.StatusNotFound {
 			continue // no cluster has it
 		}

@@ -98,7 +98,7 @@ func (e *environment) gatherRolloutTree(ctx context.Context, hub *connect.Cluste
 				s.Clusters = nil
 				return err
 			}
-			s.Clusters = append(s.Clusters, tree.RolloutCluster(c))
+			s.Clusters = append(s.Clusters, tree.RolloutCluster{Cluster: c.Cluster, Wave: c.Wave, State: c.State, Reason: c.Reason, Message: c.Message})
 		}
 		return nil
 	})

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/pelotech/ot-fleet/api/approval"
 	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -95,7 +96,7 @@ func NewPlan(r Request, stored *v1alpha1.FleetDiskImage, members []v1alpha1.Memb
 		// Invariant: what others write between the read and the apply is not written back.
 		metadata["resourceVersion"] = stored.ResourceVersion
 		p.FromVersion = stored.Spec.Version
-		p.Changes = append(rollout.Diff(&stored.Spec.Template, &desired.Template), diffRest(live, merged)...)
+		p.Changes = append(approval.Diff(&stored.Spec.Template, &desired.Template), diffRest(live, merged)...)
 		p.addNotes(stored, desired)
 	}
 	p.Object = &unstructured.Unstructured{Object: map[string]any{

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -55,40 +56,7 @@ type ApprovedWave struct {
 }
 
 // Change is a field that differs between two versions.
-type Change struct {
-	Field string `json:"field"`
-	From  string `json:"from,omitempty"`
-	To    string `json:"to,omitempty"`
-}
-
-// Diff returns how a template differs from the one before.
-func Diff(before, after *v1alpha1.VMDiskImageSpec) (changes []Change) {
-	from, to := fieldTexts(before), fieldTexts(after)
-	for _, field := range before.DiffersIn(after) {
-		changes = append(changes, Change{field, from[field], to[field]})
-	}
-	return changes
-}
-
-func fieldTexts(spec *v1alpha1.VMDiskImageSpec) map[string]string {
-	var fields map[string]any
-	data, err := json.Marshal(spec)
-	if err != nil || json.Unmarshal(data, &fields) != nil {
-		return nil // the type holds only strings, numbers and quantities
-	}
-	texts := map[string]string{}
-	for name, value := range fields {
-		text := fmt.Sprint(value)
-		if name == "url" {
-			text = v1alpha1.RedactURL(text)
-		}
-		if name == "extraHeaders" {
-			text = "(not shown)"
-		}
-		texts[name] = v1alpha1.SanitizeText(text, 200)
-	}
-	return texts
-}
+type Change = readapi.Change
 
 // ErrNotObserved: the status is of the spec before, as right after a publish or an approval.
 var ErrNotObserved = errors.New("so what an approval reaches is unknown: try again in a moment")
@@ -124,10 +92,10 @@ func NewApproval(img *v1alpha1.FleetDiskImage, waves []string, all bool, version
 		if !slices.Contains(waveNames(img), name) {
 			return nil, fmt.Errorf("FleetDiskImage %s has no wave %s: it has %s", img.Name, name, strings.Join(waveNames(img), ", "))
 		}
-		if !requiresApproval(img, name) {
+		if !approval.IsRequired(img, name) {
 			return nil, fmt.Errorf("wave %s of FleetDiskImage %s needs no approval", name, img.Name)
 		}
-		if given := findApproval(img, name, img.Spec.Version); given != nil {
+		if given := approval.FindApproval(img, name, img.Spec.Version); given != nil {
 			a.Already = append(a.Already, ApprovedWave{name, given.By, given.At})
 			continue
 		}
@@ -141,21 +109,10 @@ func NewApproval(img *v1alpha1.FleetDiskImage, waves []string, all bool, version
 }
 
 func (a *Approval) addReach(img *v1alpha1.FleetDiskImage, wave string) {
-	for i := range img.Status.Waves {
-		if w := &img.Status.Waves[i]; w.Name == wave {
-			a.Clusters += w.Clusters.ToApply + w.Clusters.Deferred
-			a.Offline += w.Clusters.Deferred
-		}
-	}
-	limit := img.Spec.Rollout.MaxConcurrency
-	for i := range img.Spec.Rollout.Waves {
-		if w := &img.Spec.Rollout.Waves[i]; w.Name == wave && w.MaxConcurrency != nil {
-			limit = w.MaxConcurrency
-		}
-	}
-	if limit != nil {
-		a.AtATime = limit.String()
-	}
+	clusters, offline := approval.CountStarting(img, wave)
+	a.Clusters += clusters
+	a.Offline += offline
+	a.AtATime = approval.AtATime(img, wave)
 }
 
 func (a *Approval) describeBefore(img *v1alpha1.FleetDiskImage, waves []string) {
@@ -168,26 +125,9 @@ func (a *Approval) describeBefore(img *v1alpha1.FleetDiskImage, waves []string) 
 }
 
 func (a *Approval) describeChanges(img *v1alpha1.FleetDiskImage) {
-	for i := range img.Status.Versions {
-		v := &img.Status.Versions[i]
-		if v.Version == img.Spec.Version {
-			continue
-		}
-		a.ChangedSince = v.Version
-		if v.Template == nil {
-			a.NotRecorded = whyNotRecorded(v)
-			return
-		}
-		a.Changed = Diff(v.Template, img.Spec.Template.SourceFields())
-		return
+	if changes := approval.ChangesSinceVersionBefore(img); changes != nil {
+		a.ChangedSince, a.Changed, a.NotRecorded = changes.Since, changes.Fields, changes.NotRecorded
 	}
-}
-
-func whyNotRecorded(v *v1alpha1.VersionStatus) string {
-	if v.TemplateOmitted == "" {
-		return "the hub was older then"
-	}
-	return v.TemplateOmitted
 }
 
 // Draw draws what the approval reaches, or that it is given.

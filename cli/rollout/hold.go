@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/approval"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -111,7 +112,7 @@ func Abort(img *v1alpha1.FleetDiskImage, backTo string, caller Caller, reason st
 			continue
 		}
 		if v.Template == nil {
-			return nil, fmt.Errorf("the template of %s %s is not recorded: %s. Publish it with kubectl ot image publish %s --version %s --url …", img.Name, backTo, whyNotRecorded(v), img.Name, backTo)
+			return nil, fmt.Errorf("the template of %s %s is not recorded: %s. Publish it with kubectl ot image publish %s --version %s --url …", img.Name, backTo, approval.WhyNotRecorded(v), img.Name, backTo)
 		}
 		back := img.Spec.Template.WithSourceFields(v.Template)
 		if back.Revision() != v.Revision {
@@ -167,7 +168,7 @@ func (c Caller) renewApprovals(img *v1alpha1.FleetDiskImage, version string, now
 func missingApprovals(img *v1alpha1.FleetDiskImage, version string) (waves []string) {
 	for i := range img.Spec.Rollout.Waves {
 		w := &img.Spec.Rollout.Waves[i]
-		if w.RequireApproval && findApproval(img, w.Name, version) == nil {
+		if w.RequireApproval && approval.FindApproval(img, w.Name, version) == nil {
 			waves = append(waves, w.Name)
 		}
 	}
@@ -243,7 +244,7 @@ func NewHistory(img *v1alpha1.FleetDiskImage, now time.Time) *History {
 		v := &img.Status.Versions[i]
 		entry := HistoryVersion{Version: v.Version, Since: v.Since, Image: v.Namespace + "/" + v.Image, Revision: v.Revision, BackTo: v.Template != nil}
 		if v.Template == nil {
-			entry.Why = "template not recorded: " + whyNotRecorded(v)
+			entry.Why = "template not recorded: " + approval.WhyNotRecorded(v)
 		}
 		for _, a := range img.Spec.Approvals {
 			if a.Version == v.Version {

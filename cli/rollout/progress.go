@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/approval"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -67,8 +68,8 @@ func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 	}
 	for i := range st.Waves {
 		w := Wave{Name: st.Waves[i].Name, Clusters: st.Waves[i].Clusters, DoneAt: st.Waves[i].DoneAt}
-		w.RequireApproval = requiresApproval(img, w.Name)
-		if a := findApproval(img, w.Name, img.Spec.Version); a != nil {
+		w.RequireApproval = approval.IsRequired(img, w.Name)
+		if a := approval.FindApproval(img, w.Name, img.Spec.Version); a != nil {
 			w.ApprovedBy = a.By
 		}
 		p.Waves = append(p.Waves, w)
@@ -205,21 +206,3 @@ func (p *Progress) Summary() string {
 
 // Names are for -o name.
 func (p *Progress) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + p.Name} }
-
-func requiresApproval(img *v1alpha1.FleetDiskImage, wave string) bool {
-	for i := range img.Spec.Rollout.Waves {
-		if w := &img.Spec.Rollout.Waves[i]; w.Name == wave {
-			return w.RequireApproval
-		}
-	}
-	return false
-}
-
-func findApproval(img *v1alpha1.FleetDiskImage, wave, version string) *v1alpha1.Approval {
-	for i := range img.Spec.Approvals {
-		if a := &img.Spec.Approvals[i]; a.Wave == wave && a.Version == version {
-			return a
-		}
-	}
-	return nil
-}

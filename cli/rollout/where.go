@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/pelotech/ot-fleet/api/approval"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -78,17 +79,6 @@ func FindReported(images []v1alpha1.ReportedImage, namespace, name string) *v1al
 	return nil
 }
 
-// SourceOf describes a source as the read API lists it.
-func SourceOf(spec *v1alpha1.VMDiskImageSpec) string {
-	text := string(spec.SourceType)
-	for _, part := range []string{spec.URL, spec.Checksum} {
-		if part != "" {
-			text += " " + part
-		}
-	}
-	return v1alpha1.RedactSource(text)
-}
-
 // Where is which clusters have which version.
 type Where struct {
 	render.Envelope
@@ -153,7 +143,7 @@ func (w *Where) NoteVersionsWithoutTemplate(img *v1alpha1.FleetDiskImage) {
 	for i := range img.Status.Versions {
 		if v := &img.Status.Versions[i]; v.Template == nil {
 			w.NotRead = append(w.NotRead, v.Version)
-			w.Notes = append(w.Notes, fmt.Sprintf("%s is not looked for: its template is not recorded, since %s", v.Version, whyNotRecorded(v)))
+			w.Notes = append(w.Notes, fmt.Sprintf("%s is not looked for: its template is not recorded, since %s", v.Version, approval.WhyNotRecorded(v)))
 		}
 	}
 }

@@ -115,7 +115,7 @@ func (d *dashboard) callerOf(request *http.Request) (*ui.Caller, error) {
 		return nil, ui.ErrSignedOut
 	case err != nil:
 		return nil, err
-	case !isToken(token):
+	case !isToken(token), hasEnd && !time.Now().Before(end): // reviews are remembered for longer
 		return nil, errNotAccepted
 	}
 	s := signInFrom(request.Context())

@@ -31,7 +31,7 @@ const (
 
 const (
 	// keyReadInterval is how often a replica reads the Secret.
-	keyReadInterval = time.Minute
+	keyReadInterval = 15 * time.Second
 	// keyReadAgain is how soon it does for a cookie that it cannot read.
 	keyReadAgain = time.Second
 	// keyLife is how long a key seals. It opens cookies for as long again.
@@ -58,7 +58,7 @@ func (s *KeyStore) Start(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := s.read(ctx, time.Now()); err != nil {
-			log.FromContext(ctx).Error(err, "Failed to read the keys of the dashboard's cookies; reading them again in a minute", "secret", KeySecret)
+			log.FromContext(ctx).Error(err, "Failed to read the keys of the dashboard's cookies; retrying in 15 s", "secret", KeySecret)
 		}
 		select {
 		case <-ctx.Done():

@@ -12,6 +12,10 @@ import (
 // Decide returns what to do about a FleetDiskImage, and its status. The same view gives
 // the same decision; deciding again with the decided status changes nothing.
 func Decide(v View) Decision {
+	return evaluate(v).decision
+}
+
+func evaluate(v View) *evaluation {
 	e := newEvaluation(v)
 	switch err := e.parseSelectors(); {
 	case v.Image.DeletionTimestamp != nil:
@@ -33,7 +37,7 @@ func Decide(v View) Decision {
 		e.setPhase(e.decidePhase(blocked))
 	}
 	e.decision.Status = e.status
-	return e.decision
+	return e
 }
 
 // evaluation builds one Decision.

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -221,12 +222,7 @@ func listedBytes(a *v1alpha1.ReportedActivity, image v1alpha1.QueuedImport) int6
 // as many as the fleet has slots. A cluster of which nothing is known waits for a slot, and
 // takes as long as the median of the others.
 func (e *evaluation) playWaves(left map[string]time.Duration, slots int) (end time.Time) {
-	known := make([]time.Duration, 0, len(left))
-	for _, d := range left {
-		known = append(known, d)
-	}
-	slices.Sort(known)
-	median := known[len(known)/2]
+	median := medianOf(left)
 	byWave := make([][]*placedCluster, len(e.waves))
 	for i := range e.placed {
 		c := &e.placed[i]
@@ -243,6 +239,11 @@ func (e *evaluation) playWaves(left map[string]time.Duration, slots int) (end ti
 		startAt, end = laterOf(startAt, doneAt.Add(w.minSuccessTime)), laterOf(end, doneAt)
 	}
 	return end
+}
+
+func medianOf(left map[string]time.Duration) time.Duration {
+	known := slices.Sorted(maps.Values(left))
+	return known[len(known)/2]
 }
 
 // playWave returns when the last cluster of a wave is done; zero where all are.

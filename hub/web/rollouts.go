@@ -1,45 +1,149 @@
 package web
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/answers"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
 func (a *API) listRollouts(request *http.Request) (any, error) {
-	limit, err := parseLimit(request)
+	query := request.URL.Query()
+	q := answers.RolloutQuery{After: query.Get("after")}
+	var err error
+	if q.Limit, err = parseLimit(request); err != nil {
+		return nil, err
+	}
+	if q.Offset, err = parseOffset(request); err != nil {
+		return nil, err
+	}
+	if q.Search, err = parseSearch(request, "search"); err != nil {
+		return nil, err
+	}
+	if q.Sort, err = parseChoice(request, "sort", readapi.RolloutOrders()...); err != nil {
+		return nil, err
+	}
+	order, err := parseChoice(request, "order", "asc", "desc")
 	if err != nil {
 		return nil, err
 	}
+	q.Descending = order == "desc"
+	if q.Phase, err = parseChoice(request, "phase", readapi.RolloutsInAttention, string(v1alpha1.RolloutWaiting), string(v1alpha1.RolloutProgressing),
+		string(v1alpha1.RolloutSucceeded), string(v1alpha1.RolloutFailed)); err != nil {
+		return nil, err
+	}
+	if q.After != "" && (q.Sort != "" && q.Sort != readapi.RolloutsByName || q.Descending) {
+		return nil, httpError{http.StatusBadRequest, "after is a name, and needs the order by name: use offset"}
+	}
 	var stored v1alpha1.FleetDiskImageList
-	if err := a.Members.List(request.Context(), &stored, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing FleetDiskImages: %w", err)
+	if err := a.list(request.Context(), &stored); err != nil {
+		return nil, err
 	}
-	// The list belongs to the cache and must not be sorted in place.
-	all := make([]*v1alpha1.FleetDiskImage, len(stored.Items))
-	for i := range stored.Items {
-		all[i] = &stored.Items[i]
+	return answers.ListRollouts(stored.Items, q), nil
+}
+
+// findRollout returns the view of the FleetDiskImage that a request names.
+func (a *API) findRollout(request *http.Request) (*rollout.View, error) {
+	name := request.URL.Query().Get("name")
+	if name == "" {
+		return nil, httpError{http.StatusBadRequest, "name is required: a name from /fleet/v1/rollouts"}
 	}
-	slices.SortFunc(all, func(a, b *v1alpha1.FleetDiskImage) int { return strings.Compare(a.Name, b.Name) })
-	page, next := pageAfter(all, request.URL.Query().Get("after"), limit, func(img *v1alpha1.FleetDiskImage) string { return img.Name })
-	list := readapi.RolloutList{Rollouts: make([]readapi.Rollout, len(page)), Next: next}
-	for i, img := range page {
-		st := &img.Status
-		list.Rollouts[i] = readapi.Rollout{
-			Name: img.Name, Version: img.Spec.Version, Observed: st.ObservedGeneration == img.Generation,
-			Phase: st.Phase, Reason: st.Reason, Message: st.Message, CurrentWave: st.CurrentWave,
-			Clusters: st.Clusters, Waves: st.Waves, Failing: st.Failing, Blocked: st.Blocked, ExpectedAt: st.ExpectedAt, ExpectedReason: st.ExpectedReason,
+	v, found := a.RolloutView(name)
+	if !found {
+		return nil, notFound("FleetDiskImage", name)
+	}
+	return &v, nil
+}
+
+func (a *API) getRollout(request *http.Request) (any, error) {
+	v, err := a.findRollout(request)
+	if err != nil {
+		return nil, err
+	}
+	return answers.DescribeRollout(v), nil
+}
+
+func (a *API) getReach(request *http.Request) (any, error) {
+	wave := request.URL.Query().Get("wave")
+	v, err := a.findRollout(request)
+	switch {
+	case err != nil:
+		return nil, err
+	case wave == "":
+		return nil, httpError{http.StatusBadRequest, "wave is required: a wave of the FleetDiskImage"}
+	}
+	bytes, err := a.downloadBytes(request, v)
+	if err != nil {
+		return nil, err
+	}
+	reach, found := answers.DescribeReach(v, wave, bytes)
+	if !found {
+		return nil, httpError{http.StatusNotFound, fmt.Sprintf("FleetDiskImage %s has no wave %s", v.Image.Name, v1alpha1.Truncate(wave, maxKeyBytes))}
+	}
+	return reach, nil
+}
+
+// getRolloutOwners reads the FleetDiskImage itself: the cache does not know who has its fields.
+func (a *API) getRolloutOwners(request *http.Request) (any, error) {
+	name := request.URL.Query().Get("name")
+	if name == "" {
+		return nil, httpError{http.StatusBadRequest, "name is required: a name from /fleet/v1/rollouts"}
+	}
+	img := &v1alpha1.FleetDiskImage{}
+	err := a.Live.Get(request.Context(), client.ObjectKey{Name: name}, img)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, notFound("FleetDiskImage", name)
+	case err != nil:
+		return nil, fmt.Errorf("reading FleetDiskImage %s: %w", v1alpha1.Truncate(name, maxKeyBytes), err)
+	}
+	ownerOf := func(field string) string {
+		if owner := ownership.FindOwner(img, field); owner != nil {
+			return v1alpha1.SanitizeText(owner.String(), maxKeyBytes)
+		}
+		return ""
+	}
+	return readapi.RolloutOwners{Approvals: ownerOf("spec.approvals"), Paused: ownerOf("spec.rollout.paused"), Retry: ownerOf("spec.retry")}, nil
+}
+
+// maxAskedMembers bounds the members whose reports are read for the size of a download.
+const maxAskedMembers = 5
+
+// downloadBytes returns the size of the download of a rollout's version, as clusters say that
+// have it; 0 where none does. It is the median: no single member decides.
+func (a *API) downloadBytes(request *http.Request, v *rollout.View) (int64, error) {
+	var sizes []int64
+	image := rollout.CurrentImage(v.Image)
+	for i := range v.Clusters {
+		c := &v.Clusters[i]
+		if len(sizes) == maxAskedMembers {
+			break
+		}
+		if !c.Report.Exists || c.Report.Phase != v1alpha1.PhaseSucceeded || c.Report.Revision != c.PlannedRevision {
+			continue
+		}
+		reported, err := a.findImage(request, c.Name, image.Namespace, image.Name)
+		if err != nil {
+			return 0, err
+		}
+		if reported != nil && reported.DownloadBytes > 0 {
+			sizes = append(sizes, reported.DownloadBytes)
 		}
 	}
-	return list, nil
+	if len(sizes) == 0 {
+		return 0, nil
+	}
+	slices.Sort(sizes)
+	return sizes[(len(sizes)-1)/2], nil
 }
 
 func (a *API) listRolloutClusters(request *http.Request) (any, error) {
@@ -48,25 +152,19 @@ func (a *API) listRolloutClusters(request *http.Request) (any, error) {
 		return nil, err
 	}
 	query := request.URL.Query()
-	name, state := query.Get("name"), v1alpha1.ClusterState(query.Get("state"))
-	switch {
-	case name == "":
-		return nil, httpError{http.StatusBadRequest, "name is required: a name from /fleet/v1/rollouts"}
-	case state != "" && !slices.Contains(v1alpha1.ClusterStates(), state):
+	state := v1alpha1.ClusterState(query.Get("state"))
+	if state != "" && !slices.Contains(v1alpha1.ClusterStates(), state) {
 		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("state=%s: must be one of %s", state, joinValues(v1alpha1.ClusterStates()))}
 	}
-	placed, found := a.PlacedClusters(name)
-	if !found {
-		return nil, notFound("FleetDiskImage", name)
+	v, err := a.findRollout(request)
+	if err != nil {
+		return nil, err
 	}
-	placed = slices.DeleteFunc(placed, func(p rollout.PlacedCluster) bool { return state != "" && p.State != state })
-	slices.SortFunc(placed, func(a, b rollout.PlacedCluster) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	page, next := pageAfter(placed, query.Get("after"), limit, func(p rollout.PlacedCluster) string { return p.Cluster })
-	list := readapi.RolloutClusters{Clusters: make([]readapi.RolloutCluster, len(page)), Next: next}
-	for i, p := range page {
-		list.Clusters[i] = readapi.RolloutCluster{Cluster: p.Cluster, Wave: p.Wave, State: p.State, Reason: p.Reason, Message: v1alpha1.SanitizeText(p.Message, maxErrorBytes)}
+	offset, err := parseOffset(request)
+	if err != nil {
+		return nil, err
 	}
-	return list, nil
+	return answers.ListRolloutClusters(v, answers.RolloutClusterQuery{State: state, Wave: query.Get("wave"), After: query.Get("after"), Offset: offset, Limit: limit}), nil
 }
 
 func joinValues[T ~string](states []T) string {

@@ -1,11 +1,14 @@
 package web
 
 import (
+	"context"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -27,13 +30,21 @@ func newRolloutAPI(t *testing.T) *API {
 		apitest.FleetDiskImage("debian").WithVersion("2.0.0").WithGeneration(2).WithStatus(v1alpha1.FleetDiskImageStatus{ObservedGeneration: 1}).Obj(),
 		apitest.FleetDiskImage("windows").WithGeneration(1).Obj(),
 	).Build()
-	api.PlacedClusters = func(image string) ([]rollout.PlacedCluster, bool) {
-		return []rollout.PlacedCluster{
-			{Cluster: "bergen", Wave: "canary", State: v1alpha1.ClusterSucceeded, Started: true},
-			{Cluster: "oslo", Wave: "canary", State: v1alpha1.ClusterFailed, Started: true, Reason: "NotFound", Message: "404"},
-			{Cluster: "aarhus", Wave: "rest", State: v1alpha1.ClusterToApply},
-			{Cluster: "lund", Wave: "rest", State: v1alpha1.ClusterToApply},
-		}, image == "ubuntu"
+	api.RolloutView = func(image string) (rollout.View, bool) {
+		img := apitest.FleetDiskImage("ubuntu").WithGeneration(2).WithWave("canary").Obj()
+		revision := img.Spec.Template.Revision()
+		cluster := func(name, wave string, phase v1alpha1.Phase) rollout.Cluster {
+			c := rollout.Cluster{Name: name, Labels: map[string]string{"wave": wave}, OnlineSince: apitest.Epoch}
+			if phase != "" {
+				c.PlannedRevision, c.PlannedAt = revision, apitest.Epoch
+				c.Report = rollout.Report{Exists: true, Revision: revision, Phase: phase, ItemState: v1alpha1.PlanItemApplied}
+			}
+			return c
+		}
+		oslo := cluster("oslo", "canary", v1alpha1.PhaseFailed)
+		oslo.Report.Reason, oslo.Report.Message = "NotFound", "404"
+		clusters := []rollout.Cluster{cluster("aarhus", "", ""), cluster("bergen", "canary", v1alpha1.PhaseSucceeded), cluster("lund", "", ""), oslo}
+		return rollout.View{Image: img, Clusters: clusters, Now: apitest.Epoch.Add(time.Hour)}, image == "ubuntu"
 	}
 	return api
 }
@@ -63,6 +74,9 @@ func TestRolloutClustersAreListed(t *testing.T) {
 		"":                               {names: []string{"aarhus", "bergen", "lund", "oslo"}},
 		"&limit=3":                       {names: []string{"aarhus", "bergen", "lund"}, next: "lund"},
 		"&limit=3&after=lund":            {names: []string{"oslo"}},
+		"&offset=3":                      {names: []string{"oslo"}},
+		"&offset=9":                      {names: []string{}},
+		"&offset=1&limit=1&after=bergen": {names: []string{"oslo"}},
 		"&after=bonn":                    {names: []string{"lund", "oslo"}},
 		"&state=ToApply":                 {names: []string{"aarhus", "lund"}},
 		"&state=ToApply&limit=1":         {names: []string{"aarhus"}, next: "aarhus"},
@@ -81,12 +95,97 @@ func TestRolloutClustersAreListed(t *testing.T) {
 	}
 	var list readapi.RolloutClusters
 	getJSON(t, newRolloutAPI(t), http.MethodGet, "/fleet/v1/rollouts/clusters?name=ubuntu&state=Failed", &list)
+	require.Len(t, list.Clusters, 1)
+	require.NotNil(t, list.Clusters[0].StartedAt)
+	assert.Equal(t, apitest.Epoch.UTC(), list.Clusters[0].StartedAt.UTC())
+	list.Clusters[0].StartedAt = nil
 	assert.Equal(t, []readapi.RolloutCluster{{Cluster: "oslo", Wave: "canary", State: v1alpha1.ClusterFailed, Reason: "NotFound", Message: "404"}}, list.Clusters)
+	getJSON(t, newRolloutAPI(t), http.MethodGet, "/fleet/v1/rollouts/clusters?name=ubuntu&wave=canary&limit=1", &list)
+	assert.Equal(t, 2, list.Total)
+	assert.Equal(t, "bergen", list.Next)
+}
+
+// The size of the download is what clusters say that have the version, not what one of them
+// says.
+func TestReachIsOfDownloadsThatWere(t *testing.T) {
+	f := newTestFleet(t, "aarhus", "bergen", "oslo", "lund")
+	img := apitest.FleetDiskImage("ubuntu").WithGeneration(2).WithWave("canary").Obj()
+	img.Spec.Rollout.Waves[0].RequireApproval = true
+	v := rollout.View{Image: img, Now: apitest.Epoch}
+	sizes := map[string]int64{"aarhus": 2 << 20, "bergen": 1 << 50, "oslo": 3 << 20}
+	for name, size := range sizes {
+		images := []v1alpha1.ReportedImage{{Namespace: img.Spec.TargetNamespace, Name: "ubuntu-1.0.0", UID: "u", Phase: v1alpha1.PhaseSucceeded, DownloadBytes: size}}
+		f.API.Index.SetPage(name, "page", 1, images)
+	}
+	f.API.Pages = pagesBySize{img, sizes}
+	for _, name := range []string{"aarhus", "bergen", "lund", "oslo"} {
+		c := rollout.Cluster{Name: name, Labels: map[string]string{"wave": "canary"}, OnlineSince: apitest.Epoch}
+		if sizes[name] > 0 {
+			c.PlannedRevision = img.Spec.Template.Revision()
+			c.Report = rollout.Report{Exists: true, Revision: c.PlannedRevision, Phase: v1alpha1.PhaseSucceeded, ItemState: v1alpha1.PlanItemApplied}
+		}
+		v.Clusters = append(v.Clusters, c)
+	}
+	f.API.RolloutView = func(string) (rollout.View, bool) { return v, true }
+	var reach readapi.RolloutReach
+	require.Equal(t, http.StatusOK, getJSON(t, f.API, http.MethodGet, "/fleet/v1/rollouts/reach?name=ubuntu&wave=canary", &reach))
+	assert.Equal(t, int64(3<<20), reach.EachBytes)
+	assert.False(t, reach.AtMost)
+	assert.Equal(t, int32(1), reach.Clusters)
+	assert.Equal(t, []readapi.NamedReach{{Cluster: "lund"}}, reach.Named)
+}
+
+type pagesBySize struct {
+	img   *v1alpha1.FleetDiskImage
+	sizes map[string]int64
+}
+
+func (p pagesBySize) Page(_ context.Context, member, _ string) ([]v1alpha1.ReportedImage, bool, error) {
+	return []v1alpha1.ReportedImage{{
+		Namespace: p.img.Spec.TargetNamespace, Name: "ubuntu-1.0.0", UID: "u", Phase: v1alpha1.PhaseSucceeded, DownloadBytes: p.sizes[member],
+	}}, true, nil
+}
+
+// GitOps controllers write their own values again: people are told before they change them.
+func TestRolloutOwners(t *testing.T) {
+	api := newRolloutAPI(t)
+	img := apitest.FleetDiskImage("ubuntu").Obj()
+	img.Labels = map[string]string{"kustomize.toolkit.fluxcd.io/name": "images", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
+	img.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Manager: "kustomize-controller", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "pelotech.ot/v1alpha1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:rollout":{"f:paused":{}}}}`)}},
+		{Manager: "kubectl-ot", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "pelotech.ot/v1alpha1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:approvals":{}}}`)}},
+	}
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	api.Live = fake.NewClientBuilder().WithScheme(scheme).WithReturnManagedFields().WithObjects(img).Build()
+	var owners readapi.RolloutOwners
+	require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, "/fleet/v1/rollouts/owners?name=ubuntu", &owners))
+	assert.Equal(t, readapi.RolloutOwners{Paused: "Flux (Kustomization flux-system/images)"}, owners)
+	assert.Equal(t, http.StatusNotFound, getJSON(t, api, http.MethodGet, "/fleet/v1/rollouts/owners?name=none", nil))
+	assert.Equal(t, http.StatusBadRequest, getJSON(t, api, http.MethodGet, "/fleet/v1/rollouts/owners", nil))
+}
+
+func TestRolloutIsDescribed(t *testing.T) {
+	var d readapi.RolloutDetail
+	require.Equal(t, http.StatusOK, getJSON(t, newRolloutAPI(t), http.MethodGet, "/fleet/v1/rollouts/detail?name=ubuntu", &d))
+	assert.Equal(t, "ubuntu", d.Name)
+	assert.Equal(t, int64(2), d.Generation)
+	assert.Equal(t, "ubuntu-1.0.0", d.Image)
 }
 
 func TestRolloutRequestsAreValidated(t *testing.T) {
 	for target, want := range map[string]int{
 		"/fleet/v1/rollouts?limit=0":                         http.StatusBadRequest,
+		"/fleet/v1/rollouts?offset=-1":                       http.StatusBadRequest,
+		"/fleet/v1/rollouts?sort=colour":                     http.StatusBadRequest,
+		"/fleet/v1/rollouts?order=up":                        http.StatusBadRequest,
+		"/fleet/v1/rollouts?phase=Lost":                      http.StatusBadRequest,
+		"/fleet/v1/rollouts?sort=phase&after=b":              http.StatusBadRequest,
+		"/fleet/v1/rollouts/detail":                          http.StatusBadRequest,
+		"/fleet/v1/rollouts/detail?name=nothing":             http.StatusNotFound,
+		"/fleet/v1/rollouts/reach?name=ubuntu":               http.StatusBadRequest,
+		"/fleet/v1/rollouts/reach?name=ubuntu&wave=none":     http.StatusNotFound,
+		"/fleet/v1/rollouts/reach?name=nothing&wave=none":    http.StatusNotFound,
 		"/fleet/v1/rollouts/clusters":                        http.StatusBadRequest,
 		"/fleet/v1/rollouts/clusters?name=ubuntu&state=Lost": http.StatusBadRequest,
 		"/fleet/v1/rollouts/clusters?name=nothing":           http.StatusNotFound,

@@ -51,9 +51,9 @@ type API struct {
 	Pages Pages
 	// PageNames returns the names of the pages of a member's report, sorted.
 	PageNames func(member string) []string
-	// PlacedClusters returns the clusters of a FleetDiskImage; found is false where there is
-	// none of that name.
-	PlacedClusters func(image string) ([]rollout.PlacedCluster, bool)
+	// RolloutView returns what a decision about a FleetDiskImage depends on; found is false
+	// where there is none of that name. It may be read at any time.
+	RolloutView func(image string) (view rollout.View, found bool)
 	// PruneTargets returns the progress of the targets of an ImagePrune; found is false where
 	// there is none of that name.
 	PruneTargets func(ctx context.Context, prune string) (targets []readapi.PruneTarget, found bool, err error)
@@ -133,8 +133,11 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "images":             {a.listImages, []string{"limit", "after"}, true},
 		root + "images/detail":      {a.getImage, []string{"source"}, true},
 
-		root + "rollouts":          {a.listRollouts, []string{"limit", "after"}, true},
-		root + "rollouts/clusters": {a.listRolloutClusters, []string{"name", "state", "limit", "after"}, true},
+		root + "rollouts":          {a.listRollouts, []string{"search", "phase", "sort", "order", "offset", "limit", "after"}, true},
+		root + "rollouts/detail":   {a.getRollout, []string{"name"}, true},
+		root + "rollouts/reach":    {a.getReach, []string{"name", "wave"}, true},
+		root + "rollouts/clusters": {a.listRolloutClusters, []string{"name", "state", "wave", "offset", "limit", "after"}, true},
+		root + "rollouts/owners":   {a.getRolloutOwners, []string{"name"}, false},
 
 		root + "prunereports":        {a.listPruneReports, []string{"name", "sort", "limit", "after"}, true},
 		root + "prunereports/groups": {a.groupPruneRows, []string{"report", "by", "images", "clusters", "includeOthers", "unreferencedFor", "limit"}, false},

@@ -161,7 +161,7 @@ func TestRequestsAreValidated(t *testing.T) {
 	} {
 		var answer map[string]string
 		api, _ := newPruneAPI(t)
-		api.PlacedClusters = func(string) ([]rollout.PlacedCluster, bool) { return nil, false }
+		api.RolloutView = func(string) (rollout.View, bool) { return rollout.View{}, false }
 		api.PruneTargets = func(context.Context, string) ([]readapi.PruneTarget, bool, error) { return nil, false, nil }
 		assert.Equal(t, want, getJSON(t, api, http.MethodGet, target, &answer), target)
 		assert.NotEmpty(t, answer["error"], target)

@@ -52,6 +52,13 @@ export interface Approval {
   at?: string;
 }
 
+/** ApprovalGiven is who approved a version for a wave. */
+export interface ApprovalGiven {
+  wave: string;
+  by: string;
+  at?: string;
+}
+
 /** Attention is one thing that waits for a person. */
 export interface Attention {
   /** Kind of the object, as FleetDiskImage, MemberCluster, ImagePrune, or ConfigMap for the fleet's policy. */
@@ -165,6 +172,13 @@ export const CellSyncing = 4;
 
 /** CellUnknown: nothing is known of it. */
 export const CellUnknown = 0;
+
+/** Change is a field that differs between two versions. */
+export interface Change {
+  field: string;
+  from?: string;
+  to?: string;
+}
 
 /** ClusterAPIRef names a Cluster of Cluster API on the hub's API server. */
 export interface ClusterAPIRef {
@@ -595,6 +609,8 @@ export const MaxMatrixRows = 10000;
 
 export const MaxPolicyBytes = 32768;
 
+export const MaxReachClusters = 20;
+
 /** MaxSummaryAttention is how many things it names that need a person. */
 export const MaxSummaryAttention = 10;
 
@@ -883,6 +899,12 @@ export interface NamedMember {
   /** Since when it has the state; absent if unknown. */
   since?: string;
   message?: string;
+}
+
+/** NamedReach is a cluster that would start. */
+export interface NamedReach {
+  cluster: string;
+  offline?: string;
 }
 
 /** NamedRollout is a rollout in short. */
@@ -1393,6 +1415,8 @@ export interface Rollout {
   expectedAt?: string;
   /** ExpectedReason is why ExpectedAt is absent while clusters are unfinished. */
   expectedReason?: string;
+  /** Attention: it waits for a person, or has failed clusters. */
+  attention?: boolean;
 }
 
 /** RolloutCluster is the progress of one cluster with the current version. */
@@ -1402,22 +1426,124 @@ export interface RolloutCluster {
   state: ClusterState;
   reason?: string;
   message?: string;
+  /** StartedAt is when the hub planned it; absent where that is unknown. */
+  startedAt?: string;
+  /** Expected is when it will be ready, for clusters in progress. */
+  expected?: Estimate;
 }
 
 /** RolloutClusters is a page of the clusters that a FleetDiskImage is placed in, by name. */
 export interface RolloutClusters {
   clusters: RolloutCluster[];
+  /** Total is how many match. */
+  total: number;
   next?: string;
 }
 
-/** RolloutList is a page of FleetDiskImages, by name. */
+/** RolloutDetail is a FleetDiskImage: what it rolls out, in which order, who has decided what, and which versions there were. */
+export interface RolloutDetail extends Rollout {
+  /** UID and Generation identify what this is about. */
+  uid: string;
+  generation: number;
+  /** Since is when the version became the current one. */
+  since?: string;
+  /** Namespace and Image name the VMDiskImage in the members. */
+  namespace: string;
+  image: string;
+  /** Source that it is downloaded from, and DiskBytes the size of the disk. */
+  source: string;
+  diskBytes: number;
+  /** Lanes are the waves in order, with what the spec says of them. */
+  lanes: RolloutLane[];
+  /** MaxFailures is how many clusters may fail before the others are held back, as in 5%. */
+  maxFailures?: string;
+  /** ProgressDeadline is how long a cluster may take, as in 6h0m0s. */
+  progressDeadline?: string;
+  offlineClusters?: OfflineClusters;
+  /** Paused says who paused it; absent where it is not. */
+  paused?: RolloutPause;
+  lastSuccessAt?: string;
+  blockedSince?: string;
+  /** RetryRequested: clusters that have failed are about to start over. */
+  retryRequested?: boolean;
+  /** Changes since the version before; absent for the first one. */
+  changes?: VersionChanges;
+  versions: RolloutVersion[];
+}
+
+/** RolloutLane is a wave: what the spec says of it, and when it ran. */
+export interface RolloutLane {
+  name: string;
+  clusters: ClusterCounts;
+  /** AtATime is how many clusters import together, as in 25%; absent: all. */
+  atATime?: string;
+  /** MinSuccessTime is how long it must have been done before the next one starts. */
+  minSuccessTime?: string;
+  requireApproval?: boolean;
+  approval?: ApprovalGiven;
+  /** StartedAt is when its first cluster that is known to have started did, and DoneAt when it became done. */
+  startedAt?: string;
+  doneAt?: string;
+}
+
+/** RolloutList is a page of FleetDiskImages. */
 export interface RolloutList {
   rollouts: Rollout[];
   next?: string;
+  /** Total is how many match, and All how many there are. */
+  total: number;
+  all: number;
+  /** Phases counts all of them; those whose phase is unknown are not in it. */
+  phases?: Partial<Record<RolloutPhase, number>>;
+  /** Attention is how many wait for a person, or have failed clusters. */
+  attention?: number;
+}
+
+/** RolloutOwners are the GitOps controllers that have fields which people change of a rollout, and would write their own values again. */
+export interface RolloutOwners {
+  /** Approvals, Paused and Retry are who has spec.approvals, spec.rollout.paused and spec.retry, as in Flux (Kustomization flux-system/images); absent for nobody. */
+  approvals?: string;
+  paused?: string;
+  retry?: string;
+}
+
+/** RolloutPause is who paused a rollout, where kubectl ot or the dashboard did. */
+export interface RolloutPause {
+  by?: string;
+  because?: string;
 }
 
 /** RolloutPhase is the phase of the rollout of a version. */
 export type RolloutPhase = "Failed" | "Progressing" | "Succeeded" | "Waiting";
+
+/** RolloutReach is what the approval of a wave would start. */
+export interface RolloutReach {
+  name: string;
+  uid: string;
+  generation: number;
+  version: string;
+  wave: string;
+  /** Observed: the counts are of this version. */
+  observed: boolean;
+  /** Approval that the wave has already; absent for none. */
+  approval?: ApprovalGiven;
+  /** Clusters that start, Offline of these are offline. */
+  clusters: number;
+  offline: number;
+  named: NamedReach[];
+  before?: RolloutLane[];
+  atATime?: string;
+  /** EachBytes is what one of them downloads. */
+  eachBytes: number;
+  atMost?: boolean;
+  /** Seconds from its start until the last of them is done, with a range. */
+  seconds?: number;
+  earliestSeconds?: number;
+  latestSeconds?: number;
+  unknownReason?: string;
+  unknownMessage?: string;
+  changes?: VersionChanges;
+}
 
 /** Rollout says in which order and how fast the clusters get the image. */
 export interface RolloutStrategy {
@@ -1446,6 +1572,36 @@ export interface RolloutSummary {
   /** Named are the first that are not done: those that wait for a person or failed first. */
   named?: NamedRollout[];
 }
+
+/** RolloutVersion is a version that a FleetDiskImage remembers. */
+export interface RolloutVersion {
+  version: string;
+  since: string;
+  namespace: string;
+  image: string;
+  revision: string;
+  /** CanGoBack: kubectl ot rollout abort --back-to can; NotRecorded is why it cannot. */
+  canGoBack?: boolean;
+  notRecorded?: string;
+  approvals?: ApprovalGiven[];
+}
+
+/** RolloutsByClusters: those with the most clusters last. */
+export const RolloutsByClusters = "clusters";
+
+/** RolloutsByExpected: what is expected first. */
+export const RolloutsByExpected = "expected";
+
+/** RolloutsByFailed: those with the most failed clusters last. */
+export const RolloutsByFailed = "failed";
+
+/** RolloutsByName: by name, the default. */
+export const RolloutsByName = "name";
+
+/** RolloutsByPhase: those that wait for a person or failed first. */
+export const RolloutsByPhase = "phase";
+
+export const RolloutsInAttention = "attention";
 
 export const Root = "/fleet/v1/";
 
@@ -1712,6 +1868,14 @@ export interface VMDiskImageSpec {
 
 /** Verdict is the kind of a row. */
 export type Verdict = "candidate" | "kept" | "orphan" | "unknown";
+
+/** VersionChanges is what differs from a version before. */
+export interface VersionChanges {
+  since: string;
+  fields?: Change[];
+  /** NotRecorded is why Fields are not known. */
+  notRecorded?: string;
+}
 
 /** VersionStatus is a version that was rolled out. */
 export interface VersionStatus {

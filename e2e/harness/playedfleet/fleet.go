@@ -158,15 +158,15 @@ func (f *Fleet) setupAPI() {
 			defer f.mu.Unlock()
 			return f.held()
 		},
-		PlacedClusters: func(name string) ([]rollout.PlacedCluster, bool) {
+		RolloutView: func(name string) (rollout.View, bool) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			for _, img := range f.images {
 				if img.object.Name == name {
-					return slices.Clone(img.placed), true
+					return f.newView(img), true
 				}
 			}
-			return nil, false
+			return rollout.View{}, false
 		},
 		PruneTargets: f.pruneTargets,
 	}

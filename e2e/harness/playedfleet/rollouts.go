@@ -22,7 +22,6 @@ const imagesNamespace = "vmdi-farm"
 type fleetImage struct {
 	object  *v1alpha1.FleetDiskImage
 	current types.NamespacedName
-	placed  []rollout.PlacedCluster
 	dirty   bool
 	// fails are the clusters where its import fails, and why.
 	fails map[string]v1alpha1.Reason
@@ -186,19 +185,24 @@ func (f *Fleet) refer(m *member, img *image, age int) {
 
 // decide has a rollout proceed as the hub's controller does.
 func (f *Fleet) decide(img *fleetImage) {
-	v := rollout.View{Image: img.object, Clusters: make([]rollout.Cluster, len(f.members)), Budget: f.policy.Budget(), Now: f.at}
-	for i, m := range f.members {
-		v.Clusters[i] = f.view(m, img.object, img.current)
-	}
-	d := rollout.Decide(v)
+	d := rollout.Decide(f.newView(img))
 	next := img.object.DeepCopy()
 	next.Status = d.Status
-	img.object, img.placed, img.dirty = next, d.Placed, false
+	img.object, img.dirty = next, false
 	for _, name := range d.Start {
 		f.startCluster(img, f.findMember(name))
 	}
 	f.store.put(next)
 	f.Changes.Mark(readapi.TopicRollouts)
+}
+
+// newView returns what a decision about a rollout depends on.
+func (f *Fleet) newView(img *fleetImage) rollout.View {
+	v := rollout.View{Image: img.object, Clusters: make([]rollout.Cluster, len(f.members)), Budget: f.policy.Budget(), Now: f.at}
+	for i, m := range f.members {
+		v.Clusters[i] = f.view(m, img.object, img.current)
+	}
+	return v
 }
 
 // startCluster has a member import the current version.

@@ -67,6 +67,10 @@ type NotRun struct{ Pattern, Reason string }
 
 // notRunAnywhere lists the commands that are run on no fleet.
 var notRunAnywhere = []NotRun{
+	{
+		`^kubectl .*(ot-hub-ui|wall-display|fleet-readers)|^helm upgrade ot-hub .*ui\.enabled`,
+		"needs a hub that serves the dashboard: e2e/suites/signin TestCommandsOfThePage, e2e/suites/chart TestHelmCommandsInDocs",
+	},
 	{`^make `, "the Makefile's own: it builds, and runs the tests"},
 	{`^kubectl ot (accept|leave) `, "needs an agent that asks, and ends a member: e2e/suites/registration TestJoinCommandConfirmsKey, TestLeaveCommandInPullMode"},
 	{`^kubectl ot (completion|events|logs|quarantine|version)\b`, "e2e/suites/cli TestCompletion, TestEventsAndLogs, TestQuarantine, TestVersion"},

@@ -94,7 +94,7 @@ func TestDesiredIsKnownOnceAllImagesAreDecided(t *testing.T) {
 	f.SetImage(storedImage(apitest.FleetDiskImage("debian")))
 	f.SetImage(storedImage(apitest.FleetDiskImage("ubuntu")))
 	f.decideAll("debian")
-	f.PlacedClusters("ubuntu", now) // which decides nothing
+	f.listPlaced("ubuntu") // which decides nothing
 	_, known := f.ForMember("bergen")
 	assert.False(t, known, "ubuntu is undecided")
 	f.decideAll("ubuntu")
@@ -352,7 +352,7 @@ func TestConcurrentUse(t *testing.T) {
 			for range 50 {
 				f.SetImage(storedImage(apitest.FleetDiskImage(name)))
 				f.Decide(name, now)
-				f.PlacedClusters(name, now)
+				f.View(name, now)
 			}
 		})
 	}

@@ -165,3 +165,12 @@ func numberedNames(prefix string, n int) []string {
 	}
 	return all
 }
+
+// listPlaced returns the placed clusters of a FleetDiskImage.
+func (f *testState) listPlaced(image string) ([]rollout.PlacedCluster, bool) {
+	v, found := f.View(image, now)
+	if !found {
+		return nil, false
+	}
+	return rollout.Decide(v).Placed, true
+}

@@ -267,14 +267,16 @@ func (f *FleetState) lookupImage(name string) *imageState {
 	return f.images[name]
 }
 
-// PlacedClusters returns the clusters that a FleetDiskImage is placed in, and how far
-// each is; false where there is none of that name. It changes nothing.
-func (f *FleetState) PlacedClusters(image string, now time.Time) ([]rollout.PlacedCluster, bool) {
+// View returns what a decision about a FleetDiskImage depends on; false where there is none of
+// that name. It changes nothing, and may be read at any time.
+func (f *FleetState) View(image string, now time.Time) (rollout.View, bool) {
 	img := f.lookupImage(image)
 	if img == nil {
-		return nil, false
+		return rollout.View{}, false
 	}
 	img.mu.Lock()
 	defer img.mu.Unlock()
-	return rollout.Decide(f.gatherView(img, now)).Placed, true
+	v := f.gatherView(img, now)
+	v.Clusters = slices.Clone(v.Clusters)
+	return v, true
 }

@@ -30,7 +30,7 @@ func TestReportEnqueuesNamedImages(t *testing.T) {
 	f.decideAll("ubuntu", "debian")
 
 	state := func() v1alpha1.ClusterState {
-		placed, found := f.PlacedClusters("ubuntu", now)
+		placed, found := f.listPlaced("ubuntu")
 		require.True(t, found)
 		return placed[0].State
 	}

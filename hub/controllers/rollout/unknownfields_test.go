@@ -43,7 +43,7 @@ func TestPlanWaitsForAgentThatKnowsItsFields(t *testing.T) {
 	f.SetImage(img)
 	assert.Equal(t, []string{"new"}, f.decideAll("ubuntu"))
 	assert.NotContains(t, f.desiredNames("old"), "+ubuntu-1.0.0")
-	placed, _ := f.PlacedClusters("ubuntu", now)
+	placed, _ := f.listPlaced("ubuntu")
 	for _, p := range placed {
 		if p.Cluster == "old" {
 			assert.Equal(t, v1alpha1.ReasonFieldsUnknown, p.Reason)
@@ -65,7 +65,7 @@ func TestPlanWaitsForAgentThatKnowsItsFields(t *testing.T) {
 	// A plan keeps what it has where the agent is replaced by an older one.
 	f.reportAgent("old", "v0.2.9", "snapshotClass")
 	assert.Empty(t, f.decideAll("ubuntu"))
-	placed, _ = f.PlacedClusters("ubuntu", now)
+	placed, _ = f.listPlaced("ubuntu")
 	for _, p := range placed {
 		assert.Equal(t, p.Cluster != "silent", p.Started, "%s has begun", p.Cluster)
 	}
@@ -78,7 +78,7 @@ func TestPlanWaitsForAgentThatKnowsItsFields(t *testing.T) {
 	changed.Generation, changed.Spec.Template.SnapshotClass = 2, "faster"
 	f.SetImage(changed)
 	assert.NotContains(t, f.decideAll("ubuntu"), "old", "it does not start again")
-	placed, _ = f.PlacedClusters("ubuntu", now)
+	placed, _ = f.listPlaced("ubuntu")
 	for _, p := range placed {
 		assert.Equal(t, p.Cluster != "silent", p.Started, "%s has begun", p.Cluster)
 		assert.Equal(t, p.Cluster == "old", p.KeepsItem, p.Cluster)

@@ -1,0 +1,72 @@
+package approval_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+func newImage() *v1alpha1.FleetDiskImage {
+	img := apitest.FleetDiskImage("win-11").WithVersion("24.2").Obj()
+	img.Spec.Rollout = v1alpha1.Rollout{
+		MaxConcurrency: ptr.To(intstr.FromString("25%")), MinSuccessTime: &metav1.Duration{Duration: time.Hour},
+		Waves: []v1alpha1.Wave{
+			{Name: "canary", MaxConcurrency: ptr.To(intstr.FromInt32(1)), MinSuccessTime: &metav1.Duration{Duration: time.Minute}},
+			{Name: "production", RequireApproval: true},
+		},
+	}
+	img.Spec.Approvals = []v1alpha1.Approval{{Wave: "production", Version: "24.1", By: "anna"}}
+	img.Status.Waves = []v1alpha1.WaveStatus{{Name: "production", Clusters: v1alpha1.ClusterCounts{Total: 9, ToApply: 4, Deferred: 2, Succeeded: 3}}}
+	return img
+}
+
+func TestWaves(t *testing.T) {
+	img := newImage()
+	assert.True(t, approval.IsRequired(img, "production"))
+	assert.False(t, approval.IsRequired(img, "canary"))
+	assert.False(t, approval.IsRequired(img, v1alpha1.WaveRest))
+	assert.Nil(t, approval.FindApproval(img, "production", "24.2"))
+	assert.Equal(t, "anna", approval.FindApproval(img, "production", "24.1").By)
+	assert.Equal(t, "1", approval.AtATime(img, "canary"))
+	assert.Equal(t, "25%", approval.AtATime(img, v1alpha1.WaveRest))
+	assert.Equal(t, time.Minute, approval.MinSuccessTime(img, "canary"))
+	assert.Equal(t, time.Hour, approval.MinSuccessTime(img, v1alpha1.WaveRest))
+	img.Spec.Rollout = v1alpha1.Rollout{}
+	assert.Empty(t, approval.AtATime(img, v1alpha1.WaveRest))
+	assert.Zero(t, approval.MinSuccessTime(img, v1alpha1.WaveRest))
+	clusters, offline := approval.CountStarting(img, "production")
+	assert.Equal(t, []int32{6, 2}, []int32{clusters, offline})
+}
+
+func TestChangesSinceVersionBefore(t *testing.T) {
+	img := newImage()
+	assert.Nil(t, approval.ChangesSinceVersionBefore(img))
+	former := img.Spec.Template.SourceFields()
+	former.URL, former.ExtraHeaders = "https://anna:secret@images.example.com/24.1?signature=secret", []string{"Authorization: secret"}
+	img.Status.Versions = []v1alpha1.VersionStatus{{Version: "24.2"}, {Version: "24.1", Template: former}, {Version: "23.9"}}
+	changes := approval.ChangesSinceVersionBefore(img)
+	assert.Equal(t, "24.1", changes.Since)
+	assert.Equal(t, []string{"url", "extraHeaders"}, fieldsOf(changes.Fields))
+	for _, c := range changes.Fields {
+		assert.NotContains(t, c.From, "secret")
+	}
+	img.Status.Versions[1].Template, img.Status.Versions[1].TemplateOmitted = nil, "it is too large"
+	assert.Equal(t, &readapi.VersionChanges{Since: "24.1", NotRecorded: "it is too large"}, approval.ChangesSinceVersionBefore(img))
+	assert.Equal(t, "the hub was older then", approval.WhyNotRecorded(&img.Status.Versions[2]))
+}
+
+func fieldsOf(changes []readapi.Change) (fields []string) {
+	for _, c := range changes {
+		fields = append(fields, c.Field)
+	}
+	return fields
+}

@@ -1,1 +1,0 @@
-import{i as e,o as t}from"./panel-CPl1Jc3G.js";function n(){return t(e,{title:`Clean up`,children:null})}export{n as default};

@@ -1,0 +1,42 @@
+import type { Rollout } from '../../api'
+import { Sign, type Tone } from '../../components/sign'
+import { Clock } from '../../components/time'
+import { plainText } from '../../format'
+
+/** RolloutSign is the phase of a rollout with its reason, as kubectl ot rollout status says it. */
+export function RolloutSign({ rollout: r }: { rollout: Rollout }) {
+  if (!r.observed || !r.phase) return <Sign tone="unknown">not looked at yet</Sign>
+  return <Sign tone={toneOfRollout(r)}>{r.phase === 'Succeeded' || !r.reason ? r.phase : `${r.phase}, ${r.reason}`}</Sign>
+}
+
+function toneOfRollout(r: Rollout): Tone {
+  if (r.phase === 'Failed') return 'bad'
+  if ((r.clusters.failed ?? 0) + (r.clusters.timedOut ?? 0) > 0 && r.attention) return 'bad'
+  if (r.attention) return 'attention'
+  return r.phase === 'Succeeded' ? 'good' : r.phase === 'Progressing' ? 'moving' : 'waiting'
+}
+
+/** Expected is when a rollout will be done, or why that cannot be said. */
+export function Expected({ rollout: r }: { rollout: Rollout }) {
+  if (!r.observed) return <span class="muted">unknown</span>
+  if (r.expectedAt) return <Clock at={r.expectedAt} />
+  if (r.expectedReason) return <span class="muted">{reasonText(r.expectedReason)}</span>
+  return <span class="muted">–</span>
+}
+
+const reasonTexts: Record<string, string> = {
+  AwaitingApproval: 'after an approval',
+  RolloutPaused: 'paused',
+  MaxFailures: 'too many have failed',
+  ClustersBlocked: 'clusters wait for a person',
+  OfflineClusters: 'clusters are offline',
+  TooFewSamples: 'no estimate: fewer than 3 samples',
+  NotReported: 'no estimate: not reported',
+  NothingGranted: 'the budget grants no slot',
+  PlanFull: 'a plan is full',
+  FieldsUnknown: 'an agent is too old',
+}
+
+function reasonText(reason: string): string {
+  return reasonTexts[reason] ?? plainText(reason, 64)
+}

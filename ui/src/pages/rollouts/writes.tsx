@@ -1,0 +1,261 @@
+// What people change of a rollout, as kubectl ot rollout and kubectl ot image retry do.
+import { useSignal } from '@preact/signals'
+import { useEffect } from 'preact/hooks'
+import type { FleetDiskImage, RolloutDetail, RolloutOwners, RolloutReach } from '../../api'
+import { getJSON, jsonPatch, mergePatch, RequestError, sendJSON } from '../../client'
+import { shellWord } from '../../components/command'
+import { Sign } from '../../components/sign'
+import { Problem } from '../../components/states'
+import { Reach, ReachItem, Write } from '../../components/write'
+import { formatBytes, formatCount, formatDuration, formatNumber, plainText } from '../../format'
+import { laneStateOf } from '../../lanes'
+import type { Outcome } from '../../outcome'
+import { useAnswer } from '../../query'
+import { href, param } from '../../route'
+import { approvalBlocked, approvalPatch, isOutdated, isSameRollout, pausePatch, retryPatch } from '../../rolloutchanges'
+import { session } from '../../session'
+import { ChangeList } from './changes'
+
+/** A change that others were faster with is tried again, so often. */
+const maxTries = 5
+
+const pathOf = (name: string): string => `/k8s/apis/pelotech.ot/v1alpha1/fleetdiskimages/${encodeURIComponent(name)}`
+
+async function readImage(name: string): Promise<FleetDiskImage> {
+  return getJSON<FleetDiskImage>(pathOf(name))
+}
+
+function me(): string {
+  return session.value.state === 'signedIn' ? session.value.me.user : ''
+}
+
+/** Changes what is stored, not what was read once: another person's change that comes in between is seen, and decided about again. */
+async function change(shown: FleetDiskImage | undefined, name: string, patchOf: (img: FleetDiskImage) => { body: unknown; type: string }): Promise<FleetDiskImage> {
+  for (let tries = 1; ; tries++) {
+    const img = await readImage(name)
+    if (shown && !isSameRollout(shown, img)) throw new RequestError(409, `FleetDiskImage ${name} has changed since it was shown, and is at version ${img.spec.version} now: close this, and look at it again.`)
+    const { body, type } = patchOf(img)
+    try {
+      return await sendJSON<FleetDiskImage>('PATCH', pathOf(name), body, type)
+    } catch (err) {
+      if (!(err instanceof RequestError) || !isOutdated(err.status, err.message)) throw err
+      if (tries === maxTries) throw new RequestError(409, `Others keep changing FleetDiskImage ${name}: nothing was changed. Try again.`)
+    }
+  }
+}
+
+/** What is stored when a dialog opens: what a person sees, and approves of. */
+function useShown(name: string, open: boolean) {
+  const shown = useSignal<FleetDiskImage | RequestError | undefined>(undefined)
+  useEffect(() => {
+    shown.value = undefined
+    if (!open) return
+    readImage(name).then(
+      (img) => (shown.value = img),
+      (err: unknown) => (shown.value = err instanceof RequestError ? err : new RequestError(0, String(err))),
+    )
+  }, [name, open])
+  return shown.value
+}
+
+/** Why GitOps would write its own value again; undefined where it does not own the field. */
+function useOwner(name: string, field: keyof RolloutOwners, open: boolean): string | undefined {
+  const owners = useAnswer<RolloutOwners>(open ? 'rollouts/owners' : undefined, { name }, ['rollouts']).value.value
+  const owner = owners?.[field]
+  const path = { approvals: 'spec.approvals', paused: 'spec.rollout.paused', retry: 'spec.retry' }[field]
+  return owner && `${plainText(owner, 200)} owns ${path} of FleetDiskImage ${name} and would write its own value again: change it in Git, or use the command with --force-conflicts.`
+}
+
+export function Approve({ detail: d, wave, name, primary }: { detail: RolloutDetail; wave: string; name: string; primary?: boolean }) {
+  const open = param('do') === name
+  const shown = useShown(d.name, open)
+  const reach = useAnswer<RolloutReach>(open ? 'rollouts/reach' : undefined, { name: d.name, wave }, ['rollouts', 'members', 'transfers', 'policy']).value
+  const owner = useOwner(d.name, 'approvals', open)
+  const version = shown && !(shown instanceof RequestError) ? shown.spec.version : d.version
+  const blocked = ((): string | undefined => {
+    if (shown === undefined || (!reach.value && !reach.error)) return 'What it reaches is being read.'
+    if (shown instanceof RequestError) return shown.message
+    if (reach.error) return `What it reaches cannot be said: ${reach.error.message}`
+    if (reach.value && (reach.value.uid !== shown.metadata?.uid || reach.value.version !== shown.spec.version))
+      return `FleetDiskImage ${d.name} has changed since it was shown, and is at version ${reach.value.version} now: close this, and look at it again.`
+    return approvalBlocked(shown, wave) ?? owner
+  })()
+  const approve = async (): Promise<Outcome> => {
+    if (!shown || shown instanceof RequestError) throw new Error('nothing was shown yet')
+    await change(shown, d.name, (img) => ({ body: approvalPatch(img, wave, me(), Date.now()), type: jsonPatch }))
+    return { text: `approved ${d.name} ${shown.spec.version} for wave ${wave} as ${me()}`, command: `kubectl ot rollout watch ${shellWord(d.name)}` }
+  }
+  return (
+    <Write
+      name={name}
+      verb="approve"
+      resource="fleetdiskimages"
+      label={`Approve for ${wave}…`}
+      title={`Approve ${d.name} ${version} for wave ${wave}`}
+      action="Approve"
+      running="Approving"
+      command={`kubectl ot rollout approve ${shellWord(d.name)} --wave ${shellWord(wave)} --version ${shellWord(version)}`}
+      primary={primary}
+      blocked={blocked}
+      run={approve}
+    >
+      {reach.value ? <WaveReach reach={reach.value} /> : reach.error && <Problem error={reach.error} />}
+    </Write>
+  )
+}
+
+function WaveReach({ reach: r }: { reach: RolloutReach }) {
+  const online = r.clusters - r.offline
+  return (
+    <Reach>
+      <ReachItem term="Starts">
+        <strong>{formatCount(r.clusters, 'cluster')}</strong>
+        {r.offline > 0 && `, ${formatNumber(r.offline)} of them offline`}
+        {r.atATime ? `, ${r.atATime} of the wave at a time` : r.clusters > 1 ? ', all at a time' : ''}
+        {r.named.length > 0 && (
+          <ul class="reach-names">
+            {r.named.map((c) => (
+              <li key={c.cluster}>{c.offline ? <Sign tone="unknown">{`${c.cluster}, ${plainText(c.offline, 40)}`}</Sign> : c.cluster}</li>
+            ))}
+            {r.clusters > r.named.length && <li class="muted">and {formatNumber(r.clusters - r.named.length)} more</li>}
+          </ul>
+        )}
+      </ReachItem>
+      <ReachItem term="Downloads">
+        {r.atMost && 'at most '}
+        <strong>{formatBytes(r.eachBytes * r.clusters)}</strong>, {r.atMost && 'at most '}
+        {formatBytes(r.eachBytes)} each
+      </ReachItem>
+      <ReachItem term="Takes">
+        {r.seconds !== undefined && online > 0 ? (
+          <>
+            about <strong>{formatDuration(r.seconds * 1000)}</strong> from the start of the wave{' '}
+            {r.earliestSeconds !== undefined && r.latestSeconds !== undefined && (
+              <span class="muted">
+                ({formatDuration(r.earliestSeconds * 1000)} to {formatDuration(r.latestSeconds * 1000)})
+              </span>
+            )}
+          </>
+        ) : (
+          <span class="muted">{r.unknownMessage ? `no estimate: ${r.unknownMessage}` : online === 0 ? 'nothing: no cluster that is online starts' : 'no estimate'}</span>
+        )}
+      </ReachItem>
+      <ReachItem term={r.changes ? `Since ${r.changes.since}` : 'Changes'}>
+        <ChangeList detail={r} />
+      </ReachItem>
+      {r.before?.some((lane) => (lane.clusters.total ?? 0) > 0) && (
+        <ReachItem term="Before it">
+          <ul class="reach-before">
+            {r.before.map((lane) => (
+              <li key={lane.name}>
+                <Sign tone={laneStateOf(lane).tone}>
+                  {lane.name}: {formatNumber(lane.clusters.succeeded ?? 0)} of {formatNumber(lane.clusters.total ?? 0)} ready
+                  {(lane.clusters.failed ?? 0) + (lane.clusters.timedOut ?? 0) > 0 && `, ${formatNumber((lane.clusters.failed ?? 0) + (lane.clusters.timedOut ?? 0))} failed`}
+                  {lane.doneAt && `, done for ${formatDuration(Date.now() - Date.parse(lane.doneAt))}`}
+                </Sign>
+              </li>
+            ))}
+          </ul>
+        </ReachItem>
+      )}
+    </Reach>
+  )
+}
+
+export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
+  const open = param('do') === 'pause' || param('do') === 'resume'
+  const owner = useOwner(d.name, 'paused', open)
+  const because = useSignal('')
+  const progressing = d.clusters.progressing ?? 0
+  const toApply = d.clusters.toApply ?? 0
+  const setPaused = async (paused: boolean): Promise<Outcome> => {
+    await change(undefined, d.name, (img) => ({ body: pausePatch(img, paused, me(), because.value), type: mergePatch }))
+    return paused
+      ? { text: `paused: ${formatCount(progressing, 'cluster')} in progress go on to their end, ${formatNumber(toApply)} do not begin`, command: `kubectl ot rollout resume ${shellWord(d.name)}` }
+      : { text: `resumed: ${formatCount(toApply, 'cluster')} begin as their turn comes`, command: `kubectl ot rollout watch ${shellWord(d.name)}` }
+  }
+  const common = { verb: 'update', resource: 'fleetdiskimages', blocked: owner }
+  if (d.paused) {
+    return (
+      <Write
+        {...common}
+        name="resume"
+        label="Resume…"
+        title={`Resume ${d.name} ${d.version}`}
+        action="Resume"
+        running="Resuming"
+        command={`kubectl ot rollout resume ${shellWord(d.name)}`}
+        run={() => setPaused(false)}
+        primary={d.reason === 'RolloutPaused'}
+      >
+        <p>
+          {formatCount(toApply, 'cluster')} that {toApply === 1 ? 'has' : 'have'} not started {toApply === 1 ? 'begins' : 'begin'} as their turn comes, in the order of the waves.
+          {d.paused.because && ` It was paused because: ${plainText(d.paused.because, 300)}.`}
+        </p>
+      </Write>
+    )
+  }
+  const reason = because.value.trim()
+  return (
+    <Write
+      {...common}
+      name="pause"
+      label="Pause…"
+      title={`Pause ${d.name} ${d.version}`}
+      action="Pause"
+      running="Pausing"
+      command={`kubectl ot rollout pause ${shellWord(d.name)}${reason ? ` -m ${shellWord(reason)}` : ''}`}
+      run={() => setPaused(true)}
+    >
+      <p>
+        {formatCount(progressing, 'cluster')} in progress go on to their end. {formatCount(toApply, 'cluster')} {toApply === 1 ? 'does' : 'do'} not begin until somebody resumes.
+      </p>
+      <label class="field">
+        Why, for others
+        <input type="text" maxLength={200} value={because.value} onInput={(event) => (because.value = event.currentTarget.value)} />
+      </label>
+    </Write>
+  )
+}
+
+export function Retry({ detail: d }: { detail: RolloutDetail }) {
+  const open = param('do') === 'retry'
+  const owner = useOwner(d.name, 'retry', open)
+  const failed = (d.clusters.failed ?? 0) + (d.clusters.timedOut ?? 0)
+  const named = (d.failing ?? []).map((f) => f.cluster)
+  const retry = async (): Promise<Outcome> => {
+    const stored = await change(undefined, d.name, (img) => ({ body: retryPatch(img, [], Date.now()), type: mergePatch }))
+    // An API server whose CustomResourceDefinitions do not know the field drops it without a word.
+    if (!stored.spec.retry) throw new Error('The hub does not know spec.retry, and nothing was retried: upgrade chart ot-hub.')
+    return { text: `${d.name} ${d.version} starts over in ${formatCount(failed, 'cluster')}, with all attempts`, command: `kubectl ot image wait ${shellWord(d.name)}` }
+  }
+  return (
+    <Write
+      name="retry"
+      verb="update"
+      resource="fleetdiskimages"
+      label={`Retry ${formatNumber(failed)} failed…`}
+      title={`Retry ${d.name} ${d.version} where it has failed`}
+      action="Retry"
+      running="Retrying"
+      command={`kubectl ot image retry ${shellWord(d.name)}`}
+      blocked={owner}
+      run={retry}
+    >
+      <Reach>
+        <ReachItem term="Starts over">
+          <strong>{formatCount(failed, 'cluster')}</strong>, with all attempts
+          <ul class="reach-names">
+            {named.map((c) => (
+              <li key={c}>
+                <a href={href('clusters', c)}>{c}</a>
+              </li>
+            ))}
+            {failed > named.length && <li class="muted">and {formatNumber(failed - named.length)} more</li>}
+          </ul>
+        </ReachItem>
+        {d.retryRequested && <ReachItem term="Already">a retry that was asked for is not followed everywhere yet</ReachItem>}
+      </Reach>
+    </Write>
+  )
+}

@@ -1,0 +1,99 @@
+import { describe, expect, it } from 'vitest'
+import type { FleetDiskImage } from './api'
+import { approvalBlocked, approvalPatch, isOutdated, isSameRollout, pausePatch, retryPatch } from './rolloutchanges'
+
+const at = Date.parse('2026-03-01T12:00:00.250Z')
+
+function newImage(change: (img: FleetDiskImage) => void = () => {}): FleetDiskImage {
+  const img = {
+    metadata: { name: 'win-11', uid: 'u', generation: 4, resourceVersion: '4711' },
+    spec: {
+      version: '24.2',
+      targetNamespace: 'images',
+      template: { name: 'win-11', sourceType: 'http', url: 'https://a/24.2', diskSize: '64Gi' },
+      placement: {},
+      rollout: { waves: [{ name: 'canary', clusterSelector: {} }, { name: 'production', clusterSelector: {}, requireApproval: true }] },
+      approvals: [{ wave: 'production', version: '24.1', by: 'bea' }],
+    },
+    status: { observedGeneration: 4, clusters: {} },
+  } as unknown as FleetDiskImage
+  change(img)
+  return img
+}
+
+describe('approvalPatch', () => {
+  it('adds one approval to the generation that was read', () => {
+    expect(approvalPatch(newImage(), 'production', 'anna', at)).toEqual([
+      { op: 'test', path: '/metadata/uid', value: 'u' },
+      { op: 'test', path: '/metadata/generation', value: 4 },
+      { op: 'add', path: '/spec/approvals/-', value: { wave: 'production', version: '24.2', by: 'anna', at: '2026-03-01T12:00:00Z' } },
+    ])
+  })
+  it('adds the list where there is none', () => {
+    expect(approvalPatch(newImage((i) => delete i.spec.approvals), 'production', 'anna', at)[2]).toEqual({ op: 'add', path: '/spec/approvals', value: [] })
+  })
+})
+
+describe('isSameRollout', () => {
+  it.each<[string, (img: FleetDiskImage) => void]>([
+    ['approvals of others', (i) => i.spec.approvals!.push({ wave: 'canary', version: '24.2', by: 'bea' })],
+    ['a status', (i) => (i.status = undefined)],
+    ['a generation', (i) => (i.metadata!.generation = 9)],
+    ['the order of fields', (i) => (i.spec.template = { diskSize: '64Gi', url: 'https://a/24.2', sourceType: 'http', name: 'win-11' })],
+    ['what is false and what is absent', (i) => (i.spec.rollout!.paused = false)],
+  ])('holds after %s', (_, change) => expect(isSameRollout(newImage(), newImage(change))).toBe(true))
+  it.each<[string, (img: FleetDiskImage) => void]>([
+    ['version', (i) => (i.spec.version = '24.3')],
+    ['source', (i) => (i.spec.template.url = 'https://b')],
+    ['another object of the name', (i) => (i.metadata!.uid = 'v')],
+    ['namespace', (i) => (i.spec.targetNamespace = 'other')],
+    ['pause', (i) => (i.spec.rollout!.paused = true)],
+    ['waves', (i) => i.spec.rollout!.waves!.pop()],
+  ])('does not hold after a change: %s', (_, change) => expect(isSameRollout(newImage(), newImage(change))).toBe(false))
+})
+
+describe('approvalBlocked', () => {
+  it('is of a wave that waits', () => {
+    expect(approvalBlocked(newImage(), 'production')).toBeUndefined()
+    expect(approvalBlocked(newImage(), 'canary')).toContain('needs no approval')
+    expect(approvalBlocked(newImage((i) => i.spec.approvals!.push({ wave: 'production', version: '24.2', by: 'bea' })), 'production')).toContain('already, by bea')
+    expect(approvalBlocked(newImage((i) => (i.status!.observedGeneration = 3)), 'production')).toContain('unknown')
+  })
+})
+
+describe('pausePatch', () => {
+  it('says who and why', () => {
+    expect(pausePatch(newImage(), true, 'anna', ' it does not boot ')).toEqual({
+      metadata: { resourceVersion: '4711', annotations: { 'pelotech.ot/paused-by': 'anna', 'pelotech.ot/paused-because': 'it does not boot' } },
+      spec: { rollout: { paused: true } },
+    })
+  })
+  it('leaves nothing of a pause', () => {
+    expect(pausePatch(newImage(), false, 'anna', '')).toEqual({
+      metadata: { resourceVersion: '4711', annotations: { 'pelotech.ot/paused-by': null, 'pelotech.ot/paused-because': null } },
+      spec: { rollout: { paused: null } },
+    })
+  })
+})
+
+describe('retryPatch', () => {
+  const clustersOf = (img: FleetDiskImage, ...clusters: string[]): unknown => (retryPatch(img, clusters, at) as { spec: { retry: { clusters: unknown } } }).spec.retry.clusters
+  it('is a new token', () => {
+    expect(retryPatch(newImage(), ['oslo'], at)).toEqual({ metadata: { resourceVersion: '4711' }, spec: { retry: { token: '2026-03-01T12:00:00.250Z', clusters: ['oslo'] } } })
+  })
+  it('does not lose a request that is not followed yet', () => {
+    const open = newImage((i) => (i.spec.retry = { token: 'a', clusters: ['oslo', 'bergen'] }))
+    expect(clustersOf(open, 'lund', 'oslo')).toEqual(['bergen', 'lund', 'oslo'])
+    expect(clustersOf(newImage((i) => (i.spec.retry = { token: 'a' })), 'lund')).toBeNull()
+    expect(clustersOf(open)).toBeNull()
+    open.status!.observedRetry = 'a'
+    expect(clustersOf(open, 'lund')).toEqual(['lund'])
+  })
+})
+
+it('knows the answers to a patch that came too late', () => {
+  expect(isOutdated(409, '')).toBe(true)
+  expect(isOutdated(422, 'the server rejected our request due to an error in our request')).toBe(true)
+  expect(isOutdated(422, 'spec.approvals: by must be you')).toBe(false)
+  expect(isOutdated(403, '')).toBe(false)
+})

@@ -1,0 +1,74 @@
+// What people change of a FleetDiskImage, as kubectl ot does: the same patches of the same fields.
+import type { FleetDiskImage } from './api'
+
+export interface PatchOperation {
+  op: 'add' | 'test' | 'replace'
+  path: string
+  value: unknown
+}
+
+/** Returns the time as approvals have it: whole seconds, in UTC. */
+export function stampOf(milliseconds: number): string {
+  return new Date(milliseconds).toISOString().replace(/\.\d+Z$/, 'Z')
+}
+
+/** Adds an approval to what is stored, if the FleetDiskImage is still the one that was shown: approvals of others that come meanwhile stay. */
+export function approvalPatch(img: FleetDiskImage, wave: string, by: string, now: number): PatchOperation[] {
+  const patch: PatchOperation[] = [
+    { op: 'test', path: '/metadata/uid', value: img.metadata?.uid },
+    { op: 'test', path: '/metadata/generation', value: img.metadata?.generation },
+  ]
+  if (!img.spec.approvals) patch.push({ op: 'add', path: '/spec/approvals', value: [] })
+  patch.push({ op: 'add', path: '/spec/approvals/-', value: { wave, version: img.spec.version, by, at: stampOf(now) } })
+  return patch
+}
+
+/** Reports whether what was shown to a person has not changed: which version, of which source, goes where, and by whose leave. */
+export function isSameRollout(shown: FleetDiskImage, now: FleetDiskImage): boolean {
+  const told = (img: FleetDiskImage): string =>
+    stable([img.metadata?.uid, img.spec.version, img.spec.template, img.spec.targetNamespace, img.spec.rollout?.paused ?? false, img.spec.rollout?.waves ?? []])
+  return told(shown) === told(now)
+}
+
+/** Returns JSON that does not depend on the order of fields. */
+function stable(value: unknown): string {
+  return JSON.stringify(value, (_, v: unknown) =>
+    v !== null && typeof v === 'object' && !Array.isArray(v) ? Object.fromEntries(Object.entries(v).sort(([a], [b]) => (a < b ? -1 : 1))) : v,
+  )
+}
+
+/** Why nothing can be approved of what is stored; undefined where it can. */
+export function approvalBlocked(img: FleetDiskImage, wave: string): string | undefined {
+  const { name, generation } = img.metadata ?? {}
+  const approval = img.spec.approvals?.find((a) => a.wave === wave && a.version === img.spec.version)
+  if (approval) return `Wave ${wave} of ${name} ${img.spec.version} is approved already, by ${approval.by}.`
+  if (!img.spec.rollout?.waves?.some((w) => w.name === wave && w.requireApproval)) return `Wave ${wave} of ${name} needs no approval.`
+  if (img.status?.observedGeneration !== generation) return `The hub has not looked at version ${img.spec.version} of ${name} yet, so what an approval reaches is unknown: try again in a moment.`
+  return undefined
+}
+
+const pausedBy = 'pelotech.ot/paused-by'
+const pausedBecause = 'pelotech.ot/paused-because'
+const maxPauseReason = 512
+
+/** Pauses or resumes a rollout: a merge patch of the object as it was read. */
+export function pausePatch(img: FleetDiskImage, paused: boolean, by: string, because: string): unknown {
+  const annotations = paused
+    ? { [pausedBy]: by.slice(0, maxPauseReason), ...(because.trim() ? { [pausedBecause]: because.trim().slice(0, maxPauseReason) } : {}) }
+    : { [pausedBy]: null, [pausedBecause]: null }
+  return { metadata: { resourceVersion: img.metadata?.resourceVersion, annotations }, spec: { rollout: { paused: paused ? true : null } } }
+}
+
+/** Starts the image over in clusters, or wherever it has failed: a merge patch of the object as it was read. */
+export function retryPatch(img: FleetDiskImage, clusters: string[], now: number): unknown {
+  // A request that the hub has not given to all plans yet is not lost by another one.
+  const open = img.spec.retry && img.spec.retry.token !== img.status?.observedRetry ? img.spec.retry : undefined
+  let of: string[] | null = clusters.length > 0 ? clusters : null
+  if (of && open) of = open.clusters?.length ? [...new Set([...of, ...open.clusters])].sort() : null
+  return { metadata: { resourceVersion: img.metadata?.resourceVersion }, spec: { retry: { token: new Date(now).toISOString(), clusters: of } } }
+}
+
+/** Reports whether an answer says that somebody else was faster: a conflict, or a test of a JSON patch that did not hold. */
+export function isOutdated(status: number, message: string): boolean {
+  return status === 409 || (status === 422 && message.includes('the server rejected our request due to an error in our request'))
+}

@@ -105,7 +105,7 @@ export function MatrixGrid(props: MatrixGridProps) {
       target.style.height = `${box.height}px`
     }
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0)
-    drawScene(ctx, painter.current.painter, painter.current.colors, g, cells, view, rows.getVirtualItems(), columns.getVirtualItems(), box)
+    drawScene(ctx, painter.current.painter, painter.current.colors, g, cells, view, rows.getVirtualItems(), columns.getVirtualItems(), groupCounts, box)
     const row = rows.getVirtualItems().find((r) => r.index === active.current.row)
     const column = columns.getVirtualItems().find((c) => c.index === active.current.column)
     if (row && column && element.contains(document.activeElement)) {

@@ -26,7 +26,7 @@ const showWords: Record<Show, string> = { all: 'All', failing: 'Failing', moving
 
 export function MatrixPanel() {
   const rows = param('columns') === 'source' ? 'source' : 'fdi'
-  const matrix = useFolded<Cells>('matrix', { rows, group: param('group') }, ['images', 'rollouts', 'members'], fold)
+  const matrix = useFolded<Cells>('matrix', { rows, group: param('group') }, ['images', 'rollouts', 'members'], fold, 2000)
   return (
     <Panel title="Clusters and images" aside={<Drawing />}>
       <Shown answer={matrix} lines={12}>

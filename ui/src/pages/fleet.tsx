@@ -16,7 +16,7 @@ import { href, hrefWith, param } from '../route'
 import '../styles/fleet.css'
 
 export default function FleetPage() {
-  const summary = useAnswer<Summary>('summary', {}, ['members', 'images', 'rollouts', 'prunes', 'transfers', 'policy'])
+  const summary = useAnswer<Summary>('summary', {}, ['members', 'images', 'rollouts', 'prunes', 'transfers', 'policy'], 3000)
   return (
     <Page title="Fleet" aside={<Command text="kubectl ot status" />}>
       <Shown answer={summary} lines={6}>

@@ -126,6 +126,7 @@ func TestMemberIsDescribed(t *testing.T) {
 		condition(v1alpha1.ConditionAgentHealthy, metav1.ConditionTrue), condition(v1alpha1.ConditionQuarantined, metav1.ConditionTrue),
 		condition(v1alpha1.ConditionStalled, metav1.ConditionFalse), condition(v1alpha1.ConditionReachable, metav1.ConditionFalse), condition(v1alpha1.ConditionReady, metav1.ConditionFalse),
 	}
+	m.Member.Status.Conditions[3].Reason = v1alpha1.ReasonUnreachable
 	d := answers.DescribeMember(m, readapi.MemberSummary{Member: "a"})
 	assert.Equal(t, readapi.ModePull, d.Mode)
 	assert.Equal(t, now, d.ReportedAt.Time)
@@ -136,7 +137,9 @@ func TestMemberIsDescribed(t *testing.T) {
 	}
 	assert.Equal(t, []string{v1alpha1.ConditionReady, v1alpha1.ConditionQuarantined, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionStalled}, order)
 	assert.Equal(t, "OTHubMemberUnreachable", d.Conditions[2].Runbook)
+	assert.Equal(t, "Check the address, the network and the CA in the kubeconfig.", d.Conditions[2].WhatToDo)
 	assert.Empty(t, d.Conditions[3].Runbook, "nothing is to be done")
+	assert.Empty(t, d.Conditions[3].WhatToDo)
 	require.Len(t, d.Activity.Active, 2)
 	assert.NotNil(t, d.Activity.Active[0].Expected.At)
 

@@ -727,7 +727,9 @@ export interface MemberCondition {
   since: string;
   /** Wanted is the status that a healthy member has. */
   wanted: string;
-  /** Runbook says what to do where Status is not Wanted; absent for none. */
+  /** WhatToDo where Status is not Wanted, in a sentence; absent where there is nothing to do, or where Message says it. */
+  whatToDo?: string;
+  /** Runbook is the page that says more; absent for none. */
   runbook?: string;
 }
 

@@ -119,7 +119,7 @@ function optionsOf(element: HTMLElement, lines: readonly Line[], look: Look, lat
   return {
     width: element.clientWidth,
     height: look.height,
-    padding: look.bare ? [2, 0, 0, 0] : [8, 8, 0, 0],
+    padding: look.bare ? [2, 0, 0, 0] : [8, 24, 0, 0],
     series: [{}, ...drawn],
     axes: [
       { ...axis, space: 64, size: 28, values: (_, splits) => clockTicks(splits) },

@@ -53,7 +53,7 @@ function HistoryChart({ history, sum, series, span, label }: { history: History;
   const since = Date.parse(history.since) / 1000
   const first = drawing.times[0] ?? since
   const missing = missingIn(history)
-  if (drawing.lines.length === 0) return <p class="muted">Nothing is remembered of it yet: this replica was elected at {formatClock(history.since)}.</p>
+  if (drawing.lines.every((l) => l.values.every((v) => v === null))) return <p class="muted">Nothing is known of these hours. This replica remembers since {formatClock(history.since)}, when it was elected.</p>
   return (
     <Chart
       label={`${label}: ${series.label}`}

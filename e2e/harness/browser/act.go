@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
@@ -161,4 +162,12 @@ func (p *Page) Press(t *testing.T, keys ...string) {
 	for _, key := range keys {
 		require.NoError(t, chromedp.Do(p.ctx, chromedp.KeyEvent(key)))
 	}
+}
+
+// Resize changes the size of the window.
+func (p *Page) Resize(t *testing.T, width, height int64) {
+	t.Helper()
+	_, err := chromedp.Call(p.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
+	require.NoError(t, err)
+	p.AwaitTrue(t, fmt.Sprintf("innerWidth === %d", width))
 }

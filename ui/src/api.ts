@@ -278,6 +278,8 @@ export interface FailingSummary {
   named?: FailingImage[];
 }
 
+export const FieldManager = "kubectl-ot";
+
 /** FleetDiskImage brings a disk image to many clusters before VMs need it there. */
 export interface FleetDiskImage extends TypeMeta {
   metadata?: ObjectMeta;
@@ -376,6 +378,8 @@ export interface History {
   by: string;
   /** Since is when this replica began to remember. */
   since: string;
+  /** Prometheus says which points before Since are from there; absent where the hub has no Prometheus to ask, or has not yet. */
+  prometheus?: HistoryPrometheus;
   /** Start is the begin of the first of the points, each of StepSeconds. */
   start: string;
   stepSeconds: number;
@@ -392,6 +396,16 @@ export interface HistoryLine {
   values: Record<string, (number | null)[]>;
   /** UnknownMembers are how many members were unknown at most at each point, whose part of Values is missing. */
   unknownMembers?: number[];
+}
+
+/** HistoryPrometheus is what a History has from Prometheus. */
+export interface HistoryPrometheus {
+  /** From and Until are the first and the end of the last point of the fleet that is from there; absent where none is. */
+  from?: string;
+  until?: string;
+  /** ReadAt is when the hub asked last, and Problem why it got no answer; empty if it did. */
+  readAt?: string;
+  problem?: string;
 }
 
 /** Image is one distinct image over all members. */
@@ -627,6 +641,27 @@ export const MaxSummaryMessage = 160;
 export const MaxSummaryRollouts = 12;
 
 export const MaxTransferUnknownMembers = 20;
+
+/** Me is who the caller is for the API server, and what they may do. */
+export interface Me {
+  user: string;
+  groups?: string[];
+  mode: Mode;
+  /** SignOut: signing out has an effect. */
+  signOut?: boolean;
+  may: Permission[];
+  /** ExpiresAt is when the session ends; absent where that is not known. */
+  expiresAt?: string;
+  /** Version is that of the program that serves the page, a hub or kubectl ot; HubVersion that of the hub. */
+  version?: string;
+  hubVersion?: string;
+  hubNamespace?: string;
+  /** PolicyNamespace and PolicyName are those of the ConfigMap of the fleet's policy. */
+  policyNamespace?: string;
+  policyName?: string;
+  /** Context is the kubeconfig's context of the hub; empty where that is not known. */
+  context?: string;
+}
 
 /** Member is the summary of a member. */
 export interface Member extends MemberSummary {
@@ -887,6 +922,9 @@ export const MembersByState = "state";
 
 export const MembersByVersion = "version";
 
+/** Mode is how a person is signed in. */
+export type Mode = "local" | "proxy" | "token";
+
 /** ModePull: the member's agent connects to the hub. */
 export const ModePull = "pull";
 
@@ -926,6 +964,16 @@ export type OfflineClusters = "Defer" | "Wait";
 export const OrderAscending = "asc";
 
 export const OrderDescending = "desc";
+
+/** Permission is a right, and whether the caller has it. */
+export interface Permission {
+  verb: string;
+  /** Resource in its plural, as fleetdiskimages; "fleet" is the read API. */
+  resource: string;
+  allowed: boolean;
+  /** Role is the ClusterRole of chart ot-hub that has it; empty where none of them does. */
+  role?: string;
+}
 
 /** Phase is the phase of a VMDiskImage. */
 export type Phase = "Deleting" | "Failed" | "PrunePending" | "Queued" | "Succeeded" | "Syncing" | "Terminating";
@@ -1998,3 +2046,5 @@ export interface WhySooner {
 
 /** WhyVerdict is why an image is where it is, in one word. */
 export type WhyVerdict = "Failed" | "Ready" | "Unknown" | "Waits" | "WaitsForPerson";
+
+export const WriteHeader = "Ot-Fleet";

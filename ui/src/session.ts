@@ -1,28 +1,9 @@
 // Who is here, and what that person may do.
 import { signal } from '@preact/signals'
+import type { Me, Permission } from './api'
 import { getJSON, RequestError, sendJSON } from './client'
 
-/** Me is the answer of /auth/me. */
-export interface Me {
-  user: string
-  groups?: string[]
-  mode: 'local' | 'token' | 'proxy'
-  /** Signing out has an effect. */
-  signOut?: boolean
-  may: Permission[]
-  hubVersion?: string
-  /** The ConfigMap of the fleet's policy. */
-  policyNamespace?: string
-  policyName?: string
-}
-
-/** Permission says whether the person may do something, and which role would allow it. */
-export interface Permission {
-  verb: string
-  resource: string
-  allowed: boolean
-  role?: string
-}
+export type { Me, Permission }
 
 export type Session =
   | { state: 'unknown' }

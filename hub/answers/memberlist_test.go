@@ -173,3 +173,22 @@ func TestRunbooksExist(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(values), "runbookURL: "+strings.TrimSuffix(readapi.RunbooksURL, "/"))
 }
+
+// The conditions of a member say nothing of its images: they do not explain why it is failing.
+func TestFailingMemberIsExplainedByItsImages(t *testing.T) {
+	m := v1alpha1.MemberCluster{}
+	m.Name = "lab"
+	m.Status.Images = &v1alpha1.MemberImages{Failed: 2}
+	m.Status.Failing = []v1alpha1.ImageSummary{{Namespace: "farm", Name: "centos", Reason: v1alpha1.ReasonNotFound, Message: "404"}, {Namespace: "farm", Name: "debian"}}
+	m.Status.Conditions = []metav1.Condition{condition(v1alpha1.ConditionReady, metav1.ConditionTrue)}
+	got := answers.ListMembers([]readapi.MemberSummary{{Member: "lab"}}, []v1alpha1.MemberCluster{m}, answers.MemberQuery{Limit: 1}).Members[0]
+	assert.Equal(t, readapi.MemberFailing, got.State)
+	assert.Equal(t, "NotFound", got.Reason)
+	assert.Nil(t, got.Since, "since when is not known")
+	named := answers.Summarize(&answers.Fleet{Members: []v1alpha1.MemberCluster{m}}).Members.Named[0]
+	assert.Equal(t, "farm/centos: 404", named.Message)
+
+	m.Status.Failing = m.Status.Failing[1:]
+	named = answers.Summarize(&answers.Fleet{Members: []v1alpha1.MemberCluster{m}}).Members.Named[0]
+	assert.Equal(t, "farm/debian", named.Message)
+}

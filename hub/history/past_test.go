@@ -79,7 +79,7 @@ func TestPastNeverReplacesWhatWasSeen(t *testing.T) {
 		})).Draw(t, "points")
 		h.FillPast(readapi.ByFleet, "", readapi.SeriesBytes, points)
 		after := pointsOf(h, readapi.ByFleet, readapi.SeriesBytes, now, 2*Step)
-		require.Equal(t, len(before), len(after))
+		require.Len(t, after, len(before))
 		for i := range before {
 			require.True(t, before[i] == after[i] || math.IsNaN(before[i]) && math.IsNaN(after[i]))
 		}

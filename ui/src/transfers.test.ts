@@ -103,6 +103,10 @@ describe('spans', () => {
     expect(historyQuery(24, { from: seconds - 3600, to: seconds }, now)).toEqual({ window: '60m', points: 60 })
     expect(historyQuery(24, { from: seconds - 86_000, to: seconds - 80_000 }, now)).toEqual({ window: '1440m', points: 1440 })
   })
+  it('asks for clusters, and for the sum beyond them, by five minutes', () => {
+    expect(historyQuery(6, undefined, now, 'fiveMinutes')).toEqual({ window: '6h', points: 72 })
+    expect(historyQuery(6, { from: seconds - 7000, to: seconds }, now, 'fiveMinutes')).toEqual({ window: '120m', points: 24 })
+  })
   it('stays the same for a quarter of an hour', () => {
     const span = { from: seconds - 3000, to: seconds - 600 }
     expect(historyQuery(24, span, now + 500_000)).toEqual(historyQuery(24, span, now))

@@ -104,11 +104,14 @@ export const windows = [24, 6, 1]
 const pointsShown = 144
 const mostPoints = 1440
 
-/** Returns what to ask of the history for a window in hours or a span: the answer always ends now. It stays the same for a quarter of an hour, so that it is not asked for as another one each minute. */
-export function historyQuery(hours: number, span: Span | undefined, now: number): { window: string; points: number } {
-  if (!span) return { window: `${hours}h`, points: pointsShown }
-  const quarters = Math.ceil((now / 1000 - span.from) / 900)
-  const minutes = Math.min(24 * 60, quarters * 15)
-  const points = Math.ceil((pointsShown * minutes * 60) / (span.to - span.from))
-  return { window: `${minutes}m`, points: Math.min(mostPoints, minutes, points) }
+/** How the history is asked for: of the fleet and its sources by the minute, of clusters by five minutes. */
+export type Grain = 'minute' | 'fiveMinutes'
+
+/** Returns what to ask of the history for a window in hours or a span: the answer always ends now. It stays the same for a quarter of an hour, so that it is not asked for as another one each minute. By five minutes, sums over the fleet have the same points as clusters. */
+export function historyQuery(hours: number, span: Span | undefined, now: number, grain: Grain = 'minute'): { window: string; points: number } {
+  const minutes = span ? Math.min(24 * 60, Math.ceil((now / 1000 - span.from) / 900) * 15) : hours * 60
+  const window = span ? `${minutes}m` : `${hours}h`
+  if (grain === 'fiveMinutes') return { window, points: Math.ceil(minutes / 5) }
+  const points = span ? Math.ceil((pointsShown * minutes * 60) / (span.to - span.from)) : pointsShown
+  return { window, points: Math.min(mostPoints, minutes, points) }
 }

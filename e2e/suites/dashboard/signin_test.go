@@ -55,7 +55,7 @@ func TestSignInByProxy(t *testing.T) {
 // A session that ends while the page is open asks for a token, keeps the address, and goes on.
 func TestEndedSessionKeepsTheAddress(t *testing.T) {
 	f := openHub(t)
-	const path = "/clusters?search=berg"
+	const path = "/rollouts?search=ended"
 	p := f.openSignedIn(t, anna, path)
 	p.Announce("401 ")
 	f.faults.set(func(w http.ResponseWriter, request *http.Request) bool {

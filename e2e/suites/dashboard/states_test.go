@@ -16,8 +16,8 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
 )
 
-// refuse answers the read API with an error.
-func refuse(status int, retryAfter, message string) func(http.ResponseWriter, *http.Request) bool {
+// refuseReads answers the read API with an error.
+func refuseReads(status int, retryAfter, message string) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, request *http.Request) bool {
 		if !strings.HasPrefix(request.URL.Path, readapi.Root) {
 			return false
@@ -37,7 +37,7 @@ func TestUnavailableHub(t *testing.T) {
 	p := openOwn(t, playedfleet.Healthy, "")
 	opened := chromium.OpenPage(t, browser.Options{Origin: p.origin})
 	opened.Announce("503 /fleet/v1/")
-	p.faults.set(refuse(http.StatusServiceUnavailable, "3", "no replica of the hub is elected: try again"))
+	p.faults.set(refuseReads(http.StatusServiceUnavailable, "3", "no replica of the hub is elected: try again"))
 	opened.Visit(t, "/clusters")
 	opened.AwaitText(t, "no replica of the hub is elected")
 	opened.AwaitTrue(t, `/next try is in \d+ s/i.test(document.body.innerText)`)
@@ -56,7 +56,7 @@ func TestLostStream(t *testing.T) {
 	opened.AwaitText(t, "bergen")
 	browser.Evaluate[bool](t, opened, "(window.sameDocument = true)")
 	opened.Announce("502 /fleet/v1/", "/fleet/v1/events")
-	p.faults.set(refuse(http.StatusBadGateway, "", "the hub does not answer"))
+	p.faults.set(refuseReads(http.StatusBadGateway, "", "the hub does not answer"))
 	p.faults.cutStreams()
 	opened.AwaitText(t, "stream of changes is lost")
 	opened.AwaitText(t, "bergen")

@@ -8,12 +8,15 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/browser"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -60,4 +63,59 @@ func (f *realFleet) awaitImage(t *testing.T, img *v1alpha1.FleetDiskImage, wante
 		require.Failf(t, img.Name+" is not as wanted: "+wanted, "%+v", got)
 	}
 	return got
+}
+
+// Two people open the same approval. The one who is first approves under their own name; the other
+// is told so, and nothing is approved twice.
+func TestApprovalOfTwoPeople(t *testing.T) {
+	f := openHub(t)
+	img := f.createWaiting(t, "approved")
+	first, second := f.openSignedIn(t, anna, "/rollouts/approved"), f.openSignedIn(t, boris, "/rollouts/approved")
+	for _, p := range []*browser.Page{first, second} {
+		p.Click(t, "button", "Approve for production")
+		p.AwaitElement(t, "dialog", "Approve approved 1.0.0 for wave production")
+	}
+	first.Click(t, "button", "Approve")
+	got := f.awaitImage(t, img, "approved", func(img *v1alpha1.FleetDiskImage) bool { return len(img.Spec.Approvals) == 1 })
+	assert.Equal(t, anna, got.Spec.Approvals[0].By)
+	assert.Equal(t, "production", got.Spec.Approvals[0].Wave)
+	assert.Equal(t, "1.0.0", got.Spec.Approvals[0].Version)
+	first.Click(t, "button", "Close")
+
+	// What the other page shows has changed meanwhile, or the API server refuses the second approval.
+	second.Announce("422 /k8s/", "409 /k8s/")
+	if buttons := second.FindAll(t, "button", "Approve"); len(buttons) > 0 {
+		second.ClickIfEnabled(t, buttons[0])
+	}
+	second.AwaitTrue(t, "/anna@example.com|already|approved/i.test(document.body.innerText)")
+	f.awaitImage(t, img, "rolled out", func(img *v1alpha1.FleetDiskImage) bool { return img.Status.Phase == v1alpha1.RolloutSucceeded })
+	got = f.awaitImage(t, img, "approved once", func(*v1alpha1.FleetDiskImage) bool { return true })
+	assert.Len(t, got.Spec.Approvals, 1)
+	// Both pages hear of the end by themselves.
+	for _, p := range []*browser.Page{first, second} {
+		p.AwaitTrue(t, "/Succeeded|Rolled out|Done/i.test(document.querySelector('main').innerText)")
+	}
+}
+
+// A rollout is paused by clicks and resumed by the keyboard alone.
+func TestPauseAndResume(t *testing.T) {
+	f := openHub(t)
+	img := f.createWaiting(t, "paused")
+	p := f.openSignedIn(t, anna, "/rollouts/paused")
+	p.Click(t, "button", "Pause…")
+	p.Click(t, "button", "Pause")
+	f.awaitImage(t, img, "paused", func(img *v1alpha1.FleetDiskImage) bool { return img.Spec.Rollout.Paused })
+	p.Click(t, "button", "Close")
+
+	p.FocusElement(t, "button", "Resume…")
+	p.Press(t, kb.Enter)
+	p.AwaitElement(t, "dialog", "Resume paused 1.0.0")
+	for range 20 {
+		if browser.Evaluate[string](t, p, "document.activeElement.innerText") == "Resume" {
+			break
+		}
+		p.Press(t, kb.Tab)
+	}
+	p.Press(t, kb.Enter)
+	f.awaitImage(t, img, "resumed", func(img *v1alpha1.FleetDiskImage) bool { return !img.Spec.Rollout.Paused })
 }

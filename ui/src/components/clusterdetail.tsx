@@ -41,11 +41,14 @@ export function ClusterDetail({ name }: { name: string }) {
           <div class="stack">
             <Verdict detail={detail} />
             <div class="columns">
-              <Conditions detail={detail} />
+              <div class="stack">
+                <Failing detail={detail} />
+                <Conditions detail={detail} />
+                <QuarantinePanel detail={detail} />
+              </div>
               <div class="stack">
                 <Budget detail={detail} />
                 <Identity detail={detail} />
-                <QuarantinePanel detail={detail} />
               </div>
             </div>
             <Activity detail={detail} />
@@ -82,13 +85,38 @@ function Verdict({ detail }: { detail: MemberDetail }) {
           </Sign>
         ))}
       </p>
-      {state !== 'Ready' && message && <p class="muted">{plainText(message)}</p>}
+      {state !== 'Ready' && state !== 'Failing' && message && <p class="muted">{plainText(message)}</p>}
       {detail.unknown && (
         <p>
           <Sign tone="unknown">What is shown of its images may be out of date: {detail.unknown}.</Sign>
         </p>
       )}
     </div>
+  )
+}
+
+/** The first images that failed, and why. */
+function Failing({ detail }: { detail: MemberDetail }) {
+  const total = detail.failingTotal ?? 0
+  const failing = detail.failing ?? []
+  if (total === 0) return null
+  return (
+    <Panel title={<>Failed images {<span class="count">{formatNumber(total)}</span>}</>}>
+      {failing.map((f) => (
+        <div key={`${f.namespace}/${f.name}`} class="condition">
+          <p class="condition-head">
+            <Sign tone="bad">
+              <a href={hrefWith({ why: whyOf(detail.member, f.namespace, f.name) })}>
+                {plainText(f.namespace, 60)}/{plainText(f.name, 80)}
+              </a>
+            </Sign>{' '}
+            {f.reason}
+          </p>
+          {f.message && <p>{plainText(f.message)}</p>}
+        </div>
+      ))}
+      {total > failing.length && <p class="muted">{formatCount(total - failing.length, 'more is', 'more are')} in the list of images below.</p>}
+    </Panel>
   )
 }
 
@@ -225,7 +253,7 @@ function Activity({ detail }: { detail: MemberDetail }) {
   return (
     <Shown answer={answer}>
       {(t) => (
-        <div class="stack">
+        <div class="side-by-side">
           <Panel title={<>Running {<span class="count">{formatNumber(t.runningTotal)}</span>}</>}>
             <RunningTable rows={t.running} ofCluster empty="It imports nothing." />
           </Panel>

@@ -4,19 +4,30 @@ import type { History } from '../api'
 import { formatClock, formatCount, formatNumber, formatRate, now, plainText } from '../format'
 import { useAnswer } from '../query'
 import { hrefWith, param, setParams } from '../route'
-import { formatSpan, historyQuery, parseSpan, windows } from '../transfers'
+import { formatSpan, historyQuery, parseSpan, windows, type Span } from '../transfers'
 import { Chart } from './chart'
 import { Panel } from './panel'
-import { cropDrawing, drawingOf, missingIn, othersOf, type Drawing } from './series'
+import { cropDrawing, drawingOf, formatRateTick, isCurrent, missingIn, othersOf, type Drawing } from './series'
 import { Shown } from './states'
 
 const linesShown = 7
 const everyMinute = 60_000
+const hoursOfClusters = 6
+
+/** Clusters are remembered for fewer hours than a span of the address may name. */
+function limitSpan(span: Span | undefined, hours: number): Span | undefined {
+  return span && span.from >= now.peek() / 1000 - hours * 3600 ? span : undefined
+}
+
+/** A mean of what is counted. */
+function formatMean(n: number): string {
+  return n < 10 ? String(Math.round(n * 10) / 10) : formatNumber(n)
+}
 
 const seriesShown = [
-  { name: 'bytes', label: 'Throughput', format: formatRate },
-  { name: 'slots', label: 'Slots', format: formatNumber },
-  { name: 'queued', label: 'Queue', format: formatNumber },
+  { name: 'bytes', label: 'Throughput', format: formatRate, formatTick: formatRateTick },
+  { name: 'slots', label: 'Slots', format: formatMean, formatTick: formatNumber },
+  { name: 'queued', label: 'Queue', format: formatMean, formatTick: formatNumber },
 ]
 
 export interface HistoryPanelProps {
@@ -29,9 +40,9 @@ export interface HistoryPanelProps {
 export function HistoryPanel({ title, cluster }: HistoryPanelProps) {
   const by = cluster !== undefined || param('by') === 'cluster' ? 'cluster' : 'source'
   const series = seriesShown.find((s) => s.name === param('show')) ?? seriesShown[0]!
-  const hours = windows.find((h) => String(h) === param('hours')) ?? (by === 'cluster' ? 6 : 24)
-  const span = parseSpan(param('from'), param('to'), now.peek())
-  const query = historyQuery(by === 'cluster' ? Math.min(hours, 6) : hours, span, now.peek())
+  const hours = windows.find((h) => String(h) === param('hours')) ?? (by === 'cluster' ? hoursOfClusters : 24)
+  const span = limitSpan(parseSpan(param('from'), param('to'), now.peek()), by === 'cluster' ? hoursOfClusters : 24)
+  const query = by === 'cluster' ? historyQuery(Math.min(hours, hoursOfClusters), span, now.peek(), 'fiveMinutes') : historyQuery(hours, span, now.peek())
   const asked = { ...query, series: series.name }
   const answer = useAnswer<History>('history', { ...asked, by, limit: linesShown, clusters: cluster }, ['transfers'], everyMinute)
   // What the clusters that are not named have is what the fleet has beyond them.
@@ -59,6 +70,7 @@ function HistoryChart({ history, sum, series, span, label }: { history: History;
       label={`${label}: ${series.label}`}
       drawing={drawing}
       format={series.format}
+      formatTick={series.formatTick}
       binary={series.name === 'bytes'}
       stacked
       height={240}
@@ -66,8 +78,8 @@ function HistoryChart({ history, sum, series, span, label }: { history: History;
       note={
         <>
           {since > first && <>Shown since {formatClock(history.since)}, when this replica was elected: what was before is unknown, not zero. </>}
-          {missing.now > 0 && <>{formatCount(missing.now, 'cluster is', 'clusters are')} unknown now, and not in it. </>}
-          {missing.most > missing.now && <>At times {formatCount(missing.most, 'cluster was', 'clusters were')} unknown. </>}
+          {missing.now > 0 && isCurrent(drawing, now.peek() / 1000) && <>{formatCount(missing.now, 'cluster is', 'clusters are')} unknown now, and not in it. </>}
+          {!span && missing.most > missing.now && <>At times {formatCount(missing.most, 'cluster was', 'clusters were')} unknown. </>}
           {history.by === 'cluster' && <>Clusters are remembered for 6 hours. </>}
           Mark a span to zoom.
         </>
@@ -105,7 +117,7 @@ function Choices({ by, series, hours, zoomed, cluster }: { by: string; series: s
       <Choice
         label="Window"
         options={windows
-          .filter((h) => by !== 'cluster' || h <= 6)
+          .filter((h) => by !== 'cluster' || h <= hoursOfClusters)
           .map((h) => ({ name: `${h} h`, chosen: !zoomed && h === hours, href: hrefWith({ hours: String(h), from: undefined, to: undefined }) }))}
       />
       {zoomed && (

@@ -41,8 +41,10 @@ export default function TransfersPage() {
       </Shown>
       <HistoryPanel title="The last hours" />
       <Filters sources={summary.value.value?.transfers.sources ?? []} />
-      <Running />
-      <Queued />
+      <div class="side-by-side">
+        <Running />
+        <Queued />
+      </div>
       {(summary.value.value?.transfers.fleet.reserved ?? 0) > 0 && <Reserved />}
     </Page>
   )

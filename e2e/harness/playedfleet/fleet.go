@@ -14,6 +14,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -133,6 +134,7 @@ func (f *Fleet) setupAPI() {
 		ReportsLoaded: func() bool { return true },
 		History:       func() *history.History { return f.history },
 		Stopping:      make(chan struct{}),
+		PolicyKey:     types.NamespacedName{Namespace: hubNamespace, Name: policyName},
 		Policy:        func() answers.PolicyInForce { return answers.PolicyInForce{Policy: f.policy, Accepted: true} },
 		PageNames: func(name string) (names []string) {
 			f.mu.Lock()

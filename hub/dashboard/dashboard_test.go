@@ -61,7 +61,7 @@ func newTestDashboard(t *testing.T) *testDashboard {
 	access, err := NewAccess(cfg)
 	require.NoError(t, err)
 	keys := &KeyStore{Live: fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(), Namespace: "ot-hub"}
-	d.Handler = NewHandler(Options{
+	d.Handler, err = NewHandler(Options{
 		APIServer: cfg, Access: access, Keys: keys, Hosts: []string{testHost}, Metrics: metrics.NewDashboard(d.counted),
 		Reads: map[string]http.Handler{"/fleet/v1/": http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 			d.mu.Lock()
@@ -70,6 +70,7 @@ func newTestDashboard(t *testing.T) *testDashboard {
 			_, _ = io.WriteString(w, "{}")
 		})},
 	})
+	require.NoError(t, err)
 	return d
 }
 
@@ -335,7 +336,7 @@ func TestAPIServerThatDoesNotAnswer(t *testing.T) {
 	assert.Equal(t, http.StatusOK, response.StatusCode, "who it is was known a moment ago")
 	response = d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", withHeader("Authorization", "Bearer "+benToken))
 	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
-	assert.Equal(t, retryAfterSeconds, response.Header.Get("Retry-After"))
+	assert.Equal(t, "2", response.Header.Get("Retry-After"))
 	for range 2 * failuresOfAddress {
 		response = d.sendRequest(http.MethodPost, "/auth/login", `{"token":"`+benToken+`"}`)
 		require.Equal(t, http.StatusServiceUnavailable, response.StatusCode, "it is no failure of the person")
@@ -393,4 +394,34 @@ func TestHosts(t *testing.T) {
 		assert.Equal(t, want, origin, host)
 		assert.Equal(t, want != "", known, host)
 	}
+}
+
+// Tokens in Authorization are tried no oftener than pasted ones, on every path, and a person whose
+// token was accepted from the same address notices nothing.
+func TestTokensInHeadersAreLimited(t *testing.T) {
+	for _, path := range []string{"/auth/me", "/fleet/v1/summary", "/k8s/apis/pelotech.ot/v1alpha1/fleetdiskimages/ubuntu"} {
+		d := newTestDashboard(t)
+		ben := withHeader("Authorization", "Bearer "+benToken)
+		require.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", ben).StatusCode)
+		d.takeSent()
+		var last *http.Response
+		for i := range 3 * failuresOfAddress {
+			last = d.sendRequest(http.MethodGet, path, "", withHeader("Authorization", "Bearer "+randomToken(i+1)))
+			require.GreaterOrEqual(t, last.StatusCode, http.StatusBadRequest)
+		}
+		assert.Equal(t, http.StatusTooManyRequests, last.StatusCode, path)
+		assert.NotEmpty(t, last.Header.Get("Retry-After"))
+		assert.Less(t, len(d.takeSent()), 2*failuresOfAddress, "the API server is not asked about the others")
+		assert.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", ben).StatusCode)
+	}
+}
+
+// The API server's answers are remembered by path: there are no long ones.
+func TestLongPathsAreNotAskedAbout(t *testing.T) {
+	d := newTestDashboard(t)
+	anna := withCookies(d.login(t, annaToken))
+	d.takeSent()
+	response := d.sendRequest(http.MethodGet, "/fleet/v1/"+strings.Repeat("a", maxPathBytes), "", anna)
+	assert.Equal(t, http.StatusNotFound, response.StatusCode)
+	assert.Empty(t, d.takeSent())
 }

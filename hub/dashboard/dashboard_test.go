@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -45,6 +46,7 @@ type sentRequest struct {
 // testDashboard is a dashboard, and an API server that notes what it is asked.
 type testDashboard struct {
 	http.Handler
+	keys    *KeyStore
 	mu      sync.Mutex
 	sent    []sentRequest
 	down    bool
@@ -60,9 +62,9 @@ func newTestDashboard(t *testing.T) *testDashboard {
 	cfg := &rest.Config{Host: server.URL, BearerToken: hubToken, Timeout: 10 * time.Second, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	access, err := NewAccess(cfg)
 	require.NoError(t, err)
-	keys := &KeyStore{Live: fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(), Namespace: "ot-hub"}
+	d.keys = &KeyStore{Live: fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(), Namespace: "ot-hub"}
 	d.Handler, err = NewHandler(Options{
-		APIServer: cfg, Access: access, Keys: keys, Hosts: []string{testHost}, Metrics: metrics.NewDashboard(d.counted),
+		APIServer: cfg, Access: access, Keys: d.keys, Hosts: []string{testHost}, Metrics: metrics.NewDashboard(d.counted),
 		Reads: map[string]http.Handler{"/fleet/v1/": http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -424,4 +426,31 @@ func TestLongPathsAreNotAskedAbout(t *testing.T) {
 	response := d.sendRequest(http.MethodGet, "/fleet/v1/"+strings.Repeat("a", maxPathBytes), "", anna)
 	assert.Equal(t, http.StatusNotFound, response.StatusCode)
 	assert.Empty(t, d.takeSent())
+}
+
+// A token that says that it has ended is not asked about, also where another clock accepts it.
+func TestEndedTokenIsNotAskedAbout(t *testing.T) {
+	d := newTestDashboard(t)
+	ended := jwt(t, map[string]any{"exp": time.Now().Add(-time.Hour).Unix()})
+	d.mu.Lock()
+	users[ended] = "anna"
+	d.mu.Unlock()
+	t.Cleanup(func() { delete(users, ended) })
+	for _, path := range []string{"/auth/me", "/fleet/v1/summary"} {
+		response := d.sendRequest(http.MethodGet, path, "", withHeader("Authorization", "Bearer "+ended))
+		assert.Equal(t, http.StatusUnauthorized, response.StatusCode, path)
+	}
+	assert.Empty(t, d.takeSent())
+}
+
+// Whoever has a cookie that cannot be read for want of keys has to try again, and is not signed out.
+func TestCookiesWithoutKeys(t *testing.T) {
+	d := newTestDashboard(t)
+	anna := withCookies(d.login(t, annaToken))
+	reads := 0
+	d.keys.keys, d.keys.Live = keys{}, &countingClient{Client: d.keys.Live, reads: &reads, err: errors.New("connection refused")}
+	response := d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", anna)
+	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	assert.Equal(t, "2", response.Header.Get("Retry-After"))
+	assert.NotContains(t, textOf(t, response), "connection refused")
 }

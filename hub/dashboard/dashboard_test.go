@@ -443,7 +443,7 @@ func TestEndedTokenIsNotAskedAbout(t *testing.T) {
 	assert.Empty(t, d.takeSent())
 }
 
-// Whoever has a cookie that cannot be read for want of keys has to try again, and is not signed out.
+// A person whose cookie cannot be read for want of keys has to try again, and is not signed out.
 func TestCookiesWithoutKeys(t *testing.T) {
 	d := newTestDashboard(t)
 	anna := withCookies(d.login(t, annaToken))

@@ -20,6 +20,7 @@ import (
 	"github.com/pelotech/ot-fleet/charts"
 	"github.com/pelotech/ot-fleet/hub/controllers/discovery"
 	"github.com/pelotech/ot-fleet/hub/install"
+	"github.com/pelotech/ot-fleet/hub/prometheus"
 )
 
 // options are the flags of the hub.
@@ -34,6 +35,8 @@ type options struct {
 
 	// ui are the flags of the dashboard.
 	ui uiOptions
+	// prometheus is where the history of transfers is filled from.
+	prometheus prometheus.Options
 
 	memberTimeout time.Duration
 	probeInterval time.Duration
@@ -64,6 +67,9 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.replica, "replica-name", defaultReplicaName(), "Name of this replica; members are assigned to it by this name. Default: $POD_NAME, or the host name.")
 	flags.StringVar(&o.advertise, "advertise-address", os.Getenv("POD_IP"), "Address at which other replicas reach the read API of this one while it is the leader; empty: they do not forward requests. Default: $POD_IP.")
 	o.ui.bindFlags(flags)
+	flags.StringVar(&o.prometheus.URL, "prometheus-url", "", "URL of a Prometheus that scrapes the hub: the history of transfers is filled from it after a failover. Default: none.")
+	flags.StringVar(&o.prometheus.Selector, "prometheus-selector", "", "Matchers of the labels that this hub's series have there, such as namespace=\"ot-hub\". Default: all series of the hub's names.")
+	flags.StringVar(&o.prometheus.CredentialsDir, "prometheus-credentials-dir", "", "Directory with token, a bearer token, and ca.crt, the certificate authorities of --prometheus-url; each is read where it exists.")
 	flags.DurationVar(&o.memberTimeout, "member-timeout", 10*time.Second, "Timeout of a request to a member, from 1s to 10m.")
 	flags.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "Interval of the probes that check whether a member answers, from 1s to 5m.")
 	flags.StringVar(&o.apiURL, "hub-api-url", "", "URL of the hub's API server for agents in pull mode. Default: the hub's own, which works only within its cluster.")
@@ -96,7 +102,7 @@ func bindList(flags *flag.FlagSet, list *[]string, name, usage string) {
 }
 
 func (o *options) validate() error {
-	if err := errors.Join(o.Validate(), o.validateDurations(), o.clusterRules.Validate(), o.ui.validate()); err != nil {
+	if err := errors.Join(o.Validate(), o.validateDurations(), o.clusterRules.Validate(), o.ui.validate(), o.prometheus.Validate()); err != nil {
 		return err
 	}
 	if problems := validation.IsDNS1123Subdomain(o.replica); len(problems) > 0 {

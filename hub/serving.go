@@ -19,7 +19,9 @@ import (
 	"github.com/pelotech/ot-fleet/hub/answers"
 	"github.com/pelotech/ot-fleet/hub/controllers/imageprune"
 	reportcontroller "github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/history"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/prometheus"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 	"github.com/pelotech/ot-fleet/hub/web"
 )
@@ -70,6 +72,14 @@ func (h *hub) setupReadAPI() error {
 	stopping := make(stopSignal)
 	if err := h.addRunnables(watcher, stopping); err != nil {
 		return err
+	}
+	h.transfers = func(now time.Time) (history.LatestSample, bool) { return watcher.History().Latest(now) }
+	if h.prometheus.URL != "" {
+		filler := prometheus.NewFiller(h.prometheus, func() { changes.Mark(readapi.TopicTransfers) })
+		watcher.Sampled = filler.Offer
+		if err := h.addRunnables(filler); err != nil {
+			return err
+		}
 	}
 	api := &web.API{
 		Members: h.local.GetCache(), Live: h.live, Index: h.index, Pages: h.reports, ReportsLoaded: loaded,
@@ -144,7 +154,7 @@ func newPruneTarget(s *imageprune.TargetState) readapi.PruneTarget {
 
 // setupHealth adds the metrics of the fleet and the probes.
 func (h *hub) setupHealth() error {
-	if err := ctrlmetrics.Registry.Register(&metrics.FleetCollector{Elected: h.manager.Elected(), Reader: h.local.GetCache(), Reports: h.store, Index: h.index}); err != nil {
+	if err := ctrlmetrics.Registry.Register(&metrics.FleetCollector{Elected: h.manager.Elected(), Reader: h.local.GetCache(), Reports: h.store, Index: h.index, Transfers: h.transfers}); err != nil {
 		return err
 	}
 	if err := h.manager.AddHealthzCheck("ping", healthz.Ping); err != nil {

@@ -68,6 +68,7 @@ type hub struct {
 	requests    *prunetracker.Tracker
 	prunes      *imageprune.Reconciler
 	shares      *grantcontroller.Shares
+	transfers   metrics.TransfersFunc
 	credentials *connection.CredentialProblems
 	rotations   *connection.Rotations
 	joined      *registrationcontroller.Conditions

@@ -45,9 +45,7 @@ func (w *guardedWriter) WriteHeader(status int) {
 				header.Del(name)
 			}
 		}
-		for name, value := range securityHeaders {
-			header.Set(name, value)
-		}
+		SetSecurityHeaders(header)
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -70,3 +68,10 @@ func (w *guardedWriter) FlushError() error {
 
 // Unwrap is for http.ResponseController, which sets deadlines.
 func (w *guardedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// SetSecurityHeaders sets the headers that every answer has, for one beside a Handler.
+func SetSecurityHeaders(header http.Header) {
+	for name, value := range securityHeaders {
+		header.Set(name, value)
+	}
+}

@@ -35,13 +35,28 @@ type History struct {
 	By string `json:"by"`
 	// Since is when this replica began to remember.
 	Since metav1.Time `json:"since"`
+	// Prometheus says which points before Since are from there; absent where the hub has no
+	// Prometheus to ask, or has not yet.
+	Prometheus *HistoryPrometheus `json:"prometheus,omitempty"`
 	// Start is the begin of the first of the points, each of StepSeconds. Points before
-	// Since are null.
+	// Since are null where Prometheus has none.
 	Start       metav1.Time `json:"start"`
 	StepSeconds int         `json:"stepSeconds"`
 	// Lines are those with the most in the first series, of Total that there are.
 	Lines []HistoryLine `json:"lines"`
 	Total int           `json:"total"`
+}
+
+// HistoryPrometheus is what a History has from Prometheus.
+type HistoryPrometheus struct {
+	// From and Until are the first and the end of the last point of the fleet that is from
+	// there; absent where none is.
+	From  *metav1.Time `json:"from,omitempty"`
+	Until *metav1.Time `json:"until,omitempty"`
+	// ReadAt is when the hub asked last, and Problem why it got no answer; empty if it did.
+	// Without one it asks again every minute.
+	ReadAt  *metav1.Time `json:"readAt,omitempty"`
+	Problem string       `json:"problem,omitempty"`
 }
 
 // HistoryLine is one source or cluster.

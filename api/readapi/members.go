@@ -123,7 +123,10 @@ type MemberCondition struct {
 	Since   metav1.Time            `json:"since"`
 	// Wanted is the status that a healthy member has.
 	Wanted metav1.ConditionStatus `json:"wanted"`
-	// Runbook says what to do where Status is not Wanted; absent for none.
+	// WhatToDo where Status is not Wanted, in a sentence; absent where there is nothing to do, or
+	// where Message says it.
+	WhatToDo string `json:"whatToDo,omitempty"`
+	// Runbook is the page that says more; absent for none.
 	Runbook string `json:"runbook,omitempty"`
 }
 

@@ -121,6 +121,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newPolicyCommand(),
 		e.newWhyCommand(),
 		e.newTopCommand(),
+		e.newDashboardCommand(),
 		e.newPruneCommand(),
 		e.newJoinCommand(),
 		e.newAcceptCommand(),

@@ -122,6 +122,8 @@ func (b backgroundFleet) isLockFile(file *os.File) bool {
 // fleetProcess is a process with the fleet's mark.
 type fleetProcess struct {
 	pid int
+	// arguments are those of its command line, the first one without its folder.
+	arguments []string
 	// serves is true for the one that runs the fleet.
 	serves bool
 }
@@ -145,7 +147,8 @@ func (b backgroundFleet) listProcesses() (found []fleetProcess) {
 		}
 		command, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
 		arguments := strings.Split(string(command), "\x00")
-		found = append(found, fleetProcess{pid: pid, serves: len(arguments) > 2 && arguments[1] == serveVerb && arguments[2] == string(b)})
+		arguments[0] = filepath.Base(arguments[0])
+		found = append(found, fleetProcess{pid: pid, arguments: arguments, serves: len(arguments) > 2 && arguments[1] == serveVerb && arguments[2] == string(b)})
 	}
 	return found
 }

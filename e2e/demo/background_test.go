@@ -84,7 +84,7 @@ func TestCleanEndsWhatIsLeft(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, entries, 1, "the lock alone")
 	require.NoError(t, b.remove(lock))
-	require.Equal(t, []fleetProcess{{pid: foreign.Process.Pid}}, other.listProcesses())
+	require.Equal(t, []fleetProcess{{pid: foreign.Process.Pid, arguments: []string{"sleep", "1000", ""}}}, other.listProcesses())
 }
 
 // A fleet whose process ended without removing anything is ended by down.
@@ -120,4 +120,25 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// The dashboard of a fleet is ended, and nothing else: neither the rest of it, nor another fleet's.
+func TestEndDashboard(t *testing.T) {
+	b, other := backgroundFleet(filepath.Join(t.TempDir(), "up")), backgroundFleet(filepath.Join(t.TempDir(), "up"))
+	startDashboard := func(b backgroundFleet) *exec.Cmd {
+		cmd := exec.Command("sh", "-c", "read until", dashboardVerb)
+		cmd.Args[0] = "/checkout/bin/kubectl-ot"
+		cmd.Env = append(os.Environ(), markVariable+"="+string(b))
+		_, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		return cmd
+	}
+	rest, ended, foreign := startMarked(t, b), startDashboard(b), startDashboard(other)
+	require.Len(t, b.listProcesses(), 2)
+	b.endDashboard()
+	require.Error(t, ended.Wait())
+	require.Equal(t, rest.Process.Pid, b.listProcesses()[0].pid)
+	require.Equal(t, foreign.Process.Pid, other.listProcesses()[0].pid)
 }

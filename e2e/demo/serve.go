@@ -40,6 +40,7 @@ func (b backgroundFleet) runFleet(ctx context.Context) (err error) {
 	process.AtInterrupt(func() { _ = b.removeFiles(lock) })
 	f := &demoFleet{logs: b.logs(), background: true}
 	defer func() {
+		b.endDashboard()
 		if err = errors.Join(err, f.stopAll()); err == nil || ctx.Err() != nil {
 			err = errors.Join(err, b.removeFiles(lock))
 		}

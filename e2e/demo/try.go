@@ -15,8 +15,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// printHowToTry prints three commands that show something of the fleet as it is now.
-func (b backgroundFleet) printHowToTry(state *fleetState, image string) {
+// printHowToTry prints the address of the dashboard, and three commands that show something of the
+// fleet as it is now.
+func (b backgroundFleet) printHowToTry(ctx context.Context, state *fleetState, image string) {
 	fmt.Printf(`It runs until make down, at the longest until %s.
   kubeconfig  %s (contexts hub, bergen, edge, lab)
   logs        %s, %s
@@ -30,6 +31,12 @@ Try, in this directory:
 `, state.Until.Local().Format(time.DateTime), b.kubeconfig(), b.logFile(), b.logs(), b.kubeconfig(), image, namespace, bergen, golden)
 	if _, err := exec.LookPath("kubectl"); err == nil {
 		fmt.Print("\nWith export PATH=\"$PWD/bin:$PATH\" it is a plugin: kubectl ot status\n")
+	}
+	switch address, err := b.startDashboard(ctx); {
+	case err != nil:
+		fmt.Printf("\nThe dashboard did not start: %v\nTo open it: bin/kubectl-ot dashboard\n", err)
+	default:
+		fmt.Printf("\nThe dashboard, for one browser; make up prints another address, and bin/kubectl-ot dashboard opens one:\n\n  %s\n", address)
 	}
 }
 

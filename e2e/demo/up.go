@@ -25,7 +25,7 @@ func (b backgroundFleet) up(ctx context.Context) error {
 			if !started {
 				fmt.Printf("The fleet is running already, since %s, from %s.\n", state.Since.Local().Format(time.DateTime), state.Checkout)
 			}
-			b.printHowToTry(state, image)
+			b.printHowToTry(ctx, state, image)
 			return nil
 		}
 		// Race: a fleet that was just killed has its lock for a moment longer.

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/remedy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -60,7 +61,7 @@ func describeConditions(conditions []metav1.Condition) []readapi.MemberCondition
 			d.Wanted = metav1.ConditionFalse
 		}
 		if d.Status != d.Wanted {
-			d.Runbook = runbooks[c.Type]
+			d.Runbook, d.WhatToDo = runbooks[c.Type], remedy.ForMember(c.Type, c.Reason)
 		}
 		all = append(all, d)
 	}

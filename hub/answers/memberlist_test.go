@@ -126,6 +126,7 @@ func TestMemberIsDescribed(t *testing.T) {
 		condition(v1alpha1.ConditionAgentHealthy, metav1.ConditionTrue), condition(v1alpha1.ConditionQuarantined, metav1.ConditionTrue),
 		condition(v1alpha1.ConditionStalled, metav1.ConditionFalse), condition(v1alpha1.ConditionReachable, metav1.ConditionFalse), condition(v1alpha1.ConditionReady, metav1.ConditionFalse),
 	}
+	m.Member.Status.Conditions[3].Reason = v1alpha1.ReasonUnreachable
 	d := answers.DescribeMember(m, readapi.MemberSummary{Member: "a"})
 	assert.Equal(t, readapi.ModePull, d.Mode)
 	assert.Equal(t, now, d.ReportedAt.Time)
@@ -136,7 +137,9 @@ func TestMemberIsDescribed(t *testing.T) {
 	}
 	assert.Equal(t, []string{v1alpha1.ConditionReady, v1alpha1.ConditionQuarantined, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionStalled}, order)
 	assert.Equal(t, "OTHubMemberUnreachable", d.Conditions[2].Runbook)
+	assert.Equal(t, "Check the address, the network and the CA in the kubeconfig.", d.Conditions[2].WhatToDo)
 	assert.Empty(t, d.Conditions[3].Runbook, "nothing is to be done")
+	assert.Empty(t, d.Conditions[3].WhatToDo)
 	require.Len(t, d.Activity.Active, 2)
 	assert.NotNil(t, d.Activity.Active[0].Expected.At)
 
@@ -169,4 +172,23 @@ func TestRunbooksExist(t *testing.T) {
 	values, err := os.ReadFile(filepath.Join("..", "..", "charts", "ot-hub", "values.yaml"))
 	require.NoError(t, err)
 	assert.Contains(t, string(values), "runbookURL: "+strings.TrimSuffix(readapi.RunbooksURL, "/"))
+}
+
+// The conditions of a member say nothing of its images: they do not explain why it is failing.
+func TestFailingMemberIsExplainedByItsImages(t *testing.T) {
+	m := v1alpha1.MemberCluster{}
+	m.Name = "lab"
+	m.Status.Images = &v1alpha1.MemberImages{Failed: 2}
+	m.Status.Failing = []v1alpha1.ImageSummary{{Namespace: "farm", Name: "centos", Reason: v1alpha1.ReasonNotFound, Message: "404"}, {Namespace: "farm", Name: "debian"}}
+	m.Status.Conditions = []metav1.Condition{condition(v1alpha1.ConditionReady, metav1.ConditionTrue)}
+	got := answers.ListMembers([]readapi.MemberSummary{{Member: "lab"}}, []v1alpha1.MemberCluster{m}, answers.MemberQuery{Limit: 1}).Members[0]
+	assert.Equal(t, readapi.MemberFailing, got.State)
+	assert.Equal(t, "NotFound", got.Reason)
+	assert.Nil(t, got.Since, "since when is not known")
+	named := answers.Summarize(&answers.Fleet{Members: []v1alpha1.MemberCluster{m}}).Members.Named[0]
+	assert.Equal(t, "farm/centos: 404", named.Message)
+
+	m.Status.Failing = m.Status.Failing[1:]
+	named = answers.Summarize(&answers.Fleet{Members: []v1alpha1.MemberCluster{m}}).Members.Named[0]
+	assert.Equal(t, "farm/debian", named.Message)
 }

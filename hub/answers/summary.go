@@ -108,6 +108,11 @@ func explainState(m *v1alpha1.MemberCluster) (state readapi.MemberState, reason 
 	if state == readapi.MemberReady {
 		return state, "", nil, ""
 	}
+	if state == readapi.MemberFailing && len(m.Status.Failing) > 0 {
+		// Its conditions may all be well: they say nothing of its images, nor since when one failed.
+		first := &m.Status.Failing[0]
+		return state, string(first.Reason), nil, strings.TrimSuffix(first.Namespace+"/"+first.Name+": "+first.Message, ": ")
+	}
 	if condition != nil {
 		reason, message = condition.Reason, condition.Message
 		if since == nil {

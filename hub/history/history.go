@@ -67,6 +67,8 @@ type History struct {
 	fleet   *line
 	sources map[string]*line
 	members map[string]*memberLine
+	// past says what was filled from others' memory; nil where none is read.
+	past *readapi.HistoryPrometheus
 }
 
 // memberLine is a member: its ring, and what it said last.
@@ -318,7 +320,7 @@ func (h *History) BuildAnswer(q Query, now time.Time) readapi.History {
 
 	answer := readapi.History{
 		By: q.By, Since: timestamp(h.since.Unix()), Start: timestamp(first * int64(step/time.Second)),
-		StepSeconds: int(width), Lines: []readapi.HistoryLine{},
+		StepSeconds: int(width), Lines: []readapi.HistoryLine{}, Prometheus: h.describePast(),
 	}
 	lines := h.selectLines(q)
 	answer.Total = len(lines)

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +31,8 @@ type FleetCollector struct {
 	Reader  client.Reader
 	Reports ReportTimes
 	Index   *inventory.Index
+	// Transfers is what members download; nil: not rendered.
+	Transfers TransfersFunc
 }
 
 func newDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -52,7 +55,7 @@ var (
 	memberExceedsGrants    = newDesc("member_exceeds_grants", "1 while the member reports more imports than the hub has planned or granted, otherwise 0; only with a fleet-wide budget.", "member")
 	memberQuarantined      = newDesc("member_quarantined", "1 while the member is in quarantine; its conditions have no series then.", "member")
 	memberAgentInstalled   = newDesc("member_agent_installed", "1 while the agent is installed as desired, otherwise 0; only of members that opt in.", "member")
-	memberRotationFails    = newDesc("member_rotation_fails", "1 while the hub has no new token for the member, or none that the member accepts, otherwise 0; only of members whose token the hub rotates.", "member")
+	memberRotationFails    = newDesc("member_rotation_fails", "1 while the hub has no new token that the member accepts, otherwise 0; only of members whose token the hub rotates.", "member")
 	images                 = newDesc("images", "Distinct images, by source, that members are known to have.")
 	indexPages             = newDesc("index_pages", "Pages of reports that the hub's index holds.")
 	indexEntries           = newDesc("index_entries", "Images of members that the hub's index holds.")
@@ -60,7 +63,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (f *FleetCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range pruneMetrics {
+	for _, d := range slices.Concat(pruneMetrics, transferMetrics) {
 		ch <- d
 	}
 	for _, d := range []*prometheus.Desc{members, memberReachable, memberHealthy, memberBudget, memberSlots, memberOverBudget, memberImages,
@@ -97,6 +100,7 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 	// A read from a cache that has not synced waits for it.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
+	f.collectTransfers(gauge)
 	f.collectRollouts(ctx, gauge)
 	f.collectPruneReports(ctx, gauge)
 	f.collectImagePrunes(ctx, gauge)

@@ -13,7 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/history"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
@@ -122,4 +124,43 @@ func TestReplicaNotElectedHasNoFleetMetrics(t *testing.T) {
 	all, err := r.Gather()
 	require.NoError(t, err)
 	assert.Empty(t, all)
+}
+
+// What the history is filled from is served as long as the sample is a new one.
+func TestTransfersAreRendered(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	latest := history.LatestSample{
+		BySource:       map[string]map[string]float64{"": {readapi.SeriesBytes: 10, readapi.SeriesSlots: 2, readapi.SeriesQueued: 3}, "bucket": {readapi.SeriesSlots: 1}},
+		UnknownMembers: 4, BytesByMember: map[string]float64{"a": 5},
+	}
+	known := true
+	r := prometheus.NewRegistry()
+	r.MustRegister(&metrics.FleetCollector{
+		Elected: closedChannel(), Reports: fakeReports{}, Index: inventory.NewIndex(), Reader: fake.NewClientBuilder().WithScheme(scheme).Build(),
+		Transfers: func(time.Time) (history.LatestSample, bool) { return latest, known },
+	})
+	gather := func() map[string]float64 {
+		families, err := r.Gather()
+		require.NoError(t, err)
+		values := map[string]float64{}
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				name := family.GetName()
+				for _, label := range m.GetLabel() {
+					name += " " + label.GetValue()
+				}
+				if strings.Contains(name, "fleet_transfers") || strings.Contains(name, "bytes_per_second") {
+					values[name] = m.GetGauge().GetValue()
+				}
+			}
+		}
+		return values
+	}
+	assert.Equal(t, map[string]float64{
+		"ot_hub_fleet_transfers_bytes_per_second ": 10, "ot_hub_fleet_transfers_running ": 2, "ot_hub_fleet_transfers_running bucket": 1,
+		"ot_hub_fleet_transfers_queued ": 3, "ot_hub_fleet_transfers_unknown_members": 4, "ot_hub_member_bytes_per_second a": 5,
+	}, gather())
+	known = false
+	assert.Empty(t, gather())
 }

@@ -28,6 +28,8 @@ type Watcher struct {
 	ReportsLoaded func() bool
 	// Groups returns the groups of sources of the policy in force.
 	Groups func() []string
+	// Sampled gets the History after each sample; nil: nobody.
+	Sampled func(*history.History)
 
 	mu         sync.Mutex
 	remembered *history.History
@@ -120,7 +122,11 @@ func (w *Watcher) sample(now time.Time) {
 	for i := range members {
 		samples[i] = newSample(members[i].Member, w.Index.Activity(members[i].Member))
 	}
-	w.History().AddSample(now, w.Groups(), samples)
+	remembered := w.History()
+	remembered.AddSample(now, w.Groups(), samples)
+	if w.Sampled != nil {
+		w.Sampled(remembered)
+	}
 	w.Changes.Mark(readapi.TopicTransfers)
 }
 

@@ -50,6 +50,7 @@ func renderMetrics() (string, error) {
 	hubmetrics.NewRegistrations(&hub)
 	hubmetrics.NewReports(&hub)
 	hubmetrics.NewShards(&hub)
+	hub.MustRegister(&hubmetrics.FleetCollector{})
 	var b strings.Builder
 	for _, program := range []struct {
 		title   string

@@ -13,7 +13,7 @@ const module = "github.com/pelotech/ot-fleet"
 
 // sources are the packages of which each struct with JSON fields is written, with all that
 // those structs hold.
-var sources = []string{module + "/api/readapi"}
+var sources = []string{module + "/api/readapi", module + "/ui"}
 
 // objects are further structs: what the dashboard writes.
 var objects = []string{

@@ -96,6 +96,8 @@ export interface BlastRadius {
   omitted?: number;
   /** Unmatched are overrides that no member is subject to. */
   unmatched?: string[];
+  /** UnknownKeys are keys that this hub does not know, and that have no effect. */
+  unknownKeys?: string[];
   /** HeldMembers have an own ConfigMap that leaves them less than the policy. */
   heldMembers?: string[];
 }
@@ -278,6 +280,8 @@ export interface FailingSummary {
   named?: FailingImage[];
 }
 
+export const FieldManager = "kubectl-ot";
+
 /** FleetDiskImage brings a disk image to many clusters before VMs need it there. */
 export interface FleetDiskImage extends TypeMeta {
   metadata?: ObjectMeta;
@@ -345,6 +349,25 @@ export interface FleetDiskImageStatus {
   conditions?: Condition[];
 }
 
+/** FleetImage is a FleetDiskImage with its versions, the current one first. */
+export interface FleetImage {
+  name: string;
+  versions: ImageVersion[];
+  /** KeepVersions is how many of them are kept, whether machines need them or not. */
+  keepVersions: number;
+  /** KeepUnreferencedFor is when the others go, as in 168h0m0s; absent: they do not go by themselves. */
+  keepUnreferencedFor?: string;
+}
+
+/** FleetImageList is a page of FleetDiskImages with their versions, by name. */
+export interface FleetImageList {
+  images: FleetImage[];
+  /** Total is how many match, Clusters how many the fleet has, and UnknownClusters how many of these may have more than is known. */
+  total: number;
+  clusters: number;
+  unknownClusters?: number;
+}
+
 /** FleetPolicy is the fleet's policy: as it is written, and as it is in force. */
 export interface FleetPolicy extends PolicyState {
   /** InForce is the data of the policy in force; absent if there was never a valid one. */
@@ -357,11 +380,27 @@ export interface FleetPolicy extends PolicyState {
   members: number;
 }
 
+/** Found is one match. */
+export interface Found {
+  kind: FoundKind;
+  /** Name of the cluster or FleetDiskImage, or the source. */
+  name: string;
+  /** Version, for FoundVersion. */
+  version?: string;
+  /** State of a cluster, or phase of a rollout; empty if unknown. */
+  state?: string;
+}
+
+/** FoundKind is what a Found is. */
+export type FoundKind = "Cluster" | "Rollout" | "Source" | "Version";
+
 /** History is what the elected replica remembers. */
 export interface History {
   by: string;
   /** Since is when this replica began to remember. */
   since: string;
+  /** Prometheus says which points before Since are from there; absent where the hub has no Prometheus to ask, or has not yet. */
+  prometheus?: HistoryPrometheus;
   /** Start is the begin of the first of the points, each of StepSeconds. */
   start: string;
   stepSeconds: number;
@@ -380,6 +419,16 @@ export interface HistoryLine {
   unknownMembers?: number[];
 }
 
+/** HistoryPrometheus is what a History has from Prometheus. */
+export interface HistoryPrometheus {
+  /** From and Until are the first and the end of the last point of the fleet that is from there; absent where none is. */
+  from?: string;
+  until?: string;
+  /** ReadAt is when the hub asked last, and Problem why it got no answer; empty if it did. */
+  readAt?: string;
+  problem?: string;
+}
+
 /** Image is one distinct image over all members. */
 export interface Image extends Counts {
   /** Source that the image is downloaded from. */
@@ -390,6 +439,21 @@ export interface Image extends Counts {
   unknown: number;
   /** UnreferencedSince is when the last VirtualMachine of the known members stopped using it. */
   unreferencedSince?: string;
+}
+
+/** ImageCluster is what one cluster has of a FleetDiskImage. */
+export interface ImageCluster {
+  cluster: string;
+  /** Unknown is why it may have more than is known. */
+  unknown?: string;
+  /** Versions that it has, or is to have, the newest first. */
+  versions: VersionInCluster[];
+}
+
+/** ImageClusters is a page of the clusters that have, or are to have, a version of a FleetDiskImage, by name. */
+export interface ImageClusters {
+  clusters: ImageCluster[];
+  total: number;
 }
 
 /** MemberImages counts the images of a member. */
@@ -435,10 +499,12 @@ export interface ImageInMember extends Counts {
   entries: ImageEntry[];
 }
 
-/** ImageList is a page of the distinct images, by source. */
+/** ImageList is a page of the distinct images. */
 export interface ImageList {
   images: Image[];
   next?: string;
+  /** Total is how many match. */
+  total: number;
   unknownMembers?: UnknownMember[];
 }
 
@@ -513,6 +579,9 @@ export interface ImageSelector {
   names?: string[];
 }
 
+/** ImageState is how an image is in a cluster, as the cells of a Matrix have it. */
+export type ImageState = "Absent" | "Failed" | "Importing" | "Leaving" | "Other" | "Planned" | "Queued" | "Ready" | "Unknown";
+
 /** ImageSummary describes one image in short. */
 export interface ImageSummary {
   namespace: string;
@@ -520,6 +589,41 @@ export interface ImageSummary {
   reason?: Reason;
   message?: string;
 }
+
+/** ImageVersion is a version of a FleetDiskImage over all clusters. */
+export interface ImageVersion {
+  version: string;
+  current?: boolean;
+  namespace: string;
+  image: string;
+  since?: string;
+  /** Source and DiskBytes are absent where they are not recorded. */
+  source?: string;
+  diskBytes?: number;
+  /** States counts the clusters by what they have of it. */
+  states: Partial<Record<ImageState, number>>;
+  /** Referenced clusters have machines that need it. */
+  referenced: number;
+  unreferenced: number;
+  stale?: number;
+  /** Kept: it is one of the versions that are kept. */
+  kept?: boolean;
+}
+
+/** ImagesByBytes: those that take the most storage last. */
+export const ImagesByBytes = "bytes";
+
+/** ImagesByMembers: those that the most members have last. */
+export const ImagesByMembers = "members";
+
+/** ImagesByReferences: those that the most machines need last. */
+export const ImagesByReferences = "references";
+
+/** ImagesBySource: by source, the default. */
+export const ImagesBySource = "source";
+
+/** ImagesByUnreferenced: those that no machine has needed for longest first. */
+export const ImagesByUnreferenced = "unreferenced";
 
 /** KeptReason says why an image is not a candidate. */
 export type KeptReason = "InTransition" | "Leaving" | "Referenced" | "TooRecent" | "Wanted";
@@ -584,6 +688,8 @@ export interface MatrixRow {
 /** MaxAnswerBytes bounds an answer. */
 export const MaxAnswerBytes = 33554432;
 
+export const MaxFound = 20;
+
 export const MaxMatrixCells = 2097152;
 
 /** MaxMatrixLabels is how many keys of labels it names. */
@@ -611,6 +717,27 @@ export const MaxSummaryMessage = 160;
 export const MaxSummaryRollouts = 12;
 
 export const MaxTransferUnknownMembers = 20;
+
+/** Me is who the caller is for the API server, and what they may do. */
+export interface Me {
+  user: string;
+  groups?: string[];
+  mode: Mode;
+  /** SignOut: signing out has an effect. */
+  signOut?: boolean;
+  may: Permission[];
+  /** ExpiresAt is when the session ends; absent where that is not known. */
+  expiresAt?: string;
+  /** Version is that of the program that serves the page, a hub or kubectl ot; HubVersion that of the hub. */
+  version?: string;
+  hubVersion?: string;
+  hubNamespace?: string;
+  /** PolicyNamespace and PolicyName are those of the ConfigMap of the fleet's policy. */
+  policyNamespace?: string;
+  policyName?: string;
+  /** Context is the kubeconfig's context of the hub; empty where that is not known. */
+  context?: string;
+}
 
 /** Member is the summary of a member. */
 export interface Member extends MemberSummary {
@@ -711,7 +838,9 @@ export interface MemberCondition {
   since: string;
   /** Wanted is the status that a healthy member has. */
   wanted: string;
-  /** Runbook says what to do where Status is not Wanted; absent for none. */
+  /** WhatToDo where Status is not Wanted, in a sentence; absent where there is nothing to do, or where Message says it. */
+  whatToDo?: string;
+  /** Runbook is the page that says more; absent for none. */
   runbook?: string;
 }
 
@@ -869,6 +998,9 @@ export const MembersByState = "state";
 
 export const MembersByVersion = "version";
 
+/** Mode is how a person is signed in. */
+export type Mode = "local" | "proxy" | "token";
+
 /** ModePull: the member's agent connects to the hub. */
 export const ModePull = "pull";
 
@@ -908,6 +1040,16 @@ export type OfflineClusters = "Defer" | "Wait";
 export const OrderAscending = "asc";
 
 export const OrderDescending = "desc";
+
+/** Permission is a right, and whether the caller has it. */
+export interface Permission {
+  verb: string;
+  /** Resource in its plural, as fleetdiskimages; "fleet" is the read API. */
+  resource: string;
+  allowed: boolean;
+  /** Role is the ClusterRole of chart ot-hub that has it; empty where none of them does. */
+  role?: string;
+}
 
 /** Phase is the phase of a VMDiskImage. */
 export type Phase = "Deleting" | "Failed" | "PrunePending" | "Queued" | "Succeeded" | "Syncing" | "Terminating";
@@ -1294,6 +1436,8 @@ export interface QuarantineDecision {
 
 /** QueuedEntry is an image that waits, and when it will be ready. */
 export interface QueuedEntry extends QueuedImport {
+  /** Note is why it is passed over; empty if it is not. */
+  note?: string;
   expected?: Estimate;
 }
 
@@ -1595,6 +1739,13 @@ export const RowsSources = "source";
 
 export const RunbooksURL = "https://github.com/pelotech/ot-fleet/blob/main/charts/ot-hub/runbooks/";
 
+/** SearchAnswer is what has all words that were searched for in its name, the best first. */
+export interface SearchAnswer {
+  found: Found[];
+  /** More than those match. */
+  more?: boolean;
+}
+
 /** SecretKeyRef names one key of a Secret in the hub's namespace. */
 export interface SecretKeyRef {
   /** name of the Secret. */
@@ -1852,6 +2003,15 @@ export interface VersionChanges {
   notRecorded?: string;
 }
 
+/** VersionInCluster is a version of a FleetDiskImage in a cluster. */
+export interface VersionInCluster {
+  version: string;
+  state: ImageState;
+  stale?: boolean;
+  /** Reported is what the cluster has said of it. */
+  reported?: ReportedImage;
+}
+
 /** VersionStatus is a version that was rolled out. */
 export interface VersionStatus {
   version: string;
@@ -1914,6 +2074,8 @@ export interface Why {
   expected?: Estimate;
   /** Budget is why as many imports may run as may. */
   budget: WhyBudget;
+  /** Explanation says it in the words of kubectl ot why. */
+  explanation?: WhyExplanation;
 }
 
 /** WhyActivity is what a member imports, and what waits for a slot. */
@@ -1943,3 +2105,31 @@ export interface WhyBudget {
   /** SourceConcurrency is the fleet-wide limit of the image's group of sources. */
   sourceConcurrency?: number;
 }
+
+/** WhyExplanation is what kubectl ot why says of an image. */
+export interface WhyExplanation {
+  verdict: WhyVerdict;
+  /** State is phase and reason, as kubectl get shows them. */
+  state: string;
+  /** QueuedAt is since when it waits. */
+  queuedAt?: string;
+  /** Text is what it waits for, or its message. */
+  text?: string;
+  /** Budget says, part by part, why the budget is what it is. */
+  budget?: string[];
+  /** Sooner is what would bring it sooner. */
+  sooner?: WhySooner;
+}
+
+/** WhySooner is what one more slot would bring. */
+export interface WhySooner {
+  concurrency: number;
+  at?: string;
+  seconds?: number;
+  command: string;
+}
+
+/** WhyVerdict is why an image is where it is, in one word. */
+export type WhyVerdict = "Failed" | "Ready" | "Unknown" | "Waits" | "WaitsForPerson";
+
+export const WriteHeader = "Ot-Fleet";

@@ -241,11 +241,22 @@ const allValuesDir = "e2e/suites/chart/everything"
 func loadAllValues(t *testing.T, name string) map[string]any {
 	t.Helper()
 	values := readChartFile(t, allValuesDir, "both.yaml")
-	for key, value := range readChartFile(t, allValuesDir, name+".yaml") {
-		require.NotContains(t, values, key, "it would replace the values of both charts")
-		values[key] = value
-	}
+	mergeValues(t, values, readChartFile(t, allValuesDir, name+".yaml"))
 	return values
+}
+
+// mergeValues adds values as helm does. None may replace one that is there.
+func mergeValues(t *testing.T, into, from map[string]any) {
+	t.Helper()
+	for key, value := range from {
+		section, isSection := value.(map[string]any)
+		if before, found := into[key].(map[string]any); found && isSection {
+			mergeValues(t, before, section)
+			continue
+		}
+		require.NotContains(t, into, key, "it would replace the values of both charts")
+		into[key] = value
+	}
 }
 
 // valuesLeftUnset has the values that loadAllValues leaves empty or off, and why.

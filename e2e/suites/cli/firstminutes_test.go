@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/e2e/harness/plugin"
 )
 
@@ -49,7 +51,9 @@ func newNewcomer(t *testing.T) *newcomer {
 
 func (n *newcomer) up(t *testing.T) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), n.program, "up", n.dir).CombinedOutput()
+	cmd := exec.CommandContext(t.Context(), n.program, "up", n.dir)
+	cmd.Env = append(os.Environ(), "PATH="+n.path+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return string(out)
 }
@@ -95,8 +99,24 @@ func (n *newcomer) run(t *testing.T, command string) (screen string, code int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// The first five minutes with OT Fleet: make up, the three commands that it prints, and make
-// down. A fleet that is killed leaves nothing that the next one minds.
+// openPrinted opens the address of the dashboard that up has printed.
+func openPrinted(t *testing.T, printed string) *openedDashboard {
+	t.Helper()
+	found := regexp.MustCompile(`(http://127\.0\.0\.1:\d+)/#key=(\w+)`).FindStringSubmatch(printed)
+	require.NotNil(t, found, printed)
+	d := &openedDashboard{origin: found[1], key: found[2]}
+	d.signIn(t)
+	var summary readapi.Summary
+	require.Equal(t, http.StatusOK, d.send(t, "GET", summaryPath, "", &summary))
+	assert.Equal(t, 3, summary.Members.Total)
+	user, may := d.may(t)
+	assert.Equal(t, "admin", user)
+	assert.True(t, may["approve fleetdiskimages"])
+	return d
+}
+
+// The first five minutes with OT Fleet: make up, the dashboard and the three commands that it
+// prints, and make down. A fleet that is killed leaves nothing that the next one minds.
 func TestFirstFiveMinutes(t *testing.T) {
 	n := newNewcomer(t)
 	printed := n.up(t)
@@ -105,6 +125,7 @@ func TestFirstFiveMinutes(t *testing.T) {
 	servers := n.servers(t)
 	require.Len(t, servers, 4, "the hub and three clusters")
 
+	opened := openPrinted(t, printed)
 	screen, code := n.run(t, tried[0])
 	assert.Equal(t, 1, code, "an image of lab has failed\n%s", screen)
 	for _, wanted := range []string{
@@ -130,6 +151,9 @@ func TestFirstFiveMinutes(t *testing.T) {
 	again := n.up(t)
 	assert.Contains(t, again, "The fleet is running already, since ")
 	require.Len(t, commands(again), 3)
+	openPrinted(t, again)
+	_, err := http.Get(opened.origin) //nolint:bodyclose,noctx // nothing answers
+	require.Error(t, err, "another dashboard serves in its place")
 	assert.Equal(t, servers, n.servers(t), "it is the same fleet")
 
 	t.Run("prune", n.testPrune)

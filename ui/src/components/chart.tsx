@@ -4,10 +4,10 @@ import type { ComponentChildren } from 'preact'
 import { useEffect, useMemo, useRef } from 'preact/hooks'
 import type uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
-import { formatClock } from '../format'
+import { formatClock, now } from '../format'
 import { resolveColor, theme } from '../theme'
 import './chart.css'
-import { binaryTicks, clockTicks, lastOf, stackLines, tableRows, wholeTicks, type Drawing, type Line } from './series'
+import { binaryTicks, clockTicks, isCurrent, lastOf, stackLines, tableRows, wholeTicks, type Drawing, type Line } from './series'
 
 export type { Drawing, Line } from './series'
 
@@ -18,6 +18,8 @@ export interface ChartProps {
   height?: number
   /** Areas on top of each other instead of lines. */
   stacked?: boolean
+  /** How values are written beside the chart; as elsewhere by default. */
+  formatTick?: (n: number) => string
   /** Ticks at powers of two, for bytes. */
   binary?: boolean
   /** Without axes and legend, for a place beside numbers. */
@@ -31,15 +33,15 @@ export interface ChartProps {
 }
 
 /** Chart draws values over time. Unknown values are gaps, and never zero. The same numbers are in a table below it. */
-export function Chart({ label, drawing, format, height = 200, stacked, binary, bare, since, note, onSelect }: ChartProps) {
+export function Chart({ label, drawing, format, formatTick = format, height = 200, stacked, binary, bare, since, note, onSelect }: ChartProps) {
   const frame = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | undefined>(undefined)
   const at = useSignal<number | null>(null)
   const dark = theme.dark.value
   const data = useMemo(() => dataOf(drawing, stacked), [drawing, stacked])
   // What a plot that is drawn already reads when it draws again.
-  const latest = useRef({ data, format, since, onSelect })
-  latest.current = { data, format, since, onSelect }
+  const latest = useRef({ data, formatTick, since, onSelect })
+  latest.current = { data, formatTick, since, onSelect }
   const names = JSON.stringify(drawing.lines.map((l) => [l.name, l.tone]))
 
   useEffect(() => {
@@ -98,7 +100,7 @@ interface Look {
 }
 
 interface Latest {
-  current: { format: (n: number) => string; since?: number; onSelect?: (from: number, to: number) => void }
+  current: { formatTick: (n: number) => string; since?: number; onSelect?: (from: number, to: number) => void }
 }
 
 function optionsOf(element: HTMLElement, lines: readonly Line[], look: Look, latest: Latest, onPoint: (index: number | null) => void): uPlot.Options {
@@ -119,11 +121,11 @@ function optionsOf(element: HTMLElement, lines: readonly Line[], look: Look, lat
   return {
     width: element.clientWidth,
     height: look.height,
-    padding: look.bare ? [2, 0, 0, 0] : [8, 8, 0, 0],
+    padding: look.bare ? [2, 0, 0, 0] : [8, 24, 0, 0],
     series: [{}, ...drawn],
     axes: [
       { ...axis, space: 64, size: 28, values: (_, splits) => clockTicks(splits) },
-      { ...axis, size: 76, incrs: look.binary ? binaryTicks : wholeTicks, values: (_, splits) => splits.map((s) => latest.current.format(s)) },
+      { ...axis, size: 76, incrs: look.binary ? binaryTicks : wholeTicks, values: (_, splits) => splits.map((s) => latest.current.formatTick(s)) },
     ],
     scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.08 : 1] } },
     cursor: { show: !look.bare, y: false, points: { show: !look.stacked }, drag: { x: look.selectable, y: false, setScale: false } },
@@ -166,7 +168,9 @@ function drawUnknownBefore(u: uPlot, since: number | undefined, color: string): 
 
 /** The legend has the values where the pointer is, else the newest. A stack is listed from its top down. */
 function Legend({ drawing, format, at, stacked }: { drawing: Drawing; format: (n: number) => string; at: number | null; stacked?: boolean }) {
-  const time = at === null ? undefined : drawing.times[at]
+  const pointed = at === null ? undefined : drawing.times[at]
+  const newest = drawing.times[drawing.times.length - 1]
+  const time = pointed ?? (isCurrent(drawing, now.peek() / 1000) ? undefined : newest)
   const lines = drawing.lines.map((line, i) => ({ line, tone: toneOfLine(line, i) }))
   if (stacked) lines.reverse()
   return (
@@ -176,7 +180,7 @@ function Legend({ drawing, format, at, stacked }: { drawing: Drawing; format: (n
         <span key={line.name} class="chart-key">
           <span class={`chart-swatch series-${tone}`} />
           {line.name}
-          <span class="muted">{formatKnown(time === undefined ? lastOf(line.values) : line.values[at!], format)}</span>
+          <span class="muted">{formatKnown(pointed === undefined ? lastOf(line.values) : line.values[at!], format)}</span>
         </span>
       ))}
     </div>

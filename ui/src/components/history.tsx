@@ -1,22 +1,33 @@
 // What was transferred of late, as the elected replica remembers it. What is shown is in the address.
 import { useMemo } from 'preact/hooks'
-import type { History } from '../api'
+import type { History, HistoryPrometheus } from '../api'
 import { formatClock, formatCount, formatNumber, formatRate, now, plainText } from '../format'
 import { useAnswer } from '../query'
 import { hrefWith, param, setParams } from '../route'
-import { formatSpan, historyQuery, parseSpan, windows } from '../transfers'
+import { describePast, formatSpan, historyQuery, parseSpan, windows, type Span } from '../transfers'
 import { Chart } from './chart'
 import { Panel } from './panel'
-import { cropDrawing, drawingOf, missingIn, othersOf, type Drawing } from './series'
+import { cropDrawing, drawingOf, formatRateTick, isCurrent, missingIn, othersOf, type Drawing } from './series'
 import { Shown } from './states'
 
 const linesShown = 7
 const everyMinute = 60_000
+const hoursOfClusters = 6
+
+/** Clusters are remembered for fewer hours than a span of the address may name. */
+function limitSpan(span: Span | undefined, hours: number): Span | undefined {
+  return span && span.from >= now.peek() / 1000 - hours * 3600 ? span : undefined
+}
+
+/** A mean of what is counted. */
+function formatMean(n: number): string {
+  return n < 10 ? String(Math.round(n * 10) / 10) : formatNumber(n)
+}
 
 const seriesShown = [
-  { name: 'bytes', label: 'Throughput', format: formatRate },
-  { name: 'slots', label: 'Slots', format: formatNumber },
-  { name: 'queued', label: 'Queue', format: formatNumber },
+  { name: 'bytes', label: 'Throughput', format: formatRate, formatTick: formatRateTick },
+  { name: 'slots', label: 'Slots', format: formatMean, formatTick: formatNumber },
+  { name: 'queued', label: 'Queue', format: formatMean, formatTick: formatNumber },
 ]
 
 export interface HistoryPanelProps {
@@ -29,9 +40,9 @@ export interface HistoryPanelProps {
 export function HistoryPanel({ title, cluster }: HistoryPanelProps) {
   const by = cluster !== undefined || param('by') === 'cluster' ? 'cluster' : 'source'
   const series = seriesShown.find((s) => s.name === param('show')) ?? seriesShown[0]!
-  const hours = windows.find((h) => String(h) === param('hours')) ?? (by === 'cluster' ? 6 : 24)
-  const span = parseSpan(param('from'), param('to'), now.peek())
-  const query = historyQuery(by === 'cluster' ? Math.min(hours, 6) : hours, span, now.peek())
+  const hours = windows.find((h) => String(h) === param('hours')) ?? (by === 'cluster' ? hoursOfClusters : 24)
+  const span = limitSpan(parseSpan(param('from'), param('to'), now.peek()), by === 'cluster' ? hoursOfClusters : 24)
+  const query = by === 'cluster' ? historyQuery(Math.min(hours, hoursOfClusters), span, now.peek(), 'fiveMinutes') : historyQuery(hours, span, now.peek())
   const asked = { ...query, series: series.name }
   const answer = useAnswer<History>('history', { ...asked, by, limit: linesShown, clusters: cluster }, ['transfers'], everyMinute)
   // What the clusters that are not named have is what the fleet has beyond them.
@@ -50,24 +61,24 @@ function HistoryChart({ history, sum, series, span, label }: { history: History;
     const drawn = withOthers(drawingOf(history, series.name, (name) => nameOfLine(name, history.by)), history, sum, series.name)
     return span ? cropDrawing(drawn, span.from, span.to) : drawn
   }, [history, sum, series, span?.from, span?.to])
-  const since = Date.parse(history.since) / 1000
-  const first = drawing.times[0] ?? since
+  const past = describePast(history, drawing.times[0] ?? 0)
   const missing = missingIn(history)
-  if (drawing.lines.length === 0) return <p class="muted">Nothing is remembered of it yet: this replica was elected at {formatClock(history.since)}.</p>
+  if (drawing.lines.every((l) => l.values.every((v) => v === null))) return <p class="muted">Nothing is known of these hours. This replica remembers since {formatClock(history.since)}, when it was elected.</p>
   return (
     <Chart
       label={`${label}: ${series.label}`}
       drawing={drawing}
       format={series.format}
+      formatTick={series.formatTick}
       binary={series.name === 'bytes'}
       stacked
       height={240}
-      since={since > first ? since : undefined}
+      since={past.unknownBefore}
       note={
         <>
-          {since > first && <>Shown since {formatClock(history.since)}, when this replica was elected: what was before is unknown, not zero. </>}
-          {missing.now > 0 && <>{formatCount(missing.now, 'cluster is', 'clusters are')} unknown now, and not in it. </>}
-          {missing.most > missing.now && <>At times {formatCount(missing.most, 'cluster was', 'clusters were')} unknown. </>}
+          {past.notes.map((n) => n + ' ')}
+          {missing.now > 0 && isCurrent(drawing, now.peek() / 1000) && <>{formatCount(missing.now, 'cluster is', 'clusters are')} unknown now, and not in it. </>}
+          {!span && missing.most > missing.now && <>At times {formatCount(missing.most, 'cluster was', 'clusters were')} unknown. </>}
           {history.by === 'cluster' && <>Clusters are remembered for 6 hours. </>}
           Mark a span to zoom.
         </>
@@ -105,7 +116,7 @@ function Choices({ by, series, hours, zoomed, cluster }: { by: string; series: s
       <Choice
         label="Window"
         options={windows
-          .filter((h) => by !== 'cluster' || h <= 6)
+          .filter((h) => by !== 'cluster' || h <= hoursOfClusters)
           .map((h) => ({ name: `${h} h`, chosen: !zoomed && h === hours, href: hrefWith({ hours: String(h), from: undefined, to: undefined }) }))}
       />
       {zoomed && (
@@ -130,15 +141,14 @@ export function Choice({ label, options }: { label: string; options: { name: str
   )
 }
 
-/** Returns the drawing of one source, for its own small chart. */
-export function useSourceHistory(): Map<string, Drawing> {
+/** The day of each source, for its own small chart, and what is known of the time before. */
+export function useSourceHistory(): { drawings: Map<string, Drawing>; past?: HistoryPrometheus; unknownBefore?: number } {
   const answer = useAnswer<History>('history', { by: 'source', series: 'bytes', window: '24h', points: 96, limit: 20 }, ['transfers'], everyMinute).value.value
   return useMemo(() => {
-    const drawn = new Map<string, Drawing>()
-    if (!answer) return drawn
+    const drawings = new Map<string, Drawing>()
+    if (!answer) return { drawings }
     const all = drawingOf(answer, 'bytes', (name) => name)
-    all.lines.forEach((line, i) => drawn.set(line.name, { times: all.times, lines: [{ ...line, name: nameOfLine(line.name, 'source'), tone: i }] }))
-    return drawn
+    all.lines.forEach((line, i) => drawings.set(line.name, { times: all.times, lines: [{ ...line, name: nameOfLine(line.name, 'source'), tone: i }] }))
+    return { drawings, past: answer.prometheus, unknownBefore: describePast(answer, all.times[0] ?? 0).unknownBefore }
   }, [answer])
 }
-

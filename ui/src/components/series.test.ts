@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { History } from '../api'
-import { clockTicks, cropDrawing, drawingOf, lastOf, missingIn, othersOf, stackLines, tableRows } from './series'
+import { clockTicks, cropDrawing, drawingOf, formatRateTick, isCurrent, lastOf, missingIn, othersOf, stackLines, tableRows } from './series'
 
 const line = (...values: (number | null)[]) => ({ name: 'a', values })
 
@@ -85,4 +85,22 @@ describe('missingIn', () => {
     expect(missingIn({ ...history, lines: [{ values: {}, unknownMembers: [0, 42, 42, 42, 3, 1] }, { values: {} }] })).toEqual({ most: 3, now: 1 })
   })
   it('is nothing where nothing is said', () => expect(missingIn({ ...history, lines: [] })).toEqual({ most: 0, now: 0 }))
+})
+
+describe('formatRateTick', () => {
+  it.each([
+    [0, '0 B/s'],
+    [512, '512 B/s'],
+    [2 ** 20, '1 MiB/s'],
+    [1.25 * 2 ** 30, '1.25 GiB/s'],
+    [768 * 2 ** 20, '768 MiB/s'],
+  ])('%d is %s', (n, want) => expect(formatRateTick(n)).toBe(want))
+})
+
+describe('isCurrent', () => {
+  it('is not of a span before', () => {
+    expect(isCurrent({ times: [0, 60, 120], lines: [] }, 200)).toBe(true)
+    expect(isCurrent({ times: [0, 60, 120], lines: [] }, 400)).toBe(false)
+    expect(isCurrent({ times: [], lines: [] }, 0)).toBe(false)
+  })
 })

@@ -108,3 +108,16 @@ export function missingIn(history: History): { most: number; now: number } {
   }
   return missing
 }
+
+/** Reports whether the newest point of a drawing is of now, and not of a span before. */
+export function isCurrent(drawing: Drawing, now: number): boolean {
+  const { times } = drawing
+  const step = times.length > 1 ? times[1]! - times[0]! : 60
+  return times.length > 0 && now - times[times.length - 1]! < 3 * step
+}
+
+/** Formats bytes per second at a tick, exactly: 1.25 GiB/s. */
+export function formatRateTick(bytesPerSecond: number): string {
+  const power = bytesPerSecond < 1 ? 0 : Math.min(6, Math.floor(Math.log2(bytesPerSecond) / 10))
+  return `${Math.round((bytesPerSecond / 1024 ** power) * 100) / 100} ${['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'][power]}/s`
+}

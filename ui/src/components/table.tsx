@@ -19,13 +19,13 @@ export function Table<Row>({ caption, columns, rows, keyOf, empty }: { caption: 
   const descending = param('order') === 'desc'
   return (
     <div class="table-frame" tabIndex={0} role="region" aria-label={caption}>
-      <table>
+      <table class="rows">
         <caption class="visually-hidden">{caption}</caption>
         <thead>
           <tr>
             {columns.map((c) => (
               <th key={c.title} scope="col" class={classOf(c)} aria-sort={c.sort && c.sort === sorted ? (descending ? 'descending' : 'ascending') : undefined}>
-                {c.sort ? <a href={hrefWith({ sort: c.sort, order: c.sort === sorted && !descending ? 'desc' : undefined })}>{c.title}</a> : c.title}
+                {c.sort ? <a href={hrefWith({ sort: c.sort, order: c.sort === sorted && !descending ? 'desc' : undefined, offset: undefined })}>{c.title}</a> : c.title}
               </th>
             ))}
           </tr>
@@ -34,7 +34,7 @@ export function Table<Row>({ caption, columns, rows, keyOf, empty }: { caption: 
           {rows.map((row) => (
             <tr key={keyOf(row)}>
               {columns.map((c) => (
-                <td key={c.title} class={classOf(c)}>
+                <td key={c.title} class={classOf(c)} data-title={c.title}>
                   {c.cell(row)}
                 </td>
               ))}

@@ -1,0 +1,1 @@
+var e=`https://github.com/pelotech/ot-fleet/blob/main/charts/ot-hub/runbooks/`,t=`unknown`;export{t as n,e as t};

@@ -1,0 +1,155 @@
+// The clusters of the fleet: searched, filtered, sorted and paged by the hub.
+import { useSignal } from '@preact/signals'
+import { useEffect } from 'preact/hooks'
+import { StateUnknown, type Member, type MemberList } from '../api'
+import { countStates, listCommand } from '../clusters'
+import { formatNumber, plainText } from '../format'
+import { useAnswer } from '../query'
+import { href, hrefWith, param, setParams } from '../route'
+import { Command } from './command'
+import { offsetOf, Pager } from './pager'
+import { Meter, Page, Panel } from './panel'
+import { Sign, toneOf } from './sign'
+import { Empty, Shown } from './states'
+import { Table, type Column } from './table'
+import { Age } from './time'
+
+const rowsShown = 50
+
+export function ClusterList() {
+  const asked = { search: param('q'), state: param('state'), selector: param('selector'), sort: param('sort'), order: param('order'), offset: offsetOf('offset') || undefined, limit: rowsShown }
+  const answer = useAnswer<MemberList>('members', asked, ['members', 'images'], 3000)
+  return (
+    <Page title="Clusters" aside={<Command text={listCommand({ state: asked.state, selector: asked.selector })} />}>
+      <Filters />
+      <Shown answer={answer} lines={12}>
+        {(list) =>
+          list.states.total === 0 && !isFiltered() ? (
+            <Empty title="No cluster is in the fleet yet.">
+              <Command text="kubectl ot join push NAME --member CONTEXT" />
+              <Command text="kubectl ot join pull NAME --member CONTEXT" />
+            </Empty>
+          ) : (
+            <Panel title={<States list={list} />} aside={<Pager name="offset" shown={list.members.length} limit={rowsShown} total={list.total} of="clusters" />}>
+              <Table caption="Clusters" columns={columns} rows={list.members} keyOf={(m) => m.member} empty="No cluster matches." />
+              <Pager name="offset" shown={list.members.length} limit={rowsShown} total={list.total} of="clusters" />
+            </Panel>
+          )
+        }
+      </Shown>
+    </Page>
+  )
+}
+
+function isFiltered(): boolean {
+  return ['q', 'state', 'selector'].some((name) => param(name) !== '')
+}
+
+/** The states that there are, as links that show only those. */
+function States({ list }: { list: MemberList }) {
+  const asked = param('state')
+  return (
+    <span class="states">
+      <a href={hrefWith({ state: undefined, offset: undefined })} aria-current={asked === '' ? 'true' : undefined}>
+        {formatNumber(list.states.total)} <span class="muted">all</span>
+      </a>
+      {countStates(list.states, asked).map((s) => (
+        <a key={s.state} href={hrefWith({ state: asked === s.state ? undefined : s.state, offset: undefined })} aria-current={asked === s.state ? 'true' : undefined}>
+          <Sign tone={toneOf(s.state)}>{formatNumber(s.n)}</Sign> <span class="muted">{s.label}</span>
+        </a>
+      ))}
+      {list.states.unknown > 0 && (
+        <a href={hrefWith({ state: asked === StateUnknown ? undefined : StateUnknown, offset: undefined })} aria-current={asked === StateUnknown ? 'true' : undefined}>
+          <Sign tone="unknown">{formatNumber(list.states.unknown)}</Sign> <span class="muted">may have more than is known</span>
+        </a>
+      )}
+    </span>
+  )
+}
+
+function Filters() {
+  return (
+    <div class="filters" role="search" aria-label="Clusters">
+      <TypedFilter name="q" label="Name or label" />
+      <TypedFilter name="selector" label="Selector" placeholder="region=nordics" />
+    </div>
+  )
+}
+
+/** A filter that is typed: it is asked for when the typing pauses. */
+function TypedFilter({ name, label, placeholder }: { name: string; label: string; placeholder?: string }) {
+  const asked = param(name)
+  const typed = useSignal(asked)
+  useEffect(() => {
+    typed.value = asked
+  }, [asked])
+  useEffect(() => {
+    if (typed.value === param(name)) return undefined
+    const timer = setTimeout(() => setParams({ [name]: typed.value, offset: undefined }), 300)
+    return () => clearTimeout(timer)
+  }, [typed.value])
+  return (
+    <label>
+      {label}
+      <input type="search" maxLength={128} spellcheck={false} placeholder={placeholder} value={typed.value} onInput={(event) => (typed.value = event.currentTarget.value)} />
+    </label>
+  )
+}
+
+const unknown = <span class="muted">unknown</span>
+
+const columns: Column<Member>[] = [
+  { title: 'Cluster', sort: 'name', cell: (m) => <a href={href('clusters', m.member)}>{plainText(m.member, 60)}</a> },
+  {
+    title: 'State',
+    sort: 'state',
+    cell: (m) => (
+      <span class="cell-state" title={m.message ? plainText(m.message) : undefined}>
+        {/* A wall of ticks would hide the faults. */}
+        <Sign tone={m.state === 'Ready' ? 'quiet' : toneOf(m.state)}>{m.state === 'Ready' ? <span class="muted">Ready</span> : m.state}</Sign>
+        {m.reason && m.reason !== m.state && m.state !== 'Ready' && m.reason !== 'Ready' && <span class="muted">{plainText(m.reason, 60)}</span>}
+        {m.since && m.state !== 'Ready' && (
+          <span class="muted">
+            <Age at={m.since} />
+          </span>
+        )}
+      </span>
+    ),
+  },
+  {
+    title: 'Slots',
+    sort: 'slots',
+    right: true,
+    cell: (m) =>
+      m.slotsUsed === undefined || m.budget === undefined ? (
+        unknown
+      ) : (
+        <span class="cell-slots">
+          {m.slotsUsed > 0 && <Meter value={m.slotsUsed} max={m.budget} label={`Slots of ${m.member}: ${m.slotsUsed} of ${m.budget}`} />}
+          <span class={m.slotsUsed > 0 ? undefined : 'muted'}>
+            {m.slotsUsed} / {m.budget}
+          </span>
+        </span>
+      ),
+  },
+  { title: 'Queued', sort: 'queued', right: true, cell: (m) => quietNumber(m.queued) },
+  {
+    title: 'Failing',
+    sort: 'failing',
+    right: true,
+    cell: (m) => (m.failingTotal === undefined ? unknown : m.failingTotal > 0 ? <Sign tone="bad">{formatNumber(m.failingTotal)}</Sign> : <span class="muted">0</span>),
+  },
+  { title: 'Images', sort: 'images', right: true, wide: true, cell: (m) => (m.state === 'NeverReported' ? unknown : formatNumber(m.images)) },
+  { title: 'Agent', sort: 'version', wide: true, cell: (m) => (m.agentVersion ? plainText(m.agentVersion, 30) : unknown) },
+  {
+    title: 'Last report',
+    sort: 'lastReport',
+    right: true,
+    cell: (m) => (m.lastReport ? <Age at={m.lastReport} ago /> : <span class="muted">never</span>),
+  },
+]
+
+function quietNumber(n: number | undefined) {
+  if (n === undefined) return unknown
+  return n > 0 ? formatNumber(n) : <span class="muted">0</span>
+}

@@ -90,6 +90,7 @@ func TestAnswersAreSmall(t *testing.T) {
 		"members?limit=50":                                   10 * kB,
 		"members?limit=50&sort=state":                        10 * kB,
 		"members/detail?member=" + cluster:                   4 * kB,
+		"members/quarantine?member=" + cluster:               1 * kB,
 		"rollouts?limit=50":                                  10 * kB,
 		"images?limit=50":                                    25 * kB,
 		"policy":                                             4 * kB,
@@ -160,7 +161,7 @@ func TestAnswersHaveNoNull(t *testing.T) {
 		_, _, body := p.get(t, "/fleet/v1/members?limit=1000")
 		require.NoError(t, json.Unmarshal(body, &members))
 		for _, m := range members.Members {
-			paths = append(paths, "members/detail?member="+m.Member, "members/images?member="+m.Member)
+			paths = append(paths, "members/detail?member="+m.Member, "members/images?member="+m.Member, "members/quarantine?member="+m.Member)
 		}
 		var rollouts readapi.RolloutList
 		_, _, body = p.get(t, "/fleet/v1/rollouts")

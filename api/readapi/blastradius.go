@@ -30,6 +30,8 @@ type BlastRadius struct {
 	Omitted int        `json:"omitted,omitempty"`
 	// Unmatched are overrides that no member is subject to.
 	Unmatched []string `json:"unmatched,omitempty"`
+	// UnknownKeys are keys that this hub does not know, and that have no effect.
+	UnknownKeys []string `json:"unknownKeys,omitempty"`
 	// HeldMembers have an own ConfigMap that leaves them less than the policy.
 	HeldMembers []string `json:"heldMembers,omitempty"`
 }

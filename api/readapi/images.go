@@ -6,11 +6,32 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ImageList is a page of the distinct images, by source. Next is the after of the next
-// page; empty at the end. UnknownMembers may have any of the images.
+// What an ImageList is sorted by.
+const (
+	// ImagesBySource: by source, the default.
+	ImagesBySource = "source"
+	// ImagesByMembers: those that the most members have last.
+	ImagesByMembers = "members"
+	// ImagesByBytes: those that take the most storage last.
+	ImagesByBytes = "bytes"
+	// ImagesByReferences: those that the most machines need last.
+	ImagesByReferences = "references"
+	// ImagesByUnreferenced: those that no machine has needed for longest first.
+	ImagesByUnreferenced = "unreferenced"
+)
+
+// ImageOrders lists what an ImageList can be sorted by, the default first.
+func ImageOrders() []string {
+	return []string{ImagesBySource, ImagesByMembers, ImagesByBytes, ImagesByReferences, ImagesByUnreferenced}
+}
+
+// ImageList is a page of the distinct images. Next is the after of the next page, by source;
+// empty at the end, and in another order. UnknownMembers may have any of the images.
 type ImageList struct {
-	Images         []Image         `json:"images"`
-	Next           string          `json:"next,omitempty"`
+	Images []Image `json:"images"`
+	Next   string  `json:"next,omitempty"`
+	// Total is how many match.
+	Total          int             `json:"total"`
 	UnknownMembers []UnknownMember `json:"unknownMembers,omitempty"`
 }
 
@@ -72,4 +93,101 @@ type Counts struct {
 	Unreferenced int   `json:"unreferenced"`
 	// Bytes of provisioned storage.
 	Bytes int64 `json:"bytes"`
+}
+
+// ImageState is how an image is in a cluster, as the cells of a Matrix have it.
+type ImageState string
+
+// States of an image in a cluster.
+const (
+	ImageUnknown   ImageState = "Unknown"
+	ImageAbsent    ImageState = "Absent"
+	ImagePlanned   ImageState = "Planned"
+	ImageQueued    ImageState = "Queued"
+	ImageImporting ImageState = "Importing"
+	ImageReady     ImageState = "Ready"
+	ImageFailed    ImageState = "Failed"
+	ImageLeaving   ImageState = "Leaving"
+	ImageOther     ImageState = "Other"
+)
+
+// ImageStates lists all states, by the Cell that has them.
+func ImageStates() []ImageState {
+	return []ImageState{ImageUnknown, ImageAbsent, ImagePlanned, ImageQueued, ImageImporting, ImageReady, ImageFailed, ImageLeaving, ImageOther}
+}
+
+// ImageState returns the state of a cell in a word.
+func (c Cell) ImageState() ImageState {
+	if states := ImageStates(); int(c.State()) < len(states) {
+		return states[c.State()]
+	}
+	return ImageOther
+}
+
+// FleetImageList is a page of FleetDiskImages with their versions, by name.
+type FleetImageList struct {
+	Images []FleetImage `json:"images"`
+	// Total is how many match, Clusters how many the fleet has, and UnknownClusters how many
+	// of these may have more than is known.
+	Total           int `json:"total"`
+	Clusters        int `json:"clusters"`
+	UnknownClusters int `json:"unknownClusters,omitempty"`
+}
+
+// FleetImage is a FleetDiskImage with its versions, the current one first.
+type FleetImage struct {
+	Name     string         `json:"name"`
+	Versions []ImageVersion `json:"versions"`
+	// KeepVersions is how many of them are kept, whether machines need them or not.
+	KeepVersions int32 `json:"keepVersions"`
+	// KeepUnreferencedFor is when the others go, as in 168h0m0s; absent: they do not go by
+	// themselves.
+	KeepUnreferencedFor string `json:"keepUnreferencedFor,omitempty"`
+}
+
+// ImageVersion is a version of a FleetDiskImage over all clusters.
+type ImageVersion struct {
+	Version   string       `json:"version"`
+	Current   bool         `json:"current,omitempty"`
+	Namespace string       `json:"namespace"`
+	Image     string       `json:"image"`
+	Since     *metav1.Time `json:"since,omitempty"`
+	// Source and DiskBytes are absent where they are not recorded.
+	Source    string `json:"source,omitempty"`
+	DiskBytes int64  `json:"diskBytes,omitempty"`
+	// States counts the clusters by what they have of it. It adds up to all clusters.
+	States map[ImageState]int `json:"states"`
+	// Referenced clusters have machines that need it. Unreferenced ones have it ready, and no
+	// machine needs it. Stale ones may have changed since.
+	Referenced   int `json:"referenced"`
+	Unreferenced int `json:"unreferenced"`
+	Stale        int `json:"stale,omitempty"`
+	// Kept: it is one of the versions that are kept.
+	Kept bool `json:"kept,omitempty"`
+}
+
+// ImageClusters is a page of the clusters that have, or are to have, a version of a
+// FleetDiskImage, by name.
+type ImageClusters struct {
+	Clusters []ImageCluster `json:"clusters"`
+	Total    int            `json:"total"`
+}
+
+// ImageCluster is what one cluster has of a FleetDiskImage.
+type ImageCluster struct {
+	Cluster string `json:"cluster"`
+	// Unknown is why it may have more than is known.
+	Unknown string `json:"unknown,omitempty"`
+	// Versions that it has, or is to have, the newest first.
+	Versions []VersionInCluster `json:"versions"`
+}
+
+// VersionInCluster is a version of a FleetDiskImage in a cluster. What follows Stale is absent
+// where the cluster has not reported it.
+type VersionInCluster struct {
+	Version string     `json:"version"`
+	State   ImageState `json:"state"`
+	Stale   bool       `json:"stale,omitempty"`
+	// Reported is what the cluster has said of it.
+	Reported *v1alpha1.ReportedImage `json:"reported,omitempty"`
 }

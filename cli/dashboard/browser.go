@@ -73,6 +73,10 @@ func hasScreen() bool {
 	if os.Getenv("DISPLAY")+os.Getenv("WAYLAND_DISPLAY")+os.Getenv("BROWSER") != "" {
 		return true
 	}
+	return isWSL()
+}
+
+func isWSL() bool {
 	_, err := os.Stat("/proc/sys/fs/binfmt_misc/WSLInterop")
 	return err == nil
 }

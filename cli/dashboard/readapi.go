@@ -30,6 +30,8 @@ const (
 	connectionAge = 5 * time.Minute
 	// connectInterval is the shortest time between two attempts after one that failed.
 	connectInterval = 2 * time.Second
+	// streamIdle ends a stream without a line for so long: its replica has died without a word.
+	streamIdle = 3 * readapi.HeartbeatInterval
 	// maxRefusalBytes bounds what is read of a refusal.
 	maxRefusalBytes = 4096
 )
@@ -40,6 +42,8 @@ type ReadAPI struct {
 	// Open connects to the elected replica.
 	Open func(context.Context) (*connect.ReadAPI, error)
 	now  func() time.Time
+	// streamIdle is that of tests.
+	streamIdle time.Duration
 
 	mu      sync.Mutex
 	current *connection
@@ -51,7 +55,7 @@ type ReadAPI struct {
 
 // NewReadAPI returns a ReadAPI.
 func NewReadAPI(open func(context.Context) (*connect.ReadAPI, error)) *ReadAPI {
-	return &ReadAPI{Open: open, now: time.Now}
+	return &ReadAPI{Open: open, now: time.Now, streamIdle: streamIdle}
 }
 
 // connection counts its requests. It is closed once nobody uses it and it is retired.
@@ -163,8 +167,10 @@ func (r *ReadAPI) RoundTrip(request *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		out, err := http.NewRequestWithContext(request.Context(), request.Method, c.base.JoinPath(request.URL.Path).String(), nil)
+		ctx, cancel := context.WithCancel(request.Context())
+		out, err := http.NewRequestWithContext(ctx, request.Method, c.base.JoinPath(request.URL.Path).String(), nil)
 		if err != nil {
+			cancel()
 			r.endRequest(c, false)
 			return nil, err
 		}
@@ -180,16 +186,25 @@ func (r *ReadAPI) RoundTrip(request *http.Request) (*http.Response, error) {
 			if err == nil {
 				_ = response.Body.Close()
 			}
+			cancel()
 			return nil, request.Context().Err()
 		}
 		if err == nil && response.StatusCode != http.StatusUnauthorized {
-			response.Body = &releasingBody{ReadCloser: response.Body, release: func(broken bool) { r.endRequest(c, broken) }}
+			body := &countedBody{ReadCloser: response.Body, page: request.Context(), end: func(broken bool) {
+				cancel()
+				r.endRequest(c, broken)
+			}}
+			if isStream(response) {
+				body.idle, body.timer = r.streamIdle, time.AfterFunc(r.streamIdle, cancel)
+			}
+			response.Body = body
 			return response, nil
 		}
 		if err == nil {
 			err = readapi.ErrUnauthorized
 			_ = response.Body.Close()
 		}
+		cancel()
 		r.endRequest(c, true)
 		if last {
 			return nil, err
@@ -197,26 +212,44 @@ func (r *ReadAPI) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// releasingBody releases the connection once it was read. One that ends early is broken, as by
-// a replica that died.
-type releasingBody struct {
-	io.ReadCloser
-	release func(broken bool)
-	broken  bool
-	once    sync.Once
+func isStream(response *http.Response) bool {
+	mediaType, _, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	return err == nil && mediaType == streamType
 }
 
-func (b *releasingBody) Read(p []byte) (int, error) {
+// countedBody ends its request once it was read. One that ends early shows that its connection is
+// broken, as by a replica that died; so does a stream that is idle.
+type countedBody struct {
+	io.ReadCloser
+	// page ends when nobody reads the answer any more.
+	page   context.Context
+	end    func(broken bool)
+	broken bool
+	once   sync.Once
+	// timer ends a stream; nil for other answers.
+	timer *time.Timer
+	idle  time.Duration
+}
+
+// Read implements io.Reader.
+func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
+	if err != nil && !errors.Is(err, io.EOF) && b.page.Err() == nil {
 		b.broken = true
+	}
+	if b.timer != nil && err == nil {
+		b.timer.Reset(b.idle)
 	}
 	return n, err
 }
 
-func (b *releasingBody) Close() error {
+// Close implements io.Closer.
+func (b *countedBody) Close() error {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
 	err := b.ReadCloser.Close()
-	b.once.Do(func() { b.release(b.broken) })
+	b.once.Do(func() { b.end(b.broken) })
 	return err
 }
 
@@ -233,7 +266,9 @@ func (r *ReadAPI) Handler() http.Handler {
 }
 
 // answerTypes are those of the read API.
-var answerTypes = []string{"application/json", "text/csv", "text/event-stream"}
+var answerTypes = []string{"application/json", "text/csv", streamType}
+
+const streamType = "text/event-stream"
 
 // answerHeaders are all that is passed on of an answer.
 var answerHeaders = []string{"Cache-Control", "Content-Disposition", "Content-Length", "Content-Type", "Etag", "Retry-After", "X-Accel-Buffering"}

@@ -223,3 +223,26 @@ func TestMayRead(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, may)
 }
+
+// A replica that is gone without a word ends no stream: what is idle is ended here.
+func TestIdleStreamsEnd(t *testing.T) {
+	_, reads := newReplica(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, ": opened\n\n")
+		assert.NoError(t, http.NewResponseController(w).Flush())
+		<-r.Context().Done()
+	})
+	reads.streamIdle = time.Millisecond
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, serveReads(t, reads).URL+"/fleet/v1/events", nil)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	_, err = io.ReadAll(response.Body)
+	require.Error(t, err)
+	require.Eventually(t, func() bool {
+		reads.mu.Lock()
+		defer reads.mu.Unlock()
+		return reads.current == nil
+	}, time.Minute, time.Millisecond, "the next request connects anew")
+}

@@ -16,10 +16,14 @@ import (
 // by a socket of IPv6.
 var socketTables = []string{"/proc/net/tcp", "/proc/net/tcp6"}
 
+// established is the state of a connection that neither end has closed.
+const established = "01"
+
 // FindSameUser returns a function that reports whether a connection is from a process of this
 // process's user, or of root; nil where the kernel does not say.
 func FindSameUser() func(net.Conn) bool {
-	if _, err := os.ReadFile(socketTables[0]); err != nil {
+	// In WSL, connections of Windows have no socket at their other end.
+	if _, err := os.ReadFile(socketTables[0]); err != nil || isWSL() {
 		return nil
 	}
 	own := uint64(os.Getuid()) //nolint:gosec // it is not negative on Linux
@@ -48,13 +52,15 @@ func FindSameUser() func(net.Conn) bool {
 func findSocketUser(table io.Reader, from, to netip.AddrPort) (user uint64, found bool) {
 	local, remote := formatSocket(from), formatSocket(to)
 	for lines := bufio.NewScanner(table); lines.Scan(); {
-		// sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid …
+		// sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …
 		fields := strings.Fields(lines.Text())
-		if len(fields) < 8 || !matchesSocket(fields[1], local) || !matchesSocket(fields[2], remote) {
+		if len(fields) < 10 || !matchesSocket(fields[1], local) || !matchesSocket(fields[2], remote) {
 			continue
 		}
+		// A socket that its process has closed is listed as root's.
+		isOpen := fields[3] == established && fields[9] != "0"
 		user, err := strconv.ParseUint(fields[7], 10, 32)
-		return user, err == nil
+		return user, err == nil && isOpen
 	}
 	return 0, false
 }

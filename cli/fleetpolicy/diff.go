@@ -38,11 +38,8 @@ type Diff struct {
 	render.Envelope
 	ObservedAt metav1.Time `json:"observedAt"`
 	readapi.BlastRadius
-	// UnknownKeys are keys that this version does not know, and that have no effect on what is
-	// shown.
-	UnknownKeys  []string `json:"unknownKeys,omitempty"`
-	ServerAnswer string   `json:"serverAnswer,omitempty"`
-	Unread       string   `json:"unread,omitempty"`
+	ServerAnswer string `json:"serverAnswer,omitempty"`
+	Unread       string `json:"unread,omitempty"`
 
 	now time.Time
 }
@@ -51,9 +48,9 @@ type Diff struct {
 func NewDiff(s DiffSnapshot) *Diff {
 	d := &Diff{Envelope: render.NewEnvelope("PolicyDiff"), ObservedAt: metav1.NewTime(s.Now), ServerAnswer: s.ServerAnswer, Unread: s.Unread, now: s.Now}
 	then, unknown, errs := policy.ParsePolicy(s.Then)
-	d.UnknownKeys = unknown
 	if len(errs) > 0 {
 		d.BlastRadius = answers.RefusePolicy(errs, len(s.Members))
+		d.UnknownKeys = unknown
 		return d
 	}
 	var inForce *policy.Policy
@@ -61,6 +58,7 @@ func NewDiff(s DiffSnapshot) *Diff {
 		inForce, _, _ = policy.ParsePolicy(s.InForce) // one that cannot be read is none
 	}
 	d.BlastRadius = answers.BlastRadius(&answers.CompareBlast{InForce: answers.PolicyInForce{Policy: inForce}, Then: then, Members: s.Members, Limit: len(s.Members)})
+	d.UnknownKeys = unknown
 	d.addWaits(s.Answer)
 	return d
 }

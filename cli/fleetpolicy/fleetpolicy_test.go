@@ -65,6 +65,8 @@ func TestDiffScreens(t *testing.T) {
 			d := fleetpolicy.NewDiff(tt.s)
 			assert.Equal(t, tt.want, d.ExitCode())
 			rendertest.Golden(t, "diff-"+name, now, d)
+			// The dashboard makes the same text of it: ui/src/policytext.test.ts.
+			rendertest.GoldenJSON(t, "diff-"+name, d)
 		})
 	}
 }

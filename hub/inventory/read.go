@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"unique"
@@ -124,7 +125,7 @@ func (x *Index) Images(limit int, after string) (images []readapi.Image, next st
 	if found {
 		from++
 	}
-	to := min(len(x.sortedSources), from+max(0, limit))
+	to := from + min(len(x.sortedSources)-from, max(0, limit))
 	images = make([]readapi.Image, 0, to-from)
 	for _, source := range x.sortedSources[from:to] {
 		images = append(images, x.summarizeImage(x.sources[unique.Make(source)], source))
@@ -133,6 +134,12 @@ func (x *Index) Images(limit int, after string) (images []readapi.Image, next st
 		next = x.sortedSources[to-1]
 	}
 	return images, next
+}
+
+// AllImages returns all distinct images, by source.
+func (x *Index) AllImages() []readapi.Image {
+	images, _ := x.Images(math.MaxInt, "")
+	return images
 }
 
 func (x *Index) summarizeImage(s *indexSource, source string) readapi.Image {

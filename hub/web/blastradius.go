@@ -35,7 +35,7 @@ func (a *API) getBlastRadius(request *http.Request) (any, error) {
 	if err := a.list(request.Context(), &members); err != nil {
 		return nil, err
 	}
-	then, _, errs := policy.ParsePolicy(data)
+	then, unknown, errs := policy.ParsePolicy(data)
 	if len(errs) > 0 {
 		return answers.RefusePolicy(errs, len(members.Items)), nil
 	}
@@ -43,10 +43,23 @@ func (a *API) getBlastRadius(request *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answers.BlastRadius(&answers.CompareBlast{
+	radius := answers.BlastRadius(&answers.CompareBlast{
 		InForce: a.Policy(), Then: then, Members: members.Items, Unknown: a.unknownMembers(), Activities: a.activities(members.Items),
 		Clocks: a.clocks(members.Items, a.now()), Grants: grants, Limit: limit,
-	}), nil
+	})
+	radius.UnknownKeys = boundKeys(unknown)
+	return radius, nil
+}
+
+// maxUnknownKeys is how many keys that no version knows an answer names.
+const maxUnknownKeys = 20
+
+// boundKeys returns names of keys that others wrote.
+func boundKeys(keys []string) (bounded []string) {
+	for _, key := range keys[:min(len(keys), maxUnknownKeys)] {
+		bounded = append(bounded, v1alpha1.SanitizeText(key, maxKeyBytes))
+	}
+	return bounded
 }
 
 // grants returns the TransferGrants by member.

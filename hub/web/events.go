@@ -160,10 +160,12 @@ func (s *eventStream) send(e readapi.Event) bool {
 	return s.write(fmt.Sprintf("id: %s\ndata: %s\n\n", e.Seq, text))
 }
 
-// write reports whether the reader takes it in time.
+// write reports whether the reader takes it in time. Invariant: no deadline is left when nothing is
+// being written: with HTTP/2, one that passes ends the stream.
 func (s *eventStream) write(text string) bool {
 	// Writers without deadlines are those of tests.
 	_ = s.controller.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
+	defer func() { _ = s.controller.SetWriteDeadline(time.Time{}) }()
 	if _, err := s.writer.Write([]byte(text)); err != nil {
 		return false
 	}

@@ -117,7 +117,8 @@ func (f *Forwarder) forwardStream(r *route, w http.ResponseWriter, request *http
 	r.proxy.ServeHTTP(&streamWriter{w, http.NewResponseController(w)}, request.WithContext(ctx))
 }
 
-// streamWriter gives each write a deadline.
+// streamWriter gives each write a deadline, up to the flush that follows it. Invariant: no deadline
+// is left when nothing is being written: with HTTP/2, one that passes ends the stream.
 type streamWriter struct {
 	http.ResponseWriter
 	controller *http.ResponseController
@@ -128,7 +129,13 @@ func (w *streamWriter) Write(line []byte) (int, error) {
 	return w.ResponseWriter.Write(line)
 }
 
-// Unwrap is for http.ResponseController, by which the proxy flushes.
+// FlushError is for http.ResponseController, by which the proxy flushes each write.
+func (w *streamWriter) FlushError() error {
+	defer func() { _ = w.controller.SetWriteDeadline(time.Time{}) }()
+	return w.controller.Flush()
+}
+
+// Unwrap is for http.ResponseController.
 func (w *streamWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func writeUnavailable(w http.ResponseWriter, err error) {

@@ -89,7 +89,7 @@ func (a *API) groupPruneRows(request *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
+	now := a.now()
 	selection, digester := prune.NewSelection(now, q.by, q.spec), prune.NewDigester(report.UID)
 	for n := range int(report.Status.Pages) {
 		page, err := a.readPage(request.Context(), report, n)

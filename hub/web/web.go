@@ -129,8 +129,10 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "members/detail":     {a.getMember, []string{"member"}, true},
 		root + "members/images":     {a.listMemberImages, []string{"member", "page"}, false},
 		root + "members/quarantine": {a.getQuarantine, []string{"member"}, false},
-		root + "images":             {a.listImages, []string{"limit", "after"}, true},
-		root + "images/detail":      {a.getImage, []string{"source"}, true},
+		root + "images":             {a.listImages, []string{"search", "sort", "order", "offset", "limit", "after"}, true},
+		root + "images/versions":    {a.listFleetImages, []string{"name", "search", "offset", "limit"}, true},
+		root + "images/clusters":    {a.listImageClusters, []string{"name", "version", "state", "unreferenced", "search", "offset", "limit"}, false},
+		root + "images/detail":      {a.getImage, []string{"source", "offset", "limit"}, true},
 
 		root + "rollouts":          {a.listRollouts, []string{"search", "phase", "sort", "order", "offset", "limit", "after"}, true},
 		root + "rollouts/detail":   {a.getRollout, []string{"name"}, true},
@@ -265,43 +267,6 @@ func parseLimit(request *http.Request) (int, error) {
 		return 0, httpError{http.StatusBadRequest, fmt.Sprintf("limit=%s: must be a number from 1 to %d", text, maxLimit)}
 	}
 	return n, nil
-}
-
-func (a *API) listImages(request *http.Request) (any, error) {
-	limit, err := parseLimit(request)
-	if err != nil {
-		return nil, err
-	}
-	list := readapi.ImageList{UnknownMembers: a.Index.UnknownMembers()}
-	list.Images, list.Next = a.Index.Images(limit, request.URL.Query().Get("after"))
-	return list, nil
-}
-
-func (a *API) getImage(request *http.Request) (any, error) {
-	source := v1alpha1.RedactSource(request.URL.Query().Get("source"))
-	if source == "" {
-		return nil, httpError{http.StatusBadRequest, "source is required: " + sourceForm}
-	}
-	if detail, found := a.Index.Image(source); found {
-		return detail, nil
-	}
-	sources := a.Index.SourcesWithURL(request.URL.Query().Get("source"))
-	switch len(sources) {
-	case 0:
-		message := fmt.Sprintf("no member reports an image of source %s", v1alpha1.Truncate(source, maxKeyBytes))
-		if n := len(a.Index.UnknownMembers()); n > 0 {
-			message += fmt.Sprintf("; %d of them are unknown, and may have it", n)
-		}
-		return nil, httpError{http.StatusNotFound, message + ". Give " + sourceForm}
-	case 1:
-		detail, found := a.Index.Image(sources[0])
-		if !found { // gone since
-			return nil, httpError{http.StatusNotFound, fmt.Sprintf("no member reports an image of source %s any more", sources[0])}
-		}
-		return detail, nil
-	default:
-		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("%d sources have this URL: give one of them in full, such as %q or %q", len(sources), sources[0], sources[1])}
-	}
 }
 
 // sourceForm says how to name an image.

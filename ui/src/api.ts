@@ -96,6 +96,8 @@ export interface BlastRadius {
   omitted?: number;
   /** Unmatched are overrides that no member is subject to. */
   unmatched?: string[];
+  /** UnknownKeys are keys that this hub does not know, and that have no effect. */
+  unknownKeys?: string[];
   /** HeldMembers have an own ConfigMap that leaves them less than the policy. */
   heldMembers?: string[];
 }
@@ -347,6 +349,25 @@ export interface FleetDiskImageStatus {
   conditions?: Condition[];
 }
 
+/** FleetImage is a FleetDiskImage with its versions, the current one first. */
+export interface FleetImage {
+  name: string;
+  versions: ImageVersion[];
+  /** KeepVersions is how many of them are kept, whether machines need them or not. */
+  keepVersions: number;
+  /** KeepUnreferencedFor is when the others go, as in 168h0m0s; absent: they do not go by themselves. */
+  keepUnreferencedFor?: string;
+}
+
+/** FleetImageList is a page of FleetDiskImages with their versions, by name. */
+export interface FleetImageList {
+  images: FleetImage[];
+  /** Total is how many match, Clusters how many the fleet has, and UnknownClusters how many of these may have more than is known. */
+  total: number;
+  clusters: number;
+  unknownClusters?: number;
+}
+
 /** FleetPolicy is the fleet's policy: as it is written, and as it is in force. */
 export interface FleetPolicy extends PolicyState {
   /** InForce is the data of the policy in force; absent if there was never a valid one. */
@@ -406,6 +427,21 @@ export interface Image extends Counts {
   unreferencedSince?: string;
 }
 
+/** ImageCluster is what one cluster has of a FleetDiskImage. */
+export interface ImageCluster {
+  cluster: string;
+  /** Unknown is why it may have more than is known. */
+  unknown?: string;
+  /** Versions that it has, or is to have, the newest first. */
+  versions: VersionInCluster[];
+}
+
+/** ImageClusters is a page of the clusters that have, or are to have, a version of a FleetDiskImage, by name. */
+export interface ImageClusters {
+  clusters: ImageCluster[];
+  total: number;
+}
+
 /** MemberImages counts the images of a member. */
 export interface ImageCounts {
   total: number;
@@ -449,10 +485,12 @@ export interface ImageInMember extends Counts {
   entries: ImageEntry[];
 }
 
-/** ImageList is a page of the distinct images, by source. */
+/** ImageList is a page of the distinct images. */
 export interface ImageList {
   images: Image[];
   next?: string;
+  /** Total is how many match. */
+  total: number;
   unknownMembers?: UnknownMember[];
 }
 
@@ -527,6 +565,9 @@ export interface ImageSelector {
   names?: string[];
 }
 
+/** ImageState is how an image is in a cluster, as the cells of a Matrix have it. */
+export type ImageState = "Absent" | "Failed" | "Importing" | "Leaving" | "Other" | "Planned" | "Queued" | "Ready" | "Unknown";
+
 /** ImageSummary describes one image in short. */
 export interface ImageSummary {
   namespace: string;
@@ -534,6 +575,41 @@ export interface ImageSummary {
   reason?: Reason;
   message?: string;
 }
+
+/** ImageVersion is a version of a FleetDiskImage over all clusters. */
+export interface ImageVersion {
+  version: string;
+  current?: boolean;
+  namespace: string;
+  image: string;
+  since?: string;
+  /** Source and DiskBytes are absent where they are not recorded. */
+  source?: string;
+  diskBytes?: number;
+  /** States counts the clusters by what they have of it. */
+  states: Partial<Record<ImageState, number>>;
+  /** Referenced clusters have machines that need it. */
+  referenced: number;
+  unreferenced: number;
+  stale?: number;
+  /** Kept: it is one of the versions that are kept. */
+  kept?: boolean;
+}
+
+/** ImagesByBytes: those that take the most storage last. */
+export const ImagesByBytes = "bytes";
+
+/** ImagesByMembers: those that the most members have last. */
+export const ImagesByMembers = "members";
+
+/** ImagesByReferences: those that the most machines need last. */
+export const ImagesByReferences = "references";
+
+/** ImagesBySource: by source, the default. */
+export const ImagesBySource = "source";
+
+/** ImagesByUnreferenced: those that no machine has needed for longest first. */
+export const ImagesByUnreferenced = "unreferenced";
 
 /** KeptReason says why an image is not a candidate. */
 export type KeptReason = "InTransition" | "Leaving" | "Referenced" | "TooRecent" | "Wanted";
@@ -1900,6 +1976,15 @@ export interface VersionChanges {
   fields?: Change[];
   /** NotRecorded is why Fields are not known. */
   notRecorded?: string;
+}
+
+/** VersionInCluster is a version of a FleetDiskImage in a cluster. */
+export interface VersionInCluster {
+  version: string;
+  state: ImageState;
+  stale?: boolean;
+  /** Reported is what the cluster has said of it. */
+  reported?: ReportedImage;
 }
 
 /** VersionStatus is a version that was rolled out. */

@@ -8,9 +8,19 @@ export class RequestError extends Error {
     message: string,
     /** When to try again, in seconds; absent where the answer does not say. */
     readonly retryAfter?: number,
+    /** The path that was asked. */
+    readonly path = '',
   ) {
     super(message)
   }
+}
+
+/** After how many seconds a request that found no hub is made again, where the answer does not say. */
+const defaultRetryAfter = 10
+
+/** Reports whether a later request may succeed without a change by a person. */
+export function isTemporary(status: number): boolean {
+  return status === 0 || status === 429 || status >= 502
 }
 
 export type Params = Record<string, string | number | boolean | undefined>
@@ -48,16 +58,17 @@ async function send(path: string, init: RequestInit): Promise<unknown> {
     response = await fetch(path, { credentials: 'same-origin', redirect: 'error', ...init })
   } catch (err) {
     if (err instanceof DOMException && err.name === 'AbortError') throw err
-    throw new RequestError(0, 'nothing answers at this address')
+    throw new RequestError(0, 'nothing answers at this address', defaultRetryAfter, path)
   }
   const text = await response.text()
   const answer = parse(text)
   if (response.ok) {
-    if (text !== '' && answer === undefined) throw new RequestError(response.status, 'the answer is not JSON: does a proxy in front answer for the hub?')
+    if (text !== '' && answer === undefined) throw new RequestError(response.status, 'the answer is not JSON: does a proxy in front answer for the hub?', undefined, path)
     return answer
   }
   const after = Number(response.headers.get('Retry-After') ?? NaN)
-  throw new RequestError(response.status, errorText(answer) ?? `the hub answered ${response.status}`, Number.isFinite(after) ? after : undefined)
+  const retryAfter = Number.isFinite(after) ? after : isTemporary(response.status) ? defaultRetryAfter : undefined
+  throw new RequestError(response.status, errorText(answer) ?? plainError(text, response.headers.get('Content-Type')) ?? `the answer is ${response.status} ${response.statusText}`.trim(), retryAfter, path)
 }
 
 function parse(text: string): unknown {
@@ -66,6 +77,12 @@ function parse(text: string): unknown {
   } catch {
     return undefined
   }
+}
+
+/** Returns the words of an error that is plain text, as of a check before the read API; nothing for the page of a proxy. */
+export function plainError(text: string, contentType: string | null): string | undefined {
+  const words = text.trim()
+  return contentType?.startsWith('text/plain') && words !== '' && words.length <= 1024 ? words : undefined
 }
 
 /** Returns the words of an error: those of the read API, or of a Status of the API server. */

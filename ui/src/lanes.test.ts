@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { ClusterCounts, RolloutDetail, RolloutLane } from './api'
-import { clusterStates, dotsOf, laneStateOf, timeAxisOf, timelineOf } from './lanes'
+import { clustersPerDot, clusterStates, dotsOf, laneStateOf, timeAxisOf, timelineOf, withoutCommand } from './lanes'
 
 const counts = (c: Partial<ClusterCounts>): ClusterCounts => c as ClusterCounts
 const lane = (l: Partial<RolloutLane>): RolloutLane => ({ name: 'canary', clusters: counts({ total: 3 }), ...l }) as RolloutLane
@@ -8,17 +8,18 @@ const at = (minute: number): string => new Date(Date.UTC(2026, 2, 1, 12, minute)
 const ms = (minute: number): number => Date.parse(at(minute))
 
 describe('dotsOf', () => {
-  it('is a dot for each cluster of a small wave', () => {
-    const { groups, perDot } = dotsOf(counts({ total: 5, succeeded: 3, failed: 2 }), 100)
-    expect(perDot).toBe(1)
-    expect(groups.map((g) => [g.state, g.dots])).toEqual([
+  it('is a dot for each cluster of small waves', () => {
+    const clusters = counts({ total: 5, succeeded: 3, failed: 2 })
+    expect(clustersPerDot([{ clusters }], 100)).toBe(1)
+    expect(dotsOf(clusters, 1).map((g) => [g.state, g.dots])).toEqual([
       ['Failed', 2],
       ['Succeeded', 3],
     ])
   })
   it('stays bounded, and hides no state', () => {
     for (let total = 1; total <= 5000; total += 37) {
-      const { groups } = dotsOf(counts({ total, succeeded: total - 1, failed: 1 }), 100)
+      const clusters = counts({ total, succeeded: total - 1, failed: 1 })
+      const groups = dotsOf(clusters, clustersPerDot([{ clusters }, { clusters: counts({ total: 1 }) }], 100))
       expect(groups.reduce((sum, g) => sum + g.dots, 0)).toBeLessThanOrEqual(100 + clusterStates.length)
       expect(groups.find((g) => g.state === 'Failed')?.dots).toBe(1)
       expect(groups.reduce((sum, g) => sum + g.clusters, 0)).toBe(total)
@@ -35,6 +36,11 @@ describe('laneStateOf', () => {
     [{ clusters: counts({ progressing: 1, toApply: 2 }) }, 'begun'],
     [{}, 'to come'],
   ])('%j', (l, word) => expect(laneStateOf(lane(l)).word).toBe(word))
+})
+
+it('does not tick off a wave that was done with failures', () => {
+  expect(laneStateOf(lane({ doneAt: at(0) })).tone).toBe('good')
+  expect(laneStateOf(lane({ doneAt: at(0), clusters: counts({ total: 3, timedOut: 1 }) })).tone).toBe('attention')
 })
 
 describe('timeAxisOf', () => {
@@ -79,4 +85,9 @@ describe('timelineOf', () => {
       'version 24.1 was published',
     ])
   })
+})
+
+it('leaves out a command that the page has a button for, and nothing else', () => {
+  expect(withoutCommand(`wave production, with 26 clusters to start, needs approval: kubectl patch fdi win-11 --type=json -p '[{"op"\n}]'`)).toBe('wave production, with 26 clusters to start, needs approval')
+  expect(withoutCommand('kubectl is not there: see the log')).toBe('kubectl is not there: see the log')
 })

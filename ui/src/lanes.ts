@@ -28,20 +28,23 @@ export interface DotGroup {
   dots: number
 }
 
-/** Returns how many dots stand for the clusters of each state, about most of them in total. Where there is a cluster, there is a dot. */
-export function dotsOf(counts: ClusterCounts, most: number): { groups: DotGroup[]; perDot: number } {
-  const perDot = Math.max(1, Math.ceil((counts.total ?? 0) / most))
-  const groups = clusterStates
+/** Returns how many clusters a dot stands for, so that the largest wave has about most dots. It is the same for all waves. */
+export function clustersPerDot(lanes: readonly { clusters: ClusterCounts }[], most: number): number {
+  return Math.max(1, Math.ceil(Math.max(0, ...lanes.map((l) => l.clusters.total ?? 0)) / most))
+}
+
+/** Returns how many dots stand for the clusters of each state. Where there is a cluster, there is a dot. */
+export function dotsOf(counts: ClusterCounts, perDot: number): DotGroup[] {
+  return clusterStates
     .map(({ state, word, tone, count }) => ({ state, word, tone, clusters: count(counts), dots: Math.ceil(count(counts) / perDot) }))
     .filter((g) => g.clusters > 0)
-  return { groups, perDot }
 }
 
 export type LaneState = { tone: Tone; word: string; at?: string }
 
 /** Says where a wave is, in the words of kubectl ot rollout status. */
 export function laneStateOf(lane: RolloutLane): LaneState {
-  if (lane.doneAt) return { tone: 'good', word: 'done for', at: lane.doneAt }
+  if (lane.doneAt) return { tone: (lane.clusters.failed ?? 0) + (lane.clusters.timedOut ?? 0) > 0 ? 'attention' : 'good', word: 'done for', at: lane.doneAt }
   if (lane.requireApproval && !lane.approval && (lane.clusters.toApply ?? 0) > 0) return { tone: 'attention', word: 'needs approval' }
   if ((lane.clusters.progressing ?? 0) > 0) return { tone: 'moving', word: 'begun' }
   if (lane.approval) return { tone: 'waiting', word: `approved by ${lane.approval.by}` }
@@ -129,4 +132,9 @@ export function timelineOf(detail: RolloutDetail): TimelineEvent[] {
   }
   if (detail.retryRequested) events.push({ tone: 'moving', text: 'failed clusters are to start over' })
   return events.sort((a, b) => (parse(b.at) ?? Infinity) - (parse(a.at) ?? Infinity) || 0)
+}
+
+/** Returns a message of the hub without the command at its end: the page has a button for it. */
+export function withoutCommand(message: string): string {
+  return message.replace(/: kubectl (patch|ot) .*$/s, '')
 }

@@ -1,10 +1,9 @@
 import { render } from 'preact'
 import { useEffect } from 'preact/hooks'
-import { Problem } from './components/states'
 import { follow } from './live'
 import { loadSession, session } from './session'
 import { Shell } from './shell'
-import { SignIn } from './signin'
+import { SignIn, Unreached } from './signin'
 import './styles/tokens.css'
 import './styles/base.css'
 import './styles/components.css'
@@ -21,15 +20,7 @@ function App() {
     case 'signedOut':
       return <SignIn />
     case 'failed':
-      return (
-        <main class="signin">
-          <h1>OT Fleet</h1>
-          <Problem error={session.value.error} />
-          <button type="button" class="button" onClick={() => void loadSession()}>
-            Try again
-          </button>
-        </main>
-      )
+      return <Unreached error={session.value.error} />
     case 'signedIn':
       return <Shell />
   }

@@ -1,5 +1,6 @@
 // Who is here, and what that person may do.
 import { signal } from '@preact/signals'
+import { announce } from './announce'
 import type { Me, Permission } from './api'
 import { getJSON, RequestError, sendJSON } from './client'
 
@@ -8,7 +9,7 @@ export type { Me, Permission }
 export type Session =
   | { state: 'unknown' }
   /** Nobody is signed in: a token is asked for. */
-  | { state: 'signedOut'; message?: string }
+  | { state: 'signedOut'; message?: string; mode?: Me['mode'] }
   | { state: 'failed'; error: RequestError }
   | { state: 'signedIn'; me: Me }
 
@@ -17,24 +18,49 @@ export const session = signal<Session>({ state: 'unknown' })
 /** Finds out who is here. The key that `kubectl ot dashboard` put behind the # is exchanged first, and leaves the address. */
 export async function loadSession(): Promise<void> {
   const key = /^#key=(.+)$/.exec(window.location.hash)?.[1]
+  let refusal: string | undefined
   if (key) {
+    storeMode('local')
     history.replaceState(null, '', window.location.pathname + window.location.search)
     try {
       await sendJSON('POST', '/auth/key', { key })
-    } catch {
-      // a page that was opened before has its cookie
+    } catch (err) {
+      // A page that was opened before has its cookie.
+      refusal = err instanceof RequestError ? err.message : undefined
     }
   }
   try {
-    session.value = { state: 'signedIn', me: await getJSON<Me>('/auth/me') }
+    const me = await getJSON<Me>('/auth/me')
+    storeMode(me.mode)
+    session.value = { state: 'signedIn', me }
   } catch (err) {
-    refuse(err)
+    const error = err instanceof RequestError ? err : new RequestError(0, String(err))
+    session.value = error.status === 401 ? { state: 'signedOut', mode: storedMode(), message: refusal ?? endedMessage() } : { state: 'failed', error }
   }
 }
 
-function refuse(err: unknown): void {
-  const error = err instanceof RequestError ? err : new RequestError(0, String(err))
-  session.value = error.status === 401 ? { state: 'signedOut' } : { state: 'failed', error }
+// How this tab was signed in is known after the session has ended, too.
+const modeKey = 'ot-fleet-mode'
+
+function storeMode(mode: Me['mode']): void {
+  try {
+    sessionStorage.setItem(modeKey, mode)
+  } catch {
+    // storage may be switched off: a token is asked for
+  }
+}
+
+function storedMode(): Me['mode'] | undefined {
+  try {
+    const mode = sessionStorage.getItem(modeKey)
+    return mode === 'local' || mode === 'token' || mode === 'proxy' ? mode : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function endedMessage(): string | undefined {
+  return session.value.state === 'signedIn' ? 'Your session has ended.' : undefined
 }
 
 /** Signs in with a bearer token. The address stays. */
@@ -44,13 +70,18 @@ export async function signIn(token: string): Promise<void> {
 }
 
 export async function signOut(): Promise<void> {
-  await sendJSON('POST', '/auth/logout')
-  session.value = { state: 'signedOut' }
+  try {
+    await sendJSON('POST', '/auth/logout')
+  } catch (err) {
+    announce(`Signing out failed: ${err instanceof RequestError ? err.message : String(err)}`)
+    return
+  }
+  session.value = { state: 'signedOut', mode: 'token', message: 'You are signed out.' }
 }
 
 /** Takes note of an answer that says that the session has ended. */
 export function noteRefusal(error: RequestError): void {
-  if (error.status === 401 && session.value.state === 'signedIn') session.value = { state: 'signedOut', message: 'Your session has ended.' }
+  if (error.status === 401 && session.value.state === 'signedIn') session.value = { state: 'signedOut', mode: session.value.me.mode, message: endedMessage() }
 }
 
 /** Reports whether the person may do something; false as long as that is unknown. */
@@ -58,8 +89,14 @@ export function may(verb: string, resource: string): boolean {
   return session.value.state === 'signedIn' && session.value.me.may.some((m) => m.allowed && m.verb === verb && m.resource === resource)
 }
 
-/** Returns the role that would allow the person something; undefined where none is known. */
+/** Returns the role that would allow the person something; undefined where none is known. The API server's words for a right differ from those that the rights are listed by. */
 export function roleFor(verb: string, resource: string): string | undefined {
   if (session.value.state !== 'signedIn') return undefined
-  return session.value.me.may.find((m) => m.verb === verb && m.resource === resource)?.role || undefined
+  const listed = session.value.me.may.filter((m) => m.resource === resource && m.role)
+  const verbs = [verb, ...(verb === 'patch' ? ['update'] : []), ...(verb === 'create' || verb === 'patch' ? ['approve'] : [])]
+  for (const v of verbs) {
+    const found = listed.find((m) => m.verb === v)
+    if (found) return found.role
+  }
+  return undefined
 }

@@ -1,9 +1,10 @@
 // What is around every page.
 import { effect, useSignal } from '@preact/signals'
-import type { ComponentType } from 'preact'
-import { useEffect, useRef } from 'preact/hooks'
+import { Component, type ComponentChildren, type ComponentType } from 'preact'
+import { useEffect } from 'preact/hooks'
 import { announcement } from './announce'
 import { ConnectionBanner, Loading } from './components/states'
+import { Finished } from './components/write'
 import { plainText, timeZone } from './format'
 import { pages, type PageEntry } from './pages'
 import NotFound from './pages/notfound'
@@ -45,6 +46,7 @@ export function Shell() {
         {entry ? <LoadedPage key={entry.path} entry={entry} /> : <NotFound />}
       </main>
       <WhyPanel />
+      <Finished />
       <footer class="foot muted">Times are of {timeZone()}.</footer>
       <div class="visually-hidden" role="status" aria-live="polite">
         {announcement.value}
@@ -58,34 +60,59 @@ function focusMain(event: MouseEvent): void {
   document.getElementById('main')?.focus()
 }
 
+let navigated = false
+
 function LoadedPage({ entry }: { entry: PageEntry }) {
   const loaded = useSignal<ComponentType | 'failed' | undefined>(undefined)
-  const first = useRef(true)
   useEffect(() => {
     document.title = entry.path === '' ? 'OT Fleet' : `${entry.title} · OT Fleet`
     entry.load().then(
       (module) => (loaded.value = module.default as never),
       () => (loaded.value = 'failed'),
     )
+    return () => void (navigated = true)
   }, [entry])
   // The heading of a page that was gone to is read first.
   const Content = loaded.value
   useEffect(() => {
-    if (Content && Content !== 'failed' && !first.current) document.querySelector<HTMLElement>('main h1')?.focus()
-    first.current = false
+    if (Content && Content !== 'failed' && navigated) document.querySelector<HTMLElement>('main h1')?.focus()
   }, [Content])
   if (Content === undefined) return <Loading />
-  if (Content === 'failed') {
-    return (
-      <div class="banner banner-bad" role="alert">
-        <p>This page could not be loaded. The hub may have been upgraded meanwhile.</p>
-        <button type="button" class="button" onClick={() => window.location.reload()}>
-          Load anew
-        </button>
-      </div>
-    )
+  if (Content === 'failed') return <Broken>This page could not be loaded. The hub may have been upgraded meanwhile.</Broken>
+  return (
+    <ErrorBoundary>
+      <Content />
+    </ErrorBoundary>
+  )
+}
+
+/** ErrorBoundary keeps the rest of the dashboard in use where a page cannot be drawn, as from answers of a hub that is older than this page. */
+class ErrorBoundary extends Component<{ children: ComponentChildren }, { failed: boolean }> {
+  override state = { failed: false }
+
+  static override getDerivedStateFromError(): { failed: boolean } {
+    return { failed: true }
   }
-  return <Content />
+
+  override componentDidCatch(error: unknown): void {
+    console.error(error)
+  }
+
+  override render() {
+    if (this.state.failed) return <Broken>This page could not be drawn from what the hub answered: it may be older or newer than the dashboard. Profile shows both versions.</Broken>
+    return this.props.children
+  }
+}
+
+function Broken({ children }: { children: ComponentChildren }) {
+  return (
+    <div class="banner banner-bad" role="alert">
+      <p>{children}</p>
+      <button type="button" class="button" onClick={() => window.location.reload()}>
+        Load anew
+      </button>
+    </div>
+  )
 }
 
 const choices: { choice: Choice; label: string }[] = [

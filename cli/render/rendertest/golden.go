@@ -50,6 +50,21 @@ func Golden(t *testing.T, name string, now time.Time, view render.View) {
 	assert.Equal(t, string(want), all.String(), "go test -rewrite writes it anew: read what changed")
 }
 
+// GoldenJSON compares what a view prints as JSON with testdata/<name>.json.
+func GoldenJSON(t *testing.T, name string, view render.View) {
+	t.Helper()
+	text, err := json.MarshalIndent(view, "", "  ")
+	require.NoError(t, err)
+	path := filepath.Join("testdata", name+".json")
+	if *rewrite {
+		require.NoError(t, os.WriteFile(path, append(text, '\n'), 0o644))
+		return
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err, "write it with go test -rewrite, and read it")
+	assert.JSONEq(t, string(want), string(text), "go test -rewrite writes it anew: read what changed")
+}
+
 func draw(view render.View, o render.Options) string {
 	page := &render.Page{}
 	view.Draw(page)

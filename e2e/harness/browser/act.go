@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
@@ -35,7 +37,8 @@ type Element struct {
 	id         cdp.BackendNodeID
 }
 
-// findElements returns the elements with a role whose names contain a text.
+// findElements returns the elements with a role whose names contain a text, those whose name it is
+// first.
 func (p *Page) findElements(ctx context.Context, role, name string) ([]Element, error) {
 	root, err := chromedp.Call(ctx, runtime.Evaluate, runtime.EvaluateParams{Expression: "document"})
 	if err != nil {
@@ -55,6 +58,15 @@ func (p *Page) findElements(ctx context.Context, role, name string) ([]Element, 
 			elements = append(elements, Element{Role: role, Name: has, id: node.BackendDOMNodeID})
 		}
 	}
+	slices.SortStableFunc(elements, func(a, b Element) int {
+		switch {
+		case a.Name == name && b.Name != name:
+			return -1
+		case a.Name != name && b.Name == name:
+			return 1
+		}
+		return 0
+	})
 	return elements, nil
 }
 
@@ -135,7 +147,7 @@ func (p *Page) clickElement(ctx context.Context, e Element) error {
 	}
 	hit, err := chromedp.Call(ctx, runtime.CallFunctionOn, runtime.CallFunctionOnParams{
 		ObjectID:            resolved.Object.ObjectID,
-		FunctionDeclaration: fmt.Sprintf("function () { const hit = document.elementFromPoint(%f, %f); return !this.disabled && hit !== null && (this.contains(hit) || hit.contains(this) || [...(this.labels ?? [])].some((l) => l.contains(hit))) }", x, y),
+		FunctionDeclaration: fmt.Sprintf("function () { const hit = document.elementFromPoint(%f, %f); return !this.disabled && this.getAttribute('aria-disabled') !== 'true' && hit !== null && (this.contains(hit) || hit.contains(this) || [...(this.labels ?? [])].some((l) => l.contains(hit))) }", x, y),
 	})
 	if err != nil || string(hit.Result.Value) != "true" {
 		return fmt.Errorf("%s %q is covered or disabled: %w", e.Role, e.Name, err)
@@ -155,10 +167,33 @@ func (p *Page) FillField(t *testing.T, role, name, text string) {
 	require.NoError(t, err)
 }
 
+// FocusElement gives the focus to the first element with a role whose name contains a text.
+func (p *Page) FocusElement(t *testing.T, role, name string) {
+	t.Helper()
+	_, err := chromedp.Call(p.ctx, dom.Focus, dom.FocusParams{BackendNodeID: p.AwaitElement(t, role, name).id})
+	require.NoError(t, err)
+}
+
 // Press presses keys, one after the other: those of package kb, or characters.
 func (p *Page) Press(t *testing.T, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
 		require.NoError(t, chromedp.Do(p.ctx, chromedp.KeyEvent(key)))
+	}
+}
+
+// Resize changes the size of the window.
+func (p *Page) Resize(t *testing.T, width, height int64) {
+	t.Helper()
+	_, err := chromedp.Call(p.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
+	require.NoError(t, err)
+	p.AwaitTrue(t, fmt.Sprintf("innerWidth === %d", width))
+}
+
+// ClickIfEnabled clicks on an element unless it is gone, covered or disabled by now.
+func (p *Page) ClickIfEnabled(t *testing.T, e Element) {
+	t.Helper()
+	if err := p.clickElement(p.ctx, e); err != nil {
+		t.Log(err)
 	}
 }

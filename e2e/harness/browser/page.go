@@ -264,3 +264,11 @@ func (p *Page) AwaitQuiet() error {
 
 // Failures returns what went wrong on the page and was not announced.
 func (p *Page) Failures() []string { return p.watch.failures() }
+
+// NavigateTo opens the address of another site.
+func (p *Page) NavigateTo(address string) error {
+	if _, err := chromedp.Call(p.ctx, page.Navigate, page.NavigateParams{URL: address}); err != nil {
+		return fmt.Errorf("opening %s: %w", address, err)
+	}
+	return p.AwaitCondition("document.readyState === 'complete' && document.querySelector('h1') !== null")
+}

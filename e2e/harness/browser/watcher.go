@@ -22,11 +22,13 @@ type watcher struct {
 	announced []string
 	urls      map[network.RequestID]string
 	paths     []string
-	bytes     int64
+	// received of requests that may go on.
+	received map[network.RequestID]int64
+	bytes    int64
 }
 
 func newWatcher(origin string) *watcher {
-	return &watcher{origin: originOf(origin), urls: map[network.RequestID]string{}}
+	return &watcher{origin: originOf(origin), urls: map[network.RequestID]string{}, received: map[network.RequestID]int64{}}
 }
 
 func (w *watcher) allowFailures(texts []string) {
@@ -102,7 +104,10 @@ func (w *watcher) recordEvent(event any) {
 			w.addFailure("request: %d %s", e.Response.Status, pathOf(e.Response.URL))
 		}
 	case *network.EventDataReceived:
+		w.received[e.RequestID] += e.EncodedDataLength
 		w.bytes += e.EncodedDataLength
+	case *network.EventLoadingFinished:
+		w.bytes += int64(e.EncodedDataLength) - w.received[e.RequestID]
 	case *network.EventLoadingFailed:
 		// A page that is left cancels what it has asked for.
 		if !e.Canceled && e.ErrorText != "net::ERR_ABORTED" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -133,6 +134,7 @@ func (f *Fleet) setupAPI() {
 		ReportsLoaded: func() bool { return true },
 		History:       func() *history.History { return f.history },
 		Stopping:      make(chan struct{}),
+		PolicyKey:     types.NamespacedName{Namespace: hubNamespace, Name: policyName},
 		Policy:        func() answers.PolicyInForce { return answers.PolicyInForce{Policy: f.policy, Accepted: true} },
 		PageNames: func(name string) (names []string) {
 			f.mu.Lock()
@@ -296,4 +298,40 @@ func (f *Fleet) step(elapsed time.Duration) {
 		f.changedMembers = false
 		f.Changes.Mark(readapi.TopicMembers)
 	}
+}
+
+// MemberNames returns the names of all members.
+func (f *Fleet) MemberNames() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	names := make([]string, len(f.members))
+	for i, m := range f.members {
+		names[i] = m.name()
+	}
+	return names
+}
+
+// AddMember adds a MemberCluster that has not reported yet.
+func (f *Fleet) AddMember(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := newMember(name, nil)
+	m.neverReported = true
+	m.object.CreationTimestamp = metav1.NewTime(f.at)
+	m.policy, m.source, _ = f.policy.ForMember(m.name(), nil)
+	m.concurrency = int32(policy.ConcurrencyOf(m.policy))
+	f.members = append(f.members, m)
+	slices.SortFunc(f.members, func(a, b *member) int { return strings.Compare(a.name(), b.name()) })
+	f.report(m, f.at)
+	f.Changes.Mark(readapi.TopicMembers)
+}
+
+// ReportMember has a member report for the first time.
+func (f *Fleet) ReportMember(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.findMember(name)
+	m.neverReported = false
+	f.report(m, f.at)
+	f.Changes.Mark(readapi.TopicMembers)
 }

@@ -59,6 +59,8 @@ func TestTwoWaves(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, matrix, len(onlineMembers))
 	for i, cluster := range onlineMembers {
+		assert.NotNil(t, matrix[i].StartedAt, cluster)
+		matrix[i].StartedAt = nil
 		assert.Equal(t, readapi.RolloutCluster{Cluster: cluster, Wave: []string{canary, v1alpha1.WaveRest}[i/2], State: v1alpha1.ClusterSucceeded}, matrix[i])
 	}
 	shared.awaitEvent(t, img, v1alpha1.ReasonRolledOut)

@@ -13,7 +13,7 @@ export function CopyButton({ text, label = 'Copy', title }: { text: string; labe
     setTimeout(() => (copied.value = false), 2000)
   }
   return (
-    <button type="button" class="button button-quiet" onClick={() => void copy()} aria-label={`${label}: ${text}`} title={title}>
+    <button type="button" class="button button-quiet" onClick={() => void copy()} aria-label={`${label}: ${text.slice(0, 120)}`} title={title}>
       {copied.value ? 'Copied' : label}
     </button>
   )

@@ -1,12 +1,14 @@
 // What stands where an answer is not there, or is no longer sure.
 import { useSignal, type ReadonlySignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
-import { useEffect } from 'preact/hooks'
+import { useEffect, useRef } from 'preact/hooks'
 import type { RequestError } from '../client'
-import { now } from '../format'
+import { formatDuration, now, plainText } from '../format'
 import { connection } from '../live'
 import type { Answer } from '../query'
 import { refresh } from '../query'
+import { isOlderHub, lackingRight, nameRight, type Right } from '../refused'
+import { roleFor, session } from '../session'
 import { Age } from './time'
 
 /** Loading is drawn where an answer takes longer than 200 ms. */
@@ -28,27 +30,29 @@ export function Loading({ lines = 3 }: { lines?: number }) {
 }
 
 /** Problem says why there is no answer, and what to do. */
-export function Problem({ error, at }: { error: RequestError; at?: number }) {
-  const failedAt = useSignal(Date.now())
-  useEffect(() => {
-    failedAt.value = Date.now()
-  }, [error])
-  const left = error.retryAfter ? Math.max(0, Math.ceil(error.retryAfter - (now.value - failedAt.value) / 1000)) : undefined
+export function Problem({ error, at, retry = refresh }: { error: RequestError; at?: number; retry?: () => void }) {
+  const failedAt = useRef({ error, at: Date.now() })
+  if (failedAt.current.error !== error) failedAt.current = { error, at: Date.now() }
+  const left = error.retryAfter === undefined ? 0 : Math.ceil(error.retryAfter - Math.max(0, now.value - failedAt.current.at) / 1000)
+  const older = isOlderHub(error.status, error.path, error.message)
+  const right = error.status === 403 ? lackingRight(error.path, error.message) : undefined
   return (
-    <div class="banner banner-bad" role="alert">
+    <div class={error.status === 403 || older ? 'banner banner-attention' : 'banner banner-bad'} role="alert">
       <p>
-        <strong>{titleOf(error.status)}</strong> {error.message}
+        <strong>{older ? 'This hub is older than the page:' : titleOf(error.status)}</strong> {older ? `it does not answer ${error.path.split('?')[0]} as the page asks.` : plainText(error.message, 1024)}
       </p>
-      <p class="muted">
+      {older && <OlderHub />}
+      {right && <Lacking right={right} />}
+      <p class="banner-foot muted" aria-live="off">
         {at !== undefined && (
-          <>
-            What is shown is <Age at={at} /> old.{' '}
-          </>
+          <span>
+            What is shown is <Age at={at} /> old.
+          </span>
         )}
-        {left !== undefined && left > 0 && <>The next try is in {left} s. </>}
-        {error.status !== 403 && (
-          <button type="button" class="button button-quiet" onClick={() => refresh()}>
-            Try again
+        {left > 0 && <span>The next try is in {left} s.</span>}
+        {error.status !== 403 && !older && (
+          <button type="button" class="button button-quiet" onClick={() => retry()}>
+            Try again now
           </button>
         )}
       </p>
@@ -56,16 +60,51 @@ export function Problem({ error, at }: { error: RequestError; at?: number }) {
   )
 }
 
+/** Lacking names the right that is lacking, and the role that has it. */
+function Lacking({ right }: { right: Right }) {
+  const role = roleFor(right.verb, right.resource)
+  return (
+    <>
+      <p>
+        It needs the right to <strong>{nameRight(right)}</strong>
+        {role ? (
+          <>
+            , which ClusterRole <code>{role}</code> has. Ask who runs the hub for a binding, or <a href="/profile">see what you may do</a>.
+          </>
+        ) : (
+          <>
+            . <a href="/profile">See what you may do</a>.
+          </>
+        )}
+      </p>
+    </>
+  )
+}
+
+function OlderHub() {
+  if (session.value.state !== 'signedIn') return null
+  const { version, hubVersion } = session.value.me
+  return (
+    <p>
+      The page is of {version || 'an unknown version'}, the hub of {hubVersion || 'an unknown one'}. Upgrade the hub to see this; the other pages work on.
+    </p>
+  )
+}
+
 function titleOf(status: number): string {
   switch (status) {
     case 0:
-      return 'Not reached:'
+      return 'The hub is not reached:'
+    case 401:
+      return 'Signed out:'
     case 403:
       return 'Not allowed:'
     case 404:
       return 'Not found:'
+    case 502:
     case 503:
-      return 'Not available:'
+    case 504:
+      return 'No hub answers now:'
     default:
       return 'Failed:'
   }
@@ -83,12 +122,29 @@ export function Shown<T>({ answer, children, lines }: { answer: ReadonlySignal<A
   )
 }
 
-/** ConnectionBanner says where the page no longer hears of changes by itself. */
+/** ConnectionBanner says where the page no longer hears of changes by itself, and when the session is about to end. */
 export function ConnectionBanner() {
-  if (connection.value !== 'polling') return null
+  return (
+    <>
+      {connection.value === 'polling' && (
+        <div class="banner banner-attention" role="status">
+          The stream of changes is lost: the page asks every 15 s until it is back.
+        </div>
+      )}
+      <SessionBanner />
+    </>
+  )
+}
+
+const warnMilliseconds = 5 * 60_000
+
+function SessionBanner() {
+  if (session.value.state !== 'signedIn' || session.value.me.expiresAt === undefined) return null
+  const left = Date.parse(session.value.me.expiresAt) - now.value
+  if (!(left < warnMilliseconds)) return null
   return (
     <div class="banner banner-attention" role="status">
-      The stream of changes is lost: the page asks every 15 s until it is back.
+      {left > 0 ? `Your session ends in ${formatDuration(left)}.` : 'Your session is ending.'} You will be asked to sign in, and come back to this page.
     </div>
   )
 }

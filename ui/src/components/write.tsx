@@ -1,5 +1,5 @@
 // Changes by a person: what they reach is shown before, and the API server's answer after.
-import { useSignal } from '@preact/signals'
+import { signal, useSignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import { announce } from '../announce'
@@ -64,22 +64,17 @@ export function Write(props: WriteProps) {
   )
 }
 
-type State = { at: 'asking'; refusal?: Refusal } | { at: 'running' } | { at: 'done'; outcome: Outcome }
+type State = { at: 'asking'; refusal?: Refusal } | { at: 'running' }
 
-function WriteDialog({ title, action, running, command, danger, blocked, run, children }: WriteProps) {
+function WriteDialog({ name, title, action, running, command, danger, blocked, run, children }: WriteProps) {
   const state = useSignal<State>({ at: 'asking' })
-  const end = useRef<HTMLButtonElement>(null)
-  const open = useRef(true)
+  const shown = useRef(true)
   useEffect(
     () => () => {
-      open.current = false
+      shown.current = false
     },
     [],
   )
-  const isDone = state.value.at === 'done'
-  useEffect(() => {
-    if (isDone) end.current?.focus()
-  }, [isDone])
   const close = (): void => {
     // A change that is on its way cannot be taken back by closing: its end is waited for.
     if (state.value.at !== 'running') setParams({ do: undefined })
@@ -89,44 +84,22 @@ function WriteDialog({ title, action, running, command, danger, blocked, run, ch
     state.value = { at: 'running' }
     try {
       const outcome = await run()
-      state.value = { at: 'done', outcome }
+      finished.value = { title, outcome }
       announce(outcome.text)
+      if (param('do') === name) setParams({ do: undefined })
     } catch (err) {
-      state.value = { at: 'asking', refusal: refusalOf(err) }
+      const refusal = refusalOf(err)
+      if (shown.current) state.value = { at: 'asking', refusal }
+      else finished.value = { title, refusal }
     }
     refresh()
-  }
-  if (state.value.at === 'done') {
-    const { text, notes, command: next } = state.value.outcome
-    return (
-      <Dialog title={title} onClose={close}>
-        <div class="write-done" role="status">
-          <Sign tone="good">{text}</Sign>
-          {notes?.map((note) => (
-            <Sign key={note} tone="attention">
-              {note}
-            </Sign>
-          ))}
-        </div>
-        {next && <Command label="What follows:" text={next} />}
-        <div class="dialog-actions">
-          <button ref={end} type="button" class="button button-primary" onClick={close}>
-            Close
-          </button>
-        </div>
-      </Dialog>
-    )
   }
   const isRunning = state.value.at === 'running'
   const refusal = state.value.at === 'asking' ? state.value.refusal : undefined
   return (
     <Dialog title={title} onClose={close}>
       <div class="write-reach">{children}</div>
-      {refusal && (
-        <div class="banner banner-bad" role="alert">
-          <strong>{refusal.title}</strong> {refusal.text}
-        </div>
-      )}
+      {refusal && <Refused refusal={refusal} />}
       {blocked && !refusal && (
         <p class="banner banner-attention" role="status">
           {blocked}
@@ -145,6 +118,55 @@ function WriteDialog({ title, action, running, command, danger, blocked, run, ch
           aria-busy={isRunning}
         >
           {isRunning ? `${running}…` : action}
+        </button>
+      </div>
+    </Dialog>
+  )
+}
+
+function Refused({ refusal }: { refusal: Refusal }) {
+  return (
+    <div class="banner banner-bad" role="alert">
+      <strong>{refusal.title}</strong> {refusal.text}
+    </div>
+  )
+}
+
+/** What came of the last change. It outlives the button that made it: after an approval, nothing waits for one. */
+const finished = signal<{ title: string; outcome?: Outcome; refusal?: Refusal } | undefined>(undefined)
+
+/** Finished says what came of a change, over any page. */
+export function Finished() {
+  const end = useRef<HTMLButtonElement>(null)
+  const of = finished.value
+  useEffect(() => {
+    if (of) end.current?.focus()
+  }, [of])
+  if (!of) return null
+  const close = (): void => {
+    finished.value = undefined
+    // Where the button is gone that had the focus, the page has it.
+    requestAnimationFrame(() => {
+      if (document.activeElement === document.body) document.querySelector<HTMLElement>('main h1')?.focus()
+    })
+  }
+  return (
+    <Dialog title={of.title} onClose={close}>
+      {of.refusal && <Refused refusal={of.refusal} />}
+      {of.outcome && (
+        <div class="write-done" role="status">
+          <Sign tone="good">{of.outcome.text}</Sign>
+          {of.outcome.notes?.map((note) => (
+            <Sign key={note} tone="attention">
+              {note}
+            </Sign>
+          ))}
+        </div>
+      )}
+      {of.outcome?.command && <Command label="What follows:" text={of.outcome.command} />}
+      <div class="dialog-actions">
+        <button ref={end} type="button" class="button button-primary" onClick={close}>
+          Close
         </button>
       </div>
     </Dialog>

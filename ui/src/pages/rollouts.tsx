@@ -8,6 +8,7 @@ import { StateBar } from '../components/statebar'
 import { Empty, Shown } from '../components/states'
 import { Table, type Column } from '../components/table'
 import { plainText } from '../format'
+import { withoutCommand } from '../lanes'
 import { useAnswer } from '../query'
 import { href, param, segments, setParams } from '../route'
 import '../styles/rollouts.css'
@@ -22,7 +23,7 @@ export default function RolloutsPage() {
 }
 
 function RolloutListPage() {
-  const query = { search: param('q'), phase: param('phase'), sort: param('sort'), order: param('order'), offset: offsetOf('offset') || undefined, limit: pageLength }
+  const query = { search: param('q'), phase: param('phase'), sort: param('sort') || 'phase', order: param('order'), offset: offsetOf('offset') || undefined, limit: pageLength }
   const answer = useAnswer<RolloutList>('rollouts', query, ['rollouts'])
   return (
     <Page title="Rollouts" aside={<Command text={param('phase') === 'attention' ? 'kubectl ot get rollouts --failing' : 'kubectl ot get rollouts'} />}>
@@ -45,7 +46,7 @@ function NoRollouts() {
 function Rollouts({ list }: { list: RolloutList }) {
   const phases = list.phases ?? {}
   return (
-    <>
+    <div class="rollout-list">
       <div class="filters">
         <Choices
           name="phase"
@@ -68,9 +69,9 @@ function Rollouts({ list }: { list: RolloutList }) {
           onInput={(event) => setParams({ q: event.currentTarget.value, offset: undefined })}
         />
       </div>
-      <Table caption="Rollouts" columns={columns} rows={list.rollouts} keyOf={(r) => r.name} empty="No rollout is like that." />
+      <Table caption="List of rollouts" columns={columns} rows={list.rollouts} keyOf={(r) => r.name} empty="No rollout is like that." />
       <Pager name="offset" shown={list.rollouts.length} limit={pageLength} total={list.total} of="rollouts" />
-    </>
+    </div>
   )
 }
 
@@ -90,11 +91,11 @@ const columns: Column<Rollout>[] = [
     cell: (r) => (
       <>
         <RolloutSign rollout={r} />
-        {r.attention && r.message && <div class="rollout-message muted">{plainText(r.message, 140)}</div>}
+        {r.attention && r.message && <div class="rollout-message muted">{plainText(withoutCommand(r.message), 140)}</div>}
       </>
     ),
   },
-  { title: 'Wave', wide: true, cell: (r) => (r.currentWave ? r.currentWave : <span class="muted">–</span>) },
+  { title: 'Wave', wide: true, cell: (r) => (r.currentWave ? <span class="nowrap">{r.currentWave}</span> : <span class="muted">–</span>) },
   { title: 'Clusters', sort: 'clusters', cell: (r) => (r.observed ? <StateBar counts={r.clusters} /> : <span class="muted">unknown</span>) },
   { title: 'Expected', sort: 'expected', wide: true, cell: (r) => <Expected rollout={r} /> },
 ]

@@ -8,19 +8,26 @@ import { Shown } from '../../components/states'
 import { Table, type Column } from '../../components/table'
 import { Age, Clock } from '../../components/time'
 import { formatBytes, formatNumber, plainText } from '../../format'
-import { timelineOf, toneOfState, wordOf } from '../../lanes'
+import { timelineOf, toneOfState, withoutCommand, wordOf } from '../../lanes'
 import { useAnswer } from '../../query'
 import { href, hrefWith, param } from '../../route'
 import { whyOf } from '../../why'
 import { ChangeList } from './changes'
 import { Lanes } from './lanes'
-import { Expected, RolloutSign } from './phase'
+import { Expected, RolloutSign, toneOfRollout } from './phase'
 import { Approve, PauseOrResume, Retry } from './writes'
 
 export function RolloutPage({ name }: { name: string }) {
   const answer = useAnswer<RolloutDetail>('rollouts/detail', { name }, ['rollouts', 'members'])
   return (
-    <Page title={name} aside={<Command text={`kubectl ot rollout status ${shellWord(name)}`} />}>
+    <Page
+      title={
+        <>
+          {name} <span class="rollout-version">{answer.value.value?.version}</span>
+        </>
+      }
+      aside={<Command text={`kubectl ot rollout status ${shellWord(name)}`} />}
+    >
       <Shown answer={answer} lines={8}>
         {(detail) => <Detail detail={detail} />}
       </Shown>
@@ -36,7 +43,6 @@ function Detail({ detail: d }: { detail: RolloutDetail }) {
     <div class="rollout">
       <div class="rollout-head">
         <div class="rollout-state">
-          <span class="rollout-version">{d.version}</span>
           <RolloutSign rollout={d} />
           {d.paused?.by && (
             <span class="muted">
@@ -51,13 +57,13 @@ function Detail({ detail: d }: { detail: RolloutDetail }) {
           {(d.phase !== 'Succeeded' || d.paused) && <PauseOrResume detail={d} />}
         </div>
       </div>
-      {d.message && d.phase !== 'Succeeded' && <p class={d.attention ? 'banner banner-attention' : 'muted'}>{plainText(d.message, 2048)}</p>}
+      {d.message && d.phase !== 'Succeeded' && <p class={messageClass(d)}>{plainText(withoutCommand(d.message), 2048)}</p>}
       <Figures>
         <Figure label="Clusters ready" note={`of ${formatNumber(d.clusters.total ?? 0)}`}>
           {d.observed ? formatNumber(d.clusters.succeeded ?? 0) : 'unknown'}
         </Figure>
         {failed > 0 && (
-          <Figure label="Failed" note={d.maxFailures ? `${d.maxFailures} may` : 'none may'}>
+          <Figure label="Failed" note={d.maxFailures && d.maxFailures !== '0' ? `${d.maxFailures} may` : 'none may'}>
             <Sign tone="bad">{formatNumber(failed)}</Sign>
           </Figure>
         )}
@@ -78,7 +84,7 @@ function Detail({ detail: d }: { detail: RolloutDetail }) {
       </Panel>
       {failing.length > 0 && (
         <Panel title="Clusters that need help" tone="attention" aside={failed + (d.blocked?.length ?? 0) > failing.length && <span>the first {failing.length}</span>}>
-          <Table caption="Clusters that need help" columns={helpColumns(d)} rows={failing} keyOf={(c) => c.cluster} />
+          <Table caption="What failing and blocked clusters say" columns={helpColumns(d)} rows={failing} keyOf={(c) => c.cluster} />
         </Panel>
       )}
       {(param('state') || param('wave')) && <Clusters detail={d} />}
@@ -89,6 +95,11 @@ function Detail({ detail: d }: { detail: RolloutDetail }) {
       <Versions detail={d} />
     </div>
   )
+}
+
+function messageClass(d: RolloutDetail): string {
+  const tone = toneOfRollout(d)
+  return tone === 'bad' ? 'banner banner-bad' : tone === 'attention' ? 'banner banner-attention' : 'muted'
 }
 
 interface NamedCluster {
@@ -108,7 +119,7 @@ function helpColumns(d: RolloutDetail): Column<NamedCluster>[] {
     { title: 'Cluster', cell: (c) => <a href={href('clusters', c.cluster)}>{c.cluster}</a> },
     { title: 'State', cell: (c) => <Sign tone={c.state === 'Progressing' || c.state === 'ToApply' ? 'attention' : toneOfState(c.state)}>{plainText(c.reason || wordOf(c.state), 64)}</Sign> },
     { title: 'What it says', cell: (c) => plainText(c.message ?? '', 400) },
-    { title: '', right: true, cell: (c) => <a href={whyHref(d, c.cluster)}>Why</a> },
+    { title: 'Why', right: true, cell: (c) => <a href={whyHref(d, c.cluster)}>Explain</a> },
   ]
 }
 
@@ -132,7 +143,7 @@ function Clusters({ detail: d }: { detail: RolloutDetail }) {
         {(list) => (
           <>
             <Table
-              caption="Clusters"
+              caption="List of clusters"
               rows={list.clusters}
               keyOf={(c) => c.cluster}
               empty="No cluster is like that."
@@ -143,7 +154,7 @@ function Clusters({ detail: d }: { detail: RolloutDetail }) {
                 { title: 'Reason', cell: (c) => [c.reason, c.message].filter(Boolean).map((t) => plainText(t!, 300)).join(': ') },
                 { title: 'Started', wide: true, cell: (c) => (c.startedAt ? <Age at={c.startedAt} ago /> : <span class="muted">–</span>) },
                 { title: 'Expected', cell: (c) => (c.expected?.at ? <Clock at={c.expected.at} /> : <span class="muted">{c.expected?.message ?? '–'}</span>) },
-                { title: '', right: true, cell: (c) => c.startedAt && <a href={whyHref(d, c.cluster)}>Why</a> },
+                { title: 'Why', right: true, cell: (c) => c.startedAt && <a href={whyHref(d, c.cluster)}>Explain</a> },
               ]}
             />
             <Pager name="from" shown={list.clusters.length} limit={clustersLimit} total={list.total} of="clusters" />
@@ -217,7 +228,7 @@ function Versions({ detail: d }: { detail: RolloutDetail }) {
   ]
   return (
     <Panel title="Versions" aside={<Command text={`kubectl ot rollout history ${shellWord(d.name)}`} />}>
-      <Table caption="Versions" columns={columns} rows={d.versions} keyOf={(v) => v.version} />
+      <Table caption="List of versions" columns={columns} rows={d.versions} keyOf={(v) => v.version} />
     </Panel>
   )
 }

@@ -3,7 +3,7 @@ import type { RolloutCluster, RolloutClusters, RolloutDetail, RolloutLane } from
 import { glyphOf, Sign } from '../../components/sign'
 import { Age, Clock } from '../../components/time'
 import { formatClock, formatNumber, now, plainText } from '../../format'
-import { dotsOf, laneStateOf, timeAxisOf, toneOfState, wordOf, type Span } from '../../lanes'
+import { clustersPerDot, dotsOf, laneStateOf, timeAxisOf, toneOfState, wordOf, type Span } from '../../lanes'
 import { useAnswer } from '../../query'
 import { href, hrefWith } from '../../route'
 import { whyOf } from '../../why'
@@ -11,7 +11,7 @@ import { Approve } from './writes'
 
 /** Up to so many clusters have a dot with a name, in all lanes together. */
 const mostNamed = 200
-/** About so many dots stand for the clusters of a lane otherwise. */
+/** About so many dots stand for the clusters of the largest lane otherwise. */
 const mostDots = 120
 
 export function Lanes({ detail }: { detail: RolloutDetail }) {
@@ -21,10 +21,11 @@ export function Lanes({ detail }: { detail: RolloutDetail }) {
   if (detail.lanes.length === 0) return <p class="muted">{detail.observed ? 'No cluster of the fleet is selected.' : 'The hub has not looked at this version yet.'}</p>
   const byWave = new Map<string, RolloutCluster[]>()
   for (const c of named.value.value?.clusters ?? []) byWave.set(c.wave, [...(byWave.get(c.wave) ?? []), c])
+  const perDot = clustersPerDot(detail.lanes, mostDots)
   return (
     <div class="lanes">
       {detail.lanes.map((lane, i) => (
-        <Lane key={lane.name} detail={detail} lane={lane} spans={axis?.spans[i]} clusters={byWave.get(lane.name)} now={axis?.now} />
+        <Lane key={lane.name} detail={detail} lane={lane} spans={axis?.spans[i]} clusters={byWave.get(lane.name)} perDot={perDot} now={axis?.now} />
       ))}
       {axis && (
         <div class="lane-axis" aria-hidden="true">
@@ -37,11 +38,12 @@ export function Lanes({ detail }: { detail: RolloutDetail }) {
           </div>
         </div>
       )}
+      {perDot > 1 && <p class="dots-scale muted">A dot is up to {formatNumber(perDot)} clusters.</p>}
     </div>
   )
 }
 
-function Lane({ detail: d, lane, spans, clusters, now: nowAt }: { detail: RolloutDetail; lane: RolloutLane; spans?: Span[]; clusters?: RolloutCluster[]; now?: number }) {
+function Lane({ detail: d, lane, spans, clusters, perDot, now: nowAt }: { detail: RolloutDetail; lane: RolloutLane; spans?: Span[]; clusters?: RolloutCluster[]; perDot: number; now?: number }) {
   const state = laneStateOf(lane)
   const total = lane.clusters.total ?? 0
   const canApprove = lane.requireApproval && !lane.approval && d.currentWave !== lane.name && (lane.clusters.toApply ?? 0) > 0
@@ -56,7 +58,7 @@ function Lane({ detail: d, lane, spans, clusters, now: nowAt }: { detail: Rollou
         {canApprove && <Approve detail={d} wave={lane.name} name={`approve:${lane.name}`} />}
       </div>
       <div class="lane-body">
-        {clusters ? <NamedDots detail={d} clusters={clusters} /> : <CountedDots lane={lane} />}
+        {clusters ? <NamedDots detail={d} clusters={clusters} /> : <CountedDots lane={lane} perDot={perDot} />}
         <LaneCounts lane={lane} />
         {spans && <LaneTime lane={lane} spans={spans} now={nowAt} expectedAt={d.expectedAt} />}
       </div>
@@ -68,7 +70,7 @@ function termsOf(lane: RolloutLane): string {
   const terms: string[] = []
   if (lane.atATime) terms.push(`${lane.atATime} at a time`)
   if (lane.minSuccessTime) terms.push(`${lane.minSuccessTime} before the next`)
-  if (lane.requireApproval) terms.push(lane.approval ? `approved by ${plainText(lane.approval.by, 60)}` : 'with approval')
+  if (lane.approval) terms.push(`approved by ${plainText(lane.approval.by, 60)}`)
   return terms.join(' · ')
 }
 
@@ -93,12 +95,11 @@ function NamedDots({ detail: d, clusters }: { detail: RolloutDetail; clusters: R
 }
 
 /** CountedDots stand for clusters by their states alone. */
-function CountedDots({ lane }: { lane: RolloutLane }) {
-  const { groups, perDot } = dotsOf(lane.clusters, mostDots)
+function CountedDots({ lane, perDot }: { lane: RolloutLane; perDot: number }) {
+  const groups = dotsOf(lane.clusters, perDot)
   return (
     <div class="dots" aria-hidden="true">
       {groups.flatMap((g) => Array.from({ length: g.dots }, (_, i) => <span key={`${g.state}${i}`} class={`dot dot-${g.tone}`}>{glyphOf(g.tone)}</span>))}
-      {perDot > 1 && <span class="dots-scale muted">a dot is {perDot} clusters</span>}
     </div>
   )
 }
@@ -106,7 +107,7 @@ function CountedDots({ lane }: { lane: RolloutLane }) {
 function LaneCounts({ lane }: { lane: RolloutLane }) {
   return (
     <ul class="lane-counts">
-      {dotsOf(lane.clusters, mostDots).groups.map((g) => (
+      {dotsOf(lane.clusters, 1).map((g) => (
         <li key={g.state}>
           <a href={hrefWith({ wave: lane.name, state: g.state, from: undefined })}>
             <Sign tone={g.tone}>

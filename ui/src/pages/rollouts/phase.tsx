@@ -9,11 +9,14 @@ export function RolloutSign({ rollout: r }: { rollout: Rollout }) {
   return <Sign tone={toneOfRollout(r)}>{r.phase === 'Succeeded' || !r.reason ? r.phase : `${r.phase}, ${r.reason}`}</Sign>
 }
 
-function toneOfRollout(r: Rollout): Tone {
-  if (r.phase === 'Failed') return 'bad'
-  if ((r.clusters.failed ?? 0) + (r.clusters.timedOut ?? 0) > 0 && r.attention) return 'bad'
-  if (r.attention) return 'attention'
-  return r.phase === 'Succeeded' ? 'good' : r.phase === 'Progressing' ? 'moving' : 'waiting'
+/** The tone of a rollout: that some clusters have failed, as many as may, does not stop it. */
+export function toneOfRollout(r: Rollout): Tone {
+  if (!r.observed || !r.phase) return 'unknown'
+  if (r.phase === 'Failed' || r.reason === 'MaxFailures') return 'bad'
+  if (r.phase === 'Succeeded') return 'good'
+  const failed = (r.clusters.failed ?? 0) + (r.clusters.timedOut ?? 0)
+  if (r.attention && (r.phase !== 'Progressing' || failed === 0)) return 'attention'
+  return r.phase === 'Progressing' ? 'moving' : 'waiting'
 }
 
 /** Expected is when a rollout will be done, or why that cannot be said. */
@@ -26,7 +29,7 @@ export function Expected({ rollout: r }: { rollout: Rollout }) {
 
 const reasonTexts: Record<string, string> = {
   AwaitingApproval: 'after an approval',
-  RolloutPaused: 'paused',
+  Paused: 'paused',
   MaxFailures: 'too many have failed',
   ClustersBlocked: 'clusters wait for a person',
   OfflineClusters: 'clusters are offline',

@@ -186,7 +186,7 @@ export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
         running="Resuming"
         command={`kubectl ot rollout resume ${shellWord(d.name)}`}
         run={() => setPaused(false)}
-        primary={d.reason === 'RolloutPaused'}
+        primary={d.reason === 'Paused'}
       >
         <p>
           {formatCount(toApply, 'cluster')} that {toApply === 1 ? 'has' : 'have'} not started {toApply === 1 ? 'begins' : 'begin'} as their turn comes, in the order of the waves.
@@ -208,7 +208,8 @@ export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
       run={() => setPaused(true)}
     >
       <p>
-        {formatCount(progressing, 'cluster')} in progress go on to their end. {formatCount(toApply, 'cluster')} {toApply === 1 ? 'does' : 'do'} not begin until somebody resumes.
+        {progressing > 0 && `${formatCount(progressing, 'cluster')} in progress ${progressing === 1 ? 'goes' : 'go'} on to ${progressing === 1 ? 'its' : 'their'} end. `}
+        {toApply > 0 ? `${formatCount(toApply, 'cluster')} ${toApply === 1 ? 'does' : 'do'} not begin until somebody resumes.` : 'No other cluster begins until somebody resumes.'}
       </p>
       <label class="field">
         Why, for others

@@ -1,0 +1,97 @@
+//go:build linux
+
+package dashboard_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/browser"
+	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
+)
+
+const (
+	// maxFirstLoad bounds what opening a page transfers with an empty cache.
+	maxFirstLoad = 150_000
+	// maxIdlePerSecond bounds what an open page of a fleet transfers in which nothing changes.
+	maxIdlePerSecond = 2_000
+	// slowerThanSmall bounds how many times fewer frames the large fleet may have than the small one.
+	slowerThanSmall = 4
+)
+
+// largePages are pages with the objects of the scenario Large.
+var largePages = []page{
+	{"fleet", "/", true},
+	{"transfers", "/transfers", true},
+	{"rollouts", "/rollouts", true},
+	{"rollout", "/rollouts/image-007", true},
+	{"clusters", "/clusters", true},
+	{"cluster", "/clusters/africa-001", true},
+	{"images", "/images", true},
+	{"image", "/images/image-007", true},
+	{"cleanup", "/cleanup", true},
+	{"policy", "/policy", true},
+}
+
+// TestLargeFleet opens each page over 1,000 clusters with 200 images each.
+func TestLargeFleet(t *testing.T) {
+	p := openStanding(t, playedfleet.Large)
+	for _, of := range largePages {
+		t.Run(of.name, func(t *testing.T) {
+			opened := chromium.OpenPage(t, p.options())
+			checkPage(t, opened, of)
+			transferred := opened.Transferred()
+			t.Logf("%d bytes, %d elements", transferred, browser.Evaluate[int](t, opened, "document.querySelectorAll('*').length"))
+			assert.LessOrEqual(t, transferred, int64(maxFirstLoad))
+		})
+	}
+}
+
+// A page of a fleet in which nothing changes transfers next to nothing.
+func TestIdlePage(t *testing.T) {
+	p := openStanding(t, playedfleet.Large)
+	opened := chromium.OpenPage(t, browser.Options{Origin: p.origin})
+	opened.Visit(t, "/")
+	require.NoError(t, opened.AwaitQuiet())
+	before, from := opened.Transferred(), browser.Evaluate[float64](t, opened, "performance.now()")
+	const seconds = 8
+	opened.AwaitTrue(t, fmt.Sprintf("performance.now() > %f", from+seconds*1000))
+	idle := opened.Transferred() - before
+	t.Logf("%d bytes in %d s", idle, seconds)
+	assert.LessOrEqual(t, idle, int64(maxIdlePerSecond*seconds))
+}
+
+// scrollMatrix scrolls the matrix for some frames, and resolves to the frames per second.
+const scrollMatrix = `new Promise((resolve) => {
+	const grid = document.querySelector('[role=grid]')
+	const frames = 60
+	let n = 0, began
+	const step = (now) => {
+		began ??= now
+		if (n === frames) return resolve(1000 * frames / (now - began))
+		n++
+		grid.scrollTop = (n * 37) % Math.max(1, grid.scrollHeight - grid.clientHeight)
+		requestAnimationFrame(step)
+	}
+	requestAnimationFrame(step)
+})`
+
+// TestScrolling compares scrolling 200,000 cells with scrolling those of 41 clusters, in one run.
+func TestScrolling(t *testing.T) {
+	rate := map[string]float64{}
+	for _, scenario := range []string{playedfleet.Healthy, playedfleet.Large} {
+		opened := chromium.OpenPage(t, openStanding(t, scenario).options())
+		opened.Visit(t, "/")
+		opened.AwaitTrue(t, "document.querySelector('[role=grid] [role=rowheader]') !== null")
+		require.NoError(t, opened.AwaitQuiet())
+		for range 3 {
+			rate[scenario] = max(rate[scenario], browser.Evaluate[float64](t, opened, scrollMatrix))
+		}
+		assert.Less(t, browser.Evaluate[int](t, opened, "document.querySelectorAll('*').length"), maxNodes)
+	}
+	t.Logf("%.0f frames per second with 41 clusters, %.0f with 1,000", rate[playedfleet.Healthy], rate[playedfleet.Large])
+	assert.Greater(t, rate[playedfleet.Large]*slowerThanSmall, rate[playedfleet.Healthy])
+}

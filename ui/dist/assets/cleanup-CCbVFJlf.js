@@ -1,1 +1,0 @@
-import{i as e,o as t}from"./panel-Cm9ep2Yy.js";function n(){return t(e,{title:`Clean up`,children:null})}export{n as default};

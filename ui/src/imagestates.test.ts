@@ -1,0 +1,27 @@
+import { describe, expect, it } from 'vitest'
+import type { ImageState, ImageVersion } from './api'
+import { countsOf, fateOf, imageStates, toneOfImage, wordOfImage } from './imagestates'
+
+const version = (v: Partial<ImageVersion>): ImageVersion => ({ version: '1', namespace: 'n', image: 'i', states: { Ready: 3 }, referenced: 0, unreferenced: 0, ...v })
+
+describe('countsOf', () => {
+  it('leaves out what is not there, and says unknown', () => {
+    expect(countsOf(version({ states: { Absent: 40, Unknown: 2, Ready: 3, Failed: 1 } })).map((s) => `${s.n} ${s.word}`)).toEqual(['1 failed', '2 unknown', '3 ready'])
+  })
+  it('has a word for each state but one', () => {
+    const all: ImageState[] = ['Unknown', 'Absent', 'Planned', 'Queued', 'Importing', 'Ready', 'Failed', 'Leaving', 'Other']
+    expect(all.filter((s) => !imageStates.some((known) => known.state === s))).toEqual(['Absent'])
+    expect([wordOfImage('Absent'), toneOfImage('Absent')]).toEqual(['not there', 'quiet'])
+  })
+})
+
+describe('fateOf', () => {
+  it.each<[string, Partial<ImageVersion>, string | undefined, string]>([
+    ['current', { current: true, unreferenced: 3 }, '168h0m0s', 'the current version'],
+    ['kept', { kept: true, unreferenced: 3 }, '168h0m0s', 'the newest 2 versions'],
+    ['gone', { states: { Absent: 4, Unknown: 1 } }, undefined, 'no cluster is known'],
+    ['in use', { referenced: 3 }, undefined, 'machines need it'],
+    ['by itself', { unreferenced: 2 }, '168h0m0s', 'for 168h0m0s'],
+    ['by a prune', { unreferenced: 1 }, undefined, 'from 1 cluster, by a prune'],
+  ])('%s', (_, v, after, text) => expect(fateOf(version(v), 2, after).text).toContain(text))
+})

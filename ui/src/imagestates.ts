@@ -1,0 +1,44 @@
+// How an image is in clusters: the words and signs of its states.
+import type { ImageState, ImageVersion } from './api'
+import type { Tone } from './components/sign'
+
+/** The states in the order in which they are drawn: what needs a person first. */
+export const imageStates: readonly { state: ImageState; word: string; tone: Tone }[] = [
+  { state: 'Failed', word: 'failed', tone: 'bad' },
+  { state: 'Unknown', word: 'unknown', tone: 'unknown' },
+  { state: 'Other', word: 'in another phase', tone: 'unknown' },
+  { state: 'Importing', word: 'importing', tone: 'moving' },
+  { state: 'Queued', word: 'queued', tone: 'waiting' },
+  { state: 'Planned', word: 'to come', tone: 'waiting' },
+  { state: 'Leaving', word: 'leaving', tone: 'moving' },
+  { state: 'Ready', word: 'ready', tone: 'good' },
+]
+
+export function wordOfImage(state: ImageState): string {
+  return imageStates.find((s) => s.state === state)?.word ?? 'not there'
+}
+
+export function toneOfImage(state: ImageState): Tone {
+  return imageStates.find((s) => s.state === state)?.tone ?? 'quiet'
+}
+
+/** Returns the states that clusters are in with a version, and how many; those without it are left out. */
+export function countsOf(version: Pick<ImageVersion, 'states'>): { state: ImageState; word: string; tone: Tone; n: number }[] {
+  return imageStates.map((s) => ({ ...s, n: version.states[s.state] ?? 0 })).filter((s) => s.n > 0)
+}
+
+export interface Fate {
+  tone: Tone
+  text: string
+}
+
+/** Says whether a version can go, and when. */
+export function fateOf(v: ImageVersion, keepVersions: number, keepUnreferencedFor: string | undefined): Fate {
+  const ready = v.states.Ready ?? 0
+  if (v.current) return { tone: 'quiet', text: 'stays: it is the current version' }
+  if (ready + (v.states.Failed ?? 0) + (v.states.Importing ?? 0) + (v.states.Queued ?? 0) === 0) return { tone: 'quiet', text: 'no cluster is known to have it' }
+  if (v.kept) return { tone: 'quiet', text: `stays: the newest ${keepVersions} versions are kept` }
+  if (v.unreferenced === 0) return { tone: 'quiet', text: 'stays: machines need it wherever it is' }
+  if (keepUnreferencedFor) return { tone: 'attention', text: `goes where no machine has needed it for ${keepUnreferencedFor}` }
+  return { tone: 'attention', text: `can go from ${v.unreferenced} ${v.unreferenced === 1 ? 'cluster' : 'clusters'}, by a prune` }
+}

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import type { Transfer, TransferBudget } from './api'
+import type { History, Transfer, TransferBudget } from './api'
 import { now as clock } from './format'
-import { describeExpectation, describeHolders, describeProgress, describeSince, describeSlots, describeWaiting, formatSpan, heldBeyondUse, historyQuery, parseSpan } from './transfers'
+import { describeExpectation, describeHolders, describePast, describeProgress, describeSince, describeSlots, describeWaiting, formatSpan, heldBeyondUse, historyQuery, parseSpan } from './transfers'
 
 const now = Date.parse('2026-11-26T12:00:00Z')
 clock.value = now
@@ -34,8 +34,38 @@ describe('describeWaiting', () => {
 
 describe('describeSince', () => {
   it('says that a failover forgot what was before', () => {
-    expect(describeSince('2026-11-26T11:00:00Z', now).long).toMatch(/^since \d\d:\d\d, when this replica was elected$/)
-    expect(describeSince('2026-11-25T12:00:00Z', now).short).toBe('in 24 h')
+    expect(describeSince('2026-11-26T11:00:00Z', undefined, now).long).toMatch(/^since \d\d:\d\d, when this replica was elected$/)
+    expect(describeSince('2026-11-25T12:00:00Z', undefined, now).short).toBe('in 24 h')
+  })
+  it('knows what Prometheus had', () => {
+    expect(describeSince('2026-11-26T11:00:00Z', { from: '2026-11-25T12:10:00Z' }, now).short).toBe('in 24 h')
+    expect(describeSince('2026-11-26T11:00:00Z', { from: '2026-11-26T09:00:00Z' }, now).long).toMatch(/as Prometheus has it$/)
+    expect(describeSince('2026-11-26T11:00:00Z', { problem: 'refused' }, now).long).toMatch(/elected$/)
+  })
+})
+
+describe('describePast', () => {
+  const history: History = { by: 'source', since: '2026-11-26T11:00:00Z', start: '', stepSeconds: 60, lines: [], total: 0 }
+  const elected = Date.parse(history.since) / 1000
+  const hour = 3600
+  it('says nothing where all that is shown is remembered', () => expect(describePast(history, elected + 60)).toEqual({ notes: [] }))
+  it('says that what was before an election is unknown', () => {
+    const past = describePast(history, elected - hour)
+    expect(past.unknownBefore).toBe(elected)
+    expect(past.notes[0]).toMatch(/^Shown since \d\d:\d\d, when this replica was elected: what was before is unknown, not zero\.$/)
+  })
+  it('says what is from Prometheus, and what it lacks', () => {
+    const full = describePast({ ...history, prometheus: { from: '2026-11-26T08:00:00Z' } }, elected - hour)
+    expect(full.unknownBefore).toBeUndefined()
+    expect(full.notes).toEqual([expect.stringMatching(/is from Prometheus\.$/)])
+    const part = describePast({ ...history, prometheus: { from: '2026-11-26T10:30:00Z' } }, elected - hour)
+    expect(part.unknownBefore).toBe(elected - hour / 2)
+    expect(part.notes[1]).toMatch(/unknown, not zero/)
+  })
+  it('says why Prometheus does not answer', () => {
+    const past = describePast({ ...history, prometheus: { problem: 'connection refused' } }, elected - hour)
+    expect(past.unknownBefore).toBe(elected)
+    expect(past.notes).toContain('Prometheus does not answer: connection refused')
   })
 })
 

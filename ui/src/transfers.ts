@@ -1,6 +1,6 @@
 // What is said of imports that run and images that wait.
-import type { Estimate, Transfer, TransferBudget } from './api'
-import { formatBytes, formatClock, formatCount, formatDuration, formatNumber, formatPercent, toMilliseconds } from './format'
+import type { Estimate, History, HistoryPrometheus, Transfer, TransferBudget } from './api'
+import { formatBytes, formatClock, formatCount, formatDuration, formatNumber, formatPercent, plainText, toMilliseconds } from './format'
 
 const daySeconds = 24 * 3600
 
@@ -24,12 +24,33 @@ export function describeWaiting(budget: TransferBudget): string {
   return `${least}${formatCount(budget.waiting, 'image')} ${budget.waiting === 1 ? 'waits' : 'wait'} in ${formatCount(budget.waitingMembers, 'cluster')}`
 }
 
-/** Says since when downloads are counted: 24 hours, or since the replica that answers is elected. */
-export function describeSince(electedAt: string, now: number): { short: string; long: string } {
-  const age = (now - toMilliseconds(electedAt)) / 1000
-  if (age >= daySeconds) return { short: 'in 24 h', long: 'in the last 24 hours' }
-  const since = `since ${formatClock(electedAt)}`
-  return { short: since, long: `${since}, when this replica was elected` }
+/** Says since when downloads are counted: 24 hours, since Prometheus has them, or since the replica that answers is elected. */
+export function describeSince(electedAt: string, past: HistoryPrometheus | undefined, now: number): { short: string; long: string } {
+  const since = past?.from !== undefined && toMilliseconds(past.from) < toMilliseconds(electedAt) ? past.from : electedAt
+  if (now - toMilliseconds(since) >= (daySeconds - tolerance) * 1000) return { short: 'in 24 h', long: 'in the last 24 hours' }
+  const short = `since ${formatClock(since)}`
+  return { short, long: since === electedAt ? `${short}, when this replica was elected` : `${short}, as Prometheus has it` }
+}
+
+/** A point of the history may be that much wider than what it is asked for. */
+const tolerance = 20 * 60
+
+/** Returns what is said of the time before a replica was elected, and before which time nothing is known, in seconds. first is that of the first point that is shown. */
+export function describePast(history: History, first: number): { unknownBefore?: number; notes: string[] } {
+  const elected = toMilliseconds(history.since) / 1000
+  if (elected <= first) return { notes: [] }
+  const past = history.prometheus
+  const notes: string[] = []
+  const electedText = `${formatClock(history.since)}, when this replica was elected`
+  const from = past?.from === undefined ? elected : Math.min(elected, toMilliseconds(past.from) / 1000)
+  if (from < elected) {
+    notes.push(`What was before ${electedText}, is from Prometheus.`)
+    if (from > first) notes.push(`Before ${formatClock(from * 1000)} it is unknown, not zero.`)
+  } else {
+    notes.push(`Shown since ${electedText}: what was before is unknown, not zero.`)
+  }
+  if (past?.problem) notes.push(`Prometheus does not answer: ${plainText(past.problem, 200)}`)
+  return from > first ? { unknownBefore: from, notes } : { notes }
 }
 
 export interface Expectation {

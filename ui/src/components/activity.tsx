@@ -72,7 +72,7 @@ function Rate({ of: t }: { of: Transfer }) {
 
 function Left({ of: t }: { of: Transfer }) {
   const said = describeExpectation(t.expected, now.value)
-  if (said.left === undefined) return <span class="muted no-estimate">no estimate: {said.why}</span>
+  if (said.left === undefined) return <span class="muted no-estimate">no estimate: {plainText(said.why ?? '', 200)}</span>
   return (
     <span class="expected">
       <span class="nowrap">{said.left}</span>
@@ -100,7 +100,7 @@ function Expected({ of: t }: { of: Transfer }) {
     return (
       <span class="expected">
         <span aria-hidden="true">–</span>
-        <span class="muted no-estimate">no estimate: {said.why}</span>
+        <span class="muted no-estimate">no estimate: {plainText(said.why ?? '', 200)}</span>
       </span>
     )
   }
@@ -122,7 +122,7 @@ function Wait({ of: t }: { of: Transfer }) {
   return (
     <span class="wait">
       <span>
-        {t.reason ?? 'unknown'}
+        {plainText(t.reason ?? 'unknown', 60)}
         {t.notBefore && <> until {formatClock(t.notBefore)}</>}
         {t.queuedAt && (
           <span class="muted">

@@ -72,7 +72,7 @@ function Verdict({ detail }: { detail: MemberDetail }) {
     <div class="verdict">
       <p class="verdict-line">
         <Sign tone={toneOf(state)}>{state}</Sign>
-        {reason && reason !== state && state !== 'Ready' && reason !== 'Ready' && <span>{reason}</span>}
+        {reason && reason !== state && state !== 'Ready' && reason !== 'Ready' && <span>{plainText(reason, 60)}</span>}
         {since && state !== 'Ready' && (
           <span class="muted">
             for <Age at={since} />
@@ -110,7 +110,7 @@ function Failing({ detail }: { detail: MemberDetail }) {
                 {plainText(f.namespace, 60)}/{plainText(f.name, 80)}
               </a>
             </Sign>{' '}
-            {f.reason}
+            {plainText(f.reason ?? '', 60)}
           </p>
           {f.message && <p>{plainText(f.message)}</p>}
         </div>
@@ -139,7 +139,7 @@ function Conditions({ detail }: { detail: MemberDetail }) {
               <strong>{c.type}</strong>
             </Sign>{' '}
             <span>
-              {c.status}, {c.reason}
+              {c.status}, {plainText(c.reason, 60)}
             </span>{' '}
             <span class="muted">
               for <Age at={c.since} />
@@ -167,7 +167,7 @@ function Conditions({ detail }: { detail: MemberDetail }) {
             {good.map((c) => (
               <li key={c.type}>
                 <Sign tone="quiet">
-                  {c.type} <span class="muted">{c.reason}</span>
+                  {c.type} <span class="muted">{plainText(c.reason, 60)}</span>
                 </Sign>
               </li>
             ))}
@@ -203,9 +203,9 @@ function Budget({ detail }: { detail: MemberDetail }) {
 
 function Identity({ detail }: { detail: MemberDetail }) {
   const facts: [string, ComponentChildren][] = [
-    ['Cluster UID', detail.clusterUID ? <code>{detail.clusterUID}</code> : 'unknown'],
+    ['Cluster UID', detail.clusterUID ? <code>{plainText(detail.clusterUID, 64)}</code> : 'unknown'],
     ['Mode', detail.mode === 'pull' ? 'pull: its agent connects to the hub' : 'push: the hub connects to it'],
-    ['Agent', `${detail.agentVersion ?? 'unknown'}${detail.agentNamespace ? ` in ${detail.agentNamespace}` : ''}`],
+    ['Agent', plainText(`${detail.agentVersion ?? 'unknown'}${detail.agentNamespace ? ` in ${detail.agentNamespace}` : ''}`, 160)],
     ['Plan', detail.plan ? `${formatPlan(detail.plan)}${detail.acknowledgedPlan ? `, acknowledged ${formatPlan(detail.acknowledgedPlan)}` : ''}` : 'none'],
     ['Synced by', detail.shard ? plainText(detail.shard, 80) : 'unknown'],
     ['Member since', <Age at={detail.createdAt} ago />],
@@ -287,8 +287,8 @@ const imageColumns = (cluster: string): Column<ReportedImage>[] => [
     title: 'Phase',
     cell: (i) => (
       <span class="cell-state" title={i.message ? plainText(i.message) : undefined}>
-        <Sign tone={toneOfImage(i)}>{i.phase ?? (i.plan ? 'Planned' : 'Unknown')}</Sign>
-        {i.reason && i.phase !== 'Succeeded' && <span class="muted">{i.reason}</span>}
+        <Sign tone={toneOfImage(i)}>{plainText(i.phase ?? (i.plan ? 'Planned' : 'Unknown'), 40)}</Sign>
+        {i.reason && i.phase !== 'Succeeded' && <span class="muted">{plainText(i.reason, 60)}</span>}
       </span>
     ),
   },

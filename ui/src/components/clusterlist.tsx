@@ -107,7 +107,7 @@ const columns: Column<Member>[] = [
       <span class="cell-state" title={m.message ? plainText(m.message) : undefined}>
         {/* A wall of ticks would hide the faults. */}
         <Sign tone={m.state === 'Ready' ? 'quiet' : toneOf(m.state)}>{m.state === 'Ready' ? <span class="muted">Ready</span> : m.state}</Sign>
-        {m.reason && m.reason !== m.state && m.state !== 'Ready' && m.reason !== 'Ready' && <span class="muted">{m.reason}</span>}
+        {m.reason && m.reason !== m.state && m.state !== 'Ready' && m.reason !== 'Ready' && <span class="muted">{plainText(m.reason, 60)}</span>}
         {m.since && m.state !== 'Ready' && (
           <span class="muted">
             <Age at={m.since} />

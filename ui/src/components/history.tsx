@@ -1,10 +1,10 @@
 // What was transferred of late, as the elected replica remembers it. What is shown is in the address.
 import { useMemo } from 'preact/hooks'
-import type { History } from '../api'
+import type { History, HistoryPrometheus } from '../api'
 import { formatClock, formatCount, formatNumber, formatRate, now, plainText } from '../format'
 import { useAnswer } from '../query'
 import { hrefWith, param, setParams } from '../route'
-import { formatSpan, historyQuery, parseSpan, windows, type Span } from '../transfers'
+import { describePast, formatSpan, historyQuery, parseSpan, windows, type Span } from '../transfers'
 import { Chart } from './chart'
 import { Panel } from './panel'
 import { cropDrawing, drawingOf, formatRateTick, isCurrent, missingIn, othersOf, type Drawing } from './series'
@@ -61,8 +61,7 @@ function HistoryChart({ history, sum, series, span, label }: { history: History;
     const drawn = withOthers(drawingOf(history, series.name, (name) => nameOfLine(name, history.by)), history, sum, series.name)
     return span ? cropDrawing(drawn, span.from, span.to) : drawn
   }, [history, sum, series, span?.from, span?.to])
-  const since = Date.parse(history.since) / 1000
-  const first = drawing.times[0] ?? since
+  const past = describePast(history, drawing.times[0] ?? 0)
   const missing = missingIn(history)
   if (drawing.lines.every((l) => l.values.every((v) => v === null))) return <p class="muted">Nothing is known of these hours. This replica remembers since {formatClock(history.since)}, when it was elected.</p>
   return (
@@ -74,10 +73,10 @@ function HistoryChart({ history, sum, series, span, label }: { history: History;
       binary={series.name === 'bytes'}
       stacked
       height={240}
-      since={since > first ? since : undefined}
+      since={past.unknownBefore}
       note={
         <>
-          {since > first && <>Shown since {formatClock(history.since)}, when this replica was elected: what was before is unknown, not zero. </>}
+          {past.notes.map((n) => n + ' ')}
           {missing.now > 0 && isCurrent(drawing, now.peek() / 1000) && <>{formatCount(missing.now, 'cluster is', 'clusters are')} unknown now, and not in it. </>}
           {!span && missing.most > missing.now && <>At times {formatCount(missing.most, 'cluster was', 'clusters were')} unknown. </>}
           {history.by === 'cluster' && <>Clusters are remembered for 6 hours. </>}
@@ -142,15 +141,14 @@ export function Choice({ label, options }: { label: string; options: { name: str
   )
 }
 
-/** Returns the drawing of one source, for its own small chart. */
-export function useSourceHistory(): Map<string, Drawing> {
+/** The day of each source, for its own small chart, and what is known of the time before. */
+export function useSourceHistory(): { drawings: Map<string, Drawing>; past?: HistoryPrometheus; unknownBefore?: number } {
   const answer = useAnswer<History>('history', { by: 'source', series: 'bytes', window: '24h', points: 96, limit: 20 }, ['transfers'], everyMinute).value.value
   return useMemo(() => {
-    const drawn = new Map<string, Drawing>()
-    if (!answer) return drawn
+    const drawings = new Map<string, Drawing>()
+    if (!answer) return { drawings }
     const all = drawingOf(answer, 'bytes', (name) => name)
-    all.lines.forEach((line, i) => drawn.set(line.name, { times: all.times, lines: [{ ...line, name: nameOfLine(line.name, 'source'), tone: i }] }))
-    return drawn
+    all.lines.forEach((line, i) => drawings.set(line.name, { times: all.times, lines: [{ ...line, name: nameOfLine(line.name, 'source'), tone: i }] }))
+    return { drawings, past: answer.prometheus, unknownBefore: describePast(answer, all.times[0] ?? 0).unknownBefore }
   }, [answer])
 }
-

@@ -24,16 +24,16 @@ const everyFew = 5000
 
 export default function TransfersPage() {
   const summary = useAnswer<Summary>('summary', {}, ['members', 'transfers', 'policy'], everyFew)
-  const drawings = useSourceHistory()
+  const day = useSourceHistory()
   return (
     <Page title="Transfers" aside={<Command text="kubectl ot top" />}>
       <Shown answer={summary} lines={4}>
         {(s) => (
           <div class="stack">
-            <FleetFigures summary={s} />
+            <FleetFigures summary={s} since={describeSince(s.electedAt, day.past, now.value)} />
             <div class="sources">
               {s.transfers.sources.map((source) => (
-                <SourceBlock key={source.name} budget={source} drawing={drawings.get(source.name ?? '')} electedAt={s.electedAt} />
+                <SourceBlock key={source.name} budget={source} drawing={day.drawings.get(source.name ?? '')} unknownBefore={day.unknownBefore} since={describeSince(s.electedAt, day.past, now.value)} />
               ))}
             </div>
           </div>
@@ -50,7 +50,9 @@ export default function TransfersPage() {
   )
 }
 
-function FleetFigures({ summary }: { summary: Summary }) {
+type Since = ReturnType<typeof describeSince>
+
+function FleetFigures({ summary, since }: { summary: Summary; since: Since }) {
   const { fleet, queued, queuedMembers, oldestQueuedAt } = summary.transfers
   const slots = describeSlots(fleet)
   return (
@@ -62,7 +64,7 @@ function FleetFigures({ summary }: { summary: Summary }) {
       <Figure label="Throughput now" note={fleet.unknownMembers ? `without ${formatCount(fleet.unknownMembers, 'unknown cluster')}` : undefined}>
         {fleet.bytesPerSecond === undefined ? 'unknown' : formatRate(fleet.bytesPerSecond)}
       </Figure>
-      <Figure label="Downloaded" note={<span title={describeSince(summary.electedAt, now.value).long}>{describeSince(summary.electedAt, now.value).short}</span>}>
+      <Figure label="Downloaded" note={<span title={since.long}>{since.short}</span>}>
         {fleet.bytes24h === undefined ? 'unknown' : formatBytes(fleet.bytes24h)}
       </Figure>
       <Figure
@@ -87,7 +89,7 @@ function FleetFigures({ summary }: { summary: Summary }) {
 }
 
 /** One group of sources: its budget, and its own day. */
-function SourceBlock({ budget, drawing, electedAt }: { budget: TransferBudget; drawing?: Drawing; electedAt: string }) {
+function SourceBlock({ budget, drawing, unknownBefore, since }: { budget: TransferBudget; drawing?: Drawing; unknownBefore?: number; since: Since }) {
   const name = budget.name ?? ''
   const title = name === 'other' ? 'Other sources' : plainText(name, 60)
   const slots = describeSlots(budget)
@@ -100,10 +102,10 @@ function SourceBlock({ budget, drawing, electedAt }: { budget: TransferBudget; d
       <div class="source-numbers">
         <span class="source-rate">{budget.bytesPerSecond === undefined ? 'unknown' : formatRate(budget.bytesPerSecond)}</span>
         <span class="muted">
-          {budget.bytes24h === undefined ? 'downloads unknown' : `${formatBytes(budget.bytes24h)} ${describeSince(electedAt, now.value).short}`}
+          {budget.bytes24h === undefined ? 'downloads unknown' : `${formatBytes(budget.bytes24h)} ${since.short}`}
         </span>
       </div>
-      {drawing && <Chart label={`${title}, throughput of the last 24 h`} drawing={drawing} format={formatRate} bare height={48} since={Date.parse(electedAt) / 1000} />}
+      {drawing && <Chart label={`${title}, throughput of the last 24 h`} drawing={drawing} format={formatRate} bare height={48} since={unknownBefore} />}
       <div class="source-slots">
         {budget.limit !== undefined && <Meter value={budget.used} held={budget.held} max={budget.limit} label={`Slots of ${title}: ${slots.text}`} />}
         <span>

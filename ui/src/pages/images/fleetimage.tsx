@@ -138,7 +138,7 @@ function VersionCell({ image, cluster, v }: { image: FleetImage; cluster: string
   const references = v.reported?.references ?? 0
   const text = v.state === 'Failed' ? plainText(v.reported?.reason ?? 'failed', 40) : wordOfImage(v.state)
   return (
-    <span class={v.stale ? 'stale' : v.state === 'Ready' ? 'image-ready' : undefined}>
+    <span class={v.stale ? 'image-stale' : v.state === 'Ready' ? 'image-ready' : undefined}>
       <Sign tone={toneOfImage(v.state)}>{of && v.reported ? <a href={hrefWith({ why: whyOf(cluster, of.namespace, of.image) })}>{text}</a> : text}</Sign>
       {references > 0 && <span class="muted"> {formatCount(references, 'machine')}</span>}
     </span>

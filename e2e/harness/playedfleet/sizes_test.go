@@ -94,11 +94,14 @@ func TestAnswersAreSmall(t *testing.T) {
 		"members?limit=50":                                   10 * kB,
 		"members?limit=50&sort=state":                        10 * kB,
 		"members/detail?member=" + cluster:                   4 * kB,
+		"members/quarantine?member=" + cluster:               1 * kB,
 		"rollouts?limit=50":                                  10 * kB,
 		"rollouts/detail?name=" + image:                      10 * kB,
 		"rollouts/clusters?limit=50&name=" + image:           4 * kB,
-		"policy":          10 * kB,
-		"images?limit=50": 25 * kB,
+		"images?limit=50":                                    25 * kB,
+		"policy":                                             4 * kB,
+		"prunereports?sort=newest&limit=50":                  10 * kB,
+		"imageprunes?sort=newest&limit=50":                   10 * kB,
 	} {
 		status, size, body := p.get(t, "/fleet/v1/"+path)
 		require.Equal(t, http.StatusOK, status, path)
@@ -180,7 +183,7 @@ func TestAnswersHaveNoNull(t *testing.T) {
 		require.NoError(t, json.Unmarshal(body, &reports))
 		for _, r := range reports.Reports {
 			if r.Phase == v1alpha1.PruneReportComplete {
-				paths = append(paths, "prunereports/rows?report="+r.Name, "prunereports/groups?report="+r.Name)
+				paths = append(paths, "prunereports/groups?report="+r.Name, "prunereports/groups?by=cluster&clusters=none&report="+r.Name, "prunereports/rows?report="+r.Name)
 			}
 		}
 		p.etags = map[string]string{}

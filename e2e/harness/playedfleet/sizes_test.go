@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
 )
 
@@ -89,6 +90,7 @@ func TestAnswersAreSmall(t *testing.T) {
 		"members?limit=50":                                   10 * kB,
 		"members?limit=50&sort=state":                        10 * kB,
 		"members/detail?member=" + cluster:                   4 * kB,
+		"members/quarantine?member=" + cluster:               1 * kB,
 		"rollouts?limit=50":                                  10 * kB,
 		"images?limit=50":                                    25 * kB,
 		"images?limit=25&sort=bytes&order=desc":              15 * kB,
@@ -98,6 +100,9 @@ func TestAnswersAreSmall(t *testing.T) {
 		"rollouts?limit=50&sort=phase":                       10 * kB,
 		"rollouts/detail?name=image-007":                     4 * kB,
 		"rollouts/clusters?name=image-007&limit=50":          5 * kB,
+		"policy":                                             4 * kB,
+		"prunereports?sort=newest&limit=50":                  10 * kB,
+		"imageprunes?sort=newest&limit=50":                   10 * kB,
 	} {
 		status, size, body := p.get(t, "/fleet/v1/"+path)
 		require.Equal(t, http.StatusOK, status, path)
@@ -158,18 +163,26 @@ func TestAnswersHaveNoNull(t *testing.T) {
 		fleet, err := playedfleet.New(playedfleet.Options{Scenario: scenario, Seed: 1, Now: func() time.Time { return playedfleet.Epoch }})
 		require.NoError(t, err)
 		p := &page{handler: fleet.Handler(playedfleet.HandlerOptions{Origin: "http://127.0.0.1:8089"}), etags: map[string]string{}}
-		paths := []string{"summary", "matrix", "matrix?rows=source", "history?by=fleet", "history?by=source", "history?by=cluster", "transfers", "members", "images", "rollouts", "prunereports", "blastradius?policy={}"}
+		paths := []string{"summary", "matrix", "matrix?rows=source", "history?by=fleet", "history?by=source", "history?by=cluster", "transfers", "members", "images", "rollouts", "prunereports", "imageprunes", "policy", "blastradius?policy={}"}
 		var members readapi.MemberList
 		_, _, body := p.get(t, "/fleet/v1/members?limit=1000")
 		require.NoError(t, json.Unmarshal(body, &members))
 		for _, m := range members.Members {
-			paths = append(paths, "members/detail?member="+m.Member, "members/images?member="+m.Member)
+			paths = append(paths, "members/detail?member="+m.Member, "members/images?member="+m.Member, "members/quarantine?member="+m.Member)
 		}
 		var rollouts readapi.RolloutList
 		_, _, body = p.get(t, "/fleet/v1/rollouts")
 		require.NoError(t, json.Unmarshal(body, &rollouts))
 		for _, r := range rollouts.Rollouts {
 			paths = append(paths, "rollouts/clusters?name="+r.Name)
+		}
+		var reports readapi.PruneReportList
+		_, _, body = p.get(t, "/fleet/v1/prunereports")
+		require.NoError(t, json.Unmarshal(body, &reports))
+		for _, r := range reports.Reports {
+			if r.Phase == v1alpha1.PruneReportComplete {
+				paths = append(paths, "prunereports/groups?report="+r.Name, "prunereports/groups?by=cluster&clusters=none&report="+r.Name, "prunereports/rows?report="+r.Name)
+			}
 		}
 		p.etags = map[string]string{}
 		for _, path := range paths {

@@ -100,9 +100,9 @@ func TestAnswersAreSmall(t *testing.T) {
 		"rollouts?limit=50&sort=phase":                       10 * kB,
 		"rollouts/detail?name=image-007":                     4 * kB,
 		"rollouts/clusters?name=image-007&limit=50":          5 * kB,
-		"policy":                                             4 * kB,
-		"prunereports?sort=newest&limit=50":                  10 * kB,
-		"imageprunes?sort=newest&limit=50":                   10 * kB,
+		"policy":                            4 * kB,
+		"prunereports?sort=newest&limit=50": 10 * kB,
+		"imageprunes?sort=newest&limit=50":  10 * kB,
 	} {
 		status, size, body := p.get(t, "/fleet/v1/"+path)
 		require.Equal(t, http.StatusOK, status, path)

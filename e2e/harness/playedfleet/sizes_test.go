@@ -99,9 +99,16 @@ func TestAnswersAreSmall(t *testing.T) {
 		"rollouts/detail?name=" + image:                      10 * kB,
 		"rollouts/clusters?limit=50&name=" + image:           4 * kB,
 		"images?limit=50":                                    25 * kB,
-		"policy":                                             4 * kB,
-		"prunereports?sort=newest&limit=50":                  10 * kB,
-		"imageprunes?sort=newest&limit=50":                   10 * kB,
+		"images?limit=25&sort=bytes&order=desc":              15 * kB,
+		"images/versions?limit=25":                           10 * kB,
+		"images/versions?name=image-007":                     2 * kB,
+		"images/clusters?name=image-007&limit=25":            10 * kB,
+		"rollouts?limit=50&sort=phase":                       10 * kB,
+		"rollouts/detail?name=image-007":                     4 * kB,
+		"rollouts/clusters?name=image-007&limit=50":          5 * kB,
+		"policy":                            4 * kB,
+		"prunereports?sort=newest&limit=50": 10 * kB,
+		"imageprunes?sort=newest&limit=50":  10 * kB,
 	} {
 		status, size, body := p.get(t, "/fleet/v1/"+path)
 		require.Equal(t, http.StatusOK, status, path)

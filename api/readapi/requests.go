@@ -56,6 +56,11 @@ func (c *Client) Why(ctx context.Context, cluster, namespace, name string) (*Why
 	return getAnswer[Why](ctx, c, "why", url.Values{"cluster": {cluster}, "namespace": {namespace}, "name": {name}})
 }
 
+// Search asks for clusters, rollouts, versions and sources by words of their names.
+func (c *Client) Search(ctx context.Context, text string) (*SearchAnswer, error) {
+	return getAnswer[SearchAnswer](ctx, c, "search", url.Values{"q": {text}})
+}
+
 // MatrixQuery is what a Matrix shows.
 type MatrixQuery struct {
 	// Rows is RowsFleetDiskImages or RowsSources; RowsFleetDiskImages by default.

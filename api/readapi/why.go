@@ -34,6 +34,44 @@ type Why struct {
 	Expected *Estimate `json:"expected,omitempty"`
 	// Budget is why as many imports may run as may.
 	Budget WhyBudget `json:"budget"`
+	// Explanation says it in the words of kubectl ot why.
+	Explanation *WhyExplanation `json:"explanation,omitempty"`
+}
+
+// WhyVerdict is why an image is where it is, in one word.
+type WhyVerdict string
+
+// Verdicts.
+const (
+	WhyReady  WhyVerdict = "Ready"
+	WhyFailed WhyVerdict = "Failed"
+	WhyWaits  WhyVerdict = "Waits"
+	// WhyHeld: a person has to do something.
+	WhyHeld    WhyVerdict = "WaitsForPerson"
+	WhyUnknown WhyVerdict = "Unknown"
+)
+
+// WhyExplanation is what kubectl ot why says of an image. Times in its texts are in RFC 3339.
+type WhyExplanation struct {
+	Verdict WhyVerdict `json:"verdict"`
+	// State is phase and reason, as kubectl get shows them.
+	State string `json:"state"`
+	// QueuedAt is since when it waits.
+	QueuedAt *metav1.Time `json:"queuedAt,omitempty"`
+	// Text is what it waits for, or its message.
+	Text string `json:"text,omitempty"`
+	// Budget says, part by part, why the budget is what it is.
+	Budget []string `json:"budget,omitempty"`
+	// Sooner is what would bring it sooner.
+	Sooner *WhySooner `json:"sooner,omitempty"`
+}
+
+// WhySooner is what one more slot would bring.
+type WhySooner struct {
+	Concurrency int32        `json:"concurrency"`
+	At          *metav1.Time `json:"at,omitempty"`
+	Seconds     int64        `json:"seconds,omitempty"`
+	Command     string       `json:"command"`
 }
 
 // WhyActivity is what a member imports, and what waits for a slot.
@@ -61,6 +99,8 @@ type ActiveEntry struct {
 // QueuedEntry is an image that waits, and when it will be ready.
 type QueuedEntry struct {
 	QueuedImport
+	// Note is why it is passed over; empty if it is not.
+	Note     string    `json:"note,omitempty"`
 	Expected *Estimate `json:"expected,omitempty"`
 }
 

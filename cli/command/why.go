@@ -11,6 +11,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/explain"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -114,7 +115,7 @@ func (e *environment) gatherReportedImage(ctx context.Context, namespace, name s
 	unread, err := e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error {
 		w, err := api.Why(ctx, e.cluster, namespace, name)
 		if err == nil {
-			s = why.FromReadAPI(e.now(), w)
+			s = explain.FromReadAPI(e.now(), w)
 		}
 		return err
 	})

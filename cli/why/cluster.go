@@ -90,14 +90,14 @@ func NewCluster(now time.Time, member *v1alpha1.MemberCluster) *Cluster {
 }
 
 // ExitCode of the answer.
-func (w *Cluster) ExitCode() exit.Code { return w.Verdict.ExitCode() }
+func (w *Cluster) ExitCode() exit.Code { return exitCodeOf(w.Verdict) }
 
 // Summary is the answer in one line.
 func (w *Cluster) Summary() string { return w.Name + ": " + string(w.Verdict) + ", " + w.Reason }
 
 // Draw draws the screen.
 func (w *Cluster) Draw(p *render.Page) {
-	line := append(render.Line{}, w.Verdict.sign().With("%s", w.Name)...)
+	line := append(render.Line{}, signOf(w.Verdict).With("%s", w.Name)...)
 	line = append(line, render.Text(": %s", w.Reason))
 	if w.Since != nil {
 		line = append(line, render.Text(", for %s", render.Age(w.now, w.Since.Time)))

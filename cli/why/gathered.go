@@ -9,7 +9,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/policy"
-	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -185,34 +184,6 @@ func newReportedImports(a *v1alpha1.ReportedActivity) reportedImports {
 	return r
 }
 
-// FromReadAPI returns what the hub's read API says of an image.
-func FromReadAPI(now time.Time, w *readapi.Why) ImageSnapshot {
-	s := ImageSnapshot{Now: now, Cluster: w.Cluster, Namespace: w.Namespace, Name: w.Name, Unknown: w.Unknown, Expected: w.Expected}
-	if w.ReportedAt != nil {
-		s.ObservedAt = w.ReportedAt.Time
-	}
-	s.Budget = Budget{
-		Slots: w.Budget.Slots, Budget: w.Budget.Budget, PolicyConcurrency: w.Budget.PolicyConcurrency, PolicySource: w.Budget.PolicySource,
-		OwnConcurrency: w.Budget.OwnConcurrency, FleetConcurrency: w.Budget.FleetConcurrency, SourceConcurrency: w.Budget.SourceConcurrency,
-	}
-	if w.Budget.Transfers != nil {
-		s.Budget.Granted = &w.Budget.Transfers.Granted
-	}
-	s.setReported(w.Image, w.Planned)
-	if w.Activity == nil {
-		return s
-	}
-	a := &v1alpha1.ReportedActivity{ObservedAt: w.Activity.ObservedAt, Queued: w.Activity.Queued, Rates: w.Activity.Rates, Budget: ptr.Deref(w.Budget.Budget, 0), Slots: ptr.Deref(w.Budget.Slots, 0)}
-	for i := range w.Activity.Active {
-		a.Active = append(a.Active, v1alpha1.ActiveImport(w.Activity.Active[i].ActiveImport))
-	}
-	for i := range w.Activity.Head {
-		a.Head = append(a.Head, v1alpha1.QueuedImport(w.Activity.Head[i].QueuedImport))
-	}
-	s.setActivity(a)
-	return s
-}
-
 // FromKinds returns what the hub's kinds say of an image: the member's report and its
 // MemberCluster.
 func FromKinds(now time.Time, namespace, name string, member *v1alpha1.MemberCluster, reports []v1alpha1.ClusterReport) ImageSnapshot {
@@ -239,34 +210,9 @@ func FromKinds(now time.Time, namespace, name string, member *v1alpha1.MemberClu
 			}
 		}
 		if r.Activity != nil {
-			s.setActivity(r.Activity)
+			s.SetActivity(r.Activity)
 		}
 	}
-	s.setReported(found, false)
+	s.SetReported(found, false)
 	return s
-}
-
-func (s *ImageSnapshot) setReported(img *v1alpha1.ReportedImage, isPlanned bool) {
-	if img == nil {
-		s.Missing = true
-		if isPlanned {
-			s.Reason, s.Message, s.Missing = v1alpha1.ReasonImageMissing, "planned; the cluster has not reported the image yet", false
-		}
-		return
-	}
-	s.Phase, s.Reason, s.Message, s.Stalled = img.Phase, img.Reason, img.Message, img.Stalled
-	s.Holders, s.HolderN, s.Bytes = img.Holders, img.References, img.Bytes
-	if s.Phase == "" && img.Plan != nil { // the plan's item is not there yet
-		s.Reason, s.Message = img.Plan.Reason, img.Plan.Message
-	}
-}
-
-// setActivity sets what the member imports, and since when the image waits.
-func (s *ImageSnapshot) setActivity(a *v1alpha1.ReportedActivity) {
-	s.Activity = a
-	for i := range a.Head {
-		if q := &a.Head[i]; q.Namespace == s.Namespace && q.Name == s.Name {
-			s.QueuedAt = &q.QueuedAt
-		}
-	}
 }

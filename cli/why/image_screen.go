@@ -5,26 +5,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pelotech/ot-fleet/api/explain"
 	"github.com/pelotech/ot-fleet/api/readapi"
-	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
 
-func formatInt(n int32) string { return fmt.Sprint(n) }
-
-// state is phase and reason, as kubectl get shows them.
-func (w *Image) state() string {
-	switch {
-	case w.Phase == "" && w.Reason == "":
-		return "not known"
-	case w.Reason == "" || string(w.Reason) == string(w.Phase):
-		return string(w.Phase)
-	default:
-		return string(w.Phase) + ", " + string(w.Reason)
-	}
-}
-
-func (v Verdict) sign() render.Sign {
+func signOf(v Verdict) render.Sign {
 	switch v {
 	case Ready:
 		return render.Done
@@ -41,8 +27,8 @@ func (v Verdict) sign() render.Sign {
 
 // Draw draws the screen.
 func (w *Image) Draw(p *render.Page) {
-	line := append(render.Line{}, w.Verdict.sign().With("%s/%s", w.Namespace, w.Name)...)
-	line = append(line, render.Text(" in %s: %s", w.Cluster, w.state()))
+	line := append(render.Line{}, signOf(w.Verdict).With("%s/%s", w.Namespace, w.Name)...)
+	line = append(line, render.Text(" in %s: %s", w.Cluster, w.State()))
 	if w.QueuedAt != nil && w.Verdict != Ready {
 		line = append(line, render.Text(", for %s", render.Age(w.now, w.QueuedAt.Time)))
 	}
@@ -53,8 +39,8 @@ func (w *Image) Draw(p *render.Page) {
 	if w.Unknown != "" {
 		p.Line(render.Unknown.With("This may be out of date: %s.", w.Unknown)...)
 	}
-	if w.Message != "" && (w.GoFirst == nil || w.Verdict != Waits) {
-		p.Line(render.Text("%s", w.Message))
+	if text := w.ShownMessage(); text != "" {
+		p.Line(render.Text("%s", text))
 	}
 	if text := w.expectation(); text != "" {
 		p.Line(render.Text("%s", text))
@@ -83,19 +69,7 @@ func (w *Image) Draw(p *render.Page) {
 
 // expectation is what goes first, and until when.
 func (w *Image) expectation() string {
-	text := ""
-	if w.GoFirst != nil && w.Verdict == Waits {
-		text = "Waits for a slot. "
-		if w.Budget.Slots != nil && w.Budget.Budget != nil {
-			text += fmt.Sprintf("%d of %d are taken, ", *w.Budget.Slots, *w.Budget.Budget)
-		}
-		if *w.GoFirst == 1 {
-			text += "1 image goes first. "
-		} else {
-			text += fmt.Sprintf("%d images go first. ", *w.GoFirst)
-		}
-	}
-	return strings.TrimSpace(text + expectedSentence(w.now, w.Expected))
+	return strings.TrimSpace(w.Waiting() + " " + expectedSentence(w.now, w.Expected))
 }
 
 // expectedSentence says when something is expected, or why that is unknown.
@@ -126,7 +100,8 @@ func (w *Image) drawQueue(p *render.Page) {
 		render.Column{Title: "#", Right: true}, render.Column{Title: ""}, render.Column{Title: "IMAGE", Elastic: true, Min: 12}, render.Column{Title: "DONE", Drop: 1},
 		render.Column{Title: "SIZE", Right: true, Drop: 3}, render.Column{Title: "RATE", Right: true, Drop: 4}, render.Column{Title: "LEFT", Right: true}, render.Column{Title: "SOURCE", Drop: 5},
 	)
-	for _, i := range w.Queue {
+	for n := range w.Queue {
+		i := &w.Queue[n]
 		mark, place := render.Line{}, render.Line{render.Running.Span()}
 		if i.This {
 			mark = render.Line{render.Bold("→")}
@@ -134,8 +109,8 @@ func (w *Image) drawQueue(p *render.Page) {
 		if i.Place > 0 {
 			place = render.Words(fmt.Sprint(i.Place))
 		}
-		t.Row(place, mark, render.Words(i.Namespace+"/"+i.Name), i.done(), render.Words(i.size()), render.Words(i.rate()), render.Words(leftOf(w.now, i.Expected)), render.Words(i.Source))
-		if note := i.explainPassedOver(w.now); note != "" {
+		t.Row(place, mark, render.Words(i.Namespace+"/"+i.Name), doneOf(i), render.Words(sizeOfImport(i)), render.Words(rateOf(i)), render.Words(leftOf(w.now, i.Expected)), render.Words(i.Source))
+		if note := i.PassedOver(w.now, func(at time.Time) string { return render.Clock(w.now, at) }); note != "" {
 			t.AddNote(render.Dim("%s", note))
 		}
 	}
@@ -146,14 +121,14 @@ func (w *Image) drawQueue(p *render.Page) {
 
 const barWidth = 10
 
-func (i Import) done() render.Line {
+func doneOf(i *explain.Import) render.Line {
 	if i.Place > 0 || i.AtMost || i.Bytes <= 0 {
 		return nil
 	}
 	return render.Line{render.Bar(i.Share, barWidth), render.Text(" %4s", render.Percent(i.Share))}
 }
 
-func (i Import) size() string {
+func sizeOfImport(i *explain.Import) string {
 	switch {
 	case i.Bytes <= 0:
 		return "?"
@@ -164,7 +139,7 @@ func (i Import) size() string {
 	}
 }
 
-func (i Import) rate() string {
+func rateOf(i *explain.Import) string {
 	if i.BytesPerSecond <= 0 {
 		return ""
 	}
@@ -179,49 +154,8 @@ func leftOf(now time.Time, e *readapi.Estimate) string {
 	return render.Duration(max(0, e.At.Sub(now)))
 }
 
-// explainPassedOver says why an image of the queue is passed over.
-func (i Import) explainPassedOver(now time.Time) string {
-	switch {
-	case i.Place == 0:
-		return ""
-	case i.NotBefore != nil && i.NotBefore.After(now):
-		return fmt.Sprintf("backs off until %s, after attempt %d", render.Clock(now, i.NotBefore.Time), i.Attempt)
-	case i.Reason.NeedsUserAction():
-		return "is passed over: " + string(i.Reason)
-	case i.Reason == v1alpha1.ReasonWaitingForSource, i.Reason == v1alpha1.ReasonWaitingForFleet, i.Reason == v1alpha1.ReasonNamespaceShare:
-		return string(i.Reason)
-	default:
-		return ""
-	}
-}
-
 func (w *Image) drawBudget(p *render.Page) {
-	b := w.Budget
-	if w.Verdict == Ready || w.Verdict == Failed || b.Budget == nil {
-		return
+	if parts := w.BudgetChain(); len(parts) > 0 {
+		p.Section(fmt.Sprintf("WHY THE BUDGET IS %d", *w.Budget.Budget), render.Text("%s", strings.Join(parts, " · ")))
 	}
-	var parts []string
-	if b.PolicyConcurrency != nil {
-		text := fmt.Sprintf("policy: concurrency %d", *b.PolicyConcurrency)
-		if b.PolicySource != "" {
-			text += " (" + b.PolicySource + ")"
-		}
-		parts = append(parts, text)
-	}
-	if b.OwnConcurrency != nil {
-		parts = append(parts, fmt.Sprintf("this cluster's own ConfigMap: %d", *b.OwnConcurrency))
-	} else {
-		parts = append(parts, "this cluster's own ConfigMap: none")
-	}
-	if b.Granted != nil {
-		text := fmt.Sprintf("grant: %d", *b.Granted)
-		if b.FleetConcurrency != nil {
-			text += fmt.Sprintf(" of %d", *b.FleetConcurrency)
-		}
-		parts = append(parts, text)
-	}
-	if b.SourceConcurrency != nil {
-		parts = append(parts, fmt.Sprintf("its source, in the whole fleet: %d", *b.SourceConcurrency))
-	}
-	p.Section(fmt.Sprintf("WHY THE BUDGET IS %d", *b.Budget), render.Text("%s", strings.Join(parts, " · ")))
 }

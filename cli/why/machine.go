@@ -110,7 +110,7 @@ func newStep(name string, c *metav1.Condition) Step {
 }
 
 // ExitCode of the answer.
-func (w *Machine) ExitCode() exit.Code { return w.Verdict.ExitCode() }
+func (w *Machine) ExitCode() exit.Code { return exitCodeOf(w.Verdict) }
 
 // Summary is the answer in one line.
 func (w *Machine) Summary() string {
@@ -123,7 +123,7 @@ func (w *Machine) Summary() string {
 
 // Draw draws the screen.
 func (w *Machine) Draw(p *render.Page) {
-	line := append(render.Line{}, w.Verdict.sign().With("%s/%s", w.Namespace, w.Name)...)
+	line := append(render.Line{}, signOf(w.Verdict).With("%s/%s", w.Namespace, w.Name)...)
 	line = append(line, render.Text(": %s, %s", w.Phase, w.Reason))
 	if w.Since != nil {
 		line = append(line, render.Text(", for %s", render.Age(w.now, w.Since.Time)))
@@ -136,7 +136,7 @@ func (w *Machine) Draw(p *render.Page) {
 		p.Gap()
 	}
 	for _, step := range w.Steps {
-		p.Line(append(append(render.Line{render.Text("  ")}, step.Verdict.sign().With("%-10s", step.Name)...), render.Text("  %s", step.Text))...)
+		p.Line(append(append(render.Line{render.Text("  ")}, signOf(step.Verdict).With("%-10s", step.Name)...), render.Text("  %s", step.Text))...)
 	}
 	if w.Expected != nil {
 		p.Gap()

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -109,7 +110,7 @@ func NewRollout(s RolloutSnapshot) *Rollout {
 }
 
 // ExitCode of the answer.
-func (w *Rollout) ExitCode() exit.Code { return w.Verdict.ExitCode() }
+func (w *Rollout) ExitCode() exit.Code { return exitCodeOf(w.Verdict) }
 
 // Summary is the answer in one line.
 func (w *Rollout) Summary() string { return w.Name + " " + w.Version + ": " + w.verdictText() }
@@ -127,7 +128,7 @@ func (w *Rollout) verdictText() string {
 
 // Draw draws the screen.
 func (w *Rollout) Draw(p *render.Page) {
-	p.Line(append(append(render.Line{}, w.Verdict.sign().With("%s %s", w.Name, w.Version)...), render.Text(": %s", w.verdictText()))...)
+	p.Line(append(append(render.Line{}, signOf(w.Verdict).With("%s %s", w.Name, w.Version)...), render.Text(": %s", w.verdictText()))...)
 	if w.Message != "" {
 		p.Line(render.Text("%s", firstSentences(w.Message)))
 	}
@@ -186,7 +187,7 @@ func (wave Wave) cells(w *Rollout) []render.Line {
 		notes = append(notes, "requireApproval")
 	}
 	return append([]render.Line{sign.With("%s", wave.Name)}, render.Cells(
-		formatInt(c.Succeeded)+"/"+formatInt(c.Total), formatInt(c.Progressing), formatInt(c.Failed+c.TimedOut), formatInt(c.ToApply+c.Deferred), strings.Join(notes, ", "))...)
+		fmt.Sprint(c.Succeeded)+"/"+fmt.Sprint(c.Total), fmt.Sprint(c.Progressing), fmt.Sprint(c.Failed+c.TimedOut), fmt.Sprint(c.ToApply+c.Deferred), strings.Join(notes, ", "))...)
 }
 
 func (w *Rollout) drawClusters(p *render.Page, title string, clusters []v1alpha1.ClusterSummary) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/explain"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -151,16 +152,16 @@ func TestImageByTheReadAPI(t *testing.T) {
 	for _, q := range exact.Activity.Head {
 		answer.Activity.Head = append(answer.Activity.Head, readapi.QueuedEntry{QueuedImport: readapi.QueuedImport(q)})
 	}
-	w := why.NewImage(why.FromReadAPI(now, answer))
+	w := why.NewImage(explain.FromReadAPI(now, answer))
 	rendertest.Golden(t, "image-by-hub", now, w)
 	assert.Equal(t, exit.NotYet, w.ExitCode())
 
 	answer.Unknown = v1alpha1.ReasonSilent
-	assert.Equal(t, exit.Unknown, why.NewImage(why.FromReadAPI(now, answer)).ExitCode())
+	assert.Equal(t, exit.Unknown, why.NewImage(explain.FromReadAPI(now, answer)).ExitCode())
 	answer.Unknown, answer.Image = "", nil
-	assert.Equal(t, exit.Unknown, why.NewImage(why.FromReadAPI(now, answer)).ExitCode(), "no such image is reported")
+	assert.Equal(t, exit.Unknown, why.NewImage(explain.FromReadAPI(now, answer)).ExitCode(), "no such image is reported")
 	answer.Planned = true
-	assert.Equal(t, exit.NotYet, why.NewImage(why.FromReadAPI(now, answer)).ExitCode())
+	assert.Equal(t, exit.NotYet, why.NewImage(explain.FromReadAPI(now, answer)).ExitCode())
 }
 
 func TestImageByTheHubsKinds(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/pelotech/ot-fleet/api/eta"
+	"github.com/pelotech/ot-fleet/api/explain"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
@@ -31,8 +32,28 @@ type MemberImage struct {
 	Now    time.Time
 }
 
-// ExplainImage returns what is known of an image of a member.
+// ExplainImage returns what is known of an image of a member, and says why it is where it is.
 func ExplainImage(m *MemberImage) readapi.Why {
+	w := m.describe()
+	formatTime := func(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+	if w.Activity != nil {
+		for i := range w.Activity.Head {
+			q := &w.Activity.Head[i]
+			entry := explain.Import{Place: i + 1, Attempt: q.Attempts, Reason: q.Reason, NotBefore: q.NotBefore}
+			q.Note = entry.PassedOver(m.Now, formatTime)
+		}
+	}
+	snapshot := explain.FromReadAPI(m.Now, &w)
+	of := explain.NewImage(snapshot)
+	text := of.Waiting()
+	if text == "" {
+		text = of.ShownMessage()
+	}
+	w.Explanation = &readapi.WhyExplanation{Verdict: of.Verdict, State: of.State(), QueuedAt: of.QueuedAt, Text: text, Budget: of.BudgetChain(), Sooner: of.Sooner}
+	return w
+}
+
+func (m *MemberImage) describe() readapi.Why {
 	w := readapi.Why{
 		Cluster: m.Member.Name, Namespace: m.Namespace, Name: m.Name, Unknown: m.Unknown,
 		Image: m.Image, Planned: m.Image != nil && m.Image.Plan != nil, Budget: m.explainBudget(),

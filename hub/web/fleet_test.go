@@ -176,6 +176,10 @@ func TestWhy(t *testing.T) {
 	assert.Equal(t, policy.SourceDefault, w.Budget.PolicySource)
 	assert.Equal(t, int64(8), *w.Budget.SourceConcurrency)
 	assert.Equal(t, "debian", w.Image.Name)
+	require.NotNil(t, w.Explanation)
+	assert.Equal(t, readapi.WhyWaits, w.Explanation.Verdict)
+	assert.Contains(t, w.Explanation.Text, "0 images go first.")
+	assert.Contains(t, w.Explanation.Budget, "policy: concurrency 4 (fleet default)")
 	f.read(t, "why?cluster=a&namespace=images&name=planned", &w)
 	assert.True(t, w.Planned)
 
@@ -185,6 +189,7 @@ func TestWhy(t *testing.T) {
 	f.read(t, "why?cluster=a&namespace=images&name=debian", &w)
 	assert.Equal(t, v1alpha1.ReasonSilent, w.Unknown)
 	assert.Nil(t, w.Expected.At, "what a silent member does is unknown")
+	assert.Equal(t, readapi.WhyUnknown, w.Explanation.Verdict)
 	w = readapi.Why{}
 	f.read(t, "why?cluster=dark&namespace=images&name=debian", &w)
 	assert.Equal(t, v1alpha1.ReasonNeverReported, w.Unknown)
@@ -237,6 +242,16 @@ func TestMatrix(t *testing.T) {
 	assert.Equal(t, []readapi.MatrixColumn{{Cluster: "a", State: readapi.MemberReady}}, sources.Cols)
 	f.read(t, "matrix?since="+m.Seq+"&cols=a", &whole)
 	assert.Empty(t, whole.Since, "the columns are others")
+}
+
+func TestSearchAnswer(t *testing.T) {
+	f := newTestFleet(t, "bergen")
+	var found readapi.SearchAnswer
+	f.read(t, "search?q=berg", &found)
+	assert.Equal(t, []readapi.Found{{Kind: readapi.FoundCluster, Name: "bergen", State: string(readapi.MemberReady)}}, found.Found)
+	f.read(t, "search?q=ubuntu", &found)
+	assert.Equal(t, readapi.FoundRollout, found.Found[0].Kind)
+	assert.Equal(t, readapi.FoundSource, found.Found[1].Kind)
 }
 
 // A label that changes, and nothing else, is a change of the columns alone.
@@ -326,6 +341,7 @@ func TestFleetRequestsAreValidated(t *testing.T) {
 		"blastradius?policy=x":                                http.StatusBadRequest,
 		"blastradius?policy=%7B%22concurrency%22%3A%5B%5D%7D": http.StatusBadRequest,
 		"blastradius?policy=" + url.QueryEscape("{a: \""+string(make([]byte, readapi.MaxPolicyBytes))): http.StatusBadRequest,
+		"search?q=" + strings.Repeat("x", maxSearchBytes+1):                                            http.StatusBadRequest,
 		"summary?x=1": http.StatusBadRequest,
 		"events?x=1":  http.StatusBadRequest,
 	} {

@@ -120,6 +120,7 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "summary":     {a.getSummary, []string{}, true},
 		root + "why":         {a.explainImage, []string{"cluster", "namespace", "name"}, true},
 		root + "matrix":      {a.getMatrix, []string{"rows", "images", "cols", "selector", "group", "since"}, true},
+		root + "search":      {a.search, []string{"q"}, false},
 		root + "history":     {a.getHistory, []string{"series", "by", "window", "points", "clusters", "limit"}, true},
 		root + "policy":      {a.getPolicy, []string{}, false},
 		root + "transfers":   {a.listTransfers, []string{"state", "cluster", "source", "search", "sort", "offset", "limit"}, true},

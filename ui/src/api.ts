@@ -380,6 +380,20 @@ export interface FleetPolicy extends PolicyState {
   members: number;
 }
 
+/** Found is one match. */
+export interface Found {
+  kind: FoundKind;
+  /** Name of the cluster or FleetDiskImage, or the source. */
+  name: string;
+  /** Version, for FoundVersion. */
+  version?: string;
+  /** State of a cluster, or phase of a rollout; empty if unknown. */
+  state?: string;
+}
+
+/** FoundKind is what a Found is. */
+export type FoundKind = "Cluster" | "Rollout" | "Source" | "Version";
+
 /** History is what the elected replica remembers. */
 export interface History {
   by: string;
@@ -673,6 +687,8 @@ export interface MatrixRow {
 
 /** MaxAnswerBytes bounds an answer. */
 export const MaxAnswerBytes = 33554432;
+
+export const MaxFound = 20;
 
 export const MaxMatrixCells = 2097152;
 
@@ -1420,6 +1436,8 @@ export interface QuarantineDecision {
 
 /** QueuedEntry is an image that waits, and when it will be ready. */
 export interface QueuedEntry extends QueuedImport {
+  /** Note is why it is passed over; empty if it is not. */
+  note?: string;
   expected?: Estimate;
 }
 
@@ -1720,6 +1738,13 @@ export const RowsFleetDiskImages = "fdi";
 export const RowsSources = "source";
 
 export const RunbooksURL = "https://github.com/pelotech/ot-fleet/blob/main/charts/ot-hub/runbooks/";
+
+/** SearchAnswer is what has all words that were searched for in its name, the best first. */
+export interface SearchAnswer {
+  found: Found[];
+  /** More than those match. */
+  more?: boolean;
+}
 
 /** SecretKeyRef names one key of a Secret in the hub's namespace. */
 export interface SecretKeyRef {
@@ -2049,6 +2074,8 @@ export interface Why {
   expected?: Estimate;
   /** Budget is why as many imports may run as may. */
   budget: WhyBudget;
+  /** Explanation says it in the words of kubectl ot why. */
+  explanation?: WhyExplanation;
 }
 
 /** WhyActivity is what a member imports, and what waits for a slot. */
@@ -2078,5 +2105,31 @@ export interface WhyBudget {
   /** SourceConcurrency is the fleet-wide limit of the image's group of sources. */
   sourceConcurrency?: number;
 }
+
+/** WhyExplanation is what kubectl ot why says of an image. */
+export interface WhyExplanation {
+  verdict: WhyVerdict;
+  /** State is phase and reason, as kubectl get shows them. */
+  state: string;
+  /** QueuedAt is since when it waits. */
+  queuedAt?: string;
+  /** Text is what it waits for, or its message. */
+  text?: string;
+  /** Budget says, part by part, why the budget is what it is. */
+  budget?: string[];
+  /** Sooner is what would bring it sooner. */
+  sooner?: WhySooner;
+}
+
+/** WhySooner is what one more slot would bring. */
+export interface WhySooner {
+  concurrency: number;
+  at?: string;
+  seconds?: number;
+  command: string;
+}
+
+/** WhyVerdict is why an image is where it is, in one word. */
+export type WhyVerdict = "Failed" | "Ready" | "Unknown" | "Waits" | "WaitsForPerson";
 
 export const WriteHeader = "Ot-Fleet";

@@ -62,9 +62,9 @@ function taskOf(a: Attention, rollouts: readonly NamedRollout[]): Task {
     case 'MemberCluster':
       return { ...task, tone: 'bad', link: 'Cluster', href: `/clusters/${encodeURIComponent(a.name)}`, command: `kubectl ot why cluster ${name}` }
     case 'PruneReport':
-      return { ...task, link: 'Clean up', href: `/cleanup?report=${encodeURIComponent(a.name)}`, command: `kubectl ot prune review ${name}` }
+      return { ...task, link: 'Clean up', href: `/cleanup/${encodeURIComponent(a.name)}`, command: `kubectl ot prune review ${name}` }
     case 'ImagePrune':
-      return { ...task, link: 'Clean up', href: `/cleanup?prune=${encodeURIComponent(a.name)}`, command: `kubectl ot prune status ${name}` }
+      return { ...task, link: 'Clean up', href: '/cleanup', command: `kubectl ot prune status ${name}` }
     default:
       return { ...task, subject: a.kind === 'ConfigMap' ? "The fleet's policy" : `${a.kind} ${a.name}`, tone: 'bad', link: 'Policy', href: '/policy', command: 'kubectl ot policy show' }
   }

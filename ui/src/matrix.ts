@@ -61,6 +61,9 @@ export const lookWords: Record<Look, string> = {
   leaving: 'Leaving', unknown: 'Unknown', other: 'In another phase', ready: 'Ready', absent: 'Not meant to be here',
 }
 
+/** The signs of what is not ready, for counts of them. */
+export const lookSigns: Partial<Record<Look, string>> = { failed: '✗', stalled: '!', unknown: '?', syncing: '●', queued: '◌', planned: '○', leaving: '−', other: '…' }
+
 /** Looks from the worst on: a cell that stands for several shows the first. */
 export const worstFirst: Look[] = ['failed', 'stalled', 'unknown', 'syncing', 'queued', 'planned', 'leaving', 'other', 'ready', 'absent']
 

@@ -123,8 +123,8 @@ export function useAnswer<T>(path: string | undefined, params: Params, topics: r
 }
 
 /** Asks for an answer once, and then for what changed of it. */
-export function useFolded<T>(path: string, params: Params, topics: readonly Topic[], fold: Fold<T>): ReadonlySignal<Answer<T>> {
-  return usePath<T>(withParams('/fleet/v1/' + path, params), topics, quietMilliseconds, fold as Fold<unknown>)
+export function useFolded<T>(path: string, params: Params, topics: readonly Topic[], fold: Fold<T>, every = quietMilliseconds): ReadonlySignal<Answer<T>> {
+  return usePath<T>(withParams('/fleet/v1/' + path, params), topics, every, fold as Fold<unknown>)
 }
 
 /** Asks for an object of the API server, such as '/apis/pelotech.ot/v1alpha1/fleetdiskimages/ubuntu'. */

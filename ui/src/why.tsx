@@ -1,10 +1,71 @@
 // Why an image of a cluster is where it is: opened over any page by the parameter why of the address.
-import { param } from './route'
+import { useSignal } from '@preact/signals'
+import type { ComponentType } from 'preact'
+import { useEffect, useRef } from 'preact/hooks'
+import { param, setParams } from './route'
+import { parseWhy } from './whyaddress'
 
 export { whyOf } from './whyaddress'
 
+type Detail = ComponentType<{ cluster: string; namespace: string; name: string }>
 
 export function WhyPanel() {
-  if (param('why') === '') return null
-  return null
+  const of = parseWhy(param('why'))
+  return of ? <Sheet key={param('why')} {...of} /> : null
+}
+
+function close(): void {
+  setParams({ why: undefined })
+}
+
+function Sheet(of: { cluster: string; namespace: string; name: string }) {
+  const dialog = useRef<HTMLDialogElement>(null)
+  const detail = useSignal<Detail | 'failed' | undefined>(undefined)
+  useEffect(() => {
+    const element = dialog.current
+    const before = document.activeElement
+    element?.showModal()
+    element?.querySelector('h2')?.focus()
+    import('./components/whydetail').then(
+      (module) => (detail.value = module.WhyDetail as never),
+      () => (detail.value = 'failed'),
+    )
+    return () => {
+      element?.close()
+      if (before instanceof HTMLElement && before.isConnected) before.focus({ preventScroll: true })
+    }
+  }, [])
+  const Content = detail.value
+  return (
+    <dialog
+      ref={dialog}
+      class="why"
+      aria-labelledby="why-title"
+      onCancel={(event) => {
+        event.preventDefault()
+        close()
+      }}
+      onClick={(event) => {
+        if (event.target === dialog.current) close() // beside the sheet
+      }}
+    >
+      <div class="why-sheet">
+        <div class="panel-head">
+          <h2 id="why-title" tabIndex={-1}>
+            {of.name} <span class="muted">in {of.cluster}</span>
+          </h2>
+          <button type="button" class="button button-quiet" aria-label="Close" onClick={close}>
+            ✕
+          </button>
+        </div>
+        {Content === 'failed' ? (
+          <p class="banner banner-bad" role="alert">
+            This could not be loaded. The hub may have been upgraded meanwhile: load the page anew.
+          </p>
+        ) : (
+          Content && <Content {...of} />
+        )}
+      </div>
+    </dialog>
+  )
 }

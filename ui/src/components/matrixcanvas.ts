@@ -1,5 +1,5 @@
 // The matrix on a canvas: while it scrolls, and where its cells are too many or too small for elements.
-import { byteOf, countLooks, isBehind, isReferenced, isStale, lookOf, nameOfImage, worstOf, type Cells, type Look, type View } from '../matrix'
+import { byteOf, countLooks, isBehind, isReferenced, isStale, lookOf, lookSigns, nameOfImage, worstFirst, worstOf, type Cells, type Counts, type Look, type View } from '../matrix'
 import { resolveColor } from '../theme'
 
 /** Where things are, in pixels. */
@@ -247,17 +247,21 @@ function paletteOf(colors: Colors): Uint8ClampedArray[] {
     if (!color) {
       const name = solid[look]
       color = rgba(name && colors[name])
+      if (look === 'ready') color = withAlpha(color, 0.6) // a wall of them hides what is not
       byLook.set(look, color)
     }
-    if (!isStale(cell)) return color
-    const dimmed = color.slice()
-    dimmed[3] = dimmed[3]! * 0.45
-    return dimmed
+    return isStale(cell) ? withAlpha(color, 0.45) : color
   })
 }
 
+function withAlpha(color: Uint8ClampedArray, share: number): Uint8ClampedArray {
+  const dimmed = color.slice()
+  dimmed[3] = dimmed[3]! * share
+  return dimmed
+}
+
 /** Draws what is seen: cells, and over them the headings. */
-export function drawScene(ctx: CanvasRenderingContext2D, painter: CellPainter, colors: Colors, g: Geometry, m: Cells, view: View, rows: readonly Item[], columns: readonly Item[], box: { left: number; top: number; width: number; height: number }): void {
+export function drawScene(ctx: CanvasRenderingContext2D, painter: CellPainter, colors: Colors, g: Geometry, m: Cells, view: View, rows: readonly Item[], columns: readonly Item[], counts: ReadonlyMap<number, Counts>, box: { left: number; top: number; width: number; height: number }): void {
   ctx.fillStyle = colors['--surface']
   ctx.fillRect(0, 0, box.width, box.height)
   ctx.save()
@@ -278,7 +282,9 @@ export function drawScene(ctx: CanvasRenderingContext2D, painter: CellPainter, c
     if (row.kind === 'group') {
       ctx.fillStyle = colors['--ink']
       ctx.font = `600 13px ${colors.font}`
-      ctx.fillText(`${row.closed ? '▸' : '▾'} ${row.name || 'without'}  ${row.members.length}`, 4, y, g.headWidth - 8)
+      const heading = `${row.closed ? '▸' : '▾'} ${row.name || 'without'}  ${row.members.length}`
+      ctx.fillText(heading, 4, y, row.closed ? g.headWidth - 8 : undefined)
+      if (!row.closed) drawCounts(ctx, colors, counts.get(r.index) ?? {}, 4 + ctx.measureText(heading).width + 20, y)
     } else if (g.zoom >= signZoom) {
       ctx.fillStyle = m.clusters[row.cluster]!.unknown ? colors['--muted'] : colors['--ink']
       ctx.font = `400 ${rowFont(g.zoom)}px ${colors.font}`
@@ -302,6 +308,20 @@ export function drawScene(ctx: CanvasRenderingContext2D, painter: CellPainter, c
     ctx.restore()
   }
   ctx.restore()
+}
+
+function drawCounts(ctx: CanvasRenderingContext2D, colors: Colors, counts: Counts, x: number, y: number): void {
+  ctx.font = `400 12px ${colors.font}`
+  for (const look of worstFirst) {
+    const sign = lookSigns[look]
+    const count = counts[look]
+    if (!sign || !count) continue
+    const text = `${sign} ${count}`
+    const name = solid[look]
+    ctx.fillStyle = name ? colors[name] : colors['--muted']
+    ctx.fillText(text, x, y)
+    x += ctx.measureText(text).width + 12
+  }
 }
 
 export const rowFont = (zoom: number): number => (zoom >= 18 ? 13 : zoom >= 14 ? 11 : 10)

@@ -105,7 +105,7 @@ export function MatrixGrid(props: MatrixGridProps) {
       target.style.height = `${box.height}px`
     }
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0)
-    drawScene(ctx, painter.current.painter, painter.current.colors, g, cells, view, rows.getVirtualItems(), columns.getVirtualItems(), box)
+    drawScene(ctx, painter.current.painter, painter.current.colors, g, cells, view, rows.getVirtualItems(), columns.getVirtualItems(), groupCounts, box)
     const row = rows.getVirtualItems().find((r) => r.index === active.current.row)
     const column = columns.getVirtualItems().find((c) => c.index === active.current.column)
     if (row && column && element.contains(document.activeElement)) {
@@ -243,7 +243,7 @@ export function MatrixGrid(props: MatrixGridProps) {
         <canvas ref={canvas} aria-hidden="true" />
       </div>
       <div class="matrix-space" role="presentation" style={{ width: `${Math.max(columns.getTotalSize(), g.headWidth)}px`, height: `${rows.getTotalSize()}px` }}>
-        <div class="matrix-head" role="row" aria-rowindex={1}>
+        <div class={active.current.row === -1 ? 'matrix-head has-active' : 'matrix-head'} role="row" aria-rowindex={1}>
           <div class="matrix-corner" role="columnheader" aria-colindex={1}>
             <span class="visually-hidden">Cluster</span>
           </div>

@@ -14,6 +14,7 @@ import { CountSigns, sayCounts } from './matrixrow'
 import { Minimap } from './minimap'
 import { Panel } from './panel'
 import { Empty, Shown } from './states'
+import { Age } from './time'
 
 const zooms = [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24]
 const usualZoom = 20
@@ -25,7 +26,7 @@ const showWords: Record<Show, string> = { all: 'All', failing: 'Failing', moving
 
 export function MatrixPanel() {
   const rows = param('columns') === 'source' ? 'source' : 'fdi'
-  const matrix = useFolded<Cells>('matrix', { rows, group: param('group') }, ['images', 'rollouts', 'members'], fold)
+  const matrix = useFolded<Cells>('matrix', { rows, group: param('group') }, ['images', 'rollouts', 'members'], fold, 2000)
   return (
     <Panel title="Clusters and images" aside={<Drawing />}>
       <Shown answer={matrix} lines={12}>
@@ -185,7 +186,7 @@ function Drawn({ cells, view, zoom, pointed, step }: { cells: Cells; view: View;
           onOpenCluster={(cluster) => navigate(href('clusters', cluster))}
           onOpenImage={(image) => {
             const name = cells.images[image]!.image
-            if (name) navigate(href('rollouts', name))
+            if (name) navigate(href('images', name))
           }}
           onToggle={(group) => {
             const closed = new Set(param('closed').split(',').filter(Boolean))
@@ -249,8 +250,8 @@ function Readout({ cells, view, pointed }: { cells: Cells; view: View; pointed: 
   )
 }
 
-const mostListed = 60
-const mostNamed = 4
+const mostListed = 25
+const mostNamed = 3
 
 function NotReadyList({ cells, view }: { cells: Cells; view: View }) {
   const all = useMemo(() => listNotReady(cells, view), [cells, view])
@@ -259,11 +260,18 @@ function NotReadyList({ cells, view }: { cells: Cells; view: View }) {
     <>
       <ul class="not-ready">
         {all.slice(0, mostListed).map(({ cluster, cells: some }) => {
-          const { cluster: name, unknown } = cells.clusters[cluster]!
+          const { cluster: name, unknown, silentSince } = cells.clusters[cluster]!
           return (
-            <li key={name} class={unknown ? 'is-stale' : undefined}>
+            <li key={name}>
               <div class="not-ready-head">
-                <a href={href('clusters', name)}>{name}</a>
+                <span>
+                  <a href={href('clusters', name)}>{name}</a>{' '}
+                  {unknown && (
+                    <span class="muted">
+                      as of {silentSince ? <Age at={silentSince} ago /> : 'an unknown time'}
+                    </span>
+                  )}
+                </span>
                 <CountSigns counts={countLooks(cells, [cluster], view.columns)} />
               </div>
               <ul>

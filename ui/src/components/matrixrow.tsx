@@ -1,7 +1,7 @@
 // A row of the matrix. It is drawn anew only where something of it changed.
 import { Component } from 'preact'
 import { formatAge } from '../format'
-import { cellAt, countLooks, describeCell, isBehind, isReferenced, isStale, lookOf, lookWords, nameOfImage, worstFirst, worstOf, type Cells, type Counts, type Row, type View } from '../matrix'
+import { cellAt, countLooks, describeCell, isBehind, isReferenced, isStale, lookOf, lookSigns, lookWords, nameOfImage, worstFirst, worstOf, type Cells, type Counts, type Row, type View } from '../matrix'
 import { href } from '../route'
 import type { Item } from './matrixcanvas'
 
@@ -42,7 +42,7 @@ export class GridRow extends Component<Props> {
     const { row, index, top, height, activeColumn } = props
     const tabIndex = activeColumn === -1 ? 0 : -1
     return (
-      <div class={row.kind === 'group' ? 'matrix-row matrix-group' : 'matrix-row'} role="row" aria-rowindex={index + 2} style={{ transform: `translateY(${top}px)`, height: `${height}px` }}>
+      <div class={`matrix-row${row.kind === 'group' ? ' matrix-group' : ''}${activeColumn === undefined ? '' : ' has-active'}`} role="row" aria-rowindex={index + 2} style={{ transform: `translateY(${top}px)`, height: `${height}px` }}>
         {row.kind === 'group' ? <GroupHeading row={row} counts={props.counts ?? {}} tabIndex={tabIndex} /> : <ClusterHeading row={row} cells={props.cells} tabIndex={tabIndex} />}
         {(row.kind === 'cluster' || row.closed) && props.items.map((c) => <GridCell key={c.index} {...props} item={c} active={activeColumn === c.index} />)}
         {row.kind === 'group' && !row.closed && activeColumn !== undefined && activeColumn >= 0 && <div role="gridcell" class="matrix-cell" tabIndex={0} aria-colindex={activeColumn + 2} aria-label={`${row.name}: ${sayCounts(props.counts ?? {})}`} style={{ left: `${props.items.find((c) => c.index === activeColumn)?.start ?? 0}px` }} />}
@@ -70,11 +70,16 @@ function GridCell({ row, item, cells, view, zoom, active }: Props & { item: Item
 function ClusterHeading({ row, cells, tabIndex }: { row: Row & { kind: 'cluster' }; cells: Cells; tabIndex: number }) {
   const { cluster, unknown, silentSince, state } = cells.clusters[row.cluster]!
   return (
-    <div class={unknown ? 'matrix-name is-stale' : 'matrix-name'} role="rowheader" aria-colindex={1} tabIndex={tabIndex} title={unknown ? `${cluster}: ${unknown}` : cluster}>
+    <div class={unknown ? 'matrix-name is-stale' : 'matrix-name'} role="rowheader" aria-colindex={1} tabIndex={tabIndex} title={unknown || state !== 'Ready' ? `${cluster}: ${unknown ?? state}` : cluster}>
       <a href={href('clusters', cluster)} tabIndex={-1}>
         {cluster}
       </a>
       {unknown && <span class="matrix-age">{silentSince ? formatAge(silentSince) : '?'}</span>}
+      {(state === 'Stalled' || state === 'Quarantined') && (
+        <span class="text-stalled" aria-hidden="true">
+          !
+        </span>
+      )}
       <span class="visually-hidden">{unknown ?? state}</span>
     </div>
   )
@@ -92,13 +97,12 @@ function GroupHeading({ row, counts, tabIndex }: { row: Row & { kind: 'group' };
   )
 }
 
-const glyphs: Partial<Record<string, string>> = { failed: '✗', stalled: '!', unknown: '?', syncing: '●', queued: '◌', planned: '○', leaving: '−', other: '…' }
 
 /** CountSigns shows how many cells are not ready, by look. */
 export function CountSigns({ counts }: { counts: Counts }) {
   return (
     <span class="count-signs" aria-hidden="true">
-      {worstFirst.map((look) => (glyphs[look] && counts[look] ? <span key={look} class={`count-sign text-${look}`}>{`${glyphs[look]} ${counts[look]}`}</span> : null))}
+      {worstFirst.map((look) => (lookSigns[look] && counts[look] ? <span key={look} class={`count-sign text-${look}`}>{`${lookSigns[look]} ${counts[look]}`}</span> : null))}
     </span>
   )
 }

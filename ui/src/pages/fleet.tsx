@@ -12,11 +12,11 @@ import { Sparkline } from '../components/chart'
 import { Age } from '../components/time'
 import { formatBytes, formatCount, formatNumber, formatRate, plainText } from '../format'
 import { useAnswer } from '../query'
-import { hrefWith, param } from '../route'
+import { href, hrefWith, param } from '../route'
 import '../styles/fleet.css'
 
 export default function FleetPage() {
-  const summary = useAnswer<Summary>('summary', {}, ['members', 'images', 'rollouts', 'prunes', 'transfers', 'policy'])
+  const summary = useAnswer<Summary>('summary', {}, ['members', 'images', 'rollouts', 'prunes', 'transfers', 'policy'], 3000)
   return (
     <Page title="Fleet" aside={<Command text="kubectl ot status" />}>
       <Shown answer={summary} lines={6}>
@@ -145,14 +145,14 @@ function KeyFigures({ summary: s }: { summary: Summary }) {
         label="Queued"
         note={
           queued > 0 && (
-            <>
+            <span>
               in {formatCount(queuedMembers, 'cluster')}
               {oldestQueuedAt && (
                 <>
                   , the oldest for <Age at={oldestQueuedAt} />
                 </>
               )}
-            </>
+            </span>
           )
         }
       >
@@ -162,11 +162,11 @@ function KeyFigures({ summary: s }: { summary: Summary }) {
         label="Can go"
         note={
           s.canGo && (
-            <>
+            <span>
               {formatCount(s.canGo.candidates.count, 'image')},{' '}
-              <a href={`/cleanup?report=${encodeURIComponent(s.canGo.report)}`}>{plainText(s.canGo.report, 40)}</a>
+              <a href={href('cleanup', s.canGo.report)}>{plainText(s.canGo.report, 40)}</a>
               {s.canGo.unknownClusters > 0 && <>, {formatCount(s.canGo.unknownClusters, 'cluster')} unknown</>}
-            </>
+            </span>
           )
         }
       >

@@ -1,0 +1,75 @@
+package explain_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/explain"
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+var now = time.Date(2026, 3, 2, 16, 20, 0, 0, time.UTC)
+
+func TestVerdicts(t *testing.T) {
+	for name, c := range map[string]struct {
+		of        explain.ImageSnapshot
+		want      readapi.WhyVerdict
+		wantState string
+		wantText  string
+	}{
+		"ready":             {explain.ImageSnapshot{Phase: v1alpha1.PhaseSucceeded, Reason: "Ready"}, readapi.WhyReady, "Succeeded, Ready", ""},
+		"being pruned":      {explain.ImageSnapshot{Phase: v1alpha1.PhasePrunePending}, readapi.WhyReady, "PrunePending", ""},
+		"failed":            {explain.ImageSnapshot{Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404"}, readapi.WhyFailed, "Failed, NotFound", ""},
+		"stalled":           {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Stalled: true}, readapi.WhyHeld, "Queued", ""},
+		"paused":            {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonPaused}, readapi.WhyHeld, "Queued, Paused", ""},
+		"out of date":       {explain.ImageSnapshot{Phase: v1alpha1.PhaseSucceeded, Unknown: "Silent"}, readapi.WhyUnknown, "Succeeded", ""},
+		"missing":           {explain.ImageSnapshot{Missing: true}, readapi.WhyUnknown, "not known", ""},
+		"queued":            {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Namespace: "n", Name: "b", Activity: activity()}, readapi.WhyWaits, "Queued", "Waits for a slot. 1 image goes first."},
+		"queued and silent": {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Namespace: "n", Name: "b", Activity: activity(), Unknown: "Silent"}, readapi.WhyUnknown, "Queued", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.of.Now = now
+			w := explain.NewImage(c.of)
+			assert.Equal(t, c.want, w.Verdict)
+			assert.Equal(t, c.wantState, w.State())
+			assert.Equal(t, c.wantText, w.Waiting())
+		})
+	}
+}
+
+func activity() *v1alpha1.ReportedActivity {
+	return &v1alpha1.ReportedActivity{Budget: 1, Queued: 2, Head: []v1alpha1.QueuedImport{{Namespace: "n", Name: "a"}, {Namespace: "n", Name: "b"}}}
+}
+
+func TestPassedOver(t *testing.T) {
+	later, earlier := metav1.NewTime(now.Add(time.Minute)), metav1.NewTime(now.Add(-time.Minute))
+	for name, c := range map[string]struct {
+		of   explain.Import
+		want string
+	}{
+		"its turn":     {explain.Import{Place: 1}, ""},
+		"runs":         {explain.Import{NotBefore: &later}, ""},
+		"backs off":    {explain.Import{Place: 1, NotBefore: &later, Attempt: 2}, "backs off until 16:21, after attempt 2"},
+		"has done so":  {explain.Import{Place: 1, NotBefore: &earlier, Attempt: 2}, ""},
+		"of a person":  {explain.Import{Place: 1, Reason: v1alpha1.ReasonSecretMissing}, "is passed over: SecretMissing"},
+		"of the fleet": {explain.Import{Place: 1, Reason: v1alpha1.ReasonWaitingForFleet}, "WaitingForFleet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, c.want, c.of.PassedOver(now, func(at time.Time) string { return at.Format("15:04") }))
+		})
+	}
+}
+
+func TestBudgetChain(t *testing.T) {
+	w := explain.NewImage(explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Budget: explain.Budget{
+		Budget: ptr.To(int32(3)), PolicyConcurrency: ptr.To(int32(4)), PolicySource: "fleet default", Granted: ptr.To(int32(3)), FleetConcurrency: ptr.To(int64(20)),
+	}})
+	assert.Equal(t, []string{"policy: concurrency 4 (fleet default)", "this cluster's own ConfigMap: none", "grant: 3 of 20"}, w.BudgetChain())
+	w.Budget.Budget = nil
+	assert.Empty(t, w.BudgetChain(), "an unknown budget is not explained")
+}

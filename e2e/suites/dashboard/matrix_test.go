@@ -1,0 +1,182 @@
+//go:build linux
+
+package dashboard_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/browser"
+	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
+)
+
+func focusGrid(t *testing.T, p *browser.Page) {
+	t.Helper()
+	p.AwaitTrue(t, `document.querySelectorAll('.matrix [tabindex="0"]').length === 1`)
+	browser.Evaluate[bool](t, p, `(document.querySelector('.matrix [tabindex="0"]').focus(), true)`)
+}
+
+// awaitFocus waits until a cell has the focus: its row, its column and its role.
+func awaitFocus(t *testing.T, p *browser.Page, want string) {
+	t.Helper()
+	p.AwaitTrue(t, fmt.Sprintf(`(() => {
+		const e = document.activeElement
+		return [e.closest('[role=row]')?.ariaRowIndex, e.ariaColIndex, e.closest('dialog') ? 'dialog' : e.getAttribute('role')].join(' ') === %q
+	})()`, want))
+}
+
+// Keys move over the cells of a fleet of which most are no elements; Enter says why, and Escape
+// returns to the cell.
+func TestMatrixKeys(t *testing.T) {
+	p := openStanding(t, playedfleet.Large)
+	opened := chromium.OpenPage(t, p.options())
+	opened.Visit(t, "/?zoom=20")
+	focusGrid(t, opened)
+	awaitFocus(t, opened, "2 2 gridcell")
+	opened.Press(t, kb.ArrowDown, kb.ArrowDown, kb.ArrowRight)
+	awaitFocus(t, opened, "4 3 gridcell")
+	opened.Press(t, kb.End)
+	awaitFocus(t, opened, "4 201 gridcell")
+	opened.Press(t, kb.PageDown, kb.PageDown)
+	opened.AwaitTrue(t, "Number(document.activeElement.closest('[role=row]').ariaRowIndex) > 20")
+	opened.Press(t, kb.Home)
+	opened.AwaitTrue(t, "document.activeElement.getAttribute('role') === 'rowheader'")
+	opened.Press(t, kb.ArrowRight)
+	at := browser.Evaluate[string](t, opened, "document.activeElement.closest('[role=row]').ariaRowIndex") + " 2 gridcell"
+	awaitFocus(t, opened, at)
+
+	opened.Press(t, kb.Enter)
+	opened.AwaitTrue(t, "document.activeElement.closest('dialog') !== null")
+	opened.AwaitText(t, "kubectl ot why image image-000")
+	assert.Contains(t, browser.Evaluate[string](t, opened, "location.search"), "why=")
+	opened.Press(t, kb.Escape)
+	awaitFocus(t, opened, at)
+	assert.NotContains(t, browser.Evaluate[string](t, opened, "location.search"), "why=")
+
+	opened.Press(t, "-")
+	opened.AwaitTrue(t, "location.search.includes('zoom=18')")
+	awaitFocus(t, opened, at)
+}
+
+// Whatever the size of the window and of the cells, the elements are bounded; while the matrix
+// scrolls, it is drawn without any of them changing.
+func TestMatrixIsBounded(t *testing.T) {
+	p := openStanding(t, playedfleet.Large)
+	opened := chromium.OpenPage(t, p.options())
+	for _, size := range [][2]int64{{1280, 900}, {2560, 1440}} {
+		opened.Resize(t, size[0], size[1])
+		for _, zoom := range []string{"24", "12", "8", "1"} {
+			opened.Visit(t, "/?group=region&zoom="+zoom)
+			opened.AwaitTrue(t, "document.querySelector('.matrix [tabindex=\"0\"]') !== null")
+			require.NoError(t, opened.AwaitQuiet())
+			assert.Less(t, browser.Evaluate[int](t, opened, "document.querySelectorAll('*').length"), maxNodes, "%v at %s px", size, zoom)
+			focusGrid(t, opened)
+			opened.AwaitTrue(t, "document.activeElement.checkVisibility({ visibilityProperty: true })")
+		}
+	}
+	opened.Visit(t, "/?zoom=20")
+	opened.AwaitTrue(t, "document.querySelectorAll('.matrix-cell').length > 100")
+	require.NoError(t, opened.AwaitQuiet())
+	changed := browser.Evaluate[int](t, opened, `new Promise((resolve) => {
+		const matrix = document.querySelector('.matrix')
+		let changes = 0
+		let frames = 0
+		const observer = new MutationObserver((records) => (changes += records.length))
+		observer.observe(matrix.querySelector('.matrix-space'), { subtree: true, childList: true, attributes: true })
+		const scroll = () => {
+			if (++frames > 40) {
+				observer.disconnect()
+				resolve(matrix.scrollTop > 1000 ? changes : -1)
+				return
+			}
+			matrix.scrollTop += 60
+			requestAnimationFrame(scroll)
+		}
+		requestAnimationFrame(scroll)
+	})`)
+	assert.Zero(t, changed, "elements were drawn while it scrolled")
+	opened.AwaitTrue(t, `!document.querySelector('.matrix').classList.contains('drawn')`)
+	opened.AwaitTrue(t, `document.elementFromPoint(...(({ left, top, width, height }) => [left + width / 2, top + height / 2])(document.querySelector('.matrix').getBoundingClientRect())).getAttribute('role') === 'gridcell'`)
+}
+
+// What is not known of a cluster is hatched, and never looks like nothing, or like all is well.
+func TestUnknownCellsAreSeen(t *testing.T) {
+	p := openStanding(t, playedfleet.Burning)
+	opened := chromium.OpenPage(t, p.options())
+	opened.Visit(t, "/?cluster=new-1")
+	opened.AwaitTrue(t, "document.querySelectorAll('.matrix-cell').length > 10")
+	assert.Equal(t, browser.Evaluate[int](t, opened, "document.querySelectorAll('.matrix-cell').length"), browser.Evaluate[int](t, opened, "document.querySelectorAll('.matrix-cell.look-unknown').length"))
+	assert.Equal(t, "?", browser.Evaluate[string](t, opened, `getComputedStyle(document.querySelector('.matrix-cell'), '::before').content.replaceAll('"', '')`))
+}
+
+// The address has what is shown: choices are in it, and it alone brings them back.
+func TestMatrixChoices(t *testing.T) {
+	p := openStanding(t, playedfleet.Burning)
+	opened := chromium.OpenPage(t, p.options())
+	opened.Visit(t, "/")
+	opened.Click(t, "link", "Failing")
+	opened.AwaitTrue(t, "location.search === '?show=failing'")
+	names := `[...document.querySelectorAll('.matrix-name a')].map((a) => a.textContent).sort().join()`
+	opened.AwaitTrue(t, names+" === 'bergen,lab,lyon,paris'")
+	opened.Visit(t, "/?group=region&closed=edge")
+	opened.AwaitTrue(t, `document.querySelector('[aria-expanded=false]').textContent.includes('edge')`)
+	assert.NotContains(t, browser.Evaluate[string](t, opened, names), "edge-1,")
+	focusGrid(t, opened)
+	opened.Press(t, kb.Home, kb.Enter)
+	opened.AwaitTrue(t, "new URLSearchParams(location.search).get('closed') === 'edge,central'")
+	opened.Visit(t, "/?view=list&cluster=lab")
+	opened.AwaitElement(t, "link", "lab")
+	opened.Click(t, "link", "win-server")
+	opened.AwaitTrue(t, "document.querySelector('dialog[open]') !== null")
+}
+
+// After the first answer, the page asks for what changed of the matrix alone.
+func TestMatrixChangesAlone(t *testing.T) {
+	p := openOwn(t, playedfleet.Healthy, "")
+	opened := chromium.OpenPage(t, browser.Options{Origin: p.origin})
+	opened.Visit(t, "/")
+	opened.AwaitTrue(t, "document.querySelectorAll('.matrix-cell').length > 100")
+	asked := func() (whole, changes int) {
+		for _, request := range opened.Requests() {
+			u, err := url.Parse(request)
+			require.NoError(t, err)
+			switch {
+			case !strings.HasSuffix(u.Path, "/fleet/v1/matrix"):
+			case u.Query().Has("since"):
+				changes++
+			default:
+				whole++
+			}
+		}
+		return whole, changes
+	}
+	require.Eventually(t, func() bool {
+		p.advance(time.Minute)
+		_, changes := asked()
+		return changes > 1
+	}, time.Minute, 100*time.Millisecond)
+	whole, _ := asked()
+	assert.Equal(t, 1, whole)
+}
+
+// The search finds by a part of a name, by keys alone.
+func TestSearchByKeyboard(t *testing.T) {
+	p := openStanding(t, playedfleet.Burning)
+	opened := chromium.OpenPage(t, p.options())
+	opened.Visit(t, "/transfers")
+	require.NoError(t, opened.AwaitQuiet())
+	opened.Press(t, "/", "e", "r", "g", "e")
+	opened.AwaitElement(t, "option", "bergen")
+	opened.Press(t, kb.ArrowDown)
+	opened.AwaitTrue(t, `document.getElementById(document.activeElement.getAttribute('aria-activedescendant'))?.textContent.includes('bergen')`)
+	opened.CheckAccessibility(t)
+	opened.Press(t, kb.Enter)
+	opened.AwaitTrue(t, "location.pathname === '/clusters/bergen'")
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
 )
 
@@ -92,6 +93,9 @@ func TestAnswersAreSmall(t *testing.T) {
 		"members/quarantine?member=" + cluster:               1 * kB,
 		"rollouts?limit=50":                                  10 * kB,
 		"images?limit=50":                                    25 * kB,
+		"policy":                                             4 * kB,
+		"prunereports?sort=newest&limit=50":                  10 * kB,
+		"imageprunes?sort=newest&limit=50":                   10 * kB,
 	} {
 		status, size, body := p.get(t, "/fleet/v1/"+path)
 		require.Equal(t, http.StatusOK, status, path)
@@ -152,7 +156,7 @@ func TestAnswersHaveNoNull(t *testing.T) {
 		fleet, err := playedfleet.New(playedfleet.Options{Scenario: scenario, Seed: 1, Now: func() time.Time { return playedfleet.Epoch }})
 		require.NoError(t, err)
 		p := &page{handler: fleet.Handler(playedfleet.HandlerOptions{Origin: "http://127.0.0.1:8089"}), etags: map[string]string{}}
-		paths := []string{"summary", "matrix", "matrix?rows=source", "history?by=fleet", "history?by=source", "history?by=cluster", "transfers", "members", "images", "rollouts", "prunereports", "blastradius?policy={}"}
+		paths := []string{"summary", "matrix", "matrix?rows=source", "history?by=fleet", "history?by=source", "history?by=cluster", "transfers", "members", "images", "rollouts", "prunereports", "imageprunes", "policy", "blastradius?policy={}"}
 		var members readapi.MemberList
 		_, _, body := p.get(t, "/fleet/v1/members?limit=1000")
 		require.NoError(t, json.Unmarshal(body, &members))
@@ -164,6 +168,14 @@ func TestAnswersHaveNoNull(t *testing.T) {
 		require.NoError(t, json.Unmarshal(body, &rollouts))
 		for _, r := range rollouts.Rollouts {
 			paths = append(paths, "rollouts/clusters?name="+r.Name)
+		}
+		var reports readapi.PruneReportList
+		_, _, body = p.get(t, "/fleet/v1/prunereports")
+		require.NoError(t, json.Unmarshal(body, &reports))
+		for _, r := range reports.Reports {
+			if r.Phase == v1alpha1.PruneReportComplete {
+				paths = append(paths, "prunereports/groups?report="+r.Name, "prunereports/groups?by=cluster&clusters=none&report="+r.Name, "prunereports/rows?report="+r.Name)
+			}
 		}
 		p.etags = map[string]string{}
 		for _, path := range paths {

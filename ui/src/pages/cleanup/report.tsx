@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
 import type { PruneGroup, PruneGroups, PruneProgressList, PruneReport, PruneReportList } from '../../api'
 import { Command } from '../../components/command'
-import { Chip } from '../../components/pager'
+import { Chip, offsetOf, Pager } from '../../components/pager'
 import { Figure, Figures, Page, Panel } from '../../components/panel'
 import { Sign } from '../../components/sign'
 import { Empty, Problem, Shown } from '../../components/states'
@@ -21,6 +21,9 @@ import { Rows } from './rows'
 
 /** The most groups that are asked for: the others are counted together. */
 const maxGroups = 1000
+
+/** How many of them a page of the list has. */
+const listedGroups = 100
 
 export function Report({ name }: { name: string }) {
   const answer = useAnswer<PruneReportList>('prunereports', { name }, ['prunes'])
@@ -251,7 +254,7 @@ function Filters({ report: r, filter }: { report: PruneReport; filter: Filter })
         <input type="text" aria-label="Only in a cluster" placeholder="only in cluster…" spellcheck={false} autocomplete="off" value={cluster.value} onInput={(event) => (cluster.value = event.currentTarget.value)} />
       </form>
       {filter.clusters.map((c) => (
-        <Chip key={c} label="cluster" value={c} without={{ clusters: undefined }} />
+        <Chip key={c} label="cluster" value={c} without={{ clusters: filter.clusters.filter((other) => other !== c).join(',') }} />
       ))}
     </div>
   )
@@ -342,12 +345,13 @@ function shadeOf(g: PruneGroup): number {
 
 function GroupTable({ groups, ticked, tick, clusterHref }: { groups: PruneGroups; ticked: ReadonlySet<string>; tick: (name: string, on: boolean) => void; clusterHref: (name: string) => string }) {
   const byImage = groups.by === 'image'
+  const offset = offsetOf('offset')
   return (
     <>
       {byImage && (
         <p>
           <button type="button" class="button button-quiet" onClick={() => setParams({ tick: groups.groups.map((g) => g.name).join(',') })}>
-            Tick all {formatNumber(groups.groups.length)} that are shown
+            Tick all {formatNumber(groups.groups.length)} that are listed
           </button>
           {ticked.size > 0 && (
             <button type="button" class="button button-quiet" onClick={() => setParams({ tick: undefined })}>
@@ -358,7 +362,7 @@ function GroupTable({ groups, ticked, tick, clusterHref }: { groups: PruneGroups
       )}
       <Table<PruneGroup>
         caption={byImage ? 'Images that can go' : 'Clusters in which images can go'}
-        rows={groups.groups}
+        rows={groups.groups.slice(offset, offset + listedGroups)}
         keyOf={(g) => g.name}
         columns={[
           {
@@ -379,6 +383,7 @@ function GroupTable({ groups, ticked, tick, clusterHref }: { groups: PruneGroups
           { title: 'Would anything miss it', wide: true, cell: (g) => whoMisses(g) },
         ]}
       />
+      <Pager name="offset" shown={Math.max(0, Math.min(listedGroups, groups.groups.length - offset))} limit={listedGroups} total={groups.groups.length} of={byImage ? 'images' : 'clusters'} />
     </>
   )
 }

@@ -143,7 +143,7 @@ function Summary({ report: r, groups }: { report: PruneReport; groups: Answer<Pr
               <a href={href('clusters', c.cluster)} title={plainText(c.message ?? '')}>
                 {c.cluster}
               </a>{' '}
-              <span class="muted">{c.reason}</span>
+              <span class="muted">{plainText(c.reason)}</span>
             </>
           ))}
           {r.clusters.unknown > 8 && (
@@ -370,17 +370,17 @@ function GroupTable({ groups, ticked, tick, clusterHref }: { groups: PruneGroups
             cell: (g) =>
               byImage ? (
                 <label class="tick">
-                  <input type="checkbox" checked={ticked.has(g.name)} onChange={(event) => tick(g.name, event.currentTarget.checked)} /> {g.name}
+                  <input type="checkbox" checked={ticked.has(g.name)} onChange={(event) => tick(g.name, event.currentTarget.checked)} /> {plainText(g.name)}
                 </label>
               ) : (
-                <a href={clusterHref(g.name)}>{g.name}</a>
+                <a href={clusterHref(g.name)}>{plainText(g.name)}</a>
               ),
           },
           { title: 'Clusters', right: true, wide: true, cell: (g) => formatNumber(g.clusters) },
           { title: 'Images', right: true, wide: true, cell: (g) => formatNumber(g.images) },
           { title: 'Bytes', right: true, cell: (g) => formatBytes(g.bytes) },
           { title: 'Oldest', right: true, cell: (g) => (g.oldestUnreferencedSince ? <Age at={g.oldestUnreferencedSince} /> : 'unknown') },
-          { title: 'Would anything miss it', wide: true, cell: (g) => whoMisses(g) },
+          { title: 'Would anything miss it', wide: true, cell: (g) => plainText(whoMisses(g)) },
         ]}
       />
       <Pager name="offset" shown={Math.max(0, Math.min(listedGroups, groups.groups.length - offset))} limit={listedGroups} total={groups.groups.length} of={byImage ? 'images' : 'clusters'} />

@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
 import type { PruneGroup, PruneGroups, PruneProgressList, PruneReport, PruneReportList } from '../../api'
-import { Command } from '../../components/command'
+import { Command, shellWord } from '../../components/command'
 import { Chip, offsetOf, Pager } from '../../components/pager'
 import { Figure, Figures, Page, Panel } from '../../components/panel'
 import { Sign } from '../../components/sign'
@@ -34,9 +34,10 @@ export function Report({ name }: { name: string }) {
           <a class="crumb" href="/cleanup">
             Clean up
           </a>{' '}
-          {name}
+          {plainText(name, 253)}
         </>
       }
+      aside={<Command text={`kubectl ot prune review ${shellWord(name)}`} />}
     >
       <Shown answer={answer} lines={8}>
         {(list) => <Loaded report={list.reports[0]!} />}
@@ -73,7 +74,6 @@ function NotApprovable({ report: r, why }: { report: PruneReport; why: string })
           <a href={href('cleanup', r.lastReport)}>Go to {r.lastReport}</a>
         </p>
       )}
-      <Command text={`kubectl ot prune review ${r.name}`} />
     </Panel>
   )
 }

@@ -81,11 +81,14 @@ func (h *hub) setupDashboard(reads map[string]http.Handler) error {
 		return err
 	}
 	keys := &dashboard.KeyStore{Live: h.live, Namespace: h.Namespace}
-	handler := dashboard.NewHandler(dashboard.Options{
+	handler, err := dashboard.NewHandler(dashboard.Options{
 		APIServer: h.apiServer.Bounded, Access: access, Keys: keys, Hosts: uiHosts(h.Namespace, h.ui.hosts), Reads: reads,
 		Metrics: metrics.NewDashboard(ctrlmetrics.Registry),
 		App:     ui.Options{Version: version, HubVersion: version, HubNamespace: h.Namespace, Policy: h.Policy},
 	})
+	if err != nil {
+		return err
+	}
 	return h.addRunnables(keys, &dashboard.Listener{
 		Address: h.ui.address, Handler: handler,
 		TLS: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: web.SelectCertificate(own, given)},

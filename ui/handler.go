@@ -7,8 +7,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -150,6 +152,12 @@ func newRefusal(status int, message string) error { return &refusal{status, erro
 // WithStatus returns an error that WriteError answers with a status; others are a bad gateway.
 func WithStatus(status int, err error) error { return &refusal{status, err} }
 
+// Delayed is an error that says when to try again.
+type Delayed interface {
+	error
+	RetryAfter() time.Duration
+}
+
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w = newGuardedWriter(w, request)
@@ -167,6 +175,10 @@ func WriteError(w http.ResponseWriter, err error) {
 		status = r.status
 	case errors.Is(err, ErrSignedOut):
 		status = http.StatusUnauthorized
+	}
+	var delayed Delayed
+	if errors.As(err, &delayed) {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(delayed.RetryAfter().Seconds()))))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -233,7 +245,8 @@ func removeIdentity(header http.Header) {
 }
 
 func signedOut(err error) error {
-	if errors.Is(err, ErrSignedOut) {
+	var r *refusal
+	if errors.Is(err, ErrSignedOut) || errors.As(err, &r) {
 		return err
 	}
 	return newRefusal(http.StatusUnauthorized, err.Error())

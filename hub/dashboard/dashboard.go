@@ -11,18 +11,26 @@ import (
 	"strings"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/pelotech/ot-fleet/api/readapi"
-	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/ui"
 )
 
-// retryAfterSeconds is the Retry-After while the API server does not answer.
-const retryAfterSeconds = "2"
+const (
+	// retryAfter is when to try again while the API server does not answer.
+	retryAfter = 2 * time.Second
+	// maxKnownTokens bounds the tokens that are known to be accepted; others count as attempts.
+	maxKnownTokens = 4096
+	// maxPathBytes bounds the paths that the API server is asked about: answers are remembered.
+	maxPathBytes = 256
+)
+
+var errNoPath = errors.New("there is no such path")
 
 // readHeaders are all that the read API gets of a request, beside the credential.
 var readHeaders = []string{"Accept", "Accept-Encoding", "If-None-Match", "Last-Event-Id", "User-Agent"}
@@ -49,11 +57,17 @@ type dashboard struct {
 	anonymous *rest.Config
 	reads     *http.ServeMux
 	limit     signInLimit
+	// known are tokens that the API server has accepted: they count as no attempt.
+	known *lru.Cache[[sha256.Size]byte, struct{}]
 }
 
 // NewHandler returns the handler of a dashboard.
-func NewHandler(o Options) http.Handler {
-	d := &dashboard{Options: o, anonymous: rest.AnonymousClientConfig(o.APIServer), reads: http.NewServeMux()}
+func NewHandler(o Options) (http.Handler, error) {
+	known, err := lru.New[[sha256.Size]byte, struct{}](maxKnownTokens)
+	if err != nil {
+		return nil, err
+	}
+	d := &dashboard{Options: o, anonymous: rest.AnonymousClientConfig(o.APIServer), reads: http.NewServeMux(), known: known}
 	for path, handler := range o.Reads {
 		d.reads.Handle(path, handler)
 	}
@@ -63,7 +77,7 @@ func NewHandler(o Options) http.Handler {
 	app := ui.NewHandler(o.App)
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		app.ServeHTTP(w, request.WithContext(context.WithValue(request.Context(), signInKey{}, &signIn{})))
-	})
+	}), nil
 }
 
 // knownHosts are lower-case names.
@@ -87,10 +101,11 @@ func (k knownHosts) origin(host string) (string, bool) {
 	return "", false
 }
 
-// signIn is by which token a request acts.
+// signIn is by which token a request acts, and whose it is.
 type signIn struct {
 	token string
 	mode  ui.Mode
+	user  user.Info
 }
 
 type signInKey struct{}
@@ -101,7 +116,8 @@ func signInFrom(ctx context.Context) *signIn {
 }
 
 // callerOf returns whom a request acts for: the token in Authorization, which a proxy puts there,
-// wins over that in the cookies. The API server judges the token, with each request to it.
+// wins over that in the cookies. The API server judges the token before anything else is done for it,
+// and again with each request to it.
 func (d *dashboard) callerOf(request *http.Request) (*ui.Caller, error) {
 	mode := ui.ModeProxy
 	token, err := bearerToken(request.Header)
@@ -111,15 +127,21 @@ func (d *dashboard) callerOf(request *http.Request) (*ui.Caller, error) {
 		token, end, err = d.Keys.openCookies(request, time.Now())
 	}
 	switch {
-	case errors.Is(err, errNoCookie), errors.Is(err, errUnreadable), errors.Is(err, errCookieEnded):
-		return nil, ui.ErrSignedOut
-	case err != nil:
+	case errors.Is(err, errSeveralHeaders):
 		return nil, err
+	case errors.Is(err, errNoKeys):
+		return nil, describeRefusal(request, err)
+	case err != nil: // no cookie, or none that can be read
+		return nil, ui.ErrSignedOut
 	case !isToken(token), hasEnd && !time.Now().Before(end): // reviews are remembered for longer
 		return nil, errNotAccepted
 	}
+	of, err := d.identify(request, token)
+	if err != nil {
+		return nil, describeRefusal(request, err)
+	}
 	s := signInFrom(request.Context())
-	s.token, s.mode = token, mode
+	s.token, s.mode, s.user = token, mode, of
 	cfg := rest.CopyConfig(d.anonymous)
 	cfg.BearerToken = token
 	sum := sha256.Sum256([]byte(token))
@@ -133,12 +155,12 @@ func (d *dashboard) callerOf(request *http.Request) (*ui.Caller, error) {
 // serveRead answers what the user of the token may read. The elected replica, which a request may be
 // forwarded to, judges the token again.
 func (d *dashboard) serveRead(w http.ResponseWriter, request *http.Request) {
-	token := signInFrom(request.Context()).token
-	if err := d.checkRead(request.Context(), token, request.Method, request.URL.Path); err != nil {
-		writeRefusal(w, request, err)
+	s := signInFrom(request.Context())
+	if err := d.checkRead(request, s.user, request.Method, request.URL.Path); err != nil {
+		ui.WriteError(w, describeRefusal(request, err))
 		return
 	}
-	header := http.Header{"Authorization": {"Bearer " + token}}
+	header := http.Header{"Authorization": {"Bearer " + s.token}}
 	for _, name := range readHeaders {
 		if values := request.Header.Values(name); len(values) > 0 {
 			header[name] = values
@@ -156,37 +178,74 @@ func (r *refusedRead) Error() string {
 	return fmt.Sprintf("%s may not %s %s: that takes ClusterRole ot-hub-reader, by a ClusterRoleBinding", r.user, strings.ToLower(r.method), r.path)
 }
 
-// checkRead returns errNotAccepted, a refusedRead, or an error where the API server does not answer.
-func (d *dashboard) checkRead(ctx context.Context, token, method, path string) error {
-	of, err := d.Access.userOf(ctx, token)
-	if err != nil {
-		return err
+// limited is an attempt that has to wait.
+type limited struct{ wait time.Duration }
+
+func (*limited) Error() string { return "too many sign-ins failed: wait a moment" }
+
+// RetryAfter implements ui.Delayed.
+func (l *limited) RetryAfter() time.Duration { return l.wait }
+
+// unavailable is an API server that does not answer.
+type unavailable struct{}
+
+func (unavailable) Error() string {
+	return "the API server does not answer who you are and what you may read: try again"
+}
+
+// RetryAfter implements ui.Delayed.
+func (unavailable) RetryAfter() time.Duration { return retryAfter }
+
+// identify returns the user of a token. Tokens that are not accepted are limited, wherever in a
+// request they are.
+func (d *dashboard) identify(request *http.Request, token string) (user.Info, error) {
+	key := sha256.Sum256([]byte(token))
+	succeeded := func() {}
+	if !d.known.Contains(key) {
+		var wait time.Duration
+		if succeeded, wait = d.limit.beginAttempt(request.RemoteAddr, time.Now()); wait > 0 {
+			return nil, &limited{wait}
+		}
 	}
-	allowed, err := d.Access.mayRead(ctx, of, method, path)
+	of, err := d.Access.userOf(request.Context(), token)
+	switch {
+	case errors.Is(err, errNotAccepted):
+		d.known.Remove(key)
+		return nil, err
+	case err == nil:
+		d.known.Add(key, struct{}{})
+	}
+	succeeded() // that the API server does not answer is no failure of this person
+	return of, err
+}
+
+// checkRead returns a refusedRead, or an error where the API server does not answer.
+func (d *dashboard) checkRead(request *http.Request, of user.Info, method, path string) error {
+	if len(path) > maxPathBytes {
+		return errNoPath
+	}
+	allowed, err := d.Access.mayRead(request.Context(), of, method, path)
 	if err == nil && !allowed {
 		err = &refusedRead{of.GetName(), method, path}
 	}
 	return err
 }
 
-// writeRefusal answers with an error of checkRead.
-func writeRefusal(w http.ResponseWriter, request *http.Request, err error) {
+// describeRefusal returns an error with its status for a person.
+func describeRefusal(request *http.Request, err error) error {
 	var refused *refusedRead
+	var tooMany *limited
 	switch {
 	case errors.Is(err, errNotAccepted):
-		writeError(w, http.StatusUnauthorized, err.Error())
+		return ui.WithStatus(http.StatusUnauthorized, err)
+	case errors.Is(err, errNoPath):
+		return ui.WithStatus(http.StatusNotFound, err)
 	case errors.As(err, &refused):
-		writeError(w, http.StatusForbidden, err.Error())
+		return ui.WithStatus(http.StatusForbidden, err)
+	case errors.As(err, &tooMany):
+		return ui.WithStatus(http.StatusTooManyRequests, err)
 	default:
 		log.FromContext(request.Context()).V(1).Info("Failed to ask the API server about a caller of the dashboard", "path", request.URL.Path, "error", err.Error())
-		w.Header().Set("Retry-After", retryAfterSeconds)
-		writeError(w, http.StatusServiceUnavailable, "the API server does not answer who you are and what you may read: try again")
+		return ui.WithStatus(http.StatusServiceUnavailable, unavailable{})
 	}
-}
-
-// maxMessageBytes bounds a message: names of users are as long as their tokens say.
-const maxMessageBytes = 1024
-
-func writeError(w http.ResponseWriter, status int, message string) {
-	writeJSON(w, status, readapi.ErrorAnswer{Error: v1alpha1.SanitizeText(message, maxMessageBytes)})
 }

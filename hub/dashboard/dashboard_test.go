@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -45,6 +46,7 @@ type sentRequest struct {
 // testDashboard is a dashboard, and an API server that notes what it is asked.
 type testDashboard struct {
 	http.Handler
+	keys    *KeyStore
 	mu      sync.Mutex
 	sent    []sentRequest
 	down    bool
@@ -60,9 +62,9 @@ func newTestDashboard(t *testing.T) *testDashboard {
 	cfg := &rest.Config{Host: server.URL, BearerToken: hubToken, Timeout: 10 * time.Second, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	access, err := NewAccess(cfg)
 	require.NoError(t, err)
-	keys := &KeyStore{Live: fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(), Namespace: "ot-hub"}
-	d.Handler = NewHandler(Options{
-		APIServer: cfg, Access: access, Keys: keys, Hosts: []string{testHost}, Metrics: metrics.NewDashboard(d.counted),
+	d.keys = &KeyStore{Live: fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(), Namespace: "ot-hub"}
+	d.Handler, err = NewHandler(Options{
+		APIServer: cfg, Access: access, Keys: d.keys, Hosts: []string{testHost}, Metrics: metrics.NewDashboard(d.counted),
 		Reads: map[string]http.Handler{"/fleet/v1/": http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -70,6 +72,7 @@ func newTestDashboard(t *testing.T) *testDashboard {
 			_, _ = io.WriteString(w, "{}")
 		})},
 	})
+	require.NoError(t, err)
 	return d
 }
 
@@ -335,7 +338,7 @@ func TestAPIServerThatDoesNotAnswer(t *testing.T) {
 	assert.Equal(t, http.StatusOK, response.StatusCode, "who it is was known a moment ago")
 	response = d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", withHeader("Authorization", "Bearer "+benToken))
 	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
-	assert.Equal(t, retryAfterSeconds, response.Header.Get("Retry-After"))
+	assert.Equal(t, "2", response.Header.Get("Retry-After"))
 	for range 2 * failuresOfAddress {
 		response = d.sendRequest(http.MethodPost, "/auth/login", `{"token":"`+benToken+`"}`)
 		require.Equal(t, http.StatusServiceUnavailable, response.StatusCode, "it is no failure of the person")
@@ -393,4 +396,61 @@ func TestHosts(t *testing.T) {
 		assert.Equal(t, want, origin, host)
 		assert.Equal(t, want != "", known, host)
 	}
+}
+
+// Tokens in Authorization are tried no oftener than pasted ones, on every path, and a person whose
+// token was accepted from the same address notices nothing.
+func TestTokensInHeadersAreLimited(t *testing.T) {
+	for _, path := range []string{"/auth/me", "/fleet/v1/summary", "/k8s/apis/pelotech.ot/v1alpha1/fleetdiskimages/ubuntu"} {
+		d := newTestDashboard(t)
+		ben := withHeader("Authorization", "Bearer "+benToken)
+		require.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", ben).StatusCode)
+		d.takeSent()
+		var last *http.Response
+		for i := range 3 * failuresOfAddress {
+			last = d.sendRequest(http.MethodGet, path, "", withHeader("Authorization", "Bearer "+randomToken(i+1)))
+			require.GreaterOrEqual(t, last.StatusCode, http.StatusBadRequest)
+		}
+		assert.Equal(t, http.StatusTooManyRequests, last.StatusCode, path)
+		assert.NotEmpty(t, last.Header.Get("Retry-After"))
+		assert.Less(t, len(d.takeSent()), 2*failuresOfAddress, "the API server is not asked about the others")
+		assert.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", ben).StatusCode)
+	}
+}
+
+// The API server's answers are remembered by path: there are no long ones.
+func TestLongPathsAreNotAskedAbout(t *testing.T) {
+	d := newTestDashboard(t)
+	anna := withCookies(d.login(t, annaToken))
+	d.takeSent()
+	response := d.sendRequest(http.MethodGet, "/fleet/v1/"+strings.Repeat("a", maxPathBytes), "", anna)
+	assert.Equal(t, http.StatusNotFound, response.StatusCode)
+	assert.Empty(t, d.takeSent())
+}
+
+// A token that says that it has ended is not asked about, also where another clock accepts it.
+func TestEndedTokenIsNotAskedAbout(t *testing.T) {
+	d := newTestDashboard(t)
+	ended := jwt(t, map[string]any{"exp": time.Now().Add(-time.Hour).Unix()})
+	d.mu.Lock()
+	users[ended] = "anna"
+	d.mu.Unlock()
+	t.Cleanup(func() { delete(users, ended) })
+	for _, path := range []string{"/auth/me", "/fleet/v1/summary"} {
+		response := d.sendRequest(http.MethodGet, path, "", withHeader("Authorization", "Bearer "+ended))
+		assert.Equal(t, http.StatusUnauthorized, response.StatusCode, path)
+	}
+	assert.Empty(t, d.takeSent())
+}
+
+// A person whose cookie cannot be read for want of keys has to try again, and is not signed out.
+func TestCookiesWithoutKeys(t *testing.T) {
+	d := newTestDashboard(t)
+	anna := withCookies(d.login(t, annaToken))
+	reads := 0
+	d.keys.keys, d.keys.Live = keys{}, &countingClient{Client: d.keys.Live, reads: &reads, err: errors.New("connection refused")}
+	response := d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", anna)
+	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	assert.Equal(t, "2", response.Header.Get("Retry-After"))
+	assert.NotContains(t, textOf(t, response), "connection refused")
 }

@@ -34,6 +34,8 @@ const (
 	keyReadInterval = 15 * time.Second
 	// keyReadAgain is how soon it does for a cookie that it cannot read.
 	keyReadAgain = time.Second
+	// keyReadTimeout bounds a read that requests wait for.
+	keyReadTimeout = 5 * time.Second
 	// keyLife is how long a key seals. It opens cookies for as long again.
 	keyLife = 7 * 24 * time.Hour
 )
@@ -47,9 +49,12 @@ type KeyStore struct {
 	Live      client.Client
 	Namespace string
 
-	mu     sync.Mutex
-	keys   keys
-	readAt time.Time
+	// reading is held while the Secret is read for a request.
+	reading sync.Mutex
+	mu      sync.Mutex
+	keys    keys
+	// triedAt is when the Secret was last read, successfully or not.
+	triedAt time.Time
 }
 
 // Start reads the Secret again and again, and rotates the keys.
@@ -71,37 +76,59 @@ func (s *KeyStore) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (*KeyStore) NeedLeaderElection() bool { return false }
 
+// errNoKeys is the error of cookies while the Secret has never been read.
+var errNoKeys = errors.New("the keys of the dashboard's cookies are not known yet")
+
 // openCookies returns the token in a request's cookies. Another replica may have rotated the keys: they
 // are read again for a cookie that cannot be read.
 func (s *KeyStore) openCookies(request *http.Request, now time.Time) (token string, end time.Time, err error) {
-	known, readAt := s.current()
-	token, end, err = known.openToken(request, now)
-	if !errors.Is(err, errUnreadable) || now.Sub(readAt) < keyReadAgain {
+	token, end, err = s.current().openToken(request, now)
+	if !errors.Is(err, errUnreadable) {
 		return token, end, err
 	}
-	if err := s.read(request.Context(), now); err != nil {
-		return "", end, err
+	s.readAgain(request.Context(), now)
+	known := s.current()
+	if known.current == nil {
+		return "", end, errNoKeys
 	}
-	known, _ = s.current()
 	return known.openToken(request, now)
 }
 
 // sealCookies returns cookies that hold a token.
 func (s *KeyStore) sealCookies(ctx context.Context, token string, now, end time.Time) ([]*http.Cookie, error) {
-	known, _ := s.current()
+	if s.current().current == nil {
+		s.readAgain(ctx, now)
+	}
+	known := s.current()
 	if known.current == nil {
-		if err := s.read(ctx, now); err != nil {
-			return nil, err
-		}
-		known, _ = s.current()
+		return nil, errNoKeys
 	}
 	return known.sealToken(token, now, end)
 }
 
-func (s *KeyStore) current() (keys, time.Time) {
+func (s *KeyStore) current() keys {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.keys, s.readAt
+	return s.keys
+}
+
+// readAgain reads the Secret unless that was tried a moment ago. Invariant: requests cost the API
+// server one read in keyReadAgain, however many they are and whether or not it answers.
+func (s *KeyStore) readAgain(ctx context.Context, now time.Time) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	s.mu.Lock()
+	recent := now.Sub(s.triedAt) < keyReadAgain
+	s.mu.Unlock()
+	if recent {
+		return
+	}
+	// Others wait for it, whether or not this caller does.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keyReadTimeout)
+	defer cancel()
+	if err := s.read(ctx, now); err != nil {
+		log.FromContext(ctx).V(1).Info("Failed to read the keys of the dashboard's cookies", "secret", KeySecret, "error", err.Error())
+	}
 }
 
 // read reads the Secret, creates it where it is missing, and rotates the keys when they are old.
@@ -111,12 +138,13 @@ func (s *KeyStore) read(ctx context.Context, now time.Time) error {
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
 		secret, err = s.ensureSecret(ctx, now) // another replica was faster
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.triedAt = now
 	if err != nil {
 		return fmt.Errorf("keeping Secret %s/%s: %w", s.Namespace, KeySecret, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keys, s.readAt = keys{current: secret.Data[keyCurrent], previous: secret.Data[keyPrevious]}, now
+	s.keys = keys{current: secret.Data[keyCurrent], previous: secret.Data[keyPrevious]}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func TestReplicasAgreeOnKeys(t *testing.T) {
 		secret := &corev1.Secret{}
 		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: KeySecret}, secret))
 		for _, r := range replicas {
-			known, _ := r.current()
+			known := r.current()
 			assert.Equal(t, secret.Data[keyCurrent], known.current)
 		}
 	}
@@ -118,13 +119,18 @@ func TestUnreadableCookiesAreCheap(t *testing.T) {
 	assert.Equal(t, 2, reads)
 }
 
+// countingClient counts reads, and fails them with err unless that is nil.
 type countingClient struct {
 	client.Client
 	reads *int
+	err   error
 }
 
 func (c *countingClient) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 	*c.reads++
+	if c.err != nil {
+		return c.err
+	}
 	return c.Client.Get(ctx, key, o, options...)
 }
 
@@ -142,9 +148,35 @@ func TestKeysThatAreNone(t *testing.T) {
 			secret.Namespace, secret.Name = "ot-hub", KeySecret
 			require.NoError(t, c.Create(t.Context(), secret))
 			requireOpens(t, replicas[1], "abc", testTime, replicas[0])
-			known, _ := replicas[0].current()
+			known := replicas[0].current()
 			assert.Len(t, known.current, keyBytes)
 			assert.NotEqual(t, keyA, known.current)
 		})
 	}
+}
+
+// While the API server does not answer, keys that were read go on opening cookies, and requests do not
+// add to its load. Without any key, nobody is taken for signed out.
+func TestKeysWhileTheAPIServerIsDown(t *testing.T) {
+	_, replicas := testReplicas(2)
+	reads := 0
+	down := &countingClient{Client: replicas[0].Live, reads: &reads, err: errors.New("connection refused")}
+	cookies, err := replicas[0].sealCookies(t.Context(), "abc", testTime, testTime.Add(time.Hour))
+	require.NoError(t, err)
+	replicas[0].Live, replicas[1].Live = down, down
+	got, _, err := replicas[0].openCookies(requestWith(cookies...), testTime.Add(time.Minute))
+	require.NoError(t, err)
+	assert.Equal(t, "abc", got)
+	assert.Zero(t, reads)
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			_, _, err := replicas[1].openCookies(requestWith(cookies...), testTime)
+			assert.ErrorIs(t, err, errNoKeys)
+		})
+	}
+	all.Wait()
+	assert.Equal(t, 1, reads, "one for all of them")
+	_, err = replicas[1].sealCookies(t.Context(), "abc", testTime, testTime.Add(time.Hour))
+	require.ErrorIs(t, err, errNoKeys)
 }

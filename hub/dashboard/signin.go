@@ -1,17 +1,13 @@
 package dashboard
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"math"
 	"net/http"
-	"strconv"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/log"
-
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/ui"
 )
 
 // signInPath is what a person has to be allowed to read to sign in: the first page needs it.
@@ -49,50 +45,49 @@ func (d *dashboard) signIn(w http.ResponseWriter, request *http.Request) {
 		writeError(w, http.StatusBadRequest, errTokenTooLong.Error())
 		return
 	}
-	now := time.Now()
-	succeeded, wait := d.limit.beginAttempt(request.RemoteAddr, now)
-	if wait > 0 {
-		d.Metrics.CountSignIn("limited")
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-		writeError(w, http.StatusTooManyRequests, "too many sign-ins failed: wait a moment")
-		return
-	}
-	cookies, err := d.checkSignIn(request.Context(), token, now)
-	var refused *refusedRead
-	switch {
-	case errors.Is(err, errNotAccepted):
-		d.Metrics.CountSignIn("refused")
-		writeRefusal(w, request, err)
-		return
-	case errors.As(err, &refused):
-		d.Metrics.CountSignIn("forbidden")
-		writeRefusal(w, request, err)
-		return
-	}
-	succeeded() // no failure of this person
+	cookies, err := d.checkSignIn(request, token, time.Now())
+	d.Metrics.CountSignIn(signInResult(err))
 	switch {
 	case errors.Is(err, errTokenTooLong):
 		writeError(w, http.StatusBadRequest, err.Error())
 	case err != nil:
-		d.Metrics.CountSignIn("failed")
-		log.FromContext(request.Context()).Error(err, "Failed to sign somebody in to the dashboard; they have to try again")
-		writeRefusal(w, request, err)
+		ui.WriteError(w, describeRefusal(request, err))
 	default:
-		d.Metrics.CountSignIn("accepted")
 		answerCookies(w, cookies)
 	}
 }
 
+// signInResult names an outcome for the metric.
+func signInResult(err error) string {
+	var refused *refusedRead
+	var tooMany *limited
+	switch {
+	case err == nil:
+		return "accepted"
+	case errors.Is(err, errNotAccepted):
+		return "refused"
+	case errors.As(err, &refused):
+		return "forbidden"
+	case errors.As(err, &tooMany):
+		return "limited"
+	}
+	return "failed"
+}
+
 // checkSignIn returns the cookies for a token that its user may read with.
-func (d *dashboard) checkSignIn(ctx context.Context, token string, now time.Time) ([]*http.Cookie, error) {
-	if err := d.checkRead(ctx, token, http.MethodGet, signInPath); err != nil {
+func (d *dashboard) checkSignIn(request *http.Request, token string, now time.Time) ([]*http.Cookie, error) {
+	of, err := d.identify(request, token)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.checkRead(request, of, http.MethodGet, signInPath); err != nil {
 		return nil, err
 	}
 	end := signInEnd(token, now)
 	if !now.Before(end) {
 		return nil, errNotAccepted
 	}
-	return d.Keys.sealCookies(ctx, token, now, end)
+	return d.Keys.sealCookies(request.Context(), token, now, end)
 }
 
 // signOut removes the cookies. The token is valid until it ends: only who issued it can revoke it.
@@ -105,8 +100,6 @@ func answerCookies(w http.ResponseWriter, cookies []*http.Cookie) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func writeJSON(w http.ResponseWriter, status int, answer any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer) // the caller is gone
+func writeError(w http.ResponseWriter, status int, message string) {
+	ui.WriteError(w, ui.WithStatus(status, errors.New(message)))
 }

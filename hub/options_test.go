@@ -56,6 +56,9 @@ func TestFlagsOutOfBoundsAreRefused(t *testing.T) {
 		"first wait over the longest": {[]string{"--install-backoff=31m"}, "--install-backoff=31m0s must be from 100ms to 30m0s"},
 		"tokens that nobody issues":   {[]string{"--join-token-life=9m"}, "--join-token-life=9m0s must be from 10m0s"},
 		"tokens without end":          {[]string{"--agent-token-life=438000h"}, "--agent-token-life=438000h0m0s must be from 10m0s to 8760h0m0s"},
+		"names of the dashboard":      {[]string{"--ui-hosts=fleet.example.com, FLEET,10.0.0.1,::1"}, ""},
+		"an address as a name of it":  {[]string{"--ui-hosts=fleet.example.com,https://fleet.example.com"}, "--ui-hosts has \"https://fleet.example.com\", which is no host name"},
+		"a name of it with its port":  {[]string{"--ui-hosts=fleet.example.com:8443"}, "without https:// and port"},
 		"of both programs":            {[]string{"--kube-api-qps=-1"}, "--kube-api-qps=-1 must be from 1 to 10000"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -331,7 +331,7 @@ func requireNotBelieved(t *testing.T, b *browser, origin string) {
 		require.NoError(t, err)
 		assert.Equal(t, http.StatusUnauthorized, response.StatusCode, path)
 		var e struct{ Error string }
-		assert.NoError(t, json.NewDecoder(response.Body).Decode(&e))
+		require.NoError(t, json.NewDecoder(response.Body).Decode(&e))
 		_ = response.Body.Close()
 	}
 }

@@ -59,6 +59,9 @@ func TestFlagsOutOfBoundsAreRefused(t *testing.T) {
 		"names of the dashboard":      {[]string{"--ui-hosts=fleet.example.com, FLEET,10.0.0.1,::1"}, ""},
 		"an address as a name of it":  {[]string{"--ui-hosts=fleet.example.com,https://fleet.example.com"}, "--ui-hosts has \"https://fleet.example.com\", which is no host name"},
 		"a name of it with its port":  {[]string{"--ui-hosts=fleet.example.com:8443"}, "without https:// and port"},
+		"a Prometheus":                {[]string{"--prometheus-url=http://prometheus.monitoring:9090", `--prometheus-selector=namespace="ot-hub"`}, ""},
+		"no Prometheus of that URL":   {[]string{"--prometheus-url=prometheus:9090"}, "--prometheus-url=prometheus:9090 is not the URL of a Prometheus"},
+		"a selector of nothing":       {[]string{`--prometheus-selector=namespace="ot-hub"`}, "need --prometheus-url"},
 		"of both programs":            {[]string{"--kube-api-qps=-1"}, "--kube-api-qps=-1 must be from 1 to 10000"},
 	} {
 		t.Run(name, func(t *testing.T) {

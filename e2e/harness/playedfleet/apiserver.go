@@ -228,6 +228,9 @@ func patchObject(object client.Object, contentType string, patch []byte) (client
 	if err := json.Unmarshal(after, changed); err != nil {
 		return nil, err
 	}
+	if changed.GetResourceVersion() != object.GetResourceVersion() {
+		return nil, &apiError{http.StatusConflict, metav1.StatusReasonConflict, fmt.Sprintf("the object %q has been modified; please apply your changes to the latest version and try again", object.GetName())}
+	}
 	return changed, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
 )
 
@@ -78,6 +79,10 @@ func TestAnswersAreSmall(t *testing.T) {
 	require.NotEmpty(t, moving.Running)
 	running := moving.Running[0]
 	why := url.Values{"cluster": {running.Cluster}, "namespace": {running.Namespace}, "name": {running.Name}}
+	var rollouts readapi.RolloutList
+	_, _, body = p.get(t, "/fleet/v1/rollouts?limit=1")
+	require.NoError(t, json.Unmarshal(body, &rollouts))
+	image := rollouts.Rollouts[0].Name
 	for path, most := range map[string]int{
 		"summary":                                4 * kB,
 		"matrix":                                 50 * kB, // most of it are flags that chance has set
@@ -89,8 +94,21 @@ func TestAnswersAreSmall(t *testing.T) {
 		"members?limit=50":                                   10 * kB,
 		"members?limit=50&sort=state":                        10 * kB,
 		"members/detail?member=" + cluster:                   4 * kB,
+		"members/quarantine?member=" + cluster:               1 * kB,
 		"rollouts?limit=50":                                  10 * kB,
+		"rollouts/detail?name=" + image:                      10 * kB,
+		"rollouts/clusters?limit=50&name=" + image:           4 * kB,
 		"images?limit=50":                                    25 * kB,
+		"images?limit=25&sort=bytes&order=desc":              15 * kB,
+		"images/versions?limit=25":                           10 * kB,
+		"images/versions?name=image-007":                     2 * kB,
+		"images/clusters?name=image-007&limit=25":            10 * kB,
+		"rollouts?limit=50&sort=phase":                       10 * kB,
+		"rollouts/detail?name=image-007":                     4 * kB,
+		"rollouts/clusters?name=image-007&limit=50":          5 * kB,
+		"policy":                            4 * kB,
+		"prunereports?sort=newest&limit=50": 10 * kB,
+		"imageprunes?sort=newest&limit=50":  10 * kB,
 	} {
 		status, size, body := p.get(t, "/fleet/v1/"+path)
 		require.Equal(t, http.StatusOK, status, path)
@@ -151,18 +169,29 @@ func TestAnswersHaveNoNull(t *testing.T) {
 		fleet, err := playedfleet.New(playedfleet.Options{Scenario: scenario, Seed: 1, Now: func() time.Time { return playedfleet.Epoch }})
 		require.NoError(t, err)
 		p := &page{handler: fleet.Handler(playedfleet.HandlerOptions{Origin: "http://127.0.0.1:8089"}), etags: map[string]string{}}
-		paths := []string{"summary", "matrix", "matrix?rows=source", "history?by=fleet", "history?by=source", "history?by=cluster", "transfers", "members", "images", "rollouts", "prunereports", "blastradius?policy={}"}
+		paths := []string{"summary", "matrix", "matrix?rows=source", "history?by=fleet", "history?by=source", "history?by=cluster", "transfers", "members", "images", "rollouts", "prunereports", "imageprunes", "policy", "blastradius?policy={}"}
 		var members readapi.MemberList
 		_, _, body := p.get(t, "/fleet/v1/members?limit=1000")
 		require.NoError(t, json.Unmarshal(body, &members))
 		for _, m := range members.Members {
-			paths = append(paths, "members/detail?member="+m.Member, "members/images?member="+m.Member)
+			paths = append(paths, "members/detail?member="+m.Member, "members/images?member="+m.Member, "members/quarantine?member="+m.Member)
 		}
 		var rollouts readapi.RolloutList
 		_, _, body = p.get(t, "/fleet/v1/rollouts")
 		require.NoError(t, json.Unmarshal(body, &rollouts))
 		for _, r := range rollouts.Rollouts {
-			paths = append(paths, "rollouts/clusters?name="+r.Name)
+			paths = append(paths, "rollouts/clusters?name="+r.Name, "rollouts/detail?name="+r.Name, "rollouts/owners?name="+r.Name)
+			for _, wave := range r.Waves {
+				paths = append(paths, "rollouts/reach?name="+r.Name+"&wave="+wave.Name)
+			}
+		}
+		var reports readapi.PruneReportList
+		_, _, body = p.get(t, "/fleet/v1/prunereports")
+		require.NoError(t, json.Unmarshal(body, &reports))
+		for _, r := range reports.Reports {
+			if r.Phase == v1alpha1.PruneReportComplete {
+				paths = append(paths, "prunereports/groups?report="+r.Name, "prunereports/groups?by=cluster&clusters=none&report="+r.Name, "prunereports/rows?report="+r.Name)
+			}
 		}
 		p.etags = map[string]string{}
 		for _, path := range paths {

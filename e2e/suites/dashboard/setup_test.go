@@ -65,6 +65,7 @@ var pages = []page{
 	{"images", "/images", true},
 	{"image", "/images/ubuntu", true},
 	{"cleanup", "/cleanup", true},
+	{"report", "/cleanup/autumn?others=1", true},
 	{"policy", "/policy", true},
 	{"profile", "/profile", true},
 	{"notfound", "/nowhere", false},

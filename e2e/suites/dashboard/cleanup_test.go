@@ -1,0 +1,109 @@
+//go:build linux
+
+package dashboard_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/browser"
+	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
+)
+
+// enabled is true once the button of a dialog that makes the change can be pressed.
+const enabled = `document.querySelector('dialog[open] .dialog-actions [aria-disabled="false"]:is(.button-primary, .button-danger)') !== null`
+
+// Images are ticked by mouse and keyboard, approved, and taken back. The ImagePrune has the digest
+// of the report that was reviewed, exactly the names that were ticked, and the person.
+func TestPruneAndUndo(t *testing.T) {
+	f := openOwn(t, playedfleet.Burning, "")
+	report := &v1alpha1.PruneReport{}
+	require.NoError(t, f.Live.Get(t.Context(), client.ObjectKey{Name: "spring"}, report))
+	p := chromium.OpenPage(t, f.options())
+	p.Visit(t, "/cleanup/spring?window=1h")
+	p.AwaitText(t, "unchanged")
+	p.Click(t, "checkbox", "vmdi-farm/ubuntu-2.0.1")
+	p.AwaitText(t, "1 name")
+	// From there the arrows go to the next tile, by size.
+	p.Press(t, kb.ArrowRight, " ")
+	p.AwaitText(t, "2 names")
+	ticked := browser.Evaluate[string](t, p, "new URLSearchParams(location.search).get('tick')")
+	names := strings.Split(ticked, ",")
+	require.Len(t, names, 2)
+
+	p.Click(t, "button", "Approve as anna@example.com…")
+	p.AwaitTrue(t, enabled)
+	dialog := browser.Evaluate[string](t, p, "document.querySelector('dialog[open]').innerText")
+	for _, said := range []string{"they can go, and are not ticked", "4 clusters that are unknown", "each serves on for 1 hour", report.Status.Digest, "kubectl ot prune approve spring --digest"} {
+		assert.Contains(t, dialog, said)
+	}
+	p.Click(t, "button", "Approve as anna@example.com")
+	p.AwaitText(t, "ImagePrune spring is created")
+	created := &v1alpha1.ImagePrune{}
+	require.NoError(t, f.Live.Get(t.Context(), client.ObjectKey{Name: "spring"}, created))
+	assert.Equal(t, v1alpha1.PruneReportRef{Name: "spring", Digest: report.Status.Digest}, created.Spec.ReportRef)
+	assert.ElementsMatch(t, names, created.Spec.Images)
+	assert.Empty(t, created.Spec.Clusters)
+	assert.False(t, created.Spec.IncludeOthers)
+	assert.Equal(t, time.Hour, created.Spec.UndoWindowOrDefault())
+	assert.Equal(t, "anna@example.com", created.Spec.ApprovedBy)
+
+	p.Click(t, "button", "Close")
+	p.AwaitTrue(t, `/go in\s+\d/.test(document.querySelector('.prune-countdown')?.innerText ?? '')`)
+	p.Click(t, "button", "Undo…")
+	p.AwaitTrue(t, enabled)
+	p.Click(t, "button", "Take it back")
+	p.AwaitText(t, "is being taken back")
+	require.NoError(t, f.Live.Get(t.Context(), client.ObjectKey{Name: "spring"}, created))
+	assert.True(t, created.Spec.Undo)
+	p.Click(t, "button", "Close")
+	p.AwaitNone(t, "button", "Undo…")
+}
+
+// What a change of the policy would change is shown while it is typed. It is written only onto the
+// version that it was begun on.
+func TestPolicyIsChanged(t *testing.T) {
+	f := openOwn(t, playedfleet.Burning, "")
+	key := f.PolicyKey
+	p := chromium.OpenPage(t, f.options())
+	p.Visit(t, "/policy")
+	p.FillField(t, "textbox", "concurrency", "many")
+	p.AwaitText(t, `concurrency: "many" is not a whole number from 0 to 256`)
+	p.FillField(t, "textbox", "concurrency", "5")
+	p.AwaitTrue(t, `/\d+\s+of \d+/.test(document.querySelector('.policy-side .figures')?.innerText ?? '')`)
+
+	// Another person is faster.
+	browser.Evaluate[int](t, p, `fetch('/k8s/api/v1/namespaces/`+key.Namespace+`/configmaps/`+key.Name+`', {
+		method: 'PATCH', headers: { 'Ot-Fleet': '1', 'Content-Type': 'application/merge-patch+json' }, body: JSON.stringify({ data: { retryLimit: '7' } }),
+	}).then((r) => r.status)`)
+	p.AwaitText(t, "Somebody changed the ConfigMap since you began")
+	p.Click(t, "button", "Write it…")
+	p.AwaitTrue(t, `document.querySelector('dialog[open] .dialog-actions [aria-disabled="true"].button-primary') !== null`)
+	p.Press(t, kb.Escape)
+	p.Click(t, "link", "Go on with the new version")
+	p.AwaitNoText(t, "Somebody changed the ConfigMap since you began")
+	p.Click(t, "button", "Write it…")
+	p.AwaitTrue(t, enabled)
+	browser.Evaluate[bool](t, p, "(document.querySelector('dialog[open] .button-primary').click(), true)")
+	p.AwaitText(t, "ConfigMap "+key.String()+" is written.")
+	written := &corev1.ConfigMap{}
+	require.NoError(t, f.Live.Get(t.Context(), key, written))
+	assert.Equal(t, "5", written.Data["concurrency"])
+	assert.Equal(t, "7", written.Data["retryLimit"], "what the other person wrote stays")
+
+	// A change that is based on an older version is refused by the API server, too.
+	p.Announce("409 /k8s/")
+	status := browser.Evaluate[int](t, p, `fetch('/k8s/api/v1/namespaces/`+key.Namespace+`/configmaps/`+key.Name+`', {
+		method: 'PATCH', headers: { 'Ot-Fleet': '1', 'Content-Type': 'application/merge-patch+json' }, body: JSON.stringify({ metadata: { resourceVersion: '1' }, data: { concurrency: '9' } }),
+	}).then((r) => r.status)`)
+	assert.Equal(t, http.StatusConflict, status)
+}

@@ -56,6 +56,10 @@ up: cli ## Leave a hub and three clusters running in the background, to try kube
 down: ## End them
 	@go run ./e2e/demo down '$(CACHE)/up'
 
+.PHONY: pictures
+pictures: ## Draw the pictures of the dashboard in docs/pictures (needs chromium)
+	@go test ./e2e/suites/dashboard -run TestPictures -count=1 -rewrite
+
 .PHONY: test
 test: ## Run all tests (needs Go, make and git only)
 	@# Without Go's cache of results: it does not know which programs a journey has run.

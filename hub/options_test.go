@@ -56,6 +56,9 @@ func TestFlagsOutOfBoundsAreRefused(t *testing.T) {
 		"first wait over the longest": {[]string{"--install-backoff=31m"}, "--install-backoff=31m0s must be from 100ms to 30m0s"},
 		"tokens that nobody issues":   {[]string{"--join-token-life=9m"}, "--join-token-life=9m0s must be from 10m0s"},
 		"tokens without end":          {[]string{"--agent-token-life=438000h"}, "--agent-token-life=438000h0m0s must be from 10m0s to 8760h0m0s"},
+		"a Prometheus":                {[]string{"--prometheus-url=http://prometheus.monitoring:9090", `--prometheus-selector=namespace="ot-hub"`}, ""},
+		"no Prometheus of that URL":   {[]string{"--prometheus-url=prometheus:9090"}, "--prometheus-url=prometheus:9090 is not the URL of a Prometheus"},
+		"a selector of nothing":       {[]string{`--prometheus-selector=namespace="ot-hub"`}, "need --prometheus-url"},
 		"of both programs":            {[]string{"--kube-api-qps=-1"}, "--kube-api-qps=-1 must be from 1 to 10000"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,13 +26,16 @@ const (
 type Summary struct {
 	// ElectedAt is since when the replica that answers is elected. What it remembers, such
 	// as rates, is no older.
-	ElectedAt metav1.Time     `json:"electedAt"`
-	Policy    PolicyState     `json:"policy"`
-	Members   MemberStates    `json:"members"`
-	Images    Counts          `json:"images"`
-	Transfers TransferSummary `json:"transfers"`
-	Rollouts  RolloutSummary  `json:"rollouts"`
-	Failing   FailingSummary  `json:"failing"`
+	ElectedAt metav1.Time `json:"electedAt"`
+	// RemembersSince is since when it knows what was transferred, where it was filled from
+	// Prometheus; absent where that is ElectedAt.
+	RemembersSince *metav1.Time    `json:"remembersSince,omitempty"`
+	Policy         PolicyState     `json:"policy"`
+	Members        MemberStates    `json:"members"`
+	Images         Counts          `json:"images"`
+	Transfers      TransferSummary `json:"transfers"`
+	Rollouts       RolloutSummary  `json:"rollouts"`
+	Failing        FailingSummary  `json:"failing"`
 	// Attention is what waits for a person.
 	Attention AttentionSummary `json:"attention"`
 	// CanGo is the newest complete PruneReport; absent for none.
@@ -154,7 +157,7 @@ type TransferBudget struct {
 	WaitingAtLeast bool `json:"waitingAtLeast,omitempty"`
 	// BytesPerSecond of the imports whose rate is known; absent where no member tells.
 	BytesPerSecond *int64 `json:"bytesPerSecond,omitempty"`
-	// Bytes24h were downloaded in the last 24 hours, or since ElectedAt.
+	// Bytes24h were downloaded in the last 24 hours, or since RemembersSince, or ElectedAt.
 	Bytes24h *int64 `json:"bytes24h,omitempty"`
 	// Trend is bytes per second over the last hour, in TrendPoints parts.
 	Trend Values `json:"trend,omitempty"`

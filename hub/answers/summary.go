@@ -18,8 +18,10 @@ import (
 // Fleet is what a Summary is made of. The objects belong to a cache and are not changed.
 type Fleet struct {
 	ElectedAt time.Time
-	Policy    PolicyInForce
-	Members   []v1alpha1.MemberCluster
+	// RemembersSince is since when Transferred knows anything; nil for ElectedAt.
+	RemembersSince *metav1.Time
+	Policy         PolicyInForce
+	Members        []v1alpha1.MemberCluster
 	// Counts of all images, UnknownMembers by name the reason, and Activities by member.
 	Counts         readapi.Counts
 	UnknownMembers map[string]string
@@ -56,7 +58,7 @@ func (p *PolicyInForce) budget() *policy.Budget {
 // Summarize returns the fleet on one page.
 func Summarize(f *Fleet) readapi.Summary {
 	s := readapi.Summary{
-		ElectedAt: timestamp(f.ElectedAt), Images: f.Counts,
+		ElectedAt: timestamp(f.ElectedAt), RemembersSince: f.RemembersSince, Images: f.Counts,
 		Policy: readapi.PolicyState{Accepted: f.Policy.Accepted, Message: shorten(f.Policy.Message)},
 	}
 	if f.Policy.Accepted {

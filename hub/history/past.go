@@ -4,6 +4,8 @@ import (
 	"math"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -92,6 +94,17 @@ func (h *History) describePast() *readapi.HistoryPrometheus {
 	}
 	past := *h.past
 	return &past
+}
+
+// FilledSince is since when others' memory fills what was before this History; nil where it
+// does not.
+func (h *History) FilledSince() *metav1.Time {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.past == nil || h.past.From == nil {
+		return nil
+	}
+	return h.past.From.DeepCopy()
 }
 
 // setPast sets a step before the newest one that is unknown; false where it is not that.

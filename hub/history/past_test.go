@@ -53,6 +53,7 @@ func TestPastIsFilled(t *testing.T) {
 	require.NotNil(t, answer.Prometheus)
 	assert.Equal(t, start.Add(-3*Step), answer.Prometheus.From.Time)
 	assert.Equal(t, start.Add(-Step), answer.Prometheus.Until.Time)
+	assert.Equal(t, start.Add(-3*Step), h.FilledSince().Time)
 	bytes, known := h.Bytes("", time.Hour, now)
 	assert.True(t, known)
 	assert.Equal(t, int64((7+9+10)*60), bytes, "a day's bytes have them, too")
@@ -65,6 +66,7 @@ func TestPastProblemIsSaid(t *testing.T) {
 	assert.Equal(t, "connection [31m refused", answer.Prometheus.Problem)
 	assert.Equal(t, now, answer.Prometheus.ReadAt.Time)
 	assert.Nil(t, answer.Prometheus.From)
+	assert.Nil(t, h.FilledSince())
 	h.SetPastProblem("", now)
 	assert.Empty(t, h.BuildAnswer(Query{By: readapi.ByFleet, Series: SeriesNames(), Window: time.Hour, Points: 10, Limit: 1}, now).Prometheus.Problem)
 }

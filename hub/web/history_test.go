@@ -53,6 +53,9 @@ func TestHistoryHasWhatPrometheusRemembers(t *testing.T) {
 			assert.True(t, answer.Prometheus.From.Time.Before(answer.Since.Time))
 			assert.Contains(t, answer.Lines[0].Values[readapi.SeriesSlots], 42.0)
 		}
+		var s readapi.Summary
+		f.read(t, "summary", &s)
+		assert.Equal(t, answer.Prometheus.From, s.RemembersSince)
 		assert.Contains(t, answer.Lines[0].Values[readapi.SeriesSlots], 1.0, "what it has seen itself")
 		cancel()
 		require.NoError(t, <-ended)

@@ -60,7 +60,7 @@ func (a *API) getSummary(request *http.Request) (any, error) {
 	}
 	remembered, now := a.History(), a.now()
 	return answers.Summarize(&answers.Fleet{
-		ElectedAt: remembered.Since(), Policy: a.Policy(), Members: members.Items, Images: images.Items, Reports: reports.Items, Prunes: prunes.Items,
+		ElectedAt: remembered.Since(), RemembersSince: remembered.FilledSince(), Policy: a.Policy(), Members: members.Items, Images: images.Items, Reports: reports.Items, Prunes: prunes.Items,
 		Counts: a.Index.TotalCounts(), UnknownMembers: a.unknownMembers(), Activities: a.activities(members.Items), Clocks: a.clocks(members.Items, now), HeldBySource: a.HeldBySource(),
 		Transferred: func(source string) (*int64, readapi.Values) {
 			trend := remembered.Trend(source, now)

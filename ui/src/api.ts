@@ -1790,6 +1790,8 @@ export const StateUnknown = "unknown";
 export interface Summary {
   /** ElectedAt is since when the replica that answers is elected. */
   electedAt: string;
+  /** RemembersSince is since when it knows what was transferred, where it was filled from Prometheus; absent where that is ElectedAt. */
+  remembersSince?: string;
   policy: PolicyState;
   members: MemberStates;
   images: Counts;
@@ -1880,7 +1882,7 @@ export interface TransferBudget {
   waitingAtLeast?: boolean;
   /** BytesPerSecond of the imports whose rate is known; absent where no member tells. */
   bytesPerSecond?: number;
-  /** Bytes24h were downloaded in the last 24 hours, or since ElectedAt. */
+  /** Bytes24h were downloaded in the last 24 hours, or since RemembersSince, or ElectedAt. */
   bytes24h?: number;
   /** Trend is bytes per second over the last hour, in TrendPoints parts. */
   trend?: (number | null)[];

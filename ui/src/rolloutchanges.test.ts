@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { FleetDiskImage } from './api'
-import { approvalBlocked, approvalPatch, isOutdated, isSameRollout, pausePatch, retryPatch } from './rolloutchanges'
+import { alreadyApproved, approvalBlocked, approvalPatch, isOutdated, isSameRollout, pausePatch, retryPatch } from './rolloutchanges'
 
 const at = Date.parse('2026-03-01T12:00:00.250Z')
 
@@ -59,6 +59,11 @@ describe('approvalBlocked', () => {
     expect(approvalBlocked(newImage((i) => i.spec.approvals!.push({ wave: 'production', version: '24.2', by: 'bea' })), 'production')).toContain('already, by bea')
     expect(approvalBlocked(newImage((i) => (i.status!.observedGeneration = 3)), 'production')).toContain('unknown')
   })
+})
+
+it('knows who has approved of this version', () => {
+  expect(alreadyApproved(newImage(), 'production')).toBeUndefined()
+  expect(alreadyApproved(newImage((i) => (i.spec.version = '24.1')), 'production')).toContain('by bea')
 })
 
 describe('pausePatch', () => {

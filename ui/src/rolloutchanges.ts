@@ -1,5 +1,6 @@
 // What people change of a FleetDiskImage, as kubectl ot does: the same patches of the same fields.
 import type { FleetDiskImage } from './api'
+import { plainText } from './format'
 
 export interface PatchOperation {
   op: 'add' | 'test' | 'replace'
@@ -37,11 +38,17 @@ function stable(value: unknown): string {
   )
 }
 
+/** Says that a wave is approved already, and by whom; undefined where it is not. */
+export function alreadyApproved(img: FleetDiskImage, wave: string): string | undefined {
+  const approval = img.spec.approvals?.find((a) => a.wave === wave && a.version === img.spec.version)
+  return approval && `Wave ${wave} of ${img.metadata?.name} ${img.spec.version} is approved already, by ${plainText(approval.by, 100)}.`
+}
+
 /** Why nothing can be approved of what is stored; undefined where it can. */
 export function approvalBlocked(img: FleetDiskImage, wave: string): string | undefined {
   const { name, generation } = img.metadata ?? {}
-  const approval = img.spec.approvals?.find((a) => a.wave === wave && a.version === img.spec.version)
-  if (approval) return `Wave ${wave} of ${name} ${img.spec.version} is approved already, by ${approval.by}.`
+  const already = alreadyApproved(img, wave)
+  if (already) return already
   if (!img.spec.rollout?.waves?.some((w) => w.name === wave && w.requireApproval)) return `Wave ${wave} of ${name} needs no approval.`
   if (img.status?.observedGeneration !== generation) return `The hub has not looked at version ${img.spec.version} of ${name} yet, so what an approval reaches is unknown: try again in a moment.`
   return undefined

@@ -79,6 +79,10 @@ func TestAnswersAreSmall(t *testing.T) {
 	require.NotEmpty(t, moving.Running)
 	running := moving.Running[0]
 	why := url.Values{"cluster": {running.Cluster}, "namespace": {running.Namespace}, "name": {running.Name}}
+	var rollouts readapi.RolloutList
+	_, _, body = p.get(t, "/fleet/v1/rollouts?limit=1")
+	require.NoError(t, json.Unmarshal(body, &rollouts))
+	image := rollouts.Rollouts[0].Name
 	for path, most := range map[string]int{
 		"summary":                                4 * kB,
 		"matrix":                                 50 * kB, // most of it are flags that chance has set
@@ -92,10 +96,19 @@ func TestAnswersAreSmall(t *testing.T) {
 		"members/detail?member=" + cluster:                   4 * kB,
 		"members/quarantine?member=" + cluster:               1 * kB,
 		"rollouts?limit=50":                                  10 * kB,
+		"rollouts/detail?name=" + image:                      10 * kB,
+		"rollouts/clusters?limit=50&name=" + image:           4 * kB,
 		"images?limit=50":                                    25 * kB,
-		"policy":                                             4 * kB,
-		"prunereports?sort=newest&limit=50":                  10 * kB,
-		"imageprunes?sort=newest&limit=50":                   10 * kB,
+		"images?limit=25&sort=bytes&order=desc":              15 * kB,
+		"images/versions?limit=25":                           10 * kB,
+		"images/versions?name=image-007":                     2 * kB,
+		"images/clusters?name=image-007&limit=25":            10 * kB,
+		"rollouts?limit=50&sort=phase":                       10 * kB,
+		"rollouts/detail?name=image-007":                     4 * kB,
+		"rollouts/clusters?name=image-007&limit=50":          5 * kB,
+		"policy":                            4 * kB,
+		"prunereports?sort=newest&limit=50": 10 * kB,
+		"imageprunes?sort=newest&limit=50":  10 * kB,
 	} {
 		status, size, body := p.get(t, "/fleet/v1/"+path)
 		require.Equal(t, http.StatusOK, status, path)
@@ -167,7 +180,10 @@ func TestAnswersHaveNoNull(t *testing.T) {
 		_, _, body = p.get(t, "/fleet/v1/rollouts")
 		require.NoError(t, json.Unmarshal(body, &rollouts))
 		for _, r := range rollouts.Rollouts {
-			paths = append(paths, "rollouts/clusters?name="+r.Name)
+			paths = append(paths, "rollouts/clusters?name="+r.Name, "rollouts/detail?name="+r.Name, "rollouts/owners?name="+r.Name)
+			for _, wave := range r.Waves {
+				paths = append(paths, "rollouts/reach?name="+r.Name+"&wave="+wave.Name)
+			}
 		}
 		var reports readapi.PruneReportList
 		_, _, body = p.get(t, "/fleet/v1/prunereports")

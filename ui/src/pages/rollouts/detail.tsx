@@ -1,4 +1,5 @@
 // One rollout.
+import { useRef } from 'preact/hooks'
 import type { RolloutClusters, RolloutDetail, RolloutVersion } from '../../api'
 import { Command, shellWord } from '../../components/command'
 import { Chip, offsetOf, Pager } from '../../components/pager'
@@ -37,7 +38,11 @@ export function RolloutPage({ name }: { name: string }) {
 
 function Detail({ detail: d }: { detail: RolloutDetail }) {
   const failing = [...(d.failing ?? []), ...(d.blocked ?? [])]
-  const waiting = d.lanes.find((l) => l.name === d.currentWave && l.requireApproval && !l.approval)
+  const waiting = d.reason === 'AwaitingApproval' ? d.lanes.find((l) => l.name === d.currentWave && l.requireApproval && !l.approval) : undefined
+  // The dialog that a person reads stays, also where somebody else approves meanwhile.
+  const asked = useRef<string>(undefined)
+  if (waiting && (param('do') !== 'approve' || !asked.current)) asked.current = waiting.name
+  const wave = param('do') === 'approve' ? asked.current : waiting?.name
   const failed = (d.clusters.failed ?? 0) + (d.clusters.timedOut ?? 0)
   return (
     <div class="rollout">
@@ -52,9 +57,9 @@ function Detail({ detail: d }: { detail: RolloutDetail }) {
           )}
         </div>
         <div class="rollout-actions">
-          {waiting && d.reason === 'AwaitingApproval' && <Approve detail={d} wave={waiting.name} name="approve" primary />}
-          {failed > 0 && <Retry detail={d} />}
-          {(d.phase !== 'Succeeded' || d.paused) && <PauseOrResume detail={d} />}
+          {wave && <Approve key={wave} detail={d} wave={wave} name="approve" primary />}
+          {(failed > 0 || param('do') === 'retry') && <Retry detail={d} />}
+          {(d.phase !== 'Succeeded' || d.paused || param('do') === 'pause' || param('do') === 'resume') && <PauseOrResume detail={d} />}
         </div>
       </div>
       {d.message && d.phase !== 'Succeeded' && <p class={messageClass(d)}>{plainText(withoutCommand(d.message), 2048)}</p>}

@@ -5,7 +5,7 @@ import { Age, Clock } from '../../components/time'
 import { formatClock, formatNumber, now, plainText } from '../../format'
 import { clustersPerDot, dotsOf, laneStateOf, timeAxisOf, toneOfState, wordOf, type Span } from '../../lanes'
 import { useAnswer } from '../../query'
-import { href, hrefWith } from '../../route'
+import { href, hrefWith, param } from '../../route'
 import { whyOf } from '../../why'
 import { Approve } from './writes'
 
@@ -46,7 +46,7 @@ export function Lanes({ detail }: { detail: RolloutDetail }) {
 function Lane({ detail: d, lane, spans, clusters, perDot, now: nowAt }: { detail: RolloutDetail; lane: RolloutLane; spans?: Span[]; clusters?: RolloutCluster[]; perDot: number; now?: number }) {
   const state = laneStateOf(lane)
   const total = lane.clusters.total ?? 0
-  const canApprove = lane.requireApproval && !lane.approval && d.currentWave !== lane.name && (lane.clusters.toApply ?? 0) > 0
+  const canApprove = param('do') === `approve:${lane.name}` || (lane.requireApproval && !lane.approval && d.currentWave !== lane.name && (lane.clusters.toApply ?? 0) > 0)
   return (
     <section class={d.currentWave === lane.name ? 'lane lane-current' : 'lane'} aria-label={`Wave ${lane.name}`}>
       <div class="lane-head">

@@ -12,7 +12,7 @@ import { laneStateOf } from '../../lanes'
 import type { Outcome } from '../../outcome'
 import { useAnswer } from '../../query'
 import { href, param } from '../../route'
-import { approvalBlocked, approvalPatch, isOutdated, isSameRollout, pausePatch, retryPatch } from '../../rolloutchanges'
+import { alreadyApproved, approvalBlocked, approvalPatch, isOutdated, isSameRollout, pausePatch, retryPatch } from '../../rolloutchanges'
 import { session } from '../../session'
 import { ChangeList } from './changes'
 
@@ -78,11 +78,16 @@ export function Approve({ detail: d, wave, name, primary }: { detail: RolloutDet
     if (reach.error) return `What it reaches cannot be said: ${reach.error.message}`
     if (reach.value && (reach.value.uid !== shown.metadata?.uid || reach.value.version !== shown.spec.version))
       return `FleetDiskImage ${d.name} has changed since it was shown, and is at version ${reach.value.version} now: close this, and look at it again.`
+    if (reach.value?.approval) return `Wave ${wave} of ${d.name} ${reach.value.version} is approved already, by ${plainText(reach.value.approval.by, 100)}.`
     return approvalBlocked(shown, wave) ?? owner
   })()
   const approve = async (): Promise<Outcome> => {
     if (!shown || shown instanceof RequestError) throw new Error('nothing was shown yet')
-    await change(shown, d.name, (img) => ({ body: approvalPatch(img, wave, me(), Date.now()), type: jsonPatch }))
+    await change(shown, d.name, (img) => {
+      const already = alreadyApproved(img, wave)
+      if (already) throw new RequestError(409, already)
+      return { body: approvalPatch(img, wave, me(), Date.now()), type: jsonPatch }
+    })
     return { text: `approved ${d.name} ${shown.spec.version} for wave ${wave} as ${me()}`, command: `kubectl ot rollout watch ${shellWord(d.name)}` }
   }
   return (
@@ -174,11 +179,14 @@ export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
       ? { text: `paused: ${formatCount(progressing, 'cluster')} in progress go on to their end, ${formatNumber(toApply)} do not begin`, command: `kubectl ot rollout resume ${shellWord(d.name)}` }
       : { text: `resumed: ${formatCount(toApply, 'cluster')} begin as their turn comes`, command: `kubectl ot rollout watch ${shellWord(d.name)}` }
   }
-  const common = { verb: 'update', resource: 'fleetdiskimages', blocked: owner }
-  if (d.paused) {
+  const common = { verb: 'update', resource: 'fleetdiskimages' }
+  // A dialog that is open stays, also where somebody else was faster.
+  const isResume = param('do') === 'resume' || (d.paused !== undefined && param('do') !== 'pause')
+  if (isResume) {
     return (
       <Write
         {...common}
+        blocked={d.paused ? owner : `${d.name} is not paused.`}
         name="resume"
         label="Resume…"
         title={`Resume ${d.name} ${d.version}`}
@@ -190,7 +198,7 @@ export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
       >
         <p>
           {formatCount(toApply, 'cluster')} that {toApply === 1 ? 'has' : 'have'} not started {toApply === 1 ? 'begins' : 'begin'} as their turn comes, in the order of the waves.
-          {d.paused.because && ` It was paused because: ${plainText(d.paused.because, 300)}.`}
+          {d.paused?.because && ` It was paused because: ${plainText(d.paused.because, 300)}.`}
         </p>
       </Write>
     )
@@ -199,6 +207,7 @@ export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
   return (
     <Write
       {...common}
+      blocked={d.paused ? `${d.name} is paused already.` : owner}
       name="pause"
       label="Pause…"
       title={`Pause ${d.name} ${d.version}`}
@@ -240,7 +249,7 @@ export function Retry({ detail: d }: { detail: RolloutDetail }) {
       action="Retry"
       running="Retrying"
       command={`kubectl ot image retry ${shellWord(d.name)}`}
-      blocked={owner}
+      blocked={failed === 0 ? `${d.name} ${d.version} has failed in no cluster: there is nothing to retry.` : owner}
       run={retry}
     >
       <Reach>

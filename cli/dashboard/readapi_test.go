@@ -26,7 +26,13 @@ func serveReads(t *testing.T, reads *ReadAPI) *httptest.Server {
 	return server
 }
 
-func get(t *testing.T, url string, headers map[string]string) (*http.Response, string) {
+// pageAnswer is an answer that was read.
+type pageAnswer struct {
+	StatusCode int
+	Header     http.Header
+}
+
+func get(t *testing.T, url string, headers map[string]string) (pageAnswer, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	require.NoError(t, err)
@@ -39,7 +45,7 @@ func get(t *testing.T, url string, headers map[string]string) (*http.Response, s
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	return response, string(text)
+	return pageAnswer{response.StatusCode, response.Header}, string(text)
 }
 
 func TestReadsArePassedOn(t *testing.T) {

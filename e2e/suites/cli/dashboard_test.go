@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -55,7 +54,7 @@ func tryDashboard(t *testing.T, person *plugin.Plugin) (d *openedDashboard, prob
 	require.NoError(t, command.Start())
 	address, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		assert.Error(t, command.Wait())
+		require.Error(t, command.Wait())
 		assert.Equal(t, 2, command.ProcessState.ExitCode())
 		return nil, problems.String()
 	}
@@ -84,7 +83,6 @@ func (d *openedDashboard) request(ctx context.Context, t *testing.T, method, pat
 	}
 	response, err := http.DefaultClient.Do(request)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = response.Body.Close() })
 	return response
 }
 
@@ -92,6 +90,7 @@ func (d *openedDashboard) request(ctx context.Context, t *testing.T, method, pat
 func (d *openedDashboard) send(t *testing.T, method, path, body string, into any) int {
 	t.Helper()
 	response := d.request(t.Context(), t, method, path, body)
+	defer func() { _ = response.Body.Close() }()
 	d.cookies = append(d.cookies, response.Cookies()...)
 	text, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
@@ -143,6 +142,7 @@ func TestDashboard(t *testing.T) {
 
 	d := openDashboard(t, shared.Plugin)
 	response := d.request(t.Context(), t, "GET", "/clusters/bergen", "")
+	require.NoError(t, response.Body.Close())
 	assert.Equal(t, http.StatusOK, response.StatusCode)
 	assert.Contains(t, response.Header.Get("Content-Security-Policy"), "default-src 'none'")
 	d.signIn(t)
@@ -228,6 +228,7 @@ func TestDashboardSurvivesTheElectedHub(t *testing.T) {
 	defer cancel()
 	openStream := func() *bufio.Reader {
 		response := d.request(ctx, t, "GET", readapi.Root+"events", "")
+		t.Cleanup(func() { _ = response.Body.Close() })
 		if response.StatusCode != http.StatusOK {
 			return nil
 		}
@@ -241,7 +242,7 @@ func TestDashboardSurvivesTheElectedHub(t *testing.T) {
 	shared.Hub.Kill()
 	t.Cleanup(func() { shared.RestartHub(t) })
 	_, err := io.Copy(io.Discard, stream)
-	require.False(t, errors.Is(err, context.DeadlineExceeded), "the stream ends with its replica")
+	require.NotErrorIs(t, err, context.DeadlineExceeded, "the stream ends with its replica")
 	var answer readapi.ErrorAnswer
 	require.Equal(t, http.StatusServiceUnavailable, d.send(t, "GET", summaryPath, "", &answer))
 	assert.NotEmpty(t, answer.Error)

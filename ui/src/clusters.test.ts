@@ -30,8 +30,9 @@ describe('explainChain', () => {
     expect(links[3]!.note).toMatch(/^of 20 in the fleet; it wants 4; 2 slots are held for it; reserved until .*\d\d:\d\d if it falls silent$/)
   })
   it('says of a silent cluster until when its slots are reserved', () => {
-    const links = explainChain(chain({ transfers: { granted: 0, held: 1, wanted: 0, heldUntil: '2026-11-26T16:40:00Z' } }), undefined, undefined, true)
-    expect(links[3]!.note).toMatch(/reserved until [^f]*$/)
+    const links = explainChain(chain({ transfers: { granted: 0, held: 1, wanted: 0, heldUntil: '2026-11-26T16:40:00Z' } }), undefined, undefined, 'silent')
+    expect(links[3]!.note).toMatch(/none to a silent cluster; .*reserved until [^f]*$/)
+    expect(links[3]!.limits).toBe(true)
   })
   it('leaves out the grant without a budget of the fleet', () => expect(explainChain(chain({}))).toHaveLength(3))
 })

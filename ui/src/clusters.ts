@@ -13,8 +13,11 @@ export interface Link {
   limits: boolean
 }
 
+/** Why a cluster gets no grant at all; empty if it does. */
+export type CutOff = '' | 'silent' | 'quarantined'
+
 /** Returns the chain: what the policy plans, what the cluster's own ConfigMap leaves, what its ledger works under, and what it is granted of the fleet's budget. */
-export function explainChain(chain: WhyBudget, plan?: PlanVersion, acknowledged?: PlanVersion, isSilent = false): Link[] {
+export function explainChain(chain: WhyBudget, plan?: PlanVersion, acknowledged?: PlanVersion, cutOff: CutOff = ''): Link[] {
   const links: Link[] = [
     chain.policyConcurrency === undefined
       ? { term: 'Policy', note: 'no policy is in force for it', limits: false }
@@ -24,9 +27,9 @@ export function explainChain(chain: WhyBudget, plan?: PlanVersion, acknowledged?
       : { term: 'Its own ConfigMap', value: chain.ownConcurrency, note: 'the smaller of the two holds', limits: false },
     { term: 'Plan in its ledger', value: chain.budget, note: describePlan(chain, plan, acknowledged), limits: false },
   ]
-  if (chain.transfers) links.push({ term: 'Grant', value: chain.transfers.granted, note: describeGrant(chain, isSilent), limits: false })
-  // A grant of all that is wanted limits nothing.
-  const limited = links.filter((l) => l.term !== 'Grant' || chain.transfers!.wanted > chain.transfers!.granted)
+  if (chain.transfers) links.push({ term: 'Grant', value: chain.transfers.granted, note: describeGrant(chain, cutOff), limits: false })
+  // A grant of all that is wanted limits nothing; a cluster that is cut off gets none, whatever it wants.
+  const limited = links.filter((l) => l.term !== 'Grant' || cutOff !== '' || chain.transfers!.wanted > chain.transfers!.granted)
   const least = Math.min(...limited.map((l) => l.value ?? Infinity))
   const limiting = limited.find((l) => l.value === least)
   if (limiting) limiting.limits = true
@@ -44,12 +47,13 @@ export function formatPlan(plan: PlanVersion): string {
   return plan.epoch > 1 ? `${plan.epoch}.${plan.sequence}` : String(plan.sequence)
 }
 
-function describeGrant(chain: WhyBudget, isSilent: boolean): string {
+function describeGrant(chain: WhyBudget, cutOff: CutOff): string {
   const transfers = chain.transfers!
   const said = [chain.fleetConcurrency === undefined ? undefined : `of ${formatNumber(chain.fleetConcurrency)} in the fleet`]
-  said.push(transfers.wanted > transfers.granted ? `it wants ${formatNumber(transfers.wanted)}` : 'as many as it wants')
+  if (cutOff !== '') said.push(cutOff === 'silent' ? 'none to a silent cluster' : 'none in quarantine')
+  else said.push(transfers.wanted > transfers.granted ? `it wants ${formatNumber(transfers.wanted)}` : 'as many as it wants')
   if (transfers.held > transfers.granted) said.push(`${formatCount(transfers.held, 'slot is', 'slots are')} held for it`)
-  if (transfers.heldUntil) said.push(`reserved until ${formatClock(transfers.heldUntil)}${isSilent ? '' : ' if it falls silent'}`)
+  if (transfers.heldUntil) said.push(`reserved until ${formatClock(transfers.heldUntil)}${cutOff === '' ? ' if it falls silent' : ''}`)
   return said.filter((s) => s !== undefined).join('; ')
 }
 

@@ -52,6 +52,11 @@ func (f *realFleet) createWaiting(t *testing.T, name string) *v1alpha1.FleetDisk
 	return img
 }
 
+// deleteObject deletes an object of the hub.
+func (f *realFleet) deleteObject(t *testing.T, o client.Object) {
+	require.NoError(t, client.IgnoreNotFound(f.Delete(context.Background(), o)))
+}
+
 // awaitImage reads a FleetDiskImage until it is as wanted.
 func (f *realFleet) awaitImage(t *testing.T, img *v1alpha1.FleetDiskImage, wanted string, holds func(*v1alpha1.FleetDiskImage) bool) *v1alpha1.FleetDiskImage {
 	t.Helper()

@@ -185,7 +185,7 @@ function Budget({ detail }: { detail: MemberDetail }) {
     <Panel title="Budget">
       <p>{describeChain(chain)}</p>
       <ol class="chain">
-        {explainChain(chain, detail.plan, detail.acknowledgedPlan, detail.silentSince !== undefined).map((l) => (
+        {explainChain(chain, detail.plan, detail.acknowledgedPlan, detail.quarantine !== undefined ? 'quarantined' : detail.silentSince !== undefined ? 'silent' : '').map((l) => (
           <li key={l.term} class={l.limits ? 'chain-link chain-limits' : 'chain-link'}>
             <span class="chain-value">{l.value === undefined ? '–' : formatNumber(l.value)}</span>
             <span>

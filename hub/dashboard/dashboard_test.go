@@ -133,7 +133,7 @@ func (d *testDashboard) takeReads() []http.Header {
 }
 
 // sendRequest sends a request as a page of the dashboard does.
-func (d *testDashboard) sendRequest(method, path, body string, change ...func(*http.Request)) *http.Response {
+func (d *testDashboard) sendRequest(method, path, body string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	request := httptest.NewRequest(method, "https://"+testHost+path, strings.NewReader(body))
 	if method != http.MethodGet {
 		request.Header.Set("Ot-Fleet", "1")
@@ -145,14 +145,18 @@ func (d *testDashboard) sendRequest(method, path, body string, change ...func(*h
 	}
 	recorder := httptest.NewRecorder()
 	d.ServeHTTP(recorder, request)
-	return recorder.Result()
+	return recorder
 }
 
-func textOf(t *testing.T, response *http.Response) string {
+// cookiesOf returns the cookies that an answer sets.
+func cookiesOf(t *testing.T, answer *httptest.ResponseRecorder) (cookies []*http.Cookie) {
 	t.Helper()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	return string(text)
+	for _, line := range answer.Header().Values("Set-Cookie") {
+		cookie, err := http.ParseSetCookie(line)
+		require.NoError(t, err)
+		cookies = append(cookies, cookie)
+	}
+	return cookies
 }
 
 func withHeader(name, value string) func(*http.Request) {
@@ -172,14 +176,14 @@ func withCookies(cookies []*http.Cookie) func(*http.Request) {
 func (d *testDashboard) login(t *testing.T, token string) []*http.Cookie {
 	t.Helper()
 	response := d.sendRequest(http.MethodPost, "/auth/login", `{"token":"`+token+`"}`)
-	require.Equal(t, http.StatusNoContent, response.StatusCode, textOf(t, response))
-	return response.Cookies()
+	require.Equal(t, http.StatusNoContent, response.Code, response.Body.String())
+	return cookiesOf(t, response)
 }
 
-func userOfAnswer(t *testing.T, response *http.Response) (user string, mode ui.Mode) {
+func userOfAnswer(t *testing.T, response *httptest.ResponseRecorder) (user string, mode ui.Mode) {
 	t.Helper()
 	var me ui.Me
-	require.Equal(t, http.StatusOK, response.StatusCode)
+	require.Equal(t, http.StatusOK, response.Code)
 	require.NoError(t, json.NewDecoder(response.Body).Decode(&me))
 	return me.User, me.Mode
 }
@@ -207,11 +211,11 @@ func TestSignIn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newTestDashboard(t)
 			response := d.sendRequest(http.MethodPost, "/auth/login", tt.body, tt.change...)
-			text := textOf(t, response)
-			assert.Equal(t, tt.wantStatus, response.StatusCode, text)
+			text := response.Body.String()
+			assert.Equal(t, tt.wantStatus, response.Code, text)
 			assert.Contains(t, text, tt.wantText)
 			assert.NotContains(t, text, "token-of-anna")
-			assert.Equal(t, tt.wantStatus == http.StatusNoContent, len(response.Cookies()) > 0, "cookies")
+			assert.Equal(t, tt.wantStatus == http.StatusNoContent, len(cookiesOf(t, response)) > 0, "cookies")
 			for _, request := range d.takeSent() {
 				assert.Equal(t, "Bearer "+hubToken, request.header.Get("Authorization"), "reviews are the hub's: %s", request.path)
 				assert.Contains(t, request.path, "reviews")
@@ -249,11 +253,11 @@ func TestWhoARequestIsOf(t *testing.T) {
 				d.takeReads()
 				response := d.sendRequest(http.MethodGet, path, "", tt.change...)
 				if tt.want == "" {
-					assert.Equal(t, http.StatusUnauthorized, response.StatusCode, path)
+					assert.Equal(t, http.StatusUnauthorized, response.Code, path)
 					assert.Empty(t, d.takeReads())
 					continue
 				}
-				assert.NotEqual(t, http.StatusUnauthorized, response.StatusCode, path)
+				assert.NotEqual(t, http.StatusUnauthorized, response.Code, path)
 				switch path {
 				case "/fleet/v1/summary":
 					reads := d.takeReads()
@@ -296,7 +300,7 @@ func TestReadAPIGetsNoOtherHeaders(t *testing.T) {
 	d := newTestDashboard(t)
 	anna := withCookies(d.login(t, annaToken))
 	response := d.sendRequest(http.MethodGet, "/fleet/v1/events", "", anna, withHeader("Last-Event-ID", "a.1"), withHeader("If-None-Match", `"x"`), withHeader("Ot-Hub-Forwarded", "true"), withHeader("X-Forwarded-For", "192.0.2.1"))
-	require.Equal(t, http.StatusOK, response.StatusCode)
+	require.Equal(t, http.StatusOK, response.Code)
 	reads := d.takeReads()
 	require.Len(t, reads, 1)
 	assert.Equal(t, []string{"Authorization", "If-None-Match", "Last-Event-Id"}, headerNames(reads[0]))
@@ -311,8 +315,8 @@ func TestWritesAreTheCallersOwn(t *testing.T) {
 	response := d.sendRequest(http.MethodPatch, "/k8s/apis/pelotech.ot/v1alpha1/fleetdiskimages/ubuntu", `{"spec":{}}`, anna, func(request *http.Request) {
 		request.Header.Set("Content-Type", "application/merge-patch+json")
 	})
-	assert.Equal(t, http.StatusForbidden, response.StatusCode)
-	assert.Contains(t, textOf(t, response), `User \"anna\" cannot patch`)
+	assert.Equal(t, http.StatusForbidden, response.Code)
+	assert.Contains(t, response.Body.String(), `User \"anna\" cannot patch`)
 	sent := d.takeSent()
 	require.Len(t, sent, 1)
 	assert.Equal(t, "Bearer "+annaToken, sent[0].header.Get("Authorization"))
@@ -322,8 +326,8 @@ func TestWritesAreTheCallersOwn(t *testing.T) {
 func TestReadWithoutTheRight(t *testing.T) {
 	d := newTestDashboard(t)
 	response := d.sendRequest(http.MethodGet, "/fleet/v1/members", "", withHeader("Authorization", "Bearer "+lenaToken))
-	assert.Equal(t, http.StatusForbidden, response.StatusCode)
-	assert.JSONEq(t, `{"error":"lena may not get /fleet/v1/members: that takes ClusterRole ot-hub-reader, by a ClusterRoleBinding"}`, textOf(t, response))
+	assert.Equal(t, http.StatusForbidden, response.Code)
+	assert.JSONEq(t, `{"error":"lena may not get /fleet/v1/members: that takes ClusterRole ot-hub-reader, by a ClusterRoleBinding"}`, response.Body.String())
 	assert.Empty(t, d.takeReads())
 }
 
@@ -335,13 +339,13 @@ func TestAPIServerThatDoesNotAnswer(t *testing.T) {
 	d.down = true
 	d.mu.Unlock()
 	response := d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", anna)
-	assert.Equal(t, http.StatusOK, response.StatusCode, "who it is was known a moment ago")
+	assert.Equal(t, http.StatusOK, response.Code, "who it is was known a moment ago")
 	response = d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", withHeader("Authorization", "Bearer "+benToken))
-	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
-	assert.Equal(t, "2", response.Header.Get("Retry-After"))
+	assert.Equal(t, http.StatusServiceUnavailable, response.Code)
+	assert.Equal(t, "2", response.Header().Get("Retry-After"))
 	for range 2 * failuresOfAddress {
 		response = d.sendRequest(http.MethodPost, "/auth/login", `{"token":"`+benToken+`"}`)
-		require.Equal(t, http.StatusServiceUnavailable, response.StatusCode, "it is no failure of the person")
+		require.Equal(t, http.StatusServiceUnavailable, response.Code, "it is no failure of the person")
 	}
 }
 
@@ -353,16 +357,16 @@ func TestFailedSignInsAreLimited(t *testing.T) {
 	statuses := map[int]int{}
 	for i := range 2 * failuresOfAddress {
 		response := d.sendRequest(http.MethodPost, "/auth/login", `{"token":"guess-`+strings.Repeat("x", i+1)+`"}`)
-		statuses[response.StatusCode]++
-		if response.StatusCode == http.StatusTooManyRequests {
-			assert.NotEmpty(t, response.Header.Get("Retry-After"))
+		statuses[response.Code]++
+		if response.Code == http.StatusTooManyRequests {
+			assert.NotEmpty(t, response.Header().Get("Retry-After"))
 		}
 	}
 	assert.Len(t, statuses, 2)
 	assert.GreaterOrEqual(t, statuses[http.StatusUnauthorized], failuresOfAddress)
 	assert.Positive(t, statuses[http.StatusTooManyRequests])
 	assert.Len(t, d.takeSent(), statuses[http.StatusUnauthorized], "the API server is not asked about the others")
-	assert.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", anna).StatusCode)
+	assert.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", anna).Code)
 }
 
 // Signing out removes the cookies from the browser. A copy of them works until the token ends: only
@@ -371,15 +375,15 @@ func TestSignOut(t *testing.T) {
 	d := newTestDashboard(t)
 	kept := withCookies(d.login(t, annaToken))
 	response := d.sendRequest(http.MethodPost, "/auth/logout", "", kept)
-	require.Equal(t, http.StatusNoContent, response.StatusCode)
-	require.Len(t, response.Cookies(), maxCookies)
-	for _, cookie := range response.Cookies() {
+	require.Equal(t, http.StatusNoContent, response.Code)
+	require.Len(t, cookiesOf(t, response), maxCookies)
+	for _, cookie := range cookiesOf(t, response) {
 		assert.Negative(t, cookie.MaxAge)
 	}
-	assert.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", kept).StatusCode)
-	assert.Equal(t, http.StatusMethodNotAllowed, d.sendRequest(http.MethodGet, "/auth/logout", "").StatusCode)
-	assert.Equal(t, http.StatusForbidden, d.sendRequest(http.MethodPost, "/auth/logout", "", func(r *http.Request) { r.Header.Del("Origin") }).StatusCode)
-	assert.Equal(t, http.StatusNotFound, d.sendRequest(http.MethodPost, "/auth/key", "{}").StatusCode, "that is of kubectl ot dashboard")
+	assert.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", kept).Code)
+	assert.Equal(t, http.StatusMethodNotAllowed, d.sendRequest(http.MethodGet, "/auth/logout", "").Code)
+	assert.Equal(t, http.StatusForbidden, d.sendRequest(http.MethodPost, "/auth/logout", "", func(r *http.Request) { r.Header.Del("Origin") }).Code)
+	assert.Equal(t, http.StatusNotFound, d.sendRequest(http.MethodPost, "/auth/key", "{}").Code, "that is of kubectl ot dashboard")
 }
 
 func TestHosts(t *testing.T) {
@@ -404,17 +408,17 @@ func TestTokensInHeadersAreLimited(t *testing.T) {
 	for _, path := range []string{"/auth/me", "/fleet/v1/summary", "/k8s/apis/pelotech.ot/v1alpha1/fleetdiskimages/ubuntu"} {
 		d := newTestDashboard(t)
 		ben := withHeader("Authorization", "Bearer "+benToken)
-		require.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", ben).StatusCode)
+		require.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", ben).Code)
 		d.takeSent()
-		var last *http.Response
+		var last *httptest.ResponseRecorder
 		for i := range 3 * failuresOfAddress {
 			last = d.sendRequest(http.MethodGet, path, "", withHeader("Authorization", "Bearer "+randomToken(i+1)))
-			require.GreaterOrEqual(t, last.StatusCode, http.StatusBadRequest)
+			require.GreaterOrEqual(t, last.Code, http.StatusBadRequest)
 		}
-		assert.Equal(t, http.StatusTooManyRequests, last.StatusCode, path)
-		assert.NotEmpty(t, last.Header.Get("Retry-After"))
+		assert.Equal(t, http.StatusTooManyRequests, last.Code, path)
+		assert.NotEmpty(t, last.Header().Get("Retry-After"))
 		assert.Less(t, len(d.takeSent()), 2*failuresOfAddress, "the API server is not asked about the others")
-		assert.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", ben).StatusCode)
+		assert.Equal(t, http.StatusOK, d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", ben).Code)
 	}
 }
 
@@ -424,7 +428,7 @@ func TestLongPathsAreNotAskedAbout(t *testing.T) {
 	anna := withCookies(d.login(t, annaToken))
 	d.takeSent()
 	response := d.sendRequest(http.MethodGet, "/fleet/v1/"+strings.Repeat("a", maxPathBytes), "", anna)
-	assert.Equal(t, http.StatusNotFound, response.StatusCode)
+	assert.Equal(t, http.StatusNotFound, response.Code)
 	assert.Empty(t, d.takeSent())
 }
 
@@ -438,7 +442,7 @@ func TestEndedTokenIsNotAskedAbout(t *testing.T) {
 	t.Cleanup(func() { delete(users, ended) })
 	for _, path := range []string{"/auth/me", "/fleet/v1/summary"} {
 		response := d.sendRequest(http.MethodGet, path, "", withHeader("Authorization", "Bearer "+ended))
-		assert.Equal(t, http.StatusUnauthorized, response.StatusCode, path)
+		assert.Equal(t, http.StatusUnauthorized, response.Code, path)
 	}
 	assert.Empty(t, d.takeSent())
 }
@@ -450,7 +454,7 @@ func TestCookiesWithoutKeys(t *testing.T) {
 	reads := 0
 	d.keys.keys, d.keys.Live = keys{}, &countingClient{Client: d.keys.Live, reads: &reads, err: errors.New("connection refused")}
 	response := d.sendRequest(http.MethodGet, "/fleet/v1/summary", "", anna)
-	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
-	assert.Equal(t, "2", response.Header.Get("Retry-After"))
-	assert.NotContains(t, textOf(t, response), "connection refused")
+	assert.Equal(t, http.StatusServiceUnavailable, response.Code)
+	assert.Equal(t, "2", response.Header().Get("Retry-After"))
+	assert.NotContains(t, response.Body.String(), "connection refused")
 }

@@ -122,7 +122,7 @@ func buildHealthy(f *Fleet) {
 }
 
 func addHealthyPrunes(f *Fleet) error {
-	report, clusters, err := f.addReport("weekly-2026-03-02", 26*hour, 30*day)
+	report, clusters, err := f.addReport("autumn", 26*hour, 30*day)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ func TestHostileMembers(t *testing.T) {
 	p := openStanding(t, playedfleet.Hostile)
 	opened := chromium.OpenPage(t, p.options())
 	shown := map[string]bool{}
-	paths := []string{"/", "/transfers", "/rollouts", "/rollouts/ubuntu", "/clusters", "/images", "/images/ubuntu", "/cleanup", "/policy", "/profile"}
+	paths := []string{"/", "/transfers", "/rollouts", "/rollouts/ubuntu", "/clusters", "/images", "/images/ubuntu", "/cleanup", "/cleanup/hostile?others=1", "/cleanup/hostile?others=1&view=list", "/policy", "/profile"}
 	for _, member := range p.MemberNames() {
 		paths = append(paths, "/clusters/"+member)
 	}

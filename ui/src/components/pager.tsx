@@ -33,7 +33,7 @@ export function Pager({ name, shown, limit, total, of }: { name: string; shown: 
 }
 
 /** Chip shows what a list is limited to, and removes that. */
-export function Chip({ label, value, without }: { label: string; value: string; without: Record<string, undefined> }) {
+export function Chip({ label, value, without }: { label: string; value: string; without: Record<string, string | undefined> }) {
   return (
     <a class="chip" href={hrefWith(without)} aria-label={`Remove: ${label} ${value}`}>
       {label} <strong>{value}</strong> <span aria-hidden="true">✕</span>

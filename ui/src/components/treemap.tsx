@@ -1,6 +1,7 @@
 // Sizes as areas. The tiles are a list of checkboxes or links, for the keyboard and for readers of the screen.
 import { useSignal } from '@preact/signals'
 import { useEffect, useRef } from 'preact/hooks'
+import { plainText } from '../format'
 import { countLarge, squarify, type Rectangle } from '../treemap'
 import '../styles/treemap.css'
 
@@ -79,16 +80,16 @@ export function Treemap({ label, tiles, restSize, restText, restHref, ticked, on
                   {isTicked ? '✓' : ''}
                 </span>
               )}
-              <span>{tile.name}</span>
+              <span>{plainText(tile.name)}</span>
             </span>
             {tile.details.slice(0, Math.max(0, lines - 1)).map((d) => (
               <span key={d} class="tile-detail">
-                {d}
+                {plainText(d)}
               </span>
             ))}
           </>
         )
-        const words = [tile.key, ...tile.details, ...(tile.mark ? [tile.mark] : [])].join(', ')
+        const words = plainText([tile.key, ...tile.details, ...(tile.mark ? [tile.mark] : [])].join(', '))
         const shown = lines > 0 && a.width > 48
         return (
           <li

@@ -67,7 +67,7 @@ export default function ProfilePage() {
               </>
             )}
           </dl>
-          <Command text={`kubectl ot version${me.context ? ` --context ${shellWord(me.context)}` : ''}`} />
+          <Command text={`kubectl ot version${me.context ? ` --hub ${shellWord(me.context)}` : ''}`} />
         </Panel>
       </div>
       <Panel title="What you may do">

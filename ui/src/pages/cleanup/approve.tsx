@@ -104,7 +104,7 @@ export function Approve({ report: r, filter, groups, ticked, taken }: { report: 
                   <ul class="plain-list">
                     {reach.groups.map((g) => (
                       <li key={g.name}>
-                        {g.name} <span class="muted">{formatCount(g.clusters, 'cluster')}, {formatBytes(g.bytes)}</span>
+                        {plainText(g.name)} <span class="muted">{formatCount(g.clusters, 'cluster')}, {formatBytes(g.bytes)}</span>
                       </li>
                     ))}
                     {reach.groupsTotal > reach.groups.length && <li class="muted">and {formatCount(reach.groupsTotal - reach.groups.length, 'more name')}</li>}

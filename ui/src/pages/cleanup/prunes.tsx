@@ -56,7 +56,7 @@ function reasonsOf(skipped: readonly TargetSummary[]): string {
   if (skipped.length === 1) return plainText(skipped[0]!.message || skipped[0]!.reason || 'no reason is known', 120)
   const counts = new Map<string, number>()
   for (const s of skipped) counts.set(s.reason || 'no reason', (counts.get(s.reason || 'no reason') ?? 0) + 1)
-  return [...counts].map(([reason, n]) => `${n} ${reason}`).join(', ')
+  return [...counts].map(([reason, n]) => `${n} ${plainText(reason, 64)}`).join(', ')
 }
 
 function Countdown({ prune: p }: { prune: PruneProgress }) {
@@ -130,7 +130,7 @@ function Stays({ prune: p }: { prune: PruneProgress }) {
         keyOf={(s) => [s.cluster, s.namespace, s.name].join('/')}
         columns={[
           { title: 'Cluster', cell: (s) => (s.cluster ? <a href={href('clusters', s.cluster)}>{s.cluster}</a> : '–') },
-          { title: 'Image', cell: (s) => [s.namespace, s.name].filter(Boolean).join('/') || '–' },
+          { title: 'Image', cell: (s) => plainText([s.namespace, s.name].filter(Boolean).join('/') || '–') },
           { title: 'State', cell: (s) => <Sign tone={s.state === 'Unknown' ? 'unknown' : 'attention'}>{s.state}</Sign> },
           { title: 'Why', cell: (s) => <Why reason={s.reason} message={s.message} /> },
         ]}
@@ -142,7 +142,7 @@ function Stays({ prune: p }: { prune: PruneProgress }) {
 function Why({ reason, message }: { reason?: string; message?: string }) {
   return (
     <>
-      {reason}
+      {reason && plainText(reason, 64)}
       {message && <span class="muted"> {plainText(message, 256)}</span>}
     </>
   )
@@ -172,7 +172,7 @@ function Targets({ prune: p }: { prune: PruneProgress }) {
               empty="There are none."
               columns={[
                 { title: 'Cluster', cell: (t) => <a href={href('clusters', t.cluster)}>{t.cluster}</a> },
-                { title: 'Image', cell: (t) => `${t.namespace}/${t.name}` },
+                { title: 'Image', cell: (t) => plainText(`${t.namespace}/${t.name}`) },
                 { title: 'Bytes', right: true, cell: (t) => formatBytes(t.bytes) },
                 { title: 'State', cell: (t) => <Sign tone={targetTone(t)}>{t.state}</Sign> },
                 { title: 'Goes', wide: true, cell: (t) => (t.until && t.state === 'Pending' ? <Clock at={t.until} /> : '') },

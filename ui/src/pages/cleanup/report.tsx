@@ -2,8 +2,8 @@
 import { useSignal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
 import type { PruneGroup, PruneGroups, PruneProgressList, PruneReport, PruneReportList } from '../../api'
-import { Command } from '../../components/command'
-import { Chip } from '../../components/pager'
+import { Command, shellWord } from '../../components/command'
+import { Chip, offsetOf, Pager } from '../../components/pager'
 import { Figure, Figures, Page, Panel } from '../../components/panel'
 import { Sign } from '../../components/sign'
 import { Empty, Problem, Shown } from '../../components/states'
@@ -22,6 +22,9 @@ import { Rows } from './rows'
 /** The most groups that are asked for: the others are counted together. */
 const maxGroups = 1000
 
+/** How many of them a page of the list has. */
+const listedGroups = 100
+
 export function Report({ name }: { name: string }) {
   const answer = useAnswer<PruneReportList>('prunereports', { name }, ['prunes'])
   return (
@@ -31,9 +34,10 @@ export function Report({ name }: { name: string }) {
           <a class="crumb" href="/cleanup">
             Clean up
           </a>{' '}
-          {name}
+          {plainText(name, 253)}
         </>
       }
+      aside={<Command text={`kubectl ot prune review ${shellWord(name)}`} />}
     >
       <Shown answer={answer} lines={8}>
         {(list) => <Loaded report={list.reports[0]!} />}
@@ -70,7 +74,6 @@ function NotApprovable({ report: r, why }: { report: PruneReport; why: string })
           <a href={href('cleanup', r.lastReport)}>Go to {r.lastReport}</a>
         </p>
       )}
-      <Command text={`kubectl ot prune review ${r.name}`} />
     </Panel>
   )
 }
@@ -140,7 +143,7 @@ function Summary({ report: r, groups }: { report: PruneReport; groups: Answer<Pr
               <a href={href('clusters', c.cluster)} title={plainText(c.message ?? '')}>
                 {c.cluster}
               </a>{' '}
-              <span class="muted">{c.reason}</span>
+              <span class="muted">{plainText(c.reason)}</span>
             </>
           ))}
           {r.clusters.unknown > 8 && (
@@ -251,7 +254,7 @@ function Filters({ report: r, filter }: { report: PruneReport; filter: Filter })
         <input type="text" aria-label="Only in a cluster" placeholder="only in cluster…" spellcheck={false} autocomplete="off" value={cluster.value} onInput={(event) => (cluster.value = event.currentTarget.value)} />
       </form>
       {filter.clusters.map((c) => (
-        <Chip key={c} label="cluster" value={c} without={{ clusters: undefined }} />
+        <Chip key={c} label="cluster" value={c} without={{ clusters: filter.clusters.filter((other) => other !== c).join(',') }} />
       ))}
     </div>
   )
@@ -342,12 +345,13 @@ function shadeOf(g: PruneGroup): number {
 
 function GroupTable({ groups, ticked, tick, clusterHref }: { groups: PruneGroups; ticked: ReadonlySet<string>; tick: (name: string, on: boolean) => void; clusterHref: (name: string) => string }) {
   const byImage = groups.by === 'image'
+  const offset = offsetOf('offset')
   return (
     <>
       {byImage && (
         <p>
           <button type="button" class="button button-quiet" onClick={() => setParams({ tick: groups.groups.map((g) => g.name).join(',') })}>
-            Tick all {formatNumber(groups.groups.length)} that are shown
+            Tick all {formatNumber(groups.groups.length)} that are listed
           </button>
           {ticked.size > 0 && (
             <button type="button" class="button button-quiet" onClick={() => setParams({ tick: undefined })}>
@@ -358,7 +362,7 @@ function GroupTable({ groups, ticked, tick, clusterHref }: { groups: PruneGroups
       )}
       <Table<PruneGroup>
         caption={byImage ? 'Images that can go' : 'Clusters in which images can go'}
-        rows={groups.groups}
+        rows={groups.groups.slice(offset, offset + listedGroups)}
         keyOf={(g) => g.name}
         columns={[
           {
@@ -366,19 +370,20 @@ function GroupTable({ groups, ticked, tick, clusterHref }: { groups: PruneGroups
             cell: (g) =>
               byImage ? (
                 <label class="tick">
-                  <input type="checkbox" checked={ticked.has(g.name)} onChange={(event) => tick(g.name, event.currentTarget.checked)} /> {g.name}
+                  <input type="checkbox" checked={ticked.has(g.name)} onChange={(event) => tick(g.name, event.currentTarget.checked)} /> {plainText(g.name)}
                 </label>
               ) : (
-                <a href={clusterHref(g.name)}>{g.name}</a>
+                <a href={clusterHref(g.name)}>{plainText(g.name)}</a>
               ),
           },
           { title: 'Clusters', right: true, wide: true, cell: (g) => formatNumber(g.clusters) },
           { title: 'Images', right: true, wide: true, cell: (g) => formatNumber(g.images) },
           { title: 'Bytes', right: true, cell: (g) => formatBytes(g.bytes) },
           { title: 'Oldest', right: true, cell: (g) => (g.oldestUnreferencedSince ? <Age at={g.oldestUnreferencedSince} /> : 'unknown') },
-          { title: 'Would anything miss it', wide: true, cell: (g) => whoMisses(g) },
+          { title: 'Would anything miss it', wide: true, cell: (g) => plainText(whoMisses(g)) },
         ]}
       />
+      <Pager name="offset" shown={Math.max(0, Math.min(listedGroups, groups.groups.length - offset))} limit={listedGroups} total={groups.groups.length} of={byImage ? 'images' : 'clusters'} />
     </>
   )
 }

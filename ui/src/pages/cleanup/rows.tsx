@@ -54,12 +54,12 @@ export function Rows({ report: r, verdict }: { report: PruneReport; verdict: str
 
 function columnsOf(verdict: string): Column<PruneRow>[] {
   const cluster: Column<PruneRow> = { title: 'Cluster', cell: (row) => <a href={hrefWith({ clusters: row.cluster, after: undefined })}>{row.cluster}</a> }
-  const name: Column<PruneRow> = { title: 'Image', cell: (row) => [row.namespace, row.name].filter(Boolean).join('/') }
+  const name: Column<PruneRow> = { title: 'Image', cell: (row) => plainText([row.namespace, row.name].filter(Boolean).join('/')) }
   const why: Column<PruneRow> = {
     title: 'Why',
     cell: (row) => (
       <>
-        {row.reason} {row.detail && <span class="muted">{plainText(row.detail, 300)}</span>}
+        {plainText(row.reason ?? '', 64)} {row.detail && <span class="muted">{plainText(row.detail, 300)}</span>}
       </>
     ),
   }
@@ -67,13 +67,13 @@ function columnsOf(verdict: string): Column<PruneRow>[] {
     case 'orphan':
       return [
         cluster,
-        { title: 'Kind', cell: (row) => row.kind ?? '' },
-        { title: 'Object', cell: (row) => [row.namespace, row.name].filter(Boolean).join('/') || (row.detail ?? '') },
-        { title: 'Of image', wide: true, cell: (row) => row.image ?? '' },
+        { title: 'Kind', cell: (row) => plainText(row.kind ?? '') },
+        { title: 'Object', cell: (row) => plainText([row.namespace, row.name].filter(Boolean).join('/') || (row.detail ?? '')) },
+        { title: 'Of image', wide: true, cell: (row) => plainText(row.image ?? '') },
         { title: 'Bytes', right: true, cell: (row) => (row.bytes === undefined ? 'unknown' : formatBytes(row.bytes)) },
       ]
     case 'unknown':
-      return [{ title: 'Cluster', cell: (row) => <a href={href('clusters', row.cluster)}>{row.cluster}</a> }, { title: 'Reason', cell: (row) => <Sign tone="unknown">{row.reason ?? 'Unknown'}</Sign> }, { title: 'What is known', cell: (row) => plainText(row.detail ?? '', 300) }]
+      return [{ title: 'Cluster', cell: (row) => <a href={href('clusters', row.cluster)}>{row.cluster}</a> }, { title: 'Reason', cell: (row) => <Sign tone="unknown">{plainText(row.reason ?? 'Unknown', 64)}</Sign> }, { title: 'What is known', cell: (row) => plainText(row.detail ?? '', 300) }]
     default:
       return [cluster, name, why]
   }

@@ -156,7 +156,7 @@ function Clusters({ detail: d }: { detail: RolloutDetail }) {
                 { title: 'Cluster', cell: (c) => <a href={href('clusters', c.cluster)}>{c.cluster}</a> },
                 { title: 'Wave', wide: true, cell: (c) => c.wave },
                 { title: 'State', cell: (c) => <Sign tone={toneOfState(c.state)}>{wordOf(c.state)}</Sign> },
-                { title: 'Reason', cell: (c) => [c.reason, c.message].filter(Boolean).map((t) => plainText(t!, 300)).join(': ') },
+                { title: 'Reason', cell: (c) => [c.reason, c.message].filter(Boolean).map((t) => plainText(t!, 300)).join(': ') || <span class="muted">–</span> },
                 { title: 'Started', wide: true, cell: (c) => (c.startedAt ? <Age at={c.startedAt} ago /> : <span class="muted">–</span>) },
                 { title: 'Expected', cell: (c) => (c.expected?.at ? <Clock at={c.expected.at} /> : <span class="muted">{c.expected?.message ?? '–'}</span>) },
                 { title: 'Why', right: true, cell: (c) => c.startedAt && <a href={whyHref(d, c.cluster)}>Explain</a> },

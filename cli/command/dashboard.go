@@ -43,7 +43,7 @@ prints signs in one browser, once: Enter prints another one.`,
 		if err != nil {
 			return err
 		}
-		return e.serveDashboard(ctx, hub.Cluster, types.NamespacedName(hub.key), port, noOpen)
+		return e.serveDashboard(ctx, hub.Cluster, hub.key, port, noOpen)
 	})
 	return cmd
 }

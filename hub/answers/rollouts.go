@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/approval"
-	"github.com/pelotech/ot-fleet/api/eta"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/rollout"
@@ -298,7 +297,7 @@ func newRolloutCluster(o *rollout.Outlook) readapi.RolloutCluster {
 		c.StartedAt = &at
 	}
 	if o.Expected != nil {
-		c.Expected = newEstimate(eta.Estimate(*o.Expected))
+		c.Expected = newEstimate(*o.Expected)
 	}
 	return c
 }

@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -461,53 +459,4 @@ func TestKeptMatricesAreBounded(t *testing.T) {
 	}
 	assert.Len(t, c.known, maxMatrixBytes/2_000_000)
 	assert.LessOrEqual(t, c.bytes, maxMatrixBytes)
-}
-
-// TestAnswersStayCheap compares the CPU of each answer about many members and images with that
-// of listing the members, in one run.
-func TestAnswersStayCheap(t *testing.T) {
-	names := make([]string, 300)
-	for i := range names {
-		names[i] = fmt.Sprintf("member-%03d", i)
-	}
-	f := newTestFleet(t, names...)
-	f.Changes = nil // nothing is remembered
-	images := make([]v1alpha1.ReportedImage, 128)
-	for i := range images {
-		name := "image-" + strconv.Itoa(i)
-		images[i] = v1alpha1.ReportedImage{Namespace: "images", Name: name, UID: types.UID(name), Source: "http " + name, Phase: v1alpha1.PhaseSucceeded}
-	}
-	for _, name := range names {
-		setReport(f.Index, name, 2, images)
-	}
-	best := func(do func()) time.Duration {
-		least := time.Hour
-		for range 5 {
-			start := time.Now()
-			do()
-			least = min(least, time.Since(start))
-		}
-		return least
-	}
-	duration := func(path string) time.Duration {
-		return best(func() { require.Equal(t, http.StatusOK, f.get(t, path, nil).Code, path) })
-	}
-	members := duration("members?limit=1000")
-	for path, size := range map[string]int{"summary": 8 << 10, "history?by=source": 64 << 10, "blastradius?policy=%7B%7D": 64 << 10} {
-		assert.Less(t, f.get(t, path, nil).Body.Len(), size, path)
-		assert.Less(t, duration(path), 20*members, "%s against %s of all members", path, members)
-	}
-	var m readapi.Matrix
-	f.read(t, "matrix?rows=source", &m)
-	objects := make([]v1alpha1.ImageSummary, len(m.Cells))
-	for i := range objects {
-		objects[i] = v1alpha1.ImageSummary{Namespace: m.Cols[i%len(m.Cols)].Cluster, Name: m.Rows[i/len(m.Cols)].Source}
-	}
-	encoding := best(func() {
-		_, err := json.Marshal(objects)
-		require.NoError(t, err)
-	})
-	assert.Less(t, duration("matrix?rows=source"), 20*encoding, "against %s for its cells as objects", encoding)
-	assert.Less(t, f.get(t, "matrix?rows=source", nil).Body.Len(), 2*len(m.Cells)+len(names)*64)
-	assert.Less(t, f.get(t, "matrix?rows=source&since="+m.Seq, nil).Body.Len(), 256)
 }

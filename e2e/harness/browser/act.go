@@ -20,7 +20,7 @@ import (
 )
 
 // callCommand calls a command of the protocol unless one before it failed.
-func callCommand[P, R any](err *error, ctx context.Context, command cdp.Command[P, R], params ...P) {
+func callCommand[P, R any](ctx context.Context, err *error, command cdp.Command[P, R], params ...P) {
 	if *err != nil {
 		return
 	}

@@ -111,21 +111,21 @@ func (p *Page) applyOptions(o Options) error {
 		headers[name] = text
 	}
 	_, err := chromedp.Call(p.ctx, network.Enable, network.EnableParams{})
-	callCommand(&err, p.ctx, log.Enable)
-	callCommand(&err, p.ctx, audits.Enable)
-	callCommand(&err, p.ctx, performance.Enable, performance.EnableParams{})
-	callCommand(&err, p.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"})
-	callCommand(&err, p.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+	callCommand(p.ctx, &err, log.Enable)
+	callCommand(p.ctx, &err, audits.Enable)
+	callCommand(p.ctx, &err, performance.Enable, performance.EnableParams{})
+	callCommand(p.ctx, &err, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"})
+	callCommand(p.ctx, &err, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
 		Width: int64(float64(width) / zoom), Height: int64(float64(height) / zoom), DeviceScaleFactor: zoom,
 	})
-	callCommand(&err, p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+	callCommand(p.ctx, &err, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: motion},
 	}})
 	if len(headers) > 0 {
-		callCommand(&err, p.ctx, network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{Headers: headers})
+		callCommand(p.ctx, &err, network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{Headers: headers})
 	}
 	if !o.Now.IsZero() {
-		callCommand(&err, p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: standingClock(o.Now)})
+		callCommand(p.ctx, &err, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: standingClock(o.Now)})
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package playedfleet
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -59,8 +60,8 @@ func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
 	s.fleet.mu.Unlock()
 	code := http.StatusOK
 	if err != nil {
-		failure, ok := err.(*apiError)
-		if !ok {
+		var failure *apiError
+		if !errors.As(err, &failure) {
 			failure = &apiError{http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error()}
 		}
 		code = failure.code

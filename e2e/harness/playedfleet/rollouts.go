@@ -50,7 +50,7 @@ type imageSpec struct {
 	only []string
 }
 
-func (f *Fleet) addImage(s imageSpec) *fleetImage {
+func (f *Fleet) addImage(s imageSpec) {
 	template := func(version string) v1alpha1.VMDiskImageSpec {
 		return v1alpha1.VMDiskImageSpec{
 			Name: s.name, SourceType: v1alpha1.SourceHTTP, URL: fmt.Sprintf("https://%s/%s/%s/disk.qcow2", s.host, s.name, version),
@@ -93,7 +93,6 @@ func (f *Fleet) addImage(s imageSpec) *fleetImage {
 	img := &fleetImage{object: object, current: rollout.CurrentImage(object), fails: s.failsIn}
 	f.images = append(f.images, img)
 	f.placeImage(img, s)
-	return img
 }
 
 // ago returns a time before the end of the scenario's warm-up.

@@ -24,8 +24,8 @@ var rewrite = flag.Bool("rewrite", false, "write the pictures in docs/pictures")
 
 const (
 	picturesDirectory = "../../../docs/pictures"
-	// fontsFile describes the fonts that the pictures are drawn with.
-	fontsFile = "testdata/fonts"
+	// renderingFile describes the fonts and the chromium that the pictures are drawn with.
+	renderingFile = "testdata/rendering"
 	// maxPictureBytes bounds a picture, so that a page of the documentation with some loads fast.
 	maxPictureBytes = 120_000
 	// maxDifference is the share of pixels in which a page may differ from its picture.
@@ -59,7 +59,7 @@ func pictures() []picture {
 // TestPictures draws each page over a fleet that stands still, and compares it with its picture in
 // docs/pictures. With -rewrite, as make pictures does, it writes them instead.
 func TestPictures(t *testing.T) {
-	checkFonts(t)
+	checkRendering(t)
 	for _, of := range pictures() {
 		for _, theme := range []string{"light", "dark"} {
 			t.Run(of.name+"-"+theme, func(t *testing.T) {
@@ -102,8 +102,9 @@ func drawPicture(t *testing.T, of picture, dark bool) image.Image {
 	return drawn
 }
 
-// checkFonts skips a test on a machine with other fonts than those of the pictures.
-func checkFonts(t *testing.T) {
+// checkRendering skips a test on a machine with other fonts, or another chromium, than those of the
+// pictures.
+func checkRendering(t *testing.T) {
 	t.Helper()
 	p := chromium.OpenPage(t, openStanding(t, playedfleet.Empty).options())
 	p.Visit(t, "/")
@@ -112,15 +113,16 @@ func checkFonts(t *testing.T) {
 		context.font = '14px ' + family
 		return context.measureText('Clusters and images 0123456789 ✓✗◌').width
 	})`)
-	fonts := strings.TrimSpace(fmt.Sprintf("%.2f", widths))
+	version := browser.Evaluate[string](t, p, `/Chrome\/(\d+)/.exec(navigator.userAgent)[1]`)
+	rendering := fmt.Sprintf("chromium %s, fonts %.2f", version, widths)
 	if *rewrite {
-		require.NoError(t, os.MkdirAll(filepath.Dir(fontsFile), 0o755))
-		require.NoError(t, os.WriteFile(fontsFile, []byte(fonts+"\n"), 0o644))
+		require.NoError(t, os.MkdirAll(filepath.Dir(renderingFile), 0o755))
+		require.NoError(t, os.WriteFile(renderingFile, []byte(rendering+"\n"), 0o644))
 		return
 	}
-	known, err := os.ReadFile(fontsFile)
+	known, err := os.ReadFile(renderingFile)
 	require.NoError(t, err, "make pictures writes it")
-	if strings.TrimSpace(string(known)) != fonts {
-		t.Skipf("the fonts of this machine (%s) are others than those of the pictures (%s)", fonts, strings.TrimSpace(string(known)))
+	if strings.TrimSpace(string(known)) != rendering {
+		t.Skipf("the pictures were drawn with %s, and this machine has %s", strings.TrimSpace(string(known)), rendering)
 	}
 }

@@ -143,7 +143,7 @@ func TestStreamThroughOtherReplica(t *testing.T) {
 	shared.SetPolicyForTest(t, map[string]string{"concurrency": "3"})
 	awaitLine("policy")
 	require.NoError(t, third.Stop(testenv.Patience))
-	for lines.Scan() { //nolint:revive // to its end
+	for lines.Scan() {
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"log"
 	"math"
 	"net/http"
 	"net/url"
@@ -132,9 +134,9 @@ func Origins(origins ...string) func(host string) (string, bool) {
 }
 
 // NewServer returns a server of a handler, with bounds. Its answers have no timeout of their
-// own: streams go on.
+// own: streams go on. It logs nothing of connections that fail: strangers make them.
 func NewServer(handler http.Handler) *http.Server {
-	return &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
+	return &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
 }
 
 // refusal is an answer that is an error.

@@ -83,6 +83,8 @@ var connections = map[string]string{
 	"hub/helm/member.go discovery.NewDiscoveryClientForConfig":                throughLimits,
 	"hub/helm/member.go v1.NewForConfig":                                      throughLimits,
 	"hub/helm/member.go clientcmd.NewDefaultClientConfig":                     noConnection,
+	"hub/dashboard/access.go kubernetes.NewForConfig":                         ownAPIServer,
+	"hub/prometheus/reader.go http.Transport":                                 "a Prometheus that an administrator names; its answers are bounded",
 	"hub/setup.go client.New":                                                 ownAPIServer,
 	"hub/setup.go manager.New":                                                ownAPIServer,
 	"api/health/permission_review.go v1.NewForConfig":                         ownAPIServer,

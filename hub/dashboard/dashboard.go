@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/ui"
 )
@@ -26,11 +27,7 @@ const (
 	retryAfter = 2 * time.Second
 	// maxKnownTokens bounds the tokens that are known to be accepted; others count as attempts.
 	maxKnownTokens = 4096
-	// maxPathBytes bounds the paths that the API server is asked about: answers are remembered.
-	maxPathBytes = 256
 )
-
-var errNoPath = errors.New("there is no such path")
 
 // readHeaders are all that the read API gets of a request, beside the credential.
 var readHeaders = []string{"Accept", "Accept-Encoding", "If-None-Match", "Last-Event-Id", "User-Agent"}
@@ -136,7 +133,7 @@ func (d *dashboard) callerOf(request *http.Request) (*ui.Caller, error) {
 	case !isToken(token), hasEnd && !time.Now().Before(end): // reviews are remembered for longer
 		return nil, errNotAccepted
 	}
-	of, err := d.identify(request, token)
+	of, err := d.identify(request, token, mode == ui.ModeProxy)
 	if err != nil {
 		return nil, describeRefusal(request, err)
 	}
@@ -156,7 +153,13 @@ func (d *dashboard) callerOf(request *http.Request) (*ui.Caller, error) {
 // forwarded to, judges the token again.
 func (d *dashboard) serveRead(w http.ResponseWriter, request *http.Request) {
 	s := signInFrom(request.Context())
-	if err := d.checkRead(request, s.user, request.Method, request.URL.Path); err != nil {
+	// Invariant: the API server is asked about paths that there are, and about the root for all
+	// others: a caller cannot make up ever new questions.
+	path := readapi.Root
+	if _, pattern := d.reads.Handler(request); pattern != "" {
+		path = pattern
+	}
+	if err := d.checkRead(request, s.user, request.Method, path); err != nil {
 		ui.WriteError(w, describeRefusal(request, err))
 		return
 	}
@@ -196,14 +199,14 @@ func (unavailable) Error() string {
 // RetryAfter implements ui.Delayed.
 func (unavailable) RetryAfter() time.Duration { return retryAfter }
 
-// identify returns the user of a token. Tokens that are not accepted are limited, wherever in a
-// request they are.
-func (d *dashboard) identify(request *http.Request, token string) (user.Info, error) {
+// identify returns the user of a token. Where it may be a guess, those that are not accepted are
+// limited. One from the cookies is none: it was accepted before this hub sealed it.
+func (d *dashboard) identify(request *http.Request, token string, mayBeGuess bool) (user.Info, error) {
 	key := sha256.Sum256([]byte(token))
-	succeeded := func() {}
-	if !d.known.Contains(key) {
+	end := func(bool) {}
+	if mayBeGuess && !d.known.Contains(key) {
 		var wait time.Duration
-		if succeeded, wait = d.limit.beginAttempt(request.RemoteAddr, time.Now()); wait > 0 {
+		if end, wait = d.limit.beginAttempt(request.RemoteAddr, key, time.Now()); wait > 0 {
 			return nil, &limited{wait}
 		}
 	}
@@ -211,19 +214,15 @@ func (d *dashboard) identify(request *http.Request, token string) (user.Info, er
 	switch {
 	case errors.Is(err, errNotAccepted):
 		d.known.Remove(key)
-		return nil, err
 	case err == nil:
 		d.known.Add(key, struct{}{})
 	}
-	succeeded() // that the API server does not answer is no failure of this person
+	end(!errors.Is(err, errNotAccepted)) // that the API server does not answer is no failure of this person
 	return of, err
 }
 
 // checkRead returns a refusedRead, or an error where the API server does not answer.
 func (d *dashboard) checkRead(request *http.Request, of user.Info, method, path string) error {
-	if len(path) > maxPathBytes {
-		return errNoPath
-	}
 	allowed, err := d.Access.mayRead(request.Context(), of, method, path)
 	if err == nil && !allowed {
 		err = &refusedRead{of.GetName(), method, path}
@@ -238,8 +237,6 @@ func describeRefusal(request *http.Request, err error) error {
 	switch {
 	case errors.Is(err, errNotAccepted):
 		return ui.WithStatus(http.StatusUnauthorized, err)
-	case errors.Is(err, errNoPath):
-		return ui.WithStatus(http.StatusNotFound, err)
 	case errors.As(err, &refused):
 		return ui.WithStatus(http.StatusForbidden, err)
 	case errors.As(err, &tooMany):

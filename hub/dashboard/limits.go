@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"crypto/sha256"
 	"net/netip"
 	"sync"
 	"time"
@@ -36,13 +37,20 @@ type signInLimit struct {
 	mu        sync.Mutex
 	all       failures
 	byAddress map[netip.Prefix]*failures
+	// underway are the tokens that are being judged. Each counts as failed, so that they are
+	// as many as may fail.
+	underway map[[sha256.Size]byte]struct{}
 }
 
-// beginAttempt counts an attempt as failed unless succeeded is called. wait is how long the address has to
-// wait; 0 where it may try.
-func (l *signInLimit) beginAttempt(remote string, now time.Time) (succeeded func(), wait time.Duration) {
+// beginAttempt counts an attempt as failed until end says that it succeeded. Requests with a token
+// that is being judged are the same attempt: a page sends many at a time. wait is how long the
+// address has to wait; 0 where it may try.
+func (l *signInLimit) beginAttempt(remote string, token [sha256.Size]byte, now time.Time) (end func(succeeded bool), wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if _, judged := l.underway[token]; judged {
+		return func(bool) {}, 0
+	}
 	address := addressOf(remote)
 	own := l.byAddress[address]
 	if own == nil {
@@ -58,10 +66,17 @@ func (l *signInLimit) beginAttempt(remote string, now time.Time) (succeeded func
 	}
 	own.count++
 	l.all.count++
-	return func() {
+	if l.underway == nil {
+		l.underway = map[[sha256.Size]byte]struct{}{}
+	}
+	l.underway[token] = struct{}{}
+	return func(succeeded bool) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		own.count, l.all.count = max(0, own.count-1), max(0, l.all.count-1)
+		delete(l.underway, token)
+		if succeeded {
+			own.count, l.all.count = max(0, own.count-1), max(0, l.all.count-1)
+		}
 	}, 0
 }
 

@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -9,25 +11,45 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func tokenOf(i int) [sha256.Size]byte { return sha256.Sum256([]byte(strconv.Itoa(i))) }
+
+// The requests of a page with one token that is being judged are one attempt.
+func TestRequestsOfATokenAreOneAttempt(t *testing.T) {
+	var l signInLimit
+	end, wait := l.beginAttempt("192.0.2.1:1000", tokenOf(1), testTime)
+	require.Zero(t, wait)
+	for range 10 * failuresOfAll {
+		endOther, wait := l.beginAttempt("192.0.2.1:1000", tokenOf(1), testTime)
+		require.Zero(t, wait)
+		endOther(true)
+	}
+	assert.InDelta(t, 1, l.all.count, 0)
+	end(false)
+	assert.Empty(t, l.underway)
+	assert.InDelta(t, 1, l.all.count, 0, "it failed once")
+}
+
 // An address that fails waits, and others do not.
 func TestFailedSignInsOfAnAddressAreLimited(t *testing.T) {
 	var l signInLimit
 	const thief, anna = "192.0.2.1:1000", "192.0.2.2:1000"
 	now := testTime
 	for i := range failuresOfAddress {
-		_, wait := l.beginAttempt(fmt.Sprintf("192.0.2.1:%d", 1000+i), now)
+		end, wait := l.beginAttempt(fmt.Sprintf("192.0.2.1:%d", 1000+i), tokenOf(i), now)
 		require.Zero(t, wait, "attempt %d, from another port each", i)
+		end(false)
 	}
-	_, wait := l.beginAttempt(thief, now)
+	_, wait := l.beginAttempt(thief, tokenOf(-1), now)
 	require.Equal(t, forgiveAddressEvery, wait)
-	_, again := l.beginAttempt(thief, now.Add(wait/2))
+	_, again := l.beginAttempt(thief, tokenOf(-1), now.Add(wait/2))
 	require.Equal(t, wait/2, again, "an attempt that was refused does not count")
-	succeeded, wait := l.beginAttempt(anna, now)
+	end, wait := l.beginAttempt(anna, tokenOf(-2), now)
 	require.Zero(t, wait)
-	succeeded()
-	_, wait = l.beginAttempt(thief, now.Add(forgiveAddressEvery))
+	end(true)
+	end, wait = l.beginAttempt(thief, tokenOf(-1), now.Add(forgiveAddressEvery))
 	require.Zero(t, wait, "one attempt for the time that passed")
-	_, wait = l.beginAttempt(thief, now.Add(forgiveAddressEvery))
+	end(false)
+	_, wait = l.beginAttempt(thief, tokenOf(-1), now.Add(forgiveAddressEvery))
 	require.Equal(t, forgiveAddressEvery, wait)
 }
 
@@ -35,9 +57,9 @@ func TestFailedSignInsOfAnAddressAreLimited(t *testing.T) {
 func TestSignInsThatSucceedAreNotLimited(t *testing.T) {
 	var l signInLimit
 	for i := range 10 * failuresOfAll {
-		succeeded, wait := l.beginAttempt("192.0.2.1:1000", testTime)
+		end, wait := l.beginAttempt("192.0.2.1:1000", tokenOf(i), testTime)
 		require.Zero(t, wait, "sign-in %d", i)
-		succeeded()
+		end(true)
 	}
 }
 
@@ -46,14 +68,16 @@ func TestFailedSignInsOfAllAreLimited(t *testing.T) {
 	var l signInLimit
 	address := func(i int) string { return fmt.Sprintf("[2001:db8:%x::1]:1000", i) }
 	for i := range failuresOfAll {
-		_, wait := l.beginAttempt(address(i), testTime)
+		end, wait := l.beginAttempt(address(i), tokenOf(i), testTime)
 		require.Zero(t, wait)
+		end(false)
 	}
-	_, wait := l.beginAttempt(address(failuresOfAll), testTime)
+	_, wait := l.beginAttempt(address(failuresOfAll), tokenOf(failuresOfAll), testTime)
 	require.Equal(t, forgiveAllEvery, wait)
 	accepted := 0
 	for i := range 3 * maxAddresses {
-		if _, wait := l.beginAttempt(address(i), testTime.Add(time.Duration(i)*time.Millisecond)); wait == 0 {
+		if end, wait := l.beginAttempt(address(i), tokenOf(i), testTime.Add(time.Duration(i)*time.Millisecond)); wait == 0 {
+			end(false)
 			accepted++
 		}
 		require.LessOrEqual(t, len(l.byAddress), maxAddresses)

@@ -76,7 +76,7 @@ func signInResult(err error) string {
 
 // checkSignIn returns the cookies for a token that its user may read with.
 func (d *dashboard) checkSignIn(request *http.Request, token string, now time.Time) ([]*http.Cookie, error) {
-	of, err := d.identify(request, token)
+	of, err := d.identify(request, token, true)
 	if err != nil {
 		return nil, err
 	}

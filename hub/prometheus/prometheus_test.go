@@ -216,6 +216,16 @@ func TestCredentialsAreRead(t *testing.T) {
 	require.ErrorContains(t, ask(), "ca.crt in --prometheus-credentials-dir has no certificate")
 }
 
+// A token that is given later is no more sent in plain text than one that is there at the start.
+func TestTokensAreNotSentInPlainText(t *testing.T) {
+	folder := t.TempDir()
+	reader := Reader{Options{URL: "http://prometheus.example.invalid:9090", CredentialsDir: folder}}
+	require.NoError(t, reader.Validate())
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "token"), []byte("secret"), 0o600))
+	_, err := reader.newSender()
+	require.ErrorContains(t, err, "is not sent in plain text")
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	withToken := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(withToken, "token"), []byte("t"), 0o600))

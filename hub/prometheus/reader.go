@@ -70,7 +70,7 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--prometheus-url=%s is not the URL of a Prometheus: give one such as http://prometheus.monitoring:9090, without user and query", v1alpha1.SanitizeText(redactUser(o.URL), 256))
 	case o.Selector != "" && !selectorPattern.MatchString(o.Selector):
 		return fmt.Errorf(`--prometheus-selector=%s has to be matchers of labels, as namespace="ot-hub"`, v1alpha1.SanitizeText(o.Selector, 256))
-	case u.Scheme == "http" && !isLoopback(u.Hostname()) && o.hasFile(tokenFile):
+	case o.isPlainText() && o.hasFile(tokenFile):
 		return fmt.Errorf("--prometheus-url=%s would send the token of --prometheus-credentials-dir in plain text: give a URL with https", o.URL)
 	}
 	return nil
@@ -82,6 +82,12 @@ func redactUser(text string) string {
 		return "…" + text[at:]
 	}
 	return text
+}
+
+// isPlainText reports whether what is sent can be read on the way.
+func (o Options) isPlainText() bool {
+	u, err := url.Parse(o.URL)
+	return err != nil || u.Scheme != "https" && !isLoopback(u.Hostname())
 }
 
 func isLoopback(host string) bool {
@@ -183,6 +189,9 @@ func (r *Reader) newSender() (*sender, error) {
 	token, err := r.readFile(tokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the token for Prometheus: %w", err)
+	}
+	if len(token) > 0 && r.isPlainText() { // it may have come after Validate
+		return nil, errors.New("the token of --prometheus-credentials-dir is not sent in plain text: give a URL with https")
 	}
 	authorities, err := r.readFile(caFile)
 	if err != nil {

@@ -1,6 +1,7 @@
 // What of the fleet needs a person: which sentence, where to look, and which command.
 import type { Attention, NamedRollout, Summary } from './api'
 import type { Tone } from './components/sign'
+import { withoutCommand } from './lanes'
 import { shellWord } from './components/command'
 import { whyOf } from './whyaddress'
 
@@ -50,7 +51,7 @@ export function tasksOf(s: Summary): { tasks: Task[]; unnamed: number } {
 
 function taskOf(a: Attention, rollouts: readonly NamedRollout[]): Task {
   const name = shellWord(a.name)
-  const task = { key: `${a.kind}/${a.name}`, tone: 'attention' as Tone, subject: a.name, text: a.message || a.reason }
+  const task = { key: `${a.kind}/${a.name}`, tone: 'attention' as Tone, subject: a.name, text: withoutCommand(a.message ?? '') || a.reason }
   switch (a.kind) {
     case 'FleetDiskImage': {
       const wave = rollouts.find((r) => r.name === a.name)?.currentWave

@@ -1,7 +1,7 @@
 import { render } from 'preact'
 import { useEffect } from 'preact/hooks'
 import { follow } from './live'
-import { loadSession, session } from './session'
+import { followSession, loadSession, session } from './session'
 import { Shell } from './shell'
 import { SignIn, Unreached } from './signin'
 import './styles/tokens.css'
@@ -12,7 +12,9 @@ import './styles/shell.css'
 function App() {
   const signedIn = session.value.state === 'signedIn'
   useEffect(() => {
-    if (signedIn) follow()
+    if (!signedIn) return undefined
+    follow()
+    return followSession()
   }, [signedIn])
   switch (session.value.state) {
     case 'unknown':

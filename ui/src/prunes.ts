@@ -155,10 +155,10 @@ export function segmentsOf(t: TargetCounts): Segment[] {
   return all.filter((s) => s.count > 0)
 }
 
-/** Returns what goes when, in words; undefined where nothing goes any more. left is until the last undo window ends, in milliseconds; undefined where no cluster has started. */
+/** Returns what goes when, in words; undefined where nothing goes any more. left is until the last undo window ends, in milliseconds; undefined where no cluster has started. Images that have not started have no window yet. */
 export function nextDeletion(p: Pick<PruneProgress, 'phase' | 'undo' | 'targets'>, left: number | undefined): 'undoing' | 'starting' | 'counting' | 'deleting' | undefined {
   if (isFinal(p)) return undefined
   if (p.undo) return 'undoing'
-  if (left === undefined) return 'starting'
+  if (left === undefined || p.targets.pending === 0) return 'starting'
   return left > 0 ? 'counting' : 'deleting'
 }

@@ -5,6 +5,7 @@ import type { Topic } from './api'
 import { getJSON, RequestError, withParams, type Params } from './client'
 import { onChange } from './live'
 import { noteRefusal } from './session'
+import { subjectOf } from './subject'
 
 /** What is known of an answer. A value stays when a later request fails: it is then stale, and is never removed. */
 export interface Answer<T> {
@@ -12,6 +13,8 @@ export interface Answer<T> {
   /** When the value arrived, in milliseconds. */
   at?: number
   error?: RequestError
+  /** The value is of the list before it was sorted, filtered or paged otherwise: the next one is on its way. */
+  pending?: boolean
 }
 
 interface Entry {
@@ -135,18 +138,26 @@ export function useObject<T>(path: string | undefined, topics: readonly Topic[])
 const nothing = signal<Answer<unknown>>({})
 
 function usePath<T>(path: string | undefined, topics: readonly Topic[], every: number, fold?: Fold<unknown>): ReadonlySignal<Answer<T>> {
-  const current = useMemo(() => signal<Signal<Answer<unknown>>>(nothing), [])
+  const current = useMemo(() => signal<{ answer: Signal<Answer<unknown>>; path?: string; kept?: Answer<unknown> }>({ answer: nothing }), [])
+  const shown = useComputed(() => {
+    const { answer, kept } = current.value
+    const { value, error } = answer.value
+    return (kept && value === undefined && error === undefined ? kept : answer.value) as Answer<T>
+  })
   useEffect(() => {
     if (path === undefined) {
-      current.value = nothing
+      current.value = { answer: nothing }
       return undefined
     }
+    // A list that is sorted or paged otherwise stays until the next one arrives: what had the focus keeps it.
+    const before = shown.peek()
+    const kept = before.value !== undefined && current.peek().path !== undefined && subjectOf(current.peek().path!) === subjectOf(path) ? { value: before.value, at: before.at, pending: true } : undefined
     const key = fold ? path + '#folded' : path // its value is not the answer itself
     const entry = acquire(key, path, topics, every, fold)
-    current.value = entry.answer
+    current.value = { answer: entry.answer, path, kept }
     return () => release(key)
   }, [path])
-  return useComputed(() => current.value.value as Answer<T>)
+  return shown
 }
 
 /** Asks again for answers, after a change that this page made. */

@@ -58,7 +58,8 @@ export function Search() {
     }
     if (event.key === 'Enter') {
       event.preventDefault()
-      choose(Math.max(0, at))
+      // What is listed may still be of the text before.
+      if (text.value.trim() === asked.value) choose(Math.max(0, at))
       return
     }
     const next = nextOption(at, event.key, found.length)

@@ -84,6 +84,27 @@ export function noteRefusal(error: RequestError): void {
   if (error.status === 401 && session.value.state === 'signedIn') session.value = { state: 'signedOut', mode: session.value.me.mode, message: endedMessage() }
 }
 
+/** Asks again who is here: rights are given and taken while a page is open, and a proxy renews its tokens. */
+export async function refreshSession(): Promise<void> {
+  if (session.value.state !== 'signedIn') return
+  try {
+    const me = await getJSON<Me>('/auth/me')
+    if (session.value.state === 'signedIn' && JSON.stringify(me) !== JSON.stringify(session.value.me)) session.value = { state: 'signedIn', me }
+  } catch (err) {
+    if (err instanceof RequestError) noteRefusal(err) // others are said where they matter
+  }
+}
+
+const refreshMilliseconds = 30_000
+
+/** Keeps what is known of the person fresh while the page is seen. Returns how to end that. */
+export function followSession(): () => void {
+  const timer = setInterval(() => {
+    if (!document.hidden) void refreshSession()
+  }, refreshMilliseconds)
+  return () => clearInterval(timer)
+}
+
 /** Reports whether the person may do something; false as long as that is unknown. */
 export function may(verb: string, resource: string): boolean {
   return session.value.state === 'signedIn' && session.value.me.may.some((m) => m.allowed && m.verb === verb && m.resource === resource)

@@ -121,7 +121,7 @@ export function Unreached({ error }: { error: RequestError }) {
       <div class="signin-card">
         <h1>OT Fleet</h1>
         <Problem error={error} retry={() => void loadSession()} />
-        <Command label="What the hub says of itself:" text="kubectl ot doctor" />
+        <Command label="What can be said without it:" text="kubectl ot status" />
       </div>
     </main>
   )

@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
 import { StateUnknown, type Member, type MemberList } from '../api'
 import { countStates, listCommand } from '../clusters'
-import { formatNumber, plainText } from '../format'
+import { formatAge, formatNumber, plainText } from '../format'
 import { useAnswer } from '../query'
 import { href, hrefWith, param, setParams } from '../route'
 import { Command } from './command'
@@ -98,6 +98,19 @@ function TypedFilter({ name, label, placeholder }: { name: string; label: string
 
 const unknown = <span class="muted">unknown</span>
 
+/** Dims numbers that a cluster reported before it fell silent, or was put into quarantine. */
+function asReported(cell: Column<Member>['cell']): Column<Member>['cell'] {
+  return (m) =>
+    (m.state === 'Silent' || m.state === 'Quarantined') && m.lastReport ? (
+      <span class="stale" title={`as of ${formatAge(m.lastReport)} ago`}>
+        {cell(m)}
+        <span class="visually-hidden"> as of {formatAge(m.lastReport)} ago</span>
+      </span>
+    ) : (
+      cell(m)
+    )
+}
+
 const columns: Column<Member>[] = [
   { title: 'Cluster', sort: 'name', cell: (m) => <a href={href('clusters', m.member)}>{plainText(m.member, 60)}</a> },
   {
@@ -120,7 +133,7 @@ const columns: Column<Member>[] = [
     title: 'Slots',
     sort: 'slots',
     right: true,
-    cell: (m) =>
+    cell: asReported((m) =>
       m.slotsUsed === undefined || m.budget === undefined ? (
         unknown
       ) : (
@@ -131,15 +144,16 @@ const columns: Column<Member>[] = [
           </span>
         </span>
       ),
+    ),
   },
-  { title: 'Queued', sort: 'queued', right: true, cell: (m) => quietNumber(m.queued) },
+  { title: 'Queued', sort: 'queued', right: true, cell: asReported((m) => quietNumber(m.queued)) },
   {
     title: 'Failing',
     sort: 'failing',
     right: true,
-    cell: (m) => (m.failingTotal === undefined ? unknown : m.failingTotal > 0 ? <Sign tone="bad">{formatNumber(m.failingTotal)}</Sign> : <span class="muted">0</span>),
+    cell: asReported((m) => (m.failingTotal === undefined ? unknown : m.failingTotal > 0 ? <Sign tone="bad">{formatNumber(m.failingTotal)}</Sign> : <span class="muted">0</span>)),
   },
-  { title: 'Images', sort: 'images', right: true, wide: true, cell: (m) => (m.state === 'NeverReported' ? unknown : formatNumber(m.images)) },
+  { title: 'Images', sort: 'images', right: true, wide: true, cell: asReported((m) => (m.state === 'NeverReported' ? unknown : formatNumber(m.images))) },
   { title: 'Agent', sort: 'version', wide: true, cell: (m) => (m.agentVersion ? plainText(m.agentVersion, 30) : unknown) },
   {
     title: 'Last report',

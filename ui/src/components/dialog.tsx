@@ -4,11 +4,18 @@ import { useEffect, useId, useRef } from 'preact/hooks'
 /** Dialog is shown over the page until it is closed, by Escape too. The focus returns to where it was. */
 export function Dialog({ title, onClose, children }: { title: ComponentChildren; onClose: () => void; children: ComponentChildren }) {
   const element = useRef<HTMLDialogElement>(null)
+  const heading = useRef<HTMLHeadingElement>(null)
   const id = useId()
   useEffect(() => {
     const dialog = element.current
+    const before = document.activeElement
     dialog?.showModal()
-    return () => dialog?.close()
+    heading.current?.focus()
+    return () => {
+      dialog?.close()
+      const back = before instanceof HTMLElement && before.isConnected && before !== document.body ? before : document.querySelector<HTMLElement>('main h1')
+      back?.focus()
+    }
   }, [])
   return (
     <dialog
@@ -21,7 +28,7 @@ export function Dialog({ title, onClose, children }: { title: ComponentChildren;
       }}
     >
       <div class="panel-head">
-        <h2 id={id} tabIndex={-1} autofocus>
+        <h2 ref={heading} id={id} tabIndex={-1}>
           {title}
         </h2>
         <button type="button" class="button button-quiet" aria-label="Close" onClick={onClose}>

@@ -112,12 +112,14 @@ function titleOf(status: number): string {
 
 /** Shown draws an answer. One that could not be asked for again stays, dimmed, with its age. */
 export function Shown<T>({ answer, children, lines }: { answer: ReadonlySignal<Answer<T>>; children: (value: T) => ComponentChildren; lines?: number }) {
-  const { value, at, error } = answer.value
+  const { value, at, error, pending } = answer.value
   if (value === undefined) return error ? <Problem error={error} /> : <Loading lines={lines} />
   return (
     <>
       {error && <Problem error={error} at={at} />}
-      <div class={error ? 'stale' : undefined}>{children(value)}</div>
+      <div class={error ? 'stale' : pending ? 'pending' : undefined} aria-busy={pending}>
+        {children(value)}
+      </div>
     </>
   )
 }
@@ -140,6 +142,7 @@ const warnMilliseconds = 5 * 60_000
 
 function SessionBanner() {
   if (session.value.state !== 'signedIn' || session.value.me.expiresAt === undefined) return null
+  if (session.value.me.mode === 'proxy') return null // the proxy renews the token
   const left = Date.parse(session.value.me.expiresAt) - now.value
   if (!(left < warnMilliseconds)) return null
   return (

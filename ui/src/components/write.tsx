@@ -6,7 +6,7 @@ import { announce } from '../announce'
 import { refusalOf, type Outcome, type Refusal } from '../outcome'
 import { refresh } from '../query'
 import { param, setParams } from '../route'
-import { may, roleFor } from '../session'
+import { may, refreshSession, roleFor } from '../session'
 import '../styles/write.css'
 import { Command, CopyButton } from './command'
 import { Dialog } from './dialog'
@@ -89,6 +89,7 @@ function WriteDialog({ name, title, action, running, command, danger, blocked, r
       if (param('do') === name) setParams({ do: undefined })
     } catch (err) {
       const refusal = refusalOf(err)
+      void refreshSession() // rights may have been taken meanwhile
       if (shown.current) state.value = { at: 'asking', refusal }
       else finished.value = { title, refusal }
     }

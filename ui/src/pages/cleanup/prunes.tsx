@@ -66,25 +66,41 @@ function Countdown({ prune: p }: { prune: PruneProgress }) {
     case 'undoing':
       return <Sign tone="moving">It is being taken back: {formatCount(waits, 'image')} to go</Sign>
     case 'starting':
-      return (
-        <Sign tone="waiting">
-          {formatCount(p.targets.waiting, 'image')} not started; each serves on for {formatDuration(p.undoWindowSeconds * 1000)} after that
-        </Sign>
-      )
+      return <NotStarted prune={p} />
     case 'counting':
       return (
-        <p class="prune-countdown">
-          <strong>{formatCount(waits, 'image')}</strong> {waits === 1 ? 'goes' : 'go'} in <strong class="countdown">{formatDuration(left!)}</strong>{' '}
-          <span class="muted">
-            at the latest, <Clock at={p.pendingUntil!} />
-          </span>
-        </p>
+        <>
+          <p class="prune-countdown">
+            <strong>{formatCount(p.targets.pending, 'image')}</strong> {p.targets.pending === 1 ? 'goes' : 'go'} in <strong class="countdown">{formatDuration(left!)}</strong>{' '}
+            <span class="muted">
+              at the latest, <Clock at={p.pendingUntil!} />
+            </span>
+          </p>
+          <NotStarted prune={p} />
+        </>
       )
     case 'deleting':
-      return <Sign tone="moving">The undo window has ended: {formatCount(waits, 'image')} {waits === 1 ? 'is' : 'are'} being deleted</Sign>
+      return (
+        <>
+          <Sign tone="moving">
+            The undo window has ended: {formatCount(p.targets.pending, 'image')} {p.targets.pending === 1 ? 'is' : 'are'} being deleted
+          </Sign>
+          <NotStarted prune={p} />
+        </>
+      )
     default:
       return <PruneState prune={p} />
   }
+}
+
+/** NotStarted says of images whose clusters have not begun that their undo windows are still to come. */
+function NotStarted({ prune: p }: { prune: PruneProgress }) {
+  if (p.targets.waiting === 0) return null
+  return (
+    <Sign tone="waiting">
+      {formatCount(p.targets.waiting, 'image')} not started; each serves on for {formatDuration(p.undoWindowSeconds * 1000)} after that
+    </Sign>
+  )
 }
 
 function PruneState({ prune: p }: { prune: PruneProgress }) {

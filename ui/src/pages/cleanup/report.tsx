@@ -204,7 +204,8 @@ function Candidates({ report: r, filter, answer, taken }: { report: PruneReport;
         </div>
       )}
       <Command text={command} />
-      {filter.by === 'image' && groups && <Approve report={r} filter={filter} groups={groups} ticked={ticked} taken={taken} />}
+      {/* What is approved is of these filters: never of groups that former ones have shown. */}
+      {filter.by === 'image' && (answer.value && !answer.error ? <Approve report={r} filter={filter} groups={answer.value} ticked={ticked} taken={taken} /> : <p class="muted">What can be approved is not known until this list is read.</p>)}
     </>
   )
 }
@@ -330,7 +331,7 @@ function detailsOf(g: PruneGroup, byImage: boolean): string[] {
   return [
     formatBytes(g.bytes),
     byImage ? formatCount(g.clusters, 'cluster') : formatCount(g.images, 'image'),
-    since ? `${formatAge(since)} unreferenced` : 'unknown since when',
+    since ? `unreferenced for up to ${formatAge(since)}` : 'unknown since when',
     ...(byImage ? [`in ${namespace}`] : []),
   ]
 }

@@ -12,7 +12,8 @@ import { href, hrefWith, param } from '../../route'
 import { NextPage } from './overview'
 
 export function Rows({ report: r, verdict }: { report: PruneReport; verdict: string }) {
-  const cluster = param('clusters').split(',')[0] ?? ''
+  const clusters = param('clusters').split(',').filter(Boolean)
+  const cluster = clusters[0] ?? ''
   const answer = useAnswer<PruneRows>('prunereports/rows', { report: r.name, verdict, cluster, limit: 100, after: param('after') }, [])
   return (
     <>
@@ -33,7 +34,8 @@ export function Rows({ report: r, verdict }: { report: PruneReport; verdict: str
         </ul>
       )}
       {verdict === 'orphan' && <p class="muted">Disks and snapshots of images that no longer exist. They are for people to delete: no prune does.</p>}
-      {cluster && <Chip label="cluster" value={cluster} without={{ clusters: undefined }} />}
+      {cluster && <Chip label="cluster" value={cluster} without={{ clusters: clusters.slice(1).join(',') || undefined, after: undefined }} />}
+      {clusters.length > 1 && <p class="muted">Rows are of one cluster at a time: take this one away for the next.</p>}
       <Shown answer={answer}>
         {(list) => (
           <>

@@ -60,6 +60,8 @@ export function BlastPanel({ policy: p }: { policy: FleetPolicy }) {
         </div>
       )}
       {(isTrying || isOpen) && <Bringing policy={p} draft={draft} radius={current} />}
+      {/* Long, so after what is to be done with the change. */}
+      {shown && (isTrying || isPending) && shown.rows.length > 0 && <Rows radius={shown} />}
     </Panel>
   )
 }
@@ -101,7 +103,6 @@ function Radius({ radius: r }: { radius: BlastRadius }) {
         </p>
       )}
       {r.changed === 0 && !r.budgetChange && <p class="muted">No cluster would get another policy.</p>}
-      {r.rows.length > 0 && <Rows radius={r} />}
       {r.rows.some((row) => row.running !== undefined && row.running > row.then) && (
         <p class="muted">Nothing that runs is stopped: clusters beyond their new concurrency start none until enough have ended.</p>
       )}

@@ -11,17 +11,14 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // maxAnswerBytes bounds an answer of the API server.
-const maxAnswerBytes = 8 << 20
+const maxAnswerBytes = 2 << 20
 
 var retryAfterPattern = regexp.MustCompile(`^[0-9]{1,5}$`)
-
-func writeDeadline() time.Time { return time.Now().Add(answerTimeout) }
 
 // serverAnswer is an answer of the API server.
 type serverAnswer struct {

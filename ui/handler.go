@@ -32,6 +32,9 @@ const (
 	// maxErrorBytes bounds a message.
 	maxErrorBytes = 1024
 
+	// maxConcurrentStreams bounds the requests of one connection; a page has some ten at a time.
+	maxConcurrentStreams = 64
+
 	headerTimeout = 10 * time.Second
 	bodyTimeout   = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
@@ -114,10 +117,11 @@ type Options struct {
 type Handler struct {
 	Options
 	identities identityCache
+	requests   *requestLimit
 }
 
 // NewHandler returns a Handler.
-func NewHandler(o Options) *Handler { return &Handler{Options: o} }
+func NewHandler(o Options) *Handler { return &Handler{Options: o, requests: newRequestLimit()} }
 
 // Origins returns a function for Options.Origin that knows these origins.
 func Origins(origins ...string) func(host string) (string, bool) {
@@ -136,7 +140,8 @@ func Origins(origins ...string) func(host string) (string, bool) {
 // NewServer returns a server of a handler, with bounds. Its answers have no timeout of their
 // own: streams go on. It logs nothing of connections that fail: strangers make them.
 func NewServer(handler http.Handler) *http.Server {
-	return &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
+	return &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams}}
 }
 
 // refusal is an answer that is an error.

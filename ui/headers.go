@@ -3,6 +3,7 @@ package ui
 import (
 	"net/http"
 	"strings"
+	"time"
 )
 
 // securityHeaders are those of every answer, of errors too. Invariant: the app runs scripts and
@@ -35,8 +36,15 @@ func newGuardedWriter(w http.ResponseWriter, request *http.Request) *guardedWrit
 	return g
 }
 
+// extendDeadline gives the reader time for the next part of an answer. Who does not read ends the
+// answer, and does not hold it in memory. A stream of events has its own deadlines.
+func (w *guardedWriter) extendDeadline() {
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout)) // writers without deadlines are those of tests
+}
+
 // WriteHeader implements http.ResponseWriter.
 func (w *guardedWriter) WriteHeader(status int) {
+	w.extendDeadline()
 	if !w.begun {
 		w.begun = status >= http.StatusOK // more headers may follow an informational answer
 		header := w.Header()
@@ -55,6 +63,7 @@ func (w *guardedWriter) Write(p []byte) (int, error) {
 	if !w.begun {
 		w.WriteHeader(http.StatusOK)
 	}
+	w.extendDeadline()
 	return w.ResponseWriter.Write(p)
 }
 

@@ -237,6 +237,11 @@ func (h *Handler) serveObject(w http.ResponseWriter, request *http.Request, call
 			return err
 		}
 	}
+	release, err := h.requests.acquire(request.Context(), caller.Key)
+	if err != nil {
+		return err
+	}
+	defer release()
 	answer, err := caller.send(request.Context(), r, body)
 	if err != nil {
 		return err
@@ -245,7 +250,6 @@ func (h *Handler) serveObject(w http.ResponseWriter, request *http.Request, call
 		w.Header().Set("Retry-After", answer.retryAfter)
 	}
 	w.Header().Set("Content-Type", jsonType)
-	_ = http.NewResponseController(w).SetWriteDeadline(writeDeadline()) // writers without deadlines are those of tests
 	w.WriteHeader(answer.status)
 	_, _ = w.Write(answer.body) // the caller is gone
 	return nil

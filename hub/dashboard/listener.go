@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/ui"
@@ -16,6 +17,9 @@ import (
 
 // stopTimeout bounds the wait for answers that are under way.
 const stopTimeout = 10 * time.Second
+
+// maxConnections bounds what strangers can hold in memory.
+const maxConnections = 1024
 
 // Listener serves a dashboard over HTTPS until the manager stops. It implements manager.Runnable.
 type Listener struct {
@@ -30,6 +34,7 @@ func (l *Listener) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serving the dashboard at --ui-bind-address: %w", err)
 	}
+	listener = netutil.LimitListener(listener, maxConnections)
 	server := ui.NewServer(l.Handler)
 	server.TLSConfig = l.TLS
 	served := make(chan error, 1)

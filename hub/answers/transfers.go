@@ -81,6 +81,8 @@ func summarizeTransfers(f *Fleet) readapi.TransferSummary {
 		st := &m.Status
 		if m.Spec.Quarantine == nil {
 			t.addMember(f.Activities[m.Name])
+		} else {
+			t.unknown++ // its agent goes on with what it has
 		}
 		if st.SlotsUsed != nil {
 			s.Fleet.Used += int(*st.SlotsUsed)

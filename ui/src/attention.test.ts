@@ -37,7 +37,7 @@ describe('tasksOf', () => {
       members: { ...empty.members, silent: 2, neverReported: 1, named: [{ member: 'edge-3', state: 'Silent', since: '2026-03-02T08:00:00Z' }, { member: 'new-1', state: 'NeverReported' }, { member: 'lab', state: 'Failing' }] },
     })
     expect(tasks.map((t) => t.command)).toEqual([
-      'kubectl ot rollout approve win-11 --wave production',
+      'kubectl ot rollout approve win-11 --wave production --version 24.2',
       'kubectl ot rollout resume rhel',
       'kubectl ot why rollout sles',
       'kubectl ot policy show',

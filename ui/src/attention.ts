@@ -2,7 +2,7 @@
 import type { Attention, NamedRollout, Summary } from './api'
 import type { Tone } from './components/sign'
 import { withoutCommand } from './lanes'
-import { shellWord } from './components/command'
+import { shellWord } from './shellword'
 import { whyOf } from './whyaddress'
 
 export interface Task {
@@ -54,9 +54,10 @@ function taskOf(a: Attention, rollouts: readonly NamedRollout[]): Task {
   const task = { key: `${a.kind}/${a.name}`, tone: 'attention' as Tone, subject: a.name, text: withoutCommand(a.message ?? '') || a.reason }
   switch (a.kind) {
     case 'FleetDiskImage': {
-      const wave = rollouts.find((r) => r.name === a.name)?.currentWave
+      const rollout = rollouts.find((r) => r.name === a.name)
+      const wave = rollout?.currentWave
       let command = `kubectl ot why rollout ${name}`
-      if (a.reason === 'AwaitingApproval' && wave) command = `kubectl ot rollout approve ${name} --wave ${shellWord(wave)}`
+      if (a.reason === 'AwaitingApproval' && wave) command = `kubectl ot rollout approve ${name} --wave ${shellWord(wave)} --version ${shellWord(rollout.version)}`
       if (a.reason === 'Paused') command = `kubectl ot rollout resume ${name}`
       return { ...task, link: 'Review', href: `/rollouts/${encodeURIComponent(a.name)}`, command }
     }

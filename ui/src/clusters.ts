@@ -1,6 +1,6 @@
 // What is said of a cluster: why it may import as many images as it may, and what a quarantine would do.
 import type { MemberDetail, MemberQuarantineDetail, MemberState, MemberStates, PlanVersion, WhyBudget } from './api'
-import { shellWord } from './components/command'
+import { shellWord } from './shellword'
 import { formatClock, formatCount, formatNumber } from './format'
 
 /** One link of the chain that leads to how many imports may run. */

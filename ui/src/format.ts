@@ -95,7 +95,7 @@ export function timeZone(): string {
 }
 
 // Text from members may turn the direction of writing, or hold characters that are not seen.
-const unseen = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g
+export const unseen = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g
 
 /** Returns text of others so that it shows all that it has, up to a length. */
 export function plainText(text: string, most = 400): string {

@@ -52,7 +52,7 @@ export function follow(): void {
 }
 
 function open(): void {
-  if (stream || document.hidden) return
+  if ((stream && stream.readyState !== EventSource.CLOSED) || document.hidden) return
   const opened = new EventSource('/fleet/v1/events')
   stream = opened
   opened.onopen = () => {

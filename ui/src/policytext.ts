@@ -1,6 +1,6 @@
 // A policy as text: YAML, a patch, and what it would change in the words of `kubectl ot policy diff -o markdown`.
 import type { BlastRadius, BlastRow, Estimate } from './api'
-import { shellWord } from './components/command'
+import { shellWord } from './shellword'
 import { formatDuration, plainText } from './format'
 import type { Changes, Data } from './policydraft'
 

@@ -1,6 +1,6 @@
 // What is decided about PruneReports and ImagePrunes, in the words of `kubectl ot prune`.
 import type { ImagePrune, ImagePrunePhase, KeptReason, PruneGroup, PruneGroups, PruneProgress, PruneReport, TargetCounts } from './api'
-import { shellWord } from './components/command'
+import { shellWord } from './shellword'
 import type { Tone } from './components/sign'
 
 /** How long an image has to be unreferenced, by the duration that the hub takes. */

@@ -49,6 +49,8 @@ describe('isSameRollout', () => {
     ['namespace', (i) => (i.spec.targetNamespace = 'other')],
     ['pause', (i) => (i.spec.rollout!.paused = true)],
     ['waves', (i) => i.spec.rollout!.waves!.pop()],
+    ['placement', (i) => (i.spec.placement = { clusterNames: ['bergen'] })],
+    ['concurrency', (i) => (i.spec.rollout!.maxConcurrency = 7)],
   ])('does not hold after a change: %s', (_, change) => expect(isSameRollout(newImage(), newImage(change))).toBe(false))
 })
 

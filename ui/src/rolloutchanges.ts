@@ -24,11 +24,11 @@ export function approvalPatch(img: FleetDiskImage, wave: string, by: string, now
   return patch
 }
 
-/** Reports whether what was shown to a person has not changed: which version, of which source, goes where, and by whose leave. */
+/** Reports whether what was shown to a person has not changed: which version, of which source, goes where, and by whose leave. Approvals of others, and retries, are no part of it. */
 export function isSameRollout(shown: FleetDiskImage, now: FleetDiskImage): boolean {
-  const told = (img: FleetDiskImage): string =>
-    stable([img.metadata?.uid, img.spec.version, img.spec.template, img.spec.targetNamespace, img.spec.rollout?.paused ?? false, img.spec.rollout?.waves ?? []])
-  return told(shown) === told(now)
+  const compared = (img: FleetDiskImage): string =>
+    stable([img.metadata?.uid, { ...img.spec, approvals: undefined, retry: undefined, rollout: { ...img.spec.rollout, paused: img.spec.rollout?.paused ?? false } }])
+  return compared(shown) === compared(now)
 }
 
 /** Returns JSON that does not depend on the order of fields. */

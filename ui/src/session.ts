@@ -15,6 +15,9 @@ export type Session =
 
 export const session = signal<Session>({ state: 'unknown' })
 
+/** Why the last try to sign out has failed; empty for none. */
+export const signOutFailure = signal('')
+
 /** Finds out who is here. The key that `kubectl ot dashboard` put behind the # is exchanged first, and leaves the address. */
 export async function loadSession(): Promise<void> {
   const key = /^#key=(.+)$/.exec(window.location.hash)?.[1]
@@ -73,9 +76,11 @@ export async function signOut(): Promise<void> {
   try {
     await sendJSON('POST', '/auth/logout')
   } catch (err) {
-    announce(`Signing out failed: ${err instanceof RequestError ? err.message : String(err)}`)
+    signOutFailure.value = `Signing out failed, and this browser is still signed in: ${err instanceof RequestError ? err.message : String(err)}`
+    announce(signOutFailure.value)
     return
   }
+  signOutFailure.value = ''
   session.value = { state: 'signedOut', mode: 'token', message: 'You are signed out.' }
 }
 

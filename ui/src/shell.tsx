@@ -43,7 +43,7 @@ export function Shell() {
       </header>
       <ConnectionBanner />
       <main id="main" tabIndex={-1}>
-        {entry ? <LoadedPage key={entry.path} entry={entry} /> : <NotFound />}
+        {entry ? <LoadedPage key={segments.value.join('/')} entry={entry} of={segments.value[1]} /> : <NotFound />}
       </main>
       <WhyPanel />
       <Finished />
@@ -62,10 +62,10 @@ function focusMain(event: MouseEvent): void {
 
 let navigated = false
 
-function LoadedPage({ entry }: { entry: PageEntry }) {
+function LoadedPage({ entry, of }: { entry: PageEntry; of?: string }) {
   const loaded = useSignal<ComponentType | 'failed' | undefined>(undefined)
   useEffect(() => {
-    document.title = entry.path === '' ? 'OT Fleet' : `${entry.title} · OT Fleet`
+    document.title = [of && plainText(of, 100), entry.path !== '' && entry.title, 'OT Fleet'].filter(Boolean).join(' · ')
     entry.load().then(
       (module) => (loaded.value = module.default as never),
       () => (loaded.value = 'failed'),

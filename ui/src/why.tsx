@@ -2,6 +2,7 @@
 import { useSignal } from '@preact/signals'
 import type { ComponentType } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
+import { plainText } from './format'
 import { param, setParams } from './route'
 import { parseWhy } from './whyaddress'
 
@@ -52,7 +53,7 @@ function Sheet(of: { cluster: string; namespace: string; name: string }) {
       <div class="why-sheet">
         <div class="panel-head">
           <h2 id="why-title" tabIndex={-1}>
-            {of.name} <span class="muted">in {of.cluster}</span>
+            {plainText(of.name)} <span class="muted">in {plainText(of.cluster)}</span>
           </h2>
           <button type="button" class="button button-quiet" aria-label="Close" onClick={close}>
             ✕

@@ -23,6 +23,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/e2e/harness/plugin"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // newcomer has what make up and make down run, with a directory of its own.
@@ -135,12 +136,15 @@ func TestFirstFiveMinutes(t *testing.T) {
 		assert.Contains(t, shape(screen), wanted, screen)
 	}
 
-	screen, code = n.run(t, tried[1])
-	assert.Equal(t, 3, code, "it waits\n%s", screen)
-	assert.Regexp(t, `^◌ vmdi-farm/nightly-\d+ in bergen: Queued, WaitingForSlot, for \d`, screen)
-	for _, wanted := range []string{"Waits for a slot. # of # are taken, # image", "vmdi-farm/nightly-#", " # GiB ", "WHY THE BUDGET IS # policy: concurrency # (fleet default)"} {
-		assert.Contains(t, shape(screen), wanted, screen)
-	}
+	// Its place in the queue comes with the next activity of its cluster.
+	require.EventuallyWithT(t, func(check *assert.CollectT) {
+		screen, code := n.run(t, tried[1])
+		assert.Equal(check, 3, code, "it waits\n%s", screen)
+		assert.Regexp(check, `^◌ vmdi-farm/nightly-\d+ in bergen: Queued, WaitingForSlot, for \d`, screen)
+		for _, wanted := range []string{"Waits for a slot. # of # are taken, # image", "vmdi-farm/nightly-#", " # GiB ", "WHY THE BUDGET IS # policy: concurrency # (fleet default)"} {
+			assert.Contains(check, shape(screen), wanted, screen)
+		}
+	}, testenv.Patience, 500*time.Millisecond)
 
 	screen, code = n.run(t, tried[2])
 	assert.Equal(t, 4, code, "a person is waited for\n%s", screen)

@@ -29,8 +29,3 @@ export function Command({ text, label }: { text: string; label?: string }) {
     </div>
   )
 }
-
-/** Returns a word of a command line, quoted where a shell would read more into it. */
-export function shellWord(word: string): string {
-  return /^[A-Za-z0-9_\-./:=@,+%]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`
-}

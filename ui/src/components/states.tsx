@@ -8,7 +8,7 @@ import { connection } from '../live'
 import type { Answer } from '../query'
 import { refresh } from '../query'
 import { isOlderHub, lackingRight, nameRight, type Right } from '../refused'
-import { roleFor, session } from '../session'
+import { roleFor, session, signOutFailure } from '../session'
 import { Age } from './time'
 
 /** Loading is drawn where an answer takes longer than 200 ms. */
@@ -134,6 +134,11 @@ export function ConnectionBanner() {
         </div>
       )}
       <SessionBanner />
+      {signOutFailure.value && (
+        <div class="banner banner-bad" role="alert">
+          {plainText(signOutFailure.value, 600)} Try again, or close the browser.
+        </div>
+      )}
     </>
   )
 }

@@ -45,12 +45,12 @@ export function Write(props: WriteProps) {
   const { name, verb, resource, label, command, danger, primary, compact } = props
   if (!may(verb, resource)) {
     const role = roleFor(verb, resource)
-    const note = role ? `ClusterRole ${role} allows it here` : `it needs the right to ${verb} ${resource}`
-    if (compact) return <CopyButton text={command} label="Copy command" title={`You may not: ${note}.`} />
+    const note = `You lack the right to ${verb} ${resource}${role ? `: ClusterRole ${role} has it` : ''}.`
+    if (compact) return <CopyButton text={command} label="Copy command" title={note} />
     return (
       <div class="write-denied">
         <Command text={command} />
-        <span class="muted">You may not: {note}.</span>
+        <span class="muted">{note}</span>
       </div>
     )
   }

@@ -1,5 +1,6 @@
 // Who the person is for the hub's API server, and what that allows.
-import { Command, shellWord } from '../components/command'
+import { Command } from '../components/command'
+import { shellWord } from '../shellword'
 import { Page, Panel } from '../components/panel'
 import { Sign } from '../components/sign'
 import { Table } from '../components/table'

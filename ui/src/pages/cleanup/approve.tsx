@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals'
 import type { PruneGroups, PruneReport } from '../../api'
 import { sendJSON } from '../../client'
-import { shellWord } from '../../components/command'
+import { shellWord } from '../../shellword'
 import { useSettled } from '../../components/settled'
 import { Sign } from '../../components/sign'
 import { Problem } from '../../components/states'
@@ -154,6 +154,9 @@ function whyBlocked(s: Selection, groups: PruneGroups, reach: PruneGroups | unde
   if (groups.digest !== s.digest) return 'The report is another one than what is shown: load the page anew.'
   if (hidden > 0) return `${formatNumber(hidden)} of what is ticked is not shown by the filters: change them, or tick anew, so that you see what goes.`
   if (s.images.length > maxNames) return `An ImagePrune takes at most ${formatNumber(maxNames)} names: tick fewer.`
+  // * would be a pattern, and a comma two names: a member may name an image as it likes.
+  const odd = s.images.find((name) => !/^[a-z0-9.-]+\/[a-z0-9.-]+$/.test(name))
+  if (odd !== undefined) return `${plainText(odd, 120)} is no name that Kubernetes takes: it cannot be pruned from here.`
   if (!isAskable) return 'These are more names than the page can ask about: tick fewer, or use the command.'
   if (!isObjectName(s.name)) return 'A name has lower-case letters, digits, - and dots.'
   if (failed) return 'It is not known what this reaches.'

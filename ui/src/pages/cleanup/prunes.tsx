@@ -1,7 +1,8 @@
 // ImagePrunes: how far they are, until when they can be taken back, and what stays.
 import type { PruneProgress, PruneTarget, PruneTargets, TargetSummary } from '../../api'
 import { mergePatch, sendJSON } from '../../client'
-import { Command, shellWord } from '../../components/command'
+import { Command } from '../../components/command'
+import { shellWord } from '../../shellword'
 import { Panel } from '../../components/panel'
 import { Sign, toneOf } from '../../components/sign'
 import { Shown } from '../../components/states'

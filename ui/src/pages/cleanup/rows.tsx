@@ -9,6 +9,7 @@ import { formatBytes, formatNumber, plainText } from '../../format'
 import { keptMeanings } from '../../prunes'
 import { useAnswer } from '../../query'
 import { href, hrefWith, param } from '../../route'
+import { shellWord } from '../../shellword'
 import { NextPage } from './overview'
 
 export function Rows({ report: r, verdict }: { report: PruneReport; verdict: string }) {
@@ -49,7 +50,7 @@ export function Rows({ report: r, verdict }: { report: PruneReport; verdict: str
           All rows as CSV
         </a>
       </p>
-      <Command text={`kubectl ot prune review ${r.name}`} />
+      <Command text={`kubectl ot prune review ${shellWord(r.name)}`} />
     </>
   )
 }

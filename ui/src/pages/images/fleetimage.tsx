@@ -1,6 +1,7 @@
 // One FleetDiskImage: versions × clusters.
 import type { FleetImage, FleetImageList, ImageCluster, ImageClusters, ImageState, ImageVersion, VersionInCluster } from '../../api'
-import { Command, shellWord } from '../../components/command'
+import { Command } from '../../components/command'
+import { shellWord } from '../../shellword'
 import { Chip, offsetOf, Pager } from '../../components/pager'
 import { Page, Panel } from '../../components/panel'
 import { Sign } from '../../components/sign'

@@ -9,6 +9,7 @@ import { Age } from '../../components/time'
 import { formatBytes, formatCount, formatNumber, plainText } from '../../format'
 import { useAnswer } from '../../query'
 import { href, hrefWith } from '../../route'
+import { shellWord } from '../../shellword'
 import { whyOf } from '../../why'
 
 /** The address of a source. */
@@ -57,7 +58,7 @@ function SourceDetail({ detail: d }: { detail: ImageDetail }) {
           </Figure>
         )}
       </Figures>
-      <Panel title="In clusters" aside={first && <Command text={`kubectl ot why image ${first.entry.name} --cluster ${first.member.member} -n ${first.entry.namespace}`} />}>
+      <Panel title="In clusters" aside={first && <Command text={`kubectl ot why image ${shellWord(first.entry.name)} --cluster ${shellWord(first.member.member)} -n ${shellWord(first.entry.namespace)}`} />}>
         <Table caption="List of clusters" columns={columns} rows={rows} keyOf={(r) => `${r.member.member}/${r.entry.namespace}/${r.entry.name}`} />
         {d.members > d.in.length && <p class="muted">The first {formatCount(d.in.length, 'cluster')} of {formatNumber(d.members)}, by name.</p>}
       </Panel>
@@ -74,12 +75,12 @@ const columns: Column<EntryRow>[] = [
       </>
     ),
   },
-  { title: 'Image', cell: ({ entry }) => `${entry.namespace}/${entry.name}` },
+  { title: 'Image', cell: ({ entry }) => plainText(`${entry.namespace}/${entry.name}`) },
   {
     title: 'State',
     cell: ({ member, entry }) => (
       <Sign tone={entry.phase ? toneOf(entry.phase) : 'waiting'}>
-        <a href={hrefWith({ why: whyOf(member.member, entry.namespace, entry.name) })}>{entry.phase ? [entry.phase, entry.phase === 'Succeeded' ? '' : entry.reason].filter(Boolean).join(', ') : 'planned'}</a>
+        <a href={hrefWith({ why: whyOf(member.member, entry.namespace, entry.name) })}>{entry.phase ? plainText([entry.phase, entry.phase === 'Succeeded' ? '' : entry.reason].filter(Boolean).join(', '), 100) : 'planned'}</a>
       </Sign>
     ),
   },

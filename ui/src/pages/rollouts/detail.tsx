@@ -1,7 +1,8 @@
 // One rollout.
 import { useRef } from 'preact/hooks'
 import type { RolloutClusters, RolloutDetail, RolloutVersion } from '../../api'
-import { Command, shellWord } from '../../components/command'
+import { Command } from '../../components/command'
+import { shellWord } from '../../shellword'
 import { Chip, offsetOf, Pager } from '../../components/pager'
 import { Figure, Figures, Page, Panel } from '../../components/panel'
 import { Sign } from '../../components/sign'

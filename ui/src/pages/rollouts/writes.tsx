@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
 import type { FleetDiskImage, RolloutDetail, RolloutOwners, RolloutReach } from '../../api'
 import { getJSON, jsonPatch, mergePatch, RequestError, sendJSON } from '../../client'
-import { shellWord } from '../../components/command'
+import { shellWord } from '../../shellword'
 import { Sign } from '../../components/sign'
 import { Problem } from '../../components/states'
 import { Reach, ReachItem, Write } from '../../components/write'
@@ -30,10 +30,10 @@ function me(): string {
 }
 
 /** Changes what is stored, not what was read once: another person's change that comes in between is seen, and decided about again. */
-async function change(shown: FleetDiskImage | undefined, name: string, patchOf: (img: FleetDiskImage) => { body: unknown; type: string }): Promise<FleetDiskImage> {
+async function change(shown: FleetDiskImage, name: string, patchOf: (img: FleetDiskImage) => { body: unknown; type: string }): Promise<FleetDiskImage> {
   for (let tries = 1; ; tries++) {
     const img = await readImage(name)
-    if (shown && !isSameRollout(shown, img)) throw new RequestError(409, `FleetDiskImage ${name} has changed since it was shown, and is at version ${img.spec.version} now: close this, and look at it again.`)
+    if (!isSameRollout(shown, img)) throw new RequestError(409, `FleetDiskImage ${name} has changed since it was shown, and is at version ${img.spec.version} now: close this, and look at it again.`)
     const { body, type } = patchOf(img)
     try {
       return await sendJSON<FleetDiskImage>('PATCH', pathOf(name), body, type)
@@ -58,11 +58,20 @@ function useShown(name: string, open: boolean) {
   return shown.value
 }
 
-/** Why GitOps would write its own value again; undefined where it does not own the field. */
+/** Returns what was shown. A change is of the version that the page shows, and of no other. */
+function requireShown(shown: FleetDiskImage | RequestError | undefined, d: RolloutDetail): FleetDiskImage {
+  if (shown === undefined) throw new RequestError(409, 'It is being read: try again in a moment.')
+  if (shown instanceof RequestError) throw shown
+  if (shown.spec.version !== d.version) throw new RequestError(409, `FleetDiskImage ${d.name} has changed since it was shown, and is at version ${shown.spec.version} now: close this, and look at it again.`)
+  return shown
+}
+
+/** Why nothing is written: GitOps would write its own value again, or it is not known whether it would. undefined where nobody owns the field. */
 function useOwner(name: string, field: keyof RolloutOwners, open: boolean): string | undefined {
-  const owners = useAnswer<RolloutOwners>(open ? 'rollouts/owners' : undefined, { name }, ['rollouts']).value.value
-  const owner = owners?.[field]
+  const { value: owners, error } = useAnswer<RolloutOwners>(open ? 'rollouts/owners' : undefined, { name }, ['rollouts']).value
   const path = { approvals: 'spec.approvals', paused: 'spec.rollout.paused', retry: 'spec.retry' }[field]
+  if (!owners) return error ? `It is not known who owns ${path} of FleetDiskImage ${name}: ${error.message}` : `Who owns ${path} is being read.`
+  const owner = owners[field]
   return owner && `${plainText(owner, 200)} owns ${path} of FleetDiskImage ${name} and would write its own value again: change it in Git, or use the command with --force-conflicts.`
 }
 
@@ -78,6 +87,7 @@ export function Approve({ detail: d, wave, name, primary }: { detail: RolloutDet
     if (reach.error) return `What it reaches cannot be said: ${reach.error.message}`
     if (reach.value && (reach.value.uid !== shown.metadata?.uid || reach.value.version !== shown.spec.version))
       return `FleetDiskImage ${d.name} has changed since it was shown, and is at version ${reach.value.version} now: close this, and look at it again.`
+    if (reach.value && (reach.value.generation !== shown.metadata?.generation || !reach.value.observed)) return 'What it reaches is being read.'
     if (reach.value?.approval) return `Wave ${wave} of ${d.name} ${reach.value.version} is approved already, by ${plainText(reach.value.approval.by, 100)}.`
     return approvalBlocked(shown, wave) ?? owner
   })()
@@ -169,12 +179,13 @@ function WaveReach({ reach: r }: { reach: RolloutReach }) {
 
 export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
   const open = param('do') === 'pause' || param('do') === 'resume'
+  const shown = useShown(d.name, open)
   const owner = useOwner(d.name, 'paused', open)
   const because = useSignal('')
   const progressing = d.clusters.progressing ?? 0
   const toApply = d.clusters.toApply ?? 0
   const setPaused = async (paused: boolean): Promise<Outcome> => {
-    await change(undefined, d.name, (img) => ({ body: pausePatch(img, paused, me(), because.value), type: mergePatch }))
+    await change(requireShown(shown, d), d.name, (img) => ({ body: pausePatch(img, paused, me(), because.value), type: mergePatch }))
     return paused
       ? { text: `paused: ${formatCount(progressing, 'cluster')} in progress go on to their end, ${formatNumber(toApply)} do not begin`, command: `kubectl ot rollout resume ${shellWord(d.name)}` }
       : { text: `resumed: ${formatCount(toApply, 'cluster')} begin as their turn comes`, command: `kubectl ot rollout watch ${shellWord(d.name)}` }
@@ -230,11 +241,12 @@ export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
 
 export function Retry({ detail: d }: { detail: RolloutDetail }) {
   const open = param('do') === 'retry'
+  const shown = useShown(d.name, open)
   const owner = useOwner(d.name, 'retry', open)
   const failed = (d.clusters.failed ?? 0) + (d.clusters.timedOut ?? 0)
   const named = (d.failing ?? []).map((f) => f.cluster)
   const retry = async (): Promise<Outcome> => {
-    const stored = await change(undefined, d.name, (img) => ({ body: retryPatch(img, [], Date.now()), type: mergePatch }))
+    const stored = await change(requireShown(shown, d), d.name, (img) => ({ body: retryPatch(img, [], Date.now()), type: mergePatch }))
     // An API server whose CustomResourceDefinitions do not know the field drops it without a word.
     if (!stored.spec.retry) throw new Error('The hub does not know spec.retry, and nothing was retried: upgrade chart ot-hub.')
     return { text: `${d.name} ${d.version} starts over in ${formatCount(failed, 'cluster')}, with all attempts`, command: `kubectl ot image wait ${shellWord(d.name)}` }

@@ -1,1 +1,0 @@
-import{$ as e,rt as t}from"./panel-Cp1QdiKV.js";function n(n,r=300){let i=e(n);return t(()=>{if(i.peek()===n)return;let e=setTimeout(()=>i.value=n,r);return()=>clearTimeout(e)},[n]),i.value}export{n as t};

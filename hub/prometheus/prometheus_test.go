@@ -34,8 +34,8 @@ func newHistory() *history.History {
 	return h
 }
 
-// fakePrometheus answers query_range in the form of Prometheus, with one point a step before
-// the end.
+// fakePrometheus answers query_range in the form of Prometheus: at the start of a step, the
+// newest scrape shows the sample of the step before.
 type fakePrometheus struct {
 	mu      sync.Mutex
 	queries []string
@@ -62,7 +62,7 @@ func (f *fakePrometheus) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Metric map[string]string `json:"metric"`
 		Values [][2]any          `json:"values"`
 	}
-	values := [][2]any{{end - step, "5"}, {end, "99"}}
+	values := [][2]any{{end - step, "3"}, {end, "5"}, {end + step, "99"}}
 	result := []series{{map[string]string{}, values}}
 	switch {
 	case strings.Contains(query, "by (source)"):
@@ -97,7 +97,8 @@ func TestHistoryIsFilled(t *testing.T) {
 		line := answer.Lines[0]
 		at := int(elected.Sub(answer.Start.Time)/time.Second)/answer.StepSeconds - 1
 		for _, series := range history.SeriesNames() {
-			assert.InDelta(t, 5, line.Values[series][at], 0, "%s by %s", series, by)
+			assert.InDelta(t, 5, line.Values[series][at], 0, "%s by %s: the last step before the election", series, by)
+			assert.InDelta(t, 3, line.Values[series][at-1], 0, "%s by %s", series, by)
 			assert.NotContains(t, line.Values[series], 99.0, "from the election on, it has seen itself what there was")
 		}
 	}

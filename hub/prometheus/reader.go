@@ -125,7 +125,7 @@ type past struct {
 	points []history.PastPoint
 }
 
-// queryRange returns the series of a query within a time. What exceeds the bounds is an error:
+// queryRange returns the series of a query within a time, by the steps that were sampled. What exceeds the bounds is an error:
 // a part of it would look like all.
 func (r *Reader) queryRange(ctx context.Context, query string, from, until time.Time, step time.Duration) ([]past, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
@@ -160,7 +160,8 @@ func (r *Reader) queryRange(ctx context.Context, query string, from, until time.
 			s.labels[string(name)] = string(value)
 		}
 		for i, v := range stream.Values {
-			s.points[i] = history.PastPoint{At: v.Timestamp.Time(), Value: float64(v.Value)}
+			// The newest scrape at the start of a step shows the sample of the step before.
+			s.points[i] = history.PastPoint{At: v.Timestamp.Time().Add(-step), Value: float64(v.Value)}
 		}
 		all = append(all, s)
 	}

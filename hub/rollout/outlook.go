@@ -68,8 +68,14 @@ func EstimateReach(v View, name string, downloadBytes int64) (reach Reach, found
 	}
 	w := &e.waves[index]
 	image := e.newQueuedImport(e.Image.Spec.Template.SourceHost())
-	if image.Bytes == 0 {
-		image.Bytes = min(max(0, downloadBytes), image.AtMostBytes)
+	// Where the source gives no size, agents report that of the disk.
+	isKnown := func(bytes int64) bool { return bytes > 0 && bytes < image.AtMostBytes }
+	switch {
+	case isKnown(image.Bytes):
+	case isKnown(downloadBytes):
+		image.Bytes = downloadBytes
+	default:
+		image.Bytes = 0
 	}
 	reach.EachBytes = image.Bytes
 	if reach.EachBytes == 0 {

@@ -38,7 +38,8 @@ func TestReachOfAWave(t *testing.T) {
 		"offline ones start, and take no time":   {newUbuntu(), "canary=S eu=D", nil, nil, 3600 * perSecond, 0, "", []string{"eu-0"}, 1, 3600 * perSecond, false},
 		"what has started does not count":        {newUbuntu(), "canary=SSS eu=SPF", []string{"eu-1"}, nil, 3600 * perSecond, 0, "", nil, 0, 3600 * perSecond, false},
 		"without a size that of the disk counts": {newUbuntu(), "canary=S eu=D", nil, nil, 0, 0, "", []string{"eu-0"}, 1, disk, true},
-		"a size beyond the disk is not believed": {newUbuntu(), "canary=S eu=D", nil, nil, 1 << 60, 0, "", []string{"eu-0"}, 1, disk, false},
+		"a size beyond the disk is not believed": {newUbuntu(), "canary=S eu=D", nil, nil, 1 << 60, 0, "", []string{"eu-0"}, 1, disk, true},
+		"the disk's size is not a download's":    {newUbuntu(), "canary=S eu=D", nil, nil, disk, 0, "", []string{"eu-0"}, 1, disk, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newView(tt.img, tt.fleet)

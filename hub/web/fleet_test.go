@@ -431,7 +431,7 @@ func TestRenderingIsBounded(t *testing.T) {
 				busy.Add(-1)
 				return 1, nil
 			}
-			limit := int32(cap(f.rendered.limitOf(e)))
+			limit := int32(cap(f.rendered.limitOf(e, "/x")))
 			var asked sync.WaitGroup
 			for i := range 4 * int(limit) {
 				asked.Go(func() {

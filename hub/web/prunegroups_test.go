@@ -1,7 +1,9 @@
 package web
 
 import (
+	"context"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -104,6 +106,29 @@ func TestPruneGroupsOfAChangedReport(t *testing.T) {
 	var got readapi.ErrorAnswer
 	require.Equal(t, http.StatusGone, getJSON(t, api, http.MethodGet, "/fleet/v1/prunereports/groups?report=spring", &got))
 	assert.Contains(t, got.Error, "do not match digest")
+}
+
+// Who has a whole report read again and again holds up who asks for the same alone.
+func TestPruneGroupsAreReadOneAtATime(t *testing.T) {
+	api, l := newPruneAPI(t, newStoredReport("spring", groupedPages())...)
+	l.during = func(n int64, _ *v1alpha1.PruneReportPage) error {
+		if n > 1 {
+			return nil
+		}
+		assert.Empty(t, api.rendered.reading, "others can be answered")
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 20 { // they wait until the client is gone
+			recorder := httptest.NewRecorder()
+			api.handle(api.endpoints()[pruneGroupsPath]).ServeHTTP(recorder, httptest.NewRequestWithContext(gone, http.MethodGet, pruneGroupsPath+"?report=spring", nil))
+			assert.NotEqual(t, http.StatusOK, recorder.Code)
+		}
+		assert.Equal(t, int64(1), l.asked.Load(), "none of them has read a page")
+		assert.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, "/fleet/v1/prunereports/rows?report=spring", nil))
+		return nil
+	}
+	require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, pruneGroupsPath+"?report=spring", nil))
+	require.Equal(t, http.StatusOK, getJSON(t, api, http.MethodGet, pruneGroupsPath+"?report=spring", nil), "the next one gets its turn")
 }
 
 func TestPrunesAreListed(t *testing.T) {

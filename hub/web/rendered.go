@@ -17,9 +17,11 @@ const (
 	// no longer than eventInterval, by which events lag behind what they are about.
 	freshFor = eventInterval
 	// maxRendering and maxReading bound how many answers are computed at a time: those from
-	// memory, and those that read objects live.
+	// memory, and those that read objects live. maxGrouping bounds those that read all pages of
+	// a prune report, so that they do not hold up the others.
 	maxRendering = 2
 	maxReading   = 4
+	maxGrouping  = 1
 	// rememberFor bounds how old a remembered answer may be: estimates and stale reports
 	// depend on the time.
 	rememberFor = 5 * time.Second
@@ -50,8 +52,8 @@ type renderedAnswers struct {
 	answers map[string]renderedAnswer
 	order   []string
 	bytes   int
-	// rendering and reading have an entry for each answer that is being computed.
-	rendering, reading chan struct{}
+	// rendering, reading and grouping have an entry for each answer that is being computed.
+	rendering, reading, grouping chan struct{}
 }
 
 // render returns the answer of an endpoint, or a file.
@@ -64,7 +66,7 @@ func (a *API) render(e endpoint, request *http.Request) (renderedAnswer, *downlo
 			return answer, nil, nil
 		}
 	}
-	busy := a.rendered.limitOf(e)
+	busy := a.rendered.limitOf(e, request.URL.Path)
 	select {
 	case busy <- struct{}{}:
 	case <-request.Context().Done():
@@ -112,16 +114,20 @@ func (a *API) renderAnew(e endpoint, request *http.Request, seq uint64) (answer 
 	return renderedAnswer{body: append(text, '\n'), etag: strconv.Quote(hex.EncodeToString(sum[:12])), seq: seq, at: at}, nil, nil
 }
 
-func (r *renderedAnswers) limitOf(e endpoint) chan struct{} {
+func (r *renderedAnswers) limitOf(e endpoint, path string) chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.rendering == nil {
-		r.rendering, r.reading = make(chan struct{}, maxRendering), make(chan struct{}, maxReading)
+		r.rendering, r.reading, r.grouping = make(chan struct{}, maxRendering), make(chan struct{}, maxReading), make(chan struct{}, maxGrouping)
 	}
-	if e.remembered {
+	switch {
+	case e.remembered:
 		return r.rendering
+	case path == pruneGroupsPath:
+		return r.grouping
+	default:
+		return r.reading
 	}
-	return r.reading
 }
 
 func (r *renderedAnswers) get(key string, seq uint64) (renderedAnswer, bool) {

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/readapi"
@@ -119,23 +120,31 @@ func (a *API) getRolloutOwners(request *http.Request) (any, error) {
 const maxAskedMembers = 5
 
 // downloadBytes returns the size of the download of a rollout's version, as clusters say that
-// have it; 0 where none does. It is the median: no single member decides.
+// have it; 0 where none does. It is the median: no single member decides. A size is unknown
+// where the report cannot be read, or has the disk's size, which agents take where the source
+// gives none.
 func (a *API) downloadBytes(request *http.Request, v *rollout.View) (int64, error) {
 	var sizes []int64
-	image := rollout.CurrentImage(v.Image)
+	asked := 0
+	image, diskBytes := rollout.CurrentImage(v.Image), v.Image.Spec.Template.DiskSize.Value()
 	for i := range v.Clusters {
 		c := &v.Clusters[i]
-		if len(sizes) == maxAskedMembers {
+		if asked == maxAskedMembers {
 			break
 		}
 		if !c.Report.Exists || c.Report.Phase != v1alpha1.PhaseSucceeded || c.Report.Revision != c.PlannedRevision {
 			continue
 		}
+		asked++
 		reported, err := a.findImage(request, c.Name, image.Namespace, image.Name)
 		if err != nil {
-			return 0, err
+			if request.Context().Err() != nil {
+				return 0, err // others would get an answer without sizes that are known
+			}
+			log.FromContext(request.Context()).Info("Failed to read the size of a download; counting it as unknown", "member", c.Name, "image", image.String(), "error", err.Error())
+			continue
 		}
-		if reported != nil && reported.DownloadBytes > 0 {
+		if reported != nil && reported.DownloadBytes > 0 && reported.DownloadBytes != diskBytes {
 			sizes = append(sizes, reported.DownloadBytes)
 		}
 	}

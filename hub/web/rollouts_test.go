@@ -2,7 +2,11 @@ package web
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -106,44 +110,88 @@ func TestRolloutClustersAreListed(t *testing.T) {
 }
 
 // The size of the download is what clusters say that have the version, not what one of them
-// says.
+// says. Few are asked, and what one of them does not say is unknown.
 func TestReachIsOfDownloadsThatWere(t *testing.T) {
-	f := newTestFleet(t, "aarhus", "bergen", "oslo", "lund")
+	disk := apitest.FleetDiskImage("ubuntu").Obj().Spec.Template.DiskSize.Value()
+	const unreadable = -1
+	for name, tt := range map[string]struct {
+		sizes     []int64 // of members that have the version
+		want      int64
+		wantRead  int
+		wantUpper bool
+	}{
+		"the median":                       {[]int64{2 << 20, 1 << 50, 3 << 20}, 3 << 20, 3, false},
+		"nobody has it":                    {nil, disk, 0, true},
+		"the disk's size is no download's": {[]int64{disk, disk, disk}, disk, 3, true},
+		"some know the size":               {[]int64{disk, disk, 2 << 20}, 2 << 20, 3, false},
+		"more than the disk":               {[]int64{1 << 50}, disk, 1, true},
+		"an unreadable report":             {[]int64{unreadable, 2 << 20}, 2 << 20, 2, false},
+		"unreadable reports alone":         {[]int64{unreadable, unreadable}, disk, 2, true},
+		"many without a size":              {make([]int64, 4*maxAskedMembers), disk, maxAskedMembers, true},
+		"many unreadable reports":          {slices.Repeat([]int64{unreadable}, 4*maxAskedMembers), disk, maxAskedMembers, true},
+		"many with the disk's size":        {slices.Repeat([]int64{disk}, 4*maxAskedMembers), disk, maxAskedMembers, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := apitest.FleetDiskImage("ubuntu").WithGeneration(2).WithWave("canary").Obj()
+			img.Spec.Rollout.Waves[0].RequireApproval = true
+			v := rollout.View{Image: img, Now: apitest.Epoch}
+			images := []v1alpha1.ReportedImage{{Namespace: img.Spec.TargetNamespace, Name: "ubuntu-1.0.0", UID: "u", Phase: v1alpha1.PhaseSucceeded}}
+			pages := &pagesBySize{image: images[0], sizes: map[string]int64{}}
+			f := newTestFleet(t, "lund")
+			f.API.Pages = pages
+			for i, size := range tt.sizes {
+				c := rollout.Cluster{Name: fmt.Sprintf("cluster-%02d", i), Labels: map[string]string{"wave": "canary"}, OnlineSince: apitest.Epoch}
+				c.PlannedRevision = img.Spec.Template.Revision()
+				c.Report = rollout.Report{Exists: true, Revision: c.PlannedRevision, Phase: v1alpha1.PhaseSucceeded, ItemState: v1alpha1.PlanItemApplied}
+				v.Clusters = append(v.Clusters, c)
+				pages.sizes[c.Name] = size
+				f.API.Index.AddMember(c.Name)
+				setReport(f.API.Index, c.Name, 1, images)
+			}
+			v.Clusters = append(v.Clusters, rollout.Cluster{Name: "lund", Labels: map[string]string{"wave": "canary"}, OnlineSince: apitest.Epoch})
+			f.API.RolloutView = func(string) (rollout.View, bool) { return v, true }
+			var reach readapi.RolloutReach
+			require.Equal(t, http.StatusOK, getJSON(t, f.API, http.MethodGet, "/fleet/v1/rollouts/reach?name=ubuntu&wave=canary", &reach))
+			assert.Equal(t, tt.want, reach.EachBytes)
+			assert.Equal(t, tt.wantUpper, reach.AtMost)
+			assert.Equal(t, tt.wantRead, pages.read)
+			assert.Equal(t, int32(1), reach.Clusters)
+			assert.Equal(t, []readapi.NamedReach{{Cluster: "lund"}}, reach.Named)
+		})
+	}
+}
+
+// An answer of a request that ends is remembered for nobody.
+func TestReachFailsWhereTheRequestEnds(t *testing.T) {
+	f := newTestFleet(t, "aarhus")
 	img := apitest.FleetDiskImage("ubuntu").WithGeneration(2).WithWave("canary").Obj()
-	img.Spec.Rollout.Waves[0].RequireApproval = true
-	v := rollout.View{Image: img, Now: apitest.Epoch}
-	sizes := map[string]int64{"aarhus": 2 << 20, "bergen": 1 << 50, "oslo": 3 << 20}
-	for name, size := range sizes {
-		images := []v1alpha1.ReportedImage{{Namespace: img.Spec.TargetNamespace, Name: "ubuntu-1.0.0", UID: "u", Phase: v1alpha1.PhaseSucceeded, DownloadBytes: size}}
-		f.API.Index.SetPage(name, "page", 1, images)
-	}
-	f.API.Pages = pagesBySize{img, sizes}
-	for _, name := range []string{"aarhus", "bergen", "lund", "oslo"} {
-		c := rollout.Cluster{Name: name, Labels: map[string]string{"wave": "canary"}, OnlineSince: apitest.Epoch}
-		if sizes[name] > 0 {
-			c.PlannedRevision = img.Spec.Template.Revision()
-			c.Report = rollout.Report{Exists: true, Revision: c.PlannedRevision, Phase: v1alpha1.PhaseSucceeded, ItemState: v1alpha1.PlanItemApplied}
-		}
-		v.Clusters = append(v.Clusters, c)
-	}
-	f.API.RolloutView = func(string) (rollout.View, bool) { return v, true }
-	var reach readapi.RolloutReach
-	require.Equal(t, http.StatusOK, getJSON(t, f.API, http.MethodGet, "/fleet/v1/rollouts/reach?name=ubuntu&wave=canary", &reach))
-	assert.Equal(t, int64(3<<20), reach.EachBytes)
-	assert.False(t, reach.AtMost)
-	assert.Equal(t, int32(1), reach.Clusters)
-	assert.Equal(t, []readapi.NamedReach{{Cluster: "lund"}}, reach.Named)
+	image := v1alpha1.ReportedImage{Namespace: img.Spec.TargetNamespace, Name: "ubuntu-1.0.0", UID: "u", Phase: v1alpha1.PhaseSucceeded}
+	setReport(f.API.Index, "aarhus", 2, []v1alpha1.ReportedImage{image})
+	f.API.Pages = &pagesBySize{image: image, sizes: map[string]int64{"aarhus": -1}}
+	report := rollout.Report{Exists: true, Phase: v1alpha1.PhaseSucceeded}
+	v := &rollout.View{Image: img, Now: apitest.Epoch, Clusters: []rollout.Cluster{{Name: "aarhus", Report: report}}}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := f.API.downloadBytes(httptest.NewRequestWithContext(gone, http.MethodGet, "/", nil), v)
+	require.Error(t, err)
+	_, err = f.API.downloadBytes(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), v)
+	require.NoError(t, err)
 }
 
+// pagesBySize counts the reads of pages; one with a negative size cannot be read.
 type pagesBySize struct {
-	img   *v1alpha1.FleetDiskImage
+	image v1alpha1.ReportedImage
 	sizes map[string]int64
+	read  int
 }
 
-func (p pagesBySize) Page(_ context.Context, member, _ string) ([]v1alpha1.ReportedImage, bool, error) {
-	return []v1alpha1.ReportedImage{{
-		Namespace: p.img.Spec.TargetNamespace, Name: "ubuntu-1.0.0", UID: "u", Phase: v1alpha1.PhaseSucceeded, DownloadBytes: p.sizes[member],
-	}}, true, nil
+func (p *pagesBySize) Page(_ context.Context, member, _ string) ([]v1alpha1.ReportedImage, bool, error) {
+	p.read++
+	image := p.image
+	if image.DownloadBytes = p.sizes[member]; image.DownloadBytes < 0 {
+		return nil, false, errors.New("unreadable")
+	}
+	return []v1alpha1.ReportedImage{image}, true, nil
 }
 
 // GitOps controllers write their own values again: people are told before they change them.

@@ -106,6 +106,8 @@ func (a *API) Handlers() map[string]http.Handler {
 // root is the path below which all others are.
 const root = readapi.Root
 
+const pruneGroupsPath = root + "prunereports/groups"
+
 // endpoint answers one path.
 type endpoint struct {
 	answer func(*http.Request) (any, error)
@@ -142,7 +144,7 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "rollouts/owners":   {a.getRolloutOwners, []string{"name"}, false},
 
 		root + "prunereports":        {a.listPruneReports, []string{"name", "sort", "limit", "after"}, true},
-		root + "prunereports/groups": {a.groupPruneRows, []string{"report", "by", "images", "clusters", "includeOthers", "unreferencedFor", "limit"}, false},
+		pruneGroupsPath:              {a.groupPruneRows, []string{"report", "by", "images", "clusters", "includeOthers", "unreferencedFor", "limit"}, false},
 		root + "prunereports/rows":   {a.listPruneRows, []string{"report", "cluster", "verdict", "format", "limit", "after"}, false},
 		root + "imageprunes":         {a.listPrunes, []string{"name", "report", "sort", "limit", "after"}, true},
 		root + "imageprunes/targets": {a.listPruneTargets, []string{"prune", "state", "limit", "after"}, false},

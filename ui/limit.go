@@ -32,28 +32,28 @@ func newRequestLimit() *requestLimit {
 // acquire waits for a slot, and returns how to release it. Invariant: who waits holds no slot of
 // all, so that one caller does not keep others waiting.
 func (l *requestLimit) acquire(ctx context.Context, caller string) (release func(), err error) {
-	of := l.enter(caller)
+	of := l.enterQueue(caller)
 	select {
 	case of.slots <- struct{}{}:
 	case <-ctx.Done():
-		l.leave(caller, of)
+		l.leaveQueue(caller, of)
 		return nil, ctx.Err()
 	}
 	select {
 	case l.all <- struct{}{}:
 	case <-ctx.Done():
 		<-of.slots
-		l.leave(caller, of)
+		l.leaveQueue(caller, of)
 		return nil, ctx.Err()
 	}
 	return func() {
 		<-l.all
 		<-of.slots
-		l.leave(caller, of)
+		l.leaveQueue(caller, of)
 	}, nil
 }
 
-func (l *requestLimit) enter(caller string) *callerSlots {
+func (l *requestLimit) enterQueue(caller string) *callerSlots {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := l.callers[caller]
@@ -65,7 +65,7 @@ func (l *requestLimit) enter(caller string) *callerSlots {
 	return of
 }
 
-func (l *requestLimit) leave(caller string, of *callerSlots) {
+func (l *requestLimit) leaveQueue(caller string, of *callerSlots) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if of.requests--; of.requests == 0 {

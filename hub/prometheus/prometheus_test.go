@@ -217,7 +217,7 @@ func TestCredentialsAreRead(t *testing.T) {
 	require.ErrorContains(t, ask(), "ca.crt in --prometheus-credentials-dir has no certificate")
 }
 
-// A token that is given later is no more sent in plain text than one that is there at the start.
+// A token that is given after the start is not sent in plain text, either.
 func TestTokensAreNotSentInPlainText(t *testing.T) {
 	folder := t.TempDir()
 	reader := Reader{Options{URL: "http://prometheus.example.invalid:9090", CredentialsDir: folder}}

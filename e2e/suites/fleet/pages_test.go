@@ -46,6 +46,7 @@ func (pagesFleet) NotRun() []walkthrough.NotRun {
 		{Pattern: `^kubectl -n sync-operator patch configmap `, Reason: "e2e/suites/chart TestUpgradeOfEditedPolicy"},
 		{Pattern: `^helm (test|uninstall) `, Reason: "e2e/suites/kind TestPages, e2e/suites/chart TestHelmLifecycle"},
 		{Pattern: `^kubectl ot join (push|pull) `, Reason: "e2e/suites/registration TestJoinPushCommand, TestJoinPullCommand"},
+		{Pattern: `^kubectl ot dashboard`, Reason: "it serves until ctrl-C: e2e/suites/cli TestDashboard"},
 		{Pattern: `^kubectl wait otvm/`, Reason: "needs KubeVirt: e2e/suites/kind TestPages"},
 		{Pattern: `port-forward|^kubectl describe pod`, Reason: "needs a kubelet: e2e/suites/kind TestPages"},
 	}

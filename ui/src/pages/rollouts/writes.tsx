@@ -180,7 +180,7 @@ function WaveReach({ reach: r }: { reach: RolloutReach }) {
 export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
   const open = param('do') === 'pause' || param('do') === 'resume'
   const shown = useShown(d.name, open)
-  const owner = useOwner(d.name, 'paused', open)
+  const owner = useOwner(d.name, 'paused', open) ?? (shown === undefined ? 'It is being read.' : undefined)
   const because = useSignal('')
   const progressing = d.clusters.progressing ?? 0
   const toApply = d.clusters.toApply ?? 0
@@ -242,7 +242,7 @@ export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
 export function Retry({ detail: d }: { detail: RolloutDetail }) {
   const open = param('do') === 'retry'
   const shown = useShown(d.name, open)
-  const owner = useOwner(d.name, 'retry', open)
+  const owner = useOwner(d.name, 'retry', open) ?? (shown === undefined ? 'It is being read.' : undefined)
   const failed = (d.clusters.failed ?? 0) + (d.clusters.timedOut ?? 0)
   const named = (d.failing ?? []).map((f) => f.cluster)
   const retry = async (): Promise<Outcome> => {

@@ -115,6 +115,7 @@ func TestPauseAndResume(t *testing.T) {
 	p.FocusElement(t, "button", "Resume…")
 	p.Press(t, kb.Enter)
 	p.AwaitElement(t, "dialog", "Resume paused 1.0.0")
+	p.AwaitTrue(t, enabled)
 	for range 20 {
 		if browser.Evaluate[string](t, p, "document.activeElement.innerText") == "Resume" {
 			break

@@ -110,6 +110,7 @@ const forwarding = `Forwarding from 127\.0\.0\.1:(\d+) -> `
 // NotRun implements walkthrough.Fleet.
 func (p *pagesFleet) NotRun() []walkthrough.NotRun {
 	return []walkthrough.NotRun{
+		{Pattern: `^kubectl ot dashboard`, Reason: "it serves until ctrl-C: e2e/suites/cli TestDashboard"},
 		{Pattern: `^helm install ot-agent .*hub\.join\.kubeconfig`, Reason: "the same command with `--kube-context` is run"},
 	}
 }

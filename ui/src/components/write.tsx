@@ -101,13 +101,12 @@ function WriteDialog({ name, title, action, running, command, danger, blocked, r
     <Dialog title={title} onClose={close}>
       <div class="write-reach">{children}</div>
       {refusal && <Refused refusal={refusal} />}
-      {blocked && !refusal && (
-        <p class="banner banner-attention" role="status">
-          {blocked}
-        </p>
-      )}
       <Command label="The same by command:" text={command} />
       <div class="dialog-actions">
+        {/* Beside the buttons: they do not move under the pointer when it goes. */}
+        <p class="dialog-blocked" role="status">
+          {!refusal && blocked && <Sign tone="attention">{blocked}</Sign>}
+        </p>
         <button type="button" class="button" onClick={close} aria-disabled={isRunning}>
           Cancel
         </button>

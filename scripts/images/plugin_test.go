@@ -104,7 +104,7 @@ func TestSumsCoverImages(t *testing.T) {
 func TestPluginOfThisCheckout(t *testing.T) {
 	top, err := filepath.Abs(filepath.Join("..", ".."))
 	require.NoError(t, err)
-	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "go.mod", "go.sum", "api", "agent", "hub", "cli", "charts")
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "go.mod", "go.sum", "api", "agent", "hub", "cli", "ui", "charts")
 	list.Dir = top
 	names, err := list.Output()
 	require.NoError(t, err)

@@ -133,15 +133,16 @@ func (b builder) installPackages() error {
 	return os.WriteFile(stamp, lock, 0o644)
 }
 
-// runTests runs the unit tests; those of pure functions, without a browser.
+// runTests runs the unit tests: those of pure functions, without a browser. They compare with golden
+// files of the command line, so they run where those are.
 func (b builder) runTests() error { return b.runTool(b.folder, "vitest", "run", "--reporter=dot") }
 
-// build checks types, runs the unit tests and builds, in a folder with packages.
+// build checks types and builds in a folder, and runs the unit tests.
 func (b builder) build(folder string) error {
 	if err := b.runTool(folder, "tsc", "--noEmit"); err != nil {
 		return err
 	}
-	if err := b.runTool(folder, "vitest", "run", "--reporter=dot"); err != nil {
+	if err := b.runTests(); err != nil {
 		return err
 	}
 	return b.runTool(folder, "vite", "build", "--emptyOutDir", "--logLevel=warn")

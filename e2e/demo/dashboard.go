@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -68,6 +69,48 @@ func (b backgroundFleet) startDashboard(ctx context.Context) (address string, er
 		case <-ticker.C:
 		}
 	}
+}
+
+// offerDashboard starts kubectl ot dashboard for as long as the story is told, and notes its address. The
+// story does not depend on it.
+func (s *display) offerDashboard(ctx context.Context) {
+	address, err := s.startDashboard(ctx)
+	if err != nil {
+		s.printNote("no dashboard: %v", err)
+		return
+	}
+	s.printNote("watch it in a browser: %s", address)
+}
+
+func (s *display) startDashboard(ctx context.Context) (address string, err error) {
+	cmd, err := s.plugin.Command(ctx, dashboardVerb, "--no-open")
+	if err != nil {
+		return "", err
+	}
+	var problems bytes.Buffer
+	printed, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	cmd.Stderr = &problems
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	patience := time.AfterFunc(dashboardPatience, func() { _ = cmd.Process.Kill() })
+	lines := bufio.NewScanner(printed)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "/#key=") {
+			patience.Stop()
+			go func() {
+				for lines.Scan() { // to its end, which is that of the story
+				}
+				_ = cmd.Wait() // it is killed
+			}()
+			return strings.TrimSpace(lines.Text()), nil
+		}
+	}
+	_ = cmd.Wait()
+	return "", fmt.Errorf("kubectl ot dashboard printed no address: %s", strings.TrimSpace(problems.String()))
 }
 
 // dashboardVerb is that of the dashboard's process.

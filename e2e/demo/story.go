@@ -124,6 +124,7 @@ func (s *demoStory) run(ctx context.Context) error {
 		}
 	}
 	s.screen.printNote("%d VMDiskImages applied in each cluster", imagesPerMember)
+	s.screen.offerDashboard(ctx)
 	if err := s.openWorkspace(ctx); err != nil {
 		return err
 	}

@@ -12,24 +12,11 @@ import (
 
 func (a *API) listImages(request *http.Request) (any, error) {
 	q := answers.ImageQuery{}
-	var err error
-	if q.Limit, err = parseLimit(request); err != nil {
-		return nil, err
-	}
-	if q.Offset, err = parseOffset(request); err != nil {
-		return nil, err
-	}
-	if q.Search, err = parseSearch(request, "search"); err != nil {
-		return nil, err
-	}
-	if q.Sort, err = parseChoice(request, "sort", readapi.ImageOrders()...); err != nil {
-		return nil, err
-	}
-	order, err := parseChoice(request, "order", "asc", "desc")
+	l, err := parseListing(request, readapi.ImageOrders()...)
 	if err != nil {
 		return nil, err
 	}
-	q.Descending = order == "desc"
+	q.Limit, q.Offset, q.Search, q.Sort, q.Descending = l.limit, l.offset, l.search, l.sort, l.descending
 	list := readapi.ImageList{UnknownMembers: a.Index.UnknownMembers()}
 	if after := request.URL.Query().Get("after"); after != "" || isFirstPage(q) {
 		if !isFirstPage(q) {
@@ -99,17 +86,11 @@ const maxFleetImages = 100
 
 func (a *API) listFleetImages(request *http.Request) (any, error) {
 	q := answers.FleetImageQuery{Name: request.URL.Query().Get("name")}
-	var err error
-	if q.Limit, err = parseLimit(request); err != nil {
+	l, err := parseListing(request)
+	if err != nil {
 		return nil, err
 	}
-	q.Limit = min(q.Limit, maxFleetImages)
-	if q.Offset, err = parseOffset(request); err != nil {
-		return nil, err
-	}
-	if q.Search, err = parseSearch(request, "search"); err != nil {
-		return nil, err
-	}
+	q.Limit, q.Offset, q.Search = min(l.limit, maxFleetImages), l.offset, l.search
 	var stored v1alpha1.FleetDiskImageList
 	if err := a.list(request.Context(), &stored); err != nil {
 		return nil, err
@@ -158,17 +139,11 @@ func (a *API) listImageClusters(request *http.Request) (any, error) {
 	query := request.URL.Query()
 	name := query.Get("name")
 	q := answers.ImageClusterQuery{Version: query.Get("version"), Unreferenced: query.Get("unreferenced") == "true"}
-	var err error
-	if q.Limit, err = parseLimit(request); err != nil {
+	l, err := parseListing(request)
+	if err != nil {
 		return nil, err
 	}
-	q.Limit = min(q.Limit, maxImageClusters)
-	if q.Offset, err = parseOffset(request); err != nil {
-		return nil, err
-	}
-	if q.Search, err = parseSearch(request, "search"); err != nil {
-		return nil, err
-	}
+	q.Limit, q.Offset, q.Search = min(l.limit, maxImageClusters), l.offset, l.search
 	if _, err = parseChoice(request, "unreferenced", "true", "false"); err != nil {
 		return nil, err
 	}

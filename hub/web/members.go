@@ -16,16 +16,11 @@ import (
 func (a *API) listMembers(request *http.Request) (any, error) {
 	query := request.URL.Query()
 	q := answers.MemberQuery{After: query.Get("after")}
-	var err error
-	if q.Limit, err = parseLimit(request); err != nil {
+	l, err := parseListing(request, readapi.MemberOrders()...)
+	if err != nil {
 		return nil, err
 	}
-	if q.Offset, err = parseOffset(request); err != nil {
-		return nil, err
-	}
-	if q.Search, err = parseSearch(request, "search"); err != nil {
-		return nil, err
-	}
+	q.Limit, q.Offset, q.Search, q.Sort, q.Descending = l.limit, l.offset, l.search, l.sort, l.descending
 	states := []string{readapi.StateUnknown}
 	for _, state := range readapi.AllMemberStates() {
 		states = append(states, string(state))
@@ -33,14 +28,6 @@ func (a *API) listMembers(request *http.Request) (any, error) {
 	if q.State, err = parseChoice(request, "state", states...); err != nil {
 		return nil, err
 	}
-	if q.Sort, err = parseChoice(request, "sort", readapi.MemberOrders()...); err != nil {
-		return nil, err
-	}
-	order, err := parseChoice(request, "order", readapi.OrderAscending, readapi.OrderDescending)
-	if err != nil {
-		return nil, err
-	}
-	q.Descending = order == readapi.OrderDescending
 	if q.After != "" && (q.Descending || q.Offset > 0 || q.Sort != "" && q.Sort != readapi.MembersByName) {
 		return nil, httpError{http.StatusBadRequest, "after is for a list by name: page through others by offset"}
 	}

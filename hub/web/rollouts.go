@@ -20,24 +20,11 @@ import (
 func (a *API) listRollouts(request *http.Request) (any, error) {
 	query := request.URL.Query()
 	q := answers.RolloutQuery{After: query.Get("after")}
-	var err error
-	if q.Limit, err = parseLimit(request); err != nil {
-		return nil, err
-	}
-	if q.Offset, err = parseOffset(request); err != nil {
-		return nil, err
-	}
-	if q.Search, err = parseSearch(request, "search"); err != nil {
-		return nil, err
-	}
-	if q.Sort, err = parseChoice(request, "sort", readapi.RolloutOrders()...); err != nil {
-		return nil, err
-	}
-	order, err := parseChoice(request, "order", "asc", "desc")
+	l, err := parseListing(request, readapi.RolloutOrders()...)
 	if err != nil {
 		return nil, err
 	}
-	q.Descending = order == "desc"
+	q.Limit, q.Offset, q.Search, q.Sort, q.Descending = l.limit, l.offset, l.search, l.sort, l.descending
 	if q.Phase, err = parseChoice(request, "phase", readapi.RolloutsInAttention, string(v1alpha1.RolloutWaiting), string(v1alpha1.RolloutProgressing),
 		string(v1alpha1.RolloutSucceeded), string(v1alpha1.RolloutFailed)); err != nil {
 		return nil, err

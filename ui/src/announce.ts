@@ -1,4 +1,4 @@
-// What changes is told to readers of the screen, at most every ten seconds.
+// Screen readers announce changes, at most every ten seconds.
 import { signal } from '@preact/signals'
 
 export const announcement = signal('')

@@ -1,9 +1,9 @@
-// What changes is told by a stream of events; a page then asks again for what it shows.
+// A stream of events names what changed; a page then requests its answers again.
 import { signal } from '@preact/signals'
 import type { Topic } from './api'
 import { session } from './session'
 
-/** Live: the stream is open. Polling: it is not, and answers are asked for every 15 s. */
+/** live: the stream is open. polling: it is closed, and pages request their answers every 15 s. */
 export const connection = signal<'connecting' | 'live' | 'polling'>('connecting')
 
 const topics: Topic[] = ['members', 'images', 'rollouts', 'prunes', 'transfers', 'policy']

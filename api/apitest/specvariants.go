@@ -31,6 +31,12 @@ func SpecVariants(base v1alpha1.VMDiskImageSpec) map[string]v1alpha1.VMDiskImage
 			field.Set(reflect.ValueOf(&other))
 		case []string:
 			field.Set(reflect.ValueOf(append(value, "another")))
+		case *v1alpha1.DataSourceReference:
+			field.Set(reflect.ValueOf(&v1alpha1.DataSourceReference{Name: "another"}))
+		case *v1alpha1.Publish:
+			field.Set(reflect.ValueOf(&v1alpha1.Publish{DataSource: true, Name: "another"}))
+		case *v1alpha1.MachineDefaults:
+			field.Set(reflect.ValueOf(&v1alpha1.MachineDefaults{Instancetype: "another"}))
 		default:
 			switch field.Kind() {
 			case reflect.String:

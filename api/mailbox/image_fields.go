@@ -42,9 +42,18 @@ func ServedPlanFields(openAPI []byte) ([]string, error) {
 	return nil, nil
 }
 
-// stores reports whether objects of a schema can have a field, or a field=value.
+// stores reports whether objects of a schema can have a field, a field within it as in
+// publish.name, or a field=value.
 func (s openAPISchema) stores(field string) bool {
 	name, value, hasValue := strings.Cut(field, "=")
+	name, within, isNested := strings.Cut(name, ".")
 	property, ok := s.Properties[name]
-	return ok && (!hasValue || len(property.Enum) == 0 || slices.Contains(property.Enum, any(value)))
+	switch {
+	case !ok:
+		return false
+	case isNested:
+		return property.stores(within)
+	default:
+		return !hasValue || len(property.Enum) == 0 || slices.Contains(property.Enum, any(value))
+	}
 }

@@ -137,10 +137,38 @@ type VersionStatus struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Template *VMDiskImageSpec `json:"template,omitempty"`
+	// overrides that the version had. They are recorded with the template, of the versions that
+	// are kept.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Overrides *RecordedOverrides `json:"overrides,omitempty"`
 	// templateOmitted says why template is not recorded.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	TemplateOmitted string `json:"templateOmitted,omitempty"`
+}
+
+// RecordedOverrides are the overrides of a version. The items are spec.overrides as they were.
+type RecordedOverrides struct {
+	// +listType=atomic
+	// +optional
+	Items []ImageOverride `json:"items,omitempty"`
+}
+
+// PendingApproval is what an approval has to name for a wave to start.
+type PendingApproval struct {
+	// +required
+	Wave string `json:"wave"`
+	// sources that clusters of the wave get and that no approval covers yet, by their
+	// digests, sorted. The template's own is among them; an approval that names no sources
+	// covers it.
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=32
+	// +listType=set
+	// +optional
+	Sources []string `json:"sources,omitempty"`
 }
 
 // Limits of the status of a FleetDiskImage.
@@ -193,6 +221,9 @@ type FleetDiskImageStatus struct {
 	// +listMapKey=name
 	// +optional
 	Waves []WaveStatus `json:"waves,omitempty"`
+	// pendingApproval is what the current wave waits for, with reason AwaitingApproval.
+	// +optional
+	PendingApproval *PendingApproval `json:"pendingApproval,omitempty"`
 	// observedRetry is the last token of spec.retry that the plans of all clusters have that
 	// had failed.
 	// +optional

@@ -132,6 +132,15 @@ type Approval struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Version string `json:"version"`
+	// sources that may start, by their digests as status.pendingApproval has them. Default:
+	// that of the template alone. Clusters to which spec.overrides give another one wait for an
+	// approval that has it, also where a label of the cluster has changed.
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +listType=set
+	// +optional
+	Sources []string `json:"sources,omitempty"`
 	// by is the user who approves. With the hub chart's admission policy it must be the
 	// user who writes the approval.
 	// +kubebuilder:validation:MaxLength=253
@@ -206,6 +215,7 @@ const (
 // out.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.approvals) || self.approvals.all(a, a.wave == 'rest' || (has(self.rollout) && has(self.rollout.waves) && self.rollout.waves.exists(w, w.name == a.wave)))",message="approvals name a wave that is not in spec.rollout.waves: correct the name, or add the wave"
+// +kubebuilder:validation:XValidation:rule="!has(self.template.url) || !self.template.url.contains('${')",message="the template's url is the same for all clusters: write a url with variables such as ${labels.site} into spec.overrides, with clusterSelector {} for all clusters"
 type FleetDiskImageSpec struct {
 	// version of the image, as in 2.1.0. Each version is a VMDiskImage of its own in
 	// the members, named <imageName>-<version>, beside those of earlier versions.
@@ -229,6 +239,12 @@ type FleetDiskImageSpec struct {
 	// rolled out, as a new revision of the same VMDiskImages.
 	// +required
 	Template VMDiskImageSpec `json:"template"`
+	// overrides change fields of the template for some clusters, where storage, links or
+	// architectures differ. Later ones win, field by field.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +optional
+	Overrides []ImageOverride `json:"overrides,omitempty"`
 	// placement selects the clusters that get the image. A cluster that is no longer
 	// selected keeps its images, unprotected.
 	// +kubebuilder:validation:XValidation:rule="has(self.clusterSelector) || (has(self.clusterNames) && size(self.clusterNames) > 0)",message="placement selects no cluster: set clusterSelector ({} for all) or clusterNames"
@@ -300,10 +316,15 @@ type FleetDiskImageList struct {
 	Items           []FleetDiskImage `json:"items"`
 }
 
+// ImageNameWithoutVersion returns the first part of the VMDiskImages' names in the members.
+func (f *FleetDiskImage) ImageNameWithoutVersion() string {
+	if f.Spec.ImageName != "" {
+		return f.Spec.ImageName
+	}
+	return f.Name
+}
+
 // ImageNameForVersion returns the name of a version's VMDiskImage in the members.
 func (f *FleetDiskImage) ImageNameForVersion(version string) string {
-	if f.Spec.ImageName != "" {
-		return f.Spec.ImageName + "-" + version
-	}
-	return f.Name + "-" + version
+	return f.ImageNameWithoutVersion() + "-" + version
 }

@@ -13,16 +13,29 @@ const (
 )
 
 // imageFieldValues are the values of the fields of VMDiskImageSpec that take a closed set.
-// A new value is added here, a new field to specFields.
+// A new value is added here, a new field to specFields, one within a field to fieldsWithin.
 var imageFieldValues = map[string][]string{
-	"pullMethod": {string(PullPod), string(PullNode)},
-	"sourceType": {string(SourceS3), string(SourceHTTP), string(SourceGCS), string(SourceRegistry), string(SourceBlank)},
+	"pullMethod":   {string(PullPod), string(PullNode)},
+	"sourceType":   {string(SourceS3), string(SourceHTTP), string(SourceGCS), string(SourceRegistry), string(SourceBlank), string(SourceDataSource)},
+	"architecture": {string(ArchitectureAMD64), string(ArchitectureARM64), string(ArchitectureS390X)},
+}
+
+// fieldsWithin are the fields of those fields of VMDiskImageSpec that are objects.
+var fieldsWithin = map[string][]string{
+	"dataSource": {"name", "namespace"},
+	"defaults":   {"instancetype", "instancetypeKind", "preference", "preferenceKind"},
+	"publish":    {"dataSource", "name"},
 }
 
 // ImageFields returns what this version knows of VMDiskImageSpec, sorted: each field by its
-// name, and each value of a closed set as field=value.
+// name, each field within it as in publish.name, and each value of a closed set as field=value.
 func ImageFields() []string {
 	fields := SpecFields()
+	for name, within := range fieldsWithin {
+		for _, field := range within {
+			fields = append(fields, name+"."+field)
+		}
+	}
 	for name, values := range imageFieldValues {
 		for _, value := range values {
 			fields = append(fields, name+"="+value)
@@ -52,6 +65,13 @@ func (s *VMDiskImageSpec) UsedFields() []string {
 		panic(err)
 	}
 	used := slices.Collect(maps.Keys(set))
+	for name, value := range set {
+		if object, ok := value.(map[string]any); ok {
+			for field := range object {
+				used = append(used, name+"."+field)
+			}
+		}
+	}
 	for name := range imageFieldValues {
 		if value, ok := set[name].(string); ok {
 			used = append(used, name+"="+value)

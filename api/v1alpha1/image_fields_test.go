@@ -41,6 +41,9 @@ func TestImageFieldsAreThoseOfTheSchema(t *testing.T) {
 		for _, value := range field.Enum {
 			want = append(want, name+"="+value.(string))
 		}
+		for within := range field.Properties {
+			want = append(want, name+"."+within)
+		}
 	}
 	assert.ElementsMatch(t, want, ImageFields(), "add the values to imageFieldValues")
 	assert.True(t, slices.IsSorted(ImageFields()))
@@ -51,24 +54,37 @@ func TestImageFieldsAreThoseOfTheSchema(t *testing.T) {
 	assert.Subset(t, ImageFields(), ImageFieldsBefore(), "a stored name never vanishes")
 }
 
-// Fields within fields are not listed: give a new one a name of its own in the spec.
-func TestImageFieldsAreFlat(t *testing.T) {
+// Whatever a spec can hold has a name: a field of a later version is otherwise taken for known.
+func TestEveryImageFieldIsListed(t *testing.T) {
 	spec := reflect.TypeFor[VMDiskImageSpec]()
 	for i := range spec.NumField() {
 		field := spec.Field(i)
+		assert.False(t, field.Anonymous, field.Name)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		kind := field.Type
 		for kind.Kind() == reflect.Pointer || kind.Kind() == reflect.Slice {
 			kind = kind.Elem()
 		}
-		single := kind == reflect.TypeFor[resource.Quantity]() || kind == reflect.TypeFor[metav1.Duration]()
-		assert.True(t, single || kind.Kind() != reflect.Struct && kind.Kind() != reflect.Map, field.Name)
-		assert.False(t, field.Anonymous, field.Name)
+		var within []string
+		if kind.Kind() == reflect.Struct && kind != reflect.TypeFor[resource.Quantity]() && kind != reflect.TypeFor[metav1.Duration]() {
+			require.NotEqual(t, reflect.Slice, field.Type.Kind(), field.Name)
+			for j := range kind.NumField() {
+				assert.Contains(t, []reflect.Kind{reflect.String, reflect.Bool}, kind.Field(j).Type.Kind(), "%s.%s", field.Name, kind.Field(j).Name)
+				nested, _, _ := strings.Cut(kind.Field(j).Tag.Get("json"), ",")
+				within = append(within, nested)
+			}
+		}
+		assert.NotEqual(t, reflect.Map, kind.Kind(), field.Name)
+		assert.ElementsMatch(t, within, fieldsWithin[name], name)
 	}
+	assert.LessOrEqual(t, len(ImageFields()), MaxImageFields)
 }
 
 func TestUsedFields(t *testing.T) {
 	spec := VMDiskImageSpec{Name: "a", SourceType: SourceHTTP, URL: "https://a/b", DiskSize: resource.MustParse("1Gi")}
 	assert.Equal(t, []string{"diskSize", "name", "sourceType", "sourceType=http", "url"}, spec.UsedFields())
+	nested := VMDiskImageSpec{Publish: &Publish{DataSource: true}, DataSource: &DataSourceReference{Name: "a"}}
+	assert.Subset(t, nested.UsedFields(), []string{"publish", "publish.dataSource", "dataSource", "dataSource.name"})
 	spec.SourceType, spec.Checksum, spec.Priority = "torrent", "md5:0", 3
 	spec.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour}
 	assert.Equal(t, []string{"checksum", "deleteUnreferencedAfter", "diskSize", "name", "priority", "sourceType", "sourceType=torrent", "url"}, spec.UsedFields())

@@ -26,6 +26,10 @@ var specFields = []struct {
 		return slices.Equal(a.SecretExtraHeaders, b.SecretExtraHeaders)
 	}},
 	{"pullMethod", func(a, b *VMDiskImageSpec) bool { return a.PullMethod == b.PullMethod }},
+	{"architecture", func(a, b *VMDiskImageSpec) bool { return a.Architecture == b.Architecture }},
+	{"dataSource", func(a, b *VMDiskImageSpec) bool { return ptr.Equal(a.DataSource, b.DataSource) }},
+	{"publish", func(a, b *VMDiskImageSpec) bool { return ptr.Equal(a.Publish, b.Publish) }},
+	{"defaults", func(a, b *VMDiskImageSpec) bool { return ptr.Equal(a.Defaults, b.Defaults) }},
 	{"priority", func(a, b *VMDiskImageSpec) bool { return a.Priority == b.Priority }},
 	{"deleteUnreferencedAfter", func(a, b *VMDiskImageSpec) bool {
 		return ptr.Equal(a.DeleteUnreferencedAfter, b.DeleteUnreferencedAfter)
@@ -65,16 +69,14 @@ func (s *VMDiskImageSpec) Equal(other *VMDiskImageSpec) bool {
 }
 
 // SourceFields returns a copy without the fields that say nothing about the source or its
-// storage: priority and deleteUnreferencedAfter.
+// storage: priority, deleteUnreferencedAfter, publish and defaults.
 func (s *VMDiskImageSpec) SourceFields() *VMDiskImageSpec {
-	source := s.DeepCopy()
-	source.Priority, source.DeleteUnreferencedAfter = 0, nil
-	return source
+	return (&VMDiskImageSpec{}).WithSourceFields(s)
 }
 
 // WithSourceFields returns a copy that has the fields of SourceFields from another spec.
 func (s *VMDiskImageSpec) WithSourceFields(other *VMDiskImageSpec) *VMDiskImageSpec {
-	spec := other.DeepCopy()
-	spec.Priority, spec.DeleteUnreferencedAfter = s.Priority, s.DeepCopy().DeleteUnreferencedAfter
+	spec, own := other.DeepCopy(), s.DeepCopy()
+	spec.Priority, spec.DeleteUnreferencedAfter, spec.Publish, spec.Defaults = own.Priority, own.DeleteUnreferencedAfter, own.Publish, own.Defaults
 	return spec
 }

@@ -15,7 +15,10 @@ import (
 )
 
 // revisionFields are the fields of a VMDiskImageSpec that make a revision.
-var revisionFields = []string{"url", "sourceType", "checksum", "diskSize", "storageClass"}
+var revisionFields = []string{"url", "sourceType", "checksum", "diskSize", "storageClass", "architecture", "dataSource"}
+
+// detachedFields say nothing about the source or its storage.
+var detachedFields = []string{"name", "priority", "deleteUnreferencedAfter", "publish", "defaults"}
 
 func TestSpecsAreComparedByEveryField(t *testing.T) {
 	base := apitest.Image("ns/a").Obj().Spec
@@ -28,6 +31,7 @@ func TestSpecsAreComparedByEveryField(t *testing.T) {
 			assert.True(t, other.Equal(other.DeepCopy()))
 			assert.Equal(t, slices.Contains(revisionFields, field), base.Revision() != other.Revision(),
 				"a field that makes a revision makes every cluster download the image again")
+			assert.Equal(t, slices.Contains(detachedFields, field), base.SourceDigest() == other.SourceDigest(), "what is approved is the whole source")
 		})
 	}
 	sameSize := apitest.Image("ns/a").WithDiskSize("1024Mi").Obj().Spec

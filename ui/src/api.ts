@@ -46,6 +46,8 @@ export interface Approval {
   wave: string;
   /** version that may start. */
   version: string;
+  /** sources that may start, by their digests as status.pendingApproval has them. */
+  sources?: string[];
   /** by is the user who approves. */
   by: string;
   /** at is the time of the approval, for people, as in 2026-01-02T15:04:05Z. */
@@ -58,6 +60,9 @@ export interface ApprovalGiven {
   by: string;
   at?: string;
 }
+
+/** Architecture of the machines that can boot a disk image, by Go's names, as KubeVirt has them. */
+export type Architecture = "amd64" | "arm64" | "s390x";
 
 /** Attention is one thing that waits for a person. */
 export interface Attention {
@@ -236,6 +241,14 @@ export interface Counts {
   bytes: number;
 }
 
+/** DataSourceReference names a CDI DataSource. */
+export interface DataSourceReference {
+  /** namespace of the DataSource. */
+  namespace?: string;
+  /** name of the DataSource, as in fedora. */
+  name: string;
+}
+
 /** DeletionPolicy says what happens to the images of a FleetDiskImage when it is deleted. */
 export type DeletionPolicy = "Delete" | "Retain";
 
@@ -299,6 +312,8 @@ export interface FleetDiskImageSpec {
   targetNamespace: string;
   /** template of the VMDiskImages. */
   template: VMDiskImageSpec;
+  /** overrides change fields of the template for some clusters, where storage, links or architectures differ. */
+  overrides?: ImageOverride[];
   /** placement selects the clusters that get the image. */
   placement: Placement;
   /** rollout says in which order and how fast clusters get the image. */
@@ -331,6 +346,8 @@ export interface FleetDiskImageStatus {
   currentWave?: string;
   /** waves that have clusters or are named in the spec, in order. */
   waves?: WaveStatus[];
+  /** pendingApproval is what the current wave waits for, with reason AwaitingApproval. */
+  pendingApproval?: PendingApproval;
   /** observedRetry is the last token of spec.retry that the plans of all clusters have that had failed. */
   observedRetry?: string;
   /** lastSuccessAt is when a cluster last succeeded, by the hub's clock. */
@@ -511,6 +528,42 @@ export interface ImageList {
 /** ImageOrigin says who created a VMDiskImage. */
 export type ImageOrigin = "Plan" | "Template";
 
+/** ImageOverride changes fields of the template for some clusters. */
+export interface ImageOverride {
+  /** clusterSelector selects MemberClusters by their labels; {} selects all. */
+  clusterSelector?: LabelSelector;
+  /** clusterNames adds MemberClusters by name, whatever their labels. */
+  clusterNames?: string[];
+  /** sourceType instead of the template's. */
+  sourceType?: SourceType;
+  /** url instead of the template's. */
+  url?: string;
+  /** checksum instead of the template's; empty removes it. */
+  checksum?: string;
+  /** secretRef instead of the template's; empty removes it. */
+  secretRef?: string;
+  /** certConfigMap instead of the template's; empty removes it. */
+  certConfigMap?: string;
+  /** extraHeaders instead of all of the template's; an empty list removes them. */
+  extraHeaders?: string[];
+  /** secretExtraHeaders instead of all of the template's; an empty list removes them. */
+  secretExtraHeaders?: string[];
+  /** pullMethod instead of the template's. */
+  pullMethod?: PullMethod;
+  /** storageClass instead of the template's; empty removes it. */
+  storageClass?: string;
+  /** snapshotClass instead of the template's; empty removes it. */
+  snapshotClass?: string;
+  /** diskSize instead of the template's, from 1Mi to 64Ti, as text. */
+  diskSize?: string;
+  /** architecture instead of the template's. */
+  architecture?: Architecture;
+  /** dataSource instead of the template's, with sourceType dataSource. */
+  dataSource?: DataSourceReference;
+  /** priority instead of the template's. */
+  priority?: number;
+}
+
 /** ImagePrune deletes images that a PruneReport lists as candidates, and only those that their cluster still finds as reported: not in a plan and not referenced by a VirtualMachine. */
 export interface ImagePrune extends TypeMeta {
   metadata?: ObjectMeta;
@@ -646,6 +699,18 @@ export interface LabelSelectorRequirement {
 
 /** LeasePrefix and the name of a replica form the name of its Lease. */
 export const LeasePrefix = "ot-hub-replica-";
+
+/** MachineDefaults are what KubeVirt infers for a machine that boots an image and names none. */
+export interface MachineDefaults {
+  /** instancetype by name, as in u1.medium. */
+  instancetype?: string;
+  /** instancetypeKind says where KubeVirt looks for it. */
+  instancetypeKind?: string;
+  /** preference by name, as in fedora. */
+  preference?: string;
+  /** preferenceKind says where KubeVirt looks for it. */
+  preferenceKind?: string;
+}
 
 /** Matrix is images × clusters, one byte a cell. */
 export interface Matrix {
@@ -1041,6 +1106,13 @@ export const OrderAscending = "asc";
 
 export const OrderDescending = "desc";
 
+/** PendingApproval is what an approval has to name for a wave to start. */
+export interface PendingApproval {
+  wave: string;
+  /** sources that clusters of the wave get and that no approval covers yet, by their digests, sorted. */
+  sources?: string[];
+}
+
 /** Permission is a right, and whether the caller has it. */
 export interface Permission {
   verb: string;
@@ -1422,6 +1494,14 @@ export interface PruneTotal {
   bytes: number;
 }
 
+/** Publish says where else an image can be found. */
+export interface Publish {
+  /** dataSource keeps a CDI DataSource in the image's namespace that points at what serves. */
+  dataSource?: boolean;
+  /** name of the DataSource. */
+  name?: string;
+}
+
 /** PullMethod says who pulls the container image of a registry source. */
 export type PullMethod = "node" | "pod";
 
@@ -1457,6 +1537,11 @@ export interface QueuedImport {
 
 /** Reason says why a VMDiskImage or VirtualMachine is in its phase. */
 export type Reason = "AcquiringImage" | "BackingOff" | "CDIMissing" | "CDITooOld" | "CDIUnavailable" | "CertConfigMapMissing" | "Checking" | "ChecksumMismatch" | "CloningRootDisk" | "DataDiskFailed" | "DataDiskLost" | "DataDiskRefused" | "DataVolumeLost" | "DataVolumeRefused" | "Deleted" | "DiskTooSmall" | "Forbidden" | "IgnoredOnDeploy" | "ImageDeleting" | "ImageFailed" | "ImageMissing" | "ImageNamespaceMissing" | "ImageRefused" | "ImportFailed" | "ImporterNotStarting" | "ImporterRefused" | "ImporterUnschedulable" | "Importing" | "InstancetypeMissing" | "InsufficientStorage" | "KubeVirtMissing" | "MachineError" | "MachineRefused" | "NameTaken" | "NamespaceMissing" | "NamespaceShare" | "NamespaceTerminating" | "NetworkMissing" | "NotFound" | "Paused" | "PolicyMissing" | "PreferenceMissing" | "PreparingDataDisk" | "QuotaExceeded" | "Ready" | "Referenced" | "RequestFailed" | "ResyncLimit" | "RootDiskFailed" | "RootDiskRefused" | "Running" | "SecretForbidden" | "SecretInvalid" | "SecretMissing" | "SnapshotClassMismatch" | "SnapshotClassMissing" | "SnapshotFailed" | "Snapshotting" | "SpecInvalid" | "Stalled" | "Starting" | "Stopped" | "StorageClassMissing" | "StorageLost" | "StorageProfileIncomplete" | "Superseded" | "Timeout" | "UndoWindow" | "VolumePending" | "WaitingForFleet" | "WaitingForImage" | "WaitingForSlot" | "WaitingForSource";
+
+/** RecordedOverrides are the overrides of a version. */
+export interface RecordedOverrides {
+  items?: ImageOverride[];
+}
 
 export const ReplicaName = "replica.ot-hub.internal";
 
@@ -1782,7 +1867,7 @@ export interface SourceRate {
 }
 
 /** SourceType says where a disk image comes from. */
-export type SourceType = "blank" | "gcs" | "http" | "registry" | "s3";
+export type SourceType = "blank" | "dataSource" | "gcs" | "http" | "registry" | "s3";
 
 export const StateUnknown = "unknown";
 
@@ -1966,7 +2051,7 @@ export const UnknownPathMessage = "this API has no such path";
 export interface VMDiskImageSpec {
   /** name of the disk for people. */
   name: string;
-  /** sourceType says how url is read: s3, http, gcs, registry, or blank for an empty disk. */
+  /** sourceType says how url is read: s3, http, gcs, registry, or blank for an empty disk; dataSource uses what a CDI DataSource of the cluster points at. */
   sourceType: SourceType;
   /** url of the image. */
   url?: string;
@@ -1988,6 +2073,14 @@ export interface VMDiskImageSpec {
   snapshotClass?: string;
   /** diskSize is the virtual size of the disk, from 1Mi to 64Ti. */
   diskSize: string;
+  /** architecture of the machines that can boot the image: amd64, arm64 or s390x. */
+  architecture?: Architecture;
+  /** dataSource is the CDI DataSource whose image is used. */
+  dataSource?: DataSourceReference;
+  /** publish says where else the image can be found. */
+  publish?: Publish;
+  /** defaults of machines that boot the image, for those that find it by its DataSource. */
+  defaults?: MachineDefaults;
   /** priority in the queue; higher goes first. */
   priority?: number;
   /** deleteUnreferencedAfter deletes the image once no VirtualMachine has referenced it for this long, as in 72h. */
@@ -2027,6 +2120,8 @@ export interface VersionStatus {
   since: string;
   /** template that the version was made from, without priority and deleteUnreferencedAfter; secrets are named, never copied. */
   template?: VMDiskImageSpec;
+  /** overrides that the version had. */
+  overrides?: RecordedOverrides;
   /** templateOmitted says why template is not recorded. */
   templateOmitted?: string;
 }

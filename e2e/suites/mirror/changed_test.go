@@ -22,7 +22,7 @@ var soonStale = []string{"proxy_cache_valid 206 1h;", "proxy_cache_valid 206 1s;
 func replaceMidway(t *testing.T, source *origin, i importer, m *mirror, old, replaced []byte) (got string, err error) {
 	t.Helper()
 	source.put(changedPath, old)
-	release := source.hold(changedPath, 2*slice)
+	release := source.holdRequests(changedPath, 2*slice)
 	defer release()
 	done := make(chan struct{})
 	go func() {

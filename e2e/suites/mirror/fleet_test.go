@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -225,6 +226,11 @@ func (f *testFleet) createImage(t *testing.T, name, port string, content []byte)
 		f.CreateForTest(t, one)
 	}
 	return img, path
+}
+
+// imageOf is the name of an image at a site.
+func imageOf(img *v1alpha1.FleetDiskImage, site string) string {
+	return fmt.Sprintf("%s-%d-%s", img.Name, slices.Index(sites, site), img.Spec.Version)
 }
 
 // awaitSucceeded waits until some number of clusters has an image.

@@ -34,7 +34,7 @@ func newImporter(authority []byte) importer {
 func (i importer) download(ctx context.Context, url string) (string, error) {
 	var size int64
 	for range importerHeads {
-		response, err := i.ask(ctx, http.MethodHead, url, "")
+		response, err := i.sendRequest(ctx, http.MethodHead, url, "")
 		if err != nil {
 			return "", err
 		}
@@ -43,7 +43,7 @@ func (i importer) download(ctx context.Context, url string) (string, error) {
 	}
 	// The first GET is cancelled once the importer has seen what format the file has.
 	first, cancel := context.WithCancel(ctx)
-	response, err := i.ask(first, http.MethodGet, url, "")
+	response, err := i.sendRequest(first, http.MethodGet, url, "")
 	if err == nil {
 		_, err = io.CopyN(io.Discard, response.Body, min(importerRangeBytes, size))
 		_ = response.Body.Close()
@@ -54,7 +54,7 @@ func (i importer) download(ctx context.Context, url string) (string, error) {
 	}
 	for n := range int64(importerRanges) {
 		from := max(0, size-importerRangeBytes) * n / (importerRanges - 1)
-		response, err := i.ask(ctx, http.MethodGet, url, fmt.Sprintf("bytes=%d-%d", from, min(size, from+importerRangeBytes)-1))
+		response, err := i.sendRequest(ctx, http.MethodGet, url, fmt.Sprintf("bytes=%d-%d", from, min(size, from+importerRangeBytes)-1))
 		if err != nil {
 			return "", err
 		}
@@ -64,7 +64,7 @@ func (i importer) download(ctx context.Context, url string) (string, error) {
 			return "", fmt.Errorf("Unable to process data: %w", err) //nolint:staticcheck // CDI's words
 		}
 	}
-	if response, err = i.ask(ctx, http.MethodGet, url, ""); err != nil {
+	if response, err = i.sendRequest(ctx, http.MethodGet, url, ""); err != nil {
 		return "", err
 	}
 	defer func() { _ = response.Body.Close() }()
@@ -75,8 +75,8 @@ func (i importer) download(ctx context.Context, url string) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// ask sends a request that must be answered with content.
-func (i importer) ask(ctx context.Context, method, url, ranged string) (*http.Response, error) {
+// sendRequest sends a request that must be answered with content.
+func (i importer) sendRequest(ctx context.Context, method, url, ranged string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return nil, err

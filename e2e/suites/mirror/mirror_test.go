@@ -70,7 +70,7 @@ func TestMirrorThatDies(t *testing.T) {
 	lost := sites[0]
 	content := newContent(4)
 	path := "/debian/2.1.0/disk.qcow2"
-	release := shared.source.hold(path, 2*slice)
+	release := shared.source.holdRequests(path, 2*slice)
 	defer release()
 	img, created := shared.createImage(t, "debian", port, content)
 	require.Equal(t, path, created)
@@ -80,7 +80,7 @@ func TestMirrorThatDies(t *testing.T) {
 
 	shared.awaitSucceeded(t, img, int32((len(sites)-1)*clustersPerSite))
 	m := shared.Members[agentOfSite[lost]]
-	waiting := m.AwaitImage(t, img.ImageNameForVersion(img.Spec.Version), "waiting for another attempt", testenv.HasReason(v1alpha1.ReasonBackingOff))
+	waiting := m.AwaitImage(t, imageOf(img, lost), "waiting for another attempt", testenv.HasReason(v1alpha1.ReasonBackingOff))
 	assert.Contains(t, waiting.Status.Message, lost)
 	shared.awaitSucceeded(t, img, int32((len(sites)-1)*clustersPerSite))
 	assert.Zero(t, img.Status.Clusters.Failed)
@@ -90,38 +90,12 @@ func TestMirrorThatDies(t *testing.T) {
 	shared.requireOneDownloadPerSite(t, path, content)
 	for site, name := range agentOfSite {
 		m := shared.Members[name]
-		attempts := testenv.History(t, m.Observer).Attempts(m.GetImage(t, img.ImageNameForVersion(img.Spec.Version)).UID)
+		attempts := testenv.History(t, m.Observer).Attempts(m.GetImage(t, imageOf(img, site)).UID)
 		if site != lost {
 			assert.Equal(t, 1, attempts, "attempts in %s, whose mirror lived", name)
 			continue
 		}
 		assert.Greater(t, attempts, 1)
 		assert.LessOrEqual(t, attempts, retryLimit+1)
-	}
-}
-
-// TestGroupLimitsMirrors: a group of fleetSources limits one mirror, another all of them.
-func TestGroupLimitsMirrors(t *testing.T) {
-	requireNginx(t)
-	_, port := shared.startMirrors(t)
-	shared.resetCounts(nil)
-	shared.SetPolicyForTest(t, map[string]string{
-		"fleetConcurrency": "60", "fleetGrantDuration": "15s",
-		"fleetSources": `[{name: first, hosts: ["` + sites[0] + `"], concurrency: 1}, {name: mirrors, hosts: ["` + sites[1] + `", "` + sites[2] + `"], concurrency: 3}]`,
-	})
-	for _, name := range agentOfSite {
-		m := shared.Members[name]
-		require.True(t, testenv.AwaitCondition(t, func() bool { return m.Ledger(t).Policy["fleetSources"] != "" }), "%s does not apply the policy", name)
-	}
-	for _, m := range shared.Fakes.List {
-		require.NoError(t, m.AwaitPlan(t.Context(), func(root *v1alpha1.ReportRoot) bool { return root.Policy["fleetSources"] != "" }))
-	}
-	content := newContent(1)
-	img, path := shared.createImage(t, "alpine", port, content)
-	shared.awaitSucceeded(t, img, int32(len(sites)*clustersPerSite))
-	shared.requireOneDownloadPerSite(t, path, content)
-	assert.Equal(t, 1, shared.mostRunning(sites[0]))
-	for _, site := range sites[1:] {
-		assert.LessOrEqual(t, shared.mostRunning(site), 3, site)
 	}
 }

@@ -66,8 +66,8 @@ func (o *origin) omitETag() {
 	o.withoutETag = true
 }
 
-// hold holds requests for the content of a path from an offset on until release is called.
-func (o *origin) hold(path string, from int64) (release func()) {
+// holdRequests holds those for the content of a path from an offset on until release is called.
+func (o *origin) holdRequests(path string, from int64) (release func()) {
 	g := &gate{from: from, opened: make(chan struct{})}
 	o.mu.Lock()
 	defer o.mu.Unlock()

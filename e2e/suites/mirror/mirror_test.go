@@ -99,3 +99,29 @@ func TestMirrorThatDies(t *testing.T) {
 		assert.LessOrEqual(t, attempts, retryLimit+1)
 	}
 }
+
+// TestGroupLimitsMirrors: a group of fleetSources limits one mirror, another all of them.
+func TestGroupLimitsMirrors(t *testing.T) {
+	requireNginx(t)
+	_, port := shared.startMirrors(t)
+	shared.resetCounts(nil)
+	shared.SetPolicyForTest(t, map[string]string{
+		"fleetConcurrency": "60", "fleetGrantDuration": "15s",
+		"fleetSources": `[{name: first, hosts: ["` + sites[0] + `"], concurrency: 1}, {name: mirrors, hosts: ["` + sites[1] + `", "` + sites[2] + `"], concurrency: 3}]`,
+	})
+	for _, name := range agentOfSite {
+		m := shared.Members[name]
+		require.True(t, testenv.AwaitCondition(t, func() bool { return m.Ledger(t).Policy["fleetSources"] != "" }), "%s does not apply the policy", name)
+	}
+	for _, m := range shared.Fakes.List {
+		require.NoError(t, m.AwaitPlan(t.Context(), func(root *v1alpha1.ReportRoot) bool { return root.Policy["fleetSources"] != "" }))
+	}
+	content := newContent(1)
+	img, path := shared.createImage(t, "alpine", port, content)
+	shared.awaitSucceeded(t, img, int32(len(sites)*clustersPerSite))
+	shared.requireOneDownloadPerSite(t, path, content)
+	assert.Equal(t, 1, shared.mostRunning(sites[0]))
+	for _, site := range sites[1:] {
+		assert.LessOrEqual(t, shared.mostRunning(site), 3, site)
+	}
+}

@@ -48,7 +48,8 @@ type testFleet struct {
 	mu sync.Mutex
 	// onStart runs before each download.
 	onStart func(ctx context.Context, site string)
-	// running and most count the imports of each site, now and at the most.
+	// running and most count the imports of each site and of each group of mirrors, now and at
+	// the most.
 	running, most map[string]int
 }
 
@@ -156,14 +157,19 @@ func (f *testFleet) download(ctx context.Context, i importer, text, secret, chec
 	}
 	site := u.Hostname()
 	f.mu.Lock()
-	f.running[site]++
-	f.most[site] = max(f.most[site], f.running[site])
+	counted := []string{site, groupOf(site)}
+	for _, key := range counted {
+		f.running[key]++
+		f.most[key] = max(f.most[key], f.running[key])
+	}
 	onStart := f.onStart
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.running[site]--
+		for _, key := range counted {
+			f.running[key]--
+		}
 	}()
 	if onStart != nil {
 		onStart(ctx, site)
@@ -182,11 +188,19 @@ func (f *testFleet) resetCounts(onStart func(ctx context.Context, site string)) 
 	f.onStart, f.most = onStart, map[string]int{}
 }
 
-// mostRunning returns how many imports a site has had at a time.
-func (f *testFleet) mostRunning(site string) int {
+// mostRunning returns how many imports a site, or a group, has had at a time.
+func (f *testFleet) mostRunning(key string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.most[site]
+	return f.most[key]
+}
+
+// groupOf is the group of a site's mirror in TestGroupLimitsMirrors: the first has its own.
+func groupOf(site string) string {
+	if site == sites[0] {
+		return "first"
+	}
+	return "mirrors"
 }
 
 // startMirrors starts a mirror at each site, with one port.

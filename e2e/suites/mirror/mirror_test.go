@@ -9,9 +9,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/pages"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
 // maxOverhead is what a site may cost the origin beyond the bytes of the image.
@@ -120,8 +124,21 @@ func TestGroupLimitsMirrors(t *testing.T) {
 	img, path := shared.createImage(t, "alpine", port, content)
 	shared.awaitSucceeded(t, img, int32(len(sites)*clustersPerSite))
 	shared.requireOneDownloadPerSite(t, path, content)
-	assert.Equal(t, 1, shared.mostRunning(sites[0]))
-	for _, site := range sites[1:] {
-		assert.LessOrEqual(t, shared.mostRunning(site), 3, site)
+	assert.Equal(t, 1, shared.mostRunning(groupOf(sites[0])))
+	assert.LessOrEqual(t, shared.mostRunning(groupOf(sites[1])), 3)
+}
+
+// TestGroupsOfThePage: hosts before patterns, as the page says.
+func TestGroupsOfThePage(t *testing.T) {
+	var cm corev1.ConfigMap
+	require.NoError(t, yaml.Unmarshal([]byte(pages.Read(t, mirrorPage).Block(t, "yaml", "fleetSources:")), &cm))
+	parsed, _, errs := policy.ParsePolicy(cm.Data)
+	require.Empty(t, errs)
+	groups := parsed.Budget().SourceGroups()
+	for host, want := range map[string]string{
+		"oslo.mirror.example": "oslo", "kiel.mirror.example": "mirrors", "registry.oslo.mirror.example": "mirrors", "images.example.com": "origin",
+		"mirror.example": v1alpha1.SourceOther,
+	} {
+		assert.Equal(t, want, groups.GroupOrOther(host), host)
 	}
 }

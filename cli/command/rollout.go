@@ -255,7 +255,9 @@ func (e *environment) newApproveCommand() *cobra.Command {
 		Use:   "approve NAME [--wave WAVE | --all-waves] [--version VERSION]",
 		Short: "Approve of a version for a wave",
 		Long: `approve shows what the wave reaches, asks, and adds an approval in your name, as the API server
-knows it. Without --wave it is the wave that waits. An approval that is there already is shown, with
+knows it. Without --wave it is the wave that waits. Where spec.overrides or labels give clusters
+other sources than the template's, the approval names them: another source waits for another
+approval. An approval that is there already is shown, with
 who gave it; exit code 0. One of a version that has changed meanwhile is refused.`,
 		Args: cobra.ExactArgs(1),
 	}
@@ -280,7 +282,13 @@ who gave it; exit code 0. One of a version that has changed meanwhile is refused
 			return err
 		}
 		decide := func(img *v1alpha1.FleetDiskImage, shown *rollout.Approval) (*rollout.Approval, error) {
-			return decideApproval(img, shown, waves, all, version, who, e.now())
+			var members v1alpha1.MemberClusterList
+			if rollout.NeedsMembers(img) {
+				if err := hub.List(ctx, &members); err != nil {
+					return nil, err
+				}
+			}
+			return decideApproval(img, members.Items, shown, waves, all, version, who, e.now())
 		}
 		return e.approve(ctx, hub, args[0], decide, force, yes)
 	})
@@ -309,11 +317,11 @@ const maxTries = 20
 const observeInterval = 500 * time.Millisecond
 
 // decideApproval decides about the waves that flags name, and again about those that were shown.
-func decideApproval(img *v1alpha1.FleetDiskImage, shown *rollout.Approval, waves []string, all bool, version, by string, now time.Time) (*rollout.Approval, error) {
+func decideApproval(img *v1alpha1.FleetDiskImage, members []v1alpha1.MemberCluster, shown *rollout.Approval, waves []string, all bool, version, by string, now time.Time) (*rollout.Approval, error) {
 	if shown != nil {
 		waves, all = shown.WaveNames(), false
 	}
-	return rollout.NewApproval(img, waves, all, version, by, now)
+	return rollout.NewApproval(img, members, waves, all, version, by, now)
 }
 
 // approve adds approvals to what is stored. Invariant: what is approved is what was shown, and
@@ -346,6 +354,9 @@ func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name st
 		}
 		if len(approval.Waves) == 0 {
 			return e.show(approval, exit.Yes)
+		}
+		if first != nil && !approval.HasSameSources(first) {
+			return changedMeanwhile(img)
 		}
 		if shown == nil {
 			shown, first = img, approval

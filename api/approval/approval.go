@@ -80,15 +80,17 @@ func PendingSources(img *v1alpha1.FleetDiskImage, wave string, sources []string)
 // another approval. Without overrides it names no source, as a hub before them expects.
 func New(img *v1alpha1.FleetDiskImage, wave string, pending []string, by string, at time.Time) v1alpha1.Approval {
 	a := v1alpha1.Approval{Wave: wave, Version: img.Spec.Version, By: by, At: &metav1.Time{Time: at.UTC().Truncate(time.Second)}}
-	former := FindApproval(img, wave, img.Spec.Version)
-	if len(img.Spec.Overrides) == 0 && (former == nil || len(former.Sources) == 0) && len(pending) <= 1 {
-		return a
-	}
+	covered := CoveredSources(img, FindApproval(img, wave, img.Spec.Version))
 	a.Sources = slices.Clone(pending)
-	for _, source := range CoveredSources(img, former) {
+	for _, source := range covered {
 		if len(a.Sources) < MaxSources && !slices.Contains(a.Sources, source) {
 			a.Sources = append(a.Sources, source)
 		}
+	}
+	template := img.Spec.Template.SourceDigest()
+	if len(img.Spec.Overrides) == 0 && !slices.ContainsFunc(a.Sources, func(source string) bool { return source != template }) {
+		a.Sources = nil
+		return a
 	}
 	a.Sources = a.Sources[:min(len(a.Sources), MaxSources)]
 	slices.Sort(a.Sources)

@@ -215,8 +215,8 @@ func (e *environment) newAbortCommand() *cobra.Command {
 		Use:   "abort NAME [--back-to VERSION] [-m REASON]",
 		Short: "Stop the rollout of a version, and go back to one before",
 		Long: `abort pauses a rollout: clusters in progress go on to their end, no other begins. With --back-to,
-a former version is wanted again by the template that the status has recorded of it: no other
-cluster gets the newer one, nothing is deleted, and where the former one still is, nothing is
+a former version is wanted again by the template and overrides that the status has recorded of it:
+no other cluster gets the newer one, nothing is deleted, and where the former one still is, nothing is
 downloaded.`,
 		Args: cobra.ExactArgs(1),
 	}
@@ -238,7 +238,7 @@ downloaded.`,
 			return rollout.Abort(img, backTo, caller, reason, e.now())
 		}}
 		if backTo != "" {
-			c.fields = []string{"spec.version", "spec.template", "spec.rollout.paused", "spec.approvals"}
+			c.fields = []string{"spec.version", "spec.template", "spec.overrides", "spec.rollout.paused", "spec.approvals"}
 			c.ask = func(a *rollout.Action) string {
 				return fmt.Sprintf("%s. Go back from %s to %s?", strings.Join(a.Notes, ". "), a.FromVersion, a.BackTo)
 			}

@@ -113,7 +113,7 @@ func Abort(img *v1alpha1.FleetDiskImage, backTo string, caller Caller, reason st
 			continue
 		}
 		if v.Template == nil {
-			return nil, fmt.Errorf("the template of %s %s is not recorded: %s. Publish it with kubectl ot image publish %s --version %s --url …", img.Name, backTo, approval.WhyNotRecorded(v), img.Name, backTo)
+			return nil, fmt.Errorf("the template of %s %s is not recorded: %s. Publish it with kubectl ot image publish %s --version %s --url …, and -f for its overrides", img.Name, backTo, approval.WhyNotRecorded(v), img.Name, backTo)
 		}
 		formerOverrides := approval.RecordedItems(v)
 		back := img.Spec.Template.WithSourceFields(v.Template)
@@ -156,7 +156,7 @@ func (c Caller) renewApprovals(img *v1alpha1.FleetDiskImage, version string, now
 		if a.Version != version {
 			kept = append(kept, a)
 		} else if c.MayApprove {
-			kept = append(kept, v1alpha1.Approval{Wave: a.Wave, Version: version, By: c.Name, At: &metav1.Time{Time: now.UTC().Truncate(time.Second)}})
+			kept = append(kept, v1alpha1.Approval{Wave: a.Wave, Version: version, Sources: a.Sources, By: c.Name, At: &metav1.Time{Time: now.UTC().Truncate(time.Second)}})
 			renewed = append(renewed, a.Wave)
 		}
 	}

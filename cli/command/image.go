@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
@@ -147,9 +148,14 @@ func (e *environment) gatherWait(ctx context.Context, hub *connect.Cluster, name
 	if err != nil {
 		return nil, nil, err
 	}
+	overrides, err := override.Parse(img)
+	if err != nil {
+		return nil, nil, err
+	}
 	why := rollout.WhyUnknown(member)
 	return img, &rollout.InCluster{
-		Known: why == "", WhyUnknown: why, Placed: placement.Selects(member),
+		Effective: overrides.For(member.Name, member.Labels),
+		Known:     why == "", WhyUnknown: why, Placed: placement.Selects(member),
 		Image: rollout.FindReported(reported, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version)),
 	}, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render/rendertest"
 	"github.com/pelotech/ot-fleet/cli/rollout"
 )
@@ -145,4 +146,30 @@ func TestAbortBringsOverridesBack(t *testing.T) {
 	img.Status.Versions[1].Template, img.Status.Versions[1].TemplateOmitted = nil, "its overrides[1] has extraHeaders, which may be credentials"
 	_, err = rollout.Abort(img, "24.1", anna, "", now)
 	require.ErrorContains(t, err, "its overrides[1] has extraHeaders, which may be credentials. Publish it with kubectl ot image publish win-11 --version 24.1 --url …, and -f for its overrides")
+}
+
+func TestWaitIsForTheEffectiveRevision(t *testing.T) {
+	img := newImage(func(img *v1alpha1.FleetDiskImage) {
+		mirrored(img)
+		phase(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency)(img)
+	})
+	overrides, err := override.Parse(img)
+	require.NoError(t, err)
+	judge := func(cluster int, revision string) rollout.Verdict {
+		m := &mirroredFleet[cluster]
+		in := &rollout.InCluster{
+			Known: true, Placed: true, Effective: overrides.For(m.Name, m.Labels),
+			Image: &v1alpha1.ReportedImage{Revision: revision, Phase: v1alpha1.PhaseSucceeded},
+		}
+		return rollout.JudgeWait(img, rollout.WantOf(img), rollout.Goal{Kind: rollout.GoalIn, Target: m.Name}, in, rollout.WaitOptions{})
+	}
+	assert.False(t, judge(1, img.Spec.Template.Revision()).End, "kiel is to have its mirror's")
+	assert.Equal(t, exit.Yes, judge(1, overrides.For("kiel", mirroredFleet[1].Labels).Revision).Code)
+	assert.Contains(t, judge(4, "").Message, "win-11 24.2 in edge cannot begin: its MemberCluster has no label site")
+
+	want := rollout.WantOf(img)
+	img.Spec.Overrides[1].ExtraHeaders, img.Spec.Overrides[1].Priority = nil, ptr.To[int32](1)
+	assert.Equal(t, want, rollout.WantOf(img), "no revision changes")
+	img.Spec.Overrides[1].StorageClass = ptr.To("ceph")
+	assert.NotEqual(t, want, rollout.WantOf(img))
 }

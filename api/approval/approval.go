@@ -1,5 +1,5 @@
-// Package approval says what an approval of a wave reaches, and what has changed since the
-// version before: kubectl ot rollout approve and the read API say the same.
+// Package approval says what an approval of a wave reaches, what clusters get by it, and what has
+// changed since the version before: kubectl ot and the read API say the same.
 package approval
 
 import (
@@ -100,10 +100,17 @@ func New(img *v1alpha1.FleetDiskImage, wave string, pending []string, by string,
 // MaxSources is how many sources an approval names, as the API has it.
 const MaxSources = 256
 
-// DescribeSource says what a source is, in short.
+// DescribeSource says what a source is, without credentials.
 func DescribeSource(spec *v1alpha1.VMDiskImageSpec) string {
-	return v1alpha1.SanitizeText(strings.TrimSpace(spec.RedactedSource()), maxShownValue)
+	source := spec.RedactedSource()
+	if d := spec.DataSource; d != nil {
+		source += " " + strings.TrimPrefix(d.Namespace+"/"+d.Name, "/")
+	}
+	return v1alpha1.SanitizeText(source, maxSourceBytes)
 }
+
+// maxSourceBytes bounds a source that is shown: a url can have 2 KiB.
+const maxSourceBytes = 512
 
 // CountStarting returns how many clusters of a wave start by its approval, and how many of
 // these are offline.

@@ -6,12 +6,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -118,4 +121,31 @@ func fieldsOf(changes []readapi.Change) (fields []string) {
 		fields = append(fields, c.Field)
 	}
 	return fields
+}
+
+func TestDescribeEffective(t *testing.T) {
+	img := newImage()
+	img.Spec.Template = v1alpha1.VMDiskImageSpec{
+		Name: "Windows", SourceType: v1alpha1.SourceHTTP, URL: "https://images.example.com/win?token=hunter2", Checksum: "md5:00000000000000000000000000000000",
+		DiskSize: resource.MustParse("2Gi"), ExtraHeaders: []string{"X-Key: hunter2"},
+	}
+	img.Spec.Overrides = []v1alpha1.ImageOverride{
+		{ClusterSelector: &metav1.LabelSelector{}, Checksum: ptr.To(""), StorageClass: ptr.To("lvm")},
+		{ClusterNames: []string{"edge"}, URL: ptr.To("https://${labels.site}.example.com/win")},
+	}
+	overrides, err := override.Parse(img)
+	require.NoError(t, err)
+	got := approval.DescribeEffective(overrides.For("kiel", nil))
+	assert.Equal(t, []readapi.EffectiveField{
+		{Field: "checksum", From: "overrides[0]"}, {Field: "diskSize", Value: "2Gi", From: "template"}, {Field: "extraHeaders", Value: "(not shown)", From: "template"},
+		{Field: "name", Value: "Windows", From: "template"}, {Field: "sourceType", Value: "http", From: "template"},
+		{Field: "storageClass", Value: "lvm", From: "overrides[0]"}, {Field: "url", Value: "https://images.example.com/win?…", From: "template"},
+	}, got.Fields)
+	assert.NotContains(t, got.Source, "hunter2")
+	assert.Empty(t, got.Waits)
+	edge := approval.DescribeEffective(overrides.For("edge", nil))
+	assert.Equal(t, []string{"site"}, edge.MissingLabels)
+	assert.Contains(t, edge.Waits, "has no label site")
+	assert.Equal(t, []string{"overrides[0]", "overrides[1]"}, approval.OverridesOf(overrides.For("edge", nil)))
+	assert.Equal(t, "dataSource images/fedora", approval.DescribeSource(&v1alpha1.VMDiskImageSpec{SourceType: v1alpha1.SourceDataSource, DataSource: &v1alpha1.DataSourceReference{Namespace: "images", Name: "fedora"}}))
 }

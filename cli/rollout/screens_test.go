@@ -46,7 +46,8 @@ func TestScreens(t *testing.T) {
 	rendertest.Golden(t, "abort-back", now, back)
 
 	img := newImage(nil)
-	where := rollout.NewWhere(img)
+	where, err := rollout.NewWhere(img)
+	require.NoError(t, err)
 	member := func(name string, silent bool) *v1alpha1.MemberCluster {
 		m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		m.Status.LastReport = ago(time.Second)

@@ -56,7 +56,7 @@ func listWaveSources(img *v1alpha1.FleetDiskImage, members []v1alpha1.MemberClus
 			continue
 		}
 		if byDigest[e.Digest] == nil {
-			byDigest[e.Digest] = &WaveSource{Digest: e.Digest, Source: approval.DescribeSource(&e.Spec), From: overridesOf(e), effective: e}
+			byDigest[e.Digest] = &WaveSource{Digest: e.Digest, Source: approval.DescribeSource(&e.Spec), From: approval.OverridesOf(e), effective: e}
 		}
 		byDigest[e.Digest].Clusters++
 	}
@@ -84,14 +84,6 @@ func newWaveFinder(img *v1alpha1.FleetDiskImage) (func(*v1alpha1.MemberCluster) 
 		}
 		return v1alpha1.WaveRest
 	}, nil
-}
-
-// overridesOf names the overrides that fields come from, as in overrides[2].
-func overridesOf(e *override.Effective) (names []string) {
-	for _, index := range slices.Compact(slices.Sorted(maps.Values(e.From))) {
-		names = append(names, strings.TrimPrefix(override.Name(index), "spec."))
-	}
-	return names
 }
 
 // describe says what is approved of.

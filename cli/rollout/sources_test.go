@@ -173,3 +173,22 @@ func TestWaitIsForTheEffectiveRevision(t *testing.T) {
 	img.Spec.Overrides[1].StorageClass = ptr.To("ceph")
 	assert.NotEqual(t, want, rollout.WantOf(img))
 }
+
+func TestWhereShowsSources(t *testing.T) {
+	img := newImage(mirrored)
+	newWhere := func(members ...v1alpha1.MemberCluster) *rollout.Where {
+		where, err := rollout.NewWhere(img)
+		require.NoError(t, err)
+		for i := range members {
+			where.Add(&members[i], true)
+		}
+		where.Put("kiel", "24.2", rollout.InIt{Phase: v1alpha1.PhaseSucceeded, References: 3})
+		return where
+	}
+	all := newWhere(mirroredFleet...)
+	rendertest.Golden(t, "where-overrides", now, all)
+	rendertest.Golden(t, "where-overrides-of-one", now, newWhere(mirroredFleet[2]))
+	text, err := json.Marshal(all)
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), "secret")
+}

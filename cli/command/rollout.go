@@ -255,10 +255,11 @@ func (e *environment) newApproveCommand() *cobra.Command {
 		Use:   "approve NAME [--wave WAVE | --all-waves] [--version VERSION]",
 		Short: "Approve of a version for a wave",
 		Long: `approve shows what the wave reaches, asks, and adds an approval in your name, as the API server
-knows it. Without --wave it is the wave that waits. Where spec.overrides or labels give clusters
-other sources than the template's, the approval names them: another source waits for another
-approval. An approval that is there already is shown, with
-who gave it; exit code 0. One of a version that has changed meanwhile is refused.`,
+knows it. Without --wave it is the wave that waits. An approval that is there already is shown, with
+who gave it; exit code 0. One of a version that has changed meanwhile is refused.
+
+Where spec.overrides or labels give clusters other sources than the template's, the approval names
+them: another source waits for another approval.`,
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringSliceVar(&waves, "wave", nil, "the wave; may be repeated. Default: the one that waits")

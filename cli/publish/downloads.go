@@ -38,8 +38,8 @@ func newFleetSpec(img *v1alpha1.FleetDiskImage) (*fleetSpec, error) {
 	return &fleetSpec{img, placement, overrides}, nil
 }
 
-// find returns what a cluster is to have; nil for nothing, as where there is no FleetDiskImage.
-func (s *fleetSpec) find(m *v1alpha1.MemberCluster) *override.Effective {
+// findEffective returns what a cluster is to have; nil for nothing, as where there is no FleetDiskImage.
+func (s *fleetSpec) findEffective(m *v1alpha1.MemberCluster) *override.Effective {
 	if s == nil || !s.placement.Selects(m) {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (p *Plan) countDownloads(stored *v1alpha1.FleetDiskImage, desired *v1alpha1
 	p.Total = len(members)
 	for i := range members {
 		m := &members[i]
-		effective := after.find(m)
+		effective := after.findEffective(m)
 		if effective == nil {
 			continue
 		}
@@ -86,7 +86,7 @@ func (p *Plan) countDownloads(stored *v1alpha1.FleetDiskImage, desired *v1alpha1
 			p.Waiting = append(p.Waiting, WaitingCluster{m.Name, why})
 			continue
 		}
-		switch former := before.find(m); {
+		switch former := before.findEffective(m); {
 		case former == nil, !sameImages, former.Revision != effective.Revision:
 			downloads.Add(effective)
 		case former.Digest != effective.Digest:

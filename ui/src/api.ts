@@ -554,7 +554,7 @@ export interface ImageOverride {
   storageClass?: string;
   /** snapshotClass instead of the template's; empty removes it. */
   snapshotClass?: string;
-  /** diskSize instead of the template's, from 1Mi to 64Ti. */
+  /** diskSize instead of the template's, from 1Mi to 64Ti, as text. */
   diskSize?: string;
   /** architecture instead of the template's. */
   architecture?: Architecture;

@@ -58,7 +58,7 @@ var modelWaves = []string{"canary", "eu", v1alpha1.WaveRest}
 type model struct {
 	state map[string]v1alpha1.ClusterState // of those placed
 	spec  map[string]*v1alpha1.VMDiskImageSpec
-	in    map[string][]*rollout.Cluster    // by wave
+	in    map[string][]*rollout.Cluster // by wave
 }
 
 func (m *model) expectedCounts(wave string, states ...v1alpha1.ClusterState) (n int) {

@@ -289,7 +289,7 @@ func TestRolloutEndsUnderFaults(t *testing.T) {
 				w.img.Spec.Template.URL = "https://images.example.com/" + rapid.SampledFrom([]string{"a", "b"}).Draw(t, "url")
 				w.img.Generation++
 			},
-			"pause":   func(*rapid.T) { w.img.Spec.Rollout.Paused = !w.img.Spec.Rollout.Paused; w.img.Generation++ },
+			"pause": func(*rapid.T) { w.img.Spec.Rollout.Paused = !w.img.Spec.Rollout.Paused; w.img.Generation++ },
 			"approve": func(*rapid.T) {
 				w.approveWave(rapid.SampledFrom([]string{"canary", "eu"}).Draw(t, "approved"), w.drawSources())
 			},

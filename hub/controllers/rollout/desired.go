@@ -92,6 +92,7 @@ func (f *FleetState) updateDesired(img *imageState, v rollout.View, d rollout.De
 		p := &d.Placed[i]
 		progress[img.clusterIndex[p.Cluster]] = rollout.ClusterProgress{Placed: true, Started: p.Started, KeepsItem: p.KeepsItem, Retry: p.Retry, Succeeded: p.State == v1alpha1.ClusterSucceeded, Effective: p.Effective}
 	}
+	decided := img.withDecidedStatus()
 	if img.sharedLists.generation != img.generation {
 		img.sharedLists = sharedLists{generation: img.generation, specs: map[string]*v1alpha1.VMDiskImageSpec{}}
 	}
@@ -110,14 +111,14 @@ func (f *FleetState) updateDesired(img *imageState, v rollout.View, d rollout.De
 		case d.Freeze:
 			next.started, next.digest, next.revision, next.image = former.started, former.digest, former.revision, former.image
 		default:
-			f.computeDesired(img, &next, former, m, v.Now)
+			img.computeDesired(decided, &next, former, m, v.Now)
 		}
 		f.replaceDesired(img, i, next)
 	}
 }
 
-// computeDesired fills next for one member.
-func (f *FleetState) computeDesired(img *imageState, next, former *desiredState, m *member, now time.Time) {
+// computeDesired fills next for one member. decided is the result of withDecidedStatus.
+func (img *imageState) computeDesired(decided *v1alpha1.FleetDiskImage, next, former *desiredState, m *member, now time.Time) {
 	current := m.plannedImages[img.current].PlannedImage
 	if former.started {
 		current = former.image.toPlannedImage()
@@ -128,9 +129,9 @@ func (f *FleetState) computeDesired(img *imageState, next, former *desiredState,
 		if next.inputs.nameTaken {
 			current = nil
 		}
-		desired, started = rollout.ComputeDesiredInConflict(img.withDecidedStatus(), current, now), former.started
+		desired, started = rollout.ComputeDesiredInConflict(decided, current, now), former.started
 	} else {
-		desired = rollout.ComputeDesiredImages(img.withDecidedStatus(), next.inputs.ClusterProgress, current, now)
+		desired = rollout.ComputeDesiredImages(decided, next.inputs.ClusterProgress, current, now)
 	}
 	next.kept, next.retired = internList(&img.sharedLists.kept, desired.Kept), internList(&img.sharedLists.retired, desired.Retired)
 	if len(desired.Images) == 0 {

@@ -38,6 +38,10 @@ const reasonTexts: Record<string, string> = {
   NothingGranted: 'the budget grants no slot',
   PlanFull: 'a plan is full',
   FieldsUnknown: 'an agent is too old',
+  LabelMissing: 'a cluster lacks a label',
+  SourceInvalid: 'an override makes no valid image',
+  WaitingForWindow: 'when a window opens',
+  ArchitectureMismatch: 'an image is of another architecture',
 }
 
 function reasonText(reason: string): string {

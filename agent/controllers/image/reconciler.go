@@ -71,6 +71,8 @@ type Reconciler struct {
 	PlannedState PlannedStateFunc
 	// CreationProblem is why the DataVolume of a slot could not be created; nil for none.
 	CreationProblem func(v1alpha1.Slot) *importcause.Cause
+	// DataSources that images may use.
+	DataSources DataSources
 	// Ages of the slots.
 	Ages *clock.AgeTracker
 	// Namespace of the agent, and of the SyncLedger.

@@ -69,7 +69,7 @@ func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 	for i := range st.Waves {
 		w := Wave{Name: st.Waves[i].Name, Clusters: st.Waves[i].Clusters, DoneAt: st.Waves[i].DoneAt}
 		w.RequireApproval = approval.IsRequired(img, w.Name)
-		if a := approval.FindApproval(img, w.Name, img.Spec.Version); a != nil {
+		if a := approval.FindComplete(img, w.Name); a != nil {
 			w.ApprovedBy = a.By
 		}
 		p.Waves = append(p.Waves, w)

@@ -78,7 +78,7 @@ func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 		p.Paused = &Pause{By: img.Annotations[v1alpha1.AnnotationPausedBy], Because: img.Annotations[v1alpha1.AnnotationPausedBecause]}
 	}
 	switch {
-	case p.Reason == v1alpha1.ReasonAwaitingApproval:
+	case p.Reason == v1alpha1.ReasonAwaitingApproval, st.PendingApproval != nil && !img.Spec.Rollout.Paused:
 		p.Command = "kubectl ot rollout approve " + img.Name + " --wave " + st.CurrentWave
 	case p.Reason == v1alpha1.ReasonRolloutPaused:
 		p.Command = "kubectl ot rollout resume " + img.Name

@@ -73,11 +73,14 @@ type Reconciler struct {
 	CreationProblem func(v1alpha1.Slot) *importcause.Cause
 	// Ages of the slots.
 	Ages *clock.AgeTracker
+	// Clones is a cache of all DataVolumes and DataSources; nil where nothing is published.
+	Clones client.Reader
 	// Namespace of the agent, and of the SyncLedger.
 	Namespace string
 
 	arrivals        arrivalTracker
 	ownWrites       writeTracker
+	publishRefusals refusals
 	capacityWaiters capacityWaiters
 	trials          trialAnswers
 	triggers        trigger.Source[reconcile.Request]

@@ -65,6 +65,7 @@ var (
 		{"authorization.k8s.io", "subjectaccessreviews", "create", "", ""},
 		{"cdi.kubevirt.io", "cdiconfigs", "get", "", ""},
 		{"cdi.kubevirt.io", "storageprofiles", "list", "", ""},
+		{"cdi.kubevirt.io", "datasources", "get list watch create patch delete", "", ""},
 		{"cdi.kubevirt.io", "datavolumes", "get list watch create patch delete", "", ""},
 		{"cdi.kubevirt.io", "datavolumes/source", "create", "", ""},
 		{"events.k8s.io", "events", "create patch", "", ""},

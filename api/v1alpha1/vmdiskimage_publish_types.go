@@ -63,6 +63,6 @@ const (
 	// ReasonDataSourceRefused: the API server refuses to read, create, change or delete the
 	// DataSource.
 	ReasonDataSourceRefused Reason = "DataSourceRefused"
-	// ReasonTooManyPublications: clones hold so much earlier storage that no more is published.
+	// ReasonTooManyPublications: clones hold so much earlier storage that nothing else is published.
 	ReasonTooManyPublications Reason = "TooManyPublications"
 )

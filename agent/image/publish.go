@@ -42,6 +42,8 @@ type PublishingView struct {
 	DataSources []cdiv1.DataSource
 	// Publishers are the images that are to be published, by the name of the DataSource.
 	Publishers map[string]PublishCandidate
+	// InFlight are the names of the DataSources that unfinished DataVolumes refer to.
+	InFlight map[string]bool
 	// Refusal is why the API server refuses what has to be done; empty for nothing.
 	Refusal string
 	// ServerTime is the API server's clock after DataSources was read live; zero where that is
@@ -96,13 +98,14 @@ func (d *decider) reconcilePublication() {
 		return
 	}
 	wanted, reason := d.wantedPublication()
+	var awaited string // the name of a DataSource that clones in flight keep
 	aboutTo := wanted == nil && reason.Reason == v1alpha1.ReasonPublishing
 	if wanted != nil {
 		reason = d.publish(wanted)
 	}
 	for i := range view.DataSources {
-		if ds := &view.DataSources[i]; d.isOwn(ds) && !aboutTo && (wanted == nil || ds.Name != wanted.DataSource) {
-			d.removeDataSource(ds)
+		if ds := &view.DataSources[i]; d.isOwn(ds) && !aboutTo && (wanted == nil || ds.Name != wanted.DataSource) && !d.removeDataSource(ds) {
+			awaited = ds.Name
 		}
 	}
 	published := reason.Reason == v1alpha1.ReasonPublished || reason.Reason == v1alpha1.ReasonPublishing
@@ -113,7 +116,10 @@ func (d *decider) reconcilePublication() {
 	d.status.Publications = slices.DeleteFunc(d.status.Publications, func(p v1alpha1.Publication) bool {
 		return p.Until != nil && !d.publishedStorageExists(&p) && d.requireLive()
 	})
-	if PublishedName(d.Image) == "" {
+	if awaited != "" && reason.Reason != v1alpha1.ReasonPublished {
+		reason = statusReason{Reason: v1alpha1.ReasonPublishing, Message: "DataSource " + awaited + " is removed once no DataVolume that refers to it is unfinished: CDI neither finishes nor deletes one without it"}
+	}
+	if PublishedName(d.Image) == "" && awaited == "" {
 		meta.RemoveStatusCondition(&d.status.Conditions, v1alpha1.ConditionPublished)
 		return
 	}
@@ -130,15 +136,15 @@ func (d *decider) wantedPublication() (*v1alpha1.Publication, statusReason) {
 	switch {
 	case name == "":
 		return nil, statusReason{}
-	case d.Image.DeletionTimestamp != nil:
+	case d.Image.DeletionTimestamp != nil && (d.status.Phase != v1alpha1.PhaseTerminating || exists || serving == nil || !d.Publishing.InFlight[name]):
 		return nil, statusReason{Reason: v1alpha1.ReasonNothingToPublish, Message: "is to be deleted: no further clone finds it by DataSource " + name}
 	case !d.Publishing.Served:
 		return nil, statusReason{Reason: v1alpha1.ReasonDataSourceMissing, Message: "the cluster does not serve DataSources of CDI (cdi.kubevirt.io/v1beta1): install or upgrade CDI"}
 	case serving == nil:
 		return nil, statusReason{Reason: v1alpha1.ReasonNothingToPublish, Message: "nothing serves, so DataSource " + name + " is not kept: it is once a revision is ready"}
-	case !exists:
+	case !exists && d.Image.DeletionTimestamp == nil:
 		return nil, statusReason{Reason: v1alpha1.ReasonPublishing, Message: "DataSource " + name + " is about to point at it"}
-	case publisher.UID != d.Image.UID:
+	case exists && publisher.UID != d.Image.UID:
 		return nil, statusReason{Reason: v1alpha1.ReasonOtherImagePublished, Message: "DataSource " + name + " points at VMDiskImage " + publisher.Name +
 			": of the images that serve under one name, those that the plan asks for go first, then the last created"}
 	}
@@ -192,15 +198,21 @@ func describePublication(p *v1alpha1.Publication) string {
 }
 
 // removeDataSource deletes a DataSource that is labelled for the image, unless another image takes
-// it over.
-func (d *decider) removeDataSource(ds *cdiv1.DataSource) {
-	if next, ok := d.Publishing.Publishers[ds.Name]; ok && next.UID != d.Image.UID {
+// it over. It reports false where clones in flight keep it.
+//
+// CDI reads the DataSource of a DataVolume with sourceRef in every step until that is finished, and
+// before it removes its finalizer.
+func (d *decider) removeDataSource(ds *cdiv1.DataSource) bool {
+	next, ok := d.Publishing.Publishers[ds.Name]
+	switch {
+	case ok && next.UID != d.Image.UID:
 		d.requeueWithin(blockerRecheckInterval)
-		return
-	}
-	if ds.DeletionTimestamp == nil {
+	case d.Publishing.InFlight[ds.Name] && !d.Publishing.NamespaceTerminating && !d.NamespaceTerminating:
+		return false
+	case ds.DeletionTimestamp == nil:
 		d.changeDataSource(DeleteDataSource, ds)
 	}
+	return true
 }
 
 // endPublication ends a publication that is not wanted once nothing points at its storage, and no

@@ -43,6 +43,25 @@ func CloneHolders(img *v1alpha1.VMDiskImage, dataVolumes []cdiv1.DataVolume, dat
 	return holders
 }
 
+// DataSourcesInFlight adds the names of the DataSources of a namespace that unfinished DataVolumes
+// refer to, or that those refer to.
+func DataSourcesInFlight(inFlight map[string]bool, namespace string, dataVolumes []cdiv1.DataVolume, dataSources []cdiv1.DataSource) {
+	for i := range dataVolumes {
+		dv := &dataVolumes[i]
+		if dv.Spec.SourceRef == nil || !IsClone(dv) {
+			continue
+		}
+		for j := range dataSources {
+			if name := dataSources[j].Name; refersTo(dv, namespace, name, dataSources) {
+				inFlight[name] = true
+			}
+		}
+		if refersTo(dv, namespace, dv.Spec.SourceRef.Name, nil) {
+			inFlight[dv.Spec.SourceRef.Name] = true // of one that does not exist
+		}
+	}
+}
+
 // IsClone reports whether a DataVolume is cloned from a claim, a snapshot or a DataSource, and is
 // not finished. One that is being deleted is still being cloned.
 func IsClone(dv *cdiv1.DataVolume) bool {

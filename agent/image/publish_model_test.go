@@ -226,6 +226,8 @@ func (p *publishScenario) decideUncached(k publishLeader, live bool) publishActi
 	if image.CanPublish(img) {
 		publishing.Publishers["a"] = image.PublishCandidate{Name: "a", UID: img.UID}
 	}
+	publishing.InFlight = map[string]bool{}
+	image.DataSourcesInFlight(publishing.InFlight, "ns", p.buildClone(k.clone), publishing.DataSources)
 	if live {
 		publishing.ServerTime = hourOf(k.hour)
 	}
@@ -411,7 +413,7 @@ func (p *publishScenario) cloneSteps(c *publishState, visit func(publishStep)) {
 			next.clone.phase = cloneRuns
 			p.emit(next, visit, false, "CDI clones attempt ", s)
 		}
-	case c.clone.phase == cloneRuns:
+	case c.clone.phase == cloneRuns && (c.clone.kind == cloneBySource || c.ds.version != 0): // CDI reads the DataSource again
 		next := *c
 		next.clone.phase = cloneDone
 		p.emit(next, visit, false, "the clone is complete")
@@ -551,6 +553,9 @@ var (
 	oldStorageIsHeld = modelcheck.ExpectedState[publishState]{Name: "earlier storage is cloned when the pointer has moved", IsReached: func(c *publishState) bool {
 		return c.ds.target == 2 && c.clone.phase == cloneRuns && c.clone.source == 1 && c.hour > 0
 	}}
+	lateCloneFinishes = modelcheck.ExpectedState[publishState]{Name: "the pointer comes back for a clone that was found late, and the image is gone then", IsReached: func(c *publishState) bool {
+		return c.gone && c.clone.phase == cloneDone && c.clone.kind == cloneBySourceRef && c.versions >= 5
+	}}
 	publishedImageIsGone = modelcheck.ExpectedState[publishState]{Name: "the image is gone", IsReached: func(c *publishState) bool { return c.gone && c.ds.version == 0 }}
 )
 
@@ -569,7 +574,7 @@ func TestPublishModelIsSafe(t *testing.T) {
 	}{
 		{"the source changes", publishScenario{sources: []string{"a", "b"}, leaders: 1}, []modelcheck.ExpectedState[publishState]{oldStorageIsFreed, oldStorageIsHeld}},
 		{"the source changes, KubeVirt", publishScenario{sources: []string{"a", "b"}, leaders: 1, kubeVirt: true}, []modelcheck.ExpectedState[publishState]{oldStorageIsFreed, oldStorageIsHeld}},
-		{"the image is deleted", publishScenario{sources: []string{"a"}, leaders: 2, deletes: true}, []modelcheck.ExpectedState[publishState]{publishedImageIsGone}},
+		{"the image is deleted", publishScenario{sources: []string{"a"}, leaders: 2, deletes: true}, []modelcheck.ExpectedState[publishState]{publishedImageIsGone, lateCloneFinishes}},
 		{"the image is deleted, KubeVirt", publishScenario{sources: []string{"a"}, leaders: 2, deletes: true, kubeVirt: true}, []modelcheck.ExpectedState[publishState]{publishedImageIsGone}},
 		{"the image is deleted while it is being published", publishScenario{sources: []string{"a"}, leaders: 2, deletes: true, unpublished: true}, []modelcheck.ExpectedState[publishState]{publishedImageIsGone}},
 		{"long: the source changes, two leaders", publishScenario{sources: []string{"a", "b"}, leaders: 2}, []modelcheck.ExpectedState[publishState]{oldStorageIsFreed, oldStorageIsHeld}},

@@ -295,6 +295,22 @@ func TestPublicationRefusals(t *testing.T) {
 			v.Publishing.Publishers = nil
 			v.Publishing.DataSources = []cdiv1.DataSource{ownDataSource(v, "7")}
 		}, v1alpha1.ReasonNothingToPublish, "is to be deleted", image.DeleteDataSource},
+		{"being deleted, with a clone in flight", func(v *image.View) {
+			v.Image.DeletionTimestamp = ptr.To(metav1.NewTime(apitest.Epoch))
+			v.Publishing.Publishers, v.Publishing.InFlight = nil, map[string]bool{"ubuntu": true}
+			v.Holders = []image.Holder{{Name: "team/disk (clone)"}}
+		}, v1alpha1.ReasonPublishing, "is being created", image.CreateDataSource},
+		{"renamed, with a clone in flight", func(v *image.View) {
+			ds := ownDataSource(v, "7")
+			ds.Name = "former"
+			v.Publishing.DataSources = []cdiv1.DataSource{ds}
+			v.Publishing.InFlight = map[string]bool{"former": true}
+		}, v1alpha1.ReasonPublishing, "DataSource former is removed once", image.CreateDataSource},
+		{"turned off, with a clone in flight", func(v *image.View) {
+			v.Publishing.DataSources = []cdiv1.DataSource{ownDataSource(v, "7")}
+			v.Publishing.InFlight = map[string]bool{"ubuntu": true}
+			v.Image.Spec.Publish = nil
+		}, v1alpha1.ReasonPublishing, "DataSource ubuntu is removed once", ""},
 		{"refused", func(v *image.View) { v.Publishing.Refusal = "no\x1b[31m" }, v1alpha1.ReasonDataSourceRefused, "refuses to change DataSource ubuntu: no", image.CreateDataSource},
 		{"too many publications", func(v *image.View) {
 			ds := ownDataSource(v, "7")

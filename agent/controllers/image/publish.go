@@ -162,17 +162,20 @@ func (r *Reconciler) readServerTime(ctx context.Context, v *image.View) error {
 	return nil
 }
 
-// listClones lists the DataVolumes that may hold what an image publishes. With live, it reads
-// all of the cluster: a DataVolume of any namespace may name a DataSource of another one.
+// listClones lists the DataVolumes that may hold what an image publishes, and notes the
+// DataSources in flight. With live, it reads all of the cluster: a DataVolume of any namespace may
+// name a DataSource of another one.
 func (r *Reconciler) listClones(ctx context.Context, v *image.View) ([]image.Holder, error) {
-	if len(v.Image.Status.Publications) == 0 || v.Publishing == nil || r.Clones == nil || !r.Kinds.IsServed(image.DataVolumeGVK) {
+	if v.Publishing == nil || r.Clones == nil || !r.Kinds.IsServed(image.DataVolumeGVK) {
 		return nil, nil
 	}
+	v.Publishing.InFlight = map[string]bool{}
 	if !v.Live {
 		var list cdiv1.DataVolumeList
 		if err := r.Clones.List(ctx, &list, client.MatchingFields{cloneIndex: cloneIndexValue}, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("listing clones: %w", err)
 		}
+		image.DataSourcesInFlight(v.Publishing.InFlight, v.Image.Namespace, list.Items, v.Publishing.DataSources)
 		return image.CloneHolders(v.Image, list.Items, v.Publishing.DataSources), nil
 	}
 	var holders []image.Holder
@@ -181,6 +184,7 @@ func (r *Reconciler) listClones(ctx context.Context, v *image.View) ([]image.Hol
 		if err := r.Live.List(ctx, &page, client.Limit(clonePageSize), client.Continue(next)); err != nil {
 			return nil, fmt.Errorf("listing clones live: %w", err)
 		}
+		image.DataSourcesInFlight(v.Publishing.InFlight, v.Image.Namespace, page.Items, v.Publishing.DataSources)
 		holders = append(holders, image.CloneHolders(v.Image, page.Items, v.Publishing.DataSources)...)
 		if next = page.Continue; next == "" {
 			return vm.SortHolders(holders), nil

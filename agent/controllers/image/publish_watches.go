@@ -130,7 +130,9 @@ func (r *Reconciler) mapCloneToImages(ctx context.Context, o client.Object) []re
 	if ref.Namespace != nil && *ref.Namespace != "" {
 		namespace = *ref.Namespace
 	}
-	return r.mapToImages(ctx, namespace, func(img *v1alpha1.VMDiskImage) bool { return len(img.Status.Publications) > 0 })
+	return r.mapToImages(ctx, namespace, func(img *v1alpha1.VMDiskImage) bool {
+		return len(img.Status.Publications) > 0 || image.IsPublishing(img, nil)
+	})
 }
 
 // mapToSiblings returns the other images that are published under the same name.

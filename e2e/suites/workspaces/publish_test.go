@@ -165,9 +165,11 @@ func TestPublishedImageMovesOn(t *testing.T) {
 	require.NoError(t, env.Client().Delete(t.Context(), img))
 	terminating := env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
 	assert.Contains(t, terminating.Status.Message, other+"/again (clone)")
-	env.AwaitGone(t, dataSourceOf(ns)) // first of all
+	// CDI neither finishes nor deletes a DataVolume whose DataSource is gone.
+	assert.Equal(t, second.Status.Serving.VolumeSnapshot, requireObject(t, dataSourceOf(ns)).Spec.Source.Snapshot.Name)
 	requireObject(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: second.Status.Serving.PersistentVolumeClaim}})
 	deleteAndAwaitGone(t, again)
+	env.AwaitGone(t, dataSourceOf(ns))
 	env.AwaitGone(t, img)
 }
 

@@ -194,7 +194,7 @@ func parseSources(text string) (sources []SourceBudget, err error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
-	if hasSeveralDocuments(text) {
+	if apipolicy.HasSeveralDocuments(text) {
 		return nil, fmt.Errorf("it is more than one YAML document, of which only the first would count: make it one list")
 	}
 	if err := yaml.UnmarshalStrict([]byte(text), &sources); err != nil {

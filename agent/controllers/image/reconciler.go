@@ -82,6 +82,7 @@ type Reconciler struct {
 	ownWrites       writeTracker
 	publishRefusals refusals
 	capacityWaiters capacityWaiters
+	usableClasses   usableClasses
 	trials          trialAnswers
 	triggers        trigger.Source[reconcile.Request]
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +26,9 @@ import (
 
 // dataSourceFieldOwner owns what the agent applies to a DataSource.
 const dataSourceFieldOwner = client.FieldOwner("ot-agent")
+
+// orphanRecheckInterval is how often a DataSource without an image is looked at that clones need.
+const orphanRecheckInterval = time.Minute
 
 // clonePageSize is the number of DataVolumes per live request.
 const clonePageSize = 500
@@ -235,27 +239,36 @@ func (r *Reconciler) applyDataSource(ctx context.Context, change image.DataSourc
 
 // reconcileOrphanedDataSource deletes a DataSource of ours whose image no longer exists: its
 // finalizer was removed by hand, or a paused agent created the DataSource late.
-func (r *Reconciler) reconcileOrphanedDataSource(ctx context.Context, name types.NamespacedName) error {
+//
+// One that unfinished DataVolumes refer to stays: CDI neither finishes nor deletes them without it.
+func (r *Reconciler) reconcileOrphanedDataSource(ctx context.Context, name types.NamespacedName) (requeueAfter time.Duration, err error) {
 	ds := &cdiv1.DataSource{}
 	if err := r.Clones.Get(ctx, name, ds); err != nil {
-		return client.IgnoreNotFound(err)
+		return 0, client.IgnoreNotFound(err)
 	}
 	uid := types.UID(ds.Labels[v1alpha1.LabelImageUID])
 	if _, known := r.arrivals.nameForUID(uid); uid == "" || known || ds.DeletionTimestamp != nil {
-		return nil
+		return 0, nil
 	}
 	var images v1alpha1.VMDiskImageList
 	if err := r.Live.List(ctx, &images, client.InNamespace(name.Namespace)); err != nil {
-		return fmt.Errorf("listing the images of DataSource %s: %w", name, err)
+		return 0, fmt.Errorf("listing the images of DataSource %s: %w", name, err)
 	}
 	if slices.ContainsFunc(images.Items, func(img v1alpha1.VMDiskImage) bool {
 		return img.UID == uid || (image.CanPublish(&img) && image.PublishedName(&img) == name.Name)
 	}) {
-		return nil
+		return 0, nil
 	}
-	err := r.Delete(ctx, ds, client.Preconditions{UID: &ds.UID, ResourceVersion: &ds.ResourceVersion})
+	orphaned := &image.View{Image: &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace}}, Publishing: &image.PublishingView{DataSources: []cdiv1.DataSource{*ds}}}
+	if _, err := r.listClones(ctx, orphaned); err != nil {
+		return 0, err
+	}
+	if orphaned.Publishing.InFlight[name.Name] {
+		return orphanRecheckInterval, nil
+	}
+	err = r.Delete(ctx, ds, client.Preconditions{UID: &ds.UID, ResourceVersion: &ds.ResourceVersion})
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting DataSource %s, whose image is gone: %w", name, err)
+		return 0, fmt.Errorf("deleting DataSource %s, whose image is gone: %w", name, err)
 	}
-	return nil
+	return 0, nil
 }

@@ -57,7 +57,8 @@ func StripClone(obj any) (any, error) {
 // from them. clones is a cache of both, with StripClone.
 func (r *Reconciler) setupPublishing(mgr manager.Manager, c controller.Controller, clones cache.Cache) error {
 	orphans, err := controller.New("orphaned-data-sources", mgr, controller.Options{Reconciler: reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-		return ctrl.Result{}, r.reconcileOrphanedDataSource(ctx, req.NamespacedName)
+		after, err := r.reconcileOrphanedDataSource(ctx, req.NamespacedName)
+		return ctrl.Result{RequeueAfter: after}, err
 	})})
 	if err != nil {
 		return err

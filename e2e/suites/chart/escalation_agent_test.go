@@ -355,6 +355,9 @@ func TestAgentWritesItsOwn(t *testing.T) {
 		"Event":                     parseObject(t, eventOf("ot-agent")),
 		"credential in pull mode":   &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: "ot-hub-credential"}, Data: map[string][]byte{"kubeconfig": nil}},
 		"VolumeSnapshot of a claim": newSnapshot(ofSnapshot),
+		"DataSource of nothing yet": parseObject(t, dataSourceWith(ofImage, `{}`)),
+		"DataSource of a claim":     parseObject(t, dataSourceWith(ofImage, `{pvc: {namespace: images, name: `+claim+`}}`)),
+		"DataSource of a snapshot":  parseObject(t, dataSourceWith(ofImage, `{snapshot: {namespace: images, name: `+ofSnapshot.VolumeSnapshot+`}}`)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)

@@ -289,6 +289,7 @@ func TestAgentDeletesOnlyWhatItCreated(t *testing.T) {
 	}{
 		"PersistentVolumeClaim": {"v1", claim, false, "pelotech.ot/image-uid"},
 		"DataVolume":            {"cdi.kubevirt.io/v1beta1", map[string]any{}, true, "pelotech.ot/image-uid or pelotech.ot/machine-uid"},
+		"DataSource":            {"cdi.kubevirt.io/v1beta1", map[string]any{}, false, "pelotech.ot/image-uid"},
 		"VolumeSnapshot":        {"snapshot.storage.k8s.io/v1", map[string]any{}, false, "pelotech.ot/image-uid"},
 	} {
 		there := func(t *testing.T, name string, labels map[string]string) *unstructured.Unstructured {

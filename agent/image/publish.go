@@ -17,9 +17,6 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// DataSourceGVK is CDI's kind of named pointers to storage.
-var DataSourceGVK = cdiv1.SchemeGroupVersion.WithKind("DataSource")
-
 // pointerGracePeriod is how long storage stays after its DataSource was seen to point elsewhere.
 // KubeVirt resolves a DataSource of a dataVolumeTemplate itself and creates a DataVolume with the
 // concrete storage right after; CDI reads DataSources from a cache. Both have to end within it.
@@ -136,11 +133,11 @@ func (d *decider) wantedPublication() (*v1alpha1.Publication, statusReason) {
 	switch {
 	case name == "":
 		return nil, statusReason{}
-	case d.Image.DeletionTimestamp != nil && (d.status.Phase != v1alpha1.PhaseTerminating || exists || serving == nil || !d.Publishing.InFlight[name]):
+	case d.Image.DeletionTimestamp != nil && (d.status.Phase != v1alpha1.PhaseTerminating || exists || serving == nil || isAdopted(serving) || !d.Publishing.InFlight[name]):
 		return nil, statusReason{Reason: v1alpha1.ReasonNothingToPublish, Message: "is to be deleted: no further clone finds it by DataSource " + name}
 	case !d.Publishing.Served:
-		return nil, statusReason{Reason: v1alpha1.ReasonDataSourceMissing, Message: "the cluster does not serve DataSources of CDI (cdi.kubevirt.io/v1beta1): install or upgrade CDI"}
-	case serving == nil:
+		return nil, statusReason{Reason: v1alpha1.ReasonDataSourcesNotServed, Message: "the cluster does not serve DataSources of CDI (cdi.kubevirt.io/v1beta1): install or upgrade CDI"}
+	case serving == nil || isAdopted(serving): // of others, in another namespace maybe
 		return nil, statusReason{Reason: v1alpha1.ReasonNothingToPublish, Message: "nothing serves, so DataSource " + name + " is not kept: it is once a revision is ready"}
 	case !exists && d.Image.DeletionTimestamp == nil:
 		return nil, statusReason{Reason: v1alpha1.ReasonPublishing, Message: "DataSource " + name + " is about to point at it"}

@@ -280,9 +280,15 @@ func TestPublicationRefusals(t *testing.T) {
 			ds.Labels[v1alpha1.LabelImageUID] = "b"
 			v.Publishing.DataSources = []cdiv1.DataSource{ds}
 		}, v1alpha1.ReasonPublishing, "is being changed", image.ApplyDataSource},
-		{"not served", func(v *image.View) { v.Publishing.Served = false }, v1alpha1.ReasonDataSourceMissing, "install or upgrade CDI", ""},
+		{"not served", func(v *image.View) { v.Publishing.Served = false }, v1alpha1.ReasonDataSourcesNotServed, "install or upgrade CDI", ""},
 		{"nothing serves", func(v *image.View) {
 			v.Image.Status.Serving, v.Image.Status.Revisions, v.ObjectsByAttempt = nil, nil, nil
+			v.Publishing.Publishers = nil
+		}, v1alpha1.ReasonNothingToPublish, "nothing serves", ""},
+		{"what others keep serves until the first import is done", func(v *image.View) {
+			v.Image.Status.Serving = &v1alpha1.Serving{Revision: v.Image.Spec.Revision(), Namespace: "golden", PersistentVolumeClaim: "fedora"}
+			v.Image.Status.Revisions, v.ObjectsByAttempt = nil, nil
+			require.False(t, image.CanPublish(v.Image))
 			v.Publishing.Publishers = nil
 		}, v1alpha1.ReasonNothingToPublish, "nothing serves", ""},
 		{"nothing serves any longer", func(v *image.View) {

@@ -14,6 +14,9 @@ func QueueStateOf(img *v1alpha1.VMDiskImage) ledger.QueueState {
 	if st.TearDown || st.Phase == v1alpha1.PhaseDeleting || (img.DeletionTimestamp != nil && st.Phase != v1alpha1.PhaseTerminating) {
 		return ledger.NotQueued
 	}
+	if UsesDataSource(&img.Spec) {
+		return ledger.NotQueued
+	}
 	target := img.Spec.Revision()
 	rev := findRevision(st.Revisions, target)
 	if rev == nil || st.Revision != target {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -83,7 +84,11 @@ func imageOrigin(img *v1alpha1.VMDiskImage) v1alpha1.ImageOrigin {
 // DescribeSource returns sourceType, url and checksum in one text, without the secrets of the url.
 func DescribeSource(spec *v1alpha1.VMDiskImageSpec) string {
 	text := string(spec.SourceType)
-	for _, part := range []string{spec.URL, spec.Checksum} {
+	dataSource := ""
+	if d := spec.DataSource; d != nil {
+		dataSource = strings.TrimPrefix(d.Namespace+"/"+d.Name, "/")
+	}
+	for _, part := range []string{spec.URL, spec.Checksum, dataSource} {
 		if part != "" {
 			text += " " + part
 		}

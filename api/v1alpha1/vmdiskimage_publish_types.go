@@ -58,8 +58,8 @@ const (
 	ReasonDataSourceForeign Reason = "DataSourceForeign"
 	// ReasonOtherImagePublished: another image is published under that name.
 	ReasonOtherImagePublished Reason = "OtherImagePublished"
-	// ReasonDataSourceMissing: the cluster does not serve CDI's DataSources.
-	ReasonDataSourceMissing Reason = "DataSourceMissing"
+	// ReasonDataSourcesNotServed: the cluster does not serve CDI's DataSources.
+	ReasonDataSourcesNotServed Reason = "DataSourcesNotServed"
 	// ReasonDataSourceRefused: the API server refuses to read, create, change or delete the
 	// DataSource.
 	ReasonDataSourceRefused Reason = "DataSourceRefused"

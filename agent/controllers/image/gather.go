@@ -49,6 +49,9 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 	if err = r.gatherRetention(ctx, &v); err != nil {
 		return v, err
 	}
+	if err = r.gatherDataSource(ctx, &v); err != nil || image.UsesDataSource(&img.Spec) {
+		return v, err
+	}
 	v.Blocker, err = r.findBlocker(ctx, img)
 	return v, err
 }

@@ -67,7 +67,7 @@ func (r *Reconciler) setupPublishing(mgr manager.Manager, c controller.Controlle
 		if err := apidiscovery.Watch(ctx, orphans, clones, &cdiv1.DataSource{}, &handler.EnqueueRequestForObject{}); err != nil {
 			return err
 		}
-		return apidiscovery.Watch(ctx, c, clones, &cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.mapDataSourceToImages))
+		return apidiscovery.Watch(ctx, c, clones, &cdiv1.DataSource{}, handler.EnqueueRequestsFromMapFunc(r.mapDataSourceToPublished))
 	})
 	r.Kinds.WhenServed(image.DataVolumeGVK, func(ctx context.Context) error {
 		if err := clones.IndexField(ctx, &cdiv1.DataVolume{}, cloneIndex, indexClone); err != nil {
@@ -85,10 +85,10 @@ func indexClone(o client.Object) []string {
 	return nil
 }
 
-// mapDataSourceToImages returns the images of the namespace that a DataSource concerns: those that
+// mapDataSourceToPublished returns the images of the namespace that a DataSource concerns: those that
 // it is labelled for, and those that are or were published under its name, or under the name of
 // the one that it refers to.
-func (r *Reconciler) mapDataSourceToImages(ctx context.Context, o client.Object) []reconcile.Request {
+func (r *Reconciler) mapDataSourceToPublished(ctx context.Context, o client.Object) []reconcile.Request {
 	ds := o.(*cdiv1.DataSource)
 	names := []string{ds.Name}
 	if target := ds.Spec.Source.DataSource; target != nil {

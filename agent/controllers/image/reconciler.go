@@ -71,6 +71,8 @@ type Reconciler struct {
 	PlannedState PlannedStateFunc
 	// CreationProblem is why the DataVolume of a slot could not be created; nil for none.
 	CreationProblem func(v1alpha1.Slot) *importcause.Cause
+	// DataSources that images may use.
+	DataSources DataSources
 	// Ages of the slots.
 	Ages *clock.AgeTracker
 	// Clones is a cache of all DataVolumes and DataSources; nil where nothing is published.

@@ -65,6 +65,9 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, disks, clones 
 	if err := r.setupPublishing(mgr, c, clones); err != nil {
 		return err
 	}
+	if err := r.watchDataSources(ctx, mgr, c); err != nil {
+		return err
+	}
 	if r.Capacity != nil {
 		if err := mgr.Add(r.newCapacityPoller()); err != nil {
 			return err

@@ -127,7 +127,7 @@ func TestInvalidOverridesFreezePlans(t *testing.T) {
 func TestUnknownFieldsAreThoseOfTheEffectiveSpec(t *testing.T) {
 	f := newTestState(t, "bergen", "oslo")
 	f.SetImage(storedImage(apitest.FleetDiskImage("ubuntu").WithOverride(v1alpha1.ImageOverride{
-		ClusterNames: []string{"oslo"}, PullMethod: ptr.To(v1alpha1.PullNode),
+		ClusterNames: []string{"oslo"}, ExtraHeaders: &[]string{"X-Tenant: blue"},
 	})))
 	assert.Equal(t, []string{"bergen"}, f.decideAll("ubuntu"))
 	assert.Equal(t, v1alpha1.ReasonFieldsUnknown, f.images["ubuntu"].status.Reason)

@@ -71,13 +71,8 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 	}
 	c.images = &imagecontroller.Reconciler{
 		Client: cached, Live: live, Events: events, Queue: queue, Kinds: c.kinds, Metrics: imageMetrics,
-<<<<<<< HEAD
 		Preflight: preflight.New(preflight.NewClusterReader(live), policyInForce.PreflightAllow), Capacity: storage, PodEvents: podEvents, ListHolders: listHolders, Ages: ages, Clones: caches.clones,
-		Policy: policyInForce.Current, PolicyKnown: policyInForce.Known, Namespace: o.Namespace,
-=======
-		Preflight: preflight.New(preflight.NewClusterReader(live), policyInForce.PreflightAllow), Capacity: storage, PodEvents: podEvents, ListHolders: listHolders, Ages: ages,
 		Policy: policyInForce.Current, PolicyKnown: policyInForce.Known, Opening: policyInForce.Opening, Namespace: o.Namespace,
->>>>>>> main
 		DataSources: imagecontroller.DataSources{Namespaces: o.dataSourceNamespaces, Cache: caches.dataSources},
 	}
 	c.ledger = &ledgercontroller.Reconciler{

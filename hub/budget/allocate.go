@@ -11,10 +11,12 @@ import (
 
 // Rules are the fleet-wide budget of the fleet's policy.
 type Rules struct {
-	// Total is fleetConcurrency.
-	Total    int64
-	Groups   []Group
-	Duration time.Duration
+	// Total is the fleetConcurrency in force.
+	Total  int64
+	Groups []Group
+	// Duration of grants, and EndsIn when a lower Total comes into force; 0 for never. No
+	// grant is valid for longer.
+	Duration, EndsIn time.Duration
 	// ExcessTolerance is how long counts what a member claims beyond what the hub knows;
 	// 0 for as long as attempts may run.
 	ExcessTolerance time.Duration
@@ -302,7 +304,11 @@ func (p *allocator) issueGrant(e *allocationEntry, s Share) {
 	if !e.hasRequest {
 		nonce, asked = cmp.Or(a.lastGrant.Nonce, NoRequest), p.now
 	}
-	g := Grant{Sequence: sequence, Share: s, Nonce: nonce, Duration: p.rules.Duration}
+	duration := p.grantDuration(s, asked)
+	if duration == 0 {
+		s, duration = Share{}, p.rules.Duration
+	}
+	g := Grant{Sequence: sequence, Share: s, Nonce: nonce, Duration: duration}
 	a.startTurn(g, p.now)
 	a.recordGrant(g, asked.Add(withClockMargin(g.Duration)))
 	p.refreshHeld(e)
@@ -311,6 +317,20 @@ func (p *allocator) issueGrant(e *allocationEntry, s Share) {
 	ended, _ := a.maxEnded(p.now)
 	next.Ended = ended.Share
 	p.result.Grants = append(p.result.Grants, next)
+}
+
+// grantDuration returns how long a grant is valid that answers a request which was seen at
+// requestedAt.
+//
+// Invariant: it ends before a lower budget comes into force, on the slowest clock that is
+// allowed for. The member counts from when it sent the request, which is earlier, by a clock
+// that nobody sets: the hub may be away at the edge.
+func (p *allocator) grantDuration(s Share, requestedAt time.Time) time.Duration {
+	if s.Slots == 0 || p.rules.EndsIn == 0 {
+		return p.rules.Duration
+	}
+	left := p.now.Add(p.rules.EndsIn).Sub(requestedAt)
+	return max(0, min(p.rules.Duration, (left*100/101).Truncate(time.Second)))
 }
 
 // NoRequest is the nonce of a grant that answers no request and gives nothing.

@@ -17,6 +17,8 @@ type Rules struct {
 	// Duration of grants, and EndsIn when a lower Total comes into force; 0 for never. No
 	// grant is valid for longer.
 	Duration, EndsIn time.Duration
+	// RisesAt is when a higher Total comes into force; zero for never. It is for people only.
+	RisesAt time.Time
 	// ExcessTolerance is how long counts what a member claims beyond what the hub knows;
 	// 0 for as long as attempts may run.
 	ExcessTolerance time.Duration
@@ -247,7 +249,7 @@ func (p *allocator) answerRequest(e *allocationEntry) {
 	next := p.fitShare(e)
 	current := last.Share
 	switch fresh := last.Nonce != e.account.requestNonce; {
-	case fresh && next.Slots == 0 && len(e.account.grants) == 0:
+	case fresh && next.Slots == 0 && len(e.account.grants) == 0 && !p.wasCutShort(last):
 		return // it has nothing, and gets nothing
 	case fresh, exceeds(next, current):
 	case p.oversubscribed && exceeds(current, next):
@@ -255,6 +257,12 @@ func (p *allocator) answerRequest(e *allocationEntry) {
 		return
 	}
 	p.issueGrant(e, next)
+}
+
+// wasCutShort reports whether a window ended a grant. Members ask as often as their last grant
+// makes them: one without slots has them ask at the usual pace.
+func (p *allocator) wasCutShort(g Grant) bool {
+	return g.Slots > 0 && g.Nonce != NoRequest && g.Duration > 0 && g.Duration < p.rules.Duration
 }
 
 // exceeds reports whether a has more than b in total or of any group.

@@ -197,7 +197,7 @@ func (s *statusBuilder) setReport() {
 		budget, slots := r.Budget, r.Slots
 		s.status.Budget, s.status.SlotsUsed = &budget, &slots
 	}
-	s.status.OwnConcurrency = ownConcurrency(r)
+	s.status.OwnConcurrency = ownConcurrency(r, s.Now)
 	references := r.References
 	s.status.References = &references
 	if s.Totals == nil {

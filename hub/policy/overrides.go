@@ -29,7 +29,7 @@ func parseOverrides(text string) (overrides []override, errs []apipolicy.KeyErro
 	fail := func(key, format string, args ...any) {
 		errs = append(errs, apipolicy.KeyError{Key: key, Message: fmt.Sprintf(format, args...)})
 	}
-	if hasSeveralDocuments(text) {
+	if apipolicy.HasSeveralDocuments(text) {
 		fail(KeyOverrides, "it is more than one YAML document, of which only the first would count: make it one list")
 		return nil, errs
 	}
@@ -92,6 +92,11 @@ func parseOverride(path string, fields map[string]json.RawMessage) (o override, 
 			fail(at, "there is no such key: those of an override are cluster or selector, and %s", strings.Join(known, ", "))
 			continue
 		}
+		if key == apipolicy.KeyWindows {
+			text, bad := decodeWindows(at, fields[key])
+			o.values[key], errs = text, append(errs, bad...)
+			continue
+		}
 		text, err := decodeScalar(fields[key])
 		if err != nil {
 			fail(at, "%s", err)
@@ -117,24 +122,6 @@ func parseOverride(path string, fields map[string]json.RawMessage) (o override, 
 		fail(path, "it sets nothing: give it at least one of %s", strings.Join(known, ", "))
 	}
 	return o, errs
-}
-
-// hasSeveralDocuments reports whether content stands before a document marker.
-func hasSeveralDocuments(text string) bool {
-	content := false
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, " \t\r\n")
-		switch {
-		case line == "---" || line == "..." || strings.HasPrefix(line, "--- "):
-			if content {
-				return true
-			}
-			content = line != "---" && line != "..."
-		case line != "" && !strings.HasPrefix(line, "#"):
-			content = true
-		}
-	}
-	return false
 }
 
 // parseSelector refuses an empty selector, which would match every member: keys for all

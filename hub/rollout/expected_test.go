@@ -253,7 +253,7 @@ func TestEstimateWithinTheBudgetOfASource(t *testing.T) {
 	p, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": "9", "fleetSources": `[{name: bucket, hosts: ["images.example.com"], concurrency: 1}]`})
 	require.Empty(t, errs)
 	v := newView(newUbuntu(), "canary=PPP")
-	v.Budget = p.Budget()
+	v.Budget = p.Budget(v.Now)
 	for i := range v.Clusters {
 		a := newActivity()
 		a.Rates[0].Name = "bucket"

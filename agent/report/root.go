@@ -19,6 +19,8 @@ type RootInput struct {
 	ImageFields []string
 	// PlanFields that the agent follows.
 	PlanFields []string
+	// PolicyKeys that the agent knows in a plan.
+	PolicyKeys []string
 	// Ledger of the member; nil where there is none yet.
 	Ledger *v1alpha1.SyncLedger
 	Totals Totals
@@ -46,6 +48,7 @@ func BuildRoot(in RootInput) v1alpha1.ReportRoot {
 		AgentVersion:      in.AgentVersion,
 		ImageFields:       in.ImageFields,
 		PlanFields:        in.PlanFields,
+		PolicyKeys:        in.PolicyKeys,
 		NoLedger:          true,
 		Phases:            in.Totals.Phases,
 		Images:            in.Totals.Images,

@@ -1,8 +1,10 @@
 package health
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -17,8 +19,8 @@ import (
 const permissionRecheckDelay = 5 * time.Second
 
 // PermissionWatch notices permissions that are removed while a program runs. It reviews
-// the permissions after the API server has refused a request (admission may have
-// refused it as well), and then until none is missing. It is a Runnable of a manager.
+// the permissions after the API server has refused a request, unless an admission policy did,
+// and then until none is missing. It is a Runnable of a manager.
 type PermissionWatch struct {
 	// Config sends the reviews, with or without WrapTransport.
 	Config   *rest.Config
@@ -49,13 +51,29 @@ type watchedTransport struct {
 // RoundTrip implements http.RoundTripper.
 func (t watchedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.RoundTripper.RoundTrip(request)
-	if err == nil && response.StatusCode == http.StatusForbidden {
+	if err == nil && response.StatusCode == http.StatusForbidden && !isAdmissionRefusal(response) {
 		select {
 		case t.refused <- struct{}{}:
 		default:
 		}
 	}
 	return response, err
+}
+
+// maxPeekedBytes is how much of a refusal is read before its reader gets it.
+const maxPeekedBytes = 4 << 10
+
+// isAdmissionRefusal reports whether a ValidatingAdmissionPolicy refused a request, which says
+// nothing about permissions: those of the agent's own chart refuse some of its trials.
+func isAdmissionRefusal(response *http.Response) bool {
+	start, err := io.ReadAll(io.LimitReader(response.Body, maxPeekedBytes))
+	response.Body = &peekedBody{Reader: io.MultiReader(bytes.NewReader(start), response.Body), Closer: response.Body}
+	return err == nil && bytes.Contains(start, []byte("is forbidden: ValidatingAdmissionPolicy '"))
+}
+
+type peekedBody struct {
+	io.Reader
+	io.Closer
 }
 
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper.

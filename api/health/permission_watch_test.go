@@ -2,8 +2,10 @@ package health
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -85,4 +87,38 @@ func TestPermissionWatch(t *testing.T) {
 		require.Fail(t, "nobody was told")
 	}
 	require.ErrorContains(t, w.Check(nil), "lacks permissions: list a.g.io")
+}
+
+// TestAdmissionRefusalIsNoMissingPermission shows that what an admission policy refuses starts no
+// review, that anything else does, and that whoever sent the request reads the whole answer.
+func TestAdmissionRefusalIsNoMissingPermission(t *testing.T) {
+	const rbac = `leases.coordination.k8s.io "a" is forbidden: User "system:serviceaccount:ot-agent:ot-agent" cannot get resource "leases"`
+	for name, tc := range map[string]struct {
+		body       string
+		wantReview bool
+	}{
+		"admission policy": {body: `secrets "a" is forbidden: ValidatingAdmissionPolicy 'ot-agent-own' with binding 'ot-agent-own' denied request: not ours`},
+		"long answer":      {body: `secrets "a" is forbidden: ValidatingAdmissionPolicy 'sizes' ` + strings.Repeat("x", 3*maxPeekedBytes)},
+		"no permission":    {body: rbac, wantReview: true},
+		"webhook":          {body: `admission webhook "a.b" denied the request: no`, wantReview: true},
+		"named so":         {body: `secrets "ValidatingAdmissionPolicy 'a'" is forbidden: User "b" cannot get resource "secrets"`, wantReview: true},
+		"no text":          {wantReview: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusForbidden)
+				_, _ = io.WriteString(w, tc.body)
+			}))
+			t.Cleanup(server.Close)
+			w := NewPermissionWatch(&rest.Config{Host: server.URL}, requiredPermissions, "ot-agent")
+			c := http.Client{Transport: w.WrapTransport(http.DefaultTransport)}
+			response, err := c.Get(server.URL)
+			require.NoError(t, err)
+			read, err := io.ReadAll(response.Body)
+			require.NoError(t, err)
+			require.NoError(t, response.Body.Close())
+			assert.Equal(t, tc.body, string(read))
+			assert.Equal(t, tc.wantReview, len(w.refused) == 1)
+		})
+	}
 }

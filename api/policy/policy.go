@@ -4,7 +4,9 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"sort"
 	"strconv"
@@ -56,6 +58,9 @@ type Policy struct {
 	// Only the cluster's own ConfigMap can set it.
 	AllowedNamespaces Namespaces
 
+	// Windows are the times at which another Concurrency applies; see At.
+	Windows Windows
+
 	// UsesGrants: imports beyond SafeConcurrency, and all imports from Sources, need a
 	// grant of the fleet-wide budget. SafeConcurrency and Sources are ignored without
 	// it. Only a hub's plan can set it; see ParseConfigMap.
@@ -85,7 +90,16 @@ type KeyError struct {
 	Message string
 }
 
-func (e KeyError) Error() string { return e.Key + ": " + e.Message }
+var entryPattern = regexp.MustCompile(`^\[[0-9]+\][.:]`)
+
+// Error names the key, and the entry of a list where the message begins with its index, as in
+// [0].cron.
+func (e KeyError) Error() string {
+	if entryPattern.MatchString(e.Message) {
+		return e.Key + e.Message
+	}
+	return e.Key + ": " + e.Message
+}
 
 // keyCodec parses and formats one key of the ConfigMap.
 type keyCodec struct {
@@ -143,6 +157,10 @@ var memberKeys = map[string]keyCodec{
 		},
 		format: func(p Policy) string { return p.PreflightAllow.String() },
 	},
+	KeyWindows: {
+		parse:  func(p *Policy, s string) error { return p.Windows.unmarshal(s) },
+		format: func(p Policy) string { return p.Windows.String() },
+	},
 }
 
 // hubKeys can be set only in a hub's plan.
@@ -173,6 +191,13 @@ func ConfigMapKeys() []string {
 	return keys
 }
 
+// PlanKeys returns the keys that a hub's plan may have, sorted.
+func PlanKeys() []string {
+	keys := append(slices.Collect(maps.Keys(memberKeys)), slices.Collect(maps.Keys(hubKeys))...)
+	slices.Sort(keys)
+	return keys
+}
+
 // ParseConfigMap parses the data of a cluster's policy ConfigMap. Keys that only a hub
 // may set are returned as unknown: a cluster without a hub has no grants.
 func ParseConfigMap(data map[string]string) (p Policy, unknown []string, errs []KeyError) {
@@ -184,6 +209,15 @@ func ParseConfigMap(data map[string]string) (p Policy, unknown []string, errs []
 			continue
 		}
 		own[key] = text
+	}
+	// The hub's own cluster has one ConfigMap for both.
+	if windows, err := ParseWindows(own[KeyWindows]); err == nil {
+		for i, window := range windows {
+			if window.FleetConcurrency != nil {
+				ignored = append(ignored, fmt.Sprintf("%s[%d].%s", KeyWindows, i, fieldFleetConcurrency))
+			}
+		}
+		own[KeyWindows] = windows.ForMembers().String()
 	}
 	p, unknown, errs = parse(own, memberKeys, ownKeys)
 	if _, set := own[KeyConcurrency]; !set && len(errs) == 0 {
@@ -244,7 +278,7 @@ func parse(data map[string]string, keys ...map[string]keyCodec) (p Policy, unkno
 
 // ToData returns every key of a policy, so that Parse(p.ToData()) equals p apart from
 // AllowedNamespaces and ConcurrencyUnset. The hub's keys are included only if UsesGrants is set, and
-// preflightAllow, namespaceShare and allowedNamespaces only if they say anything: an older
+// preflightAllow, namespaceShare, windows and allowedNamespaces only if they say anything: an older
 // agent reports keys that it does not know.
 func (p Policy) ToData() map[string]string {
 	data := make(map[string]string, len(memberKeys)+len(hubKeys))
@@ -256,6 +290,9 @@ func (p Policy) ToData() map[string]string {
 	}
 	if p.NamespaceShare == 0 {
 		delete(data, KeyNamespaceShare)
+	}
+	if len(p.Windows) == 0 {
+		delete(data, KeyWindows)
 	}
 	if len(p.AllowedNamespaces) > 0 {
 		data[KeyAllowedNamespaces] = ownKeys[KeyAllowedNamespaces].format(p)
@@ -278,38 +315,46 @@ func (p Policy) Equal(o Policy) bool {
 
 func int32Codec(fieldOf func(*Policy) *int32, maximum int32) keyCodec {
 	return keyCodec{
-		parse: func(p *Policy, s string) error {
-			v, err := strconv.ParseInt(s, 10, 64)
-			switch {
-			case err != nil:
-				return fmt.Errorf("%q is not a whole number from 0 to %d", s, maximum)
-			case v < 0:
-				return fmt.Errorf("%d is too small: the minimum is 0", v)
-			case v > int64(maximum):
-				return fmt.Errorf("%d is too large: the maximum is %d", v, maximum)
-			}
-			*fieldOf(p) = int32(v)
-			return nil
+		parse: func(p *Policy, s string) (err error) {
+			*fieldOf(p), err = parseInt32(s, maximum)
+			return err
 		},
 		format: func(p Policy) string { return strconv.Itoa(int(*fieldOf(&p))) },
 	}
 }
 
+func parseInt32(s string, maximum int32) (int32, error) {
+	v, err := strconv.ParseInt(s, 10, 64)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a whole number from 0 to %d", s, maximum)
+	case v < 0:
+		return 0, fmt.Errorf("%d is too small: the minimum is 0", v)
+	case v > int64(maximum):
+		return 0, fmt.Errorf("%d is too large: the maximum is %d", v, maximum)
+	}
+	return int32(v), nil
+}
+
 func durationCodec(fieldOf func(*Policy) *time.Duration, minimum time.Duration) keyCodec {
 	return keyCodec{
-		parse: func(p *Policy, s string) error {
-			v, err := time.ParseDuration(s)
-			switch {
-			case err != nil:
-				return fmt.Errorf("%q is not a duration such as 30s, 5m or 1h30m", s)
-			case v < minimum:
-				return fmt.Errorf("%s is too short: the minimum is %s", v, minimum)
-			case v > MaxDuration:
-				return fmt.Errorf("%s is too long: the maximum is %s", v, MaxDuration)
-			}
-			*fieldOf(p) = v
-			return nil
+		parse: func(p *Policy, s string) (err error) {
+			*fieldOf(p), err = parseDuration(s, minimum, MaxDuration)
+			return err
 		},
 		format: func(p Policy) string { return fieldOf(&p).String() },
 	}
+}
+
+func parseDuration(s string, minimum, maximum time.Duration) (time.Duration, error) {
+	v, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a duration such as 30s, 5m or 1h30m", s)
+	case v < minimum:
+		return 0, fmt.Errorf("%s is too short: the minimum is %s", v, minimum)
+	case v > maximum:
+		return 0, fmt.Errorf("%s is too long: the maximum is %s", v, maximum)
+	}
+	return v, nil
 }

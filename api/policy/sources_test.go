@@ -82,7 +82,7 @@ func TestPolicyWithGrants(t *testing.T) {
 
 	_, _, errs = policy.Parse(map[string]string{"safeConcurrency": "257", "fleetSources": "- name: eu"})
 	require.Len(t, errs, 2)
-	assert.Equal(t, "fleetSources: [0].hosts: add at least one host", errs[0].Error())
+	assert.Equal(t, "fleetSources[0].hosts: add at least one host", errs[0].Error())
 	assert.Contains(t, errs[1].Error(), "safeConcurrency: 257 is too large")
 }
 

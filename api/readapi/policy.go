@@ -46,9 +46,10 @@ const (
 	PolicyBoolean  PolicyKind = "boolean"
 	// PolicyHosts is a list of CIDRs and hosts.
 	PolicyHosts PolicyKind = "hosts"
-	// PolicyGroups and PolicyOverrides are YAML lists.
+	// PolicyGroups, PolicyOverrides and PolicyWindows are YAML lists.
 	PolicyGroups    PolicyKind = "groups"
 	PolicyOverrides PolicyKind = "overrides"
+	PolicyWindows   PolicyKind = "windows"
 )
 
 // PolicyKey is a key of the policy, and which values it takes.

@@ -91,6 +91,8 @@ type QueuedImport struct {
 	QueuedAt metav1.Time `json:"queuedAt"`
 	// notBefore is when its next attempt may start, by the member's clock.
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+	// opensAt is when the window of the policy opens that it waits for.
+	OpensAt *metav1.Time `json:"opensAt,omitempty"`
 	// reason why it waits, as in the image's status.
 	Reason Reason `json:"reason,omitempty"`
 	// attempts that were started.

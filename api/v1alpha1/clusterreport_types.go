@@ -147,6 +147,10 @@ type ReportedImage struct {
 	// something. Older agents leave it out.
 	// +optional
 	Stalled bool `json:"stalled,omitempty"`
+	// opensAt is when the window of the policy opens that the image waits for. Absent unless
+	// reason is WaitingForWindow.
+	// +optional
+	OpensAt *metav1.Time `json:"opensAt,omitempty"`
 	// references is how many VirtualMachines need the image.
 	// +optional
 	References int32 `json:"references"`
@@ -307,6 +311,14 @@ type ReportRoot struct {
 	// +optional
 	PlanFields []string `json:"planFields,omitempty"`
 
+	// policyKeys are the keys of a plan's policy that the agent knows. Agents that do not set
+	// it know those of version 0.2, which has no windows.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	// +listType=atomic
+	// +optional
+	PolicyKeys []string `json:"policyKeys,omitempty"`
+
 	// plan is the acknowledged plan: the one under which the ledger was last written.
 	// +optional
 	Plan *PlanVersion `json:"plan,omitempty"`
@@ -341,6 +353,14 @@ type ReportRoot struct {
 	// field is set, an agent of an older version read it.
 	// +optional
 	OwnConcurrencyUnset bool `json:"ownConcurrencyUnset,omitempty"`
+	// ownWindows are the windows of that ConfigMap, as in its key windows. Absent if it sets none.
+	// +kubebuilder:validation:MaxLength=16384
+	// +optional
+	OwnWindows string `json:"ownWindows,omitempty"`
+	// inForce is the concurrency that applies now, by the windows of plan and ConfigMap.
+	// Absent if neither has windows.
+	// +optional
+	InForce *InForceConcurrency `json:"inForce,omitempty"`
 
 	// budget of the member's SyncLedger.
 	// +kubebuilder:validation:Minimum=0

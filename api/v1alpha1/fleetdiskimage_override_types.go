@@ -57,6 +57,10 @@ type ImageOverride struct {
 	// extraHeaders instead of all of the template's; an empty list removes them.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.all(h, h.matches('^[A-Za-z0-9][A-Za-z0-9_.-]*: ?[!-~]([ -~]*[!-~])?$'))",message="each of extraHeaders must be one line as in 'X-Tenant: blue': a name of letters, digits, - and _, a colon, and a value of printable ASCII without space at its end"
+	// +kubebuilder:validation:XValidation:rule="self.all(h, !h.matches('(?i)^(connection|content-length|expect|host|keep-alive|proxy-connection|range|te|trailer|transfer-encoding|upgrade) *:'))",message="extraHeaders must not set Connection, Content-Length, Expect, Host, Keep-Alive, Proxy-Connection, Range, TE, Trailer, Transfer-Encoding or Upgrade, which CDI sets for its transfers"
+	// +kubebuilder:validation:XValidation:rule="self.all(h, !h.matches('(?i)^(([a-z0-9_.-]*[_.-])?metadata([_.-][a-z0-9_.-]*)?:|authorization: ?bearer +oracle$)'))",message="extraHeaders must not have a name with the word metadata, as Metadata-Flavor, nor Authorization: Bearer Oracle: metadata services of clouds give credentials to who sends them"
+	// +kubebuilder:validation:XValidation:rule="self.all(h, !h.contains('$(') && !h.contains('$$'))",message="extraHeaders must not contain $( or $$, which the importer Pod would expand: put that header into a Secret and name it in secretExtraHeaders"
 	// +listType=atomic
 	// +optional
 	ExtraHeaders *[]string `json:"extraHeaders,omitempty"`
@@ -64,7 +68,8 @@ type ImageOverride struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
-	// +listType=atomic
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="each of secretExtraHeaders must be the name of a Secret: a-z, 0-9, - and ., without space or line break"
+	// +listType=set
 	// +optional
 	SecretExtraHeaders *[]string `json:"secretExtraHeaders,omitempty"`
 	// pullMethod instead of the template's.
@@ -80,12 +85,13 @@ type ImageOverride struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	SnapshotClass *string `json:"snapshotClass,omitempty"`
-	// diskSize instead of the template's, from 1Mi to 64Ti.
+	// diskSize instead of the template's, from 1Mi to 64Ti, as text.
 	// +kubebuilder:validation:Schemaless
-	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="diskSize must be a quantity such as 24Gi (use Mi, Gi or Ti, not GB or GiB)"
-	// +kubebuilder:validation:XValidation:rule="!isQuantity(string(self)) || !quantity(string(self)).isLessThan(quantity('1Mi'))",message="diskSize must be at least 1Mi: is the unit missing, as in 24Gi?"
-	// +kubebuilder:validation:XValidation:rule="!isQuantity(string(self)) || !quantity(string(self)).isGreaterThan(quantity('64Ti'))",message="diskSize must be at most 64Ti"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="isQuantity(self)",message="diskSize must be a quantity such as 24Gi (use Mi, Gi or Ti, not GB or GiB)"
+	// +kubebuilder:validation:XValidation:rule="!isQuantity(self) || !quantity(self).isLessThan(quantity('1Mi'))",message="diskSize must be at least 1Mi: is the unit missing, as in 24Gi?"
+	// +kubebuilder:validation:XValidation:rule="!isQuantity(self) || !quantity(self).isGreaterThan(quantity('64Ti'))",message="diskSize must be at most 64Ti"
 	// +optional
 	DiskSize *resource.Quantity `json:"diskSize,omitempty"`
 	// architecture instead of the template's.

@@ -67,6 +67,21 @@ type LedgerGrant struct {
 	Sources []SourceGrant `json:"sources,omitempty"`
 }
 
+// InForceConcurrency is the concurrency of a policy with windows at one time.
+type InForceConcurrency struct {
+	// concurrency that applies.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
+	// +required
+	Concurrency int32 `json:"concurrency"`
+	// changesAt is when a window opens or closes next.
+	// +optional
+	ChangesAt *metav1.Time `json:"changesAt,omitempty"`
+	// opensAt is when more imports may run than now, if that is known.
+	// +optional
+	OpensAt *metav1.Time `json:"opensAt,omitempty"`
+}
+
 // SyncLedgerStatus is the cluster's import budget and the slots that use it.
 //
 // Invariant, enforced by the API server against every writer, however late its write
@@ -104,6 +119,14 @@ type SyncLedgerStatus struct {
 	// field is set, an agent of an older version read it.
 	// +optional
 	OwnConcurrencyUnset bool `json:"ownConcurrencyUnset,omitempty"`
+	// ownWindows are the windows of that ConfigMap, as in its key windows. Absent if it sets none.
+	// +kubebuilder:validation:MaxLength=16384
+	// +optional
+	OwnWindows string `json:"ownWindows,omitempty"`
+	// inForce is the concurrency that applies now, by the windows of plan and ConfigMap.
+	// Absent if neither has windows.
+	// +optional
+	InForce *InForceConcurrency `json:"inForce,omitempty"`
 	// plan is the newest acknowledged ClusterPlan; older ones are refused.
 	// +optional
 	Plan *PlanVersion `json:"plan,omitempty"`

@@ -18,6 +18,8 @@ const (
 	ReasonNamespaceShare Reason = "NamespaceShare"
 	// ReasonPaused: the policy's concurrency is 0.
 	ReasonPaused Reason = "Paused"
+	// ReasonWaitingForWindow: there will be a slot when a window of the policy opens.
+	ReasonWaitingForWindow Reason = "WaitingForWindow"
 	// ReasonPolicyMissing: no valid policy has been seen yet, so nothing is downloaded.
 	ReasonPolicyMissing Reason = "PolicyMissing"
 	// ReasonBackingOff: the last attempt failed and the next one waits for its backoff.

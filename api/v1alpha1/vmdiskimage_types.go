@@ -205,6 +205,10 @@ type VMDiskImageStatus struct {
 	// the queue. It is updated only when it falls below another power of ten.
 	// +optional
 	QueuePosition *int32 `json:"queuePosition,omitempty"`
+	// opensAt is when the window of the policy opens that the image waits for. Absent unless
+	// reason is WaitingForWindow.
+	// +optional
+	OpensAt *metav1.Time `json:"opensAt,omitempty"`
 	// lastAttempt is the highest attempt of any revision that was started.
 	// +optional
 	LastAttempt int32 `json:"lastAttempt,omitempty"`

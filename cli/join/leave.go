@@ -149,12 +149,13 @@ func (l Leaving) planInMember(d *Departure) {
 		d.Steps[len(d.Steps)-1].Commands = quarantine.RevokeCommands(l.Context, namespace)
 	}
 	if l.InMember.HasCredential || l.InMember.HasJoinSecret {
-		d.Steps = append(d.Steps, step(OnMember, DeleteCredential, "the agent's credential: Secrets %s/%s and %s are deleted", namespace, registration.CredentialSecret, registration.JoinSecret))
+		d.Steps = append(d.Steps, step(OnMember, DeleteCredential, "the agent's credential: Secrets %s/%s and %s are deleted", namespace, registration.JoinSecret, registration.CredentialSecret))
 		d.Steps[len(d.Steps)-1].Commands = []string{l.forgetCommand(l.Context, namespace)}
 	}
 }
 
-// forgetCommand returns the documented command that deletes the agent's credential.
+// forgetCommand returns the documented command that deletes the agent's credential, after the join
+// token: kubectl deletes in the order of the names.
 func (l Leaving) forgetCommand(context, namespace string) string {
-	return fmt.Sprintf("kubectl --context %s -n %s delete secret %s %s --ignore-not-found", context, namespace, registration.CredentialSecret, registration.JoinSecret)
+	return fmt.Sprintf("kubectl --context %s -n %s delete secret %s %s --ignore-not-found", context, namespace, registration.JoinSecret, registration.CredentialSecret)
 }

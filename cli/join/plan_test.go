@@ -329,7 +329,7 @@ func TestPlanLeave(t *testing.T) {
 		},
 		"pull, not reached from here": {
 			leaving: Leaving{Member: pullMember(v1alpha1.ReasonJoined, "")}, want: []Action{DeleteMember, AwaitGone},
-			wantByHand: "delete secret ot-hub-credential ot-hub-join --ignore-not-found",
+			wantByHand: "delete secret ot-hub-join ot-hub-credential --ignore-not-found",
 		},
 		"a context of another cluster": {
 			leaving: Leaving{Member: withUID(discovered.DeepCopy(), "1"), InMember: &MemberState{UID: "2", HasAccessSecret: true}},

@@ -57,7 +57,7 @@ const (
 	AwaitGone Action = "AwaitGone"
 	// RevokeTokens deletes what the hub's tokens are bound to.
 	RevokeTokens Action = "RevokeTokens"
-	// DeleteCredential deletes the agent's credential.
+	// DeleteCredential deletes the join token and the agent's credential.
 	DeleteCredential Action = "DeleteCredential"
 )
 

@@ -31,6 +31,7 @@ func main() {
 	only := flag.String("only", "", "Measure one thing only: makespan, makespan-cdi, scaling, admissions, machines, fleet, report, planner, preload, accuracy or scale.")
 	queued := flag.Int("queued", 10000, "How long the long queue is, for scaling.")
 	members := flag.Int("members", 200, "How many members there are, for scale.")
+	baseline := flag.String("baseline", "", "A tag, branch or commit to measure beside this checkout, with its own charts.")
 	heartbeat := flag.Duration("heartbeat", fakemember.HeartbeatInterval, "How often each of them says that nothing has changed, for scale.")
 	flag.Parse()
 	benches := []benchmark{
@@ -51,7 +52,15 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctrl.SetLogger(logr.Discard())
-	missed, err := runBenchmarks(ctx, benches, *only)
+	var former *formerVersion
+	if *baseline != "" {
+		var err error
+		if former, err = checkOutFormer(ctx, *baseline); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: checking out the baseline:", err)
+			os.Exit(1)
+		}
+	}
+	missed, err := runBenchmarks(ctx, benches, *only, former)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -64,7 +73,8 @@ func main() {
 
 var errUnknownBenchmark = errors.New("unknown benchmark")
 
-func runBenchmarks(ctx context.Context, benches []benchmark, only string) (missed int, err error) {
+// runBenchmarks runs all, or only one, beside a former version where there is one.
+func runBenchmarks(ctx context.Context, benches []benchmark, only string, former *formerVersion) (missed int, err error) {
 	var figures []figureRow
 	var notes []string
 	loads := []string{loadAverage()}
@@ -74,7 +84,11 @@ func runBenchmarks(ctx context.Context, benches []benchmark, only string) (misse
 		}
 		start := time.Now()
 		fmt.Fprintf(os.Stderr, "measuring %s: %s …", b.name, b.description)
-		some, explained, err := b.run(ctx)
+		run := b.run
+		if former != nil {
+			run = func(ctx context.Context) ([]figureRow, []string, error) { return former.measureBoth(ctx, b) }
+		}
+		some, explained, err := run(ctx)
 		if err != nil {
 			fmt.Fprintln(os.Stderr)
 			return 0, fmt.Errorf("measuring %s: %w", b.name, err)

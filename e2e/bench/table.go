@@ -14,8 +14,10 @@ type figureRow struct {
 	name, measured string
 	// beside is the value that measured is compared with, and ratio their quotient.
 	beside, ratio string
-	wanted, ok    string
-	missed        bool
+	// former is what the former version measured; empty where none is compared.
+	former     string
+	wanted, ok string
+	missed     bool
 }
 
 // figureAtMost returns a figure with an upper limit.
@@ -55,6 +57,9 @@ func formatTable(figures []figureRow) string {
 			titles := []string{"FIGURE", "MEASURED", "WANTED", "OK"}
 			if compared {
 				cells, titles = slices.Insert(cells, 2, f.beside, f.ratio), slices.Insert(titles, 2, "BESIDE", "RATIO")
+			}
+			if f.former != "" {
+				cells, titles = slices.Insert(cells, 2, f.former), slices.Insert(titles, 2, "FORMER")
 			}
 			if head {
 				_, _ = fmt.Fprintln(w, strings.Join(titles, "\t"))

@@ -31,6 +31,7 @@ func Keys() []readapi.PolicyKey {
 		{Name: "preflight", Kind: readapi.PolicyBoolean, Meaning: "Ask HTTP sources for the image before it gets a slot."},
 		{Name: apipolicy.KeyNamespaceShare, Kind: number, Least: "0", Most: slots, Default: "0", Meaning: "Slots of one namespace while others wait, 0 to 256. 0 means no limit."},
 		{Name: apipolicy.KeyPreflightAllow, Kind: readapi.PolicyHosts, Meaning: "Internal sources to ask as well: CIDRs, hosts and `*.suffix`, up to 64."},
+		{Name: apipolicy.KeyWindows, Kind: readapi.PolicyWindows, Meaning: "Times at which another concurrency applies, as a YAML list."},
 		{Name: apipolicy.KeySafeConcurrency, Kind: number, Least: "0", Most: slots, Default: "0", Meaning: "Imports of a member without a grant, 0 to 256."},
 		{Name: KeyWeight, Kind: number, Least: "1", Most: count(maxWeight), Default: "1", Meaning: "Weight of a member against the others, 1 to 1000."},
 		{Name: KeyFleetConcurrency, Kind: number, Least: "0", Most: budget, Meaning: "Imports at a time in the whole fleet, 0 to 100000. Without it there is no fleet-wide budget."},

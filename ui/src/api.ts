@@ -554,7 +554,7 @@ export interface ImageOverride {
   storageClass?: string;
   /** snapshotClass instead of the template's; empty removes it. */
   snapshotClass?: string;
-  /** diskSize instead of the template's, from 1Mi to 64Ti. */
+  /** diskSize instead of the template's, from 1Mi to 64Ti, as text. */
   diskSize?: string;
   /** architecture instead of the template's. */
   architecture?: Architecture;
@@ -1188,7 +1188,7 @@ export interface PolicyKey {
 }
 
 /** PolicyKind is the type of the values of a key. */
-export type PolicyKind = "boolean" | "duration" | "groups" | "hosts" | "number" | "overrides";
+export type PolicyKind = "boolean" | "duration" | "groups" | "hosts" | "number" | "overrides" | "windows";
 
 /** PolicyOverride is an override of the policy. */
 export interface PolicyOverride {
@@ -1531,12 +1531,13 @@ export interface QueuedImport {
   atMostBytes?: number;
   queuedAt: string;
   notBefore?: string;
+  opensAt?: string;
   reason?: Reason;
   attempts?: number;
 }
 
 /** Reason says why a VMDiskImage or VirtualMachine is in its phase. */
-export type Reason = "AcquiringImage" | "BackingOff" | "CDIMissing" | "CDITooOld" | "CDIUnavailable" | "CertConfigMapMissing" | "Checking" | "ChecksumMismatch" | "CloningRootDisk" | "DataDiskFailed" | "DataDiskLost" | "DataDiskRefused" | "DataVolumeLost" | "DataVolumeRefused" | "Deleted" | "DiskTooSmall" | "Forbidden" | "IgnoredOnDeploy" | "ImageDeleting" | "ImageFailed" | "ImageMissing" | "ImageNamespaceMissing" | "ImageRefused" | "ImportFailed" | "ImporterNotStarting" | "ImporterRefused" | "ImporterUnschedulable" | "Importing" | "InstancetypeMissing" | "InsufficientStorage" | "KubeVirtMissing" | "MachineError" | "MachineRefused" | "NameTaken" | "NamespaceMissing" | "NamespaceShare" | "NamespaceTerminating" | "NetworkMissing" | "NotFound" | "Paused" | "PolicyMissing" | "PreferenceMissing" | "PreparingDataDisk" | "QuotaExceeded" | "Ready" | "Referenced" | "RequestFailed" | "ResyncLimit" | "RootDiskFailed" | "RootDiskRefused" | "Running" | "SecretForbidden" | "SecretInvalid" | "SecretMissing" | "SnapshotClassMismatch" | "SnapshotClassMissing" | "SnapshotFailed" | "Snapshotting" | "SpecInvalid" | "Stalled" | "Starting" | "Stopped" | "StorageClassMissing" | "StorageLost" | "StorageProfileIncomplete" | "Superseded" | "Timeout" | "UndoWindow" | "VolumePending" | "WaitingForFleet" | "WaitingForImage" | "WaitingForSlot" | "WaitingForSource";
+export type Reason = "AcquiringImage" | "BackingOff" | "CDIMissing" | "CDITooOld" | "CDIUnavailable" | "CertConfigMapMissing" | "Checking" | "ChecksumMismatch" | "CloningRootDisk" | "DataDiskFailed" | "DataDiskLost" | "DataDiskRefused" | "DataVolumeLost" | "DataVolumeRefused" | "Deleted" | "DiskTooSmall" | "Forbidden" | "IgnoredOnDeploy" | "ImageDeleting" | "ImageFailed" | "ImageMissing" | "ImageNamespaceMissing" | "ImageRefused" | "ImportFailed" | "ImporterNotStarting" | "ImporterRefused" | "ImporterUnschedulable" | "Importing" | "InstancetypeMissing" | "InsufficientStorage" | "KubeVirtMissing" | "MachineError" | "MachineRefused" | "NameTaken" | "NamespaceMissing" | "NamespaceShare" | "NamespaceTerminating" | "NetworkMissing" | "NotFound" | "Paused" | "PolicyMissing" | "PreferenceMissing" | "PreparingDataDisk" | "QuotaExceeded" | "Ready" | "Referenced" | "RequestFailed" | "ResyncLimit" | "RootDiskFailed" | "RootDiskRefused" | "Running" | "SecretForbidden" | "SecretInvalid" | "SecretMissing" | "SnapshotClassMismatch" | "SnapshotClassMissing" | "SnapshotFailed" | "Snapshotting" | "SpecInvalid" | "Stalled" | "Starting" | "Stopped" | "StorageClassMissing" | "StorageLost" | "StorageProfileIncomplete" | "Superseded" | "Timeout" | "UndoWindow" | "VolumePending" | "WaitingForFleet" | "WaitingForImage" | "WaitingForSlot" | "WaitingForSource" | "WaitingForWindow";
 
 /** RecordedOverrides are the overrides of a version. */
 export interface RecordedOverrides {
@@ -1565,6 +1566,8 @@ export interface ReportedImage {
   message?: string;
   /** stalled: condition Stalled of the image is True, so a person has to correct something. */
   stalled?: boolean;
+  /** opensAt is when the window of the policy opens that the image waits for. */
+  opensAt?: string;
   /** references is how many VirtualMachines need the image. */
   references: number;
   /** holders are the first VirtualMachines that need the image, as namespace/name. */

@@ -61,9 +61,14 @@ function open(): void {
     clearInterval(poll)
     poll = undefined
   }
+  // A stream says what changes after it is opened. Answers that are asked for before its first event may be older than
+  // that, and nothing else would say so: they are asked for again. A stream that is lost goes on from its last event.
+  let isFirst = true
   opened.onmessage = (message) => {
     const event = parseEvent(message.data)
-    if (event) notify(event.reset ? topics : event.topics)
+    if (!event) return
+    notify(isFirst || event.reset ? topics : event.topics)
+    isFirst = false
   }
   opened.onerror = () => {
     if (opened !== stream) return

@@ -1,21 +1,13 @@
 // Answers that a page shows, asked for again when something of them changes.
-import { signal, useComputed, type ReadonlySignal, type Signal } from '@preact/signals'
+import { computed, signal, type ReadonlySignal, type Signal } from '@preact/signals'
 import { useEffect, useMemo } from 'preact/hooks'
 import type { Topic } from './api'
+import { answerTo, type Answer } from './asked'
 import { getJSON, RequestError, withParams, type Params } from './client'
 import { onChange } from './live'
 import { noteRefusal } from './session'
-import { subjectOf } from './subject'
 
-/** What is known of an answer. A value stays when a later request fails: it is then stale, and is never removed. */
-export interface Answer<T> {
-  value?: T
-  /** When the value arrived, in milliseconds. */
-  at?: number
-  error?: RequestError
-  /** The value is of the list before it was sorted, filtered or paged otherwise: the next one is on its way. */
-  pending?: boolean
-}
+export type { Answer }
 
 interface Entry {
   answer: Signal<Answer<unknown>>
@@ -138,23 +130,18 @@ export function useObject<T>(path: string | undefined, topics: readonly Topic[])
 const nothing = signal<Answer<unknown>>({})
 
 function usePath<T>(path: string | undefined, topics: readonly Topic[], every: number, fold?: Fold<unknown>): ReadonlySignal<Answer<T>> {
-  const current = useMemo(() => signal<{ answer: Signal<Answer<unknown>>; path?: string; kept?: Answer<unknown> }>({ answer: nothing }), [])
-  const shown = useComputed(() => {
-    const { answer, kept } = current.value
-    const { value, error } = answer.value
-    return (kept && value === undefined && error === undefined ? kept : answer.value) as Answer<T>
-  })
+  const asked = useMemo(() => signal<{ path?: string; answer: Signal<Answer<unknown>>; kept?: Answer<unknown> }>({ answer: nothing }), [])
+  // Of this path from the first drawing on: effects, which ask, run later.
+  const shown = useMemo(() => computed(() => answerTo(path, { ...asked.value, answer: asked.value.answer.value }) as Answer<T>), [path])
   useEffect(() => {
     if (path === undefined) {
-      current.value = { answer: nothing }
+      asked.value = { answer: nothing }
       return undefined
     }
-    // A list that is sorted or paged otherwise stays until the next one arrives: what had the focus keeps it.
-    const before = shown.peek()
-    const kept = before.value !== undefined && current.peek().path !== undefined && subjectOf(current.peek().path!) === subjectOf(path) ? { value: before.value, at: before.at, pending: true } : undefined
+    const kept = shown.peek()
     const key = fold ? path + '#folded' : path // its value is not the answer itself
     const entry = acquire(key, path, topics, every, fold)
-    current.value = { answer: entry.answer, path, kept }
+    asked.value = { answer: entry.answer, path, kept: kept.value === undefined ? undefined : kept }
     return () => release(key)
   }, [path])
   return shown

@@ -55,12 +55,20 @@ describe('isSameRollout', () => {
 })
 
 describe('approvalBlocked', () => {
-  it('is of a wave that waits', () => {
-    expect(approvalBlocked(newImage(), 'production')).toBeUndefined()
-    expect(approvalBlocked(newImage(), 'canary')).toContain('needs no approval')
-    expect(approvalBlocked(newImage((i) => i.spec.approvals!.push({ wave: 'production', version: '24.2', by: 'bea' })), 'production')).toContain('already, by bea')
-    expect(approvalBlocked(newImage((i) => (i.status!.observedGeneration = 3)), 'production')).toContain('unknown')
-  })
+  const reach = { uid: 'u', generation: 4, version: '24.2', observed: true }
+  const bea = { wave: 'production', version: '24.2', by: 'bea' }
+  it.each<[string, Parameters<typeof approvalBlocked>, string | undefined]>([
+    ['what was shown', [newImage(), 'production', reach], undefined],
+    ['a wave that needs none', [newImage(), 'canary', reach], 'Wave canary of win-11 needs no approval.'],
+    ['somebody else was faster', [newImage(), 'production', { ...reach, generation: 5, approval: bea }], 'Wave production of win-11 24.2 is approved already, by bea.'],
+    ['somebody else was faster, and the hub has not followed', [newImage(), 'production', { ...reach, generation: 5, observed: false, approval: bea }], 'Wave production of win-11 24.2 is approved already, by bea.'],
+    ['the hub knows less than was shown', [newImage(), 'production', { ...reach, generation: 3, version: '24.1' }], 'What it reaches is being read.'],
+    ['the hub has not looked at it', [newImage(), 'production', { ...reach, observed: false }], 'What it reaches is being read.'],
+    ['the hub had not looked at it when it was shown', [newImage((i) => (i.status!.observedGeneration = 3)), 'production', reach], undefined],
+    ['another version', [newImage(), 'production', { ...reach, generation: 5, version: '24.3' }], 'FleetDiskImage win-11 has changed since it was shown, and is at version 24.3 now: close this, and look at it again.'],
+    ['another object of the name', [newImage(), 'production', { ...reach, uid: 'v', generation: 1 }], 'FleetDiskImage win-11 has changed since it was shown, and is at version 24.2 now: close this, and look at it again.'],
+    ['another change of the same version', [newImage(), 'production', { ...reach, generation: 5 }], 'FleetDiskImage win-11 has changed since it was shown: close this, and look at it again.'],
+  ])('%s', (_, given, want) => expect(approvalBlocked(...given)).toBe(want))
 })
 
 it('knows who has approved of this version', () => {

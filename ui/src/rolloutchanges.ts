@@ -1,5 +1,5 @@
 // What people change of a FleetDiskImage, as kubectl ot does: the same patches of the same fields.
-import type { FleetDiskImage } from './api'
+import type { FleetDiskImage, RolloutReach } from './api'
 import { plainText } from './format'
 
 export interface PatchOperation {
@@ -41,16 +41,25 @@ function stable(value: unknown): string {
 /** Says that a wave is approved already, and by whom; undefined where it is not. */
 export function alreadyApproved(img: FleetDiskImage, wave: string): string | undefined {
   const approval = img.spec.approvals?.find((a) => a.wave === wave && a.version === img.spec.version)
-  return approval && `Wave ${wave} of ${img.metadata?.name} ${img.spec.version} is approved already, by ${plainText(approval.by, 100)}.`
+  return approval && approvedAlready(img, wave, approval.by)
 }
 
-/** Why nothing can be approved of what is stored; undefined where it can. */
-export function approvalBlocked(img: FleetDiskImage, wave: string): string | undefined {
-  const { name, generation } = img.metadata ?? {}
-  const already = alreadyApproved(img, wave)
-  if (already) return already
+function approvedAlready(img: FleetDiskImage, wave: string, by: string): string {
+  return `Wave ${wave} of ${img.metadata?.name} ${img.spec.version} is approved already, by ${plainText(by, 100)}.`
+}
+
+/** Why nothing can be approved: img is what was stored when a person opened the dialog, reach what the hub says of it now. Both change while the dialog is open. undefined where it can be approved. */
+export function approvalBlocked(img: FleetDiskImage, wave: string, reach: Pick<RolloutReach, 'uid' | 'generation' | 'version' | 'observed' | 'approval'>): string | undefined {
+  const { name, uid, generation = 0 } = img.metadata ?? {}
+  const changed = `FleetDiskImage ${name} has changed since it was shown`
+  if (reach.uid !== uid) return `${changed}, and is at version ${reach.version} now: close this, and look at it again.`
+  // The hub's answer is older than what was stored then: it is asked for again when it changes.
+  if (reach.generation < generation) return 'What it reaches is being read.'
+  if (reach.version !== img.spec.version) return `${changed}, and is at version ${reach.version} now: close this, and look at it again.`
+  if (reach.approval) return approvedAlready(img, wave, reach.approval.by)
+  if (!reach.observed) return 'What it reaches is being read.'
+  if (reach.generation > generation) return `${changed}: close this, and look at it again.`
   if (!img.spec.rollout?.waves?.some((w) => w.name === wave && w.requireApproval)) return `Wave ${wave} of ${name} needs no approval.`
-  if (img.status?.observedGeneration !== generation) return `The hub has not looked at version ${img.spec.version} of ${name} yet, so what an approval reaches is unknown: try again in a moment.`
   return undefined
 }
 

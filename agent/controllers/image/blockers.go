@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -129,6 +130,10 @@ func (r *Reconciler) findSnapshotClassBlocker(ctx context.Context, img *v1alpha1
 	if phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhasePrunePending || image.QueueStateOf(img) == ledger.Admissible {
 		return nil, nil
 	}
+	pair := classPair{img.Spec.StorageClass, class}
+	if r.usableClasses.isUsable(pair, time.Now()) {
+		return nil, nil
+	}
 	found := &snapshotv1.VolumeSnapshotClass{}
 	err := r.Live.Get(ctx, types.NamespacedName{Name: class}, found)
 	if apierrors.IsNotFound(err) {
@@ -137,7 +142,11 @@ func (r *Reconciler) findSnapshotClassBlocker(ctx context.Context, img *v1alpha1
 	if err != nil {
 		return nil, err
 	}
-	return r.findDriverMismatch(ctx, img, found)
+	b, err := r.findDriverMismatch(ctx, img, found)
+	if b == nil && err == nil {
+		r.usableClasses.add(pair, time.Now())
+	}
+	return b, err
 }
 
 // findDriverMismatch returns why no snapshot of an image can be taken: a driver takes

@@ -79,6 +79,7 @@ type Reconciler struct {
 	arrivals        arrivalTracker
 	ownWrites       writeTracker
 	capacityWaiters capacityWaiters
+	usableClasses   usableClasses
 	trials          trialAnswers
 	triggers        trigger.Source[reconcile.Request]
 }

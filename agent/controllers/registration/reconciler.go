@@ -112,10 +112,12 @@ func (r *Reconciler) gather(ctx context.Context) (in decisionInput, secret *core
 	if in.clusterUID, err = r.Cluster.UID(ctx); err != nil {
 		return in, nil, err
 	}
-	if in.joinSecret, err = r.readJoinSecret(ctx); err != nil {
+	// A member that leaves deletes the join Secret before the credential. Invariant: the credential
+	// is read first, so that one that was deleted is not created again for a join Secret that is gone.
+	if in.stored, secret, err = r.readStoredCredential(ctx); err != nil {
 		return in, nil, err
 	}
-	in.stored, secret, err = r.readStoredCredential(ctx)
+	in.joinSecret, err = r.readJoinSecret(ctx)
 	return in, secret, err
 }
 

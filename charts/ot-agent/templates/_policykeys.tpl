@@ -14,6 +14,7 @@ resyncLimit: {kind: number, least: 0, most: 100}
 preflight: {kind: boolean}
 preflightAllow: {kind: sources}
 namespaceShare: {kind: number, least: 0, most: 256}
+windows: {kind: windows}
 allowedNamespaces: {kind: namespaces}
 {{- end }}
 

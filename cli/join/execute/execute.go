@@ -134,7 +134,8 @@ func (e *Executor) run(ctx context.Context, s join.Step) (result string, err err
 	case join.RevokeTokens:
 		return "", e.deleteInMember(ctx, join.AccessSecret, join.LegacyTokenSecret)
 	case join.DeleteCredential:
-		return "", e.deleteInMember(ctx, registration.CredentialSecret, registration.JoinSecret)
+		// With a join token and no credential, a running agent registers anew: the token goes first.
+		return "", e.deleteInMember(ctx, registration.JoinSecret, registration.CredentialSecret)
 	}
 	return "", fmt.Errorf("step %s is not known", s.Action)
 }
@@ -356,7 +357,7 @@ func (e *Executor) awaitGone(ctx context.Context) error {
 	return TimeoutError{fmt.Sprintf("MemberCluster %s is still there; it goes once a hub runs: kubectl -n %s get pods", e.Request.Name, e.Namespace)}
 }
 
-// deleteInMember deletes Secrets of the agent's namespace.
+// deleteInMember deletes Secrets of the agent's namespace, in their order.
 func (e *Executor) deleteInMember(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		err := e.Member.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.AgentNamespace, Name: name}})

@@ -104,6 +104,30 @@ func TestWaitsGoOnWithoutAnAnswer(t *testing.T) {
 	require.ErrorIs(t, x.awaitReady(ctx), context.Canceled)
 }
 
+// TestRunningAgentStoresNothingAfterLeave has the agent, which works on, act on each deletion at once.
+func TestRunningAgentStoresNothingAfterLeave(t *testing.T) {
+	deleted := 0
+	member := fake.NewClientBuilder().WithScheme(connect.Scheme).
+		WithObjects(secret("ot-agent", registration.JoinSecret, nil), secret("ot-agent", registration.CredentialSecret, nil)).
+		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+			deleted++
+			if err := c.Delete(ctx, o, options...); err != nil {
+				return err
+			}
+			var left corev1.SecretList
+			require.NoError(t, c.List(ctx, &left))
+			if len(left.Items) == 1 && left.Items[0].Name == registration.JoinSecret {
+				return c.Create(ctx, secret("ot-agent", registration.CredentialSecret, nil))
+			}
+			return nil
+		}}).Build()
+	require.NoError(t, newExecutor(nil, member).Run(t.Context(), []join.Step{{Action: join.DeleteCredential}}))
+	assert.Equal(t, 2, deleted)
+	var left corev1.SecretList
+	require.NoError(t, member.List(t.Context(), &left))
+	assert.Empty(t, left.Items)
+}
+
 func TestTokenFileIsPrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "join.kubeconfig")
 	require.NoError(t, os.WriteFile(path+".new", []byte("left behind"), 0o644))

@@ -38,7 +38,7 @@ type Element struct {
 }
 
 // findElements returns the elements with a role whose names contain a text, those whose name it is
-// first.
+// first. "Pause…", which opens a dialog, is not found as "Pause", which is in that dialog.
 func (p *Page) findElements(ctx context.Context, role, name string) ([]Element, error) {
 	root, err := chromedp.Call(ctx, runtime.Evaluate, runtime.EvaluateParams{Expression: "document"})
 	if err != nil {
@@ -54,7 +54,7 @@ func (p *Page) findElements(ctx context.Context, role, name string) ([]Element, 
 		if node.Name != nil {
 			_ = json.Unmarshal(node.Name.Value, &has) // not a text: no name
 		}
-		if !node.Ignored && strings.Contains(has, name) {
+		if !node.Ignored && strings.Contains(has, name) && (name == "" || has != name+"…") {
 			elements = append(elements, Element{Role: role, Name: has, id: node.BackendDOMNodeID})
 		}
 	}
@@ -146,25 +146,60 @@ func (p *Page) clickElement(ctx context.Context, e Element) error {
 		return err
 	}
 	hit, err := chromedp.Call(ctx, runtime.CallFunctionOn, runtime.CallFunctionOnParams{
-		ObjectID:            resolved.Object.ObjectID,
-		FunctionDeclaration: fmt.Sprintf("function () { const hit = document.elementFromPoint(%f, %f); return !this.disabled && this.getAttribute('aria-disabled') !== 'true' && hit !== null && (this.contains(hit) || hit.contains(this) || [...(this.labels ?? [])].some((l) => l.contains(hit))) }", x, y),
+		ObjectID: resolved.Object.ObjectID, FunctionDeclaration: fmt.Sprintf(awaitClick, x, y),
 	})
 	if err != nil || string(hit.Result.Value) != "true" {
 		return fmt.Errorf("%s %q is covered or disabled: %w", e.Role, e.Name, err)
 	}
-	return chromedp.Do(ctx, chromedp.MouseClickXY(x, y))
+	if err := chromedp.Do(ctx, chromedp.MouseClickXY(x, y)); err != nil {
+		return err
+	}
+	// A click that opens another page leaves no answer.
+	if missed, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("globalThis.clickHit === false")); err == nil && missed {
+		return fmt.Errorf("%s %q moved or was disabled before the click", e.Role, e.Name)
+	}
+	return nil
 }
+
+// awaitClick is a function of an element: whether it can be clicked at a point. It notes in clickHit
+// whether the next click is one on it while it is enabled: the page may be drawn anew in between.
+const awaitClick = `function () {
+	const hit = document.elementFromPoint(%f, %f)
+	const isEnabled = () => !this.disabled && this.getAttribute('aria-disabled') !== 'true'
+	const isHere = (e) => this.contains(e) || [...(this.labels ?? [])].some((l) => l.contains(e))
+	if (hit === null || !isEnabled() || !isHere(hit) && !hit.contains(this)) return false
+	globalThis.clickAwaited?.abort()
+	const awaited = globalThis.clickAwaited = new AbortController()
+	globalThis.clickHit = false
+	document.addEventListener('click', (event) => {
+		globalThis.clickHit = isEnabled() && (isHere(event.target) || event.target === hit)
+	}, { capture: true, once: true, signal: awaited.signal })
+	return true
+}`
 
 // FillField types a text into the element with a role whose name contains a text, in place of what
 // is there.
 func (p *Page) FillField(t *testing.T, role, name, text string) {
 	t.Helper()
-	e := p.AwaitElement(t, role, name)
-	_, err := chromedp.Call(p.ctx, dom.Focus, dom.FocusParams{BackendNodeID: e.id})
+	quoted, err := json.Marshal(text)
 	require.NoError(t, err)
-	Evaluate[bool](t, p, "(document.activeElement.select?.(), true)")
-	_, err = chromedp.Call(p.ctx, input.InsertText, input.InsertTextParams{Text: text})
-	require.NoError(t, err)
+	// Again where the field was drawn anew, or lost the focus, in between.
+	p.retryUntil(t, fmt.Sprintf("%s %q does not take %s", role, name, quoted), func(ctx context.Context) bool {
+		elements, err := p.findElements(ctx, role, name)
+		if err != nil || len(elements) == 0 {
+			return false
+		}
+		callCommand(ctx, &err, dom.Focus, dom.FocusParams{BackendNodeID: elements[0].id})
+		if err == nil {
+			_, err = chromedp.Run(ctx, chromedp.Evaluate[bool]("(document.activeElement.select?.(), true)"))
+		}
+		callCommand(ctx, &err, input.InsertText, input.InsertTextParams{Text: text})
+		if err != nil {
+			return false
+		}
+		taken, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("document.activeElement.value === "+string(quoted)))
+		return err == nil && taken
+	})
 }
 
 // FocusElement gives the focus to the first element with a role whose name contains a text.

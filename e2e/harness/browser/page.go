@@ -179,9 +179,9 @@ func (p *Page) AwaitCondition(expression string) error {
 	}
 }
 
-// summarize returns what the page shows, for messages.
+// summarize returns what the page shows, for messages: an open dialog first, which covers the rest.
 func (p *Page) summarize() string {
-	text, _ := chromedp.Run(p.ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText.slice(0, 3000)"))
+	text, _ := chromedp.Run(p.ctx, chromedp.Evaluate[string]("[location.href, ...[...document.querySelectorAll('dialog[open]')].map((d) => 'dialog: ' + d.innerText), document.body.innerText.slice(0, 3000)].join('\\n')"))
 	return text
 }
 

@@ -29,6 +29,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/clock"
 	"github.com/pelotech/ot-fleet/agent/grant"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
@@ -354,9 +355,9 @@ func (m *Member) writeRoot(ctx context.Context, change func(*v1alpha1.ReportRoot
 	m.fillTransfers(root)
 	root.ObservedAt = metav1.NewTime(time.Now().Add(m.skew))
 	// Invariant: all pages are written before the root.
-	root.AnsweredPlan, root.ImageFields = root.Plan, v1alpha1.ImageFields()
+	root.AnsweredPlan, root.ImageFields, root.PolicyKeys = root.Plan, v1alpha1.ImageFields(), policy.PlanKeys()
 	if m.oldAgent {
-		root.AnsweredPlan, root.ImageFields = nil, nil
+		root.AnsweredPlan, root.ImageFields, root.PolicyKeys = nil, nil, nil
 	}
 	root.Pages, root.Images, root.Phases, root.References = nil, 0, map[v1alpha1.Phase]int32{}, 0
 	for _, name := range slices.Sorted(maps.Keys(m.pages)) {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/plan"
@@ -184,7 +185,7 @@ func (f *Fleet) newRoot(m *member, at time.Time) *v1alpha1.ReportRoot {
 	p := m.plan()
 	root := &v1alpha1.ReportRoot{
 		ObservedAt: metav1.NewTime(at.UTC().Truncate(time.Second)), HeartbeatSeconds: int32(heartbeat / time.Second), BootID: "boot-" + m.name(), AgentVersion: m.agent,
-		ImageFields: v1alpha1.ImageFields(), PlanFields: []string{v1alpha1.PlanFieldRetry},
+		ImageFields: v1alpha1.ImageFields(), PlanFields: []string{v1alpha1.PlanFieldRetry}, PolicyKeys: policy.PlanKeys(),
 		Plan: &p.PlanVersion, AnsweredPlan: &p.PlanVersion, PlanPolicy: p.Policy, PlanPolicySource: p.PolicySource, Policy: p.Policy,
 		Budget: m.concurrency, Images: int32(len(m.images)), Phases: map[v1alpha1.Phase]int32{}, OwnConcurrency: m.own, OwnConcurrencyUnset: m.own == nil,
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -41,8 +42,11 @@ type Program struct {
 	LeaseDuration time.Duration
 
 	mu       sync.Mutex
-	binaries map[string]string // by version
+	binaries map[builtFrom]string
 }
+
+// builtFrom is the folder of a checkout and the version that is stamped into a program.
+type builtFrom struct{ checkout, version string }
 
 // Options of one process.
 type Options struct {
@@ -61,8 +65,18 @@ type Options struct {
 	Args, Env []string
 }
 
+// otherCheckout is where programs and charts come from; empty: from this checkout.
+var otherCheckout atomic.Pointer[string]
+
+// UseCheckout has programs and charts come from another checkout from now on, with its own
+// CustomResourceDefinitions; an empty folder: from this one again.
+func UseCheckout(folder string) { otherCheckout.Store(&folder) }
+
 // moduleDir is the root of the checkout.
 func moduleDir() (string, error) {
+	if other := otherCheckout.Load(); other != nil && *other != "" {
+		return *other, nil
+	}
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return "", fmt.Errorf("finding the module's folder: %w", err)
@@ -70,30 +84,31 @@ func moduleDir() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Binary builds the program, once in this process for each version, and returns its path:
+// Binary builds the program, once in this process for each version and checkout, and returns its path:
 // see binaries.BuildFromCheckout.
 func (p *Program) Binary(version string) (string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if built := p.binaries[version]; built != "" {
-		return built, nil
-	}
-	built, err := p.build(version)
-	if err != nil {
-		return "", err
-	}
-	if p.binaries == nil {
-		p.binaries = map[string]string{}
-	}
-	p.binaries[version] = built
-	return built, nil
-}
-
-func (p *Program) build(version string) (string, error) {
 	top, err := moduleDir()
 	if err != nil {
 		return "", err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	from := builtFrom{top, version}
+	if built := p.binaries[from]; built != "" {
+		return built, nil
+	}
+	built, err := p.build(top, version)
+	if err != nil {
+		return "", err
+	}
+	if p.binaries == nil {
+		p.binaries = map[builtFrom]string{}
+	}
+	p.binaries[from] = built
+	return built, nil
+}
+
+func (p *Program) build(top, version string) (string, error) {
 	dir, _, err := process.TempDir("ot-fleet-" + p.Name + "-")
 	if err != nil {
 		return "", err

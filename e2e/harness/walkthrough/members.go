@@ -86,7 +86,7 @@ func followPullByHand(t *testing.T, r *Reader) {
 
 	r.awaitFinalizer(t, member)
 	r.Run(t, FindCommand(t, MembersPage, "kubectl label membercluster frankfurt edge"), byHand...)
-	for _, command := range CommandsBetween(t, MembersPage, "kubectl delete membercluster", "delete secret ot-hub-credential") {
+	for _, command := range CommandsBetween(t, MembersPage, "kubectl delete membercluster", "delete secret ot-hub-join ot-hub-credential") {
 		r.Run(t, command, byHand...)
 	}
 	r.Run(t, FindCommand(t, MembersPage, "kubectl apply -f - <<'YAML'"), byHand...)

@@ -5,6 +5,7 @@ package dashboard_test
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/browser"
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
@@ -82,9 +84,7 @@ func TestPolicyIsChanged(t *testing.T) {
 	p.AwaitTrue(t, `/\d+\s+of \d+/.test(document.querySelector('.policy-side .figures')?.innerText ?? '')`)
 
 	// Another person is faster.
-	browser.Evaluate[int](t, p, `fetch('/k8s/api/v1/namespaces/`+key.Namespace+`/configmaps/`+key.Name+`', {
-		method: 'PATCH', headers: { 'Ot-Fleet': '1', 'Content-Type': 'application/merge-patch+json' }, body: JSON.stringify({ data: { retryLimit: '7' } }),
-	}).then((r) => r.status)`)
+	assert.Equal(t, http.StatusOK, patchPolicy(t, p, key, `{ data: { retryLimit: '7' } }`))
 	p.AwaitText(t, "Somebody changed the ConfigMap since you began")
 	p.Click(t, "button", "Write it…")
 	p.AwaitTrue(t, `document.querySelector('dialog[open] .dialog-actions [aria-disabled="true"].button-primary') !== null`)
@@ -92,8 +92,7 @@ func TestPolicyIsChanged(t *testing.T) {
 	p.Click(t, "link", "Go on with the new version")
 	p.AwaitNoText(t, "Somebody changed the ConfigMap since you began")
 	p.Click(t, "button", "Write it…")
-	p.AwaitTrue(t, enabled)
-	browser.Evaluate[bool](t, p, "(document.querySelector('dialog[open] .button-primary').click(), true)")
+	p.Click(t, "button", "Write it")
 	p.AwaitText(t, "ConfigMap "+key.String()+" is written.")
 	written := &corev1.ConfigMap{}
 	require.NoError(t, f.Live.Get(t.Context(), key, written))
@@ -102,8 +101,52 @@ func TestPolicyIsChanged(t *testing.T) {
 
 	// A change that is based on an older version is refused by the API server, too.
 	p.Announce("409 /k8s/")
-	status := browser.Evaluate[int](t, p, `fetch('/k8s/api/v1/namespaces/`+key.Namespace+`/configmaps/`+key.Name+`', {
-		method: 'PATCH', headers: { 'Ot-Fleet': '1', 'Content-Type': 'application/merge-patch+json' }, body: JSON.stringify({ metadata: { resourceVersion: '1' }, data: { concurrency: '9' } }),
+	assert.Equal(t, http.StatusConflict, patchPolicy(t, p, key, `{ metadata: { resourceVersion: '1' }, data: { concurrency: '9' } }`))
+}
+
+// patchPolicy changes the policy as another person does: the page hears of it by the stream alone.
+func patchPolicy(t *testing.T, p *browser.Page, key client.ObjectKey, patch string) (status int) {
+	t.Helper()
+	return browser.Evaluate[int](t, p, `fetch('/k8s/api/v1/namespaces/`+key.Namespace+`/configmaps/`+key.Name+`', {
+		method: 'PATCH', headers: { 'Ot-Fleet': '1', 'Content-Type': 'application/merge-patch+json' }, body: JSON.stringify(`+patch+`),
 	}).then((r) => r.status)`)
-	assert.Equal(t, http.StatusConflict, status)
+}
+
+// A change cannot be written before the page shows what it would change: what another change would
+// is never taken for that, not even for one drawing of the page.
+func TestWriteAwaitsItsReach(t *testing.T) {
+	f := openOwn(t, playedfleet.Burning, "")
+	asked, answering := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	f.faults.set(func(_ http.ResponseWriter, request *http.Request) bool {
+		if request.URL.Path == readapi.Root+"blastradius" && strings.Contains(request.URL.Query().Get("policy"), `"6"`) {
+			once.Do(func() { close(asked) })
+			select {
+			case <-answering:
+			case <-request.Context().Done():
+			}
+		}
+		return false
+	})
+	p := chromium.OpenPage(t, f.options())
+	p.Visit(t, `/policy?do=policy&draft={"concurrency":"5"}`)
+	p.AwaitTrue(t, enabled)
+	// The person goes back to another draft, with the dialog open.
+	browser.Evaluate[bool](t, p, `(() => {
+		globalThis.enabledAt = []
+		const note = () => { if (`+enabled+`) globalThis.enabledAt.push(location.search) }
+		new MutationObserver(note).observe(document.querySelector('dialog[open]'), { subtree: true, childList: true, attributes: true, characterData: true })
+		history.pushState(null, '', '/policy?do=policy&draft=' + encodeURIComponent('{"concurrency":"6"}'))
+		dispatchEvent(new PopStateEvent('popstate'))
+		return true
+	})()`)
+	p.AwaitText(t, "What this would change is being computed.")
+	select {
+	case <-asked:
+	case <-t.Context().Done():
+	}
+	p.AwaitText(t, "What this would change is being computed.")
+	assert.Empty(t, browser.Evaluate[[]string](t, p, "globalThis.enabledAt"), "it could be written")
+	close(answering)
+	p.AwaitTrue(t, enabled)
 }

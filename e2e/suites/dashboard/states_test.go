@@ -81,3 +81,25 @@ func TestChangesAreSeen(t *testing.T) {
 	p.advance(time.Second)
 	opened.AwaitTrue(t, "document.querySelector('main .sign-good, main .check-done, main [data-done]') !== null")
 }
+
+// What changes between an answer and the opening of the stream is seen, too: the stream says nothing
+// of it.
+func TestChangeBeforeTheStreamIsSeen(t *testing.T) {
+	p := openOwn(t, playedfleet.Healthy, "")
+	opening := make(chan struct{})
+	p.faults.set(func(_ http.ResponseWriter, request *http.Request) bool {
+		if request.URL.Path == readapi.Root+"events" {
+			select {
+			case <-opening:
+			case <-request.Context().Done():
+			}
+		}
+		return false
+	})
+	opened := chromium.OpenPage(t, p.options())
+	opened.Visit(t, "/policy")
+	opened.AwaitTrue(t, "document.getElementById('key-retryLimit')?.value === ''")
+	assert.Equal(t, http.StatusOK, patchPolicy(t, opened, p.PolicyKey, `{ data: { retryLimit: '7' } }`))
+	close(opening)
+	opened.AwaitTrue(t, "document.getElementById('key-retryLimit').value === '7'")
+}

@@ -77,7 +77,7 @@ func TestApprovalOfTwoPeople(t *testing.T) {
 	img := f.createWaiting(t, "approved")
 	first, second := f.openSignedIn(t, anna, "/rollouts/approved"), f.openSignedIn(t, boris, "/rollouts/approved")
 	for _, p := range []*browser.Page{first, second} {
-		p.Click(t, "button", "Approve for production")
+		p.Click(t, "button", "Approve for production…")
 		p.AwaitElement(t, "dialog", "Approve approved 1.0.0 for wave production")
 	}
 	first.Click(t, "button", "Approve")
@@ -85,6 +85,7 @@ func TestApprovalOfTwoPeople(t *testing.T) {
 	assert.Equal(t, anna, got.Spec.Approvals[0].By)
 	assert.Equal(t, "production", got.Spec.Approvals[0].Wave)
 	assert.Equal(t, "1.0.0", got.Spec.Approvals[0].Version)
+	first.AwaitText(t, "approved approved 1.0.0 for wave production as "+anna)
 	first.Click(t, "button", "Close")
 
 	// What the other page shows has changed meanwhile, or the API server refuses the second approval.
@@ -92,7 +93,7 @@ func TestApprovalOfTwoPeople(t *testing.T) {
 	if buttons := second.FindAll(t, "button", "Approve"); len(buttons) > 0 {
 		second.ClickIfEnabled(t, buttons[0])
 	}
-	second.AwaitTrue(t, "/anna@example.com|already|approved/i.test(document.body.innerText)")
+	second.AwaitText(t, "is approved already, by "+anna)
 	f.awaitImage(t, img, "rolled out", func(img *v1alpha1.FleetDiskImage) bool { return img.Status.Phase == v1alpha1.RolloutSucceeded })
 	got = f.awaitImage(t, img, "approved once", func(*v1alpha1.FleetDiskImage) bool { return true })
 	assert.Len(t, got.Spec.Approvals, 1)
@@ -110,6 +111,7 @@ func TestPauseAndResume(t *testing.T) {
 	p.Click(t, "button", "Pause…")
 	p.Click(t, "button", "Pause")
 	f.awaitImage(t, img, "paused", func(img *v1alpha1.FleetDiskImage) bool { return img.Spec.Rollout.Paused })
+	p.AwaitText(t, "do not begin") // the dialog before has a button to close it, too
 	p.Click(t, "button", "Close")
 
 	p.FocusElement(t, "button", "Resume…")

@@ -182,7 +182,7 @@ var keyFingerprint = regexp.MustCompile(`SHA256:[\w+/]{43}`)
 // joinPull has edge leave the fleet, joins it by hand, and by the command that does the same.
 func (p *pagesFleet) joinPull(t *testing.T, r *walkthrough.Reader) {
 	replace := []string{"frankfurt", p.edge.Name, "<version>", p.image("ot-agent")}
-	for _, command := range walkthrough.CommandsBetween(t, walkthrough.MembersPage, "kubectl delete membercluster", "delete secret ot-hub-credential") {
+	for _, command := range walkthrough.CommandsBetween(t, walkthrough.MembersPage, "kubectl delete membercluster", "delete secret ot-hub-join ot-hub-credential") {
 		r.Run(t, command, replace...)
 	}
 	r.MustRun(t, "helm --kube-context "+p.edge.Name+" uninstall ot-agent --namespace ot-agent --ignore-not-found")

@@ -44,7 +44,7 @@ func TestLeaveCommandInPullMode(t *testing.T) {
 
 	said, err := term.Run(t, leave+" --member frankfurt")
 	assert.Equal(t, 4, exitCode(t, err), said)
-	assert.Contains(t, term.MustRun(t, leave+" --dry-run"), "kubectl --context "+s.memberName+" -n ot-agent delete secret ot-hub-credential ot-hub-join --ignore-not-found")
+	assert.Contains(t, term.MustRun(t, leave+" --dry-run"), "kubectl --context "+s.memberName+" -n ot-agent delete secret ot-hub-join ot-hub-credential --ignore-not-found")
 	assert.Contains(t, term.MustRun(t, leave+" --dry-run --member frankfurt -o json"), `"action": "DeleteCredential"`)
 	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Name: s.memberName}, &v1alpha1.MemberCluster{}), "it is there until somebody agrees")
 	s.requireSecret(t, registration.CredentialSecret, true)

@@ -151,6 +151,7 @@ function Field({ id, is, value, onValue }: { id: string; is: PolicyKey; value: s
       )
     case 'groups':
     case 'overrides':
+    case 'windows':
       return <textarea {...common} rows={Math.min(24, Math.max(3, value.split('\n').length + 1))} value={value} placeholder={placeholders[is.kind]} onInput={(event) => onValue(event.currentTarget.value)} />
     default:
       return (
@@ -171,6 +172,7 @@ function Field({ id, is, value, onValue }: { id: string; is: PolicyKey; value: s
 
 const placeholders = {
   groups: '- {name: eu-bucket, hosts: ["*.s3.eu-central-1.example.com"], concurrency: 8}',
+  windows: '- {cron: "0 22 * * *", duration: 8h, timeZone: Europe/Berlin, concurrency: 4}',
   overrides: '- selector: {matchLabels: {edge: "true"}}\n  concurrency: "1"',
 }
 

@@ -49,11 +49,15 @@ function useShown(name: string, open: boolean) {
   const shown = useSignal<FleetDiskImage | RequestError | undefined>(undefined)
   useEffect(() => {
     shown.value = undefined
-    if (!open) return
-    readImage(name).then(
-      (img) => (shown.value = img),
-      (err: unknown) => (shown.value = err instanceof RequestError ? err : new RequestError(0, String(err))),
-    )
+    if (!open) return undefined
+    let isCurrent = true // an answer to a dialog that was closed comes too late
+    const show = (answer: FleetDiskImage | RequestError): void => {
+      if (isCurrent) shown.value = answer
+    }
+    readImage(name).then(show, (err: unknown) => show(err instanceof RequestError ? err : new RequestError(0, String(err))))
+    return () => {
+      isCurrent = false
+    }
   }, [name, open])
   return shown.value
 }
@@ -82,14 +86,10 @@ export function Approve({ detail: d, wave, name, primary }: { detail: RolloutDet
   const owner = useOwner(d.name, 'approvals', open)
   const version = shown && !(shown instanceof RequestError) ? shown.spec.version : d.version
   const blocked = ((): string | undefined => {
-    if (shown === undefined || (!reach.value && !reach.error)) return 'What it reaches is being read.'
     if (shown instanceof RequestError) return shown.message
     if (reach.error) return `What it reaches cannot be said: ${reach.error.message}`
-    if (reach.value && (reach.value.uid !== shown.metadata?.uid || reach.value.version !== shown.spec.version))
-      return `FleetDiskImage ${d.name} has changed since it was shown, and is at version ${reach.value.version} now: close this, and look at it again.`
-    if (reach.value && (reach.value.generation !== shown.metadata?.generation || !reach.value.observed)) return 'What it reaches is being read.'
-    if (reach.value?.approval) return `Wave ${wave} of ${d.name} ${reach.value.version} is approved already, by ${plainText(reach.value.approval.by, 100)}.`
-    return approvalBlocked(shown, wave) ?? owner
+    if (shown === undefined || !reach.value) return 'What it reaches is being read.'
+    return approvalBlocked(shown, wave, reach.value) ?? owner
   })()
   const approve = async (): Promise<Outcome> => {
     if (!shown || shown instanceof RequestError) throw new Error('nothing was shown yet')

@@ -1,0 +1,92 @@
+import { beforeEach, expect, test, vi } from 'vitest'
+
+class Stream {
+  static readonly CLOSED = 2
+  static opened: Stream[] = []
+  readyState = 1
+  onopen?: () => void
+  onerror?: () => void
+  onmessage?: (message: { data: string }) => void
+  constructor() {
+    Stream.opened.push(this)
+  }
+  close(): void {
+    this.readyState = Stream.CLOSED
+  }
+  send(event: object): void {
+    this.onmessage?.({ data: JSON.stringify(event) })
+  }
+}
+
+const handlers: Record<string, () => void> = {}
+const page = { hidden: false, addEventListener: (name: string, handler: () => void) => (handlers[name] = handler) }
+
+let live: typeof import('./live')
+let changed: number
+
+beforeEach(async () => {
+  vi.resetModules()
+  vi.stubGlobal('EventSource', Stream)
+  vi.stubGlobal('document', page)
+  vi.stubGlobal('window', page)
+  Stream.opened = []
+  page.hidden = false
+  live = await import('./live')
+  changed = 0
+  live.onChange(['policy'], () => changed++)
+  live.follow()
+})
+
+function lastStream(): Stream {
+  return Stream.opened.at(-1)!
+}
+
+test('answers from before the first event of a stream are asked for again', () => {
+  lastStream().onopen?.()
+  expect(changed).toBe(0)
+  lastStream().send({ seq: 'a.3', topics: [] })
+  expect(changed).toBe(1)
+  lastStream().send({ seq: 'a.4', topics: ['images'] })
+  expect(changed).toBe(1)
+  lastStream().send({ seq: 'a.5', topics: ['policy', 'nonsense'] })
+  expect(changed).toBe(2)
+  lastStream().send({ seq: 'b.1', topics: [], reset: true })
+  expect(changed).toBe(3)
+})
+
+test('what is no event is not the first one', () => {
+  lastStream().onmessage?.({ data: '{' })
+  expect(changed).toBe(0)
+  lastStream().send({ seq: 'a.3', topics: [] })
+  expect(changed).toBe(1)
+})
+
+test('a stream that was lost goes on from its last event', () => {
+  lastStream().onopen?.()
+  lastStream().send({ seq: 'a.3', topics: [] })
+  lastStream().onerror?.()
+  lastStream().onopen?.()
+  expect(changed).toBe(2)
+  lastStream().send({ seq: 'a.4', topics: [] })
+  expect(changed).toBe(2)
+})
+
+test('another stream says nothing of what changed before it', () => {
+  lastStream().send({ seq: 'a.3', topics: [] })
+  handlers.online!()
+  expect(Stream.opened).toHaveLength(2)
+  lastStream().send({ seq: 'a.9', topics: [] })
+  expect(changed).toBe(2)
+})
+
+test('a page that is seen again asks at once, and after the first event', () => {
+  lastStream().send({ seq: 'a.3', topics: [] })
+  page.hidden = true
+  handlers.visibilitychange!()
+  expect(lastStream().readyState).toBe(Stream.CLOSED)
+  page.hidden = false
+  handlers.visibilitychange!()
+  expect(changed).toBe(2)
+  lastStream().send({ seq: 'a.9', topics: [] })
+  expect(changed).toBe(3)
+})

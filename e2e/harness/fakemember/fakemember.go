@@ -68,15 +68,16 @@ type Member struct {
 	oldAgent     bool
 	ignoresPlans bool
 	// claimedSlots is what the member reports instead of what it runs; 0 for the truth.
-	claimedSlots   int32
-	dark           bool
-	grants         *grant.RequestTracker
-	elapsed        func() time.Duration
-	root           v1alpha1.ClusterReport
-	pages          map[string]*v1alpha1.ClusterReport
-	planSeen       chan struct{} // closed and replaced with every plan
-	importDuration time.Duration // of a played import; 0 ignores planned images
-	imports        playedImports
+	claimedSlots int32
+	dark         bool
+	grants       *grant.RequestTracker
+	elapsed      func() time.Duration
+	root         v1alpha1.ClusterReport
+	pages        map[string]*v1alpha1.ClusterReport
+	planSeen     chan struct{} // closed and replaced with every plan
+	// importImage plays an import; nil ignores planned images.
+	importImage func(ctx context.Context, member string, spec v1alpha1.VMDiskImageSpec)
+	imports     playedImports
 }
 
 // Start creates n members, called prefix-0 and so on, on an API server with the mailbox CRDs.

@@ -76,7 +76,7 @@ func (m *Member) applyGrant(ctx context.Context, spec *v1alpha1.TransferGrantSpe
 		return
 	}
 	m.grants.ObserveGrant(spec, m.UID)
-	if m.importDuration == 0 {
+	if m.importImage == nil {
 		return
 	}
 	before := len(m.imports.slots)

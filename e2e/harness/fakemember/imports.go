@@ -29,15 +29,26 @@ type playedImports struct {
 type queuedImport struct {
 	types.NamespacedName
 	host string
+	spec v1alpha1.VMDiskImageSpec
 }
 
 // PlayImports plays the imports of planned images with a duration, as many at a time as policy and
 // grants allow, and reports them. None fails, none is deleted. Call it before there are plans with
 // images; a member can have 128 of them.
 func (all *Members) PlayImports(takes time.Duration) {
+	all.PlayImportsWith(func(ctx context.Context, _ string, _ v1alpha1.VMDiskImageSpec) {
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+		}
+	})
+}
+
+// PlayImportsWith is PlayImports with imports that end when do returns.
+func (all *Members) PlayImportsWith(do func(ctx context.Context, member string, spec v1alpha1.VMDiskImageSpec)) {
 	for _, m := range all.List {
 		m.mu.Lock()
-		m.importDuration = takes
+		m.importImage = do
 		m.mu.Unlock()
 	}
 }
@@ -46,7 +57,7 @@ func (all *Members) PlayImports(takes time.Duration) {
 func (m *Member) queuePlannedImages(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.importDuration == 0 || m.dark || plan.Compare(*m.root.Root.Plan) < 0 { // plans are acknowledged concurrently
+	if m.importImage == nil || m.dark || plan.Compare(*m.root.Root.Plan) < 0 { // plans are acknowledged concurrently
 		return nil
 	}
 	planned, before := map[types.NamespacedName]bool{}, len(m.imports.queue)
@@ -66,7 +77,7 @@ func (m *Member) queuePlannedImages(ctx context.Context, plan *v1alpha1.ClusterP
 			Source: string(img.Spec.SourceType) + " " + img.Spec.URL, Revision: revision, Phase: v1alpha1.PhaseQueued,
 			Reason: v1alpha1.ReasonWaitingForSlot, Bytes: img.Spec.DiskSize.Value(),
 		}
-		m.imports.queue = append(m.imports.queue, queuedImport{key, hostOf(img.Spec.URL)})
+		m.imports.queue = append(m.imports.queue, queuedImport{key, hostOf(img.Spec.URL), img.Spec})
 	}
 	for key, img := range m.imports.images {
 		changed = changed || planned[key] != (img.Plan != nil)
@@ -100,20 +111,19 @@ func (m *Member) startImports(ctx context.Context) {
 		img := m.imports.images[next.NamespacedName]
 		m.imports.slots = append(m.imports.slots, v1alpha1.Slot{DataVolume: next.String() + img.Revision, Host: next.host})
 		img.Phase, img.Reason = v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting
-		m.members.running.Go(func() { m.finishImport(ctx, next.NamespacedName, img.Revision) })
+		m.members.running.Go(func() { m.finishImport(ctx, next, img.Revision) })
 	}
 	m.imports.queue = left
 	m.recordDemand(may)
 }
 
-// finishImport waits for an import's duration and records its end.
-func (m *Member) finishImport(ctx context.Context, key types.NamespacedName, revision string) {
+// finishImport waits for an import's end and records it.
+func (m *Member) finishImport(ctx context.Context, started queuedImport, revision string) {
+	key := started.NamespacedName
 	m.mu.Lock()
-	takes := m.importDuration
+	do := m.importImage
 	m.mu.Unlock()
-	select {
-	case <-time.After(takes):
-	case <-ctx.Done():
+	if do(ctx, m.Name, started.spec); ctx.Err() != nil {
 		return
 	}
 	m.mu.Lock()

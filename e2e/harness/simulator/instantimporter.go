@@ -25,12 +25,13 @@ import (
 
 // InstantImporter replaces CDI, node and storage where the subject is the agent: it creates the
 // claim of a DataVolume, Bound, and sets the DataVolume Succeeded, in three writes and at
-// once, or after a set duration. Imports never fail; they end in the order of their creation,
-// and only as many as AllowFinishes allows. Clones wait for their source only; access to the
+// once, or after a set duration. Imports fail with ImportWith only; they end in the order of their
+// creation, and only as many as AllowFinishes allows. Clones wait for their source only; access to the
 // source is not checked. Nothing is deleted.
 type InstantImporter struct {
 	client         client.Client
 	importDuration time.Duration
+	importImage    func(context.Context, *cdiv1.DataVolume) error
 	cancel         context.CancelFunc
 	done           sync.WaitGroup
 
@@ -130,6 +131,11 @@ func (i *InstantImporter) updateAndWake(how func()) {
 
 // AllowFinishes allows n more imports to end.
 func (i *InstantImporter) AllowFinishes(n int) { i.updateAndWake(func() { i.finishesAllowed += n }) }
+
+// ImportWith has imports end when do returns, Failed with its error, instead of after a duration.
+func (i *InstantImporter) ImportWith(do func(context.Context, *cdiv1.DataVolume) error) {
+	i.updateAndWake(func() { i.importImage = do })
+}
 
 // HoldImports keeps imports with a matching DataVolume from ending until release is called. A
 // held import uses up its allowance and a worker.
@@ -237,19 +243,39 @@ func (i *InstantImporter) finishImport(ctx context.Context, dv pendingImport) er
 	if err != nil {
 		return fmt.Errorf("binding claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
+	var failure error
 	if !dv.isClone() {
-		select {
-		case <-time.After(time.Until(dv.firstSeen.Add(i.importDuration))):
-		case <-ctx.Done():
+		if failure = i.runImport(ctx, dv); ctx.Err() != nil {
 			return ctx.Err()
 		}
 		i.awaitRelease(dv.DataVolume)
 	}
 	err = i.updateStatus(ctx, dv.DataVolume, func() {
-		dv.Status.Phase, dv.Status.Progress, dv.Status.ClaimName = cdiv1.Succeeded, "100.0%", dv.Name
+		dv.Status.ClaimName = dv.Name
+		if failure != nil {
+			dv.Status.Phase = cdiv1.Failed
+			dv.Status.Conditions = []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeRunning, Status: corev1.ConditionFalse, Reason: "Error", Message: failure.Error()}}
+			return
+		}
+		dv.Status.Phase, dv.Status.Progress = cdiv1.Succeeded, "100.0%"
 	})
 	if err != nil {
 		return fmt.Errorf("ending DataVolume %s/%s: %w", dv.Namespace, dv.Name, err)
+	}
+	return nil
+}
+
+// runImport returns when an import has ended, with how it failed.
+func (i *InstantImporter) runImport(ctx context.Context, dv pendingImport) error {
+	i.mu.Lock()
+	do := i.importImage
+	i.mu.Unlock()
+	if do != nil {
+		return do(ctx, dv.DataVolume)
+	}
+	select {
+	case <-time.After(time.Until(dv.firstSeen.Add(i.importDuration))):
+	case <-ctx.Done():
 	}
 	return nil
 }

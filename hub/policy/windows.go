@@ -112,6 +112,24 @@ func InForce(data map[string]string, knowsWindows bool, now time.Time) (inForce 
 	return p.ToData(), until
 }
 
+// OpensAt returns when a member with a policy of ForMember may import that may not now, by its
+// windows or those of the fleet-wide budget; zero where it may, or where nothing is known.
+func (p *Policy) OpensAt(data map[string]string, now time.Time) (at time.Time) {
+	planned, _, errs := apipolicy.Parse(data)
+	if len(errs) == 0 && len(planned.Windows) > 0 && ConcurrencyAt(data, now) == 0 {
+		if opening, found := apipolicy.NextOpening(nil, &planned, now); found {
+			at = opening.At
+		}
+	}
+	if b := p.Budget(now); b.IsClosed() && b.RisesAt.After(at) {
+		at = b.RisesAt
+	}
+	return at
+}
+
+// IsClosed reports whether nothing may be imported now, and something once a window opens.
+func (b *Budget) IsClosed() bool { return b != nil && b.Concurrency == 0 && !b.RisesAt.IsZero() }
+
 // IsInForceSometime reports whether a plan has a policy that ForMember returned: with its
 // windows, or with the concurrency that applies inside or outside of one.
 func IsInForceSometime(planned, data map[string]string) bool {

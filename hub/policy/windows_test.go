@@ -191,3 +191,28 @@ b       3    8     +5      safeConcurrency -→0, windows 0→1  fleet default
 	assert.Equal(t, int32(0), then.Budget(mustTime(t, "2026-06-01T12:00:00Z")).Concurrency)
 	assert.NotContains(t, policy.Preview(nil, now, members, at), "window")
 }
+
+func TestOpensAt(t *testing.T) {
+	at := func(text string) time.Time { return mustTime(t, text) }
+	for name, tt := range map[string]struct {
+		data data
+		now  string
+		want string
+	}{
+		"no windows":              {data{"concurrency": "0"}, "2026-06-01T00:00:00Z", ""},
+		"concurrency is closed":   {data{"concurrency": "0", "windows": `[{cron: "0 1 * * *", duration: 1h, concurrency: 4}]`}, "2026-06-01T00:00:00Z", "2026-06-01T01:00:00Z"},
+		"concurrency is open":     {data{"concurrency": "0", "windows": `[{cron: "0 1 * * *", duration: 1h, concurrency: 4}]`}, "2026-06-01T01:00:00Z", ""},
+		"it is lower, not closed": {data{"concurrency": "1", "windows": `[{cron: "0 1 * * *", duration: 1h, concurrency: 4}]`}, "2026-06-01T00:00:00Z", ""},
+		"the budget is closed":    {data{"fleetConcurrency": "0", "windows": `[{cron: "0 2 * * *", duration: 1h, fleetConcurrency: 4}]`}, "2026-06-01T00:00:00Z", "2026-06-01T02:00:00Z"},
+		"both are":                {data{"concurrency": "0", "fleetConcurrency": "0", "windows": `[{cron: "0 1 * * *", duration: 3h, concurrency: 4}, {cron: "0 2 * * *", duration: 1h, fleetConcurrency: 4}]`}, "2026-06-01T00:00:00Z", "2026-06-01T02:00:00Z"},
+	} {
+		p := mustParse(t, tt.data)
+		written, _, errs := p.ForMember("a", nil)
+		require.Empty(t, errs)
+		want := time.Time{}
+		if tt.want != "" {
+			want = at(tt.want)
+		}
+		assert.True(t, want.Equal(p.OpensAt(written, at(tt.now))), name)
+	}
+}

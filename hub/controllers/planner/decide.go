@@ -121,6 +121,7 @@ func decide(s snapshot) decision {
 		s.applySafeShare(written)
 		desired, edge = policy.InForce(written, s.knowsWindows(), s.now)
 		view.DesiredPolicy = desired
+		view.WindowOpensAt = s.policy.Policy.OpensAt(written, s.now)
 	}
 	current := s.plan
 	switch {

@@ -85,6 +85,7 @@ func addHealthChecks(mgr ctrl.Manager, apiServer *startup.APIServer, caches seco
 		"images and VirtualMachines": mgr.GetCache().WaitForCacheSync,
 		"the mailbox":                caches.mailbox.WaitForCacheSync,
 		"objects of VirtualMachines": caches.vmObjects.WaitForCacheSync,
+		"clones":                     caches.clones.WaitForCacheSync,
 	})
 }
 
@@ -92,8 +93,12 @@ func addHealthChecks(mgr ctrl.Manager, apiServer *startup.APIServer, caches seco
 type secondaryCaches struct {
 	// mailbox holds the mailbox in the agent's namespace; its kinds may be served later.
 	mailbox cache.Cache
+	// dataSources holds those of the cluster, whoever made them.
+	dataSources cache.Cache
 	// vmObjects holds what carries a VirtualMachine's UID in place of an image's.
 	vmObjects cache.Cache
+	// clones holds all DataVolumes, stripped, and all DataSources.
+	clones cache.Cache
 }
 
 func addSecondaryCaches(cfg *rest.Config, mgr ctrl.Manager, o options) (caches secondaryCaches, err error) {
@@ -101,12 +106,20 @@ func addSecondaryCaches(cfg *rest.Config, mgr ctrl.Manager, o options) (caches s
 	if err != nil {
 		return caches, fmt.Errorf("creating the cache of the mailbox: %w", err)
 	}
+	caches.dataSources, err = addCache(cfg, mgr, cache.Options{DefaultNamespaces: o.dataSourceNamespaces.cacheConfigs()})
+	if err != nil {
+		return caches, fmt.Errorf("creating the cache of the DataSources: %w", err)
+	}
 	caches.vmObjects, err = addCache(cfg, mgr, cache.Options{
 		DefaultLabelSelector: labelExists(v1alpha1.LabelMachineUID),
 		ByObject:             map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: stripPodSpec}},
 	})
 	if err != nil {
 		return caches, fmt.Errorf("creating the cache of the objects of VirtualMachines: %w", err)
+	}
+	caches.clones, err = addCache(cfg, mgr, cache.Options{DefaultTransform: imagecontroller.StripClone})
+	if err != nil {
+		return caches, fmt.Errorf("creating the cache of clones: %w", err)
 	}
 	return caches, nil
 }
@@ -119,7 +132,9 @@ func (c managedCache) GetCache() cache.Cache { return c.Cache }
 
 func addCache(cfg *rest.Config, mgr ctrl.Manager, options cache.Options) (cache.Cache, error) {
 	options.Scheme, options.Mapper = mgr.GetScheme(), mgr.GetRESTMapper()
-	options.DefaultTransform = cache.TransformStripManagedFields()
+	if options.DefaultTransform == nil {
+		options.DefaultTransform = cache.TransformStripManagedFields()
+	}
 	c, err := cache.New(cfg, options)
 	if err != nil {
 		return nil, err

@@ -52,17 +52,28 @@ type View struct {
 	// Plan is what the plan in force says about the image. Not set for an image that
 	// is being deleted and has no holders.
 	Plan PlannedState
+	// Publishing is what is known about the DataSources of the namespace; nil for an image
+	// that neither is nor was published.
+	Publishing *PublishingView
 	// CreationProblem is why the DataVolume of a slot could not be created yet; nil where
 	// that is unknown, and for a slot without a problem.
 	CreationProblem func(v1alpha1.Slot) *importcause.Cause
 	// Blocker keeps the next attempt from starting; nil for none.
-	Blocker   *Blocker
-	Preflight PreflightResult
+	Blocker *Blocker
+	// DataSource is what the image's DataSource leads to; set for sourceType dataSource.
+	DataSource FollowedDataSource
+	// FormerSourceExists: what a former DataSource led to, and status.serving still names, can
+	// be cloned.
+	FormerSourceExists bool
+	Preflight          PreflightResult
 	// QueuePosition is nil for an image without one.
 	QueuePosition *int32
-	// WithheldReason is why the image waits although the policy has a free slot;
-	// empty for none.
+	// WithheldReason is why the image waits although the policy has a free slot, or will
+	// have one at Opening; empty for none.
 	WithheldReason v1alpha1.Reason
+	// Opening is when a window of the policy lets more imports run; nil for never, or where
+	// that is unknown.
+	Opening *policy.Opening
 	// ArrivalKey orders the current revision by when it was first seen,
 	// EndOfQueueKey orders it behind all others.
 	ArrivalKey, EndOfQueueKey v1alpha1.OrderingKey
@@ -100,7 +111,7 @@ type EndedAttempt struct {
 }
 
 // Decision is what happens to an image. It is carried out in the order of its
-// fields; Delete only once Status is stored.
+// fields; DataSources and Delete only once Status is stored.
 type Decision struct {
 	// NeedsLiveRead: decide again with a live View. Nothing else is decided.
 	NeedsLiveRead bool
@@ -111,6 +122,7 @@ type Decision struct {
 	AddFinalizer   bool
 	CreateSnapshot *snapshotv1.VolumeSnapshot
 	Status         v1alpha1.VMDiskImageStatus
+	DataSources    []DataSourceChange
 	Delete         []DeleteTarget
 	// RemoveFinalizer: no object of the image is left. Status is not stored then.
 	RemoveFinalizer bool
@@ -169,6 +181,7 @@ func Decide(v View) Decision {
 	if d.status.Phase != v1alpha1.PhaseDeleting {
 		d.reconcileCurrent()
 	}
+	d.reconcilePublication()
 	d.deleteUnused()
 	d.removeFinalizer()
 	d.expireUnreferenced()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,9 @@ func (d *decider) summarizeStatus() {
 	}
 	d.updateQueuePosition()
 	deleting := statusReason{Reason: v1alpha1.ReasonDeleted, Message: "no VirtualMachine references it: its storage is being deleted"}
+	if d.Image.DeletionTimestamp != nil && !st.TearDown && d.imageCanBeFound() {
+		deleting.Message = "no VirtualMachine references it: its storage is deleted once no clone can find it by its DataSource any longer"
+	}
 	switch d.activity.Reason {
 	case v1alpha1.ReasonWaitingForSlot:
 		d.activity.Message = "waits for a slot"
@@ -58,10 +62,15 @@ func (d *decider) summarizeStatus() {
 	if shown.Reason == v1alpha1.ReasonReady {
 		st.Message += d.describeRetainedRevisions()
 	}
+	st.OpensAt = nil
+	if st.Reason == v1alpha1.ReasonWaitingForWindow && d.Opening != nil {
+		st.OpensAt = &metav1.Time{Time: d.Opening.At.UTC().Truncate(time.Second)}
+	}
 	st.Message = v1alpha1.Truncate(st.Message, maxStatusMessageBytes)
 
 	d.setCondition(v1alpha1.ConditionReady, d.activity.Reason == v1alpha1.ReasonReady && st.Phase != v1alpha1.PhaseDeleting, shown)
-	imported := rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded && rev.Attempt <= rev.AttemptEnded
+	imported := UsesDataSource(&d.Image.Spec) && d.activity.Reason == v1alpha1.ReasonReady
+	imported = imported || rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded && rev.Attempt <= rev.AttemptEnded
 	d.setCondition(v1alpha1.ConditionImported, imported, d.activity)
 	d.setCondition(v1alpha1.ConditionSnapshotReady, d.activity.Reason == v1alpha1.ReasonReady, d.activity)
 	stalled := phase == v1alpha1.PhaseFailed || d.activity.NeedsPerson || d.activity.Reason.NeedsUserAction()
@@ -76,6 +85,8 @@ func (d *decider) computePhase() v1alpha1.Phase {
 	switch {
 	case d.activity.Reason == v1alpha1.ReasonReady:
 		return v1alpha1.PhaseSucceeded
+	case UsesDataSource(&d.Image.Spec): // it takes no slot, so it is never Queued
+		return v1alpha1.PhaseSyncing
 	case rev != nil && (hasFailedPermanently(rev) || hasSnapshotFailed(rev)):
 		return v1alpha1.PhaseFailed
 	case d.importing, rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded:
@@ -131,21 +142,25 @@ func countDigits(n int32) int {
 // storage that serves.
 func (d *decider) describeRetainedRevisions() string {
 	var names []string
+	users := "VirtualMachines"
 	for i := range d.Holders {
 		if slices.ContainsFunc(d.Holders[i].Pins, d.isEarlierStorage) {
 			names = append(names, d.Holders[i].Name)
+			if strings.HasSuffix(d.Holders[i].Name, cloneHolder) {
+				users = "VirtualMachines and clones"
+			}
 		}
 	}
 	if len(names) == 0 {
 		return ""
 	}
-	return "; earlier storage is kept for the VirtualMachines built from it: " + joinNames(names[:min(maxShownHolders, len(names))], len(names))
+	return "; earlier storage is kept for the " + users + " built from it: " + joinNames(names[:min(maxShownHolders, len(names))], len(names))
 }
 
 // isEarlierStorage reports whether a pin is of this image and not of what serves.
 func (d *decider) isEarlierStorage(pin *v1alpha1.PinnedImage) bool {
 	serving := d.status.Serving
-	return pin.UID == d.Image.UID && (pin.Attempt != serving.Attempt || (pin.VolumeSnapshot != "" && pin.VolumeSnapshot != serving.VolumeSnapshot))
+	return pin.UID == d.Image.UID && pin.SourceNamespace == "" && (pin.Attempt != serving.Attempt || (pin.VolumeSnapshot != "" && pin.VolumeSnapshot != serving.VolumeSnapshot))
 }
 
 // joinNames lists the first few of total names.

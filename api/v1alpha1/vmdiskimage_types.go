@@ -15,7 +15,8 @@ type Phase string
 const (
 	// PhaseQueued: waits for a slot, or for its backoff.
 	PhaseQueued Phase = "Queued"
-	// PhaseSyncing: an attempt runs, or its snapshot is being created.
+	// PhaseSyncing: an attempt runs, or its snapshot is being created, or the DataSource that
+	// the image uses is not ready.
 	PhaseSyncing Phase = "Syncing"
 	// PhaseSucceeded: the current revision is ready.
 	PhaseSucceeded Phase = "Succeeded"
@@ -140,8 +141,17 @@ type Serving struct {
 	Revision string `json:"revision"`
 	// +required
 	Attempt int32 `json:"attempt"`
+	// namespace of claim and snapshot. It is set where a DataSource names them: they belong to
+	// others, and the agent neither keeps nor deletes them. Default: the image's.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// persistentVolumeClaim is empty where a DataSource names a snapshot.
 	// +required
 	PersistentVolumeClaim string `json:"persistentVolumeClaim"`
+	// architecture of the machines that can boot the disk, where the image says one.
+	// +optional
+	Architecture Architecture `json:"architecture,omitempty"`
 	// volumeSnapshot to clone from; if absent, VMs are cloned from the claim.
 	// +optional
 	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`
@@ -154,8 +164,9 @@ type Serving struct {
 	RestoreSize *resource.Quantity `json:"restoreSize,omitempty"`
 }
 
-// References counts the VirtualMachines that need the image, and the root disks whose
-// VirtualMachine no longer exists. It is recomputed, never incremented.
+// References counts the VirtualMachines that need the image, the root disks whose
+// VirtualMachine no longer exists, and the clones in flight of what is published. It is
+// recomputed, never incremented.
 type References struct {
 	// +optional
 	Count int32 `json:"count"`
@@ -163,7 +174,8 @@ type References struct {
 	// +optional
 	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
 	// holders are the first VirtualMachines, as namespace/name. A root disk without a
-	// VirtualMachine is marked "(orphaned disk)".
+	// VirtualMachine is marked "(orphaned disk)", a DataVolume that is being cloned from
+	// what is published "(clone)".
 	// +kubebuilder:validation:MaxItems=5
 	// +listType=atomic
 	// +optional
@@ -237,6 +249,11 @@ type VMDiskImageStatus struct {
 	ObservedPlanRetry string `json:"observedPlanRetry,omitempty"`
 	// +optional
 	References References `json:"references"`
+	// publications are storage of the image that DataSources point at, or have pointed at.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +optional
+	Publications []Publication `json:"publications,omitempty"`
 	// tearDown: after the image was marked Deleting, a live list found no
 	// VirtualMachine that holds it. Its deletion can no longer be cancelled.
 	// +optional

@@ -33,7 +33,7 @@ func TestScreens(t *testing.T) {
 
 	approval, err := rollout.NewApproval(newImage(func(img *v1alpha1.FleetDiskImage) {
 		img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromString("25%"))
-	}), nil, false, "", "anna@example.com", now)
+	}), nil, nil, false, "", "anna@example.com", now)
 	require.NoError(t, err)
 	rendertest.Golden(t, "approval", now, approval)
 	approval.Given, approval.Command = true, "kubectl ot rollout watch win-11"
@@ -46,7 +46,8 @@ func TestScreens(t *testing.T) {
 	rendertest.Golden(t, "abort-back", now, back)
 
 	img := newImage(nil)
-	where := rollout.NewWhere(img)
+	where, err := rollout.NewWhere(img)
+	require.NoError(t, err)
 	member := func(name string, silent bool) *v1alpha1.MemberCluster {
 		m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		m.Status.LastReport = ago(time.Second)
@@ -90,7 +91,7 @@ func TestApprovals(t *testing.T) {
 		img.Spec.Approvals = []v1alpha1.Approval{{Wave: "production", Version: "24.2", By: "bea"}}
 	}
 	approve := func(change func(*v1alpha1.FleetDiskImage), waves []string, all bool, version string) (*rollout.Approval, error) {
-		return rollout.NewApproval(newImage(change), waves, all, version, "anna", now)
+		return rollout.NewApproval(newImage(change), nil, waves, all, version, "anna", now)
 	}
 	for name, tt := range map[string]struct {
 		change      func(*v1alpha1.FleetDiskImage)
@@ -101,15 +102,19 @@ func TestApprovals(t *testing.T) {
 		wantAlready string
 		wantError   string
 	}{
-		"the wave that waits":          {wantWaves: 1},
-		"a named wave":                 {waves: []string{"production"}, wantWaves: 1},
-		"all":                          {all: true, wantWaves: 1},
-		"approved by another":          {change: given, waves: []string{"production"}, wantAlready: "bea"},
-		"approval of another version":  {change: func(i *v1alpha1.FleetDiskImage) { given(i); i.Spec.Approvals[0].Version = "24.1" }, wantWaves: 1},
-		"no such wave":                 {waves: []string{"south"}, wantError: "has no wave south: it has canary, production, rest"},
-		"a wave that needs none":       {waves: []string{"canary"}, wantError: "needs no approval"},
-		"another version":              {version: "24.3", wantError: "is at version 24.2, not 24.3"},
-		"nothing waits":                {change: phase(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency), wantError: "name the wave with --wave"},
+		"the wave that waits":         {wantWaves: 1},
+		"a named wave":                {waves: []string{"production"}, wantWaves: 1},
+		"all":                         {all: true, wantWaves: 1},
+		"approved by another":         {change: given, waves: []string{"production"}, wantAlready: "bea"},
+		"approval of another version": {change: func(i *v1alpha1.FleetDiskImage) { given(i); i.Spec.Approvals[0].Version = "24.1" }, wantWaves: 1},
+		"no such wave":                {waves: []string{"south"}, wantError: "has no wave south: it has canary, production, rest"},
+		"a wave that needs none":      {waves: []string{"canary"}, wantError: "needs no approval"},
+		"another version":             {version: "24.3", wantError: "is at version 24.2, not 24.3"},
+		"nothing waits":               {change: phase(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency), wantError: "name the wave with --wave"},
+		"others of the wave start": {change: func(i *v1alpha1.FleetDiskImage) {
+			phase(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency)(i)
+			i.Status.PendingApproval = &v1alpha1.PendingApproval{Wave: "production"}
+		}, wantWaves: 1},
 		"of another spec":              {change: func(i *v1alpha1.FleetDiskImage) { i.Generation++ }, waves: []string{"production"}, wantError: "has not looked at version 24.2"},
 		"all, and none needs approval": {change: func(i *v1alpha1.FleetDiskImage) { i.Spec.Rollout.Waves[1].RequireApproval = false }, all: true, wantError: "no wave"},
 	} {
@@ -133,7 +138,7 @@ func TestApprovals(t *testing.T) {
 func TestApprovalPatch(t *testing.T) {
 	img := newImage(nil)
 	img.Spec.Approvals = []v1alpha1.Approval{}
-	a, err := rollout.NewApproval(img, nil, false, "", "anna", now)
+	a, err := rollout.NewApproval(img, nil, nil, false, "", "anna", now)
 	require.NoError(t, err)
 	text, err := json.Marshal(a.Patch(img))
 	require.NoError(t, err)
@@ -167,11 +172,11 @@ func TestAnotherDecisionIsAboutTheSameWaves(t *testing.T) {
 		img.Spec.Rollout.Waves[0].RequireApproval = true
 		img.Status.CurrentWave = "canary"
 	})
-	shown, err := rollout.NewApproval(img, nil, false, "", "bert", now)
+	shown, err := rollout.NewApproval(img, nil, nil, false, "", "bert", now)
 	require.NoError(t, err)
 	img.Spec.Approvals = []v1alpha1.Approval{{Wave: "canary", Version: "24.2", By: "anna"}}
 	img.Status.CurrentWave = "production"
-	again, err := rollout.NewApproval(img, shown.WaveNames(), false, "", "bert", now)
+	again, err := rollout.NewApproval(img, nil, shown.WaveNames(), false, "", "bert", now)
 	require.NoError(t, err)
 	assert.Empty(t, again.Waves, "production was never shown")
 	require.Len(t, again.Already, 1)

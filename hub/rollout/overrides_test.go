@@ -38,8 +38,8 @@ func label(v rollout.View, sites string) rollout.View {
 	return v
 }
 
-// follow plans for clusters what they are to have, as if they had started with it.
-func follow(v rollout.View, names string) rollout.View {
+// planEffective plans for clusters what they are to have, as if they had started with it.
+func planEffective(v rollout.View, names string) rollout.View {
 	overrides, err := override.Parse(v.Image)
 	if err != nil {
 		panic(err)
@@ -114,7 +114,7 @@ func TestAnotherSourceStartsAgain(t *testing.T) {
 
 // The source of each cluster is judged by its own revision.
 func TestStatesFollowTheEffectiveRevision(t *testing.T) {
-	v := follow(label(newView(newUbuntu().WithOverride(siteOverride), "canary=SFP eu=."), "canary-0=north canary-1=north canary-2=south eu-0=north"), "canary-0 canary-1 canary-2")
+	v := planEffective(label(newView(newUbuntu().WithOverride(siteOverride), "canary=SFP eu=."), "canary-0=north canary-1=north canary-2=south eu-0=north"), "canary-0 canary-1 canary-2")
 	assert.Equal(t, "canary=SFP eu=.", formatStates(decideAndCheck(t, v)))
 	v = label(v, "canary-0=south")
 	assert.Equal(t, "canary=.FP eu=.", formatStates(decideAndCheck(t, v)), "a label changes the source")

@@ -1744,7 +1744,9 @@ export interface RolloutLane {
   /** MinSuccessTime is how long it must have been done before the next one starts. */
   minSuccessTime?: string;
   requireApproval?: boolean;
+  /** Approval of the wave; absent also where PendingSources wait for another one. */
   approval?: ApprovalGiven;
+  pendingSources?: number;
   /** StartedAt is when its first cluster that is known to have started did, and DoneAt when it became done. */
   startedAt?: string;
   doneAt?: string;

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
@@ -90,7 +89,7 @@ func TestQuarantine(t *testing.T) {
 	assert.Contains(t, shared.run(t, 0, "quarantine", bergen, "--reason", "reports 256 imports").Out, "in quarantine already")
 	assert.Contains(t, shared.run(t, 0, "quarantine", bergen, "--end").Out, "has ended")
 	require.Nil(t, read().Spec.Quarantine)
-	require.True(t, testenv.AwaitCondition(t, func() bool { return meta.IsStatusConditionTrue(read().Status.Conditions, v1alpha1.ConditionReady) }))
+	shared.AwaitMember(t, bergen, "Ready after its quarantine", fleet.IsReady, func(m *v1alpha1.MemberCluster) bool { return m.Status.ObservedGeneration == m.Generation })
 }
 
 // TestCompletion completes names as kubectl does, by the program that it looks for.

@@ -225,11 +225,24 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 	switch {
 	case d.Policy == nil:
 		d.setActivity(v1alpha1.ReasonPolicyMissing, "nothing is downloaded: there has never been a valid policy ConfigMap (see kubectl describe syncledger)")
+	case d.Opening != nil && (d.policy.Concurrency == 0 || d.WithheldReason == v1alpha1.ReasonWaitingForWindow):
+		d.awaitWindow()
 	case d.policy.Concurrency == 0:
 		d.setActivity(v1alpha1.ReasonPaused, "nothing is downloaded: the policy's concurrency is 0")
-	case d.WithheldReason != "":
+	case d.WithheldReason != "" && d.WithheldReason != v1alpha1.ReasonWaitingForWindow:
 		d.setActivity(d.WithheldReason, "")
 	default:
 		d.setActivity(v1alpha1.ReasonWaitingForSlot, "")
 	}
+}
+
+// awaitWindow states when the next window of the policy opens.
+func (d *decider) awaitWindow() {
+	message := "waits for a window of the policy, which opens " + d.Opening.Describe() + "; until then "
+	if d.policy.Concurrency == 0 {
+		message += "nothing is downloaded"
+	} else {
+		message += fmt.Sprintf("its concurrency is %d", d.policy.Concurrency)
+	}
+	d.setActivity(v1alpha1.ReasonWaitingForWindow, message)
 }

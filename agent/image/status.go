@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,6 +58,10 @@ func (d *decider) summarizeStatus() {
 	st.Reason, st.Message = shown.Reason, shown.Message
 	if shown.Reason == v1alpha1.ReasonReady {
 		st.Message += d.describeRetainedRevisions()
+	}
+	st.OpensAt = nil
+	if st.Reason == v1alpha1.ReasonWaitingForWindow && d.Opening != nil {
+		st.OpensAt = &metav1.Time{Time: d.Opening.At.UTC().Truncate(time.Second)}
 	}
 	st.Message = v1alpha1.Truncate(st.Message, maxStatusMessageBytes)
 

@@ -38,6 +38,7 @@ func NewReportedImage(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 		Phase:             status.Phase,
 		Reason:            status.Reason,
 		Message:           v1alpha1.SanitizeText(status.Message, maxMessageBytes),
+		OpensAt:           status.OpensAt,
 		Stalled:           meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStalled),
 		References:        status.References.Count,
 		UnreferencedSince: status.References.UnreferencedSince,

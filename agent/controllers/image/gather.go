@@ -27,6 +27,7 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 		Now:           time.Now(),
 		Image:         img,
 		Policy:        r.Policy(),
+		Opening:       r.Opening(),
 		ArrivalKey:    r.arrivals.orderingKey(img),
 		EndOfQueueKey: r.Queue.NewKeyAtEnd(),
 		Preflight:     r.preflightResult(img),

@@ -57,6 +57,8 @@ type Reconciler struct {
 	Preflight *preflight.Prober
 	// Policy in force; nil where there never was a valid one.
 	Policy func() *policy.Policy
+	// Opening is when a window of the policy lets more imports run; nil for never.
+	Opening func() *policy.Opening
 	// PolicyKnown: the policy has been read. No image is reconciled before.
 	PolicyKnown func() bool
 	// EnqueueLedger requeues the SyncLedger.

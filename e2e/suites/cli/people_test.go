@@ -4,6 +4,7 @@ package cli_test
 
 import (
 	"context"
+	"crypto/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,7 +41,7 @@ func TestVersion(t *testing.T) {
 
 // TestEventsAndLogs shows what hub and member say of an image that fails.
 func TestEventsAndLogs(t *testing.T) {
-	const name = "eventful"
+	name := "eventful-" + strings.ToLower(rand.Text()[:8]) // events outlive what they are about
 	img := fleet.NewFleetImage(name, bergen)
 	img.Spec.Version = "1.0.0"
 	img.Spec.Template.URL = shared.source.URL + "/missing/" + name

@@ -37,10 +37,36 @@ type member struct {
 	pendingStarts int
 }
 
-// plannedImage is an item of a plan with its revision.
+// plannedImage is an item of a plan with the hashes of its spec.
 type plannedImage struct {
 	*v1alpha1.PlannedImage
-	revision string
+	specHashes
+}
+
+// specHashes are interned: there are clusters × images of them.
+type specHashes struct{ revision, digest string }
+
+// hashedSpec is a spec with its hashes.
+type hashedSpec struct {
+	spec *v1alpha1.VMDiskImageSpec
+	specHashes
+}
+
+// maxHashedNames bounds the names of which the last spec is remembered.
+const maxHashedNames = 4096
+
+// hashSpec returns the hashes of a spec that a plan has under a name. Most members have the
+// same one there, so that it is rarely hashed. It requires f.mu.
+func (f *FleetState) hashSpec(key imageKey, spec *v1alpha1.VMDiskImageSpec) specHashes {
+	if last, ok := f.lastHashed[key]; ok && last.spec.Equal(spec) {
+		return last.specHashes
+	}
+	if len(f.lastHashed) >= maxHashedNames {
+		clear(f.lastHashed)
+	}
+	hashed := hashedSpec{spec.DeepCopy(), specHashes{intern(spec.Revision()), intern(spec.SourceDigest())}}
+	f.lastHashed[key] = hashed
+	return hashed.specHashes
 }
 
 func (f *FleetState) ensureMember(name string) *member {
@@ -130,14 +156,14 @@ func (f *FleetState) setPlannedImages(m *member, plan *v1alpha1.ClusterPlan) {
 		for i := range plan.Spec.Images {
 			item := &plan.Spec.Images[i]
 			key := newImageKey(item.Namespace, item.Name)
-			next := plannedImage{item, ""}
+			next := plannedImage{PlannedImage: item}
 			if old, ok := before[key]; ok && old.Spec.Equal(&item.Spec) {
-				next.revision = old.revision
+				next.specHashes = old.specHashes
 				if !old.PlannedAt.Equal(item.PlannedAt) || old.Retry != item.Retry {
 					f.invalidateImage(m, key)
 				}
 			} else {
-				next.revision = item.Spec.Revision()
+				next.specHashes = f.hashSpec(key, &item.Spec)
 				f.invalidateImage(m, key)
 			}
 			m.plannedImages[key] = next

@@ -6,6 +6,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -134,7 +135,7 @@ func TestGroupsOfThePage(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal([]byte(pages.Read(t, mirrorPage).Block(t, "yaml", "fleetSources:")), &cm))
 	parsed, _, errs := policy.ParsePolicy(cm.Data)
 	require.Empty(t, errs)
-	groups := parsed.Budget().SourceGroups()
+	groups := parsed.Budget(time.Now()).SourceGroups()
 	for host, want := range map[string]string{
 		"oslo.mirror.example": "oslo", "kiel.mirror.example": "mirrors", "registry.oslo.mirror.example": "mirrors", "images.example.com": "origin",
 		"mirror.example": v1alpha1.SourceOther,

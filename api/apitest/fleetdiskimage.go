@@ -140,8 +140,14 @@ func (b *FleetDiskImageBuilder) Paused() *FleetDiskImageBuilder {
 }
 
 // WithApproval approves of a wave of a version, as user "operator".
-func (b *FleetDiskImageBuilder) WithApproval(wave, version string) *FleetDiskImageBuilder {
-	b.img.Spec.Approvals = append(b.img.Spec.Approvals, v1alpha1.Approval{Wave: wave, Version: version, By: "operator"})
+func (b *FleetDiskImageBuilder) WithApproval(wave, version string, sources ...string) *FleetDiskImageBuilder {
+	b.img.Spec.Approvals = append(b.img.Spec.Approvals, v1alpha1.Approval{Wave: wave, Version: version, Sources: sources, By: "operator"})
+	return b
+}
+
+// WithOverride adds an override.
+func (b *FleetDiskImageBuilder) WithOverride(o v1alpha1.ImageOverride) *FleetDiskImageBuilder {
+	b.img.Spec.Overrides = append(b.img.Spec.Overrides, o)
 	return b
 }
 

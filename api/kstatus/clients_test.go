@@ -52,6 +52,9 @@ var verdicts = map[string]map[string]verdict{
 		"RolledOut": isDone, "RolledOut, one offline": isDone, "RolledOut, one failed within the limit": isDone,
 		"DeletingImages": isLeaving,
 		"FieldsUnknown":  hasFailed, "FieldsUnknown, for a moment": isInProgress, "FieldsUnknown, one in progress": isInProgress,
+		"AwaitingApproval, of a source": isHeld, "RolledOut, with overrides": isDone,
+		"LabelMissing": hasFailed, "LabelMissing, for a moment": isInProgress,
+		"SourceInvalid": hasFailed, "SourceInvalid, one in progress": isInProgress,
 	},
 	"PruneReport": {
 		"Scheduled": isDone, "Suspended": isDone, "Reported": isDone,

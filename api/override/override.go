@@ -43,7 +43,13 @@ type Effective struct {
 	// MissingLabels are the labels that url names and the cluster does not have, sorted. With
 	// any, Spec is not to be used.
 	MissingLabels []string
+	// Invalid says in one sentence what is wrong with Spec and what to do; empty for nothing.
+	// With it, no cluster begins with Spec.
+	Invalid string
 }
+
+// maxKnown bounds what is remembered of clusters that have gone or have other labels now.
+const maxKnown = 4096
 
 // Parse parses the overrides of a FleetDiskImage. The error names the invalid field.
 func Parse(img *v1alpha1.FleetDiskImage) (*Overrides, error) {
@@ -78,14 +84,15 @@ func (o *Overrides) For(cluster string, clusterLabels map[string]string) *Effect
 			key.url, missing = expand(*item.URL, cluster, clusterLabels)
 		}
 	}
-	if e, ok := o.known[key]; ok && len(missing) == 0 {
-		return e
+	if e, ok := o.known[key]; ok {
+		return e // a missing label stays in url as its variable
+	}
+	if len(o.known) >= maxKnown {
+		clear(o.known)
 	}
 	e := o.merge(key)
 	e.MissingLabels = missing
-	if len(missing) == 0 {
-		o.known[key] = e
-	}
+	o.known[key] = e
 	return e
 }
 

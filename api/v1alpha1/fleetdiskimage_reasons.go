@@ -28,6 +28,15 @@ const (
 	// CustomResourceDefinitions there, do not know what spec.template uses; see
 	// status.blocked.
 	ReasonFieldsUnknown = "FieldsUnknown"
+	// ReasonLabelMissing: the remaining clusters lack a label that the url of an override
+	// names; see status.blocked.
+	ReasonLabelMissing = "LabelMissing"
+	// ReasonSourceInvalid: with spec.overrides, the spec of the remaining clusters is invalid;
+	// see status.blocked.
+	ReasonSourceInvalid = "SourceInvalid"
+	// ReasonOverridesApplied: every placed cluster has a valid spec. Of condition
+	// OverridesApplied only.
+	ReasonOverridesApplied = "OverridesApplied"
 	// ReasonNoClusters: the placement selects no MemberCluster.
 	ReasonNoClusters = "NoClusters"
 	// ReasonNameConflict: another FleetDiskImage creates VMDiskImages of the same name.
@@ -49,4 +58,7 @@ const (
 	// ConditionProgressing: clusters are in progress, or will be without anybody's
 	// action.
 	ConditionProgressing = "Progressing"
+	// ConditionOverridesApplied: with spec.overrides, every placed cluster has a valid spec.
+	// False: the clusters that the message names keep what they have. Absent without overrides.
+	ConditionOverridesApplied = "OverridesApplied"
 )

@@ -181,6 +181,8 @@ const (
 	// that a retention can keep always fit.
 	MaxTemplateBytes  = 8 << 10
 	MaxTemplatesBytes = 80 << 10
+	// MaxPendingSources is how many sources an approval can name.
+	MaxPendingSources = 256
 	// MaxFailingClusters is how many failing clusters the status lists.
 	MaxFailingClusters = 10
 	// MaxBlockedClusters is how many blocked clusters the status lists.
@@ -221,7 +223,8 @@ type FleetDiskImageStatus struct {
 	// +listMapKey=name
 	// +optional
 	Waves []WaveStatus `json:"waves,omitempty"`
-	// pendingApproval is what the current wave waits for, with reason AwaitingApproval.
+	// pendingApproval is what clusters of the current wave wait for, with reason
+	// AwaitingApproval or while others of the wave start.
 	// +optional
 	PendingApproval *PendingApproval `json:"pendingApproval,omitempty"`
 	// observedRetry is the last token of spec.retry that the plans of all clusters have that
@@ -248,7 +251,7 @@ type FleetDiskImageStatus struct {
 	// +optional
 	Failing []ClusterSummary `json:"failing,omitempty"`
 	// blocked lists the first clusters, by name, that wait until a person acts there: in
-	// progress, or not started with reason FieldsUnknown.
+	// progress, or not started with reason FieldsUnknown, LabelMissing or SourceInvalid.
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic
 	// +optional

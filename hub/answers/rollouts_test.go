@@ -87,7 +87,7 @@ func newApprovalView(clusters int) *rollout.View {
 		{Version: "23.9"},
 	}
 	img.Spec.Approvals = []v1alpha1.Approval{{Wave: "production", Version: "24.1", By: "anna\x1b[2J"}}
-	canary := rollout.Cluster{Name: "canary-0", Labels: map[string]string{"wave": "canary"}, OnlineSince: apitest.Epoch, PlannedRevision: img.Spec.Template.Revision(), PlannedAt: apitest.Epoch}
+	canary := rollout.Cluster{Name: "canary-0", Labels: map[string]string{"wave": "canary"}, OnlineSince: apitest.Epoch, PlannedRevision: img.Spec.Template.Revision(), PlannedDigest: img.Spec.Template.SourceDigest(), PlannedAt: apitest.Epoch}
 	canary.Report = rollout.Report{Exists: true, Revision: canary.PlannedRevision, Phase: v1alpha1.PhaseSucceeded, ItemState: v1alpha1.PlanItemApplied}
 	v := &rollout.View{Image: img, Now: apitest.Epoch.Add(time.Hour), Clusters: []rollout.Cluster{canary}}
 	for i := range clusters {

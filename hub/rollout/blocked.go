@@ -34,7 +34,7 @@ const blockedGrace = time.Minute
 // onlyBlockedProceed reports whether nothing starts before a blocked cluster proceeds, in
 // one of which something is to be corrected. Other blockers name their own way on.
 func (e *evaluation) onlyBlockedProceed(b blocker) bool {
-	if b.reason == v1alpha1.ReasonFieldsUnknown {
+	if isObstacle(b.reason) {
 		return e.counts.blocked == e.counts.Progressing
 	}
 	waitsForClusters := b.reason == v1alpha1.ReasonAwaitingClusters || b.reason == v1alpha1.ReasonMaxConcurrency
@@ -59,7 +59,7 @@ func (e *evaluation) updateBlockedSince(b blocker) bool {
 
 // blockedClusters returns the first blocked clusters, by name.
 func (e *evaluation) blockedClusters() []v1alpha1.ClusterSummary {
-	return e.summarizeClusters(int(e.counts.blocked+e.counts.tooOld), v1alpha1.MaxBlockedClusters, func(c *placedCluster) bool { return c.blocked })
+	return e.summarizeClusters(int(e.counts.blocked+e.counts.heldBack), v1alpha1.MaxBlockedClusters, func(c *placedCluster) bool { return c.blocked })
 }
 
 const (
@@ -71,7 +71,7 @@ const (
 
 // blockedMessage says which clusters wait until a person acts, and for what.
 func (e *evaluation) blockedMessage() string {
-	n := int(e.counts.blocked + e.counts.tooOld)
+	n := int(e.counts.blocked + e.counts.heldBack)
 	if n == 0 {
 		return ""
 	}

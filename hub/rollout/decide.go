@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -26,6 +27,9 @@ func evaluate(v View) *evaluation {
 	case err != nil:
 		e.decision.Freeze = true
 		e.carryOverCounts()
+		if e.overrides == nil {
+			e.setOverridesApplied(err)
+		}
 		e.setUntimedPhase(invalidSelectorVerdict(err))
 	default:
 		e.placeClusters()
@@ -34,6 +38,7 @@ func evaluate(v View) *evaluation {
 		blocked := e.decideNextWave()
 		e.listPlaced()
 		e.updateCounts()
+		e.setOverridesApplied(nil)
 		e.setPhase(e.decidePhase(blocked))
 	}
 	e.decision.Status = e.status
@@ -49,10 +54,13 @@ type evaluation struct {
 	version        *v1alpha1.VersionStatus
 	versionChanged bool
 
-	placement placement
-	waves     []wave
-	placed    []placedCluster // by name
-	counts    stateCounts
+	overrides *override.Overrides
+	// templateDigest is the source of the template alone.
+	templateDigest string
+	placement      placement
+	waves          []wave
+	placed         []placedCluster // by name
+	counts         stateCounts
 	// unplannedRetries are the clusters that get a token which their plans do not show yet.
 	unplannedRetries int
 	currentWave      int // index of the first wave that is not done, or the number of waves
@@ -61,17 +69,22 @@ type evaluation struct {
 // placedCluster is a cluster that the placement selects.
 type placedCluster struct {
 	*Cluster
-	wave    int32
-	started bool
-	// keepsItem: its plan has this revision, with fields that the template has changed since
-	// and the member does not know.
+	wave      int32
+	effective *override.Effective
+	started   bool
+	// keepsItem: its plan has this source, with other fields that have changed since and the
+	// member does not know.
 	keepsItem bool
 	state     v1alpha1.ClusterState
+	// obstacle is the reason why it cannot begin until a person acts; empty for none.
+	obstacle string
+	// isApproved: its wave needs no approval, or an approval covers its source.
+	isApproved bool
 	// retry is the token that its plan's item has, or gets now. awaitsRetry: the agent follows
 	// tokens, and has not reported this one.
 	retry       string
 	awaitsRetry bool
-	// blocked: it waits until a person acts there, being Progressing or, with UnknownFields,
+	// blocked: it waits until a person acts there, being Progressing or, with an obstacle,
 	// ToApply.
 	blocked bool
 }
@@ -81,9 +94,9 @@ func newEvaluation(v View) *evaluation {
 	e := &evaluation{View: v}
 	e.status.ObservedGeneration, e.status.ObservedRetry = v.Image.Generation, old.ObservedRetry
 	e.status.Versions = slices.Clone(updatedVersions(v.Image, v.Now))
-	recordTemplate(e.status.Versions, &v.Image.Spec.Template)
+	recordTemplate(e.status.Versions, v.Image)
 	e.status.Conditions = slices.Clone(old.Conditions)
-	e.version = &e.status.Versions[0]
+	e.version, e.templateDigest = &e.status.Versions[0], v.Image.Spec.Template.SourceDigest()
 	e.versionChanged = len(old.Versions) == 0 || !sameVersion(&old.Versions[0], e.version)
 	return e
 }
@@ -113,13 +126,17 @@ func (e *evaluation) placeClusters() {
 		if !e.placement.matches(cluster.Name, cluster.Labels) {
 			continue
 		}
-		c := placedCluster{
-			Cluster: cluster, wave: e.waveFor(cluster),
-			started: cluster.PlannedRevision == e.version.Revision,
+		c := placedCluster{Cluster: cluster, wave: e.waveFor(cluster), effective: cluster.Effective}
+		if c.effective == nil {
+			c.effective = e.overrides.For(cluster.Name, cluster.Labels)
 		}
-		// Invariant: unknown fields hold back the start and a change of the plan's item. They
-		// never undo a start, and what a started cluster does counts as in any other.
+		// Invariant: what is wrong with the spec, and unknown fields, hold back the start and a
+		// change of the plan's item. They never undo a start, and what a started cluster does
+		// counts as in any other.
+		c.started = cluster.PlannedDigest == c.effective.Digest && len(c.effective.MissingLabels) == 0
 		c.keepsItem = c.started && len(c.UnknownFields) > 0
+		c.obstacle = c.findObstacle()
+		c.isApproved = !e.waves[c.wave].requireApproval || e.isApproved(&c)
 		e.evaluateState(&c)
 		e.evaluateRetry(&c)
 		e.placed = append(e.placed, c)
@@ -172,7 +189,8 @@ func (e *evaluation) listPlaced() {
 		c := &e.placed[i]
 		reason, message := e.explainState(c)
 		e.decision.Placed[next[c.wave]] = PlacedCluster{
-			Cluster: c.Name, Wave: e.waves[c.wave].name, State: c.state, Started: c.started, KeepsItem: c.keepsItem, Retry: c.retry, Reason: reason, Message: message,
+			Cluster: c.Name, Wave: e.waves[c.wave].name, State: c.state, Effective: c.effective,
+			Started: c.started, KeepsItem: c.keepsItem, Retry: c.retry, Reason: reason, Message: message,
 		}
 		next[c.wave]++
 	}

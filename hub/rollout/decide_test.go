@@ -245,9 +245,9 @@ func TestRestartLosesNoState(t *testing.T) {
 // The report is about the former revision.
 func TestStartedClusterHasNoReasonYet(t *testing.T) {
 	v := newView(newUbuntu(), "canary=F")
-	v.Clusters[0].PlannedRevision = "former"
+	v.Clusters[0].PlannedDigest = "former"
 	d := decideAndCheck(t, v)
-	assert.Equal(t, []rollout.PlacedCluster{{Cluster: "canary-0", Wave: "canary", State: v1alpha1.ClusterProgressing, Started: true}}, d.Placed)
+	assert.Equal(t, []rollout.PlacedCluster{{Cluster: "canary-0", Wave: "canary", State: v1alpha1.ClusterProgressing, Effective: d.Placed[0].Effective, Started: true}}, d.Placed)
 }
 
 func TestRecoveredFailuresResumeRollout(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -17,10 +18,19 @@ type DesiredImages struct {
 }
 
 // ClusterProgress is how far one member is with the current version.
-// KeepsItem and Retry are those of PlacedCluster.
+// KeepsItem, Retry and Effective are those of PlacedCluster; without Effective, the member is
+// to have the template.
 type ClusterProgress struct {
 	Placed, Started, KeepsItem, Succeeded bool
 	Retry                                 string
+	Effective                             *override.Effective
+}
+
+func (p *ClusterProgress) spec(img *v1alpha1.FleetDiskImage) *v1alpha1.VMDiskImageSpec {
+	if p.Effective == nil {
+		return &img.Spec.Template
+	}
+	return &p.Effective.Spec
 }
 
 // ComputeDesiredImages returns what a FleetDiskImage without a conflict desires of one
@@ -42,7 +52,7 @@ func ComputeDesiredImages(img *v1alpha1.FleetDiskImage, progress ClusterProgress
 	}
 	switch {
 	case progress.Placed && progress.Started && (!progress.KeepsItem || current == nil):
-		d.Images = []v1alpha1.PlannedImage{newPlannedImage(img, &versions[0], current, progress.Retry, now)}
+		d.Images = []v1alpha1.PlannedImage{newPlannedImage(&versions[0], progress.spec(img), current, progress.Retry, now)}
 	case progress.Placed && progress.Started:
 		d.Images = []v1alpha1.PlannedImage{withRetry(current, progress.Retry, now)}
 	case progress.Placed && current != nil:
@@ -113,14 +123,21 @@ func withRetry(item *v1alpha1.PlannedImage, token string, now time.Time) v1alpha
 	return planned
 }
 
-func newPlannedImage(img *v1alpha1.FleetDiskImage, version *v1alpha1.VersionStatus, current *v1alpha1.PlannedImage, token string, now time.Time) v1alpha1.PlannedImage {
-	planned := v1alpha1.PlannedImage{Namespace: version.Namespace, Name: version.Image, Spec: *img.Spec.Template.DeepCopy(), Retry: token}
-	if current != nil && current.PlannedAt != nil && current.Spec.Revision() == version.Revision && current.Retry == token {
+// newPlannedImage returns an item with a spec. Another source, or another token, starts its
+// deadline again.
+func newPlannedImage(version *v1alpha1.VersionStatus, spec *v1alpha1.VMDiskImageSpec, current *v1alpha1.PlannedImage, token string, now time.Time) v1alpha1.PlannedImage {
+	planned := v1alpha1.PlannedImage{Namespace: version.Namespace, Name: version.Image, Spec: *spec.DeepCopy(), Retry: token}
+	if current != nil && current.PlannedAt != nil && current.Retry == token && hasSameSource(&current.Spec, spec) {
 		planned.PlannedAt = current.PlannedAt.DeepCopy()
 	} else {
 		planned.PlannedAt = toStoredTime(now)
 	}
 	return planned
+}
+
+// hasSameSource mostly saves the digests: a hub that starts does this for each member.
+func hasSameSource(a, b *v1alpha1.VMDiskImageSpec) bool {
+	return a.Equal(b) || a.SourceDigest() == b.SourceDigest()
 }
 
 // readRetention returns how many versions are kept, and how long older ones must be

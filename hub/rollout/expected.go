@@ -86,12 +86,12 @@ func (e *evaluation) untimedReason() string {
 		return v1alpha1.ReasonMaxFailures
 	case total.ToApply > 0 && rollout.Paused:
 		return v1alpha1.ReasonRolloutPaused
-	case slices.ContainsFunc(e.waves, func(w wave) bool { return w.counts.ToApply > 0 && w.requireApproval && !e.isApproved(w.name) }):
+	case total.unapproved > 0:
 		return v1alpha1.ReasonAwaitingApproval
 	case total.blocked > 0:
 		return v1alpha1.ReasonClustersBlocked
-	case total.tooOld > 0:
-		return v1alpha1.ReasonFieldsUnknown
+	case total.heldBack > 0:
+		return e.firstObstacle()
 	case slices.ContainsFunc(e.placed, func(c placedCluster) bool { return c.PlanFull && c.state == v1alpha1.ClusterToApply }):
 		return v1alpha1.ReasonPlanFull
 	case total.Deferred == total.Total, rollout.OfflineClusters == v1alpha1.OfflineWait && total.Deferred > total.quarantined:
@@ -156,7 +156,7 @@ func (e *evaluation) estimateImport(c *placedCluster, newImage v1alpha1.QueuedIm
 			return estimate
 		}
 		// The slot is freed when the import is done.
-		if r := &c.Report; r.Revision == e.version.Revision && (r.Reason == v1alpha1.ReasonSnapshotting || r.Phase == v1alpha1.PhaseSucceeded) {
+		if r := &c.Report; r.Revision == c.effective.Revision && (r.Reason == v1alpha1.ReasonSnapshotting || r.Phase == v1alpha1.PhaseSucceeded) {
 			return eta.Estimate{At: e.Now}
 		}
 	}

@@ -1,12 +1,14 @@
 package rollout_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/apitest/statuscheck"
@@ -31,6 +33,10 @@ func TestGoldenStatuses(t *testing.T) {
 		"Paused, one in progress":                newView(newUbuntu().Paused(), "canary=P."),
 		"PlanFull":                               newView(newUbuntu(), "canary=f"),
 		"FieldsUnknown, one in progress":         age(newView(newUbuntu(), "canary=.P"), "canary-0"),
+		"AwaitingApproval, of a source":          newView(apitest.FleetDiskImage("ubuntu").WithWaves(approval).WithOverride(storageClassOverride), "canary=."),
+		"LabelMissing, for a moment":             newView(newUbuntu().WithOverride(siteOverride), "canary=."),
+		"SourceInvalid, one in progress":         invalidate(newView(newUbuntu(), "canary=.P"), "canary-0"),
+		"RolledOut, with overrides":              newView(newUbuntu().WithOverride(v1alpha1.ImageOverride{ClusterNames: []string{"canary-0"}, Priority: ptr.To[int32](7)}), "canary=S"),
 		"RolledOut":                              newView(newUbuntu(), "canary=S"),
 		"RolledOut, one offline":                 newView(newUbuntu(), "canary=SD"),
 		"RolledOut, one failed within the limit": newView(newUbuntu().WithMaxFailures("1"), "canary=SF"),
@@ -53,12 +59,16 @@ func TestGoldenStatuses(t *testing.T) {
 	old := age(newView(newUbuntu(), "canary=."), "canary-0")
 	views["FieldsUnknown, for a moment"], views["FieldsUnknown"] = old, advanceView(old, decideAndCheck(t, old), time.Minute)
 	views["AwaitingClusters, one blocked for a moment"] = block(newView(newUbuntu(), "canary=P"), "canary-0")
+	labelled := newView(newUbuntu().WithOverride(siteOverride), "canary=.")
+	views["LabelMissing"] = advanceView(labelled, decideAndCheck(t, labelled), time.Minute)
+	invalid := invalidate(newView(newUbuntu(), "canary=."), "canary-0")
+	views["SourceInvalid"] = advanceView(invalid, decideAndCheck(t, invalid), time.Minute)
 	objects := map[string]statuscheck.Object{}
 	for name, v := range views {
 		v.Image.Generation = 7
 		d := decideAndCheck(t, v)
 		needsPerson := d.Status.Reason == v1alpha1.ReasonRolloutPaused || d.Status.Reason == v1alpha1.ReasonAwaitingApproval ||
-			d.Status.Reason == v1alpha1.ReasonFieldsUnknown || meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled)
+			slices.Contains([]string{v1alpha1.ReasonFieldsUnknown, v1alpha1.ReasonLabelMissing, v1alpha1.ReasonSourceInvalid}, d.Status.Reason) || meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled)
 		assert.Equal(t, needsPerson, rollout.NeedsPerson(d.Status.Reason), "%s: a person learns of it by an event", name)
 		objects[name] = statuscheck.Object{Status: &d.Status, Deleted: v.Image.DeletionTimestamp}
 	}

@@ -24,8 +24,8 @@ func toStoredTime(t time.Time) *metav1.Time {
 	return &at
 }
 
-// revision of what apitest.FleetDiskImage("ubuntu") has as its template.
-var revision = apitest.FleetDiskImage("ubuntu").Obj().Spec.Template.Revision()
+// revision and digest of what apitest.FleetDiskImage("ubuntu") has as its template.
+var revision, digest = apitest.FleetDiskImage("ubuntu").Obj().Spec.Template.Revision(), apitest.FleetDiskImage("ubuntu").Obj().Spec.Template.SourceDigest()
 
 const deadline = time.Hour
 
@@ -42,7 +42,7 @@ func newCluster(name string, letter rune) rollout.Cluster {
 		OnlineSince: now.Add(-24 * time.Hour),
 	}
 	started := func(at time.Time, phase v1alpha1.Phase, reason v1alpha1.Reason) {
-		c.PlannedRevision, c.PlannedAt = revision, at
+		c.PlannedDigest, c.PlannedRevision, c.PlannedAt = digest, revision, at
 		c.Report = rollout.Report{Exists: true, Revision: revision, Phase: phase, Reason: reason, Message: "as " + name + " says", ItemState: v1alpha1.PlanItemApplied}
 	}
 	switch letter {

@@ -24,7 +24,7 @@ func waitingVerdict(reason, format string, args ...any) phaseVerdict {
 // decidePhase derives the phase from what blocks further clusters.
 func (e *evaluation) decidePhase(b blocker) phaseVerdict {
 	isStalled := e.updateBlockedSince(b)
-	if isStalled && b.reason != v1alpha1.ReasonFieldsUnknown {
+	if isStalled && !isObstacle(b.reason) {
 		b.reason = v1alpha1.ReasonClustersBlocked
 	}
 	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, e.blockerMessage(b) + e.blockedMessage() + e.keepingMessage()}
@@ -55,27 +55,24 @@ func (e *evaluation) blockerMessage(b blocker) string {
 	case v1alpha1.ReasonMaxFailures:
 		return fmt.Sprintf("%s failed (%s), and maxFailures allows %d: no further cluster starts. See status.failing; "+
 			"fix the cause in those clusters, set another version, or raise spec.rollout.maxFailures",
-			clustersHave(int32(total.failures())), e.listClusterNames(func(c *placedCluster) bool { return isFailed(c.state) }), e.allowedFailures())
+			clustersHave(int32(total.failures())), e.clusterNames(func(c *placedCluster) bool { return isFailed(c.state) }), e.allowedFailures())
 	case v1alpha1.ReasonRolloutPaused:
 		return fmt.Sprintf("spec.rollout.paused is set: %d of %s have not started", total.ToApply, pluralClusters(total.Total))
 	case v1alpha1.ReasonMinSuccessTime:
 		return fmt.Sprintf("wave %s starts at %s, once the waves before it have been done for minSuccessTime", wave, b.until.UTC().Format(time.RFC3339))
 	case v1alpha1.ReasonAwaitingApproval:
-		return fmt.Sprintf("wave %s, with %s to start, needs approval: %s", wave, pluralClusters(inWave.ToApply), approvalCommand(e.Image.Name, wave, e.version.Version))
+		return e.approvalMessage(&e.waves[e.currentWave])
 	case v1alpha1.ReasonMaxConcurrency:
 		return fmt.Sprintf("%d of %s in wave %s are in progress, and maxConcurrency allows %d; %d wait to start", inWave.Progressing, pluralClusters(inWave.Total), wave, b.limit, inWave.ToApply)
 	case v1alpha1.ReasonPlanFull:
 		return fmt.Sprintf("%s in wave %s cannot start: a plan holds at most %d images, and theirs are full. Remove these clusters from the placement of other FleetDiskImages, or add them to spec.placement.excludedClusters", pluralClusters(inWave.ToApply), wave, v1alpha1.MaxPlannedImages)
-	case v1alpha1.ReasonFieldsUnknown:
-		return fmt.Sprintf("%s in wave %s cannot start, and later waves wait for that: upgrade the agents (%s), or add these clusters to spec.placement.excludedClusters",
-			pluralClusters(inWave.ToApply), wave, e.listClusterNames(func(c *placedCluster) bool {
-				return int(c.wave) == e.currentWave && c.state == v1alpha1.ClusterToApply && len(c.UnknownFields) > 0
-			}))
+	case v1alpha1.ReasonFieldsUnknown, v1alpha1.ReasonLabelMissing, v1alpha1.ReasonSourceInvalid:
+		return e.obstacleVerdictMessage(b.reason, wave)
 	case v1alpha1.ReasonOfflineClusters:
 		if rollout.OfflineClusters != v1alpha1.OfflineWait || wave == "" {
-			return fmt.Sprintf("all placed clusters are offline (%s); they catch up when they are back", e.listClusterNames(isDeferred))
+			return fmt.Sprintf("all placed clusters are offline (%s); they catch up when they are back", e.clusterNames(isDeferred))
 		}
-		return fmt.Sprintf("wave %s waits for %d offline (%s), because spec.rollout.offlineClusters is Wait", wave, inWave.Deferred, e.listClusterNames(isDeferred))
+		return fmt.Sprintf("wave %s waits for %d offline (%s), because spec.rollout.offlineClusters is Wait", wave, inWave.Deferred, e.clusterNames(isDeferred))
 	case v1alpha1.ReasonAwaitingClusters:
 		return fmt.Sprintf("%d of %s in wave %s are in progress; none waits to start", inWave.Progressing, pluralClusters(inWave.Total), wave)
 	case v1alpha1.ReasonClustersBlocked:
@@ -83,11 +80,6 @@ func (e *evaluation) blockerMessage(b blocker) string {
 	default:
 		return e.rolledOutMessage()
 	}
-}
-
-// approvalCommand returns the command by which a person approves a wave.
-func approvalCommand(image, wave, version string) string {
-	return fmt.Sprintf(`kubectl patch fdi %s --type=json -p '[{"op":"add","path":"/spec/approvals/-","value":{"wave":%q,"version":%q,"by":"<your user name>"}}]'`, image, wave, version)
 }
 
 // rolledOutMessage also counts the clusters without the image that do not block success.
@@ -109,12 +101,14 @@ func (e *evaluation) keepingMessage() string {
 		return ""
 	}
 	return fmt.Sprintf(". The plans of %s keep the former fields of spec.template, because agents do not know the new ones: upgrade chart ot-agent there (%s)",
-		pluralClusters(e.counts.keeping), e.listClusterNames(func(c *placedCluster) bool { return c.keepsItem }))
+		pluralClusters(e.counts.keeping), e.clusterNames(func(c *placedCluster) bool { return c.keepsItem }))
 }
 
 func invalidSelectorVerdict(err error) phaseVerdict {
-	return waitingVerdict(v1alpha1.ReasonSelectorInvalid, "%s. Correct it: until then no cluster starts and plans stay as they are", strings.Join(strings.Fields(err.Error()), " "))
+	return waitingVerdict(v1alpha1.ReasonSelectorInvalid, "%s. Correct it: until then no cluster starts and plans stay as they are", oneLine(err))
 }
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 func (e *evaluation) conflictVerdict() phaseVerdict {
 	return waitingVerdict(v1alpha1.ReasonNameConflict, "FleetDiskImage %s is older and has, or had, VMDiskImages of the same name in namespace %s: no cluster starts, and clusters keep the images they have. "+
@@ -159,10 +153,14 @@ func (e *evaluation) emptyWaves() (names []string) {
 	return names
 }
 
-// listClusterNames lists the first placed clusters that are listed.
-func (e *evaluation) listClusterNames(isListed func(*placedCluster) bool) string {
+func (e *evaluation) clusterNames(isListed func(*placedCluster) bool) string {
+	names, _ := e.listClusterNames(isListed)
+	return names
+}
+
+// listClusterNames lists the first placed clusters that are listed, and counts all of them.
+func (e *evaluation) listClusterNames(isListed func(*placedCluster) bool) (names string, n int32) {
 	var b strings.Builder
-	n := 0
 	for i := range e.placed {
 		if !isListed(&e.placed[i]) {
 			continue
@@ -178,7 +176,7 @@ func (e *evaluation) listClusterNames(isListed func(*placedCluster) bool) string
 	if n > maxListedNames {
 		fmt.Fprintf(&b, " and %d more", n-maxListedNames)
 	}
-	return b.String()
+	return b.String(), n
 }
 
 func isDeferred(c *placedCluster) bool { return c.state == v1alpha1.ClusterDeferred }

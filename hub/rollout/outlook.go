@@ -32,7 +32,7 @@ func ListOutlooks(v View) []Outlook {
 		o := &outlooks[i]
 		o.PlacedCluster = e.decision.Placed[i]
 		c := placed[o.Cluster]
-		if c.PlannedRevision == e.version.Revision {
+		if c.PlannedDigest == c.effective.Digest {
 			o.PlannedAt = c.PlannedAt
 		}
 		if o.State == v1alpha1.ClusterProgressing {

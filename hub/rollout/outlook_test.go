@@ -110,7 +110,7 @@ func TestOutlooks(t *testing.T) {
 	assert.Nil(t, outlooks[1].Expected, "it is ready")
 	assert.Zero(t, outlooks[2].PlannedAt)
 	// A plan that has the version before says nothing of this one.
-	v.Clusters[0].PlannedRevision = "former"
+	v.Clusters[0].PlannedDigest = "former"
 	for _, o := range rollout.ListOutlooks(v) {
 		if o.Cluster == "canary-0" {
 			assert.Zero(t, o.PlannedAt)

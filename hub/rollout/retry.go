@@ -24,7 +24,7 @@ func (e *evaluation) evaluateRetry(c *placedCluster) {
 		c.retry = e.Image.Spec.Retry.Token
 		e.unplannedRetries++
 	}
-	c.awaitsRetry = isNew || c.state == v1alpha1.ClusterFailed && c.KnowsRetry && c.retry != "" && c.retry != c.Report.Retry && c.Report.failedImport(e.version.Revision)
+	c.awaitsRetry = isNew || c.state == v1alpha1.ClusterFailed && c.KnowsRetry && c.retry != "" && c.retry != c.Report.Retry && c.Report.failedImport(c.effective.Revision)
 	switch {
 	case !c.awaitsRetry:
 	case c.OfflineReason != "":
@@ -49,7 +49,7 @@ func (e *evaluation) isRetryNew() bool {
 // canRetry reports whether spec.retry reaches a cluster. An item that the agent refuses is not
 // helped by another attempt.
 func (e *evaluation) canRetry(c *placedCluster) bool {
-	return c.KnowsRetry && e.selectsForRetry(c) && !c.Report.refusesRevision(e.version.Revision)
+	return c.KnowsRetry && e.selectsForRetry(c) && !c.Report.refusesRevision(c.effective.Revision)
 }
 
 func (e *evaluation) selectsForRetry(c *placedCluster) bool {
@@ -67,7 +67,7 @@ func (e *evaluation) observeRetry() {
 // explainRetry says how a failed cluster has to be started over whose agent does not follow
 // spec.retry; empty for any other.
 func (e *evaluation) explainRetry(c *placedCluster) string {
-	if !isFailed(c.state) || c.KnowsRetry || !e.selectsForRetry(c) || c.Report.refusesRevision(e.version.Revision) {
+	if !isFailed(c.state) || c.KnowsRetry || !e.selectsForRetry(c) || c.Report.refusesRevision(c.effective.Revision) {
 		return ""
 	}
 	return fmt.Sprintf("its agent%s does not follow spec.retry: upgrade chart ot-agent there, or change annotation %s of the image in the cluster",

@@ -16,19 +16,19 @@ func (e *evaluation) evaluateState(c *placedCluster) {
 	// as a success.
 	case c.OfflineReason == v1alpha1.ReasonQuarantined:
 		c.state = v1alpha1.ClusterDeferred
-	case c.started && r.servesRevision(e.version.Revision):
+	case c.started && r.servesRevision(c.effective.Revision):
 		c.state = v1alpha1.ClusterSucceeded
 	// This comes before offline: the image may be what took the cluster offline.
-	case c.started && r.failsRevision(e.version.Revision):
+	case c.started && r.failsRevision(c.effective.Revision):
 		c.state = v1alpha1.ClusterFailed
 	case c.OfflineReason != "":
 		c.state = v1alpha1.ClusterDeferred
 	case !c.started:
-		c.state, c.blocked = v1alpha1.ClusterToApply, len(c.UnknownFields) > 0
+		c.state, c.blocked = v1alpha1.ClusterToApply, c.obstacle != ""
 	default:
 		c.state = v1alpha1.ClusterProgressing
 		e.checkProgressDeadline(c)
-		c.blocked = c.state == v1alpha1.ClusterProgressing && r.isBlocked(e.version.Revision)
+		c.blocked = c.state == v1alpha1.ClusterProgressing && r.isBlocked(c.effective.Revision)
 	}
 }
 
@@ -51,13 +51,13 @@ func (e *evaluation) explainReported(c *placedCluster) (reason, message string) 
 		return c.OfflineReason, ""
 	case c.awaitsRetry && c.state == v1alpha1.ClusterProgressing:
 		return "", "its agent has not reported yet that it starts the image over"
-	case c.state == v1alpha1.ClusterToApply && len(c.UnknownFields) > 0:
-		return v1alpha1.ReasonFieldsUnknown, c.unknownFieldsMessage()
+	case c.state == v1alpha1.ClusterToApply && c.obstacle != "":
+		return c.obstacle, c.obstacleMessage()
 	case c.state == v1alpha1.ClusterToApply && c.PlanFull:
 		return v1alpha1.ReasonPlanFull, ""
-	case c.state == v1alpha1.ClusterToApply, c.PlannedRevision != e.version.Revision: // the latter starts now
+	case c.state == v1alpha1.ClusterToApply, c.PlannedDigest != c.effective.Digest: // the latter starts now
 		return "", ""
-	case r.refusesRevision(e.version.Revision), r.ItemState == v1alpha1.PlanItemWaiting && c.state != v1alpha1.ClusterFailed:
+	case r.refusesRevision(c.effective.Revision), r.ItemState == v1alpha1.PlanItemWaiting && c.state != v1alpha1.ClusterFailed:
 		if r.ItemState == v1alpha1.PlanItemWaiting && r.ItemReason != "" {
 			return string(r.ItemReason), r.ItemMessage
 		}

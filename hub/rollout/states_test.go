@@ -21,8 +21,8 @@ func TestClusterStates(t *testing.T) {
 		wantMessage string
 	}{
 		"not started": {'.', nil, v1alpha1.ClusterToApply, "", ""},
-		"has the former revision under that name": {'S', func(c *cl) { c.PlannedRevision = "former" }, v1alpha1.ClusterToApply, "", ""},
-		"has it without a plan":                   {'S', func(c *cl) { c.PlannedRevision, c.Report.ItemState = "", "" }, v1alpha1.ClusterToApply, "", ""},
+		"has the former revision under that name": {'S', func(c *cl) { c.PlannedDigest = "former" }, v1alpha1.ClusterToApply, "", ""},
+		"has it without a plan":                   {'S', func(c *cl) { c.PlannedDigest, c.Report.ItemState = "", "" }, v1alpha1.ClusterToApply, "", ""},
 		"its plan is full":                        {'f', nil, v1alpha1.ClusterToApply, v1alpha1.ReasonPlanFull, ""},
 		"in a full plan":                          {'P', func(c *cl) { c.PlanFull = true }, v1alpha1.ClusterProgressing, "Importing", "as a says"},
 		"started, not reported":                   {'P', func(c *cl) { c.Report = rollout.Report{} }, v1alpha1.ClusterProgressing, "", "planned; the member has not reported the image yet"},
@@ -58,7 +58,7 @@ func TestClusterStates(t *testing.T) {
 		"the former template was rejected": {'P', func(c *cl) {
 			c.Report = rollout.Report{ItemState: v1alpha1.PlanItemRejected, ItemMessage: "too large", ItemRevision: "former"}
 		}, v1alpha1.ClusterProgressing, "", "planned; the member has not reported the image yet"},
-		"offline, with a former revision": {'s', func(c *cl) { c.PlannedRevision, c.Report.Revision = "former", "former" }, v1alpha1.ClusterDeferred, "Silent", ""},
+		"offline, with a former revision": {'s', func(c *cl) { c.PlannedDigest, c.Report.Revision = "former", "former" }, v1alpha1.ClusterDeferred, "Silent", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster("a", tt.letter)
@@ -67,8 +67,10 @@ func TestClusterStates(t *testing.T) {
 			}
 			d := decideAndCheck(t, rollout.View{Image: newUbuntu().Paused().Obj(), Clusters: []cl{c}, Now: now})
 			require.Len(t, d.Placed, 1)
+			assert.Equal(t, digest, d.Placed[0].Effective.Digest)
+			d.Placed[0].Effective = nil
 			assert.Equal(t, rollout.PlacedCluster{
-				Cluster: "a", Wave: "rest", State: tt.wantState, Started: c.PlannedRevision == revision, Reason: tt.wantReason, Message: tt.wantMessage,
+				Cluster: "a", Wave: "rest", State: tt.wantState, Started: c.PlannedDigest == digest, Reason: tt.wantReason, Message: tt.wantMessage,
 			}, d.Placed[0])
 		})
 	}

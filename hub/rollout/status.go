@@ -80,8 +80,8 @@ func (e *evaluation) setPhase(v phaseVerdict) {
 	e.status.Phase, e.status.Reason, e.status.Message = v.phase, v.reason, v1alpha1.SanitizeText(v.message, maxStatusLength)
 	finished := v.phase == v1alpha1.RolloutSucceeded || v.phase == v1alpha1.RolloutFailed
 	progressing := v.phase == v1alpha1.RolloutProgressing || slices.Contains(transientReasons, v.reason)
-	// Agents are often upgraded while others get the image.
-	isStalled := slices.Contains(stalledReasons, v.reason) && (v.reason != v1alpha1.ReasonFieldsUnknown || !progressing)
+	// Agents are often upgraded, and clusters labelled, while others get the image.
+	isStalled := slices.Contains(stalledReasons, v.reason) && (!isObstacle(v.reason) || !progressing)
 	kstatus.SetConditions(&e.status.Conditions, e.newCondition(v1alpha1.ConditionReady, v.phase == v1alpha1.RolloutSucceeded), isStalled)
 	e.setCondition(v1alpha1.ConditionFinished, finished)
 	e.setCondition(v1alpha1.ConditionSucceeded, v.phase == v1alpha1.RolloutSucceeded)
@@ -117,7 +117,7 @@ var (
 	// still in progress, too: the rollout does not get further by itself.
 	stalledReasons = []string{
 		v1alpha1.ReasonMaxFailures, v1alpha1.ReasonNameConflict, v1alpha1.ReasonSelectorInvalid, v1alpha1.ReasonNoClusters, v1alpha1.ReasonPlanFull,
-		v1alpha1.ReasonClustersBlocked, v1alpha1.ReasonFieldsUnknown,
+		v1alpha1.ReasonClustersBlocked, v1alpha1.ReasonFieldsUnknown, v1alpha1.ReasonLabelMissing, v1alpha1.ReasonSourceInvalid,
 	}
 )
 

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
@@ -39,17 +40,20 @@ type Cluster struct {
 	OfflineReason string
 	// OnlineSince is zero where that is unknown.
 	OnlineSince time.Time
-	// PlannedRevision is the revision in its plan, or the started one that the plan
-	// does not show yet; empty for none. PlannedAt is zero without it.
-	PlannedRevision string
-	PlannedAt       time.Time
+	// Effective is what it is to have: the template with the overrides that select it. nil:
+	// Decide computes it. It is shared, and must not be changed.
+	Effective *override.Effective
+	// PlannedDigest and PlannedRevision are those of the spec in its plan, or of the started
+	// one that the plan does not show yet; empty for none. PlannedAt is zero without them.
+	PlannedDigest, PlannedRevision string
+	PlannedAt                      time.Time
 	// PlannedRetry is the token of that item. KnowsRetry: its agent follows tokens.
 	PlannedRetry string
 	KnowsRetry   bool
 	// PlanFull: its plan has no room for another image, so it cannot start.
 	PlanFull bool
 	// AgentVersion of the member's agent; empty where it is unknown. UnknownFields are what
-	// the template uses, as in v1alpha1.ImageFields, that the member does not take, and its
+	// Effective uses, as in v1alpha1.ImageFields, that the member does not take, and its
 	// plan does not have: its plan stays as it is.
 	AgentVersion  string
 	UnknownFields []string
@@ -126,10 +130,12 @@ type PlacedCluster struct {
 	Cluster string
 	Wave    string
 	State   v1alpha1.ClusterState
-	// Started: its plan has the current revision, or gets it now.
+	// Effective is what it is to have. It is shared, and must not be changed.
+	Effective *override.Effective
+	// Started: its plan has the source of Effective, or gets it now.
 	Started bool
-	// KeepsItem: its plan has the current revision, and keeps that item although the template
-	// has changed in fields outside the revision: the member does not know them.
+	// KeepsItem: its plan has that source, and keeps its item although Effective has changed
+	// in fields that are no source, such as publish: the member does not know them.
 	KeepsItem bool
 	// Retry is the token that its plan's item has, or gets now.
 	Retry string

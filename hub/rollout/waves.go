@@ -1,15 +1,16 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -29,31 +30,39 @@ func (e *evaluation) decideNextWave() blocker {
 	w := &e.waves[e.currentWave]
 	limit := w.concurrencyLimit()
 	free := limit - int(w.counts.Progressing)
-	planFull, tooOld := 0, 0
+	var waiting, unapproved, planFull int
+	obstacle := ""
 	for i := range e.placed {
 		c := &e.placed[i]
 		if int(c.wave) != e.currentWave || c.state != v1alpha1.ClusterToApply {
 			continue
 		}
 		switch {
-		case len(c.UnknownFields) > 0:
-			tooOld++
+		case c.isUnapproved():
+			unapproved++
+		case c.obstacle != "":
+			obstacle = cmp.Or(obstacle, c.obstacle)
 		case c.PlanFull:
 			planFull++
 		case free > 0:
 			free--
 			e.startCluster(c, w)
+		default:
+			waiting++
 		}
 	}
-	switch int(w.counts.ToApply) {
-	case 0:
+	e.setPendingApproval()
+	switch {
+	case w.counts.ToApply == 0:
 		return blocker{reason: v1alpha1.ReasonAwaitingClusters}
-	case planFull:
-		return blocker{reason: v1alpha1.ReasonPlanFull}
-	case planFull + tooOld:
-		return blocker{reason: v1alpha1.ReasonFieldsUnknown}
-	default:
+	case waiting > 0:
 		return blocker{reason: v1alpha1.ReasonMaxConcurrency, limit: limit}
+	case unapproved > 0:
+		return blocker{reason: v1alpha1.ReasonAwaitingApproval}
+	case obstacle != "":
+		return blocker{reason: obstacle}
+	default:
+		return blocker{reason: v1alpha1.ReasonPlanFull}
 	}
 }
 
@@ -93,9 +102,6 @@ func (e *evaluation) blockedBy() blocker {
 		e.requeueAt(until)
 		return blocker{reason: v1alpha1.ReasonMinSuccessTime, until: until}
 	}
-	if w.requireApproval && !e.isApproved(w.name) {
-		return blocker{reason: v1alpha1.ReasonAwaitingApproval}
-	}
 	return blocker{}
 }
 
@@ -108,12 +114,6 @@ func (e *evaluation) minSuccessTimeEnd() (at time.Time) {
 		}
 	}
 	return at
-}
-
-func (e *evaluation) isApproved(wave string) bool {
-	return slices.ContainsFunc(e.Image.Spec.Approvals, func(a v1alpha1.Approval) bool {
-		return a.Wave == wave && a.Version == e.version.Version
-	})
 }
 
 // allowedFailures is maxFailures as a number of clusters.
@@ -158,10 +158,13 @@ func scaledValue(value *intstr.IntOrString, total int32, fallback int) int {
 	return n
 }
 
-// parseSelectors parses placement and waves. The error names the invalid field.
+// parseSelectors parses overrides, placement and waves. The error names the invalid field.
 func (e *evaluation) parseSelectors() error {
 	spec := &e.Image.Spec
 	var err error
+	if e.overrides, err = override.Parse(e.Image); err != nil {
+		return err
+	}
 	if e.placement, err = parsePlacement(&spec.Placement); err != nil {
 		return err
 	}
@@ -212,9 +215,11 @@ type stateCounts struct {
 	// quarantined are the deferred clusters in quarantine. No wave waits for them.
 	quarantined int32
 	// blocked are those of the clusters in progress that wait until a person acts, paused
-	// those of them where nothing is wrong. tooOld are those to apply with UnknownFields,
+	// those of them where nothing is wrong. heldBack are those to apply with an obstacle,
 	// keeping those whose plans keep their items.
-	blocked, paused, tooOld, keeping int32
+	blocked, paused, heldBack, keeping int32
+	// unapproved are those to apply whose wave needs an approval of their source.
+	unapproved int32
 }
 
 func (c *stateCounts) addCluster(cluster *placedCluster) {
@@ -226,10 +231,13 @@ func (c *stateCounts) addCluster(cluster *placedCluster) {
 	if cluster.keepsItem {
 		c.keeping++
 	}
+	if cluster.state == v1alpha1.ClusterToApply && cluster.isUnapproved() {
+		c.unapproved++
+	}
 	switch {
 	case !cluster.blocked:
 	case cluster.state == v1alpha1.ClusterToApply:
-		c.tooOld++
+		c.heldBack++
 	default:
 		c.blocked++
 		if cluster.Report.isPaused() {
@@ -243,8 +251,9 @@ func (c *stateCounts) addCounts(other *stateCounts) {
 	c.quarantined += other.quarantined
 	c.blocked += other.blocked
 	c.paused += other.paused
-	c.tooOld += other.tooOld
+	c.heldBack += other.heldBack
 	c.keeping += other.keeping
+	c.unapproved += other.unapproved
 	for _, state := range v1alpha1.ClusterStates() {
 		*c.CountOf(state) += *other.CountOf(state)
 	}

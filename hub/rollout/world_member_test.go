@@ -16,6 +16,8 @@ type worldMember struct {
 	onlineSince   time.Time
 	// fault is "fails", "hangs" or "rejects" for every import.
 	fault string
+	// unknown is a field that its agent does not know.
+	unknown string
 	// plan on the hub, and its copy in the member.
 	plan, arrived map[string]v1alpha1.PlannedImage
 	images        map[string]*worldImage
@@ -34,7 +36,7 @@ type worldImage struct {
 // changed.
 func (m *worldMember) runAgent() (changed bool) {
 	if !m.offline {
-		changed = !maps.EqualFunc(m.arrived, m.plan, func(a, b v1alpha1.PlannedImage) bool { return revisionOf(a) == revisionOf(b) })
+		changed = !maps.EqualFunc(m.arrived, m.plan, func(a, b v1alpha1.PlannedImage) bool { return a.Spec.Equal(&b.Spec) })
 		m.arrived = maps.Clone(m.plan)
 	}
 	items := map[string]v1alpha1.PlanItemState{}

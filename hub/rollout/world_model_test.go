@@ -16,8 +16,8 @@ import (
 
 // The model states the rules again, as simply as possible.
 
-func expectedState(c *rollout.Cluster, wanted string, now time.Time) v1alpha1.ClusterState {
-	started := c.PlannedRevision == wanted
+func expectedState(c *rollout.Cluster, spec *v1alpha1.VMDiskImageSpec, now time.Time) v1alpha1.ClusterState {
+	started, wanted := c.PlannedDigest == spec.SourceDigest(), spec.Revision()
 	r := c.Report
 	succeeded := r.Exists && r.ItemState == v1alpha1.PlanItemApplied && r.Revision == wanted && r.ServingRevision == wanted && r.Phase == v1alpha1.PhaseSucceeded
 	refused := (r.ItemRevision == "" || r.ItemRevision == wanted) && (r.ItemState == v1alpha1.PlanItemNotOurs || r.ItemState == v1alpha1.PlanItemRejected)
@@ -57,7 +57,8 @@ var modelWaves = []string{"canary", "eu", v1alpha1.WaveRest}
 
 type model struct {
 	state map[string]v1alpha1.ClusterState // of those placed
-	in    map[string][]*rollout.Cluster    // by wave
+	spec  map[string]*v1alpha1.VMDiskImageSpec
+	in    map[string][]*rollout.Cluster // by wave
 }
 
 func (m *model) expectedCounts(wave string, states ...v1alpha1.ClusterState) (n int) {
@@ -72,7 +73,7 @@ func (m *model) expectedCounts(wave string, states ...v1alpha1.ClusterState) (n 
 }
 
 func (w *world) buildModel(v rollout.View) *model {
-	m := &model{state: map[string]v1alpha1.ClusterState{}, in: map[string][]*rollout.Cluster{}}
+	m := &model{state: map[string]v1alpha1.ClusterState{}, spec: map[string]*v1alpha1.VMDiskImageSpec{}, in: map[string][]*rollout.Cluster{}}
 	for i := range v.Clusters {
 		c := &v.Clusters[i]
 		if c.Labels["placed"] != "yes" {
@@ -83,9 +84,30 @@ func (w *world) buildModel(v rollout.View) *model {
 			wave = v1alpha1.WaveRest
 		}
 		m.in[wave] = append(m.in[wave], c)
-		m.state[c.Name] = expectedState(c, w.wantedRevision(), w.now)
+		m.spec[c.Name] = w.expectedSpec(c.Name, c.Labels)
+		m.state[c.Name] = expectedState(c, m.spec[c.Name], w.now)
 	}
 	return m
+}
+
+// checkPending: what waits for an approval is named, and nothing else.
+func (w *world) checkPending(m *model, d rollout.Decision) {
+	p := d.Status.PendingApproval
+	require.True(w.t, p != nil || d.Status.Reason != v1alpha1.ReasonAwaitingApproval)
+	if p == nil {
+		return
+	}
+	var want []string
+	for _, c := range m.in[p.Wave] {
+		state, spec := m.state[c.Name], m.spec[c.Name]
+		waits := state == v1alpha1.ClusterToApply || state == v1alpha1.ClusterDeferred && c.PlannedDigest != spec.SourceDigest()
+		if obstacle := expectedObstacle(spec, c); waits && (obstacle == "" || obstacle == v1alpha1.ReasonFieldsUnknown) && !w.expectedApproval(p.Wave, spec) {
+			want = append(want, spec.SourceDigest())
+		}
+	}
+	slices.Sort(want)
+	require.Equal(w.t, slices.Compact(want), p.Sources)
+	require.Equal(w.t, d.Status.CurrentWave, p.Wave)
 }
 
 // expectedStarts returns the clusters that start, and records when waves are done.
@@ -121,15 +143,11 @@ func (w *world) expectedStarts(m *model) (start []string) {
 			return nil
 		}
 	}
-	if i := slices.Index(modelWaves, current); i < len(rules.Waves) && rules.Waves[i].RequireApproval {
-		if !slices.ContainsFunc(w.img.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Wave == current && a.Version == w.img.Spec.Version }) {
-			return nil
-		}
-	}
 	most := expectedPart(rules.MaxConcurrency, m.expectedCounts(current), math.MaxInt)
 	free := max(1, most) - m.expectedCounts(current, v1alpha1.ClusterProgressing)
 	for _, c := range m.in[current] {
-		if m.state[c.Name] == v1alpha1.ClusterToApply && !c.PlanFull && len(start) < free {
+		canBegin := !c.PlanFull && expectedObstacle(m.spec[c.Name], c) == "" && w.expectedApproval(current, m.spec[c.Name])
+		if m.state[c.Name] == v1alpha1.ClusterToApply && canBegin && len(start) < free {
 			start = append(start, c.Name)
 		}
 	}
@@ -156,6 +174,7 @@ func (w *world) checkDecision(v rollout.View, d rollout.Decision) {
 		require.Equal(w.t, order[i], p.Wave+"/"+p.Cluster)
 		require.Equal(w.t, m.state[p.Cluster], p.State, p.Cluster)
 	}
+	w.checkPending(m, d)
 	require.Len(w.t, d.Placed, len(order))
 	require.Equal(w.t, v1alpha1.ClusterCounts{
 		Total: int32(len(order)), ToApply: int32(m.expectedCounts("", v1alpha1.ClusterToApply)), Progressing: int32(m.expectedCounts("", v1alpha1.ClusterProgressing)),
@@ -163,9 +182,9 @@ func (w *world) checkDecision(v rollout.View, d rollout.Decision) {
 		TimedOut: int32(m.expectedCounts("", v1alpha1.ClusterTimedOut)), Deferred: int32(m.expectedCounts("", v1alpha1.ClusterDeferred)),
 	}, st.Clusters)
 
-	require.Equal(w.t, w.checkPhase(m), st.Phase, "%s %s", formatStates(d), st.Message)
+	require.Equal(w.t, w.checkPhase(m, st), st.Phase, "%s %s", formatStates(d), st.Message)
 	require.Equal(w.t, w.img.Spec.Version, st.Versions[0].Version)
-	require.Equal(w.t, w.wantedRevision(), st.Versions[0].Revision)
+	require.Equal(w.t, w.img.Spec.Template.Revision(), st.Versions[0].Revision)
 	for _, wave := range st.Waves {
 		if since, done := w.done[wave.Name]; done {
 			require.Equal(w.t, since.UTC(), wave.DoneAt.UTC(), wave.Name)
@@ -177,13 +196,16 @@ func (w *world) checkDecision(v rollout.View, d rollout.Decision) {
 }
 
 // checkPhase checks phase and reason against the API's comments.
-func (w *world) checkPhase(m *model) v1alpha1.RolloutPhase {
+func (w *world) checkPhase(m *model, st *v1alpha1.FleetDiskImageStatus) v1alpha1.RolloutPhase {
 	rules := &w.img.Spec.Rollout
 	failures := m.expectedCounts("", v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut)
 	tooMany := failures > expectedPart(rules.MaxFailures, m.expectedCounts(""), 0)
 	offline := m.expectedCounts("", v1alpha1.ClusterDeferred)
+	isObstacle := slices.Contains([]string{v1alpha1.ReasonLabelMissing, v1alpha1.ReasonSourceInvalid, v1alpha1.ReasonFieldsUnknown}, st.Reason)
 	switch {
 	case m.expectedCounts("", v1alpha1.ClusterProgressing) > 0:
+		return v1alpha1.RolloutProgressing
+	case isObstacle && w.now.Before(st.BlockedSince.Add(time.Minute)): // a label may be set at this moment
 		return v1alpha1.RolloutProgressing
 	case tooMany:
 		return v1alpha1.RolloutFailed
@@ -195,7 +217,7 @@ func (w *world) checkPhase(m *model) v1alpha1.RolloutPhase {
 }
 
 // checkDesired checks the desired images of one member.
-func (w *world) checkDesired(desired rollout.DesiredImages, in rollout.ClusterProgress, current *v1alpha1.PlannedImage) {
+func (w *world) checkDesired(name string, desired rollout.DesiredImages, in rollout.ClusterProgress, current *v1alpha1.PlannedImage) {
 	versions := w.decided.Versions
 	var named []string
 	for _, i := range desired.Images {
@@ -223,9 +245,13 @@ func (w *world) checkDesired(desired rollout.DesiredImages, in rollout.ClusterPr
 	}
 
 	switch {
+	case in.Placed && in.Started && in.KeepsItem:
+		require.Equal(w.t, current.Spec, desired.Images[0].Spec, "fields that the agent does not know change nothing")
+		require.Equal(w.t, w.expectedSpec(name, w.members[name].labels).SourceDigest(), current.Spec.SourceDigest())
 	case in.Placed && in.Started:
-		require.Equal(w.t, w.wantedRevision(), desired.Images[0].Spec.Revision())
-		if current != nil && current.Spec.Revision() == w.wantedRevision() {
+		spec := w.expectedSpec(name, w.members[name].labels)
+		require.Equal(w.t, *spec, desired.Images[0].Spec)
+		if current != nil && current.Spec.SourceDigest() == spec.SourceDigest() && current.Retry == in.Retry {
 			require.Equal(w.t, current.PlannedAt, desired.Images[0].PlannedAt)
 		} else {
 			require.Equal(w.t, w.now.UTC(), desired.Images[0].PlannedAt.UTC())

@@ -32,7 +32,7 @@ type world struct {
 	// The hub's memory: the last decided status, nil after a restart, and the starts that
 	// no plan shows yet.
 	decided *v1alpha1.FleetDiskImageStatus
-	pending map[string]time.Time // since when
+	pending map[string]pendingStart
 
 	// The model's memory: since when waves are done, of which revision, and both as of the
 	// last stored status.
@@ -40,8 +40,14 @@ type world struct {
 	doneOf, doneOfStored string
 }
 
+// pendingStart is a start that no plan shows yet.
+type pendingStart struct {
+	digest, retry string
+	since         time.Time
+}
+
 func newWorld(t *rapid.T) *world {
-	w := &world{t: t, now: now, members: map[string]*worldMember{}, pending: map[string]time.Time{}, done: map[string]time.Time{}, doneStored: map[string]time.Time{}}
+	w := &world{t: t, now: now, members: map[string]*worldMember{}, pending: map[string]pendingStart{}, done: map[string]time.Time{}, doneStored: map[string]time.Time{}}
 	img := apitest.FleetDiskImage("ubuntu").WithVersion("0").WithProgressDeadline(worldDeadline).
 		WithPlacement(v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"placed": "yes"}}}).
 		WithRetention(2, rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "keepUnreferencedFor"))
@@ -53,6 +59,7 @@ func newWorld(t *rapid.T) *world {
 		})
 	}
 	w.img = img.Obj()
+	w.drawOverrides()
 	w.drawLimits()
 	for range rapid.IntRange(0, 10).Draw(t, "members") {
 		w.addMember()
@@ -80,7 +87,7 @@ func (w *world) addMember() {
 	name := fmt.Sprintf("m%02d", w.joined)
 	w.joined++
 	w.members[name] = &worldMember{
-		labels: map[string]string{"placed": "yes", "wave": w.drawWave()}, onlineSince: w.now,
+		labels: map[string]string{"placed": "yes", "wave": w.drawWave(), "site": w.drawSite()}, onlineSince: w.now,
 		plan: map[string]v1alpha1.PlannedImage{}, images: map[string]*worldImage{}, report: map[string]rollout.Report{},
 	}
 }
@@ -98,8 +105,6 @@ func (w *world) drawMember() *worldMember {
 
 func (w *world) currentName() string { return rollout.CurrentImage(w.img).Name }
 
-func (w *world) wantedRevision() string { return w.img.Spec.Template.Revision() }
-
 // gatherView returns the view of the hub: plans and last reports.
 func (w *world) gatherView() rollout.View {
 	v := rollout.View{Image: w.img.DeepCopy(), Now: w.now}
@@ -113,11 +118,16 @@ func (w *world) gatherView() rollout.View {
 			c.OfflineReason, c.OnlineSince = v1alpha1.ReasonSilent, time.Time{}
 		}
 		if p, planned := m.plan[w.currentName()]; planned {
-			c.PlannedRevision, c.PlannedAt = p.Spec.Revision(), p.PlannedAt.Time
+			c.PlannedDigest, c.PlannedAt, c.PlannedRetry = p.Spec.SourceDigest(), p.PlannedAt.Time, p.Retry
 		}
-		if since, started := w.pending[name]; started {
-			c.PlannedRevision, c.PlannedAt = w.wantedRevision(), since
+		if p, started := w.pending[name]; started {
+			if p.digest == w.expectedSpec(name, m.labels).SourceDigest() {
+				c.PlannedDigest, c.PlannedAt, c.PlannedRetry = p.digest, p.since, p.retry
+			} else { // another source was asked for meanwhile
+				delete(w.pending, name)
+			}
 		}
+		w.setEffective(&c, m)
 		v.Clusters = append(v.Clusters, c)
 	}
 	return v
@@ -125,9 +135,10 @@ func (w *world) gatherView() rollout.View {
 
 // runHub is one reconcile; its writes may be lost.
 func (w *world) runHub(storesStatus, writesPlans bool) rollout.Decision {
-	v := w.gatherView()
 	w.dropOldVersion()
+	v := w.gatherView()
 	d := decideAndCheck(w.t, v)
+	w.checkStarts(v, d)
 	w.checkDecision(v, d)
 
 	w.decided = &d.Status
@@ -135,8 +146,10 @@ func (w *world) runHub(storesStatus, writesPlans bool) rollout.Decision {
 		w.img.Status = *roundTripStatus(w.t, &d.Status)
 		w.doneStored, w.doneOfStored = maps.Clone(w.done), w.doneOf
 	}
-	for _, name := range d.Start {
-		w.pending[name] = w.now
+	for _, p := range d.Placed {
+		if slices.Contains(d.Start, p.Cluster) {
+			w.pending[p.Cluster] = pendingStart{p.Effective.Digest, p.Retry, w.now}
+		}
 	}
 	if writesPlans && !d.Freeze {
 		w.writePlans(d)
@@ -146,9 +159,12 @@ func (w *world) runHub(storesStatus, writesPlans bool) rollout.Decision {
 
 // dropOldVersion drops starts and done waves of another revision.
 func (w *world) dropOldVersion() {
-	if version := w.currentName() + "/" + w.wantedRevision(); version != w.doneOf {
+	version := w.currentName() + "/" + w.img.Spec.Template.Revision()
+	if name, _, _ := strings.Cut(w.doneOf, "/"); name != w.currentName() {
+		w.pending = map[string]pendingStart{}
+	}
+	if version != w.doneOf {
 		w.doneOf, w.done = version, map[string]time.Time{}
-		w.pending = map[string]time.Time{}
 	}
 }
 
@@ -165,9 +181,18 @@ func (w *world) writePlans(d rollout.Decision) {
 		if at, planned := m.plan[w.currentName()]; planned {
 			current = &at
 		}
-		in := rollout.ClusterProgress{Placed: isPlaced, Started: p.Started, Succeeded: p.State == v1alpha1.ClusterSucceeded}
+		if pending, started := w.pending[name]; started && isPlaced {
+			former := v1alpha1.PlannedImage{Namespace: img.Spec.TargetNamespace, Name: w.currentName(), Spec: *w.expectedSpec(name, m.labels), Retry: pending.retry, PlannedAt: toStoredTime(pending.since)}
+			current = &former
+		}
+		in := rollout.ClusterProgress{Placed: isPlaced, Started: p.Started, KeepsItem: p.KeepsItem, Succeeded: p.State == v1alpha1.ClusterSucceeded, Retry: p.Retry, Effective: p.Effective}
 		desired := rollout.ComputeDesiredImages(img, in, current, w.now)
-		w.checkDesired(desired, in, current)
+		w.checkDesired(name, desired, in, current)
+		before := (*v1alpha1.PlannedImage)(nil)
+		if at, planned := m.plan[w.currentName()]; planned {
+			before = &at
+		}
+		w.checkItem(name, before, desired.Images)
 		m.plan = map[string]v1alpha1.PlannedImage{}
 		for _, i := range desired.Images {
 			m.plan[i.Name] = i
@@ -178,7 +203,7 @@ func (w *world) writePlans(d rollout.Decision) {
 
 // restartHub drops the memory and the status that was not stored.
 func (w *world) restartHub() {
-	w.decided, w.pending = nil, map[string]time.Time{}
+	w.decided, w.pending = nil, map[string]pendingStart{}
 	w.done, w.doneOf = maps.Clone(w.doneStored), w.doneOfStored
 }
 
@@ -210,7 +235,7 @@ func TestRolloutEndsUnderFaults(t *testing.T) {
 			},
 			"foreign image": func(*rapid.T) {
 				if m := w.drawMember(); m.images[w.currentName()] == nil {
-					m.images[w.currentName()] = &worldImage{revision: w.wantedRevision(), phase: v1alpha1.PhaseSucceeded, foreign: true}
+					m.images[w.currentName()] = &worldImage{revision: w.img.Spec.Template.Revision(), phase: v1alpha1.PhaseSucceeded, foreign: true}
 				}
 			},
 			"foreign image deleted": func(*rapid.T) {
@@ -228,7 +253,25 @@ func TestRolloutEndsUnderFaults(t *testing.T) {
 			},
 			"full": func(*rapid.T) { m := w.drawMember(); m.full = !m.full },
 			"relabel": func(*rapid.T) {
-				w.drawMember().labels = map[string]string{"placed": rapid.SampledFrom([]string{"yes", "yes", "no"}).Draw(t, "placed"), "wave": w.drawWave()}
+				w.drawMember().labels = map[string]string{"placed": rapid.SampledFrom([]string{"yes", "yes", "no"}).Draw(t, "placed"), "wave": w.drawWave(), "site": w.drawSite()}
+			},
+			"another site": func(*rapid.T) {
+				m := w.drawMember()
+				m.labels = maps.Clone(m.labels)
+				m.labels["site"] = w.drawSite()
+			},
+			"overrides": func(*rapid.T) { w.drawOverrides() },
+			"secret": func(t *rapid.T) { // another source of the same revision
+				w.img.Spec.Template.SecretRef = rapid.SampledFrom([]string{"", "rotated"}).Draw(t, "secret")
+				w.img.Generation++
+			},
+			"priority": func(t *rapid.T) {
+				w.img.Spec.Template.Priority = rapid.SampledFrom([]int32{0, 1}).Draw(t, "priority")
+				w.img.Generation++
+			},
+			"another agent": func(t *rapid.T) {
+				m := w.drawMember()
+				m.unknown = rapid.SampledFrom([]string{"", "secretRef", "priority"}).Draw(t, "unknown")
 			},
 			"join": func(*rapid.T) { w.addMember() },
 			"leave": func(*rapid.T) {
@@ -246,8 +289,10 @@ func TestRolloutEndsUnderFaults(t *testing.T) {
 				w.img.Spec.Template.URL = "https://images.example.com/" + rapid.SampledFrom([]string{"a", "b"}).Draw(t, "url")
 				w.img.Generation++
 			},
-			"pause":   func(*rapid.T) { w.img.Spec.Rollout.Paused = !w.img.Spec.Rollout.Paused; w.img.Generation++ },
-			"approve": func(*rapid.T) { w.approveWave(rapid.SampledFrom([]string{"canary", "eu"}).Draw(t, "approved")) },
+			"pause": func(*rapid.T) { w.img.Spec.Rollout.Paused = !w.img.Spec.Rollout.Paused; w.img.Generation++ },
+			"approve": func(*rapid.T) {
+				w.approveWave(rapid.SampledFrom([]string{"canary", "eu"}).Draw(t, "approved"), w.drawSources())
+			},
 			"limits":  func(*rapid.T) { w.drawLimits() },
 			"restart": func(*rapid.T) { w.restartHub() },
 		})
@@ -255,11 +300,11 @@ func TestRolloutEndsUnderFaults(t *testing.T) {
 	})
 }
 
-func (w *world) approveWave(wave string) {
-	if !slices.ContainsFunc(w.img.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Wave == wave && a.Version == w.img.Spec.Version }) {
-		w.img.Spec.Approvals = append(w.img.Spec.Approvals, v1alpha1.Approval{Wave: wave, Version: w.img.Spec.Version, By: "operator"})
-		w.img.Generation++
-	}
+// approveWave replaces the approval of the current version.
+func (w *world) approveWave(wave string, sources []string) {
+	w.img.Spec.Approvals = slices.DeleteFunc(w.img.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Wave == wave && a.Version == w.img.Spec.Version })
+	w.img.Spec.Approvals = append(w.img.Spec.Approvals, v1alpha1.Approval{Wave: wave, Version: w.img.Spec.Version, Sources: sources, By: "operator"})
+	w.img.Generation++
 }
 
 func (w *world) bringOnline(m *worldMember) {
@@ -280,11 +325,14 @@ func (w *world) runAllAgents() (changed bool) {
 func (w *world) stopFaults(faulty bool) {
 	w.restartHub()
 	w.img.Spec.Rollout.Paused = false
-	w.approveWave("canary")
-	w.approveWave("eu")
+	w.img.Spec.Overrides = slices.DeleteFunc(slices.Clone(w.img.Spec.Overrides), func(o v1alpha1.ImageOverride) bool { return o.Checksum != nil })
 	for _, m := range w.members {
 		w.bringOnline(m)
-		m.full = false
+		m.full, m.unknown = false, ""
+		if m.labels["site"] == "" {
+			m.labels = maps.Clone(m.labels)
+			m.labels["site"] = "north"
+		}
 		if i := m.images[w.currentName()]; i != nil && i.foreign {
 			delete(m.images, w.currentName())
 		}
@@ -296,6 +344,16 @@ func (w *world) stopFaults(faulty bool) {
 	for range 500 {
 		d = w.runHub(true, true)
 		changed := w.runAllAgents()
+		if p := d.Status.PendingApproval; p != nil { // what the status says is enough
+			sources := p.Sources
+			for _, a := range w.img.Spec.Approvals {
+				if a.Wave == p.Wave && a.Version == w.img.Spec.Version {
+					sources = append(sources, a.Sources...)
+				}
+			}
+			w.approveWave(p.Wave, slices.Compact(slices.Sorted(slices.Values(sources))))
+			continue
+		}
 		switch {
 		case changed || len(d.Start) > 0:
 			w.now = w.now.Add(time.Second)
@@ -324,9 +382,10 @@ func (w *world) checkOutcome(d rollout.Decision, faulty bool) {
 	}
 	for name, m := range w.members {
 		if m.labels["placed"] == "yes" && m.fault == "" {
-			i := m.images[w.currentName()]
+			i, spec := m.images[w.currentName()], w.expectedSpec(name, m.labels)
 			require.NotNil(w.t, i, name)
-			require.Equal(w.t, worldImage{revision: w.wantedRevision(), serving: w.wantedRevision(), phase: v1alpha1.PhaseSucceeded}, *i, name)
+			require.Equal(w.t, worldImage{revision: spec.Revision(), serving: spec.Revision(), phase: v1alpha1.PhaseSucceeded}, *i, name)
+			require.Equal(w.t, *spec, m.arrived[w.currentName()].Spec, name)
 		}
 	}
 	require.Empty(w.t, strings.Trim(formatStates(d), "canryeust= SFT"))

@@ -40,7 +40,7 @@ func newRolloutAPI(t *testing.T) *API {
 		cluster := func(name, wave string, phase v1alpha1.Phase) rollout.Cluster {
 			c := rollout.Cluster{Name: name, Labels: map[string]string{"wave": wave}, OnlineSince: apitest.Epoch}
 			if phase != "" {
-				c.PlannedRevision, c.PlannedAt = revision, apitest.Epoch
+				c.PlannedDigest, c.PlannedRevision, c.PlannedAt = img.Spec.Template.SourceDigest(), revision, apitest.Epoch
 				c.Report = rollout.Report{Exists: true, Revision: revision, Phase: phase, ItemState: v1alpha1.PlanItemApplied}
 			}
 			return c
@@ -141,7 +141,7 @@ func TestReachIsOfDownloadsThatWere(t *testing.T) {
 			f.API.Pages = pages
 			for i, size := range tt.sizes {
 				c := rollout.Cluster{Name: fmt.Sprintf("cluster-%02d", i), Labels: map[string]string{"wave": "canary"}, OnlineSince: apitest.Epoch}
-				c.PlannedRevision = img.Spec.Template.Revision()
+				c.PlannedDigest, c.PlannedRevision = img.Spec.Template.SourceDigest(), img.Spec.Template.Revision()
 				c.Report = rollout.Report{Exists: true, Revision: c.PlannedRevision, Phase: v1alpha1.PhaseSucceeded, ItemState: v1alpha1.PlanItemApplied}
 				v.Clusters = append(v.Clusters, c)
 				pages.sizes[c.Name] = size

@@ -346,7 +346,7 @@ export interface FleetDiskImageStatus {
   currentWave?: string;
   /** waves that have clusters or are named in the spec, in order. */
   waves?: WaveStatus[];
-  /** pendingApproval is what the current wave waits for, with reason AwaitingApproval. */
+  /** pendingApproval is what clusters of the current wave wait for, with reason AwaitingApproval or while others of the wave start. */
   pendingApproval?: PendingApproval;
   /** observedRetry is the last token of spec.retry that the plans of all clusters have that had failed. */
   observedRetry?: string;
@@ -358,7 +358,7 @@ export interface FleetDiskImageStatus {
   expectedReason?: string;
   /** failing lists the first clusters that failed or timed out, by name. */
   failing?: ClusterSummary[];
-  /** blocked lists the first clusters, by name, that wait until a person acts there: in progress, or not started with reason FieldsUnknown. */
+  /** blocked lists the first clusters, by name, that wait until a person acts there: in progress, or not started with reason FieldsUnknown, LabelMissing or SourceInvalid. */
   blocked?: ClusterSummary[];
   /** blockedSince is since when every cluster in progress is blocked, and no other can start, by the hub's clock. */
   blockedSince?: string;

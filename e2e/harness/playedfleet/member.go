@@ -322,6 +322,9 @@ func (f *Fleet) view(m *member, img *v1alpha1.FleetDiskImage, current types.Name
 	c.OfflineReason, c.OnlineSince = rollout.Availability(m.object)
 	planned := m.items[img.Name]
 	c.PlannedRevision, c.PlannedAt, c.PlannedRetry = planned.revision, planned.plannedAt, planned.retry
+	if planned.revision == img.Spec.Template.Revision() {
+		c.PlannedDigest = img.Spec.Template.SourceDigest()
+	}
 	if have := m.byName[current]; have != nil {
 		c.Report = rollout.NewReport(&have.ReportedImage)
 	}

@@ -166,6 +166,43 @@ func TestApprovalMustNameTheCurrentVersion(t *testing.T) {
 	requireForbidden(t, err, deniedApproval+"the approval of wave edge is for version 2.2.0, and spec.version is 2.1.0: approve of the version that is there")
 }
 
+// TestSourcesOfAnApproval: whoever extends an approval to other sources approves of them.
+func TestSourcesOfAnApproval(t *testing.T) {
+	awaitApprovalsEnforced(t)
+	of := func(by string, sources ...any) map[string]any {
+		a := newApproval("edge", "2.1.0", by)
+		if len(sources) > 0 {
+			a["sources"] = sources
+		}
+		return a
+	}
+	stored := createFleetImage(t, "approved-sources")
+	require.NoError(t, clientFor(t, "fleet-approver").Patch(t.Context(), stored, newSpecPatch(t, map[string]any{"approvals": []any{of("fleet-approver", "aaaa", "bbbb")}})))
+	const mayNot, inAnotherName = "user fleet-author may not approve of wave edge", "says by: fleet-approver, and it is fleet-lead who writes it"
+	for name, test := range map[string]struct {
+		changes           map[string]any
+		author, lead, own string // messages for fleet-author, fleet-lead and fleet-approver; empty: allowed
+	}{
+		"one more":             {changes: map[string]any{"approvals": []any{of("fleet-approver", "aaaa", "bbbb", "cccc")}}, author: mayNot, lead: inAnotherName},
+		"another":              {changes: map[string]any{"approvals": []any{of("fleet-approver", "aaaa", "cccc")}}, author: mayNot, lead: inAnotherName},
+		"none, so the default": {changes: map[string]any{"approvals": []any{of("fleet-approver")}}, author: mayNot, lead: inAnotherName},
+		"the same":             {changes: map[string]any{"approvals": []any{of("fleet-approver", "aaaa", "bbbb")}}},
+		"an override":          {changes: map[string]any{"overrides": []any{map[string]any{"clusterNames": []any{"tromso"}, "storageClass": "lvm"}}}},
+		"taken away":           {changes: map[string]any{"approvals": []any{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for user, says := range map[string]string{"fleet-author": test.author, "fleet-lead": test.lead, "fleet-approver": test.own} {
+				err := clientFor(t, user).Patch(t.Context(), stored.DeepCopy(), newSpecPatch(t, test.changes), client.DryRunAll)
+				if says == "" {
+					require.NoError(t, err, user)
+				} else {
+					requireForbidden(t, err, says)
+				}
+			}
+		})
+	}
+}
+
 func TestChangesAfterApproval(t *testing.T) {
 	awaitApprovalsEnforced(t)
 	mine := newApproval("edge", "2.1.0", "fleet-approver")

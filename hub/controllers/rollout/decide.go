@@ -53,7 +53,7 @@ func (f *FleetState) refreshActivities(img *imageState, sourceLimits map[string]
 	for i := range img.clusters {
 		c := &img.clusters[i]
 		c.Activity, c.ActivityAt, c.SourceLimits = nil, now, sourceLimits[c.Name]
-		if c.PlannedRevision != img.revision || c.Report.Phase != v1alpha1.PhaseSucceeded {
+		if c.Effective == nil || c.PlannedDigest != c.Effective.Digest || c.Report.Phase != v1alpha1.PhaseSucceeded {
 			c.Activity = f.Activity(c.Name)
 		}
 	}

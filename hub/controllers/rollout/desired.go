@@ -19,9 +19,11 @@ type desiredState struct {
 	known     bool
 	memberUID types.UID
 	inputs    desiredInputs
-	// started: image has the current revision. It stays until it is no longer desired: a
-	// plan without it may be an older one, or lost it to another writer.
-	started bool
+	// started: image has the source that the member is to have, of this digest and revision. It
+	// stays until it is no longer desired: a plan without it may be an older one, or lost it to
+	// another writer.
+	started          bool
+	digest, revision string
 	// freeze: the plan keeps what it has.
 	freeze bool
 	// image is nil where no image is desired.
@@ -33,7 +35,7 @@ type desiredState struct {
 // desiredInputs are compared: a desired state with the same inputs is not computed again.
 type desiredInputs struct {
 	rollout.ClusterProgress
-	planned               string
+	planned               string // digest
 	plannedAt             time.Time
 	generation            int64
 	inConflict, nameTaken bool
@@ -56,6 +58,17 @@ type sharedLists struct {
 	generation int64
 	kept       [][]v1alpha1.KeptImage
 	retired    [][]v1alpha1.RetiredImage
+	// specs are those that waiting members keep, by digest.
+	specs map[string]*v1alpha1.VMDiskImageSpec
+}
+
+// internSpec returns the equal spec among those that were seen, or spec.
+func (s *sharedLists) internSpec(digest string, spec *v1alpha1.VMDiskImageSpec) *v1alpha1.VMDiskImageSpec {
+	if same := s.specs[digest]; same != nil && same.Equal(spec) {
+		return same
+	}
+	s.specs[digest] = spec
+	return spec
 }
 
 // internList returns the equal list among lists, or adds list: there are members ×
@@ -77,10 +90,11 @@ func (f *FleetState) updateDesired(img *imageState, v rollout.View, d rollout.De
 	progress := make([]rollout.ClusterProgress, len(img.clusters))
 	for i := range d.Placed {
 		p := &d.Placed[i]
-		progress[img.clusterIndex[p.Cluster]] = rollout.ClusterProgress{Placed: true, Started: p.Started, KeepsItem: p.KeepsItem, Retry: p.Retry, Succeeded: p.State == v1alpha1.ClusterSucceeded}
+		progress[img.clusterIndex[p.Cluster]] = rollout.ClusterProgress{Placed: true, Started: p.Started, KeepsItem: p.KeepsItem, Retry: p.Retry, Succeeded: p.State == v1alpha1.ClusterSucceeded, Effective: p.Effective}
 	}
+	decided := img.withDecidedStatus()
 	if img.sharedLists.generation != img.generation {
-		img.sharedLists = sharedLists{generation: img.generation}
+		img.sharedLists = sharedLists{generation: img.generation, specs: map[string]*v1alpha1.VMDiskImageSpec{}}
 	}
 	for i := range img.clusters {
 		cluster, former, m := &img.clusters[i], &img.desired[i], f.members[img.clusters[i].Name]
@@ -88,36 +102,36 @@ func (f *FleetState) updateDesired(img *imageState, v rollout.View, d rollout.De
 			continue // it is gone or replaced
 		}
 		next := desiredState{known: true, memberUID: m.uid, freeze: d.Freeze, inputs: desiredInputs{
-			ClusterProgress: progress[i], planned: cluster.PlannedRevision, plannedAt: cluster.PlannedAt,
+			ClusterProgress: progress[i], planned: cluster.PlannedDigest, plannedAt: cluster.PlannedAt,
 			generation: img.generation, inConflict: v.Conflict != "", nameTaken: v.NameTaken,
 		}}
 		switch {
 		case former.known && former.freeze == next.freeze && former.inputs == next.inputs:
 			continue
 		case d.Freeze:
-			next.started, next.image = former.started, former.image
+			next.started, next.digest, next.revision, next.image = former.started, former.digest, former.revision, former.image
 		default:
-			f.computeDesired(img, &next, former, m, v.Now)
+			img.computeDesired(decided, &next, former, m, v.Now)
 		}
 		f.replaceDesired(img, i, next)
 	}
 }
 
-// computeDesired fills next for one member.
-func (f *FleetState) computeDesired(img *imageState, next, former *desiredState, m *member, now time.Time) {
+// computeDesired fills next for one member. decided is the result of withDecidedStatus.
+func (img *imageState) computeDesired(decided *v1alpha1.FleetDiskImage, next, former *desiredState, m *member, now time.Time) {
 	current := m.plannedImages[img.current].PlannedImage
 	if former.started {
 		current = former.image.toPlannedImage()
 	}
-	started := next.inputs.Started
+	started, effective := next.inputs.Started, next.inputs.Effective
 	var desired rollout.DesiredImages
 	if next.inputs.inConflict {
 		if next.inputs.nameTaken {
 			current = nil
 		}
-		desired, started = rollout.ComputeDesiredInConflict(img.withDecidedStatus(), current, now), former.started
+		desired, started = rollout.ComputeDesiredInConflict(decided, current, now), former.started
 	} else {
-		desired = rollout.ComputeDesiredImages(img.withDecidedStatus(), next.inputs.ClusterProgress, current, now)
+		desired = rollout.ComputeDesiredImages(decided, next.inputs.ClusterProgress, current, now)
 	}
 	next.kept, next.retired = internList(&img.sharedLists.kept, desired.Kept), internList(&img.sharedLists.retired, desired.Retired)
 	if len(desired.Images) == 0 {
@@ -125,9 +139,16 @@ func (f *FleetState) computeDesired(img *imageState, next, former *desiredState,
 	}
 	planned := &desired.Images[0] // a FleetDiskImage has one current image
 	next.image = &desiredImage{planned.Namespace, planned.Name, &planned.Spec, planned.Retry, planned.PlannedAt}
-	next.started = started && planned.PlannedAt != nil
-	if template := &img.stored.Spec.Template; planned.Spec.Equal(template) {
-		next.image.spec = template
+	if started && planned.PlannedAt != nil {
+		next.started, next.digest, next.revision = true, former.digest, former.revision
+		if effective != nil {
+			next.digest, next.revision = effective.Digest, effective.Revision
+		}
+	}
+	if effective != nil && planned.Spec.Equal(&effective.Spec) {
+		next.image.spec = &effective.Spec
+	} else {
+		next.image.spec = img.sharedLists.internSpec(next.inputs.planned, &planned.Spec)
 	}
 }
 

@@ -6,8 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -20,8 +22,6 @@ type imageState struct {
 	stored     *v1alpha1.FleetDiskImage
 	removed    bool
 	imageNames []imageKey
-	// recentFields are what the template of stored uses and older agents do not know.
-	recentFields []string
 	// dirty are the members whose cluster is to be built again.
 	dirty map[string]bool
 	// generation is raised when stored or the versions in status change: desired states
@@ -38,12 +38,13 @@ type imageState struct {
 	// changed under both, and may be read under either.
 	mu           sync.Mutex
 	current      imageKey
-	revision     string
-	builtFrom    *v1alpha1.FleetDiskImage // of current and revision
-	membership   int64                    // FleetState.membership of clusters
-	clusters     []rollout.Cluster        // by name
-	clusterIndex map[string]int           // into clusters, by name
-	memberUIDs   []types.UID              // of the MemberClusters, in the order of clusters
+	builtFrom    *v1alpha1.FleetDiskImage // of current and overrides
+	overrides    *override.Overrides      // nil where they cannot be parsed
+	recentFields map[*override.Effective][]string
+	membership   int64             // FleetState.membership of clusters
+	clusters     []rollout.Cluster // by name
+	clusterIndex map[string]int    // into clusters, by name
+	memberUIDs   []types.UID       // of the MemberClusters, in the order of clusters
 }
 
 func compareByName(a, b *imageState) int { return strings.Compare(a.name, b.name) }
@@ -81,9 +82,6 @@ func (f *FleetState) SetImage(stored *v1alpha1.FleetDiskImage) {
 	}
 	former := img.stored
 	img.stored = stored
-	if former == nil || former.Generation != stored.Generation {
-		img.recentFields = recentFields(&stored.Spec.Template)
-	}
 	f.indexNames(img)
 	deletionStarts := former != nil && former.DeletionTimestamp.IsZero() != stored.DeletionTimestamp.IsZero()
 	specChanged := former == nil || former.Generation != stored.Generation || deletionStarts
@@ -158,15 +156,18 @@ func (f *FleetState) unindexNames(img *imageState) {
 // f.mu.
 func (f *FleetState) refreshClusters(img *imageState) {
 	all := false
-	if img.builtFrom != img.stored {
-		current, revision := imageKeyFor(rollout.CurrentImage(img.stored)), img.stored.Spec.Template.Revision()
-		if current != img.current || revision != img.revision {
+	if former := img.builtFrom; former != img.stored {
+		if current := imageKeyFor(rollout.CurrentImage(img.stored)); current != img.current {
 			for i := range img.desired {
 				f.forgetStarted(img, i)
 			}
-			img.current, img.revision, all = current, revision, true
+			img.current, all = current, true
 		}
-		all = all || img.builtFrom == nil || (img.builtFrom.Spec.Retry == nil) != (img.stored.Spec.Retry == nil) || !img.builtFrom.Spec.Template.Equal(&img.stored.Spec.Template)
+		if former == nil || !givesSameSpecs(former, img.stored) {
+			img.parseOverrides()
+			all = true
+		}
+		all = all || (former.Spec.Retry == nil) != (img.stored.Spec.Retry == nil)
 		img.builtFrom = img.stored
 	}
 	if img.membership != f.membership || img.clusterIndex == nil {
@@ -185,6 +186,43 @@ func (f *FleetState) refreshClusters(img *imageState) {
 		}
 	}
 	clear(img.dirty)
+}
+
+// givesSameSpecs reports whether all clusters get the same specs of two states of one
+// FleetDiskImage.
+func givesSameSpecs(a, b *v1alpha1.FleetDiskImage) bool {
+	return a.Spec.Template.Equal(&b.Spec.Template) && a.ImageNameWithoutVersion() == b.ImageNameWithoutVersion() &&
+		equality.Semantic.DeepEqual(a.Spec.Overrides, b.Spec.Overrides)
+}
+
+// parseOverrides reads the overrides of stored. Decide says what is wrong with them.
+func (img *imageState) parseOverrides() {
+	img.recentFields = map[*override.Effective][]string{}
+	overrides, err := override.Parse(img.stored)
+	if err != nil {
+		overrides = nil
+	}
+	img.overrides = overrides
+}
+
+// recentFieldsOf returns what a spec uses that older agents do not know.
+func (img *imageState) recentFieldsOf(e *override.Effective) []string {
+	fields, ok := img.recentFields[e]
+	if !ok {
+		fields = recentFields(&e.Spec)
+		img.recentFields[e] = fields
+	}
+	return fields
+}
+
+// usesRecentFields reports whether a cluster gets something that older agents do not know.
+func (img *imageState) usesRecentFields() bool {
+	for _, fields := range img.recentFields {
+		if len(fields) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // rebuildClusters makes an entry for each present member, and keeps the desired states of
@@ -210,31 +248,47 @@ func (f *FleetState) buildCluster(img *imageState, m *member) rollout.Cluster {
 		Name: m.name, Labels: m.labels, OfflineReason: m.offline, OnlineSince: m.onlineSince,
 		Report: m.newestReport(img.current).Report, KnowsRetry: m.knowsRetry,
 	}
+	if img.overrides != nil {
+		cluster.Effective = img.overrides.For(m.name, m.labels)
+	}
 	if planned, ok := m.plannedImages[img.current]; ok {
-		cluster.PlannedRevision, cluster.PlannedRetry = planned.revision, planned.Retry
+		cluster.PlannedDigest, cluster.PlannedRevision, cluster.PlannedRetry = planned.digest, planned.revision, planned.Retry
 		if planned.PlannedAt != nil {
 			cluster.PlannedAt = planned.PlannedAt.Time
 		}
 	}
-	if i, ok := img.clusterIndex[m.name]; ok && img.desired[i].started && cluster.PlannedRevision != img.revision {
-		cluster.PlannedRevision, cluster.PlannedAt = img.revision, img.desired[i].image.plannedAt.Time
-		cluster.PlannedRetry = ""
+	if i, ok := img.clusterIndex[m.name]; ok && img.desired[i].started && cluster.PlannedDigest != img.desired[i].digest {
+		f.showPendingStart(img, i, &cluster)
 	}
 	if img.stored.Spec.Retry != nil {
 		cluster.AgentVersion = m.agentVersion
 	}
-	if len(img.recentFields) > 0 && !f.plansTemplate(img, m) {
-		cluster.AgentVersion, cluster.UnknownFields = m.agentVersion, m.unknownFields(img.recentFields)
+	if cluster.Effective != nil {
+		if fields := img.recentFieldsOf(cluster.Effective); len(fields) > 0 && !f.plansSpec(img, m, &cluster.Effective.Spec) {
+			cluster.AgentVersion, cluster.UnknownFields = m.agentVersion, m.unknownFields(fields)
+		}
 	}
-	cluster.PlanFull = cluster.PlannedRevision == "" && m.isPlanFull()
+	cluster.PlanFull = cluster.PlannedDigest == "" && m.isPlanFull()
 	return cluster
 }
 
-// plansTemplate reports whether the plan of a member has the template already, as one has
-// whose agent was replaced by an older one.
-func (f *FleetState) plansTemplate(img *imageState, m *member) bool {
+// showPendingStart shows a start that no plan shows yet as planned. Invariant: one with another
+// source than the cluster is to have now is forgotten: that source waits for its own start.
+func (f *FleetState) showPendingStart(img *imageState, i int, cluster *rollout.Cluster) {
+	d := &img.desired[i]
+	if e := cluster.Effective; e != nil && e.Digest != d.digest {
+		f.forgetStarted(img, i)
+		return
+	}
+	cluster.PlannedDigest, cluster.PlannedRevision, cluster.PlannedAt = d.digest, d.revision, d.image.plannedAt.Time
+	cluster.PlannedRetry = d.image.retry
+}
+
+// plansSpec reports whether the plan of a member has a spec already, as one has whose agent was
+// replaced by an older one.
+func (f *FleetState) plansSpec(img *imageState, m *member, spec *v1alpha1.VMDiskImageSpec) bool {
 	planned, ok := m.plannedImages[img.current]
-	return ok && planned.Spec.Equal(&img.stored.Spec.Template)
+	return ok && planned.Spec.Equal(spec)
 }
 
 // forgetStarted drops a start from memory. The plan may still hold it.

@@ -37,10 +37,33 @@ type member struct {
 	pendingStarts int
 }
 
-// plannedImage is an item of a plan with its revision.
+// plannedImage is an item of a plan with the hashes of its spec.
 type plannedImage struct {
 	*v1alpha1.PlannedImage
-	revision string
+	*specHashes
+}
+
+// specHashes are the hashes of a spec. Members whose plans have the same one share them.
+type specHashes struct {
+	spec             *v1alpha1.VMDiskImageSpec
+	revision, digest string
+}
+
+// maxHashedNames bounds the names of which the last hashes are remembered.
+const maxHashedNames = 4096
+
+// hashSpec returns the hashes of a spec that a plan has under a name. Most members have the
+// same one there, so that it is rarely hashed. It requires f.mu.
+func (f *FleetState) hashSpec(key imageKey, spec *v1alpha1.VMDiskImageSpec) *specHashes {
+	if last := f.lastHashes[key]; last != nil && last.spec.Equal(spec) {
+		return last
+	}
+	if len(f.lastHashes) >= maxHashedNames {
+		clear(f.lastHashes)
+	}
+	hashes := &specHashes{spec.DeepCopy(), intern(spec.Revision()), intern(spec.SourceDigest())}
+	f.lastHashes[key] = hashes
+	return hashes
 }
 
 func (f *FleetState) ensureMember(name string) *member {
@@ -130,14 +153,14 @@ func (f *FleetState) setPlannedImages(m *member, plan *v1alpha1.ClusterPlan) {
 		for i := range plan.Spec.Images {
 			item := &plan.Spec.Images[i]
 			key := newImageKey(item.Namespace, item.Name)
-			next := plannedImage{item, ""}
+			next := plannedImage{PlannedImage: item}
 			if old, ok := before[key]; ok && old.Spec.Equal(&item.Spec) {
-				next.revision = old.revision
+				next.specHashes = old.specHashes
 				if !old.PlannedAt.Equal(item.PlannedAt) || old.Retry != item.Retry {
 					f.invalidateImage(m, key)
 				}
 			} else {
-				next.revision = item.Spec.Revision()
+				next.specHashes = f.hashSpec(key, &item.Spec)
 				f.invalidateImage(m, key)
 			}
 			m.plannedImages[key] = next

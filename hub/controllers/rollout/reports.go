@@ -96,7 +96,7 @@ func (f *FleetState) setAgent(m *member, root *v1alpha1.ReportRoot) {
 		m.imageFields[i] = intern(m.imageFields[i])
 	}
 	for _, img := range f.sorted {
-		if len(img.recentFields) > 0 || learnsRetry || img.stored.Spec.Retry != nil {
+		if img.usesRecentFields() || learnsRetry || img.stored.Spec.Retry != nil {
 			img.dirty[m.name] = true
 			f.enqueueImages(img)
 		}

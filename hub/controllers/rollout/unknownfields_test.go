@@ -73,25 +73,64 @@ func TestPlanWaitsForAgentThatKnowsItsFields(t *testing.T) {
 	require.Len(t, desired.Images, 1)
 	assert.Equal(t, "fast", desired.Images[0].Spec.SnapshotClass)
 
-	// A template gets a field that is no part of the revision: the others stay as planned.
+	// A template gets another source with a field that the agent does not know: it does not
+	// begin, and its item stays.
 	changed := img.DeepCopy()
 	changed.Generation, changed.Spec.Template.SnapshotClass = 2, "faster"
 	f.SetImage(changed)
-	assert.NotContains(t, f.decideAll("ubuntu"), "old", "it does not start again")
+	assert.Equal(t, []string{"new"}, f.decideAll("ubuntu"))
 	placed, _ = f.listPlaced("ubuntu")
 	for _, p := range placed {
-		assert.Equal(t, p.Cluster != "silent", p.Started, "%s has begun", p.Cluster)
+		assert.Equal(t, p.Cluster == "new", p.Started, p.Cluster)
+		assert.False(t, p.KeepsItem, p.Cluster)
+	}
+	f.requireSnapshotClasses(map[string]string{"new": "faster", "old": "fast"})
+	f.applyPlans("new", "old")
+	f.reportAgent("new", "v0.3.0")
+	f.reportAgent("old", "v0.3.0")
+	assert.Equal(t, []string{"old"}, f.decideAll("ubuntu"))
+	f.requireSnapshotClasses(map[string]string{"new": "faster", "old": "faster"})
+}
+
+func (f *testState) requireSnapshotClasses(want map[string]string) {
+	f.t.Helper()
+	for name, class := range want {
+		desired, known := f.ForMember(name)
+		require.True(f.t, known)
+		require.Equal(f.t, class, desired.Images[0].Spec.SnapshotClass, name)
+	}
+}
+
+// A template gets a field that is no source, as publish: nothing starts again, and the plans of
+// clusters that do not know it stay.
+func TestPlanKeepsItemWhereOtherFieldsAreUnknown(t *testing.T) {
+	f := newTestState(t, "new", "old")
+	f.reportAgent("new", "v0.3.0")
+	f.reportAgent("old", "v0.2.9", "publish", "publish.dataSource", "publish.name")
+	img := storedImage(apitest.FleetDiskImage("ubuntu").WithGeneration(1))
+	f.SetImage(img)
+	require.Equal(t, []string{"new", "old"}, f.decideAll("ubuntu"))
+	f.applyPlans("new", "old")
+	f.reportAgent("new", "v0.3.0")
+	f.reportAgent("old", "v0.2.9", "publish", "publish.dataSource", "publish.name")
+
+	changed := img.DeepCopy()
+	changed.Generation, changed.Spec.Template.Publish = 2, &v1alpha1.Publish{DataSource: true}
+	f.SetImage(changed)
+	assert.Empty(t, f.decideAll("ubuntu"))
+	placed, _ := f.listPlaced("ubuntu")
+	for _, p := range placed {
+		assert.True(t, p.Started, p.Cluster)
 		assert.Equal(t, p.Cluster == "old", p.KeepsItem, p.Cluster)
 	}
-	for name, want := range map[string]string{"new": "faster", "old": "fast"} {
-		desired, known := f.ForMember(name)
-		require.True(t, known)
-		assert.Equal(t, want, desired.Images[0].Spec.SnapshotClass, name)
-	}
+	desired, _ := f.ForMember("old")
+	assert.Nil(t, desired.Images[0].Spec.Publish)
+	desired, _ = f.ForMember("new")
+	assert.Equal(t, &v1alpha1.Publish{DataSource: true, Name: "ubuntu"}, desired.Images[0].Spec.Publish)
 	f.reportAgent("old", "v0.3.0")
-	f.decideAll("ubuntu")
+	assert.Empty(t, f.decideAll("ubuntu"))
 	desired, _ = f.ForMember("old")
-	assert.Equal(t, "faster", desired.Images[0].Spec.SnapshotClass)
+	assert.NotNil(t, desired.Images[0].Spec.Publish)
 }
 
 // A value that an agent does not know would be refused by its API server.

@@ -38,6 +38,8 @@ const reasonTexts: Record<string, string> = {
   NothingGranted: 'the budget grants no slot',
   PlanFull: 'a plan is full',
   FieldsUnknown: 'an agent is too old',
+  LabelMissing: 'a cluster lacks a label',
+  SourceInvalid: 'an override is invalid',
 }
 
 function reasonText(reason: string): string {

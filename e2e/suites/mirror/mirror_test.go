@@ -84,7 +84,7 @@ func TestMirrorThatDies(t *testing.T) {
 
 	shared.awaitSucceeded(t, img, int32((len(sites)-1)*clustersPerSite))
 	m := shared.Members[agentOfSite[lost]]
-	waiting := m.AwaitImage(t, imageOf(img, lost), "waiting for another attempt", testenv.HasReason(v1alpha1.ReasonBackingOff))
+	waiting := m.AwaitImage(t, img.ImageNameForVersion(img.Spec.Version), "waiting for another attempt", testenv.HasReason(v1alpha1.ReasonBackingOff))
 	assert.Contains(t, waiting.Status.Message, lost)
 	shared.awaitSucceeded(t, img, int32((len(sites)-1)*clustersPerSite))
 	assert.Zero(t, img.Status.Clusters.Failed)
@@ -94,7 +94,7 @@ func TestMirrorThatDies(t *testing.T) {
 	shared.requireOneDownloadPerSite(t, path, content)
 	for site, name := range agentOfSite {
 		m := shared.Members[name]
-		attempts := testenv.History(t, m.Observer).Attempts(m.GetImage(t, imageOf(img, site)).UID)
+		attempts := testenv.History(t, m.Observer).Attempts(m.GetImage(t, img.ImageNameForVersion(img.Spec.Version)).UID)
 		if site != lost {
 			assert.Equal(t, 1, attempts, "attempts in %s, whose mirror lived", name)
 			continue

@@ -72,7 +72,8 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 	c.images = &imagecontroller.Reconciler{
 		Client: cached, Live: live, Events: events, Queue: queue, Kinds: c.kinds, Metrics: imageMetrics,
 		Preflight: preflight.New(preflight.NewClusterReader(live), policyInForce.PreflightAllow), Capacity: storage, PodEvents: podEvents, ListHolders: listHolders, Ages: ages,
-		Policy: policyInForce.Current, PolicyKnown: policyInForce.Known, Namespace: o.Namespace,
+		Policy: policyInForce.Current, PolicyKnown: policyInForce.Known, Opening: policyInForce.Opening, Namespace: o.Namespace,
+		DataSources: imagecontroller.DataSources{Namespaces: o.dataSourceNamespaces, Cache: caches.dataSources},
 	}
 	c.ledger = &ledgercontroller.Reconciler{
 		Client: cached, Live: live, Events: events, Queue: queue, Kinds: c.kinds, Metrics: imageMetrics,
@@ -91,6 +92,7 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 	c.vms = &vmcontroller.Reconciler{
 		Client: cached, Live: live, Owned: caches.vmObjects, Events: events, Kinds: c.kinds,
 		Metrics: metrics.NewMachines(ctrlmetrics.Registry), ClusterUID: c.cluster.UID, Capacity: storage, PodEvents: podEvents, Namespace: o.Namespace,
+		DataSourceNamespaces: o.dataSourceNamespaces,
 	}
 	return c
 }

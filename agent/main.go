@@ -30,7 +30,9 @@ var version = "dev"
 type options struct {
 	startup.Options
 
-	renewAfter      time.Duration
+	renewAfter           time.Duration
+	dataSourceNamespaces namespaceList
+
 	reportInterval  time.Duration
 	reportHeartbeat time.Duration
 }
@@ -39,6 +41,7 @@ func (o *options) bindFlags(flags *flag.FlagSet) {
 	o.BindFlags(flags, 200)
 	flags.DurationVar(&o.reportInterval, "report-interval", reportcontroller.MinInterval, "How long changes are collected before they are reported to the hub; from 200ms to --report-heartbeat.")
 	flags.DurationVar(&o.reportHeartbeat, "report-heartbeat", 20*time.Second, "How often the report is written while nothing changes, from 1s to 5m.")
+	flags.Var(&o.dataSourceNamespaces, "data-source-namespaces", "Namespaces, separated by commas, whose DataSources images may use. Machines are cloned from what those point at.")
 	flags.DurationVar(&o.renewAfter, "hub-renew-after", 0, "Age at which the agent renews its token on the hub (pull mode), if that is before two thirds of its lifetime; 0 for then.")
 }
 

@@ -92,6 +92,8 @@ func addHealthChecks(mgr ctrl.Manager, apiServer *startup.APIServer, caches seco
 type secondaryCaches struct {
 	// mailbox holds the mailbox in the agent's namespace; its kinds may be served later.
 	mailbox cache.Cache
+	// dataSources holds those of the cluster, whoever made them.
+	dataSources cache.Cache
 	// vmObjects holds what carries a VirtualMachine's UID in place of an image's.
 	vmObjects cache.Cache
 }
@@ -100,6 +102,10 @@ func addSecondaryCaches(cfg *rest.Config, mgr ctrl.Manager, o options) (caches s
 	caches.mailbox, err = addCache(cfg, mgr, cache.Options{DefaultNamespaces: map[string]cache.Config{o.Namespace: {}}})
 	if err != nil {
 		return caches, fmt.Errorf("creating the cache of the mailbox: %w", err)
+	}
+	caches.dataSources, err = addCache(cfg, mgr, cache.Options{DefaultNamespaces: o.dataSourceNamespaces.cacheConfigs()})
+	if err != nil {
+		return caches, fmt.Errorf("creating the cache of the DataSources: %w", err)
 	}
 	caches.vmObjects, err = addCache(cfg, mgr, cache.Options{
 		DefaultLabelSelector: labelExists(v1alpha1.LabelMachineUID),

@@ -74,8 +74,8 @@ func (d *decider) syncAttempt(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot) 
 		return
 	}
 	d.recordStart(rev, slot, objects.DataVolume)
-	if lacksChecksum(d.Image, objects.DataVolume) {
-		d.recordFailure(rev, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: UnknownFieldsMessage([]string{"spec.source.http.checksum"})})
+	if field := findDroppedField(d.Image, objects.DataVolume); field != "" {
+		d.recordFailure(rev, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: UnknownFieldsMessage([]string{field})})
 		return
 	}
 	if objects.ImportComplete() {

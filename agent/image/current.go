@@ -24,6 +24,10 @@ const (
 // reconcileCurrent decides what the current revision does next, or waits for.
 func (d *decider) reconcileCurrent() {
 	d.verifyServing()
+	if UsesDataSource(&d.Image.Spec) {
+		d.reconcileDataSource()
+		return
+	}
 	rev := findRevision(d.status.Revisions, d.targetRevision)
 	running := rev.Attempt > rev.AttemptEnded
 	for i := range d.Slots {
@@ -67,6 +71,12 @@ func (d *decider) justAdmitted(rev *v1alpha1.RevisionStatus) bool {
 func (d *decider) verifyServing() {
 	serving := d.status.Serving
 	if serving == nil {
+		return
+	}
+	if isAdopted(serving) {
+		if serving.Revision != d.targetRevision && !d.FormerSourceExists {
+			d.status.Serving = nil
+		}
 		return
 	}
 	objects := d.ObjectsByAttempt[serving.Attempt]
@@ -142,7 +152,7 @@ func (d *decider) spendResync(rev *v1alpha1.RevisionStatus, lost string) bool {
 // serveRevision makes VMs clone their disks from a revision: from its snapshot, or
 // from its claim where snapshot is nil.
 func (d *decider) serveRevision(rev *v1alpha1.RevisionStatus, objects *AttemptObjects, snapshot *snapshotv1.VolumeSnapshot) {
-	serving := &v1alpha1.Serving{Revision: rev.Revision, Attempt: rev.AttemptEnded, PersistentVolumeClaim: objects.Claim.Name, DiskSize: &d.Image.Spec.DiskSize}
+	serving := &v1alpha1.Serving{Revision: rev.Revision, Attempt: rev.AttemptEnded, PersistentVolumeClaim: objects.Claim.Name, DiskSize: &d.Image.Spec.DiskSize, Architecture: d.Image.Spec.Architecture}
 	if size, ok := objects.Claim.Status.Capacity[corev1.ResourceStorage]; ok {
 		serving.RestoreSize = &size
 	}
@@ -215,11 +225,24 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 	switch {
 	case d.Policy == nil:
 		d.setActivity(v1alpha1.ReasonPolicyMissing, "nothing is downloaded: there has never been a valid policy ConfigMap (see kubectl describe syncledger)")
+	case d.Opening != nil && (d.policy.Concurrency == 0 || d.WithheldReason == v1alpha1.ReasonWaitingForWindow):
+		d.awaitWindow()
 	case d.policy.Concurrency == 0:
 		d.setActivity(v1alpha1.ReasonPaused, "nothing is downloaded: the policy's concurrency is 0")
-	case d.WithheldReason != "":
+	case d.WithheldReason != "" && d.WithheldReason != v1alpha1.ReasonWaitingForWindow:
 		d.setActivity(d.WithheldReason, "")
 	default:
 		d.setActivity(v1alpha1.ReasonWaitingForSlot, "")
 	}
+}
+
+// awaitWindow states when the next window of the policy opens.
+func (d *decider) awaitWindow() {
+	message := "waits for a window of the policy, which opens " + d.Opening.Describe() + "; until then "
+	if d.policy.Concurrency == 0 {
+		message += "nothing is downloaded"
+	} else {
+		message += fmt.Sprintf("its concurrency is %d", d.policy.Concurrency)
+	}
+	d.setActivity(v1alpha1.ReasonWaitingForWindow, message)
 }

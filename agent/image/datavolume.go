@@ -60,6 +60,9 @@ func buildSource(spec v1alpha1.VMDiskImageSpec) *cdiv1.DataVolumeSource {
 		if spec.PullMethod != "" {
 			registry.PullMethod = ptr.To(cdiv1.RegistryPullMethod(spec.PullMethod))
 		}
+		if spec.Architecture != "" {
+			registry.Platform = &cdiv1.PlatformOptions{Architecture: string(spec.Architecture)}
+		}
 		return &cdiv1.DataVolumeSource{Registry: registry}
 	case v1alpha1.SourceGCS:
 		return &cdiv1.DataVolumeSource{GCS: &cdiv1.DataVolumeSourceGCS{URL: spec.URL, SecretRef: spec.SecretRef}}
@@ -78,15 +81,25 @@ func buildSource(spec v1alpha1.VMDiskImageSpec) *cdiv1.DataVolumeSource {
 func UnknownFieldsMessage(paths []string) string {
 	var names []string
 	for _, path := range paths {
-		names = append(names, path[strings.LastIndex(path, ".")+1:])
+		name := path[strings.LastIndex(path, ".")+1:]
+		if name == "platform" {
+			name = "architecture"
+		}
+		names = append(names, name)
 	}
 	return "CDI on this cluster does not know " + strings.Join(paths, ", ") + " of DataVolumes, and would import without it: upgrade CDI, or remove " +
 		strings.Join(names, ", ") + " from the image's spec"
 }
 
-// lacksChecksum reports whether a DataVolume imports without the image's checksum: an older
-// CRD has dropped it from a create that was not strict.
-func lacksChecksum(img *v1alpha1.VMDiskImage, dv *cdiv1.DataVolume) bool {
-	source := dv.Spec.Source
-	return img.Spec.Checksum != "" && source != nil && source.HTTP != nil && source.HTTP.Checksum == ""
+// findDroppedField returns the path of a field that decides which bytes a DataVolume imports, and
+// that it lacks: an older CRD has dropped it from a create that was not strict. Empty for none.
+func findDroppedField(img *v1alpha1.VMDiskImage, dv *cdiv1.DataVolume) string {
+	switch source := dv.Spec.Source; {
+	case source == nil:
+	case img.Spec.Checksum != "" && source.HTTP != nil && source.HTTP.Checksum == "":
+		return "spec.source.http.checksum"
+	case img.Spec.Architecture != "" && source.Registry != nil && source.Registry.Platform == nil:
+		return "spec.source.registry.platform.architecture"
+	}
+	return ""
 }

@@ -56,13 +56,21 @@ type View struct {
 	// that is unknown, and for a slot without a problem.
 	CreationProblem func(v1alpha1.Slot) *importcause.Cause
 	// Blocker keeps the next attempt from starting; nil for none.
-	Blocker   *Blocker
-	Preflight PreflightResult
+	Blocker *Blocker
+	// DataSource is what the image's DataSource leads to; set for sourceType dataSource.
+	DataSource FollowedDataSource
+	// FormerSourceExists: what a former DataSource led to, and status.serving still names, can
+	// be cloned.
+	FormerSourceExists bool
+	Preflight          PreflightResult
 	// QueuePosition is nil for an image without one.
 	QueuePosition *int32
-	// WithheldReason is why the image waits although the policy has a free slot;
-	// empty for none.
+	// WithheldReason is why the image waits although the policy has a free slot, or will
+	// have one at Opening; empty for none.
 	WithheldReason v1alpha1.Reason
+	// Opening is when a window of the policy lets more imports run; nil for never, or where
+	// that is unknown.
+	Opening *policy.Opening
 	// ArrivalKey orders the current revision by when it was first seen,
 	// EndOfQueueKey orders it behind all others.
 	ArrivalKey, EndOfQueueKey v1alpha1.OrderingKey

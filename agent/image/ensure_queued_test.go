@@ -115,6 +115,46 @@ func TestImageStatesWithheldReason(t *testing.T) {
 	}
 }
 
+// An image that waits for a window keeps its place and stays admissible: nothing is wrong.
+func TestImageWaitsForWindow(t *testing.T) {
+	opening := &policy.Opening{At: time.Date(2026, 6, 1, 20, 0, 0, 0, time.UTC), Concurrency: 4, TimeZone: "Europe/Berlin"}
+	for name, tt := range map[string]struct {
+		concurrency int32
+		withheld    v1alpha1.Reason
+		opening     *policy.Opening
+		want        v1alpha1.Reason
+		wantText    string
+	}{
+		"all do":                          {0, "", opening, v1alpha1.ReasonWaitingForWindow, "waits for a window of the policy, which opens Mon 1 Jun 22:00 in Europe/Berlin (2026-06-01T20:00:00Z); until then nothing is downloaded"},
+		"it does, of those beyond":        {1, v1alpha1.ReasonWaitingForWindow, opening, v1alpha1.ReasonWaitingForWindow, "until then its concurrency is 1"},
+		"others do":                       {1, "", opening, v1alpha1.ReasonWaitingForSlot, "waits for a slot"},
+		"it waits for the fleet":          {1, v1alpha1.ReasonWaitingForFleet, opening, v1alpha1.ReasonWaitingForFleet, "the fleet-wide budget"},
+		"no window, or none that matters": {0, "", nil, v1alpha1.ReasonPaused, "the policy's concurrency is 0"},
+		"the window has opened":           {4, v1alpha1.ReasonWaitingForWindow, nil, v1alpha1.ReasonWaitingForSlot, "waits for a slot"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newSimulation(t, apitest.Image("ns/a").WithFinalizer(), policyWithoutPreflight().Concurrency(tt.concurrency).Obj())
+			w.withheldReason, w.opening = tt.withheld, tt.opening
+			d := w.reconcile()
+			assert.Equal(t, tt.want, w.status().Reason)
+			assert.Contains(t, w.status().Message, tt.wantText)
+			assert.Equal(t, v1alpha1.PhaseQueued, w.status().Phase)
+			assert.Equal(t, ledger.Admissible, image.QueueStateOf(w.img))
+			assert.Equal(t, metav1.ConditionTrue, w.condition(v1alpha1.ConditionReconciling).Status)
+			assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionStalled).Status)
+			assert.Zero(t, d.RequeueAfter, "the ledger's controller requeues it when the window opens")
+			if tt.want == v1alpha1.ReasonWaitingForWindow {
+				require.NotNil(t, w.status().OpensAt)
+				assert.True(t, w.status().OpensAt.Equal(&metav1.Time{Time: opening.At}))
+				w.opening, w.policy.Concurrency = nil, 4
+				w.reconcile()
+				assert.Equal(t, v1alpha1.ReasonWaitingForSlot, w.status().Reason)
+			}
+			assert.Nil(t, w.status().OpensAt)
+		})
+	}
+}
+
 func TestSourceIsProbedBeforeAdmission(t *testing.T) {
 	asked := func(t *testing.T) *simulation {
 		w := newSimulation(t, apitest.Image("ns/a").WithFinalizer(), apitest.Policy().Obj())

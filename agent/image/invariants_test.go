@@ -152,7 +152,7 @@ func resetStatus(st *v1alpha1.VMDiskImageStatus) *v1alpha1.VMDiskImageStatus {
 }
 
 var allReasons = append([]v1alpha1.Reason{
-	v1alpha1.ReasonWaitingForSlot, v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource, v1alpha1.ReasonNamespaceShare, v1alpha1.ReasonPaused, v1alpha1.ReasonPolicyMissing, v1alpha1.ReasonBackingOff,
+	v1alpha1.ReasonWaitingForSlot, v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource, v1alpha1.ReasonNamespaceShare, v1alpha1.ReasonPaused, v1alpha1.ReasonWaitingForWindow, v1alpha1.ReasonPolicyMissing, v1alpha1.ReasonBackingOff,
 	v1alpha1.ReasonChecking, v1alpha1.ReasonStorageClassMissing, v1alpha1.ReasonSnapshotClassMissing,
 	v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden, v1alpha1.ReasonSecretInvalid, v1alpha1.ReasonCertConfigMapMissing, v1alpha1.ReasonCDIMissing, v1alpha1.ReasonCDITooOld, v1alpha1.ReasonImporting,
 	v1alpha1.ReasonSnapshotting, v1alpha1.ReasonReady, v1alpha1.ReasonSnapshotFailed, v1alpha1.ReasonStorageLost,
@@ -167,6 +167,7 @@ func checkStored(t require.TestingT, img *v1alpha1.VMDiskImage, next *v1alpha1.V
 	require.Equal(t, img.Generation, next.ObservedGeneration)
 	require.Contains(t, allReasons, next.Reason)
 	require.NotEmpty(t, strings.TrimSpace(next.Message))
+	require.Equal(t, next.Reason == v1alpha1.ReasonWaitingForWindow, next.OpensAt != nil)
 	require.GreaterOrEqual(t, next.Attempts, int32(0))
 	require.LessOrEqual(t, next.BytesDone, max(next.BytesTotal, 0))
 

@@ -172,9 +172,12 @@ func (w *simulation) allActions(t *rapid.T) map[string]func(*rapid.T) {
 		"the clock is set back": func(t *rapid.T) {
 			w.advanceClock(-time.Duration(rapid.IntRange(1, 600).Draw(t, "seconds")) * time.Second)
 		},
+		"a window opens later": func(t *rapid.T) {
+			w.opening = rapid.SampledFrom([]*policy.Opening{nil, {At: w.now.Add(time.Hour), Concurrency: 3, TimeZone: "Europe/Berlin"}, {At: w.now.Add(-time.Second), Concurrency: 1}}).Draw(t, "opening")
+		},
 		"the queue position changes": func(t *rapid.T) { w.queuePosition = ptr.To(rapid.Int32Range(0, 2000).Draw(t, "position")) },
 		"the fleet budget withholds": func(t *rapid.T) {
-			w.withheldReason = rapid.SampledFrom([]v1alpha1.Reason{"", v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource, v1alpha1.ReasonNamespaceShare}).Draw(t, "withheld")
+			w.withheldReason = rapid.SampledFrom([]v1alpha1.Reason{"", v1alpha1.ReasonWaitingForFleet, v1alpha1.ReasonWaitingForSource, v1alpha1.ReasonNamespaceShare, v1alpha1.ReasonWaitingForWindow}).Draw(t, "withheld")
 		},
 	}
 }

@@ -111,7 +111,8 @@ func (d *decider) reasonToSkipPrune(requested *v1alpha1.PlannedPrune) (reason, m
 		return v1alpha1.PruneChanged, "it belongs to no plan, as label " + v1alpha1.LabelPlanned + " is missing: set spec.includeOthers of the ImagePrune to prune it"
 	case requested != nil && d.status.References.UnreferencedSince.Unix() > requested.UnreferencedSince:
 		return v1alpha1.PruneChanged, "a VirtualMachine has referenced it since it was reported, until " + d.status.References.UnreferencedSince.UTC().Format(time.RFC3339)
-	case phase != v1alpha1.PhaseSucceeded && phase != v1alpha1.PhaseFailed:
+	// An image of a DataSource downloads nothing, whatever it waits for.
+	case phase != v1alpha1.PhaseSucceeded && phase != v1alpha1.PhaseFailed && !UsesDataSource(&d.Image.Spec):
 		return v1alpha1.PruneInTransition, fmt.Sprintf("is %s: %s", phase, d.activity.Message)
 	default:
 		return "", ""

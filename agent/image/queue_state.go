@@ -14,6 +14,9 @@ func QueueStateOf(img *v1alpha1.VMDiskImage) ledger.QueueState {
 	if st.TearDown || st.Phase == v1alpha1.PhaseDeleting || (img.DeletionTimestamp != nil && st.Phase != v1alpha1.PhaseTerminating) {
 		return ledger.NotQueued
 	}
+	if UsesDataSource(&img.Spec) {
+		return ledger.NotQueued
+	}
 	target := img.Spec.Revision()
 	rev := findRevision(st.Revisions, target)
 	if rev == nil || st.Revision != target {
@@ -66,7 +69,7 @@ func storedWaitReason(st *v1alpha1.VMDiskImageStatus) v1alpha1.Reason {
 // waitsForAdmission reports whether a wait ends with a slot: the image lacks
 // nothing of its own.
 func waitsForAdmission(r v1alpha1.Reason) bool {
-	return hasQueuePosition(r) || r == v1alpha1.ReasonPaused || r == v1alpha1.ReasonPolicyMissing
+	return hasQueuePosition(r) || r == v1alpha1.ReasonPaused || r == v1alpha1.ReasonPolicyMissing || r == v1alpha1.ReasonWaitingForWindow
 }
 
 // hasQueuePosition reports whether images that wait for a reason have a position in

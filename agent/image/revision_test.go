@@ -101,6 +101,7 @@ func TestQueueStateOf(t *testing.T) {
 		"waits for a slot":           {waiting(fresh, v1alpha1.ReasonWaitingForSlot), ledger.Admissible},
 		"without its finalizer":      {withoutFinalizer(waiting(fresh, v1alpha1.ReasonWaitingForSlot)), ledger.Pending},
 		"paused":                     {waiting(fresh, v1alpha1.ReasonPaused), ledger.Admissible},
+		"waits for a window":         {waiting(fresh, v1alpha1.ReasonWaitingForWindow), ledger.Admissible},
 		"no policy":                  {waiting(fresh, v1alpha1.ReasonPolicyMissing), ledger.Admissible},
 		"being probed":               {waiting(fresh, v1alpha1.ReasonChecking), ledger.Pending},
 		"waits for the fleet":        {waiting(fresh, v1alpha1.ReasonWaitingForFleet), ledger.Admissible},

@@ -110,6 +110,7 @@ type simulation struct {
 	plan, cachedPlan image.PlannedState
 	queuePosition    *int32
 	withheldReason   v1alpha1.Reason
+	opening          *policy.Opening
 	probeAnswers     map[string]image.PreflightResult
 
 	serial int64
@@ -196,7 +197,7 @@ func (w *simulation) buildView(live bool) image.View {
 	return image.View{
 		Now: w.now, SlotAges: w.slotAges, Image: img, Policy: w.policy, Slots: append([]v1alpha1.Slot(nil), from.slots...),
 		ObjectsByAttempt: image.GroupByAttempt(copyLists(from.lists)), Holders: from.holders, Blocker: w.blocker,
-		Preflight: w.probeAnswers[probeQuestion(img)], QueuePosition: w.queuePosition, WithheldReason: w.withheldReason,
+		Preflight: w.probeAnswers[probeQuestion(img)], QueuePosition: w.queuePosition, WithheldReason: w.withheldReason, Opening: w.opening,
 		NamespaceTerminating: w.namespaceTerminating, Plan: plan,
 		ArrivalKey: arrival, EndOfQueueKey: key, Live: live,
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,10 +59,15 @@ func (d *decider) summarizeStatus() {
 	if shown.Reason == v1alpha1.ReasonReady {
 		st.Message += d.describeRetainedRevisions()
 	}
+	st.OpensAt = nil
+	if st.Reason == v1alpha1.ReasonWaitingForWindow && d.Opening != nil {
+		st.OpensAt = &metav1.Time{Time: d.Opening.At.UTC().Truncate(time.Second)}
+	}
 	st.Message = v1alpha1.Truncate(st.Message, maxStatusMessageBytes)
 
 	d.setCondition(v1alpha1.ConditionReady, d.activity.Reason == v1alpha1.ReasonReady && st.Phase != v1alpha1.PhaseDeleting, shown)
-	imported := rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded && rev.Attempt <= rev.AttemptEnded
+	imported := UsesDataSource(&d.Image.Spec) && d.activity.Reason == v1alpha1.ReasonReady
+	imported = imported || rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded && rev.Attempt <= rev.AttemptEnded
 	d.setCondition(v1alpha1.ConditionImported, imported, d.activity)
 	d.setCondition(v1alpha1.ConditionSnapshotReady, d.activity.Reason == v1alpha1.ReasonReady, d.activity)
 	stalled := phase == v1alpha1.PhaseFailed || d.activity.NeedsPerson || d.activity.Reason.NeedsUserAction()
@@ -76,6 +82,8 @@ func (d *decider) computePhase() v1alpha1.Phase {
 	switch {
 	case d.activity.Reason == v1alpha1.ReasonReady:
 		return v1alpha1.PhaseSucceeded
+	case UsesDataSource(&d.Image.Spec): // it takes no slot, so it is never Queued
+		return v1alpha1.PhaseSyncing
 	case rev != nil && (hasFailedPermanently(rev) || hasSnapshotFailed(rev)):
 		return v1alpha1.PhaseFailed
 	case d.importing, rev != nil && rev.Outcome == v1alpha1.OutcomeSucceeded:
@@ -145,7 +153,7 @@ func (d *decider) describeRetainedRevisions() string {
 // isEarlierStorage reports whether a pin is of this image and not of what serves.
 func (d *decider) isEarlierStorage(pin *v1alpha1.PinnedImage) bool {
 	serving := d.status.Serving
-	return pin.UID == d.Image.UID && (pin.Attempt != serving.Attempt || (pin.VolumeSnapshot != "" && pin.VolumeSnapshot != serving.VolumeSnapshot))
+	return pin.UID == d.Image.UID && pin.SourceNamespace == "" && (pin.Attempt != serving.Attempt || (pin.VolumeSnapshot != "" && pin.VolumeSnapshot != serving.VolumeSnapshot))
 }
 
 // joinNames lists the first few of total names.

@@ -1,6 +1,7 @@
 package kubevirt
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -136,9 +137,10 @@ func buildDisk(vm *v1alpha1.VirtualMachine, name string, size resource.Quantity)
 func cloneFrom(dv *cdiv1.DataVolume, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage, size resource.Quantity) {
 	dv.Annotations[v1alpha1.AnnotationClonedFrom] = ClonedFromValue(pin)
 	dv.Spec.Storage.Resources.Requests = storageRequest(size, img, pin)
-	dv.Spec.Source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: pin.Namespace, Name: pin.PersistentVolumeClaim}}
+	namespace := cmp.Or(pin.SourceNamespace, pin.Namespace)
+	dv.Spec.Source = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: namespace, Name: pin.PersistentVolumeClaim}}
 	if pin.VolumeSnapshot != "" {
-		dv.Spec.Source = &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: pin.Namespace, Name: pin.VolumeSnapshot}}
+		dv.Spec.Source = &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: namespace, Name: pin.VolumeSnapshot}}
 	}
 	if img.Spec.StorageClass != "" {
 		dv.Spec.Storage.StorageClassName = ptr.To(img.Spec.StorageClass)
@@ -195,7 +197,7 @@ func storageRequest(size resource.Quantity, img *v1alpha1.VMDiskImage, pin v1alp
 	known := pin.RestoreSize != nil && pin.RestoreSize.Sign() > 0
 	switch {
 	case pin.VolumeSnapshot == "" || !known:
-	case size.Cmp(img.Spec.DiskSize) <= 0:
+	case size.Cmp(img.Spec.DiskSize) <= 0 && (pin.SourceNamespace == "" || size.Cmp(*pin.RestoreSize) <= 0):
 		return nil
 	case size.Cmp(*pin.RestoreSize) < 0:
 		size = *pin.RestoreSize

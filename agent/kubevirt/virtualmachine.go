@@ -81,6 +81,22 @@ func toUnstructuredContent(typed kubevirtv1.VirtualMachine) (map[string]any, err
 	return content, nil
 }
 
+// RequestedArchitecture returns the architecture that a machine asks for: that of its overlay,
+// which is merged over the rest, else its own; empty for none.
+func RequestedArchitecture(vm *v1alpha1.VirtualMachine) v1alpha1.Architecture {
+	overlay := struct {
+		Template struct {
+			Spec struct {
+				Architecture string `json:"architecture"`
+			} `json:"spec"`
+		} `json:"template"`
+	}{}
+	if raw := vm.Spec.Overlay; raw != nil && json.Unmarshal(raw.Raw, &overlay) == nil && overlay.Template.Spec.Architecture != "" {
+		return v1alpha1.Architecture(overlay.Template.Spec.Architecture)
+	}
+	return vm.Spec.Architecture
+}
+
 func addVersionLabels(labels map[string]string, vm *v1alpha1.VirtualMachine) {
 	for label, value := range map[string]string{
 		v1alpha1.LabelBaseVM: vm.Spec.BaseVM, v1alpha1.LabelBaseVMVersion: vm.Spec.BaseVMVersion, v1alpha1.LabelVersion: vm.Spec.Version,
@@ -103,6 +119,7 @@ func buildSpec(vm *v1alpha1.VirtualMachine, cfg cloudinit.Config) kubevirtv1.Vir
 		spec.Preference = &kubevirtv1.PreferenceMatcher{Name: m.Name, Kind: m.Kind}
 	}
 	instance := &spec.Template.Spec
+	instance.Architecture = string(vm.Spec.Architecture)
 	instance.Hostname = cfg.Hostname
 	instance.Domain.CPU, instance.Domain.Memory = cpuAndMemory(vm)
 	instance.Domain.Devices.Disks, instance.Volumes = buildDisks(vm, cfg)
@@ -201,7 +218,7 @@ func computeDigests(u *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (
 	}
 	covered := v1alpha1.VirtualMachineSpec{
 		BaseVM: vm.Spec.BaseVM, BaseVMVersion: vm.Spec.BaseVMVersion, Version: vm.Spec.Version, Name: vm.Spec.Name,
-		Instancetype: vm.Spec.Instancetype, Preference: vm.Spec.Preference,
+		Instancetype: vm.Spec.Instancetype, Preference: vm.Spec.Preference, Architecture: vm.Spec.Architecture,
 	}
 	if r := vm.Spec.Resources; r != nil && (r.CPU != nil || r.Memory != nil) {
 		covered.Resources = &v1alpha1.MachineResources{CPU: r.CPU, Memory: r.Memory}

@@ -66,6 +66,9 @@ type Queue struct {
 	headDepth       int
 	sourceGroupOf   func(host string) string
 	withheldReasons map[types.UID]v1alpha1.Reason
+	// closed: all images wait for a window of the policy. The last one opened at openedAt.
+	closed   bool
+	openedAt time.Time
 }
 
 // NewQueue returns an empty queue.
@@ -261,8 +264,9 @@ func (q *Queue) SetMaxPriority(maxPriority int32) {
 // QueueStats counts the images of the queue by state.
 type QueueStats struct {
 	Admissible, Pending, Skipped int
-	// OldestArrival is when the image that has waited longest arrived; zero for an
-	// empty queue.
+	// OldestArrival is when the image that has waited longest arrived, or the window opened
+	// for which it had waited; zero for an empty queue. Those that wait for a window do not
+	// count.
 	OldestArrival time.Time
 }
 
@@ -280,9 +284,34 @@ func (q *Queue) Stats() QueueStats {
 		case Skipped:
 			s.Skipped++
 		}
+		if q.closed || q.withheldReasons[image.Image.UID] == v1alpha1.ReasonWaitingForWindow {
+			continue
+		}
 		if s.OldestArrival.IsZero() || image.Key.Time.Time.Before(s.OldestArrival) {
 			s.OldestArrival = image.Key.Time.Time
 		}
 	}
+	if !s.OldestArrival.IsZero() && s.OldestArrival.Before(q.openedAt) {
+		s.OldestArrival = q.openedAt
+	}
 	return s
+}
+
+// SetClosed says whether all images wait for a window of the policy, and at what time. What
+// they wait for it is no age.
+func (q *Queue) SetClosed(closed bool, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed && !closed {
+		q.openedAt = now
+	}
+	q.closed = closed
+}
+
+// OpenedAt returns when a window opened that all images had waited for; zero where none did
+// since this process started.
+func (q *Queue) OpenedAt() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.openedAt
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -30,6 +31,7 @@ type Metrics struct {
 	policyAccepted prometheus.Gauge
 	planAccepted   prometheus.Gauge
 	conditions     *prometheus.GaugeVec
+	windowOpens    prometheus.Gauge
 }
 
 // New registers the metrics. Counters by reason start at 0 for every reason.
@@ -61,6 +63,8 @@ func New(r prometheus.Registerer, queue *ledger.Queue) *Metrics {
 			Help: "1 while the agent applies the hub's ClusterPlan, 0 while there is none or it is refused."}),
 		conditions: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "condition",
 			Help: "1 for the current status (True, False, Unknown) of each condition of the SyncLedger."}, []string{"type", "status"}),
+		windowOpens: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_window_opens_timestamp_seconds",
+			Help: "When a window of the policy lets more imports run than now, as a Unix time; 0 for never, or where that is unknown."}),
 	}
 	m.attempts.WithLabelValues("Succeeded", "")
 	m.bytes.WithLabelValues(v1alpha1.SourceOther)
@@ -71,7 +75,7 @@ func New(r prometheus.Registerer, queue *ledger.Queue) *Metrics {
 		m.skipped.WithLabelValues(reason)
 	}
 	r.MustRegister(m.slots, m.budget, m.attempts, m.bytes, m.syncDuration, m.queueDuration, m.strays, m.resyncs, m.pruned, m.skipped,
-		m.invalidKeys, m.policyAccepted, m.planAccepted, m.conditions, &queueCollector{queue: queue})
+		m.invalidKeys, m.policyAccepted, m.planAccepted, m.conditions, m.windowOpens, &queueCollector{queue: queue})
 	return m
 }
 
@@ -99,6 +103,14 @@ func (m *Metrics) SetPolicy(accepted bool, invalidKeys []string) {
 
 // SetPlanAccepted sets whether the agent applies a ClusterPlan.
 func (m *Metrics) SetPlanAccepted(accepted bool) { setBool(m.planAccepted, accepted) }
+
+// SetWindowOpens sets when a window of the policy lets more imports run; nil for never.
+func (m *Metrics) SetWindowOpens(opening *policy.Opening) {
+	m.windowOpens.Set(0)
+	if opening != nil {
+		m.windowOpens.Set(float64(opening.At.Unix()))
+	}
+}
 
 // SetConditions replaces the conditions of the SyncLedger.
 func (m *Metrics) SetConditions(all []metav1.Condition) {

@@ -13,7 +13,7 @@ type queueCollector struct{ queue *ledger.Queue }
 
 var (
 	queueImagesDesc = prometheus.NewDesc(namespace+"_queue_images", "Images in the queue: ready for a slot, pending a check, or skipped while they wait for something else.", []string{"standing"}, nil)
-	queueOldestDesc = prometheus.NewDesc(namespace+"_queue_oldest_age_seconds", "Time since the image that has waited longest arrived; 0 for an empty queue.", nil, nil)
+	queueOldestDesc = prometheus.NewDesc(namespace+"_queue_oldest_age_seconds", "Time since the image that has waited longest arrived, without those that wait for a window of the policy; 0 for an empty queue.", nil, nil)
 )
 
 func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {

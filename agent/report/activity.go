@@ -110,7 +110,7 @@ func newQueuedImport(in ActivityInput, queued *ledger.QueuedImage) v1alpha1.Queu
 		return out
 	}
 	out.Bytes, out.AtMostBytes = downloadSize(img)
-	out.Reason, out.Attempts = img.Status.Reason, img.Status.Attempts
+	out.Reason, out.Attempts, out.OpensAt = img.Status.Reason, img.Status.Attempts, img.Status.OpensAt
 	for i := range img.Status.Revisions {
 		if rev := &img.Status.Revisions[i]; rev.Revision == queued.Revision {
 			out.NotBefore = rev.NotBefore

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -37,6 +38,7 @@ func NewReportedImage(img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 		Phase:             status.Phase,
 		Reason:            status.Reason,
 		Message:           v1alpha1.SanitizeText(status.Message, maxMessageBytes),
+		OpensAt:           status.OpensAt,
 		Stalled:           meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStalled),
 		References:        status.References.Count,
 		UnreferencedSince: status.References.UnreferencedSince,
@@ -83,7 +85,11 @@ func imageOrigin(img *v1alpha1.VMDiskImage) v1alpha1.ImageOrigin {
 // DescribeSource returns sourceType, url and checksum in one text, without the secrets of the url.
 func DescribeSource(spec *v1alpha1.VMDiskImageSpec) string {
 	text := string(spec.SourceType)
-	for _, part := range []string{spec.URL, spec.Checksum} {
+	dataSource := ""
+	if d := spec.DataSource; d != nil {
+		dataSource = strings.TrimPrefix(d.Namespace+"/"+d.Name, "/")
+	}
+	for _, part := range []string{spec.URL, spec.Checksum, dataSource} {
 		if part != "" {
 			text += " " + part
 		}

@@ -147,7 +147,7 @@ func (n *node) recomputePage() {
 		if it.image.Phase != "" {
 			n.totals.Phases[it.image.Phase]++
 		}
-		if it.image.Phase == v1alpha1.PhaseQueued {
+		if it.image.Phase == v1alpha1.PhaseQueued && it.image.Reason != v1alpha1.ReasonWaitingForWindow {
 			n.totals.OldestQueued = earlierTime(n.totals.OldestQueued, &it.created)
 		}
 	}

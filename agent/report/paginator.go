@@ -253,7 +253,8 @@ type Totals struct {
 	Omitted    int32
 	References int32
 	Phases     map[v1alpha1.Phase]int32
-	// OldestQueued is the creation time of the image that has waited longest.
+	// OldestQueued is the creation time of the image that has waited longest. Those that wait
+	// for a window do not count.
 	OldestQueued *metav1.Time
 }
 

@@ -75,7 +75,7 @@ func (d *decider) renderGuestAndMachine() {
 	if d.specError != nil {
 		return
 	}
-	d.desiredVM, d.specError = kubevirt.BuildVirtualMachine(d.VM, d.guestConfig)
+	d.desiredVM, d.specError = kubevirt.BuildVirtualMachine(d.withArchitecture(), d.guestConfig)
 }
 
 // reportInputErrors comes before all other blockers: these errors need a person.

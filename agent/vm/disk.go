@@ -92,6 +92,8 @@ func (d *diskDecider) reconcile() {
 		return
 	}
 	switch dv := d.DataVolume; {
+	case dv == nil && d.isRoot() && d.startMismatch() != "":
+		d.setBlocker(failedState(v1alpha1.ReasonArchitectureMismatch, d.startMismatch()))
 	case dv == nil:
 		d.createDisk(p)
 	case dv.DeletionTimestamp != nil:
@@ -113,6 +115,9 @@ func (d *diskDecider) reconcile() {
 
 // setRequested reports the progress of an existing disk.
 func (d *diskDecider) setRequested(dv *cdiv1.DataVolume) {
+	if p := d.pinned; p != nil && p.SourceNamespace != "" {
+		d.requeueWithin(missingRecheckInterval) // others may delete the source: no event says so
+	}
 	d.requested = true
 	d.volume = &v1alpha1.DiskVolume{DataVolume: d.objectName, Size: d.diskSize(), Progress: v1alpha1.SanitizeText(string(dv.Status.Progress), maxStateBytes)}
 	d.setProgress(d.cloningState(dv))
@@ -144,6 +149,10 @@ func (d *diskDecider) createDisk(p *v1alpha1.PinnedImage) {
 	}
 	if !d.Live {
 		d.decision.NeedsLive = true
+		return
+	}
+	if mismatch := d.cloneMismatch(d.Image); mismatch != "" && !d.SourceExists {
+		d.setBlocker(failedState(v1alpha1.ReasonArchitectureMismatch, mismatch)) // no other source is pinned for that
 		return
 	}
 	if !d.isBlank() && (d.Pinned == nil || !d.SourceExists) {

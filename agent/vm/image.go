@@ -26,6 +26,8 @@ func (d *diskDecider) evaluateImage() {
 		d.handleMissingImage(name)
 	case isBeingDeleted(img):
 		d.imageState = provisioningState(v1alpha1.ReasonImageDeleting, fmt.Sprintf("VMDiskImage %s is being deleted; this machine continues once it is recreated%s", name, d.recreationHint()))
+	case d.cloneMismatch(img) != "" && !d.isComplete():
+		d.imageState = failedState(v1alpha1.ReasonArchitectureMismatch, d.cloneMismatch(img))
 	case img.Status.Serving != nil:
 		d.imageState = machineState{v1alpha1.MachineReady, v1alpha1.ReasonReady, fmt.Sprintf("VMDiskImage %s is ready", name)}
 	case img.Status.Phase == v1alpha1.PhaseFailed:

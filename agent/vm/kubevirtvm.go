@@ -51,7 +51,9 @@ func (d *decider) reconcileKubeVirtVM() {
 	// changes of the cloud-init data.
 	guestConfigApplied := d.KubeVirtVM != nil && d.MissingSecret != "" && d.specError == nil && d.allDisksRequested()
 	if (d.guestConfigStored || guestConfigApplied) && !d.VM.Spec.IgnoreOnDeploy {
-		d.planKubeVirtVM()
+		if !d.holdForArchitecture() {
+			d.planKubeVirtVM()
+		}
 	} else {
 		d.stopWhileWaiting()
 	}

@@ -101,7 +101,7 @@ func (d *diskDecider) hasOtherSource(p *v1alpha1.PinnedImage) bool {
 // newPin returns a pin of what an image serves; nil if it serves nothing or can no longer
 // be acquired.
 func (d *diskDecider) newPin(img *v1alpha1.VMDiskImage) *v1alpha1.PinnedImage {
-	if img == nil || img.Status.Serving == nil || isBeingDeleted(img) {
+	if img == nil || img.Status.Serving == nil || isBeingDeleted(img) || d.cloneMismatch(img) != "" {
 		return nil
 	}
 	p := pinFromServing(v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID}, img.Status.Serving)
@@ -111,8 +111,8 @@ func (d *diskDecider) newPin(img *v1alpha1.VMDiskImage) *v1alpha1.PinnedImage {
 func pinFromServing(img v1alpha1.ImageKey, serving *v1alpha1.Serving) v1alpha1.PinnedImage {
 	return v1alpha1.PinnedImage{
 		ImageKey: img, Revision: serving.Revision, Attempt: serving.Attempt,
-		PersistentVolumeClaim: serving.PersistentVolumeClaim, VolumeSnapshot: serving.VolumeSnapshot,
-		DiskSize: serving.DiskSize, RestoreSize: serving.RestoreSize,
+		SourceNamespace: serving.Namespace, PersistentVolumeClaim: serving.PersistentVolumeClaim, VolumeSnapshot: serving.VolumeSnapshot,
+		Architecture: serving.Architecture, DiskSize: serving.DiskSize, RestoreSize: serving.RestoreSize,
 	}
 }
 
@@ -166,7 +166,7 @@ func cloneSources(img *v1alpha1.VMDiskImage) []v1alpha1.PinnedImage {
 func stillServes(img *v1alpha1.VMDiskImage, p *v1alpha1.PinnedImage) bool {
 	serving := img.Status.Serving
 	return serving != nil && !isBeingDeleted(img) && serving.Revision == p.Revision && serving.Attempt == p.Attempt &&
-		serving.PersistentVolumeClaim == p.PersistentVolumeClaim && serving.VolumeSnapshot == p.VolumeSnapshot
+		serving.Namespace == p.SourceNamespace && serving.PersistentVolumeClaim == p.PersistentVolumeClaim && serving.VolumeSnapshot == p.VolumeSnapshot
 }
 
 // acquireImage marks the pin as acquired. Invariant: the pin was stored before the image

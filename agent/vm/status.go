@@ -273,6 +273,9 @@ func (d *decider) unappliedChanges() (sentences []string) {
 	if d.MissingSecret != "" {
 		sentences = append(sentences, d.MissingSecret+"; until then the cloud-init data stays as it was")
 	}
+	if d.architectureNote != "" {
+		sentences = append(sentences, d.architectureNote)
+	}
 	if d.guestConfigOutdated {
 		sentences = append(sentences, fmt.Sprintf("name, users, interfaces or cloudInit have changed since the guest's first boot, and cloud-init applies them only then: make the change in the guest too (remove annotation %s from the KubeVirt VirtualMachine when that is done)", v1alpha1.AnnotationAppliedGuest))
 	}

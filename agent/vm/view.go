@@ -173,6 +173,9 @@ type decider struct {
 	// guestConfigOutdated: the guest booted with other cloud-init data than the spec's.
 	guestConfigOutdated bool
 
+	// architectureNote says that a running machine and its image are of two architectures.
+	architectureNote string
+
 	generation int64
 	// blocker is the first thing that keeps the machine from being ready.
 	blocker *machineState

@@ -59,8 +59,8 @@ func pinServedBy(img *v1alpha1.VMDiskImage, acquired bool) v1alpha1.PinnedImage 
 	s := img.Status.Serving
 	p := v1alpha1.PinnedImage{
 		ImageKey: v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID},
-		Revision: s.Revision, Attempt: s.Attempt, PersistentVolumeClaim: s.PersistentVolumeClaim, VolumeSnapshot: s.VolumeSnapshot,
-		DiskSize: s.DiskSize, RestoreSize: s.RestoreSize,
+		Revision: s.Revision, Attempt: s.Attempt, SourceNamespace: s.Namespace, PersistentVolumeClaim: s.PersistentVolumeClaim, VolumeSnapshot: s.VolumeSnapshot,
+		Architecture: s.Architecture, DiskSize: s.DiskSize, RestoreSize: s.RestoreSize,
 	}
 	if acquired {
 		p.AcquiredAt = ptr.To(metav1.NewTime(apitest.Epoch))
@@ -230,6 +230,9 @@ func asStoredByKubeVirt(applied *unstructured.Unstructured) *unstructured.Unstru
 		"amd64":                  {"spec", "template", "spec", "architecture"},
 		"0d2a1f2e-uuid-firmware": {"spec", "template", "spec", "domain", "firmware", "uuid"},
 	} {
+		if _, found, _ := unstructured.NestedString(u.Object, path...); found {
+			continue
+		}
 		if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {
 			panic(err)
 		}
@@ -254,7 +257,7 @@ var allReasons = []v1alpha1.Reason{
 	v1alpha1.ReasonStarting, v1alpha1.ReasonMachineError, v1alpha1.ReasonRunning, v1alpha1.ReasonStopped,
 	v1alpha1.ReasonInstancetypeMissing, v1alpha1.ReasonPreferenceMissing, v1alpha1.ReasonQuotaExceeded,
 	v1alpha1.ReasonDataDiskFailed, v1alpha1.ReasonDataDiskLost, v1alpha1.ReasonPreparingDataDisk,
-	v1alpha1.ReasonCDIMissing, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden,
+	v1alpha1.ReasonCDIMissing, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonSecretForbidden, v1alpha1.ReasonArchitectureMismatch,
 }
 
 // decideChecked decides and checks the invariants of every decision.

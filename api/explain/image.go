@@ -201,7 +201,7 @@ func (w *Image) addQueue(s ImageSnapshot) {
 
 // addSooner asks what one more slot would bring, where the policy is what limits them.
 func (w *Image) addSooner(s ImageSnapshot) {
-	if w.Verdict != readapi.WhyWaits || s.Activity == nil || !s.Budget.isPolicyLimit(s.Activity.Budget) || w.GoFirst == nil || w.Expected == nil || w.Expected.At == nil {
+	if !w.waitsForSlot() || s.Activity == nil || !s.Budget.isPolicyLimit(s.Activity.Budget) || w.Expected == nil || w.Expected.At == nil {
 		return
 	}
 	more := *s.Activity

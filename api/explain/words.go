@@ -22,15 +22,21 @@ func (w *Image) State() string {
 
 // ShownMessage is the message of the image, where Waiting does not say it better.
 func (w *Image) ShownMessage() string {
-	if w.GoFirst != nil && w.Verdict == readapi.WhyWaits {
+	if w.waitsForSlot() {
 		return ""
 	}
 	return w.Message
 }
 
+// waitsForSlot: its place in the queue is what matters. One that waits for a window of the
+// policy says when that opens.
+func (w *Image) waitsForSlot() bool {
+	return w.GoFirst != nil && w.Verdict == readapi.WhyWaits && w.Reason != v1alpha1.ReasonWaitingForWindow
+}
+
 // Waiting says what an image waits for that has its place in the queue; empty for others.
 func (w *Image) Waiting() string {
-	if w.GoFirst == nil || w.Verdict != readapi.WhyWaits {
+	if !w.waitsForSlot() {
 		return ""
 	}
 	text := "Waits for a slot. "
@@ -85,7 +91,7 @@ func (i *Import) PassedOver(now time.Time, formatTime func(time.Time) string) st
 		return fmt.Sprintf("backs off until %s, after attempt %d", formatTime(i.NotBefore.Time), i.Attempt)
 	case i.Reason.NeedsUserAction():
 		return "is passed over: " + string(i.Reason)
-	case i.Reason == v1alpha1.ReasonWaitingForSource, i.Reason == v1alpha1.ReasonWaitingForFleet, i.Reason == v1alpha1.ReasonNamespaceShare:
+	case i.Reason == v1alpha1.ReasonWaitingForSource, i.Reason == v1alpha1.ReasonWaitingForFleet, i.Reason == v1alpha1.ReasonNamespaceShare, i.Reason == v1alpha1.ReasonWaitingForWindow:
 		return string(i.Reason)
 	default:
 		return ""

@@ -22,15 +22,16 @@ func TestVerdicts(t *testing.T) {
 		wantState string
 		wantText  string
 	}{
-		"ready":             {explain.ImageSnapshot{Phase: v1alpha1.PhaseSucceeded, Reason: "Ready"}, readapi.WhyReady, "Succeeded, Ready", ""},
-		"being pruned":      {explain.ImageSnapshot{Phase: v1alpha1.PhasePrunePending}, readapi.WhyReady, "PrunePending", ""},
-		"failed":            {explain.ImageSnapshot{Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404"}, readapi.WhyFailed, "Failed, NotFound", ""},
-		"stalled":           {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Stalled: true}, readapi.WhyHeld, "Queued", ""},
-		"paused":            {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonPaused}, readapi.WhyHeld, "Queued, Paused", ""},
-		"out of date":       {explain.ImageSnapshot{Phase: v1alpha1.PhaseSucceeded, Unknown: "Silent"}, readapi.WhyUnknown, "Succeeded", ""},
-		"missing":           {explain.ImageSnapshot{Missing: true}, readapi.WhyUnknown, "not known", ""},
-		"queued":            {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Namespace: "n", Name: "b", Activity: activity()}, readapi.WhyWaits, "Queued", "Waits for a slot. 1 image goes first."},
-		"queued and silent": {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Namespace: "n", Name: "b", Activity: activity(), Unknown: "Silent"}, readapi.WhyUnknown, "Queued", ""},
+		"ready":              {explain.ImageSnapshot{Phase: v1alpha1.PhaseSucceeded, Reason: "Ready"}, readapi.WhyReady, "Succeeded, Ready", ""},
+		"being pruned":       {explain.ImageSnapshot{Phase: v1alpha1.PhasePrunePending}, readapi.WhyReady, "PrunePending", ""},
+		"failed":             {explain.ImageSnapshot{Phase: v1alpha1.PhaseFailed, Reason: v1alpha1.ReasonNotFound, Message: "404"}, readapi.WhyFailed, "Failed, NotFound", ""},
+		"stalled":            {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Stalled: true}, readapi.WhyHeld, "Queued", ""},
+		"paused":             {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonPaused}, readapi.WhyHeld, "Queued, Paused", ""},
+		"out of date":        {explain.ImageSnapshot{Phase: v1alpha1.PhaseSucceeded, Unknown: "Silent"}, readapi.WhyUnknown, "Succeeded", ""},
+		"missing":            {explain.ImageSnapshot{Missing: true}, readapi.WhyUnknown, "not known", ""},
+		"queued":             {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Namespace: "n", Name: "b", Activity: activity()}, readapi.WhyWaits, "Queued", "Waits for a slot. 1 image goes first."},
+		"waits for a window": {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonWaitingForWindow, Message: "opens at 22:00", Namespace: "n", Name: "b", Activity: activity()}, readapi.WhyWaits, "Queued, WaitingForWindow", ""},
+		"queued and silent":  {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Namespace: "n", Name: "b", Activity: activity(), Unknown: "Silent"}, readapi.WhyUnknown, "Queued", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.of.Now = now
@@ -38,6 +39,9 @@ func TestVerdicts(t *testing.T) {
 			assert.Equal(t, c.want, w.Verdict)
 			assert.Equal(t, c.wantState, w.State())
 			assert.Equal(t, c.wantText, w.Waiting())
+			if c.wantText == "" {
+				assert.Equal(t, c.of.Message, w.ShownMessage())
+			}
 		})
 	}
 }
@@ -58,6 +62,7 @@ func TestPassedOver(t *testing.T) {
 		"has done so":  {explain.Import{Place: 1, NotBefore: &earlier, Attempt: 2}, ""},
 		"of a person":  {explain.Import{Place: 1, Reason: v1alpha1.ReasonSecretMissing}, "is passed over: SecretMissing"},
 		"of the fleet": {explain.Import{Place: 1, Reason: v1alpha1.ReasonWaitingForFleet}, "WaitingForFleet"},
+		"of a window":  {explain.Import{Place: 1, Reason: v1alpha1.ReasonWaitingForWindow}, "WaitingForWindow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, c.want, c.of.PassedOver(now, func(at time.Time) string { return at.Format("15:04") }))

@@ -92,6 +92,11 @@ func (o *Overrides) For(cluster string, clusterLabels map[string]string) *Effect
 	}
 	e := o.merge(key)
 	e.MissingLabels = missing
+	// Invariant: a template without an override is never refused here. It is stored, and may be
+	// older than a rule.
+	if key.selecting != 0 && len(missing) == 0 {
+		e.Invalid = e.explainInvalid()
+	}
 	o.known[key] = e
 	return e
 }
@@ -107,8 +112,32 @@ func (o *Overrides) merge(key effectiveKey) *Effective {
 		}
 	}
 	e.Spec.URL = key.url
+	e.dropFieldsOfFormerSource()
 	e.Revision, e.Digest = e.Spec.Revision(), e.Spec.SourceDigest()
 	return e
+}
+
+// dropFieldsOfFormerSource removes fields that go with the sourceType that an override replaces,
+// and that no override can remove by an empty text. One that the same override sets, or a later
+// one, stays: that is a mistake to be told.
+func (e *Effective) dropFieldsOfFormerSource() {
+	sourceType, replaced := e.From["sourceType"]
+	isFormer := func(field string) bool {
+		index, overridden := e.From[field]
+		return replaced && (!overridden || index < sourceType)
+	}
+	if e.Spec.SourceType != v1alpha1.SourceDataSource && isFormer("dataSource") {
+		e.Spec.DataSource = nil
+		delete(e.From, "dataSource")
+	}
+	if e.Spec.SourceType != v1alpha1.SourceRegistry && isFormer("pullMethod") {
+		e.Spec.PullMethod = ""
+		delete(e.From, "pullMethod")
+	}
+	// An image of a DataSource is published by those who keep that.
+	if e.Spec.SourceType == v1alpha1.SourceDataSource && replaced {
+		e.Spec.Publish = nil
+	}
 }
 
 // apply sets the fields that the override has, and returns their names.
@@ -132,10 +161,6 @@ func (o parsedOverride) apply(spec *v1alpha1.VMDiskImageSpec) (fields []string) 
 	if o.DataSource != nil {
 		reference := o.DataSource.DeepCopy()
 		set(&fields, "dataSource", &spec.DataSource, &reference)
-	}
-	// Which source a dataSource belongs to is said by sourceType alone.
-	if spec.SourceType != v1alpha1.SourceDataSource {
-		spec.DataSource = nil
 	}
 	return fields
 }

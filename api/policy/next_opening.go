@@ -17,6 +17,16 @@ type Opening struct {
 	TimeZone string
 }
 
+// Describe returns the time by the clock of the window's zone and in UTC.
+func (o Opening) Describe() string {
+	utc := o.At.UTC().Format(time.RFC3339)
+	zone, err := loadZone(o.TimeZone)
+	if err != nil || o.TimeZone == "" || o.TimeZone == "UTC" {
+		return utc
+	}
+	return o.At.In(zone).Format("Mon 2 Jan 15:04") + " in " + o.TimeZone + " (" + utc + ")"
+}
+
 // NextOpening returns the first time after now at which more imports may run than now, by a
 // member's own policy and the hub's plan as in CombineAt. There may be no such time: found is
 // false as well where it is further away than maxEdges.

@@ -180,7 +180,37 @@ type ImageCluster struct {
 	Unknown string `json:"unknown,omitempty"`
 	// Versions that it has, or is to have, the newest first.
 	Versions []VersionInCluster `json:"versions"`
+	// Effective is what it is to have of the current version; absent where the placement does
+	// not select it.
+	Effective *EffectiveImage `json:"effective,omitempty"`
 }
+
+// EffectiveImage is the template of a FleetDiskImage with the overrides of one cluster.
+type EffectiveImage struct {
+	// Source without credentials.
+	Source string `json:"source,omitempty"`
+	// Revision of it, and Digest as approvals name it.
+	Revision string `json:"revision"`
+	Digest   string `json:"digest"`
+	// Fields that are set, or removed by an override, by name.
+	Fields []EffectiveField `json:"fields"`
+	// Waits is why the cluster cannot begin, and what to do; absent where it can. MissingLabels
+	// are those that an override's url names.
+	Waits         string   `json:"waits,omitempty"`
+	MissingLabels []string `json:"missingLabels,omitempty"`
+}
+
+// EffectiveField is a field, and where it comes from.
+type EffectiveField struct {
+	Field string `json:"field"`
+	// Value without credentials; absent where an override removes the template's.
+	Value string `json:"value,omitempty"`
+	// From is template, or an override as in overrides[2].
+	From string `json:"from"`
+}
+
+// FromTemplate is where a field comes from that no override changes.
+const FromTemplate = "template"
 
 // VersionInCluster is a version of a FleetDiskImage in a cluster. What follows Stale is absent
 // where the cluster has not reported it.

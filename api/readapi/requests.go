@@ -214,6 +214,12 @@ func (c *Client) ImageDetail(ctx context.Context, source string) (*ImageDetail, 
 	return getAnswer[ImageDetail](ctx, c, "images/detail", url.Values{"source": {source}})
 }
 
+// ImageClusters asks what each cluster has, and is to have, of a FleetDiskImage: a page from an
+// offset on.
+func (c *Client) ImageClusters(ctx context.Context, name string, offset int) (*ImageClusters, error) {
+	return getAnswer[ImageClusters](ctx, c, "images/clusters", url.Values{"name": {name}, "offset": {strconv.Itoa(offset)}})
+}
+
 // MemberImages asks for one page of a member's report, the Next of the page before; the
 // first for "".
 func (c *Client) MemberImages(ctx context.Context, member, page string) (*MemberImages, error) {

@@ -178,18 +178,35 @@ type RolloutReach struct {
 	Wave       string    `json:"wave"`
 	// Observed: the counts are of this version.
 	Observed bool `json:"observed"`
-	// Approval that the wave has already; absent for none.
+	// Approval that the wave has already; absent for none, and where Sources are to be added:
+	// then Extends is the one that another would replace.
 	Approval *ApprovalGiven `json:"approval,omitempty"`
+	Extends  *ApprovalGiven `json:"extends,omitempty"`
+	// ApproveSources is what spec.approvals[].sources has to be, Extends included; absent where
+	// no cluster gets another source than the template's. Sources are those of them that no
+	// approval covers yet, the first MaxReachSources described.
+	ApproveSources []string      `json:"approveSources,omitempty"`
+	Sources        []ReachSource `json:"sources,omitempty"`
+	// Waiting clusters of those that start cannot begin, for a missing label or an invalid
+	// override: the rollout says which.
+	Waiting int32 `json:"waiting,omitempty"`
 	// Clusters that start, Offline of these are offline. Named are the first, by name.
 	Clusters int32         `json:"clusters"`
 	Offline  int32         `json:"offline"`
 	Named    []NamedReach  `json:"named"`
 	Before   []RolloutLane `json:"before,omitempty"`
 	AtATime  string        `json:"atATime,omitempty"`
-	// EachBytes is what one of them downloads. AtMost: no size of the download is known, and
-	// that of the disk was taken.
+	// EachBytes is what one of them downloads that gets the template. AtMost: no size of the
+	// download is known, and that of the disk was taken.
 	EachBytes int64 `json:"eachBytes"`
 	AtMost    bool  `json:"atMost,omitempty"`
+	// Downloads are those of the clusters that get another revision, by host, the largest
+	// MaxReachHosts: Bytes of all, AtMostBytes as AtMost. Unchanged clusters download nothing:
+	// only the way to the source changes.
+	Downloads   []ReachDownload `json:"downloads"`
+	Bytes       int64           `json:"bytes"`
+	AtMostBytes bool            `json:"atMostBytes,omitempty"`
+	Unchanged   int32           `json:"unchanged,omitempty"`
 	// Seconds from its start until the last of them is done, with a range. Without them,
 	// UnknownReason and UnknownMessage say why.
 	Seconds         *int64          `json:"seconds,omitempty"`
@@ -198,6 +215,32 @@ type RolloutReach struct {
 	UnknownReason   string          `json:"unknownReason,omitempty"`
 	UnknownMessage  string          `json:"unknownMessage,omitempty"`
 	Changes         *VersionChanges `json:"changes,omitempty"`
+}
+
+// Bounds of what a RolloutReach describes.
+const (
+	MaxReachSources = 20
+	MaxReachHosts   = 20
+)
+
+// ReachSource is what some clusters of a wave are to have.
+type ReachSource struct {
+	// Digest as approvals name it.
+	Digest string `json:"digest"`
+	// Source without credentials, and From the overrides that it comes from, as in overrides[2];
+	// none for the template alone. Both are absent where no cluster has it by its labels now.
+	Source   string   `json:"source,omitempty"`
+	From     []string `json:"from,omitempty"`
+	Clusters int32    `json:"clusters"`
+}
+
+// ReachDownload is what clusters download from one host.
+type ReachDownload struct {
+	// Host of the sources; absent where they name none.
+	Host     string `json:"host,omitempty"`
+	Clusters int    `json:"clusters"`
+	Bytes    int64  `json:"bytes"`
+	AtMost   bool   `json:"atMost,omitempty"`
 }
 
 // NamedReach is a cluster that would start. Offline is why it is not reachable now.

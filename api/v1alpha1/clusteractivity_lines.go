@@ -43,6 +43,7 @@ const (
 	linePriority  = "priority"
 	lineAttempts  = "attempts"
 	lineNotBefore = "notBefore"
+	lineOpensAt   = "opensAt"
 )
 
 // MarshalJSON implements json.Marshaler.
@@ -56,6 +57,9 @@ func (i QueuedImport) MarshalJSON() ([]byte, error) {
 	}
 	if i.NotBefore != nil {
 		columns = append(columns, lineNotBefore+"="+formatUnix(*i.NotBefore))
+	}
+	if i.OpensAt != nil {
+		columns = append(columns, lineOpensAt+"="+formatUnix(*i.OpensAt))
 	}
 	return json.Marshal(strings.Join(columns, " "))
 }
@@ -76,6 +80,10 @@ func (i *QueuedImport) UnmarshalJSON(text []byte) error {
 		case lineNotBefore:
 			if at := parseUnix(value); !at.IsZero() {
 				i.NotBefore = &at
+			}
+		case lineOpensAt:
+			if at := parseUnix(value); !at.IsZero() {
+				i.OpensAt = &at
 			}
 		}
 	}

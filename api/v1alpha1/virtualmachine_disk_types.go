@@ -68,8 +68,15 @@ type PinnedImage struct {
 	Revision string `json:"revision"`
 	// +required
 	Attempt int32 `json:"attempt"`
+	// sourceNamespace of claim and snapshot, as in namespace of the image's status.serving.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	SourceNamespace string `json:"sourceNamespace,omitempty"`
 	// +required
 	PersistentVolumeClaim string `json:"persistentVolumeClaim"`
+	// architecture of the image's status.serving.
+	// +optional
+	Architecture Architecture `json:"architecture,omitempty"`
 	// volumeSnapshot to clone from, if the image has one.
 	// +optional
 	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`

@@ -2,7 +2,7 @@ package v1alpha1
 
 // Reasons of a VirtualMachine in status, conditions, metric labels and events: a closed
 // set, together with ReasonCDIMissing, ReasonSecretMissing, ReasonSecretForbidden,
-// ReasonQuotaExceeded and ReasonReady.
+// ReasonQuotaExceeded, ReasonArchitectureMismatch and ReasonReady.
 const (
 	// ReasonImageMissing: the image does not exist and the VirtualMachine may not
 	// create it.

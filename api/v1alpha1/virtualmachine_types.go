@@ -71,6 +71,11 @@ type VirtualMachineSpec struct {
 	// +optional
 	Resources *MachineResources `json:"resources,omitempty"`
 
+	// architecture that the VM is started with: amd64, arm64 or s390x. Where the image of its
+	// root disk has another one, the VM is not started. Default: the image's, else KubeVirt's.
+	// +optional
+	Architecture Architecture `json:"architecture,omitempty"`
+
 	// instancetype is passed to KubeVirt. It excludes resources.cpu and
 	// resources.memory.
 	// +kubebuilder:validation:XValidation:rule="!has(self.kind) || self.kind.endsWith('Instancetype')",message="instancetype.kind must be VirtualMachineInstancetype or VirtualMachineClusterInstancetype"

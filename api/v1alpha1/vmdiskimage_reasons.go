@@ -72,6 +72,20 @@ const (
 	ReasonImporterNotStarting Reason = "ImporterNotStarting"
 	// ReasonSnapshotting: the import is done and the VolumeSnapshot is not ready yet.
 	ReasonSnapshotting Reason = "Snapshotting"
+	// ReasonDataSourceMissing: the DataSource that the image uses, or one that it points at,
+	// does not exist.
+	ReasonDataSourceMissing Reason = "DataSourceMissing"
+	// ReasonDataSourceNotReady: what the DataSource points at does not exist yet or is not ready.
+	ReasonDataSourceNotReady Reason = "DataSourceNotReady"
+	// ReasonDataSourceInvalid: the DataSource points at nothing, at itself, at another
+	// namespace, or at a DataSource that points at yet another.
+	ReasonDataSourceInvalid Reason = "DataSourceInvalid"
+	// ReasonDataSourceForbidden: the agent may not clone from the DataSource's namespace: value
+	// dataSources.namespaces of its chart does not have it.
+	ReasonDataSourceForbidden Reason = "DataSourceForbidden"
+	// ReasonArchitectureMismatch: image and DataSource, or VirtualMachine and image, name two
+	// architectures.
+	ReasonArchitectureMismatch Reason = "ArchitectureMismatch"
 	// ReasonReady: VMs can be cloned from the image.
 	ReasonReady Reason = "Ready"
 )
@@ -147,7 +161,8 @@ func (r Reason) NeedsUserAction() bool {
 	case ReasonPolicyMissing, ReasonStorageClassMissing, ReasonSnapshotClassMissing,
 		ReasonSecretMissing, ReasonSecretForbidden, ReasonSecretInvalid, ReasonCertConfigMapMissing, ReasonCDIMissing, ReasonCDITooOld,
 		ReasonInsufficientStorage, ReasonStorageProfileIncomplete, ReasonSnapshotClassMismatch,
-		ReasonImporterRefused, ReasonDataVolumeRefused, ReasonQuotaExceeded:
+		ReasonImporterRefused, ReasonDataVolumeRefused, ReasonQuotaExceeded,
+		ReasonDataSourceMissing, ReasonDataSourceInvalid, ReasonDataSourceForbidden, ReasonArchitectureMismatch:
 		return true
 	default:
 		return false

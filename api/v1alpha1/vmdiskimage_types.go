@@ -15,7 +15,8 @@ type Phase string
 const (
 	// PhaseQueued: waits for a slot, or for its backoff.
 	PhaseQueued Phase = "Queued"
-	// PhaseSyncing: an attempt runs, or its snapshot is being created.
+	// PhaseSyncing: an attempt runs, or its snapshot is being created, or the DataSource that
+	// the image uses is not ready.
 	PhaseSyncing Phase = "Syncing"
 	// PhaseSucceeded: the current revision is ready.
 	PhaseSucceeded Phase = "Succeeded"
@@ -140,8 +141,17 @@ type Serving struct {
 	Revision string `json:"revision"`
 	// +required
 	Attempt int32 `json:"attempt"`
+	// namespace of claim and snapshot. It is set where a DataSource names them: they belong to
+	// others, and the agent neither keeps nor deletes them. Default: the image's.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// persistentVolumeClaim is empty where a DataSource names a snapshot.
 	// +required
 	PersistentVolumeClaim string `json:"persistentVolumeClaim"`
+	// architecture of the machines that can boot the disk, where the image says one.
+	// +optional
+	Architecture Architecture `json:"architecture,omitempty"`
 	// volumeSnapshot to clone from; if absent, VMs are cloned from the claim.
 	// +optional
 	VolumeSnapshot string `json:"volumeSnapshot,omitempty"`

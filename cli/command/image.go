@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
@@ -147,9 +148,14 @@ func (e *environment) gatherWait(ctx context.Context, hub *connect.Cluster, name
 	if err != nil {
 		return nil, nil, err
 	}
+	overrides, err := override.Parse(img)
+	if err != nil {
+		return nil, nil, err
+	}
 	why := rollout.WhyUnknown(member)
 	return img, &rollout.InCluster{
-		Known: why == "", WhyUnknown: why, Placed: placement.Selects(member),
+		Effective: overrides.For(member.Name, member.Labels),
+		Known:     why == "", WhyUnknown: why, Placed: placement.Selects(member),
 		Image: rollout.FindReported(reported, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version)),
 	}, nil
 }
@@ -159,8 +165,11 @@ func (e *environment) newWhereCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "where NAME",
 		Short: "Which clusters have which version of a FleetDiskImage",
-		Long:  `where reads what each cluster has reported to the hub. Exit codes: 0; 5 where a cluster that is to have it is unknown.`,
-		Args:  cobra.ExactArgs(1),
+		Long: `where reads what each cluster has reported to the hub. Where spec.overrides give clusters others
+than the template, and with -o wide, it shows the source and storage class of each, and which
+override they are from; with --cluster, each field. Exit codes: 0; 5 where a cluster that is to have
+it is unknown.`,
+		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
 	cmd.Flags().BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown")
@@ -185,7 +194,11 @@ func (e *environment) newWhereCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		where, code := rollout.NewWhere(img), exit.Yes
+		where, err := rollout.NewWhere(img)
+		if err != nil {
+			return err
+		}
+		code := exit.Yes
 		for i := range members.Items {
 			m := &members.Items[i]
 			if e.cluster != "" && m.Name != e.cluster {

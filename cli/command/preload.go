@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -92,7 +93,7 @@ func (e *environment) preload(ctx context.Context, names []string, flags preload
 			continue
 		}
 		if e.live {
-			err = e.createInMember(ctx, img)
+			err = e.createInMember(ctx, img, targets[0].Member)
 		} else {
 			err = placeInClusters(ctx, hub, img, items[i].Download)
 		}
@@ -184,7 +185,8 @@ func placeInClusters(ctx context.Context, hub *connect.Cluster, shown *v1alpha1.
 		if err != nil {
 			return err
 		}
-		if img.UID != shown.UID || img.Spec.Version != shown.Spec.Version || !img.Spec.Template.Equal(&shown.Spec.Template) {
+		if img.UID != shown.UID || img.Spec.Version != shown.Spec.Version || !img.Spec.Template.Equal(&shown.Spec.Template) ||
+			!equality.Semantic.DeepEqual(img.Spec.Overrides, shown.Spec.Overrides) {
 			return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s has changed since its cost was shown: look at it again", shown.Name))
 		}
 		base := img.DeepCopy()
@@ -199,12 +201,15 @@ func placeInClusters(ctx context.Context, hub *connect.Cluster, shown *v1alpha1.
 	}
 }
 
-func (e *environment) createInMember(ctx context.Context, img *v1alpha1.FleetDiskImage) error {
+func (e *environment) createInMember(ctx context.Context, img *v1alpha1.FleetDiskImage, in *v1alpha1.MemberCluster) error {
 	member, err := e.ConnectMember(e.cluster)
 	if err != nil {
 		return err
 	}
-	image := preload.NewMemberImage(img)
+	image, err := preload.NewMemberImage(img, in)
+	if err != nil {
+		return err
+	}
 	err = member.Client.Create(ctx, image, client.FieldOwner(ownership.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("VMDiskImage %s/%s exists in %s: kubectl ot why image says what it does", image.Namespace, image.Name, e.cluster)

@@ -36,9 +36,12 @@ func (e *environment) newPublishCommand() *cobra.Command {
 		Short: "Publish a version of an image to clusters of the fleet",
 		Long: `publish writes a FleetDiskImage by server-side apply, and says what changes and what clusters
 download. Nothing is uploaded: --file is read for the size of the disk and its checksum. What a
-flag does not name stays as it is. Where Argo CD or Flux owns the version, it is refused.
+flag does not name stays as it is, spec.overrides included: -f gives others. Where Argo CD or Flux
+owns the version, it is refused.
 
-Exit codes are those of kubectl ot image wait with --wait; else 0 where it is written.`,
+Exit codes are those of kubectl ot image wait with --wait; else 0 where it is written. A dry run
+ends with 1 where clusters could not begin: they lack a label that an override's url names, or
+spec.overrides make an invalid image of the template.`,
 		Args: cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()
@@ -101,6 +104,9 @@ func (e *environment) publish(ctx context.Context, request publish.Request, flag
 			return err
 		}
 		if flags.dryRun == "client" {
+			if err := plan.CheckTemplate(); err != nil {
+				return err
+			}
 			break
 		}
 		if err = applyPlan(ctx, hub, plan, flags); err == nil {
@@ -111,7 +117,7 @@ func (e *environment) publish(ctx context.Context, request publish.Request, flag
 		}
 	}
 	if !flags.wait || flags.dryRun != "" {
-		return e.show(plan, exit.Yes)
+		return e.show(plan, plan.Code())
 	}
 	if e.format.Screen() || e.output == "markdown" {
 		if err := e.show(plan, exit.Yes); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,7 +49,16 @@ func (e *environment) listReported(ctx context.Context, hub *connect.Cluster, me
 
 // gatherWhere asks the read API once for each version; else it reads the reports of each cluster.
 func (e *environment) gatherWhere(ctx context.Context, hub *connect.Cluster, where *rollout.Where, img *v1alpha1.FleetDiskImage) error {
-	unread, err := e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error { return fillWhere(ctx, api, where, img) })
+	// With overrides, clusters have a version of many sources: what they report of it is read by name.
+	isUnlike := len(img.Spec.Overrides) > 0 || slices.ContainsFunc(img.Status.Versions, func(v v1alpha1.VersionStatus) bool { return v.Overrides != nil })
+	fill := fillWhere
+	if isUnlike {
+		fill = fillWhereByName
+	}
+	unread, err := e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error { return fill(ctx, api, where, img) })
+	if err == nil && unread == "" && isUnlike {
+		return nil
+	}
 	if err != nil || unread == "" {
 		where.NoteVersionsWithoutTemplate(img)
 		return err
@@ -87,4 +97,25 @@ func fillWhere(ctx context.Context, api *connect.ReadAPI, where *rollout.Where, 
 		}
 	}
 	return nil
+}
+
+// fillWhereByName asks the read API what each cluster has of a FleetDiskImage, a page at a time.
+func fillWhereByName(ctx context.Context, api *connect.ReadAPI, where *rollout.Where, img *v1alpha1.FleetDiskImage) error {
+	for offset := 0; ; {
+		list, err := api.ImageClusters(ctx, img.Name, offset)
+		if err != nil {
+			return err
+		}
+		for i := range list.Clusters {
+			c := &list.Clusters[i]
+			for _, v := range c.Versions {
+				if r := v.Reported; r != nil && r.UID != "" {
+					where.Put(c.Cluster, v.Version, rollout.InIt{Phase: r.Phase, Reason: r.Reason, References: r.References})
+				}
+			}
+		}
+		if offset += len(list.Clusters); len(list.Clusters) == 0 || offset >= list.Total {
+			return nil
+		}
+	}
 }

@@ -215,8 +215,8 @@ func (e *environment) newAbortCommand() *cobra.Command {
 		Use:   "abort NAME [--back-to VERSION] [-m REASON]",
 		Short: "Stop the rollout of a version, and go back to one before",
 		Long: `abort pauses a rollout: clusters in progress go on to their end, no other begins. With --back-to,
-a former version is wanted again by the template that the status has recorded of it: no other
-cluster gets the newer one, nothing is deleted, and where the former one still is, nothing is
+a former version is wanted again by the template and overrides that the status has recorded of it:
+no other cluster gets the newer one, nothing is deleted, and where the former one still is, nothing is
 downloaded.`,
 		Args: cobra.ExactArgs(1),
 	}
@@ -238,7 +238,7 @@ downloaded.`,
 			return rollout.Abort(img, backTo, caller, reason, e.now())
 		}}
 		if backTo != "" {
-			c.fields = []string{"spec.version", "spec.template", "spec.rollout.paused", "spec.approvals"}
+			c.fields = []string{"spec.version", "spec.template", "spec.overrides", "spec.rollout.paused", "spec.approvals"}
 			c.ask = func(a *rollout.Action) string {
 				return fmt.Sprintf("%s. Go back from %s to %s?", strings.Join(a.Notes, ". "), a.FromVersion, a.BackTo)
 			}
@@ -256,7 +256,10 @@ func (e *environment) newApproveCommand() *cobra.Command {
 		Short: "Approve of a version for a wave",
 		Long: `approve shows what the wave reaches, asks, and adds an approval in your name, as the API server
 knows it. Without --wave it is the wave that waits. An approval that is there already is shown, with
-who gave it; exit code 0. One of a version that has changed meanwhile is refused.`,
+who gave it; exit code 0. One of a version that has changed meanwhile is refused.
+
+Where spec.overrides or labels give clusters other sources than the template's, the approval names
+them: another source waits for another approval.`,
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringSliceVar(&waves, "wave", nil, "the wave; may be repeated. Default: the one that waits")
@@ -280,7 +283,13 @@ who gave it; exit code 0. One of a version that has changed meanwhile is refused
 			return err
 		}
 		decide := func(img *v1alpha1.FleetDiskImage, shown *rollout.Approval) (*rollout.Approval, error) {
-			return decideApproval(img, shown, waves, all, version, who, e.now())
+			var members v1alpha1.MemberClusterList
+			if rollout.NeedsMembers(img) {
+				if err := hub.List(ctx, &members); err != nil {
+					return nil, err
+				}
+			}
+			return decideApproval(img, members.Items, shown, waves, all, version, who, e.now())
 		}
 		return e.approve(ctx, hub, args[0], decide, force, yes)
 	})
@@ -309,11 +318,11 @@ const maxTries = 20
 const observeInterval = 500 * time.Millisecond
 
 // decideApproval decides about the waves that flags name, and again about those that were shown.
-func decideApproval(img *v1alpha1.FleetDiskImage, shown *rollout.Approval, waves []string, all bool, version, by string, now time.Time) (*rollout.Approval, error) {
+func decideApproval(img *v1alpha1.FleetDiskImage, members []v1alpha1.MemberCluster, shown *rollout.Approval, waves []string, all bool, version, by string, now time.Time) (*rollout.Approval, error) {
 	if shown != nil {
 		waves, all = shown.WaveNames(), false
 	}
-	return rollout.NewApproval(img, waves, all, version, by, now)
+	return rollout.NewApproval(img, members, waves, all, version, by, now)
 }
 
 // approve adds approvals to what is stored. Invariant: what is approved is what was shown, and
@@ -346,6 +355,9 @@ func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name st
 		}
 		if len(approval.Waves) == 0 {
 			return e.show(approval, exit.Yes)
+		}
+		if first != nil && !approval.HasSameSources(first) {
+			return changedMeanwhile(img)
 		}
 		if shown == nil {
 			shown, first = img, approval

@@ -81,7 +81,7 @@ func (q *question) update(change func(*v1alpha1.FleetDiskImage)) {
 
 func (q *question) approve() error {
 	return q.environment.approve(q.t.Context(), q.hub, "win-11", func(img *v1alpha1.FleetDiskImage, shown *rollout.Approval) (*rollout.Approval, error) {
-		return decideApproval(img, shown, nil, false, "", "bert", time.Now())
+		return decideApproval(img, nil, shown, nil, false, "", "bert", time.Now())
 	}, false, false)
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/cli/rollout"
@@ -37,7 +38,7 @@ type Image struct {
 	There  []string `json:"there,omitempty"`
 	// Excluded clusters are in spec.placement.excludedClusters: they get nothing.
 	Excluded []string `json:"excluded,omitempty"`
-	// BytesEach is what others have downloaded; AtMost: it is diskSize, since none has.
+	// BytesEach is what others have downloaded, in the mean; AtMost: it is diskSize, since none has.
 	BytesEach int64    `json:"bytesEach"`
 	AtMost    bool     `json:"atMost,omitempty"`
 	Bytes     int64    `json:"bytes"`
@@ -79,30 +80,43 @@ func NewImage(img *v1alpha1.FleetDiskImage, targets []Target, downloadBytes int6
 	if err != nil {
 		return i, err
 	}
-	revision := img.Spec.Template.Revision()
+	overrides, err := override.Parse(img)
+	if err != nil {
+		return i, err
+	}
+	var downloading []*override.Effective
 	for _, t := range targets {
-		name := t.Member.Name
+		name, effective := t.Member.Name, overrides.For(t.Member.Name, t.Member.Labels)
 		r := rollout.FindReported(t.Reported, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
 		switch {
 		case slices.Contains(img.Spec.Placement.ExcludedClusters, name):
 			i.Excluded = append(i.Excluded, name)
-		case r != nil && r.Phase == v1alpha1.PhaseSucceeded && r.Revision == revision && rollout.WhyUnknown(t.Member) == "":
+		case r != nil && r.Phase == v1alpha1.PhaseSucceeded && r.Revision == effective.Revision && rollout.WhyUnknown(t.Member) == "":
 			i.There = append(i.There, name)
-			downloadBytes = max(downloadBytes, r.DownloadBytes)
+			if effective.Spec.URL == img.Spec.Template.URL {
+				downloadBytes = max(downloadBytes, r.DownloadBytes)
+			}
 		case placement.Selects(t.Member):
 			i.Placed = append(i.Placed, name)
 		default:
 			i.Download = append(i.Download, name)
+			downloading = append(downloading, effective)
+			if why := effective.WhyUnusable(); why != "" {
+				i.Notes = append(i.Notes, fmt.Sprintf("%s is placed, and waits: %s", name, why))
+			}
 			if rollout.WhyUnknown(t.Member) != "" {
 				i.Silent = append(i.Silent, name)
 			}
 		}
 	}
-	i.BytesEach = downloadBytes
-	if downloadBytes == 0 {
-		i.BytesEach, i.AtMost = img.Spec.Template.DiskSize.Value(), true
+	downloads := override.NewDownloads(&img.Spec.Template, downloadBytes)
+	for _, effective := range downloading {
+		downloads.Add(effective)
 	}
-	i.Bytes = int64(len(i.Download)) * i.BytesEach
+	i.BytesEach, i.AtMost = downloads.EachBytes(&img.Spec.Template)
+	if total := downloads.Total(); total.Clusters > 0 {
+		i.Bytes, i.AtMost, i.BytesEach = total.Bytes, total.AtMost, total.Bytes/int64(total.Clusters)
+	}
 	if len(i.Download) > 0 && img.Spec.Rollout.Paused {
 		i.Notes = append(i.Notes, "its rollout is paused: kubectl ot rollout resume "+img.Name+" lets it begin")
 	}
@@ -203,10 +217,18 @@ func (p *Preload) HasDownloads() bool {
 }
 
 // NewMemberImage returns the VMDiskImage to create in one member, marked so that the plan takes it
-// over once it places the image there.
-func NewMemberImage(img *v1alpha1.FleetDiskImage) *v1alpha1.VMDiskImage {
-	image := &v1alpha1.VMDiskImage{Spec: *img.Spec.Template.DeepCopy()}
+// over once it places the image there. It is what spec.overrides make of the template there.
+func NewMemberImage(img *v1alpha1.FleetDiskImage, member *v1alpha1.MemberCluster) (*v1alpha1.VMDiskImage, error) {
+	overrides, err := override.Parse(img)
+	if err != nil {
+		return nil, err
+	}
+	effective := overrides.For(member.Name, member.Labels)
+	if why := effective.WhyUnusable(); why != "" {
+		return nil, fmt.Errorf("FleetDiskImage %s cannot be brought to %s: %s", img.Name, member.Name, why)
+	}
+	image := &v1alpha1.VMDiskImage{Spec: *effective.Spec.DeepCopy()}
 	image.Namespace, image.Name = img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version)
 	image.Labels = map[string]string{v1alpha1.LabelPlanned: "true"}
-	return image
+	return image, nil
 }

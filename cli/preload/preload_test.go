@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -97,8 +98,33 @@ func TestPlace(t *testing.T) {
 // The plan takes the image over: by its mark, and without another revision.
 func TestMemberImage(t *testing.T) {
 	img := newImage()
-	image := preload.NewMemberImage(img)
+	member := newTarget("oslo", false, nil).Member
+	image, err := preload.NewMemberImage(img, member)
+	require.NoError(t, err)
 	assert.Equal(t, "images/win-11-24.2", image.Namespace+"/"+image.Name)
 	assert.Equal(t, img.Spec.Template.Revision(), image.Spec.Revision())
 	assert.Equal(t, "true", image.Labels[v1alpha1.LabelPlanned])
+}
+
+func TestOverridesDecideTheCost(t *testing.T) {
+	img := newImage()
+	img.Spec.Template.SourceType, img.Spec.Template.URL = v1alpha1.SourceHTTP, "https://images.example.com/a"
+	img.Spec.Overrides = []v1alpha1.ImageOverride{
+		{ClusterNames: []string{"oslo"}, DiskSize: ptr.To(resource.MustParse("3Gi")), URL: ptr.To("https://mirror.example.com/a")},
+		{ClusterNames: []string{"bergen"}, StorageClass: ptr.To("lvm")},
+		{ClusterNames: []string{"turku"}, URL: ptr.To("https://${labels.site}.example.com/a")},
+	}
+	got, err := preload.NewImage(img, []preload.Target{newTarget("bergen", false, ready(img)), newTarget("oslo", false, nil), newTarget("turku", false, nil)}, 600<<20)
+	require.NoError(t, err)
+	assert.Empty(t, got.There, "bergen has it in another storage class")
+	assert.EqualValues(t, 600<<20+3<<30, got.Bytes, "turku cannot begin")
+	assert.True(t, got.AtMost)
+	require.Len(t, got.Notes, 1)
+	assert.Contains(t, got.Notes[0], "turku is placed, and waits: its MemberCluster has no label site")
+
+	image, err := preload.NewMemberImage(img, newTarget("oslo", false, nil).Member)
+	require.NoError(t, err)
+	assert.Equal(t, "https://mirror.example.com/a", image.Spec.URL)
+	_, err = preload.NewMemberImage(img, newTarget("turku", false, nil).Member)
+	require.ErrorContains(t, err, "cannot be brought to turku")
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -57,6 +58,11 @@ type Plan struct {
 	BytesEach int64 `json:"bytesEach"`
 	AtMost    bool  `json:"atMost,omitempty"`
 	Bytes     int64 `json:"bytes"`
+	// Downloads are those of the clusters that get another revision, by host: others download
+	// nothing.
+	Downloads []override.Download `json:"downloads"`
+	// Waiting clusters cannot begin: a label is missing, or spec.overrides make an invalid image.
+	Waiting []WaitingCluster `json:"waiting,omitempty"`
 	// Notes are what else the author has to know.
 	Notes []string `json:"notes,omitempty"`
 	// Written: it is stored. DryRun: client or server.
@@ -96,16 +102,17 @@ func NewPlan(r Request, stored *v1alpha1.FleetDiskImage, members []v1alpha1.Memb
 		// Invariant: what others write between the read and the apply is not written back.
 		metadata["resourceVersion"] = stored.ResourceVersion
 		p.FromVersion = stored.Spec.Version
-		p.Changes = append(approval.Diff(&stored.Spec.Template, &desired.Template), diffRest(live, merged)...)
+		p.Changes = append(approval.Diff(&stored.Spec.Template, &desired.Template), approval.DiffOverrides(stored.Spec.Overrides, desired.Overrides)...)
+		p.Changes = append(p.Changes, diffRest(live, merged)...)
 		p.addNotes(stored, desired)
 	}
 	p.Object = &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "FleetDiskImage", "metadata": metadata, "spec": spec,
 	}}
-	if err := p.countClusters(&desired.Placement, members); err != nil {
+	p.SourceBytes = r.SourceBytes
+	if err := p.countDownloads(stored, desired, members); err != nil {
 		return nil, err
 	}
-	p.addBytes(r.SourceBytes, desired)
 	return p, nil
 }
 
@@ -114,12 +121,16 @@ func (p *Plan) Fields() []string {
 	fields := []string{"spec.version"}
 	for _, c := range p.Changes {
 		field, _, _ := strings.Cut(c.Field, ".")
+		if strings.HasPrefix(field, "overrides[") {
+			fields = append(fields, "spec.overrides")
+			continue
+		}
 		if field != "placement" && field != "rollout" && field != "targetNamespace" && field != "retention" && field != "deletionPolicy" && field != "imageName" {
 			field = "template." + field
 		}
 		fields = append(fields, "spec."+field)
 	}
-	return fields
+	return slices.Compact(fields)
 }
 
 // liveSpec is the stored spec, without values that are not set.
@@ -148,7 +159,7 @@ func merge(live, spec map[string]any) map[string]any {
 // diffRest returns the changes beside the template, each as JSON.
 func diffRest(live, merged map[string]any) (changes []rollout.Change) {
 	for _, field := range slices.Sorted(maps.Keys(merged)) {
-		if field == "template" || field == "version" || field == "approvals" {
+		if field == "template" || field == "overrides" || field == "version" || field == "approvals" {
 			continue
 		}
 		before, after := fieldsOf(live[field]), fieldsOf(merged[field])
@@ -445,34 +456,4 @@ func (p *Plan) addNotes(stored *v1alpha1.FleetDiskImage, desired *v1alpha1.Fleet
 	if stored.Spec.Rollout.Paused {
 		p.Notes = append(p.Notes, "the rollout is paused: kubectl ot rollout resume "+p.Name+" lets it begin")
 	}
-}
-
-// countClusters counts the clusters that a placement selects.
-func (p *Plan) countClusters(placement *v1alpha1.Placement, members []v1alpha1.MemberCluster) error {
-	parsed, err := rollout.NewPlacement(placement)
-	if err != nil {
-		return err
-	}
-	p.Total = len(members)
-	for i := range members {
-		if parsed.Selects(&members[i]) {
-			p.Clusters++
-		}
-	}
-	if p.Clusters == 0 {
-		p.Notes = append(p.Notes, "no cluster of the fleet is selected: nothing is downloaded until one is")
-	}
-	return nil
-}
-
-func (p *Plan) addBytes(sourceBytes int64, desired *v1alpha1.FleetDiskImageSpec) {
-	switch p.SourceBytes = sourceBytes; {
-	case p.Disk != nil:
-		p.BytesEach = p.Disk.FileBytes
-	case sourceBytes > 0:
-		p.BytesEach = sourceBytes
-	default:
-		p.BytesEach, p.AtMost = desired.Template.DiskSize.Value(), true
-	}
-	p.Bytes = p.BytesEach * int64(p.Clusters)
 }

@@ -1,6 +1,11 @@
 package publish
 
-import "github.com/pelotech/ot-fleet/cli/render"
+import (
+	"fmt"
+
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
+)
 
 // Draw draws what changes and what it costs.
 func (p *Plan) Draw(page *render.Page) {
@@ -14,15 +19,16 @@ func (p *Plan) Draw(page *render.Page) {
 	if p.FromVersion != "" {
 		what = p.FromVersion + " → " + p.Version
 	}
-	atMost := ""
-	if p.AtMost {
-		atMost = "at most "
-	}
 	sign, tense := render.Waiting, "would be"
 	if p.Written {
 		sign, tense = render.Done, "is"
 	}
-	page.Lines(sign.With("FleetDiskImage/%s %s %s, for %d of %s: %s%s (%s each)", p.Name, tense, what, p.Clusters, render.Count(p.Total, "cluster"), atMost, render.Bytes(p.Bytes), render.Bytes(p.BytesEach)))
+	each := ""
+	if p.Bytes == p.BytesEach*int64(p.Clusters) {
+		each = fmt.Sprintf(" (%s each)", render.Bytes(p.BytesEach))
+	}
+	page.Lines(sign.With("FleetDiskImage/%s %s %s, for %d of %s: %s%s%s", p.Name, tense, what, p.Clusters, render.Count(p.Total, "cluster"), atMost(p.AtMost), render.Bytes(p.Bytes), each))
+	p.drawDownloads(page)
 	for _, c := range p.Changes {
 		page.Line(render.Text("    %s: %s → %s", c.Field, orNone(c.From), orNone(c.To)))
 	}
@@ -43,3 +49,11 @@ func orNone(text string) string {
 
 // Names are for -o name.
 func (p *Plan) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + p.Name} }
+
+// Code is that of a dry run: No where clusters could not begin.
+func (p *Plan) Code() exit.Code {
+	if p.DryRun != "" && len(p.Waiting) > 0 {
+		return exit.No
+	}
+	return exit.Yes
+}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -31,6 +32,10 @@ type Approval struct {
 	// AtMostBytes is what they download together if no disk is compressed or empty: diskSize
 	// for each.
 	AtMostBytes int64 `json:"atMostBytes"`
+	// Sources that it covers, where spec.overrides give clusters others than the template's;
+	// Unusable clusters have none: a label is missing, or the spec is invalid.
+	Sources  []WaveSource `json:"sources,omitempty"`
+	Unusable int          `json:"unusable,omitempty"`
 	// AtATime is how many clusters of a wave import together, as in 25%; empty: all.
 	AtATime string `json:"atATime,omitempty"`
 	// ChangedSince is the version before; Changed its fields that differ. NotRecorded says
@@ -53,6 +58,10 @@ type ApprovedWave struct {
 	Name string       `json:"name"`
 	By   string       `json:"by,omitempty"`
 	At   *metav1.Time `json:"at,omitempty"`
+	// Sources are what is stored; none for that of the template alone.
+	Sources []string `json:"sources,omitempty"`
+	// Extends is who has approved of other sources of the wave before.
+	Extends string `json:"extends,omitempty"`
 }
 
 // Change is a field that differs between two versions.
@@ -62,8 +71,9 @@ type Change = readapi.Change
 var ErrNotObserved = errors.New("so what an approval reaches is unknown: try again in a moment")
 
 // NewApproval decides what an approval adds. No waves: the current one; all: every wave that
-// needs one. version is the one that the person means; empty: the current one.
-func NewApproval(img *v1alpha1.FleetDiskImage, waves []string, all bool, version, by string, now time.Time) (*Approval, error) {
+// needs one. version is the one that the person means; empty: the current one. members are those of
+// the fleet: their labels decide which sources they get.
+func NewApproval(img *v1alpha1.FleetDiskImage, members []v1alpha1.MemberCluster, waves []string, all bool, version, by string, now time.Time) (*Approval, error) {
 	if version != "" && version != img.Spec.Version {
 		return nil, fmt.Errorf("FleetDiskImage %s is at version %s, not %s: an approval is of the version that is there", img.Name, img.Spec.Version, version)
 	}
@@ -95,24 +105,83 @@ func NewApproval(img *v1alpha1.FleetDiskImage, waves []string, all bool, version
 		if !approval.IsRequired(img, name) {
 			return nil, fmt.Errorf("wave %s of FleetDiskImage %s needs no approval", name, img.Name)
 		}
-		if given := approval.FindApproval(img, name, img.Spec.Version); given != nil {
-			a.Already = append(a.Already, ApprovedWave{name, given.By, given.At})
-			continue
+		if err := a.addWave(img, members, name); err != nil {
+			return nil, err
 		}
-		a.Waves = append(a.Waves, ApprovedWave{Name: name, By: by, At: &metav1.Time{Time: now.UTC().Truncate(time.Second)}})
-		a.addReach(img, name)
 	}
-	a.AtMostBytes = int64(a.Clusters) * img.Spec.Template.DiskSize.Value()
 	a.describeBefore(img, waves)
 	a.describeChanges(img)
 	return a, nil
 }
 
-func (a *Approval) addReach(img *v1alpha1.FleetDiskImage, wave string) {
+// NeedsMembers reports whether an approval depends on the labels of the members.
+func NeedsMembers(img *v1alpha1.FleetDiskImage) bool {
+	return len(img.Spec.Overrides) > 0 || slices.ContainsFunc(img.Spec.Approvals, func(a v1alpha1.Approval) bool { return len(a.Sources) > 0 })
+}
+
+// addWave adds the approval of a wave, for what its clusters get that no approval covers yet.
+func (a *Approval) addWave(img *v1alpha1.FleetDiskImage, members []v1alpha1.MemberCluster, wave string) error {
+	given := approval.FindApproval(img, wave, img.Spec.Version)
+	if !NeedsMembers(img) {
+		// No cluster can get another source than the template's.
+		if given != nil {
+			a.Already = append(a.Already, ApprovedWave{Name: wave, By: given.By, At: given.At})
+			return nil
+		}
+		clusters := a.addReach(img, wave)
+		bytes, _ := override.NewDownloads(&img.Spec.Template, 0).EachBytes(&img.Spec.Template)
+		a.AtMostBytes += int64(clusters) * bytes
+		a.addEntry(approval.New(img, wave, nil, a.By, a.now), "")
+		return nil
+	}
+	sources, unusable, err := listWaveSources(img, members, wave)
+	if err != nil {
+		return err
+	}
+	digests := make([]string, len(sources))
+	for i := range sources {
+		digests[i] = sources[i].Digest
+	}
+	pending := approval.PendingSources(img, wave, digests)
+	a.Unusable += unusable
+	if given != nil && len(pending) == 0 {
+		a.Already = append(a.Already, ApprovedWave{Name: wave, By: given.By, At: given.At, Sources: given.Sources})
+		return nil
+	}
+	if len(pending) > approval.MaxSources {
+		return fmt.Errorf("wave %s of FleetDiskImage %s has %d sources, and an approval names at most %d: split the wave in spec.rollout.waves", wave, img.Name, len(pending), approval.MaxSources)
+	}
+	downloads := override.NewDownloads(&img.Spec.Template, 0)
+	for _, digest := range pending {
+		source := WaveSource{Digest: digest}
+		if at := slices.Index(digests, digest); at >= 0 {
+			source = sources[at]
+			for range source.Clusters {
+				downloads.Add(source.effective)
+			}
+		}
+		a.Sources = append(a.Sources, source)
+	}
+	a.AtMostBytes += downloads.Total().Bytes
+	a.addReach(img, wave)
+	extends := ""
+	if given != nil {
+		extends = given.By
+	}
+	a.addEntry(approval.New(img, wave, pending, a.By, a.now), extends)
+	return nil
+}
+
+func (a *Approval) addEntry(entry v1alpha1.Approval, extends string) {
+	a.Waves = append(a.Waves, ApprovedWave{Name: entry.Wave, By: entry.By, At: entry.At, Sources: entry.Sources, Extends: extends})
+}
+
+func (a *Approval) addReach(img *v1alpha1.FleetDiskImage, wave string) (clusters int32) {
 	clusters, offline := approval.CountStarting(img, wave)
 	a.Clusters += clusters
 	a.Offline += offline
 	a.AtATime = approval.AtATime(img, wave)
+	return clusters
 }
 
 func (a *Approval) describeBefore(img *v1alpha1.FleetDiskImage, waves []string) {
@@ -153,6 +222,7 @@ func (a *Approval) Draw(p *render.Page) {
 		pace = a.AtATime + " of a wave at a time"
 	}
 	p.Line(render.Text("  %s (%d offline), at most %s, %s", render.Count(a.Clusters, "cluster"), a.Offline, render.Bytes(a.AtMostBytes), pace))
+	a.drawSources(p)
 	switch {
 	case a.ChangedSince == "":
 		p.Line(render.Text("  the first version"))
@@ -169,6 +239,29 @@ func (a *Approval) Draw(p *render.Page) {
 	for _, w := range a.Before {
 		line := render.Line{render.Text("  %s: %d of %d ready, %d failed  ", w.Name, w.Clusters.Succeeded, w.Clusters.Total, w.Clusters.Failed+w.Clusters.TimedOut)}
 		p.Line(append(line, (&Progress{now: a.now}).waveState(w)...)...)
+	}
+}
+
+// maxShownSources is how many sources the screen names; the JSON has all.
+const maxShownSources = 10
+
+func (a *Approval) drawSources(p *render.Page) {
+	for _, w := range a.Waves {
+		if w.Extends != "" {
+			p.Lines(render.Attention.With("wave %s: what %s has approved of before becomes part of your approval", w.Name, w.Extends))
+		}
+	}
+	if len(a.Sources) > 0 {
+		p.Line(render.Text("  of %s:", render.Count(len(a.Sources), "source")))
+	}
+	for i := range a.Sources[:min(len(a.Sources), maxShownSources)] {
+		p.Line(render.Text("    %s", a.Sources[i].describe()))
+	}
+	if more := len(a.Sources) - maxShownSources; more > 0 {
+		p.Line(render.Text("    and %d more: -o json has all", more))
+	}
+	if a.Unusable > 0 {
+		p.Lines(render.Attention.With("%s cannot begin, for a missing label or an invalid override: kubectl ot image where %s -o wide", render.Count(a.Unusable, "cluster"), a.Name))
 	}
 }
 
@@ -197,7 +290,13 @@ func (a *Approval) Patch(img *v1alpha1.FleetDiskImage) []PatchOperation {
 		patch = append(patch, PatchOperation{"add", "/spec/approvals", []any{}})
 	}
 	for _, w := range a.Waves {
-		patch = append(patch, PatchOperation{"add", "/spec/approvals/-", v1alpha1.Approval{Wave: w.Name, Version: a.Version, By: a.By, At: w.At}})
+		entry := v1alpha1.Approval{Wave: w.Name, Version: a.Version, Sources: w.Sources, By: a.By, At: w.At}
+		operation := PatchOperation{"add", "/spec/approvals/-", entry}
+		// The list has one entry of a wave and version. The generation keeps its place.
+		if at := slices.IndexFunc(img.Spec.Approvals, func(stored v1alpha1.Approval) bool { return stored.Wave == w.Name && stored.Version == a.Version }); at >= 0 {
+			operation = PatchOperation{"replace", fmt.Sprintf("/spec/approvals/%d", at), entry}
+		}
+		patch = append(patch, operation)
 	}
 	return patch
 }
@@ -211,10 +310,17 @@ func (a *Approval) WaveNames() (names []string) {
 	return names
 }
 
+// HasSameSources reports whether another decision about the same waves is about the same sources: a
+// label of a cluster may have changed since it was shown.
+func (a *Approval) HasSameSources(other *Approval) bool {
+	return slices.EqualFunc(a.Sources, other.Sources, func(x, y WaveSource) bool { return x.Digest == y.Digest })
+}
+
 // IsSameRollout reports whether what was shown to a person has not changed: which version, of
 // which source, goes where, and by whose leave.
 func IsSameRollout(shown, now *v1alpha1.FleetDiskImage) bool {
 	return shown.UID == now.UID && shown.Spec.Version == now.Spec.Version && shown.Spec.Template.Equal(&now.Spec.Template) &&
+		equality.Semantic.DeepEqual(shown.Spec.Overrides, now.Spec.Overrides) &&
 		shown.Spec.TargetNamespace == now.Spec.TargetNamespace && shown.Spec.Rollout.Paused == now.Spec.Rollout.Paused &&
 		equality.Semantic.DeepEqual(shown.Spec.Rollout.Waves, now.Spec.Rollout.Waves)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/approval"
@@ -112,8 +113,9 @@ func Abort(img *v1alpha1.FleetDiskImage, backTo string, caller Caller, reason st
 			continue
 		}
 		if v.Template == nil {
-			return nil, fmt.Errorf("the template of %s %s is not recorded: %s. Publish it with kubectl ot image publish %s --version %s --url …", img.Name, backTo, approval.WhyNotRecorded(v), img.Name, backTo)
+			return nil, fmt.Errorf("the template of %s %s is not recorded: %s. Publish it with kubectl ot image publish %s --version %s --url …, and -f for its overrides", img.Name, backTo, approval.WhyNotRecorded(v), img.Name, backTo)
 		}
+		formerOverrides := approval.RecordedItems(v)
 		back := img.Spec.Template.WithSourceFields(v.Template)
 		if back.Revision() != v.Revision {
 			return nil, fmt.Errorf("the recorded template of %s %s makes another revision than its images have: publish it anew", img.Name, backTo)
@@ -122,11 +124,14 @@ func Abort(img *v1alpha1.FleetDiskImage, backTo string, caller Caller, reason st
 		a.BackTo, a.FromVersion = backTo, img.Spec.Version
 		a.Done = fmt.Sprintf("version %s is wanted again: of %s, %s in progress go on to their end, and %d do not begin", backTo, img.Spec.Version, render.Count(a.Moving, "cluster"), a.ToApply)
 		a.Notes = append(a.Notes, fmt.Sprintf("%s stays where it is, and clusters that have %s download nothing", img.Spec.Version, backTo))
+		if !equality.Semantic.DeepEqual(formerOverrides, img.Spec.Overrides) && len(formerOverrides)+len(img.Spec.Overrides) > 0 {
+			a.Notes = append(a.Notes, fmt.Sprintf("spec.overrides become those of %s again: %s instead of %d", backTo, render.Count(len(formerOverrides), "override"), len(img.Spec.Overrides)))
+		}
 		if v.Namespace != img.Spec.TargetNamespace {
 			a.Notes = append(a.Notes, fmt.Sprintf("its images were in namespace %s, and are in %s now: they are downloaded again", v.Namespace, img.Spec.TargetNamespace))
 		}
 		a.Notes = append(a.Notes, caller.renewApprovals(img, backTo, now)...)
-		img.Spec.Version, img.Spec.Template = backTo, *back
+		img.Spec.Version, img.Spec.Template, img.Spec.Overrides = backTo, *back, slices.Clone(formerOverrides)
 		SetPaused(img, false, caller.Name, reason)
 		return a, nil
 	}
@@ -151,7 +156,7 @@ func (c Caller) renewApprovals(img *v1alpha1.FleetDiskImage, version string, now
 		if a.Version != version {
 			kept = append(kept, a)
 		} else if c.MayApprove {
-			kept = append(kept, v1alpha1.Approval{Wave: a.Wave, Version: version, By: c.Name, At: &metav1.Time{Time: now.UTC().Truncate(time.Second)}})
+			kept = append(kept, v1alpha1.Approval{Wave: a.Wave, Version: version, Sources: a.Sources, By: c.Name, At: &metav1.Time{Time: now.UTC().Truncate(time.Second)}})
 			renewed = append(renewed, a.Wave)
 		}
 	}
@@ -248,7 +253,7 @@ func NewHistory(img *v1alpha1.FleetDiskImage, now time.Time) *History {
 		}
 		for _, a := range img.Spec.Approvals {
 			if a.Version == v.Version {
-				entry.Approvals = append(entry.Approvals, ApprovedWave{a.Wave, a.By, a.At})
+				entry.Approvals = append(entry.Approvals, ApprovedWave{Name: a.Wave, By: a.By, At: a.At, Sources: a.Sources})
 			}
 		}
 		h.Versions = append(h.Versions, entry)

@@ -33,7 +33,7 @@ func TestScreens(t *testing.T) {
 
 	approval, err := rollout.NewApproval(newImage(func(img *v1alpha1.FleetDiskImage) {
 		img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromString("25%"))
-	}), nil, false, "", "anna@example.com", now)
+	}), nil, nil, false, "", "anna@example.com", now)
 	require.NoError(t, err)
 	rendertest.Golden(t, "approval", now, approval)
 	approval.Given, approval.Command = true, "kubectl ot rollout watch win-11"
@@ -46,7 +46,8 @@ func TestScreens(t *testing.T) {
 	rendertest.Golden(t, "abort-back", now, back)
 
 	img := newImage(nil)
-	where := rollout.NewWhere(img)
+	where, err := rollout.NewWhere(img)
+	require.NoError(t, err)
 	member := func(name string, silent bool) *v1alpha1.MemberCluster {
 		m := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		m.Status.LastReport = ago(time.Second)
@@ -90,7 +91,7 @@ func TestApprovals(t *testing.T) {
 		img.Spec.Approvals = []v1alpha1.Approval{{Wave: "production", Version: "24.2", By: "bea"}}
 	}
 	approve := func(change func(*v1alpha1.FleetDiskImage), waves []string, all bool, version string) (*rollout.Approval, error) {
-		return rollout.NewApproval(newImage(change), waves, all, version, "anna", now)
+		return rollout.NewApproval(newImage(change), nil, waves, all, version, "anna", now)
 	}
 	for name, tt := range map[string]struct {
 		change      func(*v1alpha1.FleetDiskImage)
@@ -133,7 +134,7 @@ func TestApprovals(t *testing.T) {
 func TestApprovalPatch(t *testing.T) {
 	img := newImage(nil)
 	img.Spec.Approvals = []v1alpha1.Approval{}
-	a, err := rollout.NewApproval(img, nil, false, "", "anna", now)
+	a, err := rollout.NewApproval(img, nil, nil, false, "", "anna", now)
 	require.NoError(t, err)
 	text, err := json.Marshal(a.Patch(img))
 	require.NoError(t, err)
@@ -167,11 +168,11 @@ func TestAnotherDecisionIsAboutTheSameWaves(t *testing.T) {
 		img.Spec.Rollout.Waves[0].RequireApproval = true
 		img.Status.CurrentWave = "canary"
 	})
-	shown, err := rollout.NewApproval(img, nil, false, "", "bert", now)
+	shown, err := rollout.NewApproval(img, nil, nil, false, "", "bert", now)
 	require.NoError(t, err)
 	img.Spec.Approvals = []v1alpha1.Approval{{Wave: "canary", Version: "24.2", By: "anna"}}
 	img.Status.CurrentWave = "production"
-	again, err := rollout.NewApproval(img, shown.WaveNames(), false, "", "bert", now)
+	again, err := rollout.NewApproval(img, nil, shown.WaveNames(), false, "", "bert", now)
 	require.NoError(t, err)
 	assert.Empty(t, again.Waves, "production was never shown")
 	require.Len(t, again.Already, 1)

@@ -1,12 +1,15 @@
 package rollout
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 )
@@ -51,14 +54,45 @@ type InCluster struct {
 	// Placed: the FleetDiskImage selects it. Image is nil where the cluster has none.
 	Placed bool
 	Image  *v1alpha1.ReportedImage
+	// Effective is what the cluster is to have; nil: the template.
+	Effective *override.Effective
 }
 
 // Want is the version that is waited for: another one may replace it meanwhile.
 type Want struct{ Version, Revision string }
 
-// WantOf returns the version that a FleetDiskImage asks for.
+// WantOf returns the version that a FleetDiskImage asks for. Revision is that of the template, with
+// what overrides change of it.
 func WantOf(img *v1alpha1.FleetDiskImage) Want {
-	return Want{img.Spec.Version, img.Spec.Template.Revision()}
+	return Want{img.Spec.Version, img.Spec.Template.Revision() + overridesOfRevisions(img)}
+}
+
+// overridesOfRevisions are the overrides that make other revisions, with their clusters; empty for
+// none.
+func overridesOfRevisions(img *v1alpha1.FleetDiskImage) string {
+	var making []v1alpha1.ImageOverride
+	for _, o := range img.Spec.Overrides {
+		o := v1alpha1.ImageOverride{
+			SourceType: o.SourceType, URL: o.URL, Checksum: o.Checksum, StorageClass: o.StorageClass,
+			DiskSize: o.DiskSize, Architecture: o.Architecture, DataSource: o.DataSource, ClusterSelector: o.ClusterSelector, ClusterNames: o.ClusterNames,
+		}
+		if fields := o; !isEmptyOverride(&fields) {
+			making = append(making, o)
+		}
+	}
+	if len(making) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(making)
+	if err != nil {
+		panic(err) // the type holds only strings, numbers and quantities
+	}
+	return string(text)
+}
+
+func isEmptyOverride(o *v1alpha1.ImageOverride) bool {
+	o.ClusterSelector, o.ClusterNames = nil, nil
+	return equality.Semantic.DeepEqual(o, &v1alpha1.ImageOverride{})
 }
 
 // WaitOptions are flags.
@@ -140,13 +174,18 @@ func judgeIn(img *v1alpha1.FleetDiskImage, cluster string, in *InCluster, o Wait
 	if in == nil {
 		return Verdict{}, false
 	}
-	revision := img.Spec.Template.Revision()
+	revision, unusable := img.Spec.Template.Revision(), ""
+	if in.Effective != nil {
+		revision, unusable = in.Effective.Revision, in.Effective.WhyUnusable()
+	}
 	r := in.Image
 	switch {
 	case !in.Known && !o.AllowUnknown:
 		return Verdict{true, exit.Unknown, fmt.Sprintf("%s: %s", subject, in.WhyUnknown)}, true
 	case !in.Placed:
 		return Verdict{true, exit.No, subject + ": spec.placement does not select this cluster"}, true
+	case unusable != "":
+		return Verdict{true, exit.No, subject + " cannot begin: " + unusable}, true
 	case r == nil:
 		return Verdict{}, false
 	case r.Revision == revision && r.Phase == v1alpha1.PhaseSucceeded && (r.ServingRevision == "" || r.ServingRevision == revision):

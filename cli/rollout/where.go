@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/override"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -88,6 +90,10 @@ type Where struct {
 	// NotRead are versions of which nothing is known: Notes say why.
 	NotRead []string `json:"notRead,omitempty"`
 	Notes   []string `json:"notes,omitempty"`
+
+	// isUnlike: spec.overrides give clusters others than the template.
+	isUnlike  bool
+	overrides *override.Overrides
 }
 
 // WhereCluster is a row. Unknown says why nothing is known of it.
@@ -96,6 +102,8 @@ type WhereCluster struct {
 	Placed  bool            `json:"placed"`
 	Unknown string          `json:"unknown,omitempty"`
 	Has     map[string]InIt `json:"has"`
+	// Effective is what it is to have of the current version; absent where it is not placed.
+	Effective *readapi.EffectiveImage `json:"effective,omitempty"`
 }
 
 // InIt is how a version is in a cluster.
@@ -106,17 +114,23 @@ type InIt struct {
 }
 
 // NewWhere makes a table without rows.
-func NewWhere(img *v1alpha1.FleetDiskImage) *Where {
-	w := &Where{Envelope: render.NewEnvelope("Where"), Name: img.Name, Versions: []string{}, Clusters: []WhereCluster{}}
+func NewWhere(img *v1alpha1.FleetDiskImage) (*Where, error) {
+	w := &Where{Envelope: render.NewEnvelope("Where"), Name: img.Name, Versions: []string{}, Clusters: []WhereCluster{}, isUnlike: len(img.Spec.Overrides) > 0}
 	for i := range img.Status.Versions {
 		w.Versions = append(w.Versions, img.Status.Versions[i].Version)
 	}
-	return w
+	var err error
+	w.overrides, err = override.Parse(img)
+	return w, err
 }
 
 // Add adds a cluster that is not known to have any version.
 func (w *Where) Add(m *v1alpha1.MemberCluster, placed bool) {
-	w.Clusters = append(w.Clusters, WhereCluster{Cluster: m.Name, Placed: placed, Unknown: WhyUnknown(m), Has: map[string]InIt{}})
+	c := WhereCluster{Cluster: m.Name, Placed: placed, Unknown: WhyUnknown(m), Has: map[string]InIt{}}
+	if placed {
+		c.Effective = approval.DescribeEffective(w.overrides.For(m.Name, m.Labels))
+	}
+	w.Clusters = append(w.Clusters, c)
 }
 
 // Put says how a version is in a cluster that was added.
@@ -153,25 +167,64 @@ func (w *Where) DropOthers() {
 	w.Clusters = slices.DeleteFunc(w.Clusters, func(c WhereCluster) bool { return !c.Placed && len(c.Has) == 0 })
 }
 
-// Draw draws clusters × versions, the newest first.
+// Draw draws clusters × versions, the newest first, and what each cluster is to have where that is
+// not the same for all, or with -o wide. Of one cluster, it draws each field.
 func (w *Where) Draw(p *render.Page) {
 	columns := []render.Column{{Title: "CLUSTER", Elastic: true, Min: 8}}
 	for i, version := range w.Versions {
 		columns = append(columns, render.Column{Title: version, Drop: i})
 	}
 	t := p.Table(columns...)
-	for _, c := range w.Clusters {
+	for i := range w.Clusters {
+		c := &w.Clusters[i]
 		cells := []render.Line{render.Words(c.Cluster)}
 		for _, version := range w.Versions {
 			cells = append(cells, c.cell(version, slices.Contains(w.NotRead, version)))
 		}
 		t.Row(cells...)
+		if c.Effective != nil && (w.isUnlike || p.Wide) {
+			t.AddNote(render.Text("%s", c.describeEffective()))
+		}
 		if c.Unknown != "" {
 			t.AddNote(render.Unknown.With("%s", c.Unknown)...)
 		}
+		if c.Effective != nil && c.Effective.Waits != "" {
+			t.AddNote(render.Attention.With("it cannot begin: %s", c.Effective.Waits)...)
+		}
+	}
+	if len(w.Clusters) == 1 && w.Clusters[0].Effective != nil && (w.isUnlike || p.Wide) {
+		w.Clusters[0].drawFields(p)
 	}
 	for _, note := range w.Notes {
 		p.Lines(render.Attention.With("%s", note))
+	}
+}
+
+// describeEffective says the source, the storage class and which overrides they and other fields are
+// from.
+func (c *WhereCluster) describeEffective() string {
+	storageClass, from := "the default storage class", []string{}
+	for _, field := range c.Effective.Fields {
+		if field.Field == "storageClass" && field.Value != "" {
+			storageClass = "storage class " + field.Value
+		}
+		if field.From != readapi.FromTemplate {
+			from = append(from, field.From)
+		}
+	}
+	from = slices.Compact(slices.Sorted(slices.Values(from)))
+	return fmt.Sprintf("%s, %s, from %s", c.Effective.Source, storageClass, cmp.Or(strings.Join(from, " and "), "the template"))
+}
+
+func (c *WhereCluster) drawFields(p *render.Page) {
+	p.Gap()
+	t := p.Table(render.Column{Title: "FIELD"}, render.Column{Title: "VALUE", Elastic: true, Min: 8}, render.Column{Title: "FROM"})
+	for _, field := range c.Effective.Fields {
+		value := render.Words(field.Value)
+		if field.Value == "" {
+			value = render.Line{render.Dim("(removed)")}
+		}
+		t.Row(render.Words(field.Field), value, render.Words(field.From))
 	}
 }
 

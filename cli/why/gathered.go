@@ -130,7 +130,7 @@ func (m Member) activity(p policy.Policy) *v1alpha1.ReportedActivity {
 	for _, img := range queued {
 		q := v1alpha1.QueuedImport{
 			Namespace: img.Namespace, Name: img.Name, Priority: min(img.Spec.Priority, p.MaxPriority), QueuedAt: keyOf(img).Time, Reason: img.Status.Reason,
-			Attempts: img.Status.Attempts, Source: v1alpha1.SourceOther,
+			Attempts: img.Status.Attempts, OpensAt: img.Status.OpensAt, Source: v1alpha1.SourceOther,
 		}
 		if name, ok := p.Sources.GroupOfURL(img.Spec.URL); ok {
 			q.Source = name

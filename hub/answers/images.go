@@ -5,8 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
 // ImageQuery is what an ImageList shows.
@@ -207,12 +210,13 @@ func (c *ImageCells) matches(column int, q ImageClusterQuery) bool {
 	return false
 }
 
-// ListImageClusters returns what some columns have. find returns an image as a cluster reports
-// it; nil for none.
-func ListImageClusters(c *ImageCells, columns []int, total int, find func(cluster, namespace, name string) (*v1alpha1.ReportedImage, error)) (readapi.ImageClusters, error) {
+// ListImageClusters returns what some columns have, and are to have, of a FleetDiskImage. find
+// returns an image as a cluster reports it; nil for none.
+func ListImageClusters(img *v1alpha1.FleetDiskImage, c *ImageCells, columns []int, total int, find func(cluster, namespace, name string) (*v1alpha1.ReportedImage, error)) (readapi.ImageClusters, error) {
 	list := readapi.ImageClusters{Clusters: []readapi.ImageCluster{}, Total: total}
+	effectiveIn := effectiveFinder(img)
 	for _, column := range columns {
-		in := readapi.ImageCluster{Cluster: c.Columns[column].Name, Unknown: c.Unknown[column], Versions: []readapi.VersionInCluster{}}
+		in := readapi.ImageCluster{Cluster: c.Columns[column].Name, Unknown: c.Unknown[column], Versions: []readapi.VersionInCluster{}, Effective: effectiveIn(c.Columns[column])}
 		for row := range c.Rows {
 			cell := c.at(row, column)
 			if cell.State() == readapi.CellAbsent {
@@ -228,4 +232,17 @@ func ListImageClusters(c *ImageCells, columns []int, total int, find func(cluste
 		list.Clusters = append(list.Clusters, in)
 	}
 	return list, nil
+}
+
+// effectiveFinder returns what says what a cluster is to have; nil where it is to have nothing, or
+// that cannot be read.
+func effectiveFinder(img *v1alpha1.FleetDiskImage) func(*v1alpha1.MemberCluster) *readapi.EffectiveImage {
+	overrides, overridesErr := override.Parse(img)
+	isPlaced, placementErr := rollout.PlacementMatcher(&img.Spec.Placement)
+	return func(m *v1alpha1.MemberCluster) *readapi.EffectiveImage {
+		if overridesErr != nil || placementErr != nil || !isPlaced(m.Name, m.Labels) {
+			return nil
+		}
+		return approval.DescribeEffective(overrides.For(m.Name, m.Labels))
+	}
 }

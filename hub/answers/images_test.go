@@ -146,16 +146,21 @@ func TestImageClusters(t *testing.T) {
 			assert.Equal(t, tt.total, total)
 		})
 	}
-	list, err := answers.ListImageClusters(cells, []int{0, 2}, 4, func(cluster, _, name string) (*v1alpha1.ReportedImage, error) {
+	img := apitest.FleetDiskImage("ubuntu").Obj()
+	img.Spec.Placement = v1alpha1.Placement{ClusterNames: []string{cells.Columns[0].Name}}
+	list, err := answers.ListImageClusters(img, cells, []int{0, 2}, 4, func(cluster, _, name string) (*v1alpha1.ReportedImage, error) {
 		return &v1alpha1.ReportedImage{Name: cluster + "/" + name}, nil
 	})
 	require.NoError(t, err)
 	require.Len(t, list.Clusters, 2)
+	require.NotNil(t, list.Clusters[0].Effective)
+	assert.Equal(t, img.Spec.Template.Revision(), list.Clusters[0].Effective.Revision)
+	assert.Nil(t, list.Clusters[1].Effective, "the placement does not select it")
 	assert.Len(t, list.Clusters[0].Versions, 2)
 	require.Len(t, list.Clusters[1].Versions, 1, "the other one is absent")
 	assert.True(t, list.Clusters[1].Versions[0].Stale)
 	assert.Equal(t, "Silent", list.Clusters[1].Unknown)
 	assert.Equal(t, "lund/ubuntu-2.1.0", list.Clusters[1].Versions[0].Reported.Name)
-	_, err = answers.ListImageClusters(cells, []int{0}, 4, func(string, string, string) (*v1alpha1.ReportedImage, error) { return nil, errors.New("no page") })
+	_, err = answers.ListImageClusters(img, cells, []int{0}, 4, func(string, string, string) (*v1alpha1.ReportedImage, error) { return nil, errors.New("no page") })
 	require.Error(t, err)
 }

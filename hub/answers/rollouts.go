@@ -213,49 +213,6 @@ func newLanes(v *rollout.View) []readapi.RolloutLane {
 	return lanes
 }
 
-// DescribeReach returns what the approval of a wave starts; false where there is no such wave.
-// downloadBytes is the size of the download, 0 where that is unknown.
-func DescribeReach(v *rollout.View, wave string, downloadBytes int64) (readapi.RolloutReach, bool) {
-	reach, found := rollout.EstimateReach(*v, wave, downloadBytes)
-	if !found {
-		return readapi.RolloutReach{}, false
-	}
-	img := v.Image
-	r := readapi.RolloutReach{
-		Name: img.Name, UID: img.UID, Generation: img.Generation, Version: img.Spec.Version, Wave: wave, Observed: img.Status.ObservedGeneration == img.Generation,
-		Approval: newApproval(approval.FindApproval(img, wave, img.Spec.Version)), Clusters: int32(len(reach.Starting)), Named: []readapi.NamedReach{},
-		AtATime: approval.AtATime(img, wave), EachBytes: reach.EachBytes, AtMost: reach.AtMost, Changes: approval.ChangesSinceVersionBefore(img),
-	}
-	for i := range reach.Starting {
-		p := &reach.Starting[i]
-		offline := p.State == v1alpha1.ClusterDeferred
-		if offline {
-			r.Offline++
-		}
-		if len(r.Named) == readapi.MaxReachClusters {
-			continue
-		}
-		named := readapi.NamedReach{Cluster: p.Cluster}
-		if offline {
-			named.Offline = cmp.Or(p.Reason, string(p.State))
-		}
-		r.Named = append(r.Named, named)
-	}
-	for _, lane := range newLanes(v) {
-		if lane.Name == wave {
-			break
-		}
-		r.Before = append(r.Before, lane)
-	}
-	if reach.Why != "" {
-		r.UnknownReason, r.UnknownMessage = string(reach.Why), reach.Why.Message()
-		return r, true
-	}
-	takes, low, high := toSeconds(reach.Takes), toSeconds(reach.Low), toSeconds(reach.High)
-	r.Seconds, r.EarliestSeconds, r.LatestSeconds = &takes, &low, &high
-	return r, true
-}
-
 // toSeconds rounds up: nothing takes no time.
 func toSeconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
 

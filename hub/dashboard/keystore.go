@@ -94,11 +94,10 @@ func (s *KeyStore) openCookies(request *http.Request, now time.Time) (token stri
 	return known.openToken(request, now)
 }
 
-// sealCookies returns cookies that hold a token.
+// sealCookies returns cookies that hold a token. The Secret may have been deleted since it was read:
+// the other replicas would not open what the key before seals.
 func (s *KeyStore) sealCookies(ctx context.Context, token string, now, end time.Time) ([]*http.Cookie, error) {
-	if s.current().current == nil {
-		s.readAgain(ctx, now)
-	}
+	s.readAgain(ctx, now)
 	known := s.current()
 	if known.current == nil {
 		return nil, errNoKeys

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -82,6 +83,18 @@ func TestDeletedKeysEndCookies(t *testing.T) {
 		require.ErrorIs(t, err, errUnreadable)
 	}
 	requireOpens(t, replicas[1], "abc", testTime.Add(time.Minute), replicas[0])
+}
+
+// Who signs in at a replica that has not heard of the deletion gets cookies of the next key.
+func TestDeletedKeySealsNothing(t *testing.T) {
+	c, replicas := testReplicas(2)
+	for _, r := range replicas {
+		require.NoError(t, r.read(t.Context(), testTime))
+	}
+	require.NoError(t, c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: KeySecret}}))
+	later := testTime.Add(keyReadAgain)
+	require.NoError(t, replicas[1].read(t.Context(), later))
+	requireOpens(t, replicas[1], "abc", later, replicas[0])
 }
 
 // Replicas that start at once, or find an old key at once, agree.

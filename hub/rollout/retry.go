@@ -9,7 +9,8 @@ import (
 )
 
 // evaluateRetry gives a failed cluster the token of spec.retry, and counts it as in progress
-// until its agent has reported that token: until then, it reports the failure from before.
+// until its agent has reported that token, or the one that it was started with: until then, it
+// reports the failure from before.
 //
 // Invariant: a cluster that fails after the token was given to all that had failed by then is
 // not started over, also by another leader: status.observedRetry is set once the plans of all

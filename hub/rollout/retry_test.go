@@ -77,6 +77,28 @@ func TestRetryReachesFailedClusters(t *testing.T) {
 
 // The token is observed only once all plans of clusters that failed have it; later failures are
 // not started over by it.
+// A failed cluster that starts with another source of the same revision, as another Secret, is
+// judged by what its agent reports after it has started over.
+func TestFormerFailureDoesNotCountForAnotherSource(t *testing.T) {
+	v := newView(newUbuntu(), "canary=FF")
+	v.Clusters[0].KnowsRetry = true
+	v.Image.Spec.Template.SecretRef = "rotated"
+	d := decideAndCheck(t, v)
+	require.Equal(t, "canary=PP", formatStates(d))
+	token := placedByName(d)["canary-0"].Retry
+	require.NotEmpty(t, token)
+	assert.Empty(t, placedByName(d)["canary-1"].Retry, "its agent does not follow tokens")
+
+	planned := advanceView(v, d, time.Minute)
+	for i := range planned.Clusters {
+		c := &planned.Clusters[i]
+		c.PlannedDigest, c.PlannedAt, c.PlannedRetry = v.Image.Spec.Template.SourceDigest(), v.Now, placedByName(d)[c.Name].Retry
+	}
+	assert.Equal(t, "canary=PF", formatStates(decideAndCheck(t, planned)), "the report is of the former Secret")
+	planned.Clusters[0].Report.Retry = token
+	assert.Equal(t, "canary=FF", formatStates(decideAndCheck(t, planned)), "it failed again")
+}
+
 func TestRetryIsObservedWhenPlansHaveIt(t *testing.T) {
 	v := newRetryView("canary=FF", "1")
 	d := decideAndCheck(t, v)

@@ -68,6 +68,11 @@ func (e *evaluation) decideNextWave() blocker {
 
 func (e *evaluation) startCluster(c *placedCluster, w *wave) {
 	c.started, c.state = true, v1alpha1.ClusterProgressing
+	// Another source of a revision that has failed: the report is of the former one until the
+	// agent has started over.
+	if c.KnowsRetry && c.Report.failedImport(c.effective.Revision) {
+		c.retry = toStoredTime(e.Now).Format(time.RFC3339)
+	}
 	w.counts.markStarted()
 	e.counts.markStarted()
 	e.decision.Start = append(e.decision.Start, c.Name)

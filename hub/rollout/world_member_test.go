@@ -18,6 +18,9 @@ type worldMember struct {
 	fault string
 	// unknown is a field that its agent does not know.
 	unknown string
+	// knowsRetry: its agent follows tokens. taken are the sources that its last report is about.
+	knowsRetry bool
+	taken      map[string]string
 	// plan on the hub, and its copy in the member.
 	plan, arrived map[string]v1alpha1.PlannedImage
 	images        map[string]*worldImage
@@ -29,6 +32,7 @@ type worldImage struct {
 	revision, serving string
 	phase             v1alpha1.Phase
 	foreign           bool // not created by the plan
+	retry             string
 }
 
 // runAgent is one step of the agent: it applies its plan, advances each image by one
@@ -36,7 +40,7 @@ type worldImage struct {
 // changed.
 func (m *worldMember) runAgent() (changed bool) {
 	if !m.offline {
-		changed = !maps.EqualFunc(m.arrived, m.plan, func(a, b v1alpha1.PlannedImage) bool { return a.Spec.Equal(&b.Spec) })
+		changed = !maps.EqualFunc(m.arrived, m.plan, func(a, b v1alpha1.PlannedImage) bool { return a.Spec.Equal(&b.Spec) && a.Retry == b.Retry })
 		m.arrived = maps.Clone(m.plan)
 	}
 	items := map[string]v1alpha1.PlanItemState{}
@@ -62,6 +66,12 @@ func (m *worldMember) runAgent() (changed bool) {
 		default:
 			m.advanceImage(i)
 		}
+		if token := m.arrived[name].Retry; m.knowsRetry && token != "" && token != i.retry {
+			i.retry = token
+			if i.phase == v1alpha1.PhaseFailed {
+				i.phase = v1alpha1.PhaseQueued
+			}
+		}
 		items[name] = v1alpha1.PlanItemApplied
 		changed = changed || *i != before
 	}
@@ -70,12 +80,16 @@ func (m *worldMember) runAgent() (changed bool) {
 	}
 	report := map[string]rollout.Report{}
 	for name, i := range m.images {
-		report[name] = rollout.Report{Exists: true, Revision: i.revision, ServingRevision: i.serving, Phase: i.phase, ItemState: items[name]}
+		report[name] = rollout.Report{Exists: true, Revision: i.revision, ServingRevision: i.serving, Phase: i.phase, ItemState: items[name], Retry: i.retry}
 	}
 	for name, item := range items {
 		if _, there := report[name]; !there {
 			report[name] = rollout.Report{ItemState: item}
 		}
+	}
+	m.taken = map[string]string{}
+	for name, item := range m.arrived {
+		m.taken[name] = item.Spec.SourceDigest()
 	}
 	changed = changed || !maps.Equal(m.report, report)
 	m.report = report

@@ -22,6 +22,7 @@ func expectedState(c *rollout.Cluster, spec *v1alpha1.VMDiskImageSpec, now time.
 	succeeded := r.Exists && r.ItemState == v1alpha1.PlanItemApplied && r.Revision == wanted && r.ServingRevision == wanted && r.Phase == v1alpha1.PhaseSucceeded
 	refused := (r.ItemRevision == "" || r.ItemRevision == wanted) && (r.ItemState == v1alpha1.PlanItemNotOurs || r.ItemState == v1alpha1.PlanItemRejected)
 	failed := r.Exists && r.Revision == wanted && r.Phase == v1alpha1.PhaseFailed
+	isFormer := c.KnowsRetry && c.PlannedRetry != "" && c.PlannedRetry != r.Retry // what failed is the former source
 	since := c.PlannedAt
 	if c.OnlineSince.After(since) {
 		since = c.OnlineSince
@@ -29,7 +30,7 @@ func expectedState(c *rollout.Cluster, spec *v1alpha1.VMDiskImageSpec, now time.
 	switch {
 	case started && succeeded:
 		return v1alpha1.ClusterSucceeded
-	case started && (refused || failed):
+	case started && (refused || failed && !isFormer):
 		return v1alpha1.ClusterFailed
 	case c.OfflineReason != "":
 		return v1alpha1.ClusterDeferred

@@ -124,6 +124,10 @@ func (w *world) checkItem(name string, before *v1alpha1.PlannedImage, after []v1
 // checkStarts states what no start may do, whatever the rest of the model says.
 func (w *world) checkStarts(v rollout.View, d rollout.Decision) {
 	for _, p := range d.Placed {
+		m := w.members[p.Cluster]
+		if r := m.report[w.currentName()]; p.State == v1alpha1.ClusterFailed && m.knowsRetry && r.ItemState == v1alpha1.PlanItemApplied {
+			require.Equal(w.t, p.Effective.Digest, m.taken[w.currentName()], "%s fails with what it is to have, not with what it had", p.Cluster)
+		}
 		if !slices.Contains(d.Start, p.Cluster) {
 			continue
 		}

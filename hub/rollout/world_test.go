@@ -88,7 +88,7 @@ func (w *world) addMember() {
 	w.joined++
 	w.members[name] = &worldMember{
 		labels: map[string]string{"placed": "yes", "wave": w.drawWave(), "site": w.drawSite()}, onlineSince: w.now,
-		plan: map[string]v1alpha1.PlannedImage{}, images: map[string]*worldImage{}, report: map[string]rollout.Report{},
+		knowsRetry: rapid.Bool().Draw(w.t, "knowsRetry"), plan: map[string]v1alpha1.PlannedImage{}, images: map[string]*worldImage{}, report: map[string]rollout.Report{},
 	}
 }
 
@@ -113,7 +113,7 @@ func (w *world) gatherView() rollout.View {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.members)) {
 		m := w.members[name]
-		c := rollout.Cluster{Name: name, Labels: m.labels, PlanFull: m.full, OnlineSince: m.onlineSince, Report: m.report[w.currentName()]}
+		c := rollout.Cluster{Name: name, Labels: m.labels, PlanFull: m.full, OnlineSince: m.onlineSince, KnowsRetry: m.knowsRetry, Report: m.report[w.currentName()]}
 		if m.offline {
 			c.OfflineReason, c.OnlineSince = v1alpha1.ReasonSilent, time.Time{}
 		}
@@ -384,7 +384,7 @@ func (w *world) checkOutcome(d rollout.Decision, faulty bool) {
 		if m.labels["placed"] == "yes" && m.fault == "" {
 			i, spec := m.images[w.currentName()], w.expectedSpec(name, m.labels)
 			require.NotNil(w.t, i, name)
-			require.Equal(w.t, worldImage{revision: spec.Revision(), serving: spec.Revision(), phase: v1alpha1.PhaseSucceeded}, *i, name)
+			require.Equal(w.t, worldImage{revision: spec.Revision(), serving: spec.Revision(), phase: v1alpha1.PhaseSucceeded, retry: i.retry}, *i, name)
 			require.Equal(w.t, *spec, m.arrived[w.currentName()].Spec, name)
 		}
 	}

@@ -175,7 +175,7 @@ func (a *API) listImageClusters(request *http.Request) (any, error) {
 		return nil, httpError{http.StatusNotFound, fmt.Sprintf("FleetDiskImage %s remembers no version %s", name, v1alpha1.Truncate(q.Version, maxKeyBytes))}
 	}
 	page, total := answers.SelectImageClusters(cells, q)
-	return answers.ListImageClusters(cells, page, total, func(cluster, namespace, name string) (*v1alpha1.ReportedImage, error) {
+	return answers.ListImageClusters(&stored.Items[at], cells, page, total, func(cluster, namespace, name string) (*v1alpha1.ReportedImage, error) {
 		return a.findImage(request, cluster, namespace, name)
 	})
 }

@@ -252,6 +252,29 @@ export interface DataSourceReference {
 /** DeletionPolicy says what happens to the images of a FleetDiskImage when it is deleted. */
 export type DeletionPolicy = "Delete" | "Retain";
 
+/** EffectiveField is a field, and where it comes from. */
+export interface EffectiveField {
+  field: string;
+  /** Value without credentials; absent where an override removes the template's. */
+  value?: string;
+  /** From is template, or an override as in overrides[2]. */
+  from: string;
+}
+
+/** EffectiveImage is the template of a FleetDiskImage with the overrides of one cluster. */
+export interface EffectiveImage {
+  /** Source without credentials. */
+  source?: string;
+  /** Revision of it, and Digest as approvals name it. */
+  revision: string;
+  digest: string;
+  /** Fields that are set, or removed by an override, by name. */
+  fields: EffectiveField[];
+  /** Waits is why the cluster cannot begin, and what to do; absent where it can. */
+  waits?: string;
+  missingLabels?: string[];
+}
+
 /** ElectionLease is the name of the Lease by which a replica is elected. */
 export const ElectionLease = "ot-hub";
 
@@ -411,6 +434,8 @@ export interface Found {
 /** FoundKind is what a Found is. */
 export type FoundKind = "Cluster" | "Rollout" | "Source" | "Version";
 
+export const FromTemplate = "template";
+
 /** History is what the elected replica remembers. */
 export interface History {
   by: string;
@@ -465,6 +490,8 @@ export interface ImageCluster {
   unknown?: string;
   /** Versions that it has, or is to have, the newest first. */
   versions: VersionInCluster[];
+  /** Effective is what it is to have of the current version; absent where the placement does not select it. */
+  effective?: EffectiveImage;
 }
 
 /** ImageClusters is a page of the clusters that have, or are to have, a version of a FleetDiskImage, by name. */
@@ -765,6 +792,10 @@ export const MaxMatrixRows = 10000;
 export const MaxPolicyBytes = 32768;
 
 export const MaxReachClusters = 20;
+
+export const MaxReachHosts = 20;
+
+export const MaxReachSources = 20;
 
 /** MaxSummaryAttention is how many things it names that need a person. */
 export const MaxSummaryAttention = 10;
@@ -1536,8 +1567,27 @@ export interface QueuedImport {
   attempts?: number;
 }
 
+/** ReachDownload is what clusters download from one host. */
+export interface ReachDownload {
+  /** Host of the sources; absent where they name none. */
+  host?: string;
+  clusters: number;
+  bytes: number;
+  atMost?: boolean;
+}
+
+/** ReachSource is what some clusters of a wave are to have. */
+export interface ReachSource {
+  /** Digest as approvals name it. */
+  digest: string;
+  /** Source without credentials, and From the overrides that it comes from, as in overrides[2]; none for the template alone. */
+  source?: string;
+  from?: string[];
+  clusters: number;
+}
+
 /** Reason says why a VMDiskImage or VirtualMachine is in its phase. */
-export type Reason = "AcquiringImage" | "BackingOff" | "CDIMissing" | "CDITooOld" | "CDIUnavailable" | "CertConfigMapMissing" | "Checking" | "ChecksumMismatch" | "CloningRootDisk" | "DataDiskFailed" | "DataDiskLost" | "DataDiskRefused" | "DataVolumeLost" | "DataVolumeRefused" | "Deleted" | "DiskTooSmall" | "Forbidden" | "IgnoredOnDeploy" | "ImageDeleting" | "ImageFailed" | "ImageMissing" | "ImageNamespaceMissing" | "ImageRefused" | "ImportFailed" | "ImporterNotStarting" | "ImporterRefused" | "ImporterUnschedulable" | "Importing" | "InstancetypeMissing" | "InsufficientStorage" | "KubeVirtMissing" | "MachineError" | "MachineRefused" | "NameTaken" | "NamespaceMissing" | "NamespaceShare" | "NamespaceTerminating" | "NetworkMissing" | "NotFound" | "Paused" | "PolicyMissing" | "PreferenceMissing" | "PreparingDataDisk" | "QuotaExceeded" | "Ready" | "Referenced" | "RequestFailed" | "ResyncLimit" | "RootDiskFailed" | "RootDiskRefused" | "Running" | "SecretForbidden" | "SecretInvalid" | "SecretMissing" | "SnapshotClassMismatch" | "SnapshotClassMissing" | "SnapshotFailed" | "Snapshotting" | "SpecInvalid" | "Stalled" | "Starting" | "Stopped" | "StorageClassMissing" | "StorageLost" | "StorageProfileIncomplete" | "Superseded" | "Timeout" | "UndoWindow" | "VolumePending" | "WaitingForFleet" | "WaitingForImage" | "WaitingForSlot" | "WaitingForSource" | "WaitingForWindow";
+export type Reason = "AcquiringImage" | "ArchitectureMismatch" | "BackingOff" | "CDIMissing" | "CDITooOld" | "CDIUnavailable" | "CertConfigMapMissing" | "Checking" | "ChecksumMismatch" | "CloningRootDisk" | "DataDiskFailed" | "DataDiskLost" | "DataDiskRefused" | "DataSourceForbidden" | "DataSourceInvalid" | "DataSourceMissing" | "DataSourceNotReady" | "DataVolumeLost" | "DataVolumeRefused" | "Deleted" | "DiskTooSmall" | "Forbidden" | "IgnoredOnDeploy" | "ImageDeleting" | "ImageFailed" | "ImageMissing" | "ImageNamespaceMissing" | "ImageRefused" | "ImportFailed" | "ImporterNotStarting" | "ImporterRefused" | "ImporterUnschedulable" | "Importing" | "InstancetypeMissing" | "InsufficientStorage" | "KubeVirtMissing" | "MachineError" | "MachineRefused" | "NameTaken" | "NamespaceMissing" | "NamespaceShare" | "NamespaceTerminating" | "NetworkMissing" | "NotFound" | "Paused" | "PolicyMissing" | "PreferenceMissing" | "PreparingDataDisk" | "QuotaExceeded" | "Ready" | "Referenced" | "RequestFailed" | "ResyncLimit" | "RootDiskFailed" | "RootDiskRefused" | "Running" | "SecretForbidden" | "SecretInvalid" | "SecretMissing" | "SnapshotClassMismatch" | "SnapshotClassMissing" | "SnapshotFailed" | "Snapshotting" | "SpecInvalid" | "Stalled" | "Starting" | "Stopped" | "StorageClassMissing" | "StorageLost" | "StorageProfileIncomplete" | "Superseded" | "Timeout" | "UndoWindow" | "VolumePending" | "WaitingForFleet" | "WaitingForImage" | "WaitingForSlot" | "WaitingForSource" | "WaitingForWindow";
 
 /** RecordedOverrides are the overrides of a version. */
 export interface RecordedOverrides {
@@ -1739,17 +1789,28 @@ export interface RolloutReach {
   wave: string;
   /** Observed: the counts are of this version. */
   observed: boolean;
-  /** Approval that the wave has already; absent for none. */
+  /** Approval that the wave has already; absent for none, and where Sources are to be added: then Extends is the one that another would replace. */
   approval?: ApprovalGiven;
+  extends?: ApprovalGiven;
+  /** ApproveSources is what spec.approvals[].sources has to be, Extends included; absent where no cluster gets another source than the template's. */
+  approveSources?: string[];
+  sources?: ReachSource[];
+  /** Waiting clusters of those that start cannot begin, for a missing label or an invalid override: the rollout says which. */
+  waiting?: number;
   /** Clusters that start, Offline of these are offline. */
   clusters: number;
   offline: number;
   named: NamedReach[];
   before?: RolloutLane[];
   atATime?: string;
-  /** EachBytes is what one of them downloads. */
+  /** EachBytes is what one of them downloads that gets the template. */
   eachBytes: number;
   atMost?: boolean;
+  /** Downloads are those of the clusters that get another revision, by host, the largest MaxReachHosts: Bytes of all, AtMostBytes as AtMost. */
+  downloads: ReachDownload[];
+  bytes: number;
+  atMostBytes?: boolean;
+  unchanged?: number;
   /** Seconds from its start until the last of them is done, with a range. */
   seconds?: number;
   earliestSeconds?: number;

@@ -2,6 +2,7 @@
 import { useSignal } from '@preact/signals'
 import type { ComponentType } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
+import { returnFocus } from './components/dialog'
 import { plainText } from './format'
 import { param, setParams } from './route'
 import { parseWhy } from './whyaddress'
@@ -33,7 +34,7 @@ function Sheet(of: { cluster: string; namespace: string; name: string }) {
     )
     return () => {
       element?.close()
-      if (before instanceof HTMLElement && before.isConnected) before.focus({ preventScroll: true })
+      returnFocus(before)
     }
   }, [])
   const Content = detail.value

@@ -27,6 +27,7 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 		Now:           time.Now(),
 		Image:         img,
 		Policy:        r.Policy(),
+		Opening:       r.Opening(),
 		ArrivalKey:    r.arrivals.orderingKey(img),
 		EndOfQueueKey: r.Queue.NewKeyAtEnd(),
 		Preflight:     r.preflightResult(img),
@@ -46,6 +47,9 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 		return v, err
 	}
 	if err = r.gatherRetention(ctx, &v); err != nil {
+		return v, err
+	}
+	if err = r.gatherDataSource(ctx, &v); err != nil || image.UsesDataSource(&img.Spec) {
 		return v, err
 	}
 	v.Blocker, err = r.findBlocker(ctx, img)

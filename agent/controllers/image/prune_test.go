@@ -69,7 +69,7 @@ func newPruneFixture(t *testing.T) *pruneFixture {
 	queue, defaults := ledger.NewQueue(), policy.Default()
 	p.Reconciler = &Reconciler{
 		Client: c, Live: c, Events: p.events, Queue: queue, Kinds: kinds, Metrics: metrics.New(p.registry, queue), Preflight: preflight.New(preflight.NewClusterReader(c), func() policy.PreflightAllow { return nil }),
-		Policy: func() *policy.Policy { return &defaults }, PolicyKnown: func() bool { return true },
+		Policy: func() *policy.Policy { return &defaults }, PolicyKnown: func() bool { return true }, Opening: func() *policy.Opening { return nil },
 		ListHolders: func(_ context.Context, _ *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
 			if live {
 				return p.liveHolders, nil

@@ -57,6 +57,8 @@ type Reconciler struct {
 	Preflight *preflight.Prober
 	// Policy in force; nil where there never was a valid one.
 	Policy func() *policy.Policy
+	// Opening is when a window of the policy lets more imports run; nil for never.
+	Opening func() *policy.Opening
 	// PolicyKnown: the policy has been read. No image is reconciled before.
 	PolicyKnown func() bool
 	// EnqueueLedger requeues the SyncLedger.
@@ -71,6 +73,8 @@ type Reconciler struct {
 	PlannedState PlannedStateFunc
 	// CreationProblem is why the DataVolume of a slot could not be created; nil for none.
 	CreationProblem func(v1alpha1.Slot) *importcause.Cause
+	// DataSources that images may use.
+	DataSources DataSources
 	// Ages of the slots.
 	Ages *clock.AgeTracker
 	// Namespace of the agent, and of the SyncLedger.

@@ -61,6 +61,9 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, disks cache.Ca
 	})
 	r.Kinds.WhenServed(image.DataVolumeGVK, r.watchWhenServed(mgr, c, func() client.Object { return &cdiv1.DataVolume{} }, child))
 	r.Kinds.WhenServed(image.VolumeSnapshotGVK, r.watchWhenServed(mgr, c, func() client.Object { return &snapshotv1.VolumeSnapshot{} }, child))
+	if err := r.watchDataSources(ctx, mgr, c); err != nil {
+		return err
+	}
 	if r.Capacity != nil {
 		if err := mgr.Add(r.newCapacityPoller()); err != nil {
 			return err

@@ -3,11 +3,13 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	policycontroller "github.com/pelotech/ot-fleet/agent/controllers/policy"
 	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/policy"
@@ -74,10 +76,33 @@ func (r *Reconciler) computeLimits(syncLedger *v1alpha1.SyncLedger, p *policy.Po
 }
 
 // limitsStillHold is asked right before a write: the process may have been paused since it
-// read its clock. A write that is on its way when the grant expires is safe: its slots
+// read its clock.
+//
+// Invariant: no slot is taken by a window that has closed. A write that is on its way when the grant expires is safe: its slots
 // count from their startedAt, which is earlier.
-func (r *Reconciler) limitsStillHold(l stepLimits) bool {
+func (r *Reconciler) limitsStillHold(policyState policycontroller.State, l stepLimits) bool {
+	if policyState.ConcurrencyAt(r.now()) != l.terms.Concurrency {
+		return false
+	}
 	return !l.terms.FleetLimited || grant.ComputeLimits(l.terms, r.Grants.ShareAt(r.Elapsed())).Covers(l.limits)
+}
+
+func (r *Reconciler) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
+}
+
+// maxEdgeDelay bounds how late a change of the clock, or a suspended host, is noticed.
+const maxEdgeDelay = 5 * time.Minute
+
+// untilNextEdge is when the next step has to follow the windows; 0 for never.
+func (r *Reconciler) untilNextEdge(w policycontroller.Window) time.Duration {
+	if w.NextEdge.IsZero() {
+		return 0
+	}
+	return min(max(time.Millisecond, w.NextEdge.Sub(r.now())), maxEdgeDelay)
 }
 
 // untilGrantExpiry is when the next step has to lower the budget; 0 for never.
@@ -104,7 +129,7 @@ func imagesWithSlots(slots []v1alpha1.Slot) map[types.UID]bool {
 
 // publishDemand passes on what this cluster would run, to the report, and why images wait,
 // to the images.
-func (r *Reconciler) publishDemand(l stepLimits, slots []v1alpha1.Slot) {
+func (r *Reconciler) publishDemand(l stepLimits, w policycontroller.Window, slots []v1alpha1.Slot) {
 	front := r.queueFront(l.terms, slots)
 	if r.Grants.SetDemand(grant.ComputeDemand(l.terms, slots, l.sourceGroupOf, front)) {
 		r.EnqueueReport()
@@ -112,16 +137,30 @@ func (r *Reconciler) publishDemand(l stepLimits, slots []v1alpha1.Slot) {
 	if l.terms.FleetLimited && r.Grants.ClaimLedger() {
 		r.EnqueueReport()
 	}
-	reasons := grant.WithheldReasons(l.terms, l.limits, slots, l.sourceGroupOf, front)
+	reasons := map[types.UID]v1alpha1.Reason{}
+	for uid := range r.waitingForWindow(l.terms, w, slots) {
+		reasons[uid] = v1alpha1.ReasonWaitingForWindow
+	}
+	maps.Copy(reasons, grant.WithheldReasons(l.terms, l.limits, slots, l.sourceGroupOf, front))
 	for uid := range r.Queue.ListPassedOver(ledger.NewNamespaceShare(l.namespaceShare, slots, nil)) {
-		if reasons == nil {
-			reasons = map[types.UID]v1alpha1.Reason{}
-		}
 		reasons[uid] = v1alpha1.ReasonNamespaceShare
 	}
 	if changed := r.Queue.SetWithheldReasons(reasons); len(changed) > 0 {
 		r.EnqueueImages(changed...)
 	}
+}
+
+// waitingForWindow returns the images that would have a slot, were the next window open.
+func (r *Reconciler) waitingForWindow(t grant.Terms, w policycontroller.Window, slots []v1alpha1.Slot) map[types.UID]bool {
+	images := map[types.UID]bool{}
+	if w.Opening == nil {
+		return images
+	}
+	front := r.Queue.ListAdmissible(int(w.Opening.Concurrency)-len(slots), imagesWithSlots(slots))
+	for _, item := range front[min(len(front), max(0, int(t.Concurrency)-len(slots))):] {
+		images[item.Image.UID] = true
+	}
+	return images
 }
 
 // updateQueue passes the policy's groups of sources, and the share of a namespace, to the

@@ -66,6 +66,8 @@ type Reconciler struct {
 	Mailbox cache.Cache
 	// Grants tracks what this process has requested of the hub, and what it was granted.
 	Grants *grant.RequestTracker
+	// Now is the time by which windows are open, and slots start; time.Now where it is nil.
+	Now func() time.Time
 	// Elapsed is how long this process has been running.
 	Elapsed func() time.Duration
 	// Ages of the slots.
@@ -139,6 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	for {
+		policyState = policyState.InForceAt(r.now())
 		limits := r.computeLimits(syncLedger, policyState.Policy)
 		view, found, err := r.gather(ctx, syncLedger, limits, unfinished)
 		if err != nil {
@@ -146,7 +149,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		}
 		decision := ledger.Decide(view)
 		err = r.writeLedger(ctx, syncLedger, policyState, limits, decision)
-		if errors.Is(err, errGrantExpired) {
+		if errors.Is(err, errLimitsLowered) {
 			continue
 		}
 		if err != nil {
@@ -159,7 +162,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			return ctrl.Result{}, err
 		}
 		if !needsAnotherStep(view, decision) {
-			return ctrl.Result{RequeueAfter: trigger.Earliest(requeueAfter, r.untilGrantExpiry(limits))}, nil
+			return ctrl.Result{RequeueAfter: trigger.Earliest(trigger.Earliest(requeueAfter, r.untilGrantExpiry(limits)), r.untilNextEdge(policyState.Window))}, nil
 		}
 		// The response to the write is the ledger that the next step starts from: waiting
 		// for its event would leave the slot idle.

@@ -16,8 +16,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// errGrantExpired: the grant that a decision rests on expired before the write.
-var errGrantExpired = errors.New("the grant has expired meanwhile")
+// errLimitsLowered: before the write the grant that a decision rests on expired, or a window
+// closed or opened.
+var errLimitsLowered = errors.New("less may run than before")
 
 // writeLedger stores a decision, against the resourceVersion that it rests on.
 func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncLedger, policyState policycontroller.State, limits stepLimits, decision ledger.Decision) error {
@@ -33,8 +34,8 @@ func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncL
 		r.lastLedger.Store(syncLedger.DeepCopy())
 		return nil
 	}
-	if !r.limitsStillHold(limits) {
-		return errGrantExpired
+	if !r.limitsStillHold(policyState, limits) {
+		return errLimitsLowered
 	}
 	syncLedger.Status = &next
 	if err := r.Status().Update(ctx, syncLedger); err != nil {
@@ -120,8 +121,10 @@ func (r *Reconciler) publishDecision(ctx context.Context, policyState policycont
 	}
 	r.Ages.TrackOnly(startedAt)
 	r.Queue.SetMaxPriority(policyState.MaxPriority())
-	r.publishDemand(limits, decision.Slots)
-	change := r.PolicyInForce.Replace(policyState.Policy)
+	r.publishDemand(limits, policyState.Window, decision.Slots)
+	r.Queue.SetClosed(limits.terms.Concurrency == 0 && policyState.Window.Opening != nil, r.now())
+	r.Metrics.SetWindowOpens(policyState.Window.Opening)
+	change := r.PolicyInForce.Replace(policyState.Policy, policyState.Window.Opening)
 	if change.AllowedNamespaces {
 		r.EnqueuePlan()
 	}

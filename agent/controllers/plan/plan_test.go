@@ -71,7 +71,7 @@ func newPlanFixture(t *testing.T, objects ...client.Object) *planFixture {
 // knownPolicy is a policy that allows these namespaces.
 func knownPolicy(allowed policy.Namespaces) *policycontroller.InForce {
 	p := &policycontroller.InForce{}
-	p.SetInitial(&policy.Policy{AllowedNamespaces: allowed})
+	p.SetInitial(&policy.Policy{AllowedNamespaces: allowed}, nil)
 	return p
 }
 

@@ -61,7 +61,7 @@ func TestBudgetOfConfigMapAndPlan(t *testing.T) {
 			}
 			own, err := r.readConfigMap(t.Context(), status, plan.policy != nil)
 			require.NoError(t, err)
-			got := r.combineWithPlan(own, plan, status)
+			got := r.combineWithPlan(own, plan, status).InForceAt(r.now())
 			assert.Contains(t, got.message, tt.wantText)
 			if tt.noPolicy {
 				assert.Nil(t, got.Policy)
@@ -109,7 +109,7 @@ func TestInvalidConfigMapKeepsItsLastLimit(t *testing.T) {
 				plan := planState{policy: &concurrency}
 				own, err := r.readConfigMap(t.Context(), status, true)
 				require.NoError(t, err)
-				s := r.combineWithPlan(own, plan, status)
+				s := r.combineWithPlan(own, plan, status).InForceAt(r.now())
 				s.SetStatus(&status, 1)
 				return s
 			}
@@ -117,7 +117,7 @@ func TestInvalidConfigMapKeepsItsLastLimit(t *testing.T) {
 			cm.Data = map[string]string{"concurrency": "four"}
 			require.NoError(t, c.Update(t.Context(), cm))
 			assert.Equal(t, tt.want, read(8).Policy.Concurrency)
-			r.lastOwn = ownPolicy{}
+			r.lastOwn = ownLimits{}
 			if tt.olderAgent {
 				status.OwnConcurrency, status.OwnConcurrencyUnset = nil, false
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,12 +16,17 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// ownPolicy is a valid policy ConfigMap, or what of it the hub's plan cannot exceed.
-type ownPolicy struct {
+// ownLimits is what of a valid policy ConfigMap the hub's plan cannot exceed.
+type ownLimits struct {
 	configMapVersion string
-	// concurrency is v1alpha1.MaxSlots where the ConfigMap sets none.
-	concurrency       int32
-	allowedNamespaces policy.Namespaces
+	// policy has only concurrency, windows and allowedNamespaces.
+	policy policy.Policy
+}
+
+func newOwnLimits(own policy.Policy, configMapVersion string) ownLimits {
+	return ownLimits{configMapVersion: configMapVersion, policy: policy.Policy{
+		Concurrency: own.Concurrency, ConcurrencyUnset: own.ConcurrencyUnset, Windows: own.Windows, AllowedNamespaces: own.AllowedNamespaces,
+	}}
 }
 
 // readConfigMap reads the member's own policy. While the ConfigMap is missing or invalid,
@@ -41,7 +47,7 @@ func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerSt
 	}
 	if apierrors.IsNotFound(err) {
 		message := fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.ConfigMapKey)
-		return State{Policy: last, reason: reasonMissing, message: message + describeLastPolicy(last)}, nil
+		return State{own: last, reason: reasonMissing, message: message + describeLastPolicy(last, r.now())}, nil
 	}
 	if err != nil {
 		return State{}, fmt.Errorf("reading policy ConfigMap %s: %w", r.ConfigMapKey, err)
@@ -54,7 +60,7 @@ func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerSt
 		}
 		message := fmt.Sprintf("ConfigMap %s is not used: %s.", r.ConfigMapKey, strings.Join(texts, "; "))
 		return State{
-			Policy: last, reason: reasonInvalid, message: message + describeLastPolicy(last),
+			own: last, reason: reasonInvalid, message: message + describeLastPolicy(last, r.now()),
 			invalidMessage: message, keyErrors: errs, configMap: cm,
 		}, nil
 	}
@@ -64,8 +70,8 @@ func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerSt
 		ignored = fmt.Sprintf("; keys that are not for a cluster's own policy are ignored: %s (those that are: %s)", strings.Join(unknown, ", "), strings.Join(policy.ConfigMapKeys(), ", "))
 	}
 	return State{
-		Policy: &parsed, Accepted: true, store: true, reason: reasonAccepted, message: "in force" + ignored, ignoredKeys: ignored,
-		configMapVersion: cm.ResourceVersion, configMapUID: cm.UID, ownConcurrency: concurrencyOf(parsed),
+		own: &parsed, Accepted: true, store: true, reason: reasonAccepted, message: "in force" + ignored, ignoredKeys: ignored,
+		configMapVersion: cm.ResourceVersion, configMapUID: cm.UID, ownConcurrency: concurrencyOf(parsed), ownWindows: parsed.Windows,
 	}, nil
 }
 
@@ -84,27 +90,32 @@ func isOlderThan(cm *corev1.ConfigMap, policyVersion string) bool {
 	return err == nil && order < 0
 }
 
-func describeLastPolicy(last *policy.Policy) string {
+func describeLastPolicy(last *policy.Policy, now time.Time) string {
 	if last == nil {
 		return " There was never a valid policy, so nothing is downloaded."
 	}
-	return fmt.Sprintf(" The last valid policy stays in force, concurrency %d.", last.Concurrency)
+	inForce, _ := last.At(now)
+	return fmt.Sprintf(" The last valid policy stays in force, concurrency %d.", inForce.Concurrency)
 }
 
 // readLastOwn returns the last valid ConfigMap that the ledger was written under: its limits
 // stay while the ConfigMap is invalid. Where an agent of an older version wrote the ledger,
 // the concurrency in force applies, which was no higher.
-func (r *Reader) readLastOwn(status v1alpha1.SyncLedgerStatus) (last ownPolicy, known bool) {
+func (r *Reader) readLastOwn(status v1alpha1.SyncLedgerStatus) (last policy.Policy, known bool) {
 	if status.PolicyVersion == "" {
-		return ownPolicy{}, false
+		return policy.Policy{}, false
 	}
 	if r.lastOwn.configMapVersion == status.PolicyVersion {
-		return r.lastOwn, true
+		return r.lastOwn.policy, true
 	}
 	p, _, errs := policy.ParseConfigMap(status.Policy)
-	concurrency := p.Concurrency
-	if status.OwnConcurrency != nil || status.OwnConcurrencyUnset {
-		concurrency = ptr.Deref(status.OwnConcurrency, v1alpha1.MaxSlots)
+	if len(errs) > 0 {
+		return policy.Policy{}, false
 	}
-	return ownPolicy{concurrency: concurrency, allowedNamespaces: p.AllowedNamespaces}, len(errs) == 0
+	if status.OwnConcurrency != nil || status.OwnConcurrencyUnset {
+		p.Concurrency, p.ConcurrencyUnset = ptr.Deref(status.OwnConcurrency, policy.Default().Concurrency), status.OwnConcurrencyUnset
+	}
+	var err error
+	p.Windows, err = policy.ParseWindows(status.OwnWindows)
+	return newOwnLimits(p, "").policy, err == nil
 }

@@ -34,10 +34,10 @@ func TestOwnConfigMapSetsNoFleetLimits(t *testing.T) {
 			}
 			got, err := r.readConfigMap(t.Context(), status, false)
 			require.NoError(t, err)
-			require.NotNil(t, got.Policy)
-			assert.False(t, got.Policy.UsesGrants)
-			assert.Zero(t, got.Policy.SafeConcurrency)
-			assert.EqualValues(t, 2, got.Policy.Concurrency)
+			require.NotNil(t, got.own)
+			assert.False(t, got.own.UsesGrants)
+			assert.Zero(t, got.own.SafeConcurrency)
+			assert.EqualValues(t, 2, got.own.Concurrency)
 			if c == withConfigMap {
 				assert.Contains(t, got.ignoredKeys, "safeConcurrency")
 			}

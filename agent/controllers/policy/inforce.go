@@ -11,6 +11,7 @@ import (
 // concurrent use.
 type InForce struct {
 	current atomic.Pointer[policy.Policy]
+	opening atomic.Pointer[policy.Opening]
 	known   atomic.Bool
 }
 
@@ -20,6 +21,10 @@ func (p *InForce) Known() bool { return p.known.Load() }
 
 // Current returns the policy in force; nil where there never was a valid one.
 func (p *InForce) Current() *policy.Policy { return p.current.Load() }
+
+// Opening returns when a window lets more imports run than Current; nil for never, or where
+// that is unknown.
+func (p *InForce) Opening() *policy.Opening { return p.opening.Load() }
 
 // PreflightAllow returns the internal sources that the preflight asks.
 func (p *InForce) PreflightAllow() policy.PreflightAllow {
@@ -31,8 +36,9 @@ func (p *InForce) PreflightAllow() policy.PreflightAllow {
 
 // SetInitial puts the policy that is read first in force at once. A later one is in force
 // only once the SyncLedger is written under it.
-func (p *InForce) SetInitial(first *policy.Policy) {
+func (p *InForce) SetInitial(first *policy.Policy, opening *policy.Opening) {
 	if !p.known.Load() {
+		p.opening.Store(opening)
 		p.current.Store(first)
 		p.known.Store(true)
 	}
@@ -47,7 +53,8 @@ type PolicyChange struct {
 }
 
 // Replace puts a policy in force.
-func (p *InForce) Replace(next *policy.Policy) (c PolicyChange) {
+func (p *InForce) Replace(next *policy.Policy, opening *policy.Opening) (c PolicyChange) {
+	openingBefore := p.opening.Swap(opening)
 	before := p.current.Swap(next)
 	namespacesOf := func(p *policy.Policy) policy.Namespaces {
 		if p == nil {
@@ -57,7 +64,8 @@ func (p *InForce) Replace(next *policy.Policy) (c PolicyChange) {
 	}
 	c.AllowedNamespaces = !slices.Equal(namespacesOf(before), namespacesOf(next))
 	isPaused := func(p *policy.Policy) bool { return p == nil || p.Concurrency == 0 }
-	c.WaitingImages = isPaused(before) != isPaused(next) || (before == nil) != (next == nil) ||
+	sameOpening := openingBefore == opening || openingBefore != nil && opening != nil && *openingBefore == *opening
+	c.WaitingImages = !sameOpening || isPaused(before) != isPaused(next) || (before == nil) != (next == nil) ||
 		(before != nil && next != nil && (before.StallTimeout != next.StallTimeout || before.AttemptTimeout != next.AttemptTimeout || before.Preflight != next.Preflight ||
 			before.RetryLimit != next.RetryLimit))
 	return c

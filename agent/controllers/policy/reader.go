@@ -7,13 +7,13 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -57,10 +57,13 @@ type Reader struct {
 	// ConfigMapKey names the policy ConfigMap.
 	ConfigMapKey types.NamespacedName
 
+	// Now is the time by which windows are open; time.Now where it is nil.
+	Now func() time.Time
+
 	planServed atomic.Bool
 	// lastOwn is the last valid ConfigMap, confirmedRefusal the last plan that a live read
 	// has confirmed to be refused.
-	lastOwn          ownPolicy
+	lastOwn          ownLimits
 	confirmedRefusal confirmedRefusal
 }
 
@@ -70,8 +73,13 @@ func (r *Reader) SetPlanServed() { r.planServed.Store(true) }
 
 // State is the policy that the next write of the SyncLedger puts in force, and why.
 type State struct {
-	// Policy is nil where there never was a valid one.
+	// Policy has the numbers of the time of InForceAt. It is nil where there never was a valid
+	// one.
 	Policy *policy.Policy
+	// Window is what windows say at that time.
+	Window Window
+	// own and planned are what ConfigMap and plan say of all times; nil for nothing.
+	own, planned *policy.Policy
 	// Accepted: Policy is what the ConfigMap says, or there is no ConfigMap and the hub's
 	// policy alone applies.
 	Accepted bool
@@ -87,6 +95,7 @@ type State struct {
 	ignoredKeys      string            // suffix of message that lists them
 	// ownConcurrency is what the ConfigMap sets; nil for no limit.
 	ownConcurrency *int32
+	ownWindows     policy.Windows
 
 	plan planState
 }
@@ -126,10 +135,10 @@ func (r *Reader) Read(ctx context.Context, ledger *v1alpha1.SyncLedger) (State, 
 	if err != nil {
 		return State{}, err
 	}
-	s := r.combineWithPlan(own, plan, status)
+	s := r.combineWithPlan(own, plan, status).InForceAt(r.now())
 	s.message = v1alpha1.SanitizeText(s.message, maxMessageBytes)
 	r.recordInvalidPolicy(ctx, s, status)
-	r.InForce.SetInitial(s.Policy)
+	r.InForce.SetInitial(s.Policy, s.Window.Opening)
 	return s, nil
 }
 
@@ -138,11 +147,14 @@ func (r *Reader) Read(ctx context.Context, ledger *v1alpha1.SyncLedger) (State, 
 // value applies.
 func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLedgerStatus) State {
 	if s.Accepted {
-		r.lastOwn = ownPolicy{s.configMapVersion, ptr.Deref(s.ownConcurrency, v1alpha1.MaxSlots), s.Policy.AllowedNamespaces}
+		r.lastOwn = newOwnLimits(*s.own, s.configMapVersion)
 	}
-	s.plan = plan
+	s.plan, s.planned = plan, plan.policy
 	if plan.policy == nil {
-		s.Policy = policy.Combine(s.Policy, nil)
+		// Without a ConfigMap that can be read, the last policy may be that of a former plan.
+		if last, known := r.readLastOwn(status); known && s.reason != reasonAccepted && s.own != nil && len(last.Windows) > 0 {
+			s.own, s.planned = &last, s.own
+		}
 		return s
 	}
 	message := "the hub's policy is in force"
@@ -154,17 +166,17 @@ func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLe
 		if own := s.ownConcurrency; own != nil && *own < plan.policy.Concurrency {
 			message += fmt.Sprintf(", with the smaller concurrency of ConfigMap %s, %d", r.ConfigMapKey, *own)
 		}
-		s.Policy, s.message = policy.Combine(s.Policy, plan.policy), message+s.ignoredKeys
+		s.message = message + s.ignoredKeys
 	case reasonMissing:
 		s.Accepted, s.reason = true, reasonAccepted
-		s.Policy, s.message = policy.Combine(nil, plan.policy), message
+		s.own, s.message = nil, message
 	case reasonInvalid:
-		s.Policy = policy.Combine(nil, plan.policy)
+		s.own = nil
 		if last, known := r.readLastOwn(status); known {
-			s.Policy.Concurrency = min(s.Policy.Concurrency, last.concurrency)
-			s.Policy.AllowedNamespaces = last.allowedNamespaces
+			s.own = &last
 		}
-		s.message = fmt.Sprintf("%s %s, concurrency %d", s.invalidMessage, message, s.Policy.Concurrency)
+		inForce, _ := policy.CombineAt(s.own, s.planned, r.now())
+		s.message = fmt.Sprintf("%s %s, concurrency %d", s.invalidMessage, message, inForce.Concurrency)
 	}
 	s.store = true
 	return s
@@ -186,14 +198,16 @@ func (r *Reader) recordInvalidPolicy(ctx context.Context, s State, status v1alph
 // SetStatus writes policy, plan and their conditions into the status of the SyncLedger.
 func (s State) SetStatus(status *v1alpha1.SyncLedgerStatus, generation int64) {
 	if s.store {
-		status.Policy = s.Policy.ToData()
+		status.Policy = policy.Combine(s.own, s.planned).ToData()
 	}
 	if s.Accepted {
 		status.PolicyVersion, status.PolicyUID = s.configMapVersion, s.configMapUID
 		status.OwnConcurrency, status.OwnConcurrencyUnset = s.ownConcurrency, s.ownConcurrency == nil
+		status.OwnWindows = s.ownWindows.String()
 	}
 	s.plan.setStatus(status)
-	setCondition(status, generation, v1alpha1.ConditionPolicyAccepted, s.Accepted, s.reason, s.message)
+	status.InForce = s.inForceStatus()
+	setCondition(status, generation, v1alpha1.ConditionPolicyAccepted, s.Accepted, s.reason, s.message+s.Window.describe(s.Policy))
 	setCondition(status, generation, v1alpha1.ConditionPlanAccepted, s.PlanAccepted(), s.plan.reason, s.plan.message)
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/pelotech/ot-fleet/agent/grant"
@@ -87,6 +88,9 @@ func (r *Reconciler) writeRoot(ctx context.Context, pages []report.Page) error {
 		Ledger: ledger, Totals: r.paginator.Totals(), Answered: r.answeredPlan(pages), Orphans: r.orphans.found,
 		// Invariant: the time of a request is taken before the write, which may be repeated.
 		Transfers: newReportedTransfers(ledger, r.Grants.Demand(), r.Grants.RequestNonce(r.Elapsed())),
+	}
+	if oldest, openedAt := input.Totals.OldestQueued, metav1.NewTime(r.Queue.OpenedAt()); oldest != nil && oldest.Before(&openedAt) {
+		input.Totals.OldestQueued = &openedAt
 	}
 	for _, page := range pages {
 		if stored := r.stored[page.Name]; stored.exists() {

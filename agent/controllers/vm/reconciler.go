@@ -55,6 +55,9 @@ type Reconciler struct {
 	Capacity *capacity.Reader
 	// PodEvents of Pods that do not start; nil where they are not read.
 	PodEvents *podevents.Reader
+	// DataSourceNamespaces are those that machines may be cloned from although the agent has made
+	// nothing there.
+	DataSourceNamespaces []string
 	// Namespace is the agent's.
 	Namespace string
 	// ClusterUID returns the UID of the cluster.

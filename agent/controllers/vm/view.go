@@ -211,12 +211,29 @@ func (r *Reconciler) sourceExists(ctx context.Context, p *v1alpha1.PinnedImage) 
 	if p == nil {
 		return false, nil
 	}
+	if p.SourceNamespace != "" {
+		return r.adoptedSourceExists(ctx, p)
+	}
 	if p.VolumeSnapshot != "" {
 		snapshot, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
 		return snapshot != nil && isMadeFor(snapshot, p) && image.IsSnapshotReady(snapshot), err
 	}
 	claim, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
 	return claim != nil && isMadeFor(claim, p) && claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound, err
+}
+
+// adoptedSourceExists is sourceExists for what a DataSource of others points at, in a namespace
+// that the agent may clone from.
+func (r *Reconciler) adoptedSourceExists(ctx context.Context, p *v1alpha1.PinnedImage) (bool, error) {
+	if !slices.Contains(r.DataSourceNamespaces, p.SourceNamespace) {
+		return false, nil
+	}
+	if p.VolumeSnapshot != "" {
+		snapshot, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.SourceNamespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
+		return snapshot != nil && image.IsSnapshotReady(snapshot), err
+	}
+	claim, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.SourceNamespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
+	return claim != nil && image.IsClaimReady(claim), err
 }
 
 func isMadeFor(o metav1.Object, p *v1alpha1.PinnedImage) bool {

@@ -262,6 +262,16 @@ func (p *Page) AwaitQuiet() error {
 	return err
 }
 
+// AwaitDrawn waits until the page has drawn what the keys before have changed: what has the focus is
+// known some frames after a key.
+func (p *Page) AwaitDrawn(t *testing.T) {
+	t.Helper()
+	Evaluate[bool](t, p, `(async () => {
+	for (let frame = 0; frame < 4; frame++) await new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))
+	return true
+})()`)
+}
+
 // Failures returns what went wrong on the page and was not announced.
 func (p *Page) Failures() []string { return p.watch.failures() }
 

@@ -43,7 +43,10 @@ func InstallAgent(ctx context.Context, cp *controlplane.ControlPlane, values map
 
 // StartAgent runs an agent against a control plane with its chart installed.
 func StartAgent(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*Agent, error) {
-	o.Args = append([]string{"--metrics-secure=false"}, o.Args...)
+	o.Args = append([]string{
+		"--metrics-secure=false",
+		"--data-source-namespaces=kubevirt-os-images,openshift-virtualization-os-images", // as by the chart
+	}, o.Args...)
 	p, metrics, err := agentProgram.Start(ctx, cp, o)
 	if err != nil {
 		return nil, err

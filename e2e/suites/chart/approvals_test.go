@@ -226,6 +226,8 @@ func TestChangesAfterApproval(t *testing.T) {
 		"taking all away":               {map[string]any{"approvals": []any{}}, map[string]string{author: fine, approver: fine}},
 		"another name":                  {map[string]any{"approvals": []any{newApproval("edge", "2.1.0", author)}}, map[string]string{author: mayNot}},
 		"another time":                  {map[string]any{"approvals": []any{map[string]any{"wave": "edge", "version": "2.1.0", "by": "fleet-approver", "at": "2026-01-02T03:04:05Z"}}}, map[string]string{author: mayNot, approver: fine, lead: "says by: fleet-approver, and it is fleet-lead who writes it"}},
+		"more sources":                  {map[string]any{"approvals": []any{map[string]any{"wave": "edge", "version": "2.1.0", "by": "fleet-approver", "sources": []any{"a"}}}}, map[string]string{author: mayNot, approver: fine, lead: "says by: fleet-approver, and it is fleet-lead who writes it"}},
+		"overrides":                     {map[string]any{"overrides": []any{newOverride(map[string]any{"storageClass": "lvm"})}}, map[string]string{author: fine}},
 		"one more wave":                 {map[string]any{"approvals": []any{mine, newApproval("canary", "2.1.0", author)}}, map[string]string{author: "user fleet-author may not approve of wave canary"}},
 		"one more by another":           {map[string]any{"approvals": []any{mine, newApproval("canary", "2.1.0", lead)}}, map[string]string{lead: fine}},
 		"another source":                {map[string]any{"template.url": "https://images.example.com/b"}, map[string]string{author: former, lead: former, approver: fine}},

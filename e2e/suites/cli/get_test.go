@@ -25,7 +25,7 @@ func TestGet(t *testing.T) {
 	}
 	m.AwaitPhase(t, good.Name, v1alpha1.PhaseSucceeded)
 	m.AwaitPhase(t, bad.Name, v1alpha1.PhaseFailed)
-	shared.AwaitMember(t, bergen, "with a failed image", func(c *v1alpha1.MemberCluster) bool { return len(c.Status.Failing) > 0 })
+	shared.awaitFailing(t, bad.Name)
 
 	var list struct {
 		Kind           string

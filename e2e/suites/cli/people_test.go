@@ -4,6 +4,7 @@ package cli_test
 
 import (
 	"context"
+	"crypto/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
@@ -41,7 +41,7 @@ func TestVersion(t *testing.T) {
 
 // TestEventsAndLogs shows what hub and member say of an image that fails.
 func TestEventsAndLogs(t *testing.T) {
-	const name = "eventful"
+	name := "eventful-" + strings.ToLower(rand.Text()[:8]) // events outlive what they are about
 	img := fleet.NewFleetImage(name, bergen)
 	img.Spec.Version = "1.0.0"
 	img.Spec.Template.URL = shared.source.URL + "/missing/" + name
@@ -90,7 +90,7 @@ func TestQuarantine(t *testing.T) {
 	assert.Contains(t, shared.run(t, 0, "quarantine", bergen, "--reason", "reports 256 imports").Out, "in quarantine already")
 	assert.Contains(t, shared.run(t, 0, "quarantine", bergen, "--end").Out, "has ended")
 	require.Nil(t, read().Spec.Quarantine)
-	require.True(t, testenv.AwaitCondition(t, func() bool { return meta.IsStatusConditionTrue(read().Status.Conditions, v1alpha1.ConditionReady) }))
+	shared.AwaitMember(t, bergen, "Ready after its quarantine", fleet.IsReady, func(m *v1alpha1.MemberCluster) bool { return m.Status.ObservedGeneration == m.Generation })
 }
 
 // TestCompletion completes names as kubectl does, by the program that it looks for.

@@ -3,8 +3,12 @@
 package cli_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +25,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/plugin"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 func getFleetImage(t *testing.T, name string) *v1alpha1.FleetDiskImage {
@@ -174,22 +179,29 @@ func TestRolloutByCommands(t *testing.T) {
 	assert.EqualValues(t, 1, shared.Members[bergen].GetImage(t, img.ImageNameForVersion("1")).Status.LastAttempt, "nothing is downloaded again")
 
 	// A wait for a version that is taken back has failed, although that one is everywhere.
-	taken := make(chan plugin.Result)
 	release := shared.Members[bergen].HoldImports(t, img.ImageNameForVersion("2b"))
 	shared.run(t, 0, publishArgs(name, "2b")...)
-	go func() {
-		waited, err := shared.Run(t.Context(), nil, "image", "wait", name, "--timeout", "5m")
-		assert.NoError(t, err)
-		taken <- waited
-	}()
+	waiting, err := shared.Command(t.Context(), "image", "wait", name, "--timeout", "5m")
+	require.NoError(t, err)
+	var verdict bytes.Buffer
+	waiting.Stderr = &verdict
+	out, err := waiting.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, waiting.Start())
+	lines := bufio.NewReader(out)
+	first, err := lines.ReadString('\n') // from then on it waits for 2b
+	require.NoError(t, err)
+	assert.Contains(t, first, "2b")
 	shared.Members[bergen].AwaitPhase(t, img.ImageNameForVersion("2b"), v1alpha1.PhaseSyncing)
 	claire, err := asViewer(t, "claire").Run(t.Context(), nil, "rollout", "abort", name, "--back-to", "1", "-y")
 	require.NoError(t, err)
 	require.Equal(t, 0, claire.Code, "an author may go back, too: %s", claire.Err)
 	assert.Contains(t, claire.Out, "wave production needs approval of 1, also where it was given before")
-	waited := <-taken
-	assert.Equal(t, 1, waited.Code, waited.Err)
-	assert.Contains(t, waited.Err, "is at version 1 now, and 2b was waited for")
+	_, err = io.Copy(io.Discard, lines)
+	require.NoError(t, err)
+	require.Error(t, waiting.Wait())
+	assert.Equal(t, 1, waiting.ProcessState.ExitCode(), verdict.String())
+	assert.Contains(t, verdict.String(), "is at version 1 now, and 2b was waited for")
 	release()
 	shared.run(t, 4, "image", "wait", name)
 	shared.run(t, 0, "rollout", "approve", name, "-y")
@@ -273,7 +285,11 @@ func TestPreload(t *testing.T) {
 	created := shared.Members[kiel].AwaitPhase(t, image, v1alpha1.PhaseSucceeded)
 	result = shared.run(t, 2, "preload", "nothing", "--cluster", kiel, "-y")
 	assert.Contains(t, result.Err, "there is no FleetDiskImage nothing")
-	shared.AwaitMember(t, kiel, "with its image reported", func(c *v1alpha1.MemberCluster) bool { return c.Status.Images != nil && c.Status.Images.Ready > 0 })
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		cost.Images = nil
+		shared.runJSON(t, 0, &cost, "preload", name, "--cluster", kiel, "--dry-run")
+		return len(cost.Images) == 1 && slices.Equal(cost.Images[0].There, []string{kiel})
+	}), "the hub does not know of the image: %+v", &cost)
 	shared.runJSON(t, 0, &cost, "preload", name, "--cluster", kiel, "-y")
 	assert.False(t, cost.Written, "it is there already")
 	shared.run(t, 0, publishArgs(name, "1", "--clusters", bergen+","+kiel, "--wait")...)

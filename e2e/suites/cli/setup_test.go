@@ -11,12 +11,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/plugin"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
@@ -71,6 +73,20 @@ func TestMain(m *testing.M) {
 		}
 		shared.Plugin, err = plugin.New(dir, contexts...)
 		return err
+	})
+}
+
+// awaitFailing waits until the hub knows these failed images of bergen, and no longer those of other
+// tests.
+func (f *testFleet) awaitFailing(t *testing.T, names ...string) {
+	t.Helper()
+	f.AwaitMember(t, bergen, "with exactly these failed images: "+strings.Join(names, ", "), func(m *v1alpha1.MemberCluster) bool {
+		var failing []string
+		for _, img := range m.Status.Failing {
+			failing = append(failing, img.Name)
+		}
+		slices.Sort(failing)
+		return slices.Equal(failing, names)
 	})
 }
 

@@ -68,7 +68,7 @@ func TestStatusTellsOfFailedImage(t *testing.T) {
 	require.NoError(t, m.Create(t.Context(), img))
 	t.Cleanup(func() { require.NoError(t, m.Delete(context.Background(), img)) })
 	m.AwaitPhase(t, img.Name, v1alpha1.PhaseFailed)
-	shared.AwaitMember(t, bergen, "with a failed image", func(c *v1alpha1.MemberCluster) bool { return len(c.Status.Failing) > 0 })
+	shared.awaitFailing(t, img.Name)
 	result := shared.run(t, 1, "status")
 	assert.Contains(t, result.Out, "1 failing (bergen")
 	assert.Contains(t, result.Out, "kubectl ot why image status-of-failed -n default --cluster bergen")

@@ -3,13 +3,13 @@
 package cli_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
-	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 func TestWhy(t *testing.T) {
@@ -18,7 +18,7 @@ func TestWhy(t *testing.T) {
 		img := apitest.Image("default/" + name).WithURL(url).Obj()
 		img.ResourceVersion, img.UID = "", ""
 		require.NoError(t, member.Client().Create(t.Context(), img))
-		t.Cleanup(func() { _ = member.Client().Delete(t.Context(), img) })
+		t.Cleanup(func() { assert.NoError(t, member.Client().Delete(context.Background(), img)) })
 	}
 	create("why-ready", shared.source.URL+"/why")
 	create("why-missing", shared.source.URL+"/missing/why")
@@ -41,7 +41,7 @@ func TestWhy(t *testing.T) {
 	assert.Equal(t, 3, why.Budget.Budget)
 
 	// The hub says the same of what bergen has reported.
-	shared.AwaitMember(t, bergen, "with a failed image", func(c *v1alpha1.MemberCluster) bool { return len(c.Status.Failing) > 0 })
+	shared.awaitFailing(t, "why-missing")
 	shared.runJSON(t, 1, &why, "why", "image", "why-missing", "-n", "default", "--cluster", bergen)
 	assert.Equal(t, "NotFound", why.Reason)
 	shared.runJSON(t, 1, &why, "why", "cluster", bergen)

@@ -3,6 +3,7 @@
 package dashboard_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -104,4 +105,34 @@ func TestClustersOfALargeFleet(t *testing.T) {
 	opened.Visit(t, "/clusters?state=Silent")
 	opened.AwaitTrue(t, "document.querySelectorAll('tbody tr').length > 0")
 	assert.Zero(t, browser.Evaluate[int](t, opened, "[...document.querySelectorAll('tbody tr')].filter((r) => !r.innerText.includes('Silent')).length"))
+}
+
+// A letter that is typed while the page takes what was typed before it into the address is kept.
+func TestTypedLettersAreKept(t *testing.T) {
+	p := openStanding(t, playedfleet.Healthy)
+	for path, label := range map[string]string{"/clusters": "Name or label", "/transfers": "Cluster or image"} {
+		t.Run(strings.TrimPrefix(path, "/"), func(t *testing.T) {
+			opened := chromium.OpenPage(t, p.options())
+			opened.Visit(t, path)
+			opened.AwaitElement(t, "searchbox", label)
+			browser.Evaluate[bool](t, opened, `(() => {
+				const replace = history.replaceState
+				history.replaceState = function (...of) {
+					replace.apply(this, of)
+					history.replaceState = replace
+					const field = document.activeElement
+					field.value += 'gen'
+					field.dispatchEvent(new InputEvent('input', { bubbles: true }))
+				}
+				return true
+			})()`)
+			opened.FillField(t, "searchbox", label, "ber")
+			opened.AwaitTrue(t, "new URLSearchParams(location.search).get('q') === 'bergen'")
+			assert.Equal(t, "bergen", browser.Evaluate[string](t, opened, "document.activeElement.value"))
+
+			// What a link says is taken over.
+			browser.Evaluate[bool](t, opened, "(history.pushState(null, '', '"+path+"?q=oslo'), dispatchEvent(new PopStateEvent('popstate')))")
+			opened.AwaitTrue(t, "document.activeElement.value === 'oslo'")
+		})
+	}
 }

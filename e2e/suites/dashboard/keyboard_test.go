@@ -36,13 +36,14 @@ func TestMatrixByKeyboard(t *testing.T) {
 	require.True(t, browser.Evaluate[bool](t, opened, "document.activeElement.closest('[role=grid]') !== null"), "tabulating does not reach the matrix")
 	first := browser.Evaluate[string](t, opened, focused)
 	opened.Press(t, kb.ArrowDown, kb.ArrowRight, kb.ArrowRight)
-	opened.AwaitTrue(t, "document.activeElement.getAttribute('role') === 'gridcell'")
+	opened.AwaitDrawn(t)
 	cell := browser.Evaluate[string](t, opened, focused)
 	assert.NotEqual(t, first, cell)
 	assert.True(t, browser.Evaluate[bool](t, opened, "(() => { const s = getComputedStyle(document.activeElement); return s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0 || s.boxShadow !== 'none' })()"), "the focus cannot be seen")
 	for range 30 {
 		opened.Press(t, kb.PageDown)
 	}
+	opened.AwaitDrawn(t)
 	far := browser.Evaluate[string](t, opened, focused)
 	assert.Contains(t, far, "gridcell")
 	assert.NotEqual(t, cell, far, "the focus does not move beyond what is drawn")
@@ -52,6 +53,7 @@ func TestMatrixByKeyboard(t *testing.T) {
 	opened.AwaitTrue(t, "location.search.includes('why=') || document.querySelector('dialog[open]') !== null")
 	opened.Press(t, kb.Escape)
 	opened.AwaitTrue(t, "!location.search.includes('why=') && document.querySelector('dialog[open]') === null")
+	opened.AwaitDrawn(t)
 	assert.Equal(t, far, browser.Evaluate[string](t, opened, focused), "the focus did not return")
 
 	opened.Press(t, "/")

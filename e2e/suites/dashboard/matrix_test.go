@@ -65,6 +65,22 @@ func TestMatrixKeys(t *testing.T) {
 	awaitFocus(t, opened, at)
 }
 
+// The focus stays in the matrix when the row that has it is no longer shown.
+func TestMatrixKeepsTheFocus(t *testing.T) {
+	p := openStanding(t, playedfleet.Burning)
+	opened := chromium.OpenPage(t, p.options())
+	opened.Visit(t, "/")
+	focusGrid(t, opened)
+	for range 10 {
+		opened.Press(t, kb.PageDown)
+	}
+	opened.AwaitTrue(t, "Number(document.activeElement.closest('[role=row]')?.ariaRowIndex) > 20")
+	browser.Evaluate[bool](t, opened, "(history.pushState(null, '', '/?show=failing'), dispatchEvent(new PopStateEvent('popstate')))")
+	awaitFocus(t, opened, "5 2 gridcell")
+	opened.Press(t, kb.ArrowUp)
+	awaitFocus(t, opened, "4 2 gridcell")
+}
+
 // What is not known of a cluster is hatched, and never looks like nothing, or like all is well.
 func TestUnknownCellsAreSeen(t *testing.T) {
 	p := openStanding(t, playedfleet.Burning)

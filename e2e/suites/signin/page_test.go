@@ -3,6 +3,7 @@
 package signin_test
 
 import (
+	"context"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -11,7 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -25,7 +28,16 @@ import (
 // TestCommandsOfThePage follows what docs/dashboard.md says of the cluster. helm's commands are
 // rendered by e2e/suites/chart TestHelmCommandsInDocs; a port is forwarded by kubelets alone.
 func TestCommandsOfThePage(t *testing.T) {
-	_, other := shared.electedAndOther(t)
+	elected, other := shared.electedAndOther(t)
+	t.Cleanup(func() {
+		ctx := context.Background()
+		for _, o := range []client.Object{
+			&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "fleet-readers"}}, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "wall-display"}},
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: "wall-display"}},
+		} {
+			assert.NoError(t, shared.Delete(ctx, o))
+		}
+	})
 	terminal := pages.OpenTerminal(t, "hub", map[string]string{"hub": shared.Plane.Kubeconfig()})
 	page := pages.Read(t, "docs/dashboard.md")
 	token, ran := "", 0
@@ -58,6 +70,7 @@ func TestCommandsOfThePage(t *testing.T) {
 		return !apierrors.IsNotFound(err)
 	}), "there is no other key")
 	require.True(t, testenv.AwaitCondition(t, func() bool { return b.login(t, other.UIURL, token).status == http.StatusNoContent }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return b.get(t, elected.UIURL, summaryPath).status == http.StatusOK }), "the replicas have different keys")
 }
 
 // TestValuesOfThePage renders the chart with the values of docs/dashboard.md.

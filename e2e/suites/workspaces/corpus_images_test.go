@@ -103,6 +103,18 @@ func addImageSpecs(c *corpus, prefix string) {
 		c.vary(prefix+"secretExtraHeaders", []any{[]any{"a"}}, sourceType)
 		c.vary(prefix+"certConfigMap", []any{"authorities"}, sourceType)
 	}
+	for _, sourceType := range []map[string]any{nil, ofType("registry", "docker://h/a"), ofType("registry", "oci-archive:///a"), blank} {
+		c.vary(prefix+"architecture", []any{"amd64", "arm64", "s390x", "x86_64", "AMD64", "", int64(1)}, sourceType)
+	}
+	dataSource := ofType("dataSource", removed)
+	for _, name := range everySecond(objectNames) {
+		c.vary(prefix+"dataSource", []any{map[string]any{"namespace": "os", "name": name}, map[string]any{"namespace": name, "name": "a"}}, dataSource)
+	}
+	c.vary(prefix+"dataSource", []any{map[string]any{"name": "fedora"}, map[string]any{}, removed, "fedora"}, dataSource)
+	c.vary(prefix+"dataSource", []any{map[string]any{"name": "fedora"}}, ofType("http", imageURL))
+	for _, field := range []string{"url", "secretRef", "certConfigMap", "storageClass", "snapshotClass", "checksum", "pullMethod", "architecture"} {
+		c.vary(prefix+field, []any{"pod"}, map[string]any{prefix + "sourceType": "dataSource", prefix + "url": removed, prefix + "dataSource": map[string]any{"name": "fedora"}})
+	}
 	node := map[string]any{prefix + "sourceType": "registry", prefix + "url": "docker://h/a", prefix + "pullMethod": "node"}
 	c.vary(prefix+"secretRef", []any{"credentials"}, node)
 	c.vary(prefix+"certConfigMap", []any{"authorities"}, node)
@@ -134,6 +146,10 @@ func submitDataVolume(t *testing.T, img *v1alpha1.VMDiskImage) error {
 			return err
 		}
 	}
+	if image.UsesDataSource(&img.Spec) { // nothing is created for it
+		source := image.DataSourceKey(img)
+		return checkNames(map[string]string{"DataSource": source.Name, "Namespace": source.Namespace})
+	}
 	key := image.KeyOf(img)
 	dv := image.NewDataVolume(img, v1alpha1.Slot{Image: key, Revision: img.Spec.Revision(), Attempt: 1, DataVolume: ledger.DataVolumeName(key, 1)})
 	dv.Labels = nil
@@ -158,6 +174,9 @@ var imageWaits = []difference{
 // stricterImages are the rules of an image's spec that CDI's webhook does not have.
 var stricterImages = []difference{
 	{refusal: regexp.MustCompile(`takes no url|downloads nothing|works? with|does not work with|with pullMethod node|unknown field`), why: "it would be ignored in silence"},
+	{refusal: regexp.MustCompile(`sourceType dataSource`), why: "it would be ignored in silence"},
+	{refusal: regexp.MustCompile(`dataSource\.?(name|namespace)?: `), why: "no DataSource has such a name"},
+	{refusal: regexp.MustCompile(`architecture: Unsupported`), why: "no machine has it"},
 	{refusal: regexp.MustCompile(`user name or password`), why: "passwords belong into Secrets"},
 	{refusal: regexp.MustCompile(`metadata service`), why: "metadata services have credentials, and no images"},
 	{refusal: regexp.MustCompile(`[eE]xtraHeaders`), why: "the importer would send another header, or none"},

@@ -52,6 +52,7 @@ func newMachineCorpus(t *testing.T) *corpus {
 	addGuests(c)
 	addOverlays(t, c)
 	c.vary("spec.runStrategy", []any{"Always", "RerunOnFailure", "Manual", "Halted", "Once", "WaitAsReceiver", "always", "", true})
+	c.vary("spec.architecture", []any{"amd64", "arm64", "s390x", "x86_64", "AMD64", "", int64(1)})
 	c.vary("spec.ignoreOnDeploy", []any{true, false, "true"})
 	c.vary("spec.unknown", []any{"a"})
 	return c

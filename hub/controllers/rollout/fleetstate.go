@@ -37,7 +37,7 @@ type FleetState struct {
 	images          map[string]*imageState
 	sorted          []*imageState              // by name
 	byImageName     map[imageKey][]*imageState // that have or had a VMDiskImage of that name
-	lastHashes      map[imageKey]*specHashes
+	lastHashed      map[imageKey]hashedSpec
 	loading         loadState
 	approvalGuarded metav1.Condition // see rollout.View
 	onImageChange   []func(image string)
@@ -61,7 +61,7 @@ func NewFleetState(reportsLoaded func() bool) *FleetState {
 	return &FleetState{
 		ReportsLoaded: reportsLoaded, Activity: func(string) *v1alpha1.ReportedActivity { return nil },
 		Budget:  func() (*policy.Budget, map[string]map[string]int32) { return nil, nil },
-		members: map[string]*member{}, images: map[string]*imageState{}, byImageName: map[imageKey][]*imageState{}, lastHashes: map[imageKey]*specHashes{},
+		members: map[string]*member{}, images: map[string]*imageState{}, byImageName: map[imageKey][]*imageState{}, lastHashed: map[imageKey]hashedSpec{},
 		loading: loadState{removedPlans: map[types.UID]bool{}},
 	}
 }

@@ -40,30 +40,33 @@ type member struct {
 // plannedImage is an item of a plan with the hashes of its spec.
 type plannedImage struct {
 	*v1alpha1.PlannedImage
-	*specHashes
+	specHashes
 }
 
-// specHashes are the hashes of a spec. Members whose plans have the same one share them.
-type specHashes struct {
-	spec             *v1alpha1.VMDiskImageSpec
-	revision, digest string
+// specHashes are interned: there are clusters × images of them.
+type specHashes struct{ revision, digest string }
+
+// hashedSpec is a spec with its hashes.
+type hashedSpec struct {
+	spec *v1alpha1.VMDiskImageSpec
+	specHashes
 }
 
-// maxHashedNames bounds the names of which the last hashes are remembered.
+// maxHashedNames bounds the names of which the last spec is remembered.
 const maxHashedNames = 4096
 
 // hashSpec returns the hashes of a spec that a plan has under a name. Most members have the
 // same one there, so that it is rarely hashed. It requires f.mu.
-func (f *FleetState) hashSpec(key imageKey, spec *v1alpha1.VMDiskImageSpec) *specHashes {
-	if last := f.lastHashes[key]; last != nil && last.spec.Equal(spec) {
-		return last
+func (f *FleetState) hashSpec(key imageKey, spec *v1alpha1.VMDiskImageSpec) specHashes {
+	if last, ok := f.lastHashed[key]; ok && last.spec.Equal(spec) {
+		return last.specHashes
 	}
-	if len(f.lastHashes) >= maxHashedNames {
-		clear(f.lastHashes)
+	if len(f.lastHashed) >= maxHashedNames {
+		clear(f.lastHashed)
 	}
-	hashes := &specHashes{spec.DeepCopy(), intern(spec.Revision()), intern(spec.SourceDigest())}
-	f.lastHashes[key] = hashes
-	return hashes
+	hashed := hashedSpec{spec.DeepCopy(), specHashes{intern(spec.Revision()), intern(spec.SourceDigest())}}
+	f.lastHashed[key] = hashed
+	return hashed.specHashes
 }
 
 func (f *FleetState) ensureMember(name string) *member {

@@ -1,11 +1,9 @@
 // The clusters of the fleet: searched, filtered, sorted and paged by the hub.
-import { useSignal } from '@preact/signals'
-import { useEffect } from 'preact/hooks'
 import { StateUnknown, type Member, type MemberList } from '../api'
 import { countStates, listCommand } from '../clusters'
 import { formatAge, formatNumber, plainText } from '../format'
 import { useAnswer } from '../query'
-import { href, hrefWith, param, setParams } from '../route'
+import { href, hrefWith, param } from '../route'
 import { Command } from './command'
 import { offsetOf, Pager } from './pager'
 import { Meter, Page, Panel } from './panel'
@@ -13,6 +11,7 @@ import { Sign, toneOf } from './sign'
 import { Empty, Shown } from './states'
 import { Table, type Column } from './table'
 import { Age } from './time'
+import { TypedFilter } from './typedfilter'
 
 const rowsShown = 50
 
@@ -70,29 +69,9 @@ function States({ list }: { list: MemberList }) {
 function Filters() {
   return (
     <div class="filters" role="search" aria-label="Clusters">
-      <TypedFilter name="q" label="Name or label" />
-      <TypedFilter name="selector" label="Selector" placeholder="region=nordics" />
+      <TypedFilter name="q" label="Name or label" starts={['offset']} />
+      <TypedFilter name="selector" label="Selector" placeholder="region=nordics" starts={['offset']} />
     </div>
-  )
-}
-
-/** A filter that is typed: it is asked for when the typing pauses. */
-function TypedFilter({ name, label, placeholder }: { name: string; label: string; placeholder?: string }) {
-  const asked = param(name)
-  const typed = useSignal(asked)
-  useEffect(() => {
-    typed.value = asked
-  }, [asked])
-  useEffect(() => {
-    if (typed.value === param(name)) return undefined
-    const timer = setTimeout(() => setParams({ [name]: typed.value, offset: undefined }), 300)
-    return () => clearTimeout(timer)
-  }, [typed.value])
-  return (
-    <label>
-      {label}
-      <input type="search" maxLength={128} spellcheck={false} placeholder={placeholder} value={typed.value} onInput={(event) => (typed.value = event.currentTarget.value)} />
-    </label>
   )
 }
 

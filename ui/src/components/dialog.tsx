@@ -1,6 +1,12 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect, useId, useRef } from 'preact/hooks'
 
+/** Gives the focus back to what had it before a dialog: to the heading of the page where that is gone. */
+export function returnFocus(before: Element | null): void {
+  const back = before instanceof HTMLElement && before.isConnected && before !== document.body ? before : document.querySelector<HTMLElement>('main h1')
+  back?.focus({ preventScroll: back === before })
+}
+
 /** Dialog is shown over the page until it is closed, by Escape too. The focus returns to where it was. */
 export function Dialog({ title, onClose, children }: { title: ComponentChildren; onClose: () => void; children: ComponentChildren }) {
   const element = useRef<HTMLDialogElement>(null)
@@ -13,8 +19,7 @@ export function Dialog({ title, onClose, children }: { title: ComponentChildren;
     heading.current?.focus()
     return () => {
       dialog?.close()
-      const back = before instanceof HTMLElement && before.isConnected && before !== document.body ? before : document.querySelector<HTMLElement>('main h1')
-      back?.focus()
+      returnFocus(before)
     }
   }, [])
   return (

@@ -52,6 +52,7 @@ export function MatrixGrid(props: MatrixGridProps) {
   const focusNext = useRef(false)
   const scrolling = useRef(false)
   const moved = useRef(false)
+  const hadFocus = scroller.current?.contains(document.activeElement) ?? false
   const dark = theme.dark.value
 
   active.current = clampPosition(active.current, view)
@@ -158,7 +159,8 @@ export function MatrixGrid(props: MatrixGridProps) {
     showCanvas(scrolling.current || drawn)
     if (scrolling.current || drawn) draw()
     else props.onWindow?.(scroller.current!, { width: g.headWidth, height: g.headHeight })
-    if (focusNext.current) {
+    // An element that is moved or removed loses the focus: the cell in its place gets it.
+    if (focusNext.current || (hadFocus && !scroller.current?.contains(document.activeElement))) {
       focusNext.current = false
       scroller.current?.querySelector<HTMLElement>('[tabindex="0"]')?.focus({ preventScroll: true })
     }

@@ -1,6 +1,4 @@
 // What is downloaded from where, what runs, and what waits until when.
-import { useSignal } from '@preact/signals'
-import { useEffect } from 'preact/hooks'
 import type { MemberList, Summary, TransferBudget, Transfers } from '../api'
 import { QueuedTable, RunningTable } from '../components/activity'
 import { Chart } from '../components/chart'
@@ -12,6 +10,7 @@ import type { Drawing } from '../components/series'
 import { Sign } from '../components/sign'
 import { Shown } from '../components/states'
 import { Age, Clock } from '../components/time'
+import { TypedFilter } from '../components/typedfilter'
 import { formatBytes, formatCount, formatNumber, formatRate, now, plainText } from '../format'
 import { useAnswer } from '../query'
 import { href, hrefWith, param, setParams } from '../route'
@@ -119,19 +118,9 @@ function SourceBlock({ budget, drawing, unknownBefore, since }: { budget: Transf
 }
 
 function Filters({ sources }: { sources: TransferBudget[] }) {
-  const typed = useSignal(param('q'))
-  const asked = param('q')
-  useEffect(() => {
-    if (typed.value === asked) return undefined
-    const timer = setTimeout(() => setParams({ q: typed.value, running: undefined, queued: undefined }), 250)
-    return () => clearTimeout(timer)
-  }, [typed.value])
   return (
     <div class="filters" role="search" aria-label="Imports and queues">
-      <label>
-        Cluster or image
-        <input type="search" value={typed.value} maxLength={100} onInput={(event) => (typed.value = event.currentTarget.value)} />
-      </label>
+      <TypedFilter name="q" label="Cluster or image" starts={['running', 'queued']} />
       <label>
         Source
         <select value={param('source')} onChange={(event) => setParams({ source: event.currentTarget.value, running: undefined, queued: undefined })}>

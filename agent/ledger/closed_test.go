@@ -1,0 +1,35 @@
+package ledger_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// The age of the queue alerts: the time during which images wait for a window is no part of it.
+func TestAgeOfQueueLeavesOutWindows(t *testing.T) {
+	arrived := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
+	q := ledger.NewQueue()
+	for i, uid := range []types.UID{"a", "b"} {
+		at := arrived.Add(time.Duration(i) * time.Hour)
+		q.Set(ledger.QueuedImage{Image: v1alpha1.ImageKey{Namespace: "ns", Name: string(uid), UID: uid}, Key: v1alpha1.OrderingKey{Time: metav1.NewTime(at), Sequence: int64(i)}, State: ledger.Admissible})
+	}
+	assert.Equal(t, arrived, q.Stats().OldestArrival)
+	q.SetWithheldReasons(map[types.UID]v1alpha1.Reason{"a": v1alpha1.ReasonWaitingForWindow})
+	assert.Equal(t, arrived.Add(time.Hour), q.Stats().OldestArrival, "b waits for a slot")
+	q.SetClosed(true, arrived.Add(2*time.Hour))
+	assert.Zero(t, q.Stats().OldestArrival)
+	assert.Equal(t, 2, q.Stats().Admissible)
+	q.SetWithheldReasons(nil)
+	opened := arrived.Add(30 * time.Hour)
+	q.SetClosed(false, opened)
+	q.SetClosed(false, opened.Add(time.Hour))
+	assert.Equal(t, opened, q.Stats().OldestArrival)
+	assert.Equal(t, opened, q.OpenedAt())
+}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/pages"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
@@ -132,9 +133,10 @@ func TestGroupLimitsMirrors(t *testing.T) {
 func TestGroupsOfThePage(t *testing.T) {
 	var cm corev1.ConfigMap
 	require.NoError(t, yaml.Unmarshal([]byte(pages.Read(t, mirrorPage).Block(t, "yaml", "fleetSources:")), &cm))
-	parsed, _, errs := policy.ParsePolicy(cm.Data)
+	_, _, errs := policy.ParsePolicy(cm.Data)
 	require.Empty(t, errs)
-	groups := parsed.Budget().SourceGroups()
+	var groups apipolicy.Sources
+	require.NoError(t, yaml.Unmarshal([]byte(cm.Data[apipolicy.KeyFleetSources]), &groups))
 	for host, want := range map[string]string{
 		"oslo.mirror.example": "oslo", "kiel.mirror.example": "mirrors", "registry.oslo.mirror.example": "mirrors", "images.example.com": "origin",
 		"mirror.example": v1alpha1.SourceOther,

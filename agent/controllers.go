@@ -71,7 +71,7 @@ func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, cache
 	}
 	c.images = &imagecontroller.Reconciler{
 		Client: cached, Live: live, Events: events, Queue: queue, Kinds: c.kinds, Metrics: imageMetrics,
-		Preflight: preflight.New(preflight.NewClusterReader(live), policyInForce.PreflightAllow), Capacity: storage, PodEvents: podEvents, ListHolders: listHolders, Ages: ages,
+		Preflight: preflight.New(preflight.NewClusterReader(live), policyInForce.PreflightAllow), Capacity: storage, PodEvents: podEvents, ListHolders: listHolders, Ages: ages, Clones: caches.clones,
 		Policy: policyInForce.Current, PolicyKnown: policyInForce.Known, Opening: policyInForce.Opening, Namespace: o.Namespace,
 		DataSources: imagecontroller.DataSources{Namespaces: o.dataSourceNamespaces, Cache: caches.dataSources},
 	}
@@ -136,7 +136,7 @@ func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
 	if err := c.ledger.Setup(mgr); err != nil {
 		return fmt.Errorf("setting up the ledger's controller: %w", err)
 	}
-	if err := c.images.Setup(ctx, mgr, c.caches.vmObjects); err != nil {
+	if err := c.images.Setup(ctx, mgr, c.caches.vmObjects, c.caches.clones); err != nil {
 		return fmt.Errorf("setting up the images' controller: %w", err)
 	}
 	if err := c.plans.Setup(mgr); err != nil {

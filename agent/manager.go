@@ -85,6 +85,7 @@ func addHealthChecks(mgr ctrl.Manager, apiServer *startup.APIServer, caches seco
 		"images and VirtualMachines": mgr.GetCache().WaitForCacheSync,
 		"the mailbox":                caches.mailbox.WaitForCacheSync,
 		"objects of VirtualMachines": caches.vmObjects.WaitForCacheSync,
+		"clones":                     caches.clones.WaitForCacheSync,
 	})
 }
 
@@ -96,6 +97,8 @@ type secondaryCaches struct {
 	dataSources cache.Cache
 	// vmObjects holds what carries a VirtualMachine's UID in place of an image's.
 	vmObjects cache.Cache
+	// clones holds all DataVolumes, stripped, and all DataSources.
+	clones cache.Cache
 }
 
 func addSecondaryCaches(cfg *rest.Config, mgr ctrl.Manager, o options) (caches secondaryCaches, err error) {
@@ -114,6 +117,10 @@ func addSecondaryCaches(cfg *rest.Config, mgr ctrl.Manager, o options) (caches s
 	if err != nil {
 		return caches, fmt.Errorf("creating the cache of the objects of VirtualMachines: %w", err)
 	}
+	caches.clones, err = addCache(cfg, mgr, cache.Options{DefaultTransform: imagecontroller.StripClone})
+	if err != nil {
+		return caches, fmt.Errorf("creating the cache of clones: %w", err)
+	}
 	return caches, nil
 }
 
@@ -125,7 +132,9 @@ func (c managedCache) GetCache() cache.Cache { return c.Cache }
 
 func addCache(cfg *rest.Config, mgr ctrl.Manager, options cache.Options) (cache.Cache, error) {
 	options.Scheme, options.Mapper = mgr.GetScheme(), mgr.GetRESTMapper()
-	options.DefaultTransform = cache.TransformStripManagedFields()
+	if options.DefaultTransform == nil {
+		options.DefaultTransform = cache.TransformStripManagedFields()
+	}
 	c, err := cache.New(cfg, options)
 	if err != nil {
 		return nil, err

@@ -34,6 +34,9 @@ var accountPolicies = map[string]func() client.Object{
 			}},
 		}}
 	},
+	"ot-agent-data-sources": func() client.Object {
+		return &cdiv1.DataSource{ObjectMeta: guardMeta(metav1.NamespaceDefault)}
+	},
 	"ot-agent-snapshots": func() client.Object {
 		return &snapshotv1.VolumeSnapshot{ObjectMeta: guardMeta(metav1.NamespaceDefault), Spec: snapshotv1.VolumeSnapshotSpec{
 			Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: ptr.To("none")},

@@ -35,8 +35,8 @@ func TestForbiddenWritesRefusedByOthers(t *testing.T) {
 		wantText   string
 		wantErr    string
 	}{
-		"default is protected": {refusedBy: protected, want: metav1.ConditionTrue, wantReason: v1alpha1.ReasonGuarded, wantText: "policy ot-agent-disks, ot-agent-own, ot-agent-snapshots cannot be tried by itself while value protectedNamespaces has default"},
-		"nobody refuses":       {want: metav1.ConditionFalse, wantReason: v1alpha1.ReasonPolicyNotInForce, wantText: "policy ot-agent-disks, ot-agent-own, ot-agent-snapshots or its binding is missing"},
+		"default is protected": {refusedBy: protected, want: metav1.ConditionTrue, wantReason: v1alpha1.ReasonGuarded, wantText: "policy ot-agent-data-sources, ot-agent-disks, ot-agent-own, ot-agent-snapshots cannot be tried by itself while value protectedNamespaces has default"},
+		"nobody refuses":       {want: metav1.ConditionFalse, wantReason: v1alpha1.ReasonPolicyNotInForce, wantText: "policy ot-agent-data-sources, ot-agent-disks, ot-agent-own, ot-agent-snapshots or its binding is missing"},
 		"a policy of others":   {refusedBy: "no-defaults", wantErr: "has to refuse otherwise"},
 	} {
 		t.Run(name, func(t *testing.T) {

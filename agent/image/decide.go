@@ -52,6 +52,9 @@ type View struct {
 	// Plan is what the plan in force says about the image. Not set for an image that
 	// is being deleted and has no holders.
 	Plan PlannedState
+	// Publishing is what is known about the DataSources of the namespace; nil for an image
+	// that neither is nor was published.
+	Publishing *PublishingView
 	// CreationProblem is why the DataVolume of a slot could not be created yet; nil where
 	// that is unknown, and for a slot without a problem.
 	CreationProblem func(v1alpha1.Slot) *importcause.Cause
@@ -108,7 +111,7 @@ type EndedAttempt struct {
 }
 
 // Decision is what happens to an image. It is carried out in the order of its
-// fields; Delete only once Status is stored.
+// fields; DataSources and Delete only once Status is stored.
 type Decision struct {
 	// NeedsLiveRead: decide again with a live View. Nothing else is decided.
 	NeedsLiveRead bool
@@ -119,6 +122,7 @@ type Decision struct {
 	AddFinalizer   bool
 	CreateSnapshot *snapshotv1.VolumeSnapshot
 	Status         v1alpha1.VMDiskImageStatus
+	DataSources    []DataSourceChange
 	Delete         []DeleteTarget
 	// RemoveFinalizer: no object of the image is left. Status is not stored then.
 	RemoveFinalizer bool
@@ -177,6 +181,7 @@ func Decide(v View) Decision {
 	if d.status.Phase != v1alpha1.PhaseDeleting {
 		d.reconcileCurrent()
 	}
+	d.reconcilePublication()
 	d.deleteUnused()
 	d.removeFinalizer()
 	d.expireUnreferenced()

@@ -48,7 +48,7 @@ func (d *decider) supersede() {
 		if rev.Revision == d.targetRevision || rev.Outcome != v1alpha1.OutcomeSucceeded || rev.Attempt > attempt || d.isServingAttempt(attempt) || d.tearDown {
 			continue
 		}
-		pinned := len(d.pinsForAttempt(attempt)) > 0
+		pinned := len(d.pinsForAttempt(attempt)) > 0 || d.attemptCanBeFound(attempt)
 		exists := d.ObjectsByAttempt[attempt].claimExists()
 		switch {
 		case pinned && exists:
@@ -190,6 +190,10 @@ func (d *decider) objectsInUse(attempt int32, objects *AttemptObjects) (storage 
 	for _, pin := range d.pinsForAttempt(attempt) {
 		storage = storage || (objects.claimExists() && !d.hasAttemptFailed(attempt))
 		snapshots = append(snapshots, pin.VolumeSnapshot)
+	}
+	if d.attemptCanBeFound(attempt) {
+		storage = storage || (objects.claimExists() && !d.hasAttemptFailed(attempt))
+		snapshots = append(snapshots, d.snapshotsToBeFound(objects)...)
 	}
 	known := attempt <= d.status.LastAttempt
 	return storage || !known, snapshots

@@ -10,6 +10,8 @@ import (
 type PlannedState struct {
 	// Keep: the plan wants or keeps the image, or that is not known.
 	Keep bool
+	// Wanted: the plan asks for the image.
+	Wanted bool
 	// DeleteAfter is how long the image must be unreferenced before the plan deletes
 	// it; nil where the plan does not.
 	DeleteAfter *time.Duration

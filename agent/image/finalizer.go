@@ -19,7 +19,7 @@ func (d *decider) ensureFinalizer() {
 // removeFinalizer removes the finalizer once no slot and no object of the image is
 // left, by a live View and by the stored status.
 func (d *decider) removeFinalizer() {
-	if d.tearDown && d.Image.Status.TearDown && len(d.Slots) == 0 && len(d.ObjectsByAttempt) == 0 {
+	if d.tearDown && d.Image.Status.TearDown && len(d.Slots) == 0 && len(d.ObjectsByAttempt) == 0 && !d.hasOwnDataSource() {
 		d.decision.RemoveFinalizer = true
 	}
 }

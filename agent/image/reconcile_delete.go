@@ -17,7 +17,9 @@ const namespaceRecheckInterval = 30 * time.Second
 // holders are listed live. A VM that acquires the image reads the phase live, or
 // that list shows it. status.tearDown is stored before anything is deleted, with
 // the resourceVersion of phase Deleting: a leader that was paused after its list
-// gets a conflict if another one has returned the image to Terminating.
+// gets a conflict if another one has returned the image to Terminating. The DataSource that the
+// image was published as is removed before that list, and the end of the publication is stored:
+// a clone that found it is in the list, too.
 func (d *decider) reconcileDelete() {
 	if d.Image.DeletionTimestamp == nil {
 		return
@@ -35,7 +37,7 @@ func (d *decider) reconcileDelete() {
 		d.requeueWithin(namespaceRecheckInterval)
 	case !deleting:
 		d.status.Phase = v1alpha1.PhaseDeleting
-	case d.requireLive():
+	case d.requireLive() && !d.imageCanBeFound():
 		d.status.TearDown = true
 		d.tearDown = true
 	}

@@ -23,6 +23,9 @@ func (d *decider) summarizeStatus() {
 	}
 	d.updateQueuePosition()
 	deleting := statusReason{Reason: v1alpha1.ReasonDeleted, Message: "no VirtualMachine references it: its storage is being deleted"}
+	if d.Image.DeletionTimestamp != nil && !st.TearDown && d.imageCanBeFound() {
+		deleting.Message = "no VirtualMachine references it: its storage is deleted once no clone can find it by its DataSource any longer"
+	}
 	switch d.activity.Reason {
 	case v1alpha1.ReasonWaitingForSlot:
 		d.activity.Message = "waits for a slot"
@@ -139,15 +142,19 @@ func countDigits(n int32) int {
 // storage that serves.
 func (d *decider) describeRetainedRevisions() string {
 	var names []string
+	users := "VirtualMachines"
 	for i := range d.Holders {
 		if slices.ContainsFunc(d.Holders[i].Pins, d.isEarlierStorage) {
 			names = append(names, d.Holders[i].Name)
+			if strings.HasSuffix(d.Holders[i].Name, cloneHolder) {
+				users = "VirtualMachines and clones"
+			}
 		}
 	}
 	if len(names) == 0 {
 		return ""
 	}
-	return "; earlier storage is kept for the VirtualMachines built from it: " + joinNames(names[:min(maxShownHolders, len(names))], len(names))
+	return "; earlier storage is kept for the " + users + " built from it: " + joinNames(names[:min(maxShownHolders, len(names))], len(names))
 }
 
 // isEarlierStorage reports whether a pin is of this image and not of what serves.

@@ -19,11 +19,11 @@ func NewPlannedStates(p *v1alpha1.ClusterPlanSpec) PlannedStates {
 		states[Key{retired.Namespace, retired.Name}] = image.PlannedState{DeleteAfter: &deleteAfter}
 	}
 	for i := range p.Images {
-		states[KeyForImage(&p.Images[i])] = image.PlannedState{Keep: true, Retry: p.Images[i].Retry}
+		states[KeyForImage(&p.Images[i])] = image.PlannedState{Keep: true, Wanted: true, Retry: p.Images[i].Retry}
 	}
 	for _, kept := range p.Kept {
 		key := Key{kept.Namespace, kept.Name}
-		states[key] = image.PlannedState{Keep: true, Retry: states[key].Retry}
+		states[key] = image.PlannedState{Keep: true, Wanted: states[key].Wanted, Retry: states[key].Retry}
 	}
 	for i := range p.Prunes {
 		prune := p.Prunes[i]

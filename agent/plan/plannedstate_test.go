@@ -31,18 +31,18 @@ func TestNewPlannedStates(t *testing.T) {
 		want image.PlannedState
 	}{
 		{"prunes", v1alpha1.ClusterPlanSpec{Prunes: prunes}, image.PlannedState{Prune: &prune}},
-		{"images and prunes", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}, Prunes: prunes}, image.PlannedState{Keep: true, Prune: &prune}},
+		{"images and prunes", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}, Prunes: prunes}, image.PlannedState{Keep: true, Wanted: true, Prune: &prune}},
 		{"kept and prunes", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}, Prunes: prunes}, image.PlannedState{Keep: true, Prune: &prune}},
 		{"retired and prunes", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", time.Hour)}, Prunes: prunes}, image.PlannedState{DeleteAfter: ptr.To(time.Hour), Prune: &prune}},
 		{"prunes, in another namespace", v1alpha1.ClusterPlanSpec{Prunes: []v1alpha1.PlannedPrune{{Namespace: "farm", Name: "ubuntu", ImageUID: "image", UID: "prune"}}}, image.PlannedState{}},
 		{"empty plan", v1alpha1.ClusterPlanSpec{}, image.PlannedState{}},
-		{"images", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}}, image.PlannedState{Keep: true}},
-		{"images to start over", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{{Namespace: "lab", Name: "ubuntu", Retry: "1"}}, Kept: []v1alpha1.KeptImage{kept}}, image.PlannedState{Keep: true, Retry: "1"}},
+		{"images", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}}, image.PlannedState{Keep: true, Wanted: true}},
+		{"images to start over", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{{Namespace: "lab", Name: "ubuntu", Retry: "1"}}, Kept: []v1alpha1.KeptImage{kept}}, image.PlannedState{Keep: true, Wanted: true, Retry: "1"}},
 		{"kept", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}}, image.PlannedState{Keep: true}},
 		{"retired", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", time.Hour)}}, image.PlannedState{DeleteAfter: ptr.To(time.Hour)}},
 		{"retired, at once", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", 0)}}, image.PlannedState{DeleteAfter: ptr.To(time.Duration(0))}},
 		{"retired, with a negative duration", v1alpha1.ClusterPlanSpec{Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", -time.Hour)}}, image.PlannedState{DeleteAfter: ptr.To(time.Duration(0))}},
-		{"images and retired", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}, Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", 0)}}, image.PlannedState{Keep: true}},
+		{"images and retired", v1alpha1.ClusterPlanSpec{Images: []v1alpha1.PlannedImage{wanted}, Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", 0)}}, image.PlannedState{Keep: true, Wanted: true}},
 		{"kept and retired", v1alpha1.ClusterPlanSpec{Kept: []v1alpha1.KeptImage{kept}, Retired: []v1alpha1.RetiredImage{retiredImage("ubuntu", 0)}}, image.PlannedState{Keep: true}},
 		{"kept and retired, in another namespace", v1alpha1.ClusterPlanSpec{
 			Kept:    []v1alpha1.KeptImage{{Namespace: "farm", Name: "ubuntu"}},

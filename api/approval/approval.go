@@ -75,6 +75,15 @@ func PendingSources(img *v1alpha1.FleetDiskImage, wave string, sources []string)
 	return slices.Compact(pending)
 }
 
+// FindComplete returns the approval of a wave; nil also where clusters of the wave wait for another
+// one, as the hub says of the wave that waits now.
+func FindComplete(img *v1alpha1.FleetDiskImage, wave string) *v1alpha1.Approval {
+	if len(PendingSources(img, wave, nil)) > 0 {
+		return nil
+	}
+	return FindApproval(img, wave, img.Spec.Version)
+}
+
 // New returns the approval that a person gives of a wave. What an approval before covers stays
 // covered, as far as one can name it: else clusters that wait for their turn would wait for
 // another approval. Without overrides it names no source, as a hub before them expects.

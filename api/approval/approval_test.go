@@ -103,6 +103,10 @@ func TestNewApproval(t *testing.T) {
 	img.Status.ObservedGeneration = img.Generation
 	img.Status.PendingApproval = &v1alpha1.PendingApproval{Wave: "production", Sources: []string{"c"}}
 	assert.Equal(t, []string{"c"}, approval.PendingSources(img, "production", []string{"b"}), "the hub knows")
+	assert.Nil(t, approval.FindComplete(img, "production"), "clusters wait for another one")
+	img.Status.PendingApproval.Sources = []string{template}
+	assert.Equal(t, "anna", approval.FindComplete(img, "production").By)
+	img.Status.PendingApproval.Sources = []string{"c"}
 	assert.Equal(t, []string{"b"}, approval.PendingSources(img, "canary", []string{"b"}), "it is about another wave")
 	img.Generation++
 	assert.Equal(t, []string{"b"}, approval.PendingSources(img, "production", []string{"b"}), "it is about another spec")

@@ -105,9 +105,11 @@ type RolloutLane struct {
 	// AtATime is how many clusters import together, as in 25%; absent: all.
 	AtATime string `json:"atATime,omitempty"`
 	// MinSuccessTime is how long it must have been done before the next one starts.
-	MinSuccessTime  string         `json:"minSuccessTime,omitempty"`
-	RequireApproval bool           `json:"requireApproval,omitempty"`
-	Approval        *ApprovalGiven `json:"approval,omitempty"`
+	MinSuccessTime  string `json:"minSuccessTime,omitempty"`
+	RequireApproval bool   `json:"requireApproval,omitempty"`
+	// Approval of the wave; absent also where PendingSources wait for another one.
+	Approval       *ApprovalGiven `json:"approval,omitempty"`
+	PendingSources int            `json:"pendingSources,omitempty"`
 	// StartedAt is when its first cluster that is known to have started did, and DoneAt when
 	// it became done.
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`

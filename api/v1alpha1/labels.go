@@ -3,7 +3,7 @@ package v1alpha1
 // Labels, annotations and finalizers of images and VMs in a member.
 const (
 	// LabelImageUID is set on every DataVolume, PersistentVolumeClaim, importer Pod and
-	// VolumeSnapshot of a VMDiskImage; its value is the image's UID. Children are found
+	// VolumeSnapshot of a VMDiskImage, and on the DataSource that points at it; its value is the image's UID. Children are found
 	// by this label only: names can be reused and can be longer than a label value. CDI
 	// 1.65 copies a DataVolume's labels to its claims and importer Pods.
 	LabelImageUID = "pelotech.ot/image-uid"
@@ -37,7 +37,8 @@ const (
 	// revision, attempt and the name of the claim or snapshot, separated by slashes.
 	AnnotationClonedFrom = "pelotech.ot/cloned-from"
 	// AnnotationAppliedDigest of a KubeVirt VirtualMachine is the digest of the labels
-	// and spec that the agent applied, without the run strategy.
+	// and spec that the agent applied, without the run strategy; of a DataSource that of
+	// the labels.
 	AnnotationAppliedDigest = "pelotech.ot/applied"
 	// AnnotationAppliedSpec of a KubeVirt VirtualMachine is the digest of the author's
 	// input: the fields of the VirtualMachine that its spec is made from. It does not

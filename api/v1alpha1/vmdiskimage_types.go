@@ -164,8 +164,9 @@ type Serving struct {
 	RestoreSize *resource.Quantity `json:"restoreSize,omitempty"`
 }
 
-// References counts the VirtualMachines that need the image, and the root disks whose
-// VirtualMachine no longer exists. It is recomputed, never incremented.
+// References counts the VirtualMachines that need the image, the root disks whose
+// VirtualMachine no longer exists, and the clones in flight of what is published. It is
+// recomputed, never incremented.
 type References struct {
 	// +optional
 	Count int32 `json:"count"`
@@ -173,7 +174,8 @@ type References struct {
 	// +optional
 	UnreferencedSince *metav1.Time `json:"unreferencedSince,omitempty"`
 	// holders are the first VirtualMachines, as namespace/name. A root disk without a
-	// VirtualMachine is marked "(orphaned disk)".
+	// VirtualMachine is marked "(orphaned disk)", a DataVolume that is being cloned from
+	// what is published "(clone)".
 	// +kubebuilder:validation:MaxItems=5
 	// +listType=atomic
 	// +optional
@@ -247,6 +249,11 @@ type VMDiskImageStatus struct {
 	ObservedPlanRetry string `json:"observedPlanRetry,omitempty"`
 	// +optional
 	References References `json:"references"`
+	// publications are storage of the image that DataSources point at, or have pointed at.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +optional
+	Publications []Publication `json:"publications,omitempty"`
 	// tearDown: after the image was marked Deleting, a live list found no
 	// VirtualMachine that holds it. Its deletion can no longer be cancelled.
 	// +optional

@@ -92,10 +92,13 @@ func NewApproval(img *v1alpha1.FleetDiskImage, members []v1alpha1.MemberCluster,
 		return nil, fmt.Errorf("the hub has not looked at version %s of FleetDiskImage %s yet, %w", img.Spec.Version, img.Name, ErrNotObserved)
 	}
 	if len(waves) == 0 {
-		if img.Status.Reason != v1alpha1.ReasonAwaitingApproval {
+		waiting := img.Status.CurrentWave
+		if p := img.Status.PendingApproval; p != nil {
+			waiting = p.Wave // also while others of the wave start
+		} else if img.Status.Reason != v1alpha1.ReasonAwaitingApproval {
 			return nil, fmt.Errorf("FleetDiskImage %s waits for no approval now: name the wave with --wave, of %s", img.Name, strings.Join(waveNames(img), ", "))
 		}
-		waves = []string{img.Status.CurrentWave}
+		waves = []string{waiting}
 	}
 	a := &Approval{Envelope: render.NewEnvelope("Approval"), Name: img.Name, Version: img.Spec.Version, By: by, Waves: []ApprovedWave{}, now: now}
 	for _, name := range waves {

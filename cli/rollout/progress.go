@@ -69,7 +69,7 @@ func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 	for i := range st.Waves {
 		w := Wave{Name: st.Waves[i].Name, Clusters: st.Waves[i].Clusters, DoneAt: st.Waves[i].DoneAt}
 		w.RequireApproval = approval.IsRequired(img, w.Name)
-		if a := approval.FindApproval(img, w.Name, img.Spec.Version); a != nil {
+		if a := approval.FindComplete(img, w.Name); a != nil {
 			w.ApprovedBy = a.By
 		}
 		p.Waves = append(p.Waves, w)
@@ -78,7 +78,7 @@ func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 		p.Paused = &Pause{By: img.Annotations[v1alpha1.AnnotationPausedBy], Because: img.Annotations[v1alpha1.AnnotationPausedBecause]}
 	}
 	switch {
-	case p.Reason == v1alpha1.ReasonAwaitingApproval:
+	case p.Reason == v1alpha1.ReasonAwaitingApproval, st.PendingApproval != nil && !img.Spec.Rollout.Paused:
 		p.Command = "kubectl ot rollout approve " + img.Name + " --wave " + st.CurrentWave
 	case p.Reason == v1alpha1.ReasonRolloutPaused:
 		p.Command = "kubectl ot rollout resume " + img.Name

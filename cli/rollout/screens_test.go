@@ -102,15 +102,19 @@ func TestApprovals(t *testing.T) {
 		wantAlready string
 		wantError   string
 	}{
-		"the wave that waits":          {wantWaves: 1},
-		"a named wave":                 {waves: []string{"production"}, wantWaves: 1},
-		"all":                          {all: true, wantWaves: 1},
-		"approved by another":          {change: given, waves: []string{"production"}, wantAlready: "bea"},
-		"approval of another version":  {change: func(i *v1alpha1.FleetDiskImage) { given(i); i.Spec.Approvals[0].Version = "24.1" }, wantWaves: 1},
-		"no such wave":                 {waves: []string{"south"}, wantError: "has no wave south: it has canary, production, rest"},
-		"a wave that needs none":       {waves: []string{"canary"}, wantError: "needs no approval"},
-		"another version":              {version: "24.3", wantError: "is at version 24.2, not 24.3"},
-		"nothing waits":                {change: phase(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency), wantError: "name the wave with --wave"},
+		"the wave that waits":         {wantWaves: 1},
+		"a named wave":                {waves: []string{"production"}, wantWaves: 1},
+		"all":                         {all: true, wantWaves: 1},
+		"approved by another":         {change: given, waves: []string{"production"}, wantAlready: "bea"},
+		"approval of another version": {change: func(i *v1alpha1.FleetDiskImage) { given(i); i.Spec.Approvals[0].Version = "24.1" }, wantWaves: 1},
+		"no such wave":                {waves: []string{"south"}, wantError: "has no wave south: it has canary, production, rest"},
+		"a wave that needs none":      {waves: []string{"canary"}, wantError: "needs no approval"},
+		"another version":             {version: "24.3", wantError: "is at version 24.2, not 24.3"},
+		"nothing waits":               {change: phase(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency), wantError: "name the wave with --wave"},
+		"others of the wave start": {change: func(i *v1alpha1.FleetDiskImage) {
+			phase(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency)(i)
+			i.Status.PendingApproval = &v1alpha1.PendingApproval{Wave: "production"}
+		}, wantWaves: 1},
 		"of another spec":              {change: func(i *v1alpha1.FleetDiskImage) { i.Generation++ }, waves: []string{"production"}, wantError: "has not looked at version 24.2"},
 		"all, and none needs approval": {change: func(i *v1alpha1.FleetDiskImage) { i.Spec.Rollout.Waves[1].RequireApproval = false }, all: true, wantError: "no wave"},
 	} {

@@ -200,7 +200,7 @@ func newLanes(v *rollout.View) []readapi.RolloutLane {
 		w := &img.Status.Waves[i]
 		lanes[i] = readapi.RolloutLane{
 			Name: w.Name, Clusters: w.Clusters, DoneAt: w.DoneAt, AtATime: approval.AtATime(img, w.Name),
-			RequireApproval: approval.IsRequired(img, w.Name), Approval: newApproval(approval.FindApproval(img, w.Name, img.Spec.Version)),
+			RequireApproval: approval.IsRequired(img, w.Name), Approval: newApproval(approval.FindComplete(img, w.Name)), PendingSources: len(approval.PendingSources(img, w.Name, nil)),
 		}
 		if wait := approval.MinSuccessTime(img, w.Name); wait > 0 {
 			lanes[i].MinSuccessTime = wait.String()

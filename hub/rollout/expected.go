@@ -160,6 +160,12 @@ func (e *evaluation) estimateImport(c *placedCluster, newImage v1alpha1.QueuedIm
 			return eta.Estimate{At: e.Now}
 		}
 	}
+	if spec := &c.effective.Spec; c.effective.Digest != e.templateDigest { // another link, or another disk
+		newImage.AtMostBytes = spec.DiskSize.Value()
+		if e.Budget != nil {
+			newImage.Source = e.Budget.SourceGroups().GroupOrOther(spec.SourceHost())
+		}
+	}
 	if own := listedBytes(c.Activity, newImage); own > 0 {
 		newImage.Bytes = own
 	}

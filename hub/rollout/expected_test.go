@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
@@ -271,6 +272,34 @@ func TestEstimateWithinTheBudgetOfASource(t *testing.T) {
 	d = decideAndCheck(t, v)
 	require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
 	assert.InDelta(t, 60, d.Status.ExpectedAt.Sub(now).Minutes(), 2, "one after the other")
+}
+
+// A cluster is estimated by the source that it gets.
+func TestEstimateIsOfTheOwnSource(t *testing.T) {
+	p, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": "9", "fleetSources": `[{name: bucket, hosts: ["images.example.com"], concurrency: 1}]`})
+	require.Empty(t, errs)
+	mirror := v1alpha1.ImageOverride{ClusterSelector: everyCluster, URL: ptr.To("https://mirror.example.net/ubuntu.qcow2")}
+	for name, tt := range map[string]struct {
+		img        *builder
+		wantReason string
+	}{
+		"no slot of its group": {newUbuntu(), string(eta.UnknownNothingGranted)},
+		"of another group":     {newUbuntu().WithOverride(mirror), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := planEffective(newView(tt.img, "canary=PP"), "canary-0 canary-1")
+			v.Budget = p.Budget()
+			for i := range v.Clusters {
+				a := newActivity()
+				a.Rates[0].Name = v1alpha1.SourceOther
+				v = withActivity(v, v.Clusters[i].Name, a)
+				v.Clusters[i].SourceLimits = map[string]int32{"bucket": 0}
+			}
+			d := decideAndCheck(t, v)
+			assert.Equal(t, tt.wantReason, d.Status.ExpectedReason)
+			assert.Equal(t, tt.wantReason == "", d.Status.ExpectedAt != nil)
+		})
+	}
 }
 
 func TestNoTimeWhereOneWaitsForAPerson(t *testing.T) {

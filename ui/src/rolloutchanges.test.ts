@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { FleetDiskImage } from './api'
-import { alreadyApproved, approvalBlocked, approvalPatch, isOutdated, isSameRollout, pausePatch, retryPatch } from './rolloutchanges'
+import { approvedMeanwhile, approvalBlocked, approvalPatch, isOutdated, isSameRollout, pausePatch, retryPatch } from './rolloutchanges'
 
 const at = Date.parse('2026-03-01T12:00:00.250Z')
 
@@ -28,6 +28,15 @@ describe('approvalPatch', () => {
       { op: 'test', path: '/metadata/generation', value: 4 },
       { op: 'add', path: '/spec/approvals/-', value: { wave: 'production', version: '24.2', by: 'anna', at: '2026-03-01T12:00:00Z' } },
     ])
+  })
+  it('names sources', () => expect(approvalPatch(newImage(), 'production', 'anna', at, ['a', 'b'])[2]?.value).toMatchObject({ sources: ['a', 'b'], by: 'anna' }))
+  it('replaces the entry of the wave and version', () => {
+    const img = newImage((i) => i.spec.approvals!.push({ wave: 'production', version: '24.2', by: 'bea' }))
+    expect(approvalPatch(img, 'production', 'anna', at, ['a'])[2]).toEqual({
+      op: 'replace',
+      path: '/spec/approvals/1',
+      value: { wave: 'production', version: '24.2', sources: ['a'], by: 'anna', at: '2026-03-01T12:00:00Z' },
+    })
   })
   it('adds the list where there is none', () => {
     expect(approvalPatch(newImage((i) => delete i.spec.approvals), 'production', 'anna', at)[2]).toEqual({ op: 'add', path: '/spec/approvals', value: [] })
@@ -72,8 +81,11 @@ describe('approvalBlocked', () => {
 })
 
 it('knows who has approved of this version', () => {
-  expect(alreadyApproved(newImage(), 'production')).toBeUndefined()
-  expect(alreadyApproved(newImage((i) => (i.spec.version = '24.1')), 'production')).toContain('by bea')
+  expect(approvedMeanwhile(newImage(), newImage(), 'production')).toBeUndefined()
+  const approved = (sources?: string[]) => newImage((i) => i.spec.approvals!.push({ wave: 'production', version: '24.2', by: 'bea', sources }))
+  expect(approvedMeanwhile(newImage(), approved(), 'production')).toContain('by bea')
+  expect(approvedMeanwhile(approved(), approved(), 'production')).toBeUndefined() // it was shown, and sources are added to it
+  expect(approvedMeanwhile(approved(['a']), approved(['a', 'b']), 'production')).toContain('by bea')
 })
 
 describe('pausePatch', () => {

@@ -13,14 +13,16 @@ export function stampOf(milliseconds: number): string {
   return new Date(milliseconds).toISOString().replace(/\.\d+Z$/, 'Z')
 }
 
-/** Adds an approval to what is stored, if the FleetDiskImage is still the one that was shown: approvals of others that come meanwhile stay. */
-export function approvalPatch(img: FleetDiskImage, wave: string, by: string, now: number): PatchOperation[] {
+/** Adds an approval to what is stored, if the FleetDiskImage is still the one that was shown: approvals of others that come meanwhile stay. The list has one of a wave and version, which sources are added to. */
+export function approvalPatch(img: FleetDiskImage, wave: string, by: string, now: number, sources: string[] = []): PatchOperation[] {
   const patch: PatchOperation[] = [
     { op: 'test', path: '/metadata/uid', value: img.metadata?.uid },
     { op: 'test', path: '/metadata/generation', value: img.metadata?.generation },
   ]
+  const value = { wave, version: img.spec.version, ...(sources.length > 0 ? { sources } : {}), by, at: stampOf(now) }
   if (!img.spec.approvals) patch.push({ op: 'add', path: '/spec/approvals', value: [] })
-  patch.push({ op: 'add', path: '/spec/approvals/-', value: { wave, version: img.spec.version, by, at: stampOf(now) } })
+  const former = img.spec.approvals?.findIndex((a) => a.wave === wave && a.version === img.spec.version) ?? -1
+  patch.push(former < 0 ? { op: 'add', path: '/spec/approvals/-', value } : { op: 'replace', path: `/spec/approvals/${former}`, value })
   return patch
 }
 
@@ -38,10 +40,11 @@ function stable(value: unknown): string {
   )
 }
 
-/** Says that a wave is approved already, and by whom; undefined where it is not. */
-export function alreadyApproved(img: FleetDiskImage, wave: string): string | undefined {
-  const approval = img.spec.approvals?.find((a) => a.wave === wave && a.version === img.spec.version)
-  return approval && approvedAlready(img, wave, approval.by)
+/** Says that somebody has approved of a wave since it was shown, and who; undefined where nobody has. What they approved of is not replaced unseen. */
+export function approvedMeanwhile(shown: FleetDiskImage, img: FleetDiskImage, wave: string): string | undefined {
+  const find = (of: FleetDiskImage) => of.spec.approvals?.find((a) => a.wave === wave && a.version === img.spec.version)
+  const approval = find(img)
+  return approval && stable(approval) !== stable(find(shown)) ? approvedAlready(img, wave, approval.by) : undefined
 }
 
 function approvedAlready(img: FleetDiskImage, wave: string, by: string): string {

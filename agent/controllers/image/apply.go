@@ -45,6 +45,9 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 	if !d.ProbeSource {
 		r.Preflight.Forget(img.UID)
 	}
+	if err := r.applyDataSources(ctx, img, d); err != nil {
+		return err
+	}
 	for _, target := range d.Delete {
 		if err := r.deleteChild(ctx, img, target); err != nil {
 			return err

@@ -18,6 +18,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/preflight"
+	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -86,7 +87,10 @@ func (r *Reconciler) gatherLive(ctx context.Context, v image.View) (image.View, 
 // gatherRetention reads what keeps an image: its holders and the plan.
 func (r *Reconciler) gatherRetention(ctx context.Context, v *image.View) (err error) {
 	img := v.Image
-	if v.Holders, err = r.gatherHolders(ctx, img, v.Live); err != nil {
+	if err = r.gatherPublishing(ctx, v); err != nil {
+		return err
+	}
+	if v.Holders, err = r.gatherHolders(ctx, v); err != nil {
 		return err
 	}
 	v.NamespaceTerminating, v.Plan = false, image.PlannedState{}
@@ -103,15 +107,19 @@ func (r *Reconciler) gatherRetention(ctx context.Context, v *image.View) (err er
 	return err
 }
 
-func (r *Reconciler) gatherHolders(ctx context.Context, img *v1alpha1.VMDiskImage, live bool) ([]image.Holder, error) {
-	if r.ListHolders == nil {
-		return nil, nil
-	}
-	holders, err := r.ListHolders(ctx, img, live)
+func (r *Reconciler) gatherHolders(ctx context.Context, v *image.View) ([]image.Holder, error) {
+	holders, err := r.listClones(ctx, v)
 	if err != nil {
-		return nil, fmt.Errorf("listing the holders of %s: %w", describeImage(img), err)
+		return nil, err
 	}
-	return holders, nil
+	if r.ListHolders == nil {
+		return holders, nil
+	}
+	machines, err := r.ListHolders(ctx, v.Image, v.Live)
+	if err != nil {
+		return nil, fmt.Errorf("listing the holders of %s: %w", describeImage(v.Image), err)
+	}
+	return vm.SortHolders(append(holders, machines...)), nil
 }
 
 // isNamespaceTerminating reads the namespace live. One that is gone counts as terminating.

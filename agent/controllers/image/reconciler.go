@@ -77,11 +77,14 @@ type Reconciler struct {
 	DataSources DataSources
 	// Ages of the slots.
 	Ages *clock.AgeTracker
+	// Clones is a cache of all DataVolumes and DataSources; nil where nothing is published.
+	Clones client.Reader
 	// Namespace of the agent, and of the SyncLedger.
 	Namespace string
 
 	arrivals        arrivalTracker
 	ownWrites       writeTracker
+	publishRefusals refusals
 	capacityWaiters capacityWaiters
 	usableClasses   usableClasses
 	trials          trialAnswers

@@ -25,14 +25,15 @@ import (
 const maxConcurrentReconciles = 4
 
 // Setup adds the controller to a manager. disks is a cache of the objects with the label of a
-// machine's UID.
-func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, disks cache.Cache) error {
+// machine's UID, clones one of all DataVolumes and DataSources (StripClone).
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, disks, clones cache.Cache) error {
 	r.arrivals = arrivalTracker{queue: r.Queue, reader: mgr.GetCache(), byUID: map[types.UID]arrivalRecord{}}
 	child := handler.EnqueueRequestsFromMapFunc(r.mapChildToImage)
 	disk := handler.EnqueueRequestsFromMapFunc(r.mapDiskToImage)
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("image").
 		Watches(&v1alpha1.VMDiskImage{}, r.imageEventHandler()).
+		Watches(&v1alpha1.VMDiskImage{}, handler.EnqueueRequestsFromMapFunc(r.mapToSiblings), builder.WithPredicates(publisherChangedPredicate())).
 		Watches(&v1alpha1.SyncLedger{}, slotEventHandler()).
 		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(mapVMToImages), builder.WithPredicates(holdChangedPredicate())).
 		Watches(&corev1.PersistentVolumeClaim{}, child).
@@ -61,6 +62,9 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, disks cache.Ca
 	})
 	r.Kinds.WhenServed(image.DataVolumeGVK, r.watchWhenServed(mgr, c, func() client.Object { return &cdiv1.DataVolume{} }, child))
 	r.Kinds.WhenServed(image.VolumeSnapshotGVK, r.watchWhenServed(mgr, c, func() client.Object { return &snapshotv1.VolumeSnapshot{} }, child))
+	if err := r.setupPublishing(mgr, c, clones); err != nil {
+		return err
+	}
 	if err := r.watchDataSources(ctx, mgr, c); err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (w *webhook) Create(ctx context.Context, obj client.Object, opts ...client.
 // Whatever an image's DataVolume has of its spec may be why a webhook or policy refuses it. Of a
 // plain URL the host counts; a size is in the key of one image.
 func TestSpecsOfOneKindHaveOneDataVolume(t *testing.T) {
-	ofOne := []string{"name", "priority", "deleteUnreferencedAfter", "snapshotClass", "diskSize", "url"}
+	ofOne := []string{"name", "priority", "deleteUnreferencedAfter", "snapshotClass", "diskSize", "url", "architecture", "dataSource", "publish", "defaults"}
 	base := apitest.Image("ns/a").Obj()
 	for field, spec := range apitest.SpecVariants(base.Spec) {
 		other := base.DeepCopy()

@@ -42,6 +42,7 @@ func TestPlannedState(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.LedgerName},
 		Status:     &v1alpha1.SyncLedgerStatus{Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 3}},
 	}
+	wanted := image.PlannedState{Keep: true, Wanted: true}
 	keep, unknown := image.PlannedState{Keep: true}, image.PlannedState{Keep: true, Unknown: true}
 	for _, tt := range []struct {
 		name    string
@@ -50,7 +51,7 @@ func TestPlannedState(t *testing.T) {
 		want    image.PlannedState
 	}{
 		{"no plan", nil, "ubuntu", image.PlannedState{}},
-		{"a planned image", []client.Object{planFor("this")}, "ubuntu", keep},
+		{"a planned image", []client.Object{planFor("this")}, "ubuntu", wanted},
 		{"a kept image", []client.Object{planFor("this")}, "kept", keep},
 		{"a retired image", []client.Object{planFor("this")}, "old", image.PlannedState{DeleteAfter: ptr.To(time.Duration(0))}},
 		{"a pruned image", []client.Object{planFor("this")}, "unused", image.PlannedState{Prune: &prune}},
@@ -80,7 +81,7 @@ func TestPlannedState(t *testing.T) {
 			}
 			got, err := r.PlannedState(t.Context(), types.NamespacedName{Namespace: "lab", Name: "retried"}, true)
 			require.NoError(t, err)
-			assert.Equal(t, image.PlannedState{Keep: true, Retry: want}, got)
+			assert.Equal(t, image.PlannedState{Keep: true, Wanted: true, Retry: want}, got)
 		}
 	})
 	t.Run("the kind is not served", func(t *testing.T) {

@@ -106,6 +106,8 @@ func TestAgentChartRendersEveryTemplate(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding ot-agent-adoptions",
 		"ValidatingAdmissionPolicy ot-agent-snapshots",
 		"ValidatingAdmissionPolicyBinding ot-agent-snapshots",
+		"ValidatingAdmissionPolicy ot-agent-data-sources",
+		"ValidatingAdmissionPolicyBinding ot-agent-data-sources",
 		"ValidatingAdmissionPolicy ot-agent-image-sources",
 		"ValidatingAdmissionPolicyBinding ot-agent-image-sources",
 		"ValidatingAdmissionPolicy ot-agent-image-secrets",

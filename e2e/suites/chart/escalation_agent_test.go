@@ -40,6 +40,9 @@ const (
 	noRootDisk     = "is no disk of a VirtualMachine of pelotech.ot"
 	notDeleted     = "was not made by the agent"
 
+	noImagesDataSource = "was not made for an image"
+	ofImage            = `pelotech.ot/image-uid: u`
+
 	// ofDemo are the metadata of an object of machine demo, without a name.
 	ofDemo = `namespace: images, labels: {pelotech.ot/machine-uid: u}, ownerReferences: [{apiVersion: pelotech.ot/v1alpha1, kind: VirtualMachine, name: demo, uid: u, controller: true}]`
 	// machineOfDemo is the beginning of a KubeVirt machine with volumes.
@@ -69,6 +72,10 @@ func ownedBy(name string) string {
 	return `{"metadata":{"ownerReferences":[{"apiVersion":"pelotech.ot/v1alpha1","kind":"VirtualMachine","name":"` + name + `","uid":"u"}]}}`
 }
 
+func dataSourceWith(labels, source string) string {
+	return `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataSource, metadata: {name: fedora, namespace: images, labels: {` + labels + `}}, spec: {source: ` + source + `}}`
+}
+
 func eventOf(controller string) string {
 	return `{apiVersion: events.k8s.io/v1, kind: Event, metadata: {name: said, namespace: images}, eventTime: "2026-01-01T00:00:00.000000Z", action: Act, reason: Said, type: Normal, ` +
 		`reportingInstance: x, reportingController: ` + controller + `, regarding: {kind: Pod, namespace: images, name: x}}`
@@ -85,7 +92,7 @@ var readableByAgent = map[string]string{
 	"configmaps": "certificates that images name, and the policy", "namespaces": "whether one exists", "resourcequotas": "room for an image", "limitranges": "room for an image",
 	"leases.coordination.k8s.io": "who leads",
 	"persistentvolumeclaims":     "metadata of disks", "pods": "how importers end, without what is in a Secret", "events": "why a Pod does not start",
-	"datavolumes.cdi.kubevirt.io": "imports and disks", "cdiconfigs.cdi.kubevirt.io": "CDI's configuration", "storageprofiles.cdi.kubevirt.io": "how CDI makes claims",
+	"datavolumes.cdi.kubevirt.io": "imports and disks", "datasources.cdi.kubevirt.io": "names of disks", "cdiconfigs.cdi.kubevirt.io": "CDI's configuration", "storageprofiles.cdi.kubevirt.io": "how CDI makes claims",
 	"virtualmachines.kubevirt.io": "machines, whose Secrets are by reference", "network-attachment-definitions.k8s.cni.cncf.io": "whether a network exists",
 	"volumesnapshots.snapshot.storage.k8s.io": "snapshots", "volumesnapshotclasses.snapshot.storage.k8s.io": "classes",
 	"servicecidrs.networking.k8s.io": "which addresses are the cluster's own",
@@ -244,6 +251,20 @@ var triedByAgent = map[string]triedRight{
 			object: `{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, metadata: {name: demo-root, namespace: images, labels: {pelotech.ot/machine-uid: u}}, spec: {source: {blank: {}}, storage: {}}}`},
 		attempt{what: "no owner of a machine's disk", want: "adds no owner to a disk but", patch: `{"metadata":{"ownerReferences":[]}}`, object: diskOfDemo + `{source: {blank: {}}, storage: {}}}`},
 	),
+	"create datasources.cdi.kubevirt.io": tried(
+		attempt{what: "a claim of others, for whoever clones it", want: "of images of their own namespace only", object: dataSourceWith(ofImage, `{pvc: {namespace: images, name: payroll}}`)},
+		attempt{what: "an image of another namespace", want: "of images of their own namespace only", object: dataSourceWith(ofImage, `{pvc: {namespace: other, name: image-0123456789ab-1}}`)},
+		attempt{what: "a snapshot of others", want: "of images of their own namespace only", object: dataSourceWith(ofImage, `{snapshot: {namespace: images, name: backup}}`)},
+		attempt{what: "a DataSource of others", want: "of images of their own namespace only", object: dataSourceWith(ofImage, `{dataSource: {namespace: images, name: fedora}}`)},
+		attempt{what: "a DataSource for nobody", want: noImagesDataSource, object: dataSourceWith(``, `{pvc: {namespace: images, name: image-0123456789ab-1}}`)},
+		attempt{what: "a DataSource in CDI's namespace", want: protectedSpace, object: strings.Replace(dataSourceWith(ofImage, `{}`), "namespace: images", "namespace: cdi", 1)},
+	),
+	"patch datasources.cdi.kubevirt.io": tried(
+		attempt{what: "a DataSource of others by taking it over", want: noImagesDataSource, patch: `{"metadata":{"labels":{"pelotech.ot/image-uid":"u"}}}`, object: dataSourceWith(``, `{pvc: {namespace: images, name: payroll}}`)},
+		attempt{what: "an own DataSource to point at a claim of others", want: "of images of their own namespace only", patch: `{"spec":{"source":{"pvc":{"namespace":"images","name":"payroll"}}}}`, object: dataSourceWith(ofImage, `{}`)},
+		attempt{what: "an own DataSource that is nobody's then", want: noImagesDataSource, patch: `{"metadata":{"labels":null}}`, object: dataSourceWith(ofImage, `{}`)},
+	),
+	"delete datasources.cdi.kubevirt.io": tried(attempt{what: "a DataSource of others", want: notDeleted, object: dataSourceWith(``, `{}`)}),
 	"patch persistentvolumeclaims": tried(
 		attempt{what: "a claim of others by taking it over", want: noRootDisk, patch: `{"metadata":{"labels":{"pelotech.ot/machine-uid":"u"},"ownerReferences":[` + demoAsOwner + `]}}`, object: foreignClaim},
 		attempt{what: "labels of a machine's claim", want: "changes nothing else of them", patch: `{"metadata":{"labels":{"a":"b"}}}`, object: claimOfDemo},
@@ -334,6 +355,9 @@ func TestAgentWritesItsOwn(t *testing.T) {
 		"Event":                     parseObject(t, eventOf("ot-agent")),
 		"credential in pull mode":   &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: "ot-hub-credential"}, Data: map[string][]byte{"kubeconfig": nil}},
 		"VolumeSnapshot of a claim": newSnapshot(ofSnapshot),
+		"DataSource of nothing yet": parseObject(t, dataSourceWith(ofImage, `{}`)),
+		"DataSource of a claim":     parseObject(t, dataSourceWith(ofImage, `{pvc: {namespace: images, name: `+claim+`}}`)),
+		"DataSource of a snapshot":  parseObject(t, dataSourceWith(ofImage, `{snapshot: {namespace: images, name: `+ofSnapshot.VolumeSnapshot+`}}`)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)

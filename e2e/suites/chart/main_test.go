@@ -96,6 +96,7 @@ func installCharts(ctx context.Context, cfg *rest.Config) error {
 	}
 	for _, crd := range []*unstructured.Unstructured{
 		newStandInCRD("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes"),
+		newStandInCRD("cdi.kubevirt.io", "v1beta1", "DataSource", "datasources"),
 		newStandInCRD("kubevirt.io", "v1", "VirtualMachine", "virtualmachines"),
 		newStandInCRD("snapshot.storage.k8s.io", "v1", "VolumeSnapshot", "volumesnapshots"),
 	} {

@@ -65,6 +65,7 @@ var (
 		{"authorization.k8s.io", "subjectaccessreviews", "create", "", ""},
 		{"cdi.kubevirt.io", "cdiconfigs", "get", "", ""},
 		{"cdi.kubevirt.io", "storageprofiles", "list", "", ""},
+		{"cdi.kubevirt.io", "datasources", "get list watch create patch delete", "", ""},
 		{"cdi.kubevirt.io", "datavolumes", "get list watch create patch delete", "", ""},
 		{"cdi.kubevirt.io", "datavolumes/source", "create", "", ""},
 		{"events.k8s.io", "events", "create patch", "", ""},
@@ -288,6 +289,7 @@ func TestAgentDeletesOnlyWhatItCreated(t *testing.T) {
 	}{
 		"PersistentVolumeClaim": {"v1", claim, false, "pelotech.ot/image-uid"},
 		"DataVolume":            {"cdi.kubevirt.io/v1beta1", map[string]any{}, true, "pelotech.ot/image-uid or pelotech.ot/machine-uid"},
+		"DataSource":            {"cdi.kubevirt.io/v1beta1", map[string]any{}, false, "pelotech.ot/image-uid"},
 		"VolumeSnapshot":        {"snapshot.storage.k8s.io/v1", map[string]any{}, false, "pelotech.ot/image-uid"},
 	} {
 		there := func(t *testing.T, name string, labels map[string]string) *unstructured.Unstructured {

@@ -3,6 +3,7 @@
 package workspaces
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/pelotech/ot-fleet/agent/plan"
+	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	"github.com/pelotech/ot-fleet/hub/rollout"
@@ -70,7 +72,7 @@ func newFleetCorpus() *corpus {
 	c.vary("spec.rollout.offlineClusters", []any{"Defer", "Wait", "Skip", ""})
 	c.vary("spec.placement.excludedClusters", []any{[]any{"bergen"}, []any{"Bergen"}, []any{}})
 	approval := map[string]any{"wave": "rest", "version": "2.1.0", "by": "ada"}
-	for field, values := range map[string][]any{"wave": {"rest", "canary", ""}, "version": {"2.1.0", strings.Repeat("v", 64)}, "by": {"ada", ""}, "at": {"2026-01-02T15:04:05Z", "today", ""}} {
+	for field, values := range map[string][]any{"wave": {"rest", "canary", ""}, "version": {"2.1.0", strings.Repeat("v", 64)}, "by": {"ada", ""}, "at": {"2026-01-02T15:04:05Z", "today", ""}, "sources": {[]any{"a"}, []any{""}, []any{"a", "a"}}} {
 		for _, value := range values {
 			changed := maps.Clone(approval)
 			changed[field] = value
@@ -83,6 +85,21 @@ func newFleetCorpus() *corpus {
 		map[string]any{"token": "again"}, map[string]any{"token": ""}, map[string]any{}, map[string]any{"token": strings.Repeat("t", 64)}, map[string]any{"token": "again", "clusters": []any{"bergen"}},
 		map[string]any{"token": "again", "clusters": []any{"Bergen"}}, map[string]any{"token": "again", "clusters": []any{}}, map[string]any{"token": "again", "clusters": []any{"bergen", "bergen"}},
 	})
+	for field, values := range map[string][]any{
+		"clusterNames": {[]any{"bergen"}, []any{"Bergen"}}, "clusterSelector": {map[string]any{"matchLabels": map[string]any{"a": "b"}}, removed},
+		"sourceType": {"http", "ftp", "registry"}, "url": {"https://${cluster.name}.example.com/a", "https://${labels.site}.example.com/a", "https://${site}/a", "https://u:p@example.com/a", "", "docker://a/b"},
+		"checksum": {"", "md5:0"}, "secretRef": {"", "farm", "a b"}, "certConfigMap": {"", "ca", "a b"}, "extraHeaders": {[]any{}, []any{"X-A: b"}, []any{"b"}}, "secretExtraHeaders": {[]any{}, []any{"a"}, []any{"A"}},
+		"pullMethod": {"node", "", "both"}, "storageClass": {"", "ceph", "a b"}, "snapshotClass": {"", "ceph", "a b"}, "diskSize": {"1Gi", "1", "many", int64(1 << 30)}, "architecture": {"arm64", "x86_64"},
+		"dataSource": {map[string]any{"name": "fedora"}, map[string]any{"namespace": "a"}}, "priority": {int64(1), int64(1001)},
+	} {
+		for _, value := range values {
+			override := map[string]any{"clusterSelector": map[string]any{}, field: value}
+			if value == removed {
+				delete(override, field)
+			}
+			c.vary("spec.overrides", []any{[]any{override}})
+		}
+	}
 	c.vary("spec.deletionPolicy", []any{"Retain", "Delete", "Orphan", ""})
 	return c
 }
@@ -90,8 +107,28 @@ func newFleetCorpus() *corpus {
 // stricterFleetDiskImages are the rules of what members do not see.
 var stricterFleetDiskImages = []difference{
 	{refusal: regexp.MustCompile(`spec\.template`), why: "the same is refused in a VMDiskImage"},
-	{refusal: regexp.MustCompile(`spec\.(placement|rollout|retention|retry|deletionPolicy|approvals)|approvals name a wave`), why: "the field is the hub's alone"},
+	{refusal: regexp.MustCompile(`spec\.(placement|rollout|retention|retry|deletionPolicy|approvals|overrides)|approvals name a wave`), why: "the field is the hub's alone"},
 	{refusal: regexp.MustCompile(`metadata\.name|at most 180 characters|spec\.(version|imageName): `), why: "it becomes part of names"},
+}
+
+// errCannotBegin: the cluster waits, as its FleetDiskImage says.
+var errCannotBegin = errors.New("the cluster cannot begin")
+
+// fleetWaits are those of images, and of clusters to which overrides give nothing valid.
+var fleetWaits = append([]difference{
+	{refusal: regexp.MustCompile(`cannot begin: its MemberCluster has no label`), why: "a label may come later", reason: "LabelMissing"},
+	{refusal: regexp.MustCompile(`cannot begin: .*no valid image of the template`), why: "only the template and all overrides together are invalid", reason: "SourceInvalid"},
+}, imageWaits...)
+
+func fleetWaitReason(err error) v1alpha1.Reason {
+	switch {
+	case !errors.Is(err, errCannotBegin):
+		return imageWaitReason(err)
+	case strings.Contains(err.Error(), "has no label"):
+		return "LabelMissing"
+	default:
+		return "SourceInvalid"
+	}
 }
 
 // submitFleetDiskImage sends the plan that the hub would write, the image that the agent makes
@@ -104,6 +141,15 @@ func submitFleetDiskImage(t *testing.T, ns string, object *unstructured.Unstruct
 	if problems := validation.ValidateNamespaceName(fleetImage.Spec.TargetNamespace, false); len(problems) > 0 {
 		return fmt.Errorf("%w: namespace %q: %s", errImpossibleName, fleetImage.Spec.TargetNamespace, problems[0])
 	}
+	overrides, err := override.Parse(fleetImage)
+	if err != nil {
+		return err
+	}
+	effective := overrides.For("bergen", nil)
+	if why := effective.WhyUnusable(); why != "" {
+		return fmt.Errorf("%w: %s", errCannotBegin, why)
+	}
+	fleetImage.Spec.Template = effective.Spec
 	desired := rollout.ComputeDesiredImages(fleetImage, rollout.ClusterProgress{Placed: true, Started: true}, nil, time.Unix(1e9, 0))
 	require.Len(t, desired.Images, 1)
 	clusterPlan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.MailboxName}}
@@ -126,6 +172,6 @@ func TestCorpusOfFleetDiskImages(t *testing.T) {
 	})
 	require.NoError(t, err)
 	c := newFleetCorpus()
-	c.submit, c.waitReason, c.waits, c.stricter = submitFleetDiskImage, imageWaitReason, imageWaits, stricterFleetDiskImages
+	c.submit, c.waitReason, c.waits, c.stricter = submitFleetDiskImage, fleetWaitReason, fleetWaits, stricterFleetDiskImages
 	c.compare(t, env.CreateNamespace(t), 100)
 }

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
@@ -83,6 +84,15 @@ func addImageSpecs(c *corpus, prefix string) {
 	c.vary(prefix+"priority", []any{int64(-1001), int64(-1000), int64(0), int64(1000), int64(1001), 1.5, "1", int64(1 << 40)})
 	c.vary(prefix+"deleteUnreferencedAfter", []any{"72h", "1m", "59s", "0", "0s", "-1h", "1d", "1h30m", "72h\n", " 1h", "", "1.5h", "1h1h", "9999999h", strings.Repeat("9", 31) + "h", int64(5)})
 	c.vary(prefix+"unknown", []any{"a"})
+	c.vary(prefix+"publish", []any{map[string]any{"dataSource": true}, map[string]any{"dataSource": false}, map[string]any{"name": "a"}, map[string]any{"dataSource": false, "name": "a"}, map[string]any{}, "ubuntu", true})
+	c.vary(prefix+"defaults", []any{
+		map[string]any{}, map[string]any{"instancetype": "u1.medium", "preference": "fedora"}, map[string]any{"instancetypeKind": "VirtualMachineInstancetype"}, map[string]any{"preferenceKind": "VirtualMachinePreference"},
+		map[string]any{"instancetype": "a", "instancetypeKind": "VirtualMachineInstancetype", "preference": "b", "preferenceKind": "VirtualMachinePreference"}, map[string]any{"instancetype": "a", "instancetypeKind": "Instancetype"}, "u1.medium",
+	}, map[string]any{prefix + "publish": map[string]any{"dataSource": true}})
+	for _, name := range objectNames {
+		c.vary(prefix+"publish", []any{map[string]any{"dataSource": true, "name": name}})
+		c.vary(prefix+"defaults", []any{map[string]any{"instancetype": name}, map[string]any{"preference": name}}, map[string]any{prefix + "publish": map[string]any{"dataSource": true}})
+	}
 	for _, header := range []any{
 		"X-Tenant: blue", "X-Tenant:blue", "X-Tenant", ": blue", "X-Tenant: ", "X Tenant: blue", "X-Tenant : blue", "X-Tenant: a\nX-Other: b", "X-Tenant: ü", "Host: h", "range: bytes=0-1",
 		"Metadata-Flavor: Google", "X-Tenant: $(HOST)", "X-Tenant: $$", "X-Tenant: $1", "", strings.Repeat("x", 257), int64(1),
@@ -146,6 +156,11 @@ func submitDataVolume(t *testing.T, img *v1alpha1.VMDiskImage) error {
 			return err
 		}
 	}
+	if name := image.PublishedName(img); name != "" {
+		if err := submitDataSource(t, img, name); err != nil {
+			return err
+		}
+	}
 	if image.UsesDataSource(&img.Spec) { // nothing is created for it
 		source := image.DataSourceKey(img)
 		return checkNames(map[string]string{"DataSource": source.Name, "Namespace": source.Namespace})
@@ -154,6 +169,19 @@ func submitDataVolume(t *testing.T, img *v1alpha1.VMDiskImage) error {
 	dv := image.NewDataVolume(img, v1alpha1.Slot{Image: key, Revision: img.Spec.Revision(), Attempt: 1, DataVolume: ledger.DataVolumeName(key, 1)})
 	dv.Labels = nil
 	return client.WithFieldValidation(env.Client(), metav1.FieldValidationStrict).Create(t.Context(), dv, client.DryRunAll)
+}
+
+// submitDataSource sends a DataSource as the agent makes it.
+func submitDataSource(t *testing.T, img *v1alpha1.VMDiskImage, name string) error {
+	ds := &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: img.Namespace, Name: name, Labels: map[string]string{}}}
+	if d := img.Spec.Defaults; d != nil {
+		for kind, value := range map[string]string{"instancetype": d.Instancetype, "instancetype-kind": d.InstancetypeKind, "preference": d.Preference, "preference-kind": d.PreferenceKind} {
+			if value != "" {
+				ds.Labels["instancetype.kubevirt.io/default-"+kind] = value
+			}
+		}
+	}
+	return client.WithFieldValidation(env.Client(), metav1.FieldValidationStrict).Create(t.Context(), ds, client.DryRunAll)
 }
 
 // imageWaitReason is what the agent makes of the answer to its dry run.
@@ -186,6 +214,7 @@ var stricterImages = []difference{
 	{refusal: regexp.MustCompile(`no space at its beginning or end|url: Too long|not a valid URL|checksum must be`), why: "it is a mistake of writing"},
 	{refusal: regexp.MustCompile(`diskSize must be`), why: "no disk has this size"},
 	{refusal: regexp.MustCompile(`spec\S*\.(name|priority|deleteUnreferencedAfter|sourceType): `), why: "the field is the agent's alone"},
+	{refusal: regexp.MustCompile(`publish|defaults`), why: "KubeVirt would find nothing of that name or kind"},
 	{refusal: regexp.MustCompile(`should be at least 1 chars long`), why: "an empty name names nothing"},
 }
 

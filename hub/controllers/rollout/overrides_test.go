@@ -127,7 +127,7 @@ func TestInvalidOverridesFreezePlans(t *testing.T) {
 func TestUnknownFieldsAreThoseOfTheEffectiveSpec(t *testing.T) {
 	f := newTestState(t, "bergen", "oslo")
 	f.SetImage(storedImage(apitest.FleetDiskImage("ubuntu").WithOverride(v1alpha1.ImageOverride{
-		ClusterNames: []string{"oslo"}, PullMethod: ptr.To(v1alpha1.PullNode),
+		ClusterNames: []string{"oslo"}, ExtraHeaders: &[]string{"X-Tenant: blue"},
 	})))
 	assert.Equal(t, []string{"bergen"}, f.decideAll("ubuntu"))
 	assert.Equal(t, v1alpha1.ReasonFieldsUnknown, f.images["ubuntu"].status.Reason)
@@ -158,4 +158,57 @@ func TestMembersShareSpecs(t *testing.T) {
 	f.SetImage(storedImage(newOverridden().WithGeneration(2).WithOverride(v1alpha1.ImageOverride{ClusterSelector: &metav1.LabelSelector{}, StorageClass: ptr.To("lvm")}).Paused()))
 	f.decideAll("ubuntu")
 	assert.Len(t, specs(), 2, "they wait with what they have")
+}
+
+// Retention counts versions, not revisions: whatever source a member gets of the current one,
+// older images stay until it has that.
+func TestRetentionFollowsTheOwnSource(t *testing.T) {
+	img := func() *apitest.FleetDiskImageBuilder {
+		return newOverridden().WithFormer("1.0.0", "0.9.0").WithRetention(1, time.Hour)
+	}
+	f := newTestState(t, "bergen", "oslo")
+	f.SetImage(storedImage(img()))
+	f.decideAll("ubuntu")
+	f.applyPlans("bergen", "oslo")
+	for _, name := range []string{"bergen", "oslo"} {
+		desired, _ := f.ForMember(name)
+		reported := newReported("ubuntu-1.0.0", v1alpha1.PhaseSucceeded)
+		reported.Revision = desired.Images[0].Spec.Revision()
+		f.reportImages(name, reported)
+	}
+	require.NotEqual(t, f.members["bergen"].plannedImages[f.images["ubuntu"].current].revision, f.members["oslo"].plannedImages[f.images["ubuntu"].current].revision)
+	f.decideAll("ubuntu")
+	for _, name := range []string{"bergen", "oslo"} {
+		assert.Equal(t, []string{"+ubuntu-1.0.0", "-ubuntu-0.9.0"}, f.desiredNames(name), "each has its own revision")
+	}
+	f.SetImage(storedImage(img().WithGeneration(2).Paused()))
+	f.SetMember(relabelled("bergen", "kiel"))
+	f.decideAll("ubuntu")
+	assert.Equal(t, []string{"+ubuntu-1.0.0", "=ubuntu-0.9.0"}, f.desiredNames("bergen"), "it lacks its new source")
+	assert.Equal(t, []string{"+ubuntu-1.0.0", "-ubuntu-0.9.0"}, f.desiredNames("oslo"))
+	assert.Equal(t, "ubuntu", f.DeclaredBy("images", "ubuntu-1.0.0"), "every revision of a version is wanted by its name")
+}
+
+// A conflict is one of names: the younger yields with whatever source its members have.
+func TestConflictKeepsTheOwnSource(t *testing.T) {
+	f := newTestState(t, "bergen", "oslo")
+	younger := newOverridden().WithImageName("shared").WithFormer("1.0.0", "0.9.0").Created(apitest.Epoch.Add(time.Hour))
+	f.SetImage(storedImage(younger))
+	f.decideAll("ubuntu")
+	f.applyPlans("bergen", "oslo")
+	before := map[string]string{"bergen": f.plannedURL("bergen"), "oslo": f.plannedURL("oslo")}
+	require.NotEqual(t, before["bergen"], before["oslo"])
+	older := apitest.FleetDiskImage("debian").WithImageName("shared").WithVersion("2.0.0").WithFormer("2.0.0", "0.9.0").Created(apitest.Epoch).
+		WithPlacement(v1alpha1.Placement{ClusterNames: []string{"elsewhere"}})
+	f.SetImage(storedImage(older))
+	f.SetMember(relabelled("bergen", "kiel"))
+	f.decideAll("ubuntu", "debian")
+	assert.Equal(t, v1alpha1.ReasonNameConflict, f.images["ubuntu"].status.Reason)
+	for name, url := range before {
+		desired, known := f.ForMember(name)
+		require.True(t, known)
+		require.Len(t, desired.Images, 1, name)
+		assert.Equal(t, url, desired.Images[0].Spec.URL, name)
+		assert.Empty(t, desired.Retired, name)
+	}
 }

@@ -8,6 +8,7 @@ import { Sign } from '../../components/sign'
 import { Shown } from '../../components/states'
 import { Table, type Column } from '../../components/table'
 import { Age } from '../../components/time'
+import { fieldsText, originText } from '../../effective'
 import { formatBytes, formatCount, formatNumber, plainText } from '../../format'
 import { fateOf, toneOfImage, wordOfImage } from '../../imagestates'
 import { useAnswer } from '../../query'
@@ -128,7 +129,22 @@ function clusterCell(c: ImageCluster) {
           <Sign tone="unknown">{plainText(c.unknown, 60)}</Sign>
         </div>
       )}
+      {c.effective?.waits && (
+        <div>
+          <Sign tone="attention">cannot begin: {plainText(c.effective.waits, 600)}</Sign>
+        </div>
+      )}
     </>
+  )
+}
+
+/** What a cluster is to have of the current version: its source, its storage class and the overrides that they are from. Each field is in the title. */
+function EffectiveCell({ cluster: c }: { cluster: ImageCluster }) {
+  if (!c.effective) return <span class="muted">–</span>
+  return (
+    <span title={fieldsText(c.effective)}>
+      {plainText(c.effective.source ?? '', 200)} <span class="muted">{originText(c.effective)}</span>
+    </span>
   )
 }
 
@@ -154,6 +170,7 @@ function manyVersions(image: FleetImage, shown: readonly ImageVersion[]): Column
       wide: i > 1,
       cell: (c: ImageCluster) => <VersionCell image={image} cluster={c.cluster} v={c.versions.find((has) => has.version === v.version)} />,
     })),
+    { title: 'Is to have', wide: true, cell: (c) => <EffectiveCell cluster={c} /> },
   ]
 }
 

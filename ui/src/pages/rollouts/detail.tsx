@@ -39,7 +39,7 @@ export function RolloutPage({ name }: { name: string }) {
 
 function Detail({ detail: d }: { detail: RolloutDetail }) {
   const failing = [...(d.failing ?? []), ...(d.blocked ?? [])]
-  const waiting = d.reason === 'AwaitingApproval' ? d.lanes.find((l) => l.name === d.currentWave && l.requireApproval && !l.approval) : undefined
+  const waiting = d.lanes.find((l) => l.name === d.currentWave && l.requireApproval && (d.reason === 'AwaitingApproval' || (l.pendingSources ?? 0) > 0))
   // The dialog that a person reads stays, also where somebody else approves meanwhile.
   const asked = useRef<string>(undefined)
   if (waiting && (param('do') !== 'approve' || !asked.current)) asked.current = waiting.name

@@ -39,7 +39,9 @@ const reasonTexts: Record<string, string> = {
   PlanFull: 'a plan is full',
   FieldsUnknown: 'an agent is too old',
   LabelMissing: 'a cluster lacks a label',
-  SourceInvalid: 'an override is invalid',
+  SourceInvalid: 'an override makes no valid image',
+  WaitingForWindow: 'when a window opens',
+  ArchitectureMismatch: 'an image is of another architecture',
 }
 
 function reasonText(reason: string): string {

@@ -12,8 +12,9 @@ import { laneStateOf } from '../../lanes'
 import type { Outcome } from '../../outcome'
 import { useAnswer } from '../../query'
 import { href, param } from '../../route'
-import { alreadyApproved, approvalBlocked, approvalPatch, isOutdated, isSameRollout, pausePatch, retryPatch } from '../../rolloutchanges'
+import { approvedMeanwhile, approvalBlocked, approvalPatch, isOutdated, isSameRollout, pausePatch, retryPatch } from '../../rolloutchanges'
 import { session } from '../../session'
+import { downloadsOf, downloadText, maxReachSources, sourceText } from '../../reach'
 import { ChangeList } from './changes'
 
 /** A change that others were faster with is tried again, so often. */
@@ -93,10 +94,11 @@ export function Approve({ detail: d, wave, name, primary }: { detail: RolloutDet
   })()
   const approve = async (): Promise<Outcome> => {
     if (!shown || shown instanceof RequestError) throw new Error('nothing was shown yet')
+    const sources = reach.value?.approveSources
     await change(shown, d.name, (img) => {
-      const already = alreadyApproved(img, wave)
+      const already = approvedMeanwhile(shown, img, wave)
       if (already) throw new RequestError(409, already)
-      return { body: approvalPatch(img, wave, me(), Date.now()), type: jsonPatch }
+      return { body: approvalPatch(img, wave, me(), Date.now(), sources), type: jsonPatch }
     })
     return { text: `approved ${d.name} ${shown.spec.version} for wave ${wave} as ${me()}`, command: `kubectl ot rollout watch ${shellWord(d.name)}` }
   }
@@ -136,10 +138,35 @@ function WaveReach({ reach: r }: { reach: RolloutReach }) {
           </ul>
         )}
       </ReachItem>
+      {(r.waiting ?? 0) > 0 && (
+        <ReachItem term="Waits">
+          <Sign tone="attention">{formatCount(r.waiting!, 'cluster')} cannot begin: a label is missing, or an override makes no valid image</Sign>
+        </ReachItem>
+      )}
+      {(r.sources?.length ?? 0) > 0 && (
+        <ReachItem term="Sources">
+          {r.extends && <p>What {plainText(r.extends.by, 100)} has approved of before becomes part of your approval.</p>}
+          <ul class="reach-names">
+            {r.sources!.map((s) => (
+              <li key={s.digest}>{sourceText(s)}</li>
+            ))}
+            {r.approveSources!.length > r.sources!.length && r.sources!.length === maxReachSources && <li class="muted">and others: kubectl ot rollout approve lists them</li>}
+          </ul>
+        </ReachItem>
+      )}
       <ReachItem term="Downloads">
-        {r.atMost && 'at most '}
-        <strong>{formatBytes(r.eachBytes * r.clusters)}</strong>, {r.atMost && 'at most '}
-        {formatBytes(r.eachBytes)} each
+        <strong>{downloadText(r)}</strong>
+        {downloadsOf(r).length > 1 && (
+          <ul class="reach-names">
+            {downloadsOf(r).map((host) => (
+              <li key={host.host}>
+                {formatCount(host.clusters, 'cluster')} from {plainText(host.host ?? '', 100)}: {host.atMost && 'at most '}
+                {formatBytes(host.bytes)}
+              </li>
+            ))}
+          </ul>
+        )}
+        {(r.unchanged ?? 0) > 0 && <p class="muted">{formatCount(r.unchanged!, 'cluster')} only get another way to the source, and download nothing.</p>}
       </ReachItem>
       <ReachItem term="Takes">
         {r.seconds !== undefined && online > 0 ? (

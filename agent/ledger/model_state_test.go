@@ -105,6 +105,9 @@ type scenario struct {
 	writers int
 	// budgets of the policy, one after the other, at any time.
 	budgets []uint8
+	// byClock: the budgets are those of windows. A writer judges its own by the clock, once
+	// more right before it writes.
+	byClock bool
 	// groupLimit is the limit of the source group of the first two images; 0 for none.
 	groupLimit uint8
 	// staleAdmissionCache: the admission policy's copy of the ledger may be stale.
@@ -146,6 +149,7 @@ const (
 	failsUnseenAttempts
 	incrementsAttempts
 	ignoresLowerBudget
+	ignoresClosedWindow
 	rollsForwardStarted
 	listsBeforeLedger
 	neverRollsForward

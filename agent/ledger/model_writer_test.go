@@ -235,6 +235,11 @@ func (s *scenario) writeLedger(c *clusterState, who int) (what, violation string
 	n := s.decideCached(wr)
 	create, known := n.create, wr.knownStarted
 	if n.mustWrite {
+		if now := s.budgets[c.policy]; s.byClock && wr.policyBudget != now && !s.hasBug(ignoresClosedWindow) {
+			*wr = writer{pc: pcFacts, ledgerState: wr.ledgerState, ledgerUnchanged: wr.ledgerUnchanged, policyBudget: now, maxPolicyBudget: now}
+			s.advanceWriter(wr)
+			return "does not write, since a window has opened or closed, and decides again", ""
+		}
 		if !wr.ledgerUnchanged && !s.hasBug(writesWithoutCAS) {
 			*wr = writer{}
 			return "writes the ledger: conflict", ""
@@ -296,10 +301,14 @@ func (s *scenario) checkLedgerWrite(c *clusterState, wr *writer, n ledgerWrite) 
 		}
 	}
 	if n.admitted != 0 {
-		if countBits(after) > int(wr.maxPolicyBudget) {
+		allowed := int(wr.maxPolicyBudget)
+		if s.byClock {
+			allowed = int(s.budgets[c.policy])
+		}
+		if countBits(after) > allowed {
 			return "S1: a slot is taken beyond the budget"
 		}
-		if countBits(after|c.unfinishedDataVolumes()) > int(wr.maxPolicyBudget) {
+		if countBits(after|c.unfinishedDataVolumes()) > allowed {
 			return "S1: a slot is taken beyond the budget, counting unlisted imports"
 		}
 		if group := s.groupedAttempts(); s.groupLimit > 0 && n.admitted&group != 0 && countBits((after|c.unfinishedDataVolumes())&group) > int(s.groupLimit) {

@@ -44,9 +44,10 @@ func (m Member) OfImage(namespace, name string) ImageSnapshot {
 		return s
 	}
 	st := m.Ledger.Status
-	s.Budget = Budget{Slots: ptr.To(int32(len(st.Slots))), Budget: &st.Budget, OwnConcurrency: st.OwnConcurrency, PolicySource: st.PlanPolicySource, MaxPriority: &own.MaxPriority}
+	s.Budget = Budget{Slots: ptr.To(int32(len(st.Slots))), Budget: &st.Budget, OwnConcurrency: ownConcurrencyAt(st, m.Now), PolicySource: st.PlanPolicySource, MaxPriority: &own.MaxPriority}
 	if planned, _, _ := policy.Parse(st.PlanPolicy); len(st.PlanPolicy) > 0 {
-		s.Budget.PolicyConcurrency = &planned.Concurrency
+		inForce, _ := planned.At(m.Now)
+		s.Budget.PolicyConcurrency = &inForce.Concurrency
 	}
 	if st.Grant != nil {
 		s.Budget.Granted = &st.Grant.Slots
@@ -60,6 +61,19 @@ func (m Member) OfImage(namespace, name string) ImageSnapshot {
 	}
 	s.Activity = m.activity(own)
 	return s
+}
+
+// ownConcurrencyAt is what the member's own ConfigMap allows at a time; nil for no limit.
+func ownConcurrencyAt(st *v1alpha1.SyncLedgerStatus, now time.Time) *int32 {
+	windows, err := policy.ParseWindows(st.OwnWindows)
+	if err != nil || len(windows) == 0 {
+		return st.OwnConcurrency
+	}
+	own := policy.Policy{Concurrency: ptr.Deref(st.OwnConcurrency, 0), ConcurrencyUnset: st.OwnConcurrency == nil, Windows: windows}
+	if own, _ = own.At(now); own.ConcurrencyUnset {
+		return nil
+	}
+	return &own.Concurrency
 }
 
 // policy in force in the member.

@@ -108,6 +108,9 @@ func TestImageVerdicts(t *testing.T) {
 		"paused": {func(i *v1alpha1.VMDiskImage, m *why.Member) {
 			i.Status.Reason, m.Ledger.Status.Budget = v1alpha1.ReasonPaused, 0
 		}, "ubuntu-24", exit.Held},
+		"waits for a window": {func(i *v1alpha1.VMDiskImage, m *why.Member) {
+			i.Status.Reason, m.Ledger.Status.Budget = v1alpha1.ReasonWaitingForWindow, 0
+		}, "ubuntu-24", exit.NotYet},
 		"nothing granted": {func(i *v1alpha1.VMDiskImage, m *why.Member) {
 			i.Status.Reason, m.Ledger.Status.Budget = v1alpha1.ReasonWaitingForFleet, 0
 		}, "ubuntu-24", exit.NotYet},
@@ -126,6 +129,19 @@ func TestImageVerdicts(t *testing.T) {
 			rendertest.CheckNumbers(t, now, w)
 		})
 	}
+}
+
+// Plan and ConfigMap are said to allow what they do now.
+func TestBudgetFollowsWindows(t *testing.T) {
+	m := newMember()
+	open := "[{cron: \"* * * * *\", duration: 5m, concurrency: 7}]"
+	m.Ledger.Status.PlanPolicy = map[string]string{"concurrency": "0", "windows": open}
+	m.Ledger.Status.OwnWindows, m.Ledger.Status.OwnConcurrency = open, nil
+	b := m.OfImage("vmdi-farm", "ubuntu-24").Budget
+	assert.EqualValues(t, 7, *b.PolicyConcurrency)
+	assert.EqualValues(t, 7, *b.OwnConcurrency)
+	m.Ledger.Status.OwnWindows = "[{cron: \"0 0 29 2 *\", duration: 5m, concurrency: 7}]"
+	assert.Nil(t, m.OfImage("vmdi-farm", "ubuntu-24").Budget.OwnConcurrency, "it sets none outside of its window")
 }
 
 func TestFailedImage(t *testing.T) {

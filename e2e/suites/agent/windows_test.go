@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+)
+
+// windowAt is open for the shortest time from a minute of the clock on.
+func windowAt(opens time.Time) string {
+	return fmt.Sprintf("{cron: %q, duration: %s, concurrency: 1}", fmt.Sprintf("%d %d * * *", opens.Minute(), opens.Hour()), policy.MinWindowDuration)
+}
+
+// TestWindowEndsNothing wants what runs when a window closes to run on, nothing to start
+// outside of it, and the images that wait to say when the next one opens, and to go on then.
+// Windows open and close at whole minutes: the first closes in 90 to 150 seconds, the second
+// opens two minutes later.
+func TestWindowEndsNothing(t *testing.T) {
+	closes := time.Now().UTC().Add(30 * time.Second).Truncate(time.Minute).Add(2 * time.Minute)
+	reopens := closes.Add(2 * time.Minute)
+	env.SetPolicy(t, newPolicy("concurrency", "0", "windows", "["+windowAt(closes.Add(-policy.MinWindowDuration))+", "+windowAt(reopens)+"]"))
+	o := env.StartObserver(t)
+	require.NoError(t, o.MarkPolicyAcknowledged(t.Context()))
+	ns := createHomeNamespace(t)
+	running := env.NewImage(ns, "running", "/hang/a")
+	env.Create(t, running)
+	dataVolume := awaitImporting(t, running).UID
+	waiting := env.NewImage(ns, "waiting", "/ok/200ms/a")
+	env.Create(t, waiting)
+	env.AwaitImage(t, waiting, testenv.HasReason(v1alpha1.ReasonWaitingForSlot))
+
+	awaitTime(t, closes)
+	got := env.AwaitImage(t, waiting, testenv.HasReason(v1alpha1.ReasonWaitingForWindow))
+	require.NotNil(t, got.Status.OpensAt)
+	assert.True(t, got.Status.OpensAt.Equal(&metav1.Time{Time: reopens}), "%s, not %s", got.Status.OpensAt, reopens)
+	assert.Contains(t, got.Status.Message, reopens.Format(time.RFC3339))
+	require.NotNil(t, env.Ledger(t).Status.InForce)
+	assert.Zero(t, env.Ledger(t).Status.Budget)
+	assert.Equal(t, dataVolume, awaitImporting(t, running).UID, "what runs runs on")
+
+	require.NoError(t, env.Client().Delete(t.Context(), running))
+	env.AwaitGone(t, running.DeepCopy())
+
+	awaitTime(t, reopens)
+	got = awaitSucceeded(t, waiting)
+	assert.Nil(t, got.Status.OpensAt)
+	assert.False(t, got.Status.Revisions[0].StartedAt.Time.Before(reopens), "nothing starts in the slot that is freed")
+	h := testenv.History(t, o)
+	assert.LessOrEqual(t, h.MaxRunning(), 1)
+	assert.Len(t, h.Creations(), 2)
+}
+
+// awaitTime waits for an edge of a window.
+func awaitTime(t *testing.T, at time.Time) {
+	t.Helper()
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.Context().Done():
+	}
+}

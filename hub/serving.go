@@ -87,7 +87,7 @@ func (h *hub) setupReadAPI() error {
 		PolicyKey: h.Policy,
 		Policy: func() answers.PolicyInForce {
 			state := h.policy.Current()
-			return answers.PolicyInForce{Policy: state.Policy, Accepted: state.Known && !state.Refused, Refused: state.Known && state.Refused, Message: state.Message}
+			return answers.PolicyInForce{Policy: state.Policy, Accepted: state.Known && !state.Refused, Refused: state.Known && state.Refused, Message: state.Message, Now: time.Now()}
 		},
 		Root: func(member string) (*v1alpha1.ReportRoot, *time.Time) {
 			root := h.store.Root(member)
@@ -123,8 +123,8 @@ func (h *hub) setupReadAPI() error {
 
 // sourceGroups returns the names of the groups of sources of the policy in force.
 func (h *hub) sourceGroups() (names []string) {
-	if p := h.policy.Current().Policy; p != nil && p.Budget() != nil {
-		for _, s := range p.Budget().Sources {
+	if b := h.fleetBudget(); b != nil {
+		for _, s := range b.Sources {
 			names = append(names, s.Name)
 		}
 	}

@@ -181,14 +181,18 @@ func (h *hub) createState() {
 // maxGrantsRead bounds the wait for a cache that has not synced.
 const maxGrantsRead = time.Second
 
+// fleetBudget returns the fleet-wide budget in force now; nil for none.
+func (h *hub) fleetBudget() *policy.Budget {
+	if p := h.policy.Current().Policy; p != nil {
+		return p.Budget(time.Now())
+	}
+	return nil
+}
+
 // budget returns the fleet-wide budget, nil for none, and how many imports from each group of
 // sources the members' grants allow.
 func (h *hub) budget() (b *policy.Budget, sourceLimits map[string]map[string]int32) {
-	p := h.policy.Current().Policy
-	if p == nil || p.Budget() == nil {
-		return nil, nil
-	}
-	if b = p.Budget(); len(b.Sources) == 0 {
+	if b = h.fleetBudget(); b == nil || len(b.Sources) == 0 {
 		return b, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), maxGrantsRead)

@@ -92,3 +92,29 @@ func TestNewDataVolume(t *testing.T) {
 
 	assert.Nil(t, image.NewDataVolume(apitest.Image("ns/a").Obj(), slot).Spec.Storage.StorageClassName, "the cluster's default")
 }
+
+// A registry's index has an image for each architecture.
+func TestArchitectureOfRegistrySource(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sourceType   v1alpha1.SourceType
+		url          string
+		architecture v1alpha1.Architecture
+		want         string
+	}{
+		"registry":            {v1alpha1.SourceRegistry, "docker://r.example.com/a", v1alpha1.ArchitectureARM64, "arm64"},
+		"registry without it": {v1alpha1.SourceRegistry, "docker://r.example.com/a", "", ""},
+		"http":                {v1alpha1.SourceHTTP, "https://h.example.com/a", v1alpha1.ArchitectureARM64, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := apitest.Image("ns/a").WithSource(tt.sourceType, tt.url).Obj()
+			img.Spec.Architecture = tt.architecture
+			dv := image.NewDataVolume(img, v1alpha1.Slot{Image: image.KeyOf(img), Revision: img.Spec.Revision(), Attempt: 1, DataVolume: "a-1"})
+			got := ""
+			if registry := dv.Spec.Source.Registry; registry != nil && registry.Platform != nil {
+				got = registry.Platform.Architecture
+			}
+			assert.Equal(t, tt.want, got)
+		})
+	}
+	assert.Contains(t, image.UnknownFieldsMessage([]string{"spec.source.registry.platform"}), "remove architecture from the image's spec")
+}

@@ -134,7 +134,7 @@ func (s Snapshot) Queued(i int) Estimate {
 // ForNew estimates an image that joins the end of the queue now.
 func (s Snapshot) ForNew(q v1alpha1.QueuedImport) Estimate {
 	// An idle member does not tell that its budget has changed.
-	if s.Activity == nil || s.isOld() || s.Activity.Budget <= 0 && s.isIdle() {
+	if s.Activity == nil || s.isOld() || s.Activity.Budget <= 0 && s.isIdle() && q.OpensAt == nil {
 		return Estimate{Why: UnknownNotReported}
 	}
 	head := s.Activity.Head

@@ -3,6 +3,8 @@ package eta
 import (
 	"container/heap"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -31,9 +33,11 @@ type player struct {
 	running slotHeap
 	// held are slots that are not freed in time: those of unlisted imports, which end later
 	// than the listed ones, and those whose end is unknown, for reason unknown.
-	held     int
-	unknown  Unknown
-	bySource map[string]int32
+	held    int
+	unknown Unknown
+	// awaitsWindow: the image waits for a window.
+	awaitsWindow bool
+	bySource     map[string]int32
 	// now is when the last slot was freed or a backoff ended.
 	now work
 }
@@ -45,7 +49,7 @@ func (s Snapshot) playQueue(target int) work {
 	if why := s.blocked(&head[target]); why != "" {
 		return work{why: why}
 	}
-	p := player{Snapshot: s, bySource: map[string]int32{}}
+	p := player{Snapshot: s, bySource: map[string]int32{}, awaitsWindow: head[target].Reason == v1alpha1.ReasonWaitingForWindow}
 	for i := range s.Activity.Active {
 		a := &s.Activity.Active[i]
 		p.holdSlot(slot{work: s.remainingImport(a).asMean(), source: a.Source})
@@ -90,6 +94,8 @@ func (s Snapshot) blocked(q *v1alpha1.QueuedImport) Unknown {
 	switch {
 	case q.Reason.NeedsUserAction() || q.Reason == v1alpha1.ReasonPaused:
 		return UnknownWaitsForPerson
+	case q.Reason == v1alpha1.ReasonWaitingForWindow && q.OpensAt != nil:
+		return ""
 	case s.Activity.Budget <= 0 && (q.Reason == v1alpha1.ReasonWaitingForFleet || q.Reason == v1alpha1.ReasonWaitingForSource || len(s.SourceLimits) > 0):
 		return UnknownNothingGranted
 	case s.Activity.Budget <= 0:
@@ -101,15 +107,26 @@ func (s Snapshot) blocked(q *v1alpha1.QueuedImport) Unknown {
 	}
 }
 
-// notBefore is the end of a backoff in seconds since the observation.
+// notBefore is the end of a backoff, or when the window opens that an image waits for, in
+// seconds since the observation.
 func (s Snapshot) notBefore(q *v1alpha1.QueuedImport) float64 {
-	if q.NotBefore == nil {
-		return 0
+	seconds := 0.0
+	for _, at := range []*metav1.Time{q.NotBefore, q.OpensAt} {
+		if at != nil {
+			seconds = max(seconds, at.Sub(s.Activity.ObservedAt.Time).Seconds())
+		}
 	}
-	return min(max(0, q.NotBefore.Sub(s.Activity.ObservedAt.Time).Seconds()), maxSeconds)
+	return min(seconds, maxSeconds)
 }
 
-func (p *player) hasFreeSlot() bool { return len(p.running)+p.held < int(p.Activity.Budget) }
+// hasFreeSlot: of the slots that a window opens, at least one is believed in.
+func (p *player) hasFreeSlot() bool {
+	budget := int(p.Activity.Budget)
+	if p.awaitsWindow {
+		budget = max(1, budget)
+	}
+	return len(p.running)+p.held < budget
+}
 
 func (p *player) sourceHasRoom(source string) bool {
 	limit, limited := p.SourceLimits[source]

@@ -24,6 +24,8 @@ type BlastRadius struct {
 	FleetThen *int64 `json:"fleetThen,omitempty"`
 	// BudgetChange describes what changes of it.
 	BudgetChange string `json:"budgetChange,omitempty"`
+	// Windows says at which times the numbers change; absent where they do not.
+	Windows string `json:"windows,omitempty"`
 	// Rows are the members that change, those whose concurrency changes most first. Omitted
 	// more change.
 	Rows    []BlastRow `json:"rows"`

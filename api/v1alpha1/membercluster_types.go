@@ -191,6 +191,16 @@ type ImageSummary struct {
 	Message string `json:"message,omitempty"`
 }
 
+// MemberWindow is where a member is in the windows of its policies, or of the fleet's budget.
+type MemberWindow struct {
+	// opensAt is when it may import again. Absent while it may.
+	// +optional
+	OpensAt *metav1.Time `json:"opensAt,omitempty"`
+	// openedAt is since when it may import. Absent while it may not.
+	// +optional
+	OpenedAt *metav1.Time `json:"openedAt,omitempty"`
+}
+
 // MemberClusterStatus is what the hub knows about a member.
 type MemberClusterStatus struct {
 	// observedGeneration is the generation of the spec that this status is about; -1 before
@@ -232,6 +242,10 @@ type MemberClusterStatus struct {
 	// of it and the hub's is the budget. Absent if it sets none, and without a report.
 	// +optional
 	OwnConcurrency *int32 `json:"ownConcurrency,omitempty"`
+	// window says whether the member may import by the windows of the policy. Absent while it
+	// has always been able to.
+	// +optional
+	Window *MemberWindow `json:"window,omitempty"`
 	// slotsUsed is how many slots of the SyncLedger are taken. Absent without a report.
 	// +optional
 	SlotsUsed *int32 `json:"slotsUsed,omitempty"`

@@ -57,7 +57,7 @@ func NewDiff(s DiffSnapshot) *Diff {
 	if s.InForce != nil {
 		inForce, _, _ = policy.ParsePolicy(s.InForce) // one that cannot be read is none
 	}
-	d.BlastRadius = answers.BlastRadius(&answers.CompareBlast{InForce: answers.PolicyInForce{Policy: inForce}, Then: then, Members: s.Members, Limit: len(s.Members)})
+	d.BlastRadius = answers.BlastRadius(&answers.CompareBlast{InForce: answers.PolicyInForce{Policy: inForce, Now: s.Now}, Then: then, Members: s.Members, Limit: len(s.Members)})
 	d.UnknownKeys = unknown
 	d.addWaits(s.Answer)
 	return d
@@ -114,6 +114,9 @@ func (d *Diff) Draw(p *render.Page) {
 	)
 	if d.BudgetChange != "" {
 		p.Line(render.Text("The budget of the fleet: %s", d.BudgetChange))
+	}
+	if d.Windows != "" {
+		p.Line(render.Text("%s", d.Windows))
 	}
 	d.drawRows(p)
 	for i := range d.Rows {

@@ -100,7 +100,7 @@ func NewShow(s ShowSnapshot) (*Show, error) {
 	} else {
 		st := &s.Member.Status
 		show.Chain = &Chain{
-			Planned: policy.ConcurrencyOf(data), OwnConcurrency: st.OwnConcurrency, Budget: st.Budget, Slots: st.SlotsUsed, Transfers: st.Transfers,
+			Planned: policy.ConcurrencyAt(data, s.Now), OwnConcurrency: st.OwnConcurrency, Budget: st.Budget, Slots: st.SlotsUsed, Transfers: st.Transfers,
 			Acknowledged: meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionPolicyAcknowledged),
 		}
 	}

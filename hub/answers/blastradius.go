@@ -2,6 +2,7 @@ package answers
 
 import (
 	"slices"
+	"time"
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/readapi"
@@ -51,14 +52,15 @@ type CompareBlast struct {
 
 // BlastRadius returns what would change.
 func BlastRadius(in *CompareBlast) readapi.BlastRadius {
-	c := policy.Compare(in.InForce.Policy, in.Then, PolicyMembers(in.Members))
+	c := policy.Compare(in.InForce.Policy, in.Then, PolicyMembers(in.Members), in.InForce.Now)
 	if refused := slices.Concat(c.Refused, c.OverBudget); len(refused) > 0 {
 		return RefusePolicy(refused, c.Members)
 	}
 	r := readapi.BlastRadius{
 		Members: c.Members, Changed: len(c.Changed), Gain: c.Gain, Lose: c.Lose, ConcurrencyNow: c.SumNow, ConcurrencyThen: c.SumThen,
 		BudgetChange: v1alpha1.SanitizeText(c.BudgetChange, maxTextBytes), Rows: []readapi.BlastRow{},
-		HeldMembers: firstOf(c.Held, maxListed), FleetThen: fleetConcurrency(in.Then), FleetNow: fleetConcurrency(in.InForce.Policy),
+		HeldMembers: firstOf(c.Held, maxListed), FleetThen: fleetConcurrency(in.Then, in.InForce.Now), FleetNow: fleetConcurrency(in.InForce.Policy, in.InForce.Now),
+		Windows: v1alpha1.SanitizeText(c.DescribeWindows(), maxTextBytes),
 	}
 	for _, override := range firstOf(c.Unmatched, maxListed) {
 		r.Unmatched = append(r.Unmatched, v1alpha1.SanitizeText(override, maxTextBytes))
@@ -75,11 +77,15 @@ func BlastRadius(in *CompareBlast) readapi.BlastRadius {
 	return r
 }
 
-func fleetConcurrency(p *policy.Policy) *int64 {
-	if p == nil || p.Budget() == nil {
+func fleetConcurrency(p *policy.Policy, now time.Time) *int64 {
+	if p == nil {
 		return nil
 	}
-	n := int64(p.Budget().Concurrency)
+	b := p.Budget(now)
+	if b == nil {
+		return nil
+	}
+	n := int64(b.Concurrency)
 	return &n
 }
 

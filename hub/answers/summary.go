@@ -46,13 +46,15 @@ type PolicyInForce struct {
 	// while it has not been read. Message explains it.
 	Accepted, Refused bool
 	Message           string
+	// Now by the hub's clock, which windows go by.
+	Now time.Time
 }
 
 func (p *PolicyInForce) budget() *policy.Budget {
 	if p.Policy == nil {
 		return nil
 	}
-	return p.Policy.Budget()
+	return p.Policy.Budget(p.Now)
 }
 
 // Summarize returns the fleet on one page.

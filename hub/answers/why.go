@@ -130,7 +130,7 @@ func (m *MemberImage) explainBudget() readapi.WhyBudget {
 	}
 	if p := m.Policy.Policy; p != nil {
 		if data, source, errs := p.ForMember(m.Member.Name, m.Member.Labels); len(errs) == 0 {
-			concurrency := int32(policy.ConcurrencyOf(data))
+			concurrency := int32(policy.ConcurrencyAt(data, m.Now))
 			b.PolicyConcurrency, b.PolicySource = &concurrency, source
 		}
 	}

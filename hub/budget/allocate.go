@@ -11,10 +11,14 @@ import (
 
 // Rules are the fleet-wide budget of the fleet's policy.
 type Rules struct {
-	// Total is fleetConcurrency.
-	Total    int64
-	Groups   []Group
-	Duration time.Duration
+	// Total is the fleetConcurrency in force.
+	Total  int64
+	Groups []Group
+	// Duration of grants, and EndsIn when a lower Total comes into force; 0 for never. No
+	// grant is valid for longer.
+	Duration, EndsIn time.Duration
+	// RisesAt is when a higher Total comes into force; zero for never. It is for people only.
+	RisesAt time.Time
 	// ExcessTolerance is how long counts what a member claims beyond what the hub knows;
 	// 0 for as long as attempts may run.
 	ExcessTolerance time.Duration
@@ -245,7 +249,7 @@ func (p *allocator) answerRequest(e *allocationEntry) {
 	next := p.fitShare(e)
 	current := last.Share
 	switch fresh := last.Nonce != e.account.requestNonce; {
-	case fresh && next.Slots == 0 && len(e.account.grants) == 0:
+	case fresh && next.Slots == 0 && len(e.account.grants) == 0 && !p.wasCutShort(last):
 		return // it has nothing, and gets nothing
 	case fresh, exceeds(next, current):
 	case p.oversubscribed && exceeds(current, next):
@@ -253,6 +257,12 @@ func (p *allocator) answerRequest(e *allocationEntry) {
 		return
 	}
 	p.issueGrant(e, next)
+}
+
+// wasCutShort reports whether a window ended a grant. Members ask as often as their last grant
+// makes them: one without slots has them ask at the usual pace.
+func (p *allocator) wasCutShort(g Grant) bool {
+	return g.Slots > 0 && g.Nonce != NoRequest && g.Duration > 0 && g.Duration < p.rules.Duration
 }
 
 // exceeds reports whether a has more than b in total or of any group.
@@ -302,7 +312,11 @@ func (p *allocator) issueGrant(e *allocationEntry, s Share) {
 	if !e.hasRequest {
 		nonce, asked = cmp.Or(a.lastGrant.Nonce, NoRequest), p.now
 	}
-	g := Grant{Sequence: sequence, Share: s, Nonce: nonce, Duration: p.rules.Duration}
+	duration := p.grantDuration(s, asked)
+	if duration == 0 {
+		s, duration = Share{}, p.rules.Duration
+	}
+	g := Grant{Sequence: sequence, Share: s, Nonce: nonce, Duration: duration}
 	a.startTurn(g, p.now)
 	a.recordGrant(g, asked.Add(withClockMargin(g.Duration)))
 	p.refreshHeld(e)
@@ -311,6 +325,20 @@ func (p *allocator) issueGrant(e *allocationEntry, s Share) {
 	ended, _ := a.maxEnded(p.now)
 	next.Ended = ended.Share
 	p.result.Grants = append(p.result.Grants, next)
+}
+
+// grantDuration returns how long a grant is valid that answers a request which was seen at
+// requestedAt.
+//
+// Invariant: it ends before a lower budget comes into force, on the slowest clock that is
+// allowed for. The member counts from when it sent the request, which is earlier, by a clock
+// that nobody sets: the hub may be away at the edge.
+func (p *allocator) grantDuration(s Share, requestedAt time.Time) time.Duration {
+	if s.Slots == 0 || p.rules.EndsIn == 0 {
+		return p.rules.Duration
+	}
+	left := p.now.Add(p.rules.EndsIn).Sub(requestedAt)
+	return max(0, min(p.rules.Duration, (left*100/101).Truncate(time.Second)))
 }
 
 // NoRequest is the nonce of a grant that answers no request and gives nothing.

@@ -29,6 +29,10 @@ func ParseBounds(data map[string]string) (Bounds, policy.Sources) {
 	if len(errs) > 0 {
 		return unreadableBounds(), nil
 	}
+	// The member judges windows by its own clock: any of them may be open.
+	for _, w := range read.Windows {
+		read.Concurrency = max(read.Concurrency, *w.Concurrency)
+	}
 	return Bounds{Limited: read.UsesGrants, Concurrency: read.Concurrency, Safe: read.SafeConcurrency, AttemptTimeout: read.AttemptTimeout}, read.Sources
 }
 

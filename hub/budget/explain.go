@@ -31,6 +31,8 @@ func (p *allocator) explainAccount(e *allocationEntry, a MemberAccount, reserved
 		return v1alpha1.TransfersLearning, "the hub has just started; no grant is raised before it has read the reports of all members that it reaches"
 	case a.Granted >= a.Wanted:
 		return v1alpha1.TransfersGranted, "the member has all transfers that it wants"
+	case p.rules.Total == 0 && !p.rules.RisesAt.IsZero():
+		return v1alpha1.TransfersWaiting, fmt.Sprintf("fleetConcurrency is 0 outside its windows; the next one opens at %s", p.rules.RisesAt.UTC().Format(time.RFC3339))
 	case p.heldTotal > p.rules.Total:
 		return v1alpha1.TransfersOverBudget, fmt.Sprintf("more transfers are held than fleetConcurrency, %d; no grant is raised until they fit", p.rules.Total)
 	case p.heldTotal < p.rules.Total && !f.SourcesCurrent:

@@ -12,7 +12,7 @@ func (x *explorer) allowedImportsOf(w *world, i int, a *agent) int {
 		return x.concurrency
 	}
 	gives := 0
-	if x.localTime(w, i) <= a.until || x.goesOn {
+	if x.grantClock(w, i) <= a.until || x.goesOn {
 		gives = a.gives
 	}
 	return min(x.concurrency, max(a.plan.safe, gives))
@@ -119,8 +119,8 @@ func (x *explorer) receiveGrantAs(w *world, i int, a *agent, g stored) {
 	known := g.boot == a.boot && (g.n == a.n || g.n == a.n-1) && g.n > 0
 	switch {
 	case known && x.fromReading, x.oldNonce && !known:
-		a.gives, a.until = g.slots, x.localTime(w, i)+grants
+		a.gives, a.until = g.slots, x.localTime(w, i)+int(g.lasts/tick)
 	case known:
-		a.gives, a.until = g.slots, a.sent[a.n-g.n]+grants
+		a.gives, a.until = g.slots, a.sent[a.n-g.n]+int(g.lasts/tick)
 	}
 }

@@ -29,7 +29,7 @@ func (x *explorer) explore() (states int, broken []string) {
 			}
 			x.seen[key] = struct{}{}
 			all = append(all, visit{next, i, what, next.now})
-			if x.runningImports(&next) > x.total || x.standsStill(&next) {
+			if x.exceedsBudget(&w, &next) || x.standsStill(&next) {
 				for v := len(all) - 1; v >= 0; v = all[v].from {
 					broken = append([]string{fmt.Sprintf("t%d %s;", all[v].at, all[v].what)}, broken...)
 				}
@@ -44,28 +44,37 @@ func (x *explorer) explore() (states int, broken []string) {
 }
 
 var scenarios = map[string]scenario{
-	"one for two":                {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}},
-	"asked again":                {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{2, 1}, reports: [2]int{4, 2}, long: true},
-	"two for two":                {total: 2, ticks: 1, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{4, 1}},
-	"reboot and expiry":          {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{3, 1}, reboots: 1, long: true},
-	"reboot":                     {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{3, 1}, reboots: 1},
-	"failover":                   {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, failover: 1},
-	"unlimited before":           {total: 1, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{3, 1}, unlimited: [2]bool{true, false}},
-	"safe":                       {total: 2, ticks: 2, concurrency: 2, wanted: [2]int{2, 2}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, safe: [2]int{1, 0}},
-	"lowered and failed over":    {total: 2, ticks: 0, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, failover: 1},
-	"left":                       {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 2}, failover: 1, leaves: true},
-	"rebuilt":                    {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 2}, failover: 1, rebuilds: true},
-	"rebuilt and expiry":         {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 2}, failover: 1, rebuilds: true, long: true},
-	"no report":                  {total: 2, ticks: 0, concurrency: 2, wanted: [2]int{2, 1}, runs: 2, sends: [2]int{0, 1}, reports: [2]int{2, 1}, failover: 1, forgets: true},
-	"no report and expiry":       {total: 2, ticks: 3, concurrency: 2, wanted: [2]int{2, 1}, runs: 2, sends: [2]int{0, 1}, reports: [2]int{1, 1}, failover: 1, forgets: true, long: true},
-	"lied":                       {total: 2, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 2}, lies: 2, tolerance: tick / 2},
-	"lied and failed over":       {total: 2, ticks: 2, concurrency: 1, wanted: [2]int{1, 0}, sends: [2]int{1, 0}, reports: [2]int{1, 2}, lies: 2, failover: 1, tolerance: tick / 2},
-	"restored":                   {total: 1, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, restores: 1},
-	"both restored":              {total: 2, ticks: 1, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, restores: 1, bothAhead: true, tolerance: tick / 2},
-	"restored, claims spent":     {total: 2, ticks: 1, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, restores: 1, bothAhead: true, tolerance: tick / 2, spent: true},
-	"lowered, later failed over": {total: 2, ticks: 1, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, failover: 1, tolerance: tick / 2, long: true},
-	"written off":                {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, failover: 1, leaves: true, writesOff: true},
-	"quarantined":                {total: 1, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 2}, lies: 1, quarantines: true, tolerance: tick / 2},
+	"one for two":                  {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}},
+	"asked again":                  {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{2, 1}, reports: [2]int{4, 2}, long: true},
+	"two for two":                  {total: 2, ticks: 1, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{4, 1}},
+	"reboot and expiry":            {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{3, 1}, reboots: 1, long: true},
+	"reboot":                       {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{3, 1}, reboots: 1},
+	"failover":                     {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, failover: 1},
+	"unlimited before":             {total: 1, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{3, 1}, unlimited: [2]bool{true, false}},
+	"safe":                         {total: 2, ticks: 2, concurrency: 2, wanted: [2]int{2, 2}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, safe: [2]int{1, 0}},
+	"lowered and failed over":      {total: 2, ticks: 0, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, failover: 1},
+	"left":                         {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 2}, failover: 1, leaves: true},
+	"rebuilt":                      {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 2}, failover: 1, rebuilds: true},
+	"rebuilt and expiry":           {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 2}, failover: 1, rebuilds: true, long: true},
+	"no report":                    {total: 2, ticks: 0, concurrency: 2, wanted: [2]int{2, 1}, runs: 2, sends: [2]int{0, 1}, reports: [2]int{2, 1}, failover: 1, forgets: true},
+	"no report and expiry":         {total: 2, ticks: 3, concurrency: 2, wanted: [2]int{2, 1}, runs: 2, sends: [2]int{0, 1}, reports: [2]int{1, 1}, failover: 1, forgets: true, long: true},
+	"lied":                         {total: 2, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 2}, lies: 2, tolerance: tick / 2},
+	"lied and failed over":         {total: 2, ticks: 2, concurrency: 1, wanted: [2]int{1, 0}, sends: [2]int{1, 0}, reports: [2]int{1, 2}, lies: 2, failover: 1, tolerance: tick / 2},
+	"restored":                     {total: 1, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, restores: 1},
+	"both restored":                {total: 2, ticks: 1, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, restores: 1, bothAhead: true, tolerance: tick / 2},
+	"restored, claims spent":       {total: 2, ticks: 1, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, restores: 1, bothAhead: true, tolerance: tick / 2, spent: true},
+	"lowered, later failed over":   {total: 2, ticks: 1, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, failover: 1, tolerance: tick / 2, long: true},
+	"written off":                  {total: 1, ticks: 1, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, failover: 1, leaves: true, writesOff: true},
+	"a window ends":                {total: 2, ticks: 2, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, window: window{edge: 1}},
+	"a window ends late":           {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{2, 1}, reports: [2]int{2, 1}, window: window{edge: 2}},
+	"a window ends, failover":      {total: 1, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, failover: 1, window: window{edge: 2}},
+	"a smaller window follows":     {total: 2, ticks: 2, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, window: window{edge: 2, after: 1}},
+	"a larger window follows":      {total: 1, ticks: 2, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{3, 1}, window: window{edge: 1, after: 2}},
+	"away at the edge":             {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, window: window{edge: 2, goesAway: true}},
+	"restored at the edge":         {total: 2, ticks: 2, concurrency: 2, wanted: [2]int{2, 1}, sends: [2]int{1, 1}, reports: [2]int{1, 1}, restores: 1, window: window{edge: 2, after: 1}},
+	"the hub's clock is put back":  {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, window: window{edge: 2, setsBack: true}},
+	"an agent's clock is put back": {total: 1, ticks: 3, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 1}, window: window{edge: 2, setsOwnBack: true}},
+	"quarantined":                  {total: 1, ticks: 2, concurrency: 1, wanted: [2]int{1, 1}, sends: [2]int{1, 1}, reports: [2]int{2, 2}, lies: 1, quarantines: true, tolerance: tick / 2},
 }
 
 // maxStates exceeds the number of states of every scenario: each is explored completely.
@@ -117,6 +126,13 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		"a write-off is lost at a failover":         {"written off", faults{forgetWriteOff: true}},
 		"a restore is not noticed":                  {"both restored", faults{forgetRestore: true}},
 		"whose claims are spent is no witness":      {"restored, claims spent", faults{spentBars: true}},
+		"a grant outlives its window":               {"a window ends late", faults{outlivesWindow: true}},
+		"a grant outlives it while the hub is away": {"away at the edge", faults{outlivesWindow: true}},
+		"a grant outlives it at a failover":         {"a window ends, failover", faults{outlivesWindow: true}},
+		"a grant outlives it after a restore":       {"restored at the edge", faults{outlivesWindow: true}},
+		"a grant outlives it on a clock put back":   {"the hub's clock is put back", faults{outlivesWindow: true}},
+		"a window that has ended goes on":           {"a window ends", faults{missesEdge: true}},
+		"a grant ends at a time of day":             {"an agent's clock is put back", faults{endsByTimeOfDay: true}},
 		"first seen is lost at a failover":          {"lied and failed over", faults{forgetFirstSeen: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

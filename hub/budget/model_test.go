@@ -49,6 +49,9 @@ type faults struct {
 	forgetRestore   bool // the hub does not notice that it was restored
 	spentBars       bool // a member whose claims are spent is no witness of a restore
 	trustLiar       bool // what members report counts for as long as they report it
+	outlivesWindow  bool // the hub gives a grant its whole duration, although the window ends before
+	missesEdge      bool // the hub goes on with the budget of a window that has ended
+	endsByTimeOfDay bool // the agent compares the end of a grant with a clock that can be set
 }
 
 type planned struct {
@@ -72,6 +75,7 @@ type stored struct {
 	boot, n        int
 	possible, left int // in ticks
 	ended          int
+	lasts          time.Duration
 }
 
 // agent is a member's agent: its ledger, its process, and what it has written.
@@ -120,6 +124,7 @@ type world struct {
 	restores     int
 	quarantined  bool // the second member
 	writtenOff   bool // what the second member may be running since it is gone
+	windowState
 }
 
 // scenario is the start of an exploration and its bounds.
@@ -142,6 +147,7 @@ type scenario struct {
 	spent             bool // the claims of both members have counted at the start
 	quarantines       bool // the second member
 	writesOff         bool // what the second member runs after it has left
+	window
 }
 
 type explorer struct {
@@ -302,13 +308,14 @@ func (x *explorer) forEachStep(w *world, do func(what string, next world)) {
 	}
 	x.departMember(w, do)
 	x.betray(w, do)
+	x.windowSteps(w, do)
 }
 
 // runAllocation allocates and keeps the decided writes pending. It runs whenever its
 // input has changed; a later run is the same as a later change. Without another leader, a
 // late write is the same as a grant that is delivered late.
 func (x *explorer) runAllocation(n *world) {
-	if n.hub.pendingWrites[0] != nil || n.hub.pendingWrites[1] != nil {
+	if n.hub.pendingWrites[0] != nil || n.hub.pendingWrites[1] != nil || n.isAway {
 		return // once its pending writes are done
 	}
 	for i := range members {
@@ -317,14 +324,14 @@ func (x *explorer) runAllocation(n *world) {
 		}
 	}
 	x.ignoreWitnesses(n)
-	p := n.hub.accountant.Allocate(Rules{Total: int64(x.total), Duration: grants * tick, ExcessTolerance: x.tolerance}, x.timeOf(n))
+	p := n.hub.accountant.Allocate(x.rulesAt(n), x.timeOf(n))
 	if _, recorded := n.hub.accountant.excess[members[1]]; recorded && n.lies > 0 && n.liedAt < 0 {
 		n.liedAt = n.now
 	}
 	x.storeExcess(n)
 	for _, g := range p.Grants {
 		i := slices.Index(members[:], g.Member)
-		s := &stored{cluster: n.hub.seen[i].cluster, rv: n.hub.rvs[i], seq: int(g.Sequence), slots: int(g.Slots), possible: int(g.MaxPossible.Slots), ended: int(g.Ended.Slots), left: int((g.PossibleFor + tick - 1) / tick)}
+		s := &stored{cluster: n.hub.seen[i].cluster, rv: n.hub.rvs[i], seq: int(g.Sequence), slots: int(g.Slots), possible: int(g.MaxPossible.Slots), ended: int(g.Ended.Slots), left: int((g.PossibleFor + tick - 1) / tick), lasts: g.Duration}
 		if _, err := fmt.Sscanf(g.Nonce, "%d/%d", &s.boot, &s.n); err != nil {
 			s.boot, s.n = 0, 0
 		}
@@ -392,7 +399,7 @@ func (x *explorer) electHub(w *world) {
 		if g.seq == 0 || x.forgetStored {
 			continue
 		}
-		s := StoredGrant{Cluster: x.clusterName(g.cluster), Grant: Grant{Sequence: int64(g.seq), Share: Share{Slots: int32(g.slots)}, Nonce: nonce(g.boot, g.n), Duration: grants * tick}}
+		s := StoredGrant{Cluster: x.clusterName(g.cluster), Grant: Grant{Sequence: int64(g.seq), Share: Share{Slots: int32(g.slots)}, Nonce: nonce(g.boot, g.n), Duration: g.lasts}}
 		if !x.forgetPossible {
 			s.MaxPossible, s.PossibleFor = Share{Slots: int32(g.possible)}, time.Duration(g.left)*tick
 		}
@@ -427,7 +434,7 @@ func (w *world) stateKey() string {
 			b = append(b, '-')
 			return
 		}
-		num(s.cluster, s.rv, s.seq, s.slots, s.boot, s.n, s.possible, s.left, s.ended)
+		num(s.cluster, s.rv, s.seq, s.slots, s.boot, s.n, s.possible, s.left, s.ended, int(s.lasts/time.Second))
 	}
 	account := func(acc *account) {
 		num(int(acc.facts.ReportSequence), int(acc.facts.Slots), int(acc.lastGrant.Sequence), int(acc.plannedSafe), int(acc.maxSafe), boolToInt(acc.unacknowledged != nil), int(acc.usage/1_000_000), int(acc.turnSequence), boolToInt(acc.wasRequesting), boolToInt(acc.reportMissing))
@@ -456,7 +463,7 @@ func (w *world) stateKey() string {
 		num(boolToInt(record.afterRestore))
 	}
 	at(w.hub.accountant.restoredUntil)
-	num(w.now, w.reboots, w.failovers, boolToInt(w.gone))
+	num(w.now, w.reboots, w.failovers, boolToInt(w.gone), w.setBack, w.ownSetBack, boolToInt(w.isAway), boolToInt(w.wasAway))
 	b = append(b, w.departed...)
 	agent := func(a *agent) {
 		num(a.cluster, a.boot, a.n, a.sent[0], a.sent[1], a.seq, a.ack, a.gives, a.until, boolToInt(a.plan.limited))

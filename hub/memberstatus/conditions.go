@@ -323,7 +323,7 @@ func (s *statusBuilder) withinBudget() conditionState {
 		return conditionFalse(v1alpha1.ReasonOverBudget, "%d slots are taken, and the budget is %d: no slot is taken until enough imports have ended", r.Slots, r.Budget)
 	}
 	if s.Plan != nil && r.Plan != nil && r.Plan.Compare(s.Plan.PlanVersion) == 0 && s.Plan.Policy[apipolicy.KeyConcurrency] != "" {
-		if planned := policy.ConcurrencyOf(s.Plan.Policy); int64(r.Budget) > planned {
+		if planned := policy.ConcurrencyAt(s.Plan.Policy, s.Now); int64(r.Budget) > planned {
 			return conditionFalse(v1alpha1.ReasonOverBudget, "the ledger's budget is %d, and the acknowledged plan allows %d: the SyncLedger is being rebuilt, or something else writes it", r.Budget, planned)
 		}
 	}

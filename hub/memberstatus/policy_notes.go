@@ -3,6 +3,7 @@ package memberstatus
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -40,18 +41,18 @@ func (s *statusBuilder) plannedConcurrency() int64 {
 	if s.Plan == nil {
 		return 0
 	}
-	return policy.ConcurrencyOf(s.Plan.Policy)
+	return policy.ConcurrencyAt(s.Plan.Policy, s.Now)
 }
 
 // ownConcurrency returns the limit of a member's own ConfigMap. Agents of older versions do
 // not report it; where they run less than their plan allows, the ConfigMap is why.
-func ownConcurrency(r *v1alpha1.ReportRoot) *int32 {
+func ownConcurrency(r *v1alpha1.ReportRoot, now time.Time) *int32 {
 	if own := r.OwnConcurrency; own != nil {
 		limit := *own
 		return &limit
 	}
 	effective, _, errs := apipolicy.Parse(r.Policy)
-	if r.OwnConcurrencyUnset || len(r.Policy) == 0 || len(errs) > 0 || int64(effective.Concurrency) >= policy.ConcurrencyOf(r.PlanPolicy) {
+	if r.OwnConcurrencyUnset || len(r.Policy) == 0 || len(errs) > 0 || int64(effective.Concurrency) >= policy.ConcurrencyAt(r.PlanPolicy, now) {
 		return nil
 	}
 	return &effective.Concurrency

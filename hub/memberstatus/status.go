@@ -90,6 +90,9 @@ type Input struct {
 	DesiredPolicy map[string]string
 	PolicySource  string
 	PolicyErrors  []policy.KeyError
+	// WindowOpensAt is when the member may import again by the windows that the hub knows; zero:
+	// it may.
+	WindowOpensAt time.Time
 	// PolicyRefused says why the fleet's policy ConfigMap is not in force; empty if it is.
 	PolicyRefused string
 }
@@ -139,6 +142,7 @@ func Compute(v Input) (status v1alpha1.MemberClusterStatus, after time.Duration)
 	}
 	s.setPolicy()
 	s.setReport()
+	s.setWindow()
 	s.setConditions()
 
 	if at := v.ReceivedAt; at != nil && s.Report != nil {
@@ -197,7 +201,7 @@ func (s *statusBuilder) setReport() {
 		budget, slots := r.Budget, r.Slots
 		s.status.Budget, s.status.SlotsUsed = &budget, &slots
 	}
-	s.status.OwnConcurrency = ownConcurrency(r)
+	s.status.OwnConcurrency = ownConcurrency(r, s.Now)
 	references := r.References
 	s.status.References = &references
 	if s.Totals == nil {

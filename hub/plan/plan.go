@@ -34,6 +34,8 @@ type Input struct {
 	// unknown.
 	DesiredPolicy map[string]string
 	PolicySource  string
+	// PolicyNow is what of DesiredPolicy a plan says now: see policy.InForce. Nil: all of it.
+	PolicyNow map[string]string
 	// Images that the member has to have, images that it has to leave alone, and images
 	// that it has to remove. No image is in two of these lists.
 	Images  []v1alpha1.PlannedImage
@@ -58,7 +60,8 @@ const heldAnyPolicy = "any"
 // A member that acknowledged a plan which this hub did not make shows that the hub was
 // restored from a backup or set up again. The ConfigMap is then as old as the hub, and the
 // member's policy is the newer one: a new epoch starts with the member's policy, and the
-// ConfigMap's is held back until it asks for something else.
+// ConfigMap's is held back until it asks for something else. A window that opens or closes
+// asks for nothing else.
 //
 // A copy in the member that is ahead, and whose policy the agent refuses, blocks the
 // relay: the plan rises above it. A copy that is ahead and not refused is about to be
@@ -196,7 +199,11 @@ func isBlockedByMemberCopy(copied v1alpha1.PlanVersion, current *v1alpha1.Cluste
 // nextPolicy returns the policy of the next plan, its source, and the hash of the policy
 // that is held back.
 func (v *Input) nextPolicy(ahead bool) (data map[string]string, source, holds string) {
-	data, source = v.DesiredPolicy, v.PolicySource
+	now := v.DesiredPolicy
+	if v.PolicyNow != nil {
+		now = v.PolicyNow
+	}
+	data, source = now, v.PolicySource
 	switch {
 	case ahead && len(v.Report.PlanPolicy) > 0:
 		data, source, holds = v.Report.PlanPolicy, v.Report.PlanPolicySource, heldAnyPolicy
@@ -212,8 +219,8 @@ func (v *Input) nextPolicy(ahead bool) (data map[string]string, source, holds st
 	switch {
 	case v.DesiredPolicy == nil:
 		return data, source, holds
-	case policy.Equal(data, v.DesiredPolicy):
-		return v.DesiredPolicy, v.PolicySource, ""
+	case policy.IsInForceSometime(data, v.DesiredPolicy):
+		return now, v.PolicySource, ""
 	default:
 		return data, source, HashPolicy(v.DesiredPolicy)
 	}

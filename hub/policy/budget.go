@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -29,7 +30,7 @@ const (
 )
 
 const (
-	maxFleetConcurrency = 100_000
+	maxFleetConcurrency = apipolicy.MaxFleetConcurrency
 	maxWeight           = 1000
 	// A shorter grant would have to be renewed more often than reports are written.
 	minGrantDuration     = 15 * time.Second
@@ -46,11 +47,14 @@ type SourceBudget struct {
 	Concurrency      *int32 `json:"concurrency"`
 }
 
-// Budget is the fleet-wide budget.
+// Budget is the fleet-wide budget at a time.
 type Budget struct {
-	Concurrency   int32
-	Sources       []SourceBudget
-	GrantDuration time.Duration
+	Concurrency int32
+	// FallsAt is when a lower Concurrency comes into force, and RisesAt when a higher one does;
+	// zero for never. A FallsAt that no grant reaches may be missing.
+	FallsAt, RisesAt time.Time
+	Sources          []SourceBudget
+	GrantDuration    time.Duration
 	// ExcessTolerance is how long counts what a member reports beyond what the hub knows.
 	ExcessTolerance time.Duration
 }
@@ -89,9 +93,6 @@ func (b *Budget) Slots(group string) int32 {
 	}
 	return b.Concurrency
 }
-
-// Budget returns the fleet-wide budget; nil for none.
-func (p *Policy) Budget() *Budget { return p.budget }
 
 // MemberWeight returns the weight of a member against the others; 1 by default.
 func (p *Policy) MemberWeight(member string, labels map[string]string) int32 {
@@ -245,10 +246,16 @@ func (p *Policy) validateSafeShares(members []Member) []apipolicy.KeyError {
 			sum += int64(n)
 		}
 	}
-	if sum <= int64(p.budget.Concurrency) {
+	least, where := p.leastFleetConcurrency(), ""
+	if least < p.budget.Concurrency {
+		where = " in a window: members use their safe shares at all times"
+	} else if len(p.fleetWindows) > 0 {
+		where = " outside the windows: members use their safe shares at all times"
+	}
+	if sum <= int64(least) {
 		return nil
 	}
-	return []apipolicy.KeyError{{Key: apipolicy.KeySafeConcurrency, Message: fmt.Sprintf("the safe shares of all %d members are %d together, which is more than fleetConcurrency, %d", len(members), sum, p.budget.Concurrency)}}
+	return []apipolicy.KeyError{{Key: apipolicy.KeySafeConcurrency, Message: fmt.Sprintf("the safe shares of all %d members are %d together, which is more than fleetConcurrency, %d%s", len(members), sum, least, where)}}
 }
 
 // describeBudgetChange describes what changes of the fleet-wide budget; empty for
@@ -271,6 +278,7 @@ func describeBudgetChange(now, then *Policy) string {
 		tell(KeyExcessTolerance, before.ExcessTolerance.String(), after.ExcessTolerance.String())
 	}
 	tell(apipolicy.KeyFleetSources, before.formatSources(), after.formatSources())
+	tell("windows of fleetConcurrency", now.formatFleetWindows(), then.formatFleetWindows())
 	return strings.Join(parts, ", ")
 }
 
@@ -279,6 +287,20 @@ func (b *Budget) formatConcurrency() string {
 		return "none"
 	}
 	return strconv.Itoa(int(b.Concurrency))
+}
+
+// maxListedWindows bounds formatFleetWindows.
+const maxListedWindows = 5
+
+func (p *Policy) formatFleetWindows() string {
+	if p == nil || len(p.fleetWindows) == 0 {
+		return "none"
+	}
+	var parts []string
+	for _, w := range p.fleetWindows {
+		parts = append(parts, fmt.Sprintf("%d at %q %s for %s", *w.FleetConcurrency, w.Cron, cmp.Or(w.TimeZone, "UTC"), formatShort(w.Duration)))
+	}
+	return joinBounded(parts, "; ", maxListedWindows)
 }
 
 func (b *Budget) formatSources() string {
@@ -292,9 +314,7 @@ func (b *Budget) formatSources() string {
 	return strings.Join(parts, " ")
 }
 
-// ConcurrencyOf returns the concurrency of a parsed policy. Without a policy it is 0:
-// nothing is downloaded.
-func ConcurrencyOf(data map[string]string) int64 {
+func plainConcurrency(data map[string]string) int64 {
 	n, _ := strconv.ParseInt(data[apipolicy.KeyConcurrency], 10, 32)
 	return n
 }

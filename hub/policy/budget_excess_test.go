@@ -22,7 +22,7 @@ func TestExcessTolerance(t *testing.T) {
 			tt.data["fleetConcurrency"] = "4"
 			p, _, errs := ParsePolicy(tt.data)
 			require.Empty(t, errs)
-			assert.Equal(t, tt.want, p.Budget().ExcessTolerance)
+			assert.Equal(t, tt.want, p.Budget(time.Now()).ExcessTolerance)
 		})
 	}
 }

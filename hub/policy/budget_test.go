@@ -15,7 +15,7 @@ const euGroup = "- {name: eu, hosts: ['*.eu.example.com'], concurrency: 4}"
 
 func TestParseBudget(t *testing.T) {
 	p := mustParse(t, data{"fleetConcurrency": "10", "fleetSources": euGroup, "fleetWeight": "2", "safeConcurrency": "1", "overrides": "- {cluster: a, safeConcurrency: 3, fleetWeight: 5}"})
-	b := p.Budget()
+	b := p.Budget(time.Now())
 	require.NotNil(t, b)
 	assert.Equal(t, int32(10), b.Concurrency)
 	assert.Equal(t, 5*time.Minute, b.GrantDuration)
@@ -34,7 +34,7 @@ func TestParseBudget(t *testing.T) {
 
 func TestWithoutBudgetNoMemberIsLimited(t *testing.T) {
 	p := mustParse(t, data{"safeConcurrency": "1", "fleetSources": euGroup, "fleetWeight": "2", "overrides": "- {cluster: a, safeConcurrency: 3}"})
-	assert.Nil(t, p.Budget())
+	assert.Nil(t, p.Budget(time.Now()))
 	got, _, errs := p.ForMember("a", nil)
 	require.Empty(t, errs)
 	assert.Equal(t, apipolicy.Default().ToData(), got)
@@ -64,9 +64,9 @@ The budget of the fleet: fleetConcurrency none→6, fleetSources none→eu:4.
 MEMBER  NOW  THEN  CHANGE  OTHER KEYS                            FROM
 a       4    4     0       fleetWeight 1→3, safeConcurrency -→1  override cluster=a
 b       4    4     0       safeConcurrency -→0                   fleet default
-`, policy.Preview(now, then, members))
-	assert.Contains(t, policy.Preview(then, now, members), "fleetConcurrency 6→none")
-	assert.Contains(t, policy.Preview(then, now, members), "safeConcurrency 1→-")
+`, policy.Preview(now, then, members, time.Now()))
+	assert.Contains(t, policy.Preview(then, now, members, time.Now()), "fleetConcurrency 6→none")
+	assert.Contains(t, policy.Preview(then, now, members, time.Now()), "safeConcurrency 1→-")
 	over := mustParse(t, data{"fleetConcurrency": "0", "safeConcurrency": "1"})
-	assert.Contains(t, policy.Preview(now, over, members), "It would be refused: safeConcurrency: the safe shares of all 2 members are 2 together")
+	assert.Contains(t, policy.Preview(now, over, members, time.Now()), "It would be refused: safeConcurrency: the safe shares of all 2 members are 2 together")
 }

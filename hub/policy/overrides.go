@@ -92,6 +92,11 @@ func parseOverride(path string, fields map[string]json.RawMessage) (o override, 
 			fail(at, "there is no such key: those of an override are cluster or selector, and %s", strings.Join(known, ", "))
 			continue
 		}
+		if key == apipolicy.KeyWindows {
+			text, bad := decodeWindows(at, fields[key])
+			o.values[key], errs = text, append(errs, bad...)
+			continue
+		}
 		text, err := decodeScalar(fields[key])
 		if err != nil {
 			fail(at, "%s", err)

@@ -48,7 +48,10 @@ type Policy struct {
 	written   map[string]string
 	defaults  map[string]string
 	overrides []override
-	budget    *Budget
+	budget    *Budget // outside all windows
+	// windows are those of the whole fleet, and fleetWindows those of them that set
+	// fleetConcurrency.
+	windows, fleetWindows apipolicy.Windows
 }
 
 // override sets some keys for one member, or for those that a selector matches.
@@ -76,6 +79,8 @@ func (o *override) matches(m Member) bool {
 //	  - cluster: frankfurt
 //	    concurrency: 8
 //	    attemptTimeout: 2h
+//	    windows:
+//	      - {cron: "0 22 * * *", duration: 8h, timeZone: Europe/Berlin, concurrency: 16}
 //
 // All errors are returned, by key; those of overrides with their path, as in
 // "overrides[1].concurrency". With any error the Policy is nil: half a policy is nobody's
@@ -88,7 +93,10 @@ func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []ap
 			base[key] = text
 		}
 	}
+	windows, badWindows := parseWindows(data)
+	base[apipolicy.KeyWindows] = windows.ForMembers().String()
 	_, unknown, errs = apipolicy.Parse(base)
+	errs = append(errs, badWindows...)
 	unknown = slices.DeleteFunc(unknown, func(key string) bool { return key == KeyWeight || apipolicy.IsOwnKey(key) })
 	if len(unknown) == 0 {
 		unknown = nil
@@ -96,7 +104,15 @@ func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []ap
 	for _, key := range unknown {
 		delete(base, key)
 	}
-	p = &Policy{written: maps.Clone(data), defaults: base}
+	if base[apipolicy.KeyWindows] == "" {
+		delete(base, apipolicy.KeyWindows)
+	}
+	p = &Policy{written: maps.Clone(data), defaults: base, windows: windows}
+	for _, w := range windows {
+		if w.FleetConcurrency != nil {
+			p.fleetWindows = append(p.fleetWindows, w)
+		}
+	}
 	var wrong []apipolicy.KeyError
 	p.budget, wrong = parseBudget(data)
 	errs = append(errs, wrong...)
@@ -122,7 +138,7 @@ func ParsePolicy(data map[string]string) (p *Policy, unknown []string, errs []ap
 // ForMember returns all keys of a member's policy and their source: the overrides that
 // decide at least one key, or SourceDefault.
 //
-// With errors the member has no policy: overrides that are valid by themselves contradict
+// The policy has its windows; InForce applies them. With errors the member has no policy: overrides that are valid by themselves contradict
 // each other.
 func (p *Policy) ForMember(member string, labels map[string]string) (data map[string]string, source string, errs []apipolicy.KeyError) {
 	set, source := p.resolveKeys(Member{Name: member, Labels: labels})

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -37,6 +38,13 @@ type Comparison struct {
 	Held []string
 	// Unmatched overrides select no member.
 	Unmatched []string
+	// Windowed members have windows, one of which opens or closes next at NextEdge. All
+	// concurrency is that in force at the time of the comparison.
+	Windowed int
+	NextEdge time.Time
+	// FleetWindows describes what the windows of the fleet-wide budget have in force; empty
+	// without any.
+	FleetWindows string
 }
 
 // ChangedMember is a member whose policy would change.
@@ -67,8 +75,8 @@ func (c EffectiveConcurrency) String() string {
 	}
 }
 
-func effectiveConcurrency(data map[string]string, m Member) EffectiveConcurrency {
-	planned := ConcurrencyOf(data)
+func effectiveConcurrency(data map[string]string, m Member, at time.Time) EffectiveConcurrency {
+	planned := ConcurrencyAt(data, at)
 	_, known := data[apipolicy.KeyConcurrency]
 	c := EffectiveConcurrency{Known: known, Planned: planned, Effective: planned}
 	if own := m.OwnConcurrency; own != nil {
@@ -80,9 +88,9 @@ func effectiveConcurrency(data map[string]string, m Member) EffectiveConcurrency
 // Delta is how much concurrency a member gains.
 func (c *ChangedMember) Delta() int64 { return c.Then.Effective - c.Now.Effective }
 
-// Compare returns what would change if a policy replaced the active one, nil for none. What
-// a member's own ConfigMap holds back is neither gained nor counted.
-func Compare(now, then *Policy, members []Member) Comparison {
+// Compare returns what would change at a time if a policy replaced the active one, nil for
+// none. What a member's own ConfigMap holds back is neither gained nor counted.
+func Compare(now, then *Policy, members []Member, at time.Time) Comparison {
 	c := Comparison{Members: len(members)}
 	nowPolicies, thenPolicies := parsedPolicies{}, parsedPolicies{}
 	for _, m := range members {
@@ -95,7 +103,11 @@ func Compare(now, then *Policy, members []Member) Comparison {
 			c.Refused = append(c.Refused, apipolicy.KeyError{Key: m.Name, Message: FormatErrors(errs) + " (" + source + ")"})
 			continue
 		}
-		changed := ChangedMember{Name: m.Name, Now: effectiveConcurrency(before, m), Then: effectiveConcurrency(after, m), Source: source}
+		changed := ChangedMember{Name: m.Name, Now: effectiveConcurrency(before, m, at), Then: effectiveConcurrency(after, m, at), Source: source}
+		if _, edge := InForce(after, false, at); !edge.IsZero() {
+			c.Windowed++
+			c.NextEdge = earliest(c.NextEdge, edge)
+		}
 		if changed.Then.Effective < changed.Then.Planned {
 			c.Held = append(c.Held, m.Name)
 		}
@@ -116,7 +128,7 @@ func Compare(now, then *Policy, members []Member) Comparison {
 	}
 	slices.SortFunc(c.Changed, func(a, b ChangedMember) int { return strings.Compare(a.Name, b.Name) })
 	c.OverBudget = then.validateSafeShares(members)
-	c.BudgetChange = describeBudgetChange(now, then)
+	c.BudgetChange, c.FleetWindows = describeBudgetChange(now, then), then.describeFleetWindows(at)
 	c.Unmatched = then.unmatchedOverrides(members)
 	return c
 }
@@ -156,8 +168,8 @@ func (c *Comparison) MostChanged(limit int) []ChangedMember {
 
 // Preview describes a Comparison for people. Beyond maxPreviewRows it lists the members
 // whose concurrency changes most.
-func Preview(now, then *Policy, members []Member) string {
-	c := Compare(now, then, members)
+func Preview(now, then *Policy, members []Member, at time.Time) string {
+	c := Compare(now, then, members, at)
 	var out strings.Builder
 	if len(c.Refused) > 0 {
 		fmt.Fprintf(&out, "It would be refused: the overrides contradict each other for %d of %d members.\n%s\n", len(c.Refused), len(members), FormatErrors(c.Refused))
@@ -171,6 +183,9 @@ func Preview(now, then *Policy, members []Member) string {
 	if c.BudgetChange != "" {
 		fmt.Fprintf(&out, "The budget of the fleet: %s.\n", c.BudgetChange)
 	}
+	if text := c.DescribeWindows(); text != "" {
+		fmt.Fprintf(&out, "%s\n", text)
+	}
 	if len(c.Held) > 0 {
 		fmt.Fprintf(&out, "Held lower by key concurrency of their own policy ConfigMap: %s.\n", joinBounded(c.Held, ", ", maxHeldMembers))
 	}
@@ -179,6 +194,43 @@ func Preview(now, then *Policy, members []Member) string {
 	}
 	out.WriteString(c.formatTable())
 	return out.String()
+}
+
+// DescribeWindows says what the numbers of a Comparison are where they change with time;
+// empty where they do not.
+func (c *Comparison) DescribeWindows() string {
+	var parts []string
+	if c.Windowed > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d members would have windows: concurrency is that in force now, and the next window opens or closes at %s.", c.Windowed, c.Members, formatTime(c.NextEdge)))
+	}
+	if c.FleetWindows != "" {
+		parts = append(parts, c.FleetWindows)
+	}
+	return strings.Join(parts, " ")
+}
+
+// describeFleetWindows says which fleetConcurrency is in force, and what follows; empty
+// without windows that set it.
+func (p *Policy) describeFleetWindows(at time.Time) string {
+	b := p.Budget(at)
+	if b == nil || len(p.fleetWindows) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("fleetConcurrency would be %d now", b.Concurrency)
+	if changes := b.ChangesAt(); !changes.IsZero() {
+		text += fmt.Sprintf(", and %d from %s", p.Budget(changes).Concurrency, formatTime(changes))
+	}
+	return text + "."
+}
+
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// earliest returns the first of two times; a zero one counts as none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // joinBounded joins the first texts, and says how many more there are.
@@ -221,11 +273,28 @@ func describeChangedKeys(before, after map[string]string) string {
 	var changed []string
 	for _, key := range sortedKeys(mergeMaps(before, after)) {
 		// The groups are listed once, with the fleet's budget.
-		if key != apipolicy.KeyConcurrency && key != apipolicy.KeyFleetSources && before[key] != after[key] {
+		if key == apipolicy.KeyConcurrency || key == apipolicy.KeyFleetSources || before[key] == after[key] {
+			continue
+		}
+		if key == apipolicy.KeyWindows {
+			changed = append(changed, describeWindowsChange(before[key], after[key]))
+		} else {
 			changed = append(changed, fmt.Sprintf("%s %s→%s", key, cmp.Or(before[key], "-"), cmp.Or(after[key], "-")))
 		}
 	}
 	return v1alpha1.SanitizeText(strings.Join(changed, ", "), 200)
+}
+
+// describeWindowsChange counts windows, which are too long to be listed for each member.
+func describeWindowsChange(before, after string) string {
+	count := func(text string) int {
+		windows, _ := apipolicy.ParseWindows(text) // they come from a parsed policy
+		return len(windows)
+	}
+	if a, b := count(before), count(after); a != b {
+		return fmt.Sprintf("windows %d→%d", a, b)
+	}
+	return "windows changed"
 }
 
 func formatSigned(n int64) string {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -72,7 +73,7 @@ oslo: maxRetryBackoff: 40m0s is less than retryBackoffDuration, 50m0s (override 
 			if strings.HasPrefix(name, "held") {
 				members = withHeld
 			}
-			got := policy.Preview(tt.now, mustParse(t, tt.then), members)
+			got := policy.Preview(tt.now, mustParse(t, tt.then), members, time.Now())
 			assert.Equal(t, strings.TrimPrefix(tt.want, "\n"), got)
 		})
 	}
@@ -86,7 +87,7 @@ func TestPreviewIsBounded(t *testing.T) {
 		fmt.Fprintf(&overrides, "- {cluster: no-%d, concurrency: 1}\n", i)
 	}
 	fmt.Fprint(&overrides, "- {cluster: m777, concurrency: 100}\n")
-	got := policy.Preview(mustParse(t, data{"concurrency": "4"}), mustParse(t, data{"concurrency": "3", "overrides": overrides.String()}), members)
+	got := policy.Preview(mustParse(t, data{"concurrency": "4"}), mustParse(t, data{"concurrency": "3", "overrides": overrides.String()}), members, time.Now())
 	assert.Contains(t, got, "1000 of 1000 members would change. Concurrency: 1 gain, 999 lose, the fleet's sum goes from 4000 to 3097 (-903).")
 	assert.Contains(t, got, "and 990 more.\n")
 	assert.Contains(t, got, "m777", "the largest changes are shown")

@@ -87,6 +87,8 @@ type placedCluster struct {
 	// blocked: it waits until a person acts there, being Progressing or, with an obstacle,
 	// ToApply.
 	blocked bool
+	// opensAt is when the window opens that it waits for, being Progressing; zero for none.
+	opensAt time.Time
 }
 
 func newEvaluation(v View) *evaluation {

@@ -113,6 +113,9 @@ func (e *evaluation) estimateCompletion() (at time.Time, reason string, isOverdu
 	unfinished, slots := int(e.counts.ToApply+e.counts.Progressing), math.MaxInt
 	if e.Budget != nil {
 		slots = int(e.Budget.Slots(newImage.Source))
+		if e.Budget.IsClosed() {
+			slots = 1 // of those that the window opens
+		}
 		if slots <= 0 && len(left) < unfinished {
 			return at, string(eta.UnknownNothingGranted), false
 		}
@@ -175,6 +178,11 @@ func (e *evaluation) estimateImport(c *placedCluster, newImage v1alpha1.QueuedIm
 	}
 	if c.Activity != nil && slices.ContainsFunc(c.Activity.Head, func(q v1alpha1.QueuedImport) bool { return q.Reason == v1alpha1.ReasonPaused }) {
 		newImage.Reason = v1alpha1.ReasonPaused
+	}
+	if opensAt := c.WindowOpensAt; opensAt.After(e.Now) && c.Activity != nil {
+		// As the member's clock will show it.
+		at := metav1.NewTime(opensAt.Add(c.Activity.ObservedAt.Sub(c.ActivityAt)))
+		newImage.Reason, newImage.OpensAt = v1alpha1.ReasonWaitingForWindow, &at
 	}
 	return activity.ForNew(newImage)
 }

@@ -254,7 +254,7 @@ func TestEstimateWithinTheBudgetOfASource(t *testing.T) {
 	p, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": "9", "fleetSources": `[{name: bucket, hosts: ["images.example.com"], concurrency: 1}]`})
 	require.Empty(t, errs)
 	v := newView(newUbuntu(), "canary=PPP")
-	v.Budget = p.Budget()
+	v.Budget = p.Budget(v.Now)
 	for i := range v.Clusters {
 		a := newActivity()
 		a.Rates[0].Name = "bucket"
@@ -288,7 +288,7 @@ func TestEstimateIsOfTheOwnSource(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := planEffective(newView(tt.img, "canary=PP"), "canary-0 canary-1")
-			v.Budget = p.Budget()
+			v.Budget = p.Budget(v.Now)
 			for i := range v.Clusters {
 				a := newActivity()
 				a.Rates[0].Name = v1alpha1.SourceOther

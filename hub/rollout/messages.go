@@ -27,11 +27,17 @@ func (e *evaluation) decidePhase(b blocker) phaseVerdict {
 	if isStalled && !isObstacle(b.reason) {
 		b.reason = v1alpha1.ReasonClustersBlocked
 	}
-	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, e.blockerMessage(b) + e.blockedMessage() + e.keepingMessage()}
+	text := e.blockerMessage(b)
+	if windows := e.windowsMessage(); b.reason == v1alpha1.ReasonAwaitingClusters && e.onlyWindowsRemain() {
+		b.reason, text = string(v1alpha1.ReasonWaitingForWindow), windows
+	} else if windows != "" {
+		text += ". " + windows
+	}
+	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, text + e.blockedMessage() + e.keepingMessage()}
 	switch {
 	case b.reason == v1alpha1.ReasonRolledOut:
 		v.phase = v1alpha1.RolloutSucceeded
-	case e.counts.Progressing > e.counts.blocked, e.status.BlockedSince != nil && !isStalled:
+	case e.counts.Progressing > e.counts.blocked+e.counts.windowed, e.status.BlockedSince != nil && !isStalled:
 		v.phase = v1alpha1.RolloutProgressing
 	case b.reason == v1alpha1.ReasonMaxFailures:
 		v.phase = v1alpha1.RolloutFailed

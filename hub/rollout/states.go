@@ -27,6 +27,10 @@ func (e *evaluation) evaluateState(c *placedCluster) {
 		c.state, c.blocked = v1alpha1.ClusterToApply, c.obstacle != ""
 	default:
 		c.state = v1alpha1.ClusterProgressing
+		if c.opensAt = c.windowOf(e.Now); c.waitsForWindow() {
+			e.requeueAt(c.opensAt)
+			return
+		}
 		e.checkProgressDeadline(c)
 		c.blocked = c.state == v1alpha1.ClusterProgressing && r.isBlocked(c.effective.Revision)
 	}
@@ -57,6 +61,8 @@ func (e *evaluation) explainReported(c *placedCluster) (reason, message string) 
 		return v1alpha1.ReasonPlanFull, ""
 	case c.state == v1alpha1.ClusterToApply, c.PlannedDigest != c.effective.Digest: // the latter starts now
 		return "", ""
+	case c.waitsForWindow():
+		return string(v1alpha1.ReasonWaitingForWindow), "the window that it waits for opens at " + formatOpening(c.opensAt)
 	case r.refusesRevision(c.effective.Revision), r.ItemState == v1alpha1.PlanItemWaiting && c.state != v1alpha1.ClusterFailed:
 		if r.ItemState == v1alpha1.PlanItemWaiting && r.ItemReason != "" {
 			return string(r.ItemReason), r.ItemMessage
@@ -92,7 +98,8 @@ func (r *Report) servesRevision(revision string) bool {
 		r.Revision == revision && (r.ServingRevision == "" || r.ServingRevision == revision)
 }
 
-// checkProgressDeadline times a cluster out. Only uninterrupted online time counts.
+// checkProgressDeadline times a cluster out. Only uninterrupted time counts in which it is
+// online and may import by its windows.
 func (e *evaluation) checkProgressDeadline(c *placedCluster) {
 	deadline := e.Image.Spec.Rollout.ProgressDeadline
 	if deadline == nil {
@@ -102,6 +109,7 @@ func (e *evaluation) checkProgressDeadline(c *placedCluster) {
 	if c.OnlineSince.After(since) {
 		since = c.OnlineSince
 	}
+	since = laterOf(since, c.WindowOpenedAt)
 	if since.IsZero() {
 		return
 	}

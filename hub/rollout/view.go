@@ -40,6 +40,9 @@ type Cluster struct {
 	OfflineReason string
 	// OnlineSince is zero where that is unknown.
 	OnlineSince time.Time
+	// WindowOpensAt is when the member may import again by its windows; zero while it may.
+	// WindowOpenedAt is since when it may; zero for long.
+	WindowOpensAt, WindowOpenedAt time.Time
 	// Effective is what it is to have: the template with the overrides that select it. nil:
 	// Decide computes it. It is shared, and must not be changed.
 	Effective *override.Effective
@@ -78,6 +81,8 @@ type Report struct {
 	Message                   string
 	// Stalled: the image's condition is True; never by older agents.
 	Stalled bool
+	// OpensAt is when the window opens that the image waits for; zero for none.
+	OpensAt time.Time
 	// Retry is the last token that the agent followed.
 	Retry string
 	// ItemState is how the agent handled the plan's item; empty where its plan has none.
@@ -97,6 +102,9 @@ func NewReport(img *v1alpha1.ReportedImage) Report {
 	r := Report{
 		Exists: img.UID != "", Revision: img.Revision, ServingRevision: img.ServingRevision,
 		Phase: img.Phase, Reason: img.Reason, Message: img.Message, Stalled: img.Stalled, Retry: img.Retry,
+	}
+	if img.OpensAt != nil {
+		r.OpensAt = img.OpensAt.Time
 	}
 	if img.Plan != nil {
 		r.ItemState, r.ItemReason, r.ItemMessage, r.ItemRevision = img.Plan.State, img.Plan.Reason, img.Plan.Message, img.Plan.Revision

@@ -29,7 +29,7 @@ func (e *evaluation) decideNextWave() blocker {
 	}
 	w := &e.waves[e.currentWave]
 	limit := w.concurrencyLimit()
-	free := limit - int(w.counts.Progressing)
+	free := limit - int(w.counts.Progressing-w.counts.windowed)
 	var waiting, unapproved, planFull int
 	obstacle := ""
 	for i := range e.placed {
@@ -225,6 +225,8 @@ type stateCounts struct {
 	blocked, paused, heldBack, keeping int32
 	// unapproved are those to apply whose wave needs an approval of their source.
 	unapproved int32
+	// windowed are those in progress that wait for a window.
+	windowed int32
 }
 
 func (c *stateCounts) addCluster(cluster *placedCluster) {
@@ -238,6 +240,9 @@ func (c *stateCounts) addCluster(cluster *placedCluster) {
 	}
 	if cluster.state == v1alpha1.ClusterToApply && cluster.isUnapproved() {
 		c.unapproved++
+	}
+	if cluster.waitsForWindow() {
+		c.windowed++
 	}
 	switch {
 	case !cluster.blocked:
@@ -259,6 +264,7 @@ func (c *stateCounts) addCounts(other *stateCounts) {
 	c.heldBack += other.heldBack
 	c.keeping += other.keeping
 	c.unapproved += other.unapproved
+	c.windowed += other.windowed
 	for _, state := range v1alpha1.ClusterStates() {
 		*c.CountOf(state) += *other.CountOf(state)
 	}

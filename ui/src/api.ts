@@ -96,6 +96,8 @@ export interface BlastRadius {
   fleetThen?: number;
   /** BudgetChange describes what changes of it. */
   budgetChange?: string;
+  /** Windows says at which times the numbers change; absent where they do not. */
+  windows?: string;
   /** Rows are the members that change, those whose concurrency changes most first. */
   rows: BlastRow[];
   omitted?: number;
@@ -909,6 +911,8 @@ export interface MemberClusterStatus {
   budget?: number;
   /** ownConcurrency is the concurrency of the member's own policy ConfigMap. */
   ownConcurrency?: number;
+  /** window says whether the member may import by the windows of the policy. */
+  window?: MemberWindow;
   /** slotsUsed is how many slots of the SyncLedger are taken. */
   slotsUsed?: number;
   /** images of the member, counted. */
@@ -1072,6 +1076,14 @@ export interface MemberTransfers {
   reason?: string;
   /** message explains the reason. */
   message?: string;
+}
+
+/** MemberWindow is where a member is in the windows of its policies, or of the fleet's budget. */
+export interface MemberWindow {
+  /** opensAt is when it may import again. */
+  opensAt?: string;
+  /** openedAt is since when it may import. */
+  openedAt?: string;
 }
 
 export const MembersByBytes = "bytes";

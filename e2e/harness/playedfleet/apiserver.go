@@ -355,7 +355,7 @@ func (f *Fleet) applyPolicy(o *corev1.ConfigMap) error {
 	f.policy, f.data = p, o.Data
 	for _, m := range f.members {
 		m.policy, m.source, _ = p.ForMember(m.name(), m.object.Labels)
-		m.concurrency = int32(policy.ConcurrencyOf(m.policy))
+		m.concurrency = int32(policy.ConcurrencyAt(m.policy, f.at))
 		m.dirty = true
 	}
 	f.Changes.Mark(readapi.TopicPolicy)

@@ -135,7 +135,9 @@ func (f *Fleet) setupAPI() {
 		History:       func() *history.History { return f.history },
 		Stopping:      make(chan struct{}),
 		PolicyKey:     types.NamespacedName{Namespace: hubNamespace, Name: policyName},
-		Policy:        func() answers.PolicyInForce { return answers.PolicyInForce{Policy: f.policy, Accepted: true} },
+		Policy: func() answers.PolicyInForce {
+			return answers.PolicyInForce{Policy: f.policy, Accepted: true, Now: f.now()}
+		},
 		PageNames: func(name string) (names []string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -205,7 +207,7 @@ func (f *Fleet) joinMembers(end time.Time) {
 	for _, m := range f.members {
 		m.object.CreationTimestamp = metav1.NewTime(end.Add(-joinedFor).Truncate(time.Second))
 		m.policy, m.source, _ = f.policy.ForMember(m.name(), m.object.Labels)
-		m.concurrency = int32(policy.ConcurrencyOf(m.policy))
+		m.concurrency = int32(policy.ConcurrencyAt(m.policy, f.at))
 		if m.own != nil {
 			m.concurrency = min(m.concurrency, *m.own)
 		}
@@ -319,7 +321,7 @@ func (f *Fleet) AddMember(name string) {
 	m.neverReported = true
 	m.object.CreationTimestamp = metav1.NewTime(f.at)
 	m.policy, m.source, _ = f.policy.ForMember(m.name(), nil)
-	m.concurrency = int32(policy.ConcurrencyOf(m.policy))
+	m.concurrency = int32(policy.ConcurrencyAt(m.policy, f.at))
 	f.members = append(f.members, m)
 	slices.SortFunc(f.members, func(a, b *member) int { return strings.Compare(a.name(), b.name()) })
 	f.report(m, f.at)

@@ -41,7 +41,7 @@ func groupOf(url string) string {
 func (f *Fleet) groups() []string { return append(f.policyGroups(), v1alpha1.SourceOther) }
 
 func (f *Fleet) policyGroups() (names []string) {
-	if b := f.policy.Budget(); b != nil {
+	if b := f.policy.Budget(f.at); b != nil {
 		for _, s := range b.Sources {
 			names = append(names, s.Name)
 		}
@@ -131,7 +131,7 @@ func (f *Fleet) held() map[string]int64 {
 func (f *Fleet) startImports() {
 	held := f.held()
 	limits := map[string]int64{"": math.MaxInt32}
-	if b := f.policy.Budget(); b != nil {
+	if b := f.policy.Budget(f.at); b != nil {
 		limits[""] = int64(b.Concurrency)
 		for _, s := range b.Sources {
 			limits[s.Name] = int64(*s.Concurrency)

@@ -197,7 +197,7 @@ func (f *Fleet) decide(img *fleetImage) {
 
 // newView returns what a decision about a rollout depends on.
 func (f *Fleet) newView(img *fleetImage) rollout.View {
-	v := rollout.View{Image: img.object, Clusters: make([]rollout.Cluster, len(f.members)), Budget: f.policy.Budget(), Now: f.at}
+	v := rollout.View{Image: img.object, Clusters: make([]rollout.Cluster, len(f.members)), Budget: f.policy.Budget(f.at), Now: f.at}
 	for i, m := range f.members {
 		v.Clusters[i] = f.view(m, img.object, img.current)
 	}

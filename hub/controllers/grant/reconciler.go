@@ -123,7 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (ctrl.R
 		return ctrl.Result{}, err
 	}
 	var after time.Duration
-	if state.Policy == nil || state.Policy.Budget() == nil {
+	if state.Policy == nil || state.Policy.Budget(time.Now()) == nil {
 		r.Shares.publish(false, nil)
 		r.Metrics.Reset()
 		r.writeGrants(ctx, r.unlimitedGrants(members))
@@ -182,32 +182,54 @@ func (r *Reconciler) shareBudget(ctx context.Context, p *policy.Policy, members 
 	r.fenceGrants(ctx, members)
 	r.markPlans(ctx, members)
 	r.Shares.beginAllocation()
-	now, rules := time.Now(), budgetRules(p.Budget())
+	now := time.Now()
+	rules, changesIn := budgetRules(p, now)
 	reported := r.observeMembers(p, members, now)
 	allocation := r.accountant.Allocate(rules, now)
 	r.publishShares(&allocation, reported)
 	released := r.releaseLeaving(ctx, members, now)
 	r.writeGrants(ctx, r.allocatedGrants(allocation.Grants, members))
 	r.Metrics.SetAllocation(rules, allocation)
-	after := requeueDelay(members, &allocation, released, now)
+	after := trigger.Earliest(requeueDelay(members, &allocation, released, now), changesIn)
 	if len(r.departures.stored) > 0 {
 		after = trigger.Earliest(after, writeOffInterval)
 	}
 	return after
 }
 
-func budgetRules(b *policy.Budget) budget.Rules {
-	rules := budget.Rules{Total: int64(b.Concurrency), Duration: b.GrantDuration, ExcessTolerance: b.ExcessTolerance}
+// minGrantValidity is the shortest time that a grant is worth being written for. So long before
+// a lower budget comes into force, grants are given within that one already.
+const minGrantValidity = 15 * time.Second
+
+// maxEdgeDelay bounds the wait for another budget: a clock that is set forward does not end
+// it.
+const maxEdgeDelay = time.Minute
+
+// budgetRules returns the rules at a time, and in how long there may be others; 0 for never.
+func budgetRules(p *policy.Policy, now time.Time) (rules budget.Rules, changesIn time.Duration) {
+	b := p.Budget(now)
+	if changes := b.ChangesAt(); !changes.IsZero() {
+		changesIn = min(changes.Sub(now), maxEdgeDelay)
+	}
+	if left := b.FallsAt.Sub(now); !b.FallsAt.IsZero() && left <= minGrantValidity {
+		b = p.Budget(b.FallsAt)
+	} else if !b.FallsAt.IsZero() {
+		changesIn = trigger.Earliest(changesIn, left-minGrantValidity)
+	}
+	rules = budget.Rules{Total: int64(b.Concurrency), Duration: b.GrantDuration, ExcessTolerance: b.ExcessTolerance, RisesAt: b.RisesAt}
+	if !b.FallsAt.IsZero() {
+		rules.EndsIn = b.FallsAt.Sub(now)
+	}
 	for _, s := range b.Sources {
 		rules.Groups = append(rules.Groups, budget.Group{Name: s.Name, Concurrency: *s.Concurrency})
 	}
-	return rules
+	return rules, changesIn
 }
 
 // observeMembers updates the accounts, and returns the policy that each member reports.
 func (r *Reconciler) observeMembers(p *policy.Policy, members []memberState, now time.Time) map[string]*budget.Bounds {
 	reported := make(map[string]*budget.Bounds, len(members))
-	groups := p.Budget().SourceGroups()
+	groups := p.Budget(now).SourceGroups()
 	for i := range members {
 		s := &members[i]
 		cache := r.policyCaches[s.member.Name]

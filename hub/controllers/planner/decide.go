@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,13 +12,15 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
-	"github.com/pelotech/ot-fleet/hub/controllers/policy"
+	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/plan"
+	"github.com/pelotech/ot-fleet/hub/policy"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
@@ -40,7 +43,7 @@ type snapshot struct {
 	syncStalled string
 	// shard is the replica that syncs the member; empty for none.
 	shard  string
-	policy policy.State
+	policy policycontroller.State
 	// transfers is the member's share of the fleet-wide budget; nil for none. safe is the
 	// share without a grant that its plan may have; it is unknown without safeKnown.
 	transfers *v1alpha1.MemberTransfers
@@ -80,6 +83,10 @@ type decision struct {
 // namespaceRetryDelay is the retry delay while the namespace is taken or being deleted.
 const namespaceRetryDelay = 30 * time.Second
 
+// maxEdgeDelay bounds the wait for an edge of a window: a clock that is set forward does not
+// end it.
+const maxEdgeDelay = time.Minute
+
 // isMemberNamespace reports whether a namespace was created for a member.
 func isMemberNamespace(ns *corev1.Namespace, member string) bool {
 	return ns.Labels[v1alpha1.LabelMember] == member
@@ -99,7 +106,8 @@ func decide(s snapshot) decision {
 		obstacle = memberstatus.Obstacle{Reason: string(v1alpha1.ReasonNamespaceTerminating), Message: fmt.Sprintf("namespace %s is being deleted on the hub; it is created again afterwards", name)}
 	}
 
-	var desired map[string]string
+	var written, desired map[string]string
+	var edge time.Time
 	view := memberstatus.Input{
 		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Obstacle: obstacle, Transfers: s.transfers, SyncStalled: s.syncStalled, Joined: s.joined, Installed: s.installed, Rotated: s.rotated,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watchedSince, IncompleteSince: s.root.IncompleteSince, Excess: s.root.Excess,
@@ -109,9 +117,11 @@ func decide(s snapshot) decision {
 		view.PolicyRefused = s.policy.Message
 	}
 	if s.policy.Policy != nil {
-		desired, view.PolicySource, view.PolicyErrors = s.policy.Policy.ForMember(s.member.Name, s.member.Labels)
-		s.applySafeShare(desired)
+		written, view.PolicySource, view.PolicyErrors = s.policy.Policy.ForMember(s.member.Name, s.member.Labels)
+		s.applySafeShare(written)
+		desired, edge = policy.InForce(written, s.knowsWindows(), s.now)
 		view.DesiredPolicy = desired
+		view.WindowOpensAt = s.policy.Policy.OpensAt(written, s.now)
 	}
 	current := s.plan
 	switch {
@@ -120,7 +130,7 @@ func decide(s snapshot) decision {
 		d.withdrawMailbox = s.plan != nil || s.grant != nil
 	case s.member.Spec.Quarantine != nil: // the plan stays as it is
 	case s.mayPlan:
-		if d.plan = decidePlan(s, name, desired, view.PolicySource); d.plan != nil {
+		if d.plan = decidePlan(s, name, written, desired, view.PolicySource); d.plan != nil {
 			current = d.plan
 		}
 	}
@@ -136,7 +146,15 @@ func decide(s snapshot) decision {
 	if obstacle.Reason != "" {
 		d.recheckAfter = namespaceRetryDelay
 	}
+	if !edge.IsZero() {
+		d.recheckAfter = trigger.Earliest(d.recheckAfter, max(time.Millisecond, min(edge.Sub(s.now), maxEdgeDelay)))
+	}
 	return d
+}
+
+// knowsWindows reports whether the member's agent judges windows itself.
+func (s *snapshot) knowsWindows() bool {
+	return s.root.Report != nil && slices.Contains(s.root.Report.PolicyKeys, apipolicy.KeyWindows)
 }
 
 // applySafeShare sets the safe share to the admitted one: members use it without a
@@ -156,13 +174,13 @@ func (s *snapshot) applySafeShare(desired map[string]string) {
 
 // decidePlan returns the plan to write, with the resourceVersion that it was decided on;
 // nil for none.
-func decidePlan(s snapshot, namespace string, desired map[string]string, source string) *v1alpha1.ClusterPlan {
+func decidePlan(s snapshot, namespace string, written, desired map[string]string, source string) *v1alpha1.ClusterPlan {
 	view := plan.Input{
 		ClusterUID: memberstatus.ResolveClusterUID(s.member, s.root.ClusterUID),
 		Report:     s.root.Report, ReportClusterUID: s.root.ClusterUID,
 		ReportUnconfirmed: s.syncResult.ConfirmedSequence == 0 || s.root.Sequence < s.syncResult.ConfirmedSequence,
 		NewerMemberPlan:   s.syncResult.NewerPlan,
-		DesiredPolicy:     desired, PolicySource: source,
+		DesiredPolicy:     written, PolicyNow: desired, PolicySource: source,
 		Images: s.images.Images, Kept: s.images.Kept, Retired: s.images.Retired,
 		Inquiries: s.inquiries, Prunes: s.prunes,
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -289,7 +290,7 @@ func (r *Reconciler) reconcilePreview(ctx context.Context, key types.NamespacedN
 	if len(next.errs) > 0 {
 		answer = "would be refused: " + policy.FormatErrors(next.errs)
 	} else {
-		answer = policy.Preview(state.Policy, next.policy, members)
+		answer = policy.Preview(state.Policy, next.policy, members, time.Now())
 	}
 	if len(next.unknown) > 0 {
 		answer += "\nunknown keys: " + strings.Join(next.unknown, ", ")

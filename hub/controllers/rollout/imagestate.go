@@ -246,6 +246,7 @@ func (f *FleetState) rebuildClusters(img *imageState) {
 func (f *FleetState) buildCluster(img *imageState, m *member) rollout.Cluster {
 	cluster := rollout.Cluster{
 		Name: m.name, Labels: m.labels, OfflineReason: m.offline, OnlineSince: m.onlineSince,
+		WindowOpensAt: m.windowOpensAt, WindowOpenedAt: m.windowOpenedAt,
 		Report: m.newestReport(img.current).Report, KnowsRetry: m.knowsRetry,
 	}
 	if img.overrides != nil {

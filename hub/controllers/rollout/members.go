@@ -19,6 +19,8 @@ type member struct {
 	labels      map[string]string
 	offline     string // the reason
 	onlineSince time.Time
+	// windowOpensAt and windowOpenedAt are those of its status; zero for none.
+	windowOpensAt, windowOpenedAt time.Time
 
 	// agentVersion and imageFields are those of the report's root; nil fields are unknown.
 	agentVersion string
@@ -85,6 +87,17 @@ func (f *FleetState) dropIfUnknown(m *member) {
 	}
 }
 
+// windowTimes returns when a member may import again, and since when it may; zero for none.
+func windowTimes(w *v1alpha1.MemberWindow) (opensAt, openedAt time.Time) {
+	if w != nil && w.OpensAt != nil {
+		opensAt = w.OpensAt.Time
+	}
+	if w != nil && w.OpenedAt != nil {
+		openedAt = w.OpenedAt.Time
+	}
+	return opensAt, openedAt
+}
+
 // SetMember stores a MemberCluster. One that is being deleted counts as removed: nothing
 // is planned for it.
 func (f *FleetState) SetMember(stored *v1alpha1.MemberCluster) {
@@ -93,13 +106,15 @@ func (f *FleetState) SetMember(stored *v1alpha1.MemberCluster) {
 		return
 	}
 	offline, since := rollout.Availability(stored)
+	opensAt, openedAt := windowTimes(stored.Status.Window)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.ensureMember(stored.Name)
-	if m.present && m.uid == stored.UID && m.offline == offline && m.onlineSince.Equal(since) && maps.Equal(m.labels, stored.Labels) {
+	if m.present && m.uid == stored.UID && m.offline == offline && m.onlineSince.Equal(since) && m.windowOpensAt.Equal(opensAt) && m.windowOpenedAt.Equal(openedAt) && maps.Equal(m.labels, stored.Labels) {
 		return
 	}
 	m.labels, m.offline, m.onlineSince = stored.Labels, offline, since
+	m.windowOpensAt, m.windowOpenedAt = opensAt, openedAt
 	if !m.present {
 		m.present = true
 		i, _ := slices.BinarySearch(f.present, m.name)

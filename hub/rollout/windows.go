@@ -1,0 +1,55 @@
+package rollout
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// windowOf returns when the window opens that a cluster in progress waits for; zero where it
+// waits for none. Agents that know no windows call it a pause, and one of the fleet-wide budget
+// is the hub's alone.
+func (c *placedCluster) windowOf(now time.Time) time.Time {
+	r := &c.Report
+	waits := r.Reason == v1alpha1.ReasonWaitingForWindow ||
+		!c.WindowOpensAt.IsZero() && (r.Reason == v1alpha1.ReasonPaused || r.Reason == v1alpha1.ReasonWaitingForFleet || r.Reason == v1alpha1.ReasonWaitingForSource)
+	if !r.Exists || r.Revision != c.effective.Revision || r.ItemState == v1alpha1.PlanItemWaiting || !waits {
+		return time.Time{}
+	}
+	return laterOf(laterOf(r.OpensAt, c.WindowOpensAt), now)
+}
+
+// waitsForWindow reports whether a cluster in progress waits for a window.
+func (c *placedCluster) waitsForWindow() bool { return !c.opensAt.IsZero() }
+
+// onlyWindowsRemain reports whether every cluster in progress waits for a window or until a
+// person acts, and at least one for a window.
+func (e *evaluation) onlyWindowsRemain() bool {
+	return e.counts.windowed > 0 && e.counts.windowed+e.counts.blocked == e.counts.Progressing
+}
+
+// firstOpening returns when the first window opens that a cluster waits for.
+func (e *evaluation) firstOpening() (at time.Time) {
+	for i := range e.placed {
+		if c := &e.placed[i]; c.waitsForWindow() && (at.IsZero() || c.opensAt.Before(at)) {
+			at = c.opensAt
+		}
+	}
+	return at
+}
+
+// windowsMessage says which clusters wait for a window; empty for none.
+func (e *evaluation) windowsMessage() string {
+	if e.counts.windowed == 0 {
+		return ""
+	}
+	wait := "wait"
+	if e.counts.windowed == 1 {
+		wait = "waits"
+	}
+	return fmt.Sprintf("%s %s for a window of the policy (%s); the first one opens at %s",
+		pluralClusters(e.counts.windowed), wait, e.clusterNames((*placedCluster).waitsForWindow), formatOpening(e.firstOpening()))
+}
+
+func formatOpening(at time.Time) string { return at.UTC().Format(time.RFC3339) }

@@ -1,0 +1,133 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
+)
+
+// waitForWindow has started clusters wait for a window, as their agents report it.
+func waitForWindow(v rollout.View, opensAt time.Time, names ...string) rollout.View {
+	for _, name := range names {
+		for i := range v.Clusters {
+			if c := &v.Clusters[i]; c.Name == name {
+				c.PlannedAt = v.Now.Add(-10 * deadline)
+				c.Report.Phase, c.Report.Reason, c.Report.OpensAt = v1alpha1.PhaseQueued, v1alpha1.ReasonWaitingForWindow, opensAt
+			}
+		}
+	}
+	return v
+}
+
+// A wait for a window uses up no deadline and no maxConcurrency, fails nothing, and holds the
+// next wave.
+func TestClustersThatWaitForWindow(t *testing.T) {
+	opens := now.Add(8 * time.Hour)
+	v := waitForWindow(newView(newUbuntu().WithMaxConcurrency("1"), "canary=PP.. eu=."), opens, "canary-0", "canary-1")
+	d := decideAndCheck(t, v)
+	assert.Equal(t, "canary=PPP. eu=.", formatStates(d))
+	assert.Equal(t, []string{"canary-2"}, d.Start, "one that does not wait")
+	assert.Equal(t, string(v1alpha1.ReasonWaitingForWindow), d.Placed[0].Reason)
+	assert.Contains(t, d.Placed[0].Message, "2026-03-01T20:00:00Z")
+	assert.Contains(t, d.Status.Message, "2 clusters wait for a window of the policy (canary-0, canary-1); the first one opens at 2026-03-01T20:00:00Z")
+	assert.Equal(t, v1alpha1.ReasonMaxConcurrency, d.Status.Reason)
+	assert.Zero(t, d.Status.Clusters.TimedOut)
+	assert.Empty(t, d.Status.Blocked)
+}
+
+func TestOnlyWindowsRemain(t *testing.T) {
+	opens := now.Add(8 * time.Hour)
+	v := waitForWindow(newView(newUbuntu(), "canary=PPS eu=."), opens, "canary-0")
+	v = waitForWindow(v, opens.Add(-time.Hour), "canary-1")
+	d := decideAndCheck(t, v)
+	assert.Equal(t, "canary=PPS eu=.", formatStates(d), "the wave is not done")
+	assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
+	assert.Equal(t, string(v1alpha1.ReasonWaitingForWindow), d.Status.Reason)
+	assert.Contains(t, d.Status.Message, "2 clusters wait for a window of the policy (canary-0, canary-1); the first one opens at 2026-03-01T19:00:00Z")
+	assert.True(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionProgressing))
+	assert.False(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled))
+	assert.LessOrEqual(t, d.RequeueAfter, 7*time.Hour)
+
+	// One that waits for a person beside them is still named.
+	v.Clusters[0].Report.Reason = v1alpha1.ReasonSecretMissing
+	v.Clusters[0].PlannedAt = now
+	d = decideAndCheck(t, advanceView(v, decideAndCheck(t, v), 2*time.Minute))
+	assert.Equal(t, string(v1alpha1.ReasonWaitingForWindow), d.Status.Reason)
+	assert.Contains(t, d.Status.Message, "In 1 cluster a person has to act: canary-0")
+	assert.False(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled))
+}
+
+// The deadline counts from the opening, which the MemberCluster stores.
+func TestDeadlineCountsFromOpening(t *testing.T) {
+	for name, tt := range map[string]struct {
+		openedAgo time.Duration
+		want      string
+	}{
+		"never closed":  {0, "canary=T"},
+		"just opened":   {time.Minute, "canary=P"},
+		"open for long": {deadline + time.Minute, "canary=T"},
+	} {
+		v := newView(newUbuntu(), "canary=T")
+		if tt.openedAgo > 0 {
+			v.Clusters[0].WindowOpenedAt = now.Add(-tt.openedAgo)
+		}
+		d := decideAndCheck(t, v)
+		assert.Equal(t, tt.want, formatStates(d), name)
+		if tt.want == "canary=P" {
+			assert.LessOrEqual(t, d.RequeueAfter, deadline, name)
+		}
+	}
+}
+
+// An agent that knows no windows calls a closed one a pause, and a closed budget of the fleet
+// is the hub's alone.
+func TestHubKnowsTheWindow(t *testing.T) {
+	for reason, wantWaits := range map[v1alpha1.Reason]bool{
+		v1alpha1.ReasonPaused: true, v1alpha1.ReasonWaitingForFleet: true, v1alpha1.ReasonWaitingForSource: true,
+		v1alpha1.ReasonImporting: false, v1alpha1.ReasonSecretMissing: false,
+	} {
+		v := newView(newUbuntu(), "canary=T")
+		v.Clusters[0].Report.Reason, v.Clusters[0].WindowOpensAt = reason, now.Add(time.Hour)
+		d := decideAndCheck(t, v)
+		assert.Equal(t, wantWaits, d.Status.Reason == string(v1alpha1.ReasonWaitingForWindow), reason)
+		assert.Equal(t, !wantWaits, d.Status.Clusters.TimedOut > 0, reason)
+		v.Clusters[0].WindowOpensAt = time.Time{}
+		assert.Equal(t, int32(1), decideAndCheck(t, v).Status.Clusters.TimedOut, "%s without a window", reason)
+	}
+}
+
+// What waits for a window is expected after it opens.
+func TestExpectedAfterOpening(t *testing.T) {
+	opens := now.Add(8 * time.Hour)
+	v := waitForWindow(newView(newUbuntu(), "canary=P"), opens, "canary-0")
+	a := newActivity()
+	a.Active, a.Slots, a.Budget = nil, 0, 0
+	stored := *toStoredTime(opens)
+	a.Head = []v1alpha1.QueuedImport{{Namespace: "vm-images", Name: "ubuntu-1.0.0", Source: a.Rates[0].Name, Bytes: 1 << 30, QueuedAt: a.ObservedAt, Reason: v1alpha1.ReasonWaitingForWindow, OpensAt: &stored}}
+	name := rollout.CurrentImage(v.Image)
+	a.Head[0].Namespace, a.Head[0].Name = name.Namespace, name.Name
+	a.Queued = 1
+	v = withActivity(v, "canary-0", a)
+	d := decideAndCheck(t, v)
+	require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
+	assert.True(t, d.Status.ExpectedAt.After(opens), d.Status.ExpectedAt)
+	assert.Less(t, d.Status.ExpectedAt.Sub(opens), 2*time.Hour)
+
+	// A cluster that has not started is expected after the opening that the hub knows.
+	idle := newActivity()
+	idle.Active, idle.Head, idle.Queued, idle.Slots, idle.Budget = nil, nil, 0, 0, 0
+	v = newView(newUbuntu().WithMaxConcurrency("1"), "canary=..")
+	for i := range v.Clusters {
+		v.Clusters[i].WindowOpensAt = opens
+		v = withActivity(v, v.Clusters[i].Name, idle)
+	}
+	d = decideAndCheck(t, v)
+	require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
+	assert.True(t, d.Status.ExpectedAt.After(opens), d.Status.ExpectedAt)
+}

@@ -85,6 +85,17 @@ func TestDeadlineCountsFromOpening(t *testing.T) {
 	}
 }
 
+// What runs when a window closes runs on, and its deadline with it.
+func TestImportOutlastsItsWindow(t *testing.T) {
+	v := newView(newUbuntu(), "canary=T")
+	c := &v.Clusters[0]
+	c.Report.Reason = v1alpha1.ReasonImporting
+	c.WindowOpensAt, c.WindowOpenedAt = now.Add(16*time.Hour), now.Add(-time.Minute)
+	assert.Equal(t, "canary=P", formatStates(decideAndCheck(t, v)))
+	c.WindowOpenedAt = now.Add(-deadline - time.Minute)
+	assert.Equal(t, "canary=T", formatStates(decideAndCheck(t, v)))
+}
+
 // An agent that knows no windows calls a closed one a pause, and a closed budget of the fleet
 // is the hub's alone.
 func TestHubKnowsTheWindow(t *testing.T) {

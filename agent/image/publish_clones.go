@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -27,7 +28,7 @@ const cloneHolder = " (clone)"
 func CloneHolders(img *v1alpha1.VMDiskImage, dataVolumes []cdiv1.DataVolume, dataSources []cdiv1.DataSource) (holders []Holder) {
 	for i := range dataVolumes {
 		dv := &dataVolumes[i]
-		if !IsClone(dv) || isOwnDisk(dv) {
+		if !IsClone(dv) || isDiskOfHolder(dv, img.UID) {
 			continue
 		}
 		holder := Holder{Name: dv.Namespace + "/" + dv.Name + cloneHolder}
@@ -71,11 +72,15 @@ func IsClone(dv *cdiv1.DataVolume) bool {
 	return dv.Spec.SourceRef != nil || (dv.Spec.Source != nil && (dv.Spec.Source.PVC != nil || dv.Spec.Source.Snapshot != nil))
 }
 
-// isOwnDisk reports whether a DataVolume is a disk of one of our VirtualMachines, which is the
-// holder then.
-func isOwnDisk(dv *cdiv1.DataVolume) bool {
+// isDiskOfHolder reports whether a DataVolume is a disk of one of our VirtualMachines, which is the
+// holder then. One whose image uses the DataSource of another image holds the former only.
+func isDiskOfHolder(dv *cdiv1.DataVolume, uid types.UID) bool {
 	owner := metav1.GetControllerOf(dv)
-	return owner != nil && owner.Kind == "VirtualMachine" && strings.HasPrefix(owner.APIVersion, v1alpha1.GroupVersion.Group+"/")
+	if owner == nil || owner.Kind != "VirtualMachine" || !strings.HasPrefix(owner.APIVersion, v1alpha1.GroupVersion.Group+"/") {
+		return false
+	}
+	clonedFrom := dv.Annotations[v1alpha1.AnnotationClonedFrom]
+	return clonedFrom == "" || strings.HasPrefix(clonedFrom, string(uid)+"/")
 }
 
 func canCloneFrom(dv *cdiv1.DataVolume, namespace string, p *v1alpha1.Publication, dataSources []cdiv1.DataSource) bool {

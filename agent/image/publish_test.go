@@ -128,6 +128,14 @@ func TestCloneHolders(t *testing.T) {
 		{"a disk of our VirtualMachine", []mutate{bySource(cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "images", Name: "claim-2"}}), func(dv *cdiv1.DataVolume) {
 			dv.OwnerReferences = []metav1.OwnerReference{{APIVersion: "pelotech.ot/v1alpha1", Kind: "VirtualMachine", Name: "vm", Controller: ptr.To(true)}}
 		}}, nil},
+		{"a disk of our VirtualMachine, of the image itself", []mutate{bySource(cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "images", Name: "claim-2"}}), func(dv *cdiv1.DataVolume) {
+			dv.OwnerReferences = []metav1.OwnerReference{{APIVersion: "pelotech.ot/v1alpha1", Kind: "VirtualMachine", Name: "vm", Controller: ptr.To(true)}}
+			dv.Annotations = map[string]string{v1alpha1.AnnotationClonedFrom: "image/r/2/claim-2"}
+		}}, nil},
+		{"a disk of our VirtualMachine, whose image uses the DataSource", []mutate{bySource(cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "images", Name: "claim-2"}}), func(dv *cdiv1.DataVolume) {
+			dv.OwnerReferences = []metav1.OwnerReference{{APIVersion: "pelotech.ot/v1alpha1", Kind: "VirtualMachine", Name: "vm", Controller: ptr.To(true)}}
+			dv.Annotations = map[string]string{v1alpha1.AnnotationClonedFrom: "other/r/0/claim-2"}
+		}}, []int32{2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dv := cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "disk", CreationTimestamp: metav1.NewTime(apitest.Epoch)}}

@@ -38,6 +38,11 @@ func NextOpening(own, planned *Policy, now time.Time) (opening Opening, found bo
 		}
 	}
 	before := smallestOf(limits)
+	for _, l := range limits {
+		if l.largest() <= before {
+			return Opening{}, false // such as within the only window: no search of years
+		}
+	}
 	for range maxEdges {
 		edge := time.Time{}
 		for _, l := range limits {
@@ -92,6 +97,20 @@ func (l *limit) current() (int32, *Window) {
 		return math.MaxInt32, nil
 	}
 	return numbers.Concurrency, window
+}
+
+// largest returns the largest concurrency that the policy ever has, or more.
+func (l *limit) largest() int32 {
+	largest := l.policy.Concurrency
+	if l.isUnlimited {
+		largest = math.MaxInt32
+	}
+	for _, w := range l.policy.Windows {
+		if w.Concurrency != nil {
+			largest = max(largest, *w.Concurrency)
+		}
+	}
+	return largest
 }
 
 func smallestOf(limits []*limit) int32 {

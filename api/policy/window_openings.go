@@ -20,7 +20,7 @@ func loadZone(name string) (*time.Location, error) {
 		return zone.(*time.Location), nil
 	}
 	if name == "Local" {
-		return nil, errors.New("Local is another zone in each process: name one, such as Europe/Berlin")
+		return nil, errors.New("the zone Local is another one in each process: name one, such as Europe/Berlin")
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil || name != "" && !timeZonePattern.MatchString(name) {

@@ -93,7 +93,7 @@ func TestOpeningsAreThoseOfAClock(t *testing.T) {
 			got = append(got, at)
 			require.Less(t, len(got), 5000)
 		}
-		require.Equal(t, len(want), len(got), "%v\n%v", want, got)
+		require.Len(t, got, len(want), "%v\n%v", want, got)
 		for i := range want {
 			require.True(t, want[i].Equal(got[i]), "opening %d: want %s, got %s", i, want[i].In(o.zone), got[i].In(o.zone))
 		}

@@ -54,7 +54,7 @@ func TestParseWindows(t *testing.T) {
 		"too long":                {text: `[{cron: "@daily", duration: 169h}]`, wantErr: "[0].duration: 169h0m0s is too long: the maximum is 168h0m0s"},
 		"a duration of no unit":   {text: `[{cron: "@daily", duration: 90}]`, wantErr: "[0].duration: it is no text: put it in quotes"},
 		"a zone that is none":     {text: `[{cron: "@daily", duration: 5m, timeZone: Europe/Atlantis}]`, wantErr: `[0].timeZone: "Europe/Atlantis" is unknown: use a name such as Europe/Berlin`},
-		"the process's zone":      {text: `[{cron: "@daily", duration: 5m, timeZone: Local}]`, wantErr: "[0].timeZone: Local is another zone in each process"},
+		"the process's zone":      {text: `[{cron: "@daily", duration: 5m, timeZone: Local}]`, wantErr: "[0].timeZone: the zone Local is another one in each process"},
 		"a path":                  {text: `[{cron: "@daily", duration: 5m, timeZone: ../../etc/passwd}]`, wantErr: "[0].timeZone: "},
 		"no number":               {text: `[{cron: "@daily", duration: 5m}]`, wantErr: "[0].concurrency: it is missing: say how many imports may run while the window is open"},
 		"a number that is none":   {text: `[{cron: "@daily", duration: 5m, concurrency: many}]`, wantErr: `[0].concurrency: "many" is not a whole number from 0 to 256`},

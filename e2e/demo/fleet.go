@@ -38,6 +38,9 @@ const (
 
 var memberNames = []string{bergen, edge, lab}
 
+// siteLabel is the label of clusters whose site has a mirror: edge has one.
+const siteLabel = "site"
+
 // clusterAPILabel selects the Cluster API Clusters that are members.
 const clusterAPILabel = "fleet"
 
@@ -306,7 +309,7 @@ func (f *demoFleet) registerMembers(ctx context.Context) error {
 	for _, object := range []client.Object{
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: program.HubNamespace, Name: edge}, Data: map[string][]byte{"kubeconfig": ofEdge}},
 		&v1alpha1.MemberCluster{
-			ObjectMeta: metav1.ObjectMeta{Name: edge, Labels: map[string]string{"edge": "true"}},
+			ObjectMeta: metav1.ObjectMeta{Name: edge, Labels: map[string]string{"edge": "true", siteLabel: "cellar"}},
 			Spec:       v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: edge}}},
 		},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusters"}},

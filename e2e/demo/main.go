@@ -70,7 +70,8 @@ Budgets   2 downloads at a time, 1 in edge, 3 in lab; an observer in each cluste
 
 1. Outage     edge is cut off, the policy is raised meanwhile, and edge comes back. Then the
               elected replica of the hub is killed.
-2. Rollout    a version goes to lab first, then to one cluster at a time; edge catches up.
+2. Rollout    a version goes to lab first, into a storage class of its own, then to one cluster
+              at a time; edge catches up, from the mirror of its site.
 3. Workspace  three VirtualMachines wait for their images, and run. An image that is deleted
               under them stays until the last of them is gone.
 4. Prune      a report of what nobody needs; one image is pruned, taken back, and pruned.
@@ -79,9 +80,9 @@ Budgets   2 downloads at a time, 1 in edge, 3 in lab; an observer in each cluste
 const outro = `
 Shown: budgets of three clusters from one policy, through an outage; a download that broke
 off and one that cannot succeed; VirtualMachines that wait for their images; a deleted image
-that stays while a VirtualMachine holds it; a rollout in two waves past an offline cluster; a
-prune report with reasons, a prune that was undone and one that was not; the loss of a hub
-replica. Everything is stopped, and only the programs that were built are left.
+that stays while a VirtualMachine holds it; a rollout in two waves past an offline cluster, to
+clusters that are unlike; a prune report with reasons, a prune that was undone and one that was
+not; the loss of a hub replica. Everything is stopped, and only the programs that were built are left.
 
 Try it:    make up                the same fleet, left running
 Read on:   README.md              install, and where to go next

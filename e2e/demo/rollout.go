@@ -38,6 +38,18 @@ type rolloutState struct {
 	caughtUp bool
 }
 
+// newOverrides are for clusters that are unlike the others: those at a site with a mirror download
+// from there, and lab has another storage class.
+func newOverrides(mirror string) []v1alpha1.ImageOverride {
+	return []v1alpha1.ImageOverride{
+		{
+			ClusterSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: siteLabel, Operator: metav1.LabelSelectorOpExists}}},
+			URL:             ptr.To(mirror + "/${labels." + siteLabel + "}/" + goldenImage + ".qcow2"),
+		},
+		{ClusterNames: []string{lab}, StorageClass: ptr.To(simulator.ClassLocal)},
+	}
+}
+
 func (s *demoStory) goldenImage() *v1alpha1.FleetDiskImage {
 	return &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: golden},
@@ -47,6 +59,7 @@ func (s *demoStory) goldenImage() *v1alpha1.FleetDiskImage {
 				Name: golden, SourceType: v1alpha1.SourceHTTP, URL: s.sourceURL(goldenImage),
 				DiskSize: resource.MustParse("24Gi"), StorageClass: simulator.ClassCSI,
 			},
+			Overrides: newOverrides(s.mirror.URL + "/ok/" + downloadDuration),
 			Placement: v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{}},
 			Rollout: v1alpha1.Rollout{
 				Waves:          []v1alpha1.Wave{{Name: "canary", ClusterSelector: metav1.LabelSelector{MatchLabels: map[string]string{canaryLabel: "true"}}}},
@@ -69,7 +82,7 @@ func (s *demoStory) rolloutActs() []storyAct {
 			if err := s.client.Create(ctx, s.goldenImage()); err != nil {
 				return fmt.Errorf("creating FleetDiskImage %s: %w", golden, err)
 			}
-			s.screen.printNote("FleetDiskImage %s %s applied for all clusters: lab first, then the rest, one at a time", golden, goldenVersion)
+			s.screen.printNote("FleetDiskImage %s %s applied for all clusters: lab first, in a storage class of its own, then one at a time; edge from the mirror of its site", golden, goldenVersion)
 			return nil
 		}},
 		{func() bool { return s.isRolledOut(v1alpha1.ClusterCounts{Total: 3, Succeeded: 2, Deferred: 1}) }, func(ctx context.Context) error {
@@ -125,6 +138,9 @@ func (s *demoStory) checkRollout(ctx context.Context, check func(bool, string, .
 	once := len(spans[bergen]) == 1 && len(spans[edge]) == 1 && len(spans[lab]) == 1
 	check(once, "%s was downloaded once in each of the three clusters", goldenImage)
 	check(once && isStrictlyAfter(spans[bergen], spans[lab]) && isStrictlyAfter(spans[edge], spans[bergen]), "one cluster at a time downloaded it, lab first")
+	check(s.goldenSpec(edge).URL == s.mirror.URL+"/ok/"+downloadDuration+"/cellar/"+goldenImage+".qcow2" && s.goldenSpec(bergen).URL == s.sourceURL(goldenImage),
+		"edge downloaded it from the mirror of its site, bergen from the origin")
+	check(s.goldenSpec(lab).StorageClass == simulator.ClassLocal && s.goldenSpec(edge).StorageClass == simulator.ClassCSI, "lab has it in a storage class of its own")
 	check(s.deferred, "edge was deferred while it was offline, and caught up")
 	return nil
 }
@@ -135,11 +151,18 @@ func isStrictlyAfter(one, other []observer.Span) bool {
 	return end != (time.Time{}) && !one[0].Begun.Before(end)
 }
 
-func (s *demoStory) goldenUID(member string) types.UID {
+func (s *demoStory) goldenUID(member string) types.UID { return s.goldenIn(member).UID }
+
+func (s *demoStory) goldenSpec(member string) v1alpha1.VMDiskImageSpec {
+	return s.goldenIn(member).Spec
+}
+
+// goldenIn returns the image of the rollout in a member, an empty one for none.
+func (s *demoStory) goldenIn(member string) v1alpha1.VMDiskImage {
 	for i := range s.images[member] {
 		if img := &s.images[member][i]; img.Name == goldenImage {
-			return img.UID
+			return *img
 		}
 	}
-	return ""
+	return v1alpha1.VMDiskImage{}
 }

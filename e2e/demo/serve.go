@@ -54,7 +54,7 @@ func (b backgroundFleet) runFleet(ctx context.Context) (err error) {
 		{"starting hub", f.startHub},
 	}
 	t := newTraffic(f)
-	defer t.source.Close()
+	defer t.close()
 	steps = append(steps, startStep{"connecting clusters", t.awaitPolicy}, startStep{"creating images", t.populate}, startStep{"starting imports", t.awaitFirst})
 	if err := f.start(ctx, steps); err != nil {
 		return err

@@ -41,8 +41,9 @@ const (
 // demoStory runs the scenes of the demo and checks their outcome.
 type demoStory struct {
 	*demoFleet
-	source *httptest.Server
-	screen *display
+	// mirror is the source at edge's site.
+	source, mirror *httptest.Server
+	screen         *display
 
 	// memberClusters are read from the hub, images from the members.
 	memberClusters []v1alpha1.MemberCluster
@@ -67,7 +68,7 @@ type storyAct struct {
 func newDemoStory(f *demoFleet) *demoStory {
 	s := &demoStory{demoFleet: f, screen: newDisplay(f.plugin), images: map[string][]v1alpha1.VMDiskImage{}}
 	s.unhealthy = map[string]bool{}
-	s.source = newSource()
+	s.source, s.mirror = newSource(originAddress), newSource(mirrorAddress)
 	s.threads = [][]storyAct{s.workspaceActs(), s.rolloutActs(), s.previewActs(), s.pruneActs(), s.replicaActs(), {
 		{func() bool { return s.countReady(edge) >= cutAfter }, s.cutLink},
 		{func() bool {
@@ -84,7 +85,10 @@ func newDemoStory(f *demoFleet) *demoStory {
 	return s
 }
 
-func (s *demoStory) close() { s.source.Close() }
+func (s *demoStory) close() {
+	s.source.Close()
+	s.mirror.Close()
+}
 
 // newImage returns the nth image of a member. All members have the same, of which one fails once
 // and one does not exist.

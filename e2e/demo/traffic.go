@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -40,10 +41,13 @@ const (
 	estimatePatience = time.Minute
 )
 
+// Where the sources are.
+const originAddress, mirrorAddress = "127.0.0.1:0", "127.0.0.2:0"
+
 // newSource returns a source that answers HEAD requests and serves no bytes. /missing/ is not
 // there; a number in the path is the size in GiB.
-func newSource() *httptest.Server {
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func newSource(address string) *httptest.Server {
+	source := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/missing/") {
 			w.WriteHeader(http.StatusNotFound)
 			return
@@ -54,18 +58,32 @@ func newSource() *httptest.Server {
 			}
 		}
 	}))
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", address)
+	if err != nil {
+		panic(fmt.Errorf("starting a source of images: %w", err))
+	}
+	_ = source.Listener.Close() // that of 127.0.0.1
+	source.Listener = listener
+	source.Start()
+	return source
 }
 
 // traffic keeps something moving: images come, are imported and go, a rollout waits for approval.
 type traffic struct {
 	*demoFleet
-	source *httptest.Server
+	// mirror is the source at edge's site.
+	source, mirror *httptest.Server
 	// next is the number of a member's next nightly image.
 	next map[string]int
 }
 
 func newTraffic(f *demoFleet) *traffic {
-	return &traffic{demoFleet: f, source: newSource(), next: map[string]int{}}
+	return &traffic{demoFleet: f, source: newSource(originAddress), mirror: newSource(mirrorAddress), next: map[string]int{}}
+}
+
+func (t *traffic) close() {
+	t.source.Close()
+	t.mirror.Close()
 }
 
 // image returns an image that takes some seconds for its bytes.
@@ -122,7 +140,7 @@ func (t *traffic) populate(ctx context.Context) error {
 	rollout := &v1alpha1.FleetDiskImage{
 		ObjectMeta: metav1.ObjectMeta{Name: golden},
 		Spec: v1alpha1.FleetDiskImageSpec{
-			Version: goldenVersion, TargetNamespace: namespace, Template: template.Spec,
+			Version: goldenVersion, TargetNamespace: namespace, Template: template.Spec, Overrides: newOverrides(t.mirror.URL + "/ok/3s/6"),
 			Placement: v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{}},
 			Rollout: v1alpha1.Rollout{Waves: []v1alpha1.Wave{
 				{Name: "canary", ClusterSelector: metav1.LabelSelector{MatchLabels: map[string]string{canaryLabel: "true"}}},

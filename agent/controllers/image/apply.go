@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -45,8 +46,10 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 	if !d.ProbeSource {
 		r.Preflight.Forget(img.UID)
 	}
-	if err := r.applyDataSources(ctx, img, d); err != nil {
-		return err
+	// A refused DataSource keeps no storage, whose slot others may wait for.
+	publishErr := r.applyDataSources(ctx, img, d)
+	if errors.Is(publishErr, errImageChanged) {
+		return publishErr
 	}
 	for _, target := range d.Delete {
 		if err := r.deleteChild(ctx, img, target); err != nil {
@@ -54,9 +57,11 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 		}
 	}
 	if d.DeleteImage {
-		return r.deleteUnreferenced(ctx, img, d)
+		if err := r.deleteUnreferenced(ctx, img, d); err != nil {
+			return err
+		}
 	}
-	return nil
+	return publishErr
 }
 
 func (r *Reconciler) updateStatus(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision) error {

@@ -158,7 +158,8 @@ func (r *Reconciler) readServerTime(ctx context.Context, v *image.View) error {
 		v.Publishing.ServerTime = probe.CreationTimestamp.Time
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
 		v.Publishing.NamespaceTerminating = true
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+	// A webhook that does not answer dry runs, or not at all, is one of these, too.
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsInternalError(err):
 		v.Publishing.Refusal = err.Error()
 	default:
 		return fmt.Errorf("asking for the API server's clock for %s: %w", describeImage(v.Image), err)

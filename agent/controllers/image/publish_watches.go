@@ -39,9 +39,14 @@ func StripClone(obj any) (any, error) {
 		if source != nil {
 			source = &cdiv1.DataVolumeSource{PVC: source.PVC, Snapshot: source.Snapshot}
 		}
+		var annotations map[string]string
+		if clonedFrom := o.Annotations[v1alpha1.AnnotationClonedFrom]; clonedFrom != "" {
+			annotations = map[string]string{v1alpha1.AnnotationClonedFrom: clonedFrom}
+		}
 		return &cdiv1.DataVolume{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, CreationTimestamp: o.CreationTimestamp,
+				Annotations: annotations,
+				Namespace:   o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, CreationTimestamp: o.CreationTimestamp,
 				DeletionTimestamp: o.DeletionTimestamp, OwnerReferences: o.OwnerReferences,
 			},
 			Spec:   cdiv1.DataVolumeSpec{Source: source, SourceRef: ref},

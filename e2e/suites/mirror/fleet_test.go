@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/pages"
@@ -228,38 +226,15 @@ func (f *testFleet) createImage(t *testing.T, name, port string, content []byte)
 	path = "/" + name + "/" + img.Spec.Version + "/disk.qcow2"
 	require.Contains(t, *img.Spec.Overrides[0].URL, ":"+port+path)
 	f.source.put(path, content)
-	// one FleetDiskImage per site
-	overrides, err := override.Parse(img)
-	require.NoError(t, err)
-	for i, site := range sites {
-		one := img.DeepCopy()
-		labels := map[string]string{labelSite: site}
-		one.Name, one.Spec.Overrides = fmt.Sprintf("%s-%d", name, i), nil
-		one.Spec.Template = overrides.For("", labels).Spec
-		one.Spec.Placement.ClusterSelector = &metav1.LabelSelector{MatchLabels: labels}
-		f.CreateForTest(t, one)
-	}
+	f.CreateForTest(t, img)
 	return img, path
-}
-
-// imageOf is the name of an image at a site.
-func imageOf(img *v1alpha1.FleetDiskImage, site string) string {
-	return fmt.Sprintf("%s-%d-%s", img.Name, slices.Index(sites, site), img.Spec.Version)
 }
 
 // awaitSucceeded waits until some number of clusters has an image.
 func (f *testFleet) awaitSucceeded(t *testing.T, img *v1alpha1.FleetDiskImage, n int32) {
 	t.Helper()
 	if !testenv.AwaitCondition(t, func() bool {
-		img.Status.Clusters = v1alpha1.ClusterCounts{}
-		for i := range sites {
-			one := &v1alpha1.FleetDiskImage{}
-			if f.Get(t.Context(), client.ObjectKey{Name: fmt.Sprintf("%s-%d", img.Name, i)}, one) == nil {
-				img.Status.Clusters.Succeeded += one.Status.Clusters.Succeeded
-				img.Status.Clusters.Failed += one.Status.Clusters.Failed
-			}
-		}
-		return img.Status.Clusters.Succeeded >= n
+		return f.Get(t.Context(), client.ObjectKeyFromObject(img), img) == nil && img.Status.Clusters.Succeeded >= n
 	}) {
 		require.Failf(t, "too few clusters have the image", "want %d: %+v", n, img.Status)
 	}

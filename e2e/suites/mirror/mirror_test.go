@@ -6,13 +6,13 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/pages"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
@@ -85,7 +85,7 @@ func TestMirrorThatDies(t *testing.T) {
 
 	shared.awaitSucceeded(t, img, int32((len(sites)-1)*clustersPerSite))
 	m := shared.Members[agentOfSite[lost]]
-	waiting := m.AwaitImage(t, imageOf(img, lost), "waiting for another attempt", testenv.HasReason(v1alpha1.ReasonBackingOff))
+	waiting := m.AwaitImage(t, img.ImageNameForVersion(img.Spec.Version), "waiting for another attempt", testenv.HasReason(v1alpha1.ReasonBackingOff))
 	assert.Contains(t, waiting.Status.Message, lost)
 	shared.awaitSucceeded(t, img, int32((len(sites)-1)*clustersPerSite))
 	assert.Zero(t, img.Status.Clusters.Failed)
@@ -95,7 +95,7 @@ func TestMirrorThatDies(t *testing.T) {
 	shared.requireOneDownloadPerSite(t, path, content)
 	for site, name := range agentOfSite {
 		m := shared.Members[name]
-		attempts := testenv.History(t, m.Observer).Attempts(m.GetImage(t, imageOf(img, site)).UID)
+		attempts := testenv.History(t, m.Observer).Attempts(m.GetImage(t, img.ImageNameForVersion(img.Spec.Version)).UID)
 		if site != lost {
 			assert.Equal(t, 1, attempts, "attempts in %s, whose mirror lived", name)
 			continue
@@ -133,9 +133,10 @@ func TestGroupLimitsMirrors(t *testing.T) {
 func TestGroupsOfThePage(t *testing.T) {
 	var cm corev1.ConfigMap
 	require.NoError(t, yaml.Unmarshal([]byte(pages.Read(t, mirrorPage).Block(t, "yaml", "fleetSources:")), &cm))
-	parsed, _, errs := policy.ParsePolicy(cm.Data)
+	_, _, errs := policy.ParsePolicy(cm.Data)
 	require.Empty(t, errs)
-	groups := parsed.Budget(time.Now()).SourceGroups()
+	var groups apipolicy.Sources
+	require.NoError(t, yaml.Unmarshal([]byte(cm.Data[apipolicy.KeyFleetSources]), &groups))
 	for host, want := range map[string]string{
 		"oslo.mirror.example": "oslo", "kiel.mirror.example": "mirrors", "registry.oslo.mirror.example": "mirrors", "images.example.com": "origin",
 		"mirror.example": v1alpha1.SourceOther,

@@ -52,12 +52,11 @@ func TestOverrides(t *testing.T) {
 		shared.updateFleetImage(t, img, func() {
 			pending := img.Status.PendingApproval
 			require.NotNil(t, pending)
-			var former []string
+			sources := slices.Clone(pending.Sources)
 			img.Spec.Approvals = slices.DeleteFunc(img.Spec.Approvals, func(a v1alpha1.Approval) bool {
-				former = append(former, a.Sources...)
+				sources = append(sources, a.Sources...)
 				return a.Wave == pending.Wave
 			})
-			sources := append(former, pending.Sources...)
 			img.Spec.Approvals = append(img.Spec.Approvals, v1alpha1.Approval{Wave: pending.Wave, Version: img.Spec.Version, Sources: sources, By: me.Status.UserInfo.Username})
 		})
 	}

@@ -196,7 +196,8 @@ type MemberWindow struct {
 	// opensAt is when it may import again. Absent while it may.
 	// +optional
 	OpensAt *metav1.Time `json:"opensAt,omitempty"`
-	// openedAt is since when it may import. Absent while it may not.
+	// openedAt is since when it may import, or could until the window closed. Absent where no
+	// window has opened yet.
 	// +optional
 	OpenedAt *metav1.Time `json:"openedAt,omitempty"`
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // setWindow sets whether the member may import by its windows. It is stored since when it may:
-// the deadlines of rollouts count from then, also after the hub has restarted or the windows
-// have changed.
+// the deadlines of rollouts count from then, also after the hub has restarted, the windows have
+// changed, or the window has closed: what runs then runs on.
 func (s *statusBuilder) setWindow() {
 	before := s.Member.Status.Window
 	opensAt := s.windowOpensAt()
@@ -18,8 +18,11 @@ func (s *statusBuilder) setWindow() {
 	case !opensAt.IsZero():
 		stored := metav1.NewTime(opensAt.UTC().Truncate(time.Second))
 		s.status.Window = &v1alpha1.MemberWindow{OpensAt: &stored}
+		if before != nil {
+			s.status.Window.OpenedAt = before.OpenedAt.DeepCopy()
+		}
 	case before == nil:
-	case before.OpenedAt != nil:
+	case before.OpensAt == nil:
 		s.status.Window = before.DeepCopy()
 	default:
 		openedAt := metav1.NewTime(s.Now.UTC().Truncate(time.Second))

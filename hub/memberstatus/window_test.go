@@ -44,4 +44,13 @@ func TestWindowIsStored(t *testing.T) {
 	assert.Equal(t, &v1alpha1.MemberWindow{OpenedAt: &removed}, compute(opens.Add(time.Second), time.Time{}))
 	report.InForce.Concurrency = 4
 	assert.Equal(t, &v1alpha1.MemberWindow{OpenedAt: &removed}, compute(now.Add(2*time.Hour), time.Time{}), "more opens, and it could import before")
+
+	// It closes again, and an import runs on: its deadline counts from the opening before.
+	closed := opens.Add(24 * time.Hour)
+	opens = metav1.NewTime(closed.Add(16 * time.Hour))
+	report.InForce = &v1alpha1.InForceConcurrency{Concurrency: 0, OpensAt: &opens}
+	assert.Equal(t, &v1alpha1.MemberWindow{OpensAt: &opens, OpenedAt: &removed}, compute(closed, time.Time{}))
+	assert.Equal(t, &v1alpha1.MemberWindow{OpensAt: &opens, OpenedAt: &removed}, compute(closed.Add(time.Hour), time.Time{}))
+	report.InForce.Concurrency = 4
+	assert.Equal(t, &v1alpha1.MemberWindow{OpenedAt: &opens}, compute(opens.Time, time.Time{}))
 }

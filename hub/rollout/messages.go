@@ -28,9 +28,14 @@ func (e *evaluation) decidePhase(b blocker) phaseVerdict {
 		b.reason = v1alpha1.ReasonClustersBlocked
 	}
 	text := e.blockerMessage(b)
-	if windows := e.windowsMessage(); b.reason == v1alpha1.ReasonAwaitingClusters && e.onlyWindowsRemain() {
+	windows, only := e.windowsMessage(), e.onlyWindowsRemain()
+	switch {
+	case windows == "":
+	case b.reason == v1alpha1.ReasonAwaitingClusters && only:
 		b.reason, text = string(v1alpha1.ReasonWaitingForWindow), windows
-	} else if windows != "" {
+	case b.reason == v1alpha1.ReasonMaxConcurrency && only:
+		b.reason, text = string(v1alpha1.ReasonWaitingForWindow), windows+". "+text
+	default:
 		text += ". " + windows
 	}
 	v := phaseVerdict{v1alpha1.RolloutWaiting, b.reason, text + e.blockedMessage() + e.keepingMessage()}

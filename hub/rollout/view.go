@@ -41,7 +41,7 @@ type Cluster struct {
 	// OnlineSince is zero where that is unknown.
 	OnlineSince time.Time
 	// WindowOpensAt is when the member may import again by its windows; zero while it may.
-	// WindowOpenedAt is since when it may; zero for long.
+	// WindowOpenedAt is since when it may, or could until the window closed; zero for long.
 	WindowOpensAt, WindowOpenedAt time.Time
 	// Effective is what it is to have: the template with the overrides that select it. nil:
 	// Decide computes it. It is shared, and must not be changed.

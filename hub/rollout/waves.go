@@ -29,7 +29,10 @@ func (e *evaluation) decideNextWave() blocker {
 	}
 	w := &e.waves[e.currentWave]
 	limit := w.concurrencyLimit()
-	free := limit - int(w.counts.Progressing-w.counts.windowed)
+	// Invariant: what waits for a window holds nobody up whose own is open. Of clusters whose
+	// windows are closed no more start than may import together once these open.
+	freeClosed := limit - int(w.counts.Progressing)
+	free := freeClosed + e.countClosed()
 	var waiting, unapproved, planFull int
 	obstacle := ""
 	for i := range e.placed {
@@ -44,8 +47,9 @@ func (e *evaluation) decideNextWave() blocker {
 			obstacle = cmp.Or(obstacle, c.obstacle)
 		case c.PlanFull:
 			planFull++
-		case free > 0:
+		case free > 0 && (freeClosed > 0 || !c.WindowOpensAt.After(e.Now)):
 			free--
+			freeClosed--
 			e.startCluster(c, w)
 		default:
 			waiting++

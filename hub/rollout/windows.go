@@ -23,6 +23,16 @@ func (c *placedCluster) windowOf(now time.Time) time.Time {
 // waitsForWindow reports whether a cluster in progress waits for a window.
 func (c *placedCluster) waitsForWindow() bool { return !c.opensAt.IsZero() }
 
+// countClosed counts the clusters in progress of the current wave whose windows have not opened.
+func (e *evaluation) countClosed() (n int) {
+	for i := range e.placed {
+		if c := &e.placed[i]; int(c.wave) == e.currentWave && c.state == v1alpha1.ClusterProgressing && c.opensAt.After(e.Now) {
+			n++
+		}
+	}
+	return n
+}
+
 // onlyWindowsRemain reports whether every cluster in progress waits for a window or until a
 // person acts, and at least one for a window.
 func (e *evaluation) onlyWindowsRemain() bool {

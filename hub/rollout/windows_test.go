@@ -41,6 +41,32 @@ func TestClustersThatWaitForWindow(t *testing.T) {
 	assert.Empty(t, d.Status.Blocked)
 }
 
+// When a window opens for all, no more clusters import together than maxConcurrency allows.
+func TestMaxConcurrencyHoldsWhenWindowOpens(t *testing.T) {
+	opens := now.Add(8 * time.Hour)
+	v := waitForWindow(newView(newUbuntu().WithMaxConcurrency("1"), "canary=P... eu=."), opens, "canary-0")
+	for i := range v.Clusters {
+		v.Clusters[i].WindowOpensAt = opens
+	}
+	d := decideAndCheck(t, v)
+	assert.Empty(t, d.Start, "their window opens with that of the first one")
+	assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
+	assert.Equal(t, string(v1alpha1.ReasonWaitingForWindow), d.Status.Reason)
+	assert.True(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionProgressing))
+	assert.Contains(t, d.Status.Message, "1 cluster waits for a window of the policy (canary-0)")
+	assert.Contains(t, d.Status.Message, "maxConcurrency allows 1; 3 wait to start")
+
+	v.Clusters[2].WindowOpensAt = time.Time{}
+	assert.Equal(t, []string{"canary-2"}, decideAndCheck(t, v).Start, "its window is open")
+
+	// It has opened: the report is from before.
+	for i := range v.Clusters {
+		v.Clusters[i].WindowOpensAt, v.Clusters[i].WindowOpenedAt = time.Time{}, opens
+	}
+	v.Now = opens
+	assert.Empty(t, decideAndCheck(t, v).Start)
+}
+
 func TestOnlyWindowsRemain(t *testing.T) {
 	opens := now.Add(8 * time.Hour)
 	v := waitForWindow(newView(newUbuntu(), "canary=PPS eu=."), opens, "canary-0")
@@ -83,6 +109,17 @@ func TestDeadlineCountsFromOpening(t *testing.T) {
 			assert.LessOrEqual(t, d.RequeueAfter, deadline, name)
 		}
 	}
+}
+
+// What runs when a window closes runs on, and its deadline with it.
+func TestImportOutlastsItsWindow(t *testing.T) {
+	v := newView(newUbuntu(), "canary=T")
+	c := &v.Clusters[0]
+	c.Report.Reason = v1alpha1.ReasonImporting
+	c.WindowOpensAt, c.WindowOpenedAt = now.Add(16*time.Hour), now.Add(-time.Minute)
+	assert.Equal(t, "canary=P", formatStates(decideAndCheck(t, v)))
+	c.WindowOpenedAt = now.Add(-deadline - time.Minute)
+	assert.Equal(t, "canary=T", formatStates(decideAndCheck(t, v)))
 }
 
 // An agent that knows no windows calls a closed one a pause, and a closed budget of the fleet

@@ -1082,7 +1082,7 @@ export interface MemberTransfers {
 export interface MemberWindow {
   /** opensAt is when it may import again. */
   opensAt?: string;
-  /** openedAt is since when it may import. */
+  /** openedAt is since when it may import, or could until the window closed. */
   openedAt?: string;
 }
 

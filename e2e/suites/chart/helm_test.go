@@ -105,7 +105,7 @@ func TestHelmLifecycle(t *testing.T) {
 	hubAhead, err := program.StartHub(t.Context(), s.plane, program.Options{})
 	require.NoError(t, err)
 	requireExited(t, ahead.Process, "ot-agent: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
-		"would drop fields that it writes: ", "VMDiskImage.status.prune", ". Apply those of its release")
+		"would drop fields that it writes: ", "VMDiskImage.spec.architecture", ". Apply those of its release")
 	requireExited(t, hubAhead.Process, "ot-hub: the CustomResourceDefinitions of pelotech.ot/v1alpha1 are older than this program",
 		"would drop fields that it writes: ", "FleetDiskImage.spec.retry", ". Apply those of its release")
 

@@ -124,7 +124,7 @@ var listValues = []string{
 // durations that overflow, since an expression that fails allows the write.
 func parserAlone(key, value string) bool {
 	switch key {
-	case apipolicy.KeyAllowedNamespaces, apipolicy.KeyPreflightAllow, hubpolicy.KeyOverrides, apipolicy.KeyFleetSources:
+	case apipolicy.KeyAllowedNamespaces, apipolicy.KeyPreflightAllow, hubpolicy.KeyOverrides, apipolicy.KeyFleetSources, apipolicy.KeyWindows:
 		return true
 	case hubpolicy.KeyGrantDuration:
 		return strings.Contains(value, ".5s") // whole seconds only
@@ -151,7 +151,7 @@ func TestPolicyValuesAreRefusedAtOnce(t *testing.T) {
 							assert.Equal(t, len(g.parse(data)) > 0, refused, "%s: %q: %v", key, value, g.parse(data))
 						}
 					}
-					if key != hubpolicy.KeyOverrides && key != apipolicy.KeyFleetSources {
+					if !slices.Contains([]string{hubpolicy.KeyOverrides, apipolicy.KeyFleetSources, apipolicy.KeyWindows}, key) {
 						assert.Positive(t, refusals, "nothing checks %s", key)
 					}
 				})

@@ -28,7 +28,6 @@ const (
 	labelDefaultInstancetypeKind = "instancetype.kubevirt.io/default-instancetype-kind"
 	labelDefaultPreference       = "instancetype.kubevirt.io/default-preference"
 	labelDefaultPreferenceKind   = "instancetype.kubevirt.io/default-preference-kind"
-	labelArchitecture            = "template.kubevirt.io/architecture"
 )
 
 // PublishingView is what is known about the DataSources of an image's namespace.
@@ -396,7 +395,7 @@ func (d *decider) buildDataSource(p *v1alpha1.Publication) *cdiv1.DataSource {
 	for label, value := range map[string]string{
 		labelDefaultInstancetype: defaults.Instancetype, labelDefaultInstancetypeKind: defaults.InstancetypeKind,
 		labelDefaultPreference: defaults.Preference, labelDefaultPreferenceKind: defaults.PreferenceKind,
-		labelArchitecture: string(spec.Architecture),
+		architectureLabel: string(spec.Architecture),
 	} {
 		if value != "" {
 			ds.Labels[label] = cmp.Or(d.labelsOfTarget(p)[label], value)

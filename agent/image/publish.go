@@ -28,7 +28,6 @@ const (
 	labelDefaultInstancetypeKind = "instancetype.kubevirt.io/default-instancetype-kind"
 	labelDefaultPreference       = "instancetype.kubevirt.io/default-preference"
 	labelDefaultPreferenceKind   = "instancetype.kubevirt.io/default-preference-kind"
-	labelArchitecture            = "template.kubevirt.io/architecture"
 )
 
 // PublishingView is what is known about the DataSources of an image's namespace.
@@ -396,14 +395,28 @@ func (d *decider) buildDataSource(p *v1alpha1.Publication) *cdiv1.DataSource {
 	for label, value := range map[string]string{
 		labelDefaultInstancetype: defaults.Instancetype, labelDefaultInstancetypeKind: defaults.InstancetypeKind,
 		labelDefaultPreference: defaults.Preference, labelDefaultPreferenceKind: defaults.PreferenceKind,
-		labelArchitecture: string(spec.Architecture),
+		architectureLabel: string(spec.Architecture),
 	} {
 		if value != "" {
-			ds.Labels[label] = value
+			ds.Labels[label] = cmp.Or(d.labelsOfTarget(p)[label], value)
 		}
 	}
 	ds.Annotations[v1alpha1.AnnotationAppliedDigest] = digestLabels(ds.Labels)
 	return ds
+}
+
+// labelsOfTarget returns the labels of what a DataSource is to point at. CDI takes those of a claim
+// from its container image, and copies them to the DataSource over others, again and again: it
+// would never end to set them right.
+func (d *decider) labelsOfTarget(p *v1alpha1.Publication) map[string]string {
+	objects := d.ObjectsByAttempt[p.Attempt]
+	if snapshot := objects.findSnapshot(p.VolumeSnapshot); snapshot != nil {
+		return snapshot.Labels
+	}
+	if p.VolumeSnapshot == "" && objects != nil && objects.Claim != nil {
+		return objects.Claim.Labels
+	}
+	return nil
 }
 
 // digestLabels returns a digest of the labels that are applied. It tells one that is no longer

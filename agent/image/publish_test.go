@@ -265,6 +265,24 @@ func TestPublicationSteps(t *testing.T) {
 	assert.Equal(t, v.Publishing.ServerTime, d.Status.Publications[0].Until.Time, "by the API server's clock")
 }
 
+// CDI copies what a container image says of itself from the claim to the DataSource, over what the
+// agent has set. The agent does not set it back: that would never end.
+func TestLabelsThatCDICopiesStay(t *testing.T) {
+	const label = "instancetype.kubevirt.io/default-instancetype"
+	v := publishingView(func(v *image.View) {
+		v.Image.Spec.Defaults = &v1alpha1.MachineDefaults{Instancetype: "u1.large", Preference: "fedora"}
+		v.ObjectsByAttempt[1].Claim.Labels[label] = "u1.medium"
+	})
+	for range 2 {
+		applyDecision(t, &v, image.Decide(v))
+	}
+	assert.Equal(t, "fedora", v.Publishing.DataSources[0].Labels["instancetype.kubevirt.io/default-preference"])
+	v.Publishing.DataSources[0].Labels[label] = "u1.medium"
+	d := image.Decide(v)
+	assert.Empty(t, d.DataSources)
+	assert.Equal(t, string(v1alpha1.ReasonPublished), publishedCondition(d).Reason)
+}
+
 func TestPublicationRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		name       string

@@ -253,6 +253,11 @@ func newPolicy(normal, edge int) map[string]string {
 	}
 }
 
+// labAtNight is a window of the last override: the fleet that stays up has one.
+const labAtNight = `  windows:
+    - {cron: "0 22 * * *", duration: 8h, timeZone: Europe/Berlin, concurrency: 6}
+`
+
 func (f *demoFleet) startHub(ctx context.Context) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme, v1alpha1.AddToScheme} {
@@ -264,8 +269,12 @@ func (f *demoFleet) startHub(ctx context.Context) error {
 	if f.client, err = client.New(f.plane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return fmt.Errorf("making a client of the hub: %w", err)
 	}
+	policy := newPolicy(firstBudget, firstEdge)
+	if f.background {
+		policy["overrides"] += labAtNight
+	}
 	if err := program.InstallHub(ctx, f.plane, map[string]any{
-		"policy":     map[string]any{"data": newPolicy(firstBudget, firstEdge)},
+		"policy":     map[string]any{"data": policy},
 		"clusterAPI": map[string]any{"enabled": true},
 	}); err != nil {
 		return err

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -68,8 +69,9 @@ type planIdentity struct {
 
 func identify(p *v1alpha1.ClusterPlan) planIdentity { return planIdentity{p.UID, p.Spec.PlanVersion} }
 
-// enqueueAffectedImages requeues the images that a new plan retires, prunes or starts over, and
-// those that the plan before pruned: they have no event of their own. It requeues all of them,
+// enqueueAffectedImages requeues the images that a new plan retires, prunes or starts over, those
+// that are published, as the plan says which of several is, and those that the plan before pruned:
+// they have no event of their own. It requeues all of them,
 // since an image that was reconciled while the plan was refused does not know its state. p
 // is what the cache shows, as in PlannedState; nil for no plan.
 func (r *Reconciler) enqueueAffectedImages(ctx context.Context, p *v1alpha1.ClusterPlan) error {
@@ -107,7 +109,25 @@ func (r *Reconciler) enqueueAffectedImages(ctx context.Context, p *v1alpha1.Clus
 			}
 		}
 	}
+	if r.notifiedPlan != identity {
+		if err := r.enqueuePublishedImages(ctx); err != nil {
+			return err
+		}
+	}
 	r.notifiedPlan, r.prunedImages = identity, prunes
+	return nil
+}
+
+func (r *Reconciler) enqueuePublishedImages(ctx context.Context) error {
+	var images v1alpha1.VMDiskImageList
+	if err := r.List(ctx, &images, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing the images that are published: %w", err)
+	}
+	for i := range images.Items {
+		if img := &images.Items[i]; image.PublishedName(img) != "" {
+			r.EnqueueImages(image.KeyOf(img))
+		}
+	}
 	return nil
 }
 

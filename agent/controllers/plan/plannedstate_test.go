@@ -17,6 +17,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -89,4 +90,29 @@ func TestPlannedState(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, image.PlannedState{}, got)
 	})
+}
+
+// The plan decides which of several images is published: one that goes back to a former version
+// writes neither of their objects.
+func TestPublishedImagesFollowThePlan(t *testing.T) {
+	var objects []client.Object
+	for _, name := range []string{"ubuntu-1", "ubuntu-2", "other"} {
+		img := apitest.Image("lab/" + name).Obj()
+		if name != "other" {
+			img.Spec.Publish = &v1alpha1.Publish{DataSource: true, Name: "ubuntu"}
+		}
+		objects = append(objects, img)
+	}
+	b := newPlanFixture(t, objects...)
+	b.storePlan(1, "this")
+	assert.Equal(t, []string{"ubuntu-1", "ubuntu-2"}, b.enqueuedImages)
+	b.mustReconcile()
+	assert.Empty(t, b.enqueuedImages, "once per plan")
+	b.storePlan(2, "this")
+	assert.Equal(t, []string{"ubuntu-1", "ubuntu-2"}, b.enqueuedImages)
+	require.NoError(t, b.Delete(t.Context(), &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}))
+	b.mustReconcile()
+	assert.Equal(t, []string{"ubuntu-1", "ubuntu-2"}, b.enqueuedImages, "the plan is deleted")
+	b.mustReconcile()
+	assert.Empty(t, b.enqueuedImages)
 }

@@ -8,8 +8,9 @@ import (
 )
 
 func TestNamespaceList(t *testing.T) {
+	spaced := " a , b,,a"
 	for text, want := range map[string]namespaceList{
-		"": nil, "a": {"a"}, "a,b": {"a", "b"}, " a , b,,a": {"a", "b"},
+		"": nil, "a": {"a"}, "a,b": {"a", "b"}, spaced: {"a", "b"},
 	} {
 		var l namespaceList
 		require.NoError(t, l.Set(text), text)

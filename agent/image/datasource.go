@@ -54,7 +54,7 @@ type SourceReader struct {
 func FollowDataSource(img *v1alpha1.VMDiskImage, namespaces []string, read SourceReader) (FollowedDataSource, error) {
 	first := DataSourceKey(img)
 	if !slices.Contains(namespaces, first.Namespace) {
-		return blockedSource(v1alpha1.ReasonDataSourceForbidden, "the agent clones nothing from namespace %s, which DataSource %s is in: name a DataSource elsewhere, or add the namespace to dataSources.namespaces of the agent's chart", first.Namespace, first), nil
+		return blockedSource(v1alpha1.ReasonDataSourceForbidden, "the agent clones nothing from namespace %s, which DataSource %s is in: name a DataSource elsewhere, or add the namespace to dataSources.namespaces of the agent's chart, unless protectedNamespaces has it", first.Namespace, first), nil
 	}
 	source, err := read.DataSource(first)
 	if err != nil {

@@ -67,8 +67,9 @@ type Queue struct {
 	sourceGroupOf   func(host string) string
 	withheldReasons map[types.UID]v1alpha1.Reason
 	// closed: all images wait for a window of the policy. The last one opened at openedAt.
-	closed   bool
-	openedAt time.Time
+	closed       bool
+	openedAt     time.Time
+	windowsKnown bool
 }
 
 // NewQueue returns an empty queue.
@@ -297,15 +298,16 @@ func (q *Queue) Stats() QueueStats {
 	return s
 }
 
-// SetClosed says whether all images wait for a window of the policy, and at what time. What
-// they wait for it is no age.
-func (q *Queue) SetClosed(closed bool, now time.Time) {
+// SetClosed says whether the policy has windows, whether all images wait for one, and at what time.
+// What they wait for it is no age. A process that starts while one is open does not know since
+// when, and counts from its start.
+func (q *Queue) SetClosed(hasWindows, closed bool, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed && !closed {
+	if !closed && (q.closed || hasWindows && !q.windowsKnown) {
 		q.openedAt = now
 	}
-	q.closed = closed
+	q.closed, q.windowsKnown = closed, true
 }
 
 // OpenedAt returns when a window opened that all images had waited for; zero where none did

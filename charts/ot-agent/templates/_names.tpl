@@ -132,3 +132,15 @@ Namespaces of the cluster itself, as a list in CEL.
 {{- end }}
 {{- join ", " $quoted }}
 {{- end }}
+
+{{/* Namespaces that the agent may clone from: none of protectedNamespaces. */}}
+{{- define "ot-agent.dataSourceNamespaces" -}}
+{{- $protected := include "ot-agent.protectedNamespaces" . }}
+{{- $names := list }}
+{{- range .Values.dataSources.namespaces }}
+{{- if not (contains (squote .) $protected) }}
+{{- $names = append $names . }}
+{{- end }}
+{{- end }}
+{{- join "," $names }}
+{{- end }}

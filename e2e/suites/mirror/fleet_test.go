@@ -151,7 +151,7 @@ func (f *testFleet) download(ctx context.Context, i importer, text, secret, chec
 		return err
 	}
 	if secret != "" {
-		return fmt.Errorf("credentials of Secret %s would be sent to %s", secret, u.Host) //nolint:err113 // of a test
+		return fmt.Errorf("credentials of Secret %s would be sent to %s", secret, u.Host)
 	}
 	site := u.Hostname()
 	f.mu.Lock()
@@ -174,7 +174,7 @@ func (f *testFleet) download(ctx context.Context, i importer, text, secret, chec
 	}
 	got, err := i.download(ctx, text)
 	if err == nil && got != checksum {
-		err = fmt.Errorf("Unable to process data: checksum mismatch: expected %s, calculated %s", checksum, got) //nolint:staticcheck,err113 // CDI's words
+		err = fmt.Errorf("Unable to process data: checksum mismatch: expected %s, calculated %s", checksum, got)
 	}
 	return err
 }

@@ -50,7 +50,7 @@ func (i importer) download(ctx context.Context, url string) (string, error) {
 	}
 	cancel()
 	if err != nil {
-		return "", fmt.Errorf("Unable to process data: %w", err) //nolint:staticcheck // CDI's words
+		return "", fmt.Errorf("Unable to process data: %w", err)
 	}
 	for n := range int64(importerRanges) {
 		from := max(0, size-importerRangeBytes) * n / (importerRanges - 1)
@@ -61,7 +61,7 @@ func (i importer) download(ctx context.Context, url string) (string, error) {
 		_, err = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
 		if err != nil {
-			return "", fmt.Errorf("Unable to process data: %w", err) //nolint:staticcheck // CDI's words
+			return "", fmt.Errorf("Unable to process data: %w", err)
 		}
 	}
 	if response, err = i.sendRequest(ctx, http.MethodGet, url, ""); err != nil {
@@ -70,7 +70,7 @@ func (i importer) download(ctx context.Context, url string) (string, error) {
 	defer func() { _ = response.Body.Close() }()
 	sum := sha256.New()
 	if _, err := io.Copy(sum, response.Body); err != nil {
-		return "", fmt.Errorf("Unable to process data: Unable to transfer source data to scratch space: failed to pull image: %w", err) //nolint:staticcheck // CDI's words
+		return "", fmt.Errorf("Unable to process data: Unable to transfer source data to scratch space: failed to pull image: %w", err)
 	}
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
@@ -88,11 +88,10 @@ func (i importer) sendRequest(ctx context.Context, method, url, ranged string) (
 	}
 	response, err := i.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("Unable to connect to http data source: %w", err) //nolint:staticcheck // CDI's words
+		return nil, fmt.Errorf("Unable to connect to http data source: %w", err)
 	}
 	if response.StatusCode != want {
 		_ = response.Body.Close()
-		//nolint:staticcheck // CDI's words
 		return nil, fmt.Errorf("Unable to connect to http data source: expected status code %d, got %d. Status: %s", want, response.StatusCode, response.Status)
 	}
 	return response, nil

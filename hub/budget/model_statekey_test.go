@@ -1,0 +1,99 @@
+package budget
+
+import (
+	"strconv"
+	"time"
+)
+
+// stateKey distinguishes worlds with different futures.
+func (w *world) stateKey() string {
+	b := make([]byte, 0, 512)
+	num := func(ns ...int) {
+		for _, n := range ns {
+			b = strconv.AppendInt(b, int64(n), 36)
+			b = append(b, ' ')
+		}
+	}
+	at := func(t time.Time) {
+		if t.IsZero() {
+			b = append(b, '-')
+			return
+		}
+		num(int(t.Sub(epoch) / time.Second))
+	}
+	rep := func(r reported) {
+		num(r.cluster, r.seq, r.boot, r.n, r.slots, r.ack, r.gives, boolToInt(r.plan.limited))
+	}
+	sto := func(s *stored) {
+		if s == nil {
+			b = append(b, '-')
+			return
+		}
+		num(s.cluster, s.rv, s.seq, s.slots, s.boot, s.n, s.possible, s.left, s.ended, int(s.lasts/time.Second))
+	}
+	account := func(acc *account) {
+		num(int(acc.facts.ReportSequence), int(acc.facts.Slots), int(acc.lastGrant.Sequence), int(acc.plannedSafe), int(acc.maxSafe), boolToInt(acc.unacknowledged != nil), int(acc.usage/1_000_000), int(acc.turnSequence), boolToInt(acc.wasRequesting), boolToInt(acc.reportMissing))
+		at(acc.reportedAt)
+		at(acc.requestedAt)
+		at(acc.learnedUntil)
+		at(acc.turnState.turnUntil)
+		b = append(b, acc.requestNonce...)
+		for _, g := range acc.grants {
+			num(int(g.Sequence), int(g.Slots))
+			at(g.expiresAt)
+			b = append(b, g.Nonce...)
+		}
+		for _, e := range acc.ended {
+			num(int(e.Slots), boolToInt(e.allSources))
+			at(e.endedAt)
+		}
+		num(boolToInt(acc.grantAhead), boolToInt(acc.grantInUse))
+	}
+	num(w.lies, w.liedAt, w.restores, boolToInt(w.quarantined), boolToInt(w.writtenOff), int(w.restored/time.Second))
+	b = append(b, w.excess...)
+	for _, name := range members {
+		record := w.hub.accountant.excess[name]
+		at(record.endsAt)
+		at(record.witnessUntil)
+		num(boolToInt(record.afterRestore))
+	}
+	at(w.hub.accountant.restoredUntil)
+	num(w.now, w.reboots, w.failovers, boolToInt(w.gone), w.setBack, w.ownSetBack, boolToInt(w.isAway), boolToInt(w.wasAway))
+	b = append(b, w.departed...)
+	agent := func(a *agent) {
+		num(a.cluster, a.boot, a.n, a.sent[0], a.sent[1], a.seq, a.ack, a.gives, a.until, boolToInt(a.plan.limited))
+		num(a.starts...)
+	}
+	if w.other != nil {
+		agent(w.other)
+	}
+	at(w.hub.accountant.allocatedAt)
+	for i := range w.agents {
+		a := &w.agents[i]
+		agent(a)
+		b = append(b, '|')
+		rep(a.written[0])
+		rep(a.written[1])
+		rep(w.hub.seen[i])
+		sto(&w.flights[i])
+		sto(&w.grants[i])
+		sto(w.hub.pendingWrites[i])
+		sto(w.deposedWrites[i])
+		num(boolToInt(w.hub.fenced[i]), boolToInt(w.hub.read[i]), w.hub.rvs[i])
+		if acc := w.hub.accountant.accounts[members[i]]; acc != nil {
+			account(acc)
+		}
+	}
+	for _, name := range sortedNames(w.hub.accountant.departed) {
+		b = append(b, name...)
+		account(w.hub.accountant.departed[name])
+	}
+	return string(b)
+}
+
+func boolToInt(v bool) int {
+	if v {
+		return 1
+	}
+	return 0
+}

@@ -69,6 +69,36 @@ func TestWindowsOfOverrides(t *testing.T) {
 	assert.NotContains(t, got, "windows")
 }
 
+// An override of concurrency holds at all times, unless it is for as many members as the windows.
+func TestOverrideIsNotReplacedByWindowsForMore(t *testing.T) {
+	p := mustParse(t, data{"concurrency": "0", "windows": `[{cron: "0 0 * * *", duration: 24h, concurrency: 9}]`, "overrides": `
+- {selector: {matchLabels: {edge: "true"}}, windows: [{cron: "0 0 * * *", duration: 24h, concurrency: 2}]}
+- {selector: {matchLabels: {slow: "true"}}, concurrency: 1}
+- {cluster: paused, concurrency: 0}
+- {cluster: both, concurrency: 0, windows: [{cron: "0 0 * * *", duration: 24h, concurrency: 3}]}
+- {cluster: other, retryLimit: 1}`})
+	edge, slow := map[string]string{"edge": "true"}, map[string]string{"slow": "true"}
+	for name, tt := range map[string]struct {
+		member string
+		labels map[string]string
+		want   int64
+	}{
+		"the fleet's":                     {"a", nil, 9},
+		"another key":                     {"other", nil, 9},
+		"a limit by selector":             {"a", slow, 1},
+		"windows by selector":             {"a", edge, 2},
+		"both by selector":                {"a", map[string]string{"edge": "true", "slow": "true"}, 2},
+		"a pause by name":                 {"paused", nil, 0},
+		"a pause by name over a selector": {"paused", edge, 0},
+		"with windows of its own":         {"both", slow, 3},
+	} {
+		got, _, errs := p.ForMember(tt.member, tt.labels)
+		require.Empty(t, errs)
+		assert.Equal(t, tt.want, policy.ConcurrencyAt(got, mustTime(t, "2026-06-01T12:00:00Z")), name)
+	}
+	assert.NotContains(t, p.KeySources(policy.Member{Name: "paused"}), "windows")
+}
+
 func TestBudgetInForce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		plain, windows, at  string

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -52,6 +53,7 @@ type Policy struct {
 	// windows are those of the whole fleet, and fleetWindows those of them that set
 	// fleetConcurrency.
 	windows, fleetWindows apipolicy.Windows
+	lastBudget            atomic.Pointer[knownBudget]
 }
 
 // override sets some keys for one member, or for those that a selector matches.

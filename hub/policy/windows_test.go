@@ -246,3 +246,28 @@ func TestOpensAt(t *testing.T) {
 		assert.True(t, want.Equal(p.OpensAt(written, at(tt.now))), name)
 	}
 }
+
+// What is remembered of the budget is what one finds anew, in whatever order one asks.
+func TestBudgetIsRemembered(t *testing.T) {
+	written := data{"fleetConcurrency": "3", "windows": `
+- {cron: "30 * * * *", duration: 45m, fleetConcurrency: 5}
+- {cron: "0 2,3 * * *", duration: 90m, timeZone: Europe/Berlin, fleetConcurrency: 1}
+- {cron: "0 0 29 2 *", duration: 1h, fleetConcurrency: 8}`}
+	p, begin := mustParse(t, written), mustTime(t, "2026-03-28T12:00:00Z")
+	rapid.Check(t, func(t *rapid.T) {
+		now := begin.Add(time.Duration(rapid.IntRange(0, 24*3600).Draw(t, "seconds")) * time.Second)
+		fresh, _, errs := policy.ParsePolicy(written)
+		require.Empty(t, errs)
+		want, got := fresh.Budget(now), p.Budget(now)
+		require.Equal(t, want.Concurrency, got.Concurrency)
+		require.Equal(t, want.RisesAt, got.RisesAt)
+		if want.FallsAt.Sub(now) <= 24*time.Hour {
+			require.Equal(t, want.FallsAt, got.FallsAt)
+		}
+		got.Concurrency = 100 // it is the caller's own
+		require.Equal(t, want.Concurrency, p.Budget(now).Concurrency)
+	})
+	now := begin.Add(time.Minute)
+	p.Budget(now)
+	require.Less(t, testing.AllocsPerRun(10, func() { p.Budget(now.Add(time.Second)) }), 10.0, "each member asks")
+}

@@ -56,6 +56,8 @@ func TestDiffScreens(t *testing.T) {
 		}}}, exit.No},
 		"fleet": {fleetpolicy.DiffSnapshot{InForce: inForce, Then: data{"concurrency": "3", "fleetConcurrency": "12"}, ServerAnswer: "0 of 4 members would change.\nThe budget of the fleet: fleetConcurrency 20→12.",
 			Unread: "From the hub's kinds alone, without its read API: no rights"}, exit.No},
+		"windows": {fleetpolicy.DiffSnapshot{InForce: inForce, Then: data{"concurrency": "3", "fleetConcurrency": "20", "windows": `
+- {cron: "0 22 * * *", duration: 8h, timeZone: Europe/Berlin, concurrency: 9, fleetConcurrency: 40}`}}, exit.No},
 		"first":    {fleetpolicy.DiffSnapshot{Then: data{"concurrency": "8"}}, exit.No},
 		"refused":  {fleetpolicy.DiffSnapshot{InForce: inForce, Then: data{"concurrency": "three", "overrides": "- {cluster: x}"}}, exit.Failure},
 		"contrary": {fleetpolicy.DiffSnapshot{InForce: inForce, Then: data{"concurrency": "3", "retryBackoffDuration": "1m", "overrides": "- {cluster: bergen, maxRetryBackoff: 1s}"}}, exit.Failure},

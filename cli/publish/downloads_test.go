@@ -139,6 +139,12 @@ func TestOverridesStay(t *testing.T) {
 	p, err = publish.NewPlan(publish.Request{Name: "ubuntu", Manifest: manifestOf(t, newOverridden(func(img *v1alpha1.FleetDiskImage) { img.Spec.Overrides = img.Spec.Overrides[:1] }))}, newOverridden(nil), fleet)
 	require.NoError(t, err)
 	assert.Contains(t, p.Fields(), "spec.overrides")
+
+	p, err = publish.NewPlan(publish.Request{Name: "ubuntu", Manifest: manifestOf(t, newOverridden(func(img *v1alpha1.FleetDiskImage) {
+		img.Spec.Version, img.Spec.Overrides[1].URL = "2.1.0", ptr.To("https://mirror.example.com/ubuntu/2.1.0")
+	}))}, newOverridden(nil), fleet)
+	require.NoError(t, err)
+	assert.NotContains(t, strings.Join(p.Notes, "; "), "only the version changes", "the mirror has another file")
 }
 
 func TestDryRunChecksTheTemplate(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -447,7 +448,7 @@ func (p *Plan) addNotes(stored *v1alpha1.FleetDiskImage, desired *v1alpha1.Fleet
 		p.Notes = append(p.Notes, "it is at this version already")
 	case p.Version == p.FromVersion && !sameRevision:
 		p.Notes = append(p.Notes, "the version stays and its source changes: clusters download it again")
-	case p.Version != p.FromVersion && sameRevision:
+	case p.Version != p.FromVersion && sameRevision && equality.Semantic.DeepEqual(stored.Spec.Overrides, desired.Overrides):
 		p.Notes = append(p.Notes, "only the version changes: the new one has the same source")
 	}
 	if (p.Version != p.FromVersion || !sameRevision) && slices.ContainsFunc(stored.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Version == p.Version }) {

@@ -323,7 +323,7 @@ func (a *Approval) HasSameSources(other *Approval) bool {
 // which source, goes where, and by whose leave.
 func IsSameRollout(shown, now *v1alpha1.FleetDiskImage) bool {
 	return shown.UID == now.UID && shown.Spec.Version == now.Spec.Version && shown.Spec.Template.Equal(&now.Spec.Template) &&
-		equality.Semantic.DeepEqual(shown.Spec.Overrides, now.Spec.Overrides) &&
+		equality.Semantic.DeepEqual(shown.Spec.Overrides, now.Spec.Overrides) && equality.Semantic.DeepEqual(shown.Spec.Placement, now.Spec.Placement) &&
 		shown.Spec.TargetNamespace == now.Spec.TargetNamespace && shown.Spec.Rollout.Paused == now.Spec.Rollout.Paused &&
 		equality.Semantic.DeepEqual(shown.Spec.Rollout.Waves, now.Spec.Rollout.Waves)
 }

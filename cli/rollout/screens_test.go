@@ -158,7 +158,8 @@ func TestApprovalPatch(t *testing.T) {
 		"clusters": func() {
 			other.Spec.Rollout.Waves[1].ClusterSelector = metav1.LabelSelector{MatchLabels: map[string]string{"all": "yes"}}
 		},
-		"pause": func() { other.Spec.Rollout.Paused = true },
+		"pause":     func() { other.Spec.Rollout.Paused = true },
+		"placement": func() { other.Spec.Placement.ClusterNames = append(other.Spec.Placement.ClusterNames, "tromso") },
 	} {
 		other = newImage(nil)
 		change()

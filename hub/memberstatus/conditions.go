@@ -323,7 +323,9 @@ func (s *statusBuilder) withinBudget() conditionState {
 		return conditionFalse(v1alpha1.ReasonOverBudget, "%d slots are taken, and the budget is %d: no slot is taken until enough imports have ended", r.Slots, r.Budget)
 	}
 	if s.Plan != nil && r.Plan != nil && r.Plan.Compare(s.Plan.PlanVersion) == 0 && s.Plan.Policy[apipolicy.KeyConcurrency] != "" {
-		if planned := policy.ConcurrencyAt(s.Plan.Policy, s.Now); int64(r.Budget) > planned {
+		// The report may be from before a window closed, as that of a member which is offline.
+		planned := max(policy.ConcurrencyAt(s.Plan.Policy, s.Now), policy.ConcurrencyAt(s.Plan.Policy, r.ObservedAt.Time))
+		if int64(r.Budget) > planned {
 			return conditionFalse(v1alpha1.ReasonOverBudget, "the ledger's budget is %d, and the acknowledged plan allows %d: the SyncLedger is being rebuilt, or something else writes it", r.Budget, planned)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -53,4 +54,19 @@ func TestWindowIsStored(t *testing.T) {
 	assert.Equal(t, &v1alpha1.MemberWindow{OpensAt: &opens, OpenedAt: &removed}, compute(closed.Add(time.Hour), time.Time{}))
 	report.InForce.Concurrency = 4
 	assert.Equal(t, &v1alpha1.MemberWindow{OpenedAt: &opens}, compute(opens.Time, time.Time{}))
+}
+
+// A member that goes offline within a window has not exceeded what its plan allows outside of it.
+func TestReportFromWithinAWindow(t *testing.T) {
+	v := healthyInput()
+	v.Plan.Policy["windows"] = `[{cron: "0 0 * * *", duration: 6h, concurrency: 9}]`
+	v.Now = time.Date(2026, 6, 1, 9, 0, 0, 0, time.UTC)
+	v.Report.Budget, v.Report.ObservedAt = 9, metav1.NewTime(v.Now.Add(-4*time.Hour))
+	withinBudget := func() metav1.ConditionStatus {
+		st, _ := memberstatus.Compute(v)
+		return meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionWithinBudget).Status
+	}
+	assert.Equal(t, metav1.ConditionTrue, withinBudget())
+	v.Report.ObservedAt = metav1.NewTime(v.Now.Add(-2 * time.Hour))
+	assert.Equal(t, metav1.ConditionFalse, withinBudget(), "it was closed then, too")
 }

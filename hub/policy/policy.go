@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -52,6 +53,7 @@ type Policy struct {
 	// windows are those of the whole fleet, and fleetWindows those of them that set
 	// fleetConcurrency.
 	windows, fleetWindows apipolicy.Windows
+	lastBudget            atomic.Pointer[knownBudget]
 }
 
 // override sets some keys for one member, or for those that a selector matches.
@@ -176,17 +178,24 @@ func (p *Policy) resolveKeys(m Member) (data map[string]string, source string) {
 func (p *Policy) applyOverrides(m Member) (data, by map[string]string, applying []string) {
 	data, by = mergeMaps(p.defaults, nil), map[string]string{}
 	for _, named := range []bool{false, true} {
+		set := map[string]bool{}
 		for i := range p.overrides {
 			o := &p.overrides[i]
 			if (o.cluster != "") != named || !o.matches(m) {
 				continue
 			}
 			for key, text := range o.values {
-				data[key], by[key] = text, o.source
+				data[key], by[key], set[key] = text, o.source, true
 			}
 			if !slices.Contains(applying, o.source) {
 				applying = append(applying, o.source)
 			}
+		}
+		// Invariant: windows for more members never replace the concurrency of an override: a
+		// member that one pauses stays paused.
+		if set[apipolicy.KeyConcurrency] && !set[apipolicy.KeyWindows] {
+			delete(data, apipolicy.KeyWindows)
+			delete(by, apipolicy.KeyWindows)
 		}
 	}
 	return data, by, applying

@@ -48,18 +48,37 @@ func decodeWindows(path string, raw json.RawMessage) (text string, errs []apipol
 	return windows.String(), errs
 }
 
-// Budget returns the fleet-wide budget in force at a time; nil for none.
+// knownBudget is the budget from a time on, until another one may be in force or come closer.
+type knownBudget struct {
+	from, until time.Time
+	budget      Budget
+}
+
+// Budget returns the fleet-wide budget in force at a time; nil for none. It is asked for with
+// each decision about a member: what was found is remembered.
 func (p *Policy) Budget(now time.Time) *Budget {
 	if p.budget == nil {
 		return nil
 	}
+	known := p.lastBudget.Load()
+	if known == nil || now.Before(known.from) || !now.Before(known.until) {
+		known = p.findBudget(now)
+		p.lastBudget.Store(known)
+	}
+	b := known.budget
+	return &b
+}
+
+func (p *Policy) findBudget(now time.Time) *knownBudget {
 	b := *p.budget
 	plain := apipolicy.Numbers{FleetConcurrency: b.Concurrency}
 	inForce, edge := p.fleetWindows.At(now, plain)
+	until := earliest(edge, now.Add(maxGrantDuration))
 	b.Concurrency = inForce.FleetConcurrency
 	mayFall, mayRise := b.Concurrency > p.leastFleetConcurrency(), b.Concurrency < p.mostFleetConcurrency()
 	for range maxBudgetEdges {
-		// No grant is valid for longer than maxGrantDuration, so a later fall is of no concern.
+		// No grant is valid for longer than maxGrantDuration, and this is known for as long: a
+		// later fall is of no concern.
 		mayFall = mayFall && edge.Sub(now) <= 2*maxGrantDuration
 		if edge.IsZero() || !mayFall && !mayRise {
 			break
@@ -73,7 +92,7 @@ func (p *Policy) Budget(now time.Time) *Budget {
 			b.RisesAt, mayRise = at, false
 		}
 	}
-	return &b
+	return &knownBudget{now, until, b}
 }
 
 // ChangesAt returns when another budget comes into force; zero for never.

@@ -69,6 +69,36 @@ func TestWindowsOfOverrides(t *testing.T) {
 	assert.NotContains(t, got, "windows")
 }
 
+// An override of concurrency holds at all times, unless it is for as many members as the windows.
+func TestOverrideIsNotReplacedByWindowsForMore(t *testing.T) {
+	p := mustParse(t, data{"concurrency": "0", "windows": `[{cron: "0 0 * * *", duration: 24h, concurrency: 9}]`, "overrides": `
+- {selector: {matchLabels: {edge: "true"}}, windows: [{cron: "0 0 * * *", duration: 24h, concurrency: 2}]}
+- {selector: {matchLabels: {slow: "true"}}, concurrency: 1}
+- {cluster: paused, concurrency: 0}
+- {cluster: both, concurrency: 0, windows: [{cron: "0 0 * * *", duration: 24h, concurrency: 3}]}
+- {cluster: other, retryLimit: 1}`})
+	edge, slow := map[string]string{"edge": "true"}, map[string]string{"slow": "true"}
+	for name, tt := range map[string]struct {
+		member string
+		labels map[string]string
+		want   int64
+	}{
+		"the fleet's":                     {"a", nil, 9},
+		"another key":                     {"other", nil, 9},
+		"a limit by selector":             {"a", slow, 1},
+		"windows by selector":             {"a", edge, 2},
+		"both by selector":                {"a", map[string]string{"edge": "true", "slow": "true"}, 2},
+		"a pause by name":                 {"paused", nil, 0},
+		"a pause by name over a selector": {"paused", edge, 0},
+		"with windows of its own":         {"both", slow, 3},
+	} {
+		got, _, errs := p.ForMember(tt.member, tt.labels)
+		require.Empty(t, errs)
+		assert.Equal(t, tt.want, policy.ConcurrencyAt(got, mustTime(t, "2026-06-01T12:00:00Z")), name)
+	}
+	assert.NotContains(t, p.KeySources(policy.Member{Name: "paused"}), "windows")
+}
+
 func TestBudgetInForce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		plain, windows, at  string
@@ -215,4 +245,29 @@ func TestOpensAt(t *testing.T) {
 		}
 		assert.True(t, want.Equal(p.OpensAt(written, at(tt.now))), name)
 	}
+}
+
+// What is remembered of the budget is what one finds anew, in whatever order one asks.
+func TestBudgetIsRemembered(t *testing.T) {
+	written := data{"fleetConcurrency": "3", "windows": `
+- {cron: "30 * * * *", duration: 45m, fleetConcurrency: 5}
+- {cron: "0 2,3 * * *", duration: 90m, timeZone: Europe/Berlin, fleetConcurrency: 1}
+- {cron: "0 0 29 2 *", duration: 1h, fleetConcurrency: 8}`}
+	p, begin := mustParse(t, written), mustTime(t, "2026-03-28T12:00:00Z")
+	rapid.Check(t, func(t *rapid.T) {
+		now := begin.Add(time.Duration(rapid.IntRange(0, 24*3600).Draw(t, "seconds")) * time.Second)
+		fresh, _, errs := policy.ParsePolicy(written)
+		require.Empty(t, errs)
+		want, got := fresh.Budget(now), p.Budget(now)
+		require.Equal(t, want.Concurrency, got.Concurrency)
+		require.Equal(t, want.RisesAt, got.RisesAt)
+		if want.FallsAt.Sub(now) <= 24*time.Hour {
+			require.Equal(t, want.FallsAt, got.FallsAt)
+		}
+		got.Concurrency = 100 // it is the caller's own
+		require.Equal(t, want.Concurrency, p.Budget(now).Concurrency)
+	})
+	now := begin.Add(time.Minute)
+	p.Budget(now)
+	require.Less(t, testing.AllocsPerRun(10, func() { p.Budget(now.Add(time.Second)) }), 10.0, "each member asks")
 }

@@ -110,15 +110,9 @@ func (e *evaluation) estimateCompletion() (at time.Time, reason string, isOverdu
 	if reason == string(eta.UnknownWaitsForPerson) {
 		return at, reason, false
 	}
-	unfinished, slots := int(e.counts.ToApply+e.counts.Progressing), math.MaxInt
-	if e.Budget != nil {
-		slots = int(e.Budget.Slots(newImage.Source))
-		if e.Budget.IsClosed() {
-			slots = 1 // of those that the window opens
-		}
-		if slots <= 0 && len(left) < unfinished {
-			return at, string(eta.UnknownNothingGranted), false
-		}
+	unfinished, slots := int(e.counts.ToApply+e.counts.Progressing), e.fleetSlots(newImage.Source)
+	if slots <= 0 && len(left) < unfinished {
+		return at, string(eta.UnknownNothingGranted), false
 	}
 	byPace, isOverdue, hasPace := e.estimateByPace()
 	switch {
@@ -128,6 +122,19 @@ func (e *evaluation) estimateCompletion() (at time.Time, reason string, isOverdu
 		return byPace, "", isOverdue
 	default:
 		return at, reason, false
+	}
+}
+
+// fleetSlots returns how many imports from a group the fleet-wide budget allows. Of the slots
+// that a window opens, one is counted on.
+func (e *evaluation) fleetSlots(group string) int {
+	switch {
+	case e.Budget == nil:
+		return math.MaxInt
+	case e.Budget.IsClosed():
+		return 1
+	default:
+		return int(e.Budget.Slots(group))
 	}
 }
 

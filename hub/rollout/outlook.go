@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -108,10 +107,7 @@ func (e *evaluation) estimateWave(index int, w *wave, image v1alpha1.QueuedImpor
 			why = estimate.Why
 		}
 	}
-	slots := math.MaxInt
-	if e.Budget != nil {
-		slots = int(e.Budget.Slots(image.Source))
-	}
+	slots := e.fleetSlots(image.Source)
 	switch {
 	case len(starting) == 0:
 		return 0, 0, 0, ""

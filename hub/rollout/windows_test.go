@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/policy"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
@@ -167,4 +168,21 @@ func TestExpectedAfterOpening(t *testing.T) {
 	d = decideAndCheck(t, v)
 	require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
 	assert.True(t, d.Status.ExpectedAt.After(opens), d.Status.ExpectedAt)
+}
+
+// What an approval starts while the budget of the fleet is closed is estimated from its opening on.
+func TestReachWhileTheFleetIsClosed(t *testing.T) {
+	opens := now.Add(8 * time.Hour)
+	v := newView(newUbuntu(), "canary=S eu=.")
+	v.Image.Spec.Rollout.Waves[1].RequireApproval, v.Budget = true, &policy.Budget{RisesAt: opens}
+	idle := newActivity()
+	idle.Active, idle.Head, idle.Queued, idle.Slots, idle.Budget = nil, nil, 0, 0, 0
+	for i := range v.Clusters {
+		v.Clusters[i].WindowOpensAt = opens
+		v = withActivity(v, v.Clusters[i].Name, idle)
+	}
+	reach, found := rollout.EstimateReach(v, "eu", 1<<30)
+	require.True(t, found)
+	assert.Empty(t, reach.Why)
+	assert.Greater(t, reach.Takes, opens.Sub(now))
 }

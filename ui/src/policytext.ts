@@ -72,6 +72,7 @@ export function diffMarkdown(radius: BlastRadius, now: number): string {
   const unchanged = fleetNow !== undefined && fleetNow === fleetThen ? ` · fleetConcurrency ${fleetThen} (unchanged)` : ''
   say(`**${radius.changed} of ${radius.members} ${radius.members === 1 ? 'cluster' : 'clusters'} would change** · concurrency ${radius.concurrencyNow} → ${radius.concurrencyThen} (${signed(radius.concurrencyThen - radius.concurrencyNow)})${unchanged}`)
   if (radius.budgetChange) say(escape(`The budget of the fleet: ${radius.budgetChange}`))
+  if (radius.windows) say(escape(radius.windows))
   lines.push(...rowLines(radius, now))
   if (radius.rows.some((r) => r.running !== undefined && r.running > r.then)) say('Nothing that runs is stopped: clusters beyond their new concurrency start none until enough have ended.')
   for (const override of radius.unmatched ?? []) say('! ' + escape(`No cluster matches: ${override}`))

@@ -77,6 +77,10 @@ describe('approvalBlocked', () => {
     ['another version', [newImage(), 'production', { ...reach, generation: 5, version: '24.3' }], 'FleetDiskImage win-11 has changed since it was shown, and is at version 24.3 now: close this, and look at it again.'],
     ['another object of the name', [newImage(), 'production', { ...reach, uid: 'v', generation: 1 }], 'FleetDiskImage win-11 has changed since it was shown, and is at version 24.2 now: close this, and look at it again.'],
     ['another change of the same version', [newImage(), 'production', { ...reach, generation: 5 }], 'FleetDiskImage win-11 has changed since it was shown: close this, and look at it again.'],
+    ['the sources that were shown', [newImage(), 'production', { ...reach, approveSources: ['a', 'b'] }, ['a', 'b']], undefined],
+    ['fewer sources than were shown', [newImage(), 'production', { ...reach, approveSources: ['b'] }, ['a', 'b']], undefined],
+    ['another source than was shown', [newImage(), 'production', { ...reach, approveSources: ['a', 'c'] }, ['a', 'b']], 'Clusters of wave production get another source than was shown, as by a label: close this, and look at it again.'],
+    ['a source where none was shown', [newImage(), 'production', { ...reach, approveSources: ['a'] }, []], 'Clusters of wave production get another source than was shown, as by a label: close this, and look at it again.'],
   ])('%s', (_, given, want) => expect(approvalBlocked(...given)).toBe(want))
 })
 

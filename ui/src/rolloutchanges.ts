@@ -51,8 +51,13 @@ function approvedAlready(img: FleetDiskImage, wave: string, by: string): string 
   return `Wave ${wave} of ${img.metadata?.name} ${img.spec.version} is approved already, by ${plainText(by, 100)}.`
 }
 
-/** Why nothing can be approved: img is what was stored when a person opened the dialog, reach what the hub says of it now. Both change while the dialog is open. undefined where it can be approved. */
-export function approvalBlocked(img: FleetDiskImage, wave: string, reach: Pick<RolloutReach, 'uid' | 'generation' | 'version' | 'observed' | 'approval'>): string | undefined {
+/** Why nothing can be approved: img is what was stored when a person opened the dialog, and sources are what it named then, reach what the hub says of it now. Both change while the dialog is open, reach also with the labels of clusters. undefined where it can be approved. */
+export function approvalBlocked(
+  img: FleetDiskImage,
+  wave: string,
+  reach: Pick<RolloutReach, 'uid' | 'generation' | 'version' | 'observed' | 'approval' | 'approveSources'>,
+  sources?: string[],
+): string | undefined {
   const { name, uid, generation = 0 } = img.metadata ?? {}
   const changed = `FleetDiskImage ${name} has changed since it was shown`
   if (reach.uid !== uid) return `${changed}, and is at version ${reach.version} now: close this, and look at it again.`
@@ -63,6 +68,7 @@ export function approvalBlocked(img: FleetDiskImage, wave: string, reach: Pick<R
   if (!reach.observed) return 'What it reaches is being read.'
   if (reach.generation > generation) return `${changed}: close this, and look at it again.`
   if (!img.spec.rollout?.waves?.some((w) => w.name === wave && w.requireApproval)) return `Wave ${wave} of ${name} needs no approval.`
+  if (sources && reach.approveSources?.some((s) => !sources.includes(s))) return `Clusters of wave ${wave} get another source than was shown, as by a label: close this, and look at it again.`
   return undefined
 }
 

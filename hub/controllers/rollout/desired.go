@@ -93,7 +93,7 @@ func (f *FleetState) updateDesired(img *imageState, v rollout.View, d rollout.De
 		progress[img.clusterIndex[p.Cluster]] = rollout.ClusterProgress{Placed: true, Started: p.Started, KeepsItem: p.KeepsItem, Retry: p.Retry, Succeeded: p.State == v1alpha1.ClusterSucceeded, Effective: p.Effective}
 	}
 	decided := img.withDecidedStatus()
-	if img.sharedLists.generation != img.generation {
+	if img.sharedLists.generation != img.generation || len(img.sharedLists.specs) > 2*len(img.clusters) {
 		img.sharedLists = sharedLists{generation: img.generation, specs: map[string]*v1alpha1.VMDiskImageSpec{}}
 	}
 	for i := range img.clusters {

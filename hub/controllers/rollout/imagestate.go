@@ -186,6 +186,21 @@ func (f *FleetState) refreshClusters(img *imageState) {
 		}
 	}
 	clear(img.dirty)
+	img.dropFormerSpecs()
+}
+
+// dropFormerSpecs forgets what clusters got before their labels changed, from time to time.
+func (img *imageState) dropFormerSpecs() {
+	if len(img.recentFields) <= 2*len(img.clusters) {
+		return
+	}
+	kept := make(map[*override.Effective][]string, len(img.clusters))
+	for i := range img.clusters {
+		if e := img.clusters[i].Effective; e != nil {
+			kept[e] = img.recentFields[e]
+		}
+	}
+	img.recentFields = kept
 }
 
 // givesSameSpecs reports whether all clusters get the same specs of two states of one

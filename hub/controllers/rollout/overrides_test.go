@@ -212,3 +212,21 @@ func TestConflictKeepsTheOwnSource(t *testing.T) {
 		assert.Empty(t, desired.Retired, name)
 	}
 }
+
+// A label that changes often leaves nothing behind.
+func TestFormerLabelsTakeNoMemory(t *testing.T) {
+	f := newTestState(t, "bergen")
+	for i := range int64(50) {
+		f.SetMember(relabelled("bergen", fmt.Sprintf("a%d", i)))
+		f.SetImage(storedImage(newOverridden()))
+		f.decideAll("ubuntu")
+		f.applyPlans("bergen")
+	}
+	f.SetImage(storedImage(newOverridden().WithGeneration(2).Paused()))
+	for i := range 50 {
+		f.SetMember(relabelled("bergen", fmt.Sprintf("b%d", i)))
+		f.decideAll("ubuntu")
+	}
+	assert.LessOrEqual(t, len(f.images["ubuntu"].recentFields), 3)
+	assert.LessOrEqual(t, len(f.images["ubuntu"].sharedLists.specs), 3)
+}

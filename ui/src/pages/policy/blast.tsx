@@ -102,6 +102,7 @@ function Radius({ radius: r }: { radius: BlastRadius }) {
           The budget of the fleet: <strong>{plainText(r.budgetChange, 400)}</strong>
         </p>
       )}
+      {r.windows && <p>{plainText(r.windows, 400)}</p>}
       {r.changed === 0 && !r.budgetChange && <p class="muted">No cluster would get another policy.</p>}
       {r.rows.some((row) => row.running !== undefined && row.running > row.then) && (
         <p class="muted">Nothing that runs is stopped: clusters beyond their new concurrency start none until enough have ended.</p>
@@ -271,6 +272,7 @@ function Save({ policy: p, draft, radius }: { policy: FleetPolicy; draft: Change
                 ; imports at a time {formatNumber(radius.concurrencyNow)} → {formatNumber(radius.concurrencyThen)} ({signed(radius.concurrencyThen - radius.concurrencyNow)})
               </ReachItem>
               {radius.budgetChange && <ReachItem term="Fleet">{plainText(radius.budgetChange, 400)}</ReachItem>}
+              {radius.windows && <ReachItem term="Windows">{plainText(radius.windows, 400)}</ReachItem>}
             </>
           )}
           <ReachItem term="Written">ConfigMap {namespace}/{name}, only if nobody changed it meanwhile</ReachItem>

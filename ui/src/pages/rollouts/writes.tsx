@@ -71,6 +71,17 @@ function requireShown(shown: FleetDiskImage | RequestError | undefined, d: Rollo
   return shown
 }
 
+/** What an approval named when a dialog first said so: what a person sees, and approves of. */
+function useShownSources(open: boolean, img: FleetDiskImage | RequestError | undefined, reach: RolloutReach | undefined): string[] | undefined {
+  const sources = useSignal<string[] | undefined>(undefined)
+  const isOfShown = img !== undefined && !(img instanceof RequestError) && reach?.observed && reach.generation === img.metadata?.generation
+  useEffect(() => {
+    if (!open) sources.value = undefined
+    else if (isOfShown && !sources.value) sources.value = reach.approveSources ?? []
+  }, [open, isOfShown, reach])
+  return sources.value
+}
+
 /** Why nothing is written: GitOps would write its own value again, or it is not known whether it would. undefined where nobody owns the field. */
 function useOwner(name: string, field: keyof RolloutOwners, open: boolean): string | undefined {
   const { value: owners, error } = useAnswer<RolloutOwners>(open ? 'rollouts/owners' : undefined, { name }, ['rollouts']).value
@@ -84,17 +95,17 @@ export function Approve({ detail: d, wave, name, primary }: { detail: RolloutDet
   const open = param('do') === name
   const shown = useShown(d.name, open)
   const reach = useAnswer<RolloutReach>(open ? 'rollouts/reach' : undefined, { name: d.name, wave }, ['rollouts', 'members', 'transfers', 'policy']).value
+  const sources = useShownSources(open, shown, reach.value)
   const owner = useOwner(d.name, 'approvals', open)
   const version = shown && !(shown instanceof RequestError) ? shown.spec.version : d.version
   const blocked = ((): string | undefined => {
     if (shown instanceof RequestError) return shown.message
     if (reach.error) return `What it reaches cannot be said: ${reach.error.message}`
     if (shown === undefined || !reach.value) return 'What it reaches is being read.'
-    return approvalBlocked(shown, wave, reach.value) ?? owner
+    return approvalBlocked(shown, wave, reach.value, sources) ?? owner
   })()
   const approve = async (): Promise<Outcome> => {
     if (!shown || shown instanceof RequestError) throw new Error('nothing was shown yet')
-    const sources = reach.value?.approveSources
     await change(shown, d.name, (img) => {
       const already = approvedMeanwhile(shown, img, wave)
       if (already) throw new RequestError(409, already)

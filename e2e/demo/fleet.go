@@ -240,7 +240,7 @@ func (f *demoFleet) checkProgramsAlive() error {
 	return nil
 }
 
-// newPolicy returns the fleet's policy.
+// newPolicy returns the fleet's policy. Invariant: each cluster may import at any time of the day.
 func newPolicy(normal, edge int) map[string]string {
 	return map[string]string{
 		"concurrency": fmt.Sprint(normal), "retryLimit": "2", "retryBackoffDuration": "2s",
@@ -248,8 +248,10 @@ func newPolicy(normal, edge int) map[string]string {
 		"overrides": fmt.Sprintf(`- selector: {matchLabels: {edge: "true"}}
   concurrency: "%d"
 - cluster: lab
-  concurrency: "3"
-`, edge),
+  concurrency: "%d"
+  windows:
+    - {cron: "0 22 * * *", duration: 8h, timeZone: Europe/Oslo, concurrency: %d}
+`, edge, labBudget, labNightBudget),
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -170,6 +172,8 @@ func TestFirstFiveMinutes(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &state))
 	require.NoError(t, syscall.Kill(state.Pid, syscall.SIGKILL))
+	// Race: on a busy machine it answers for a moment longer, and counts as running.
+	require.Eventually(t, func() bool { return !slices.Contains(n.processes(), strconv.Itoa(state.Pid)) }, testenv.Patience, 10*time.Millisecond)
 	printed = n.up(t)
 	assert.Contains(t, printed, "Cleaned up a fleet that had ended without make down.")
 	for _, server := range servers {
@@ -202,7 +206,7 @@ func (n *newcomer) testUnlike(t *testing.T, where, policy string) {
 	}
 	screen, code = n.run(t, "kubectl-ot policy diff --set cluster=lab,windows=[]")
 	assert.Equal(t, 1, code, screen)
-	assert.Contains(t, shape(screen), "windows # → none override cluster=lab", screen)
+	assert.Contains(t, shape(screen), "windows #→# override cluster=lab", screen)
 	screen, code = n.run(t, "kubectl-ot policy diff --set cluster=bergen,concurrency=9")
 	assert.Equal(t, 1, code, screen)
 	assert.Contains(t, shape(screen), "# of # members would have windows: concurrency is that in force now, and the next window opens or closes at ", screen)

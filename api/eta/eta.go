@@ -144,6 +144,9 @@ func (s Snapshot) ForNew(q v1alpha1.QueuedImport) Estimate {
 	behind := *s.Activity
 	notBefore := metav1.NewTime(behind.ObservedAt.Add(s.Now.Sub(s.observedAt())))
 	q.NotBefore = &notBefore
+	if q.OpensAt != nil {
+		behind.Budget = 0 // nothing starts before: an idle member does not tell that either
+	}
 	behind.Head = slices.Concat(head, []v1alpha1.QueuedImport{q})
 	s.Activity = &behind
 	return s.toEstimate(len(head)+1, s.playQueue(len(head)))

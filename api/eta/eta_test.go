@@ -41,6 +41,12 @@ func newActivity() *v1alpha1.ReportedActivity {
 	return a
 }
 
+// awaitWindow has the first of the queue wait for a window.
+func awaitWindow(a *v1alpha1.ReportedActivity, left time.Duration) {
+	opensAt := metav1.NewTime(now.Add(left))
+	a.Head[0].Reason, a.Head[0].OpensAt = v1alpha1.ReasonWaitingForWindow, &opensAt
+}
+
 func TestEstimates(t *testing.T) {
 	in := func(seconds int) time.Time { return now.Add(time.Duration(seconds) * time.Second) }
 	for name, tt := range map[string]struct {
@@ -51,12 +57,19 @@ func TestEstimates(t *testing.T) {
 		wantAtMost   bool
 		wantWhy      eta.Unknown
 	}{
-		"an import that runs":               {image: "b", wantAt: in(200)},
-		"the first of the queue":            {image: "d", wantPosition: 1, wantAt: in(100 + 100)},
-		"the second takes the same slot":    {image: "e", wantPosition: 2, wantAt: in(200 + 100)},
-		"two are free at the same time":     {image: "f", wantPosition: 3, wantAt: in(200 + 100)},
-		"a free slot":                       {func(a *v1alpha1.ReportedActivity, _ *eta.Snapshot) { a.Budget = 4 }, "d", 1, in(100), false, ""},
-		"beyond a lowered budget":           {func(a *v1alpha1.ReportedActivity, _ *eta.Snapshot) { a.Budget = 1 }, "d", 1, in(300 + 100), false, ""},
+		"an import that runs":              {image: "b", wantAt: in(200)},
+		"the first of the queue":           {image: "d", wantPosition: 1, wantAt: in(100 + 100)},
+		"the second takes the same slot":   {image: "e", wantPosition: 2, wantAt: in(200 + 100)},
+		"two are free at the same time":    {image: "f", wantPosition: 3, wantAt: in(200 + 100)},
+		"a free slot":                      {func(a *v1alpha1.ReportedActivity, _ *eta.Snapshot) { a.Budget = 4 }, "d", 1, in(100), false, ""},
+		"beyond a lowered budget":          {func(a *v1alpha1.ReportedActivity, _ *eta.Snapshot) { a.Budget = 1 }, "d", 1, in(300 + 100), false, ""},
+		"a slot is free before the window": {func(a *v1alpha1.ReportedActivity, _ *eta.Snapshot) { awaitWindow(a, 3*time.Hour) }, "d", 1, in(100 + 100), false, ""},
+		"behind one that awaits a window":  {func(a *v1alpha1.ReportedActivity, _ *eta.Snapshot) { awaitWindow(a, 3*time.Hour) }, "e", 2, in(200 + 100), false, ""},
+		"the window opens before":          {func(a *v1alpha1.ReportedActivity, _ *eta.Snapshot) { awaitWindow(a, 50*time.Second) }, "d", 1, in(50 + 100), false, ""},
+		"nothing starts before the window": {func(a *v1alpha1.ReportedActivity, _ *eta.Snapshot) {
+			awaitWindow(a, 50*time.Second)
+			a.Active, a.Slots, a.Budget = nil, 0, 0
+		}, "d", 1, in(50 + 100), false, ""},
 		"overhead follows and comes before": {func(a *v1alpha1.ReportedActivity, _ *eta.Snapshot) { a.Rates[0].OverheadSeconds = 20 }, "a", 0, in(110), false, ""},
 		"its own rate, not that of others": {func(a *v1alpha1.ReportedActivity, _ *eta.Snapshot) {
 			a.Active[0].BytesPerSecond = 20 * mebibyte
@@ -191,6 +204,14 @@ func TestImageThatJoinsTheQueue(t *testing.T) {
 	s.Activity.Slots = 1
 	assert.Equal(t, eta.Estimate{Why: eta.UnknownNotReported}, s.ForNew(newImage))
 	assert.Equal(t, eta.Estimate{Why: eta.UnknownNotReported}, eta.Snapshot{Now: now}.ForNew(newImage))
+
+	// Closed since, which an idle member does not tell.
+	opensAt := metav1.NewTime(now.Add(48 * time.Hour))
+	newImage.Reason, newImage.OpensAt = v1alpha1.ReasonWaitingForWindow, &opensAt
+	for _, s.Activity.Budget = range []int32{0, 3} {
+		s.Activity.Slots = 0
+		assert.Equal(t, opensAt.Add(100*time.Second), s.ForNew(newImage).At)
+	}
 }
 
 func TestNextFreeSlot(t *testing.T) {

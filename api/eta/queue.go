@@ -35,8 +35,10 @@ type player struct {
 	// than the listed ones, and those whose end is unknown, for reason unknown.
 	held    int
 	unknown Unknown
-	// awaitsWindow: the image waits for a window.
+	// awaitsWindow: the image waits for a window, which opens at windowOpens, in seconds since the
+	// observation.
 	awaitsWindow bool
+	windowOpens  float64
 	bySource     map[string]int32
 	// now is when the last slot was freed or a backoff ended.
 	now work
@@ -49,7 +51,10 @@ func (s Snapshot) playQueue(target int) work {
 	if why := s.blocked(&head[target]); why != "" {
 		return work{why: why}
 	}
-	p := player{Snapshot: s, bySource: map[string]int32{}, awaitsWindow: head[target].Reason == v1alpha1.ReasonWaitingForWindow}
+	p := player{Snapshot: s, bySource: map[string]int32{}}
+	if q := &head[target]; q.Reason == v1alpha1.ReasonWaitingForWindow && q.OpensAt != nil {
+		p.awaitsWindow, p.windowOpens = true, s.secondsUntil(q.OpensAt)
+	}
 	for i := range s.Activity.Active {
 		a := &s.Activity.Active[i]
 		p.holdSlot(slot{work: s.remainingImport(a).asMean(), source: a.Source})
@@ -107,23 +112,23 @@ func (s Snapshot) blocked(q *v1alpha1.QueuedImport) Unknown {
 	}
 }
 
-// notBefore is the end of a backoff, or when the window opens that an image waits for, in
-// seconds since the observation.
-func (s Snapshot) notBefore(q *v1alpha1.QueuedImport) float64 {
-	seconds := 0.0
-	for _, at := range []*metav1.Time{q.NotBefore, q.OpensAt} {
-		if at != nil {
-			seconds = max(seconds, at.Sub(s.Activity.ObservedAt.Time).Seconds())
-		}
+// notBefore is the end of a backoff, in seconds since the observation. A window is no bound: a slot
+// that is freed before it opens is taken.
+func (s Snapshot) notBefore(q *v1alpha1.QueuedImport) float64 { return s.secondsUntil(q.NotBefore) }
+
+// secondsUntil a time since the observation; 0 for none, and for a time that has passed.
+func (s Snapshot) secondsUntil(at *metav1.Time) float64 {
+	if at == nil {
+		return 0
 	}
-	return min(seconds, maxSeconds)
+	return min(max(0, at.Sub(s.Activity.ObservedAt.Time).Seconds()), maxSeconds)
 }
 
-// hasFreeSlot: of the slots that a window opens, at least one is believed in.
+// hasFreeSlot: of the slots that a window opens, one is believed in.
 func (p *player) hasFreeSlot() bool {
 	budget := int(p.Activity.Budget)
-	if p.awaitsWindow {
-		budget = max(1, budget)
+	if p.awaitsWindow && p.now.seconds >= p.windowOpens {
+		budget++
 	}
 	return len(p.running)+p.held < budget
 }
@@ -168,6 +173,9 @@ func (p *player) finishImport(q *v1alpha1.QueuedImport) work {
 // advanceTime goes to the next time at which something may start.
 func (p *player) advanceTime(head []v1alpha1.QueuedImport, waiting []int) bool {
 	next := -1.0
+	if p.awaitsWindow && p.windowOpens > p.now.seconds {
+		next = p.windowOpens
+	}
 	for _, i := range waiting {
 		if at := p.notBefore(&head[i]); at > p.now.seconds && (next < 0 || at < next) {
 			next = at

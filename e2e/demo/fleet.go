@@ -240,7 +240,7 @@ func (f *demoFleet) checkProgramsAlive() error {
 	return nil
 }
 
-// newPolicy returns the fleet's policy.
+// newPolicy returns the fleet's policy. Invariant: each cluster may import at any time of the day.
 func newPolicy(normal, edge int) map[string]string {
 	return map[string]string{
 		"concurrency": fmt.Sprint(normal), "retryLimit": "2", "retryBackoffDuration": "2s",
@@ -248,15 +248,12 @@ func newPolicy(normal, edge int) map[string]string {
 		"overrides": fmt.Sprintf(`- selector: {matchLabels: {edge: "true"}}
   concurrency: "%d"
 - cluster: lab
-  concurrency: "3"
-`, edge),
+  concurrency: "%d"
+  windows:
+    - {cron: "0 22 * * *", duration: 8h, timeZone: Europe/Oslo, concurrency: %d}
+`, edge, labBudget, labNightBudget),
 	}
 }
-
-// labAtNight is a window of the last override: the fleet that stays up has one.
-const labAtNight = `  windows:
-    - {cron: "0 22 * * *", duration: 8h, timeZone: Europe/Berlin, concurrency: 6}
-`
 
 func (f *demoFleet) startHub(ctx context.Context) error {
 	scheme := runtime.NewScheme()
@@ -269,12 +266,8 @@ func (f *demoFleet) startHub(ctx context.Context) error {
 	if f.client, err = client.New(f.plane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return fmt.Errorf("making a client of the hub: %w", err)
 	}
-	policy := newPolicy(firstBudget, firstEdge)
-	if f.background {
-		policy["overrides"] += labAtNight
-	}
 	if err := program.InstallHub(ctx, f.plane, map[string]any{
-		"policy":     map[string]any{"data": policy},
+		"policy":     map[string]any{"data": newPolicy(firstBudget, firstEdge)},
 		"clusterAPI": map[string]any{"enabled": true},
 	}); err != nil {
 		return err

@@ -66,7 +66,8 @@ shows them.
               virt-handler and the guests
 
 Members   bergen in pull mode; edge by a kubeconfig; lab by its Cluster API object
-Budgets   2 downloads at a time, 1 in edge, 3 in lab; an observer in each cluster checks them
+Budgets   2 downloads at a time, 1 in edge, 3 in lab and 4 in its window, from 22 to 6 o'clock in
+          Oslo; an observer in each cluster checks them
 
 1. Outage     edge is cut off, the policy is raised meanwhile, and edge comes back. Then the
               elected replica of the hub is killed.

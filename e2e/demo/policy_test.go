@@ -3,29 +3,37 @@
 package main
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
-// The fleet that stays up has a window in lab, and none elsewhere.
-func TestPolicyHasAWindow(t *testing.T) {
-	data := newPolicy(firstBudget, firstEdge)
-	data["overrides"] += labAtNight
-	parsed, unknown, errs := policy.ParsePolicy(data)
-	require.Empty(t, errs)
-	require.Empty(t, unknown)
-	for name, want := range map[string]int32{lab: 6, bergen: firstBudget} {
-		planned, _, errs := parsed.ForMember(name, nil)
+// The story goes on at any time of the day: lab has a window, and no cluster is ever paused.
+func TestPolicyAtAnyTime(t *testing.T) {
+	for _, normalAndEdge := range [][2]int{{firstBudget, firstEdge}, {raisedBudget, raisedEdge}} {
+		p, unknown, errs := policy.ParsePolicy(newPolicy(normalAndEdge[0], normalAndEdge[1]))
 		require.Empty(t, errs)
-		member, _, errs := apipolicy.Parse(planned)
-		require.Empty(t, errs)
-		atNight, _ := member.At(time.Date(2026, 6, 1, 21, 0, 0, 0, time.UTC))
-		assert.Equal(t, want, atNight.Concurrency, name)
+		require.Empty(t, unknown)
+		for name, tt := range map[string]struct {
+			labels map[string]string
+			want   []int64
+		}{
+			bergen: {nil, []int64{int64(normalAndEdge[0])}},
+			edge:   {map[string]string{"edge": "true"}, []int64{int64(normalAndEdge[1])}},
+			lab:    {nil, []int64{labBudget, labNightBudget}},
+		} {
+			data, _, errs := p.ForMember(name, tt.labels)
+			require.Empty(t, errs)
+			budgets := map[int64]bool{}
+			for hour := range 24 {
+				budgets[policy.ConcurrencyAt(data, time.Date(2026, 11, 26, hour, 30, 0, 0, time.UTC))] = true
+			}
+			require.Equal(t, tt.want, slices.Sorted(maps.Keys(budgets)), name)
+		}
 	}
 }

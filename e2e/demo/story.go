@@ -33,7 +33,8 @@ const (
 	// Budgets of the first and of the raised policy.
 	firstBudget, raisedBudget = 2, 3
 	firstEdge, raisedEdge     = 1, 2
-	labBudget                 = 3
+	// labNightBudget applies in lab's window.
+	labBudget, labNightBudget = 3, 4
 	// edge is cut off when it has cutAfter images, and comes back with backAfter.
 	cutAfter, backAfter = 1, 3
 )
@@ -75,7 +76,7 @@ func newDemoStory(f *demoFleet) *demoStory {
 			return s.conditionStatus(edge, v1alpha1.ConditionReachable) == metav1.ConditionFalse
 		}, s.raiseBudgets},
 		{func() bool {
-			return s.countReady(edge) >= backAfter && s.isBudgetAcknowledged(bergen, raisedBudget) && s.isBudgetAcknowledged(lab, labBudget) && s.deferred
+			return s.countReady(edge) >= backAfter && s.isBudgetAcknowledged(bergen, raisedBudget) && s.isBudgetAcknowledged(lab, labBudget, labNightBudget) && s.deferred
 		}, s.mendLink},
 		{func() bool { return s.isBudgetAcknowledged(edge, raisedEdge) }, func(context.Context) error {
 			s.screen.printNote("edge is back and has acknowledged the policy that it missed")
@@ -244,10 +245,10 @@ func (s *demoStory) conditionStatus(name, condition string) metav1.ConditionStat
 	return metav1.ConditionUnknown
 }
 
-// isBudgetAcknowledged reports whether a member's ledger has a budget under the newest plan.
-func (s *demoStory) isBudgetAcknowledged(name string, budget int32) bool {
+// isBudgetAcknowledged reports whether a member's ledger has one of the budgets under the newest plan.
+func (s *demoStory) isBudgetAcknowledged(name string, budgets ...int32) bool {
 	st := s.findMember(name).Status
-	return s.conditionStatus(name, v1alpha1.ConditionPolicyAcknowledged) == metav1.ConditionTrue && st.Budget != nil && *st.Budget == budget
+	return s.conditionStatus(name, v1alpha1.ConditionPolicyAcknowledged) == metav1.ConditionTrue && st.Budget != nil && slices.Contains(budgets, *st.Budget)
 }
 
 func (s *demoStory) countInPhase(name string, phase v1alpha1.Phase) (n int) {

@@ -15,7 +15,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// printHowToTry prints the address of the dashboard, and three commands that show something of the
+// printHowToTry prints the address of the dashboard, and commands that show something of the
 // fleet as it is now.
 func (b backgroundFleet) printHowToTry(ctx context.Context, state *fleetState, image string) {
 	fmt.Printf(`It runs until make down, at the longest until %s.
@@ -28,7 +28,9 @@ Try, in this directory:
   bin/kubectl-ot status
   bin/kubectl-ot why image %s -n %s --cluster %s
   bin/kubectl-ot tree rollout %s
-`, state.Until.Local().Format(time.DateTime), b.kubeconfig(), b.logFile(), b.logs(), b.kubeconfig(), image, namespace, bergen, golden)
+  bin/kubectl-ot image where %s
+  bin/kubectl-ot policy show --cluster %s
+`, state.Until.Local().Format(time.DateTime), b.kubeconfig(), b.logFile(), b.logs(), b.kubeconfig(), image, namespace, bergen, golden, golden, lab)
 	if _, err := exec.LookPath("kubectl"); err == nil {
 		fmt.Print("\nWith export PATH=\"$PWD/bin:$PATH\" it is a plugin: kubectl ot status\n")
 	}

@@ -45,7 +45,7 @@ var (
 var verdicts = map[string]map[string]verdict{
 	"FleetDiskImage": {
 		"AwaitingApproval": isHeld, "Paused": isHeld,
-		"AwaitingClusters": isInProgress, "MaxConcurrency": isInProgress, "MinSuccessTime": isInProgress, "OfflineClusters": isInProgress,
+		"AwaitingClusters": isInProgress, "MaxConcurrency": isInProgress, "MinSuccessTime": isInProgress, "OfflineClusters": isInProgress, "WaitingForWindow": isInProgress,
 		"Paused, one in progress": isInProgress, "AwaitingClusters, one blocked for a moment": isInProgress,
 		"MaxFailures": hasFailed, "MaxFailures, one in progress": hasFailed, "NoClusters": hasFailed, "PlanFull": hasFailed, "ClustersBlocked": hasFailed,
 		"NameConflict": hasFailed, "SelectorInvalid": hasFailed,

@@ -1,16 +1,38 @@
 package readapi
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // FleetPolicy is the fleet's policy: as it is written, and as it is in force.
 type FleetPolicy struct {
 	PolicyState
 	// InForce is the data of the policy in force; absent if there was never a valid one.
-	InForce   map[string]string `json:"inForce,omitempty"`
-	ConfigMap PolicyConfigMap   `json:"configMap"`
+	InForce map[string]string `json:"inForce,omitempty"`
+	// Windows are the numbers that the windows of the whole fleet make of InForce; absent
+	// without such windows.
+	Windows   *PolicyWindowNumbers `json:"windows,omitempty"`
+	ConfigMap PolicyConfigMap      `json:"configMap"`
 	// Keys are all keys that this hub knows.
 	Keys []PolicyKey `json:"keys"`
 	// Overrides of the policy in force, in their order, over Members.
 	Overrides []PolicyOverride `json:"overrides"`
 	Members   int              `json:"members"`
+}
+
+// PolicyWindowNumbers are the numbers in force at the time of the answer, and the next ones.
+// Overrides may set others for their members.
+type PolicyWindowNumbers struct {
+	Now PolicyNumbers `json:"now"`
+	// ChangesAt is when the next other numbers come into force, and Then what these are; both
+	// absent where no change is near.
+	ChangesAt *metav1.Time   `json:"changesAt,omitempty"`
+	Then      *PolicyNumbers `json:"then,omitempty"`
+}
+
+// PolicyNumbers are the numbers of a policy that windows replace.
+type PolicyNumbers struct {
+	Concurrency int32 `json:"concurrency"`
+	// FleetConcurrency is absent without a fleet-wide budget.
+	FleetConcurrency *int32 `json:"fleetConcurrency,omitempty"`
 }
 
 // PolicyConfigMap is the ConfigMap of the policy.

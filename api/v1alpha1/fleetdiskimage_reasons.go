@@ -14,6 +14,9 @@ const (
 	ReasonAwaitingApproval = "AwaitingApproval"
 	// ReasonMinSuccessTime: the previous wave has not been done for minSuccessTime.
 	ReasonMinSuccessTime = "MinSuccessTime"
+	// ReasonRolloutWaitingForWindow: every cluster in progress waits for a window of the policy
+	// to open, or for a person. No deadline runs meanwhile.
+	ReasonRolloutWaitingForWindow = "WaitingForWindow"
 	// ReasonAwaitingClusters: all clusters of the wave are in progress or finished.
 	ReasonAwaitingClusters = "AwaitingClusters"
 	// ReasonClustersBlocked: for a minute, every cluster in progress has waited until a

@@ -67,6 +67,7 @@ func TestJudgeWait(t *testing.T) {
 		{"stalled, until finished", "finished", stalled(v1alpha1.ReasonClustersBlocked), nil, rollout.WaitOptions{}, goes, ""},
 		{"failed, until finished", "finished", failing, nil, rollout.WaitOptions{}, exit.No, ""},
 		{"waits for minSuccessTime", "ready", phase(v1alpha1.RolloutWaiting, v1alpha1.ReasonMinSuccessTime), nil, rollout.WaitOptions{}, goes, ""},
+		{"waits for a window", "ready", phase(v1alpha1.RolloutWaiting, v1alpha1.ReasonRolloutWaitingForWindow), nil, hold, goes, ""},
 		{"offline", "ready", phase(v1alpha1.RolloutWaiting, v1alpha1.ReasonOfflineClusters), nil, rollout.WaitOptions{}, exit.Unknown, ""},
 		{"offline, allowed", "ready", phase(v1alpha1.RolloutWaiting, v1alpha1.ReasonOfflineClusters), nil, unknown, goes, ""},
 		{"being deleted", "ready", func(i *v1alpha1.FleetDiskImage) { i.DeletionTimestamp = ago(time.Second) }, nil, rollout.WaitOptions{}, exit.No, "is being deleted"},

@@ -249,6 +249,15 @@ func TestRollout(t *testing.T) {
 	rendertest.Golden(t, "rollout-progressing", now, w)
 	assert.Equal(t, exit.NotYet, w.ExitCode())
 
+	waiting := img.DeepCopy()
+	waiting.Status.Phase, waiting.Status.Reason, waiting.Status.Failing = v1alpha1.RolloutWaiting, v1alpha1.ReasonRolloutWaitingForWindow, nil
+	waiting.Status.Message = "2 clusters wait for a window of the policy (bergen, lab); the first one opens at " + now.Add(time.Hour).UTC().Format(time.RFC3339)
+	waiting.Status.Waves[1].Clusters = v1alpha1.ClusterCounts{Total: 37, Succeeded: 35, Progressing: 2}
+	w = why.NewRollout(why.RolloutSnapshot{Now: now, Image: waiting})
+	rendertest.Golden(t, "rollout-window", now, w)
+	assert.Equal(t, exit.NotYet, w.ExitCode())
+	assert.Empty(t, w.Command, "nobody has to do anything")
+
 	img.Status.Phase = v1alpha1.RolloutSucceeded
 	assert.Equal(t, exit.Yes, why.NewRollout(why.RolloutSnapshot{Now: now, Image: img}).ExitCode())
 	img.Status.Phase = v1alpha1.RolloutFailed

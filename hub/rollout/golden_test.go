@@ -29,6 +29,7 @@ func TestGoldenStatuses(t *testing.T) {
 		"MinSuccessTime":                         newView(newUbuntu().WithMinSuccessTime(time.Hour), "canary=S eu=."),
 		"NoClusters":                             newView(newUbuntu(), ""),
 		"OfflineClusters":                        newView(newUbuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=D"),
+		"WaitingForWindow":                       waitForWindow(newView(newUbuntu(), "canary=P"), now.Add(8*time.Hour), "canary-0"),
 		"Paused":                                 newView(newUbuntu().Paused(), "canary=."),
 		"Paused, one in progress":                newView(newUbuntu().Paused(), "canary=P."),
 		"PlanFull":                               newView(newUbuntu(), "canary=f"),

@@ -32,9 +32,9 @@ func (e *evaluation) decidePhase(b blocker) phaseVerdict {
 	switch {
 	case windows == "":
 	case b.reason == v1alpha1.ReasonAwaitingClusters && only:
-		b.reason, text = string(v1alpha1.ReasonWaitingForWindow), windows
+		b.reason, text = v1alpha1.ReasonRolloutWaitingForWindow, windows
 	case b.reason == v1alpha1.ReasonMaxConcurrency && only:
-		b.reason, text = string(v1alpha1.ReasonWaitingForWindow), windows+". "+text
+		b.reason, text = v1alpha1.ReasonRolloutWaitingForWindow, windows+". "+text
 	default:
 		text += ". " + windows
 	}

@@ -62,7 +62,7 @@ func (e *evaluation) explainReported(c *placedCluster) (reason, message string) 
 	case c.state == v1alpha1.ClusterToApply, c.PlannedDigest != c.effective.Digest: // the latter starts now
 		return "", ""
 	case c.waitsForWindow():
-		return string(v1alpha1.ReasonWaitingForWindow), "the window that it waits for opens at " + formatOpening(c.opensAt)
+		return v1alpha1.ReasonRolloutWaitingForWindow, "the window that it waits for opens at " + formatOpening(c.opensAt)
 	case r.refusesRevision(c.effective.Revision), r.ItemState == v1alpha1.PlanItemWaiting && c.state != v1alpha1.ClusterFailed:
 		if r.ItemState == v1alpha1.PlanItemWaiting && r.ItemReason != "" {
 			return string(r.ItemReason), r.ItemMessage

@@ -109,7 +109,7 @@ func (e *evaluation) setApprovalGuarded() {
 
 var (
 	// transientReasons pass without help.
-	transientReasons = []string{v1alpha1.ReasonMinSuccessTime, v1alpha1.ReasonOfflineClusters, v1alpha1.ReasonDeletingImages, string(v1alpha1.ReasonWaitingForWindow)}
+	transientReasons = []string{v1alpha1.ReasonMinSuccessTime, v1alpha1.ReasonOfflineClusters, v1alpha1.ReasonDeletingImages, v1alpha1.ReasonRolloutWaitingForWindow}
 	// heldReasons are steps of a rollout that a person takes when it is time. A client that
 	// waits goes on waiting: nothing is wrong.
 	heldReasons = []string{v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonRolloutPaused}

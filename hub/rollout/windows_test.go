@@ -34,7 +34,7 @@ func TestClustersThatWaitForWindow(t *testing.T) {
 	d := decideAndCheck(t, v)
 	assert.Equal(t, "canary=PPP. eu=.", formatStates(d))
 	assert.Equal(t, []string{"canary-2"}, d.Start, "one that does not wait")
-	assert.Equal(t, string(v1alpha1.ReasonWaitingForWindow), d.Placed[0].Reason)
+	assert.Equal(t, v1alpha1.ReasonRolloutWaitingForWindow, d.Placed[0].Reason)
 	assert.Contains(t, d.Placed[0].Message, "2026-03-01T20:00:00Z")
 	assert.Contains(t, d.Status.Message, "2 clusters wait for a window of the policy (canary-0, canary-1); the first one opens at 2026-03-01T20:00:00Z")
 	assert.Equal(t, v1alpha1.ReasonMaxConcurrency, d.Status.Reason)
@@ -52,7 +52,7 @@ func TestMaxConcurrencyHoldsWhenWindowOpens(t *testing.T) {
 	d := decideAndCheck(t, v)
 	assert.Empty(t, d.Start, "their window opens with that of the first one")
 	assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
-	assert.Equal(t, string(v1alpha1.ReasonWaitingForWindow), d.Status.Reason)
+	assert.Equal(t, v1alpha1.ReasonRolloutWaitingForWindow, d.Status.Reason)
 	assert.True(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionProgressing))
 	assert.Contains(t, d.Status.Message, "1 cluster waits for a window of the policy (canary-0)")
 	assert.Contains(t, d.Status.Message, "maxConcurrency allows 1; 3 wait to start")
@@ -75,7 +75,7 @@ func TestOnlyWindowsRemain(t *testing.T) {
 	d := decideAndCheck(t, v)
 	assert.Equal(t, "canary=PPS eu=.", formatStates(d), "the wave is not done")
 	assert.Equal(t, v1alpha1.RolloutWaiting, d.Status.Phase)
-	assert.Equal(t, string(v1alpha1.ReasonWaitingForWindow), d.Status.Reason)
+	assert.Equal(t, v1alpha1.ReasonRolloutWaitingForWindow, d.Status.Reason)
 	assert.Contains(t, d.Status.Message, "2 clusters wait for a window of the policy (canary-0, canary-1); the first one opens at 2026-03-01T19:00:00Z")
 	assert.True(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionProgressing))
 	assert.False(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled))
@@ -85,7 +85,7 @@ func TestOnlyWindowsRemain(t *testing.T) {
 	v.Clusters[0].Report.Reason = v1alpha1.ReasonSecretMissing
 	v.Clusters[0].PlannedAt = now
 	d = decideAndCheck(t, advanceView(v, decideAndCheck(t, v), 2*time.Minute))
-	assert.Equal(t, string(v1alpha1.ReasonWaitingForWindow), d.Status.Reason)
+	assert.Equal(t, v1alpha1.ReasonRolloutWaitingForWindow, d.Status.Reason)
 	assert.Contains(t, d.Status.Message, "In 1 cluster a person has to act: canary-0")
 	assert.False(t, meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.ConditionStalled))
 }
@@ -133,7 +133,7 @@ func TestHubKnowsTheWindow(t *testing.T) {
 		v := newView(newUbuntu(), "canary=T")
 		v.Clusters[0].Report.Reason, v.Clusters[0].WindowOpensAt = reason, now.Add(time.Hour)
 		d := decideAndCheck(t, v)
-		assert.Equal(t, wantWaits, d.Status.Reason == string(v1alpha1.ReasonWaitingForWindow), reason)
+		assert.Equal(t, wantWaits, d.Status.Reason == v1alpha1.ReasonRolloutWaitingForWindow, reason)
 		assert.Equal(t, !wantWaits, d.Status.Clusters.TimedOut > 0, reason)
 		v.Clusters[0].WindowOpensAt = time.Time{}
 		assert.Equal(t, int32(1), decideAndCheck(t, v).Status.Clusters.TimedOut, "%s without a window", reason)

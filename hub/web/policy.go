@@ -27,6 +27,7 @@ func (a *API) getPolicy(request *http.Request) (any, error) {
 	}
 	if p := inForce.Policy; p != nil {
 		answer.InForce, answer.Overrides = p.Written(), p.OverrideUses(answers.PolicyMembers(members.Items))
+		answer.Windows = p.WindowNumbers(a.now())
 	}
 	return answer, nil
 }

@@ -23,7 +23,7 @@ import (
 )
 
 func TestPolicyAnswer(t *testing.T) {
-	inForce, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "3", "overrides": "- {cluster: bergen, concurrency: 4}"})
+	inForce, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "3", "overrides": "- {cluster: bergen, concurrency: 4}", "windows": `[{cron: "@daily", duration: 24h, concurrency: 7}]`})
 	require.Empty(t, errs)
 	written := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sync-operator", Name: "policy", Labels: map[string]string{
 		"kustomize.toolkit.fluxcd.io/name": "images", "kustomize.toolkit.fluxcd.io/namespace": "flux-system",
@@ -67,6 +67,8 @@ func TestPolicyAnswer(t *testing.T) {
 			tt.want.Namespace, tt.want.Name, tt.want.ResourceVersion = "sync-operator", "policy", got.ConfigMap.ResourceVersion
 			assert.Equal(t, tt.want, got.ConfigMap)
 			assert.Equal(t, inForce.Written(), got.InForce, "what is refused is not in force")
+			require.NotNil(t, got.Windows)
+			assert.Equal(t, int32(7), got.Windows.Now.Concurrency, "of what is in force, at any time")
 			assert.False(t, got.Accepted)
 			assert.Equal(t, "ConfigMap is not used", got.Message)
 			require.Len(t, got.Overrides, 1)

@@ -414,6 +414,8 @@ export interface FleetImageList {
 export interface FleetPolicy extends PolicyState {
   /** InForce is the data of the policy in force; absent if there was never a valid one. */
   inForce?: Record<string, string>;
+  /** Windows are the numbers that the windows of the whole fleet make of InForce; absent without such windows. */
+  windows?: PolicyWindowNumbers;
   configMap: PolicyConfigMap;
   /** Keys are all keys that this hub knows. */
   keys: PolicyKey[];
@@ -1233,6 +1235,13 @@ export interface PolicyKey {
 /** PolicyKind is the type of the values of a key. */
 export type PolicyKind = "boolean" | "duration" | "groups" | "hosts" | "number" | "overrides" | "windows";
 
+/** PolicyNumbers are the numbers of a policy that windows replace. */
+export interface PolicyNumbers {
+  concurrency: number;
+  /** FleetConcurrency is absent without a fleet-wide budget. */
+  fleetConcurrency?: number;
+}
+
 /** PolicyOverride is an override of the policy. */
 export interface PolicyOverride {
   /** Source names it, as in override edge=true. */
@@ -1264,6 +1273,14 @@ export interface PolicyState {
   /** Accepted: the ConfigMap is in force as it is. */
   accepted: boolean;
   message?: string;
+}
+
+/** PolicyWindowNumbers are the numbers in force at the time of the answer, and the next ones. Overrides may set others for their members. */
+export interface PolicyWindowNumbers {
+  now: PolicyNumbers;
+  /** ChangesAt is when the next other numbers come into force, and Then what these are; both absent where no change is near. */
+  changesAt?: string;
+  then?: PolicyNumbers;
 }
 
 /** PruneBy says what the candidates of a PruneReport are grouped by. */

@@ -2,7 +2,8 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import type { BlastRadius } from './api'
 import { apply, effective, formatDraft, parseDraft, withValue } from './policydraft'
-import { configMapYAML, diffCommand, diffMarkdown, longerWait, mergePatchOf, patchCommand, pullRequestText } from './policytext'
+import { formatClock } from './format'
+import { configMapYAML, diffCommand, diffMarkdown, longerWait, mergePatchOf, patchCommand, pullRequestText, windowsText } from './policytext'
 
 // The command line's golden files: the same answer, and the Markdown that it prints of it.
 const folder = new URL('../../cli/fleetpolicy/testdata/', import.meta.url)
@@ -97,4 +98,13 @@ test('changes that people try out', () => {
   expect(withValue(base, {}, 'absent', '')).toEqual({})
   expect(formatDraft({})).toBeUndefined()
   expect(parseDraft(formatDraft({ b: '1', a: null })!)).toEqual({ a: null, b: '1' })
+})
+
+test('what windows put into force, and when that changes', () => {
+  const changesAt = '2026-06-01T20:00:00Z'
+  const edge = Date.parse(changesAt)
+  const w = { now: { concurrency: 0, fleetConcurrency: 10 }, changesAt, then: { concurrency: 8, fleetConcurrency: 40 } }
+  expect(windowsText(w, edge - 1)).toBe(`Now concurrency 0 and fleetConcurrency 10; from ${formatClock(changesAt)} on concurrency 8 and fleetConcurrency 40.`)
+  expect(windowsText(w, edge)).toBe(`Now concurrency 8 and fleetConcurrency 40, since ${formatClock(changesAt)}.`)
+  expect(windowsText({ now: { concurrency: 2 } }, edge)).toBe('Now concurrency 2.')
 })

@@ -1,7 +1,7 @@
 // A policy as text: YAML, a patch, and what it would change in the words of `kubectl ot policy diff -o markdown`.
-import type { BlastRadius, BlastRow, Estimate } from './api'
+import type { BlastRadius, BlastRow, Estimate, PolicyNumbers, PolicyWindowNumbers } from './api'
 import { shellWord } from './shellword'
-import { formatDuration, plainText } from './format'
+import { formatClock, formatDuration, plainText } from './format'
 import type { Changes, Data } from './policydraft'
 
 export const defaultPolicy = 'sync-operator/sync-operator-policy'
@@ -54,6 +54,17 @@ export function diffCommand(namespace: string, name: string, changes: Changes): 
   if (entries.length === 0) return 'kubectl ot policy show' + policy
   if (entries.some(([, v]) => v?.includes('\n'))) return `kubectl ot policy diff -f policy.yaml${policy}`
   return 'kubectl ot policy diff' + entries.map(([key, v]) => ` --set ${shellWord(`${key}=${v ?? ''}`)}`).join('') + policy
+}
+
+/** Returns the numbers that the windows of the whole fleet put into force, and the next ones. An answer from before a change says what came into force then. */
+export function windowsText(w: PolicyWindowNumbers, at: number): string {
+  if (!w.changesAt || !w.then) return `Now ${numbersText(w.now)}.`
+  if (Date.parse(w.changesAt) <= at) return `Now ${numbersText(w.then)}, since ${formatClock(w.changesAt)}.`
+  return `Now ${numbersText(w.now)}; from ${formatClock(w.changesAt)} on ${numbersText(w.then)}.`
+}
+
+function numbersText(n: PolicyNumbers): string {
+  return `concurrency ${n.concurrency}` + (n.fleetConcurrency === undefined ? '' : ` and fleetConcurrency ${n.fleetConcurrency}`)
 }
 
 /** The most rows that the command line shows, too. */

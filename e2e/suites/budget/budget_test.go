@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -222,18 +221,15 @@ func (f *testFleet) createFleetImage(t *testing.T, name string) *v1alpha1.FleetD
 	for _, m := range f.Fakes.List {
 		members = append(members, m.Name)
 	}
-	img := &v1alpha1.FleetDiskImage{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.FleetDiskImageSpec{
-			TargetNamespace: fleet.Namespace, Version: "1",
-			Template: v1alpha1.VMDiskImageSpec{
-				Name: name, SourceType: v1alpha1.SourceHTTP, DiskSize: resource.MustParse("1Gi"), URL: "https://" + otherHost + "/" + name,
-			},
-			Placement: v1alpha1.Placement{ClusterNames: members},
-		},
-	}
+	img := newFleetImage(name, members...)
 	img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromInt32(fakeCount))
-	require.NoError(t, f.Create(t.Context(), img))
-	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(f.Delete(context.Background(), img))) })
+	f.CreateForTest(t, img)
+	return img
+}
+
+// newFleetImage is version 1 of a FleetDiskImage in members by name.
+func newFleetImage(name string, members ...string) *v1alpha1.FleetDiskImage {
+	img := fleet.NewFleetImage(name, members...)
+	img.Spec.Version, img.Spec.Template.URL = "1", "https://"+otherHost+"/"+name
 	return img
 }

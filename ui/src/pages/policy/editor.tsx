@@ -3,8 +3,9 @@ import type { ComponentChildren } from 'preact'
 import type { FleetPolicy, PolicyKey } from '../../api'
 import { Panel } from '../../components/panel'
 import { Sign } from '../../components/sign'
-import { formatCount, formatNumber, plainText } from '../../format'
+import { formatCount, formatNumber, now, plainText } from '../../format'
 import { effective, formatDraft, parseDraft, withValue, type Changes, type Data } from '../../policydraft'
+import { windowsText } from '../../policytext'
 import { param, setParams } from '../../route'
 
 /** Returns what a change is based on: the ConfigMap as it is written, else what is in force. */
@@ -40,6 +41,7 @@ export function State({ policy: p }: { policy: FleetPolicy }) {
         {owner && `, applied by ${owner.controller}${owner.source ? ` (${owner.source})` : ` (field manager ${owner.manager})`}`}
         {unreadable && `: ${unreadable}`}
       </p>
+      {p.windows && <p>{windowsText(p.windows, now.value)}</p>}
     </div>
   )
 }

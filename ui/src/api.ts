@@ -1275,7 +1275,7 @@ export interface PolicyState {
   message?: string;
 }
 
-/** PolicyWindowNumbers are the numbers in force at the time of the answer, and the next ones. Overrides may set others for their members. */
+/** PolicyWindowNumbers are the numbers in force at the time of the answer, and the next ones. */
 export interface PolicyWindowNumbers {
   now: PolicyNumbers;
   /** ChangesAt is when the next other numbers come into force, and Then what these are; both absent where no change is near. */

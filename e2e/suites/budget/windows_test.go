@@ -34,9 +34,10 @@ func TestRolloutWaitsForWindow(t *testing.T) {
 	img := newFleetImage("windowed", alpha.Name(), bravo.Name())
 	img.Spec.Rollout.ProgressDeadline = &metav1.Duration{Duration: 20 * time.Second}
 	shared.CreateForTest(t, img)
+	name := img.ImageNameForVersion(img.Spec.Version)
 
 	for _, m := range []*testMember{alpha, bravo} {
-		waiting := m.AwaitImage(t, img.Name, "waiting for the window", testenv.HasReason(v1alpha1.ReasonWaitingForWindow))
+		waiting := m.AwaitImage(t, name, "waiting for the window", testenv.HasReason(v1alpha1.ReasonWaitingForWindow))
 		assert.True(t, waiting.Status.OpensAt.Equal(&metav1.Time{Time: opens}), "%s, not %s", waiting.Status.OpensAt, opens)
 		shared.AwaitMember(t, m.Name(), "waiting for the window", func(mc *v1alpha1.MemberCluster) bool {
 			w := mc.Status.Window
@@ -69,7 +70,7 @@ func TestRolloutWaitsForWindow(t *testing.T) {
 	})
 	require.NoError(t, older.AwaitPlan(t.Context(), hasConcurrency(fmt.Sprint(concurrency))))
 	for _, m := range []*testMember{alpha, bravo} {
-		uid := m.GetImage(t, img.Name).UID
+		uid := m.GetImage(t, name).UID
 		begun := firstBegin(shared.listSpans(t, since), ofImages(uid))
 		require.False(t, begun.IsZero(), "nothing was imported in %s", m.Name())
 		assert.False(t, begun.Before(opens), "an import began %s before the window opened", opens.Sub(begun))

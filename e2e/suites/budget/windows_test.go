@@ -34,9 +34,10 @@ func TestRolloutWaitsForWindow(t *testing.T) {
 	img := newFleetImage("windowed", alpha.Name(), bravo.Name())
 	img.Spec.Rollout.ProgressDeadline = &metav1.Duration{Duration: 20 * time.Second}
 	shared.CreateForTest(t, img)
+	name := img.ImageNameForVersion(img.Spec.Version)
 
 	for _, m := range []*testMember{alpha, bravo} {
-		waiting := m.AwaitImage(t, img.Name, "waiting for the window", testenv.HasReason(v1alpha1.ReasonWaitingForWindow))
+		waiting := m.AwaitImage(t, name, "waiting for the window", testenv.HasReason(v1alpha1.ReasonWaitingForWindow))
 		assert.True(t, waiting.Status.OpensAt.Equal(&metav1.Time{Time: opens}), "%s, not %s", waiting.Status.OpensAt, opens)
 		shared.AwaitMember(t, m.Name(), "waiting for the window", func(mc *v1alpha1.MemberCluster) bool {
 			w := mc.Status.Window
@@ -57,19 +58,22 @@ func TestRolloutWaitsForWindow(t *testing.T) {
 
 	shared.awaitRollout(t, img, "succeeded", func(st *v1alpha1.FleetDiskImageStatus) bool {
 		if time.Now().Before(opens) {
-			require.Equal(t, v1alpha1.RolloutWaiting, st.Phase, st.Message)
-			require.Equal(t, v1alpha1.ReasonRolloutWaitingForWindow, st.Reason, st.Message)
-			require.Contains(t, st.Message, opens.Format(time.RFC3339))
-			require.False(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled), st.Message)
-			require.True(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionProgressing), st.Message)
 			require.Zero(t, st.Clusters.TimedOut, "the wait uses up the deadline")
 			require.Empty(t, st.Blocked)
+			require.False(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled), st.Message)
+			require.True(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionProgressing), st.Message)
+			// On a busy machine, an agent counts as silent for a moment.
+			if st.Clusters.Deferred == 0 {
+				require.Equal(t, v1alpha1.RolloutWaiting, st.Phase, st.Message)
+				require.Equal(t, v1alpha1.ReasonRolloutWaitingForWindow, st.Reason, st.Message)
+				require.Contains(t, st.Message, opens.Format(time.RFC3339))
+			}
 		}
 		return st.Phase == v1alpha1.RolloutSucceeded
 	})
 	require.NoError(t, older.AwaitPlan(t.Context(), hasConcurrency(fmt.Sprint(concurrency))))
 	for _, m := range []*testMember{alpha, bravo} {
-		uid := m.GetImage(t, img.Name).UID
+		uid := m.GetImage(t, name).UID
 		begun := firstBegin(shared.listSpans(t, since), ofImages(uid))
 		require.False(t, begun.IsZero(), "nothing was imported in %s", m.Name())
 		assert.False(t, begun.Before(opens), "an import began %s before the window opened", opens.Sub(begun))

@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -135,31 +134,4 @@ func TestDifference(t *testing.T) {
 	assert.Zero(t, browser.Difference(draw(10, 100), draw(10, 130)), "the edges of text differ by as much")
 	assert.InDelta(t, 0.01, browser.Difference(draw(10, 100), draw(10, 200)), 1e-9)
 	assert.InDelta(t, 1, browser.Difference(draw(10, 100), draw(11, 100)), 0)
-}
-
-// A page whose answer takes longer than it has to be quiet for is not quiet.
-func TestQuietPageHasItsAnswers(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/favicon.ico":
-			w.WriteHeader(http.StatusNoContent)
-		case "/script.js":
-			w.Header().Set("Content-Type", "text/javascript")
-			_, _ = w.Write([]byte("fetch('/slow').then((r) => r.text()).then((t) => (document.querySelector('h1').textContent = t))"))
-		case "/slow":
-			select {
-			case <-time.After(3 * time.Second):
-			case <-r.Context().Done():
-			}
-			_, _ = w.Write([]byte("answered"))
-		default:
-			w.Header().Set("Content-Type", "text/html; charset=utf-8")
-			_, _ = w.Write([]byte(`<!doctype html><html lang="en"><title>x</title><main><h1>asking</h1><script src="/script.js"></script>`))
-		}
-	}))
-	t.Cleanup(server.Close)
-	p := startBrowser(t).OpenPage(t, browser.Options{Origin: server.URL})
-	p.Visit(t, "/")
-	require.NoError(t, p.AwaitQuiet())
-	assert.Equal(t, "answered", p.Text(t))
 }

@@ -247,21 +247,9 @@ func originOf(address string) string {
 // quietTime is how long nothing changes on a page that has drawn.
 const quietTime = 400 * time.Millisecond
 
-// maxUnquiet bounds the wait for answers.
-const maxUnquiet = 30 * time.Second
-
-// AwaitQuiet waits until the page has changed nothing for a while and no answer is on its way, or has
-// changed all the time: a live page may never rest.
+// AwaitQuiet waits until the page has changed nothing for a while, or has changed all the time:
+// a live page may never rest.
 func (p *Page) AwaitQuiet() error {
-	for deadline := time.Now().Add(maxUnquiet); ; {
-		err := p.awaitUnchanged()
-		if err != nil || !p.watch.isAsking() || time.Now().After(deadline) {
-			return err
-		}
-	}
-}
-
-func (p *Page) awaitUnchanged() error {
 	_, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](fmt.Sprintf(`new Promise((resolve) => {
 	let timer
 	const rest = () => { clearTimeout(timer); timer = setTimeout(done, %d) }

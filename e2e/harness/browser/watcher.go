@@ -22,15 +22,13 @@ type watcher struct {
 	announced []string
 	urls      map[network.RequestID]string
 	paths     []string
-	// open requests have no whole answer yet; streams are none of them.
-	open map[network.RequestID]bool
 	// received of requests that may go on.
 	received map[network.RequestID]int64
 	bytes    int64
 }
 
 func newWatcher(origin string) *watcher {
-	return &watcher{origin: originOf(origin), urls: map[network.RequestID]string{}, open: map[network.RequestID]bool{}, received: map[network.RequestID]int64{}}
+	return &watcher{origin: originOf(origin), urls: map[network.RequestID]string{}, received: map[network.RequestID]int64{}}
 }
 
 func (w *watcher) allowFailures(texts []string) {
@@ -43,13 +41,6 @@ func (w *watcher) transferred() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.bytes
-}
-
-// isAsking reports whether an answer is on its way.
-func (w *watcher) isAsking() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.open) > 0
 }
 
 func (w *watcher) requested() []string {
@@ -116,10 +107,8 @@ func (w *watcher) recordEvent(event any) {
 		w.received[e.RequestID] += e.EncodedDataLength
 		w.bytes += e.EncodedDataLength
 	case *network.EventLoadingFinished:
-		delete(w.open, e.RequestID)
 		w.bytes += int64(e.EncodedDataLength) - w.received[e.RequestID]
 	case *network.EventLoadingFailed:
-		delete(w.open, e.RequestID)
 		// A page that is left cancels what it has asked for.
 		if !e.Canceled && e.ErrorText != "net::ERR_ABORTED" {
 			w.addFailure("request: %s %s %s", e.ErrorText, e.BlockedReason, pathOf(w.urls[e.RequestID]))
@@ -146,9 +135,6 @@ func (w *watcher) noteRequest(e *network.EventRequestWillBeSent) {
 		return
 	}
 	w.paths = append(w.paths, pathOf(address))
-	if e.Type != network.ResourceTypeEventSource {
-		w.open[e.RequestID] = true
-	}
 }
 
 func pathOf(address string) string {

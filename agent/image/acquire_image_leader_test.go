@@ -55,7 +55,13 @@ func statusNumber(st *v1alpha1.VMDiskImageStatus) uint16 {
 	if p := st.Prune; p != nil {
 		kept.Prune = &v1alpha1.PruneStatus{UID: p.UID, State: p.State, Reason: p.Reason, Until: p.Until}
 	}
-	for _, c := range st.Conditions {
+	return numberStatus(kept, st.Conditions, statusNumbers, &knownStatuses)
+}
+
+// numberStatus returns the number of what is kept of a status, a new one for a new status. Of the
+// conditions, decisions depend on Imported.
+func numberStatus(kept v1alpha1.VMDiskImageStatus, conditions []metav1.Condition, numbers map[string]uint16, known *[]v1alpha1.VMDiskImageStatus) uint16 {
+	for _, c := range conditions {
 		if c.Type == v1alpha1.ConditionImported {
 			kept.Conditions = []metav1.Condition{{Type: c.Type, Status: c.Status, Reason: c.Reason}}
 		}
@@ -64,15 +70,15 @@ func statusNumber(st *v1alpha1.VMDiskImageStatus) uint16 {
 	if err != nil {
 		panic(err)
 	}
-	n, ok := statusNumbers[string(data)]
+	n, ok := numbers[string(data)]
 	if !ok {
 		var own v1alpha1.VMDiskImageStatus
 		if err := json.Unmarshal(data, &own); err != nil {
 			panic(err)
 		}
-		n = uint16(len(knownStatuses))
-		statusNumbers[string(data)] = n
-		knownStatuses = append(knownStatuses, own)
+		n = uint16(len(*known))
+		numbers[string(data)] = n
+		*known = append(*known, own)
 	}
 	return n
 }

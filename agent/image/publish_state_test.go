@@ -1,7 +1,6 @@
 package image_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -125,26 +124,7 @@ func publishStatusNumber(st *v1alpha1.VMDiskImageStatus) uint16 {
 		Phase: st.Phase, Revision: st.Revision, LastAttempt: st.LastAttempt, TearDown: st.TearDown, ObservedGeneration: st.ObservedGeneration,
 		Serving: st.Serving, Revisions: st.Revisions, Publications: st.Publications,
 	}
-	for _, c := range st.Conditions {
-		if c.Type == v1alpha1.ConditionImported {
-			kept.Conditions = []metav1.Condition{{Type: c.Type, Status: c.Status, Reason: c.Reason}}
-		}
-	}
-	data, err := json.Marshal(kept)
-	if err != nil {
-		panic(err)
-	}
-	n, ok := publishNumbers[string(data)]
-	if !ok {
-		var own v1alpha1.VMDiskImageStatus
-		if err := json.Unmarshal(data, &own); err != nil {
-			panic(err)
-		}
-		n = uint16(len(publishStatuses))
-		publishNumbers[string(data)] = n
-		publishStatuses = append(publishStatuses, own)
-	}
-	return n
+	return numberStatus(kept, st.Conditions, publishNumbers, &publishStatuses)
 }
 
 func (p *publishScenario) buildImage(status uint16, specEdit uint8, deleted bool) *v1alpha1.VMDiskImage {

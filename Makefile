@@ -32,11 +32,10 @@ CACHE := $(or $(OT_FLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ot-fleet)
 # Where scripts/kind-up says what it has made.
 KIND_FLEET := $(CACHE)/kind/$(or $(OT_KIND_PREFIX),ot)/fleet.json
 
-# The flags that the control planes' programs are built with: packages that they share
-# with ours are compiled once.
+# The flags that the control planes' programs are built with, whatever the environment adds:
+# packages that they share with ours, some 800, are compiled once, and in every checkout the same.
 export CGO_ENABLED := 0
-GOFLAGS ?= -trimpath
-export GOFLAGS
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 
 .NOTPARALLEL:
 

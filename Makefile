@@ -90,8 +90,8 @@ e2e-kind: kind-up ## Take them through the journeys; kind-configs/results.md say
 		go test ./e2e/suites/kind -count=1 -vet=off -timeout 3h -v
 
 .PHONY: bench
-bench: ## Measure the figures of docs/operate/sizing.md; with BASELINE=<tag>, that version beside them
-	@go run ./e2e/bench $(if $(BASELINE),-baseline '$(BASELINE)') $(if $(ONLY),-only '$(ONLY)')
+bench: ## Measure the figures of docs/operate/sizing.md; with BASELINE=<tag>, that version beside them; with WRITE=1, write them there
+	@go run ./e2e/bench $(if $(BASELINE),-baseline '$(BASELINE)') $(if $(ONLY),-only '$(ONLY)') $(if $(WRITE),-write docs/operate/sizing.md)
 
 .PHONY: build
 build: cli ## Build agent, hub and kubectl-ot into bin/

@@ -27,17 +27,18 @@ type benchmark struct {
 	run               func(context.Context) ([]figureRow, []string, error)
 }
 
-func main() {
-	only := flag.String("only", "", "Measure one thing only: makespan, makespan-cdi, scaling, admissions, machines, fleet, report, planner, preload, accuracy or scale.")
-	queued := flag.Int("queued", 10000, "How long the long queue is, for scaling.")
-	members := flag.Int("members", 200, "How many members there are, for scale.")
-	baseline := flag.String("baseline", "", "A tag, branch or commit to measure beside this checkout, with its own charts.")
-	heartbeat := flag.Duration("heartbeat", fakemember.HeartbeatInterval, "How often each of them says that nothing has changed, for scale.")
-	flag.Parse()
-	benches := []benchmark{
+// options are what the flags set.
+type options struct {
+	queued, members int
+	heartbeat       time.Duration
+}
+
+// listBenchmarks lists what can be measured, in the order of the page.
+func listBenchmarks(o options) []benchmark {
+	return []benchmark{
 		{"makespan", "40 images of 2 s, 4 at a time, CDI played", measureMakespan},
 		{"makespan-cdi", "the same with real CDI", measureMakespanCDI},
-		{"scaling", fmt.Sprintf("the same work behind 100 and %d images", *queued), func(ctx context.Context) ([]figureRow, []string, error) { return measureScaling(ctx, *queued) }},
+		{"scaling", fmt.Sprintf("the same work behind 100 and %d images", o.queued), func(ctx context.Context) ([]figureRow, []string, error) { return measureScaling(ctx, o.queued) }},
 		{"admissions", "how many imports can begin in a second", measureAdmissions},
 		{"machines", fmt.Sprintf("one machine, and %d of one image, beside a bare client", vmBurst), measureVMs},
 		{"fleet", fmt.Sprintf("a hub with up to %d light members", manyMembers), measureFleet},
@@ -45,10 +46,25 @@ func main() {
 		{"planner", fmt.Sprintf("rollouts of %d FleetDiskImages over %d clusters", simulatedImages, simulatedClusters), measurePlanner},
 		{"preload", fmt.Sprintf("one image over %d light members", wholeFleetPreload.members), measurePreload},
 		{"accuracy", "when images are expected, against when they came", measureAccuracy},
-		{"scale", fmt.Sprintf("1, 2 and 4 replicas of a hub with %d light members, and of a plain one", *members), func(ctx context.Context) ([]figureRow, []string, error) {
-			return measureScale(ctx, *members, *heartbeat)
+		{"scale", fmt.Sprintf("1, 2 and 4 replicas of a hub with %d light members, and of a plain one", o.members), func(ctx context.Context) ([]figureRow, []string, error) {
+			return measureScale(ctx, o.members, o.heartbeat)
 		}},
 	}
+}
+
+func main() {
+	var o options
+	var names []string
+	for _, b := range listBenchmarks(o) {
+		names = append(names, b.name)
+	}
+	only := flag.String("only", "", "Measure one thing only: "+strings.Join(names, ", ")+".")
+	flag.IntVar(&o.queued, "queued", 10000, "How long the long queue is, for scaling.")
+	flag.IntVar(&o.members, "members", 200, "How many members there are, for scale.")
+	baseline := flag.String("baseline", "", "A tag, branch or commit to measure beside this checkout, with its own charts.")
+	flag.DurationVar(&o.heartbeat, "heartbeat", fakemember.HeartbeatInterval, "How often each of them says that nothing has changed, for scale.")
+	page := flag.String("write", "", "A page to write the measured figures into, such as "+sizingPage+".")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctrl.SetLogger(logr.Discard())
@@ -60,7 +76,7 @@ func main() {
 			os.Exit(1)
 		}
 	}
-	missed, err := runBenchmarks(ctx, benches, *only, former)
+	missed, err := runBenchmarks(ctx, listBenchmarks(o), *only, former, *page)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -73,9 +89,11 @@ func main() {
 
 var errUnknownBenchmark = errors.New("unknown benchmark")
 
-// runBenchmarks runs all, or only one, beside a former version where there is one.
-func runBenchmarks(ctx context.Context, benches []benchmark, only string, former *formerVersion) (missed int, err error) {
+// runBenchmarks runs all, or only one, beside a former version where there is one, and writes the
+// figures into a page where one is given.
+func runBenchmarks(ctx context.Context, benches []benchmark, only string, former *formerVersion, page string) (missed int, err error) {
 	var figures []figureRow
+	measured := map[string][]figureRow{}
 	var notes []string
 	loads := []string{loadAverage()}
 	for _, b := range benches {
@@ -95,6 +113,7 @@ func runBenchmarks(ctx context.Context, benches []benchmark, only string, former
 		}
 		fmt.Fprintf(os.Stderr, " %.0f s\n", time.Since(start).Seconds())
 		figures, notes = append(figures, some...), append(append(notes, ""), explained...)
+		measured[b.name] = some
 		loads = append(loads, loadAverage())
 	}
 	if figures == nil {
@@ -103,6 +122,11 @@ func runBenchmarks(ctx context.Context, benches []benchmark, only string, former
 	fmt.Print(formatTable(figures))
 	fmt.Println(strings.Join(notes, "\n"))
 	fmt.Printf("\nLoad of the machine before, between and after: %s\n", strings.Join(loads, ", "))
+	if page != "" {
+		if err := writeTables(page, measured); err != nil {
+			return 0, err
+		}
+	}
 	for _, f := range figures {
 		if f.missed {
 			missed++

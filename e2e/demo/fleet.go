@@ -48,12 +48,12 @@ const clusterAPILabel = "fleet"
 type demoFleet struct {
 	plane  *controlplane.ControlPlane
 	client client.Client // of the hub
-	// hub serves the read API; first is the replica that is elected first.
-	hub, first *program.Hub
-	programs   []fleetProgram
-	members    map[string]*member.Member
-	observers  map[string]*observer.Observer
-	uplink     *faults.Link // from the hub to edge
+	// replicas are those of the hub, by name. The first is elected first.
+	replicas  map[string]*program.Hub
+	programs  []fleetProgram
+	members   map[string]*member.Member
+	observers map[string]*observer.Observer
+	uplink    *faults.Link // from the hub to edge
 	// kubevirt receives the outcome of KubeVirt's installation in bergen.
 	kubevirt          chan error
 	kubevirtInstalled bool
@@ -228,18 +228,6 @@ func (f *demoFleet) logFile(plane *controlplane.ControlPlane, name string) strin
 	return filepath.Join(cmp.Or(f.logs, plane.Dir()), name)
 }
 
-// checkProgramsAlive returns an error where an agent or hub has exited: nothing restarts it here.
-func (f *demoFleet) checkProgramsAlive() error {
-	for _, p := range f.programs {
-		select {
-		case <-p.process.Done():
-			return fmt.Errorf("%s has ended (%w), its log is %s", p.name, p.process.Wait(), p.process.LogFile())
-		default:
-		}
-	}
-	return nil
-}
-
 // newPolicy returns the fleet's policy. Invariant: each cluster may import at any time of the day.
 func newPolicy(normal, edge int) map[string]string {
 	return map[string]string{
@@ -272,22 +260,21 @@ func (f *demoFleet) startHub(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	f.replicas = map[string]*program.Hub{}
 	for _, name := range []string{firstReplica, secondReplica} {
-		h, err := f.startReplica(ctx, name)
-		if err != nil {
-			return err
-		}
-		f.programs = append(f.programs, fleetProgram{"replica " + name + " of the hub", h.Process, func(ctx context.Context) (*process.Process, error) {
+		start := func(ctx context.Context) (*process.Process, error) {
 			h, err := f.startReplica(ctx, name)
 			if err != nil {
 				return nil, err
 			}
+			f.replicas[name] = h
 			return h.Process, nil
-		}})
-		if f.first == nil {
-			f.first = h
 		}
-		f.hub = h
+		p, err := start(ctx)
+		if err != nil {
+			return err
+		}
+		f.programs = append(f.programs, fleetProgram{"replica " + name + " of the hub", p, start})
 	}
 	return f.registerMembers(ctx)
 }

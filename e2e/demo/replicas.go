@@ -55,7 +55,7 @@ func (s *demoStory) replicaActs() []storyAct {
 			return s.caughtUp && s.conditionStatus(edge, v1alpha1.ConditionReachable) == metav1.ConditionTrue && s.isRelayedBy(firstReplica, secondReplica)
 		}, func(context.Context) error {
 			s.before = s.relayReplicas()
-			s.killExpected(s.first)
+			s.killExpected(s.replicas[firstReplica])
 			s.screen.printNote("replica %s of the hub killed; it relayed for %s", firstReplica, strings.Join(s.membersOfReplica(firstReplica), " and "))
 			return nil
 		}},
@@ -67,7 +67,7 @@ func (s *demoStory) replicaActs() []storyAct {
 	}
 }
 
-// killExpected kills a program, which checkProgramsAlive then ignores.
+// killExpected kills a program, which restartEnded then ignores.
 func (f *demoFleet) killExpected(h *program.Hub) {
 	for i, p := range f.programs {
 		if p.process == h.Process {

@@ -135,7 +135,7 @@ func (f *demoFleet) noteKubeVirt() error {
 }
 
 // restartEnded starts agents and replicas of the hub again, as a kubelet does: they end when they
-// lose their Lease, for example after this machine has slept.
+// lose their Lease: after this machine has slept, or while it is too busy to renew one.
 func (f *demoFleet) restartEnded(ctx context.Context) error {
 	for i := range f.programs {
 		p := &f.programs[i]

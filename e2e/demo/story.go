@@ -175,7 +175,7 @@ func (s *demoStory) runDueActs(ctx context.Context) (left int, err error) {
 
 // readFleet reads MemberClusters from the hub and images from the members.
 func (s *demoStory) readFleet(ctx context.Context) error {
-	if err := s.checkProgramsAlive(); err != nil {
+	if err := s.restartEnded(ctx); err != nil {
 		return err
 	}
 	if err := s.checkKubeVirt(); err != nil {

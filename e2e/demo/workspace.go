@@ -168,7 +168,7 @@ func (s *demoStory) readWorkspace(ctx context.Context) error {
 			s.waited[s.machines[i].Name] = true
 		}
 	}
-	images, err := s.hub.ListImages(ctx)
+	images, err := s.replicas[secondReplica].ListImages(ctx)
 	if err != nil {
 		if errors.Is(err, program.ErrNotServed) {
 			return nil

@@ -41,8 +41,19 @@ import (
 // Patience bounds every wait of a test. It is long, because a busy machine is no failure.
 const Patience = 3 * time.Minute
 
-// pollInterval balances latency against the 2 ms of CPU time that a poll costs.
-const pollInterval = 50 * time.Millisecond
+// A poll costs the API server 2 ms of CPU time. What takes seconds is polled less often, still
+// often enough to see the phases that images pass through.
+const (
+	minPollInterval = 50 * time.Millisecond
+	maxPollInterval = 150 * time.Millisecond
+	// waitPerPoll is the part of a wait that one poll may add to it.
+	waitPerPoll = 20
+)
+
+// computePollInterval returns the time to the next poll of a condition.
+func computePollInterval(waited time.Duration) time.Duration {
+	return min(max(waited/waitPerPoll, minPollInterval), maxPollInterval)
+}
 
 // Env is a member cluster for tests of the agent.
 type Env struct {
@@ -263,13 +274,15 @@ func (s *Env) AwaitGone(t *testing.T, o client.Object) {
 // Cleanup.
 func AwaitCondition(t *testing.T, condition func() bool) bool {
 	t.Helper()
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	for end := time.Now().Add(Patience); time.Now().Before(end); {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for start := time.Now(); time.Since(start) < Patience; {
+		next := time.Now().Add(computePollInterval(time.Since(start)))
 		if condition() {
 			return true
 		}
-		<-ticker.C
+		timer.Reset(time.Until(next))
+		<-timer.C
 	}
 	return false
 }

@@ -94,6 +94,37 @@ const stagesTemplate = `
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
 <<- end >>
+<<- define "pod" >>
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+<<- end >>
+<<- define "status" >>
+  next:
+    patches:
+    - subresource: status
+      root: status
+      type: strategic
+      template: |
+<<- end >>
+<<- define "ended" >>
+        containerStatuses:
+        {{ range .status.containerStatuses }}
+        - name: {{ .name | Quote }}
+          image: {{ .image | Quote }}
+          imageID: ""
+          ready: false
+          started: false
+          restartCount: {{ .restartCount }}
+<<- end >>
+<<- define "completed" >>
+        {{ end }}
+        conditions:
+        - {type: Ready, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
+        - {type: ContainersReady, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
+        phase: Succeeded
+<<- end >>
 <<- template "stage" >>
 metadata: {name: node-adopt}
 spec:
@@ -104,28 +135,17 @@ spec:
   next: {}
 <<- template "stage" >>
 metadata: {name: pod-delete}
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  selector:
-    matchExpressions:
+<<- template "pod" >>
     - {key: '.metadata.deletionTimestamp', operator: Exists}
     - {key: '.metadata.labels["kubevirt.io"]', operator: NotIn, values: [virt-launcher]}
   next: {delete: true}
 <<- template "stage" >>
 metadata: {name: pod-run}
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  selector:
-    matchExpressions:
+<<- template "pod" >>
     - {key: '.metadata.deletionTimestamp', operator: DoesNotExist}
     - {key: '.status.phase', operator: In, values: [Pending]}
     - {key: '.status.podIP', operator: DoesNotExist}
-  next:
-    patches:
-    - subresource: status
-      root: status
-      type: strategic
-      template: |
+<<- template "status" >>
         {{ $now := Now }}
         conditions:
         - {type: Initialized, status: "True", lastTransitionTime: {{ $now | Quote }}}
@@ -148,42 +168,20 @@ spec:
         startTime: {{ $now | Quote }}
 <<- template "stage" >>
 metadata: {name: clone-succeed}
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  selector:
-    matchExpressions:
+<<- template "pod" >>
     - {key: '.metadata.deletionTimestamp', operator: DoesNotExist}
     - {key: '.metadata.labels["cdi.kubevirt.io"]', operator: In, values: [cdi-populator-prep, cdi-clone-source]}
     - {key: '.status.phase', operator: In, values: [Running]}
   delay: {durationMilliseconds: 300}
-  next:
-    patches:
-    - subresource: status
-      root: status
-      type: strategic
-      template: |
+<<- template "status" >>
         {{ $now := Now }}
-        containerStatuses:
-        {{ range .status.containerStatuses }}
-        - name: {{ .name | Quote }}
-          image: {{ .image | Quote }}
-          imageID: ""
-          ready: false
-          started: false
-          restartCount: {{ .restartCount }}
+<<- template "ended" >>
           state:
             terminated: {exitCode: 0, reason: Completed, startedAt: {{ .state.running.startedAt | Quote }}, finishedAt: {{ $now | Quote }}}
-        {{ end }}
-        conditions:
-        - {type: Ready, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
-        - {type: ContainersReady, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
-        phase: Succeeded
+<<- template "completed" >>
 <<- template "stage" >>
 metadata: {name: importer-succeed}
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  selector:
-    matchExpressions: <<- template "importer" >>
+<<- template "pod" >><<- template "importer" >>
     - {key: '.status.containerStatuses[0].state.running', operator: Exists}
     - key: '<<.Behaviour>>'
       operator: In
@@ -192,21 +190,9 @@ spec:
     durationMilliseconds: 0
     durationFrom:
       expressionFrom: '<<.Success>>'
-  next:
-    patches:
-    - subresource: status
-      root: status
-      type: strategic
-      template: |
+<<- template "status" >>
         {{ $now := Now }}
-        containerStatuses:
-        {{ range .status.containerStatuses }}
-        - name: {{ .name | Quote }}
-          image: {{ .image | Quote }}
-          imageID: ""
-          ready: false
-          started: false
-          restartCount: {{ .restartCount }}
+<<- template "ended" >>
           state:
             terminated:
               exitCode: 0
@@ -214,18 +200,11 @@ spec:
               message: '{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}'
               startedAt: {{ .state.running.startedAt | Quote }}
               finishedAt: {{ $now | Quote }}
-        {{ end }}
-        conditions:
-        - {type: Ready, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
-        - {type: ContainersReady, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
-        phase: Succeeded
+<<- template "completed" >>
 <<- range .Failures >>
 <<- template "stage" >>
 metadata: {name: importer-<<.Behaviour>>}
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  selector:
-    matchExpressions: <<- template "importer" >>
+<<- template "pod" >><<- template "importer" >>
     - {key: '.status.containerStatuses[0].state.running', operator: Exists}
     - key: '<<$.Behaviour>>'
       operator: In
@@ -234,21 +213,9 @@ spec:
     durationMilliseconds: 300
     durationFrom:
       expressionFrom: '<<$.Failing>>'
-  next:
-    patches:
-    - subresource: status
-      root: status
-      type: strategic
-      template: |
+<<- template "status" >>
         {{ $now := Now }}
-        containerStatuses:
-        {{ range .status.containerStatuses }}
-        - name: {{ .name | Quote }}
-          image: {{ .image | Quote }}
-          imageID: ""
-          ready: false
-          started: false
-          restartCount: {{ .restartCount }}
+<<- template "ended" >>
           state:
             terminated:
               exitCode: <<.Exit>>
@@ -268,27 +235,12 @@ spec:
 <<- end >>
 <<- template "stage" >>
 metadata: {name: importer-back-off}
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  selector:
-    matchExpressions: <<- template "importer" >>
+<<- template "pod" >><<- template "importer" >>
     - {key: '.status.containerStatuses[0].state.terminated', operator: Exists}
     - {key: '.status.containerStatuses[0].restartCount > 0 | tostring', operator: In, values: ["true"]}
   delay: {durationMilliseconds: 200}
-  next:
-    patches:
-    - subresource: status
-      root: status
-      type: strategic
-      template: |
-        containerStatuses:
-        {{ range .status.containerStatuses }}
-        - name: {{ .name | Quote }}
-          image: {{ .image | Quote }}
-          imageID: ""
-          ready: false
-          started: false
-          restartCount: {{ .restartCount }}
+<<- template "status" >>
+<<- template "ended" >>
           state:
             waiting: {reason: CrashLoopBackOff, message: back-off restarting failed container}
           lastState:
@@ -296,10 +248,7 @@ spec:
         {{ end }}
 <<- template "stage" >>
 metadata: {name: importer-restart}
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  selector:
-    matchExpressions: <<- template "importer" >>
+<<- template "pod" >><<- template "importer" >>
     - key: '.status.containerStatuses[0] | (.state.waiting != null) or (.state.terminated != null and .restartCount == 0) | tostring'
       operator: In
       values: ["true"]
@@ -307,12 +256,7 @@ spec:
     durationMilliseconds: 900
     durationFrom:
       expressionFrom: '.status.containerStatuses[0].restartCount as $n | if $n == 0 then "900ms" else ([12 * pow(2; $n - 1), 300] | min | floor | tostring) + "s" end'
-  next:
-    patches:
-    - subresource: status
-      root: status
-      type: strategic
-      template: |
+<<- template "status" >>
         {{ $now := Now }}
         containerStatuses:
         {{ range .status.containerStatuses }}

@@ -13,14 +13,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/pelotech/ot-fleet/api/transport"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -99,20 +96,24 @@ type Endpoint struct {
 }
 
 // Connection is one connection to a mailbox. It has its own transport, so that a
-// hanging predecessor does not affect it. GetCache reads the latest observed state;
-// GetClient reads and writes live, and each of its requests is bounded.
+// hanging predecessor does not affect it.
 type Connection struct {
-	cluster.Cluster
 	endpoint       Endpoint
 	options        Options
 	closeTransport func()
-	kept           keptObjects
+	cache          *mailboxCache
+	client         client.Client
+	httpClient     *http.Client
+	watching       rest.Interface
+	watches        []*mailboxWatch
+	report         cachedKind
 	exceededLimits chan error
 	watchErrors    chan error
 	failures       watchFailures
-	cacheEnded     chan error
-	informers      []cache.Informer
 }
+
+// codecs decode the errors of lists and watches.
+var codecs = serializer.NewCodecFactory(Scheme).WithoutConversion()
 
 // New prepares a connection without sending a request.
 func New(endpoint Endpoint, o Options) (*Connection, error) {
@@ -123,8 +124,12 @@ func New(endpoint Endpoint, o Options) (*Connection, error) {
 	cfg.QPS, cfg.Burst = 50, 100
 	requireJSON(cfg)
 	c := &Connection{
-		endpoint: endpoint, options: o,
-		exceededLimits: make(chan error, 1), watchErrors: make(chan error, 1), cacheEnded: make(chan error, 1),
+		endpoint: endpoint, options: o, cache: newMailboxCache(endpoint.Namespace),
+		exceededLimits: make(chan error, 1), watchErrors: make(chan error, 1),
+	}
+	var err error
+	if c.report, err = kindOf(endpoint.Report); err != nil {
+		return nil, err
 	}
 	through, done, err := newTransport(cfg, o.RequestTimeout, transport.Mailbox, c.reportExceededLimit)
 	if err != nil {
@@ -135,39 +140,29 @@ func New(endpoint Endpoint, o Options) (*Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	bounded := newHTTPClient(wrapped, o.RequestTimeout)
-	c.Cluster, err = cluster.New(cfg, func(options *cluster.Options) {
-		options.Scheme = Scheme
-		options.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return Mapper, nil }
-		options.HTTPClient = bounded
-		options.NewClient = func(cfg *rest.Config, options client.Options) (client.Client, error) {
-			options.Cache = nil
-			live, err := client.New(cfg, options)
-			return checkedClient{live}, err
-		}
-		options.NewCache = c.newCache(newHTTPClient(wrapped, 0))
-	})
+	c.httpClient = newHTTPClient(wrapped, o.RequestTimeout)
+	live, err := client.New(cfg, client.Options{HTTPClient: c.httpClient, Scheme: Scheme, Mapper: Mapper})
+	if err != nil {
+		return nil, err
+	}
+	c.client = checkedClient{live}
+	// A client's timeout also ends its watches. The transport bounds the wait for response
+	// headers, and pings detect dead connections.
+	unbounded := rest.CopyConfig(cfg)
+	unbounded.Timeout = 0
+	unbounded.APIPath, unbounded.GroupVersion, unbounded.NegotiatedSerializer = "/apis", &v1alpha1.GroupVersion, codecs
+	c.watching, err = rest.RESTClientForConfigAndClient(unbounded, newHTTPClient(wrapped, 0))
 	return c, err
 }
 
-// newCache returns a cache with a client without timeout, because a client's timeout
-// also ends its watches. The transport bounds the wait for response headers, and pings
-// detect dead connections.
-func (c *Connection) newCache(watching *http.Client) cache.NewCacheFunc {
-	return func(cfg *rest.Config, options cache.Options) (cache.Cache, error) {
-		options.HTTPClient = watching
-		// DefaultNamespaces would leak a goroutine for each informer that ends before it
-		// has synced (controller-runtime v0.24), at every attempt to reach a member that
-		// does not answer. The field selector also requests the namespace's path.
-		options.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.namespace", c.endpoint.Namespace)
-		options.DefaultTransform = c.boundObject
-		options.NewInformer = c.newInformer
-		options.ReaderFailOnMissingInformer = true
-		unbounded := rest.CopyConfig(cfg)
-		unbounded.Timeout = 0
-		return cache.New(unbounded, options)
-	}
-}
+// GetCache reads the latest observed state.
+func (c *Connection) GetCache() client.Reader { return c.cache }
+
+// GetClient reads and writes live, and each of its requests is bounded.
+func (c *Connection) GetClient() client.Client { return c.client }
+
+// GetHTTPClient sends bounded requests with the token.
+func (c *Connection) GetHTTPClient() *http.Client { return c.httpClient }
 
 // Close closes idle connections; requests in progress end by their context.
 func (c *Connection) Close() { c.closeTransport() }
@@ -194,41 +189,36 @@ func (c *Connection) limitOr(err error) error {
 
 // Start returns when the watched kinds are synced. They stay watched until ctx ends.
 func (c *Connection) Start(ctx context.Context) error {
-	for _, kind := range c.endpoint.Watched {
-		informer, err := c.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	for _, like := range c.endpoint.Watched {
+		w, err := c.newWatch(like)
 		if err != nil {
-			return fmt.Errorf("watching %T: %w", kind, err)
+			return fmt.Errorf("watching %T: %w", like, err)
 		}
-		if err := c.countKept(informer); err != nil {
-			return fmt.Errorf("counting the objects of %T: %w", kind, err)
-		}
-		c.informers = append(c.informers, informer)
+		c.cache.addKind(w.kind)
+		c.watches = append(c.watches, w)
 	}
-	go func() {
-		c.cacheEnded <- c.Cluster.Start(ctx)
-		// Requests in progress keep their connection busy until their timeout.
-		time.AfterFunc(c.options.RequestTimeout, c.Close)
-	}()
+	for _, w := range c.watches {
+		go w.run(ctx)
+	}
+	// Requests in progress keep their connection busy until their timeout.
+	context.AfterFunc(ctx, func() { time.AfterFunc(c.options.RequestTimeout, c.Close) })
 	return c.waitForSync(ctx)
 }
 
-// waitForSync waits until the cache is synced, a list or watch fails, or SyncTimeout
+// waitForSync waits until all kinds are listed, a list or watch fails, or SyncTimeout
 // passes.
 func (c *Connection) waitForSync(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.options.SyncTimeout)
 	defer cancel()
-	synced := make(chan bool, 1)
-	go func() { synced <- c.GetCache().WaitForCacheSync(bounded) }()
 	select {
 	case err := <-c.exceededLimits:
 		return err
 	case err := <-c.watchErrors:
 		return c.limitOr(err)
-	case ok := <-synced:
-		if !ok {
-			return fmt.Errorf("reading the mailbox in namespace %s: no answer within %s: %w",
-				c.endpoint.Namespace, c.options.SyncTimeout, context.DeadlineExceeded)
-		}
+	case <-bounded.Done():
+		return fmt.Errorf("reading the mailbox in namespace %s: no answer within %s: %w",
+			c.endpoint.Namespace, c.options.SyncTimeout, context.DeadlineExceeded)
+	case <-c.cache.synced:
 	}
 	c.failures.markSynced()
 	return nil
@@ -237,26 +227,7 @@ func (c *Connection) waitForSync(ctx context.Context) error {
 // OnMailboxEvent calls do for each object of the mailbox that is created, changed or
 // deleted, and for those that already exist. do must not block or change the object.
 // Call it after Start.
-func (c *Connection) OnMailboxEvent(do func(o client.Object, deleted bool)) error {
-	notify := func(event any, deleted bool) {
-		if unknown, ok := event.(toolscache.DeletedFinalStateUnknown); ok {
-			event = unknown.Obj
-		}
-		if o, ok := event.(client.Object); ok {
-			do(o, deleted)
-		}
-	}
-	for _, informer := range c.informers {
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { notify(o, false) },
-			UpdateFunc: func(_, o any) { notify(o, false) },
-			DeleteFunc: func(o any) { notify(o, true) },
-		}); err != nil {
-			return fmt.Errorf("adding an event handler: %w", err)
-		}
-	}
-	return nil
-}
+func (c *Connection) OnMailboxEvent(do func(o client.Object, deleted bool)) { c.cache.onEvent(do) }
 
 // WaitUntilBroken probes the connection and returns the reason when it is broken, or
 // nil when ctx ends. trigger requests a probe at once.
@@ -268,17 +239,12 @@ func (c *Connection) WaitUntilBroken(ctx context.Context, trigger <-chan struct{
 			return nil
 		case err := <-c.exceededLimits:
 			return err
-		case err := <-c.cacheEnded:
-			return errors.Join(errors.New("the cache has stopped"), err)
 		case err := <-c.watchErrors:
 			return c.limitOr(err)
 		case <-trigger:
 		case <-time.After(wait.Jitter(c.options.ProbeInterval, 0.1)):
 		}
-		cached, err := c.cachedRootVersion(ctx)
-		if err != nil {
-			return err
-		}
+		cached := c.cache.versionOf(c.report, v1alpha1.MailboxName)
 		live, err := c.Probe(ctx)
 		if err != nil {
 			// One lost answer is no outage.
@@ -309,17 +275,6 @@ func (c *Connection) Probe(ctx context.Context) (live string, err error) {
 		return "", c.limitOr(err)
 	}
 	return root.ResourceVersion, nil
-}
-
-// cachedRootVersion returns the resourceVersion of the report's root in the cache;
-// empty if there is none.
-func (c *Connection) cachedRootVersion(ctx context.Context) (string, error) {
-	root := c.endpoint.Report.DeepCopyObject().(client.Object)
-	err := c.GetCache().Get(ctx, c.rootKey(), root)
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	return root.GetResourceVersion(), err
 }
 
 func (c *Connection) rootKey() client.ObjectKey {

@@ -2,21 +2,16 @@ package hubclient
 
 import (
 	"errors"
-	"fmt"
 	"net"
-	"reflect"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
 	// maxWatchFailures is how many lists and watches of one kind may fail, each less than
-	// failureWindow after the one before. The reflector retries forever, and the probe,
+	// failureWindow after the one before. A watch is retried forever, and the probe,
 	// which reads one object, does not notice.
 	maxWatchFailures = 3
 	failureWindow    = time.Minute
@@ -100,72 +95,5 @@ func (c *Connection) reportWatchFailure(kind string, err error) {
 	select {
 	case c.watchErrors <- err:
 	default:
-	}
-}
-
-// checkObject returns what is wrong with an object of a list or watch; nil if it may be
-// what was asked for.
-func checkObject(o, asked runtime.Object, namespace string) error {
-	if reflect.TypeOf(o) != reflect.TypeOf(asked) {
-		return fmt.Errorf("%w: a %T", errAnotherObject, o)
-	}
-	object, ok := o.(client.Object)
-	if !ok || object.GetName() == "" || object.GetNamespace() != namespace {
-		return errAnotherObject
-	}
-	return nil
-}
-
-// observedWatch reports how a watch fails, and drops what was not asked for.
-type observedWatch struct {
-	next    watch.Interface
-	events  chan watch.Event
-	stopped chan struct{}
-	stop    sync.Once
-}
-
-func observeWatch(next watch.Interface, check func(runtime.Object) error, failed func(error)) *observedWatch {
-	w := &observedWatch{next: next, events: make(chan watch.Event), stopped: make(chan struct{})}
-	go w.forward(time.Now(), check, failed)
-	return w
-}
-
-// Stop implements watch.Interface.
-func (w *observedWatch) Stop() {
-	w.stop.Do(func() { close(w.stopped) })
-	w.next.Stop()
-}
-
-// ResultChan implements watch.Interface.
-func (w *observedWatch) ResultChan() <-chan watch.Event { return w.events }
-
-func (w *observedWatch) forward(began time.Time, check func(runtime.Object) error, failed func(error)) {
-	defer close(w.events)
-	useful := false
-	for event := range w.next.ResultChan() {
-		switch event.Type {
-		case watch.Error:
-			failed(apierrors.FromObject(event.Object))
-			useful = true // it was counted
-		case watch.Bookmark:
-		default:
-			if err := check(event.Object); err != nil {
-				failed(err)
-				continue
-			}
-			useful = true
-		}
-		select {
-		case w.events <- event:
-		case <-w.stopped:
-			return
-		}
-	}
-	select {
-	case <-w.stopped:
-	default:
-		if !useful && time.Since(began) < minWatchDuration {
-			failed(errShortWatch)
-		}
 	}
 }

@@ -9,9 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -62,16 +60,14 @@ func TestWatchFailures(t *testing.T) {
 	}
 }
 
-// The informers of a connection count their failures by themselves.
+// The watches of a connection count their failures by themselves.
 func TestRestartOfAPIServerKeepsConnection(t *testing.T) {
 	c := &Connection{watchErrors: make(chan error, 1)}
 	c.failures.markSynced()
-	unreachable := &toolscache.ListWatch{ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
-		return nil, errors.New("connection refused")
-	}}
-	fail := func(object runtime.Object) {
-		_, err := c.newLister(unreachable, object).ListWithContext(t.Context(), metav1.ListOptions{})
-		assert.Error(t, err)
+	fail := func(like client.Object) {
+		w, err := c.newWatch(like)
+		assert.NoError(t, err)
+		w.reportFailure(t.Context(), errors.New("connection refused"))
 	}
 	for range maxWatchFailures - 1 {
 		fail(&v1alpha1.ClusterReport{})

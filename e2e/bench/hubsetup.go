@@ -173,8 +173,11 @@ func (s *hubSetup) startHub(ctx context.Context, count int) error {
 	return nil
 }
 
+// logsVariable names a directory for the logs and profiles of replicas.
+const logsVariable = "OT_FLEET_BENCH_LOGS"
+
 func (s *hubSetup) logPath(name string) string {
-	dir := os.Getenv("OT_FLEET_BENCH_LOGS")
+	dir := os.Getenv(logsVariable)
 	if dir == "" {
 		dir = s.plane.Dir()
 	}

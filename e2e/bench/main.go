@@ -43,6 +43,7 @@ func listBenchmarks(o options) []benchmark {
 		{"machines", fmt.Sprintf("one machine, and %d of one image, beside a bare client", vmBurst), measureVMs},
 		{"fleet", fmt.Sprintf("a hub with up to %d light members", manyMembers), measureFleet},
 		{"report", "the way of an image from a real agent to the hub", measureAgentToHub},
+		{"member-memory", "what an idle member costs a hub", measureMemberMemory},
 		{"planner", fmt.Sprintf("rollouts of %d FleetDiskImages over %d clusters", simulatedImages, simulatedClusters), measurePlanner},
 		{"preload", fmt.Sprintf("one image over %d light members", wholeFleetPreload.members), measurePreload},
 		{"accuracy", "when images are expected, against when they came", measureAccuracy},

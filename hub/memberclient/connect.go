@@ -65,25 +65,18 @@ func (p *Provider) runConnection(ctx context.Context, e *memberEntry) (engaged b
 	if _, err := c.Probe(ctx); err != nil {
 		return false, err
 	}
-	if err := p.addIndexes(ctx, c); err != nil {
-		return false, err
-	}
-	// Sync the informers before engaging: a controller's source would block engaging all
-	// clusters until its informer has synced.
 	if err := c.Start(ctx); err != nil {
 		return false, err
 	}
 
-	m := &Member{Cluster: c, Namespace: e.target.Namespace}
+	m := &Member{connection: c, config: e.target.Config, Namespace: e.target.Namespace}
 	p.setEngaged(e, m)
 	// Deferred last, so it runs before the context is cancelled.
 	defer p.setEngaged(e, nil)
 	if err := p.aware.Engage(ctx, multicluster.ClusterName(e.name), m); err != nil {
 		return false, fmt.Errorf("engaging the member: %w", err)
 	}
-	if err := c.OnMailboxEvent(p.mailboxHandler(e.name)); err != nil {
-		return false, err
-	}
+	c.OnMailboxEvent(p.mailboxHandler(e.name))
 	p.updateState(e, connectedState())
 	p.notifyChange(e.name)
 	return true, c.WaitUntilBroken(ctx, e.trigger)
@@ -99,16 +92,4 @@ func (p *Provider) mailboxHandler(name string) func(client.Object, bool) {
 			hook(name, o)
 		}
 	}
-}
-
-func (p *Provider) addIndexes(ctx context.Context, c *hubclient.Connection) error {
-	p.mu.Lock()
-	all := p.indexes[:len(p.indexes):len(p.indexes)]
-	p.mu.Unlock()
-	for _, i := range all {
-		if err := c.GetFieldIndexer().IndexField(ctx, i.object, i.field, i.extract); err != nil {
-			return fmt.Errorf("indexing field %s of %T: %w", i.field, i.object, err)
-		}
-	}
-	return nil
 }

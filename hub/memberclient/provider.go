@@ -52,20 +52,6 @@ type State struct {
 	Since time.Time
 }
 
-// Member is a connected member whose mailbox is watched. GetCache reads the latest
-// observed state; GetClient reads and writes live, and each of its requests is bounded.
-type Member struct {
-	cluster.Cluster
-	// Namespace of the agent.
-	Namespace string
-}
-
-type fieldIndex struct {
-	object  client.Object
-	field   string
-	extract client.IndexerFunc
-}
-
 // memberEntry is the Provider's state of one member.
 type memberEntry struct {
 	name   string
@@ -103,7 +89,6 @@ type Provider struct {
 	entries map[string]*memberEntry
 	// ending are replaced or removed connections that have not ended yet.
 	ending       map[string]chan struct{}
-	indexes      []fieldIndex
 	changeHooks  []func(string)
 	mailboxHooks []func(string, client.Object)
 }
@@ -326,24 +311,9 @@ func (p *Provider) Get(_ context.Context, name multicluster.ClusterName) (cluste
 	return m, nil
 }
 
-// IndexField indexes a field in all current and later members.
-func (p *Provider) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
-	p.mu.Lock()
-	p.indexes = append(p.indexes, fieldIndex{object, field, extract})
-	var engaged []*memberEntry
-	for _, e := range p.entries {
-		if e.engaged != nil {
-			engaged = append(engaged, e)
-		}
-	}
-	p.mu.Unlock()
-	var errs []error
-	for _, e := range engaged {
-		if err := e.engaged.GetFieldIndexer().IndexField(ctx, object, field, extract); err != nil {
-			errs = append(errs, fmt.Errorf("indexing field %s of %T in member %s: %w", field, object, e.name, err))
-		}
-	}
-	return errors.Join(errs...)
+// IndexField implements multicluster.Provider.
+func (*Provider) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
+	return errNoInformers
 }
 
 func (e *memberEntry) triggerProbe() {

@@ -91,14 +91,12 @@ func (s *Syncer) runSession(ctx context.Context, session *hubSession) (connected
 	if err := s.Member.Watch(ctx, s.RequestSync); err != nil {
 		return false, err
 	}
-	if err := hub.OnMailboxEvent(func(o client.Object, deleted bool) {
+	hub.OnMailboxEvent(func(o client.Object, deleted bool) {
 		// The agent's own write of a report needs no further sync.
 		if _, isReport := o.(*metav1.PartialObjectMetadata); !isReport || deleted {
 			notify(session.syncRequests)
 		}
-	}); err != nil {
-		return false, err
-	}
+	})
 	s.setState(session, ConnectionState{Attempted: true, Connected: true, Outcome: Outcome{
 		v1alpha1.ReasonConnected, "connected to " + access.Server + " as " + access.Namespace}})
 

@@ -1,0 +1,302 @@
+package hubclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"reflect"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/transport"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+const (
+	// A watch is asked to end after minWatchTime to twice that, so that none hangs.
+	minWatchTime = 5 * time.Minute
+	// The wait after a failed list or watch doubles from minWatchRetry to maxWatchRetry, and
+	// begins anew after watchRetryReset without one.
+	minWatchRetry   = 800 * time.Millisecond
+	maxWatchRetry   = 30 * time.Second
+	watchRetryReset = 2 * time.Minute
+	// idleBufferBytes are read first of what a watch delivers. A decoder's buffer, as large as
+	// the largest event that it has seen, is not held while nothing comes.
+	idleBufferBytes = 512
+)
+
+// mailboxWatch lists the objects of one kind into the cache of a connection, and watches
+// them from there.
+type mailboxWatch struct {
+	connection *Connection
+	kind       cachedKind
+	resource   string
+	newObject  func() client.Object
+	listed     bool
+	// version is the resourceVersion to watch from; empty to list first.
+	version string
+}
+
+func (c *Connection) newWatch(like client.Object) (*mailboxWatch, error) {
+	kind, err := kindOf(like)
+	if err != nil {
+		return nil, err
+	}
+	mapping, err := Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	of := reflect.TypeOf(like).Elem()
+	return &mailboxWatch{
+		connection: c, kind: kind, resource: mapping.Resource.Resource,
+		newObject: func() client.Object { return reflect.New(of).Interface().(client.Object) },
+	}, nil
+}
+
+// run lists and watches until ctx ends.
+func (w *mailboxWatch) run(ctx context.Context) {
+	backoff := wait.Backoff{Duration: minWatchRetry, Cap: maxWatchRetry, Steps: 6, Factor: 2, Jitter: 1}
+	retryDelay := backoff.DelayWithReset(clock.RealClock{}, watchRetryReset)
+	for ctx.Err() == nil {
+		var err error
+		if w.version == "" {
+			err = w.list(ctx)
+		}
+		if err == nil {
+			err = w.watch(ctx)
+		}
+		if err == nil || ctx.Err() != nil {
+			continue // the server ends watches after some minutes
+		}
+		if !utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err) {
+			w.version = ""
+		}
+		w.reportFailure(ctx, err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryDelay()):
+		}
+	}
+}
+
+func (w *mailboxWatch) reportFailure(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		w.connection.reportWatchFailure(w.kind.String(), err)
+	}
+}
+
+// request returns a request for the kind's objects, whole or metadata only.
+func (w *mailboxWatch) request(as string) *rest.Request {
+	r := w.connection.watching.Get().Namespace(w.connection.endpoint.Namespace).Resource(w.resource)
+	if w.kind.metadataOnly {
+		r.SetHeader("Accept", "application/json;as="+as+";g=meta.k8s.io;v=v1")
+	}
+	return r
+}
+
+// listPage is a part of a list. Its objects are decoded one at a time.
+type listPage struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []json.RawMessage `json:"items"`
+}
+
+// list reads the newest state page by page, so that each answer is small, and bounds all
+// pages together. An older state from the API server's cache comes in one answer, and a
+// streamed list is complete before any of it is bounded.
+func (w *mailboxWatch) list(ctx context.Context) error {
+	var all []keptObject
+	var size int64
+	for continueWith := ""; ; {
+		r := w.request("PartialObjectMetadataList").Param("limit", strconv.Itoa(transport.MailboxPageSize))
+		if continueWith != "" {
+			r.Param("continue", continueWith)
+		}
+		result := r.Do(ctx)
+		if err := result.Error(); err != nil {
+			return err
+		}
+		text, err := result.Raw()
+		if err != nil {
+			return err
+		}
+		var page listPage
+		if err := utiljson.Unmarshal(text, &page); err != nil {
+			return fmt.Errorf("reading a list: %w", err)
+		}
+		if page.Kind != w.kind.Kind+"List" && !(w.kind.metadataOnly && page.Kind == "PartialObjectMetadataList") || page.ResourceVersion == "" {
+			return fmt.Errorf("reading a list: %w: a %q", errAnotherObject, v1alpha1.SanitizeText(page.Kind, 64))
+		}
+		for _, item := range page.Items {
+			o, err := w.decode(item)
+			if err != nil {
+				return fmt.Errorf("reading a list: %w", err)
+			}
+			kept := w.keep(o)
+			all, size = append(all, kept), size+kept.bytes
+		}
+		if bound := exceededBound(len(all), size); bound != "" {
+			err := &transport.LimitError{Request: "a list of the mailbox", Bound: bound}
+			w.connection.reportExceededLimit(err)
+			return err
+		}
+		switch continueWith = page.Continue; {
+		case continueWith == "":
+			w.connection.cache.setAll(w.kind, all, !w.listed)
+			w.listed, w.version = true, page.ResourceVersion
+			w.boundMailbox(w.connection.cache.exceededBound())
+			return nil
+		case len(page.Items) == 0:
+			return errors.New("reading a list: a page is empty, and not the last")
+		}
+	}
+}
+
+// decode returns an object of the kind in the mailbox.
+func (w *mailboxWatch) decode(text []byte) (client.Object, error) {
+	o := w.newObject()
+	if err := utiljson.Unmarshal(text, o); err != nil {
+		return nil, err
+	}
+	if kind := o.GetObjectKind().GroupVersionKind().Kind; kind != "" && kind != w.kind.Kind && !(w.kind.metadataOnly && kind == "PartialObjectMetadata") {
+		return nil, fmt.Errorf("%w: a %q", errAnotherObject, v1alpha1.SanitizeText(kind, 64))
+	}
+	if o.GetName() == "" || o.GetNamespace() != w.connection.endpoint.Namespace {
+		return nil, errAnotherObject
+	}
+	return o, nil
+}
+
+// keep bounds an object before it is stored. One that is too large is emptied, and the
+// connection ends.
+func (w *mailboxWatch) keep(o client.Object) keptObject {
+	kept, tooLarge := keep(o, w.kind)
+	if tooLarge {
+		w.connection.reportExceededLimit(&transport.LimitError{Request: "a request for the mailbox", Bound: fmt.Sprintf("has an object of more than %d MiB", v1alpha1.MaxMailboxObjectBytes>>20)})
+	}
+	return kept
+}
+
+// boundMailbox ends the connection if all objects together exceed a bound.
+func (w *mailboxWatch) boundMailbox(bound string) {
+	if bound != "" {
+		w.connection.reportExceededLimit(&transport.LimitError{Request: "a watch of the mailbox", Bound: bound})
+	}
+}
+
+// watch returns nil when the server ends the watch, or the connection to it breaks: it
+// continues from the last version.
+func (w *mailboxWatch) watch(ctx context.Context) error {
+	began := time.Now()
+	body, err := w.request("PartialObjectMetadata").
+		Param("watch", "true").Param("allowWatchBookmarks", "true").Param("resourceVersion", w.version).
+		Param("timeoutSeconds", strconv.Itoa(int((minWatchTime + rand.N(minWatchTime)).Seconds()))).
+		Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	useful := false
+	err = readEvents(body, func(event watchEvent) error {
+		changed, err := w.apply(ctx, event)
+		useful = useful || changed
+		return err
+	})
+	switch {
+	case errors.As(err, new(apierrors.APIStatus)):
+		return err
+	case err != nil && !utilnet.IsProbableEOF(err) && !utilnet.IsTimeout(err):
+		return fmt.Errorf("reading an event of a watch: %w", err)
+	case !useful && time.Since(began) < minWatchDuration:
+		return errShortWatch
+	}
+	return nil
+}
+
+// watchEvent is one event of a watch.
+type watchEvent struct {
+	Type   watch.EventType `json:"type"`
+	Object json.RawMessage `json:"object"`
+}
+
+// readEvents calls do for each event until the stream ends, and returns why.
+func readEvents(from io.Reader, do func(watchEvent) error) error {
+	var idle [idleBufferBytes]byte
+	for {
+		n, err := from.Read(idle[:])
+		if n == 0 && err != nil {
+			return err
+		}
+		first := bytes.NewReader(idle[:n])
+		decoder := json.NewDecoder(io.MultiReader(first, from))
+		for more := n > 0; more; {
+			var event watchEvent
+			if err := decoder.Decode(&event); err != nil {
+				return err
+			}
+			if err := do(event); err != nil {
+				return err
+			}
+			rest, err := io.ReadAll(decoder.Buffered())
+			more = err != nil || first.Len() > 0 || len(bytes.TrimSpace(rest)) > 0
+		}
+	}
+}
+
+// apply applies an event to the cache. It reports whether the event was one of a change.
+// An object that was not asked for is dropped.
+func (w *mailboxWatch) apply(ctx context.Context, event watchEvent) (changed bool, err error) {
+	switch event.Type {
+	case watch.Error:
+		var status metav1.Status
+		if err := utiljson.Unmarshal(event.Object, &status); err != nil {
+			return false, err
+		}
+		return false, &apierrors.StatusError{ErrStatus: status}
+	case watch.Bookmark:
+		bookmark := &metav1.PartialObjectMetadata{}
+		if err := utiljson.Unmarshal(event.Object, bookmark); err != nil {
+			return false, err
+		}
+		w.setVersion(bookmark)
+		return false, nil
+	case watch.Added, watch.Modified, watch.Deleted:
+	default:
+		return false, nil
+	}
+	o, err := w.decode(event.Object)
+	if errors.Is(err, errAnotherObject) {
+		w.reportFailure(ctx, err)
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	w.setVersion(o)
+	if event.Type == watch.Deleted {
+		w.connection.cache.remove(w.kind, o)
+		return true, nil
+	}
+	w.boundMailbox(w.connection.cache.set(w.kind, w.keep(o)))
+	return true, nil
+}
+
+func (w *mailboxWatch) setVersion(o client.Object) {
+	if version := o.GetResourceVersion(); version != "" {
+		w.version = version
+	}
+}

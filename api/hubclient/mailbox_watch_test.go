@@ -1,0 +1,204 @@
+package hubclient
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// However the stream is cut into reads, and whatever is between events, each is found
+// once and in order.
+func TestReadEventsFindsEach(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		texts := rapid.SliceOfN(rapid.StringN(0, -1, 3*idleBufferBytes), 1, 8).Draw(t, "texts")
+		var stream strings.Builder
+		for _, text := range texts {
+			_, _ = fmt.Fprintf(&stream, `{"type":"ADDED","object":%q}%s`, strings.ToValidUTF8(strings.Map(printable, text), ""), rapid.SampledFrom([]string{"", "\n", " \n\n"}).Draw(t, "between"))
+		}
+		var from io.Reader = strings.NewReader(stream.String())
+		if rapid.Bool().Draw(t, "byte by byte") {
+			from = iotest.OneByteReader(from)
+		}
+		var got int
+		err := readEvents(from, func(event watchEvent) error {
+			assert.Equal(t, watch.Added, event.Type)
+			assert.Len(t, string(event.Object), len(fmt.Sprintf("%q", strings.Map(printable, texts[got]))))
+			got++
+			return nil
+		})
+		require.ErrorIs(t, err, io.EOF)
+		require.Equal(t, len(texts), got)
+	})
+}
+
+func printable(r rune) rune {
+	if r < ' ' || r > '~' || r == '"' || r == '\\' {
+		return 'x'
+	}
+	return r
+}
+
+func TestReadEventsEndsInTheMiddle(t *testing.T) {
+	err := readEvents(strings.NewReader(`{"type":"ADDED","object":{}}{"type":`), func(watchEvent) error { return nil })
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+// A watch that ends continues where it was; after 410 the kind is listed again, and what
+// is gone by then is reported as deleted.
+func TestWatchContinuesAndListsAgain(t *testing.T) {
+	page := func(name, version string) string {
+		return strings.Replace(reportPage(name, "", 1), `"resourceVersion":"5"`, `"resourceVersion":"`+version+`"`, 1)
+	}
+	lists := make(chan string, 2)
+	lists <- reportList("", page("page-0", "3"), page("page-1", "4"))
+	lists <- reportList("", page("page-1", "4"))
+	var asked []string
+	var mu sync.Mutex
+	c, stop := connectTo(t, scriptedServer{
+		list: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, <-lists) },
+		watch: func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			asked = append(asked, r.URL.Query().Get("resourceVersion"))
+			n := len(asked)
+			mu.Unlock()
+			switch n {
+			case 1:
+				_, _ = fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`, page("page-0", "6"))
+			case 2:
+				_, _ = io.WriteString(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}`+"\n"+
+					`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}`)
+			default:
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			}
+		},
+	})
+	defer stop()
+	require.NoError(t, c.Start(t.Context()))
+	events := make(chan string, 10)
+	c.OnMailboxEvent(func(o client.Object, deleted bool) {
+		if deleted {
+			events <- o.GetName() + " " + o.GetResourceVersion()
+		}
+	})
+	select {
+	case deleted := <-events:
+		require.Equal(t, "page-0 6", deleted, "the state that the watch has delivered")
+	case <-time.After(time.Minute):
+		require.Fail(t, "nothing is deleted")
+	}
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(asked) == 3
+	}, time.Minute, time.Millisecond)
+	require.Equal(t, []string{"5", "6", "5"}, asked, "from the list, from the last event, from the second list")
+	require.Empty(t, c.watchErrors)
+}
+
+func TestMailboxCacheReads(t *testing.T) {
+	m := newMailboxCache("ot-agent")
+	kind, err := kindOf(&v1alpha1.ClusterReport{})
+	require.NoError(t, err)
+	m.addKind(kind)
+	stored := &v1alpha1.ClusterReport{ClusterUID: "u", Root: &v1alpha1.ReportRoot{Budget: 1}}
+	stored.Namespace, stored.Name, stored.ResourceVersion = "ot-agent", "default", "7"
+	kept, tooLarge := keep(stored, kind)
+	require.False(t, tooLarge)
+	m.setAll(kind, []keptObject{kept}, true)
+	select {
+	case <-m.synced:
+	default:
+		require.Fail(t, "all kinds are listed")
+	}
+
+	var got v1alpha1.ClusterReport
+	require.NoError(t, m.Get(t.Context(), client.ObjectKeyFromObject(stored), &got))
+	require.Equal(t, "7", got.ResourceVersion)
+	got.Root.Budget = 2
+	require.EqualValues(t, 1, stored.Root.Budget, "it is a copy")
+	require.NoError(t, m.Get(t.Context(), client.ObjectKeyFromObject(stored), &got, client.UnsafeDisableDeepCopy))
+	require.Same(t, stored.Root, got.Root)
+	require.True(t, apierrors.IsNotFound(m.Get(t.Context(), client.ObjectKey{Namespace: "ot-agent", Name: "x"}, &got)))
+	require.True(t, apierrors.IsNotFound(m.Get(t.Context(), client.ObjectKey{Namespace: "x", Name: "default"}, &got)))
+	require.ErrorIs(t, m.Get(t.Context(), client.ObjectKeyFromObject(stored), &v1alpha1.ClusterPlan{}), errUnsupportedRead)
+
+	var list v1alpha1.ClusterReportList
+	require.NoError(t, m.List(t.Context(), &list, client.InNamespace("ot-agent")))
+	require.Len(t, list.Items, 1)
+	require.NoError(t, m.List(t.Context(), &list, client.InNamespace("x")))
+	require.Empty(t, list.Items)
+	require.ErrorIs(t, m.List(t.Context(), &list, client.MatchingLabels{"a": "b"}), errUnsupportedRead)
+}
+
+// Replaced, changed and removed objects do not count twice, or for longer than they are
+// kept.
+func TestMailboxCacheCountsWhatItKeeps(t *testing.T) {
+	reports, _ := kindOf(&v1alpha1.ClusterReport{})
+	plans, _ := kindOf(&v1alpha1.ClusterPlan{})
+	rapid.Check(t, func(t *rapid.T) {
+		m := newMailboxCache("ot-agent")
+		m.addKind(reports)
+		m.addKind(plans)
+		object := rapid.Custom(func(t *rapid.T) keptObject {
+			o := &v1alpha1.ClusterReport{}
+			o.Name = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
+			return keptObject{o, rapid.Int64Range(1, 100).Draw(t, "bytes")}
+		})
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			kind := rapid.SampledFrom([]cachedKind{reports, plans}).Draw(t, "kind")
+			switch rapid.IntRange(0, 2).Draw(t, "what") {
+			case 0:
+				m.setAll(kind, rapid.SliceOfNDistinct(object, 0, 3, func(o keptObject) string { return o.GetName() }).Draw(t, "all"), false)
+			case 1:
+				m.set(kind, object.Draw(t, "one"))
+			case 2:
+				m.remove(kind, object.Draw(t, "gone"))
+			}
+			objects, bytes := 0, int64(0)
+			for _, all := range m.kinds {
+				for _, o := range all {
+					objects, bytes = objects+1, bytes+o.bytes
+				}
+			}
+			require.Equal(t, objects, m.objects)
+			require.Equal(t, bytes, m.bytes)
+		}
+	})
+}
+
+// An object that was not asked for is dropped, and counts as a failure.
+func TestWatchDropsObjectsOfOthers(t *testing.T) {
+	c, stop := connectTo(t, scriptedServer{})
+	defer stop()
+	w, err := c.newWatch(&v1alpha1.ClusterReport{})
+	require.NoError(t, err)
+	c.cache.addKind(w.kind)
+	for _, text := range []string{
+		strings.Replace(reportPage("page-0", "", 1), `"ot-agent"`, `"kube-system"`, 1),
+		strings.Replace(reportPage("page-0", "", 1), `"ClusterReport"`, `"ClusterPlan"`, 1),
+		reportPage("", "", 1),
+	} {
+		changed, err := w.apply(t.Context(), watchEvent{watch.Added, []byte(text)})
+		require.NoError(t, err)
+		require.False(t, changed)
+		failure := <-c.watchErrors
+		require.ErrorIs(t, errors.Unwrap(failure), errAnotherObject)
+	}
+	require.Zero(t, c.cache.objects)
+}

@@ -1,0 +1,99 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+)
+
+const (
+	// baseMembers join before the members whose memory is measured: what a hub needs once is not
+	// theirs.
+	baseMembers, measuredMembers = 50, 150
+	maxResidentPerMember         = 350 << 10
+)
+
+// measureMemberMemory measures what one idle member costs a hub with one replica.
+func measureMemberMemory(ctx context.Context) (figures []figureRow, notes []string, err error) {
+	s, err := startSingleHub(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if _, err := s.joinMembers(ctx, "base", baseMembers); err != nil {
+		return nil, nil, err
+	}
+	before, goroutinesBefore, err := s.readSettledMemory(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := s.joinMembers(ctx, "idle", measuredMembers); err != nil {
+		return nil, nil, err
+	}
+	after, goroutinesAfter, err := s.readSettledMemory(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.saveProfiles(ctx); err != nil {
+		return nil, nil, err
+	}
+	each := after.perThingSince(before, measuredMembers)
+	return []figureRow{
+		figureAtMost("hub memory per idle member: resident", each.resident, maxResidentPerMember, fmt.Sprintf("%.0f KiB", each.resident/1024)),
+		figureInfo("the same: heap, goroutines", fmt.Sprintf("%.0f KiB, %.1f", each.heap/1024, (goroutinesAfter-goroutinesBefore)/measuredMembers)),
+	}, []string{fmt.Sprintf("member-memory: from %d to %d members of one replica, each after a collection; Go's defaults for GOGC and GOMEMLIMIT.", baseMembers, baseMembers+measuredMembers)}, nil
+}
+
+// readSettledMemory reads the memory and the goroutines of the only replica. Twice: a first
+// collection frees what the second one returns.
+func (s *hubSetup) readSettledMemory(ctx context.Context) (m memoryUse, goroutines float64, err error) {
+	for range 2 {
+		if m, err = readMemory(ctx, s.replicas[0], s.replicas[0].pprof); err != nil {
+			return m, 0, err
+		}
+	}
+	goroutines, err = readMetric(ctx, s.replicas[0], "go_goroutines")
+	return m, goroutines, err
+}
+
+// saveProfiles writes the replicas' profiles to the directory of the logs, if one is given.
+func (s *hubSetup) saveProfiles(ctx context.Context) error {
+	dir := os.Getenv(logsVariable)
+	if dir == "" {
+		return nil
+	}
+	for _, r := range s.replicas {
+		for _, profile := range []string{"heap", "goroutine"} {
+			if err := savePage(ctx, "http://"+r.pprof+"/debug/pprof/"+profile, filepath.Join(dir, r.name+"."+profile)); err != nil {
+				return err
+			}
+		}
+		if err := savePage(ctx, "http://"+r.pprof+"/debug/pprof/heap?debug=1", filepath.Join(dir, r.name+".memstats")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func savePage(ctx context.Context, url, file string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, content, 0o600)
+}

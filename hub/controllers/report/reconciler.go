@@ -49,6 +49,8 @@ type Reconciler struct {
 	mu      sync.Mutex
 	reports map[string]*readReport
 	pages   *pageCache
+	// filled is closed when the stored reports have been listed; nil if they are not.
+	filled chan struct{}
 }
 
 // Reader processes the reports. It must copy what it keeps, and must not block.
@@ -100,6 +102,7 @@ func New(cached client.Reader, live client.Client, recorder events.EventRecorder
 // Reconcile reads the report of the member of that name. Reports in the namespace of a
 // deleted member are ignored.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (result ctrl.Result, err error) {
+	r.awaitFill(ctx)
 	name, member := request.Name, &v1alpha1.MemberCluster{}
 	switch err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member); {
 	case apierrors.IsNotFound(err):
@@ -116,7 +119,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (resul
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.applyReport(ctx, name, report, stored); err != nil {
+	if err := r.applyReport(ctx, name, report, stored, r.readLive); err != nil {
 		return ctrl.Result{}, err
 	}
 	result.RequeueAfter, err = r.deleteUnlisted(ctx, member, report, stored)
@@ -173,12 +176,12 @@ func (r *Reconciler) listStored(ctx context.Context, member string) (map[string]
 
 // applyReport reads what has changed. The pages of a new root are set before it, and the
 // former ones dropped after it: an image that moves between pages is never missing.
-func (r *Reconciler) applyReport(ctx context.Context, member string, report *readReport, stored map[string]*metav1.PartialObjectMetadata) error {
-	if err := r.readRoot(ctx, member, report, stored[v1alpha1.MailboxName]); err != nil {
+func (r *Reconciler) applyReport(ctx context.Context, member string, report *readReport, stored map[string]*metav1.PartialObjectMetadata, read readFunc) error {
+	if err := r.readRoot(ctx, member, report, stored[v1alpha1.MailboxName], read); err != nil {
 		return err
 	}
 	listed := report.listedPages()
-	if err := r.readPages(ctx, member, report, listed, stored); err != nil {
+	if err := r.readPages(ctx, member, report, listed, stored, read); err != nil {
 		return err
 	}
 	if report.root != report.appliedRoot {
@@ -204,7 +207,7 @@ func (r *Reconciler) applyReport(ctx context.Context, member string, report *rea
 
 // readRoot reads the root if it has changed. One that is too large is not used, and the
 // member becomes silent.
-func (r *Reconciler) readRoot(ctx context.Context, member string, report *readReport, stored *metav1.PartialObjectMetadata) error {
+func (r *Reconciler) readRoot(ctx context.Context, member string, report *readReport, stored *metav1.PartialObjectMetadata, read readFunc) error {
 	if stored == nil {
 		report.root, report.rootVersion, report.rootTooLarge, report.rootUndecodable = nil, "", false, false
 		return nil
@@ -212,7 +215,7 @@ func (r *Reconciler) readRoot(ctx context.Context, member string, report *readRe
 	if stored.ResourceVersion == report.rootVersion {
 		return nil
 	}
-	root, err := r.readLive(ctx, member, v1alpha1.MailboxName)
+	root, err := read(ctx, member, v1alpha1.MailboxName)
 	if report.rootUndecodable = errors.Is(err, errUndecodable); report.rootUndecodable {
 		report.rootVersion = ""
 		return nil
@@ -242,7 +245,7 @@ func (r *readReport) listedPages() []string {
 }
 
 // readPages reads the listed pages that have changed, as far as the limits allow.
-func (r *Reconciler) readPages(ctx context.Context, member string, report *readReport, listed []string, stored map[string]*metav1.PartialObjectMetadata) error {
+func (r *Reconciler) readPages(ctx context.Context, member string, report *readReport, listed []string, stored map[string]*metav1.PartialObjectMetadata, read readFunc) error {
 	var budget reportlimits.PageBudget
 	for _, name := range listed {
 		metadata, page := stored[name], report.pages[name]
@@ -263,7 +266,7 @@ func (r *Reconciler) readPages(ctx context.Context, member string, report *readR
 		var live *v1alpha1.ClusterReport
 		if metadata != nil {
 			var err error
-			if live, err = r.readLive(ctx, member, name); errors.Is(err, errUndecodable) {
+			if live, err = read(ctx, member, name); errors.Is(err, errUndecodable) {
 				r.dropPage(member, report, name)
 				report.pages[name] = readPage{undecodable: true}
 				continue
@@ -292,6 +295,10 @@ func (r *Reconciler) dropPage(member string, report *readReport, page string) {
 	}
 	delete(report.pages, page)
 }
+
+// readFunc returns a ClusterReport; nil if there is none. It may be newer than what is known
+// to be stored.
+type readFunc func(ctx context.Context, member, name string) (*v1alpha1.ClusterReport, error)
 
 // readLive reads a ClusterReport from the API server; nil if there is none.
 func (r *Reconciler) readLive(ctx context.Context, member, name string) (*v1alpha1.ClusterReport, error) {

@@ -2,19 +2,15 @@ package report
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -52,7 +48,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	return mgr.Add(&initialLister{cache: mgr.GetCache(), store: r.Store})
+	r.filled = make(chan struct{})
+	return mgr.Add(&filler{reconciler: r, cache: mgr.GetCache()})
 }
 
 // StripMetadata drops from the metadata of ClusterReports what nobody reads: members in
@@ -62,33 +59,4 @@ func StripMetadata(o any) (any, error) {
 		report.Annotations, report.Labels, report.OwnerReferences, report.ManagedFields = nil, nil, nil, nil
 	}
 	return o, nil
-}
-
-// initialLister tells the Store which members existed when this replica was elected.
-type initialLister struct {
-	cache cache.Cache
-	store *Store
-}
-
-var _ manager.LeaderElectionRunnable = &initialLister{}
-
-// NeedLeaderElection is true: only the elected replica has the index.
-func (f *initialLister) NeedLeaderElection() bool { return true }
-
-// Start lists the members once their cache has synced; the watch is started at about the
-// same time.
-func (f *initialLister) Start(ctx context.Context) error {
-	if !f.cache.WaitForCacheSync(ctx) {
-		return errors.New("reading the stored reports: the cache did not sync")
-	}
-	var list v1alpha1.MemberClusterList
-	if err := f.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing MemberClusters: %w", err)
-	}
-	members := make([]string, len(list.Items))
-	for i := range list.Items {
-		members[i] = list.Items[i].Name
-	}
-	f.store.expectMembers(members)
-	return nil
 }

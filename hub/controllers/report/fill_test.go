@@ -1,0 +1,185 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/inventory"
+	"github.com/pelotech/ot-fleet/hub/metrics"
+)
+
+// storedFleet serves the stored reports of many members, page by page, and counts requests.
+type storedFleet struct {
+	client.Client
+	reports []v1alpha1.ClusterReport
+	// undecodable is an object that fails the answers that have it.
+	undecodable types.NamespacedName
+	lists, gets int
+	failAfter   int
+}
+
+const imagesOfPage = 2
+
+func newStoredFleet(members, pages int) *storedFleet {
+	f := &storedFleet{failAfter: -1}
+	for m := range members {
+		meta := metav1.ObjectMeta{Namespace: fmt.Sprintf("%s%03d", v1alpha1.MemberNamespacePrefix, m), Name: v1alpha1.MailboxName, ResourceVersion: "1"}
+		root := v1alpha1.ClusterReport{ObjectMeta: meta, ClusterUID: "u", Sequence: 9, Root: &v1alpha1.ReportRoot{}}
+		f.reports = append(f.reports, root)
+		for p := range pages {
+			meta.Name = fmt.Sprintf("page-%03b", p)
+			page := &v1alpha1.ReportPage{}
+			for i := range imagesOfPage {
+				page.Images = append(page.Images, v1alpha1.ReportedImage{Namespace: "n", Name: fmt.Sprint(p, i), UID: "i", Source: "http https://a/b", Phase: v1alpha1.PhaseSucceeded})
+			}
+			f.reports = append(f.reports, v1alpha1.ClusterReport{ObjectMeta: meta, ClusterUID: "u", Sequence: 3, Page: page})
+			root.Root.Pages = append(root.Root.Pages, v1alpha1.PageRef{Name: meta.Name, Sequence: 3, Images: imagesOfPage})
+		}
+	}
+	return f
+}
+
+func (f *storedFleet) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	if member, ok := into.(*v1alpha1.MemberCluster); ok {
+		member.Name = key.Name
+		return nil
+	}
+	f.gets++
+	for i := range f.reports {
+		if client.ObjectKeyFromObject(&f.reports[i]) == key {
+			f.reports[i].DeepCopyInto(into.(*v1alpha1.ClusterReport))
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+}
+
+func (f *storedFleet) List(_ context.Context, into client.ObjectList, options ...client.ListOption) error {
+	asked := client.ListOptions{}
+	asked.ApplyOptions(options)
+	from, _ := strconv.Atoi(asked.Continue)
+	to := len(f.reports)
+	if asked.Limit > 0 {
+		f.lists++
+		if f.failAfter >= 0 && f.lists > f.failAfter {
+			return apierrors.NewResourceExpired("the continue token is too old")
+		}
+		to = min(to, from+int(asked.Limit))
+	}
+	if to < len(f.reports) {
+		into.SetContinue(strconv.Itoa(to))
+	}
+	for i := range f.reports[from:to] {
+		o := f.reports[from+i].DeepCopy()
+		switch list := into.(type) {
+		case *v1alpha1.ClusterReportList:
+			if client.ObjectKeyFromObject(o) == f.undecodable {
+				into.SetContinue("")
+				return errors.New("parsing time")
+			}
+			list.Items = append(list.Items, *o)
+		case *metav1.PartialObjectMetadataList:
+			if asked.Namespace == "" || asked.Namespace == o.Namespace {
+				list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: o.ObjectMeta})
+			}
+		}
+	}
+	return nil
+}
+
+// After a fill the workers read nothing singly but what could not be listed, and what is
+// known does not depend on which of both has read it.
+func TestFillReadsStoredReports(t *testing.T) {
+	const members, pages = 20, 3
+	for name, tt := range map[string]struct {
+		change   func(*storedFleet)
+		wantGets func(int) bool
+	}{
+		"all": {func(*storedFleet) {}, func(n int) bool { return n == 0 }},
+		"one cannot be decoded": {func(f *storedFleet) {
+			f.undecodable = client.ObjectKeyFromObject(&f.reports[45])
+		}, func(n int) bool { return n > 0 && n <= fillPageSize+2*(pages+1) }},
+		"the list breaks off": {func(f *storedFleet) { f.failAfter = 1 }, func(n int) bool { return n >= members*(pages+1)-fillPageSize && n < members*(pages+1) }},
+		"no list at all":      {func(f *storedFleet) { f.failAfter = 0 }, func(n int) bool { return n == members*(pages+1) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newStoredFleet(members, pages)
+			tt.change(f)
+			index := inventory.NewIndex()
+			r := New(f, f, events.NewFakeRecorder(1), metrics.NewReports(prometheus.NewRegistry()), index, NewStore())
+			known, names := map[string]bool{}, []string{}
+			for m := range members {
+				names = append(names, fmt.Sprintf("%03d", m))
+				known[names[m]] = true
+			}
+			r.Store.expectMembers(names)
+			err := r.fill(t.Context(), known)
+			require.Equal(t, f.failAfter >= 0, err != nil, "%v", err)
+			if f.failAfter < 0 {
+				require.Equal(t, (members*(pages+1)+fillPageSize-1)/fillPageSize, f.lists-min(1, len(f.undecodable.Name)))
+			}
+			require.False(t, r.Store.HasSynced(), "each member is compared with the cache first")
+			for _, member := range names {
+				_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: member}})
+				require.NoError(t, err)
+				totals, found := index.Totals(member)
+				require.True(t, found)
+				require.Empty(t, totals.MissingPages)
+				require.Equal(t, pages*imagesOfPage, totals.Images)
+			}
+			require.True(t, r.Store.HasSynced())
+			require.True(t, tt.wantGets(f.gets), "%d single reads", f.gets)
+
+			// What changes later is read again.
+			before := f.gets
+			i := slices.IndexFunc(f.reports, func(o v1alpha1.ClusterReport) bool { return o.Page != nil })
+			f.reports[i].ResourceVersion = "2"
+			_, err = r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: names[0]}})
+			require.NoError(t, err)
+			require.Equal(t, before+1, f.gets)
+		})
+	}
+}
+
+// Reports of members that do not exist any more are not read.
+func TestFillIgnoresDeletedMembers(t *testing.T) {
+	f := newStoredFleet(3, 1)
+	index := inventory.NewIndex()
+	r := New(f, f, events.NewFakeRecorder(1), metrics.NewReports(prometheus.NewRegistry()), index, NewStore())
+	require.NoError(t, r.fill(t.Context(), map[string]bool{"001": true}))
+	_, known := index.Totals("000")
+	require.False(t, known)
+	_, known = index.Totals("001")
+	require.True(t, known)
+}
+
+// The workers wait for the fill.
+func TestReconcileAwaitsFill(t *testing.T) {
+	f := newStoredFleet(1, 1)
+	r := New(f, f, events.NewFakeRecorder(1), metrics.NewReports(prometheus.NewRegistry()), inventory.NewIndex(), NewStore())
+	r.filled = make(chan struct{})
+	done := make(chan error)
+	go func() {
+		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "000"}})
+		done <- err
+	}()
+	require.NoError(t, r.fill(t.Context(), map[string]bool{"000": true}))
+	close(r.filled)
+	require.NoError(t, <-done)
+	require.Zero(t, f.gets)
+}

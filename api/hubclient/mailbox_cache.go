@@ -240,9 +240,9 @@ func (k keptObject) read(itself *bool) client.Object {
 	return k.DeepCopyObject().(client.Object)
 }
 
-// keep drops from an object what nobody reads, and measures it. It reports whether one is
+// boundObject drops from an object what nobody reads, and measures it. It reports whether one is
 // too large; then it is emptied.
-func keep(o client.Object, kind cachedKind) (kept keptObject, tooLarge bool) {
+func boundObject(o client.Object, kind cachedKind) (kept keptObject, tooLarge bool) {
 	o.SetManagedFields(nil)
 	o.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
 	bytes := mailbox.DecodedBytes(o)

@@ -146,7 +146,7 @@ func (w *mailboxWatch) list(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("reading a list: %w", err)
 			}
-			kept := w.keep(o)
+			kept := w.boundObject(o)
 			all, size = append(all, kept), size+kept.bytes
 		}
 		if bound := exceededBound(len(all), size); bound != "" {
@@ -181,10 +181,10 @@ func (w *mailboxWatch) decode(text []byte) (client.Object, error) {
 	return o, nil
 }
 
-// keep bounds an object before it is stored. One that is too large is emptied, and the
+// boundObject bounds an object before it is stored. One that is too large is emptied, and the
 // connection ends.
-func (w *mailboxWatch) keep(o client.Object) keptObject {
-	kept, tooLarge := keep(o, w.kind)
+func (w *mailboxWatch) boundObject(o client.Object) keptObject {
+	kept, tooLarge := boundObject(o, w.kind)
 	if tooLarge {
 		w.connection.reportExceededLimit(&transport.LimitError{Request: "a request for the mailbox", Bound: fmt.Sprintf("has an object of more than %d MiB", v1alpha1.MaxMailboxObjectBytes>>20)})
 	}
@@ -291,7 +291,7 @@ func (w *mailboxWatch) apply(ctx context.Context, event watchEvent) (changed boo
 		w.connection.cache.remove(w.kind, o)
 		return true, nil
 	}
-	w.boundMailbox(w.connection.cache.set(w.kind, w.keep(o)))
+	w.boundMailbox(w.connection.cache.set(w.kind, w.boundObject(o)))
 	return true, nil
 }
 

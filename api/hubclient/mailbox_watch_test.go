@@ -59,7 +59,7 @@ func TestReadEventsEndsInTheMiddle(t *testing.T) {
 }
 
 // A watch that ends continues where it was; after 410 the kind is listed again, and what
-// is gone by then is reported as deleted.
+// no longer exists then is reported as deleted.
 func TestWatchContinuesAndListsAgain(t *testing.T) {
 	page := func(name, version string) string {
 		return strings.Replace(reportPage(name, "", 1), `"resourceVersion":"5"`, `"resourceVersion":"`+version+`"`, 1)
@@ -118,7 +118,7 @@ func TestMailboxCacheReads(t *testing.T) {
 	m.addKind(kind)
 	stored := &v1alpha1.ClusterReport{ClusterUID: "u", Root: &v1alpha1.ReportRoot{Budget: 1}}
 	stored.Namespace, stored.Name, stored.ResourceVersion = "ot-agent", "default", "7"
-	kept, tooLarge := keep(stored, kind)
+	kept, tooLarge := boundObject(stored, kind)
 	require.False(t, tooLarge)
 	m.setAll(kind, []keptObject{kept}, true)
 	select {

@@ -54,15 +54,15 @@ func (f *filler) Start(ctx context.Context) error {
 		members[names[i]] = true
 	}
 	f.reconciler.Store.expectMembers(names)
-	if err := f.reconciler.fill(ctx, members); err != nil && ctx.Err() == nil {
+	if err := f.reconciler.readStored(ctx, members); err != nil && ctx.Err() == nil {
 		ctrl.LoggerFrom(ctx).Info("Failed to list the stored reports; reading the others one by one", "error", err.Error())
 	}
 	return nil
 }
 
-// fill reads the stored reports of members. The next answer is requested while one is
+// readStored reads the stored reports of members. The next answer is requested while one is
 // processed; no more than these and one member's report are held.
-func (r *Reconciler) fill(ctx context.Context, members map[string]bool) error {
+func (r *Reconciler) readStored(ctx context.Context, members map[string]bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	pages := make(chan []v1alpha1.ClusterReport)
 	group.Go(func() error {

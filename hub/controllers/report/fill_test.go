@@ -128,7 +128,7 @@ func TestFillReadsStoredReports(t *testing.T) {
 				known[names[m]] = true
 			}
 			r.Store.expectMembers(names)
-			err := r.fill(t.Context(), known)
+			err := r.readStored(t.Context(), known)
 			require.Equal(t, f.failAfter >= 0, err != nil, "%v", err)
 			if f.failAfter < 0 {
 				require.Equal(t, (members*(pages+1)+fillPageSize-1)/fillPageSize, f.lists-min(1, len(f.undecodable.Name)))
@@ -156,12 +156,12 @@ func TestFillReadsStoredReports(t *testing.T) {
 	}
 }
 
-// Reports of members that do not exist any more are not read.
+// Reports of deleted members are not read.
 func TestFillIgnoresDeletedMembers(t *testing.T) {
 	f := newStoredFleet(3, 1)
 	index := inventory.NewIndex()
 	r := New(f, f, events.NewFakeRecorder(1), metrics.NewReports(prometheus.NewRegistry()), index, NewStore())
-	require.NoError(t, r.fill(t.Context(), map[string]bool{"001": true}))
+	require.NoError(t, r.readStored(t.Context(), map[string]bool{"001": true}))
 	_, known := index.Totals("000")
 	require.False(t, known)
 	_, known = index.Totals("001")
@@ -178,7 +178,7 @@ func TestReconcileAwaitsFill(t *testing.T) {
 		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "000"}})
 		done <- err
 	}()
-	require.NoError(t, r.fill(t.Context(), map[string]bool{"000": true}))
+	require.NoError(t, r.readStored(t.Context(), map[string]bool{"000": true}))
 	close(r.filled)
 	require.NoError(t, <-done)
 	require.Zero(t, f.gets)

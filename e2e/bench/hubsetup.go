@@ -212,18 +212,16 @@ func (s *hubSetup) joinMembers(ctx context.Context, prefix string, n int) ([]*fa
 // forEachInBatches calls a function for members, a batch at a time, and waits until their
 // MemberClusters match.
 func (s *hubSetup) forEachInBatches(ctx context.Context, members []*fakemember.Member, what string, do func(context.Context, *fakemember.Member) error, matches func(*v1alpha1.MemberCluster) bool) error {
-	done := map[string]bool{}
 	for some := range slices.Chunk(members, joinBatchSize) {
 		group, doing := errgroup.WithContext(ctx)
 		group.SetLimit(concurrentWriters)
 		for _, m := range some {
-			done[m.Name] = true
 			group.Go(func() error { return do(doing, m) })
 		}
 		if err := group.Wait(); err != nil {
 			return err
 		}
-		if err := s.awaitMembers(ctx, what, len(done), func(m *v1alpha1.MemberCluster) bool { return done[m.Name] && matches(m) }); err != nil {
+		if err := s.awaitEach(ctx, what, some, matches); err != nil {
 			return err
 		}
 	}

@@ -25,31 +25,37 @@ import (
 type benchmark struct {
 	name, description string
 	run               func(context.Context) ([]figureRow, []string, error)
+	// long ones run only where they are asked for by name.
+	long bool
 }
 
 // options are what the flags set.
 type options struct {
 	queued, members int
 	heartbeat       time.Duration
+	fleetMembers    int
 }
 
 // listBenchmarks lists what can be measured, in the order of the page.
 func listBenchmarks(o options) []benchmark {
 	return []benchmark{
-		{"makespan", "40 images of 2 s, 4 at a time, CDI played", measureMakespan},
-		{"makespan-cdi", "the same with real CDI", measureMakespanCDI},
-		{"scaling", fmt.Sprintf("the same work behind 100 and %d images", o.queued), func(ctx context.Context) ([]figureRow, []string, error) { return measureScaling(ctx, o.queued) }},
-		{"admissions", "how many imports can begin in a second", measureAdmissions},
-		{"machines", fmt.Sprintf("one machine, and %d of one image, beside a bare client", vmBurst), measureVMs},
-		{"fleet", fmt.Sprintf("a hub with up to %d light members", manyMembers), measureFleet},
-		{"report", "the way of an image from a real agent to the hub", measureAgentToHub},
-		{"member-memory", "what an idle member costs a hub", measureMemberMemory},
-		{"planner", fmt.Sprintf("rollouts of %d FleetDiskImages over %d clusters", simulatedImages, simulatedClusters), measurePlanner},
-		{"preload", fmt.Sprintf("one image over %d light members", wholeFleetPreload.members), measurePreload},
-		{"accuracy", "when images are expected, against when they came", measureAccuracy},
+		{"makespan", "40 images of 2 s, 4 at a time, CDI played", measureMakespan, false},
+		{"makespan-cdi", "the same with real CDI", measureMakespanCDI, false},
+		{"scaling", fmt.Sprintf("the same work behind 100 and %d images", o.queued), func(ctx context.Context) ([]figureRow, []string, error) { return measureScaling(ctx, o.queued) }, false},
+		{"admissions", "how many imports can begin in a second", measureAdmissions, false},
+		{"machines", fmt.Sprintf("one machine, and %d of one image, beside a bare client", vmBurst), measureVMs, false},
+		{"fleet", fmt.Sprintf("a hub with up to %d light members", manyMembers), measureFleet, false},
+		{"report", "the way of an image from a real agent to the hub", measureAgentToHub, false},
+		{"member-memory", "what an idle member costs a hub", measureMemberMemory, false},
+		{"planner", fmt.Sprintf("rollouts of %d FleetDiskImages over %d clusters", simulatedImages, simulatedClusters), measurePlanner, false},
+		{"preload", fmt.Sprintf("one image over %d light members", wholeFleetPreload.members), measurePreload, false},
+		{"accuracy", "when images are expected, against when they came", measureAccuracy, false},
 		{"scale", fmt.Sprintf("1, 2 and 4 replicas of a hub with %d light members, and of a plain one", o.members), func(ctx context.Context) ([]figureRow, []string, error) {
 			return measureScale(ctx, o.members, o.heartbeat)
-		}},
+		}, false},
+		{"fleet3500", fmt.Sprintf("%d replicas with ever more light members, up to %d", largeFleetReplicas, o.fleetMembers), func(ctx context.Context) ([]figureRow, []string, error) {
+			return measureLargeFleet(ctx, o.fleetMembers)
+		}, true},
 	}
 }
 
@@ -62,6 +68,7 @@ func main() {
 	only := flag.String("only", "", "Measure one thing only: "+strings.Join(names, ", ")+".")
 	flag.IntVar(&o.queued, "queued", 10000, "How long the long queue is, for scaling.")
 	flag.IntVar(&o.members, "members", 200, "How many members there are, for scale.")
+	flag.IntVar(&o.fleetMembers, "fleet-members", 3500, "Up to how many members join, for fleet3500; it takes most of an hour, and runs only with -only.")
 	baseline := flag.String("baseline", "", "A tag, branch or commit to measure beside this checkout, with its own charts.")
 	flag.DurationVar(&o.heartbeat, "heartbeat", fakemember.HeartbeatInterval, "How often each of them says that nothing has changed, for scale.")
 	page := flag.String("write", "", "A page to write the measured figures into, such as "+sizingPage+".")
@@ -98,7 +105,7 @@ func runBenchmarks(ctx context.Context, benches []benchmark, only string, former
 	var notes []string
 	loads := []string{loadAverage()}
 	for _, b := range benches {
-		if only != "" && b.name != only {
+		if only != "" && b.name != only || only == "" && b.long {
 			continue
 		}
 		start := time.Now()

@@ -311,6 +311,13 @@ func (m *Member) SendHeartbeat(ctx context.Context) error {
 	return m.updateRoot(ctx, func(*v1alpha1.ReportRoot) {})
 }
 
+// LastReport returns when the member last observed what it reported, by its own clock.
+func (m *Member) LastReport() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.root.Root.ObservedAt.Time
+}
+
 // SetImages replaces a page of the member's report; images are sorted by namespace and name.
 func (m *Member) SetImages(ctx context.Context, page string, images []v1alpha1.ReportedImage) error {
 	m.mu.Lock()

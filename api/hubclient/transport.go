@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,10 @@ const (
 	pingAfter   = 10 * time.Second
 	pingTimeout = 5 * time.Second
 )
+
+// minHeaderTable is the size in bytes of the tables of HTTP/2's header compression: too small
+// for any header. 0 would be the default.
+const minHeaderTable = 1
 
 // newTransport returns the transport of one connection, and closes its idle connections
 // with done. All its waits are bounded by timeout, and its answers by limits. Invariant:
@@ -43,7 +48,11 @@ func newTransport(cfg *rest.Config, timeout time.Duration, limits transport.Limi
 		DisableCompression:     true, // a few bytes could become gigabytes
 		IdleConnTimeout:        90 * time.Second,
 		ForceAttemptHTTP2:      true,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout,
+			// An API server's headers differ in each answer, and would fill the tables.
+			MaxEncoderHeaderTableSize: minHeaderTable, MaxDecoderHeaderTableSize: minHeaderTable,
+		},
 	}
 	if cfg.Proxy != nil {
 		t.Proxy = cfg.Proxy
@@ -91,15 +100,26 @@ func newHTTPClient(through http.RoundTripper, timeout time.Duration) *http.Clien
 type Token struct{ value atomic.Pointer[string] }
 
 // Set replaces the token for all later requests.
-func (t *Token) Set(value string) { t.value.Store(&value) }
+func (t *Token) Set(value string) {
+	if value != "" {
+		value = bearer + value
+	}
+	t.value.Store(&value)
+}
 
 // Get returns the current token.
-func (t *Token) Get() string {
+func (t *Token) Get() string { return strings.TrimPrefix(t.header(), bearer) }
+
+// header returns the value of header Authorization, which the requests in progress share;
+// empty without a token.
+func (t *Token) header() string {
 	if value := t.value.Load(); value != nil {
 		return *value
 	}
 	return ""
 }
+
+const bearer = "Bearer "
 
 // tokenTransport adds the current token to requests.
 type tokenTransport struct {
@@ -108,9 +128,9 @@ type tokenTransport struct {
 }
 
 func (b *tokenTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if token := b.token.Get(); token != "" && request.Header.Get("Authorization") == "" {
+	if header := b.token.header(); header != "" && request.Header.Get("Authorization") == "" {
 		request = request.Clone(request.Context())
-		request.Header.Set("Authorization", "Bearer "+token)
+		request.Header.Set("Authorization", header)
 	}
 	return b.next.RoundTrip(request)
 }

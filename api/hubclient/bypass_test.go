@@ -78,7 +78,7 @@ var connections = map[string]string{
 	"api/startup/manager.go controller-runtime.GetConfig":                     ownAPIServer,
 	"api/startup/manager.go cache.New":                                        ownAPIServer,
 	"hub/controllers/discovery/discovery.go cache.New":                        ownAPIServer,
-	"api/startup/election.go resourcelock.NewFromKubeconfig":                  ownAPIServer,
+	"api/startup/election.go v1.NewForConfig":                                 ownAPIServer,
 	"hub/helm/member.go discovery.NewDiscoveryClientForConfig":                throughLimits,
 	"hub/helm/member.go v1.NewForConfig":                                      throughLimits,
 	"hub/helm/member.go clientcmd.NewDefaultClientConfig":                     noConnection,

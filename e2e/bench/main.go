@@ -44,6 +44,7 @@ func listBenchmarks(o options) []benchmark {
 		{"scaling", fmt.Sprintf("the same work behind 100 and %d images", o.queued), func(ctx context.Context) ([]figureRow, []string, error) { return measureScaling(ctx, o.queued) }, false},
 		{"admissions", "how many imports can begin in a second", measureAdmissions, false},
 		{"machines", fmt.Sprintf("one machine, and %d of one image, beside a bare client", vmBurst), measureVMs, false},
+		{"failover", "the leader of two agents killed, and stopped", measureAgentFailover, false},
 		{"fleet", fmt.Sprintf("a hub with up to %d light members", manyMembers), measureFleet, false},
 		{"report", "the way of an image from a real agent to the hub", measureAgentToHub, false},
 		{"member-memory", "what an idle member costs a hub", measureMemberMemory, false},

@@ -82,6 +82,9 @@ func startMemberSetup(ctx context.Context, o member.Options, concurrency int, ag
 	return s, s.startAgent(ctx, agentArgs...)
 }
 
+// agentLease is the chart's.
+const agentLease = 15 * time.Second
+
 // startAgent starts an agent with the chart's lease duration and waits until it leads.
 func (s *memberSetup) startAgent(ctx context.Context, args ...string) error {
 	port, err := process.FreePort()
@@ -90,7 +93,7 @@ func (s *memberSetup) startAgent(ctx context.Context, args ...string) error {
 	}
 	s.pprof = fmt.Sprintf("127.0.0.1:%d", port)
 	s.agent, err = program.StartAgent(ctx, s.ControlPlane, program.Options{
-		LeaseDuration: 15 * time.Second, Args: append([]string{"--pprof-bind-address=" + s.pprof}, args...), Log: os.Getenv("OT_FLEET_AGENT_LOG"),
+		LeaseDuration: agentLease, Args: append([]string{"--pprof-bind-address=" + s.pprof}, args...), Log: os.Getenv("OT_FLEET_AGENT_LOG"),
 	})
 	if err != nil {
 		return err

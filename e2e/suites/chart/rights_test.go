@@ -83,7 +83,7 @@ var (
 		{"", "events", "create patch", agentNamespace, ""},
 		{"", "secrets", "get list watch update", agentNamespace, "ot-hub-credential"},
 		{"", "secrets", "get list watch", agentNamespace, "ot-hub-join"},
-		{"coordination.k8s.io", "leases", "get create update", agentNamespace, ""},
+		{"coordination.k8s.io", "leases", "get create update watch", agentNamespace, ""},
 		{"pelotech.ot", "clusterplans clusterreports transfergrants", "get list watch create update delete", agentNamespace, ""},
 		{"pelotech.ot", "syncledgers", "get list watch create", agentNamespace, ""},
 		{"pelotech.ot", "syncledgers/status", "update", agentNamespace, ""},
@@ -125,7 +125,7 @@ var (
 		{"", "configmaps", "get create update", hubNamespace, ""},
 		{"", "events", "create patch", hubNamespace, ""},
 		{"", "secrets", "get list watch create update delete", hubNamespace, ""},
-		{"coordination.k8s.io", "leases", "get list create update delete", hubNamespace, ""},
+		{"coordination.k8s.io", "leases", "get list create update delete watch", hubNamespace, ""},
 		{"", "configmaps", "get list watch patch", policyNamespace, ""},
 	}
 

@@ -20,7 +20,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
-// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=hub-namespace,resources=leases,verbs=get;list;create;update;delete
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=hub-namespace,resources=leases,verbs=get;list;create;update;delete;watch
 
 const (
 	// LabelReplica marks the Leases of replicas. Its value is empty, since a name may be

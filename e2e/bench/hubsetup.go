@@ -50,6 +50,9 @@ type hubSetup struct {
 	audit        *auditLog
 	lightMembers []*fakemember.Members
 	heartbeat    time.Duration
+	// restarts is how often a replica that had ended was started again, as a kubelet does; negative
+	// where one that ends fails the benchmark.
+	restarts int
 }
 
 // hubSetupOptions size a hubSetup. The zero value fits a hundred members.
@@ -79,7 +82,7 @@ type running interface {
 
 // startHubPlanes starts the API servers without a hub.
 func startHubPlanes(ctx context.Context, o hubSetupOptions) (_ *hubSetup, err error) {
-	s := &hubSetup{heartbeat: cmp.Or(o.heartbeat, fakemember.HeartbeatInterval)}
+	s := &hubSetup{restarts: -1, heartbeat: cmp.Or(o.heartbeat, fakemember.HeartbeatInterval)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
@@ -157,20 +160,26 @@ func (s *hubSetup) startHub(ctx context.Context, count int) error {
 			return err
 		}
 		r := &replica{name: fmt.Sprintf("ot-hub-%d", n), pprof: fmt.Sprintf("127.0.0.1:%d", port)}
-		started, err := program.StartHub(ctx, s.plane, program.Options{
-			Log:  s.logPath(r.name),
-			Args: []string{"--replica-name=" + r.name, "--pprof-bind-address=" + r.pprof},
-		})
-		if err != nil {
+		if err := s.startReplica(ctx, r); err != nil {
 			return err
 		}
-		r.running = started
 		s.replicas = append(s.replicas, r)
-		if _, err := started.ReadMetrics(ctx); err != nil { // waits until they are served
-			return err
-		}
 	}
 	return nil
+}
+
+// startReplica starts the program of a replica, and waits until it serves metrics.
+func (s *hubSetup) startReplica(ctx context.Context, r *replica) error {
+	started, err := program.StartHub(ctx, s.plane, program.Options{
+		Log:  s.logPath(r.name),
+		Args: []string{"--replica-name=" + r.name, "--pprof-bind-address=" + r.pprof},
+	})
+	if err != nil {
+		return err
+	}
+	r.running = started
+	_, err = started.ReadMetrics(ctx)
+	return err
 }
 
 // logsVariable names a directory for the logs and profiles of replicas.
@@ -293,7 +302,13 @@ func (s *hubSetup) awaitCondition(ctx context.Context, every time.Duration, what
 		for _, r := range s.replicas {
 			select {
 			case <-r.Done():
-				return false, fmt.Errorf("replica %s ended", r.name)
+				if s.restarts < 0 {
+					return false, fmt.Errorf("replica %s ended", r.name)
+				}
+				s.restarts++
+				if err := s.startReplica(ctx, r); err != nil {
+					return false, err
+				}
 			default:
 			}
 		}

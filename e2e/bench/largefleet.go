@@ -44,6 +44,8 @@ type fleetStep struct {
 	// uncarried members are not served by their replica; of lateReports the hub's copy is older
 	// than two heartbeats, and lateHeartbeats are members of this process that were late themselves.
 	uncarried, lateReports, lateHeartbeats int
+	// restarts is how often a replica ended: it had lost its Lease.
+	restarts int
 }
 
 func (s *fleetStep) largestResident() float64 {
@@ -63,6 +65,8 @@ func (s *fleetStep) givesWay() string {
 		return "the memory of a replica"
 	case s.uncarried > 0:
 		return fmt.Sprintf("%d members are not carried", s.uncarried)
+	case s.restarts > 0:
+		return fmt.Sprintf("replicas lost their Leases and were started again: %d", s.restarts)
 	case s.lateHeartbeats > 0:
 		return fmt.Sprintf("%d played members are late with their own heartbeats", s.lateHeartbeats)
 	case s.lateReports > 0:
@@ -80,9 +84,9 @@ func (s *fleetStep) format() string {
 		resident[i], heap[i] = m.resident, m.heap
 	}
 	w := s.window
-	return fmt.Sprintf("%d members: joined in %.0f s; members per replica %s; resident %s MiB, heap %s MiB; cores: replicas %.2f, hub's API server %.2f, members' %.2f, played members %.2f; not carried %d, late reports %d, late heartbeats %d",
+	return fmt.Sprintf("%d members: joined in %.0f s; members per replica %s; resident %s MiB, heap %s MiB; cores: replicas %.2f, hub's API server %.2f, members' %.2f, played members %.2f; not carried %d, late reports %d, late heartbeats %d, replicas started again %d",
 		s.members, s.joined.Seconds(), formatCounts(s.counts), formatMebibytes(resident), formatMebibytes(heap),
-		w.coresOf(w.cpu), w.coresOf(w.onHub), w.coresOf(w.inMember), w.coresOf(s.fakes), s.uncarried, s.lateReports, s.lateHeartbeats)
+		w.coresOf(w.cpu), w.coresOf(w.onHub), w.coresOf(w.inMember), w.coresOf(s.fakes), s.uncarried, s.lateReports, s.lateHeartbeats, s.restarts)
 }
 
 // measureLargeFleet adds members step by step, up to a number, and says what gives way first.
@@ -97,6 +101,7 @@ func measureLargeFleet(ctx context.Context, members int) (figures []figureRow, n
 	if err := s.startHub(ctx, largeFleetReplicas); err != nil {
 		return nil, nil, err
 	}
+	s.restarts = 0
 	start := time.Now()
 	var steps []fleetStep
 	first := "nothing"
@@ -144,7 +149,7 @@ func measureLargeFleet(ctx context.Context, members int) (figures []figureRow, n
 
 // joinStep adds members with their images, and measures.
 func (s *hubSetup) joinStep(ctx context.Context, prefix string, n int) (step fleetStep, err error) {
-	start := time.Now()
+	start, restarts := time.Now(), s.restarts
 	joining, cancel := context.WithTimeout(ctx, largeFleetStepLimit)
 	defer cancel()
 	list, err := s.joinMembers(joining, prefix, n)
@@ -160,11 +165,10 @@ func (s *hubSetup) joinStep(ctx context.Context, prefix string, n int) (step fle
 		return step, err
 	}
 	step.window, err = s.measureDuring(func() error {
-		select {
-		case <-time.After(largeFleetHeartbeat + largeFleetHeartbeat/4):
-		case <-ctx.Done():
-		}
-		return ctx.Err()
+		since := time.Now()
+		return s.awaitCondition(ctx, scrapeInterval, "more than a heartbeat is over", func(context.Context) (bool, error) {
+			return time.Since(since) >= largeFleetHeartbeat+largeFleetHeartbeat/4, nil
+		})
 	})
 	if err != nil {
 		return step, err
@@ -177,6 +181,7 @@ func (s *hubSetup) joinStep(ctx context.Context, prefix string, n int) (step fle
 	if step.memories, err = s.readMemories(ctx); err != nil {
 		return step, err
 	}
+	step.restarts = s.restarts - restarts
 	return step, s.checkFleet(ctx, &step)
 }
 

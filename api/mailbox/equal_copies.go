@@ -3,6 +3,7 @@ package mailbox
 import (
 	"maps"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +20,8 @@ type EqualCopies struct {
 	agentBoot string
 	// droppedByKind has the dropped fields of plan and grant.
 	droppedByKind map[string]droppedRecord
+	// recheckedAt is when all copies were last read live; zero after a failure.
+	recheckedAt time.Time
 	// refused is the activity that the hub's API server refused last.
 	refused refusedActivity
 }
@@ -48,6 +51,30 @@ type objectVersion struct {
 
 func versionOf(o metav1.Object) objectVersion {
 	return objectVersion{uid: o.GetUID(), resourceVersion: o.GetResourceVersion(), generation: o.GetGeneration()}
+}
+
+// recheckInterval bounds for how long a stale cache can hide a copy that somebody else has
+// changed. Watches and relists find such a copy sooner.
+const recheckInterval = 5 * time.Minute
+
+// NeedsRecheck reports whether the next sync has to read every copy live: the first one, one
+// after a failure, and one each recheckInterval.
+func (e *EqualCopies) NeedsRecheck(now time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return now.Sub(e.recheckedAt) >= recheckInterval
+}
+
+// RecordSync records the end of a sync that began at a time.
+func (e *EqualCopies) RecordSync(rechecked, failed bool, began time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case failed:
+		e.recheckedAt = time.Time{}
+	case rechecked:
+		e.recheckedAt = began
+	}
 }
 
 func (e *EqualCopies) recordEqual(kind string, source, target metav1.Object) {

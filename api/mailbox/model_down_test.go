@@ -23,6 +23,8 @@ const (
 	pageBySequence
 	neverRewrites
 	foreignIsAhead
+	confirmsFromCache
+	deletesByCache
 )
 
 func (b plantedBug) has(one plantedBug) bool { return b&one != 0 }

@@ -20,7 +20,7 @@ func (m upModel) activityRequest(w *upWorld, r *upRelay) (what, violation string
 	case upActivity:
 		switch {
 		case r.hasActivity(r.source.pages[activityPart]):
-			r.target, r.fresh = w.hub.pages[activityPart], true
+			m.readCopy(w, r)
 			m.decideActivity(r, false)
 		case r.listed&(1<<activityPart) == 0:
 			r.pc = upIdle
@@ -46,7 +46,7 @@ func (m upModel) activityRequest(w *upWorld, r *upRelay) (what, violation string
 			return " fails to write the activity", ""
 		}
 		violation = replacedByOlder("activity", w.hub.pages[activityPart], r.source.pages[activityPart])
-		w.hub.pages[activityPart] = r.source.pages[activityPart]
+		w.hub.pages[activityPart], r.equal.pages[activityPart] = r.source.pages[activityPart], r.source.pages[activityPart]
 		w.touchPage(activityPart)
 		return " writes the activity", violation
 	case upRecheckActivity:
@@ -79,6 +79,8 @@ func (m upModel) decideActivity(r *upRelay, live bool) {
 		r.pc = upRereadActivity
 	case overwriteCopy:
 		r.pc = upWriteActivity
+	case keepCopy:
+		r.equal.pages[activityPart], r.pc = r.source.pages[activityPart], upIdle
 	default:
 		r.pc = upIdle
 	}

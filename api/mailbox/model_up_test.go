@@ -42,6 +42,12 @@ type upRelay struct {
 	toDelete uint8
 	// result is what the relay reports at the end.
 	result syncAction
+	// cached: this run does not recheck; a cache, which may be stale, says which copies have
+	// changed since the relay found them equal. touched: the hub's root was written during
+	// this run.
+	cached, touched bool
+	// equal are the objects that the relay found or made equal. They outlast a run.
+	equal reportSide
 }
 
 const (
@@ -53,6 +59,7 @@ const (
 	upRereadPage
 	upWritePage
 	upWriteRoot
+	upRelist
 	upRereadLists
 	upDeletePages
 	upActivity
@@ -79,7 +86,7 @@ func (w *upWorld) currentReport() reportSide { return w.history[w.states-1] }
 
 func (w *upWorld) touchRoot() {
 	for i := range w.relays {
-		w.relays[i].rootFresh = false
+		w.relays[i].rootFresh, w.relays[i].touched = false, w.relays[i].pc != upIdle
 	}
 }
 
@@ -98,8 +105,8 @@ type upModel struct {
 	pages, relays, restores, edits, rebuilds uint8
 	// states is how many member states the model covers.
 	states uint8
-	// activity: the member may have one.
-	activity bool
+	// activity: the member may have one. caches: relays may trust their caches.
+	activity, caches bool
 }
 
 func (m upModel) compare(source, target reportObject, live bool) comparison {
@@ -134,8 +141,14 @@ func (m upModel) relaySteps(w upWorld, i uint8, do func(transition[upWorld])) {
 			// A relay may not know yet which cluster the hub has accepted.
 			for known := range w.known + 1 {
 				next := w
-				next.relays[i] = upRelay{pc: upList, known: known, source: w.history[n]}
+				next.relays[i] = upRelay{pc: upList, known: known, source: w.history[n], equal: w.relays[i].equal}
+				if !m.caches {
+					next.relays[i].equal = reportSide{}
+				}
 				do(transition[upWorld]{next: next, what: who + " reads a report from its cache"})
+				if m.caches && w.history[n].root.there {
+					m.cachedRuns(next, i, do)
+				}
 			}
 		}
 		return
@@ -144,7 +157,10 @@ func (m upModel) relaySteps(w upWorld, i uint8, do func(transition[upWorld])) {
 	r := &next.relays[i]
 	what, violation := m.relayRequest(&next, r)
 	if r.pc == upIdle {
-		*r = upRelay{result: r.result}
+		if violation == "" {
+			violation = m.checkConfirmation(&next, r)
+		}
+		*r = upRelay{result: r.result, equal: r.equal}
 	}
 	do(transition[upWorld]{next: next, what: who + what, violation: violation})
 }
@@ -168,7 +184,9 @@ func (m upModel) relayRequest(w *upWorld, r *upRelay) (what, violation string) {
 		r.pc = upRoot
 		return " lists the pages on the hub", ""
 	case upRoot:
-		r.target, r.rootFresh = w.hub.root, true
+		if r.target, r.rootFresh = w.hub.root, true; r.isKnown(r.equal.root, r.source.root) {
+			r.target, r.rootFresh = r.equal.root, w.hub.root == r.equal.root
+		}
 		m.decideRoot(w, r)
 		return " reads the hub's root", ""
 	case upRereadRoot:
@@ -201,6 +219,9 @@ func (m upModel) relayRequest(w *upWorld, r *upRelay) (what, violation string) {
 		return m.writePage(w, r)
 	case upWriteRoot:
 		return m.writeRoot(w, r)
+	case upRelist:
+		m.relistCopies(w, r)
+		return " lists the pages on the hub live", ""
 	case upRereadLists:
 		m.rereadLists(w, r)
 		return " rereads the root live", ""
@@ -236,7 +257,10 @@ func (m upModel) decideRoot(w *upWorld, r *upRelay) {
 	}
 	r.target = reportObject{}
 	if r.pc == upRereadRoot {
-		r.target = w.hub.root
+		r.target, r.rootFresh = w.hub.root, true
+	}
+	if r.root == keepCopy {
+		r.equal.root = r.source.root
 	}
 }
 
@@ -260,11 +284,18 @@ func (m upModel) nextPage(r *upRelay) {
 }
 
 func (m upModel) afterRoot(r *upRelay) {
+	for p := range m.pages {
+		if r.source.lists&(1<<p) == 0 {
+			r.equal.pages[p] = reportObject{}
+		}
+	}
 	switch {
 	case m.unlistedMask(r) == 0:
 		m.afterPages(r)
 	case m.bugs.has(deletesWithoutReread):
 		r.toDelete, r.pc = m.unlistedMask(r), upDeletePages
+	case r.cached && !m.bugs.has(deletesByCache):
+		r.pc = upRelist
 	default:
 		r.pc = upRereadLists
 	}
@@ -276,7 +307,7 @@ func (m upModel) readPage(w *upWorld, r *upRelay) string {
 		m.nextPage(r)
 		return " skips a page"
 	}
-	r.target, r.fresh = w.hub.pages[r.page], true
+	m.readCopy(w, r)
 	m.decidePage(r, false)
 	return " reads a page on the hub"
 }
@@ -291,6 +322,9 @@ func (m upModel) decidePage(r *upRelay, live bool) {
 		r.pc = upRereadPage
 	case overwriteCopy:
 		r.pc = upWritePage
+	case keepCopy:
+		r.equal.pages[r.page] = r.source.pages[r.page]
+		m.nextPage(r)
 	default:
 		m.nextPage(r)
 	}
@@ -303,7 +337,7 @@ func (m upModel) writePage(w *upWorld, r *upRelay) (what, violation string) {
 	}
 	p := r.page
 	violation = replacedByOlder("page", w.hub.pages[p], r.source.pages[p])
-	w.hub.pages[p] = r.source.pages[p]
+	w.hub.pages[p], r.equal.pages[p] = r.source.pages[p], r.source.pages[p]
 	w.touchPage(p)
 	m.nextPage(r)
 	return " writes a page", violation
@@ -338,7 +372,7 @@ func (m upModel) writeRoot(w *upWorld, r *upRelay) (what, violation string) {
 			violation = "a root was copied before its page"
 		}
 	}
-	w.hub.root, w.hub.lists = source, r.source.lists
+	w.hub.root, w.hub.lists, r.equal.root = source, r.source.lists, source
 	w.touchRoot()
 	if m.bugs.has(rootBeforePages) {
 		r.root, r.page, r.pc = keepCopy, 0, upPage

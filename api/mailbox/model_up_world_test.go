@@ -182,6 +182,11 @@ func TestSyncUpUnderAnyInterleaving(t *testing.T) {
 		"rebuild":   {relays: 2, pages: 1, states: 4, rebuilds: 1},
 		"all":       {relays: 1, pages: 1, states: 5, restores: 1, edits: 1, rebuilds: 1},
 
+		"caches":           {relays: 2, pages: 1, states: 4, caches: true},
+		"caches, restores": {relays: 1, pages: 1, states: 4, restores: 1, caches: true},
+		"caches, edits":    {relays: 1, pages: 1, states: 4, edits: 1, caches: true},
+		"caches, activity": {relays: 1, activity: true, states: 4, restores: 1, caches: true},
+
 		"activity":          {relays: 2, activity: true, states: 5},
 		"activity, edits":   {relays: 2, activity: true, states: 4, edits: 1},
 		"activity, rebuild": {relays: 2, activity: true, states: 4, rebuilds: 1},
@@ -213,6 +218,21 @@ func TestSyncUpModelFindsPlantedBugs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := c.upModel
 			m.relays, m.pages, m.states = 2, 1, 5
+			assert.Equal(t, c.want, m.exploreAll(t).violation)
+		})
+	}
+	for name, c := range map[string]struct {
+		upModel
+		want string
+	}{
+		"no guard":                  {upModel{relays: 2, bugs: noGuard}, "an older root replaced a newer one"},
+		"deletes by its cache":      {upModel{relays: 1, restores: 1, bugs: deletesByCache}, "a page was deleted that the hub's root lists"},
+		"a cache confirms":          {upModel{relays: 1, restores: 1, bugs: confirmsFromCache}, "a copy was confirmed that is older than its source"},
+		"deletes without rereading": {upModel{relays: 2, bugs: deletesWithoutReread}, "a page was deleted that the member's root lists"},
+	} {
+		t.Run("caches: "+name, func(t *testing.T) {
+			m := c.upModel
+			m.caches, m.pages, m.states = true, 1, 4
 			assert.Equal(t, c.want, m.exploreAll(t).violation)
 		})
 	}

@@ -18,9 +18,10 @@ const (
 	inMember = "in the member"
 )
 
+// readObject reads an object. It may be shared with a cache and must not be changed.
 func readObject[T client.Object](ctx context.Context, from client.Reader, k kindInfo[T], side Side, where, name string) (object T, found bool, err error) {
 	object = k.newObject()
-	err = from.Get(ctx, client.ObjectKey{Namespace: side.Namespace, Name: name}, object)
+	err = from.Get(ctx, client.ObjectKey{Namespace: side.Namespace, Name: name}, object, client.UnsafeDisableDeepCopy)
 	switch {
 	case apierrors.IsNotFound(err):
 		return object, false, nil

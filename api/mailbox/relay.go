@@ -7,6 +7,10 @@
 // Invariant: a copy is written only with the resourceVersion it was read with, and only
 // after the source was found newer by its own version, or was read live after the copy.
 // So an older state of the source never replaces a newer one.
+//
+// Which copies a Relay reads is decided by the caches of both sides: one that a cache shows
+// as it was when it was found equal is not read. A stale cache can only delay a write until
+// the next Recheck, or have it refused.
 package mailbox
 
 import (
@@ -18,7 +22,8 @@ import (
 
 // Side is one side of a member's mailbox.
 type Side struct {
-	// Cached reads sources. It may be stale.
+	// Cached reads sources, and finds which copies have changed. It may be stale. Of the
+	// hub's ClusterReports it needs the metadata only.
 	Cached client.Reader
 	// Live reads and writes copies, and re-reads a source if the cache may be stale. It
 	// must not answer from a cache.
@@ -34,7 +39,13 @@ type Relay struct {
 	// equal to their source. Keep it across calls, one per member. Without it, every
 	// copy is read every time.
 	Copies *EqualCopies
+	// Recheck reads every copy live, whatever the caches show: a challenge is confirmed by
+	// nothing else. See EqualCopies.NeedsRecheck.
+	Recheck bool
 }
+
+// readsLive reports whether caches must not decide which copies are read.
+func (r Relay) readsLive() bool { return r.Recheck || r.Copies == nil }
 
 // DownResult is the outcome of SyncDown.
 type DownResult struct {

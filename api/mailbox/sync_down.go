@@ -78,7 +78,7 @@ func syncObjectDown[T client.Object](ctx context.Context, r Relay, k kindInfo[T]
 	if err != nil || !found || !source.GetDeletionTimestamp().IsZero() {
 		return unchanged, err
 	}
-	target, exists, err := readObject(ctx, r.Member.Live, k, r.Member, inMember, v1alpha1.MailboxName)
+	target, exists, err := readDownCopy(ctx, r, k, source)
 	if err != nil {
 		return unchanged, err
 	}
@@ -115,4 +115,16 @@ func syncObjectDown[T client.Object](ctx context.Context, r Relay, k kindInfo[T]
 		r.Copies.recordEqual(k.name, source, outcome.target)
 	}
 	return outcome, nil
+}
+
+// readDownCopy reads the copy of a plan or grant in the member: from the cache where that
+// shows it as it was when it was equal to this source, and else live.
+func readDownCopy[T client.Object](ctx context.Context, r Relay, k kindInfo[T], source T) (target T, exists bool, err error) {
+	if !r.readsLive() {
+		target, exists, err = readObject(ctx, r.Member.Cached, k, r.Member, inMember, v1alpha1.MailboxName)
+		if err != nil || exists && r.Copies.isEqual(k.name, source, target) {
+			return target, exists, err
+		}
+	}
+	return readObject(ctx, r.Member.Live, k, r.Member, inMember, v1alpha1.MailboxName)
 }

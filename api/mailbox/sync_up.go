@@ -138,11 +138,19 @@ func (r Relay) readReport(ctx context.Context, from client.Reader) (memberReport
 	return found, nil
 }
 
-// listCopies returns the metadata of the hub's copies by name.
+// listCopies returns the metadata of the hub's copies by name. The objects may be shared
+// with a cache and must not be changed.
 func (r Relay) listCopies(ctx context.Context) (map[string]*metav1.PartialObjectMetadata, error) {
+	if r.readsLive() {
+		return r.listCopiesFrom(ctx, r.Hub.Live)
+	}
+	return r.listCopiesFrom(ctx, r.Hub.Cached)
+}
+
+func (r Relay) listCopiesFrom(ctx context.Context, from client.Reader) (map[string]*metav1.PartialObjectMetadata, error) {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReportList"))
-	if err := r.Hub.Live.List(ctx, &list, client.InNamespace(r.Hub.Namespace)); err != nil {
+	if err := from.List(ctx, &list, client.InNamespace(r.Hub.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing ClusterReports in %s %s%s: %w", r.Hub.Namespace, onHub, missingKindHint(err, onHub), err)
 	}
 	copies := map[string]*metav1.PartialObjectMetadata{}
@@ -258,6 +266,16 @@ func (r Relay) deleteUnlistedPages(ctx context.Context, source memberReport, cop
 	names := unlistedPages(slices.Sorted(maps.Keys(copies)), listed)
 	if len(names) == 0 {
 		return 0, nil
+	}
+	if !r.readsLive() {
+		// After a restore of the hub, its root may list pages that this one does not.
+		if copies, err = r.listCopiesFrom(ctx, r.Hub.Live); err != nil {
+			return 0, err
+		}
+		if copied := copies[v1alpha1.MailboxName]; copied == nil || !r.Copies.isEqual(reportKind.name, source.root, copied) {
+			return 0, nil
+		}
+		names = unlistedPages(slices.Sorted(maps.Keys(copies)), listed)
 	}
 	root, found, err := readObject(ctx, r.Member.Live, reportKind, r.Member, inMember, v1alpha1.MailboxName)
 	if err != nil || !found || versionOf(root) != versionOf(source.root) {

@@ -46,6 +46,7 @@ func listBenchmarks(o options) []benchmark {
 		{"machines", fmt.Sprintf("one machine, and %d of one image, beside a bare client", vmBurst), measureVMs, false},
 		{"failover", "the leader of two agents killed, and stopped", measureAgentFailover, false},
 		{"fleet", fmt.Sprintf("a hub with up to %d light members", manyMembers), measureFleet, false},
+		{"heartbeats", fmt.Sprintf("a hub with %d light members at rest", restingMembers), measureHeartbeats, false},
 		{"report", "the way of an image from a real agent to the hub", measureAgentToHub, false},
 		{"member-memory", "what an idle member costs a hub", measureMemberMemory, false},
 		{"planner", fmt.Sprintf("rollouts of %d FleetDiskImages over %d clusters", simulatedImages, simulatedClusters), measurePlanner, false},

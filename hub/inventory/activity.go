@@ -72,6 +72,16 @@ func (x *Index) Activity(member string) Activity {
 	return a
 }
 
+// SetObservedAt sets the time of a member's root, by the member's clock: the root is later
+// and says the same.
+func (x *Index) SetObservedAt(member string, at time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if m := x.members[member]; m != nil && m.hasRoot {
+		m.activity.root.observedAt = at
+	}
+}
+
 func newRootOfActivity(root *v1alpha1.ReportRoot) rootOfActivity {
 	if root == nil {
 		return rootOfActivity{}

@@ -91,11 +91,11 @@ func (c *connectionSync) syncOnce(ctx context.Context) (delay time.Duration, err
 // syncMailbox copies the report up, then plan and grant down: a plan may wait for what the
 // report says.
 func (c *connectionSync) syncMailbox(ctx context.Context) (delay time.Duration, err error) {
-	member, metric := c.syncer.Member, c.syncer.Metrics
+	member, metric, began := c.syncer.Member, c.syncer.Metrics, time.Now()
 	relay := mailbox.Relay{
 		Hub:    mailbox.Side{Cached: c.hub.GetCache(), Live: c.hub.GetClient(), Namespace: c.namespace},
 		Member: mailbox.Side{Cached: member.Cached, Live: member.Live, Namespace: member.Namespace},
-		Copies: c.copies,
+		Copies: c.copies, Recheck: c.findings.ConfirmedSequence == 0 || c.copies.NeedsRecheck(began),
 	}
 	known, err := c.knownClusterUID(ctx)
 	if err != nil {
@@ -108,6 +108,7 @@ func (c *connectionSync) syncMailbox(ctx context.Context) (delay time.Duration, 
 	}
 	down, downErr := relay.SyncDown(ctx)
 	metric.CountCopied(metrics.DirectionDown, len(down.Written))
+	c.copies.RecordSync(relay.Recheck, upErr != nil || downErr != nil, began)
 	before := c.findings.SyncError
 	c.findings = c.findings.Merge(up, upErr, down, downErr)
 	c.findings.SyncError = c.failures.Describe(upErr, downErr, before)

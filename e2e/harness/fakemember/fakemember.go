@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -52,9 +53,13 @@ type Members struct {
 	plane     *controlplane.ControlPlane
 	client    client.WithWatch
 	heartbeat time.Duration
+	beats     atomic.Int64
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
 }
+
+// CountHeartbeats returns how many heartbeats the members have written.
+func (all *Members) CountHeartbeats() int64 { return all.beats.Load() }
 
 // Member is a fake member.
 type Member struct {
@@ -301,7 +306,11 @@ func (all *Members) sendHeartbeats(ctx context.Context) {
 			return
 		case <-ticker.C:
 			m := all.List[next]
-			all.running.Go(func() { _ = m.SendHeartbeat(ctx) }) // the next heartbeat retries
+			all.running.Go(func() {
+				if m.SendHeartbeat(ctx) == nil { // otherwise the next heartbeat retries
+					all.beats.Add(1)
+				}
+			})
 		}
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -44,6 +46,9 @@ const (
 	// retryDelay is the requeue delay while a grant or departure is not stored, or while
 	// the state of a member is unknown.
 	retryDelay = time.Second
+	// heartbeatCheckInterval is how often heartbeats are looked at, and missing ones. They
+	// change no share.
+	heartbeatCheckInterval = 5 * time.Second
 	// maxConcurrentWrites of grants and plans.
 	maxConcurrentWrites = 8
 )
@@ -86,8 +91,13 @@ type Reconciler struct {
 	departuresStored bool
 	// nextPlanMark is when to annotate the plan of a member again.
 	nextPlanMark map[string]time.Time
+	// limited: a fleet-wide budget is set. It is set before anything is gathered, so an
+	// event that was ignored without one is seen by what gathers first with it.
+	limited atomic.Bool
 
 	mu sync.Mutex
+	// clusters are those that the members reported when they were last gathered.
+	clusters map[string]types.UID
 	// storedGrants are the grants as they were last read or written.
 	storedGrants map[string]*v1alpha1.TransferGrant
 	// deletedGrants are the members whose grants have been deleted.
@@ -111,6 +121,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (ctrl.R
 		return ctrl.Result{}, nil // both enqueue the request once they are
 	}
 	defer func() { r.lastReconciled = time.Now() }()
+	limited := state.Policy != nil && state.Policy.Budget(time.Now()) != nil
+	r.limited.Store(limited)
 	if r.accountant == nil {
 		if err := r.loadGrants(ctx); err != nil {
 			return ctrl.Result{}, err
@@ -123,12 +135,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (ctrl.R
 		return ctrl.Result{}, err
 	}
 	var after time.Duration
-	if state.Policy == nil || state.Policy.Budget(time.Now()) == nil {
+	if !limited {
 		r.Shares.publish(false, nil)
 		r.Metrics.Reset()
 		r.writeGrants(ctx, r.unlimitedGrants(members))
 	} else {
-		after = r.shareBudget(ctx, state.Policy, members)
+		after = trigger.Earliest(r.shareBudget(ctx, state.Policy, members), heartbeatCheckInterval)
 	}
 	if len(r.unknownGrants) > 0 {
 		after = trigger.Earliest(after, retryDelay)
@@ -159,10 +171,11 @@ func (r *Reconciler) gatherMembers(ctx context.Context) ([]memberState, error) {
 		room[n.Name] = n.DeletionTimestamp.IsZero() && v1alpha1.MemberNamespacePrefix+n.Labels[v1alpha1.LabelMember] == n.Name
 	}
 	all := make([]memberState, 0, len(members.Items))
+	roots := r.readRoots(members.Items)
 	for i := range members.Items {
 		m := &members.Items[i]
 		namespace := v1alpha1.MemberNamespacePrefix + m.Name
-		s := memberState{member: m, root: r.Reports.Root(m.Name), plan: planOf[namespace], link: linkOf[namespace], challenge: r.Challenge, startedAt: r.startedAt}
+		s := memberState{member: m, root: roots[i], plan: planOf[namespace], link: linkOf[namespace], challenge: r.Challenge, startedAt: r.startedAt}
 		if room[namespace] && m.DeletionTimestamp.IsZero() && s.clusterUID() != "" {
 			holder, err := claim.FindHolder(ctx, r.Client, m, s.clusterUID())
 			if err != nil {
@@ -175,6 +188,29 @@ func (r *Reconciler) gatherMembers(ctx context.Context) ([]memberState, error) {
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+// readRoots reads the reports of all members, and records their clusters for
+// isOtherCluster.
+func (r *Reconciler) readRoots(members []v1alpha1.MemberCluster) []report.Root {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	roots := make([]report.Root, len(members))
+	r.clusters = make(map[string]types.UID, len(members))
+	for i := range members {
+		roots[i] = r.Reports.Root(members[i].Name)
+		r.clusters[members[i].Name] = roots[i].ClusterUID
+	}
+	return roots
+}
+
+// isOtherCluster reports whether a member reports another cluster than when it was last
+// gathered.
+func (r *Reconciler) isOtherCluster(member string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	gathered, ok := r.clusters[member]
+	return !ok || gathered != r.Reports.Root(member).ClusterUID
 }
 
 // shareBudget allocates the budget and writes the grants. It returns when to do so again.

@@ -1,9 +1,9 @@
 package grant
 
 import (
-	"context"
 	"maps"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
@@ -25,13 +25,18 @@ var fleetRequest = reconcile.Request{NamespacedName: types.NamespacedName{Name: 
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	look := func() { r.requests.Enqueue(fleetRequest) }
-	r.Reports.OnChange(func(string) { look() })
+	r.Reports.OnChange(func(member string) {
+		if r.limited.Load() || r.isOtherCluster(member) {
+			look()
+		}
+	})
 	r.Reports.OnSynced(look)
 	r.Policy.OnChange(look)
 	look()
-	always := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{fleetRequest}
-	})
+	always := trigger.Always(fleetRequest)
+	// Without a budget only grants without limits are written, which depend on neither
+	// plans nor, but for a newer grant in the member, links.
+	withBudget := predicate.NewPredicateFuncs(func(client.Object) bool { return r.limited.Load() })
 	// Writes of others are found by the next write.
 	deleted := predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
@@ -46,13 +51,25 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("grant").
-		Watches(&v1alpha1.MemberCluster{}, always).
-		Watches(&v1alpha1.MemberLink{}, always).
-		Watches(&v1alpha1.ClusterPlan{}, always).
+		Watches(&v1alpha1.MemberCluster{}, always, builder.WithPredicates(memberChanged())).
+		Watches(&v1alpha1.MemberLink{}, always, builder.WithPredicates(predicate.Or(withBudget, aheadGrantChanged()))).
+		Watches(&v1alpha1.ClusterPlan{}, always, builder.WithPredicates(withBudget)).
 		Watches(&corev1.Namespace{}, always).
 		Watches(&v1alpha1.TransferGrant{}, always, builder.WithPredicates(deleted)).
 		WatchesRawSource(&r.requests).
 		Complete(r)
+}
+
+// memberChanged lets through what a share depends on: of the status only the cluster.
+func memberChanged() predicate.Predicate {
+	return predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}, trigger.Changed(func(m *v1alpha1.MemberCluster) string {
+		return string(m.Status.ClusterUID)
+	}))
+}
+
+// aheadGrantChanged lets through links of members that have a newer grant than the hub.
+func aheadGrantChanged() predicate.Predicate {
+	return trigger.Changed(func(l *v1alpha1.MemberLink) string { return strconv.FormatInt(l.Status.AheadGrant, 10) })
 }
 
 func sortedKeys(m map[string]int32) []string { return slices.Sorted(maps.Keys(m)) }

@@ -87,6 +87,10 @@ const namespaceRetryDelay = 30 * time.Second
 // end it.
 const maxEdgeDelay = time.Minute
 
+// confirmRetryDelay is the requeue delay while the report that the syncing process has
+// confirmed is not read: it may be a heartbeat, which requeues no member.
+const confirmRetryDelay = time.Second
+
 // isMemberNamespace reports whether a namespace was created for a member.
 func isMemberNamespace(ns *corev1.Namespace, member string) bool {
 	return ns.Labels[v1alpha1.LabelMember] == member
@@ -146,10 +150,19 @@ func decide(s snapshot) decision {
 	if obstacle.Reason != "" {
 		d.recheckAfter = namespaceRetryDelay
 	}
+	if s.awaitsConfirmedReport() {
+		d.recheckAfter = trigger.Earliest(d.recheckAfter, confirmRetryDelay)
+	}
 	if !edge.IsZero() {
 		d.recheckAfter = trigger.Earliest(d.recheckAfter, max(time.Millisecond, min(edge.Sub(s.now), maxEdgeDelay)))
 	}
 	return d
+}
+
+// awaitsConfirmedReport reports whether a report is confirmed that is later than the known
+// one.
+func (s *snapshot) awaitsConfirmedReport() bool {
+	return s.root.Report != nil && s.root.Sequence < s.syncResult.ConfirmedSequence
 }
 
 // knowsWindows reports whether the member's agent judges windows itself.

@@ -45,6 +45,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		}
 	}
 	r.Roots.OnChange(func(string) { enqueueActive() })
+	r.Roots.OnHeartbeat(func(string) { enqueueActive() }) // an age is judged by the report's time
 	r.Roots.OnSynced(enqueueActive)
 	r.Rollouts.OnDesiredChange(func(string) { enqueueActive() })
 

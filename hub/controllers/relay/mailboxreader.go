@@ -21,7 +21,8 @@ type mailboxReader struct {
 	grant *v1alpha1.TransferGrant
 }
 
-// Get returns what the cache knows to be there, or something newer.
+// Get returns what the cache knows to be there, or something newer. It shares its content
+// with later answers and must not be changed.
 func (s *mailboxReader) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,24 +35,22 @@ func (s *mailboxReader) Get(ctx context.Context, key client.ObjectKey, into clie
 	return s.Reader.Get(ctx, key, into, options...)
 }
 
-type deepCopyable[T any] interface {
+func getContent[T any, P interface {
+	*T
 	client.Object
-	DeepCopyInto(T)
-}
-
-func getContent[T deepCopyable[T]](ctx context.Context, s *mailboxReader, key client.ObjectKey, kind string, into T, kept *T) error {
+}](ctx context.Context, s *mailboxReader, key client.ObjectKey, kind string, into P, kept *P) error {
 	cached := metadataOf(kind)
-	if err := s.Reader.Get(ctx, key, cached); err != nil {
+	if err := s.Reader.Get(ctx, key, cached, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
-	var none T
-	if any(*kept) != any(none) && (*kept).GetUID() == cached.GetUID() && (*kept).GetResourceVersion() == cached.GetResourceVersion() {
-		(*kept).DeepCopyInto(into)
+	if *kept != nil && (*kept).GetUID() == cached.GetUID() && (*kept).GetResourceVersion() == cached.GetResourceVersion() {
+		*into = **kept
 		return nil
 	}
 	if err := s.live.Get(ctx, key, into); err != nil {
 		return err
 	}
-	*kept = into.DeepCopyObject().(T)
+	content := *into
+	*kept = &content
 	return nil
 }

@@ -64,7 +64,7 @@ type connectionState struct {
 func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request) (ctrl.Result, error) {
 	name := string(request.ClusterName)
 	member := &v1alpha1.MemberCluster{}
-	err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member)
+	err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member, client.UnsafeDisableDeepCopy) // it is not changed
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, err
 	}
@@ -109,11 +109,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 // syncMailbox syncs up and down, and sets the findings in the status.
 func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberCluster, connected *memberclient.Member, link *v1alpha1.MemberLink, status *v1alpha1.MemberLinkStatus) (time.Duration, error) {
 	state := r.ensureState(member.Name, connected)
+	before := mailbox.FindingsFromStatus(&link.Status, link.Spec.Challenge)
+	before.Connection = r.Members.ConnectionID(member.Name, connected)
+	began := time.Now()
 	relay := mailbox.Relay{
 		Hub:    mailbox.Side{Cached: &state.mailbox, Live: r.Live, Namespace: link.Namespace},
 		Member: mailbox.Side{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
 		Copies: &state.EqualCopies,
 	}
+	relay.Recheck = before.ConfirmedSequence == 0 || relay.Copies.NeedsRecheck(began)
 	// If no cluster is recorded yet, the hub's copy of the report decides. Whether the
 	// cluster belongs to another member may be known before that.
 	known := memberstatus.ResolveClusterUID(member, "")
@@ -130,8 +134,6 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	}
 
 	// Up first: the plan may depend on what the member reports.
-	before := mailbox.FindingsFromStatus(&link.Status, link.Spec.Challenge)
-	before.Connection = r.Members.ConnectionID(member.Name, connected)
 	up, upErr := relay.SyncUp(ctx, known)
 	r.Metrics.CountSynced(metrics.DirectionUp, up.Written)
 	if up.ActivityRefused != nil {
@@ -147,6 +149,7 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 		down, downErr = relay.SyncDown(ctx)
 	}
 	r.Metrics.CountSynced(metrics.DirectionDown, len(down.Written))
+	relay.Copies.RecordSync(relay.Recheck, upErr != nil || downErr != nil, began)
 	after := before.Merge(up, upErr, down, downErr)
 	after.SyncError = state.failures.Describe(upErr, downErr, before.SyncError)
 	after.SetStatus(status, link.Spec.Challenge)
@@ -206,7 +209,7 @@ func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1
 // getReportedCluster returns the cluster of the member's report; empty for no report.
 func getReportedCluster(ctx context.Context, member *memberclient.Member) (types.UID, error) {
 	root := &v1alpha1.ClusterReport{}
-	err := member.GetCache().Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, root)
+	err := member.GetCache().Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, root, client.UnsafeDisableDeepCopy)
 	if client.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("reading the ClusterReport in the member: %w", err)
 	}

@@ -20,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
@@ -75,9 +76,12 @@ type readReport struct {
 	rootUndecodable bool
 	// appliedRoot is the one that the readers have.
 	appliedRoot *v1alpha1.ClusterReport
-	pages       map[string]readPage
-	unlisted    reportlimits.Unlisted
-	floodedAt   *time.Time
+	// heartbeat: the root is a heartbeat, and nothing else has changed since the Store last
+	// notified others.
+	heartbeat, changed bool
+	pages              map[string]readPage
+	unlisted           reportlimits.Unlisted
+	floodedAt          *time.Time
 	// activityVersion is the resourceVersion of the activity that was read.
 	activityVersion string
 }
@@ -115,6 +119,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (resul
 	r.Index.AddMember(name)
 	r.Index.SetStaleReason(name, memberstatus.StaleReason(member))
 	report := r.reportOf(name)
+	before := r.Store.Root(name)
 	stored, err := r.listStored(ctx, name)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -127,9 +132,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (resul
 		result.RequeueAfter = min(cmp.Or(result.RequeueAfter, undecodableRetryDelay), undecodableRetryDelay)
 	}
 	totals, _ := r.Index.Totals(name)
-	r.Store.setFindings(name, len(totals.MissingPages) > 0, report.excess(), r.now())
+	if r.Store.setFindings(name, len(totals.MissingPages) > 0, report.excess(), r.now()) || before.isSilent(r.now()) {
+		report.changed = true
+	}
 	r.Store.markRead(name)
-	r.Store.notify(name)
+	r.Store.notify(name, report.heartbeat && !report.changed)
+	report.heartbeat, report.changed = false, false
 	return result, errors.Join(err, r.readActivity(ctx, name, report, stored[v1alpha1.ActivityName]))
 }
 
@@ -185,11 +193,17 @@ func (r *Reconciler) applyReport(ctx context.Context, member string, report *rea
 		return err
 	}
 	if report.root != report.appliedRoot {
-		var root *v1alpha1.ReportRoot
-		if report.root != nil {
-			root = report.root.Root
+		switch {
+		case mailbox.IsHeartbeat(report.appliedRoot, report.root):
+			report.heartbeat = true
+			r.Index.SetObservedAt(member, report.root.Root.ObservedAt.Time)
+		case report.root == nil:
+			report.changed = true
+			r.forEachReader(func(x Reader) { x.SetRoot(member, nil) })
+		default:
+			report.changed = true
+			r.forEachReader(func(x Reader) { x.SetRoot(member, report.root.Root) })
 		}
-		r.forEachReader(func(x Reader) { x.SetRoot(member, root) })
 		r.Store.setRoot(member, report.root, r.now())
 		report.appliedRoot = report.root
 	}
@@ -279,6 +293,7 @@ func (r *Reconciler) readPages(ctx context.Context, member string, report *readR
 			continue
 		}
 		next := readPage{version: live.ResourceVersion, bytes: jsonSize(live.Page)}
+		report.changed = true
 		if next.kept = budget.TakePage(next.bytes); next.kept {
 			r.forEachReader(func(x Reader) { x.SetPage(member, name, live.Sequence, live.Page.Images) })
 		} else {
@@ -291,6 +306,7 @@ func (r *Reconciler) readPages(ctx context.Context, member string, report *readR
 
 func (r *Reconciler) dropPage(member string, report *readReport, page string) {
 	if report.pages[page].kept {
+		report.changed = true
 		r.forEachReader(func(x Reader) { x.DropPage(member, page) })
 	}
 	delete(report.pages, page)

@@ -37,6 +37,7 @@ type Store struct {
 	pending   map[string]bool
 	readEarly map[string]bool
 	onChange  []func(member string)
+	onBeat    []func(member string)
 	onSynced  []func()
 }
 
@@ -85,9 +86,14 @@ func (s *Store) StartedAt() time.Time {
 
 func (s *Store) hasSynced() bool { return s.listed && len(s.pending) == 0 }
 
-// OnChange registers a function that is called when what is known of a member changes. It
-// must not block. Call OnChange before the controller starts.
+// OnChange registers a function that is called when what is known of a member changes,
+// heartbeats apart. The first one of a member that was silent is a change. It must not
+// block. Call OnChange before the controller starts.
 func (s *Store) OnChange(do func(member string)) { s.onChange = append(s.onChange, do) }
+
+// OnHeartbeat registers a function that is called when a member's report is later and says
+// the same. It must not block. Call OnHeartbeat before the controller starts.
+func (s *Store) OnHeartbeat(do func(member string)) { s.onBeat = append(s.onBeat, do) }
 
 // OnSynced registers a function that is called once HasSynced is true. It must not block.
 // Call OnSynced before the controller starts.
@@ -154,10 +160,12 @@ func (s *Store) setRoot(member string, report *v1alpha1.ClusterReport, now time.
 }
 
 // setFindings records whether pages of a member are missing, and what exceeds the limits.
-func (s *Store) setFindings(member string, missing bool, excess memberstatus.ReportExcess, now time.Time) {
+// It returns whether that differs from before.
+func (s *Store) setFindings(member string, missing bool, excess memberstatus.ReportExcess, now time.Time) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.rootLocked(member)
+	changed = next.Excess != excess || missing != (next.IncompleteSince != nil)
 	next.Excess = excess
 	switch {
 	case !missing:
@@ -167,15 +175,27 @@ func (s *Store) setFindings(member string, missing bool, excess memberstatus.Rep
 	}
 	if next.Report == nil && excess == (memberstatus.ReportExcess{}) {
 		delete(s.roots, member)
-		return
+		return changed
 	}
 	s.roots[member] = &next
+	return changed
 }
 
-func (s *Store) notify(member string) {
-	for _, do := range s.onChange {
+// notify calls what is registered for a change of a member, or for its heartbeats.
+func (s *Store) notify(member string, heartbeat bool) {
+	registered := s.onChange
+	if heartbeat {
+		registered = s.onBeat
+	}
+	for _, do := range registered {
 		do(member)
 	}
+}
+
+// isSilent reports whether a member has not reported for longer than it should, or not
+// since this process reads reports.
+func (r *Root) isSilent(now time.Time) bool {
+	return r.Report == nil || r.ReceivedAt == nil || now.Sub(*r.ReceivedAt) > memberstatus.SilenceTimeout(r.Report)
 }
 
 // MemberForNamespace returns the member that a namespace on the hub belongs to.

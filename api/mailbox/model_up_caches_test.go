@@ -1,0 +1,66 @@
+package mailbox
+
+// cachedRuns are the runs of a relay that trusts its caches. The list of the hub's copies is
+// any of an earlier time: then a copy that it shows cannot be deleted any more.
+func (m upModel) cachedRuns(w upWorld, i uint8, do func(transition[upWorld])) {
+	who := string(rune('A' + i))
+	w.relays[i].cached = true
+	do(transition[upWorld]{next: w, what: who + " trusts its caches"})
+	w.relays[i].pc = upRoot
+	all := uint8(1<<m.pages - 1)
+	if m.activity {
+		all |= 1 << activityPart
+	}
+	for listed := range all + 1 {
+		if listed&^all == 0 {
+			next := w
+			next.relays[i].listed = listed
+			do(transition[upWorld]{next: next, what: who + " trusts its caches, with an old list of copies"})
+		}
+	}
+}
+
+// isKnown reports whether the copy of a source is not read: the cache shows it as it was when
+// it was equal to this source, or to an earlier one.
+func (r *upRelay) isKnown(equal, source reportObject) bool {
+	return r.cached && equal.there && (equal == source || equal.cluster == source.cluster && equal.sequence < source.sequence)
+}
+
+// readCopy reads the copy of the current page, or takes it as it was when it was equal.
+func (m upModel) readCopy(w *upWorld, r *upRelay) {
+	r.target, r.fresh = w.hub.pages[r.page], true
+	if equal := r.equal.pages[r.page]; r.isKnown(equal, r.source.pages[r.page]) {
+		r.target, r.fresh = equal, w.hub.pages[r.page] == equal
+	}
+}
+
+// checkConfirmation returns what is wrong at the end of a run that confirms that the hub's
+// copy is as new as the source. A run that trusts its caches confirms nothing.
+func (m upModel) checkConfirmation(w *upWorld, r *upRelay) string {
+	confirms := r.source.root.there && (r.result == keepCopy || r.result == overwriteCopy) && (!r.cached || m.bugs.has(confirmsFromCache))
+	copied := w.hub.root
+	if !confirms || r.touched || r.rootFresh && r.result == overwriteCopy {
+		return ""
+	}
+	return messageUnless(copied.there && (copied.cluster != r.source.root.cluster || copied.sequence >= r.source.root.sequence), "a copy was confirmed that is older than its source")
+}
+
+// relistCopies lists the copies live before a page is deleted. Nothing is deleted if the hub
+// has another root.
+func (m upModel) relistCopies(w *upWorld, r *upRelay) {
+	r.listed = 0
+	for p := range m.pages {
+		if w.hub.pages[p].there {
+			r.listed |= 1 << p
+		}
+	}
+	if w.hub.pages[activityPart].there {
+		r.listed |= 1 << activityPart
+	}
+	r.unwritten = r.listed
+	if w.hub.root != r.source.root || m.unlistedMask(r) == 0 {
+		m.afterPages(r)
+		return
+	}
+	r.pc = upRereadLists
+}

@@ -1,0 +1,134 @@
+package mailbox
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// countedSide is one side of a mailbox that counts its live requests.
+type countedSide struct {
+	Side
+	store client.WithWatch
+	asked []string
+}
+
+func newCountedSide(t *testing.T, namespace string) *countedSide {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	s := &countedSide{store: fake.NewClientBuilder().WithScheme(scheme).Build()}
+	s.Side = Side{Cached: s.store, Namespace: namespace, Live: interceptor.NewClient(s.store, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			s.asked = append(s.asked, "get")
+			return c.Get(ctx, key, o, options...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			s.asked = append(s.asked, "list")
+			return c.List(ctx, list, options...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			s.asked = append(s.asked, "create")
+			return c.Create(ctx, o, options...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
+			s.asked = append(s.asked, "update")
+			return c.Update(ctx, o, options...)
+		},
+	})}
+	return s
+}
+
+// takeAsked returns the live requests since the last call.
+func (s *countedSide) takeAsked() []string {
+	asked := s.asked
+	s.asked = nil
+	return asked
+}
+
+// TestUnchangedCopiesAreNotRead: a heartbeat costs one write on the hub and nothing in the
+// member; a sync without any change costs nothing.
+func TestUnchangedCopiesAreNotRead(t *testing.T) {
+	hub, member := newCountedSide(t, "ot-member-a"), newCountedSide(t, "ot-agent")
+	named := func(side *countedSide, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: side.Namespace, Name: name}
+	}
+	root := &v1alpha1.ClusterReport{ObjectMeta: named(member, v1alpha1.MailboxName), ClusterUID: "a", Sequence: 1, Root: &v1alpha1.ReportRoot{Pages: []v1alpha1.PageRef{{Name: "page"}}}}
+	plan := &v1alpha1.ClusterPlan{ObjectMeta: named(hub, v1alpha1.MailboxName), Spec: v1alpha1.ClusterPlanSpec{ClusterUID: "a", PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 1}}}
+	require.NoError(t, member.store.Create(t.Context(), root))
+	require.NoError(t, member.store.Create(t.Context(), &v1alpha1.ClusterReport{ObjectMeta: named(member, "page"), ClusterUID: "a", Sequence: 1, Page: &v1alpha1.ReportPage{}}))
+	require.NoError(t, hub.store.Create(t.Context(), plan))
+	require.NoError(t, hub.store.Create(t.Context(), &v1alpha1.TransferGrant{ObjectMeta: named(hub, v1alpha1.MailboxName), Spec: v1alpha1.TransferGrantSpec{ClusterUID: "a", Sequence: 1}}))
+
+	relay := Relay{Hub: hub.Side, Member: member.Side, Copies: &EqualCopies{}, Recheck: true}
+	sync := func() (UpResult, DownResult) {
+		t.Helper()
+		up, err := relay.SyncUp(t.Context(), "a")
+		require.NoError(t, err)
+		down, err := relay.SyncDown(t.Context())
+		require.NoError(t, err)
+		return up, down
+	}
+	sync()
+	hub.takeAsked()
+	member.takeAsked()
+	relay.Recheck = false
+
+	up, down := sync()
+	assert.Equal(t, UpResult{RootSequence: 1}, up)
+	assert.Equal(t, DownResult{}, down)
+	assert.Empty(t, hub.takeAsked())
+	assert.Empty(t, member.takeAsked())
+
+	root.Sequence = 2
+	require.NoError(t, member.store.Update(t.Context(), root))
+	up, _ = sync()
+	assert.Equal(t, UpResult{Written: 1, RootSequence: 2}, up)
+	assert.Equal(t, []string{"update"}, hub.takeAsked())
+	assert.Empty(t, member.takeAsked())
+
+	// A plan that somebody changed in the member is seen by the watch, and replaced.
+	copied := &v1alpha1.ClusterPlan{}
+	require.NoError(t, member.store.Get(t.Context(), client.ObjectKey{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, copied))
+	copied.Spec.Policy = map[string]string{"concurrency": "100"}
+	require.NoError(t, member.store.Update(t.Context(), copied))
+	_, down = sync()
+	assert.Equal(t, []string{"ClusterPlan"}, down.Written)
+
+	// A cache that does not show a change of the copy hides it only until a recheck.
+	plans, reports := &v1alpha1.ClusterPlanList{}, &v1alpha1.ClusterReportList{}
+	require.NoError(t, member.store.List(t.Context(), plans))
+	require.NoError(t, member.store.List(t.Context(), reports))
+	relay.Member.Cached = fake.NewClientBuilder().WithScheme(member.store.Scheme()).WithLists(plans, reports).Build()
+	require.NoError(t, member.store.Get(t.Context(), client.ObjectKeyFromObject(copied), copied))
+	copied.Spec.Policy = map[string]string{"concurrency": "100"}
+	require.NoError(t, member.store.Update(t.Context(), copied))
+	down, err := relay.SyncDown(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, down.Written)
+	relay.Recheck = true
+	down, err = relay.SyncDown(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"ClusterPlan"}, down.Written)
+}
+
+func TestCopiesAreRecheckedFirstAfterFailuresAndRegularly(t *testing.T) {
+	copies, now := &EqualCopies{}, time.Now()
+	assert.True(t, copies.NeedsRecheck(now))
+	copies.RecordSync(true, false, now)
+	assert.False(t, copies.NeedsRecheck(now.Add(recheckInterval-1)))
+	copies.RecordSync(false, false, now.Add(time.Minute))
+	assert.True(t, copies.NeedsRecheck(now.Add(recheckInterval)), "one that trusted caches does not count")
+	copies.RecordSync(false, true, now.Add(time.Minute))
+	assert.True(t, copies.NeedsRecheck(now.Add(time.Minute)))
+}

@@ -1,0 +1,64 @@
+package report
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// TestHeartbeatIsNoChange: what the report says reaches nobody again, but its time and
+// sequence do.
+func TestHeartbeatIsNoChange(t *testing.T) {
+	r := newTestReports(t)
+	changes, beats := 0, 0
+	r.Store.OnChange(func(string) { changes++ })
+	r.Store.OnHeartbeat(func(string) { beats++ })
+	r.writePage("page", 10)
+	r.writeRoot("page")
+	r.reconcile()
+	assert.Equal(t, []int{1, 0}, []int{changes, beats}, "the first report")
+
+	sendHeartbeat := func(after time.Duration) {
+		r.clock = r.clock.Add(after)
+		r.write(v1alpha1.MailboxName, func(report *v1alpha1.ClusterReport) { report.Root.ObservedAt = metav1.NewTime(r.clock) })
+		r.reconcile()
+	}
+	sendHeartbeat(20 * time.Second)
+	sendHeartbeat(20 * time.Second)
+	assert.Equal(t, []int{1, 2}, []int{changes, beats})
+	root := r.Store.Root(testMember)
+	assert.Equal(t, r.clock, *root.ReceivedAt)
+	assert.Equal(t, r.clock, root.Report.ObservedAt.Time, "ages of images are judged by it")
+	assert.Equal(t, r.sequence, root.Sequence)
+
+	sendHeartbeat(time.Hour)
+	assert.Equal(t, []int{2, 2}, []int{changes, beats}, "the member was silent")
+
+	r.writePage("page", 20)
+	r.writeRoot("page")
+	r.reconcile()
+	assert.Equal(t, []int{3, 2}, []int{changes, beats}, "a page changed")
+	r.reconcile()
+	assert.Equal(t, []int{4, 2}, []int{changes, beats}, "what else may have changed is not known")
+}
+
+// TestHeartbeatOutdatesActivity: an activity that does not go on is unknown after three
+// heartbeats.
+func TestHeartbeatOutdatesActivity(t *testing.T) {
+	r := newTestReports(t)
+	r.writeRoot()
+	r.write(v1alpha1.ActivityName, func(report *v1alpha1.ClusterReport) {
+		report.Activity = &v1alpha1.ReportedActivity{ObservedAt: metav1.NewTime(r.clock), Slots: 1}
+	})
+	r.reconcile()
+	for range 5 {
+		r.clock = r.clock.Add(30 * time.Second)
+		r.write(v1alpha1.MailboxName, func(report *v1alpha1.ClusterReport) { report.Root.ObservedAt = metav1.NewTime(r.clock) })
+		r.reconcile()
+	}
+	assert.Equal(t, v1alpha1.ReasonActivityOutdated, r.Index.Activity(testMember).Unknown)
+}

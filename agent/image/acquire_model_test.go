@@ -100,6 +100,7 @@ func TestAcquireModelIsSafe(t *testing.T) {
 func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 	deleted := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, deletesImage: true}
 	changed := acquireScenario{imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1}
+	twoAgents := acquireScenario{imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 2}
 	disks := acquireScenario{imageSpecs: []string{"a", "b", "a"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1}
 	pruned := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, prunes: 1}
 	retargeted := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, retargetsVMs: true}
@@ -111,6 +112,8 @@ func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 		"the image is not read live after the pin, deleted":     {deleted, acquiresByCache, "S2"},
 		"the image is not read live after the pin, changed":     {changed, acquiresByCache, "S2"},
 		"a pin is stored after the live read":                   {changed, pinsAfterVerification, "S2"},
+		"a disk is cloned before its pin is stored":             {changed, clonesBeforePin, "S2"},
+		"a disk is cloned before it is stored as acquired":      {twoAgents, clonesBeforeAcquired, "S2"},
 		"VMs are listed before phase Deleting is stored":        {deleted, listsBeforeDeleting, "S2"},
 		"storage is deleted before tearDown is stored":          {deleted, tearsDownUnmarked, "S2"},
 		"a pinned revision is superseded":                       {changed, supersedesPinned, "S2"},

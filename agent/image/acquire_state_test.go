@@ -100,6 +100,15 @@ const (
 	noLeader
 )
 
+// liveReads is what a decision about a VM rests on.
+type liveReads uint8
+
+const (
+	nothingLive liveReads = iota
+	imagesLive
+	allLive
+)
+
 // imageLeader is a leader of the image controller.
 type imageLeader struct {
 	pc             uint8
@@ -114,6 +123,7 @@ type imageLeader struct {
 type vmLeader struct {
 	pc, which    uint8
 	vmUnchanged  bool
+	live         liveReads
 	sourceExists [maxDisks]bool
 	vm           vmState
 	image        imageState
@@ -144,7 +154,9 @@ const (
 	storesUnguarded
 	repinsWhileCloning
 	deletesUnguarded
-	countsRootOnly // holders without the pins of their data disks
+	countsRootOnly       // holders without the pins of their data disks
+	clonesBeforeAcquired // one status for what is acquired and what is cloned
+	clonesBeforePin
 )
 
 // acquireScenario is a model (modelcheck.Model): it bounds the state and says what can

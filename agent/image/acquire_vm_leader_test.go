@@ -18,12 +18,13 @@ import (
 
 // vmActions are the actions of a vm.Decision still to be carried out.
 type vmActions struct {
-	needsLive, storeFirst bool
-	deleteDisks           [maxDisks]bool
-	cloneDisks            [maxDisks]uint8
-	writePins             bool
-	pins                  [maxDisks]uint8
-	volume                volumeState // of disk 1
+	needs       liveReads // none of the rest is set
+	storeFirst  bool
+	deleteDisks [maxDisks]bool
+	cloneDisks  [maxDisks]uint8
+	writePins   bool
+	pins        [maxDisks]uint8
+	volume      volumeState // of disk 1
 }
 
 // pinState is a PinnedImage. The attempt implies the revision.
@@ -87,11 +88,11 @@ type vmDecisionKey struct {
 	vm           vmState
 	image        imageState
 	sourceExists [maxDisks]bool
-	live         bool
+	live         liveReads
 }
 
 // decideVMCached calls vm.Decide, once per input.
-func (p *acquireScenario) decideVMCached(m vmState, i imageState, sourceExists [maxDisks]bool, live bool) vmActions {
+func (p *acquireScenario) decideVMCached(m vmState, i imageState, sourceExists [maxDisks]bool, live liveReads) vmActions {
 	q := vmDecisionKey{strings.Join(p.imageSpecs, " "), p.plantedBug, m, i, sourceExists, live}
 	todo, ok := vmDecisions[q]
 	if !ok {
@@ -101,13 +102,13 @@ func (p *acquireScenario) decideVMCached(m vmState, i imageState, sourceExists [
 	return todo
 }
 
-func (p *acquireScenario) decideVM(m vmState, i imageState, sourceExists [maxDisks]bool, live bool) vmActions {
+func (p *acquireScenario) decideVM(m vmState, i imageState, sourceExists [maxDisks]bool, live liveReads) vmActions {
 	b := apitest.VirtualMachine("ns", "vm").WithUID(types.UID(fmt.Sprint("uid-of-life-", m.life))).WithResources("1", "1Gi", "1Gi").WithImage("", "a")
 	if m.namesOtherImage {
 		b.WithImage("", "another")
 	}
 	obj := b.WithStatus(v1alpha1.VirtualMachineStatus{Phase: v1alpha1.MachineProvisioning, Pinned: p.buildPin(m.disks[0].pin)}).Obj()
-	v := vm.View{Now: timeOfSnapshot(0), VM: obj, CDIServed: true, DiskView: p.buildDisk(m, i, obj, 0, sourceExists[0]), Live: live}
+	v := vm.View{Now: timeOfSnapshot(0), VM: obj, CDIServed: true, DiskView: p.buildDisk(m, i, obj, 0, sourceExists[0]), LiveImages: live >= imagesLive, Live: live == allLive}
 	if m.hasDataDisk {
 		obj.Spec.Disks = []v1alpha1.Disk{{Name: dataDisk, Image: obj.Spec.VMDiskImageRef.DeepCopy()}}
 	}
@@ -123,8 +124,11 @@ func (p *acquireScenario) decideVM(m vmState, i imageState, sourceExists [maxDis
 		}
 	}
 	d := vm.Decide(v)
-	if d.NeedsLive {
-		return vmActions{needsLive: true}
+	switch {
+	case d.NeedsLive:
+		return vmActions{needs: allLive}
+	case d.NeedsLiveImages:
+		return vmActions{needs: imagesLive}
 	}
 	todo := vmActions{storeFirst: d.StoreStatusFirst, pins: pinNumbers(&d.Status)}
 	todo.volume = volumeOf(&d.Status)
@@ -241,10 +245,7 @@ func (p *acquireScenario) vmLeaderSteps(c *clusterState, who int, visit func(ste
 			if c.vms[i].exists {
 				emit(fmt.Sprint("reads vm ", i, " from its cache"), func(c *clusterState, m *vmLeader) {
 					*m = vmLeader{pc: confirm, which: i, vmUnchanged: true, vm: c.vms[i], image: m.image}
-					p.startVMActions(m, p.decideVMCached(m.vm, m.image, [maxDisks]bool{}, false))
-					if m.pc == confirm && p.plantedBug != acquiresByCache {
-						m.image = imageState{} // it is read again, live
-					}
+					p.startVMActions(m, p.decideVMCached(m.vm, m.image, [maxDisks]bool{}, nothingLive))
 				})
 			}
 		}
@@ -261,10 +262,16 @@ func (p *acquireScenario) vmLeaderSteps(c *clusterState, who int, visit func(ste
 			}
 		})
 	case verify:
-		emit("reads the pinned storage live, and decides", func(c *clusterState, m *vmLeader) {
-			m.sourceExists = c.findSources(&m.vm)
-			p.startVMActions(m, p.decideVMCached(m.vm, m.image, m.sourceExists, true))
-		})
+		decide := func(sources func(*clusterState, *vmLeader) [maxDisks]bool) func(*clusterState, *vmLeader) {
+			return func(c *clusterState, m *vmLeader) {
+				m.sourceExists = sources(c, m)
+				p.startVMActions(m, p.decideVMCached(m.vm, m.image, m.sourceExists, m.live))
+			}
+		}
+		emit("reads the pinned storage live, and decides", decide(func(c *clusterState, m *vmLeader) [maxDisks]bool { return c.findSources(&m.vm) }))
+		if known := pinnedDisks(&m.vm); m.live == imagesLive && known != c.findSources(&m.vm) {
+			emit("finds the pinned storage in a stale cache, and decides", decide(func(*clusterState, *vmLeader) [maxDisks]bool { return known }))
+		}
 	case act:
 		what, next := p.performVMAction(*c, who)
 		p.emitStep(next, visit, func() string { return fmt.Sprint("VM leader ", who, " ", what) })
@@ -277,15 +284,83 @@ func (p *acquireScenario) vmLeaderSteps(c *clusterState, who int, visit func(ste
 }
 
 func (p *acquireScenario) startVMActions(m *vmLeader, todo vmActions) {
-	if todo.needsLive {
-		m.pc = confirm
+	if todo.needs != nothingLive {
+		if m.pc == verify || m.pc == act { // the VM was read or stored by this leader
+			m.pc = relist
+		} else {
+			m.pc = confirm
+		}
+		if m.live, m.sourceExists = todo.needs, [maxDisks]bool{}; p.plantedBug != acquiresByCache {
+			m.image = imageState{}
+		}
 		return
 	}
-	m.todo, m.pc, m.sourceExists = todo, act, [maxDisks]bool{}
-	if p.plantedBug != pinsAfterVerification && p.plantedBug != acquiresByCache {
-		m.image = imageState{}
+	if p.plantedBug == clonesBeforeAcquired && m.live >= imagesLive && todo.storeFirst && m.todoKeepsStorage(&todo) {
+		acquired := m.vm
+		acquired.setPins(&todo)
+		todo.storeFirst, todo.cloneDisks = false, p.decideVMCached(acquired, m.image, m.sourceExists, m.live).cloneDisks
+	}
+	if p.plantedBug == clonesBeforePin && todo.storeFirst && todo.pins[0] != 0 {
+		pinned := m.vm
+		pinned.setPins(&todo)
+		state := knownPins[todo.pins[0]]
+		state.acquired = true
+		pinned.disks[0].pin = numberOfPinState(state)
+		todo.storeFirst, todo.cloneDisks = false, p.decideVMCached(pinned, m.image, pinnedDisks(&pinned), allLive).cloneDisks
+	}
+	m.todo, m.pc = todo, act
+	if !todo.storeFirst || !m.todoKeepsStorage(&todo) {
+		m.sourceExists = [maxDisks]bool{}
+		if p.plantedBug != pinsAfterVerification && p.plantedBug != acquiresByCache {
+			m.image = imageState{}
+		}
 	}
 	p.finishVMLeader(m)
+}
+
+// todoKeepsStorage reports whether what is decided pins the same storage as before.
+func (m *vmLeader) todoKeepsStorage(todo *vmActions) bool {
+	for k := range m.vm.disks {
+		if withoutAcquired(m.vm.disks[k].pin) != withoutAcquired(todo.pins[k]) {
+			return false
+		}
+	}
+	return true
+}
+
+// setPins makes a VM what a stored status made of it. What it has of disks stays: that is read
+// from a cache.
+func (m *vmState) setPins(todo *vmActions) {
+	for k := range m.disks {
+		m.disks[k].pin = todo.pins[k]
+	}
+	m.disks[1].volume = todo.volume
+}
+
+// continueVMLeader decides again after a status was stored: the answer is the VM, which is not read
+// again. An image that was read live for the same storage is not either.
+func (p *acquireScenario) continueVMLeader(c *clusterState, m *vmLeader) {
+	keeps := m.todoKeepsStorage(&m.todo)
+	m.vm.setPins(&m.todo)
+	switch {
+	case p.plantedBug == acquiresByCache: // decides again by the same cache
+		*m = vmLeader{pc: listed, image: m.image}
+	case p.plantedBug == pinsAfterVerification && m.vm.pins() != [maxDisks]uint8{}:
+		p.startVMActions(m, p.decideVMCached(m.vm, m.image, c.findSources(&m.vm), allLive))
+	case keeps && m.live >= imagesLive:
+		m.live = imagesLive // disks are read from the cache again
+		p.startVMActions(m, p.decideVMCached(m.vm, m.image, m.sourceExists, m.live))
+	default:
+		m.pc, m.live, m.todo, m.image, m.sourceExists = relist, imagesLive, vmActions{}, imageState{}, [maxDisks]bool{}
+	}
+}
+
+// pinnedDisks are those disks that have a pin.
+func pinnedDisks(m *vmState) (pinned [maxDisks]bool) {
+	for k := range m.disks {
+		pinned[k] = m.disks[k].pin != 0
+	}
+	return pinned
 }
 
 func (p *acquireScenario) finishVMLeader(m *vmLeader) {
@@ -320,13 +395,9 @@ func (p *acquireScenario) performVMAction(c clusterState, who int) (what string,
 		return fmt.Sprint("stores pins ", knownPins[t.pins[0]], knownPins[t.pins[1]])
 	}
 	if t.storeFirst && t.writePins {
-		what = store()
-		if m.pc == act && p.plantedBug == pinsAfterVerification && stored.pins() != [maxDisks]uint8{} {
-			m.vm = *stored
-			p.startVMActions(m, p.decideVMCached(m.vm, m.image, c.findSources(stored), true))
-			return what, c
+		if what = store(); m.pc == act {
+			p.continueVMLeader(&c, m)
 		}
-		p.finishVMLeader(m)
 		return what, c
 	}
 	for k := range t.deleteDisks {

@@ -22,6 +22,7 @@ const missingRecheckInterval = 30 * time.Second
 
 // Decide returns the next step for a machine. It does not modify v.
 func Decide(v View) Decision {
+	v.LiveImages = v.LiveImages || v.Live
 	d := &decider{View: v, timestamp: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
 	v.VM.Status.DeepCopyInto(&d.decision.Status)
 	d.decision.previousConditions = v.VM.Status.Conditions
@@ -46,8 +47,11 @@ func Decide(v View) Decision {
 		d.forEachDisk((*diskDecider).keepVolume)
 	}
 	d.storeDisks()
-	if d.decision.NeedsLive && !v.Live {
+	switch {
+	case d.decision.NeedsLive && !v.Live:
 		return Decision{NeedsLive: true}
+	case d.decision.NeedsLiveImages && !v.LiveImages:
+		return Decision{NeedsLiveImages: true}
 	}
 	if d.decision.StoreStatusFirst {
 		d.decision.CreateImage = nil

@@ -147,8 +147,12 @@ func (d *diskDecider) createDisk(p *v1alpha1.PinnedImage) {
 		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("PersistentVolumeClaim %s of a former %s still exists: waiting until it is removed", d.Claim.Name, strings.TrimPrefix(d.title, "the "))))
 		return
 	}
-	if !d.Live {
+	switch {
+	case !d.isRoot() && !d.Live: // it may hold data
 		d.decision.NeedsLive = true
+		return
+	case !d.LiveImages: // a root disk that a cache does not know of is found by its creation
+		d.decision.NeedsLiveImages = true
 		return
 	}
 	if mismatch := d.cloneMismatch(d.Image); mismatch != "" && !d.SourceExists {

@@ -19,14 +19,6 @@ const (
 	rerunOnFailure = v1alpha1.RunStrategy("RerunOnFailure")
 )
 
-func (d *decider) reconcileCloudInitSecret() {
-	if d.deployIgnored() || d.MissingSecret != "" || d.specError != nil || !d.allDisksRequested() {
-		return
-	}
-	d.decision.ApplySecret = kubevirt.BuildCloudInitSecret(d.VM, d.guestConfig)
-	d.guestConfigStored = true
-}
-
 // reconcileKubeVirtVM applies the KubeVirt VirtualMachine and reports its state.
 func (d *decider) reconcileKubeVirtVM() {
 	switch {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -178,8 +180,8 @@ func (d *diskDecider) acquireImage() {
 		return
 	}
 	switch {
-	case !d.Live:
-		d.decision.NeedsLive = true
+	case !d.LiveImages:
+		d.decision.NeedsLiveImages = true
 	case d.Pinned != nil && stillServes(d.Pinned, p) && d.SourceExists:
 		p.AcquiredAt = &d.timestamp
 		d.decision.StoreStatusFirst = true
@@ -187,4 +189,24 @@ func (d *diskDecider) acquireImage() {
 		d.imageState = provisioningState(v1alpha1.ReasonAcquiringImage, d.prefix()+fmt.Sprintf("the storage that VMDiskImage %s/%s serves is gone: waiting until the image reports that", p.Namespace, p.Name))
 		d.requeueWithin(time.Second)
 	}
+}
+
+// HaveSamePins reports whether two statuses pin the same, acquired or not.
+func HaveSamePins(a, b *v1alpha1.VirtualMachineStatus) bool {
+	pins := func(st *v1alpha1.VirtualMachineStatus) map[string]v1alpha1.PinnedImage {
+		all := map[string]v1alpha1.PinnedImage{}
+		add := func(disk string, p *v1alpha1.PinnedImage) {
+			if p != nil {
+				pin := *p
+				pin.AcquiredAt = nil
+				all[disk] = pin
+			}
+		}
+		add("", st.Pinned)
+		for i := range st.Disks {
+			add(st.Disks[i].Name, st.Disks[i].Pinned)
+		}
+		return all
+	}
+	return equality.Semantic.DeepEqual(pins(a), pins(b))
 }

@@ -80,7 +80,7 @@ func TestPrunePendingImageStillServes(t *testing.T) {
 			v.Image.Status.Phase, v.Image.Status.TearDown = phase, false
 			v.Live = w.Live
 			d := vm.Decide(v)
-			if d.NeedsLive {
+			if d.NeedsLive || d.NeedsLiveImages {
 				v.Live, v.SourceExists = true, w.sourceExists
 				d = vm.Decide(v)
 			}

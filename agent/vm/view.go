@@ -24,8 +24,10 @@ type View struct {
 	DiskView
 	// Disks has the other disks, by name: those of spec.disks and of status.disks.
 	Disks map[string]DiskView
-	// Live: images, sources and DataVolumes were read from the API server after VM was stored
-	// as it is here.
+	// LiveImages: the images were read from the API server after the pins of VM were stored, and
+	// VM was stored as it is here since, or found so.
+	LiveImages bool
+	// Live: so were sources and DataVolumes. LiveImages holds too.
 	Live bool
 
 	// CDIServed, KubeVirtServed: the cluster serves their kinds.
@@ -52,6 +54,8 @@ type View struct {
 	// that does not exist or, with SecretForbidden, that the agent may not read.
 	MissingSecret   string
 	SecretForbidden bool
+	// AppliedSecret is the cloud-init Secret that this process applied last.
+	AppliedSecret AppliedSecret
 }
 
 // DiskView is what there is of a disk.
@@ -61,8 +65,9 @@ type DiskView struct {
 	// Pinned is the image that the disk's pin names, with that UID; nil if it does not exist
 	// or nothing is pinned.
 	Pinned *v1alpha1.VMDiskImage
-	// SourceExists: the pinned claim or snapshot exists and is not being deleted. Set in a
-	// live View only.
+	// SourceExists: the pinned claim or snapshot exists and is not being deleted. Set where
+	// LiveImages holds. Only a live View can tell that it does not: otherwise a cache may know
+	// the source of a pin that it has seen.
 	SourceExists bool
 	// DataVolume and Claim are nil if they do not exist.
 	DataVolume *cdiv1.DataVolume
@@ -102,6 +107,8 @@ type AdoptTarget struct {
 type Decision struct {
 	// NeedsLive: decide again with a live View. No other field is set.
 	NeedsLive bool
+	// NeedsLiveImages: decide again with LiveImages. No other field is set.
+	NeedsLiveImages bool
 	// StoreStatusFirst: store the status, then decide again. Nothing else is to be done.
 	// Invariant: a pin is stored before its image is read live, and the volume of a data disk
 	// before it is requested.
@@ -112,8 +119,8 @@ type Decision struct {
 	CreateImage *v1alpha1.VMDiskImage
 	DeleteDisks []DeleteTarget
 	CreateDisks []CreateDisk
-	// ApplySecret replaces the cloud-init Secret, which the agent may not read: decided each
-	// time, also where it is stored as it is here.
+	// ApplySecret replaces the cloud-init Secret, which the agent may not read: decided also where
+	// it is stored as it is here, unless this process has just applied it.
 	ApplySecret *corev1.Secret
 	// ApplyKubeVirtVM is applied server-side. Its resourceVersion, if set, is the one that
 	// the decision is based on.

@@ -99,7 +99,7 @@ func (w *world) checkPin(v vm.View, d vm.Decision, disk checkedDisk) {
 	require.True(w.t, d.StoreStatusFirst, "a pin is stored before anything else is done")
 	owned := disk.DataVolume != nil && disk.DataVolume.Labels[v1alpha1.LabelMachineUID] == string(v.VM.UID)
 	if !owned {
-		require.True(w.t, v.Live || after == nil || before == nil || after.AcquiredAt == nil, "an acquired image was read live")
+		require.True(w.t, v.LiveImages || after == nil || before == nil || after.AcquiredAt == nil, "an acquired image was read live")
 		return
 	}
 	require.NotNil(w.t, after, "no pin is removed while there is a disk of it")
@@ -136,7 +136,8 @@ func (w *world) checkDisks(v vm.View, d vm.Decision) {
 		i := slices.IndexFunc(disks, func(disk checkedDisk) bool { return disk.name == created.Disk })
 		require.GreaterOrEqual(w.t, i, 0)
 		disk := disks[i]
-		require.True(w.t, v.Live)
+		require.True(w.t, v.LiveImages)
+		require.True(w.t, v.Live || created.Disk == "", "a cache does not decide to create a data disk")
 		require.Nil(w.t, disk.DataVolume)
 		require.False(w.t, created.Disk != "" && disk.previous != nil && disk.previous.Ready, "a data disk that was complete is never created again")
 		if created.Disk != "" {

@@ -123,8 +123,9 @@ func (w *world) decide() vm.Decision {
 	v := w.View
 	v.VM = w.VM.DeepCopy()
 	d := w.decideChecked(v)
-	if d.NeedsLive {
-		v.Live, v.SourceExists = true, v.VM.Status.Pinned != nil && w.sourceExists
+	for d.NeedsLive || d.NeedsLiveImages {
+		v.Live, v.LiveImages = d.NeedsLive, true
+		v.SourceExists = v.VM.Status.Pinned != nil && w.sourceExists
 		v.Disks = maps.Clone(v.Disks)
 		for name, disk := range v.Disks {
 			disk.SourceExists = disk.Pinned != nil && w.sourceExists
@@ -266,8 +267,8 @@ func (w *world) decideChecked(v vm.View) vm.Decision {
 	d := vm.Decide(v)
 	require.True(t, equality.Semantic.DeepEqual(before, v.VM), "the View is not modified")
 	hasActions := len(d.Adopt) > 0 || d.CreateImage != nil || len(d.DeleteDisks) > 0 || len(d.CreateDisks) > 0 || d.ApplySecret != nil || d.ApplyKubeVirtVM != nil || d.RunStrategy != ""
-	if d.NeedsLive {
-		require.False(t, v.Live, "the View is live already")
+	if d.NeedsLive || d.NeedsLiveImages {
+		require.False(t, v.Live || (v.LiveImages && d.NeedsLiveImages), "the View is live already")
 		require.False(t, hasActions || d.StoreStatusFirst, "nothing else is decided")
 		return d
 	}
@@ -354,8 +355,8 @@ func (w *world) checkIdempotence(v vm.View, d vm.Decision) {
 	v.VM.Status = d.Status
 	v.Now = v.Now.Add(3 * time.Second)
 	again := vm.Decide(v)
-	require.False(w.t, again.NeedsLive && v.Live)
-	if !again.NeedsLive {
+	require.False(w.t, (again.NeedsLive && v.Live) || (again.NeedsLiveImages && v.LiveImages))
+	if !again.NeedsLive && !again.NeedsLiveImages {
 		require.Equal(w.t, d.Status, again.Status)
 		require.False(w.t, again.StoreStatusFirst)
 	}

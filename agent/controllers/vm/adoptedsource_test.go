@@ -53,7 +53,7 @@ func TestAdoptedSourceExists(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.pin.ImageKey = key
-			exists, err := r.sourceExists(t.Context(), &tt.pin)
+			exists, err := r.sourceExists(t.Context(), r.Live, &tt.pin)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, exists)
 		})

@@ -65,16 +65,11 @@ func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMac
 			return childImage, err
 		}
 	}
-	if child, err := r.applyDisks(ctx, obj, d); err != nil {
-		if d.RunStrategy == v1alpha1.RunStrategy(kubevirtv1.RunStrategyHalted) { // a start waits for the disks
+	if child, err := r.applyDisksAndSecret(ctx, obj, d); err != nil {
+		if child != childSecret && d.RunStrategy == v1alpha1.RunStrategy(kubevirtv1.RunStrategyHalted) { // a start waits for the disks
 			err = errors.Join(err, r.setRunStrategy(ctx, obj, d.RunStrategy))
 		}
 		return child, err
-	}
-	if d.ApplySecret != nil {
-		if err := r.applySecret(ctx, d.ApplySecret); err != nil {
-			return childSecret, err
-		}
 	}
 	if d.ApplyKubeVirtVM != nil {
 		if err := r.applyKubeVirtVM(ctx, d.ApplyKubeVirtVM); err != nil {
@@ -87,7 +82,34 @@ func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMac
 	return childObject{}, nil
 }
 
-// applyDisks deletes and creates DataVolumes.
+// applyDisksAndSecret applies both at once. A failure of one keeps nothing of the other from being
+// done or recorded; that of the disks is returned first.
+func (r *Reconciler) applyDisksAndSecret(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (childObject, error) {
+	secret := make(chan error, 1)
+	go func() { secret <- r.applySecretOf(ctx, obj, d) }()
+	child, err := r.applyDisks(ctx, obj, d)
+	if secretErr := <-secret; err == nil && secretErr != nil {
+		return childSecret, secretErr
+	}
+	return child, err
+}
+
+func (r *Reconciler) applySecretOf(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) error {
+	if d.ApplySecret == nil {
+		return nil
+	}
+	name, digest := client.ObjectKeyFromObject(obj), vm.DigestSecret(d.ApplySecret)
+	r.memory.setSecret(name, vm.AppliedSecret{}) // it is not known what a request does that fails
+	isNew := d.ApplyKubeVirtVM != nil && d.ApplyKubeVirtVM.GetResourceVersion() == ""
+	if err := r.applySecret(ctx, d.ApplySecret, isNew); err != nil {
+		return err
+	}
+	r.memory.setSecret(name, vm.AppliedSecret{Digest: digest, At: time.Now()})
+	return nil
+}
+
+// applyDisks deletes and creates DataVolumes. It takes those that were created out of d, which has
+// the state of a failure set for the rest only.
 func (r *Reconciler) applyDisks(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (childObject, error) {
 	for _, t := range d.DeleteDisks {
 		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: t.Name}}
@@ -95,9 +117,9 @@ func (r *Reconciler) applyDisks(ctx context.Context, obj *v1alpha1.VirtualMachin
 			return childDisk(t.Disk), err
 		}
 	}
-	for _, disk := range d.CreateDisks {
-		if err := r.createDisk(ctx, obj, disk.DataVolume); err != nil {
-			return childDisk(disk.Disk), err
+	for ; len(d.CreateDisks) > 0; d.CreateDisks = d.CreateDisks[1:] {
+		if err := r.createDisk(ctx, obj, d.CreateDisks[0].DataVolume); err != nil {
+			return childDisk(d.CreateDisks[0].Disk), err
 		}
 	}
 	return childObject{}, nil
@@ -159,22 +181,38 @@ func (r *Reconciler) createDisk(ctx context.Context, obj *v1alpha1.VirtualMachin
 	return nil
 }
 
-// applyKubeVirtVM applies the KubeVirt VirtualMachine. A new one is first read live: apply
-// would take over an existing one of others.
+// neverStored is a resourceVersion that no KubeVirt VirtualMachine has: etcd counts from 1, which is
+// the revision of an empty store.
+const neverStored = "1"
+
+// applyKubeVirtVM applies the KubeVirt VirtualMachine. Apply would take over an existing one of
+// others, so a new one is applied with a resourceVersion: the API server ignores it where it
+// creates the object, and reports a conflict with one that exists. A plain create would give the
+// fields to another manager than later applies, which could then remove none of them.
 func (r *Reconciler) applyKubeVirtVM(ctx context.Context, desired *unstructured.Unstructured) error {
-	if desired.GetResourceVersion() == "" {
-		existing := newKubeVirtVM()
-		err := r.Live.Get(ctx, client.ObjectKeyFromObject(desired), existing)
-		switch {
-		case err == nil && existing.GetLabels()[v1alpha1.LabelMachineUID] == "":
-			return &nameTakenError{"KubeVirt VirtualMachine", desired.GetName()}
-		case err == nil:
-			return errObjectChanged // the cache is stale, or it is of a former machine
-		case !apierrors.IsNotFound(err):
-			return err
-		}
+	apply := func(o *unstructured.Unstructured) error {
+		return r.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), fieldOwner, client.ForceOwnership)
 	}
-	return r.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), fieldOwner, client.ForceOwnership)
+	if desired.GetResourceVersion() != "" {
+		return apply(desired)
+	}
+	created := desired.DeepCopy()
+	created.SetResourceVersion(neverStored)
+	err := apply(created)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	existing := newKubeVirtVM()
+	switch getErr := r.Live.Get(ctx, client.ObjectKeyFromObject(desired), existing); {
+	case apierrors.IsNotFound(getErr): // deleted since, or a conflict of another kind, as over a quota
+		return apply(desired)
+	case getErr != nil:
+		return getErr
+	case existing.GetLabels()[v1alpha1.LabelMachineUID] == "":
+		return &nameTakenError{"KubeVirt VirtualMachine", desired.GetName()}
+	default:
+		return errObjectChanged // the cache is stale, or it is of a former machine
+	}
 }
 
 // ownPolicy is how the API server names, in its refusals, the policy that keeps the agent
@@ -183,9 +221,19 @@ const ownPolicy = "ValidatingAdmissionPolicy 'ot-agent-own'"
 
 // applySecret replaces the whole Secret, or creates it. The agent may neither read nor patch
 // Secrets: the answer to a patch can quote a Secret of others before an admission policy
-// sees the request. An identical replacement changes nothing. The update comes first: a
-// create counts against quotas even where the Secret exists.
-func (r *Reconciler) applySecret(ctx context.Context, secret *corev1.Secret) error {
+// sees the request. An identical replacement changes nothing. The update comes first unless the
+// Secret is new: a create counts against quotas even where the Secret exists, so a refused one is
+// tried as an update, too.
+func (r *Reconciler) applySecret(ctx context.Context, secret *corev1.Secret, isNew bool) error {
+	var refusal error
+	if isNew {
+		switch err := r.Create(ctx, secret.DeepCopy(), fieldOwner); {
+		case apierrors.IsForbidden(err):
+			refusal = err
+		case !apierrors.IsAlreadyExists(err):
+			return err
+		}
+	}
 	err := r.Update(ctx, secret.DeepCopy(), fieldOwner)
 	if hasInvalidField(err, "immutable") {
 		// Somebody made it immutable: that is no error while the content is as desired.
@@ -194,6 +242,8 @@ func (r *Reconciler) applySecret(ctx context.Context, secret *corev1.Secret) err
 		err = r.Update(ctx, immutable, fieldOwner)
 	}
 	switch {
+	case apierrors.IsNotFound(err) && refusal != nil:
+		return refusal
 	case apierrors.IsNotFound(err):
 		if err = r.Create(ctx, secret.DeepCopy(), fieldOwner); apierrors.IsAlreadyExists(err) {
 			return errObjectChanged

@@ -64,6 +64,7 @@ type Reconciler struct {
 	ClusterUID func(context.Context) (types.UID, error)
 
 	requeueEvents chan event.GenericEvent
+	memory        memory
 }
 
 // conflictRetryDelay is the requeue delay after a write conflict. The event of the other
@@ -81,18 +82,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	obj := &v1alpha1.VirtualMachine{}
 	if err := r.Get(ctx, req.NamespacedName, obj); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.memory.forget(req.NamespacedName)
+		}
 		r.Metrics.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if obj.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil // its children are garbage-collected with it
 	}
-	var d vm.Decision
-	var view vm.View
+	v := &visit{obj: obj}
 	for range maxDecisionsPerReconcile {
-		var err error
-		if view, d, err = r.decide(ctx, obj, view); err == nil {
-			err = r.applyDecision(ctx, obj, &d)
+		before := obj.Status.DeepCopy()
+		d, err := r.decide(ctx, v)
+		if err == nil {
+			err = r.applyDecision(ctx, v, &d)
 		}
 		var reported *reportedError
 		if !errors.As(err, &reported) && isConflict(err) {
@@ -104,29 +108,45 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if !d.StoreStatusFirst {
 			return ctrl.Result{RequeueAfter: d.RequeueAfter}, nil
 		}
+		v.view.LiveImages = v.view.LiveImages && vm.HaveSamePins(before, &obj.Status)
 	}
 	return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
 }
 
-// decide returns a decision and the View that it is based on. earlier is the last View of
-// this reconcile.
-func (r *Reconciler) decide(ctx context.Context, obj *v1alpha1.VirtualMachine, earlier vm.View) (vm.View, vm.Decision, error) {
-	view, err := r.buildView(ctx, obj, earlier)
-	if err != nil {
-		return view, vm.Decision{}, err
+// visit is what one reconcile has read and stored of a machine.
+type visit struct {
+	obj *v1alpha1.VirtualMachine
+	// view is the last one. Invariant: it has LiveImages only while the machine has the pins that
+	// it had when the images were read.
+	view vm.View
+	// stored: obj is the answer to a write of this visit, so the cache it came from was not stale.
+	stored bool
+}
+
+// decide returns a decision and leaves the View that it is based on in v.
+func (r *Reconciler) decide(ctx context.Context, v *visit) (d vm.Decision, err error) {
+	if v.view, err = r.buildView(ctx, v.obj, v.view); err != nil {
+		return d, err
 	}
-	d := vm.Decide(view)
-	if !d.NeedsLive {
-		return view, d, nil
+	d = vm.Decide(v.view)
+	if d.NeedsLiveImages {
+		if err = r.readLive(ctx, v, false); err != nil {
+			return d, err
+		}
+		d = vm.Decide(v.view)
 	}
-	if view, err = r.buildLiveView(ctx, view); err != nil {
-		return view, vm.Decision{}, err
+	if d.NeedsLive {
+		if err = r.readLive(ctx, v, true); err != nil {
+			return d, err
+		}
+		d = vm.Decide(v.view)
 	}
-	return view, vm.Decide(view), nil
+	return d, nil
 }
 
 // applyDecision applies the children and then stores the status. A pin is stored alone.
-func (r *Reconciler) applyDecision(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) error {
+func (r *Reconciler) applyDecision(ctx context.Context, v *visit, d *vm.Decision) error {
+	obj := v.obj
 	var failure error
 	if !d.StoreStatusFirst {
 		child, err := r.applyChildren(ctx, obj, d)
@@ -147,26 +167,27 @@ func (r *Reconciler) applyDecision(ctx context.Context, obj *v1alpha1.VirtualMac
 			failure = &reportedError{failure}
 		}
 	}
-	if err := r.updateStatus(ctx, obj, d); err != nil {
-		return errors.Join(failure, err)
-	}
-	return failure
+	stored, err := r.updateStatus(ctx, obj, d)
+	v.stored = v.stored || stored
+	return errors.Join(failure, err)
 }
 
 // updateStatus writes the status if it differs from the stored one.
-func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) error {
+func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (stored bool, err error) {
 	before := obj.Status.DeepCopy()
 	if equality.Semantic.DeepEqual(obj.Status, d.Status) {
 		r.Metrics.Set(client.ObjectKeyFromObject(obj), obj.Status.Phase, obj.Status.Reason)
-		return nil
+		return false, nil
 	}
 	obj.Status = d.Status
-	if err := r.Status().Update(ctx, obj); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("updating status of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err))
+	if err := r.Status().Update(ctx, obj); apierrors.IsNotFound(err) {
+		return false, errObjectChanged
+	} else if err != nil {
+		return false, fmt.Errorf("updating status of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err)
 	}
 	r.Metrics.Set(client.ObjectKeyFromObject(obj), obj.Status.Phase, obj.Status.Reason)
 	r.recordEvents(obj, before)
-	return nil
+	return true, nil
 }
 
 // recordEvents records what is new in a stored status.

@@ -45,6 +45,7 @@ func TestApplySecretReplacesOrCreatesWithoutReading(t *testing.T) {
 		// updates answers the updates in turn; nil is the API server's own answer.
 		updates []error
 		create  error
+		isNew   bool
 		want    string
 		wantErr error
 	}{
@@ -56,6 +57,12 @@ func TestApplySecretReplacesOrCreatesWithoutReading(t *testing.T) {
 		"another policy":             {stored: ofFormer, updates: []error{forbidden("ValidatingAdmissionPolicy 'other' denied request")}, want: "old", wantErr: forbidden("ValidatingAdmissionPolicy 'other' denied request")},
 		"immutable, as desired":      {stored: desired, updates: []error{invalid("immutable"), nil}, want: "new"},
 		"immutable, with other data": {stored: ofFormer, updates: []error{invalid("immutable", "data"), invalid("data")}, want: "old", wantErr: invalid("data")},
+		"new":                        {isNew: true, want: "new"},
+		"new, of a former machine":   {isNew: true, stored: ofFormer, want: "new"},
+		"new, of others":             {isNew: true, stored: ofFormer, updates: []error{forbidden("ValidatingAdmissionPolicy 'ot-agent-own' denied request")}, want: "old", wantErr: &nameTakenError{"Secret", "demo-cloudinit"}},
+		"new, beyond a quota":        {isNew: true, create: forbidden("exceeded quota"), wantErr: forbidden("exceeded quota")},
+		"there, beyond a quota":      {isNew: true, stored: ofFormer, create: forbidden("exceeded quota"), want: "new"},
+		"new, not answered":          {isNew: true, create: apierrors.NewTimeoutError("late", 1), wantErr: apierrors.NewTimeoutError("late", 1)},
 		"created meanwhile":          {create: apierrors.NewAlreadyExists(schema.GroupResource{Resource: "secrets"}, "demo-cloudinit"), wantErr: errObjectChanged},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +99,7 @@ func TestApplySecretReplacesOrCreatesWithoutReading(t *testing.T) {
 					return c.Create(ctx, o, options...)
 				},
 			})
-			err := (&Reconciler{Client: c, Live: c}).applySecret(t.Context(), desired)
+			err := (&Reconciler{Client: c, Live: c}).applySecret(t.Context(), desired, tt.isNew)
 			assert.Equal(t, tt.wantErr, err)
 			assert.Empty(t, answers, "all answers were needed")
 			if tt.want == "" {

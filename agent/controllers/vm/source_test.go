@@ -61,7 +61,7 @@ func TestSourceExists(t *testing.T) {
 		"claim in another namespace": {&v1alpha1.PinnedImage{ImageKey: v1alpha1.ImageKey{Namespace: "ns", UID: "uid"}, Attempt: 2, PersistentVolumeClaim: "image-2"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			exists, err := r.sourceExists(t.Context(), tt.pin)
+			exists, err := r.sourceExists(t.Context(), r.Live, tt.pin)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, exists)
 		})

@@ -31,14 +31,18 @@ import (
 )
 
 // buildView reads the View of a machine, from the cache except for Secrets and networks.
-// Those are taken from earlier, the last View of this reconcile, if there is one.
+// Those are taken from earlier, the last View of this reconcile, if there is one, and so are
+// images that it has read live.
 func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine, earlier vm.View) (vm.View, error) {
 	v := vm.View{
-		Now: time.Now(), VM: obj,
+		Now: time.Now(), VM: obj, AppliedSecret: r.memory.get(client.ObjectKeyFromObject(obj)).secret,
 		CDIServed: r.Kinds.IsServed(image.DataVolumeGVK), KubeVirtServed: r.Kinds.IsServed(kubevirt.VirtualMachineGVK),
 	}
 	var err error
-	if v.DiskView, v.Disks, err = r.readDisks(ctx, obj, r.readDisk); err != nil {
+	v.LiveImages = earlier.LiveImages
+	if v.DiskView, v.Disks, err = r.readDisks(ctx, obj, func(ctx context.Context, k diskKey) (vm.DiskView, error) {
+		return r.readDisk(ctx, k, earlier)
+	}); err != nil {
 		return v, err
 	}
 	if v.KubeVirtServed {
@@ -76,34 +80,46 @@ type secretForbiddenError struct{ message string }
 
 func (e *secretForbiddenError) Error() string { return e.message }
 
-// buildLiveView reads from the API server what an irreversible decision rests on: first that
-// the machine is unchanged, then its images and disks, and what may use its data disks.
-func (r *Reconciler) buildLiveView(ctx context.Context, v vm.View) (vm.View, error) {
-	current := &v1alpha1.VirtualMachine{}
-	err := r.Live.Get(ctx, client.ObjectKeyFromObject(v.VM), current)
-	if apierrors.IsNotFound(err) || (err == nil && current.ResourceVersion != v.VM.ResourceVersion) {
-		return v, errObjectChanged
+// readLive reads from the API server what a decision rests on that cannot be undone: first that
+// the machine is unchanged, unless this visit has stored it, then its images. With all, it also
+// reads sources and disks, and what may use data disks.
+func (r *Reconciler) readLive(ctx context.Context, visited *visit, all bool) error {
+	v := visited.view
+	if !visited.stored {
+		current := &v1alpha1.VirtualMachine{}
+		err := r.Live.Get(ctx, client.ObjectKeyFromObject(v.VM), current)
+		if apierrors.IsNotFound(err) || (err == nil && current.ResourceVersion != v.VM.ResourceVersion) {
+			return errObjectChanged
+		}
+		if err != nil {
+			return fmt.Errorf("reading VirtualMachine %s/%s: %w", v.VM.Namespace, v.VM.Name, err)
+		}
+		visited.stored = true
 	}
+	var err error
+	cached := v
+	v.DiskView, v.Disks, err = r.readDisks(ctx, v.VM, func(ctx context.Context, k diskKey) (vm.DiskView, error) {
+		return r.readDiskLive(ctx, k, diskOf(cached, k), all)
+	})
 	if err != nil {
-		return v, fmt.Errorf("reading VirtualMachine %s/%s: %w", v.VM.Namespace, v.VM.Name, err)
+		return err
 	}
-	root, disks := v.DiskView, v.Disks
-	if v.DiskView, v.Disks, err = r.readDisks(ctx, v.VM, func(ctx context.Context, k diskKey) (vm.DiskView, error) {
-		cached := root
-		if k.disk != "" {
-			cached = disks[k.disk]
-		}
-		return r.readDiskLive(ctx, k, cached)
-	}); err != nil {
-		return v, err
-	}
-	if len(v.Disks) > 0 && v.KubeVirtServed {
+	if all && len(v.Disks) > 0 && v.KubeVirtServed {
 		if v.KubeVirtVM, err = getOptional(ctx, r.Live, client.ObjectKeyFromObject(v.VM), newKubeVirtVM()); err != nil {
-			return v, err
+			return err
 		}
 	}
-	v.Live = true
-	return v, nil
+	v.LiveImages, v.Live = true, all
+	visited.view = v
+	return nil
+}
+
+// diskOf returns what a View has of a disk.
+func diskOf(v vm.View, k diskKey) vm.DiskView {
+	if k.disk == "" {
+		return v.DiskView
+	}
+	return v.Disks[k.disk]
 }
 
 // diskKey identifies a disk of a machine.
@@ -150,9 +166,13 @@ func (r *Reconciler) readDisks(ctx context.Context, obj *v1alpha1.VirtualMachine
 	return root, disks, nil
 }
 
-// readDisk reads what the caches have of a disk.
-func (r *Reconciler) readDisk(ctx context.Context, k diskKey) (v vm.DiskView, err error) {
-	if v.Image, v.Pinned, err = getImages(ctx, r.Client, k); err != nil {
+// readDisk reads what the caches have of a disk. Images that earlier has read live are taken
+// from there.
+func (r *Reconciler) readDisk(ctx context.Context, k diskKey, earlier vm.View) (v vm.DiskView, err error) {
+	if earlier.LiveImages {
+		known := diskOf(earlier, k)
+		v.Image, v.Pinned, v.SourceExists = known.Image, known.Pinned, known.SourceExists
+	} else if v.Image, v.Pinned, err = getImages(ctx, r.Client, k); err != nil {
 		return v, err
 	}
 	if v.Claim, err = getOptional(ctx, r.Owned, k.object, &corev1.PersistentVolumeClaim{}); err != nil {
@@ -167,16 +187,25 @@ func (r *Reconciler) readDisk(ctx context.Context, k diskKey) (v vm.DiskView, er
 	return v, err
 }
 
-// readDiskLive reads all of a disk but its claim from the API server.
-func (r *Reconciler) readDiskLive(ctx context.Context, k diskKey, cached vm.DiskView) (v vm.DiskView, err error) {
-	v.Claim, v.ClaimProblem = cached.Claim, cached.ClaimProblem
+// readDiskLive reads the images of a disk from the API server and, with all, everything but its
+// claim. Otherwise a source is read there only where the cache does not have it: one that the
+// image still serves is not deleted, and one that a person has deleted fails the clone.
+func (r *Reconciler) readDiskLive(ctx context.Context, k diskKey, v vm.DiskView, all bool) (_ vm.DiskView, err error) {
 	if v.Image, v.Pinned, err = getImages(ctx, r.Live, k); err != nil {
 		return v, err
 	}
-	if v.SourceExists, err = r.sourceExists(ctx, k.pin); err != nil {
-		return v, err
+	v.SourceExists = false
+	if !all {
+		if v.SourceExists, err = r.sourceExists(ctx, r.Client, k.pin); err != nil {
+			return v, err
+		}
 	}
-	if r.Kinds.IsServed(image.DataVolumeGVK) {
+	if !v.SourceExists {
+		if v.SourceExists, err = r.sourceExists(ctx, r.Live, k.pin); err != nil {
+			return v, err
+		}
+	}
+	if all && r.Kinds.IsServed(image.DataVolumeGVK) {
 		v.DataVolume, err = getOptional(ctx, r.Live, k.object, &cdiv1.DataVolume{})
 	}
 	return v, err
@@ -205,34 +234,34 @@ func getImages(ctx context.Context, reader client.Reader, k diskKey) (named, pin
 	return named, pinned, nil
 }
 
-// sourceExists reports whether the pinned snapshot or claim can be cloned. It has to carry
-// the labels of the pinned image: the agent may clone what the authors of machines may not.
-func (r *Reconciler) sourceExists(ctx context.Context, p *v1alpha1.PinnedImage) (bool, error) {
-	if p == nil {
+// sourceExists reports whether a reader has the pinned snapshot or claim, and it can be cloned. It
+// has to carry the labels of the pinned image: the agent may clone what the authors of machines
+// may not.
+func (r *Reconciler) sourceExists(ctx context.Context, reader client.Reader, p *v1alpha1.PinnedImage) (bool, error) {
+	switch {
+	case p == nil:
 		return false, nil
-	}
-	if p.SourceNamespace != "" {
-		return r.adoptedSourceExists(ctx, p)
-	}
-	if p.VolumeSnapshot != "" {
-		snapshot, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
+	case p.SourceNamespace != "":
+		return r.adoptedSourceExists(ctx, reader, p)
+	case p.VolumeSnapshot != "":
+		snapshot, err := getOptional(ctx, reader, types.NamespacedName{Namespace: p.Namespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
 		return snapshot != nil && isMadeFor(snapshot, p) && image.IsSnapshotReady(snapshot), err
 	}
-	claim, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
+	claim, err := getOptional(ctx, reader, types.NamespacedName{Namespace: p.Namespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
 	return claim != nil && isMadeFor(claim, p) && claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound, err
 }
 
 // adoptedSourceExists is sourceExists for what a DataSource of others points at, in a namespace
-// that the agent may clone from.
-func (r *Reconciler) adoptedSourceExists(ctx context.Context, p *v1alpha1.PinnedImage) (bool, error) {
-	if !slices.Contains(r.DataSourceNamespaces, p.SourceNamespace) {
+// that the agent may clone from. The cache has only what carries an image's UID.
+func (r *Reconciler) adoptedSourceExists(ctx context.Context, reader client.Reader, p *v1alpha1.PinnedImage) (bool, error) {
+	if reader != r.Live || !slices.Contains(r.DataSourceNamespaces, p.SourceNamespace) {
 		return false, nil
 	}
 	if p.VolumeSnapshot != "" {
-		snapshot, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.SourceNamespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
+		snapshot, err := getOptional(ctx, reader, types.NamespacedName{Namespace: p.SourceNamespace, Name: p.VolumeSnapshot}, &snapshotv1.VolumeSnapshot{})
 		return snapshot != nil && image.IsSnapshotReady(snapshot), err
 	}
-	claim, err := getOptional(ctx, r.Live, types.NamespacedName{Namespace: p.SourceNamespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
+	claim, err := getOptional(ctx, reader, types.NamespacedName{Namespace: p.SourceNamespace, Name: p.PersistentVolumeClaim}, &corev1.PersistentVolumeClaim{})
 	return claim != nil && image.IsClaimReady(claim), err
 }
 
@@ -281,11 +310,16 @@ func (r *Reconciler) findMissingNetwork(ctx context.Context, kubeVirtVM *unstruc
 		if namespace, rest, qualified := strings.Cut(name, "/"); qualified {
 			key = types.NamespacedName{Namespace: namespace, Name: rest}
 		}
+		if r.memory.hasNetwork(key, time.Now()) {
+			continue
+		}
 		definition := &metav1.PartialObjectMetadata{}
 		definition.SetGroupVersionKind(networkAttachmentGVK)
+		asked := time.Now()
 		if found, err := getOptional(ctx, r.Live, key, definition); found == nil || err != nil {
 			return key.String(), err
 		}
+		r.memory.addNetwork(key, asked)
 	}
 	return "", nil
 }

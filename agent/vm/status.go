@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,6 +48,36 @@ func (d *decider) writeStatus() {
 	d.reportAdjustments()
 	d.reportImageDifferences()
 	d.reportPlainTextPasswords()
+}
+
+// statusInterval is how often a status on the way to a running machine is stored at most.
+const statusInterval = time.Second
+
+// StatusDelay returns how long a decided status may wait until it is stored, since when the last
+// one was stored; 0 for not at all. Each costs a request, and the next one on the way follows in
+// moments. Invariant: what later decisions or people rest on is stored at once: a phase, a pin,
+// what is known of data disks, and conditions that report no progress.
+func StatusDelay(stored, decided *v1alpha1.VirtualMachineStatus, since time.Duration) time.Duration {
+	left := statusInterval - since
+	if since < 0 || left <= 0 || stored.Phase != v1alpha1.MachineProvisioning || decided.Phase != v1alpha1.MachineProvisioning ||
+		stored.ObservedGeneration != decided.ObservedGeneration ||
+		!equality.Semantic.DeepEqual(stored.Pinned, decided.Pinned) || !equality.Semantic.DeepEqual(stored.Disks, decided.Disks) {
+		return 0
+	}
+	for i := range decided.Conditions {
+		c := &decided.Conditions[i]
+		former := meta.FindStatusCondition(stored.Conditions, c.Type)
+		if former == nil || (!slices.Contains(progressConditions, c.Type) && (former.Status != c.Status || former.Message != c.Message)) {
+			return 0
+		}
+	}
+	return left
+}
+
+// progressConditions say how far a machine is.
+var progressConditions = []string{
+	v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionImageAcquired,
+	v1alpha1.ConditionRootDiskReady, v1alpha1.ConditionDisksReady, v1alpha1.ConditionMachineCreated, v1alpha1.ConditionRestartRequired,
 }
 
 // setPhase sets phase, reason and message, and conditions Ready, Reconciling and Stalled.

@@ -171,7 +171,7 @@ func (s *memberSetup) newHTTPImage(path string) *v1alpha1.VMDiskImage {
 }
 
 func (s *memberSetup) newBlankImage() *v1alpha1.VMDiskImage {
-	img := s.newHTTPImage("")
+	img := s.newHTTPImage("/")
 	img.Spec.SourceType, img.Spec.URL = v1alpha1.SourceBlank, ""
 	return img
 }

@@ -67,8 +67,12 @@ func TestRecordEvents(t *testing.T) {
 	}
 	waiting := status(v1alpha1.MachineProvisioning, v1alpha1.ReasonWaitingForImage, "waits")
 	failed := status(v1alpha1.MachineFailed, v1alpha1.ReasonImageFailed, "no image")
-
-	assert.Equal(t, []string{"Normal WaitingForImage Provisioning: waits"}, recorded(v1alpha1.VirtualMachineStatus{}, waiting))
+	ready := status(v1alpha1.MachineReady, v1alpha1.ReasonRunning, "runs")
+	assert.Empty(t, recorded(v1alpha1.VirtualMachineStatus{}, waiting), "its conditions say so")
+	assert.Empty(t, recorded(waiting, ready), "its conditions say so, and since when")
+	assert.Equal(t, []string{"Normal WaitingForImage Provisioning: waits"}, recorded(ready, waiting))
+	assert.Equal(t, []string{"Normal WaitingForImage Provisioning: waits"}, recorded(failed, waiting))
+	assert.Equal(t, []string{"Normal Running Ready: runs"}, recorded(failed, ready))
 	assert.Empty(t, recorded(waiting, status(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk, "clones")), "the phase is the same")
 	assert.Equal(t, []string{"Warning ImageFailed Failed: no image"}, recorded(waiting, failed))
 	assert.Len(t, recorded(failed, status(v1alpha1.MachineFailed, v1alpha1.ReasonSecretMissing, "no Secret")), 1)

@@ -65,6 +65,7 @@ type Reconciler struct {
 
 	requeueEvents chan event.GenericEvent
 	memory        memory
+	imageReads    sharedReads
 }
 
 // conflictRetryDelay is the requeue delay after a write conflict. The event of the other
@@ -148,9 +149,11 @@ func (r *Reconciler) decide(ctx context.Context, v *visit) (d vm.Decision, err e
 func (r *Reconciler) applyDecision(ctx context.Context, v *visit, d *vm.Decision) error {
 	obj := v.obj
 	var failure error
+	onTheWay := !d.StoreStatusFirst
 	if !d.StoreStatusFirst {
 		child, err := r.applyChildren(ctx, obj, d)
 		reason, refused := refusalReason(child, err)
+		onTheWay = err == nil
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && child != childImage:
 			return nil // the machine is being deleted too
@@ -167,17 +170,26 @@ func (r *Reconciler) applyDecision(ctx context.Context, v *visit, d *vm.Decision
 			failure = &reportedError{failure}
 		}
 	}
-	stored, err := r.updateStatus(ctx, obj, d)
+	stored, err := r.updateStatus(ctx, obj, d, onTheWay)
 	v.stored = v.stored || stored
 	return errors.Join(failure, err)
 }
 
-// updateStatus writes the status if it differs from the stored one.
-func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (stored bool, err error) {
-	before := obj.Status.DeepCopy()
+// updateStatus writes the status if it differs from the stored one. A status on the way may wait;
+// then it is decided again.
+func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision, onTheWay bool) (stored bool, err error) {
+	name, before := client.ObjectKeyFromObject(obj), obj.Status.DeepCopy()
+	r.Metrics.Set(name, d.Status.Phase, d.Status.Reason)
 	if equality.Semantic.DeepEqual(obj.Status, d.Status) {
-		r.Metrics.Set(client.ObjectKeyFromObject(obj), obj.Status.Phase, obj.Status.Reason)
 		return false, nil
+	}
+	if onTheWay {
+		if delay := vm.StatusDelay(before, &d.Status, time.Since(r.memory.get(name).statusStoredAt)); delay > 0 {
+			if d.RequeueAfter == 0 || delay < d.RequeueAfter {
+				d.RequeueAfter = delay
+			}
+			return false, nil
+		}
 	}
 	obj.Status = d.Status
 	if err := r.Status().Update(ctx, obj); apierrors.IsNotFound(err) {
@@ -185,20 +197,21 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMach
 	} else if err != nil {
 		return false, fmt.Errorf("updating status of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err)
 	}
-	r.Metrics.Set(client.ObjectKeyFromObject(obj), obj.Status.Phase, obj.Status.Reason)
+	r.memory.setStatusStored(name, time.Now())
 	r.recordEvents(obj, before)
 	return true, nil
 }
 
-// recordEvents records what is new in a stored status.
+// recordEvents records what is new in a stored status and what its conditions do not tell any more
+// later: a failure and its end, and that a machine was ready. Each Event is a request.
 func (r *Reconciler) recordEvents(obj *v1alpha1.VirtualMachine, before *v1alpha1.VirtualMachineStatus) {
 	st := &obj.Status
-	if before.Phase != st.Phase || (before.Reason != st.Reason && st.Phase == v1alpha1.MachineFailed) {
-		eventType := corev1.EventTypeNormal
-		if st.Phase == v1alpha1.MachineFailed {
-			eventType = corev1.EventTypeWarning
-		}
-		r.Events.Eventf(obj, nil, eventType, string(st.Reason), "Reconcile", "%s", string(st.Phase)+": "+st.Message)
+	failed, hadFailed := st.Phase == v1alpha1.MachineFailed, before.Phase == v1alpha1.MachineFailed
+	switch {
+	case failed && (!hadFailed || before.Reason != st.Reason):
+		r.recordPhase(obj, corev1.EventTypeWarning)
+	case !failed && hadFailed, before.Phase == v1alpha1.MachineReady && st.Phase != v1alpha1.MachineReady:
+		r.recordPhase(obj, corev1.EventTypeNormal)
 	}
 	for _, t := range []string{
 		v1alpha1.ConditionSpecAdjusted, v1alpha1.ConditionImageDiffers, v1alpha1.ConditionPlainTextPassword, v1alpha1.ConditionRestartRequired,
@@ -207,4 +220,9 @@ func (r *Reconciler) recordEvents(obj *v1alpha1.VirtualMachine, before *v1alpha1
 			r.Events.Eventf(obj, nil, corev1.EventTypeWarning, t, "Reconcile", "%s", c.Message)
 		}
 	}
+}
+
+func (r *Reconciler) recordPhase(obj *v1alpha1.VirtualMachine, eventType string) {
+	st := &obj.Status
+	r.Events.Eventf(obj, nil, eventType, string(st.Reason), "Reconcile", "%s", string(st.Phase)+": "+st.Message)
 }

@@ -172,7 +172,9 @@ func (r *Reconciler) readDisk(ctx context.Context, k diskKey, earlier vm.View) (
 	if earlier.LiveImages {
 		known := diskOf(earlier, k)
 		v.Image, v.Pinned, v.SourceExists = known.Image, known.Pinned, known.SourceExists
-	} else if v.Image, v.Pinned, err = getImages(ctx, r.Client, k); err != nil {
+	} else if v.Image, v.Pinned, err = getImages(k, func(key types.NamespacedName) (*v1alpha1.VMDiskImage, error) {
+		return getOptional(ctx, r.Client, key, &v1alpha1.VMDiskImage{})
+	}); err != nil {
 		return v, err
 	}
 	if v.Claim, err = getOptional(ctx, r.Owned, k.object, &corev1.PersistentVolumeClaim{}); err != nil {
@@ -191,7 +193,9 @@ func (r *Reconciler) readDisk(ctx context.Context, k diskKey, earlier vm.View) (
 // claim. Otherwise a source is read there only where the cache does not have it: one that the
 // image still serves is not deleted, and one that a person has deleted fails the clone.
 func (r *Reconciler) readDiskLive(ctx context.Context, k diskKey, v vm.DiskView, all bool) (_ vm.DiskView, err error) {
-	if v.Image, v.Pinned, err = getImages(ctx, r.Live, k); err != nil {
+	if v.Image, v.Pinned, err = getImages(k, func(key types.NamespacedName) (*v1alpha1.VMDiskImage, error) {
+		return r.imageReads.get(ctx, r.Live, key)
+	}); err != nil {
 		return v, err
 	}
 	v.SourceExists = false
@@ -213,9 +217,9 @@ func (r *Reconciler) readDiskLive(ctx context.Context, k diskKey, v vm.DiskView,
 
 // getImages returns the image that the spec names and the pinned one; nil if they do not
 // exist.
-func getImages(ctx context.Context, reader client.Reader, k diskKey) (named, pinned *v1alpha1.VMDiskImage, err error) {
+func getImages(k diskKey, get func(types.NamespacedName) (*v1alpha1.VMDiskImage, error)) (named, pinned *v1alpha1.VMDiskImage, err error) {
 	if k.image.Name != "" {
-		if named, err = getOptional(ctx, reader, k.image, &v1alpha1.VMDiskImage{}); err != nil {
+		if named, err = get(k.image); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -224,7 +228,7 @@ func getImages(ctx context.Context, reader client.Reader, k diskKey) (named, pin
 	}
 	pinned = named
 	if key := (types.NamespacedName{Namespace: k.pin.Namespace, Name: k.pin.Name}); key != k.image {
-		if pinned, err = getOptional(ctx, reader, key, &v1alpha1.VMDiskImage{}); err != nil {
+		if pinned, err = get(key); err != nil {
 			return nil, nil, err
 		}
 	}

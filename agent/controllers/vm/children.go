@@ -52,7 +52,8 @@ func (e *nameTakenError) Error() string { return vm.NameTakenMessage(e.kind, e.n
 // applyChildren creates, applies and deletes what a decision says. With an error it returns
 // the child that the error is about. A refused adoption keeps nothing else from being done: it
 // recurs where the agent may not change owners.
-func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (childObject, error) {
+func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision) (childObject, error) {
+	obj := v.obj
 	for _, target := range d.Adopt {
 		if err := r.adopt(ctx, obj, target); vm.IsRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			d.SetAdoptionRefused(obj.Generation, time.Now(), target, err)
@@ -65,7 +66,7 @@ func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMac
 			return childImage, err
 		}
 	}
-	if child, err := r.applyDisksAndSecret(ctx, obj, d); err != nil {
+	if child, err := r.applyDisksAndSecret(ctx, v, d); err != nil {
 		if child != childSecret && d.RunStrategy == v1alpha1.RunStrategy(kubevirtv1.RunStrategyHalted) { // a start waits for the disks
 			err = errors.Join(err, r.setRunStrategy(ctx, obj, d.RunStrategy))
 		}
@@ -84,10 +85,10 @@ func (r *Reconciler) applyChildren(ctx context.Context, obj *v1alpha1.VirtualMac
 
 // applyDisksAndSecret applies both at once. A failure of one keeps nothing of the other from being
 // done or recorded; that of the disks is returned first.
-func (r *Reconciler) applyDisksAndSecret(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (childObject, error) {
+func (r *Reconciler) applyDisksAndSecret(ctx context.Context, v *visit, d *vm.Decision) (childObject, error) {
 	secret := make(chan error, 1)
-	go func() { secret <- r.applySecretOf(ctx, obj, d) }()
-	child, err := r.applyDisks(ctx, obj, d)
+	go func() { secret <- r.applySecretOf(ctx, v.obj, d) }()
+	child, err := r.applyDisks(ctx, v, d)
 	if secretErr := <-secret; err == nil && secretErr != nil {
 		return childSecret, secretErr
 	}
@@ -110,15 +111,15 @@ func (r *Reconciler) applySecretOf(ctx context.Context, obj *v1alpha1.VirtualMac
 
 // applyDisks deletes and creates DataVolumes. It takes those that were created out of d, which has
 // the state of a failure set for the rest only.
-func (r *Reconciler) applyDisks(ctx context.Context, obj *v1alpha1.VirtualMachine, d *vm.Decision) (childObject, error) {
+func (r *Reconciler) applyDisks(ctx context.Context, v *visit, d *vm.Decision) (childObject, error) {
 	for _, t := range d.DeleteDisks {
-		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: t.Name}}
+		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: v.obj.Namespace, Name: t.Name}}
 		if err := r.Delete(ctx, dv, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion}); client.IgnoreNotFound(err) != nil {
 			return childDisk(t.Disk), err
 		}
 	}
 	for ; len(d.CreateDisks) > 0; d.CreateDisks = d.CreateDisks[1:] {
-		if err := r.createDisk(ctx, obj, d.CreateDisks[0].DataVolume); err != nil {
+		if err := r.createDisk(ctx, v, d.CreateDisks[0].DataVolume); err != nil {
 			return childDisk(d.CreateDisks[0].Disk), err
 		}
 	}
@@ -142,12 +143,16 @@ func (r *Reconciler) adopt(ctx context.Context, obj *v1alpha1.VirtualMachine, ta
 
 // createDisk creates a DataVolume. One that exists and is not in the cache is either new
 // or belongs to others.
-func (r *Reconciler) createDisk(ctx context.Context, obj *v1alpha1.VirtualMachine, dv *cdiv1.DataVolume) error {
+func (r *Reconciler) createDisk(ctx context.Context, v *visit, dv *cdiv1.DataVolume) error {
 	// With a claim of the same name CDI would leave the DataVolume pending.
-	claim, err := getOptional(ctx, r.Live, client.ObjectKeyFromObject(dv), &corev1.PersistentVolumeClaim{})
+	claim, known := v.claims[client.ObjectKeyFromObject(dv)]
+	if !known {
+		var err error
+		if claim, err = getOptional(ctx, r.Live, client.ObjectKeyFromObject(dv), &corev1.PersistentVolumeClaim{}); err != nil {
+			return err
+		}
+	}
 	switch {
-	case err != nil:
-		return err
 	case claim == nil:
 	case claim.Labels[v1alpha1.LabelMachineUID] == "":
 		existing, err := getOptional(ctx, r.Live, client.ObjectKeyFromObject(dv), &cdiv1.DataVolume{})
@@ -161,7 +166,7 @@ func (r *Reconciler) createDisk(ctx context.Context, obj *v1alpha1.VirtualMachin
 	default:
 		return errObjectChanged // the cache is stale
 	}
-	err = r.Create(ctx, dv, fieldOwner)
+	err := r.Create(ctx, dv, fieldOwner)
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -175,7 +180,7 @@ func (r *Reconciler) createDisk(ctx context.Context, obj *v1alpha1.VirtualMachin
 	if existing.Labels[v1alpha1.LabelMachineUID] == "" {
 		return &nameTakenError{"DataVolume", dv.Name}
 	}
-	if existing.Labels[v1alpha1.LabelMachineUID] != string(obj.UID) || existing.Annotations[v1alpha1.AnnotationClonedFrom] != dv.Annotations[v1alpha1.AnnotationClonedFrom] {
+	if existing.Labels[v1alpha1.LabelMachineUID] != string(v.obj.UID) || existing.Annotations[v1alpha1.AnnotationClonedFrom] != dv.Annotations[v1alpha1.AnnotationClonedFrom] {
 		return errObjectChanged
 	}
 	return nil

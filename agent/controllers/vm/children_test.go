@@ -41,7 +41,7 @@ func TestRefusedAdoptionKeepsNothingFromBeingDone(t *testing.T) {
 		},
 	})
 	d := &vm.Decision{Adopt: []vm.AdoptTarget{adopted("vm-root"), adopted("other")}, RunStrategy: "Halted", Status: v1alpha1.VirtualMachineStatus{Phase: v1alpha1.MachineReady}}
-	_, err := (&Reconciler{Client: c}).applyChildren(t.Context(), obj, d)
+	_, err := (&Reconciler{Client: c}).applyChildren(t.Context(), &visit{obj: obj}, d)
 	require.NoError(t, err)
 	require.Len(t, patched, 3)
 	assert.Equal(t, []string{"vm-root", "other", "vm"}, []string{patched[0].GetName(), patched[1].GetName(), patched[2].GetName()})
@@ -70,7 +70,7 @@ func TestRefusedDiskKeepsNoMachineFromBeingStopped(t *testing.T) {
 		})
 		disk := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm-late"}}
 		d := &vm.Decision{CreateDisks: []vm.CreateDisk{{DataVolume: disk, Disk: "late"}}, RunStrategy: run}
-		child, err := (&Reconciler{Client: c, Live: c}).applyChildren(t.Context(), obj, d)
+		child, err := (&Reconciler{Client: c, Live: c}).applyChildren(t.Context(), &visit{obj: obj}, d)
 		assert.Equal(t, wantPatches, patches, run)
 		reason, refused := refusalReason(child, err)
 		assert.True(t, refused, "the refusal is reported")
@@ -118,7 +118,7 @@ func TestCreateRootDiskChecksExistingClaim(t *testing.T) {
 			c := b.Build()
 			r := &Reconciler{Client: c, Live: c}
 			dv := &cdiv1.DataVolume{ObjectMeta: objectMeta(obj.UID)}
-			err := r.createDisk(t.Context(), obj, dv)
+			err := r.createDisk(t.Context(), &visit{obj: obj}, dv)
 			existing := &cdiv1.DataVolume{}
 			created := c.Get(t.Context(), client.ObjectKeyFromObject(dv), existing) == nil && existing.Labels[v1alpha1.LabelMachineUID] == string(obj.UID)
 			assert.Equal(t, err == nil, created)

@@ -120,6 +120,8 @@ type visit struct {
 	// view is the last one. Invariant: it has LiveImages only while the machine has the pins that
 	// it had when the images were read.
 	view vm.View
+	// claims that were read live, beside the images; nil for one that does not exist.
+	claims map[types.NamespacedName]*corev1.PersistentVolumeClaim
 	// stored: obj is the answer to a write of this visit, so the cache it came from was not stale.
 	stored bool
 }
@@ -151,7 +153,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, v *visit, d *vm.Decision
 	var failure error
 	onTheWay := !d.StoreStatusFirst
 	if !d.StoreStatusFirst {
-		child, err := r.applyChildren(ctx, obj, d)
+		child, err := r.applyChildren(ctx, v, d)
 		reason, refused := refusalReason(child, err)
 		onTheWay = err == nil
 		switch {
@@ -202,7 +204,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMach
 	return true, nil
 }
 
-// recordEvents records what is new in a stored status and what its conditions do not tell any more
+// recordEvents records what is new in a stored status and what its conditions no longer tell
 // later: a failure and its end, and that a machine was ready. Each Event is a request.
 func (r *Reconciler) recordEvents(obj *v1alpha1.VirtualMachine, before *v1alpha1.VirtualMachineStatus) {
 	st := &obj.Status

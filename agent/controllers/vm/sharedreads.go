@@ -43,7 +43,7 @@ func (s *sharedReads) get(ctx context.Context, reader client.Reader, key types.N
 	}
 	read := reads.next
 	if reads.begun == nil {
-		s.begin(ctx, reader, key, reads)
+		s.beginNext(ctx, reader, key, reads)
 	}
 	s.mu.Unlock()
 	select {
@@ -54,8 +54,8 @@ func (s *sharedReads) get(ctx context.Context, reader client.Reader, key types.N
 	}
 }
 
-// begin starts the next read. The client bounds how long it takes. s.mu is held.
-func (s *sharedReads) begin(ctx context.Context, reader client.Reader, key types.NamespacedName, reads *imageReads) {
+// beginNext begins the next read. The client bounds how long it takes. s.mu is held.
+func (s *sharedReads) beginNext(ctx context.Context, reader client.Reader, key types.NamespacedName, reads *imageReads) {
 	read := reads.next
 	reads.begun, reads.next = read, nil
 	ctx = context.WithoutCancel(ctx) // others wait for it, too
@@ -65,7 +65,7 @@ func (s *sharedReads) begin(ctx context.Context, reader client.Reader, key types
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if reads.begun = nil; reads.next != nil {
-			s.begin(ctx, reader, key, reads)
+			s.beginNext(ctx, reader, key, reads)
 		} else {
 			delete(s.reads, key)
 		}

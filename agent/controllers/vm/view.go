@@ -96,6 +96,7 @@ func (r *Reconciler) readLive(ctx context.Context, visited *visit, all bool) err
 		}
 		visited.stored = true
 	}
+	claims := r.readClaims(ctx, v)
 	var err error
 	cached := v
 	v.DiskView, v.Disks, err = r.readDisks(ctx, v.VM, func(ctx context.Context, k diskKey) (vm.DiskView, error) {
@@ -110,8 +111,28 @@ func (r *Reconciler) readLive(ctx context.Context, visited *visit, all bool) err
 		}
 	}
 	v.LiveImages, v.Live = true, all
-	visited.view = v
+	visited.view, visited.claims = v, <-claims
 	return nil
+}
+
+// readClaims reads the claim of a root disk that is about to be created, beside what else is read.
+// A failure is left to who needs the claim.
+func (r *Reconciler) readClaims(ctx context.Context, v vm.View) <-chan map[types.NamespacedName]*corev1.PersistentVolumeClaim {
+	found := make(chan map[types.NamespacedName]*corev1.PersistentVolumeClaim, 1)
+	if v.DataVolume != nil || v.Claim != nil || v.VM.Status.Pinned == nil {
+		found <- nil
+		return found
+	}
+	go func() {
+		key := types.NamespacedName{Namespace: v.VM.Namespace, Name: kubevirt.RootDiskName(v.VM)}
+		claim, err := getOptional(ctx, r.Live, key, &corev1.PersistentVolumeClaim{})
+		if err != nil {
+			found <- nil
+			return
+		}
+		found <- map[types.NamespacedName]*corev1.PersistentVolumeClaim{key: claim}
+	}()
+	return found
 }
 
 // diskOf returns what a View has of a disk.

@@ -51,16 +51,17 @@ func (d *decider) writeStatus() {
 }
 
 // statusInterval is how often a status on the way to a running machine is stored at most.
-const statusInterval = 2 * time.Second
+const statusInterval = 5 * time.Second
 
 // StatusDelay returns how long a decided status may wait until it is stored, since when the last
 // one was stored; 0 for not at all. Each costs a request, and the next one on the way follows in
 // moments. Invariant: what later decisions or people rest on is stored at once: a phase, a pin,
-// what is known of data disks, and conditions that report no progress.
+// what is known of data disks, reasons and conditions that report no progress.
 func StatusDelay(stored, decided *v1alpha1.VirtualMachineStatus, since time.Duration) time.Duration {
 	left := statusInterval - since
 	if since < 0 || left <= 0 || stored.Phase != v1alpha1.MachineProvisioning || decided.Phase != v1alpha1.MachineProvisioning ||
 		stored.ObservedGeneration != decided.ObservedGeneration ||
+		(stored.Reason != decided.Reason && !(slices.Contains(progressReasons, stored.Reason) && slices.Contains(progressReasons, decided.Reason))) ||
 		!equality.Semantic.DeepEqual(stored.Pinned, decided.Pinned) || !equality.Semantic.DeepEqual(stored.Disks, decided.Disks) {
 		return 0
 	}
@@ -72,6 +73,11 @@ func StatusDelay(stored, decided *v1alpha1.VirtualMachineStatus, since time.Dura
 		}
 	}
 	return left
+}
+
+// progressReasons follow each other where nothing holds a machine up.
+var progressReasons = []v1alpha1.Reason{
+	v1alpha1.ReasonAcquiringImage, v1alpha1.ReasonCloningRootDisk, v1alpha1.ReasonPreparingDataDisk, v1alpha1.ReasonStarting,
 }
 
 // progressConditions say how far a machine is.

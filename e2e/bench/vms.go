@@ -38,8 +38,8 @@ const (
 	// bareSuffix ends the names of the bare client's VMs.
 	bareSuffix = "-bare"
 	// maxBurstRatio and maxRequestsPerVM are what the agent may take of time and requests.
-	maxBurstRatio    = 2.0
-	maxRequestsPerVM = 9
+	maxBurstRatio    = 3.0
+	maxRequestsPerVM = 10
 )
 
 // watchers observe ready images and KubeVirt VMs.

@@ -21,6 +21,7 @@ func (s *scenario) ForEachStep(c *clusterState, visit func(step)) {
 			violation = s.checkInvariants(&next)
 		}
 		visit(step{Next: next, Violation: violation, Describe: func() string { return string(rune('A'+who)) + " " + what }})
+		s.cachedReadSteps(c, who, emit)
 		if c.writers[who].pc != pcIdle {
 			next := *c
 			next.writers[who] = writer{}
@@ -31,6 +32,27 @@ func (s *scenario) ForEachStep(c *clusterState, visit func(step)) {
 	s.importSteps(c, emit)
 	s.deletionSteps(c, emit)
 	s.manualSteps(c, emit)
+}
+
+// cachedReadSteps are a writer's reads of an image from its cache, which may be of any earlier
+// time: it shows the outcome that is stored, or none.
+func (s *scenario) cachedReadSteps(c *clusterState, who int, emit emitter) {
+	wr := &c.writers[who]
+	if wr.pc != pcFacts || wr.facts[wr.position] != unread {
+		return
+	}
+	id := int(wr.position)
+	stored := c.images[s.imageIndex(id)].outcomeOf(s.attemptNumber(id))
+	for _, shown := range []uint8{noOutcome, stored} {
+		next := *c
+		if !s.readCachedImage(&next, &next.writers[who], id, shown) {
+			continue
+		}
+		s.advanceWriter(&next.writers[who])
+		emit(next, false, func() string {
+			return string(rune('A'+who)) + " reads the image of slot " + s.formatAttempts(1<<id, 0) + " from its cache" + []string{"", ", succeeded", ", failed"}[shown]
+		})
+	}
 }
 
 type emitter = func(next clusterState, fault bool, describe func() string)

@@ -156,6 +156,8 @@ const (
 	neverRemoves
 	freesUnmarkedSuccess
 	ignoresGroupLimit
+	createsByCachedImage
+	storageFromCache
 )
 
 func (s *scenario) hasBug(b plantedBug) bool { return s.plantedBugs&b != 0 }

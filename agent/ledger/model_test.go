@@ -169,6 +169,8 @@ func TestPlantedBugs(t *testing.T) {
 		"the limit of a source group is ignored":               {with(threeImages, func(s *scenario) { s.groupLimit = 1 }), ignoresGroupLimit, "S6: a slot is taken beyond the limit of its source group"},
 		"a started attempt is started again":                   {with(oneImage, volumeDeleted), rollsForwardStarted, "S4"},
 		"DataVolumes are listed before the ledger":             {with(twoImages, func(s *scenario) { s.ledgersLostByHand = 1 }), listsBeforeLedger, "S1"},
+		"a missing DataVolume is created by a cached image":    {with(oneImage, volumeDeleted), createsByCachedImage, "S4"},
+		"a successful slot is freed by cached storage":         {with(twoImages, volumeDeleted), storageFromCache, "S1"},
 		"a slot without its DataVolume is left":                {oneImage, neverRollsForward, modelcheck.Deadlock},
 		"the DataVolume of an ended slot is not deleted":       {oneImage, neverRemoves, modelcheck.Deadlock},
 		// Success is read, a person deletes the DataVolume, a paused writer creates it

@@ -70,6 +70,28 @@ func (s *scenario) readImage(c *clusterState, wr *writer, id int) {
 	}
 }
 
+// readCachedImage reads the first half of the facts of a slot from a cache, which shows an
+// outcome. It returns false where the agent reads live instead.
+func (s *scenario) readCachedImage(c *clusterState, wr *writer, id int, shown uint8) bool {
+	ended := contains(wr.ended, id)
+	switch {
+	case shown == noOutcome && s.hasBug(createsByCachedImage) && !ended:
+		wr.facts[id] = imageNotStarted
+		if c.images[s.imageIndex(id)].started >= s.attemptNumber(id) {
+			wr.knownStarted |= 1 << id
+		}
+	case shown == noOutcome && !ended:
+		wr.facts[id] = idle // only the slot of a DataVolume that the cache shows, too
+	case shown == succeeded && ended:
+		wr.facts[id] = imageSucceeded
+	case shown != noOutcome && !ended:
+		wr.facts[id] = endedWithObjects // enough to mark it as ended
+	default:
+		return false
+	}
+	return true
+}
+
 // readStorage reads the second half.
 func (s *scenario) readStorage(c *clusterState, wr *writer, id int) {
 	v := c.volumes[id]
@@ -85,7 +107,7 @@ func (s *scenario) readStorage(c *clusterState, wr *writer, id int) {
 		wr.knownStarted &^= 1 << id
 	case half == imageNotStarted:
 		wr.facts[id] = missing
-	case half == imageSucceeded && v.state == complete:
+	case half == imageSucceeded && (v.state == complete || s.hasBug(storageFromCache)):
 		wr.facts[id] = succeededAndComplete
 	case remains || !contains(wr.ended, id) && !s.hasBug(freesWithoutEndedMark):
 		wr.facts[id] = endedWithObjects

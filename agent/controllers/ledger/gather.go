@@ -101,23 +101,23 @@ func (r *Reconciler) gather(ctx context.Context, syncLedger *v1alpha1.SyncLedger
 }
 
 // needsLiveRead decides by the cache whether a slot may have to be freed, or its DataVolume
-// created. Other slots are not read live.
+// created. Other slots are not read live: of one whose outcome the cache shows, that is a fact.
+//
+// Invariant: an attempt has at most one outcome, so one that the cache shows is stored. It marks
+// the slot as ended; that an attempt was not started only a live read may say.
 func (r *Reconciler) needsLiveRead(ctx context.Context, slot v1alpha1.Slot, found *gatheredFacts) (bool, error) {
 	if slot.Ended {
 		return true, nil
 	}
-	img := &v1alpha1.VMDiskImage{}
-	err := r.Get(ctx, types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.Image.Name}, img)
-	if apierrors.IsNotFound(err) || (err == nil && img.UID != slot.Image.UID) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if outcome, _ := image.OutcomeOf(img, slot); outcome != "" {
-		return true, nil
+	img, err := r.cachedImage(ctx, slot.Image)
+	if img == nil || err != nil {
+		return true, err
 	}
 	key := ledger.DataVolumeKey(slot)
+	if outcome, started := image.OutcomeOf(img, slot); outcome != "" {
+		found.facts[key] = ledger.SlotFacts{Outcome: outcome, Started: started}
+		return false, nil
+	}
 	err = r.Get(ctx, types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}, &cdiv1.DataVolume{})
 	if err == nil {
 		delete(r.createdAt, key)
@@ -133,4 +133,14 @@ func (r *Reconciler) needsLiveRead(ctx context.Context, slot v1alpha1.Slot, foun
 		}
 	}
 	return true, nil
+}
+
+// cachedImage returns an image as the cache shows it; nil where it shows none with that UID.
+func (r *Reconciler) cachedImage(ctx context.Context, key v1alpha1.ImageKey) (*v1alpha1.VMDiskImage, error) {
+	img := &v1alpha1.VMDiskImage{}
+	err := r.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name}, img)
+	if apierrors.IsNotFound(err) || (err == nil && img.UID != key.UID) {
+		return nil, nil
+	}
+	return img, err
 }

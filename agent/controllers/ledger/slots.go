@@ -68,20 +68,14 @@ func (f *gatheredFacts) addLeftovers(o *image.AttemptObjects) {
 // readSlotLive reads the facts of a slot. Invariant: the image is read before its objects,
 // unless the slot has ended, which means that the outcome was stored before.
 func (r *Reconciler) readSlotLive(ctx context.Context, slot v1alpha1.Slot) (slotReading, error) {
-	var reading slotReading
-	var imported *image.AttemptObjects
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		reading.image, err = r.readImageLive(groupCtx, slot.Image)
-		return err
-	})
 	if slot.Ended {
-		group.Go(func() (err error) {
-			imported, err = r.readImportLive(groupCtx, slot)
-			return err
-		})
+		if reading, complete, err := r.readCompleteImport(ctx, slot); complete || err != nil {
+			return reading, err
+		}
 	}
-	if err := group.Wait(); err != nil {
+	var reading slotReading
+	var err error
+	if reading.image, err = r.readImageLive(ctx, slot.Image); err != nil {
 		return reading, err
 	}
 	if reading.image == nil {
@@ -89,19 +83,14 @@ func (r *Reconciler) readSlotLive(ctx context.Context, slot v1alpha1.Slot) (slot
 	} else {
 		reading.facts.Outcome, reading.facts.Started = image.OutcomeOf(reading.image, slot)
 	}
-	if reading.facts.Outcome == v1alpha1.OutcomeSucceeded {
-		if !slot.Ended {
-			return reading, nil // the slot is marked as ended first; its objects matter after that
-		}
-		reading.objects = imported
+	if reading.facts.Outcome == v1alpha1.OutcomeSucceeded && !slot.Ended {
+		return reading, nil // the slot is marked as ended first; its objects matter after that
 	}
-	if !reading.objects.ImportComplete() {
-		lists, err := r.listAttemptLive(ctx, slot)
-		if err != nil {
-			return reading, err
-		}
-		reading.objects = image.GroupByAttempt(lists)[slot.Attempt]
+	lists, err := r.listAttemptLive(ctx, slot)
+	if err != nil {
+		return reading, err
 	}
+	reading.objects = image.GroupByAttempt(lists)[slot.Attempt]
 	if reading.objects != nil {
 		reading.facts.DataVolumeExists = reading.objects.DataVolume != nil
 		reading.facts.ImportComplete = reading.objects.ImportComplete()
@@ -110,32 +99,41 @@ func (r *Reconciler) readSlotLive(ctx context.Context, slot v1alpha1.Slot) (slot
 	return reading, nil
 }
 
-// readImportLive reads DataVolume and PVC of an attempt by their name, which is used once.
-// Two concurrent reads suffice for an import that is complete; lists would each wait until
-// the API server's cache has caught up.
-func (r *Reconciler) readImportLive(ctx context.Context, slot v1alpha1.Slot) (*image.AttemptObjects, error) {
+// readCompleteImport reads what frees the slot of most imports: one whose image says, by the
+// cache, that it has succeeded. One live read suffices where it is complete.
+//
+// Invariant: the DataVolume is read live, after the slot was marked as ended. An earlier state of
+// it could be that of one which was deleted since, and created again by a delayed request. Its
+// claim was Bound before CDI called it Succeeded, so that of the cache says nothing older.
+func (r *Reconciler) readCompleteImport(ctx context.Context, slot v1alpha1.Slot) (reading slotReading, complete bool, err error) {
+	img, err := r.cachedImage(ctx, slot.Image)
+	if img == nil || err != nil {
+		return reading, false, err
+	}
+	outcome, started := image.OutcomeOf(img, slot)
+	if outcome != v1alpha1.OutcomeSucceeded {
+		return reading, false, nil
+	}
 	key := types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}
-	dv, claim := &cdiv1.DataVolume{}, &corev1.PersistentVolumeClaim{}
-	group, ctx := errgroup.WithContext(ctx)
-	for _, obj := range []client.Object{dv, claim} {
-		group.Go(func() error {
-			if err := r.Live.Get(ctx, key, obj); client.IgnoreNotFound(err) != nil {
-				return fmt.Errorf("reading %T %s: %w", obj, key, err)
-			}
-			return nil
-		})
+	claim, dv := &corev1.PersistentVolumeClaim{}, &cdiv1.DataVolume{}
+	if err := r.Get(ctx, key, claim); err != nil {
+		return reading, false, client.IgnoreNotFound(err)
 	}
-	if err := group.Wait(); err != nil {
-		return nil, err
+	if err := r.Live.Get(ctx, key, dv); err != nil {
+		return reading, false, client.IgnoreNotFound(err)
 	}
-	var lists image.ObjectLists
-	if dv.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
-		lists.DataVolumes = []cdiv1.DataVolume{*dv}
+	uid := string(slot.Image.UID)
+	if claim.Labels[v1alpha1.LabelImageUID] != uid || dv.Labels[v1alpha1.LabelImageUID] != uid {
+		return reading, false, nil
 	}
-	if claim.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
-		lists.Claims = []corev1.PersistentVolumeClaim{*claim}
+	lists := image.ObjectLists{DataVolumes: []cdiv1.DataVolume{*dv}, Claims: []corev1.PersistentVolumeClaim{*claim}}
+	objects := image.GroupByAttempt(lists)[slot.Attempt]
+	if !objects.ImportComplete() {
+		return reading, false, nil
 	}
-	return image.GroupByAttempt(lists)[slot.Attempt], nil
+	reading.image, reading.objects = img, objects
+	reading.facts = ledger.SlotFacts{Outcome: outcome, Started: started, DataVolumeExists: true, ImportComplete: true, ObjectsRemain: true}
+	return reading, true, nil
 }
 
 // listAttemptLive lists the objects of a slot's attempt.

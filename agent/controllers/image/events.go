@@ -22,7 +22,8 @@ func (r *Reconciler) recordEvents(img *v1alpha1.VMDiskImage, before *v1alpha1.VM
 				duration = time.Since(ended.Slot.StartedAt.Time)
 			}
 			r.Metrics.RecordSuccess(source, ended.DownloadedBytes, duration)
-			r.Events.Eventf(img, nil, corev1.EventTypeNormal, "Imported", "Import", "attempt %d succeeded", ended.Slot.Attempt)
+			r.Events.Eventf(img, nil, corev1.EventTypeNormal, "Imported", "Import", "attempt %d succeeded, %s after it got its slot: DataVolume %s",
+				ended.Slot.Attempt, duration.Truncate(time.Second), ended.Slot.DataVolume)
 			continue
 		}
 		r.Metrics.RecordFailure(ended.Failure.Reason, source, ended.DownloadedBytes)
@@ -33,14 +34,20 @@ func (r *Reconciler) recordEvents(img *v1alpha1.VMDiskImage, before *v1alpha1.VM
 		r.Events.Eventf(img, nil, corev1.EventTypeWarning, string(v1alpha1.ReasonStorageLost), "Resync", "storage of a finished image is gone: importing it again")
 	}
 	r.recordPruneEvent(img, before.Prune)
-	// The start of an import has its event with the slot.
-	if before.Phase != img.Status.Phase && len(d.EndedAttempts) == 0 && img.Status.Reason != v1alpha1.ReasonImporting {
+	if before.Phase != img.Status.Phase && len(d.EndedAttempts) == 0 && !isOrdinaryStep(img.Status.Reason) {
 		eventType := corev1.EventTypeNormal
 		if img.Status.Phase == v1alpha1.PhaseFailed {
 			eventType = corev1.EventTypeWarning
 		}
 		r.Events.Eventf(img, nil, eventType, string(img.Status.Reason), "Reconcile", "%s: %s", img.Status.Phase, img.Status.Message)
 	}
+}
+
+// isOrdinaryStep reports whether every image takes a step, of which the conditions say all, with
+// their times. An event for each would cost as many requests as the import itself; the one at its
+// end says how long it took.
+func isOrdinaryStep(reason v1alpha1.Reason) bool {
+	return reason == v1alpha1.ReasonWaitingForSlot || reason == v1alpha1.ReasonImporting || reason == v1alpha1.ReasonReady
 }
 
 // recordPruneEvent emits an event for a prune that ended without deleting the image. A

@@ -22,9 +22,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// positionRefreshDelay is the delay after which an image updates its position in the queue.
-// Images that get a slot come first, and the others may have one by then.
-const positionRefreshDelay = 300 * time.Millisecond
+// positionRefreshDelay is the delay after which an image updates its position in the queue. In a
+// queue that moves fast it has a slot by then, which saves a write.
+const positionRefreshDelay = 10 * time.Second
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 

@@ -42,13 +42,11 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 	if problem := image.DescribeSourceProblem(&img.Spec); problem != "" {
 		return false, r.failAttempt(ctx, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: problem})
 	}
-	dv := image.NewDataVolume(img, slot)
-	err = r.Create(ctx, dv)
+	err = r.Create(ctx, image.NewDataVolume(img, slot))
 	r.recordCreation(slot, err)
 	switch {
 	case err == nil:
 		r.createdAt[ledger.DataVolumeKey(slot)] = time.Now()
-		r.Events.Eventf(img, dv, corev1.EventTypeNormal, "Admitted", "Import", "got slot for attempt %d, DataVolume %s", slot.Attempt, slot.DataVolume)
 		return false, nil
 	case apierrors.IsAlreadyExists(err):
 		return r.checkExistingDataVolume(ctx, slot)

@@ -132,6 +132,12 @@ func (c *changeTracker) takeStaleObjects() []string {
 	return names
 }
 
+func (c *changeTracker) countChangedImages() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.changedImages)
+}
+
 // takeChangedImages returns the changed images, and clears them.
 func (c *changeTracker) takeChangedImages() map[types.NamespacedName]struct{} {
 	c.mu.Lock()

@@ -89,9 +89,11 @@ type Reconciler struct {
 	answer  report.PlanAnswer
 	stored  map[string]*storedObject
 	orphans orphanState
-	// lastRewrittenPage and rootWrittenAt are zero until this process has written one.
+	// lastRewrittenPage and rootWrittenAt are zero until this process has written one;
+	// reportedAt, until it has reported.
 	lastRewrittenPage string
 	rootWrittenAt     time.Time
+	reportedAt        time.Time
 	rates             *report.RateTracker
 	activity          activityState
 }
@@ -109,6 +111,9 @@ var errForeignLedger = errors.New("another process has written the SyncLedger la
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	if !r.served.Load() {
 		return ctrl.Result{}, nil // requeued once the kind is served
+	}
+	if wait := r.burstDelay(time.Now()); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	more, err := r.writeReport(ctx)
 	var activityAfter time.Duration
@@ -142,10 +147,12 @@ func (r *Reconciler) writeReport(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	pages := r.paginator.Pages()
-	more, err = r.writePages(ctx, pages)
+	now := time.Now()
+	more, err = r.writePages(ctx, pages, r.allowedRewrites(now))
 	if err != nil {
 		return false, err
 	}
+	r.reportedAt = now
 	more = r.refreshOrphans(ctx) || more
 	if err := r.writeRoot(ctx, pages); err != nil {
 		return false, err

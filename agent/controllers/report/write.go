@@ -15,7 +15,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// maxPageRewrites bounds the existing pages that are rewritten for one report; the others
+// maxPageRewrites bounds the existing pages that are rewritten per interval; the others
 // take their turn. Reporting must not keep the API server, or the agent, from the images.
 const maxPageRewrites = 4
 
@@ -23,9 +23,33 @@ const maxPageRewrites = 4
 // the agent writes at that pace has to be within transport.Mailbox.
 const MinInterval = 200 * time.Millisecond
 
-// writePages writes all new pages, and some of those that have changed. more is true if
+const (
+	// burstImages changed images or more are a burst. They are on few pages, which each report
+	// would write again.
+	burstImages = 4
+	// burstInterval is the interval of reports in a burst.
+	burstInterval = time.Second
+)
+
+// burstDelay is how long a burst delays the next report; 0 for not. Requests of the fleet-wide
+// budget are not delayed.
+func (r *Reconciler) burstDelay(now time.Time) time.Duration {
+	if _, requests := r.Grants.NextRequestAt(); requests || r.changes.countChangedImages() < burstImages {
+		return 0
+	}
+	return max(0, r.reportedAt.Add(burstInterval).Sub(now))
+}
+
+// allowedRewrites is the number of existing pages that this report may rewrite: as many as those
+// reports could have that a burst has delayed.
+func (r *Reconciler) allowedRewrites(now time.Time) int {
+	intervals := int(min(now.Sub(r.reportedAt), burstInterval) / r.Interval)
+	return maxPageRewrites * max(1, intervals)
+}
+
+// writePages writes all new pages, and up to most of those that have changed. more is true if
 // changed ones are left.
-func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more bool, err error) {
+func (r *Reconciler) writePages(ctx context.Context, pages []report.Page, most int) (more bool, err error) {
 	var changed []report.Page
 	for _, page := range pages {
 		stored := r.stored[page.Name]
@@ -44,14 +68,14 @@ func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more 
 	for first < len(changed) && changed[first].Name <= r.lastRewrittenPage {
 		first++
 	}
-	for i := range min(maxPageRewrites, len(changed)) {
+	for i := range min(most, len(changed)) {
 		page := changed[(first+i)%len(changed)]
 		if err := r.writePage(ctx, page); err != nil {
 			return false, err
 		}
 		r.lastRewrittenPage = page.Name
 	}
-	return len(changed) > maxPageRewrites, nil
+	return len(changed) > most, nil
 }
 
 // writePage writes one page. A page that is refused for its content is not tried again

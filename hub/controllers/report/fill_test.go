@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -168,18 +169,23 @@ func TestFillIgnoresDeletedMembers(t *testing.T) {
 	require.True(t, known)
 }
 
-// The workers wait for the fill.
+// The workers wait for the stored reports to be listed.
 func TestReconcileAwaitsFill(t *testing.T) {
-	f := newStoredFleet(1, 1)
-	r := New(f, f, events.NewFakeRecorder(1), metrics.NewReports(prometheus.NewRegistry()), inventory.NewIndex(), NewStore())
-	r.filled = make(chan struct{})
-	done := make(chan error)
-	go func() {
-		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "000"}})
-		done <- err
-	}()
-	require.NoError(t, r.readStored(t.Context(), map[string]bool{"000": true}))
-	close(r.filled)
-	require.NoError(t, <-done)
-	require.Zero(t, f.gets)
+	synctest.Test(t, func(t *testing.T) {
+		f := newStoredFleet(1, 1)
+		r := New(f, f, events.NewFakeRecorder(1), metrics.NewReports(prometheus.NewRegistry()), inventory.NewIndex(), NewStore())
+		r.filled = make(chan struct{})
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "000"}})
+			done <- err
+		}()
+		synctest.Wait()
+		require.Empty(t, done)
+		require.Zero(t, f.gets)
+		require.NoError(t, r.readStored(t.Context(), map[string]bool{"000": true}))
+		close(r.filled)
+		require.NoError(t, <-done)
+		require.Zero(t, f.gets)
+	})
 }

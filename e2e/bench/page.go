@@ -15,7 +15,7 @@ const sizingPage = "docs/operate/sizing.md"
 
 // tableMarkers matches the table of one benchmark in a page. Submatches: the comment before it,
 // the benchmark's name, the table, and the comment after it.
-var tableMarkers = regexp.MustCompile(`(?s)(<!-- make bench ONLY=([a-z-]+) -->\n)(.*?)(<!-- end -->)`)
+var tableMarkers = regexp.MustCompile(`(?s)(<!-- make bench ONLY=([a-z0-9-]+) -->\n)(.*?)(<!-- end -->)`)
 
 // replaceTables replaces the tables of the benchmarks that were measured and keeps the others. It
 // returns the names of those that the page has no place for.

@@ -61,7 +61,7 @@ func StatusDelay(stored, decided *v1alpha1.VirtualMachineStatus, since time.Dura
 	left := statusInterval - since
 	if since < 0 || left <= 0 || stored.Phase != v1alpha1.MachineProvisioning || decided.Phase != v1alpha1.MachineProvisioning ||
 		stored.ObservedGeneration != decided.ObservedGeneration ||
-		(stored.Reason != decided.Reason && !(slices.Contains(progressReasons, stored.Reason) && slices.Contains(progressReasons, decided.Reason))) ||
+		(stored.Reason != decided.Reason && (!slices.Contains(progressReasons, stored.Reason) || !slices.Contains(progressReasons, decided.Reason))) ||
 		!equality.Semantic.DeepEqual(stored.Pinned, decided.Pinned) || !equality.Semantic.DeepEqual(stored.Disks, decided.Disks) {
 		return 0
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,120 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
 )
-
-// leaseServer is an API server with one Lease.
-type leaseServer struct {
-	mu       sync.Mutex
-	lease    *coordinationv1.Lease
-	version  int
-	watchers []*watch.FakeWatcher
-}
-
-var leases = coordinationv1.Resource("leases")
-
-func (s *leaseServer) store(lease *coordinationv1.Lease) *coordinationv1.Lease {
-	s.version++
-	s.lease = lease.DeepCopy()
-	s.lease.UID, s.lease.ResourceVersion = "lease", strconv.Itoa(s.version)
-	for _, w := range s.watchers {
-		w.Modify(s.lease.DeepCopy())
-	}
-	return s.lease.DeepCopy()
-}
-
-// leaseClient is the way of one process to a leaseServer.
-type leaseClient struct {
-	coordinationclient.LeaseInterface
-	*leaseServer
-	// cut: no request is answered. watchFails, or else watches are muted.
-	cut, watchFails, watchEnds, muted bool
-	gets                              int
-}
-
-var errCut = errors.New("cut off")
-
-func (c *leaseClient) Leases(string) coordinationclient.LeaseInterface { return c }
-
-func (c *leaseClient) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.gets++
-	switch {
-	case c.cut:
-		return nil, errCut
-	case c.lease == nil:
-		return nil, apierrors.NewNotFound(leases, "lease")
-	}
-	return c.lease.DeepCopy(), nil
-}
-
-func (c *leaseClient) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.cut:
-		return nil, errCut
-	case c.lease != nil:
-		return nil, apierrors.NewAlreadyExists(leases, "lease")
-	}
-	return c.store(lease), nil
-}
-
-func (c *leaseClient) Update(_ context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.cut:
-		return nil, errCut
-	case c.lease == nil || c.lease.ResourceVersion != lease.ResourceVersion:
-		return nil, apierrors.NewConflict(leases, "lease", errors.New("somebody else was faster"))
-	}
-	return c.store(lease), nil
-}
-
-func (c *leaseClient) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cut || c.watchFails {
-		return nil, errCut
-	}
-	w := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 1000})
-	switch {
-	case c.watchEnds:
-		w.Stop()
-	case !c.muted:
-		c.watchers = append(c.watchers, w)
-	}
-	return stoppedWatch{w, c.leaseServer}, nil
-}
-
-// stoppedWatch removes a watch from its server when it is stopped.
-type stoppedWatch struct {
-	*watch.FakeWatcher
-	server *leaseServer
-}
-
-func (w stoppedWatch) Stop() {
-	w.server.mu.Lock()
-	defer w.server.mu.Unlock()
-	for i, other := range w.server.watchers {
-		if other == w.FakeWatcher {
-			w.server.watchers = append(w.server.watchers[:i:i], w.server.watchers[i+1:]...)
-			break
-		}
-	}
-	w.FakeWatcher.Stop()
-}
 
 type noEvents struct{}
 
@@ -147,7 +38,7 @@ func newTestLock(s *leaseServer, identity string) (*Lock, *leaseClient) {
 }
 
 // runElector runs client-go's elector until ctx ends. elected is when the lock was taken.
-func runElector(t *testing.T, ctx context.Context, l *Lock, elected chan<- time.Time) (ended chan struct{}) {
+func runElector(ctx context.Context, t *testing.T, l *Lock, elected chan<- time.Time) (ended chan struct{}) {
 	t.Helper()
 	e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: l, LeaseDuration: duration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
@@ -187,9 +78,9 @@ func TestCandidateTakesExpiredLease(t *testing.T) {
 				candidate, candidateWay := newTestLock(s, "two")
 				tt.fault(holder, candidateWay)
 				elected := make(chan time.Time, 2)
-				first := runElector(t, ctx, holder, elected)
+				first := runElector(ctx, t, holder, elected)
 				<-elected
-				second := runElector(t, ctx, candidate, elected)
+				second := runElector(ctx, t, candidate, elected)
 				require.NoError(t, sleep(ctx, 10*duration+time.Second))
 				require.Empty(t, elected, "the holder renews the Lease")
 				polls := candidateWay.gets
@@ -270,9 +161,9 @@ func TestReleasedLeaseIsTakenAtOnce(t *testing.T) {
 		candidate, _ := newTestLock(s, "two")
 		elected := make(chan time.Time, 2)
 		leading, end := context.WithCancel(ctx)
-		first := runElector(t, leading, holder, elected)
+		first := runElector(leading, t, holder, elected)
 		<-elected
-		second := runElector(t, ctx, candidate, elected)
+		second := runElector(ctx, t, candidate, elected)
 		require.NoError(t, sleep(ctx, 5*duration+time.Second))
 		ending := time.Now()
 		end()
@@ -323,7 +214,7 @@ func TestReleaseWaitsForWrites(t *testing.T) {
 		"a write was not answered long before": {before: func(l *Lock, answer chan<- int) {
 			answer <- 0
 			synctest.Wait()
-			time.Sleep(duration)
+			<-time.After(duration)
 			l.authority.renewed = time.Now()
 		}, want: true},
 		"another process was elected": {before: func(l *Lock, answer chan<- int) {
@@ -529,7 +420,7 @@ func TestClientGoNoticesLostElectionLate(t *testing.T) {
 		s := &leaseServer{}
 		one, _ := newTestLock(s, "one")
 		elected := make(chan time.Time, 1)
-		stopped := runElector(t, ctx, one, elected)
+		stopped := runElector(ctx, t, one, elected)
 		<-elected
 		s.mu.Lock()
 		s.store(newLease("two"))

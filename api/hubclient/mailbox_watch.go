@@ -138,7 +138,7 @@ func (w *mailboxWatch) list(ctx context.Context) error {
 		if err := utiljson.Unmarshal(text, &page); err != nil {
 			return fmt.Errorf("reading a list: %w", err)
 		}
-		if page.Kind != w.kind.Kind+"List" && !(w.kind.metadataOnly && page.Kind == "PartialObjectMetadataList") || page.ResourceVersion == "" {
+		if page.Kind != w.kind.Kind+"List" && (!w.kind.metadataOnly || page.Kind != "PartialObjectMetadataList") || page.ResourceVersion == "" {
 			return fmt.Errorf("reading a list: %w: a %q", errAnotherObject, v1alpha1.SanitizeText(page.Kind, 64))
 		}
 		for _, item := range page.Items {
@@ -172,7 +172,7 @@ func (w *mailboxWatch) decode(text []byte) (client.Object, error) {
 	if err := utiljson.Unmarshal(text, o); err != nil {
 		return nil, err
 	}
-	if kind := o.GetObjectKind().GroupVersionKind().Kind; kind != "" && kind != w.kind.Kind && !(w.kind.metadataOnly && kind == "PartialObjectMetadata") {
+	if kind := o.GetObjectKind().GroupVersionKind().Kind; kind != "" && kind != w.kind.Kind && (!w.kind.metadataOnly || kind != "PartialObjectMetadata") {
 		return nil, fmt.Errorf("%w: a %q", errAnotherObject, v1alpha1.SanitizeText(kind, 64))
 	}
 	if o.GetName() == "" || o.GetNamespace() != w.connection.endpoint.Namespace {

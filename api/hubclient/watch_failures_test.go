@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -66,7 +67,7 @@ func TestRestartOfAPIServerKeepsConnection(t *testing.T) {
 	c.failures.markSynced()
 	fail := func(like client.Object) {
 		w, err := c.newWatch(like)
-		assert.NoError(t, err)
+		require.NoError(t, err)
 		w.reportFailure(t.Context(), errors.New("connection refused"))
 	}
 	for range maxWatchFailures - 1 {

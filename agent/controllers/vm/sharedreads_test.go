@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -77,13 +78,13 @@ func TestSharedReadOutlivesWhoAskedFirst(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		synctest.Wait()
-		assert.ErrorIs(t, first, context.Canceled)
+		require.ErrorIs(t, first, context.Canceled)
 		reader.release <- errors.New("gone wrong")
 		synctest.Wait()
-		assert.NoError(t, second)
+		require.NoError(t, second)
 		reader.release <- nil
 		synctest.Wait()
-		assert.NoError(t, second)
+		require.NoError(t, second)
 		assert.Equal(t, int64(2), img.Generation)
 	})
 }

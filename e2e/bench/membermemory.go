@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 )
@@ -71,31 +69,15 @@ func (s *hubSetup) saveProfiles(ctx context.Context) error {
 		return nil
 	}
 	for _, r := range s.replicas {
-		for _, profile := range []string{"heap", "goroutine"} {
-			if err := savePage(ctx, "http://"+r.pprof+"/debug/pprof/"+profile, filepath.Join(dir, r.name+"."+profile)); err != nil {
+		for suffix, profile := range map[string]string{"heap": "heap", "goroutine": "goroutine", "memstats": "heap?debug=1"} {
+			content, err := readProfile(ctx, r.pprof, profile)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(dir, r.name+"."+suffix), content, 0o600); err != nil {
 				return err
 			}
 		}
-		if err := savePage(ctx, "http://"+r.pprof+"/debug/pprof/heap?debug=1", filepath.Join(dir, r.name+".memstats")); err != nil {
-			return err
-		}
 	}
 	return nil
-}
-
-func savePage(ctx context.Context, url, file string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	content, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, content, 0o600)
 }

@@ -90,22 +90,30 @@ func (m memoryUse) perThingSince(before memoryUse, things int) memoryUse {
 
 // readMemory reads the memory of a program after a garbage collection.
 func readMemory(ctx context.Context, p metricsServer, pprof string) (memoryUse, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pprof+"/debug/pprof/heap?gc=1", nil)
-	if err != nil {
-		return memoryUse{}, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
+	if _, err := readProfile(ctx, pprof, "heap?gc=1"); err != nil {
 		return memoryUse{}, fmt.Errorf("having it collect its garbage: %w", err)
 	}
-	_, _ = io.Copy(io.Discard, response.Body)
-	_ = response.Body.Close()
 	var m memoryUse
+	var err error
 	if m.heap, err = readMetric(ctx, p, "go_memstats_heap_alloc_bytes"); err != nil {
 		return m, err
 	}
 	m.resident, err = readMetric(ctx, p, "process_resident_memory_bytes")
 	return m, err
+}
+
+// readProfile returns what a program answers to a request for a profile.
+func readProfile(ctx context.Context, pprof, profile string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pprof+"/debug/pprof/"+profile, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	return io.ReadAll(response.Body)
 }
 
 // readMetric reads a metric of a program; the name includes its labels.

@@ -21,6 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/podevents"
 	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -187,9 +188,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMach
 	}
 	if onTheWay {
 		if delay := vm.StatusDelay(before, &d.Status, time.Since(r.memory.get(name).statusStoredAt)); delay > 0 {
-			if d.RequeueAfter == 0 || delay < d.RequeueAfter {
-				d.RequeueAfter = delay
-			}
+			d.RequeueAfter = trigger.Earliest(d.RequeueAfter, delay)
 			return false, nil
 		}
 	}

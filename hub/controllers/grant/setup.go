@@ -24,15 +24,15 @@ var fleetRequest = reconcile.Request{NamespacedName: types.NamespacedName{Name: 
 
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	look := func() { r.requests.Enqueue(fleetRequest) }
+	enqueue := func() { r.requests.Enqueue(fleetRequest) }
 	r.Reports.OnChange(func(member string) {
 		if r.limited.Load() || r.isOtherCluster(member) {
-			look()
+			enqueue()
 		}
 	})
-	r.Reports.OnSynced(look)
-	r.Policy.OnChange(look)
-	look()
+	r.Reports.OnSynced(enqueue)
+	r.Policy.OnChange(enqueue)
+	enqueue()
 	always := trigger.Always(fleetRequest)
 	// Without a budget only grants without limits are written, which depend on neither
 	// plans nor, but for a newer grant in the member, links.

@@ -6,10 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/pelotech/ot-fleet/api/policy"
 )
 
 // History is the ordered sequence of events in a cluster.
@@ -60,7 +63,7 @@ func attemptKey(o *unstructured.Unstructured) string {
 // the policy allows then.
 func (h History) replay(each func(e event, created bool, r runningImports, allowed int)) {
 	r := runningImports{map[string]string{}, map[string]string{}}
-	limit := slotLimit{allowed: -1, local: -1, planned: -1}
+	limit := slotLimit{}
 	binding := slices.Clone(h.acknowledgements)
 	known := map[string]bool{}
 	for _, e := range h.events {
@@ -86,11 +89,15 @@ func (h History) replay(each func(e event, created bool, r runningImports, allow
 				r.pods[uid] = attemptKey(e.object)
 			}
 		case policies:
-			limit.readLimit(e, &limit.local, "data", "concurrency")
+			limit.readSide(e, &limit.stored.local, "data")
 		case plans:
-			limit.readLimit(e, &limit.planned, "spec", "policy", "concurrency")
+			limit.readSide(e, &limit.stored.planned, "spec", "policy")
 		}
-		each(e, created, r, limit.allowed)
+		at := e.seen
+		if created {
+			at = e.object.GetCreationTimestamp().Time // not after the agent's decision by more than the request took
+		}
+		each(e, created, r, limit.at(at))
 	}
 }
 
@@ -100,25 +107,62 @@ func phaseOf(o *unstructured.Unstructured) string {
 }
 
 // slotLimit is the number of imports that the policy allows: the smaller of the cluster's own and
-// the plan's; -1 for none. A raised limit applies when it is stored, a lowered one when it is
-// acknowledged.
-type slotLimit struct{ allowed, stored, local, planned int }
+// the plan's, by the windows of each. A raised limit applies when it is stored or its window
+// opens. A lowered one applies when it is acknowledged, or its window closes.
+type slotLimit struct {
+	stored policySides
+	// allowed are those of which the largest limit applies.
+	allowed []policySides
+}
 
-func (l *slotLimit) readLimit(e event, into *int, path ...string) {
-	text, _, _ := unstructured.NestedString(e.object.Object, path...)
-	n, err := strconv.Atoi(strings.TrimSpace(text))
+// policySides are the last good policy of the cluster and that of the plan; nil for none.
+type policySides struct{ local, planned *sideLimit }
+
+type sideLimit struct {
+	concurrency int32
+	windows     policy.Windows
+}
+
+func (l *slotLimit) readSide(e event, into **sideLimit, path ...string) {
+	data, _, _ := unstructured.NestedStringMap(e.object.Object, path...)
+	n, err := strconv.ParseInt(strings.TrimSpace(data["concurrency"]), 10, 32)
 	if e.kind == watch.Deleted || err != nil || n < 0 || n > 256 {
 		return // the last good one stays
 	}
-	*into = n
-	l.stored = max(l.local, l.planned)
-	if l.local >= 0 && l.planned >= 0 {
-		l.stored = min(l.local, l.planned)
+	next := &sideLimit{concurrency: int32(n)}
+	if text := data["windows"]; text != "" {
+		if next.windows, err = policy.ParseWindows(text); err != nil {
+			return
+		}
 	}
-	l.allowed = max(l.allowed, l.stored)
+	*into = next
+	l.allowed = append(l.allowed, l.stored)
 }
 
-func (l *slotLimit) applyStored() { l.allowed = l.stored }
+func (l *slotLimit) applyStored() { l.allowed = []policySides{l.stored} }
+
+// at returns the limit at a time; -1 for none.
+func (l *slotLimit) at(t time.Time) int {
+	most := -1
+	for _, sides := range l.allowed {
+		most = max(most, sides.at(t))
+	}
+	return most
+}
+
+func (s policySides) at(t time.Time) int {
+	least := -1
+	for _, side := range []*sideLimit{s.local, s.planned} {
+		if side == nil {
+			continue
+		}
+		inForce, _ := side.windows.At(t, policy.Numbers{Concurrency: side.concurrency})
+		if n := int(inForce.Concurrency); least < 0 || n < least {
+			least = n
+		}
+	}
+	return least
+}
 
 // Creations lists the DataVolumes that were created during the observation, in order.
 func (h History) Creations() []Creation {

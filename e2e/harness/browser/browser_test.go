@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -90,6 +91,40 @@ func TestFaultsAreNoticed(t *testing.T) {
 				assert.Empty(t, p.Failures(), "it was announced")
 			}
 		})
+	}
+}
+
+// A page that changes nothing while it waits for an answer is not quiet.
+func TestQuietPageHasItsAnswers(t *testing.T) {
+	b := startBrowser(t)
+	answer := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/":
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			_, _ = w.Write([]byte(`<!doctype html><html lang="en"><title>x</title><main><h1>x</h1><script>fetch('/late'); new EventSource('/events')</script>`))
+		case "/late":
+			time.AfterFunc(2*time.Second, func() { close(answer) })
+			<-answer
+		case "/events":
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}))
+	t.Cleanup(server.Close)
+	p, closePage, err := b.OpenUnwatched(browser.Options{Origin: server.URL})
+	require.NoError(t, err)
+	t.Cleanup(closePage)
+	require.NoError(t, p.Navigate("/"))
+	require.NoError(t, p.AwaitQuiet())
+	select {
+	case <-answer:
+	default:
+		t.Error("the page was quiet before its answer came")
 	}
 }
 

@@ -247,10 +247,13 @@ func originOf(address string) string {
 // quietTime is how long nothing changes on a page that has drawn.
 const quietTime = 400 * time.Millisecond
 
-// AwaitQuiet waits until the page has changed nothing for a while, or has changed all the time:
-// a live page may never rest.
+// AwaitQuiet waits until each answer is complete, and the page has changed nothing for a while or
+// has changed all the time: a live page may never rest.
 func (p *Page) AwaitQuiet() error {
-	_, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](fmt.Sprintf(`new Promise((resolve) => {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	for {
+		_, err := chromedp.Run(ctx, chromedp.Evaluate[bool](fmt.Sprintf(`new Promise((resolve) => {
 	let timer
 	const rest = () => { clearTimeout(timer); timer = setTimeout(done, %d) }
 	const observer = new MutationObserver(rest)
@@ -259,7 +262,14 @@ func (p *Page) AwaitQuiet() error {
 	setTimeout(done, 5000)
 	rest()
 })`, quietTime.Milliseconds()), chromedp.EvalAwaitPromise))
-	return err
+		unanswered := p.watch.unansweredPaths()
+		if err != nil {
+			return fmt.Errorf("the page does not become quiet, unanswered are %q: %w", unanswered, err)
+		}
+		if len(unanswered) == 0 {
+			return nil
+		}
+	}
 }
 
 // AwaitDrawn waits until the page has drawn what the keys before have changed: what has the focus is

@@ -3,7 +3,9 @@ package browser
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -22,13 +24,15 @@ type watcher struct {
 	announced []string
 	urls      map[network.RequestID]string
 	paths     []string
+	// unanswered are paths whose answer is not complete. A stream of Events never is.
+	unanswered map[network.RequestID]string
 	// received of requests that may go on.
 	received map[network.RequestID]int64
 	bytes    int64
 }
 
 func newWatcher(origin string) *watcher {
-	return &watcher{origin: originOf(origin), urls: map[network.RequestID]string{}, received: map[network.RequestID]int64{}}
+	return &watcher{origin: originOf(origin), urls: map[network.RequestID]string{}, received: map[network.RequestID]int64{}, unanswered: map[network.RequestID]string{}}
 }
 
 func (w *watcher) allowFailures(texts []string) {
@@ -47,6 +51,12 @@ func (w *watcher) requested() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]string(nil), w.paths...)
+}
+
+func (w *watcher) unansweredPaths() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Values(w.unanswered))
 }
 
 // failures returns what went wrong and was not announced.
@@ -108,7 +118,9 @@ func (w *watcher) recordEvent(event any) {
 		w.bytes += e.EncodedDataLength
 	case *network.EventLoadingFinished:
 		w.bytes += int64(e.EncodedDataLength) - w.received[e.RequestID]
+		delete(w.unanswered, e.RequestID)
 	case *network.EventLoadingFailed:
+		delete(w.unanswered, e.RequestID)
 		// A page that is left cancels what it has asked for.
 		if !e.Canceled && e.ErrorText != "net::ERR_ABORTED" {
 			w.addFailure("request: %s %s %s", e.ErrorText, e.BlockedReason, pathOf(w.urls[e.RequestID]))
@@ -135,6 +147,9 @@ func (w *watcher) noteRequest(e *network.EventRequestWillBeSent) {
 		return
 	}
 	w.paths = append(w.paths, pathOf(address))
+	if e.Type != network.ResourceTypeEventSource {
+		w.unanswered[e.RequestID] = pathOf(address)
+	}
 }
 
 func pathOf(address string) string {

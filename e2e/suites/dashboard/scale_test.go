@@ -55,6 +55,7 @@ func TestIdlePage(t *testing.T) {
 	p := openStanding(t, playedfleet.Large)
 	opened := chromium.OpenPage(t, browser.Options{Origin: p.origin})
 	opened.Visit(t, "/")
+	opened.AwaitTrue(t, "document.querySelector('[role=grid] [role=rowheader]') !== null")
 	require.NoError(t, opened.AwaitQuiet())
 	before, from := opened.Transferred(), browser.Evaluate[float64](t, opened, "performance.now()")
 	const seconds = 8

@@ -1,10 +1,11 @@
 module github.com/pelotech/ot-fleet/scripts/tools/govulncheck
 
-go 1.26.0
+go 1.26.3
 
 tool golang.org/x/vuln/cmd/govulncheck
 
 require (
+	github.com/google/go-cmp v0.7.0 // indirect
 	golang.org/x/mod v0.42.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect

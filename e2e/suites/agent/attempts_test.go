@@ -31,9 +31,9 @@ import (
 // TestFailureReasons wants a reason of its own for every kind of failure, no more attempts
 // than can help, and nothing left in the cluster.
 func TestFailureReasons(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "10", "stallTimeout", "2m"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "10", "stallTimeout", "2m"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	type failure struct {
 		path         string
 		wantReason   v1alpha1.Reason
@@ -59,9 +59,9 @@ func TestFailureReasons(t *testing.T) {
 	for _, f := range failures {
 		t.Run(f.path, func(t *testing.T) {
 			if f.wantReason == v1alpha1.ReasonStalled { // last: on a busy machine the other imports take longer than this stallTimeout
-				env.SetPolicy(t, newPolicy("concurrency", "10", "stallTimeout", "3s"))
+				env.SetPolicy(t, testenv.NewPolicy("concurrency", "10", "stallTimeout", "3s"))
 			}
-			got := awaitFailed(t, images[f.path], f.wantReason)
+			got := env.AwaitFailed(t, images[f.path], f.wantReason)
 			assert.Contains(t, got.Status.Message, f.wantText)
 			assert.EqualValues(t, f.wantAttempts, got.Status.Attempts)
 			env.AwaitEvent(t, images[f.path], string(f.wantReason), "attempt")
@@ -78,11 +78,11 @@ func TestFailureReasons(t *testing.T) {
 // TestAttemptTimeout sets no backoff: the image already waits for its next slot while that of
 // its last attempt is freed, and no later event wakes it.
 func TestAttemptTimeout(t *testing.T) {
-	env.SetPolicy(t, newPolicy("attemptTimeout", "10s", "retryBackoffDuration", "0s", "maxRetryBackoff", "0s"))
-	history := observeTest(t)
-	img := env.NewImage(createHomeNamespace(t), "image", "/hang/a")
+	env.SetPolicy(t, testenv.NewPolicy("attemptTimeout", "10s", "retryBackoffDuration", "0s", "maxRetryBackoff", "0s"))
+	history := env.ObserveTest(t)
+	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/hang/a")
 	env.Create(t, img)
-	got := awaitFailed(t, img, v1alpha1.ReasonTimeout)
+	got := env.AwaitFailed(t, img, v1alpha1.ReasonTimeout)
 	assert.Contains(t, got.Status.Message, "not done within attemptTimeout, 10s")
 	assert.Equal(t, 2, history().Attempts(img.UID))
 }
@@ -90,17 +90,17 @@ func TestAttemptTimeout(t *testing.T) {
 // TestRetryByAnnotationStartsOver wants attempts to be counted from zero after a person's request.
 func TestRetryByAnnotationStartsOver(t *testing.T) {
 	t.Run("by annotation", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy("retryLimit", "0"))
-		history := observeTest(t)
-		img := env.NewImage(createHomeNamespace(t), "image", "/flaky/2/100ms/a")
+		env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
+		history := env.ObserveTest(t)
+		img := env.NewImage(env.CreateHomeNamespace(t), "image", "/flaky/2/100ms/a")
 		env.Create(t, img)
-		awaitFailed(t, img, v1alpha1.ReasonImportFailed)
+		env.AwaitFailed(t, img, v1alpha1.ReasonImportFailed)
 		env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "once"} })
 		env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
 			return img.Status.Phase == v1alpha1.PhaseFailed && img.Status.LastAttempt == 2
 		})
 		env.Update(t, img, func() { img.Annotations[v1alpha1.AnnotationRetry] = "twice" })
-		awaitSucceeded(t, img)
+		env.AwaitSucceeded(t, img)
 		assert.Equal(t, 3, history().Attempts(img.UID))
 	})
 	for name, test := range map[string]struct {
@@ -115,13 +115,13 @@ func TestRetryByAnnotationStartsOver(t *testing.T) {
 		"by an edit that makes no revision": {"retryLimit", "0", "/flaky/1/100ms/a", v1alpha1.ReasonImportFailed, func(img *v1alpha1.VMDiskImage) { img.Spec.Priority = 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			env.SetPolicy(t, newPolicy(test.policyKey, test.policyValue))
-			history := observeTest(t)
-			img := env.NewImage(createHomeNamespace(t), "image", test.path)
+			env.SetPolicy(t, testenv.NewPolicy(test.policyKey, test.policyValue))
+			history := env.ObserveTest(t)
+			img := env.NewImage(env.CreateHomeNamespace(t), "image", test.path)
 			env.Create(t, img)
 			env.AwaitImage(t, img, testenv.HasReason(test.reason))
 			env.Update(t, img, func() { test.request(img) })
-			awaitSucceeded(t, img)
+			env.AwaitSucceeded(t, img)
 			assert.Equal(t, 2, history().Attempts(img.UID))
 		})
 	}
@@ -129,14 +129,14 @@ func TestRetryByAnnotationStartsOver(t *testing.T) {
 
 // TestBackingOffImageIsPassed wants the queue to skip an image that backs off.
 func TestBackingOffImageIsPassed(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1", "retryBackoffDuration", "45s"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "retryBackoffDuration", "45s"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	fails, passes := env.NewImage(ns, "fails", "/flaky/1/100ms/a"), env.NewImage(ns, "passes", "/ok/100ms/a")
 	env.Create(t, fails, passes)
 	env.AwaitImage(t, fails, testenv.HasReason(v1alpha1.ReasonBackingOff))
-	awaitSucceeded(t, passes)
-	awaitSucceeded(t, fails)
+	env.AwaitSucceeded(t, passes)
+	env.AwaitSucceeded(t, fails)
 	var names []string
 	for _, s := range history().Creations() {
 		names = append(names, s.Name)
@@ -149,9 +149,9 @@ func TestBackingOffImageIsPassed(t *testing.T) {
 // version of CDI does not matter.
 func TestOneDownloadPerAttempt(t *testing.T) {
 	testenv.RequireMutatingAdmission(t, env.ControlPlane.Config())
-	env.SetPolicy(t, newPolicy("concurrency", "10", "retryLimit", "0"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "10", "retryLimit", "0"))
 	env.AwaitLedgerCondition(t, v1alpha1.ConditionOneDownload, metav1.ConditionTrue, "InForce")
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	protectSuccessors(t)
 	starts := countImporterStarts(t, ns)
 	images, outOfMemory := map[string]*v1alpha1.VMDiskImage{}, map[string]bool{}
@@ -164,7 +164,7 @@ func TestOneDownloadPerAttempt(t *testing.T) {
 		}
 	}
 	for _, img := range images {
-		awaitImporting(t, img)
+		env.AwaitImporting(t, img)
 	}
 	env.WithoutAgent(t, func() {
 		for name, img := range images {
@@ -199,7 +199,7 @@ func TestOneDownloadPerAttempt(t *testing.T) {
 		}
 	})
 	for name, img := range images {
-		got := awaitFailed(t, img, v1alpha1.ReasonImportFailed)
+		got := env.AwaitFailed(t, img, v1alpha1.ReasonImportFailed)
 		if outOfMemory[name] {
 			assert.Contains(t, got.Status.Message, "OOMKilled", name)
 		}
@@ -271,8 +271,8 @@ func countImporterStarts(t *testing.T, ns string) func() map[types.UID]int {
 // for a finished claim and handles neither again, so that Pod and claim keep each other. The
 // agent deletes both.
 func TestLateImporterIsDeleted(t *testing.T) {
-	env.SetPolicy(t, newPolicy())
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy())
+	ns := env.CreateHomeNamespace(t)
 	populated, direct := env.NewImage(ns, "populated", "/ok/10s/a"), env.NewImage(ns, "direct", "/ok/10s/a")
 	populated.Spec.StorageClass, direct.Spec.StorageClass = simulator.ClassCSI, simulator.ClassLocal
 	env.Create(t, populated)
@@ -291,14 +291,14 @@ func TestLateImporterIsDeleted(t *testing.T) {
 	env.Create(t, direct)
 	createLateImporter(t, direct, func(*corev1.PersistentVolumeClaim) bool { return true })
 
-	awaitSucceeded(t, populated)
-	awaitSucceeded(t, unlabeled)
+	env.AwaitSucceeded(t, populated)
+	env.AwaitSucceeded(t, unlabeled)
 	for _, claim := range []*corev1.PersistentVolumeClaim{prime, unlabeledPrime} {
 		require.True(t, testenv.AwaitCondition(t, func() bool {
 			return apierrors.IsNotFound(env.Client().Get(t.Context(), client.ObjectKeyFromObject(claim), claim))
 		}), "the prime claim still exists: %+v", claim.ObjectMeta)
 	}
-	awaitSucceeded(t, direct)
+	env.AwaitSucceeded(t, direct)
 	for _, img := range []*v1alpha1.VMDiskImage{populated, unlabeled, direct} {
 		require.NoError(t, env.Client().Delete(t.Context(), img))
 		env.AwaitGone(t, img)
@@ -310,7 +310,7 @@ func TestLateImporterIsDeleted(t *testing.T) {
 // being imported.
 func createLateImporter(t *testing.T, img *v1alpha1.VMDiskImage, matches func(*corev1.PersistentVolumeClaim) bool) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	awaitImporting(t, img)
+	env.AwaitImporting(t, img)
 	var claims corev1.PersistentVolumeClaimList
 	require.NoError(t, env.Client().List(t.Context(), &claims, client.InNamespace(img.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)}))
 	i := slices.IndexFunc(claims.Items, func(c corev1.PersistentVolumeClaim) bool { return matches(&c) })
@@ -337,8 +337,8 @@ func createLateImporter(t *testing.T, img *v1alpha1.VMDiskImage, matches func(*c
 // TestTakenDataVolumeNameIsSkipped has someone else create a DataVolume under the guessable
 // name of the next attempt: the slot is freed and the foreign DataVolume is left alone.
 func TestTakenDataVolumeNameIsSkipped(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "1", "retryBackoffDuration", "15s"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "retryLimit", "1", "retryBackoffDuration", "15s"))
+	ns := env.CreateHomeNamespace(t)
 	img := env.NewImage(ns, "image", "/servererror/a")
 	env.Create(t, img)
 	waits := env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonBackingOff))
@@ -354,12 +354,12 @@ func TestTakenDataVolumeNameIsSkipped(t *testing.T) {
 		},
 	}
 	env.Create(t, foreign)
-	got := awaitFailed(t, img, v1alpha1.ReasonDataVolumeRefused)
+	got := env.AwaitFailed(t, img, v1alpha1.ReasonDataVolumeRefused)
 	assert.Contains(t, got.Status.Message, "exists and is not the agent's")
 
 	next := env.NewImage(ns, "next", "/ok/0s/a")
 	env.Create(t, next)
-	awaitSucceeded(t, next)
+	env.AwaitSucceeded(t, next)
 	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
 	assert.Nil(t, foreign.DeletionTimestamp)
 }
@@ -368,8 +368,8 @@ func TestTakenDataVolumeNameIsSkipped(t *testing.T) {
 // only: repeated writes would make the binding controller lose every race.
 func TestPendingClaimIsWrittenOnce(t *testing.T) {
 	testenv.RequireMutatingAdmission(t, env.ControlPlane.Config())
-	env.SetPolicy(t, newPolicy("concurrency", "2"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "2"))
+	ns := env.CreateHomeNamespace(t)
 	unserved := &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "unserved"}, Provisioner: "example.com/unserved",
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),

@@ -47,9 +47,9 @@ func TestDeletedImageLeavesNothing(t *testing.T) {
 		{name: "succeeded, by force", path: "/ok/100ms/a", until: awaitPhaseStep(v1alpha1.PhaseSucceeded), options: []client.DeleteOption{forced}},
 	}) {
 		t.Run(tt.name, func(t *testing.T) {
-			env.SetPolicy(t, newPolicy("concurrency", "1", "retryBackoffDuration", "1h"))
-			history := observeTest(t)
-			ns := createHomeNamespace(t)
+			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "retryBackoffDuration", "1h"))
+			history := env.ObserveTest(t)
+			ns := env.CreateHomeNamespace(t)
 			img := env.NewSnapshottedImage(ns, "image", tt.path)
 			if tt.change != nil {
 				tt.change(img)
@@ -63,7 +63,7 @@ func TestDeletedImageLeavesNothing(t *testing.T) {
 
 			next := env.NewImage(ns, "next", "/ok/0s/a")
 			env.Create(t, next)
-			awaitSucceeded(t, next)
+			env.AwaitSucceeded(t, next)
 			assert.LessOrEqual(t, history().Attempts(img.UID), 1)
 		})
 	}
@@ -78,7 +78,7 @@ func useNeverReadySnapshots(img *v1alpha1.VMDiskImage) {
 	img.Spec.SnapshotClass = simulator.SnapshotClassNever
 }
 
-func awaitImportingStep(t *testing.T, img *v1alpha1.VMDiskImage) { awaitImporting(t, img) }
+func awaitImportingStep(t *testing.T, img *v1alpha1.VMDiskImage) { env.AwaitImporting(t, img) }
 
 func awaitReasonStep(r v1alpha1.Reason) func(*testing.T, *v1alpha1.VMDiskImage) {
 	return func(t *testing.T, img *v1alpha1.VMDiskImage) { env.AwaitImage(t, img, testenv.HasReason(r)) }
@@ -91,11 +91,11 @@ func awaitPhaseStep(p v1alpha1.Phase) func(*testing.T, *v1alpha1.VMDiskImage) {
 // TestForegroundDeletionTakesNoChildren deletes an image in the foreground while no agent
 // runs: with owner references, the garbage collector would delete the storage.
 func TestForegroundDeletionTakesNoChildren(t *testing.T) {
-	env.SetPolicy(t, newPolicy())
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy())
+	ns := env.CreateHomeNamespace(t)
 	img := env.NewSnapshottedImage(ns, "image", "/ok/100ms/a")
 	env.Create(t, img)
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	// CDI deletes importer and prime claim some time after the import.
 	var before []string
 	require.True(t, testenv.AwaitCondition(t, func() bool {
@@ -137,17 +137,17 @@ func TestImageDeletedWithoutFinalizer(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			env.SetPolicy(t, newPolicy("concurrency", "1"))
-			history := observeTest(t)
-			ns := createHomeNamespace(t)
+			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+			history := env.ObserveTest(t)
+			ns := env.CreateHomeNamespace(t)
 			img := env.NewImage(ns, "image", "/hang/a")
 			env.Create(t, img)
-			awaitImporting(t, img)
-			next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
+			env.AwaitImporting(t, img)
+			next := env.NewImage(env.CreateHomeNamespace(t), "next", "/ok/0s/a")
 			env.Create(t, next)
 			tt.do(t, img)
 			awaitNothingStored(t, ns)
-			awaitSucceeded(t, next)
+			env.AwaitSucceeded(t, next)
 			require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.Ledger(t).Status.Slots) == 0 }))
 			assert.Equal(t, 1, history().Attempts(img.UID))
 		})
@@ -173,9 +173,9 @@ func TestRecreatedImageTakesNothingOver(t *testing.T) {
 		{"without its finalizer while no agent runs", "/hang/a", awaitImportingStep, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			env.SetPolicy(t, newPolicy("concurrency", "1"))
-			history := observeTest(t)
-			ns := createHomeNamespace(t)
+			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+			history := env.ObserveTest(t)
+			ns := env.CreateHomeNamespace(t)
 			old := env.NewSnapshottedImage(ns, "image", tt.path)
 			env.Create(t, old)
 			tt.until(t, old)
@@ -189,12 +189,12 @@ func TestRecreatedImageTakesNothingOver(t *testing.T) {
 				tt.remove(t, old)
 				create()
 			}
-			got := awaitSucceeded(t, again)
+			got := env.AwaitSucceeded(t, again)
 			require.NotEqual(t, old.UID, again.UID)
 			h := history()
 			assert.Equal(t, 1, h.Attempts(old.UID))
 			assert.Equal(t, 1, h.Attempts(again.UID))
-			require.True(t, testenv.AwaitCondition(t, func() bool { return len(listDataVolumes(t, old)) == 0 }))
+			require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.ListDataVolumes(t, old)) == 0 }))
 			for _, s := range h.Creations() {
 				if s.Image == again.UID {
 					assert.Equal(t, ns+"/"+got.Status.Serving.PersistentVolumeClaim, s.DataVolume)
@@ -205,18 +205,18 @@ func TestRecreatedImageTakesNothingOver(t *testing.T) {
 }
 
 func TestSameNameInTwoNamespaces(t *testing.T) {
-	env.SetPolicy(t, newPolicy())
-	history := observeTest(t)
-	first, second := env.NewSnapshottedImage(createHomeNamespace(t), "image", "/ok/200ms/a"), env.NewSnapshottedImage(createHomeNamespace(t), "image", "/ok/200ms/b")
+	env.SetPolicy(t, testenv.NewPolicy())
+	history := env.ObserveTest(t)
+	first, second := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a"), env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/b")
 	env.Create(t, first, second)
-	firstReady, secondReady := awaitSucceeded(t, first), awaitSucceeded(t, second)
+	firstReady, secondReady := env.AwaitSucceeded(t, first), env.AwaitSucceeded(t, second)
 	assert.NotEqual(t, firstReady.Status.Serving.PersistentVolumeClaim, secondReady.Status.Serving.PersistentVolumeClaim)
 
 	require.NoError(t, env.Client().Delete(t.Context(), first))
 	env.AwaitGone(t, first.DeepCopy())
 	awaitNothingStored(t, first.Namespace)
-	awaitSucceeded(t, second)
-	assert.Len(t, listDataVolumes(t, second), 1)
+	env.AwaitSucceeded(t, second)
+	assert.Len(t, env.ListDataVolumes(t, second), 1)
 	assert.Len(t, listSnapshots(t, second), 1)
 	h := history()
 	assert.Equal(t, 1, h.Attempts(first.UID))
@@ -225,9 +225,9 @@ func TestSameNameInTwoNamespaces(t *testing.T) {
 
 // TestLongAndUnusualNames wants valid and distinct names for the children of any image.
 func TestLongAndUnusualNames(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "8"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "8"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	long := strings.Repeat("a", 250)
 	var images []*v1alpha1.VMDiskImage
 	for _, name := range []string{
@@ -254,8 +254,8 @@ func TestLongAndUnusualNames(t *testing.T) {
 		}
 	}
 	for _, img := range images {
-		awaitSucceeded(t, img)
-		dvs := listDataVolumes(t, img)
+		env.AwaitSucceeded(t, img)
+		dvs := env.ListDataVolumes(t, img)
 		require.Len(t, dvs, 1, "%s", img.Name)
 		assert.Empty(t, validation.IsDNS1123Label(dvs[0].Name))
 		for key, value := range dvs[0].Labels {
@@ -270,9 +270,9 @@ func TestLongAndUnusualNames(t *testing.T) {
 }
 
 func TestStatusCodeInNameIsIgnored(t *testing.T) {
-	env.SetPolicy(t, newPolicy("retryLimit", "0"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
+	ns := env.CreateHomeNamespace(t)
 	img := env.NewImage(ns, "lab-404", "/servererror/100ms/lab-404/expected-status-code-200-got-404.qcow2")
 	env.Create(t, img)
-	awaitFailed(t, img, v1alpha1.ReasonImportFailed)
+	env.AwaitFailed(t, img, v1alpha1.ReasonImportFailed)
 }

@@ -29,8 +29,8 @@ func requireHeldUp(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reas
 
 // TestCordonedNodes wants the scheduler's words, and the import to go on by itself.
 func TestCordonedNodes(t *testing.T) {
-	env.SetPolicy(t, newPolicy("retryLimit", "0"))
-	history := observeTest(t)
+	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
+	history := env.ObserveTest(t)
 	cordon := func(on bool) error {
 		node := &corev1.Node{}
 		if err := env.Client().Get(context.Background(), client.ObjectKey{Name: simulator.NodeName}, node); err != nil {
@@ -42,24 +42,24 @@ func TestCordonedNodes(t *testing.T) {
 	}
 	require.NoError(t, cordon(true))
 	t.Cleanup(func() { assert.NoError(t, cordon(false)) })
-	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
+	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
 	env.Create(t, img)
 	requireHeldUp(t, img, v1alpha1.ReasonImporterUnschedulable, "0/1 nodes are available", false)
 	require.NoError(t, cordon(false))
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
 // TestRefusedImporter has a LimitRange refuse CDI's Pod, which CDI says in its own words.
 func TestRefusedImporter(t *testing.T) {
-	env.SetPolicy(t, newPolicy("retryLimit", "0"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	limits := env.CreateLimitRange(t, ns, corev1.LimitTypeContainer, corev1.ResourceCPU, "1m")
 	img := env.NewImage(ns, "image", "/ok/200ms/a")
 	env.Create(t, img)
 	requireHeldUp(t, img, v1alpha1.ReasonImporterRefused, "Error starting pod 'importer-", true)
 	require.NoError(t, env.Client().Delete(t.Context(), limits))
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }

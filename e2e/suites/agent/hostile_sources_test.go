@@ -79,8 +79,8 @@ func readAgentMemory(t *testing.T) float64 {
 // TestSilentSourcesDelayOnlyTheirNamespace: images at a hundred hosts that do not answer wait
 // for their turn, and say so; the image of another namespace is checked before.
 func TestSilentSourcesDelayOnlyTheirNamespace(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "0"))
-	hostile, ns := createHomeNamespace(t), createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
+	hostile, ns := env.CreateHomeNamespace(t), env.CreateHomeNamespace(t)
 	images := createImagesAt(t, hostile, "silent", startRawSource(t, nil), 100)
 	last := images[len(images)-1]
 	env.AwaitImage(t, last, func(img *v1alpha1.VMDiskImage) bool {
@@ -88,7 +88,7 @@ func TestSilentSourcesDelayOnlyTheirNamespace(t *testing.T) {
 	})
 	gone := env.NewImage(ns, "gone", "/gone/"+ns)
 	env.Create(t, gone)
-	awaitFailed(t, gone, v1alpha1.ReasonNotFound)
+	env.AwaitFailed(t, gone, v1alpha1.ReasonNotFound)
 	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(last), last))
 	assert.Equal(t, v1alpha1.ReasonChecking, last.Status.Reason, "the backlog before it is left")
 	env.AwaitImage(t, last, testenv.HasReason(v1alpha1.ReasonPaused))
@@ -97,8 +97,8 @@ func TestSilentSourcesDelayOnlyTheirNamespace(t *testing.T) {
 // TestHostileAnswersCostLittleMemory: each of these answers once cost what it was long, for
 // each image, and the status could not be stored.
 func TestHostileAnswersCostLittleMemory(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "0"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
+	ns := env.CreateHomeNamespace(t)
 	phrase := []byte("HTTP/1.1 404 " + strings.Repeat("x", 9<<20) + "\r\n\r\n")
 	sources := map[string]struct {
 		serve func(net.Conn)
@@ -139,11 +139,11 @@ func TestHostileAnswersCostLittleMemory(t *testing.T) {
 // TestInternalSourcesAreNotAsked: without preflightAllow, the server of these tests is
 // internal, and the image goes its way.
 func TestInternalSourcesAreNotAsked(t *testing.T) {
-	env.SetPolicy(t, newPolicy("preflightAllow", ""))
+	env.SetPolicy(t, testenv.NewPolicy("preflightAllow", ""))
 	requireImportedUnasked(t)
 
 	testenv.AdmitInvalidPolicy(t, env.Client())
-	env.StorePolicy(t, newPolicy("preflightAllow", "127.0.0.0/33"))
+	env.StorePolicy(t, testenv.NewPolicy("preflightAllow", "127.0.0.0/33"))
 	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, "False", "Invalid")
 	assert.Contains(t, c.Message, `preflightAllow: "127.0.0.0/33" is neither a CIDR`)
 }

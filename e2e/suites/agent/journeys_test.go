@@ -23,7 +23,7 @@ import (
 
 func TestImagesSyncInQueueOrder(t *testing.T) {
 	env.SetPolicy(t, map[string]string{"concurrency": "3", "retryLimit": "2", "retryBackoffDuration": "1s"})
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	o := env.StartObserver(t)
 
 	var fine []*v1alpha1.VMDiskImage
@@ -65,7 +65,7 @@ func TestImagesSyncInQueueOrder(t *testing.T) {
 // one second.
 func TestQueueOrderSurvivesDowntime(t *testing.T) {
 	env.SetPolicy(t, map[string]string{"concurrency": "0"})
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	o := env.StartObserver(t)
 	var want []types.UID
 	create := func(prefix string) []*v1alpha1.VMDiskImage {
@@ -118,7 +118,7 @@ func runKubectl(t *testing.T, ns, stdin string, args ...string) (string, error) 
 func TestPipelinePublishesAndWaits(t *testing.T) {
 	env.SetPolicy(t, map[string]string{"concurrency": "3", "retryLimit": "2", "retryBackoffDuration": "5m"})
 	env.CreateStorageClasses(t, "gp3", "ebs-snapshot")
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	env.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "foo-bar"}, StringData: map[string]string{"accessKeyId": "me", "secretKey": "mine"}})
 
 	env.AllowSecrets(t, ns)
@@ -145,7 +145,7 @@ func TestPipelinePublishesAndWaits(t *testing.T) {
 
 func TestWaitingReasonIsShownByKubectl(t *testing.T) {
 	env.SetPolicy(t, map[string]string{"concurrency": "0"})
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	env.Create(t, env.NewImage(ns, "paused", "/ok/100ms/a"), env.NewImage(ns, "gone", "/gone/a"))
 	lacking := env.NewImage(ns, "lacking", "/ok/100ms/a")
 	lacking.Spec.StorageClass = "gp4"

@@ -44,7 +44,7 @@ func disableAdmissionPolicy(t *testing.T, name string) {
 // fillQueue creates 2n images and waits until n of them, as the policy allows, are imported.
 func fillQueue(t *testing.T, n int, class string) []*v1alpha1.VMDiskImage {
 	t.Helper()
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	var images []*v1alpha1.VMDiskImage
 	for i := range 2 * n {
 		path := "/ok/10s/a"
@@ -56,7 +56,7 @@ func fillQueue(t *testing.T, n int, class string) []*v1alpha1.VMDiskImage {
 		images = append(images, img)
 		env.Create(t, img)
 	}
-	require.True(t, testenv.AwaitCondition(t, func() bool { return countRunningImporters(t, ns) == n }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return env.CountRunningImporters(t, ns) == n }))
 	return images
 }
 
@@ -66,17 +66,17 @@ func TestAPIServerEnforcesTheBudget(t *testing.T) {
 	require.NoError(t, env.Client().List(t.Context(), &kept, client.InNamespace(program.AgentNamespace)))
 	assert.Empty(t, kept.Items, "the DataVolume of the guard check was created")
 	guarded := func(status metav1.ConditionStatus) float64 {
-		return metricValue(t, "ot_agent_condition", "type", v1alpha1.ConditionBudgetGuarded, "status", string(status))
+		return env.MetricValue(t, "ot_agent_condition", "type", v1alpha1.ConditionBudgetGuarded, "status", string(status))
 	}
 	require.True(t, testenv.AwaitCondition(t, func() bool { return guarded(metav1.ConditionTrue) == 1 }))
 	assert.Negative(t, guarded(metav1.ConditionUnknown), "the metric has the former status as well")
 }
 
 func TestLedgerCannotBeDeletedWhileImportsRun(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
-	img := env.NewImage(createHomeNamespace(t), "image", "/hang/a")
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/hang/a")
 	env.Create(t, img)
-	awaitImporting(t, img)
+	env.AwaitImporting(t, img)
 	err := env.Client().Delete(t.Context(), env.Ledger(t))
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	assert.ErrorContains(t, err, "lists 1 running imports")
@@ -117,13 +117,13 @@ func TestLostLedgerIsRebuilt(t *testing.T) {
 	}) {
 		t.Run(tt.name, func(t *testing.T) {
 			const n = 2
-			env.SetPolicy(t, newPolicy("concurrency", fmt.Sprint(n)))
-			history := observeTest(t)
+			env.SetPolicy(t, testenv.NewPolicy("concurrency", fmt.Sprint(n)))
+			history := env.ObserveTest(t)
 			images := fillQueue(t, n, tt.class)
 			tt.lose(t)
 			require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.Ledger(t).Status.Slots) == n }))
 			for _, img := range images {
-				awaitSucceeded(t, img)
+				env.AwaitSucceeded(t, img)
 			}
 			require.True(t, testenv.AwaitCondition(t, func() bool {
 				l := env.Ledger(t)
@@ -155,12 +155,12 @@ func updateLedgerStatus(t *testing.T, change func(*v1alpha1.SyncLedgerStatus)) {
 // TestStrayDataVolumeIsDeleted wants DataVolumes with the agent's label but without a slot to
 // be deleted and counted, and others to be left alone.
 func TestStrayDataVolumeIsDeleted(t *testing.T) {
-	env.SetPolicy(t, newPolicy())
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy())
+	ns := env.CreateHomeNamespace(t)
 	img := env.NewImage(ns, "image", "/ok/100ms/a")
 	env.Create(t, img)
-	awaitSucceeded(t, img)
-	before := metricValue(t, "ot_agent_stray_data_volumes_total")
+	env.AwaitSucceeded(t, img)
+	before := env.MetricValue(t, "ot_agent_stray_data_volumes_total")
 	importer := func(name string, labels map[string]string) *cdiv1.DataVolume {
 		url := env.Source.URL + "/hang/a"
 		class := simulator.ClassCSI
@@ -185,10 +185,10 @@ func TestStrayDataVolumeIsDeleted(t *testing.T) {
 		require.True(t, testenv.AwaitCondition(t, func() bool { return env.Client().Create(t.Context(), stray) == nil }))
 		env.AwaitGone(t, stray.DeepCopy())
 	}
-	awaitMetric(t, before+float64(len(labelled)), "ot_agent_stray_data_volumes_total")
+	env.AwaitMetric(t, before+float64(len(labelled)), "ot_agent_stray_data_volumes_total")
 	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
 	assert.Nil(t, foreign.DeletionTimestamp)
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 }
 
 // TestManyImagesAtOnce creates 150 images at once (500 with OT_FLEET_LONG), most of which
@@ -204,7 +204,7 @@ func TestManyImagesAtOnce(t *testing.T) {
 	require.NoError(t, s.StartAgent())
 	t.Cleanup(s.Agent.Kill)
 	s.InstantImporter().AllowFinishes(n)
-	s.SetPolicy(t, newPolicy("concurrency", strconv.Itoa(budget)))
+	s.SetPolicy(t, testenv.NewPolicy("concurrency", strconv.Itoa(budget)))
 	o := s.StartObserver(t)
 	ns := s.CreateNamespace(t)
 	began := time.Now()

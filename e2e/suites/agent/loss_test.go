@@ -21,15 +21,15 @@ import (
 func TestDeletedDataVolumeIsRetried(t *testing.T) {
 	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal} {
 		t.Run(class, func(t *testing.T) {
-			env.SetPolicy(t, newPolicy("concurrency", "1"))
-			history := observeTest(t)
-			img := env.NewImage(createHomeNamespace(t), "image", "/stuck/1/200ms/a")
+			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+			history := env.ObserveTest(t)
+			img := env.NewImage(env.CreateHomeNamespace(t), "image", "/stuck/1/200ms/a")
 			img.Spec.StorageClass = class
 			env.Create(t, img)
-			dv := awaitImporting(t, img)
+			dv := env.AwaitImporting(t, img)
 			require.NoError(t, env.Client().Delete(t.Context(), dv))
 			env.AwaitEvent(t, img, string(v1alpha1.ReasonDataVolumeLost), "DataVolume "+dv.Name+" was deleted while it was imported")
-			got := awaitSucceeded(t, img)
+			got := env.AwaitSucceeded(t, img)
 			assert.EqualValues(t, 2, got.Status.Serving.Attempt)
 			assert.Equal(t, 2, history().Attempts(img.UID))
 		})
@@ -38,23 +38,23 @@ func TestDeletedDataVolumeIsRetried(t *testing.T) {
 
 // TestRepeatedDataVolumeDeletionFails wants the image to fail after the last attempt.
 func TestRepeatedDataVolumeDeletionFails(t *testing.T) {
-	env.SetPolicy(t, newPolicy("retryLimit", "1"))
-	history := observeTest(t)
-	img := env.NewImage(createHomeNamespace(t), "image", "/hang/a")
+	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "1"))
+	history := env.ObserveTest(t)
+	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/hang/a")
 	env.Create(t, img)
 	for range 2 {
-		require.NoError(t, env.Client().Delete(t.Context(), awaitImporting(t, img)))
+		require.NoError(t, env.Client().Delete(t.Context(), env.AwaitImporting(t, img)))
 	}
-	awaitFailed(t, img, v1alpha1.ReasonDataVolumeLost)
+	env.AwaitFailed(t, img, v1alpha1.ReasonDataVolumeLost)
 	assert.Equal(t, 2, history().Attempts(img.UID))
 }
 
 // TestLostStorageIsSyncedAgain wants a lost image to be synced again through the queue, as
 // often as the policy allows in a day, and then to fail until a person acts.
 func TestLostStorageIsSyncedAgain(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1", "resyncLimit", "1"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "resyncLimit", "1"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	img := env.NewSnapshottedImage(ns, "image", "/ok/200ms/a")
 	env.Create(t, img)
 	lose := func(serving *v1alpha1.Serving) {
@@ -62,12 +62,12 @@ func TestLostStorageIsSyncedAgain(t *testing.T) {
 		dv.Namespace = ns
 		require.NoError(t, env.Client().Delete(t.Context(), dv))
 	}
-	lose(awaitSucceeded(t, img).Status.Serving)
+	lose(env.AwaitSucceeded(t, img).Status.Serving)
 	got := env.AwaitImage(t, img, isServingAttempt(2))
 	env.AwaitEvent(t, img, string(v1alpha1.ReasonStorageLost), "storage of a finished image is gone")
 
 	lose(got.Status.Serving)
-	got = awaitFailed(t, img, v1alpha1.ReasonResyncLimit)
+	got = env.AwaitFailed(t, img, v1alpha1.ReasonResyncLimit)
 	assert.Contains(t, got.Status.Message, "synced again 1 times in 24 hours, the policy's resyncLimit")
 	require.NotNil(t, got.Status.Serving, "its snapshot exists, and VMs can be cloned from it")
 	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listSnapshots(t, img)) == 1 }), "storage of the former attempt is left")
@@ -76,7 +76,7 @@ func TestLostStorageIsSyncedAgain(t *testing.T) {
 	env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
 	env.AwaitImage(t, img, isServingAttempt(3))
 	assert.Equal(t, 3, history().Attempts(img.UID))
-	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listDataVolumes(t, img)) == 1 && len(listSnapshots(t, img)) == 1 }), "storage of former attempts is left")
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.ListDataVolumes(t, img)) == 1 && len(listSnapshots(t, img)) == 1 }), "storage of former attempts is left")
 }
 
 // TestDeletedClaimIsSyncedAgain races with CDI, which recreates the claim of its DataVolume
@@ -85,12 +85,12 @@ func TestLostStorageIsSyncedAgain(t *testing.T) {
 func TestDeletedClaimIsSyncedAgain(t *testing.T) {
 	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal} {
 		t.Run(class, func(t *testing.T) {
-			env.SetPolicy(t, newPolicy("concurrency", "1"))
-			history := observeTest(t)
-			img := env.NewImage(createHomeNamespace(t), "image", "/ok/1s/a")
+			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+			history := env.ObserveTest(t)
+			img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/1s/a")
 			img.Spec.StorageClass = class
 			env.Create(t, img)
-			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: img.Namespace, Name: awaitSucceeded(t, img).Status.Serving.PersistentVolumeClaim}}
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: img.Namespace, Name: env.AwaitSucceeded(t, img).Status.Serving.PersistentVolumeClaim}}
 			require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(claim), claim))
 			require.NoError(t, env.Client().Delete(t.Context(), claim))
 			env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
@@ -101,7 +101,7 @@ func TestDeletedClaimIsSyncedAgain(t *testing.T) {
 				key := client.ObjectKey{Namespace: img.Namespace, Name: img.Status.Serving.PersistentVolumeClaim}
 				return env.Client().Get(t.Context(), key, now) == nil && now.UID != claim.UID && now.Status.Phase == corev1.ClaimBound
 			})
-			require.True(t, testenv.AwaitCondition(t, func() bool { return len(listDataVolumes(t, img)) == 1 && len(slotsForUID(t, img.UID)) == 0 }))
+			require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.ListDataVolumes(t, img)) == 1 && len(slotsForUID(t, img.UID)) == 0 }))
 			h := history()
 			assert.LessOrEqual(t, h.Attempts(img.UID), 2)
 			assert.Equal(t, 1, h.MaxRunning())
@@ -117,11 +117,11 @@ func isServingAttempt(n int32) func(*v1alpha1.VMDiskImage) bool {
 
 // TestDeletedSnapshotIsRecreated wants a new snapshot of the existing import.
 func TestDeletedSnapshotIsRecreated(t *testing.T) {
-	env.SetPolicy(t, newPolicy())
-	history := observeTest(t)
-	img := env.NewSnapshottedImage(createHomeNamespace(t), "image", "/ok/200ms/a")
+	env.SetPolicy(t, testenv.NewPolicy())
+	history := env.ObserveTest(t)
+	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
 	env.Create(t, img)
-	first := awaitSucceeded(t, img).Status.Serving
+	first := env.AwaitSucceeded(t, img).Status.Serving
 	snapshots := listSnapshots(t, img)
 	require.Len(t, snapshots, 1)
 	require.NoError(t, env.Client().Delete(t.Context(), &snapshots[0]))
@@ -136,9 +136,9 @@ func TestDeletedSnapshotIsRecreated(t *testing.T) {
 // TestSnapshotNeverReadyFails wants the image to fail and its import to be kept. Meanwhile
 // other images go on: a slot covers the transfer only.
 func TestSnapshotNeverReadyFails(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	img := env.NewSnapshottedImage(ns, "image", "/ok/200ms/a")
 	img.Spec.SnapshotClass = simulator.SnapshotClassNever
 	env.Create(t, img)
@@ -146,13 +146,13 @@ func TestSnapshotNeverReadyFails(t *testing.T) {
 	for i := range 2 {
 		next := env.NewImage(ns, fmt.Sprintf("next-%d", i), "/ok/0s/a")
 		env.Create(t, next)
-		awaitSucceeded(t, next)
+		env.AwaitSucceeded(t, next)
 	}
-	env.SetPolicy(t, newPolicy("concurrency", "1", "stallTimeout", "2s")) // not earlier: it would end the imports above as well
-	got := awaitFailed(t, img, v1alpha1.ReasonSnapshotFailed)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "stallTimeout", "2s")) // not earlier: it would end the imports above as well
+	got := env.AwaitFailed(t, img, v1alpha1.ReasonSnapshotFailed)
 	assert.Contains(t, got.Status.Message, "none of 2 VolumeSnapshots became ready within 2s")
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
-	dvs := listDataVolumes(t, img)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+	dvs := env.ListDataVolumes(t, img)
 	require.Len(t, dvs, 1)
 	claim := &corev1.PersistentVolumeClaim{}
 	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(&dvs[0]), claim))
@@ -160,7 +160,7 @@ func TestSnapshotNeverReadyFails(t *testing.T) {
 	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listSnapshots(t, img)) == 0 }), "the failed snapshots are left")
 
 	env.Update(t, img, func() { img.Spec.SnapshotClass = simulator.SnapshotClass })
-	got = awaitSucceeded(t, img)
+	got = env.AwaitSucceeded(t, img)
 	assert.Equal(t, claim.Name, got.Status.Serving.PersistentVolumeClaim)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }

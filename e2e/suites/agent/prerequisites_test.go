@@ -54,9 +54,9 @@ func newSnapshotClass(name string) *snapshotv1.VolumeSnapshotClass {
 // TestMissingPrerequisitesAreReported wants an image that lacks something to say so, to let
 // others pass, and to go on by itself once it is there.
 func TestMissingPrerequisitesAreReported(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	storage := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "later-" + ns}, Provisioner: simulator.ClassCSI + ".pelotech.ot"}
 	class := newSnapshotClass("later-" + ns)
 	// One image loses its class while it is imported: it is no longer in the queue.
@@ -65,7 +65,7 @@ func TestMissingPrerequisitesAreReported(t *testing.T) {
 	imported := env.NewImage(ns, "imported", "/ok/15s/a")
 	imported.Spec.SnapshotClass = gone.Name
 	env.Create(t, imported)
-	awaitImporting(t, imported)
+	env.AwaitImporting(t, imported)
 	require.NoError(t, env.Client().Delete(t.Context(), gone))
 	got := env.AwaitImage(t, imported, testenv.HasReason(v1alpha1.ReasonSnapshotClassMissing))
 	assert.Contains(t, got.Status.Message, gone.Name)
@@ -88,7 +88,7 @@ func TestMissingPrerequisitesAreReported(t *testing.T) {
 	}
 	passes := env.NewImage(ns, "passes", "/ok/200ms/a")
 	env.Create(t, passes)
-	awaitSucceeded(t, passes)
+	env.AwaitSucceeded(t, passes)
 	for reason, img := range lacks {
 		got = env.AwaitImage(t, img, testenv.HasReason(reason))
 		assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
@@ -105,9 +105,9 @@ func TestMissingPrerequisitesAreReported(t *testing.T) {
 	// CDI creates the StorageProfile, without access modes for the simulated class.
 	env.SetClaimProperties(t, storage.Name)
 	for _, img := range lacks {
-		awaitSucceeded(t, img)
+		env.AwaitSucceeded(t, img)
 	}
-	assert.NotEmpty(t, awaitSucceeded(t, imported).Status.Serving.VolumeSnapshot)
+	assert.NotEmpty(t, env.AwaitSucceeded(t, imported).Status.Serving.VolumeSnapshot)
 	h = history()
 	assert.Equal(t, 1, h.Attempts(imported.UID))
 	for reason, img := range lacks {
@@ -117,8 +117,8 @@ func TestMissingPrerequisitesAreReported(t *testing.T) {
 
 func TestNoDefaultStorageClass(t *testing.T) {
 	const isDefault = "storageclass.kubernetes.io/is-default-class"
-	env.SetPolicy(t, newPolicy())
-	history := observeTest(t)
+	env.SetPolicy(t, testenv.NewPolicy())
+	history := env.ObserveTest(t)
 	setDefault := func(value string) error {
 		class := &storagev1.StorageClass{}
 		if err := env.Client().Get(context.Background(), client.ObjectKey{Name: simulator.ClassCSI}, class); err != nil {
@@ -130,22 +130,22 @@ func TestNoDefaultStorageClass(t *testing.T) {
 	require.NoError(t, setDefault("false"))
 	t.Cleanup(func() { assert.NoError(t, setDefault("true")) })
 
-	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
+	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
 	img.Spec.StorageClass = ""
 	env.Create(t, img)
 	got := env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonStorageClassMissing))
 	assert.Contains(t, got.Status.Message, "no StorageClass is the default")
 	require.NoError(t, setDefault("true"))
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
 // TestStorageClassUnknownToCDI wants an image whose claim CDI cannot create to wait without a
 // slot, and to go on by itself.
 func TestStorageClassUnknownToCDI(t *testing.T) {
-	env.SetPolicy(t, newPolicy("retryLimit", "0", "concurrency", "1"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0", "concurrency", "1"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "unknown-" + ns}, Provisioner: simulator.ClassUnknown + ".pelotech.ot"}
 	createForTest(t, class)
 	profile := &cdiv1.StorageProfile{}
@@ -156,19 +156,19 @@ func TestStorageClassUnknownToCDI(t *testing.T) {
 	got := env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonStorageProfileIncomplete))
 	assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
 	assert.Contains(t, got.Status.Message, "StorageProfile "+class.Name)
-	awaitSucceeded(t, passes)
+	env.AwaitSucceeded(t, passes)
 	assert.Equal(t, []types.UID{passes.UID}, history().StartOrder(), "it takes no slot")
 
 	env.SetClaimProperties(t, class.Name)
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
 // TestClaimBeyondLimitRange: CDI names a claim that a LimitRange refuses nowhere but in its log.
 func TestClaimBeyondLimitRange(t *testing.T) {
-	env.SetPolicy(t, newPolicy("retryLimit", "0"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	limits := env.CreateLimitRange(t, ns, corev1.LimitTypePersistentVolumeClaim, corev1.ResourceStorage, "1Gi")
 	img := env.NewImage(ns, "image", "/ok/200ms/a") // 1Gi, and CDI's overhead
 	env.Create(t, img)
@@ -176,7 +176,7 @@ func TestClaimBeyondLimitRange(t *testing.T) {
 	assert.Contains(t, message, "LimitRange "+ns+"/limits")
 	limits.Spec.Limits[0].Max[corev1.ResourceStorage] = resource.MustParse("2Gi")
 	require.NoError(t, env.Client().Update(t.Context(), limits))
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
@@ -205,21 +205,21 @@ func createWithoutURLRules(t *testing.T, img *v1alpha1.VMDiskImage) {
 
 // TestRefusalOfCDIsWebhook has CDI's webhook refuse an image that is stored.
 func TestRefusalOfCDIsWebhook(t *testing.T) {
-	env.SetPolicy(t, newPolicy("retryLimit", "0", "preflight", "false"))
-	history := observeTest(t)
-	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/%zz")
+	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0", "preflight", "false"))
+	history := env.ObserveTest(t)
+	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/%zz")
 	createWithoutURLRules(t, img)
 	awaitWaiting(t, img, v1alpha1.ReasonDataVolumeRefused, "Invalid source URL")
 	env.Update(t, img, func() { img.Spec.URL = env.Source.URL + "/ok/200ms/a" })
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
 // TestSnapshotClassOfAnotherDriver wants the mismatch to be named before the download.
 func TestSnapshotClassOfAnotherDriver(t *testing.T) {
-	env.SetPolicy(t, newPolicy())
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy())
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	class := newSnapshotClass("foreign-" + ns)
 	class.Driver = "another.example.com"
 	createForTest(t, class)
@@ -232,13 +232,13 @@ func TestSnapshotClassOfAnotherDriver(t *testing.T) {
 }
 
 func TestWaitForFirstConsumer(t *testing.T) {
-	env.SetPolicy(t, newPolicy())
-	history := observeTest(t)
-	img := env.NewSnapshottedImage(createHomeNamespace(t), "image", "/ok/200ms/a")
+	env.SetPolicy(t, testenv.NewPolicy())
+	history := env.ObserveTest(t)
+	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
 	img.Spec.StorageClass = simulator.ClassWaitForFirstConsumer
 	img.Spec.SnapshotClass = ""
 	env.Create(t, img)
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
@@ -261,9 +261,9 @@ func awaitNoSpaceMessage(t *testing.T, img *v1alpha1.VMDiskImage) string {
 // TestStorageCapacityIsRespected has a driver report a pool that is too small for one of two
 // images, and then a larger one.
 func TestStorageCapacityIsRespected(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	class := "space-" + ns
 	env.CreateStorageClasses(t, class, class)
 	pool := &storagev1.CSIStorageCapacity{
@@ -279,13 +279,13 @@ func TestStorageCapacityIsRespected(t *testing.T) {
 	message := awaitNoSpaceMessage(t, large)
 	assert.Contains(t, message, "needs a volume of 5Gi")
 	assert.Contains(t, message, "StorageClass "+class+" has room for is 4Gi")
-	awaitSucceeded(t, small)
+	env.AwaitSucceeded(t, small)
 	awaitNoSpaceMessage(t, large)
 	assert.Equal(t, []types.UID{small.UID}, history().StartOrder(), "an image without space takes no slot")
 	assert.Zero(t, history().Attempts(large.UID))
 
 	env.Update(t, pool, func() { pool.MaximumVolumeSize = ptr.To(resource.MustParse("5Gi")) })
-	got := awaitSucceeded(t, large)
+	got := env.AwaitSucceeded(t, large)
 	assert.EqualValues(t, 1, got.Status.Attempts)
 	assert.Equal(t, 1, history().Attempts(large.UID))
 }
@@ -304,9 +304,9 @@ func TestQuotaCapacityIsRespected(t *testing.T) {
 		{"sim-csi.storageclass.storage.k8s.io/requests.storage", "500Mi", "20Gi", "of sim-csi.storageclass.storage.k8s.io/requests.storage"},
 	}) {
 		t.Run(string(tt.name), func(t *testing.T) {
-			env.SetPolicy(t, newPolicy("concurrency", "1"))
-			history := observeTest(t)
-			ns := createHomeNamespace(t)
+			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+			history := env.ObserveTest(t)
+			ns := env.CreateHomeNamespace(t)
 			quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "quota"}}
 			env.Create(t, quota)
 			// Without a quota controller, the API server enforces the status.
@@ -318,17 +318,17 @@ func TestQuotaCapacityIsRespected(t *testing.T) {
 			}
 			allow(tt.few)
 			img := env.NewImage(ns, "image", "/ok/200ms/a")
-			passes := env.NewImage(createHomeNamespace(t), "passes", "/ok/0s/a")
+			passes := env.NewImage(env.CreateHomeNamespace(t), "passes", "/ok/0s/a")
 			env.Create(t, img, passes)
 			message := awaitNoSpaceMessage(t, img)
 			assert.Contains(t, message, tt.want)
 			assert.Contains(t, message, "ResourceQuota "+ns+"/quota has "+tt.few+" left of "+tt.few)
-			awaitSucceeded(t, passes)
+			env.AwaitSucceeded(t, passes)
 			awaitNoSpaceMessage(t, img)
 			assert.Zero(t, history().Attempts(img.UID))
 
 			allow(tt.all)
-			awaitSucceeded(t, img)
+			env.AwaitSucceeded(t, img)
 			assert.Equal(t, 1, history().Attempts(img.UID))
 		})
 	}
@@ -337,9 +337,9 @@ func TestQuotaCapacityIsRespected(t *testing.T) {
 // TestQuotaSharedByTwoImages has a quota with room for one of two images: others pass the
 // second one.
 func TestQuotaSharedByTwoImages(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "quota"}}
 	env.Create(t, quota)
 	quota.Status.Hard = corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("3500Mi")}
@@ -350,16 +350,16 @@ func TestQuotaSharedByTwoImages(t *testing.T) {
 	// The first import takes longer than MaxAgeAtAdmission.
 	first, second := env.NewImage(ns, "first", "/ok/15s/a"), env.NewImage(ns, "second", "/ok/200ms/b")
 	env.Create(t, first)
-	awaitImporting(t, first)
+	env.AwaitImporting(t, first)
 	env.Create(t, second)
-	next := env.NewImage(createHomeNamespace(t), "next", "/ok/200ms/c")
+	next := env.NewImage(env.CreateHomeNamespace(t), "next", "/ok/200ms/c")
 	env.Create(t, next)
-	awaitSucceeded(t, first)
+	env.AwaitSucceeded(t, first)
 	awaitNoSpaceMessage(t, second)
-	awaitSucceeded(t, next)
+	env.AwaitSucceeded(t, next)
 	assert.Zero(t, history().Attempts(second.UID))
 
 	require.NoError(t, env.Client().Delete(t.Context(), quota))
-	awaitSucceeded(t, second)
+	env.AwaitSucceeded(t, second)
 	assert.Equal(t, 1, history().Attempts(second.UID))
 }

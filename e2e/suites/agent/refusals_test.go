@@ -70,22 +70,22 @@ func createQuota(t *testing.T, ns string, hard corev1.ResourceList) *corev1.Reso
 // TestQuotaExceeded has CDI exceed a quota that the agent does not check. Others give
 // InsufficientStorage.
 func TestQuotaExceeded(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	quota := createQuota(t, ns, corev1.ResourceList{"count/persistentvolumeclaims": resource.MustParse("0")})
 	img := env.NewImage(ns, "image", "/ok/200ms/a")
 	env.Create(t, img)
-	got := awaitFailed(t, img, v1alpha1.ReasonQuotaExceeded)
+	got := env.AwaitFailed(t, img, v1alpha1.ReasonQuotaExceeded)
 	assert.Contains(t, got.Status.Message, "exceeded quota: quota")
 	awaitNothingStored(t, ns)
 
-	next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
+	next := env.NewImage(env.CreateHomeNamespace(t), "next", "/ok/0s/a")
 	env.Create(t, next)
-	awaitSucceeded(t, next)
+	env.AwaitSucceeded(t, next)
 	require.NoError(t, env.Client().Delete(t.Context(), quota))
 	env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} })
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	assert.LessOrEqual(t, history().Attempts(img.UID), 3)
 }
 
@@ -102,16 +102,16 @@ func awaitWaiting(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reaso
 // wait until a person acts, while another one is imported, and to go on by itself after that.
 func requireWaitsWithoutSlot(t *testing.T, ns string, refusal client.Object, reason v1alpha1.Reason, message string) {
 	t.Helper()
-	env.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
-	history := observeTest(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "retryLimit", "0"))
+	history := env.ObserveTest(t)
 	img := env.NewImage(ns, "image", "/ok/200ms/a")
 	env.Create(t, img)
 	awaitWaiting(t, img, reason, message)
-	next := env.NewImage(createHomeNamespace(t), "next", "/ok/0s/a")
+	next := env.NewImage(env.CreateHomeNamespace(t), "next", "/ok/0s/a")
 	env.Create(t, next)
-	awaitSucceeded(t, next)
+	env.AwaitSucceeded(t, next)
 	require.NoError(t, env.Client().Delete(t.Context(), refusal))
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	h := history()
 	assert.Equal(t, []types.UID{next.UID, img.UID}, h.StartOrder(), "it takes no slot while it waits")
 	assert.Equal(t, 1, h.Attempts(img.UID))
@@ -120,7 +120,7 @@ func requireWaitsWithoutSlot(t *testing.T, ns string, refusal client.Object, rea
 // TestQuotaOfDataVolumes wants an image whose DataVolume a quota refuses to wait without a
 // slot, and to go on by itself.
 func TestQuotaOfDataVolumes(t *testing.T) {
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	quota := createQuota(t, ns, corev1.ResourceList{"count/datavolumes.cdi.kubevirt.io": resource.MustParse("0")})
 	requireWaitsWithoutSlot(t, ns, quota, v1alpha1.ReasonQuotaExceeded, "exceeded quota: quota")
 }
@@ -154,7 +154,7 @@ func refuseImports(t *testing.T, ns string, validation admissionv1.Validation) *
 // TestDenialByForeignPolicyIsReported wants the message of another admission policy on the
 // image, which waits without a slot and goes on by itself.
 func TestDenialByForeignPolicyIsReported(t *testing.T) {
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	binding := refuseImports(t, ns, admissionv1.Validation{Expression: "false", Message: "no imports on Sundays"})
 	enforced := func() bool { return isRejectedWith(t, newBlankDataVolume(ns), "no imports on Sundays") }
 	require.True(t, testenv.AwaitCondition(t, enforced))
@@ -164,7 +164,7 @@ func TestDenialByForeignPolicyIsReported(t *testing.T) {
 // TestLostRightUsesNoAttempt wants a missing right to use no attempt, and the import to begin
 // as soon as the right is back.
 func TestLostRightUsesNoAttempt(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1", "retryLimit", "0"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "retryLimit", "0"))
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "ot-agent"}}
 	may := func(create bool) {
 		env.Update(t, role, func() {
@@ -185,14 +185,14 @@ func TestLostRightUsesNoAttempt(t *testing.T) {
 		require.NoError(t, env.Client().Create(t.Context(), review))
 		return !review.Status.Allowed
 	}), "the right is not lost")
-	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
+	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
 	env.Create(t, img)
 	env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionFalse, "RightsMissing")
 	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
 	assert.NotEqual(t, v1alpha1.PhaseFailed, img.Status.Phase, "%s", img.Status.Message)
 
 	may(true)
-	got := awaitSucceeded(t, img)
+	got := env.AwaitSucceeded(t, img)
 	assert.EqualValues(t, 1, got.Status.Attempts)
 	env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionTrue, "RightsComplete")
 }
@@ -201,31 +201,31 @@ func TestLostRightUsesNoAttempt(t *testing.T) {
 // source to delay other images only briefly.
 func TestPreflightRejectsBadURLs(t *testing.T) {
 	t.Run("a definite answer", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy())
-		history := observeTest(t)
-		ns := createHomeNamespace(t)
+		env.SetPolicy(t, testenv.NewPolicy())
+		history := env.ObserveTest(t)
+		ns := env.CreateHomeNamespace(t)
 		for path, reason := range map[string]v1alpha1.Reason{"gone": v1alpha1.ReasonNotFound, "removed": v1alpha1.ReasonNotFound, "denied": v1alpha1.ReasonForbidden} {
 			img := env.NewImage(ns, path, "/"+path+"/"+ns)
 			env.Create(t, img)
-			got := awaitFailed(t, img, reason)
+			got := env.AwaitFailed(t, img, reason)
 			assert.Contains(t, got.Status.Message, "nothing was downloaded")
 			assert.Positive(t, env.HeadRequests("/"+path+"/"+ns))
 		}
 		assert.Empty(t, history().Creations())
 	})
 	t.Run("a source that does not answer", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy("concurrency", "1"))
-		history := observeTest(t)
-		ns := createHomeNamespace(t)
+		env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+		history := env.ObserveTest(t)
+		ns := env.CreateHomeNamespace(t)
 		silent, next := env.NewImage(ns, "silent", "/silent/a"), env.NewImage(ns, "next", "/ok/0s/a")
 		env.Create(t, silent, next)
 		env.AwaitImage(t, silent, testenv.HasReason(v1alpha1.ReasonChecking))
-		awaitSucceeded(t, next)
-		awaitSucceeded(t, silent)
+		env.AwaitSucceeded(t, next)
+		env.AwaitSucceeded(t, silent)
 		assert.Equal(t, 1, history().Attempts(silent.UID), "CDI has to try it")
 	})
 	t.Run("switched off", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy("preflight", "false"))
+		env.SetPolicy(t, testenv.NewPolicy("preflight", "false"))
 		requireImportedUnasked(t)
 	})
 }
@@ -233,11 +233,11 @@ func TestPreflightRejectsBadURLs(t *testing.T) {
 // requireImportedUnasked imports an image that a preflight would find missing.
 func requireImportedUnasked(t *testing.T) {
 	t.Helper()
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	img := env.NewImage(ns, "image", "/gone/"+ns)
 	env.Create(t, img)
-	awaitSucceeded(t, img) // the importer serves /gone/
+	env.AwaitSucceeded(t, img) // the importer serves /gone/
 	assert.Zero(t, env.HeadRequests("/gone/"+ns))
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }

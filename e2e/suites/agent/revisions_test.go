@@ -22,14 +22,14 @@ func setSourcePath(t *testing.T, img *v1alpha1.VMDiskImage, path string) {
 }
 
 func TestSourceChangedWhileQueued(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "0"))
-	history := observeTest(t)
-	img := env.NewImage(createHomeNamespace(t), "image", "/notfound/100ms/a")
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
+	history := env.ObserveTest(t)
+	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/notfound/100ms/a")
 	env.Create(t, img)
 	env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonPaused))
 	setSourcePath(t, img, "/ok/100ms/b")
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
-	got := awaitSucceeded(t, img)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+	got := env.AwaitSucceeded(t, img)
 	assert.Equal(t, env.Source.URL+"/ok/100ms/b", got.Status.Revisions[0].Source)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 	require.True(t, testenv.AwaitCondition(t, func() bool { return len(readRevisions(t, img)) == 1 }), "the former revision is left in the status")
@@ -45,13 +45,13 @@ func readRevisions(t *testing.T, img *v1alpha1.VMDiskImage) []v1alpha1.RevisionS
 // TestSourceChangedWhileImporting wants the import of the old source to end, and its slot to be
 // freed before the new one starts.
 func TestSourceChangedWhileImporting(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
-	history := observeTest(t)
-	img := env.NewImage(createHomeNamespace(t), "image", "/hang/a")
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+	history := env.ObserveTest(t)
+	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/hang/a")
 	env.Create(t, img)
-	old := awaitImporting(t, img)
+	old := env.AwaitImporting(t, img)
 	setSourcePath(t, img, "/ok/200ms/b")
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	env.AwaitEvent(t, img, string(v1alpha1.ReasonSuperseded), "the source was changed while it was imported")
 	env.AwaitGone(t, old)
 	require.True(t, testenv.AwaitCondition(t, func() bool { return len(readRevisions(t, img)) == 1 }))
@@ -63,11 +63,11 @@ func TestSourceChangedWhileImporting(t *testing.T) {
 // TestSourceChangedAfterSuccess wants the old revision to be served until the new one is ready,
 // and its storage to be deleted then.
 func TestSourceChangedAfterSuccess(t *testing.T) {
-	env.SetPolicy(t, newPolicy())
-	history := observeTest(t)
-	img := env.NewSnapshottedImage(createHomeNamespace(t), "image", "/ok/100ms/a")
+	env.SetPolicy(t, testenv.NewPolicy())
+	history := env.ObserveTest(t)
+	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/100ms/a")
 	env.Create(t, img)
-	old := awaitSucceeded(t, img).Status.Serving
+	old := env.AwaitSucceeded(t, img).Status.Serving
 	setSourcePath(t, img, "/ok/2s/b")
 	got := env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
 		return img.Status.Phase == v1alpha1.PhaseSyncing && img.Status.Revision != old.Revision
@@ -76,58 +76,58 @@ func TestSourceChangedAfterSuccess(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{}
 	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKey{Namespace: img.Namespace, Name: old.PersistentVolumeClaim}, claim))
 
-	got = awaitSucceeded(t, img)
+	got = env.AwaitSucceeded(t, img)
 	require.NotNil(t, got.Status.Serving)
 	assert.Equal(t, got.Status.Revision, got.Status.Serving.Revision)
 	env.AwaitGone(t, claim)
-	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listSnapshots(t, img)) == 1 && len(listDataVolumes(t, img)) == 1 }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listSnapshots(t, img)) == 1 && len(env.ListDataVolumes(t, img)) == 1 }))
 	assert.Equal(t, 2, history().Attempts(img.UID))
 }
 
 // TestSourceChangedToAFailingOne wants the old revision to be served still.
 func TestSourceChangedToAFailingOne(t *testing.T) {
-	env.SetPolicy(t, newPolicy())
-	history := observeTest(t)
-	img := env.NewSnapshottedImage(createHomeNamespace(t), "image", "/ok/100ms/a")
+	env.SetPolicy(t, testenv.NewPolicy())
+	history := env.ObserveTest(t)
+	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/100ms/a")
 	env.Create(t, img)
-	old := awaitSucceeded(t, img).Status.Serving
+	old := env.AwaitSucceeded(t, img).Status.Serving
 	setSourcePath(t, img, "/notfound/100ms/b")
-	got := awaitFailed(t, img, v1alpha1.ReasonNotFound)
+	got := env.AwaitFailed(t, img, v1alpha1.ReasonNotFound)
 	require.NotNil(t, got.Status.Serving)
 	assert.Equal(t, old.VolumeSnapshot, got.Status.Serving.VolumeSnapshot)
 	setSourcePath(t, img, "/ok/100ms/c")
-	got = awaitSucceeded(t, img)
+	got = env.AwaitSucceeded(t, img)
 	assert.NotEqual(t, old.Revision, got.Status.Serving.Revision)
 	assert.Equal(t, 3, history().Attempts(img.UID))
-	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listSnapshots(t, img)) == 1 && len(listDataVolumes(t, img)) == 1 }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listSnapshots(t, img)) == 1 && len(env.ListDataVolumes(t, img)) == 1 }))
 }
 
 // TestSourceChangedBackDownloadsNothing wants existing revisions to be used again.
 func TestSourceChangedBackDownloadsNothing(t *testing.T) {
 	t.Run("to a ready revision", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy())
-		history := observeTest(t)
-		img := env.NewSnapshottedImage(createHomeNamespace(t), "image", "/ok/100ms/a")
+		env.SetPolicy(t, testenv.NewPolicy())
+		history := env.ObserveTest(t)
+		img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/100ms/a")
 		env.Create(t, img)
-		old := awaitSucceeded(t, img).Status.Serving
+		old := env.AwaitSucceeded(t, img).Status.Serving
 		setSourcePath(t, img, "/hang/b")
 		env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonImporting))
 		setSourcePath(t, img, "/ok/100ms/a")
-		got := awaitSucceeded(t, img)
+		got := env.AwaitSucceeded(t, img)
 		assert.Equal(t, old.VolumeSnapshot, got.Status.Serving.VolumeSnapshot)
-		require.True(t, testenv.AwaitCondition(t, func() bool { return len(slotsForUID(t, img.UID)) == 0 && len(listDataVolumes(t, img)) == 1 }))
+		require.True(t, testenv.AwaitCondition(t, func() bool { return len(slotsForUID(t, img.UID)) == 0 && len(env.ListDataVolumes(t, img)) == 1 }))
 		assert.LessOrEqual(t, history().Attempts(img.UID), 2)
 	})
 	t.Run("to a revision that was being imported", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy("concurrency", "1"))
-		history := observeTest(t)
-		img := env.NewImage(createHomeNamespace(t), "image", "/ok/10s/a")
+		env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+		history := env.ObserveTest(t)
+		img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/10s/a")
 		env.Create(t, img)
-		awaitImporting(t, img)
+		env.AwaitImporting(t, img)
 		setSourcePath(t, img, "/hang/b")
 		setSourcePath(t, img, "/ok/10s/a")
-		awaitSucceeded(t, img)
-		require.True(t, testenv.AwaitCondition(t, func() bool { return len(slotsForUID(t, img.UID)) == 0 && len(listDataVolumes(t, img)) == 1 }))
+		env.AwaitSucceeded(t, img)
+		require.True(t, testenv.AwaitCondition(t, func() bool { return len(slotsForUID(t, img.UID)) == 0 && len(env.ListDataVolumes(t, img)) == 1 }))
 		h := history()
 		assert.LessOrEqual(t, h.Attempts(img.UID), 3)
 		assert.Equal(t, 1, h.MaxRunning())
@@ -137,11 +137,11 @@ func TestSourceChangedBackDownloadsNothing(t *testing.T) {
 // TestRevisionsAreBounded wants the list of revisions to be bounded, and only the last one to
 // be left in the end.
 func TestRevisionsAreBounded(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
-	history := observeTest(t)
-	img := env.NewSnapshottedImage(createHomeNamespace(t), "image", "/ok/100ms/0")
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
+	history := env.ObserveTest(t)
+	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/100ms/0")
 	env.Create(t, img)
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	for i := range 8 {
 		setSourcePath(t, img, fmt.Sprintf("/hang/%d", i))
 		got := env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
@@ -151,9 +151,9 @@ func TestRevisionsAreBounded(t *testing.T) {
 		require.NotNil(t, got.Status.Serving)
 	}
 	setSourcePath(t, img, "/ok/100ms/last")
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		return len(readRevisions(t, img)) == 1 && len(listDataVolumes(t, img)) == 1 && len(listSnapshots(t, img)) == 1
+		return len(readRevisions(t, img)) == 1 && len(env.ListDataVolumes(t, img)) == 1 && len(listSnapshots(t, img)) == 1
 	}))
 	h := history()
 	assert.Equal(t, 1, h.MaxRunning())

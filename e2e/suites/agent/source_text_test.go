@@ -45,7 +45,7 @@ func peakMemory(t *testing.T) float64 {
 // syncMissingImages creates 20 images of a source and waits until the agent has its answers.
 func syncMissingImages(t *testing.T, source string, answered func(*v1alpha1.VMDiskImage) bool) {
 	t.Helper()
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	var images []*v1alpha1.VMDiskImage
 	for i := range 20 {
 		img := env.NewImage(ns, fmt.Sprintf("missing-%d", i), "")
@@ -60,7 +60,7 @@ func syncMissingImages(t *testing.T, source string, answered func(*v1alpha1.VMDi
 
 // TestSourceCannotFillTheAgent compares with a source that answers alike in few words.
 func TestSourceCannotFillTheAgent(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "0"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
 	resetPeakMemory(t)
 	syncMissingImages(t, serveNotFound(t, "Not Found"), testenv.HasReason(v1alpha1.ReasonNotFound))
 	undisturbed := peakMemory(t)
@@ -76,10 +76,10 @@ func TestSourceCannotFillTheAgent(t *testing.T) {
 
 // TestLongURLGetsStatus is about an honest user.
 func TestLongURLGetsStatus(t *testing.T) {
-	env.SetPolicy(t, newPolicy())
-	img := env.NewImage(createHomeNamespace(t), "long", "/gone/"+strings.Repeat("a", 1100)+"#part")
+	env.SetPolicy(t, testenv.NewPolicy())
+	img := env.NewImage(env.CreateHomeNamespace(t), "long", "/gone/"+strings.Repeat("a", 1100)+"#part")
 	env.Create(t, img)
-	got := awaitFailed(t, img, v1alpha1.ReasonNotFound)
+	got := env.AwaitFailed(t, img, v1alpha1.ReasonNotFound)
 	assert.Contains(t, got.Status.Message, "404 Not Found")
 	assert.Contains(t, got.Status.Message, "Correct spec.url")
 	assert.NotContains(t, fmt.Sprintf("%+v", got.Status), "#part")
@@ -89,8 +89,8 @@ func TestLongURLGetsStatus(t *testing.T) {
 // TestSignedURLShowsInSpecOnly has an admission policy quote the URL of each refused import. It
 // accepts the dry run, which has no labels.
 func TestSignedURLShowsInSpecOnly(t *testing.T) {
-	env.SetPolicy(t, newPolicy("retryLimit", "0"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
+	ns := env.CreateHomeNamespace(t)
 	refuseImports(t, ns, admissionv1.Validation{
 		Expression:        "!has(object.spec.source.http) || !has(object.metadata.labels)",
 		MessageExpression: "'Get \"' + object.spec.source.http.url + '\": refused'",
@@ -102,13 +102,13 @@ func TestSignedURLShowsInSpecOnly(t *testing.T) {
 	require.True(t, testenv.AwaitCondition(t, func() bool { return isRejectedWith(t, probe, "https://h/?probe") }))
 	img := env.NewImage(ns, "signed", "/ok/0s/a?X-Amz-Signature="+secret)
 	env.Create(t, img)
-	got := awaitFailed(t, img, v1alpha1.ReasonDataVolumeRefused)
+	got := env.AwaitFailed(t, img, v1alpha1.ReasonDataVolumeRefused)
 	assert.Contains(t, got.Status.Message, `/ok/0s/a?…": refused`)
 	require.Contains(t, got.Spec.URL, secret)
 
 	shown := fmt.Sprintf("%+v %+v", got.Status, env.Ledger(t).Status)
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		reported := readReportedImage(t, img)
+		reported := env.ReadReportedImage(t, img)
 		shown += fmt.Sprintf("%+v", reported)
 		return reported.Phase == v1alpha1.PhaseFailed
 	}))

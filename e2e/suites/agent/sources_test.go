@@ -52,8 +52,8 @@ func secretsOf(pod *corev1.Pod) (names []string) {
 // TestSourcesReachTheImporter wants CDI's webhook to accept what the CRD accepts, and CDI's
 // controller to make an importer of it.
 func TestSourcesReachTheImporter(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "3", "retryLimit", "0"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "3", "retryLimit", "0"))
+	ns := env.CreateHomeNamespace(t)
 	env.AllowSecrets(t, ns)
 	env.Create(t, newSecret(ns, "token", "any", "Authorization: Bearer s3cr3t"), newSecret(ns, "google", "credentials.json", "{}"))
 
@@ -97,9 +97,9 @@ func TestSourcesReachTheImporter(t *testing.T) {
 // TestHeadersAreCheckedBeforeAttempts wants a refused header to cost no attempt, and its
 // correction to be taken up.
 func TestHeadersAreCheckedBeforeAttempts(t *testing.T) {
-	env.SetPolicy(t, newPolicy("retryLimit", "0"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	env.AllowSecrets(t, ns)
 	env.Create(t, newSecret(ns, "broken", "any", "Authorization: Bearer s3cr3t\n"), newSecret(ns, "token", "any", "Authorization: Bearer s3cr3t"))
 	img := env.NewImage(ns, "image", "/tenant/200ms/b")
@@ -117,7 +117,7 @@ func TestHeadersAreCheckedBeforeAttempts(t *testing.T) {
 	revision := got.Status.Revision
 
 	env.Update(t, img, func() { img.Spec.ExtraHeaders = []string{"X-Tenant: blue"} })
-	got = awaitSucceeded(t, img)
+	got = env.AwaitSucceeded(t, img)
 	assert.Equal(t, revision, got.Status.Revision, "headers make no revision")
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }

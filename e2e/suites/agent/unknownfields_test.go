@@ -23,9 +23,9 @@ import (
 // checksum in silence: an image with one waits, and goes on once CDI is upgraded.
 func TestUnknownFieldsAreRefused(t *testing.T) {
 	// An attempt that is refused backs off for longer than the agent takes the field for known.
-	env.SetPolicy(t, newPolicy("retryBackoffDuration", "15s"))
-	history := observeTest(t)
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("retryBackoffDuration", "15s"))
+	history := env.ObserveTest(t)
+	ns := env.CreateHomeNamespace(t)
 	const known = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/source/properties/http/properties/checksum"
 	crd := &unstructured.Unstructured{}
 	crd.SetAPIVersion("apiextensions.k8s.io/v1")
@@ -50,7 +50,7 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 	if fields := probe(); len(fields) == 0 { // the agent also gets to know that the field is known
 		first := newChecked("first")
 		env.Create(t, first)
-		awaitSucceeded(t, first)
+		env.AwaitSucceeded(t, first)
 		patch("remove", nil)
 	}
 	restore := func() { patch("add", map[string]any{"type": "string"}) }
@@ -59,12 +59,12 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 
 	checked, plain := newChecked("checked"), env.NewImage(ns, "plain", "/ok/100ms/a")
 	env.Create(t, checked, plain)
-	awaitSucceeded(t, plain)
+	env.AwaitSucceeded(t, plain)
 	waits := env.AwaitImage(t, checked, testenv.HasReason(v1alpha1.ReasonCDITooOld))
 	assert.Equal(t, v1alpha1.PhaseQueued, waits.Status.Phase)
 	assert.Contains(t, waits.Status.Message, "upgrade CDI, or remove checksum")
 	assert.Zero(t, history().Attempts(checked.UID), "not even while the agent still takes the field for known")
 
 	restore() // CDI is upgraded
-	awaitSucceeded(t, checked)
+	env.AwaitSucceeded(t, checked)
 }

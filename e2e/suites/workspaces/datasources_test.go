@@ -70,7 +70,7 @@ func TestDataSourceOfOthers(t *testing.T) {
 		Source: cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: goldenNamespace, Name: "fedora-1"}},
 	}}
 	env.Create(t, golden, dataSource)
-	ready := awaitSucceeded(t, img)
+	ready := env.AwaitSucceeded(t, img)
 	require.Equal(t, "fedora-1", ready.Status.Serving.PersistentVolumeClaim)
 	assert.Equal(t, goldenNamespace, ready.Status.Serving.Namespace)
 	assert.GreaterOrEqual(t, ready.Status.Serving.DiskSize.Cmp(prototype.Spec.DiskSize), 0, "CDI clones into no less")
@@ -102,7 +102,7 @@ func TestDataSourceOfOthers(t *testing.T) {
 		return img.Status.Reason == v1alpha1.ReasonDataSourceInvalid && img.Status.Message != elsewhere.Status.Message
 	})
 	point(t, dataSource, cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: goldenNamespace, Name: "fedora-1"}})
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: goldenNamespace, Name: "fedora-1"}}
 	theirs := []client.Object{dataSource, golden, claim, snapshot}

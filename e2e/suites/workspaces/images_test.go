@@ -80,7 +80,7 @@ func TestExistingImageWinsOverTemplate(t *testing.T) {
 	differs := awaitCondition(t, vm, v1alpha1.ConditionImageDiffers, metav1.ConditionTrue)
 	assert.Contains(t, differs, "the template has another url, diskSize")
 	env.AwaitEvent(t, vm, v1alpha1.ConditionImageDiffers, "url, diskSize")
-	after := awaitSucceeded(t, img)
+	after := env.AwaitSucceeded(t, img)
 	assert.Equal(t, img.Generation, after.Generation)
 	assert.Equal(t, img.Spec, after.Spec)
 
@@ -122,7 +122,7 @@ func TestVMDeletedDuringImport(t *testing.T) {
 	})
 	deleteObject(t, vm)
 	env.AwaitGone(t, vm)
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	after := awaitHolders(t, img)
 	assert.EqualValues(t, 1, after.Status.LastAttempt)
 	assert.Empty(t, listLeftovers(t, ns))
@@ -148,7 +148,7 @@ func TestImageChangedBeforeRootDiskExists(t *testing.T) {
 	ns := env.CreateNamespace(t)
 	one, other := env.NewSnapshottedImage(ns, "one", "/ok/100ms/1"), env.NewSnapshottedImage(ns, "other", "/ok/100ms/2")
 	env.Create(t, one, other)
-	one, other = awaitSucceeded(t, one), awaitSucceeded(t, other)
+	one, other = env.AwaitSucceeded(t, one), env.AwaitSucceeded(t, other)
 	vm := testenv.NewMachine(ns, "vm", one)
 	begun := &cdiv1.DataVolume{}
 	withCDIStopped(t, func() {
@@ -188,7 +188,7 @@ func TestImageChangedAfterRootDiskExists(t *testing.T) {
 	ns := env.CreateNamespace(t)
 	one, other := env.NewSnapshottedImage(ns, "one", "/ok/100ms/1"), env.NewSnapshottedImage(ns, "other", "/ok/100ms/2")
 	env.Create(t, one, other)
-	one, other = awaitSucceeded(t, one), awaitSucceeded(t, other)
+	one, other = env.AwaitSucceeded(t, one), env.AwaitSucceeded(t, other)
 	vm := testenv.NewMachine(ns, "vm", one)
 	createAndAwaitRunning(t, vm)
 	disk := requireObject(t, rootDiskOf(vm))

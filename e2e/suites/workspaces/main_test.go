@@ -74,19 +74,14 @@ func sharedImage(t *testing.T) *v1alpha1.VMDiskImage {
 	sharedImageOnce.Do(func() {
 		env.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: img.Namespace}}, img)
 	})
-	return awaitSucceeded(t, img)
-}
-
-func awaitSucceeded(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.VMDiskImage {
-	t.Helper()
-	return env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
+	return env.AwaitSucceeded(t, img)
 }
 
 // createAndAwaitImage creates an image and waits until it is ready.
 func createAndAwaitImage(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.VMDiskImage {
 	t.Helper()
 	env.Create(t, img)
-	return awaitSucceeded(t, img)
+	return env.AwaitSucceeded(t, img)
 }
 
 // withImageTemplate returns a VM with a template of its image.

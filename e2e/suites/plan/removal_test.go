@@ -1,6 +1,6 @@
 //go:build linux
 
-package agent
+package plan
 
 import (
 	"context"
@@ -48,7 +48,7 @@ func createPlannedImages(t *testing.T, images ...*v1alpha1.VMDiskImage) (made []
 	t.Helper()
 	setPlan(t, newPlan(t, nil, images...))
 	for _, img := range images {
-		made = append(made, awaitSucceeded(t, img))
+		made = append(made, env.AwaitSucceeded(t, img))
 	}
 	return made
 }
@@ -66,14 +66,14 @@ func createReferencingVM(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.Virt
 // TestRetirementRemovesOnlyUnreferencedImages wants exactly those images to be deleted that a
 // plan has created and retires, and that no VM references.
 func TestRetirementRemovesOnlyUnreferencedImages(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "4"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "4"))
+	ns := env.CreateHomeNamespace(t)
 	image := func(name string) *v1alpha1.VMDiskImage { return env.NewImage(ns, name, "/ok/100ms/"+name) }
 	all := createPlannedImages(t, image("old"), image("held"), image("wanted"), image("kept"), image("later"), image("forgotten"), image("taken-back"))
 	old, held, wanted, kept, later, forgotten, takenBack := all[0], all[1], all[2], all[3], all[4], all[5], all[6]
 	foreign := image("foreign")
 	env.Create(t, foreign)
-	foreign = awaitSucceeded(t, foreign)
+	foreign = env.AwaitSucceeded(t, foreign)
 	env.Update(t, takenBack, func() { delete(takenBack.Labels, v1alpha1.LabelPlanned) })
 	vm := createReferencingVM(t, held)
 
@@ -114,16 +114,16 @@ func TestRetirementRemovesOnlyUnreferencedImages(t *testing.T) {
 // TestPlanKeepsImagesBeyondTheirTTL wants the plan to override the TTL of an image's spec for
 // as long as the plan keeps the image.
 func TestPlanKeepsImagesBeyondTheirTTL(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "4"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "4"))
+	ns := env.CreateHomeNamespace(t)
 	img, expired := env.NewImage(ns, "image", "/ok/100ms/a"), env.NewImage(ns, "goes", "/ok/100ms/b")
 	for _, one := range []*v1alpha1.VMDiskImage{img, expired} {
 		one.Spec.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour}
 	}
 	setPlan(t, withKept(newPlan(t, nil), img))
 	env.Create(t, img, expired)
-	awaitSucceeded(t, img)
-	awaitSucceeded(t, expired)
+	env.AwaitSucceeded(t, img)
+	env.AwaitSucceeded(t, expired)
 	// The TTL of both has expired.
 	env.WithoutAgent(t, func() {
 		for _, one := range []*v1alpha1.VMDiskImage{img, expired} {
@@ -150,8 +150,8 @@ func TestPlanKeepsImagesBeyondTheirTTL(t *testing.T) {
 
 // TestRejectedPlanRetiresNothing has rejected plans retire existing images.
 func TestRejectedPlanRetiresNothing(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "4"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "4"))
+	ns := env.CreateHomeNamespace(t)
 	img := createPlannedImages(t, env.NewImage(ns, "image", "/ok/100ms/a"))[0]
 	acknowledged := newPlan(t, nil)
 	setPlan(t, acknowledged) // without images
@@ -180,8 +180,8 @@ func TestRejectedPlanRetiresNothing(t *testing.T) {
 // TestRetirementSurvivesAgentCrashes kills the agent after every kind of step: the next agent
 // finishes the deletion, and the image of a VM that was created meanwhile stays.
 func TestRetirementSurvivesAgentCrashes(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "4"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "4"))
+	ns := env.CreateHomeNamespace(t)
 	all := createPlannedImages(t, env.NewImage(ns, "old", "/ok/100ms/a"), env.NewImage(ns, "held", "/ok/100ms/b"))
 	old, held := all[0], all[1]
 	env.WithoutAgent(t, func() {
@@ -239,7 +239,7 @@ func awaitPrune(t *testing.T, img *v1alpha1.VMDiskImage, phase v1alpha1.Phase, s
 func awaitPruned(t *testing.T, img *v1alpha1.VMDiskImage) {
 	t.Helper()
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		p := readReportedImage(t, img).Prune
+		p := env.ReadReportedImage(t, img).Prune
 		return p != nil && p.ImageUID == img.UID && p.State == v1alpha1.PrunePruned
 	}), "%s is not reported as pruned", img.Name)
 }
@@ -247,8 +247,8 @@ func awaitPruned(t *testing.T, img *v1alpha1.VMDiskImage) {
 // TestPrunesOnlyUnchangedUnreferencedImages wants exactly those images to be pruned that are as
 // they were reported and that no VM references.
 func TestPrunesOnlyUnchangedUnreferencedImages(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "4"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "4"))
+	ns := env.CreateHomeNamespace(t)
 	image := func(name string) *v1alpha1.VMDiskImage { return env.NewImage(ns, name, "/ok/100ms/"+name) }
 	all := createPlannedImages(t, image("pruned"), image("held"), image("wanted"), image("changed"), image("recreated"), image("later"))
 	pruned, held, wanted, changed, recreated, later := all[0], all[1], all[2], all[3], all[4], all[5]

@@ -1,6 +1,6 @@
 //go:build linux
 
-package agent
+package plan
 
 import (
 	"fmt"
@@ -19,11 +19,11 @@ import (
 // TestPlanIsConfinedToAllowedNamespaces: the cluster's own policy says where a hub may place
 // images, and no plan overrides it.
 func TestPlanIsConfinedToAllowedNamespaces(t *testing.T) {
-	allowed, other := createHomeNamespace(t), createHomeNamespace(t)
-	confined := newPolicy("allowedNamespaces", allowed+", no-such-*")
+	allowed, other := env.CreateHomeNamespace(t), env.CreateHomeNamespace(t)
+	confined := testenv.NewPolicy("allowedNamespaces", allowed+", no-such-*")
 	env.SetPolicy(t, confined)
 	inside, outside := env.NewImage(allowed, "planned", "/ok/100ms/a"), env.NewImage(other, "planned", "/ok/100ms/b")
-	setPlan(t, newPlan(t, newPolicy("allowedNamespaces", "*"), inside, outside))
+	setPlan(t, newPlan(t, testenv.NewPolicy("allowedNamespaces", "*"), inside, outside))
 	awaitPlanItem(t, inside, v1alpha1.PlanItemApplied)
 	requireRefused := func(img *v1alpha1.VMDiskImage, text string) {
 		t.Helper()
@@ -32,50 +32,50 @@ func TestPlanIsConfinedToAllowedNamespaces(t *testing.T) {
 	requireRefused(outside, "namespace "+other+" is not allowed: allowedNamespaces of the cluster's own policy ConfigMap does not name it")
 	own := env.NewImage(other, "own", "/ok/100ms/c")
 	env.Create(t, own)
-	awaitSucceeded(t, own)
+	env.AwaitSucceeded(t, own)
 
 	t.Run("stays confined while its policy is wrong", func(t *testing.T) {
 		testenv.AdmitInvalidPolicy(t, env.Client())
-		env.StorePolicy(t, newPolicy("allowedNamespaces", "Not_A_Name"))
+		env.StorePolicy(t, testenv.NewPolicy("allowedNamespaces", "Not_A_Name"))
 		env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
 		second := env.NewImage(other, "second", "/ok/100ms/d")
-		setPlan(t, newPlan(t, newPolicy(), inside, outside, second))
+		setPlan(t, newPlan(t, testenv.NewPolicy(), inside, outside, second))
 		requireRefused(second, "is not allowed")
 		env.WithoutAgent(t, func() {})
-		setPlan(t, newPlan(t, newPolicy("retryLimit", "2"), inside, outside, second))
+		setPlan(t, newPlan(t, testenv.NewPolicy("retryLimit", "2"), inside, outside, second))
 		third := env.NewImage(other, "third", "/ok/100ms/e")
-		setPlan(t, newPlan(t, newPolicy(), inside, outside, second, third))
+		setPlan(t, newPlan(t, testenv.NewPolicy(), inside, outside, second, third))
 		requireRefused(third, "is not allowed")
 	})
 	images := &v1alpha1.VMDiskImageList{}
 	require.NoError(t, env.Client().List(t.Context(), images, client.InNamespace(other)))
 	assert.Len(t, images.Items, 1, "nothing but the image of its owner")
 
-	env.SetPolicy(t, newPolicy())
-	setPlan(t, newPlan(t, newPolicy(), inside, outside))
+	env.SetPolicy(t, testenv.NewPolicy())
+	setPlan(t, newPlan(t, testenv.NewPolicy(), inside, outside))
 	awaitPlanItem(t, outside, v1alpha1.PlanItemApplied)
-	placed := awaitSucceeded(t, outside)
+	placed := env.AwaitSucceeded(t, outside)
 
 	env.SetPolicy(t, confined)
 	requireRefused(outside, "is no longer allowed")
 	changed := outside.DeepCopy()
 	changed.Spec.URL += "2"
-	setPlan(t, newPlan(t, newPolicy(), inside, changed))
+	setPlan(t, newPlan(t, testenv.NewPolicy(), inside, changed))
 	requireRefused(changed, "the image stays as it is")
 	after := &v1alpha1.VMDiskImage{}
 	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(outside), after))
 	assert.Equal(t, placed.UID, after.UID)
 	assert.Equal(t, placed.Spec.URL, after.Spec.URL)
 
-	setPlan(t, withPrunes(newPlan(t, newPolicy(), inside), time.Second, placed))
+	setPlan(t, withPrunes(newPlan(t, testenv.NewPolicy(), inside), time.Second, placed))
 	env.AwaitGone(t, placed)
 }
 
 // TestNamespaceShareLetsOthersGoFirst: a namespace that fills the queue does not hold up an
 // image of another one. The imports of its images do not end.
 func TestNamespaceShareLetsOthersGoFirst(t *testing.T) {
-	crowded, other := createHomeNamespace(t), createHomeNamespace(t)
-	env.SetPolicy(t, newPolicy("concurrency", "0", "namespaceShare", "1"))
+	crowded, other := env.CreateHomeNamespace(t), env.CreateHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0", "namespaceShare", "1"))
 	create := func(ns, name, path string) *v1alpha1.VMDiskImage {
 		img := env.NewImage(ns, name, path)
 		env.Create(t, img)
@@ -87,19 +87,19 @@ func TestNamespaceShareLetsOthersGoFirst(t *testing.T) {
 	}
 	late, later := create(other, "late", "/hang/b"), create(other, "later", "/ok/100ms/c")
 
-	env.SetPolicy(t, newPolicy("concurrency", "2", "namespaceShare", "1"))
-	awaitImporting(t, late)
-	awaitImporting(t, crowd[0])
-	env.SetPolicy(t, newPolicy("concurrency", "3", "namespaceShare", "1"))
-	awaitImporting(t, crowd[1])
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "2", "namespaceShare", "1"))
+	env.AwaitImporting(t, late)
+	env.AwaitImporting(t, crowd[0])
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "3", "namespaceShare", "1"))
+	env.AwaitImporting(t, crowd[1])
 	assert.Len(t, env.Ledger(t).Status.Slots, 3, "both namespaces have their share: the others are first in, first out")
 
-	env.SetPolicy(t, newPolicy("concurrency", "3", "namespaceShare", "2"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "3", "namespaceShare", "2"))
 	waiting := env.AwaitImage(t, crowd[2], func(img *v1alpha1.VMDiskImage) bool { return img.Status.Reason == v1alpha1.ReasonNamespaceShare })
 	assert.Equal(t, v1alpha1.PhaseQueued, waiting.Status.Phase)
 	assert.Contains(t, waiting.Status.Message, "namespaceShare of the policy")
 	env.AwaitImage(t, later, func(img *v1alpha1.VMDiskImage) bool { return img.Status.Reason == v1alpha1.ReasonWaitingForSlot })
 	require.NoError(t, env.Client().Delete(t.Context(), late))
-	awaitSucceeded(t, later)
-	awaitImporting(t, crowd[2])
+	env.AwaitSucceeded(t, later)
+	env.AwaitImporting(t, crowd[2])
 }

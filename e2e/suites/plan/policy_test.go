@@ -1,6 +1,6 @@
 //go:build linux
 
-package agent
+package plan
 
 import (
 	"fmt"
@@ -31,38 +31,38 @@ func TestPolicyMissingFromTheStart(t *testing.T) {
 	assert.Contains(t, c.Message, "nothing is downloaded")
 	assert.Zero(t, env.Ledger(t).Status.Budget)
 
-	history := observeTest(t)
-	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
+	history := env.ObserveTest(t)
+	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
 	env.Create(t, img)
 	got := env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonPolicyMissing))
 	assert.Equal(t, v1alpha1.PhaseQueued, got.Status.Phase)
 	assert.True(t, meta.IsStatusConditionTrue(got.Status.Conditions, v1alpha1.ConditionStalled), "only a person can resolve it")
 	assert.Zero(t, history().Attempts(img.UID))
 
-	env.SetPolicy(t, newPolicy())
-	awaitSucceeded(t, img)
+	env.SetPolicy(t, testenv.NewPolicy())
+	env.AwaitSucceeded(t, img)
 	env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
 	history()
 }
 
 func TestPolicyDeletedLater(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "2"))
-	history := observeTest(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "2"))
+	history := env.ObserveTest(t)
 	require.NoError(t, env.Client().Delete(t.Context(), env.PolicyConfigMap()))
 	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
 	assert.Contains(t, c.Message, "last valid policy stays in force, concurrency 2")
 	assert.EqualValues(t, 2, env.Ledger(t).Status.Budget)
 
-	img := env.NewImage(createHomeNamespace(t), "image", "/ok/200ms/a")
+	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
 	env.Create(t, img)
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	history()
 }
 
 func TestUnparsablePolicyKeepsTheLastGood(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "2"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "2"))
 	testenv.AdmitInvalidPolicy(t, env.Client())
-	history := observeTest(t) // from here: an observer has to have seen the last valid policy
+	history := env.ObserveTest(t) // from here: an observer has to have seen the last valid policy
 	for _, tt := range []struct{ name, key, value, wantText string }{
 		{"unparsable", "concurrency", "three", `concurrency: "three" is not a whole number from 0 to 256`},
 		{"empty", "concurrency", "", `concurrency: "" is not a whole number`},
@@ -71,7 +71,7 @@ func TestUnparsablePolicyKeepsTheLastGood(t *testing.T) {
 		{"huge", "concurrency", "1000", "concurrency: 1000 is too large: the maximum is 256"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cm := env.StorePolicy(t, newPolicy(tt.key, tt.value))
+			cm := env.StorePolicy(t, testenv.NewPolicy(tt.key, tt.value))
 			var c *metav1.Condition
 			require.True(t, testenv.AwaitCondition(t, func() bool {
 				c = env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
@@ -81,46 +81,46 @@ func TestUnparsablePolicyKeepsTheLastGood(t *testing.T) {
 			env.AwaitEvent(t, cm, "PolicyInvalid", tt.wantText)
 			assert.EqualValues(t, 2, env.Ledger(t).Status.Budget)
 			require.True(t, testenv.AwaitCondition(t, func() bool {
-				return metricValue(t, "ot_agent_policy_key_invalid", "key", tt.key) == 1 && metricValue(t, "ot_agent_policy_accepted") == 0
+				return env.MetricValue(t, "ot_agent_policy_key_invalid", "key", tt.key) == 1 && env.MetricValue(t, "ot_agent_policy_accepted") == 0
 			}))
 		})
 	}
 	t.Run("the last valid policy outlives the agent", func(t *testing.T) {
 		env.WithoutAgent(t, func() {})
-		ns := createHomeNamespace(t)
+		ns := env.CreateHomeNamespace(t)
 		var images []*v1alpha1.VMDiskImage
 		for i := range 4 {
 			images = append(images, env.NewImage(ns, fmt.Sprintf("image-%d", i), "/ok/300ms/a"))
 			env.Create(t, images[i])
 		}
 		for _, img := range images {
-			awaitSucceeded(t, img)
+			env.AwaitSucceeded(t, img)
 		}
 		h := history()
 		assert.LessOrEqual(t, h.MaxRunning(), 2)
 		assert.EqualValues(t, 2, env.Ledger(t).Status.Budget)
 	})
 	t.Run("a valid policy recovers", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy("concurrency", "256"))
+		env.SetPolicy(t, testenv.NewPolicy("concurrency", "256"))
 		c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
 		assert.Equal(t, "in force", c.Message)
 		assert.EqualValues(t, 256, env.Ledger(t).Status.Budget)
-		require.True(t, testenv.AwaitCondition(t, func() bool { return metricValue(t, "ot_agent_policy_accepted") == 1 }))
+		require.True(t, testenv.AwaitCondition(t, func() bool { return env.MetricValue(t, "ot_agent_policy_accepted") == 1 }))
 	})
 }
 
 func TestUnknownPolicyKeyIsReported(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurency", "5"))
+	env.SetPolicy(t, testenv.NewPolicy("concurency", "5"))
 	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, "Accepted")
 	assert.Contains(t, c.Message, "keys that are not for a cluster's own policy are ignored: concurency")
 	assert.EqualValues(t, 2, env.Ledger(t).Status.Budget)
 }
 
 func TestPausedImageIsNotSynced(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "0"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
 	o := env.StartObserver(t)
 	require.NoError(t, o.MarkPolicyAcknowledged(t.Context()))
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	var images []*v1alpha1.VMDiskImage
 	for i := range 3 {
 		images = append(images, env.NewImage(ns, fmt.Sprintf("image-%d", i), "/ok/200ms/a"))
@@ -131,9 +131,9 @@ func TestPausedImageIsNotSynced(t *testing.T) {
 	}
 	assert.Empty(t, testenv.History(t, o).Creations())
 
-	env.SetPolicy(t, newPolicy("concurrency", "1"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
 	for _, img := range images {
-		awaitSucceeded(t, img)
+		env.AwaitSucceeded(t, img)
 	}
 	h := testenv.History(t, o)
 	assert.Empty(t, h.BudgetViolations())
@@ -143,9 +143,9 @@ func TestPausedImageIsNotSynced(t *testing.T) {
 // TestLoweredBudgetEndsNothing wants running imports to go on, and no other to start until the
 // budget allows it.
 func TestLoweredBudgetEndsNothing(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "4"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "4"))
 	o := env.StartObserver(t)
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	var run, wait []*v1alpha1.VMDiskImage
 	dataVolumes := map[types.UID]types.UID{} // by image
 	for i := range 4 {
@@ -153,7 +153,7 @@ func TestLoweredBudgetEndsNothing(t *testing.T) {
 		env.Create(t, run[i])
 	}
 	for _, img := range run {
-		dataVolumes[img.UID] = awaitImporting(t, img).UID
+		dataVolumes[img.UID] = env.AwaitImporting(t, img).UID
 	}
 	for i := range 2 {
 		wait = append(wait, env.NewImage(ns, fmt.Sprintf("wait-%d", i), "/ok/200ms/a"))
@@ -161,7 +161,7 @@ func TestLoweredBudgetEndsNothing(t *testing.T) {
 		env.AwaitImage(t, wait[i], testenv.HasReason(v1alpha1.ReasonWaitingForSlot))
 	}
 
-	env.SetPolicy(t, newPolicy("concurrency", "2"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "2"))
 	require.NoError(t, o.MarkPolicyAcknowledged(t.Context()))
 	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse, "OverBudget")
 	assert.Contains(t, c.Message, "4 imports run and the policy allows 2")
@@ -180,18 +180,18 @@ func TestLoweredBudgetEndsNothing(t *testing.T) {
 
 	require.NoError(t, env.Client().Delete(t.Context(), run[2]))
 	for _, img := range wait {
-		awaitSucceeded(t, img)
+		env.AwaitSucceeded(t, img)
 	}
-	assert.Equal(t, dataVolumes[run[3].UID], awaitImporting(t, run[3]).UID, "running imports were disturbed")
+	assert.Equal(t, dataVolumes[run[3].UID], env.AwaitImporting(t, run[3]).UID, "running imports were disturbed")
 	h := testenv.History(t, o)
 	assert.Empty(t, h.BudgetViolations())
 	assert.Equal(t, 1, h.Attempts(run[3].UID))
 }
 
 func TestPriorityIsCapped(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "0", "maxPriority", "10"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0", "maxPriority", "10"))
 	o := env.StartObserver(t)
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	var want []types.UID
 	images := map[string]*v1alpha1.VMDiskImage{}
 	for _, tt := range []struct {
@@ -204,12 +204,12 @@ func TestPriorityIsCapped(t *testing.T) {
 		images[tt.name] = img
 		env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonPaused))
 	}
-	env.SetPolicy(t, newPolicy("concurrency", "1", "maxPriority", "10"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "maxPriority", "10"))
 	for _, name := range []string{"beyond", "most", "some", "none", "less"} {
 		want = append(want, images[name].UID)
 	}
 	for _, img := range images {
-		awaitSucceeded(t, img)
+		env.AwaitSucceeded(t, img)
 	}
 	h := testenv.History(t, o)
 	assert.Empty(t, h.BudgetViolations())

@@ -1,4 +1,6 @@
-package agent
+//go:build linux
+
+package plan
 
 import (
 	"fmt"
@@ -26,13 +28,13 @@ func windowAt(opens time.Time) string {
 func TestWindowEndsNothing(t *testing.T) {
 	closes := time.Now().UTC().Add(30 * time.Second).Truncate(time.Minute).Add(2 * time.Minute)
 	reopens := closes.Add(2 * time.Minute)
-	env.SetPolicy(t, newPolicy("concurrency", "0", "windows", "["+windowAt(closes.Add(-policy.MinWindowDuration))+", "+windowAt(reopens)+"]"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0", "windows", "["+windowAt(closes.Add(-policy.MinWindowDuration))+", "+windowAt(reopens)+"]"))
 	o := env.StartObserver(t)
 	require.NoError(t, o.MarkPolicyAcknowledged(t.Context()))
-	ns := createHomeNamespace(t)
+	ns := env.CreateHomeNamespace(t)
 	running := env.NewImage(ns, "running", "/hang/a")
 	env.Create(t, running)
-	dataVolume := awaitImporting(t, running).UID
+	dataVolume := env.AwaitImporting(t, running).UID
 	waiting := env.NewImage(ns, "waiting", "/ok/200ms/a")
 	env.Create(t, waiting)
 	env.AwaitImage(t, waiting, testenv.HasReason(v1alpha1.ReasonWaitingForSlot))
@@ -44,13 +46,13 @@ func TestWindowEndsNothing(t *testing.T) {
 	assert.Contains(t, got.Status.Message, reopens.Format(time.RFC3339))
 	require.NotNil(t, env.Ledger(t).Status.InForce)
 	assert.Zero(t, env.Ledger(t).Status.Budget)
-	assert.Equal(t, dataVolume, awaitImporting(t, running).UID, "what runs runs on")
+	assert.Equal(t, dataVolume, env.AwaitImporting(t, running).UID, "what runs runs on")
 
 	require.NoError(t, env.Client().Delete(t.Context(), running))
 	env.AwaitGone(t, running.DeepCopy())
 
 	awaitTime(t, reopens)
-	got = awaitSucceeded(t, waiting)
+	got = env.AwaitSucceeded(t, waiting)
 	assert.Nil(t, got.Status.OpensAt)
 	assert.False(t, got.Status.Revisions[0].StartedAt.Time.Before(reopens), "nothing starts in the slot that is freed")
 	h := testenv.History(t, o)

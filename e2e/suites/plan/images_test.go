@@ -1,6 +1,6 @@
 //go:build linux
 
-package agent
+package plan
 
 import (
 	"fmt"
@@ -22,11 +22,6 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// emptyPlan returns the ClusterPlan without a spec.
-func emptyPlan() *v1alpha1.ClusterPlan {
-	return &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}}
-}
-
 // memberUID returns the UID that plans identify the member by.
 func memberUID(t *testing.T) types.UID {
 	t.Helper()
@@ -47,7 +42,7 @@ var planSequence int64
 func newPlan(t *testing.T, policy map[string]string, images ...*v1alpha1.VMDiskImage) *v1alpha1.ClusterPlan {
 	t.Helper()
 	planSequence++
-	p := emptyPlan()
+	p := testenv.EmptyPlan()
 	p.Spec = v1alpha1.ClusterPlanSpec{
 		PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: planSequence, Hash: fmt.Sprintf("hash-%d", planSequence)},
 		ClusterUID:  memberUID(t), Policy: policy, PolicySource: "a test",
@@ -61,7 +56,7 @@ func newPlan(t *testing.T, policy map[string]string, images ...*v1alpha1.VMDiskI
 // storePlan writes a plan to the member, as the relay does.
 func storePlan(t *testing.T, p *v1alpha1.ClusterPlan) *v1alpha1.ClusterPlan {
 	t.Helper()
-	got := emptyPlan()
+	got := testenv.EmptyPlan()
 	if err := env.Client().Get(t.Context(), client.ObjectKeyFromObject(got), got); client.IgnoreNotFound(err) == nil && err != nil {
 		got.Spec = p.Spec
 		env.Create(t, got)
@@ -90,7 +85,7 @@ func awaitAcknowledged(t *testing.T, p *v1alpha1.ClusterPlan) {
 // deletePlanAndAwait deletes the plan and waits until the ledger has none.
 func deletePlanAndAwait(t *testing.T) {
 	t.Helper()
-	require.NoError(t, client.IgnoreNotFound(env.Client().Delete(t.Context(), emptyPlan())))
+	require.NoError(t, client.IgnoreNotFound(env.Client().Delete(t.Context(), testenv.EmptyPlan())))
 	env.AwaitLedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, v1alpha1.ReasonNoPlan)
 }
 
@@ -107,28 +102,10 @@ func awaitPlanItem(t *testing.T, img *v1alpha1.VMDiskImage, state v1alpha1.PlanI
 	t.Helper()
 	var got *v1alpha1.PlanItemReport
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		got = readReportedImage(t, img).Plan
+		got = env.ReadReportedImage(t, img).Plan
 		return got != nil && got.State == state
 	}), "planned image %s/%s is reported as %+v, want %s", img.Namespace, img.Name, got, state)
 	return got.Message
-}
-
-// readReportedImage returns the report's entry of an image; empty if the report has none.
-func readReportedImage(t *testing.T, img *v1alpha1.VMDiskImage) (found v1alpha1.ReportedImage) {
-	t.Helper()
-	var reports v1alpha1.ClusterReportList
-	require.NoError(t, env.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
-	for _, report := range reports.Items {
-		if report.Page == nil {
-			continue
-		}
-		for _, entry := range report.Page.Images {
-			if entry.Namespace == img.Namespace && entry.Name == img.Name {
-				found = entry
-			}
-		}
-	}
-	return found
 }
 
 // startProxiedAgent starts an agent without leader election, behind a proxy of its own.
@@ -168,14 +145,14 @@ func awaitPlanProcessed(t *testing.T, images ...*v1alpha1.VMDiskImage) {
 }
 
 func TestPlanCreatesImages(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "4"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "4"))
+	ns := env.CreateHomeNamespace(t)
 	a, b := env.NewImage(ns, "a", "/ok/100ms/a"), env.NewImage(ns, "b", "/ok/100ms/b")
 	a.Spec.Priority = 5
 	setPlan(t, newPlan(t, nil, a, b))
 	for _, img := range []*v1alpha1.VMDiskImage{a, b} {
 		awaitPlannedImage(t, img)
-		awaitSucceeded(t, img)
+		env.AwaitSucceeded(t, img)
 		assert.Empty(t, awaitPlanItem(t, img, v1alpha1.PlanItemApplied))
 	}
 	first := awaitPlannedImage(t, a)
@@ -240,8 +217,8 @@ func snapshotUntouched(t *testing.T, img *v1alpha1.VMDiskImage) {
 }
 
 func TestForeignImagesAreNotTouched(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "4"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "4"))
+	ns := env.CreateHomeNamespace(t)
 	foreign, same := env.NewImage(ns, "foreign", "/ok/100ms/foreign"), env.NewImage(ns, "same", "/ok/100ms/same")
 	wanted, wantedSame := env.NewImage(ns, "foreign", "/ok/100ms/ours"), same.DeepCopy()
 	env.Create(t, foreign, same)
@@ -271,12 +248,12 @@ func TestForeignImagesAreNotTouched(t *testing.T) {
 // TestForeignImagesMissingFromTheCache wants images of people to be left alone by an agent
 // whose cache does not have them yet.
 func TestForeignImagesMissingFromTheCache(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "0"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
+	ns := env.CreateHomeNamespace(t)
 	deletePlanAndAwait(t)
 	env.WithoutAgent(t, func() {
 		blind, p := startProxiedAgent(t)
-		env.SetPolicy(t, newPolicy("concurrency", "0", "retryLimit", "5")) // it runs
+		env.SetPolicy(t, testenv.NewPolicy("concurrency", "0", "retryLimit", "5")) // it runs
 		p.HoldWatches("vmdiskimages")
 		foreign, same := env.NewImage(ns, "foreign", "/ok/100ms/foreign"), env.NewImage(ns, "same", "/ok/100ms/same")
 		wanted, wantedSame := env.NewImage(ns, "foreign", "/ok/100ms/ours"), same.DeepCopy()
@@ -295,8 +272,8 @@ func TestForeignImagesMissingFromTheCache(t *testing.T) {
 // TestStalePlanCache wants an agent whose cache has an older plan to create the images of the
 // newer one only.
 func TestStalePlanCache(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "0"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
+	ns := env.CreateHomeNamespace(t)
 	deletePlanAndAwait(t)
 	env.WithoutAgent(t, func() {
 		blind, p := startProxiedAgent(t)
@@ -315,8 +292,8 @@ func TestStalePlanCache(t *testing.T) {
 }
 
 func TestRejectedPlannedImage(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "4"))
-	ns := createHomeNamespace(t)
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "4"))
+	ns := env.CreateHomeNamespace(t)
 	bad, good := env.NewImage(ns, "bad", "/ok/100ms/a"), env.NewImage(ns, "good", "/ok/100ms/a")
 	bad.Spec.URL = "ftp://nowhere/a"
 	setPlan(t, newPlan(t, nil, bad, good))
@@ -342,19 +319,19 @@ func TestRejectedPlannedImage(t *testing.T) {
 }
 
 func TestPlannedImageWithoutNamespace(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "4"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "4"))
 	const ns = "comes-later"
 	img := env.NewImage(ns, "image", "/ok/100ms/a")
-	other := env.NewImage(createHomeNamespace(t), "other", "/ok/100ms/a")
+	other := env.NewImage(env.CreateHomeNamespace(t), "other", "/ok/100ms/a")
 	setPlan(t, newPlan(t, nil, img, other))
 	awaitPlannedImage(t, other)
 	assert.Contains(t, awaitPlanItem(t, img, v1alpha1.PlanItemWaiting), "namespace comes-later does not exist: create it")
-	assert.Equal(t, v1alpha1.ReasonNamespaceMissing, readReportedImage(t, img).Plan.Reason)
+	assert.Equal(t, v1alpha1.ReasonNamespaceMissing, env.ReadReportedImage(t, img).Plan.Reason)
 	env.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	awaitPlannedImage(t, img)
-	awaitSucceeded(t, img)
+	env.AwaitSucceeded(t, img)
 	awaitPlanItem(t, img, v1alpha1.PlanItemApplied)
-	require.NoError(t, env.Client().Delete(t.Context(), emptyPlan()))
+	require.NoError(t, env.Client().Delete(t.Context(), testenv.EmptyPlan()))
 	require.NoError(t, client.IgnoreNotFound(env.Client().Delete(t.Context(), img)))
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return apierrors.IsNotFound(env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))

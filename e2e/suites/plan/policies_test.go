@@ -1,6 +1,6 @@
 //go:build linux
 
-package agent
+package plan
 
 import (
 	"fmt"
@@ -40,22 +40,22 @@ func TestPlanPolicyAndOwnPolicy(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			deletePlanAndAwait(t)
-			env.SetPolicy(t, newPolicy("concurrency", "7", "retryLimit", "7"))
+			env.SetPolicy(t, testenv.NewPolicy("concurrency", "7", "retryLimit", "7"))
 			switch tt.own {
 			case "none":
-				own := newPolicy("retryLimit", "7")
+				own := testenv.NewPolicy("retryLimit", "7")
 				delete(own, "concurrency")
 				env.SetPolicy(t, own)
 			case "":
 				require.NoError(t, env.Client().Delete(t.Context(), env.PolicyConfigMap()))
 				env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
 			default:
-				env.SetPolicy(t, newPolicy("concurrency", tt.own, "retryLimit", "7"))
+				env.SetPolicy(t, testenv.NewPolicy("concurrency", tt.own, "retryLimit", "7"))
 			}
 			wantRetries := "7"
 			p := newPlan(t, nil)
 			if tt.plan != "" {
-				p.Spec.Policy = newPolicy("concurrency", tt.plan, "retryLimit", "2")
+				p.Spec.Policy = testenv.NewPolicy("concurrency", tt.plan, "retryLimit", "2")
 				wantRetries = "2"
 			}
 			setPlan(t, p)
@@ -95,10 +95,10 @@ func awaitPlanRejected(t *testing.T, stored *v1alpha1.ClusterPlan, reason, says 
 }
 
 func TestRejectedPlan(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "8"))
-	ns := createHomeNamespace(t)
-	older := newPlan(t, newPolicy("concurrency", "5"), env.NewImage(ns, "older", "/ok/200ms/a"))
-	acknowledged := newPlan(t, newPolicy("concurrency", "2"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "8"))
+	ns := env.CreateHomeNamespace(t)
+	older := newPlan(t, testenv.NewPolicy("concurrency", "5"), env.NewImage(ns, "older", "/ok/200ms/a"))
+	acknowledged := newPlan(t, testenv.NewPolicy("concurrency", "2"))
 	setPlan(t, acknowledged)
 	before := env.Ledger(t).Status
 	require.EqualValues(t, 2, before.Budget)
@@ -117,13 +117,13 @@ func TestRejectedPlan(t *testing.T) {
 		{"with a wrong policy", v1alpha1.ReasonPlanPolicyInvalid, `concurrency: "many" is not a whole number`, func(p *v1alpha1.ClusterPlan) { p.Spec.Policy["concurrency"] = "many" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := newPlan(t, newPolicy("concurrency", "5"), env.NewImage(ns, "refused", "/ok/200ms/a"))
+			p := newPlan(t, testenv.NewPolicy("concurrency", "5"), env.NewImage(ns, "refused", "/ok/200ms/a"))
 			tt.change(p)
 			stored := storePlan(t, p)
 			awaitPlanRejected(t, stored, tt.reason, tt.says, before)
 			t.Run("after a restart", func(t *testing.T) {
 				env.WithoutAgent(t, func() {})
-				env.SetPolicy(t, newPolicy("concurrency", "9")) // acknowledged: the new agent has read everything
+				env.SetPolicy(t, testenv.NewPolicy("concurrency", "9")) // acknowledged: the new agent has read everything
 				awaitPlanRejected(t, stored, tt.reason, tt.says, before)
 			})
 		})
@@ -133,16 +133,16 @@ func TestRejectedPlan(t *testing.T) {
 	assert.Empty(t, images.Items, "images of a rejected plan")
 
 	t.Run("the member can still lower its own", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy("concurrency", "1"))
+		env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
 		assert.EqualValues(t, 1, env.Ledger(t).Status.Budget)
 	})
 	t.Run("a newer one heals", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy("concurrency", "9"))
-		setPlan(t, newPlan(t, newPolicy("concurrency", "6")))
+		env.SetPolicy(t, testenv.NewPolicy("concurrency", "9"))
+		setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "6")))
 		assert.EqualValues(t, 6, env.Ledger(t).Status.Budget)
 	})
 	t.Run("so does one of a later epoch", func(t *testing.T) {
-		p := newPlan(t, newPolicy("concurrency", "3"))
+		p := newPlan(t, testenv.NewPolicy("concurrency", "3"))
 		p.Spec.Epoch, p.Spec.Sequence = 2, 1
 		setPlan(t, p)
 		assert.EqualValues(t, 3, env.Ledger(t).Status.Budget)
@@ -150,22 +150,22 @@ func TestRejectedPlan(t *testing.T) {
 			l := env.Ledger(t)
 			l.Status.Plan = nil
 			require.NoError(t, env.Client().Status().Update(t.Context(), l))
-			require.NoError(t, env.Client().Delete(t.Context(), emptyPlan()))
+			require.NoError(t, env.Client().Delete(t.Context(), testenv.EmptyPlan()))
 		})
 	})
 }
 
 func TestDeletedPlan(t *testing.T) {
 	t.Run("its own policy holds", func(t *testing.T) {
-		env.SetPolicy(t, newPolicy("concurrency", "5", "retryLimit", "7"))
-		setPlan(t, newPlan(t, newPolicy("concurrency", "2")))
+		env.SetPolicy(t, testenv.NewPolicy("concurrency", "5", "retryLimit", "7"))
+		setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "2")))
 		deletePlanAndAwait(t)
 		st := env.Ledger(t).Status
 		assert.EqualValues(t, 5, st.Budget)
 		assert.Equal(t, "7", st.Policy["retryLimit"])
 	})
 	t.Run("a hub is not held to what it said", func(t *testing.T) {
-		p := newPlan(t, newPolicy("concurrency", "2"))
+		p := newPlan(t, testenv.NewPolicy("concurrency", "2"))
 		setPlan(t, p)
 		require.Equal(t, p.Spec.Policy, env.Ledger(t).Status.PlanPolicy)
 		deletePlanAndAwait(t)
@@ -175,18 +175,18 @@ func TestDeletedPlan(t *testing.T) {
 		assert.Equal(t, &p.Spec.PlanVersion, st.Plan, "the next plan is newer than the acknowledged one")
 	})
 	t.Run("without one of its own, the last stays", func(t *testing.T) {
-		setPlan(t, newPlan(t, newPolicy("concurrency", "2")))
+		setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "2")))
 		deleteOwnPolicy(t)
 		deletePlanAndAwait(t)
 		c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Missing")
 		assert.Contains(t, c.Message, "last valid policy stays in force, concurrency 2")
 		env.WithoutAgent(t, func() {})
-		env.SetPolicy(t, newPolicy("concurrency", "3"))
+		env.SetPolicy(t, testenv.NewPolicy("concurrency", "3"))
 		assert.EqualValues(t, 3, env.Ledger(t).Status.Budget)
 	})
 	t.Run("an older one is refused still", func(t *testing.T) {
-		older := newPlan(t, newPolicy("concurrency", "1"))
-		setPlan(t, newPlan(t, newPolicy("concurrency", "2")))
+		older := newPlan(t, testenv.NewPolicy("concurrency", "1"))
+		setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "2")))
 		deletePlanAndAwait(t)
 		storePlan(t, older)
 		env.AwaitLedgerCondition(t, v1alpha1.ConditionPlanAccepted, metav1.ConditionFalse, v1alpha1.ReasonPlanOlder)
@@ -197,26 +197,26 @@ func TestDeletedPlan(t *testing.T) {
 // TestUnparsableOwnPolicyUnderAPlan wants the plan's policy to apply within the limit of the
 // last valid own policy.
 func TestUnparsableOwnPolicyUnderAPlan(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "3"))
-	setPlan(t, newPlan(t, newPolicy("concurrency", "2", "retryLimit", "1")))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "3"))
+	setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "2", "retryLimit", "1")))
 	testenv.AdmitInvalidPolicy(t, env.Client())
-	env.StorePolicy(t, newPolicy("concurrency", "three"))
+	env.StorePolicy(t, testenv.NewPolicy("concurrency", "three"))
 	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, "Invalid")
 	assert.Contains(t, c.Message, `concurrency: "three" is not a whole number`)
 	assert.Contains(t, c.Message, "the hub's policy is in force (a test), concurrency 2")
 
-	setPlan(t, newPlan(t, newPolicy("concurrency", "5", "retryLimit", "4")))
+	setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "5", "retryLimit", "4")))
 	st := env.Ledger(t).Status
 	assert.EqualValues(t, 3, st.Budget, "the last valid own policy remains the limit")
 	assert.Equal(t, "4", st.Policy["retryLimit"])
 
 	env.WithoutAgent(t, func() {})
-	setPlan(t, newPlan(t, newPolicy("concurrency", "5", "retryLimit", "6")))
+	setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "5", "retryLimit", "6")))
 	st = env.Ledger(t).Status
 	assert.EqualValues(t, 3, st.Budget, "also for an agent that has not read it")
 	assert.Equal(t, "6", st.Policy["retryLimit"])
 
-	env.SetPolicy(t, newPolicy("concurrency", "8"))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "8"))
 	assert.EqualValues(t, 5, env.Ledger(t).Status.Budget)
 	deletePlanAndAwait(t)
 }
@@ -235,16 +235,16 @@ func requireStarted(t *testing.T, o *observer.Observer, n int) observer.History 
 // TestPlanLoweringBudgetEndsNothing wants running imports to go on, and no other to start
 // until the budget allows it.
 func TestPlanLoweringBudgetEndsNothing(t *testing.T) {
-	env.SetPolicy(t, newPolicy("concurrency", "8"))
-	ns := createHomeNamespace(t)
-	setPlan(t, newPlan(t, newPolicy("concurrency", "3")))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "8"))
+	ns := env.CreateHomeNamespace(t)
+	setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "3")))
 	var run, wait []*v1alpha1.VMDiskImage
 	for i := range 3 {
 		run = append(run, env.NewImage(ns, fmt.Sprintf("run-%d", i), "/hang/a"))
 		env.Create(t, run[i])
 	}
 	for _, img := range run {
-		awaitImporting(t, img)
+		env.AwaitImporting(t, img)
 	}
 	for i := range 2 {
 		wait = append(wait, env.NewImage(ns, fmt.Sprintf("wait-%d", i), "/ok/200ms/a"))
@@ -253,7 +253,7 @@ func TestPlanLoweringBudgetEndsNothing(t *testing.T) {
 	}
 	before := env.Ledger(t).Status.Slots
 
-	setPlan(t, newPlan(t, newPolicy("concurrency", "1")))
+	setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "1")))
 	o := env.StartObserver(t)
 	c := env.AwaitLedgerCondition(t, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse, "OverBudget")
 	assert.Contains(t, c.Message, "3 imports run and the policy allows 1")
@@ -272,7 +272,7 @@ func TestPlanLoweringBudgetEndsNothing(t *testing.T) {
 
 	require.NoError(t, env.Client().Delete(t.Context(), run[2]))
 	for _, img := range wait {
-		awaitSucceeded(t, img)
+		env.AwaitSucceeded(t, img)
 	}
 	assert.Equal(t, []types.UID{wait[0].UID, wait[1].UID}, requireStarted(t, o, 1).StartOrder())
 	deletePlanAndAwait(t)
@@ -282,9 +282,9 @@ func TestPlanLoweringBudgetEndsNothing(t *testing.T) {
 // to get their slots back.
 func TestLostLedgerIsRebuiltUnderAPlan(t *testing.T) {
 	const n = 2
-	env.SetPolicy(t, newPolicy("concurrency", "8"))
-	ns := createHomeNamespace(t)
-	p := newPlan(t, newPolicy("concurrency", fmt.Sprint(n)))
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "8"))
+	ns := env.CreateHomeNamespace(t)
+	p := newPlan(t, testenv.NewPolicy("concurrency", fmt.Sprint(n)))
 	setPlan(t, p)
 	o := env.StartObserver(t)
 	var images []*v1alpha1.VMDiskImage
@@ -297,7 +297,7 @@ func TestLostLedgerIsRebuiltUnderAPlan(t *testing.T) {
 		env.Create(t, images[i])
 	}
 	for _, img := range images[:n] {
-		awaitImporting(t, img)
+		env.AwaitImporting(t, img)
 	}
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		l := env.Ledger(t)
@@ -306,7 +306,7 @@ func TestLostLedgerIsRebuiltUnderAPlan(t *testing.T) {
 	}))
 	awaitAcknowledged(t, p)
 	for _, img := range images {
-		awaitSucceeded(t, img)
+		env.AwaitSucceeded(t, img)
 	}
 	require.True(t, testenv.AwaitCondition(t, func() bool { return env.Ledger(t).Status.Budget == n }))
 	h := requireStarted(t, o, n)
@@ -325,18 +325,18 @@ func TestStaleAgentRaisesNoBudget(t *testing.T) {
 		resource string           // held back from the stale agent afterwards
 		lower    func(*testing.T)
 	}{
-		{"that sees an older plan", func(t *testing.T) { setPlan(t, newPlan(t, newPolicy("concurrency", "2"))) }, "clusterplans",
-			func(t *testing.T) { setPlan(t, newPlan(t, newPolicy("concurrency", "1"))) }},
+		{"that sees an older plan", func(t *testing.T) { setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "2"))) }, "clusterplans",
+			func(t *testing.T) { setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "1"))) }},
 		{"that sees no plan", deletePlanAndAwait, "clusterplans",
-			func(t *testing.T) { setPlan(t, newPlan(t, newPolicy("concurrency", "1"))) }},
+			func(t *testing.T) { setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "1"))) }},
 		{"that sees no policy of the member's own", func(t *testing.T) {
-			setPlan(t, newPlan(t, newPolicy("concurrency", "2")))
+			setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "2")))
 			deleteOwnPolicy(t)
-		}, "configmaps", func(t *testing.T) { env.SetPolicy(t, newPolicy("concurrency", "1")) }},
+		}, "configmaps", func(t *testing.T) { env.SetPolicy(t, testenv.NewPolicy("concurrency", "1")) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			env.SetPolicy(t, newPolicy("concurrency", "2"))
-			ns := createHomeNamespace(t)
+			env.SetPolicy(t, testenv.NewPolicy("concurrency", "2"))
+			ns := env.CreateHomeNamespace(t)
 			tt.before(t)
 			env.WithoutAgent(t, func() {
 				stale, p := startProxiedAgent(t)
@@ -346,7 +346,7 @@ func TestStaleAgentRaisesNoBudget(t *testing.T) {
 					env.Create(t, all[i])
 				}
 				for _, img := range all[:2] {
-					awaitImporting(t, img)
+					env.AwaitImporting(t, img)
 				}
 				env.AwaitImage(t, all[2], testenv.HasReason(v1alpha1.ReasonWaitingForSlot))
 				p.HoldWatches(tt.resource)

@@ -90,7 +90,7 @@ Read on:   README.md              install, and where to go next
            docs/                  concepts, images, machines, policy, rollouts and prunes
            docs/architecture.md   how it works, and why
 The same as tests:
-           go test ./e2e/suites/fleet ./e2e/suites/rollout ./e2e/suites/prune ./e2e/suites/agent ./e2e/suites/workspaces
+           go test ./e2e/suites/fleet ./e2e/suites/rollout ./e2e/suites/prune ./e2e/suites/agent ./e2e/suites/plan ./e2e/suites/workspaces
 `
 
 func runDemo(ctx context.Context) (err error) {

@@ -63,9 +63,10 @@ var suites = []suite{
 	{
 		"journeys", "images are queued, imported, snapshotted, deleted", "./e2e/suites/agent", []string{
 			"TestImagesSyncInQueueOrder", "TestPipelinePublishesAndWaits", "TestDeletedImageLeavesNothing", "TestLostStorageIsSyncedAgain",
-			"TestDeletedSnapshotIsRecreated", "TestWaitForFirstConsumer", "TestPlanCreatesImages", "TestQuotaExceeded", "TestQuotaOfDataVolumes",
+			"TestDeletedSnapshotIsRecreated", "TestWaitForFirstConsumer", "TestQuotaExceeded", "TestQuotaOfDataVolumes",
 		},
 	},
+	{"plans", "the agent does what a hub plans", "./e2e/suites/plan", []string{"TestPlanCreatesImages"}},
 	{
 		"attempts", "what a failing import costs, and what is said about it", "./e2e/suites/agent", []string{
 			"TestFailureReasons", "TestOneDownloadPerAttempt", "TestPendingClaimIsWrittenOnce", "TestRetryByAnnotationStartsOver",

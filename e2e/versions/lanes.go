@@ -52,36 +52,36 @@ var titles = map[binaries.Component]string{
 	binaries.KubernetesComponent: "Kubernetes", binaries.CDIComponent: "CDI", binaries.KubeVirtComponent: "KubeVirt",
 }
 
-// suite is a part of a test package.
+// suite is a part of test packages.
 type suite struct {
-	name, shows, pkg string
+	name, shows string
+	packages    []string
 	// tests are the tests to run; empty for all.
 	tests []string
 }
 
 var suites = []suite{
 	{
-		"journeys", "images are queued, imported, snapshotted, deleted", "./e2e/suites/agent", []string{
+		"journeys", "images are queued, imported, snapshotted, deleted", []string{"./e2e/suites/agent", "./e2e/suites/plan"}, []string{
 			"TestImagesSyncInQueueOrder", "TestPipelinePublishesAndWaits", "TestDeletedImageLeavesNothing", "TestLostStorageIsSyncedAgain",
-			"TestDeletedSnapshotIsRecreated", "TestWaitForFirstConsumer", "TestQuotaExceeded", "TestQuotaOfDataVolumes",
+			"TestDeletedSnapshotIsRecreated", "TestWaitForFirstConsumer", "TestPlanCreatesImages", "TestQuotaExceeded", "TestQuotaOfDataVolumes",
 		},
 	},
-	{"plans", "the agent does what a hub plans", "./e2e/suites/plan", []string{"TestPlanCreatesImages"}},
 	{
-		"attempts", "what a failing import costs, and what is said about it", "./e2e/suites/agent", []string{
+		"attempts", "what a failing import costs, and what is said about it", []string{"./e2e/suites/agent"}, []string{
 			"TestFailureReasons", "TestOneDownloadPerAttempt", "TestPendingClaimIsWrittenOnce", "TestRetryByAnnotationStartsOver",
 		},
 	},
 	{
-		"workspaces", "machines wait, are cloned, run, restart and are deleted", "./e2e/suites/workspaces", []string{
+		"workspaces", "machines wait, are cloned, run, restart and are deleted", []string{"./e2e/suites/workspaces"}, []string{
 			"TestVMWaitsForItsImage", "TestProposalExample", "TestInstancetypeAndPreference", "TestSpecRunStrategyIsEnforced",
 			"TestChangedSpecWaitsForARestart", "TestDeletedRootDiskIsCloned", "TestDeletedVMLeavesNothing",
 		},
 	},
 	{
-		"faults", "the API server and CDI restart, a paused leader, a stale cache", "./e2e/suites/crash", []string{
+		"faults", "the API server and CDI restart, a paused leader, a stale cache", []string{"./e2e/suites/crash"}, []string{
 			"TestAPIServerRestart", "TestCDIRestart", "TestPausedBeforeCreateOfFreedSlot", "TestStaleCacheDecidesNothingWrong",
 		},
 	},
-	{"chart", "the charts are installed, upgraded, removed; what they refuse", "./e2e/suites/chart", nil},
+	{"chart", "the charts are installed, upgraded, removed; what they refuse", []string{"./e2e/suites/chart"}, nil},
 }

@@ -229,7 +229,7 @@ func (o outcome) describe() string {
 
 // run runs a suite with the versions that the environment requests.
 func (s suite) run(ctx context.Context) (outcome, error) {
-	args := []string{"test", "-json", "-count=1", "-vet=off", "-timeout=60m", s.pkg}
+	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout=60m"}, s.packages...)
 	if len(s.tests) > 0 {
 		args = append(args, "-run=^("+strings.Join(s.tests, "|")+")$")
 	}

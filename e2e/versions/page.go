@@ -87,7 +87,7 @@ func renderPage(rows []row) string {
 		if len(s.tests) > 0 {
 			count = fmt.Sprint(len(s.tests))
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s of `%s` |\n", s.name, s.shows, count, s.pkg)
+		fmt.Fprintf(&b, "| %s | %s | %s of `%s` |\n", s.name, s.shows, count, strings.Join(s.packages, "`, `"))
 	}
 	b.WriteString("\nKubernetes serves MutatingAdmissionPolicy by default from 1.36 on. Where it is switched on, lanes use a feature gate and `--runtime-config`. A test that needs what is not served is skipped.\n\n")
 	b.WriteString("Other combinations: `OT_KUBERNETES_VERSION`, `OT_CDI_VERSION`, `OT_KUBEVIRT_VERSION` and `OT_MUTATING_ADMISSION` before any `go test ./e2e/suites/…`.\n")

@@ -53,7 +53,7 @@ type hub struct {
 	// local is the manager of the hub's own cluster.
 	local ctrl.Manager
 	// live reads from the API server, for decisions that a cache may be too old for.
-	live    client.Client
+	live    client.WithWatch
 	events  events.EventRecorder
 	metrics *metrics.Metrics
 	// members connects to the members that this replica owns.
@@ -145,7 +145,7 @@ func (h *hub) createManager() (served readapi.ReplicaAddress, err error) {
 	if err := h.addRunnables(runnables...); err != nil {
 		return served, err
 	}
-	h.live, err = client.New(h.apiServer.Bounded, client.Options{Scheme: h.local.GetScheme(), Mapper: h.local.GetRESTMapper(), HTTPClient: h.local.GetHTTPClient()})
+	h.live, err = client.NewWithWatch(h.apiServer.Bounded, client.Options{Scheme: h.local.GetScheme(), Mapper: h.local.GetRESTMapper(), HTTPClient: h.local.GetHTTPClient()})
 	return served, err
 }
 

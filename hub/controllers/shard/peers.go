@@ -11,7 +11,9 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -49,7 +51,7 @@ const expiredLeaseDurations = 4
 // so that a newly elected one knows who is dead. Only observed changes and the own clock
 // count; the timestamps in Leases are ignored.
 type Peers struct {
-	live client.Client
+	live client.WithWatch
 	self *Replica
 	// elected is closed when this process is elected; only then are old Leases deleted.
 	elected <-chan struct{}
@@ -61,7 +63,7 @@ type Peers struct {
 }
 
 // NewPeers returns Peers that know no replica before they are started.
-func NewPeers(live client.Client, self *Replica, elected <-chan struct{}) *Peers {
+func NewPeers(live client.WithWatch, self *Replica, elected <-chan struct{}) *Peers {
 	return &Peers{live: live, self: self, elected: elected}
 }
 
@@ -87,44 +89,106 @@ func (p *Peers) OnChange(do func()) { p.onChange = append(p.onChange, do) }
 // NeedLeaderElection is false.
 func (p *Peers) NeedLeaderElection() bool { return false }
 
-// Start reads the Leases until ctx ends. It reads them live: with a hanging watch all
-// other replicas would look dead.
+// Start watches the Leases until ctx ends. It lists them live before it calls a replica
+// dead, and when the watch delivers nothing: with a hanging watch all other replicas would
+// look dead.
 func (p *Peers) Start(ctx context.Context) error {
-	poller := &trigger.Poller{Check: func(ctx context.Context) time.Duration {
-		if err := p.observeLeases(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Info("Failed to read the Leases of the replicas; retrying", "error", err.Error())
+	for ctx.Err() == nil {
+		version, err := p.listLeases(ctx)
+		if err == nil {
+			err = p.followLeases(ctx, version)
 		}
-		return p.self.RetryPeriod
-	}}
-	return poller.Start(ctx)
+		if err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Info("Failed to read the Leases of the replicas; retrying", "error", err.Error())
+			_ = trigger.Sleep(ctx, p.self.RetryPeriod)
+		}
+	}
+	return nil
 }
 
-func (p *Peers) observeLeases(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, max(p.self.RetryPeriod, p.self.RenewDeadline/2))
+func (p *Peers) requestTimeout() time.Duration {
+	return max(p.self.RetryPeriod, p.self.RenewDeadline/2)
+}
+
+// listLeases observes all Leases, and deletes those of replicas that are long dead. It
+// returns the version to watch from.
+func (p *Peers) listLeases(ctx context.Context) (version string, err error) {
+	bounded, cancel := context.WithTimeout(ctx, p.requestTimeout())
 	defer cancel()
 	var leases coordinationv1.LeaseList
 	if err := p.live.List(bounded, &leases, client.InNamespace(p.self.Namespace), client.HasLabels{LabelReplica}); err != nil {
-		return err
+		return "", err
 	}
 	now := time.Now()
-	p.mu.Lock()
-	before, observed := p.peers, p.observations != nil
-	p.observations = p.observations.observe(leases.Items, now)
-	p.peers = p.observations.classify(p.self.Name(), p.self.Challenge(), p.self.State(), p.self.LeaseDuration, now)
-	known, same := slices.Clone(p.peers), observed && slices.Equal(before, p.peers)
-	old := p.observations.expired(p.self.LeaseDuration, now)
-	p.mu.Unlock()
-	if !same {
-		log.FromContext(ctx).Info("Replicas of the hub changed", "replicas", known)
-		for _, do := range p.onChange {
-			do()
-		}
-	}
+	p.publish(ctx, now, func(s leaseObservations) leaseObservations { return s.observe(leases.Items, now) })
 	select {
 	case <-p.elected:
-		return p.deleteExpiredLeases(bounded, old)
+		p.mu.Lock()
+		old := p.observations.expired(p.self.LeaseDuration, now)
+		p.mu.Unlock()
+		return leases.ResourceVersion, p.deleteExpiredLeases(bounded, old)
 	default:
-		return nil
+		return leases.ResourceVersion, nil
+	}
+}
+
+// followLeases watches the Leases. It returns when one of them expires, when the watch
+// ends, or when it has delivered nothing although this replica renews its Lease.
+func (p *Peers) followLeases(ctx context.Context, version string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	opening := time.AfterFunc(p.requestTimeout(), cancel)
+	w, err := p.live.Watch(ctx, &coordinationv1.LeaseList{}, client.InNamespace(p.self.Namespace), client.HasLabels{LabelReplica},
+		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
+	opening.Stop()
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for first := true; ; first = false {
+		p.mu.Lock()
+		deadline := p.observations.nextDeadline(p.self.LeaseDuration, time.Now())
+		p.mu.Unlock()
+		timer := time.NewTimer(min(deadline, 2*p.self.RetryPeriod))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+			return nil
+		case event := <-w.ResultChan():
+			timer.Stop()
+			lease, ok := event.Object.(*coordinationv1.Lease)
+			switch {
+			case ok:
+				now := time.Now()
+				p.publish(ctx, now, func(s leaseObservations) leaseObservations {
+					return s.observeEvent(lease, event.Type == watch.Deleted, now)
+				})
+			case first:
+				return errWatchEnded // which must not be repeated at once
+			default:
+				return nil
+			}
+		}
+	}
+}
+
+var errWatchEnded = errors.New("the watch of the Leases ended at once")
+
+// publish takes up observations, and calls the hooks if a replica has changed.
+func (p *Peers) publish(ctx context.Context, now time.Time, observe func(leaseObservations) leaseObservations) {
+	p.mu.Lock()
+	before, observed := p.peers, p.observations != nil
+	p.observations = observe(p.observations)
+	p.peers = p.observations.classify(p.self.Name(), p.self.Challenge(), p.self.State(), p.self.LeaseDuration, now)
+	known, same := slices.Clone(p.peers), observed && slices.Equal(before, p.peers)
+	p.mu.Unlock()
+	if same {
+		return
+	}
+	log.FromContext(ctx).Info("Replicas of the hub changed", "replicas", known)
+	for _, do := range p.onChange {
+		do()
 	}
 }
 
@@ -168,6 +232,34 @@ func (s leaseObservations) observe(leases []coordinationv1.Lease, now time.Time)
 			next[name] = before
 		default:
 			next[name] = leaseObservation{lease: lease, since: now, changed: known || s != nil}
+		}
+	}
+	return next
+}
+
+// observeEvent returns the observations after an event of one Lease.
+func (s leaseObservations) observeEvent(lease *coordinationv1.Lease, deleted bool, now time.Time) leaseObservations {
+	all := []coordinationv1.Lease{}
+	for _, at := range s {
+		if at.lease.Name != lease.Name {
+			all = append(all, *at.lease)
+		}
+	}
+	if !deleted {
+		all = append(all, *lease)
+	}
+	return s.observe(all, now)
+}
+
+// nextDeadline returns how long it takes until a Lease expires, or is old enough to be
+// deleted.
+func (s leaseObservations) nextDeadline(duration time.Duration, now time.Time) time.Duration {
+	next := expiredLeaseDurations * duration
+	for _, at := range s {
+		for _, age := range []time.Duration{duration, expiredLeaseDurations * duration} {
+			if left := at.since.Add(age).Sub(now); left > 0 {
+				next = min(next, left)
+			}
 		}
 	}
 	return next

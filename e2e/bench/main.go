@@ -47,6 +47,7 @@ func listBenchmarks(o options) []benchmark {
 		{"failover", "the leader of two agents killed, and stopped", measureAgentFailover, false},
 		{"fleet", fmt.Sprintf("a hub with up to %d light members", manyMembers), measureFleet, false},
 		{"heartbeats", fmt.Sprintf("a hub with %d light members at rest", restingMembers), measureHeartbeats, false},
+		{"hub-failover", fmt.Sprintf("%d replicas of a hub with %d light members, two of them killed in turn", failoverReplicas, failoverMembers), measureHubFailover, false},
 		{"report", "the way of an image from a real agent to the hub", measureAgentToHub, false},
 		{"member-memory", "what an idle member costs a hub", measureMemberMemory, false},
 		{"planner", fmt.Sprintf("rollouts of %d FleetDiskImages over %d clusters", simulatedImages, simulatedClusters), measurePlanner, false},

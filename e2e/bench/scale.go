@@ -190,6 +190,12 @@ func (s *hubSetup) measureLoss(ctx context.Context, run *hubResult) (err error) 
 	if run.after, err = s.countMembersPerReplica(ctx); err != nil {
 		return err
 	}
+	return s.killElected(ctx, run)
+}
+
+// killElected kills the elected replica, and measures until another one is elected, and until the
+// read API of a third one has all members.
+func (s *hubSetup) killElected(ctx context.Context, run *hubResult) error {
 	before, err := s.readChallenge(ctx)
 	if err != nil {
 		return err
@@ -253,7 +259,7 @@ func (s *hubSetup) awaitRelayed(ctx context.Context, since time.Time) (assigned,
 				return false, nil
 			}
 			per[l.Spec.Replica]++
-			done = done && l.Status.Reachable && l.Status.Carrier == l.Spec.Replica && l.Status.ObservedGeneration == l.Generation
+			done = done && isServed(l)
 		}
 		if len(per) < len(names) {
 			return false, nil
@@ -264,6 +270,11 @@ func (s *hubSetup) awaitRelayed(ctx context.Context, since time.Time) (assigned,
 		return done, nil
 	})
 	return assigned, time.Since(since), err
+}
+
+// isServed reports whether a member is served by the replica that it is assigned to.
+func isServed(l *v1alpha1.MemberLink) bool {
+	return l.Status.Reachable && l.Status.Carrier == l.Spec.Replica && l.Status.ObservedGeneration == l.Generation
 }
 
 // countMembersPerReplica returns the numbers of members of the replicas, in ascending order.

@@ -33,9 +33,11 @@ type Hub struct {
 	reader *apiReader
 }
 
-// The Lease lasts as long as in a real cluster: a busy machine loses a shorter one, and a
+// HubLeaseDuration is as long as in a real cluster: a busy machine loses a shorter one, and a
 // hub that loses its Lease exits.
-var hubProgram = Program{Name: "ot-hub", Package: "hub", LeaseDuration: 15 * time.Second}
+const HubLeaseDuration = 15 * time.Second
+
+var hubProgram = Program{Name: "ot-hub", Package: "hub", LeaseDuration: HubLeaseDuration}
 
 // InstallHub installs the hub's chart: CRDs, RBAC and the policy ConfigMap.
 func InstallHub(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {

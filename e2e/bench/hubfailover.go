@@ -1,0 +1,99 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
+)
+
+const (
+	// failoverReplicas serve failoverMembers; one that is not elected is killed, then the elected one.
+	failoverReplicas = 3
+	failoverMembers  = 150
+	// What may pass beyond the Lease of a killed replica until the first and all of its members are
+	// served again, and until the read API of another replica has all members.
+	maxFirstServedDelay = 2 * time.Second
+	maxAllServedDelay   = 8 * time.Second
+	maxReadAPIDelay     = 10 * time.Second
+)
+
+// measureHubFailover kills replicas of the hub.
+func measureHubFailover(ctx context.Context) (_ []figureRow, _ []string, err error) {
+	s, err := startHubPlanes(ctx, hubSetupOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if err := s.startHub(ctx, failoverReplicas); err != nil {
+		return nil, nil, err
+	}
+	members, err := s.joinMembers(ctx, "failover", failoverMembers)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.reportImages(ctx, members, 1, imagesPerPage); err != nil {
+		return nil, nil, err
+	}
+	if _, _, err := s.awaitRelayed(ctx, time.Now()); err != nil {
+		return nil, nil, err
+	}
+	first, all, moved, err := s.killCarrier(ctx, s.replicas[len(s.replicas)-1])
+	if err != nil {
+		return nil, nil, err
+	}
+	var run hubResult
+	run.members = failoverMembers
+	if err := s.killElected(ctx, &run); err != nil {
+		return nil, nil, err
+	}
+	lease := program.HubLeaseDuration
+	beyond := func(name string, took, limit time.Duration) figureRow {
+		return figureAtMost(name+", seconds beyond the Lease", (took - lease).Seconds(), limit.Seconds(), fmt.Sprintf("%+.1f", (took-lease).Seconds()))
+	}
+	return []figureRow{
+			beyond(fmt.Sprintf("replica killed: the first of its %d members served again", moved), first, maxFirstServedDelay),
+			beyond("the same: all of them", all, maxAllServedDelay),
+			figureInfo("elected replica killed: next one elected, seconds beyond the Lease", fmt.Sprintf("%+.1f", (run.elected-lease).Seconds())),
+			beyond("the same: the read API of another replica has all members", run.forwarded, maxReadAPIDelay),
+		}, []string{
+			fmt.Sprintf("hub-failover: %d replicas with the chart's Lease of %s and %d light members of %d images. A killed replica has renewed its Lease up to 2 s before.", failoverReplicas, lease, failoverMembers, imagesPerPage),
+		}, nil
+}
+
+// killCarrier kills a replica, and returns when the first and all of its members were served by
+// others.
+func (s *hubSetup) killCarrier(ctx context.Context, victim *replica) (first, all time.Duration, moved int, err error) {
+	links, err := s.listMemberLinks(ctx)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	left := map[string]bool{}
+	for i := range links.Items {
+		if links.Items[i].Spec.Replica == victim.name {
+			left[links.Items[i].Namespace] = true
+		}
+	}
+	moved = len(left)
+	s.killReplica(victim)
+	since := time.Now()
+	err = s.awaitCondition(ctx, pollInterval, "the members of the killed replica are served", func(ctx context.Context) (bool, error) {
+		links, err := s.listMemberLinks(ctx)
+		for i := range links.Items {
+			l := &links.Items[i]
+			if left[l.Namespace] && l.Spec.Replica != victim.name && isServed(l) {
+				delete(left, l.Namespace)
+				if first == 0 {
+					first = time.Since(since)
+				}
+			}
+		}
+		all = time.Since(since)
+		return len(left) == 0, err
+	})
+	return first, all, moved, err
+}

@@ -106,10 +106,7 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 	if c.credentials, err = newCredentials(dir); err != nil {
 		return nil, err
 	}
-	if err := c.startEtcd(); err != nil {
-		return nil, err
-	}
-	if err := c.startFirstAPIServer(ctx); err != nil {
+	if err := c.startServers(ctx); err != nil {
 		return nil, err
 	}
 	if err := WriteKubeconfig(c.config, c.Kubeconfig()); err != nil {
@@ -121,6 +118,19 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 		}
 	}
 	return c, c.startControllers()
+}
+
+// startServers starts etcd and the API server when it is their turn.
+func (c *ControlPlane) startServers(ctx context.Context) error {
+	end, err := process.TakeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := c.startEtcd(); err != nil {
+		return err
+	}
+	return c.startFirstAPIServer(ctx)
 }
 
 // StartAll runs control planes side by side. If one fails to start, the others are stopped.

@@ -32,15 +32,14 @@ var reservedPorts struct {
 // program lives, since a server may take seconds to bind it. A program that does not use FreePort
 // may still bind it first: retry with another port.
 func FreePort() (int, error) {
-	// One directory per user: files of other users cannot be opened.
-	locks := filepath.Join(os.TempDir(), fmt.Sprintf("ot-fleet-ports-%d", os.Getuid()))
-	if err := os.MkdirAll(locks, 0o755); err != nil {
-		return 0, fmt.Errorf("creating the directory of port locks: %w", err)
+	locks, err := lockDirectory("ports")
+	if err != nil {
+		return 0, err
 	}
 	var last error
 	for range 200 {
 		port := firstPort + rand.IntN(lastPort-firstPort)
-		lock, err := lockPortFile(filepath.Join(locks, strconv.Itoa(port)))
+		lock, err := lockFile(filepath.Join(locks, strconv.Itoa(port)))
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			last = err
 			continue
@@ -61,17 +60,4 @@ func FreePort() (int, error) {
 		return port, nil
 	}
 	return 0, fmt.Errorf("finding a free port of 127.0.0.1 between %d and %d: %w", firstPort, lastPort, last)
-}
-
-// lockPortFile locks a file, also against other calls in this program.
-func lockPortFile(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("reserving a port: %w", err)
-	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		file.Close()
-		return nil, fmt.Errorf("reserving a port by %s: %w", path, err)
-	}
-	return file, nil
 }

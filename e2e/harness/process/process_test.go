@@ -4,11 +4,13 @@ package process_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -196,4 +198,22 @@ func TestStop(t *testing.T) {
 
 	_, err = process.Start(process.Options{Path: "/no/such/program"})
 	require.ErrorContains(t, err, "/no/such/program")
+}
+
+func TestTurnsAreTaken(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	var ends []func()
+	for range runtime.NumCPU() {
+		end, err := process.TakeTurn(t.Context())
+		require.NoError(t, err)
+		ends = append(ends, end)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := process.TakeTurn(ctx)
+	require.ErrorIs(t, err, context.Canceled, "one more than there are CPUs")
+	ends[0]()
+	end, err := process.TakeTurn(t.Context())
+	require.NoError(t, err, "after another one has started")
+	end()
 }

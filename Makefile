@@ -56,7 +56,7 @@ down: ## End them
 	@go run ./e2e/demo down '$(CACHE)/up'
 
 .PHONY: pictures
-pictures: ## Draw the pictures of the dashboard in docs/pictures (needs chromium)
+pictures: ## Draw the pictures of the dashboard in docs/pictures (needs chromium-headless-shell)
 	@go test ./e2e/suites/dashboard -run TestPictures -count=1 -rewrite
 
 .PHONY: test

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/chromedp/cdproto/audits"
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
@@ -24,8 +25,10 @@ type watcher struct {
 	announced []string
 	urls      map[network.RequestID]string
 	paths     []string
-	// unanswered are paths whose answer is not complete. A stream of Events never is.
+	// unanswered are paths that the last document has asked for and whose answer is not complete.
+	// What becomes of requests of a page that is left is not told. A stream of Events has no end.
 	unanswered map[network.RequestID]string
+	document   cdp.LoaderID
 	// received of requests that may go on.
 	received map[network.RequestID]int64
 	bytes    int64
@@ -147,7 +150,11 @@ func (w *watcher) noteRequest(e *network.EventRequestWillBeSent) {
 		return
 	}
 	w.paths = append(w.paths, pathOf(address))
-	if e.Type != network.ResourceTypeEventSource {
+	if e.Type == network.ResourceTypeDocument {
+		w.document = e.LoaderID
+		clear(w.unanswered)
+	}
+	if e.LoaderID == w.document && e.Type != network.ResourceTypeEventSource {
 		w.unanswered[e.RequestID] = pathOf(address)
 	}
 }

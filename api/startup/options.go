@@ -56,7 +56,7 @@ func (o *Options) BindFlags(flags *flag.FlagSet, qps float64) {
 	flags.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long other replicas wait for a replica that does not renew its Lease, in whole seconds.")
 	flags.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a replica that cannot renew its Lease keeps working.")
 	flags.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "Wait between two attempts to take or renew a Lease.")
-	flags.Float64Var(&o.QPS, "kube-api-qps", qps, "Requests per second to the program's own API server, on average; 1 to 10000.")
+	flags.Float64Var(&o.QPS, "kube-api-qps", qps, "Requests per second to the program's own API server, for each kind of object, on average; 1 to 10000.")
 }
 
 // Validate returns an error for options that no program can run with.

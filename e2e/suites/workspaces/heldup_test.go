@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -77,11 +78,20 @@ func TestMissingInstancetypeAndPreference(t *testing.T) {
 	env.Create(t, &instancetypev1beta1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "nope"}, Spec: instancetypev1beta1.VirtualMachineInstancetypeSpec{
 		CPU: instancetypev1beta1.CPUInstancetype{Guest: 1}, Memory: instancetypev1beta1.MemoryInstancetype{Guest: resource.MustParse("96Mi")},
 	}})
+	retryByKubeVirt(t, vm)
 	said = awaitStalled(t, vm, v1alpha1.ReasonPreferenceMissing)
 	assert.Contains(t, said, "KubeVirt reports FailedFindPreference")
 	assert.Contains(t, said, `"neither" not found`)
 	env.Create(t, &instancetypev1beta1.VirtualMachinePreference{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "neither"}})
+	retryByKubeVirt(t, vm)
 	awaitRunning(t, vm)
+}
+
+// retryByKubeVirt has KubeVirt look at a machine now: the waits between its own retries double.
+func retryByKubeVirt(t *testing.T, vm *v1alpha1.VirtualMachine) {
+	t.Helper()
+	of := &kubevirtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: vm.Name}}
+	env.Update(t, of, func() { metav1.SetMetaDataAnnotation(&of.ObjectMeta, "example.com/retried-at", time.Now().String()) })
 }
 
 // createQuota creates a quota that is in force.

@@ -46,9 +46,8 @@ func measureHubFailover(ctx context.Context) (_ []figureRow, _ []string, err err
 	if err != nil {
 		return nil, nil, err
 	}
-	var run hubResult
-	run.members = failoverMembers
-	if err := s.killElected(ctx, &run); err != nil {
+	elected, forwarded, err := s.killElected(ctx, failoverMembers)
+	if err != nil {
 		return nil, nil, err
 	}
 	lease := program.HubLeaseDuration
@@ -58,8 +57,8 @@ func measureHubFailover(ctx context.Context) (_ []figureRow, _ []string, err err
 	return []figureRow{
 			beyond(fmt.Sprintf("replica killed: the first of its %d members served again", moved), first, maxFirstServedDelay),
 			beyond("the same: all of them", all, maxAllServedDelay),
-			figureInfo("elected replica killed: next one elected, seconds beyond the Lease", fmt.Sprintf("%+.1f", (run.elected-lease).Seconds())),
-			beyond("the same: the read API of another replica has all members", run.forwarded, maxReadAPIDelay),
+			figureInfo("elected replica killed: next one elected, seconds beyond the Lease", fmt.Sprintf("%+.1f", (elected-lease).Seconds())),
+			beyond("the same: the read API of another replica has all members", forwarded, maxReadAPIDelay),
 		}, []string{
 			fmt.Sprintf("hub-failover: %d replicas with the chart's Lease of %s and %d light members of %d images. A killed replica has renewed its Lease up to 2 s before.", failoverReplicas, lease, failoverMembers, imagesPerPage),
 		}, nil

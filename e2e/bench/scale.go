@@ -190,39 +190,41 @@ func (s *hubSetup) measureLoss(ctx context.Context, run *hubResult) (err error) 
 	if run.after, err = s.countMembersPerReplica(ctx); err != nil {
 		return err
 	}
-	return s.killElected(ctx, run)
+	run.elected, run.forwarded, err = s.killElected(ctx, run.members)
+	return err
 }
 
-// killElected kills the elected replica, and measures until another one is elected, and until the
-// read API of a third one has all members.
-func (s *hubSetup) killElected(ctx context.Context, run *hubResult) error {
+// killElected kills the elected replica, and returns when another one was elected, and when the read
+// API of the last one had all members.
+func (s *hubSetup) killElected(ctx context.Context, members int) (elected, forwarded time.Duration, err error) {
 	before, err := s.readChallenge(ctx)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	s.killReplica(s.replicas[0])
 	since := time.Now()
 	err = s.awaitCondition(ctx, pollInterval, "another replica is elected", func(ctx context.Context) (bool, error) {
 		now, err := s.readChallenge(ctx)
-		run.elected = time.Since(since)
+		elected = time.Since(since)
 		return now != before, err
 	})
 	if err != nil {
-		return err
+		return elected, 0, err
 	}
 	// Requests to a replica that is not elected are forwarded.
 	last := s.replicas[len(s.replicas)-1].running.(*program.Hub)
-	return s.awaitCondition(ctx, pollInterval, "the read API has all members", func(ctx context.Context) (bool, error) {
+	err = s.awaitCondition(ctx, pollInterval, "the read API has all members", func(ctx context.Context) (bool, error) {
 		all, err := last.ListMembers(ctx)
-		run.forwarded = time.Since(since)
+		forwarded = time.Since(since)
 		switch {
 		case errors.Is(err, program.ErrNotServed):
 			return false, nil
 		case err != nil:
 			return false, err
 		}
-		return len(all) == run.members, nil
+		return len(all) == members, nil
 	})
+	return elected, forwarded, err
 }
 
 // readChallenge returns the elected replica's challenge from a MemberLink.

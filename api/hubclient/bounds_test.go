@@ -62,7 +62,9 @@ func (s scriptedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func connectTo(t *testing.T, server http.Handler) (c *Connection, stop func()) {
+// connectTo returns a connection to server, which is closed at the end of the test: after its
+// context, with which watches end. One that still runs would connect again.
+func connectTo(t *testing.T, server http.Handler) *Connection {
 	t.Helper()
 	listening := httptest.NewUnstartedServer(server)
 	listening.EnableHTTP2 = true
@@ -72,7 +74,8 @@ func connectTo(t *testing.T, server http.Handler) (c *Connection, stop func()) {
 		Report: &v1alpha1.ClusterReport{}, Watched: []client.Object{&v1alpha1.ClusterReport{}, &v1alpha1.ClusterPlan{}},
 	}, Options{ProbeInterval: 10 * time.Millisecond})
 	require.NoError(t, err)
-	return c, func() { c.Close(); listening.CloseClientConnections(); listening.Close() }
+	t.Cleanup(func() { c.Close(); listening.CloseClientConnections(); listening.Close() })
+	return c
 }
 
 // run connects until the connection breaks, and returns why.
@@ -162,8 +165,7 @@ func TestHostileServerIsCutOff(t *testing.T) {
 		}}, "has an event larger than 12 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, stop := connectTo(t, tt.server)
-			defer stop()
+			c := connectTo(t, tt.server)
 			var err error
 			allocated := allocatedBy(func() { err = run(t, c) })
 			kind, message := ClassifyError(err)
@@ -182,7 +184,7 @@ func TestFullReportIsWithinBounds(t *testing.T) {
 	full := func(i int) string {
 		return reportPage(fmt.Sprintf("page-%d", i), "", v1alpha1.MaxReportedImages)
 	}
-	c, stop := connectTo(t, scriptedServer{
+	c := connectTo(t, scriptedServer{
 		list: func(w http.ResponseWriter, r *http.Request) {
 			assert.Equal(t, "4", r.URL.Query().Get("limit"))
 			assert.Empty(t, r.URL.Query().Get("resourceVersion"))
@@ -204,12 +206,9 @@ func TestFullReportIsWithinBounds(t *testing.T) {
 			<-r.Context().Done()
 		},
 	})
-	defer stop()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	require.NoError(t, c.Start(ctx))
+	require.NoError(t, c.Start(t.Context()))
 	var all v1alpha1.ClusterReportList
-	require.NoError(t, c.GetCache().List(ctx, &all))
+	require.NoError(t, c.GetCache().List(t.Context(), &all))
 	require.Len(t, all.Items, v1alpha1.MaxReportPages)
 	require.Empty(t, c.exceededLimits)
 }

@@ -69,8 +69,14 @@ func TestWatchContinuesAndListsAgain(t *testing.T) {
 	lists <- reportList("", page("page-1", "4"))
 	var asked []string
 	var mu sync.Mutex
-	c, stop := connectTo(t, scriptedServer{
-		list: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, <-lists) },
+	c := connectTo(t, scriptedServer{
+		list: func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case list := <-lists:
+				_, _ = io.WriteString(w, list)
+			case <-r.Context().Done():
+			}
+		},
 		watch: func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			asked = append(asked, r.URL.Query().Get("resourceVersion"))
@@ -88,7 +94,6 @@ func TestWatchContinuesAndListsAgain(t *testing.T) {
 			}
 		},
 	})
-	defer stop()
 	require.NoError(t, c.Start(t.Context()))
 	events := make(chan string, 10)
 	c.OnMailboxEvent(func(o client.Object, deleted bool) {
@@ -184,8 +189,7 @@ func TestMailboxCacheCountsWhatItKeeps(t *testing.T) {
 
 // An object that was not asked for is dropped, and counts as a failure.
 func TestWatchDropsObjectsOfOthers(t *testing.T) {
-	c, stop := connectTo(t, scriptedServer{})
-	defer stop()
+	c := connectTo(t, scriptedServer{})
 	w, err := c.newWatch(&v1alpha1.ClusterReport{})
 	require.NoError(t, err)
 	c.cache.addKind(w.kind)

@@ -16,10 +16,13 @@ import (
 
 const clonePolicy = "ot-agent-virtualmachine-clones"
 
-// setRolesValue applies an admission policy as the agent's chart renders it with a value of
-// roles, until the test ends.
-func setRolesValue(t *testing.T, policy, name, value string) {
+// setRolesToDeny applies an admission policy as the agent's chart renders it with Deny as the value
+// of roles.<name>, until the test ends. Policy and binding reach the API server separately: both
+// changes are awaited, by what user hears of the object.
+func setRolesToDeny(t *testing.T, policy, name, user string, object *unstructured.Unstructured) {
 	t.Helper()
+	const warnsOnly = "stands in for"
+	c, heard := clientWithWarnings(t, user)
 	apply := func(ctx context.Context, values map[string]any) {
 		rendered := renderChart(t, agentNamespace, values)
 		for _, key := range []string{"ValidatingAdmissionPolicy " + policy, "ValidatingAdmissionPolicyBinding " + policy} {
@@ -31,8 +34,20 @@ func setRolesValue(t *testing.T, policy, name, value string) {
 			require.NoError(t, adminClient.Update(ctx, object))
 		}
 	}
-	apply(t.Context(), map[string]any{"roles": map[string]any{name: value}})
-	t.Cleanup(func() { apply(context.Background(), nil) })
+	apply(t.Context(), map[string]any{"roles": map[string]any{name: "Deny"}})
+	t.Cleanup(func() {
+		apply(context.Background(), nil)
+		assert.EventuallyWithT(t, func(check *assert.CollectT) {
+			assert.NoError(check, c.Create(context.Background(), object.DeepCopy(), client.DryRunAll))
+			assert.Contains(check, strings.Join(heard.takeWarnings(), "\n"), warnsOnly)
+		}, policyPropagationTimeout, 20*time.Millisecond)
+	})
+	require.EventuallyWithT(t, func(check *assert.CollectT) {
+		err := c.Create(t.Context(), object.DeepCopy(), client.DryRunAll)
+		require.Error(check, err)
+		assert.NotContains(check, err.Error(), warnsOnly)
+	}, policyPropagationTimeout, 20*time.Millisecond)
+	heard.takeWarnings()
 }
 
 // Users whose rights include clone, and users who may only read the image.
@@ -92,13 +107,10 @@ func TestReadersOfImagesAreWarned(t *testing.T) {
 
 func TestReadersOfImagesAreRefused(t *testing.T) {
 	awaitDeputyPolicyEnforced(t)
-	setRolesValue(t, clonePolicy, "cloneVerb", "Deny")
+	setRolesToDeny(t, clonePolicy, "cloneVerb", "reader", newMinimalVM(t, refFarm))
 	for user, specs := range readers {
 		for _, spec := range specs {
 			c := clientFor(t, user)
-			require.EventuallyWithT(t, func(check *assert.CollectT) {
-				assert.Error(check, c.Create(t.Context(), newMinimalVM(t, spec), client.DryRunAll))
-			}, policyPropagationTimeout, 20*time.Millisecond)
 			err := c.Create(t.Context(), newMinimalVM(t, spec), client.DryRunAll)
 			for _, says := range lacksClone(user, farmOf(spec), imageOf(spec)) {
 				requireAnswer(t, err, user, says)
@@ -168,10 +180,7 @@ func newPin(namespace, name string) map[string]any {
 // them now: a disk of status.disks stays the clone that it is.
 func TestClonesThatExistNeedClone(t *testing.T) {
 	awaitDeputyPolicyEnforced(t)
-	setRolesValue(t, clonePolicy, "cloneVerb", "Deny")
-	require.EventuallyWithT(t, func(check *assert.CollectT) {
-		assert.Error(check, clientFor(t, "reader").Create(t.Context(), newMinimalVM(t, refFarm), client.DryRunAll))
-	}, policyPropagationTimeout, 20*time.Millisecond)
+	setRolesToDeny(t, clonePolicy, "cloneVerb", "reader", newMinimalVM(t, refFarm))
 	secret := map[string]any{"name": "tools", "pinned": newPin(farm, "secret"), "removed": true}
 	tools := func(more fieldChanges) fieldChanges {
 		return fieldChanges{"disks": listOf(map[string]any{"name": "first", "size": "1Gi"}, mergeFields(fieldChanges{"name": "tools"}, more))}

@@ -88,7 +88,7 @@ func measureAdmissions(ctx context.Context) ([]figureRow, []string, error) {
 
 // measure processes blank images behind a queue that was filled before.
 func (run admissionRun) measure(ctx context.Context) (got admissionResult, err error) {
-	s, err := startMemberSetup(ctx, member.Options{Name: "admissions", InstantImporter: true}, run.budget)
+	s, err := startMemberSetup(ctx, member.Options{Name: "admissions", InstantImporter: true, InstantSnapshots: run.snapshotClass != ""}, run.budget)
 	if err != nil {
 		return got, err
 	}

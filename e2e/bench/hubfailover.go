@@ -42,7 +42,11 @@ func measureHubFailover(ctx context.Context) (_ []figureRow, _ []string, err err
 	if _, _, err := s.awaitRelayed(ctx, time.Now()); err != nil {
 		return nil, nil, err
 	}
-	first, all, moved, err := s.killCarrier(ctx, s.replicas[len(s.replicas)-1])
+	leader, err := s.findElected(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	first, all, moved, err := s.killCarrier(ctx, s.replicaBeside(leader))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -183,7 +183,11 @@ func (s *hubSetup) measureHub(ctx context.Context, members int) (run hubResult, 
 
 // measureLoss kills a replica that is not elected, and then the elected one.
 func (s *hubSetup) measureLoss(ctx context.Context, run *hubResult) (err error) {
-	s.killReplica(s.replicas[len(s.replicas)-1])
+	elected, err := s.findElected(ctx)
+	if err != nil {
+		return err
+	}
+	s.killReplica(s.replicaBeside(elected))
 	if run.assigned, run.takeover, err = s.awaitRelayed(ctx, time.Now()); err != nil {
 		return err
 	}
@@ -194,6 +198,33 @@ func (s *hubSetup) measureLoss(ctx context.Context, run *hubResult) (err error) 
 	return err
 }
 
+// findElected waits until a replica is elected, and returns it.
+func (s *hubSetup) findElected(ctx context.Context) (elected *replica, err error) {
+	err = s.awaitCondition(ctx, pollInterval, "a replica is elected", func(ctx context.Context) (bool, error) {
+		for _, r := range s.replicas {
+			status, err := readMetric(ctx, r, `leader_election_master_status{name="ot-hub"}`)
+			if err != nil {
+				return false, err
+			}
+			if status == 1 {
+				elected = r
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	return elected, err
+}
+
+// replicaBeside returns another replica.
+func (s *hubSetup) replicaBeside(r *replica) *replica {
+	last := len(s.replicas) - 1
+	if s.replicas[last] == r {
+		last--
+	}
+	return s.replicas[last]
+}
+
 // killElected kills the elected replica, and returns when another one was elected, and when the read
 // API of the last one had all members.
 func (s *hubSetup) killElected(ctx context.Context, members int) (elected, forwarded time.Duration, err error) {
@@ -201,7 +232,11 @@ func (s *hubSetup) killElected(ctx context.Context, members int) (elected, forwa
 	if err != nil {
 		return 0, 0, err
 	}
-	s.killReplica(s.replicas[0])
+	replica, err := s.findElected(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	s.killReplica(replica)
 	since := time.Now()
 	err = s.awaitCondition(ctx, pollInterval, "another replica is elected", func(ctx context.Context) (bool, error) {
 		now, err := s.readChallenge(ctx)

@@ -13,6 +13,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -70,7 +73,12 @@ func (s *hubSetup) measureRelayedChanges(ctx context.Context, members []*fakemem
 	}
 	watching, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
-	w, err := s.client.Watch(watching, &v1alpha1.ClusterReportList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: at.ResourceVersion}})
+	// The API server ends a watch that is read too slowly on a busy machine.
+	w, err := watchtools.NewRetryWatcherWithContext(watching, at.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return s.client.Watch(ctx, &v1alpha1.ClusterReportList{}, &client.ListOptions{Raw: &options})
+		},
+	})
 	if err != nil {
 		return 0, nil, err
 	}

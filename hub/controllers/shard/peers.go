@@ -19,8 +19,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/transport"
 	"github.com/pelotech/ot-fleet/api/trigger"
 )
+
+// watchDuration is after how long the API server ends a watch. The client, whose requests end after
+// transport.RequestTimeout, would break it.
+const watchDuration = transport.RequestTimeout * 2 / 3
 
 // Peer is a replica as this process knows it.
 type Peer struct {
@@ -139,7 +144,7 @@ func (p *Peers) followLeases(ctx context.Context, version string) error {
 	defer cancel()
 	opening := time.AfterFunc(p.requestTimeout(), cancel)
 	w, err := p.live.Watch(ctx, &coordinationv1.LeaseList{}, client.InNamespace(p.self.Namespace), client.HasLabels{LabelReplica},
-		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
+		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version, TimeoutSeconds: ptr.To(int64(watchDuration.Seconds()))}})
 	opening.Stop()
 	if err != nil {
 		return err

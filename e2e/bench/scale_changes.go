@@ -12,11 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
@@ -66,40 +63,26 @@ func parseSentMessage(message string) (time.Time, bool) {
 
 // measureRelayedChanges changes images in members and watches the hub's copies.
 func (s *hubSetup) measureRelayedChanges(ctx context.Context, members []*fakemember.Member) (made int, took latencies, err error) {
-	at := &metav1.PartialObjectMetadataList{}
-	at.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReportList"))
-	if err := s.client.List(ctx, at, client.Limit(1)); err != nil {
-		return 0, nil, err
-	}
-	watching, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
-	// The API server ends a watch that is read too slowly on a busy machine.
-	w, err := watchtools.NewRetryWatcherWithContext(watching, at.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return s.client.Watch(ctx, &v1alpha1.ClusterReportList{}, &client.ListOptions{Raw: &options})
-		},
-	})
-	if err != nil {
-		return 0, nil, err
-	}
-	defer w.Stop()
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
 	var mu sync.Mutex
 	shown := map[string]bool{}
-	go func() {
-		for e := range w.ResultChan() {
-			r, ok := e.Object.(*v1alpha1.ClusterReport)
-			if !ok || r.Page == nil || len(r.Page.Images) == 0 {
-				continue
-			}
-			message := r.Page.Images[0].Message
-			mu.Lock()
-			if at, ok := parseSentMessage(message); ok && !shown[message] {
-				shown[message] = true
-				took = append(took, time.Since(at))
-			}
-			mu.Unlock()
+	see := func(o any) {
+		r, ok := o.(*v1alpha1.ClusterReport)
+		if !ok || r.Page == nil || len(r.Page.Images) == 0 {
+			return
 		}
-	}()
+		message := r.Page.Images[0].Message
+		mu.Lock()
+		defer mu.Unlock()
+		if at, ok := parseSentMessage(message); ok && !shown[message] {
+			shown[message] = true
+			took = append(took, time.Since(at))
+		}
+	}
+	if err := s.watchCopies(watching, see); err != nil {
+		return 0, nil, err
+	}
 	// The hub may see only the second of two successive changes.
 	type change struct {
 		sync.Mutex
@@ -130,4 +113,20 @@ func (s *hubSetup) measureRelayedChanges(ctx context.Context, members []*fakemem
 	mu.Lock()
 	defer mu.Unlock()
 	return made, slices.Clone(took), err
+}
+
+// watchCopies calls see for each of the hub's copies and for each change of one until ctx ends. The
+// API server ends a watch that a busy machine reads too slowly: then they are listed again.
+func (s *hubSetup) watchCopies(ctx context.Context, see func(o any)) error {
+	copies, err := cache.New(s.plane.Config(), cache.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
+	if err != nil {
+		return err
+	}
+	go func() { _ = copies.Start(ctx) }() // returns nil when ctx ends
+	informer, err := copies.GetInformer(ctx, &v1alpha1.ClusterReport{})
+	if err != nil {
+		return fmt.Errorf("watching the hub's copies: %w", err)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, o any) { see(o) }})
+	return err
 }

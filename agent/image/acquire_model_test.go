@@ -70,6 +70,7 @@ func TestAcquireModelIsSafe(t *testing.T) {
 		"the source changes and returns":              {imageSpecs: []string{"a", "b", "a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldRevisionIsKept, oldRevisionIsDeleted}},
 		"the snapshot class changes":                  {imageSpecs: []string{"a/x", "a/y"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldSnapshotGone, oldSnapshotKept}},
 		"a VM names another image":                    {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, retargetsVMs: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone}},
+		"a VM names another image, two leaders":       {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 2, retargetsVMs: true, expected: []expectedState{vmAcquiresAndRuns}},
 		"plans expire the image":                      {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, planExpires: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}},
 		"plans prune the image":                       {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, prunes: 1, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, imagePendingPruneIsAcquired, pruneSkippedForReference, pruneWithdrawn}},
 		"plans prune an image that changes":           {imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, prunes: 1, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, pruneSkippedForReference, pruneSkippedForChange}},
@@ -103,6 +104,7 @@ func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 	twoAgents := acquireScenario{imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 2}
 	disks := acquireScenario{imageSpecs: []string{"a", "b", "a"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1}
 	pruned := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, prunes: 1}
+	takenOver := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 2, retargetsVMs: true}
 	retargeted := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, retargetsVMs: true}
 	for name, tt := range map[string]struct {
 		acquireScenario
@@ -122,6 +124,7 @@ func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 		"a status is stored without its resourceVersion":        {deleted, storesUnguarded, "S2"},
 		"pins of data disks are not counted":                    {disks, countsRootOnly, "S2"},
 		"a pin changes while its storage is being cloned":       {retargeted, repinsWhileCloning, "S2"},
+		"a pin is given up while a former leader may clone":     {takenOver, ignoresLateWrites, "S2"},
 		"a pruned image is deleted without its resourceVersion": {pruned, deletesUnguarded, "S7"},
 	} {
 		t.Run(name, func(t *testing.T) {

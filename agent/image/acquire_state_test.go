@@ -157,6 +157,7 @@ const (
 	countsRootOnly       // holders without the pins of their data disks
 	clonesBeforeAcquired // one status for what is acquired and what is cloned
 	clonesBeforePin
+	ignoresLateWrites // a pin is given up while a former leader may still clone
 )
 
 // acquireScenario is a model (modelcheck.Model): it bounds the state and says what can

@@ -3,6 +3,7 @@ package image_test
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,26 +90,30 @@ type vmDecisionKey struct {
 	image        imageState
 	sourceExists [maxDisks]bool
 	live         liveReads
+	lateWrites   bool
 }
 
 // decideVMCached calls vm.Decide, once per input.
-func (p *acquireScenario) decideVMCached(m vmState, i imageState, sourceExists [maxDisks]bool, live liveReads) vmActions {
-	q := vmDecisionKey{strings.Join(p.imageSpecs, " "), p.plantedBug, m, i, sourceExists, live}
+func (p *acquireScenario) decideVMCached(m vmState, i imageState, sourceExists [maxDisks]bool, live liveReads, lateWrites bool) vmActions {
+	q := vmDecisionKey{strings.Join(p.imageSpecs, " "), p.plantedBug, m, i, sourceExists, live, lateWrites}
 	todo, ok := vmDecisions[q]
 	if !ok {
-		todo = p.decideVM(m, i, sourceExists, live)
+		todo = p.decideVM(m, i, sourceExists, live, lateWrites)
 		vmDecisions[q] = todo
 	}
 	return todo
 }
 
-func (p *acquireScenario) decideVM(m vmState, i imageState, sourceExists [maxDisks]bool, live liveReads) vmActions {
+func (p *acquireScenario) decideVM(m vmState, i imageState, sourceExists [maxDisks]bool, live liveReads, lateWrites bool) vmActions {
 	b := apitest.VirtualMachine("ns", "vm").WithUID(types.UID(fmt.Sprint("uid-of-life-", m.life))).WithResources("1", "1Gi", "1Gi").WithImage("", "a")
 	if m.namesOtherImage {
 		b.WithImage("", "another")
 	}
 	obj := b.WithStatus(v1alpha1.VirtualMachineStatus{Phase: v1alpha1.MachineProvisioning, Pinned: p.buildPin(m.disks[0].pin)}).Obj()
 	v := vm.View{Now: timeOfSnapshot(0), VM: obj, CDIServed: true, DiskView: p.buildDisk(m, i, obj, 0, sourceExists[0]), LiveImages: live >= imagesLive, Live: live == allLive}
+	if lateWrites && p.plantedBug != ignoresLateWrites {
+		v.LateWrites = time.Minute
+	}
 	if m.hasDataDisk {
 		obj.Spec.Disks = []v1alpha1.Disk{{Name: dataDisk, Image: obj.Spec.VMDiskImageRef.DeepCopy()}}
 	}
@@ -245,7 +250,7 @@ func (p *acquireScenario) vmLeaderSteps(c *clusterState, who int, visit func(ste
 			if c.vms[i].exists {
 				emit(fmt.Sprint("reads vm ", i, " from its cache"), func(c *clusterState, m *vmLeader) {
 					*m = vmLeader{pc: confirm, which: i, vmUnchanged: true, vm: c.vms[i], image: m.image}
-					p.startVMActions(m, p.decideVMCached(m.vm, m.image, [maxDisks]bool{}, nothingLive))
+					p.startVMActions(m, p.decideVMCached(m.vm, m.image, [maxDisks]bool{}, nothingLive, c.hasLateWrites(who)))
 				})
 			}
 		}
@@ -265,7 +270,12 @@ func (p *acquireScenario) vmLeaderSteps(c *clusterState, who int, visit func(ste
 		decide := func(sources func(*clusterState, *vmLeader) [maxDisks]bool) func(*clusterState, *vmLeader) {
 			return func(c *clusterState, m *vmLeader) {
 				m.sourceExists = sources(c, m)
-				p.startVMActions(m, p.decideVMCached(m.vm, m.image, m.sourceExists, m.live))
+				if stored := &c.vms[m.which]; m.live == allLive && stored.exists && stored.life == m.vm.life {
+					for k := range m.vm.disks {
+						m.vm.disks[k].clone, m.vm.disks[k].cloned = stored.disks[k].clone, stored.disks[k].cloned
+					}
+				}
+				p.startVMActions(m, p.decideVMCached(m.vm, m.image, m.sourceExists, m.live, c.hasLateWrites(who)))
 			}
 		}
 		emit("reads the pinned storage live, and decides", decide(func(c *clusterState, m *vmLeader) [maxDisks]bool { return c.findSources(&m.vm) }))
@@ -283,6 +293,17 @@ func (p *acquireScenario) vmLeaderSteps(c *clusterState, who int, visit func(ste
 	}
 }
 
+// hasLateWrites reports whether another leader is about to write for the VM of this one: until it
+// has, too little time has passed since that was the leader.
+func (c *clusterState) hasLateWrites(who int) bool {
+	for i := range c.vmLeaders {
+		if other := &c.vmLeaders[i]; i != who && other.pc > listed && other.pc != noLeader && other.which == c.vmLeaders[who].which {
+			return true
+		}
+	}
+	return false
+}
+
 func (p *acquireScenario) startVMActions(m *vmLeader, todo vmActions) {
 	if todo.needs != nothingLive {
 		if m.pc == verify || m.pc == act { // the VM was read or stored by this leader
@@ -298,7 +319,7 @@ func (p *acquireScenario) startVMActions(m *vmLeader, todo vmActions) {
 	if p.plantedBug == clonesBeforeAcquired && m.live >= imagesLive && todo.storeFirst && m.todoKeepsStorage(&todo) {
 		acquired := m.vm
 		acquired.setPins(&todo)
-		todo.storeFirst, todo.cloneDisks = false, p.decideVMCached(acquired, m.image, m.sourceExists, m.live).cloneDisks
+		todo.storeFirst, todo.cloneDisks = false, p.decideVMCached(acquired, m.image, m.sourceExists, m.live, false).cloneDisks
 	}
 	if p.plantedBug == clonesBeforePin && todo.storeFirst && todo.pins[0] != 0 {
 		pinned := m.vm
@@ -306,7 +327,7 @@ func (p *acquireScenario) startVMActions(m *vmLeader, todo vmActions) {
 		state := knownPins[todo.pins[0]]
 		state.acquired = true
 		pinned.disks[0].pin = numberOfPinState(state)
-		todo.storeFirst, todo.cloneDisks = false, p.decideVMCached(pinned, m.image, pinnedDisks(&pinned), allLive).cloneDisks
+		todo.storeFirst, todo.cloneDisks = false, p.decideVMCached(pinned, m.image, pinnedDisks(&pinned), allLive, false).cloneDisks
 	}
 	m.todo, m.pc = todo, act
 	if !todo.storeFirst || !m.todoKeepsStorage(&todo) {
@@ -346,10 +367,10 @@ func (p *acquireScenario) continueVMLeader(c *clusterState, m *vmLeader) {
 	case p.plantedBug == acquiresByCache: // decides again by the same cache
 		*m = vmLeader{pc: listed, image: m.image}
 	case p.plantedBug == pinsAfterVerification && m.vm.pins() != [maxDisks]uint8{}:
-		p.startVMActions(m, p.decideVMCached(m.vm, m.image, c.findSources(&m.vm), allLive))
+		p.startVMActions(m, p.decideVMCached(m.vm, m.image, c.findSources(&m.vm), allLive, false))
 	case keeps && m.live >= imagesLive:
-		m.live = imagesLive // disks are read from the cache again
-		p.startVMActions(m, p.decideVMCached(m.vm, m.image, m.sourceExists, m.live))
+		m.live = imagesLive                                                                 // disks are read from the cache again
+		p.startVMActions(m, p.decideVMCached(m.vm, m.image, m.sourceExists, m.live, false)) // pins are kept
 	default:
 		m.pc, m.live, m.todo, m.image, m.sourceExists = relist, imagesLive, vmActions{}, imageState{}, [maxDisks]bool{}
 	}

@@ -82,6 +82,10 @@ func (d *diskDecider) reconcile() {
 		return
 	}
 	p := d.pinned
+	if d.keepsPin {
+		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("%s is to have another source, and the agent has just started: waiting up to a minute until no request of a former agent can clone VMDiskImage %s/%s any more", d.title, p.Namespace, p.Name)))
+		return
+	}
 	if !d.isBlank() && !d.replaces && (p == nil || p.AcquiredAt == nil) {
 		d.deleteIncompleteDisk()
 		state := d.imageState

@@ -35,6 +35,8 @@ type diskDecider struct {
 
 	// replaces: the disk is incomplete and is deleted before the pin changes.
 	replaces bool
+	// keepsPin: the pin is not given up before View.LateWrites has passed.
+	keepsPin bool
 	// foreignSourceNote says that the disk was cloned from something other than the pin.
 	foreignSourceNote string
 	// lostMessage says what happened to a disk that had been complete.

@@ -83,10 +83,16 @@ func (d *diskDecider) pinFromDisk() {
 	}
 }
 
-// changePin first has an unfinished clone of another source deleted: if it completed, the
-// machine would run from an image that nobody holds.
+// changePin first has an unfinished clone of another source deleted, and waits until none can
+// come from a former leader that has stored the pin as acquired: if it completed, the machine
+// would run from an image that nobody holds.
 func (d *diskDecider) changePin(next *v1alpha1.PinnedImage) {
 	if d.replaces = d.hasOtherSource(next); d.replaces {
+		return
+	}
+	if p := d.pinned; p != nil && p.AcquiredAt != nil && d.LateWrites > 0 && (d.SourceExists || !d.LiveImages) {
+		d.keepsPin = true
+		d.requeueWithin(d.LateWrites)
 		return
 	}
 	d.pinned = next

@@ -181,6 +181,55 @@ func TestPinChangesOnlyBeforeClone(t *testing.T) {
 	}
 }
 
+// TestTakenOverPinIsKept: after a change of the leader, a request of the former one may still clone
+// what is pinned.
+func TestTakenOverPinIsKept(t *testing.T) {
+	next := func(w *world) {
+		w.VM.Spec.VMDiskImageRef.Name = "next"
+		w.Image = apitest.Image("ns/next").WithStatus(v1alpha1.VMDiskImageStatus{Phase: v1alpha1.PhaseSucceeded, Serving: servingStatus("next", 1)}).Obj()
+	}
+	for name, tt := range map[string]struct {
+		acquired, sourceGone bool
+		change               func(*world)
+		wantKept             bool
+	}{
+		"another image":                     {true, false, next, true},
+		"another image, source gone":        {true, true, next, false},
+		"another image, not acquired":       {false, false, next, false},
+		"a missing image":                   {true, false, func(w *world) { w.VM.Spec.VMDiskImageRef.Name, w.Image = "next", nil }, true},
+		"ignoreOnDeploy":                    {true, false, func(w *world) { w.VM.Spec.IgnoreOnDeploy = true }, true},
+		"the same image, of a new revision": {true, false, func(w *world) { w.Image = goldenImage(2); w.Pinned = w.Image }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withPin(goldenImage(1), tt.acquired)
+			w.sourceExists, w.LateWrites = !tt.sourceGone, 20*time.Second
+			tt.change(w)
+			pin := w.VM.Status.Pinned.DeepCopy()
+			d := w.decide()
+			if !tt.wantKept {
+				assert.True(t, d.StoreStatusFirst)
+				assert.NotEqual(t, pin, d.Status.Pinned)
+				return
+			}
+			assert.Equal(t, pin, d.Status.Pinned)
+			if name == "the same image, of a new revision" {
+				assert.NotEmpty(t, d.CreateDisks, "the older revision is kept for this pin anyway")
+				return
+			}
+			assert.Empty(t, d.CreateDisks)
+			assert.Equal(t, 20*time.Second, d.RequeueAfter)
+			if name == "another image" {
+				w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk, "the agent has just started", "VMDiskImage ns/golden")
+			}
+
+			w.LateWrites = 0
+			d = w.decide()
+			assert.True(t, d.StoreStatusFirst)
+			assert.NotEqual(t, pin, d.Status.Pinned)
+		})
+	}
+}
+
 func TestDifferingImageIsReported(t *testing.T) {
 	messageIfTrue := func(w *world, condition string) string {
 		c := meta.FindStatusCondition(w.VM.Status.Conditions, condition)

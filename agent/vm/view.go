@@ -30,6 +30,10 @@ type View struct {
 	// Live: so were sources and DataVolumes. LiveImages holds too.
 	Live bool
 
+	// LateWrites is for how long the API server may still carry out what a former leader has sent;
+	// 0 if it no longer may.
+	LateWrites time.Duration
+
 	// CDIServed, KubeVirtServed: the cluster serves their kinds.
 	CDIServed, KubeVirtServed bool
 

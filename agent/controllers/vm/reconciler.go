@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,6 +65,9 @@ type Reconciler struct {
 	// ClusterUID returns the UID of the cluster.
 	ClusterUID func(context.Context) (types.UID, error)
 
+	// started sets startedAt on the first visit, which is after this process was elected.
+	started       sync.Once
+	startedAt     time.Time
 	requeueEvents chan event.GenericEvent
 	memory        memory
 	imageReads    sharedReads

@@ -30,12 +30,18 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// lateWriteLimit is for how long an API server may carry out what a former leader has sent: it
+// gives up a request after 60 s (--request-timeout), and a former leader sends nothing once another
+// one is elected (package election).
+const lateWriteLimit = time.Minute
+
 // buildView reads the View of a machine, from the cache except for Secrets and networks.
 // Those are taken from earlier, the last View of this reconcile, if there is one, and so are
 // images that it has read live.
 func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine, earlier vm.View) (vm.View, error) {
+	r.started.Do(func() { r.startedAt = time.Now() })
 	v := vm.View{
-		Now: time.Now(), VM: obj, AppliedSecret: r.memory.get(client.ObjectKeyFromObject(obj)).secret,
+		Now: time.Now(), VM: obj, LateWrites: max(0, lateWriteLimit-time.Since(r.startedAt)), AppliedSecret: r.memory.get(client.ObjectKeyFromObject(obj)).secret,
 		CDIServed: r.Kinds.IsServed(image.DataVolumeGVK), KubeVirtServed: r.Kinds.IsServed(kubevirt.VirtualMachineGVK),
 	}
 	var err error

@@ -85,7 +85,7 @@ var connections = map[string]string{
 	"hub/dashboard/access.go kubernetes.NewForConfig":                         ownAPIServer,
 	"hub/memberclient/member.go http.Client":                                  noConnection,
 	"hub/prometheus/reader.go http.Transport":                                 "a Prometheus that an administrator names; its answers are bounded",
-	"hub/setup.go client.NewWithWatch":                                                ownAPIServer,
+	"hub/setup.go client.NewWithWatch":                                        ownAPIServer,
 	"hub/setup.go manager.New":                                                ownAPIServer,
 	"api/health/permission_review.go v1.NewForConfig":                         ownAPIServer,
 	"hub/web/credential.go http.Client":                                       noConnection,

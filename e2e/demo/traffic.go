@@ -97,8 +97,8 @@ func (t *traffic) image(name string, seconds, gibibytes int) *v1alpha1.VMDiskIma
 	}
 }
 
-// await polls until a condition holds. Agents and hub that end meanwhile are started again.
-func (t *traffic) await(ctx context.Context, holds func(context.Context) (bool, error)) error {
+// awaitCondition polls until a condition holds. Agents and hub that end meanwhile are started again.
+func (t *traffic) awaitCondition(ctx context.Context, holds func(context.Context) (bool, error)) error {
 	return wait.PollUntilContextTimeout(ctx, pollInterval, firstPatience, true, func(ctx context.Context) (bool, error) {
 		if err := t.restartEnded(ctx); err != nil {
 			return false, err
@@ -110,7 +110,7 @@ func (t *traffic) await(ctx context.Context, holds func(context.Context) (bool, 
 // awaitPolicy waits until all members follow the policy: they ask the source for the sizes of
 // images only where it allows that.
 func (t *traffic) awaitPolicy(ctx context.Context) error {
-	return t.await(ctx, func(ctx context.Context) (bool, error) {
+	return t.awaitCondition(ctx, func(ctx context.Context) (bool, error) {
 		var members v1alpha1.MemberClusterList
 		if err := t.client.List(ctx, &members); err != nil {
 			return false, err
@@ -171,7 +171,7 @@ func (t *traffic) awaitFirst(ctx context.Context) error {
 		return err
 	}
 	estimates := time.Now().Add(estimatePatience)
-	return t.await(ctx, func(ctx context.Context) (bool, error) {
+	return t.awaitCondition(ctx, func(ctx context.Context) (bool, error) {
 		rollout := &v1alpha1.FleetDiskImage{}
 		if err := t.client.Get(ctx, client.ObjectKey{Name: golden}, rollout); err != nil {
 			return false, err

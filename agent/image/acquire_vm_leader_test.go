@@ -369,8 +369,8 @@ func (p *acquireScenario) continueVMLeader(c *clusterState, m *vmLeader) {
 	case p.plantedBug == pinsAfterVerification && m.vm.pins() != [maxDisks]uint8{}:
 		p.startVMActions(m, p.decideVMCached(m.vm, m.image, c.findSources(&m.vm), allLive, false))
 	case keeps && m.live >= imagesLive:
-		m.live = imagesLive                                                                 // disks are read from the cache again
-		p.startVMActions(m, p.decideVMCached(m.vm, m.image, m.sourceExists, m.live, false)) // pins are kept
+		m.live = imagesLive // disks are read from the cache again, and pins are kept
+		p.startVMActions(m, p.decideVMCached(m.vm, m.image, m.sourceExists, m.live, false))
 	default:
 		m.pc, m.live, m.todo, m.image, m.sourceExists = relist, imagesLive, vmActions{}, imageState{}, [maxDisks]bool{}
 	}

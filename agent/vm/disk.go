@@ -83,7 +83,11 @@ func (d *diskDecider) reconcile() {
 	}
 	p := d.pinned
 	if d.keepsPin {
-		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("%s is to have another source, and the agent has just started: waiting up to a minute until no request of a former agent can clone VMDiskImage %s/%s any more", d.title, p.Namespace, p.Name)))
+		state := d.imageState
+		if state.phase == v1alpha1.MachineReady {
+			state = provisioningState(d.reasons.preparing, fmt.Sprintf("%s is to have another source, and the agent has just started: waiting up to a minute until no request of a former agent can clone VMDiskImage %s/%s any more", d.title, p.Namespace, p.Name))
+		}
+		d.setBlocker(state)
 		return
 	}
 	if !d.isBlank() && !d.replaces && (p == nil || p.AcquiredAt == nil) {

@@ -5,7 +5,6 @@ package acquire
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -229,7 +228,7 @@ func TestPausedBeforeRootDiskCreateOfFormerPin(t *testing.T) {
 			}
 			a.StartSuccessor(t)
 			env.AwaitMachine(t, vm, func(got *v1alpha1.VirtualMachine) bool {
-				return got.Status.ObservedGeneration == vm.Generation && strings.Contains(got.Status.Message, "no request of a former agent")
+				return got.Status.ObservedGeneration == vm.Generation && got.Status.Pinned != nil
 			})
 			assert.Equal(t, http.StatusCreated, a.ReleaseWrite(t))
 			require.True(t, testenv.AwaitCondition(t, func() bool {

@@ -37,10 +37,10 @@ func reportList(continueWith string, items ...string) string {
 		continueWith, strings.Join(items, ","))
 }
 
-// scriptedServer answers lists and watches of reports; everything else exists and is
-// empty.
+// scriptedServer answers lists and watches of reports, and reads of the root; everything else
+// exists and is empty.
 type scriptedServer struct {
-	list, watch http.HandlerFunc
+	list, watch, get http.HandlerFunc
 }
 
 func (s scriptedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +55,10 @@ func (s scriptedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
+	case strings.HasSuffix(r.URL.Path, "/default") && s.get != nil:
+		s.get(w, r)
 	case strings.HasSuffix(r.URL.Path, "/default"):
+		w.WriteHeader(http.StatusNotFound)
 		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Reason: metav1.StatusReasonNotFound, Code: 404})
 	default:
 		_, _ = io.WriteString(w, strings.ReplaceAll(reportList(""), "ClusterReport", "ClusterPlan"))

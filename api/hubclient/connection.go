@@ -10,9 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -228,58 +226,6 @@ func (c *Connection) waitForSync(ctx context.Context) error {
 // deleted, and for those that already exist. do must not block or change the object.
 // Call it after Start.
 func (c *Connection) OnMailboxEvent(do func(o client.Object, deleted bool)) { c.cache.onEvent(do) }
-
-// WaitUntilBroken probes the connection and returns the reason when it is broken, or
-// nil when ctx ends. trigger requests a probe at once.
-func (c *Connection) WaitUntilBroken(ctx context.Context, trigger <-chan struct{}) error {
-	var staleness watchStaleness
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-c.exceededLimits:
-			return err
-		case err := <-c.watchErrors:
-			return c.limitOr(err)
-		case <-trigger:
-		case <-time.After(wait.Jitter(c.options.ProbeInterval, 0.1)):
-		}
-		cached := c.cache.versionOf(c.report, v1alpha1.MailboxName)
-		live, err := c.Probe(ctx)
-		if err != nil {
-			// One lost answer is no outage.
-			WaitForTrigger(ctx, trigger, min(FirstRetryDelay, c.options.ProbeInterval))
-			if live, err = c.Probe(ctx); err != nil {
-				return err
-			}
-		}
-		if staleness.isStale(cached, live, time.Now()) {
-			return ErrWatchStale
-		}
-	}
-}
-
-// Probe returns the resourceVersion of the report's root; empty if there is no report.
-func (c *Connection) Probe(ctx context.Context) (live string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.options.ProbeTimeout)
-	defer cancel()
-	// Not found is a sign of life too.
-	root := &v1alpha1.ClusterReport{}
-	err = c.GetClient().Get(ctx, c.rootKey(), root)
-	switch {
-	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		return "", ErrNotServed
-	case apierrors.IsNotFound(err):
-		return "", nil
-	case err != nil:
-		return "", c.limitOr(err)
-	}
-	return root.ResourceVersion, nil
-}
-
-func (c *Connection) rootKey() client.ObjectKey {
-	return client.ObjectKey{Namespace: c.endpoint.Namespace, Name: v1alpha1.MailboxName}
-}
 
 // LimitBackoff computes the delays after a server has exceeded a limit. What it makes
 // this process read until then is lost work, and it likely does the same again.

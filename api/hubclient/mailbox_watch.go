@@ -103,10 +103,13 @@ func (w *mailboxWatch) reportFailure(ctx context.Context, err error) {
 func (w *mailboxWatch) request(as string) *rest.Request {
 	r := w.connection.watching.Get().Namespace(w.connection.endpoint.Namespace).Resource(w.resource)
 	if w.kind.metadataOnly {
-		r.SetHeader("Accept", "application/json;as="+as+";g=meta.k8s.io;v=v1")
+		r.SetHeader("Accept", acceptMetadata(as))
 	}
 	return r
 }
+
+// acceptMetadata is the header that asks for metadata, as that kind.
+func acceptMetadata(as string) string { return "application/json;as=" + as + ";g=meta.k8s.io;v=v1" }
 
 // listPage is a part of a list. Its objects are decoded one at a time.
 type listPage struct {

@@ -351,7 +351,7 @@ func (h *hub) setupPrunes() error {
 // setupSync relays plans, grants and reports for the members that this replica owns.
 func (h *hub) setupSync() error {
 	relays := &relaycontroller.Reconciler{
-		Cached: h.local.GetCache(), Live: h.live, Members: h.members, Replica: h.replica, Links: h.links, Metrics: h.metrics,
+		Cached: h.local.GetCache(), Live: h.reports.RememberWrites(h.live), Members: h.members, Replica: h.replica, Links: h.links, Metrics: h.metrics,
 	}
 	return relays.Setup(h.manager)
 }

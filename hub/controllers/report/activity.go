@@ -12,17 +12,18 @@ import (
 
 // readActivity reads the activity of a member if it has changed. Nothing else depends on it:
 // one that is missing, or that cannot be decoded, makes only itself unknown.
-func (r *Reconciler) readActivity(ctx context.Context, member string, report *readReport, stored *metav1.PartialObjectMetadata) error {
+func (r *Reconciler) readActivity(ctx context.Context, member string, report *readReport, stored map[string]*metav1.PartialObjectMetadata) error {
+	known := stored[v1alpha1.ActivityName]
 	switch {
-	case stored == nil && report.activityVersion == "":
+	case known == nil && report.activityVersion == "":
 		return nil
-	case stored != nil && stored.ResourceVersion == report.activityVersion:
+	case known != nil && known.ResourceVersion == report.activityVersion:
 		return nil
 	}
 	var activity *v1alpha1.ReportedActivity
 	version := ""
-	if stored != nil {
-		live, err := r.readLive(ctx, member, v1alpha1.ActivityName)
+	if known != nil {
+		live, err := r.readStoredIn(stored)(ctx, member, v1alpha1.ActivityName)
 		switch {
 		case errors.Is(err, errUndecodable): // read again with the next change of the report
 		case err != nil:

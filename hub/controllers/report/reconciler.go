@@ -50,6 +50,7 @@ type Reconciler struct {
 	mu      sync.Mutex
 	reports map[string]*readReport
 	pages   *pageCache
+	written writtenReports
 	// filled is closed when the stored reports have been listed; nil if they are not.
 	filled chan struct{}
 }
@@ -99,7 +100,7 @@ type readPage struct {
 func New(cached client.Reader, live client.Client, recorder events.EventRecorder, m *metrics.Reports, index *inventory.Index, store *Store, readers ...Reader) *Reconciler {
 	return &Reconciler{
 		Cached: cached, Live: live, Events: recorder, Metrics: m, Index: index, Store: store,
-		Readers: append([]Reader{index}, readers...), now: time.Now, reports: map[string]*readReport{}, pages: newPageCache(),
+		Readers: append([]Reader{index}, readers...), now: time.Now, reports: map[string]*readReport{}, pages: newPageCache(), written: newWrittenReports(),
 	}
 }
 
@@ -124,7 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (resul
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.applyReport(ctx, name, report, stored, r.readLive); err != nil {
+	if err := r.applyReport(ctx, name, report, stored, r.readStoredIn(stored)); err != nil {
 		return ctrl.Result{}, err
 	}
 	result.RequeueAfter, err = r.deleteUnlisted(ctx, member, report, stored)
@@ -138,7 +139,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (resul
 	r.Store.markRead(name)
 	r.Store.notify(name, report.heartbeat && !report.changed)
 	report.heartbeat, report.changed = false, false
-	return result, errors.Join(err, r.readActivity(ctx, name, report, stored[v1alpha1.ActivityName]))
+	return result, errors.Join(err, r.readActivity(ctx, name, report, stored))
 }
 
 func (r *Reconciler) reportOf(member string) *readReport {
@@ -315,6 +316,16 @@ func (r *Reconciler) dropPage(member string, report *readReport, page string) {
 // readFunc returns a ClusterReport; nil if there is none. It may be newer than what is known
 // to be stored.
 type readFunc func(ctx context.Context, member, name string) (*v1alpha1.ClusterReport, error)
+
+// readStoredIn reads what is stored: what this process wrote itself is known.
+func (r *Reconciler) readStoredIn(stored map[string]*metav1.PartialObjectMetadata) readFunc {
+	return func(ctx context.Context, member, name string) (*v1alpha1.ClusterReport, error) {
+		if written := r.written.take(stored[name]); written != nil {
+			return written, nil
+		}
+		return r.readLive(ctx, member, name)
+	}
+}
 
 // readLive reads a ClusterReport from the API server; nil if there is none.
 func (r *Reconciler) readLive(ctx context.Context, member, name string) (*v1alpha1.ClusterReport, error) {

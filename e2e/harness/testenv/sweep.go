@@ -3,6 +3,7 @@
 package testenv
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"strconv"
@@ -25,13 +26,17 @@ func IsLong() bool { return os.Getenv(LongVariable) != "" }
 
 // SweepShare returns the points of a sweep that this run takes: every tenth one, so that
 // ten consecutive commits see all of them, and at least one.
-func SweepShare[T any](points []T) []T {
+func SweepShare[T any](points []T) []T { return ShareInTurns(points, sweepShares) }
+
+// ShareInTurns returns the points that this run takes: of so many consecutive runs, each takes
+// other ones, and at least one, and together they take all.
+func ShareInTurns[T any](points []T, turns int) []T {
 	if IsLong() || len(points) == 0 {
 		return points
 	}
-	shares := min(sweepShares, len(points))
+	turns = min(turns, len(points))
 	var share []T
-	for i := sweepNumber() % shares; i < len(points); i += shares {
+	for i := sweepNumber() % turns; i < len(points); i += turns {
 		share = append(share, points[i])
 	}
 	return share
@@ -52,12 +57,15 @@ func sweepNumber() int {
 	return time.Now().YearDay()
 }
 
-// RunInTurn skips the test unless it is its turn: of several tests that end a program at
-// different moments, each run takes one in turns, and every turns runs take all. index is the
-// test's place among them.
+// RunInTurn skips the test unless it is its turn, or it was asked for by -run: of tests that
+// show one promise in different circumstances, each run takes some, and every turns runs take
+// all. index is the test's place among them.
 func RunInTurn(t *testing.T, index, turns int) {
 	t.Helper()
-	if !IsLong() && sweepNumber()%turns != index%turns {
+	if IsLong() || flag.Lookup("test.run").Value.String() != "" {
+		return
+	}
+	if sweepNumber()%turns != index%turns {
 		t.Skipf("not in this run's share; set %s=%d or %s=1", SweepVariable, index%turns, LongVariable)
 	}
 }

@@ -119,7 +119,7 @@ func openPrinted(t *testing.T, printed string) *openedDashboard {
 }
 
 // The first five minutes with OT Fleet: make up, the dashboard and the commands that it
-// prints, and make down. A fleet that is killed leaves nothing that the next one minds.
+// prints, and make down.
 func TestFirstFiveMinutes(t *testing.T) {
 	n := newNewcomer(t)
 	printed := n.up(t)
@@ -166,7 +166,13 @@ func TestFirstFiveMinutes(t *testing.T) {
 
 	t.Run("prune", n.testPrune)
 
-	// A fleet that is killed takes all its processes with it, and the next up cleans up.
+	t.Run("killed", func(t *testing.T) { n.testKilled(t, servers) })
+}
+
+// testKilled: a fleet that is killed takes all its processes with it, the next up cleans up, and
+// one whose directory is removed ends by itself. It starts a second fleet.
+func (n *newcomer) testKilled(t *testing.T, servers []string) {
+	testenv.RunInTurn(t, 0, 3)
 	var state struct{ Pid int }
 	text, err := os.ReadFile(filepath.Join(n.dir, "state.json"))
 	require.NoError(t, err)
@@ -174,13 +180,12 @@ func TestFirstFiveMinutes(t *testing.T) {
 	require.NoError(t, syscall.Kill(state.Pid, syscall.SIGKILL))
 	// Race: on a busy machine it answers for a moment longer, and counts as running.
 	require.Eventually(t, func() bool { return !slices.Contains(n.processes(), strconv.Itoa(state.Pid)) }, testenv.Patience, 10*time.Millisecond)
-	printed = n.up(t)
+	printed := n.up(t)
 	assert.Contains(t, printed, "Cleaned up a fleet that had ended without make down.")
 	for _, server := range servers {
 		assert.NotContains(t, n.servers(t), server, "another fleet")
 	}
 
-	// A fleet whose directory is removed ends by itself.
 	servers = n.servers(t)
 	require.NoError(t, os.RemoveAll(n.dir))
 	require.Eventually(t, func() bool { return len(n.processes()) == 0 }, 5*time.Minute, 100*time.Millisecond, "it runs without its files")

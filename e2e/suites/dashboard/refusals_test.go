@@ -12,6 +12,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/e2e/harness/browser"
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // Each page says what is the matter where it gets no answer, what to do, and by itself shows the
@@ -32,7 +33,7 @@ func TestRefusalsOnEachPage(t *testing.T) {
 			f := openOwn(t, playedfleet.Burning, "")
 			p := chromium.OpenPage(t, f.options())
 			p.Announce("403 /fleet/v1/", "404 /fleet/v1/", "503 /fleet/v1/", "502 /fleet/v1/", "/fleet/v1/events")
-			for _, is := range pages {
+			for _, is := range testenv.ShareInTurns(pages, pageTurns) {
 				if is.path == "/profile" || !is.command {
 					continue // it asks nothing of the hub
 				}

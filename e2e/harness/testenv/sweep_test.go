@@ -1,0 +1,30 @@
+//go:build linux
+
+package testenv
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// Consecutive runs see all points, none of them twice.
+func TestSharesCoverAllPoints(t *testing.T) {
+	t.Setenv(LongVariable, "")
+	points := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+	for _, count := range []int{1, 2, 3, len(points)} {
+		for _, turns := range []int{1, 3, sweepShares} {
+			var seen []int
+			for run := range min(turns, count) {
+				t.Setenv(SweepVariable, strconv.Itoa(99+run))
+				share := ShareInTurns(points[:count], turns)
+				assert.NotEmpty(t, share)
+				seen = append(seen, share...)
+			}
+			assert.ElementsMatch(t, points[:count], seen, "%d points in %d turns", count, turns)
+		}
+	}
+	t.Setenv(LongVariable, "1")
+	assert.Equal(t, points, SweepShare(points))
+}

@@ -31,6 +31,10 @@ import (
 
 var env *testenv.Env
 
+// leaseTurns is the number of runs that see all tests which pause a leader past its Lease. The
+// model of agent/vm has all of their interleavings.
+const leaseTurns = 3
+
 // CDI, storage and garbage collection are simulated, and of KubeVirt there is only the CRD:
 // the subject is the agent's writes and their order.
 func TestMain(m *testing.M) {

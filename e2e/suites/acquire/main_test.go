@@ -32,7 +32,7 @@ import (
 var env *testenv.Env
 
 // leaseTurns is the number of runs that see all tests which pause a leader past its Lease. The
-// model of agent/vm has all of their interleavings.
+// model of an acquired image in agent/image has all of their interleavings.
 const leaseTurns = 3
 
 // CDI, storage and garbage collection are simulated, and of KubeVirt there is only the CRD:

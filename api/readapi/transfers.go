@@ -87,3 +87,17 @@ type Transfer struct {
 	// Expected is when it will be ready.
 	Expected *Estimate `json:"expected,omitempty"`
 }
+
+// CompareTimes puts what has no time last.
+func CompareTimes(a, b *metav1.Time) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	default:
+		return a.Compare(b.Time)
+	}
+}

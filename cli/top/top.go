@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/eta"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -241,7 +242,7 @@ func (t *Top) sortRows() {
 		case "image":
 			return cmp.Or(cmp.Compare(a.Name, b.Name), byName)
 		case "left":
-			return cmp.Or(compareTimes(a.ExpectedAt, b.ExpectedAt), byName)
+			return cmp.Or(readapi.CompareTimes(a.ExpectedAt, b.ExpectedAt), byName)
 		default:
 			return byName
 		}
@@ -272,18 +273,4 @@ func (t *Top) sortRows() {
 			return byName
 		}
 	})
-}
-
-// compareTimes puts what has no time last.
-func compareTimes(a, b *metav1.Time) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return 1
-	case b == nil:
-		return -1
-	default:
-		return a.Compare(b.Time)
-	}
 }

@@ -143,11 +143,11 @@ func transferOrder(by string) func(a, b readapi.Transfer) int {
 		case readapi.TransfersByImage:
 			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), byCluster)
 		case readapi.TransfersByOldest:
-			order = compareTimes(cmp.Or(a.StartedAt, a.QueuedAt), cmp.Or(b.StartedAt, b.QueuedAt))
+			order = readapi.CompareTimes(cmp.Or(a.StartedAt, a.QueuedAt), cmp.Or(b.StartedAt, b.QueuedAt))
 		case readapi.TransfersByRate:
 			order = cmp.Compare(valueOf(b.BytesPerSecond), valueOf(a.BytesPerSecond))
 		default:
-			order = compareTimes(expectedAt(a.Expected), expectedAt(b.Expected))
+			order = readapi.CompareTimes(expectedAt(a.Expected), expectedAt(b.Expected))
 		}
 		return cmp.Or(compareUnknown(a.Unknown, b.Unknown), order, byCluster)
 	}
@@ -161,20 +161,6 @@ func compareUnknown(a, b string) int {
 		return -1
 	default:
 		return 1
-	}
-}
-
-// compareTimes has what has no time last.
-func compareTimes(a, b *metav1.Time) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return 1
-	case b == nil:
-		return -1
-	default:
-		return a.Compare(b.Time)
 	}
 }
 

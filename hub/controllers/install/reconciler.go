@@ -85,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	member := &v1alpha1.MemberCluster{}
 	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.Conditions.forget(request.Name)
+			r.Conditions.Forget(request.Name)
 			r.forgetMember(request.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -95,7 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if !isOptedIn(member) {
 		r.forgetMember(request.Name)
-		if r.Conditions.publish(member, nil) && member.DeletionTimestamp.IsZero() {
+		if r.Conditions.Publish(member, nil) != nil && member.DeletionTimestamp.IsZero() {
 			r.Events.Eventf(member, nil, corev1.EventTypeNormal, "InstallsStopped", "Install",
 				"Label %s was removed: the agent stays as it is and is no longer upgraded", v1alpha1.LabelInstallAgent)
 		}
@@ -276,6 +276,6 @@ func (r *Reconciler) publishDecision(member *v1alpha1.MemberCluster, d install.D
 	c := d.Condition.DeepCopy()
 	c.Message = v1alpha1.SanitizeText(c.Message, 1024)
 	c.ObservedGeneration = member.Generation
-	r.Conditions.publish(member, c)
+	r.Conditions.Publish(member, c)
 	return ctrl.Result{RequeueAfter: d.RecheckAfter}
 }

@@ -32,9 +32,7 @@ const (
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.installSlots = make(chan struct{}, maxConcurrentInstalls)
-	r.Conditions.mu.Lock()
-	r.Conditions.enabled = true
-	r.Conditions.mu.Unlock()
+	r.Conditions.enabled.Store(true)
 	relevantChange := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, okBefore := e.ObjectOld.(*v1alpha1.MemberCluster)
 		after, okAfter := e.ObjectNew.(*v1alpha1.MemberCluster)

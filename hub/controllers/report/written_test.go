@@ -42,7 +42,7 @@ func TestOwnWriteIsNotReadAgain(t *testing.T) {
 	}{
 		"what it wrote is stored":            {reading: true},
 		"before the stored reports are read": {wantReads: 1},
-		"another replica has written since": {reading: true, wantReads: 1, between: func(r *testReports) { r.writeRoot() }},
+		"another replica has written since":  {reading: true, wantReads: 1, between: func(r *testReports) { r.writeRoot() }},
 		"the hub was restored since": {reading: true, wantReads: 1, between: func(r *testReports) {
 			r.memoryClient.reports[v1alpha1.MailboxName].UID = "another"
 		}},

@@ -13,11 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // What a member lacks, and only a person can give it, is in the status of the FleetDiskImage.
 // It is stalled while no other cluster proceeds, and goes on once the member has it.
 func TestRolloutNamesWhatMembersLack(t *testing.T) {
+	testenv.RunInTurn(t, 0, slowTurns)
 	t.Parallel()
 	const missing = "blocked-images"
 	img := shared.newFleetImage("blocked", bergen, frankfurt)

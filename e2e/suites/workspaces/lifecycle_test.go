@@ -396,6 +396,7 @@ func countObjects(t *testing.T, s *testenv.Env, list client.ObjectList, ns strin
 // runs. The API server ignores admission policies, which the agent reports once imports are
 // possible.
 func TestOperatorsInstalledLater(t *testing.T) {
+	testenv.RunInTurn(t, 0, 3) // it starts a cluster of its own
 	s, err := testenv.Start(context.Background(), member.Options{
 		Name: "bare", WithoutCDI: true, WithoutSnapshots: true, APIServerMemory: member.APIServerMemoryWithKubeVirt,
 		APIServerArgs: []string{"--disable-admission-plugins=ValidatingAdmissionPolicy"},

@@ -83,20 +83,12 @@ func (d *diskDecider) reconcile() {
 	}
 	p := d.pinned
 	if d.keepsPin {
-		state := d.imageState
-		if state.phase == v1alpha1.MachineReady {
-			state = provisioningState(d.reasons.preparing, fmt.Sprintf("%s is to have another source, and the agent has just started: waiting up to a minute until no request of a former agent can clone VMDiskImage %s/%s any more", d.title, p.Namespace, p.Name))
-		}
-		d.setBlocker(state)
+		d.blockOnImage(d.reasons.preparing, fmt.Sprintf("%s is to have another source, and the agent has just started: waiting up to a minute until no request of a former agent can clone VMDiskImage %s/%s any more", d.title, p.Namespace, p.Name))
 		return
 	}
 	if !d.isBlank() && !d.replaces && (p == nil || p.AcquiredAt == nil) {
 		d.deleteIncompleteDisk()
-		state := d.imageState
-		if state.phase == v1alpha1.MachineReady {
-			state = provisioningState(v1alpha1.ReasonAcquiringImage, d.prefix()+fmt.Sprintf("VMDiskImage %s is ready; the machine is about to acquire it", d.imageName))
-		}
-		d.setBlocker(state)
+		d.blockOnImage(v1alpha1.ReasonAcquiringImage, d.prefix()+fmt.Sprintf("VMDiskImage %s is ready; the machine is about to acquire it", d.imageName))
 		return
 	}
 	switch dv := d.DataVolume; {
@@ -119,6 +111,15 @@ func (d *diskDecider) reconcile() {
 	default:
 		d.setRequested(dv)
 	}
+}
+
+// blockOnImage says what is wrong with the image, or, where nothing is, what is waited for.
+func (d *diskDecider) blockOnImage(reason v1alpha1.Reason, message string) {
+	state := d.imageState
+	if state.phase == v1alpha1.MachineReady {
+		state = provisioningState(reason, message)
+	}
+	d.setBlocker(state)
 }
 
 // setRequested reports the progress of an existing disk.

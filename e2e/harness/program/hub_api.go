@@ -190,3 +190,9 @@ func (h *Hub) ReadMetrics(ctx context.Context) (string, error) {
 	}
 	return text, nil
 }
+
+// IsElected reports whether this replica is the elected one, by its metrics.
+func (h *Hub) IsElected(ctx context.Context) (bool, error) {
+	text, err := h.ReadMetrics(ctx)
+	return strings.Contains(text, `leader_election_master_status{name="ot-hub"} 1`), err
+}

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -178,10 +177,10 @@ func (f *realFleet) electedAndOther(t *testing.T) (elected, other string) {
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		elected, other = "", ""
 		for name, r := range f.replicas {
-			text, err := r.ReadMetrics(t.Context())
+			is, err := r.IsElected(t.Context())
 			switch {
 			case err != nil:
-			case strings.Contains(text, `leader_election_master_status{name="ot-hub"} 1`):
+			case is:
 				elected = name
 			default:
 				other = name

@@ -4,7 +4,6 @@ package restore_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -131,8 +130,8 @@ func (f *testFleet) mailboxVersions(t *testing.T) map[string]string {
 func (f *testFleet) awaitLeader(t *testing.T, h *program.Hub) {
 	t.Helper()
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		text, err := h.ReadMetrics(t.Context())
+		elected, err := h.IsElected(t.Context())
 		require.NoError(t, err)
-		return strings.Contains(text, `leader_election_master_status{name="ot-hub"} 1`)
+		return elected
 	}), "the hub does not become leader")
 }

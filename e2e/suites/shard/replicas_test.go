@@ -4,7 +4,6 @@ package shard_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -118,8 +117,7 @@ func (f *testFleet) electedReplica(t *testing.T) *replica {
 	var found *replica
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		for _, r := range f.replicas {
-			text, err := r.ReadMetrics(t.Context())
-			if err == nil && strings.Contains(text, `leader_election_master_status{name="ot-hub"} 1`) {
+			if elected, err := r.IsElected(t.Context()); err == nil && elected {
 				found = r
 			}
 		}

@@ -15,7 +15,6 @@ import (
 	"net/http/cookiejar"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -96,10 +95,10 @@ func (f *testFleet) electedAndOther(t *testing.T) (elected, other *program.Hub) 
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		elected, other = nil, nil
 		for _, r := range f.replicas {
-			text, err := r.ReadMetrics(t.Context())
+			is, err := r.IsElected(t.Context())
 			switch {
 			case err != nil:
-			case strings.Contains(text, `leader_election_master_status{name="ot-hub"} 1`):
+			case is:
 				elected = r
 			default:
 				other = r

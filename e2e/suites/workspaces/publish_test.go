@@ -3,6 +3,7 @@
 package workspaces
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -147,10 +148,11 @@ func TestPublishedImageMovesOn(t *testing.T) {
 		return got.Status.Phase == v1alpha1.PhaseSucceeded && got.Status.Serving.Revision != first.Status.Serving.Revision
 	})
 	awaitPointer(t, ns, second.Status.Serving.VolumeSnapshot)
-	ended := env.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool {
-		return len(got.Status.Publications) == 2 && got.Status.Publications[0].Until != nil
+	// The end of the former publication is stored before what follows from it.
+	env.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool {
+		return len(got.Status.Publications) == 2 && got.Status.Publications[0].Until != nil &&
+			strings.Contains(got.Status.Message, "earlier storage is kept for the VirtualMachines and clones built from it: "+other+"/waiting (clone)")
 	})
-	assert.Contains(t, ended.Status.Message, "earlier storage is kept for the VirtualMachines and clones built from it: "+other+"/waiting (clone)")
 	requireObject(t, firstClaim)
 
 	deleteAndAwaitGone(t, waiting)

@@ -320,7 +320,7 @@ type readFunc func(ctx context.Context, member, name string) (*v1alpha1.ClusterR
 // readStoredIn reads what is stored: what this process wrote itself is known.
 func (r *Reconciler) readStoredIn(stored map[string]*metav1.PartialObjectMetadata) readFunc {
 	return func(ctx context.Context, member, name string) (*v1alpha1.ClusterReport, error) {
-		if written := r.written.take(stored[name]); written != nil {
+		if written := r.written.takeStored(stored[name]); written != nil {
 			return written, nil
 		}
 		return r.readLive(ctx, member, name)

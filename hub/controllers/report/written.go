@@ -29,8 +29,8 @@ func newWrittenReports() writtenReports {
 	return writtenReports{cache}
 }
 
-// take returns what was written if it is what is stored; nil if it is not.
-func (w writtenReports) take(stored *metav1.PartialObjectMetadata) *v1alpha1.ClusterReport {
+// takeStored returns what was written if it is what is stored; nil if it is not.
+func (w writtenReports) takeStored(stored *metav1.PartialObjectMetadata) *v1alpha1.ClusterReport {
 	key := client.ObjectKeyFromObject(stored)
 	written, _ := w.lru.Get(key)
 	if written == nil || written.UID != stored.UID || written.ResourceVersion != stored.ResourceVersion {

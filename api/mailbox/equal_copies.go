@@ -125,16 +125,19 @@ func (e *EqualCopies) droppedFields(kind string, source, target metav1.Object, c
 	if e == nil {
 		return nil, nil
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	record := droppedRecord{source: versionOf(source), target: versionOf(target)}
-	if known, ok := e.droppedByKind[kind]; ok && known.source == record.source && known.target == record.target {
+	e.mu.Lock()
+	known, ok := e.droppedByKind[kind]
+	e.mu.Unlock()
+	if ok && known.source == record.source && known.target == record.target {
 		return known.fields, nil
 	}
 	var err error
 	if record.fields, err = compute(); err != nil {
 		return nil, err
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.droppedByKind == nil {
 		e.droppedByKind = map[string]droppedRecord{}
 	}

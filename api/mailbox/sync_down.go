@@ -100,10 +100,7 @@ func syncObjectDown[T client.Object](ctx context.Context, r Relay, k kindInfo[T]
 	case keepCopy:
 		r.Copies.recordEqual(k.name, source, target)
 		outcome.droppedFields, err = r.Copies.droppedFields(k.name, source, target, func() ([]string, error) {
-			if k.equalContent(source, target) {
-				return nil, nil
-			}
-			return DroppedFields(k.name, source, target)
+			return findDroppedFields(ctx, r, k, source, target)
 		})
 		if err != nil {
 			return unchanged, err
@@ -115,6 +112,20 @@ func syncObjectDown[T client.Object](ctx context.Context, r Relay, k kindInfo[T]
 		r.Copies.recordEqual(k.name, source, outcome.target)
 	}
 	return outcome, nil
+}
+
+// findDroppedFields lists the fields that a copy lacks. It asks the API server: for some time
+// after a CustomResourceDefinition was changed, watches that began before deliver what is stored
+// without its new fields (seen with Kubernetes 1.36).
+func findDroppedFields[T client.Object](ctx context.Context, r Relay, k kindInfo[T], source, target T) ([]string, error) {
+	if k.equalContent(source, target) {
+		return nil, nil
+	}
+	live, exists, err := readObject(ctx, r.Member.Live, k, r.Member, inMember, v1alpha1.MailboxName)
+	if err != nil || !exists || k.equalContent(source, live) {
+		return nil, err
+	}
+	return DroppedFields(k.name, source, live)
 }
 
 // readDownCopy reads the copy of a plan or grant in the member: from the cache where that

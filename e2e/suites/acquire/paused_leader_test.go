@@ -158,7 +158,6 @@ func isAttemptPresent(t *testing.T, img *v1alpha1.VMDiskImage, served *v1alpha1.
 // TestPausedBeforeRootDiskCreate: the VM is deleted, recreated, or names another image when
 // the held root disk arrives. Each run takes its share of the cases.
 func TestPausedBeforeRootDiskCreate(t *testing.T) {
-	testenv.RunInTurn(t, 2, leaseTurns)
 	type change struct {
 		name  string
 		apply func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine
@@ -218,7 +217,7 @@ func TestPausedBeforeRootDiskCreate(t *testing.T) {
 // TestPausedBeforeRootDiskCreateOfFormerPin: the VM names another image when the held root disk
 // arrives. The successor has kept the pin, so the disk is deleted, or is of storage that is held.
 func TestPausedBeforeRootDiskCreateOfFormerPin(t *testing.T) {
-	testenv.RunInTurn(t, 3, leaseTurns)
+	testenv.RunInTurn(t, 2, leaseTurns)
 	for name, deleted := range map[string]bool{"the image stays": false, "the image is deleted": true} {
 		t.Run(name, func(t *testing.T) {
 			var vm *v1alpha1.VirtualMachine
@@ -247,7 +246,7 @@ func TestPausedBeforeRootDiskCreateOfFormerPin(t *testing.T) {
 
 // TestPausedBeforeDeletingMark: a VM is created between the list of holders and the mark.
 func TestPausedBeforeDeletingMark(t *testing.T) {
-	testenv.RunInTurn(t, 4, leaseTurns)
+	testenv.RunInTurn(t, 3, leaseTurns)
 	a := pauseLeader(t, true, isImageStatusWrite(isTearDown), func(_ string, img *v1alpha1.VMDiskImage) { deleteObject(t, img.DeepCopy()) })
 	vm := testenv.NewMachine(a.ns, "vm", a.img)
 	env.Create(t, vm)
@@ -260,7 +259,7 @@ func TestPausedBeforeDeletingMark(t *testing.T) {
 // TestPausedBeforeRevisionRetirement: the source changes back, the revision is served again,
 // and a VM runs from it when the held retirement arrives.
 func TestPausedBeforeRevisionRetirement(t *testing.T) {
-	testenv.RunInTurn(t, 5, leaseTurns)
+	testenv.RunInTurn(t, 4, leaseTurns)
 	a := pauseLeader(t, true, isImageStatusWrite(isRetirement), func(_ string, img *v1alpha1.VMDiskImage) { changeSourceAndAwait(t, img, "/ok/other.qcow2") })
 	env.Update(t, a.img, func() { a.img.Spec.URL = env.Source.URL + "/ok/i.qcow2" })
 	vm := testenv.NewMachine(a.ns, "vm", a.img)
@@ -277,7 +276,6 @@ func TestPausedBeforeRevisionRetirement(t *testing.T) {
 // TestPausedBeforeDeletes: the name, or the revision, is in use again when the held delete
 // arrives. Each run takes its share of the cases.
 func TestPausedBeforeDeletes(t *testing.T) {
-	testenv.RunInTurn(t, 6, leaseTurns)
 	changeSource := func(t *testing.T, _ string, img *v1alpha1.VMDiskImage) {
 		changeSourceAndAwait(t, img, "/ok/other.qcow2")
 	}
@@ -317,7 +315,7 @@ func TestPausedBeforeDeletes(t *testing.T) {
 // so the leader replaces the disk. When the held delete arrives, the source is restored, the
 // disk is complete, and a guest may write to it.
 func TestPausedBeforeRootDiskReplacement(t *testing.T) {
-	testenv.RunInTurn(t, 7, leaseTurns)
+	testenv.RunInTurn(t, 5, leaseTurns)
 	var (
 		vm   *v1alpha1.VirtualMachine
 		o    *observer.Observer

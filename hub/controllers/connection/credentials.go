@@ -50,7 +50,7 @@ func (k *credentialReconciler) Reconcile(ctx context.Context, request reconcile.
 	switch err := k.client.Get(ctx, request.NamespacedName, member); {
 	case apierrors.IsNotFound(err):
 		k.Problems.setProblem(request.Name, nil)
-		k.Rotations.forgetMember(request.Name)
+		k.Rotations.Forget(request.Name)
 		k.given.forget(request.Name)
 		return reconcile.Result{}, k.deleteTokenSecret(ctx, secret)
 	case err != nil:

@@ -9,7 +9,9 @@ import (
 )
 
 // Rotations has condition CredentialRotated of each member, for the planner.
-type Rotations struct{ memberstatus.PublishedConditions }
+type Rotations struct {
+	memberstatus.PublishedConditions
+}
 
 // ForMember returns the condition of a member, nil for none. Until the member is
 // reconciled, its existing condition is returned.

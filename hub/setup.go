@@ -220,7 +220,7 @@ func (h *hub) createShards(served readapi.ReplicaAddress) {
 	for key, value := range served.Annotations() {
 		h.replica.Annotate(key, value)
 	}
-	h.peers = shard.NewPeers(h.live, h.replica, h.local.Elected())
+	h.peers = shard.NewPeers(h.live, h.replica, h.reports.Heartbeats, h.local.Elected())
 	h.links = &shard.Links{Cached: h.local.GetCache()}
 	shardMetrics := metrics.NewShards(ctrlmetrics.Registry)
 	h.assigner = &shard.Assigner{Client: h.local.GetClient(), Replica: h.replica, Peers: h.peers, Metrics: shardMetrics}
@@ -351,7 +351,7 @@ func (h *hub) setupPrunes() error {
 // setupSync relays plans, grants and reports for the members that this replica owns.
 func (h *hub) setupSync() error {
 	relays := &relaycontroller.Reconciler{
-		Cached: h.local.GetCache(), Live: h.reports.RememberWrites(h.live), Members: h.members, Replica: h.replica, Links: h.links, Metrics: h.metrics,
+		Cached: h.local.GetCache(), Live: h.reports.RememberWrites(h.live), Members: h.members, Replica: h.replica, Links: h.links, Metrics: h.metrics, Heartbeats: h.reports.Heartbeats,
 	}
 	return relays.Setup(h.manager)
 }

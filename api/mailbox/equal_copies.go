@@ -39,6 +39,8 @@ type copyPair struct {
 	// cluster and sequence of both objects, for reports.
 	cluster  types.UID
 	sequence int64
+	// root is the source, if it is a root.
+	root *v1alpha1.ClusterReport
 }
 
 // objectVersion identifies one state of one object. The UID differs between clusters;
@@ -89,6 +91,9 @@ func (e *EqualCopies) recordEqual(kind string, source, target metav1.Object) {
 	pair := copyPair{source: versionOf(source), target: versionOf(target)}
 	if report, ok := source.(*v1alpha1.ClusterReport); ok {
 		pair.cluster, pair.sequence = report.ClusterUID, report.Sequence
+		if report.Root != nil {
+			pair.root = report
+		}
 	}
 	e.pairs[copyKey{kind, source.GetName()}] = pair
 }
@@ -159,6 +164,21 @@ func (e *EqualCopies) outdatedCopy(source *v1alpha1.ClusterReport, copied *metav
 		return nil
 	}
 	return &v1alpha1.ClusterReport{ObjectMeta: copied.DeepCopy().ObjectMeta, ClusterUID: pair.cluster, Sequence: pair.sequence}
+}
+
+// findHeartbeat returns what a later root says of a copy that has not changed since it was equal
+// to an earlier one; nil if the root says more than that.
+func (e *EqualCopies) findHeartbeat(source *v1alpha1.ClusterReport, copied *metav1.PartialObjectMetadata) *Heartbeat {
+	if e == nil || copied == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	pair, ok := e.pairs[copyKey{reportKind.name, source.Name}]
+	if !ok || pair.target != versionOf(copied) || !IsHeartbeat(pair.root, source) {
+		return nil
+	}
+	return &Heartbeat{CopyVersion: copied.ResourceVersion, Sequence: source.Sequence, ObservedAt: source.Root.ObservedAt}
 }
 
 // forgetExcept forgets all names of a kind except those for which kept returns true.

@@ -18,3 +18,27 @@ func IsHeartbeat(before, after *v1alpha1.ClusterReport) bool {
 	a.ObservedAt, b.ObservedAt = metav1.Time{}, metav1.Time{}
 	return equality.Semantic.DeepEqual(&a, &b)
 }
+
+// Heartbeat says that the member's root had the content of one copy still at a later time.
+//
+// Invariant: it says so of one stored state of the copy. Whoever has read another state learns
+// nothing from it, however late the Heartbeat reaches them.
+type Heartbeat struct {
+	// CopyVersion is the resourceVersion of the copy on the hub.
+	CopyVersion string
+	// Sequence and ObservedAt are those of the member's root.
+	Sequence   int64
+	ObservedAt metav1.Time
+}
+
+// ApplyTo returns a copy of a root as of the heartbeat; the same object if the heartbeat is of
+// another state of it, or not later. What is returned shares its content with the copy.
+func (h Heartbeat) ApplyTo(copied *v1alpha1.ClusterReport) *v1alpha1.ClusterReport {
+	if copied == nil || copied.Root == nil || copied.ResourceVersion != h.CopyVersion || copied.Sequence >= h.Sequence {
+		return copied
+	}
+	later, root := *copied, *copied.Root
+	later.Sequence, root.ObservedAt = h.Sequence, h.ObservedAt
+	later.Root = &root
+	return &later
+}

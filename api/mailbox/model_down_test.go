@@ -25,6 +25,8 @@ const (
 	foreignIsAhead
 	confirmsFromCache
 	deletesByCache
+	beatsBySequence
+	beatsForAnyCopy
 )
 
 func (b plantedBug) has(one plantedBug) bool { return b&one != 0 }

@@ -26,6 +26,22 @@ func (r *upRelay) isKnown(equal, source reportObject) bool {
 	return r.cached && equal.there && (equal == source || equal.cluster == source.cluster && equal.sequence < source.sequence)
 }
 
+// isHeartbeat reports whether the hub's root is left as it is, since the member's is only later.
+func (m upModel) isHeartbeat(r *upRelay) bool {
+	equal, source := r.equal.root, r.source.root
+	return m.heartbeats && r.known == source.cluster && equal.sequence < source.sequence && r.isKnown(equal, source) &&
+		(equal.content == source.content || m.bugs.has(beatsBySequence))
+}
+
+// checkHeartbeat returns what is wrong with a heartbeat for whoever reads the hub's copy now.
+func (m upModel) checkHeartbeat(w *upWorld, r *upRelay) string {
+	copied := w.hub.root
+	if copied != r.equal.root && !m.bugs.has(beatsForAnyCopy) {
+		return "" // it is not of this copy
+	}
+	return messageUnless(copied.cluster == r.source.root.cluster && copied.content == r.source.root.content, "a heartbeat says of a copy what the member does not")
+}
+
 // readCopy reads the copy of the current page, or takes it as it was when it was equal.
 func (m upModel) readCopy(w *upWorld, r *upRelay) {
 	r.target, r.fresh = w.hub.pages[r.page], true

@@ -10,10 +10,10 @@ const (
 
 // reportObject is a root or a page. age is the number of the member state in which the
 // member first had it: after a restore, the restored object is younger than what it
-// replaces.
+// replaces. content is the number of the state since which it says the same but for its time.
 type reportObject struct {
-	there, edited          bool
-	sequence, cluster, age uint8
+	there, edited                   bool
+	sequence, cluster, age, content uint8
 }
 
 // reportSide is the state of one side. lists has a bit for each page that the root
@@ -46,6 +46,9 @@ type upRelay struct {
 	// changed since the relay found them equal. touched: the hub's root was written during
 	// this run.
 	cached, touched bool
+	// beats: the hub's root is left as it is, and a heartbeat is published after the pages;
+	// published: that was now.
+	beats, published bool
 	// equal are the objects that the relay found or made equal. They outlast a run.
 	equal reportSide
 }
@@ -107,6 +110,8 @@ type upModel struct {
 	states uint8
 	// activity: the member may have one. caches: relays may trust their caches.
 	activity, caches bool
+	// heartbeats: the agent writes them, and relays that trust their caches spare them.
+	heartbeats bool
 }
 
 func (m upModel) compare(source, target reportObject, live bool) comparison {
@@ -156,6 +161,10 @@ func (m upModel) relaySteps(w upWorld, i uint8, do func(transition[upWorld])) {
 	next := w
 	r := &next.relays[i]
 	what, violation := m.relayRequest(&next, r)
+	if violation == "" && r.published {
+		violation = m.checkHeartbeat(&next, r)
+	}
+	r.published = false
 	if r.pc == upIdle {
 		if violation == "" {
 			violation = m.checkConfirmation(&next, r)
@@ -184,6 +193,10 @@ func (m upModel) relayRequest(w *upWorld, r *upRelay) (what, violation string) {
 		r.pc = upRoot
 		return " lists the pages on the hub", ""
 	case upRoot:
+		if m.isHeartbeat(r) {
+			r.root, r.result, r.beats, r.page, r.pc = keepCopy, keepCopy, true, 0, upPage
+			return " finds that only the time is later", ""
+		}
 		if r.target, r.rootFresh = w.hub.root, true; r.isKnown(r.equal.root, r.source.root) {
 			r.target, r.rootFresh = r.equal.root, w.hub.root == r.equal.root
 		}
@@ -275,7 +288,7 @@ func (m upModel) nextPage(r *upRelay) {
 	if r.page < m.pages {
 		return
 	}
-	r.page = 0
+	r.page, r.published, r.beats = 0, r.beats, false
 	if r.root == overwriteCopy && !m.bugs.has(rootBeforePages) {
 		r.pc = upWriteRoot
 		return

@@ -22,7 +22,7 @@ func (m upModel) memberSteps(w upWorld, emit func(upWorld, string)) {
 	}
 	cluster := w.rebuilds
 	written := func(o reportObject) reportObject {
-		return reportObject{there: true, sequence: max(o.sequence, w.states) + 1, cluster: cluster, age: w.states}
+		return reportObject{there: true, sequence: max(o.sequence, w.states) + 1, cluster: cluster, age: w.states, content: w.states}
 	}
 	for p := range m.pages {
 		s := now
@@ -59,6 +59,12 @@ func (m upModel) memberSteps(w upWorld, emit func(upWorld, string)) {
 			s.root, s.lists = written(now.root), lists
 			become(s, nil, "the agent writes the root")
 		}
+	}
+	if m.heartbeats && now.root.there {
+		s := now
+		s.root = written(now.root)
+		s.root.content = now.root.content
+		become(s, nil, "the agent writes a heartbeat")
 	}
 	if w.restores < m.restores {
 		for n := range w.states - 1 {
@@ -187,6 +193,12 @@ func TestSyncUpUnderAnyInterleaving(t *testing.T) {
 		"caches, edits":    {relays: 1, pages: 1, states: 4, edits: 1, caches: true},
 		"caches, activity": {relays: 1, activity: true, states: 4, restores: 1, caches: true},
 
+		"heartbeats":           {relays: 2, states: 4, caches: true, heartbeats: true},
+		"heartbeats, page":     {relays: 1, pages: 1, states: 5, caches: true, heartbeats: true},
+		"heartbeats, restores": {relays: 1, pages: 1, states: 4, restores: 1, caches: true, heartbeats: true},
+		"heartbeats, edits":    {relays: 1, pages: 1, states: 4, edits: 1, caches: true, heartbeats: true},
+		"heartbeats, rebuild":  {relays: 1, pages: 1, states: 4, rebuilds: 1, caches: true, heartbeats: true},
+
 		"activity":          {relays: 2, activity: true, states: 5},
 		"activity, edits":   {relays: 2, activity: true, states: 4, edits: 1},
 		"activity, rebuild": {relays: 2, activity: true, states: 4, rebuilds: 1},
@@ -229,6 +241,8 @@ func TestSyncUpModelFindsPlantedBugs(t *testing.T) {
 		"deletes by its cache":      {upModel{relays: 1, restores: 1, bugs: deletesByCache}, "a page was deleted that the hub's root lists"},
 		"a cache confirms":          {upModel{relays: 1, restores: 1, bugs: confirmsFromCache}, "a copy was confirmed that is older than its source"},
 		"deletes without rereading": {upModel{relays: 2, bugs: deletesWithoutReread}, "a page was deleted that the member's root lists"},
+		"beats by sequence alone":   {upModel{relays: 1, heartbeats: true, bugs: beatsBySequence}, "a heartbeat says of a copy what the member does not"},
+		"beats for any copy":        {upModel{relays: 2, heartbeats: true, bugs: beatsForAnyCopy}, "a heartbeat says of a copy what the member does not"},
 	} {
 		t.Run("caches: "+name, func(t *testing.T) {
 			m := c.upModel

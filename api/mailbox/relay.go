@@ -42,6 +42,9 @@ type Relay struct {
 	// Recheck reads every copy live, whatever the caches show: a challenge is confirmed by
 	// nothing else. See EqualCopies.NeedsRecheck.
 	Recheck bool
+	// SpareHeartbeats leaves the hub's copy of the root as it is where the member's differs
+	// only in its time, and returns a Heartbeat instead. A Recheck copies it nevertheless.
+	SpareHeartbeats bool
 }
 
 // readsLive reports whether caches must not decide which copies are read.
@@ -81,9 +84,12 @@ type UpResult struct {
 	ReportOlder bool
 	// ReportMissing: the member has no report. The hub's copy is left alone.
 	ReportMissing bool
-	// RootSequence is the sequence of the hub's copy of the root afterwards; 0 with
-	// OtherCluster or ReportMissing.
+	// RootSequence is the sequence of the hub's copy of the root afterwards, or of the
+	// Heartbeat that goes with it; 0 with OtherCluster or ReportMissing.
 	RootSequence int64
+	// Heartbeat is set if the hub's copy of the root was left as it is: see
+	// Relay.SpareHeartbeats.
+	Heartbeat *Heartbeat
 	// ActivityRefused is the error if the hub's API server refused the activity, as that of
 	// an older hub does. The sync has succeeded without it.
 	ActivityRefused error

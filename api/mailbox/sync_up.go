@@ -39,7 +39,12 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	if err != nil {
 		return UpResult{}, err
 	}
-	root, next, err := r.decideRootCopy(ctx, &source, copies, known)
+	var root *v1alpha1.ClusterReport
+	next := keepCopy
+	heartbeat := r.findHeartbeat(source.root, copies[v1alpha1.MailboxName], known)
+	if heartbeat == nil {
+		root, next, err = r.decideRootCopy(ctx, &source, copies, known)
+	}
 	switch {
 	case err != nil:
 		return UpResult{}, err
@@ -75,7 +80,7 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 		r.Copies.recordEqual(reportKind.name, source.root, written)
 		result.Written++
 	}
-	result.RootSequence = source.root.Sequence
+	result.RootSequence, result.Heartbeat = source.root.Sequence, heartbeat
 	deleted, err := r.deleteUnlistedPages(ctx, source, copies)
 	result.Written += deleted
 	if err == nil {
@@ -158,6 +163,15 @@ func (r Relay) listCopiesFrom(ctx context.Context, from client.Reader) (map[stri
 		copies[list.Items[i].Name] = &list.Items[i]
 	}
 	return copies, nil
+}
+
+// findHeartbeat returns what the source says of the hub's copy if nothing of it has to be
+// written; nil if the copy has to be decided about.
+func (r Relay) findHeartbeat(source *v1alpha1.ClusterReport, copied *metav1.PartialObjectMetadata, known types.UID) *Heartbeat {
+	if !r.SpareHeartbeats || r.readsLive() || known != "" && known != source.ClusterUID {
+		return nil
+	}
+	return r.Copies.findHeartbeat(source, copied)
 }
 
 // decideRootCopy reads the hub's copy of the root, unless it is known to be equal, and

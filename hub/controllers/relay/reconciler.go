@@ -25,6 +25,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
+	"github.com/pelotech/ot-fleet/hub/heartbeat"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/metrics"
@@ -45,6 +46,8 @@ type Reconciler struct {
 	Replica *shard.Replica
 	Links   *shard.Links
 	Metrics *metrics.Metrics
+	// Heartbeats says whether all replicas read what this one publishes.
+	Heartbeats *heartbeat.Received
 
 	mu     sync.Mutex
 	states map[string]*connectionState
@@ -117,6 +120,7 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 		Member: mailbox.Side{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
 		Copies: &state.EqualCopies,
 	}
+	relay.SpareHeartbeats = r.Heartbeats.ReadByAll() && r.Replica.Heartbeats.HasRoom(member.Name)
 	relay.Recheck = before.ConfirmedSequence == 0 || relay.Copies.NeedsRecheck(began)
 	// If no cluster is recorded yet, the hub's copy of the report decides. Whether the
 	// cluster belongs to another member may be known before that.
@@ -135,6 +139,7 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 
 	// Up first: the plan may depend on what the member reports.
 	up, upErr := relay.SyncUp(ctx, known)
+	r.Replica.Heartbeats.Set(member.Name, up.Heartbeat)
 	r.Metrics.CountSynced(metrics.DirectionUp, up.Written)
 	if up.ActivityRefused != nil {
 		log.FromContext(ctx).Info("The hub's API server refuses the activity of a report; going on without it. Check that the CRDs are of the hub's version", "member", member.Name, "error", v1alpha1.SanitizeText(up.ActivityRefused.Error(), 512))
@@ -235,6 +240,7 @@ func (r *Reconciler) ensureState(name string, member *memberclient.Member) *conn
 }
 
 func (r *Reconciler) forgetMember(name string) {
+	r.Replica.Heartbeats.Set(name, nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.states, name)

@@ -43,6 +43,8 @@ func (f *filler) Start(ctx context.Context) error {
 	if !f.cache.WaitForCacheSync(ctx) {
 		return errors.New("reading the stored reports: the cache did not sync")
 	}
+	// A heartbeat that was published before is not one that this process has received.
+	f.reconciler.Heartbeats.WaitForSync(ctx)
 	var list v1alpha1.MemberClusterList
 	if err := f.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing MemberClusters: %w", err)

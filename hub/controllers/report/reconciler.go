@@ -22,6 +22,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/heartbeat"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/metrics"
@@ -43,8 +44,10 @@ type Reconciler struct {
 	// Readers get everything that is read, the Index included, before the Store counts a
 	// report as read.
 	Readers []Reader
-	Events  events.EventRecorder
-	Metrics *metrics.Reports
+	// Heartbeats are those that replicas publish instead of copying them.
+	Heartbeats *heartbeat.Received
+	Events     events.EventRecorder
+	Metrics    *metrics.Reports
 
 	now     func() time.Time
 	mu      sync.Mutex
@@ -99,7 +102,7 @@ type readPage struct {
 // New returns a Reconciler.
 func New(cached client.Reader, live client.Client, recorder events.EventRecorder, m *metrics.Reports, index *inventory.Index, store *Store, readers ...Reader) *Reconciler {
 	return &Reconciler{
-		Cached: cached, Live: live, Events: recorder, Metrics: m, Index: index, Store: store,
+		Cached: cached, Live: live, Events: recorder, Metrics: m, Index: index, Store: store, Heartbeats: heartbeat.NewReceived(),
 		Readers: append([]Reader{index}, readers...), now: time.Now, reports: map[string]*readReport{}, pages: newPageCache(), written: newWrittenReports(),
 	}
 }
@@ -188,6 +191,9 @@ func (r *Reconciler) listStored(ctx context.Context, member string) (map[string]
 func (r *Reconciler) applyReport(ctx context.Context, member string, report *readReport, stored map[string]*metav1.PartialObjectMetadata, read readFunc) error {
 	if err := r.readRoot(ctx, member, report, stored[v1alpha1.MailboxName], read); err != nil {
 		return err
+	}
+	if report.root != nil {
+		report.root = r.Heartbeats.Find(member, report.root.ResourceVersion).ApplyTo(report.root)
 	}
 	listed := report.listedPages()
 	if err := r.readPages(ctx, member, report, listed, stored, read); err != nil {

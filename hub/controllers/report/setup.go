@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
@@ -35,6 +36,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		before, after := e.ObjectOld.(*v1alpha1.MemberCluster), e.ObjectNew.(*v1alpha1.MemberCluster)
 		return before.UID != after.UID || memberstatus.StaleReason(before) != memberstatus.StaleReason(after)
 	}}
+	heartbeats := &trigger.Source[reconcile.Request]{}
+	r.Heartbeats.OnChange(func(member string) { heartbeats.Enqueue(trigger.Requests(member)[0]) })
 	memberOf := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		member, _ := MemberForNamespace(o.GetNamespace())
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
@@ -43,6 +46,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Named("report").
 		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(staleReasonChanged)).
 		WatchesMetadata(&v1alpha1.ClusterReport{}, memberOf, builder.WithPredicates(ofMembers)).
+		WatchesRawSource(heartbeats).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Complete(r)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/transport"
 	"github.com/pelotech/ot-fleet/api/trigger"
+	"github.com/pelotech/ot-fleet/hub/heartbeat"
 )
 
 // watchDuration is after how long the API server ends a watch. The client, whose requests end after
@@ -58,6 +59,8 @@ const expiredLeaseDurations = 4
 type Peers struct {
 	live client.WithWatch
 	self *Replica
+	// heartbeats takes up what the Leases publish.
+	heartbeats *heartbeat.Received
 	// elected is closed when this process is elected; only then are old Leases deleted.
 	elected <-chan struct{}
 
@@ -68,8 +71,8 @@ type Peers struct {
 }
 
 // NewPeers returns Peers that know no replica before they are started.
-func NewPeers(live client.WithWatch, self *Replica, elected <-chan struct{}) *Peers {
-	return &Peers{live: live, self: self, elected: elected}
+func NewPeers(live client.WithWatch, self *Replica, heartbeats *heartbeat.Received, elected <-chan struct{}) *Peers {
+	return &Peers{live: live, self: self, heartbeats: heartbeats, elected: elected}
 }
 
 // List returns this replica and all others with a Lease, by name; false before the Leases
@@ -187,7 +190,12 @@ func (p *Peers) publish(ctx context.Context, now time.Time, observe func(leaseOb
 	p.observations = observe(p.observations)
 	p.peers = p.observations.classify(p.self.Name(), p.self.Challenge(), p.self.State(), p.self.LeaseDuration, now)
 	known, same := slices.Clone(p.peers), observed && slices.Equal(before, p.peers)
+	annotations := make(map[string]map[string]string, len(p.observations))
+	for name, at := range p.observations {
+		annotations[name] = at.lease.Annotations
+	}
 	p.mu.Unlock()
+	p.heartbeats.SetReplicas(annotations)
 	if same {
 		return
 	}

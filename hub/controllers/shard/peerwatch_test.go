@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelotech/ot-fleet/hub/heartbeat"
 )
 
 // peerWorld has two replicas and what the first one knows of the second.
@@ -53,7 +55,7 @@ func startPeers(ctx context.Context, watches func(context.Context) (watch.Interf
 		},
 	})
 	self := NewReplica(first, options)
-	w.peers = NewPeers(first, self, make(chan struct{}))
+	w.peers = NewPeers(first, self, heartbeat.NewReceived(), make(chan struct{}))
 	other := options
 	other.Name = "two"
 	for _, start := range []func(context.Context) error{self.Start, NewReplica(second, other).Start, w.peers.Start} {

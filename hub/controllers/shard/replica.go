@@ -18,6 +18,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/trigger"
+	"github.com/pelotech/ot-fleet/hub/heartbeat"
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=hub-namespace,resources=leases,verbs=get;list;create;update;delete;watch
@@ -46,6 +47,9 @@ type Options struct {
 // it whether it may sync members.
 type Replica struct {
 	Options
+	// Heartbeats are what the Lease says of members.
+	Heartbeats heartbeat.Published
+
 	live      client.Client
 	challenge string
 
@@ -234,11 +238,9 @@ func (r *Replica) fillLease(lease *coordinationv1.Lease) {
 	lease.Spec.LeaseDurationSeconds = ptr.To(max(1, int32(r.LeaseDuration/time.Second)))
 	lease.Spec.RenewTime = &now
 	metav1.SetMetaDataLabel(&lease.ObjectMeta, LabelReplica, "")
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, heartbeat.Annotation, r.Heartbeats.Text())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if lease.Annotations == nil {
-		lease.Annotations = map[string]string{}
-	}
 	maps.Copy(lease.Annotations, r.annotations)
 }
 

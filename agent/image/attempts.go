@@ -21,6 +21,10 @@ func (d *decider) syncAttempts() {
 		}
 		rev := findRevision(d.status.Revisions, slot.Revision)
 		if rev == nil {
+			d.trimRevisions(1)
+			if len(d.status.Revisions) >= v1alpha1.MaxRevisions {
+				continue // until another one loses its slot
+			}
 			d.status.Revisions = append(d.status.Revisions, v1alpha1.RevisionStatus{
 				Revision: slot.Revision, OrderingKey: d.EndOfQueueKey, AttemptsBefore: slot.Attempt - 1,
 			})

@@ -30,7 +30,7 @@ func (d *decider) ensureQueued() {
 	d.moveTargetFirst()
 	rev := findRevision(d.status.Revisions, d.targetRevision)
 	if rev == nil {
-		d.trimRevisions()
+		d.trimRevisions(2) // for this one, and for one that syncAttempts finds a slot of
 		d.status.Revisions = append([]v1alpha1.RevisionStatus{{
 			Revision:       d.targetRevision,
 			Source:         sourceForPeople(d.Image.Spec.URL),
@@ -87,20 +87,20 @@ func (d *decider) moveTargetFirst() {
 	}
 }
 
-// trimRevisions bounds the list of revisions. The one that serves, running ones
-// and those that are being ended stay; of the others the oldest are dropped, and
-// deleteUnused deletes their objects.
+// trimRevisions makes room in the list of revisions. The current one, the one that serves,
+// running ones and those that are being ended stay; of the others the oldest are dropped,
+// and deleteUnused deletes their objects.
 //
 // A running revision stays even without a visible slot: the cached slots may be
 // stale, and a forgotten attempt would be started a second time.
-func (d *decider) trimRevisions() {
-	const reserved = 2 // for the current revision, and for one that syncAttempts finds a slot of
+func (d *decider) trimRevisions(reserved int) {
+	stays := func(revision string) bool {
+		return revision == d.targetRevision || d.isServing(revision) || d.hasSlot(revision)
+	}
 	d.dropRevisions(v1alpha1.MaxRevisions-reserved, func(rev v1alpha1.RevisionStatus) bool {
-		return !d.isServing(rev.Revision) && !d.hasSlot(rev.Revision) && rev.Attempt <= rev.AttemptEnded
+		return !stays(rev.Revision) && rev.Attempt <= rev.AttemptEnded
 	})
-	d.dropRevisions(v1alpha1.MaxRevisions-1, func(rev v1alpha1.RevisionStatus) bool {
-		return !d.isServing(rev.Revision) && !d.hasSlot(rev.Revision)
-	})
+	d.dropRevisions(v1alpha1.MaxRevisions-1, func(rev v1alpha1.RevisionStatus) bool { return !stays(rev.Revision) })
 }
 
 // dropRevisions drops the last droppable revisions until maxRevisions are left.

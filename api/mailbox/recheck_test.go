@@ -56,8 +56,8 @@ func (s *countedSide) takeAsked() []string {
 	return asked
 }
 
-// TestUnchangedCopiesAreNotRead: a heartbeat costs one write on the hub and nothing in the
-// member; a sync without any change costs nothing.
+// TestUnchangedCopiesAreNotRead: a heartbeat costs one write on the hub, or none where it is
+// spared, and nothing in the member; a sync without any change costs nothing.
 func TestUnchangedCopiesAreNotRead(t *testing.T) {
 	hub, member := newCountedSide(t, "ot-member-a"), newCountedSide(t, "ot-agent")
 	named := func(side *countedSide, name string) metav1.ObjectMeta {
@@ -97,11 +97,49 @@ func TestUnchangedCopiesAreNotRead(t *testing.T) {
 	assert.Equal(t, []string{"update"}, hub.takeAsked())
 	assert.Empty(t, member.takeAsked())
 
+	// Spared heartbeats say of the copy what they would have been.
+	copied := &v1alpha1.ClusterReport{}
+	readCopy := func() *v1alpha1.ClusterReport {
+		t.Helper()
+		require.NoError(t, hub.store.Get(t.Context(), client.ObjectKey{Namespace: hub.Namespace, Name: v1alpha1.MailboxName}, copied))
+		return copied
+	}
+	version := readCopy().ResourceVersion
+	relay.SpareHeartbeats = true
+	for root.Sequence = 3; root.Sequence < 5; root.Sequence++ {
+		root.Root.ObservedAt = metav1.Unix(root.Sequence, 0)
+		require.NoError(t, member.store.Update(t.Context(), root))
+		up, _ = sync()
+		assert.Equal(t, UpResult{RootSequence: root.Sequence, Heartbeat: &Heartbeat{CopyVersion: version, Sequence: root.Sequence, ObservedAt: root.Root.ObservedAt}}, up)
+		assert.Empty(t, hub.takeAsked())
+		applied := up.Heartbeat.ApplyTo(readCopy())
+		assert.Equal(t, []any{root.Sequence, root.Root}, []any{applied.Sequence, applied.Root})
+		assert.Equal(t, int64(2), copied.Sequence)
+	}
+	up, err := relay.SyncUp(t.Context(), "b")
+	require.NoError(t, err)
+	assert.Equal(t, UpResult{OtherCluster: "a"}, up, "it is known to be another cluster")
+	relay.Recheck = true
+	up, _ = sync()
+	assert.Equal(t, UpResult{Written: 1, RootSequence: 4}, up, "a recheck copies it")
+	relay.Recheck = false
+	root.Sequence, root.Root.BootID = 6, "restarted"
+	require.NoError(t, member.store.Update(t.Context(), root))
+	up, _ = sync()
+	assert.Equal(t, UpResult{Written: 1, RootSequence: 6}, up, "it says more than its time")
+	readCopy().Root.BootID = "by hand"
+	require.NoError(t, hub.store.Update(t.Context(), copied))
+	root.Sequence = 7
+	require.NoError(t, member.store.Update(t.Context(), root))
+	up, _ = sync()
+	assert.Equal(t, UpResult{Written: 1, RootSequence: 7}, up, "somebody has changed the copy")
+	assert.Equal(t, "restarted", readCopy().Root.BootID)
+
 	// A plan that somebody changed in the member is seen by the watch, and replaced.
-	copied := &v1alpha1.ClusterPlan{}
-	require.NoError(t, member.store.Get(t.Context(), client.ObjectKey{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, copied))
-	copied.Spec.Policy = map[string]string{"concurrency": "100"}
-	require.NoError(t, member.store.Update(t.Context(), copied))
+	copiedPlan := &v1alpha1.ClusterPlan{}
+	require.NoError(t, member.store.Get(t.Context(), client.ObjectKey{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, copiedPlan))
+	copiedPlan.Spec.Policy = map[string]string{"concurrency": "100"}
+	require.NoError(t, member.store.Update(t.Context(), copiedPlan))
 	_, down = sync()
 	assert.Equal(t, []string{"ClusterPlan"}, down.Written)
 
@@ -110,10 +148,10 @@ func TestUnchangedCopiesAreNotRead(t *testing.T) {
 	require.NoError(t, member.store.List(t.Context(), plans))
 	require.NoError(t, member.store.List(t.Context(), reports))
 	relay.Member.Cached = fake.NewClientBuilder().WithScheme(member.store.Scheme()).WithLists(plans, reports).Build()
-	require.NoError(t, member.store.Get(t.Context(), client.ObjectKeyFromObject(copied), copied))
-	copied.Spec.Policy = map[string]string{"concurrency": "100"}
-	require.NoError(t, member.store.Update(t.Context(), copied))
-	down, err := relay.SyncDown(t.Context())
+	require.NoError(t, member.store.Get(t.Context(), client.ObjectKeyFromObject(copiedPlan), copiedPlan))
+	copiedPlan.Spec.Policy = map[string]string{"concurrency": "100"}
+	require.NoError(t, member.store.Update(t.Context(), copiedPlan))
+	down, err = relay.SyncDown(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, down.Written)
 	relay.Recheck = true

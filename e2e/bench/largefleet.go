@@ -25,10 +25,11 @@ const (
 	largeFleetReplicas  = 4
 	largeFleetImages    = 50
 	// largeFleetStep is how many members join between two measurements.
-	largeFleetStep      = 500
-	maxResidentReplica  = 1536 << 20
-	saturatedCPU        = 0.95
-	lateReportAfter     = 2 * largeFleetHeartbeat
+	largeFleetStep     = 500
+	maxResidentReplica = 1536 << 20
+	saturatedCPU       = 0.95
+	// lateReportAfter: status.lastReport lags behind by up to a minute and a heartbeat.
+	lateReportAfter     = 2*largeFleetHeartbeat + 2*time.Minute
 	lateHeartbeatAfter  = largeFleetHeartbeat * 3 / 2
 	largeFleetStepLimit = 15 * time.Minute
 )
@@ -41,8 +42,8 @@ type fleetStep struct {
 	fakes    time.Duration
 	memories []memoryUse
 	counts   []int
-	// uncarried members are not served by their replica; of lateReports the hub's copy is older
-	// than two heartbeats, and lateHeartbeats are members of this process that were late themselves.
+	// uncarried members are not served by their replica; of lateReports the hub has received
+	// nothing for two heartbeats, and lateHeartbeats are members of this process that were late themselves.
 	uncarried, lateReports, lateHeartbeats int
 	// restarts is how often a replica ended: it had lost its Lease.
 	restarts int
@@ -206,13 +207,13 @@ func (s *hubSetup) checkFleet(ctx context.Context, step *fleetStep) error {
 		step.counts = append(step.counts, n)
 	}
 	slices.Sort(step.counts)
-	var roots v1alpha1.ClusterReportList
-	if err := s.client.List(ctx, &roots, client.MatchingFields{"metadata.name": v1alpha1.MailboxName}); err != nil {
+	var members v1alpha1.MemberClusterList
+	if err := s.client.List(ctx, &members); err != nil {
 		return err
 	}
 	now := time.Now()
-	for i := range roots.Items {
-		if root := roots.Items[i].Root; root != nil && now.Sub(root.ObservedAt.Time) > lateReportAfter {
+	for i := range members.Items {
+		if last := members.Items[i].Status.LastReport; last == nil || now.Sub(last.Time) > lateReportAfter {
 			step.lateReports++
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/heartbeat"
 )
 
 // NewScheme returns a scheme with Kubernetes' kinds and the product's.
@@ -34,6 +36,23 @@ func GetMember(t *testing.T, c client.Reader, name string) *v1alpha1.MemberClust
 	m := &v1alpha1.MemberCluster{}
 	require.NoError(t, client.IgnoreNotFound(c.Get(t.Context(), client.ObjectKey{Name: name}, m)))
 	return m
+}
+
+// GetReceivedRoot returns the root of a member's report as the hub has received it: its copy,
+// as of the latest heartbeat that a replica publishes of it. Without a copy it is empty.
+func GetReceivedRoot(t *testing.T, c client.Reader, member string) *v1alpha1.ClusterReport {
+	t.Helper()
+	copied := &v1alpha1.ClusterReport{}
+	key := client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}
+	require.NoError(t, client.IgnoreNotFound(c.Get(t.Context(), key, copied)))
+	leases, annotations := &coordinationv1.LeaseList{}, map[string]map[string]string{}
+	require.NoError(t, c.List(t.Context(), leases))
+	for i := range leases.Items {
+		annotations[leases.Items[i].Name] = leases.Items[i].Annotations
+	}
+	received := heartbeat.NewReceived()
+	received.SetReplicas(annotations)
+	return received.Find(member, copied.ResourceVersion).ApplyTo(copied)
 }
 
 // AwaitMember reads a MemberCluster until it meets all conditions.

@@ -58,9 +58,9 @@ func TestActivityArrivesAtHub(t *testing.T) {
 			return a.Slots == 0 && a.Queued == 0 && len(a.Active)+len(a.Head) == 0
 		})
 		assert.Equal(t, first[name]+int64(budget+queued)<<30, shared.transferred(t, name))
-		root := shared.getReport(t, name, v1alpha1.MailboxName)
+		root := testenv.GetReceivedRoot(t, shared, name)
 		require.True(t, testenv.AwaitCondition(t, func() bool {
-			now := shared.getReport(t, name, v1alpha1.MailboxName).Root
+			now := testenv.GetReceivedRoot(t, shared, name).Root
 			return now.ObservedAt.Sub(root.Root.ObservedAt.Time) > 2*time.Duration(now.HeartbeatSeconds)*time.Second
 		}), "more heartbeats")
 		assert.Equal(t, idle.ResourceVersion, shared.getReport(t, name, v1alpha1.ActivityName).ResourceVersion)

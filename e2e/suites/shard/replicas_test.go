@@ -155,10 +155,8 @@ func (f *testFleet) awaitNewReports(t *testing.T) {
 
 func (f *testFleet) awaitReport(t *testing.T, member string, sequence int64) {
 	t.Helper()
-	root := &v1alpha1.ClusterReport{}
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		err := f.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}, root)
-		return err == nil && root.Sequence >= sequence
+		return testenv.GetReceivedRoot(t, f, member).Sequence >= sequence
 	}), "report %d of %s is not synced; logs are in %s", sequence, member, f.Plane.Dir())
 }
 

@@ -7,7 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/heartbeat"
 )
 
 // TestHeartbeatIsNoChange: what the report says reaches nobody again, but its time and
@@ -44,6 +46,50 @@ func TestHeartbeatIsNoChange(t *testing.T) {
 	assert.Equal(t, []int{3, 2}, []int{changes, beats}, "a page changed")
 	r.reconcile()
 	assert.Equal(t, []int{4, 2}, []int{changes, beats}, "what else may have changed is not known")
+}
+
+// TestPublishedHeartbeatIsAsOneThatIsCopied: what differs is that nothing is read.
+func TestPublishedHeartbeatIsAsOneThatIsCopied(t *testing.T) {
+	r := newTestReports(t)
+	changes, beats := 0, 0
+	r.Store.OnChange(func(string) { changes++ })
+	r.Store.OnHeartbeat(func(string) { beats++ })
+	publish := func(copyVersion string, after time.Duration) {
+		r.clock = r.clock.Add(after)
+		r.sequence++
+		var published heartbeat.Published
+		published.Set(testMember, &mailbox.Heartbeat{CopyVersion: copyVersion, Sequence: r.sequence, ObservedAt: metav1.NewTime(r.clock)})
+		r.Heartbeats.SetReplicas(map[string]map[string]string{"replica": {heartbeat.Annotation: published.Text()}})
+		r.reconcile()
+	}
+	r.writePage("page", 10)
+	r.writeRoot("page")
+	r.reconcile()
+	reads, version := r.reads[v1alpha1.MailboxName], r.memoryClient.reports[v1alpha1.MailboxName].ResourceVersion
+	publish(version, 20*time.Second)
+	publish(version, 20*time.Second)
+	assert.Equal(t, []int{1, 2}, []int{changes, beats})
+	root := r.Store.Root(testMember)
+	assert.Equal(t, r.clock, *root.ReceivedAt)
+	assert.True(t, root.Report.ObservedAt.Time.Equal(r.clock), "ages of images are judged by it")
+	assert.Equal(t, r.sequence, root.Sequence)
+	assert.Equal(t, reads, r.reads[v1alpha1.MailboxName])
+
+	r.Heartbeats.SetReplicas(nil)
+	r.reconcile()
+	assert.Equal(t, root.Sequence, r.Store.Root(testMember).Sequence, "a replica that ends takes nothing back")
+	assert.Equal(t, r.clock, *r.Store.Root(testMember).ReceivedAt)
+
+	heard := r.clock
+	publish("of-another-copy", time.Minute)
+	assert.Equal(t, heard, *r.Store.Root(testMember).ReceivedAt, "it says nothing of what was read")
+	publish(version, time.Hour)
+	assert.Equal(t, r.clock, *r.Store.Root(testMember).ReceivedAt)
+	assert.Equal(t, 2, beats, "the member was silent: that is a change")
+
+	r.writeRoot("page")
+	r.reconcile()
+	assert.Equal(t, r.sequence, r.Store.Root(testMember).Sequence)
 }
 
 // TestHeartbeatOutdatesActivity: an activity that does not go on is unknown after three

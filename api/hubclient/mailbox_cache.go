@@ -82,7 +82,8 @@ func (m *mailboxCache) addKind(kind cachedKind) {
 	m.unsynced++
 }
 
-// setAll replaces all objects of a kind.
+// setAll replaces all objects of a kind. One that has other content under its former
+// resourceVersion has changed too: see mailboxWatch.watch.
 func (m *mailboxCache) setAll(kind cachedKind, list []keptObject, first bool) {
 	next := make(map[string]keptObject, len(list))
 	for _, o := range list {
@@ -90,6 +91,11 @@ func (m *mailboxCache) setAll(kind cachedKind, list []keptObject, first bool) {
 	}
 	m.mu.Lock()
 	before := m.kinds[kind]
+	for name, o := range next {
+		if was, known := before[name]; known && was.isSame(o) {
+			next[name] = was
+		}
+	}
 	m.kinds[kind] = next
 	m.objects += len(next) - len(before)
 	for _, o := range before {
@@ -112,7 +118,7 @@ func (m *mailboxCache) setAll(kind cachedKind, list []keptObject, first bool) {
 			}
 		}
 		for name, o := range next {
-			if was, known := before[name]; !known || was.GetUID() != o.GetUID() || was.GetResourceVersion() != o.GetResourceVersion() {
+			if was, known := before[name]; !known || !was.isSame(o) {
 				handle(o.Object, false)
 			}
 		}
@@ -230,6 +236,11 @@ func (m *mailboxCache) List(_ context.Context, into client.ObjectList, options .
 		}
 	}
 	return meta.SetList(into, all)
+}
+
+// isSame reports whether both are one state of one object, with as much of its content.
+func (k keptObject) isSame(o keptObject) bool {
+	return k.GetUID() == o.GetUID() && k.GetResourceVersion() == o.GetResourceVersion() && k.bytes == o.bytes
 }
 
 // read returns a copy, or the object itself.

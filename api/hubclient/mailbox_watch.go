@@ -201,13 +201,15 @@ func (w *mailboxWatch) boundMailbox(bound string) {
 	}
 }
 
-// watch returns nil when the server ends the watch, or the connection to it breaks: it
-// continues from the last version.
+// watch returns nil when the server ends the watch, or the connection to it breaks. It
+// continues from the last version after the time that was asked for. Before, it lists: an API
+// server whose CustomResourceDefinitions were changed ends watches that began before, and until
+// then delivers objects without their new fields, and with the newest resourceVersion.
 func (w *mailboxWatch) watch(ctx context.Context) error {
-	began := time.Now()
+	began, asked := time.Now(), (minWatchTime + rand.N(minWatchTime)).Truncate(time.Second)
 	body, err := w.request("PartialObjectMetadata").
 		Param("watch", "true").Param("allowWatchBookmarks", "true").Param("resourceVersion", w.version).
-		Param("timeoutSeconds", strconv.Itoa(int((minWatchTime + rand.N(minWatchTime)).Seconds()))).
+		Param("timeoutSeconds", strconv.Itoa(int(asked.Seconds()))).
 		Stream(ctx)
 	if err != nil {
 		return err
@@ -224,8 +226,12 @@ func (w *mailboxWatch) watch(ctx context.Context) error {
 		return err
 	case err != nil && !utilnet.IsProbableEOF(err) && !utilnet.IsTimeout(err):
 		return fmt.Errorf("reading an event of a watch: %w", err)
-	case !useful && time.Since(began) < minWatchDuration:
+	}
+	switch took := time.Since(began); {
+	case took < minWatchDuration && !useful:
 		return errShortWatch
+	case took >= minWatchDuration && took < asked:
+		w.version = ""
 	}
 	return nil
 }

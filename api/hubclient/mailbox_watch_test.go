@@ -116,6 +116,54 @@ func TestWatchContinuesAndListsAgain(t *testing.T) {
 	require.Empty(t, c.watchErrors)
 }
 
+// An API server whose CustomResourceDefinitions were changed has delivered an object without its
+// new fields, and ends the watch. The list shows the same resourceVersion.
+func TestWatchThatEndsEarlyIsListedAgain(t *testing.T) {
+	stored := strings.Replace(reportPage("page-0", "", 1), `"resourceVersion":"5"`, `"resourceVersion":"6"`, 1)
+	pruned := stored
+	stored = strings.Replace(stored, `"references":0`, `"references":0,"source":"http https://a/b"`, 1)
+	lists, watches := make(chan string, 2), make(chan struct{}, 1)
+	lists <- reportList("", reportPage("page-0", "", 1))
+	lists <- reportList("", stored)
+	watches <- struct{}{}
+	c := connectTo(t, scriptedServer{
+		list: func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case list := <-lists:
+				_, _ = io.WriteString(w, list)
+			case <-r.Context().Done():
+			}
+		},
+		watch: func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-watches:
+				_, _ = fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`, pruned)
+				w.(http.Flusher).Flush()
+				<-time.After(minWatchDuration)
+			default:
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			}
+		},
+	})
+	sources := make(chan string, 10)
+	c.OnMailboxEvent(func(o client.Object, _ bool) {
+		if report, ok := o.(*v1alpha1.ClusterReport); ok && o.GetResourceVersion() == "6" {
+			sources <- report.Page.Images[0].Source
+		}
+	})
+	require.NoError(t, c.Start(t.Context()))
+	for _, want := range []string{"", "http https://a/b"} {
+		select {
+		case source := <-sources:
+			require.Equal(t, want, source)
+		case <-time.After(time.Minute):
+			require.Fail(t, "no event", "of source %q", want)
+		}
+	}
+	require.Empty(t, c.watchErrors)
+}
+
 func TestMailboxCacheReads(t *testing.T) {
 	m := newMailboxCache("ot-agent")
 	kind, err := kindOf(&v1alpha1.ClusterReport{})

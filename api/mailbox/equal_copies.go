@@ -39,8 +39,8 @@ type copyPair struct {
 	// cluster and sequence of both objects, for reports.
 	cluster  types.UID
 	sequence int64
-	// root is the source, if it is a root.
-	root *v1alpha1.ClusterReport
+	// report is the source, for reports.
+	report *v1alpha1.ClusterReport
 }
 
 // objectVersion identifies one state of one object. The UID differs between clusters;
@@ -90,22 +90,35 @@ func (e *EqualCopies) recordEqual(kind string, source, target metav1.Object) {
 	}
 	pair := copyPair{source: versionOf(source), target: versionOf(target)}
 	if report, ok := source.(*v1alpha1.ClusterReport); ok {
-		pair.cluster, pair.sequence = report.ClusterUID, report.Sequence
-		if report.Root != nil {
-			pair.root = report
-		}
+		pair.cluster, pair.sequence, pair.report = report.ClusterUID, report.Sequence, report
 	}
 	e.pairs[copyKey{kind, source.GetName()}] = pair
 }
 
+// isEqual reports whether a copy was found or made equal to this source. The content of a
+// report is compared too: a watch from before a change of the CustomResourceDefinition may have
+// delivered the same resourceVersion without its new fields.
 func (e *EqualCopies) isEqual(kind string, source, target metav1.Object) bool {
 	if e == nil {
 		return false
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	pair, ok := e.pairs[copyKey{kind, source.GetName()}]
-	return ok && pair.source == versionOf(source) && pair.target == versionOf(target)
+	key := copyKey{kind, source.GetName()}
+	pair, ok := e.pairs[key]
+	if !ok || pair.source != versionOf(source) || pair.target != versionOf(target) {
+		return false
+	}
+	report, isReport := source.(*v1alpha1.ClusterReport)
+	if !isReport || report == pair.report {
+		return true
+	}
+	if !equalReports(report, pair.report) {
+		return false
+	}
+	pair.report = report // it is compared once
+	e.pairs[key] = pair
+	return true
 }
 
 // resetForBoot forgets plan and grant when the agent was restarted: its chart may have
@@ -175,7 +188,7 @@ func (e *EqualCopies) findHeartbeat(source *v1alpha1.ClusterReport, copied *meta
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	pair, ok := e.pairs[copyKey{reportKind.name, source.Name}]
-	if !ok || pair.target != versionOf(copied) || !IsHeartbeat(pair.root, source) {
+	if !ok || pair.target != versionOf(copied) || !IsHeartbeat(pair.report, source) {
 		return nil
 	}
 	return &Heartbeat{CopyVersion: copied.ResourceVersion, Sequence: source.Sequence, ObservedAt: source.Root.ObservedAt}

@@ -73,14 +73,15 @@ var reportKind = kindInfo[*v1alpha1.ClusterReport]{
 	compareVersions: func(source, target *v1alpha1.ClusterReport) int {
 		return cmp.Compare(source.Sequence, target.Sequence)
 	},
-	equalContent: func(source, target *v1alpha1.ClusterReport) bool {
-		return source.ClusterUID == target.ClusterUID && source.Sequence == target.Sequence &&
-			equality.Semantic.DeepEqual(source.Root, target.Root) && equality.Semantic.DeepEqual(source.Page, target.Page) &&
-			equality.Semantic.DeepEqual(source.Activity, target.Activity)
-	},
+	equalContent: equalReports,
 	copyContent: func(target, source *v1alpha1.ClusterReport) {
 		content := source.DeepCopy()
 		target.ClusterUID, target.Sequence = content.ClusterUID, content.Sequence
 		target.Root, target.Page, target.Activity = content.Root, content.Page, content.Activity
 	},
+}
+
+func equalReports(a, b *v1alpha1.ClusterReport) bool {
+	return a.ClusterUID == b.ClusterUID && a.Sequence == b.Sequence && equality.Semantic.DeepEqual(a.Root, b.Root) &&
+		equality.Semantic.DeepEqual(a.Page, b.Page) && equality.Semantic.DeepEqual(a.Activity, b.Activity)
 }

@@ -28,8 +28,9 @@ const (
 	largeFleetStep     = 500
 	maxResidentReplica = 1536 << 20
 	saturatedCPU       = 0.95
-	// lateReportAfter: status.lastReport lags behind by up to a minute and a heartbeat.
-	lateReportAfter     = 2*largeFleetHeartbeat + 2*time.Minute
+	// lateReportAfter: status.lastReport is computed again when a member would be silent, after
+	// three heartbeats, and moves by a minute or more.
+	lateReportAfter     = 5*largeFleetHeartbeat + time.Minute
 	lateHeartbeatAfter  = largeFleetHeartbeat * 3 / 2
 	largeFleetStepLimit = 15 * time.Minute
 )

@@ -21,8 +21,8 @@ func IsHeartbeat(before, after *v1alpha1.ClusterReport) bool {
 
 // Heartbeat says that the member's root had the content of one copy still at a later time.
 //
-// Invariant: it says so of one stored state of the copy. Whoever has read another state learns
-// nothing from it, however late the Heartbeat reaches them.
+// Invariant: it says so of one stored state of the copy. A reader of another state learns
+// nothing from it, however late the Heartbeat arrives.
 type Heartbeat struct {
 	// CopyVersion is the resourceVersion of the copy on the hub.
 	CopyVersion string

@@ -46,8 +46,8 @@ func TestPublishedIsReceived(t *testing.T) {
 		received := heartbeat.NewReceived()
 		received.SetReplicas(annotationsOf(map[string]string{"a": published.Text()}))
 		for member, h := range want {
-			assert.Equal(t, h, received.Find(member, h.CopyVersion))
-			assert.Zero(t, received.Find(member, h.CopyVersion+"0"), "of another state of the copy")
+			assert.Equal(t, h, received.FindHeartbeat(member, h.CopyVersion))
+			assert.Zero(t, received.FindHeartbeat(member, h.CopyVersion+"0"), "of another state of the copy")
 		}
 		assert.Equal(t, len(want), strings.Count(published.Text(), "\n"))
 	})
@@ -57,10 +57,10 @@ func TestPublishedIsReceived(t *testing.T) {
 func TestLatestHeartbeatOfCopyCounts(t *testing.T) {
 	received := heartbeat.NewReceived()
 	received.SetReplicas(annotationsOf(map[string]string{"a": "m 7 20 200\n", "b": "m 7 21 210\n", "c": "m 8 30 300\n"}))
-	assert.Equal(t, newHeartbeat("7", 21, 210), received.Find("m", "7"))
-	assert.Equal(t, newHeartbeat("8", 30, 300), received.Find("m", "8"))
-	assert.Zero(t, received.Find("m", ""))
-	assert.Zero(t, received.Find("n", "7"))
+	assert.Equal(t, newHeartbeat("7", 21, 210), received.FindHeartbeat("m", "7"))
+	assert.Equal(t, newHeartbeat("8", 30, 300), received.FindHeartbeat("m", "8"))
+	assert.Zero(t, received.FindHeartbeat("m", ""))
+	assert.Zero(t, received.FindHeartbeat("n", "7"))
 }
 
 func TestLaterHeartbeatsAreNotified(t *testing.T) {
@@ -88,9 +88,9 @@ func TestUnreadableLinesAreSkipped(t *testing.T) {
 	received := heartbeat.NewReceived()
 	received.SetReplicas(annotationsOf(map[string]string{"a": "\n \nm\nm \nn 7\no 7 x 1\np 7 1 x\nq  1 1\nr 7 99999999999999999999 1\ns 7 1 1"}))
 	for _, member := range []string{"", "m", "n", "o", "p", "q", "r"} {
-		assert.Zero(t, received.Find(member, "7"), member)
+		assert.Zero(t, received.FindHeartbeat(member, "7"), member)
 	}
-	assert.Equal(t, newHeartbeat("7", 1, 1), received.Find("s", "7"))
+	assert.Equal(t, newHeartbeat("7", 1, 1), received.FindHeartbeat("s", "7"))
 }
 
 // A replica of an older version may be elected at any time, and would take all members for silent.
@@ -103,7 +103,7 @@ func TestHeartbeatsAreReadByAllOrPublishedByNobody(t *testing.T) {
 	older["c"] = map[string]string{"pelotech.ot/version": "v1"}
 	received.SetReplicas(older)
 	assert.False(t, received.ReadByAll())
-	assert.Equal(t, newHeartbeat("7", 20, 200), received.Find("m", "7"), "what was published stays true")
+	assert.Equal(t, newHeartbeat("7", 20, 200), received.FindHeartbeat("m", "7"), "what was published stays true")
 }
 
 func TestPublishedHasBounds(t *testing.T) {

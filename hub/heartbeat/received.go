@@ -95,9 +95,9 @@ func (r *Received) ReadByAll() bool {
 	return len(r.replicas) > 0
 }
 
-// Find returns the latest heartbeat of one state of the copy of a member's root; the zero
+// FindHeartbeat returns the latest heartbeat of one state of the copy of a member's root; the zero
 // Heartbeat if there is none.
-func (r *Received) Find(member, copyVersion string) (latest mailbox.Heartbeat) {
+func (r *Received) FindHeartbeat(member, copyVersion string) (latest mailbox.Heartbeat) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, of := range r.replicas {

@@ -52,7 +52,7 @@ func GetReceivedRoot(t *testing.T, c client.Reader, member string) *v1alpha1.Clu
 	}
 	received := heartbeat.NewReceived()
 	received.SetReplicas(annotations)
-	return received.Find(member, copied.ResourceVersion).ApplyTo(copied)
+	return received.FindHeartbeat(member, copied.ResourceVersion).ApplyTo(copied)
 }
 
 // AwaitMember reads a MemberCluster until it meets all conditions.

@@ -193,7 +193,7 @@ func (r *Reconciler) applyReport(ctx context.Context, member string, report *rea
 		return err
 	}
 	if report.root != nil {
-		report.root = r.Heartbeats.Find(member, report.root.ResourceVersion).ApplyTo(report.root)
+		report.root = r.Heartbeats.FindHeartbeat(member, report.root.ResourceVersion).ApplyTo(report.root)
 	}
 	listed := report.listedPages()
 	if err := r.readPages(ctx, member, report, listed, stored, read); err != nil {

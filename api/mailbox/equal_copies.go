@@ -39,7 +39,7 @@ type copyPair struct {
 	// cluster and sequence of both objects, for reports.
 	cluster  types.UID
 	sequence int64
-	// report is the source, for reports.
+	// report shares its content with the source, for reports.
 	report *v1alpha1.ClusterReport
 }
 
@@ -90,7 +90,7 @@ func (e *EqualCopies) recordEqual(kind string, source, target metav1.Object) {
 	}
 	pair := copyPair{source: versionOf(source), target: versionOf(target)}
 	if report, ok := source.(*v1alpha1.ClusterReport); ok {
-		pair.cluster, pair.sequence, pair.report = report.ClusterUID, report.Sequence, report
+		pair.cluster, pair.sequence, pair.report = report.ClusterUID, report.Sequence, shareContent(report)
 	}
 	e.pairs[copyKey{kind, source.GetName()}] = pair
 }
@@ -110,15 +110,21 @@ func (e *EqualCopies) isEqual(kind string, source, target metav1.Object) bool {
 		return false
 	}
 	report, isReport := source.(*v1alpha1.ClusterReport)
-	if !isReport || report == pair.report {
-		return true
+	if !isReport || report.Root == pair.report.Root && report.Page == pair.report.Page && report.Activity == pair.report.Activity {
+		return true // it is still the object of the cache
 	}
 	if !equalReports(report, pair.report) {
 		return false
 	}
-	pair.report = report // it is compared once
+	pair.report = shareContent(report)
 	e.pairs[key] = pair
 	return true
+}
+
+// shareContent returns another object with the content of a report: a list that it is part of is
+// not held.
+func shareContent(report *v1alpha1.ClusterReport) *v1alpha1.ClusterReport {
+	return &v1alpha1.ClusterReport{ClusterUID: report.ClusterUID, Sequence: report.Sequence, Root: report.Root, Page: report.Page, Activity: report.Activity}
 }
 
 // resetForBoot forgets plan and grant when the agent was restarted: its chart may have

@@ -45,3 +45,21 @@ func TestOutdatedCopyIsKnownWithoutReading(t *testing.T) {
 	assert.Nil(t, (&EqualCopies{}).outdatedCopy(report("b", "here", 11), nil), "there is no copy")
 	assert.Nil(t, (*EqualCopies)(nil).outdatedCopy(report("b", "here", 11), nil))
 }
+
+// TestReportWithOtherContentIsNotEqual: a watch may deliver a page without the fields that a
+// changed CustomResourceDefinition has, and a later list the same version with them.
+func TestReportWithOtherContentIsNotEqual(t *testing.T) {
+	newPage := func(source string) *v1alpha1.ClusterReport {
+		return &v1alpha1.ClusterReport{
+			ObjectMeta: metav1.ObjectMeta{Name: "page", UID: "1", ResourceVersion: "7"}, ClusterUID: "here", Sequence: 10,
+			Page: &v1alpha1.ReportPage{Images: []v1alpha1.ReportedImage{{Name: "ubuntu", Source: source}}},
+		}
+	}
+	var seen EqualCopies
+	first, copied := newPage(""), newPage("")
+	seen.recordEqual(reportKind.name, first, copied)
+	assert.True(t, seen.isEqual(reportKind.name, first, copied))
+	assert.True(t, seen.isEqual(reportKind.name, newPage(""), copied), "it was read again")
+	assert.False(t, seen.isEqual(reportKind.name, newPage("http https://a/b"), copied))
+	assert.True(t, seen.isEqual(reportKind.name, newPage(""), copied))
+}

@@ -128,7 +128,9 @@ func startEnv(ctx context.Context) (s *testEnv, err error) {
 
 // newPages returns a reader of the reports.
 func (s *testEnv) newPages(live client.Client, index *inventory.Index, store *report.Store, readers ...report.Reader) *report.Reconciler {
-	return report.New(s.mgr.GetCache(), live, s.mgr.GetEventRecorder("test"), metrics.NewReports(prometheus.NewRegistry()), index, store, readers...)
+	pages := report.New(s.mgr.GetCache(), live, s.mgr.GetEventRecorder("test"), metrics.NewReports(prometheus.NewRegistry()), index, store, readers...)
+	pages.Heartbeats.SetReplicas(nil) // there are none
+	return pages
 }
 
 func (s *testEnv) stop() {

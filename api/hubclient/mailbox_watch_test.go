@@ -58,6 +58,17 @@ func TestReadEventsEndsInTheMiddle(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
+// answerInTurn answers each request with the next of these texts.
+func answerInTurn(texts <-chan string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case text := <-texts:
+			_, _ = io.WriteString(w, text)
+		case <-r.Context().Done():
+		}
+	}
+}
+
 // A watch that ends continues where it was; after 410 the kind is listed again, and what
 // no longer exists then is reported as deleted.
 func TestWatchContinuesAndListsAgain(t *testing.T) {
@@ -70,13 +81,7 @@ func TestWatchContinuesAndListsAgain(t *testing.T) {
 	var asked []string
 	var mu sync.Mutex
 	c := connectTo(t, scriptedServer{
-		list: func(w http.ResponseWriter, r *http.Request) {
-			select {
-			case list := <-lists:
-				_, _ = io.WriteString(w, list)
-			case <-r.Context().Done():
-			}
-		},
+		list: answerInTurn(lists),
 		watch: func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			asked = append(asked, r.URL.Query().Get("resourceVersion"))
@@ -127,13 +132,7 @@ func TestWatchThatEndsEarlyIsListedAgain(t *testing.T) {
 	lists <- reportList("", stored)
 	watches <- struct{}{}
 	c := connectTo(t, scriptedServer{
-		list: func(w http.ResponseWriter, r *http.Request) {
-			select {
-			case list := <-lists:
-				_, _ = io.WriteString(w, list)
-			case <-r.Context().Done():
-			}
-		},
+		list: answerInTurn(lists),
 		watch: func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-watches:

@@ -36,9 +36,6 @@ type copyKey struct{ kind, name string }
 
 type copyPair struct {
 	source, target objectVersion
-	// cluster and sequence of both objects, for reports.
-	cluster  types.UID
-	sequence int64
 	// report shares its content with the source, for reports.
 	report *v1alpha1.ClusterReport
 }
@@ -90,7 +87,7 @@ func (e *EqualCopies) recordEqual(kind string, source, target metav1.Object) {
 	}
 	pair := copyPair{source: versionOf(source), target: versionOf(target)}
 	if report, ok := source.(*v1alpha1.ClusterReport); ok {
-		pair.cluster, pair.sequence, pair.report = report.ClusterUID, report.Sequence, shareContent(report)
+		pair.report = shareContent(report)
 	}
 	e.pairs[copyKey{kind, source.GetName()}] = pair
 }
@@ -179,10 +176,10 @@ func (e *EqualCopies) outdatedCopy(source *v1alpha1.ClusterReport, copied *metav
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	pair, ok := e.pairs[copyKey{reportKind.name, source.Name}]
-	if !ok || pair.target != versionOf(copied) || pair.cluster != source.ClusterUID || pair.sequence >= source.Sequence {
+	if !ok || pair.target != versionOf(copied) || pair.report.ClusterUID != source.ClusterUID || pair.report.Sequence >= source.Sequence {
 		return nil
 	}
-	return &v1alpha1.ClusterReport{ObjectMeta: copied.DeepCopy().ObjectMeta, ClusterUID: pair.cluster, Sequence: pair.sequence}
+	return &v1alpha1.ClusterReport{ObjectMeta: copied.DeepCopy().ObjectMeta, ClusterUID: pair.report.ClusterUID, Sequence: pair.report.Sequence}
 }
 
 // findHeartbeat returns what a later root says of a copy that has not changed since it was equal

@@ -12,10 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -73,7 +76,7 @@ func (w *arrivalWorld) write(img *v1alpha1.VMDiskImage) {
 func (w *arrivalWorld) restart() {
 	w.queue = ledger.NewQueue()
 	w.tracker = &arrivalTracker{queue: w.queue, reader: w, byUID: map[types.UID]arrivalRecord{}}
-	w.tracker.orderExistingImages(w.t.Context())
+	w.tracker.orderExistingImages(w.t.Context(), true)
 }
 
 // create creates an image, which the agent sees if it runs.
@@ -166,4 +169,28 @@ func TestOrderOfArrivalIsLostByAnEarlierWrite(t *testing.T) {
 	found := false
 	rapid.Check(t, func(t *rapid.T) { found = found || checkOrderOfArrival(t, true) != "" })
 	assert.True(t, found, "the model finds no planted bug")
+}
+
+// Creates that run at once may be stored in another order than their creation times. While
+// the agent runs the former counts, also where the cache is ahead of the first event.
+func TestFirstEventOrdersOnlyImagesOfTheInitialList(t *testing.T) {
+	stamped := func(version string, second int64) *v1alpha1.VMDiskImage {
+		return &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: version, UID: types.UID(version), ResourceVersion: version, CreationTimestamp: metav1.Unix(second, 0),
+		}}
+	}
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	for inInitialList, wantFirst := range map[bool]string{true: "12", false: "11"} {
+		queue := ledger.NewQueue()
+		images := []*v1alpha1.VMDiskImage{stamped("11", 2), stamped("12", 1)}
+		tracker := &arrivalTracker{queue: queue, reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(images[0], images[1]).Build(), byUID: map[types.UID]arrivalRecord{}}
+		for _, img := range images {
+			tracker.orderExistingImages(t.Context(), inInitialList)
+			queue.Set(ledger.QueuedImage{Image: image.KeyOf(img), Key: tracker.orderingKey(img), State: ledger.Admissible})
+		}
+		head := queue.ListAdmissible(2, nil)
+		require.Len(t, head, 2)
+		assert.Equal(t, wantFirst, head[0].Image.Name, "initial list: %t", inInitialList)
+	}
 }

@@ -42,12 +42,11 @@ func (r *Reconciler) imageEventHandler() handler.EventHandler {
 	}
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q requestQueue) {
-			r.arrivals.orderExistingImages(ctx)
+			r.arrivals.orderExistingImages(ctx, e.IsInInitialList)
 			updateQueue(e.Object.(*v1alpha1.VMDiskImage), q)
 			enqueue(e.Object, q)
 		},
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requestQueue) {
-			r.arrivals.orderExistingImages(ctx)
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q requestQueue) {
 			before, after := e.ObjectOld.(*v1alpha1.VMDiskImage), e.ObjectNew.(*v1alpha1.VMDiskImage)
 			if before.UID != after.UID {
 				r.forgetImage(before, q)

@@ -59,9 +59,8 @@ type hubSetup struct {
 type hubSetupOptions struct {
 	// audit is the audit policy; by default it logs the requests of one hub.
 	audit string
-	// memory of an API server and size of etcd.
-	memory    string
-	etcdBytes int64
+	// apiServerHeapMiB and etcdBytes are those of controlplane.Options.
+	apiServerHeapMiB, etcdBytes int64
 	// heartbeat of the members; by default that of agents.
 	heartbeat time.Duration
 }
@@ -92,7 +91,7 @@ func startHubPlanes(ctx context.Context, o hubSetupOptions) (_ *hubSetup, err er
 		return nil, err
 	}
 	compact := []string{"--etcd-compaction-interval=20s"}
-	of := controlplane.Options{Name: "members", APIServerMemory: cmp.Or(o.memory, "1GiB"), APIServerGC: "400", EtcdBytes: o.etcdBytes, APIServerArgs: compact}
+	of := controlplane.Options{Name: "members", APIServerHeapMiB: o.apiServerHeapMiB, EtcdBytes: o.etcdBytes, APIServerArgs: compact}
 	ofHub := of
 	ofHub.Name, ofHub.ControllerManager, ofHub.APIServerArgs = "hub", true, slices.Concat(compact, s.audit.apiServerArgs())
 	planes, err := controlplane.StartAll(ctx, ofHub, of)

@@ -66,7 +66,6 @@ func startMemberSetup(ctx context.Context, o member.Options, concurrency int, ag
 	}
 	// A queue of thousands writes more between two compactions than the small etcd can hold.
 	o.APIServerArgs = append(s.audit.apiServerArgs(), "--etcd-compaction-interval=20s")
-	o.APIServerMemory = "1GiB"
 	if s.Member, err = member.Start(ctx, o); err != nil {
 		return nil, err
 	}

@@ -131,9 +131,6 @@ func (f *demoFleet) startClusters(ctx context.Context) error {
 			return err
 		}
 		options[i] = member.Options{Name: name, Scheme: scheme, WithoutSnapshots: true, LogDir: f.logs, ImportProgress: f.background}
-		if name == bergen {
-			options[i].APIServerMemory = member.APIServerMemoryWithKubeVirt
-		}
 	}
 	members, err := member.StartAll(ctx, options...)
 	if err != nil {

@@ -38,11 +38,9 @@ type Options struct {
 	LogDir string
 	// APIServerArgs are added to the API server's flags.
 	APIServerArgs []string
-	// APIServerMemory is GOMEMLIMIT of the API server. The default suits many control planes on
-	// one machine, not tens of thousands of objects.
-	APIServerMemory string
-	// APIServerGC is GOGC of the API server: a higher value trades memory for CPU time.
-	APIServerGC string
+	// APIServerHeapMiB is process.Options.HeapMiB of the API server. The default suits many
+	// control planes on one machine, not tens of thousands of objects.
+	APIServerHeapMiB int64
 	// EtcdBytes is etcd's quota, history included; by default 256 MiB.
 	EtcdBytes int64
 	// BeforeControllers runs when the API server is ready and before any controller starts. It is

@@ -118,7 +118,7 @@ func (m *Member) StartCDI() error {
 	if err := controlplane.WriteKubeconfig(as, kubeconfig); err != nil {
 		return err
 	}
-	return m.startCDI(&m.cdiController, binaries.CDI, "GOMEMLIMIT=128MiB", "-kubeconfig="+kubeconfig)
+	return m.startCDI(&m.cdiController, binaries.CDI, 128, "-kubeconfig="+kubeconfig)
 }
 
 // StopCDI stops CDI's controller; importer pods keep running.
@@ -129,14 +129,14 @@ const cdiWebhookLog binaries.Name = "cdi-apiserver"
 
 // StartCDIWebhooks starts CDI's admission webhooks unless they run.
 func (m *Member) StartCDIWebhooks() error {
-	return m.startCDI(&m.cdiWebhooks, cdiWebhookLog, "GOMEMLIMIT=48MiB", "-kubeconfig="+m.ControlPlane.Kubeconfig(), "-webhooks")
+	return m.startCDI(&m.cdiWebhooks, cdiWebhookLog, 48, "-kubeconfig="+m.ControlPlane.Kubeconfig(), "-webhooks")
 }
 
 // StopCDIWebhooks stops CDI's admission webhooks: nobody, not even CDI's controller, can then
 // create or change a DataVolume.
 func (m *Member) StopCDIWebhooks() error { return m.stopProcess(&m.cdiWebhooks) }
 
-func (m *Member) startCDI(p **process.Process, name binaries.Name, memory string, args ...string) error {
+func (m *Member) startCDI(p **process.Process, name binaries.Name, heapMiB int64, args ...string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if *p != nil && !(*p).HasEnded() {
@@ -146,7 +146,7 @@ func (m *Member) startCDI(p **process.Process, name binaries.Name, memory string
 	if err != nil {
 		return err
 	}
-	*p, err = process.Start(process.Options{Path: paths[binaries.CDI], LogFile: m.LogFile(name), Env: []string{memory}, Args: args})
+	*p, err = process.Start(process.Options{Path: paths[binaries.CDI], LogFile: m.LogFile(name), HeapMiB: heapMiB, Args: args})
 	return err
 }
 

@@ -111,7 +111,7 @@ func (m *Member) StartKubeVirt() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("making the directory of virt-controller's certificate: %w", err)
 	}
-	return m.startKubeVirt(&m.kubevirt, binaries.KubeVirt, "kubevirt-controller", "GOMEMLIMIT=128MiB",
+	return m.startKubeVirt(&m.kubevirt, binaries.KubeVirt, "kubevirt-controller", 128,
 		"--listen=127.0.0.1", "--port=0",
 		"--prom-cert-file="+filepath.Join(dir, "tls.crt"), "--prom-key-file="+filepath.Join(dir, "tls.key"),
 		// It is the only replica. Without a long lease it would exit while the API server is
@@ -125,15 +125,14 @@ func (m *Member) StopKubeVirt() error { return m.stopProcess(&m.kubevirt) }
 
 // StartKubeVirtWebhooks starts KubeVirt's admission webhooks unless they run.
 func (m *Member) StartKubeVirtWebhooks() error {
-	// 66 MiB are in use, see APIServerMemoryWithKubeVirt.
-	return m.startKubeVirt(&m.kubevirtWebhooks, binaries.VirtAPI, "kubevirt-apiserver", "GOMEMLIMIT=160MiB")
+	return m.startKubeVirt(&m.kubevirtWebhooks, binaries.VirtAPI, "kubevirt-apiserver", 160)
 }
 
 // StopKubeVirtWebhooks stops KubeVirt's admission webhooks: nobody, not even virt-controller, can
 // then create or change a VM.
 func (m *Member) StopKubeVirtWebhooks() error { return m.stopProcess(&m.kubevirtWebhooks) }
 
-func (m *Member) startKubeVirt(p **process.Process, name binaries.Name, account, memory string, args ...string) error {
+func (m *Member) startKubeVirt(p **process.Process, name binaries.Name, account string, heapMiB int64, args ...string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if *p != nil && !(*p).HasEnded() {
@@ -148,7 +147,7 @@ func (m *Member) startKubeVirt(p **process.Process, name binaries.Name, account,
 		return err
 	}
 	*p, err = process.Start(process.Options{
-		Path: paths[name], LogFile: m.LogFile(name), Env: []string{memory},
+		Path: paths[name], LogFile: m.LogFile(name), HeapMiB: heapMiB,
 		Args: append([]string{"--kubeconfig=" + kubeconfig}, args...),
 	})
 	return err

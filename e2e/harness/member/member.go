@@ -55,9 +55,6 @@ type Options struct {
 	LogDir string
 	// APIServerArgs are additional arguments of the API server.
 	APIServerArgs []string
-	// APIServerMemory is the API server's GOMEMLIMIT. With KubeVirt, the default is
-	// APIServerMemoryWithKubeVirt.
-	APIServerMemory string
 	// Prepare runs before the controllers start, for example to install further CRDs.
 	Prepare func(context.Context, *rest.Config) error
 }
@@ -85,10 +82,6 @@ type Member struct {
 
 const stopTimeout = 2 * time.Minute
 
-// APIServerMemoryWithKubeVirt is needed for InstallKubeVirt. With KubeVirt's CRDs the API server
-// uses 240 MiB; with the default limit it would spend half of its time on garbage collection.
-const APIServerMemoryWithKubeVirt = "512MiB"
-
 // Start runs a member and waits until it can import.
 func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	if o.Name == "" {
@@ -99,9 +92,6 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	}
 	if err := AddToScheme(o.Scheme); err != nil {
 		return nil, err
-	}
-	if o.KubeVirt && o.APIServerMemory == "" {
-		o.APIServerMemory = APIServerMemoryWithKubeVirt
 	}
 	var needed []binaries.Name
 	if o.InstantImporter {
@@ -124,7 +114,7 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 	}
 	plane, err := controlplane.Start(ctx, controlplane.Options{
 		Name: o.Name, ControllerManager: !o.InstantImporter || len(o.Controllers) > 0, Controllers: o.Controllers, Scheduler: !o.InstantImporter, LogDir: o.LogDir,
-		APIServerArgs: o.APIServerArgs, APIServerMemory: o.APIServerMemory,
+		APIServerArgs: o.APIServerArgs,
 		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
 			crds, err := loadCRDs(ctx, paths, o)
 			if err != nil {
@@ -184,7 +174,7 @@ func (m *Member) startPrograms(ctx context.Context, paths binaries.Paths) (err e
 	}
 	if !m.options.WithoutSnapshots {
 		m.snapshots, err = process.Start(process.Options{
-			Path: paths[binaries.SnapshotController], LogFile: m.LogFile(binaries.SnapshotController), Env: []string{"GOMEMLIMIT=48MiB"},
+			Path: paths[binaries.SnapshotController], LogFile: m.LogFile(binaries.SnapshotController), HeapMiB: 48,
 			Args: []string{"--kubeconfig=" + m.ControlPlane.Kubeconfig(), "--kube-api-qps=200", "--kube-api-burst=400"},
 		})
 		if err != nil {

@@ -21,6 +21,31 @@ func (p *Process) ResetPeakMemory() error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.Pid()), []byte("5"), 0)
 }
 
+// collectorEnv has a program collect garbage when its heap is five times what is in use, or at
+// its limit. By Go's defaults API servers spent a quarter of their CPU time on collection, and
+// with KubeVirt's CRDs near a fixed limit of 512 MiB two thirds.
+func (o Options) collectorEnv() []string {
+	if o.HeapMiB == 0 {
+		return nil
+	}
+	const small = 6 << 30
+	limit := max(o.HeapMiB, o.HeapMiB*(MachineMemory()>>20)/(small>>20))
+	return []string{"GOGC=400", fmt.Sprintf("GOMEMLIMIT=%dMiB", limit)}
+}
+
+// MachineMemory returns the machine's memory in bytes; 0 for unknown.
+func MachineMemory() int64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	var kilobytes int64
+	if _, err := fmt.Sscanf(string(text), "MemTotal: %d kB", &kilobytes); err != nil {
+		return 0
+	}
+	return kilobytes << 10
+}
+
 func (p *Process) readMemory(field string) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
 	if err != nil {

@@ -20,9 +20,12 @@ import (
 // Options describe a child process. Both outputs are appended to LogFile, unless Stdout or Stderr
 // is set.
 type Options struct {
-	Path    string
-	Args    []string
-	Env     []string // added to this program's environment
+	Path string
+	Args []string
+	Env  []string // added to this program's environment
+	// HeapMiB bounds the heap of a program in Go that trades memory for CPU time, in MiB on a
+	// machine of 6 GiB and in proportion more on larger ones; 0 for Go's defaults.
+	HeapMiB int64
 	Dir     string
 	LogFile string
 	Stdout  io.Writer
@@ -47,7 +50,7 @@ func Start(o Options) (*Process, error) {
 	}
 	cmd := exec.Command(o.Path, o.Args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = o.Dir, o.Stdout, o.Stderr
-	cmd.Env = append(os.Environ(), o.Env...)
+	cmd.Env = append(append(os.Environ(), o.collectorEnv()...), o.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var log *os.File
 	if o.LogFile != "" {

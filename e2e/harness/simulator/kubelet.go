@@ -48,7 +48,7 @@ func StartKubelet(ctx context.Context, c client.Client, o Options) (*Kubelet, er
 	p, err := process.Start(process.Options{
 		Path:    paths[binaries.KWOK],
 		LogFile: filepath.Join(o.LogDir, o.Name+"-kwok.log"),
-		Env:     []string{"GOMEMLIMIT=64MiB"},
+		HeapMiB: 64,
 		Args: []string{
 			"--kubeconfig=" + o.Kubeconfig,
 			"--config=" + file,

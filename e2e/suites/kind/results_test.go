@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/pelotech/ot-fleet/e2e/harness/process"
 	"github.com/pelotech/ot-fleet/e2e/harness/walkthrough"
 )
 
@@ -74,7 +75,7 @@ func (p *resultPage) writePage(ctx context.Context, f *kindFleet) error {
 		b.Write(before)
 		fmt.Fprintf(&b, "\n## A part of it, later\n\n- only `-run %s`\n", only)
 	}
-	fmt.Fprintf(&b, "- when: %s\n- of: `%s`\n- where: %s, %d cores, %s\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"), f.Version, runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), machineMemory())
+	fmt.Fprintf(&b, "- when: %s\n- of: `%s`\n- where: %s, %d cores, %d GiB\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"), f.Version, runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), process.MachineMemory()>>30)
 	source := "the published node image"
 	if f.Offline {
 		source = "a node image and images of CDI and KubeVirt built on the machine (`OT_KIND_OFFLINE=1`)"
@@ -119,17 +120,4 @@ func (f *kindFleet) describeNodes(ctx context.Context, cluster string) (int, str
 		return 0, "does not answer"
 	}
 	return len(nodes.Items), nodes.Items[0].Status.NodeInfo.KubeletVersion
-}
-
-// machineMemory returns the machine's memory from /proc/meminfo.
-func machineMemory() string {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return "memory unknown"
-	}
-	var kib int64
-	if _, err := fmt.Sscanf(string(text), "MemTotal: %d kB", &kib); err != nil {
-		return "memory unknown"
-	}
-	return fmt.Sprintf("%d GiB", kib>>20)
 }

@@ -398,7 +398,7 @@ func countObjects(t *testing.T, s *testenv.Env, list client.ObjectList, ns strin
 func TestOperatorsInstalledLater(t *testing.T) {
 	testenv.RunInTurn(t, 0, 3) // it starts a cluster of its own
 	s, err := testenv.Start(context.Background(), member.Options{
-		Name: "bare", WithoutCDI: true, WithoutSnapshots: true, APIServerMemory: member.APIServerMemoryWithKubeVirt,
+		Name: "bare", WithoutCDI: true, WithoutSnapshots: true,
 		APIServerArgs: []string{"--disable-admission-plugins=ValidatingAdmissionPolicy"},
 	})
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -48,6 +49,27 @@ func (s *Source[request]) EnqueueAfter(r request, delay time.Duration) {
 		s.early = map[request]bool{}
 	}
 	s.early[r] = true
+}
+
+// After returns a handler that answers each event with the request of its object, after a delay.
+// An event without delay brings the request forward, and both are answered by one reconcile
+// where the controller has a priority queue, controller-runtime's default.
+func After(requestFor func(client.Object) (reconcile.Request, time.Duration)) handler.EventHandler {
+	enqueue := func(o client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		request, delay := requestFor(o)
+		queue.AddAfter(request, delay)
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(e.Object, queue)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(e.ObjectNew, queue)
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(e.Object, queue)
+		},
+	}
 }
 
 // Always returns a handler that answers every event with the same request, for a controller

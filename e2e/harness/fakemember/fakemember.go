@@ -35,7 +35,11 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
-const hubAccount = "ot-hub"
+const (
+	hubAccount = "ot-hub"
+	// hubAccessSecret is what the hub's tokens are bound to.
+	hubAccessSecret = "ot-hub-access"
+)
 
 // HeartbeatInterval of fake agents, as of real ones.
 const HeartbeatInterval = 20 * time.Second
@@ -149,9 +153,11 @@ func (m *Member) createObjects(ctx context.Context) error {
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: m.Name}},
 		&corev1.ServiceAccount{ObjectMeta: meta},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: hubAccessSecret}},
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusterplans", "transfergrants"}, Verbs: write},
 			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusterreports"}, Verbs: write[:3]},
+			{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{hubAccount}, Verbs: []string{"create"}},
 		}},
 		&rbacv1.RoleBinding{
 			ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: hubAccount},

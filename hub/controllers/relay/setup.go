@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
@@ -39,7 +40,9 @@ func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
 	// A member that was just connected may have nothing that an event could come from.
 	inMember := &trigger.Source[mcreconcile.Request]{}
 	r.Members.OnChange(func(name string) { inMember.Enqueue(requestFor(name)) })
-	r.Members.OnMailboxEvent(func(name string, _ client.Object) { inMember.Enqueue(requestFor(name)) })
+	r.Members.OnMailboxEvent(func(name string, o client.Object) {
+		inMember.EnqueueAfter(requestFor(name), mailbox.SyncDelay(o))
+	})
 	local := mgr.GetLocalManager()
 	onHub := handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []mcreconcile.Request {
 		if member, ok := report.MemberForNamespace(o.GetNamespace()); ok {

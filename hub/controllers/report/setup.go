@@ -1,19 +1,18 @@
 package report
 
 import (
-	"context"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
@@ -38,9 +37,9 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}}
 	heartbeats := &trigger.Source[reconcile.Request]{}
 	r.Heartbeats.OnChange(func(member string) { heartbeats.Enqueue(trigger.Requests(member)[0]) })
-	memberOf := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+	memberOf := trigger.After(func(o client.Object) (reconcile.Request, time.Duration) {
 		member, _ := MemberForNamespace(o.GetNamespace())
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member}}}
+		return trigger.Requests(member)[0], mailbox.SyncDelay(o)
 	})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("report").

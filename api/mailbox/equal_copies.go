@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -36,6 +37,7 @@ type copyKey struct{ kind, name string }
 
 type copyPair struct {
 	source, target objectVersion
+	recordedAt     time.Time
 	// report shares its content with the source, for reports.
 	report *v1alpha1.ClusterReport
 }
@@ -55,6 +57,10 @@ func versionOf(o metav1.Object) objectVersion {
 // recheckInterval bounds for how long a stale cache can hide a copy that somebody else has
 // changed. Watches and relists find such a copy sooner.
 const recheckInterval = 5 * time.Minute
+
+// maxCacheLag is how long after a write a cache may still show the copy of before. A hub that was
+// restored from a backup shows such a copy for good.
+const maxCacheLag = 30 * time.Second
 
 // NeedsRecheck reports whether the next sync has to read every copy live: the first one, one
 // after a failure, and one each recheckInterval.
@@ -85,7 +91,7 @@ func (e *EqualCopies) recordEqual(kind string, source, target metav1.Object) {
 	if e.pairs == nil {
 		e.pairs = map[copyKey]copyPair{}
 	}
-	pair := copyPair{source: versionOf(source), target: versionOf(target)}
+	pair := copyPair{source: versionOf(source), target: versionOf(target), recordedAt: time.Now()}
 	if report, ok := source.(*v1alpha1.ClusterReport); ok {
 		pair.report = shareContent(report)
 	}
@@ -195,6 +201,25 @@ func (e *EqualCopies) findHeartbeat(source *v1alpha1.ClusterReport, copied *meta
 		return nil
 	}
 	return &Heartbeat{CopyVersion: copied.ResourceVersion, Sequence: source.Sequence, ObservedAt: source.Root.ObservedAt}
+}
+
+// withOwnWrites replaces the copies of reports that a cache shows as they were before this process
+// wrote them. The cache of a busy API server lags by seconds, and each copy would be read live
+// meanwhile. If somebody else has written one since, a write is refused, and the next sync rechecks.
+func (e *EqualCopies) withOwnWrites(cached map[string]*metav1.PartialObjectMetadata) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, shown := range cached {
+		pair, ok := e.pairs[copyKey{reportKind.name, name}]
+		if !ok || pair.target.uid != shown.UID || pair.target.resourceVersion == shown.ResourceVersion || time.Since(pair.recordedAt) >= maxCacheLag {
+			continue
+		}
+		if order, err := resourceversion.CompareResourceVersion(shown.ResourceVersion, pair.target.resourceVersion); err == nil && order < 0 {
+			written := shown.DeepCopy()
+			written.ResourceVersion, written.Generation = pair.target.resourceVersion, pair.target.generation
+			cached[name] = written
+		}
+	}
 }
 
 // forgetExcept forgets all names of a kind except those for which kept returns true.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -158,6 +159,58 @@ func TestUnchangedCopiesAreNotRead(t *testing.T) {
 	down, err = relay.SyncDown(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"ClusterPlan"}, down.Written)
+}
+
+// TestLaggingCacheCostsNoReads: where the hub's cache shows a copy of before this process's own
+// write, the copy is taken as it was written, for maxCacheLag.
+func TestLaggingCacheCostsNoReads(t *testing.T) {
+	hub, member := newCountedSide(t, "ot-member-a"), newCountedSide(t, "ot-agent")
+	root := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, ClusterUID: "a", Sequence: 1, Root: &v1alpha1.ReportRoot{}}
+	require.NoError(t, member.store.Create(t.Context(), root))
+	relay := Relay{Hub: hub.Side, Member: member.Side, Copies: &EqualCopies{}}
+	report := func(sequence int64) (UpResult, []string) {
+		t.Helper()
+		root.Sequence = sequence
+		require.NoError(t, member.store.Update(t.Context(), root))
+		hub.takeAsked()
+		up, err := relay.SyncUp(t.Context(), "a")
+		require.NoError(t, err)
+		return up, hub.takeAsked()
+	}
+	report(2)
+	var stale v1alpha1.ClusterReportList
+	require.NoError(t, hub.store.List(t.Context(), &stale))
+	relay.Hub.Cached = fake.NewClientBuilder().WithScheme(hub.store.Scheme()).WithLists(&stale).Build()
+
+	for sequence := range int64(3) {
+		up, asked := report(3 + sequence)
+		assert.Equal(t, UpResult{Written: 1, RootSequence: 3 + sequence}, up)
+		assert.Equal(t, []string{"update"}, asked)
+	}
+	relay.SpareHeartbeats = true
+	copied := &v1alpha1.ClusterReport{}
+	require.NoError(t, hub.store.Get(t.Context(), client.ObjectKey{Namespace: hub.Namespace, Name: v1alpha1.MailboxName}, copied))
+	root.Root.ObservedAt = metav1.Unix(6, 0)
+	up, asked := report(6)
+	assert.Empty(t, asked)
+	assert.Equal(t, copied.ResourceVersion, up.Heartbeat.CopyVersion, "heartbeats are of the copy that was written")
+	relay.SpareHeartbeats = false
+
+	for key, pair := range relay.Copies.pairs { // a hub that was restored shows the former copy for good
+		pair.recordedAt = pair.recordedAt.Add(-maxCacheLag)
+		relay.Copies.pairs[key] = pair
+	}
+	_, asked = report(7)
+	assert.Equal(t, []string{"get", "update"}, asked)
+
+	// Somebody else's write is never overwritten unread.
+	require.NoError(t, hub.store.Get(t.Context(), client.ObjectKeyFromObject(copied), copied))
+	copied.Root.BootID = "by hand"
+	require.NoError(t, hub.store.Update(t.Context(), copied))
+	root.Sequence = 8
+	require.NoError(t, member.store.Update(t.Context(), root))
+	_, err := relay.SyncUp(t.Context(), "a")
+	assert.True(t, apierrors.IsConflict(err), "%v", err)
 }
 
 func TestCopiesAreRecheckedFirstAfterFailuresAndRegularly(t *testing.T) {

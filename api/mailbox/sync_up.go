@@ -143,13 +143,15 @@ func (r Relay) readReport(ctx context.Context, from client.Reader) (memberReport
 	return found, nil
 }
 
-// listCopies returns the metadata of the hub's copies by name. The objects may be shared
-// with a cache and must not be changed.
+// listCopies returns the metadata of the hub's copies by name, of the cache or as this process
+// has written them since. The objects may be shared with a cache and must not be changed.
 func (r Relay) listCopies(ctx context.Context) (map[string]*metav1.PartialObjectMetadata, error) {
 	if r.readsLive() {
 		return r.listCopiesFrom(ctx, r.Hub.Live)
 	}
-	return r.listCopiesFrom(ctx, r.Hub.Cached)
+	copies, err := r.listCopiesFrom(ctx, r.Hub.Cached)
+	r.Copies.withOwnWrites(copies)
+	return copies, err
 }
 
 func (r Relay) listCopiesFrom(ctx context.Context, from client.Reader) (map[string]*metav1.PartialObjectMetadata, error) {

@@ -20,9 +20,9 @@ import (
 )
 
 // A silent connection is pinged and closed without a reply: a watch has no timeout and
-// would hang.
+// would hang. pingAfter is longer than the interval of probes, which need no ping beside them.
 const (
-	pingAfter   = 10 * time.Second
+	pingAfter   = 15 * time.Second
 	pingTimeout = 5 * time.Second
 )
 

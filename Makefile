@@ -21,12 +21,14 @@ MAILBOX_CRDS := pelotech.ot_clusterplans.yaml pelotech.ot_clusterreports.yaml pe
 # What `make generate` writes; `make verify` fails where it differs from the commit.
 GENERATED    := 'api/**/zz_generated.*.go' 'charts/*/files/**' 'charts/*/README.md' 'docs/reference/**' ui/src/api.ts 'ui/dist/**'
 
-# Packages that start control planes are tested one beside another. They wait for
-# a fifth of their time, so three keep two cores busy; each may need 4 GiB, and two
-# fit into 8. What go vet would look for is in what make lint looks for.
-TEST_PACKAGES ?= $(shell awk '/^MemAvailable/ {n = $$2 > 12 * 1024 * 1024 ? 3 : 2} END {print n ? n : 2}' /proc/meminfo 2>/dev/null)
+# Packages that start control planes are tested one beside another. They wait for half of
+# their time, so four keep two cores busy; each may need 4 GiB, and two fit into 8. What
+# go vet would look for is in what make lint looks for.
+TEST_PACKAGES ?= $(shell awk '/^MemAvailable/ {n = int($$2 / (4 * 1024 * 1024))} END {print (n > 4 ? 4 : n < 2 ? 2 : n)}' /proc/meminfo 2>/dev/null)
 TEST_FLAGS    ?= -p $(or $(TEST_PACKAGES),2) -vet=off
 TEST_TIMEOUT ?= 30m
+# The longest first: they would otherwise run alone in the end.
+TEST_ORDER   := ./e2e/suites/agent ./e2e/suites/workspaces ./...
 
 CACHE := $(or $(OT_FLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ot-fleet)
 # Where scripts/kind-up says what it has made.
@@ -64,7 +66,7 @@ test: ## Run all tests (needs Go, make and git only)
 	@# Without Go's cache of results: it does not know which programs a journey has run.
 	go -C cli test -count=1 ./...
 	@go run ./scripts/dashboard -test
-	go run ./scripts/testreport -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./...
+	go run ./scripts/testreport -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(TEST_ORDER)
 
 .PHONY: test-long
 test-long: TEST_TIMEOUT = 120m

@@ -58,8 +58,8 @@ func versionOf(o metav1.Object) objectVersion {
 // changed. Watches and relists find such a copy sooner.
 const recheckInterval = 5 * time.Minute
 
-// maxCacheLag is how long after a write a cache may still show the copy of before. A hub that was
-// restored from a backup shows such a copy for good.
+// maxCacheLag is how long after a write a cache may still show the former copy. A hub that was
+// restored from a backup shows it for good.
 const maxCacheLag = 30 * time.Second
 
 // NeedsRecheck reports whether the next sync has to read every copy live: the first one, one
@@ -204,8 +204,9 @@ func (e *EqualCopies) findHeartbeat(source *v1alpha1.ClusterReport, copied *meta
 }
 
 // withOwnWrites replaces the copies of reports that a cache shows as they were before this process
-// wrote them. The cache of a busy API server lags by seconds, and each copy would be read live
-// meanwhile. If somebody else has written one since, a write is refused, and the next sync rechecks.
+// wrote or read them. Under load a cache lags by seconds, and each copy would be read live
+// meanwhile. What somebody else has written since is seen when the cache shows it; until then a
+// write over it is refused, and the next sync rechecks.
 func (e *EqualCopies) withOwnWrites(cached map[string]*metav1.PartialObjectMetadata) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -215,9 +216,9 @@ func (e *EqualCopies) withOwnWrites(cached map[string]*metav1.PartialObjectMetad
 			continue
 		}
 		if order, err := resourceversion.CompareResourceVersion(shown.ResourceVersion, pair.target.resourceVersion); err == nil && order < 0 {
-			written := shown.DeepCopy()
+			written := *shown
 			written.ResourceVersion, written.Generation = pair.target.resourceVersion, pair.target.generation
-			cached[name] = written
+			cached[name] = &written
 		}
 	}
 }

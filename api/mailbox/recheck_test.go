@@ -161,8 +161,8 @@ func TestUnchangedCopiesAreNotRead(t *testing.T) {
 	assert.Equal(t, []string{"ClusterPlan"}, down.Written)
 }
 
-// TestLaggingCacheCostsNoReads: where the hub's cache shows a copy of before this process's own
-// write, the copy is taken as it was written, for maxCacheLag.
+// TestLaggingCacheCostsNoReads: where the hub's cache does not show this process's own write yet,
+// the copy is taken as it was written, for maxCacheLag.
 func TestLaggingCacheCostsNoReads(t *testing.T) {
 	hub, member := newCountedSide(t, "ot-member-a"), newCountedSide(t, "ot-agent")
 	root := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, ClusterUID: "a", Sequence: 1, Root: &v1alpha1.ReportRoot{}}

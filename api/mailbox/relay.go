@@ -9,8 +9,8 @@
 // So an older state of the source never replaces a newer one.
 //
 // Which copies a Relay reads is decided by the caches of both sides: one that a cache shows
-// as it was when it was found equal is not read. A stale cache can only delay a write until
-// the next Recheck, or have it refused.
+// as it was when it was found equal, or as it was before this process's own recent write, is
+// not read. A stale cache can only delay a write until the next Recheck, or have it refused.
 package mailbox
 
 import (

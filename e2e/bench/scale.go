@@ -40,7 +40,7 @@ rules:
 
 // scaleHubOptions size the API servers for both hubs: for the plain one, that of the members has 200
 // VMDiskImages per member.
-var scaleHubOptions = hubSetupOptions{audit: scaleAudit, apiServerHeapMiB: 1024, etcdBytes: 4 << 30}
+var scaleHubOptions = hubSetupOptions{audit: scaleAudit, apiServerHeapMiB: 2048, etcdBytes: 4 << 30}
 
 // sideResult is the result of one of the two hubs.
 type sideResult struct {

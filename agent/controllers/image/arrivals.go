@@ -38,15 +38,11 @@ type arrivalRecord struct {
 }
 
 // orderExistingImages gives images that no agent has placed yet their places: by creation
-// time, and within one second by resourceVersion. It is called before each event of a new
-// image is handled and acts on the first, since the initial list has no order. Without
-// images in that list none exist: those that the cache shows by then come in events, whose
-// order is that of arrival. Creation times are not, when images come at once.
-func (a *arrivalTracker) orderExistingImages(ctx context.Context, inInitialList bool) {
+// time, and within one second by resourceVersion. It runs before the first event of the
+// initial list is handled, since that list has no order. All later events come in the order
+// of arrival.
+func (a *arrivalTracker) orderExistingImages(ctx context.Context) {
 	a.once.Do(func() {
-		if !inInitialList {
-			return
-		}
 		var list v1alpha1.VMDiskImageList
 		if err := a.reader.List(ctx, &list); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Failed to list VMDiskImages; those created while no agent ran are queued in no particular order")

@@ -17,8 +17,10 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -76,7 +78,7 @@ func (w *arrivalWorld) write(img *v1alpha1.VMDiskImage) {
 func (w *arrivalWorld) restart() {
 	w.queue = ledger.NewQueue()
 	w.tracker = &arrivalTracker{queue: w.queue, reader: w, byUID: map[types.UID]arrivalRecord{}}
-	w.tracker.orderExistingImages(w.t.Context(), true)
+	w.tracker.orderExistingImages(w.t.Context())
 }
 
 // create creates an image, which the agent sees if it runs.
@@ -182,15 +184,18 @@ func TestFirstEventOrdersOnlyImagesOfTheInitialList(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	for inInitialList, wantFirst := range map[bool]string{true: "12", false: "11"} {
-		queue := ledger.NewQueue()
 		images := []*v1alpha1.VMDiskImage{stamped("11", 2), stamped("12", 1)}
-		tracker := &arrivalTracker{queue: queue, reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(images[0], images[1]).Build(), byUID: map[types.UID]arrivalRecord{}}
-		for _, img := range images {
-			tracker.orderExistingImages(t.Context(), inInitialList)
-			queue.Set(ledger.QueuedImage{Image: image.KeyOf(img), Key: tracker.orderingKey(img), State: ledger.Admissible})
+		r := &Reconciler{Queue: ledger.NewQueue(), EnqueueLedger: func() {}}
+		r.arrivals = arrivalTracker{
+			queue: r.Queue, reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(images[0], images[1]).Build(),
+			byUID: map[types.UID]arrivalRecord{},
 		}
-		head := queue.ListAdmissible(2, nil)
-		require.Len(t, head, 2)
-		assert.Equal(t, wantFirst, head[0].Image.Name, "initial list: %t", inInitialList)
+		requests := priorityqueue.New[reconcile.Request]("test")
+		defer requests.ShutDown()
+		for _, img := range images {
+			r.imageEventHandler().Create(t.Context(), event.CreateEvent{Object: img, IsInInitialList: inInitialList}, requests)
+		}
+		first, _ := r.Queue.Position(types.UID(wantFirst))
+		assert.Zero(t, first, "initial list: %t", inInitialList)
 	}
 }

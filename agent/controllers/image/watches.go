@@ -42,7 +42,9 @@ func (r *Reconciler) imageEventHandler() handler.EventHandler {
 	}
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q requestQueue) {
-			r.arrivals.orderExistingImages(ctx, e.IsInInitialList)
+			if e.IsInInitialList {
+				r.arrivals.orderExistingImages(ctx)
+			}
 			updateQueue(e.Object.(*v1alpha1.VMDiskImage), q)
 			enqueue(e.Object, q)
 		},

@@ -32,7 +32,7 @@ const (
 	WithoutMutatingAdmission  = "none"
 
 	// apiServerHeapMiB: a member's CRDs take 140 MiB of live heap, KubeVirt's 100 MiB more.
-	apiServerHeapMiB = 384
+	apiServerHeapMiB = 512
 )
 
 // startEtcd starts etcd on a free port and does not wait for it: the API server does.
@@ -45,7 +45,6 @@ func (c *ControlPlane) startEtcd() error {
 	c.etcd, err = process.Start(process.Options{
 		Path:    c.paths[binaries.Etcd],
 		LogFile: c.LogFile(binaries.Etcd),
-		HeapMiB: 64,
 		Args: []string{
 			"--data-dir=" + c.etcdDir(),
 			"--listen-client-urls=" + c.etcdURL,

@@ -33,13 +33,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/hub/credential"
 )
 
-const (
-	hubAccount = "ot-hub"
-	// hubAccessSecret is what the hub's tokens are bound to.
-	hubAccessSecret = "ot-hub-access"
-)
+const hubAccount = "ot-hub"
 
 // HeartbeatInterval of fake agents, as of real ones.
 const HeartbeatInterval = 20 * time.Second
@@ -153,7 +150,7 @@ func (m *Member) createObjects(ctx context.Context) error {
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: m.Name}},
 		&corev1.ServiceAccount{ObjectMeta: meta},
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: hubAccessSecret}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Name, Name: credential.AnchorSecret}},
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusterplans", "transfergrants"}, Verbs: write},
 			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusterreports"}, Verbs: write[:3]},

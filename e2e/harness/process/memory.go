@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // ResidentMemory returns the process's resident memory in bytes.
@@ -21,19 +22,21 @@ func (p *Process) ResetPeakMemory() error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.Pid()), []byte("5"), 0)
 }
 
+// smallMachineMiB is the memory of a machine on which a program has its HeapMiB.
+const smallMachineMiB = 12 << 10
+
 // collectorEnv has a program collect garbage when its heap is five times what is in use, or at
 // its limit. By Go's defaults API servers spent a quarter of their CPU time on collection, and
-// with KubeVirt's CRDs near a fixed limit of 512 MiB two thirds.
+// with KubeVirt's CRDs near a limit of 512 MiB two thirds.
 func (o Options) collectorEnv() []string {
 	if o.HeapMiB == 0 {
 		return nil
 	}
-	const small = 6 << 30
-	limit := max(o.HeapMiB, o.HeapMiB*(MachineMemory()>>20)/(small>>20))
+	limit := max(o.HeapMiB, o.HeapMiB*(MachineMemory()>>20)/smallMachineMiB)
 	return []string{"GOGC=400", fmt.Sprintf("GOMEMLIMIT=%dMiB", limit)}
 }
 
-// MachineMemory returns the machine's memory in bytes; 0 for unknown.
+// MachineMemory returns the memory of the machine, or of the container, in bytes; 0 for unknown.
 func MachineMemory() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -43,7 +46,12 @@ func MachineMemory() int64 {
 	if _, err := fmt.Sscanf(string(text), "MemTotal: %d kB", &kilobytes); err != nil {
 		return 0
 	}
-	return kilobytes << 10
+	machine := kilobytes << 10
+	text, err = os.ReadFile("/sys/fs/cgroup/memory.max")
+	if limit, notLimited := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && notLimited == nil {
+		return min(machine, limit)
+	}
+	return machine
 }
 
 func (p *Process) readMemory(field string) (int64, error) {

@@ -24,7 +24,7 @@ type Options struct {
 	Args []string
 	Env  []string // added to this program's environment
 	// HeapMiB bounds the heap of a program in Go that trades memory for CPU time, in MiB on a
-	// machine of 6 GiB and in proportion more on larger ones; 0 for Go's defaults.
+	// machine of 12 GiB and in proportion more on larger ones; 0 for Go's defaults.
 	HeapMiB int64
 	Dir     string
 	LogFile string

@@ -11,8 +11,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// maxWrittenReports bounds what is held of ClusterReports between their write and the event
-// that tells of it. Each is at most MaxReportObjectBytes large.
+// maxWrittenReports bounds what is held of ClusterReports between their write and the reconcile
+// that its event leads to. Each is at most MaxReportObjectBytes large.
 const maxWrittenReports = 64
 
 // writtenReports has the ClusterReports that this process has written, until they are read. An

@@ -20,7 +20,8 @@ import (
 )
 
 // A silent connection is pinged and closed without a reply: a watch has no timeout and
-// would hang. pingAfter is longer than the default interval of probes, which need no ping beside them.
+// would hang. pingAfter is longer than the default interval of probes, which need no ping
+// beside them.
 const (
 	pingAfter   = 15 * time.Second
 	pingTimeout = 5 * time.Second

@@ -212,7 +212,7 @@ func (e *EqualCopies) withOwnWrites(cached map[string]*metav1.PartialObjectMetad
 	defer e.mu.Unlock()
 	for name, shown := range cached {
 		pair, ok := e.pairs[copyKey{reportKind.name, name}]
-		if !ok || pair.target.uid != shown.UID || pair.target.resourceVersion == shown.ResourceVersion || time.Since(pair.recordedAt) >= maxCacheLag {
+		if !ok || pair.target.uid != shown.UID || time.Since(pair.recordedAt) >= maxCacheLag {
 			continue
 		}
 		if order, err := resourceversion.CompareResourceVersion(shown.ResourceVersion, pair.target.resourceVersion); err == nil && order < 0 {

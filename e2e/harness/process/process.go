@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"runtime"
 	"strings"
 	"sync"
@@ -50,7 +51,7 @@ func Start(o Options) (*Process, error) {
 	}
 	cmd := exec.Command(o.Path, o.Args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = o.Dir, o.Stdout, o.Stderr
-	cmd.Env = append(append(os.Environ(), o.collectorEnv()...), o.Env...)
+	cmd.Env = slices.Concat(os.Environ(), o.collectorEnv(), o.Env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var log *os.File
 	if o.LogFile != "" {

@@ -93,7 +93,13 @@ type QueueChange struct {
 	// HeadChanged: the images at the head may have changed.
 	HeadChanged bool
 	// Advanced are the images whose position has fallen below a power of ten.
-	Advanced []v1alpha1.ImageKey
+	Advanced []AdvancedImage
+}
+
+// AdvancedImage is an image with its position, which is how many are ahead of it.
+type AdvancedImage struct {
+	Image    v1alpha1.ImageKey
+	Position int
 }
 
 // Set adds, moves or removes an image, according to its state.
@@ -154,7 +160,7 @@ func (q *Queue) changeAfterRemoval(left int) QueueChange {
 	c := QueueChange{HeadChanged: left < q.headDepth}
 	for top := 1; top <= len(q.order); top *= 10 {
 		if left < top {
-			c.Advanced = append(c.Advanced, q.order[top-1].Image)
+			c.Advanced = append(c.Advanced, AdvancedImage{q.order[top-1].Image, top - 1})
 		}
 	}
 	return c

@@ -156,25 +156,25 @@ func TestQueueReportsChangedHead(t *testing.T) {
 // TestQueueReportsImagesThatPassPowersOfTen: when an image leaves, those that advance from
 // position 1, 10 or 100.
 func TestQueueReportsImagesThatPassPowersOfTen(t *testing.T) {
-	names := func(keys []v1alpha1.ImageKey) (names []string) {
-		for _, k := range keys {
-			names = append(names, k.Name)
+	format := func(advanced []ledger.AdvancedImage) (texts []string) {
+		for _, a := range advanced {
+			texts = append(texts, fmt.Sprintf("%s at %d", a.Image.Name, a.Position))
 		}
-		return names
+		return texts
 	}
 	for name, tt := range map[string]struct {
 		length int
 		leaves string
 		want   []string
 	}{
-		"the first":           {150, "0", []string{"1", "10", "100"}},
-		"one in the middle":   {150, "5", []string{"10", "100"}},
-		"the position before": {150, "9", []string{"10", "100"}},
-		"the position itself": {150, "10", []string{"100"}},
+		"the first":           {150, "0", []string{"1 at 0", "10 at 9", "100 at 99"}},
+		"one in the middle":   {150, "5", []string{"10 at 9", "100 at 99"}},
+		"the position before": {150, "9", []string{"10 at 9", "100 at 99"}},
+		"the position itself": {150, "10", []string{"100 at 99"}},
 		"behind all of them":  {150, "100", nil},
 		"the last":            {101, "100", nil},
-		"a short queue":       {10, "0", []string{"1"}},
-		"just long enough":    {11, "0", []string{"1", "10"}},
+		"a short queue":       {10, "0", []string{"1 at 0"}},
+		"just long enough":    {11, "0", []string{"1 at 0", "10 at 9"}},
 		"the only one":        {1, "0", nil},
 		"an unknown image":    {20, "99", nil},
 	} {
@@ -188,7 +188,7 @@ func TestQueueReportsImagesThatPassPowersOfTen(t *testing.T) {
 				for i := range tt.length {
 					q.Set(queuedImage(fmt.Sprint(i), int64(i), ledger.Admissible))
 				}
-				assert.Equal(t, tt.want, names(leave(q).Advanced))
+				assert.Equal(t, tt.want, format(leave(q).Advanced))
 			}
 		})
 	}

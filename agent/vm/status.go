@@ -51,7 +51,7 @@ func (d *decider) writeStatus() {
 }
 
 // statusInterval is how often a status on the way to a running machine is stored at most.
-const statusInterval = 5 * time.Second
+const statusInterval = 10 * time.Second
 
 // StatusDelay returns how long a decided status may wait until it is stored, since when the last
 // one was stored; 0 for not at all. Each costs a request, and the next one on the way follows in

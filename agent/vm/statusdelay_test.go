@@ -36,8 +36,8 @@ func TestStatusDelay(t *testing.T) {
 			st.Reason, st.Message, st.RootDisk = v1alpha1.ReasonStarting, "starts", &v1alpha1.DiskVolume{DataVolume: "vm-root", Ready: true}
 			set(st, v1alpha1.ConditionReady, "starts")
 			set(st, v1alpha1.ConditionRootDiskReady, "has it")
-		}, 300 * time.Millisecond, 4700 * time.Millisecond},
-		"progress after a while":              {func(st *v1alpha1.VirtualMachineStatus) { st.Message = "starts" }, 5 * time.Second, 0},
+		}, 300 * time.Millisecond, 9700 * time.Millisecond},
+		"progress after a while":              {func(st *v1alpha1.VirtualMachineStatus) { st.Message = "starts" }, 10 * time.Second, 0},
 		"nothing is known of the last":        {func(st *v1alpha1.VirtualMachineStatus) { st.Message = "starts" }, time.Duration(1<<63 - 1), 0},
 		"the clock was set back":              {func(st *v1alpha1.VirtualMachineStatus) { st.Message = "starts" }, -time.Second, 0},
 		"it runs":                             {func(st *v1alpha1.VirtualMachineStatus) { st.Phase = v1alpha1.MachineReady }, 0, 0},

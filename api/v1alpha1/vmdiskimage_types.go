@@ -214,7 +214,8 @@ type VMDiskImageStatus struct {
 	// +optional
 	BytesTotal int64 `json:"bytesTotal,omitempty"`
 	// queuePosition is an upper bound of how many images go first; 0 for the head of
-	// the queue. It is updated only when it falls below another power of ten.
+	// the queue. It is updated only when it has fallen below another power of ten: later, the more
+	// images still go first.
 	// +optional
 	QueuePosition *int32 `json:"queuePosition,omitempty"`
 	// opensAt is when the window of the policy opens that the image waits for. Absent unless

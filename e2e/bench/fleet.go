@@ -195,7 +195,9 @@ func measureAgentToHub(ctx context.Context) (_ []figureRow, _ []string, err erro
 	}
 	defer w.Stop()
 	var all latencies
-	for range phaseRounds {
+	// The first one is a warm-up: CDI is played, so nobody else has listed StorageProfiles yet, and the
+	// API server has the first list of a kind come again after a second.
+	for range 1 + phaseRounds {
 		img := m.newBlankImage()
 		start := time.Now()
 		if err := m.Client().Create(ctx, img); err != nil {
@@ -209,9 +211,10 @@ func measureAgentToHub(ctx context.Context) (_ []figureRow, _ []string, err erro
 			}
 		}
 	}
-	if len(all) < phaseRounds {
-		return nil, nil, fmt.Errorf("waiting for images on the hub: the watch ended after %d of %d", len(all), phaseRounds)
+	if len(all) <= phaseRounds {
+		return nil, nil, fmt.Errorf("waiting for images on the hub: the watch ended after %d of %d", len(all), 1+phaseRounds)
 	}
+	all = all[1:]
 	return []figureRow{figureJudged("image created in a member -> its phase on the hub", all.format(), fmt.Sprintf("p99 at most %s", maxPhaseLatency), all.percentile(0.99) <= maxPhaseLatency)},
 		[]string{"The agent is real there; the time until it has looked at the image and its report's interval of 200 ms are in it."}, nil
 }

@@ -45,7 +45,7 @@ func measureMemberMemory(ctx context.Context) (figures []figureRow, notes []stri
 	}
 	each := after.perThingSince(before, measuredMembers)
 	return []figureRow{
-		figureAtMost("hub memory per idle member: resident", each.resident, maxResidentPerMember, fmt.Sprintf("%.0f KiB", each.resident/1024)),
+		figureAtMost("hub memory per idle member: resident", each.resident, maxResidentPerMember, fmt.Sprintf("%.0f KiB", each.resident/1024)).withGoal("350 KiB"),
 		figureInfo("the same: heap, goroutines", fmt.Sprintf("%.0f KiB, %.1f", each.heap/1024, (goroutinesAfter-goroutinesBefore)/measuredMembers)),
 	}, []string{fmt.Sprintf("member-memory: from %d to %d members of one replica, each after a collection; GOGC is the hub's own 50, and GOMEMLIMIT is not set.", baseMembers, baseMembers+measuredMembers)}, nil
 }

@@ -22,9 +22,19 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// positionRefreshDelay is the delay after which an image updates its position in the queue. In a
-// queue that moves fast it has a slot by then, which saves a write.
-const positionRefreshDelay = 10 * time.Second
+const (
+	// minPositionRefreshDelay bounds positionRefreshDelay.
+	minPositionRefreshDelay = 10 * time.Second
+	// positionRefreshPace: a queue that moves by one in this time or less is fast.
+	positionRefreshPace = 500 * time.Millisecond
+)
+
+// positionRefreshDelay returns after what time an image at a position of the queue stores it. In a
+// fast queue it has passed the next power of ten by then, or has a slot: of a status for each of
+// them, and a page of the report, most are saved.
+func positionRefreshDelay(position int) time.Duration {
+	return max(minPositionRefreshDelay, time.Duration(position)*positionRefreshPace)
+}
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
@@ -81,8 +91,8 @@ func (r *Reconciler) propagateQueueChange(q requestQueue, c ledger.QueueChange) 
 	if c.HeadChanged {
 		r.EnqueueLedger()
 	}
-	for _, key := range c.Advanced {
-		q.AddAfter(requestFor(key), positionRefreshDelay)
+	for _, advanced := range c.Advanced {
+		q.AddAfter(requestFor(advanced.Image), positionRefreshDelay(advanced.Position))
 	}
 }
 

@@ -55,6 +55,17 @@ func TestHoldChangedPredicate(t *testing.T) {
 	assert.True(t, holdChangedPredicate().Delete(event.DeleteEvent{Object: vm}))
 }
 
+// TestFastQueueSparesPositions: an image that moves by one in each pace has passed the next power
+// of ten when it is due, and one of a slow queue is due long before that.
+func TestFastQueueSparesPositions(t *testing.T) {
+	for position := 99; position < 100_000; position = 10*position + 9 {
+		delay := positionRefreshDelay(position)
+		assert.Less(t, position-int(delay/positionRefreshPace), (position+1)/10, "a fast queue, at %d", position)
+		assert.Greater(t, position-int(delay/(20*positionRefreshPace)), (position+1)/10, "a slow queue, at %d", position)
+	}
+	assert.Equal(t, minPositionRefreshDelay, positionRefreshDelay(0))
+}
+
 func TestVMIsMappedToAllItsImages(t *testing.T) {
 	vm := apitest.VirtualMachine("ns", "vm").WithImage("", "root").WithPin(v1alpha1.PinnedImage{ImageKey: v1alpha1.ImageKey{Namespace: "ns", Name: "former"}}).Obj()
 	vm.Spec.Disks = []v1alpha1.Disk{{Name: "blank"}, {Name: "tools", Image: &v1alpha1.ImageReference{Namespace: "farm", Name: "tools"}}, {Name: "twice", Image: &v1alpha1.ImageReference{Name: "root"}}}

@@ -27,9 +27,8 @@ const (
 	// burstImages changed images or more are a burst. They are on few pages, which each report
 	// would write again.
 	burstImages = 4
-	// burstInterval is the interval of reports in a burst. With what comes after, no change takes
-	// more than a second to the hub.
-	burstInterval = 700 * time.Millisecond
+	// burstInterval is the interval of reports in a burst.
+	burstInterval = time.Second
 )
 
 // burstDelay is how long a burst delays the next report; 0 for not. Requests of the fleet-wide

@@ -2,9 +2,11 @@ package startup
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
@@ -69,7 +71,20 @@ func (o *Options) ManagerOptions(s *APIServer, scheme *runtime.Scheme, cached ca
 		RenewDeadline:                 &o.RenewDeadline,
 		RetryPeriod:                   &o.RetryPeriod,
 		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       ptr.To(o.shutdownTimeout()),
 	}
+}
+
+const (
+	// terminationGracePeriod is after how long Kubernetes kills a Pod that it asked to end, by default.
+	terminationGracePeriod = 30 * time.Second
+	minShutdownTimeout     = 5 * time.Second
+)
+
+// shutdownTimeout returns how long controllers may take to end: as long as the release of the Lease,
+// which takes up to the renew deadline, is over some seconds before the process is killed.
+func (o *Options) shutdownTimeout() time.Duration {
+	return max(minShutdownTimeout, terminationGracePeriod-o.RenewDeadline-minShutdownTimeout)
 }
 
 // MetricsOptions returns how metrics are served: over HTTPS, to callers that the API

@@ -28,7 +28,7 @@ TEST_PACKAGES ?= $(shell awk '/^MemAvailable/ {n = int($$2 / (4 * 1024 * 1024))}
 TEST_FLAGS    ?= -p $(or $(TEST_PACKAGES),2) -vet=off
 TEST_TIMEOUT ?= 30m
 # The longest first: they would otherwise run alone in the end.
-TEST_ORDER   := ./e2e/suites/agent ./e2e/suites/workspaces ./...
+TEST_ORDER   := ./e2e/suites/agent ./e2e/suites/workspaces ./e2e/suites/cli ./...
 
 CACHE := $(or $(OT_FLEET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ot-fleet)
 # Where scripts/kind-up says what it has made.

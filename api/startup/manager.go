@@ -79,12 +79,14 @@ const (
 	// terminationGracePeriod is after how long Kubernetes kills a Pod that it asked to end, by default.
 	terminationGracePeriod = 30 * time.Second
 	minShutdownTimeout     = 5 * time.Second
+	// releaseMargin is left after the release of the Lease.
+	releaseMargin = 5 * time.Second
 )
 
 // shutdownTimeout returns how long controllers may take to end: as long as the release of the Lease,
-// which takes up to the renew deadline, is over some seconds before the process is killed.
+// which takes up to the renew deadline, ends before the process is killed.
 func (o *Options) shutdownTimeout() time.Duration {
-	return max(minShutdownTimeout, terminationGracePeriod-o.RenewDeadline-minShutdownTimeout)
+	return max(minShutdownTimeout, terminationGracePeriod-o.RenewDeadline-releaseMargin)
 }
 
 // MetricsOptions returns how metrics are served: over HTTPS, to callers that the API

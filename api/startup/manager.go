@@ -84,7 +84,8 @@ const (
 )
 
 // shutdownTimeout returns how long controllers may take to end: as long as the release of the Lease,
-// which takes up to the renew deadline, ends before the process is killed.
+// which takes up to the renew deadline, ends before the process is killed. That holds for deadlines of
+// up to 20 s.
 func (o *Options) shutdownTimeout() time.Duration {
 	return max(minShutdownTimeout, terminationGracePeriod-o.RenewDeadline-releaseMargin)
 }

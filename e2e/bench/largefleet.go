@@ -102,8 +102,11 @@ func measureLargeFleet(ctx context.Context, members int) (figures []figureRow, n
 		return nil, nil, err
 	}
 	defer func() {
-		// On a machine that is all in use, replicas may have to be killed. What was measured counts.
-		if stopErr := s.stop(); stopErr != nil && err == nil {
+		stopErr := s.stop()
+		switch {
+		case err != nil:
+			err = errors.Join(err, stopErr)
+		case stopErr != nil: // replicas may have to be killed where the machine is all in use; what was measured counts
 			notes = append(notes, "  in the end: "+stopErr.Error())
 		}
 	}()

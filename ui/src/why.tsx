@@ -1,7 +1,7 @@
 // Why an image of a cluster is where it is: opened over any page by the parameter why of the address.
 import { useSignal } from '@preact/signals'
 import type { ComponentType } from 'preact'
-import { useEffect, useRef } from 'preact/hooks'
+import { useLayoutEffect, useRef } from 'preact/hooks'
 import { returnFocus } from './components/dialog'
 import { plainText } from './format'
 import { param, setParams } from './route'
@@ -23,7 +23,8 @@ function close(): void {
 function Sheet(of: { cluster: string; namespace: string; name: string }) {
   const dialog = useRef<HTMLDialogElement>(null)
   const detail = useSignal<Detail | 'failed' | undefined>(undefined)
-  useEffect(() => {
+  // Before the next key is read: Escape closes what Enter has just opened.
+  useLayoutEffect(() => {
     const element = dialog.current
     const before = document.activeElement
     element?.showModal()

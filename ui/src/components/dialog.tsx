@@ -1,5 +1,5 @@
 import type { ComponentChildren } from 'preact'
-import { useEffect, useId, useRef } from 'preact/hooks'
+import { useId, useLayoutEffect, useRef } from 'preact/hooks'
 
 /** Gives the focus back to what had it before a dialog: to the heading of the page where that is gone. */
 export function returnFocus(before: Element | null): void {
@@ -12,7 +12,8 @@ export function Dialog({ title, onClose, children }: { title: ComponentChildren;
   const element = useRef<HTMLDialogElement>(null)
   const heading = useRef<HTMLHeadingElement>(null)
   const id = useId()
-  useEffect(() => {
+  // Before the next key is read: Escape closes what Enter has just opened.
+  useLayoutEffect(() => {
     const dialog = element.current
     const before = document.activeElement
     dialog?.showModal()

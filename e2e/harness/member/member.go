@@ -41,8 +41,8 @@ type Options struct {
 	// WithoutSnapshots omits the snapshot CRDs, classes and controller.
 	WithoutSnapshots bool
 	// InstantImporter runs simulator.InstantImporter instead of CDI's controller, node and
-	// storage; CDI's CRDs are installed. It serves snapshots with InstantSnapshots only. There
-	// is no garbage collection.
+	// storage; CDI's CRDs are installed. It serves snapshots with InstantSnapshots only. Of
+	// the controller manager only Controllers run.
 	InstantImporter  bool
 	InstantSnapshots bool
 	// InstantImportDuration is how long an import of the InstantImporter takes.

@@ -212,11 +212,7 @@ func (s *scenario) describeSituation(t *testing.T) string {
 		{s.namespace, &v1alpha1.VMDiskImageList{}}, {s.namespace, &v1alpha1.VirtualMachineList{}},
 		{s.namespace, &cdiv1.DataVolumeList{}}, {s.namespace, &corev1.PersistentVolumeClaimList{}}, {s.namespace, &snapshotv1.VolumeSnapshotList{}},
 	} {
-		objects, ok := listObjects(t.Context(), of.ns, of.list)
-		if !ok {
-			fmt.Fprintf(&text, "%T could not be listed\n", of.list)
-		}
-		for _, o := range objects {
+		for _, o := range listObjects(t, of.ns, of.list) {
 			o.SetManagedFields(nil)
 			content, err := json.Marshal(o)
 			if err != nil {

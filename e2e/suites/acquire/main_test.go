@@ -18,7 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,25 +38,25 @@ var env *testenv.Env
 // model of an acquired image in agent/image has all of their interleavings.
 const leaseTurns = 3
 
-// CDI, storage and garbage collection are simulated, and of KubeVirt there is only the CRD:
-// the subject is the agent's writes and their order.
+// CDI and storage are simulated, and of KubeVirt there is only the CRD: the subject is the agent's
+// writes and their order. Garbage collection is the cluster's own.
 func TestMain(m *testing.M) {
 	testenv.RunTests(m, &env, member.Options{
 		Name: "acquire", InstantImporter: true, InstantSnapshots: true, InstantImportDuration: 100 * time.Millisecond, Prepare: member.InstallKubeVirtVMCRD,
+		Controllers: []string{"garbage-collector-controller"},
 		// No controller removes that plugin's finalizers.
 		APIServerArgs: []string{"--disable-admission-plugins=StorageObjectInUseProtection"},
 		LogDir:        os.Getenv("OT_FLEET_LOG_DIR"),
 	}, false)
 }
 
-// beginTest creates a namespace with an observer and a garbage collector.
+// beginTest creates a namespace with an observer.
 func beginTest(t *testing.T) (string, *observer.Observer) {
 	t.Helper()
 	env.StorePolicy(t, map[string]string{"concurrency": "8", "retryLimit": "2", "retryBackoffDuration": "1s"})
 	env.InstantImporter().AllowFinishes(100)
 	ns := env.CreateNamespace(t)
 	o := env.StartObserver(t)
-	collectGarbageUntilCleanup(t, ns)
 	return ns, o
 }
 
@@ -103,10 +105,21 @@ func listLeftovers(t *testing.T, ns string) []string {
 	for _, list := range []client.ObjectList{
 		&v1alpha1.VirtualMachineList{}, &v1alpha1.VMDiskImageList{}, &cdiv1.DataVolumeList{}, &corev1.PersistentVolumeClaimList{}, &snapshotv1.VolumeSnapshotList{},
 	} {
-		require.NoError(t, env.Client().List(t.Context(), list, client.InNamespace(ns)))
-		left = append(left, listNames(t, list)...)
+		for _, o := range listObjects(t, ns, list) {
+			left = append(left, o.GetName())
+		}
 	}
 	return left
+}
+
+func listObjects(t *testing.T, ns string, list client.ObjectList) (objects []client.Object) {
+	t.Helper()
+	require.NoError(t, env.Client().List(t.Context(), list, client.InNamespace(ns)))
+	require.NoError(t, meta.EachListItem(list, func(o runtime.Object) error {
+		objects = append(objects, o.(client.Object))
+		return nil
+	}))
+	return objects
 }
 
 func deleteObject(t *testing.T, o client.Object) {

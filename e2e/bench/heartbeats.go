@@ -49,9 +49,14 @@ func measureHeartbeats(ctx context.Context) (figures []figureRow, notes []string
 	}
 	each := rest.cpu.Seconds() * 1000 / float64(beats)
 	change := (changing.cpu.Seconds() - rest.coresOf(rest.cpu)*changing.duration.Seconds()) * 1000 / float64(made)
+	plain, plainBeats, err := s.measurePlainRest(ctx, members)
+	if err != nil {
+		return nil, nil, err
+	}
 	return []figureRow{
 			figureAtMost(fmt.Sprintf("hub CPU per heartbeat, %d members at rest, ms", restingMembers), each, maxCPUPerHeartbeat,
 				fmt.Sprintf("%.2f (%.1f %% of a core)", each, 100*rest.coresOf(rest.cpu))),
+			figureInfo("the same of a plain hub that only watches the reports, ms", fmt.Sprintf("%.2f", plain.cpu.Seconds()*1000/float64(plainBeats))),
 			figureAtMost("hub CPU per change, ms", change, maxCPUPerChange, fmt.Sprintf("%.2f (%.0f changes/s)", change, float64(made)/changing.duration.Seconds())),
 			figureInfo("hub API server CPU per heartbeat, ms", fmt.Sprintf("%.2f", rest.onHub.Seconds()*1000/float64(beats))),
 			figureInfo("hub API writes per heartbeat", fmt.Sprintf("%.2f", float64(rest.requests.countWrites())/float64(beats))),
@@ -59,6 +64,22 @@ func measureHeartbeats(ctx context.Context) (figures []figureRow, notes []string
 			fmt.Sprintf("heartbeats: %d light members send one every %s. All that the hub's process spends in %s is divided by the heartbeats that they wrote, %d: probes, Leases and polls are in it.", restingMembers, fakemember.HeartbeatInterval, restingDuration, beats),
 			fmt.Sprintf("A change is one of %d images on a page, and the root. It costs what the hub spends beyond its rest.", imagesPerPage),
 		}, nil
+}
+
+// measurePlainRest replaces the hub by the plain one, and measures that at rest.
+func (s *hubSetup) measurePlainRest(ctx context.Context, members []*fakemember.Member) (w usageWindow, beats int64, err error) {
+	if err := s.stopReplicas(); err != nil {
+		return w, 0, err
+	}
+	p, err := newPlainSetup(ctx, s, members)
+	if err != nil {
+		return w, 0, err
+	}
+	p.reports = true
+	if _, err := p.start(ctx, 1, p.of); err != nil {
+		return w, 0, err
+	}
+	return s.measureRest(ctx)
 }
 
 // measureRest measures the use while only heartbeats arrive, and counts them.

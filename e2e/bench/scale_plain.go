@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,6 +77,8 @@ type plainSetup struct {
 	inMember           client.Client
 	// of are the names of its members.
 	of []string
+	// reports: it watches reports instead of images.
+	reports bool
 }
 
 func newPlainSetup(ctx context.Context, s *hubSetup, members []*fakemember.Member) (*plainSetup, error) {
@@ -136,7 +139,7 @@ func (p *plainSetup) start(ctx context.Context, count int, of []string) (time.Du
 			Path: p.binary, LogFile: p.logPath(r.name),
 			Args: []string{
 				"--kubeconfig=" + p.kubeconfig, "--members-kubeconfig=" + p.members.Kubeconfig(), "--members=" + strings.Join(of, ","),
-				"--name=" + r.name, "--metrics-bind-address=" + address, "--pprof-bind-address=" + r.pprof,
+				"--name=" + r.name, "--reports=" + strconv.FormatBool(p.reports), "--metrics-bind-address=" + address, "--pprof-bind-address=" + r.pprof,
 			},
 		})
 		if err != nil {

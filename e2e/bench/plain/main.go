@@ -1,6 +1,6 @@
 // Command plain is the baseline of the hub: multicluster-runtime with its own provider, builder and
-// sharded coordinator, and one controller that watches the VMDiskImages of every member. It plans
-// nothing; it only records how long changes take to arrive.
+// sharded coordinator, and one controller that watches the VMDiskImages of every member, or their
+// ClusterReports. It plans nothing; it only records how long changes take to arrive.
 package main
 
 import (
@@ -47,16 +47,21 @@ func main() {
 	name := flag.String("name", "", "The name of this replica.")
 	namespace := flag.String("namespace", "plain", "Where the Leases are.")
 	address := flag.String("metrics-bind-address", "", "Where metrics are served, and /state.")
+	reports := flag.Bool("reports", false, "Watch ClusterReports instead of VMDiskImages.")
 	pprof := flag.String("pprof-bind-address", "0", "Where /debug/pprof is served.")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
-	if err := run(*members, *names, *name, *namespace, *address, *pprof); err != nil {
+	var watched client.Object = &v1alpha1.VMDiskImage{}
+	if *reports {
+		watched = &v1alpha1.ClusterReport{}
+	}
+	if err := run(*members, *names, *name, *namespace, *address, *pprof, watched); err != nil {
 		fmt.Fprintln(os.Stderr, "plain:", err)
 		os.Exit(1)
 	}
 }
 
-func run(members, names, name, namespace, address, pprof string) error {
+func run(members, names, name, namespace, address, pprof string, watched client.Object) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -102,7 +107,7 @@ func run(members, names, name, namespace, address, pprof string) error {
 	if err := mgr.Add(owned{s}); err != nil {
 		return err
 	}
-	if err := mcbuilder.ControllerManagedBy(mgr).Named("images").For(&v1alpha1.VMDiskImage{}).Complete(&reconciler{mgr, s}); err != nil {
+	if err := mcbuilder.ControllerManagedBy(mgr).Named("watched").For(watched).Complete(&reconciler{mgr, watched, s}); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -124,7 +129,7 @@ type state struct {
 	mu sync.Mutex
 	// Owned are the members of this replica.
 	Owned map[string]bool
-	// Seen counts the reconciled images, including changes.
+	// Seen counts the reconciled objects, including changes.
 	Seen int
 	// Took are the times from a change to its reconciliation, in nanoseconds.
 	Took []time.Duration
@@ -160,23 +165,28 @@ func (o owned) Engage(ctx context.Context, name multicluster.ClusterName, _ clus
 }
 
 type reconciler struct {
-	mgr   mcmanager.Manager
-	state *state
+	mgr     mcmanager.Manager
+	watched client.Object
+	state   *state
 }
 
-// Reconcile records an image.
+// Reconcile records an object, and how long a timed change of an image took to arrive.
 func (r *reconciler) Reconcile(ctx context.Context, request mcreconcile.Request) (ctrl.Result, error) {
 	c, err := r.mgr.GetCluster(ctx, request.ClusterName)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	img := &v1alpha1.VMDiskImage{}
-	if err := c.GetClient().Get(ctx, request.NamespacedName, img); err != nil {
+	o := r.watched.DeepCopyObject().(client.Object)
+	if err := c.GetClient().Get(ctx, request.NamespacedName, o); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.state.mu.Lock()
 	defer r.state.mu.Unlock()
 	r.state.Seen++
+	img, isImage := o.(*v1alpha1.VMDiskImage)
+	if !isImage {
+		return ctrl.Result{}, nil
+	}
 	if text, ok := strings.CutPrefix(img.Status.Message, sent); ok {
 		if at, err := strconv.ParseInt(text, 10, 64); err == nil {
 			r.state.Took = append(r.state.Took, time.Since(time.Unix(0, at)))

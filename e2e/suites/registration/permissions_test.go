@@ -76,35 +76,17 @@ func TestAgentIsConfinedToItsMailbox(t *testing.T) {
 		"join token": {token, permitsJoinToken(token.Namespace), namespaces[2:]},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reviewed := &rbaccheck.Result{}
-			if tt.who == agent {
-				reviewed, err = rbaccheck.CheckByReview(t.Context(), tt.who.cfg, share, append([]string{""}, tt.namespaces...), []string{""}, tt.may)
-				require.NoError(t, err)
-				assert.Empty(t, reviewed.Unexpected)
-			}
+			ruled, err := rbaccheck.CheckRules(t.Context(), tt.who.cfg, all, append([]string{""}, namespaces...),
+				[]string{registration.LeaseName, registration.AgentAccount, registration.JoinAccount, v1alpha1.MailboxName}, tt.may)
+			require.NoError(t, err)
+			assert.Empty(t, ruled.Unexpected)
 			answered, err := rbaccheck.CheckByRequest(t.Context(), tt.who.cfg, share, append([]string{"kube-system"}, tt.namespaces...), tt.may)
 			require.NoError(t, err)
 			assert.Empty(t, answered.Unexpected)
-			t.Logf("%s: %d reviews of %d resources, %d denied; %d requests, %d refused",
-				name, reviewed.Attempts, len(share), reviewed.Refusals, answered.Attempts, answered.Refusals)
+			t.Logf("%s: %d questions about %d resources, %d denied; %d requests about %d, %d refused",
+				name, ruled.Attempts, len(all), ruled.Refusals, answered.Attempts, len(share), answered.Refusals)
 		})
 	}
-	t.Run("by name", func(t *testing.T) {
-		named := slices.DeleteFunc(slices.Clone(all), func(r rbaccheck.Resource) bool {
-			return !slices.Contains([]string{"leases", "serviceaccounts", "serviceaccounts/token", "clusterjoins", "clusterjoins/status", "secrets", "memberclusters", "memberclusters/status"}, r.Name)
-		})
-		for _, who := range []*fakeAgent{agent, token} {
-			may := permitsAgent(agent.Namespace)
-			if who == token {
-				may = permitsJoinToken(token.Namespace)
-			}
-			reviewed, err := rbaccheck.CheckByReview(t.Context(), who.cfg, named, append([]string{""}, namespaces...),
-				[]string{registration.LeaseName, registration.AgentAccount, registration.JoinAccount, v1alpha1.MailboxName}, may)
-			require.NoError(t, err)
-			assert.Empty(t, reviewed.Unexpected)
-			t.Logf("by name: %d reviews, %d denied", reviewed.Attempts, reviewed.Refusals)
-		}
-	})
 	t.Run("what it needs", func(t *testing.T) { requireAgentWorks(t, agent) })
 	t.Run("what would get it further", func(t *testing.T) { requireAgentConfined(t, agent, other) })
 }

@@ -16,9 +16,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// accessReviewServer is an API server that serves access reviews only.
+// accessReviewServer is an API server that serves access reviews, and rules if it has some.
 type accessReviewServer struct {
 	*httptest.Server
+	rules        func(namespace string) []authorizationv1.ResourceRule
 	lacks, asked atomic.Int32
 	fails        atomic.Bool
 	delay        atomic.Int64
@@ -29,6 +30,18 @@ func newAccessReviewServer(t *testing.T) *accessReviewServer {
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if request.Method == http.MethodGet {
 			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		if strings.HasSuffix(request.URL.Path, "/selfsubjectrulesreviews") {
+			review := authorizationv1.SelfSubjectRulesReview{}
+			_ = json.NewDecoder(request.Body).Decode(&review)
+			if r.rules == nil {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			review.Status.ResourceRules = r.rules(review.Spec.Namespace)
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(review)
 			return
 		}
 		r.asked.Add(1)
@@ -63,6 +76,49 @@ func TestWaitForPermissions(t *testing.T) {
 	// The last review ends after the timeout.
 	r.delay.Store(int64(100 * time.Millisecond))
 	require.ErrorContains(t, waitForPermissions(t.Context(), r.restConfig(), requiredPermissions, "ot-agent", 20*time.Millisecond), "its account lacks permissions: list a.g.io")
+}
+
+// What the rules of the account grant is not reviewed one by one. What they do not grant is: another
+// authorizer may.
+func TestRulesSpareReviews(t *testing.T) {
+	needed := []Permission{
+		{Group: "g.io", Resource: "a", Verb: "list"}, {Group: "g.io", Resource: "a", Subresource: "status", Verb: "update"},
+		{Namespace: "ours", Resource: "secrets", Name: "one", Verb: "get"},
+	}
+	everywhere := []authorizationv1.ResourceRule{
+		{Verbs: []string{"list", "get"}, APIGroups: []string{"g.io"}, Resources: []string{"a", "b"}},
+		{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*/status"}},
+	}
+	for name, tc := range map[string]struct {
+		ours      []authorizationv1.ResourceRule
+		elsewhere []authorizationv1.ResourceRule
+		wantAsked int32
+	}{
+		"all by rules":         {ours: []authorizationv1.ResourceRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"one"}}}, elsewhere: everywhere},
+		"another name":         {ours: []authorizationv1.ResourceRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"two"}}}, elsewhere: everywhere, wantAsked: 1},
+		"in its own namespace": {ours: everywhere, wantAsked: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newAccessReviewServer(t)
+			r.rules = func(namespace string) []authorizationv1.ResourceRule {
+				if namespace == "ours" {
+					return tc.ours
+				}
+				assert.Equal(t, "-", namespace)
+				return tc.elsewhere
+			}
+			require.NoError(t, WaitForPermissions(t.Context(), r.restConfig(), needed, "ot-agent"))
+			assert.Equal(t, tc.wantAsked, r.asked.Load())
+		})
+	}
+}
+
+// An API server that does not answer is not waited for twice.
+func TestSilentServerIsNotReviewed(t *testing.T) {
+	r := newAccessReviewServer(t)
+	r.Close()
+	require.NoError(t, WaitForPermissions(t.Context(), r.restConfig(), requiredPermissions, "ot-agent"))
+	assert.Zero(t, r.asked.Load())
 }
 
 // A removed permission is reported after the first refused request, and no review is sent

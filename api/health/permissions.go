@@ -65,6 +65,17 @@ func (p Permission) resourceAttributes() *authorizationv1.ResourceAttributes {
 	}
 }
 
+func (p Permission) rule() rbacv1.PolicyRule {
+	rule := rbacv1.PolicyRule{Verbs: []string{p.Verb}, APIGroups: []string{p.Group}, Resources: []string{p.Resource}}
+	if p.Subresource != "" {
+		rule.Resources[0] += "/" + p.Subresource
+	}
+	if p.Name != "" {
+		rule.ResourceNames = []string{p.Name}
+	}
+	return rule
+}
+
 // describeResource returns the resource of a permission for people.
 func (p Permission) describeResource() string {
 	text := p.Resource

@@ -15,11 +15,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-helpers/auth/rbac/validation"
 )
 
 // Resource is a resource or subresource of an API server.
@@ -106,30 +108,12 @@ func (t *Result) record(refused, right bool, what string) {
 	}
 }
 
-// rules are what a credential may do in a namespace.
-type rules []authorizationv1.ResourceRule
-
-// allow decides as the API server's RBAC authorizer does.
-func (all rules) allow(r Request) bool {
-	has := func(some []string, one ...string) bool {
-		return slices.ContainsFunc(append(one, "*"), func(s string) bool { return slices.Contains(some, s) })
-	}
-	resource := []string{r.Resource}
-	if _, sub, found := strings.Cut(r.Resource, "/"); found {
-		resource = append(resource, "*/"+sub)
-	}
-	return slices.ContainsFunc(all, func(rule authorizationv1.ResourceRule) bool {
-		return has(rule.Verbs, r.Verb) && has(rule.APIGroups, r.Group) && has(rule.Resources, resource...) &&
-			(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, r.Object))
-	})
-}
-
 // elsewhere is a namespace without RoleBindings: what holds there holds in all namespaces.
 const elsewhere = "rbaccheck-elsewhere"
 
 // CheckRules has the API server list the credential's rules in each namespace, "" for all of them,
 // and decides by them each verb on each resource, by each name and by none. What the rules mention
-// is checked too, whether it is served or not.
+// is checked too, whether it is served or not: so is "*", which nothing permits.
 func CheckRules(ctx context.Context, cfg *rest.Config, all []Resource, namespaces, objects []string, may Permits) (*Result, error) {
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -145,7 +129,7 @@ func CheckRules(ctx context.Context, cfg *rest.Config, all []Resource, namespace
 	for _, name := range objects {
 		names[name] = true
 	}
-	in := map[string]rules{}
+	granted := map[Request]bool{}
 	for _, namespace := range namespaces {
 		review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: cmp.Or(namespace, elsewhere)}}
 		answer, err := clients.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
@@ -155,25 +139,20 @@ func CheckRules(ctx context.Context, cfg *rest.Config, all []Resource, namespace
 		if answer.Status.Incomplete {
 			return nil, fmt.Errorf("reading the rules of %s in namespace %s: the answer is incomplete: %s", cfg.Host, namespace, answer.Status.EvaluationError)
 		}
-		in[namespace] = answer.Status.ResourceRules
 		for _, rule := range answer.Status.ResourceRules {
-			for _, group := range rule.APIGroups {
-				for _, resource := range rule.Resources {
-					resources[schema.GroupResource{Group: group, Resource: resource}] = true
-				}
-			}
-			for _, name := range rule.ResourceNames {
-				names[name] = true
+			for _, one := range validation.BreakdownRule(rbacv1.PolicyRule{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames}) {
+				r := Request{one.Verbs[0], one.APIGroups[0], one.Resources[0], namespace, strings.Join(one.ResourceNames, "")}
+				granted[r], names[r.Object], resources[schema.GroupResource{Group: r.Group, Resource: r.Resource}] = true, true, true
 			}
 		}
 	}
 	checked := &Result{}
-	for namespace, rules := range in {
+	for _, namespace := range namespaces {
 		for r := range resources {
 			for _, verb := range checkedVerbs {
 				for name := range names {
 					asked := Request{verb, r.Group, r.Resource, namespace, name}
-					allowed := rules.allow(asked)
+					allowed := granted[asked] || granted[Request{verb, r.Group, r.Resource, namespace, ""}]
 					checked.record(!allowed, allowed == (may(asked) || PermittedToAll(asked)), fmt.Sprintf("%v: allowed is %t", asked, allowed))
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -16,6 +17,8 @@ const (
 	// fieldOwner is Helm's own: Helm can take the installation over.
 	fieldOwner         = client.FieldOwner("helm")
 	establishedTimeout = 3 * time.Minute
+	// maxConcurrentApplies bounds how many objects are applied at a time.
+	maxConcurrentApplies = 16
 )
 
 // Install applies every object of a chart by server-side apply, which fails on fields that
@@ -62,14 +65,21 @@ func Install(ctx context.Context, cfg *rest.Config, path, releaseName, namespace
 	return applyObjects(ctx, c, path, others)
 }
 
+// applyObjects applies all at once: of definitions in a row the API server publishes its schema anew
+// after each.
 func applyObjects(ctx context.Context, c client.Client, path string, objects []*unstructured.Unstructured) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(maxConcurrentApplies)
 	for _, object := range objects {
-		configuration := client.ApplyConfigurationFromUnstructured(object.DeepCopy())
-		if err := c.Apply(ctx, configuration, fieldOwner, client.ForceOwnership); err != nil {
-			return fmt.Errorf("installing chart %s: applying %s %s: %w", path, object.GetKind(), client.ObjectKeyFromObject(object), err)
-		}
+		group.Go(func() error {
+			configuration := client.ApplyConfigurationFromUnstructured(object.DeepCopy())
+			if err := c.Apply(ctx, configuration, fieldOwner, client.ForceOwnership); err != nil {
+				return fmt.Errorf("installing chart %s: applying %s %s: %w", path, object.GetKind(), client.ObjectKeyFromObject(object), err)
+			}
+			return nil
+		})
 	}
-	return nil
+	return group.Wait()
 }
 
 func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Unstructured) error {

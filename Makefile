@@ -64,7 +64,7 @@ pictures: ## Draw the pictures of the dashboard in docs/pictures (needs chromium
 .PHONY: test
 test: ## Run all tests (needs Go, make and git only)
 	@# Without Go's cache of results: it does not know which programs a journey has run.
-	go -C cli test -count=1 ./...
+	go -C cli test -count=1 -vet=off ./...
 	@go run ./scripts/dashboard -test
 	go run ./scripts/testreport -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(TEST_ORDER)
 

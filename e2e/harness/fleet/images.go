@@ -69,11 +69,8 @@ func (m *Member) GetImage(t *testing.T, name string) *v1alpha1.VMDiskImage {
 // AwaitImage waits until the member has an image that meets a condition.
 func (m *Member) AwaitImage(t *testing.T, name, wanted string, condition func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
 	t.Helper()
-	var img *v1alpha1.VMDiskImage
-	if !testenv.AwaitCondition(t, func() bool {
-		img = m.GetImage(t, name)
-		return img != nil && condition(img)
-	}) {
+	img, held := testenv.AwaitObject(t, m, client.ObjectKey{Namespace: Namespace, Name: name}, condition)
+	if !held {
 		require.Failf(t, "image is not as wanted", "%s: want %s %s, there is %+v", m.Name(), name, wanted, img)
 	}
 	return img

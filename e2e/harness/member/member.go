@@ -64,7 +64,7 @@ type Member struct {
 	ControlPlane *controlplane.ControlPlane
 
 	options         Options
-	client          client.Client
+	client          client.WithWatch
 	kubelet         *simulator.Kubelet
 	storage         *simulator.Storage
 	progress        *simulator.ImportProgress
@@ -139,7 +139,7 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 			err = errors.Join(fmt.Errorf("starting member %s: %w", o.Name, err), m.Stop())
 		}
 	}()
-	if m.client, err = client.New(plane.Config(), client.Options{Scheme: o.Scheme}); err != nil {
+	if m.client, err = client.NewWithWatch(plane.Config(), client.Options{Scheme: o.Scheme}); err != nil {
 		return nil, fmt.Errorf("making its client: %w", err)
 	}
 	if err := m.startPrograms(ctx, paths); err != nil || !o.KubeVirt {
@@ -208,7 +208,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 func (m *Member) Name() string { return m.options.Name }
 
 // Client returns a client with all rights and no cache.
-func (m *Member) Client() client.Client { return m.client }
+func (m *Member) Client() client.WithWatch { return m.client }
 
 // Kubelet returns the simulated kubelet.
 func (m *Member) Kubelet() *simulator.Kubelet { return m.kubelet }

@@ -28,14 +28,11 @@ func NewMachine(namespace, name string, img *v1alpha1.VMDiskImage) *v1alpha1.Vir
 	}
 }
 
-// AwaitMachine reads a VirtualMachine until it meets a condition.
+// AwaitMachine waits until a VirtualMachine meets a condition.
 func (s *Env) AwaitMachine(t *testing.T, vm *v1alpha1.VirtualMachine, wanted func(*v1alpha1.VirtualMachine) bool) *v1alpha1.VirtualMachine {
 	t.Helper()
-	got := &v1alpha1.VirtualMachine{}
-	if !AwaitCondition(t, func() bool {
-		got = &v1alpha1.VirtualMachine{}
-		return s.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), got) == nil && wanted(got)
-	}) {
+	got, held := AwaitObject(t, s.Client(), client.ObjectKeyFromObject(vm), wanted)
+	if !held {
 		require.Failf(t, "machine is not as wanted", "%s/%s was last seen %s, %s: %s\npinned %+v\n%+v", vm.Namespace, vm.Name, got.Status.Phase, got.Status.Reason, got.Status.Message, got.Status.Pinned, got.Status.Conditions)
 	}
 	return got

@@ -5,6 +5,7 @@ package testenv
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,19 +56,13 @@ func GetReceivedRoot(t *testing.T, c client.Reader, member string) *v1alpha1.Clu
 	return received.FindHeartbeat(member, copied.ResourceVersion).ApplyTo(copied)
 }
 
-// AwaitMember reads a MemberCluster until it meets all conditions.
-func AwaitMember(t *testing.T, c client.Reader, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
+// AwaitMember waits until a MemberCluster meets all conditions.
+func AwaitMember(t *testing.T, c client.WithWatch, name, wanted string, holds ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
-	var m *v1alpha1.MemberCluster
-	if !AwaitCondition(t, func() bool {
-		m = GetMember(t, c, name)
-		for _, hold := range holds {
-			if !hold(m) {
-				return false
-			}
-		}
-		return true
-	}) {
+	m, held := AwaitObject(t, c, client.ObjectKey{Name: name}, func(m *v1alpha1.MemberCluster) bool {
+		return !slices.ContainsFunc(holds, func(hold func(*v1alpha1.MemberCluster) bool) bool { return !hold(m) })
+	})
+	if !held {
 		require.Failf(t, "MemberCluster "+name+" is not as wanted: "+wanted, "%s", DescribeMember(m))
 	}
 	return m

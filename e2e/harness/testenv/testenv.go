@@ -253,11 +253,8 @@ func (s *Env) Update(t *testing.T, o client.Object, change func()) {
 // AwaitImage reads an image until it meets a condition.
 func (s *Env) AwaitImage(t *testing.T, img *v1alpha1.VMDiskImage, wanted func(*v1alpha1.VMDiskImage) bool) *v1alpha1.VMDiskImage {
 	t.Helper()
-	got := &v1alpha1.VMDiskImage{}
-	if !AwaitCondition(t, func() bool {
-		got = &v1alpha1.VMDiskImage{}
-		return s.Client().Get(t.Context(), client.ObjectKeyFromObject(img), got) == nil && wanted(got)
-	}) {
+	got, held := AwaitObject(t, s.Client(), client.ObjectKeyFromObject(img), wanted)
+	if !held {
 		require.Failf(t, "image is not as wanted", "%s/%s was last seen %s, %s: %s\n%+v", img.Namespace, img.Name, got.Status.Phase, got.Status.Reason, got.Status.Message, got.Status.Revisions)
 	}
 	return got

@@ -123,9 +123,6 @@ func startOlderFake(t *testing.T) *fakemember.Member {
 // awaitRollout reads a FleetDiskImage until its status meets a condition.
 func (f *testFleet) awaitRollout(t *testing.T, img *v1alpha1.FleetDiskImage, wanted string, condition func(*v1alpha1.FleetDiskImageStatus) bool) {
 	t.Helper()
-	got := &v1alpha1.FleetDiskImage{}
-	require.True(t, testenv.AwaitCondition(t, func() bool {
-		require.NoError(t, f.Get(t.Context(), client.ObjectKeyFromObject(img), got))
-		return condition(&got.Status)
-	}), "%s is not %s: %s %s", img.Name, wanted, got.Status.Phase, got.Status.Message)
+	got, held := testenv.AwaitObject(t, f, client.ObjectKeyFromObject(img), func(got *v1alpha1.FleetDiskImage) bool { return condition(&got.Status) })
+	require.True(t, held, "%s is not %s: %s %s", img.Name, wanted, got.Status.Phase, got.Status.Message)
 }

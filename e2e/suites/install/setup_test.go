@@ -57,7 +57,7 @@ const (
 // plane is an API server with a client that has all permissions.
 type plane struct {
 	*controlplane.ControlPlane
-	client.Client
+	client.WithWatch
 }
 
 type testHub struct {
@@ -94,7 +94,7 @@ func (s *testHub) startAll(ctx context.Context) error {
 	}
 	for i, p := range []*plane{&s.hubPlane, &s.edgePlane} {
 		p.ControlPlane = planes[i]
-		if p.Client, err = client.New(planes[i].Config(), client.Options{Scheme: scheme}); err != nil {
+		if p.WithWatch, err = client.NewWithWatch(planes[i].Config(), client.Options{Scheme: scheme}); err != nil {
 			return err
 		}
 	}

@@ -113,14 +113,11 @@ func (f *testFleet) relabelMember(t *testing.T, cluster, label, value string) {
 // all conditions.
 func (f *testFleet) awaitFleetImage(t *testing.T, img *v1alpha1.FleetDiskImage, wanted string, holds ...func(*v1alpha1.FleetDiskImage) bool) *v1alpha1.FleetDiskImage {
 	t.Helper()
-	got := &v1alpha1.FleetDiskImage{}
-	if !testenv.AwaitCondition(t, func() bool {
-		got = &v1alpha1.FleetDiskImage{}
-		if f.Get(t.Context(), client.ObjectKeyFromObject(img), got) != nil || got.Status.ObservedGeneration != got.Generation {
-			return false
-		}
-		return !slices.ContainsFunc(holds, func(hold func(*v1alpha1.FleetDiskImage) bool) bool { return !hold(got) })
-	}) {
+	got, held := testenv.AwaitObject(t, f, client.ObjectKeyFromObject(img), func(got *v1alpha1.FleetDiskImage) bool {
+		return got.Status.ObservedGeneration == got.Generation &&
+			!slices.ContainsFunc(holds, func(hold func(*v1alpha1.FleetDiskImage) bool) bool { return !hold(got) })
+	})
+	if !held {
 		require.Failf(t, "FleetDiskImage "+img.Name+" is not as wanted: "+wanted, "%s\nthe hub's log is %s", describeFleetImage(got), f.Hub.LogFile())
 	}
 	requireExpectation(t, got)

@@ -214,6 +214,13 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	return c.startControllers()
 }
 
+// ListEnded returns the logs of the programs that have exited.
+func (c *ControlPlane) ListEnded() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return process.ListEnded(c.etcd, c.apiserver, c.controllerManager, c.scheduler)
+}
+
 // PauseAPIServer freezes the API server: connections stay open and get no answer.
 func (c *ControlPlane) PauseAPIServer(ctx context.Context) error {
 	c.mu.Lock()

@@ -207,6 +207,13 @@ func AddToScheme(scheme *runtime.Scheme) error {
 // Name returns the member's name.
 func (m *Member) Name() string { return m.options.Name }
 
+// ListEnded returns the logs of the programs that have exited, those of the control plane included.
+func (m *Member) ListEnded() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append(m.ControlPlane.ListEnded(), process.ListEnded(m.cdiController, m.snapshots, m.cdiWebhooks, m.kubevirt, m.kubevirtWebhooks)...)
+}
+
 // Client returns a client with all rights and no cache.
 func (m *Member) Client() client.WithWatch { return m.client }
 

@@ -120,6 +120,16 @@ func (p *Process) Wait() error {
 	return p.err
 }
 
+// ListEnded returns the logs of those that have exited; nil ones never ran.
+func ListEnded(some ...*Process) (logs []string) {
+	for _, p := range some {
+		if p != nil && p.HasEnded() {
+			logs = append(logs, p.LogFile())
+		}
+	}
+	return logs
+}
+
 // HasEnded reports whether the process has exited.
 func (p *Process) HasEnded() bool {
 	select {

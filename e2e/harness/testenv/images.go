@@ -31,7 +31,7 @@ func (s *Env) CreateHomeNamespace(t *testing.T) string {
 	t.Cleanup(func() {
 		ctx, c := context.Background(), s.Client()
 		if t.Failed() {
-			t.Log(s.describeImports(ctx, ns))
+			t.Log(s.DescribeImports(ctx, ns))
 		}
 		assert.NoError(t, client.IgnoreNotFound(c.Delete(ctx, EmptyPlan())))
 		assert.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.VMDiskImage{}, client.InNamespace(ns)))
@@ -54,9 +54,19 @@ func NewPolicy(keysAndValues ...string) map[string]string {
 	return data
 }
 
-// describeImports returns the state of the imports of a namespace, for a failure message.
-func (s *Env) describeImports(ctx context.Context, ns string) string {
+// DescribeImports returns the state of the imports of a namespace, and which programs of the cluster
+// have exited, for a failure message.
+func (s *Env) DescribeImports(ctx context.Context, ns string) string {
 	var text strings.Builder
+	if ended := s.ListEnded(); len(ended) > 0 {
+		fmt.Fprintf(&text, "programs that have exited, by their logs: %v\n", ended)
+	}
+	about := func(o client.Object) string {
+		if deleted := o.GetDeletionTimestamp(); deleted != nil {
+			return fmt.Sprintf("%s (deleted at %s, kept by %v)", o.GetName(), deleted.Format(time.TimeOnly), o.GetFinalizers())
+		}
+		return o.GetName()
+	}
 	var dvs cdiv1.DataVolumeList
 	var claims corev1.PersistentVolumeClaimList
 	var pods corev1.PodList
@@ -64,15 +74,15 @@ func (s *Env) describeImports(ctx context.Context, ns string) string {
 		_ = s.Client().List(ctx, list, client.InNamespace(ns))
 	}
 	for i := range dvs.Items {
-		fmt.Fprintf(&text, "DataVolume %s %+v\n", dvs.Items[i].Name, dvs.Items[i].Status)
+		fmt.Fprintf(&text, "DataVolume %s %+v\n", about(&dvs.Items[i]), dvs.Items[i].Status)
 	}
 	for i := range claims.Items {
 		c := &claims.Items[i]
-		fmt.Fprintf(&text, "PersistentVolumeClaim %s %s %v on %q\n", c.Name, c.Status.Phase, c.Annotations, c.Spec.VolumeName)
+		fmt.Fprintf(&text, "PersistentVolumeClaim %s %s %v on %q\n", about(c), c.Status.Phase, c.Annotations, c.Spec.VolumeName)
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		fmt.Fprintf(&text, "Pod %s on %q %s %+v\n", p.Name, p.Spec.NodeName, p.Status.Phase, p.Status.ContainerStatuses)
+		fmt.Fprintf(&text, "Pod %s on %q %s %+v\n", about(p), p.Spec.NodeName, p.Status.Phase, p.Status.ContainerStatuses)
 	}
 	return text.String()
 }

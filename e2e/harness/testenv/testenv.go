@@ -255,7 +255,8 @@ func (s *Env) AwaitImage(t *testing.T, img *v1alpha1.VMDiskImage, wanted func(*v
 	t.Helper()
 	got, held := AwaitObject(t, s.Client(), client.ObjectKeyFromObject(img), wanted)
 	if !held {
-		require.Failf(t, "image is not as wanted", "%s/%s was last seen %s, %s: %s\n%+v", img.Namespace, img.Name, got.Status.Phase, got.Status.Reason, got.Status.Message, got.Status.Revisions)
+		require.Failf(t, "image is not as wanted", "%s/%s was last seen %s, %s: %s\n%+v\n%s", img.Namespace, img.Name, got.Status.Phase, got.Status.Reason, got.Status.Message, got.Status.Revisions,
+			s.DescribeImports(context.WithoutCancel(t.Context()), img.Namespace))
 	}
 	return got
 }

@@ -51,7 +51,11 @@ func requirePromisesKept(t *testing.T, o *observer.Observer) observer.History {
 // image that is gone.
 func requireNothingLeft(t *testing.T, namespace string) {
 	t.Helper()
-	require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.Ledger(t).Status.Slots) == 0 }), "slots are still taken: %+v", env.Ledger(t).Status.Slots)
+	if !testenv.AwaitCondition(t, func() bool { return len(env.Ledger(t).Status.Slots) == 0 }) {
+		slots := env.Ledger(t).Status.Slots
+		require.NotEmpty(t, slots, "the last slot was freed too late")
+		require.Failf(t, "slots are still taken", "%+v\n%s", slots, env.DescribeImports(t.Context(), slots[0].Image.Namespace))
+	}
 	var orphans []string
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		orphans = orphans[:0]

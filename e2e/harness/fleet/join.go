@@ -132,7 +132,7 @@ func (f *Fleet) AwaitHealthy(t *testing.T, name string) {
 	f.AwaitMember(t, name, "Ready", IsReady)
 }
 
-// AwaitMember reads a MemberCluster until it meets all conditions.
+// AwaitMember waits until a MemberCluster meets all conditions.
 func (f *Fleet) AwaitMember(t *testing.T, name, wanted string, conditions ...func(*v1alpha1.MemberCluster) bool) *v1alpha1.MemberCluster {
 	t.Helper()
 	if f.Hub != nil {

@@ -229,9 +229,7 @@ func protectSuccessors(t *testing.T) {
 // countImporterStarts counts how often importers of a namespace start from now on, by image.
 func countImporterStarts(t *testing.T, ns string) func() map[types.UID]int {
 	t.Helper()
-	c, err := client.NewWithWatch(env.ControlPlane.Config(), client.Options{Scheme: env.Client().Scheme()})
-	require.NoError(t, err)
-	events, err := c.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(ns), client.MatchingLabels{"cdi.kubevirt.io": "importer"})
+	events, err := env.Client().Watch(t.Context(), &corev1.PodList{}, client.InNamespace(ns), client.MatchingLabels{"cdi.kubevirt.io": "importer"})
 	require.NoError(t, err)
 	t.Cleanup(events.Stop)
 	var mu sync.Mutex
@@ -403,9 +401,7 @@ func TestPendingClaimIsWrittenOnce(t *testing.T) {
 // countClaimWrites counts the writes of the claims of a namespace from now on, by UID.
 func countClaimWrites(t *testing.T, ns string) func(types.UID) int {
 	t.Helper()
-	c, err := client.NewWithWatch(env.ControlPlane.Config(), client.Options{Scheme: env.Client().Scheme()})
-	require.NoError(t, err)
-	events, err := c.Watch(t.Context(), &corev1.PersistentVolumeClaimList{}, client.InNamespace(ns))
+	events, err := env.Client().Watch(t.Context(), &corev1.PersistentVolumeClaimList{}, client.InNamespace(ns))
 	require.NoError(t, err)
 	t.Cleanup(events.Stop)
 	var mu sync.Mutex

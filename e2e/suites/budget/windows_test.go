@@ -120,7 +120,7 @@ func startOlderFake(t *testing.T) *fakemember.Member {
 	return older
 }
 
-// awaitRollout reads a FleetDiskImage until its status meets a condition.
+// awaitRollout waits until the status of a FleetDiskImage meets a condition.
 func (f *testFleet) awaitRollout(t *testing.T, img *v1alpha1.FleetDiskImage, wanted string, condition func(*v1alpha1.FleetDiskImageStatus) bool) {
 	t.Helper()
 	got, held := testenv.AwaitObject(t, f, client.ObjectKeyFromObject(img), func(got *v1alpha1.FleetDiskImage) bool { return condition(&got.Status) })

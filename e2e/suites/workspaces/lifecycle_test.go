@@ -363,10 +363,8 @@ func testManyVMs(t *testing.T, s *testenv.Env, n int) {
 // countObjects counts the objects of a kind that a namespace has had from now on.
 func countObjects(t *testing.T, s *testenv.Env, list client.ObjectList, ns string) func() int {
 	t.Helper()
-	c, err := client.NewWithWatch(s.ControlPlane.Config(), client.Options{Scheme: s.Client().Scheme()})
-	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	w, err := c.Watch(ctx, list, client.InNamespace(ns))
+	w, err := s.Client().Watch(ctx, list, client.InNamespace(ns))
 	if err != nil {
 		cancel()
 		require.NoError(t, err)

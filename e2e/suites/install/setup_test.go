@@ -320,16 +320,25 @@ func (s *testHub) joinMember(t *testing.T, name string, cfg *rest.Config) {
 	t.Cleanup(func() { require.NoError(t, s.hubPlane.Delete(context.Background(), secret)) })
 }
 
-// awaitInstalled waits until an install has ended: its release is deployed, the Lease is released
-// and the condition is True.
+// awaitInstalled waits until an install has ended: its release is deployed, the Lease is released,
+// or has expired where it was not renewed in time, and the condition is True.
 func (s *testHub) awaitInstalled(t *testing.T) *v1alpha1.MemberCluster {
 	t.Helper()
-	lease, state := &coordinationv1.Lease{}, ""
-	require.Eventually(t, func() bool {
-		_, state = s.newestRelease(t)
-		return state == "deployed" && s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease) == nil &&
-			ptr.Deref(lease.Spec.HolderIdentity, "") == ""
-	}, testenv.Patience, tick, "the newest release is not deployed, or the Lease held; the hub's log is %s", s.Hub.LogFile())
+	var number int
+	var state, holder string
+	ended := func() bool {
+		lease := &coordinationv1.Lease{}
+		number, state = s.newestRelease(t)
+		if s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease) != nil {
+			return false
+		}
+		holder = ptr.Deref(lease.Spec.HolderIdentity, "")
+		expired := time.Since(ptr.Deref(lease.Spec.RenewTime, metav1.NowMicro()).Time) > time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second
+		return state == "deployed" && (holder == "" || expired)
+	}
+	if !assert.Eventually(t, ended, testenv.Patience, tick) {
+		require.Failf(t, "no install has ended", "release %d is %s, and %q holds the Lease; the hub's log is %s", number, state, holder, s.Hub.LogFile())
+	}
 	return s.awaitCondition(t, metav1.ConditionTrue, v1alpha1.ReasonInstalled)
 }
 

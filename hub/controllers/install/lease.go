@@ -104,9 +104,7 @@ func (l *lease) renewUntilDone(ctx context.Context) {
 		case <-every.C:
 		}
 		sent := time.Now()
-		next := l.held.DeepCopy()
-		l.stampRenewal(next, sent)
-		err := l.client.Update(ctx, next)
+		next, err := l.update(ctx, func(o *coordinationv1.Lease) { l.stampRenewal(o, sent) })
 		l.mu.Lock()
 		switch {
 		case err == nil:
@@ -137,14 +135,32 @@ func (l *lease) releaseLease(ctx context.Context) {
 	if l.Err() != nil {
 		return
 	}
-	next := l.held.DeepCopy()
-	next.Spec.HolderIdentity = ptr.To("")
-	if err := l.client.Update(ctx, next); err != nil {
+	if _, err := l.update(ctx, func(o *coordinationv1.Lease) { o.Spec.HolderIdentity = ptr.To("") }); err != nil {
 		log.FromContext(ctx).Info("Failed to release the Lease in the member; it expires", "lease", l.key.String(), "error", err.Error())
 	}
 	l.mu.Lock()
 	l.held = nil
 	l.mu.Unlock()
+}
+
+// update changes the held Lease. The answer to the last renewal may have been lost, or not awaited
+// by releaseLease: the Lease then conflicts with what is known of it, and is still held.
+func (l *lease) update(ctx context.Context, change func(*coordinationv1.Lease)) (*coordinationv1.Lease, error) {
+	next := l.held.DeepCopy()
+	change(next)
+	err := l.client.Update(ctx, next)
+	if !apierrors.IsConflict(err) {
+		return next, err
+	}
+	now := &coordinationv1.Lease{}
+	if err := l.client.Get(ctx, l.key, now); err != nil {
+		return nil, err
+	}
+	if now.UID != l.held.UID || ptr.Deref(now.Spec.HolderIdentity, "") != l.holder || !ptr.Equal(now.Spec.LeaseTransitions, l.held.Spec.LeaseTransitions) {
+		return nil, err
+	}
+	change(now)
+	return now, l.client.Update(ctx, now)
 }
 
 // leaseObserver knows since when the Leases of others have not changed, by the own clock.

@@ -25,10 +25,11 @@ import (
 
 const leaseDuration = 30 * time.Second
 
-// fakeMember is an API server that may be cut off from a hub.
+// fakeMember is an API server that may be cut off from a hub, or may store what is sent to it and
+// not answer.
 type fakeMember struct {
 	client.Client
-	cut atomic.Bool
+	cut, silent atomic.Bool
 }
 
 func newFakeMember() *fakeMember {
@@ -38,7 +39,14 @@ func newFakeMember() *fakeMember {
 			if m.cut.Load() {
 				return errors.New("cut off")
 			}
-			return c.Update(ctx, o, opts...)
+			err := c.Update(ctx, o, opts...)
+			if m.silent.Load() {
+				ctx, cancel := context.WithTimeout(ctx, leaseDuration/3)
+				defer cancel()
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return err
 		},
 	}).Build()
 	return m
@@ -98,6 +106,34 @@ func TestUnrenewedLeaseEndsInTime(t *testing.T) {
 	})
 }
 
+func TestLeaseIsReleasedDuringRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newFakeMember()
+		l := m.lease("a")
+		require.NoError(t, l.acquire(t.Context(), nil))
+		m.silent.Store(true)
+		advanceTime(leaseDuration / 8) // a renewal is stored, and its answer is awaited
+		m.silent.Store(false)
+		l.releaseLease(t.Context())
+		assert.Empty(t, *m.stored(t).Spec.HolderIdentity)
+	})
+}
+
+func TestRenewalWithoutAnswerKeepsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newFakeMember()
+		l := m.lease("a")
+		require.NoError(t, l.acquire(t.Context(), nil))
+		m.silent.Store(true)
+		advanceTime(leaseDuration / 6)
+		m.silent.Store(false)
+		advanceTime(leaseDuration)
+		require.NoError(t, l.Err(), "no other process took it")
+		l.releaseLease(t.Context())
+		assert.Empty(t, *m.stored(t).Spec.HolderIdentity)
+	})
+}
+
 func TestTakenLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newFakeMember()
@@ -110,7 +146,13 @@ func TestTakenLeaseIsLost(t *testing.T) {
 		assert.Equal(t, "b", *m.stored(t).Spec.HolderIdentity, "it is not given away")
 		advanceTime(leaseDuration)
 		require.NoError(t, b.Err())
+		again := m.lease("b")
+		require.NoError(t, again.acquire(t.Context(), m.stored(t)))
+		advanceTime(leaseDuration / 4)
+		require.Error(t, b.Err(), "what the same process takes anew is another Lease")
+		require.NoError(t, again.Err())
 		b.releaseLease(t.Context())
+		again.releaseLease(t.Context())
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -167,17 +168,24 @@ func (r *Replica) Start(ctx context.Context) error {
 		}
 	}
 	r.dropLease()
-	if lease == nil {
-		return nil
-	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseDeleteTimeout)
-	defer cancel()
-	// The Lease of a process that has replaced this one has another resourceVersion.
-	err := r.live.Delete(bounded, lease, client.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		log.FromContext(ctx).Info("Failed to delete the Lease of this replica; others wait until it expires", "lease", lease.Name, "error", err.Error())
+	if err := r.deleteLease(context.WithoutCancel(ctx)); err != nil {
+		log.FromContext(ctx).Info("Failed to delete the Lease of this replica; others wait until it expires", "lease", readapi.LeasePrefix+r.Name(), "error", err.Error())
 	}
 	return nil
+}
+
+// deleteLease deletes the Lease unless another process has replaced this one. It reads the Lease,
+// since a renewal that Start did not wait for may have changed it, and may still do so.
+func (r *Replica) deleteLease(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseDeleteTimeout)
+	defer cancel()
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		lease, err := r.getLease(ctx)
+		if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") != r.challenge {
+			return err
+		}
+		return client.IgnoreNotFound(r.live.Delete(ctx, lease, client.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}))
+	})
 }
 
 // renewLease renews the Lease as it was last written. The first write of a process takes

@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -27,10 +28,10 @@ func linkAssignedTo(replica string) *v1alpha1.MemberLink {
 	return &v1alpha1.MemberLink{Spec: v1alpha1.MemberLinkSpec{Mode: v1alpha1.LinkPush, Replica: replica}}
 }
 
-// fakeAPIServer is an API server that can be cut off.
+// fakeAPIServer is an API server that can be cut off, or that stores updates and does not answer.
 type fakeAPIServer struct {
 	client.Client
-	cut bool
+	cut, silent bool
 }
 
 var errCut = errors.New("cut off")
@@ -48,7 +49,12 @@ func newFakeAPIServer() *fakeAPIServer {
 			if s.cut {
 				return errCut
 			}
-			return c.Update(ctx, o, opts...)
+			err := c.Update(ctx, o, opts...)
+			if s.silent {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return err
 		},
 	})
 	return s
@@ -98,6 +104,43 @@ func TestReplicaStopsAtItsOwnDeadline(t *testing.T) {
 		assert.False(t, r.OwnsMember(linkAssignedTo("one")))
 		_, err := s.lease(t)
 		assert.True(t, apierrors.IsNotFound(err), "no replica waits for the Lease of one that ended in order")
+	})
+}
+
+func TestReplicaEndsDuringRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeAPIServer()
+		r := NewReplica(s, options)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Start(ctx) }()
+		synctest.Wait()
+		s.silent = true
+		require.NoError(t, trigger.Sleep(t.Context(), options.RetryPeriod))
+		synctest.Wait() // a renewal is stored, and its answer is awaited
+		cancel()
+		require.NoError(t, <-ended)
+		_, err := s.lease(t)
+		assert.True(t, apierrors.IsNotFound(err), "its Lease is left to expire")
+	})
+}
+
+func TestReplacedReplicaLeavesLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeAPIServer()
+		r := NewReplica(s, options)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Start(ctx) }()
+		synctest.Wait()
+		lease, err := s.lease(t)
+		require.NoError(t, err)
+		lease.Spec.HolderIdentity = ptr.To("another process")
+		require.NoError(t, s.Client.Update(t.Context(), lease))
+		cancel()
+		require.NoError(t, <-ended)
+		_, err = s.lease(t)
+		require.NoError(t, err, "the Lease of the process that replaced it was deleted")
 	})
 }
 

@@ -66,6 +66,20 @@ func (s *fakeAPIServer) lease(t *testing.T) (*coordinationv1.Lease, error) {
 	return lease, s.Client.Get(t.Context(), client.ObjectKey{Namespace: "ot-hub", Name: readapi.LeasePrefix + "one"}, lease)
 }
 
+// startReplica starts a replica, and returns once that has written its Lease or failed to. stop ends
+// it and returns the result of Start.
+func startReplica(t *testing.T, r *Replica) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Start(ctx) }()
+	synctest.Wait()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
 func TestReplicaStopsAtItsOwnDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer()
@@ -73,9 +87,7 @@ func TestReplicaStopsAtItsOwnDeadline(t *testing.T) {
 		changes := 0
 		r.OnLeaseChange(func() { changes++ })
 		assert.False(t, r.OwnsMember(linkAssignedTo("one")), "it holds no Lease yet")
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Start(ctx) }()
+		stop := startReplica(t, r)
 		require.NoError(t, trigger.Sleep(t.Context(), time.Minute))
 		assert.True(t, r.OwnsMember(linkAssignedTo("one")))
 		assert.False(t, r.OwnsMember(linkAssignedTo("two")))
@@ -99,8 +111,7 @@ func TestReplicaStopsAtItsOwnDeadline(t *testing.T) {
 		assert.True(t, r.OwnsMember(linkAssignedTo("one")), "it continues once it can")
 		assert.Equal(t, 3, changes)
 
-		cancel()
-		require.NoError(t, <-ended)
+		require.NoError(t, stop())
 		assert.False(t, r.OwnsMember(linkAssignedTo("one")))
 		_, err := s.lease(t)
 		assert.True(t, apierrors.IsNotFound(err), "no replica waits for the Lease of one that ended in order")
@@ -110,16 +121,11 @@ func TestReplicaStopsAtItsOwnDeadline(t *testing.T) {
 func TestReplicaEndsDuringRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer()
-		r := NewReplica(s, options)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Start(ctx) }()
-		synctest.Wait()
+		stop := startReplica(t, NewReplica(s, options))
 		s.silent = true
 		require.NoError(t, trigger.Sleep(t.Context(), options.RetryPeriod))
 		synctest.Wait() // a renewal is stored, and its answer is awaited
-		cancel()
-		require.NoError(t, <-ended)
+		require.NoError(t, stop())
 		_, err := s.lease(t)
 		assert.True(t, apierrors.IsNotFound(err), "its Lease is left to expire")
 	})
@@ -128,17 +134,12 @@ func TestReplicaEndsDuringRenewal(t *testing.T) {
 func TestReplacedReplicaLeavesLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer()
-		r := NewReplica(s, options)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Start(ctx) }()
-		synctest.Wait()
+		stop := startReplica(t, NewReplica(s, options))
 		lease, err := s.lease(t)
 		require.NoError(t, err)
 		lease.Spec.HolderIdentity = ptr.To("another process")
 		require.NoError(t, s.Client.Update(t.Context(), lease))
-		cancel()
-		require.NoError(t, <-ended)
+		require.NoError(t, stop())
 		_, err = s.lease(t)
 		require.NoError(t, err, "the Lease of the process that replaced it was deleted")
 	})
@@ -182,9 +183,7 @@ func TestReplicaClassifiesItselfDead(t *testing.T) {
 		s := newFakeAPIServer()
 		s.cut = true
 		r := NewReplica(s, options)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Start(ctx) }()
+		stop := startReplica(t, r)
 		require.NoError(t, trigger.Sleep(t.Context(), 13*time.Second))
 		assert.Equal(t, PeerUnknown, r.State(), "it may be about to")
 		require.NoError(t, trigger.Sleep(t.Context(), 4*time.Second))
@@ -198,8 +197,7 @@ func TestReplicaClassifiesItselfDead(t *testing.T) {
 		assert.Equal(t, PeerUnknown, r.State())
 		require.NoError(t, trigger.Sleep(t.Context(), 10*time.Second))
 		assert.Equal(t, PeerDead, r.State())
-		cancel()
-		require.NoError(t, <-ended)
+		require.NoError(t, stop())
 	})
 }
 
@@ -207,21 +205,17 @@ func TestReplicaYieldsToSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer()
 		old, successor := NewReplica(s, options), NewReplica(s, options)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended, next := make(chan error, 1), make(chan error, 1)
-		go func() { ended <- old.Start(ctx) }()
-		synctest.Wait()
+		stopOld := startReplica(t, old)
 		require.True(t, old.HoldsLease())
-		go func() { next <- successor.Start(ctx) }()
-		synctest.Wait()
+		stop := startReplica(t, successor)
 		assert.True(t, successor.HoldsLease(), "it need not wait")
-		require.ErrorIs(t, <-ended, errReplaced)
+		require.NoError(t, trigger.Sleep(t.Context(), 2*options.RetryPeriod))
+		require.ErrorIs(t, stopOld(), errReplaced)
 		assert.False(t, old.HoldsLease())
 		lease, err := s.lease(t)
 		require.NoError(t, err)
 		assert.Equal(t, successor.Challenge(), *lease.Spec.HolderIdentity)
-		cancel()
-		require.NoError(t, <-next)
+		require.NoError(t, stop())
 	})
 }
 

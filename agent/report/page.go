@@ -68,9 +68,9 @@ func (n *node) removeItem(it *item) {
 	n.stale = true
 }
 
-// needsSplit: a leaf exceeds the bounds of a page, and a split can help.
-func (n *node) needsSplit() bool {
-	return len(n.prefix) < maxPrefixBits && len(n.items) > 1 && (len(n.items) > v1alpha1.MaxReportedImages || n.sizeBytes > maxPageBytes)
+// needsSplit: a leaf has more than mostImages, or exceeds maxPageBytes, and a split can help.
+func (n *node) needsSplit(mostImages int) bool {
+	return len(n.prefix) < maxPrefixBits && len(n.items) > 1 && (len(n.items) > mostImages || n.sizeBytes > maxPageBytes)
 }
 
 func (n *node) isFullerThan(other *node) bool {

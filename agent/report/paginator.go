@@ -16,12 +16,18 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// Bounds of a page, so that all pages together stay within MaxReportBytes. The factor
-// between splitting and merging is above two, so that an image that comes and goes does not
-// move others.
+// Bounds of a page, so that all pages together stay within MaxReportBytes. The factors between
+// splitting and merging are above two, so that an image that comes and goes does not move others.
+//
+// A page is written whole: that costs the API servers of the member and of the hub 3 ms of CPU
+// each, and 0.3 ms for each image on it. Pages of smallPageImages are the cheaper ones unless most
+// images change at once. The second half of the pages is left for images that fit on no page of
+// the first half.
 const (
 	maxPageBytes     = v1alpha1.MaxReportBytes / v1alpha1.MaxReportPages
-	mergeBelowImages = 48
+	smallPageImages  = 32
+	maxSmallPages    = v1alpha1.MaxReportPages / 2
+	mergeBelowImages = 12
 	mergeBelowBytes  = maxPageBytes / 4
 )
 
@@ -288,9 +294,13 @@ func (p *Paginator) rebalance() {
 	p.root.mergeSmallLeaves()
 	leaves := p.listLeaves()
 	for len(leaves) < v1alpha1.MaxReportPages {
+		mostImages := v1alpha1.MaxReportedImages
+		if len(leaves) < maxSmallPages {
+			mostImages = smallPageImages
+		}
 		fullest := -1
 		for i, leaf := range leaves {
-			if leaf.needsSplit() && (fullest < 0 || leaf.isFullerThan(leaves[fullest])) {
+			if leaf.needsSplit(mostImages) && (fullest < 0 || leaf.isFullerThan(leaves[fullest])) {
 				fullest = i
 			}
 		}

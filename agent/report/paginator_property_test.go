@@ -169,7 +169,7 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 // An image that is created and deleted at the bound of a page does not split and merge
 // pages each time.
 func TestAlternatingImageMovesNoOthers(t *testing.T) {
-	for _, n := range []int{47, 48, 127, 128, 129, 256, 257} {
+	for _, n := range []int{11, 12, 31, 32, 33, 64, 65, 127, 128, 129, 2600, 4000} {
 		p := newTestPaginator(n)
 		p.SetImage(testImage(n))
 		want := pageNames(p)

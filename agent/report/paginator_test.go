@@ -45,9 +45,26 @@ func pageNames(p *Paginator) (names []string) {
 func TestFewImagesFitOnePage(t *testing.T) {
 	assert.Empty(t, pageNames(newTestPaginator(0)))
 	assert.Equal(t, []string{"page"}, pageNames(newTestPaginator(1)))
-	assert.Equal(t, []string{"page"}, pageNames(newTestPaginator(128)))
-	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(129)))
-	assert.Len(t, pageNames(newTestPaginator(300)), 4)
+	assert.Equal(t, []string{"page"}, pageNames(newTestPaginator(32)))
+	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(33)))
+}
+
+func TestManyImagesFillPages(t *testing.T) {
+	p := NewPaginator(nil)
+	for n := range v1alpha1.MaxReportPages * v1alpha1.MaxReportedImages * 3 / 4 {
+		p.SetImage(testImage(n))
+		if n%100 != 99 {
+			continue
+		}
+		pages := p.Pages()
+		for _, page := range pages {
+			if len(pages) < maxSmallPages {
+				require.LessOrEqual(t, page.Images, int32(smallPageImages), "%d images, page %s", n+1, page.Name)
+			}
+		}
+		require.LessOrEqual(t, len(pages), v1alpha1.MaxReportPages)
+		require.Zero(t, p.Totals().Omitted, "%d images, whose division has grown with them", n+1)
+	}
 }
 
 // An agent that starts keeps the division of the stored pages.
@@ -57,10 +74,10 @@ func TestStoredPageNamesRestoreDivision(t *testing.T) {
 	assert.Equal(t, want, newTestPaginator(1000, pageNames(before)...).Pages())
 
 	// A division stays until the pages are small enough to merge.
-	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(60, "page-0", "page-1")))
-	assert.Equal(t, []string{"page"}, pageNames(newTestPaginator(40, "page-0", "page-1")))
+	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(15, "page-0", "page-1")))
+	assert.Equal(t, []string{"page"}, pageNames(newTestPaginator(10, "page-0", "page-1")))
 	// Names that are invalid, or of pages that overlap.
-	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(60, "default", "page-", "page-2", "page-0", "page", "page-1", "page-"+strings.Repeat("0", 64))))
+	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(15, "default", "page-", "page-2", "page-0", "page", "page-1", "page-"+strings.Repeat("0", 64))))
 }
 
 // largeImage is reported in about 3.3 kB if letter has one byte, 5.3 kB if it has two.

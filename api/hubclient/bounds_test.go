@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/transport"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -189,10 +191,10 @@ func TestFullReportIsWithinBounds(t *testing.T) {
 	}
 	c := connectTo(t, scriptedServer{
 		list: func(w http.ResponseWriter, r *http.Request) {
-			assert.Equal(t, "4", r.URL.Query().Get("limit"))
+			assert.Equal(t, strconv.Itoa(transport.MailboxPageSize), r.URL.Query().Get("limit"))
 			assert.Empty(t, r.URL.Query().Get("resourceVersion"))
 			var items []string
-			for range 4 {
+			for range transport.MailboxPageSize {
 				items = append(items, full(int(page.Add(1))))
 			}
 			next := "more"

@@ -52,7 +52,7 @@ var Mailbox = Limits{
 
 // MailboxPageSize is the number of objects in one answer to a list request. The largest
 // that an agent writes cost about 1 MiB.
-const MailboxPageSize = 4
+const MailboxPageSize = 8
 
 // Install are the limits for installing a chart: the history of a release is read in one
 // answer, and the list of all kinds that the cluster serves in another.

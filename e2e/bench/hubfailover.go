@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	// failoverReplicas serve failoverMembers; one that is not elected is killed, then the elected one.
+	// failoverReplicas serve failoverMembers with failoverPages each; one that is not elected is
+	// killed, then the elected one.
 	failoverReplicas = 3
 	failoverMembers  = 150
+	failoverPages    = 4
 	// What may pass beyond the Lease of a killed replica until the first and all of its members are
 	// served again, and until the read API of another replica has all members.
 	maxFirstServedDelay = 2 * time.Second
@@ -36,7 +38,7 @@ func measureHubFailover(ctx context.Context) (_ []figureRow, _ []string, err err
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.reportImages(ctx, members, 1, imagesPerPage); err != nil {
+	if err := s.reportImages(ctx, members, failoverPages, imagesPerPage); err != nil {
 		return nil, nil, err
 	}
 	if _, _, err := s.awaitRelayed(ctx, time.Now()); err != nil {
@@ -64,7 +66,7 @@ func measureHubFailover(ctx context.Context) (_ []figureRow, _ []string, err err
 			figureInfo("elected replica killed: next one elected, seconds beyond the Lease", fmt.Sprintf("%+.1f", (elected-lease).Seconds())),
 			beyond("the same: the read API of another replica has all members", forwarded, maxReadAPIDelay),
 		}, []string{
-			fmt.Sprintf("hub-failover: %d replicas with the chart's Lease of %s and %d light members of %d images. A killed replica has renewed its Lease up to 2 s before.", failoverReplicas, lease, failoverMembers, imagesPerPage),
+			fmt.Sprintf("hub-failover: %d replicas with the chart's Lease of %s and %d light members of %d images. A killed replica has renewed its Lease up to 2 s before.", failoverReplicas, lease, failoverMembers, failoverPages*imagesPerPage),
 		}, nil
 }
 

@@ -168,7 +168,7 @@ func (s *hubSetup) joinStep(ctx context.Context, prefix string, n int) (step fle
 	if err != nil {
 		return step, err
 	}
-	if err := s.reportImages(joining, list, 1, largeFleetImages); err != nil {
+	if err := s.reportImages(joining, list, largeFleetImages/imagesPerPage, imagesPerPage); err != nil {
 		return step, err
 	}
 	step.joined = time.Since(start)

@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	// Each member has imagesPerMember images, in pages of imagesPerPage.
+	// Each member has imagesPerMember images, in pages of imagesPerPage, which is about what an
+	// agent divides hundreds of images into.
 	imagesPerMember = 200
-	imagesPerPage   = 100
+	imagesPerPage   = 25
 )
 
 // replicaCounts are the measured numbers of replicas.

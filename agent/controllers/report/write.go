@@ -15,9 +15,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// maxPageRewrites bounds the existing pages that are rewritten per interval; the others
-// take their turn. Reporting must not keep the API server, or the agent, from the images.
-const maxPageRewrites = 4
+// maxRewrittenImages bounds the images on the existing pages that are rewritten per interval, the
+// last page not counted; the other pages take their turn. Reporting must not keep the API server,
+// or the agent, from the images.
+const maxRewrittenImages = v1alpha1.MaxReportedImages
 
 // MinInterval is how long changes are collected at least before they are reported. What
 // the agent writes at that pace has to be within transport.Mailbox.
@@ -40,16 +41,16 @@ func (r *Reconciler) burstDelay(now time.Time) time.Duration {
 	return max(0, r.reportedAt.Add(burstInterval).Sub(now))
 }
 
-// allowedRewrites is the number of existing pages that this report may rewrite: as many as those
+// allowedRewrites is the number of images whose pages this report may rewrite: as many as those
 // reports could have that a burst has delayed.
 func (r *Reconciler) allowedRewrites(now time.Time) int {
 	intervals := int(min(now.Sub(r.reportedAt), burstInterval) / r.Interval)
-	return maxPageRewrites * max(1, intervals)
+	return maxRewrittenImages * max(1, intervals)
 }
 
-// writePages writes all new pages, and up to most of those that have changed. more is true if
-// changed ones are left.
-func (r *Reconciler) writePages(ctx context.Context, pages []report.Page, most int) (more bool, err error) {
+// writePages writes all new pages, and those that have changed until these have mostImages. more
+// is true if changed ones are left.
+func (r *Reconciler) writePages(ctx context.Context, pages []report.Page, mostImages int) (more bool, err error) {
 	var changed []report.Page
 	for _, page := range pages {
 		stored := r.stored[page.Name]
@@ -68,14 +69,19 @@ func (r *Reconciler) writePages(ctx context.Context, pages []report.Page, most i
 	for first < len(changed) && changed[first].Name <= r.lastRewrittenPage {
 		first++
 	}
-	for i := range min(most, len(changed)) {
+	images := 0
+	for i := range changed {
+		if images >= mostImages {
+			return true, nil
+		}
 		page := changed[(first+i)%len(changed)]
 		if err := r.writePage(ctx, page); err != nil {
 			return false, err
 		}
 		r.lastRewrittenPage = page.Name
+		images += int(page.Images)
 	}
-	return len(changed) > most, nil
+	return false, nil
 }
 
 // writePage writes one page. A page that is refused for its content is not tried again

@@ -77,9 +77,9 @@ func newFakeMember(t require.TestingT, images int) *fakeMember {
 		m.images[imageKey(n)] = m.stamp
 	}
 	if images > 100 { // more pages than are rewritten at a time
-		for n := range 8 {
+		for n := range 16 {
 			page := &v1alpha1.ClusterReport{
-				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("page-%03b", n), UID: types.UID(fmt.Sprintf("page-%d", n))},
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("page-%04b", n), UID: types.UID(fmt.Sprintf("page-%d", n))},
 				ClusterUID: "cluster", Sequence: 1, Page: &v1alpha1.ReportPage{},
 			}
 			require.NoError(t, m.Client.Create(context.Background(), page))
@@ -325,7 +325,7 @@ func TestAnsweredPlanIsNoOlderThanItsPages(t *testing.T) {
 	answers := 0
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := log.IntoContext(context.Background(), log.Log)
-		m := newFakeMember(t, rapid.SampledFrom([]int{0, 30, 180}).Draw(t, "images"))
+		m := newFakeMember(t, rapid.SampledFrom([]int{0, 30, 300}).Draw(t, "images"))
 		m.draws = t
 		for range rapid.IntRange(1, 12).Draw(t, "reports") {
 			m.injectChanges()
@@ -359,7 +359,7 @@ func (m *fakeMember) readRoot(t *testing.T) *v1alpha1.ReportRoot {
 
 // A newly acknowledged plan causes a new root, even if no image has changed.
 func TestFirstReportAnswersPlan(t *testing.T) {
-	m := newFakeMember(t, 180)
+	m := newFakeMember(t, 300)
 	assert.Nil(t, m.readRoot(t).AnsweredPlan, "no plan")
 	m.acknowledgePlan()
 	assert.Equal(t, m.plan, m.readRoot(t).AnsweredPlan)
@@ -369,7 +369,7 @@ func TestFirstReportAnswersPlan(t *testing.T) {
 
 // The former plan is answered until all pages have had their turn.
 func TestFormerPlanIsAnsweredUntilPagesAreRewritten(t *testing.T) {
-	m := newFakeMember(t, 180)
+	m := newFakeMember(t, 300)
 	m.acknowledgePlan()
 	former := *m.plan
 	require.Equal(t, &v1alpha1.PlanVersion{}, m.readRoot(t).AnsweredPlan, "no former plan")
@@ -385,7 +385,7 @@ func TestFormerPlanIsAnsweredUntilPagesAreRewritten(t *testing.T) {
 // In a cluster that seems to be restored from a backup all pages are rewritten. Until then
 // they answer no plan.
 func TestPageToBeRewrittenAnswersNoPlan(t *testing.T) {
-	m := newFakeMember(t, 180)
+	m := newFakeMember(t, 300)
 	m.acknowledgePlan()
 	m.readRoot(t)
 	require.Equal(t, m.plan, m.readRoot(t).AnsweredPlan)

@@ -69,8 +69,8 @@ func measureReport(t *testing.T) (all, largest int64) {
 // that writes as much as it may, and as often, is not.
 func TestPaceIsWithinLimitsOfHub(t *testing.T) {
 	all, largest := measureReport(t)
-	// Up to maxRewrittenImages, and then one page more.
-	perSecond := int64(time.Second/MinInterval) * 2 * largest
+	const pages = maxRewrittenImages/v1alpha1.MaxReportedImages + 1 // the last may begin before the bound
+	perSecond := int64(time.Second/MinInterval) * pages * largest
 	t.Logf("report %d MiB, largest page %d KiB, %d KiB per second", all>>20, largest>>10, perSecond>>10)
 	assert.LessOrEqual(t, all, transport.Mailbox.WatchBurst, "a report whose pages are all new")
 	assert.LessOrEqual(t, perSecond, transport.Mailbox.WatchRate, "pages that change with every report")

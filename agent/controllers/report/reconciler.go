@@ -148,7 +148,7 @@ func (r *Reconciler) writeReport(ctx context.Context) (more bool, err error) {
 	}
 	pages := r.paginator.Pages()
 	now := time.Now()
-	more, err = r.writePages(ctx, pages, r.allowedRewrites(now))
+	more, err = r.writePages(ctx, pages)
 	if err != nil {
 		return false, err
 	}

@@ -15,18 +15,18 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// maxRewrittenImages bounds the images on the existing pages that are rewritten per interval, the
-// last page not counted; the other pages take their turn. Reporting must not keep the API server,
-// or the agent, from the images.
-const maxRewrittenImages = v1alpha1.MaxReportedImages
+// maxRewrittenImages bounds the images on the existing pages that a report rewrites, the last page
+// not counted; the other pages take their turn. Reporting must not keep the API server, or the
+// agent, from the images.
+const maxRewrittenImages = 2 * v1alpha1.MaxReportedImages
 
 // MinInterval is how long changes are collected at least before they are reported. What
 // the agent writes at that pace has to be within transport.Mailbox.
 const MinInterval = 200 * time.Millisecond
 
 const (
-	// burstImages changed images or more are a burst. They are on few pages, which each report
-	// would write again.
+	// burstImages changed images or more are a burst, in which each report would write most pages
+	// again.
 	burstImages = 4
 	// burstInterval is the interval of reports in a burst.
 	burstInterval = time.Second
@@ -41,16 +41,9 @@ func (r *Reconciler) burstDelay(now time.Time) time.Duration {
 	return max(0, r.reportedAt.Add(burstInterval).Sub(now))
 }
 
-// allowedRewrites is the number of images whose pages this report may rewrite: as many as those
-// reports could have that a burst has delayed.
-func (r *Reconciler) allowedRewrites(now time.Time) int {
-	intervals := int(min(now.Sub(r.reportedAt), burstInterval) / r.Interval)
-	return maxRewrittenImages * max(1, intervals)
-}
-
-// writePages writes all new pages, and those that have changed until these have mostImages. more
-// is true if changed ones are left.
-func (r *Reconciler) writePages(ctx context.Context, pages []report.Page, mostImages int) (more bool, err error) {
+// writePages writes all new pages, and those that have changed until these have
+// maxRewrittenImages. more is true if changed ones are left.
+func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more bool, err error) {
 	var changed []report.Page
 	for _, page := range pages {
 		stored := r.stored[page.Name]
@@ -71,7 +64,7 @@ func (r *Reconciler) writePages(ctx context.Context, pages []report.Page, mostIm
 	}
 	images := 0
 	for i := range changed {
-		if images >= mostImages {
+		if images >= maxRewrittenImages {
 			return true, nil
 		}
 		page := changed[(first+i)%len(changed)]

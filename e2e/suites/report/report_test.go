@@ -193,11 +193,11 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 	assert.LessOrEqual(t, len(a.writesSinceMark()), 6, "the image had up to three states")
 
 	a.markWrites()
-	for n := 60; n < images; n++ {
+	for n := 8; n < images; n++ {
 		img := imageInFarm(ns, n)
 		require.NoError(t, env.Client().Delete(t.Context(), img))
 	}
-	awaitReport(t, "pages are merged", func(r storedReport) bool { return r.root.Root.Images == 60 && len(r.pages) < 3 })
+	awaitReport(t, "pages are merged", func(r storedReport) bool { return r.root.Root.Images == 8 && len(r.pages) == 1 })
 }
 
 func TestReportChangedByOthersIsRepaired(t *testing.T) {

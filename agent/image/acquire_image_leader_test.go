@@ -105,8 +105,15 @@ func (p *acquireScenario) snapshotClass(edits uint8) string {
 	return class
 }
 
+// knownRevisions are the revisions of the specs in imageSpecs.
+var knownRevisions = map[string]string{}
+
 func (p *acquireScenario) revisionOf(edits uint8) string {
-	return p.buildImage(imageState{specEdits: edits}).Spec.Revision()
+	spec := p.imageSpecs[edits]
+	if knownRevisions[spec] == "" {
+		knownRevisions[spec] = p.buildImage(imageState{specEdits: edits}).Spec.Revision()
+	}
+	return knownRevisions[spec]
 }
 
 func (p *acquireScenario) buildSlot(t attemptRef) v1alpha1.Slot {
@@ -116,8 +123,9 @@ func (p *acquireScenario) buildSlot(t attemptRef) v1alpha1.Slot {
 	}
 }
 
-func (p *acquireScenario) hasAttemptEnded(i imageState, slot attemptRef) bool {
-	outcome, _ := image.OutcomeOf(p.buildImage(i), p.buildSlot(slot))
+// hasAttemptEnded reports whether a status stores an outcome for a slot's attempt.
+func (p *acquireScenario) hasAttemptEnded(st v1alpha1.VMDiskImageStatus, slot attemptRef) bool {
+	outcome, _ := image.OutcomeOf(&v1alpha1.VMDiskImage{Status: st}, p.buildSlot(slot))
 	return outcome != ""
 }
 

@@ -221,7 +221,7 @@ func (p *acquireScenario) InitialState() clusterState {
 // normalize is called after every step. It frees a slot once its outcome is stored; the
 // model of agent/ledger explores how.
 func (p *acquireScenario) normalize(c *clusterState) {
-	if c.slot.attempt > 0 && (c.gone || p.hasAttemptEnded(c.imageState, c.slot)) {
+	if c.slot.attempt > 0 && (c.gone || p.hasAttemptEnded(knownStatuses[c.status], c.slot)) {
 		c.slot = attemptRef{}
 	}
 	if c.gone {

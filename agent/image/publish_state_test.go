@@ -2,8 +2,10 @@ package image_test
 
 import (
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,8 +118,16 @@ const maxHour = 3
 var (
 	publishStatuses  = []v1alpha1.VMDiskImageStatus{{}}
 	publishNumbers   = map[string]uint16{}
-	publishDecisions = map[string]publishActions{}
+	publishDecisions = map[publishInputs]publishActions{}
 )
+
+// publishInputs are what a decision depends on.
+type publishInputs struct {
+	sources string
+	bug     publishBug
+	seen    publishLeader
+	live    bool
+}
 
 func publishStatusNumber(st *v1alpha1.VMDiskImageStatus) uint16 {
 	kept := v1alpha1.VMDiskImageStatus{
@@ -186,7 +196,7 @@ func (p *publishScenario) buildClone(c cloneState) []cdiv1.DataVolume {
 // decide calls image.Decide, once per input.
 func (p *publishScenario) decide(k publishLeader, live bool) publishActions {
 	k.pc, k.imageUnchanged, k.todo = 0, false, publishActions{}
-	key := fmt.Sprint(p.sources, p.bug, k, live)
+	key := publishInputs{strings.Join(p.sources, " "), p.bug, k, live}
 	todo, ok := publishDecisions[key]
 	if !ok {
 		todo = p.decideUncached(k, live)
@@ -304,11 +314,8 @@ func (p *publishScenario) InitialState() publishState {
 }
 
 func (p *publishScenario) emit(next publishState, visit func(publishStep), fault bool, what ...any) {
-	if next.slot.attempt > 0 {
-		outcome, _ := image.OutcomeOf(p.buildImage(next.status, next.specEdit, next.deleted), p.acquire().buildSlot(next.slot))
-		if next.gone || outcome != "" {
-			next.slot = attemptRef{}
-		}
+	if next.slot.attempt > 0 && (next.gone || p.acquire().hasAttemptEnded(publishStatuses[next.status], next.slot)) {
+		next.slot = attemptRef{}
 	}
 	for i := range next.leaders {
 		if next.leaders[i].pc == idle {
@@ -408,7 +415,7 @@ func (c *publishState) markImageWritten(but int) {
 
 func (p *publishScenario) Canonical(c *publishState) publishState {
 	ordered := *c
-	if k := &ordered.leaders; p.leaders > 1 && fmt.Sprint(k[0]) > fmt.Sprint(k[1]) {
+	if k := &ordered.leaders; p.leaders > 1 && maphash.Comparable(canonicalOrderSeed, k[0]) > maphash.Comparable(canonicalOrderSeed, k[1]) {
 		k[0], k[1] = k[1], k[0]
 	}
 	return ordered

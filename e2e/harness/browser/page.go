@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/audits"
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -113,7 +114,7 @@ func (p *Page) applyOptions(o Options) error {
 	_, err := chromedp.Call(p.ctx, network.Enable, network.EnableParams{})
 	callCommand(p.ctx, &err, log.Enable)
 	callCommand(p.ctx, &err, audits.Enable)
-	callCommand(p.ctx, &err, performance.Enable, performance.EnableParams{})
+	callCommand(p.ctx, &err, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks})
 	callCommand(p.ctx, &err, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"})
 	callCommand(p.ctx, &err, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
 		Width: int64(float64(width) / zoom), Height: int64(float64(height) / zoom), DeviceScaleFactor: zoom,
@@ -225,6 +226,21 @@ func Evaluate[T any](t *testing.T, p *Page, expression string) T {
 	value, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 	require.NoError(t, err, expression)
 	return value
+}
+
+// CPUTime returns how long the page's main thread has been running so far, in seconds: it does not
+// count the time in which other processes have had its core.
+func (p *Page) CPUTime(t *testing.T) float64 {
+	t.Helper()
+	all, err := chromedp.Call(p.ctx, performance.GetMetrics, cdp.Empty{})
+	require.NoError(t, err)
+	for _, metric := range all.Metrics {
+		if metric.Name == "TaskDuration" {
+			return metric.Value
+		}
+	}
+	require.Fail(t, "the browser has no metric TaskDuration")
+	return 0
 }
 
 // Announce lets failures pass whose text contains one of these texts, such as "401 /auth/me".

@@ -25,8 +25,8 @@ const maxRewrittenImages = 2 * v1alpha1.MaxReportedImages
 const MinInterval = 200 * time.Millisecond
 
 const (
-	// burstImages changed images or more are a burst, in which each report would write most pages
-	// again.
+	// burstImages changed images or more are a burst, in which each report would write the pages of
+	// the one before again.
 	burstImages = 4
 	// burstInterval is the interval of reports in a burst.
 	burstInterval = time.Second

@@ -324,13 +324,20 @@ var canonicalOrderSeed = maphash.MakeSeed()
 // Canonical implements modelcheck.Model: it orders the leaders.
 func (p *acquireScenario) Canonical(c *clusterState) clusterState {
 	ordered := *c
-	if k := &ordered.imageLeaders; p.imageLeaders > 1 && maphash.Comparable(canonicalOrderSeed, k[0]) > maphash.Comparable(canonicalOrderSeed, k[1]) {
-		k[0], k[1] = k[1], k[0]
+	if p.imageLeaders > 1 {
+		sortPair(&ordered.imageLeaders)
 	}
-	if m := &ordered.vmLeaders; p.vmLeaders > 1 && maphash.Comparable(canonicalOrderSeed, m[0]) > maphash.Comparable(canonicalOrderSeed, m[1]) {
-		m[0], m[1] = m[1], m[0]
+	if p.vmLeaders > 1 {
+		sortPair(&ordered.vmLeaders)
 	}
 	return ordered
+}
+
+// sortPair orders two leaders that are alike, in the same way in each state.
+func sortPair[T comparable](pair *[2]T) {
+	if maphash.Comparable(canonicalOrderSeed, pair[0]) > maphash.Comparable(canonicalOrderSeed, pair[1]) {
+		pair[0], pair[1] = pair[1], pair[0]
+	}
 }
 
 // Format implements modelcheck.Model.

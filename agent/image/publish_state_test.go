@@ -2,7 +2,6 @@ package image_test
 
 import (
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"strconv"
 	"strings"
@@ -415,8 +414,8 @@ func (c *publishState) markImageWritten(but int) {
 
 func (p *publishScenario) Canonical(c *publishState) publishState {
 	ordered := *c
-	if k := &ordered.leaders; p.leaders > 1 && maphash.Comparable(canonicalOrderSeed, k[0]) > maphash.Comparable(canonicalOrderSeed, k[1]) {
-		k[0], k[1] = k[1], k[0]
+	if p.leaders > 1 {
+		sortPair(&ordered.leaders)
 	}
 	return ordered
 }

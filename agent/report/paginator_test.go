@@ -47,6 +47,7 @@ func TestFewImagesFitOnePage(t *testing.T) {
 	assert.Equal(t, []string{"page"}, pageNames(newTestPaginator(1)))
 	assert.Equal(t, []string{"page"}, pageNames(newTestPaginator(32)))
 	assert.Equal(t, []string{"page-0", "page-1"}, pageNames(newTestPaginator(33)))
+	assert.Len(t, pageNames(newTestPaginator(300)), 16)
 }
 
 func TestManyImagesFillPages(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
-	"github.com/pelotech/ot-fleet/api/transport"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -191,10 +189,10 @@ func TestFullReportIsWithinBounds(t *testing.T) {
 	}
 	c := connectTo(t, scriptedServer{
 		list: func(w http.ResponseWriter, r *http.Request) {
-			assert.Equal(t, strconv.Itoa(transport.MailboxPageSize), r.URL.Query().Get("limit"))
+			assert.Equal(t, "8", r.URL.Query().Get("limit"))
 			assert.Empty(t, r.URL.Query().Get("resourceVersion"))
 			var items []string
-			for range transport.MailboxPageSize {
+			for range 8 {
 				items = append(items, full(int(page.Add(1))))
 			}
 			next := "more"

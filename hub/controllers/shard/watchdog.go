@@ -26,7 +26,8 @@ const (
 	watchInterval = 5 * time.Second
 	// A member is probed again after probeInterval if nothing was found, after up to
 	// maxProbeInterval if it is repeatedly not reached, and after movedProbeInterval if
-	// it was moved.
+	// it was moved. One that only this replica reaches is probed in every pass: its next
+	// report proves that it has to move.
 	probeInterval      = 15 * time.Second
 	maxProbeInterval   = 2 * time.Minute
 	movedProbeInterval = time.Minute
@@ -116,7 +117,10 @@ func (w *Watchdog) probeMembers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if w.isDue(m.Name, now) && isSuspect(m, link, w.Reports.Root(m.Name), w.Reports.StartedAt(), w.Assigner.Replica.Name(), now) {
+		root := w.Reports.Root(m.Name)
+		if !isSuspect(m, link, root, w.Reports.StartedAt(), w.Assigner.Replica.Name(), now) {
+			w.forgetResolved(m.Name, link, root.Sequence)
+		} else if w.isDue(m.Name, now) {
 			suspects = append(suspects, m)
 		}
 	}
@@ -130,6 +134,19 @@ func (w *Watchdog) isDue(member string, now time.Time) bool {
 	defer w.mu.Unlock()
 	last, probed := w.probes[member]
 	return !probed || now.Sub(last.probedAt) >= last.nextAfter
+}
+
+// forgetResolved drops the last probe of a member that is synced again: what happens to it
+// next is not delayed by what was found before.
+func (w *Watchdog) forgetResolved(member string, link *v1alpha1.MemberLink, copied int64) {
+	if link == nil || link.Status.Carrier != link.Spec.Replica || !link.Status.Reachable {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if copied >= w.probes[member].sequence {
+		delete(w.probes, member)
+	}
 }
 
 func (w *Watchdog) forgetMissing(existing map[string]bool) {
@@ -150,8 +167,7 @@ func isSuspect(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink, root report
 	if !m.DeletionTimestamp.IsZero() || link == nil || link.Spec.Mode != v1alpha1.LinkPush || link.Spec.Replica == "" {
 		return false
 	}
-	status := &link.Status
-	if status.Known && !status.Reachable && status.Carrier == link.Spec.Replica && link.Spec.Replica != self {
+	if isMissedByOther(link, self) {
 		return true
 	}
 	heard, silence := since, memberstatus.SilenceTimeout(&v1alpha1.ReportRoot{})
@@ -167,12 +183,19 @@ func isSuspect(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink, root report
 	return now.Sub(heard) > silence
 }
 
+// isMissedByOther reports whether a member is assigned to another replica than this one,
+// which does not reach it.
+func isMissedByOther(link *v1alpha1.MemberLink, self string) bool {
+	status := &link.Status
+	return status.Known && !status.Reachable && status.Carrier == link.Spec.Replica && link.Spec.Replica != self
+}
+
 // probeMember reads the report in the member, and waits whether it is synced.
 func (w *Watchdog) probeMember(ctx context.Context, m *v1alpha1.MemberCluster) {
 	found := probeResult{probedAt: time.Now(), nextAfter: probeInterval}
-	root, err := w.Probe.Root(ctx, m)
+	root, probeErr := w.Probe.Root(ctx, m)
 	switch {
-	case err != nil:
+	case probeErr != nil:
 		found.nextAfter = w.nextProbeDelay(m.Name)
 	case root.Root != nil && isSyncable(m, w.Reports.Root(m.Name), root):
 		_ = trigger.Sleep(ctx, syncGrace) // after the end of ctx nothing is found
@@ -184,7 +207,10 @@ func (w *Watchdog) probeMember(ctx context.Context, m *v1alpha1.MemberCluster) {
 	if err != nil || link == nil {
 		return
 	}
-	if found.sequence > 0 {
+	switch {
+	case probeErr == nil && found.sequence == 0 && isMissedByOther(link, w.Assigner.Replica.Name()):
+		found.nextAfter = 0
+	case found.sequence > 0:
 		found.message = w.moveMember(m, link)
 		log.FromContext(ctx).Info("Report is not synced", "member", m.Name, "replica", link.Spec.Replica, "sequence", found.sequence, "message", found.message)
 	}

@@ -1,12 +1,16 @@
 package shard
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
@@ -101,4 +105,68 @@ func TestSilentMembersAreProbedLessOften(t *testing.T) {
 	}
 	assert.Equal(t, []time.Duration{probeInterval, 2 * probeInterval, 4 * probeInterval, maxProbeInterval, maxProbeInterval}, waits)
 	assert.True(t, w.isDue("other", now))
+}
+
+// noReport is a member that answers, and has no report that the hub lacks.
+type noReport struct{}
+
+func (noReport) Root(context.Context, *v1alpha1.MemberCluster) (*v1alpha1.ClusterReport, error) {
+	return &v1alpha1.ClusterReport{}, nil
+}
+
+// A member that only the elected replica reaches moves with its next report: waiting a whole
+// probeInterval for that may make it count as silent.
+func TestMissedMemberIsProbedInEveryPass(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	for name, tt := range map[string]struct {
+		replica   string
+		reachable bool
+		wantDue   bool
+	}{
+		"another replica does not reach it":    {replica: "two", wantDue: true},
+		"it is silent, and reached by another": {replica: "two", reachable: true},
+		"it is silent, and this replica's own": {replica: "one", reachable: true},
+		"this replica did not reach it before": {replica: "one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			link := linkAssignedTo(tt.replica)
+			link.Namespace, link.Name = v1alpha1.MemberNamespacePrefix+"edge", v1alpha1.MailboxName
+			link.Status = v1alpha1.MemberLinkStatus{Known: true, Reachable: tt.reachable, Carrier: tt.replica}
+			w := &Watchdog{
+				Probe: noReport{}, Reports: report.NewStore(),
+				Links:    &Links{Cached: fake.NewClientBuilder().WithScheme(scheme).WithObjects(link).Build()},
+				Assigner: &Assigner{Replica: &Replica{Options: Options{Name: "one"}}},
+			}
+			w.probeMember(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "edge"}})
+			assert.Equal(t, tt.wantDue, w.isDue("edge", w.probes["edge"].probedAt))
+			assert.True(t, w.isDue("edge", w.probes["edge"].probedAt.Add(probeInterval)))
+		})
+	}
+}
+
+func TestNextIncidentDoesNotWaitForTheLast(t *testing.T) {
+	now := time.Now()
+	moved := probeResult{probedAt: now, nextAfter: movedProbeInterval, sequence: 7}
+	reached := v1alpha1.MemberLinkStatus{Known: true, Reachable: true, Carrier: "two"}
+	for name, tt := range map[string]struct {
+		last    probeResult
+		status  v1alpha1.MemberLinkStatus
+		copied  int64
+		wantDue bool
+	}{
+		"it was moved, and its report arrived":      {last: moved, status: reached, copied: 7, wantDue: true},
+		"its report has not arrived":                {last: moved, status: reached, copied: 6},
+		"the next replica does not reach it either": {last: moved, status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "two"}, copied: 7},
+		"the next replica has not tried":            {last: moved, status: v1alpha1.MemberLinkStatus{Known: true, Reachable: true, Carrier: "one"}, copied: 7},
+		"it was down, and is reached":               {last: probeResult{probedAt: now, nextAfter: maxProbeInterval}, status: reached, wantDue: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			link := linkAssignedTo("two")
+			link.Status = tt.status
+			w := &Watchdog{probes: map[string]probeResult{"edge": tt.last}}
+			w.forgetResolved("edge", link, tt.copied)
+			assert.Equal(t, tt.wantDue, w.isDue("edge", now))
+		})
+	}
 }

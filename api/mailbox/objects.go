@@ -9,6 +9,7 @@ import (
 	apischema "k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -50,6 +51,7 @@ func writeCopy[T client.Object](ctx context.Context, k kindInfo[T], side Side, w
 	}
 	updated := target.DeepCopyObject().(T)
 	k.copyContent(updated, source)
+	ownership.Untrack(updated)
 	if err := side.Live.Update(ctx, updated); err != nil {
 		if apierrors.IsNotFound(err) {
 			err = asConflict(k.resource, name, err)

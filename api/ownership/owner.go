@@ -173,3 +173,11 @@ func sourceOf(object metav1.Object) string {
 	}
 	return ""
 }
+
+// Untrack has the next update of an object drop its managed fields. The API server keeps none
+// from then on, until somebody applies the object. It is for the objects of mailboxes, which
+// programs write whole: managed fields double what a root of many pages costs an API server, and
+// pass through every watch.
+func Untrack(object metav1.Object) {
+	object.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
+}

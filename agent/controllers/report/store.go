@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/report"
+	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -174,6 +175,7 @@ func (r *Reconciler) writeObject(ctx context.Context, name string, fill func(*v1
 	fill(obj)
 	var err error
 	if o.exists() {
+		ownership.Untrack(obj)
 		err = r.Update(ctx, obj)
 	} else {
 		err = r.Create(ctx, obj)

@@ -30,6 +30,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/clock"
 	"github.com/pelotech/ot-fleet/agent/grant"
+	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
@@ -402,6 +403,7 @@ func (m *Member) writeReport(ctx context.Context, r *v1alpha1.ClusterReport) err
 	if r.ResourceVersion == "" {
 		err = m.members.client.Create(ctx, r)
 	} else {
+		ownership.Untrack(r) // as real agents do
 		err = m.members.client.Update(ctx, r)
 	}
 	if err != nil {

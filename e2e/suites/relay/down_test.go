@@ -46,6 +46,7 @@ func TestPlanAndGrantAreCopiedDown(t *testing.T) {
 	b.writePlan(1, 2, "two", "5")
 	assert.Equal(t, []string{"ClusterPlan"}, b.mustDown(r).Written)
 	b.requirePlan(1, 2, "5")
+	assert.Empty(t, b.getPlanCopy().ManagedFields)
 
 	edited := b.getPlanCopy()
 	edited.Spec.Policy["concurrency"] = "99"

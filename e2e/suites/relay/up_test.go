@@ -50,6 +50,10 @@ func TestReportIsCopiedUp(t *testing.T) {
 	assert.EqualValues(t, 0, b.hubReads.Load(), "reads of the hub, past the cache, for a heartbeat")
 	assert.EqualValues(t, 0, b.memberReads.Load(), "reads of the member past the cache")
 
+	root := &v1alpha1.ClusterReport{}
+	require.NoError(t, hubClient.Get(t.Context(), client.ObjectKey{Namespace: b.hubNamespace, Name: v1alpha1.MailboxName}, root))
+	assert.Empty(t, root.ManagedFields)
+
 	a.writePage("page-001", "changed")
 	a.writeRoot()
 	assert.Equal(t, mailbox.UpResult{Written: 2}, b.mustUp(r))

@@ -188,6 +188,7 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 1, changed)
+	assert.Empty(t, after.root.ManagedFields, "they would double what a write of the root costs")
 	assert.Len(t, after.pages, len(before.pages))
 	t.Logf("%d pages; one change was written as %v", len(after.pages), a.writesSinceMark())
 	assert.LessOrEqual(t, len(a.writesSinceMark()), 6, "the image had up to three states")

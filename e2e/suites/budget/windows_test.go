@@ -56,21 +56,23 @@ func TestRolloutWaitsForWindow(t *testing.T) {
 	})
 	require.True(t, time.Now().Before(opens), "the set-up took longer than two minutes")
 
-	shared.awaitRollout(t, img, "succeeded", func(st *v1alpha1.FleetDiskImageStatus) bool {
-		if time.Now().Before(opens) {
-			require.Zero(t, st.Clusters.TimedOut, "the wait uses up the deadline")
-			require.Empty(t, st.Blocked)
-			require.False(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled), st.Message)
-			require.True(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionProgressing), st.Message)
-			// On a busy machine, an agent counts as silent for a moment.
-			if st.Clusters.Deferred == 0 {
-				require.Equal(t, v1alpha1.RolloutWaiting, st.Phase, st.Message)
-				require.Equal(t, v1alpha1.ReasonRolloutWaitingForWindow, st.Reason, st.Message)
-				require.Contains(t, st.Message, opens.Format(time.RFC3339))
-			}
+	shared.awaitRollout(t, img, "waiting until the window opens", func(st *v1alpha1.FleetDiskImageStatus) bool {
+		if !time.Now().Before(opens) {
+			return true
 		}
-		return st.Phase == v1alpha1.RolloutSucceeded
+		require.Zero(t, st.Clusters.TimedOut, "the wait uses up the deadline")
+		require.Empty(t, st.Blocked)
+		require.False(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled), st.Message)
+		require.True(t, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionProgressing), st.Message)
+		// On a busy machine, an agent counts as silent for a moment.
+		if st.Clusters.Deferred == 0 {
+			require.Equal(t, v1alpha1.RolloutWaiting, st.Phase, st.Message)
+			require.Equal(t, v1alpha1.ReasonRolloutWaitingForWindow, st.Reason, st.Message)
+			require.Contains(t, st.Message, opens.Format(time.RFC3339))
+		}
+		return false
 	})
+	shared.awaitRollout(t, img, "succeeded", func(st *v1alpha1.FleetDiskImageStatus) bool { return st.Phase == v1alpha1.RolloutSucceeded })
 	require.NoError(t, older.AwaitPlan(t.Context(), hasConcurrency(fmt.Sprint(concurrency))))
 	for _, m := range []*testMember{alpha, bravo} {
 		uid := m.GetImage(t, name).UID
